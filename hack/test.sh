@@ -27,7 +27,7 @@ go test -count=1 -p 2 -timeout 40m $long
 go test -count=1 -p 1 $alone
 if [ -n "${LONG:-}" ]; then
   # The race detector requires a C compiler.
-  CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/kube/... ./pkg/plugins/... ./pkg/apis/...
+  CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/node/... ./pkg/workload/... ./pkg/transform/... ./pkg/providers/... ./pkg/plugins/... ./pkg/apis/...
   go test -count=1 ./pkg/decision ./pkg/plugins/placement ./pkg/apis/config -rapid.checks=20000
   go test -count=3 -timeout 40m -run 'TestWaitingPodWakes|TestFallback|TestKilledWhilePlacing' ./test/integration
   # A reclaim of 300 nodes at once, 20 killed controllers, and five minutes of spot nodes that are

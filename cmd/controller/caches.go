@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
@@ -21,7 +21,7 @@ type caches struct {
 }
 
 func newCaches(client kubernetes.Interface) (*caches, error) {
-	c := &caches{factory: daemon.NewInformers(client), full: make(chan struct{})}
+	c := &caches{factory: app.NewInformers(client), full: make(chan struct{})}
 	// Pods use most of the caches' memory.
 	return c, c.factory.Core().V1().Pods().Informer().SetTransform(transform.NewMovedPodTrimmer().Trim)
 }

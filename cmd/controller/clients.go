@@ -8,8 +8,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
 // answerWithin is the timeout of a write request. The result of a request that takes longer is
@@ -25,7 +25,7 @@ const (
 
 // connect returns the configuration of a client of the API server.
 func connect(kubeconfig string) (*rest.Config, error) {
-	config, err := daemon.Connect(kubeconfig)
+	config, err := app.Connect(kubeconfig)
 	if err != nil {
 		return nil, err
 	}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
@@ -34,9 +34,9 @@ type setup struct {
 }
 
 // newCommand returns the command.
-func newCommand() *daemon.Command {
+func newCommand() *app.Command {
 	var opts options
-	return &daemon.Command{
+	return &app.Command{
 		Name: "spot-controller",
 		Long: `spot-controller moves pods: away from spot nodes that are about to be reclaimed,
 to on-demand nodes if a floor is not met, and back to spot when it has room. It
@@ -68,15 +68,15 @@ the scheduler's configuration file.`,
 // read reads both files. Its error contains the mistakes of both.
 func (o *options) read() (*setup, error) {
 	if o.configFile == "" || o.schedulerConfigFile == "" {
-		return nil, daemon.Misuse(errors.New("--config and --scheduler-config are required"))
+		return nil, app.UsageError(errors.New("--config and --scheduler-config are required"))
 	}
 	s := &setup{profile: o.profile}
 	err := errors.Join(
-		daemon.ReadFile(o.configFile, func(data []byte) (err error) {
+		app.ReadFile(o.configFile, func(data []byte) (err error) {
 			s.Settings, err = controller.Read(data)
 			return err
 		}),
-		daemon.ReadFile(o.schedulerConfigFile, func(data []byte) (err error) {
+		app.ReadFile(o.schedulerConfigFile, func(data []byte) (err error) {
 			s.policy, s.signals, err = config.ReadPolicy(data, o.profile)
 			return err
 		}),

@@ -10,7 +10,7 @@ import (
 
 	logsapi "k8s.io/component-base/logs/api/v1"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 )
 
 const (
@@ -52,16 +52,16 @@ func TestExitStatus(t *testing.T) {
 		want int
 	}{
 		"help":                           {[]string{"--help"}, 0},
-		"no file":                        {nil, daemon.ExitUsage},
-		"no scheduler's file":            {[]string{"--config=" + shipped}, daemon.ExitUsage},
-		"no file but the scheduler's":    {[]string{"--scheduler-config=" + shippedScheduler}, daemon.ExitUsage},
-		"an unknown flag":                {[]string{"--config=" + shipped, "--dryrun"}, daemon.ExitUsage},
-		"an argument":                    {and("now"), daemon.ExitUsage},
-		"an unknown format of logs":      {and("--logging-format=xml"), daemon.ExitUsage},
-		"a file that is not there":       {[]string{"--config=nowhere", "--scheduler-config=" + shippedScheduler}, daemon.ExitFailed},
-		"a bad value":                    {[]string{"--config=" + bad, "--scheduler-config=" + shippedScheduler}, daemon.ExitFailed},
-		"a profile that is not there":    {and("--profile=other"), daemon.ExitFailed},
-		"a kubeconfig that is not there": {and("--kubeconfig=nowhere"), daemon.ExitFailed},
+		"no file":                        {nil, app.ExitUsage},
+		"no scheduler's file":            {[]string{"--config=" + shipped}, app.ExitUsage},
+		"no file but the scheduler's":    {[]string{"--scheduler-config=" + shippedScheduler}, app.ExitUsage},
+		"an unknown flag":                {[]string{"--config=" + shipped, "--dryrun"}, app.ExitUsage},
+		"an argument":                    {and("now"), app.ExitUsage},
+		"an unknown format of logs":      {and("--logging-format=xml"), app.ExitUsage},
+		"a file that is not there":       {[]string{"--config=nowhere", "--scheduler-config=" + shippedScheduler}, app.ExitFailed},
+		"a bad value":                    {[]string{"--config=" + bad, "--scheduler-config=" + shippedScheduler}, app.ExitFailed},
+		"a profile that is not there":    {and("--profile=other"), app.ExitFailed},
+		"a kubeconfig that is not there": {and("--kubeconfig=nowhere"), app.ExitFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer

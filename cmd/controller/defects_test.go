@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 func TestDefects(t *testing.T) {
@@ -20,24 +20,24 @@ func TestDefects(t *testing.T) {
 	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 	t.Cleanup(klog.ClearLogger)
 	invalidPods.Create(nil)
-	of := func(uid string, kind cluster.DefectKind) cluster.Defect {
-		return cluster.Defect{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: uid, UID: types.UID(uid)}}, Kind: kind, Why: "no such owner"}
+	of := func(uid string, kind snapshot.DefectKind) snapshot.Defect {
+		return snapshot.Defect{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: uid, UID: types.UID(uid)}}, Kind: kind, Why: "no such owner"}
 	}
 	var d defects
 	for i, step := range []struct {
-		defects                     []cluster.Defect
+		defects                     []snapshot.Defect
 		wantOwners, wantReleases    float64
 		wantLogged, wantRemembering int
 	}{
-		{[]cluster.Defect{of("a", cluster.WrongOwner), of("b", cluster.WrongRelease), of("c", cluster.WrongRelease)}, 1, 2, 3, 3},
-		{[]cluster.Defect{of("a", cluster.WrongOwner), of("b", cluster.WrongRelease)}, 1, 1, 0, 2},
-		{[]cluster.Defect{of("a", cluster.WrongRelease)}, 0, 1, 1, 1},
+		{[]snapshot.Defect{of("a", snapshot.WrongOwner), of("b", snapshot.WrongRelease), of("c", snapshot.WrongRelease)}, 1, 2, 3, 3},
+		{[]snapshot.Defect{of("a", snapshot.WrongOwner), of("b", snapshot.WrongRelease)}, 1, 1, 0, 2},
+		{[]snapshot.Defect{of("a", snapshot.WrongRelease)}, 0, 1, 1, 1},
 		{nil, 0, 0, 0, 0},
-		{[]cluster.Defect{of("a", cluster.WrongOwner)}, 1, 0, 1, 1},
+		{[]snapshot.Defect{of("a", snapshot.WrongOwner)}, 1, 0, 1, 1},
 	} {
 		log.Reset()
-		d.observe(&cluster.Snapshot{Defects: step.defects})
-		for kind, want := range map[cluster.DefectKind]float64{cluster.WrongOwner: step.wantOwners, cluster.WrongRelease: step.wantReleases} {
+		d.observe(&snapshot.Snapshot{Defects: step.defects})
+		for kind, want := range map[snapshot.DefectKind]float64{snapshot.WrongOwner: step.wantOwners, snapshot.WrongRelease: step.wantReleases} {
 			if got, err := testutil.GetGaugeMetricValue(invalidPods.WithLabelValues(string(kind))); err != nil || got != want {
 				t.Errorf("step %d: %g pods with claim %s (%v), want %g", i, got, kind, err, want)
 			}

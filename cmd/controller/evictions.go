@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/responder"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/responder"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // responsesPerSecond is the rate and the burst of responses to Evictions.
@@ -51,7 +51,7 @@ func (e *evictions) NeedLeaderElection() bool { return false }
 
 // plan returns the moves of pods whose eviction is requested, the UIDs of the pods, and the
 // responses.
-func (e *evictions) plan(s *cluster.Snapshot, settings responder.Settings) (moves []migration.Move, requested map[types.UID]bool, writes []write) {
+func (e *evictions) plan(s *snapshot.Snapshot, settings responder.Settings) (moves []migration.Move, requested map[types.UID]bool, writes []write) {
 	if e == nil {
 		return nil, nil, nil
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 )
 
 // gatesPerSecond is the rate and the burst of gate removals. It exceeds the rate at which a

@@ -5,11 +5,11 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 const subsystem = "spot_aware_scheduler"
@@ -65,11 +65,11 @@ func registerMetrics() {
 			writesTotal.WithLabelValues(string(kind), outcome).Add(0)
 		}
 	}
-	for _, kind := range cluster.DefectKinds {
+	for _, kind := range snapshot.DefectKinds {
 		invalidPods.WithLabelValues(string(kind)).Set(0)
 	}
 	migration.RegisterMetrics(ctrlmetrics.Registry)
 	recovery.RegisterMetrics(ctrlmetrics.Registry)
 	gating.RegisterMetrics()
-	daemon.ServeAllMetrics()
+	app.ServeAllMetrics()
 }

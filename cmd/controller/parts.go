@@ -13,13 +13,13 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/protection"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // parts are the planners and the executor, as the loop uses them.
@@ -32,17 +32,17 @@ type parts struct {
 	watched []cache.SharedIndexInformer
 	// wishes are the capacity types that the replacements of moved pods must require. The gater
 	// reads them.
-	wishes *gating.Wishes
+	wishes *gating.Requirements
 	// installed reports whether new pods are gated.
-	installed *gating.Installed
+	installed *gating.AdmissionPolicy
 }
 
 // join connects the planners and the executor. Call it before the factory is started.
 func join(
 	setup *setup, factory informers.SharedInformerFactory, evictions *evictions, writer kubernetes.Interface, recorder events.EventRecorder,
-	newRoom func(*cluster.Snapshot, func() bool) rebalance.Room,
+	newRoom func(*snapshot.Snapshot, func() bool) rebalance.Room,
 ) (*parts, error) {
-	reader, err := cluster.NewReader(factory, setup.policy, setup.signals, setup.profile, setup.NotReadyAfter)
+	reader, err := snapshot.NewReader(factory, setup.policy, setup.signals, setup.profile, setup.NotReadyAfter)
 	if err != nil {
 		return nil, err
 	}
@@ -51,9 +51,9 @@ func join(
 		return nil, err
 	}
 	reader.UseHeartbeats(heartbeats)
-	wishes, installed := &gating.Wishes{}, &gating.Installed{}
+	wishes, installed := &gating.Requirements{}, &gating.AdmissionPolicy{}
 	executor := migration.NewExecutor(writer, recorder, clock.RealClock{}, migration.ExecutorSettings{
-		Concurrency: setup.Concurrency, RequestTimeout: answerWithin, DryRun: setup.DryRun, Wishes: wishes,
+		Concurrency: setup.Concurrency, RequestTimeout: answerWithin, DryRun: setup.DryRun, Requirements: wishes,
 	})
 	namespaces := factory.Core().V1().Namespaces()
 	watched := append(slices.Clone(reader.Informers()), namespaces.Informer())
@@ -82,7 +82,7 @@ func selects(namespaces corelisters.NamespaceLister, selector labels.Selector) f
 }
 
 // costs returns the deletion costs to write. If they are disabled, it removes the existing ones.
-func costs(s *cluster.Snapshot, on bool) (costs []rebalance.Cost) {
+func costs(s *snapshot.Snapshot, on bool) (costs []rebalance.Cost) {
 	if on {
 		return rebalance.DeletionCosts(s)
 	}

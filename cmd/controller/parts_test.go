@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
@@ -57,7 +57,7 @@ func TestLeasesTriggerNoRound(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := fake.NewClientset()
-	factory := daemon.NewInformers(client)
+	factory := app.NewInformers(client)
 	parts, err := join(&setup{Settings: settings, policy: &decision.Policy{}, signals: providers.Signals()}, factory, nil, client, noEvents{}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -10,27 +10,27 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/responder"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/protection"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/responder"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // planner makes the plans of the loop.
 type planner struct {
 	setup         *setup
 	interruptions interruption.Settings
-	reader        *cluster.Reader
+	reader        *snapshot.Reader
 	executor      *migration.Executor
-	installed     *gating.Installed
+	installed     *gating.AdmissionPolicy
 	rebalancer    *rebalance.Planner
 	protector     *protection.Planner
 	evictions     *evictions
-	newRoom       func(*cluster.Snapshot, func() bool) rebalance.Room
+	newRoom       func(*snapshot.Snapshot, func() bool) rebalance.Room
 	writer        kubernetes.Interface
 	recorder      events.EventRecorder
 
@@ -93,7 +93,7 @@ func (p *planner) markWrites(marks []interruption.Mark) (writes []write) {
 }
 
 // costWrites returns the writes of deletion costs.
-func (p *planner) costWrites(s *cluster.Snapshot) (writes []write) {
+func (p *planner) costWrites(s *snapshot.Snapshot) (writes []write) {
 	for _, c := range costs(s, p.setup.DeletionCosts) {
 		writes = append(writes, write{
 			kind: deletionCost, uid: c.Pod.UID, version: c.Pod.ResourceVersion, name: klog.KObj(c.Pod),

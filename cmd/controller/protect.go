@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/protection"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // patience returns how long a replacement may take.
@@ -28,7 +28,7 @@ func patience(s *setup) time.Duration {
 // protect returns the writes of protection's PodDisruptionBudgets, and reports workloads that
 // cannot have one.
 func protect(
-	planner *protection.Planner, s *cluster.Snapshot, requested map[types.UID]bool, writer kubernetes.Interface, recorder events.EventRecorder,
+	planner *protection.Planner, s *snapshot.Snapshot, requested map[types.UID]bool, writer kubernetes.Interface, recorder events.EventRecorder,
 ) (writes []write) {
 	changes, refusals := planner.Plan(s, requested)
 	for _, r := range refusals {

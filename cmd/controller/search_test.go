@@ -17,10 +17,11 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 func TestSearchUntil(t *testing.T) {
@@ -52,11 +53,11 @@ func TestSearchUntil(t *testing.T) {
 // slowRoom takes a tenth of a second for every pod, and has no room.
 type slowRoom struct{ over func() bool }
 
-func (r slowRoom) Over() bool { return r.over() }
+func (r slowRoom) Expired() bool { return r.over() }
 
-func (r slowRoom) Replace(*cluster.Pod, decision.Assignment) (*cluster.Node, string) {
+func (r slowRoom) Replace(*snapshot.Pod, decision.Assignment) (*snapshot.Node, string) {
 	if r.over() {
-		return nil, cluster.NotExamined
+		return nil, simulation.NotExamined
 	}
 	time.Sleep(100 * time.Millisecond)
 	return nil, "it is slow"
@@ -110,8 +111,8 @@ func TestSlowSearch(t *testing.T) {
 			}
 			return false, nil, nil
 		})
-		factory := daemon.NewInformers(client)
-		parts, err := join(setup, factory, nil, client, noEvents{}, func(_ *cluster.Snapshot, over func() bool) rebalance.Room { return slowRoom{over} })
+		factory := app.NewInformers(client)
+		parts, err := join(setup, factory, nil, client, noEvents{}, func(_ *snapshot.Snapshot, over func() bool) rebalance.Room { return slowRoom{over} })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,9 +143,9 @@ func TestRebalancingLeavesTime(t *testing.T) {
 		}
 		objects := append(replicaSetOn("web", "soon", 1), spotNode("soon", time.Now().Add(time.Hour)))
 		client := fake.NewClientset(objects...)
-		factory := daemon.NewInformers(client)
+		factory := app.NewInformers(client)
 		var left []bool // of each Room: whether it had time
-		parts, err := join(setup, factory, nil, client, noEvents{}, func(_ *cluster.Snapshot, over func() bool) rebalance.Room {
+		parts, err := join(setup, factory, nil, client, noEvents{}, func(_ *snapshot.Snapshot, over func() bool) rebalance.Room {
 			left = append(left, !over())
 			for len(left) == 1 && !over() {
 				time.Sleep(100 * time.Millisecond)

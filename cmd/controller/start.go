@@ -20,13 +20,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // name is the name of the lock and of the event reporter.
-const name = lease.Controller
+const name = leader.Controller
 
 // stopWithin is how long a stopping replica waits for its requests before it releases its Lease.
 const stopWithin = 10 * time.Second
@@ -89,13 +90,13 @@ func elect(config *rest.Config, duration time.Duration, options *manager.Options
 	if err != nil {
 		return nil, fmt.Errorf("creating the lock of leader election: %w", err)
 	}
-	lock := lease.NewLock(inner, duration)
+	lock := leader.NewLock(inner, duration)
 	options.LeaderElection, options.LeaderElectionID, options.LeaderElectionResourceLockInterface = true, name, lock
 	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &duration, &renewWithin, &tryEvery
 	// The process ends with the manager, after everything that requires the Lease has ended.
 	options.LeaderElectionReleaseOnCancel = true
 	return func() error {
-		if !lock.Fresh(renewWithin) {
+		if !lock.RenewedWithin(renewWithin) {
 			return errStaleLease
 		}
 		return nil
@@ -122,8 +123,8 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 			return err
 		}
 	}
-	parts, err := join(setup, caches.factory, evictions, writer, recorder, func(s *cluster.Snapshot, over func() bool) rebalance.Room {
-		return cluster.NewRoomUntil(s, over)
+	parts, err := join(setup, caches.factory, evictions, writer, recorder, func(s *snapshot.Snapshot, over func() bool) rebalance.Room {
+		return simulation.NewRoomUntil(s, over)
 	})
 	if err != nil {
 		return err

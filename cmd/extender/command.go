@@ -9,7 +9,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 
@@ -37,9 +37,9 @@ type setup struct {
 }
 
 // newCommand returns the command.
-func newCommand() *daemon.Command {
+func newCommand() *app.Command {
 	var opts options
-	return &daemon.Command{
+	return &app.Command{
 		Name: "spot-extender",
 		Long: `spot-extender gives a stock kube-scheduler the placement decisions of
 spot-aware-scheduler, over the scheduler-extender protocol: workloads run on spot
@@ -90,10 +90,10 @@ config/extender.yaml has the configuration of the scheduler.`,
 // read checks the flags and reads the files. The error names all mistakes.
 func (o *options) read() (*setup, error) {
 	if err := o.check(); err != nil {
-		return nil, daemon.Misuse(err)
+		return nil, app.UsageError(err)
 	}
 	s := &setup{options: *o}
-	policyErr := daemon.ReadFile(o.schedulerConfigFile, func(data []byte) (err error) {
+	policyErr := app.ReadFile(o.schedulerConfigFile, func(data []byte) (err error) {
 		if s.policy, s.signals, err = config.ReadPolicy(data, o.profile); err != nil {
 			return err
 		}

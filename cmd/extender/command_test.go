@@ -19,7 +19,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2/ktesting"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
@@ -52,17 +52,17 @@ func TestBadCommandLines(t *testing.T) {
 		status int
 		output []string
 	}{
-		"valid, but no such cluster": {good.flags(), daemon.ExitFailed, nil},
-		"no flags": {nil, daemon.ExitUsage, []string{
+		"valid, but no such cluster": {good.flags(), app.ExitFailed, nil},
+		"no flags": {nil, app.ExitUsage, []string{
 			"--scheduler-config: required", "--advertise-address: required", "--tls-cert-file: required", "--client-ca-file: required",
 		}},
-		"unknown flag":             {good.flags("--port=1"), daemon.ExitUsage, []string{"unknown flag: --port"}},
-		"argument":                 {good.flags("now"), daemon.ExitUsage, []string{`"now"`}},
-		"no port":                  {good.flags("--bind-address=localhost"), daemon.ExitUsage, []string{"--bind-address", `"localhost"`, "expected host:port"}},
-		"advertised without host":  {good.flags("--advertise-address=:8445"), daemon.ExitUsage, []string{"--advertise-address", `":8445"`, "expected host:port"}},
-		"plain HTTP everywhere":    {[]string{"--scheduler-config=" + good.policy, "--advertise-address=h:1", "--plain-http"}, daemon.ExitUsage, []string{"--plain-http", "loopback"}},
-		"plain HTTP, certificates": {good.flags("--plain-http", "--bind-address=127.0.0.1:1"), daemon.ExitUsage, []string{"--tls-cert-file", "expected none"}},
-		"bad logging":              {good.flags("--logging-format=xml"), daemon.ExitUsage, []string{"xml"}},
+		"unknown flag":             {good.flags("--port=1"), app.ExitUsage, []string{"unknown flag: --port"}},
+		"argument":                 {good.flags("now"), app.ExitUsage, []string{`"now"`}},
+		"no port":                  {good.flags("--bind-address=localhost"), app.ExitUsage, []string{"--bind-address", `"localhost"`, "expected host:port"}},
+		"advertised without host":  {good.flags("--advertise-address=:8445"), app.ExitUsage, []string{"--advertise-address", `":8445"`, "expected host:port"}},
+		"plain HTTP everywhere":    {[]string{"--scheduler-config=" + good.policy, "--advertise-address=h:1", "--plain-http"}, app.ExitUsage, []string{"--plain-http", "loopback"}},
+		"plain HTTP, certificates": {good.flags("--plain-http", "--bind-address=127.0.0.1:1"), app.ExitUsage, []string{"--tls-cert-file", "expected none"}},
+		"bad logging":              {good.flags("--logging-format=xml"), app.ExitUsage, []string{"xml"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
 // The lease is shorter than the default of Kubernetes components: without a leader, no pod of the
@@ -39,7 +39,7 @@ var (
 // begins with its address.
 type election struct {
 	identity string
-	lock     *lease.Lock
+	lock     *leader.Lock
 	elector  *leaderelection.LeaderElector
 	// reason is why this replica does not decide; it points to nil if the replica decides.
 	reason atomic.Pointer[error]
@@ -57,7 +57,7 @@ func newElection(config *rest.Config, address string, begin func(context.Context
 	if err != nil {
 		return nil, fmt.Errorf("creating the lock for leader election: %w", err)
 	}
-	e.lock = lease.NewLock(inner, leaseDuration)
+	e.lock = leader.NewLock(inner, leaseDuration)
 	e.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: e.lock, Name: name, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
@@ -91,7 +91,7 @@ func (e *election) Leads() error {
 	if err := *e.reason.Load(); err != nil {
 		return err
 	}
-	if !e.lock.Fresh(renewDeadline) {
+	if !e.lock.RenewedWithin(renewDeadline) {
 		return errStaleLease
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
 )
 
@@ -34,7 +34,7 @@ const clientQPS = 100
 // start runs the extender until ctx is done, the lease is lost or a component fails to start.
 func start(ctx context.Context, setup *setup) error {
 	setup.warn(klog.FromContext(ctx))
-	config, err := daemon.Connect(setup.kubeconfig)
+	config, err := app.Connect(setup.kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func start(ctx context.Context, setup *setup) error {
 	if err != nil {
 		return fmt.Errorf("creating a client: %w", err)
 	}
-	factory := daemon.NewInformers(client)
+	factory := app.NewInformers(client)
 	decider, err := extender.New(setup.profile, setup.policy, setup.signals, factory, mgr.GetEventRecorder(name), clock.RealClock{})
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func start(ctx context.Context, setup *setup) error {
 	if setup.tls != nil {
 		setup.tls.registerMetrics()
 	}
-	daemon.ServeAllMetrics()
+	app.ServeAllMetrics()
 	service, err := newService(setup, config, client, factory, decider, synced)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
 // Timeouts of clients. kube-scheduler is on the same network, and waits at most 2 s in total
@@ -53,7 +53,7 @@ type service struct {
 	decider  *extender.Extender
 	synced   func() bool
 	election *election
-	takeover takeover.Takeover
+	takeover leader.Takeover
 	getPod   func(context.Context, types.NamespacedName) (types.UID, error)
 	// nominated lists the profile's unbound pods with a nomination.
 	nominated func(context.Context) ([]v1.Pod, error)
@@ -68,11 +68,11 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 	pods := metadataClient.Resource(v1.SchemeGroupVersion.WithResource("pods"))
 	s := &service{
 		setup: setup, factory: factory, decider: decider, synced: synced,
-		takeover: takeover.Takeover{
+		takeover: leader.Takeover{
 			List: func(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
-				return takeover.ListBound(ctx, pods)
+				return leader.ListBound(ctx, pods)
 			},
-			Holds: decider.Holds,
+			IsCached: decider.Holds,
 		},
 		getPod: func(ctx context.Context, pod types.NamespacedName) (types.UID, error) {
 			object, err := pods.Namespace(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
@@ -165,7 +165,7 @@ func (s *service) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	for s.election.Leads() == nil && s.decider.Approved() > 0 {
-		if takeover.Sleep(ctx, takeover.PollEvery) != nil {
+		if leader.Sleep(ctx, leader.PollEvery) != nil {
 			klog.FromContext(ctx).Info("Stopped before approved pods were known to be bound", "pods", s.decider.Approved(), "waited", settleTimeout)
 			return
 		}

@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
 )
 
 // cluster returns the kubeconfig of an API server with one pod on one spot node in namespace shop,
@@ -35,7 +35,7 @@ func cluster(t *testing.T, denied string, more ...runtime.Object) (kubeconfig st
 		Spec: v1.PodSpec{NodeName: "n", SchedulerName: "spot-aware-scheduler"}}
 	idle := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "idle", Namespace: "shop", UID: "s"}, Spec: appsv1.StatefulSetSpec{
 		Replicas: ptr.To[int32](0), Template: v1.PodTemplateSpec{Spec: v1.PodSpec{SchedulerName: "spot-aware-scheduler"}}}}
-	server := surveytest.Start(t, append(more, node, pod, idle, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})...)
+	server := listertest.Start(t, append(more, node, pod, idle, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})...)
 	if denied != "" {
 		server.Deny = strings.Split(denied, ",")
 	}

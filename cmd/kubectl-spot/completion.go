@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 )
 
 // completionTimeout is the maximum time that a user waits after pressing Tab.
@@ -36,7 +36,7 @@ func (o *options) completeWorkloads(command *cobra.Command, args []string, toCom
 	if err != nil || len(args) > 0 {
 		return nil, nothing
 	}
-	view, _, err := o.readView(ctx, survey.Scope{Namespace: namespace})
+	view, _, err := o.readView(ctx, lister.Scope{Namespace: namespace})
 	if err != nil {
 		return nil, nothing
 	}
@@ -44,7 +44,7 @@ func (o *options) completeWorkloads(command *cobra.Command, args []string, toCom
 	kind, _, named := strings.Cut(toComplete, "/")
 	if named && kindOf(kind) == "Pod" {
 		for _, p := range view.Snapshot.Pods {
-			if p.Subject != nil && p.Workload.Ours {
+			if p.Subject != nil && p.Workload.InProfile {
 				choices = append(choices, kind+"/"+p.Name)
 			}
 		}
@@ -69,7 +69,7 @@ func (o *options) completeLosses(command *cobra.Command, _ []string, _ string) (
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	view, _, err := o.readView(ctx, survey.Scope{Namespace: namespace})
+	view, _, err := o.readView(ctx, lister.Scope{Namespace: namespace})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
 
 // kinds maps the names that kubectl uses to the kinds of workloads.
@@ -58,7 +58,7 @@ what would unblock it. The scheduler reports the same reasons.`,
 		if err != nil {
 			return err
 		}
-		view, surveyed, err := o.readView(command.Context(), survey.Scope{Namespace: namespace, AllPods: true, Volumes: true, Idle: true})
+		view, surveyed, err := o.readView(command.Context(), lister.Scope{Namespace: namespace, AllPods: true, Volumes: true, Idle: true})
 		if err != nil {
 			return err
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
 
 func (o *options) nodesCommand() *cobra.Command {
@@ -35,7 +35,7 @@ workloads would then be below their floor or have no replica. Nodes with signals
 		if err != nil {
 			return err
 		}
-		view, surveyed, err := o.readWideView(command.Context(), survey.Scope{})
+		view, surveyed, err := o.readWideView(command.Context(), lister.Scope{})
 		if err != nil {
 			return err
 		}
@@ -54,9 +54,9 @@ workloads would then be below their floor or have no replica. Nodes with signals
 
 // readWideView reads the whole cluster, or only the namespace if that is denied. scope must not
 // have a namespace.
-func (o *options) readWideView(ctx context.Context, scope survey.Scope) (*report.View, *survey.Survey, error) {
+func (o *options) readWideView(ctx context.Context, scope lister.Scope) (*report.View, *lister.Survey, error) {
 	view, surveyed, err := o.readView(ctx, scope)
-	if !survey.Denied(err) {
+	if !lister.Denied(err) {
 		return view, surveyed, err
 	}
 	namespace, nsErr := o.namespace()

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/instances"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 )
 
 func (o *options) savingsCommand() *cobra.Command {
@@ -69,8 +69,8 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 
 // readSavingsView reads all workloads and nodes, or only the workloads of the namespace that -n
 // names.
-func (o *options) readSavingsView(ctx context.Context) (*report.View, *survey.Survey, error) {
-	scope := survey.Scope{Volumes: true}
+func (o *options) readSavingsView(ctx context.Context) (*report.View, *lister.Survey, error) {
+	scope := lister.Scope{Volumes: true}
 	if *o.flags.Namespace == "" || o.allNamespaces {
 		return o.readWideView(ctx, scope)
 	}
@@ -84,7 +84,7 @@ func (o *options) readSavingsView(ctx context.Context) (*report.View, *survey.Su
 // listPrices returns the built-in prices.
 func listPrices() *report.Prices {
 	var rows []report.Price
-	for name, t := range instances.Types {
+	for name, t := range pricing.Types {
 		onDemand, spot := t.Price(decision.OnDemand.String()), t.Price(decision.Spot.String())
 		rows = append(rows, report.Price{InstanceType: name, OnDemand: &onDemand, Spot: &spot})
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
 
 func (o *options) statusCommand() *cobra.Command {
@@ -40,7 +40,7 @@ The worst are first.`,
 		if err != nil {
 			return err
 		}
-		view, surveyed, err := o.readView(command.Context(), survey.Scope{Namespace: namespace})
+		view, surveyed, err := o.readView(command.Context(), lister.Scope{Namespace: namespace})
 		if err != nil {
 			return err
 		}

@@ -18,9 +18,9 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
 )
 
 // policy is a policy with its source.
@@ -45,19 +45,19 @@ func (o *options) connect() (kubernetes.Interface, error) {
 
 // readView reads the cluster and the policy. It prints on standard error, and records in o.source,
 // what could not be read and what is unknown because of this.
-func (o *options) readView(ctx context.Context, scope survey.Scope) (*report.View, *survey.Survey, error) {
+func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.View, *lister.Survey, error) {
 	client, err := o.connect()
 	if err != nil {
 		return nil, nil, err
 	}
-	var surveyed *survey.Survey
+	var surveyed *lister.Survey
 	var current policy
 	var assumed error // why the policy had to be assumed
 	scope.Read = new(atomic.Int64)
 	stop := reportProgress(o.ErrOut, scope.Read)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		surveyed, err = survey.Take(groupCtx, client, scope)
+		surveyed, err = lister.List(groupCtx, client, scope)
 		return err
 	})
 	group.Go(func() (err error) {
@@ -83,7 +83,7 @@ func (o *options) readView(ctx context.Context, scope survey.Scope) (*report.Vie
 
 // viewOf returns the cluster under a policy. Like readView, it reports objects that the policy
 // needs and that could not be read.
-func (o *options) viewOf(surveyed *survey.Survey, current policy) (*report.View, error) {
+func (o *options) viewOf(surveyed *lister.Survey, current policy) (*report.View, error) {
 	snapshot, err := surveyed.Snapshot(current.Policy, current.signals, o.profile, time.Now())
 	if err != nil {
 		return nil, err
@@ -113,9 +113,9 @@ func (o *options) readPolicy(ctx context.Context, client kubernetes.Interface) (
 		p, err = o.readPolicyFile(o.configFile)
 		return p, nil, err
 	}
-	configuration, assumed := survey.ReadConfiguration(ctx, client)
+	configuration, assumed := lister.ReadConfiguration(ctx, client)
 	if assumed != nil {
-		if ctx.Err() != nil || !(apierrors.IsForbidden(assumed) || apierrors.IsNotFound(assumed) || errors.Is(assumed, survey.ErrNoConfiguration)) {
+		if ctx.Err() != nil || !(apierrors.IsForbidden(assumed) || apierrors.IsNotFound(assumed) || errors.Is(assumed, lister.ErrNoConfiguration)) {
 			return p, nil, assumed
 		}
 		args := config.ReplicaSafetyArgs{}
@@ -166,9 +166,9 @@ const rightsHint = "the ClusterRole spot-viewer has all required rights (manifes
 // withHint adds advice to an error of the API server.
 func withHint(err error, namespace string) error {
 	switch {
-	case survey.Denied(err) && namespace == "":
+	case lister.Denied(err) && namespace == "":
 		return fmt.Errorf("%w\nIf you have rights in one namespace only, use -n NAMESPACE. %s", err, capital(rightsHint))
-	case survey.Denied(err):
+	case lister.Denied(err):
 		return fmt.Errorf("%w\n%s", err, capital(rightsHint))
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w: the API server rejected the credential of the current context (kubectl config current-context)", err)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
 
 func (o *options) whatIfCommand() *cobra.Command {
@@ -69,7 +69,7 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 	if err != nil {
 		return err
 	}
-	view, surveyed, err := o.readView(ctx, survey.Scope{Namespace: namespace})
+	view, surveyed, err := o.readView(ctx, lister.Scope{Namespace: namespace})
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/failsafe"
 )
 
 // gatesPerSecond limits the removals of expired gates, as average rate and as burst. It is low
@@ -38,16 +38,16 @@ func expireGates(ctx context.Context, cc schedulerserverconfig.CompletedConfig, 
 		}
 		timeouts[profile.SchedulerName] = policy.GateTimeout
 	}
-	profiles := map[string]gating.Expired{}
+	profiles := map[string]failsafe.Profile{}
 	for name, profile := range sched.Profiles {
-		profiles[name] = gating.Expired{Timeout: timeouts[name], Recorder: profile.EventRecorder()}
+		profiles[name] = failsafe.Profile{Timeout: timeouts[name], Recorder: profile.EventRecorder()}
 	}
 	client, err := limitedClient(cc.KubeConfig, gatesPerSecond)
 	if err != nil {
 		return fmt.Errorf("creating the client that removes expired gates: %w", err)
 	}
-	gating.RegisterExpiryMetrics()
-	expirer, err := gating.NewExpirer(cc.InformerFactory, client, clock.RealClock{}, profiles, fresh)
+	failsafe.RegisterMetrics()
+	expirer, err := failsafe.NewGateRemover(cc.InformerFactory, client, clock.RealClock{}, profiles, fresh)
 	if err != nil {
 		return fmt.Errorf("watching for expired gates: %w", err)
 	}

@@ -10,9 +10,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
 
 // guardLease stops the decisions of sched while its lease is older than the renew deadline, which
@@ -23,10 +22,10 @@ func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig
 	if config == nil {
 		return func() bool { return true }
 	}
-	lock := lease.NewLock(config.Lock, config.LeaseDuration)
+	lock := leader.NewLock(config.Lock, config.LeaseDuration)
 	config.Lock = lock
 	sched.NextPod = afterFreshLease(ctx, lock, config.RenewDeadline, sched.NextPod)
-	return func() bool { return lock.Fresh(config.RenewDeadline) }
+	return func() bool { return lock.RenewedWithin(config.RenewDeadline) }
 }
 
 // rememberLabels stores in the lease, for later leaders, that nodes with a capacity label were
@@ -35,21 +34,21 @@ func rememberLabels(config *leaderelection.LeaderElectionConfig, labels *node.La
 	if config == nil {
 		return
 	}
-	if lock, ok := config.Lock.(*lease.Lock); ok {
+	if lock, ok := config.Lock.(*leader.Lock); ok {
 		lock.Remember(spot.SawCapacityLabelsLabel, labels.Seen, labels.Remember)
 	}
 }
 
 // afterFreshLease returns a function that calls next and then waits for a fresh lease, directly
 // before the scheduling cycle of the pod.
-func afterFreshLease(ctx context.Context, lock *lease.Lock, atMost time.Duration, next nextPod) nextPod {
+func afterFreshLease(ctx context.Context, lock *leader.Lock, atMost time.Duration, next nextPod) nextPod {
 	return func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		pod, err := next(logger)
-		if !lock.Fresh(atMost) {
+		if !lock.RenewedWithin(atMost) {
 			logger.Info("Scheduling waits until the lease is renewed", "renewDeadline", atMost)
 		}
-		for !lock.Fresh(atMost) {
-			if takeover.Sleep(ctx, takeover.PollEvery) != nil {
+		for !lock.RenewedWithin(atMost) {
+			if leader.Sleep(ctx, leader.PollEvery) != nil {
 				return nil, nil // the process ends
 			}
 		}

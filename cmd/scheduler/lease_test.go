@@ -13,8 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
 // lock returns err for every request, after a delay.
@@ -120,7 +119,7 @@ func TestLeaseMustBeFresh(t *testing.T) {
 // A leader that renews its lease again continues with the pod that waited.
 func TestLeaseIsRenewedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lease := lease.NewLock(&lock{}, 2*time.Minute)
+		lease := leader.NewLock(&lock{}, 2*time.Minute)
 		popped := 0
 		next := afterFreshLease(t.Context(), lease, 10*time.Second, func(klog.Logger) (*framework.QueuedPodInfo, error) {
 			popped++
@@ -133,7 +132,7 @@ func TestLeaseIsRenewedAgain(t *testing.T) {
 		if pod, err := next(klog.Background()); err != nil || pod == nil || pod.Attempts != 1 {
 			t.Errorf("NextPod returned %+v, %v", pod, err)
 		}
-		if waited := time.Since(began); waited < time.Minute || waited > time.Minute+takeover.PollEvery {
+		if waited := time.Since(began); waited < time.Minute || waited > time.Minute+leader.PollEvery {
 			t.Errorf("it waited %s", waited)
 		}
 	})

@@ -118,8 +118,8 @@ func searchNodes(cycle fwk.CycleState) placement.Scope {
 		})
 		nodes[i] = info
 	}
-	counter := placement.NewCounter(&node.NodeReader{Policy: &decision.Policy{}}, &node.LabelHistory{})
+	counter := placement.NewCounter(&node.Reader{Policy: &decision.Policy{}}, &node.LabelHistory{})
 	counter.Update(nodes, time.Now())
-	_, scope := placement.NewState(&workload.Subject{}, decision.Settings{}, decision.Waiting{}, counter).Search(klog.Background(), cycle, &v1.Pod{})
+	_, scope := placement.NewState(&workload.Subject{}, decision.Settings{}, decision.WaitTime{}, counter).Search(klog.Background(), cycle, &v1.Pod{})
 	return scope
 }

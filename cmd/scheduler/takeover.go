@@ -15,7 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
 var takeoverDuration = metrics.NewGauge(&metrics.GaugeOpts{
@@ -34,11 +34,11 @@ func guardTakeover(ctx context.Context, config *rest.Config, sched *scheduler.Sc
 		return fmt.Errorf("creating a client for takeovers: %w", err)
 	}
 	legacyregistry.MustRegister(takeoverDuration)
-	t := takeover.Takeover{
+	t := leader.Takeover{
 		List: func(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
-			return takeover.ListBound(ctx, client.Resource(v1.SchemeGroupVersion.WithResource("pods")))
+			return leader.ListBound(ctx, client.Resource(v1.SchemeGroupVersion.WithResource("pods")))
 		},
-		Holds: func(uid types.UID) bool {
+		IsCached: func(uid types.UID) bool {
 			pod, err := sched.Cache.GetPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})
 			return err == nil && pod.Spec.NodeName != ""
 		},
@@ -54,7 +54,7 @@ type nextPod = func(klog.Logger) (*framework.QueuedPodInfo, error)
 // afterTakeover returns a function that runs the takeover before the first call of next. The
 // scheduler calls it at the beginning of every scheduling cycle, sequentially, and only after it
 // leads. A process leads at most once.
-func afterTakeover(ctx context.Context, t takeover.Takeover, next nextPod) nextPod {
+func afterTakeover(ctx context.Context, t leader.Takeover, next nextPod) nextPod {
 	done := false
 	return func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		if !done {

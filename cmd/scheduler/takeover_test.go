@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
 // cluster contains the pods that are bound according to the API server, and which pods the cache
@@ -59,7 +59,7 @@ func (c *cluster) holds(uid types.UID) bool {
 
 // lead calls NextPod like a scheduler that begins to lead, repeatedly until ctx is done.
 func (c *cluster) lead(ctx context.Context) {
-	next := afterTakeover(ctx, takeover.Takeover{List: c.list, Holds: c.holds}, func(klog.Logger) (*framework.QueuedPodInfo, error) {
+	next := afterTakeover(ctx, leader.Takeover{List: c.list, IsCached: c.holds}, func(klog.Logger) (*framework.QueuedPodInfo, error) {
 		c.do(func() { c.decisions++ })
 		return &framework.QueuedPodInfo{}, nil
 	})
@@ -68,7 +68,7 @@ func (c *cluster) lead(ctx context.Context) {
 			if pod, err := next(klog.Background()); (pod == nil) != (ctx.Err() != nil) || err != nil {
 				panic(fmt.Sprintf("NextPod returned %v, %v", pod, err))
 			}
-			_ = takeover.Sleep(ctx, time.Hour)
+			_ = leader.Sleep(ctx, time.Hour)
 		}
 	}()
 }
@@ -104,7 +104,7 @@ func TestTakeoverWaitsForTheCache(t *testing.T) {
 		c.do(func() { c.cached["b"] = true })
 		c.after(t, time.Minute, 0)
 		c.do(func() { c.cached["a"] = true })
-		c.after(t, takeover.PollEvery, 1)
+		c.after(t, leader.PollEvery, 1)
 		if seconds := int(time.Since(c.began).Seconds()); seconds != 120 {
 			t.Fatalf("the test took %d s", seconds)
 		}
@@ -120,9 +120,9 @@ func TestTakeoverIsShortWhenNothingIsMissing(t *testing.T) {
 					c.bound = nil
 				}
 				c.lead(t.Context())
-				c.after(t, takeover.Settle-time.Millisecond, 0)
+				c.after(t, leader.Settle-time.Millisecond, 0)
 				c.after(t, time.Millisecond, 1)
-				if diff := cmp.Diff([]time.Duration{takeover.Settle}, c.lists); diff != "" {
+				if diff := cmp.Diff([]time.Duration{leader.Settle}, c.lists); diff != "" {
 					t.Errorf("lists at (-want +got):\n%s", diff)
 				}
 			})
@@ -135,11 +135,11 @@ func TestTakeoverSeesLateCommits(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.cached["a"], c.cached["b"] = true, true
 		c.lead(t.Context())
-		c.after(t, takeover.Settle-time.Millisecond, 0)
+		c.after(t, leader.Settle-time.Millisecond, 0)
 		c.do(func() { c.bound["late"] = types.NamespacedName{Namespace: "n", Name: "late"} })
 		c.after(t, time.Minute, 0)
 		c.do(func() { c.cached["late"] = true })
-		c.after(t, takeover.PollEvery, 1)
+		c.after(t, leader.PollEvery, 1)
 	})
 }
 
@@ -149,9 +149,9 @@ func TestTakeoverIgnoresDeletedPods(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.cached["a"] = true
 		c.lead(t.Context())
-		c.after(t, takeover.Settle+takeover.RelistAfter/2, 0)
+		c.after(t, leader.Settle+leader.RelistAfter/2, 0)
 		c.do(func() { delete(c.bound, "b") })
-		c.after(t, takeover.RelistAfter, 1)
+		c.after(t, leader.RelistAfter, 1)
 	})
 }
 
@@ -160,11 +160,11 @@ func TestTakeoverIgnoresDeletedPods(t *testing.T) {
 func TestTakeoverIgnoresLaterBindings(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lead(t.Context())
-		c.after(t, takeover.Settle+takeover.RelistAfter/2, 0)
+		c.after(t, leader.Settle+leader.RelistAfter/2, 0)
 		c.do(func() { c.bound["later"] = types.NamespacedName{Namespace: "n", Name: "later"} })
 		c.after(t, time.Minute, 0)
 		c.do(func() { c.cached["a"], c.cached["b"] = true, true })
-		c.after(t, takeover.PollEvery, 1)
+		c.after(t, leader.PollEvery, 1)
 	})
 }
 
@@ -184,7 +184,7 @@ func TestTakeoverRetriesFailedLists(t *testing.T) {
 		c.cached["a"], c.cached["b"] = true, true
 		c.failures = 3
 		c.lead(t.Context())
-		c.after(t, takeover.Settle+3*takeover.RetryAfter-time.Millisecond, 0)
+		c.after(t, leader.Settle+3*leader.RetryAfter-time.Millisecond, 0)
 		c.after(t, time.Millisecond, 1)
 	})
 }
@@ -193,11 +193,11 @@ func TestTakeoverRetriesFailedLists(t *testing.T) {
 func TestTakeoverRetriesFailedLaterLists(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lead(t.Context())
-		c.after(t, takeover.Settle+takeover.RelistAfter/2, 0)
+		c.after(t, leader.Settle+leader.RelistAfter/2, 0)
 		c.do(func() { c.failures = 30 })
 		c.after(t, 2*time.Minute, 0)
 		c.do(func() { c.cached["a"], c.cached["b"] = true, true })
-		c.after(t, takeover.PollEvery, 1)
+		c.after(t, leader.PollEvery, 1)
 	})
 }
 
@@ -206,9 +206,9 @@ func TestTakeoverEndsWithTheProcess(t *testing.T) {
 		at       time.Duration
 		failures int
 	}{
-		"while bindings settle":     {takeover.Settle / 2, 0},
-		"while lists fail":          {takeover.Settle + 10*takeover.RetryAfter + takeover.RetryAfter/2, 1000},
-		"while the cache is behind": {takeover.Settle + time.Minute, 0},
+		"while bindings settle":     {leader.Settle / 2, 0},
+		"while lists fail":          {leader.Settle + 10*leader.RetryAfter + leader.RetryAfter/2, 1000},
+		"while the cache is behind": {leader.Settle + time.Minute, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, func(t *testing.T, c *cluster) {

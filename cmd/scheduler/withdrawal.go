@@ -10,7 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/utils/clock"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/withdrawal"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/failsafe"
 )
 
 // budgetsPerSecond limits the deletions of PodDisruptionBudgets, as average rate and as burst. It
@@ -26,6 +26,6 @@ func withdrawBudgets(ctx context.Context, cc schedulerserverconfig.CompletedConf
 		return fmt.Errorf("creating the client that deletes PodDisruptionBudgets: %w", err)
 	}
 	anyProfile := sched.Profiles[slices.Min(slices.Collect(maps.Keys(sched.Profiles)))]
-	go withdrawal.NewWithdrawer(cc.InformerFactory, client, anyProfile.EventRecorder(), clock.RealClock{}, fresh).Run(ctx)
+	go failsafe.NewBudgetRemover(cc.InformerFactory, client, anyProfile.EventRecorder(), clock.RealClock{}, fresh).Run(ctx)
 	return nil
 }

@@ -30,9 +30,9 @@ const (
 	// NodeSettling: as OverBudget or OnFloorOrdinal, on a node that may still receive its capacity
 	// label.
 	NodeSettling
-	// NodeHeld: the node may still receive its capacity label, and a waiting pod that must have
+	// NodeReserved: the node may still receive its capacity label, and a waiting pod that must have
 	// on-demand could use the node.
-	NodeHeld
+	NodeReserved
 	// PoolFull: the node's spot pool already runs as many replicas of the revision as it may.
 	PoolFull
 	// OverflowPreempts: the node is on-demand, has room only after an eviction, and the pod is
@@ -54,7 +54,7 @@ func (p *Plan) Admit(node Node, morePlaced, inPool int) Verdict {
 		return NodeReclaimed
 	case node.Signal == Drain:
 		return NodeDrained
-	case node.Capacity.Type == OnDemand && p.KeptOffOnDemand():
+	case node.Capacity.Type == OnDemand && p.ExcludedFromOnDemand():
 		return OverflowRefused
 	case node.Capacity.Type == OnDemand || p.Grant != NotGranted:
 		return Admitted
@@ -76,9 +76,9 @@ func (p *Plan) Admit(node Node, morePlaced, inPool int) Verdict {
 // use. v is the verdict of Admit. No other pod may use the node before its capacity type is known,
 // not even with a Grant. A node that is full of replicas that may run on spot provides no room for
 // floors. The state ends after at most Policy.LabelGrace.
-func Held(v Verdict) Verdict {
+func Reserved(v Verdict) Verdict {
 	if v == Admitted {
-		return NodeHeld
+		return NodeReserved
 	}
 	return v
 }
@@ -100,19 +100,19 @@ func (p *Plan) Reason(v Verdict) string {
 			p.placed.Spot, p.Budget, p.revision, p.floorWait("room in the spot budget"))
 	case OnFloorOrdinal:
 		later := ""
-		if p.holdsUpLater {
+		if p.blocksLater {
 			later = ", and later ordinals wait for this one"
 		}
 		return fmt.Sprintf("ordinal kept off spot: the first %d ordinals of %s must run on on-demand%s%s",
 			p.Floor, p.revision, later, p.floorWait("a lower floor"))
 	case NodeSettling:
 		return "node has no capacity label yet and is too young to count as on-demand"
-	case NodeHeld:
+	case NodeReserved:
 		// The reason does not name the waiting pod, because it may belong to another tenant.
 		return "node has no capacity label yet and is reserved for pods that wait for on-demand"
 	case PoolFull:
 		room := "room in another spot pool or on on-demand"
-		if !p.MayTakeOnDemand() {
+		if !p.AdmitsOnDemand() {
 			room = "room in another spot pool"
 		}
 		return fmt.Sprintf("spot pool full: at most %d replicas of %s may run in one pool%s", p.PoolCap, p.revision, p.waitHint(room))
@@ -141,22 +141,22 @@ func (p *Plan) beyondFloorReason() string {
 // If the budget keeps the pod off spot too, the workload already has all its replicas.
 func (p *Plan) overflowWait() string {
 	switch {
-	case !p.MayTakeSpot():
+	case !p.AdmitsSpot():
 		return p.waitHint("another replica to terminate")
-	case p.holdsUpLater:
+	case p.blocksLater:
 		return ", and later ordinals wait for this one (waits for room on spot)"
 	}
 	return " (waits for room on spot)"
 }
 
 // Waits returns the condition that a pod waits for if no node is feasible.
-func (p *Plan) Waits() string {
+func (p *Plan) WaitReason() string {
 	switch {
-	case p.ordered && !p.MayTakeSpot():
+	case p.ordered && !p.AdmitsSpot():
 		return p.Reason(OnFloorOrdinal)
-	case !p.MayTakeSpot():
+	case !p.AdmitsSpot():
 		return p.Reason(OverBudget)
-	case p.KeptOffOnDemand():
+	case p.ExcludedFromOnDemand():
 		return p.Reason(OverflowRefused)
 	case p.onlySpot && p.assigned == AssignedSpot:
 		return "no feasible node: the pod was assigned spot and admits no on-demand node"
@@ -173,8 +173,8 @@ func (p *Plan) Waits() string {
 // Placed returns the numbers of placed replicas that the plan was made for.
 func (p *Plan) Placed() Placed { return p.placed }
 
-// Budgeted describes the use of the revision's budget before this pod.
-func (p *Plan) Budgeted() string {
+// BudgetUsage describes the use of the revision's budget before this pod.
+func (p *Plan) BudgetUsage() string {
 	if p.ordered {
 		return fmt.Sprintf("the first %d ordinals of %s must run on on-demand", p.Floor, p.revision)
 	}
@@ -190,7 +190,7 @@ func (p *Plan) floorWait(alternative string) string {
 	if p.onlySpot {
 		return "; its own node selector or affinity admits only spot, but exemptions are ignored" + p.waitHint(alternative)
 	}
-	if p.KeptOffOnDemand() {
+	if p.ExcludedFromOnDemand() {
 		return p.waitHint("another replica to terminate")
 	}
 	return p.waitHint("on-demand room")

@@ -18,13 +18,13 @@ type candidate struct {
 	noOverflow            bool
 	ordinal               int
 	placed                decision.Placed
-	waiting               decision.Waiting
+	waiting               decision.WaitTime
 	fallbackAfter         time.Duration
 }
 
 func (c candidate) plan() decision.Plan {
 	pod := &decision.Pod{OnlySpot: c.onlySpot, Workload: decision.Workload{
-		Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5, Ordered: c.ordered, Ordinal: c.ordinal, HoldsUpLater: c.holdsUpLater,
+		Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5, Ordered: c.ordered, Ordinal: c.ordinal, BlocksLater: c.holdsUpLater,
 	}}
 	settings := decision.Settings{MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(2)), FallbackAfter: decision.Never}
 	if c.fallbackAfter != 0 {
@@ -47,9 +47,9 @@ func TestHeld(t *testing.T) {
 	for v := range decision.Verdict(decision.Verdicts) {
 		want := v
 		if v == decision.Admitted {
-			want = decision.NodeHeld
+			want = decision.NodeReserved
 		}
-		if got := decision.Held(v); got != want {
+		if got := decision.Reserved(v); got != want {
 			t.Errorf("Held(%d) = %d, want %d", v, got, want)
 		}
 	}
@@ -109,11 +109,11 @@ func TestAdmit(t *testing.T) {
 		"anyway, over the cap only": {node: spot, candidate: candidate{anyway: true}, inPool: 2, want: decision.Admitted, wantOutcome: decision.ByScheduleAnyway},
 		"anyway, within the budget": {node: spot, candidate: candidate{anyway: true}, want: decision.Admitted, wantOutcome: decision.InBudget},
 		"fallen back": {
-			node: spot, candidate: candidate{placed: budgetUsed, fallbackAfter: time.Second, waiting: decision.Waiting{For: time.Second}}, inPool: 9,
+			node: spot, candidate: candidate{placed: budgetUsed, fallbackAfter: time.Second, waiting: decision.WaitTime{For: time.Second}}, inPool: 9,
 			want: decision.Admitted, wantOutcome: decision.ByFallback,
 		},
 		"relieved": {
-			node: spot, candidate: candidate{placed: budgetUsed, waiting: decision.Waiting{For: time.Minute, OlderOnDemand: true}}, inPool: 9,
+			node: spot, candidate: candidate{placed: budgetUsed, waiting: decision.WaitTime{For: time.Minute, OlderOnDemand: true}}, inPool: 9,
 			want: decision.Admitted, wantOutcome: decision.ByRelief,
 		},
 
@@ -243,7 +243,7 @@ func TestReason(t *testing.T) {
 func TestBudgeted(t *testing.T) {
 	counted, ordered := candidate{placed: decision.Placed{Spot: 1}}.plan(), candidate{ordered: true}.plan()
 	want := []string{"spot budget of shop/web-5d9f: 1 of 3 used before it", "the first 2 ordinals of shop/web-5d9f must run on on-demand"}
-	if diff := cmp.Diff(want, []string{counted.Budgeted(), ordered.Budgeted()}); diff != "" {
+	if diff := cmp.Diff(want, []string{counted.BudgetUsage(), ordered.BudgetUsage()}); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

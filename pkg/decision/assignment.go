@@ -42,7 +42,7 @@ func (a Assignment) Admits(capacity CapacityType) bool {
 }
 
 // Beyond reports whether the pod was assigned to run beyond the floor.
-func (a Assignment) Beyond() bool { return a == AssignedSpot || a == AssignedAny }
+func (a Assignment) BeyondFloor() bool { return a == AssignedSpot || a == AssignedAny }
 
 // Replacement returns the pod that p's workload creates to replace p, as far as it is known.
 // Nothing has been assigned or granted to that pod yet.

@@ -76,12 +76,12 @@ func TestAssigned(t *testing.T) {
 			if test.noOverflow {
 				settings.Overflow = decision.NeverOverflow
 			}
-			plan := decision.NewPlan(&test.pod, settings, test.placed, decision.Waiting{})
-			got := outline{plan.Prefer, plan.Overflows(), plan.MayTakeSpot(), plan.MayTakeOnDemand(), plan.MustHaveOnDemand()}
+			plan := decision.NewPlan(&test.pod, settings, test.placed, decision.WaitTime{})
+			got := outline{plan.Prefer, plan.Overflows(), plan.AdmitsSpot(), plan.AdmitsOnDemand(), plan.RequiresOnDemand()}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
-			if got := plan.Waits(); test.waits != "" && got != test.waits {
+			if got := plan.WaitReason(); test.waits != "" && got != test.waits {
 				t.Errorf("waits: %q, want %q", got, test.waits)
 			}
 		})
@@ -93,7 +93,7 @@ type planInput struct {
 	pod      decision.Pod
 	settings decision.Settings
 	placed   decision.Placed
-	waiting  decision.Waiting
+	waiting  decision.WaitTime
 }
 
 func drawPlan(t *rapid.T) planInput {
@@ -107,7 +107,7 @@ func drawPlan(t *rapid.T) planInput {
 			Exemptions: decision.ExemptionPolicy(rapid.IntRange(0, 1).Draw(t, "exemptions")),
 		},
 		placed:  decision.Placed{Spot: rapid.IntRange(0, 8).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 8).Draw(t, "on-demand")},
-		waiting: decision.Waiting{For: rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "waited")},
+		waiting: decision.WaitTime{For: rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "waited")},
 	}
 	a.pod.OnlyOnDemand = !a.pod.OnlySpot && rapid.Bool().Draw(t, "onlyOnDemand")
 	return a
@@ -137,7 +137,7 @@ func TestAssignmentGrantsNothing(t *testing.T) {
 				t.Fatalf("assigned %s: it admits the pod to a node of type %s that refuses the pod without it: %s", a.pod.Assigned, node.Capacity.Type, without.Reason(before))
 			case lost && node == spotNode && !without.Exempt:
 				t.Fatalf("assigned %s: refused on spot: %s", a.pod.Assigned, with.Reason(after))
-			case lost && node == onDemandNode && (a.settings.Overflow == decision.AllowOverflow || !with.MayTakeSpot()):
+			case lost && node == onDemandNode && (a.settings.Overflow == decision.AllowOverflow || !with.AdmitsSpot()):
 				t.Fatalf("assigned %s: refused on on-demand: %s", a.pod.Assigned, with.Reason(after))
 			}
 		}
@@ -151,7 +151,7 @@ func TestAssignmentGrantsNothing(t *testing.T) {
 }
 
 // A pod that was assigned beyond the floor and refused on-demand may become feasible there when a
-// sibling is bound to spot. MayFreeSiblings must report this for every such sibling.
+// sibling is bound to spot. MayUnblockSiblings must report this for every such sibling.
 func TestMayFreeSiblingsMissesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawPlan(t)
@@ -162,10 +162,10 @@ func TestMayFreeSiblingsMissesNothing(t *testing.T) {
 		after := a.plan()
 		opens := before.Admit(onDemandNode, 0, 0) != decision.Admitted && after.Admit(onDemandNode, 0, 0) == decision.Admitted
 		opens = opens && !a.pod.OnlySpot
-		if opens && !sibling.MayFreeSiblings() {
+		if opens && !sibling.MayUnblockSiblings() {
 			t.Fatalf("%+v admits on-demand, and %+v did not", after, before)
 		}
-		if opens && !before.Counted() {
+		if opens && !before.DependsOnSiblings() {
 			t.Fatalf("%+v depends on siblings, but Counted is false", before)
 		}
 	})
@@ -177,18 +177,18 @@ func TestGranted(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod      decision.Pod
 		settings decision.Settings
-		waiting  decision.Waiting
+		waiting  decision.WaitTime
 		want     decision.Grant
 		outcome  decision.Outcome
 	}{
 		"nothing":             {pod: decision.Pod{}, want: decision.NotGranted},
 		"fallback":            {pod: decision.Pod{Granted: decision.FellBack}, want: decision.FellBack, outcome: decision.ByFallback},
 		"rollout relief":      {pod: decision.Pod{Granted: decision.Relieved}, want: decision.Relieved, outcome: decision.ByRelief},
-		"granted and waited":  {pod: decision.Pod{Granted: decision.Relieved}, settings: decision.Settings{FallbackAfter: 1}, waiting: decision.Waiting{For: 1}, want: decision.Relieved, outcome: decision.ByRelief},
-		"waited, not granted": {settings: decision.Settings{FallbackAfter: 1}, waiting: decision.Waiting{For: 1}, want: decision.FellBack, outcome: decision.ByFallback},
+		"granted and waited":  {pod: decision.Pod{Granted: decision.Relieved}, settings: decision.Settings{FallbackAfter: 1}, waiting: decision.WaitTime{For: 1}, want: decision.Relieved, outcome: decision.ByRelief},
+		"waited, not granted": {settings: decision.Settings{FallbackAfter: 1}, waiting: decision.WaitTime{For: 1}, want: decision.FellBack, outcome: decision.ByFallback},
 		"ScheduleAnyway":      {pod: decision.Pod{Granted: decision.FellBack}, settings: decision.Settings{WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.Anyway, outcome: decision.ByScheduleAnyway},
 		"waited, admits only on-demand": {pod: decision.Pod{OnlyOnDemand: true}, settings: decision.Settings{FallbackAfter: 1},
-			waiting: decision.Waiting{For: time.Hour, OlderOnDemand: true}, want: decision.NotGranted},
+			waiting: decision.WaitTime{For: time.Hour, OlderOnDemand: true}, want: decision.NotGranted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.settings.FallbackAfter == 0 {
@@ -196,8 +196,8 @@ func TestGranted(t *testing.T) {
 			}
 			test.settings.MinOnDemand, test.pod.Workload = decision.Count(1), web
 			plan := decision.NewPlan(&test.pod, test.settings, decision.Placed{}, test.waiting)
-			if plan.Grant != test.want || plan.MayTakeSpot() != (test.want != decision.NotGranted) {
-				t.Errorf("grant %d, spot %t; want %d", plan.Grant, plan.MayTakeSpot(), test.want)
+			if plan.Grant != test.want || plan.AdmitsSpot() != (test.want != decision.NotGranted) {
+				t.Errorf("grant %d, spot %t; want %d", plan.Grant, plan.AdmitsSpot(), test.want)
 			}
 			if got := plan.Outcome(spotNode, 0); test.outcome != "" && got != test.outcome {
 				t.Errorf("outcome %s, want %s", got, test.outcome)
@@ -211,12 +211,12 @@ func TestWaitsWithoutSpot(t *testing.T) {
 	settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second}
 	pod := decision.Pod{OnlyOnDemand: true, Assigned: decision.AssignedOnDemand, Workload: decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5}}
 	for _, waited := range []time.Duration{0, time.Second, time.Hour} {
-		plan := decision.NewPlan(&pod, settings, decision.Placed{Spot: 3}, decision.Waiting{For: waited, OlderOnDemand: true})
+		plan := decision.NewPlan(&pod, settings, decision.Placed{Spot: 3}, decision.WaitTime{For: waited, OlderOnDemand: true})
 		const want = "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room)"
-		if got := plan.Waits(); got != want {
+		if got := plan.WaitReason(); got != want {
 			t.Errorf("after %s: %q, want %q", waited, got, want)
 		}
-		if !plan.MustHaveOnDemand() {
+		if !plan.RequiresOnDemand() {
 			t.Errorf("after %s: MustHaveOnDemand is false, want true", waited)
 		}
 		for v := range decision.Verdict(decision.Verdicts) {

@@ -123,15 +123,16 @@ func (p *Policy) UnknownLabels(labels map[string]string) (keys []string) {
 		if !ok || !row.unknown(value) || slices.Contains(keys, row.Key) {
 			continue
 		}
-		if _, known := p.LabelSays(row.Key, value); !known { // another row of the same label may list it
+		if _, known := p.LabelMeaning(row.Key, value); !known { // another row of the same label may list it
 			keys = append(keys, row.Key)
 		}
 	}
 	return keys
 }
 
-// LabelSays returns the capacity type that the node label key=value means; false if it means none.
-func (p *Policy) LabelSays(key, value string) (CapacityType, bool) {
+// LabelMeaning returns the capacity type that the node label key=value means; false if it means
+// none.
+func (p *Policy) LabelMeaning(key, value string) (CapacityType, bool) {
 	if key == spot.CapacityLabel {
 		return ownLabelType(value)
 	}
@@ -159,7 +160,7 @@ func (p *Policy) ValuesOf(key string, capacity CapacityType) (values []string, b
 		case capacity == OnDemand:
 			values = append(values, row.OnDemand...)
 		case row.SpotUnless != nil:
-			return nil, p.PresenceSaysSpot(key)
+			return nil, p.PresenceMeansSpot(key)
 		default:
 			values = append(values, row.Spot...)
 		}
@@ -167,9 +168,9 @@ func (p *Policy) ValuesOf(key string, capacity CapacityType) (values []string, b
 	return values, false
 }
 
-// PresenceSaysSpot reports whether only spot nodes have the node label key, so that its presence
+// PresenceMeansSpot reports whether only spot nodes have the node label key, so that its presence
 // means spot.
-func (p *Policy) PresenceSaysSpot(key string) bool {
+func (p *Policy) PresenceMeansSpot(key string) bool {
 	found := false
 	for i := range p.CapacityLabels {
 		if row := &p.CapacityLabels[i]; row.Key == key {

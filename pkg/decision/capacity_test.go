@@ -223,7 +223,7 @@ func TestLabelSays(t *testing.T) {
 	policy := decision.Policy{CapacityLabels: providers.CapacityLabels()}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got, ok := policy.LabelSays(test.key, test.value); got != test.want || ok != test.wantOK {
+			if got, ok := policy.LabelMeaning(test.key, test.value); got != test.want || ok != test.wantOK {
 				t.Errorf("LabelSays(%q, %q) = %v, %v; want %v, %v", test.key, test.value, got, ok, test.want, test.wantOK)
 			}
 		})
@@ -245,7 +245,7 @@ func TestPresenceSaysSpot(t *testing.T) {
 	}
 	policy := decision.Policy{CapacityLabels: providers.CapacityLabels()}
 	for key, want := range tests {
-		if got := policy.PresenceSaysSpot(key); got != want {
+		if got := policy.PresenceMeansSpot(key); got != want {
 			t.Errorf("PresenceSaysSpot(%q) = %v, want %v", key, got, want)
 		}
 	}

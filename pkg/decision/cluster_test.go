@@ -90,14 +90,14 @@ func (c *cluster) decisionPod(p *pod) *decision.Pod {
 		OnlySpot:      w.onlySpot,
 		OnlyOnDemand:  w.onlyOnDemand,
 		Workload: decision.Workload{
-			Kind:         w.kind,
-			Revision:     w.namespace + "/" + p.revision.name,
-			Annotations:  w.annotations,
-			Desired:      w.desired(),
-			Ordinal:      p.ordinal,
-			Ordered:      w.kind == "StatefulSet",
-			HoldsUpLater: w.kind == "StatefulSet" && !w.parallel,
-			Batch:        w.batch(),
+			Kind:        w.kind,
+			Revision:    w.namespace + "/" + p.revision.name,
+			Annotations: w.annotations,
+			Desired:     w.desired(),
+			Ordinal:     p.ordinal,
+			Ordered:     w.kind == "StatefulSet",
+			BlocksLater: w.kind == "StatefulSet" && !w.parallel,
+			Batch:       w.batch(),
 		},
 	}
 }
@@ -124,7 +124,7 @@ func (c *cluster) evaluate(p *pod) (decision.Plan, []option) {
 			c.warnings = append(c.warnings, text)
 		}
 	}
-	var waiting decision.Waiting
+	var waiting decision.WaitTime
 	if p.unschedulable >= 0 {
 		waiting.For = c.now - p.unschedulable
 	}

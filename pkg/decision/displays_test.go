@@ -136,7 +136,7 @@ func (c *cluster) deficit(w *workload) int {
 		}
 		revisions = append(revisions, replicas)
 	}
-	return decision.StandingOf(w.desired(), settings.Floor(w.desired()), w.kind == "StatefulSet", revisions).FloorDeficit
+	return decision.NewFloorStatus(w.desired(), settings.Floor(w.desired()), w.kind == "StatefulSet", revisions).FloorDeficit
 }
 
 // reclaim removes all spot nodes at once, and prints the remaining pods of every workload.

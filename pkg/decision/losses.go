@@ -21,7 +21,7 @@ const (
 	MaxLosses = 32
 	// A loss that is this many half-lives old counts less than a thousandth, the resolution of risk
 	// in a Rank.
-	forgottenAfter = 10
+	expiredAfter = 10
 )
 
 // Add returns l with one more loss at the given time. The order of additions does not matter.
@@ -50,10 +50,10 @@ func (l Losses) Risk(now time.Time, halfLife time.Duration) float64 {
 	return 1 - math.Exp2(-l.At(now, halfLife))
 }
 
-// Forgotten reports whether the latest loss is at least ten half-lives old at now, so that the
+// Expired reports whether the latest loss is at least ten half-lives old at now, so that the
 // value can be dropped.
-func (l Losses) Forgotten(now time.Time, halfLife time.Duration) bool {
-	return l.count == 0 || now.Sub(l.latest)/forgottenAfter >= halfLife
+func (l Losses) Expired(now time.Time, halfLife time.Duration) bool {
+	return l.count == 0 || now.Sub(l.latest)/expiredAfter >= halfLife
 }
 
 // decay returns the weight of a loss of that age.

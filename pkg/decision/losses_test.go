@@ -37,7 +37,7 @@ func TestLosses(t *testing.T) {
 			if got := losses.Risk(now, halfLife); math.Abs(got-test.wantRisk) > 1e-6 {
 				t.Errorf("risk %v, want %v", got, test.wantRisk)
 			}
-			if got := losses.Forgotten(now, halfLife); got != test.wantForgotten {
+			if got := losses.Expired(now, halfLife); got != test.wantForgotten {
 				t.Errorf("forgotten: %t, want %t", got, test.wantForgotten)
 			}
 		})

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// OwnerNews is the maximum time that a pod waits for an update of a workload that it has outgrown.
-// After this time the scheduler decides with the state that it knows. Watches of different
-// resources differ by milliseconds, on a busy machine by a second or two.
-const OwnerNews = 5 * time.Second
+// MaxOwnerDelay is the maximum time that a pod waits for an update of a workload that it has
+// outgrown. After this time the scheduler decides with the state that it knows. Watches of
+// different resources differ by milliseconds, on a busy machine by a second or two.
+const MaxOwnerDelay = 5 * time.Second
 
 // Batch distinguishes Jobs from other workloads, and Jobs by whether a lost pod costs only time.
 type Batch int8
@@ -40,10 +40,10 @@ type Workload struct {
 	Ordinal int
 	// Ordered: the first ordinals form the floor, and replicas are not counted.
 	Ordered bool
-	// HoldsUpLater: the StatefulSet controller creates no pod of a later ordinal before this one is
+	// BlocksLater: the StatefulSet controller creates no pod of a later ordinal before this one is
 	// ready (OrderedReady).
-	HoldsUpLater bool
-	Batch        Batch
+	BlocksLater bool
+	Batch       Batch
 }
 
 // Pod is the pod to place.
@@ -67,22 +67,22 @@ type Pod struct {
 	Workload Workload
 }
 
-// Outgrown returns why the known state of the pod's workload must be older than the pod, or "" if
-// it need not be. No controller creates more pods than replicas, or an ordinal beyond the last.
+// OutdatedOwner returns why the known state of the pod's workload must be older than the pod, or ""
+// if it need not be. No controller creates more pods than replicas, or an ordinal beyond the last.
 // Such a pod was created after the workload was scaled up, or will be deleted after a scale-down.
 // With a floor computed from too few replicas the pod would stay on on-demand for its lifetime, or
 // an ordinal of the floor would run on spot. The pods of a Job prove nothing: they end before the
 // Job's status shows it.
-func (p *Pod) Outgrown(settings Settings, placed Placed) string {
+func (p *Pod) OutdatedOwner(settings Settings, placed Placed) string {
 	w := &p.Workload
 	switch {
 	case w.Batch != NotBatch || settings.Exempts(p):
 	case w.Ordered && w.Ordinal >= w.Desired:
 		return fmt.Sprintf("owner not up to date yet: %s has no ordinal %d with %d replicas (waits for an update of its %s, at most %s)",
-			w.Revision, w.Ordinal, w.Desired, w.Kind, OwnerNews)
+			w.Revision, w.Ordinal, w.Desired, w.Kind, MaxOwnerDelay)
 	case !w.Ordered && placed.OnDemand+placed.Spot >= w.Desired:
 		return fmt.Sprintf("owner not up to date yet: all %d replicas of %s are placed (waits for an update of its %s, at most %s)",
-			w.Desired, w.Revision, w.Kind, OwnerNews)
+			w.Desired, w.Revision, w.Kind, MaxOwnerDelay)
 	}
 	return ""
 }
@@ -103,7 +103,7 @@ func (p *Placed) Add(capacity CapacityType, n int) {
 }
 
 // Waiting describes how long a pod has waited, as far as a Grant may depend on it.
-type Waiting struct {
+type WaitTime struct {
 	// For is the time since the pod was first found unschedulable; 0 if it never was.
 	For time.Duration
 	// OlderOnDemand: an older revision of the pod's workload has pods on on-demand nodes.
@@ -147,14 +147,14 @@ type Plan struct {
 	overflow      OverflowPolicy
 	ordered       bool
 	ordinal       int
-	holdsUpLater  bool
+	blocksLater   bool
 	revision      string
 	fallbackAfter time.Duration
 }
 
 // NewPlan returns the decision for pod under settings. placed counts the pods of its revision, and
 // waiting describes how long the pod has waited.
-func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
+func NewPlan(pod *Pod, settings Settings, placed Placed, waiting WaitTime) Plan {
 	w := &pod.Workload
 	plan := Plan{
 		Floor:         floor(settings.MinOnDemand, w.Desired),
@@ -167,7 +167,7 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 		overflow:      settings.Overflow,
 		ordered:       w.Ordered,
 		ordinal:       w.Ordinal,
-		holdsUpLater:  w.HoldsUpLater,
+		blocksLater:   w.BlocksLater,
 		revision:      w.Revision,
 		fallbackAfter: settings.FallbackAfter,
 	}
@@ -185,7 +185,7 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 		plan.Grant = Relieved
 	}
 	plan.Prefer = Spot
-	if !plan.Exempt && !plan.KeptOffOnDemand() && (!plan.WithinBudget(0) || !plan.BeyondFloor()) {
+	if !plan.Exempt && !plan.ExcludedFromOnDemand() && (!plan.WithinBudget(0) || !plan.BeyondFloor()) {
 		plan.Prefer = OnDemand
 	}
 	return plan
@@ -203,8 +203,8 @@ func (p *Plan) WithinBudget(morePlaced int) bool {
 	return p.placed.Spot+morePlaced < p.Budget
 }
 
-// MayTakeSpot reports whether the policy admits the pod to some spot node.
-func (p *Plan) MayTakeSpot() bool { return p.Exempt || p.Grant != NotGranted || p.WithinBudget(0) }
+// AdmitsSpot reports whether the policy admits the pod to some spot node.
+func (p *Plan) AdmitsSpot() bool { return p.Exempt || p.Grant != NotGranted || p.WithinBudget(0) }
 
 // BeyondFloor reports whether the floor is met without the pod: on-demand runs as many replicas of
 // its revision as the floor requires, or the pod's ordinal is outside the floor.
@@ -218,23 +218,23 @@ func (p *Plan) BeyondFloor() bool {
 		// See WithinBudget for ordinals below the first ordinal of the set.
 		return p.Floor == 0 || p.ordinal >= p.Floor
 	}
-	return p.floorMet() || p.assigned.Beyond() && p.WithinBudget(0)
+	return p.floorMet() || p.assigned.BeyondFloor() && p.WithinBudget(0)
 }
 
 // floorMet reports whether on-demand runs as many replicas of an unordered revision as the floor
 // requires.
 func (p *Plan) floorMet() bool { return p.placed.OnDemand >= p.Floor }
 
-// MayFreeSiblings reports whether binding the pod to spot allows siblings that were assigned beyond
-// the floor to use on-demand. Overflow Never blocks them while the budget has room, and this pod
-// uses the last of it.
-func (p *Plan) MayFreeSiblings() bool {
+// MayUnblockSiblings reports whether binding the pod to spot allows siblings that were assigned
+// beyond the floor to use on-demand. Overflow Never blocks them while the budget has room, and this
+// pod uses the last of it.
+func (p *Plan) MayUnblockSiblings() bool {
 	return p.overflow == NeverOverflow && !p.ordered && !p.floorMet() && p.placed.Spot+1 >= p.Budget
 }
 
-// KeptOffOnDemand reports whether overflow Never keeps the pod off every on-demand node. It is
+// ExcludedFromOnDemand reports whether overflow Never keeps the pod off every on-demand node. It is
 // false for a pod that itself admits no spot node, because it could otherwise never run.
-func (p *Plan) KeptOffOnDemand() bool {
+func (p *Plan) ExcludedFromOnDemand() bool {
 	return p.overflow == NeverOverflow && p.Overflows()
 }
 
@@ -243,29 +243,29 @@ func (p *Plan) KeptOffOnDemand() bool {
 // on on-demand.
 func (p *Plan) Overflows() bool { return !p.onlyOnDemand && p.BeyondFloor() }
 
-// MayTakeOnDemand reports whether the policy admits the pod to some on-demand node.
-func (p *Plan) MayTakeOnDemand() bool { return !p.onlySpot && !p.KeptOffOnDemand() }
+// AdmitsOnDemand reports whether the policy admits the pod to some on-demand node.
+func (p *Plan) AdmitsOnDemand() bool { return !p.onlySpot && !p.ExcludedFromOnDemand() }
 
-// MustHaveOnDemand reports whether the policy keeps the pod off every spot node and admits it to
+// RequiresOnDemand reports whether the policy keeps the pod off every spot node and admits it to
 // some on-demand node.
-func (p *Plan) MustHaveOnDemand() bool { return !p.MayTakeSpot() && p.MayTakeOnDemand() }
+func (p *Plan) RequiresOnDemand() bool { return !p.AdmitsSpot() && p.AdmitsOnDemand() }
 
 // Counted reports whether the plan depends on where the pod's siblings run: on the number on spot,
 // or with overflow Never on the number on on-demand.
-func (p *Plan) Counted() bool {
+func (p *Plan) DependsOnSiblings() bool {
 	if p.overflow == NeverOverflow && !p.onlyOnDemand && !p.onlySpot && !p.ordered && p.Floor > 0 {
 		return true
 	}
 	return p.Grant == NotGranted && (p.PoolCap > 0 || !p.ordered && !p.Exempt && p.Budget > 0)
 }
 
-// MayOpen reports whether next may admit the pod to a node that p refuses. Both are plans for the
-// same pod; the replica count of its workload changed in between, and its settings did not.
+// MayAdmitMore reports whether next may admit the pod to a node that p refuses. Both are plans for
+// the same pod; the replica count of its workload changed in between, and its settings did not.
 //
-// MayOpen ignores two other changes since p was made: a replica of the revision left spot, or a
-// replica used up the budget (MayFreeSiblings). The scheduler retries waiting pods on each of
+// MayAdmitMore ignores two other changes since p was made: a replica of the revision left spot, or
+// a replica used up the budget (MayUnblockSiblings). The scheduler retries waiting pods on each of
 // these.
-func (p *Plan) MayOpen(next *Plan) bool {
+func (p *Plan) MayAdmitMore(next *Plan) bool {
 	switch {
 	case p.Overflows() && !next.Overflows():
 		return true // a replica of the floor may use on-demand with overflow Never, and may preempt there
@@ -301,7 +301,7 @@ func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Durat
 }
 
 // Counts reports whether the plan of a pod of w may depend on where its siblings run.
-func (s Settings) Counts(w *Workload) bool {
+func (s Settings) DependsOnSiblings(w *Workload) bool {
 	return s.MaxPerPool != nil || !w.Ordered && s.Floor(w.Desired) > 0
 }
 

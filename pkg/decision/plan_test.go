@@ -31,7 +31,7 @@ func TestNewPlan(t *testing.T) {
 		settings decision.Settings
 		onlySpot bool
 		placed   decision.Placed
-		waiting  decision.Waiting
+		waiting  decision.WaitTime
 		want     outline
 		exempt   bool
 	}{
@@ -103,11 +103,11 @@ func TestNewPlan(t *testing.T) {
 			want: outline{Floor: 2, Budget: 3, Grant: decision.Anyway, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"just before the fallback": {
-			workload: five, settings: after(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: time.Minute - 1},
+			workload: five, settings: after(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: time.Minute - 1},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"fallback": {
-			workload: five, settings: after(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: time.Minute},
+			workload: five, settings: after(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: time.Minute},
 			want: outline{Floor: 2, Budget: 3, Grant: decision.FellBack, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"fallback of 0, never found unschedulable": {
@@ -115,40 +115,40 @@ func TestNewPlan(t *testing.T) {
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"fallback of 0, found unschedulable": {
-			workload: five, settings: after(0), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: 1},
+			workload: five, settings: after(0), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: 1},
 			want: outline{Floor: 2, Budget: 3, Grant: decision.FellBack, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"never falls back": {
-			workload: five, settings: never, placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: 1000 * time.Hour},
+			workload: five, settings: never, placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: 1000 * time.Hour},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"just before the relief": {
-			workload: five, settings: relief(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: time.Minute - 1, OlderOnDemand: true},
+			workload: five, settings: relief(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: time.Minute - 1, OlderOnDemand: true},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"relief": {
-			workload: five, settings: relief(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: time.Minute, OlderOnDemand: true},
+			workload: five, settings: relief(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: time.Minute, OlderOnDemand: true},
 			want: outline{Floor: 2, Budget: 3, Grant: decision.Relieved, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"relief of 0, never found unschedulable": {
-			workload: five, settings: relief(0), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{OlderOnDemand: true},
+			workload: five, settings: relief(0), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{OlderOnDemand: true},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"relief of 0, found unschedulable": {
-			workload: five, settings: relief(0), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: 1, OlderOnDemand: true},
+			workload: five, settings: relief(0), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: 1, OlderOnDemand: true},
 			want: outline{Floor: 2, Budget: 3, Grant: decision.Relieved, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"never relieved": {
-			workload: five, settings: never, placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: 1000 * time.Hour, OlderOnDemand: true},
+			workload: five, settings: never, placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: 1000 * time.Hour, OlderOnDemand: true},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			plan := decision.NewPlan(&decision.Pod{OnlySpot: test.onlySpot, Workload: test.workload}, test.settings, test.placed, test.waiting)
-			got := outline{plan.Floor, plan.Budget, plan.PoolCap, plan.Grant, plan.Prefer, plan.MayTakeSpot()}
-			if diff := cmp.Diff(test.want, got); diff != "" || plan.Exempt != test.exempt || plan.MayTakeOnDemand() == test.onlySpot {
-				t.Errorf("plan, exempt %v, on-demand %v (-want +got):\n%s", plan.Exempt, plan.MayTakeOnDemand(), diff)
+			got := outline{plan.Floor, plan.Budget, plan.PoolCap, plan.Grant, plan.Prefer, plan.AdmitsSpot()}
+			if diff := cmp.Diff(test.want, got); diff != "" || plan.Exempt != test.exempt || plan.AdmitsOnDemand() == test.onlySpot {
+				t.Errorf("plan, exempt %v, on-demand %v (-want +got):\n%s", plan.Exempt, plan.AdmitsOnDemand(), diff)
 			}
 		})
 	}
@@ -159,7 +159,7 @@ func TestNewPlan(t *testing.T) {
 func TestOverflowNever(t *testing.T) {
 	five := decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5}
 	ordinal := func(n int) decision.Workload {
-		return decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Desired: 5, Ordered: true, Ordinal: n, HoldsUpLater: true}
+		return decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Desired: 5, Ordered: true, Ordinal: n, BlocksLater: true}
 	}
 	two, none := decision.Count(2), decision.Count(0)
 	type outline struct {
@@ -259,9 +259,9 @@ func TestOverflowNever(t *testing.T) {
 			if test.anyway {
 				settings.WhenUnsatisfiable = decision.ScheduleAnyway
 			}
-			plan := decision.NewPlan(&test.pod, settings, test.placed, decision.Waiting{})
+			plan := decision.NewPlan(&test.pod, settings, test.placed, decision.WaitTime{})
 			got := outline{
-				plan.BeyondFloor(), plan.KeptOffOnDemand(), plan.MayTakeSpot(), plan.MayTakeOnDemand(), plan.Counted(), plan.Prefer, plan.Waits(),
+				plan.BeyondFloor(), plan.ExcludedFromOnDemand(), plan.AdmitsSpot(), plan.AdmitsOnDemand(), plan.DependsOnSiblings(), plan.Prefer, plan.WaitReason(),
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
@@ -311,7 +311,7 @@ func TestOutgrown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := decision.Pod{OnlySpot: test.onlySpot, Workload: test.workload}
-			if diff := cmp.Diff(test.want, pod.Outgrown(test.settings, test.placed)); diff != "" {
+			if diff := cmp.Diff(test.want, pod.OutdatedOwner(test.settings, test.placed)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -346,8 +346,8 @@ func TestCounted(t *testing.T) {
 			if test.anyway {
 				settings.WhenUnsatisfiable = decision.ScheduleAnyway
 			}
-			plan := decision.NewPlan(pod, settings, decision.Placed{}, decision.Waiting{})
-			if got := plan.Counted(); got != test.want {
+			plan := decision.NewPlan(pod, settings, decision.Placed{}, decision.WaitTime{})
+			if got := plan.DependsOnSiblings(); got != test.want {
 				t.Errorf("counted: %v, want %v", got, test.want)
 			}
 		})
@@ -411,7 +411,7 @@ func TestMayOpen(t *testing.T) {
 		settings      decision.Settings
 		before, after decision.Workload
 		placed        decision.Placed
-		waiting       decision.Waiting
+		waiting       decision.WaitTime
 		onlySpot      bool
 		want          bool
 	}{
@@ -420,7 +420,7 @@ func TestMayOpen(t *testing.T) {
 		"budget shrinks":                    {settings: never, before: decision.Workload{Desired: 5}, after: decision.Workload{Desired: 4}, placed: full},
 		"budget grows, but was not used up": {settings: never, before: decision.Workload{Desired: 9}, after: decision.Workload{Desired: 10}, placed: full},
 		"budget grows, and the pod had fallen back": {settings: decision.Settings{MinOnDemand: decision.Count(1)}, before: decision.Workload{Desired: 5},
-			after: decision.Workload{Desired: 6}, placed: full, waiting: decision.Waiting{For: 1}},
+			after: decision.Workload{Desired: 6}, placed: full, waiting: decision.WaitTime{For: 1}},
 		"budget grows, and the pod admits only spot": {settings: never, before: decision.Workload{Desired: 5}, after: decision.Workload{Desired: 6},
 			placed: full, onlySpot: true},
 		"cap grows": {settings: decision.Settings{MaxPerPool: new(decision.Percent(50)), FallbackAfter: decision.Never},
@@ -436,8 +436,8 @@ func TestMayOpen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := decision.NewPlan(&decision.Pod{OnlySpot: test.onlySpot, Workload: test.before}, test.settings, test.placed, test.waiting)
-			after := decision.NewPlan(&decision.Pod{OnlySpot: test.onlySpot, Workload: test.after}, test.settings, test.placed, decision.Waiting{})
-			if got := before.MayOpen(&after); got != test.want {
+			after := decision.NewPlan(&decision.Pod{OnlySpot: test.onlySpot, Workload: test.after}, test.settings, test.placed, decision.WaitTime{})
+			if got := before.MayAdmitMore(&after); got != test.want {
 				t.Errorf("MayOpen = %t, want %t", got, test.want)
 			}
 		})

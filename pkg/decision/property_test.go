@@ -309,7 +309,7 @@ func quantities() *rapid.Generator[decision.Quantity] {
 // planOf returns the plan for the next pod of a Deployment with desired replicas.
 func planOf(minOnDemand decision.Quantity, desired int, placed decision.Placed) decision.Plan {
 	pod := &decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: desired}}
-	return decision.NewPlan(pod, decision.Settings{MinOnDemand: minOnDemand, FallbackAfter: decision.Never}, placed, decision.Waiting{})
+	return decision.NewPlan(pod, decision.Settings{MinOnDemand: minOnDemand, FallbackAfter: decision.Never}, placed, decision.WaitTime{})
 }
 
 // TestFloorGrowsWithReplicas: more replicas never lower a floor or a budget.
@@ -350,14 +350,14 @@ func TestAdmitIsMonotone(t *testing.T) {
 		settings := decision.Settings{MinOnDemand: decision.Count(minOnDemand), MaxPerPool: new(decision.Count(rapid.IntRange(1, 4).Draw(t, "cap")))}
 		settings.FallbackAfter = decision.Never
 		w := decision.Workload{Desired: desired, Ordered: rapid.Bool().Draw(t, "ordered"), Ordinal: rapid.IntRange(0, 9).Draw(t, "ordinal")}
-		plan := decision.NewPlan(&decision.Pod{Workload: w}, settings, placed, decision.Waiting{})
+		plan := decision.NewPlan(&decision.Pod{Workload: w}, settings, placed, decision.WaitTime{})
 		node := decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.NewPool("m5", "a")}
 		morePlaced, inPool := rapid.IntRange(-5, 5).Draw(t, "morePlaced"), rapid.IntRange(0, 6).Draw(t, "inPool")
 		if plan.Admit(node, morePlaced, inPool) != decision.Admitted {
 			return
 		}
 		settings.MinOnDemand = decision.Count(max(0, minOnDemand-1))
-		larger := decision.NewPlan(&decision.Pod{Workload: w}, settings, placed, decision.Waiting{})
+		larger := decision.NewPlan(&decision.Pod{Workload: w}, settings, placed, decision.WaitTime{})
 		onDemand := decision.Node{Pool: node.Pool}
 		for name, verdict := range map[string]decision.Verdict{
 			"with fewer on spot":     plan.Admit(node, morePlaced-1, inPool),
@@ -372,9 +372,9 @@ func TestAdmitIsMonotone(t *testing.T) {
 	})
 }
 
-// TestMayOpenMissesNothing: MayOpen is true for every replica count that makes a node feasible for
-// the pod, even if more replicas were bound to spot in between.
-func TestMayOpenMissesNothing(t *testing.T) {
+// TestMayAdmitMoreMissesNothing: MayAdmitMore is true for every replica count that makes a node
+// feasible for the pod, even if more replicas were bound to spot in between.
+func TestMayAdmitMoreMissesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		assigned := decision.Assignment(rapid.IntRange(0, 3).Draw(t, "assigned"))
 		pod := decision.Pod{OnlySpot: rapid.Bool().Draw(t, "onlySpot"), Assigned: assigned, Workload: decision.Workload{
@@ -390,17 +390,17 @@ func TestMayOpenMissesNothing(t *testing.T) {
 		placed := decision.Placed{Spot: rapid.IntRange(0, 12).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 12).Draw(t, "on-demand")}
 		inPool := rapid.IntRange(0, placed.Spot).Draw(t, "in the pool")
 		more := rapid.IntRange(0, 3).Draw(t, "more in the pool")
-		before := decision.NewPlan(&pod, settings, placed, decision.Waiting{})
+		before := decision.NewPlan(&pod, settings, placed, decision.WaitTime{})
 		pod.Workload.Desired = rapid.IntRange(0, 12).Draw(t, "desired then")
-		next := decision.NewPlan(&pod, settings, placed, decision.Waiting{})
+		next := decision.NewPlan(&pod, settings, placed, decision.WaitTime{})
 		node := decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.NewPool("m", "a")}
 		opens := before.Admit(node, 0, inPool) != decision.Admitted && next.Admit(node, more, inPool+more) == decision.Admitted
-		if opens && !before.MayOpen(&next) {
+		if opens && !before.MayAdmitMore(&next) {
 			t.Fatalf("%+v opens a spot node that %+v refuses", next, before)
 		}
 		node.Capacity.Type = decision.OnDemand
 		opens = before.Admit(node, 0, 0) != decision.Admitted && next.Admit(node, 0, 0) == decision.Admitted || before.Overflows() && !next.Overflows()
-		if opens && !before.MayOpen(&next) {
+		if opens && !before.MayAdmitMore(&next) {
 			t.Fatalf("%+v opens an on-demand node that %+v refuses, or lets the pod preempt there", next, before)
 		}
 	})
@@ -431,8 +431,8 @@ func TestStricterOnlyOnlyTightens(t *testing.T) {
 		without, _ := policy.Settings(pod)
 		policy.Annotations = decision.StricterOnly
 		with, _ := policy.Settings(pod)
-		before := decision.NewPlan(pod, without, decision.Placed{}, decision.Waiting{})
-		after := decision.NewPlan(pod, with, decision.Placed{}, decision.Waiting{})
+		before := decision.NewPlan(pod, without, decision.Placed{}, decision.WaitTime{})
+		after := decision.NewPlan(pod, with, decision.Placed{}, decision.WaitTime{})
 		never := func(d time.Duration) bool { return d == decision.Never }
 		switch {
 		case after.Floor < before.Floor:
@@ -464,7 +464,7 @@ func TestNextChange(t *testing.T) {
 		older := rapid.Bool().Draw(t, "older revision on on-demand")
 		grant := func(waited time.Duration) decision.Grant {
 			pod := &decision.Pod{Workload: decision.Workload{Desired: 1}}
-			return decision.NewPlan(pod, settings, decision.Placed{}, decision.Waiting{For: waited, OlderOnDemand: older}).Grant
+			return decision.NewPlan(pod, settings, decision.Placed{}, decision.WaitTime{For: waited, OlderOnDemand: older}).Grant
 		}
 		waited := seconds.Draw(t, "waited")
 		if grant(waited) != decision.NotGranted {

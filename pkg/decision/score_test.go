@@ -21,7 +21,7 @@ type place struct {
 func spotPlan() decision.Plan {
 	pod := &decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 100}}
 	settings := decision.Settings{MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway}
-	return decision.NewPlan(pod, settings, decision.Placed{}, decision.Waiting{})
+	return decision.NewPlan(pod, settings, decision.Placed{}, decision.WaitTime{})
 }
 
 func (p place) rank() decision.Rank {

@@ -13,7 +13,7 @@ func (e *Extender) recordPlacement(pod *v1.Pod, placement *placement) {
 	placements.WithLabelValues(e.profile, placement.capacity.String(), string(placement.outcome)).Inc()
 	if exception, ok := workload.ExceptionOf(placement.outcome); ok {
 		e.recorder.Eventf(pod, nil, exception.Type, exception.Reason, "Binding", "%s (node %s; %s)",
-			exception.Note, pod.Spec.NodeName, placement.pending.plan.Budgeted())
+			exception.Note, pod.Spec.NodeName, placement.pending.plan.BudgetUsage())
 	}
 }
 

@@ -71,7 +71,7 @@ func New(profile string, policy *decision.Policy, signals []providers.Signal, fa
 	}
 	return &Extender{
 		profile: profile, policy: policy, owners: owners, pods: factory.Core().V1().Pods().Lister(), recorder: recorder, clock: clock,
-		index: newIndex(&node.NodeReader{Policy: policy, Signals: signals}), register: newRegister(),
+		index: newIndex(&node.Reader{Policy: policy, Signals: signals}), register: newRegister(),
 		waitedFor: lru.New(maxWaitedFor),
 	}, nil
 }
@@ -94,7 +94,7 @@ const noKind = -1
 
 // concerns reports whether the policy applies to pod.
 func (e *Extender) concerns(pod *v1.Pod) bool {
-	return pod.Spec.SchedulerName == e.profile && workload.HasOpinion(pod)
+	return pod.Spec.SchedulerName == e.profile && workload.PolicyApplies(pod)
 }
 
 // deciding is the state of one decision.
@@ -142,7 +142,7 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, names []string, do f
 	}
 	e.register.addTo(subject.RevisionKey, pod.UID, now, &d.siblings)
 	e.index.countNominees(subject.RevisionKey, pod.UID, &d.siblings, func(sibling types.UID) bool { return e.register.includes(sibling, now) })
-	var waiting decision.Waiting
+	var waiting decision.WaitTime
 	if d.stored != nil && !d.stored.since.IsZero() {
 		d.waited = now.Sub(d.stored.since)
 		waiting.For = d.waited
@@ -152,13 +152,13 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, names []string, do f
 	return do(d, d.lookUp(names))
 }
 
-// subject returns kube.Owners.Subject. If the owner is unknown, or if replicas are counted by pods
-// and the cache lacks this pod, it retries for a moment. It does so once per pod.
+// subject returns workload.Owners.Subject. If the owner is unknown, or if replicas are counted by
+// pods and the cache lacks this pod, it retries for a moment. It does so once per pod.
 func (e *Extender) subject(ctx context.Context, pod *v1.Pod) (*workload.Subject, error) {
 	for deadline := e.clock.Now().Add(arrivalTimeout); ; {
 		subject, err := e.owners.Subject(pod)
 		unknown := (*workload.UnknownOwner)(nil)
-		late := errors.As(err, &unknown) && !unknown.Going || err == nil && workload.CountedByPods(pod) && !e.known(pod)
+		late := errors.As(err, &unknown) && !unknown.BeingDeleted || err == nil && workload.CountedByPods(pod) && !e.known(pod)
 		if !late {
 			return subject, err
 		}
@@ -199,7 +199,7 @@ func (d *deciding) lookUp(names []string) *candidates {
 		if d.candidatesByKind[i] > 0 {
 			d.verdicts[i] = d.plan.Admit(k.facts, 0, d.siblings.inPool[k.pool()])
 			if withheld[i] {
-				d.verdicts[i] = decision.Held(d.verdicts[i])
+				d.verdicts[i] = decision.Reserved(d.verdicts[i])
 			}
 		}
 	}

@@ -185,7 +185,7 @@ func (d *deciding) recordAnswer(result *Filtered) {
 		if entry.since.IsZero() {
 			entry.since = d.now
 		}
-		entry.forOnDemand = d.plan.MustHaveOnDemand()
+		entry.forOnDemand = d.plan.RequiresOnDemand()
 		d.register.put(entry)
 		return
 	}

@@ -25,7 +25,7 @@ const strayFor = 10 * time.Second
 // Informer events update it, so the cost of a decision depends on its candidates and the pod's
 // siblings, not on the size of the cluster.
 type index struct {
-	reader *node.NodeReader
+	reader *node.Reader
 
 	// A decision locks mu for reading, and events lock it for writing.
 	mu        sync.RWMutex
@@ -38,7 +38,7 @@ type index struct {
 	labeled   atomic.Bool           // whether the nodes were read after a capacity label had been seen
 	settling  map[string]*nodeState // nodes that wait for their capacity label
 
-	// Kinds and zones are never removed: the cloud has a limited number of each.
+	// kinds and zones are never removed: the cloud has a limited number of each.
 	kinds  []*kind // by their index
 	kindOf map[kindKey]*kind
 	zones  map[string]int // name to index
@@ -67,7 +67,7 @@ type nodeState struct {
 	until  int64 // when its kind changes without a change of the Node, in Unix nanoseconds; math.MaxInt64 for never
 }
 
-func newIndex(reader *node.NodeReader) *index {
+func newIndex(reader *node.Reader) *index {
 	x := &index{
 		reader: reader, nodes: map[string]*nodeState{},
 		revisions: map[workload.OwnerKey]map[string]int{}, bound: map[types.UID]struct{}{},
@@ -114,7 +114,7 @@ func (x *index) relabel(now time.Time) {
 
 func (x *index) readNode(n *nodeState, now time.Time) {
 	facts, until := x.reader.Read(n.object, x.labeled.Load(), now)
-	x.labels.Note(facts.Capacity)
+	x.labels.Record(facts.Capacity)
 	if facts.Capacity.Source == decision.Settling {
 		x.settling[n.object.Name] = n
 	} else {
@@ -216,7 +216,7 @@ func (x *index) nominate(before, after *v1.Pod) {
 
 // countNominees adds the nominated pods of a revision to s, without except and without the pods
 // that counted reports. If except is nominated too, only the pods nominated before it count
-// (kube.NominatedBefore).
+// (workload.NominatedBefore).
 func (x *index) countNominees(revision workload.OwnerKey, except types.UID, s *siblings, counted func(types.UID) bool) {
 	own, nominated := x.nominees[revision][except]
 	for uid, sibling := range x.nominees[revision] {
@@ -239,7 +239,7 @@ func (x *index) countNominees(revision workload.OwnerKey, except types.UID, s *s
 func (x *index) countPod(pod *v1.Pod, n int, now time.Time) {
 	name := pod.Spec.NodeName
 	controller := metav1.GetControllerOfNoCopy(pod)
-	if name == "" || controller == nil || !workload.Live(pod) || !workload.HasOpinion(pod) {
+	if name == "" || controller == nil || !workload.Live(pod) || !workload.PolicyApplies(pod) {
 		return
 	}
 	revision := workload.KeyOf(pod.Namespace, controller)

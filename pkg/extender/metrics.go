@@ -93,7 +93,7 @@ func (c *collector) observe() (unmet, lacking int, longest time.Duration) {
 		return f.unmet, f.lacking, f.longest
 	}
 	if pods, err := c.pods.List(labels.Everything()); err == nil {
-		f.unmet, f.lacking, f.longest = f.deficits.Update(c.owners.Standings(pods, c.profile, c.index.capacityOf), c.clock.Now())
+		f.unmet, f.lacking, f.longest = f.deficits.Update(c.owners.FloorStatuses(pods, c.profile, c.index.capacityOf), c.clock.Now())
 		f.nextObservation = start.Add(floorsShare * time.Since(start))
 	}
 	return f.unmet, f.lacking, f.longest

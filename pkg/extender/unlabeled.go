@@ -17,7 +17,7 @@ import (
 // that waits for its capacity label is withheld if a pod that waits for on-demand roughly fits on
 // it. The check costs nothing if no node waits for its label.
 func (d *deciding) withheldKinds() map[int]bool {
-	if len(d.index.settling) == 0 || !d.plan.MayTakeSpot() || workload.NamesItsNodes(d.pod) {
+	if len(d.index.settling) == 0 || !d.plan.AdmitsSpot() || workload.SelectsNodesByName(d.pod) {
 		return nil
 	}
 	var waiting []requirements

@@ -1,6 +1,8 @@
 package lab
 
-import "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/instances"
+import (
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
+)
 
 // InstanceTypes are the instance types that the lab supports, by name.
-var InstanceTypes = instances.Types
+var InstanceTypes = pricing.Types

@@ -48,12 +48,12 @@ func TestAnnounced(t *testing.T) {
 		"silence of 10 s": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(10*time.Second)), decision.Spot,
 			[]Announcement{{Silence, decision.Reclaim, now, 0, true}}},
 	}
-	reader := &NodeReader{Signals: providers.Signals(), NotReadyAfter: 10 * time.Second}
+	reader := &Reader{Signals: providers.Signals(), NotReadyAfter: 10 * time.Second}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			node := nodeWith(nil)
 			test.node(node)
-			if diff := cmp.Diff(test.want, reader.Announced(node, test.capacity, now)); diff != "" {
+			if diff := cmp.Diff(test.want, reader.Announcements(node, test.capacity, now)); diff != "" {
 				t.Errorf("Announced (-want +got):\n%s", diff)
 			}
 		})
@@ -62,7 +62,7 @@ func TestAnnounced(t *testing.T) {
 
 // Announced and Read return the same class for any combination of signals.
 func TestAnnouncedAgreesWithRead(t *testing.T) {
-	reader := &NodeReader{Policy: builtin, Signals: providers.Signals(), NotReadyAfter: time.Minute}
+	reader := &Reader{Policy: builtin, Signals: providers.Signals(), NotReadyAfter: time.Minute}
 	rapid.Check(t, func(t *rapid.T) {
 		node := nodeWith(maps.Clone(rapid.SampledFrom([]map[string]string{spotNodeLabels, onDemandLabels}).Draw(t, "labels")))
 		for _, s := range rapid.SliceOfN(rapid.SampledFrom(reader.Signals), 0, 3).Draw(t, "signals") {
@@ -84,7 +84,7 @@ func TestAnnouncedAgreesWithRead(t *testing.T) {
 		}
 		facts, _ := reader.Read(node, true, now)
 		class := decision.NoSignal
-		for _, a := range reader.Announced(node, facts.Capacity.Type, now) {
+		for _, a := range reader.Announcements(node, facts.Capacity.Type, now) {
 			class = max(class, a.Class)
 		}
 		if class != facts.Signal {

@@ -76,7 +76,7 @@ func TestCapacityType(t *testing.T) {
 			"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"},
 			decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}},
 	}
-	reader := &NodeReader{Policy: builtin}
+	reader := &Reader{Policy: builtin}
 	covered := map[string]bool{}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestCapacityType(t *testing.T) {
 }
 
 func TestExtendedCapacityLabels(t *testing.T) {
-	reader := &NodeReader{Policy: &decision.Policy{
+	reader := &Reader{Policy: &decision.Policy{
 		UnlabeledNodes: decision.Spot,
 		CapacityLabels: append(providers.CapacityLabels(),
 			decision.CapacityLabel{Key: "example.com/lifecycle", Spot: []string{"cheap"}, OnDemand: []string{"paid"}}),
@@ -138,7 +138,7 @@ func TestPool(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, _ := (&NodeReader{Policy: builtin}).Read(nodeWith(test.labels), false, now)
+			got, _ := (&Reader{Policy: builtin}).Read(nodeWith(test.labels), false, now)
 			if diff := cmp.Diff(test.want, got.Pool); diff != "" {
 				t.Errorf("Pool (-want +got):\n%s", diff)
 			}

@@ -10,33 +10,33 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// NodeEvent is a fact about a Node that an informer observed and that a later read of the Node does
+// Event is a fact about a Node that an informer observed and that a later read of the Node does
 // not show.
-type NodeEvent struct {
+type Event struct {
 	Name       string
 	UID        types.UID
-	Disruption NodeDisruption
+	Disruption Disruption
 	// Cordoned: the Node was unschedulable before its deletion began. kubectl drain cordons a node;
 	// Karpenter does not.
 	Cordoned bool
 }
 
 // Changed returns the event for a change of a Node; ok is false if the change reveals nothing.
-func (r *NodeReader) Changed(before, after *v1.Node, now time.Time) (event NodeEvent, ok bool) {
+func (r *Reader) Changed(before, after *v1.Node, now time.Time) (event Event, ok bool) {
 	if before.UID != after.UID { // deleted and recreated while the watch was interrupted
 		return r.Ended(before, now)
 	}
-	return NodeEvent{after.Name, after.UID, DeletedFirst, before.Spec.Unschedulable}, r.Interrupts(before, after)
+	return Event{after.Name, after.UID, DeletedFirst, before.Spec.Unschedulable}, r.Interrupts(before, after)
 }
 
 // Ended returns how a deleted Node was disrupted; ok is false if it was not.
-func (r *NodeReader) Ended(node *v1.Node, now time.Time) (event NodeEvent, ok bool) {
-	event = NodeEvent{Name: node.Name, UID: node.UID, Disruption: r.Disruption(node, now)}
+func (r *Reader) Ended(node *v1.Node, now time.Time) (event Event, ok bool) {
+	event = Event{Name: node.Name, UID: node.UID, Disruption: r.Disruption(node, now)}
 	return event, event.Disruption != NotDisrupted
 }
 
-// EventHandler returns a handler for the node informer that passes every NodeEvent to note.
-func (r *NodeReader) EventHandler(now func() time.Time, note func(NodeEvent)) cache.ResourceEventHandler {
+// EventHandler returns a handler for the node informer that passes every Event to note.
+func (r *Reader) EventHandler(now func() time.Time, note func(Event)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
 			if event, ok := r.Changed(before.(*v1.Node), after.(*v1.Node), now()); ok {
@@ -56,28 +56,28 @@ func (r *NodeReader) EventHandler(now func() time.Time, note func(NodeEvent)) ca
 	}
 }
 
-// NodeEvents collects events from the goroutines of informers. The zero value is empty.
-type NodeEvents struct {
+// Events collects events from the goroutines of informers. The zero value is empty.
+type Events struct {
 	mu   sync.Mutex
-	list []NodeEvent
+	list []Event
 }
 
 // maxNodeEvents limits the events between two calls of Take. A scheduler that schedules nothing, or
 // a standby controller, may not call Take for a long time.
-const maxNodeEvents = 10_000
+const maxEvents = 10_000
 
 // Add adds an event. If the list is full, Add drops its older half.
-func (e *NodeEvents) Add(event NodeEvent) {
+func (e *Events) Add(event Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.list) == maxNodeEvents {
-		e.list = slices.Delete(e.list, 0, maxNodeEvents/2)
+	if len(e.list) == maxEvents {
+		e.list = slices.Delete(e.list, 0, maxEvents/2)
 	}
 	e.list = append(e.list, event)
 }
 
 // Take returns the events since the previous Take, oldest first.
-func (e *NodeEvents) Take() []NodeEvent {
+func (e *Events) Take() []Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	list := e.list

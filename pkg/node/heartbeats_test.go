@@ -181,11 +181,11 @@ func TestUnheard(t *testing.T) {
 			if test.status != "" {
 				withCondition(v1.NodeReady, test.status, now.Add(-test.since))(node)
 			}
-			reader := NodeReader{Policy: builtin, NotReadyAfter: 30 * time.Second}
+			reader := Reader{Policy: builtin, NotReadyAfter: 30 * time.Second}
 			if test.overdue > 0 {
 				reader.Overdue = map[string]time.Time{node.Name: now.Add(-test.overdue)}
 			}
-			since, silent := reader.Unheard(node)
+			since, silent := reader.KubeletSilent(node)
 			if silent != (test.want > 0) || silent && now.Sub(since) != test.want {
 				t.Errorf("Unheard = %v, %v; want since %s", since, silent, test.want)
 			}

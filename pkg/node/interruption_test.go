@@ -69,7 +69,7 @@ func TestDisruption(t *testing.T) {
 	)
 	cases := map[string]struct {
 		changes []func(*v1.Node)
-		want    NodeDisruption
+		want    Disruption
 	}{
 		"nothing":                   {nil, NotDisrupted},
 		"interruption":              {[]func(*v1.Node){itn}, Reclaimed},
@@ -84,7 +84,7 @@ func TestDisruption(t *testing.T) {
 		"deleted, and silent":       {[]func(*v1.Node){deleted, silent}, Voluntary},
 		"in maintenance and silent": {[]func(*v1.Node){maintenance, silent}, Voluntary},
 	}
-	reader := &NodeReader{Policy: builtin, Signals: providers.Signals()}
+	reader := &Reader{Policy: builtin, Signals: providers.Signals()}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			node := nodeWith(spotNodeLabels)
@@ -117,7 +117,7 @@ func TestInterrupts(t *testing.T) {
 	// Taint and deletion arrive in one event: their order is unknown.
 	begin := []string{"candidate, deleted", "deleted", "tainted, deleted"}
 	want := map[string][]string{"plain": begin, "labelled": begin, "candidate": begin, "advised": begin}
-	reader := &NodeReader{Policy: builtin, Signals: providers.Signals()}
+	reader := &Reader{Policy: builtin, Signals: providers.Signals()}
 	got := map[string][]string{}
 	for _, from := range slices.Sorted(maps.Keys(states)) {
 		for _, to := range slices.Sorted(maps.Keys(states)) {

@@ -24,7 +24,7 @@ func (h *LabelHistory) Seen() bool { return h.seen.Load() }
 func (h *LabelHistory) Remember() { h.seen.Store(true) }
 
 // Note records the capacity of an observed node.
-func (h *LabelHistory) Note(capacity decision.Capacity) {
+func (h *LabelHistory) Record(capacity decision.Capacity) {
 	if capacity.Labeled() && !h.seen.Load() {
 		h.seen.Store(true)
 	}
@@ -35,7 +35,7 @@ func (h *LabelHistory) Note(capacity decision.Capacity) {
 func (h *LabelHistory) Handler(policy *decision.Policy) cache.ResourceEventHandler {
 	note := func(obj any) {
 		// An unlabeled node is never Labeled, regardless of its age.
-		h.Note(policy.Capacity(obj.(*v1.Node).Labels, 0, false))
+		h.Record(policy.Capacity(obj.(*v1.Node).Labels, 0, false))
 	}
 	return cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, obj any) { note(obj) }}
 }

@@ -10,26 +10,26 @@ import (
 )
 
 // A spot node counts as lost if the cloud reclaimed it. It does not count as lost if an autoscaler,
-// an operator or a repair removed it. NodeLoss decides this for both the scheduler (risk of spot
+// an operator or a repair removed it. Loss decides this for both the scheduler (risk of spot
 // pools) and the controller (calm pools, pause of workloads).
 //
 // In doubt, a node counts as lost. A false loss only reduces the use of spot for a while. A missed
 // reclaim sends pods back to a spot pool that the cloud is emptying. Floors do not depend on
 // losses.
 
-// NodeDisruption is the way in which a node is disrupted. If several apply, the largest value
+// Disruption is the way in which a node is disrupted. If several apply, the largest value
 // counts.
-type NodeDisruption int8
+type Disruption int8
 
 const (
 	// NotDisrupted: no signal announces the removal of the node.
-	NotDisrupted NodeDisruption = iota
+	NotDisrupted Disruption = iota
 	// Voluntary: an autoscaler, an operator or a repair removes the node.
 	Voluntary
 	// Unreachable: the kubelet has been silent for NotReadyAfter, and no actor removes the node.
 	Unreachable
 	// DeletedFirst: the Node was deleted before a taint announced the deletion. See
-	// NodeReader.Interrupts.
+	// Reader.Interrupts.
 	DeletedFirst
 	// Reclaimed: the cloud has announced that it reclaims the node.
 	Reclaimed
@@ -37,7 +37,7 @@ const (
 
 // Disruption returns how the spot node is disrupted at now, as far as the Node object shows it. A
 // deletion alone is Voluntary. Only the order of changes distinguishes it from an interruption;
-// NodeEvents report that order.
+// Events report that order.
 //
 // Disruption ignores the controller's own taint. The taint repeats a signal that is also on the
 // Node, and that signal may come from an autoscaler. The exception is the taint for a silent
@@ -46,8 +46,8 @@ const (
 //
 // The actor that removes a node also stops its kubelet. Silence after the start of a Voluntary
 // disruption therefore proves nothing.
-func (r *NodeReader) Disruption(node *v1.Node, now time.Time) NodeDisruption {
-	own := readOwnMark(node)
+func (r *Reader) Disruption(node *v1.Node, now time.Time) Disruption {
+	own := readControllerMark(node)
 	voluntary := node.DeletionTimestamp != nil
 	for i := range r.Signals {
 		s := &r.Signals[i]
@@ -79,14 +79,14 @@ func (r *NodeReader) Disruption(node *v1.Node, now time.Time) NodeDisruption {
 // If the taint and the deletion arrive in one event because the watch was interrupted, their order
 // is unknown, and the change counts as an interruption. The taints of other autoscalers do not
 // count, because only Karpenter's taint has two meanings.
-func (r *NodeReader) Interrupts(before, after *v1.Node) bool {
+func (r *Reader) Interrupts(before, after *v1.Node) bool {
 	return before.DeletionTimestamp == nil && after.DeletionTimestamp != nil && !r.isDraining(before, "") && !r.isDraining(after, providers.KarpenterDisruptedTaint)
 }
 
 // isDraining reports whether a signal announces the removal of the node. It ignores a taint with
 // the key except, and the controller's own taint.
-func (r *NodeReader) isDraining(node *v1.Node, except string) bool {
-	own := readOwnMark(node)
+func (r *Reader) isDraining(node *v1.Node, except string) bool {
+	own := readControllerMark(node)
 	for i := range r.Signals {
 		if s := &r.Signals[i]; s.Class >= decision.Drain && (s.Kind != providers.TaintSignal || s.Key != except) && isOnExcept(s, node, own) {
 			return true
@@ -100,26 +100,26 @@ func (r *NodeReader) isDraining(node *v1.Node, except string) bool {
 // AWS gives two minutes, the longest usual notice of a cloud.
 const emptiedWithin = 5 * time.Minute
 
-// NodeLoss decides whether a Node, which must be spot, counts as lost. The zero value describes a
+// Loss decides whether a Node, which must be spot, counts as lost. The zero value describes a
 // Node that was never observed.
-type NodeLoss struct {
+type Loss struct {
 	lastOccupied       int64 // when a pod last occupied it, in Unix nanoseconds; 0 for never
 	occupied           bool  // at the last observation
-	observed, reported NodeDisruption
+	observed, reported Disruption
 	cordoned           bool // before its deletion began
 	lost               bool
 	counted            bool // it counted as lost before
 }
 
 // Note records an informer event of the Node. The next See or Vanish decides.
-func (l *NodeLoss) Note(event NodeEvent) {
+func (l *Loss) Record(event Event) {
 	l.reported = max(l.reported, event.Disruption)
 	l.cordoned = l.cordoned || event.Cordoned
 }
 
 // See records an observation of the Node at now: its disruption, and whether pods occupy it (see
 // Occupies). It reports whether the Node counts as lost for the first time.
-func (l *NodeLoss) See(disruption NodeDisruption, occupied bool, now time.Time) (first bool) {
+func (l *Loss) Observe(disruption Disruption, occupied bool, now time.Time) (first bool) {
 	if l.occupied || occupied {
 		l.lastOccupied = now.UnixNano()
 	}
@@ -129,13 +129,13 @@ func (l *NodeLoss) See(disruption NodeDisruption, occupied bool, now time.Time) 
 
 // Vanish records that the Node no longer exists at now. It reports whether the Node counts as lost
 // for the first time.
-func (l *NodeLoss) Vanish(now time.Time) (first bool) { return l.decide(true, now) }
+func (l *Loss) Removed(now time.Time) (first bool) { return l.decide(true, now) }
 
 // Lost reports whether the Node counted as lost at the last See or Vanish. It is false again if the
 // signal was withdrawn.
-func (l *NodeLoss) Lost() bool { return l.lost }
+func (l *Loss) Lost() bool { return l.lost }
 
-func (l *NodeLoss) decide(vanished bool, now time.Time) (first bool) {
+func (l *Loss) decide(vanished bool, now time.Time) (first bool) {
 	emptied := l.lastOccupied != 0 && now.UnixNano()-l.lastOccupied <= int64(emptiedWithin)
 	switch max(l.observed, l.reported) {
 	case NotDisrupted:

@@ -20,13 +20,13 @@ var at = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // Every way in which a node is removed, observed at every state or only at the first and the last.
 // The scheduler and the controller have their own tests of the same removals.
 func TestRemovals(t *testing.T) {
-	reader := &node.NodeReader{Signals: providers.Signals()}
+	reader := &node.Reader{Signals: providers.Signals()}
 	for name, removal := range nodetest.Removals(at) {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}}
 		states := removal.States(n, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
 		for how, looks := range removal.Looks(states) {
 			t.Run(name+", "+how, func(t *testing.T) {
-				var loss node.NodeLoss
+				var loss node.Loss
 				losses := 0
 				count := func(first bool) {
 					if first {
@@ -42,19 +42,19 @@ func TestRemovals(t *testing.T) {
 							event, ok = reader.Changed(before, state.Node, now)
 						}
 						if ok {
-							loss.Note(event)
+							loss.Record(event)
 						}
 					}
 					switch {
 					case !slices.Contains(looks, i):
 					case state.Node == nil:
-						count(loss.Vanish(now))
+						count(loss.Removed(now))
 					default:
 						occupied := false
 						for _, pod := range state.Pods {
 							occupied = occupied || workload.Occupies(pod, state.Node)
 						}
-						count(loss.See(reader.Disruption(state.Node, now), occupied, now))
+						count(loss.Observe(reader.Disruption(state.Node, now), occupied, now))
 					}
 				}
 				want := removal.WantLost || removal.Doubtful && how != "every state"
@@ -70,7 +70,7 @@ func TestRemovals(t *testing.T) {
 // cordoned and drained does not.
 func TestEmptiedNode(t *testing.T) {
 	cases := map[string]struct {
-		disruption node.NodeDisruption
+		disruption node.Disruption
 		cordoned   bool
 		after      time.Duration
 		want       bool
@@ -87,11 +87,11 @@ func TestEmptiedNode(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			var loss node.NodeLoss
-			loss.See(node.NotDisrupted, true, at.Add(-time.Minute))
-			loss.See(node.NotDisrupted, false, at)
-			loss.Note(node.NodeEvent{Disruption: test.disruption, Cordoned: test.cordoned})
-			if got := loss.Vanish(at.Add(test.after)); got != test.want {
+			var loss node.Loss
+			loss.Observe(node.NotDisrupted, true, at.Add(-time.Minute))
+			loss.Observe(node.NotDisrupted, false, at)
+			loss.Record(node.Event{Disruption: test.disruption, Cordoned: test.cordoned})
+			if got := loss.Removed(at.Add(test.after)); got != test.want {
 				t.Errorf("Vanish = %t, want %t", got, test.want)
 			}
 		})
@@ -101,19 +101,19 @@ func TestEmptiedNode(t *testing.T) {
 // A node whose notice was withdrawn is no longer Lost. If the node is interrupted again, it is Lost
 // again, but See and Vanish report only the first loss.
 func TestWithdrawnNotice(t *testing.T) {
-	var loss node.NodeLoss
+	var loss node.Loss
 	type result struct{ first, lost bool }
 	for i, step := range []struct {
 		act  func() bool
 		want result
 	}{
-		{func() bool { return loss.See(node.NotDisrupted, true, at) }, result{false, false}},
-		{func() bool { return loss.See(node.Reclaimed, true, at) }, result{true, true}},
-		{func() bool { return loss.See(node.Reclaimed, false, at.Add(time.Hour)) }, result{false, true}},
-		{func() bool { return loss.See(node.NotDisrupted, true, at) }, result{false, false}},
-		{func() bool { return loss.See(node.Voluntary, true, at) }, result{false, false}},
-		{func() bool { return loss.See(node.NotDisrupted, true, at) }, result{false, false}},
-		{func() bool { return loss.Vanish(at) }, result{false, true}},
+		{func() bool { return loss.Observe(node.NotDisrupted, true, at) }, result{false, false}},
+		{func() bool { return loss.Observe(node.Reclaimed, true, at) }, result{true, true}},
+		{func() bool { return loss.Observe(node.Reclaimed, false, at.Add(time.Hour)) }, result{false, true}},
+		{func() bool { return loss.Observe(node.NotDisrupted, true, at) }, result{false, false}},
+		{func() bool { return loss.Observe(node.Voluntary, true, at) }, result{false, false}},
+		{func() bool { return loss.Observe(node.NotDisrupted, true, at) }, result{false, false}},
+		{func() bool { return loss.Removed(at) }, result{false, true}},
 	} {
 		if got := (result{step.act(), loss.Lost()}); got != step.want {
 			t.Errorf("step %d: %+v, want %+v", i, got, step.want)
@@ -131,7 +131,7 @@ func TestOwnMark(t *testing.T) {
 		taints []v1.Taint
 		want   bool
 
-		wantDisruption node.NodeDisruption
+		wantDisruption node.Disruption
 	}{
 		"advice":                          {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint}, true, node.NotDisrupted},
 		"reclaim":                         {`{"class":"reclaim","taint":"x"}`, []v1.Taint{taint}, false, node.NotDisrupted},
@@ -151,7 +151,7 @@ func TestOwnMark(t *testing.T) {
 			if got := node.Advised(n); got != test.want {
 				t.Errorf("Advised = %t, want %t", got, test.want)
 			}
-			reader := &node.NodeReader{Signals: providers.Signals()}
+			reader := &node.Reader{Signals: providers.Signals()}
 			if got := reader.Disruption(n, at); got != test.wantDisruption {
 				t.Errorf("Disruption = %d, want %d", got, test.wantDisruption)
 			}
@@ -162,11 +162,11 @@ func TestOwnMark(t *testing.T) {
 // The list of events is bounded and retains the latest event.
 func TestNodeEventsAreBounded(t *testing.T) {
 	const limit = 10_000
-	var events node.NodeEvents
+	var events node.Events
 	for range 3 * limit {
-		events.Add(node.NodeEvent{Name: "old"})
+		events.Add(node.Event{Name: "old"})
 	}
-	events.Add(node.NodeEvent{Name: "latest"})
+	events.Add(node.Event{Name: "latest"})
 	list := events.Take()
 	if len(list) > limit || list[len(list)-1].Name != "latest" || len(events.Take()) > 0 {
 		t.Errorf("%d events, the last of %s; want at most %d, the last of latest, and none afterwards", len(list), list[len(list)-1].Name, limit)
@@ -176,14 +176,14 @@ func TestNodeEventsAreBounded(t *testing.T) {
 // If a Node was deleted and recreated while the watch was interrupted, the event describes the last
 // state of the old Node.
 func TestNodeRecreated(t *testing.T) {
-	reader := &node.NodeReader{Signals: providers.Signals()}
+	reader := &node.Reader{Signals: providers.Signals()}
 	before := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "old"}}
 	after := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "new", DeletionTimestamp: &metav1.Time{Time: at}}}
 	if event, ok := reader.Changed(before, after, at); ok {
 		t.Errorf("event %+v, want none", event)
 	}
 	before.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted"}}
-	if event, ok := reader.Changed(before, after, at); !ok || event != (node.NodeEvent{Name: "n", UID: "old", Disruption: node.Voluntary}) {
+	if event, ok := reader.Changed(before, after, at); !ok || event != (node.Event{Name: "n", UID: "old", Disruption: node.Voluntary}) {
 		t.Errorf("event %+v, %t; want a Voluntary disruption of the old Node", event, ok)
 	}
 }

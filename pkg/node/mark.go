@@ -14,8 +14,8 @@ import (
 // Silence).
 const SilenceReason = "not-ready"
 
-// OwnMark is the part of StateAnnotation that identifies the controller's own taint.
-type OwnMark struct {
+// ControllerMark is the part of StateAnnotation that identifies the controller's own taint.
+type ControllerMark struct {
 	// Class is the decision.SignalClass that the controller marked the node for, or "" if the node
 	// is no longer marked.
 	Class string `json:"class,omitempty"`
@@ -25,14 +25,14 @@ type OwnMark struct {
 }
 
 // Own reports whether the controller wrote the taint.
-func (m *OwnMark) Own(t *v1.Taint) bool {
+func (m *ControllerMark) Wrote(t *v1.Taint) bool {
 	return m.Taint != "" && t.Key == spot.InterruptionTaint && t.Effect == v1.TaintEffectNoSchedule && t.Value == m.Taint
 }
 
 // isOn reports whether the controller's taint is on the node.
-func (m *OwnMark) isOn(node *v1.Node) bool {
+func (m *ControllerMark) isOn(node *v1.Node) bool {
 	for i := range node.Spec.Taints {
-		if m.Own(&node.Spec.Taints[i]) {
+		if m.Wrote(&node.Spec.Taints[i]) {
 			return true
 		}
 	}
@@ -41,9 +41,9 @@ func (m *OwnMark) isOn(node *v1.Node) bool {
 
 // readOwnMark returns the controller's mark on the node. It is zero if there is none, or if the
 // annotation does not parse.
-func readOwnMark(node *v1.Node) (m OwnMark) {
+func readControllerMark(node *v1.Node) (m ControllerMark) {
 	if text, ok := node.Annotations[spot.InterruptionStateAnnotation]; ok && json.Unmarshal([]byte(text), &m) != nil {
-		return OwnMark{}
+		return ControllerMark{}
 	}
 	return m
 }
@@ -51,18 +51,18 @@ func readOwnMark(node *v1.Node) (m OwnMark) {
 // Advised reports whether the controller marked the node for an advisory signal only, so the node
 // may survive.
 func Advised(node *v1.Node) bool {
-	m := readOwnMark(node)
+	m := readControllerMark(node)
 	return m.Class == decision.Advisory.String() && m.isOn(node)
 }
 
 // isOnExcept reports whether the signal is on the node because of a mark that the controller did
 // not write.
-func isOnExcept(s *providers.Signal, node *v1.Node, own OwnMark) bool {
+func isOnExcept(s *providers.Signal, node *v1.Node, own ControllerMark) bool {
 	if s.Kind != providers.TaintSignal || s.Key != spot.InterruptionTaint || own.Taint == "" {
 		return s.IsOn(node)
 	}
 	for i := range node.Spec.Taints {
-		if t := &node.Spec.Taints[i]; t.Key == s.Key && (s.Value == "" || s.Value == t.Value) && !own.Own(t) {
+		if t := &node.Spec.Taints[i]; t.Key == s.Key && (s.Value == "" || s.Value == t.Value) && !own.Wrote(t) {
 			return true
 		}
 	}

@@ -17,8 +17,8 @@ import (
 // that is silent for longer is more likely reclaimed than slow.
 const NotReadyReclaimAfter = 40 * time.Second
 
-// NodeReader converts Nodes into decision values. Its fields do not change after it is built.
-type NodeReader struct {
+// Reader converts Nodes into decision values. Its fields do not change after it is built.
+type Reader struct {
 	Policy  *decision.Policy
 	Signals []providers.Signal
 	// NotReadyAfter is how long the kubelet of a spot node must be silent until the node counts as
@@ -32,7 +32,7 @@ type NodeReader struct {
 // Read returns the facts about the node that a decision at now needs. until is the time at which
 // the facts change although the Node does not; zero means never. othersLabeled is as in
 // Policy.Capacity.
-func (r *NodeReader) Read(node *v1.Node, othersLabeled bool, now time.Time) (facts decision.Node, until time.Time) {
+func (r *Reader) Read(node *v1.Node, othersLabeled bool, now time.Time) (facts decision.Node, until time.Time) {
 	age := now.Sub(node.CreationTimestamp.Time)
 	facts.Capacity = r.Policy.Capacity(node.Labels, age, othersLabeled)
 	if facts.Capacity.Source == decision.Settling {
@@ -77,15 +77,15 @@ type Announcement struct {
 const (
 	// Deletion: the Node has a deletionTimestamp.
 	Deletion = "deletion"
-	// Silence: the node is spot, and its kubelet has been silent for NotReadyAfter (see Unheard).
-	// The notice is 0, because the node may already be gone.
+	// Silence: the node is spot, and its kubelet has been silent for NotReadyAfter (see
+	// KubeletSilent). The notice is 0, because the node may already be gone.
 	Silence = "condition Ready"
 )
 
 // Announced returns the announcements on a node of this capacity type at now: signals in the order
 // of the table, then Deletion, then Silence. The largest class equals the Signal that Read returns
 // for the node.
-func (r *NodeReader) Announced(node *v1.Node, capacity decision.CapacityType, now time.Time) (all []Announcement) {
+func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, now time.Time) (all []Announcement) {
 	for i := range r.Signals {
 		s := &r.Signals[i]
 		if since, on := s.PresentSince(node); on {
@@ -103,19 +103,19 @@ func (r *NodeReader) Announced(node *v1.Node, capacity decision.CapacityType, no
 
 // lostAt returns when a spot node with a silent kubelet counts as lost. It returns false if the
 // kubelet is not silent.
-func (r *NodeReader) lostAt(node *v1.Node) (time.Time, bool) {
+func (r *Reader) lostAt(node *v1.Node) (time.Time, bool) {
 	after := r.NotReadyAfter
 	if after == 0 {
 		after = NotReadyReclaimAfter
 	}
-	since, silent := r.Unheard(node)
+	since, silent := r.KubeletSilent(node)
 	return since.Add(after), silent
 }
 
-// Unheard reports whether the node's kubelet is silent, and since when: the condition Ready is
-// Unknown, or the Lease is overdue. A kubelet that reports Ready=False is alive. A node without the
-// condition has not reported yet.
-func (r *NodeReader) Unheard(node *v1.Node) (since time.Time, silent bool) {
+// KubeletSilent reports whether the node's kubelet is silent, and since when: the condition Ready
+// is Unknown, or the Lease is overdue. A kubelet that reports Ready=False is alive. A node without
+// the condition has not reported yet.
+func (r *Reader) KubeletSilent(node *v1.Node) (since time.Time, silent bool) {
 	for i := range node.Status.Conditions {
 		c := &node.Status.Conditions[i]
 		if c.Type != v1.NodeReady {

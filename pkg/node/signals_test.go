@@ -90,7 +90,7 @@ func TestSignals(t *testing.T) {
 		"being deleted":             {func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }, decision.Drain, 0},
 	}
 	signals := providers.Signals()
-	reader := &NodeReader{Policy: builtin, Signals: signals}
+	reader := &Reader{Policy: builtin, Signals: signals}
 	covered := map[int]bool{}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestSignals(t *testing.T) {
 // On an on-demand node, only the project's own signal, maintenance and configured signals have the
 // class reclaim. All other signals that announce the end of a spot node are advisory there.
 func TestSignalsOfOnDemandNodes(t *testing.T) {
-	reader := &NodeReader{Policy: builtin, Signals: append(providers.Signals(),
+	reader := &Reader{Policy: builtin, Signals: append(providers.Signals(),
 		providers.Signal{Kind: providers.TaintSignal, Key: "example.com/gone", Class: decision.Reclaim},
 		providers.Signal{Kind: providers.TaintSignal, Key: "example.com/gone-if-spot", Class: decision.Reclaim, OnlySpot: true},
 		providers.Signal{Kind: providers.TaintSignal, Key: "example.com/drained-if-spot", Class: decision.Drain, OnlySpot: true},
@@ -166,7 +166,7 @@ func TestSignalsOfOnDemandNodes(t *testing.T) {
 }
 
 func TestTaintEffectDoesNotMatter(t *testing.T) {
-	reader := &NodeReader{Policy: builtin, Signals: providers.Signals()}
+	reader := &Reader{Policy: builtin, Signals: providers.Signals()}
 	for _, effect := range []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute} {
 		node := nodeWith(nil)
 		node.Spec.Taints = []v1.Taint{{Key: spot.InterruptionTaint, Effect: effect}}
@@ -204,7 +204,7 @@ func TestWorstSignalWins(t *testing.T) {
 				signal(node)
 			}
 			signals := providers.Signals()
-			reader := &NodeReader{Policy: builtin, Signals: signals}
+			reader := &Reader{Policy: builtin, Signals: signals}
 			if got, _ := reader.Read(node, false, now); got.Signal != test.want {
 				t.Errorf("Signal = %s, want %s", got.Signal, test.want)
 			}
@@ -213,7 +213,7 @@ func TestWorstSignalWins(t *testing.T) {
 }
 
 func TestExtendedSignals(t *testing.T) {
-	reader := &NodeReader{Policy: builtin, Signals: append(providers.Signals(),
+	reader := &Reader{Policy: builtin, Signals: append(providers.Signals(),
 		providers.Signal{Kind: providers.TaintSignal, Key: "example.com/retiring-soon", Value: "now", Class: decision.Reclaim},
 		providers.Signal{Kind: providers.ConditionSignal, Key: "Healthy", Value: "False", Class: decision.Drain},
 		providers.Signal{Kind: providers.LabelSignal, Key: "example.com/retiring", Class: decision.Advisory},
@@ -303,7 +303,7 @@ func TestReadUntil(t *testing.T) {
 			for _, change := range test.node {
 				change(node)
 			}
-			reader := &NodeReader{Policy: builtin, Signals: providers.Signals()}
+			reader := &Reader{Policy: builtin, Signals: providers.Signals()}
 			got, until := reader.Read(node, test.others, now)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("Read (-want +got):\n%s", diff)

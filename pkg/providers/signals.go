@@ -101,7 +101,7 @@ func Signals() []Signal {
 	}
 }
 
-// classOn returns the class of the signal on a node of a capacity type.
+// ClassOn returns the class of the signal on a node of a capacity type.
 func (s *Signal) ClassOn(capacity decision.CapacityType) decision.SignalClass {
 	if s.OnlySpot && capacity != decision.Spot {
 		return min(s.Class, decision.Advisory)
@@ -109,7 +109,7 @@ func (s *Signal) ClassOn(capacity decision.CapacityType) decision.SignalClass {
 	return s.Class
 }
 
-// isInterruption reports whether the signal means that the cloud reclaims a spot node. Maintenance,
+// IsInterruption reports whether the signal means that the cloud reclaims a spot node. Maintenance,
 // repair, replacement and scaling are not interruptions, because they do not indicate the risk of
 // a spot pool. All signals of the class reclaim are interruptions, except those listed here.
 func (s *Signal) IsInterruption() bool {
@@ -140,13 +140,13 @@ func (s *Signal) String() string {
 	return name
 }
 
-// isOn reports whether the signal is on the node.
+// IsOn reports whether the signal is on the node.
 func (s *Signal) IsOn(node *v1.Node) bool {
 	_, present := s.PresentSince(node)
 	return present
 }
 
-// presentSince reports whether the signal is on the node, and since when; zero if the Node does not
+// PresentSince reports whether the signal is on the node, and since when; zero if the Node does not
 // record it.
 func (s *Signal) PresentSince(node *v1.Node) (since time.Time, present bool) {
 	matches := func(value string, ok bool) bool { return ok && (s.Value == "" || s.Value == value) }

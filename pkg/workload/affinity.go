@@ -21,7 +21,7 @@ func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
 		case v1.NodeSelectorOpIn:
 			return allMatch(e, policy, decision.Spot)
 		case v1.NodeSelectorOpExists:
-			return policy.PresenceSaysSpot(e.Key)
+			return policy.PresenceMeansSpot(e.Key)
 		}
 		return false
 	})
@@ -38,7 +38,7 @@ func OnlyOnDemand(pod *v1.Pod, policy *decision.Policy) bool {
 		case v1.NodeSelectorOpNotIn:
 			return slices.ContainsFunc(e.Values, func(value string) bool { return valueMeans(e.Key, value, policy, decision.Spot) })
 		case v1.NodeSelectorOpDoesNotExist:
-			return policy.PresenceSaysSpot(e.Key)
+			return policy.PresenceMeansSpot(e.Key)
 		}
 		return false
 	})
@@ -83,6 +83,6 @@ func allMatch(e *v1.NodeSelectorRequirement, policy *decision.Policy, capacity d
 
 // valueMeans reports whether the value of a capacity label means this capacity type.
 func valueMeans(key, value string, policy *decision.Policy, capacity decision.CapacityType) bool {
-	t, ok := policy.LabelSays(key, value)
+	t, ok := policy.LabelMeaning(key, value)
 	return ok && t == capacity
 }

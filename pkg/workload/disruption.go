@@ -54,5 +54,5 @@ func LosesLocalData(pod *v1.Pod) bool {
 // policy applies to the pod, and the pod is not terminating. On a cordoned node, terminating pods
 // count as well: kubectl drain waits for them, so the node is not drained yet.
 func Occupies(pod *v1.Pod, node *v1.Node) bool {
-	return HasOpinion(pod) && (Live(pod) || node.Spec.Unschedulable && pod.DeletionTimestamp != nil)
+	return PolicyApplies(pod) && (Live(pod) || node.Spec.Unschedulable && pod.DeletionTimestamp != nil)
 }

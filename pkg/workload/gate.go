@@ -33,3 +33,14 @@ func GrantOf(pod *v1.Pod) decision.Grant {
 	}
 	return decision.NotGranted
 }
+
+// WithoutCapacityGate returns the scheduling gates of the pod except CapacityGate; never nil.
+func WithoutCapacityGate(pod *v1.Pod) []v1.PodSchedulingGate {
+	gates := make([]v1.PodSchedulingGate, 0, len(pod.Spec.SchedulingGates))
+	for _, gate := range pod.Spec.SchedulingGates {
+		if gate.Name != spot.CapacityGate {
+			gates = append(gates, gate)
+		}
+	}
+	return gates
+}

@@ -43,19 +43,19 @@ type UnknownOwner struct {
 	Key  OwnerKey
 	// Going: the owner exists, but is being deleted. The garbage collector deletes or orphans its
 	// pods one by one, so neither the replica count nor the number of siblings is meaningful.
-	Going bool
+	BeingDeleted bool
 }
 
 func (e *UnknownOwner) Error() string {
-	if e.Going {
+	if e.BeingDeleted {
 		return fmt.Sprintf("owner is being deleted: waits until %s %s/%s is gone", e.Key.Kind, e.Key.Namespace, e.Name)
 	}
 	return fmt.Sprintf("owner not known yet: waits for %s %s/%s to appear in the cache", e.Key.Kind, e.Key.Namespace, e.Name)
 }
 
-// HasOpinion reports whether the policy applies to the pod. It does not apply to pods of a
+// PolicyApplies reports whether the policy applies to the pod. It does not apply to pods of a
 // DaemonSet and to static pods, which are bound to their nodes.
-func HasOpinion(pod *v1.Pod) bool {
+func PolicyApplies(pod *v1.Pod) bool {
 	if _, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		return false
 	}
@@ -237,7 +237,7 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decisio
 		return err
 	}
 	w.Annotations, w.Desired, w.Ordered = set.Annotations, Replicas(set.Spec.Replicas), true
-	w.HoldsUpLater = set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
+	w.BlocksLater = set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
 	// If the ordinal cannot be parsed from the pod's name, the pod counts as a replica of the
 	// floor.
 	w.Ordinal = -1
@@ -381,7 +381,7 @@ func onDisruption(rule *batchv1.PodFailurePolicyRule) bool {
 func getController[T metav1.Object](lookUp func(name string) (T, error), namespace string, ref *metav1.OwnerReference) (T, error) {
 	obj, err := get(lookUp, namespace, ref)
 	if err == nil && obj.GetDeletionTimestamp() != nil {
-		return obj, &UnknownOwner{Name: ref.Name, Key: KeyOf(namespace, ref), Going: true}
+		return obj, &UnknownOwner{Name: ref.Name, Key: KeyOf(namespace, ref), BeingDeleted: true}
 	}
 	return obj, err
 }

@@ -182,7 +182,7 @@ func TestSubject(t *testing.T) {
 		"StatefulSet": {
 			caches:       []runtime.Object{statefulSet("db", ptr.To[int32](5), 0)},
 			pod:          podOf("db-3", by("apps/v1", "StatefulSet", "db")),
-			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true, HoldsUpLater: true, Ordinal: 3},
+			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true, BlocksLater: true, Ordinal: 3},
 			wantRevision: "db-uid", wantWorkload: "db-uid",
 		},
 		"StatefulSet, Parallel pod management": {
@@ -194,19 +194,19 @@ func TestSubject(t *testing.T) {
 		"StatefulSet that starts at 7": {
 			caches:       []runtime.Object{statefulSet("db", nil, 7)},
 			pod:          podOf("db-7", by("apps/v1", "StatefulSet", "db")),
-			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 1, Ordered: true, HoldsUpLater: true, Ordinal: 0},
+			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 1, Ordered: true, BlocksLater: true, Ordinal: 0},
 			wantRevision: "db-uid", wantWorkload: "db-uid",
 		},
 		"StatefulSet whose name ends in a number": {
 			caches:       []runtime.Object{statefulSet("db-2", ptr.To[int32](5), 0)},
 			pod:          podOf("db-2-4", by("apps/v1", "StatefulSet", "db-2")),
-			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db-2", Annotations: of("db-2"), Desired: 5, Ordered: true, HoldsUpLater: true, Ordinal: 4},
+			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db-2", Annotations: of("db-2"), Desired: 5, Ordered: true, BlocksLater: true, Ordinal: 4},
 			wantRevision: "db-2-uid", wantWorkload: "db-2-uid",
 		},
 		"StatefulSet pod without an ordinal belongs to the floor": {
 			caches:       []runtime.Object{statefulSet("db", ptr.To[int32](5), 0)},
 			pod:          podOf("db-x", by("apps/v1", "StatefulSet", "db")),
-			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true, HoldsUpLater: true, Ordinal: -1},
+			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true, BlocksLater: true, Ordinal: -1},
 			wantRevision: "db-uid", wantWorkload: "db-uid",
 		},
 		"Job of a CronJob": {
@@ -321,7 +321,7 @@ func TestUnknownOwner(t *testing.T) {
 		"ReplicationController": {nil, by("v1", "ReplicationController", "rc"), UnknownOwner{Name: "rc", Key: OwnerKey{"shop", "", "ReplicationController", "rc-uid"}}},
 		"Job":                   {nil, by("batch/v1", "Job", "j"), UnknownOwner{Name: "j", Key: OwnerKey{"shop", "batch", "Job", "j-uid"}}},
 		"ReplicaSet that is being deleted": {[]runtime.Object{terminating(replicaSet("rs", ptr.To[int32](3)))}, by("apps/v1", "ReplicaSet", "rs"),
-			UnknownOwner{Name: "rs", Key: OwnerKey{"shop", "apps", "ReplicaSet", "rs-uid"}, Going: true}},
+			UnknownOwner{Name: "rs", Key: OwnerKey{"shop", "apps", "ReplicaSet", "rs-uid"}, BeingDeleted: true}},
 		"the same name, recreated": {[]runtime.Object{replicaSet("rs", ptr.To[int32](3))},
 			metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "before", Controller: ptr.To(true)},
 			UnknownOwner{Name: "rs", Key: OwnerKey{"shop", "apps", "ReplicaSet", "before"}}},
@@ -444,7 +444,7 @@ func TestHasOpinion(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := HasOpinion(test.pod); got != test.want {
+			if got := PolicyApplies(test.pod); got != test.want {
 				t.Errorf("HasOpinion = %t, want %t", got, test.want)
 			}
 			if got := CountedByPods(test.pod); got != test.wantCounted {

@@ -27,9 +27,9 @@ func NominatedBefore(a, b *v1.Pod) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID)) < 0
 }
 
-// NamesItsNodes reports whether the pod's own affinity names its nodes by field, as in a DaemonSet.
-// Such a pod fits on no other node.
-func NamesItsNodes(pod *v1.Pod) bool {
+// SelectsNodesByName reports whether the pod's own affinity names its nodes by field, as in a
+// DaemonSet. Such a pod fits on no other node.
+func SelectsNodesByName(pod *v1.Pod) bool {
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
 		return false
 	}

@@ -1,12 +1,12 @@
 package workload
 
 import (
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-
 	policyv1 "k8s.io/api/policy/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
-// OwnBudget reports whether the controller manages the PodDisruptionBudget.
-func OwnBudget(budget *policyv1.PodDisruptionBudget) bool {
+// ManagedBudget reports whether the controller manages the PodDisruptionBudget.
+func ManagedBudget(budget *policyv1.PodDisruptionBudget) bool {
 	return budget.Labels[spot.ProtectLabel] == "true"
 }

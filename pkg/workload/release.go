@@ -1,9 +1,10 @@
 package workload
 
 import (
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 // Released reports whether the pod claims to be released, by ReleaseAnnotation or by ReleasedHash.

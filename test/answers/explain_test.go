@@ -8,16 +8,16 @@ import (
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
 
 // explain answers like `kubectl spot explain pod/NAME`.
 func explain(t *testing.T, c *scenario) *report.Explanation {
 	t.Helper()
 	policy, signals := c.readPolicy(t)
-	taken, err := survey.Take(t.Context(), surveytest.New(t, append(slices.Clone(c.objects), c.pod)...).Client(), survey.Scope{AllPods: true, Volumes: true})
+	taken, err := lister.List(t.Context(), listertest.New(t, append(slices.Clone(c.objects), c.pod)...).Client(), lister.Scope{AllPods: true, Volumes: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 const (
@@ -217,7 +217,7 @@ func terminating(p *v1.Pod) {
 // released turns a pod of a ReplicaSet into one that was released from it.
 func released(p *v1.Pod) *v1.Pod {
 	ref := metav1.GetControllerOfNoCopy(p)
-	text, err := json.Marshal(cluster.Release{ReplicaSet: ref.Name, ReplicaSetUID: ref.UID, Hash: "h", Reason: "heal", At: began})
+	text, err := json.Marshal(snapshot.Release{ReplicaSet: ref.Name, ReplicaSetUID: ref.UID, Hash: "h", Reason: "heal", At: began})
 	if err != nil {
 		panic(err)
 	}

@@ -12,8 +12,9 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // elsewhere is the node that runs the pod to replace. It is cordoned and has no capacity label, so
@@ -27,7 +28,7 @@ const noRoom = "no node has room for it"
 type rebalancing struct {
 	*testing.T
 	client kubernetes.Interface
-	reader *cluster.Reader
+	reader *snapshot.Reader
 	pod    string
 	nodes  []string
 }
@@ -42,7 +43,7 @@ func newRebalancing(t *testing.T, c *scenario) *rebalancing {
 	r := &rebalancing{T: t, client: running.client(), pod: c.pod.Name, nodes: c.nodes()}
 	factory := informers.NewSharedInformerFactory(r.client, 0)
 	var err error
-	if r.reader, err = cluster.NewReader(factory, policy, signals, profile, 0); err != nil {
+	if r.reader, err = snapshot.NewReader(factory, policy, signals, profile, 0); err != nil {
 		t.Fatal(err)
 	}
 	start(t, factory)
@@ -69,7 +70,7 @@ func (r *rebalancing) open(some ...string) {
 func (r *rebalancing) replace() (to, why string) {
 	r.Helper()
 	p, snapshot := r.find()
-	node, why := cluster.NewRoom(snapshot).Replace(p, decision.Unassigned)
+	node, why := simulation.NewRoom(snapshot).Replace(p, decision.Unassigned)
 	if node == nil {
 		return "", why
 	}
@@ -77,17 +78,17 @@ func (r *rebalancing) replace() (to, why string) {
 }
 
 // find returns the pod in a new Snapshot.
-func (r *rebalancing) find() (*cluster.Pod, *cluster.Snapshot) {
+func (r *rebalancing) find() (*snapshot.Pod, *snapshot.Snapshot) {
 	r.Helper()
-	snapshot, err := r.reader.Snapshot(time.Now())
+	s, err := r.reader.Snapshot(time.Now())
 	if err != nil {
 		r.Fatal(err)
 	}
-	i := slices.IndexFunc(snapshot.Pods, func(p *cluster.Pod) bool { return p.Name == r.pod })
+	i := slices.IndexFunc(s.Pods, func(p *snapshot.Pod) bool { return p.Name == r.pod })
 	if i < 0 {
 		r.Fatalf("the pod %s is not in the snapshot", r.pod)
 	}
-	return snapshot.Pods[i], snapshot
+	return s.Pods[i], s
 }
 
 // answers evaluates each node with all others cordoned.

@@ -12,10 +12,11 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -28,7 +29,7 @@ type state struct {
 }
 
 // TestStandings shows that all components report the same about whole workloads: the metrics of
-// scheduler and extender (kube.Standings), kubectl spot status, and the rebalancer.
+// scheduler and extender (workload.FloorStatuses), kubectl spot status, and the rebalancer.
 func TestStandings(t *testing.T) {
 	nodes := objects(onDemand("od"), spotNode("sp"))
 	db := func(replicas int32, nodes ...string) []runtime.Object {
@@ -61,7 +62,7 @@ func TestStandings(t *testing.T) {
 				c := &scenario{objects: test.objects}
 				policy, signals := c.readPolicy(t)
 				factory := informers.NewSharedInformerFactory(fake.NewClientset(test.objects...), 0)
-				reader, err := cluster.NewReader(factory, policy, signals, profile, 0)
+				reader, err := snapshot.NewReader(factory, policy, signals, profile, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -84,9 +85,9 @@ func TestStandings(t *testing.T) {
 				shown.State = all[0].State
 				same(t, "kubectl spot status", test.want, shown)
 				w := snapshot.Workloads[0]
-				at := w.Standing()
-				same(t, "the controller's snapshot", test.want, state{at.FloorDeficit, at.OverBudget, at.Surplus, len(at.Misplaced), at.Heals > 0, test.want.State})
-				moves := rebalance.NewPlanner(rebalance.Settings{Heal: true, MaxMoves: 1}).Plan(snapshot, cluster.NewRoom(snapshot))
+				at := w.FloorStatus()
+				same(t, "the controller's snapshot", test.want, state{at.FloorDeficit, at.OverBudget, at.Surplus, len(at.Misplaced), at.Healable > 0, test.want.State})
+				moves := rebalance.NewPlanner(rebalance.Settings{Heal: true, MaxMoves: 1}).Plan(snapshot, simulation.NewRoom(snapshot))
 				moved := test.want
 				moved.Heals = len(moves) > 0
 				same(t, "the rebalancer", test.want, moved)
@@ -96,24 +97,24 @@ func TestStandings(t *testing.T) {
 }
 
 // ofMetrics returns the state that the metrics report for the only workload.
-func ofMetrics(t *testing.T, owners *workload.Owners, snapshot *cluster.Snapshot, want state) state {
+func ofMetrics(t *testing.T, owners *workload.Owners, s *snapshot.Snapshot, want state) state {
 	t.Helper()
 	var pods []*v1.Pod
-	for _, p := range snapshot.Pods {
+	for _, p := range s.Pods {
 		pods = append(pods, p.Pod)
 	}
-	standings := owners.Standings(pods, profile, func(name string) (decision.CapacityType, bool) {
-		i := slices.IndexFunc(snapshot.Nodes, func(n *cluster.Node) bool { return n.Name == name })
+	standings := owners.FloorStatuses(pods, profile, func(name string) (decision.CapacityType, bool) {
+		i := slices.IndexFunc(s.Nodes, func(n *snapshot.Node) bool { return n.Name == name })
 		if i < 0 {
 			return decision.OnDemand, false
 		}
-		return snapshot.Nodes[i].Facts.Capacity.Type, true
+		return s.Nodes[i].Facts.Capacity.Type, true
 	})
 	if len(standings) != 1 {
 		t.Fatalf("%d workloads are measured, want 1", len(standings))
 	}
 	for _, s := range standings {
-		want.Deficit, want.OverBudget, want.Surplus, want.Misplaced, want.Heals = s.FloorDeficit, s.OverBudget, s.Surplus, len(s.Misplaced), s.Heals > 0
+		want.Deficit, want.OverBudget, want.Surplus, want.Misplaced, want.Heals = s.FloorDeficit, s.OverBudget, s.Surplus, len(s.Misplaced), s.Healable > 0
 	}
 	return want
 }

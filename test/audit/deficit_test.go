@@ -3,9 +3,8 @@ package audit
 import (
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 )
 
 func TestDeficits(t *testing.T) {

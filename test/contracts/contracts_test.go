@@ -103,7 +103,7 @@ func inspect(node ast.Node, path string, add func(kind, name string)) {
 		}
 	case *ast.ValueSpec:
 		for i, name := range node.Names {
-			if strings.HasPrefix(name.Name, "Reason") && i < len(node.Values) && strings.HasSuffix(path, "pkg/kube/events.go") {
+			if strings.HasPrefix(name.Name, "Reason") && i < len(node.Values) && strings.HasSuffix(path, "pkg/apis/spot/events.go") {
 				add("event reason", text(node.Values[i]))
 			}
 		}

@@ -22,17 +22,16 @@ func TestNamesAreDocumented(t *testing.T) {
 		// atLeast detects an expression that matches nothing.
 		atLeast int
 	}{
-		"event reasons": {"pkg/kube/events.go", "docs/events.md", regexp.MustCompile(`Reason\w+ = "(\w+)"`), "`%`", 6},
+		"event reasons": {"pkg/apis/spot/events.go", "docs/events.md", regexp.MustCompile(`Reason\w+ = "(\w+)"`), "`%`", 6},
 		"metrics":       {"pkg/plugins/placement/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "`spot_aware_scheduler_%`", 10},
 		"extender":      {"pkg/extender/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "%`", 6},
 		"certificates":  {"cmd/extender/metrics.go", "docs/metrics.md", regexp.MustCompile(`"spot_aware_scheduler_(\w+)"`), "`spot_aware_scheduler_%`", 1},
 		"takeovers":     {"cmd/scheduler/takeover.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
 		"rounds":        {"cmd/controller/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 3},
-		"moves":         {"pkg/migration/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 4},
+		"moves":         {"pkg/controller/migration/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 4},
 		"panics":        {"pkg/recovery/recovery.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
-		"surge":         {"pkg/migration/surge.go", "docs/tuning.md", regexp.MustCompile(`Annotation = "([\w./-]+)"`), "`%`", 1},
 		"settings":      {"pkg/apis/controller/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 20},
-		"annotations":   {"pkg/decision/annotations.go", "docs/tuning.md", regexp.MustCompile(`Annotation += "([\w./-]+)"`), "`%`", 4},
+		"annotations":   {"pkg/apis/spot/names.go", "docs/tuning.md", regexp.MustCompile(`(?:Demand|Pool|Unsatisfiable|After|Relief|Overflow|Protect|Surge)Annotation += "([\w./-]+)"`), "`%`", 8},
 		"outcomes":      {"pkg/decision/admit.go", "docs/metrics.md", regexp.MustCompile(`Outcome += "([\w-]+)"`), "`%`", 7},
 		"args":          {"pkg/apis/config/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 12},
 	} {
@@ -55,7 +54,7 @@ func TestNamesAreDocumented(t *testing.T) {
 func TestMessagesAreReal(t *testing.T) {
 	literal, verb := regexp.MustCompile(`"(?:[^"\\\n]|\\.)*"`), regexp.MustCompile(`%[dsq]`)
 	var made []*regexp.Regexp
-	for _, file := range []string{"pkg/decision/admit.go", "pkg/kube/owners.go", "pkg/plugins/gang/plugin.go"} {
+	for _, file := range []string{"pkg/decision/admit.go", "pkg/workload/owners.go", "pkg/plugins/gang/plugin.go"} {
 		for _, quoted := range literal.FindAllString(read(t, file), -1) {
 			if words, err := strconv.Unquote(quoted); err == nil && strings.Contains(words, " ") {
 				parts := verb.Split(words, -1)

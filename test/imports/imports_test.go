@@ -14,6 +14,40 @@ import (
 
 const module = "github.com/spot-aware-scheduler/spot-aware-scheduler"
 
+// order lists the packages of the product under pkg. A package may import only packages on lines
+// before its own. So packages on one line do not import each other, and there is no cycle.
+var order = [][]string{
+	// Names, values and tables.
+	{"apis/spot", "apis/scalar", "pricing", "recovery"},
+	{"decision"},
+	{"providers", "transform"},
+	// Objects of the API, as values for decisions.
+	{"node", "workload"},
+	// The settings and the common parts of programs.
+	{"apis/config", "apis/controller", "app", "leader"},
+	{"apis/config/scheme"},
+	// The controller.
+	{"snapshot"},
+	{"simulation"},
+	{"controller/migration"},
+	{"controller/gating", "controller/interruption", "controller/rebalance", "controller/responder"},
+	{"controller/protection"},
+	// The scheduler and the extender.
+	{"failsafe", "extender", "plugins/placement"},
+	{"plugins/gang", "plugins/replicasafety", "plugins/spotpreference"},
+	// kubectl spot.
+	{"kubectl/lister"},
+	{"kubectl/report"},
+	// The lab.
+	{"lab"},
+	{"lab/demo"},
+	// Fixtures of tests.
+	{"node/nodetest", "kubectl/lister/listertest", "clustertest"},
+}
+
+// fixtures are imported only by tests.
+var fixtures = []string{module + "/test", module + "/pkg/node/nodetest", module + "/pkg/kubectl/lister/listertest", module + "/pkg/clustertest"}
+
 // rules list the imports, by prefix, that the packages under a folder must not have. Tests are
 // exempt.
 var rules = []struct {
@@ -21,29 +55,32 @@ var rules = []struct {
 	forbidden []string
 	why       string
 }{
-	{[]string{"pkg/decision"}, []string{"k8s.io", "sigs.k8s.io", "github.com", "golang.org"}, "the core is pure: standard library only"},
-	{[]string{"pkg/kube"}, []string{module + "/pkg/plugins", module + "/pkg/apis", module + "/pkg/lab", "k8s.io/kubernetes"}, "only decision is below kube"},
-	{[]string{"pkg/plugins/replicasafety"}, []string{module + "/pkg/plugins/spotpreference", module + "/pkg/plugins/gang"}, "plugins do not import each other"},
-	{[]string{"pkg/plugins/spotpreference"}, []string{module + "/pkg/plugins/replicasafety", module + "/pkg/plugins/gang"}, "plugins do not import each other"},
-	{[]string{"pkg/plugins/gang"}, []string{module + "/pkg/plugins", module + "/pkg/decision"}, "gang extends Coscheduling and is independent of spot"},
+	{[]string{"pkg/decision"}, []string{"k8s.io", "sigs.k8s.io", "golang.org"}, "the core is pure: standard library and names only"},
 	{[]string{"pkg/lab", "cmd/spot-lab", "pkg/plugins"}, []string{"k8s.io/kubernetes"}, "a cold build of Kubernetes takes minutes: only cmd/scheduler and pkg/apis/config/scheme need it"},
-	{[]string{"cmd/controller", "pkg/apis/controller", "pkg/apis/scalar", "pkg/lease", "pkg/daemon", "pkg/cluster", "pkg/gating", "pkg/interruption", "pkg/migration", "pkg/protection", "pkg/rebalance"},
+	{[]string{"cmd/controller", "pkg/apis/controller", "pkg/apis/scalar", "pkg/leader", "pkg/app", "pkg/snapshot", "pkg/simulation", "pkg/controller"},
 		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab"}, "the controller depends on the policy, not on the scheduler"},
-	{[]string{"cmd/scheduler", "pkg/plugins", "pkg/gating", "pkg/withdrawal"},
-		[]string{module + "/pkg/cluster", module + "/pkg/migration", module + "/pkg/protection"}, "the scheduler does not depend on the controller"},
-	{[]string{"cmd/kubectl-spot", "pkg/survey", "pkg/report", "pkg/instances"},
+	{[]string{"cmd/scheduler", "pkg/plugins", "pkg/failsafe", "cmd/extender", "pkg/extender"},
+		[]string{module + "/pkg/snapshot", module + "/pkg/simulation", module + "/pkg/controller"}, "the scheduler does not depend on the controller"},
+	{[]string{"cmd/kubectl-spot", "pkg/kubectl", "pkg/pricing"},
 		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab", "sigs.k8s.io/controller-runtime"}, "kubectl spot uses only the core, which keeps it small"},
-	{[]string{"pkg/survey", "pkg/report"}, []string{"k8s.io/cli-runtime", "github.com/spf13/cobra"}, "answers are values: cmd/kubectl-spot prints them"},
-	{[]string{"cmd/extender", "pkg/extender", "pkg/takeover"}, []string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab"},
+	{[]string{"pkg/kubectl"}, []string{"k8s.io/cli-runtime", "github.com/spf13/cobra"}, "answers are values: cmd/kubectl-spot prints them"},
+	{[]string{"cmd/extender", "pkg/extender", "pkg/leader"}, []string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab"},
 		"the extender depends on the policy, not on a scheduler"},
 	{[]string{"pkg/plugins/placement", "pkg/plugins/replicasafety", "pkg/plugins/spotpreference"}, []string{"sigs.k8s.io/scheduler-plugins"}, "it requires k8s.io/kubernetes: only gang uses it"},
-	{[]string{"pkg", "cmd"}, []string{module + "/test"}, "the product does not depend on its tests"},
-	{[]string{"test/audit"}, []string{module + "/pkg/decision", module + "/pkg/kube", module + "/pkg/plugins", module + "/pkg/apis"}, "the auditor is a second opinion"},
+	{[]string{"pkg/plugins/gang"}, []string{module + "/pkg/decision"}, "gang extends Coscheduling and is independent of spot"},
+	{[]string{"pkg", "cmd"}, fixtures, "the product does not depend on its tests"},
+	{[]string{"test/audit"}, []string{module + "/pkg/decision", module + "/pkg/node", module + "/pkg/workload", module + "/pkg/snapshot", module + "/pkg/plugins", module + "/pkg/apis"}, "the auditor is a second opinion"},
 }
 
 func TestImports(t *testing.T) {
 	root := filepath.Join("..", "..")
 	files := 0
+	positions := map[string]int{} // line in order, from 1
+	for line, packages := range order {
+		for _, p := range packages {
+			positions[p] = line + 1
+		}
+	}
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			if err == nil && strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".." {
@@ -69,6 +106,14 @@ func TestImports(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			if from, ok := strings.CutPrefix(folder, "pkg/"); ok && strings.HasPrefix(imported, module+"/pkg/") {
+				to := strings.TrimPrefix(imported, module+"/pkg/")
+				if line := positions[from]; line == 0 {
+					t.Errorf("pkg/%s is not in the order of packages", from)
+				} else if positions[to] >= line {
+					t.Errorf("%s imports pkg/%s, which is not below pkg/%s", relative, to, from)
+				}
+			}
 			for _, rule := range rules {
 				if underAny(folder, rule.under) && underAny(imported, rule.forbidden) {
 					t.Errorf("%s imports %s: %s", relative, imported, rule.why)
@@ -82,6 +127,11 @@ func TestImports(t *testing.T) {
 	}
 	if files == 0 {
 		t.Fatal("no Go file found: the root folder is wrong")
+	}
+	for p := range positions {
+		if files, err := filepath.Glob(filepath.Join(root, "pkg", p, "*.go")); err != nil || len(files) == 0 {
+			t.Errorf("order lists pkg/%s, which has no files", p)
+		}
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 var everyVMEvent = args(map[string]any{"signals": rules(map[string]any{"condition": "VMEventScheduled", "class": "reclaim"})})
 
 // TestSignalledNodesTakeNoPods sets signals on nodes of both capacity types while pods run there.
-// Those pods stay, and no new pod is bound there. Unit tests of package kube cover all rows of the
-// table of signals; this test covers one of each kind.
+// Those pods stay, and no new pod is bound there. unit tests of packages node and providers cover
+// all rows of the table of signals; this test covers one of each kind.
 func TestSignalledNodesTakeNoPods(t *testing.T) {
 	// Taints with this effect repel no pod, so only the filter under test rejects the node.
 	const effect = v1.TaintEffectPreferNoSchedule

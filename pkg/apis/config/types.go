@@ -64,9 +64,9 @@ type ReplicaSafetyArgs struct {
 	// have no effect.
 	AnnotationPolicy Scalar `json:"annotationPolicy,omitempty"`
 	// CapacityLabels are node labels that mark spot and on-demand nodes, in addition to
-	// decision.BuiltinCapacityLabels.
+	// providers.CapacityLabels.
 	CapacityLabels []CapacityLabel `json:"capacityLabels,omitempty"`
-	// Signals are interruption signals of nodes, in addition to kube.BuiltinSignals.
+	// Signals are interruption signals of nodes, in addition to providers.Signals.
 	Signals []Signal `json:"signals,omitempty"`
 }
 

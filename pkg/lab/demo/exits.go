@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
 // exit is a pod that no longer exists.
@@ -19,7 +19,7 @@ type exit struct {
 	Workload, Pod, Node string
 	// Way is the way the pod left its node, as far as the pod shows it. Every deletion counts as
 	// the controller's deletion at a deadline.
-	Way migration.Way
+	Way migration.Method
 	At  time.Time
 }
 
@@ -68,7 +68,7 @@ func (e *exits) from(nodes map[string]bool, since time.Time) []exit {
 }
 
 // wayOf returns the way the pod leaves its node if it is deleted now.
-func wayOf(pod *corev1.Pod) migration.Way {
+func wayOf(pod *corev1.Pod) migration.Method {
 	evicted := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"
 	})

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
 func TestExits(t *testing.T) {
@@ -34,7 +34,7 @@ func TestExits(t *testing.T) {
 	}
 	evicted := target("EvictionByEvictionAPI")
 	at := func(second int64) time.Time { return time.Unix(second, 0) }
-	left := func(name string, way migration.Way, second int64) exit {
+	left := func(name string, way migration.Method, second int64) exit {
 		return exit{Workload: "web", Pod: name, Node: "going", Way: way, At: at(second)}
 	}
 	type event struct {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
 // verdict returns nil if the project kept its guarantees, and otherwise an error with the broken
@@ -156,7 +156,7 @@ func (r reclaimed) method() []string {
 // ways counts pods by the way they left: "3 surge, 1 evict".
 func ways(left []exit) string {
 	var parts []string
-	for _, way := range []migration.Way{migration.Surge, migration.Evict, migration.Delete} {
+	for _, way := range []migration.Method{migration.Surge, migration.Evict, migration.Delete} {
 		n := 0
 		for _, record := range left {
 			if record.Way == way {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
 // handled returns a second act that kept all guarantees: two pods left the pool, one of a

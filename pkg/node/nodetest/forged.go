@@ -1,4 +1,4 @@
-// Package kubetest provides fixtures for tests of packages that read API objects.
+// Package nodetest provides fixtures for tests of packages that read API objects.
 package nodetest
 
 import (

@@ -35,14 +35,14 @@ func hintOf(helps func(pod *v1.Pod, oldObj, newObj any) bool, note func(gang str
 		if !helps(pod, oldObj, newObj) {
 			return fwk.QueueSkip, nil
 		}
-		note(workload.GangOf(pod))
+		note(workload.PodGroupOf(pod))
 		return fwk.Queue, nil
 	}
 }
 
 func afterPodGroup(pod *v1.Pod, _, newObj any) bool {
 	group, ok := newObj.(metav1.Object)
-	return !ok || group.GetNamespace()+"/"+group.GetName() == workload.GangOf(pod)
+	return !ok || group.GetNamespace()+"/"+group.GetName() == workload.PodGroupOf(pod)
 }
 
 // afterEvent reports whether an event of any kind may help the pod.
@@ -62,7 +62,7 @@ func (p *Plugin) afterEvent(pod *v1.Pod, oldObj, newObj any) bool {
 		return true
 	case !wasPod:
 		// This is one more pod of the gang, or a pod that matters for affinity or spreading.
-		return workload.GangOf(after) == workload.GangOf(pod) || after.Spec.NodeName != "" && dependsOnPods(pod)
+		return workload.PodGroupOf(after) == workload.PodGroupOf(pod) || after.Spec.NodeName != "" && dependsOnPods(pod)
 	case !isPod:
 		// If the pod still exists, it only lost an assumed node, because its gang was rejected.
 		// That does not help the gang, and helps another gang only until the next attempt. Two

@@ -99,7 +99,7 @@ func (p *Plugin) waiting(gang string) map[string]*v1.Pod {
 
 // PreFilter refuses the pods of a gang that pauses or lacks pods.
 func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	gang := workload.GangOf(pod)
+	gang := workload.PodGroupOf(pod)
 	if gang == "" {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
@@ -115,7 +115,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 
 // PostFilter rejects the gang of a pod that found no node.
 func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	if gang := workload.GangOf(pod); gang != "" {
+	if gang := workload.PodGroupOf(pod); gang != "" {
 		if _, paused := p.backoffs.Paused(gang, pod.UID); !paused {
 			p.backoffs.NoNode(gang, p.why(gang, pod, statuses))
 		}
@@ -125,7 +125,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.P
 
 // Unreserve rejects the other pods of the gang if a pod lost its node before it was bound.
 func (p *Plugin) Unreserve(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, node string) {
-	if gang := workload.GangOf(pod); gang != "" {
+	if gang := workload.PodGroupOf(pod); gang != "" {
 		p.backoffs.Rejected(gang, pod.UID)
 	}
 	p.Coscheduling.Unreserve(ctx, cycle, pod, node)
@@ -133,7 +133,7 @@ func (p *Plugin) Unreserve(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 
 // PostBind removes the record of the gang's refusals.
 func (p *Plugin) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
-	if gang := workload.GangOf(pod); gang != "" {
+	if gang := workload.PodGroupOf(pod); gang != "" {
 		p.backoffs.Forget(gang)
 	}
 }

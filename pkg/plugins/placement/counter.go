@@ -21,7 +21,7 @@ import (
 // Update, UpdateRisks and State.Search must not run concurrently with any other method. Between
 // these calls, everything may be read concurrently.
 type Counter struct {
-	reader *node.NodeReader
+	reader *node.Reader
 	labels *node.LabelHistory
 
 	nodes     map[string]*nodeState
@@ -38,7 +38,7 @@ type Counter struct {
 	zones  map[string]int // zone name to index
 	turn   int            // rotates the pools; see orderedPools
 
-	events   node.NodeEvents
+	events   node.Events
 	fresh    map[*pool][]time.Time     // losses that UpdateRisks has not processed yet
 	losses   map[*pool]decision.Losses // pools that lost nodes within the last ten half-lives
 	withRisk int                       // number of pools whose prior risk is set
@@ -118,7 +118,7 @@ type revisionCount struct {
 
 // NewCounter returns an empty Counter that reads nodes with reader. It reports the capacity of
 // every node that it reads to labels.
-func NewCounter(reader *node.NodeReader, labels *node.LabelHistory) *Counter {
+func NewCounter(reader *node.Reader, labels *node.LabelHistory) *Counter {
 	return &Counter{
 		reader:    reader,
 		labels:    labels,
@@ -217,7 +217,7 @@ func (c *Counter) recount(n *nodeState, now time.Time) {
 	}
 	c.forget(n)
 	facts, until := c.reader.Read(object, c.labeled, now)
-	c.labels.Note(facts.Capacity)
+	c.labels.Record(facts.Capacity)
 	n.facts, n.free, n.generation, n.until = facts, freeOf(n.info), n.info.GetGeneration(), math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
@@ -278,7 +278,7 @@ func (c *Counter) tally(into []revisionCount, pods []fwk.PodInfo) []revisionCoun
 	for _, info := range pods {
 		pod := info.GetPod()
 		controller := metav1.GetControllerOfNoCopy(pod)
-		if controller == nil || !workload.Live(pod) || !workload.HasOpinion(pod) {
+		if controller == nil || !workload.Live(pod) || !workload.PolicyApplies(pod) {
 			continue
 		}
 		key := workload.KeyOf(pod.Namespace, controller)

@@ -28,7 +28,7 @@ type tallied struct {
 
 // recount counts the snapshot without any optimization. labelled reports whether this or an earlier
 // snapshot contained a labeled node.
-func recount(reader *node.NodeReader, infos []*nodeInfo, labelled bool, at time.Time) tallied {
+func recount(reader *node.Reader, infos []*nodeInfo, labelled bool, at time.Time) tallied {
 	want := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.Placed{}, map[workload.OwnerKey]map[string]decision.Siblings{}, time.Time{}, 0}
 	for _, info := range infos {
 		facts, until := reader.Read(info.node, labelled, at)
@@ -89,7 +89,7 @@ func incremental(c *Counter, infos []*nodeInfo) tallied {
 	for revision := range c.revisions { // all revisions, because forgotten ones must have been removed
 		got.Placed[revision] = c.Placed(revision)
 		siblings := map[string]decision.Siblings{}
-		state := NewState(&workload.Subject{RevisionKey: revision}, decision.Settings{}, decision.Waiting{}, c)
+		state := NewState(&workload.Subject{RevisionKey: revision}, decision.Settings{}, decision.WaitTime{}, c)
 		for _, info := range infos {
 			if s := state.siblingsAround(c.nodes[info.node.Name]); s != (decision.Siblings{}) {
 				siblings[info.node.Name] = s
@@ -237,7 +237,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 }
 
 // anyLabelled reports whether a node has a capacity label.
-func anyLabelled(reader *node.NodeReader, infos []*nodeInfo, at time.Time) bool {
+func anyLabelled(reader *node.Reader, infos []*nodeInfo, at time.Time) bool {
 	return slices.ContainsFunc(infos, func(info *nodeInfo) bool {
 		facts, _ := reader.Read(info.node, false, at)
 		return facts.Capacity.Labeled()
@@ -254,7 +254,7 @@ func TestCounterAgainstRecount(t *testing.T) {
 		labelled := false
 		actions := h.actions()
 		actions["a labeled node exists only between two snapshots"] = func(*rapid.T) {
-			labels.Note(decision.Capacity{Type: decision.Spot, Source: decision.FromAlias})
+			labels.Record(decision.Capacity{Type: decision.Spot, Source: decision.FromAlias})
 			labelled = true
 		}
 		actions[""] = func(t *rapid.T) {

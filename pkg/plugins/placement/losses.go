@@ -17,19 +17,19 @@ import (
 // Package kube decides whether the Node counts as lost.
 type nodeHistory struct {
 	uid  types.UID
-	loss node.NodeLoss
+	loss node.Loss
 }
 
 // Note records a Node event of an informer. It may be called at any time, before or after the
 // snapshot shows the same change.
-func (c *Counter) Note(event node.NodeEvent) { c.events.Add(event) }
+func (c *Counter) Note(event node.Event) { c.events.Add(event) }
 
 // readEvents applies the informer events since the last Update. It must run before the snapshot is
 // read, because that removes the nodes that no longer exist.
 func (c *Counter) readEvents(now time.Time) {
 	for _, event := range c.events.Take() {
 		if n := c.nodes[event.Name]; n != nil && n.history.uid == event.UID {
-			n.history.loss.Note(event)
+			n.history.loss.Record(event)
 			n.until = math.MinInt64 // read the node again even if its generation is unchanged
 			c.next = math.MinInt64
 		}
@@ -39,7 +39,7 @@ func (c *Counter) readEvents(now time.Time) {
 // recordDeletion records the deletion of n. If that counts as a loss, it also records a loss of the
 // pool.
 func (c *Counter) recordDeletion(n *nodeState, now time.Time) {
-	if n.history.loss.Vanish(now) {
+	if n.history.loss.Removed(now) {
 		c.recordLoss(n.pool, now)
 	}
 }
@@ -48,7 +48,7 @@ func (c *Counter) recordDeletion(n *nodeState, now time.Time) {
 func (c *Counter) checkLoss(n *nodeState, now time.Time) {
 	object := n.info.Node()
 	occupied := slices.ContainsFunc(n.info.GetPods(), func(p fwk.PodInfo) bool { return workload.Occupies(p.GetPod(), object) })
-	if n.history.loss.See(c.reader.Disruption(object, now), occupied, now) {
+	if n.history.loss.Observe(c.reader.Disruption(object, now), occupied, now) {
 		c.recordLoss(n.pool, now)
 	}
 }
@@ -93,7 +93,7 @@ func (c *Counter) UpdateRisks(prior map[decision.Pool]float64, halfLife time.Dur
 	}
 	c.risksAt = now
 	for p, losses := range c.losses {
-		if losses.Forgotten(now, halfLife) {
+		if losses.Expired(now, halfLife) {
 			delete(c.losses, p)
 			p.setRisk(0)
 			continue

@@ -132,11 +132,11 @@ func TestNotedLosses(t *testing.T) {
 func deleted(n *nodeInfo) { n.node.DeletionTimestamp = &metav1.Time{Time: now} }
 
 func noteInterruption(c *Counter, n *v1.Node) {
-	c.Note(node.NodeEvent{Name: n.Name, UID: n.UID, Disruption: node.DeletedFirst})
+	c.Note(node.Event{Name: n.Name, UID: n.UID, Disruption: node.DeletedFirst})
 }
 
 func noteRemoval(c *Counter, n *v1.Node) {
-	c.Note(node.NodeEvent{Name: n.Name, UID: n.UID, Disruption: node.Voluntary})
+	c.Note(node.Event{Name: n.Name, UID: n.UID, Disruption: node.Voluntary})
 }
 
 // An informer may see an interruption after the snapshot, and the node may then not change for a

@@ -77,15 +77,15 @@ func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*
 		return nil, AllAfterFew
 	}
 	this.scope = AllNodes
-	if len(s.Counter.order) <= maxNarrowNodes || workload.NamesItsNodes(pod) {
+	if len(s.Counter.order) <= maxNarrowNodes || workload.SelectsNodesByName(pod) {
 		return nil, AllNodes
 	}
 	fits := newFit(logger, pod)
 	types := []decision.CapacityType{decision.OnDemand, decision.Spot}
 	switch {
-	case s.Plan.KeptOffOnDemand():
+	case s.Plan.ExcludedFromOnDemand():
 		types = types[1:]
-	case !s.Plan.MayTakeSpot():
+	case !s.Plan.AdmitsSpot():
 		types = types[:1]
 	case s.Plan.Prefer == decision.Spot:
 		slices.Reverse(types)

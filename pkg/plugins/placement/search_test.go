@@ -74,7 +74,7 @@ func stateFor(desired int, infos []*nodeInfo) *State {
 	c := NewCounter(testReader(), &node.LabelHistory{})
 	c.Update(snapshot(infos...), now)
 	subject := &workload.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
-	return NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.Waiting{}, c)
+	return NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.WaitTime{}, c)
 }
 
 // byGroup counts the nodes of a search result by group; nil if the search was not narrow.
@@ -111,7 +111,7 @@ func TestSearch(t *testing.T) {
 	noOverflow := func(s *State) {
 		settings := s.Settings
 		settings.Overflow = decision.NeverOverflow
-		s.Plan = decision.NewPlan(&s.Subject.Pod, settings, s.Plan.Placed(), decision.Waiting{})
+		s.Plan = decision.NewPlan(&s.Subject.Pod, settings, s.Plan.Placed(), decision.WaitTime{})
 	}
 	cases := map[string]struct {
 		search

@@ -19,8 +19,8 @@ import (
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // testReader returns a reader whose policy has a label grace of 30 s.
-func testReader() *node.NodeReader {
-	return &node.NodeReader{
+func testReader() *node.Reader {
+	return &node.Reader{
 		Policy:  &decision.Policy{LabelGrace: 30 * time.Second, CapacityLabels: providers.CapacityLabels()},
 		Signals: providers.Signals(),
 	}

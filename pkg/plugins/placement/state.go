@@ -40,7 +40,7 @@ type State struct {
 	nominees       []Nominee
 	refusals       *refusals
 	preempts       *atomic.Bool            // preemption was simulated in some copy of the state
-	held           map[*nodeState]struct{} // set by Hold
+	reserved       map[*nodeState]struct{} // set by Hold
 	// The fields below record simulated changes, by preemption and nominated pods, in this copy
 	// only.
 	simulatedOnSpot     int
@@ -63,7 +63,7 @@ type Placement struct {
 // NewState returns the state for subject under settings. It creates the plan from the counts of the
 // subject's revision in counter. The nominees of the revision count as pods on their nominated
 // nodes. The caller must not update counter while the state is in use.
-func NewState(subject *workload.Subject, settings decision.Settings, waiting decision.Waiting, counter *Counter, nominees ...Nominee) *State {
+func NewState(subject *workload.Subject, settings decision.Settings, waiting decision.WaitTime, counter *Counter, nominees ...Nominee) *State {
 	revision := counter.revisions[subject.RevisionKey]
 	s := &State{
 		Subject: subject, Settings: settings, Waited: waiting.For, Counter: counter,
@@ -130,8 +130,8 @@ func (s *State) admit(n *nodeState) decision.Verdict {
 		return decision.OverflowPreempts
 	}
 	verdict := s.Plan.Admit(n.facts, s.simulatedOnSpot, s.onSpotIn(n.pool))
-	if _, held := s.held[n]; held {
-		return decision.Held(verdict)
+	if _, held := s.reserved[n]; held {
+		return decision.Reserved(verdict)
 	}
 	return verdict
 }

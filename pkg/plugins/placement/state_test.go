@@ -21,7 +21,7 @@ func stateOf(nodes ...*nodeInfo) *State {
 		Pod: decision.Pod{Workload: decision.Workload{Kind: "Deployment", Revision: "shop/rs", Desired: 3}}}
 	perPool := decision.Count(2)
 	settings := decision.Settings{MinOnDemand: decision.Count(1), MaxPerPool: &perPool, FallbackAfter: decision.Never}
-	return NewState(subject, settings, decision.Waiting{}, c)
+	return NewState(subject, settings, decision.WaitTime{}, c)
 }
 
 func verdicts(s *State, nodes ...string) map[string]decision.Verdict {
@@ -93,7 +93,7 @@ func TestStatePoolCap(t *testing.T) {
 	c := NewCounter(testReader(), &node.LabelHistory{})
 	c.Update(snapshot(nodeOf("spot-a", "spot", "a", podOf("1", "rs")), nodeOf("spot-b", "spot", "b")), now)
 	subject := &workload.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: 9}}}
-	s := NewState(subject, decision.Settings{MaxPerPool: &perPool, FallbackAfter: decision.Never}, decision.Waiting{}, c)
+	s := NewState(subject, decision.Settings{MaxPerPool: &perPool, FallbackAfter: decision.Never}, decision.WaitTime{}, c)
 	steps := []struct {
 		name   string
 		change func()

@@ -17,8 +17,8 @@ import (
 // capacity label if a pod that needs on-demand capacity waits and roughly fits on the node. Hold is
 // cheap if no node waits for its label. A pod whose affinity names its nodes has no alternative, so
 // no node is withheld from it.
-func (s *State) Hold(pod *v1.Pod, waiting *Waiting) {
-	if len(s.Counter.settling) == 0 || !s.Plan.MayTakeSpot() || workload.NamesItsNodes(pod) {
+func (s *State) ReserveUnlabeled(pod *v1.Pod, waiting *WaitingPods) {
+	if len(s.Counter.settling) == 0 || !s.Plan.AdmitsSpot() || workload.SelectsNodesByName(pod) {
 		return
 	}
 	fits := waiting.fitsForOnDemand(pod.UID)
@@ -26,15 +26,15 @@ func (s *State) Hold(pod *v1.Pod, waiting *Waiting) {
 		if !slices.ContainsFunc(fits, func(f *fit) bool { return f.matches(n) }) {
 			continue
 		}
-		if s.held == nil {
-			s.held = map[*nodeState]struct{}{}
+		if s.reserved == nil {
+			s.reserved = map[*nodeState]struct{}{}
 		}
-		s.held[n] = struct{}{}
+		s.reserved[n] = struct{}{}
 	}
 }
 
 // Holds reports whether a node is withheld from the state's pod.
-func (s *State) Holds() bool { return len(s.held) > 0 }
+func (s *State) HasReserved() bool { return len(s.reserved) > 0 }
 
 // maxShapes limits how many shapes of waiting floor pods are compared with each unlabeled node.
 // All pods of a workload have one shape, so no ordinary cluster reaches the limit. It protects the
@@ -65,7 +65,7 @@ func shapeOf(pod *v1.Pod) string {
 }
 
 // addFloor and dropFloor maintain w.floors. The caller must hold w.mu.
-func (w *Waiting) addFloor(entry *waiter) {
+func (w *WaitingPods) addFloor(entry *waiter) {
 	if !entry.ForOnDemand {
 		return
 	}
@@ -78,7 +78,7 @@ func (w *Waiting) addFloor(entry *waiter) {
 	group.pods[entry.pod.UID] = struct{}{}
 }
 
-func (w *Waiting) dropFloor(entry *waiter) {
+func (w *WaitingPods) dropFloor(entry *waiter) {
 	group := w.floors[entry.shape]
 	if group == nil {
 		return
@@ -91,7 +91,7 @@ func (w *Waiting) dropFloor(entry *waiter) {
 
 // fitsForOnDemand returns the node requirements of the pods that wait for on-demand capacity
 // because the policy keeps them off spot. It ignores the pod except.
-func (w *Waiting) fitsForOnDemand(except types.UID) (fits []*fit) {
+func (w *WaitingPods) fitsForOnDemand(except types.UID) (fits []*fit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, group := range w.floors {
@@ -107,19 +107,19 @@ func (w *Waiting) fitsForOnDemand(except types.UID) (fits []*fit) {
 
 // heldKey represents the withheld nodes in maps whose keys are owners. It cannot equal the key of
 // an owner, because an owner has a kind.
-var heldKey workload.OwnerKey
+var reservedKey workload.OwnerKey
 
 // wakeHeldSoon retries the pods that had a node withheld from them after one second, within the
 // limits of WakeFor. Calls within that second count as one. The caller must hold w.mu.
-func (w *Waiting) wakeHeldSoon() {
-	if len(w.byOwner[heldKey]) == 0 || w.heldTimer != nil {
+func (w *WaitingPods) wakeHeldSoon() {
+	if len(w.byOwner[reservedKey]) == 0 || w.reservedTimer != nil {
 		return
 	}
-	w.heldTimer = w.clock.AfterFunc(time.Second, func() {
+	w.reservedTimer = w.clock.AfterFunc(time.Second, func() {
 		w.mu.Lock()
-		w.heldTimer = nil
+		w.reservedTimer = nil
 		w.mu.Unlock()
 		// Use a goroutine, because a clock may call the function while the clock is locked.
-		go w.WakeFor(heldKey, func() func(Wait) bool { return func(Wait) bool { return true } })
+		go w.WakeFor(reservedKey, func() func(Wait) bool { return func(Wait) bool { return true } })
 	})
 }

@@ -54,12 +54,12 @@ func TestHold(t *testing.T) {
 		want    decision.Verdict
 	}{
 		"no pod waits":                {node: young("young"), want: decision.Admitted},
-		"a fitting pod waits":         {node: young("young"), waiting: []*v1.Pod{waits("w")}, want: decision.NodeHeld},
-		"the second waiting pod fits": {node: young("young"), waiting: []*v1.Pod{waits("v", inZone("b")), waits("w")}, want: decision.NodeHeld},
+		"a fitting pod waits":         {node: young("young"), waiting: []*v1.Pod{waits("w")}, want: decision.NodeReserved},
+		"the second waiting pod fits": {node: young("young"), waiting: []*v1.Pod{waits("v", inZone("b")), waits("w")}, want: decision.NodeReserved},
 		"the node is full":            {node: young("young", full), waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
 		"the node is in another zone": {node: young("young"), waiting: []*v1.Pod{waits("w", inZone("b"))}, want: decision.Admitted},
 		"the taint is not tolerated":  {node: young("young", tainted), waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
-		"the taint is tolerated":      {node: young("young", tainted), waiting: []*v1.Pod{waits("w", tolerates)}, want: decision.NodeHeld},
+		"the taint is tolerated":      {node: young("young", tainted), waiting: []*v1.Pod{waits("w", tolerates)}, want: decision.NodeReserved},
 		"the pod itself waits":        {node: young("young"), pod: waits("w"), waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
 		"the pod names its nodes":     {node: young("young"), pod: waits("p", byName), waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
 		"the pod needs on-demand too": {node: young("young"), desired: 1, waiting: []*v1.Pod{waits("w")}, want: decision.NodeSettling},
@@ -79,11 +79,11 @@ func TestHold(t *testing.T) {
 			}
 			w.Found(waits("indifferent"), Wait{})
 			state := stateFor(test.desired, []*nodeInfo{nodeOf("spot", "spot", "a"), test.node})
-			state.Hold(test.pod, w)
+			state.ReserveUnlabeled(test.pod, w)
 			if got := state.Admit(test.node.node.Name); got != test.want {
 				t.Errorf("verdict %d (%s), want %d", got, state.Plan.Reason(got), test.want)
 			}
-			if got, want := state.Holds(), test.want == decision.NodeHeld; got != want {
+			if got, want := state.HasReserved(), test.want == decision.NodeReserved; got != want {
 				t.Errorf("Holds = %t, want %t", got, want)
 			}
 		})
@@ -114,9 +114,9 @@ func TestHoldEndsWithTheGrace(t *testing.T) {
 	floor := requestingPod()
 	floor.UID = "floor"
 	w.Found(floor, Wait{ForOnDemand: true})
-	after := NewState(state.Subject, state.Settings, decision.Waiting{}, state.Counter)
-	after.Hold(requestingPod(), w)
-	if after.Holds() || after.Admit("young") != decision.Admitted {
+	after := NewState(state.Subject, state.Settings, decision.WaitTime{}, state.Counter)
+	after.ReserveUnlabeled(requestingPod(), w)
+	if after.HasReserved() || after.Admit("young") != decision.Admitted {
 		t.Errorf("the node is still withheld: verdict %d", after.Admit("young"))
 	}
 }

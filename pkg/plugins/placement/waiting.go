@@ -18,7 +18,7 @@ import (
 // waits begin again, because no field of a pod states when it was first found unschedulable: the
 // transition time of PodScheduled is that of the pod's gates. All methods may be called
 // concurrently.
-type Waiting struct {
+type WaitingPods struct {
 	clock clock.WithDelayedExecution
 	wake  func(pods map[string]*v1.Pod)
 
@@ -32,7 +32,7 @@ type Waiting struct {
 	gangOf map[types.UID]Gang
 	// heldTimer is set while a wake-up is pending for pods with Wait.Held. They are in byOwner
 	// under heldKey.
-	heldTimer clock.Timer
+	reservedTimer clock.Timer
 	// floors contains the pods with Wait.ForOnDemand, by their requirements for a node.
 	floors map[string]*floorPods
 	// windows contains the owners for which pods were woken within the last wakePeriod. See
@@ -50,16 +50,16 @@ type Wait struct {
 	ForOnDemand bool
 	// Held means that the scheduler withheld a node for pods that wait for on-demand capacity. The
 	// policy would have admitted this pod otherwise.
-	Held bool
+	Reserved bool
 	// Counted means that fewer siblings on spot, or on on-demand with overflow Never, may unblock
 	// the pod.
-	Counted bool
+	DependsOnSiblings bool
 	// Invalid lists the annotations that were reported as ignored.
 	Invalid []decision.InvalidAnnotation
 	// Why is the logged reason; empty if none was logged.
 	Why string
 	// Again is when time alone may unblock the pod; the zero time for never.
-	Again time.Time
+	RetryAt time.Time
 	// Gang is the gang of the pod; the zero Gang if it has none.
 	Gang Gang
 	// Preempts is State.Preempts of the last cycle; nil if that cycle had no State.
@@ -93,13 +93,13 @@ type waiter struct {
 	woken uint64 // the last turn in which WakeFor woke the pod; 0 if none
 }
 
-// NewWaiting returns an empty registry that retries pods by calling wake, which must not block.
-func NewWaiting(c clock.WithDelayedExecution, wake func(pods map[string]*v1.Pod)) *Waiting {
-	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[workload.OwnerKey]map[types.UID]*waiter{}, gangs: map[Gang]*gangState{}, gangOf: map[types.UID]Gang{}, windows: map[workload.OwnerKey]*window{}, floors: map[string]*floorPods{}}
+// NewWaitingPods returns an empty registry that retries pods by calling wake, which must not block.
+func NewWaitingPods(c clock.WithDelayedExecution, wake func(pods map[string]*v1.Pod)) *WaitingPods {
+	return &WaitingPods{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[workload.OwnerKey]map[types.UID]*waiter{}, gangs: map[Gang]*gangState{}, gangOf: map[types.UID]Gang{}, windows: map[workload.OwnerKey]*window{}, floors: map[string]*floorPods{}}
 }
 
 // Found records that pod was found unschedulable now, and the changes that it waits for.
-func (w *Waiting) Found(pod *v1.Pod, wait Wait) {
+func (w *WaitingPods) Found(pod *v1.Pod, wait Wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.clock.Now()
@@ -118,15 +118,15 @@ func (w *Waiting) Found(pod *v1.Pod, wait Wait) {
 		}
 	}
 	w.pods[pod.UID] = entry
-	if wait.Held {
-		addWaiter(w.byOwner, heldKey, entry)
+	if wait.Reserved {
+		addWaiter(w.byOwner, reservedKey, entry)
 	}
 	w.addFloor(entry)
 	for _, owner := range wait.Owners {
 		addWaiter(w.byOwner, owner, entry)
 	}
-	if !wait.Again.IsZero() {
-		entry.timer = w.clock.AfterFunc(wait.Again.Sub(now), func() { w.wake(keyed(entry.pod)) })
+	if !wait.RetryAt.IsZero() {
+		entry.timer = w.clock.AfterFunc(wait.RetryAt.Sub(now), func() { w.wake(keyed(entry.pod)) })
 	}
 }
 
@@ -151,7 +151,7 @@ func dropWaiter[K comparable](from map[K]map[types.UID]*waiter, key K, entry *wa
 // so the others are tried less often. With separate times, each pod of the floor would begin its
 // wait when that of the previous one ends. After the first pod of the gang is bound, each pod has
 // its own time: a replacement, or a pod beyond the gang's minimum, does not wait for the others.
-func (w *Waiting) WaitingSince(pod types.UID, gang Gang) (time.Time, bool) {
+func (w *WaitingPods) WaitingSince(pod types.UID, gang Gang) (time.Time, bool) {
 	since, waits := w.Since(pod)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +167,7 @@ func (w *Waiting) WaitingSince(pod types.UID, gang Gang) (time.Time, bool) {
 
 // Bound removes a pod that was bound. If the pod is in a gang, the shared waiting time of the gang
 // ends.
-func (w *Waiting) Bound(pod types.UID, gang Gang) {
+func (w *WaitingPods) Bound(pod types.UID, gang Gang) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stopWaiting(pod)
@@ -181,7 +181,7 @@ func (w *Waiting) Bound(pod types.UID, gang Gang) {
 }
 
 // gang returns the record of a gang and creates it if necessary.
-func (w *Waiting) gang(gang Gang) *gangState {
+func (w *WaitingPods) gang(gang Gang) *gangState {
 	g := w.gangs[gang]
 	if g == nil {
 		g = &gangState{waiting: map[types.UID]*waiter{}}
@@ -191,14 +191,14 @@ func (w *Waiting) gang(gang Gang) *gangState {
 }
 
 // removeIfEmpty removes a gang without pods.
-func (w *Waiting) removeIfEmpty(gang Gang) {
+func (w *WaitingPods) removeIfEmpty(gang Gang) {
 	if g := w.gangs[gang]; g != nil && g.bound == 0 && len(g.waiting) == 0 {
 		delete(w.gangs, gang)
 	}
 }
 
 // Since returns when the pod was first found unschedulable; false if it is not waiting.
-func (w *Waiting) Since(pod types.UID) (time.Time, bool) {
+func (w *WaitingPods) Since(pod types.UID) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if entry := w.pods[pod]; entry != nil {
@@ -208,7 +208,7 @@ func (w *Waiting) Since(pod types.UID) (time.Time, bool) {
 }
 
 // Preempts reports whether preemption may have nominated a node for a pod that waits on owner.
-func (w *Waiting) Preempts(owner workload.OwnerKey) bool {
+func (w *WaitingPods) Preempts(owner workload.OwnerKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, entry := range w.byOwner[owner] {
@@ -220,14 +220,14 @@ func (w *Waiting) Preempts(owner workload.OwnerKey) bool {
 }
 
 // After calls f in a separate goroutine after d, measured by the clock of the waits.
-func (w *Waiting) After(d time.Duration, f func()) {
+func (w *WaitingPods) After(d time.Duration, f func()) {
 	// A clock may call the function while the clock is locked, and f may use the clock.
 	w.clock.AfterFunc(d, func() { go f() })
 }
 
 // Invalid returns the annotations of the pod that were last reported as ignored; nil if it is not
 // waiting.
-func (w *Waiting) Invalid(pod types.UID) []decision.InvalidAnnotation {
+func (w *WaitingPods) Invalid(pod types.UID) []decision.InvalidAnnotation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if entry := w.pods[pod]; entry != nil {
@@ -238,7 +238,7 @@ func (w *Waiting) Invalid(pod types.UID) []decision.InvalidAnnotation {
 
 // Why returns the reason that was last logged for the pod. It is empty if none was logged or the
 // pod is not waiting.
-func (w *Waiting) Why(pod types.UID) string {
+func (w *WaitingPods) Why(pod types.UID) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if entry := w.pods[pod]; entry != nil {
@@ -248,7 +248,7 @@ func (w *Waiting) Why(pod types.UID) string {
 }
 
 // Forget removes a pod that was deleted and reports whether it was waiting.
-func (w *Waiting) Forget(pod types.UID) (waited bool) {
+func (w *WaitingPods) Forget(pod types.UID) (waited bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, waited = w.pods[pod]
@@ -262,7 +262,7 @@ func (w *Waiting) Forget(pod types.UID) (waited bool) {
 }
 
 // stopWaiting removes a pod that no longer waits. It wakes the pods that had nodes withheld for it.
-func (w *Waiting) stopWaiting(pod types.UID) {
+func (w *WaitingPods) stopWaiting(pod types.UID) {
 	if entry := w.pods[pod]; entry != nil {
 		w.remove(entry)
 		if entry.ForOnDemand {
@@ -271,13 +271,13 @@ func (w *Waiting) stopWaiting(pod types.UID) {
 	}
 }
 
-func (w *Waiting) remove(entry *waiter) {
+func (w *WaitingPods) remove(entry *waiter) {
 	if entry.timer != nil {
 		entry.timer.Stop()
 	}
 	delete(w.pods, entry.pod.UID)
-	if entry.Held {
-		dropWaiter(w.byOwner, heldKey, entry)
+	if entry.Reserved {
+		dropWaiter(w.byOwner, reservedKey, entry)
 	}
 	w.dropFloor(entry)
 	for _, owner := range entry.Owners {
@@ -290,11 +290,11 @@ func (w *Waiting) remove(entry *waiter) {
 }
 
 // Wake retries one pod.
-func (w *Waiting) Wake(pod *v1.Pod) { w.wake(keyed(pod)) }
+func (w *WaitingPods) Wake(pod *v1.Pod) { w.wake(keyed(pod)) }
 
 // WakeCountedSoon retries, after one second, the pods that fewer siblings may unblock. Calls within
 // that second count as one.
-func (w *Waiting) WakeCountedSoon() {
+func (w *WaitingPods) WakeCountedSoon() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.countedTimer != nil || len(w.pods) == 0 {
@@ -304,13 +304,13 @@ func (w *Waiting) WakeCountedSoon() {
 		w.mu.Lock()
 		w.countedTimer = nil
 		w.mu.Unlock()
-		w.wakeAll(func() map[types.UID]*waiter { return w.pods }, func(entry *waiter) bool { return entry.Counted })
+		w.wakeAll(func() map[types.UID]*waiter { return w.pods }, func(entry *waiter) bool { return entry.DependsOnSiblings })
 	})
 }
 
 // wakeAll wakes the entries that which reports. It calls wake without the lock, because the
 // scheduling queue has its own lock.
-func (w *Waiting) wakeAll(entries func() map[types.UID]*waiter, which func(*waiter) bool) {
+func (w *WaitingPods) wakeAll(entries func() map[types.UID]*waiter, which func(*waiter) bool) {
 	w.mu.Lock()
 	pods := map[string]*v1.Pod{}
 	for _, entry := range entries() {
@@ -327,7 +327,7 @@ func (w *Waiting) wakeAll(entries func() map[types.UID]*waiter, which func(*wait
 // ForOnDemand returns the number of pods that wait for on-demand capacity because the policy keeps
 // them off spot. It also returns the longest time since such a pod was first found
 // unschedulable; 0 without any.
-func (w *Waiting) ForOnDemand() (pods int, longest time.Duration) {
+func (w *WaitingPods) ForOnDemand() (pods int, longest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, entry := range w.pods {

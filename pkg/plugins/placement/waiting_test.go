@@ -43,9 +43,9 @@ func (w *woken) take() []string {
 	return names
 }
 
-func newWaiting() (*Waiting, *clocktesting.FakeClock, *woken) {
+func newWaiting() (*WaitingPods, *clocktesting.FakeClock, *woken) {
 	c, w := clocktesting.NewFakeClock(now), &woken{}
-	return NewWaiting(c, w.wake), c, w
+	return NewWaitingPods(c, w.wake), c, w
 }
 
 func (w *woken) expect(t *testing.T, when string, want ...string) {
@@ -94,7 +94,7 @@ func TestSinceIsTheFirstTime(t *testing.T) {
 func TestAgain(t *testing.T) {
 	w, c, woken := newWaiting()
 	pod := podOf("p", "rs")
-	w.Found(pod, Wait{Again: now.Add(5 * time.Second)})
+	w.Found(pod, Wait{RetryAt: now.Add(5 * time.Second)})
 	c.Step(5*time.Second - 1)
 	woken.expect(t, "before")
 	c.Step(1)
@@ -102,19 +102,19 @@ func TestAgain(t *testing.T) {
 	c.Step(time.Hour)
 	woken.expect(t, "long after")
 
-	w.Found(pod, Wait{Again: c.Now().Add(5 * time.Second)})
-	w.Found(pod, Wait{Again: c.Now().Add(9 * time.Second)})
+	w.Found(pod, Wait{RetryAt: c.Now().Add(5 * time.Second)})
+	w.Found(pod, Wait{RetryAt: c.Now().Add(9 * time.Second)})
 	c.Step(5 * time.Second)
 	woken.expect(t, "at the replaced time")
 	c.Step(4 * time.Second)
 	woken.expect(t, "at the new time", "shop/p")
 
-	w.Found(pod, Wait{Again: c.Now().Add(5 * time.Second)})
+	w.Found(pod, Wait{RetryAt: c.Now().Add(5 * time.Second)})
 	w.Forget("p")
 	c.Step(time.Hour)
 	woken.expect(t, "after Forget")
 
-	w.Found(pod, Wait{Again: c.Now().Add(5 * time.Second)})
+	w.Found(pod, Wait{RetryAt: c.Now().Add(5 * time.Second)})
 	w.Found(pod, Wait{})
 	c.Step(time.Hour)
 	woken.expect(t, "without a new time")
@@ -162,11 +162,11 @@ func TestWakeCountedSoon(t *testing.T) {
 	if c.HasWaiters() {
 		t.Error("a timer without waiting pods")
 	}
-	w.Found(podOf("a", "rs"), Wait{Counted: true})
+	w.Found(podOf("a", "rs"), Wait{DependsOnSiblings: true})
 	w.Found(podOf("b", "rs"), Wait{})
 	w.WakeCountedSoon()
 	c.Step(500 * time.Millisecond)
-	w.Found(podOf("c", "rs"), Wait{Counted: true})
+	w.Found(podOf("c", "rs"), Wait{DependsOnSiblings: true})
 	w.WakeCountedSoon()
 	woken.expect(t, "within the second")
 	c.Step(500 * time.Millisecond)
@@ -204,14 +204,14 @@ func TestForOnDemand(t *testing.T) {
 // detector checks the locks. In the end the registry must be empty.
 func TestWaitingConcurrently(t *testing.T) {
 	woken := &woken{}
-	w := NewWaiting(clock.RealClock{}, woken.wake)
+	w := NewWaitingPods(clock.RealClock{}, woken.wake)
 	var workers sync.WaitGroup
 	for worker := range 4 {
 		workers.Go(func() {
 			for i := range 200 {
 				pod := podOf(fmt.Sprintf("p-%d", (worker+i)%8), "rs")
 				gang := Gang{replicaSetKey("rs"), "shop/train"}
-				w.Found(pod, Wait{Owners: []workload.OwnerKey{replicaSetKey("rs")}, Again: time.Now(), Counted: true, Gang: gang})
+				w.Found(pod, Wait{Owners: []workload.OwnerKey{replicaSetKey("rs")}, RetryAt: time.Now(), DependsOnSiblings: true, Gang: gang})
 				w.WaitingSince(pod.UID, gang)
 				w.Since(pod.UID)
 				w.WakeFor(replicaSetKey("rs"), all)
@@ -289,17 +289,17 @@ func TestGangWaitsTogether(t *testing.T) {
 // Pods that had a node withheld are retried when a pod that the node may be withheld for stops
 // waiting for on-demand. Several such pods at once cause one retry.
 func TestWakesHeldPods(t *testing.T) {
-	for name, end := range map[string]func(w *Waiting){
-		"placed or deleted":             func(w *Waiting) { w.Forget("floor") },
-		"no longer waits for on-demand": func(w *Waiting) { w.Found(podOf("floor", ""), Wait{}) },
-		"two pods at once":              func(w *Waiting) { w.Forget("floor"); w.Forget("other") },
+	for name, end := range map[string]func(w *WaitingPods){
+		"placed or deleted":             func(w *WaitingPods) { w.Forget("floor") },
+		"no longer waits for on-demand": func(w *WaitingPods) { w.Found(podOf("floor", ""), Wait{}) },
+		"two pods at once":              func(w *WaitingPods) { w.Forget("floor"); w.Forget("other") },
 		"no change":                     nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c, woken := newWaiting()
 			w.Found(podOf("floor", ""), Wait{ForOnDemand: true})
 			w.Found(podOf("other", ""), Wait{ForOnDemand: true})
-			w.Found(podOf("held", ""), Wait{Held: true})
+			w.Found(podOf("held", ""), Wait{Reserved: true})
 			w.Found(podOf("open", ""), Wait{})
 			if end != nil {
 				end(w)

@@ -48,15 +48,17 @@ func (c *ownerChange) add(later ownerChange) {
 // change wakes them at once. Changes within the following wakePeriod count as one, at its end. Pods
 // beyond wakeBatch follow one wakePeriod later. The pods whose last turn is longest ago are woken
 // first.
-func (w *Waiting) WakeFor(owner workload.OwnerKey, judge Judge) {
+func (w *WaitingPods) WakeFor(owner workload.OwnerKey, judge Judge) {
 	w.wakeFor(owner, ownerChange{judge: judge})
 }
 
 // WakeCounted wakes the pods that wait on owner and have Wait.Counted, because one of the owner's
 // pods no longer counts. The limits of WakeFor apply.
-func (w *Waiting) WakeCounted(owner workload.OwnerKey) { w.wakeFor(owner, ownerChange{counted: true}) }
+func (w *WaitingPods) WakeCounted(owner workload.OwnerKey) {
+	w.wakeFor(owner, ownerChange{counted: true})
+}
 
-func (w *Waiting) wakeFor(owner workload.OwnerKey, change ownerChange) {
+func (w *WaitingPods) wakeFor(owner workload.OwnerKey, change ownerChange) {
 	w.mu.Lock()
 	open := w.windows[owner]
 	switch {
@@ -74,7 +76,7 @@ func (w *Waiting) wakeFor(owner workload.OwnerKey, change ownerChange) {
 }
 
 // endWindow ends the window of owner and begins the next one if more pods must be woken.
-func (w *Waiting) endWindow(owner workload.OwnerKey) {
+func (w *WaitingPods) endWindow(owner workload.OwnerKey) {
 	w.mu.Lock()
 	change := w.windows[owner].ownerChange
 	w.windows[owner].ownerChange = ownerChange{}
@@ -84,9 +86,9 @@ func (w *Waiting) endWindow(owner workload.OwnerKey) {
 
 // wakeNext wakes the next pods of owner, whose window must be open. It judges the pods first if the
 // owner has changed. It removes the window if it had nothing to do.
-func (w *Waiting) wakeNext(owner workload.OwnerKey, change ownerChange) {
+func (w *WaitingPods) wakeNext(owner workload.OwnerKey, change ownerChange) {
 	if change.counted {
-		w.markDue(owner, func(wait Wait) bool { return wait.Counted })
+		w.markDue(owner, func(wait Wait) bool { return wait.DependsOnSiblings })
 	}
 	if change.judge != nil {
 		w.markDue(owner, change.judge())
@@ -110,7 +112,7 @@ func (w *Waiting) wakeNext(owner workload.OwnerKey, change ownerChange) {
 
 // markDue marks the pods of owner that outdated reports. It calls outdated without the lock,
 // because there may be thousands of pods and the scheduling cycle needs the lock.
-func (w *Waiting) markDue(owner workload.OwnerKey, outdated func(Wait) bool) {
+func (w *WaitingPods) markDue(owner workload.OwnerKey, outdated func(Wait) bool) {
 	w.mu.Lock()
 	entries := make([]*waiter, 0, len(w.byOwner[owner]))
 	for _, entry := range w.byOwner[owner] {
@@ -127,7 +129,7 @@ func (w *Waiting) markDue(owner workload.OwnerKey, outdated func(Wait) bool) {
 
 // takeDue returns up to wakeBatch due pods of owner and records that they were woken. The caller
 // must hold w.mu.
-func (w *Waiting) takeDue(owner workload.OwnerKey) map[string]*v1.Pod {
+func (w *WaitingPods) takeDue(owner workload.OwnerKey) map[string]*v1.Pod {
 	var due []*waiter
 	for _, entry := range w.byOwner[owner] {
 		if entry.due {

@@ -16,7 +16,7 @@ import (
 
 // endPeriod advances the clock by wakePeriod and waits until the ended windows are handled: each is
 // open again with a timer, or removed.
-func (w *Waiting) endPeriod(t *testing.T, c *clocktesting.FakeClock) (open int) {
+func (w *WaitingPods) endPeriod(t *testing.T, c *clocktesting.FakeClock) (open int) {
 	t.Helper()
 	c.Step(wakePeriod)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -33,7 +33,7 @@ func (w *Waiting) endPeriod(t *testing.T, c *clocktesting.FakeClock) (open int) 
 }
 
 // closeWindows advances the clock until no window is open.
-func (w *Waiting) closeWindows(t *testing.T, c *clocktesting.FakeClock) {
+func (w *WaitingPods) closeWindows(t *testing.T, c *clocktesting.FakeClock) {
 	t.Helper()
 	for range 100 {
 		if w.endPeriod(t, c) == 0 {
@@ -45,7 +45,7 @@ func (w *Waiting) closeWindows(t *testing.T, c *clocktesting.FakeClock) {
 
 // foundFor records n pods that wait on owner, the first one for the longest time. It returns their
 // keys.
-func (w *Waiting) foundFor(c *clocktesting.FakeClock, owner workload.OwnerKey, n int) (keys []string) {
+func (w *WaitingPods) foundFor(c *clocktesting.FakeClock, owner workload.OwnerKey, n int) (keys []string) {
 	for i := range n {
 		pod := podOf(fmt.Sprintf("p-%04d", i), "rs")
 		w.Found(pod, Wait{Owners: []workload.OwnerKey{owner}, Basis: pod})
@@ -158,13 +158,13 @@ func TestChangesOfOneSecondAddUp(t *testing.T) {
 	none := func() func(Wait) bool { return func(Wait) bool { return false } }
 	for name, test := range map[string]struct {
 		wait    Wait
-		changes []func(*Waiting)
+		changes []func(*WaitingPods)
 	}{
-		"an owner's status after the end of a nomination": {Wait{Counted: true}, []func(*Waiting){
-			func(w *Waiting) { w.WakeCounted(owner) }, func(w *Waiting) { w.WakeFor(owner, none) },
+		"an owner's status after the end of a nomination": {Wait{DependsOnSiblings: true}, []func(*WaitingPods){
+			func(w *WaitingPods) { w.WakeCounted(owner) }, func(w *WaitingPods) { w.WakeFor(owner, none) },
 		}},
-		"the end of a nomination after a change of the owner": {Wait{}, []func(*Waiting){
-			func(w *Waiting) { w.WakeFor(owner, all) }, func(w *Waiting) { w.WakeCounted(owner) },
+		"the end of a nomination after a change of the owner": {Wait{}, []func(*WaitingPods){
+			func(w *WaitingPods) { w.WakeFor(owner, all) }, func(w *WaitingPods) { w.WakeCounted(owner) },
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestHeldPodsAreWokenInBatches(t *testing.T) {
 	const held, seconds = 5 * wakeBatch, 10
 	w, c, woken := newWaiting()
 	for i := range held {
-		w.Found(podOf(fmt.Sprintf("held-%d", i), ""), Wait{Held: true})
+		w.Found(podOf(fmt.Sprintf("held-%d", i), ""), Wait{Reserved: true})
 	}
 	activations := 0
 	for range seconds {

@@ -44,7 +44,7 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 		return
 	}
 	placement.RecordPlacement(p.profile, *s.Placed)
-	if s.Nominated != "" && s.Nominated != nodeName || s.Placed.Capacity == decision.Spot && s.Plan.MayFreeSiblings() {
+	if s.Nominated != "" && s.Nominated != nodeName || s.Placed.Capacity == decision.Spot && s.Plan.MayUnblockSiblings() {
 		p.waiting.WakeCounted(s.Subject.RevisionKey)
 	}
 	if logger := klog.FromContext(ctx).V(2); logger.Enabled() { // computing the arguments has a cost
@@ -52,7 +52,7 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 			"waited", s.Waited.Round(time.Millisecond))...)
 	}
 	if e, ok := workload.ExceptionOf(s.Placed.Outcome); ok {
-		p.recorder.Eventf(pod, nil, e.Type, e.Reason, "Binding", "%s (node %s; %s)", e.Note, nodeName, s.Plan.Budgeted())
+		p.recorder.Eventf(pod, nil, e.Type, e.Reason, "Binding", "%s (node %s; %s)", e.Note, nodeName, s.Plan.BudgetUsage())
 	}
 }
 

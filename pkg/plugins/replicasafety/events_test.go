@@ -451,7 +451,7 @@ func TestPodHandler(t *testing.T) {
 // removed the node.
 func TestNodeHandlerWakesAfterNodeDeletion(t *testing.T) {
 	w := newWorldNotSynced(t, nil)
-	w.plugin.waiting.Found(web("counted"), placement.Wait{Counted: true})
+	w.plugin.waiting.Found(web("counted"), placement.Wait{DependsOnSiblings: true})
 	w.plugin.waiting.Found(podOf("singleton"), placement.Wait{ForOnDemand: true})
 	w.plugin.nodeHandler().DeleteFunc(spotNode("n"))
 	if got := w.woken.take(); got != nil {

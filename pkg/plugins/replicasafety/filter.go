@@ -22,7 +22,7 @@ var errNotSynced = errors.New("informer caches are not in sync yet")
 // PreFilter finds the pod's owners, counts its siblings in the snapshot and creates its plan. It
 // skips pods without a policy. It also skips Filter if the policy admits the pod on every node.
 func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	if !workload.HasOpinion(pod) {
+	if !workload.PolicyApplies(pod) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if !p.synced() {
@@ -44,8 +44,8 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 		first = start
 	}
 	settings, invalid := p.policy.Settings(&subject.Pod)
-	if until := first.Add(decision.OwnerNews); start.Before(until) {
-		if why := subject.Pod.Outgrown(settings, p.counter.Placed(subject.RevisionKey)); why != "" {
+	if until := first.Add(decision.MaxOwnerDelay); start.Before(until) {
+		if why := subject.Pod.OutdatedOwner(settings, p.counter.Placed(subject.RevisionKey)); why != "" {
 			ownerWait{owner: subject.WorkloadKey, why: why, outgrown: &subject.Pod.Workload, until: until}.write(cycle)
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
 		}
@@ -54,7 +54,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 		// Report once per pod: not at every attempt, and not at the second search of an attempt.
 		p.reportInvalid(pod, invalid)
 	}
-	var waiting decision.Waiting
+	var waiting decision.WaitTime
 	if since, waits := p.waiting.WaitingSince(pod.UID, p.gangOf(pod)); waits {
 		if waiting, err = p.waitingFor(subject, settings, start.Sub(since)); err != nil {
 			return nil, fwk.AsStatus(err)
@@ -66,7 +66,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 		state.MayPreempt() // the pod may keep the nomination without another eviction
 	}
 	state.Invalid = invalid
-	state.Hold(pod, p.waiting)
+	state.ReserveUnlabeled(pod, p.waiting)
 	state.Write(cycle)
 	logger := klog.FromContext(ctx)
 	nodesToSearch, scope := state.Search(logger, cycle, pod)
@@ -83,8 +83,8 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 }
 
 // waitingFor returns the relaxations that the pod may get for its waiting time.
-func (p *Plugin) waitingFor(subject *workload.Subject, settings decision.Settings, waited time.Duration) (decision.Waiting, error) {
-	waiting := decision.Waiting{For: waited}
+func (p *Plugin) waitingFor(subject *workload.Subject, settings decision.Settings, waited time.Duration) (decision.WaitTime, error) {
+	waiting := decision.WaitTime{For: waited}
 	if !settings.Relieves(waited) {
 		return waiting, nil
 	}

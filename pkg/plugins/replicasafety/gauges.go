@@ -22,7 +22,7 @@ func (p *Plugin) observe() placement.Observed {
 	if err != nil {
 		return seen
 	}
-	standings := p.owners.Standings(pods, p.profile, func(node string) (decision.CapacityType, bool) {
+	standings := p.owners.FloorStatuses(pods, p.profile, func(node string) (decision.CapacityType, bool) {
 		facts, ok := nodes[node]
 		return facts.Capacity.Type, ok
 	})

@@ -18,13 +18,13 @@ import (
 // itself. The framework runs Filter with the nominees of the same node only. If the nominees of
 // other nodes did not count, every pending replica would preempt pods on spot for a budget of one.
 //
-// A nominated pod counts only the siblings before it (kube.NominatedBefore).
+// A nominated pod counts only the siblings before it (workload.NominatedBefore).
 //
 // Only the scheduler's own list is up to date in the next cycle, and it must be read node by node.
 // So nomineesOf reads it only if the plan depends on it, and if preemption was simulated for a pod
 // of the revision or one of its pods is known to be nominated.
 func (p *Plugin) nomineesOf(pod *v1.Pod, subject *workload.Subject, settings decision.Settings, nodes []fwk.NodeInfo) (nominees []placement.Nominee, nominated string) {
-	if !settings.Counts(&subject.Pod.Workload) || !p.waiting.Preempts(subject.RevisionKey) && !p.nominations.has(subject.RevisionKey) {
+	if !settings.DependsOnSiblings(&subject.Pod.Workload) || !p.waiting.Preempts(subject.RevisionKey) && !p.nominations.has(subject.RevisionKey) {
 		return nil, ""
 	}
 	type sibling struct {

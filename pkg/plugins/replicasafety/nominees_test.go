@@ -126,7 +126,7 @@ func TestEndOfANominationWakes(t *testing.T) {
 			w := newWorldNotSynced(t, nil)
 			handler := w.plugin.podHandler()
 			handler.AddFunc(nominated)
-			w.plugin.waiting.Found(web("p"), placement.Wait{Owners: []workload.OwnerKey{workload.RevisionOf(nominated)}, Counted: true})
+			w.plugin.waiting.Found(web("p"), placement.Wait{Owners: []workload.OwnerKey{workload.RevisionOf(nominated)}, DependsOnSiblings: true})
 			if test.after == nil {
 				handler.DeleteFunc(nominated)
 			} else {

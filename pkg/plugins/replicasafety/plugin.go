@@ -40,11 +40,11 @@ const Name = "ReplicaSafety"
 type Plugin struct {
 	profile string
 	policy  *decision.Policy
-	reader  *node.NodeReader
+	reader  *node.Reader
 	owners  *workload.Owners
 	labels  *node.LabelHistory
 	counter *placement.Counter
-	waiting *placement.Waiting
+	waiting *placement.WaitingPods
 
 	nominator   fwk.PodNominator
 	nominations *nominations
@@ -112,7 +112,7 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labe
 			return nil, err
 		}
 	}
-	reader := &node.NodeReader{Policy: policy, Signals: signals}
+	reader := &node.Reader{Policy: policy, Signals: signals}
 	logger := klog.FromContext(ctx).WithValues("plugin", Name)
 	p := &Plugin{
 		profile:  handle.ProfileName(),
@@ -131,7 +131,7 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labe
 		nominations: newNominations(),
 		gangs:       gangs,
 	}
-	p.waiting = placement.NewWaiting(clock.RealClock{}, func(pods map[string]*v1.Pod) { handle.Activate(logger, pods) })
+	p.waiting = placement.NewWaitingPods(clock.RealClock{}, func(pods map[string]*v1.Pod) { handle.Activate(logger, pods) })
 	if err := p.watch(factory); err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (p *Plugin) Name() string { return Name }
 // alone does not make a gang. Without a plugin that schedules gangs, it would only let one pod fall
 // back after the waiting time of another.
 func (p *Plugin) gangOf(pod *v1.Pod) placement.Gang {
-	group := workload.GangOf(pod)
+	group := workload.PodGroupOf(pod)
 	if group == "" || !p.gangs() {
 		return placement.Gang{}
 	}

@@ -53,7 +53,7 @@ func (p *Plugin) logWait(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) 
 	if data, err := cycle.Read(ownerWaitKey); err == nil {
 		why, about = data.(ownerWait).why, []any{"pod", klog.KObj(pod)}
 	} else if s != nil {
-		why, about = s.Plan.Waits(), planFields(pod, s)
+		why, about = s.Plan.WaitReason(), planFields(pod, s)
 	}
 	if why != "" && why != p.waiting.Why(pod.UID) {
 		logger.Info("Pod waiting", append(about, "why", why)...)
@@ -67,7 +67,7 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 		// The owner may appear or change. The pod's ReplicaSet may change or lose its owner.
 		// Siblings may be deleted together with their node.
 		wait := data.(ownerWait)
-		return placement.Wait{Owners: []workload.OwnerKey{wait.owner, workload.RevisionOf(pod)}, Counted: wait.outgrown != nil, Again: wait.until,
+		return placement.Wait{Owners: []workload.OwnerKey{wait.owner, workload.RevisionOf(pod)}, DependsOnSiblings: wait.outgrown != nil, RetryAt: wait.until,
 			Basis: &basis{pod: pod, unknown: wait.owner, outgrown: wait.outgrown}}
 	}
 	s := placement.Read(cycle)
@@ -77,13 +77,13 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	}
 	inDeployment := s.Subject.WorkloadKey != s.Subject.RevisionKey
 	wait := placement.Wait{
-		Owners:      []workload.OwnerKey{s.Subject.RevisionKey},
-		ForOnDemand: s.Plan.MustHaveOnDemand(),
-		Held:        s.Holds(),
-		Counted:     s.Plan.Counted(),
-		Invalid:     s.Invalid,
-		Preempts:    s.Preempts(),
-		Basis:       &basis{pod: pod, subject: s.Subject, settings: s.Settings, invalid: s.Invalid, plan: s.Plan},
+		Owners:            []workload.OwnerKey{s.Subject.RevisionKey},
+		ForOnDemand:       s.Plan.RequiresOnDemand(),
+		Reserved:          s.HasReserved(),
+		DependsOnSiblings: s.Plan.DependsOnSiblings(),
+		Invalid:           s.Invalid,
+		Preempts:          s.Preempts(),
+		Basis:             &basis{pod: pod, subject: s.Subject, settings: s.Settings, invalid: s.Invalid, plan: s.Plan},
 	}
 	if inDeployment {
 		wait.Owners = append(wait.Owners, s.Subject.WorkloadKey)
@@ -92,15 +92,15 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 		// Use the waiting time of the plan. Time that has passed since must not be lost between two
 		// plans.
 		if in, ok := s.Settings.NextChange(s.Waited, inDeployment); ok {
-			wait.Again = p.clock.Now().Add(in)
+			wait.RetryAt = p.clock.Now().Add(in)
 		}
 	}
-	if settled := s.Counter.NextSettled(); !settled.IsZero() && (s.Plan.Grant == decision.NotGranted || wait.Held) {
-		if wait.Held {
+	if settled := s.Counter.NextSettled(); !settled.IsZero() && (s.Plan.Grant == decision.NotGranted || wait.Reserved) {
+		if wait.Reserved {
 			settled = settled.Add(withheldRetryDelay)
 		}
-		if wait.Again.IsZero() || settled.Before(wait.Again) {
-			wait.Again = settled
+		if wait.RetryAt.IsZero() || settled.Before(wait.RetryAt) {
+			wait.RetryAt = settled
 		}
 	}
 	return wait
@@ -162,8 +162,8 @@ func (p *Plugin) mayOpen(before *basis, subject *workload.Subject) bool {
 	if !reflect.DeepEqual(settings, before.settings) || !slices.Equal(invalid, before.invalid) { // the attempt reports the latter
 		return true
 	}
-	next := decision.NewPlan(&subject.Pod, settings, before.plan.Placed(), decision.Waiting{})
-	return before.plan.MayOpen(&next)
+	next := decision.NewPlan(&subject.Pod, settings, before.plan.Placed(), decision.WaitTime{})
+	return before.plan.MayAdmitMore(&next)
 }
 
 // sameShape reports whether a and b are equal except for the replica count and the annotations.

@@ -180,7 +180,7 @@ func TestOutgrownOwner(t *testing.T) {
 		})
 		t.Run(name+", no change", func(t *testing.T) {
 			w := waits(t)
-			w.clock.Step(decision.OwnerNews - 1)
+			w.clock.Step(decision.MaxOwnerDelay - 1)
 			if o := w.try(test.pod); len(o.feasible) > 0 || w.woken.take() != nil {
 				t.Fatalf("feasible before 5 s: %v", o.feasible)
 			}
@@ -255,7 +255,7 @@ func TestOutgrownOwnerInAGang(t *testing.T) {
 	w.addPods("spot", web("a"), web("b"), web("c"))
 	mate := inGang(web("mate"))
 	w.plugin.waiting.Found(mate, placement.Wait{Gang: w.plugin.gangOf(mate)})
-	w.clock.Step(2 * decision.OwnerNews)
+	w.clock.Step(2 * decision.MaxOwnerDelay)
 	if o := w.try(inGang(web("p"))); len(o.feasible) > 0 {
 		t.Errorf("feasible: %v, want the pod to wait for an update of its owner", o.feasible)
 	}
@@ -343,41 +343,41 @@ func TestWaitOf(t *testing.T) {
 		want     placement.Wait
 	}{
 		"no controller, no timer": {nil, nil, podOf("p"), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true}},
-		"fallback":                {fallback, nil, podOf("p"), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
-		"fallback, after 5 s":     {fallback, nil, podOf("p"), 5 * time.Second, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
-		"fallback at once":        {func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "0s" }, nil, podOf("p"), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now}},
+		"fallback":                {fallback, nil, podOf("p"), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, RetryAt: now.Add(20 * time.Second)}},
+		"fallback, after 5 s":     {fallback, nil, podOf("p"), 5 * time.Second, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, RetryAt: now.Add(20 * time.Second)}},
+		"fallback at once":        {func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "0s" }, nil, podOf("p"), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, RetryAt: now}},
 		"fallen back":             {fallback, nil, podOf("p"), 20 * time.Second, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}}},
-		"Deployment, over budget": {nil, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(30 * time.Second)}},
+		"Deployment, over budget": {nil, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true, RetryAt: now.Add(30 * time.Second)}},
 		"Deployment, relief before fallback": {later, full, web("p"), 0,
-			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(30 * time.Second)}},
+			placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true, RetryAt: now.Add(30 * time.Second)}},
 		"Deployment, relief after fallback": {fallback, full, web("p"), 0,
-			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(20 * time.Second)}},
+			placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true, RetryAt: now.Add(20 * time.Second)}},
 		"Deployment, relief time has passed": {later, full, web("p"), 30 * time.Second,
-			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(5 * time.Minute)}},
+			placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true, RetryAt: now.Add(5 * time.Minute)}},
 		"Deployment, other relief time": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "2m" }, full, web("p"), 30 * time.Second,
-			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(2 * time.Minute)}},
+			placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true, RetryAt: now.Add(2 * time.Minute)}},
 		"Deployment, relief at once": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "0s" }, full, web("p"), 0,
-			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now}},
-		"Deployment, no relief":             {noRelief, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
-		"Deployment, all times have passed": {nil, full, web("p"), 30 * time.Second, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
-		"within budget, but no room":        {nil, nil, web("p"), 40 * time.Second, placement.Wait{Owners: webOwners, Counted: true}},
+			placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true, RetryAt: now}},
+		"Deployment, no relief":             {noRelief, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true}},
+		"Deployment, all times have passed": {nil, full, web("p"), 30 * time.Second, placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true}},
+		"within budget, but no room":        {nil, nil, web("p"), 40 * time.Second, placement.Wait{Owners: webOwners, DependsOnSiblings: true}},
 		"only spot, exemptions ignored": {ignore, nil, annotate(onlySpot("p"), spot.FallbackAfterAnnotation, "20s"), 0,
-			placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, Again: now.Add(20 * time.Second)}},
+			placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, RetryAt: now.Add(20 * time.Second)}},
 		"overflow Never, the floor is met": {noOverflow, func(w *world) { w.nodes(onDemand("on-demand")); w.addPods("on-demand", web("a")) }, web("p"), 40 * time.Second,
-			placement.Wait{Owners: webOwners, Counted: true}},
+			placement.Wait{Owners: webOwners, DependsOnSiblings: true}},
 		"overflow Never, the floor is not met": {noOverflow, full, web("p"), 40 * time.Second,
-			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
+			placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true}},
 		"overflow Never, ScheduleAnyway": {func(a *config.ReplicaSafetyArgs) { a.Overflow, a.WhenUnsatisfiable = "Never", "ScheduleAnyway" },
 			func(w *world) { w.nodes(onDemand("on-demand")); w.addPods("on-demand", web("a")) }, web("p"), 40 * time.Second,
-			placement.Wait{Owners: webOwners, Counted: true}},
+			placement.Wait{Owners: webOwners, DependsOnSiblings: true}},
 		"overflow Never, an ordinal beyond the floor": {noOverflow, nil, podOf("db-1", by("StatefulSet", "db")), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("StatefulSet", "db")}}},
 		"a node waits for its label": {later, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
-			placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(30 * time.Second)}},
+			placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, RetryAt: now.Add(30 * time.Second)}},
 		"a node waits for its label, fallback first": {fallback, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
-			placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
+			placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, RetryAt: now.Add(20 * time.Second)}},
 		"StatefulSet, floor ordinal": {nil, nil, podOf("db-0", by("StatefulSet", "db")), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("StatefulSet", "db")}, ForOnDemand: true}},
 		"more pods than replicas": {fallback, func(w *world) { w.addPods("spot", web("a"), web("b"), web("c")) }, web("p"), 3 * time.Second,
-			placement.Wait{Owners: []workload.OwnerKey{keyOf("Deployment", "web"), keyOf("ReplicaSet", "web-1")}, Counted: true, Again: now.Add(5 * time.Second)}},
+			placement.Wait{Owners: []workload.OwnerKey{keyOf("Deployment", "web"), keyOf("ReplicaSet", "web-1")}, DependsOnSiblings: true, RetryAt: now.Add(5 * time.Second)}},
 		"unknown owner": {fallback, nil, podOf("p", by("ReplicaSet", "gone")), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("ReplicaSet", "gone"), keyOf("ReplicaSet", "gone")}}},
 	}
 	for name, test := range cases {
@@ -565,7 +565,7 @@ func TestGraceAfterAllLabelledNodesWereDeleted(t *testing.T) {
 // of the grace.
 func TestSettlingNodeIsHeldForFloors(t *testing.T) {
 	w := newWorld(t, nil, statefulSet("db", 3), statefulSet("single", 1))
-	w.plugin.labels.Note(decision.Capacity{Type: decision.Spot}) // of a deleted node
+	w.plugin.labels.Record(decision.Capacity{Type: decision.Spot}) // of a deleted node
 	w.nodes(changed(young("young"), func(n *v1.Node) {
 		n.Status.Allocatable = v1.ResourceList{v1.ResourcePods: resource.MustParse("110")}
 	}))

@@ -17,7 +17,7 @@ import (
 // of their siblings or on their waiting time.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	const key = "spot-aware-scheduler.io/policy"
-	if !workload.HasOpinion(pod) {
+	if !workload.PolicyApplies(pod) {
 		return []fwk.SignFragment{{Key: key, Value: "none"}}, nil
 	}
 	if metav1.GetControllerOfNoCopy(pod) != nil {

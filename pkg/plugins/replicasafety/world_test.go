@@ -95,7 +95,7 @@ func newWorldNotSynced(t testing.TB, change func(*config.ReplicaSafetyArgs), obj
 			if err == nil {
 				w.plugin = plugin.(*Plugin)
 				w.plugin.clock = w.clock
-				w.plugin.waiting = placement.NewWaiting(w.clock, func(pods map[string]*v1.Pod) { handle.Activate(klog.FromContext(ctx), pods) })
+				w.plugin.waiting = placement.NewWaitingPods(w.clock, func(pods map[string]*v1.Pod) { handle.Activate(klog.FromContext(ctx), pods) })
 			}
 			return plugin, err
 		},

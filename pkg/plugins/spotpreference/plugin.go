@@ -105,7 +105,7 @@ func (p *Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, 
 // SignPod refuses pods with a controller, because their scores depend on the nodes of their
 // siblings. The signature of ReplicaSafety contains the other inputs of a score.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
-	if workload.HasOpinion(pod) && metav1.GetControllerOfNoCopy(pod) != nil {
+	if workload.PolicyApplies(pod) && metav1.GetControllerOfNoCopy(pod) != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the score depends on the pod's siblings")
 	}
 	return nil, nil

@@ -29,7 +29,7 @@ import (
 
 var (
 	now    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	reader = &node.NodeReader{Policy: &decision.Policy{}, Signals: providers.Signals()}
+	reader = &node.Reader{Policy: &decision.Policy{}, Signals: providers.Signals()}
 )
 
 // nodeOf returns a node of that capacity type in the pool "m/<zone>", with pods of the named
@@ -84,7 +84,7 @@ func newPlugin(t testing.TB, args config.SpotPreferenceArgs) *Plugin {
 func cycleOf(counter *placement.Counter, desired int) fwk.CycleState {
 	subject := &workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
 	cycle := framework.NewCycleState()
-	placement.NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.Waiting{}, counter).Write(cycle)
+	placement.NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.WaitTime{}, counter).Write(cycle)
 	return cycle
 }
 

@@ -32,7 +32,7 @@ func risks(t testing.TB, preference fwk.Plugin) []point {
 		subject := &workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: replicas}}}
 		settings := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
 		cycle, pod := framework.NewCycleState(), &v1.Pod{}
-		placement.NewState(subject, settings, decision.Waiting{}, counter).Write(cycle)
+		placement.NewState(subject, settings, decision.WaitTime{}, counter).Write(cycle)
 		return func() {
 			if status := preference.(fwk.PreScorePlugin).PreScore(t.Context(), cycle, pod, nodes); !status.IsSuccess() {
 				t.Fatal(status)
@@ -56,7 +56,7 @@ func risks(t testing.TB, preference fwk.Plugin) []point {
 // pool were replaced 32 times. If losses is set, each was deleted with a pod on it; otherwise it
 // was empty.
 func poolsThatLost(losses bool) (*placement.Counter, []fwk.NodeInfo) {
-	counter := placement.NewCounter(&node.NodeReader{Policy: &decision.Policy{}}, &node.LabelHistory{})
+	counter := placement.NewCounter(&node.Reader{Policy: &decision.Policy{}}, &node.LabelHistory{})
 	var nodes []fwk.NodeInfo
 	for i := range lossesPerPool + 1 {
 		nodes = nodes[:0]
@@ -91,7 +91,7 @@ func TestPoolsHaveLost(t *testing.T) {
 	rank := func(losses bool) int64 {
 		counter, nodes := poolsThatLost(losses)
 		cycle := framework.NewCycleState()
-		placement.NewState(&workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}}, decision.Settings{}, decision.Waiting{}, counter).Write(cycle)
+		placement.NewState(&workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}}, decision.Settings{}, decision.WaitTime{}, counter).Write(cycle)
 		must(t, preference.(fwk.PreScorePlugin).PreScore(t.Context(), cycle, nil, nodes).AsError())
 		rank, status := preference.(fwk.ScorePlugin).Score(t.Context(), cycle, nil, nodes[0])
 		must(t, status.AsError())

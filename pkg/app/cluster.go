@@ -1,0 +1,62 @@
+package app
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	corev1 "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/metrics/legacyregistry"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
+)
+
+// Connect returns the configuration for the API server: from a kubeconfig, or else from the pod
+// that this process runs in. It ignores $KUBECONFIG, so the program never acts on a cluster by
+// accident.
+func Connect(kubeconfig string) (*rest.Config, error) {
+	config, err := rest.InClusterConfig()
+	if kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the API server: %w", err)
+	}
+	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return config, nil
+}
+
+// NewInformers returns the informers that decisions depend on.
+func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform.Trim))
+	// Completed pods never count, and a cluster with Jobs has many.
+	factory.InformerFor(&v1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, resync,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+			func(options *metav1.ListOptions) {
+				options.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
+			})
+	})
+	return factory
+}
+
+// ServeAllMetrics adds the metrics of the Kubernetes registry to controller-runtime's registry,
+// which is the only one that a manager serves. It must be called once, before a manager serves
+// metrics.
+func ServeAllMetrics() {
+	ctrlmetrics.Registry = struct {
+		prometheus.Registerer
+		prometheus.Gatherer
+	}{ctrlmetrics.Registry, prometheus.Gatherers{ctrlmetrics.Registry, legacyregistry.DefaultGatherer}}
+}

@@ -1,0 +1,129 @@
+// Package app contains the common parts of spot-controller and spot-extender: command line,
+// connection to the API server, informers and metrics.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/component-base/cli"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/cli/globalflag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/term"
+	"k8s.io/component-base/version/verflag"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	// Register logs as JSON and the metric of the version.
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+)
+
+// Exit statuses.
+const (
+	ExitFailed = 1
+	ExitUsage  = 2
+)
+
+// Command is a program that runs until its context ends.
+type Command struct {
+	Name, Long string
+	// AddFlags adds the program's own flags, in named sets.
+	AddFlags func(*cliflag.NamedFlagSets)
+	// Read reads the files that the flags name and returns a function that runs the program, so
+	// mistakes are reported before the first call to the API server. It returns a UsageError for an
+	// error of the command line itself.
+	Read func() (start func(context.Context) error, err error)
+}
+
+// UsageError marks err as an error of the command line.
+func UsageError(err error) error { return misuse{err} }
+
+type misuse struct{ error }
+
+func (m misuse) Unwrap() error { return m.error }
+
+// Execute runs a command line and returns the exit status.
+func (c *Command) Execute(ctx context.Context, args []string, stderr io.Writer) int {
+	understood := false // the flags were parsed; earlier errors are wrong usage
+	command := c.cobra(&understood)
+	command.SetArgs(args)
+	command.SetErr(stderr)
+	command.SetContext(ctx)
+	err := cli.RunNoErrOutput(command)
+	switch wrong := (misuse{}); {
+	case err == nil:
+		return 0
+	case errors.As(err, &wrong):
+		fmt.Fprintf(stderr, "%s: %v; try %s --help\n", c.Name, err, c.Name)
+		return ExitUsage
+	case !understood:
+		fmt.Fprintf(stderr, "%s: %v\n", c.Name, err)
+		return ExitUsage
+	default:
+		klog.ErrorS(err, "command failed")
+		klog.Flush()
+		return ExitFailed
+	}
+}
+
+// cobra returns the command. It sets understood after cobra has accepted the command line.
+func (c *Command) cobra(understood *bool) *cobra.Command {
+	logging := logsapi.NewLoggingConfiguration()
+	command := &cobra.Command{
+		Use:  c.Name,
+		Long: c.Long,
+		Args: cobra.NoArgs,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			*understood = true
+			verflag.PrintAndExitIfRequested()
+		},
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return UsageError(err)
+			}
+			start, err := c.Read()
+			if err != nil {
+				return err
+			}
+			log.SetLogger(klog.Background())
+			cliflag.PrintFlags(command.Flags())
+			return start(command.Context())
+		},
+	}
+	var sets cliflag.NamedFlagSets
+	c.AddFlags(&sets)
+	logsapi.AddFlags(logging, sets.FlagSet("logs"))
+	global := sets.FlagSet("global")
+	verflag.AddFlags(global)
+	globalflag.AddGlobalFlags(global, command.Name(), logs.SkipLoggingConfigurationFlags())
+	for _, set := range sets.FlagSets {
+		command.Flags().AddFlagSet(set)
+	}
+	columns, _, _ := term.TerminalSize(command.OutOrStdout()) // 0 without a terminal, which disables wrapping
+	cliflag.SetUsageAndHelpFunc(command, sets, columns)
+	return command
+}
+
+// ReadFile reads a configuration file with parse. The error names the file and lists several
+// mistakes on separate lines.
+func ReadFile(name string, parse func([]byte) error) error {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf("configuration file: %w", err)
+	}
+	err = parse(data)
+	if mistakes, ok := err.(interface{ Errors() []error }); ok {
+		return fmt.Errorf("configuration file %s:\n%w", name, errors.Join(mistakes.Errors()...))
+	}
+	if err != nil {
+		return fmt.Errorf("configuration file %s: %w", name, err)
+	}
+	return nil
+}

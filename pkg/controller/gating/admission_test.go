@@ -1,0 +1,39 @@
+package gating
+
+import (
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func TestInstalled(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	client := fake.NewClientset(&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policyBinding, CreationTimestamp: metav1.NewTime(at)}})
+	var i AdmissionPolicy
+	if !i.Effective() {
+		t.Error("the gate counts as absent before the API server has answered")
+	}
+	if i.Replaces(at.Add(-time.Hour)) || i.Replaces(time.Time{}) {
+		t.Error("pods are replaced without a known policy")
+	}
+	go i.watch(t.Context(), client)
+	w := &world{t: t}
+	w.until("the policy is bound", func() bool { return i.Since().Equal(at) })
+	if !i.Effective() || !i.Replaces(time.Time{}) {
+		t.Error("the policy is bound and not in effect")
+	}
+	for made, want := range map[time.Duration]bool{-time.Hour: true, time.Second: true, time.Minute: false} {
+		if got := i.Replaces(at.Add(made)); got != want {
+			t.Errorf("a pod created %s after the policy is replaced: %v, want %v", made, got, want)
+		}
+	}
+	if err := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Delete(t.Context(), policyBinding, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var without AdmissionPolicy
+	go without.watch(t.Context(), client)
+	w.until("the policy is missing", func() bool { return !without.Effective() })
+}

@@ -1,0 +1,518 @@
+package gating
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+const profile = "spot-aware-scheduler"
+
+// world is an Assigner with its caches and a fake API server, which does not validate affinity.
+// test/autoscaler uses a real one.
+type world struct {
+	*Assigner
+	t      *testing.T
+	client *fake.Clientset
+	events *events.FakeRecorder
+}
+
+// start starts an Assigner in a cluster with objects.
+func start(t *testing.T, settings decision.Settings, objects ...runtime.Object) *world {
+	t.Helper()
+	policy := builtin()
+	policy.Defaults = settings
+	labels, err := NewLabels(policy, []string{karpenter}, karpenter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, client: fake.NewClientset(objects...), events: events.NewFakeRecorder(100)}
+	factory := informers.NewSharedInformerFactory(w.client, 0)
+	w.Assigner, err = New(factory, w.client, w.events, clock.RealClock{}, &Requirements{}, &AdmissionPolicy{},
+		Settings{Profile: profile, Policy: policy, Labels: labels, NodeStartup: 3 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range objects { // as if the Assigner had seen them since then
+		if pod, ok := object.(*v1.Pod); ok && len(pod.Status.Conditions) > 0 {
+			w.waiting[pod.UID] = pod.Status.Conditions[0].LastTransitionTime.Time
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended; factory.Shutdown() })
+	return w
+}
+
+// deployment returns a Deployment with that many replicas and its ReplicaSet.
+func deployment(name string, replicas int32) []runtime.Object {
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)},
+		Spec:       appsv1.DeploymentSpec{Replicas: &replicas},
+	}
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name + "-1", UID: types.UID(name + "-1"), OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "Deployment", Name: name, UID: d.UID, Controller: ptr.To(true)},
+		}},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas},
+	}
+	return []runtime.Object{d, rs}
+}
+
+// gated returns a gated pod of that controller.
+func gated(apiVersion, kind, owner, name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Now(), ResourceVersion: "1",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: owner, UID: types.UID(owner), Controller: ptr.To(true)}},
+		},
+		Spec: v1.PodSpec{SchedulerName: profile, SchedulingGates: []v1.PodSchedulingGate{{Name: spot.CapacityGate}}},
+	}
+}
+
+func (w *world) create(pods ...*v1.Pod) {
+	w.t.Helper()
+	for _, pod := range pods {
+		if _, err := w.client.CoreV1().Pods(pod.Namespace).Create(w.t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// assigned returns the assignment of each pod after no pod is gated.
+func (w *world) assigned() map[string]string {
+	w.t.Helper()
+	got := map[string]string{}
+	w.until("no pod is gated", func() bool {
+		clear(got)
+		list, err := w.client.CoreV1().Pods("shop").List(w.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for i := range list.Items {
+			pod := &list.Items[i]
+			if workload.Gated(pod) {
+				return false
+			}
+			got[pod.Name], _, _ = strings.Cut(pod.Annotations[spot.AssignedAnnotation], ":")
+			if requires := workload.OnlyOnDemand(pod, w.settings.Policy); got[pod.Name] != "" && requires != (got[pod.Name] == "on-demand") {
+				w.t.Errorf("%s requires on-demand: %v, assigned %q", pod.Name, requires, got[pod.Name])
+			}
+		}
+		return true
+	})
+	return got
+}
+
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+func count(assigned map[string]string, what string) (n int) {
+	for _, is := range assigned {
+		if is == what {
+			n++
+		}
+	}
+	return n
+}
+
+// The Assigner assigns each replica of the floor once, in any order of the pods, even if the caches
+// show the patches late.
+func TestFloorOfABurst(t *testing.T) {
+	w := start(t, decision.Settings{MinOnDemand: decision.Percent(30), FallbackAfter: decision.Never}, deployment("web", 10)...)
+	for i := range 10 {
+		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
+		if i%3 == 2 {
+			w.assigned()
+		}
+	}
+	if got := w.assigned(); count(got, "on-demand") != 3 || count(got, "any") != 7 {
+		t.Errorf("assigned %v, want 3 on-demand and 7 any", got)
+	}
+	// As many replacements of the two pods belong to the floor as the floor has lost.
+	lost := 0
+	for name, capacity := range w.assigned() {
+		if capacity == "on-demand" && lost < 2 {
+			lost++
+			if err := w.client.CoreV1().Pods("shop").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-a"), gated("apps/v1", "ReplicaSet", "web-1", "web-b"))
+	if got := w.assigned(); got["web-a"] != "on-demand" || got["web-b"] != "on-demand" {
+		t.Errorf("assigned %v, want web-a and web-b on-demand", got)
+	}
+}
+
+func TestOrdinals(t *testing.T) {
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "db"}, Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3)},
+	}
+	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, set)
+	for _, name := range []string{"db-2", "db-1", "db-0"} {
+		w.create(gated("apps/v1", "StatefulSet", "db", name))
+	}
+	if got := w.assigned(); got["db-0"] != "on-demand" || got["db-1"] != "any" || got["db-2"] != "any" {
+		t.Errorf("assigned %v, want only ordinal 0 on on-demand", got)
+	}
+}
+
+// The Assigner preserves foreign gates and ignores pods of other schedulers.
+func TestForeignGates(t *testing.T) {
+	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, deployment("web", 2)...)
+	two := gated("apps/v1", "ReplicaSet", "web-1", "web-0")
+	two.Spec.SchedulingGates = append(two.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "quota.example/wait"})
+	other := gated("apps/v1", "ReplicaSet", "web-1", "web-1")
+	other.Spec.SchedulerName = "default-scheduler"
+	w.create(other, two)
+	w.until("web-0 has lost only the capacity gate", func() bool {
+		pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-0", metav1.GetOptions{})
+		return err == nil && len(pod.Spec.SchedulingGates) == 1 && pod.Spec.SchedulingGates[0].Name == "quota.example/wait"
+	})
+	pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
+	if err != nil || !workload.Gated(pod) || pod.Annotations != nil {
+		t.Errorf("pod of another scheduler: %v, %v, want it unchanged", pod, err)
+	}
+}
+
+// Pods wait for an update if their owner is unknown, or known with fewer replicas.
+func TestOutdatedOwner(t *testing.T) {
+	w := start(t, decision.Settings{MinOnDemand: decision.Percent(50), FallbackAfter: decision.Never}, deployment("web", 1)...)
+	for i := range 4 {
+		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
+	}
+	w.create(gated("apps/v1", "ReplicaSet", "new-1", "new-0"))
+	time.Sleep(200 * time.Millisecond)
+	for _, name := range []string{"web-3", "new-0"} {
+		if pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), name, metav1.GetOptions{}); err != nil || !workload.Gated(pod) {
+			t.Errorf("%s: %v, %v, want it gated", name, pod, err)
+		}
+	}
+	for _, object := range deployment("web", 4)[:1] {
+		if _, err := w.client.AppsV1().Deployments("shop").Update(t.Context(), object.(*appsv1.Deployment), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, object := range deployment("new", 1) {
+		if err := w.client.Tracker().Add(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := w.assigned()
+	delete(got, "new-0")
+	if count(got, "on-demand") != 2 {
+		t.Errorf("assigned %v, want 2 on-demand", got)
+	}
+}
+
+// The Assigner retries a refused patch with a new decision.
+func TestRefusedPatches(t *testing.T) {
+	w := start(t, decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}, deployment("web", 4)...)
+	refusals := 6
+	refused := make(chan struct{}, 1)
+	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if refusals--; refusals >= 0 {
+			if refusals%2 == 0 {
+				return true, nil, apierrors.NewConflict(v1.Resource("pods"), "web", nil)
+			}
+			return true, nil, apierrors.NewTooManyRequests("not now", 1)
+		}
+		select {
+		case refused <- struct{}{}:
+		default:
+		}
+		return false, nil, nil
+	})
+	for i := range 4 {
+		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
+	}
+	if got := w.assigned(); count(got, "on-demand") != 2 || count(got, "any") != 2 {
+		t.Errorf("assigned %v, want 2 on-demand and 2 any", got)
+	}
+	<-refused
+}
+
+// unschedulable returns a pod without a gate that has waited.
+func unschedulable(pod *v1.Pod, waited time.Duration, assigned string) *v1.Pod {
+	pod.Spec.SchedulingGates = nil
+	if assigned != "" {
+		pod.Annotations = map[string]string{spot.AssignedAnnotation: assigned + ": test"}
+	}
+	if assigned == "on-demand" {
+		pod.Spec.Affinity = narrow(nil, []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")})
+	}
+	at := metav1.NewTime(time.Now().Add(-waited))
+	pod.CreationTimestamp = at
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: at}}
+	return pod
+}
+
+func (w *world) gone(name string) bool {
+	_, err := w.client.CoreV1().Pods("shop").Get(w.t.Context(), name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err)
+}
+
+// nominated returns an event that reports a starting node for the pod.
+func nominated(pod *v1.Pod, before time.Duration) *v1.Event {
+	at := metav1.NewTime(time.Now().Add(-before))
+	return &v1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name + ".1", CreationTimestamp: at},
+		InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Reason:         "Nominated", LastTimestamp: at,
+	}
+}
+
+func TestFallback(t *testing.T) {
+	settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: decision.Never}
+	web := func() *v1.Pod { return gated("apps/v1", "ReplicaSet", "web-1", "web-0") }
+	for name, test := range map[string]struct {
+		pod       *v1.Pod
+		event     *v1.Event
+		gone      bool
+		wantEvent string
+	}{
+		"waited long enough":       {pod: unschedulable(web(), 6*time.Minute, "on-demand"), gone: true, wantEvent: spot.ReasonReplacedPending},
+		"not waited long enough":   {pod: unschedulable(web(), 4*time.Minute, "on-demand")},
+		"user's own affinity":      {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Annotations = nil; return p }()},
+		"node is starting":         {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), time.Minute)},
+		"node start has timed out": {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), 4*time.Minute), gone: true, wantEvent: spot.ReasonReplacedPending},
+		"nodes start repeatedly":   {pod: unschedulable(web(), 9*time.Minute, "on-demand"), event: nominated(web(), time.Second), gone: true, wantEvent: spot.ReasonReplacedPending},
+		"has fallen back already": {pod: func() *v1.Pod {
+			p := unschedulable(web(), time.Hour, "on-demand")
+			p.Annotations[spot.GrantedAnnotation] = "fallback"
+			return p
+		}()},
+		"Job pod may have no successor": {pod: unschedulable(gated("batch/v1", "Job", "job", "job-0"), time.Hour, "on-demand"), wantEvent: spot.ReasonNoSuccessor},
+		"pod without controller":        {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.OwnerReferences = nil; return p }(), wantEvent: spot.ReasonNoSuccessor},
+		"bound":                         {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Spec.NodeName = "n"; return p }()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "job", UID: "job"}, Spec: batchv1.JobSpec{BackoffLimit: ptr.To[int32](0)}}
+			objects := append(deployment("web", 2), job, test.pod)
+			if test.event != nil {
+				objects = append(objects, test.event)
+			}
+			w := start(t, settings, objects...)
+			if test.wantEvent != "" {
+				if event := <-w.events.Events; strings.Fields(event)[1] != test.wantEvent {
+					t.Errorf("event %q, want %q", event, test.wantEvent)
+				}
+			} else {
+				time.Sleep(100 * time.Millisecond)
+			}
+			if got := w.gone(test.pod.Name); got != test.gone {
+				t.Errorf("deleted: %v, want %v", got, test.gone)
+			}
+			if !test.gone {
+				return
+			}
+			w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-1"))
+			w.assigned()
+			pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
+			if err != nil || pod.Annotations[spot.GrantedAnnotation] != spot.GrantedFallback ||
+				pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+				t.Errorf("the successor is %v, %v, want it granted spot", pod, err)
+			}
+			w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-2"))
+			if got := w.assigned(); got["web-2"] != "on-demand" {
+				t.Errorf("a grant was used twice: %v", got)
+			}
+		})
+	}
+}
+
+// Without the right to list events, the controller assumes that a node is being started, and waits
+// for at most nodeStartup.
+func TestFallbackWithoutEvents(t *testing.T) {
+	settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: decision.Never}
+	for waited, want := range map[time.Duration]bool{7 * time.Minute: false, 9 * time.Minute: true} {
+		w := start(t, settings, deployment("web", 2)...)
+		w.client.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(v1.Resource("events"), "", errors.New("no right"))
+		})
+		pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), waited, "on-demand")
+		w.mu.Lock()
+		w.waiting[pod.UID] = pod.CreationTimestamp.Time
+		w.mu.Unlock()
+		w.create(pod)
+		time.Sleep(200 * time.Millisecond)
+		if got := w.gone("web-0"); got != want {
+			t.Errorf("deleted after %s: %v, want %v", waited, got, want)
+		}
+	}
+}
+
+// Rollout relief applies while the older revision has pods on on-demand.
+func TestRelief(t *testing.T) {
+	for name, test := range map[string]struct {
+		capacity string
+		want     bool
+	}{"older replicas on on-demand": {"on-demand", true}, "older replicas on spot": {"spot", false}} {
+		t.Run(name, func(t *testing.T) {
+			objects := deployment("web", 1)
+			objects[1].(*appsv1.ReplicaSet).Annotations = map[string]string{"deployment.kubernetes.io/revision": "2"}
+			old := objects[1].DeepCopyObject().(*appsv1.ReplicaSet)
+			old.Name, old.UID, old.Annotations = "web-old", "web-old", map[string]string{"deployment.kubernetes.io/revision": "1"}
+			older := gated("apps/v1", "ReplicaSet", "web-old", "old-0")
+			older.Spec.SchedulingGates, older.Spec.NodeName = nil, "n"
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n", Labels: map[string]string{karpenter: test.capacity}}}
+			pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "on-demand")
+			w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
+				append(objects, old, older, node, pod)...)
+			time.Sleep(300 * time.Millisecond)
+			if got := w.gone("web-0"); got != test.want {
+				t.Errorf("deleted: %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// A pod without a decision is replaced only if its successor would be gated.
+func TestReassign(t *testing.T) {
+	for name, works := range map[string]bool{"the gate works": true, "no gate": false} {
+		t.Run(name, func(t *testing.T) {
+			pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "")
+			w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+				append(append(deployment("web", 1), deployment("other", 1)...), pod)...)
+			if works {
+				w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
+				w.assigned()
+				w.queue.Add(workload.RevisionOf(pod)) // otherwise the queue would do this a minute later
+				w.until("the pod is deleted", func() bool { return w.gone("web-0") })
+				w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-1"))
+				if got := w.assigned(); got["web-1"] != "on-demand" {
+					t.Errorf("assigned %v, want the successor on on-demand", got)
+				}
+				return
+			}
+			time.Sleep(300 * time.Millisecond)
+			if w.gone("web-0") {
+				t.Error("the pod was deleted, although its successor would have no gate either")
+			}
+		})
+	}
+}
+
+// If a floor lacks one replica, one waiting pod is deleted, however late its successor is.
+func TestReassignsOneAtATime(t *testing.T) {
+	objects := append(deployment("web", 6), deployment("other", 1)...)
+	for i := range 5 {
+		objects = append(objects, unschedulable(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)), time.Minute, ""))
+	}
+	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, objects...)
+	w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
+	w.assigned()
+	revision := workload.RevisionOf(objects[4].(*v1.Pod))
+	gone := func() (n int) {
+		for i := range 5 {
+			if w.gone(fmt.Sprint("web-", i)) {
+				n++
+			}
+		}
+		return n
+	}
+	w.queue.Add(revision)
+	w.until("a pod is deleted", func() bool { return gone() == 1 })
+	for range 5 {
+		w.queue.Add(revision)
+		time.Sleep(50 * time.Millisecond)
+	}
+	if got := gone(); got != 1 {
+		t.Errorf("%d pods were deleted, want 1", got)
+	}
+	w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-5"))
+	if got := w.assigned(); got["web-5"] != "on-demand" {
+		t.Errorf("assigned %v, want the successor on on-demand", got)
+	}
+}
+
+// If an admission policy permanently refuses the controller's patches, pods are not replaced: their
+// successors would have the same problem.
+func TestPermanentRefusal(t *testing.T) {
+	pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "")
+	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, append(append(deployment("web", 2), deployment("other", 1)...), pod)...)
+	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(v1.Resource("pods"), "web", nil)
+	})
+	w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
+	for range 5 {
+		w.queue.Add(workload.RevisionOf(pod))
+		time.Sleep(50 * time.Millisecond)
+	}
+	if w.gone("web-0") {
+		t.Error("the pod was deleted")
+	}
+}
+
+// A warning for all pods beyond the floor is recorded once per revision, on its first pod. It
+// does not matter whether pods of the floor came earlier, and later pods do not repeat it.
+func TestWarnsOncePerRevision(t *testing.T) {
+	one := decision.Count(1)
+	w := start(t, decision.Settings{MinOnDemand: one, MaxPerPool: &one, FallbackAfter: decision.Never}, deployment("web", 5)...)
+	for _, step := range []struct{ from, to, events int }{{0, 1, 0}, {1, 3, 1}, {3, 4, 1}} {
+		for i := range step.to - step.from {
+			w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", step.from+i)))
+		}
+		w.assigned()
+		time.Sleep(50 * time.Millisecond)
+		if got := len(w.events.Events); got != step.events {
+			t.Errorf("%d events after %d pods, want %d", got, step.to, step.events)
+		}
+	}
+}
+
+// A node is reported once, until its labels change.
+func TestHiddenNodes(t *testing.T) {
+	node := func(name string, labels map[string]string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels}}
+	}
+	w := start(t, decision.Settings{},
+		node("hidden", map[string]string{spot.CapacityLabel: "spot"}),
+		node("refused", map[string]string{spot.CapacityLabel: "on-demand", karpenter: "spot"}),
+		node("spot", map[string]string{karpenter: "spot"}), node("on-demand", map[string]string{karpenter: "on-demand"}), node("unlabeled", nil))
+	for _, name := range []string{"hidden", "spot"} {
+		n, err := w.client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Annotations = map[string]string{"a": "b"}
+		if _, err := w.client.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	if got := len(w.events.Events); got != 2 {
+		t.Errorf("%d events, want 2", got)
+	}
+}

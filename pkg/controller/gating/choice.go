@@ -1,0 +1,98 @@
+package gating
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// choice is the decision on a gated pod.
+type choice struct {
+	// assigned and why are the content of spot.AssignedAnnotation.
+	assigned decision.Assignment
+	why      string
+	// require is added to each term of the pod's required node affinity.
+	require []v1.NodeSelectorRequirement
+	// prefer is added to the pod's preferred node affinity; nil for nothing. Karpenter treats a
+	// preference as a requirement until no node can satisfy it. Without the preference, Karpenter
+	// puts overflow on the on-demand nodes that it creates for floors, and creates larger nodes.
+	prefer []v1.NodeSelectorRequirement
+	// granted is the value of spot.GrantedAnnotation; empty for none.
+	granted string
+	// warning is the note of an event if autoscalers cannot provide what the policy requires; empty
+	// for none. If ofRevision is true, the warning applies to all pods of the revision, and one
+	// event is enough.
+	warning    string
+	ofRevision bool
+}
+
+// annotation returns the value of spot.AssignedAnnotation.
+func (c choice) annotation() string {
+	word := c.assigned.String()
+	if word == "" {
+		word = "none"
+	}
+	return word + ": " + c.why
+}
+
+// facts are the inputs of a choice besides the pod and its settings.
+type facts struct {
+	// assigned is the number of other live pods of the revision that require on-demand, or will.
+	assigned int
+	// granted is the grant for the waiting time of the pod's predecessor: spot.GrantedFallback,
+	// spot.GrantedRelief or "".
+	granted string
+	// toSpot means that the pod replaces one that returns to spot.
+	toSpot bool
+}
+
+// choose decides the affinity of a gated pod. It uses the scheduler's plan with one difference: the
+// pods that require on-demand count as the floor, wherever they run. The autoscaler may move a
+// replica that runs on on-demand without requiring it.
+func (l *Labels) choose(subject *workload.Subject, settings decision.Settings, f facts) choice {
+	pod := *subject.Pod.Replacement() // ignore annotations that the pod was created with
+	plan := decision.NewPlan(&pod, settings, decision.Placed{OnDemand: f.assigned}, decision.WaitTime{})
+	ofFloor := !plan.BeyondFloor()
+	floor := "beyond the floor of " + pod.Workload.Revision
+	switch w := &pod.Workload; {
+	case plan.Floor == 0:
+		floor = w.Revision + " has no floor"
+	case ofFloor && w.Ordered:
+		floor = fmt.Sprintf("ordinal %d of %s, whose first %d ordinals are the floor", w.Ordinal, w.Revision, plan.Floor)
+	case ofFloor:
+		floor = fmt.Sprintf("floor of %s, %d of %d", w.Revision, f.assigned+1, plan.Floor)
+	}
+	switch {
+	case f.granted != "":
+		return choice{
+			assigned: decision.AssignedAny, why: "granted by " + f.granted + ": its predecessor found no on-demand node", granted: f.granted, prefer: l.preferSpot(),
+		}
+	case pod.OnlySpot:
+		c := choice{why: "its own node selector or affinity admits only spot"}
+		if ofFloor {
+			c.warning = "The pod is part of the floor, but its own node selector or affinity admits only spot: autoscalers do not see the floor"
+		}
+		return c
+	case pod.OnlyOnDemand:
+		return choice{why: "its own node selector or affinity admits no spot"} // it counts as part of the floor
+	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
+		return choice{why: "whenUnsatisfiable ScheduleAnyway: the floor is a preference, " + floor, prefer: l.notSpot}
+	case ofFloor:
+		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
+	}
+	c := choice{assigned: decision.AssignedAny, why: floor, prefer: l.preferSpot()}
+	switch {
+	case f.toSpot && l.spot != nil:
+		c = choice{assigned: decision.AssignedSpot, why: "replaces a replica that returns to spot", require: []v1.NodeSelectorRequirement{*l.spot}}
+	case settings.Overflow == decision.NeverOverflow && l.spot != nil:
+		c = choice{assigned: decision.AssignedSpot, why: "overflow Never, " + floor, require: []v1.NodeSelectorRequirement{*l.spot}}
+	}
+	if plan.PoolCap > 0 {
+		c.ofRevision = true
+		c.warning = fmt.Sprintf("Autoscalers do not see maxPerPool: once a pool runs %d replicas, the pod may wait for a node that no autoscaler starts", plan.PoolCap)
+	}
+	return c
+}

@@ -1,0 +1,23 @@
+// Package gating writes the decisions of the scheduler's Filter to pods, so that autoscalers see
+// them. Autoscalers simulate only kube-scheduler's own plugins. Without required affinity on the
+// pod, they consider a free spot node sufficient.
+//
+// An admission policy (manifests/overlays/autoscaler) adds the scheduling gate spot.CapacityGate to
+// new pods. For each gated pod, the leading controller decides with package decision. In one patch
+// it adds required node affinity and removes the gate. The API server allows tighter affinity only
+// while a gate is on the pod.
+//
+//	labels.go       node affinity for spot and for not spot
+//	choice.go       the affinity of a gated pod
+//	gater.go        the work queue, with one item per revision
+//	assignment.go   decisions on the gated pods of a revision, and their patches
+//	replacement.go  deletion of pods that wait too long, and grants for their successors
+//	nodes.go        nodes for which autoscalers and the policy see different capacity types
+//	wishes.go       replacements that must run on spot
+//	admission.go    whether the admission policy is bound
+//	expiry.go       gates that the scheduler removes because the controller has not
+//
+// The written affinity counts: a pod belongs to the floor if its own required affinity excludes
+// spot, whether or not it is bound. If the controller does not run, the scheduler removes the gate
+// after gateTimeout. The Filter protects every floor in any case.
+package gating

@@ -1,0 +1,59 @@
+package gating
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Requirements contains the capacity types that the next new pods of revisions must require: the
+// replacements of pods that are moved. It exists in memory only. If another replica becomes the
+// leader before the replacement is created, the replacement has no requirement, and the autoscaler
+// chooses its capacity type.
+//
+// The next new pod of a revision may belong to a scale-up instead of the move. This is harmless:
+// the intended number of pods of the revision requires the capacity type.
+//
+// The zero value is empty. Requirements is safe for concurrent use.
+type Requirements struct {
+	mu         sync.Mutex
+	byRevision map[workload.OwnerKey]requirement
+}
+
+// wish is a capacity type that a new pod must require if it is created before until.
+type requirement struct {
+	capacity decision.CapacityType
+	until    time.Time
+}
+
+// Want makes the next new pod of a revision require a capacity type, if the pod is created before
+// until. It replaces an earlier wish for that revision, because a workload has at most one move at
+// a time.
+func (w *Requirements) Require(revision workload.OwnerKey, capacity decision.CapacityType, until time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.byRevision == nil {
+		w.byRevision = map[workload.OwnerKey]requirement{}
+	}
+	w.byRevision[revision] = requirement{capacity, until}
+}
+
+// Take removes and returns the wish for a new pod of a revision; false if there is none.
+func (w *Requirements) Take(revision workload.OwnerKey, now time.Time) (decision.CapacityType, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.byRevision, func(_ workload.OwnerKey, want requirement) bool { return !now.Before(want.until) })
+	want, ok := w.byRevision[revision]
+	delete(w.byRevision, revision)
+	return want.capacity, ok
+}
+
+// Forget removes the wish for a revision, if any, because its pod is no longer moved.
+func (w *Requirements) Forget(revision workload.OwnerKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.byRevision, revision)
+}

@@ -1,0 +1,71 @@
+package gating_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+func TestWishes(t *testing.T) {
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	web, api := workload.OwnerKey{UID: "web"}, workload.OwnerKey{UID: "api"}
+	for name, test := range map[string]struct {
+		given func(*gating.Requirements)
+		after time.Duration
+		want  []bool // whether the next pods of web get the wish
+	}{
+		"none":           {func(*gating.Requirements) {}, 0, []bool{false}},
+		"one pod":        {func(w *gating.Requirements) { w.Require(web, decision.Spot, start.Add(time.Minute)) }, time.Second, []bool{true, false}},
+		"other revision": {func(w *gating.Requirements) { w.Require(api, decision.Spot, start.Add(time.Minute)) }, 0, []bool{false}},
+		"in time":        {func(w *gating.Requirements) { w.Require(web, decision.Spot, start.Add(time.Minute)) }, time.Minute - 1, []bool{true}},
+		"too late":       {func(w *gating.Requirements) { w.Require(web, decision.Spot, start.Add(time.Minute)) }, time.Minute, []bool{false}},
+		"withdrawn":      {func(w *gating.Requirements) { w.Require(web, decision.Spot, start.Add(time.Minute)); w.Forget(web) }, 0, []bool{false}},
+		"replaced wish": {func(w *gating.Requirements) {
+			w.Require(web, decision.Spot, start)
+			w.Require(web, decision.Spot, start.Add(time.Minute))
+		}, 0, []bool{true, false}},
+		"other revision takes": {func(w *gating.Requirements) {
+			w.Require(web, decision.Spot, start.Add(time.Minute))
+			w.Take(api, start)
+		}, 0, []bool{true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w gating.Requirements
+			test.given(&w)
+			for i, want := range test.want {
+				capacity, ok := w.Take(web, start.Add(test.after))
+				if ok != want || ok && capacity != decision.Spot {
+					t.Errorf("pod %d: %s, %t; want %t", i, capacity, ok, want)
+				}
+			}
+		})
+	}
+}
+
+// Concurrent calls of Take grant a wish only once.
+func TestConcurrentTake(t *testing.T) {
+	var w gating.Requirements
+	now := time.Now()
+	key := workload.OwnerKey{UID: "web"}
+	w.Require(key, decision.Spot, now.Add(time.Minute))
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	granted := 0
+	for range 50 {
+		running.Go(func() {
+			if _, ok := w.Take(key, now); ok {
+				mu.Lock()
+				defer mu.Unlock()
+				granted++
+			}
+		})
+	}
+	running.Wait()
+	if granted != 1 {
+		t.Errorf("granted %d times, want once", granted)
+	}
+}

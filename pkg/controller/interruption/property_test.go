@@ -1,0 +1,150 @@
+package interruption_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
+)
+
+// write applies a mark as the API server does.
+func write(node *v1.Node, m interruption.Mark) *v1.Node {
+	node = node.DeepCopy()
+	if m.Taints != nil {
+		node.Spec.Taints = slices.Clone(m.Taints)
+	}
+	for key, value := range m.Annotations {
+		if value == nil {
+			delete(node.Annotations, key)
+		} else {
+			node.Annotations[key] = *value
+		}
+	}
+	return node
+}
+
+// olderThanAllSignals reports whether a deadline is before the start of every signal in the node's
+// state.
+func olderThanAllSignals(node *v1.Node, deadline time.Time) bool {
+	var state struct{ Seen map[string]time.Time }
+	if json.Unmarshal([]byte(node.Annotations[interruption.StateAnnotation]), &state) != nil {
+		return false
+	}
+	for _, start := range state.Seen {
+		if !deadline.Before(start) {
+			return false
+		}
+	}
+	return len(state.Seen) > 0
+}
+
+// TestAnyHistoryOfANode checks random histories of a node. Each change is written once, and the
+// fields of other clients stay unchanged. A deadline never moves to a later time, unless it is
+// older than every signal. No two taints have the same key and effect. After all signals are
+// withdrawn, no mark of the controller remains.
+func TestAnyHistoryOfANode(t *testing.T) {
+	keys := []string{awsReclaim, awsAdvice, maintenance, "cloud.google.com/impending-node-termination", "karpenter.sh/disrupted", "example.com/dedicated"}
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(t)
+		byHand := false
+		step := func() {
+			before := w.node
+			text, stood := before.Annotations[spot.InterruptionDeadlineAnnotation]
+			marks, moves := interruption.Plan(w.snapshot(), w.settings)
+			for _, m := range marks {
+				w.node = write(w.node, m)
+			}
+			if again, _ := interruption.Plan(w.snapshot(), w.settings); len(again) > 0 {
+				rt.Fatalf("a second plan contains another mark: %+v", again)
+			}
+			if diff := cmp.Diff(foreign(before), foreign(w.node)); diff != "" {
+				rt.Fatalf("taints of others (-before +after):\n%s", diff)
+			}
+			if byHand && !slices.ContainsFunc(w.node.Spec.Taints, func(t v1.Taint) bool { return t.Key == own && t.Value == "by-hand" }) {
+				rt.Fatal("a taint that was set by hand is gone")
+			}
+			unique := map[string]bool{}
+			for _, taint := range w.node.Spec.Taints {
+				if id := taint.Key + string(taint.Effect); unique[id] {
+					rt.Fatalf("two taints %s", id)
+				} else {
+					unique[id] = true
+				}
+			}
+			if at, err := time.Parse(time.RFC3339, text); stood && err == nil && !olderThanAllSignals(w.node, at) {
+				for _, m := range moves {
+					if m.Deadline.After(at) {
+						rt.Fatalf("deadline %s after the previous one, %s", m.Deadline, text)
+					}
+				}
+			}
+		}
+		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 7).Draw(rt, "what") {
+			case 0, 1:
+				key := rapid.SampledFrom(keys).Draw(rt, "key")
+				w.untaint(key)
+				w.taint(key, "x", at(time.Duration(rapid.IntRange(-200, 200).Draw(rt, "added"))*time.Second))
+			case 2:
+				w.untaint(rapid.SampledFrom(keys).Draw(rt, "key"))
+			case 3:
+				w.untaint(own)
+				w.taint(own, "by-hand", nil)
+				byHand = true
+			case 4:
+				w.untaint(own)
+				byHand = false
+			case 5:
+				w.node = w.node.DeepCopy()
+				w.annotate(spot.InterruptionDeadlineAnnotation, rapid.SampledFrom([]string{"soon", deadline(time.Minute), deadline(time.Hour)}).Draw(rt, "deadline"))
+			case 6:
+				w.node = w.node.DeepCopy()
+				w.ready(rapid.SampledFrom([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown}).Draw(rt, "ready"))
+			case 7:
+				w.node = w.node.DeepCopy()
+				w.annotate(interruption.StateAnnotation, rapid.SampledFrom([]string{"", "{", `{"taint":5}`}).Draw(rt, "state"))
+			}
+			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 600).Draw(rt, "later")) * time.Second)
+			step()
+		}
+		for _, key := range append(keys, own) {
+			w.untaint(key)
+		}
+		byHand = false
+		w.ready(v1.ConditionTrue)
+		step()
+		w.now = w.now.Add(3 * time.Hour) // the longest pause
+		step()
+		if text, ok := w.node.Annotations[interruption.StateAnnotation]; ok {
+			rt.Fatalf("state %s remains", text)
+		}
+		if len(w.node.Spec.Taints) > 0 {
+			rt.Fatalf("taints remain: %v", w.node.Spec.Taints)
+		}
+	})
+}
+
+// Later versions read the state on nodes, so the names of its JSON fields must not change.
+func TestStateOnTheNode(t *testing.T) {
+	w := newWorld(t)
+	w.taint(awsReclaim, "x", at(-20*time.Second))
+	w.round(0)
+	var got any
+	if err := json.Unmarshal([]byte(w.node.Annotations[interruption.StateAnnotation]), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"class": "reclaim", "taint": "spot-itn", "deadline": deadline(100 * time.Second),
+		"seen": map[string]any{"taint " + awsReclaim: deadline(-20 * time.Second)},
+	}
+	if diff := cmp.Diff(any(want), got); diff != "" {
+		t.Errorf("state (-want +got):\n%s", diff)
+	}
+}

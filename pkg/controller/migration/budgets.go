@@ -1,0 +1,98 @@
+package migration
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// budgets estimates which evictions the PodDisruptionBudgets will allow. The API server decides.
+// The estimate avoids requests that it would refuse: a refusal costs it as much as an eviction.
+type budgets struct {
+	snapshot *snapshot.Snapshot
+	// byNamespace caches the PodDisruptionBudgets of a namespace with their parsed selectors.
+	byNamespace map[string][]*budget
+	// byOwner caches the PodDisruptionBudgets that select the pods of a ReplicaSet, by its key.
+	// These pods have the same labels, except the label that a release changes.
+	byOwner map[workload.OwnerKey][]*budget
+}
+
+// budget is a PodDisruptionBudget with the number of evictions that it still allows.
+type budget struct {
+	uid      types.UID
+	name     string
+	selector labels.Selector
+	allowed  int32
+}
+
+// newBudgets returns what the PodDisruptionBudgets allow after the evictions that are in flight
+// according to progress.
+func newBudgets(s *snapshot.Snapshot, progress Progress) *budgets {
+	b := &budgets{snapshot: s, byNamespace: map[string][]*budget{}, byOwner: map[workload.OwnerKey][]*budget{}}
+	if len(progress) > 0 {
+		for _, pod := range s.Pods {
+			if progress[pod.UID] == EvictPod {
+				b.charge(pod)
+			}
+		}
+	}
+	return b
+}
+
+// charge charges the eviction of a pod to its PodDisruptionBudget. It returns the UID of the
+// PodDisruptionBudget and whether that allowed the eviction. If no PodDisruptionBudget selects the
+// pod, or several do, the UID is empty and nothing is estimated. A pod that is not ready is not
+// charged.
+func (b *budgets) charge(pod *snapshot.Pod) (from types.UID, allowed bool) {
+	selecting := b.selecting(pod)
+	if len(selecting) != 1 {
+		return "", true
+	}
+	only := selecting[0]
+	if _, healthy := ready(pod); !healthy {
+		return only.uid, true
+	}
+	only.allowed--
+	return only.uid, only.allowed >= 0
+}
+
+// selecting returns the PodDisruptionBudgets that select a pod.
+func (b *budgets) selecting(pod *snapshot.Pod) (found []*budget) {
+	revision := pod.Revision
+	if pod.ReleasedFrom != nil {
+		revision = pod.ReleasedFrom
+	}
+	alike := revision != nil && revision.ReplicaSet != nil // pods of a StatefulSet differ in labels
+	if alike {
+		if known, ok := b.byOwner[revision.Key]; ok {
+			return known
+		}
+	}
+	for _, one := range b.inNamespace(pod.Namespace) {
+		if one.selector.Matches(labels.Set(pod.Labels)) {
+			found = append(found, one)
+		}
+	}
+	if alike {
+		b.byOwner[revision.Key] = found
+	}
+	return found
+}
+
+// inNamespace returns the PodDisruptionBudgets of a namespace.
+func (b *budgets) inNamespace(namespace string) []*budget {
+	all, known := b.byNamespace[namespace]
+	if !known {
+		for _, pdb := range b.snapshot.Budgets[namespace] {
+			// an invalid selector selects nothing
+			if selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector); err == nil {
+				all = append(all, &budget{pdb.UID, pdb.Name, selector, pdb.Status.DisruptionsAllowed})
+			}
+		}
+		b.byNamespace[namespace] = all
+	}
+	return all
+}

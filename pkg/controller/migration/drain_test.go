@@ -1,0 +1,231 @@
+package migration_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+)
+
+// On a node that is being drained, the controller releases pods that the drain would wait for, and
+// pods whose workload would have no ready replica.
+func TestBeginDrain(t *testing.T) {
+	for name, test := range map[string]struct {
+		given  func(*world)
+		full   bool
+		buying []migration.Reason
+		want   []string
+	}{
+		"a singleton whose budget allows nothing": {func(w *world) { w.deployment("web", 1); w.budget("web", 1) }, false, nil, []string{"release web-0 by surge"}},
+		"a singleton without a budget":            {func(w *world) { w.deployment("web", 1) }, false, nil, []string{"release web-0 by surge"}},
+		"a budget that allows its eviction": {func(w *world) {
+			w.deployment("web", 2)
+			w.budget("web", 1)
+			w.pod("web-1", w.replicaSets["web-1"], "remaining")
+		}, false, nil, nil},
+		"a budget that does not": {func(w *world) {
+			w.deployment("web", 2)
+			w.budget("web", 2)
+			w.pod("web-1", w.replicaSets["web-1"], "remaining")
+		}, false, nil, []string{"release web-0 by surge"}},
+		"no budget, and another replica": {func(w *world) {
+			w.deployment("web", 2)
+			w.pod("web-1", w.replicaSets["web-1"], "remaining")
+		}, false, nil, nil},
+		"no budget, and another replica is not ready": {func(w *world) {
+			w.deployment("web", 2)
+			w.setReady(w.pod("web-1", w.replicaSets["web-1"], "remaining"), v1.ConditionFalse)
+		}, false, nil, []string{"release web-0 by surge"}},
+		"two budgets": {func(w *world) { w.deployment("web", 1); w.budget("web", 1); w.budget("web", 1) }, false, nil, nil},
+		"no surge": {func(w *world) {
+			w.deployment("web", 1).Annotations = map[string]string{spot.SurgeAnnotation: "false"}
+		}, false, nil, []string{"stay web-0 by evict"}},
+		"no room":                                {func(w *world) { w.deployment("web", 1) }, true, nil, []string{"stay web-0"}},
+		"no room, and an autoscaler adds a node": {func(w *world) { w.deployment("web", 1) }, true, []migration.Reason{migration.Drain}, []string{"release web-0 by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.calm = true
+			test.given(w)
+			w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
+			w.sync()
+			s := w.snapshot()
+			requested := moves(s, migration.Drain, time.Time{}, "web-0")
+			requested[0].OnlySurge = true
+			settings, room := settings, &room{left: 10}
+			settings.Buying = test.buying
+			if test.full {
+				room.left = 0
+			}
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, room, requested, settings, nil))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pod whose eviction is requested is released whatever PodDisruptionBudgets allow, and evicted
+// when its replacement is ready. It is restored if the request is withdrawn or no replacement
+// becomes ready.
+func TestRequested(t *testing.T) {
+	for name, test := range map[string]struct {
+		released, requested, replaced bool
+		ago                           time.Duration
+		want                          []string
+	}{
+		"requested":                       {requested: true, want: []string{"release web-0 by surge"}},
+		"a replacement is not ready yet":  {released: true, requested: true, ago: time.Minute},
+		"a replacement is ready":          {released: true, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"no replacement in time":          {released: true, requested: true, ago: 2 * time.Minute, want: []string{"restore web-0 by surge"}},
+		"cancelled":                       {released: true, ago: time.Second, want: []string{"restore web-0 by surge"}},
+		"cancelled, with the replacement": {released: true, replaced: true, want: []string{"restore web-0 by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.calm = true
+			w.deployment("web", 2)
+			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
+			w.pod("web-1", w.replicaSets["web-1"], "remaining")
+			if test.released {
+				w.releasedFor(pod, migration.Requested, test.ago)
+			}
+			if test.replaced {
+				w.pod("web-2", w.replicaSets["web-1"], "remaining")
+			}
+			w.sync()
+			s := w.snapshot()
+			var requested []migration.Move
+			if test.requested {
+				requested = moves(s, migration.Requested, time.Time{}, "web-0")
+				requested[0].OnlySurge = true
+			}
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// If the eviction of a pod on a draining node is also requested, the pod is released whether or not
+// the drain would wait for it. The controller evicts it, because the requester waits for that. If
+// the request is withdrawn, the pod is restored.
+func TestRequestedOnDrainedNode(t *testing.T) {
+	for name, test := range map[string]struct {
+		releasedFor         migration.Reason
+		requested, replaced bool
+		want                []string
+	}{
+		"the drain need not wait":                    {requested: true, want: []string{"release web-0 by surge"}},
+		"the drain need not wait, and not requested": {},
+		"released for the drain":                     {releasedFor: migration.Drain, requested: true},
+		"released for the drain, and replaced":       {releasedFor: migration.Drain, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"released for the request, and replaced":     {releasedFor: migration.Requested, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"the request is withdrawn":                   {releasedFor: migration.Requested, replaced: true, want: []string{"restore web-0 by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.calm = true
+			w.deployment("web", 2)
+			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
+			w.pod("web-1", w.replicaSets["web-1"], "remaining")
+			if test.releasedFor != "" {
+				w.releasedFor(pod, test.releasedFor, time.Second)
+			}
+			if test.replaced {
+				w.pod("web-2", w.replicaSets["web-1"], "remaining")
+			}
+			w.sync()
+			s := w.snapshot()
+			requested := moves(s, migration.Drain, time.Time{}, "web-0")
+			if test.requested {
+				requested = append(requested, moves(s, migration.Requested, time.Time{}, "web-0")...)
+			}
+			for i := range requested {
+				requested[i].OnlySurge = true
+			}
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The draining client evicts a pod that was released for the drain. The pod is restored if the
+// drain ends, or if no replacement becomes ready.
+func TestFinishDrain(t *testing.T) {
+	const drained, reclaimed = "drained", "reclaimed"
+	for name, test := range map[string]struct {
+		node     string
+		ago      time.Duration
+		replaced bool
+		want     []string
+	}{
+		"a replacement is ready":                {drained, time.Minute, true, nil},
+		"a replacement is not ready yet":        {drained, time.Minute, false, nil},
+		"no replacement in time":                {drained, 2 * time.Minute, false, []string{"restore web-0 by surge"}},
+		"ready, not evicted yet":                {drained, 10*time.Minute - time.Second, true, nil},
+		"ready, not evicted in time":            {drained, 10 * time.Minute, true, []string{"restore web-0 by surge"}},
+		"the drain ended":                       {"", time.Second, true, []string{"restore web-0 by surge"}},
+		"the drain ended before a replacement":  {"", time.Second, false, []string{"restore web-0 by surge"}},
+		"reclaimed, and a replacement is ready": {reclaimed, time.Second, true, []string{"evict web-0 by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDrainWorld(test.ago, test.replaced)
+			s := w.snapshot()
+			var requested []migration.Move
+			switch test.node {
+			case drained:
+				requested = moves(s, migration.Drain, time.Time{}, "web-0")
+			case reclaimed:
+				requested = moves(s, migration.Interruption, w.now.Add(time.Minute), "web-0")
+			}
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// newDrainWorld returns a world in which the only replica of web was released for a drain some time
+// ago. replaced: its replacement is ready.
+func newDrainWorld(ago time.Duration, replaced bool) *world {
+	w := newWorld()
+	w.calm = true
+	w.deployment("web", 1)
+	w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "reclaimed"), migration.Drain, ago)
+	if replaced {
+		w.pod("web-1", w.replicaSets["web-1"], "remaining")
+	}
+	w.sync()
+	return w
+}
+
+// A replacement may take longer to start than a pod usually waits for its eviction.
+func TestFinishDrainWithSlowReplacement(t *testing.T) {
+	const startup = 15 * time.Minute
+	for name, test := range map[string]struct {
+		ago      time.Duration
+		replaced bool
+		want     []string
+	}{
+		"not ready yet":              {10 * time.Minute, false, nil},
+		"ready at last":              {startup - time.Second, true, nil},
+		"not ready in time":          {startup, false, []string{"restore web-0 by surge"}},
+		"ready, not evicted in time": {startup + time.Minute, true, []string{"restore web-0 by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDrainWorld(test.ago, test.replaced)
+			s := w.snapshot()
+			settings := settings
+			settings.Buying, settings.NodeStartup = []migration.Reason{migration.Drain}, startup
+			got := describe(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, time.Time{}, "web-0"), settings, nil))
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

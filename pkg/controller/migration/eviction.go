@@ -1,0 +1,242 @@
+package migration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// outcome is the result of an action.
+type outcome string
+
+const (
+	// accepted: the API server performed the action.
+	accepted outcome = "accepted"
+	// overtaken: the pod was already gone or terminating.
+	overtaken outcome = "overtaken"
+	// refused: a PodDisruptionBudget currently allows no eviction.
+	refused outcome = "budget"
+	// barred: several PodDisruptionBudgets select the pod. The API server never evicts such a pod.
+	barred outcome = "several-budgets"
+	// denied: the API server refuses to release the pod and will refuse again, because of RBAC or
+	// an admission policy.
+	denied outcome = "denied"
+	// forbidden: the release was answered with 403 Forbidden. The cause may be an API server that
+	// has just started and has not loaded the RBAC rules yet.
+	forbidden outcome = "forbidden"
+	// unclear: the action was planned on stale data, the API server is busy or unreachable, or the
+	// result is unknown. The controller checks the pod again.
+	unclear outcome = "unclear"
+)
+
+// evict evicts a pod through the eviction API. It reads the pod first, because the name may belong
+// to a new pod with another UID. The API server would charge such an eviction to the
+// PodDisruptionBudget before it refuses the UID, and the charge would last two minutes. Names
+// within a ReplicaSet are unique, so a released pod needs no read, which saves requests in a mass
+// reclaim.
+func (e *Executor) evict(ctx context.Context, a Action) (outcome, error) {
+	pods := e.client.CoreV1().Pods(a.Pod.Namespace)
+	if a.Method != Surge {
+		pod, err := pods.Get(ctx, a.Pod.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return overtaken, nil
+		case err != nil:
+			return unclear, err
+		case pod.UID != a.Pod.UID || pod.DeletionTimestamp != nil:
+			return overtaken, nil
+		}
+	}
+	err := pods.EvictV1(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: a.Pod.Namespace, Name: a.Pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))},
+	})
+	switch {
+	case err == nil:
+		return accepted, nil
+	case apierrors.IsNotFound(err):
+		return overtaken, nil
+	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
+		return refused, err
+	case severalBudgets(err):
+		return barred, err
+	}
+	// This includes a conflict. Only a different UID means that the pod is gone, and the next
+	// attempt checks it.
+	return unclear, err
+}
+
+// severalBudgets recognizes this error of Kubernetes' pkg/registry/core/pod/storage/eviction.go by
+// its text, because it has no cause or reason of its own.
+func severalBudgets(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError &&
+		strings.Contains(status.Status().Message, "more than one PodDisruptionBudget")
+}
+
+// delete deletes a pod.
+func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
+	if a.Orphan {
+		if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs != nil && workload.Replicas(rs.Spec.Replicas) > 0 {
+			return unclear, err
+		}
+	}
+	if a.Method == Delete {
+		e.markDisrupted(ctx, a)
+	}
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))}
+	if a.Grace != nil {
+		seconds := int64(*a.Grace / time.Second)
+		options.GracePeriodSeconds = &seconds
+	}
+	pods := e.client.CoreV1().Pods(a.Pod.Namespace)
+	err := pods.Delete(ctx, a.Pod.Name, options)
+	switch {
+	case err == nil:
+		return accepted, nil
+	case apierrors.IsNotFound(err):
+		return overtaken, nil
+	case !apierrors.IsConflict(err):
+		return unclear, err
+	}
+	// A conflict means either a different UID or a concurrent update of the pod.
+	if pod, again := pods.Get(ctx, a.Pod.Name, metav1.GetOptions{}); apierrors.IsNotFound(again) || again == nil && pod.UID != a.Pod.UID {
+		return overtaken, nil
+	}
+	return unclear, err
+}
+
+// releasedFrom reads from the API server the ReplicaSet that the pod was released from. It returns
+// nil if the ReplicaSet is gone or terminating.
+func (e *Executor) releasedFrom(ctx context.Context, pod *snapshot.Pod) (*appsv1.ReplicaSet, error) {
+	rs, err := e.client.AppsV1().ReplicaSets(pod.Namespace).Get(ctx, pod.Release.ReplicaSet, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (rs.UID != pod.Release.ReplicaSetUID || rs.DeletionTimestamp != nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return rs, nil
+}
+
+// release removes a pod from its ReplicaSet in one request that changes label, annotation and
+// controller.
+func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
+	rs := a.Pod.Revision.ReplicaSet
+	state, err := json.Marshal(snapshot.Release{
+		ReplicaSet: rs.Name, ReplicaSetUID: rs.UID, Hash: a.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey],
+		Reason: string(a.Reason), At: e.clock.Now().UTC(),
+	})
+	if err != nil {
+		return unclear, err
+	}
+	metadata := map[string]any{
+		"labels":      map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: spot.ReleasedHash},
+		"annotations": map[string]any{spot.ReleasedAnnotation: string(state)},
+	}
+	if owners := ownersReleased(a.Pod, rs); owners != nil {
+		metadata["ownerReferences"] = owners
+	}
+	if a.ToSpot && e.settings.Requirements != nil {
+		// The wish precedes the request, because the replacement may exist before the response
+		// arrives.
+		e.settings.Requirements.Require(a.Pod.Revision.Key, decision.Spot, e.clock.Now().Add(wishedFor))
+	}
+	o, err := e.patch(ctx, a.Pod, metadata)
+	if o != accepted {
+		e.forgetWish(a.Pod.Revision)
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		o = forbidden
+	// The API server answers 400 if a webhook denies the request without a code of its own.
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		o = denied
+	}
+	return o, err
+}
+
+// restore gives a pod back to its ReplicaSet, which then has one pod too many and deletes one,
+// unready pods first. A pod that no Deployment controls has no controller until the ReplicaSet
+// adopts it, and a deleted ReplicaSet never would. Therefore the annotation stays until the
+// adoption; see planner.forget.
+func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
+	if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs == nil {
+		return unclear, err
+	}
+	metadata := map[string]any{"labels": map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: a.Pod.Release.Hash}}
+	if controlledByDeployment(a.Pod) {
+		metadata["ownerReferences"] = ownersRestored(a.Pod, a.Pod.Release.ReplicaSetUID)
+		metadata["annotations"] = map[string]any{spot.ReleasedAnnotation: nil}
+	}
+	e.forgetWish(a.Pod.ReleasedFrom)
+	return e.patch(ctx, a.Pod, metadata)
+}
+
+// forgetWish withdraws the capacity type that a replacement of the revision must require, because
+// no replacement is expected any more.
+func (e *Executor) forgetWish(revision *snapshot.Revision) {
+	if e.settings.Requirements != nil && revision != nil {
+		e.settings.Requirements.Forget(revision.Key)
+	}
+}
+
+// forget removes the release annotation from a pod.
+func (e *Executor) forget(ctx context.Context, a Action) (outcome, error) {
+	return e.patch(ctx, a.Pod, map[string]any{"annotations": map[string]any{spot.ReleasedAnnotation: nil}})
+}
+
+// patch merges metadata into a pod; nil removes a field. The UID and the resource version guarantee
+// that it changes exactly the pod that was planned for.
+func (e *Executor) patch(ctx context.Context, pod *snapshot.Pod, metadata map[string]any) (outcome, error) {
+	metadata["uid"], metadata["resourceVersion"] = pod.UID, pod.ResourceVersion
+	data, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return unclear, fmt.Errorf("cannot encode the patch: %w", err)
+	}
+	_, err = e.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	switch {
+	case err == nil:
+		return accepted, nil
+	case apierrors.IsNotFound(err):
+		return overtaken, nil
+	}
+	return unclear, err
+}
+
+// WithoutRetries returns a copy of config whose clients do not honor Retry-After inside a call.
+// client-go would retry up to ten times, for 10 s each if a PodDisruptionBudget refuses an
+// eviction.
+func WithoutRetries(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(request)
+			if response != nil {
+				response.Header.Del("Retry-After")
+			}
+			return response, err
+		})
+	})
+	return config
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }

@@ -1,0 +1,425 @@
+package migration
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// ExecutorSettings limit what an Executor does.
+type ExecutorSettings struct {
+	// Concurrency is the number of actions performed at the same time, at least 1. The client
+	// limits the request rate.
+	Concurrency int
+	// RequestTimeout limits one request. After a timeout the controller checks the result in the
+	// caches.
+	RequestTimeout time.Duration
+	// DryRun only logs what would be done, once for each pod. Nothing is written, not even events.
+	DryRun bool
+	// Requirements records which replacements must require spot (*gating.Requirements). nil: no
+	// replacement must.
+	Requirements Requirements
+}
+
+// Requirements makes the next new pod of a revision require a capacity type.
+type Requirements interface {
+	Require(revision workload.OwnerKey, capacity decision.CapacityType, until time.Time)
+	Forget(revision workload.OwnerKey)
+}
+
+// Delays between two attempts for one pod. Each attempt is planned anew. A deletion at the deadline
+// does not wait for these delays.
+const (
+	firstPause = 250 * time.Millisecond
+	// longestPause is the Retry-After of kube-apiserver when a PodDisruptionBudget refuses.
+	longestPause = 10 * time.Second
+	// unseenFor is how long the caches may lack the result of an action before it is planned again.
+	// Every request is safe to repeat.
+	unseenFor = 30 * time.Second
+	// deniedFor is how long the controller does not try again to release a pod whose release was
+	// denied. The cause of the denial may be fixed in the meantime.
+	deniedFor = 10 * time.Minute
+	// forbiddenFor is the delay before a forbidden release is tried again. A starting API server
+	// forbids everything until it has loaded the RBAC rules. Only a release that is still forbidden
+	// after this delay counts as denied.
+	forbiddenFor = 10 * time.Second
+	// wishedFor is how long the ReplicaSet may take to create a replacement that must require spot.
+	// It usually takes milliseconds, and seconds after failures.
+	wishedFor = time.Minute
+)
+
+// Executor performs actions. Its memory only saves requests: all required state is on the API
+// objects.
+type Executor struct {
+	client   kubernetes.Interface
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	settings ExecutorSettings
+
+	// running counts the workers; Wait waits for them.
+	running sync.WaitGroup
+	// unmarked makes markDisrupted log only its first failure.
+	unmarked sync.Once
+
+	mu      sync.Mutex
+	workers int
+	// queue contains the actions of the newest plan that have not started yet.
+	queue []Action
+	// evicting contains the PodDisruptionBudgets to which an eviction is being charged. With two
+	// evictions at a time, the API server would have to retry one.
+	evicting map[types.UID]bool
+	pods     map[types.UID]*work
+	nodes    map[types.UID]*interrupted
+}
+
+// NewExecutor returns an Executor. The client must not wait inside calls for the API server to
+// allow a request (WithoutRetries). Time is short, and other actions can be performed meanwhile.
+func NewExecutor(
+	client kubernetes.Interface, recorder events.EventRecorder, clock clock.PassiveClock, settings ExecutorSettings,
+) *Executor {
+	return &Executor{
+		client: client, recorder: recorder, clock: clock, settings: settings,
+		evicting: map[types.UID]bool{}, pods: map[types.UID]*work{}, nodes: map[types.UID]*interrupted{},
+	}
+}
+
+// work is what the executor remembers about a pod until the pod is gone.
+type work struct {
+	// action is the last action that was started, without its pod.
+	action Action
+	state  state
+	// since is when state began.
+	since time.Time
+	// pause is the delay between the last attempt and the next.
+	pause time.Duration
+	// denied is when the release was denied; zero if it was not.
+	denied time.Time
+	// forbidden is when the release was forbidden for the first time; zero if the last answer was a
+	// different one.
+	forbidden time.Time
+	// reported contains the kinds and refusals that were already reported.
+	reported map[string]bool
+}
+
+type state int8
+
+const (
+	// idle: no action is in flight.
+	idle state = iota
+	// requesting: a request is in flight.
+	requesting
+	// unconfirmed: the API server performed the action, but the caches do not show the result yet.
+	unconfirmed
+	// terminating: the caches show that the pod terminates.
+	terminating
+	// backingOff: the action was refused or its result is unknown. It will be tried again.
+	backingOff
+)
+
+// Do starts the actions that are not in flight, in order, and does not wait for them. It replaces
+// the queue of an earlier call. When ctx ends, no action is started, but actions in flight
+// complete.
+func (e *Executor) Do(ctx context.Context, actions []Action) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.queue)
+	e.queue = e.queue[:0]
+	for _, a := range actions {
+		switch {
+		case e.settings.DryRun:
+			e.reportDryRun(ctx, a)
+		case a.Kind == Stay:
+			e.reportStay(ctx, a)
+		case e.due(a):
+			e.queue = append(e.queue, a)
+		}
+	}
+	for range min(len(e.queue), e.settings.Concurrency-e.workers) {
+		e.workers++
+		e.running.Go(func() { e.run(ctx) })
+	}
+}
+
+// Wait returns when no request is in flight. The caller must not call Do meanwhile.
+func (e *Executor) Wait() { e.running.Wait() }
+
+// Observe compares the actions in flight with s, and returns the others as Progress. Call
+// it with every snapshot, before Plan.
+func (e *Executor) Observe(s *snapshot.Snapshot) Progress {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.observeNodes(s)
+	e.observeOverdue(s)
+	if len(e.pods) == 0 {
+		return nil
+	}
+	seen := make(map[types.UID]*snapshot.Pod, len(e.pods))
+	for _, pod := range s.Pods {
+		if _, ok := e.pods[pod.UID]; ok {
+			seen[pod.UID] = pod
+		}
+	}
+	progress := Progress{}
+	for uid, w := range e.pods {
+		e.observe(w, seen[uid])
+		switch {
+		case w.state == requesting || w.state == unconfirmed:
+			progress[uid] = w.action.Kind
+		case seen[uid] == nil:
+			delete(e.pods, uid)
+		case e.clock.Since(w.denied) < deniedFor:
+			progress[uid] = Unreleasable
+		}
+	}
+	return progress
+}
+
+// observe compares the last action with the pod in the caches; nil means that the pod is gone.
+func (e *Executor) observe(w *work, pod *snapshot.Pod) {
+	if w.state == idle && w.action.Kind == Release && w.action.Reason == Drain && (pod == nil || pod.DeletionTimestamp != nil) {
+		e.count(w.action) // the draining client evicted the pod
+		w.action = Action{}
+	}
+	if w.state == terminating && pod == nil {
+		e.count(w.action)
+		w.become(idle, e.clock.Now())
+	}
+	if w.state != unconfirmed {
+		return
+	}
+	switch removes := w.action.Kind == EvictPod || w.action.Kind == DeletePod; {
+	case pod == nil:
+		if removes {
+			e.count(w.action)
+		}
+		w.become(idle, e.clock.Now())
+	case removes && pod.DeletionTimestamp != nil:
+		w.become(terminating, e.clock.Now())
+	case w.action.Kind == Release && pod.Release != nil:
+		w.become(idle, e.clock.Now())
+	case w.action.Kind == Restore && !hasReleasedLabel(pod) && !controlledByDeployment(pod):
+		e.count(w.action)
+		w.become(idle, e.clock.Now())
+	case w.action.Kind == Forget && pod.Release == nil:
+		w.become(idle, e.clock.Now())
+	case e.clock.Since(w.since) >= unseenFor:
+		w.become(idle, e.clock.Now())
+	}
+}
+
+func (w *work) become(s state, now time.Time) { w.state, w.since = s, now }
+
+// begin stores the action that w starts now.
+func (w *work) begin(a Action, s state, now time.Time) {
+	if w.action.Kind != a.Kind {
+		w.pause = 0
+	}
+	w.action = a
+	w.action.Pod = nil // the pod references its whole Snapshot, which would stay in memory
+	w.become(s, now)
+}
+
+// firstTime reports whether key is reported for the first time, and records it.
+func (w *work) firstTime(key string) bool {
+	if w.reported[key] {
+		return false
+	}
+	if w.reported == nil {
+		w.reported = map[string]bool{}
+	}
+	w.reported[key] = true
+	return true
+}
+
+// workFor returns what the executor remembers about the pod of an action.
+func (e *Executor) workFor(a Action) *work {
+	w, ok := e.pods[a.Pod.UID]
+	if !ok {
+		w = &work{}
+		e.pods[a.Pod.UID] = w
+	}
+	return w
+}
+
+// due reports whether an action may start now. An unlikely action starts to wait when due first
+// sees it.
+func (e *Executor) due(a Action) bool {
+	w, now := e.workFor(a), e.clock.Now()
+	if w.state == idle && a.Unlikely {
+		w.begin(a, backingOff, now)
+	}
+	switch {
+	case w.state == idle:
+		return true
+	case w.state != backingOff:
+		return false
+	case w.action.Kind != a.Kind:
+		return true
+	}
+	wait := w.pause
+	switch {
+	case a.Unlikely:
+		wait = longestPause
+		if w.pause == 0 && !a.Deadline.IsZero() { // not tried yet: try at least once in time
+			wait = min(wait, a.LastMoment.Sub(now)/2)
+		}
+		w.action.Unlikely = true
+	case w.action.Unlikely: // it was unlikely before
+		wait = firstPause
+	}
+	return now.Sub(w.since) >= wait
+}
+
+// run performs queued actions until none can start.
+func (e *Executor) run(ctx context.Context) {
+	for {
+		a, ok := e.next(ctx)
+		if !ok {
+			return
+		}
+		outcome, err := e.perform(ctx, a)
+		e.finish(ctx, a, outcome, err)
+	}
+}
+
+// next removes from the queue the most urgent action that may start now. If it returns false, the
+// worker must end. Actions that wait for a PodDisruptionBudget are started by the worker that uses
+// it.
+func (e *Executor) next(ctx context.Context) (Action, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	i := slices.IndexFunc(e.queue, func(a Action) bool { return !e.evicting[a.Budget] })
+	if i < 0 || ctx.Err() != nil {
+		e.workers--
+		return Action{}, false
+	}
+	a := e.queue[i]
+	e.queue = slices.Delete(e.queue, i, i+1)
+	e.workFor(a).begin(a, requesting, e.clock.Now())
+	if a.Budget != "" {
+		e.evicting[a.Budget] = true
+	}
+	return a, true
+}
+
+// perform sends the requests of an action.
+func (e *Executor) perform(ctx context.Context, a Action) (o outcome, err error) {
+	o = unclear
+	defer recovery.Recover(recovery.Pod, klog.KObj(a.Pod))
+	timeout := e.settings.RequestTimeout
+	if a.Kind != DeletePod && !a.Deadline.IsZero() {
+		// The pod is deleted at its last moment, so a hanging request must be aborted before that.
+		timeout = min(timeout, max(a.LastMoment.Sub(e.clock.Now()), time.Second))
+	}
+	// The request survives the end of the process's context: a controller that stops waits for its
+	// requests. If an eviction were aborted after the charge to the PodDisruptionBudget and before
+	// the deletion of the pod, the charge would remain for two minutes and block other evictions,
+	// first of all a retry for this pod.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	switch a.Kind {
+	case Release:
+		return e.release(ctx, a)
+	case Restore:
+		return e.restore(ctx, a)
+	case Forget:
+		return e.forget(ctx, a)
+	case EvictPod:
+		return e.evict(ctx, a)
+	}
+	return e.delete(ctx, a)
+}
+
+// performed are the log messages for actions that the API server performed.
+var performed = map[Kind]string{
+	Release:   "Released pod from its ReplicaSet",
+	Restore:   "Restored released pod to its ReplicaSet",
+	Forget:    "Removed release annotation from pod",
+	EvictPod:  "Evicted pod",
+	DeletePod: "Deleted pod",
+}
+
+// finish records the outcome of an action and reports it.
+func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
+	logger := klog.FromContext(ctx).WithValues(logValues(a)...)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.evicting, a.Budget)
+	w, now := e.workFor(a), e.clock.Now()
+	if o != forbidden {
+		w.forbidden = time.Time{}
+	} else if w.staysForbidden(a, now) {
+		o = denied
+	}
+	switch o {
+	case accepted:
+		w.become(unconfirmed, now)
+		logger.Info(performed[a.Kind], "why", a.Why)
+		e.record(a)
+	case overtaken:
+		w.become(unconfirmed, now)
+	default:
+		w.become(backingOff, now)
+		w.pause = min(max(2*w.pause, firstPause), longestPause)
+		if o == forbidden {
+			w.pause = forbiddenFor
+		}
+		level := 2
+		if !w.firstTime("again: " + string(o)) {
+			level = 4 // up to four attempts per second
+		}
+		logger.V(level).Info("Action failed, will retry", "outcome", o, "pause", w.pause, "cause", err)
+		if o == denied {
+			w.denied = now
+			if w.firstTime(string(o)) {
+				logger.Info("Release of pod denied", "cause", err)
+			}
+		}
+		if (o == refused || o == barred) && w.firstTime(string(o)) {
+			e.recordBlocked(a, o)
+		}
+	}
+}
+
+// staysForbidden records that a release was forbidden, and reports whether another attempt is
+// pointless: it has been forbidden for long enough, or the eviction needs the remaining time.
+func (w *work) staysForbidden(a Action, now time.Time) bool {
+	if now.Sub(w.forbidden) >= 3*forbiddenFor { // not the second answer to one attempt
+		w.forbidden = now
+	}
+	return now.Sub(w.forbidden) >= forbiddenFor || !a.Deadline.IsZero() && a.LastMoment.Sub(now) < 2*forbiddenFor
+}
+
+// reportDryRun logs what would be done.
+func (e *Executor) reportDryRun(ctx context.Context, a Action) {
+	if a.Kind != Stay && a.Kind != Forget && e.workFor(a).firstTime(string(a.Kind)) {
+		klog.FromContext(ctx).Info("Would perform action (dry run)", append(logValues(a), "why", a.Why)...)
+		migrations.WithLabelValues(string(a.Method), string(a.Reason), dryRun).Inc()
+	}
+}
+
+// reportStay reports once why a pod stays.
+func (e *Executor) reportStay(ctx context.Context, a Action) {
+	if e.workFor(a).firstTime(string(Stay)) {
+		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "why", a.Why)...)
+		if a.Reason == Drain {
+			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNotReplacedFirst, "Stay", "Node %s is being drained: %s", a.Pod.Node.Name, a.Why)
+			return
+		}
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNowhere, "Stay", "Stays on node %s: %s", a.Pod.Node.Name, a.Why)
+	}
+}

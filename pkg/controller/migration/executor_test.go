@@ -1,0 +1,492 @@
+package migration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	goruntime "runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/google/go-cmp/cmp"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// recorder records events as "reason kind-of-object".
+type recorder struct {
+	mu       sync.Mutex
+	reported []string
+}
+
+func (r *recorder) Eventf(regarding, _ runtime.Object, _, reason, _, _ string, _ ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reported = append(r.reported, reason+" "+strings.TrimPrefix(fmt.Sprintf("%T", regarding), "*v1."))
+}
+
+// quiet is a context that logs nothing.
+var quiet = klog.NewContext(context.Background(), klog.Logger{})
+
+// bench is an Executor with a world as a mock API server.
+type bench struct {
+	*world
+	*recorder
+	clock    *clocktesting.FakePassiveClock
+	executor *migration.Executor
+}
+
+func newBench(w *world, dryRun bool) *bench {
+	b := &bench{world: w, recorder: &recorder{}, clock: clocktesting.NewFakePassiveClock(w.now)}
+	b.executor = migration.NewExecutor(w.client(), b.recorder, b.clock, migration.ExecutorSettings{
+		Concurrency: 2, RequestTimeout: time.Second, DryRun: dryRun,
+	})
+	return b
+}
+
+// round plans the moves of the named pods, performs the actions and waits for them.
+func (b *bench) round(deadline time.Duration, names ...string) {
+	s := b.snapshot()
+	var at time.Time
+	reason := migration.Heal
+	if deadline > 0 {
+		at, reason = start.Add(deadline), migration.Interruption
+	}
+	b.executor.Do(quiet, migration.Plan(s, &room{left: 10}, moves(s, reason, at, names...), settings, b.executor.Observe(s)))
+	b.executor.Wait()
+}
+
+func (b *bench) pass(d time.Duration) {
+	b.now = b.now.Add(d)
+	b.clock.SetTime(b.now)
+}
+
+func (b *bench) want(t *testing.T, log, events []string) {
+	t.Helper()
+	if diff := cmp.Diff(log, b.log); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(events, b.reported); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// TestSurge moves a singleton by surge, step by step.
+func TestSurge(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 1)
+	w.pod("old", w.replicaSets["web-1"], "reclaimed")
+	w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, MinAvailable: new(one),
+	}})
+	w.sync()
+	b := newBench(w, false)
+	for range 3 { // released once, however often it is planned before the caches show it
+		b.round(2*time.Minute, "old")
+	}
+	var release snapshot.Release
+	unmarshal(t, w.pods["old"].Annotations[spot.ReleasedAnnotation], &release)
+	want := snapshot.Release{
+		ReplicaSet: "web-1", ReplicaSetUID: w.replicaSets["web-1"].UID, Hash: "web-1", Reason: string(migration.Interruption), At: start,
+	}
+	if diff := cmp.Diff(want, release); diff != "" {
+		t.Errorf("release (-want +got):\n%s", diff)
+	}
+	w.control()
+	w.sync()
+	b.round(2*time.Minute, "old")
+	w.startPods()
+	w.sync()
+	for range 3 {
+		b.round(2*time.Minute, "old")
+	}
+	w.sync()
+	b.round(2*time.Minute, "old")
+	b.want(t, []string{"patch old", "evict old"}, []string{"ReleasedToMove Pod", "MovingPods Deployment", "EvictedToMove Pod"})
+	w.endPods()
+	w.control()
+	w.sync()
+	b.round(2 * time.Minute)
+	if len(w.pods) != 1 || len(w.log) != 2 {
+		t.Errorf("%d pods, want the replacement only; requests %v", len(w.pods), w.log)
+	}
+}
+
+// TestAnswers checks, for each answer of the API server, the events and the time of the next
+// attempt: at once, later or never.
+func TestAnswers(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	several := &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+		Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+	}}
+	for name, test := range map[string]struct {
+		verb string
+		err  error
+		// done: the API server performs the request, and its answer is lost.
+		done bool
+		// wantTries are the requests in nine rounds: four at once, one after 250 ms, and four after
+		// 10 s each.
+		wantTries int
+		wantTold  []string
+		wantLog   []string
+	}{
+		"429": {
+			verb: "evict", err: tooManyRequests(), wantTries: 6, wantTold: []string{"EvictionBlocked Pod"},
+		},
+		"429 of a busy server": {verb: "evict", err: apierrors.NewTooManyRequests("busy", 1), wantTries: 6},
+		"404":                  {verb: "evict", err: apierrors.NewNotFound(pods, "db-0"), wantTries: 2},
+		"409":                  {verb: "evict", err: apierrors.NewConflict(pods, "db-0", errors.New("uid")), wantTries: 6},
+		"500, several budgets": {verb: "evict", err: several, wantTries: 6, wantTold: []string{"EvictionBlocked Pod"}},
+		"500":                  {verb: "evict", err: apierrors.NewInternalError(errors.New("etcd")), wantTries: 6},
+		"504":                  {verb: "evict", err: apierrors.NewTimeoutError("conflicts", 10), wantTries: 6},
+		"time-out, not done":   {verb: "evict", err: context.DeadlineExceeded, wantTries: 6},
+		"time-out, done":       {verb: "evict", err: context.DeadlineExceeded, done: true, wantTries: 1, wantLog: []string{"evict db-0"}},
+		"404 before":           {verb: "get", err: apierrors.NewNotFound(pods, "db-0"), wantTries: 2},
+		"time-out before":      {verb: "get", err: context.DeadlineExceeded, wantTries: 6},
+		"forbidden":            {verb: "evict", err: apierrors.NewForbidden(pods, "db-0", errors.New("no")), wantTries: 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+			w.sync()
+			tries := 0
+			w.fail = func(verb, _, _ string) (error, bool) {
+				if verb != test.verb {
+					return nil, false
+				}
+				tries++
+				return test.err, !test.done
+			}
+			b := newBench(w, false)
+			for range 4 {
+				b.round(10*time.Minute, "db-0")
+			}
+			b.pass(250 * time.Millisecond)
+			b.round(10*time.Minute, "db-0")
+			for range 4 {
+				b.pass(10 * time.Second)
+				b.round(10*time.Minute, "db-0")
+			}
+			if tries != test.wantTries {
+				t.Errorf("%d tries, want %d", tries, test.wantTries)
+			}
+			b.want(t, test.wantLog, test.wantTold)
+		})
+	}
+}
+
+// An eviction that the PodDisruptionBudget would refuse is requested when the caches show that it
+// is allowed. The caches may be stale, so it is also requested from time to time, and at least once
+// before the pod is deleted.
+func TestWaitsForItsBudget(t *testing.T) {
+	for name, test := range map[string]struct {
+		notice time.Duration
+		// In the caches, the PodDisruptionBudget allows an eviction before until and after from.
+		// The API server never allows one.
+		until, from time.Duration
+		want        []float64 // times of the eviction requests, in seconds
+	}{
+		"never":                     {10 * time.Minute, 0, time.Hour, []float64{10, 20}},
+		"from 20 s on":              {10 * time.Minute, 0, 20 * time.Second, []float64{10, 20, 20.5, 21.5, 23.5}},
+		"from 23 s on":              {10 * time.Minute, 0, 23 * time.Second, []float64{10, 20, 23, 24}},
+		"until 1 s and from 8 s on": {10 * time.Minute, time.Second, 8 * time.Second, []float64{0, 0.25, 0.75, 8, 10, 14, 22}},
+		// the grace period of the pod is 30 s
+		"never, with little time left": {38 * time.Second, 0, time.Hour, []float64{2.75}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+			w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, MinAvailable: new(one),
+			}})
+			w.sync()
+			var got []float64
+			w.fail = func(verb, _, _ string) (error, bool) {
+				if verb != "evict" {
+					return nil, false
+				}
+				got = append(got, w.now.Sub(start).Seconds())
+				return tooManyRequests(), true
+			}
+			b := newBench(w, false)
+			for ; w.now.Sub(start) < 25*time.Second; b.pass(250 * time.Millisecond) {
+				at := w.now.Sub(start)
+				w.seen.budgets[0].Status.DisruptionsAllowed = 0
+				if at < test.until || at >= test.from {
+					w.seen.budgets[0].Status.DisruptionsAllowed = 1
+				}
+				b.round(test.notice, "db-0")
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("requested at (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// No eviction is requested for a new pod with the same name. The PodDisruptionBudget would be
+// charged in vain.
+func TestNewPodWithSameName(t *testing.T) {
+	w := newWorld()
+	set := w.statefulSet("db", 1)
+	w.pod("db-0", set, "reclaimed")
+	w.sync()
+	w.pod("db-0", set, "remaining")
+	// it is not deleted either
+	for _, deadline := range []time.Duration{10 * time.Minute, time.Second} {
+		requested := map[string]int{}
+		w.fail = func(verb, _, _ string) (error, bool) { requested[verb]++; return nil, false }
+		b := newBench(w, false)
+		for range 3 {
+			b.round(deadline, "db-0")
+			b.pass(time.Second)
+		}
+		b.want(t, nil, nil)
+		if requested["get"] != 1 || requested["evict"] != 0 || requested["delete"] > 1 {
+			t.Errorf("requests %v, want one read only", requested)
+		}
+	}
+}
+
+// The last moment does not wait for the retry of a refused eviction.
+func TestDeadlineOvertakesPause(t *testing.T) {
+	w := newWorld()
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(5))
+	w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, MinAvailable: new(one),
+	}})
+	w.sync()
+	b := newBench(w, false)
+	for range 6 {
+		b.round(30*time.Second, "db-0")
+		b.pass(4 * time.Second)
+	}
+	b.want(t, nil, []string{"EvictionBlocked Pod"})
+	b.round(30*time.Second, "db-0")
+	b.pass(time.Second)
+	b.round(30*time.Second, "db-0")
+	b.round(30*time.Second, "db-0")
+	b.want(t, []string{"delete db-0 5s"}, []string{"EvictionBlocked Pod", "DeletedAtDeadline Pod", "DeletedAtDeadline StatefulSet"})
+}
+
+// An object that is missing in the caches may exist. The executor asks the API server before it
+// deletes.
+func TestOrphansAreVerified(t *testing.T) {
+	for name, goes := range map[string]func(*world){
+		"gone":      func(w *world) { delete(w.replicaSets, "web-1") },
+		"reclaimed": func(w *world) { w.replicaSets["web-1"].DeletionTimestamp = new(metav1.NewTime(start)) },
+		"another":   func(w *world) { w.replicaSets["web-1"].UID = "another" },
+		"idle":      func(w *world) { w.replicaSets["web-1"].Spec.Replicas = new(int32(0)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.deployment("web", 1)
+			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), time.Second)
+			rs := w.replicaSets["web-1"]
+			delete(w.replicaSets, "web-1")
+			w.sync()
+			w.replicaSets["web-1"] = rs
+			b := newBench(w, false)
+			b.round(0)
+			b.want(t, nil, nil)
+			goes(w)
+			b.pass(time.Second)
+			b.round(0)
+			b.want(t, []string{"delete old"}, []string{"LeftoverDeleted Pod"})
+		})
+	}
+}
+
+// The release of a pod that was updated since has no effect. It is tried again with the updated
+// pod.
+func TestReleaseOfAnOlderPod(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 1)
+	pod := w.pod("web", w.replicaSets["web-1"], "reclaimed")
+	w.sync()
+	w.touch(pod)
+	b := newBench(w, false)
+	b.round(2*time.Minute, "web")
+	b.want(t, nil, nil)
+	w.sync()
+	b.pass(time.Second)
+	b.round(2*time.Minute, "web")
+	b.want(t, []string{"patch web"}, []string{"ReleasedToMove Pod", "MovingPods Deployment"})
+}
+
+func TestRestore(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 1)
+	w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 2*time.Minute)
+	w.sync()
+	b := newBench(w, false)
+	b.round(0)
+	b.round(0)
+	w.sync()
+	b.round(0) // it waits for its adoption
+	events := []string{"MoveUndone Pod", "MoveUndone Deployment"}
+	b.want(t, []string{"patch old"}, events)
+	w.control()
+	for range 2 {
+		w.sync()
+		b.round(0)
+	}
+	b.want(t, []string{"patch old", "patch old"}, events)
+	old := w.pods["old"]
+	if _, ok := old.Annotations[spot.ReleasedAnnotation]; ok || old.Labels[hashKey] != "web-1" {
+		t.Errorf("labels %v, annotations %v, want those from before the release", old.Labels, old.Annotations)
+	}
+}
+
+// A released pod that its Deployment controls is restored in one request, with all its previous
+// metadata.
+func TestHandOver(t *testing.T) {
+	w := newWorld()
+	d := w.deployment("web", 1)
+	pod := w.pod("old", w.replicaSets["web-1"], "reclaimed")
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "other", Controller: ptr.To(false)}
+	pod.OwnerReferences = append(pod.OwnerReferences, other)
+	before := pod.DeepCopy()
+	w.sync()
+	b := newBench(w, false)
+	b.round(2*time.Minute, "old")
+	rs := before.OwnerReferences[0]
+	rs.Controller = nil
+	want := []metav1.OwnerReference{rs, other, {APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: d.UID, Controller: ptr.To(true)}}
+	if diff := cmp.Diff(want, pod.OwnerReferences); diff != "" || pod.Labels[hashKey] != spot.ReleasedHash {
+		t.Errorf("label %s, owners of the released pod (-want +got):\n%s", pod.Labels[hashKey], diff)
+	}
+	w.control() // a replacement that does not become ready
+	w.sync()
+	b.pass(2 * time.Minute)
+	b.round(0)
+	b.want(t, []string{"patch old", "patch old"}, []string{"ReleasedToMove Pod", "MovingPods Deployment", "MoveUndone Pod", "MoveUndone Deployment"})
+	if diff := cmp.Diff(before.OwnerReferences, pod.OwnerReferences); diff != "" || len(pod.Annotations) > 0 || pod.Labels[hashKey] != "web-1" {
+		t.Errorf("labels %v, annotations %v, owners of the restored pod (-want +got):\n%s", pod.Labels, pod.Annotations, diff)
+	}
+	for range 2 {
+		w.control()
+		w.sync()
+		b.round(0)
+	}
+	if len(b.log) != 2 || len(w.pods) != 1 {
+		t.Errorf("requests %q, %d pods, want nothing more to be done and one pod", b.log, len(w.pods))
+	}
+}
+
+// The memory about a pod must not reference the Snapshot in which its move was planned.
+func TestForgetsSnapshots(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 1)
+	w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 2*time.Minute)
+	w.sync()
+	b := newBench(w, false)
+	plan := func(ctx context.Context) weak.Pointer[snapshot.Pod] {
+		s := w.snapshot()
+		b.executor.Do(ctx, migration.Plan(s, &room{}, nil, settings, b.executor.Observe(s)))
+		b.executor.Wait()
+		return weak.Make(s.Pods[0])
+	}
+	gone := func(what string, pod weak.Pointer[snapshot.Pod]) {
+		t.Helper()
+		b.executor.Observe(w.snapshot())
+		goruntime.GC()
+		if pod.Value() != nil {
+			t.Errorf("the pod whose move was %s is still in memory", what)
+		}
+	}
+	done := plan(quiet)
+	w.control()
+	w.sync()
+	gone("done", done)
+	ended, end := context.WithCancel(quiet)
+	end()
+	queued := plan(ended)
+	b.executor.Do(quiet, nil)
+	gone("only queued", queued)
+	goruntime.KeepAlive(b)
+}
+
+// A ReplicaSet that is deleted while a pod is restored never adopts the pod, and the garbage
+// collector does not delete it.
+func TestRestoreToDeletedReplicaSet(t *testing.T) {
+	for name, test := range map[string]struct {
+		before, after func(*world)
+		wantLog       []string
+	}{
+		"before the request": {
+			before:  func(w *world) { delete(w.replicaSets, "web-1") },
+			wantLog: []string{"delete old"},
+		},
+		"before the adoption": {
+			after:   func(w *world) { delete(w.replicaSets, "web-1") },
+			wantLog: []string{"patch old", "delete old"},
+		},
+		"with its Deployment, before the adoption": {
+			after:   func(w *world) { delete(w.deployments, "web"); delete(w.replicaSets, "web-1") },
+			wantLog: []string{"patch old", "delete old"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.deployment("web", 1)
+			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 2*time.Minute)
+			w.sync()
+			b := newBench(w, false)
+			for _, goes := range []func(*world){test.before, test.after} {
+				if goes != nil {
+					goes(w)
+				}
+				b.round(0)
+			}
+			w.control()
+			w.sync()
+			b.round(0)
+			if diff := cmp.Diff(test.wantLog, b.log); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 1)
+	w.pod("web", w.replicaSets["web-1"], "reclaimed")
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+	w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 0)
+	w.sync()
+	requested := 0
+	w.fail = func(string, string, string) (error, bool) { requested++; return nil, false }
+	b := newBench(w, true)
+	before := counted(t)
+	for range 3 {
+		b.round(2*time.Minute, "web", "db-0")
+		b.pass(time.Minute)
+	}
+	b.want(t, nil, nil)
+	if requested != 0 {
+		t.Errorf("%d requests, want none", requested)
+	}
+	want := map[string]float64{
+		"surge interruption dry-run": 1, "evict interruption dry-run": 1, "surge heal dry-run": 1, "delete interruption dry-run": 2,
+	}
+	if diff := cmp.Diff(want, since(t, before)); diff != "" {
+		t.Errorf("migrations (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,81 @@
+package migration
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const subsystem = "spot_aware_scheduler"
+
+// Outcomes of migrations, as values of the metric's label.
+const (
+	// moved: the pod is gone, as planned.
+	moved = "moved"
+	// undone: the controller restored the pod to its ReplicaSet, because no replacement was ready
+	// in time.
+	undone = "undone"
+	// abandoned: the pod is gone because its workload was deleted or wants no pods any more.
+	abandoned = "abandoned"
+	// dryRun: the move would have been started.
+	dryRun = "dry-run"
+)
+
+// ways and outcomes are all values of their labels. The values of the label reason are reasons and
+// Unknown.
+var (
+	ways     = []Method{Surge, Evict, Delete}
+	outcomes = []string{moved, undone, abandoned, dryRun}
+)
+
+// Metrics of moves. docs/metrics.md lists them. Their labels are small closed sets.
+var (
+	migrations = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "migrations_total",
+		Help:      "Pods moved, by way (surge, evict, delete), by reason, and by outcome: moved, undone, abandoned or dry-run.",
+	}, []string{"way", "reason", "outcome"})
+
+	evictionsBlocked = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "evictions_blocked_total",
+		Help:      "Pods whose eviction was refused, each counted once, by cause: budget, or several-budgets, for which the API server refuses every eviction.",
+	}, []string{"by"})
+
+	evacuation = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Subsystem: subsystem,
+		Name:      "evacuation_duration_seconds",
+		Help:      "Time from the moment this process saw a node's notice until the last pod to be moved was gone.",
+		// Providers give between 15 s and 5 min of notice.
+		Buckets: []float64{1, 2, 5, 10, 15, 20, 25, 30, 45, 60, 75, 90, 105, 120, 180, 300, 600},
+	})
+
+	podsLost = prometheus.NewCounter(prometheus.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "pods_lost_with_node_total",
+		Help:      "Pods that were still on an interrupted node when it vanished, and not yet terminating.",
+	})
+
+	podsOverdue = prometheus.NewCounter(prometheus.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "moved_pods_overdue_total",
+		Help:      "Moved pods that were still terminating a minute after their grace period, each counted once.",
+	})
+)
+
+// RegisterMetrics registers the metrics of moves; call it once per registry. All series exist from
+// then on with value 0. A series that appears with its first count shows no increase, so no alert
+// would fire.
+func RegisterMetrics(registry prometheus.Registerer) {
+	registry.MustRegister(migrations, evictionsBlocked, evacuation, podsLost, podsOverdue)
+	for _, way := range ways {
+		for _, reason := range slices.Concat(reasons, []Reason{Unknown}) {
+			for _, outcome := range outcomes {
+				migrations.WithLabelValues(string(way), string(reason), outcome)
+			}
+		}
+	}
+	for _, by := range []outcome{refused, barred} {
+		evictionsBlocked.WithLabelValues(string(by))
+	}
+}

@@ -1,0 +1,648 @@
+package migration_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// ofDaemonSet is the owner of a pod that belongs to its node.
+var ofDaemonSet = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: new(true)}}
+
+// ofTaskRun is the owner of a pod whose work may not be repeated.
+var ofTaskRun = []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "TaskRun", Controller: new(true)}}
+
+// ofStrimzi is the owner of a pod that an operator recreates.
+var ofStrimzi = []metav1.OwnerReference{{APIVersion: "core.strimzi.io/v1beta2", Kind: "StrimziPodSet", Controller: new(true)}}
+
+var settings = migration.Settings{
+	SurgeTimeout: 2 * time.Minute, DeleteAtDeadline: true,
+	EvictableOwners: []schema.GroupKind{{Group: "core.strimzi.io", Kind: "StrimziPodSet"}},
+}
+
+// TestBegin plans the first steps of moves.
+func TestBegin(t *testing.T) {
+	const notice = 2 * time.Minute
+	for name, test := range map[string]struct {
+		// given adds pods to the interrupted node.
+		given func(*world)
+		// left is the time to the deadline; 0 for none.
+		left    time.Duration
+		reason  migration.Reason
+		noRoom  bool
+		fails   bool
+		gentle  bool
+		want    []string
+		wantWhy string
+	}{
+		"a replica of a Deployment": {
+			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "reclaimed") }, left: notice,
+			want: []string{"release web by surge"}, wantWhy: "a replacement fits on node remaining",
+		},
+		"one of a StatefulSet": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: notice,
+			want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
+		},
+		"nothing has room for it": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: notice, noRoom: true,
+			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full; it runs until 2026-03-01T12:01:30Z",
+		},
+		"no room, and no interruption": {
+			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "reclaimed") }, reason: migration.Heal, noRoom: true,
+			want: []string{"stay web"}, wantWhy: "nothing has room for a replacement: all full",
+		},
+		"nothing has room for it, and it can surge": {
+			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "reclaimed") }, left: notice, noRoom: true,
+			want: []string{"release web by surge"}, wantWhy: "nothing has room for a replacement: all full; it waits for a new node",
+		},
+		"nothing has room for it, and a budget selects it": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed"); w.budget("db", 0) }, left: notice, noRoom: true,
+			want:    []string{"evict db-0 by evict"},
+			wantWhy: "nothing has room for a replacement: all full; it waits for a new node; no surge: it does not belong to a ReplicaSet",
+		},
+		"the last moment but one": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: 31 * time.Second, noRoom: true,
+			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full; it runs until 2026-03-01T12:00:01Z",
+		},
+		"the last moment": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: 30 * time.Second,
+			want: []string{"delete db-0 by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+		},
+		"after the last moment, its grace is cut": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: 12500 * time.Millisecond,
+			want: []string{"delete db-0 by delete 12s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+		},
+		"after the deadline": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: -time.Hour,
+			want: []string{"delete db-0 by delete 1s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+		},
+		"a grace period of its own": {
+			given: func(w *world) {
+				w.pod("db-0", w.statefulSet("db", 1), "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(5))
+			}, left: 5 * time.Second,
+			want: []string{"delete db-0 by delete 5s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+		},
+		"none": {
+			given: func(w *world) {
+				w.pod("db-0", w.statefulSet("db", 1), "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(0))
+			}, left: time.Second,
+			want: []string{"delete db-0 by delete 1s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+		},
+		"longer than the notice": {
+			given: func(w *world) {
+				w.deployment("web", 1)
+				w.pod("web", w.replicaSets["web-1"], "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(600))
+			}, left: notice,
+			want: []string{"delete web by delete 2m0s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+		},
+		"deletion is off": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: time.Second, gentle: true,
+			want: []string{"evict db-0 by evict"}, wantWhy: "its node is about to be reclaimed",
+		},
+		"no deadline, so no deletion": {
+			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") },
+			reason: migration.Heal, want: []string{"evict db-0 by evict"},
+			wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
+		},
+		"no controller: not yet": {
+			given: func(w *world) { w.pod("tool", nil, "reclaimed") }, left: 31 * time.Second,
+		},
+		"no controller: now": {
+			given: func(w *world) { w.pod("tool", nil, "reclaimed") }, left: 30 * time.Second,
+			want: []string{"delete tool by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+		},
+		"no controller, and no interruption": {
+			given: func(w *world) { w.pod("tool", nil, "reclaimed") }, reason: migration.Heal,
+		},
+		"of a Job that fails with its loss: not yet": {
+			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "reclaimed") }, fails: true, left: 31 * time.Second,
+		},
+		"of a Job that fails with its loss: now": {
+			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "reclaimed") }, fails: true, left: 30 * time.Second,
+			want: []string{"delete train by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+		},
+		"controller of an unknown kind: not yet": {
+			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun }, left: 31 * time.Second,
+		},
+		"controller of an unknown kind: now": {
+			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun }, left: 30 * time.Second,
+			want: []string{"delete step by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+		},
+		"controller of an unknown kind, and no interruption": {
+			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun }, reason: migration.Advice,
+		},
+		"controller of an unknown kind, but a budget selects it": {
+			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun; w.budget("step", 0) }, left: 31 * time.Second,
+			want: []string{"evict step by evict"}, wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
+		},
+		"controller of an unknown kind, selected by a budget, and no interruption": {
+			given:  func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun; w.budget("step", 0) },
+			reason: migration.Advice,
+		},
+		"no controller, and a budget selects it": {
+			given: func(w *world) { w.pod("tool", nil, "reclaimed"); w.budget("tool", 0) }, left: 31 * time.Second,
+		},
+		"of an operator that recreates it": {
+			given: func(w *world) { w.pod("kafka", nil, "reclaimed").OwnerReferences = ofStrimzi }, left: 31 * time.Second,
+			want: []string{"evict kafka by evict"}, wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
+		},
+		"of an operator that recreates it, and no interruption": {
+			given:  func(w *world) { w.pod("kafka", nil, "reclaimed").OwnerReferences = ofStrimzi },
+			reason: migration.Heal,
+		},
+		"of a ReplicaSet that an Argo Rollout controls": {
+			given: func(w *world) {
+				rs := w.replicaSet("web-1", "web", 1, nil)
+				rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web", UID: "r", Controller: new(true)}}
+				w.pod("web", rs, "reclaimed")
+			}, left: 31 * time.Second,
+			want: []string{"evict web by evict"}, wantWhy: "a replacement fits on node remaining; no surge: its ReplicaSet has a controller that is not a Deployment",
+		},
+		"of a DaemonSet": {
+			given: func(w *world) {
+				w.pod("agent", nil, "reclaimed").OwnerReferences = ofDaemonSet
+			}, left: time.Second,
+		},
+		"static": {
+			given: func(w *world) {
+				w.pod("proxy", nil, "reclaimed").Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
+			}, left: time.Second,
+		},
+		"heal, to a node of the right type": {
+			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") },
+			reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
+		},
+		"back to spot, where only on-demand has room left": {
+			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") },
+			reason: migration.ReturnToSpot,
+		},
+		"already terminating": {
+			given: func(w *world) { w.terminate(w.pod("db-0", w.statefulSet("db", 1), "reclaimed")) }, left: time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			test.given(w)
+			w.sync()
+			s := w.snapshot()
+			var deadline time.Time
+			reason := test.reason
+			if test.left != 0 {
+				deadline, reason = w.now.Add(test.left), migration.Interruption
+			}
+			var requested []migration.Move
+			for _, pod := range s.Pods {
+				if test.fails {
+					pod.Subject = &workload.Subject{Pod: decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}}
+				}
+				requested = append(requested, migration.Move{Pod: pod, Reason: reason, Deadline: deadline})
+			}
+			r := &room{left: 10}
+			if test.noRoom {
+				r.left = 0
+			}
+			settings := settings
+			settings.DeleteAtDeadline = !test.gentle
+			actions := migration.Plan(s, r, requested, settings, nil)
+			if diff := cmp.Diff(test.want, describe(actions)); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+			for _, a := range actions {
+				if a.Why != test.wantWhy || a.Reason != reason || !a.Deadline.Equal(deadline) {
+					t.Errorf("%+v, want reason %s, deadline %v, why %q", a, reason, deadline, test.wantWhy)
+				}
+			}
+		})
+	}
+}
+
+// TestUrgency checks the order in which moves reserve scarce room: no workload loses everything
+// while another loses nothing. Actions have the same order, except that later pods of a workload
+// are grouped.
+func TestUrgency(t *testing.T) {
+	w := newWorld()
+	for app, n := range map[string]struct{ reclaimed, remaining int32 }{"all": {3, 0}, "single": {1, 0}, "most": {2, 1}, "some": {1, 3}} {
+		w.deployment(app, n.reclaimed+n.remaining)
+		for i := range n.reclaimed {
+			w.pod(fmt.Sprintf("%s-%d", app, i), w.replicaSets[app+"-1"], "reclaimed")
+		}
+		for i := range n.remaining {
+			w.pod(fmt.Sprintf("%s-%d-stays", app, i), w.replicaSets[app+"-1"], "remaining")
+		}
+	}
+	w.deployment("other", 1)
+	w.pod("a-heal", w.replicaSets["other-1"], "remaining")
+	w.deployment("late", 1)
+	w.released(w.pod("late", w.replicaSets["late-1"], "reclaimed"), time.Minute)
+	w.sync()
+	s := w.snapshot()
+	requested := moves(s, migration.Interruption, w.now.Add(2*time.Minute), "all-0", "all-1", "all-2", "most-0", "most-1", "some-0")
+	requested = append(requested, moves(s, migration.Heal, time.Time{}, "a-heal")...)
+	requested = append(requested, moves(s, migration.Interruption, w.now.Add(time.Minute), "single-0")...)
+	requested = append(requested, moves(s, migration.Interruption, w.now.Add(10*time.Second), "late")...)
+	// A second move of the same pod: the earlier deadline counts.
+	requested = append(requested, moves(s, migration.Heal, time.Time{}, "single-0")...)
+	r := &room{left: 6}
+	got := describe(migration.Plan(s, r, requested, settings, nil))
+	want := []string{
+		"delete late by delete 10s", // last moment reached
+		"release single-0 by surge", // 1 of 1, earlier
+		"release all-0 by surge",    // 3 of 3
+		"release most-0 by surge",   // 2 of 3
+		"release all-1 by surge",    // 2 of 3; by name, its room was reserved before that of most-0
+		"release all-2 by surge",    // 1 of 3
+		"release some-0 by surge",   // 1 of 4, no room left: its replacement waits for a new node
+		"release most-1 by surge",   // 1 of 3, no room left either
+		"stay a-heal",               // no deadline
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
+	}
+}
+
+// Actions in flight reserve room before the caches show them.
+func TestRoomIsReservedOnce(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 3)
+	rs := w.replicaSets["web-1"]
+	w.pod("active", rs, "reclaimed")
+	w.pod("new", rs, "reclaimed")
+	w.released(w.pod("unreplaced", rs, "reclaimed"), time.Second)
+	w.deployment("done", 1)
+	w.released(w.pod("replaced", w.replicaSets["done-1"], "reclaimed"), time.Second)
+	w.pod("replacement", w.replicaSets["done-1"], "")
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed").DeletionTimestamp = new(metav1.NewTime(start))
+	w.pod("tool", nil, "reclaimed")
+	w.sync()
+	s := w.snapshot()
+	progress := migration.Progress{w.pods["active"].UID: migration.Release, w.pods["tool"].UID: migration.DeletePod}
+	r := &room{left: 10}
+	deadline := w.now.Add(2 * time.Minute)
+	requested := moves(s, migration.Interruption, deadline, "active", "new", "unreplaced", "replaced", "db-0", "tool")
+	got := describe(migration.Plan(s, r, requested, settings, progress))
+	if diff := cmp.Diff([]string{"release new by surge"}, got); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"active", "db-0", "unreplaced", "new"}, r.taken); diff != "" {
+		t.Errorf("room reserved for (-want +got):\n%s", diff)
+	}
+}
+
+// The annotation of a release may contain any reason. A metric label may not.
+func TestReasonOfRelease(t *testing.T) {
+	for written, want := range map[string]migration.Reason{
+		"interruption": migration.Interruption, "heal": migration.Heal, "because": migration.Unknown, "": migration.Unknown,
+	} {
+		w := newWorld()
+		w.deployment("web", 0)
+		pod := w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), time.Second)
+		text := pod.Annotations[spot.ReleasedAnnotation]
+		pod.Annotations[spot.ReleasedAnnotation] = strings.Replace(text, `"heal"`, strconv.Quote(written), 1)
+		w.sync()
+		if got := migration.Plan(w.snapshot(), &room{}, nil, settings, nil); len(got) != 1 || got[0].Reason != want {
+			t.Errorf("%q: %+v, want reason %s", written, got, want)
+		}
+	}
+}
+
+// longReady gives the pod a replacement that must be ready for 2 min.
+func longReady(w *world) {
+	w.replicaSets["web-1"].Spec.MinReadySeconds = 120
+	w.pod("new", w.replicaSets["web-1"], "remaining")
+}
+
+// unreadySibling adds a sibling that has never been ready since its creation this long ago.
+func unreadySibling(w *world, ago time.Duration) {
+	pod := w.pod("ill", w.replicaSets["web-1"], "remaining")
+	w.setReady(pod, v1.ConditionFalse)
+	created := metav1.NewTime(w.now.Add(-ago))
+	pod.CreationTimestamp, pod.Status.Conditions[0].LastTransitionTime = created, created
+}
+
+// unready is how long a released pod may be unready before it is evicted without a replacement.
+const unready = 30 * time.Second
+
+// notReady makes the released pod unready since this long ago.
+func notReady(w *world, ago time.Duration) {
+	w.setReady(w.pods["old"], v1.ConditionFalse)
+	w.pods["old"].Status.Conditions[0].LastTransitionTime = metav1.NewTime(w.now.Add(-ago))
+}
+
+// giveBack has the effect of a Restore.
+func giveBack(w *world) { w.pods["old"].Labels[hashKey] = "web-1" }
+
+// TestFinish plans the next steps of released pods, also of pods that no move concerns any more.
+func TestFinish(t *testing.T) {
+	handOver := func(w *world) { w.pods["old"].OwnerReferences = w.replicaSets["web-1"].OwnerReferences }
+	const fresh, late = time.Second, 2 * time.Minute
+	for name, test := range map[string]struct {
+		// given adds the released pod "old" of Deployment web with n replicas, released this long
+		// ago, and may change the world.
+		n     int32
+		ago   time.Duration
+		given func(*world)
+		// left is the time to the deadline of its move; 0 for no move.
+		left       time.Duration
+		progress   map[string]migration.Kind
+		gentle     bool
+		want       []string
+		wantOrphan bool
+	}{
+		"no replacement yet":             {n: 1, ago: fresh, given: func(*world) {}},
+		"a replacement, not running yet": {n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") }},
+		"a replacement, ready": {
+			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
+			want: []string{"evict old by surge"},
+		},
+		"a replacement, ready but not for long enough": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.replicaSets["web-1"].Spec.MinReadySeconds = 10
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+				w.now = w.now.Add(9 * time.Second)
+			},
+		},
+		"a replacement, ready for long enough": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.replicaSets["web-1"].Spec.MinReadySeconds = 10
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+				w.now = w.now.Add(10 * time.Second)
+			},
+			want: []string{"evict old by surge"},
+		},
+		"a replacement, ready by a clock that is ahead": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+				w.now = w.now.Add(-time.Second)
+			},
+			want: []string{"evict old by surge"},
+		},
+		"a replacement on a node that vanished": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+				delete(w.nodes, "remaining")
+			},
+		},
+		"a replacement that is terminating": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.pod("new", w.replicaSets["web-1"], "remaining").DeletionTimestamp = new(metav1.NewTime(start))
+			},
+		},
+		"a replacement that is about to be removed": {
+			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
+			progress: map[string]migration.Kind{"new": migration.EvictPod},
+		},
+		"one replacement for two: the first released is evicted": {
+			n: 2, ago: fresh, given: func(w *world) {
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+			},
+			want: []string{"evict old by surge"},
+		},
+		"one replacement for two, and one about to be removed": {
+			n: 2, ago: fresh, given: func(w *world) {
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+			},
+			progress: map[string]migration.Kind{"an-old": migration.EvictPod},
+		},
+		"a sibling is not ready: the old one is needed": {
+			n: 3, ago: fresh, given: func(w *world) {
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+				w.pod("other", w.replicaSets["web-1"], "remaining")
+				w.setReady(w.pod("ill", w.replicaSets["web-1"], "remaining"), v1.ConditionFalse)
+			},
+		},
+		"a sibling has long been unready": {
+			n: 2, ago: fresh, given: func(w *world) { unreadySibling(w, late+fresh); w.pod("new", w.replicaSets["web-1"], "remaining") },
+			want: []string{"evict old by surge"},
+		},
+		"a sibling has long found no node": {
+			n: 2, ago: fresh, given: func(w *world) {
+				w.pod("waits", w.replicaSets["web-1"], "").CreationTimestamp = metav1.NewTime(w.now.Add(-late - fresh))
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+			},
+			want: []string{"evict old by surge"},
+		},
+		"a sibling has long been unready, and so has the replacement": {
+			n: 2, ago: late, left: time.Hour, given: func(w *world) {
+				unreadySibling(w, 2*late)
+				w.setReady(w.pod("new", w.replicaSets["web-1"], "remaining"), v1.ConditionFalse)
+			},
+		},
+		"a sibling has long been unready, and one of two has a replacement": {
+			n: 3, ago: fresh, given: func(w *world) {
+				unreadySibling(w, late+fresh)
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+			},
+			want: []string{"evict old by surge"},
+		},
+		"a sibling has long been unready, and two have one replacement, the first in flight": {
+			n: 3, ago: fresh, given: func(w *world) {
+				unreadySibling(w, late+fresh)
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+			},
+			progress: map[string]migration.Kind{"old": migration.EvictPod},
+		},
+		"a sibling is unready, but might replace another that was released before": {
+			n: 2, ago: fresh, given: func(w *world) { unreadySibling(w, late); w.pod("new", w.replicaSets["web-1"], "remaining") },
+		},
+		"a sibling has long been unready, but perhaps replaces one that still waits": {
+			n: 2, ago: 3 * late, left: time.Hour, given: func(w *world) {
+				unreadySibling(w, late+fresh)
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), fresh)
+			},
+		},
+		"a sibling became unready after the release": {
+			n: 2, ago: fresh, given: func(w *world) {
+				unreadySibling(w, 2*late)
+				w.setReady(w.pods["ill"], v1.ConditionFalse)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+			},
+		},
+		"a sibling's node vanished": {
+			n: 2, ago: fresh, given: func(w *world) {
+				unreadySibling(w, 2*late)
+				w.pods["ill"].Spec.NodeName = "gone"
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+			},
+		},
+		"scaled down meanwhile": {
+			n: 2, ago: fresh, given: func(w *world) {
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+				w.replicaSets["web-1"].Spec.Replicas = new(int32(1))
+			},
+			want: []string{"evict old by surge"},
+		},
+		"not ready itself": {n: 1, ago: fresh, given: func(w *world) { notReady(w, unready-time.Second) }},
+		"not ready itself for long": {
+			n: 1, ago: fresh, given: func(w *world) { notReady(w, unready) }, want: []string{"evict old by surge"},
+		},
+		"not ready itself, a replacement is": {
+			n: 1, ago: fresh, given: func(w *world) { notReady(w, 0); w.pod("new", w.replicaSets["web-1"], "remaining") },
+			want: []string{"evict old by surge"},
+		},
+		"not ready itself, at the last moment": {
+			n: 1, ago: fresh, left: 30 * time.Second, given: func(w *world) { notReady(w, 0) }, want: []string{"delete old by delete 30s"},
+		},
+		"not ready itself, and one replacement for two: the other one serves": {
+			n: 2, ago: fresh, given: func(w *world) {
+				notReady(w, 0)
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), fresh+time.Second)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+			},
+			want: []string{"evict old by surge"},
+		},
+		"its node vanished": {
+			n: 1, ago: late, given: func(w *world) { delete(w.nodes, "reclaimed") }, want: []string{"evict old by surge"},
+		},
+		"no replacement in time": {
+			n: 1, ago: late, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") }, want: []string{"restore old by surge"},
+		},
+		"no replacement in time, but it has to be ready for long: not yet": {
+			n: 1, ago: 2*late - 1, given: longReady,
+		},
+		"no replacement in time, although it has to be ready for long": {
+			n: 1, ago: 2 * late, given: longReady, want: []string{"restore old by surge"},
+		},
+		"no replacement in time, but its node is reclaimed": {
+			n: 1, ago: late, left: time.Minute, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") },
+		},
+		"the last moment": {
+			n: 1, ago: late, left: 30 * time.Second, given: func(*world) {}, want: []string{"delete old by delete 30s"},
+		},
+		"the last moment, and deletion is off": {
+			n: 1, ago: late, left: 30 * time.Second, gentle: true, given: func(*world) {}, want: []string{"evict old by evict"},
+		},
+		"its ReplicaSet is gone": {
+			n: 1, ago: fresh, given: func(w *world) { delete(w.replicaSets, "web-1") },
+			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"its Deployment is gone": {
+			n: 1, ago: fresh, given: func(w *world) { delete(w.deployments, "web") },
+			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"handed over, its ReplicaSet is gone": {
+			n: 1, ago: fresh, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1") },
+			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"handed over, another client has restored its label": {
+			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pods["old"].Labels[hashKey] = "web-1" },
+			want: []string{"restore old by surge"},
+		},
+		"handed over, its label restored, its ReplicaSet is gone": {
+			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pods["old"].Labels[hashKey] = "web-1"; delete(w.replicaSets, "web-1") },
+			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"handed over, a replacement is ready": {
+			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pod("new", w.replicaSets["web-1"], "remaining") },
+			want: []string{"evict old by surge"},
+		},
+		"handed over, the last moment": {
+			n: 1, ago: late, left: 30 * time.Second, given: handOver, want: []string{"delete old by delete 30s"},
+		},
+		"scaled to 0": {
+			n: 0, ago: fresh, given: func(*world) {}, want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"its eviction is refused for long": {
+			n: 1, ago: 2*late - 1, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
+			want: []string{"evict old by surge"},
+		},
+		"its eviction is refused for too long": {
+			n: 1, ago: 2 * late, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
+			want: []string{"restore old by surge"},
+		},
+		"its eviction is refused for long, and its replacement had to be ready for long before": {
+			n: 1, ago: 2*late - 1, given: func(w *world) { longReady(w); w.now = w.now.Add(late) },
+			want: []string{"evict old by surge"},
+		},
+		"its eviction is refused for too long, and its replacement had to be ready for long before": {
+			n: 1, ago: 2 * late, given: func(w *world) { longReady(w); w.now = w.now.Add(late) },
+			want: []string{"restore old by surge"},
+		},
+		"its eviction is refused for too long, but its node is reclaimed": {
+			n: 1, ago: 2 * late, left: time.Minute, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
+			want: []string{"evict old by surge"},
+		},
+		"rolled out": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.replicaSets["web-1"].Spec.Replicas = new(int32(0))
+				w.replicaSet("web-2", "web", 1, w.deployments["web"])
+			},
+			want: []string{"evict old by surge"},
+		},
+		"given back": {n: 1, ago: fresh, given: giveBack},
+		"given back, the last moment": {
+			n: 1, ago: fresh, left: 30 * time.Second, given: giveBack, want: []string{"delete old by delete 30s"},
+		},
+		"given back and adopted": {
+			n: 1, ago: fresh, given: func(w *world) { giveBack(w); w.control() }, want: []string{"forget old by surge"},
+		},
+		"given back to a ReplicaSet that is gone": {
+			n: 1, ago: fresh, given: func(w *world) { giveBack(w); delete(w.replicaSets, "web-1") },
+			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"adopted by a ReplicaSet that is gone": {
+			n: 1, ago: fresh, given: func(w *world) { giveBack(w); w.control(); delete(w.replicaSets, "web-1") },
+			want: []string{"forget old by surge"},
+		},
+		"given back, others wait": {
+			n: 2, ago: fresh, given: func(w *world) {
+				giveBack(w)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
+			},
+		},
+		"in flight": {
+			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
+			progress: map[string]migration.Kind{"old": migration.EvictPod},
+		},
+		"leaving": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+				w.pods["old"].DeletionTimestamp = new(metav1.NewTime(start))
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.deployment("web", test.n)
+			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), test.ago)
+			test.given(w)
+			w.sync()
+			s := w.snapshot()
+			var requested []migration.Move
+			if test.left != 0 {
+				requested = moves(s, migration.Interruption, w.now.Add(test.left), "old")
+			}
+			progress := migration.Progress{}
+			for name, kind := range test.progress {
+				progress[w.pods[name].UID] = kind
+			}
+			settings := settings
+			settings.DeleteAtDeadline = !test.gentle
+			actions := migration.Plan(s, &room{left: 10}, requested, settings, progress)
+			if diff := cmp.Diff(test.want, describe(actions)); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+			for _, a := range actions {
+				if a.Orphan != test.wantOrphan || a.Why == "" {
+					t.Errorf("%+v, want orphan %t, and why", a, test.wantOrphan)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,238 @@
+package migration_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// roomOn is a Room with room on one capacity type only.
+type roomOn struct{ capacity decision.CapacityType }
+
+func (r roomOn) Replace(_ *snapshot.Pod, requires decision.Assignment) (*snapshot.Node, string) {
+	if !requires.Admits(r.capacity) {
+		return nil, "all full"
+	}
+	node := &snapshot.Node{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.capacity.String()}}}
+	node.Facts.Capacity.Type = r.capacity
+	return node, ""
+}
+
+// A surge needs no existing room if its replacement requires a capacity type. Every other move
+// does.
+func TestBuying(t *testing.T) {
+	onSpot, onDemand := roomOn{decision.Spot}, roomOn{decision.OnDemand}
+	for name, test := range map[string]struct {
+		reason   migration.Reason
+		requires decision.Assignment
+		room     migration.Room
+		deadline time.Duration // 0: none
+		unready  bool
+		want     []string
+		wantWhy  string
+		toSpot   bool
+	}{
+		"heal, on-demand has room": {reason: migration.Heal, requires: decision.AssignedOnDemand, room: onDemand,
+			want: []string{"release web by surge", "evict zk by evict"}, wantWhy: "a replacement fits on node on-demand"},
+		"heal, on-demand is full": {reason: migration.Heal, requires: decision.AssignedOnDemand, room: onSpot,
+			want:    []string{"release web by surge", "stay zk"},
+			wantWhy: "nothing has room for a replacement: all full; it requires on-demand, so that an autoscaler adds a node"},
+		"heal, on-demand is full, without the mode": {reason: migration.Heal, room: onSpot},
+		"heal, no time was left to look for room":   {reason: migration.Heal, requires: decision.AssignedOnDemand, room: exhaustedRoom{}},
+		"heal, on-demand is full, no surge": {reason: migration.Heal, requires: decision.AssignedOnDemand, room: onSpot, unready: true,
+			want: []string{"stay web", "stay zk"}, wantWhy: "nothing has room for a replacement: all full"},
+		"assign, on-demand is full": {reason: migration.Assign, requires: decision.AssignedOnDemand, room: onSpot,
+			want:    []string{"release web by surge", "stay zk"},
+			wantWhy: "nothing has room for a replacement: all full; it requires on-demand, so that an autoscaler adds a node"},
+		"return, spot has room": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, room: onSpot, toSpot: true,
+			want: []string{"release web by surge", "evict zk by evict"}, wantWhy: "a replacement fits on node spot"},
+		"return, spot is full: no eviction": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, room: onDemand, toSpot: true,
+			want:    []string{"release web by surge"},
+			wantWhy: "nothing has room for a replacement: all full; it requires spot, so that an autoscaler adds a node"},
+		"return, spot has room, without the mode": {reason: migration.ReturnToSpot, room: onSpot,
+			want: []string{"release web by surge", "evict zk by evict"}, wantWhy: "a replacement fits on node spot"},
+		"an interruption requires nothing": {reason: migration.Interruption, room: onDemand, deadline: 2 * time.Minute,
+			want: []string{"release web by surge", "evict zk by evict"}, wantWhy: "a replacement fits on node on-demand"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.deployment("web", 1)
+			web := w.pod("web", w.replicaSets["web-1"], "remaining")
+			w.pod("zk", w.statefulSet("zk", 1), "remaining")
+			if test.unready {
+				w.setReady(web, v1.ConditionFalse)
+			}
+			w.sync()
+			s := w.snapshot()
+			var deadline time.Time
+			if test.deadline > 0 {
+				deadline = w.now.Add(test.deadline)
+			}
+			requested := moves(s, test.reason, deadline, "web", "zk")
+			for i := range requested {
+				requested[i].Requires = test.requires
+			}
+			actions := migration.Plan(s, test.room, requested, settings, nil)
+			if diff := cmp.Diff(test.want, describe(actions)); diff != "" {
+				t.Fatalf("actions (-want +got):\n%s", diff)
+			}
+			if len(actions) > 0 && actions[0].Why != test.wantWhy {
+				t.Errorf("why %q, want %q", actions[0].Why, test.wantWhy)
+			}
+			for _, a := range actions {
+				if want := test.toSpot && a.Kind == migration.Release; a.ToSpot != want {
+					t.Errorf("%s of %s: ToSpot %t, want %t", a.Kind, a.Pod.Name, a.ToSpot, want)
+				}
+			}
+		})
+	}
+}
+
+// Moves with a deadline precede moves without one for which an autoscaler adds nodes.
+func TestBuyingWaitsForDeadlines(t *testing.T) {
+	w := newWorld()
+	for _, app := range []string{"a", "b"} {
+		w.deployment(app, 1)
+		w.pod(app, w.replicaSets[app+"-1"], "reclaimed")
+	}
+	w.sync()
+	s := w.snapshot()
+	requested := append(moves(s, migration.Heal, time.Time{}, "a"), moves(s, migration.Interruption, w.now.Add(2*time.Minute), "b")...)
+	requested[0].Requires = decision.AssignedOnDemand
+	got := describe(migration.Plan(s, &room{}, requested, settings, nil))
+	if diff := cmp.Diff([]string{"release b by surge", "release a by surge"}, got); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
+	}
+}
+
+// A pod whose replacement may need a new node waits for the longer of both times.
+func TestNodeStartup(t *testing.T) {
+	for name, test := range map[string]struct {
+		startup time.Duration
+		buying  []migration.Reason
+		want    time.Duration
+	}{
+		"a node takes longer":           {3 * time.Minute, []migration.Reason{migration.Heal}, 3 * time.Minute},
+		"a node takes less":             {time.Minute, []migration.Reason{migration.Heal}, 2 * time.Minute},
+		"no autoscaler mode":            {3 * time.Minute, nil, 2 * time.Minute},
+		"not for the reason of the pod": {3 * time.Minute, []migration.Reason{migration.ReturnToSpot}, 2 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			with := settings
+			with.NodeStartup, with.Buying = test.startup, test.buying
+			for ago, want := range map[time.Duration][]string{test.want - time.Second: nil, test.want: {"restore web by surge"}} {
+				w := newWorld()
+				w.deployment("web", 1)
+				w.released(w.pod("web", w.replicaSets["web-1"], "remaining"), ago)
+				w.sync()
+				if diff := cmp.Diff(want, describe(migration.Plan(w.snapshot(), &room{}, nil, with, nil))); diff != "" {
+					t.Errorf("%s after its release: actions (-want +got):\n%s", ago, diff)
+				}
+			}
+		})
+	}
+}
+
+// wishes records its calls and their times.
+type wishes struct {
+	mu    sync.Mutex
+	calls []string
+	clock *clocktesting.FakePassiveClock
+}
+
+func (w *wishes) Require(revision workload.OwnerKey, capacity decision.CapacityType, until time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, fmt.Sprintf("want %s for %s for %s", capacity, revision.UID, until.Sub(w.clock.Now())))
+}
+
+func (w *wishes) Forget(revision workload.OwnerKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, "forget "+string(revision.UID))
+}
+
+// The wish for a replacement precedes the release of the pod. It is withdrawn if the pod is not
+// released, or if it is restored.
+func TestWishes(t *testing.T) {
+	group := schema.GroupResource{Resource: "pods"}
+	for name, test := range map[string]struct {
+		reason   migration.Reason
+		requires decision.Assignment
+		dryRun   bool
+		fail     error
+		undone   bool
+		want     []string // of the ReplicaSet's UID
+	}{
+		"return": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, want: []string{"want spot for %s for 1m0s"}},
+		"return, refused": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, fail: apierrors.NewForbidden(group, "web", nil),
+			want: []string{"want spot for %s for 1m0s", "forget %s"}},
+		"return, in doubt": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, fail: errors.New("timeout"),
+			want: []string{"want spot for %s for 1m0s", "forget %s"}},
+		"return, undone": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, undone: true,
+			want: []string{"want spot for %s for 1m0s", "forget %s"}},
+		"return, dry run":            {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, dryRun: true},
+		"return to room that exists": {reason: migration.ReturnToSpot},
+		"heal":                       {reason: migration.Heal, requires: decision.AssignedOnDemand},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.calm = true
+			w.deployment("web", 1)
+			w.pod("web", w.replicaSets["web-1"], "remaining")
+			w.sync()
+			clock := clocktesting.NewFakePassiveClock(w.now)
+			recorded := &wishes{clock: clock}
+			executor := migration.NewExecutor(w.client(), &recorder{}, clock, migration.ExecutorSettings{
+				Concurrency: 1, RequestTimeout: time.Second, DryRun: test.dryRun, Requirements: recorded,
+			})
+			w.fail = func(verb, _, _ string) (error, bool) {
+				if verb == "patch" && test.requires == decision.AssignedSpot && len(recorded.calls) == 0 {
+					t.Error("the pod was released before any wish")
+				}
+				return test.fail, true
+			}
+			round := func(requested ...string) {
+				s := w.snapshot()
+				planned := moves(s, test.reason, time.Time{}, requested...)
+				for i := range planned {
+					planned[i].Requires = test.requires
+				}
+				capacity := decision.Spot
+				if test.reason == migration.Heal {
+					capacity = decision.OnDemand
+				}
+				executor.Do(quiet, migration.Plan(s, roomOn{capacity}, planned, settings, executor.Observe(s)))
+				executor.Wait()
+			}
+			round("web")
+			if test.undone {
+				w.sync()
+				w.now = w.now.Add(settings.SurgeTimeout)
+				clock.SetTime(w.now)
+				round()
+			}
+			var want []string
+			for _, line := range test.want {
+				want = append(want, fmt.Sprintf(line, w.replicaSets["web-1"].UID))
+			}
+			if diff := cmp.Diff(want, recorded.calls); diff != "" {
+				t.Errorf("wishes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

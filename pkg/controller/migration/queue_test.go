@@ -1,0 +1,169 @@
+package migration_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// clientOf returns a client of an API server that answers as handler does.
+func clientOf(t *testing.T, config *rest.Config, handler http.HandlerFunc) kubernetes.Interface {
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	config.Host = server.URL
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// The executor limits concurrency, starts the most urgent actions first, and drops the queue of an
+// older plan.
+func TestQueue(t *testing.T) {
+	w := newWorld()
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		w.pod(name+"-0", w.statefulSet(name, 1), "reclaimed")
+	}
+	w.sync()
+	b := newBench(w, false)
+	release, atWork := make(chan struct{}), make(chan string, 6)
+	var busy, most atomic.Int32
+	client := clientOf(t, &rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		most.Store(max(most.Load(), busy.Add(1)))
+		atWork <- path.Base(r.URL.Path)
+		<-release
+		busy.Add(-1)
+		w.WriteHeader(http.StatusNotFound)
+	})
+	b.executor = migration.NewExecutor(client, b.recorder, b.clock, migration.ExecutorSettings{Concurrency: 2, RequestTimeout: time.Minute})
+	do := func(ctx context.Context, names ...string) {
+		s := b.snapshot()
+		b.executor.Do(ctx, migration.Plan(s, &room{left: 10}, moves(s, migration.Heal, time.Time{}, names...), settings, b.executor.Observe(s)))
+	}
+	ctx, cancel := context.WithCancel(quiet)
+	do(ctx, "a-0", "b-0", "c-0", "d-0")
+	began := []string{<-atWork, <-atWork}
+	do(ctx, "a-0", "b-0", "e-0", "f-0")
+	release <- struct{}{}
+	began = append(began, <-atWork)
+	cancel()
+	close(release)
+	b.executor.Wait()
+	slices.Sort(began)
+	if diff := cmp.Diff([]string{"a-0", "b-0", "e-0"}, began); diff != "" || most.Load() != 2 {
+		t.Errorf("at most %d at a time, want 2; started (-want +got):\n%s", most.Load(), diff)
+	}
+}
+
+// A controller that stops waits for its requests: an aborted eviction would use its
+// PodDisruptionBudget for two minutes.
+func TestEndsAfterItsRequests(t *testing.T) {
+	w := newWorld()
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+	w.sync()
+	b := newBench(w, false)
+	requested, answer := make(chan struct{}), make(chan struct{})
+	client := clientOf(t, &rest.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		requested <- struct{}{}
+		<-answer
+		w.WriteHeader(http.StatusNotFound)
+	})
+	b.executor = migration.NewExecutor(client, b.recorder, b.clock, migration.ExecutorSettings{Concurrency: 1, RequestTimeout: time.Minute})
+	s := b.snapshot()
+	ctx, cancel := context.WithCancel(quiet)
+	b.executor.Do(ctx, migration.Plan(s, &room{left: 10}, moves(s, migration.Heal, time.Time{}, "db-0"), settings, b.executor.Observe(s)))
+	<-requested
+	cancel()
+	ended := make(chan struct{})
+	go func() {
+		b.executor.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		t.Error("ended with a request in flight")
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(answer)
+	<-ended
+}
+
+// The client of an Executor returns at once although the API server sends Retry-After.
+func TestWithoutRetries(t *testing.T) {
+	requested := 0
+	client := clientOf(t, migration.WithoutRetries(&rest.Config{}), func(w http.ResponseWriter, _ *http.Request) {
+		requested++
+		w.Header().Set("Retry-After", "10")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	err := client.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
+	if !apierrors.IsTooManyRequests(err) || requested != 1 {
+		t.Errorf("%v after %d requests, want 429 after one", err, requested)
+	}
+}
+
+// Evictions that are charged to one PodDisruptionBudget are sequential. Others are concurrent.
+func TestOneEvictionOfABudgetAtATime(t *testing.T) {
+	var mu sync.Mutex
+	now, most, atOnce, evicted := map[string]int{}, map[string]int{}, 0, 0
+	client := clientOf(t, &rest.Config{QPS: -1}, func(w http.ResponseWriter, request *http.Request) {
+		app, _, _ := strings.Cut(strings.TrimPrefix(request.URL.Path, "/api/v1/namespaces/"+namespace+"/pods/"), "-")
+		mu.Lock()
+		now[app]++
+		most[app] = max(most[app], now[app])
+		atOnce = max(atOnce, len(now))
+		mu.Unlock()
+		time.Sleep(5 * time.Millisecond) // long enough for another to start
+		mu.Lock()
+		if now[app]--; now[app] == 0 {
+			delete(now, app)
+		}
+		evicted++
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+	})
+	executor := migration.NewExecutor(client, &recorder{}, clocktesting.NewFakePassiveClock(start),
+		migration.ExecutorSettings{Concurrency: 10, RequestTimeout: time.Minute})
+	var actions []migration.Action
+	for app, budget := range map[string]types.UID{"web": "web-budget", "api": "api-budget", "free": ""} {
+		w := &snapshot.Workload{Key: workload.OwnerKey{UID: types.UID(app)}}
+		for i := range 5 {
+			name := fmt.Sprintf("%s-%d", app, i)
+			actions = append(actions, migration.Action{Kind: migration.EvictPod, Method: migration.Surge, Budget: budget, Pod: &snapshot.Pod{
+				Pod:      &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}},
+				Workload: w, Revision: &snapshot.Revision{Key: workload.OwnerKey{UID: types.UID(app)}, Workload: w},
+			}})
+		}
+	}
+	executor.Do(t.Context(), actions)
+	executor.Wait()
+	if most["web"] != 1 || most["api"] != 1 || most["free"] < 2 || atOnce < 2 || evicted != len(actions) {
+		t.Errorf("%d evictions of %d, of %d apps at once, and at most so many of each: %v", evicted, len(actions), atOnce, most)
+	}
+}

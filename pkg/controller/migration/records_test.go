@@ -1,0 +1,249 @@
+package migration_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+)
+
+var (
+	one      = intstr.FromInt32(1)
+	registry = prometheus.NewRegistry()
+	// initialCounts are the metrics before any move.
+	initialCounts map[string]float64
+)
+
+func init() {
+	migration.RegisterMetrics(registry)
+	initialCounts, _ = gather() // a later call would return the same error
+}
+
+// All series exist before their first count: see RegisterMetrics.
+func TestMetricsFromTheStart(t *testing.T) {
+	want := []string{"evictions_blocked_total budget", "evictions_blocked_total several-budgets", "pods_lost_with_node_total"}
+	for _, way := range []string{"surge", "evict", "delete"} {
+		for _, reason := range []string{"interruption", "advice", "heal", "make-room", "return-to-spot", "unknown"} {
+			for _, outcome := range []string{"moved", "undone", "abandoned", "dry-run"} {
+				want = append(want, way+" "+reason+" "+outcome)
+			}
+		}
+	}
+	for _, name := range want {
+		if _, ok := initialCounts[name]; !ok {
+			t.Errorf("no count %s", name)
+		}
+	}
+}
+
+func unmarshal(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+}
+
+// counted returns all counts: migrations by their label values, the rest by name.
+func counted(t *testing.T) map[string]float64 {
+	t.Helper()
+	counts, err := gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counts
+}
+
+func gather() (map[string]float64, error) {
+	families, err := registry.Gather()
+	counts := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.Metric {
+			labels := map[string]string{}
+			for _, label := range metric.Label {
+				labels[label.GetName()] = label.GetValue()
+			}
+			name := strings.TrimPrefix(family.GetName(), "spot_aware_scheduler_")
+			switch {
+			case labels["way"] != "":
+				name = labels["way"] + " " + labels["reason"] + " " + labels["outcome"]
+			case labels["by"] != "":
+				name += " " + labels["by"]
+			}
+			if metric.Histogram != nil {
+				counts[name] = metric.Histogram.GetSampleSum()
+			} else {
+				counts[name] = metric.Counter.GetValue()
+			}
+		}
+	}
+	return counts, err
+}
+
+// since returns the differences of the counts to before.
+func since(t *testing.T, before map[string]float64) map[string]float64 {
+	t.Helper()
+	counts := counted(t)
+	for name, n := range before {
+		if counts[name] -= n; counts[name] == 0 {
+			delete(counts, name)
+		}
+	}
+	for name, n := range counts {
+		if n == 0 {
+			delete(counts, name)
+		}
+	}
+	return counts
+}
+
+// A migration is counted when the pod is gone, not when its eviction is accepted.
+func TestCounts(t *testing.T) {
+	before := counted(t)
+	w := newWorld()
+	w.deployment("web", 1)
+	w.pod("web", w.replicaSets["web-1"], "reclaimed")
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+	w.pod("tool", nil, "reclaimed")
+	w.deployment("gone", 1)
+	w.released(w.pod("leftover", w.replicaSets["gone-1"], "reclaimed"), 0)
+	delete(w.replicaSets, "gone-1")
+	w.deployment("full", 1)
+	w.released(w.pod("full", w.replicaSets["full-1"], "remaining"), 2*time.Minute)
+	w.sync()
+	b := newBench(w, false)
+	reclaimed := []string{"web", "db-0", "tool"}
+	b.round(2*time.Minute, reclaimed...)
+	w.sync()
+	b.round(2*time.Minute, reclaimed...)
+	if diff := cmp.Diff(map[string]float64{"surge heal undone": 1}, since(t, before)); diff != "" {
+		t.Errorf("before a pod is gone (-want +got):\n%s", diff)
+	}
+	b.pass(40 * time.Second) // pods may take long to terminate
+	b.round(2*time.Minute, reclaimed...)
+	w.endPods()
+	w.control()
+	w.startPods()
+	w.sync()
+	b.round(2*time.Minute, reclaimed...)
+	w.endPods()
+	b.pass(50 * time.Second)
+	w.sync()
+	b.round(2*time.Minute, reclaimed...)
+	w.endPods()
+	w.sync()
+	b.round(2*time.Minute, reclaimed...)
+	b.round(2*time.Minute, reclaimed...)
+	want := map[string]float64{
+		"surge heal undone": 1, "surge interruption moved": 1, "evict interruption moved": 1, "delete interruption moved": 1,
+		"surge heal abandoned": 1, "evacuation_duration_seconds": 90,
+	}
+	if diff := cmp.Diff(want, since(t, before)); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+}
+
+// A node that vanishes with running pods does not count as evacuated. A node whose pods were gone
+// or terminating does.
+func TestNodeVanishes(t *testing.T) {
+	for name, test := range map[string]struct {
+		emptied bool
+		// ending: all pods are terminating.
+		ending bool
+		// second: the notice was withdrawn and then repeated.
+		second bool
+		want   map[string]float64
+		events []string
+	}{
+		"with pods":                          {want: map[string]float64{"pods_lost_with_node_total": 1}, events: []string{"PodsLostWithNode Node"}},
+		"with pods that are ending":          {ending: true, want: map[string]float64{"evacuation_duration_seconds": 20}},
+		"without pods":                       {emptied: true, want: map[string]float64{"evacuation_duration_seconds": 20}},
+		"without pods, on its second notice": {emptied: true, second: true, want: map[string]float64{"evacuation_duration_seconds": 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := counted(t)
+			w := newWorld()
+			one := w.pod("one", nil, "reclaimed")
+			w.terminate(w.pod("two", nil, "reclaimed"))
+			if test.ending {
+				w.terminate(one)
+			}
+			w.pod("elsewhere", nil, "remaining")
+			w.pod("agent", nil, "reclaimed").OwnerReferences = ofDaemonSet
+			w.sync()
+			b := newBench(w, false)
+			b.round(0)
+			b.pass(15 * time.Second)
+			w.calm = test.second
+			b.round(0)
+			w.calm = false
+			b.round(0)
+			b.pass(5 * time.Second)
+			delete(w.nodes, "reclaimed")
+			if test.emptied {
+				delete(w.pods, "one")
+				delete(w.pods, "two")
+			}
+			w.sync()
+			b.round(0)
+			b.round(0)
+			if diff := cmp.Diff(test.want, since(t, before)); diff != "" {
+				t.Errorf("counts (-want +got):\n%s", diff)
+			}
+			b.want(t, nil, test.events)
+		})
+	}
+}
+
+// A moved pod that does not terminate is reported once, also by a controller that started after the
+// move. Pods that another client deleted, or that have time left, are not reported.
+func TestOverdue(t *testing.T) {
+	for name, test := range map[string]struct {
+		moved, released bool
+		passes          time.Duration
+		want            float64
+	}{
+		"evicted":                   {moved: true, passes: 61 * time.Second, want: 1},
+		"evicted, in time":          {moved: true, passes: 60 * time.Second},
+		"released":                  {released: true, passes: 61 * time.Second, want: 1},
+		"deleted by another client": {passes: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := counted(t)
+			w := newWorld()
+			pod := w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+			if test.released {
+				w.deployment("web", 1)
+				pod = w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 0)
+			}
+			w.sync()
+			b := newBench(w, false)
+			if test.moved {
+				b.round(0, "db-0")
+			} else {
+				w.terminate(pod)
+			}
+			w.sync()
+			b.round(0)
+			b.reported = nil
+			b.pass(test.passes)
+			b.round(0)
+			b.round(0)
+			var want []string
+			if test.want > 0 {
+				want = []string{"TerminationOverdue Pod"}
+			}
+			if diff := cmp.Diff(want, b.reported); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			if got := since(t, before)["moved_pods_overdue_total"]; got != test.want {
+				t.Errorf("%g pods are overdue, want %g", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,211 @@
+package migration
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// CanSurge returns a function that reports whether a live pod of s can be moved by surge, as far as
+// s shows. The API server may still refuse it.
+func CanSurge(s *snapshot.Snapshot) func(*snapshot.Pod) bool {
+	p := newPlanner(s, nil, nil, Settings{}, nil)
+	return func(pod *snapshot.Pod) bool { return p.noSurge(pod) == "" }
+}
+
+// NoSurgeReason returns a function that explains why a pod of s can never be moved by surge,
+// independent of temporary conditions. It returns "" if the pod can be moved by surge, though
+// perhaps not now.
+func NoSurgeReason(s *snapshot.Snapshot) func(*snapshot.Pod) string {
+	return newPlanner(s, nil, nil, Settings{}, nil).neverSurges
+}
+
+// wayOf returns the gentlest way that works for a live pod, and why that is not Surge.
+func (p *planner) wayOf(pod *snapshot.Pod) (Method, string) {
+	if no := p.noSurge(pod); no != "" {
+		return Evict, no
+	}
+	return Surge, ""
+}
+
+// noSurge explains why a pod cannot be released from its ReplicaSet while a replacement starts; ""
+// if it can.
+func (p *planner) noSurge(pod *snapshot.Pod) string {
+	if no := p.neverSurges(pod); no != "" {
+		return no
+	}
+	_, serves := ready(pod)
+	switch {
+	case pod.Workload.RollingOut:
+		return "a rollout is in progress"
+	case !serves:
+		return "it is not ready"
+	case p.progress[pod.UID] == Unreleasable:
+		return "the API server refuses to change its label"
+	}
+	return ""
+}
+
+// neverSurges is noSurge without the temporary conditions.
+func (p *planner) neverSurges(pod *snapshot.Pod) string {
+	if pod.Revision == nil || pod.Revision.ReplicaSet == nil {
+		return "it does not belong to a ReplicaSet"
+	}
+	rs, workload := pod.Revision.ReplicaSet, pod.Workload
+	hash, ok := rs.Spec.Selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey]
+	switch {
+	case !ok || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != hash:
+		return "its ReplicaSet does not select by " + appsv1.DefaultDeploymentUniqueLabelKey
+	case workload.Deployment == nil && metav1.GetControllerOfNoCopy(rs) != nil:
+		return "its ReplicaSet has a controller that is not a Deployment"
+	case annotation(workload, rs) == "false":
+		return spot.SurgeAnnotation + " is false"
+	case workload.Deployment != nil && !surges(workload.Deployment):
+		return "its Deployment's strategy allows no surge"
+	}
+	return cmp.Or(exclusiveResource(pod), p.selectorConflict(pod), p.adoptedBy(pod), repelsItself(pod))
+}
+
+func annotation(w *snapshot.Workload, rs *appsv1.ReplicaSet) string {
+	if w.Deployment != nil {
+		return w.Deployment.Annotations[spot.SurgeAnnotation]
+	}
+	return rs.Annotations[spot.SurgeAnnotation]
+}
+
+// surges reports whether the Deployment's strategy allows a pod to start before another is gone.
+func surges(d *appsv1.Deployment) bool {
+	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		return false
+	}
+	if d.Spec.Strategy.RollingUpdate == nil || d.Spec.Strategy.RollingUpdate.MaxSurge == nil {
+		return true // the API server's default is 25%, rounded up
+	}
+	// A percentage of 0 replicas is 0, but without replicas no pod needs a move.
+	n, err := intstr.GetScaledValueFromIntOrPercent(d.Spec.Strategy.RollingUpdate.MaxSurge, max(workload.Replicas(d.Spec.Replicas), 1), true)
+	return err == nil && n > 0
+}
+
+// exclusiveResource returns a resource of the pod that two pods cannot use at once; "" if it has
+// none. Every persistent volume claim counts: its access mode does not show whether the application
+// supports two pods.
+func exclusiveResource(pod *snapshot.Pod) string {
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			return "it has a persistent volume"
+		}
+	}
+	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			if slices.ContainsFunc(containers[i].Ports, func(port v1.ContainerPort) bool { return port.HostPort != 0 }) {
+				return "it uses a host port"
+			}
+		}
+	}
+	return ""
+}
+
+// selectorConflict returns which object would treat the released pod differently: a Service would
+// stop its traffic, or a PodDisruptionBudget would not count it.
+func (p *planner) selectorConflict(pod *snapshot.Pod) string {
+	for _, by := range p.selectingByHash(pod.Namespace) {
+		if by.selector.Matches(labels.Set(pod.Labels)) != by.selector.Matches(releasedLabels(pod)) {
+			return by.what + " selects by " + appsv1.DefaultDeploymentUniqueLabelKey
+		}
+	}
+	return ""
+}
+
+// byHash is a Service or a PodDisruptionBudget that selects by the label which a release changes.
+type byHash struct {
+	what     string
+	selector labels.Selector
+}
+
+// selectingByHash returns the byHash objects of a namespace. They are rare, so they are searched
+// once per namespace.
+func (p *planner) selectingByHash(namespace string) []byHash {
+	found, known := p.byHash[namespace]
+	if known {
+		return found
+	}
+	for _, service := range p.snapshot.Services[namespace] {
+		if _, ok := service[appsv1.DefaultDeploymentUniqueLabelKey]; ok {
+			found = append(found, byHash{"a Service", labels.SelectorFromSet(service)})
+		}
+	}
+	for _, budget := range p.budgets.inNamespace(namespace) {
+		requirements, _ := budget.selector.Requirements()
+		if slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() == appsv1.DefaultDeploymentUniqueLabelKey }) {
+			found = append(found, byHash{"PodDisruptionBudget " + budget.name, budget.selector})
+		}
+	}
+	p.byHash[namespace] = found
+	return found
+}
+
+// adopter is a controller that could adopt a released pod.
+type adopter struct {
+	snapshot.Adopter
+	selector labels.Selector
+}
+
+// adoptedBy returns which controller would adopt the released pod, which has no controller; "" if
+// none.
+func (p *planner) adoptedBy(pod *snapshot.Pod) string {
+	adopters, known := p.adopters[pod.Namespace]
+	if !known {
+		for _, one := range p.snapshot.Adopters[pod.Namespace] {
+			// an invalid selector selects nothing
+			if selector, err := metav1.LabelSelectorAsSelector(one.Selector); err == nil {
+				adopters = append(adopters, adopter{one, selector})
+			}
+		}
+		p.adopters[pod.Namespace] = adopters
+	}
+	released := releasedLabels(pod)
+	for _, by := range adopters {
+		if by.selector.Matches(released) {
+			return fmt.Sprintf("%s %s would adopt it", by.Kind, by.Name)
+		}
+	}
+	return ""
+}
+
+// repelsItself explains how the released pod would repel its replacement; "" if it would not.
+// Anti-affinity by host does not count, because Room found another host. Another zone may have no
+// room.
+func repelsItself(pod *snapshot.Pod) string {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
+		return ""
+	}
+	terms := pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	for i := range terms {
+		term := &terms[i]
+		if term.TopologyKey == v1.LabelHostname {
+			continue
+		}
+		// A namespace selector is not evaluated: it may match this namespace.
+		own := len(term.Namespaces) == 0 || term.NamespaceSelector != nil || slices.Contains(term.Namespaces, pod.Namespace)
+		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
+		if own && err == nil && selector.Matches(releasedLabels(pod)) {
+			return "its own anti-affinity forbids two in one " + term.TopologyKey
+		}
+	}
+	return ""
+}
+
+// releasedLabels returns the labels of the pod after its release.
+func releasedLabels(pod *snapshot.Pod) labels.Set {
+	return labels.Merge(pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: spot.ReleasedHash})
+}

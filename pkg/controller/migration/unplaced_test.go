@@ -1,0 +1,82 @@
+package migration_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// roomFor is a Room that has room for replacements of the named pods only.
+type roomFor map[string]bool
+
+func (r roomFor) Replace(p *snapshot.Pod, _ decision.Assignment) (*snapshot.Node, string) {
+	if r[p.Name] {
+		return &snapshot.Node{Node: &v1.Node{}}, ""
+	}
+	return nil, "no room"
+}
+
+// Pods without room for their replacements let pods with room start first, for a limited time.
+func TestUnplacedMovesWait(t *testing.T) {
+	for name, test := range map[string]struct {
+		room    roomFor
+		given   func(*world)
+		noticed time.Duration // ago
+		want    []string
+	}{
+		"none has room": {want: []string{"release a by surge", "release b by surge"}},
+		"one has room":  {room: roomFor{"b": true}, want: []string{"release b by surge"}},
+		"its replacement does not exist yet": {
+			room: roomFor{"b": true}, given: func(w *world) { w.released(w.pods["b"], 0) },
+		},
+		"its replacement is not bound yet": {
+			room: roomFor{"new": true}, given: func(w *world) {
+				w.released(w.pods["b"], 0)
+				w.pod("new", w.replicaSets["b-1"], "")
+			},
+		},
+		"its replacement has scheduling gates": {
+			room: roomFor{"new": true}, given: func(w *world) {
+				w.released(w.pods["b"], 0)
+				w.pod("new", w.replicaSets["b-1"], "").Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "quota"}}
+			},
+			want: []string{"release a by surge"},
+		},
+		"its replacement is bound": {
+			given: func(w *world) {
+				w.released(w.pods["b"], 0)
+				w.setReady(w.pod("new", w.replicaSets["b-1"], "remaining"), v1.ConditionFalse)
+			},
+			want: []string{"release a by surge"},
+		},
+		"it has waited for long enough": {
+			room: roomFor{"b": true}, noticed: 10 * time.Second, want: []string{"release b by surge", "release a by surge"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			for _, app := range []string{"a", "b"} {
+				w.deployment(app, 1)
+				w.pod(app, w.replicaSets[app+"-1"], "reclaimed")
+			}
+			if test.given != nil {
+				test.given(w)
+			}
+			w.sync()
+			s := w.snapshot()
+			requested := moves(s, migration.Interruption, w.now.Add(2*time.Minute), "a", "b")
+			for i := range requested {
+				requested[i].Noticed = w.now.Add(-test.noticed)
+			}
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, test.room, requested, settings, nil))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,600 @@
+package migration_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+const (
+	namespace = "shop"
+	hashKey   = appsv1.DefaultDeploymentUniqueLabelKey
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// world is a mock of a cluster: an API server with preconditions and PodDisruptionBudgets, the
+// ReplicaSet controller, the scheduler and kubelets. Each acts only when a test calls it.
+type world struct {
+	objects
+	now     time.Time
+	version int
+	// seen are the objects in the informers' caches.
+	seen objects
+	// fail, if set, answers a request instead of the API server. before: the request fails before
+	// it is performed, not after.
+	fail func(verb, resource, name string) (err error, before bool)
+	// calm: the node "reclaimed" has no reclaim signal.
+	calm bool
+	// grace are the grace periods, in seconds, of the pods that ReplicaSets of an app create; 30
+	// for others.
+	grace map[string]int64
+	// log contains the requests that changed an object.
+	log []string
+	// mayDelete and mayEvict, if set, are called for every deletion and eviction.
+	mayDelete, mayEvict func(pod *v1.Pod)
+	// removed are the pods that were evicted or deleted since the last sync of the caches, at
+	// synced.
+	removed map[string]bool
+	synced  time.Time
+}
+
+type objects struct {
+	nodes       map[string]*v1.Node
+	pods        map[string]*v1.Pod
+	replicaSets map[string]*appsv1.ReplicaSet
+	deployments map[string]*appsv1.Deployment
+	sets        map[string]*appsv1.StatefulSet
+	budgets     []*policyv1.PodDisruptionBudget
+	services    []map[string]string
+	adopters    []snapshot.Adopter
+}
+
+func newWorld() *world {
+	w := &world{now: start, grace: map[string]int64{}, objects: objects{
+		nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, replicaSets: map[string]*appsv1.ReplicaSet{},
+		deployments: map[string]*appsv1.Deployment{}, sets: map[string]*appsv1.StatefulSet{},
+	}}
+	w.node("reclaimed")
+	w.node("remaining")
+	return w
+}
+
+func (w *world) meta(name string) metav1.ObjectMeta {
+	w.version++
+	return metav1.ObjectMeta{
+		Namespace: namespace, Name: name, UID: types.UID(fmt.Sprintf("%s-%d", name, w.version)), ResourceVersion: fmt.Sprint(w.version),
+		CreationTimestamp: metav1.NewTime(w.now),
+	}
+}
+
+func (w *world) node(name string) *v1.Node {
+	n := &v1.Node{ObjectMeta: w.meta(name)}
+	n.Namespace = ""
+	w.nodes[name] = n
+	return n
+}
+
+// deployment adds a Deployment with its ReplicaSet.
+func (w *world) deployment(name string, n int32) *appsv1.Deployment {
+	d := &appsv1.Deployment{ObjectMeta: w.meta(name)}
+	d.Spec.Replicas = &n
+	w.deployments[name] = d
+	w.replicaSet(name+"-1", name, n, d)
+	return d
+}
+
+// replicaSet adds a ReplicaSet as the Deployment controller creates it, owned by d unless d is nil.
+func (w *world) replicaSet(name, app string, n int32, d *appsv1.Deployment) *appsv1.ReplicaSet {
+	rs := &appsv1.ReplicaSet{ObjectMeta: w.meta(name)}
+	if d != nil {
+		rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+	}
+	rs.Spec.Replicas = &n
+	rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app, hashKey: name}}
+	w.replicaSets[name] = rs
+	return rs
+}
+
+func (w *world) statefulSet(name string, n int32) *appsv1.StatefulSet {
+	set := &appsv1.StatefulSet{ObjectMeta: w.meta(name)}
+	set.Spec.Replicas = &n
+	w.sets[name] = set
+	return set
+}
+
+// pod adds a pod of a ReplicaSet, of a StatefulSet, or without an owner. With a node it is ready.
+func (w *world) pod(name string, owner metav1.Object, node string) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: w.meta(name)}
+	pod.Labels = map[string]string{"app": name}
+	switch owner := owner.(type) {
+	case *appsv1.ReplicaSet:
+		pod.Labels = maps.Clone(owner.Spec.Selector.MatchLabels)
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+		if grace, ok := w.grace[pod.Labels["app"]]; ok {
+			pod.Spec.TerminationGracePeriodSeconds = &grace
+		}
+	case *appsv1.StatefulSet:
+		pod.Labels = map[string]string{"app": owner.Name}
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
+	}
+	pod.Status.Phase = v1.PodPending
+	w.pods[name] = pod
+	if node != "" {
+		w.run(pod, node)
+	}
+	return pod
+}
+
+// run makes a pod run and become ready.
+func (w *world) run(pod *v1.Pod, node string) {
+	pod.Spec.NodeName, pod.Status.Phase = node, v1.PodRunning
+	w.setReady(pod, v1.ConditionTrue)
+}
+
+func (w *world) setReady(pod *v1.Pod, status v1.ConditionStatus) {
+	w.touch(pod)
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: status, LastTransitionTime: metav1.NewTime(w.now)}}
+}
+
+// released makes a pod one that was released this long ago, after its ReplicaSet has removed its
+// owner reference.
+func (w *world) released(pod *v1.Pod, ago time.Duration) *v1.Pod {
+	return w.releasedFor(pod, migration.Heal, ago)
+}
+
+func (w *world) releasedFor(pod *v1.Pod, reason migration.Reason, ago time.Duration) *v1.Pod {
+	state, err := json.Marshal(snapshot.Release{
+		ReplicaSet: pod.OwnerReferences[0].Name, ReplicaSetUID: pod.OwnerReferences[0].UID, Hash: pod.Labels[hashKey],
+		Reason: string(reason), At: w.now.Add(-ago),
+	})
+	if err != nil {
+		panic(err)
+	}
+	pod.Annotations = map[string]string{spot.ReleasedAnnotation: string(state)}
+	pod.Labels[hashKey], pod.OwnerReferences = spot.ReleasedHash, nil
+	return pod
+}
+
+// budget adds a PodDisruptionBudget for the pods of an app, with this minAvailable.
+func (w *world) budget(app string, least int32) {
+	w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{ObjectMeta: w.meta(app), Spec: policyv1.PodDisruptionBudgetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, MinAvailable: new(intstr.FromInt32(least)),
+	}})
+}
+
+func (w *world) touch(object metav1.Object) {
+	w.version++
+	object.SetResourceVersion(fmt.Sprint(w.version))
+}
+
+// sync updates the caches.
+func (w *world) sync() {
+	w.synced = w.now
+	w.removed = map[string]bool{}
+	for i, budget := range w.budgets { // the disruption controller
+		w.budgets[i] = budget.DeepCopy()
+		w.budgets[i].Status.DisruptionsAllowed = int32(max(w.allows(budget), 0))
+	}
+	w.seen = objects{
+		nodes: copied(w.nodes, (*v1.Node).DeepCopy), pods: copied(w.pods, (*v1.Pod).DeepCopy),
+		replicaSets: copied(w.replicaSets, cachedCopy((*appsv1.ReplicaSet).DeepCopy)), deployments: copied(w.deployments, cachedCopy((*appsv1.Deployment).DeepCopy)),
+		sets: copied(w.sets, cachedCopy((*appsv1.StatefulSet).DeepCopy)), budgets: slices.Clone(w.budgets), services: slices.Clone(w.services),
+		adopters: slices.Clone(w.adopters),
+	}
+}
+
+// cachedCopy returns a copy of an object as an informer caches it.
+func cachedCopy[T any](one func(*T) *T) func(*T) *T {
+	return func(object *T) *T {
+		trimmed, err := transform.Trim(one(object))
+		if err != nil {
+			panic(err)
+		}
+		return trimmed.(*T)
+	}
+}
+
+func copied[T any](of map[string]*T, one func(*T) *T) map[string]*T {
+	all := map[string]*T{}
+	for name, object := range of {
+		all[name] = one(object)
+	}
+	return all
+}
+
+// snapshot returns the content of the caches as package snapshot would read it, with a reclaim
+// signal on the node "reclaimed".
+func (w *world) snapshot() *snapshot.Snapshot {
+	s := &snapshot.Snapshot{
+		Now: w.now, Budgets: map[string][]*policyv1.PodDisruptionBudget{namespace: w.seen.budgets},
+		Services: map[string][]map[string]string{namespace: w.seen.services},
+		Adopters: map[string][]snapshot.Adopter{namespace: w.seen.adopters},
+	}
+	nodes := map[string]*snapshot.Node{}
+	for _, name := range slices.Sorted(maps.Keys(w.seen.nodes)) {
+		nodes[name] = &snapshot.Node{Node: w.seen.nodes[name]}
+		if name == "reclaimed" && !w.calm {
+			nodes[name].Facts.Signal = decision.Reclaim
+		}
+		s.Nodes = append(s.Nodes, nodes[name])
+	}
+	workloads := map[workload.OwnerKey]*snapshot.Workload{}
+	revisions := map[types.UID]*snapshot.Revision{}
+	add := func(uid types.UID, wl *snapshot.Workload, rs *appsv1.ReplicaSet) {
+		if known, ok := workloads[wl.Key]; ok {
+			wl = known
+		} else {
+			workloads[wl.Key] = wl
+			s.Workloads = append(s.Workloads, wl)
+		}
+		revisions[uid] = &snapshot.Revision{Key: workload.OwnerKey{Namespace: namespace, Group: "apps", Kind: "ReplicaSet", UID: uid}, Workload: wl, ReplicaSet: rs}
+		wl.Revisions = append(wl.Revisions, revisions[uid])
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.seen.replicaSets)) {
+		rs := w.seen.replicaSets[name]
+		wl := &snapshot.Workload{Key: workload.OwnerKey{UID: rs.UID}, Kind: "ReplicaSet", Namespace: namespace, Name: name, Desired: workload.Replicas(rs.Spec.Replicas)}
+		if owner := metav1.GetControllerOf(rs); owner != nil {
+			d, ok := w.seen.deployments[owner.Name]
+			if !ok && owner.Kind == "Deployment" {
+				continue
+			}
+			if ok {
+				wl = &snapshot.Workload{Key: workload.OwnerKey{UID: d.UID}, Kind: "Deployment", Namespace: namespace, Name: d.Name, Deployment: d, Desired: workload.Replicas(d.Spec.Replicas)}
+				wl.RollingOut = d.Generation > d.Status.ObservedGeneration
+			}
+		}
+		add(rs.UID, wl, rs)
+	}
+	for _, set := range w.seen.sets {
+		add(set.UID, &snapshot.Workload{Key: workload.OwnerKey{UID: set.UID}, Kind: "StatefulSet", Namespace: namespace, Name: set.Name, StatefulSet: set, Desired: workload.Replicas(set.Spec.Replicas)}, nil)
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.seen.pods)) {
+		pod := &snapshot.Pod{Pod: w.seen.pods[name], Node: nodes[w.seen.pods[name].Spec.NodeName]}
+		if pod.Node != nil {
+			pod.Node.Pods = append(pod.Node.Pods, pod)
+		}
+		s.Pods = append(s.Pods, pod)
+		if text, ok := pod.Annotations[spot.ReleasedAnnotation]; ok {
+			pod.Release = &snapshot.Release{}
+			if json.Unmarshal([]byte(text), pod.Release) == nil {
+				pod.ReleasedFrom = revisions[pod.Release.ReplicaSetUID]
+			}
+			continue
+		}
+		owner := metav1.GetControllerOf(pod)
+		if workload.CountedByPods(pod.Pod) && revisions[owner.UID] == nil {
+			add(owner.UID, &snapshot.Workload{Key: workload.KeyOf(namespace, owner), Kind: owner.Kind, Namespace: namespace, Name: owner.Name}, nil)
+		}
+		if owner != nil && revisions[owner.UID] != nil {
+			pod.Revision = revisions[owner.UID]
+			pod.Workload = pod.Revision.Workload
+			if pod.Live() {
+				pod.Revision.Pods = append(pod.Revision.Pods, pod)
+				if workload.CountedByPods(pod.Pod) {
+					pod.Workload.Desired++
+				}
+			}
+		}
+	}
+	return s
+}
+
+// client returns a client of the world's API server.
+func (w *world) client() *fake.Clientset {
+	c := &fake.Clientset{}
+	c.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		var name string
+		switch a := action.(type) {
+		case interface{ GetName() string }: // get, patch, delete
+			name = a.GetName()
+		case clienttesting.CreateAction:
+			name = a.GetObject().(metav1.Object).GetName()
+		}
+		verb, resource := action.GetVerb(), action.GetResource().Resource
+		if action.GetSubresource() == "eviction" {
+			verb = "evict"
+		}
+		if action.GetSubresource() == "status" {
+			verb = "patch status"
+		}
+		var failed error
+		if w.fail != nil {
+			var before bool
+			if failed, before = w.fail(verb, resource, name); failed != nil && before {
+				return true, nil, failed
+			}
+		}
+		object, err := w.answer(verb, resource, name, action)
+		return true, object, cmp.Or(failed, err)
+	})
+	return c
+}
+
+func (w *world) answer(verb, resource, name string, action clienttesting.Action) (runtime.Object, error) {
+	group := action.GetResource().GroupResource()
+	if resource == "replicasets" {
+		if rs, ok := w.replicaSets[name]; ok {
+			return rs.DeepCopy(), nil
+		}
+		return nil, apierrors.NewNotFound(group, name)
+	}
+	pod, ok := w.pods[name]
+	if !ok {
+		return nil, apierrors.NewNotFound(group, name)
+	}
+	switch verb {
+	case "get":
+		return pod.DeepCopy(), nil
+	case "patch":
+		var patch struct {
+			Metadata struct {
+				UID                 types.UID
+				ResourceVersion     string
+				Labels, Annotations map[string]*string
+				OwnerReferences     *[]metav1.OwnerReference
+			}
+		}
+		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		if patch.Metadata.UID != pod.UID || patch.Metadata.ResourceVersion != pod.ResourceVersion {
+			return nil, apierrors.NewConflict(group, name, errors.New("precondition"))
+		}
+		if pod.Annotations == nil {
+			pod.Annotations = map[string]string{}
+		}
+		merge(pod.Labels, patch.Metadata.Labels)
+		merge(pod.Annotations, patch.Metadata.Annotations)
+		if patch.Metadata.OwnerReferences != nil {
+			pod.OwnerReferences = *patch.Metadata.OwnerReferences
+		}
+		w.touch(pod)
+		w.log = append(w.log, "patch "+name)
+		return pod.DeepCopy(), nil
+	case "patch status":
+		var patch struct {
+			Metadata struct{ UID types.UID }
+			Status   struct{ Conditions []v1.PodCondition }
+		}
+		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		if patch.Metadata.UID != pod.UID {
+			return nil, apierrors.NewConflict(group, name, errors.New("precondition"))
+		}
+		pod.Status.Conditions = append(pod.Status.Conditions, patch.Status.Conditions...)
+		w.touch(pod)
+		return pod.DeepCopy(), nil
+	case "delete":
+		options := action.(clienttesting.DeleteAction).GetDeleteOptions()
+		if *options.Preconditions.UID != pod.UID {
+			return nil, apierrors.NewConflict(group, name, errors.New("precondition"))
+		}
+		if w.mayDelete != nil {
+			w.mayDelete(pod)
+		}
+		w.removed[name] = true
+		grace := ""
+		if options.GracePeriodSeconds != nil {
+			grace = fmt.Sprintf(" %ds", *options.GracePeriodSeconds)
+		}
+		w.log = append(w.log, "delete "+name+grace)
+		w.terminate(pod)
+		return nil, nil
+	case "evict":
+		options := action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).DeleteOptions
+		if *options.Preconditions.UID != pod.UID {
+			return nil, apierrors.NewConflict(group, name, errors.New("precondition"))
+		}
+		if !w.mayDisrupt(pod) {
+			return nil, tooManyRequests()
+		}
+		if w.mayEvict != nil {
+			w.mayEvict(pod)
+		}
+		w.removed[name] = true
+		w.log = append(w.log, "evict "+name)
+		w.terminate(pod)
+		return nil, nil
+	}
+	return nil, fmt.Errorf("%s %s: unexpected", verb, resource)
+}
+
+func merge(into map[string]string, patch map[string]*string) {
+	for key, value := range patch {
+		if delete(into, key); value != nil {
+			into[key] = *value
+		}
+	}
+}
+
+// tooManyRequests is the answer of the API server if a PodDisruptionBudget refuses.
+func tooManyRequests() error {
+	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause}}
+	return err
+}
+
+func (w *world) terminate(pod *v1.Pod) {
+	if pod.Spec.NodeName == "" {
+		delete(w.pods, pod.Name)
+		return
+	}
+	if pod.DeletionTimestamp == nil {
+		now := metav1.NewTime(w.now)
+		pod.DeletionTimestamp = &now
+		w.touch(pod)
+	}
+}
+
+// mayDisrupt reports whether every PodDisruptionBudget that selects the pod allows a disruption.
+func (w *world) mayDisrupt(pod *v1.Pod) bool {
+	for _, budget := range w.budgets {
+		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+		if err != nil || !selector.Matches(labels.Set(pod.Labels)) || !isReady(pod) || pod.DeletionTimestamp != nil {
+			continue
+		}
+		if w.allows(budget) <= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// allows returns how many disruptions a PodDisruptionBudget allows.
+func (w *world) allows(budget *policyv1.PodDisruptionBudget) int {
+	selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+	if err != nil {
+		panic(err)
+	}
+	healthy := 0
+	for _, pod := range w.pods {
+		if selector.Matches(labels.Set(pod.Labels)) && isReady(pod) && pod.DeletionTimestamp == nil {
+			healthy++
+		}
+	}
+	needed := ptr.Deref(budget.Spec.MinAvailable, intstr.FromInt32(0))
+	return healthy - needed.IntValue()
+}
+
+func isReady(pod *v1.Pod) bool {
+	return len(pod.Status.Conditions) > 0 && pod.Status.Conditions[0].Status == v1.ConditionTrue
+}
+
+// control runs the Kubernetes controllers once. ReplicaSets release, adopt, create and delete pods.
+// The garbage collector deletes objects without an existing owner.
+func (w *world) control() {
+	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+		pod := w.pods[name]
+		owner := metav1.GetControllerOf(pod)
+		if owner != nil && owner.Kind == "Deployment" && (w.deployments[owner.Name] == nil || w.deployments[owner.Name].UID != owner.UID) {
+			w.terminate(pod)
+		}
+		if owner == nil || owner.Kind != "ReplicaSet" {
+			continue
+		}
+		switch rs, ok := w.replicaSets[owner.Name]; {
+		case !ok || rs.UID != owner.UID:
+			w.terminate(pod)
+		case !selects(rs, pod) && pod.DeletionTimestamp == nil:
+			pod.OwnerReferences = nil
+			w.touch(pod)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.replicaSets)) {
+		rs := w.replicaSets[name]
+		var active []*v1.Pod
+		for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+			pod := w.pods[name]
+			if by := metav1.GetControllerOf(pod); !selects(rs, pod) || pod.DeletionTimestamp != nil || by != nil && by.UID != rs.UID {
+				continue
+			}
+			if metav1.GetControllerOf(pod) == nil {
+				pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+				w.touch(pod)
+			}
+			active = append(active, pod)
+		}
+		for n := len(active); n < int(*rs.Spec.Replicas); n++ {
+			w.pod(fmt.Sprintf("%s-%d", rs.Name, w.version), rs, "")
+		}
+		// Unready pods first, then the youngest.
+		slices.SortStableFunc(active, func(a, b *v1.Pod) int {
+			return cmp.Or(cmp.Compare(number(isReady(a)), number(isReady(b))), b.CreationTimestamp.Compare(a.CreationTimestamp.Time))
+		})
+		for _, pod := range active[:max(0, len(active)-int(*rs.Spec.Replicas))] {
+			w.terminate(pod)
+		}
+	}
+}
+
+func selects(rs *appsv1.ReplicaSet, pod *v1.Pod) bool {
+	return labels.SelectorFromSet(rs.Spec.Selector.MatchLabels).Matches(labels.Set(pod.Labels))
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// startPods starts pending pods, and endPods removes terminating ones.
+func (w *world) startPods() {
+	for _, pod := range w.pods {
+		if pod.Spec.NodeName == "" {
+			w.run(pod, "remaining")
+		}
+	}
+}
+
+func (w *world) endPods() {
+	maps.DeleteFunc(w.pods, func(_ string, pod *v1.Pod) bool { return pod.DeletionTimestamp != nil })
+}
+
+// moves returns moves of the named pods.
+func moves(s *snapshot.Snapshot, reason migration.Reason, deadline time.Time, names ...string) []migration.Move {
+	var all []migration.Move
+	for _, pod := range s.Pods {
+		if slices.Contains(names, pod.Name) {
+			all = append(all, migration.Move{Pod: pod, Reason: reason, Deadline: deadline})
+		}
+	}
+	return all
+}
+
+// room is a Room for this many replacements.
+type room struct {
+	left  int
+	taken []string
+}
+
+func (r *room) Replace(p *snapshot.Pod, _ decision.Assignment) (*snapshot.Node, string) {
+	r.taken = append(r.taken, p.Name)
+	if r.left--; r.left < 0 {
+		return nil, "all full"
+	}
+	return &snapshot.Node{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "remaining"}}}, ""
+}
+
+// describe formats actions.
+func describe(actions []migration.Action) []string {
+	var all []string
+	for _, a := range actions {
+		words := []string{string(a.Kind), a.Pod.Name}
+		if a.Method != "" {
+			words = append(words, "by "+string(a.Method))
+		}
+		if a.Grace != nil {
+			words = append(words, a.Grace.String())
+		}
+		all = append(all, strings.Join(words, " "))
+	}
+	return all
+}

@@ -1,0 +1,379 @@
+// Package protection maintains a PodDisruptionBudget for each Deployment that requests one. A drain
+// must then wait until the controller has replaced the pods on the node (package migration, Drain).
+// The package also guarantees that no drain waits for ever: Planner relaxes the budget of a
+// Deployment that the controller cannot help, and package failsafe deletes all budgets while no
+// controller runs.
+//
+// In this package a budget is such a PodDisruptionBudget.
+package protection
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Settings are the inputs of a plan besides the cluster. With the zero Settings no budget exists.
+type Settings struct {
+	// Interruption is how the controller reacts to the signals of nodes. Without Assist no budget
+	// exists. If Selects is set, only the selected namespaces have budgets.
+	Interruption interruption.Settings
+	// Patience is how long a budget blocks the eviction of a pod on a draining node that the
+	// controller does not replace. After twice that time it allows all evictions.
+	Patience time.Duration
+}
+
+// Change is a change of one budget.
+type Change struct {
+	// Kind is the operation. Budget is the desired object, or the existing object for Delete.
+	Kind   Kind
+	Budget *policyv1.PodDisruptionBudget
+	// Deployment is the Deployment of the budget; nil if it is gone or no longer requests
+	// protection.
+	Deployment *appsv1.Deployment
+	// Why explains to users why the budget allows evictions or is deleted; "" if it allows none.
+	Why string
+}
+
+// Kind is an operation on a budget.
+type Kind string
+
+// All values of Kind.
+const (
+	Create Kind = "create"
+	Update Kind = "update"
+	Delete Kind = "delete"
+)
+
+// Refusal explains why a workload that requests protection has none.
+type Refusal struct {
+	Object runtime.Object
+	Why    string
+}
+
+// Planner plans the budgets. It remembers since when pods have waited on draining nodes. After a
+// restart of the controller, these pods wait for Patience again.
+type Planner struct {
+	settings Settings
+	// waiting contains the protected pods that are on draining nodes or whose eviction is
+	// requested, with the time since when they wait. Released pods are included.
+	waiting map[types.UID]time.Time
+	// refused is why workloads, by UID, have no budget. Each reason is reported once.
+	refused map[types.UID]string
+	// uncounted contains the Deployments whose budgets Kubernetes fails to evaluate, by UID.
+	uncounted map[types.UID]uncounted
+}
+
+// uncounted is since when the disruption controller has failed to count the pods of a budget, and
+// its error. Such a budget allows no eviction, independent of its maxUnavailable.
+type uncounted struct {
+	since time.Time
+	why   string
+}
+
+// The controller deletes a budget if Kubernetes did not count its pods within countWithin, and
+// creates it again after countAgain. It cannot find the cause itself: the informer has no completed
+// pods, such as pods of a Job, and Kubernetes counts them.
+const countWithin, countAgain = 30 * time.Second, time.Hour
+
+// NewPlanner returns a Planner without memory.
+func NewPlanner(settings Settings) *Planner {
+	return &Planner{settings: settings, waiting: map[types.UID]time.Time{}, refused: map[types.UID]string{}, uncounted: map[types.UID]uncounted{}}
+}
+
+// Plan returns the changes of budgets, the most urgent first, and the workloads that have newly
+// been refused a budget since the last Plan.
+//
+// A Deployment that requests protection has a budget, with two exceptions. Another
+// PodDisruptionBudget may select its pods, because the API server evicts no pod with two
+// PodDisruptionBudgets. Or its selector may also select pods of another workload. The method allows
+// decides how many evictions the budget allows.
+//
+// requested are the pods whose eviction is requested, on any node.
+func (p *Planner) Plan(s *snapshot.Snapshot, requested map[types.UID]bool) ([]Change, []Refusal) {
+	r := &round{
+		Planner: p, snapshot: s, waits: map[*snapshot.Workload][]wait{},
+		wanted: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
+	}
+	r.neverSurges = sync.OnceValue(func() func(*snapshot.Pod) string { return migration.NoSurgeReason(s) })
+	r.observe(requested)
+	p.observeCounts(s)
+	if p.settings.Interruption.Assist {
+		for _, w := range s.Workloads {
+			r.claim(w)
+		}
+	}
+	for _, budgets := range s.Budgets {
+		for _, budget := range budgets {
+			r.compare(budget)
+		}
+	}
+	for _, create := range r.wanted {
+		r.changes = append(r.changes, create)
+	}
+	p.refused = r.refused
+	return inOrder(r.changes), r.refusals
+}
+
+// inOrder sorts changes: changes that may block a drain come before the rest. Among equals the
+// first change of each namespace precedes the second of any. A round makes few changes, and one
+// namespace may have thousands, or a quota that rejects all of its budgets.
+func inOrder(changes []Change) []Change {
+	slices.SortFunc(changes, func(a, b Change) int {
+		return cmp.Or(a.rank()-b.rank(), cmp.Compare(a.Budget.Namespace, b.Budget.Namespace), cmp.Compare(a.Budget.Name, b.Budget.Name))
+	})
+	type place struct {
+		rank      int
+		namespace string
+	}
+	type turn struct {
+		Change
+		number int
+	}
+	turns, next := make([]turn, len(changes)), map[place]int{}
+	for i, c := range changes {
+		at := place{c.rank(), c.Budget.Namespace}
+		turns[i] = turn{c, next[at]}
+		next[at]++
+	}
+	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Or(a.rank()-b.rank(), a.number-b.number) })
+	for i, t := range turns {
+		changes[i] = t.Change
+	}
+	return changes
+}
+
+// rank is 0 if a drain may wait for the change, else 1.
+func (c *Change) rank() int {
+	if c.Kind == Delete || c.Kind == Update && c.Why != "" {
+		return 0
+	}
+	return 1
+}
+
+// wait is a pod that a drain or a request waits for. since is when that began, or when the pod was
+// released, because its replacement starts then.
+type wait struct {
+	pod   *snapshot.Pod
+	since time.Time
+}
+
+// round is the state of one run of Plan.
+type round struct {
+	*Planner
+	snapshot *snapshot.Snapshot
+	// neverSurges returns migration.NoSurgeReason, which is prepared only if a workload is
+	// protected.
+	neverSurges func() func(*snapshot.Pod) string
+	// waits are the pods that a drain or a request waits for, by workload.
+	waits    map[*snapshot.Workload][]wait
+	overlaps *overlaps // of the namespace of the last protected workload; nil at first
+	// wanted are the desired budgets, as Create changes.
+	wanted   map[types.NamespacedName]Change
+	changes  []Change
+	refused  map[types.UID]string
+	refusals []Refusal
+}
+
+// claim adds the desired budget of a workload to wanted, or refuses it.
+func (r *round) claim(w *snapshot.Workload) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	selects := r.settings.Interruption.Selects
+	if !w.Settings.Protect || w.Desired == 0 || selects != nil && !selects(w.Namespace) {
+		return
+	}
+	if w.Deployment == nil {
+		// A rule that requests protection for a namespace applies to Deployments only.
+		if set := w.StatefulSet; set != nil && set.Annotations[spot.ProtectAnnotation] != "" {
+			r.refuse(set, set.UID, "a pod of a StatefulSet cannot be replaced before it is evicted")
+		}
+		return
+	}
+	if w.Deployment.DeletionTimestamp != nil {
+		return
+	}
+	if r.overlaps == nil || r.overlaps.namespace != w.Namespace {
+		r.overlaps = findOverlaps(r.snapshot, w.Namespace)
+	}
+	if other := r.overlaps.conflict(w); other != "" {
+		r.refuse(w.Deployment, w.Deployment.UID, other)
+		return
+	}
+	if failed, ok := r.uncounted[w.Deployment.UID]; ok && r.snapshot.Now.Sub(failed.since) >= countWithin {
+		r.refuse(w.Deployment, w.Deployment.UID, fmt.Sprintf("Kubernetes cannot count the pods that its selector selects: %.256s", failed.why))
+		return
+	}
+	allowed, why := r.allows(w)
+	budget := newBudget(w.Deployment, allowed)
+	r.wanted[nameOf(budget)] = Change{Create, budget, w.Deployment, why}
+}
+
+func (r *round) refuse(object runtime.Object, uid types.UID, why string) {
+	r.refused[uid] = why
+	if r.Planner.refused[uid] != why {
+		r.refusals = append(r.refusals, Refusal{object, why})
+	}
+}
+
+// compare compares a budget with the desired budget of the same name.
+func (r *round) compare(existing *policyv1.PodDisruptionBudget) {
+	name := nameOf(existing)
+	want, ok := r.wanted[name]
+	delete(r.wanted, name)
+	switch {
+	case !workload.ManagedBudget(existing):
+		if ok {
+			r.refuse(want.Deployment, want.Deployment.UID, fmt.Sprintf("PodDisruptionBudget %s does not belong to the controller", existing.Name))
+		}
+	case !ok || !metav1.IsControlledBy(existing, want.Deployment):
+		r.changes = append(r.changes, Change{Kind: Delete, Budget: existing, Why: "no Deployment requires it"})
+	case !equality.Semantic.DeepEqual(existing.Spec, want.Budget.Spec):
+		want.Kind, want.Budget.UID, want.Budget.ResourceVersion = Update, existing.UID, existing.ResourceVersion
+		r.changes = append(r.changes, want)
+	}
+}
+
+// observe finds the pods that a drain or a request waits for.
+func (r *round) observe(requested map[types.UID]bool) {
+	waiting := map[types.UID]time.Time{}
+	for _, n := range r.snapshot.Nodes {
+		drained := r.drainOf(n) != notDrained
+		if !drained && len(requested) == 0 {
+			continue
+		}
+		for _, pod := range n.Pods {
+			if !drained && !requested[pod.UID] {
+				continue
+			}
+			workload, since := pod.Workload, r.snapshot.Now
+			if pod.ReleasedFrom != nil { // the time before a restore counts too
+				workload, since = pod.ReleasedFrom.Workload, pod.Release.At
+			}
+			if workload == nil || !workload.Settings.Protect {
+				continue
+			}
+			if known, ok := r.waiting[pod.UID]; ok {
+				since = known
+			}
+			waiting[pod.UID] = since
+			if pod.ReleasedFrom != nil {
+				since = pod.Release.At
+			}
+			r.waits[workload] = append(r.waits[workload], wait{pod, since})
+		}
+	}
+	r.waiting = waiting
+}
+
+// observeCounts records the budgets whose pods Kubernetes fails to count.
+func (p *Planner) observeCounts(s *snapshot.Snapshot) {
+	maps.DeleteFunc(p.uncounted, func(_ types.UID, u uncounted) bool { return s.Now.Sub(u.since) >= countAgain })
+	for _, budgets := range s.Budgets {
+		for _, budget := range budgets {
+			owner := metav1.GetControllerOfNoCopy(budget)
+			if !workload.ManagedBudget(budget) || owner == nil {
+				continue
+			}
+			allowed := meta.FindStatusCondition(budget.Status.Conditions, policyv1.DisruptionAllowedCondition)
+			if allowed == nil || allowed.Reason != policyv1.SyncFailedReason {
+				delete(p.uncounted, owner.UID)
+			} else if _, known := p.uncounted[owner.UID]; !known {
+				p.uncounted[owner.UID] = uncounted{s.Now, allowed.Message}
+			}
+		}
+	}
+}
+
+// drain is how a node is being drained.
+type drain int
+
+const (
+	notDrained drain = iota // not draining, or the controller itself evicts the pods
+	assisted                // a user or a tool drains it, and the controller replaces pods first
+	alone                   // a user or a tool may drain it, and the controller does not help
+)
+
+// drainOf returns the drain that the signals of a node show.
+func (p *Planner) drainOf(n *snapshot.Node) drain {
+	switch {
+	case n.Facts.Signal == decision.Reclaim && !p.settings.Interruption.Reclaim:
+		return alone
+	case n.Facts.Signal == decision.Reclaim:
+		return notDrained
+	case p.settings.Interruption.Draining(n, n.Facts.Signal):
+		return assisted
+	case n.Spec.Unschedulable:
+		return alone
+	}
+	return notDrained
+}
+
+var (
+	none = intstr.FromInt32(0)
+	one  = intstr.FromInt32(1)
+	all  = intstr.FromString("100%")
+)
+
+// allows returns how many pods of a Deployment may be unavailable, and why that is not none. It is
+//
+//   - none while each pod can be replaced before its eviction;
+//   - one if none of its pods can ever be replaced first, or if a pod has waited for Patience. A
+//     released pod waits for Patience and minReadySeconds after its release. Even if its
+//     replacement is ready, the budget allows no eviction while other replicas are not ready;
+//   - all after twice that time, or if the controller does not help on the node.
+func (r *round) allows(w *snapshot.Workload) (allowed intstr.IntOrString, why string) {
+	allowed = none
+	for _, revision := range w.Revisions {
+		if len(revision.Pods) == 0 || allowed != none {
+			continue
+		}
+		if no := r.neverSurges()(revision.Pods[0]); no != "" { // the pods of a revision are alike
+			allowed, why = one, "its pods cannot be replaced before they are evicted: "+no
+		}
+	}
+	for _, wait := range r.waits[w] {
+		within := r.settings.Patience
+		if wait.pod.Release != nil {
+			within += time.Duration(w.Deployment.Spec.MinReadySeconds) * time.Second
+		}
+		waited := r.snapshot.Now.Sub(wait.since)
+		switch {
+		case r.drainOf(wait.pod.Node) == alone:
+			return all, fmt.Sprintf("node %s may be drained, and the controller is configured not to replace its pods", wait.pod.Node.Name)
+		case waited >= 2*within:
+			return all, notReplaced(wait.pod, 2*within)
+		case waited >= within:
+			allowed, why = one, notReplaced(wait.pod, within)
+		}
+	}
+	return allowed, why
+}
+
+func notReplaced(pod *snapshot.Pod, within time.Duration) string {
+	outcome := "replaced"
+	if pod.Release != nil {
+		outcome = "evicted after its release"
+	}
+	return fmt.Sprintf("pod %s must leave node %s, but was not %s within %s", pod.Name, pod.Node.Name, outcome, within)
+}

@@ -1,0 +1,95 @@
+package rebalance
+
+import (
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// assignRunning replaces pods on on-demand that make up a floor but do not require on-demand. Such
+// pods were created before the autoscaler mode was switched on. An autoscaler would move them to
+// spot, because they do not require their capacity type. Nothing is wrong with such a pod yet. So a
+// pod that would lose local data stays, and every other replica must be ready.
+func (r *round) assignRunning() {
+	r.toOnDemand(migration.Assign, r.assignable, r.assignCandidates)
+}
+
+// assignable returns the number of pods of a workload that should require on-demand, or 0 if none
+// may be replaced now.
+func (r *round) assignable(w *snapshot.Workload) (pods int) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	if w.RollingOut || deficit(w) > 0 || !r.mayMove(w, false) || !r.wouldBeGated(w) {
+		return 0
+	}
+	return unassigned(w)
+}
+
+// wouldBeGated reports whether the replacement of a pod would be assigned a capacity type. It would
+// if the youngest unassigned pod is older than the admission policy. Without this check,
+// replacements would never end.
+func (r *round) wouldBeGated(w *snapshot.Workload) bool {
+	var youngest time.Time
+	for _, revision := range w.Revisions {
+		for _, p := range revision.Pods {
+			if made := p.CreationTimestamp.Time; made.After(youngest) && workload.AssignmentOf(p.Pod) == decision.Unassigned && !workload.Gated(p.Pod) {
+				youngest = made
+			}
+		}
+	}
+	return r.settings.WouldBeGated == nil || r.settings.WouldBeGated(youngest)
+}
+
+// unassigned returns the number of pods on on-demand that should require on-demand but do not.
+func unassigned(w *snapshot.Workload) (total int) {
+	if w.Settings.WhenUnsatisfiable == decision.ScheduleAnyway {
+		return 0 // the floor is a preference, so no replica requires a capacity type
+	}
+	for _, revision := range w.Revisions {
+		running, assigned, ordered := 0, 0, false
+		for _, p := range revision.Pods {
+			ordered = p.Subject.Pod.Workload.Ordered
+			switch {
+			case p.Subject.Pod.OnlyOnDemand:
+				assigned++
+			case unassignedOnDemand(p):
+				running++
+			}
+		}
+		if !ordered {
+			running = min(running, max(0, w.Floor-assigned))
+		}
+		total += running
+	}
+	return total
+}
+
+// unassignedOnDemand reports whether a pod runs on on-demand, may be part of the floor and does not
+// require on-demand.
+func unassignedOnDemand(p *snapshot.Pod) bool {
+	pod := &p.Subject.Pod
+	return runsOn(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && (!pod.Workload.Ordered || belowFloor(p))
+}
+
+// assignCandidates returns the pods of a workload that may be replaced by pods that require
+// on-demand, in the order in which the planner tries them. As in healCandidates, it returns one pod
+// per revision unless the workload is a StatefulSet.
+func (r *round) assignCandidates(w *snapshot.Workload) (pods []*snapshot.Pod) {
+	for _, revision := range w.Revisions {
+		for _, p := range r.candidates(revision, decision.OnDemand) {
+			if !unassignedOnDemand(p) || !spareable(p) || !r.settings.MoveLocalStorage && workload.LosesLocalData(p.Pod) {
+				continue
+			}
+			pods = append(pods, p)
+			if w.StatefulSet == nil {
+				break
+			}
+		}
+	}
+	return pods
+}

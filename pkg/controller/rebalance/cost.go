@@ -1,0 +1,105 @@
+package rebalance
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// floorCost is the deletion cost of pods in the floor. The default cost is 0, so any positive
+// number has the same effect.
+const floorCost = "1000"
+
+// Cost is a planned change of a pod's deletion cost.
+type Cost struct {
+	Pod *snapshot.Pod
+	// Value is the new value of controller.kubernetes.io/pod-deletion-cost; "" removes the
+	// controller's value.
+	Value string
+}
+
+// DeletionCosts returns the pods that need a deletion cost and the pods that should lose the
+// controller's cost, in the order of the workloads. With these costs, the scale-down of a managed
+// Deployment removes spot replicas first and keeps the floor. The floor is the first pods by rank
+// on on-demand of the newest revision. A pod that stays in the floor is written once.
+//
+// No pod gets a cost during a rollout or if the workload has no more replicas than its floor. Pods
+// of an old revision keep their cost, so its scale-down spares them. If the user has set the cost
+// of any pod of a workload, the user's order applies, and the controller's costs are removed.
+func DeletionCosts(s *snapshot.Snapshot) (costs []Cost) {
+	for _, w := range s.Workloads {
+		costs = append(costs, costsOf(w)...)
+	}
+	return costs
+}
+
+func costsOf(w *snapshot.Workload) (costs []Cost) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	if w.Deployment == nil || w.RollingOut || len(w.Revisions) == 0 {
+		return nil
+	}
+	keep := map[types.UID]bool{}
+	if w.InProfile && !anyPod(w, hasUsersCost) {
+		for _, p := range floorOf(w) {
+			keep[p.UID] = true
+			if !p.HasControllerCost() && w.Desired > w.Floor {
+				costs = append(costs, Cost{p, floorCost})
+			}
+		}
+	}
+	for _, revision := range w.Revisions {
+		for _, p := range revision.Pods {
+			if _, marked := p.Annotations[spot.DeletionCostAnnotation]; marked && !keep[p.UID] {
+				costs = append(costs, Cost{Pod: p})
+			}
+		}
+	}
+	return costs
+}
+
+// floorOf returns the pods that make up a workload's floor. There may be fewer than the floor.
+func floorOf(w *snapshot.Workload) []*snapshot.Pod {
+	newest := w.Revisions[len(w.Revisions)-1]
+	pods := slices.DeleteFunc(slices.Clone(newest.Pods), func(p *snapshot.Pod) bool { return !runsOn(p, decision.OnDemand) })
+	slices.SortStableFunc(pods, snapshot.ByRank)
+	return pods[:min(w.Floor, len(pods))]
+}
+
+func hasUsersCost(p *snapshot.Pod) bool {
+	_, ok := p.Annotations[v1.PodDeletionCost]
+	return ok && !p.HasControllerCost()
+}
+
+// Apply writes the cost. The resourceVersion in the patch prevents that it overwrites a cost that
+// the user set meanwhile. A conflict is returned as an error; the plan of a newer snapshot contains
+// the change again if it is still needed.
+func (c Cost) Apply(ctx context.Context, client kubernetes.Interface) error {
+	annotations := map[string]*string{spot.DeletionCostAnnotation: nil}
+	if c.Value != "" {
+		annotations[spot.DeletionCostAnnotation], annotations[v1.PodDeletionCost] = &c.Value, &c.Value
+	} else if c.Pod.HasControllerCost() {
+		annotations[v1.PodDeletionCost] = nil
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": c.Pod.UID, "resourceVersion": c.Pod.ResourceVersion, "annotations": annotations,
+	}})
+	if err != nil {
+		return fmt.Errorf("deletion cost of pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
+	}
+	if _, err := client.CoreV1().Pods(c.Pod.Namespace).Patch(ctx, c.Pod.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("deletion cost of pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
+	}
+	return nil
+}

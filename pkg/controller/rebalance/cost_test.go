@@ -1,0 +1,123 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+func ours() map[string]string {
+	return map[string]string{v1.PodDeletionCost: "1000", spot.DeletionCostAnnotation: "1000"}
+}
+
+func TestDeletionCosts(t *testing.T) {
+	spread := []string{"node o on-demand 9", "node s spot 9", "Deployment web 5 floor 2: o o o s s"}
+	cases := map[string]struct {
+		lines  []string
+		change func(*world)
+		want   []string
+	}{
+		"floor": {spread, func(*world) {}, []string{"web-0=1000", "web-1=1000"}},
+		"oldest pods": {spread, func(w *world) { w.pod("web-2").created = start.Add(-2 * time.Hour) },
+			[]string{"web-2=1000", "web-0=1000"}},
+		"pods that require on-demand": {spread, func(w *world) { w.pod("web-2").onlyOnDemand = true; w.pod("web-1").annotations = ours() },
+			[]string{"web-2=1000"}},
+		"pods with a cost keep it": {spread, func(w *world) { w.pod("web-1").annotations, w.pod("web-2").annotations = ours(), ours() }, nil},
+		"one pod more than the floor": {spread, func(w *world) {
+			w.pod("web-0").annotations, w.pod("web-1").annotations, w.pod("web-2").annotations = ours(), ours(), ours()
+		}, []string{"web-2="}},
+		"pod on spot loses the cost": {spread, func(w *world) { w.pod("web-4").annotations = ours() }, []string{"web-0=1000", "web-1=1000", "web-4="}},
+		"fewer pods on on-demand than the floor": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 3: o o s s"},
+			func(*world) {}, []string{"web-0=1000", "web-1=1000"}},
+		"scaled down to the floor: pods keep their cost": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 2 floor 2: o o"},
+			func(w *world) { w.pod("web-0").annotations, w.pod("web-1").annotations = ours(), ours() }, nil},
+		"no pods beyond the floor":             {[]string{"node o on-demand 9", "Deployment web 2 floor 2: o o"}, func(*world) {}, nil},
+		"rollout: no change":                   {spread, func(w *world) { w.workload("web").rollingOut = true; w.pod("web-4").annotations = ours() }, nil},
+		"StatefulSet: ordered by its ordinals": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 1: o s s"}, func(*world) {}, nil},
+		"unmanaged workload":                   {spread, func(w *world) { w.workload("web").unmanaged = true }, nil},
+		"workload no longer managed":           {spread, func(w *world) { w.workload("web").unmanaged = true; w.pod("web-0").annotations = ours() }, []string{"web-0="}},
+		"the user has set a cost":              {spread, func(w *world) { w.pod("web-4").annotations = map[string]string{v1.PodDeletionCost: "-5"} }, nil},
+		"the user changed our cost: only our marker is removed": {spread, func(w *world) {
+			w.pod("web-0").annotations = ours()
+			w.pod("web-0").annotations[v1.PodDeletionCost] = "7"
+		}, []string{"web-0="}},
+		"another actor removed the cost, not our marker": {spread, func(w *world) {
+			w.pod("web-0").annotations = map[string]string{spot.DeletionCostAnnotation: "1000"}
+		}, []string{"web-0=1000", "web-1=1000"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(test.lines...)
+			test.change(w)
+			// The fake API server does not check preconditions; TestCostConflict does.
+			var objects []runtime.Object
+			for _, p := range w.snapshot().Pods {
+				objects = append(objects, p.Pod)
+			}
+			client := fake.NewClientset(objects...)
+			var got []string
+			for _, c := range rebalance.DeletionCosts(w.snapshot()) {
+				got = append(got, fmt.Sprintf("%s=%s", c.Pod.Name, c.Value))
+				if err := c.Apply(t.Context(), client); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("costs (-want +got):\n%s", diff)
+			}
+			for _, work := range w.workloads {
+				for _, p := range work.pods {
+					written, err := client.CoreV1().Pods("shop").Get(t.Context(), p.name, metav1.GetOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if cost, ours := written.Annotations[v1.PodDeletionCost], slices.Contains(got, p.name+"=1000"); ours && cost != "1000" {
+						t.Errorf("%s costs %q", p.name, cost)
+					}
+					p.annotations = written.Annotations
+				}
+			}
+			if name == "the user changed our cost: only our marker is removed" {
+				if diff := cmp.Diff(map[string]string{v1.PodDeletionCost: "7"}, w.pod("web-0").annotations); diff != "" {
+					t.Errorf("annotations (-want +got):\n%s", diff)
+				}
+			}
+			if again := rebalance.DeletionCosts(w.snapshot()); len(again) > 0 {
+				t.Errorf("planned again after they were written: %v", again)
+			}
+		})
+	}
+}
+
+// The API server rejects a cost that was planned for an older version of the pod, and Apply returns
+// a conflict.
+func TestCostConflict(t *testing.T) {
+	client := fake.NewClientset()
+	var body string
+	client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		body = string(action.(clienttesting.PatchAction).GetPatch())
+		return true, nil, apierrors.NewConflict(v1.Resource("pods"), "web-0", fmt.Errorf("changed"))
+	})
+	pod := &snapshot.Pod{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: "u", ResourceVersion: "7"}}}
+	err := rebalance.Cost{Pod: pod, Value: "1000"}.Apply(t.Context(), client)
+	if !apierrors.IsConflict(err) {
+		t.Errorf("error %v, want a conflict", err)
+	}
+	want := `{"metadata":{"annotations":{"controller.kubernetes.io/pod-deletion-cost":"1000","spot-aware-scheduler.io/deletion-cost":"1000"},"resourceVersion":"7","uid":"u"}}`
+	if diff := cmp.Diff(want, body); diff != "" {
+		t.Errorf("patch (-want +got):\n%s", diff)
+	}
+}

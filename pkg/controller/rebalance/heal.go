@@ -1,0 +1,108 @@
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// heal moves pods that exceed their budget from spot to on-demand, if on-demand has room. The
+// workloads with the largest deficit are first. Heal does not wait for a calm period, because
+// on-demand nodes are not reclaimed. It skips workloads during a rollout unless the rollout is
+// paused: the end of the rollout may remove the deficit.
+func (r *round) heal() {
+	r.toOnDemand(migration.Heal, r.healable, r.healCandidates)
+}
+
+// toOnDemand moves one pod of each workload to on-demand. deficitOf returns a workload's deficit;
+// the largest deficit is first. candidates returns the pods of a workload in the order in which the
+// planner tries them. Moves to existing nodes are planned before moves for which an autoscaler has
+// to buy a node.
+func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Workload) int, candidates func(*snapshot.Workload) []*snapshot.Pod) {
+	type deficient struct {
+		*snapshot.Workload
+		deficit int
+	}
+	var workloads []deficient
+	for _, w := range r.snapshot.Workloads {
+		if pods := deficitOf(w); pods > 0 {
+			workloads = append(workloads, deficient{w, pods})
+		}
+	}
+	slices.SortStableFunc(workloads, func(a, b deficient) int { return cmp.Compare(b.deficit, a.deficit) })
+	for _, buy := range []bool{false, true} {
+		for _, w := range workloads {
+			if r.limitReached() {
+				return
+			}
+			r.oneToOnDemand(w.Workload, reason, candidates, buy)
+		}
+	}
+}
+
+// healable returns the number of pods of a workload that should run on on-demand, or 0 if the
+// workload may not be healed now.
+func (r *round) healable(w *snapshot.Workload) (pods int) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	if w.RollingOut && !halted(w) || !r.mayMove(w, r.stuck(w)) {
+		return 0
+	}
+	return deficit(w)
+}
+
+// oneToOnDemand moves a pod of a workload to on-demand if an existing node has room. With buy, it
+// moves a pod for which an autoscaler can buy a node.
+func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, candidates func(*snapshot.Workload) []*snapshot.Pod, buy bool) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	if r.moved[w.Key] || buy && !r.gating {
+		return
+	}
+	for _, p := range candidates(w) {
+		requires := r.requiresOnDemand(p)
+		to, why := r.room.Replace(p, requires)
+		if to != nil && to.Facts.Capacity.Type == decision.OnDemand || buy && to == nil && r.buyable(p, requires, why) {
+			r.addMove(p, reason, requires, to)
+			return
+		}
+	}
+}
+
+// deficit returns the number of pods of a workload on spot that should and could run on on-demand.
+func deficit(w *snapshot.Workload) int { return w.FloorStatus().Healable }
+
+// overBudget returns the number of pods of a revision on spot beyond its budget.
+func overBudget(revision *snapshot.Revision) int { return revision.FloorStatus().OverBudget }
+
+// healCandidates returns the pods of a workload whose move to on-demand reduces the deficit, in the
+// order in which the planner tries them. Pods of a revision over its budget are first, then pods of
+// the newest revision. To the room, the pods of one revision are equal unless they are bound to a
+// location. So one pod per revision is tried, unless the workload is a StatefulSet.
+func (r *round) healCandidates(w *snapshot.Workload) (pods []*snapshot.Pod) {
+	revisions := slices.Clone(w.Revisions)
+	slices.Reverse(revisions)
+	slices.SortStableFunc(revisions, func(a, b *snapshot.Revision) int {
+		return cmp.Compare(overBudget(b), overBudget(a))
+	})
+	short := w.FloorStatus().FloorDeficit > 0
+	for _, revision := range revisions {
+		if !short && overBudget(revision) == 0 {
+			continue
+		}
+		for _, p := range r.candidates(revision, decision.Spot) {
+			if onlySpot(p) || w.StatefulSet != nil && !belowFloor(p) {
+				continue
+			}
+			pods = append(pods, p)
+			if w.StatefulSet == nil {
+				break
+			}
+		}
+	}
+	return pods
+}

@@ -1,0 +1,254 @@
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// makeRoom moves replicas beyond their floors from on-demand to spot if an unschedulable pod that
+// needs on-demand then fits, by its requests and its simulation.Demand.
+//
+// The waiting pods are served in the order of the scheduler: by priority, then by waiting time. Of
+// the suitable nodes, makeRoom chooses the one with the fewest pods to move, then the first by
+// name.
+func (r *round) makeRoom() {
+	waiting := r.waitingPods()
+	if len(waiting) == 0 {
+		return
+	}
+	c := &roomRound{round: r, movable: map[workload.OwnerKey]int{}}
+	for _, n := range r.snapshot.Nodes {
+		if n.Facts.Capacity.Type == decision.OnDemand {
+			c.rooms = append(c.rooms, r.roomOn(n))
+		}
+	}
+	for _, p := range r.snapshot.Pods {
+		if p.Node != nil && r.leaving(p) {
+			r.places[p] = nil
+		}
+	}
+	for _, w := range waiting {
+		if r.limitReached() || r.room.Expired() {
+			return
+		}
+		c.makeRoomFor(w)
+	}
+}
+
+// waitingPods returns the unschedulable pods that may run on on-demand only. A pod with a nominated
+// node is excluded: preemption makes room for it.
+func (r *round) waitingPods() (waiting []*snapshot.Pod) {
+	for _, p := range r.snapshot.Pods {
+		if waitsForOnDemand(p) {
+			waiting = append(waiting, p)
+		}
+	}
+	slices.SortStableFunc(waiting, func(a, b *snapshot.Pod) int {
+		return cmp.Or(cmp.Compare(corev1.PodPriority(b.Pod), corev1.PodPriority(a.Pod)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	return waiting
+}
+
+// waitsForOnDemand reports whether a pod is unschedulable and may run on on-demand only.
+func waitsForOnDemand(p *snapshot.Pod) bool {
+	defer recovery.Recover(recovery.Pod, klog.KObj(p))
+	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.InProfile || !p.Live() || p.Status.NominatedNodeName != "" || !workload.Unschedulable(p.Pod) || simulation.Excessive(p) {
+		return false
+	}
+	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, p.Revision.Placed, decision.WaitTime{})
+	return plan.RequiresOnDemand()
+}
+
+// leaving reports whether a pod will soon free its room. A pod that may never end is not leaving.
+func (r *round) leaving(p *snapshot.Pod) bool {
+	return (p.ReleasedFrom != nil || p.DeletionTimestamp != nil) && !r.lingers(p)
+}
+
+// onDemandRoom is an on-demand node with the resources that are free after all leaving pods have
+// ended.
+type onDemandRoom struct {
+	*snapshot.Node
+	free v1.ResourceList
+}
+
+func (r *round) roomOn(n *snapshot.Node) *onDemandRoom {
+	room := &onDemandRoom{n, n.Status.Allocatable.DeepCopy()}
+	for _, p := range n.Pods {
+		if !r.leaving(p) {
+			room.add(p, -1)
+		}
+	}
+	for p, to := range r.places {
+		if to == n {
+			room.add(p, -1)
+		}
+	}
+	return room
+}
+
+// add returns the requests of a pod to the node; with sign -1 it subtracts them.
+func (o *onDemandRoom) add(p *snapshot.Pod, sign int) {
+	for name, request := range p.Requests {
+		q := o.free[name]
+		if sign < 0 {
+			q.Sub(request)
+		} else {
+			q.Add(request)
+		}
+		o.free[name] = q
+	}
+}
+
+// fits reports whether the free resources are enough for a pod.
+func (o *onDemandRoom) fits(p *snapshot.Pod) bool {
+	for name, request := range p.Requests {
+		if free := o.free[name]; free.Cmp(request) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// roomRound is the make-room step of one round.
+type roomRound struct {
+	*round
+	rooms []*onDemandRoom
+	// movable is the number of replicas of a workload that may leave on-demand. Workloads without
+	// such replicas have the value 0.
+	movable map[workload.OwnerKey]int
+}
+
+// movableReplicas returns the number of replicas of a workload that may leave on-demand for a
+// waiting pod.
+func (c *roomRound) movableReplicas(w, waiting *snapshot.Workload) int {
+	n, ok := c.movable[w.Key]
+	if !ok {
+		// A StatefulSet creates its later pods only after its first pods are ready, and the waiting
+		// pods may be the first ones.
+		if !w.RollingOut && c.mayMove(w, w == waiting && w.StatefulSet != nil) {
+			n = surplus(w)
+		}
+		c.movable[w.Key] = n
+	}
+	return n
+}
+
+// makeRoomFor makes room for one pod, unless there is room or room is being made. It finds
+// placements for all pods that must leave before the first one moves. If a replica would not be
+// placed on spot, it excludes the workload of that replica. If a leaving pod would also exclude the
+// waiting pod from its new place, it excludes the node. In both cases it tries the next best node.
+func (c *roomRound) makeRoomFor(waiting *snapshot.Pod) {
+	defer recovery.Recover(recovery.Pod, klog.KObj(waiting))
+	demand := simulation.NewDemand(c.snapshot, waiting, c.places)
+	for _, room := range c.rooms {
+		if room.fits(waiting) && demand.Fits(room.Node, nil) {
+			c.reserve(waiting, room)
+			return
+		}
+	}
+	useless := map[*onDemandRoom]bool{}
+	for pools := c.poolsCalmSince(); ; {
+		var best []*snapshot.Pod
+		var target *onDemandRoom
+		for _, room := range c.rooms {
+			if useless[room] {
+				continue
+			}
+			if leaving := c.leavers(room, waiting, demand); len(leaving) > 0 && (target == nil || len(leaving) < len(best)) {
+				best, target = leaving, room
+			}
+		}
+		if target == nil {
+			return
+		}
+		to := c.spotPlacements(best, pools)
+		if to == nil {
+			continue
+		}
+		if !demand.Fits(target.Node, to) {
+			useless[target] = true
+			continue
+		}
+		for _, p := range best {
+			if c.limitReached() || c.moved[p.Workload.Key] {
+				continue // it moves in a later round
+			}
+			c.addMoveToSpot(p, migration.MakeRoom, to[p], pools[to[p].Facts.Pool])
+			target.add(p, 1)
+		}
+		if target.fits(waiting) {
+			c.reserve(waiting, target)
+		}
+		return
+	}
+}
+
+// reserve assigns the room on a node to a waiting pod.
+func (c *roomRound) reserve(waiting *snapshot.Pod, room *onDemandRoom) {
+	room.add(waiting, -1)
+	c.places[waiting] = room.Node
+}
+
+// spotPlacements returns the placements of pods on spot; nil unless all pods have one.
+func (c *roomRound) spotPlacements(pods []*snapshot.Pod, pools map[decision.Pool]time.Time) map[*snapshot.Pod]*snapshot.Node {
+	to := map[*snapshot.Pod]*snapshot.Node{}
+	for _, p := range pods {
+		if to[p] = c.spotFor(p, pools, true); to[p] == nil {
+			c.movable[p.Workload.Key] = 0
+			return nil
+		}
+	}
+	return to
+}
+
+// leavers returns the pods that must leave a node so that the waiting pod can run there. It returns
+// one pod if that is enough, else the shortest sufficient prefix of the candidates. It returns none
+// if all candidates together are not enough.
+func (c *roomRound) leavers(room *onDemandRoom, waiting *snapshot.Pod, demand *simulation.Demand) []*snapshot.Pod {
+	var candidates []*snapshot.Pod
+	perWorkload := map[workload.OwnerKey]int{}
+	for _, p := range room.Pods {
+		if p.Revision == nil || !p.Live() || belowFloor(p) || !spareable(p) || !c.mayBecomeSpot(p) || c.moved[p.Workload.Key] || !workload.MayDisrupt(p.Pod, c.now) ||
+			c.movableReplicas(p.Workload, waiting.Workload) == 0 {
+			continue
+		}
+		candidates = append(candidates, p)
+	}
+	c.sortCandidates(candidates)
+	candidates = slices.DeleteFunc(candidates, func(p *snapshot.Pod) bool {
+		perWorkload[p.Workload.Key]++
+		return perWorkload[p.Workload.Key] > c.movableReplicas(p.Workload, waiting.Workload)
+	})
+	sufficient := func(leaving ...*snapshot.Pod) bool {
+		emptied := &onDemandRoom{room.Node, room.free.DeepCopy()}
+		absent := map[*snapshot.Pod]*snapshot.Node{}
+		for _, p := range leaving {
+			emptied.add(p, 1)
+			absent[p] = nil
+		}
+		return emptied.fits(waiting) && demand.Fits(room.Node, absent)
+	}
+	for _, p := range candidates {
+		if sufficient(p) {
+			return []*snapshot.Pod{p}
+		}
+	}
+	for n := range candidates {
+		if sufficient(candidates[:n+1]...) {
+			return candidates[:n+1]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,281 @@
+package rebalance
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+const (
+	// A workload is not moved for minBackOff after a move that improved nothing. The back-off
+	// doubles with each failure, up to maxBackOff, because the obstacle may disappear.
+	minBackOff, maxBackOff = time.Minute, time.Hour
+	// moveTimeout is the time for which a move may be planned without a change to the pod. A
+	// PodDisruptionBudget may forbid the change, or other moves may be more urgent. After this
+	// time it counts as a failed move, so that it does not block other moves.
+	moveTimeout = 5 * time.Minute
+)
+
+// memory is the state that a planner keeps between rounds.
+type memory struct {
+	// firstRound is the time of the first round.
+	firstRound time.Time
+	// attempts has the latest move of each workload with an open outcome.
+	attempts map[workload.OwnerKey]*attempt
+	// backOffs has the back-off of each workload.
+	backOffs map[workload.OwnerKey]backOff
+	// interrupted is the time at which a workload last had a pod on a node that was being
+	// reclaimed.
+	interrupted map[workload.OwnerKey]time.Time
+	// unrest is the time at which a spot pool last lost a node or had a node that is being
+	// reclaimed.
+	unrest map[decision.Pool]time.Time
+	// earlyMoves is the time at which a workload last moved to a pool that had not been calm for
+	// two calm periods.
+	earlyMoves map[workload.OwnerKey]time.Time
+	// unavailableSince is the time since which a workload has had replicas that do not run.
+	unavailableSince map[workload.OwnerKey]time.Time
+	// nodes has the nodes of the last round.
+	nodes map[types.UID]*seenNode
+}
+
+// attempt is a move with an open outcome.
+type attempt struct {
+	pod               types.UID
+	reason            migration.Reason
+	started           time.Time
+	released          bool      // whether its pod was seen as released
+	goneSince         time.Time // when the pod was first seen to be gone; zero if it is not
+	shortfallBefore   int       // the workload's deficit at the start of the move
+	unavailableBefore int       // the number of replicas that did not run at that time
+}
+
+type backOff struct {
+	until time.Time
+	wait  time.Duration
+}
+
+func newMemory() memory {
+	return memory{
+		attempts: map[workload.OwnerKey]*attempt{}, backOffs: map[workload.OwnerKey]backOff{}, interrupted: map[workload.OwnerKey]time.Time{},
+		unrest: map[decision.Pool]time.Time{}, earlyMoves: map[workload.OwnerKey]time.Time{},
+		unavailableSince: map[workload.OwnerKey]time.Time{},
+	}
+}
+
+// seenNode is a node of the last round.
+type seenNode struct {
+	*snapshot.Node
+	loss node.Loss
+}
+
+// observe records which spot pools lost nodes, and which workloads had pods on reclaimed nodes. The
+// removal of a node by an autoscaler is not a loss.
+func (m *memory) observe(s *snapshot.Snapshot) {
+	last := m.nodes
+	m.nodes = make(map[types.UID]*seenNode, len(s.Nodes))
+	for _, n := range s.Nodes {
+		seen := last[n.UID]
+		if seen == nil {
+			seen = &seenNode{}
+		}
+		delete(last, n.UID)
+		seen.Node = n
+		m.nodes[n.UID] = seen
+	}
+	for _, event := range s.NodeEvents {
+		if seen := m.nodes[event.UID]; seen != nil {
+			seen.loss.Record(event)
+		} else if seen := last[event.UID]; seen != nil {
+			seen.loss.Record(event)
+		}
+	}
+	for _, n := range s.Nodes {
+		seen := m.nodes[n.UID]
+		seen.loss.Observe(n.Disruption, slices.ContainsFunc(n.Pods, func(p *snapshot.Pod) bool { return workload.Occupies(p.Pod, n.Node) }), s.Now)
+		if !m.lost(seen, s.Now) && n.Facts.Signal == decision.Reclaim && !node.Advised(n.Node) {
+			m.interrupt(n, s.Now) // maintenance, or an on-demand node: the controller drains it too
+		}
+	}
+	for _, seen := range last { // nodes that vanished
+		seen.loss.Removed(s.Now)
+		m.lost(seen, s.Now)
+	}
+}
+
+// lost records the loss of a spot node, and reports whether the node was lost.
+func (m *memory) lost(seen *seenNode, now time.Time) bool {
+	if !seen.loss.Lost() || seen.Facts.Capacity.Type != decision.Spot {
+		return false
+	}
+	m.unrest[seen.Facts.Pool] = now
+	m.interrupt(seen.Node, now)
+	return true
+}
+
+// interrupt records an interruption of the workloads with pods on n.
+func (m *memory) interrupt(n *snapshot.Node, now time.Time) {
+	for _, p := range n.Pods {
+		if p.Workload != nil {
+			m.interrupted[p.Workload.Key] = now
+		}
+	}
+}
+
+// paused reports whether the pause or back-off of a workload has not ended.
+func (m *memory) paused(workload workload.OwnerKey, now time.Time, pause time.Duration) bool {
+	last, ok := m.interrupted[workload]
+	return ok && now.Before(last.Add(pause)) || now.Before(m.backOffs[workload].until)
+}
+
+// track updates the attempts and returns the number of moves in progress. A move is in progress
+// while its pod is leaving, and then until its workload is settled. When the workload is settled,
+// the move either has reduced the deficit, or the workload is backed off. A replacement that does
+// not become ready blocks other moves for moveTimeout at most. A pod that does not end blocks them
+// until it lingers.
+//
+// A pod that an earlier controller released counts too, but only if it was released from an
+// existing workload. Each workload counts at most once, because it has at most one move. So pods
+// with forged release records cannot use up the limit of moves.
+func (m *memory) track(r *round) (inProgress int) {
+	pods := map[types.UID]*snapshot.Pod{}
+	attempted, releases := map[types.UID]bool{}, map[workload.OwnerKey]bool{}
+	for _, a := range m.attempts {
+		attempted[a.pod] = true
+	}
+	for _, p := range r.snapshot.Pods {
+		if attempted[p.UID] {
+			pods[p.UID] = p
+		}
+		switch {
+		case r.lingers(p):
+		case p.ReleasedFrom != nil && rebalancing(p.Release.Reason):
+			releases[p.ReleasedFrom.Workload.Key] = true
+		case p.DeletionTimestamp != nil && attempted[p.UID]:
+			inProgress++
+		}
+	}
+	inProgress += len(releases)
+	for _, w := range r.snapshot.Workloads {
+		if a := m.attempts[w.Key]; a != nil && m.unsettled(r, w, a, pods[a.pod]) {
+			inProgress++
+		}
+	}
+	return inProgress
+}
+
+// maxMoveTime is the maximum time for which a leaving pod counts against the limit of moves. The
+// user can extend the time that a pod takes to leave, by minReadySeconds, a PodDisruptionBudget or
+// its grace period.
+const maxMoveTime = time.Hour
+
+// lingers reports whether a leaving pod is not expected to end soon: it is overdue, was released
+// maxMoveTime ago, or has more than maxMoveTime left of its grace period.
+func (r *round) lingers(p *snapshot.Pod) bool {
+	return p.Overdue(r.now) || p.Release != nil && r.now.Sub(p.Release.At) >= maxMoveTime ||
+		p.DeletionTimestamp != nil && p.DeletionTimestamp.Sub(r.now) > maxMoveTime
+}
+
+// unsettled reports whether the pod of an attempt is gone and its workload is not settled yet. pod
+// is nil if it is gone. unsettled also records how the attempt ended.
+func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snapshot.Pod) bool {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	switch {
+	case pod != nil && pod.Release != nil:
+		a.released = true
+	case pod != nil && pod.DeletionTimestamp != nil:
+	case pod != nil:
+		if a.released || r.now.Sub(a.started) >= moveTimeout {
+			m.recordFailure(w.Key, r.now)
+		}
+	case w.RollingOut && !halted(w):
+		delete(m.attempts, w.Key) // the rollout replaces the pods that the move should improve
+	case !r.settled(w, a) || r.starting(w):
+		if a.goneSince.IsZero() {
+			a.goneSince = r.now
+		}
+		return r.now.Sub(a.goneSince) < moveTimeout
+	case shortfall(w, a.reason) < a.shortfallBefore:
+		delete(m.attempts, w.Key)
+		delete(m.backOffs, w.Key)
+	default:
+		m.recordFailure(w.Key, r.now)
+	}
+	return false
+}
+
+// shortfall returns how far a workload is from the goal of reason; less is better. For make room
+// this is its surplus: the workload gave up a replica on on-demand, whether or not that helped the
+// waiting pod.
+func shortfall(w *snapshot.Workload, reason migration.Reason) int {
+	switch reason {
+	case migration.Heal:
+		return deficit(w)
+	case migration.Assign:
+		return unassigned(w)
+	}
+	return surplus(w)
+}
+
+func (m *memory) recordFailure(workload workload.OwnerKey, now time.Time) {
+	wait := minBackOff
+	if b, ok := m.backOffs[workload]; ok {
+		wait = min(2*b.wait, maxBackOff)
+	}
+	m.backOffs[workload] = backOff{now.Add(wait), wait}
+	delete(m.attempts, workload)
+}
+
+// forget removes entries that are no longer needed.
+func (m *memory) forget(r *round) {
+	workloads := map[workload.OwnerKey]bool{}
+	for _, w := range r.snapshot.Workloads {
+		workloads[w.Key] = true
+	}
+	live := map[types.UID]bool{}
+	for _, p := range r.snapshot.Pods {
+		if p.Live() {
+			live[p.UID] = true
+		}
+	}
+	for key, a := range m.attempts {
+		// A pod that still runs and is not in the plan any more does not need to move.
+		if !workloads[key] || live[a.pod] && !r.moved[key] {
+			delete(m.attempts, key)
+		}
+	}
+	for key, b := range m.backOffs {
+		if !workloads[key] || r.now.Sub(b.until) >= maxBackOff {
+			delete(m.backOffs, key)
+		}
+	}
+	for key, at := range m.interrupted {
+		if r.now.Sub(at) >= r.settings.Pause {
+			delete(m.interrupted, key)
+		}
+	}
+	for pool, at := range m.unrest {
+		if r.now.Sub(at) >= 2*r.settings.Calm {
+			delete(m.unrest, pool)
+		}
+	}
+	for key, at := range m.earlyMoves {
+		if r.now.Sub(at) >= r.settings.Calm {
+			delete(m.earlyMoves, key)
+		}
+	}
+}
+
+// rebalancing reports whether reason is the reason of a move of this package.
+func rebalancing(reason string) bool {
+	return slices.Contains([]migration.Reason{migration.Heal, migration.Assign, migration.MakeRoom, migration.ReturnToSpot}, migration.Reason(reason))
+}

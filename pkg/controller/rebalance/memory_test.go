@@ -1,0 +1,408 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+)
+
+// script plans at the given minutes after the start and returns the moves with their minute. act,
+// if not nil, changes the world before each round.
+func script(w *world, minutes []float64, act func(minute float64)) []string {
+	p := rebalance.NewPlanner(settings)
+	var log []string
+	for _, minute := range minutes {
+		w.now = start.Add(time.Duration(minute * float64(time.Minute)))
+		if act != nil {
+			act(minute)
+		}
+		for _, move := range w.plan(p) {
+			log = append(log, fmt.Sprintf("%g: %s", minute, move))
+		}
+	}
+	return log
+}
+
+func TestMemory(t *testing.T) {
+	surplus := []string{"node o on-demand 9", "node r spot 0", "node s spot 9", "Deployment web 3 floor 1: o o o"}
+	occupied := append(slices.Clone(surplus), "Deployment batch 1 floor 0: r")
+	overBudget := []string{"node o on-demand 9", "node s spot 9", "Deployment web 2 floor 1: s s"}
+	cases := map[string]struct {
+		lines   []string
+		minutes []float64
+		act     func(w *world, minute float64)
+		want    []string
+	}{
+		"a move is planned until it starts": {surplus, []float64{0, 1, 2}, nil,
+			[]string{"0: web-0 return-to-spot", "1: web-0 return-to-spot", "2: web-0 return-to-spot"}},
+		"a planned move stays first": {surplus, []float64{0, 1},
+			func(w *world, minute float64) {
+				if minute == 1 {
+					w.pod("web-2").created = start.Add(-time.Minute)
+				}
+			}, []string{"0: web-0 return-to-spot", "1: web-0 return-to-spot"}},
+		"a move that does not start in time is backed off": {surplus, []float64{0, 4.9, 5, 5.9, 6}, nil,
+			[]string{"0: web-0 return-to-spot", "4.9: web-0 return-to-spot", "6: web-0 return-to-spot"}},
+		"an undone move is retried with an increasing back-off": {surplus, []float64{0, 0.5, 1, 1.9, 2, 2.5, 3, 4.9, 5},
+			func(w *world, minute float64) {
+				w.pod("web-0").released = map[bool]string{true: "return-to-spot"}[minute == 0.5 || minute == 2.5]
+			}, []string{"0: web-0 return-to-spot", "2: web-0 return-to-spot", "5: web-0 return-to-spot"}},
+		"a move that did not help is retried after a back-off": {overBudget, []float64{0, 1, 1.9, 2},
+			func(w *world, minute float64) {
+				if minute == 1 { // replaced on the same node
+					w.pod("web-0").name = "web-9"
+				}
+			}, []string{"0: web-0 heal", "2: web-1 heal"}},
+		"a move that helped is followed by the next": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s s"}, []float64{0, 1, 1.1},
+			func(w *world, minute float64) {
+				if minute == 1 {
+					w.pod("web-0").node, w.pod("web-0").name = w.node("o"), "web-9"
+				}
+			}, []string{"0: web-0 heal", "1: web-1 heal", "1.1: web-1 heal"}},
+		"no move while the replacement starts": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s s"}, []float64{0, 1, 2},
+			func(w *world, minute float64) {
+				switch minute {
+				case 1:
+					p := w.pod("web-0")
+					p.node, p.name, p.created, p.unready = w.node("o"), "web-9", w.now, true
+				case 2:
+					w.pod("web-9").unready = false
+				}
+			}, []string{"0: web-0 heal", "2: web-1 heal"}},
+		"a replica that has waited for 5 minutes does not block heal": {
+			[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 1, 5.9, 6, 7},
+			func(w *world, minute float64) {
+				switch minute {
+				case 0:
+					w.node("o").slots = 0
+					w.pod("web-3").slots = 99
+				case 1:
+					w.node("o").slots = 9
+				}
+			}, []string{"5.9: web-0 heal", "6: web-0 heal", "7: web-0 heal"}},
+		"a replica that has waited for less blocks heal": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 1, 4.9, 5},
+			func(w *world, minute float64) { w.pod("web-3").slots = 99 }, []string{"5: web-0 heal"}},
+		"a replica that has been missing for 5 minutes does not block heal": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s"}, []float64{0, 1, 4.9, 5},
+			nil, []string{"5: web-0 heal"}},
+		"a StatefulSet with a waiting replica": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 2: s s -"}, []float64{0, 5},
+			func(w *world, minute float64) { w.pod("db-2").slots = 99 }, []string{"5: db-0 heal"}},
+		"a StatefulSet with a missing replica, because it evicts first": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 2: s s"}, []float64{0, 5, 60},
+			nil, nil},
+		"the time starts again after all replicas have run": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s -"}, []float64{0, 3, 4, 8.9, 9},
+			func(w *world, minute float64) {
+				w.pod("web-2").slots, w.pod("web-2").node = 99, nil
+				if minute == 3 {
+					w.pod("web-2").node = w.node("s")
+					w.node("o").slots = 0
+				} else {
+					w.node("o").slots = 9
+				}
+			}, []string{"9: web-0 heal"}},
+		"a heal with a stuck replica ends and is followed by the next": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 5, 6, 7},
+			func(w *world, minute float64) {
+				w.pod("web-3").slots = 99
+				switch minute {
+				case 6:
+					p := w.pod("web-0")
+					p.node, p.name, p.created, p.unready = w.node("o"), "web-9", w.now, true
+				case 7:
+					w.pod("web-9").unready = false
+				}
+			}, []string{"5: web-0 heal", "7: web-1 heal"}},
+		"no heal follows a heal whose replacement waits": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 5, 6, 12, 60, 600},
+			func(w *world, minute float64) {
+				w.pod("web-3").slots = 99
+				if minute == 6 {
+					p := w.pod("web-0")
+					p.node, p.name, p.created, p.slots = nil, "web-9", w.now, 99
+				}
+			}, []string{"5: web-0 heal"}},
+		"no return to spot with a stuck replica": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 1: o o o -"}, []float64{0, 5, 60},
+			func(w *world, minute float64) { w.pod("web-3").slots = 99 }, nil},
+		"a vanished spot node: the pool is calm after 10 minutes, then gets one replica per period": {occupied, []float64{-1, 0, 5, 9.9, 10, 11, 19.9, 20, 21},
+			func(w *world, minute float64) {
+				switch minute {
+				case -1:
+					w.node("s").facts.Signal = decision.Advisory // no move to it
+				case 0:
+					w.pod("batch-0").node = w.node("s")
+					w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "r" })
+					w.node("s").facts.Signal = decision.NoSignal
+				case 11:
+					w.pod("web-0").node, w.pod("web-0").name = w.node("s"), "web-9"
+				}
+			}, []string{"10: web-0 return-to-spot", "20: web-1 return-to-spot", "21: web-1 return-to-spot"}},
+		"a vanished on-demand node is not an interruption": {[]string{"node a on-demand 1", "node o on-demand 9", "node s spot 9", "Deployment web 2 floor 1: s s"}, []float64{0, 1},
+			func(w *world, minute float64) {
+				if minute == 0 {
+					w.pod("web-1").node = w.node("a")
+				} else {
+					w.pod("web-1").node = w.node("s")
+					w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "a" })
+				}
+			}, []string{"1: web-0 heal"}},
+		"a node recreated with the same name has vanished": {occupied, []float64{-1, 0},
+			func(w *world, minute float64) {
+				w.node("s").facts.Signal = map[bool]decision.SignalClass{true: decision.Advisory}[minute == -1]
+				w.node("r").created = start.Add(-2 * time.Hour).Add(time.Duration(minute) * time.Hour)
+			}, nil},
+		"workloads of a vanished spot node are paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1, 5.9, 6},
+			func(w *world, minute float64) {
+				switch minute {
+				case 0:
+					w.node("o").slots = 0
+				case 1:
+					w.node("o").slots = 9
+					w.pod("web-1").node = w.node("s")
+					w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "r" })
+				}
+			}, []string{"6: web-0 heal"}},
+		"workloads of a node that an autoscaler removes are not paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1},
+			func(w *world, minute float64) {
+				switch minute {
+				case 0:
+					w.node("o").slots = 0
+					w.node("r").facts.Signal = decision.Drain
+				case 1:
+					w.node("o").slots = 9
+					w.pod("web-1").node = w.node("s")
+					w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "r" })
+				}
+			}, []string{"1: web-0 heal"}},
+		"workloads of a node with an advisory signal are not paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1},
+			func(w *world, minute float64) {
+				switch minute {
+				case 0:
+					w.node("o").slots = 0
+					advised := w.node("r")
+					advised.facts.Signal, advised.disruption = decision.Reclaim, ptr.To(node.Voluntary) // by the controller's own taint
+					advised.mutate = func(n *v1.Node) {
+						n.Annotations = map[string]string{spot.InterruptionStateAnnotation: `{"class":"advisory","taint":"x"}`}
+						n.Spec.Taints = []v1.Taint{{Key: spot.InterruptionTaint, Value: "x", Effect: v1.TaintEffectNoSchedule}}
+					}
+				case 1:
+					w.node("o").slots = 9
+				}
+			}, []string{"1: web-0 heal"}},
+		"workloads of an on-demand node with a notice are paused": {[]string{"node d on-demand 1", "node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s d"}, []float64{0, 1, 4.9, 5},
+			func(w *world, minute float64) {
+				if w.node("d").facts.Signal = decision.NoSignal; minute == 0 {
+					w.node("d").facts.Signal = decision.Reclaim
+				}
+			}, []string{"5: web-0 heal"}},
+		"room was made, and the scheduler uses it a moment later": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: o"}, []float64{0, 1, 1.2, 1.3},
+			func(w *world, minute float64) {
+				switch minute {
+				case 1:
+					w.pod("web-0").node, w.pod("web-0").name = w.node("s"), "web-9"
+				case 1.2:
+					w.pod("one-0").node = w.node("o")
+				}
+			}, []string{"0: web-0 make-room"}},
+		"two pods make room when spot has room for both": {[]string{"node a on-demand 2", "node s spot 1", "Deployment big 1 floor 1: -",
+			"Deployment v 1 floor 0: a", "Deployment w 1 floor 0: a"}, []float64{0, 1},
+			func(w *world, minute float64) {
+				w.pod("big-0").slots, w.node("s").created = 2, start
+				if minute == 1 {
+					w.node("s").slots = 2
+				}
+			}, []string{"1: v-0 make-room", "1: w-0 make-room"}},
+		"room was made, and the replacement used it": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: o"}, []float64{0, 1, 1.9, 2},
+			func(w *world, minute float64) {
+				if minute == 1 {
+					w.pod("web-0").name = "web-9"
+				}
+			}, []string{"0: web-0 make-room", "2: web-9 make-room"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(test.lines...)
+			got := script(w, test.minutes, func(minute float64) {
+				if test.act != nil {
+					test.act(w, minute)
+				}
+			})
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// For each way in which nodes are removed, the pool and the workloads are calm unless the node
+// counts as lost.
+func TestRemovals(t *testing.T) {
+	reader := &node.Reader{Policy: &decision.Policy{CapacityLabels: providers.CapacityLabels()}, Signals: providers.Signals()}
+	for name, removal := range nodetest.Removals(start) {
+		first := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r", Labels: map[string]string{spot.CapacityLabel: "spot"}}}
+		states := removal.States(first, &v1.Pod{})
+		for how, looks := range removal.Looks(states) {
+			t.Run(name+", "+how, func(t *testing.T) {
+				w := newWorld("node o on-demand 9", "node r spot 0", "node s spot 9", "Deployment web 3 floor 1: o o o", "Deployment batch 1 floor 0: r")
+				p := rebalance.NewPlanner(settings)
+				w.node("s").facts.Signal = decision.Advisory // no move to it, except in the last round
+				r, pod := w.node("r"), w.pod("batch-0")
+				var moves []string
+				for i, state := range states {
+					w.now = start.Add(time.Duration(i) * time.Second)
+					if i > 0 {
+						event, ok := reader.Ended(states[i-1].Node, w.now)
+						if state.Node != nil {
+							event, ok = reader.Changed(states[i-1].Node, state.Node, w.now)
+						}
+						if ok {
+							w.events = append(w.events, event)
+						}
+					}
+					if !slices.Contains(looks, i) {
+						continue
+					}
+					switch {
+					case len(state.Pods) == 0:
+						pod.node, pod.terminating = w.node("s"), false // its replacement
+					case state.Pods[0].DeletionTimestamp != nil:
+						pod.terminating = true
+					}
+					if state.Node == nil {
+						w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n == r })
+					} else {
+						facts, _ := reader.Read(state.Node, true, w.now)
+						r.facts.Signal, r.disruption = facts.Signal, ptr.To(reader.Disruption(state.Node, w.now))
+						r.mutate = func(n *v1.Node) { *n = *state.Node }
+					}
+					if i == len(states)-1 {
+						w.node("s").facts.Signal = decision.NoSignal
+					}
+					moves = w.plan(p)
+				}
+				want := []string{"web-0 return-to-spot"}
+				if removal.WantLost || removal.Doubtful && how != "every state" {
+					want = nil
+				}
+				if diff := cmp.Diff(want, moves); diff != "" {
+					t.Errorf("moves (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// A move by eviction is in progress until the replacement is ready or the time is over: it counts
+// against MaxMoves.
+func TestMovesInProgress(t *testing.T) {
+	for name, test := range map[string]struct {
+		replace func(w *world, p *pod)
+		want    []string
+	}{
+		"the replacement starts":     {func(w *world, p *pod) { p.node, p.unready = w.node("s"), true }, []string{"0: api-0", "3: web-0"}},
+		"the replacement waits":      {func(w *world, p *pod) { p.node = nil }, []string{"0: api-0", "3: web-0"}},
+		"the replacement never runs": {func(w *world, p *pod) { p.node, p.name = nil, "api-8" }, []string{"0: api-0", "6: web-0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limited := settings
+			limited.MaxMoves = 1
+			w := newWorld("node o on-demand 9", "node s spot 9", "Deployment api 2 floor 1: o o", "Deployment web 2 floor 1: o o")
+			p := rebalance.NewPlanner(limited)
+			var got []string
+			for _, minute := range []int{0, 1, 2, 3, 4, 5, 6} {
+				w.now = start.Add(time.Duration(minute) * time.Minute)
+				switch minute {
+				case 1:
+					replacement := w.pod("api-0")
+					replacement.name, replacement.created = "api-9", w.now
+					test.replace(w, replacement)
+				case 3:
+					for _, replacement := range w.workload("api").pods {
+						if replacement.name == "api-9" {
+							replacement.node, replacement.unready = w.node("s"), false
+						}
+					}
+				}
+				s := w.snapshot()
+				for _, m := range p.Plan(s, newRoom(s)) {
+					if move := fmt.Sprintf("%d: %s", minute, m.Pod.Name); len(got) == 0 || got[len(got)-1][3:] != m.Pod.Name {
+						got = append(got, move)
+					}
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A spot pool appears and disappears every 20 s for 5 minutes, and the lost pods restart on
+// on-demand. A workload moves at most once per calm period.
+func TestUnstableSpot(t *testing.T) {
+	w := newWorld("node o on-demand 12", "node s spot 12", "Deployment one 1 floor 1: -", "Deployment two 1 floor 1: -",
+		"Deployment web 6 floor 1: o o o o o o", "Deployment api 6 floor 1: o o o o o o")
+	w.node("s").created = start // the node is recreated, so its age is not relevant
+	p := rebalance.NewPlanner(settings)
+	moved := map[string][]time.Time{}
+	for second := 0; second < 900; second++ {
+		w.now = start.Add(time.Duration(second) * time.Second)
+		if second < 300 && second%20 == 0 {
+			if s := w.node("s"); s != nil {
+				for _, work := range w.workloads {
+					for _, pod := range work.pods {
+						if pod.node == s {
+							pod.node = nil
+						}
+					}
+				}
+				w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n == s })
+			} else {
+				w.addNode("s", "spot", 12).created = w.now
+			}
+		}
+		w.schedule()
+		s := w.snapshot()
+		for _, m := range p.Plan(s, newRoom(s)) {
+			moved[m.Pod.Workload.Name] = append(moved[m.Pod.Workload.Name], w.now)
+			w.move(m.Pod.Name, true)
+		}
+	}
+	if len(moved) == 0 {
+		t.Fatal("no moves: the test proves nothing")
+	}
+	for name, times := range moved {
+		for i := 1; i < len(times); i++ {
+			if gap := times[i].Sub(times[i-1]); gap < settings.Calm {
+				t.Errorf("%s moved twice within %s", name, gap)
+			}
+		}
+	}
+}
+
+// If a replica cannot be created, the replacement of an evicted pod may not be created either, so
+// the move must be a surge. An unschedulable replica does not require this.
+func TestHealBySurgeIfReplicaIsMissing(t *testing.T) {
+	for line, want := range map[string]bool{"Deployment web 3 floor 2: s s": true, "Deployment web 3 floor 2: s s -": false} {
+		w := newWorld("node o on-demand 9", "node s spot 9", line)
+		if len(w.workload("web").pods) > 2 {
+			w.pod("web-2").slots = 99
+		}
+		p := rebalance.NewPlanner(settings)
+		w.plan(p)
+		w.now = start.Add(5 * time.Minute)
+		s := w.snapshot()
+		moves := p.Plan(s, newRoom(s))
+		if len(moves) != 1 || moves[0].OnlySurge != want {
+			t.Errorf("%s: moves %+v, want one with OnlySurge %t", line, moves, want)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+// Package rebalance plans moves of pods that would run better elsewhere: pods over their workload's
+// budget on spot, pods in the way of a pod that must have on-demand, and pods that fell back to
+// on-demand when spot was full.
+//
+// No such move is urgent. So a workload has one move at a time, the cluster has few, and a
+// workload whose last move did not help is backed off.
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Settings configure a planner.
+type Settings struct {
+	// Heal, MakeRoom and ReturnToSpot enable the reasons for moves.
+	Heal, MakeRoom, ReturnToSpot bool
+	// MaxMoves is the maximum number of moves in progress in the whole cluster.
+	MaxMoves int
+	// Pause is the time for which a workload is not moved after an interruption: one of its pods
+	// ran on a node that was being reclaimed, or on a spot node that vanished.
+	Pause time.Duration
+	// Calm is the calm period: pods return to a spot pool that has existed for this time without a
+	// lost or reclaimed node.
+	Calm time.Duration
+	// MoveLocalStorage permits moves to spot of pods that lose local data.
+	MoveLocalStorage bool
+	// Gating means that new pods require their assigned capacity type by node affinity, so that
+	// autoscalers buy it. Replicas of a floor require on-demand. A surge for a floor then does not
+	// need room on existing nodes. Gating has an effect only while new pods are gated: see
+	// WouldBeGated.
+	Gating bool
+	// BuyForReturn means that a replica that returns to spot by surge requires spot, and does not
+	// need room on existing nodes. It has an effect only with Gating.
+	BuyForReturn bool
+	// HealRunning means that replicas of a floor that run on on-demand but do not require it are
+	// replaced. It has an effect only with Gating.
+	HealRunning bool
+	// WouldBeGated reports whether a pod that was created at that time without an assignment would
+	// be replaced by an assigned pod. nil means true. If it returns false for the zero time, no new
+	// pod is gated, and the planner plans as without Gating.
+	WouldBeGated func(made time.Time) bool
+	// Selects reports whether workloads of a namespace may be moved; nil means all.
+	Selects func(namespace string) bool
+}
+
+// Room finds the placement of a replacement. *simulation.Room implements it.
+type Room interface {
+	Replace(p *snapshot.Pod, requires decision.Assignment) (to *snapshot.Node, why string)
+	// Over reports whether the time for placements is over.
+	Expired() bool
+}
+
+// guarded is a Room that finds no placement for a pod if the search panics.
+type guarded struct{ Room }
+
+func (g guarded) Replace(p *snapshot.Pod, requires decision.Assignment) (to *snapshot.Node, why string) {
+	defer recovery.Recover(recovery.Pod, klog.KObj(p))
+	return g.Room.Replace(p, requires)
+}
+
+// Planner plans moves and stores the state that its limits need. It is not safe for concurrent use.
+//
+// A restart loses no safety. A new planner does not trust spot pools with young or marked nodes,
+// and it counts released pods as moves in progress.
+type Planner struct {
+	settings Settings
+	memory
+}
+
+// NewPlanner returns a planner without stored state.
+func NewPlanner(settings Settings) *Planner {
+	return &Planner{settings: settings, memory: newMemory()}
+}
+
+// Plan returns the moves to make: first heal, then make room, then replacements of pods in a floor
+// that do not require on-demand, then return to spot. It returns a move again until it starts. Each
+// snapshot must be later than the previous one. room must be a new Room of s. A replacement with an
+// unsuitable placement keeps its reservation, so a round may see less room than there is, but never
+// more.
+//
+// Plan moves only pods that their controller recreates elsewhere and that lose nothing but their
+// place. These are pods of Deployments, ReplicaSets, StatefulSets and ReplicationControllers, whose
+// annotations permit it (workload.MayDisrupt), on nodes that remain. A workload moves only if it is
+// settled: no pod is leaving, waiting, missing or starting. Pods that have been waiting or missing
+// for long do not prevent a heal.
+func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
+	r := &round{Planner: p, now: s.Now, snapshot: s, room: guarded{room}, motions: s.PodsInTransition(), moved: map[workload.OwnerKey]bool{}, places: map[*snapshot.Pod]*snapshot.Node{}}
+	if p.firstRound.IsZero() {
+		p.firstRound = s.Now
+	}
+	p.observe(s)
+	r.gating = p.settings.Gating && (p.settings.WouldBeGated == nil || p.settings.WouldBeGated(time.Time{}))
+	r.surges = sync.OnceValue(func() func(*snapshot.Pod) bool { return migration.CanSurge(s) })
+	p.recordUnavailable(r.motions, r.now)
+	r.inProgress = p.track(r)
+	if p.settings.Heal {
+		r.heal()
+	}
+	if p.settings.MakeRoom {
+		r.makeRoom()
+	}
+	if r.gating && p.settings.HealRunning {
+		r.assignRunning()
+	}
+	if p.settings.ReturnToSpot {
+		r.returnToSpot()
+	}
+	p.forget(r)
+	return r.moves
+}
+
+// round is one run of Plan.
+type round struct {
+	*Planner
+	now      time.Time
+	snapshot *snapshot.Snapshot
+	room     Room
+	motions  map[workload.OwnerKey]snapshot.PodsInTransition
+	// gating reports whether new pods are gated, and so require their assigned capacity type.
+	gating bool
+	// inProgress is the number of moves that have started and not ended.
+	inProgress int
+	// moved has the workloads with a move in this round.
+	moved map[workload.OwnerKey]bool
+	moves []migration.Move
+	// places has the future nodes of leaving pods' replacements and of waiting pods. nil means
+	// unknown or none.
+	places map[*snapshot.Pod]*snapshot.Node
+	// surges returns a function that reports whether a pod can be moved by surge.
+	surges func() func(*snapshot.Pod) bool
+}
+
+// limitReached reports whether no more moves may start.
+func (r *round) limitReached() bool { return r.inProgress+len(r.moves) >= r.settings.MaxMoves }
+
+// mayMove reports whether a pod of the workload may be moved. ignoreUnavailable permits waiting and
+// missing pods: the move makes room for them, or they are stuck.
+func (r *round) mayMove(w *snapshot.Workload, ignoreUnavailable bool) bool {
+	motion := r.motions[w.Key]
+	if ignoreUnavailable {
+		motion.Waiting, motion.Missing = 0, 0
+	}
+	return w.InProfile && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && motion == (snapshot.PodsInTransition{}) && !r.moved[w.Key] && movable(w) &&
+		!r.paused(w.Key, r.now, r.settings.Pause) && !r.starting(w)
+}
+
+// movable reports whether the workload's controller recreates an evicted pod elsewhere. A Job's pod
+// loses its work, and ends on its own.
+func movable(w *snapshot.Workload) bool {
+	return slices.Contains([]string{"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"}, w.Kind)
+}
+
+// startupTimeout is the time for which an unready pod counts as starting. A pod that is unready for
+// longer has another problem, which must not block moves of its workload forever.
+const startupTimeout = 5 * time.Minute
+
+// starting reports whether a pod of the workload may soon become ready. Then the last move, by any
+// actor, has not ended.
+func (r *round) starting(w *snapshot.Workload) bool {
+	return anyPod(w, func(p *snapshot.Pod) bool { return !ready(p) && r.now.Sub(p.CreationTimestamp.Time) < startupTimeout })
+}
+
+// spareable reports whether the workload can run without the pod for a while: all its other running
+// pods are ready. Only heal may move a pod while another one is unready. A move that saves cost
+// must not make a second replica unavailable.
+func spareable(p *snapshot.Pod) bool {
+	return !anyPod(p.Workload, func(other *snapshot.Pod) bool { return other != p && other.Node != nil && !ready(other) })
+}
+
+// addMove adds a move. requires is the capacity type that the replacement will require. to is its
+// expected node, or nil if a node has to be bought.
+func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires decision.Assignment, to *snapshot.Node) {
+	w := pod.Workload
+	// As in stuck: the Deployment may not be able to surge.
+	onlySurge := reason == migration.Heal && r.motions[w.Key].Missing > 0
+	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
+		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, started: r.now, shortfallBefore: shortfall(w, reason), unavailableBefore: unavailable(r.motions[w.Key])}
+	}
+	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge, Requires: requires})
+	r.moved[w.Key], r.places[pod] = true, to
+}
+
+// candidates returns the pods of a revision on nodes of a capacity type that may be moved, in the
+// order of sortCandidates.
+func (r *round) candidates(revision *snapshot.Revision, capacity decision.CapacityType) []*snapshot.Pod {
+	pods := slices.DeleteFunc(slices.Clone(revision.Pods), func(p *snapshot.Pod) bool {
+		return !runsOn(p, capacity) || p.Node.Facts.Signal >= decision.Drain || !workload.MayDisrupt(p.Pod, r.now)
+	})
+	r.sortCandidates(pods)
+	return pods
+}
+
+// sortCandidates sorts pods into the order in which the planner tries them: the pod of an attempt,
+// unready pods, pods on nodes with an interruption signal, younger pods, then by namespace and
+// name.
+func (r *round) sortCandidates(pods []*snapshot.Pod) {
+	attempted := func(p *snapshot.Pod) bool {
+		a := r.attempts[p.Workload.Key]
+		return a != nil && a.pod == p.UID
+	}
+	slices.SortStableFunc(pods, func(a, b *snapshot.Pod) int {
+		return cmp.Or(
+			trueFirst(attempted(a), attempted(b)),
+			trueFirst(!ready(a), !ready(b)),
+			trueFirst(a.Node.Facts.Signal != decision.NoSignal, b.Node.Facts.Signal != decision.NoSignal),
+			b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
+			cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name),
+		)
+	})
+}
+
+// trueFirst compares booleans so that true is before false.
+func trueFirst(a, b bool) int {
+	switch {
+	case a && !b:
+		return -1
+	case b && !a:
+		return 1
+	}
+	return 0
+}
+
+// belowFloor reports whether the pod is one of the ordinals that make up its StatefulSet's floor.
+// Ordinals below the first ordinal of the StatefulSet count too.
+func belowFloor(p *snapshot.Pod) bool {
+	w := &p.Subject.Pod.Workload
+	return w.Ordered && p.Workload.Floor > 0 && w.Ordinal < p.Workload.Floor
+}
+
+// runsOn reports whether the pod runs on a node of a capacity type.
+func runsOn(p *snapshot.Pod, capacity decision.CapacityType) bool {
+	return p.Node != nil && p.Node.Facts.Capacity.Type == capacity
+}
+
+// onlySpot reports whether the pod's own affinity excludes on-demand, so that it cannot be healed.
+func onlySpot(p *snapshot.Pod) bool { return p.Subject.Pod.OnlySpot }
+
+// halted reports whether the workload's rollout is paused, so that its current state has to be
+// healed.
+func halted(w *snapshot.Workload) bool {
+	return w.Deployment != nil && w.Deployment.Spec.Paused && observed(w.Deployment)
+}
+
+// observed reports whether the Deployment's status is up to date with its specification.
+func observed(d *appsv1.Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }
+
+func anyPod(w *snapshot.Workload, matches func(*snapshot.Pod) bool) bool {
+	return slices.ContainsFunc(w.Revisions, func(r *snapshot.Revision) bool { return slices.ContainsFunc(r.Pods, matches) })
+}
+
+func ready(p *snapshot.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
+	})
+}

@@ -1,0 +1,118 @@
+package rebalance
+
+import (
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// In the autoscaler mode, package gating assigns each new pod a capacity type, which the pod then
+// requires. The type is on-demand while fewer live pods of the revision than the floor require
+// on-demand. A released pod does not count. So the planner can predict the requirement of a
+// replacement, and an autoscaler buys a node for it.
+
+// requiresOnDemand returns the requirement of the replacement of a pod that should run on
+// on-demand: decision.AssignedOnDemand, or decision.Unassigned if it will not require on-demand.
+func (r *round) requiresOnDemand(p *snapshot.Pod) decision.Assignment {
+	w := p.Workload
+	switch {
+	case !r.gating || w.Settings.WhenUnsatisfiable == decision.ScheduleAnyway || onlySpot(p):
+		return decision.Unassigned
+	case belowFloor(p), !p.Subject.Pod.Workload.Ordered && otherAssigned(p) < w.Floor:
+		return decision.AssignedOnDemand
+	}
+	return decision.Unassigned
+}
+
+// requiresSpot returns the requirement of the replacement of a pod that returns to spot:
+// decision.AssignedSpot or decision.Unassigned.
+func (r *round) requiresSpot(p *snapshot.Pod) decision.Assignment {
+	preferred := p.Workload.Settings.WhenUnsatisfiable == decision.ScheduleAnyway && p.Workload.Floor > 0
+	if r.gating && r.settings.BuyForReturn && !preferred && r.surges()(p) {
+		return decision.AssignedSpot
+	}
+	return decision.Unassigned
+}
+
+// mayBecomeSpot reports whether the replacement of a pod beyond the floor will not require
+// on-demand.
+func (r *round) mayBecomeSpot(p *snapshot.Pod) bool {
+	pod := &p.Subject.Pod
+	switch {
+	case !r.gating:
+		return !pod.OnlyOnDemand // an assignment may remain from the autoscaler mode, and Room finds no spot node for it
+	case pod.OnlyOnDemand && workload.AssignmentOf(p.Pod) != decision.AssignedOnDemand:
+		return false // the user's affinity, which the replacement has too
+	}
+	return r.requiresOnDemand(p) == decision.Unassigned
+}
+
+// buyable reports whether an autoscaler buys a node for the replacement of a pod. why is the reason
+// for which Room found no existing node. A pod that was not examined may fit on an existing node.
+func (r *round) buyable(p *snapshot.Pod, requires decision.Assignment, why string) bool {
+	return requires != decision.Unassigned && why != "" && why != simulation.NotExamined && !simulation.Excessive(p) && r.surges()(p)
+}
+
+// spotBuyable reports whether an autoscaler buys a spot node for a pod that fits on no existing
+// node.
+func (r *round) spotBuyable(p *snapshot.Pod) bool {
+	requires := r.requiresSpot(p)
+	to, why := r.room.Replace(p, requires)
+	return to == nil && !capped(p) && r.buyable(p, requires, why)
+}
+
+// capped reports whether a spot pool has as many replicas of the pod's revision as maxPerPool
+// permits. An autoscaler does not know the cap. If the pool has room, it buys nothing, and the
+// replacement waits until it may exceed the cap.
+func capped(p *snapshot.Pod) bool {
+	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, decision.Placed{}, decision.WaitTime{})
+	if plan.PoolCap == 0 {
+		return false
+	}
+	inPool := map[decision.Pool]int{}
+	for _, sibling := range p.Revision.Pods {
+		node := sibling.Node
+		if node == nil || node.Facts.Capacity.Type != decision.Spot || node.Facts.Pool == (decision.Pool{}) {
+			continue
+		}
+		if inPool[node.Facts.Pool]++; inPool[node.Facts.Pool] >= plan.PoolCap {
+			return true
+		}
+	}
+	return false
+}
+
+// calmSince returns the earliest time since which a spot pool has been calm, because the autoscaler
+// chooses the pool. If there is no pool, it returns the time of the first round or of the last
+// unrest: the last pool may have been lost just before.
+func (r *round) calmSince() time.Time {
+	var since time.Time
+	for _, at := range r.poolsCalmSince() {
+		since = node.Earlier(since, at)
+	}
+	if since.IsZero() {
+		since = r.firstRound
+		for _, at := range r.unrest {
+			if at.After(since) {
+				since = at
+			}
+		}
+	}
+	return since
+}
+
+// otherAssigned counts the other live pods of the pod's revision that require on-demand, as package
+// gating does.
+func otherAssigned(p *snapshot.Pod) int {
+	n := 0
+	for _, other := range p.Revision.Pods {
+		if other != p && other.Subject.Pod.OnlyOnDemand {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,296 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// buying returns the settings of the autoscaler mode.
+func buying() rebalance.Settings {
+	with := settings
+	with.Gating, with.BuyForReturn, with.HealRunning = true, true, true
+	return with
+}
+
+// assign makes pods require on-demand, as package gating does.
+func assign(w *world, names ...string) {
+	for _, name := range names {
+		p := w.pod(name)
+		p.onlyOnDemand, p.annotations = true, map[string]string{spot.AssignedAnnotation: "on-demand: floor"}
+	}
+}
+
+// capPools limits a workload to one replica per spot pool.
+func capPools(w *world, name string) {
+	one := decision.Count(1)
+	w.workload(name).settings = func(s *decision.Settings) { s.MaxPerPool = &one }
+}
+
+// planBuying is plan, with the requirement of each move's replacement.
+func (w *world) planBuying(p *rebalance.Planner) []string {
+	s := w.snapshot()
+	var moves []string
+	for _, m := range p.Plan(s, newRoom(s)) {
+		move := m.Pod.Name + " " + string(m.Reason)
+		if m.Requires != decision.Unassigned {
+			move += " " + m.Requires.String()
+		}
+		moves = append(moves, move)
+	}
+	return moves
+}
+
+// Moves of the first round in the autoscaler mode, and in the same cluster without this mode or
+// without its admission policy.
+func TestBuying(t *testing.T) {
+	ungated := buying()
+	ungated.WouldBeGated = func(time.Time) bool { return false }
+	nothing := func(*world) {}
+	for name, test := range map[string]struct {
+		lines     []string
+		change    func(*world)
+		want, off []string
+	}{
+		"heal: on-demand has room": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"}, nothing,
+			[]string{"web-0 heal on-demand"}, []string{"web-0 heal"}},
+		"heal: on-demand is full": {[]string{"node o on-demand 0", "node s spot 4", "Deployment web 2 floor 1: s s"}, nothing,
+			[]string{"web-0 heal on-demand"}, nil},
+		"heal: no on-demand node": {[]string{"node s spot 4", "Deployment web 2 floor 1: s s"}, nothing, []string{"web-0 heal on-demand"}, nil},
+		"heal: moves to existing nodes first": {[]string{"node o on-demand 1", "node s spot 20", "Deployment a 4 floor 4: s s s s", "Deployment big 2 floor 1: s s",
+			"Deployment b 2 floor 1: s s", "Deployment c 2 floor 1: s s", "Deployment d 2 floor 1: s s", "Deployment e 2 floor 1: s s"},
+			func(w *world) {
+				w.pod("a-0").slots, w.pod("a-1").slots, w.pod("a-2").slots, w.pod("a-3").slots = 2, 2, 2, 2
+			},
+			[]string{"big-0 heal on-demand", "a-0 heal on-demand", "b-0 heal on-demand", "c-0 heal on-demand", "d-0 heal on-demand"}, []string{"big-0 heal"}},
+		"heal: no surge, on-demand is full": {[]string{"node o on-demand 0", "node s spot 4", "StatefulSet db 2 floor 1: s s", "Deployment web 2 floor 1: s s"},
+			func(w *world) { w.pod("web-0").port, w.pod("web-1").port = 80, 80 }, nil, nil},
+		"heal: no surge, on-demand has room": {[]string{"node o on-demand 4", "node s spot 4", "StatefulSet db 2 floor 1: s s"}, nothing,
+			[]string{"db-0 heal on-demand"}, []string{"db-0 heal"}},
+		"heal: the floor is a preference": {[]string{"node o on-demand 0", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) {
+				w.workload("web").settings = func(s *decision.Settings) { s.WhenUnsatisfiable = decision.ScheduleAnyway }
+			}, nil, nil},
+		"heal: its own affinity admits only spot": {[]string{"node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) { w.pod("web-0").onlySpot, w.pod("web-1").onlySpot = true, true }, nil, nil},
+		"heal: paused after an interruption": {[]string{"node r spot 4", "node s spot 4", "Deployment web 2 floor 1: s r"},
+			func(w *world) { w.node("r").facts.Signal = decision.Reclaim }, nil, nil},
+
+		"return: spot has room": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { assign(w, "web-0") }, []string{"web-1 return-to-spot spot"}, []string{"web-1 return-to-spot"}},
+		"return: spot is full": {[]string{"node o on-demand 4", "node s spot 0", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { assign(w, "web-0") }, []string{"web-1 return-to-spot spot"}, nil},
+		"return: spot is full, and on-demand has more room": {[]string{"node o on-demand 4", "node p on-demand 4", "node s spot 0", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { assign(w, "web-0") }, []string{"web-1 return-to-spot spot"}, nil},
+		"return: the pool is at its cap": {[]string{"node o on-demand 4", "node s spot 1", "Deployment web 3 floor 1: o o s"},
+			func(w *world) {
+				assign(w, "web-0")
+				capPools(w, "web")
+			}, nil, nil},
+		"return: no pool is at its cap": {[]string{"node o on-demand 4", "node s spot 0", "Deployment web 3 floor 1: o o o"},
+			func(w *world) {
+				assign(w, "web-0")
+				capPools(w, "web")
+			}, []string{"web-1 return-to-spot spot"}, nil},
+		"return: no surge, spot is full": {[]string{"node o on-demand 4", "node s spot 0", "StatefulSet db 3 floor 1: o o o"},
+			func(w *world) { assign(w, "db-0") }, nil, nil},
+		"return: no surge, spot has room": {[]string{"node o on-demand 4", "node s spot 4", "StatefulSet db 3 floor 1: o o o"},
+			func(w *world) { assign(w, "db-0") }, []string{"db-1 return-to-spot"}, []string{"db-1 return-to-spot"}},
+		"return: moves to existing nodes first": {[]string{"node o on-demand 20", "node s spot 1", "Deployment a 2 floor 0: o", "Deployment b 1 floor 0: o"},
+			func(w *world) { w.workload("a").desired, w.pod("a-0").slots = 1, 2 },
+			[]string{"b-0 return-to-spot spot", "a-0 return-to-spot spot"}, []string{"b-0 return-to-spot"}},
+		"return: a young pool has room": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { assign(w, "web-0"); w.node("s").created = start.Add(-9 * time.Minute) }, nil, nil},
+		"return: the only pool is young and full": {[]string{"node o on-demand 4", "node s spot 0", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { assign(w, "web-0"); w.node("s").created = start.Add(-9 * time.Minute) }, nil, nil},
+		"return: another pool is not calm": {[]string{"node o on-demand 4", "node r spot 0", "node s spot 0", "Deployment web 3 floor 1: o o o"},
+			func(w *world) {
+				assign(w, "web-0")
+				w.node("r").facts.Pool, w.node("r").facts.Signal = decision.NewPool("other", "zone"), decision.Reclaim
+			}, []string{"web-1 return-to-spot spot"}, nil},
+		"return: no spot since an unknown time": {[]string{"node o on-demand 4", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { assign(w, "web-0") }, nil, nil},
+		"return: not a replica that requires on-demand by its own affinity": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 0: o o"},
+			func(w *world) { w.pod("web-0").onlyOnDemand, w.pod("web-1").onlyOnDemand = true, true }, nil, nil},
+		"return: more pods than the floor are assigned on-demand": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: o o"},
+			func(w *world) { assign(w, "web-0", "web-1") }, []string{"web-0 return-to-spot spot"}, nil},
+
+		"running: the floor does not require on-demand": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nothing,
+			[]string{"web-0 assign on-demand"}, nil},
+		"running: before a return whose replacement would require on-demand": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o o o"}, nothing,
+			[]string{"web-0 assign on-demand"}, []string{"web-0 return-to-spot"}},
+		"running: on-demand is full": {[]string{"node o on-demand 1", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nothing,
+			[]string{"web-0 assign on-demand"}, nil},
+		"running: no surge, on-demand is full": {[]string{"node o on-demand 1", "node s spot 4", "StatefulSet db 3 floor 1: o s s"}, nothing, nil, nil},
+		"running: an ordinal in the floor": {[]string{"node o on-demand 4", "node s spot 4", "StatefulSet db 3 floor 2: o o s"},
+			func(w *world) { assign(w, "db-0") }, []string{"db-1 assign on-demand"}, nil},
+		"running: the floor requires on-demand": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
+			func(w *world) { assign(w, "web-0") }, nil, nil},
+		"running: after heal": {[]string{"node o on-demand 1", "node s spot 9", "Deployment a 2 floor 1: o s", "Deployment b 2 floor 1: s s"}, nothing,
+			[]string{"b-0 heal on-demand", "a-0 assign on-demand"}, nil},
+		"running: not a workload that needs heal": {[]string{"node s spot 9", "node o on-demand 9", "Deployment web 3 floor 2: o s s"}, nothing,
+			[]string{"web-1 heal on-demand"}, []string{"web-1 heal"}},
+		"running: not while a heal is due, even if its pods must not be disrupted": {
+			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 2: o s s"},
+			func(w *world) {
+				w.pod("web-1").annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
+				w.pod("web-2").annotations = w.pod("web-1").annotations
+			}, nil, nil},
+		"running: not a pod that would lose local data": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
+			func(w *world) { w.pod("web-0").scratch = true }, nil, nil},
+		"running: not a pod that must not be disrupted": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
+			func(w *world) { w.pod("web-0").annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"} }, nil, nil},
+		"running: not while another replica is unready": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
+			func(w *world) { w.pod("web-2").unready = true }, nil, nil},
+		"running: not during a rollout, even if it is paused": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
+			func(w *world) { w.workload("web").rollingOut, w.workload("web").paused = true, true }, nil, nil},
+		"running: the floor is a preference": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
+			func(w *world) {
+				w.workload("web").settings = func(s *decision.Settings) { s.WhenUnsatisfiable = decision.ScheduleAnyway }
+			}, nil, nil},
+		"make room: needs room on spot": {[]string{"node o on-demand 3", "node s spot 0", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { assign(w, "web-0", "one-0"); w.node("s").created = start }, nil, nil},
+		"make room: not with a replica whose replacement would be assigned on-demand": {
+			[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { w.node("s").created = start }, []string{"web-0 assign on-demand"}, []string{"web-0 make-room"}},
+		"make room: not with a replica that requires on-demand by its own affinity": {
+			[]string{"node o on-demand 2", "node s spot 4", "Deployment one 1 floor 1: -", "StatefulSet x 1 floor 0: o", "Deployment web 1 floor 0: o"},
+			func(w *world) { w.pod("web-0").onlyOnDemand, w.node("s").created = true, start }, []string{"x-0 make-room"}, []string{"x-0 make-room"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for mode, of := range map[string]struct {
+				settings rebalance.Settings
+				want     []string
+			}{"on": {buying(), test.want}, "off": {settings, test.off}, "on, without gates": {ungated, test.off}} {
+				w := newWorld(test.lines...)
+				test.change(w)
+				if diff := cmp.Diff(of.want, w.planBuying(rebalance.NewPlanner(of.settings))); diff != "" {
+					t.Errorf("mode %s: moves (-want +got):\n%s", mode, diff)
+				}
+			}
+		})
+	}
+}
+
+// Each setting of the autoscaler mode can be disabled.
+func TestBuyingDisabled(t *testing.T) {
+	for name, test := range map[string]struct {
+		off   func(*rebalance.Settings)
+		lines []string
+		want  []string
+	}{
+		"return, spot is full": {func(s *rebalance.Settings) { s.BuyForReturn = false },
+			[]string{"node o on-demand 4", "node s spot 0", "Deployment web 3 floor 0: o o o"}, nil},
+		"return, spot has room": {func(s *rebalance.Settings) { s.BuyForReturn = false },
+			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 0: o o o"}, []string{"web-0 return-to-spot"}},
+		"running": {func(s *rebalance.Settings) { s.HealRunning = false },
+			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nil},
+		"running, replacements would not be gated": {func(s *rebalance.Settings) { s.WouldBeGated = time.Time.IsZero },
+			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			with := buying()
+			test.off(&with)
+			if diff := cmp.Diff(test.want, newWorld(test.lines...).planBuying(rebalance.NewPlanner(with))); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A surge for which the autoscaler bought no node is undone and retried with an increasing
+// back-off.
+func TestBuyingBackOff(t *testing.T) {
+	for reason, lines := range map[string][]string{
+		"heal":           {"node s spot 9", "Deployment web 2 floor 1: s s"},
+		"assign":         {"node o on-demand 1", "node s spot 9", "Deployment web 2 floor 1: o s"},
+		"return-to-spot": {"node o on-demand 9", "node s spot 0", "Deployment web 2 floor 0: o o"},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			w, p := newWorld(lines...), rebalance.NewPlanner(buying())
+			var pod *pod
+			var begun []time.Duration
+			for minute := range 240 {
+				w.now = start.Add(time.Duration(minute) * time.Minute)
+				if pod != nil && w.now.Sub(pod.releasedAt) >= 3*time.Minute {
+					pod.released, pod = "", nil
+				}
+				for _, move := range w.plan(p) {
+					pod = w.pod(move[:len("web-0")])
+					pod.released, pod.releasedAt = reason, w.now
+					begun = append(begun, w.now.Sub(start))
+				}
+			}
+			var gaps []string
+			for i := 1; i < len(begun); i++ {
+				gaps = append(gaps, fmt.Sprint(begun[i]-begun[i-1]))
+			}
+			if want := []string{"4m0s", "5m0s", "7m0s", "11m0s", "19m0s", "35m0s", "1h3m0s", "1h3m0s"}; !slices.Equal(gaps, want) {
+				t.Errorf("times between surges %v, want %v", gaps, want)
+			}
+		})
+	}
+}
+
+// A replacement that requires on-demand is followed by the next one without a back-off.
+func TestConsecutiveAssigns(t *testing.T) {
+	w, p := newWorld("node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: o o s s"), rebalance.NewPlanner(buying())
+	var got []string
+	for minute := range 3 {
+		w.now = start.Add(time.Duration(minute) * time.Minute)
+		for _, move := range w.planBuying(p) {
+			got = append(got, fmt.Sprintf("%d: %s", minute, move))
+		}
+		if next := fmt.Sprintf("web-%d", minute); minute < 2 {
+			assign(w, next)
+			w.pod(next).name = next + "-replaced"
+		}
+	}
+	if diff := cmp.Diff([]string{"0: web-0 assign on-demand", "1: web-1 assign on-demand"}, got); diff != "" {
+		t.Errorf("moves (-want +got):\n%s", diff)
+	}
+}
+
+// exhaustedRoom is a room whose time was over from the start.
+type exhaustedRoom struct{ *room }
+
+func (exhaustedRoom) Replace(*snapshot.Pod, decision.Assignment) (*snapshot.Node, string) {
+	return nil, simulation.NotExamined
+}
+
+// No node is bought for a pod for which there was no time to look for room.
+func TestBuyNothingUnexamined(t *testing.T) {
+	s := newWorld("node o on-demand 9", "node s spot 9", "Deployment ill 2 floor 1: s s", "Deployment run 2 floor 1: o s", "Deployment web 2 floor 0: o o").snapshot()
+	if moves := rebalance.NewPlanner(buying()).Plan(s, exhaustedRoom{newRoom(s)}); len(moves) > 0 {
+		t.Errorf("%d moves; the first moves %s", len(moves), moves[0].Pod.Name)
+	}
+}
+
+// Without any spot node, spot is bought after the planner has observed this for a calm period: the
+// last node may have been lost just before.
+func TestBuySpotAfterCalmPeriod(t *testing.T) {
+	w, p := newWorld("node o on-demand 9", "node s spot 0", "Deployment web 3 floor 0: o o o"), rebalance.NewPlanner(buying())
+	w.node("s").facts.Signal = decision.Reclaim
+	var got []string
+	for _, minute := range []int{-1, 0, 9, 10} {
+		w.now = start.Add(time.Duration(minute) * time.Minute)
+		if minute == 0 {
+			w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "s" })
+		}
+		for _, move := range w.planBuying(p) {
+			got = append(got, fmt.Sprintf("%d: %s", minute, move))
+		}
+	}
+	if diff := cmp.Diff([]string{"10: web-0 return-to-spot spot"}, got); diff != "" {
+		t.Errorf("moves (-want +got):\n%s", diff)
+	}
+}

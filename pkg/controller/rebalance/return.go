@@ -1,0 +1,146 @@
+package rebalance
+
+import (
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// returnToSpot moves replicas beyond the floor from on-demand to calm spot with room. While a pool
+// has been calm for less than two calm periods, a workload moves at most one replica to it per calm
+// period. So misplaced trust in a pool costs one replica. Such a move only saves cost, so a pod
+// that would lose local data stays. Moves to existing nodes are planned before moves for which an
+// autoscaler has to buy a node.
+func (r *round) returnToSpot() {
+	if pools := r.poolsCalmSince(); len(pools) > 0 {
+		r.returnAll(func(p *snapshot.Pod) (*snapshot.Node, time.Time, bool) {
+			to := r.spotFor(p, pools, false)
+			if to == nil {
+				return nil, time.Time{}, false
+			}
+			return to, pools[to.Facts.Pool], true
+		})
+	}
+	if r.gating && r.settings.BuyForReturn {
+		since := r.calmSince()
+		r.returnAll(func(p *snapshot.Pod) (*snapshot.Node, time.Time, bool) {
+			return nil, since, r.spotBuyable(p) && r.trusts(p, since, false)
+		})
+	}
+}
+
+// returnAll moves one replica of each workload beyond its floor to spot. place returns the new node
+// and since when its pool has been calm; ok is false if the replica stays.
+func (r *round) returnAll(place func(*snapshot.Pod) (to *snapshot.Node, since time.Time, ok bool)) {
+	for _, w := range r.snapshot.Workloads {
+		if r.limitReached() {
+			return
+		}
+		r.returnOne(w, place)
+	}
+}
+
+func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snapshot.Node, time.Time, bool)) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	if surplus(w) == 0 || w.RollingOut || !r.mayMove(w, false) {
+		return
+	}
+	for _, p := range r.beyondFloor(w) {
+		if to, since, ok := place(p); ok {
+			r.addMoveToSpot(p, migration.ReturnToSpot, to, since)
+			return
+		}
+	}
+}
+
+// surplus returns the number of replicas of a workload on on-demand beyond its floor.
+func surplus(w *snapshot.Workload) int { return w.FloorStatus().Surplus }
+
+// beyondFloor returns the pods that a workload with a surplus does not need on on-demand, in the
+// order in which the planner tries them. As in healCandidates, it returns one pod per revision
+// unless the workload is a StatefulSet.
+func (r *round) beyondFloor(w *snapshot.Workload) (pods []*snapshot.Pod) {
+	for _, revision := range w.Revisions {
+		for _, p := range r.candidates(revision, decision.OnDemand) {
+			if belowFloor(p) || !spareable(p) || !r.mayBecomeSpot(p) || !r.settings.MoveLocalStorage && workload.LosesLocalData(p.Pod) {
+				continue
+			}
+			pods = append(pods, p)
+			if w.StatefulSet == nil {
+				break
+			}
+		}
+	}
+	return pods
+}
+
+// poolsCalmSince returns for each usable spot pool since when it has been calm: since its last
+// unrest, or since its oldest node was created.
+func (r *round) poolsCalmSince() map[decision.Pool]time.Time {
+	pools := map[decision.Pool]time.Time{}
+	for _, n := range r.snapshot.Nodes {
+		if n.Facts.Capacity.Type != decision.Spot || n.Facts.Signal >= decision.Drain {
+			continue
+		}
+		if since, ok := pools[n.Facts.Pool]; !ok || n.CreationTimestamp.Time.Before(since) {
+			pools[n.Facts.Pool] = n.CreationTimestamp.Time
+		}
+	}
+	for pool, since := range pools {
+		if at, ok := r.unrest[pool]; ok && at.After(since) {
+			pools[pool] = at
+		}
+	}
+	return pools
+}
+
+// spotFor returns the node on which the replacement would be placed if that is a spot node without
+// an interruption signal in a trusted pool; else nil.
+func (r *round) spotFor(p *snapshot.Pod, pools map[decision.Pool]time.Time, needed bool) *snapshot.Node {
+	to, _ := r.room.Replace(p, r.requiresSpot(p))
+	if to == nil || to.Facts.Capacity.Type != decision.Spot || to.Facts.Signal != decision.NoSignal || !r.trusts(p, pools[to.Facts.Pool], needed) {
+		return nil
+	}
+	return to
+}
+
+// trusts reports whether a pod may be moved to spot that has been calm since then. If another pod
+// needs the room, a pool that is not calm is trusted with one replica of a workload per calm
+// period.
+func (r *round) trusts(p *snapshot.Pod, since time.Time, needed bool) bool {
+	calm := r.now.Sub(since)
+	if calm >= 2*r.settings.Calm {
+		return true
+	}
+	if calm < r.settings.Calm && !needed {
+		return false
+	}
+	a := r.attempts[p.Workload.Key]
+	return !r.hadEarlyMove(p.Workload) || a != nil && a.pod == p.UID
+}
+
+// hadEarlyMove reports whether the workload has used its move to a pool that had not been calm for
+// two calm periods.
+func (r *round) hadEarlyMove(w *snapshot.Workload) bool {
+	last, moved := r.earlyMoves[w.Key]
+	return moved && r.now.Sub(last) < r.settings.Calm
+}
+
+// addMoveToSpot adds a move to a node that spotFor returned, or to a node that has to be bought if
+// to is nil. since is the time since which that spot has been calm.
+func (r *round) addMoveToSpot(p *snapshot.Pod, reason migration.Reason, to *snapshot.Node, since time.Time) {
+	if r.now.Sub(since) < 2*r.settings.Calm && !r.hadEarlyMove(p.Workload) {
+		r.earlyMoves[p.Workload.Key] = r.now
+	}
+	requires := decision.Unassigned
+	if reason == migration.ReturnToSpot { // make room uses only existing nodes
+		requires = r.requiresSpot(p)
+	}
+	r.addMove(p, reason, requires, to)
+}

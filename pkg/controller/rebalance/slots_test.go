@@ -1,0 +1,120 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+)
+
+// Slots of MaxMoves are used by pods that were released from existing workloads, one per workload,
+// and by moved pods until they are overdue. A tenant's own pods cannot block the moves of other
+// workloads.
+func TestSlots(t *testing.T) {
+	const others = 5 // pods of another workload, as many as there are slots
+	lines := []string{"node o on-demand 9", "node s spot 20", "Deployment bad 5 floor 0: s s s s s", "Deployment web 2 floor 1: s s"}
+	heals := []string{"web-0 heal"}
+	for name, test := range map[string]struct {
+		lines []string
+		bad   func(w *world, p *pod)
+		want  []string
+	}{
+		"released from different workloads": {
+			lines: []string{"node o on-demand 9", "node s spot 20", "Deployment bad 1 floor 0: s", "Deployment b 1 floor 0: s", "Deployment c 1 floor 0: s",
+				"Deployment d 1 floor 0: s", "Deployment e 1 floor 0: s", "Deployment web 2 floor 1: s s"},
+			bad: func(_ *world, p *pod) { p.released = "heal" },
+		},
+		"released from one workload": {bad: func(_ *world, p *pod) { p.released = "heal" }, want: heals},
+		"released from different workloads long ago": {
+			lines: []string{"node o on-demand 9", "node s spot 20", "Deployment bad 1 floor 0: s", "Deployment b 1 floor 0: s", "Deployment c 1 floor 0: s",
+				"Deployment d 1 floor 0: s", "Deployment e 1 floor 0: s", "Deployment web 2 floor 1: s s"},
+			bad: func(_ *world, p *pod) { p.released, p.releasedAt = "heal", start.Add(-time.Hour) }, want: heals,
+		},
+		"released from a deleted workload": {bad: func(_ *world, p *pod) { p.released, p.orphaned = "heal", true }, want: heals},
+		"released for an interruption":     {bad: func(_ *world, p *pod) { p.released = "interruption" }, want: heals},
+		"terminating, but not moved":       {bad: func(_ *world, p *pod) { p.terminating = true }, want: heals},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.lines == nil {
+				test.lines = lines
+			}
+			w := newWorld(test.lines...)
+			n := 0
+			for _, work := range w.workloads {
+				if work.name != "web" {
+					for _, p := range work.pods {
+						n++
+						test.bad(w, p)
+					}
+				}
+			}
+			if n != others {
+				t.Fatalf("%d pods of other workloads, want %d", n, others)
+			}
+			if diff := cmp.Diff(test.want, w.plan(rebalance.NewPlanner(settings))); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A moved pod that does not end uses its slot until a minute after its grace period, unless the
+// grace period is very long.
+func TestSlotOfLingeringPod(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  func(*pod)
+		want []string
+	}{
+		"evicted":  {func(*pod) {}, []string{"91: web-0 heal", "120: web-0 heal"}},
+		"released": {func(p *pod) { p.released = "heal" }, []string{"91: web-0 heal", "120: web-0 heal"}},
+		"evicted, with a grace period of hours": {func(p *pod) { p.ends = start.Add(2 * time.Hour) },
+			[]string{"10: web-0 heal", "90: web-0 heal", "91: web-0 heal", "120: web-0 heal"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limited := settings
+			limited.MaxMoves = 1
+			w := newWorld("node o on-demand 9", "node s spot 9", "Deployment api 2 floor 1: s s", "Deployment web 2 floor 1: s s")
+			p := rebalance.NewPlanner(limited)
+			var got []string
+			for _, second := range []int{0, 10, 90, 91, 120} {
+				w.now = start.Add(time.Duration(second) * time.Second)
+				if second == 10 {
+					api := w.pod("api-0")
+					api.terminating, api.ends = true, start.Add(30*time.Second)
+					test.end(api)
+				}
+				for _, move := range w.plan(p) {
+					got = append(got, fmt.Sprintf("%d: %s", second, move))
+				}
+			}
+			if diff := cmp.Diff(append([]string{"0: api-0 heal"}, test.want...), got); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pod that does not end does not count as making room for a waiting pod: other room is made.
+func TestRoomOfLingeringPod(t *testing.T) {
+	for name, test := range map[string]struct {
+		ends time.Time
+		want []string
+	}{
+		"grace period has just ended": {start, nil},
+		"overdue":                     {start.Add(-time.Hour), []string{"web-0 make-room"}},
+		"very long grace period":      {start.Add(2 * time.Hour), []string{"web-0 make-room"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("node o on-demand 2", "node s spot 9", "Deployment bad 1 floor 0: o", "Deployment one 1 floor 1: -", "Deployment web 2 floor 1: o s")
+			w.workload("web").floor = 0
+			bad := w.pod("bad-0")
+			bad.terminating, bad.ends = true, test.ends
+			if diff := cmp.Diff(test.want, w.plan(rebalance.NewPlanner(rebalance.Settings{MakeRoom: true, MaxMoves: 5}))); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

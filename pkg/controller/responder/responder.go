@@ -1,0 +1,213 @@
+// Package responder lets the controller respond to the Evictions of Kubernetes 1.37 (KEP-4563). A
+// pod names this responder in spec.evictionResponders, and an EvictionRequest asks for its
+// eviction. The controller then replaces the pod first and evicts it afterwards. If the pod cannot
+// be replaced, the responder reports why, and Kubernetes asks the next responder.
+//
+// The API is alpha. No other package of this project uses it. k8s.io/api contains it only since
+// 0.37, so this package declares the few fields that it reads.
+package responder
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Resource is the resource of the Evictions that Kubernetes creates for EvictionRequests. It is not
+// the subresource of pods.
+var Resource = schema.GroupVersionResource{Group: "lifecycle.k8s.io", Version: "v1alpha1", Resource: "evictions"}
+
+// beatEvery is the interval of heartbeats while the responder waits for a replacement. Kubernetes
+// asks the next responder after 20 min without a heartbeat.
+const beatEvery = 5 * time.Minute
+
+// eviction contains the fields that are read from an Eviction.
+type eviction struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Target struct {
+			Pod *struct {
+				Name string    `json:"name"`
+				UID  types.UID `json:"uid"`
+			} `json:"pod"`
+		} `json:"target"`
+	} `json:"spec"`
+	Status struct {
+		Conditions       []metav1.Condition `json:"conditions"`
+		TargetResponders []struct {
+			Name  string `json:"name"`
+			State string `json:"state"`
+		} `json:"targetResponders"`
+		Responders []responderStatus `json:"responders"`
+	} `json:"status"`
+}
+
+type responderStatus struct {
+	Name           string       `json:"name"`
+	StartTime      *metav1.Time `json:"startTime"`
+	HeartbeatTime  *metav1.Time `json:"heartbeatTime"`
+	CompletionTime *metav1.Time `json:"completionTime"`
+}
+
+// Settings are the inputs of a plan besides the cluster.
+type Settings struct {
+	// Patience is how long a replacement may lack room before the next responder is asked.
+	Patience time.Duration
+	// Selects reports whether pods of a namespace are moved; nil selects all namespaces.
+	Selects func(namespace string) bool
+}
+
+// Plan is the reaction to the current Evictions.
+type Plan struct {
+	// Moves are the moves that this responder is asked for.
+	Moves []migration.Move
+	// Requested are the pods whose eviction is requested, from any responder. A PodDisruptionBudget
+	// must not block these evictions for ever.
+	Requested map[types.UID]bool
+	// Responses are the responses to write.
+	Responses []Response
+}
+
+// Response is the response of this responder to one Eviction.
+type Response struct {
+	Eviction *unstructured.Unstructured
+	// Message is for users. Done: the responder has finished, and Kubernetes asks the next one.
+	Message string
+	Done    bool
+}
+
+// New returns the plan for Evictions. It ignores Evictions that cannot be decoded, and Evictions of
+// pods that are not in the snapshot.
+func New(s *snapshot.Snapshot, evictions []*unstructured.Unstructured, settings Settings) Plan {
+	plan := Plan{Requested: map[types.UID]bool{}}
+	if len(evictions) == 0 {
+		return plan
+	}
+	pods := map[types.UID]*snapshot.Pod{}
+	for _, pod := range s.Pods {
+		pods[pod.UID] = pod
+	}
+	neverSurges := migration.NoSurgeReason(s)
+	for _, object := range evictions {
+		var e eviction
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &e); err != nil || e.Spec.Target.Pod == nil || e.over() {
+			continue
+		}
+		pod := pods[e.Spec.Target.Pod.UID]
+		if pod == nil || pod.Namespace != e.Namespace || pod.DeletionTimestamp != nil {
+			continue
+		}
+		plan.Requested[pod.UID] = true
+		own := e.own()
+		if own == nil || own.CompletionTime != nil {
+			continue
+		}
+		done, never := "", neverSurges(pod)
+		switch started := own.HeartbeatTime != nil; {
+		case pod.Release != nil:
+			if !started || s.Now.Sub(own.HeartbeatTime.Time) >= beatEvery {
+				plan.Responses = append(plan.Responses, Response{object, "its replacement starts; the pod is evicted when the replacement is ready", false})
+			}
+		case !workload.PolicyApplies(pod.Pod), settings.Selects != nil && !settings.Selects(pod.Namespace):
+			done = "the controller is configured not to move it"
+		case never != "":
+			done = "it cannot be replaced before it is evicted: " + never
+		case started:
+			done = "its replacement was not ready in time"
+		case own.StartTime != nil && s.Now.Sub(own.StartTime.Time) >= settings.Patience:
+			done = fmt.Sprintf("no replacement could start within %s", settings.Patience)
+		}
+		if done != "" {
+			plan.Responses = append(plan.Responses, Response{object, done, true})
+			continue
+		}
+		plan.Moves = append(plan.Moves, migration.Move{Pod: pod, Reason: migration.Requested, OnlySurge: true})
+	}
+	return plan
+}
+
+// Released returns moves of the pods that were released for an Eviction. The controller uses it
+// until the Evictions are in the cache, so that these pods stay released.
+func Released(s *snapshot.Snapshot) (moves []migration.Move) {
+	for _, pod := range s.Pods {
+		if pod.Release != nil && pod.Release.Reason == string(migration.Requested) {
+			moves = append(moves, migration.Move{Pod: pod, Reason: migration.Requested, OnlySurge: true})
+		}
+	}
+	return moves
+}
+
+// over reports whether the eviction is no longer requested.
+func (e *eviction) over() bool {
+	return e.DeletionTimestamp != nil ||
+		meta.IsStatusConditionTrue(e.Status.Conditions, "Failed") || meta.IsStatusConditionTrue(e.Status.Conditions, "TargetEvicted")
+}
+
+// own returns the status of this responder if it is active; nil otherwise.
+func (e *eviction) own() *responderStatus {
+	for _, target := range e.Status.TargetResponders {
+		if target.Name != spot.EvictionResponder || target.State != "Active" {
+			continue
+		}
+		for i := range e.Status.Responders {
+			if e.Status.Responders[i].Name == spot.EvictionResponder {
+				return &e.Status.Responders[i]
+			}
+		}
+	}
+	return nil
+}
+
+// Apply writes the response. It returns a conflict if the Eviction has changed since the plan.
+func (r *Response) Apply(ctx context.Context, client dynamic.Interface, now time.Time) error {
+	written := r.Eviction.DeepCopy()
+	responders, _, err := unstructured.NestedSlice(written.Object, "status", "responders")
+	if err != nil {
+		return fmt.Errorf("reading status.responders: %w", err)
+	}
+	for _, entry := range responders {
+		own, ok := entry.(map[string]any)
+		if !ok || own["name"] != spot.EvictionResponder {
+			continue
+		}
+		at := notBefore(now.UTC(), own["startTime"], own["heartbeatTime"]).Format(time.RFC3339)
+		own["heartbeatTime"], own["message"] = at, r.Message
+		if r.Done {
+			own["completionTime"] = at
+		}
+	}
+	if err := unstructured.SetNestedSlice(written.Object, responders, "status", "responders"); err != nil {
+		return fmt.Errorf("writing status.responders: %w", err)
+	}
+	_, err = client.Resource(Resource).Namespace(written.GetNamespace()).UpdateStatus(ctx, written, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("response to Eviction %s/%s: %w", written.GetNamespace(), written.GetName(), err)
+	}
+	return nil
+}
+
+// notBefore returns the latest of now and times. The API server rejects a time before them, and the
+// clock of their writer may be ahead.
+func notBefore(now time.Time, times ...any) time.Time {
+	for _, text := range times {
+		if text, ok := text.(string); ok {
+			if at, err := time.Parse(time.RFC3339, text); err == nil && at.After(now) {
+				now = at
+			}
+		}
+	}
+	return now
+}

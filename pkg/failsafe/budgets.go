@@ -1,0 +1,127 @@
+// Package failsafe is what the scheduler's leader does for the controller while the controller does
+// not run: it removes capacity gates that would block pods, and deletes PodDisruptionBudgets that
+// would block drains.
+package failsafe
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+)
+
+// staleAfter is the time after the last renewal of its Lease after which the controller counts as
+// not running. checkEvery is the interval of the checks.
+const staleAfter, checkEvery = 5 * time.Minute, 5 * time.Second
+
+// atOnce is how many budgets the BudgetRemover deletes before it reads the Lease again. Its client
+// is slow, and the controller may run again meanwhile.
+const atOnce = 50
+
+// BudgetRemover deletes the budgets of a controller that no longer runs, so that no drain waits for
+// it. It is part of the scheduler. A controller that starts again recreates the budgets.
+type BudgetRemover struct {
+	client   kubernetes.Interface
+	recorder events.EventRecorder
+	clock    clock.WithTicker
+	budgets  policylisters.PodDisruptionBudgetLister
+	may      func() bool
+	// renewed is the renewTime of the Lease, by the clock of the controller. seen is when this
+	// process first read that value, by its own clock.
+	renewed, seen time.Time
+}
+
+// NewBudgetRemover returns a BudgetRemover that reads from factory. Call it before the factory is
+// started. While may returns false, another replica leads and nothing is deleted.
+func NewBudgetRemover(
+	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker, may func() bool,
+) *BudgetRemover {
+	budgets := factory.Policy().V1().PodDisruptionBudgets()
+	budgets.Informer() // so that the factory starts it
+	return &BudgetRemover{client: client, recorder: recorder, clock: clock, budgets: budgets.Lister(), may: may}
+}
+
+// Run checks at intervals until ctx is done.
+func (w *BudgetRemover) Run(ctx context.Context) {
+	ticker := w.clock.NewTicker(checkEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		if err := w.check(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Check for PodDisruptionBudgets without a controller failed, will retry")
+		}
+	}
+}
+
+// check deletes the budgets if no controller has run for staleAfter.
+func (w *BudgetRemover) check(ctx context.Context) error {
+	if !w.may() {
+		return nil
+	}
+	budgets, err := w.budgets.List(labels.SelectorFromSet(labels.Set{spot.ProtectLabel: "true"}))
+	if err != nil || len(budgets) == 0 {
+		return err
+	}
+	lease, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leader.Controller, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading the controller's Lease: %w", err)
+	}
+	leased := err == nil && lease.Spec.RenewTime != nil
+	stale := leased && w.stale(lease)
+	budgets = slices.DeleteFunc(budgets, func(budget *policyv1.PodDisruptionBudget) bool {
+		// Without a Lease the age of the budget counts, because a controller created it.
+		return !stale && (leased || w.clock.Since(budget.CreationTimestamp.Time) < staleAfter)
+	})
+	for _, budget := range budgets[:min(len(budgets), atOnce)] {
+		w.withdraw(ctx, budget)
+	}
+	return nil
+}
+
+// stale reports whether the controller has not renewed its Lease for staleAfter. The clock of the
+// controller may be wrong, so a renewTime that seems old counts only if it did not change for the
+// duration of the Lease.
+func (w *BudgetRemover) stale(lease *coordinationv1.Lease) bool {
+	if renewed := lease.Spec.RenewTime.Time; !renewed.Equal(w.renewed) {
+		w.renewed, w.seen = renewed, w.clock.Now()
+	}
+	lasts := min(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, math.MaxInt32))*time.Second, staleAfter)
+	unchanged := w.clock.Since(w.seen)
+	return unchanged >= staleAfter || unchanged >= lasts && w.clock.Since(w.renewed) >= staleAfter
+}
+
+func (w *BudgetRemover) withdraw(ctx context.Context, budget *policyv1.PodDisruptionBudget) {
+	logger := klog.FromContext(ctx).WithValues("podDisruptionBudget", klog.KObj(budget))
+	err := w.client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(ctx, budget.Name, *metav1.NewPreconditionDeleteOptions(string(budget.UID)))
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case err != nil:
+		logger.Error(err, "Deletion of PodDisruptionBudget without a controller failed, will retry")
+	default:
+		logger.Info("Deleted PodDisruptionBudget, because no controller runs", "after", staleAfter)
+		w.recorder.Eventf(budget, nil, v1.EventTypeWarning, spot.ReasonProtectionWithdrawn, "Withdraw",
+			"spot-controller has not renewed its Lease for %s: evictions no longer wait for it", staleAfter)
+	}
+}

@@ -1,0 +1,158 @@
+package failsafe
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// leaderRetry is when a replica that is not the leader checks an expired gate again.
+const leaderRetry = time.Second
+
+// The scheduler increments expiredGates. docs/metrics.md lists it.
+var expiredGates = metrics.NewCounter(&metrics.CounterOpts{
+	Subsystem:      "spot_aware_scheduler",
+	Name:           "expired_capacity_gates_total",
+	Help:           "Capacity gates that the scheduler removed because the controller did not remove them within gateTimeout.",
+	StabilityLevel: metrics.ALPHA,
+})
+
+// Expired configures the removal of gates for one profile of the scheduler.
+type Profile struct {
+	// Timeout is the age of a pod at which its gate expires.
+	Timeout  time.Duration
+	Recorder events.EventRecorder
+}
+
+// GateRemover removes capacity gates that the controller has not removed in time, so no pod waits
+// for a controller that does not run. The Filter still protects the floor, but autoscalers do not
+// see it.
+type GateRemover struct {
+	client   kubernetes.Interface
+	clock    clock.Clock
+	profiles map[string]Profile
+	may      func() bool
+	pods     corelisters.PodLister
+	queue    workqueue.TypedRateLimitingInterface[cache.ObjectName]
+}
+
+// NewGateRemover returns a GateRemover for the pods of the named profiles. It reads from factory,
+// which must not have been started. It removes no gate while may returns false, because another
+// replica leads.
+func NewGateRemover(
+	factory informers.SharedInformerFactory, client kubernetes.Interface, clock clock.WithTicker, profiles map[string]Profile, may func() bool,
+) (*GateRemover, error) {
+	pods := factory.Core().V1().Pods()
+	e := &GateRemover{
+		client: client, clock: clock, profiles: profiles, may: may, pods: pods.Lister(),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](100*time.Millisecond, 30*time.Second),
+			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "expired-capacity-gates", Clock: clock}),
+	}
+	// The creation time determines the expiry. An update matters only if a gate was added again.
+	_, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { e.observe(nil, obj.(*v1.Pod)) },
+		UpdateFunc: func(before, after any) {
+			e.observe(before.(*v1.Pod), after.(*v1.Pod))
+		},
+	})
+	return e, err
+}
+
+// RegisterExpiryMetrics registers the metrics of a scheduler. It must be called at most once.
+func RegisterMetrics() { legacyregistry.MustRegister(expiredGates) }
+
+func (e *GateRemover) observe(before, pod *v1.Pod) {
+	if before != nil && workload.Gated(before) || !workload.Gated(pod) {
+		return
+	}
+	if left, ours := e.left(pod); ours {
+		e.queue.AddAfter(cache.MetaObjectToName(pod), left)
+	}
+}
+
+// left returns the time until the gate of a pod expires, which may be negative. It returns false if
+// the pod is not in a profile, not live or not gated.
+func (e *GateRemover) left(pod *v1.Pod) (time.Duration, bool) {
+	profile, ours := e.profiles[pod.Spec.SchedulerName]
+	if !ours || !workload.Live(pod) || !workload.Gated(pod) {
+		return 0, false
+	}
+	return pod.CreationTimestamp.Add(profile.Timeout).Sub(e.clock.Now()), true
+}
+
+// Run removes expired gates until ctx is done. It may be called once.
+func (e *GateRemover) Run(ctx context.Context) {
+	context.AfterFunc(ctx, e.queue.ShutDown)
+	for {
+		name, down := e.queue.Get()
+		if down {
+			return
+		}
+		if again, err := e.expire(ctx, name); err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to remove expired capacity gate, retrying", "pod", name)
+			e.queue.AddRateLimited(name)
+		} else if e.queue.Forget(name); again > 0 {
+			e.queue.AddAfter(name, again)
+		}
+		e.queue.Done(name)
+	}
+}
+
+// expire removes the gate of a pod if it has expired. It returns when to check the pod again; 0 for
+// never.
+func (e *GateRemover) expire(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
+	pod, err := e.pods.Pods(name.Namespace).Get(name.Name)
+	if err != nil {
+		return 0, nil // the pod was deleted
+	}
+	left, ours := e.left(pod)
+	switch {
+	case !ours:
+		return 0, nil
+	case left > 0:
+		return left, nil
+	case !e.may():
+		return leaderRetry, nil
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
+		"spec":     map[string]any{"schedulingGates": workload.WithoutCapacityGate(pod)},
+	})
+	if err != nil {
+		return 0, err
+	}
+	_, err = e.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, nil
+	case apierrors.IsConflict(err):
+		return leaderRetry, nil
+	case err != nil:
+		return 0, err
+	}
+	profile := e.profiles[pod.Spec.SchedulerName]
+	expiredGates.Inc()
+	klog.FromContext(ctx).Info("Removed expired capacity gate", "pod", klog.KObj(pod), "gateTimeout", profile.Timeout)
+	profile.Recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonGateExpired, "RemoveGate",
+		"spot-controller did not remove the gate %s within %s: autoscalers do not see whether the pod requires on-demand", spot.CapacityGate, profile.Timeout)
+	return 0, nil
+}

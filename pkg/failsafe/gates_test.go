@@ -1,0 +1,87 @@
+package failsafe
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// TestExpirer checks that a gate expires by the age of its pod and the timeout of its profile. The
+// leading replica removes it, even if the API server first refuses.
+func TestExpirer(t *testing.T) {
+	const profile = "spot-aware-scheduler"
+	aged := func(name, scheduler string, age time.Duration) *v1.Pod {
+		return &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: name, UID: types.UID(name), ResourceVersion: "1", CreationTimestamp: metav1.NewTime(time.Now().Add(-age)),
+			},
+			Spec: v1.PodSpec{SchedulerName: scheduler, SchedulingGates: []v1.PodSchedulingGate{{Name: spot.CapacityGate}, {Name: "quota.example/wait"}}},
+		}
+	}
+	client := fake.NewClientset(aged("old", profile, time.Hour), aged("young", profile, 0), aged("patient", "slow", time.Minute),
+		aged("other", "default-scheduler", time.Hour))
+	refused := false
+	client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if refused {
+			return false, nil, nil
+		}
+		refused = true
+		return true, nil, apierrors.NewServiceUnavailable("test")
+	})
+	var leads atomic.Bool
+	recorder := events.NewFakeRecorder(10)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	e, err := NewGateRemover(factory, client, clock.RealClock{}, map[string]Profile{profile: {30 * time.Second, recorder}, "slow": {time.Hour, recorder}}, leads.Load)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	ended := make(chan struct{})
+	go func() { defer close(ended); e.Run(ctx) }()
+	defer func() { cancel(); <-ended; factory.Shutdown() }()
+
+	gates := func(name string) int {
+		pod, err := client.CoreV1().Pods("shop").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(pod.Spec.SchedulingGates) == 1 && workload.Gated(pod) {
+			t.Errorf("%s lost a foreign gate", name)
+		}
+		return len(pod.Spec.SchedulingGates)
+	}
+	time.Sleep(200 * time.Millisecond)
+	if got := gates("old"); got != 2 {
+		t.Fatalf("a replica that is not the leader removed a gate: %d left", got)
+	}
+	leads.Store(true)
+	if err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) { return gates("old") == 1, nil }); err != nil {
+		t.Fatal("the gate of the old pod is not removed within 10 s")
+	}
+	if event := <-recorder.Events; event[:len("Warning CapacityGateExpired")] != "Warning CapacityGateExpired" {
+		t.Errorf("event %q", event)
+	}
+	for _, name := range []string{"young", "patient", "other"} {
+		if got := gates(name); got != 2 {
+			t.Errorf("%s has %d gates left, want both", name, got)
+		}
+	}
+}

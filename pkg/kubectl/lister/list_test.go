@@ -1,0 +1,76 @@
+package lister_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+)
+
+// podsFrom returns a client of an API server that answers lists of pods as serve does and all other
+// lists with an empty one.
+func podsFrom(t *testing.T, serve func(http.ResponseWriter, *http.Request)) kubernetes.Interface {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/pods") {
+			serve(w, r)
+			return
+		}
+		fmt.Fprint(w, "{}")
+	}))
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// TestPages: all pages of a list are read, and counted.
+func TestPages(t *testing.T) {
+	const pages = 3
+	client := podsFrom(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("limit") == "" {
+			t.Errorf("asked for all pods at once: %s", r.URL)
+		}
+		page := len(r.URL.Query().Get("continue"))
+		list := &v1.PodList{Items: []v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", page), Namespace: "shop"}}}}
+		if page < pages-1 {
+			list.Continue = strings.Repeat("x", page+1)
+		}
+		if err := json.NewEncoder(w).Encode(list); err != nil {
+			t.Error(err)
+		}
+	})
+	var read atomic.Int64
+	taken, err := lister.List(t.Context(), client, lister.Scope{Read: &read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := taken.Snapshot(policy, nil, "spot-aware-scheduler", now)
+	if err != nil || len(snapshot.Pods) != pages || read.Load() != pages {
+		t.Errorf("%v, %d pods, %d objects counted, want %d of both", err, len(snapshot.Pods), read.Load(), pages)
+	}
+}
+
+// TestUnreadableList: an answer that is no list of pods, or ends early, is an error that names the
+// resource.
+func TestUnreadableList(t *testing.T) {
+	for _, body := range []string{"", "pods", `{"items": [{"metadata"`, `{"items": [{"spec": 5}]}`} {
+		client := podsFrom(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
+		if _, err := lister.List(t.Context(), client, lister.Scope{}); err == nil || !strings.Contains(err.Error(), "list of pods") {
+			t.Errorf("%q: %v, want an error about the list of pods", body, err)
+		}
+	}
+}

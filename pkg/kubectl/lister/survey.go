@@ -1,0 +1,282 @@
+// Package lister reads a cluster once, for a command that prints a result and exits. It lists all
+// resources concurrently into the caches that a snapshot.Reader reads its Snapshot from. It does
+// not watch, so the right to list is sufficient. A resource that the user may not list is a Gap,
+// not an error, unless the command needs it.
+package lister
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Scope selects the resources to read.
+type Scope struct {
+	// Namespace is the namespace of the pods and their owners; "" means all.
+	Namespace string
+	// AllPods also reads the pods of all other namespaces, because they occupy room on nodes. Their
+	// owners are not read.
+	AllPods bool
+	// Volumes also reads claims and volumes, which limit the nodes that a pod can run on.
+	Volumes bool
+	// Idle includes workloads that are scaled to 0 in Wanted.
+	Idle bool
+	// Read counts the objects that have been read; nil means that they are not counted.
+	Read *atomic.Int64
+}
+
+// Gap is a resource that could not be read.
+type Gap struct {
+	// Err is the error of the API server. It names the user, the verb and the resource.
+	Err error
+	// Means describes the missing information.
+	Means string
+}
+
+func (g Gap) String() string { return fmt.Sprintf("%v: %s", g.Err, g.Means) }
+
+// Survey contains the resources that were read. Its methods are not safe for concurrent use.
+type Survey struct {
+	// Scope is the scope of the survey.
+	Scope Scope
+	// Gaps contains all gaps except Priorities.
+	Gaps []Gap
+	// Nodes is the gap if nodes could not be listed, else nil.
+	Nodes *Gap
+	// NoOwners reports whether a kind of owner could not be listed. Some pods then seem to have no
+	// workload.
+	NoOwners bool
+	// Priorities is the gap if PriorityClasses could not be listed, else nil. It is not in Gaps,
+	// because it matters only to rules by priority, for workloads without pods.
+	Priorities *Gap
+
+	factory informers.SharedInformerFactory
+	labels  map[listed]labels.Set // cache of podLabels
+}
+
+// listing is the list of one kind of object.
+type listing struct {
+	lister
+	into cache.SharedIndexInformer
+	// namespace is the namespace to list; "" means all. If the list is denied and fallback is not
+	// nil, fallback is listed instead.
+	namespace string
+	fallback  *string
+	options   metav1.ListOptions
+	// means describes the information that is missing without the list. partly describes the
+	// information that is missing if only fallback could be listed.
+	means, partly string
+	// onGap receives the Gap.
+	onGap func(Gap)
+	// required reports whether the command cannot continue without the list.
+	required bool
+}
+
+// Take reads the cluster. It returns an error of the API server if the server is unavailable, does
+// not authenticate the user, or does not let the user list pods.
+func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Survey, error) {
+	s := &Survey{Scope: scope, factory: informers.NewSharedInformerFactory(client, 0)} // never started: it only provides the caches
+	// This adds the indexes. They are then filled while the API server responds, not afterwards.
+	// They do not depend on the policy.
+	if _, err := s.Owners(nil); err != nil {
+		return nil, err
+	}
+	listings := s.listings(client, scope)
+	gaps := make([]*Gap, len(listings))
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range listings {
+		group.Go(func() (err error) {
+			gaps[i], err = listings[i].read(ctx)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	for i, gap := range gaps {
+		if gap != nil {
+			listings[i].onGap(*gap)
+		}
+	}
+	return s, nil
+}
+
+func (s *Survey) listings(client kubernetes.Interface, scope Scope) []listing {
+	count := scope.Read
+	if count == nil {
+		count = new(atomic.Int64)
+	}
+	from := func(client rest.Interface, resource string, newList func() runtime.Object) lister {
+		return lister{client: client, resource: resource, newList: newList, trim: dropManagedFields, count: count}
+	}
+	core, apps, batch := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.BatchV1().RESTClient()
+	onGap := func(gap Gap) { s.Gaps = append(s.Gaps, gap) }
+	inCore, inApps, inBatch := s.factory.Core().V1(), s.factory.Apps().V1(), s.factory.Batch().V1()
+	pods := listing{
+		lister: from(core, "pods", func() runtime.Object { return &v1.PodList{} }), into: inCore.Pods().Informer(), namespace: scope.Namespace, required: true, onGap: onGap,
+		// Pods that have ended count nowhere, and a cluster with Jobs has many.
+		options: metav1.ListOptions{FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"},
+	}
+	pods.trim = transform.NewMovedPodTrimmer().Trim
+	if scope.AllPods && scope.Namespace != "" {
+		pods.namespace, pods.fallback = "", &scope.Namespace
+		pods.partly = "pods of other namespaces are not seen, so nodes seem to have more room than they have"
+	}
+	// The largest lists come first. All requests are concurrent.
+	all := []listing{
+		pods,
+		{lister: from(apps, "replicasets", func() runtime.Object { return &appsv1.ReplicaSetList{} }), into: inApps.ReplicaSets().Informer()},
+		{lister: from(apps, "deployments", func() runtime.Object { return &appsv1.DeploymentList{} }), into: inApps.Deployments().Informer()},
+		{lister: from(apps, "statefulsets", func() runtime.Object { return &appsv1.StatefulSetList{} }), into: inApps.StatefulSets().Informer()},
+		{lister: from(core, "replicationcontrollers", func() runtime.Object { return &v1.ReplicationControllerList{} }), into: inCore.ReplicationControllers().Informer()},
+		{lister: from(batch, "jobs", func() runtime.Object { return &batchv1.JobList{} }), into: inBatch.Jobs().Informer()},
+	}
+	for i := range all[1:] {
+		owner := &all[1+i]
+		owner.namespace, owner.means = scope.Namespace, "the workloads of pods of "+owner.resource+" are unknown"
+		owner.onGap = func(gap Gap) {
+			s.NoOwners = true
+			onGap(gap)
+		}
+	}
+	all = append(all, listing{
+		lister: from(core, "nodes", func() runtime.Object { return &v1.NodeList{} }), into: inCore.Nodes().Informer(),
+		means: "which pods run on spot is unknown",
+		onGap: func(gap Gap) {
+			s.Nodes = &gap
+			onGap(gap)
+		},
+	}, listing{
+		lister: from(client.SchedulingV1().RESTClient(), "priorityclasses", func() runtime.Object { return &schedulingv1.PriorityClassList{} }),
+		into:   s.factory.Scheduling().V1().PriorityClasses().Informer(),
+		means:  "which rules by priority apply to workloads without pods is unknown",
+		onGap:  func(gap Gap) { s.Priorities = &gap },
+	})
+	if scope.Volumes {
+		const means = "which nodes can reach a pod's volumes is unknown"
+		all = append(all,
+			listing{lister: from(core, "persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaimList{} }),
+				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, means: means, onGap: onGap},
+			listing{lister: from(core, "persistentvolumes", func() runtime.Object { return &v1.PersistentVolumeList{} }), into: inCore.PersistentVolumes().Informer(), means: means, onGap: onGap})
+	}
+	return all
+}
+
+// read lists the objects. The gap is nil if all could be listed.
+func (k *listing) read(ctx context.Context) (*Gap, error) {
+	err := k.list(ctx, k.namespace, k.options, k.into.GetStore())
+	var gap *Gap
+	if apierrors.IsForbidden(err) && k.fallback != nil {
+		gap = &Gap{err, k.partly}
+		err = k.list(ctx, *k.fallback, k.options, k.into.GetStore())
+	}
+	if apierrors.IsForbidden(err) && !k.required {
+		return &Gap{err, k.means}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return gap, nil
+}
+
+// Snapshot returns the cluster under the policy, for the pods whose scheduler name is profile.
+// signals contains all signals.
+func (s *Survey) Snapshot(policy *decision.Policy, signals []providers.Signal, profile string, now time.Time) (*snapshot.Snapshot, error) {
+	reader, err := snapshot.NewReader(s.factory, policy, signals, profile, 0)
+	if err != nil {
+		return nil, err
+	}
+	return reader.Snapshot(now)
+}
+
+// Owners returns the lookup of the workloads behind pods.
+func (s *Survey) Owners(policy *decision.Policy) (*workload.Owners, error) {
+	return workload.NewOwners(s.factory, policy)
+}
+
+// Labels returns the labels of a workload's own object. For a kind that is not read, it returns the
+// labels that all pods of the workload share. It returns none if the workload does not exist. Of
+// apiVersion, only the group matters.
+func (s *Survey) Labels(apiVersion, kind, namespace, name string) labels.Set {
+	var object metav1.Object
+	var err error
+	key := listed{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name}
+	switch key.kind.String() { // other groups also have a Job or a StatefulSet
+	case "Deployment.apps":
+		object, err = s.factory.Apps().V1().Deployments().Lister().Deployments(namespace).Get(name)
+	case "ReplicaSet.apps":
+		object, err = s.factory.Apps().V1().ReplicaSets().Lister().ReplicaSets(namespace).Get(name)
+	case "StatefulSet.apps":
+		object, err = s.factory.Apps().V1().StatefulSets().Lister().StatefulSets(namespace).Get(name)
+	case "ReplicationController":
+		object, err = s.factory.Core().V1().ReplicationControllers().Lister().ReplicationControllers(namespace).Get(name)
+	case "Job.batch":
+		object, err = s.factory.Batch().V1().Jobs().Lister().Jobs(namespace).Get(name)
+	case "Pod":
+		object, err = s.factory.Core().V1().Pods().Lister().Pods(namespace).Get(name)
+	default:
+		return s.podLabels()[key]
+	}
+	if err != nil {
+		return nil
+	}
+	return object.GetLabels()
+}
+
+// workload identifies a workload.
+type listed struct {
+	kind            schema.GroupKind
+	namespace, name string
+}
+
+// podLabels returns the labels that all pods of a workload share, for workloads of kinds that are
+// not read.
+func (s *Survey) podLabels() map[listed]labels.Set {
+	if s.labels != nil {
+		return s.labels
+	}
+	s.labels = map[listed]labels.Set{}
+	for _, object := range s.factory.Core().V1().Pods().Informer().GetStore().List() {
+		pod, ok := object.(*v1.Pod)
+		if !ok || !workload.CountedByPods(pod) {
+			continue
+		}
+		ref := metav1.GetControllerOfNoCopy(pod)
+		key := listed{schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind(), pod.Namespace, ref.Name}
+		if common, ok := s.labels[key]; ok {
+			maps.DeleteFunc(common, func(key, value string) bool {
+				other, ok := pod.Labels[key]
+				return !ok || other != value
+			})
+		} else {
+			s.labels[key] = maps.Clone(pod.Labels)
+		}
+	}
+	return s.labels
+}
+
+// Denied reports whether an error of Take means that the user may not list pods.
+func Denied(err error) bool { return apierrors.IsForbidden(err) }

@@ -1,0 +1,269 @@
+package lister_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
+)
+
+var (
+	now    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	policy = &decision.Policy{Defaults: decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}}
+)
+
+func TestTake(t *testing.T) {
+	pod := func(namespace, name string) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}}
+	}
+	objects := []runtime.Object{pod("shop", "a"), pod("shop", "b"), pod("bank", "c"), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
+	for name, test := range map[string]struct {
+		scope             lister.Scope
+		denied            []string
+		pods              []string
+		gaps              []string
+		noNodes, noOwners bool
+		wantErr           string
+	}{
+		"all":                      {pods: []string{"bank/c", "shop/a", "shop/b"}},
+		"a namespace":              {scope: lister.Scope{Namespace: "shop"}, pods: []string{"shop/a", "shop/b"}},
+		"a namespace and all pods": {scope: lister.Scope{Namespace: "shop", AllPods: true, Volumes: true}, pods: []string{"bank/c", "shop/a", "shop/b"}},
+		"no other namespace":       {scope: lister.Scope{Namespace: "shop", AllPods: true}, denied: []string{"pods/*"}, pods: []string{"shop/a", "shop/b"}, gaps: []string{"pods of other namespaces are not seen"}},
+		"no nodes":                 {denied: []string{"nodes"}, pods: []string{"bank/c", "shop/a", "shop/b"}, gaps: []string{"which pods run on spot is unknown"}, noNodes: true},
+		"no owners": {denied: []string{"jobs", "deployments"}, pods: []string{"bank/c", "shop/a", "shop/b"},
+			gaps: []string{"the workloads of pods of deployments are unknown", "the workloads of pods of jobs are unknown"}, noOwners: true},
+		"no volumes": {scope: lister.Scope{Volumes: true}, denied: []string{"persistentvolumes"}, pods: []string{"bank/c", "shop/a", "shop/b"},
+			gaps: []string{"which nodes can reach a pod's volumes is unknown"}},
+		"no pods":                  {denied: []string{"pods"}, wantErr: "forbidden"},
+		"no pods in the namespace": {scope: lister.Scope{Namespace: "shop", AllPods: true}, denied: []string{"pods"}, wantErr: "forbidden"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := listertest.Start(t, objects...)
+			server.Deny = test.denied
+			taken, err := lister.List(t.Context(), server.Client(), test.scope)
+			if test.wantErr != "" {
+				if err == nil || !lister.Denied(err) || !strings.Contains(err.Error(), test.wantErr) {
+					t.Errorf("%v, want a denial", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			snapshot, err := taken.Snapshot(policy, nil, "spot-aware-scheduler", now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pods []string
+			for _, p := range snapshot.Pods {
+				pods = append(pods, p.Namespace+"/"+p.Name)
+				if p.ManagedFields != nil {
+					t.Errorf("%s has managed fields", p.Name)
+				}
+			}
+			if diff := cmp.Diff(test.pods, pods); diff != "" {
+				t.Errorf("pods (-want +got):\n%s", diff)
+			}
+			if len(taken.Gaps) != len(test.gaps) {
+				t.Fatalf("gaps %v, want %q", taken.Gaps, test.gaps)
+			}
+			for i, gap := range taken.Gaps {
+				if !strings.HasPrefix(gap.Means, test.gaps[i]) || !strings.Contains(gap.String(), "forbidden") {
+					t.Errorf("gap %v, want %q", gap, test.gaps[i])
+				}
+			}
+			if (taken.Nodes != nil) != test.noNodes || taken.NoOwners != test.noOwners {
+				t.Errorf("no nodes %t, no owners %t, want %t and %t", taken.Nodes != nil, taken.NoOwners, test.noNodes, test.noOwners)
+			}
+		})
+	}
+}
+
+// TestLabels: the labels are copied from the workload's own object, regardless of its pods. For
+// kinds that are not read, they are the labels that all pods share.
+func TestLabels(t *testing.T) {
+	meta := func(kind string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "shop", Name: "x", Labels: map[string]string{"kind": kind}}
+	}
+	clones, theirs := ownedBy("apps.kruise.io/v1alpha1", "CloneSet"), ownedBy("batch.volcano.sh/v1alpha1", "Job")
+	elsewhere := clones("a", map[string]string{"app": "ledger"})
+	elsewhere.Namespace = "bank"
+	taken, err := lister.List(t.Context(), listertest.Start(t,
+		&appsv1.Deployment{ObjectMeta: meta("Deployment")}, &appsv1.ReplicaSet{ObjectMeta: meta("ReplicaSet")},
+		&appsv1.StatefulSet{ObjectMeta: meta("StatefulSet")}, &v1.ReplicationController{ObjectMeta: meta("ReplicationController")},
+		&batchv1.Job{ObjectMeta: meta("Job")}, &v1.Pod{ObjectMeta: meta("Pod")},
+		clones("a", map[string]string{"app": "web", "hash": "1", "canary": "true"}), clones("b", map[string]string{"app": "web", "hash": "2"}),
+		theirs("c", map[string]string{"app": "sum"}), elsewhere,
+	).Client(), lister.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type workload struct{ apiVersion, kind, namespace, name string }
+	want := map[workload]labels.Set{
+		{"apps/v1", "Deployment", "shop", "x"}:            {"kind": "Deployment"},
+		{"apps/v1", "ReplicaSet", "shop", "x"}:            {"kind": "ReplicaSet"},
+		{"apps/v1", "StatefulSet", "shop", "x"}:           {"kind": "StatefulSet"},
+		{"v1", "ReplicationController", "shop", "x"}:      {"kind": "ReplicationController"},
+		{"batch/v1", "Job", "shop", "x"}:                  {"kind": "Job"},
+		{"v1", "Pod", "shop", "x"}:                        {"kind": "Pod"},
+		{"batch.volcano.sh/v1alpha1", "Job", "shop", "x"}: {"app": "sum"},
+		// These workloads do not exist.
+		{"apps.kruise.io/v1alpha1", "StatefulSet", "shop", "x"}: nil,
+		{"example.com/v1", "CloneSet", "shop", "x"}:             nil,
+	}
+	for w := range maps.Clone(want) {
+		want[workload{w.apiVersion, w.kind, "shop", "y"}], want[workload{w.apiVersion, w.kind, "bank", "x"}] = nil, nil
+	}
+	for _, apiVersion := range []string{"apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1"} { // a reference has the version of its writer
+		want[workload{apiVersion, "CloneSet", "shop", "x"}] = labels.Set{"app": "web"}
+		want[workload{apiVersion, "CloneSet", "bank", "x"}] = labels.Set{"app": "ledger"}
+		want[workload{apiVersion, "CloneSet", "shop", "y"}] = nil
+	}
+	for range 2 { // the second result is cached
+		got := map[workload]labels.Set{}
+		for w := range want {
+			got[w] = taken.Labels(w.apiVersion, w.kind, w.namespace, w.name)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// ownedBy returns a function that creates pods of the owner shop/x of this kind.
+func ownedBy(apiVersion, kind string) func(name string, labels map[string]string) *v1.Pod {
+	owner := metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: "x", UID: types.UID(kind), Controller: ptr.To(true)}
+	return func(name string, labels map[string]string) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{owner}}}
+	}
+}
+
+// TestTakeFails: an outage is not a Gap.
+func TestTakeFails(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/nodes") {
+			http.Error(w, "etcd is unavailable", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, "{}")
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lister.List(t.Context(), client, lister.Scope{}); err == nil || !strings.Contains(err.Error(), "etcd is unavailable") {
+		t.Errorf("%v, want the error of the server", err)
+	}
+}
+
+// TestTrimmed: fields that no Snapshot is made from do not take up memory.
+func TestTrimmed(t *testing.T) {
+	pod := ownedBy("apps.kruise.io/v1alpha1", "CloneSet")("a", map[string]string{"app": "web"})
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+	pod.Spec.NodeName = "n"
+	pod.Spec.Containers = []v1.Container{{Name: "c", Image: "image", Env: []v1.EnvVar{{Name: "A"}},
+		Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ManagedFields: pod.ManagedFields}}
+	taken, err := lister.List(t.Context(), listertest.Start(t, pod, node).Client(), lister.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := taken.Snapshot(policy, nil, "spot-aware-scheduler", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := snapshot.Pods[0]
+	container := &got.Spec.Containers[0]
+	if got.ManagedFields != nil || got.Node.ManagedFields != nil || container.Env != nil {
+		t.Errorf("pod %+v on node %+v, want neither managed fields nor the container's environment", got.Pod, got.Node.Node)
+	}
+	if got.Labels["app"] != "web" || container.Resources.Requests.Cpu().Value() != 1 {
+		t.Errorf("pod %+v, want its labels and requests", got.Pod)
+	}
+}
+
+func TestReadConfiguration(t *testing.T) {
+	deployment := func(edit func(*appsv1.Deployment)) *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "scheduler", Labels: map[string]string{
+			"app.kubernetes.io/name": "spot-aware-scheduler", "app.kubernetes.io/component": "scheduler"}}}
+		d.Spec.Template.Spec = v1.PodSpec{
+			Containers: []v1.Container{{
+				Args:         []string{"-v=2", "--config=/etc/here/gang.yaml"},
+				VolumeMounts: []v1.VolumeMount{{Name: "other", MountPath: "/etc"}, {Name: "config", MountPath: "/etc/here/"}},
+			}},
+			Volumes: []v1.Volume{{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+				LocalObjectReference: v1.LocalObjectReference{Name: "config-new"}}}}},
+		}
+		if edit != nil {
+			edit(d)
+		}
+		return d
+	}
+	configMap := func(name, key string) *v1.ConfigMap {
+		return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, Data: map[string]string{key: name}}
+	}
+	for name, test := range map[string]struct {
+		objects []runtime.Object
+		denied  string
+		want    string
+		wantErr string
+	}{
+		"the mounted ConfigMap": {objects: []runtime.Object{deployment(nil), configMap("config-old", "gang.yaml"), configMap("config-new", "gang.yaml")},
+			want: "config-new from ConfigMap kube-system/config-new, key gang.yaml"},
+		"the controller's": {objects: []runtime.Object{configMap("config-new", "gang.yaml"), deployment(func(d *appsv1.Deployment) {
+			d.Labels = map[string]string{"app.kubernetes.io/name": "spot-controller", "app.kubernetes.io/component": "controller"}
+			d.Spec.Template.Spec.Containers[0].Args = []string{"--scheduler-config=/etc/here/gang.yaml"}
+		})}, want: "config-new from ConfigMap kube-system/config-new, key gang.yaml"},
+		"no Deployment": {wantErr: "namespace kube-system has no Deployment with the labels app.kubernetes.io/name=spot-aware-scheduler"},
+		"no ConfigMap":  {objects: []runtime.Object{deployment(nil)}, wantErr: `configmaps "config-new" not found`},
+		"no key":        {objects: []runtime.Object{deployment(nil), configMap("config-new", "other.yaml")}, wantErr: "ConfigMap kube-system/config-new has no key gang.yaml"},
+		"no flag": {objects: []runtime.Object{deployment(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Args = nil })},
+			wantErr: "Deployment kube-system/scheduler: no configuration found: no container has the argument --config=FILE"},
+		"no ConfigMap volume": {objects: []runtime.Object{deployment(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Volumes[0].ConfigMap = nil })},
+			wantErr: "no mounted ConfigMap contains the file of --config=/etc/here/gang.yaml"},
+		"denied": {objects: []runtime.Object{deployment(nil)}, denied: "deployments", wantErr: "forbidden"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := listertest.Start(t, test.objects...)
+			if test.denied != "" {
+				server.Deny = []string{test.denied}
+			}
+			got, err := lister.ReadConfiguration(t.Context(), server.Client())
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+					t.Errorf("%v, want an error with %q", err, test.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := string(got.Data) + " from " + got.From; text != test.want {
+				t.Errorf("%s, want %s", text, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,119 @@
+// Package report answers an operator's questions about a cluster: the state of its workloads, the
+// facts of its nodes, why a pod is on its node or waits, which replicas would be lost with which
+// nodes, and what spot saves. Every answer is a value made from one snapshot.Snapshot. Package
+// report makes no decisions of its own: it uses package decision, as the scheduler does.
+//
+// The values are what `-o json` prints; the names of their fields are an interface.
+package report
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// View is a cluster under one policy. Its methods do not change it, and are not safe for concurrent
+// use.
+type View struct {
+	Snapshot *snapshot.Snapshot
+	// Policy and Signals are the ones with which the Snapshot was read. Profile is the
+	// schedulerName of the pods to which the policy applies.
+	Policy  *decision.Policy
+	Signals []providers.Signal
+	Profile string
+	// Owners finds the owners of pods.
+	Owners *workload.Owners
+	// Wanted has a pod of each workload of the profile with replicas (lister.Wanted), or that is
+	// scaled to 0. It represents workloads without any pod.
+	Wanted []*v1.Pod
+	// NoNodes reports whether reading nodes failed.
+	NoNodes bool
+}
+
+// Ref names an object.
+type Ref struct {
+	// APIVersion is the API version of Kind.
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+}
+
+// String returns the name in the form of kubectl: deployment/web.
+func (r Ref) String() string { return strings.ToLower(r.Kind) + "/" + r.Name }
+
+func compareRefs(a, b Ref) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+}
+
+// refOf returns the Ref of a workload.
+func refOf(w *snapshot.Workload) Ref {
+	return Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
+}
+
+// placement has the placement of a workload's live pods.
+type placement struct {
+	decision.FloorStatus
+	// waiting pods have no node; stray pods are bound to a node that does not exist.
+	waiting, stray []*snapshot.Pod
+	// misplaced has the pods on the wrong capacity type.
+	misplaced []*snapshot.Pod
+	// inPool counts the pods on spot by poolName.
+	inPool map[string]int
+	// exempt reports whether the node selector or affinity of the newest pods admits only spot, and
+	// the policy permits that.
+	exempt bool
+}
+
+func placementOf(w *snapshot.Workload) placement {
+	s := placement{FloorStatus: w.FloorStatus(), inPool: map[string]int{}}
+	for _, misplaced := range s.Misplaced {
+		s.misplaced = append(s.misplaced, w.Revisions[misplaced.Revision].Pods[misplaced.Replica])
+	}
+	for _, r := range w.Revisions {
+		for _, p := range r.Pods {
+			s.exempt = w.Settings.Exempts(&p.Subject.Pod)
+			switch {
+			case p.Spec.NodeName == "":
+				s.waiting = append(s.waiting, p)
+			case p.Node == nil:
+				s.stray = append(s.stray, p)
+			case p.Node.Facts.Capacity.Type == decision.Spot:
+				s.inPool[poolName(p.Node)]++
+			}
+		}
+	}
+	return s
+}
+
+// largestPool returns the spot pool with most of the pods, and the first by name of several. It
+// returns "" if no pod is on spot.
+func (s *placement) largestPool() (name string, pods int) {
+	names := make([]string, 0, len(s.inPool))
+	for pool := range s.inPool {
+		names = append(names, pool)
+	}
+	slices.Sort(names)
+	for _, pool := range names {
+		if s.inPool[pool] > pods {
+			name, pods = pool, s.inPool[pool]
+		}
+	}
+	return name, pods
+}
+
+// poolName returns the name of the pool of a spot node as TYPE/ZONE, or the node's name if its
+// labels do not define a pool.
+func poolName(n *snapshot.Node) string {
+	if n.Facts.Pool == (decision.Pool{}) {
+		return "node " + n.Name
+	}
+	return n.Facts.Pool.InstanceType + "/" + n.Facts.Pool.Zone
+}

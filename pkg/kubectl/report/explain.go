@@ -1,0 +1,412 @@
+package report
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Explanation explains why a pod is on its node or waits, and how the policy applies to its
+// workload.
+type Explanation struct {
+	// Of is the requested object. Pod is the explained pod and OnNode its node. Without Pod, Nodes
+	// apply to one more replica.
+	Of     Ref    `json:"of"`
+	Pod    string `json:"pod,omitempty"`
+	OnNode string `json:"onNode,omitempty"`
+	// Answer is the summary in one sentence.
+	Answer string `json:"answer"`
+	// Workload is the owner of the pod. Revision is the revision with which its siblings are
+	// counted. They are nil and "" if the policy does not apply to the pod or its owner is unknown.
+	// Then no field below is set.
+	Workload *Ref   `json:"workload,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	// Settings are the settings in effect, with their origins. Ignored lists the annotations that
+	// have no effect.
+	Settings []Setting `json:"settings,omitempty"`
+	Ignored  []string  `json:"ignored,omitempty"`
+	// Assigned is the value of the annotation by which the controller assigned a capacity type to
+	// the pod, with the reason. Granted is the value of the annotation by which the controller
+	// permits any spot node, with the reason. Invalid values are omitted.
+	Assigned string `json:"assigned,omitempty"`
+	Granted  string `json:"granted,omitempty"`
+	Desired  int    `json:"desired"`
+	Floor    int    `json:"floor"`
+	// Budget is the number of the revision's pods that may be on spot. OnSpot and OnOnDemand count
+	// the revision's pods without this pod; they are nil if nodes could not be read. For an ordered
+	// workload (a StatefulSet), Ordinal decides instead: the first ordinals are the floor.
+	Budget     int  `json:"budget"`
+	OnSpot     *int `json:"onSpot,omitempty"`
+	OnOnDemand *int `json:"onOnDemand,omitempty"`
+	Ordinal    *int `json:"ordinal,omitempty"`
+	// Budgeted is the budget in the scheduler's words.
+	Budgeted string `json:"budgeted,omitempty"`
+	// Nodes has all nodes, grouped by their properties for the pod: groups that accept the pod
+	// first, then by size.
+	Nodes []NodeGroup `json:"nodes,omitempty"`
+	// Unblock lists the changes that would let a waiting pod be scheduled; nil if the pod has a
+	// node.
+	Unblock []string `json:"unblock,omitempty"`
+}
+
+// Setting is one setting of a pod, with its origin.
+type Setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	From  string `json:"from"`
+}
+
+// NodeGroup is a group of nodes that are equal for a pod.
+type NodeGroup struct {
+	Capacity string `json:"capacity"`
+	// Pool is TYPE/ZONE; "" if labels do not define it.
+	Pool string `json:"pool,omitempty"`
+	// Takes reports whether the nodes accept the pod.
+	Takes bool `json:"takes"`
+	// Policy is why the policy refuses the nodes, in the scheduler's words. Obstacles are the other
+	// reasons.
+	Policy    string   `json:"policy,omitempty"`
+	Obstacles []string `json:"obstacles,omitempty"`
+	// Names has the names of the nodes.
+	Names []string `json:"names"`
+
+	verdict decision.Verdict
+}
+
+// nodesUnread replaces the facts that need nodes.
+const nodesUnread = "nodes cannot be read, so it is unknown which nodes have room"
+
+// noneCreated is the answer for a workload that wants pods and has none.
+const noneCreated = "its controller has created none of its pods: see the events of its ReplicaSet or StatefulSet"
+
+// ErrNotFound means that an object is not in the cluster, or was not read.
+var ErrNotFound = errors.New("not found")
+
+// Explain explains a pod. For a workload it explains the first waiting pod, or else one more
+// replica. kind is as in Ref, in any case.
+func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
+	if strings.EqualFold(kind, "Pod") {
+		for _, p := range v.Snapshot.Pods {
+			if p.Namespace == namespace && p.Name == name {
+				return v.explainPod(Ref{"v1", "Pod", namespace, name}, p)
+			}
+		}
+		return nil, fmt.Errorf("pod %s/%s: %w (terminated pods are not considered)", namespace, name, ErrNotFound)
+	}
+	for _, w := range v.Snapshot.Workloads {
+		if strings.EqualFold(w.Kind, kind) && w.Namespace == namespace && w.Name == name {
+			return v.explainWorkload(w)
+		}
+		for _, r := range w.Revisions {
+			if rs := r.ReplicaSet; rs != nil && strings.EqualFold(kind, "ReplicaSet") && rs.Namespace == namespace && rs.Name == name {
+				return v.explainWorkload(w)
+			}
+		}
+	}
+	for _, pod := range v.Wanted {
+		if subject, err := v.Owners.Subject(pod); err == nil {
+			if owner := ownerOf(pod, subject.Pod.Workload.Kind); strings.EqualFold(owner.Kind, kind) && owner.Namespace == namespace && owner.Name == name {
+				p := simulation.Hypothetical(pod)
+				p.Subject = subject
+				e := &Explanation{Of: owner, Answer: noneCreated}
+				v.plan(e, p, owner, decision.Placed{}, nil, decision.WaitTime{})
+				if e.Desired == 0 { // no replica is wanted, so the nodes do not matter
+					e.Answer, e.Nodes = "it is scaled to 0 and has no pods", nil
+				}
+				return e, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%s %s/%s: %w, or it has no pods", kind, namespace, name, ErrNotFound)
+}
+
+// explainWorkload explains the first waiting pod of w, or else one more replica of its newest
+// revision with pods.
+func (v *View) explainWorkload(w *snapshot.Workload) (*Explanation, error) {
+	var last *snapshot.Pod
+	for _, r := range w.Revisions {
+		for _, p := range r.Pods {
+			if p.Spec.NodeName == "" {
+				return v.explainPod(refOf(w), p)
+			}
+			last = p
+		}
+	}
+	if last == nil {
+		return &Explanation{Of: refOf(w), Answer: "all its pods are leaving"}, nil
+	}
+	if last.Subject.Pod.Workload.Ordered {
+		return v.explainPod(refOf(w), last) // another ordinal may differ
+	}
+	more, subject := *last, *last.Subject
+	subject.Pod = *subject.Pod.Replacement()
+	more.Node, more.Subject = nil, &subject
+	e := &Explanation{Of: refOf(w)}
+	if !v.applies(e, last.Pod) {
+		return e, nil
+	}
+	placement := placementOf(w)
+	plan := v.plan(e, &more, refOf(w), last.Revision.Placed, last.Revision.Pods, decision.WaitTime{})
+	if v.NoNodes {
+		e.Answer = fmt.Sprintf("%s of %d; none is waiting; %s", Count(live(w), "replica", "replicas"), w.Desired, nodesUnread)
+		return e, nil
+	}
+	e.Answer = fmt.Sprintf("%d of %d replicas are bound to nodes, %d on on-demand and %d on spot; none is waiting. One more would prefer %s",
+		placement.OnDemand+placement.Spot, w.Desired, placement.OnDemand, placement.Spot, plan.Prefer)
+	return e, nil
+}
+
+// live returns the number of live pods of w.
+func live(w *snapshot.Workload) (n int) {
+	for _, r := range w.Revisions {
+		n += len(r.Pods)
+	}
+	return n
+}
+
+// applies reports whether the policy applies to a pod. If not, it sets the answer to the reason.
+func (v *View) applies(e *Explanation, pod *v1.Pod) bool {
+	switch {
+	case !workload.PolicyApplies(pod):
+		e.Answer = "the policy does not apply to it: pods of DaemonSets and static pods are bound to their nodes"
+	case pod.Spec.SchedulerName != v.Profile:
+		e.Answer = fmt.Sprintf("the policy does not apply to it: its schedulerName is %q, not %q", pod.Spec.SchedulerName, v.Profile)
+	default:
+		return true
+	}
+	return false
+}
+
+func (v *View) explainPod(of Ref, p *snapshot.Pod) (*Explanation, error) {
+	e := &Explanation{Of: of, Pod: p.Name}
+	if p.Node != nil {
+		e.OnNode = p.Node.Name
+	}
+	if !v.applies(e, p.Pod) {
+		return e, nil
+	}
+	if p.Release != nil {
+		e.Answer = "it was released from its ReplicaSet and will be removed when its replacement is ready: " + cmp.Or(p.Release.Reason, "unknown reason")
+		return e, nil
+	}
+	if p.Subject == nil {
+		_, err := v.Owners.Subject(p.Pod)
+		if err == nil {
+			err = errors.New("its owner is unknown")
+		}
+		e.Answer = err.Error()
+		return e, nil
+	}
+	placed, siblings := p.Revision.Placed, slices.DeleteFunc(slices.Clone(p.Revision.Pods), func(q *snapshot.Pod) bool { return q == p })
+	if p.Node != nil && p.Live() { // a pod never counts itself
+		if p.Node.Facts.Capacity.Type == decision.Spot {
+			placed.Spot--
+		} else {
+			placed.OnDemand--
+		}
+	}
+	waiting := v.waiting(p)
+	plan := v.plan(e, p, refOf(p.Workload), placed, siblings, waiting)
+	if p.Subject.Pod.Assigned != decision.Unassigned {
+		e.Assigned = p.Annotations[spot.AssignedAnnotation]
+	}
+	if p.Subject.Pod.Granted != decision.NotGranted {
+		e.Granted = p.Annotations[spot.GrantedAnnotation]
+	}
+	switch {
+	case p.DeletionTimestamp != nil:
+		e.Answer = "it is being deleted"
+	case p.Node != nil:
+		e.Answer = fmt.Sprintf("it runs on %s (%s): %s", p.Node.Name, p.Node.Facts.Capacity.Type, v.placementReason(p, siblings, waiting))
+	case p.Spec.NodeName != "" && v.NoNodes:
+		e.Answer = fmt.Sprintf("it is bound to node %s; %s", p.Spec.NodeName, nodesUnread)
+	case p.Spec.NodeName != "":
+		e.Answer = fmt.Sprintf("it is bound to node %s, which is unknown", p.Spec.NodeName)
+	default:
+		e.Answer = "it waits: " + waitReason(p)
+		if workload.Gated(p.Pod) {
+			e.Answer = "it has the scheduling gate " + spot.CapacityGate + " until the controller assigns a capacity type to it"
+		}
+		if v.NoNodes {
+			e.Answer += "; " + nodesUnread
+		} else {
+			e.Unblock = v.unblock(e, p, &plan, waiting)
+		}
+	}
+	return e, nil
+}
+
+// waiting returns the relief that the pod may have earned by waiting. Only the scheduler knows
+// exactly since when the pod has waited. The pod's condition shows the same time, unless the pod
+// had a scheduling gate before or the scheduler was started later.
+func (v *View) waiting(p *snapshot.Pod) (relief decision.WaitTime) {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable {
+			relief.For = max(0, v.Snapshot.Now.Sub(c.LastTransitionTime.Time))
+		}
+	}
+	for _, r := range p.Workload.Revisions {
+		if r == p.Revision {
+			break // the oldest revision is first
+		}
+		relief.OlderOnDemand = relief.OlderOnDemand || r.Placed.OnDemand > 0
+	}
+	return relief
+}
+
+// plan adds to e how the policy applies to p, and returns the plan. placed counts the other pods of
+// its revision, and siblings has these pods.
+func (v *View) plan(
+	e *Explanation, p *snapshot.Pod, w Ref, placed decision.Placed, siblings []*snapshot.Pod, waiting decision.WaitTime,
+) decision.Plan {
+	pod := &p.Subject.Pod
+	settings, origins, invalid := v.Policy.Explain(pod)
+	plan := decision.NewPlan(pod, settings, placed, waiting)
+	e.Workload, e.Revision = &w, pod.Workload.Revision
+	e.Settings = settingsOf(settings, &origins)
+	for _, annotation := range invalid {
+		e.Ignored = append(e.Ignored, annotation.String())
+	}
+	e.Ignored = append(e.Ignored, origins.Overruled...)
+	e.Desired, e.Floor, e.Budget = pod.Workload.Desired, plan.Floor, plan.Budget
+	if !v.NoNodes {
+		e.OnSpot, e.OnOnDemand = &placed.Spot, &placed.OnDemand
+	}
+	if pod.Workload.Ordered {
+		e.Ordinal = &pod.Workload.Ordinal
+	}
+	e.Budgeted = plan.BudgetUsage()
+	e.Nodes = v.groups(p, &plan, siblings)
+	return plan
+}
+
+// settingsOf lists settings with their origins.
+func settingsOf(s decision.Settings, from *decision.Origins) []Setting {
+	perPool, unsatisfiable := "no cap", "DoNotSchedule"
+	orNever := func(d time.Duration) string {
+		if d == decision.Never {
+			return "never"
+		}
+		return d.String()
+	}
+	if s.MaxPerPool != nil {
+		perPool = s.MaxPerPool.String()
+	}
+	if s.WhenUnsatisfiable == decision.ScheduleAnyway {
+		unsatisfiable = "ScheduleAnyway"
+	}
+	return []Setting{
+		{"minOnDemand", s.MinOnDemand.String(), from.MinOnDemand},
+		{"maxPerPool", perPool, from.MaxPerPool},
+		{"whenUnsatisfiable", unsatisfiable, from.WhenUnsatisfiable},
+		{"fallbackAfter", orNever(s.FallbackAfter), from.FallbackAfter},
+		{"rolloutRelief", orNever(s.RolloutRelief), from.RolloutRelief},
+		{"overflow", s.Overflow.String(), from.Overflow},
+		{"exemptions", s.Exemptions.String(), from.Exemptions},
+		{"protect", strconv.FormatBool(s.Protect), from.Protect},
+	}
+}
+
+// inPool counts the siblings on nodes in the pool of n.
+func inPool(n *snapshot.Node, siblings []*snapshot.Pod) (pods int) {
+	for _, p := range siblings {
+		if p.Node != nil && poolOf(p.Node) == poolOf(n) {
+			pods++
+		}
+	}
+	return pods
+}
+
+// poolOf returns the pool by which siblings on a node are counted.
+func poolOf(n *snapshot.Node) decision.SpreadPool {
+	return n.Facts.SpreadPool(n.Labels[v1.LabelTopologyZone])
+}
+
+// groups checks every node against the plan and the pod's requirements.
+func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings []*snapshot.Pod) (all []NodeGroup) {
+	inspection := simulation.NewInspection(v.Snapshot, p)
+	perPool := map[decision.SpreadPool]int{}
+	index := map[string]int{}
+	for _, n := range v.Snapshot.Nodes {
+		pods, counted := perPool[poolOf(n)]
+		if !counted {
+			pods = inPool(n, siblings)
+			perPool[poolOf(n)] = pods
+		}
+		verdict, obstacles := plan.Admit(n.Facts, 0, pods), inspection.Obstacles(n)
+		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.withheldForFloor(n, p) {
+			verdict = decision.Reserved(verdict)
+		}
+		g := NodeGroup{
+			Capacity: n.Facts.Capacity.Type.String(), Takes: verdict == decision.Admitted && len(obstacles) == 0,
+			Policy: plan.Reason(verdict), Obstacles: obstacles, verdict: verdict,
+		}
+		if n.Facts.Pool != (decision.Pool{}) {
+			g.Pool = poolName(n)
+		}
+		key := strings.Join(append([]string{g.Capacity, g.Pool, g.Policy}, obstacles...), "\x00")
+		at, known := index[key]
+		if !known {
+			at = len(all)
+			index[key], all = at, append(all, g)
+		}
+		all[at].Names = append(all[at].Names, n.Name)
+	}
+	slices.SortStableFunc(all, func(a, b NodeGroup) int {
+		if a.Takes != b.Takes {
+			if a.Takes {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(len(b.Names), len(a.Names)), strings.Compare(a.Capacity, b.Capacity), strings.Compare(a.Pool, b.Pool))
+	})
+	return all
+}
+
+// placementReason explains why a pod is on its node. It counts the siblings that precede the pod
+// there (snapshot.ByRank). If more pods are there than the floor or the budget permits, the last
+// ones are beyond it.
+func (v *View) placementReason(p *snapshot.Pod, siblings []*snapshot.Pod, waiting decision.WaitTime) string {
+	capacity := p.Node.Facts.Capacity.Type
+	preceding := slices.DeleteFunc(slices.Clone(siblings), func(q *snapshot.Pod) bool {
+		return q.Node == nil || q.Node.Facts.Capacity.Type != capacity || snapshot.ByRank(q, p) > 0
+	})
+	settings, _ := v.Policy.Settings(&p.Subject.Pod)
+	var there decision.Placed
+	for _, q := range siblings {
+		if q.Node != nil && (q.Node.Facts.Capacity.Type != capacity || snapshot.ByRank(q, p) <= 0) {
+			there.Add(q.Node.Facts.Capacity.Type, 1)
+		}
+	}
+	plan := decision.NewPlan(&p.Subject.Pod, settings, there, waiting)
+	switch plan.Outcome(p.Node.Facts, inPool(p.Node, preceding)) {
+	case decision.OnFloor:
+		return "part of the floor"
+	case decision.Overflow:
+		if plan.ExcludedFromOnDemand() {
+			return "beyond the floor, although overflow is Never: the setting, the floor or the replica count has changed since"
+		}
+		return "beyond the floor: no spot node had room, or the budget was used up"
+	case decision.ByExemption:
+		return "its own selector or affinity admits only spot, so the floor does not apply"
+	case decision.ByScheduleAnyway:
+		return "over its budget or cap: whenUnsatisfiable is ScheduleAnyway"
+	}
+	if !plan.Exempt && !plan.WithinBudget(0) {
+		return "over its budget: it fell back to spot, or the floor or the replica count has changed since"
+	}
+	return "within its budget"
+}

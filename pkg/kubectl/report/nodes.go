@@ -1,0 +1,124 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// Node describes a node to the policy.
+type Node struct {
+	Name string `json:"name"`
+	// Capacity is "spot" or "on-demand". Because is its source: a label, or that no label defines
+	// it.
+	Capacity string `json:"capacity"`
+	Because  string `json:"because"`
+	// Pool is TYPE/ZONE; "" if the labels do not define it.
+	Pool string `json:"pool,omitempty"`
+	// Interruption is the class of the strongest signal: "none", "advisory", "drain" or "reclaim".
+	// Signals lists all signals.
+	Interruption string   `json:"interruption"`
+	Signals      []string `json:"signals,omitempty"`
+	// Deadline is the time at which the node is reclaimed, if known.
+	Deadline *time.Time `json:"deadline,omitempty"`
+	// Replicas is the number of workload pods that would be lost with the node. FallBelow lists the
+	// workloads that would then have fewer replicas than their floor, or none.
+	Replicas  int   `json:"replicas"`
+	FallBelow []Ref `json:"fallBelow,omitempty"`
+
+	class decision.SignalClass
+}
+
+// Nodes returns the nodes that selector selects: the strongest signal first, then by name.
+func (v *View) Nodes(selector labels.Selector) []Node {
+	reader := node.Reader{Policy: v.Policy, Signals: v.Signals}
+	all := []Node{} // not null in JSON
+	for _, n := range v.Snapshot.Nodes {
+		if !selector.Matches(labels.Set(n.Labels)) {
+			continue
+		}
+		facts := n.Facts
+		node := Node{
+			Name: n.Name, Capacity: facts.Capacity.Type.String(), Because: because(v.Policy, n), class: facts.Signal,
+			Interruption: facts.Signal.String(),
+		}
+		if facts.Pool != (decision.Pool{}) {
+			node.Pool = poolName(n)
+		}
+		announced := reader.Announcements(n.Node, facts.Capacity.Type, v.Snapshot.Now)
+		for _, a := range announced {
+			node.Signals = append(node.Signals, a.Name)
+		}
+		if facts.Signal == decision.Reclaim {
+			node.Deadline = deadlineOf(n, announced)
+		}
+		losses, pods := v.lose(func(other *snapshot.Node) bool { return other == n }, n.Pods)
+		node.Replicas = pods
+		for _, l := range losses {
+			if l.Falls != Keeps {
+				node.FallBelow = append(node.FallBelow, l.Ref)
+			}
+		}
+		all = append(all, node)
+	}
+	slices.SortStableFunc(all, func(a, b Node) int { return cmp.Compare(b.class, a.class) })
+	return all
+}
+
+// because returns the source of a node's capacity type.
+func because(policy *decision.Policy, n *snapshot.Node) string {
+	label := func(key string) string { return key + "=" + n.Labels[key] }
+	switch n.Facts.Capacity.Source {
+	case decision.FromLabel:
+		return label(spot.CapacityLabel)
+	case decision.FromDefault:
+		return "no capacity label: unlabeledNodes"
+	case decision.Settling:
+		return "no label yet: counts as spot during labelGrace"
+	}
+	var deciding, unknown []string
+	for _, key := range policy.UnknownLabels(n.Labels) {
+		unknown = append(unknown, label(key))
+	}
+	for i := range policy.CapacityLabels {
+		key := policy.CapacityLabels[i].Key
+		if value, ok := n.Labels[key]; ok && !slices.Contains(deciding, label(key)) {
+			if _, decides := policy.LabelMeaning(key, value); decides {
+				deciding = append(deciding, label(key))
+			}
+		}
+	}
+	if n.Facts.Capacity.Source == decision.FromContradiction {
+		return "contradiction: " + strings.Join(append(deciding, unknown...), ", ")
+	}
+	if len(unknown) > 0 {
+		return strings.Join(deciding, ", ") + "; ignored: " + strings.Join(unknown, ", ")
+	}
+	return strings.Join(deciding, ", ")
+}
+
+// deadlineOf returns when a node is reclaimed: the deadline in its annotation or the earliest
+// deadline of its signals, whichever is first. It returns nil if none is known.
+func deadlineOf(n *snapshot.Node, announced []node.Announcement) *time.Time {
+	var first *time.Time
+	if at, err := time.Parse(time.RFC3339, n.Annotations[spot.InterruptionDeadlineAnnotation]); err == nil {
+		first = &at
+	}
+	for _, a := range announced {
+		if a.Class != decision.Reclaim || !a.Timed || a.Since.IsZero() {
+			continue
+		}
+		if at := a.Since.Add(a.Notice); first == nil || at.Before(*first) {
+			first = &at
+		}
+	}
+	return first
+}

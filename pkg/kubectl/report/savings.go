@@ -1,0 +1,212 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Savings is the cost of the nodes in US dollars per hour, and the savings that are possible.
+type Savings struct {
+	SpotNodes     int `json:"spotNodes"`
+	OnDemandNodes int `json:"onDemandNodes"`
+	// Now is the cost of the nodes with a price. AllOnDemand is their cost if all were on-demand.
+	Now         float64 `json:"usdPerHour"`
+	AllOnDemand float64 `json:"usdPerHourAllOnDemand"`
+	// Prices describes the source of the prices.
+	Prices string `json:"prices"`
+	// Saved is what spot saves now: the additional cost of the spot nodes if they were on-demand.
+	// Discounts on on-demand nodes do not count.
+	Saved float64 `json:"savedUsdPerHour"`
+	// Ignored lists annotations that are not a valid price; such a node has the price of the list.
+	Ignored []string `json:"ignored,omitempty"`
+	// Unpriced counts the nodes without a price by TYPE/ZONE or node name. They are in no sum.
+	Unpriced map[string]int `json:"unpriced,omitempty"`
+	// Namespace is the namespace of the workloads in Surplus; "" for all. The caller sets it.
+	Namespace string `json:"namespace,omitempty"`
+	// Surplus lists the workloads with replicas on on-demand beyond their floors that could be on
+	// spot, the largest savings first. OnTheTable is the sum of their savings.
+	Surplus    []Surplus `json:"surplus"`
+	OnTheTable float64   `json:"onTheTableUsdPerHour"`
+}
+
+// Surplus is a workload with replicas on on-demand beyond its floor.
+type Surplus struct {
+	Ref      `json:",inline"`
+	Floor    int `json:"floor"`
+	OnDemand int `json:"onDemand"`
+	// Replicas is the number of replicas that could be on spot. Saves is what that would save.
+	Replicas int     `json:"replicas"`
+	Saves    float64 `json:"savesUsdPerHour"`
+}
+
+// costs are the costs of a node.
+type costs struct {
+	now, onDemand float64
+	// spot is the cost of the node if it were spot.
+	spot float64
+}
+
+// Savings computes the costs of the nodes from a price list. The cost of a replica is its share of
+// its node: the larger of the shares of CPU and memory that it requests. Its cost on spot is the
+// same share of the node's spot price in the list. Without a spot price in the list, it is the
+// current cost times the average ratio of spot to on-demand in this cluster.
+func (v *View) Savings(prices *Prices) *Savings {
+	s := &Savings{Prices: prices.From, Unpriced: map[string]int{}, Surplus: []Surplus{}}
+	priced := map[*snapshot.Node]*costs{}
+	var spotNow, spotOnDemand float64
+	for _, n := range v.Snapshot.Nodes {
+		isSpot := n.Facts.Capacity.Type == decision.Spot
+		if isSpot {
+			s.SpotNodes++
+		} else {
+			s.OnDemandNodes++
+		}
+		c, ignored := costsOf(n, prices)
+		s.Ignored = append(s.Ignored, ignored...)
+		if c == nil {
+			s.Unpriced[poolName(n)]++
+			continue
+		}
+		priced[n] = c
+		s.Now += c.now
+		s.AllOnDemand += c.onDemand
+		if isSpot {
+			spotNow += c.now
+			spotOnDemand += c.onDemand
+		}
+	}
+	ratio := 1.0 // of spot to on-demand; without any spot node no saving is assumed
+	if spotOnDemand > 0 {
+		ratio = spotNow / spotOnDemand
+	}
+	s.Saved = spotOnDemand - spotNow
+	maySpot := v.maySpot()
+	for _, w := range v.Snapshot.Workloads {
+		if surplus, ok := surplusOf(w, priced, ratio, maySpot); ok {
+			s.Surplus = append(s.Surplus, surplus)
+			s.OnTheTable += surplus.Saves
+		}
+	}
+	slices.SortFunc(s.Surplus, func(a, b Surplus) int { return cmp.Or(cmp.Compare(b.Saves, a.Saves), compareRefs(a.Ref, b.Ref)) })
+	return s
+}
+
+// costsOf returns the costs of a node, nil if they are unknown, and the annotations that are not a
+// valid price. spot is 0 if the list has no spot price.
+func costsOf(n *snapshot.Node, prices *Prices) (c *costs, ignored []string) {
+	instanceType, zone := n.Labels[v1.LabelInstanceTypeStable], n.Labels[v1.LabelTopologyZone]
+	now, known, err := annotatedPrice(n, spot.PriceAnnotation)
+	if err != nil {
+		ignored = append(ignored, err.Error())
+	}
+	onDemand, knownOnDemand, err := annotatedPrice(n, spot.OnDemandPriceAnnotation)
+	if err != nil {
+		ignored = append(ignored, err.Error())
+	}
+	if !knownOnDemand {
+		onDemand, knownOnDemand = prices.lookUp(instanceType, zone, decision.OnDemand)
+	}
+	if !knownOnDemand && known && n.Facts.Capacity.Type == decision.OnDemand {
+		onDemand, knownOnDemand = now, true
+	}
+	if !known {
+		now, known = prices.lookUp(instanceType, zone, n.Facts.Capacity.Type)
+	}
+	if !known && n.Facts.Capacity.Type == decision.OnDemand {
+		now, known = onDemand, knownOnDemand
+	}
+	if !known || !knownOnDemand {
+		return nil, ignored
+	}
+	spot, _ := prices.lookUp(instanceType, zone, decision.Spot)
+	return &costs{now: now, onDemand: onDemand, spot: spot}, ignored
+}
+
+func annotatedPrice(n *snapshot.Node, key string) (price float64, given bool, err error) {
+	text, given := n.Annotations[key]
+	if !given {
+		return 0, false, nil
+	}
+	price, err = strconv.ParseFloat(text, 64)
+	if err != nil || !(price >= 0) || math.IsInf(price, 0) {
+		return 0, false, fmt.Errorf("node %s: annotation %s: invalid value %q: expected US dollars per hour, 0 or more", n.Name, key, text)
+	}
+	return price, true, nil
+}
+
+// maySpot returns whether a pod on on-demand could be on spot: its own node selector or affinity
+// permits spot, and it fits some spot node. Without any spot node, only the first condition is
+// checked.
+func (v *View) maySpot() func(*snapshot.Pod) bool {
+	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
+	feasibility := simulation.NewFeasibility(spot)
+	return func(p *snapshot.Pod) bool {
+		return !workload.OnlyOnDemand(p.Pod, v.Policy) && (len(spot) == 0 || feasibility.FitsAnyNode(p))
+	}
+}
+
+// surplusOf returns the replicas of a workload on on-demand beyond its floor that could be on spot;
+// false if there are none. ratio is the average cost of spot relative to on-demand.
+func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]*costs, ratio float64, maySpot func(*snapshot.Pod) bool) (Surplus, bool) {
+	if !w.InProfile {
+		return Surplus{}, false
+	}
+	s := Surplus{Floor: w.Floor}
+	var savings []float64
+	for _, r := range w.Revisions {
+		for _, p := range r.Pods {
+			if p.Node == nil || p.Node.Facts.Capacity.Type != decision.OnDemand {
+				continue
+			}
+			s.OnDemand++
+			if workload := &p.Subject.Pod.Workload; w.Floor > 0 && workload.Ordered && workload.Ordinal < w.Floor {
+				continue // the ordinal belongs to the floor
+			}
+			if !maySpot(p) {
+				continue
+			}
+			saves := 0.0
+			if c := priced[p.Node]; c != nil {
+				saves = share(p) * (c.now - cmp.Or(c.spot, c.now*ratio))
+			}
+			savings = append(savings, max(0, saves))
+		}
+	}
+	s.Replicas = len(savings)
+	if w.StatefulSet == nil {
+		s.Replicas = max(0, min(s.Replicas, s.OnDemand-w.Floor))
+	}
+	if s.Replicas == 0 {
+		return s, false
+	}
+	s.Ref = refOf(w)
+	slices.SortFunc(savings, func(a, b float64) int { return cmp.Compare(b, a) })
+	for _, saves := range savings[:s.Replicas] {
+		s.Saves += saves
+	}
+	return s, true
+}
+
+// share returns the part of its node's cost that a pod pays: the larger of its shares of CPU and
+// memory. Unrequested resources belong to no pod.
+func share(p *snapshot.Pod) float64 {
+	shareOf := func(name v1.ResourceName) float64 {
+		allocatable, requested := p.Node.Status.Allocatable[name], p.Requests[name]
+		if allocatable.IsZero() {
+			return 0
+		}
+		return requested.AsApproximateFloat64() / allocatable.AsApproximateFloat64()
+	}
+	return max(shareOf(v1.ResourceCPU), shareOf(v1.ResourceMemory))
+}

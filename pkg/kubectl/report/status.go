@@ -1,0 +1,202 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// State is the state of a workload in one word.
+type State string
+
+// The states, worst first. A workload has the first state that applies.
+const (
+	// BelowFloor means that fewer pods run on on-demand than the floor requires, or that an ordinal
+	// of a StatefulSet's floor runs on spot.
+	BelowFloor State = "BelowFloor"
+	// OverBudget means that more pods of a revision run on spot than its budget permits.
+	OverBudget State = "OverBudget"
+	// Waiting means that pods wait for a node or are not created yet.
+	Waiting State = "Waiting"
+	// RollingOut means that a rollout is in progress or paused.
+	RollingOut State = "RollingOut"
+	// Moving means that pods are leaving.
+	Moving State = "Moving"
+	// Unknown means that nodes could not be read, so it is unknown whether the floor is met.
+	Unknown State = "Unknown"
+	// OK means that no other state applies.
+	OK State = "OK"
+)
+
+var states = []State{BelowFloor, OverBudget, Waiting, RollingOut, Moving, Unknown, OK}
+
+// Status is the state of one workload of the profile. Fields that depend on nodes are nil if nodes
+// could not be read.
+type Status struct {
+	Ref     `json:",inline"`
+	Desired int `json:"desired"`
+	// Floor is the number of replicas that must survive the loss of all spot.
+	Floor    int  `json:"floor"`
+	OnDemand *int `json:"onDemand,omitempty"`
+	Spot     *int `json:"spot,omitempty"`
+	// Waiting counts the pods without a node or on a node that does not exist, and the pods that
+	// are not created yet.
+	Waiting int `json:"waiting"`
+	// WithoutSpot is the number of replicas that remain if all spot nodes are lost. WithoutPool is
+	// the number that remain if the spot pool with most replicas is lost. LargestPool is that pool
+	// as TYPE/ZONE; "" if no replica is on spot.
+	WithoutSpot *int     `json:"withoutSpot,omitempty"`
+	WithoutPool *int     `json:"withoutLargestPool,omitempty"`
+	LargestPool string   `json:"largestPool,omitempty"`
+	State       State    `json:"state"`
+	Why         []string `json:"why,omitempty"`
+
+	deficit int // missing replicas on on-demand
+}
+
+// Statuses returns the states of the workloads of the profile, worst first: by State, then by the
+// missing and waiting replicas, then by namespace, kind and name. others is the number of workloads
+// with another scheduler.
+func (v *View) Statuses() (all []Status, others int) {
+	all = []Status{} // not null in JSON
+	seen := map[Ref]bool{}
+	motions := v.Snapshot.PodsInTransition()
+	for _, w := range v.Snapshot.Workloads {
+		seen[refOf(w)] = true // includes a workload that is about to opt in, because it has pods
+		if !w.InProfile {
+			others++
+			continue
+		}
+		all = append(all, v.status(w, motions[w.Key]))
+	}
+	for _, pod := range v.Wanted {
+		if s, ok := v.wantedStatus(pod); ok && !seen[s.Ref] {
+			all = append(all, s)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Status) int {
+		return cmp.Or(cmp.Compare(slices.Index(states, a.State), slices.Index(states, b.State)),
+			cmp.Compare(b.deficit, a.deficit), cmp.Compare(b.Waiting, a.Waiting), compareRefs(a.Ref, b.Ref))
+	})
+	return all, others
+}
+
+func (v *View) status(w *snapshot.Workload, motion snapshot.PodsInTransition) Status {
+	placement := placementOf(w)
+	s := Status{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Waiting: len(placement.waiting) + motion.Missing, State: OK}
+	if !v.NoNodes {
+		s.Waiting += len(placement.stray)
+		pool, inPool := placement.largestPool()
+		withoutPool := placement.OnDemand + placement.Spot - inPool
+		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool, s.LargestPool = &placement.OnDemand, &placement.Spot, &placement.OnDemand, &withoutPool, pool
+		s.deficit = placement.FloorDeficit
+	}
+	s.explain(w, &placement, motion, v.NoNodes)
+	for _, r := range w.Revisions[max(0, len(w.Revisions)-1):] {
+		if len(r.Pods) > 0 {
+			_, origins, invalid := v.Policy.Explain(&r.Pods[0].Subject.Pod)
+			for _, annotation := range invalid {
+				s.Why = append(s.Why, annotation.String())
+			}
+			s.Why = append(s.Why, origins.Overruled...)
+		}
+	}
+	return s
+}
+
+// explain sets State and Why.
+func (s *Status) explain(w *snapshot.Workload, placement *placement, motion snapshot.PodsInTransition, noNodes bool) {
+	note := func(state State, format string, args ...any) {
+		if slices.Index(states, state) < slices.Index(states, s.State) {
+			s.State = state
+		}
+		s.Why = append(s.Why, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case len(placement.misplaced) > 0:
+		names := make([]string, len(placement.misplaced))
+		for i, p := range placement.misplaced {
+			names[i] = p.Name
+		}
+		note(BelowFloor, "%s of the floor on spot", strings.Join(names, ", "))
+	case s.deficit > 0:
+		note(BelowFloor, "%d of the floor of %d on on-demand", placement.FloorOnDemand, w.Floor)
+	}
+	if placement.OverBudget > len(placement.misplaced) && !noNodes {
+		note(OverBudget, "%d on spot beyond the budget of %d", placement.OverBudget, w.Desired-w.Floor)
+	}
+	if n := len(placement.waiting); n > 0 {
+		note(Waiting, "%s: %s", Count(n, "pod waits", "pods wait"), waitReason(placement.waiting[0]))
+	}
+	if n := len(placement.stray); n > 0 && !noNodes {
+		note(Waiting, "%s on a deleted node", Count(n, "pod is", "pods are"))
+	}
+	if motion.Missing > 0 {
+		note(Waiting, "%s not created by its controller yet", Count(motion.Missing, "pod is", "pods are"))
+	}
+	if w.RollingOut {
+		note(RollingOut, "rolling out")
+	}
+	if n := motion.Released + motion.Terminating; n > 0 {
+		note(Moving, "%s leaving", Count(n, "pod is", "pods are"))
+	}
+	if noNodes {
+		note(Unknown, "nodes cannot be read")
+	}
+	if placement.exempt {
+		note(OK, "its own selector or affinity admits only spot: the floor does not apply")
+	}
+}
+
+// wantedStatus returns the status of a workload without pods, given a pod that it would create. It
+// returns false if the owner is unknown or wants no pods.
+func (v *View) wantedStatus(pod *v1.Pod) (Status, bool) {
+	subject, err := v.Owners.Subject(pod)
+	if err != nil || subject.Pod.Workload.Desired == 0 {
+		return Status{}, false
+	}
+	workload := &subject.Pod.Workload
+	settings, _ := v.Policy.Settings(&subject.Pod)
+	s := Status{
+		Ref: ownerOf(pod, workload.Kind), Desired: workload.Desired, Floor: settings.Floor(workload.Desired), Waiting: workload.Desired, State: Waiting,
+		Why: []string{noneCreated},
+	}
+	if !v.NoNodes {
+		var none [4]int
+		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool = &none[0], &none[1], &none[2], &none[3]
+	}
+	return s, true
+}
+
+// ownerOf returns the owner of a pod of View.Wanted.
+func ownerOf(pod *v1.Pod, kind string) Ref {
+	name := pod.Name
+	if kind == "StatefulSet" {
+		name = pod.OwnerReferences[0].Name
+	}
+	return Ref{APIVersion: "apps/v1", Kind: kind, Namespace: pod.Namespace, Name: name}
+}
+
+// waitReason returns the scheduler's message for a waiting pod.
+func waitReason(p *snapshot.Pod) string {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
+			message, _, _ := strings.Cut(c.Message, " preemption:")
+			return cmp.Or(strings.TrimSuffix(message, "."), c.Reason)
+		}
+	}
+	return "no scheduler has reported a reason"
+}
+
+// Count returns a number with its unit: "1 pod", "2 pods".
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,80 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// unblock lists the changes that would let a waiting pod be scheduled.
+func (v *View) unblock(e *Explanation, p *snapshot.Pod, plan *decision.Plan, waiting decision.WaitTime) (all []string) {
+	if len(p.Spec.SchedulingGates) > 0 {
+		return v.unblockGated(p)
+	}
+	accepting, refused := 0, map[decision.Verdict]int{} // number of nodes that only the policy refuses
+	byObstacle := map[string]int{}                      // number of nodes that the policy admits, by their only obstacle
+	for i := range e.Nodes {
+		switch g := &e.Nodes[i]; {
+		case g.Takes:
+			accepting += len(g.Names)
+		case g.verdict != decision.Admitted && len(g.Obstacles) == 0:
+			refused[g.verdict] += len(g.Names)
+		case g.verdict == decision.Admitted && len(g.Obstacles) == 1:
+			byObstacle[g.Capacity+" nodes: "+g.Obstacles[0]] += len(g.Names)
+		}
+	}
+	if accepting > 0 {
+		return []string{fmt.Sprintf("%s would accept it: the scheduler has not retried it yet, or a constraint prevents it that this command does not check "+
+			"(volume limits, resource claims, gangs, the anti-affinity of other pods)", Count(accepting, "node", "nodes"))}
+	}
+	obstacles := make([]string, 0, len(byObstacle))
+	for obstacle := range byObstacle {
+		obstacles = append(obstacles, obstacle)
+	}
+	slices.SortFunc(obstacles, func(a, b string) int { return cmp.Or(cmp.Compare(byObstacle[b], byObstacle[a]), strings.Compare(a, b)) })
+	for _, obstacle := range obstacles {
+		all = append(all, fmt.Sprintf("%d %s is the only obstacle", byObstacle[obstacle], obstacle))
+	}
+	for verdict := range decision.Verdict(decision.Verdicts) {
+		if n := refused[verdict]; n > 0 {
+			all = append(all, fmt.Sprintf("%s refused only by the policy: %s", Count(n, "node is", "nodes are"), plan.Reason(verdict)))
+		}
+	}
+	if refused[decision.OverBudget] > 0 || refused[decision.OnFloorOrdinal] > 0 {
+		all = append(all, fmt.Sprintf("a lower floor: annotation %s on the %s", spot.MinOnDemandAnnotation, e.Workload.Kind))
+	}
+	if refused[decision.OverflowRefused] > 0 {
+		all = append(all, fmt.Sprintf("overflow Allow: annotation %s on the %s", spot.OverflowAnnotation, e.Workload.Kind))
+	}
+	if plan.Grant == decision.NotGranted && !plan.AdmitsSpot() && !p.Subject.Pod.OnlyOnDemand {
+		settings, _ := v.Policy.Settings(&p.Subject.Pod)
+		if in, ok := settings.NextChange(waiting.For, waiting.OlderOnDemand); ok {
+			all = append(all, fmt.Sprintf("time: in %s it may use any spot node (it has waited for %s; a later start of the scheduler resets this time)",
+				in.Round(time.Second), waiting.For.Round(time.Second)))
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, "another node: each existing node has more than one obstacle")
+	}
+	return all
+}
+
+// unblockGated lists who removes each scheduling gate of a pod, if known.
+func (v *View) unblockGated(p *snapshot.Pod) (all []string) {
+	for _, gate := range p.Spec.SchedulingGates {
+		if gate.Name != spot.CapacityGate {
+			all = append(all, "its scheduling gates: "+gate.Name)
+			continue
+		}
+		left := max(0, v.Policy.GateTimeout-v.Snapshot.Now.Sub(p.CreationTimestamp.Time))
+		all = append(all, fmt.Sprintf("the controller, with gating.enabled, removes the scheduling gate %s; otherwise the scheduler removes it in %s (gateTimeout)",
+			gate.Name, left.Round(time.Second)))
+	}
+	return all
+}

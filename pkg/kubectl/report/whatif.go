@@ -1,0 +1,256 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// allSpot selects all spot nodes in ParseLoss. lossForms lists all forms.
+const (
+	allSpot   = "all-spot"
+	lossForms = "all-spot, pool=TYPE/ZONE, zone=ZONE or node=NAME"
+)
+
+// Loss is a set of nodes that are lost at once.
+type Loss struct {
+	// Text is the user's input.
+	Text    string
+	matches func(*snapshot.Node) bool
+}
+
+// ParseLoss parses a set of nodes: "all-spot"; "pool=TYPE/ZONE" for the spot nodes of one instance
+// type in one zone; "zone=ZONE" for all nodes of a zone; "node=NAME". The error has the expected
+// form.
+func ParseLoss(text string) (Loss, error) {
+	spot := func(n *snapshot.Node) bool { return n.Facts.Capacity.Type == decision.Spot }
+	key, value, given := strings.Cut(text, "=")
+	loss := Loss{Text: text}
+	switch {
+	case text == allSpot:
+		loss.matches = spot
+	case key == "pool" && given:
+		instanceType, zone, ok := strings.Cut(value, "/")
+		pool := decision.NewPool(instanceType, zone)
+		if !ok || pool == (decision.Pool{}) {
+			return loss, fmt.Errorf("invalid value %q: expected pool=TYPE/ZONE, such as pool=m5.xlarge/us-east-1a", text)
+		}
+		loss.matches = func(n *snapshot.Node) bool { return spot(n) && n.Facts.Pool == pool }
+	case key == "zone" && value != "":
+		loss.matches = func(n *snapshot.Node) bool { return n.Labels[v1.LabelTopologyZone] == value }
+	case key == "node" && value != "":
+		loss.matches = func(n *snapshot.Node) bool { return n.Name == value }
+	default:
+		return loss, fmt.Errorf("invalid value %q: expected %s", text, lossForms)
+	}
+	return loss, nil
+}
+
+// LossChoices returns the inputs of ParseLoss that match a node of the cluster: all-spot, then
+// pools, zones and nodes by name.
+func (v *View) LossChoices() []string {
+	var pools, zones, nodes []string
+	choices := []string{allSpot}
+	for _, n := range v.Snapshot.Nodes {
+		nodes = append(nodes, "node="+n.Name)
+		if zone := n.Labels[v1.LabelTopologyZone]; zone != "" {
+			zones = append(zones, "zone="+zone)
+		}
+		if n.Facts.Capacity.Type == decision.Spot && n.Facts.Pool != (decision.Pool{}) {
+			pools = append(pools, "pool="+poolName(n))
+		}
+	}
+	for _, list := range [][]string{pools, zones, nodes} {
+		slices.Sort(list)
+		choices = append(choices, slices.Compact(list)...)
+	}
+	return choices
+}
+
+// Fall is the effect of a loss on a workload.
+type Fall string
+
+// The effects, worst first.
+const (
+	// ToZero means that no replica remains.
+	ToZero Fall = "ToZero"
+	// UnderFloor means that fewer replicas than the floor remain.
+	UnderFloor Fall = "BelowFloor"
+	// Keeps means that at least the floor remains.
+	Keeps Fall = "KeepsFloor"
+)
+
+var falls = []Fall{ToZero, UnderFloor, Keeps}
+
+// Lost is the loss of a workload.
+type Lost struct {
+	Ref `json:",inline"`
+	// Desired is its replica count. Floor is 0 if its pods have another schedulerName.
+	Desired int `json:"desired"`
+	Floor   int `json:"floor"`
+	// Before counts its replicas on nodes. After counts the replicas that remain at the moment of
+	// the loss, before any is recreated.
+	Before int  `json:"before"`
+	After  int  `json:"after"`
+	Falls  Fall `json:"falls"`
+}
+
+// WhatIf is the result of a hypothetical loss of nodes or change of the policy.
+type WhatIf struct {
+	Lose []string `json:"lose,omitempty"`
+	// Nodes and Pods count the losses. Workloads are affected by them: the worst first, then by
+	// namespace, kind and name.
+	Nodes     int    `json:"nodesLost"`
+	Pods      int    `json:"podsLost"`
+	Workloads []Lost `json:"workloads"`
+	// Policy is the file of the other policy, which also applies to Workloads. Changes lists the
+	// workloads that it changes.
+	Policy  string   `json:"policy,omitempty"`
+	Changes []Change `json:"policyChanges"`
+}
+
+// Lose returns the result of losing all nodes of the losses at once. It returns an error if no node
+// matches a loss.
+func (v *View) Lose(losses []Loss) (*WhatIf, error) {
+	result := &WhatIf{Changes: []Change{}}
+	lost := map[*snapshot.Node]bool{}
+	var pods []*snapshot.Pod
+	for _, loss := range losses {
+		result.Lose = append(result.Lose, loss.Text)
+		found := false
+		for _, n := range v.Snapshot.Nodes {
+			if loss.matches(n) {
+				found = true
+				if !lost[n] {
+					lost[n], pods = true, append(pods, n.Pods...)
+				}
+			}
+		}
+		if !found && loss.Text != allSpot { // which may be empty
+			return nil, fmt.Errorf("--lose %s: no node matches; possible values: %s", loss.Text, v.choicesLike(loss.Text))
+		}
+	}
+	result.Nodes = len(lost)
+	result.Workloads, result.Pods = v.lose(func(n *snapshot.Node) bool { return lost[n] }, pods)
+	return result, nil
+}
+
+// choicesLike returns some choices of the same form.
+func (v *View) choicesLike(text string) string {
+	const maxChoices = 10
+	form, _, _ := strings.Cut(text, "=")
+	var like []string
+	for _, choice := range v.LossChoices() {
+		if strings.HasPrefix(choice, form+"=") {
+			like = append(like, choice)
+		}
+	}
+	switch {
+	case len(like) == 0:
+		return "none"
+	case len(like) > maxChoices:
+		return fmt.Sprintf("%s and %d more", strings.Join(like[:maxChoices], ", "), len(like)-maxChoices)
+	}
+	return strings.Join(like, ", ")
+}
+
+// lose returns the workloads with a live pod among pods, and the number of such pods. pods must be
+// all pods on the lost nodes.
+func (v *View) lose(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) (all []Lost, count int) {
+	all = []Lost{}
+	seen := map[*snapshot.Workload]bool{}
+	for _, p := range pods {
+		if p.Workload == nil || !p.Live() {
+			continue
+		}
+		count++
+		w := p.Workload
+		if seen[w] {
+			continue
+		}
+		seen[w] = true
+		l := Lost{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Falls: Keeps}
+		for _, r := range w.Revisions {
+			for _, p := range r.Pods {
+				if p.Node == nil {
+					continue
+				}
+				l.Before++
+				if !lost(p.Node) {
+					l.After++
+				}
+			}
+		}
+		switch {
+		case l.After == 0:
+			l.Falls = ToZero
+		case l.After < l.Floor:
+			l.Falls = UnderFloor
+		}
+		all = append(all, l)
+	}
+	slices.SortFunc(all, func(a, b Lost) int {
+		return cmp.Or(cmp.Compare(slices.Index(falls, a.Falls), slices.Index(falls, b.Falls)), compareRefs(a.Ref, b.Ref))
+	})
+	return all, count
+}
+
+// Change is the effect of another policy on a workload.
+type Change struct {
+	Ref     `json:",inline"`
+	Desired int `json:"desired"`
+	// FloorNow and FloorThen are its floors under the two policies.
+	FloorNow  int `json:"floorNow"`
+	FloorThen int `json:"floorThen"`
+	// OnDemandThen is the number of replicas on nodes that are on-demand under the other policy.
+	OnDemandThen int `json:"onDemandThen"`
+	// Lacks is the number of replicas that would then be missing on on-demand: the controller would
+	// move them, or they would wait. Frees is the number of additional replicas that could move to
+	// spot.
+	Lacks int `json:"lacks"`
+	Frees int `json:"frees"`
+}
+
+// Changes returns the workloads for which the policy of then, a View of the same cluster, makes a
+// difference: by missing replicas in descending order, then by namespace, kind and name.
+func (v *View) Changes(then *View) []Change {
+	all := []Change{}
+	now := map[Ref]*snapshot.Workload{}
+	for _, w := range v.Snapshot.Workloads {
+		if w.InProfile {
+			now[refOf(w)] = w
+		}
+	}
+	hasPods := map[Ref]bool{} // of the workloads with pods
+	for _, w := range then.Snapshot.Workloads {
+		hasPods[refOf(w)] = true
+		before := now[refOf(w)]
+		if before == nil || !w.InProfile {
+			continue
+		}
+		current, changed := placementOf(before), placementOf(w)
+		if before.Floor == w.Floor && current.OnDemand == changed.OnDemand {
+			continue
+		}
+		c := Change{Ref: refOf(w), Desired: w.Desired, FloorNow: before.Floor, FloorThen: w.Floor, OnDemandThen: changed.OnDemand}
+		c.Lacks = changed.FloorDeficit
+		// The surplus under the current policy is not a change.
+		c.Frees = max(0, changed.Surplus-current.Surplus)
+		all = append(all, c)
+	}
+	for _, pod := range then.Wanted {
+		before, known := v.wantedStatus(pod)
+		after, _ := then.wantedStatus(pod)
+		if known && !hasPods[before.Ref] && before.Floor != after.Floor {
+			all = append(all, Change{Ref: before.Ref, Desired: after.Desired, FloorNow: before.Floor, FloorThen: after.Floor})
+		}
+	}
+	slices.SortFunc(all, func(a, b Change) int { return cmp.Or(cmp.Compare(b.Lacks, a.Lacks), compareRefs(a.Ref, b.Ref)) })
+	return all
+}

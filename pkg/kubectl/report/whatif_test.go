@@ -1,0 +1,159 @@
+package report_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
+)
+
+const shop = `
+	node od-a on-demand m/a
+	node od-b on-demand m/b
+	node sp-a spot m/a
+	node sp-b spot m/b
+	deployment web 4 od-a sp-a sp-a sp-b
+	deployment api 4 od-a od-b sp-a sp-b min=3
+	deployment one 1 sp-b
+	job sum 2 sp-a sp-b
+	deployment theirs 2 sp-a sp-a profile=other
+	daemonset log sp-a`
+
+func TestLose(t *testing.T) {
+	for name, test := range map[string]struct {
+		lose []string
+		want string // nodes, pods
+		fall []string
+	}{
+		"all spot": {[]string{"all-spot"}, "2 nodes, 10 pods", []string{
+			"deployment/one ToZero 1 to 0", "deployment/theirs ToZero 2 to 0", "job/sum ToZero 2 to 0", "deployment/api BelowFloor 4 to 2",
+			"deployment/web KeepsFloor 4 to 1"}},
+		"a pool, without the on-demand nodes of its type": {[]string{"pool=m/a"}, "1 nodes, 6 pods", []string{
+			"deployment/theirs ToZero 2 to 0", "deployment/api KeepsFloor 4 to 3", "deployment/web KeepsFloor 4 to 2", "job/sum KeepsFloor 2 to 1"}},
+		"a zone": {[]string{"zone=b"}, "2 nodes, 5 pods", []string{
+			"deployment/one ToZero 1 to 0", "deployment/api BelowFloor 4 to 2", "deployment/web KeepsFloor 4 to 3", "job/sum KeepsFloor 2 to 1"}},
+		"a node": {[]string{"node=od-a"}, "1 nodes, 2 pods", []string{
+			"deployment/api KeepsFloor 4 to 3", "deployment/web KeepsFloor 4 to 3"}},
+		"several overlapping losses": {[]string{"zone=a", "pool=m/a", "node=od-b"}, "3 nodes, 9 pods", []string{
+			"deployment/theirs ToZero 2 to 0", "deployment/api BelowFloor 4 to 1", "deployment/web KeepsFloor 4 to 1", "job/sum KeepsFloor 2 to 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var losses []report.Loss
+			for _, text := range test.lose {
+				loss, err := report.ParseLoss(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				losses = append(losses, loss)
+			}
+			result, err := newView(t, basic(), shop).Lose(losses)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var fall []string
+			for _, l := range result.Workloads {
+				fall = append(fall, fmt.Sprintf("%s %s %d to %d", l.Ref, l.Falls, l.Before, l.After))
+			}
+			if diff := cmp.Diff(test.fall, fall); diff != "" {
+				t.Errorf("workloads (-want +got):\n%s", diff)
+			}
+			if got := fmt.Sprintf("%d nodes, %d pods", result.Nodes, result.Pods); got != test.want {
+				t.Errorf("lost %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// Without spot nodes, the loss of all spot affects no workload.
+func TestLoseWithoutSpot(t *testing.T) {
+	loss, err := report.ParseLoss("all-spot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := newView(t, basic(), "node od on-demand m/a\ndeployment web 1 od").Lose([]report.Loss{loss})
+	if err != nil || result.Nodes != 0 || len(result.Workloads) != 0 {
+		t.Errorf("%+v, %v, want no loss", result, err)
+	}
+}
+
+func TestInvalidLosses(t *testing.T) {
+	for text, want := range map[string]string{
+		"":             `invalid value "": expected all-spot, pool=`,
+		"spot":         `invalid value "spot": expected all-spot`,
+		"all-spot=1":   `invalid value "all-spot=1": expected all-spot`,
+		"pool=m":       `invalid value "pool=m": expected pool=TYPE/ZONE`,
+		"pool=m/":      `invalid value "pool=m/": expected pool=TYPE/ZONE`,
+		"zone=":        `invalid value "zone=": expected all-spot`,
+		"node=":        `invalid value "node=": expected all-spot`,
+		"zone=z":       "--lose zone=z: no node matches; possible values: zone=a, zone=b",
+		"pool=c/a":     "--lose pool=c/a: no node matches; possible values: pool=m/a, pool=m/b",
+		"node=missing": "--lose node=missing: no node matches; possible values: node=od-a, node=od-b, node=sp-a, node=sp-b",
+	} {
+		loss, err := report.ParseLoss(text)
+		if err == nil {
+			_, err = newView(t, basic(), shop).Lose([]report.Loss{loss})
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestChanges(t *testing.T) {
+	two := decision.Count(2)
+	stricter, other := basic(), basic()
+	stricter.Rules = []decision.Rule{{Name: "web", OwnerKinds: []string{"Deployment"}, Overrides: decision.Overrides{MinOnDemand: &two}}}
+	other.Defaults.MinOnDemand = decision.Count(0)
+	burstable := basic()
+	burstable.Rules = []decision.Rule{{Name: "burstable", QOSClasses: []string{"Burstable"}, Overrides: decision.Overrides{MinOnDemand: &two}}}
+	none := basic()
+	none.Defaults.MinOnDemand = decision.Count(0)
+	for name, test := range map[string]struct {
+		cluster   string // shop if it is empty
+		now, then *decision.Policy
+		want      []string
+	}{
+		"same policy": {then: basic()},
+		"a rule":      {then: stricter, want: []string{"deployment/web 1 to 2: 1 there, lacks 1, frees 0"}},
+		"no floors":   {then: other, want: []string{"deployment/one 1 to 0: 0 there, lacks 0, frees 0", "deployment/web 1 to 0: 1 there, lacks 0, frees 1"}},
+		"an existing surplus": {
+			cluster: "node od on-demand m/a\ndeployment web 4 od od od",
+			now:     basic(), then: none,
+			want: []string{"deployment/web 1 to 0: 3 there, lacks 0, frees 1"},
+		},
+		"no pods, or none wanted": {
+			cluster: "deployment web 4\nstatefulset db 2\ndeployment idle 0\ndeployment some 4 -",
+			now:     basic(), then: burstable,
+			want: []string{"deployment/web 1 to 2: 0 there, lacks 0, frees 0", "statefulset/db 1 to 2: 0 there, lacks 0, frees 0"},
+		},
+		"an ordinal on spot, and pods that admit only spot": {
+			cluster: "node od on-demand m/a\nnode sp spot m/a\nstatefulset db 2 sp od\ndeployment web 2 sp sp only=spot",
+			now:     none, then: basic(),
+			want: []string{"statefulset/db 0 to 1: 1 there, lacks 1, frees 0", "deployment/web 0 to 1: 0 there, lacks 0, frees 0"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Both policies apply to one survey.
+			if test.cluster == "" {
+				test.cluster, test.now = shop, basic()
+			}
+			surveyed, err := lister.List(t.Context(), listertest.Start(t, objectsOf(t, test.cluster)...).Client(), lister.Scope{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, c := range viewOf(t, surveyed, test.now).Changes(viewOf(t, surveyed, test.then)) {
+				got = append(got, fmt.Sprintf("%s %d to %d: %d there, lacks %d, frees %d", c.Ref, c.FloorNow, c.FloorThen, c.OnDemandThen, c.Lacks, c.Frees))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("changes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,73 @@
+// Package leader contains what the leading replica of a program needs: a lock that reports whether
+// the replica may still act, facts for later leaders, and the takeover from the previous leader.
+package leader
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// Controller is the name of the Lease in kube-system that the leading controller renews.
+const Controller = "spot-controller"
+
+// Lock is the lock of a leader election. It records when the leader last renewed it. A leader that
+// cannot renew its lease continues for longer than the lease is valid: client-go retries for
+// renewDeadline, and for the same time again to release the lease, before it stops the leader. A
+// process that was frozen does not notice at first that it lost its lease.
+type Lock struct {
+	resourcelock.Interface
+	// duration is how long after a renewal no other process acquires the lease. It is in whole
+	// seconds, as in the Lease object.
+	duration time.Duration
+	// renewed is the start of the last successful renewal; nil before the first.
+	renewed atomic.Pointer[time.Time]
+	memory  *memory // nil: none
+}
+
+// NewLock returns a lock that records its renewals. duration is the duration of the lease.
+func NewLock(lock resourcelock.Interface, duration time.Duration) *Lock {
+	return &Lock{Interface: lock, duration: duration.Truncate(time.Second)}
+}
+
+// Fresh reports whether the lease was renewed less than atMost ago, and so recently that no other
+// process can have acquired it.
+func (l *Lock) RenewedWithin(atMost time.Duration) bool {
+	renewed := l.renewed.Load()
+	return renewed != nil && age(*renewed) < min(atMost, l.duration)
+}
+
+// Create creates the lease and acquires it.
+func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(record, func() error { return l.Interface.Create(ctx, record) })
+}
+
+// Update acquires, renews or releases the lease.
+func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(record, func() error { return l.Interface.Update(ctx, record) })
+}
+
+// write writes the lease. It returns an error if the lease that this process held has expired.
+// Others may have led since, and this process does not know their decisions. Without the error,
+// client-go would continue the old term, or release a lease that now belongs to another process.
+// With it, the process cannot renew, and exits as after a lost lease.
+func (l *Lock) write(record resourcelock.LeaderElectionRecord, write func() error) error {
+	l.memory.write()
+	began := time.Now()
+	if last := l.renewed.Load(); last != nil && age(*last) >= l.duration {
+		return fmt.Errorf("lease expired: last renewed %s ago, duration %s: others may have led since, so this process exits",
+			age(*last).Round(time.Second), l.duration)
+	}
+	err := write()
+	if err == nil && record.HolderIdentity != "" {
+		l.renewed.Store(&began)
+	}
+	return err
+}
+
+// age returns the time since t by the clock that shows more: the monotonic clock may stop while a
+// machine is suspended, and the wall clock may be set back.
+func age(t time.Time) time.Duration { return max(time.Since(t), time.Now().Round(0).Sub(t.Round(0))) }

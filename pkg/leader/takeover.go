@@ -1,0 +1,144 @@
+package leader
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// Settle is how long a new leader waits for bindings that its predecessor sent and the API
+	// server has not committed yet. The predecessor has finished or abandoned them before its lease
+	// expired. Only the API server may still be processing them, which takes milliseconds.
+	Settle = time.Second
+	// PollEvery is the interval between checks of the cache.
+	PollEvery = 20 * time.Millisecond
+	// RelistAfter is how long pods may be missing before the leader asks the API server whether
+	// they are still bound. The interval doubles each time, up to maxRelist.
+	RelistAfter, maxRelist = time.Second, 16 * time.Second
+	// RetryAfter is the pause after a failed list.
+	RetryAfter = time.Second
+	// logEvery is the interval between log messages about missing pods.
+	logEvery = 5 * time.Second
+	// PageSize is the number of pods per page of a list: some 3 MB.
+	PageSize = 2000
+)
+
+// boundPods selects the pods that occupy room on a node. The scheduler's own informer also omits
+// pods that have ended.
+const boundPods = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+// Takeover is the beginning of a leader's term. A leader decides from its cache, which a watch
+// fills. The cache contains the leader's own decisions immediately, but the decisions of its
+// predecessors only after the watch has delivered them. docs/design/availability.md explains this
+// in full.
+type Takeover struct {
+	// List returns the pods that are bound and have not ended. The result must not be older than
+	// the call.
+	List func(context.Context) (map[types.UID]types.NamespacedName, error)
+	// Holds reports whether the scheduler's cache contains the pod as bound.
+	IsCached func(types.UID) bool
+}
+
+// Wait returns when the cache contains every pod that was bound when the term began, except pods
+// that have ended meanwhile. It returns how long it waited. The only error is that of ctx: to
+// decide earlier would be unsafe, however long it takes.
+func (t Takeover) Wait(ctx context.Context) (time.Duration, error) {
+	logger, began := klog.FromContext(ctx), time.Now()
+	if err := Sleep(ctx, Settle); err != nil {
+		return 0, err
+	}
+	missing, err := t.bound(ctx)
+	if err != nil {
+		return 0, err
+	}
+	total, logged := len(missing), time.Now()
+	for pause, listed := RelistAfter, time.Now(); ; {
+		maps.DeleteFunc(missing, func(uid types.UID, _ types.NamespacedName) bool { return t.IsCached(uid) })
+		if len(missing) == 0 {
+			break
+		}
+		if time.Since(listed) >= pause {
+			// Pods that have ended meanwhile may never appear in the cache. The predecessor did not
+			// bind the pods that were bound meanwhile.
+			still, err := t.bound(ctx)
+			if err != nil {
+				return 0, err
+			}
+			maps.DeleteFunc(missing, func(uid types.UID, _ types.NamespacedName) bool { _, bound := still[uid]; return !bound })
+			pause, listed = min(2*pause, maxRelist), time.Now()
+		}
+		if time.Since(logged) >= logEvery {
+			logged = time.Now()
+			logger.Info("Scheduling waits until the watch of pods has caught up with the bindings of earlier leaders",
+				"missing", len(missing), "bound", total, "first", first(missing), "waiting", time.Since(began))
+		}
+		if err := Sleep(ctx, PollEvery); err != nil {
+			return 0, err
+		}
+	}
+	took := time.Since(began)
+	logger.Info("Started scheduling: the cache contains the bindings of earlier leaders", "bound", total, "waited", took)
+	return took, nil
+}
+
+// bound calls List until it succeeds or ctx is done.
+func (t Takeover) bound(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
+	for {
+		bound, err := t.List(ctx)
+		if err == nil {
+			return bound, nil
+		}
+		klog.FromContext(ctx).Error(err, "Scheduling waits until the pods that are bound can be listed")
+		if err := Sleep(ctx, RetryAfter); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// ListBound returns the current pods that boundPods selects. It sets no resource version, so the
+// list is a consistent read. Only the metadata of the pods is transferred.
+func ListBound(ctx context.Context, pods metadata.ResourceInterface) (map[types.UID]types.NamespacedName, error) {
+	bound := map[types.UID]types.NamespacedName{}
+	options := metav1.ListOptions{FieldSelector: boundPods, Limit: PageSize}
+	for {
+		page, err := pods.List(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		for _, pod := range page.Items {
+			bound[pod.UID] = types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+		}
+		if page.Continue == "" {
+			return bound, nil
+		}
+		// The next page has the state of the first page, or the API server returns an error.
+		options.Continue = page.Continue
+	}
+}
+
+// first returns the alphabetically first pod. pods must not be empty.
+func first(pods map[types.UID]types.NamespacedName) string {
+	result := ""
+	for _, pod := range pods {
+		if name := pod.String(); result == "" || name < result {
+			result = name
+		}
+	}
+	return result
+}
+
+// Sleep returns nil after d, or the error of ctx if ctx is done earlier.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

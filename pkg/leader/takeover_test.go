@@ -1,0 +1,63 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+)
+
+// pages is a metadata client that only lists pods, page by page.
+type pages struct {
+	metadata.ResourceInterface
+	pages   []*metav1.PartialObjectMetadataList
+	failAt  int // the page that fails; 0 means none
+	options []metav1.ListOptions
+}
+
+func (p *pages) List(_ context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	p.options = append(p.options, options)
+	if p.failAt == len(p.options) {
+		return nil, errors.New("the continue token has expired")
+	}
+	return p.pages[len(p.options)-1], nil
+}
+
+func TestListBound(t *testing.T) {
+	page := func(next string, names ...string) *metav1.PartialObjectMetadataList {
+		list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{Continue: next}}
+		for _, name := range names {
+			list.Items = append(list.Items, metav1.PartialObjectMetadata{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID("uid-" + name)},
+			})
+		}
+		return list
+	}
+	server := &pages{pages: []*metav1.PartialObjectMetadataList{page("next", "a", "b"), page("", "c")}}
+	got, err := ListBound(t.Context(), server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[types.UID]types.NamespacedName{
+		"uid-a": {Namespace: "n", Name: "a"}, "uid-b": {Namespace: "n", Name: "b"}, "uid-c": {Namespace: "n", Name: "c"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
+	}
+	// With a resource version, in particular "0", the API server could return a state from its
+	// cache.
+	selector := "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+	wantOptions := []metav1.ListOptions{{FieldSelector: selector, Limit: PageSize}, {FieldSelector: selector, Limit: PageSize, Continue: "next"}}
+	if diff := cmp.Diff(wantOptions, server.options); diff != "" {
+		t.Errorf("list options (-want +got):\n%s", diff)
+	}
+
+	server.options, server.failAt = nil, 2
+	if got, err := ListBound(t.Context(), server); err == nil {
+		t.Errorf("got %v, want the error of the second page", got)
+	}
+}

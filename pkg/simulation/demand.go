@@ -1,0 +1,81 @@
+package simulation
+
+import (
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// Demand contains the requirements of a pending pod on a node, except its resource requests, as far
+// as Room considers them. The node accepts new pods, and the pod tolerates its taints. The node
+// matches the pod's node selector and affinity, and reaches its bound volumes. The pod's host ports
+// are free. The pod's own required pod affinity and anti-affinity and its hard topology spread
+// permit the node. A Demand is not safe for concurrent use.
+type Demand struct {
+	changes *changes
+	class   *class
+	places  map[*snapshot.Pod]*snapshot.Node
+	// hasTerms reports whether the class has its terms. They are expensive, so the Demand computes
+	// them only when a node meets all other requirements.
+	hasTerms bool
+}
+
+// NewDemand returns the demand of p, which is bound to no node of s. places overrides the nodes of
+// pods that are about to move; nil means no node. The caller must not change places while it uses
+// the Demand.
+func NewDemand(s *snapshot.Snapshot, p *snapshot.Pod, places map[*snapshot.Pod]*snapshot.Node) *Demand {
+	return &Demand{changes: newChanges(s.Index()), class: newClass(p), places: places}
+}
+
+// Takes reports whether the node would accept the pod if it had enough resources. moves overrides
+// the nodes of further pods, which are bound to nodes of the Snapshot; nil means no node. No pod
+// may be in both moves and places.
+func (d *Demand) Fits(node *snapshot.Node, moves map[*snapshot.Pod]*snapshot.Node) bool {
+	if !open(node) || !d.class.suitable(node) || !d.portsFree(node, moves) {
+		return false
+	}
+	if !d.hasTerms {
+		d.countTerms()
+	}
+	d.changes.move(moves, 1)
+	defer d.changes.move(moves, -1)
+	return d.class.terms.allows(d.changes.index.Numbers[node])
+}
+
+// countTerms computes the terms of the class.
+func (d *Demand) countTerms() {
+	d.hasTerms, d.class.terms = true, d.changes.newTerms(d.class.pod)
+	d.changes.move(d.places, 1)
+}
+
+// portsFree reports whether no other pod on the node uses one of the pod's host ports.
+func (d *Demand) portsFree(node *snapshot.Node, moves map[*snapshot.Pod]*snapshot.Node) bool {
+	if len(d.class.ports) == 0 {
+		return true
+	}
+	used := fwk.HostPortInfo{}
+	use := func(p *snapshot.Pod) {
+		for _, port := range hostPorts(p.Pod) {
+			used.Add(port.HostIP, string(port.Protocol), port.HostPort)
+		}
+	}
+	for _, p := range node.Pods {
+		_, placed := d.places[p]
+		if _, moving := moves[p]; !placed && !moving {
+			use(p)
+		}
+	}
+	for _, places := range []map[*snapshot.Pod]*snapshot.Node{d.places, moves} {
+		for p, to := range places {
+			if to == node {
+				use(p)
+			}
+		}
+	}
+	for _, port := range d.class.ports {
+		if used.CheckConflict(port.HostIP, string(port.Protocol), port.HostPort) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,243 @@
+package simulation
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/component-helpers/storage/volume"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// amounts contains requests or capacities in whole units, and CPU in thousandths.
+type amounts struct {
+	milliCPU, memory, ephemeral, pods int64
+	others                            map[v1.ResourceName]int64 // nil: none
+}
+
+// add adds list times sign.
+func (a *amounts) add(list v1.ResourceList, sign int64) {
+	for name, quantity := range list {
+		switch name {
+		case v1.ResourceCPU:
+			a.milliCPU += sign * quantity.MilliValue()
+		case v1.ResourceMemory:
+			a.memory += sign * quantity.Value()
+		case v1.ResourceEphemeralStorage:
+			a.ephemeral += sign * quantity.Value()
+		case v1.ResourcePods:
+			a.pods += sign * quantity.Value()
+		default:
+			if a.others == nil {
+				a.others = map[v1.ResourceName]int64{}
+			}
+			a.others[name] += sign * quantity.Value()
+		}
+	}
+}
+
+// covers reports whether there is enough of every requested resource. Resources that are not
+// requested may be overcommitted.
+func (a *amounts) covers(need *amounts) bool {
+	short := func(need, have int64) bool { return need > 0 && need > have }
+	if short(need.pods, a.pods) || short(need.milliCPU, a.milliCPU) || short(need.memory, a.memory) || short(need.ephemeral, a.ephemeral) {
+		return false
+	}
+	for name, n := range need.others {
+		if short(n, a.others[name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// free contains the unused resources of a node.
+type free struct {
+	measured bool
+	amounts
+	ports fwk.HostPortInfo // in use; nil: not computed yet
+}
+
+// measure computes the unused resources of the node on first use. Most nodes never need it.
+func (at *site) measure() {
+	if at.free.measured {
+		return
+	}
+	at.free.measured = true
+	at.free.add(at.Status.Allocatable, 1)
+	for _, p := range at.Pods {
+		at.free.add(p.Requests, -1)
+	}
+}
+
+// usedPorts returns the host ports that are in use on the node.
+func (at *site) usedPorts() fwk.HostPortInfo {
+	if at.free.ports == nil {
+		at.free.ports = fwk.HostPortInfo{}
+		for _, p := range at.Pods {
+			for _, port := range hostPorts(p.Pod) {
+				at.free.ports.Add(port.HostIP, string(port.Protocol), port.HostPort)
+			}
+		}
+	}
+	return at.free.ports
+}
+
+// reserve reserves room on the node for one pod of a class.
+func (at *site) reserve(c *class) {
+	at.measure()
+	at.free.add(c.pod.Requests, -1)
+	if len(c.ports) > 0 {
+		used := at.usedPorts()
+		for _, port := range c.ports {
+			used.Add(port.HostIP, string(port.Protocol), port.HostPort)
+		}
+	}
+}
+
+// class is a set of pods that fit on the same nodes.
+type class struct {
+	pod      *snapshot.Pod // an example
+	needs    amounts
+	ports    []v1.ContainerPort
+	affinity *nodeaffinity.RequiredNodeAffinity // nil: any node
+	terms    *terms                             // nil: independent of other pods
+
+	// suits caches, by site.index, whether a node is suitable for such pods.
+	suits []suitability
+	// next contains, by group.index, the index of the group's first node that may still have room.
+	next []int
+}
+
+type suitability int8
+
+const (
+	unknown suitability = iota
+	suitable
+	unsuitable
+)
+
+// classOf returns the class of p. It compares only pods of one revision.
+func (r *Room) classOf(p *snapshot.Pod) *class {
+	var key any = p
+	if p.Revision != nil {
+		key = p.Revision
+	} else if p.ReleasedFrom != nil {
+		key = p.ReleasedFrom
+	}
+	for _, c := range r.classes[key] {
+		if c.contains(p) {
+			return c
+		}
+	}
+	c := newClass(p)
+	c.terms = r.changes.newTerms(p)
+	c.suits, c.next = make([]suitability, len(r.snapshot.Nodes)), make([]int, len(r.groups))
+	r.classes[key] = append(r.classes[key], c)
+	return c
+}
+
+// newClass returns the class of p, without the terms that depend on other pods.
+func newClass(p *snapshot.Pod) *class {
+	c := &class{pod: p, ports: hostPorts(p.Pod)}
+	c.needs.add(p.Requests, 1)
+	if wanted := p.Spec.Affinity; len(p.Spec.NodeSelector) > 0 || wanted != nil && wanted.NodeAffinity != nil {
+		affinity := nodeaffinity.GetRequiredNodeAffinity(p.Pod)
+		c.affinity = &affinity
+	}
+	return c
+}
+
+// contains reports whether p belongs to the class. p must be of the same revision.
+func (c *class) contains(p *snapshot.Pod) bool {
+	a, b := &c.pod.Spec, &p.Spec
+	return c.pod == p || slices.Equal(c.pod.Volumes, p.Volumes) && slices.Equal(c.ports, hostPorts(p.Pod)) &&
+		equality.Semantic.DeepEqual(c.pod.Requests, p.Requests) &&
+		equality.Semantic.DeepEqual(a.NodeSelector, b.NodeSelector) && equality.Semantic.DeepEqual(a.Affinity, b.Affinity) &&
+		equality.Semantic.DeepEqual(a.Tolerations, b.Tolerations) &&
+		equality.Semantic.DeepEqual(a.TopologySpreadConstraints, b.TopologySpreadConstraints) &&
+		c.terms.applyTo(c.pod, p)
+}
+
+// fits reports whether an open node has room for one more pod of the class. If it has not, ever
+// reports whether it may have room after other pods were placed.
+func (c *class) fits(at *site) (fits, ever bool) {
+	at.measure()
+	if !at.free.covers(&c.needs) {
+		return false, false
+	}
+	if c.suits[at.index] == unknown {
+		c.suits[at.index] = unsuitable
+		if c.suitable(at.Node) {
+			c.suits[at.index] = suitable
+		}
+	}
+	if c.suits[at.index] == unsuitable {
+		return false, false
+	}
+	for _, port := range c.ports {
+		if at.usedPorts().CheckConflict(port.HostIP, string(port.Protocol), port.HostPort) {
+			return false, false
+		}
+	}
+	return c.terms.allows(at.index), true
+}
+
+// suitable reports whether the node is suitable for pods of the class, as far as neither depends on
+// other pods.
+func (c *class) suitable(node *snapshot.Node) bool {
+	return c.untoleratedTaint(node) == "" && c.matches(node) && c.reaches(node)
+}
+
+// untoleratedTaint returns the key of a taint of the node that pods of the class do not tolerate,
+// or "".
+func (c *class) untoleratedTaint(node *snapshot.Node) string {
+	if len(node.Spec.Taints) > 0 {
+		taint, found := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.pod.Spec.Tolerations, snapshot.ExcludesPods, true)
+		if found {
+			return taint.Key
+		}
+	}
+	return ""
+}
+
+// matches reports whether the node matches the node selector and affinity of the class.
+func (c *class) matches(node *snapshot.Node) bool {
+	if c.affinity == nil {
+		return true
+	}
+	match, err := c.affinity.Match(node.Node)
+	return match && err == nil
+}
+
+// reaches reports whether the node can reach the volumes of the class.
+func (c *class) reaches(node *snapshot.Node) bool {
+	return !slices.ContainsFunc(c.pod.Volumes, func(pv *v1.PersistentVolume) bool {
+		return volume.CheckNodeAffinity(pv, node.Labels) != nil
+	})
+}
+
+// hostPorts returns the host ports that the pod uses while it runs.
+func hostPorts(pod *v1.Pod) (ports []v1.ContainerPort) {
+	collect := func(container *v1.Container) {
+		for _, port := range container.Ports {
+			if port.HostPort > 0 {
+				ports = append(ports, port)
+			}
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			collect(c)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		collect(&pod.Spec.Containers[i])
+	}
+	return ports
+}

@@ -1,0 +1,406 @@
+// Package simulation finds out where the scheduler would place pods, without scheduling them: the
+// room for replacements (Room), the nodes that a pending pod could use (Demand, Feasibility), and
+// why a pod cannot run on a node (Inspection).
+package simulation
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Room simulates on which nodes the scheduler would still find room. For nodes it considers
+// capacity, taints, cordons, readiness and signals. For pods it considers requests, host ports,
+// node selector and affinity, the reach of bound volumes, the pod's own required pod affinity and
+// anti-affinity, and hard topology spread. For pods of the profile it also considers the policy, as
+// if no pod had waited. Room ignores limits on attached volumes, resource claims, gangs and the
+// anti-affinity of other pods. A move that depends on them may result in a pending
+// replacement.
+//
+// Room never frees resources: a moved pod occupies its room until the pod is gone. Room is not safe
+// for concurrent use. It is valid as long as its Snapshot does not change.
+type Room struct {
+	snapshot *snapshot.Snapshot
+	index    *snapshot.Index
+	sites    []site   // by node number
+	groups   []*group // of open nodes, by the name of their first node
+
+	distributions map[*snapshot.Revision]*distribution
+	classes       map[any][]*class // of equal pods, by revision, or by pod without a revision
+	changes       *changes
+	results       map[query]result
+	expired       func() bool
+	ranked        []ranked // reused by find
+}
+
+// query is the input of Replace.
+type query struct {
+	pod      *snapshot.Pod
+	requires decision.Assignment
+}
+
+type result struct {
+	to  *snapshot.Node
+	why string
+}
+
+// site is a node in the simulation.
+type site struct {
+	*snapshot.Node
+	index int // in Snapshot.Nodes
+	free  free
+	group *group // nil: not open
+}
+
+// group is a set of open nodes that are equal to the policy.
+type group struct {
+	groupKey
+	index int // in Room.groups
+	sites []*site
+}
+
+type groupKey struct {
+	facts decision.Node
+	zone  string
+}
+
+// pool returns the pool that the pods of a revision are spread over.
+func (k groupKey) pool() decision.SpreadPool { return k.facts.SpreadPool(k.zone) }
+
+// distribution counts the pods of one revision in the simulation.
+type distribution struct {
+	placed decision.Placed
+	onNode map[*site]int
+	inZone map[string]int
+	inPool map[decision.SpreadPool]int
+}
+
+func (s *distribution) add(at *site, n int) {
+	key := keyOf(at.Node)
+	if key.facts.Capacity.Type == decision.Spot {
+		s.placed.Spot += n
+		s.inPool[key.pool()] += n
+	} else {
+		s.placed.OnDemand += n
+	}
+	s.onNode[at] += n
+	s.inZone[key.zone] += n
+}
+
+func keyOf(node *snapshot.Node) groupKey {
+	return groupKey{node.Facts, node.Labels[v1.LabelTopologyZone]}
+}
+
+// NewRoom returns the room in s after the pending pods were placed: first pods that are nominated
+// to a node, then by priority, age, namespace and name. Pods with scheduling gates are not placed.
+func NewRoom(s *snapshot.Snapshot) *Room { return NewRoomUntil(s, func() bool { return false }) }
+
+// NotExamined is the reason that a Room returns after its time has ended.
+const NotExamined = "not examined in this round"
+
+// NewRoomUntil is like NewRoom, but stops searching when expired returns true. Once true, expired
+// must remain true. Pods without an earlier result are then NotExamined.
+func NewRoomUntil(s *snapshot.Snapshot, expired func() bool) *Room {
+	r := &Room{
+		expired:  expired,
+		snapshot: s, index: s.Index(), sites: make([]site, len(s.Nodes)), distributions: map[*snapshot.Revision]*distribution{},
+		classes: map[any][]*class{}, changes: newChanges(s.Index()), results: map[query]result{},
+	}
+	groups := map[groupKey]*group{}
+	for i, node := range s.Nodes {
+		at := &r.sites[i]
+		*at = site{Node: node, index: i}
+		if !open(node) {
+			continue
+		}
+		key := keyOf(node)
+		g := groups[key]
+		if g == nil {
+			g = &group{groupKey: key, index: len(r.groups)}
+			groups[key], r.groups = g, append(r.groups, g)
+		}
+		at.group, g.sites = g, append(g.sites, at)
+	}
+	r.placePending(s)
+	return r
+}
+
+// Over reports whether the time of the Room has ended; see NewRoomUntil.
+func (r *Room) Expired() bool { return r.expired() }
+
+// siteOf returns the site of a node, or nil for nil.
+func (r *Room) siteOf(node *snapshot.Node) *site {
+	if i, ok := r.index.Numbers[node]; ok {
+		return &r.sites[i]
+	}
+	return nil
+}
+
+// open reports whether a node accepts new pods. A node whose capacity label may still arrive does
+// not: a floor may be waiting for it, and the controller moves no pod to a node of unknown capacity
+// type.
+func open(node *snapshot.Node) bool {
+	ready := slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+	})
+	isOwnTaint := func(t v1.Taint) bool { return t.Key == spot.InterruptionTaint }
+	settled := node.Facts.Capacity.Source != decision.Settling
+	return ready && settled && !node.Spec.Unschedulable && node.Facts.Signal < decision.Drain && !slices.ContainsFunc(node.Spec.Taints, isOwnTaint)
+}
+
+// placePending reserves room for the pending pods.
+func (r *Room) placePending(s *snapshot.Snapshot) {
+	var waiting []*snapshot.Pod
+	nominated := map[*snapshot.Pod]*site{}
+	nodes := map[string]*snapshot.Node{}
+	for _, p := range s.Pods {
+		if p.Spec.NodeName != "" || !workload.Live(p.Pod) || len(p.Spec.SchedulingGates) > 0 {
+			continue
+		}
+		waiting = append(waiting, p)
+		if name := p.Status.NominatedNodeName; name != "" && !Excessive(p) {
+			if len(nodes) == 0 {
+				for _, node := range s.Nodes {
+					nodes[node.Name] = node
+				}
+			}
+			if node := nodes[name]; node != nil {
+				nominated[p] = r.siteOf(node)
+			}
+		}
+	}
+	slices.SortStableFunc(waiting, func(a, b *snapshot.Pod) int {
+		return cmp.Or(cmp.Compare(corev1.PodPriority(b.Pod), corev1.PodPriority(a.Pod)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	for _, p := range waiting {
+		// Preemption victims still occupy the room of a nominated pod. The node's remaining room
+		// may become negative, so that no other pod fits.
+		if at := nominated[p]; at != nil {
+			r.place(p, at, r.classOf(p))
+			r.results[query{pod: p}] = result{to: at.Node}
+		}
+	}
+	for _, p := range waiting {
+		if nominated[p] == nil {
+			r.Replace(p, decision.Unassigned)
+		}
+	}
+}
+
+// Replace finds the node on which the scheduler would place a replacement of p after p no longer
+// counts. It reserves room there and counts the replacement; p itself occupies its room as before.
+// If no node has room, Replace changes nothing and returns nil and the reason. Repeated calls for p
+// return the same result. For a pending pod, the result is the node of the pod itself.
+//
+// If requires is decision.AssignedOnDemand or decision.AssignedSpot, the replacement requires that
+// capacity type. After a call for p has found room, no call for p may have another requires.
+func (r *Room) Replace(p *snapshot.Pod, requires decision.Assignment) (to *snapshot.Node, why string) {
+	q := query{p, requires}
+	found, cached := r.results[q]
+	if !cached {
+		if r.expired() {
+			return nil, NotExamined
+		}
+		if found = (result{why: "it has too many terms (affinity, constraints, tolerations) to be examined"}); !Excessive(p) {
+			found = r.replace(q)
+		}
+		r.results[q] = found
+	}
+	return found.to, found.why
+}
+
+func (r *Room) replace(q query) result {
+	p := q.pod
+	revision := cmp.Or(p.Revision, p.ReleasedFrom)
+	dist := r.distributionOf(revision)
+	from := r.siteOf(p.Node)
+	// A released pod remains until its replacement is ready. Any other pod is gone before its
+	// replacement is placed.
+	vacates := from != nil && p.Release == nil
+	c := r.classOf(p)
+	found := false
+	if vacates {
+		r.count(p, from, dist, -1)
+		defer func() { // also after a panic
+			if !found {
+				r.count(p, from, dist, 1)
+			}
+		}()
+	}
+	plan := planOf(p, revision, dist.placed, q.requires)
+	at, refused, examined := r.find(c, plan, dist, q.requires)
+	if found = at != nil; !found {
+		if !examined {
+			return result{why: NotExamined}
+		}
+		return result{why: noRoomReason(plan, refused)}
+	}
+	if vacates {
+		r.changes.record(p, from.Node, -1)
+	}
+	r.place(p, at, c)
+	return result{to: at.Node}
+}
+
+// count adds p on its node (by 1) or removes it (by -1).
+func (r *Room) count(p *snapshot.Pod, on *site, dist *distribution, by int) {
+	if p.Live() {
+		dist.add(on, by)
+	}
+	r.changes.count(p, on.Node, by)
+}
+
+// noRoomReason returns why no node was found. refused is why the policy rejects some open nodes, or
+// Admitted if it does not.
+func noRoomReason(plan *decision.Plan, refused decision.Verdict) string {
+	if refused == decision.Admitted {
+		return "no node has room for it"
+	}
+	return fmt.Sprintf("no node that the policy permits has room for it: %s", plan.Reason(refused))
+}
+
+// planOf returns the decision for a replacement of p, a replica of a revision with the pods in
+// placed. It returns nil if the policy does not apply. overflow Never does not reject a replacement
+// that requires on-demand.
+func planOf(p *snapshot.Pod, revision *snapshot.Revision, placed decision.Placed, requires decision.Assignment) *decision.Plan {
+	pod := p.Replacement
+	if pod == nil && p.Subject != nil {
+		pod = &p.Subject.Pod
+	}
+	if pod == nil || revision == nil || !revision.Workload.InProfile {
+		return nil
+	}
+	settings := &revision.Workload.Settings
+	if revision.Settings != nil {
+		settings = revision.Settings
+	}
+	replacement := *pod.Replacement()
+	replacement.OnlyOnDemand = replacement.OnlyOnDemand || requires == decision.AssignedOnDemand
+	plan := decision.NewPlan(&replacement, *settings, placed, decision.WaitTime{})
+	return &plan
+}
+
+// place reserves room on the node for p's replacement, which is of class c.
+func (r *Room) place(p *snapshot.Pod, at *site, c *class) {
+	at.reserve(c)
+	if revision := cmp.Or(p.Revision, p.ReleasedFrom); revision != nil {
+		r.distributionOf(revision).add(at, 1)
+	}
+	r.changes.count(p, at.Node, 1)
+	r.changes.record(p, at.Node, 1)
+}
+
+// distributionOf returns the distribution of the pods of a revision. It is empty for nil.
+func (r *Room) distributionOf(revision *snapshot.Revision) *distribution {
+	if s := r.distributions[revision]; s != nil && revision != nil {
+		return s
+	}
+	s := &distribution{onNode: map[*site]int{}, inZone: map[string]int{}, inPool: map[decision.SpreadPool]int{}}
+	if revision != nil {
+		r.distributions[revision] = s
+		for _, p := range revision.Pods {
+			if at := r.siteOf(p.Node); at != nil {
+				s.add(at, 1)
+			}
+		}
+	}
+	return s
+}
+
+// ranked is a group with the rank of its nodes without a sibling.
+type ranked struct {
+	*group
+	rank decision.Rank
+}
+
+// find returns the best node of the required capacity type with room for a pod of class c: by
+// Plan.Rank, then by name. Without a plan it returns the first node by name, but nodes with an
+// advisory signal last. If there is none, best is nil, and refused is the smallest Verdict by which
+// the policy rejects open nodes. If the time of the Room ended during the search, best is nil and
+// examined is false.
+func (r *Room) find(
+	c *class, plan *decision.Plan, dist *distribution, requires decision.Assignment,
+) (best *site, refused decision.Verdict, examined bool) {
+	refused = r.rankGroups(plan, dist, requires)
+	var bestRank decision.Rank
+	for _, g := range r.ranked {
+		if best != nil && bestRank > g.rank {
+			break
+		}
+		if r.expired() {
+			return nil, refused, false
+		}
+		prefix := true
+		for i := c.next[g.index]; i < len(g.sites); i++ {
+			at := g.sites[i]
+			here := g.rank
+			if plan != nil && len(dist.onNode) > 0 {
+				if n := dist.onNode[at]; n > 0 {
+					here = rankOf(g.group, plan, dist, n)
+				}
+			}
+			if best != nil && (here < bestRank || here == bestRank && at.index > best.index) {
+				if bestRank == g.rank && at.index > best.index {
+					break // the nodes after it have no higher rank and later names
+				}
+				prefix = false
+				continue
+			}
+			fits, ever := c.fits(at)
+			if fits {
+				best, bestRank, prefix = at, here, false
+				continue
+			}
+			if prefix = prefix && !ever; prefix {
+				c.next[g.index] = i + 1
+			}
+		}
+	}
+	if best != nil {
+		refused = decision.Admitted
+	}
+	return best, refused, true
+}
+
+// rankGroups sets r.ranked to the groups that the policy admits, the best first. It returns the
+// lowest verdict of the refused groups; Admitted if the policy refuses none.
+func (r *Room) rankGroups(plan *decision.Plan, dist *distribution, requires decision.Assignment) (refused decision.Verdict) {
+	r.ranked = r.ranked[:0]
+	for _, g := range r.groups {
+		if !requires.Admits(g.facts.Capacity.Type) {
+			continue
+		}
+		if plan != nil {
+			if verdict := plan.Admit(g.facts, 0, dist.inPool[g.pool()]); verdict != decision.Admitted {
+				if refused == decision.Admitted || verdict < refused {
+					refused = verdict
+				}
+				continue
+			}
+		}
+		r.ranked = append(r.ranked, ranked{g, rankOf(g, plan, dist, 0)})
+	}
+	slices.SortStableFunc(r.ranked, func(a, b ranked) int { return cmp.Compare(b.rank, a.rank) })
+	return refused
+}
+
+// rankOf returns the rank of a node of the group with so many pods of the workload. Without a plan,
+// nodes without a signal come first.
+func rankOf(g *group, plan *decision.Plan, dist *distribution, onNode int) decision.Rank {
+	switch {
+	case plan != nil:
+		around := decision.Siblings{OnNode: onNode, InZone: dist.inZone[g.zone], InPool: dist.inPool[g.pool()]}
+		return plan.Rank(g.facts, around, 0)
+	case g.facts.Signal == decision.NoSignal:
+		return 1
+	}
+	return 0
+}

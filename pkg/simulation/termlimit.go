@@ -1,0 +1,50 @@
+package simulation
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// maxTerms is the largest number of terms of a pod that Room evaluates. Each term may take
+// milliseconds in a large cluster, and an object has room for 20,000 terms.
+const maxTerms = 200
+
+// Excessive reports whether the pod has so many terms that a search for its room would take too
+// long for all other pods. Room does not search for such a pod.
+func Excessive(p *snapshot.Pod) bool {
+	spec := &p.Spec
+	n := len(spec.Tolerations) + len(spec.NodeSelector)
+	selector := func(s *metav1.LabelSelector) {
+		if s != nil {
+			n += len(s.MatchLabels) + len(s.MatchExpressions)
+		}
+	}
+	for i := range spec.TopologySpreadConstraints {
+		c := &spec.TopologySpreadConstraints[i]
+		n += 1 + len(c.MatchLabelKeys)
+		selector(c.LabelSelector)
+	}
+	if a := spec.Affinity; a != nil {
+		if a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+			for _, t := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+				n += 1 + len(t.MatchExpressions) + len(t.MatchFields)
+			}
+		}
+		pods := func(terms []v1.PodAffinityTerm) {
+			for i := range terms {
+				n += 1 + len(terms[i].Namespaces)
+				selector(terms[i].LabelSelector)
+				selector(terms[i].NamespaceSelector)
+			}
+		}
+		if a.PodAffinity != nil {
+			pods(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+		}
+		if a.PodAntiAffinity != nil {
+			pods(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+		}
+	}
+	return n > maxTerms
+}

@@ -1,0 +1,124 @@
+package snapshot
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// podCache contains the facts about the pods of the last Snapshot. An informer never changes an
+// object that it has published. The same pointer therefore is the same version of the pod, and the
+// facts remain valid.
+type podCache struct {
+	generation int
+	byPod      map[*v1.Pod]*podFacts
+	sorted     []*podFacts // by namespace and name
+}
+
+// podFacts contains the facts that depend on a pod alone.
+type podFacts struct {
+	pod        *v1.Pod
+	generation int // of the last Snapshot with the pod
+
+	hasOpinion bool
+	requests   v1.ResourceList
+	claims     []string
+	// release is the release that the pod claims, and original is the pod before that release; both
+	// are nil without a claim. claimDefect describes why the pod itself contradicts its claim.
+	release     *Release
+	original    *v1.Pod
+	claimDefect string
+	// effective is the pod, or original if the release is trusted in the current Snapshot.
+	effective *v1.Pod
+	// ownerChecked reports whether ownerDefect is known. ownerDefect describes what the controller
+	// reference contradicts, or is "".
+	ownerChecked bool
+	ownerDefect  string
+
+	// subject describes the owner of effective. It is valid as long as that of base, another pod of
+	// the same revision, is.
+	subject, base *workload.Subject
+}
+
+// update returns the facts about the pods that are not Succeeded or Failed, by namespace and name.
+// The next call overwrites the result.
+func (k *podCache) update(pods []*v1.Pod) []*podFacts {
+	if k.byPod == nil {
+		k.byPod = make(map[*v1.Pod]*podFacts, len(pods))
+	}
+	k.generation++
+	var added []*podFacts
+	for _, pod := range pods {
+		if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+			continue
+		}
+		p := k.byPod[pod]
+		if p == nil {
+			p = newPodFacts(pod)
+			k.byPod[pod] = p
+			added = append(added, p)
+		}
+		p.generation = k.generation
+	}
+	k.sorted = slices.DeleteFunc(k.sorted, func(p *podFacts) bool {
+		if p.generation == k.generation {
+			return false
+		}
+		delete(k.byPod, p.pod)
+		return true
+	})
+	// Sorts only the new pods, because sorting all pods would take most of the time.
+	slices.SortFunc(added, func(a, b *podFacts) int { return byName(a.pod, b.pod) })
+	k.sorted = merged(k.sorted, added)
+	return k.sorted
+}
+
+// newPodFacts reads a pod. The policy does not apply to a pod that cannot be read.
+func newPodFacts(pod *v1.Pod) (p *podFacts) {
+	p = &podFacts{pod: pod, effective: pod}
+	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
+	p.requests = RequestsOf(pod)
+	release, defect := releaseOf(pod)
+	if release != nil {
+		p.original = beforeRelease(pod, release)
+	}
+	for i := range pod.Spec.Volumes {
+		if claim := pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil {
+			p.claims = append(p.claims, claim.ClaimName)
+		}
+	}
+	p.hasOpinion, p.release, p.claimDefect = workload.PolicyApplies(pod), release, defect
+	return p
+}
+
+// RequestsOf returns the resources that a pod occupies on a node, as in the scheduler of Kubernetes
+// 1.36 (PodInfo.CalculateResource).
+func RequestsOf(pod *v1.Pod) v1.ResourceList {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
+		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true,
+	})
+	requests[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	return requests
+}
+
+// merged returns the merger of two sorted lists.
+func merged(a, b []*podFacts) []*podFacts {
+	if len(b) == 0 {
+		return a
+	}
+	all := make([]*podFacts, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if byName(a[0].pod, b[0].pod) <= 0 {
+			all, a = append(all, a[0]), a[1:]
+		} else {
+			all, b = append(all, b[0]), b[1:]
+		}
+	}
+	return append(append(all, a...), b...)
+}

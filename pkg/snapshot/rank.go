@@ -1,0 +1,36 @@
+package snapshot
+
+import (
+	"cmp"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+)
+
+// HasControllerCost reports whether the controller wrote the deletion cost of the pod. Such a pod
+// belongs to the floor, so a scale-down deletes it last.
+func (p *Pod) HasControllerCost() bool {
+	cost, ok := p.Annotations[v1.PodDeletionCost]
+	return ok && cost == p.Annotations[spot.DeletionCostAnnotation]
+}
+
+// ByRank orders the pods of a revision on one capacity type in the order in which the scheduler
+// counted them: pods that require on-demand, then pods whose deletion cost the controller wrote,
+// then the oldest, then by name. On on-demand, the first pods are the floor, as many as it has.
+// Moves and scale-downs start at the end of this order. In autoscaler mode, the pods that require
+// on-demand are the floor, because an autoscaler may move every other pod.
+func ByRank(a, b *Pod) int {
+	return cmp.Or(falseLast(a, requiresOnDemand)-falseLast(b, requiresOnDemand), falseLast(a, (*Pod).HasControllerCost)-falseLast(b, (*Pod).HasControllerCost),
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+func requiresOnDemand(p *Pod) bool { return p.Subject != nil && p.Subject.Pod.OnlyOnDemand }
+
+// falseLast returns 0 if the pod has the property, and 1 otherwise.
+func falseLast(p *Pod, has func(*Pod) bool) int {
+	if has(p) {
+		return 0
+	}
+	return 1
+}

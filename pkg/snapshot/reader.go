@@ -1,0 +1,229 @@
+package snapshot
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Reader reads Snapshots from shared informer caches. Between Snapshots it caches the facts that
+// depend on a pod alone. Snapshot must not be called concurrently. The returned Snapshots are
+// independent of the Reader.
+type Reader struct {
+	policy  *decision.Policy
+	profile string
+	reader  *node.Reader
+	owners  *workload.Owners
+	// heartbeats contains the renewals of the kubelets' Leases. If nil, only the condition Ready of
+	// a node counts.
+	heartbeats *node.Heartbeats
+
+	nodes        corelisters.NodeLister
+	pods         corelisters.PodLister
+	services     corelisters.ServiceLister
+	claims       corelisters.PersistentVolumeClaimLister
+	volumes      corelisters.PersistentVolumeLister
+	replicaSets  appslisters.ReplicaSetLister
+	deployments  appslisters.DeploymentLister
+	statefulSets appslisters.StatefulSetLister
+	daemonSets   appslisters.DaemonSetLister
+	controllers  corelisters.ReplicationControllerLister
+	budgets      policylisters.PodDisruptionBudgetLister
+	informers    []cache.SharedIndexInformer
+
+	labels    node.LabelHistory
+	events    node.Events
+	podCache  podCache
+	revisions int // number of revisions in the last Snapshot
+}
+
+// NewReader registers the informers that it needs with factory, which must not be started yet.
+// signals contains all signals, including the built-in ones. profile is the scheduler name of pods
+// that the policy applies to. notReadyAfter is as in node.Reader.
+func NewReader(
+	factory informers.SharedInformerFactory, policy *decision.Policy, signals []providers.Signal, profile string, notReadyAfter time.Duration,
+) (*Reader, error) {
+	owners, err := workload.NewOwners(factory, policy)
+	if err != nil {
+		return nil, err
+	}
+	core, apps, budgets := factory.Core().V1(), factory.Apps().V1(), factory.Policy().V1().PodDisruptionBudgets()
+	if err := apps.DaemonSets().Informer().SetTransform(transform.Trim); err != nil {
+		return nil, err
+	}
+	r := &Reader{
+		policy:       policy,
+		profile:      profile,
+		reader:       &node.Reader{Policy: policy, Signals: signals, NotReadyAfter: notReadyAfter},
+		owners:       owners,
+		nodes:        core.Nodes().Lister(),
+		pods:         core.Pods().Lister(),
+		services:     core.Services().Lister(),
+		claims:       core.PersistentVolumeClaims().Lister(),
+		volumes:      core.PersistentVolumes().Lister(),
+		replicaSets:  apps.ReplicaSets().Lister(),
+		deployments:  apps.Deployments().Lister(),
+		statefulSets: apps.StatefulSets().Lister(),
+		daemonSets:   apps.DaemonSets().Lister(),
+		controllers:  core.ReplicationControllers().Lister(),
+		budgets:      budgets.Lister(),
+		informers: append(slices.Clone(owners.Informers()),
+			core.Nodes().Informer(), core.Pods().Informer(), budgets.Informer(), apps.DaemonSets().Informer(),
+			core.Services().Informer(), core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()),
+	}
+	if _, err := core.Nodes().Informer().AddEventHandler(r.labels.Handler(policy)); err != nil {
+		return nil, err
+	}
+	if _, err := core.Nodes().Informer().AddEventHandler(r.reader.EventHandler(clock.RealClock{}.Now, r.events.Add)); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// UseHeartbeats makes Snapshots include overdue Leases. It must be called before the first
+// Snapshot.
+func (r *Reader) UseHeartbeats(h *node.Heartbeats) { r.heartbeats = h }
+
+// Informers returns the informers whose events may change a plan: all inputs of a Snapshot.
+func (r *Reader) Informers() []cache.SharedIndexInformer { return r.informers }
+
+// Snapshot returns the state of the cluster at now according to the caches, which must have synced.
+// It reads each cache once, but not all at the same moment. A Snapshot may therefore contain a pod
+// whose owner or node is not known yet. An error is an error of a cache.
+func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
+	s := &Snapshot{Now: now}
+	nodes, err := r.nodes.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	pods, err := r.pods.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	replicaSets, err := r.replicaSets.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	nodeOf := r.readNodes(s, nodes)
+	if err := r.readPods(s, r.podCache.update(pods), replicaSets, nodeOf); err != nil {
+		return nil, err
+	}
+	if s.Budgets, err = r.readBudgets(); err != nil {
+		return nil, err
+	}
+	if s.Services, err = r.readServices(); err != nil {
+		return nil, err
+	}
+	if s.Adopters, err = r.readAdopters(replicaSets); err != nil {
+		return nil, err
+	}
+	s.NodeEvents = r.events.Take()
+	return s, nil
+}
+
+// readNodes fills s.Nodes and returns the nodes by name.
+func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
+	slices.SortFunc(nodes, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
+	for _, node := range nodes { // the handler may not have received all nodes yet
+		if r.labels.Seen() {
+			break
+		}
+		r.labels.Record(r.policy.Capacity(node.Labels, 0, false))
+	}
+	if r.heartbeats != nil {
+		s.Overdue = r.heartbeats.Overdue(s.Now)
+	}
+	byName := make(map[string]*Node, len(nodes))
+	slab := make([]Node, len(nodes))
+	s.Nodes = make([]*Node, len(nodes))
+	for i, n := range nodes {
+		slab[i].Node = n
+		var until time.Time
+		slab[i].Facts, slab[i].Disruption, until = r.factsOf(n, s)
+		s.Until = node.Earlier(s.Until, until)
+		s.Nodes[i], byName[n.Name] = &slab[i], &slab[i]
+	}
+	return byName
+}
+
+// factsOf returns the facts about a node that a decision needs, and how the node is disrupted.
+// until is when either changes although the node does not; zero means never. If the node cannot be
+// read, the controller moves no pods to it or off it.
+func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, disruption node.Disruption, until time.Time) {
+	facts = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Signal: decision.Drain}
+	defer recovery.Recover(recovery.Node, klog.KObj(node))
+	reader := *r.reader
+	reader.Overdue = s.Overdue
+	disruption = reader.Disruption(node, s.Now)
+	facts, until = reader.Read(node, r.labels.Seen(), s.Now)
+	return facts, disruption, until
+}
+
+// readBudgets returns all PodDisruptionBudgets by namespace, in the order of their names.
+func (r *Reader) readBudgets() (map[string][]*policyv1.PodDisruptionBudget, error) {
+	budgets, err := r.budgets.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(budgets, func(a, b *policyv1.PodDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
+	byNamespace := map[string][]*policyv1.PodDisruptionBudget{}
+	for _, budget := range budgets {
+		byNamespace[budget.Namespace] = append(byNamespace[budget.Namespace], budget)
+	}
+	return byNamespace, nil
+}
+
+// readServices returns the selectors of all Services that have one by namespace, in the order of
+// the Services' names.
+func (r *Reader) readServices() (map[string][]map[string]string, error) {
+	services, err := r.services.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(services, func(a, b *v1.Service) int { return strings.Compare(a.Name, b.Name) })
+	byNamespace := map[string][]map[string]string{}
+	for _, service := range services {
+		if len(service.Spec.Selector) > 0 {
+			byNamespace[service.Namespace] = append(byNamespace[service.Namespace], service.Spec.Selector)
+		}
+	}
+	return byNamespace, nil
+}
+
+// volumesOf returns the volumes that the pod's claims are bound to, as far as the caches have them.
+func (r *Reader) volumesOf(namespace string, claims []string) (volumes []*v1.PersistentVolume) {
+	for _, name := range claims {
+		claim, err := r.claims.PersistentVolumeClaims(namespace).Get(name)
+		if err != nil || claim.Spec.VolumeName == "" {
+			continue
+		}
+		if volume, err := r.volumes.Get(claim.Spec.VolumeName); err == nil {
+			volumes = append(volumes, volume)
+		}
+	}
+	return volumes
+}
+
+// byName orders pods by namespace and name.
+func byName(a, b *v1.Pod) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}

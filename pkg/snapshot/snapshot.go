@@ -1,0 +1,174 @@
+// Package snapshot reads a snapshot of the cluster in the values that the planners of
+// spot-controller use: which pods run on which nodes, to which workloads they belong, which policy
+// applies to them, and whether another node has room for a pod.
+//
+// A Snapshot is read-only. Planners return actions as data, and one executor (package migration)
+// performs them.
+package snapshot
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Snapshot is the state of the cluster at one moment, as recorded in the informers' caches. Every
+// list has a fixed order, so that the same cluster gives the same plans.
+type Snapshot struct {
+	Now time.Time
+	// Until is when the Facts of a node next change although the node does not; zero means never.
+	Until time.Time
+	// Overdue contains the nodes whose Lease is overdue, as in node.Reader.
+	Overdue map[string]time.Time
+	// Nodes contains all nodes, by name.
+	Nodes []*Node
+	// Events contains the events of nodes since the Reader's previous Snapshot, oldest first.
+	NodeEvents []node.Event
+	// Pods contains all pods that are not Succeeded or Failed, including terminating pods, by
+	// namespace and name.
+	Pods []*Pod
+	// Workloads contains the workloads of all Pods, including released pods, by namespace, kind
+	// and name. Pods that the policy does not apply to (DaemonSets, static pods) have no workload.
+	Workloads []*Workload
+	// Defects contains the pods whose claims are ignored, in the order of Pods.
+	Defects []Defect
+	// Budgets contains all PodDisruptionBudgets, by namespace.
+	Budgets map[string][]*policyv1.PodDisruptionBudget
+	// Services contains the selectors of all Services that have one, by namespace.
+	Services map[string][]map[string]string
+	// Adopters contains the controllers that could adopt a released pod, by namespace.
+	Adopters map[string][]Adopter
+
+	// index is built on first use. The Rooms, Demands and Inspections of the Snapshot share it, so
+	// they are not safe for concurrent use.
+	index *Index
+}
+
+// Node is a node with the facts that a decision needs.
+type Node struct {
+	*v1.Node
+	// Facts contains its capacity type, its pool and the class of its strongest signal.
+	Facts decision.Node
+	// Disruption is how the node is disrupted, as far as the Node object shows it.
+	Disruption node.Disruption
+	// Pods contains the pods that are bound to the node, in the order of Snapshot.Pods.
+	Pods []*Pod
+}
+
+// Pod is a pod with its workload.
+type Pod struct {
+	*v1.Pod
+	// Node is the node that the pod is bound to. It is nil if the pod is not bound, or if the node
+	// does not exist.
+	Node *Node
+	// Requests contains the resources that the pod occupies on a node, including one unit of
+	// "pods".
+	Requests v1.ResourceList
+	// Subject describes the pod's owner. It is nil if the policy does not apply to the pod (see
+	// workload.PolicyApplies) or if the owner is unknown.
+	Subject *workload.Subject
+	// Workload and Revision belong to Subject; they are nil if it is nil.
+	Workload *Workload
+	Revision *Revision
+	// Release is set if the pod was released from its ReplicaSet: the controller evicts the pod
+	// when its replacement is ready. It is nil if the pod claims no release, or if the claim is not
+	// trusted (see census.releaseDefect). A released pod belongs to no workload.
+	Release *Release
+	// ReleasedFrom is the revision that the pod was released from, even if the revision has no
+	// other pod. It is nil if the pod was not released. It is also nil if the caches have no
+	// ReplicaSet with Release.ReplicaSetUID, if that ReplicaSet is being deleted, or if the caches
+	// do not have its Deployment.
+	ReleasedFrom *Revision
+
+	// Replacement describes the pod's replacement for the policy: Subject.Pod, or the pod as a
+	// replica of ReleasedFrom. It is nil if nothing is known.
+	Replacement *decision.Pod
+	// Volumes contains the volumes that the pod's claims are bound to. A replacement with the same
+	// claims must reach them too.
+	Volumes []*v1.PersistentVolume
+}
+
+// Live reports whether the pod counts as a replica: it is not terminal, not terminating and not
+// released.
+func (p *Pod) Live() bool { return p.Release == nil && workload.Live(p.Pod) }
+
+// overdueAfter is how long after its grace period a terminating pod counts as overdue: it may never
+// end.
+const overdueAfter = time.Minute
+
+// Overdue reports whether the pod is still terminating one minute after its grace period. A
+// finalizer or a failed node may delay it forever, so the controller does not wait for it. The
+// DeletionTimestamp of a pod is the end of its grace period.
+func (p *Pod) Overdue(now time.Time) bool {
+	return p.DeletionTimestamp != nil && now.After(p.DeletionTimestamp.Add(overdueAfter))
+}
+
+// Workload is the object that owns pods and has their replica count.
+type Workload struct {
+	// Key identifies the workload.
+	Key workload.OwnerKey
+	// APIVersion is the version of Kind in the owner references of the pods. For a Deployment or
+	// StatefulSet it is the version that the controller reads.
+	APIVersion, Kind, Namespace, Name string
+	// Ours reports whether all live pods of the workload name the scheduler profile whose policy
+	// the controller reads. If no pod is live, all its pods must name it. The policy does not apply
+	// to other workloads: the controller only moves their pods off nodes that are about to be
+	// reclaimed or drained.
+	InProfile bool
+	// Desired is its replica count.
+	Desired int
+	// Floor is how many replicas must survive the loss of all spot nodes: the largest floor of its
+	// revisions. It is 0 if the workload is not Ours.
+	Floor int
+	// Settings are the settings of its newest revision; zero if the workload is not Ours.
+	Settings decision.Settings
+	// Deployment is the object itself if it is one, else nil.
+	Deployment *appsv1.Deployment
+	// StatefulSet is the object itself if it is one, else nil.
+	StatefulSet *appsv1.StatefulSet
+	// RollingOut reports whether some pods belong, or are about to belong, to a revision that is
+	// not the newest. It is also true if the controller manager has not observed the newest
+	// specification yet, and while a rollout is paused half-way.
+	RollingOut bool
+	// Revisions contains the revisions that have pods, including released pods, or want some,
+	// oldest first. A workload without rollouts has one.
+	Revisions []*Revision
+}
+
+// Revision is a group of a workload's pods with the same template. For a Deployment it is a
+// ReplicaSet.
+type Revision struct {
+	// Key identifies the revision.
+	Key      workload.OwnerKey
+	Workload *Workload
+	// ReplicaSet is the object itself if the revision is one, else nil.
+	ReplicaSet *appsv1.ReplicaSet
+	// Pods are its live pods, bound or not, in the order of Snapshot.Pods.
+	Pods []*Pod
+	// Placed counts the pods that are bound to existing nodes.
+	Placed decision.Placed
+
+	// Settings are the settings of its pods. If nil, the settings of the workload apply.
+	Settings *decision.Settings
+}
+
+// Release is the value of spot.ReleasedAnnotation on a released pod, as JSON. It contains
+// everything that the controller needs to finish or undo the release, also after a restart.
+type Release struct {
+	// ReplicaSet and ReplicaSetUID identify the ReplicaSet that the pod was released from. Hash is
+	// the previous value of the pod's label pod-template-hash.
+	ReplicaSet    string    `json:"replicaSet"`
+	ReplicaSetUID types.UID `json:"replicaSetUID"`
+	Hash          string    `json:"hash"`
+	// Reason is the reason of the release, a migration.Reason.
+	Reason string `json:"reason"`
+	// At is the time of the release.
+	At time.Time `json:"at"`
+}

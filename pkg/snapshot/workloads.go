@@ -1,0 +1,336 @@
+package snapshot
+
+import (
+	"cmp"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// census assigns the pods of one Snapshot to revisions and workloads.
+type census struct {
+	*Reader
+	now     time.Time
+	defects []Defect
+	// byUID contains the owners in the caches; nil until it is needed.
+	byUID map[types.UID]owner
+	// subjects contains the Subject of one pod of each revision with a known owner, by
+	// Subject.RevisionKey.
+	subjects  map[workload.OwnerKey]*workload.Subject
+	revisions map[workload.OwnerKey]*Revision
+	workloads map[workload.OwnerKey]*workloadState
+}
+
+// workloadState is a workload with the scheduler names of its pods.
+type workloadState struct {
+	Workload
+	live                 bool               // whether a pod is live
+	foreign, foreignLive bool               // whether a pod, or a live pod, names another profile
+	newest               *appsv1.ReplicaSet // the newest ReplicaSet of a Deployment, even if it wants no pods
+}
+
+// readPods fills s.Pods, s.Workloads and the pods of s.Nodes.
+func (r *Reader) readPods(s *Snapshot, pods []*podFacts, replicaSets []*appsv1.ReplicaSet, nodeOf map[string]*Node) error {
+	c := &census{
+		Reader:    r,
+		now:       s.Now,
+		subjects:  make(map[workload.OwnerKey]*workload.Subject, r.revisions),
+		revisions: make(map[workload.OwnerKey]*Revision, r.revisions),
+		workloads: make(map[workload.OwnerKey]*workloadState, r.revisions),
+	}
+	slab := make([]Pod, len(pods))
+	s.Pods = make([]*Pod, len(pods))
+	for i, facts := range pods {
+		p := &slab[i]
+		s.Pods[i] = p
+		p.Pod, p.Requests = facts.pod, facts.requests
+		if p.Node = nodeOf[facts.pod.Spec.NodeName]; p.Node != nil {
+			p.Node.Pods = append(p.Node.Pods, p)
+		}
+		if len(facts.claims) > 0 {
+			p.Volumes = r.volumesOf(facts.pod.Namespace, facts.claims)
+		}
+		if err := c.count(p, facts); err != nil {
+			return err
+		}
+	}
+	c.addPodlessRevisions(replicaSets)
+	s.Workloads, s.Defects = c.finish(), c.defects
+	r.revisions = len(c.revisions)
+	return nil
+}
+
+// count assigns p to its revision and workload, and counts it there. It makes no changes before all
+// facts are known. If count fails, the pod belongs to no workload and counts nowhere.
+func (c *census) count(p *Pod, facts *podFacts) error {
+	defer recovery.Recover(recovery.Pod, klog.KObj(facts.pod))
+	var release *Release
+	release, facts.effective = c.releaseOf(facts)
+	subject, err := c.subjectOf(facts)
+	if err != nil {
+		return err
+	}
+	if facts.hasOpinion && (subject == nil || workload.CountedByPods(facts.effective)) && release == nil {
+		c.checkOwner(facts)
+	}
+	if subject == nil {
+		p.Release = release
+		return nil
+	}
+	revision := c.revisions[subject.RevisionKey]
+	if revision == nil {
+		if revision = c.newRevision(subject, facts.effective); revision == nil {
+			p.Release = release
+			return nil
+		}
+	}
+	p.Release, p.Replacement = release, &subject.Pod
+	workload := c.workloads[subject.WorkloadKey]
+	if p.Release != nil {
+		p.ReleasedFrom = revision
+	} else {
+		p.Subject, p.Workload, p.Revision = subject, &workload.Workload, revision
+	}
+	foreign := p.Spec.SchedulerName != c.profile
+	workload.foreign = workload.foreign || foreign
+	if !p.Live() {
+		return nil
+	}
+	workload.live, workload.foreignLive = true, workload.foreignLive || foreign
+	revision.Pods = append(revision.Pods, p)
+	switch {
+	case p.Node == nil:
+	case p.Node.Facts.Capacity.Type == decision.Spot:
+		revision.Placed.Spot++
+	default:
+		revision.Placed.OnDemand++
+	}
+	return nil
+}
+
+// releaseOf returns the release of a pod if it is trusted, and the version of the pod whose owner
+// counts.
+func (c *census) releaseOf(p *podFacts) (*Release, *v1.Pod) {
+	defect := p.claimDefect
+	if p.release != nil {
+		if defect = c.releaseDefect(p); defect == "" {
+			return p.release, p.original
+		}
+	}
+	if defect != "" {
+		c.defects = append(c.defects, Defect{p.pod, WrongRelease, defect})
+	}
+	return nil, p.pod
+}
+
+// checkOwner compares the controller reference of a pod with the owners in the caches. It does so
+// once for each version of the pod, because a UID never changes its object.
+func (c *census) checkOwner(p *podFacts) {
+	if !p.ownerChecked {
+		p.ownerChecked, p.ownerDefect = true, c.contradiction(p.pod)
+	}
+	if p.ownerDefect != "" {
+		c.defects = append(c.defects, Defect{p.pod, WrongOwner, p.ownerDefect})
+	}
+}
+
+// subjectOf returns the owner of a pod, or its owner before the release. It returns nil if the
+// policy does not apply or the owner is unknown. It looks up the owner once per revision, and again
+// for a pod only if the revision's result or the pod has changed.
+func (c *census) subjectOf(p *podFacts) (*workload.Subject, error) {
+	if !p.hasOpinion {
+		return nil, nil
+	}
+	key := workload.RevisionOf(p.effective)
+	base, seen := c.subjects[key]
+	if seen && base == p.base {
+		return p.subject, nil
+	}
+	subject, err := c.owners.Subject(p.effective)
+	if unknown := (*workload.UnknownOwner)(nil); errors.As(err, &unknown) {
+		subject, err = nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !seen && subject == nil {
+		// Another pod may name the same owner correctly, so the result is not valid for the
+		// revision.
+		p.subject, p.base = nil, nil
+		return nil, nil
+	}
+	if !seen {
+		if p.subject != nil && sameWorkload(subject, p.subject) {
+			subject = p.subject
+		}
+		p.subject, p.base = subject, subject
+		c.subjects[key] = subject
+		return subject, nil
+	}
+	p.subject, p.base = subject, nil
+	// Pods of a StatefulSet never share a result: their ordinal changes with the set's first
+	// ordinal, so it is read every time.
+	if subject != nil && sameWorkload(subject, base) {
+		p.base = base
+	}
+	return subject, nil
+}
+
+// sameWorkload reports whether two pods of one revision have the same workload.
+func sameWorkload(a, b *workload.Subject) bool {
+	return a.WorkloadKey == b.WorkloadKey && reflect.DeepEqual(a.Pod.Workload, b.Pod.Workload)
+}
+
+// newRevision adds the revision of subject, and its workload if that is new. pod is a pod of the
+// revision. newRevision returns nil if the owner has disappeared since subject was read.
+func (c *census) newRevision(subject *workload.Subject, pod *v1.Pod) *Revision {
+	revision := &Revision{Key: subject.RevisionKey}
+	apiVersion, name := "v1", pod.Name
+	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
+		apiVersion, name = ref.APIVersion, ref.Name
+		if ref.Kind == "ReplicaSet" && !workload.CountedByPods(pod) {
+			rs, err := c.replicaSets.ReplicaSets(pod.Namespace).Get(name)
+			if err != nil || rs.UID != subject.RevisionKey.UID {
+				return nil
+			}
+			revision.ReplicaSet = rs
+		}
+	}
+	var deployment *appsv1.Deployment
+	if subject.WorkloadKey != subject.RevisionKey {
+		if deployment = c.deploymentOf(revision.ReplicaSet, subject.WorkloadKey.UID); deployment == nil {
+			return nil
+		}
+		apiVersion, name = appsv1.SchemeGroupVersion.String(), deployment.Name
+	}
+	settings, _ := c.policy.Settings(&subject.Pod)
+	workload := c.workloads[subject.WorkloadKey]
+	if workload == nil {
+		workload = &workloadState{Workload: Workload{
+			Key: subject.WorkloadKey, APIVersion: apiVersion, Kind: subject.Pod.Workload.Kind, Namespace: pod.Namespace, Name: name,
+			Desired: subject.Pod.Workload.Desired, Deployment: deployment,
+		}}
+		if subject.Pod.Workload.Ordered {
+			if set, err := c.statefulSets.StatefulSets(pod.Namespace).Get(name); err == nil && set.UID == workload.Key.UID {
+				workload.StatefulSet, workload.APIVersion = set, appsv1.SchemeGroupVersion.String()
+			}
+		}
+		c.workloads[workload.Key] = workload
+	}
+	revision.Workload, revision.Settings = &workload.Workload, &settings
+	workload.Revisions = append(workload.Revisions, revision)
+	c.revisions[revision.Key] = revision
+	return revision
+}
+
+// deploymentOf returns the Deployment with that UID that controls rs, or nil if the cache does not
+// have it. rs may be nil.
+func (c *census) deploymentOf(rs *appsv1.ReplicaSet, uid types.UID) *appsv1.Deployment {
+	if rs == nil {
+		return nil
+	}
+	owner := metav1.GetControllerOfNoCopy(rs)
+	if owner == nil {
+		return nil
+	}
+	deployment, err := c.deployments.Deployments(rs.Namespace).Get(owner.Name)
+	if err != nil || deployment.UID != uid {
+		return nil
+	}
+	return deployment
+}
+
+// addPodlessRevisions adds the revisions of known Deployments that want pods but have none yet. It
+// also records the newest revision.
+func (c *census) addPodlessRevisions(replicaSets []*appsv1.ReplicaSet) {
+	for _, rs := range replicaSets {
+		owner := metav1.GetControllerOfNoCopy(rs)
+		if owner == nil || rs.DeletionTimestamp != nil {
+			continue
+		}
+		w := c.workloads[workload.KeyOf(rs.Namespace, owner)]
+		if w == nil || w.Deployment == nil {
+			continue
+		}
+		if w.newest == nil || compareReplicaSets(w.newest, rs) < 0 {
+			w.newest = rs
+		}
+		key, _ := workload.ControllerKey(rs)
+		if workload.Replicas(rs.Spec.Replicas) > 0 && c.revisions[key] == nil {
+			w.Revisions = append(w.Revisions, &Revision{Key: key, Workload: &w.Workload, ReplicaSet: rs})
+		}
+	}
+}
+
+// finish completes the workloads and returns them in order.
+func (c *census) finish() []*Workload {
+	all := make([]*Workload, 0, len(c.workloads))
+	for _, state := range c.workloads {
+		state.complete()
+		all = append(all, &state.Workload)
+	}
+	slices.SortFunc(all, func(a, b *Workload) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name),
+			strings.Compare(a.Key.Group, b.Key.Group), cmp.Compare(a.Key.UID, b.Key.UID))
+	})
+	return all
+}
+
+// complete computes the fields that depend on all pods of the workload. If it fails, the workload
+// is not Ours.
+func (c *workloadState) complete() {
+	w := &c.Workload
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	// Only a Deployment has more than one revision.
+	slices.SortFunc(w.Revisions, func(a, b *Revision) int { return compareReplicaSets(a.ReplicaSet, b.ReplicaSet) })
+	w.RollingOut = rollingOut(w, c.newest)
+	if c.foreignLive || !c.live && c.foreign {
+		return
+	}
+	var settings decision.Settings
+	floor := 0
+	for _, revision := range w.Revisions {
+		if revision.Settings != nil { // it has pods
+			settings = *revision.Settings
+			floor = max(floor, settings.Floor(w.Desired))
+		}
+	}
+	w.InProfile, w.Settings, w.Floor = true, settings, floor
+}
+
+// compareReplicaSets orders the ReplicaSets of a Deployment, oldest first.
+func compareReplicaSets(a, b *appsv1.ReplicaSet) int {
+	return cmp.Or(cmp.Compare(workload.RevisionNumber(a), workload.RevisionNumber(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		strings.Compare(a.Name, b.Name))
+}
+
+// rollingOut returns the value of Workload.RollingOut. newest is the newest ReplicaSet if w is a
+// Deployment.
+func rollingOut(w *Workload, newest *appsv1.ReplicaSet) bool {
+	if set := w.StatefulSet; set != nil {
+		return set.Status.ObservedGeneration < set.Generation || set.Status.CurrentRevision != set.Status.UpdateRevision
+	}
+	if w.Deployment == nil {
+		return false
+	}
+	// The replica count of the newest ReplicaSet decides, not the number of its pods: a ReplicaSet
+	// that waits for quota, or has just lost a pod, is not a rollout.
+	if w.Deployment.Status.ObservedGeneration < w.Deployment.Generation || newest == nil || workload.Replicas(newest.Spec.Replicas) < w.Desired {
+		return true
+	}
+	return slices.ContainsFunc(w.Revisions, func(r *Revision) bool {
+		return r.Key.UID != newest.UID && (len(r.Pods) > 0 || workload.Replicas(r.ReplicaSet.Spec.Replicas) > 0)
+	})
+}

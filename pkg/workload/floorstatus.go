@@ -1,0 +1,129 @@
+package workload
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// FloorStatus counts the replicas of one workload by capacity type.
+type FloorStatus struct {
+	decision.FloorStatus
+	// OnlyOnDemand counts the on-demand replicas whose own node selector or affinity excludes spot.
+	OnlyOnDemand int
+	// Exempt counts the spot replicas that the policy exempts.
+	Exempt int
+}
+
+// standingWorkload collects the replicas of one workload.
+type countedWorkload struct {
+	desired, floor int
+	ordered        bool
+	revisions      [][]decision.Replica
+	onlyOnDemand   int
+	exempt         int
+}
+
+// standingRevision is one revision of a workload.
+type countedRevision struct {
+	*countedWorkload
+	index    int // index in revisions
+	settings decision.Settings
+}
+
+// FloorStatuses counts the live pods of a scheduler profile by workload, over all its revisions.
+// capacityOf returns the capacity type of a node, or false if the node does not exist.
+// FloorStatuses omits released pods, because their replacements count, and pods with an unknown
+// owner.
+func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, capacityOf func(node string) (decision.CapacityType, bool)) map[OwnerKey]FloorStatus {
+	workloads := map[OwnerKey]*countedWorkload{}
+	revisions := map[OwnerKey]*countedRevision{} // looks up the owner once per revision
+	isCounted := func(pod *v1.Pod) bool {
+		return pod.Spec.SchedulerName == profile && Live(pod) && !Released(pod) && PolicyApplies(pod)
+	}
+	// Collect all revisions first: a pod with a wrong owner reference then does not affect the
+	// others, regardless of its position in the list.
+	for _, pod := range pods {
+		key := RevisionOf(pod)
+		if revisions[key] != nil || !isCounted(pod) {
+			continue
+		}
+		subject, err := o.Subject(pod)
+		if err != nil {
+			continue
+		}
+		w := workloads[subject.WorkloadKey]
+		if w == nil {
+			w = &countedWorkload{desired: subject.Pod.Workload.Desired, ordered: subject.Pod.Workload.Ordered}
+			workloads[subject.WorkloadKey] = w
+		}
+		r := &countedRevision{countedWorkload: w, index: len(w.revisions)}
+		r.settings, _ = o.policy.Settings(&subject.Pod)
+		w.floor = max(w.floor, r.settings.Floor(w.desired))
+		w.revisions = append(w.revisions, nil)
+		revisions[key] = r
+	}
+	for _, pod := range pods {
+		if r := revisions[RevisionOf(pod)]; r != nil && isCounted(pod) {
+			o.addReplica(r, pod, capacityOf)
+		}
+	}
+	standings := make(map[OwnerKey]FloorStatus, len(workloads))
+	for key, w := range workloads {
+		standings[key] = FloorStatus{decision.NewFloorStatus(w.desired, w.floor, w.ordered, w.revisions), w.onlyOnDemand, w.exempt}
+	}
+	return standings
+}
+
+// addReplica adds a pod to its revision.
+func (o *Owners) addReplica(r *countedRevision, pod *v1.Pod, capacityOf func(node string) (decision.CapacityType, bool)) {
+	admits := decision.Pod{OnlySpot: onlySpot(pod, o.policy), Assigned: AssignmentOf(pod)}
+	replica := decision.Replica{OnlySpot: admits.OnlySpot, Exempt: r.settings.Exempts(&admits)}
+	if r.ordered { // every pod has its own ordinal
+		subject, err := o.Subject(pod)
+		if err != nil {
+			return
+		}
+		replica.Ordinal = subject.Pod.Workload.Ordinal
+	}
+	if pod.Spec.NodeName != "" {
+		replica.Capacity, replica.Bound = capacityOf(pod.Spec.NodeName)
+	}
+	switch {
+	case !replica.Bound:
+	case replica.Capacity == decision.OnDemand && OnlyOnDemand(pod, o.policy):
+		r.onlyOnDemand++
+	case replica.Capacity == decision.Spot && replica.Exempt:
+		r.exempt++
+	}
+	r.revisions[r.index] = append(r.revisions[r.index], replica)
+}
+
+// Deficits records since when the floors of workloads have not been met. The zero value is empty.
+// It is not safe for concurrent use.
+type Deficits struct {
+	since map[OwnerKey]time.Time
+}
+
+// Update records the standings at now. It returns the number of unmet floors, the number of
+// replicas that they lack in total, and how long the oldest has been unmet at every Update.
+func (d *Deficits) Update(standings map[OwnerKey]FloorStatus, now time.Time) (floors, replicas int, longest time.Duration) {
+	unmet := map[OwnerKey]time.Time{}
+	for key, s := range standings {
+		if s.FloorDeficit == 0 {
+			continue
+		}
+		since, wasUnmet := d.since[key]
+		if !wasUnmet {
+			since = now
+		}
+		unmet[key] = since
+		floors++
+		replicas += s.FloorDeficit
+		longest = max(longest, now.Sub(since))
+	}
+	d.since = unmet
+	return floors, replicas, longest
+}

@@ -1,0 +1,72 @@
+package workload
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// FloorStatuses judges each pod by itself. The result does not depend on the order of the pods.
+func TestStandingsDoNotDependOnOrder(t *testing.T) {
+	onSpot := func(string) (decision.CapacityType, bool) { return decision.Spot, true }
+	pod := func(name, kind, owner string, change func(*v1.Pod)) *v1.Pod {
+		p := podOf(name, by("apps/v1", kind, owner))
+		p.Spec.SchedulerName, p.Spec.NodeName = "s", "node"
+		change(p)
+		return p
+	}
+	asIs := func(*v1.Pod) {}
+	for name, test := range map[string]struct {
+		owner runtime.Object
+		pods  []*v1.Pod
+		want  decision.FloorStatus
+	}{
+		"an update adds a selector for spot": {
+			&appsv1.StatefulSet{ObjectMeta: meta("db"), Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](2)}},
+			[]*v1.Pod{pod("db-0", "StatefulSet", "db", asIs), pod("db-1", "StatefulSet", "db", func(p *v1.Pod) {
+				p.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
+			})},
+			decision.FloorStatus{Spot: 2, FloorOnSpot: 1, FloorDeficit: 1, OverBudget: 1, Misplaced: []decision.Position{{}}, Healable: 1},
+		},
+		"one pod has a wrong owner reference": {
+			replicaSet("web", ptr.To[int32](2)),
+			[]*v1.Pod{pod("good", "ReplicaSet", "web", asIs), pod("bad", "ReplicaSet", "web", func(p *v1.Pod) { p.OwnerReferences[0].Name = "other" })},
+			decision.FloorStatus{Spot: 2, FloorOnSpot: 1, FloorDeficit: 1, OverBudget: 1, Healable: 1},
+		},
+		"an assigned node selector does not exempt": {
+			replicaSet("web", ptr.To[int32](2)),
+			[]*v1.Pod{pod("web-a", "ReplicaSet", "web", asIs), pod("web-b", "ReplicaSet", "web", func(p *v1.Pod) {
+				p.Spec.NodeSelector, p.Annotations = map[string]string{spot.CapacityLabel: "spot"}, map[string]string{spot.AssignedAnnotation: "spot: x"}
+			})},
+			decision.FloorStatus{Spot: 2, FloorOnSpot: 1, FloorDeficit: 1, OverBudget: 1, Healable: 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			owners := ownersOf(t, test.owner)
+			policy := *owners.policy
+			policy.Defaults.MinOnDemand = decision.Count(1)
+			owners.policy = &policy
+			for _, pods := range [][]*v1.Pod{test.pods, {test.pods[1], test.pods[0]}} {
+				standings := owners.FloorStatuses(pods, "s", onSpot)
+				if len(standings) != 1 {
+					t.Fatalf("%d workloads, want 1", len(standings))
+				}
+				for _, s := range standings {
+					s.Misplaced = nil // in the order of the pods
+					want := test.want
+					want.Misplaced = nil
+					if diff := cmp.Diff(want, s.FloorStatus); diff != "" {
+						t.Errorf("%s first (-want +got):\n%s", pods[0].Name, diff)
+					}
+				}
+			}
+		})
+	}
+}
