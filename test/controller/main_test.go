@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // podStartup is the time from a pod's binding to its readiness.
@@ -36,7 +37,7 @@ var (
 	alphaFlags        []string
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) { os.Exit(live.Sharded(m, func() int { return run(m) })) }
 
 func run(m *testing.M) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
