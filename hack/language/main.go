@@ -1,6 +1,7 @@
 // Command language checks the English of the project: comments and messages of Go files, comments
-// of scripts and YAML files, and Markdown pages. It prints a line for each finding, and exits with
-// status 1 if there is one.
+// of scripts and YAML files, and Markdown pages. It also limits the length of files and functions
+// of the product, and rejects the package unsafe there. It prints a line for each finding, and
+// exits with status 1 if there is one.
 //
 //	go run ./hack/language [-count] [path...]
 //
@@ -32,6 +33,7 @@ const (
 	maxCommentColumn = 100
 	maxSentenceWords = 35
 	maxFileLines     = 450
+	maxFunctionLines = 60
 )
 
 // finding is one violation.
@@ -63,16 +65,9 @@ func main() {
 	if len(paths) == 0 {
 		paths = []string{"."}
 	}
-	for _, path := range paths {
-		if err := filepath.WalkDir(path, c.visit); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(2)
-		}
-	}
-	for folder, documented := range c.documented {
-		if !documented {
-			c.add(folder, 1, "the package has no doc comment")
-		}
+	if err := c.check(paths); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
 	}
 	if *count {
 		c.summarize()
@@ -113,6 +108,21 @@ func newChecker() (*checker, error) {
 	}
 	c.allowed, err = compile(allowed)
 	return c, err
+}
+
+// check checks all files under the paths.
+func (c *checker) check(paths []string) error {
+	for _, path := range paths {
+		if err := filepath.WalkDir(path, c.visit); err != nil {
+			return err
+		}
+	}
+	for _, folder := range slices.Sorted(maps.Keys(c.documented)) {
+		if !c.documented[folder] {
+			c.add(folder, 1, "the package has no doc comment")
+		}
+	}
+	return nil
 }
 
 // visit implements fs.WalkDirFunc.
@@ -165,12 +175,9 @@ func (c *checker) goFile(path string) error {
 	if ast.IsGenerated(file) {
 		return nil
 	}
-	slashed := filepath.ToSlash(path)
-	folder := filepath.Dir(slashed)
+	folder := filepath.Dir(filepath.ToSlash(path))
 	c.documented[folder] = c.documented[folder] || file.Doc != nil
-	if lines := bytes.Count(text, []byte("\n")); lines > maxFileLines && strings.HasPrefix(slashed, "pkg/") && !strings.HasSuffix(path, "_test.go") {
-		c.add(path, 1, "%d lines, at most %d", lines, maxFileLines)
-	}
+	c.product(path, text, files, file)
 	for _, group := range file.Comments {
 		for _, comment := range group.List {
 			at := files.Position(comment.Pos())
@@ -202,6 +209,30 @@ func (c *checker) goFile(path string) error {
 		return true
 	})
 	return nil
+}
+
+// product checks a file of the product: its length, the length of its functions, and its imports.
+func (c *checker) product(path string, text []byte, files *token.FileSet, file *ast.File) {
+	inPkg, inCmd := strings.HasPrefix(filepath.ToSlash(path), "pkg/"), strings.HasPrefix(filepath.ToSlash(path), "cmd/")
+	if !inPkg && !inCmd || strings.HasSuffix(path, "_test.go") {
+		return
+	}
+	if lines := bytes.Count(text, []byte("\n")); inPkg && lines > maxFileLines {
+		c.add(path, 1, "file of %d lines, at most %d", lines, maxFileLines)
+	}
+	for _, declaration := range file.Decls {
+		if function, ok := declaration.(*ast.FuncDecl); ok {
+			first, last := files.Position(function.Pos()).Line, files.Position(function.End()).Line
+			if lines := last - first + 1; lines > maxFunctionLines {
+				c.add(path, first, "function %s of %d lines, at most %d", function.Name.Name, lines, maxFunctionLines)
+			}
+		}
+	}
+	for _, spec := range file.Imports {
+		if spec.Path.Value == `"unsafe"` {
+			c.add(path, files.Position(spec.Pos()).Line, "the product does not use package unsafe")
+		}
+	}
 }
 
 // indentOf returns the column at which a comment begins, with tabs as 4 columns. A comment behind
@@ -284,7 +315,9 @@ func (c *checker) markdown(path string) error {
 			strings.HasPrefix(trimmed, "* ") || len(trimmed) > 1 && trimmed[0] >= '0' && trimmed[0] <= '9' && strings.Contains(trimmed[:min(4, len(trimmed))], ". ")
 		if begins {
 			flush()
-			began = line
+		}
+		if trimmed == "" {
+			continue
 		}
 		if strings.HasPrefix(trimmed, "|") {
 			for _, cell := range strings.Split(prose, "|") {
