@@ -14,7 +14,8 @@ import (
 // Silence).
 const SilenceReason = "not-ready"
 
-// ControllerMark is the part of StateAnnotation that identifies the controller's own taint.
+// ControllerMark is the part of spot.InterruptionStateAnnotation that identifies the controller's
+// own taint.
 type ControllerMark struct {
 	// Class is the decision.SignalClass that the controller marked the node for, or "" if the node
 	// is no longer marked.

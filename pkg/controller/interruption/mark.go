@@ -19,10 +19,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// StateAnnotation is spot.InterruptionStateAnnotation.
-const StateAnnotation = spot.InterruptionStateAnnotation
-
-// state is the content of StateAnnotation.
+// state is the content of spot.InterruptionStateAnnotation.
 type state struct {
 	node.ControllerMark
 	// Deadline is the value of the deadline annotation if the controller wrote it.
@@ -62,7 +59,7 @@ func (s *state) text() string {
 }
 
 func readState(node *v1.Node) (s state) {
-	if text, ok := node.Annotations[StateAnnotation]; ok && json.Unmarshal([]byte(text), &s) != nil {
+	if text, ok := node.Annotations[spot.InterruptionStateAnnotation]; ok && json.Unmarshal([]byte(text), &s) != nil {
 		return state{}
 	}
 	return s
@@ -131,12 +128,12 @@ func newMark(n *snapshot.Node, current, want state, class decision.SignalClass, 
 	mark.setTaint(current, want)
 	deadlineOwn := mark.setDeadline(current, &want)
 
-	written, exists := n.Annotations[StateAnnotation]
+	written, exists := n.Annotations[spot.InterruptionStateAnnotation]
 	switch text := want.text(); {
 	case text == "" && exists:
-		mark.Annotations[StateAnnotation] = nil
+		mark.Annotations[spot.InterruptionStateAnnotation] = nil
 	case text != written:
-		mark.Annotations[StateAnnotation] = &text
+		mark.Annotations[spot.InterruptionStateAnnotation] = &text
 	}
 	if mark.Taints == nil && len(mark.Annotations) == 0 {
 		return Mark{}, false

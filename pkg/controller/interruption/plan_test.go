@@ -202,7 +202,7 @@ func (w *world) marks() string {
 		}
 		text = append(text, deadline)
 	}
-	if _, ok := w.node.Annotations[interruption.StateAnnotation]; ok {
+	if _, ok := w.node.Annotations[spot.InterruptionStateAnnotation]; ok {
 		text = append(text, "state")
 	}
 	return strings.Join(text, " ")
@@ -286,7 +286,7 @@ func TestOneNode(t *testing.T) {
 			w.annotate(spot.InterruptionDeadlineAnnotation, deadline(-time.Minute))
 		}, both("-60"), "x:NoSchedule -60 state", []string{spot.ReasonInterruption}},
 		"a recorded state of a signal that was repeated": {func(w *world) {
-			w.annotate(interruption.StateAnnotation, `{"class":"reclaim","taint":"VMEventScheduled","deadline":"2026-02-28T12:00:30Z",`+
+			w.annotate(spot.InterruptionStateAnnotation, `{"class":"reclaim","taint":"VMEventScheduled","deadline":"2026-02-28T12:00:30Z",`+
 				`"seen":{"condition VMEventScheduled=True (Preempt)":"2026-02-28T12:00:00Z"}}`)
 			w.annotate(spot.InterruptionDeadlineAnnotation, "2026-02-28T12:00:30Z")
 			w.event("Preempt Scheduled", -5*time.Second)
@@ -498,7 +498,7 @@ func TestRounds(t *testing.T) {
 		},
 		"an invalid state: the marks belong to others": {
 			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
-			{0, func(w *world) { w.untaint(awsReclaim); w.annotate(interruption.StateAnnotation, "{") }, "spot-itn:NoSchedule +120 state", 2, 2},
+			{0, func(w *world) { w.untaint(awsReclaim); w.annotate(spot.InterruptionStateAnnotation, "{") }, "spot-itn:NoSchedule +120 state", 2, 2},
 		},
 		"silent, and ready again": {
 			{0, func(w *world) { w.ready(v1.ConditionUnknown) }, "", 0, 0},

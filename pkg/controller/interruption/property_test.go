@@ -34,7 +34,7 @@ func write(node *v1.Node, m interruption.Mark) *v1.Node {
 // state.
 func olderThanAllSignals(node *v1.Node, deadline time.Time) bool {
 	var state struct{ Seen map[string]time.Time }
-	if json.Unmarshal([]byte(node.Annotations[interruption.StateAnnotation]), &state) != nil {
+	if json.Unmarshal([]byte(node.Annotations[spot.InterruptionStateAnnotation]), &state) != nil {
 		return false
 	}
 	for _, start := range state.Seen {
@@ -109,7 +109,7 @@ func TestAnyHistoryOfANode(t *testing.T) {
 				w.ready(rapid.SampledFrom([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown}).Draw(rt, "ready"))
 			case 7:
 				w.node = w.node.DeepCopy()
-				w.annotate(interruption.StateAnnotation, rapid.SampledFrom([]string{"", "{", `{"taint":5}`}).Draw(rt, "state"))
+				w.annotate(spot.InterruptionStateAnnotation, rapid.SampledFrom([]string{"", "{", `{"taint":5}`}).Draw(rt, "state"))
 			}
 			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 600).Draw(rt, "later")) * time.Second)
 			step()
@@ -122,7 +122,7 @@ func TestAnyHistoryOfANode(t *testing.T) {
 		step()
 		w.now = w.now.Add(3 * time.Hour) // the longest pause
 		step()
-		if text, ok := w.node.Annotations[interruption.StateAnnotation]; ok {
+		if text, ok := w.node.Annotations[spot.InterruptionStateAnnotation]; ok {
 			rt.Fatalf("state %s remains", text)
 		}
 		if len(w.node.Spec.Taints) > 0 {
@@ -137,7 +137,7 @@ func TestStateOnTheNode(t *testing.T) {
 	w.taint(awsReclaim, "x", at(-20*time.Second))
 	w.round(0)
 	var got any
-	if err := json.Unmarshal([]byte(w.node.Annotations[interruption.StateAnnotation]), &got); err != nil {
+	if err := json.Unmarshal([]byte(w.node.Annotations[spot.InterruptionStateAnnotation]), &got); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]any{

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
@@ -80,7 +81,7 @@ func TestCountedSilenceStaysCounted(t *testing.T) {
 	silent("a")
 	silent("b").Spec.Taints = []v1.Taint{{Key: awsReclaim, Effect: v1.TaintEffectNoSchedule}}
 	silent("c")
-	silent("d").Annotations[interruption.StateAnnotation] = `{"class":"reclaim","taint":"not-ready","seen":{"` + node.Silence + `":"2026-03-01T12:30:00Z"}}`
+	silent("d").Annotations[spot.InterruptionStateAnnotation] = `{"class":"reclaim","taint":"not-ready","seen":{"` + node.Silence + `":"2026-03-01T12:30:00Z"}}`
 	for i := range 6 {
 		s.Nodes = append(s.Nodes, &snapshot.Node{Node: newNode(fmt.Sprint("ready-", i), v1.ConditionTrue)})
 	}
