@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,7 +61,7 @@ func TestGuard(t *testing.T) {
 	}{
 		"leads":             {nil, []string{"GET", "PATCH", "DELETE", "POST"}},
 		"has a stale lease": {errStaleLease, []string{"GET"}},
-		"is a dry run":      {errDryRun, []string{"GET"}},
+		"is a dry run":      {loop.ErrDryRun, []string{"GET"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config, methods := server(t)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/responder"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -51,7 +52,7 @@ func (e *evictions) NeedLeaderElection() bool { return false }
 
 // plan returns the moves of pods whose eviction is requested, the UIDs of the pods, and the
 // responses.
-func (e *evictions) plan(s *snapshot.Snapshot, settings responder.Settings) (moves []migration.Move, requested map[types.UID]bool, writes []write) {
+func (e *evictions) plan(s *snapshot.Snapshot, settings responder.Settings) (moves []migration.Move, requested map[types.UID]bool, writes []loop.Write) {
 	if e == nil {
 		return nil, nil, nil
 	}
@@ -64,9 +65,9 @@ func (e *evictions) plan(s *snapshot.Snapshot, settings responder.Settings) (mov
 	}
 	plan := responder.New(s, all, settings)
 	for _, r := range plan.Responses {
-		writes = append(writes, write{
-			kind: evictionResponse, uid: r.Eviction.GetUID(), version: r.Eviction.GetResourceVersion(), name: klog.KObj(r.Eviction), why: r.Message,
-			apply: func(ctx context.Context) error { return r.Apply(ctx, e.writer, time.Now()) },
+		writes = append(writes, loop.Write{
+			Kind: loop.EvictionResponse, UID: r.Eviction.GetUID(), Version: r.Eviction.GetResourceVersion(), Name: klog.KObj(r.Eviction), Why: r.Message,
+			Apply: func(ctx context.Context) error { return r.Apply(ctx, e.writer, time.Now()) },
 		})
 	}
 	return plan.Moves, plan.Requested, writes

@@ -15,6 +15,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
@@ -25,7 +26,7 @@ import (
 // parts are the planners and the executor, as the loop uses them.
 type parts struct {
 	// makePlan reads the cluster once and plans.
-	makePlan func(time.Time) (plan, error)
+	makePlan func(time.Time) (loop.Plan, error)
 	// wait returns when no move has a request in flight. No plan may start meanwhile.
 	wait func()
 	// watched are the informers whose events may change a plan.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
@@ -40,10 +41,10 @@ type planner struct {
 }
 
 // plan reads the cluster once and plans a round.
-func (p *planner) plan(now time.Time) (plan, error) {
+func (p *planner) plan(now time.Time) (loop.Plan, error) {
 	snapshot, err := p.reader.Snapshot(now)
 	if err != nil {
-		return plan{}, err
+		return loop.Plan{}, err
 	}
 	p.defects.observe(snapshot)
 	progress := p.executor.Observe(snapshot)
@@ -58,27 +59,27 @@ func (p *planner) plan(now time.Time) (plan, error) {
 	requests, requested, responses := p.evictions.plan(snapshot, responder.Settings{Patience: patience(p.setup), Selects: p.interruptions.Selects})
 	moves = slices.Concat(moves, requests, p.rebalancer.Plan(snapshot, p.newRoom(snapshot, after(halfWay(began, until)))))
 	actions := migration.Plan(snapshot, p.newRoom(snapshot, after(until)), moves, migrating, progress)
-	return plan{
-		marks:     p.markWrites(marks),
-		responses: responses,
-		budgets:   protect(p.protector, snapshot, requested, p.writer, p.recorder),
-		costs:     p.costWrites(snapshot),
-		move:      func(ctx context.Context) { p.executor.Do(ctx, actions) },
-		moving:    len(moves)+len(actions)+len(progress) > 0,
-		next:      node.Earlier(next, snapshot.Until),
+	return loop.Plan{
+		Marks:     p.markWrites(marks),
+		Responses: responses,
+		Budgets:   protect(p.protector, snapshot, requested, p.writer, p.recorder),
+		Costs:     p.costWrites(snapshot),
+		Move:      func(ctx context.Context) { p.executor.Do(ctx, actions) },
+		Moving:    len(moves)+len(actions)+len(progress) > 0,
+		Next:      node.Earlier(next, snapshot.Until),
 	}, nil
 }
 
 // markWrites returns the writes of marks on nodes. Each emits its events after the write.
-func (p *planner) markWrites(marks []interruption.Mark) (writes []write) {
+func (p *planner) markWrites(marks []interruption.Mark) (writes []loop.Write) {
 	for _, m := range marks {
 		var notes []string
 		for _, e := range m.Events {
 			notes = append(notes, e.Reason+": "+e.Note)
 		}
-		writes = append(writes, write{
-			kind: mark, uid: m.Node.UID, version: m.Node.ResourceVersion, name: klog.KObj(m.Node), why: strings.Join(notes, "; "),
-			apply: func(ctx context.Context) error {
+		writes = append(writes, loop.Write{
+			Kind: loop.NodeMark, UID: m.Node.UID, Version: m.Node.ResourceVersion, Name: klog.KObj(m.Node), Why: strings.Join(notes, "; "),
+			Apply: func(ctx context.Context) error {
 				if err := interruption.Apply(ctx, p.writer, m); err != nil {
 					return err
 				}
@@ -93,11 +94,11 @@ func (p *planner) markWrites(marks []interruption.Mark) (writes []write) {
 }
 
 // costWrites returns the writes of deletion costs.
-func (p *planner) costWrites(s *snapshot.Snapshot) (writes []write) {
+func (p *planner) costWrites(s *snapshot.Snapshot) (writes []loop.Write) {
 	for _, c := range costs(s, p.setup.DeletionCosts) {
-		writes = append(writes, write{
-			kind: deletionCost, uid: c.Pod.UID, version: c.Pod.ResourceVersion, name: klog.KObj(c.Pod),
-			apply: func(ctx context.Context) error { return c.Apply(ctx, p.writer) },
+		writes = append(writes, loop.Write{
+			Kind: loop.DeletionCost, UID: c.Pod.UID, Version: c.Pod.ResourceVersion, Name: klog.KObj(c.Pod),
+			Apply: func(ctx context.Context) error { return c.Apply(ctx, p.writer) },
 		})
 	}
 	return writes

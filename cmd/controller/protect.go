@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -29,7 +30,7 @@ func patience(s *setup) time.Duration {
 // cannot have one.
 func protect(
 	planner *protection.Planner, s *snapshot.Snapshot, requested map[types.UID]bool, writer kubernetes.Interface, recorder events.EventRecorder,
-) (writes []write) {
+) (writes []loop.Write) {
 	changes, refusals := planner.Plan(s, requested)
 	for _, r := range refusals {
 		if object, err := meta.Accessor(r.Object); err == nil {
@@ -38,11 +39,11 @@ func protect(
 		recorder.Eventf(r.Object, nil, v1.EventTypeWarning, spot.ReasonNotProtected, "Protect", "%s", r.Why)
 	}
 	for _, c := range changes {
-		w := write{kind: budget, uid: c.Budget.UID, version: c.Budget.ResourceVersion, name: klog.KObj(c.Budget), why: c.Why}
+		w := loop.Write{Kind: loop.Budget, UID: c.Budget.UID, Version: c.Budget.ResourceVersion, Name: klog.KObj(c.Budget), Why: c.Why}
 		if c.Kind == protection.Create {
-			w.uid, w.version = c.Deployment.UID, strconv.FormatInt(c.Deployment.Generation, 10)
+			w.UID, w.Version = c.Deployment.UID, strconv.FormatInt(c.Deployment.Generation, 10)
 		}
-		w.apply = func(ctx context.Context) error {
+		w.Apply = func(ctx context.Context) error {
 			if err := c.Apply(ctx, writer); err != nil {
 				return err
 			}

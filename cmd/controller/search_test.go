@@ -18,6 +18,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
@@ -118,7 +119,9 @@ func TestSlowSearch(t *testing.T) {
 		}
 		factory.Start(ctx.Done())
 		factory.WaitForCacheSync(ctx.Done())
-		l := newLoop(parts.makePlan, full(), false, 1)
+		synced := make(chan struct{})
+		close(synced)
+		l := loop.New(parts.makePlan, synced, false, 1)
 		ended := make(chan error)
 		go func() { ended <- l.Start(ctx) }()
 		time.Sleep(time.Until(deadline))

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
@@ -32,11 +33,8 @@ const name = leader.Controller
 // stopWithin is how long a stopping replica waits for its requests before it releases its Lease.
 const stopWithin = 10 * time.Second
 
-// Reasons why a request is not sent.
-var (
-	errStaleLease = errors.New("lease not renewed in time: another controller may lead")
-	errDryRun     = errors.New("dry run: nothing is written")
-)
+// errStaleLease is why a leader does not send a request.
+var errStaleLease = errors.New("lease not renewed in time: another controller may lead")
 
 // start runs the controller until ctx is done, the Lease is lost, or a part fails to start.
 func start(ctx context.Context, kubeconfig string, setup *setup) error {
@@ -55,7 +53,7 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 	}
 	// A dry run does not lead. It writes nothing, not even the Lease, and can run beside an active
 	// controller.
-	may := func() error { return errDryRun }
+	may := func() error { return loop.ErrDryRun }
 	if !setup.DryRun {
 		if may, err = elect(config, setup.LeaseDuration, &options); err != nil {
 			return err
@@ -133,22 +131,22 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 	if err != nil {
 		return err
 	}
-	loop := newLoop(parts.makePlan, caches.full, setup.DryRun, setup.Concurrency)
+	rounds := loop.New(parts.makePlan, caches.full, setup.DryRun, setup.Concurrency)
 	for _, informer := range parts.watched {
-		if err := loop.watch(informer); err != nil {
+		if err := rounds.Watch(informer); err != nil {
 			return fmt.Errorf("watching: %w", err)
 		}
 	}
-	if err := loop.watchNodes(caches.factory.Core().V1().Nodes().Informer()); err != nil {
+	if err := rounds.WatchNodes(caches.factory.Core().V1().Nodes().Informer()); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
 	leader := manager.RunnableFunc(func(ctx context.Context) error {
 		// The Lease is released after all requests sent under it have been answered.
 		defer parts.wait()
-		return loop.Start(ctx)
+		return rounds.Start(ctx)
 	})
 	if evictions != nil {
-		if err := errors.Join(loop.watch(evictions.informer), mgr.Add(evictions)); err != nil {
+		if err := errors.Join(rounds.Watch(evictions.informer), mgr.Add(evictions)); err != nil {
 			return err
 		}
 	}
@@ -160,7 +158,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 	return errors.Join(
 		mgr.Add(caches), mgr.Add(leader),
 		mgr.AddReadyzCheck("caches", caches.ready),
-		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", loop.healthy),
+		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
 	)
 }
 

@@ -29,7 +29,7 @@ var order = [][]string{
 	// The controller.
 	{"snapshot"},
 	{"simulation"},
-	{"controller/migration"},
+	{"controller/loop", "controller/migration"},
 	{"controller/gating", "controller/interruption", "controller/rebalance", "controller/responder"},
 	{"controller/protection"},
 	// The scheduler and the extender.

@@ -1,4 +1,4 @@
-package main
+package loop
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
-// full returns the signal of full caches.
-func full() <-chan struct{} {
+// synced returns a closed channel: the caches are full.
+func synced() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
@@ -30,84 +30,84 @@ func full() <-chan struct{} {
 
 func noMoves(context.Context) {}
 
-// TestRounds checks when rounds start after the settling time, with and without moves and events.
+// TestRounds checks when rounds start after settleTime, with and without moves and events.
 func TestRounds(t *testing.T) {
 	for name, test := range map[string]struct {
-		plan   plan
+		plan   Plan
 		err    error
 		takes  time.Duration // to plan
 		events time.Duration // between two; 0: none
-		urgent time.Duration // when a node changes; 0: never
-		nodes  int           // the number of later changes of nodes, one every 100 ms
-		next   time.Duration // when plan.next is; 0: never
+		signal time.Duration // when a node gets a signal; 0: never
+		nodes  int           // the number of later signals, one every 100 ms
+		next   time.Duration // when Plan.Next is; 0: never
 		want   []time.Duration
 	}{
 		"nothing happens": {want: []time.Duration{0, 5 * time.Second, 10 * time.Second}},
 		"events":          {events: 300 * time.Millisecond, want: []time.Duration{0, time.Second, 2 * time.Second}},
-		"moves":           {plan: plan{moving: true}, want: []time.Duration{0, time.Second, 2 * time.Second}},
-		"moves and events": {plan: plan{moving: true}, events: 50 * time.Millisecond,
+		"moves":           {plan: Plan{Moving: true}, want: []time.Duration{0, time.Second, 2 * time.Second}},
+		"moves and events": {plan: Plan{Moving: true}, events: 50 * time.Millisecond,
 			want: []time.Duration{0, 200 * time.Millisecond, 400 * time.Millisecond}},
-		"a rare event": {events: 3 * time.Second, want: []time.Duration{0, 2 * time.Second, 5 * time.Second}}, // the first came while it settled
+		"a rare event": {events: 3 * time.Second, want: []time.Duration{0, 2 * time.Second, 5 * time.Second}}, // the first arrived during settleTime
 		"a large cluster with events": {takes: 2 * time.Second, events: 50 * time.Millisecond,
 			want: []time.Duration{0, 7 * time.Second, 14 * time.Second}},
 		"a large cluster without moves": {takes: 100 * time.Millisecond, events: 50 * time.Millisecond,
 			want: []time.Duration{0, 2 * time.Second, 4 * time.Second}},
-		"a signal in a large cluster without moves": {takes: 100 * time.Millisecond, events: 50 * time.Millisecond, urgent: 520 * time.Millisecond,
+		"a signal in a large cluster without moves": {takes: 100 * time.Millisecond, events: 50 * time.Millisecond, signal: 520 * time.Millisecond,
 			want: []time.Duration{0, 670 * time.Millisecond, 2670 * time.Millisecond}},
-		"a signal right after a round": {takes: 100 * time.Millisecond, urgent: 150 * time.Millisecond,
+		"a signal right after a round": {takes: 100 * time.Millisecond, signal: 150 * time.Millisecond,
 			want: []time.Duration{0, 450 * time.Millisecond, 5550 * time.Millisecond}},
-		"a signal without other events": {urgent: 3 * time.Second, want: []time.Duration{0, 3150 * time.Millisecond, 8150 * time.Millisecond}},
-		"signals of many nodes":         {urgent: 3 * time.Second, nodes: 4, want: []time.Duration{0, 3550 * time.Millisecond, 8550 * time.Millisecond}},
-		"signals without end": {urgent: 3 * time.Second, nodes: 1000,
+		"a signal without other events": {signal: 3 * time.Second, want: []time.Duration{0, 3150 * time.Millisecond, 8150 * time.Millisecond}},
+		"signals of many nodes":         {signal: 3 * time.Second, nodes: 4, want: []time.Duration{0, 3550 * time.Millisecond, 8550 * time.Millisecond}},
+		"signals without end": {signal: 3 * time.Second, nodes: 1000,
 			want: []time.Duration{0, 4 * time.Second, 5200 * time.Millisecond}},
-		"a last moment among signals": {urgent: 3 * time.Second, nodes: 1000, next: 3300 * time.Millisecond,
+		"a last moment among signals": {signal: 3 * time.Second, nodes: 1000, next: 3300 * time.Millisecond,
 			want: []time.Duration{0, 3300 * time.Millisecond, 4500 * time.Millisecond}},
-		"a large cluster with moves and events": {plan: plan{moving: true}, takes: 300 * time.Millisecond, events: 50 * time.Millisecond,
+		"a large cluster with moves and events": {plan: Plan{Moving: true}, takes: 300 * time.Millisecond, events: 50 * time.Millisecond,
 			want: []time.Duration{0, 1300 * time.Millisecond, 2600 * time.Millisecond}},
-		"a signal in a large cluster with moves": {plan: plan{moving: true}, takes: 300 * time.Millisecond, events: 50 * time.Millisecond,
-			urgent: 500 * time.Millisecond, nodes: 0, want: []time.Duration{0, 1050 * time.Millisecond, 2350 * time.Millisecond}},
-		"a cluster with moves and events": {plan: plan{moving: true}, takes: 20 * time.Millisecond, events: 10 * time.Millisecond,
+		"a signal in a large cluster with moves": {plan: Plan{Moving: true}, takes: 300 * time.Millisecond, events: 50 * time.Millisecond,
+			signal: 500 * time.Millisecond, nodes: 0, want: []time.Duration{0, 1050 * time.Millisecond, 2350 * time.Millisecond}},
+		"a cluster with moves and events": {plan: Plan{Moving: true}, takes: 20 * time.Millisecond, events: 10 * time.Millisecond,
 			want: []time.Duration{0, 400 * time.Millisecond, 800 * time.Millisecond}},
-		"a last moment": {plan: plan{moving: true}, next: 1500 * time.Millisecond,
+		"a last moment": {plan: Plan{Moving: true}, next: 1500 * time.Millisecond,
 			want: []time.Duration{0, time.Second, 1500 * time.Millisecond, 2500 * time.Millisecond}},
-		"a last moment among events": {plan: plan{moving: true}, next: 250 * time.Millisecond, events: 50 * time.Millisecond,
+		"a last moment among events": {plan: Plan{Moving: true}, next: 250 * time.Millisecond, events: 50 * time.Millisecond,
 			want: []time.Duration{0, 200 * time.Millisecond, 250 * time.Millisecond, 450 * time.Millisecond}},
-		"a last moment in the middle of a round": {plan: plan{moving: true}, next: 50 * time.Millisecond, takes: 100 * time.Millisecond,
+		"a last moment in the middle of a round": {plan: Plan{Moving: true}, next: 50 * time.Millisecond, takes: 100 * time.Millisecond,
 			want: []time.Duration{0, 100 * time.Millisecond, 1200 * time.Millisecond}},
-		"a last moment in a large cluster": {plan: plan{moving: true}, next: 5 * time.Second, takes: time.Second,
+		"a last moment in a large cluster": {plan: Plan{Moving: true}, next: 5 * time.Second, takes: time.Second,
 			want: []time.Duration{0, 3 * time.Second, 5 * time.Second}},
 		"a failure": {err: errors.New("no owner index"), want: []time.Duration{0, 5 * time.Second, 10 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
-				began := time.Now().Add(settle)
+				began := time.Now().Add(settleTime)
 				var got []time.Duration
-				test.plan.move = noMoves
-				l := newLoop(func(now time.Time) (plan, error) {
+				test.plan.Move = noMoves
+				l := New(func(now time.Time) (Plan, error) {
 					if got = append(got, now.Sub(began)); len(got) == len(test.want) {
 						cancel()
 					}
 					p := test.plan
 					if at := began.Add(test.next); at.After(now) {
-						p.next = at
+						p.Next = at
 					}
 					time.Sleep(test.takes)
 					return p, test.err
-				}, full(), false, 1)
-				fill(l.changed) // as the caches do while they fill
+				}, synced(), false, 1)
+				notify(l.changed) // as the caches do while they fill
 				if test.events > 0 {
 					go func() {
 						for sleep(ctx, test.events) {
-							fill(l.changed)
+							notify(l.changed)
 						}
 					}()
 				}
-				if test.urgent > 0 {
+				if test.signal > 0 {
 					go func() {
-						for left := test.nodes; sleep(ctx, settle+test.urgent-time.Since(began.Add(-settle))) && left >= 0; left-- {
-							fill(l.urgent)
-							test.urgent += 100 * time.Millisecond
+						for left := test.nodes; sleep(ctx, settleTime+test.signal-time.Since(began.Add(-settleTime))) && left >= 0; left-- {
+							notify(l.nodeChanged)
+							test.signal += 100 * time.Millisecond
 						}
 					}()
 				}
@@ -127,15 +127,15 @@ func TestNoRoundBeforeTheCachesAreFull(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var rounds atomic.Int32
 		filled := make(chan struct{})
-		l := newLoop(func(time.Time) (plan, error) { rounds.Add(1); return plan{move: noMoves}, nil }, filled, false, 1)
+		l := New(func(time.Time) (Plan, error) { rounds.Add(1); return Plan{Move: noMoves}, nil }, filled, false, 1)
 		go l.Start(ctx)
-		fill(l.changed)
-		time.Sleep(fillWithin - time.Nanosecond)
-		if n := rounds.Load(); n != 0 || l.healthy(nil) != nil {
-			t.Errorf("%d rounds, health: %v; want none, and healthy", n, l.healthy(nil))
+		notify(l.changed)
+		time.Sleep(cacheSyncTimeout - time.Nanosecond)
+		if n := rounds.Load(); n != 0 || l.CheckHealth(nil) != nil {
+			t.Errorf("%d rounds, health: %v; want none, and healthy", n, l.CheckHealth(nil))
 		}
 		close(filled)
-		time.Sleep(settle)
+		time.Sleep(settleTime)
 		synctest.Wait()
 		if n := rounds.Load(); n != 1 {
 			t.Errorf("%d rounds when the caches are full, want 1", n)
@@ -145,7 +145,7 @@ func TestNoRoundBeforeTheCachesAreFull(t *testing.T) {
 	})
 }
 
-// A leader whose caches do not fill ends. A dry run does not block another leader and may wait.
+// A leader whose caches do not sync ends. A dry run does not block another leader and may wait.
 func TestCachesNotFull(t *testing.T) {
 	for name, test := range map[string]struct {
 		dryRun bool
@@ -158,9 +158,9 @@ func TestCachesNotFull(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				began := time.Now()
-				err := newLoop(nil, make(chan struct{}), test.dryRun, 1).Start(ctx)
-				if took := time.Since(began); (err != nil) != test.want || (took == fillWithin) != test.want {
-					t.Errorf("ended after %s with %v; want an error: %t, then after %s", took, err, test.want, fillWithin)
+				err := New(nil, make(chan struct{}), test.dryRun, 1).Start(ctx)
+				if took := time.Since(began); (err != nil) != test.want || (took == cacheSyncTimeout) != test.want {
+					t.Errorf("ended after %s with %v; want an error: %t, then after %s", took, err, test.want, cacheSyncTimeout)
 				}
 			})
 		})
@@ -171,14 +171,14 @@ func TestHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		hangs := make(chan struct{})
-		l := newLoop(func(time.Time) (plan, error) { <-hangs; return plan{move: noMoves}, nil }, full(), false, 1)
+		l := New(func(time.Time) (Plan, error) { <-hangs; return Plan{Move: noMoves}, nil }, synced(), false, 1)
 		go l.Start(ctx)
-		time.Sleep(settle + stalledAfter)
-		if err := l.healthy(nil); err != nil {
+		time.Sleep(settleTime + stalledAfter)
+		if err := l.CheckHealth(nil); err != nil {
 			t.Errorf("not healthy too early: %v", err)
 		}
 		time.Sleep(time.Nanosecond)
-		if err := l.healthy(nil); err == nil {
+		if err := l.CheckHealth(nil); err == nil {
 			t.Error("healthy although the round does not end")
 		}
 		close(hangs)
@@ -201,30 +201,30 @@ func TestFailingRounds(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					var rounds, broken atomic.Int32
 					broken.Store(1)
-					l := newLoop(func(time.Time) (plan, error) {
+					l := New(func(time.Time) (Plan, error) {
 						rounds.Add(1)
-						p := plan{move: noMoves}
+						p := Plan{Move: noMoves}
 						if broken.Load() == 0 {
 							return p, nil
 						}
 						if when == "planning" {
 							return p, fail()
 						}
-						p.move = func(context.Context) { _ = fail() }
+						p.Move = func(context.Context) { _ = fail() }
 						return p, nil
-					}, full(), false, 1)
+					}, synced(), false, 1)
 					go l.Start(ctx)
-					time.Sleep(settle + stalledAfter)
-					if err := l.healthy(nil); err != nil || rounds.Load() < 10 {
+					time.Sleep(settleTime + stalledAfter)
+					if err := l.CheckHealth(nil); err != nil || rounds.Load() < 10 {
 						t.Errorf("%d rounds, health %v; want more, and healthy so early", rounds.Load(), err)
 					}
-					time.Sleep(latest + time.Second)
-					if l.healthy(nil) == nil {
+					time.Sleep(maxDelayIdle + time.Second)
+					if l.CheckHealth(nil) == nil {
 						t.Error("healthy although every round fails")
 					}
 					broken.Store(0)
-					time.Sleep(latest + time.Second)
-					if err := l.healthy(nil); err != nil {
+					time.Sleep(maxDelayIdle + time.Second)
+					if err := l.CheckHealth(nil); err != nil {
 						t.Errorf("not healthy although rounds succeed: %v", err)
 					}
 					cancel()
@@ -238,10 +238,10 @@ func TestFailingRounds(t *testing.T) {
 // A write that panics counts as failed.
 func TestPanickingWrite(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
-	broken := write{kind: mark, uid: "bad", version: "1", apply: func(context.Context) error { panic("no annotations") }}
-	l := newLoop(nil, nil, false, 1)
-	if !l.act(t.Context(), plan{marks: []write{broken, w.write("n", "1")}, move: noMoves}) || w.made["n"] != 1 || l.written["bad"].again.IsZero() {
-		t.Errorf("written %v, the other %+v; want n once, and bad to be written again", w.made, l.written["bad"])
+	broken := Write{Kind: NodeMark, UID: "bad", Version: "1", Apply: func(context.Context) error { panic("no annotations") }}
+	l := New(nil, nil, false, 1)
+	if !l.act(t.Context(), Plan{Marks: []Write{broken, w.write("n", "1")}, Move: noMoves}) || w.made["n"] != 1 || l.attempts["bad"].retryAt.IsZero() {
+		t.Errorf("written %v, the other %+v; want n once, and bad to be written again", w.made, l.attempts["bad"])
 	}
 }
 
@@ -252,8 +252,8 @@ type writer struct {
 	err  error
 }
 
-func (w *writer) write(uid, version string) write {
-	return write{kind: mark, uid: types.UID(uid), version: version, apply: func(context.Context) error {
+func (w *writer) write(uid, version string) Write {
+	return Write{Kind: NodeMark, UID: types.UID(uid), Version: version, Apply: func(context.Context) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.made[types.UID(uid)]++
@@ -275,31 +275,31 @@ func TestWrites(t *testing.T) {
 		"in the caches late": {{version: "1", want: 1}, {version: "1", after: time.Hour, want: 1}, {version: "", want: 1}},
 		"without effect":     {{version: "1", want: 1}, {version: "2", want: 2}, {version: "2", want: 2}},
 		"failed": {
-			{version: "1", err: errors.New("unavailable"), want: 1}, {version: "1", want: 1}, {version: "1", after: writeAgainAfter, want: 2},
+			{version: "1", err: errors.New("unavailable"), want: 1}, {version: "1", want: 1}, {version: "1", after: retryDelay, want: 2},
 		},
 		"outdated":                       {{version: "1", err: conflict, want: 1}, {version: "1", want: 1}, {version: "2", want: 2}},
-		"outdated, and remains":          {{version: "1", err: conflict, want: 1}, {version: "1", after: writeAgainAfter, want: 2}},
+		"outdated, and remains":          {{version: "1", err: conflict, want: 1}, {version: "1", after: retryDelay, want: 2}},
 		"wanted again":                   {{version: "1", want: 1}, {version: "", want: 1}, {version: "1", want: 2}},
 		"failed, then no longer planned": {{version: "1", err: errors.New("unavailable"), want: 1}, {version: "", want: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &writer{made: map[types.UID]int{}}
-				l := newLoop(nil, nil, false, 1)
+				l := New(nil, nil, false, 1)
 				for i, s := range steps {
 					time.Sleep(s.after)
 					w.err = s.err
-					p := plan{move: noMoves}
+					p := Plan{Move: noMoves}
 					if s.version != "" {
-						p.marks = []write{w.write("n", s.version)}
+						p.Marks = []Write{w.write("n", s.version)}
 					}
 					l.act(t.Context(), p)
 					if got := w.made["n"]; got != s.want {
 						t.Errorf("step %d: written %d times, want %d", i, got, s.want)
 					}
 				}
-				if len(l.written) > 1 {
-					t.Errorf("remembers %v", l.written)
+				if len(l.attempts) > 1 {
+					t.Errorf("remembers %v", l.attempts)
 				}
 			})
 		})
@@ -311,11 +311,11 @@ func TestWrites(t *testing.T) {
 func TestFailingBudgetWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &writer{made: map[types.UID]int{}, err: errors.New("exceeded quota")}
-		l := newLoop(nil, nil, false, 1)
+		l := New(nil, nil, false, 1)
 		try := func(version string) int {
 			b := w.write("b", version)
-			b.kind = budget
-			l.act(t.Context(), plan{budgets: []write{b}, move: noMoves})
+			b.Kind = Budget
+			l.act(t.Context(), Plan{Budgets: []Write{b}, Move: noMoves})
 			return w.made["b"]
 		}
 		for range int(time.Hour / time.Second) {
@@ -337,15 +337,15 @@ func TestFailingBudgetWrite(t *testing.T) {
 func TestBudgetDeletedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &writer{made: map[types.UID]int{}}
-		l := newLoop(nil, nil, false, 1)
+		l := New(nil, nil, false, 1)
 		b := w.write("b", "1")
-		b.kind = budget
+		b.Kind = Budget
 		for _, step := range []struct {
 			after time.Duration
 			want  int
-		}{{0, 1}, {budgetSeenWithin - 1, 1}, {1, 2}} {
+		}{{0, 1}, {budgetSyncTimeout - 1, 1}, {1, 2}} {
 			time.Sleep(step.after)
-			if l.act(t.Context(), plan{budgets: []write{b}, move: noMoves}); w.made["b"] != step.want {
+			if l.act(t.Context(), Plan{Budgets: []Write{b}, Move: noMoves}); w.made["b"] != step.want {
 				t.Errorf("%s later: made %d times, want %d", step.after, w.made["b"], step.want)
 			}
 		}
@@ -355,14 +355,14 @@ func TestBudgetDeletedAtOnce(t *testing.T) {
 // The budgets of a large cluster do not delay a round.
 func TestBudgetsAtOnce(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
-	p := plan{move: noMoves}
-	for i := range 2*budgetsAtOnce + 1 {
+	p := Plan{Move: noMoves}
+	for i := range 2*maxBudgetsPerRound + 1 {
 		b := w.write(fmt.Sprintf("budget-%d", i), "1")
-		b.kind = budget
-		p.budgets = append(p.budgets, b)
+		b.Kind = Budget
+		p.Budgets = append(p.Budgets, b)
 	}
-	l := newLoop(nil, nil, false, 5)
-	for round, want := range []int{budgetsAtOnce, 2 * budgetsAtOnce, 2*budgetsAtOnce + 1} {
+	l := New(nil, nil, false, 5)
+	for round, want := range []int{maxBudgetsPerRound, 2 * maxBudgetsPerRound, 2*maxBudgetsPerRound + 1} {
 		if moving := l.act(t.Context(), p); !moving || len(w.made) != want {
 			t.Errorf("round %d: %d written, moving %t; want %d and true, so that the next round follows soon", round, len(w.made), moving, want)
 		}
@@ -371,10 +371,10 @@ func TestBudgetsAtOnce(t *testing.T) {
 
 func TestDryRunWritesNothing(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
-	l := newLoop(nil, nil, true, 1)
+	l := New(nil, nil, true, 1)
 	moved := 0
-	l.act(t.Context(), plan{
-		marks: []write{w.write("n", "1")}, costs: []write{w.write("p", "1")}, move: func(context.Context) { moved++ },
+	l.act(t.Context(), Plan{
+		Marks: []Write{w.write("n", "1")}, Costs: []Write{w.write("p", "1")}, Move: func(context.Context) { moved++ },
 	})
 	if len(w.made) != 0 || moved != 1 {
 		t.Errorf("written: %v, moves logged %d times; want nothing and 1", w.made, moved)
@@ -384,16 +384,16 @@ func TestDryRunWritesNothing(t *testing.T) {
 // The first rounds plan many deletion costs, and write them after the marks.
 func TestCostsWait(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
-	var p plan
-	for i := range 3 * costsAtOnce {
-		p.marks = append(p.marks, w.write(fmt.Sprintf("node-%d", i), "1"))
-		p.costs = append(p.costs, w.write(fmt.Sprintf("pod-%d", i), "1"))
+	var p Plan
+	for i := range 3 * maxCostsPerRound {
+		p.Marks = append(p.Marks, w.write(fmt.Sprintf("node-%d", i), "1"))
+		p.Costs = append(p.Costs, w.write(fmt.Sprintf("pod-%d", i), "1"))
 	}
-	p.move = noMoves
-	l := newLoop(nil, nil, false, 5)
+	p.Move = noMoves
+	l := New(nil, nil, false, 5)
 	for round := range 4 {
 		l.act(t.Context(), p)
-		if want := 3*costsAtOnce + min(round+1, 3)*costsAtOnce; len(w.made) != want {
+		if want := 3*maxCostsPerRound + min(round+1, 3)*maxCostsPerRound; len(w.made) != want {
 			t.Errorf("round %d: %d written, want %d", round, len(w.made), want)
 		}
 	}
@@ -403,32 +403,32 @@ func TestCostsWait(t *testing.T) {
 func TestHangingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var under, most atomic.Int32
-		hangs := write{kind: mark, version: "1", apply: func(ctx context.Context) error {
+		hangs := Write{Kind: NodeMark, Version: "1", Apply: func(ctx context.Context) error {
 			most.Store(max(most.Load(), under.Add(1)))
 			defer under.Add(-1)
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}}
-		var p plan
+		var p Plan
 		for i := range 10 {
-			hangs.uid = types.UID(fmt.Sprint(i))
-			p.marks = append(p.marks, hangs)
+			hangs.UID = types.UID(fmt.Sprint(i))
+			p.Marks = append(p.Marks, hangs)
 		}
 		var order []string
-		p.move = func(context.Context) { order = append(order, "move") }
-		l := newLoop(nil, nil, false, 3)
+		p.Move = func(context.Context) { order = append(order, "move") }
+		l := New(nil, nil, false, 3)
 		began := time.Now()
 		moving := l.act(t.Context(), p)
 		order = append(order, "done")
-		if took := time.Since(began); took != writeWithin || !moving || !slices.Equal(order, []string{"move", "done"}) {
-			t.Errorf("took %s, moving %t, %v; want %s, true, move before done", took, moving, order, writeWithin)
+		if took := time.Since(began); took != writeTimeout || !moving || !slices.Equal(order, []string{"move", "done"}) {
+			t.Errorf("took %s, moving %t, %v; want %s, true, move before done", took, moving, order, writeTimeout)
 		}
 		if most.Load() != 3 {
 			t.Errorf("%d writes at a time, want 3", most.Load())
 		}
 		// Writes that did not start count as never planned.
-		if len(l.written) > 4 {
-			t.Errorf("%d writes count as made or failed, want the 3 that started, and one that started after the timeout", len(l.written))
+		if len(l.attempts) > 4 {
+			t.Errorf("%d writes count as made or failed, want the 3 that started, and one that started after the timeout", len(l.attempts))
 		}
 	})
 }
@@ -436,19 +436,19 @@ func TestHangingWrites(t *testing.T) {
 // Hanging writes do not delay the round that must delete a pod by more than writeAtLeast.
 func TestLastMomentDuringHangingWrites(t *testing.T) {
 	for _, test := range []struct{ next, want time.Duration }{
-		{time.Second, time.Second}, {100 * time.Millisecond, writeAtLeast}, {time.Minute, writeWithin + latestMoving},
+		{time.Second, time.Second}, {100 * time.Millisecond, minWriteTimeout}, {time.Minute, writeTimeout + maxDelayMoving},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			began := time.Now().Add(settle)
+			began := time.Now().Add(settleTime)
 			var got []time.Duration
 			hangs := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-			l := newLoop(func(now time.Time) (plan, error) {
+			l := New(func(now time.Time) (Plan, error) {
 				if got = append(got, now.Sub(began)); len(got) == 2 {
 					cancel()
 				}
-				return plan{move: noMoves, moving: true, next: began.Add(test.next), marks: []write{{uid: "n", apply: hangs}}}, nil
-			}, full(), false, 1)
+				return Plan{Move: noMoves, Moving: true, Next: began.Add(test.next), Marks: []Write{{UID: "n", Apply: hangs}}}, nil
+			}, synced(), false, 1)
 			if err := l.Start(ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -478,7 +478,8 @@ func TestSignalsDiffer(t *testing.T) {
 		"a new status": {func(n *v1.Node) { n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "Going"}) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := spotNode("n", time.Unix(0, 0))
+			before := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}}}
+			before.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
 			after := before.DeepCopy()
 			test.change(after)
 			if got := signalsDiffer(before, after); got != test.want {

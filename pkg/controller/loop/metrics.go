@@ -1,0 +1,47 @@
+package loop
+
+import (
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+const subsystem = "spot_aware_scheduler"
+
+// Outcomes of a write. They are a label of a metric.
+const (
+	done     = "done"
+	outdated = "outdated" // the object has changed, or is gone
+	failed   = "failed"
+	dryRun   = "dry-run"
+)
+
+// docs/metrics.md lists these metrics.
+var (
+	planDuration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem: subsystem,
+		Name:      "controller_plan_duration_seconds",
+		Help:      "Time that the controller takes to read the whole cluster and to plan, per successful round.",
+		// 1 ms to 8 s.
+		Buckets:        metrics.ExponentialBuckets(1e-3, 2, 14),
+		StabilityLevel: metrics.ALPHA,
+	})
+	writesTotal = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "controller_writes_total",
+		Help: "Changes of objects other than moves, by kind (node-mark, eviction-response, budget, deletion-cost) " +
+			"and by outcome: done, outdated (the object had changed), failed, or dry-run.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"kind", "outcome"})
+)
+
+// RegisterMetrics registers the metrics of the loop. It must be called at most once. All series of
+// writes exist from then on with value 0. A series that appears with its first count would show no
+// increase.
+func RegisterMetrics() {
+	legacyregistry.MustRegister(planDuration, writesTotal)
+	for _, kind := range []WriteKind{NodeMark, EvictionResponse, Budget, DeletionCost} {
+		for _, outcome := range []string{done, outdated, failed, dryRun} {
+			writesTotal.WithLabelValues(string(kind), outcome).Add(0)
+		}
+	}
+}
