@@ -16,12 +16,12 @@ import (
 // once.
 type caches struct {
 	factory informers.SharedInformerFactory
-	// full is closed when every cache is full.
-	full chan struct{}
+	// synced is closed when every cache is full.
+	synced chan struct{}
 }
 
 func newCaches(client kubernetes.Interface) (*caches, error) {
-	c := &caches{factory: app.NewInformers(client), full: make(chan struct{})}
+	c := &caches{factory: app.NewInformers(client), synced: make(chan struct{})}
 	// Pods use most of the caches' memory.
 	return c, c.factory.Core().V1().Pods().Informer().SetTransform(transform.NewMovedPodTrimmer().Trim)
 }
@@ -29,12 +29,12 @@ func newCaches(client kubernetes.Interface) (*caches, error) {
 // Start implements manager.Runnable.
 func (c *caches) Start(ctx context.Context) error {
 	c.factory.Start(ctx.Done())
-	for _, filled := range c.factory.WaitForCacheSync(ctx.Done()) {
-		if !filled {
+	for _, synced := range c.factory.WaitForCacheSync(ctx.Done()) {
+		if !synced {
 			return nil // the process ends
 		}
 	}
-	close(c.full)
+	close(c.synced)
 	cachesSynced.Set(1)
 	<-ctx.Done()
 	c.factory.Shutdown()
@@ -47,7 +47,7 @@ func (c *caches) NeedLeaderElection() bool { return false }
 // ready is a healthz.Checker.
 func (c *caches) ready(*http.Request) error {
 	select {
-	case <-c.full:
+	case <-c.synced:
 		return nil
 	default:
 		return errors.New("the caches are being filled")

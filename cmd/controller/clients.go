@@ -2,26 +2,32 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 )
 
-// answerWithin is the timeout of a write request. The result of a request that takes longer is
+// requestTimeout is the timeout of a write request. The result of a request that takes longer is
 // unknown, and the caches show it later. Nothing waits for it, because time may be short.
-const answerWithin = 10 * time.Second
+const requestTimeout = 10 * time.Second
 
 // The rate and the burst of events. Events report completed actions and may be late: in a mass
 // reclaim the API server has more urgent work.
 const (
 	eventsPerSecond = 20
-	eventsAtOnce    = 100
+	eventBurst      = 100
 )
+
+// responsesPerSecond is the rate and the burst of responses to Evictions.
+const responsesPerSecond = 20
 
 // connect returns the configuration of a client of the API server.
 func connect(kubeconfig string) (*rest.Config, error) {
@@ -32,7 +38,7 @@ func connect(kubeconfig string) (*rest.Config, error) {
 	// The limits apply to each client separately: informers, events and leader election never wait
 	// for the client that moves pods. Late events do no harm, so in a mass reclaim moves use the
 	// larger part of the API server's capacity.
-	config.QPS, config.Burst = eventsPerSecond, eventsAtOnce
+	config.QPS, config.Burst = eventsPerSecond, eventBurst
 	return config, nil
 }
 
@@ -49,31 +55,47 @@ func readOnly(config *rest.Config) *rest.Config {
 }
 
 // newWriter returns the client that changes objects; see writing.
-func newWriter(config *rest.Config, perSecond int, may func() error) (kubernetes.Interface, error) {
-	return kubernetes.NewForConfig(writing(config, perSecond, may))
+func newWriter(config *rest.Config, perSecond int, mayWrite func() error) (kubernetes.Interface, error) {
+	return kubernetes.NewForConfig(writing(config, perSecond, mayWrite))
 }
 
-// writing returns the configuration of a client that changes objects. While may returns an error, a
-// request that changes an object fails with this error and is not sent. Calls do not retry refused
-// requests. perSecond is the rate and the burst.
-func writing(config *rest.Config, perSecond int, may func() error) *rest.Config {
+// writing returns the configuration of a client that changes objects. While mayWrite returns an
+// error, a request that changes an object fails with this error and is not sent. Calls do not retry
+// refused requests. perSecond is the rate and the burst.
+func writing(config *rest.Config, perSecond int, mayWrite func() error) *rest.Config {
 	config = migration.WithoutRetries(config)
 	config.QPS, config.Burst = float32(perSecond), perSecond
-	config.Timeout = answerWithin
-	config.Wrap(guard(may))
+	config.Timeout = requestTimeout
+	config.Wrap(guard(mayWrite))
 	return config
+}
+
+// newEvictions returns the Evictions that the controller responds to; nil if it responds to none.
+func newEvictions(config *rest.Config, setup *setup, mayWrite func() error) (*round.Evictions, error) {
+	if !setup.EvictionRequests {
+		return nil, nil
+	}
+	reader, err := dynamic.NewForConfig(readOnly(config))
+	if err != nil {
+		return nil, fmt.Errorf("creating the client that reads Evictions: %w", err)
+	}
+	writer, err := dynamic.NewForConfig(writing(config, responsesPerSecond, mayWrite))
+	if err != nil {
+		return nil, fmt.Errorf("creating the client that responds to Evictions: %w", err)
+	}
+	return round.NewEvictions(reader, writer), nil
 }
 
 type transport func(*http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
 
-// guard lets requests that change an object pass only while may returns nil.
-func guard(may func() error) func(http.RoundTripper) http.RoundTripper {
+// guard lets requests that change an object pass only while mayWrite returns nil.
+func guard(mayWrite func() error) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return transport(func(request *http.Request) (*http.Response, error) {
 			if request.Method != http.MethodGet {
-				if err := may(); err != nil {
+				if err := mayWrite(); err != nil {
 					if request.Body != nil {
 						// required of every RoundTripper; the body was not read
 						_ = request.Body.Close()

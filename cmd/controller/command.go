@@ -11,8 +11,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 )
 
 // options are the flags of the command line.
@@ -25,10 +24,7 @@ type options struct {
 
 // setup is the content of the files on the command line.
 type setup struct {
-	*controller.Settings
-	profile string
-	policy  *decision.Policy
-	signals []providers.Signal
+	round.Config
 	// gatingLabels is nil unless gating is enabled.
 	gatingLabels *gating.Labels
 }
@@ -70,14 +66,14 @@ func (o *options) read() (*setup, error) {
 	if o.configFile == "" || o.schedulerConfigFile == "" {
 		return nil, app.UsageError(errors.New("--config and --scheduler-config are required"))
 	}
-	s := &setup{profile: o.profile}
+	s := &setup{Config: round.Config{Profile: o.profile}}
 	err := errors.Join(
 		app.ReadFile(o.configFile, func(data []byte) (err error) {
 			s.Settings, err = controller.Read(data)
 			return err
 		}),
 		app.ReadFile(o.schedulerConfigFile, func(data []byte) (err error) {
-			s.policy, s.signals, err = config.ReadPolicy(data, o.profile)
+			s.Policy, s.Signals, err = config.ReadPolicy(data, o.profile)
 			return err
 		}),
 	)
@@ -85,7 +81,7 @@ func (o *options) read() (*setup, error) {
 		return nil, err
 	}
 	if s.Gating {
-		if s.gatingLabels, err = gating.NewLabels(s.policy, s.GatingLabels, s.GatingSpotLabel); err != nil {
+		if s.gatingLabels, err = gating.NewLabels(s.Policy, s.GatingLabels, s.GatingSpotLabel); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.configFile, err)
 		}
 	}

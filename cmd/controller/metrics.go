@@ -9,38 +9,25 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-const subsystem = "spot_aware_scheduler"
-
-// docs/metrics.md lists these metrics.
-var (
-	cachesSynced = metrics.NewGauge(&metrics.GaugeOpts{
-		Subsystem:      subsystem,
-		Name:           "caches_synced",
-		Help:           "1 if the informer caches that the controller plans with are full, 0 before.",
-		StabilityLevel: metrics.ALPHA,
-	})
-	invalidPods = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem: subsystem,
-		Name:      "invalid_pods",
-		Help: "Pods with an invalid claim, by claim: owner (the UID of their controller reference belongs to another object) " +
-			"or release (their annotation or label marks them as released, although the controller did not release them).",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"claim"})
-)
+// cachesSynced reports whether this replica can plan. docs/metrics.md lists it.
+var cachesSynced = metrics.NewGauge(&metrics.GaugeOpts{
+	Subsystem:      "spot_aware_scheduler",
+	Name:           "caches_synced",
+	Help:           "1 if the informer caches that the controller plans with are full, 0 before.",
+	StabilityLevel: metrics.ALPHA,
+})
 
 // registerMetrics registers all metrics; call it once, before the manager serves metrics. The
 // manager serves only the registry of controller-runtime. The metrics of this project and of
 // Kubernetes are in the other registry.
 func registerMetrics() {
-	legacyregistry.MustRegister(cachesSynced, invalidPods)
-	for _, kind := range snapshot.DefectKinds {
-		invalidPods.WithLabelValues(string(kind)).Set(0)
-	}
+	legacyregistry.MustRegister(cachesSynced)
 	loop.RegisterMetrics()
+	round.RegisterMetrics()
 	migration.RegisterMetrics(ctrlmetrics.Registry)
 	recovery.RegisterMetrics(ctrlmetrics.Registry)
 	gating.RegisterMetrics()

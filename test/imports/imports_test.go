@@ -32,6 +32,7 @@ var order = [][]string{
 	{"controller/loop", "controller/migration"},
 	{"controller/gating", "controller/interruption", "controller/rebalance", "controller/responder"},
 	{"controller/protection"},
+	{"controller/round"},
 	// The scheduler and the extender.
 	{"failsafe", "extender", "plugins/placement"},
 	{"plugins/gang", "plugins/replicasafety", "plugins/spotpreference"},

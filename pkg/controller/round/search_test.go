@@ -1,8 +1,10 @@
-package main
+package round
 
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -13,9 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
@@ -28,14 +35,14 @@ import (
 func TestSearchUntil(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	const never = -time.Hour
-	for name, test := range map[string]struct{ due, next, want time.Duration }{
-		"no last moment":                  {never, never, searchWithin},
-		"a last moment later":             {never, time.Minute, searchWithin},
+	for name, test := range map[string]struct{ expected, next, want time.Duration }{
+		"no last moment":                  {never, never, searchTimeout},
+		"a last moment later":             {never, time.Minute, searchTimeout},
 		"a last moment soon":              {time.Second, time.Second, time.Second},
-		"a last moment very soon":         {time.Millisecond, time.Millisecond, searchAtLeast},
-		"a last moment has passed":        {0, never, searchAtLeast},
-		"one has passed, another is soon": {-time.Second, time.Second, searchAtLeast},
-		"one in a second, another later":  {time.Second, time.Minute, searchWithin},
+		"a last moment very soon":         {time.Millisecond, time.Millisecond, minSearchTimeout},
+		"a last moment has passed":        {0, never, minSearchTimeout},
+		"one has passed, another is soon": {-time.Second, time.Second, minSearchTimeout},
+		"one in a second, another later":  {time.Second, time.Minute, searchTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := func(d time.Duration) time.Time {
@@ -44,7 +51,7 @@ func TestSearchUntil(t *testing.T) {
 				}
 				return now.Add(d)
 			}
-			if got := searchUntil(now, at(test.due), at(test.next)).Sub(now); got != test.want {
+			if got := searchUntil(now, at(test.expected), at(test.next)).Sub(now); got != test.want {
 				t.Errorf("searches for %s, want %s", got, test.want)
 			}
 		})
@@ -52,12 +59,12 @@ func TestSearchUntil(t *testing.T) {
 }
 
 // slowRoom takes a tenth of a second for every pod, and has no room.
-type slowRoom struct{ over func() bool }
+type slowRoom struct{ expired func() bool }
 
-func (r slowRoom) Expired() bool { return r.over() }
+func (r slowRoom) Expired() bool { return r.expired() }
 
 func (r slowRoom) Replace(*snapshot.Pod, decision.Assignment) (*snapshot.Node, string) {
-	if r.over() {
+	if r.expired() {
 		return nil, simulation.NotExamined
 	}
 	time.Sleep(100 * time.Millisecond)
@@ -90,14 +97,36 @@ func replicaSetOn(name, node string, replicas int) []runtime.Object {
 	return objects
 }
 
+// shippedPlanner returns a planner with the shipped configuration.
+func shippedPlanner(t *testing.T, factory informers.SharedInformerFactory, client kubernetes.Interface) *Planner {
+	t.Helper()
+	read := func(name string) []byte {
+		data, err := os.ReadFile(filepath.Join("..", "..", "..", "config", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	settings, err := controller.Read(read("controller-config.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, signals, err := config.ReadPolicy(read("scheduler-config.yaml"), config.DefaultProfile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planner, err := NewPlanner(Config{Settings: settings, Profile: config.DefaultProfile, Policy: policy, Signals: signals}, factory,
+		Clients{Writer: client, RequestTimeout: 10 * time.Second, Recorder: &events.FakeRecorder{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return planner
+}
+
 // The search for room for many pods may take long, but pods whose last moment is in the meantime
 // are deleted in time.
 func TestSlowSearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		setup, err := (&options{configFile: shipped, schedulerConfigFile: shippedScheduler, profile: "spot-aware-scheduler"}).read()
-		if err != nil {
-			t.Fatal(err)
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		deadline := time.Now().Add(45 * time.Second)
 		lastMoment := deadline.Add(-30 * time.Second)
@@ -113,26 +142,24 @@ func TestSlowSearch(t *testing.T) {
 			return false, nil, nil
 		})
 		factory := app.NewInformers(client)
-		parts, err := join(setup, factory, nil, client, noEvents{}, func(_ *snapshot.Snapshot, over func() bool) rebalance.Room { return slowRoom{over} })
-		if err != nil {
-			t.Fatal(err)
-		}
+		planner := shippedPlanner(t, factory, client)
+		planner.newRoom = func(_ *snapshot.Snapshot, expired func() bool) rebalance.Room { return slowRoom{expired} }
 		factory.Start(ctx.Done())
 		factory.WaitForCacheSync(ctx.Done())
 		synced := make(chan struct{})
 		close(synced)
-		l := loop.New(parts.makePlan, synced, false, 1)
+		l := loop.New(planner.Plan, synced, false, 1)
 		ended := make(chan error)
 		go func() { ended <- l.Start(ctx) }()
 		time.Sleep(time.Until(deadline))
-		if late := deleted.Sub(lastMoment); deleted.IsZero() || late < 0 || late > searchAtLeast+100*time.Millisecond {
+		if late := deleted.Sub(lastMoment); deleted.IsZero() || late < 0 || late > minSearchTimeout+100*time.Millisecond {
 			t.Errorf("deleted %s after its last moment, want at once", late)
 		}
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		parts.wait()
+		planner.Wait()
 		factory.Shutdown()
 	})
 }
@@ -140,36 +167,30 @@ func TestSlowSearch(t *testing.T) {
 // If rebalancing uses all its search time, the moves still have time.
 func TestRebalancingLeavesTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		setup, err := (&options{configFile: shipped, schedulerConfigFile: shippedScheduler, profile: "spot-aware-scheduler"}).read()
-		if err != nil {
-			t.Fatal(err)
-		}
 		objects := append(replicaSetOn("web", "soon", 1), spotNode("soon", time.Now().Add(time.Hour)))
 		client := fake.NewClientset(objects...)
 		factory := app.NewInformers(client)
 		var left []bool // of each Room: whether it had time
-		parts, err := join(setup, factory, nil, client, noEvents{}, func(_ *snapshot.Snapshot, over func() bool) rebalance.Room {
-			left = append(left, !over())
-			for len(left) == 1 && !over() {
+		planner := shippedPlanner(t, factory, client)
+		planner.newRoom = func(_ *snapshot.Snapshot, expired func() bool) rebalance.Room {
+			left = append(left, !expired())
+			for len(left) == 1 && !expired() {
 				time.Sleep(100 * time.Millisecond)
 			}
-			return slowRoom{over}
-		})
-		if err != nil {
-			t.Fatal(err)
+			return slowRoom{expired}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		factory.Start(ctx.Done())
 		factory.WaitForCacheSync(ctx.Done())
 		began := time.Now()
-		if _, err := parts.makePlan(began); err != nil {
+		if _, err := planner.Plan(began); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(left, []bool{true, true}) {
 			t.Errorf("of the Rooms for rebalancing and for the moves these had time: %t, want both", left)
 		}
-		if took := time.Since(began); took > searchWithin+100*time.Millisecond {
-			t.Errorf("took %s, want at most %s", took, searchWithin)
+		if took := time.Since(began); took > searchTimeout+100*time.Millisecond {
+			t.Errorf("took %s, want at most %s", took, searchTimeout)
 		}
 		cancel()
 		factory.Shutdown()

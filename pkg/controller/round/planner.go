@@ -1,0 +1,148 @@
+// Package round plans the rounds of the controller. It reads the cluster once, runs every planner
+// on this snapshot, and returns the writes and moves as the plan of package loop.
+package round
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/responder"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// Clients are the connections of a Planner to the API server.
+type Clients struct {
+	// Writer performs the writes and the moves. RequestTimeout is the timeout of its requests.
+	Writer         kubernetes.Interface
+	RequestTimeout time.Duration
+	// Recorder emits the events of the planners.
+	Recorder events.EventRecorder
+	// Evictions are the Evictions that the controller responds to; nil if it responds to none.
+	Evictions *Evictions
+}
+
+// Planner plans the rounds of the loop. It is not safe for concurrent use.
+type Planner struct {
+	// Requirements are the capacity types that the replacements of moved pods must require.
+	Requirements *gating.Requirements
+	// AdmissionPolicy reports whether new pods are gated.
+	AdmissionPolicy *gating.AdmissionPolicy
+
+	config        Config
+	clients       Clients
+	reader        *snapshot.Reader
+	informers     []cache.SharedIndexInformer
+	defects       defects
+	interruptions interruption.Settings
+	rebalancer    *rebalance.Planner
+	protector     *protection.Planner
+	executor      *migration.Executor
+	// newRoom returns a Room that stops searching when expired returns true. Tests replace it.
+	newRoom func(s *snapshot.Snapshot, expired func() bool) rebalance.Room
+	// lastMoment is the next last moment, as the previous round knew it; zero means never.
+	lastMoment time.Time
+}
+
+// NewPlanner connects the planners and the executor. It must be called before factory is started.
+func NewPlanner(config Config, factory informers.SharedInformerFactory, clients Clients) (*Planner, error) {
+	reader, err := snapshot.NewReader(factory, config.Policy, config.Signals, config.Profile, config.NotReadyAfter)
+	if err != nil {
+		return nil, err
+	}
+	heartbeats, err := node.WatchHeartbeats(factory, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	reader.UseHeartbeats(heartbeats)
+	namespaces := factory.Core().V1().Namespaces()
+	p := &Planner{
+		Requirements: &gating.Requirements{}, AdmissionPolicy: &gating.AdmissionPolicy{},
+		config: config, clients: clients, reader: reader, informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
+		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {
+			return simulation.NewRoomUntil(s, expired)
+		},
+	}
+	if clients.Evictions != nil {
+		p.informers = append(p.informers, clients.Evictions.informer)
+	}
+	p.interruptions = config.interruptionSettings(selects(namespaces.Lister(), config.InterruptionNamespaces))
+	p.rebalancer = rebalance.NewPlanner(config.rebalanceSettings(selects(namespaces.Lister(), config.RebalanceNamespaces), p.AdmissionPolicy))
+	p.protector = protection.NewPlanner(protection.Settings{Interruption: p.interruptions, Patience: config.patience()})
+	p.executor = migration.NewExecutor(clients.Writer, clients.Recorder, clock.RealClock{}, migration.ExecutorSettings{
+		Concurrency: config.Concurrency, RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun, Requirements: p.Requirements,
+	})
+	return p, nil
+}
+
+// selects returns a function that reports whether pods of a namespace are moved; nil selects all
+// namespaces. Pods of a namespace that is not in the cache are not moved.
+func selects(namespaces corelisters.NamespaceLister, selector labels.Selector) func(namespace string) bool {
+	if selector == nil {
+		return nil
+	}
+	return func(name string) bool {
+		namespace, err := namespaces.Get(name)
+		return err == nil && selector.Matches(labels.Set(namespace.Labels))
+	}
+}
+
+// Informers returns the informers whose events may change a plan. Leases of nodes are not among
+// them, because a cluster of 5,000 nodes has 500 renewals per second.
+func (p *Planner) Informers() []cache.SharedIndexInformer { return p.informers }
+
+// Wait returns when no move has a request in flight. Plan must not be called meanwhile.
+func (p *Planner) Wait() { p.executor.Wait() }
+
+// Plan reads the cluster once and plans a round that began at now. It returns an error if the
+// caches cannot be read.
+func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
+	s, err := p.reader.Snapshot(now)
+	if err != nil {
+		return loop.Plan{}, fmt.Errorf("reading the cluster: %w", err)
+	}
+	p.defects.observe(s)
+	progress := p.executor.Observe(s)
+
+	marks, moves := interruption.Plan(s, p.interruptions)
+	migrating := p.config.migrationSettings(p.AdmissionPolicy.Effective())
+	lastMoment := migration.NextLastMoment(s, moves, migrating)
+
+	began := time.Now()
+	until := searchUntil(began, p.lastMoment, lastMoment)
+	p.lastMoment = lastMoment
+	requests, requested, responses := p.clients.Evictions.plan(s, responder.Settings{
+		Patience: p.config.patience(), Selects: p.interruptions.Selects,
+	})
+	// The rebalancer has a Room of its own. migration.Plan decides which moves get the room, the
+	// urgent ones first.
+	moves = slices.Concat(moves, requests, p.rebalancer.Plan(s, p.newRoom(s, after(halfWay(began, until)))))
+	actions := migration.Plan(s, p.newRoom(s, after(until)), moves, migrating, progress)
+
+	return loop.Plan{
+		Marks:     p.markWrites(marks),
+		Responses: responses,
+		Budgets:   p.budgetWrites(s, requested),
+		Costs:     p.costWrites(s),
+		Move:      func(ctx context.Context) { p.executor.Do(ctx, actions) },
+		Moving:    len(moves)+len(actions)+len(progress) > 0,
+		Next:      node.Earlier(lastMoment, s.Until),
+	}, nil
+}

@@ -1,0 +1,54 @@
+package round
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+)
+
+// The reasons for which autoscalers add nodes follow from the settings of the autoscaler mode.
+func TestBuyingSettings(t *testing.T) {
+	heal := []migration.Reason{migration.Heal, migration.Assign, migration.Drain, migration.Requested}
+	all := append(slices.Clone(heal), migration.ReturnToSpot)
+	for name, test := range map[string]struct {
+		settings                          string
+		buying                            []migration.Reason
+		gating, buyForReturn, healRunning bool
+	}{
+		"off":                  {"gating: {enabled: false, buyForReturn: true, healRunning: true}", nil, false, false, false},
+		"on":                   {"gating: {enabled: true}", all, true, true, true},
+		"no label for spot":    {`gating: {enabled: true, spotLabel: ""}`, heal, true, false, true},
+		"not for return":       {"gating: {enabled: true, buyForReturn: false}", heal, true, false, true},
+		"not for running pods": {"gating: {enabled: true, healRunning: false}", all, true, true, false},
+		"no heal":              {"gating: {enabled: true}\nrebalance: {heal: false}", all, true, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const head = "apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\n"
+			settings, err := controller.Read([]byte(head + test.settings))
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := Config{Settings: settings}
+			moves, planned := config.migrationSettings(true), config.rebalanceSettings(nil, &gating.AdmissionPolicy{})
+			if diff := cmp.Diff(test.buying, moves.Buying); diff != "" {
+				t.Errorf("reasons to buy for (-want +got):\n%s", diff)
+			}
+			if ungated := config.migrationSettings(false); ungated.Buying != nil {
+				t.Errorf("without the admission policy autoscalers add nodes for %v", ungated.Buying)
+			}
+			if moves.NodeStartup != 3*time.Minute {
+				t.Errorf("a node starts within %s, want the default of 3m", moves.NodeStartup)
+			}
+			got, want := []bool{planned.Gating, planned.BuyForReturn, planned.HealRunning}, []bool{test.gating, test.buyForReturn, test.healRunning}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("mode, return and running replicas (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,104 @@
+package round
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// markWrites returns the writes of marks on nodes. Each emits its events after the write.
+func (p *Planner) markWrites(marks []interruption.Mark) (writes []loop.Write) {
+	for _, m := range marks {
+		var notes []string
+		for _, e := range m.Events {
+			notes = append(notes, e.Reason+": "+e.Note)
+		}
+		writes = append(writes, loop.Write{
+			Kind: loop.NodeMark, UID: m.Node.UID, Version: m.Node.ResourceVersion, Name: klog.KObj(m.Node), Why: strings.Join(notes, "; "),
+			Apply: func(ctx context.Context) error {
+				if err := interruption.Apply(ctx, p.clients.Writer, m); err != nil {
+					return err
+				}
+				for _, e := range m.Events {
+					p.clients.Recorder.Eventf(m.Node.Node, nil, e.Type, e.Reason, "Mark", "%s", e.Note)
+				}
+				return nil
+			},
+		})
+	}
+	return writes
+}
+
+// budgetWrites returns the writes of PodDisruptionBudgets for protection, and reports workloads
+// that cannot have one. requested contains the UIDs of the pods whose eviction is requested.
+func (p *Planner) budgetWrites(s *snapshot.Snapshot, requested map[types.UID]bool) (writes []loop.Write) {
+	changes, refusals := p.protector.Plan(s, requested)
+	for _, r := range refusals {
+		if object, err := meta.Accessor(r.Object); err == nil {
+			klog.Background().Info("Workload cannot be protected", "workload", klog.KObj(object), "why", r.Why)
+		}
+		p.clients.Recorder.Eventf(r.Object, nil, v1.EventTypeWarning, spot.ReasonNotProtected, "Protect", "%s", r.Why)
+	}
+	for _, c := range changes {
+		w := loop.Write{Kind: loop.Budget, UID: c.Budget.UID, Version: c.Budget.ResourceVersion, Name: klog.KObj(c.Budget), Why: c.Why}
+		if c.Kind == protection.Create {
+			w.UID, w.Version = c.Deployment.UID, strconv.FormatInt(c.Deployment.Generation, 10)
+		}
+		w.Apply = func(ctx context.Context) error {
+			if err := c.Apply(ctx, p.clients.Writer); err != nil {
+				return err
+			}
+			p.reportProtection(c)
+			return nil
+		}
+		writes = append(writes, w)
+	}
+	return writes
+}
+
+// reportProtection emits the event for a changed PodDisruptionBudget on its Deployment.
+func (p *Planner) reportProtection(c protection.Change) {
+	switch {
+	case c.Kind == protection.Delete:
+	case c.Why == "":
+		p.clients.Recorder.Eventf(c.Deployment, nil, v1.EventTypeNormal, spot.ReasonProtected, "Protect",
+			"PodDisruptionBudget %s blocks evictions until replacements are ready", c.Budget.Name)
+	default:
+		p.clients.Recorder.Eventf(c.Deployment, nil, v1.EventTypeWarning, spot.ReasonProtectionRelaxed, "Protect",
+			"PodDisruptionBudget %s allows %s unavailable: %s", c.Budget.Name, c.Budget.Spec.MaxUnavailable, c.Why)
+	}
+}
+
+// costWrites returns the writes of deletion costs. If deletion costs are disabled, it removes the
+// existing ones.
+func (p *Planner) costWrites(s *snapshot.Snapshot) (writes []loop.Write) {
+	var costs []rebalance.Cost
+	if p.config.DeletionCosts {
+		costs = rebalance.DeletionCosts(s)
+	} else {
+		for _, pod := range s.Pods {
+			if _, written := pod.Annotations[spot.DeletionCostAnnotation]; written {
+				costs = append(costs, rebalance.Cost{Pod: pod})
+			}
+		}
+	}
+	for _, c := range costs {
+		writes = append(writes, loop.Write{
+			Kind: loop.DeletionCost, UID: c.Pod.UID, Version: c.Pod.ResourceVersion, Name: klog.KObj(c.Pod),
+			Apply: func(ctx context.Context) error { return c.Apply(ctx, p.clients.Writer) },
+		})
+	}
+	return writes
+}
