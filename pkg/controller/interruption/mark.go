@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,92 +13,8 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
-
-// state is the content of spot.InterruptionStateAnnotation.
-type state struct {
-	node.ControllerMark
-	// Deadline is the value of the deadline annotation if the controller wrote it.
-	Deadline string `json:"deadline,omitempty"`
-	// Seen is when each reclaim signal began, by the name of the signal. The notice starts then.
-	Seen map[string]time.Time `json:"seen,omitempty"`
-	// Ahead is the claimed start of a signal, by its name, if it was in the future when the
-	// controller first saw the signal. Without it, the signal would seem to repeat at that time.
-	Ahead map[string]time.Time `json:"ahead,omitempty"`
-	// Released are the pods that were released for a drain of the node. During the same drain no
-	// pod is released twice.
-	Released []types.UID `json:"released,omitempty"`
-	// Advised is when the last advisory signal began on which the controller acted.
-	Advised *time.Time `json:"advised,omitempty"`
-
-	// deadline is when the node is expected to vanish; zero if it is not interrupted. It is not
-	// part of the annotation.
-	deadline time.Time
-	// leftOver reports whether the deadline annotation is older than every signal. It is not part
-	// of the annotation.
-	leftOver bool
-}
-
-func (s *state) ahead(name string, claimed time.Time) {
-	if s.Ahead == nil {
-		s.Ahead = map[string]time.Time{}
-	}
-	s.Ahead[name] = claimed
-}
-
-func (s *state) text() string {
-	text, err := json.Marshal(s)
-	if err != nil || string(text) == "{}" {
-		return "" // times of any year that a Node can contain can be encoded
-	}
-	return string(text)
-}
-
-func readState(node *v1.Node) (s state) {
-	if text, ok := node.Annotations[spot.InterruptionStateAnnotation]; ok && json.Unmarshal([]byte(text), &s) != nil {
-		return state{}
-	}
-	return s
-}
-
-// readDeadline returns the time in the deadline annotation, and the annotation's text. ok is false
-// if the text cannot be parsed.
-func readDeadline(node *v1.Node) (deadline time.Time, text string, ok bool) {
-	text = node.Annotations[spot.InterruptionDeadlineAnnotation]
-	deadline, err := time.Parse(time.RFC3339, text)
-	return deadline, text, err == nil
-}
-
-// withoutOwn returns the node without the controller's own taint.
-func withoutOwn(node *v1.Node, current state) *v1.Node {
-	others := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t v1.Taint) bool { return current.Wrote(&t) })
-	if len(others) == len(node.Spec.Taints) {
-		return node
-	}
-	shallow := *node
-	shallow.Spec.Taints = others
-	return &shallow
-}
-
-// takenByOthers reports whether another client set the project's taint with an effect that blocks
-// new pods. A node cannot have two taints with the same key and effect.
-func takenByOthers(node *v1.Node, current state) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool {
-		return t.Key == spot.InterruptionTaint && t.Effect != v1.TaintEffectPreferNoSchedule && !current.Wrote(&t)
-	})
-}
-
-// reasonOf returns the short reason for the taint's value: the last part of the signal's key.
-func reasonOf(a node.Announcement) string {
-	if a.Name == node.Silence {
-		return node.SilenceReason
-	}
-	_, key, _ := strings.Cut(a.Name, " ")
-	key, _, _ = strings.Cut(key, "=")
-	return key[strings.LastIndex(key, "/")+1:]
-}
 
 // Mark contains the changes to write to a node.
 type Mark struct {
@@ -108,7 +22,8 @@ type Mark struct {
 	// Taints are the desired taints of the node, including taints of other clients; nil leaves the
 	// taints unchanged.
 	Taints []v1.Taint
-	// Annotations are the annotations to write; nil removes one.
+	// Annotations are the annotations to write. A nil value removes one. A nil map leaves all
+	// annotations unchanged.
 	Annotations map[string]*string
 	// Events are the events to emit on the node after the write.
 	Events []Event
@@ -122,77 +37,79 @@ type Event struct {
 }
 
 // newMark compares the current with the desired marks of a node. ok is false if they are equal.
-// announced are the signals that decided.
-func newMark(n *snapshot.Node, current, want state, class decision.SignalClass, announced []node.Announcement) (mark Mark, ok bool) {
-	mark = Mark{Node: n, Annotations: map[string]*string{}}
-	mark.setTaint(current, want)
-	deadlineOwn := mark.setDeadline(current, &want)
-
-	written, exists := n.Annotations[spot.InterruptionStateAnnotation]
+// class is the class of the node's signals.
+func newMark(n *observedNode, class decision.SignalClass, want desired) (mark Mark, ok bool) {
+	mark = Mark{Node: n.Node}
+	mark.setTaint(n, want.Taint)
+	want.OwnDeadline = mark.setDeadline(n, want)
 	switch text := want.text(); {
-	case text == "" && exists:
-		mark.Annotations[spot.InterruptionStateAnnotation] = nil
-	case text != written:
-		mark.Annotations[spot.InterruptionStateAnnotation] = &text
+	case text == "" && n.hasState:
+		mark.annotate(spot.InterruptionStateAnnotation, nil)
+	case text != n.stateText:
+		mark.annotate(spot.InterruptionStateAnnotation, &text)
 	}
 	if mark.Taints == nil && len(mark.Annotations) == 0 {
 		return Mark{}, false
 	}
-	if want.Class != current.Class {
-		mark.addClassEvent(want, class, announced)
+	if want.Class != n.state.Class {
+		mark.addClassEvent(n, class, want)
 	}
-	mark.addDeadlineEvents(want, deadlineOwn)
+	mark.addDeadlineEvents(n, want)
 	return mark, true
 }
 
-// setTaint sets Taints if the controller's taint must be added, changed or removed.
-func (m *Mark) setTaint(current, want state) {
-	existing := m.Node.Spec.Taints
-	tainted := slices.ContainsFunc(existing, func(t v1.Taint) bool { return current.Wrote(&t) })
-	if want.Taint == current.Taint && tainted == (want.Taint != "") {
+// setTaint sets Taints if the controller's taint must be added, changed or removed. value is the
+// desired value; "" means no taint.
+func (m *Mark) setTaint(n *observedNode, value string) {
+	if value == "" && !n.tainted || value != "" && n.tainted && value == n.state.Taint {
 		return
 	}
-	m.Taints = slices.DeleteFunc(append([]v1.Taint{}, existing...), func(t v1.Taint) bool { return current.Wrote(&t) })
-	if want.Taint != "" {
-		m.Taints = append(m.Taints, v1.Taint{Key: spot.InterruptionTaint, Value: want.Taint, Effect: v1.TaintEffectNoSchedule})
-	}
-	if len(m.Taints) == len(existing) && !tainted && want.Taint == "" {
-		m.Taints = nil // another client has already removed the taint
+	m.Taints = append([]v1.Taint{}, n.otherTaints...)
+	if value != "" {
+		m.Taints = append(m.Taints, v1.Taint{Key: spot.InterruptionTaint, Value: value, Effect: v1.TaintEffectNoSchedule})
 	}
 }
 
-// setDeadline sets the deadline annotation if it must change, and want.Deadline. It reports whether
-// the controller wrote the current annotation.
-func (m *Mark) setDeadline(current state, want *state) (own bool) {
-	written, text, parsed := readDeadline(m.Node.Node)
-	_, exists := m.Node.Annotations[spot.InterruptionDeadlineAnnotation]
-	own = exists && current.Deadline == text
-	switch {
-	case want.deadline.IsZero() && own:
-		m.Annotations[spot.InterruptionDeadlineAnnotation] = nil
-	case want.deadline.IsZero() || exists && !parsed:
-		// Values of other clients stay unchanged. An invalid value also stays, so that users see
-		// it.
-	case parsed && !want.leftOver && !want.deadline.Before(written):
-		if own {
-			want.Deadline = text
+// setDeadline sets the deadline annotation if it must change. It returns the value that the
+// controller wrote, now or earlier; "" if the annotation is missing or belongs to another client.
+func (m *Mark) setDeadline(n *observedNode, want desired) (own string) {
+	switch written := n.deadline; {
+	case want.deadline.IsZero():
+		// Values of other clients stay unchanged.
+		if written.own {
+			m.annotate(spot.InterruptionDeadlineAnnotation, nil)
 		}
-	default:
-		want.Deadline = want.deadline.UTC().Format(time.RFC3339)
-		text := want.Deadline
-		m.Annotations[spot.InterruptionDeadlineAnnotation] = &text
+		return ""
+	case written.exists && !written.valid:
+		// An invalid value stays, so that users see it.
+		return ""
+	case written.valid && !want.staleDeadline && !want.deadline.Before(written.time):
+		if written.own {
+			return written.text
+		}
+		return ""
 	}
-	return own
+	text := want.deadline.UTC().Format(time.RFC3339)
+	m.annotate(spot.InterruptionDeadlineAnnotation, &text)
+	return text
+}
+
+// annotate writes an annotation; nil removes it.
+func (m *Mark) annotate(key string, value *string) {
+	if m.Annotations == nil {
+		m.Annotations = map[string]*string{}
+	}
+	m.Annotations[key] = value
 }
 
 // addClassEvent adds the event for a change of the class of the node's signals.
-func (m *Mark) addClassEvent(want state, class decision.SignalClass, announced []node.Announcement) {
+func (m *Mark) addClassEvent(n *observedNode, class decision.SignalClass, want desired) {
 	switch {
 	case want.Class == decision.Reclaim.String():
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: pods are moved by %s",
-			announced[0].Name, want.deadline.UTC().Format(time.RFC3339))
+			n.signals[0].Name, want.deadline.UTC().Format(time.RFC3339))
 	case want.Class == decision.Advisory.String():
-		m.addEvent(v1.EventTypeNormal, spot.ReasonAdvice, "%s: pods are moved one at a time", announced[0].Name)
+		m.addEvent(v1.EventTypeNormal, spot.ReasonAdvice, "%s: pods are moved one at a time", n.signals[0].Name)
 	case class == decision.Advisory && want.Advised != nil:
 		m.addEvent(v1.EventTypeNormal, spot.ReasonInterruptionOver, "Advisory expired: the node was not reclaimed in time")
 	default:
@@ -201,18 +118,16 @@ func (m *Mark) addClassEvent(want state, class decision.SignalClass, announced [
 }
 
 // addDeadlineEvents adds events for a deadline annotation that is ignored or replaced.
-func (m *Mark) addDeadlineEvents(want state, own bool) {
-	_, text, parsed := readDeadline(m.Node.Node)
-	_, exists := m.Node.Annotations[spot.InterruptionDeadlineAnnotation]
-	if exists && !parsed && !want.deadline.IsZero() {
+func (m *Mark) addDeadlineEvents(n *observedNode, want desired) {
+	if n.deadline.exists && !n.deadline.valid && !want.deadline.IsZero() {
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInvalidDeadline,
 			"annotation %s is ignored: invalid value %.64q: expected a time such as %q; the node is expected to vanish at %s",
-			spot.InterruptionDeadlineAnnotation, text, "2026-03-01T12:00:00Z", want.deadline.UTC().Format(time.RFC3339))
+			spot.InterruptionDeadlineAnnotation, n.deadline.text, "2026-03-01T12:00:00Z", want.deadline.UTC().Format(time.RFC3339))
 	}
-	if want.leftOver && !own {
+	if want.staleDeadline && !n.deadline.own {
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInvalidDeadline,
 			"annotation %s is replaced: %s is before the signal began; the node is expected to vanish at %s",
-			spot.InterruptionDeadlineAnnotation, text, want.Deadline)
+			spot.InterruptionDeadlineAnnotation, n.deadline.text, want.OwnDeadline)
 	}
 }
 

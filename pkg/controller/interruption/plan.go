@@ -4,14 +4,20 @@
 // The signals and their start times are read from the Node, with the same table that the scheduler
 // uses (package node). Additional state is stored in one annotation on the Node, so that a new
 // controller process continues where an earlier one stopped.
+//
+// Three files contain the way of a node through a plan. observe (node.go) reads the node once.
+// reclaim, advice or drain (plan.go) returns the desired marks and the moves. newMark (mark.go)
+// compares the desired marks with the current marks.
 package interruption
 
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
@@ -41,9 +47,10 @@ type Settings struct {
 	// AdvicePause.
 	Advice                   bool
 	AdviceLimit, AdvicePause time.Duration
-	// Assist enables the release of pods on draining nodes if needed (migration.Drain). Cordons: a
-	// cordoned node counts as draining.
-	Assist, Cordons bool
+	// Assist enables the release of pods on draining nodes if needed (migration.Drain).
+	Assist bool
+	// Cordons means that a cordoned node counts as draining.
+	Cordons bool
 	// Selects reports whether pods of a namespace are moved; nil selects all namespaces. Marks on
 	// nodes are independent of it.
 	Selects func(namespace string) bool
@@ -77,18 +84,24 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 		now:      s.Now.UTC().Truncate(time.Second),
 		reader:   node.Reader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter, Overdue: s.Overdue},
 	}
-	p.silentLimit = silentLimit(s.Nodes, &p.reader)
-	p.ignoreSilence(s.Nodes)
 	if settings.Advice {
-		p.motions, p.advised = s.PodsInTransition(), map[workload.OwnerKey]bool{}
+		p.inTransition, p.advised = s.PodsInTransition(), map[workload.OwnerKey]bool{}
 	}
+	var nodes []observedNode
 	for _, n := range s.Nodes {
-		if mark, ok := p.node(n); ok {
+		if observed, ok := p.observe(n); ok {
+			nodes = append(nodes, observed)
+		}
+	}
+	p.limitSilence(nodes)
+	for i := range nodes {
+		if mark, ok := p.planNode(&nodes[i]); ok {
 			marks = append(marks, mark)
 		}
 	}
 	slices.SortStableFunc(p.moves, func(a, b migration.Move) int {
-		return cmp.Or(migration.CompareDeadlines(a.Deadline, b.Deadline), cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
+		return cmp.Or(migration.CompareDeadlines(a.Deadline, b.Deadline),
+			cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
 	})
 	return marks, p.moves
 }
@@ -100,108 +113,197 @@ type planner struct {
 	// objects.
 	at, now time.Time
 	reader  node.Reader
-	// silentLimit is how many silent nodes may count as gone. ignored are the others.
-	silentLimit int
-	ignored     map[*snapshot.Node]bool
-	motions     map[workload.OwnerKey]snapshot.PodsInTransition
-	// advised are the workloads with a pod that is already moved because of an advisory signal.
-	advised map[workload.OwnerKey]bool
-	moves   []migration.Move
+	// kubelets counts the silent nodes that observe has read.
+	kubelets kubelets
+	// inTransition contains the pods in transition of each workload. advised contains the workloads
+	// with a pod that is already moved because of an advisory signal. Both are nil without Advice.
+	inTransition map[workload.OwnerKey]snapshot.PodsInTransition
+	advised      map[workload.OwnerKey]bool
+	moves        []migration.Move
 }
 
-// node plans for one node. ok is false if its marks are correct.
-func (p *planner) node(n *snapshot.Node) (mark Mark, ok bool) {
+// desired contains the desired marks of a node. The zero value removes all marks.
+type desired struct {
+	// state is the desired content of the state annotation. newMark sets OwnDeadline.
+	state
+	// deadline is when the node is expected to vanish; zero if it is not interrupted.
+	deadline time.Time
+	// staleDeadline reports whether the deadline annotation is before every signal. Then it belongs
+	// to an earlier interruption, and is replaced.
+	staleDeadline bool
+}
+
+// planNode plans for one node. ok is false if its marks are correct.
+func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 	defer recovery.Recover(recovery.Node, klog.KObj(n))
-	current := readState(n.Node)
-	announced := p.reader.Announcements(withoutOwn(n.Node, current), n.Facts.Capacity.Type, p.at)
-	if p.ignored[n] {
-		announced = slices.DeleteFunc(announced, isSilence)
-	}
-	class := decision.NoSignal
-	for _, a := range announced {
-		class = max(class, a.Class)
-	}
-	announced = slices.DeleteFunc(announced, func(a node.Announcement) bool { return a.Class != class })
-	var want state
+	var want desired
+	var moves []migration.Move
+	class := n.keepStrongestSignals()
 	switch {
 	case class == decision.Reclaim && p.Reclaim:
-		want = p.reclaim(n, current, announced)
+		want, moves = p.reclaim(n)
 	case p.Advice:
-		want = p.advice(n, current, announced, class == decision.Advisory)
+		want, moves = p.advice(n, class == decision.Advisory)
 	}
-	if p.Draining(n, class) {
-		want.Released = p.assist(n, current)
+	if p.Assist && p.Draining(n.Node, class) {
+		released, drained := p.drain(n)
+		want.Released, moves = released, append(moves, drained...)
 	}
-	return newMark(n, current, want, class, announced)
+	mark, ok = newMark(n, class, want)
+	p.moves = append(p.moves, moves...)
+	return mark, ok
 }
 
 // reclaim plans for a node with a reclaim signal.
-func (p *planner) reclaim(n *snapshot.Node, current state, announced []node.Announcement) state {
-	want := state{ControllerMark: node.ControllerMark{Class: decision.Reclaim.String()}, Seen: map[string]time.Time{}}
-	alive := ready(n.Node) && !slices.ContainsFunc(announced, isSilence)
+func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move) {
+	want.Class = decision.Reclaim.String()
 	first, oldest := p.now, p.now
-	for _, a := range announced {
-		since := p.start(a, current, alive, &want)
-		want.Seen[a.Name] = since
-		first = node.Earlier(first, since)
-		oldest = node.Earlier(oldest, node.Earlier(since, claimedStart(a)))
+	for _, a := range n.signals {
+		start, futureStart := p.start(n, a)
+		want.setStart(a.Name, start, futureStart)
+		first = node.Earlier(first, start)
+		oldest = node.Earlier(oldest, node.Earlier(start, startOnNode(a)))
 	}
-	deadline := p.deadline(n.Node, announced, &want, oldest)
-	if !takenByOthers(n.Node, current) {
-		want.Taint = reasonOf(announced[0])
+	want.deadline, want.staleDeadline = p.deadline(n, want.Starts, oldest)
+	if !n.blockedByOthers() {
+		want.Taint = taintValue(n.signals[0])
 	}
-	want.deadline = deadline
-	pods := p.affected(n, first)
-	merelySilent := !slices.ContainsFunc(announced, func(a node.Announcement) bool { return !isSilence(a) })
-	if merelySilent {
-		pods = slices.DeleteFunc(pods, staysOnSilentNode)
+	onlySilent := !slices.ContainsFunc(n.signals, func(a node.Announcement) bool { return !isSilence(a) })
+	for _, pod := range n.Pods {
+		if p.leaves(pod, first) && !(onlySilent && staysOnSilentNode(pod)) {
+			moves = append(moves, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: want.deadline, Noticed: first})
+		}
 	}
-	if len(pods) == 0 && current.Class != want.Class && merelySilent {
-		return state{}
+	if onlySilent && len(moves) == 0 && n.state.Class != want.Class {
+		return desired{}, nil
 	}
-	for _, pod := range pods {
-		p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline, Noticed: first})
+	return want, moves
+}
+
+// start returns when a signal began; its notice counts from then. It is the time on the Node, so
+// that time that has passed is not granted again. It is not before the recorded start, unless the
+// signal was cleared and repeated since.
+//
+// The clock that wrote the time may be wrong, and then the controller would delete every pod of
+// every such node at once. Therefore a start in the future counts as now, and futureStart is the
+// time on the Node. A start also counts as now if its notice is over although the node's kubelet is
+// alive: such a time does not show how much time remains.
+func (p *planner) start(n *observedNode, a node.Announcement) (start, futureStart time.Time) {
+	onNode, recorded, futureStart := startOnNode(a), n.state.Starts[a.Name], n.state.FutureStarts[a.Name]
+	if !recorded.IsZero() && (!onNode.After(recorded) || onNode.Equal(futureStart)) {
+		return recorded, futureStart
 	}
-	return want
+	alive := n.ready && !n.isGone()
+	switch {
+	case onNode.After(p.now):
+		return p.now, onNode
+	case onNode.IsZero(), alive && !onNode.Add(p.notice(a)).After(p.now):
+		return p.now, time.Time{}
+	}
+	return onNode, time.Time{}
+}
+
+// startOnNode returns when a signal began according to the Node, in whole seconds; zero if the Node
+// does not contain a time.
+func startOnNode(a node.Announcement) time.Time {
+	if a.Since.IsZero() {
+		return a.Since
+	}
+	return a.Since.UTC().Truncate(time.Second)
+}
+
+// notice returns how long a node lasts after the start of a signal.
+func (p *planner) notice(a node.Announcement) time.Duration {
+	if a.Timed {
+		return a.Notice
+	}
+	return p.DefaultNotice
+}
+
+// deadline returns when a node is expected to vanish. It is the time in the deadline annotation,
+// unless a signal with a known notice ends earlier. Without a valid annotation, signals without a
+// known notice count with the default notice. The annotation is invalid if it cannot be parsed. It
+// is stale if it is before oldest, the start of the first signal: then it belongs to an earlier
+// interruption. starts contains the start of each signal.
+func (p *planner) deadline(n *observedNode, starts map[string]time.Time, oldest time.Time) (deadline time.Time, stale bool) {
+	annotated := n.deadline.valid
+	if annotated && n.deadline.time.Before(oldest) {
+		annotated, stale = false, true
+	}
+	if annotated {
+		deadline = n.deadline.time
+	}
+	for _, a := range n.signals {
+		if !a.Timed && annotated {
+			continue
+		}
+		if at := starts[a.Name].Add(p.notice(a)).Truncate(time.Second); deadline.IsZero() || at.Before(deadline) {
+			deadline = at
+		}
+	}
+	return deadline, stale
 }
 
 // advice plans for a node with an advisory signal (active), or for one that had such a signal
 // before.
-func (p *planner) advice(n *snapshot.Node, current state, announced []node.Announcement, active bool) state {
+func (p *planner) advice(n *observedNode, active bool) (want desired, moves []migration.Move) {
 	since := p.now
-	if current.Advised != nil {
-		since = *current.Advised
+	if n.state.Advised != nil {
+		since = *n.state.Advised
 		switch end := since.Add(p.AdviceLimit); {
 		case p.now.Before(end):
 		case p.now.Before(end.Add(p.AdvicePause)):
-			return state{Advised: &since}
+			want.Advised = &since
+			return want, nil
 		default:
 			since = p.now
 		}
 	}
 	if !active {
-		return state{}
+		return desired{}, nil
 	}
-	for _, pod := range p.affected(n, since) {
-		if w := pod.Workload; w != nil && pod.Live() && !p.advised[w.Key] && p.motions[w.Key] == (snapshot.PodsInTransition{}) &&
+	for _, pod := range n.Pods {
+		if w := pod.Workload; w != nil && p.leaves(pod, since) && pod.Live() && !p.advised[w.Key] &&
+			p.inTransition[w.Key] == (snapshot.PodsInTransition{}) &&
 			w.Kind != "Pod" && w.Kind != "Job" && workload.MayDisrupt(pod.Pod, p.now) {
 			p.advised[w.Key] = true
-			p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Advice})
+			moves = append(moves, migration.Move{Pod: pod, Reason: migration.Advice})
 		}
 	}
-	return state{ControllerMark: node.ControllerMark{Class: decision.Advisory.String(), Taint: reasonOf(announced[0])}, Advised: &since}
+	want.Class, want.Taint, want.Advised = decision.Advisory.String(), taintValue(n.signals[0]), &since
+	return want, moves
 }
 
-// affected returns the pods to move from a node whose interruption was noticed at since, in the
-// selected namespaces.
-func (p *planner) affected(n *snapshot.Node, since time.Time) (pods []*snapshot.Pod) {
+// drain plans for a node that a user or a tool drains. released are the pods that are or were
+// released for this drain. A pod that the controller has restored is not released a second time for
+// the same drain.
+func (p *planner) drain(n *observedNode) (released []types.UID, moves []migration.Move) {
 	for _, pod := range n.Pods {
-		if pod.DeletionTimestamp == nil && workload.PolicyApplies(pod.Pod) && (p.Selects == nil || p.Selects(pod.Namespace)) &&
-			!(pod.CreationTimestamp.After(since) && tolerates(pod.Pod)) {
-			pods = append(pods, pod)
+		if !p.mayMove(pod) {
+			continue
+		}
+		isReleased := pod.Release != nil && pod.Release.Reason == string(migration.Drain)
+		wasReleased := slices.Contains(n.state.Released, pod.UID)
+		if isReleased || wasReleased {
+			released = append(released, pod.UID)
+		}
+		if isReleased || !wasReleased {
+			moves = append(moves, migration.Move{Pod: pod, Reason: migration.Drain, OnlySurge: true})
 		}
 	}
-	return pods
+	slices.Sort(released)
+	return released, moves
+}
+
+// mayMove reports whether the controller may move a pod off an interrupted node.
+func (p *planner) mayMove(pod *snapshot.Pod) bool {
+	return pod.DeletionTimestamp == nil && workload.PolicyApplies(pod.Pod) && (p.Selects == nil || p.Selects(pod.Namespace))
+}
+
+// leaves reports whether a pod is moved off a node with a signal that began at since. A pod that
+// was created later and tolerates the project's taint stays, because its replacement would return.
+func (p *planner) leaves(pod *snapshot.Pod, since time.Time) bool {
+	return p.mayMove(pod) && !(pod.CreationTimestamp.After(since) && tolerates(pod.Pod))
 }
 
 func tolerates(pod *v1.Pod) bool {
@@ -209,78 +311,12 @@ func tolerates(pod *v1.Pod) bool {
 		&v1.Taint{Key: spot.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}, false)
 }
 
-// maxSilentPercent is the percentage of silent nodes above which the control plane is suspected.
-// The node lifecycle controller uses the same value for a zone, and then hardly evicts from it
-// (--unhealthy-zone-threshold of kube-controller-manager). Here it applies to the whole cluster,
-// because a zone may consist of spot nodes only and be reclaimed.
-const maxSilentPercent = 55 // percent
-
-// silentLimit returns how many silent nodes may count as gone at a time: a tenth of all nodes, or
-// two. Their pods are removed without regard to PodDisruptionBudgets, so a network failure, or a
-// recovery node by node, must not cost every pod there. Kubernetes evicts the pods of the other
-// silent nodes after minutes (tolerationSeconds), or another client deletes the Nodes. Nodes that
-// have never reported are not counted. A node is silent long before it counts as gone, so nodes
-// that become silent together are counted together.
-func silentLimit(nodes []*snapshot.Node, reader *node.Reader) int {
-	reported, silent := 0, 0
-	for _, n := range nodes {
-		if slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }) {
-			reported++
-			if _, unheard := reader.KubeletSilent(n.Node); unheard {
-				silent++
-			}
-		}
+// taintValue returns the value of the taint for a signal: the last part of the signal's key.
+func taintValue(a node.Announcement) string {
+	if isSilence(a) {
+		return node.SilenceReason
 	}
-	if silent == reported || silent > 2 && 100*silent >= maxSilentPercent*reported {
-		return 0
-	}
-	return max(2, reported/10)
-}
-
-// ignoreSilence selects the silent nodes that do not count as gone. Nodes that already count as
-// gone continue to do so; then the longest silence decides.
-func (p *planner) ignoreSilence(nodes []*snapshot.Node) {
-	type silent struct {
-		node  *snapshot.Node
-		known bool
-		since time.Time
-	}
-	var all []silent
-	for _, n := range nodes {
-		if since, known, ok := p.silence(n); ok {
-			all = append(all, silent{n, known, since})
-		}
-	}
-	slices.SortStableFunc(all, func(a, b silent) int {
-		if a.known != b.known {
-			if a.known {
-				return -1
-			}
-			return 1
-		}
-		return a.since.Compare(b.since)
-	})
-	p.ignored = map[*snapshot.Node]bool{}
-	for i, s := range all {
-		p.ignored[s.node] = i >= p.silentLimit
-	}
-}
-
-// silence returns since when a node has been silent, and whether it is already marked for that. ok
-// is false if it is not silent.
-func (p *planner) silence(n *snapshot.Node) (since time.Time, known, ok bool) {
-	defer recovery.Recover(recovery.Node, klog.KObj(n))
-	for _, a := range p.reader.Announcements(n.Node, n.Facts.Capacity.Type, p.at) {
-		if a.Name == node.Silence {
-			_, known = readState(n.Node).Seen[node.Silence]
-			return a.Since, known, true
-		}
-	}
-	return time.Time{}, false, false
-}
-
-func ready(node *v1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
-		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
-	})
+	_, key, _ := strings.Cut(a.Name, " ")
+	key, _, _ = strings.Cut(key, "=")
+	return key[strings.LastIndex(key, "/")+1:]
 }

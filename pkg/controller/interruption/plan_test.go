@@ -68,6 +68,10 @@ func newNode(name string, ready v1.ConditionStatus) *v1.Node {
 	return n
 }
 
+func newSpotNode(name string, ready v1.ConditionStatus) *snapshot.Node {
+	return &snapshot.Node{Node: newNode(name, ready), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+}
+
 // pod returns a pod of its own workload that was created an hour ago.
 func (w *world) pod(name, kind string) *snapshot.Pod {
 	own := &snapshot.Workload{Key: workload.OwnerKey{UID: types.UID(name)}, Kind: kind, InProfile: true, Desired: 1}
@@ -221,7 +225,7 @@ func TestOneNode(t *testing.T) {
 	cases := map[string]struct {
 		change     func(*world)
 		want       string
-		wantBears  string
+		wantMarks  string
 		wantEvents []string
 	}{
 		"nothing":            {func(*world) {}, "", "", nil},
@@ -363,16 +367,16 @@ func TestOneNode(t *testing.T) {
 			w.add(w.pod("leaving", "ReplicaSet")).DeletionTimestamp = at(0)
 			everywhere := []v1.Toleration{{Operator: v1.TolerationOpExists}}
 			w.add(w.pod("tolerates", "ReplicaSet")).Spec.Tolerations = everywhere
-			came := w.add(w.pod("tolerates-and-came-later", "ReplicaSet"))
-			came.Spec.Tolerations, came.CreationTimestamp = everywhere, *at(time.Second)
-			w.add(w.pod("came-later", "ReplicaSet")).CreationTimestamp = *at(time.Second)
+			newer := w.add(w.pod("tolerates-and-is-newer", "ReplicaSet"))
+			newer.Spec.Tolerations, newer.CreationTimestamp = everywhere, *at(time.Second)
+			w.add(w.pod("newer", "ReplicaSet")).CreationTimestamp = *at(time.Second)
 			w.add(w.pod("job", "Job"))
 			w.add(w.pod("bare", "Pod"))
 			w.add(w.pod("precious", "StatefulSet")).Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
 			unknown := w.add(w.pod("unknown", ""))
 			unknown.Workload, unknown.Revision = nil, nil
 			w.add(w.pod("released", "ReplicaSet")).Release = &snapshot.Release{}
-		}, "bare interruption +120, came-later interruption +120, job interruption +120, precious interruption +120, released interruption +120, " +
+		}, "bare interruption +120, job interruption +120, newer interruption +120, precious interruption +120, released interruption +120, " +
 			"tolerates interruption +120, unknown interruption +120, web-0 interruption +120, web-1 interruption +120",
 			"spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 
@@ -414,7 +418,7 @@ func TestOneNode(t *testing.T) {
 			if diff := cmp.Diff(test.want, w.round(0)); diff != "" {
 				t.Errorf("moves (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(test.wantBears, w.marks()); diff != "" {
+			if diff := cmp.Diff(test.wantMarks, w.marks()); diff != "" {
 				t.Errorf("marks on the node (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(test.wantEvents, w.events); diff != "" {
@@ -604,7 +608,7 @@ func TestOrder(t *testing.T) {
 	}
 	s := &snapshot.Snapshot{Now: start}
 	for _, name := range []string{"a", "b", "c"} {
-		n := &snapshot.Node{Node: newNode(name, v1.ConditionTrue), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+		n := newSpotNode(name, v1.ConditionTrue)
 		names[name](n.Node)
 		for _, pod := range []string{"x", "w"} {
 			n.Pods = append(n.Pods, w.pod(pod+"-on-"+name, "ReplicaSet"))

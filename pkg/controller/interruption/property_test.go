@@ -12,6 +12,8 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // write applies a mark as the API server does.
@@ -33,16 +35,18 @@ func write(node *v1.Node, m interruption.Mark) *v1.Node {
 // olderThanAllSignals reports whether a deadline is before the start of every signal in the node's
 // state.
 func olderThanAllSignals(node *v1.Node, deadline time.Time) bool {
-	var state struct{ Seen map[string]time.Time }
+	var state struct {
+		Starts map[string]time.Time `json:"seen"`
+	}
 	if json.Unmarshal([]byte(node.Annotations[spot.InterruptionStateAnnotation]), &state) != nil {
 		return false
 	}
-	for _, start := range state.Seen {
+	for _, start := range state.Starts {
 		if !deadline.Before(start) {
 			return false
 		}
 	}
-	return len(state.Seen) > 0
+	return len(state.Starts) > 0
 }
 
 // TestAnyHistoryOfANode checks random histories of a node. Each change is written once, and the
@@ -56,7 +60,7 @@ func TestAnyHistoryOfANode(t *testing.T) {
 		byHand := false
 		step := func() {
 			before := w.node
-			text, stood := before.Annotations[spot.InterruptionDeadlineAnnotation]
+			text, existed := before.Annotations[spot.InterruptionDeadlineAnnotation]
 			marks, moves := interruption.Plan(w.snapshot(), w.settings)
 			for _, m := range marks {
 				w.node = write(w.node, m)
@@ -78,7 +82,7 @@ func TestAnyHistoryOfANode(t *testing.T) {
 					unique[id] = true
 				}
 			}
-			if at, err := time.Parse(time.RFC3339, text); stood && err == nil && !olderThanAllSignals(w.node, at) {
+			if at, err := time.Parse(time.RFC3339, text); existed && err == nil && !olderThanAllSignals(w.node, at) {
 				for _, m := range moves {
 					if m.Deadline.After(at) {
 						rt.Fatalf("deadline %s after the previous one, %s", m.Deadline, text)
@@ -133,18 +137,39 @@ func TestAnyHistoryOfANode(t *testing.T) {
 
 // Later versions read the state on nodes, so the names of its JSON fields must not change.
 func TestStateOnTheNode(t *testing.T) {
-	w := newWorld(t)
-	w.taint(awsReclaim, "x", at(-20*time.Second))
-	w.round(0)
-	var got any
-	if err := json.Unmarshal([]byte(w.node.Annotations[spot.InterruptionStateAnnotation]), &got); err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]any{
-		"class": "reclaim", "taint": "spot-itn", "deadline": deadline(100 * time.Second),
-		"seen": map[string]any{"taint " + awsReclaim: deadline(-20 * time.Second)},
-	}
-	if diff := cmp.Diff(any(want), got); diff != "" {
-		t.Errorf("state (-want +got):\n%s", diff)
+	for name, test := range map[string]struct {
+		change func(*world)
+		want   map[string]any
+	}{
+		"reclaim": {func(w *world) { w.taint(awsReclaim, "x", at(-20*time.Second)) }, map[string]any{
+			"class": "reclaim", "taint": "spot-itn", "deadline": deadline(100 * time.Second),
+			"seen": map[string]any{"taint " + awsReclaim: deadline(-20 * time.Second)},
+		}},
+		"reclaim, with a start in the future": {func(w *world) { w.taint(awsReclaim, "x", at(20*time.Second)) }, map[string]any{
+			"class": "reclaim", "taint": "spot-itn", "deadline": deadline(2 * time.Minute),
+			"seen":  map[string]any{"taint " + awsReclaim: deadline(0)},
+			"ahead": map[string]any{"taint " + awsReclaim: deadline(20 * time.Second)},
+		}},
+		"advice": {func(w *world) { w.taint(awsAdvice, "x", nil) }, map[string]any{
+			"class": "advisory", "taint": "rebalance-recommendation", "advised": deadline(0),
+		}},
+		"drain": {func(w *world) {
+			w.settings.Assist = true
+			w.taint("karpenter.sh/disrupted", "", nil)
+			w.pods[0].Release = &snapshot.Release{Reason: string(migration.Drain)}
+		}, map[string]any{"released": []any{"web-0"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			test.change(w)
+			w.round(0)
+			var got any
+			if err := json.Unmarshal([]byte(w.node.Annotations[spot.InterruptionStateAnnotation]), &got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(any(test.want), got); diff != "" {
+				t.Errorf("state (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -27,7 +26,7 @@ func TestSilenceOfManyNodesIsIgnored(t *testing.T) {
 			if i < test.silent {
 				status = v1.ConditionUnknown
 			}
-			n := &snapshot.Node{Node: newNode(fmt.Sprint("n-", i), status), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+			n := newSpotNode(fmt.Sprint("n-", i), status)
 			p := w.pod(fmt.Sprint("p-", i), "Deployment")
 			p.Node, n.Pods = n, []*snapshot.Pod{p}
 			s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
@@ -49,7 +48,7 @@ func TestManyOverdueLeases(t *testing.T) {
 		w := newWorld(t)
 		s := &snapshot.Snapshot{Now: start, Overdue: map[string]time.Time{}}
 		for i := range test.nodes {
-			n := &snapshot.Node{Node: newNode(fmt.Sprint("n-", i), v1.ConditionTrue), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+			n := newSpotNode(fmt.Sprint("n-", i), v1.ConditionTrue)
 			switch {
 			case i < test.gone:
 				s.Overdue[n.Name] = start.Add(-41 * time.Second)
@@ -72,7 +71,7 @@ func TestCountedSilenceStaysCounted(t *testing.T) {
 	w := newWorld(t)
 	s := &snapshot.Snapshot{Now: start.Add(time.Hour)}
 	silent := func(name string) *snapshot.Node {
-		n := &snapshot.Node{Node: newNode(name, v1.ConditionUnknown), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+		n := newSpotNode(name, v1.ConditionUnknown)
 		p := w.pod("p-"+name, "Deployment")
 		p.Node, n.Pods = n, []*snapshot.Pod{p}
 		s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)

@@ -1,0 +1,173 @@
+package interruption
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// observedNode contains everything that the plan for a node depends on. Every node is read once, by
+// planner.observe.
+type observedNode struct {
+	*snapshot.Node
+	// signals are the announcements on the node, in the order of node.Reader. The controller's own
+	// taint is not a signal. keepStrongestSignals removes the signals of weaker classes.
+	signals []node.Announcement
+	// ready reports whether the kubelet reports the node as ready.
+	ready bool
+	// state is the content of the state annotation. It is zero if the annotation is missing or
+	// cannot be parsed. stateText is the text of the annotation, and hasState whether it exists.
+	state     state
+	stateText string
+	hasState  bool
+	// tainted reports whether the controller's taint is on the node. otherTaints are the taints
+	// that the controller did not write.
+	tainted     bool
+	otherTaints []v1.Taint
+	deadline    deadlineAnnotation
+}
+
+// state is the content of spot.InterruptionStateAnnotation. Later versions read it, so the names of
+// its JSON fields must not change.
+type state struct {
+	node.ControllerMark
+	// OwnDeadline is the value of the deadline annotation if the controller wrote it.
+	OwnDeadline string `json:"deadline,omitempty"`
+	// Starts contains the start of each reclaim signal, by the name of the signal. The notice
+	// starts then.
+	Starts map[string]time.Time `json:"seen,omitempty"`
+	// FutureStarts contains the start of a signal according to the Node, by the name of the signal,
+	// if it was in the future when the controller first read the signal. Without it, the signal
+	// would seem to repeat at that time.
+	FutureStarts map[string]time.Time `json:"ahead,omitempty"`
+	// Released contains the pods that were released for a drain of the node. During the same drain
+	// no pod is released twice.
+	Released []types.UID `json:"released,omitempty"`
+	// Advised is the start of the last advisory signal on which the controller acted.
+	Advised *time.Time `json:"advised,omitempty"`
+}
+
+// setStart records when a signal began. A zero futureStart is not recorded.
+func (s *state) setStart(signal string, start, futureStart time.Time) {
+	if s.Starts == nil {
+		s.Starts = map[string]time.Time{}
+	}
+	s.Starts[signal] = start
+	if futureStart.IsZero() {
+		return
+	}
+	if s.FutureStarts == nil {
+		s.FutureStarts = map[string]time.Time{}
+	}
+	s.FutureStarts[signal] = futureStart
+}
+
+// text returns the value of the state annotation; "" if the node needs no annotation.
+func (s *state) text() string {
+	text, err := json.Marshal(s)
+	if err != nil || string(text) == "{}" {
+		return "" // times of any year that a Node can contain can be encoded
+	}
+	return string(text)
+}
+
+// deadlineAnnotation is spot.InterruptionDeadlineAnnotation of a node.
+type deadlineAnnotation struct {
+	text   string
+	exists bool
+	// time is the value; valid reports whether it could be parsed.
+	time  time.Time
+	valid bool
+	// own reports whether the controller wrote the annotation.
+	own bool
+}
+
+// observe reads a node. ok is false if the node has no signal, no mark and no cordon: then there is
+// nothing to plan for it.
+func (p *planner) observe(n *snapshot.Node) (o observedNode, ok bool) {
+	defer recovery.Recover(recovery.Node, klog.KObj(n))
+	o.Node = n
+	if ready := readyCondition(n.Node); ready != nil {
+		_, silent := p.reader.KubeletSilent(n.Node)
+		p.kubelets.count(silent)
+		o.ready = ready.Status == v1.ConditionTrue
+	}
+	o.state, o.stateText, o.hasState = readState(n.Node)
+	o.deadline = readDeadline(n.Node, o.state)
+	o.tainted = slices.ContainsFunc(n.Spec.Taints, o.wroteTaint)
+	o.otherTaints = n.Spec.Taints
+	others := n.Node
+	if o.tainted {
+		o.otherTaints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), o.wroteTaint)
+		shallow := *n.Node
+		shallow.Spec.Taints = o.otherTaints
+		others = &shallow
+	}
+	o.signals = p.reader.Announcements(others, n.Facts.Capacity.Type, p.at)
+	return o, len(o.signals) > 0 || o.hasState || o.deadline.exists || n.Spec.Unschedulable
+}
+
+// readyCondition returns the condition Ready; nil if the kubelet has never reported.
+func readyCondition(node *v1.Node) *v1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == v1.NodeReady {
+			return &node.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func readState(node *v1.Node) (s state, text string, exists bool) {
+	text, exists = node.Annotations[spot.InterruptionStateAnnotation]
+	if !exists {
+		return state{}, "", false
+	}
+	var parsed state
+	if json.Unmarshal([]byte(text), &parsed) != nil {
+		return state{}, text, true
+	}
+	return parsed, text, true
+}
+
+func readDeadline(node *v1.Node, current state) (d deadlineAnnotation) {
+	if d.text, d.exists = node.Annotations[spot.InterruptionDeadlineAnnotation]; !d.exists {
+		return d
+	}
+	deadline, err := time.Parse(time.RFC3339, d.text)
+	d.time, d.valid = deadline, err == nil
+	d.own = d.text == current.OwnDeadline
+	return d
+}
+
+func (o *observedNode) wroteTaint(t v1.Taint) bool { return o.state.Wrote(&t) }
+
+// blockedByOthers reports whether another client set the project's taint with an effect that blocks
+// new pods. A node cannot have two taints with the same key and effect.
+func (o *observedNode) blockedByOthers() bool {
+	return slices.ContainsFunc(o.otherTaints, func(t v1.Taint) bool {
+		return t.Key == spot.InterruptionTaint && t.Effect != v1.TaintEffectPreferNoSchedule
+	})
+}
+
+// isGone reports whether the node counts as gone because its kubelet is silent.
+func (o *observedNode) isGone() bool { return slices.ContainsFunc(o.signals, isSilence) }
+
+// keepStrongestSignals removes the signals of weaker classes, and returns the strongest class.
+func (o *observedNode) keepStrongestSignals() decision.SignalClass {
+	class := decision.NoSignal
+	for _, a := range o.signals {
+		class = max(class, a.Class)
+	}
+	o.signals = slices.DeleteFunc(o.signals, func(a node.Announcement) bool { return a.Class != class })
+	return class
+}
