@@ -290,7 +290,7 @@ func TestGapsInOutput(t *testing.T) {
 
 // A user with rights in one namespace is warned that other pods do not count.
 func TestOneNamespace(t *testing.T) {
-	const counts = "only pods of namespace shop count"
+	const counts = "only pods of namespace shop are counted"
 	for _, line := range []string{"nodes", "savings"} {
 		out, err, status := execute(t, line, shipped, "-o", "jsonpath={.gaps}", "--kubeconfig="+cluster(t, "pods/*"))
 		if status != exitPartial || !strings.Contains(err, counts) || !strings.Contains(out, counts) {

@@ -35,10 +35,10 @@ func kindOf(name string) string {
 func (o *options) explainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain (KIND/NAME | KIND NAME)",
-		Short: "Explain why a pod runs on its node or waits, and what would unblock it",
+		Short: "Explain why a pod runs on its node or waits, and what would let it start",
 		Long: `Explains a pod, or the first waiting pod of a workload: which rule or annotation defines
 each setting, the current budget, which nodes accept the pod and why others do not, and
-what would unblock it. The scheduler reports the same reasons.`,
+what would let a waiting pod start. The scheduler reports the same reasons.`,
 		Example: `  kubectl spot explain pod/web-5d9f7c-x2x9z -n shop
   kubectl spot explain deploy/web -n shop
   kubectl spot explain sts/db -n shop -o yaml`,
@@ -58,19 +58,19 @@ what would unblock it. The scheduler reports the same reasons.`,
 		if err != nil {
 			return err
 		}
-		view, surveyed, err := o.readView(command.Context(), lister.Scope{Namespace: namespace, AllPods: true, Volumes: true, Idle: true})
+		view, listed, err := o.readView(command.Context(), lister.Scope{Namespace: namespace, AllPods: true, Volumes: true, IncludeScaledToZero: true})
 		if err != nil {
 			return err
 		}
 		explanation, err := view.Explain(kindOf(kind), namespace, name)
-		if errors.Is(err, report.ErrNotFound) && surveyed.NoOwners {
+		if errors.Is(err, report.ErrNotFound) && listed.OwnersMissing {
 			return fmt.Errorf("%w; but not all owners of pods could be read", err)
 		}
 		if err != nil {
 			return err
 		}
-		if !p.human() {
-			return p.machine(o.Out, "SpotExplanation", &o.source, explanation, []report.Ref{explanation.Of})
+		if !p.humanReadable() {
+			return p.object(o.Out, "SpotExplanation", &o.source, explanation, []report.Ref{explanation.Object})
 		}
 		return p.explanation(o.Out, explanation)
 	}
@@ -80,17 +80,17 @@ what would unblock it. The scheduler reports the same reasons.`,
 // explanation prints an explanation in the style of kubectl describe.
 func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s in namespace %s: %s.\n", e.Of, e.Of.Namespace, e.Answer)
-	if e.Pod != "" && e.Of.Kind != "Pod" {
+	fmt.Fprintf(&b, "%s in namespace %s: %s.\n", e.Object, e.Object.Namespace, e.Answer)
+	if e.Pod != "" && e.Object.Kind != "Pod" {
 		fmt.Fprintf(&b, "This explains its pod %s.\n", e.Pod)
 	}
 	if e.Workload != nil {
 		p.policy(&b, e)
 	}
-	if len(e.Unblock) > 0 {
-		fmt.Fprintln(&b, "\nWhat would unblock it:")
-		for _, thing := range e.Unblock {
-			fmt.Fprintf(&b, "  - %s\n", thing)
+	if len(e.Remedies) > 0 {
+		fmt.Fprintln(&b, "\nWhat would let it start:")
+		for _, remedy := range e.Remedies {
+			fmt.Fprintf(&b, "  - %s\n", remedy)
 		}
 	}
 	if _, err := io.WriteString(out, b.String()); err != nil || len(e.Nodes) == 0 {
@@ -104,21 +104,21 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 		return err
 	}
 	var t table
-	for _, name := range []string{"nodes", "capacity", "pool", "takes it", "why not"} {
+	for _, name := range []string{"nodes", "capacity", "pool", "accepts it", "why not"} {
 		t.column(name, false)
 	}
 	t.column("names", true)
 	for i := range e.Nodes {
 		g := &e.Nodes[i]
-		takes := "no"
-		if g.Takes {
-			takes = "yes"
+		accepts := "no"
+		if g.Accepts {
+			accepts = "yes"
 		}
 		why := g.Obstacles
 		if g.Policy != "" {
 			why = append([]string{g.Policy}, why...)
 		}
-		t.row(plain, len(g.Names), g.Capacity, cell(g.Pool), takes, cell(strings.Join(why, "; ")), strings.Join(g.Names, ","))
+		t.row(plain, len(g.Names), g.Capacity, cell(g.Pool), accepts, cell(strings.Join(why, "; ")), strings.Join(g.Names, ","))
 	}
 	return p.table(out, &t)
 }
@@ -140,7 +140,7 @@ func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
 	}
 	fmt.Fprintf(b, "  So of %d replicas %d must survive the loss of all spot. ", e.Desired, e.Floor)
 	if e.Ordinal != nil {
-		fmt.Fprintf(b, "%s; this is ordinal %d.\n", sentence(e.Budgeted), *e.Ordinal)
+		fmt.Fprintf(b, "%s; this is ordinal %d.\n", sentence(e.BudgetUsage), *e.Ordinal)
 		return
 	}
 	fmt.Fprintf(b, "%d of its revision may be on spot; %s are on spot and %s on on-demand", e.Budget, number(e.OnSpot), number(e.OnOnDemand))

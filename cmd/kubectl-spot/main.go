@@ -23,19 +23,19 @@ const (
 )
 
 func main() {
-	collectLess()
+	tuneGarbageCollection()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process immediately
 	os.Exit(run(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}))
 }
 
-// collectLess trades memory for time: the process is short-lived, so garbage is collected only when
-// there is much of it. GOGC or GOMEMLIMIT overrides this.
-func collectLess() {
-	const much = 800 << 20
+// tuneGarbageCollection trades memory for time: the process is short-lived, so garbage is collected
+// only when there is much of it. GOGC or GOMEMLIMIT overrides this.
+func tuneGarbageCollection() {
+	const memoryLimit = 800 << 20
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(800)
-		debug.SetMemoryLimit(much)
+		debug.SetMemoryLimit(memoryLimit)
 	}
 }
 

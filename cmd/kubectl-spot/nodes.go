@@ -35,15 +35,15 @@ workloads would then be below their floor or have no replica. Nodes with signals
 		if err != nil {
 			return err
 		}
-		view, surveyed, err := o.readWideView(command.Context(), lister.Scope{})
+		view, listed, err := o.readWideView(command.Context(), lister.Scope{})
 		if err != nil {
 			return err
 		}
-		if surveyed.Nodes != nil {
-			return fmt.Errorf("nodes cannot be read, and this command needs them: %w", surveyed.Nodes.Err)
+		if listed.NodesGap != nil {
+			return fmt.Errorf("nodes cannot be read, and this command needs them: %w", listed.NodesGap.Err)
 		}
 		all := view.Nodes(selector)
-		if len(all) == 0 && !selector.Empty() && p.human() {
+		if len(all) == 0 && !selector.Empty() && p.humanReadable() {
 			fmt.Fprintf(o.ErrOut, "No node matches -l %s.\n", selector)
 			return nil
 		}
@@ -54,46 +54,46 @@ workloads would then be below their floor or have no replica. Nodes with signals
 
 // readWideView reads the whole cluster, or only the namespace if that is denied. scope must not
 // have a namespace.
-func (o *options) readWideView(ctx context.Context, scope lister.Scope) (*report.View, *lister.Survey, error) {
-	view, surveyed, err := o.readView(ctx, scope)
+func (o *options) readWideView(ctx context.Context, scope lister.Scope) (*report.View, *lister.Objects, error) {
+	view, listed, err := o.readView(ctx, scope)
 	if !lister.Denied(err) {
-		return view, surveyed, err
+		return view, listed, err
 	}
 	namespace, nsErr := o.namespace()
 	if nsErr != nil || namespace == "" {
 		return nil, nil, err
 	}
-	o.recordGap(fmt.Sprintf("pods cannot be listed in all namespaces: only pods of namespace %s count", namespace))
+	o.recordGap(fmt.Sprintf("pods cannot be listed in all namespaces: only pods of namespace %s are counted", namespace))
 	scope.Namespace = namespace
 	return o.readView(ctx, scope)
 }
 
 func (o *options) printNodes(p *printing, all []report.Node, now time.Time) error {
-	if !p.human() {
+	if !p.humanReadable() {
 		refs := make([]report.Ref, len(all))
 		for i := range all {
 			refs[i] = report.Ref{APIVersion: "v1", Kind: "Node", Name: all[i].Name}
 		}
-		return p.machine(o.Out, "SpotNodes", &o.source, map[string]any{"items": all}, refs)
+		return p.object(o.Out, "SpotNodes", &o.source, map[string]any{"items": all}, refs)
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(o.ErrOut, "The cluster has no nodes.")
 		return nil
 	}
 	var t table
-	for _, name := range []string{"node", "capacity", "because", "pool", "interruption", "deadline", "replicas", "fall below"} {
+	for _, name := range []string{"node", "capacity", "source", "pool", "interruption", "deadline", "replicas", "below floor"} {
 		t.column(name, false)
 	}
 	t.column("signals", true)
-	t.column("workloads that fall below", true)
+	t.column("workloads below floor", true)
 	for i := range all {
 		n := &all[i]
 		deadline := ""
 		if n.Deadline != nil {
 			deadline = until(n.Deadline.Sub(now))
 		}
-		below := make([]string, len(n.FallBelow))
-		for j, ref := range n.FallBelow {
+		below := make([]string, len(n.BelowFloor))
+		for j, ref := range n.BelowFloor {
 			below[j] = ref.Namespace + "/" + ref.Name
 		}
 		interruption, c := n.Interruption, yellow
@@ -103,7 +103,7 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 		case "reclaim":
 			c = red
 		}
-		t.row(c, n.Name, n.Capacity, n.Because, cell(n.Pool), interruption, cell(deadline), n.Replicas, len(n.FallBelow),
+		t.row(c, n.Name, n.Capacity, n.CapacitySource, cell(n.Pool), interruption, cell(deadline), n.Replicas, len(n.BelowFloor),
 			cell(strings.Join(n.Signals, ", ")), cell(strings.Join(below, ", ")))
 	}
 	return p.table(o.Out, &t)

@@ -43,7 +43,7 @@ func newPrinting(command *cobra.Command) *printing {
 
 // check rejects an unknown format before anything is read.
 func (p *printing) check() error {
-	if p.human() || p.format() == "name" {
+	if p.humanReadable() || p.format() == "name" {
 		return nil
 	}
 	if _, err := p.flags.ToPrinter(); err != nil {
@@ -55,18 +55,18 @@ func (p *printing) check() error {
 func (p *printing) format() string { return *p.flags.OutputFormat }
 func (p *printing) wide() bool     { return p.format() == "wide" }
 
-// human reports whether the output is for a person.
-func (p *printing) human() bool {
+// humanReadable reports whether the output is for a person.
+func (p *printing) humanReadable() bool {
 	return (p.format() == "" || p.wide()) && *p.flags.TemplatePrinterFlags.TemplateArgument == ""
 }
 
 // source describes the data behind an answer. It is part of the output for programs, because
 // warnings go to standard error.
 type source struct {
-	// Policy is the source of the policy. Assumed is why the policy had to be assumed; "" if it was
-	// read.
-	Policy  string `json:"from"`
-	Assumed string `json:"assumedBecause,omitempty"`
+	// Policy is the source of the policy. AssumedBecause is why the policy had to be assumed; "" if
+	// it was read.
+	Policy         string `json:"from"`
+	AssumedBecause string `json:"assumedBecause,omitempty"`
 	// gaps lists what could not be read. noOwners reports whether owners are missing.
 	gaps     []string
 	noOwners bool
@@ -75,7 +75,7 @@ type source struct {
 // complete returns errPartial if an answer lacks objects, or if its policy may differ from the
 // scheduler's.
 func (s *source) complete() error {
-	if len(s.gaps) > 0 || s.Assumed != "" {
+	if len(s.gaps) > 0 || s.AssumedBecause != "" {
 		return errPartial
 	}
 	return nil
@@ -90,9 +90,9 @@ func (s *source) qualified(sentence string) string {
 	return sentence
 }
 
-// machine prints an answer for programs as an object of the given kind. With -o name it prints a
+// object prints an answer for programs as an object of the given kind. With -o name it prints a
 // line for each object in about.
-func (p *printing) machine(out io.Writer, kind string, from *source, answer any, about []report.Ref) error {
+func (p *printing) object(out io.Writer, kind string, from *source, answer any, about []report.Ref) error {
 	if p.format() == "name" {
 		printer := &printers.NamePrinter{ShortOutput: true}
 		for _, ref := range about {

@@ -50,15 +50,15 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 				return err
 			}
 		}
-		view, surveyed, err := o.readSavingsView(command.Context())
+		view, listed, err := o.readSavingsView(command.Context())
 		if err != nil {
 			return err
 		}
-		if surveyed.Nodes != nil {
-			return fmt.Errorf("nodes cannot be read, so their cost is unknown: %w", surveyed.Nodes.Err)
+		if listed.NodesGap != nil {
+			return fmt.Errorf("nodes cannot be read, so their cost is unknown: %w", listed.NodesGap.Err)
 		}
 		savings := view.Savings(prices)
-		savings.Namespace = surveyed.Scope.Namespace
+		savings.Namespace = listed.Scope.Namespace
 		for _, annotation := range savings.Ignored {
 			o.warn("%s: ignored", annotation)
 		}
@@ -69,7 +69,7 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 
 // readSavingsView reads all workloads and nodes, or only the workloads of the namespace that -n
 // names.
-func (o *options) readSavingsView(ctx context.Context) (*report.View, *lister.Survey, error) {
+func (o *options) readSavingsView(ctx context.Context) (*report.View, *lister.Objects, error) {
 	scope := lister.Scope{Volumes: true}
 	if *o.flags.Namespace == "" || o.allNamespaces {
 		return o.readWideView(ctx, scope)
@@ -92,12 +92,12 @@ func listPrices() *report.Prices {
 }
 
 func (o *options) printSavings(p *printing, s *report.Savings) error {
-	if !p.human() {
+	if !p.humanReadable() {
 		refs := make([]report.Ref, len(s.Surplus))
 		for i := range s.Surplus {
 			refs[i] = s.Surplus[i].Ref
 		}
-		return p.machine(o.Out, "SpotSavings", &o.source, s, refs)
+		return p.object(o.Out, "SpotSavings", &o.source, s, refs)
 	}
 	if len(s.Unpriced) > 0 {
 		var missing []string
@@ -109,11 +109,11 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 	if !p.noHeaders {
 		percent := 0.0
 		if s.AllOnDemand > 0 {
-			percent = 100 * s.Saved / s.AllOnDemand
+			percent = 100 * s.CurrentSavings / s.AllOnDemand
 		}
 		fmt.Fprintf(o.Out, "%s and %s cost %.3f USD an hour; all on-demand they would cost %.3f. Spot saves %.3f, %.0f %%.\nPrices: %s.\n",
 			report.Count(s.SpotNodes, "spot node", "spot nodes"), report.Count(s.OnDemandNodes, "on-demand node", "on-demand nodes"),
-			s.Now, s.AllOnDemand, s.Saved, percent, s.Prices)
+			s.Now, s.AllOnDemand, s.CurrentSavings, percent, s.Prices)
 		if len(s.Surplus) == 0 {
 			fmt.Fprintln(o.Out, o.source.qualified("No workload"+ofNamespace(s.Namespace)+" that opts in has replicas on on-demand beyond its floor that could run on spot."))
 			return nil
@@ -123,7 +123,7 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 			replicas += s.Surplus[i].Replicas
 		}
 		fmt.Fprintf(o.Out, "On on-demand beyond the floors: %s; on spot they would save %.3f USD an hour more.\n\n",
-			report.Count(replicas, "replica", "replicas"), s.OnTheTable)
+			report.Count(replicas, "replica", "replicas"), s.PossibleSavings)
 	}
 	var t table
 	if s.Namespace == "" {
@@ -134,7 +134,7 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 	}
 	for i := range s.Surplus {
 		w := &s.Surplus[i]
-		cells := []any{w.Ref.String(), w.Floor, w.OnDemand, w.Replicas, fmt.Sprintf("%.4f", w.Saves)}
+		cells := []any{w.Ref.String(), w.Floor, w.OnDemand, w.Replicas, fmt.Sprintf("%.4f", w.PossibleSavings)}
 		if s.Namespace == "" {
 			cells = append([]any{w.Namespace}, cells...)
 		}

@@ -18,7 +18,7 @@ func (o *options) statusCommand() *cobra.Command {
 		Long: `Shows for each workload that opts in how many replicas it wants, how many must survive the
 loss of all spot (FLOOR), how many run on on-demand and on spot nodes, how many would
 remain without any spot and without the spot pool with most replicas, and how many wait.
-The worst are first.`,
+Workloads with problems come first.`,
 		Example: `  kubectl spot status -A
   kubectl spot status -n shop -o wide
   kubectl spot status -n shop -l app.kubernetes.io/part-of=checkout
@@ -40,16 +40,16 @@ The worst are first.`,
 		if err != nil {
 			return err
 		}
-		view, surveyed, err := o.readView(command.Context(), lister.Scope{Namespace: namespace})
+		view, listed, err := o.readView(command.Context(), lister.Scope{Namespace: namespace})
 		if err != nil {
 			return err
 		}
 		all, others := view.Statuses()
 		if len(all) > 0 && !selector.Empty() {
 			all = slices.DeleteFunc(all, func(s report.Status) bool {
-				return !selector.Matches(surveyed.Labels(s.APIVersion, s.Kind, s.Namespace, s.Name))
+				return !selector.Matches(listed.Labels(s.APIVersion, s.Kind, s.Namespace, s.Name))
 			})
-			if len(all) == 0 && p.human() {
+			if len(all) == 0 && p.humanReadable() {
 				fmt.Fprintln(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s that opts in matches -l %s.", scopeName(namespace), selector)))
 				return nil
 			}
@@ -60,12 +60,12 @@ The worst are first.`,
 }
 
 func (o *options) printStatus(p *printing, all []report.Status, others int, namespace string) error {
-	if !p.human() {
+	if !p.humanReadable() {
 		refs := make([]report.Ref, len(all))
 		for i := range all {
 			refs[i] = all[i].Ref
 		}
-		return p.machine(o.Out, "SpotStatus", &o.source, map[string]any{"items": all, "otherWorkloads": others}, refs)
+		return p.object(o.Out, "SpotStatus", &o.source, map[string]any{"items": all, "otherWorkloads": others}, refs)
 	}
 	if len(all) == 0 {
 		fmt.Fprint(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s opts in: no pod there has schedulerName %s.", scopeName(namespace), o.profile)))

@@ -17,7 +17,7 @@ func (o *options) whatIfCommand() *cobra.Command {
 	var policyFile string
 	command := &cobra.Command{
 		Use:   "what-if (--lose NODES... | --policy FILE)",
-		Short: "Show what would be lost with nodes, or would change under another policy",
+		Short: "Show the effect of a loss of nodes, or of another policy",
 		Long: `Shows which workloads would have no replica left, or fewer than their floor, if nodes were
 lost at once: the state at that moment, before any replica is recreated. --lose may be
 repeated; then all these nodes are lost. With --policy, it shows which floors another
@@ -69,20 +69,20 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 	if err != nil {
 		return err
 	}
-	view, surveyed, err := o.readView(ctx, lister.Scope{Namespace: namespace})
+	view, listed, err := o.readView(ctx, lister.Scope{Namespace: namespace})
 	if err != nil {
 		return err
 	}
-	if surveyed.Nodes != nil {
-		return fmt.Errorf("nodes cannot be read, so the affected replicas are unknown: %w", surveyed.Nodes.Err)
+	if listed.NodesGap != nil {
+		return fmt.Errorf("nodes cannot be read, so the affected replicas are unknown: %w", listed.NodesGap.Err)
 	}
 	alternative := view
 	if policyFile != "" {
-		if alternative, err = o.viewOf(surveyed, other); err != nil {
+		if alternative, err = o.viewOf(listed, other); err != nil {
 			return err
 		}
 	}
-	result, err := alternative.Lose(losses)
+	result, err := alternative.SimulateLoss(losses)
 	if err != nil {
 		return err
 	}
@@ -93,19 +93,19 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 }
 
 func (o *options) printWhatIf(p *printing, result *report.WhatIf, namespace string) error {
-	if !p.human() {
+	if !p.humanReadable() {
 		var refs []report.Ref
 		for _, l := range result.Workloads {
-			if l.Falls != report.Keeps {
+			if l.Effect != report.LossKeepsFloor {
 				refs = append(refs, l.Ref)
 			}
 		}
 		for _, c := range result.Changes {
-			if c.Lacks > 0 && !slices.Contains(refs, c.Ref) {
+			if c.FloorDeficit > 0 && !slices.Contains(refs, c.Ref) {
 				refs = append(refs, c.Ref)
 			}
 		}
-		return p.machine(o.Out, "SpotWhatIf", &o.source, result, refs)
+		return p.object(o.Out, "SpotWhatIf", &o.source, result, refs)
 	}
 	if result.Policy != "" {
 		if err := p.changes(o.Out, result, namespace); err != nil || len(result.Lose) == 0 {
@@ -127,23 +127,23 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 	if namespace == "" {
 		t.column("namespace", false)
 	}
-	for _, name := range []string{"workload", "falls", "desired", "floor", "before", "after"} {
+	for _, name := range []string{"workload", "effect", "desired", "floor", "before", "after"} {
 		t.column(name, false)
 	}
 	for i := range result.Workloads {
 		l := &result.Workloads[i]
 		c := plain
-		switch l.Falls {
-		case report.ToZero:
+		switch l.Effect {
+		case report.LossToZero:
 			zero, c = zero+1, red
-		case report.UnderFloor:
+		case report.LossBelowFloor:
 			below, c = below+1, yellow
 		default:
 			if !p.wide() {
 				continue
 			}
 		}
-		cells := []any{l.Ref.String(), l.Falls, l.Desired, l.Floor, l.Before, l.After}
+		cells := []any{l.Ref.String(), l.Effect, l.Desired, l.Floor, l.Before, l.After}
 		if namespace == "" {
 			cells = append([]any{l.Namespace}, cells...)
 		}
@@ -175,18 +175,18 @@ func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace strin
 	if namespace == "" {
 		t.column("namespace", false)
 	}
-	for _, name := range []string{"workload", "desired", "floor now", "floor then", "on-demand then", "lacks", "frees"} {
+	for _, name := range []string{"workload", "desired", "floor now", "floor then", "on-demand then", "floor deficit", "more on spot"} {
 		t.column(name, false)
 	}
 	for i := range result.Changes {
 		c := &result.Changes[i]
-		missing, freed = missing+c.Lacks, freed+c.Frees
-		cells := []any{c.Ref.String(), c.Desired, c.FloorNow, c.FloorThen, c.OnDemandThen, c.Lacks, c.Frees}
+		missing, freed = missing+c.FloorDeficit, freed+c.AdditionalSpot
+		cells := []any{c.Ref.String(), c.Desired, c.FloorNow, c.FloorThen, c.OnDemandThen, c.FloorDeficit, c.AdditionalSpot}
 		if namespace == "" {
 			cells = append([]any{c.Namespace}, cells...)
 		}
 		colour := plain
-		if c.Lacks > 0 {
+		if c.FloorDeficit > 0 {
 			colour = yellow
 		}
 		t.row(colour, cells...)

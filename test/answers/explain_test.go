@@ -17,15 +17,15 @@ import (
 func explain(t *testing.T, c *scenario) *report.Explanation {
 	t.Helper()
 	policy, signals := c.readPolicy(t)
-	taken, err := lister.List(t.Context(), listertest.New(t, append(slices.Clone(c.objects), c.pod)...).Client(), lister.Scope{AllPods: true, Volumes: true})
+	listed, err := lister.List(t.Context(), listertest.New(t, append(slices.Clone(c.objects), c.pod)...).Client(), lister.Scope{AllPods: true, Volumes: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := taken.Snapshot(policy, signals, profile, time.Now())
+	snapshot, err := listed.Snapshot(policy, signals, profile, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	owners, err := taken.Owners(policy)
+	owners, err := listed.Owners(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,10 +44,10 @@ func explained(t *testing.T, e *report.Explanation) answers {
 	all := answers{}
 	for _, group := range e.Nodes {
 		answer := group.Policy
-		if answer == "" && !group.Takes {
+		if answer == "" && !group.Accepts {
 			answer = fmt.Sprintf("rejected by something other than the policy: %s", strings.Join(group.Obstacles, ", "))
 		}
-		if answer != "" && group.Takes {
+		if answer != "" && group.Accepts {
 			t.Errorf("nodes %v would take the pod, but: %s", group.Names, answer)
 		}
 		for _, name := range group.Names {

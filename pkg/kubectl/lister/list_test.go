@@ -54,11 +54,11 @@ func TestPages(t *testing.T) {
 		}
 	})
 	var read atomic.Int64
-	taken, err := lister.List(t.Context(), client, lister.Scope{Read: &read})
+	listed, err := lister.List(t.Context(), client, lister.Scope{Count: &read})
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := taken.Snapshot(policy, nil, "spot-aware-scheduler", now)
+	snapshot, err := listed.Snapshot(policy, nil, "spot-aware-scheduler", now)
 	if err != nil || len(snapshot.Pods) != pages || read.Load() != pages {
 		t.Errorf("%v, %d pods, %d objects counted, want %d of both", err, len(snapshot.Pods), read.Load(), pages)
 	}

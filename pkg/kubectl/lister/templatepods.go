@@ -13,11 +13,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// Wanted returns a pod of each Deployment and StatefulSet that wants pods and whose scheduler name
-// is profile. The pod is made from the template, with the fields that the API server would set. The
-// order is by namespace, kind and name of the owner. Commands use these pods for workloads that
-// have none. A Deployment without a ReplicaSet is omitted.
-func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
+// TemplatePods returns one pod of each Deployment and StatefulSet whose scheduler name is profile.
+// A workload that is scaled to 0 has none, unless Scope.IncludeScaledToZero is set. The pod is made
+// from the template, with the fields that the API server would set. The order is by namespace, kind
+// and name of the owner. Commands use these pods for workloads that have none. A Deployment without
+// a ReplicaSet is omitted.
+func (s *Objects) TemplatePods(profile string) ([]*v1.Pod, error) {
 	deployments, err := s.factory.Apps().V1().Deployments().Lister().List(labels.Everything())
 	if err != nil {
 		return nil, err
@@ -35,7 +36,7 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 		return nil, err
 	}
 	wants := func(template *v1.PodTemplateSpec, replicas *int32) bool {
-		return template.Spec.SchedulerName == profile && (s.Scope.Idle || workload.Replicas(replicas) > 0)
+		return template.Spec.SchedulerName == profile && (s.Scope.IncludeScaledToZero || workload.Replicas(replicas) > 0)
 	}
 	newest := map[workload.OwnerKey]*appsv1.ReplicaSet{}
 	for _, rs := range replicaSets {
@@ -46,15 +47,15 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 			}
 		}
 	}
-	type wanted struct {
+	type templatePod struct {
 		kind string
 		pod  *v1.Pod
 	}
-	var all []wanted
+	var all []templatePod
 	for _, d := range deployments {
 		key, _ := workload.ControllerKey(d)
 		if rs := newest[key]; rs != nil && wants(&d.Spec.Template, d.Spec.Replicas) {
-			all = append(all, wanted{"Deployment", podOf(rs, "ReplicaSet", &d.Spec.Template, d.Name)})
+			all = append(all, templatePod{"Deployment", podOf(rs, "ReplicaSet", &d.Spec.Template, d.Name)})
 		}
 	}
 	for _, set := range sets {
@@ -63,10 +64,10 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 			if set.Spec.Ordinals != nil {
 				first = set.Spec.Ordinals.Start
 			}
-			all = append(all, wanted{"StatefulSet", podOf(set, "StatefulSet", &set.Spec.Template, fmt.Sprintf("%s-%d", set.Name, first))})
+			all = append(all, templatePod{"StatefulSet", podOf(set, "StatefulSet", &set.Spec.Template, fmt.Sprintf("%s-%d", set.Name, first))})
 		}
 	}
-	slices.SortFunc(all, func(a, b wanted) int {
+	slices.SortFunc(all, func(a, b templatePod) int {
 		return cmp.Or(cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.kind, b.kind), cmp.Compare(a.pod.Name, b.pod.Name))
 	})
 	pods := make([]*v1.Pod, len(all))

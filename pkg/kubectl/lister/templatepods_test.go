@@ -26,18 +26,18 @@ func setOf(name string, replicas int32, spec v1.PodSpec) *appsv1.StatefulSet {
 		Spec: appsv1.StatefulSetSpec{Replicas: &replicas, Template: v1.PodTemplateSpec{Spec: spec}}}
 }
 
-func TestWanted(t *testing.T) {
+func TestTemplatePods(t *testing.T) {
 	for name, test := range map[string]struct {
 		scope lister.Scope
 		want  []string
 	}{
 		"replicas wanted":       {lister.Scope{}, []string{"db-0"}},
-		"including scaled to 0": {lister.Scope{Idle: true}, []string{"db-0", "idle-0"}},
+		"including scaled to 0": {lister.Scope{IncludeScaledToZero: true}, []string{"db-0", "idle-0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := listertest.Start(t, setOf("idle", 0, v1.PodSpec{}), setOf("db", 1, v1.PodSpec{}))
 			var got []string
-			for _, pod := range wanted(t, server, test.scope) {
+			for _, pod := range templatePods(t, server, test.scope) {
 				got = append(got, pod.Name)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -47,13 +47,13 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-func wanted(t *testing.T, server *listertest.Server, scope lister.Scope) []*v1.Pod {
+func templatePods(t *testing.T, server *listertest.Server, scope lister.Scope) []*v1.Pod {
 	t.Helper()
-	taken, err := lister.List(t.Context(), server.Client(), scope)
+	listed, err := lister.List(t.Context(), server.Client(), scope)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods, err := taken.Wanted("spot-aware-scheduler")
+	pods, err := listed.TemplatePods("spot-aware-scheduler")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func wanted(t *testing.T, server *listertest.Server, scope lister.Scope) []*v1.P
 
 // TestWantedQOS: the QoS classes equal the classes that the API server computes with its own
 // defaults and rules.
-func TestWantedQOS(t *testing.T) {
+func TestTemplatePodQOS(t *testing.T) {
 	list := func(amounts ...string) v1.ResourceList {
 		list := v1.ResourceList{}
 		for i, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}[:len(amounts)] {
@@ -100,7 +100,7 @@ func TestWantedQOS(t *testing.T) {
 		"pod-level limits above the containers'": {whole(nil, list("4", "4Gi"), full, full), v1.PodQOSBurstable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pods := wanted(t, listertest.Start(t, setOf("db", 1, test.spec)), lister.Scope{})
+			pods := templatePods(t, listertest.Start(t, setOf("db", 1, test.spec)), lister.Scope{})
 			if got := pods[0].Status.QOSClass; got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
@@ -113,7 +113,7 @@ func TestWantedQOS(t *testing.T) {
 	}
 }
 
-func TestWantedPriority(t *testing.T) {
+func TestTemplatePodPriority(t *testing.T) {
 	class := func(name string, value int32, isDefault bool) *schedulingv1.PriorityClass {
 		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, GlobalDefault: isDefault}
 	}
@@ -134,19 +134,19 @@ func TestWantedPriority(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := listertest.Start(t, append([]runtime.Object{setOf("db", 1, v1.PodSpec{PriorityClassName: test.class})}, test.classes...)...)
 			server.Deny = []string{test.denied}
-			taken, err := lister.List(t.Context(), server.Client(), lister.Scope{Namespace: "shop"})
+			listed, err := lister.List(t.Context(), server.Client(), lister.Scope{Namespace: "shop"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			pods, err := taken.Wanted("spot-aware-scheduler")
+			pods, err := listed.TemplatePods("spot-aware-scheduler")
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := fmt.Sprintf("%q %d", pods[0].Spec.PriorityClassName, ptr.Deref(pods[0].Spec.Priority, 0)); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
-			if (taken.Priorities != nil) != test.gap || len(taken.Gaps) > 0 {
-				t.Errorf("gap %v, other gaps %v, want a gap: %t, and no other gaps", taken.Priorities, taken.Gaps, test.gap)
+			if (listed.PriorityClassesGap != nil) != test.gap || len(listed.Gaps) > 0 {
+				t.Errorf("gap %v, other gaps %v, want a gap: %t, and no other gaps", listed.PriorityClassesGap, listed.Gaps, test.gap)
 			}
 		})
 	}

@@ -21,9 +21,9 @@ import (
 // Explanation explains why a pod is on its node or waits, and how the policy applies to its
 // workload.
 type Explanation struct {
-	// Of is the requested object. Pod is the explained pod and OnNode its node. Without Pod, Nodes
-	// apply to one more replica.
-	Of     Ref    `json:"of"`
+	// Object is the requested object. Pod is the explained pod and OnNode its node. If Pod is "",
+	// Nodes apply to one more replica.
+	Object Ref    `json:"of"`
 	Pod    string `json:"pod,omitempty"`
 	OnNode string `json:"onNode,omitempty"`
 	// Answer is the summary in one sentence.
@@ -51,14 +51,14 @@ type Explanation struct {
 	OnSpot     *int `json:"onSpot,omitempty"`
 	OnOnDemand *int `json:"onOnDemand,omitempty"`
 	Ordinal    *int `json:"ordinal,omitempty"`
-	// Budgeted is the budget in the scheduler's words.
-	Budgeted string `json:"budgeted,omitempty"`
+	// BudgetUsage is the budget and its use, in the scheduler's words.
+	BudgetUsage string `json:"budgeted,omitempty"`
 	// Nodes has all nodes, grouped by their properties for the pod: groups that accept the pod
 	// first, then by size.
 	Nodes []NodeGroup `json:"nodes,omitempty"`
-	// Unblock lists the changes that would let a waiting pod be scheduled; nil if the pod has a
-	// node.
-	Unblock []string `json:"unblock,omitempty"`
+	// Remedies lists the changes that would let the scheduler place a waiting pod; nil if the pod
+	// has a node.
+	Remedies []string `json:"unblock,omitempty"`
 }
 
 // Setting is one setting of a pod, with its origin.
@@ -73,8 +73,8 @@ type NodeGroup struct {
 	Capacity string `json:"capacity"`
 	// Pool is TYPE/ZONE; "" if labels do not define it.
 	Pool string `json:"pool,omitempty"`
-	// Takes reports whether the nodes accept the pod.
-	Takes bool `json:"takes"`
+	// Accepts reports whether the nodes accept the pod.
+	Accepts bool `json:"takes"`
 	// Policy is why the policy refuses the nodes, in the scheduler's words. Obstacles are the other
 	// reasons.
 	Policy    string   `json:"policy,omitempty"`
@@ -85,11 +85,11 @@ type NodeGroup struct {
 	verdict decision.Verdict
 }
 
-// nodesUnread replaces the facts that need nodes.
+// nodesUnread replaces the parts of an answer that depend on nodes.
 const nodesUnread = "nodes cannot be read, so it is unknown which nodes have room"
 
-// noneCreated is the answer for a workload that wants pods and has none.
-const noneCreated = "its controller has created none of its pods: see the events of its ReplicaSet or StatefulSet"
+// noPodsCreated is the answer for a workload that has replicas but no pods.
+const noPodsCreated = "its controller has created none of its pods: see the events of its ReplicaSet or StatefulSet"
 
 // ErrNotFound means that an object is not in the cluster, or was not read.
 var ErrNotFound = errors.New("not found")
@@ -115,14 +115,14 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 			}
 		}
 	}
-	for _, pod := range v.Wanted {
+	for _, pod := range v.TemplatePods {
 		if subject, err := v.Owners.Subject(pod); err == nil {
 			if owner := ownerOf(pod, subject.Pod.Workload.Kind); strings.EqualFold(owner.Kind, kind) && owner.Namespace == namespace && owner.Name == name {
 				p := simulation.Hypothetical(pod)
 				p.Subject = subject
-				e := &Explanation{Of: owner, Answer: noneCreated}
+				e := &Explanation{Object: owner, Answer: noPodsCreated}
 				v.plan(e, p, owner, decision.Placed{}, nil, decision.WaitTime{})
-				if e.Desired == 0 { // no replica is wanted, so the nodes do not matter
+				if e.Desired == 0 { // no replica is missing, so the nodes do not matter
 					e.Answer, e.Nodes = "it is scaled to 0 and has no pods", nil
 				}
 				return e, nil
@@ -145,7 +145,7 @@ func (v *View) explainWorkload(w *snapshot.Workload) (*Explanation, error) {
 		}
 	}
 	if last == nil {
-		return &Explanation{Of: refOf(w), Answer: "all its pods are leaving"}, nil
+		return &Explanation{Object: refOf(w), Answer: "all its pods are being deleted or moved"}, nil
 	}
 	if last.Subject.Pod.Workload.Ordered {
 		return v.explainPod(refOf(w), last) // another ordinal may differ
@@ -153,13 +153,13 @@ func (v *View) explainWorkload(w *snapshot.Workload) (*Explanation, error) {
 	more, subject := *last, *last.Subject
 	subject.Pod = *subject.Pod.Replacement()
 	more.Node, more.Subject = nil, &subject
-	e := &Explanation{Of: refOf(w)}
+	e := &Explanation{Object: refOf(w)}
 	if !v.applies(e, last.Pod) {
 		return e, nil
 	}
 	placement := placementOf(w)
 	plan := v.plan(e, &more, refOf(w), last.Revision.Placed, last.Revision.Pods, decision.WaitTime{})
-	if v.NoNodes {
+	if v.NodesUnknown {
 		e.Answer = fmt.Sprintf("%s of %d; none is waiting; %s", Count(live(w), "replica", "replicas"), w.Desired, nodesUnread)
 		return e, nil
 	}
@@ -190,7 +190,7 @@ func (v *View) applies(e *Explanation, pod *v1.Pod) bool {
 }
 
 func (v *View) explainPod(of Ref, p *snapshot.Pod) (*Explanation, error) {
-	e := &Explanation{Of: of, Pod: p.Name}
+	e := &Explanation{Object: of, Pod: p.Name}
 	if p.Node != nil {
 		e.OnNode = p.Node.Name
 	}
@@ -230,7 +230,7 @@ func (v *View) explainPod(of Ref, p *snapshot.Pod) (*Explanation, error) {
 		e.Answer = "it is being deleted"
 	case p.Node != nil:
 		e.Answer = fmt.Sprintf("it runs on %s (%s): %s", p.Node.Name, p.Node.Facts.Capacity.Type, v.placementReason(p, siblings, waiting))
-	case p.Spec.NodeName != "" && v.NoNodes:
+	case p.Spec.NodeName != "" && v.NodesUnknown:
 		e.Answer = fmt.Sprintf("it is bound to node %s; %s", p.Spec.NodeName, nodesUnread)
 	case p.Spec.NodeName != "":
 		e.Answer = fmt.Sprintf("it is bound to node %s, which is unknown", p.Spec.NodeName)
@@ -239,31 +239,31 @@ func (v *View) explainPod(of Ref, p *snapshot.Pod) (*Explanation, error) {
 		if workload.Gated(p.Pod) {
 			e.Answer = "it has the scheduling gate " + spot.CapacityGate + " until the controller assigns a capacity type to it"
 		}
-		if v.NoNodes {
+		if v.NodesUnknown {
 			e.Answer += "; " + nodesUnread
 		} else {
-			e.Unblock = v.unblock(e, p, &plan, waiting)
+			e.Remedies = v.remedies(e, p, &plan, waiting)
 		}
 	}
 	return e, nil
 }
 
-// waiting returns the relief that the pod may have earned by waiting. Only the scheduler knows
-// exactly since when the pod has waited. The pod's condition shows the same time, unless the pod
-// had a scheduling gate before or the scheduler was started later.
-func (v *View) waiting(p *snapshot.Pod) (relief decision.WaitTime) {
+// waiting returns how long the pod has waited. Only the scheduler knows the exact time. The
+// condition of the pod shows the same time, unless the pod had a scheduling gate before or the
+// scheduler was started later.
+func (v *View) waiting(p *snapshot.Pod) (wait decision.WaitTime) {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable {
-			relief.For = max(0, v.Snapshot.Now.Sub(c.LastTransitionTime.Time))
+			wait.For = max(0, v.Snapshot.Now.Sub(c.LastTransitionTime.Time))
 		}
 	}
 	for _, r := range p.Workload.Revisions {
 		if r == p.Revision {
 			break // the oldest revision is first
 		}
-		relief.OlderOnDemand = relief.OlderOnDemand || r.Placed.OnDemand > 0
+		wait.OlderOnDemand = wait.OlderOnDemand || r.Placed.OnDemand > 0
 	}
-	return relief
+	return wait
 }
 
 // plan adds to e how the policy applies to p, and returns the plan. placed counts the other pods of
@@ -281,13 +281,13 @@ func (v *View) plan(
 	}
 	e.Ignored = append(e.Ignored, origins.Overruled...)
 	e.Desired, e.Floor, e.Budget = pod.Workload.Desired, plan.Floor, plan.Budget
-	if !v.NoNodes {
+	if !v.NodesUnknown {
 		e.OnSpot, e.OnOnDemand = &placed.Spot, &placed.OnDemand
 	}
 	if pod.Workload.Ordered {
 		e.Ordinal = &pod.Workload.Ordinal
 	}
-	e.Budgeted = plan.BudgetUsage()
+	e.BudgetUsage = plan.BudgetUsage()
 	e.Nodes = v.groups(p, &plan, siblings)
 	return plan
 }
@@ -350,7 +350,7 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings []*snapshot
 			verdict = decision.Reserved(verdict)
 		}
 		g := NodeGroup{
-			Capacity: n.Facts.Capacity.Type.String(), Takes: verdict == decision.Admitted && len(obstacles) == 0,
+			Capacity: n.Facts.Capacity.Type.String(), Accepts: verdict == decision.Admitted && len(obstacles) == 0,
 			Policy: plan.Reason(verdict), Obstacles: obstacles, verdict: verdict,
 		}
 		if n.Facts.Pool != (decision.Pool{}) {
@@ -365,8 +365,8 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings []*snapshot
 		all[at].Names = append(all[at].Names, n.Name)
 	}
 	slices.SortStableFunc(all, func(a, b NodeGroup) int {
-		if a.Takes != b.Takes {
-			if a.Takes {
+		if a.Accepts != b.Accepts {
+			if a.Accepts {
 				return -1
 			}
 			return 1

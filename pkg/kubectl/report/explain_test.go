@@ -28,9 +28,9 @@ func explanationLines(e *report.Explanation) []string {
 		lines = append(lines, fmt.Sprintf("assigned %q, granted %q", e.Assigned, e.Granted))
 	}
 	for _, g := range e.Nodes {
-		lines = append(lines, fmt.Sprintf("%s %s %v %t %q %q", g.Capacity, g.Pool, g.Names, g.Takes, g.Policy, g.Obstacles))
+		lines = append(lines, fmt.Sprintf("%s %s %v %t %q %q", g.Capacity, g.Pool, g.Names, g.Accepts, g.Policy, g.Obstacles))
 	}
-	for _, thing := range e.Unblock {
+	for _, thing := range e.Remedies {
 		lines = append(lines, "- "+thing)
 	}
 	return lines
@@ -428,7 +428,7 @@ func TestRulesWithoutPods(t *testing.T) {
 func TestExplainWithoutNodes(t *testing.T) {
 	const unread = "nodes cannot be read, so it is unknown which nodes have room"
 	view := newView(t, basic(), "deployment web 2 somewhere -\ndeployment api 1 somewhere")
-	view.NoNodes = true
+	view.NodesUnknown = true
 	for object, want := range map[string]string{
 		"deployment/web": "web-1: it waits: no scheduler has reported a reason; " + unread,
 		"pod/web-0":      "web-0: it is bound to node somewhere; " + unread,

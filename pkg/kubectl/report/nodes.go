@@ -17,10 +17,10 @@ import (
 // Node describes a node to the policy.
 type Node struct {
 	Name string `json:"name"`
-	// Capacity is "spot" or "on-demand". Because is its source: a label, or that no label defines
-	// it.
-	Capacity string `json:"capacity"`
-	Because  string `json:"because"`
+	// Capacity is "spot" or "on-demand". CapacitySource is its source: a label, or the
+	// fact that no label defines it.
+	Capacity       string `json:"capacity"`
+	CapacitySource string `json:"because"`
 	// Pool is TYPE/ZONE; "" if the labels do not define it.
 	Pool string `json:"pool,omitempty"`
 	// Interruption is the class of the strongest signal: "none", "advisory", "drain" or "reclaim".
@@ -29,10 +29,10 @@ type Node struct {
 	Signals      []string `json:"signals,omitempty"`
 	// Deadline is the time at which the node is reclaimed, if known.
 	Deadline *time.Time `json:"deadline,omitempty"`
-	// Replicas is the number of workload pods that would be lost with the node. FallBelow lists the
-	// workloads that would then have fewer replicas than their floor, or none.
-	Replicas  int   `json:"replicas"`
-	FallBelow []Ref `json:"fallBelow,omitempty"`
+	// Replicas is the number of workload pods that would be lost with the node. BelowFloor lists
+	// the workloads that would then have fewer replicas than their floor, or none.
+	Replicas   int   `json:"replicas"`
+	BelowFloor []Ref `json:"fallBelow,omitempty"`
 
 	class decision.SignalClass
 }
@@ -47,7 +47,7 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		}
 		facts := n.Facts
 		node := Node{
-			Name: n.Name, Capacity: facts.Capacity.Type.String(), Because: because(v.Policy, n), class: facts.Signal,
+			Name: n.Name, Capacity: facts.Capacity.Type.String(), CapacitySource: capacitySource(v.Policy, n), class: facts.Signal,
 			Interruption: facts.Signal.String(),
 		}
 		if facts.Pool != (decision.Pool{}) {
@@ -60,11 +60,11 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		if facts.Signal == decision.Reclaim {
 			node.Deadline = deadlineOf(n, announced)
 		}
-		losses, pods := v.lose(func(other *snapshot.Node) bool { return other == n }, n.Pods)
+		losses, pods := v.affectedBy(func(other *snapshot.Node) bool { return other == n }, n.Pods)
 		node.Replicas = pods
 		for _, l := range losses {
-			if l.Falls != Keeps {
-				node.FallBelow = append(node.FallBelow, l.Ref)
+			if l.Effect != LossKeepsFloor {
+				node.BelowFloor = append(node.BelowFloor, l.Ref)
 			}
 		}
 		all = append(all, node)
@@ -73,8 +73,8 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 	return all
 }
 
-// because returns the source of a node's capacity type.
-func because(policy *decision.Policy, n *snapshot.Node) string {
+// capacitySource returns the source of a node's capacity type.
+func capacitySource(policy *decision.Policy, n *snapshot.Node) string {
 	label := func(key string) string { return key + "=" + n.Labels[key] }
 	switch n.Facts.Capacity.Source {
 	case decision.FromLabel:

@@ -25,11 +25,11 @@ func TestNodes(t *testing.T) {
 		daemonset log f`)
 	var lines []string
 	for _, n := range view.Nodes(labels.Everything()) {
-		line := fmt.Sprintf("%s %s by %s, %s, %s %q, %d", n.Name, n.Capacity, n.Because, n.Pool, n.Interruption, n.Signals, n.Replicas)
+		line := fmt.Sprintf("%s %s by %s, %s, %s %q, %d", n.Name, n.Capacity, n.CapacitySource, n.Pool, n.Interruption, n.Signals, n.Replicas)
 		if n.Deadline != nil {
 			line += " in " + n.Deadline.Sub(now).String()
 		}
-		lines = append(lines, fmt.Sprintf("%s %v", line, n.FallBelow))
+		lines = append(lines, fmt.Sprintf("%s %v", line, n.BelowFloor))
 	}
 	want := []string{
 		`f spot by node.kubernetes.io/capacity=spot, m/b, reclaim ["taint aws-node-termination-handler/spot-itn"], 1 in 1m0s [deployment/one]`,

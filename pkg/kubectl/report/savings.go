@@ -25,9 +25,9 @@ type Savings struct {
 	AllOnDemand float64 `json:"usdPerHourAllOnDemand"`
 	// Prices describes the source of the prices.
 	Prices string `json:"prices"`
-	// Saved is what spot saves now: the additional cost of the spot nodes if they were on-demand.
-	// Discounts on on-demand nodes do not count.
-	Saved float64 `json:"savedUsdPerHour"`
+	// CurrentSavings is what spot saves now: the additional cost of the spot nodes if they were
+	// on-demand. Discounts on on-demand nodes do not count.
+	CurrentSavings float64 `json:"savedUsdPerHour"`
 	// Ignored lists annotations that are not a valid price; such a node has the price of the list.
 	Ignored []string `json:"ignored,omitempty"`
 	// Unpriced counts the nodes without a price by TYPE/ZONE or node name. They are in no sum.
@@ -35,9 +35,9 @@ type Savings struct {
 	// Namespace is the namespace of the workloads in Surplus; "" for all. The caller sets it.
 	Namespace string `json:"namespace,omitempty"`
 	// Surplus lists the workloads with replicas on on-demand beyond their floors that could be on
-	// spot, the largest savings first. OnTheTable is the sum of their savings.
-	Surplus    []Surplus `json:"surplus"`
-	OnTheTable float64   `json:"onTheTableUsdPerHour"`
+	// spot, the largest savings first. PossibleSavings is the sum of their savings.
+	Surplus         []Surplus `json:"surplus"`
+	PossibleSavings float64   `json:"onTheTableUsdPerHour"`
 }
 
 // Surplus is a workload with replicas on on-demand beyond its floor.
@@ -45,9 +45,10 @@ type Surplus struct {
 	Ref      `json:",inline"`
 	Floor    int `json:"floor"`
 	OnDemand int `json:"onDemand"`
-	// Replicas is the number of replicas that could be on spot. Saves is what that would save.
-	Replicas int     `json:"replicas"`
-	Saves    float64 `json:"savesUsdPerHour"`
+	// Replicas is the number of replicas that could be on spot. PossibleSavings is what that
+	// would save.
+	Replicas        int     `json:"replicas"`
+	PossibleSavings float64 `json:"savesUsdPerHour"`
 }
 
 // costs are the costs of a node.
@@ -90,15 +91,17 @@ func (v *View) Savings(prices *Prices) *Savings {
 	if spotOnDemand > 0 {
 		ratio = spotNow / spotOnDemand
 	}
-	s.Saved = spotOnDemand - spotNow
-	maySpot := v.maySpot()
+	s.CurrentSavings = spotOnDemand - spotNow
+	maySpot := v.canRunOnSpot()
 	for _, w := range v.Snapshot.Workloads {
 		if surplus, ok := surplusOf(w, priced, ratio, maySpot); ok {
 			s.Surplus = append(s.Surplus, surplus)
-			s.OnTheTable += surplus.Saves
+			s.PossibleSavings += surplus.PossibleSavings
 		}
 	}
-	slices.SortFunc(s.Surplus, func(a, b Surplus) int { return cmp.Or(cmp.Compare(b.Saves, a.Saves), compareRefs(a.Ref, b.Ref)) })
+	slices.SortFunc(s.Surplus, func(a, b Surplus) int {
+		return cmp.Or(cmp.Compare(b.PossibleSavings, a.PossibleSavings), compareRefs(a.Ref, b.Ref))
+	})
 	return s
 }
 
@@ -145,10 +148,10 @@ func annotatedPrice(n *snapshot.Node, key string) (price float64, given bool, er
 	return price, true, nil
 }
 
-// maySpot returns whether a pod on on-demand could be on spot: its own node selector or affinity
-// permits spot, and it fits some spot node. Without any spot node, only the first condition is
-// checked.
-func (v *View) maySpot() func(*snapshot.Pod) bool {
+// canRunOnSpot returns a function that reports whether a pod on on-demand could be on spot: its own
+// node selector or affinity permits spot, and it fits some spot node. Without any spot node, only
+// the first condition is checked.
+func (v *View) canRunOnSpot() func(*snapshot.Pod) bool {
 	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
 	feasibility := simulation.NewFeasibility(spot)
 	return func(p *snapshot.Pod) bool {
@@ -176,11 +179,11 @@ func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]*costs, ratio flo
 			if !maySpot(p) {
 				continue
 			}
-			saves := 0.0
+			saving := 0.0
 			if c := priced[p.Node]; c != nil {
-				saves = share(p) * (c.now - cmp.Or(c.spot, c.now*ratio))
+				saving = share(p) * (c.now - cmp.Or(c.spot, c.now*ratio))
 			}
-			savings = append(savings, max(0, saves))
+			savings = append(savings, max(0, saving))
 		}
 	}
 	s.Replicas = len(savings)
@@ -192,8 +195,8 @@ func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]*costs, ratio flo
 	}
 	s.Ref = refOf(w)
 	slices.SortFunc(savings, func(a, b float64) int { return cmp.Compare(b, a) })
-	for _, saves := range savings[:s.Replicas] {
-		s.Saves += saves
+	for _, saving := range savings[:s.Replicas] {
+		s.PossibleSavings += saving
 	}
 	return s, true
 }

@@ -35,7 +35,7 @@ func TestSavings(t *testing.T) {
 	// On-demand costs 1+1+2+3 and spot 0.4+0.2. With on-demand only, it would be 1+1+2+3+1+1. On
 	// average, spot costs 0.3 of on-demand; this applies to c, for which the list has no spot
 	// price.
-	want := &report.Savings{SpotNodes: 3, OnDemandNodes: 4, Now: 7.6, AllOnDemand: 9, Saved: 1.4, Prices: "prices.csv", Unpriced: map[string]int{"x/a": 1}}
+	want := &report.Savings{SpotNodes: 3, OnDemandNodes: 4, Now: 7.6, AllOnDemand: 9, CurrentSavings: 1.4, Prices: "prices.csv", Unpriced: map[string]int{"x/a": 1}}
 	const half, quarter = 0.5, 0.25
 	ref := func(kind, name string) report.Ref {
 		apiVersion := "apps/v1"
@@ -45,11 +45,11 @@ func TestSavings(t *testing.T) {
 		return report.Ref{APIVersion: apiVersion, Kind: kind, Namespace: "shop", Name: name}
 	}
 	want.Surplus = []report.Surplus{
-		{Ref: ref("Deployment", "web"), Floor: 1, OnDemand: 3, Replicas: 2, Saves: half*2*0.7 + quarter*0.8},
-		{Ref: ref("Job", "sum"), Floor: 0, OnDemand: 1, Replicas: 1, Saves: half * 2 * 0.7},
-		{Ref: ref("StatefulSet", "db"), Floor: 1, OnDemand: 2, Replicas: 2, Saves: 2 * quarter * 0.8},
+		{Ref: ref("Deployment", "web"), Floor: 1, OnDemand: 3, Replicas: 2, PossibleSavings: half*2*0.7 + quarter*0.8},
+		{Ref: ref("Job", "sum"), Floor: 0, OnDemand: 1, Replicas: 1, PossibleSavings: half * 2 * 0.7},
+		{Ref: ref("StatefulSet", "db"), Floor: 1, OnDemand: 2, Replicas: 2, PossibleSavings: 2 * quarter * 0.8},
 	}
-	want.OnTheTable = want.Surplus[0].Saves + want.Surplus[1].Saves + want.Surplus[2].Saves
+	want.PossibleSavings = want.Surplus[0].PossibleSavings + want.Surplus[1].PossibleSavings + want.Surplus[2].PossibleSavings
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Errorf("savings (-want +got):\n%s", diff)
 	}
@@ -89,8 +89,8 @@ func TestSavingsExcludeDiscounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := view.Savings(list); s.Saved != 0 || s.Now != 0.1 || s.AllOnDemand != 1 {
-		t.Errorf("saved %v of %v and %v, want none", s.Saved, s.Now, s.AllOnDemand)
+	if s := view.Savings(list); s.CurrentSavings != 0 || s.Now != 0.1 || s.AllOnDemand != 1 {
+		t.Errorf("saved %v of %v and %v, want none", s.CurrentSavings, s.Now, s.AllOnDemand)
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 	Waiting State = "Waiting"
 	// RollingOut means that a rollout is in progress or paused.
 	RollingOut State = "RollingOut"
-	// Moving means that pods are leaving.
+	// Moving means that pods are being moved or deleted.
 	Moving State = "Moving"
 	// Unknown means that nodes could not be read, so it is unknown whether the floor is met.
 	Unknown State = "Unknown"
@@ -65,17 +65,17 @@ type Status struct {
 func (v *View) Statuses() (all []Status, others int) {
 	all = []Status{} // not null in JSON
 	seen := map[Ref]bool{}
-	motions := v.Snapshot.PodsInTransition()
+	transitions := v.Snapshot.PodsInTransition()
 	for _, w := range v.Snapshot.Workloads {
 		seen[refOf(w)] = true // includes a workload that is about to opt in, because it has pods
 		if !w.InProfile {
 			others++
 			continue
 		}
-		all = append(all, v.status(w, motions[w.Key]))
+		all = append(all, v.status(w, transitions[w.Key]))
 	}
-	for _, pod := range v.Wanted {
-		if s, ok := v.wantedStatus(pod); ok && !seen[s.Ref] {
+	for _, pod := range v.TemplatePods {
+		if s, ok := v.statusWithoutPods(pod); ok && !seen[s.Ref] {
 			all = append(all, s)
 		}
 	}
@@ -86,17 +86,17 @@ func (v *View) Statuses() (all []Status, others int) {
 	return all, others
 }
 
-func (v *View) status(w *snapshot.Workload, motion snapshot.PodsInTransition) Status {
+func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition) Status {
 	placement := placementOf(w)
-	s := Status{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Waiting: len(placement.waiting) + motion.Missing, State: OK}
-	if !v.NoNodes {
-		s.Waiting += len(placement.stray)
+	s := Status{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Waiting: len(placement.waiting) + transition.Missing, State: OK}
+	if !v.NodesUnknown {
+		s.Waiting += len(placement.onMissingNode)
 		pool, inPool := placement.largestPool()
 		withoutPool := placement.OnDemand + placement.Spot - inPool
 		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool, s.LargestPool = &placement.OnDemand, &placement.Spot, &placement.OnDemand, &withoutPool, pool
 		s.deficit = placement.FloorDeficit
 	}
-	s.explain(w, &placement, motion, v.NoNodes)
+	s.explain(w, &placement, transition, v.NodesUnknown)
 	for _, r := range w.Revisions[max(0, len(w.Revisions)-1):] {
 		if len(r.Pods) > 0 {
 			_, origins, invalid := v.Policy.Explain(&r.Pods[0].Subject.Pod)
@@ -110,7 +110,7 @@ func (v *View) status(w *snapshot.Workload, motion snapshot.PodsInTransition) St
 }
 
 // explain sets State and Why.
-func (s *Status) explain(w *snapshot.Workload, placement *placement, motion snapshot.PodsInTransition, noNodes bool) {
+func (s *Status) explain(w *snapshot.Workload, placement *placement, transition snapshot.PodsInTransition, noNodes bool) {
 	note := func(state State, format string, args ...any) {
 		if slices.Index(states, state) < slices.Index(states, s.State) {
 			s.State = state
@@ -133,16 +133,16 @@ func (s *Status) explain(w *snapshot.Workload, placement *placement, motion snap
 	if n := len(placement.waiting); n > 0 {
 		note(Waiting, "%s: %s", Count(n, "pod waits", "pods wait"), waitReason(placement.waiting[0]))
 	}
-	if n := len(placement.stray); n > 0 && !noNodes {
+	if n := len(placement.onMissingNode); n > 0 && !noNodes {
 		note(Waiting, "%s on a deleted node", Count(n, "pod is", "pods are"))
 	}
-	if motion.Missing > 0 {
-		note(Waiting, "%s not created by its controller yet", Count(motion.Missing, "pod is", "pods are"))
+	if transition.Missing > 0 {
+		note(Waiting, "%s not created by its controller yet", Count(transition.Missing, "pod is", "pods are"))
 	}
 	if w.RollingOut {
 		note(RollingOut, "rolling out")
 	}
-	if n := motion.Released + motion.Terminating; n > 0 {
+	if n := transition.Released + transition.Terminating; n > 0 {
 		note(Moving, "%s leaving", Count(n, "pod is", "pods are"))
 	}
 	if noNodes {
@@ -153,9 +153,9 @@ func (s *Status) explain(w *snapshot.Workload, placement *placement, motion snap
 	}
 }
 
-// wantedStatus returns the status of a workload without pods, given a pod that it would create. It
-// returns false if the owner is unknown or wants no pods.
-func (v *View) wantedStatus(pod *v1.Pod) (Status, bool) {
+// statusWithoutPods returns the status of a workload without pods, given a pod that it would
+// create. It returns false if the owner is unknown or is scaled to 0.
+func (v *View) statusWithoutPods(pod *v1.Pod) (Status, bool) {
 	subject, err := v.Owners.Subject(pod)
 	if err != nil || subject.Pod.Workload.Desired == 0 {
 		return Status{}, false
@@ -164,16 +164,16 @@ func (v *View) wantedStatus(pod *v1.Pod) (Status, bool) {
 	settings, _ := v.Policy.Settings(&subject.Pod)
 	s := Status{
 		Ref: ownerOf(pod, workload.Kind), Desired: workload.Desired, Floor: settings.Floor(workload.Desired), Waiting: workload.Desired, State: Waiting,
-		Why: []string{noneCreated},
+		Why: []string{noPodsCreated},
 	}
-	if !v.NoNodes {
+	if !v.NodesUnknown {
 		var none [4]int
 		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool = &none[0], &none[1], &none[2], &none[3]
 	}
 	return s, true
 }
 
-// ownerOf returns the owner of a pod of View.Wanted.
+// ownerOf returns the owner of a pod of View.TemplatePods.
 func ownerOf(pod *v1.Pod, kind string) Ref {
 	name := pod.Name
 	if kind == "StatefulSet" {

@@ -121,7 +121,7 @@ func TestStatusOfIgnoredExemptions(t *testing.T) {
 
 func TestStatusWithoutNodes(t *testing.T) {
 	view := newView(t, basic(), "deployment web 2 somewhere -")
-	view.NoNodes = true
+	view.NodesUnknown = true
 	all, _ := view.Statuses()
 	want := []string{`deployment/web Waiting: 1 of 2, 1 wait ["1 pod waits: no scheduler has reported a reason" "nodes cannot be read"]`}
 	if diff := cmp.Diff(want, statusLines(all)); diff != "" {

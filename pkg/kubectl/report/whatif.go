@@ -73,51 +73,51 @@ func (v *View) LossChoices() []string {
 	return choices
 }
 
-// Fall is the effect of a loss on a workload.
-type Fall string
+// LossEffect is the effect of a loss on a workload.
+type LossEffect string
 
 // The effects, worst first.
 const (
-	// ToZero means that no replica remains.
-	ToZero Fall = "ToZero"
-	// UnderFloor means that fewer replicas than the floor remain.
-	UnderFloor Fall = "BelowFloor"
-	// Keeps means that at least the floor remains.
-	Keeps Fall = "KeepsFloor"
+	// LossToZero means that no replica remains.
+	LossToZero LossEffect = "ToZero"
+	// LossBelowFloor means that fewer replicas than the floor remain.
+	LossBelowFloor LossEffect = "BelowFloor"
+	// LossKeepsFloor means that at least the floor remains.
+	LossKeepsFloor LossEffect = "KeepsFloor"
 )
 
-var falls = []Fall{ToZero, UnderFloor, Keeps}
+var lossEffects = []LossEffect{LossToZero, LossBelowFloor, LossKeepsFloor}
 
-// Lost is the loss of a workload.
-type Lost struct {
+// AffectedWorkload is a workload that loses replicas.
+type AffectedWorkload struct {
 	Ref `json:",inline"`
 	// Desired is its replica count. Floor is 0 if its pods have another schedulerName.
 	Desired int `json:"desired"`
 	Floor   int `json:"floor"`
 	// Before counts its replicas on nodes. After counts the replicas that remain at the moment of
 	// the loss, before any is recreated.
-	Before int  `json:"before"`
-	After  int  `json:"after"`
-	Falls  Fall `json:"falls"`
+	Before int        `json:"before"`
+	After  int        `json:"after"`
+	Effect LossEffect `json:"falls"`
 }
 
 // WhatIf is the result of a hypothetical loss of nodes or change of the policy.
 type WhatIf struct {
 	Lose []string `json:"lose,omitempty"`
-	// Nodes and Pods count the losses. Workloads are affected by them: the worst first, then by
-	// namespace, kind and name.
-	Nodes     int    `json:"nodesLost"`
-	Pods      int    `json:"podsLost"`
-	Workloads []Lost `json:"workloads"`
+	// Nodes and Pods count the losses. Workloads lists the affected workloads, in the order
+	// of effect (the worst is first), namespace, kind and name.
+	Nodes     int                `json:"nodesLost"`
+	Pods      int                `json:"podsLost"`
+	Workloads []AffectedWorkload `json:"workloads"`
 	// Policy is the file of the other policy, which also applies to Workloads. Changes lists the
 	// workloads that it changes.
 	Policy  string   `json:"policy,omitempty"`
 	Changes []Change `json:"policyChanges"`
 }
 
-// Lose returns the result of losing all nodes of the losses at once. It returns an error if no node
-// matches a loss.
-func (v *View) Lose(losses []Loss) (*WhatIf, error) {
+// SimulateLoss returns the result of losing all nodes of the losses at once. It returns an error if
+// no node matches a loss.
+func (v *View) SimulateLoss(losses []Loss) (*WhatIf, error) {
 	result := &WhatIf{Changes: []Change{}}
 	lost := map[*snapshot.Node]bool{}
 	var pods []*snapshot.Pod
@@ -137,7 +137,7 @@ func (v *View) Lose(losses []Loss) (*WhatIf, error) {
 		}
 	}
 	result.Nodes = len(lost)
-	result.Workloads, result.Pods = v.lose(func(n *snapshot.Node) bool { return lost[n] }, pods)
+	result.Workloads, result.Pods = v.affectedBy(func(n *snapshot.Node) bool { return lost[n] }, pods)
 	return result, nil
 }
 
@@ -160,10 +160,10 @@ func (v *View) choicesLike(text string) string {
 	return strings.Join(like, ", ")
 }
 
-// lose returns the workloads with a live pod among pods, and the number of such pods. pods must be
-// all pods on the lost nodes.
-func (v *View) lose(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) (all []Lost, count int) {
-	all = []Lost{}
+// affectedBy returns the workloads with a live pod among pods, and the number of such pods. pods
+// must be all pods on the lost nodes.
+func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) (all []AffectedWorkload, count int) {
+	all = []AffectedWorkload{}
 	seen := map[*snapshot.Workload]bool{}
 	for _, p := range pods {
 		if p.Workload == nil || !p.Live() {
@@ -175,7 +175,7 @@ func (v *View) lose(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) (all [
 			continue
 		}
 		seen[w] = true
-		l := Lost{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Falls: Keeps}
+		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Effect: LossKeepsFloor}
 		for _, r := range w.Revisions {
 			for _, p := range r.Pods {
 				if p.Node == nil {
@@ -189,14 +189,14 @@ func (v *View) lose(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) (all [
 		}
 		switch {
 		case l.After == 0:
-			l.Falls = ToZero
+			l.Effect = LossToZero
 		case l.After < l.Floor:
-			l.Falls = UnderFloor
+			l.Effect = LossBelowFloor
 		}
 		all = append(all, l)
 	}
-	slices.SortFunc(all, func(a, b Lost) int {
-		return cmp.Or(cmp.Compare(slices.Index(falls, a.Falls), slices.Index(falls, b.Falls)), compareRefs(a.Ref, b.Ref))
+	slices.SortFunc(all, func(a, b AffectedWorkload) int {
+		return cmp.Or(cmp.Compare(slices.Index(lossEffects, a.Effect), slices.Index(lossEffects, b.Effect)), compareRefs(a.Ref, b.Ref))
 	})
 	return all, count
 }
@@ -210,11 +210,11 @@ type Change struct {
 	FloorThen int `json:"floorThen"`
 	// OnDemandThen is the number of replicas on nodes that are on-demand under the other policy.
 	OnDemandThen int `json:"onDemandThen"`
-	// Lacks is the number of replicas that would then be missing on on-demand: the controller would
-	// move them, or they would wait. Frees is the number of additional replicas that could move to
-	// spot.
-	Lacks int `json:"lacks"`
-	Frees int `json:"frees"`
+	// FloorDeficit is the number of replicas that would then be missing on on-demand: the
+	// controller would move them, or they would wait. AdditionalSpot is the number of additional
+	// replicas that could move to spot.
+	FloorDeficit   int `json:"lacks"`
+	AdditionalSpot int `json:"frees"`
 }
 
 // Changes returns the workloads for which the policy of then, a View of the same cluster, makes a
@@ -239,18 +239,20 @@ func (v *View) Changes(then *View) []Change {
 			continue
 		}
 		c := Change{Ref: refOf(w), Desired: w.Desired, FloorNow: before.Floor, FloorThen: w.Floor, OnDemandThen: changed.OnDemand}
-		c.Lacks = changed.FloorDeficit
+		c.FloorDeficit = changed.FloorDeficit
 		// The surplus under the current policy is not a change.
-		c.Frees = max(0, changed.Surplus-current.Surplus)
+		c.AdditionalSpot = max(0, changed.Surplus-current.Surplus)
 		all = append(all, c)
 	}
-	for _, pod := range then.Wanted {
-		before, known := v.wantedStatus(pod)
-		after, _ := then.wantedStatus(pod)
+	for _, pod := range then.TemplatePods {
+		before, known := v.statusWithoutPods(pod)
+		after, _ := then.statusWithoutPods(pod)
 		if known && !hasPods[before.Ref] && before.Floor != after.Floor {
 			all = append(all, Change{Ref: before.Ref, Desired: after.Desired, FloorNow: before.Floor, FloorThen: after.Floor})
 		}
 	}
-	slices.SortFunc(all, func(a, b Change) int { return cmp.Or(cmp.Compare(b.Lacks, a.Lacks), compareRefs(a.Ref, b.Ref)) })
+	slices.SortFunc(all, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(b.FloorDeficit, a.FloorDeficit), compareRefs(a.Ref, b.Ref))
+	})
 	return all
 }

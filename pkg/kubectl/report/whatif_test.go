@@ -25,7 +25,7 @@ const shop = `
 	deployment theirs 2 sp-a sp-a profile=other
 	daemonset log sp-a`
 
-func TestLose(t *testing.T) {
+func TestSimulateLoss(t *testing.T) {
 	for name, test := range map[string]struct {
 		lose []string
 		want string // nodes, pods
@@ -52,13 +52,13 @@ func TestLose(t *testing.T) {
 				}
 				losses = append(losses, loss)
 			}
-			result, err := newView(t, basic(), shop).Lose(losses)
+			result, err := newView(t, basic(), shop).SimulateLoss(losses)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var fall []string
 			for _, l := range result.Workloads {
-				fall = append(fall, fmt.Sprintf("%s %s %d to %d", l.Ref, l.Falls, l.Before, l.After))
+				fall = append(fall, fmt.Sprintf("%s %s %d to %d", l.Ref, l.Effect, l.Before, l.After))
 			}
 			if diff := cmp.Diff(test.fall, fall); diff != "" {
 				t.Errorf("workloads (-want +got):\n%s", diff)
@@ -71,12 +71,12 @@ func TestLose(t *testing.T) {
 }
 
 // Without spot nodes, the loss of all spot affects no workload.
-func TestLoseWithoutSpot(t *testing.T) {
+func TestSimulateLossWithoutSpot(t *testing.T) {
 	loss, err := report.ParseLoss("all-spot")
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := newView(t, basic(), "node od on-demand m/a\ndeployment web 1 od").Lose([]report.Loss{loss})
+	result, err := newView(t, basic(), "node od on-demand m/a\ndeployment web 1 od").SimulateLoss([]report.Loss{loss})
 	if err != nil || result.Nodes != 0 || len(result.Workloads) != 0 {
 		t.Errorf("%+v, %v, want no loss", result, err)
 	}
@@ -97,7 +97,7 @@ func TestInvalidLosses(t *testing.T) {
 	} {
 		loss, err := report.ParseLoss(text)
 		if err == nil {
-			_, err = newView(t, basic(), shop).Lose([]report.Loss{loss})
+			_, err = newView(t, basic(), shop).SimulateLoss([]report.Loss{loss})
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -143,13 +143,13 @@ func TestChanges(t *testing.T) {
 			if test.cluster == "" {
 				test.cluster, test.now = shop, basic()
 			}
-			surveyed, err := lister.List(t.Context(), listertest.Start(t, objectsOf(t, test.cluster)...).Client(), lister.Scope{})
+			listed, err := lister.List(t.Context(), listertest.Start(t, objectsOf(t, test.cluster)...).Client(), lister.Scope{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, c := range viewOf(t, surveyed, test.now).Changes(viewOf(t, surveyed, test.then)) {
-				got = append(got, fmt.Sprintf("%s %d to %d: %d there, lacks %d, frees %d", c.Ref, c.FloorNow, c.FloorThen, c.OnDemandThen, c.Lacks, c.Frees))
+			for _, c := range viewOf(t, listed, test.now).Changes(viewOf(t, listed, test.then)) {
+				got = append(got, fmt.Sprintf("%s %d to %d: %d there, lacks %d, frees %d", c.Ref, c.FloorNow, c.FloorThen, c.OnDemandThen, c.FloorDeficit, c.AdditionalSpot))
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)

@@ -65,11 +65,11 @@ func basic() *decision.Policy {
 //	class=NAME              the priority class
 func newView(t *testing.T, policy *decision.Policy, lines string) *report.View {
 	t.Helper()
-	surveyed, err := lister.List(t.Context(), listertest.Start(t, objectsOf(t, lines)...).Client(), lister.Scope{Idle: true})
+	listed, err := lister.List(t.Context(), listertest.Start(t, objectsOf(t, lines)...).Client(), lister.Scope{IncludeScaledToZero: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return viewOf(t, surveyed, policy)
+	return viewOf(t, listed, policy)
 }
 
 func objectsOf(t *testing.T, lines string) (objects []runtime.Object) {
@@ -93,21 +93,21 @@ func objectsOf(t *testing.T, lines string) (objects []runtime.Object) {
 	return objects
 }
 
-func viewOf(t *testing.T, surveyed *lister.Survey, policy *decision.Policy) *report.View {
+func viewOf(t *testing.T, listed *lister.Objects, policy *decision.Policy) *report.View {
 	t.Helper()
-	snapshot, err := surveyed.Snapshot(policy, providers.Signals(), profile, now)
+	snapshot, err := listed.Snapshot(policy, providers.Signals(), profile, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	owners, err := surveyed.Owners(policy)
+	owners, err := listed.Owners(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted, err := surveyed.Wanted(profile)
+	wanted, err := listed.TemplatePods(profile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &report.View{Snapshot: snapshot, Policy: policy, Signals: providers.Signals(), Profile: profile, Owners: owners, Wanted: wanted}
+	return &report.View{Snapshot: snapshot, Policy: policy, Signals: providers.Signals(), Profile: profile, Owners: owners, TemplatePods: wanted}
 }
 
 // options has the words NAME or NAME=VALUE of a line.

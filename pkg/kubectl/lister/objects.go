@@ -42,39 +42,39 @@ type Scope struct {
 	AllPods bool
 	// Volumes also reads claims and volumes, which limit the nodes that a pod can run on.
 	Volumes bool
-	// Idle includes workloads that are scaled to 0 in Wanted.
-	Idle bool
-	// Read counts the objects that have been read; nil means that they are not counted.
-	Read *atomic.Int64
+	// IncludeScaledToZero adds workloads that are scaled to 0 to TemplatePods.
+	IncludeScaledToZero bool
+	// Count counts the objects that have been read; nil means that they are not counted.
+	Count *atomic.Int64
 }
 
 // Gap is a resource that could not be read.
 type Gap struct {
 	// Err is the error of the API server. It names the user, the verb and the resource.
 	Err error
-	// Means describes the missing information.
-	Means string
+	// Consequence describes the information that is missing.
+	Consequence string
 }
 
-func (g Gap) String() string { return fmt.Sprintf("%v: %s", g.Err, g.Means) }
+func (g Gap) String() string { return fmt.Sprintf("%v: %s", g.Err, g.Consequence) }
 
-// Survey contains the resources that were read. Its methods are not safe for concurrent use.
-type Survey struct {
-	// Scope is the scope of the survey.
+// Objects contains the objects that were read. Its methods are not safe for concurrent use.
+type Objects struct {
+	// Scope selected the objects.
 	Scope Scope
-	// Gaps contains all gaps except Priorities.
+	// Gaps contains all gaps except PriorityClassesGap.
 	Gaps []Gap
-	// Nodes is the gap if nodes could not be listed, else nil.
-	Nodes *Gap
-	// NoOwners reports whether a kind of owner could not be listed. Some pods then seem to have no
-	// workload.
-	NoOwners bool
-	// Priorities is the gap if PriorityClasses could not be listed, else nil. It is not in Gaps,
-	// because it matters only to rules by priority, for workloads without pods.
-	Priorities *Gap
+	// NodesGap is the gap if nodes could not be listed, else nil.
+	NodesGap *Gap
+	// OwnersMissing reports whether a kind of owner could not be listed. Some pods then seem to
+	// have no workload.
+	OwnersMissing bool
+	// PriorityClassesGap is the gap if PriorityClasses could not be listed, else nil. It is not in
+	// Gaps, because it matters only to rules by priority, for workloads without pods.
+	PriorityClassesGap *Gap
 
 	factory informers.SharedInformerFactory
-	labels  map[listed]labels.Set // cache of podLabels
+	labels  map[workloadKey]labels.Set // cache of podLabels
 }
 
 // listing is the list of one kind of object.
@@ -86,19 +86,19 @@ type listing struct {
 	namespace string
 	fallback  *string
 	options   metav1.ListOptions
-	// means describes the information that is missing without the list. partly describes the
-	// information that is missing if only fallback could be listed.
-	means, partly string
+	// consequence describes the information that is missing without the list. fallbackConsequence
+	// describes the information that is missing if only fallback could be listed.
+	consequence, fallbackConsequence string
 	// onGap receives the Gap.
 	onGap func(Gap)
 	// required reports whether the command cannot continue without the list.
 	required bool
 }
 
-// Take reads the cluster. It returns an error of the API server if the server is unavailable, does
+// List reads the cluster. It returns an error of the API server if the server is unavailable, does
 // not authenticate the user, or does not let the user list pods.
-func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Survey, error) {
-	s := &Survey{Scope: scope, factory: informers.NewSharedInformerFactory(client, 0)} // never started: it only provides the caches
+func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Objects, error) {
+	s := &Objects{Scope: scope, factory: informers.NewSharedInformerFactory(client, 0)} // never started: it only provides the caches
 	// This adds the indexes. They are then filled while the API server responds, not afterwards.
 	// They do not depend on the policy.
 	if _, err := s.Owners(nil); err != nil {
@@ -124,8 +124,8 @@ func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Surve
 	return s, nil
 }
 
-func (s *Survey) listings(client kubernetes.Interface, scope Scope) []listing {
-	count := scope.Read
+func (s *Objects) listings(client kubernetes.Interface, scope Scope) []listing {
+	count := scope.Count
 	if count == nil {
 		count = new(atomic.Int64)
 	}
@@ -143,7 +143,7 @@ func (s *Survey) listings(client kubernetes.Interface, scope Scope) []listing {
 	pods.trim = transform.NewMovedPodTrimmer().Trim
 	if scope.AllPods && scope.Namespace != "" {
 		pods.namespace, pods.fallback = "", &scope.Namespace
-		pods.partly = "pods of other namespaces are not seen, so nodes seem to have more room than they have"
+		pods.fallbackConsequence = "pods of other namespaces are not seen, so nodes seem to have more room than they have"
 	}
 	// The largest lists come first. All requests are concurrent.
 	all := []listing{
@@ -156,31 +156,31 @@ func (s *Survey) listings(client kubernetes.Interface, scope Scope) []listing {
 	}
 	for i := range all[1:] {
 		owner := &all[1+i]
-		owner.namespace, owner.means = scope.Namespace, "the workloads of pods of "+owner.resource+" are unknown"
+		owner.namespace, owner.consequence = scope.Namespace, "the workloads of pods of "+owner.resource+" are unknown"
 		owner.onGap = func(gap Gap) {
-			s.NoOwners = true
+			s.OwnersMissing = true
 			onGap(gap)
 		}
 	}
 	all = append(all, listing{
 		lister: from(core, "nodes", func() runtime.Object { return &v1.NodeList{} }), into: inCore.Nodes().Informer(),
-		means: "which pods run on spot is unknown",
+		consequence: "which pods run on spot is unknown",
 		onGap: func(gap Gap) {
-			s.Nodes = &gap
+			s.NodesGap = &gap
 			onGap(gap)
 		},
 	}, listing{
-		lister: from(client.SchedulingV1().RESTClient(), "priorityclasses", func() runtime.Object { return &schedulingv1.PriorityClassList{} }),
-		into:   s.factory.Scheduling().V1().PriorityClasses().Informer(),
-		means:  "which rules by priority apply to workloads without pods is unknown",
-		onGap:  func(gap Gap) { s.Priorities = &gap },
+		lister:      from(client.SchedulingV1().RESTClient(), "priorityclasses", func() runtime.Object { return &schedulingv1.PriorityClassList{} }),
+		into:        s.factory.Scheduling().V1().PriorityClasses().Informer(),
+		consequence: "which rules by priority apply to workloads without pods is unknown",
+		onGap:       func(gap Gap) { s.PriorityClassesGap = &gap },
 	})
 	if scope.Volumes {
-		const means = "which nodes can reach a pod's volumes is unknown"
+		const consequence = "which nodes can reach a pod's volumes is unknown"
 		all = append(all,
 			listing{lister: from(core, "persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaimList{} }),
-				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, means: means, onGap: onGap},
-			listing{lister: from(core, "persistentvolumes", func() runtime.Object { return &v1.PersistentVolumeList{} }), into: inCore.PersistentVolumes().Informer(), means: means, onGap: onGap})
+				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, consequence: consequence, onGap: onGap},
+			listing{lister: from(core, "persistentvolumes", func() runtime.Object { return &v1.PersistentVolumeList{} }), into: inCore.PersistentVolumes().Informer(), consequence: consequence, onGap: onGap})
 	}
 	return all
 }
@@ -190,11 +190,11 @@ func (k *listing) read(ctx context.Context) (*Gap, error) {
 	err := k.list(ctx, k.namespace, k.options, k.into.GetStore())
 	var gap *Gap
 	if apierrors.IsForbidden(err) && k.fallback != nil {
-		gap = &Gap{err, k.partly}
+		gap = &Gap{err, k.fallbackConsequence}
 		err = k.list(ctx, *k.fallback, k.options, k.into.GetStore())
 	}
 	if apierrors.IsForbidden(err) && !k.required {
-		return &Gap{err, k.means}, nil
+		return &Gap{err, k.consequence}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func (k *listing) read(ctx context.Context) (*Gap, error) {
 
 // Snapshot returns the cluster under the policy, for the pods whose scheduler name is profile.
 // signals contains all signals.
-func (s *Survey) Snapshot(policy *decision.Policy, signals []providers.Signal, profile string, now time.Time) (*snapshot.Snapshot, error) {
+func (s *Objects) Snapshot(policy *decision.Policy, signals []providers.Signal, profile string, now time.Time) (*snapshot.Snapshot, error) {
 	reader, err := snapshot.NewReader(s.factory, policy, signals, profile, 0)
 	if err != nil {
 		return nil, err
@@ -213,17 +213,17 @@ func (s *Survey) Snapshot(policy *decision.Policy, signals []providers.Signal, p
 }
 
 // Owners returns the lookup of the workloads behind pods.
-func (s *Survey) Owners(policy *decision.Policy) (*workload.Owners, error) {
+func (s *Objects) Owners(policy *decision.Policy) (*workload.Owners, error) {
 	return workload.NewOwners(s.factory, policy)
 }
 
 // Labels returns the labels of a workload's own object. For a kind that is not read, it returns the
 // labels that all pods of the workload share. It returns none if the workload does not exist. Of
 // apiVersion, only the group matters.
-func (s *Survey) Labels(apiVersion, kind, namespace, name string) labels.Set {
+func (s *Objects) Labels(apiVersion, kind, namespace, name string) labels.Set {
 	var object metav1.Object
 	var err error
-	key := listed{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name}
+	key := workloadKey{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name}
 	switch key.kind.String() { // other groups also have a Job or a StatefulSet
 	case "Deployment.apps":
 		object, err = s.factory.Apps().V1().Deployments().Lister().Deployments(namespace).Get(name)
@@ -246,26 +246,26 @@ func (s *Survey) Labels(apiVersion, kind, namespace, name string) labels.Set {
 	return object.GetLabels()
 }
 
-// workload identifies a workload.
-type listed struct {
+// workloadKey identifies a workload.
+type workloadKey struct {
 	kind            schema.GroupKind
 	namespace, name string
 }
 
 // podLabels returns the labels that all pods of a workload share, for workloads of kinds that are
 // not read.
-func (s *Survey) podLabels() map[listed]labels.Set {
+func (s *Objects) podLabels() map[workloadKey]labels.Set {
 	if s.labels != nil {
 		return s.labels
 	}
-	s.labels = map[listed]labels.Set{}
+	s.labels = map[workloadKey]labels.Set{}
 	for _, object := range s.factory.Core().V1().Pods().Informer().GetStore().List() {
 		pod, ok := object.(*v1.Pod)
 		if !ok || !workload.CountedByPods(pod) {
 			continue
 		}
 		ref := metav1.GetControllerOfNoCopy(pod)
-		key := listed{schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind(), pod.Namespace, ref.Name}
+		key := workloadKey{schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind(), pod.Namespace, ref.Name}
 		if common, ok := s.labels[key]; ok {
 			maps.DeleteFunc(common, func(key, value string) bool {
 				other, ok := pod.Labels[key]
@@ -278,5 +278,5 @@ func (s *Survey) podLabels() map[listed]labels.Set {
 	return s.labels
 }
 
-// Denied reports whether an error of Take means that the user may not list pods.
+// Denied reports whether an error of List means that the user may not list pods.
 func Denied(err error) bool { return apierrors.IsForbidden(err) }

@@ -12,16 +12,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// unblock lists the changes that would let a waiting pod be scheduled.
-func (v *View) unblock(e *Explanation, p *snapshot.Pod, plan *decision.Plan, waiting decision.WaitTime) (all []string) {
+// remedies lists the changes that would let the scheduler place a waiting pod.
+func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, waiting decision.WaitTime) (all []string) {
 	if len(p.Spec.SchedulingGates) > 0 {
-		return v.unblockGated(p)
+		return v.gateRemedies(p)
 	}
 	accepting, refused := 0, map[decision.Verdict]int{} // number of nodes that only the policy refuses
 	byObstacle := map[string]int{}                      // number of nodes that the policy admits, by their only obstacle
 	for i := range e.Nodes {
 		switch g := &e.Nodes[i]; {
-		case g.Takes:
+		case g.Accepts:
 			accepting += len(g.Names)
 		case g.verdict != decision.Admitted && len(g.Obstacles) == 0:
 			refused[g.verdict] += len(g.Names)
@@ -65,8 +65,8 @@ func (v *View) unblock(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wai
 	return all
 }
 
-// unblockGated lists who removes each scheduling gate of a pod, if known.
-func (v *View) unblockGated(p *snapshot.Pod) (all []string) {
+// gateRemedies lists for each scheduling gate of a pod which program removes it, if known.
+func (v *View) gateRemedies(p *snapshot.Pod) (all []string) {
 	for _, gate := range p.Spec.SchedulingGates {
 		if gate.Name != spot.CapacityGate {
 			all = append(all, "its scheduling gates: "+gate.Name)

@@ -30,11 +30,11 @@ type View struct {
 	Profile string
 	// Owners finds the owners of pods.
 	Owners *workload.Owners
-	// Wanted has a pod of each workload of the profile with replicas (lister.Wanted), or that is
-	// scaled to 0. It represents workloads without any pod.
-	Wanted []*v1.Pod
-	// NoNodes reports whether reading nodes failed.
-	NoNodes bool
+	// TemplatePods has one pod of each workload of the profile, made from its pod template
+	// (lister.Objects.TemplatePods). It represents workloads without any pod.
+	TemplatePods []*v1.Pod
+	// NodesUnknown reports whether nodes could not be read.
+	NodesUnknown bool
 }
 
 // Ref names an object.
@@ -61,8 +61,8 @@ func refOf(w *snapshot.Workload) Ref {
 // placement has the placement of a workload's live pods.
 type placement struct {
 	decision.FloorStatus
-	// waiting pods have no node; stray pods are bound to a node that does not exist.
-	waiting, stray []*snapshot.Pod
+	// waiting pods have no node. Pods onMissingNode are bound to a node that does not exist.
+	waiting, onMissingNode []*snapshot.Pod
 	// misplaced has the pods on the wrong capacity type.
 	misplaced []*snapshot.Pod
 	// inPool counts the pods on spot by poolName.
@@ -84,7 +84,7 @@ func placementOf(w *snapshot.Workload) placement {
 			case p.Spec.NodeName == "":
 				s.waiting = append(s.waiting, p)
 			case p.Node == nil:
-				s.stray = append(s.stray, p)
+				s.onMissingNode = append(s.onMissingNode, p)
 			case p.Node.Facts.Capacity.Type == decision.Spot:
 				s.inPool[poolName(p.Node)]++
 			}
@@ -93,8 +93,8 @@ func placementOf(w *snapshot.Workload) placement {
 	return s
 }
 
-// largestPool returns the spot pool with most of the pods, and the first by name of several. It
-// returns "" if no pod is on spot.
+// largestPool returns the spot pool that most of the pods run on. Of several such pools it returns
+// the first by name. It returns "" if no pod runs on spot.
 func (s *placement) largestPool() (name string, pods int) {
 	names := make([]string, 0, len(s.inPool))
 	for pool := range s.inPool {

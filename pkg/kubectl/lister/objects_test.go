@@ -32,7 +32,7 @@ var (
 	policy = &decision.Policy{Defaults: decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}}
 )
 
-func TestTake(t *testing.T) {
+func TestList(t *testing.T) {
 	pod := func(namespace, name string) *v1.Pod {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}}
 	}
@@ -60,7 +60,7 @@ func TestTake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := listertest.Start(t, objects...)
 			server.Deny = test.denied
-			taken, err := lister.List(t.Context(), server.Client(), test.scope)
+			listed, err := lister.List(t.Context(), server.Client(), test.scope)
 			if test.wantErr != "" {
 				if err == nil || !lister.Denied(err) || !strings.Contains(err.Error(), test.wantErr) {
 					t.Errorf("%v, want a denial", err)
@@ -70,7 +70,7 @@ func TestTake(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			snapshot, err := taken.Snapshot(policy, nil, "spot-aware-scheduler", now)
+			snapshot, err := listed.Snapshot(policy, nil, "spot-aware-scheduler", now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,16 +84,16 @@ func TestTake(t *testing.T) {
 			if diff := cmp.Diff(test.pods, pods); diff != "" {
 				t.Errorf("pods (-want +got):\n%s", diff)
 			}
-			if len(taken.Gaps) != len(test.gaps) {
-				t.Fatalf("gaps %v, want %q", taken.Gaps, test.gaps)
+			if len(listed.Gaps) != len(test.gaps) {
+				t.Fatalf("gaps %v, want %q", listed.Gaps, test.gaps)
 			}
-			for i, gap := range taken.Gaps {
-				if !strings.HasPrefix(gap.Means, test.gaps[i]) || !strings.Contains(gap.String(), "forbidden") {
+			for i, gap := range listed.Gaps {
+				if !strings.HasPrefix(gap.Consequence, test.gaps[i]) || !strings.Contains(gap.String(), "forbidden") {
 					t.Errorf("gap %v, want %q", gap, test.gaps[i])
 				}
 			}
-			if (taken.Nodes != nil) != test.noNodes || taken.NoOwners != test.noOwners {
-				t.Errorf("no nodes %t, no owners %t, want %t and %t", taken.Nodes != nil, taken.NoOwners, test.noNodes, test.noOwners)
+			if (listed.NodesGap != nil) != test.noNodes || listed.OwnersMissing != test.noOwners {
+				t.Errorf("no nodes %t, no owners %t, want %t and %t", listed.NodesGap != nil, listed.OwnersMissing, test.noNodes, test.noOwners)
 			}
 		})
 	}
@@ -108,7 +108,7 @@ func TestLabels(t *testing.T) {
 	clones, theirs := ownedBy("apps.kruise.io/v1alpha1", "CloneSet"), ownedBy("batch.volcano.sh/v1alpha1", "Job")
 	elsewhere := clones("a", map[string]string{"app": "ledger"})
 	elsewhere.Namespace = "bank"
-	taken, err := lister.List(t.Context(), listertest.Start(t,
+	listed, err := lister.List(t.Context(), listertest.Start(t,
 		&appsv1.Deployment{ObjectMeta: meta("Deployment")}, &appsv1.ReplicaSet{ObjectMeta: meta("ReplicaSet")},
 		&appsv1.StatefulSet{ObjectMeta: meta("StatefulSet")}, &v1.ReplicationController{ObjectMeta: meta("ReplicationController")},
 		&batchv1.Job{ObjectMeta: meta("Job")}, &v1.Pod{ObjectMeta: meta("Pod")},
@@ -142,7 +142,7 @@ func TestLabels(t *testing.T) {
 	for range 2 { // the second result is cached
 		got := map[workload]labels.Set{}
 		for w := range want {
-			got[w] = taken.Labels(w.apiVersion, w.kind, w.namespace, w.name)
+			got[w] = listed.Labels(w.apiVersion, w.kind, w.namespace, w.name)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -160,7 +160,7 @@ func ownedBy(apiVersion, kind string) func(name string, labels map[string]string
 }
 
 // TestTakeFails: an outage is not a Gap.
-func TestTakeFails(t *testing.T) {
+func TestListFails(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/nodes") {
 			http.Error(w, "etcd is unavailable", http.StatusInternalServerError)
@@ -187,11 +187,11 @@ func TestTrimmed(t *testing.T) {
 	pod.Spec.Containers = []v1.Container{{Name: "c", Image: "image", Env: []v1.EnvVar{{Name: "A"}},
 		Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}}
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ManagedFields: pod.ManagedFields}}
-	taken, err := lister.List(t.Context(), listertest.Start(t, pod, node).Client(), lister.Scope{})
+	listed, err := lister.List(t.Context(), listertest.Start(t, pod, node).Client(), lister.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := taken.Snapshot(policy, nil, "spot-aware-scheduler", now)
+	snapshot, err := listed.Snapshot(policy, nil, "spot-aware-scheduler", now)
 	if err != nil {
 		t.Fatal(err)
 	}

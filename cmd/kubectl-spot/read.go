@@ -45,19 +45,19 @@ func (o *options) connect() (kubernetes.Interface, error) {
 
 // readView reads the cluster and the policy. It prints on standard error, and records in o.source,
 // what could not be read and what is unknown because of this.
-func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.View, *lister.Survey, error) {
+func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.View, *lister.Objects, error) {
 	client, err := o.connect()
 	if err != nil {
 		return nil, nil, err
 	}
-	var surveyed *lister.Survey
+	var listed *lister.Objects
 	var current policy
 	var assumed error // why the policy had to be assumed
-	scope.Read = new(atomic.Int64)
-	stop := reportProgress(o.ErrOut, scope.Read)
+	scope.Count = new(atomic.Int64)
+	stop := reportProgress(o.ErrOut, scope.Count)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		surveyed, err = lister.List(groupCtx, client, scope)
+		listed, err = lister.List(groupCtx, client, scope)
 		return err
 	})
 	group.Go(func() (err error) {
@@ -69,40 +69,40 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	if err != nil {
 		return nil, nil, withHint(err, scope.Namespace)
 	}
-	o.source.noOwners, o.source.Policy = surveyed.NoOwners, current.from
-	for _, gap := range surveyed.Gaps {
+	o.source.noOwners, o.source.Policy = listed.OwnersMissing, current.from
+	for _, gap := range listed.Gaps {
 		o.recordGap(gap.String())
 	}
 	if assumed != nil {
-		o.source.Assumed = assumed.Error()
+		o.source.AssumedBecause = assumed.Error()
 		o.warn("the policy could not be read (%v); the defaults are assumed: %s. Use --scheduler-config FILE to set the policy", assumed, current.Defaults)
 	}
-	view, err := o.viewOf(surveyed, current)
-	return view, surveyed, err
+	view, err := o.viewOf(listed, current)
+	return view, listed, err
 }
 
 // viewOf returns the cluster under a policy. Like readView, it reports objects that the policy
 // needs and that could not be read.
-func (o *options) viewOf(surveyed *lister.Survey, current policy) (*report.View, error) {
-	snapshot, err := surveyed.Snapshot(current.Policy, current.signals, o.profile, time.Now())
+func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, error) {
+	snapshot, err := listed.Snapshot(current.Policy, current.signals, o.profile, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	owners, err := surveyed.Owners(current.Policy)
+	owners, err := listed.Owners(current.Policy)
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := surveyed.Wanted(o.profile)
+	wanted, err := listed.TemplatePods(o.profile)
 	if err != nil {
 		return nil, err
 	}
 	needed := func(pod *v1.Pod) bool { return current.NeedsPriorityClass(pod.Spec.PriorityClassName) }
-	if surveyed.Priorities != nil && slices.ContainsFunc(wanted, needed) {
-		o.recordGap(surveyed.Priorities.String())
+	if listed.PriorityClassesGap != nil && slices.ContainsFunc(wanted, needed) {
+		o.recordGap(listed.PriorityClassesGap.String())
 	}
 	return &report.View{
-		Snapshot: snapshot, Policy: current.Policy, Signals: current.signals, Profile: o.profile, Owners: owners, Wanted: wanted,
-		NoNodes: surveyed.Nodes != nil,
+		Snapshot: snapshot, Policy: current.Policy, Signals: current.signals, Profile: o.profile, Owners: owners, TemplatePods: wanted,
+		NodesUnknown: listed.NodesGap != nil,
 	}, nil
 }
 
