@@ -4,7 +4,8 @@
 # they share two cores. UNIT=1 runs only the quick tests, which start no control plane, and accepts
 # cached results. LONG=1 adds slow tests: the race detector; many more random histories; three
 # runs of the live tests that depend most on timing; live tests with many repetitions or full size;
-# extender tests; and the placement tests against the next minor version of Kubernetes.
+# extender tests; the placement tests through the extender; and the placement tests against the next
+# minor version of Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,14 +30,12 @@ if [ -n "${LONG:-}" ]; then
   # The race detector requires a C compiler.
   CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/node/... ./pkg/workload/... ./pkg/transform/... ./pkg/providers/... ./pkg/plugins/... ./pkg/apis/...
   go test -count=1 ./pkg/decision ./pkg/plugins/placement ./pkg/apis/config -rapid.checks=20000
-  go test -count=3 -timeout 40m -run 'TestWaitingPodWakes|TestFallback|TestKilledWhilePlacing' ./test/integration
+  go test -count=3 -timeout 40m -run 'TestWaitingPodWakes|TestFallback|TestSchedulerKilledDuringPlacement' ./test/integration
   # A reclaim of 300 nodes at once, 20 killed controllers, and five minutes of spot nodes that are
   # reclaimed and replaced; five killed schedulers; kubectl spot with 5,000 nodes and 50,000 pods;
   # Karpenter with 100 workloads and half an hour of churn; drains by Karpenter and kubectl.
   go test -count=1 -p 1 -tags long -timeout 120m -run '^TestLong' ./test/autoscaler ./test/controller ./test/integration ./test/kubectl
   go test -count=1 ./test/extender
-  # Placement tests with a stock kube-scheduler that calls the extender: all tests that require
-  # neither preemption nor the wake-up of a pod.
-  SPOT_THROUGH=extender go test -count=1 -timeout 20m -run '^(TestSingletonsStandOnOnDemand|TestFloorThenSpot|TestOnDemandFull|TestSpotFull|TestNothingFree|TestJobs|TestKnobsOfAWorkload|TestNodesWithoutAnyLabel|TestConfiguredNodes|TestOwners|TestRules|TestAnnotationPolicy|TestScale|TestManyDeploymentsAtOnce|TestSignalledNodesTakeNoPods|TestAdvisedNodesAreUsedLast|TestStatefulSetKeepsItsFirstOrdinalsOffSpot|TestPodRightAfterItsOwner|TestRolloutsWithRoomToSpare|TestExampleWorkloads)$' ./test/integration
+  hack/test-extender.sh
   hack/test-skew.sh
 fi

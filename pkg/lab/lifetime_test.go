@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-func TestNothingIsLeftAfterStop(t *testing.T) {
+func TestStopRemovesEverything(t *testing.T) {
 	cp, _ := startLab(t, Options{})
 	if _, err := cp.StartStockScheduler(t.Context()); err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestNothingIsLeftAfterStop(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftWhenTheParentIsKilled(t *testing.T) {
+func TestKilledParentLeavesNoProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane")
 	}
@@ -91,7 +91,7 @@ func TestNothingIsLeftWhenTheParentIsKilled(t *testing.T) {
 	})
 }
 
-func TestDirIsHeldByOneLab(t *testing.T) {
+func TestDirIsLocked(t *testing.T) {
 	dir := t.TempDir()
 	cp, _ := startLab(t, Options{Dir: dir})
 	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use") {
@@ -106,7 +106,7 @@ func TestDirIsHeldByOneLab(t *testing.T) {
 	startLab(t, Options{Dir: dir}) // a later lab can use it
 }
 
-func TestForeignDirIsRefused(t *testing.T) {
+func TestForeignDirIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "logs")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -120,9 +120,9 @@ func TestForeignDirIsRefused(t *testing.T) {
 	}
 }
 
-// TestWaitNoticesTheEndOfAComponent kills a component: Wait returns an error with the end of its
+// TestWaitReportsExitOfComponent kills a component: Wait returns an error with the end of its
 // log.
-func TestWaitNoticesTheEndOfAComponent(t *testing.T) {
+func TestWaitReportsExitOfComponent(t *testing.T) {
 	cp, _ := startLab(t, Options{})
 	scheduler, err := cp.StartStockScheduler(t.Context())
 	if err != nil {

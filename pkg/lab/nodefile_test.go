@@ -110,7 +110,7 @@ func TestValidateGroups(t *testing.T) {
 	}
 }
 
-func TestReadNodesRefuses(t *testing.T) {
+func TestReadInvalidNodes(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
 		"an unknown field": {"- {namePrefix: a, count: 1, zones: b}", `unknown field "zones"`},
 		"a wrong type":     {"- {namePrefix: a, count: one}", "count"},

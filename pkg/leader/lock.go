@@ -33,8 +33,8 @@ func NewLock(lock resourcelock.Interface, duration time.Duration) *Lock {
 	return &Lock{Interface: lock, duration: duration.Truncate(time.Second)}
 }
 
-// Fresh reports whether the lease was renewed less than atMost ago, and so recently that no other
-// process can have acquired it.
+// RenewedWithin reports whether the lease was renewed less than atMost ago, and so recently that no
+// other process can have acquired it.
 func (l *Lock) RenewedWithin(atMost time.Duration) bool {
 	renewed := l.renewed.Load()
 	return renewed != nil && age(*renewed) < min(atMost, l.duration)

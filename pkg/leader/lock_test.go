@@ -47,7 +47,7 @@ func TestExpiredLease(t *testing.T) {
 	})
 }
 
-func TestFresh(t *testing.T) {
+func TestRenewedWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := NewLock(&counter{}, 15*time.Second)
 		if lock.RenewedWithin(time.Hour) {

@@ -41,7 +41,7 @@ type Takeover struct {
 	// List returns the pods that are bound and have not ended. The result must not be older than
 	// the call.
 	List func(context.Context) (map[types.UID]types.NamespacedName, error)
-	// Holds reports whether the scheduler's cache contains the pod as bound.
+	// IsCached reports whether the scheduler's cache contains the pod as bound.
 	IsCached func(types.UID) bool
 }
 

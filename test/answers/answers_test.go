@@ -120,7 +120,7 @@ func start(t *testing.T, factory informers.SharedInformerFactory) {
 	synctest.Wait()
 }
 
-func same(t *testing.T, component string, want, got any) {
+func requireEqual(t *testing.T, component string, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", component, diff)
@@ -148,17 +148,17 @@ func TestAnswers(t *testing.T) {
 				if attempt.rejected != "" {
 					t.Fatalf("PreFilter: %s", attempt.rejected)
 				}
-				same(t, "plugin", c.want, attempt.answers)
+				requireEqual(t, "plugin", c.want, attempt.answers)
 				extender := newExtending(t, &c)
 				feasible := extender.feasible(c.pod)
-				same(t, "extender", c.want, extender.answers(c.pod))
+				requireEqual(t, "extender", c.want, extender.answers(c.pod))
 				explanation := explain(t, &c)
-				same(t, "explain", c.want, explained(t, explanation))
+				requireEqual(t, "explain", c.want, explained(t, explanation))
 				rebalancer := newRebalancing(t, &c)
-				same(t, "rebalancer", c.ofRoom(), rebalancer.answers())
+				requireEqual(t, "rebalancer", c.ofRoom(), rebalancer.answers())
 
 				// All components agree on the best node, as far as each names one.
-				same(t, "the nodes that the extender returns", c.first, feasible)
+				requireEqual(t, "the nodes that the extender returns", c.first, feasible)
 				for _, name := range scheduler.best(c.pod, attempt) {
 					if !slices.Contains(c.first, name) {
 						t.Errorf("the plugins score %s highest, want one of %v", name, c.first)
@@ -173,8 +173,8 @@ func TestAnswers(t *testing.T) {
 				if c.settings == "" {
 					c.settings = defaultSettings
 				}
-				same(t, "settings", c.settings, state.Settings.String())
-				same(t, "the plan that explain shows", numbersPlanned(state.Settings, state.Subject.Pod.Workload.Desired, &state.Plan),
+				requireEqual(t, "settings", c.settings, state.Settings.String())
+				requireEqual(t, "the plan that explain shows", numbersPlanned(state.Settings, state.Subject.Pod.Workload.Desired, &state.Plan),
 					numbersShown(explanation))
 			})
 		})
@@ -223,21 +223,21 @@ func TestWaiting(t *testing.T) {
 				// The nodes that the policy admits from the start have no room.
 				left := slices.DeleteFunc(c.nodes(), func(name string) bool { return c.want[name] == "" })
 				scheduler, extender, rebalancer := newScheduler(t, &c.scenario), newExtending(t, &c.scenario), newRebalancing(t, &c.scenario)
-				same(t, "plugin at first", c.want, scheduler.try(c.pod).answers)
-				same(t, "extender at first", 0, len(*extender.filter(c.pod, left...).NodeNames))
+				requireEqual(t, "plugin at first", c.want, scheduler.try(c.pod).answers)
+				requireEqual(t, "extender at first", 0, len(*extender.filter(c.pod, left...).NodeNames))
 				since := metav1.Now()
 				scheduler.waits(c.pod)
 
 				time.Sleep(c.waits)
-				same(t, "plugin", c.then, scheduler.try(c.pod).answers)
-				same(t, "extender", c.then, extender.answers(c.pod))
+				requireEqual(t, "plugin", c.then, scheduler.try(c.pod).answers)
+				requireEqual(t, "extender", c.then, extender.answers(c.pod))
 				waiting := c.scenario
 				waiting.pod = c.pod.DeepCopy()
 				waiting.pod.Status.Conditions = []v1.PodCondition{{
 					Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: since,
 				}}
-				same(t, "explain", c.then, explained(t, explain(t, &waiting)))
-				same(t, "rebalancer", c.ofRoom(), rebalancer.answers())
+				requireEqual(t, "explain", c.then, explained(t, explain(t, &waiting)))
+				requireEqual(t, "rebalancer", c.ofRoom(), rebalancer.answers())
 			})
 		})
 	}
@@ -245,22 +245,22 @@ func TestWaiting(t *testing.T) {
 
 // A node whose capacity label may still arrive is reserved for a pod that waits for on-demand and
 // fits on it.
-func TestHeld(t *testing.T) {
+func TestReservedNodes(t *testing.T) {
 	for name, c := range heldCases() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c.objects = append(c.objects, c.waits)
 				scheduler, extender, rebalancer := newScheduler(t, &c.scenario), newExtending(t, &c.scenario), newRebalancing(t, &c.scenario)
 				scheduler.waits(c.waits)
-				same(t, "nodes that the extender returns for the waiting pod", 0, len(*extender.filter(c.waits, c.nodes()...).NodeNames))
+				requireEqual(t, "nodes that the extender returns for the waiting pod", 0, len(*extender.filter(c.waits, c.nodes()...).NodeNames))
 
 				attempt := scheduler.try(c.pod)
-				same(t, "plugin", c.want, attempt.answers)
-				same(t, "plugins' best", c.first, scheduler.best(c.pod, attempt))
-				same(t, "the nodes that the extender returns", c.first, extender.feasible(c.pod)) // before extender.answers, because repeated requests get all admitted nodes
-				same(t, "extender", c.want, extender.answers(c.pod))
-				same(t, "explain", c.want, explained(t, explain(t, &c.scenario)))
-				same(t, "rebalancer", c.ofRoom(), rebalancer.answers())
+				requireEqual(t, "plugin", c.want, attempt.answers)
+				requireEqual(t, "plugins' best", c.first, scheduler.best(c.pod, attempt))
+				requireEqual(t, "the nodes that the extender returns", c.first, extender.feasible(c.pod)) // before extender.answers, because repeated requests get all admitted nodes
+				requireEqual(t, "extender", c.want, extender.answers(c.pod))
+				requireEqual(t, "explain", c.want, explained(t, explain(t, &c.scenario)))
+				requireEqual(t, "rebalancer", c.ofRoom(), rebalancer.answers())
 			})
 		})
 	}
@@ -268,7 +268,7 @@ func TestHeld(t *testing.T) {
 
 // A pod with an unknown owner is admitted to no node, with the same reason everywhere. For the
 // rebalancer it belongs to no workload, so no plan is made for it.
-func TestOwnerNotKnown(t *testing.T) {
+func TestUnknownOwner(t *testing.T) {
 	another := revision("web", 1, 3)
 	another.UID = "another"
 	for name, test := range map[string]struct {
@@ -288,11 +288,11 @@ func TestOwnerNotKnown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &scenario{objects: objects(onDemand("od"), spotNode("sp"), test.owners), pod: next()}
-				same(t, "plugin", test.want, newScheduler(t, c).try(c.pod).rejected)
-				same(t, "extender", test.want, newExtending(t, c).filter(c.pod, "od", "sp").Error)
+				requireEqual(t, "plugin", test.want, newScheduler(t, c).try(c.pod).rejected)
+				requireEqual(t, "extender", test.want, newExtending(t, c).filter(c.pod, "od", "sp").Error)
 				explanation := explain(t, c)
-				same(t, "explain", test.want, explanation.Answer)
-				same(t, "nodes that explain lists", 0, len(explanation.Nodes))
+				requireEqual(t, "explain", test.want, explanation.Answer)
+				requireEqual(t, "nodes that explain lists", 0, len(explanation.Nodes))
 				if p, _ := newRebalancing(t, c).find(); p.Workload != nil {
 					t.Errorf("rebalancer: the pod belongs to %s %s, want no workload", p.Workload.Kind, p.Workload.Name)
 				}
@@ -302,15 +302,15 @@ func TestOwnerNotKnown(t *testing.T) {
 }
 
 // No component rejects a node for a pod to which the policy does not apply.
-func TestNoOpinion(t *testing.T) {
+func TestPolicyDoesNotApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &scenario{objects: objects(onDemand("od"), spotNode("sp")), pod: podOf(by("DaemonSet", "agent"), "x")}
 		want := answers{"od": "", "sp": ""}
-		same(t, "plugin", want, newScheduler(t, c).try(c.pod).answers)
-		same(t, "extender", want, newExtending(t, c).answers(c.pod))
+		requireEqual(t, "plugin", want, newScheduler(t, c).try(c.pod).answers)
+		requireEqual(t, "extender", want, newExtending(t, c).answers(c.pod))
 		explanation := explain(t, c)
-		same(t, "explain", "the policy does not apply to it: pods of DaemonSets and static pods are bound to their nodes", explanation.Answer)
-		same(t, "nodes that explain lists", 0, len(explanation.Nodes))
-		same(t, "rebalancer", want, newRebalancing(t, c).answers())
+		requireEqual(t, "explain", "the policy does not apply to it: pods of DaemonSets and static pods are bound to their nodes", explanation.Answer)
+		requireEqual(t, "nodes that explain lists", 0, len(explanation.Nodes))
+		requireEqual(t, "rebalancer", want, newRebalancing(t, c).answers())
 	})
 }

@@ -575,7 +575,7 @@ func reclaimed(n *corev1.Node) {
 	n.Spec.Taints = []corev1.Taint{{Key: "spot-aware-scheduler.io/interruption", Value: "reclaim", Effect: corev1.TaintEffectNoSchedule}}
 }
 
-func TestWhatStoodBeforeIsCountedButNotJudged(t *testing.T) {
+func TestPodsBoundBeforeAreNotReported(t *testing.T) {
 	h := newHistory(t, "")
 	h.spot("s").deployment("web", 3, nil)
 	for _, name := range []string{"a", "b", "c"} {

@@ -46,7 +46,7 @@ func (c *core) deficits(now time.Time) []Deficit {
 			t.Waiting++
 		}
 		n := c.nodes[p.node]
-		stands := n != nil && n.facts.last().exists && !n.facts.last().spot
+		runsOnDemand := n != nil && n.facts.last().exists && !n.facts.last().spot
 		if ordinal, ok := r.ordinal(p.object.Name); ok {
 			// Only the first ordinals can satisfy the floor of a StatefulSet, and only existing
 			// pods count as missing.
@@ -57,7 +57,7 @@ func (c *core) deficits(now time.Time) []Deficit {
 		} else {
 			t.Floor = max(t.Floor, r.floor)
 		}
-		if stands {
+		if runsOnDemand {
 			t.OnDemand++
 		}
 	}

@@ -164,7 +164,7 @@ func TestMovesOneAtATime(t *testing.T) {
 	}
 }
 
-func TestForgotten(t *testing.T) {
+func TestForgottenReleases(t *testing.T) {
 	for name, test := range map[string]struct {
 		// reason is the reason of the release; "" is interruption.
 		reason string

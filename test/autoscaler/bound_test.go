@@ -13,11 +13,11 @@ type demand struct {
 	floor, all int64
 }
 
-// cheapest returns a lower bound of the price of nodes of the given types with room for the demand,
-// in US dollars per hour. It is the price of the cheapest whole numbers of nodes of each type
-// with enough CPU: on-demand nodes for the floor and any nodes for the rest. It ignores that a
+// lowestPrice returns a lower bound of the price of nodes of the given types with room for the
+// demand, in US dollars per hour. It is the price of the cheapest whole numbers of nodes of each
+// type with enough CPU: on-demand nodes for the floor and any nodes for the rest. It ignores that a
 // pod cannot be split over two nodes. Requests are multiples of unit.
-func cheapest(types []lab.KarpenterType, d demand, unit int64) float64 {
+func lowestPrice(types []lab.KarpenterType, d demand, unit int64) float64 {
 	units := func(milli int64) int { return int((milli + unit - 1) / unit) }
 	largest := 0
 	for _, t := range types {
@@ -25,7 +25,7 @@ func cheapest(types []lab.KarpenterType, d demand, unit int64) float64 {
 	}
 	// More on-demand capacity than the whole demand plus one node never lowers the price.
 	size := units(d.all) + largest
-	onDemand, spot := covers(types, lab.OnDemand, size, unit), covers(types, lab.Spot, size, unit)
+	onDemand, spot := lowestPrices(types, lab.OnDemand, size, unit), lowestPrices(types, lab.Spot, size, unit)
 	best := math.Inf(1)
 	for c := units(d.floor); c <= size; c++ {
 		// The unused CPUs of the on-demand nodes run pods that could run on spot.
@@ -34,9 +34,9 @@ func cheapest(types []lab.KarpenterType, d demand, unit int64) float64 {
 	return best
 }
 
-// covers returns, for each number of units from 0 to size, the lowest price of nodes of one
+// lowestPrices returns, for each number of units from 0 to size, the lowest price of nodes of one
 // capacity type with at least that many units together.
-func covers(types []lab.KarpenterType, capacity string, size int, unit int64) []float64 {
+func lowestPrices(types []lab.KarpenterType, capacity string, size int, unit int64) []float64 {
 	prices := make([]float64, size+1)
 	for c := 1; c <= size; c++ {
 		prices[c] = math.Inf(1)
@@ -47,7 +47,7 @@ func covers(types []lab.KarpenterType, capacity string, size int, unit int64) []
 	return prices
 }
 
-func TestCheapest(t *testing.T) {
+func TestLowestPrice(t *testing.T) {
 	small := lab.KarpenterType{CPUMilli: 900, Price: map[string]float64{lab.Spot: 7, lab.OnDemand: 10}}
 	large := lab.KarpenterType{CPUMilli: 1900, Price: map[string]float64{lab.Spot: 12, lab.OnDemand: 18}}
 	both := []lab.KarpenterType{small, large}
@@ -66,7 +66,7 @@ func TestCheapest(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := cheapest(both, test.demand, 100); math.Abs(got-test.want) > 1e-9 {
+			if got := lowestPrice(both, test.demand, 100); math.Abs(got-test.want) > 1e-9 {
 				t.Errorf("%v, want %v", got, test.want)
 			}
 		})

@@ -17,11 +17,11 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestLongBufferIsTakenOnce: Karpenter has a spare on-demand node for a CapacityBuffer. A
+// TestLongCapacityBuffer: Karpenter has a spare on-demand node for a CapacityBuffer. A
 // singleton starts there without waiting for a node to boot, and Karpenter launches the next
 // spare node. No node gets more pods than it has room for. docs/autoscalers.md recommends this
 // setup.
-func TestLongBufferIsTakenOnce(t *testing.T) {
+func TestLongCapacityBuffer(t *testing.T) {
 	const boot = 20 * time.Second
 	s := start(t, setup{mode: true, karpenter: lab.KarpenterOptions{
 		InstanceTypes: []string{"c-1x-amd64-linux"}, NodeRegistrationDelay: boot, Flags: []string{"--feature-gates=CapacityBuffer=true"},
@@ -31,7 +31,7 @@ func TestLongBufferIsTakenOnce(t *testing.T) {
 
 	began := time.Now()
 	s.deploy("first", 1, "500m", "64Mi")
-	s.eventually(soon, s.is("first", split{OnDemand: 1}))
+	s.eventually(soon, s.isAvailableWithSplit("first", split{OnDemand: 1}))
 	pod := s.seen.podsOf("first")[0]
 	t.Logf("ready %s after its creation, beside a boot of %s", pod.Ready.Sub(began).Round(time.Millisecond), boot)
 	if pod.Ready.Sub(began) > boot/2 {
@@ -43,7 +43,7 @@ func TestLongBufferIsTakenOnce(t *testing.T) {
 		s.deploy(fmt.Sprintf("more-%d", i), 1, "500m", "64Mi")
 	}
 	s.eventually(2*boot+soon, s.complete)
-	s.must(s.nothingDoubleBooked())
+	s.must(s.noNodeOvercommitted())
 	s.must(s.floorsMet())
 }
 
@@ -84,9 +84,9 @@ func (s *scenario) ready(want int) func() error {
 	}
 }
 
-// nothingDoubleBooked returns an error if the pods on a node request more CPU than it has. The
+// noNodeOvercommitted returns an error if the pods on a node request more CPU than it has. The
 // simulated kubelet would run all of the pods.
-func (s *scenario) nothingDoubleBooked() error {
+func (s *scenario) noNodeOvercommitted() error {
 	pods, err := kube.CoreV1().Pods("").List(s.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName!="})
 	if err != nil {
 		return err

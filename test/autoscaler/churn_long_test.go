@@ -25,27 +25,27 @@ func TestLongChurn(t *testing.T) {
 	}
 	t.Run("spot-aware-scheduler", func(t *testing.T) {
 		s := start(t, setup{mode: true, karpenter: pools()})
-		s.churn(*churnTime)
+		s.changeDeployments(*churnTime)
 		s.eventually(soon, s.floorsMet)
-		s.noInventedLabels()
+		s.requireNoGeneratedLabels()
 		// The auditor fails the test if a pod that the floor requires on on-demand was scheduled
 		// to spot.
 		s.auditor.Require(t)
 	})
 	t.Run("kube-scheduler", func(t *testing.T) {
-		start(t, setup{stock: true, karpenter: pools()}).churn(*churnTime)
+		start(t, setup{stock: true, karpenter: pools()}).changeDeployments(*churnTime)
 	})
 }
 
-// churn changes a random Deployment every two seconds and logs the cost. The sequence of changes
-// is always the same.
-func (s *scenario) churn(length time.Duration) {
+// changeDeployments changes a random Deployment every two seconds and logs the cost. The sequence
+// of changes is always the same.
+func (s *scenario) changeDeployments(length time.Duration) {
 	s.Helper()
 	const apps = 30
 	random := rand.New(rand.NewPCG(1, 2))
 	cpus, floors := []string{"100m", "300m", "500m"}, []string{"1", "30%", "2"}
 	create := func(i int) {
-		s.deploy(fmt.Sprintf("app-%02d", i), random.IntN(10)+1, cpus[i%len(cpus)], "64Mi", floor(floors[i/len(cpus)%len(floors)]), s.prefersSpot)
+		s.deploy(fmt.Sprintf("app-%02d", i), random.IntN(10)+1, cpus[i%len(cpus)], "64Mi", floor(floors[i/len(cpus)%len(floors)]), s.preferSpot)
 	}
 	for i := range apps {
 		create(i)
@@ -69,7 +69,7 @@ func (s *scenario) churn(length time.Duration) {
 			changes["rolled out"]++
 		default:
 			s.remove(name)
-			s.eventually(soon, s.gone(name))
+			s.eventually(soon, s.isDeleted(name))
 			create(i)
 			changes["recreated"]++
 		}
@@ -90,8 +90,8 @@ func (s *scenario) churn(length time.Duration) {
 		sum/float64(len(prices)), below, len(prices))
 }
 
-// prefersSpot is an edit that makes pods of the stock scheduler prefer spot.
-func (s *scenario) prefersSpot(d *appsv1.Deployment) {
+// preferSpot is an edit that makes pods of the stock scheduler prefer spot.
+func (s *scenario) preferSpot(d *appsv1.Deployment) {
 	if !s.stock {
 		return
 	}

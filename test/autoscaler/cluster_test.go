@@ -119,8 +119,8 @@ func capacityOf(node *v1.Node) string {
 	return cmp.Or(node.Labels[lab.CapacityLabel], node.Labels[lab.KarpenterCapacityLabel])
 }
 
-// is returns a check that the pods of an app have this split and are available.
-func (s *scenario) is(app string, want split) func() error {
+// isAvailableWithSplit returns a check that the pods of an app have this split and are available.
+func (s *scenario) isAvailableWithSplit(app string, want split) func() error {
 	return func() error {
 		got, err := s.splits()
 		if err != nil {
@@ -248,18 +248,18 @@ func list(ctx context.Context, kind schema.GroupVersionKind) ([]unstructured.Uns
 	return all.Items, err
 }
 
-// invented matches a value that Karpenter generates for a label if a pod's requirement only
+// generated matches a value that Karpenter generates for a label if a pod's requirement only
 // excludes values.
-var invented = regexp.MustCompile(`^[0-9]{10,}$`)
+var generated = regexp.MustCompile(`^[0-9]{10,}$`)
 
-// noInventedLabels fails the test if a node has a label with a generated value.
-func (s *scenario) noInventedLabels() {
+// requireNoGeneratedLabels fails the test if a node has a label with a generated value.
+func (s *scenario) requireNoGeneratedLabels() {
 	s.Helper()
 	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
 	s.must(err)
 	for _, node := range nodes.Items {
 		for key, value := range node.Labels {
-			if invented.MatchString(value) {
+			if generated.MatchString(value) {
 				s.Errorf("node %s has the invented label %s=%s", node.Name, key, value)
 			}
 		}

@@ -36,13 +36,13 @@ var manyNodes = []string{"c-1x-amd64-linux", "c-2x-amd64-linux"}
 // Budgets allow one eviction at a time, because Karpenter does not consolidate nodes with a
 // budget that allows none. (Row 3 of drains.)
 func TestLongConsolidation(t *testing.T) {
-	eachWay(t, func(t *testing.T, assist bool) {
+	withAndWithoutAssist(t, func(t *testing.T, assist bool) {
 		s := start(t, setup{
 			mode: true, controller: asShipped.with(settings{"drain.assist": assist}), karpenter: lab.KarpenterOptions{InstanceTypes: manyNodes},
 		})
 		const ended = 10
 		end := s.fill(ended)
-		apps := s.drainable(1)
+		apps := s.deployDrainedApps(1)
 		before, err := s.nodeClaims()
 		s.must(err)
 
@@ -54,7 +54,7 @@ func TestLongConsolidation(t *testing.T) {
 			}
 			return nil
 		})
-		s.steady(40 * time.Second)
+		s.awaitStableNodes(40 * time.Second)
 		done, open := s.seen.drains()
 		if len(open) > 0 {
 			t.Errorf("drains that have not ended: %q", open)
@@ -75,7 +75,7 @@ func TestLongExpiry(t *testing.T) {
 		// blocked is the time in which no drain ends without the controller's help.
 		blocked = time.Minute
 	)
-	eachWay(t, func(t *testing.T, assist bool) {
+	withAndWithoutAssist(t, func(t *testing.T, assist bool) {
 		s := start(t, setup{
 			mode: true, controller: asShipped.with(settings{"drain.assist": assist}),
 			karpenter: lab.KarpenterOptions{InstanceTypes: manyNodes, NodePools: []lab.NodePool{
@@ -83,7 +83,7 @@ func TestLongExpiry(t *testing.T) {
 				{Name: "new"},
 			}},
 		})
-		apps := s.drainable(0)
+		apps := s.deployDrainedApps(0)
 		s.limit("old", "0") // replacements do not expire
 		if done, open := s.seen.drains(); len(done)+len(open) > 0 {
 			t.Fatal("nodes have expired before the test was ready")
@@ -93,7 +93,7 @@ func TestLongExpiry(t *testing.T) {
 		s.eventually(2*age, s.draining(len(claims)))
 		if !assist {
 			held := s.blockedNodes(apps)
-			s.stays(blocked, func() error {
+			s.requireThroughout(blocked, func() error {
 				_, open := s.seen.drains()
 				if missing := slices.DeleteFunc(slices.Clone(held), func(node string) bool { return slices.Contains(open, node) }); len(missing) > 0 {
 					return fmt.Errorf("nodes whose budgets allow no eviction were drained: %q", missing)
@@ -121,12 +121,12 @@ func TestLongExpiry(t *testing.T) {
 // budgets protect at the end of that time. (Row 4 of drains.)
 func TestLongInterruption(t *testing.T) {
 	const grace = 2 * time.Minute
-	eachWay(t, func(t *testing.T, assist bool) {
+	withAndWithoutAssist(t, func(t *testing.T, assist bool) {
 		s := start(t, setup{
 			mode: true, controller: asShipped.with(settings{"drain.assist": assist}),
 			karpenter: lab.KarpenterOptions{InstanceTypes: manyNodes, NodePools: []lab.NodePool{{TerminationGracePeriod: grace}}},
 		})
-		apps := s.drainable(0)
+		apps := s.deployDrainedApps(0)
 		claims, err := s.nodeClaims()
 		s.must(err)
 		began := time.Now()
@@ -155,15 +155,15 @@ func TestLongInterruption(t *testing.T) {
 	})
 }
 
-// eachWay runs a test with and without drain.assist.
-func eachWay(t *testing.T, test func(t *testing.T, assist bool)) {
+// withAndWithoutAssist runs a test with and without drain.assist.
+func withAndWithoutAssist(t *testing.T, test func(t *testing.T, assist bool)) {
 	for _, assist := range []bool{true, false} {
 		t.Run(fmt.Sprintf("assist=%t", assist), func(t *testing.T) { test(t, assist) })
 	}
 }
 
-// served records the gaps of the Deployments of drainable.
-type served struct {
+// appGaps records the gaps of the Deployments of deployDrainedApps.
+type appGaps struct {
 	t *testing.T
 	// blocked contains the apps with a budget of the user that allows no eviction.
 	blocked map[string]bool
@@ -174,7 +174,7 @@ type served struct {
 	gaps, spared map[string][]live.Gap
 }
 
-func (a *served) String() string {
+func (a *appGaps) String() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return fmt.Sprintf("Deployments with fewer ready endpoints than their budgets require: %d; single replicas with a gap that a budget allows: %d",
@@ -183,7 +183,7 @@ func (a *served) String() string {
 
 // count returns the number of Deployments that had fewer ready endpoints than their budget
 // requires.
-func (a *served) count() int {
+func (a *appGaps) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.gaps)
@@ -191,7 +191,7 @@ func (a *served) count() int {
 
 // requireNoGap fails the test for every Deployment that had fewer ready endpoints than its budget
 // requires.
-func (a *served) requireNoGap() {
+func (a *appGaps) requireNoGap() {
 	a.t.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -200,13 +200,13 @@ func (a *served) requireNoGap() {
 	}
 }
 
-// drainable creates 50 Deployments of 1 to 5 replicas. Each has a budget with this number of
-// unavailable replicas. If that is 0, every second Deployment has a budget of the controller
-// instead. drainable returns when all Deployments are ready, and watches their endpoints from
-// then on.
-func (s *scenario) drainable(unavailable int) *served {
+// deployDrainedApps creates 50 Deployments of 1 to 5 replicas. Each has a budget with this number
+// of unavailable replicas. If that is 0, every second Deployment has a budget of the controller
+// instead. It returns when all Deployments are ready, and watches their endpoints from then
+// on.
+func (s *scenario) deployDrainedApps(unavailable int) *appGaps {
 	s.Helper()
-	a := &served{t: s.T, blocked: map[string]bool{}, gaps: map[string][]live.Gap{}, spared: map[string][]live.Gap{}}
+	a := &appGaps{t: s.T, blocked: map[string]bool{}, gaps: map[string][]live.Gap{}, spared: map[string][]live.Gap{}}
 	replicas, protected := map[string]int{}, []string{}
 	for i := range drainedApps {
 		app := fmt.Sprintf("app-%02d", i)
@@ -236,7 +236,7 @@ func (s *scenario) drainable(unavailable int) *served {
 		})
 	}
 	s.must(serving.Wait())
-	s.eventually(soon, s.budgetsKnow(replicas))
+	s.eventually(soon, s.budgetsCount(replicas))
 	if s.setup.controller["drain.assist"] == true {
 		for _, app := range protected {
 			s.eventually(soon, s.protected(app, replicas[app]))
@@ -245,8 +245,8 @@ func (s *scenario) drainable(unavailable int) *served {
 	return a
 }
 
-// budgetsKnow returns a check that every PodDisruptionBudget counts all pods of its app.
-func (s *scenario) budgetsKnow(replicas map[string]int) func() error {
+// budgetsCount returns a check that every PodDisruptionBudget counts all pods of its app.
+func (s *scenario) budgetsCount(replicas map[string]int) func() error {
 	return func() error {
 		list, err := kube.PolicyV1().PodDisruptionBudgets(s.namespace).List(s.ctx, metav1.ListOptions{})
 		if err != nil {
@@ -286,7 +286,7 @@ func (s *scenario) fill(n int) (end func()) {
 			s.remove(name(i))
 		}
 		for i := range n {
-			s.eventually(soon, s.gone(name(i)))
+			s.eventually(soon, s.isDeleted(name(i)))
 		}
 	}
 }
@@ -324,7 +324,7 @@ func (s *scenario) drained() error {
 }
 
 // blockedNodes returns the nodes with a pod whose eviction a budget blocks.
-func (s *scenario) blockedNodes(a *served) []string {
+func (s *scenario) blockedNodes(a *appGaps) []string {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	nodes := map[string]bool{}
@@ -341,7 +341,7 @@ func (s *scenario) blockedNodes(a *served) []string {
 func (s *scenario) releases() (moved, undone int) {
 	s.Helper()
 	count := func(outcome string) int {
-		return s.counted(s.controller, "spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "drain", "outcome": outcome})
+		return s.metricValue(s.controller, "spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "drain", "outcome": outcome})
 	}
 	return count("moved"), count("undone")
 }
@@ -356,7 +356,7 @@ func (s *scenario) requireReleases(assist bool) {
 }
 
 // logDrains logs the durations of the finished drains and their results.
-func (s *scenario) logDrains(a *served, what string, done []nodeRecord) {
+func (s *scenario) logDrains(a *appGaps, what string, done []nodeRecord) {
 	s.Helper()
 	var longest, sum time.Duration
 	var first, last time.Time

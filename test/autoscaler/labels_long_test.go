@@ -12,23 +12,23 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestLongSpotWithoutKarpentersLabel: spot nodes with only the project's label run no pods of a
+// TestLongSpotWithoutKarpenterLabel: spot nodes with only the project's label run no pods of a
 // floor. Karpenter treats them as on-demand and launches nothing until they also have its label.
 // (Row 4e.)
-func TestLongSpotWithoutKarpentersLabel(t *testing.T) {
+func TestLongSpotWithoutKarpenterLabel(t *testing.T) {
 	s := start(t, setup{mode: true})
 	spot := live.Spot(2, 4)
 	s.must(controlPlane.CreateNodes(s.ctx, spot...))
 	s.deploy("web", 4, "1", "64Mi")
 	s.deploy("single", 1, "1", "64Mi")
-	s.eventually(soon, s.splitIs("web", split{Spot: 3, Waiting: 1}))
-	s.stays(20*time.Second, s.splitIs("single", split{Waiting: 1}))
-	s.noInventedLabels()
+	s.eventually(soon, s.hasSplit("web", split{Spot: 3, Waiting: 1}))
+	s.requireThroughout(20*time.Second, s.hasSplit("single", split{Waiting: 1}))
+	s.requireNoGeneratedLabels()
 
 	for _, node := range spot {
 		s.must(live.EditNode(s.ctx, kube, soon, node.Name, func(n *v1.Node) { n.Labels[lab.KarpenterCapacityLabel] = lab.Spot }))
 	}
-	s.eventually(soon, s.is("single", split{OnDemand: 1}))
-	s.eventually(soon, s.is("web", split{OnDemand: 1, Spot: 3}))
-	s.noInventedLabels()
+	s.eventually(soon, s.isAvailableWithSplit("single", split{OnDemand: 1}))
+	s.eventually(soon, s.isAvailableWithSplit("web", split{OnDemand: 1, Spot: 3}))
+	s.requireNoGeneratedLabels()
 }

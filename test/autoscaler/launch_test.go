@@ -8,15 +8,15 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// TestSingletonBuysOnDemand: spot has room, and no on-demand node exists. Karpenter launches one,
-// although Kubernetes' own plugins would allow the singleton on spot. (Row 1.)
-func TestSingletonBuysOnDemand(t *testing.T) {
+// TestSingletonLaunchesOnDemandNode: spot has room, and no on-demand node exists. Karpenter
+// launches one, although Kubernetes' own plugins would allow the singleton on spot. (Row 1.)
+func TestSingletonLaunchesOnDemandNode(t *testing.T) {
 	s := start(t, setup{mode: true})
-	s.roomOnSpot()
+	s.launchSpotNode()
 
 	began := time.Now()
 	s.deploy("single", 1, "200m", "64Mi")
-	s.eventually(soon, s.is("single", split{OnDemand: 1}))
+	s.eventually(soon, s.isAvailableWithSplit("single", split{OnDemand: 1}))
 	pods := s.seen.podsOf("single")
 	if len(pods) != 1 {
 		t.Fatalf("the singleton had %d pods, want 1: %+v", len(pods), pods)
@@ -30,5 +30,5 @@ func TestSingletonBuysOnDemand(t *testing.T) {
 		t.Errorf("assigned is %q, want prefix %q", pods[0].Assigned, lab.OnDemand+":")
 	}
 	s.must(s.claimed(map[string]int{lab.Spot: 1, lab.OnDemand: 1})())
-	s.noInventedLabels()
+	s.requireNoGeneratedLabels()
 }

@@ -38,11 +38,11 @@ func mix(t *testing.T, apps int) {
 	s.must(err)
 	ready := time.Since(began)
 	s.eventually(soon, s.floorsMet)
-	s.bump()
+	s.changeNodePools()
 
 	types, err := controlPlane.KarpenterTypes(lab.DefaultKarpenterTypes...)
 	s.must(err)
-	bound := cheapest(types, need, 100)
+	bound := lowestPrice(types, need, 100)
 	t.Logf("%d pods of %d Deployments with %dm CPU, including %dm for floors, ready after %s for %.4f USD/h; lower bound %.4f USD/h",
 		pods, apps, need.all, need.floor, ready.Round(time.Second), first, bound)
 	s.eventually(10*time.Minute, func() error {
@@ -65,5 +65,5 @@ func mix(t *testing.T, apps int) {
 	if empty := s.seen.empty(); len(empty) > 0 {
 		t.Errorf("%d nodes never had a pod: %+v", len(empty), empty)
 	}
-	s.noInventedLabels()
+	s.requireNoGeneratedLabels()
 }

@@ -24,9 +24,9 @@ const poolCapFallback = 20 * time.Second
 // (Row 4c.)
 func TestLongPoolCap(t *testing.T) {
 	s := startCapped(t, "Never")
-	s.eventually(soon, s.splitIs("web", split{OnDemand: 1, Spot: 1, Waiting: 1}))
-	s.eventually(soon, s.told("web-", "HiddenFromAutoscaler", "maxPerPool"))
-	s.eventually(poolCapFallback+soon, s.is("web", split{OnDemand: 1, Spot: 2}))
+	s.eventually(soon, s.hasSplit("web", split{OnDemand: 1, Spot: 1, Waiting: 1}))
+	s.eventually(soon, s.hasEvent("web-", "HiddenFromAutoscaler", "maxPerPool"))
+	s.eventually(poolCapFallback+soon, s.isAvailableWithSplit("web", split{OnDemand: 1, Spot: 2}))
 	s.must(s.claimed(map[string]int{lab.Spot: 1, lab.OnDemand: 1})())
 	var waited time.Duration
 	for _, pod := range s.seen.podsOf("web") {
@@ -36,7 +36,7 @@ func TestLongPoolCap(t *testing.T) {
 	if waited < poolCapFallback {
 		t.Errorf("the last replica waited for %s, want at least %s: only the cap excludes the node", waited, poolCapFallback)
 	}
-	s.eventually(soon, s.told("web-", "FellBackToSpot", ""))
+	s.eventually(soon, s.hasEvent("web-", "FellBackToSpot", ""))
 }
 
 // TestLongPoolCapOverflows: like TestLongPoolCap, but overflow may use on-demand. The replica
@@ -44,10 +44,10 @@ func TestLongPoolCap(t *testing.T) {
 // not launch a node for it.
 func TestLongPoolCapOverflows(t *testing.T) {
 	s := startCapped(t, "Allow")
-	capped := s.is("web", split{OnDemand: 2, Spot: 1})
+	capped := s.isAvailableWithSplit("web", split{OnDemand: 2, Spot: 1})
 	s.eventually(soon, capped)
-	s.eventually(soon, s.told("web-", "HiddenFromAutoscaler", "maxPerPool"))
-	s.stays(poolCapFallback+soon, capped)
+	s.eventually(soon, s.hasEvent("web-", "HiddenFromAutoscaler", "maxPerPool"))
+	s.requireThroughout(poolCapFallback+soon, capped)
 	s.must(s.claimed(map[string]int{lab.Spot: 1, lab.OnDemand: 1})())
 }
 
@@ -60,7 +60,7 @@ func startCapped(t *testing.T, overflow string) *scenario {
 		karpenter: lab.KarpenterOptions{InstanceTypes: []string{"c-4x-amd64-linux"}},
 	})
 	s.deploy("filler", 1, "2500m", "64Mi", floor("0"))
-	s.eventually(soon, s.is("filler", split{Spot: 1}))
+	s.eventually(soon, s.isAvailableWithSplit("filler", split{Spot: 1}))
 	s.deploy("web", 3, "500m", "64Mi", func(d *appsv1.Deployment) {
 		d.Annotations["spot-aware-scheduler.io/max-per-pool"] = "1"
 		d.Annotations["spot-aware-scheduler.io/overflow"] = overflow
@@ -68,9 +68,9 @@ func startCapped(t *testing.T, overflow string) *scenario {
 	return s
 }
 
-// The check passes if an object with this name prefix has an event with this reason and with this
-// text in its note.
-func (s *scenario) told(object, reason, text string) func() error {
+// hasEvent returns a check that an object with this name prefix has an event with this reason and
+// with this text in its note.
+func (s *scenario) hasEvent(object, reason, text string) func() error {
 	return func() error {
 		list, err := kube.CoreV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
 		if err != nil {

@@ -68,7 +68,7 @@ func massReclaim(t *testing.T, spotGone bool) {
 	}
 	s.eventually(2*time.Minute, s.complete)
 	s.eventually(soon, s.floorsMet)
-	s.steady(15 * time.Second)
+	s.awaitStableNodes(15 * time.Second)
 	before, err := s.price()
 	s.must(err)
 	for app, n := range replicas { // all can surge
@@ -94,7 +94,7 @@ func massReclaim(t *testing.T, spotGone bool) {
 
 	var last time.Time
 	s.eventually(notice, func() (err error) {
-		last, err = s.seen.replaced(moving, began)
+		last, err = s.seen.lastReplacement(moving, began)
 		return err
 	})
 	t.Logf("the last replacement existed %s after the notice", last.Sub(began).Round(time.Millisecond))
@@ -120,14 +120,14 @@ func massReclaim(t *testing.T, spotGone bool) {
 		s.seen.requireServing(app, n)
 	}
 	time.Sleep(time.Until(deadline)) // a cloud does not reclaim the nodes earlier
-	s.lose(func(_, node string) bool { return reclaimed[node] })
+	s.removeMatchingNodes(func(_, node string) bool { return reclaimed[node] })
 	s.eventually(soon, s.complete)
 	s.eventually(soon, s.floorsMet)
 	if spotGone {
 		s.must(s.onlyOnDemand())
 	}
-	s.must(s.nothingDoubleBooked())
-	s.noInventedLabels()
+	s.must(s.noNodeOvercommitted())
+	s.requireNoGeneratedLabels()
 	after, err := s.price()
 	s.must(err)
 	t.Logf("nodes for %.4f USD/h after the deadline; launched %d on-demand nodes and %d spot nodes, %d never had a pod; consolidation evicted %d pods",
@@ -146,8 +146,8 @@ func (s *scenario) budget(app string, unavailable int) {
 	s.must(err)
 }
 
-// steady waits until Karpenter has neither launched nor removed a node for this time.
-func (s *scenario) steady(length time.Duration) {
+// awaitStableNodes waits until Karpenter has neither launched nor removed a node for this time.
+func (s *scenario) awaitStableNodes(length time.Duration) {
 	s.Helper()
 	var since time.Time
 	var known []nodeClaim
@@ -206,9 +206,9 @@ func (h *history) on(nodes map[string]bool) map[string]int {
 	return pods
 }
 
-// replaced returns the creation time of the last of `want` pods of each app that were created
-// since a time.
-func (h *history) replaced(want map[string]int, since time.Time) (last time.Time, err error) {
+// lastReplacement returns the creation time of the last of `want` pods of each app that were
+// created since a time.
+func (h *history) lastReplacement(want map[string]int, since time.Time) (last time.Time, err error) {
 	for app, n := range want {
 		created := slices.DeleteFunc(h.podsOf(app), func(p podRecord) bool { return p.Created.Before(since) })
 		if len(created) < n {

@@ -307,16 +307,16 @@ func (s *scenario) eventually(limit time.Duration, check func() error) {
 	s.must(live.Until(s.ctx, limit, check))
 }
 
-// stays fails the test unless check returns nil during the whole time.
-func (s *scenario) stays(limit time.Duration, check func() error) {
+// requireThroughout fails the test unless check returns nil during the whole time.
+func (s *scenario) requireThroughout(limit time.Duration, check func() error) {
 	s.Helper()
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
 		s.must(check())
 	}
 }
 
-// counted returns the sum of a process's metric over all series with these labels.
-func (s *scenario) counted(p *lab.Process, name string, labels map[string]string) int {
+// metricValue returns the sum of a process's metric over all series with these labels.
+func (s *scenario) metricValue(p *lab.Process, name string, labels map[string]string) int {
 	s.Helper()
 	sum, err := live.Metric(s.ctx, p, name, labels)
 	s.must(err)
@@ -326,5 +326,5 @@ func (s *scenario) counted(p *lab.Process, name string, labels map[string]string
 // consolidated returns the number of pods that Karpenter evicted to consolidate their nodes.
 func (s *scenario) consolidated() int {
 	s.Helper()
-	return s.counted(s.karpenter, "karpenter_pods_drained_total", map[string]string{"reason": "Underutilized"})
+	return s.metricValue(s.karpenter, "karpenter_pods_drained_total", map[string]string{"reason": "Underutilized"})
 }

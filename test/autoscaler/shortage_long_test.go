@@ -55,7 +55,7 @@ func spotShortage(t *testing.T, consolidating bool) {
 	overflow, err := s.onDemandUse()
 	s.must(err)
 	t.Logf("on-demand: %+v before, %+v during the shortage", before, overflow)
-	s.stays(time.Until(over), s.onlyOnDemand)
+	s.requireThroughout(time.Until(over), s.onlyOnDemand)
 
 	back := time.Now()
 	s.limit("spot", "")
@@ -80,6 +80,6 @@ func spotShortage(t *testing.T, consolidating bool) {
 	t.Logf("on-demand nodes removed %s after the shortage; consolidation evicted %d pods", time.Since(back).Round(time.Second), s.consolidated())
 	s.eventually(soon, s.complete)
 	s.eventually(soon, s.floorsMet)
-	s.noInventedLabels()
+	s.requireNoGeneratedLabels()
 	s.auditor.Require(t)
 }

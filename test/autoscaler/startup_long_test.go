@@ -23,7 +23,7 @@ func TestLongSlowNodes(t *testing.T) {
 	s.deploy("web", 4, "400m", "64Mi", floor("2"))
 	s.eventually(startup+soon, s.complete)
 	s.eventually(soon, s.floorsMet)
-	s.keptWaiting("single", "web")
+	s.requireNoDeletionBeforeBinding("single", "web")
 	if onDemand, spot := len(s.seen.launched(lab.OnDemand)), len(s.seen.launched(lab.Spot)); onDemand != 1 || spot > 1 {
 		t.Errorf("%d on-demand nodes and %d spot nodes launched, want at most 1 and 1", onDemand, spot)
 	}
@@ -32,16 +32,17 @@ func TestLongSlowNodes(t *testing.T) {
 	s.update("web", "app:2")
 	s.eventually(3*startup+soon, s.complete)
 	s.eventually(soon, s.floorsMet)
-	s.keptWaiting("single", "web")
+	s.requireNoDeletionBeforeBinding("single", "web")
 	if empty := s.seen.empty(); len(empty) > 0 {
 		t.Errorf("%d nodes never had a pod: %+v", len(empty), empty)
 	}
 	t.Logf("%d on-demand nodes and %d spot nodes launched", len(s.seen.launched(lab.OnDemand)), len(s.seen.launched(lab.Spot)))
-	s.noInventedLabels()
+	s.requireNoGeneratedLabels()
 }
 
-// keptWaiting fails the test if a pod of the apps was deleted before it was bound.
-func (s *scenario) keptWaiting(apps ...string) {
+// requireNoDeletionBeforeBinding fails the test if a pod of the apps was deleted before it was
+// bound.
+func (s *scenario) requireNoDeletionBeforeBinding(apps ...string) {
 	s.Helper()
 	for _, app := range apps {
 		for _, pod := range s.seen.podsOf(app) {

@@ -52,47 +52,47 @@ func (r running) onDemand() int { return floorOf(r.floor, r.replicas) }
 // Consolidation does not remove the nodes of the new replicas.
 func TestLongSwitchedOn(t *testing.T) {
 	s := startRunning(t, setup{controller: modeOff})
-	s.requireAll()
+	s.requireAllReplicas()
 	began := s.switchOn(nil)
 	s.eventually(2*time.Minute, s.floorsVisible)
 	t.Logf("all %d floor replicas required on-demand %s after the mode was switched on", allFloors, time.Since(began).Round(time.Second))
-	s.eventually(soon, s.settled)
-	s.eventually(soon, s.surged(allFloors, "assign"))
+	s.eventually(soon, s.floorsExactlyMet)
+	s.eventually(soon, s.movedBySurge(allFloors, "assign"))
 	for _, w := range workloads {
-		if got := s.seen.mostAtOnce(w.app); got > w.replicas+1 {
+		if got := s.seen.mostPods(w.app); got > w.replicas+1 {
 			t.Errorf("%s had %d pods at a time, want at most %d: the controller replaces one per workload at a time", w.app, got, w.replicas+1)
 		}
 	}
-	s.stays(20*time.Second, s.surged(allFloors, "assign"))
+	s.requireThroughout(20*time.Second, s.movedBySurge(allFloors, "assign"))
 
 	s.remove("keeps-on-demand")
 	s.consolidate(5 * time.Second)
-	s.stays(time.Minute, s.settled)
+	s.requireThroughout(time.Minute, s.floorsExactlyMet)
 	if got := s.consolidated(); got != 0 {
 		t.Errorf("consolidation evicted %d pods, want none", got)
 	}
-	s.sound()
+	s.requireNoFindings()
 }
 
 // TestLongSwitchedOnWithoutHealing: like TestLongSwitchedOn, with gating.healRunning false. The
 // controller replaces no pod. Pods are gated only when something else replaces them.
 func TestLongSwitchedOnWithoutHealing(t *testing.T) {
 	s := startRunning(t, setup{controller: modeOff})
-	s.requireAll()
+	s.requireAllReplicas()
 	began := s.switchOn(settings{"gating.healRunning": false})
-	s.stays(time.Minute, s.unchangedSince(began))
+	s.requireThroughout(time.Minute, s.unchangedSince(began))
 	if err := s.floorsVisible(); err == nil {
 		t.Error("the floors of running pods are visible to Karpenter, and no pod was replaced")
 	}
 
-	s.requireNothing()
+	s.endRequirements()
 	for _, w := range workloads {
 		s.update(w.app, "app:2")
 	}
 	s.eventually(2*time.Minute, s.complete)
 	s.eventually(time.Minute, s.floorsVisible)
-	s.eventually(time.Minute, s.settled)
-	s.sound()
+	s.eventually(time.Minute, s.floorsExactlyMet)
+	s.requireNoFindings()
 }
 
 func TestLongSwitchedOff(t *testing.T)                  { switchedOff(t, true) }
@@ -104,7 +104,7 @@ func TestLongSwitchedOffWithoutController(t *testing.T) { switchedOff(t, false) 
 func switchedOff(t *testing.T, controlled bool) {
 	s := startRunning(t, setup{mode: true})
 	s.must(s.floorsVisible())
-	s.requireAll()
+	s.requireAllReplicas()
 	s.seen.requireServing("web", 3) // during its rollout
 	s.seen.requireFloor("web", 0)
 	// When the mode is disabled, a rollout and a new workload have gated pods.
@@ -119,7 +119,7 @@ func switchedOff(t *testing.T, controlled bool) {
 		return nil
 	})
 
-	commands := s.documented("### Switch it off", 3)
+	commands := s.documentedCommands("### Switch it off", 3)
 	s.run(commands[0])
 	began := time.Now()
 	if controlled {
@@ -127,7 +127,7 @@ func switchedOff(t *testing.T, controlled bool) {
 	} else {
 		s.must(s.controller.Kill())
 	}
-	s.eventually(shippedGateTimeout+soon, s.prints(commands[1], "0"))
+	s.eventually(shippedGateTimeout+soon, s.commandPrints(commands[1], "0"))
 	t.Logf("no pod was gated %s after the binding was deleted", time.Since(began).Round(100*time.Millisecond))
 	if controlled {
 		s.must(s.controller.Stop())
@@ -137,15 +137,15 @@ func switchedOff(t *testing.T, controlled bool) {
 	s.run(commands[2])
 
 	s.eventually(2*time.Minute, s.complete)
-	s.eventually(time.Minute, s.settled)
-	s.eventually(soon, s.is("gated", split{OnDemand: 2, Spot: 2}))
+	s.eventually(time.Minute, s.floorsExactlyMet)
+	s.eventually(soon, s.isAvailableWithSplit("gated", split{OnDemand: 2, Spot: 2}))
 	t.Logf("all workloads were complete %s after the binding was deleted", time.Since(began).Round(time.Second))
 
 	// Pods that are created from now on have neither gate nor affinity and start at once.
-	s.requireNothing()
+	s.endRequirements()
 	created := time.Now()
 	s.deploy("after", 4, "200m", "64Mi", floor("2"))
-	s.eventually(soon, s.is("after", split{OnDemand: 2, Spot: 2}))
+	s.eventually(soon, s.isAvailableWithSplit("after", split{OnDemand: 2, Spot: 2}))
 	s.update("shop", "app:2")
 	s.scale("mail", 5)
 	s.eventually(2*time.Minute, s.complete)
@@ -158,7 +158,7 @@ func switchedOff(t *testing.T, controlled bool) {
 		}
 	}
 	t.Logf("the longest wait of a pod that was created afterwards: %s", s.longestWait(created).Round(100*time.Millisecond))
-	s.sound()
+	s.requireNoFindings()
 }
 
 // TestLongPolicyWithoutGating: the admission policy gates pods, but gating is disabled in the
@@ -181,14 +181,14 @@ func TestLongPolicyWithoutGating(t *testing.T) {
 
 	began := time.Now()
 	s.setFloor("mail", "2")
-	s.eventually(shippedGateTimeout+time.Minute, s.is("mail", split{OnDemand: 2, Spot: 1}))
-	s.eventually(soon, s.surged(1, "heal"))
+	s.eventually(shippedGateTimeout+time.Minute, s.isAvailableWithSplit("mail", split{OnDemand: 2, Spot: 1}))
+	s.eventually(soon, s.movedBySurge(1, "heal"))
 	s.update("web", "app:2")
 	s.update("single", "app:2")
 	s.eventually(4*shippedGateTimeout+time.Minute, s.complete)
 	s.eventually(2*time.Minute, s.floorsMet)
 	t.Logf("the longest wait of a pod that a move or a rollout made: %s", s.longestWait(began).Round(100*time.Millisecond))
-	s.sound()
+	s.requireNoFindings()
 }
 
 // TestLongGatingWithoutPolicy: gating is enabled in the controller, but no pods are gated. Pods
@@ -201,40 +201,40 @@ func TestLongGatingWithoutPolicy(t *testing.T) {
 	s.eventually(time.Minute, s.complete)
 	s.eventually(time.Minute, s.floorsMet)
 	t.Logf("the longest wait of a pod: %s", s.longestWait(time.Time{}).Round(100*time.Millisecond))
-	s.stopWithoutRights()
-	s.sound()
+	s.stopControllerWithoutRights()
+	s.requireNoFindings()
 }
 
-// TestLongNothingIsMovedWithoutPolicy: like TestLongGatingWithoutPolicy, but replicas run on the
+// TestLongNoMovesWithoutPolicy: like TestLongGatingWithoutPolicy, but replicas run on the
 // wrong capacity type while the nodes of the right type are full. Their replacements would not be
 // gated, so Karpenter would launch no nodes for them. The controller moves no pods. It does not
 // delete a pod that waits for on-demand either, because the new pod would wait, too.
-func TestLongNothingIsMovedWithoutPolicy(t *testing.T) {
+func TestLongNoMovesWithoutPolicy(t *testing.T) {
 	s := start(t, setup{controller: modeOn.with(settings{"gating.nodeStartup": "10s"}), karpenter: lab.KarpenterOptions{
 		InstanceTypes: []string{"c-4x-amd64-linux"}, NodePools: []lab.NodePool{{CapacityTypes: []string{lab.OnDemand}}},
 	}})
 	s.deploy("beyond-floor", 3, "1200m", "64Mi") // a node has 3900m
-	s.eventually(soon, s.is("beyond-floor", split{OnDemand: 3}))
+	s.eventually(soon, s.isAvailableWithSplit("beyond-floor", split{OnDemand: 3}))
 	s.pools[0].CapacityTypes = nil
 	s.must(controlPlane.ApplyNodePool(s.ctx, s.pools[0]))
 	s.deploy("below-floor", 1, "3500m", "64Mi", floor("0"))
-	s.eventually(soon, s.is("below-floor", split{Spot: 1}))
+	s.eventually(soon, s.isAvailableWithSplit("below-floor", split{Spot: 1}))
 	s.deploy("waits", 1, "350m", "64Mi") // only spot has room for it, which Karpenter considers sufficient
 	s.eventually(soon, s.claimed(map[string]int{lab.OnDemand: 1, lab.Spot: 1}))
-	s.eventually(soon, s.splitIs("waits", split{Waiting: 1}))
+	s.eventually(soon, s.hasSplit("waits", split{Waiting: 1}))
 
 	began := time.Now()
 	s.setFloor("below-floor", "1")
-	s.stays(time.Minute, s.unchangedSince(began))
-	s.must(s.splitIs("waits", split{Waiting: 1})())
-	s.stopWithoutRights()
+	s.requireThroughout(time.Minute, s.unchangedSince(began))
+	s.must(s.hasSplit("waits", split{Waiting: 1})())
+	s.stopControllerWithoutRights()
 	s.auditor.Require(t)
 }
 
-// TestLongOverlayDeletedFirst: the overlay is deleted at once, including the rights that it
+// TestLongOverlayDeletedBeforeGating: the overlay is deleted at once, including the rights that it
 // grants, while gating stays enabled in the controller. A pod that requires unavailable on-demand
 // capacity still falls back to spot.
-func TestLongOverlayDeletedFirst(t *testing.T) {
+func TestLongOverlayDeletedBeforeGating(t *testing.T) {
 	const fallback, startup = 20 * time.Second, 10 * time.Second
 	s := start(t, setup{
 		mode: true, safety: settings{"fallbackAfter": fallback.String()}, controller: settings{"gating.nodeStartup": startup.String()},
@@ -252,9 +252,9 @@ func TestLongOverlayDeletedFirst(t *testing.T) {
 	s.setup.mode = false
 	s.must(kubectlOverlay(s.ctx, "delete"))
 	// The new pod waits once more, because it had no gate.
-	s.eventually(2*fallback+startup+soon, s.is("single", split{Spot: 1}))
+	s.eventually(2*fallback+startup+soon, s.isAvailableWithSplit("single", split{Spot: 1}))
 	t.Logf("the new pod ran on spot %s after the overlay was deleted", time.Since(began).Round(time.Second))
-	s.stopWithoutRights()
+	s.stopControllerWithoutRights()
 }
 
 // startRunning starts a scenario with an on-demand node and a spot node with free room, and with
@@ -270,33 +270,33 @@ func startRunning(t *testing.T, with setup) *scenario {
 		s.deploy(w.app, w.replicas, "200m", "64Mi", floor(w.floor))
 	}
 	s.budget("web", 0)
-	s.eventually(shippedGateTimeout+time.Minute, s.settled)
+	s.eventually(shippedGateTimeout+time.Minute, s.floorsExactlyMet)
 	return s
 }
 
-// settled is a check that all workloads are available and that on-demand runs exactly their
-// floors.
-func (s *scenario) settled() error {
+// floorsExactlyMet is a check that all workloads are available and that on-demand runs exactly
+// their floors.
+func (s *scenario) floorsExactlyMet() error {
 	for _, w := range workloads {
-		if err := s.is(w.app, split{OnDemand: w.onDemand(), Spot: w.replicas - w.onDemand()})(); err != nil {
+		if err := s.isAvailableWithSplit(w.app, split{OnDemand: w.onDemand(), Spot: w.replicas - w.onDemand()})(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// requireAll makes the test fail when a workload has fewer serving pods than replicas, or fewer
-// on on-demand than its floor.
-func (s *scenario) requireAll() {
+// requireAllReplicas makes the test fail when a workload has fewer serving pods than replicas, or
+// fewer on on-demand than its floor.
+func (s *scenario) requireAllReplicas() {
 	for _, w := range workloads {
 		s.seen.requireServing(w.app, w.replicas)
 		s.seen.requireFloor(w.app, w.onDemand())
 	}
 }
 
-// requireNothing ends the requirements of requireAll: a rollout may have fewer replicas for a
-// time.
-func (s *scenario) requireNothing() {
+// endRequirements ends the requirements of requireAllReplicas: a rollout may have fewer replicas
+// for a time.
+func (s *scenario) endRequirements() {
 	for _, w := range workloads {
 		s.seen.requireServing(w.app, 0)
 		s.seen.requireFloor(w.app, 0)
@@ -357,8 +357,8 @@ func excludesSpot(pod *v1.Pod) bool {
 	})
 }
 
-// mostAtOnce returns the largest number of pods of an app that existed at the same time.
-func (h *history) mostAtOnce(app string) (most int) {
+// mostPods returns the largest number of pods of an app that existed at the same time.
+func (h *history) mostPods(app string) (most int) {
 	pods := h.podsOf(app)
 	for _, record := range pods {
 		n := 0
@@ -375,7 +375,7 @@ func (h *history) mostAtOnce(app string) (most int) {
 // unchangedSince returns a check that no pod was created or deleted since a time.
 func (s *scenario) unchangedSince(then time.Time) func() error {
 	return func() error {
-		for _, pod := range s.seen.everyone() {
+		for _, pod := range s.seen.allPods() {
 			if pod.Created.After(then) || pod.Left.After(then) {
 				return fmt.Errorf("%s was created or deleted: %+v", pod.Name, pod)
 			}
@@ -384,8 +384,8 @@ func (s *scenario) unchangedSince(then time.Time) func() error {
 	}
 }
 
-// everyone returns the records of all pods, by app.
-func (h *history) everyone() (pods []podRecord) {
+// allPods returns the records of all pods, by app.
+func (h *history) allPods() (pods []podRecord) {
 	h.mu.Lock()
 	apps := map[string]bool{}
 	for _, record := range h.pods {
@@ -401,7 +401,7 @@ func (h *history) everyone() (pods []podRecord) {
 // longestWait returns the longest time that a pod waited for a node, of the pods created since a
 // time.
 func (s *scenario) longestWait(since time.Time) (longest time.Duration) {
-	for _, pod := range s.seen.everyone() {
+	for _, pod := range s.seen.allPods() {
 		if pod.Created.After(since) && !pod.Bound.IsZero() {
 			longest = max(longest, pod.Bound.Sub(pod.Created))
 		}
@@ -429,8 +429,8 @@ func (s *scenario) gatedPods(app string, want int) func() error {
 	}
 }
 
-// documented returns the kubectl commands under a heading of docs/autoscalers.md.
-func (s *scenario) documented(heading string, want int) (commands []string) {
+// documentedCommands returns the kubectl commands under a heading of docs/autoscalers.md.
+func (s *scenario) documentedCommands(heading string, want int) (commands []string) {
 	s.Helper()
 	page, err := os.ReadFile(filepath.Join(controlPlane.Root, "docs", "autoscalers.md"))
 	s.must(err)
@@ -455,9 +455,9 @@ func (s *scenario) run(command string) {
 	s.must(err)
 }
 
-// prints returns a check that a command prints this text. The command may fail: grep -c fails if
-// its count is 0.
-func (s *scenario) prints(command, want string) func() error {
+// commandPrints returns a check that a command prints this text. The command may fail: grep -c
+// fails if its count is 0.
+func (s *scenario) commandPrints(command, want string) func() error {
 	return func() error {
 		got, err := s.shell(command)
 		if got != want {
@@ -482,9 +482,9 @@ func (s *scenario) shell(command string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// stopWithoutRights stops a controller that gates without the manifests of the mode. The only
-// right that it may have lacked is the right to read the manifests' admission policy.
-func (s *scenario) stopWithoutRights() {
+// stopControllerWithoutRights stops a controller that gates without the manifests of the mode. The
+// only right that it may have lacked is the right to read the manifests' admission policy.
+func (s *scenario) stopControllerWithoutRights() {
 	s.Helper()
 	s.must(s.controller.Stop())
 	denials, err := s.controller.Denials()
@@ -497,13 +497,13 @@ func (s *scenario) stopWithoutRights() {
 	s.controller = nil
 }
 
-// sound fails the test if the auditor has findings or if released pods are left.
-func (s *scenario) sound() {
+// requireNoFindings fails the test if the auditor has findings or if released pods are left.
+func (s *scenario) requireNoFindings() {
 	s.Helper()
 	s.eventually(soon, s.complete)
 	s.must(s.floorsMet())
-	s.must(s.nothingDoubleBooked())
-	s.noInventedLabels()
+	s.must(s.noNodeOvercommitted())
+	s.requireNoGeneratedLabels()
 	if released := s.auditor.Released(); len(released) > 0 {
 		s.Errorf("pods are left that were released: %v", released)
 	}

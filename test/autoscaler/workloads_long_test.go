@@ -106,9 +106,10 @@ func (s *scenario) price() (float64, error) {
 	return sum, nil
 }
 
-// bump changes the specification of all NodePools, so that Karpenter reconsiders all nodes for
-// consolidation. Karpenter caches the nodes that it cannot consolidate for up to five minutes.
-func (s *scenario) bump() {
+// changeNodePools changes the specification of all NodePools, so that Karpenter reconsiders all
+// nodes for consolidation. Karpenter caches the nodes that it cannot consolidate for up to five
+// minutes.
+func (s *scenario) changeNodePools() {
 	s.Helper()
 	for i := range s.pools {
 		if s.pools[i].ConsolidateAfter != 0 {
@@ -134,12 +135,12 @@ func (s *scenario) limit(pool, cpu string) {
 // loseSpot removes all spot nodes and their pods at once, like a reclaim without notice.
 func (s *scenario) loseSpot() {
 	s.Helper()
-	s.lose(func(capacity, _ string) bool { return capacity == lab.Spot })
+	s.removeMatchingNodes(func(capacity, _ string) bool { return capacity == lab.Spot })
 }
 
-// lose removes nodes and their pods at once. The node's name is "" if Karpenter is still
-// launching it.
-func (s *scenario) lose(lost func(capacity, node string) bool) {
+// removeMatchingNodes removes nodes and their pods at once. The node's name is "" if Karpenter is
+// still launching it.
+func (s *scenario) removeMatchingNodes(lost func(capacity, node string) bool) {
 	s.Helper()
 	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
 	s.must(err)
@@ -173,8 +174,8 @@ func (h *history) empty() []nodeRecord {
 	return slices.DeleteFunc(h.all(), func(n nodeRecord) bool { return n.Pool == "" || n.Hosted > 0 })
 }
 
-// splitIs returns a check that the pods of an app have this split.
-func (s *scenario) splitIs(app string, want split) func() error {
+// hasSplit returns a check that the pods of an app have this split.
+func (s *scenario) hasSplit(app string, want split) func() error {
 	return func() error {
 		got, err := s.splits()
 		if err == nil && got[app] != want {
@@ -184,8 +185,8 @@ func (s *scenario) splitIs(app string, want split) func() error {
 	}
 }
 
-// gone returns a check that neither the Deployment nor one of its ReplicaSets exists.
-func (s *scenario) gone(name string) func() error {
+// isDeleted returns a check that neither the Deployment nor one of its ReplicaSets exists.
+func (s *scenario) isDeleted(name string) func() error {
 	return func() error {
 		sets, err := kube.AppsV1().ReplicaSets(s.namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=" + name})
 		if err == nil && len(sets.Items) > 0 {

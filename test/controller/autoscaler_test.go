@@ -28,9 +28,9 @@ import (
 // deviation of a tenth.
 const target = 50
 
-// TestSurgeUnderAnAutoscaler: a HorizontalPodAutoscaler gets metrics every second. It also counts
-// a released pod beside its replacement. (Row 9b.)
-func TestSurgeUnderAnAutoscaler(t *testing.T) {
+// TestSurgeWithHorizontalPodAutoscaler: a HorizontalPodAutoscaler gets metrics every second. It
+// also counts a released pod beside its replacement. (Row 9b.)
+func TestSurgeWithHorizontalPodAutoscaler(t *testing.T) {
 	s := start(t, live.Spot(1, 40)...)
 	// A long surge continues for many periods of the autoscaler after the replacement is counted.
 	long := func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 10 }
@@ -72,19 +72,19 @@ func TestSurgeUnderAnAutoscaler(t *testing.T) {
 		s.autoscale(app)
 	}
 	for app, test := range tests {
-		s.eventually(2*soon, s.sees(app, test.utilisation))
+		s.eventually(2*soon, s.readsUtilization(app, test.utilisation))
 		if d := s.deployment(app); d.Generation != 1 {
 			t.Fatalf("%s was scaled before the first move: it has %d desired replicas", app, *d.Spec.Replicas)
 		}
 	}
 	s.addNodes(live.OnDemand(1, 40)...)
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 	s.notice("spot-1", 2*time.Minute)
 	s.eventually(2*soon, s.empty("spot-1"))
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.noPodReleased)
 	for app, test := range tests {
 		s.eventually(soon, s.complete(app, test.want))
-		s.eventually(soon, s.sees(app, int(math.Floor(float64(test.replicas*test.utilisation)/float64(test.want)))))
+		s.eventually(soon, s.readsUtilization(app, int(math.Floor(float64(test.replicas*test.utilisation)/float64(test.want)))))
 		generation := int64(1) // incremented by each change of the replica count
 		if test.want != test.replicas {
 			generation = 2
@@ -92,9 +92,9 @@ func TestSurgeUnderAnAutoscaler(t *testing.T) {
 		if d := s.deployment(app); d.Generation != generation {
 			t.Errorf("the replicas of %s were changed %d times and are %d now; want %d times", app, d.Generation-1, *d.Spec.Replicas, generation-1)
 		}
-		for _, record := range s.seen.left(app) {
-			if way := record.way(); way != "surged" {
-				t.Errorf("%s was %s, want it surged", record.name, way)
+		for _, record := range s.seen.removed(app) {
+			if method := record.method(); method != "surged" {
+				t.Errorf("%s was %s, want it surged", record.name, method)
 			}
 		}
 	}
@@ -121,8 +121,9 @@ func (s *scenario) autoscale(app string) {
 	s.must(err)
 }
 
-// sees returns a check that the app's autoscaler has last read this utilization, in percent.
-func (s *scenario) sees(app string, want int) func() error {
+// readsUtilization returns a check that the app's autoscaler has last read this utilization, in
+// percent.
+func (s *scenario) readsUtilization(app string, want int) func() error {
 	return func() error {
 		hpa, err := client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace).Get(s.ctx, app, metav1.GetOptions{})
 		if err != nil {

@@ -183,8 +183,8 @@ func (s *scenario) complete(name string, replicas int) func() error {
 	}
 }
 
-// nothingReleased is a check that no pod is released from its ReplicaSet.
-func (s *scenario) nothingReleased() error {
+// noPodReleased is a check that no pod is released from its ReplicaSet.
+func (s *scenario) noPodReleased() error {
 	if released := s.auditor.Released(); len(released) > 0 {
 		return fmt.Errorf("released: %q", released)
 	}

@@ -22,7 +22,7 @@ func TestLongNodeUpgrade(t *testing.T) {
 	const apps = 60
 	nodes := live.OnDemand(20, 8)
 	s := start(t, nodes...)
-	s.control(drains())
+	s.startController(drains())
 	replicas, all := map[string]int{}, 0
 	for i := range apps {
 		app := fmt.Sprintf("app-%02d", i)
@@ -39,7 +39,7 @@ func TestLongNodeUpgrade(t *testing.T) {
 		s.eventually(time.Minute, s.hasSplit(app, split{OnDemand: replicas[app]}))
 		s.serve(app, replicas[app])
 		if i%2 == 0 {
-			s.eventually(soon, s.guards(app, "0"))
+			s.eventually(soon, s.hasControllerBudget(app, "0"))
 			s.seen.requireReady(app, replicas[app])
 		} else {
 			s.protect(app, replicas[app], maxUnavailable("0"))
@@ -57,18 +57,18 @@ func TestLongNodeUpgrade(t *testing.T) {
 	t.Logf("%d nodes with %d pods of %d Deployments were drained in %s, one after the other; a drain took %s on average, %s at most",
 		len(nodes), all, apps, time.Since(began).Round(time.Second), (time.Since(began) / time.Duration(len(nodes))).Round(100*time.Millisecond),
 		longest.Round(100*time.Millisecond))
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.noPodReleased)
 	for app, n := range replicas {
 		s.eventually(soon, s.complete(app, n))
 	}
 	s.eventually(soon, func() error {
-		released, err := s.counted("spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "drain", "outcome": "moved"})
-		if err == nil && (released < all || released != s.seen.gone()) {
-			err = fmt.Errorf("%d pods were released and evicted, and %d left; want the same number, at least %d", released, s.seen.gone(), all)
+		released, err := s.metricValue("spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "drain", "outcome": "moved"})
+		if err == nil && (released < all || released != s.seen.removedCount()) {
+			err = fmt.Errorf("%d pods were released and evicted, and %d left; want the same number, at least %d", released, s.seen.removedCount(), all)
 		}
 		return err
 	})
-	t.Logf("%d pods were released and evicted", s.seen.gone())
+	t.Logf("%d pods were released and evicted", s.seen.removedCount())
 	s.auditor.Require(t)
 }
 
@@ -89,7 +89,7 @@ func TestLongCordonWithoutDrain(t *testing.T) {
 		s.must(err)
 	}
 	s.addNodes(live.OnDemand(2, 5)[1:]...)
-	s.control(drains())
+	s.startController(drains())
 	s.editNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
 	for _, app := range apps {
 		s.eventually(soon, s.released(app, 1))
@@ -101,9 +101,9 @@ func TestLongCordonWithoutDrain(t *testing.T) {
 		s.eventually(soon, s.complete(app, 1))
 		s.must(s.hasSplit(app, split{OnDemand: 1})())
 	}
-	s.eventually(soon, s.counts(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "undone"}))
+	s.eventually(soon, s.hasMetric(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "undone"}))
 	for _, pod := range pods {
-		record, err := s.sightingOf(pod.Name)
+		record, err := s.recordOf(pod.Name)
 		s.must(err)
 		stayed := record.restored.Sub(record.released)
 		t.Logf("%s was released for %s", pod.Name, stayed.Round(100*time.Millisecond))
@@ -116,23 +116,23 @@ func TestLongCordonWithoutDrain(t *testing.T) {
 		}
 	}
 
-	touched := len(s.seen.touched(""))
-	s.stays(after, func() error {
-		if now := len(s.seen.touched("")); now != touched {
+	touched := len(s.seen.releasedOrRemoved(""))
+	s.requireThroughout(after, func() error {
+		if now := len(s.seen.releasedOrRemoved("")); now != touched {
 			return fmt.Errorf("%d pods were released or deleted after the restore, want none", now-touched)
 		}
-		return s.nothingReleased()
+		return s.noPodReleased()
 	})
-	s.must(s.counts(3, "spot_aware_scheduler_migrations_total", nil)())
+	s.must(s.hasMetric(3, "spot_aware_scheduler_migrations_total", nil)())
 	s.auditor.Require(t)
 }
 
-// sightingOf returns the observations of a pod.
-func (s *scenario) sightingOf(name string) (sighting, error) {
+// recordOf returns the observations of a pod.
+func (s *scenario) recordOf(name string) (podRecord, error) {
 	for _, record := range s.seen.all("") {
 		if record.name == name {
 			return record, nil
 		}
 	}
-	return sighting{}, fmt.Errorf("pod %s was not observed", name)
+	return podRecord{}, fmt.Errorf("pod %s was not observed", name)
 }

@@ -71,7 +71,7 @@ func (s *scenario) uncordon(node string) {
 func (s *scenario) awaitDrained(node string, singletons []string) {
 	s.Helper()
 	s.must(s.empty(node)())
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.noPodReleased)
 	for _, app := range singletons {
 		s.eventually(soon, s.complete(app, 1))
 	}
@@ -91,16 +91,16 @@ func TestDrainOfSingletons(t *testing.T) {
 	}
 	s.uncordon("od-1")
 
-	s.control(drains())
+	s.startController(drains())
 	took, err := s.drain("od-1", time.Minute)
 	s.must(err)
 	t.Logf("with the controller the drain took %s", took.Round(time.Millisecond))
 	s.awaitDrained("od-1", apps)
 }
 
-// TestDrainsAtOnce: three concurrent drains, two of the same node. The nodes run singletons and a
-// workload whose budget allows one eviction at a time. (Row 7 of drains.)
-func TestDrainsAtOnce(t *testing.T) {
+// TestConcurrentDrains: three concurrent drains, two of the same node. The nodes run singletons and
+// a workload whose budget allows one eviction at a time. (Row 7 of drains.)
+func TestConcurrentDrains(t *testing.T) {
 	s := start(t, live.OnDemand(2, 10)...)
 	apps := s.singletons()
 	s.deploy("spared", 4)
@@ -108,7 +108,7 @@ func TestDrainsAtOnce(t *testing.T) {
 	s.protect("spared", 4, maxUnavailable("1"))
 	nodes := live.OnDemand(4, 10)
 	s.addNodes(nodes[2:]...)
-	s.control(drains())
+	s.startController(drains())
 	var wait sync.WaitGroup
 	for _, node := range []string{nodes[0].Name, nodes[1].Name, nodes[0].Name} {
 		wait.Go(func() {
@@ -120,38 +120,38 @@ func TestDrainsAtOnce(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.noPodReleased)
 	for _, app := range apps {
 		s.eventually(soon, s.complete(app, 1))
 	}
 	s.eventually(soon, s.complete("spared", 4))
 }
 
-// TestDrainIsCancelled: after an uncordon, the controller restores the pods that it released for
+// TestCancelledDrain: after an uncordon, the controller restores the pods that it released for
 // the drain. They serve all the time. A pod that cannot be replaced first stays, and an event
 // states the reason. (Row 7 of drains.)
-func TestDrainIsCancelled(t *testing.T) {
+func TestCancelledDrain(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	// No replacement is available before the drain is cancelled.
 	apps := s.singletons(func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 15 })
 	s.deploy("recreated", 1, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
 	s.eventually(soon, s.hasSplit("recreated", split{OnDemand: 1}))
 	s.addNodes(live.OnDemand(2, 5)[1:]...)
-	s.control(drains())
+	s.startController(drains())
 	s.editNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
 	for _, app := range apps {
 		s.eventually(soon, s.released(app, 1))
 	}
-	s.eventually(soon, s.told("recreated", "NotReplacedFirst", "its Deployment's strategy allows no surge"))
+	s.eventually(soon, s.hasEvent("recreated", "NotReplacedFirst", "its Deployment's strategy allows no surge"))
 	s.uncordon("od-1")
 	for _, app := range apps {
 		s.eventually(soon, s.released(app, 0))
 	}
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.noPodReleased)
 	for _, app := range apps {
 		s.eventually(30*time.Second, s.complete(app, 1))
 	}
-	s.eventually(soon, s.counts(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "undone"}))
+	s.eventually(soon, s.hasMetric(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "undone"}))
 }
 
 // TestDrainOfChangingDeployments: Deployments are deleted, scaled to 0, rolled out or paused
@@ -172,7 +172,7 @@ func TestDrainOfChangingDeployments(t *testing.T) {
 		s.serve(app, 1)
 	}
 	s.addNodes(live.OnDemand(2, 10)[1:]...)
-	s.control(drains())
+	s.startController(drains())
 	s.editNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
 	for _, app := range apps {
 		s.eventually(soon, s.released(app, 1))
@@ -185,7 +185,7 @@ func TestDrainOfChangingDeployments(t *testing.T) {
 	_, err := s.drain("od-1", time.Minute)
 	s.must(err)
 	s.must(s.empty("od-1")())
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.noPodReleased)
 	for app, want := range map[string]int{"deleted": 0, "zero": 0, "updated": 1, "paused": 1} {
 		s.eventually(30*time.Second, s.hasSplit(app, split{OnDemand: want}))
 	}
@@ -193,10 +193,10 @@ func TestDrainOfChangingDeployments(t *testing.T) {
 	s.eventually(soon, s.complete("paused", 1))
 }
 
-// TestDrainOfWhatCannotBeReleased: if a pod cannot be released, its drain behaves like in plain
+// TestDrainWithoutRelease: if a pod cannot be released, its drain behaves like in plain
 // Kubernetes, and an event states the reason. A shared budget of two workloads does not prevent a
 // release.
-func TestDrainOfWhatCannotBeReleased(t *testing.T) {
+func TestDrainWithoutRelease(t *testing.T) {
 	s := start(t, live.OnDemand(1, 10)...)
 	refused := []string{"hashed", "guarded"}
 	for _, app := range append([]string{"first", "second"}, refused...) {
@@ -227,15 +227,15 @@ func TestDrainOfWhatCannotBeReleased(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	s.must(err)
-	s.forbidOwners("guarded")
+	s.forbidOwnerChanges("guarded")
 	s.addNodes(live.OnDemand(2, 10)[1:]...)
-	s.control(drains())
+	s.startController(drains())
 	_, err = s.drain("od-1", 30*time.Second)
 	if err == nil || !strings.Contains(err.Error(), "disruption budget") {
 		t.Errorf("the drain: %v, want an error because of the budgets of the pods that cannot be released", err)
 	}
-	s.eventually(soon, s.told("hashed", "NotReplacedFirst", "pod-template-hash"))
-	s.eventually(soon, s.told("guarded", "NotReplacedFirst", "the API server refuses to change its label"))
+	s.eventually(soon, s.hasEvent("hashed", "NotReplacedFirst", "pod-template-hash"))
+	s.eventually(soon, s.hasEvent("guarded", "NotReplacedFirst", "the API server refuses to change its label"))
 	for _, app := range refused {
 		if node := s.podOf(app).Spec.NodeName; node != "od-1" {
 			t.Errorf("the pod of %s is on %s", app, node)
@@ -246,12 +246,12 @@ func TestDrainOfWhatCannotBeReleased(t *testing.T) {
 			t.Errorf("the pod of %s is on %s, want it replaced", app, node)
 		}
 	}
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.noPodReleased)
 }
 
-// forbidOwners makes the API server reject every change of the owners of the app's pods, and
+// forbidOwnerChanges makes the API server reject every change of the owners of the app's pods, and
 // returns when it does.
-func (s *scenario) forbidOwners(app string) {
+func (s *scenario) forbidOwnerChanges(app string) {
 	s.Helper()
 	s.forbids = true
 	name := s.namespace + "-" + app

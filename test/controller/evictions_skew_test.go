@@ -21,9 +21,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The controller responds to EvictionRequests of Kubernetes 1.37 (KEP-4563, alpha). The API
-// server is real and validates all writes. Kubernetes' own evictionrequest-controller is not
-// merged yet. standIn implements the part of its API documentation that these tests need.
+// The controller responds to EvictionRequests of Kubernetes 1.37 (KEP-4563, alpha). The API server
+// is real and validates all writes. Kubernetes' own evictionrequest-controller is not merged yet.
+// evictionController implements the part of its API documentation that these tests need.
 
 func init() {
 	kubernetesVersion = "1.37"
@@ -40,10 +40,10 @@ var (
 	evictionResource        = schema.GroupVersionResource{Group: "lifecycle.k8s.io", Version: "v1alpha1", Resource: "evictions"}
 )
 
-// respond adds our responder to the pods of the app and grants the controller the rights in
-// manifests/overlays/eviction-requests. It starts the controller and the stand-in, and returns
-// the client for EvictionRequests.
-func (s *scenario) respond(app string, with settings) dynamic.Interface {
+// startResponder adds our responder to the pods of the app and grants the controller the rights in
+// manifests/overlays/eviction-requests. It starts the controller and the simulated controller, and
+// returns the client for EvictionRequests.
+func (s *scenario) startResponder(app string, with settings) dynamic.Interface {
 	s.Helper()
 	s.patch(app, `{"spec":{"template":{"spec":{"evictionResponders":[{"name":"`+surgeResponder+`","priority":10000}]}}}}`)
 	s.eventually(30*time.Second, s.rolledOut(app))
@@ -56,15 +56,15 @@ func (s *scenario) respond(app string, with settings) dynamic.Interface {
 	own, err := dynamic.NewForConfig(controlPlane.Config())
 	s.must(err)
 	with["drain.evictionRequests"] = true
-	s.control(with)
-	in := &standIn{own}
+	s.startController(with)
+	in := &evictionController{own}
 	ctx, cancel := context.WithCancel(s.ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
 			if err := in.sync(ctx, s.namespace); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
-				s.Errorf("the stand-in for the evictionrequest-controller: %v", err)
+				s.Errorf("the simulated evictionrequest-controller: %v", err)
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
@@ -110,8 +110,9 @@ func (s *scenario) gone(pod string) func() error {
 	}
 }
 
-// The check passes if the responder with this name has written this message and is in this state.
-func (s *scenario) says(own dynamic.Interface, pod, responder, state, message string) func() error {
+// hasResponse returns a check that the responder with this name has written this message and is in
+// this state.
+func (s *scenario) hasResponse(own dynamic.Interface, pod, responder, state, message string) func() error {
 	return func() error {
 		e, err := own.Resource(evictionResource).Namespace(s.namespace).Get(s.ctx, pod, metav1.GetOptions{})
 		if err != nil {
@@ -131,7 +132,7 @@ func TestEvictionRequest(t *testing.T) {
 	s := start(t, live.OnDemand(2, 5)...)
 	s.deploy("one", 1)
 	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
-	own := s.respond("one", interruptionsOnly())
+	own := s.startResponder("one", interruptionsOnly())
 	s.protect("one", 1, maxUnavailable("0"))
 	s.serve("one", 1)
 
@@ -143,27 +144,27 @@ func TestEvictionRequest(t *testing.T) {
 	s.eventually(soon, s.moved(1, "surge", "eviction-request"))
 }
 
-// TestEvictionRequestIsCancelled: the controller restores the released pod, and the pod serves
+// TestEvictionRequestCancelled: the controller restores the released pod, and the pod serves
 // all the time. (Row 8 of drains.)
-func TestEvictionRequestIsCancelled(t *testing.T) {
+func TestEvictionRequestCancelled(t *testing.T) {
 	s := start(t, live.OnDemand(2, 5)...)
 	s.deploy("one", 1)
 	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
 	s.patch("one", `{"spec":{"minReadySeconds":15}}`) // keeps the surge in progress
-	own := s.respond("one", interruptionsOnly())
+	own := s.startResponder("one", interruptionsOnly())
 	s.protect("one", 1, maxUnavailable("0"))
 	s.serve("one", 1)
 
 	pod := s.request(own, "one")
 	s.eventually(soon, s.released("one", 1))
-	s.eventually(soon, s.says(own, pod, surgeResponder, "Active", "its replacement starts; the pod is evicted when the replacement is ready"))
+	s.eventually(soon, s.hasResponse(own, pod, surgeResponder, "Active", "its replacement starts; the pod is evicted when the replacement is ready"))
 	s.must(own.Resource(evictionRequestResource).Namespace(s.namespace).Delete(s.ctx, "one", metav1.DeleteOptions{}))
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.noPodReleased)
 	s.eventually(40*time.Second, s.complete("one", 1))
 	if _, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, pod, metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	s.eventually(soon, s.counts(1, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "eviction-request", "outcome": "undone"}))
+	s.eventually(soon, s.hasMetric(1, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "eviction-request", "outcome": "undone"}))
 }
 
 // TestEvictionRequestWithoutRoom: if no replacement can start in time, Kubernetes activates the
@@ -175,17 +176,17 @@ func TestEvictionRequestWithoutRoom(t *testing.T) {
 	s.patch("one", `{"spec":{"strategy":{"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`) // no node has room beside the pod
 	with := interruptionsOnly()
 	with["migration.surgeTimeout"] = "10s"
-	own := s.respond("one", with)
+	own := s.startResponder("one", with)
 	pod := s.request(own, "one")
-	s.eventually(30*time.Second, s.says(own, pod, surgeResponder, "Completed", "no replacement could start within 10s"))
+	s.eventually(30*time.Second, s.hasResponse(own, pod, surgeResponder, "Completed", "no replacement could start within 10s"))
 	s.eventually(30*time.Second, s.gone(pod)) // the next responder evicts at once
 	s.eventually(soon, s.complete("one", 1))
 }
 
-// standIn replaces Kubernetes' evictionrequest-controller, with its default responder.
-type standIn struct{ own dynamic.Interface }
+// evictionController replaces Kubernetes' evictionrequest-controller, with its default responder.
+type evictionController struct{ own dynamic.Interface }
 
-func (in *standIn) sync(ctx context.Context, namespace string) error {
+func (in *evictionController) sync(ctx context.Context, namespace string) error {
 	requests, err := in.own.Resource(evictionRequestResource).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -197,7 +198,7 @@ func (in *standIn) sync(ctx context.Context, namespace string) error {
 			continue
 		}
 		wanted[pod] = true
-		if err := in.make(ctx, namespace, pod, &request); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err := in.createEviction(ctx, namespace, pod, &request); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
@@ -206,15 +207,15 @@ func (in *standIn) sync(ctx context.Context, namespace string) error {
 		return err
 	}
 	for _, e := range evictions.Items {
-		if err := in.advance(ctx, &e, wanted[e.GetName()]); err != nil {
+		if err := in.writeNextStatus(ctx, &e, wanted[e.GetName()]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// make creates the Eviction of a request, with the name of the pod.
-func (in *standIn) make(ctx context.Context, namespace, pod string, request *unstructured.Unstructured) error {
+// createEviction creates the Eviction of a request, with the name of the pod.
+func (in *evictionController) createEviction(ctx context.Context, namespace, pod string, request *unstructured.Unstructured) error {
 	target, _, err := unstructured.NestedMap(request.Object, "spec", "target")
 	if err != nil {
 		return err
@@ -226,8 +227,8 @@ func (in *standIn) make(ctx context.Context, namespace, pod string, request *uns
 	return err
 }
 
-// advance writes the next status of an Eviction, if there is one.
-func (in *standIn) advance(ctx context.Context, e *unstructured.Unstructured, wanted bool) error {
+// writeNextStatus writes the next status of an Eviction, if there is one.
+func (in *evictionController) writeNextStatus(ctx context.Context, e *unstructured.Unstructured, wanted bool) error {
 	namespace, name := e.GetNamespace(), e.GetName()
 	conditions, _, err := unstructured.NestedSlice(e.Object, "status", "conditions")
 	if err != nil || len(conditions) > 0 {
@@ -289,7 +290,7 @@ func (in *standIn) advance(ctx context.Context, e *unstructured.Unstructured, wa
 	return nil
 }
 
-func (in *standIn) write(ctx context.Context, e *unstructured.Unstructured) error {
+func (in *evictionController) write(ctx context.Context, e *unstructured.Unstructured) error {
 	_, err := in.own.Resource(evictionResource).Namespace(e.GetNamespace()).UpdateStatus(ctx, e, metav1.UpdateOptions{})
 	return err
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestSingletonLeavesWithoutAGap: singletons run on spot because they waited too long for
+// TestSingletonIsReplacedFirst: singletons run on spot because they waited too long for
 // on-demand. Their PodDisruptionBudgets allow no eviction. (Row 1 of the table.)
-func TestSingletonLeavesWithoutAGap(t *testing.T) {
+func TestSingletonIsReplacedFirst(t *testing.T) {
 	s := start(t, live.Spot(1, 10)...)
 	budgets := map[string]policyv1.PodDisruptionBudgetSpec{"min": minAvailable("1"), "max": maxUnavailable("0")}
 	for app := range budgets {
@@ -31,7 +31,7 @@ func TestSingletonLeavesWithoutAGap(t *testing.T) {
 		s.serve(app, 1)
 	}
 	s.addNodes(live.OnDemand(1, 10)...)
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 
 	began := time.Now()
 	s.editNode("spot-1", tainted(reclaimed))
@@ -41,47 +41,47 @@ func TestSingletonLeavesWithoutAGap(t *testing.T) {
 	for app := range budgets {
 		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1}))
 		s.eventually(soon, s.complete(app, 1))
-		s.eventually(soon, s.told(app+"-", "ReleasedToMove", "interruption"))
+		s.eventually(soon, s.hasEvent(app+"-", "ReleasedToMove", "interruption"))
 	}
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.noPodReleased)
 }
 
-// TestMostReplicasOnOneNode: seven of ten replicas run on the node to be reclaimed, under a
+// TestMostReplicasOnInterruptedNode: seven of ten replicas run on the node to be reclaimed, under a
 // PodDisruptionBudget of 80 %. One workload surges and one is evicted. (Row 2.)
-func TestMostReplicasOnOneNode(t *testing.T) {
-	ways := map[string]string{"surge": "true", "evict": "false"}
+func TestMostReplicasOnInterruptedNode(t *testing.T) {
+	methods := map[string]string{"surge": "true", "evict": "false"}
 	s := start(t, append(live.Spot(1, 14), live.OnDemand(1, 6)...)...)
-	for way, value := range ways {
-		s.deploy(way, 10, annotated(minOnDemand, "3"), annotated(surgeAnnotation, value))
+	for method, value := range methods {
+		s.deploy(method, 10, annotated(minOnDemand, "3"), annotated(surgeAnnotation, value))
 	}
-	for way := range ways {
-		s.eventually(soon, s.hasSplit(way, split{OnDemand: 3, Spot: 7}))
-		s.protect(way, 10, minAvailable("80%"))
-		s.serve(way, 8)
+	for method := range methods {
+		s.eventually(soon, s.hasSplit(method, split{OnDemand: 3, Spot: 7}))
+		s.protect(method, 10, minAvailable("80%"))
+		s.serve(method, 8)
 	}
 	s.addNodes(live.Nodes("more", lab.Spot, "m5.xlarge", 2, 10)...)
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 
 	began := time.Now()
 	s.notice("spot-1", 2*time.Minute)
 	s.eventually(115*time.Second, s.empty("spot-1"))
 	t.Logf("deleted after %s", time.Since(began).Round(100*time.Millisecond))
-	for way := range ways {
-		s.eventually(soon, s.hasSplit(way, split{OnDemand: 3, Spot: 7}))
-		s.eventually(soon, s.complete(way, 10))
-		s.eventually(soon, s.movedBeside(7, 14, way, "interruption"))
-		for _, record := range s.seen.left(way) {
-			if surged := !record.released.IsZero(); surged != (way == "surge") {
-				t.Errorf("%s: released: %t, want the way %s", record.name, surged, way)
+	for method := range methods {
+		s.eventually(soon, s.hasSplit(method, split{OnDemand: 3, Spot: 7}))
+		s.eventually(soon, s.complete(method, 10))
+		s.eventually(soon, s.movedAmong(7, 14, method, "interruption"))
+		for _, record := range s.seen.removed(method) {
+			if surged := !record.released.IsZero(); surged != (method == "surge") {
+				t.Errorf("%s: released: %t, want the method %s", record.name, surged, method)
 			}
 		}
 	}
 }
 
-// TestBlockedPodsLeaveAtTheLastMoment: the PodDisruptionBudget of a StatefulSet's pod allows no
+// TestBlockedPodsAreDeletedAtLastMoment: the PodDisruptionBudget of a StatefulSet's pod allows no
 // eviction, so the pod runs until only its grace period is left. A pod that two budgets match
 // runs until the deadline, because the API server rejects its eviction. (Rows 3 and 4.)
-func TestBlockedPodsLeaveAtTheLastMoment(t *testing.T) {
+func TestBlockedPodsAreDeletedAtLastMoment(t *testing.T) {
 	const grace = 5 * time.Second
 	s := start(t, live.Spot(1, 5)...)
 	template := live.PodTemplate("set")
@@ -100,34 +100,34 @@ func TestBlockedPodsLeaveAtTheLastMoment(t *testing.T) {
 	s.budget("second", "app", maxUnavailable("1"))
 	s.serve("app", 1)
 	s.addNodes(live.OnDemand(1, 5)...)
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 
 	deadline := s.notice("spot-1", 30*time.Second)
-	s.eventually(soon, s.told("set-0", "EvictionBlocked", "PodDisruptionBudget"))
-	s.eventually(soon, s.told("app-", "EvictionBlocked", "several PodDisruptionBudgets"))
-	s.leavesAt("set", deadline.Add(-grace))
-	s.leavesAt("app", deadline.Add(-time.Second)) // its grace period of 0 s is raised to the minimum of 1 s
-	s.eventually(soon, s.told("set-0", "DeletedAtDeadline", ""))
-	s.eventually(soon, s.told("app-", "DeletedAtDeadline", ""))
+	s.eventually(soon, s.hasEvent("set-0", "EvictionBlocked", "PodDisruptionBudget"))
+	s.eventually(soon, s.hasEvent("app-", "EvictionBlocked", "several PodDisruptionBudgets"))
+	s.requireRemovalAt("set", deadline.Add(-grace))
+	s.requireRemovalAt("app", deadline.Add(-time.Second)) // its grace period of 0 s is raised to the minimum of 1 s
+	s.eventually(soon, s.hasEvent("set-0", "DeletedAtDeadline", ""))
+	s.eventually(soon, s.hasEvent("app-", "DeletedAtDeadline", ""))
 	s.eventually(soon, s.moved(2, "delete", "interruption"))
 	for _, by := range []string{"budget", "several-budgets"} {
-		s.must(s.counts(1, "spot_aware_scheduler_evictions_blocked_total", map[string]string{"by": by})())
+		s.must(s.hasMetric(1, "spot_aware_scheduler_evictions_blocked_total", map[string]string{"by": by})())
 	}
 	s.eventually(soon, s.hasSplit("set", split{OnDemand: 1}))
 	s.eventually(soon, s.complete("app", 1))
 }
 
-// leavesAt waits until one pod of the app leaves. The test fails unless that happens within two
-// seconds after this moment.
-func (s *scenario) leavesAt(app string, moment time.Time) {
+// requireRemovalAt waits until one pod of the app leaves. The test fails unless that happens within
+// two seconds after this moment.
+func (s *scenario) requireRemovalAt(app string, moment time.Time) {
 	s.Helper()
 	s.eventually(time.Until(moment)+soon, func() error {
-		if len(s.seen.left(app)) == 0 {
+		if len(s.seen.removed(app)) == 0 {
 			return fmt.Errorf("%s has not left, %s after its last moment", app, time.Since(moment).Round(time.Millisecond))
 		}
 		return nil
 	})
-	record := s.seen.left(app)[0]
+	record := s.seen.removed(app)[0]
 	late := record.leaves.Sub(moment).Round(time.Millisecond)
 	s.Logf("%s left %s after its last moment", record.name, late)
 	if late < -100*time.Millisecond || late > 2*time.Second {
@@ -138,9 +138,9 @@ func (s *scenario) leavesAt(app string, moment time.Time) {
 	}
 }
 
-// TestSignalsThatGoAway: the controller removes its marks when signals are cleared or expire, and
+// TestClearedSignals: the controller removes its marks when signals are cleared or expire, and
 // preserves the changes of other actors on nodes. (Row 14.)
-func TestSignalsThatGoAway(t *testing.T) {
+func TestClearedSignals(t *testing.T) {
 	s := start(t, append(live.Spot(3, 5), live.OnDemand(1, 5)...)...)
 	with := interruptionsOnly()
 	with["interruption.advisory.enabled"], with["interruption.advisory.timeLimit"], with["interruption.advisory.pause"] = true, "10s", "1h"
@@ -152,7 +152,7 @@ func TestSignalsThatGoAway(t *testing.T) {
 	}
 	s.editNode("spot-1", cordoned)
 	s.editNode("spot-2", cordoned)
-	s.control(with)
+	s.startController(with)
 
 	s.editNode("spot-1", tainted(advised))
 	s.editNode("spot-2", tainted(reclaimed))
@@ -166,7 +166,7 @@ func TestSignalsThatGoAway(t *testing.T) {
 		t.Errorf("the controller did not remove its state from spot-2: %s", state)
 	}
 	// The advisory signal still exists but has expired. It must not mark the node again.
-	s.stays(5*time.Second, s.marked("spot-1", false))
+	s.requireThroughout(5*time.Second, s.marked("spot-1", false))
 	for name, want := range map[string][]string{
 		"spot-1": {"example.com/foreign", advised, v1.TaintNodeUnschedulable},
 		"spot-2": {"example.com/foreign", v1.TaintNodeUnschedulable},
@@ -187,13 +187,14 @@ func TestSignalsThatGoAway(t *testing.T) {
 		}
 	}
 	// Only spot-1 has room for the replacements, so advice moves no pods.
-	if touched := s.seen.touched("app"); len(touched) > 0 {
+	if touched := s.seen.releasedOrRemoved("app"); len(touched) > 0 {
 		t.Errorf("moved although no node has room: %q", touched)
 	}
 }
 
-// TestAdviceIsTaken: if the configuration enables it, pods leave a node with an advisory signal.
-func TestAdviceIsTaken(t *testing.T) {
+// TestAdvisorySignalEnabled: if the configuration enables it, pods leave a node with an advisory
+// signal.
+func TestAdvisorySignalEnabled(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	s.deploy("app", 2, annotated(minOnDemand, "0"))
 	s.eventually(soon, s.hasSplit("app", split{Spot: 2}))
@@ -201,23 +202,23 @@ func TestAdviceIsTaken(t *testing.T) {
 	s.addNodes(live.Nodes("calm", lab.Spot, "m5.xlarge", 1, 5)...)
 	with := interruptionsOnly()
 	with["interruption.advisory.enabled"] = true
-	s.control(with)
+	s.startController(with)
 	s.editNode("spot-1", tainted(advised))
 	s.eventually(2*soon, s.empty("spot-1"))
 	s.eventually(soon, s.moved(2, "surge", "advice"))
 	s.eventually(soon, s.complete("app", 2))
 }
 
-// TestAdviceIsNotTakenByDefault: with the shipped configuration, an advisory signal moves no
+// TestAdvisorySignalByDefault: with the shipped configuration, an advisory signal moves no
 // pods.
-func TestAdviceIsNotTakenByDefault(t *testing.T) {
+func TestAdvisorySignalByDefault(t *testing.T) {
 	s := start(t, live.Spot(2, 5)...)
 	s.deploy("app", 4, annotated(minOnDemand, "0"))
 	s.eventually(soon, s.hasSplit("app", split{Spot: 4}))
-	s.control(nil)
+	s.startController(nil)
 	s.editNode("spot-1", tainted(advised))
-	s.stays(5*time.Second, func() error {
-		if touched := s.seen.touched(""); len(touched) > 0 {
+	s.requireThroughout(5*time.Second, func() error {
+		if touched := s.seen.releasedOrRemoved(""); len(touched) > 0 {
 			return fmt.Errorf("moved: %q", touched)
 		}
 		return s.marked("spot-1", false)()
@@ -233,12 +234,12 @@ func TestDryRun(t *testing.T) {
 	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{})
 	s.must(err)
 	began := time.Now()
-	s.control(interruptionsOnly(), "--dry-run")
+	s.startController(interruptionsOnly(), "--dry-run")
 	s.notice("spot-1", 2*time.Minute)
-	reported := s.counts(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "interruption", "outcome": "dry-run"})
+	reported := s.hasMetric(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "interruption", "outcome": "dry-run"})
 	s.eventually(soon, reported)
-	s.stays(5*time.Second, reported)
-	s.must(s.counts(3, "spot_aware_scheduler_migrations_total", nil)())
+	s.requireThroughout(5*time.Second, reported)
+	s.must(s.hasMetric(3, "spot_aware_scheduler_migrations_total", nil)())
 	log := live.Tail(s.controller.Log, math.MaxInt)
 	for _, pod := range pods {
 		if would := strings.Contains(log, pod.Name); would != (pod.Spec.NodeName == "spot-1") {
@@ -248,13 +249,13 @@ func TestDryRun(t *testing.T) {
 	if writes := s.writes(began); len(writes) > 0 {
 		t.Errorf("a dry run wrote: %v", writes)
 	}
-	if touched := s.seen.touched(""); len(touched) > 0 {
+	if touched := s.seen.releasedOrRemoved(""); len(touched) > 0 {
 		t.Errorf("touched: %q", touched)
 	}
 
 	// Without the dry run, the controller makes the same moves.
 	s.must(s.controller.Stop())
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 	s.eventually(2*soon, s.empty("spot-1"))
 	s.eventually(soon, s.moved(3, "surge", "interruption"))
 }
@@ -270,7 +271,7 @@ func TestBadDeadlines(t *testing.T) {
 		added time.Time
 		// within limits the time until the node is empty.
 		within time.Duration
-		way    string
+		method string
 	}{
 		{"past", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), time.Now().Add(-2 * time.Hour), 5 * time.Second, "delete"},
 		{"no-time", "tomorrow", time.Time{}, 30 * time.Second, "surge"},
@@ -292,7 +293,7 @@ func TestBadDeadlines(t *testing.T) {
 		s.eventually(soon, s.hasSplit(test.name, split{Spot: 1}))
 		s.addNodes(node(lab.OnDemand, test.name))
 	}
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 	began := time.Now()
 	for _, test := range tests {
 		s.announce(node(lab.Spot, test.name).Name, test.deadline, func(taint *v1.Taint) {
@@ -304,13 +305,13 @@ func TestBadDeadlines(t *testing.T) {
 	for _, test := range tests { // shortest limit first
 		s.eventually(time.Until(began.Add(test.within)), s.empty(node(lab.Spot, test.name).Name))
 	}
-	s.eventually(soon, s.movedBeside(1, 4, "delete", "interruption"))
-	s.eventually(soon, s.movedBeside(3, 4, "surge", "interruption"))
+	s.eventually(soon, s.movedAmong(1, 4, "delete", "interruption"))
+	s.eventually(soon, s.movedAmong(3, 4, "surge", "interruption"))
 	for _, test := range tests {
 		s.eventually(soon, s.hasSplit(test.name, split{OnDemand: 1}))
-		for _, record := range s.seen.left(test.name) {
-			if deleted := !record.evicted; deleted != (test.way == "delete") {
-				t.Errorf("%s was %s, want the way %s", record.name, record.way(), test.way)
+		for _, record := range s.seen.removed(test.name) {
+			if deleted := !record.evicted; deleted != (test.method == "delete") {
+				t.Errorf("%s was %s, want the method %s", record.name, record.method(), test.method)
 			}
 		}
 		got := s.node(node(lab.Spot, test.name).Name).Annotations[deadlineAnnotation]
@@ -320,18 +321,18 @@ func TestBadDeadlines(t *testing.T) {
 	}
 }
 
-// TestNodeGoesInTheMiddle: the node is deleted while its pods are still leaving.
-func TestNodeGoesInTheMiddle(t *testing.T) {
+// TestNodeDeletedDuringMoves: the node is deleted while its pods are still leaving.
+func TestNodeDeletedDuringMoves(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	s.deploy("app", 3, annotated(minOnDemand, "0"), func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 30 })
 	s.eventually(soon, s.hasSplit("app", split{Spot: 3}))
 	s.addNodes(live.OnDemand(1, 5)...)
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 	s.notice("spot-1", 2*time.Minute)
 	s.eventually(soon, s.released("app", 3))
 	s.must(client.CoreV1().Nodes().Delete(s.ctx, "spot-1", metav1.DeleteOptions{}))
 	// Without their node the pods are not ready, so the controller does not wait for replacements.
 	s.eventually(soon, s.hasSplit("app", split{OnDemand: 3}))
-	s.eventually(soon, s.nothingReleased)
-	s.eventually(soon, s.counts(3, "spot_aware_scheduler_pods_lost_with_node_total", nil))
+	s.eventually(soon, s.noPodReleased)
+	s.eventually(soon, s.hasMetric(3, "spot_aware_scheduler_pods_lost_with_node_total", nil))
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestLeaderStopsWhileMoving: the leader gets SIGTERM during surges and evictions, as in a
+// TestLeaderStoppedDuringMoves: the leader gets SIGTERM during surges and evictions, as in a
 // rollout of the controller. The stand-by continues the moves and repeats no action. (Row 6.)
-func TestLeaderStopsWhileMoving(t *testing.T) {
+func TestLeaderStoppedDuringMoves(t *testing.T) {
 	s := start(t, live.Spot(2, 20)...)
-	replicas := s.deployMovers()
+	replicas := s.deployMovingApps()
 	s.addNodes(live.Nodes("next", lab.Spot, "m5.xlarge", 2, 20)...)
-	both := []*lab.Process{s.another(interruptionsOnly()), s.another(interruptionsOnly())}
+	both := []*lab.Process{s.startAnotherController(interruptionsOnly()), s.startAnotherController(interruptionsOnly())}
 	var leader, standby *lab.Process
 	s.eventually(soon, func() error {
 		var err error
-		leader, standby, err = s.leads(both)
+		leader, standby, err = s.findLeader(both)
 		return err
 	})
 	s.controller = standby
@@ -29,14 +29,14 @@ func TestLeaderStopsWhileMoving(t *testing.T) {
 	for _, node := range nodes {
 		s.editNode(node, tainted(reclaimed))
 	}
-	s.eventually(soon, s.inTheMiddle)
+	s.eventually(soon, s.someMovesDone)
 
 	signalled := time.Now()
 	s.must(leader.Stop())
 	ended := time.Now()
 	// The lease lasts 15 s, so the leader must have released it.
 	s.eventually(10*time.Second, func() error {
-		_, _, err := s.leads([]*lab.Process{standby})
+		_, _, err := s.findLeader([]*lab.Process{standby})
 		return err
 	})
 	t.Logf("it ended within %.1f s, and another leader started %.1f s later", ended.Sub(signalled).Seconds(), time.Since(ended).Seconds())
@@ -52,13 +52,13 @@ func TestLeaderStopsWhileMoving(t *testing.T) {
 		s.eventually(soon, s.hasSplit(app, split{Spot: n}))
 		s.eventually(soon, s.complete(app, n))
 	}
-	s.eventually(soon, s.nothingReleased)
-	s.movedOnce(began, replicas)
+	s.eventually(soon, s.noPodReleased)
+	s.requireMovedOnce(began, replicas)
 }
 
-// leads returns the leader of the controllers and a stand-by, if there is one. It returns an
+// findLeader returns the leader of the controllers and a stand-by, if there is one. It returns an
 // error if no controller or more than one leads.
-func (s *scenario) leads(controllers []*lab.Process) (leader, standby *lab.Process, err error) {
+func (s *scenario) findLeader(controllers []*lab.Process) (leader, standby *lab.Process, err error) {
 	for _, p := range controllers {
 		leads, err := live.Metric(s.ctx, p, "leader_election_master_status", nil)
 		switch {

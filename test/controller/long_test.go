@@ -15,16 +15,16 @@ import (
 
 // Tests that take minutes. make test-long runs them.
 
-func TestLongMassReclaim(t *testing.T)                     { massReclaim(t, 300, 600) }
-func TestLongMassReclaimWithRoomForTheFloors(t *testing.T) { massReclaimForFloors(t, 100) }
-func TestLongKilledWhileMoving(t *testing.T)               { killedWhileMoving(t, 50, 20) }
-func TestLongSpotComesAndGoes(t *testing.T)                { spotComesAndGoes(t, 8) }
+func TestLongMassReclaim(t *testing.T)                  { massReclaim(t, 300, 600) }
+func TestLongMassReclaimWithRoomForFloors(t *testing.T) { massReclaimForFloors(t, 100) }
+func TestLongControllerKilledDuringMoves(t *testing.T)  { controllerKilledDuringMoves(t, 50, 20) }
+func TestLongRepeatedSpotLoss(t *testing.T)             { repeatedSpotLoss(t, 8) }
 func TestLongOutage(t *testing.T) {
 	outage(t, (*lab.Process).Pause, func(_ *scenario, p *lab.Process) error { return p.Resume() })
 }
 
-// spotComesAndGoes deletes all spot nodes every 20 s and recreates them 20 s later. (Row 12.)
-func spotComesAndGoes(t *testing.T, times int) {
+// repeatedSpotLoss deletes all spot nodes every 20 s and recreates them 20 s later. (Row 12.)
+func repeatedSpotLoss(t *testing.T, times int) {
 	const calm = time.Minute
 	s := start(t, append(live.OnDemand(2, 10), live.Spot(2, 10)...)...)
 	apps := map[string]int{"four": 4, "two": 2, "single": 1}
@@ -35,7 +35,7 @@ func spotComesAndGoes(t *testing.T, times int) {
 		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1, Spot: n - 1}))
 		s.seen.requireReady(app, 1)
 	}
-	s.control(settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": calm.String()})
+	s.startController(settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": calm.String()})
 	began := time.Now()
 	for range times {
 		s.loseNodes("spot-1", "spot-2")

@@ -30,7 +30,7 @@ var (
 	controlPlane *lab.ControlPlane
 	client       kubernetes.Interface
 	// requestLog contains the requests of the controllers to the API server.
-	requestLog *ledger
+	requestLog *auditLog
 	// kubernetesVersion is the minor version of the control plane; empty: the scheduler's
 	// version. alphaFlags are additional flags of its API server.
 	kubernetesVersion string
@@ -84,7 +84,7 @@ func startControlPlane(ctx context.Context, dir string) error {
 		return errors.Join(err, cp.Stop())
 	}
 	controlPlane, client = cp, own
-	requestLog = &ledger{file: requests, nodes: map[string]map[uint64]bool{}}
+	requestLog = &auditLog{file: requests, nodes: map[string]map[uint64]bool{}}
 	return nil
 }
 

@@ -21,12 +21,13 @@ import (
 // The tests of this file have a size. make test runs them small; make test-long (long_test.go)
 // runs them at full size.
 
-func TestMassReclaim(t *testing.T)                     { massReclaim(t, 30, 60) }
-func TestMassReclaimWithRoomForTheFloors(t *testing.T) { massReclaimForFloors(t, 10) }
-func TestKilledWhileMoving(t *testing.T)               { killedWhileMoving(t, 10, 4) }
+func TestMassReclaim(t *testing.T)                  { massReclaim(t, 30, 60) }
+func TestMassReclaimWithRoomForFloors(t *testing.T) { massReclaimForFloors(t, 10) }
+func TestControllerKilledDuringMoves(t *testing.T)  { controllerKilledDuringMoves(t, 10, 4) }
 
-// forAll calls do for each of n apps, several at a time. It ends the test if one call failed it.
-func (s *scenario) forAll(n int, do func(app string)) {
+// forEachApp calls do for each of n apps, several at a time. It ends the test if one call failed
+// it.
+func (s *scenario) forEachApp(n int, do func(app string)) {
 	s.Helper()
 	var group errgroup.Group
 	group.SetLimit(16)
@@ -51,13 +52,13 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 	slots := perWorkload*workloads/nodes + 2 // not all free slots satisfy the constraints
 	s := start(t, live.Spot(nodes, slots)...)
 	want, moved := map[string]split{}, map[string]split{}
-	parts, scenarioOf := s.parts(workloads/20), map[string]*scenario{}
+	parts, scenarioOf := s.splitIntoNamespaces(workloads/20), map[string]*scenario{}
 	for i := range workloads {
 		app := fmt.Sprintf("app-%d", i)
 		scenarioOf[app] = parts[i%len(parts)]
 		want[app], moved[app] = split{Spot: perWorkload}, split{OnDemand: perWorkload}
 	}
-	s.forAll(workloads, func(app string) {
+	s.forEachApp(workloads, func(app string) {
 		edits := []func(*appsv1.Deployment){annotated(minOnDemand, "0")}
 		if i, err := strconv.Atoi(strings.TrimPrefix(app, "app-")); err == nil && i%2 == 1 {
 			edits = append(edits, spreadOver(v1.LabelTopologyZone), spreadOver(v1.LabelHostname))
@@ -65,8 +66,8 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 		scenarioOf[app].deploy(app, perWorkload, edits...)
 	})
 	s.eventually(5*time.Minute, s.haveSplits(want))
-	s.forAll(workloads, func(app string) { scenarioOf[app].budget(app, app, maxUnavailable("1")) })
-	s.control(interruptionsOnly()) // its admission policy is part of the load of each pod
+	s.forEachApp(workloads, func(app string) { scenarioOf[app].budget(app, app, maxUnavailable("1")) })
+	s.startController(interruptionsOnly()) // its admission policy is part of the load of each pod
 	floor := s.replacementTime(want)
 	t.Logf("%d pods deleted at once were replaced after %s", workloads*perWorkload, floor.Round(10*time.Millisecond))
 	for app := range want {
@@ -74,7 +75,7 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 	}
 	s.addNodes(live.OnDemand(nodes, slots)...)
 
-	before := s.seen.gone()
+	before := s.seen.removedCount()
 	began := time.Now()
 	deadline := began.Add(notice)
 	var group errgroup.Group
@@ -87,24 +88,24 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 	}
 	_ = group.Wait()
 	t.Logf("%d nodes with %d pods got notice within %s", nodes, workloads*perWorkload, time.Since(began).Round(time.Millisecond))
-	s.eventually(notice, s.haveLeft(before+workloads*perWorkload))
+	s.eventually(notice, s.haveBeenRemoved(before+workloads*perWorkload))
 	if !time.Now().Before(deadline) {
 		t.Errorf("the last pod left %s after the deadline", time.Since(deadline).Round(time.Millisecond))
 	}
 	var took []time.Duration
-	ways := map[string]int{}
-	for _, record := range s.seen.left("") {
+	methods := map[string]int{}
+	for _, record := range s.seen.removed("") {
 		if record.leaves.After(began) {
 			took = append(took, record.leaves.Sub(began))
-			ways[record.way()]++
+			methods[record.method()]++
 		}
 	}
 	t.Logf("the p99 is %.2f times what it took to replace pods that were deleted at once", percentile(took, 99).Seconds()/floor.Seconds())
-	moves, events := s.busiest(began, "pods", "nodes"), s.excess(began, 20, "events")
-	t.Logf("notice to deletion: p50 %s, p99 %s, last %s; ways %v; at most %d requests for pods and nodes in a second; of events up to %d more "+
-		"than 20 a second", percentile(took, 50), percentile(took, 99), percentile(took, 100), ways, moves, events)
-	if ways["deleted"] > 0 {
-		t.Errorf("%d pods were deleted, want all to leave by surge or eviction", ways["deleted"])
+	moves, events := s.mostRequestsPerSecond(began, "pods", "nodes"), s.rateExcess(began, 20, "events")
+	t.Logf("notice to deletion: p50 %s, p99 %s, last %s; methods %v; at most %d requests for pods and nodes in a second; of events up to %d more "+
+		"than 20 a second", percentile(took, 50), percentile(took, 99), percentile(took, 100), methods, moves, events)
+	if methods["deleted"] > 0 {
+		t.Errorf("%d pods were deleted, want all to leave by surge or eviction", methods["deleted"])
 	}
 	// The limits are 200 requests a second on average and a burst of 200. Requests may arrive
 	// closer together than they were sent: up to 50 for moves and 50 for marks are in flight at a
@@ -118,7 +119,7 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 		t.Errorf("%d requests for events more than 20 a second: want at most 100", events)
 	}
 	s.eventually(2*soon, s.haveSplits(moved))
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.noPodReleased)
 }
 
 // replacementTime deletes all pods of the apps at once and returns the time until as many are
@@ -132,7 +133,7 @@ func (s *scenario) replacementTime(apps map[string]split) time.Duration {
 		s.must(err)
 		pods = append(pods, list...)
 	}
-	before := s.seen.gone()
+	before := s.seen.removedCount()
 	began := time.Now()
 	var group errgroup.Group
 	group.SetLimit(50)
@@ -142,7 +143,7 @@ func (s *scenario) replacementTime(apps map[string]split) time.Duration {
 		})
 	}
 	s.must(group.Wait())
-	s.eventually(5*time.Minute, s.haveLeft(before+len(pods)))
+	s.eventually(5*time.Minute, s.haveBeenRemoved(before+len(pods)))
 	s.eventually(5*time.Minute, func() error {
 		for app, n := range apps {
 			if ready := s.seen.readyOf(app); ready != n.OnDemand+n.Spot {
@@ -165,8 +166,8 @@ func spreadOver(key string) func(*appsv1.Deployment) {
 	}
 }
 
-// way returns the way in which the pod left.
-func (record sighting) way() string {
+// method returns the method by which the pod was moved.
+func (record podRecord) method() string {
 	switch {
 	case !record.evicted:
 		return "deleted"
@@ -192,7 +193,7 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 	const perWorkload, notice = 5, 40 * time.Second
 	s := start(t, live.Spot(workloads, perWorkload)...)
 	want := map[string]split{}
-	s.forAll(workloads, func(app string) { s.deploy(app, perWorkload, annotated(fallbackAfter, "3s")) })
+	s.forEachApp(workloads, func(app string) { s.deploy(app, perWorkload, annotated(fallbackAfter, "3s")) })
 	for i := range workloads {
 		want[fmt.Sprintf("app-%d", i)] = split{Spot: perWorkload}
 	}
@@ -201,7 +202,7 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 		s.seen.requireReady(fmt.Sprintf("app-%d", i), 1)
 	}
 	s.addNodes(live.OnDemand(1, workloads)...)
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 	var deadline time.Time // the latest deadline
 	deadlines := map[string]time.Time{}
 	for i := range workloads {
@@ -212,15 +213,15 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 
 	// One replica of each workload leaves early, to the only slot for its floor.
 	early := func(app string) (n int) {
-		for _, record := range s.seen.left(app) {
+		for _, record := range s.seen.removed(app) {
 			if record.leaves.Before(deadlines[record.node].Add(-5 * time.Second)) {
 				n++
 			}
 		}
 		return n
 	}
-	s.eventually(time.Until(deadline)+soon, s.haveLeft(workloads*perWorkload))
-	s.forAll(workloads, func(app string) {
+	s.eventually(time.Until(deadline)+soon, s.haveBeenRemoved(workloads*perWorkload))
+	s.forEachApp(workloads, func(app string) {
 		if n := early(app); n != 1 {
 			t.Errorf("%d pods of %s left early, want the one with room elsewhere", n, app)
 		}
@@ -231,26 +232,26 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 	})
 }
 
-// killedWhileMoving kills the leader of two controllers at random moments while this many
+// controllerKilledDuringMoves kills the leader of two controllers at random moments while this many
 // workloads surge. (Row 6.)
-func killedWhileMoving(t *testing.T, workloads, kills int) {
+func controllerKilledDuringMoves(t *testing.T, workloads, kills int) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := start(t, live.Spot(1, 2*workloads)...)
 	before, after := map[string]split{}, map[string]split{}
-	s.forAll(workloads, func(app string) { s.deploy(app, 2, annotated(minOnDemand, "0")) })
+	s.forEachApp(workloads, func(app string) { s.deploy(app, 2, annotated(minOnDemand, "0")) })
 	for i := range workloads {
 		app := fmt.Sprintf("app-%d", i)
 		before[app], after[app] = split{Spot: 2}, split{Spot: 2}
 	}
 	s.eventually(3*time.Minute, s.haveSplits(before))
-	s.forAll(workloads, func(app string) { s.protect(app, 2, maxUnavailable("0")) })
+	s.forEachApp(workloads, func(app string) { s.protect(app, 2, maxUnavailable("0")) })
 	with := interruptionsOnly()
 	with["leaderElection.leaseDuration"] = "2s"
 	// On a busy machine, a leader may fail to renew this short lease. It then ends as intended,
 	// which is one more kill.
-	controllers := []*supervised{s.supervise(s.another(with), 0), s.supervise(s.another(with), 0)}
+	controllers := []*supervised{s.supervise(s.startAnotherController(with), 0), s.supervise(s.startAnotherController(with), 0)}
 
 	// Pods move from node to node repeatedly, so surges are always in progress.
 	current := "spot-1"
@@ -270,8 +271,8 @@ func killedWhileMoving(t *testing.T, workloads, kills int) {
 		s.must(client.CoreV1().Nodes().Delete(s.ctx, current, metav1.DeleteOptions{}))
 		current = next
 	}
-	s.eventually(soon, s.nothingReleased)
-	s.forAll(workloads, func(app string) {
+	s.eventually(soon, s.noPodReleased)
+	s.forEachApp(workloads, func(app string) {
 		if err := live.Until(s.ctx, soon, s.complete(app, 2)); err != nil {
 			t.Error(err)
 		}

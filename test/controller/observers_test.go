@@ -25,8 +25,8 @@ func (t *failureRecorder) Errorf(format string, args ...any) {
 	t.errors = append(t.errors, fmt.Sprintf(format, args...))
 }
 
-// The check passes if the test got this error.
-func (t *failureRecorder) says(what string) func() error {
+// hasError returns a check that the test recorded this error.
+func (t *failureRecorder) hasError(what string) func() error {
 	return func() error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -37,9 +37,9 @@ func (t *failureRecorder) says(what string) func() error {
 	}
 }
 
-// TestObserversSee deletes a singleton without a replacement. Every observer of the singleton
-// must fail the test.
-func TestObserversSee(t *testing.T) {
+// TestObserversReportUnavailability deletes a singleton without a replacement. Every observer of
+// the singleton must fail the test.
+func TestObserversReportUnavailability(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	observer := &failureRecorder{TB: t}
 	s.seen.t = observer
@@ -48,16 +48,16 @@ func TestObserversSee(t *testing.T) {
 	s.protect("app", 1, minAvailable("1"))
 	s.serveFor(observer, "app", 1)
 	for _, what := range []string{"Service app has", "app: 0 pods are ready"} {
-		if err := observer.says(what)(); err == nil {
+		if err := observer.hasError(what)(); err == nil {
 			t.Errorf("errors before the deletion: %q", observer.errors)
 		}
 	}
 	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{})
 	s.must(err)
 	s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, pods[0].Name, metav1.DeleteOptions{}))
-	s.eventually(soon, observer.says("Service app has 0 ready endpoints"))
-	s.eventually(soon, observer.says("app: 0 pods are ready"))
-	if left := s.seen.left("app"); len(left) != 1 || left[0].name != pods[0].Name || left[0].evicted {
+	s.eventually(soon, observer.hasError("Service app has 0 ready endpoints"))
+	s.eventually(soon, observer.hasError("app: 0 pods are ready"))
+	if left := s.seen.removed("app"); len(left) != 1 || left[0].name != pods[0].Name || left[0].evicted {
 		t.Errorf("left: %+v, want %s, deleted", left, pods[0].Name)
 	}
 }

@@ -18,17 +18,17 @@ import (
 // not answer (long_test.go).
 func TestOutage(t *testing.T) { outage(t, (*lab.Process).Kill, (*scenario).startAPIServer) }
 
-// outage stops the API server for 20 s during surges and evictions. All moves must end as
-// without the outage: each pod leaves once, by its own way, its PodDisruptionBudget is respected,
-// and no pod stays released. A program that cannot renew its lease for 10 s ends. The test
-// restarts it, as a kubelet would. stop stops the API server, and restart makes it available
-// again. (Bad input of the issue.)
+// outage stops the API server for 20 s during surges and evictions. All moves must end as without
+// the outage: each pod leaves once, by its own method, its PodDisruptionBudget is respected, and no
+// pod stays released. A program that cannot renew its lease for 10 s ends. The test restarts it, as
+// a kubelet would. stop stops the API server, and restart makes it available again. (Bad input of
+// the issue.)
 func outage(t *testing.T, stop func(*lab.Process) error, restart func(*scenario, *lab.Process) error) {
 	ownControlPlane(t)
 	s := start(t, live.Spot(2, 20)...)
-	replicas := s.deployMovers()
+	replicas := s.deployMovingApps()
 	s.addNodes(live.Nodes("next", lab.Spot, "m5.xlarge", 2, 20)...)
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 	scheduler, controller := s.supervise(s.scheduler, 10*time.Second), s.supervise(s.controller, 10*time.Second)
 	nodes := []string{"spot-1", "spot-2"}
 	began := time.Now()
@@ -38,11 +38,11 @@ func outage(t *testing.T, stop func(*lab.Process) error, restart func(*scenario,
 		// that budget after 2 minutes.
 		s.notice(node, 10*time.Minute)
 	}
-	s.eventually(soon, s.inTheMiddle)
+	s.eventually(soon, s.someMovesDone)
 
 	apiServer := controlPlane.Process("kube-apiserver")
 	s.must(stop(apiServer))
-	before := s.states()
+	before := s.moveProgress()
 	time.Sleep(20 * time.Second) // the length of the outage
 	s.must(restart(s, apiServer))
 	returned := time.Now()
@@ -64,15 +64,15 @@ func outage(t *testing.T, stop func(*lab.Process) error, restart func(*scenario,
 		s.eventually(time.Minute, s.hasSplit(app, split{Spot: n}))
 		s.eventually(soon, s.complete(app, n))
 	}
-	s.eventually(time.Minute, s.nothingReleased)
-	s.movedOnce(began, replicas)
+	s.eventually(time.Minute, s.noPodReleased)
+	s.requireMovedOnce(began, replicas)
 }
 
-// deployMovers creates workloads that surge, each for a different time, and workloads that are
+// deployMovingApps creates workloads that surge, each for a different time, and workloads that are
 // evicted replica by replica. The budgets of the former allow no eviction without a surge; the
 // budgets of the latter allow one eviction at a time. It returns their replicas when all are
 // available.
-func (s *scenario) deployMovers() (replicas map[string]int) {
+func (s *scenario) deployMovingApps() (replicas map[string]int) {
 	s.Helper()
 	replicas = map[string]int{}
 	for i := range 6 {
@@ -99,29 +99,29 @@ func (s *scenario) deployMovers() (replicas map[string]int) {
 	return replicas
 }
 
-// surges reports whether a workload of deployMovers surges.
+// surges reports whether a workload of deployMovingApps surges.
 func surges(app string) bool { return strings.HasPrefix(app, "surge-") }
 
-// inTheMiddle is a check that some pods surge, some have surged, and evictions have begun.
-func (s *scenario) inTheMiddle() error {
-	surging, ways := 0, map[string]int{}
+// someMovesDone is a check that some pods surge, some have surged, and evictions have begun.
+func (s *scenario) someMovesDone() error {
+	surging, methods := 0, map[string]int{}
 	for _, record := range s.seen.all("") {
 		switch {
 		case !record.leaves.IsZero():
-			ways[record.way()]++
+			methods[record.method()]++
 		case !record.released.IsZero():
 			surging++
 		}
 	}
-	if surging == 0 || ways["surged"] == 0 || ways["evicted"] == 0 {
-		return fmt.Errorf("%d pods surge, and have left: %v; want some of each kind", surging, ways)
+	if surging == 0 || methods["surged"] == 0 || methods["evicted"] == 0 {
+		return fmt.Errorf("%d pods surge, and have left: %v; want some of each kind", surging, methods)
 	}
 	return nil
 }
 
-// states counts the pods that are still on the reclaimed nodes, that are released, and that have
-// left.
-func (s *scenario) states() (counts [3]int) {
+// moveProgress counts the pods that are still on the reclaimed nodes, that are released, and that
+// have left.
+func (s *scenario) moveProgress() (counts [3]int) {
 	for _, record := range s.seen.all("") {
 		switch {
 		case !strings.HasPrefix(record.node, "spot-"):
@@ -136,15 +136,15 @@ func (s *scenario) states() (counts [3]int) {
 	return counts
 }
 
-// movedOnce fails the test unless each pod on a reclaimed node left by its workload's way. Since
-// then, the controllers must not have released or evicted a pod twice, touched another pod, or
-// deleted a pod.
-func (s *scenario) movedOnce(since time.Time, replicas map[string]int) {
+// requireMovedOnce fails the test unless each pod on a reclaimed node left by the method of its
+// workload. Since then, the controllers must not have released or evicted a pod twice, touched
+// another pod, or deleted a pod.
+func (s *scenario) requireMovedOnce(since time.Time, replicas map[string]int) {
 	s.Helper()
-	s.eventually(soon, s.haveAllLeft(replicas))
+	s.eventually(soon, s.haveAllBeenRemoved(replicas))
 	left := map[string]int{}
 	moved := map[string]bool{}
-	for _, record := range s.seen.left("") {
+	for _, record := range s.seen.removed("") {
 		if record.node == "" {
 			continue // the restarted Kubernetes controllers may create an extra replica and delete it before it is bound
 		}
@@ -154,8 +154,8 @@ func (s *scenario) movedOnce(since time.Time, replicas map[string]int) {
 		if surges(record.app) {
 			want = "surged"
 		}
-		if way := record.way(); way != want || !strings.HasPrefix(record.node, "spot-") {
-			s.Errorf("%s was %s from %s, want it %s from a reclaimed node", record.name, way, record.node, want)
+		if method := record.method(); method != want || !strings.HasPrefix(record.node, "spot-") {
+			s.Errorf("%s was %s from %s, want it %s from a reclaimed node", record.name, method, record.node, want)
 		}
 	}
 	for app, n := range replicas {

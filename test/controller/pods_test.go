@@ -16,9 +16,9 @@ import (
 
 const releasedAnnotation = "spot-aware-scheduler.io/released"
 
-// sighting contains the observations of one pod. Times are the times of arrival in the test; a
+// podRecord contains the observations of one pod. Times are the times of arrival in the test; a
 // zero time means not yet.
-type sighting struct {
+type podRecord struct {
 	app, name string
 	// node is its latest node.
 	node string
@@ -38,7 +38,7 @@ type history struct {
 	mu sync.Mutex
 	// over is true when the test has ended and its pods are deleted.
 	over  bool
-	pods  map[types.UID]*sighting
+	pods  map[types.UID]*podRecord
 	ready map[string]map[types.UID]bool // by app: ready and not terminating, as a PodDisruptionBudget counts
 	least map[string]int
 }
@@ -46,7 +46,7 @@ type history struct {
 // watch watches the pods of the scenario's namespace until the test ends.
 func (s *scenario) watch() *history {
 	s.Helper()
-	h := &history{t: s.T, pods: map[types.UID]*sighting{}, ready: map[string]map[types.UID]bool{}, least: map[string]int{}}
+	h := &history{t: s.T, pods: map[types.UID]*podRecord{}, ready: map[string]map[types.UID]bool{}, least: map[string]int{}}
 	h.follow(s, s.namespace)
 	s.Cleanup(func() { // before the cleanup of the scenario
 		h.mu.Lock()
@@ -88,7 +88,7 @@ func (h *history) observe(now time.Time, pod *v1.Pod, deleted bool) {
 	app := pod.Labels["app"]
 	record := h.pods[pod.UID]
 	if record == nil {
-		record = &sighting{app: app, name: pod.Name}
+		record = &podRecord{app: app, name: pod.Name}
 		h.pods[pod.UID] = record
 	}
 	if !record.leaves.IsZero() {
@@ -156,26 +156,26 @@ func (h *history) readyOf(app string) int {
 
 // all returns the observations of the pods of an app, in the order in which they left; "" for all
 // apps.
-func (h *history) all(app string) []sighting {
+func (h *history) all(app string) []podRecord {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var found []sighting
+	var found []podRecord
 	for _, record := range h.pods {
 		if app == "" || record.app == app {
 			found = append(found, *record)
 		}
 	}
-	slices.SortFunc(found, func(a, b sighting) int { return a.leaves.Compare(b.leaves) })
+	slices.SortFunc(found, func(a, b podRecord) int { return a.leaves.Compare(b.leaves) })
 	return found
 }
 
-// left returns the observations of the pods that have left or are terminating.
-func (h *history) left(app string) []sighting {
-	return slices.DeleteFunc(h.all(app), func(at sighting) bool { return at.leaves.IsZero() })
+// removed returns the observations of the pods that have left or are terminating.
+func (h *history) removed(app string) []podRecord {
+	return slices.DeleteFunc(h.all(app), func(at podRecord) bool { return at.leaves.IsZero() })
 }
 
-// gone counts the pods that have left or are terminating.
-func (h *history) gone() (n int) {
+// removedCount counts the pods that have left or are terminating.
+func (h *history) removedCount() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, record := range h.pods {
@@ -186,29 +186,29 @@ func (h *history) gone() (n int) {
 	return n
 }
 
-// haveLeft returns a check that at least `want` pods have left.
-func (s *scenario) haveLeft(want int) func() error {
+// haveBeenRemoved returns a check that at least `want` pods have left.
+func (s *scenario) haveBeenRemoved(want int) func() error {
 	return func() error {
-		if gone := s.seen.gone(); gone < want {
+		if gone := s.seen.removedCount(); gone < want {
 			return fmt.Errorf("%d of %d pods have left", gone, want)
 		}
 		return nil
 	}
 }
 
-// haveAllLeft returns a check that at least as many pods have left as all apps have replicas
+// haveAllBeenRemoved returns a check that at least as many pods have left as all apps have replicas
 // together.
-func (s *scenario) haveAllLeft(replicas map[string]int) func() error {
+func (s *scenario) haveAllBeenRemoved(replicas map[string]int) func() error {
 	all := 0
 	for _, n := range replicas {
 		all += n
 	}
-	return s.haveLeft(all)
+	return s.haveBeenRemoved(all)
 }
 
-// touched returns the names of the pods of an app that were released or have left; "" for all
-// apps.
-func (h *history) touched(app string) []string {
+// releasedOrRemoved returns the names of the pods of an app that were released or have left; "" for
+// all apps.
+func (h *history) releasedOrRemoved(app string) []string {
 	var names []string
 	for _, record := range h.all(app) {
 		if !record.released.IsZero() || !record.leaves.IsZero() {

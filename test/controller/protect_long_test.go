@@ -20,8 +20,8 @@ func TestLongProtectWithoutController(t *testing.T) {
 	s := start(t, live.OnDemand(2, 5)...)
 	s.deploy("one", 1, protected)
 	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
-	s.control(drains())
-	s.eventually(soon, s.guards("one", "0"))
+	s.startController(drains())
+	s.eventually(soon, s.hasControllerBudget("one", "0"))
 	s.must(s.controller.Kill())
 
 	const most = 5*time.Minute + 30*time.Second
@@ -31,11 +31,11 @@ func TestLongProtectWithoutController(t *testing.T) {
 	if took < 4*time.Minute {
 		t.Errorf("the drain took %s: a controller that restarts within 5 min must find its budgets", took)
 	}
-	s.must(s.unguarded("one")())
+	s.must(s.hasNoControllerBudget("one")())
 	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
 
-	s.control(drains())
-	s.eventually(time.Minute, s.guards("one", "0")) // the lease of the killed controller must expire first
+	s.startController(drains())
+	s.eventually(time.Minute, s.hasControllerBudget("one", "0")) // the lease of the killed controller must expire first
 }
 
 // TestLongProtectBesideJob: if the pod of a Job has the labels of a Deployment, Kubernetes cannot
@@ -50,15 +50,15 @@ func TestLongProtectBesideJob(t *testing.T) {
 	}, metav1.CreateOptions{})
 	s.must(err)
 	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
-	s.ends(s.podOf("one"), v1.PodSucceeded)
-	s.eventually(soon, s.jobIs("migrate", batchv1.JobComplete))
+	s.setPhase(s.podOf("one"), v1.PodSucceeded)
+	s.eventually(soon, s.jobHasCondition("migrate", batchv1.JobComplete))
 
 	s.deploy("one", 1, protected)
 	s.eventually(soon, s.complete("one", 1))
-	s.control(drains())
-	s.eventually(soon, s.told("one", "Protected", "one-protected"))
-	s.eventually(time.Minute, s.unguarded("one"))
-	s.eventually(soon, s.told("one", "NotProtected", "Kubernetes cannot count the pods"))
+	s.startController(drains())
+	s.eventually(soon, s.hasEvent("one", "Protected", "one-protected"))
+	s.eventually(time.Minute, s.hasNoControllerBudget("one"))
+	s.eventually(soon, s.hasEvent("one", "NotProtected", "Kubernetes cannot count the pods"))
 	for _, node := range []string{"od-1", "od-2"} {
 		took, err := s.drain(node, time.Minute)
 		s.must(err)

@@ -22,9 +22,9 @@ const protectAnnotation = "spot-aware-scheduler.io/protect"
 // protected is an edit that opts in to protection.
 var protected = annotated(protectAnnotation, "true")
 
-// guards returns a check that the controller's budget of the app exists, has a status, and allows
-// `maxUnavailable` unavailable pods.
-func (s *scenario) guards(app, maxUnavailable string) func() error {
+// hasControllerBudget returns a check that the controller's budget of the app exists, has a status,
+// and allows `maxUnavailable` unavailable pods.
+func (s *scenario) hasControllerBudget(app, maxUnavailable string) func() error {
 	return func() error {
 		b, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, app+"-protected", metav1.GetOptions{})
 		if err != nil {
@@ -38,8 +38,8 @@ func (s *scenario) guards(app, maxUnavailable string) func() error {
 	}
 }
 
-// unguarded returns a check that the controller has no budget for the app.
-func (s *scenario) unguarded(app string) func() error {
+// hasNoControllerBudget returns a check that the controller has no budget for the app.
+func (s *scenario) hasNoControllerBudget(app string) func() error {
 	return func() error {
 		_, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, app+"-protected", metav1.GetOptions{})
 		if err == nil {
@@ -66,10 +66,10 @@ func TestProtect(t *testing.T) {
 		s.serve(app, 1)
 	}
 	s.addNodes(live.OnDemand(2, 5)[1:]...)
-	s.control(drains())
+	s.startController(drains())
 	for _, app := range apps {
-		s.eventually(soon, s.guards(app, "0"))
-		s.eventually(soon, s.told(app, "Protected", app+"-protected"))
+		s.eventually(soon, s.hasControllerBudget(app, "0"))
+		s.eventually(soon, s.hasEvent(app, "Protected", app+"-protected"))
 	}
 	took, err := s.drain("od-1", time.Minute)
 	s.must(err)
@@ -77,19 +77,19 @@ func TestProtect(t *testing.T) {
 	s.awaitDrained("od-1", apps)
 
 	s.patch("one", `{"metadata":{"annotations":{"`+protectAnnotation+`":"false"}}}`)
-	s.eventually(soon, s.unguarded("one"))
+	s.eventually(soon, s.hasNoControllerBudget("one"))
 
 	s.budget("users", "two", maxUnavailable("0"))
-	s.eventually(soon, s.unguarded("two"))
-	s.eventually(soon, s.told("two", "NotProtected", "PodDisruptionBudget users selects its pods"))
+	s.eventually(soon, s.hasNoControllerBudget("two"))
+	s.eventually(soon, s.hasEvent("two", "NotProtected", "PodDisruptionBudget users selects its pods"))
 	s.must(client.PolicyV1().PodDisruptionBudgets(s.namespace).Delete(s.ctx, "users", metav1.DeleteOptions{}))
-	s.eventually(soon, s.guards("two", "0"))
+	s.eventually(soon, s.hasControllerBudget("two", "0"))
 }
 
-// TestProtectOfWhatIsNotReplaced: if a replacement finds no room, the budget protects the pod for
+// TestProtectWithoutReplacement: if a replacement finds no room, the budget protects the pod for
 // surgeTimeout. A pod that can never be replaced first is not protected, and a StatefulSet gets
 // no budget. Events state the reasons.
-func TestProtectOfWhatIsNotReplaced(t *testing.T) {
+func TestProtectWithoutReplacement(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	s.deploy("stuck", 1, protected)
 	s.deploy("recreated", 1, protected, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
@@ -109,11 +109,11 @@ func TestProtectOfWhatIsNotReplaced(t *testing.T) {
 	}
 	with := drains()
 	with["migration.surgeTimeout"] = "10s"
-	s.control(with)
-	s.eventually(soon, s.guards("stuck", "0"))
-	s.eventually(soon, s.guards("recreated", "1"))
-	s.eventually(soon, s.told("recreated", "ProtectionRelaxed", "its Deployment's strategy allows no surge"))
-	s.eventually(soon, s.told("set", "NotProtected", "StatefulSet"))
+	s.startController(with)
+	s.eventually(soon, s.hasControllerBudget("stuck", "0"))
+	s.eventually(soon, s.hasControllerBudget("recreated", "1"))
+	s.eventually(soon, s.hasEvent("recreated", "ProtectionRelaxed", "its Deployment's strategy allows no surge"))
+	s.eventually(soon, s.hasEvent("set", "NotProtected", "StatefulSet"))
 
 	took, err := s.drain("od-1", time.Minute)
 	s.must(err)
@@ -121,10 +121,10 @@ func TestProtectOfWhatIsNotReplaced(t *testing.T) {
 	if took < 10*time.Second || took > 25*time.Second {
 		t.Errorf("the drain took %s, want 10 s and little more", took)
 	}
-	s.eventually(soon, s.told("stuck", "ProtectionRelaxed", "must leave node od-1, but was not replaced within 10s"))
+	s.eventually(soon, s.hasEvent("stuck", "ProtectionRelaxed", "must leave node od-1, but was not replaced within 10s"))
 	s.uncordon("od-1")
-	s.eventually(soon, s.guards("stuck", "0"))
+	s.eventually(soon, s.hasControllerBudget("stuck", "0"))
 
 	s.must(client.AppsV1().Deployments(s.namespace).Delete(s.ctx, "stuck", metav1.DeleteOptions{}))
-	s.eventually(soon, s.unguarded("stuck")) // by the garbage collector, or by the controller
+	s.eventually(soon, s.hasNoControllerBudget("stuck")) // by the garbage collector, or by the controller
 }

@@ -18,10 +18,10 @@ import (
 // quiet is the time in which nothing may happen: several sync periods.
 const quiet = 10 * time.Second
 
-// TestHealsALostNode: a replica of the floor lost its node and runs on spot. The controller
+// TestHealAfterNodeLoss: a replica of the floor lost its node and runs on spot. The controller
 // returns it when on-demand has room, but not before, and moves nothing after that. (Rows 9 and
 // 13.)
-func TestHealsALostNode(t *testing.T) {
+func TestHealAfterNodeLoss(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 2)...)...)
 	for _, app := range []string{"one", "two"} {
 		s.deploy(app, 3, annotated(fallbackAfter, "3s"))
@@ -34,11 +34,11 @@ func TestHealsALostNode(t *testing.T) {
 		s.eventually(soon, s.hasSplit(app, split{Spot: 3}))
 		s.protect(app, 3, maxUnavailable("1"))
 	}
-	before := len(s.seen.touched(""))
+	before := len(s.seen.releasedOrRemoved(""))
 	with := settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": "1s"}
-	s.control(with)
-	s.stays(quiet, func() error {
-		if touched := s.seen.touched(""); len(touched) != before {
+	s.startController(with)
+	s.requireThroughout(quiet, func() error {
+		if touched := s.seen.releasedOrRemoved(""); len(touched) != before {
 			return fmt.Errorf("moved although on-demand has no room: %q", touched)
 		}
 		return nil
@@ -49,22 +49,22 @@ func TestHealsALostNode(t *testing.T) {
 		s.eventually(2*soon, s.hasSplit(app, split{OnDemand: 1, Spot: 2}))
 	}
 	s.eventually(soon, s.moved(2, "surge", "heal"))
-	s.stays(quiet, s.moved(2, "surge", "heal"))
+	s.requireThroughout(quiet, s.moved(2, "surge", "heal"))
 	if deficits := s.auditor.Deficits(); len(deficits) > 0 {
 		t.Errorf("below their floors: %v", deficits)
 	}
 }
 
-// TestHealsAPausedRollout: each of two revisions is within its budget, but together they are
+// TestHealDuringPausedRollout: each of two revisions is within its budget, but together they are
 // below the floor. (Row 9.)
-func TestHealsAPausedRollout(t *testing.T) {
+func TestHealDuringPausedRollout(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 2)...)...)
 	s.deploy("app", 4, annotated(minOnDemand, "2"), annotated(fallbackAfter, "3s"))
 	s.eventually(soon, s.hasSplit("app", split{OnDemand: 2, Spot: 2}))
 	s.update("app", "app:2")
 	s.eventually(soon, func() error {
 		if d := s.deployment("app"); d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < 2 {
-			return fmt.Errorf("not half-way: %+v", d.Status)
+			return fmt.Errorf("not half-method: %+v", d.Status)
 		}
 		return nil
 	})
@@ -80,10 +80,10 @@ func TestHealsAPausedRollout(t *testing.T) {
 	if d := s.deployment("app"); d.Status.UpdatedReplicas == d.Status.Replicas {
 		t.Fatalf("paused too late: %+v", d.Status)
 	}
-	before := len(s.seen.touched(""))
-	s.control(only("heal"))
-	s.stays(quiet, func() error {
-		if touched := s.seen.touched(""); len(touched) != before {
+	before := len(s.seen.releasedOrRemoved(""))
+	s.startController(onlyReason("heal"))
+	s.requireThroughout(quiet, func() error {
+		if touched := s.seen.releasedOrRemoved(""); len(touched) != before {
 			return fmt.Errorf("moved although on-demand has no room: %q", touched)
 		}
 		return nil
@@ -105,25 +105,25 @@ func TestHealsAPausedRollout(t *testing.T) {
 	})
 }
 
-// TestMakesRoom: a singleton waits for on-demand, which is full of replicas that may run on spot.
+// TestMakeRoom: a singleton waits for on-demand, which is full of replicas that may run on spot.
 // (Row 10.)
-func TestMakesRoom(t *testing.T) {
+func TestMakeRoom(t *testing.T) {
 	s := start(t, live.OnDemand(1, 3)...)
 	s.deploy("surplus", 3)
 	s.eventually(soon, s.hasSplit("surplus", split{OnDemand: 3}))
 	s.addNodes(live.Spot(2, 10)...)
 	s.deploy("single", 1, annotated(fallbackAfter, "never"))
 	s.protect("surplus", 3, maxUnavailable("1"))
-	s.control(only("makeRoom"))
+	s.startController(onlyReason("makeRoom"))
 	s.eventually(2*soon, s.hasSplit("single", split{OnDemand: 1}))
 	s.eventually(soon, s.hasSplit("surplus", split{OnDemand: 2, Spot: 1}))
-	s.eventually(soon, s.counts(1, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "make-room", "outcome": "moved"}))
-	s.stays(quiet, s.counts(1, "spot_aware_scheduler_migrations_total", nil))
+	s.eventually(soon, s.hasMetric(1, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "make-room", "outcome": "moved"}))
+	s.requireThroughout(quiet, s.hasMetric(1, "spot_aware_scheduler_migrations_total", nil))
 }
 
-// TestReturnsToSpot: replicas that were moved to on-demand return. In the end, the cost equals
+// TestReturnToSpot: replicas that were moved to on-demand return. In the end, the cost equals
 // the cost of a new placement. (Row 11.)
-func TestReturnsToSpot(t *testing.T) {
+func TestReturnToSpot(t *testing.T) {
 	s := start(t, live.OnDemand(2, 8)...)
 	replicas := map[string]int{"four": 4, "six": 6, "single": 1}
 	for app, n := range replicas {
@@ -134,12 +134,12 @@ func TestReturnsToSpot(t *testing.T) {
 		s.protect(app, n, maxUnavailable("1"))
 	}
 	s.addNodes(live.Spot(3, 10)...)
-	s.control(only("returnToSpot"))
+	s.startController(onlyReason("returnToSpot"))
 	for app, n := range replicas {
 		s.eventually(90*time.Second, s.hasSplit(app, split{OnDemand: 1, Spot: n - 1}))
 	}
 	s.eventually(soon, s.moved(8, "surge", "return-to-spot"))
-	s.stays(quiet, s.moved(8, "surge", "return-to-spot"))
+	s.requireThroughout(quiet, s.moved(8, "surge", "return-to-spot"))
 
 	// New workloads beside them get the same placement, so the cost is the same.
 	for app, n := range replicas {
@@ -148,9 +148,9 @@ func TestReturnsToSpot(t *testing.T) {
 	}
 }
 
-// TestRolloutThatHoldsItsOwnRoom: on-demand has room only for the floor of the old revision. The
+// TestRolloutWithoutSpareOnDemand: on-demand has room only for the floor of the old revision. The
 // rollout finishes, and the floor is unmet only during the rollout. (Row 13b.)
-func TestRolloutThatHoldsItsOwnRoom(t *testing.T) {
+func TestRolloutWithoutSpareOnDemand(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 1)...)...)
 	s.deploy("app", 3, func(d *appsv1.Deployment) {
 		d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
@@ -159,7 +159,7 @@ func TestRolloutThatHoldsItsOwnRoom(t *testing.T) {
 	})
 	s.eventually(soon, s.hasSplit("app", split{OnDemand: 1, Spot: 2}))
 	s.protect("app", 3, maxUnavailable("1"))
-	s.control(nil)
+	s.startController(nil)
 	s.update("app", "app:2")
 	s.eventually(2*time.Minute, func() error {
 		d := s.deployment("app")
@@ -177,9 +177,9 @@ func TestRolloutThatHoldsItsOwnRoom(t *testing.T) {
 	})
 }
 
-// TestScaleDownLeavesTheFloor: the replicas on on-demand survive a scale-down. The controller
+// TestScaleDownPreservesFloor: the replicas on on-demand survive a scale-down. The controller
 // patches each replica at most once. (Row 8.)
-func TestScaleDownLeavesTheFloor(t *testing.T) {
+func TestScaleDownPreservesFloor(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(2, 10)...)...)
 	s.deploy("app", 10, annotated(minOnDemand, "3"))
 	// A deletion cost that a user has set stays, and the controller adds no other.
@@ -188,30 +188,30 @@ func TestScaleDownLeavesTheFloor(t *testing.T) {
 	})
 	s.eventually(soon, s.hasSplit("app", split{OnDemand: 3, Spot: 7}))
 	s.eventually(soon, s.hasSplit("own", split{OnDemand: 2, Spot: 2}))
-	floor := s.costly("app")
+	floor := s.podsWithDeletionCost("app")
 	if len(floor) != 0 {
 		t.Fatalf("pods with a deletion cost before the controller started: %v", floor)
 	}
 	began := time.Now()
-	s.control(nil)
+	s.startController(nil)
 	s.eventually(soon, func() error {
-		if n := len(s.costly("app")); n != 3 {
+		if n := len(s.podsWithDeletionCost("app")); n != 3 {
 			return fmt.Errorf("%d pods have a deletion cost, want 3", n)
 		}
 		return nil
 	})
-	floor = s.costly("app")
+	floor = s.podsWithDeletionCost("app")
 	// Wait until the ReplicaSet controller has observed the costs. No API reports that.
-	s.stays(2*time.Second, func() error {
-		if now := s.costly("app"); !slices.Equal(now, floor) {
+	s.requireThroughout(2*time.Second, func() error {
+		if now := s.podsWithDeletionCost("app"); !slices.Equal(now, floor) {
 			return fmt.Errorf("the pods with a deletion cost are %v now, and were %v", now, floor)
 		}
 		return nil
 	})
 	s.scale("app", 3)
 	s.eventually(soon, s.hasSplit("app", split{OnDemand: 3}))
-	s.stays(quiet, s.hasSplit("app", split{OnDemand: 3}))
-	if left := s.costly("app"); !slices.Equal(left, floor) {
+	s.requireThroughout(quiet, s.hasSplit("app", split{OnDemand: 3}))
+	if left := s.podsWithDeletionCost("app"); !slices.Equal(left, floor) {
 		t.Errorf("the remaining pods are %v, want the floor, %v", left, floor)
 	}
 	patches := map[string]int{}
@@ -231,8 +231,9 @@ func TestScaleDownLeavesTheFloor(t *testing.T) {
 	}
 }
 
-// costly returns the UIDs of the app's live pods with a deletion cost above 0, in order.
-func (s *scenario) costly(app string) []types.UID {
+// podsWithDeletionCost returns the UIDs of the app's live pods with a deletion cost above 0, in
+// order.
+func (s *scenario) podsWithDeletionCost(app string) []types.UID {
 	s.Helper()
 	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{LabelSelector: "app=" + app})
 	s.must(err)

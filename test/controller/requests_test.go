@@ -49,8 +49,8 @@ func (r request) writes() bool {
 		!slices.Contains([]string{"leases", "events", "tokenreviews", "subjectaccessreviews"}, r.resource)
 }
 
-// ledger reads the API server's audit log. Its methods may be called from any goroutine.
-type ledger struct {
+// auditLog reads the API server's audit log. Its methods may be called from any goroutine.
+type auditLog struct {
 	file string
 
 	mu       sync.Mutex
@@ -61,7 +61,7 @@ type ledger struct {
 
 // since returns the requests that the API server received at this moment or later, in the order
 // of their completion.
-func (l *ledger) since(moment time.Time) ([]request, error) {
+func (l *auditLog) since(moment time.Time) ([]request, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.read()
@@ -75,7 +75,7 @@ func (l *ledger) since(moment time.Time) ([]request, error) {
 }
 
 // wrote reports whether a controller wrote this version of a node.
-func (l *ledger) wrote(node string, resourceVersion uint64) bool {
+func (l *auditLog) wrote(node string, resourceVersion uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.read(); err != nil {
@@ -85,7 +85,7 @@ func (l *ledger) wrote(node string, resourceVersion uint64) bool {
 }
 
 // read parses the complete lines that were added since the last call.
-func (l *ledger) read() error {
+func (l *auditLog) read() error {
 	log, err := os.Open(l.file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // no request yet
@@ -113,7 +113,7 @@ func (l *ledger) read() error {
 	}
 }
 
-func (l *ledger) parse(line []byte) error {
+func (l *auditLog) parse(line []byte) error {
 	var event auditv1.Event
 	if err := json.Unmarshal(line, &event); err != nil {
 		return err
@@ -155,9 +155,9 @@ func (s *scenario) writes(since time.Time) []request {
 	return slices.DeleteFunc(all, func(r request) bool { return !r.writes() })
 }
 
-// excess returns the largest number of requests for these resources by which controllers exceeded
-// a rate since this moment.
-func (s *scenario) excess(since time.Time, perSecond float64, resources ...string) (most int) {
+// rateExcess returns the largest number of requests for these resources by which controllers
+// exceeded a rate since this moment.
+func (s *scenario) rateExcess(since time.Time, perSecond float64, resources ...string) (most int) {
 	s.Helper()
 	for i, r := range s.requests(since, resources...) {
 		most = max(most, i+1-int(perSecond*r.at.Sub(since).Seconds()))
@@ -165,9 +165,9 @@ func (s *scenario) excess(since time.Time, perSecond float64, resources ...strin
 	return most
 }
 
-// busiest returns the largest number of requests for these resources within one second since this
-// moment.
-func (s *scenario) busiest(since time.Time, resources ...string) int {
+// mostRequestsPerSecond returns the largest number of requests for these resources within one
+// second since this moment.
+func (s *scenario) mostRequestsPerSecond(since time.Time, resources ...string) int {
 	s.Helper()
 	all := s.requests(since, resources...)
 	most, first := 0, 0

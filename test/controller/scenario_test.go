@@ -25,11 +25,11 @@ type scenario struct {
 	*testing.T
 	ctx       context.Context
 	namespace string
-	// others are the namespaces of parts.
+	// others are the namespaces of splitIntoNamespaces.
 	others     []string
 	began      time.Time
 	scheduler  *lab.Process
-	controller *lab.Process // nil until control
+	controller *lab.Process // nil until startController
 	// seen contains the observations of the scenario's pods.
 	seen *history
 	// auditor watches the whole test and fails the test at every finding.
@@ -49,8 +49,8 @@ func interruptionsOnly() settings {
 	return settings{"rebalance.heal": false, "rebalance.makeRoom": false, "rebalance.returnToSpot": false, "deletionCosts.enabled": false}
 }
 
-// only enables one kind of rebalancing, without a calm period.
-func only(reason string) settings {
+// onlyReason enables one kind of rebalancing, without a calm period.
+func onlyReason(reason string) settings {
 	return settings{
 		"rebalance.heal": false, "rebalance.makeRoom": false, "rebalance.returnToSpot": false, "deletionCosts.enabled": false,
 		"rebalance." + reason: true, "rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": "1s",
@@ -99,10 +99,10 @@ func (s *scenario) newNamespace() string {
 	return ns.Name
 }
 
-// parts returns the scenario n times, each with a namespace of its own for its workloads. Real
-// clusters do not have hundreds of PodDisruptionBudgets in one namespace: the API server reads
-// all budgets at every eviction there.
-func (s *scenario) parts(n int) []*scenario {
+// splitIntoNamespaces returns the scenario n times, each with a namespace of its own for its
+// workloads. Real clusters do not have hundreds of PodDisruptionBudgets in one namespace: the API
+// server reads all budgets at every eviction there.
+func (s *scenario) splitIntoNamespaces(n int) []*scenario {
 	s.Helper()
 	parts := make([]*scenario, n)
 	for i := range parts {
@@ -115,14 +115,14 @@ func (s *scenario) parts(n int) []*scenario {
 	return parts
 }
 
-// control starts the scenario's controller with these settings.
-func (s *scenario) control(with settings, flags ...string) {
+// startController starts the scenario's controller with these settings.
+func (s *scenario) startController(with settings, flags ...string) {
 	s.Helper()
-	s.controller = s.another(with, flags...)
+	s.controller = s.startAnotherController(with, flags...)
 }
 
-// another starts one more controller.
-func (s *scenario) another(with settings, flags ...string) *lab.Process {
+// startAnotherController starts one more controller.
+func (s *scenario) startAnotherController(with settings, flags ...string) *lab.Process {
 	s.Helper()
 	p, err := controlPlane.StartController(s.ctx, lab.ControllerOptions{Edit: with.edit, Flags: append([]string{"-v=2"}, flags...)})
 	s.must(err)
@@ -200,15 +200,15 @@ func (s *scenario) logEvents(ctx context.Context) {
 		s.Error(err)
 		return
 	}
-	told := map[string]int{}
+	reasons := map[string]int{}
 	for _, event := range list.Items {
 		if event.ReportingController == "spot-controller" {
-			if told[event.Reason]++; told[event.Reason] <= 3 {
+			if reasons[event.Reason]++; reasons[event.Reason] <= 3 {
 				s.Logf("%s %s: %s", event.Reason, event.Regarding.Name, event.Note)
 			}
 		}
 	}
-	s.Logf("events of the controller by reason: %v", told)
+	s.Logf("events of the controller by reason: %v", reasons)
 }
 
 // checkedLogs are the programs whose logs were already searched in an earlier test.
@@ -277,19 +277,19 @@ func (s *scenario) eventually(limit time.Duration, check func() error) {
 	s.must(live.Until(s.ctx, limit, check))
 }
 
-// stays fails the test unless check returns nil during the whole time.
-func (s *scenario) stays(as time.Duration, check func() error) {
+// requireThroughout fails the test unless check returns nil during the whole time.
+func (s *scenario) requireThroughout(as time.Duration, check func() error) {
 	s.Helper()
 	for end := time.Now().Add(as); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		s.must(check())
 	}
 }
 
-// counts returns a check that a metric of the controller has this value, summed over all series
+// hasMetric returns a check that a metric of the controller has this value, summed over all series
 // with these labels.
-func (s *scenario) counts(want int, name string, labels map[string]string) func() error {
+func (s *scenario) hasMetric(want int, name string, labels map[string]string) func() error {
 	return func() error {
-		got, err := s.counted(name, labels)
+		got, err := s.metricValue(name, labels)
 		if err == nil && got != want {
 			err = fmt.Errorf("%s%v is %d, want %d", name, labels, got, want)
 		}
@@ -297,37 +297,38 @@ func (s *scenario) counts(want int, name string, labels map[string]string) func(
 	}
 }
 
-// counted returns the sum of a metric of the controller over all series with these labels.
-func (s *scenario) counted(name string, labels map[string]string) (int, error) {
+// metricValue returns the sum of a metric of the controller over all series with these labels.
+func (s *scenario) metricValue(name string, labels map[string]string) (int, error) {
 	sum, err := live.Metric(s.ctx, s.controller, name, labels)
 	return int(math.Round(sum)), err
 }
 
-// moved returns a check that `want` pods were moved in this way for this reason, and no other
+// moved returns a check that `want` pods were moved by this method for this reason, and no other
 // pods.
-func (s *scenario) moved(want int, way, reason string) func() error {
-	return s.movedBeside(want, want, way, reason)
+func (s *scenario) moved(want int, method, reason string) func() error {
+	return s.movedAmong(want, want, method, reason)
 }
 
-// movedBeside returns a check that `want` pods were moved in this way for this reason, and
+// movedAmong returns a check that `want` pods were moved by this method for this reason, and
 // `inAll` pods in total.
-func (s *scenario) movedBeside(want, inAll int, way, reason string) func() error {
+func (s *scenario) movedAmong(want, inAll int, method, reason string) func() error {
 	const name = "spot_aware_scheduler_migrations_total"
 	return func() error {
-		all, err := s.counted(name, nil)
+		all, err := s.metricValue(name, nil)
 		if err != nil {
 			return err
 		}
-		these, err := s.counted(name, map[string]string{"way": way, "reason": reason, "outcome": "moved"})
+		these, err := s.metricValue(name, map[string]string{"way": method, "reason": reason, "outcome": "moved"})
 		if err == nil && (these != want || all != inAll) {
-			err = fmt.Errorf("%d pods moved by %s for %s, and %d in all, want %d and %d", these, way, reason, all, want, inAll)
+			err = fmt.Errorf("%d pods moved by %s for %s, and %d in all, want %d and %d", these, method, reason, all, want, inAll)
 		}
 		return err
 	}
 }
 
-// The check passes if the object has an event with this reason and with this text in its note.
-func (s *scenario) told(object, reason, note string) func() error {
+// hasEvent returns a check that the object has an event with this reason and with this text in its
+// note.
+func (s *scenario) hasEvent(object, reason, note string) func() error {
 	return func() error {
 		list, err := client.EventsV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
 		if err != nil {

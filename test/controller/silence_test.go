@@ -14,10 +14,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestLeaseThatIsNotRenewed: pods leave a spot node whose Lease is not renewed any more although
+// TestNodeLeaseNotRenewed: pods leave a spot node whose Lease is not renewed any more although
 // its condition is still Ready. Pods stay on a node whose kubelet renews its Lease and reports
 // Ready=False. The simulated kubelets have no Leases of their own.
-func TestLeaseThatIsNotRenewed(t *testing.T) {
+func TestNodeLeaseNotRenewed(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	s.deploy("lost", 2, annotated(minOnDemand, "0"))
 	s.eventually(soon, s.hasSplit("lost", split{Spot: 2}))
@@ -32,12 +32,12 @@ func TestLeaseThatIsNotRenewed(t *testing.T) {
 	}
 	with := interruptionsOnly()
 	with["interruption.notReadyAfter"] = "20s"
-	s.control(with)
+	s.startController(with)
 	_, err := client.CoreV1().Nodes().Patch(s.ctx, "alive-1", "application/strategic-merge-patch+json",
 		[]byte(`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"KubeletNotReady","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`),
 		metav1.PatchOptions{}, "status")
 	s.must(err)
-	s.stays(25*time.Second, s.marked("spot-1", false))
+	s.requireThroughout(25*time.Second, s.marked("spot-1", false))
 
 	close(dies)
 	silent := time.Now()
@@ -51,7 +51,7 @@ func TestLeaseThatIsNotRenewed(t *testing.T) {
 			t.Errorf("spot-1 has Ready=%s: its Lease was not the only signal", c.Status)
 		}
 	}
-	if touched := s.seen.touched("alive"); len(touched) > 0 {
+	if touched := s.seen.releasedOrRemoved("alive"); len(touched) > 0 {
 		t.Errorf("moved off a node whose kubelet is alive: %q", touched)
 	}
 }

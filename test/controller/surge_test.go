@@ -15,9 +15,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestWorkloadChangesInTheMiddleOfASurge: a workload is deleted, scaled to 0 or rolled out while
+// TestWorkloadChangesDuringSurge: a workload is deleted, scaled to 0 or rolled out while
 // one of its pods is released. (Row 7.)
-func TestWorkloadChangesInTheMiddleOfASurge(t *testing.T) {
+func TestWorkloadChangesDuringSurge(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	apps := []string{"deleted", "scaled", "updated"}
 	for _, app := range apps {
@@ -29,7 +29,7 @@ func TestWorkloadChangesInTheMiddleOfASurge(t *testing.T) {
 		s.eventually(soon+10*time.Second, s.complete(app, 1))
 	}
 	s.addNodes(live.OnDemand(1, 10)...)
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 	s.notice("spot-1", 5*time.Minute)
 	for _, app := range apps {
 		s.eventually(soon, s.released(app, 1))
@@ -54,8 +54,8 @@ func TestWorkloadChangesInTheMiddleOfASurge(t *testing.T) {
 	s.eventually(soon, none)
 	s.eventually(2*soon, s.complete("updated", 1))
 	s.eventually(soon, s.hasSplit("updated", split{OnDemand: 1}))
-	s.eventually(soon, s.nothingReleased)
-	s.stays(5*time.Second, none)
+	s.eventually(soon, s.noPodReleased)
+	s.requireThroughout(5*time.Second, none)
 	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{LabelSelector: "app=updated"})
 	s.must(err)
 	if image := pods[0].Spec.Containers[0].Image; len(pods) != 1 || image != "registry.invalid/app:2" {
@@ -63,12 +63,12 @@ func TestWorkloadChangesInTheMiddleOfASurge(t *testing.T) {
 	}
 }
 
-// TestWaysOfWorkloads: the pods of each kind of workload leave in the expected way, and no
+// TestMoveMethods: the pods of each kind of workload are moved by the expected method, and no
 // workload is changed. (Row 9b.)
-func TestWaysOfWorkloads(t *testing.T) {
+func TestMoveMethods(t *testing.T) {
 	s := start(t, live.Spot(1, 20)...)
 	onSpot := annotated(minOnDemand, "0")
-	ways := map[string]string{"plain": "surge", "scaled-by-hpa": "surge", "recreate": "evict", "no-surge": "evict", "rolling": "evict", "refused": "evict", "host-port": "evict", "apart": "evict", "adoptable": "evict"}
+	methods := map[string]string{"plain": "surge", "scaled-by-hpa": "surge", "recreate": "evict", "no-surge": "evict", "rolling": "evict", "refused": "evict", "host-port": "evict", "apart": "evict", "adoptable": "evict"}
 	s.deploy("plain", 1, onSpot)
 	s.deploy("scaled-by-hpa", 2, onSpot)
 	s.deploy("recreate", 1, onSpot, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
@@ -101,7 +101,7 @@ func TestWaysOfWorkloads(t *testing.T) {
 	}, metav1.CreateOptions{}) // it would adopt and delete a released pod
 	s.must(err)
 	want := map[string]int{}
-	for app := range ways {
+	for app := range methods {
 		want[app] = int(*s.deployment(app).Spec.Replicas)
 		s.eventually(soon, s.hasSplit(app, split{Spot: want[app]}))
 	}
@@ -118,19 +118,19 @@ func TestWaysOfWorkloads(t *testing.T) {
 	})
 	// The pod with anti-affinity can only move to the new zone.
 	s.addNodes(live.OnDemand(2, 20)...)
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 
 	s.notice("spot-1", 2*time.Minute)
 	s.eventually(90*time.Second, s.empty("spot-1"))
-	s.eventually(soon, s.haveAllLeft(want)) // the watch may lag behind the list
-	for app, way := range ways {
-		left := s.seen.left(app)
+	s.eventually(soon, s.haveAllBeenRemoved(want)) // the watch may lag behind the list
+	for app, method := range methods {
+		left := s.seen.removed(app)
 		if len(left) != want[app] {
 			t.Errorf("%d pods of %s left, want %d", len(left), app, want[app])
 		}
 		for _, record := range left {
-			if surged := !record.released.IsZero(); surged != (way == "surge") || !record.evicted {
-				t.Errorf("%s: released: %t, evicted: %t, want the way %s", record.name, surged, record.evicted, way)
+			if surged := !record.released.IsZero(); surged != (method == "surge") || !record.evicted {
+				t.Errorf("%s: released: %t, evicted: %t, want the method %s", record.name, surged, record.evicted, method)
 			}
 		}
 		if app == "rolling" {
@@ -142,11 +142,11 @@ func TestWaysOfWorkloads(t *testing.T) {
 	if replicas := *s.deployment("rolling").Spec.Replicas; replicas != 2 {
 		t.Errorf("rolling has %d desired replicas now", replicas)
 	}
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.noPodReleased)
 }
 
-// TestSurgeThatCannotFinishIsUndone: a quota prevents the replacement. (Row 9b.)
-func TestSurgeThatCannotFinishIsUndone(t *testing.T) {
+// TestSurgeWithoutReplacementIsUndone: a quota prevents the replacement. (Row 9b.)
+func TestSurgeWithoutReplacementIsUndone(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	s.deploy("app", 2, annotated(fallbackAfter, "3s"))
 	s.eventually(soon, s.hasSplit("app", split{Spot: 2}))
@@ -163,16 +163,16 @@ func TestSurgeThatCannotFinishIsUndone(t *testing.T) {
 		return err
 	})
 	s.addNodes(live.OnDemand(1, 5)...)
-	with := only("heal")
+	with := onlyReason("heal")
 	with["migration.surgeTimeout"] = "5s"
-	s.control(with)
+	s.startController(with)
 	s.eventually(soon, s.released("app", 1))
-	s.eventually(soon, s.told("app-", "MoveUndone", ""))
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.hasEvent("app-", "MoveUndone", ""))
+	s.eventually(soon, s.noPodReleased)
 	s.eventually(soon, s.complete("app", 2))
 	s.must(s.hasSplit("app", split{Spot: 2})())
-	s.eventually(soon, s.counts(1, "spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "heal", "outcome": "undone"}))
-	if left := s.seen.left(""); len(left) > 0 {
+	s.eventually(soon, s.hasMetric(1, "spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "heal", "outcome": "undone"}))
+	if left := s.seen.removed(""); len(left) > 0 {
 		t.Errorf("pods left: %v", left)
 	}
 }

@@ -38,11 +38,11 @@ func TestHostileTenants(t *testing.T) {
 				s.eventually(soon, s.hasSplit(app, split{Spot: 3}))
 				s.protect(app, 3, maxUnavailable("0"))
 			}
-			var zoo *zoo
+			var pods *hostilePods
 			if beside {
-				zoo = s.openZoo("heals")
+				pods = s.createHostilePods("heals")
 			}
-			s.control(settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": "1s"})
+			s.startController(settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": "1s"})
 
 			began := time.Now()
 			s.addNodes(live.Nodes("od-new", lab.OnDemand, "m5.xlarge", 1, 4)...)
@@ -59,44 +59,44 @@ func TestHostileTenants(t *testing.T) {
 				s.eventually(soon, s.complete(app, 3))
 			}
 			for _, app := range []string{"heals", "leaves"} {
-				s.eventually(soon, s.told(app+"-", "ReleasedToMove", "heal"))
+				s.eventually(soon, s.hasEvent(app+"-", "ReleasedToMove", "heal"))
 			}
 			t.Logf("healed after %s, the node is empty after %s", healed.Round(100*time.Millisecond), left.Round(100*time.Millisecond))
 			if deficits := s.auditor.Deficits(); len(deficits) > 0 {
 				t.Errorf("below their floors: %v", deficits)
 			}
 			if beside {
-				zoo.check()
+				pods.requireUntouched()
 			}
 		})
 	}
 }
 
-// zoo is a namespace with hostile pods on a node of their own.
-type zoo struct {
+// hostilePods is a namespace with hostile pods on a node of their own.
+type hostilePods struct {
 	*scenario
 	namespace string
 	client    kubernetes.Interface // the controller's user, with all rights
 }
 
-const zooNode, hostileLabel = "zoo", "hostile"
+const hostileNode, hostileLabel = "zoo", "hostile"
 
-// hostile reports whether a pod belongs to a zoo.
+// hostile reports whether a pod has this label.
 func hostile(p *v1.Pod) bool { return p.Labels[hostileLabel] != "" }
 
-// openZoo creates hostile pods of every kind, which claim to belong to the ReplicaSet of an app
-// of the scenario.
-func (s *scenario) openZoo(app string) *zoo {
+// createHostilePods creates hostile pods of every kind, which claim to belong to the ReplicaSet of
+// an app of the scenario.
+func (s *scenario) createHostilePods(app string) *hostilePods {
 	s.Helper()
 	config := rest.CopyConfig(controlPlane.Config())
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:spot-controller", Groups: []string{"system:masters"}}
 	own, err := kubernetes.NewForConfig(config)
 	s.must(err)
-	z := &zoo{scenario: s, namespace: s.newNamespace(), client: own}
-	s.others = append(s.others, z.namespace)
-	s.Cleanup(z.close) // before the scenario clears the namespace
-	s.addNodes(lab.NodeSpec{Name: zooNode, Capacity: lab.OnDemand, CPU: "20", Memory: "64Gi", Pods: 110, Taints: []v1.Taint{
-		{Key: zooNode, Effect: v1.TaintEffectNoSchedule},
+	h := &hostilePods{scenario: s, namespace: s.newNamespace(), client: own}
+	s.others = append(s.others, h.namespace)
+	s.Cleanup(h.close) // before the scenario clears the namespace
+	s.addNodes(lab.NodeSpec{Name: hostileNode, Capacity: lab.OnDemand, CPU: "20", Memory: "64Gi", Pods: 110, Taints: []v1.Taint{
+		{Key: hostileNode, Effect: v1.TaintEffectNoSchedule},
 	}})
 	victim, err := s.findReplicaSet(s.namespace, app)
 	s.must(err)
@@ -105,11 +105,11 @@ func (s *scenario) openZoo(app string) *zoo {
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: victim.Name, UID: victim.UID, Controller: ptr.To(true)}}
 		}
 	}
-	z.pod("owner-of-another-kind", owner("example.com/v1", "Foo"))
-	z.pod("owner-in-another-namespace", owner("apps/v1", "ReplicaSet"))
-	z.pod("released-from-another-namespace", releasedFrom(victim))
-	z.pod("released-from-nothing", releasedFrom(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "gone", UID: "gone"}}))
-	z.pod("no-json", func(p *v1.Pod) {
+	h.pod("owner-of-another-kind", owner("example.com/v1", "Foo"))
+	h.pod("owner-in-another-namespace", owner("apps/v1", "ReplicaSet"))
+	h.pod("released-from-another-namespace", releasedFrom(victim))
+	h.pod("released-from-nothing", releasedFrom(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "gone", UID: "gone"}}))
+	h.pod("no-json", func(p *v1.Pod) {
 		p.Annotations, p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = map[string]string{releasedAnnotation: "{"}, "released"
 	})
 
@@ -118,18 +118,18 @@ func (s *scenario) openZoo(app string) *zoo {
 	const replicas = 5
 	template := live.PodTemplate("never")
 	template.Spec.SchedulerName, template.Spec.NodeSelector = "nobody", map[string]string{"no": "where"} // its pods are never bound
-	_, err = client.AppsV1().Deployments(z.namespace).Create(s.ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "never"}, Spec: appsv1.DeploymentSpec{
+	_, err = client.AppsV1().Deployments(h.namespace).Create(s.ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "never"}, Spec: appsv1.DeploymentSpec{
 		Replicas: ptr.To[int32](replicas), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "never"}}, Template: template,
 	}}, metav1.CreateOptions{})
 	s.must(err)
 	var never *appsv1.ReplicaSet
-	s.eventually(soon, func() error { never, err = s.findReplicaSet(z.namespace, "never"); return err })
+	s.eventually(soon, func() error { never, err = s.findReplicaSet(h.namespace, "never"); return err })
 	names := []string{"endless"}
 	for i := range replicas {
 		names = append(names, fmt.Sprintf("heal-%d", i))
 	}
 	for _, name := range names {
-		z.pod(name, func(p *v1.Pod) {
+		h.pod(name, func(p *v1.Pod) {
 			p.Labels["app"] = "never"
 			if name == "endless" {
 				p.Finalizers = []string{"example.com/endless"}
@@ -138,7 +138,7 @@ func (s *scenario) openZoo(app string) *zoo {
 	}
 	for _, name := range names { // the controller evicts an unready pod at once
 		s.eventually(soon, func() error {
-			p, err := own.CoreV1().Pods(z.namespace).Get(s.ctx, name, metav1.GetOptions{})
+			p, err := own.CoreV1().Pods(h.namespace).Get(s.ctx, name, metav1.GetOptions{})
 			if err == nil && !isReady(p) {
 				err = fmt.Errorf("%s is not ready", name)
 			}
@@ -146,12 +146,12 @@ func (s *scenario) openZoo(app string) *zoo {
 				return err
 			}
 			releasedFrom(never)(p)
-			_, err = own.CoreV1().Pods(z.namespace).Update(s.ctx, p, metav1.UpdateOptions{})
+			_, err = own.CoreV1().Pods(h.namespace).Update(s.ctx, p, metav1.UpdateOptions{})
 			return err
 		})
 	}
-	s.must(own.CoreV1().Pods(z.namespace).Delete(s.ctx, "endless", metav1.DeleteOptions{}))
-	return z
+	s.must(own.CoreV1().Pods(h.namespace).Delete(s.ctx, "endless", metav1.DeleteOptions{}))
+	return h
 }
 
 // releasedFrom returns an edit that makes a pod claim to be released for a heal.
@@ -171,16 +171,16 @@ func releasedFrom(rs *appsv1.ReplicaSet) func(*v1.Pod) {
 	}
 }
 
-// pod creates a pod that runs on the zoo's node.
-func (z *zoo) pod(name string, edit func(*v1.Pod)) {
-	z.Helper()
+// pod creates a pod that runs on hostileNode.
+func (h *hostilePods) pod(name string, edit func(*v1.Pod)) {
+	h.Helper()
 	template := live.PodTemplate(name)
 	p := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	p.Labels[hostileLabel] = "true"
-	p.Name, p.Spec.NodeName, p.Spec.SchedulerName = name, zooNode, "nobody"
+	p.Name, p.Spec.NodeName, p.Spec.SchedulerName = name, hostileNode, "nobody"
 	edit(p)
-	_, err := z.client.CoreV1().Pods(z.namespace).Create(z.ctx, p, metav1.CreateOptions{})
-	z.must(err)
+	_, err := h.client.CoreV1().Pods(h.namespace).Create(h.ctx, p, metav1.CreateOptions{})
+	h.must(err)
 }
 
 // findReplicaSet returns the only ReplicaSet of an app.
@@ -195,29 +195,29 @@ func (s *scenario) findReplicaSet(namespace, app string) (*appsv1.ReplicaSet, er
 	return &list.Items[0], nil
 }
 
-// check requires that the pods with false claims are untouched and counted, and that the pod that
-// does not terminate is reported.
-func (z *zoo) check() {
-	z.Helper()
+// requireUntouched requires that the pods with false claims are untouched and counted, and that the
+// pod that does not terminate is reported.
+func (h *hostilePods) requireUntouched() {
+	h.Helper()
 	for _, name := range []string{"owner-of-another-kind", "released-from-another-namespace", "no-json"} {
-		p, err := z.client.CoreV1().Pods(z.namespace).Get(z.ctx, name, metav1.GetOptions{})
-		z.must(err)
+		p, err := h.client.CoreV1().Pods(h.namespace).Get(h.ctx, name, metav1.GetOptions{})
+		h.must(err)
 		if p.DeletionTimestamp != nil || p.Annotations[releasedAnnotation] == "" && name != "owner-of-another-kind" {
-			z.Errorf("%s was touched: terminating %t, annotations %v", name, p.DeletionTimestamp != nil, p.Annotations)
+			h.Errorf("%s was touched: terminating %t, annotations %v", name, p.DeletionTimestamp != nil, p.Annotations)
 		}
 	}
-	z.eventually(soon, z.counts(2, "spot_aware_scheduler_invalid_pods", map[string]string{"claim": "release"}))
+	h.eventually(soon, h.hasMetric(2, "spot_aware_scheduler_invalid_pods", map[string]string{"claim": "release"}))
 	// Kubernetes' garbage collector deletes the pod whose owner is in another namespace.
-	z.eventually(soon, func() error {
-		if n, err := z.counted("spot_aware_scheduler_invalid_pods", map[string]string{"claim": "owner"}); err != nil || n < 1 {
+	h.eventually(soon, func() error {
+		if n, err := h.metricValue("spot_aware_scheduler_invalid_pods", map[string]string{"claim": "owner"}); err != nil || n < 1 {
 			return fmt.Errorf("%d pods with a wrong owner (%v), want 1", n, err)
 		}
 		return nil
 	})
-	z.must(z.counts(0, "spot_aware_scheduler_panics_total", nil)())
-	z.eventually(90*time.Second, z.counts(1, "spot_aware_scheduler_moved_pods_overdue_total", nil))
-	z.eventually(soon, func() error {
-		list, err := client.EventsV1().Events(z.namespace).List(z.ctx, metav1.ListOptions{FieldSelector: "reason=TerminationOverdue"})
+	h.must(h.hasMetric(0, "spot_aware_scheduler_panics_total", nil)())
+	h.eventually(90*time.Second, h.hasMetric(1, "spot_aware_scheduler_moved_pods_overdue_total", nil))
+	h.eventually(soon, func() error {
+		list, err := client.EventsV1().Events(h.namespace).List(h.ctx, metav1.ListOptions{FieldSelector: "reason=TerminationOverdue"})
 		if err == nil && (len(list.Items) != 1 || list.Items[0].Regarding.Name != "endless") {
 			err = fmt.Errorf("%d events TerminationOverdue, want one for the pod endless", len(list.Items))
 		}
@@ -226,10 +226,10 @@ func (z *zoo) check() {
 }
 
 // close lets the pod endless terminate.
-func (z *zoo) close() {
+func (h *hostilePods) close() {
 	ctx := context.Background() // the test's context has ended
-	_, err := client.CoreV1().Pods(z.namespace).Patch(ctx, "endless", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	_, err := client.CoreV1().Pods(h.namespace).Patch(ctx, "endless", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	if err != nil {
-		z.Error(err)
+		h.Error(err)
 	}
 }

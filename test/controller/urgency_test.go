@@ -18,11 +18,11 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestNoRoomAsksForNodes: twenty nodes are reclaimed, and no other node has room for their pods.
-// The replacements exist within two seconds, so that an autoscaler can add nodes for them. The
-// pods serve until the replacements are ready. On a busy machine, the limit is four times the
-// time that a scale-up takes to create as many pods.
-func TestNoRoomAsksForNodes(t *testing.T) {
+// TestReplacementsWithoutRoomArePending: twenty nodes are reclaimed, and no other node has room for
+// their pods. The replacements exist within two seconds, so that an autoscaler can add nodes for
+// them. The pods serve until the replacements are ready. On a busy machine, the limit is four times
+// the time that a scale-up takes to create as many pods.
+func TestReplacementsWithoutRoomArePending(t *testing.T) {
 	const nodes, perNode, within = 20, 3, 2 * time.Second
 	s := start(t, live.Spot(nodes, perNode)...)
 	want := map[string]split{}
@@ -46,9 +46,9 @@ func TestNoRoomAsksForNodes(t *testing.T) {
 	for app := range want {
 		s.protect(app, nodes, maxUnavailable("0"))
 	}
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 	s.eventually(soon, func() error { // a new leader waits for its caches
-		rounds, err := s.counted("spot_aware_scheduler_controller_plan_duration_seconds_count", nil)
+		rounds, err := s.metricValue("spot_aware_scheduler_controller_plan_duration_seconds_count", nil)
 		if err == nil && rounds == 0 {
 			err = errors.New("the controller has not started")
 		}
@@ -73,14 +73,14 @@ func TestNoRoomAsksForNodes(t *testing.T) {
 		t.Errorf("the replacements existed after %s, want at most %s", took.Round(time.Millisecond), limit.Round(time.Millisecond))
 	}
 	for app := range want {
-		s.eventually(soon, s.told(app+"-", "ReleasedToMove", "waits for a new node"))
+		s.eventually(soon, s.hasEvent(app+"-", "ReleasedToMove", "waits for a new node"))
 	}
 	s.addNodes(live.OnDemand(nodes, perNode)...) // like an autoscaler
 	s.eventually(time.Minute, s.moved(nodes*perNode, "surge", "interruption"))
 	for app := range want {
 		s.eventually(soon, s.hasSplit(app, split{OnDemand: nodes}))
 	}
-	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.noPodReleased)
 }
 
 // wait returns a check that `want` pods are not bound.
@@ -94,10 +94,10 @@ func (s *scenario) wait(want int) func() error {
 	}
 }
 
-// TestOperatorsPodsLeaveOneByOne: the pods of an operator each run on a node that is reclaimed in
-// a minute. Their budget allows one eviction at a time. The operator is simulated: it recreates a
-// deleted pod under the same name. (Figure b of issue 15.)
-func TestOperatorsPodsLeaveOneByOne(t *testing.T) {
+// TestOperatorPodsAreEvictedOneByOne: the pods of an operator each run on a node that is reclaimed
+// in a minute. Their budget allows one eviction at a time. The operator is simulated: it recreates
+// a deleted pod under the same name. (Figure b of issue 15.)
+func TestOperatorPodsAreEvictedOneByOne(t *testing.T) {
 	const brokers, notice = 3, time.Minute
 	s := start(t, live.Spot(brokers, 1)...)
 	owner := metav1.OwnerReference{
@@ -105,7 +105,7 @@ func TestOperatorsPodsLeaveOneByOne(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(s.ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- s.operate(ctx, owner, brokers) }()
+	go func() { ended <- s.runOperator(ctx, owner, brokers) }()
 	t.Cleanup(func() { // before the scenario removes its pods
 		stop()
 		if err := <-ended; err != nil {
@@ -115,7 +115,7 @@ func TestOperatorsPodsLeaveOneByOne(t *testing.T) {
 	s.eventually(soon, s.hasSplit(owner.Name, split{Spot: brokers}))
 	s.protect(owner.Name, brokers, minAvailable("2"))
 	s.addNodes(live.OnDemand(brokers, 1)...)
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 
 	began := time.Now()
 	deadline := began.Add(notice)
@@ -127,8 +127,8 @@ func TestOperatorsPodsLeaveOneByOne(t *testing.T) {
 	s.eventually(soon, s.moved(brokers, "evict", "interruption"))
 }
 
-// operate recreates the pods of an operator under their names until ctx is done.
-func (s *scenario) operate(ctx context.Context, owner metav1.OwnerReference, n int) error {
+// runOperator recreates the pods of an operator under their names until ctx is done.
+func (s *scenario) runOperator(ctx context.Context, owner metav1.OwnerReference, n int) error {
 	pods := client.CoreV1().Pods(s.namespace)
 	for ctx.Err() == nil {
 		for i := range n {
@@ -148,12 +148,12 @@ func (s *scenario) operate(ctx context.Context, owner metav1.OwnerReference, n i
 	return nil
 }
 
-// TestJobSeesADisruption: a Job fails at the first failed pod, except for disruptions. The
+// TestJobIgnoresDisruption: a Job fails at the first failed pod, except for disruptions. The
 // controller deletes its pod regardless of the budget. The pod ends with an error on a node that
 // still exists, and the Job continues. A pod of another Job, which a user deletes, fails that
 // Job. The test replaces the kubelet, which sets the phase of a deleted pod; KWOK does not.
 // (Figure d of issue 15.)
-func TestJobSeesADisruption(t *testing.T) {
+func TestJobIgnoresDisruption(t *testing.T) {
 	const grace = 5 * time.Second
 	s := start(t, live.Spot(1, 2)...)
 	jobs := client.BatchV1().Jobs(s.namespace)
@@ -180,22 +180,22 @@ func TestJobSeesADisruption(t *testing.T) {
 
 	byHand := s.podOf("by-hand")
 	s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, byHand.Name, metav1.DeleteOptions{}))
-	s.ends(byHand, v1.PodFailed)
-	s.eventually(soon, s.jobIs("by-hand", batchv1.JobFailed))
+	s.setPhase(byHand, v1.PodFailed)
+	s.eventually(soon, s.jobHasCondition("by-hand", batchv1.JobFailed))
 
-	s.control(interruptionsOnly())
+	s.startController(interruptionsOnly())
 	first := s.podOf("reclaimed")
 	deadline := s.notice("spot-1", 20*time.Second)
-	s.leavesAt("reclaimed", deadline.Add(-grace))
+	s.requireRemovalAt("reclaimed", deadline.Add(-grace))
 	marked := s.pod(first.Name)
 	if i := slices.IndexFunc(marked.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }); i < 0 ||
 		marked.Status.Conditions[i].Reason != "SpotInterruption" {
 		t.Errorf("conditions %+v, want DisruptionTarget because of SpotInterruption", marked.Status.Conditions)
 	}
-	s.ends(first, v1.PodFailed)
+	s.setPhase(first, v1.PodFailed)
 	s.eventually(soon, s.hasSplit("reclaimed", split{OnDemand: 1}))
-	s.ends(s.podOf("reclaimed"), v1.PodSucceeded)
-	s.eventually(soon, s.jobIs("reclaimed", batchv1.JobComplete))
+	s.setPhase(s.podOf("reclaimed"), v1.PodSucceeded)
+	s.eventually(soon, s.jobHasCondition("reclaimed", batchv1.JobComplete))
 }
 
 // podOf returns the only pod of the app that is not terminating.
@@ -217,8 +217,8 @@ func (s *scenario) pod(name string) *v1.Pod {
 	return pod
 }
 
-// ends sets the phase of a terminated pod, like its kubelet.
-func (s *scenario) ends(pod *v1.Pod, phase v1.PodPhase) {
+// setPhase sets the phase of a terminated pod, like its kubelet.
+func (s *scenario) setPhase(pod *v1.Pod, phase v1.PodPhase) {
 	s.Helper()
 	s.eventually(soon, func() error {
 		now := s.pod(pod.Name)
@@ -228,8 +228,8 @@ func (s *scenario) ends(pod *v1.Pod, phase v1.PodPhase) {
 	})
 }
 
-// jobIs returns a check that the Job has ended with this condition.
-func (s *scenario) jobIs(name string, want batchv1.JobConditionType) func() error {
+// jobHasCondition returns a check that the Job has ended with this condition.
+func (s *scenario) jobHasCondition(name string, want batchv1.JobConditionType) func() error {
 	return func() error {
 		job, err := client.BatchV1().Jobs(s.namespace).Get(s.ctx, name, metav1.GetOptions{})
 		if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestWatched checks the metrics that the dashboard and the alerts SpotExtenderAway and
+// TestExtenderMetrics checks the metrics that the dashboard and the alerts SpotExtenderAway and
 // SpotCachesNotInSync use.
-func TestWatched(t *testing.T) {
+func TestExtenderMetrics(t *testing.T) {
 	withNodes(t, live.OnDemand(1, 4)...)
 	e := startExtender(t)
 	awaitLeader(t, newClient(t, scheduler(t)), e.Address, "od-1")

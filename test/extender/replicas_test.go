@@ -16,11 +16,11 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestReplicaEndsUnderLoad has two replicas serve a stock kube-scheduler, and stops the leader or
-// the standby while pods are created. All pods must be placed within 30 s, including pods of
+// TestReplicaStoppedUnderLoad has two replicas serve a stock kube-scheduler, and stops the leader
+// or the standby while pods are created. All pods must be placed within 30 s, including pods of
 // another profile, for which the extender makes no decision. No workload may ever exceed its
 // budget.
-func TestReplicaEndsUnderLoad(t *testing.T) {
+func TestReplicaStoppedUnderLoad(t *testing.T) {
 	for name, test := range map[string]struct {
 		leader, deleted bool
 	}{

@@ -23,9 +23,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestTreatedBadly checks that the extender rejects unauthorized clients and invalid requests. They
-// must not leave connections, goroutines or memory behind.
-func TestTreatedBadly(t *testing.T) {
+// TestInvalidRequests checks that the extender rejects unauthorized clients and invalid requests.
+// They must not leave connections, goroutines or memory behind.
+func TestInvalidRequests(t *testing.T) {
 	withNodes(t, slices.Concat(live.OnDemand(1, 4), live.Spot(1, 4))...)
 	e := startExtender(t)
 	ours, err := controlPlane.ExtenderCertificates()
@@ -145,9 +145,9 @@ func goroutines(t *testing.T, e *lab.Extender) float64 {
 	return n
 }
 
-// TestAskedToEndUnderLoad sends SIGTERM while 16 clients send requests. The extender must answer
+// TestTerminatedUnderLoad sends SIGTERM while 16 clients send requests. The extender must answer
 // accepted requests completely, accept no new requests, and release its lease.
-func TestAskedToEndUnderLoad(t *testing.T) {
+func TestTerminatedUnderLoad(t *testing.T) {
 	withNodes(t, live.OnDemand(50, 4)...)
 	e := startExtender(t)
 	client16 := newClient(t, scheduler(t))

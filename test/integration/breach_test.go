@@ -15,8 +15,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// moment lists a revision's pods on spot nodes just after one more was bound there.
-type moment struct {
+// spotBinding lists a revision's pods on spot nodes just after one more was bound there.
+type spotBinding struct {
 	app  string
 	at   time.Time
 	pods map[string]bool // names of the revision's live pods on spot nodes
@@ -24,7 +24,7 @@ type moment struct {
 
 // watchSpot records the bindings to spot nodes from now on. The returned function stops the
 // recording and returns the moments.
-func (s *scenario) watchSpot() (end func() []moment) {
+func (s *scenario) watchSpot() (end func() []spotBinding) {
 	s.Helper()
 	list, err := client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{LabelSelector: lab.CapacityLabel + "=" + lab.Spot})
 	s.must(err)
@@ -34,7 +34,7 @@ func (s *scenario) watchSpot() (end func() []moment) {
 	}
 
 	var mu sync.Mutex
-	var moments []moment
+	var moments []spotBinding
 	revisions := map[types.UID]map[string]bool{}
 	update := func(pod *v1.Pod, deleted bool) {
 		owner := metav1.GetControllerOf(pod)
@@ -52,7 +52,7 @@ func (s *scenario) watchSpot() (end func() []moment) {
 			delete(onSpot, pod.Name)
 		} else if !onSpot[pod.Name] {
 			onSpot[pod.Name] = true
-			moments = append(moments, moment{pod.Labels["app"], time.Now(), maps.Clone(onSpot)})
+			moments = append(moments, spotBinding{pod.Labels["app"], time.Now(), maps.Clone(onSpot)})
 		}
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(s.namespace))
@@ -71,16 +71,16 @@ func (s *scenario) watchSpot() (end func() []moment) {
 	factory.StartWithContext(ctx)
 	factory.WaitForCacheSyncWithContext(ctx)
 	s.Cleanup(cancel)
-	return func() []moment {
+	return func() []spotBinding {
 		cancel()
 		factory.Shutdown()
 		return moments
 	}
 }
 
-// noBreach fails if a revision ever had more pods on spot than the budget of its app. It does not
-// count pods that rollout relief placed there.
-func (s *scenario) noBreach(moments []moment, budgets map[string]int) {
+// requireWithinBudgets fails if a revision ever had more pods on spot than the budget of its app.
+// It does not count pods that rollout relief placed there.
+func (s *scenario) requireWithinBudgets(moments []spotBinding, budgets map[string]int) {
 	s.Helper()
 	if len(moments) == 0 {
 		s.Error("no pod was ever bound to spot: nothing was checked")

@@ -90,8 +90,8 @@ func (s *scenario) livePods(options metav1.ListOptions) ([]v1.Pod, error) {
 	return live.Pods(s.ctx, client, s.namespace, options)
 }
 
-// is returns a check that the app has this split.
-func (s *scenario) is(app string, want split) func() error {
+// hasSplit returns a check that the app has this split.
+func (s *scenario) hasSplit(app string, want split) func() error {
 	return func() error {
 		got, err := s.splitOf(app)
 		if err == nil && got != want {

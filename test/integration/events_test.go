@@ -38,12 +38,12 @@ func (s *scenario) eventsOf(namespace, reason string) (map[string]string, error)
 
 // metric returns the sum of a metric of the process that places the scenario's pods; see gauge.
 func (s *scenario) metric(name string, labels map[string]string) (int, error) {
-	sum, err := s.gauge(s.measured(), name, labels)
+	sum, err := s.gauge(s.metricsProcess(), name, labels)
 	return int(sum), err
 }
 
-// measures returns a check that a metric of the scheduler has this value; see metric.
-func (s *scenario) measures(want int, name string, labels map[string]string) func() error {
+// hasMetric returns a check that a metric of the scheduler has this value; see metric.
+func (s *scenario) hasMetric(want int, name string, labels map[string]string) func() error {
 	return func() error {
 		got, err := s.metric(name, labels)
 		if err == nil && got != want {
@@ -74,9 +74,9 @@ func (s *scenario) capacities(app string) (map[string]string, error) {
 	return at, nil
 }
 
-// waitsBecause returns a check that exactly n pods of app wait, n being at least 1. The condition
+// pendingReason returns a check that exactly n pods of app wait, n being at least 1. The condition
 // and an event of each must contain why.
-func (s *scenario) waitsBecause(app string, n int, why string) func() error {
+func (s *scenario) pendingReason(app string, n int, why string) func() error {
 	return func() error {
 		pods, err := s.pods(app)
 		if err != nil {

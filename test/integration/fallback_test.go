@@ -22,7 +22,7 @@ func TestFallback(t *testing.T) {
 	const gated = 20 * time.Second
 	s := start(t, slices.Concat(onDemand(1, 1), spotNodes(2, 5)), args(map[string]any{"fallbackAfter": "5s"}))
 	seen := s.watch()
-	s.fill("od-1", 1)
+	s.fillNode("od-1", 1)
 
 	// A gated pod does not count as unschedulable, however long its gate stays. When the gate is
 	// removed, its condition still has the time at which the pod was gated.
@@ -32,7 +32,7 @@ func TestFallback(t *testing.T) {
 	gatedSince := time.Now()
 
 	s.deploy("app", 1)
-	s.fellBack(seen, s.waits("app", "spot budget used up: 0 of 0 replicas of "+s.namespace+"/app-"), 1)
+	s.requireFallback(seen, s.waitingPod("app", "spot budget used up: 0 of 0 replicas of "+s.namespace+"/app-"), 1)
 
 	// The ordinal of the floor falls back. The next ordinal of OrderedReady then starts as usual.
 	replicas := int32(2)
@@ -43,8 +43,8 @@ func TestFallback(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	s.must(err)
-	s.fellBack(seen, s.waits("set", "ordinal kept off spot: the first 1 "), 2)
-	s.eventually(soon, s.is("set", split{spot: 2}))
+	s.requireFallback(seen, s.waitingPod("set", "ordinal kept off spot: the first 1 "), 2)
+	s.eventually(soon, s.hasSplit("set", split{spot: 2}))
 
 	s.eventually(gated+soon, func() error {
 		if since := time.Since(gatedSince); since < gated {
@@ -55,22 +55,22 @@ func TestFallback(t *testing.T) {
 	pods, err := s.pods("gated")
 	s.must(err)
 	s.patchPod(pods[0].Name, `{"spec":{"schedulingGates":null}}`)
-	s.fellBack(seen, s.waits("gated", "spot budget used up: 0 of 0 replicas of "+s.namespace+"/gated-"), 3)
+	s.requireFallback(seen, s.waitingPod("gated", "spot budget used up: 0 of 0 replicas of "+s.namespace+"/gated-"), 3)
 
-	s.eventually(soon, s.measures(0, "spot_aware_scheduler_waiting_for_on_demand_pods", nil))
+	s.eventually(soon, s.hasMetric(0, "spot_aware_scheduler_waiting_for_on_demand_pods", nil))
 }
 
-// fellBack checks that the pod is bound to spot 5 to 7 s after it was first found unschedulable. It
-// also checks the event, and that the metric counts nth fallbacks.
-func (s *scenario) fellBack(seen *sightings, pod string, nth int) {
+// requireFallback checks that the pod is bound to spot 5 to 7 s after it was first found
+// unschedulable. It also checks the event, and that the metric counts nth fallbacks.
+func (s *scenario) requireFallback(seen *podRecords, pod string, nth int) {
 	s.Helper()
-	at := s.seenBound(seen, pod, soon)
+	at := s.awaitBinding(seen, pod, soon)
 	if capacity := s.capacityOf(at.node); capacity != lab.Spot {
 		s.Errorf("%s is on %s, which is %s, want spot", pod, at.node, capacity)
 	}
 	// The check uses the times in the scheduler's own log: the pod's condition and the watch that
 	// delivers it can be late. The scheduler logs the wait right before it starts.
-	if took := s.logged("Successfully bound pod to node", pod).Sub(s.logged("Pod waiting", pod)); took < 5*time.Second || took > 7*time.Second {
+	if took := s.logTime("Successfully bound pod to node", pod).Sub(s.logTime("Pod waiting", pod)); took < 5*time.Second || took > 7*time.Second {
 		s.Errorf("%s was bound %s after it was first found unschedulable, want 5 s to 7 s", pod, took)
 	} else {
 		s.Logf("%s was bound %s after it was first found unschedulable", pod, took.Round(time.Millisecond))
@@ -82,11 +82,12 @@ func (s *scenario) fellBack(seen *sightings, pod string, nth int) {
 		}
 		return err
 	})
-	s.eventually(soon, s.measures(nth, "spot_aware_scheduler_placements_total", map[string]string{"capacity_type": "spot", "reason": "fallback"}))
+	s.eventually(soon, s.hasMetric(nth, "spot_aware_scheduler_placements_total", map[string]string{"capacity_type": "spot", "reason": "fallback"}))
 }
 
-// logged returns the time at which the scheduler first logged the message about the pod, in year 0.
-func (s *scenario) logged(message, pod string) (at time.Time) {
+// logTime returns the time at which the scheduler first logged the message about the pod, in year
+// 0.
+func (s *scenario) logTime(message, pod string) (at time.Time) {
 	s.Helper()
 	s.eventually(soon, func() error {
 		log, err := os.ReadFile(s.scheduler.Log)

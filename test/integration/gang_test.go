@@ -77,8 +77,8 @@ func (s *scenario) gang(name string, replicas int32, edits ...func(*appsv1.Deplo
 	s.deploy(name, replicas, slices.Concat([]func(*appsv1.Deployment){inGang(name)}, edits)...)
 }
 
-// noneBound checks that no pod of the app was bound to a node since seen was started.
-func (s *scenario) noneBound(seen *sightings, app string) {
+// requireNoneBound checks that no pod of the app was bound to a node since seen was started.
+func (s *scenario) requireNoneBound(seen *podRecords, app string) {
 	s.Helper()
 	pods, err := s.pods(app)
 	s.must(err)
@@ -89,12 +89,12 @@ func (s *scenario) noneBound(seen *sightings, app string) {
 	}
 }
 
-// awaitVainRetry returns after the clock alone has retried the waiting gangs in vain. The clock
+// awaitFailedRetry returns after the clock alone has retried the waiting gangs in vain. The clock
 // triggers the next attempt only 4 s later. A pod that is bound within atOnce from now on is
 // therefore bound because of an event.
-func (s *scenario) awaitVainRetry() {
+func (s *scenario) awaitFailedRetry() {
 	s.Helper()
-	s.still()
+	s.awaitIdleScheduler()
 	before, err := s.metric("scheduler_schedule_attempts_total", nil)
 	s.must(err)
 	s.eventually(soon, func() error {
@@ -104,25 +104,25 @@ func (s *scenario) awaitVainRetry() {
 		}
 		return err
 	})
-	s.still()
+	s.awaitIdleScheduler()
 }
 
-// wholeAtOnce checks that the app reaches this split within atOnce of unblock, and that none of its
-// pods is bound before unblock starts. The duration of unblock does not count: other components
-// must first make a new node schedulable, and addNodes waits for that.
-func (s *scenario) wholeAtOnce(seen *sightings, app string, want split, unblock func()) {
+// requireGangBoundAtOnce checks that the app reaches this split within atOnce of unblock, and that
+// none of its pods is bound before unblock starts. The duration of unblock does not count: other
+// components must first make a new node schedulable, and addNodes waits for that.
+func (s *scenario) requireGangBoundAtOnce(seen *podRecords, app string, want split, unblock func()) {
 	s.Helper()
 	began := time.Now()
 	unblock()
 	done := time.Now()
-	s.eventually(soon, s.is(app, want))
+	s.eventually(soon, s.hasSplit(app, want))
 	pods, err := s.pods(app)
 	s.must(err)
 	for _, pod := range pods {
 		if pod.Spec.NodeName == "" {
 			continue
 		}
-		s.boundAtOnce(seen, pod.Name, done)
+		s.requireBoundAtOnce(seen, pod.Name, done)
 		if at := seen.of(pod.Name).bound; at.Before(began) {
 			s.Errorf("%s was bound %s before the gang fit", pod.Name, began.Sub(at))
 		}
@@ -225,10 +225,10 @@ func TestGang(t *testing.T) {
 			s.Cleanup(s.clearGangs)
 			s.addNodes(test.nodes...)
 			test.create(s)
-			s.eventually(soon, s.is("app", split{waiting: test.want.onDemand + test.want.spot}))
-			s.awaitVainRetry()
-			s.noneBound(seen, "app")
-			s.wholeAtOnce(seen, "app", test.want, func() { s.addNodes(test.another) })
+			s.eventually(soon, s.hasSplit("app", split{waiting: test.want.onDemand + test.want.spot}))
+			s.awaitFailedRetry()
+			s.requireNoneBound(seen, "app")
+			s.requireGangBoundAtOnce(seen, "app", test.want, func() { s.addNodes(test.another) })
 		})
 	}
 }
@@ -236,13 +236,13 @@ func TestGang(t *testing.T) {
 // clearGangs deletes all workloads, PodGroups and nodes before the next case.
 func (s *scenario) clearGangs() {
 	s.Helper()
-	s.clear()
+	s.deleteWorkloadsAndNodes()
 	s.must(s.podGroups().DeleteAllOf(s.ctx, &v1alpha1.PodGroup{}, ctrlclient.InNamespace(s.namespace)))
 }
 
-// TestGangWakes has a gang of three wait in an idle cluster. A single change then makes the gang
+// TestGangWakeUps has a gang of three wait in an idle cluster. A single change then makes the gang
 // fit.
-func TestGangWakes(t *testing.T) {
+func TestGangWakeUps(t *testing.T) {
 	s := startGangs(t, nil)
 	seen := s.watch()
 	high := priorityClass(t, "high", 1_000_000)
@@ -373,7 +373,7 @@ func TestGangWakes(t *testing.T) {
 			// victim that does not terminate.
 			nodes: spotNodes(2, 1)[1:],
 			create: func(s *scenario) {
-				s.preempting("app", high, func(g *v1alpha1.PodGroup) { g.Spec.ScheduleTimeoutSeconds = new(int32(1)) })
+				s.startGangPreemption("app", high, func(g *v1alpha1.PodGroup) { g.Spec.ScheduleTimeoutSeconds = new(int32(1)) })
 			},
 			unblock: func(s *scenario) { s.releaseVictim() },
 			want:    split{onDemand: 1, spot: 2},
@@ -383,30 +383,31 @@ func TestGangWakes(t *testing.T) {
 			s.Cleanup(s.clearGangs)
 			s.addNodes(slices.Concat(onDemand(1, 1), spotNodes(1, max(test.spotSlots, 1)), test.nodes)...)
 			if test.full {
-				s.fill("od-1", 1)
+				s.fillNode("od-1", 1)
 			}
 			if test.create == nil {
 				s.gang("app", 3)
 			} else {
 				test.create(s)
 			}
-			s.eventually(soon, s.is("app", split{waiting: cmp.Or(test.waiting, 3)}))
-			s.awaitVainRetry()
-			s.noneBound(seen, "app")
-			s.wholeAtOnce(seen, "app", test.want, func() { test.unblock(s) })
+			s.eventually(soon, s.hasSplit("app", split{waiting: cmp.Or(test.waiting, 3)}))
+			s.awaitFailedRetry()
+			s.requireNoneBound(seen, "app")
+			s.requireGangBoundAtOnce(seen, "app", test.want, func() { test.unblock(s) })
 		})
 	}
 }
 
-// TestGangLeavesRoom has a gang wait for one slot more than the cluster has. Other pods can use the
-// slots that the gang cannot use, and the scheduler does not retry the gang again and again.
-func TestGangLeavesRoom(t *testing.T) {
+// TestWaitingGangBlocksNoOtherPods has a gang wait for one slot more than the cluster has. Other
+// pods can use the slots that the gang cannot use, and the scheduler does not retry the gang again
+// and again.
+func TestWaitingGangBlocksNoOtherPods(t *testing.T) {
 	for name, size := range map[string]int32{"of four": 4, "of twelve": 12} {
 		t.Run(name, func(t *testing.T) {
 			s := startGangs(t, spotNodes(1, int(size)-1))
 			seen := s.watch()
 			s.gang("app", size, annotated(minOnDemand, "0"))
-			s.awaitVainRetry()
+			s.awaitFailedRetry()
 			// Two attempts of all pods, and in each one attempt of the pod that its own gang
 			// requeued.
 			attempts, err := s.metric("scheduler_schedule_attempts_total", nil)
@@ -422,20 +423,21 @@ func TestGangLeavesRoom(t *testing.T) {
 				}
 			}
 			s.deploy("other", size-1, annotated(minOnDemand, "0"))
-			s.eventually(soon, s.is("other", split{spot: int(size) - 1}))
+			s.eventually(soon, s.hasSplit("other", split{spot: int(size) - 1}))
 			others, err := s.pods("other")
 			s.must(err)
 			for _, pod := range others {
-				s.boundAtOnce(seen, pod.Name, seen.of(pod.Name).appeared)
+				s.requireBoundAtOnce(seen, pod.Name, seen.of(pod.Name).appeared)
 			}
-			s.must(s.is("app", split{waiting: int(size)})())
+			s.must(s.hasSplit("app", split{waiting: int(size)})())
 		})
 	}
 }
 
-// TestGangsContend creates three gangs, but only one fits at a time. One gang is bound completely.
-// After its deletion the next gang is bound, regardless of the slots that each gang had reserved.
-func TestGangsContend(t *testing.T) {
+// TestCompetingGangs creates three gangs, but only one fits at a time. One gang is bound
+// completely. After its deletion the next gang is bound, regardless of the slots that each gang had
+// reserved.
+func TestCompetingGangs(t *testing.T) {
 	for name, size := range map[string]int32{"of four": 4, "of twelve": 12} {
 		t.Run(name, func(t *testing.T) {
 			s := startGangs(t, spotNodes(1, int(size)*3/2))
@@ -458,7 +460,7 @@ func TestGangsContend(t *testing.T) {
 				})
 				s.Logf("%s was complete after %s", whole, time.Since(began).Round(time.Millisecond))
 				gangs = slices.DeleteFunc(gangs, func(gang string) bool { return gang == whole })
-				s.still()
+				s.awaitIdleScheduler()
 				splits, err := s.splits()
 				s.must(err)
 				for _, gang := range gangs {
@@ -479,12 +481,12 @@ func TestGangFallback(t *testing.T) {
 	seen := s.watch()
 	began := time.Now()
 	s.gang("app", 8, annotated(minOnDemand, "3"))
-	s.eventually(time.Minute, s.is("app", split{spot: 8}))
+	s.eventually(time.Minute, s.hasSplit("app", split{spot: 8}))
 	whole := time.Since(began)
 	pods, err := s.pods("app")
 	s.must(err)
 	for _, pod := range pods {
-		if at := s.seenBound(seen, pod.Name, soon).bound; at.Sub(began) < 8*time.Second {
+		if at := s.awaitBinding(seen, pod.Name, soon).bound; at.Sub(began) < 8*time.Second {
 			s.Errorf("%s was bound after %s, before fallbackAfter", pod.Name, at.Sub(began))
 		}
 	}
@@ -494,12 +496,12 @@ func TestGangFallback(t *testing.T) {
 	}
 }
 
-// preempting creates a gang of three. Two of its pods wait at Permit, on od-1 and spot-1, for the
-// third. The third waits until its victim on spot-2 terminates. preempting returns when all three
-// wait.
-func (s *scenario) preempting(name, class string, edits ...func(*v1alpha1.PodGroup)) {
+// startGangPreemption creates a gang of three. Two of its pods wait at Permit, on od-1 and spot-1,
+// for the third. The third waits until its victim on spot-2 terminates. It returns when all
+// three wait.
+func (s *scenario) startGangPreemption(name, class string, edits ...func(*v1alpha1.PodGroup)) {
 	s.Helper()
-	s.fill("spot-2", 1, func(pod *v1.Pod) { pod.Finalizers = []string{"example.com/stay"} })
+	s.fillNode("spot-2", 1, func(pod *v1.Pod) { pod.Finalizers = []string{"example.com/stay"} })
 	s.group(name, 3, edits...)
 	s.deploy(name, 3, inGang(name), func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = class })
 	s.eventually(soon, func() error {
@@ -516,7 +518,7 @@ func (s *scenario) preempting(name, class string, edits ...func(*v1alpha1.PodGro
 	}
 }
 
-// releaseVictim lets the victim of preempting terminate.
+// releaseVictim lets the victim of startGangPreemption terminate.
 func (s *scenario) releaseVictim() {
 	s.Helper()
 	s.patchPod("fill-spot-2-1", `{"metadata":{"finalizers":null}}`)
@@ -527,9 +529,9 @@ func (s *scenario) releaseVictim() {
 func TestGangKilled(t *testing.T) {
 	s := startGangs(t, slices.Concat(onDemand(1, 1), spotNodes(2, 1)))
 	seen := s.watch()
-	s.preempting("app", priorityClass(t, "high", 1_000_000))
+	s.startGangPreemption("app", priorityClass(t, "high", 1_000_000))
 	s.must(s.scheduler.Kill())
-	s.noneBound(seen, "app")
+	s.requireNoneBound(seen, "app")
 	s.startScheduler()
 	// The lease of the killed leader must expire first, which takes 15 s.
 	s.eventually(time.Minute, func() error {
@@ -539,18 +541,18 @@ func TestGangKilled(t *testing.T) {
 		}
 		return err
 	})
-	s.noneBound(seen, "app")
-	s.wholeAtOnce(seen, "app", split{onDemand: 1, spot: 2}, s.releaseVictim)
+	s.requireNoneBound(seen, "app")
+	s.requireGangBoundAtOnce(seen, "app", split{onDemand: 1, spot: 2}, s.releaseVictim)
 }
 
-// TestGangHalfBound has the scheduler find a gang with some bound pods, as a scheduler leaves it
+// TestGangPartlyBound has the scheduler find a gang with some bound pods, as a scheduler leaves it
 // that is killed during binding. The scheduler places the other pods when all fit, and not before.
-func TestGangHalfBound(t *testing.T) {
+func TestGangPartlyBound(t *testing.T) {
 	s := startGangs(t, slices.Concat(onDemand(1, 2), spotNodes(1, 3)))
 	seen := s.watch()
 	s.must(s.scheduler.Kill())
 	s.gang("app", 6, annotated(minOnDemand, "2"))
-	s.eventually(soon, s.is("app", split{waiting: 6}))
+	s.eventually(soon, s.hasSplit("app", split{waiting: 6}))
 	pods, err := s.pods("app")
 	s.must(err)
 	for _, pod := range pods[:2] {
@@ -567,12 +569,12 @@ func TestGangHalfBound(t *testing.T) {
 		}
 		return err
 	})
-	s.awaitVainRetry()
-	s.must(s.is("app", split{spot: 2, waiting: 4})())
+	s.awaitFailedRetry()
+	s.must(s.hasSplit("app", split{spot: 2, waiting: 4})())
 	s.addNodes(spotNodes(2, 2)[1])
 	added := time.Now()
-	s.eventually(soon, s.is("app", split{onDemand: 2, spot: 4}))
+	s.eventually(soon, s.hasSplit("app", split{onDemand: 2, spot: 4}))
 	for _, pod := range pods {
-		s.boundAtOnce(seen, pod.Name, added)
+		s.requireBoundAtOnce(seen, pod.Name, added)
 	}
 }

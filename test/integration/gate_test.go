@@ -61,7 +61,7 @@ func TestGateTimeout(t *testing.T) {
 		gated(capacityGate)(&p.Spec)
 	})
 
-	s.eventually(soon, s.are(map[string]split{
+	s.eventually(soon, s.haveSplits(map[string]split{
 		"single": {onDemand: 1}, "web": {onDemand: 1, spot: 3}, "theirs": {waiting: 1}, "foreign": {waiting: 1},
 	}))
 	// The API server truncates the creation time to a second.
@@ -75,7 +75,7 @@ func TestGateTimeout(t *testing.T) {
 		}
 		return err
 	})
-	s.eventually(soon, s.measures(6, expiredGates, nil))
+	s.eventually(soon, s.hasMetric(6, expiredGates, nil))
 	s.eventually(soon, func() error {
 		notes, err := s.eventsOf(s.namespace, "CapacityGateExpired")
 		if err == nil && len(notes) != 6 {
@@ -93,11 +93,11 @@ func TestGateTimeout(t *testing.T) {
 	}
 }
 
-// TestOnlyTheLeaderRemovesGates runs two schedulers. The standby patches no pod. The next leader
+// TestOnlyLeaderRemovesGates runs two schedulers. The standby patches no pod. The next leader
 // continues when the first one has stopped.
-func TestOnlyTheLeaderRemovesGates(t *testing.T) {
+func TestOnlyLeaderRemovesGates(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 10), spotNodes(2, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
-	pair := s.standBy()
+	pair := s.startStandby()
 	leading := s.leader(pair)
 	create := func(n int, prefix string) {
 		for i := range n {
@@ -114,14 +114,14 @@ func TestOnlyTheLeaderRemovesGates(t *testing.T) {
 		}
 	}
 	create(5, "first")
-	s.eventually(soon, s.is("first", split{onDemand: 5}))
+	s.eventually(soon, s.hasSplit("first", split{onDemand: 5}))
 	s.must(removed(pair[leading], 5)())
 	s.must(removed(pair[1-leading], 0)())
 	s.onlyPatchedBy(pair[leading], "first")
 
 	create(5, "second")
 	s.must(pair[leading].Stop())
-	s.eventually(longestTakeover+onRequests, s.is("second", split{onDemand: 5}))
+	s.eventually(longestTakeover+onRequests, s.hasSplit("second", split{onDemand: 5}))
 	s.eventually(soon, removed(pair[1-leading], 5))
 }
 
@@ -153,14 +153,14 @@ func TestAssignedAndGranted(t *testing.T) {
 		}
 	}
 	s.deploy("web", 4, with("assigned", "any: beyond the floor"))
-	s.eventually(soon, s.waitsBecause("web", 4, "overflow Never: the pod was assigned beyond the floor of 2"))
+	s.eventually(soon, s.pendingReason("web", 4, "overflow Never: the pod was assigned beyond the floor of 2"))
 	s.addNodes(spotNodes(1, 10)...)
-	s.eventually(soon, s.is("web", split{onDemand: 2, spot: 2}))
+	s.eventually(soon, s.hasSplit("web", split{onDemand: 2, spot: 2}))
 
 	s.editNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
 	s.deploy("waits", 1)
 	s.deploy("granted", 1, with("granted", "fallback"))
-	s.eventually(soon, s.is("granted", split{spot: 1}))
-	s.must(s.is("waits", split{waiting: 1})())
-	s.eventually(soon, s.measures(1, "spot_aware_scheduler_placements_total", map[string]string{"reason": "fallback"}))
+	s.eventually(soon, s.hasSplit("granted", split{spot: 1}))
+	s.must(s.hasSplit("waits", split{waiting: 1})())
+	s.eventually(soon, s.hasMetric(1, "spot_aware_scheduler_placements_total", map[string]string{"reason": "fallback"}))
 }

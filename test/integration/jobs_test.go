@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestJobs(t *testing.T) {
+func TestPlacementJobs(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 20), spotNodes(3, 20)))
 	annotate := func(floor string) func(*batchv1.Job) {
 		return func(job *batchv1.Job) { job.Annotations[minOnDemand] = floor }
@@ -42,7 +42,7 @@ func TestJobs(t *testing.T) {
 		Action:      batchv1.PodFailurePolicyActionIgnore,
 		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{42}},
 	}))
-	s.eventually(soon, s.are(map[string]split{
+	s.eventually(soon, s.haveSplits(map[string]split{
 		"retries": {spot: 4}, "indexed": {spot: 4}, "floor": {onDemand: 2, spot: 2}, "few-completions": {onDemand: 1, spot: 1},
 		"no-retry": {onDemand: 3}, "no-retry-annotated": {onDemand: 1, spot: 2},
 		"no-retry-but-disruptions": {spot: 3}, "no-retry-but-some-exits": {onDemand: 3},
@@ -50,19 +50,19 @@ func TestJobs(t *testing.T) {
 }
 
 // When a Job is about to complete, it needs fewer pods at once. Its last pods are its whole floor.
-func TestJobThatComesToItsEnd(t *testing.T) {
+func TestCompletingJob(t *testing.T) {
 	s := start(t, spotNodes(1, 20))
 	s.job("ending", 3, 3, func(job *batchv1.Job) { job.Annotations[minOnDemand] = "1" })
-	s.eventually(soon, s.is("ending", split{spot: 2, waiting: 1}))
+	s.eventually(soon, s.hasSplit("ending", split{spot: 2, waiting: 1}))
 	pods, err := s.pods("ending")
 	s.must(err)
-	s.eventually(soon, s.waitsBecause("ending", 1, "2 of 2 replicas"))
+	s.eventually(soon, s.pendingReason("ending", 1, "2 of 2 replicas"))
 	pods = slices.DeleteFunc(pods, func(pod v1.Pod) bool { return pod.Spec.NodeName == "" })
 	for i, why := range []string{"1 of 1 replicas", "0 of 0 replicas"} {
 		// The Job's status lags behind its pods. Without the cordon, the waiting pod could be bound
 		// to the freed slot in the meantime.
 		s.editNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = true })
-		s.succeed(pods[i].Name)
+		s.completePod(pods[i].Name)
 		s.eventually(soon, func() error {
 			job, err := client.BatchV1().Jobs(s.namespace).Get(s.ctx, "ending", metav1.GetOptions{})
 			if err == nil && job.Status.Succeeded != int32(i+1) {
@@ -84,11 +84,11 @@ func TestJobThatComesToItsEnd(t *testing.T) {
 		})
 	}
 	s.addNodes(onDemand(1, 1)...)
-	s.eventually(soon, s.is("ending", split{onDemand: 1}))
+	s.eventually(soon, s.hasSplit("ending", split{onDemand: 1}))
 }
 
-// succeed sets the phase of a pod to Succeeded.
-func (s *scenario) succeed(name string) {
+// completePod sets the phase of a pod to Succeeded.
+func (s *scenario) completePod(name string) {
 	s.Helper()
 	s.eventually(soon, func() error {
 		pod, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, name, metav1.GetOptions{})

@@ -155,10 +155,10 @@ func (s *scenario) leader(all []*lab.Process) int {
 	return leading
 }
 
-// attempts returns the number of binding requests that the API server received since its start, by
-// status code. 201 is a binding, and 409 means that the pod already has a node. The code differs
-// from these if the client ended before the response.
-func (s *scenario) attempts() map[string]int {
+// bindingRequests returns the number of binding requests that the API server received since its
+// start, by status code. 201 is a binding, and 409 means that the pod already has a node. The code
+// differs from these if the client ended before the response.
+func (s *scenario) bindingRequests() map[string]int {
 	s.Helper()
 	text, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").Do(s.ctx).Raw()
 	s.must(err)
@@ -173,12 +173,12 @@ func (s *scenario) attempts() map[string]int {
 	return codes
 }
 
-// boundOnce fails the test in three cases. First, the API server accepted more bindings since
-// before than the n bound pods. Second, a scheduler tried to bind a pod that had a node already.
-// Third, a pod was seen on two nodes, or a node has more pods than slots.
-func (s *scenario) boundOnce(h *history, before map[string]int, n int) {
+// requireBoundOnce fails the test in three cases. First, the API server accepted more bindings
+// since before than the n bound pods. Second, a scheduler tried to bind a pod that had a node
+// already. Third, a pod was seen on two nodes, or a node has more pods than slots.
+func (s *scenario) requireBoundOnce(h *history, before map[string]int, n int) {
 	s.Helper()
-	codes := s.attempts()
+	codes := s.bindingRequests()
 	for code := range codes {
 		codes[code] -= before[code]
 	}
@@ -192,11 +192,11 @@ func (s *scenario) boundOnce(h *history, before map[string]int, n int) {
 	if moved := h.onTwoNodes(); len(moved) > 0 {
 		s.Errorf("pods on two nodes: %v", moved)
 	}
-	s.overbooked()
+	s.requireNoOverbooking()
 }
 
-// overbooked fails the test for every node with more pods of the scenario than slots.
-func (s *scenario) overbooked() {
+// requireNoOverbooking fails the test for every node with more pods of the scenario than slots.
+func (s *scenario) requireNoOverbooking() {
 	s.Helper()
 	pods, err := s.livePods(metav1.ListOptions{})
 	s.must(err)

@@ -6,4 +6,4 @@ import "testing"
 
 // Slow tests, which make test-long runs.
 
-func TestLongLeaderKilledWhilePlacing(t *testing.T) { leaderKilledWhilePlacing(t, 5) }
+func TestLongLeaderKilledDuringPlacement(t *testing.T) { leaderKilledDuringPlacement(t, 5) }

@@ -326,9 +326,9 @@ func TestManifestsAvoidSpot(t *testing.T) {
 	}
 }
 
-// TestExampleWorkloads applies the shipped examples, and checks that each is placed as its comment
-// describes.
-func TestExampleWorkloads(t *testing.T) {
+// TestPlacementExampleWorkloads applies the shipped examples, and checks that each is placed as its
+// comment describes.
+func TestPlacementExampleWorkloads(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(3, 8), spotNodes(6, 8)))
 	s.must(client.CoreV1().Namespaces().Delete(s.ctx, s.namespace, metav1.DeleteOptions{}))
 	s.namespace = "spot-example" // the cleanup deletes it like any other namespace
@@ -336,7 +336,7 @@ func TestExampleWorkloads(t *testing.T) {
 	dir := filepath.Join(controlPlane.Root, "manifests", "overlays", "example-workloads")
 	applyOverlay(t, k, dir, "created")
 
-	s.eventually(soon, s.are(map[string]split{
+	s.eventually(soon, s.haveSplits(map[string]split{
 		"storefront": {onDemand: 3, spot: 7}, "payments": {onDemand: 2, spot: 1}, "admin": {onDemand: 1}, "thumbnails": {spot: 4},
 		"queue": {onDemand: 1, spot: 2}, "report": {spot: 3},
 	}))

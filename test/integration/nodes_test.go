@@ -13,14 +13,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-func TestNodesWithoutAnyLabel(t *testing.T) {
+func TestPlacementUnlabeledNodes(t *testing.T) {
 	s := start(t, []lab.NodeSpec{{Name: "plain-1", CPU: "10"}, {Name: "plain-2", CPU: "10"}})
 	s.deploy("single", 1)
 	s.deploy("three", 3)
 	// No node of the cluster has a capacity label, so the scheduler waits for none.
-	s.eventually(soon, s.on("single", "plain-1", "plain-2"))
-	s.eventually(soon, s.is("three", split{onDemand: 3}))
-	s.eventually(soon, s.measures(2, nodesMetric, map[string]string{"capacity_type": "on-demand", "source": "default"}))
+	s.eventually(soon, s.runsOnNodes("single", "plain-1", "plain-2"))
+	s.eventually(soon, s.hasSplit("three", split{onDemand: 3}))
+	s.eventually(soon, s.hasMetric(2, nodesMetric, map[string]string{"capacity_type": "on-demand", "source": "default"}))
 }
 
 const nodesMetric = "spot_aware_scheduler_nodes"
@@ -31,28 +31,28 @@ const labelGrace = 6 * time.Second
 func TestLateLabels(t *testing.T) {
 	s := start(t, append(spotNodes(1, 10), onDemand(1, 1)...), set("labelGrace", labelGrace.String()))
 	s.deploy("blocker", 1)
-	s.eventually(soon, s.is("blocker", split{onDemand: 1}))
+	s.eventually(soon, s.hasSplit("blocker", split{onDemand: 1}))
 	s.deploy("single", 1)
-	waits := func(why string) { s.Helper(); s.eventually(soon, s.waitsBecause("single", 1, why)) }
+	waits := func(why string) { s.Helper(); s.eventually(soon, s.pendingReason("single", 1, why)) }
 	waits("spot budget used up: 0 of 0 replicas")
 
 	// A new node without a label could have either capacity type. The first turns out to be spot,
 	// the second on-demand.
 	s.addNodes(lab.NodeSpec{Name: "late-spot"})
 	waits("node has no capacity label yet")
-	s.eventually(soon, s.measures(1, nodesMetric, map[string]string{"source": "settling"}))
+	s.eventually(soon, s.hasMetric(1, nodesMetric, map[string]string{"source": "settling"}))
 	s.label("late-spot", lab.CapacityLabel, lab.Spot)
 	waits("2 spot budget used up")
 	s.addNodes(lab.NodeSpec{Name: "late-on-demand", CPU: "1"})
 	waits("node has no capacity label yet")
 	s.label("late-on-demand", lab.CapacityLabel, lab.OnDemand)
-	s.eventually(soon, s.on("single", "late-on-demand"))
+	s.eventually(soon, s.runsOnNodes("single", "late-on-demand"))
 
 	// A node that never gets a label counts as on-demand after labelGrace. Nothing else happens in
 	// the cluster.
 	s.deploy("second", 1)
 	s.addNodes(lab.NodeSpec{Name: "never-labelled"})
-	s.eventually(labelGrace+soon, s.on("second", "never-labelled"))
+	s.eventually(labelGrace+soon, s.runsOnNodes("second", "never-labelled"))
 	node, err := client.CoreV1().Nodes().Get(s.ctx, "never-labelled", metav1.GetOptions{})
 	s.must(err)
 	if waited := s.scheduledAt("second").Sub(node.CreationTimestamp.Time); waited < labelGrace || waited > labelGrace+3*time.Second {
@@ -62,14 +62,14 @@ func TestLateLabels(t *testing.T) {
 
 // Only spot nodes have a label, as with OpenShift, and all spot nodes have been deleted. The label
 // of a new spot node still arrives after the node.
-func TestLateLabelsAfterAllSpotWent(t *testing.T) {
+func TestLateLabelsWithoutSpotNodes(t *testing.T) {
 	const label = "machine.openshift.io/interruptible-instance"
 	s := start(t, []lab.NodeSpec{{Name: "plain", CPU: "1"}, {Name: "spot-old", Labels: map[string]string{label: ""}}},
 		set("labelGrace", labelGrace.String()))
 	s.deploy("blocker", 1)
-	s.eventually(labelGrace+soon, s.on("blocker", "plain"))
+	s.eventually(labelGrace+soon, s.runsOnNodes("blocker", "plain"))
 	s.deploy("single", 1)
-	waits := func(why string) { s.Helper(); s.eventually(soon, s.waitsBecause("single", 1, why)) }
+	waits := func(why string) { s.Helper(); s.eventually(soon, s.pendingReason("single", 1, why)) }
 	waits("spot budget used up: 0 of 0 replicas")
 	s.must(client.CoreV1().Nodes().Delete(s.ctx, "spot-old", metav1.DeleteOptions{}))
 
@@ -91,7 +91,7 @@ func TestLateLabelsAfterAllSpotWent(t *testing.T) {
 
 	s.must(client.CoreV1().Nodes().Delete(s.ctx, "late-spot", metav1.DeleteOptions{}))
 	s.addNodes(lab.NodeSpec{Name: "never-labelled"})
-	s.eventually(labelGrace+soon, s.on("single", "never-labelled"))
+	s.eventually(labelGrace+soon, s.runsOnNodes("single", "never-labelled"))
 	s.eventually(soon, func() error {
 		notes, err := s.eventsOf(metav1.NamespaceDefault, "NoCapacityLabel")
 		if err == nil && (notes["never-labelled"] == "" || notes["spot-old"] != "" || notes["late-spot"] != "") {
@@ -104,29 +104,29 @@ func TestLateLabelsAfterAllSpotWent(t *testing.T) {
 // Only spot nodes have a label, and spot is full. A new on-demand node without a label has room for
 // the two singletons that wait for on-demand. It does not also have room for the two replicas that
 // may run on spot.
-func TestUnlabelledNodeIsHeldForFloors(t *testing.T) {
+func TestUnlabeledNodeIsReservedForFloors(t *testing.T) {
 	const label = "cluster.x-k8s.io/interruptible"
 	s := start(t, []lab.NodeSpec{{Name: "od-old", CPU: "1"}, {Name: "spot", CPU: "1", Labels: map[string]string{label: ""}}},
 		set("labelGrace", labelGrace.String()))
-	s.fill("spot", 1)
+	s.fillNode("spot", 1)
 	s.deploy("web", 1)
-	s.eventually(labelGrace+soon, s.on("web", "od-old"))
+	s.eventually(labelGrace+soon, s.runsOnNodes("web", "od-old"))
 	s.deploy("single", 1)
 	s.deploy("alone", 1)
-	s.eventually(soon, s.waitsBecause("single", 1, "2 Insufficient cpu"))
-	s.eventually(soon, s.waitsBecause("alone", 1, "2 Insufficient cpu"))
+	s.eventually(soon, s.pendingReason("single", 1, "2 Insufficient cpu"))
+	s.eventually(soon, s.pendingReason("alone", 1, "2 Insufficient cpu"))
 	s.scale("web", 3)
-	s.eventually(soon, s.waitsBecause("web", 2, "2 Insufficient cpu"))
+	s.eventually(soon, s.pendingReason("web", 2, "2 Insufficient cpu"))
 
 	s.addNodes(lab.NodeSpec{Name: "od-new", CPU: "2"})
-	s.eventually(soon, s.waitsBecause("web", 2, "1 node has no capacity label yet and is reserved for pods that wait for on-demand"))
-	s.eventually(labelGrace+soon, s.on("single", "od-new"))
-	s.eventually(soon, s.on("alone", "od-new"))
-	s.eventually(soon, s.waitsBecause("web", 2, "3 Insufficient cpu"))
+	s.eventually(soon, s.pendingReason("web", 2, "1 node has no capacity label yet and is reserved for pods that wait for on-demand"))
+	s.eventually(labelGrace+soon, s.runsOnNodes("single", "od-new"))
+	s.eventually(soon, s.runsOnNodes("alone", "od-new"))
+	s.eventually(soon, s.pendingReason("web", 2, "3 Insufficient cpu"))
 
 	// The replicas of web may use the remaining capacity.
 	s.addNodes(lab.NodeSpec{Name: "od-last", CPU: "2"})
-	s.eventually(soon, s.on("web", "od-old", "od-last"))
+	s.eventually(soon, s.runsOnNodes("web", "od-old", "od-last"))
 }
 
 func TestContradictoryLabels(t *testing.T) {
@@ -135,8 +135,8 @@ func TestContradictoryLabels(t *testing.T) {
 	}})
 	s.deploy("single", 1)
 	s.deploy("three", 3)
-	s.eventually(soon, s.waitsBecause("single", 1, "spot budget used up: 0 of 0 replicas"))
-	s.eventually(soon, s.waitsBecause("three", 1, "spot budget used up: 2 of 2 replicas"))
+	s.eventually(soon, s.pendingReason("single", 1, "spot budget used up: 0 of 0 replicas"))
+	s.eventually(soon, s.pendingReason("three", 1, "spot budget used up: 2 of 2 replicas"))
 	s.eventually(soon, func() error {
 		notes, err := s.eventsOf(metav1.NamespaceDefault, "ContradictoryCapacityLabels")
 		if err == nil && notes["both"] == "" {
@@ -144,17 +144,17 @@ func TestContradictoryLabels(t *testing.T) {
 		}
 		return err
 	})
-	s.eventually(soon, s.measures(1, nodesMetric, map[string]string{"capacity_type": "spot", "source": "contradiction"}))
+	s.eventually(soon, s.hasMetric(1, nodesMetric, map[string]string{"capacity_type": "spot", "source": "contradiction"}))
 
 	s.label("both", lab.CapacityLabel, lab.OnDemand)
-	s.eventually(soon, s.is("single", split{onDemand: 1}))
-	s.eventually(soon, s.is("three", split{onDemand: 3}))
-	s.eventually(soon, s.measures(0, nodesMetric, map[string]string{"source": "contradiction"}))
+	s.eventually(soon, s.hasSplit("single", split{onDemand: 1}))
+	s.eventually(soon, s.hasSplit("three", split{onDemand: 3}))
+	s.eventually(soon, s.hasMetric(0, nodesMetric, map[string]string{"source": "contradiction"}))
 }
 
 // The tables of labels and signals can be extended, and unlabeled nodes can be configured to count
 // as spot.
-func TestConfiguredNodes(t *testing.T) {
+func TestPlacementConfiguredNodes(t *testing.T) {
 	node := func(name, label string, more ...string) lab.NodeSpec {
 		spec := lab.NodeSpec{Name: name, CPU: "10", Labels: map[string]string{}, Annotations: map[string]string{}}
 		if label != "" {
@@ -181,26 +181,26 @@ func TestConfiguredNodes(t *testing.T) {
 	}
 	s.deploy("all-spot", 6, annotated(minOnDemand, "0"))
 	for i := range 4 {
-		s.eventually(soon, s.on(fmt.Sprintf("single-%d", i), "regular"))
+		s.eventually(soon, s.runsOnNodes(fmt.Sprintf("single-%d", i), "regular"))
 	}
-	s.eventually(soon, s.on("all-spot", "preemptible", "plain"))
-	s.eventually(soon, s.measures(1, nodesMetric, map[string]string{"capacity_type": "spot", "source": "default"}))
-	s.eventually(soon, s.measures(1, nodesMetric, map[string]string{"capacity_type": "spot", "source": "alias"}))
-	s.eventually(soon, s.measures(3, nodesMetric, map[string]string{"capacity_type": "on-demand", "source": "alias"}))
+	s.eventually(soon, s.runsOnNodes("all-spot", "preemptible", "plain"))
+	s.eventually(soon, s.hasMetric(1, nodesMetric, map[string]string{"capacity_type": "spot", "source": "default"}))
+	s.eventually(soon, s.hasMetric(1, nodesMetric, map[string]string{"capacity_type": "spot", "source": "alias"}))
+	s.eventually(soon, s.hasMetric(3, nodesMetric, map[string]string{"capacity_type": "on-demand", "source": "alias"}))
 
 	// The scheduler uses the node with the advisory signal only if nothing else fits, and the node
 	// with the drain signal never.
 	s.deploy("many", 20, annotated(minOnDemand, "100%"), func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.NodeSelector = map[string]string{"example.com/lifecycle": "regular"}
 	})
-	s.eventually(soon, s.waitsBecause("many", 4, "1 node is being drained, 2 Insufficient cpu"))
+	s.eventually(soon, s.pendingReason("many", 4, "1 node is being drained, 2 Insufficient cpu"))
 	if pods, err := s.pods("many"); err != nil || len(pods) != 20 {
 		s.Errorf("%d pods, %v", len(pods), err)
 	}
 }
 
-// on returns a check that app has pods, and that all its pods are bound to these nodes.
-func (s *scenario) on(app string, nodes ...string) func() error {
+// runsOnNodes returns a check that app has pods, and that all its pods are bound to these nodes.
+func (s *scenario) runsOnNodes(app string, nodes ...string) func() error {
 	return func() error {
 		pods, err := s.pods(app)
 		if err == nil && len(pods) == 0 {

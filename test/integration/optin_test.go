@@ -28,13 +28,13 @@ func TestNamespaceOptIn(t *testing.T) {
 	s.applyOptIn()
 	s.labelNamespace(s.namespace, "true")
 	// Only a new pod shows whether the API server has observed both the policy and the label.
-	s.eventually(soon, func() error { return s.created(s.namespace, nil, "spot-aware-scheduler") })
+	s.eventually(soon, func() error { return s.checkSchedulerName(s.namespace, nil, "spot-aware-scheduler") })
 
 	s.run("every kind of workload", func(s *scenario) {
 		s.deploy("web", 3, plain)
 		s.statefulSet("db", 3, func(set *appsv1.StatefulSet) { set.Spec.Template.Spec.SchedulerName = "" })
-		s.eventually(soon, s.is("web", split{onDemand: 1, spot: 2}))
-		s.eventually(soon, s.is("db", split{onDemand: 1, spot: 2}))
+		s.eventually(soon, s.hasSplit("web", split{onDemand: 1, spot: 2}))
+		s.eventually(soon, s.hasSplit("db", split{onDemand: 1, spot: 2}))
 		s.must(s.haveScheduler("web", 3, "spot-aware-scheduler")())
 	})
 
@@ -58,24 +58,24 @@ func TestNamespaceOptIn(t *testing.T) {
 		"owned by a DaemonSet":                 {ownedBy("DaemonSet"), v1.DefaultSchedulerName},
 		"already bound to a node":              {func(pod *v1.Pod) { pod.Spec.NodeName = "od-1" }, v1.DefaultSchedulerName},
 	} {
-		s.run(name, func(s *scenario) { s.must(s.created(s.namespace, test.edit, test.want)) })
+		s.run(name, func(s *scenario) { s.must(s.checkSchedulerName(s.namespace, test.edit, test.want)) })
 	}
 
 	s.run("namespace with the label false", func(s *scenario) {
 		s.labelNamespace(s.namespace, "false")
-		s.eventually(soon, func() error { return s.created(s.namespace, nil, v1.DefaultSchedulerName) })
+		s.eventually(soon, func() error { return s.checkSchedulerName(s.namespace, nil, v1.DefaultSchedulerName) })
 	})
 
 	s.run("namespace without the label", func(s *scenario) {
-		s.must(s.created(metav1.NamespaceDefault, nil, v1.DefaultSchedulerName))
+		s.must(s.checkSchedulerName(metav1.NamespaceDefault, nil, v1.DefaultSchedulerName))
 	})
 
 	s.run("kube-system, whatever its label", func(s *scenario) {
 		s.labelNamespace(metav1.NamespaceSystem, "true")
 		s.labelNamespace(s.namespace, "true")
 		// The other label was set earlier, so the API server has observed it too.
-		s.eventually(soon, func() error { return s.created(s.namespace, nil, "spot-aware-scheduler") })
-		s.must(s.created(metav1.NamespaceSystem, nil, v1.DefaultSchedulerName))
+		s.eventually(soon, func() error { return s.checkSchedulerName(s.namespace, nil, "spot-aware-scheduler") })
+		s.must(s.checkSchedulerName(metav1.NamespaceSystem, nil, v1.DefaultSchedulerName))
 		s.labelNamespace(metav1.NamespaceSystem, "")
 	})
 }
@@ -101,8 +101,9 @@ func (s *scenario) labelNamespace(namespace, value string) {
 	s.must(err)
 }
 
-// created checks which scheduler a new pod gets. It uses a dry run, so nothing is stored.
-func (s *scenario) created(namespace string, edit func(*v1.Pod), want string) error {
+// checkSchedulerName checks which scheduler a new pod gets. It uses a dry run, so nothing is
+// stored.
+func (s *scenario) checkSchedulerName(namespace string, edit func(*v1.Pod), want string) error {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "dry-run"}, Spec: podTemplate("dry-run").Spec}
 	pod.Spec.SchedulerName = ""
 	if edit != nil {

@@ -33,7 +33,7 @@ func TestOutage(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ownControlPlane(t)
-			s := start(t, nil, unhurried)
+			s := start(t, nil, limitBindings)
 			seen := s.record()
 			restarts := s.restartOnExit()
 			want := map[string]split{}
@@ -90,11 +90,11 @@ func TestOutage(t *testing.T) {
 				"and the %d pods that fit were bound %.1f s after it",
 				returned.Sub(began).Round(time.Second), left, restarts(), lease.Spec.AcquireTime.Sub(returned).Seconds(), placeable, all.Sub(returned).Seconds())
 			s.addNodes(allOnDemand[5:]...)
-			s.eventually(2*time.Minute, s.are(want))
+			s.eventually(2*time.Minute, s.haveSplits(want))
 			if moved := seen.onTwoNodes(); len(moved) > 0 {
 				t.Errorf("pods on two nodes: %v", moved)
 			}
-			s.overbooked()
+			s.requireNoOverbooking()
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-func TestOwners(t *testing.T) {
+func TestPlacementOwners(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(3, 20), spotNodes(3, 20)))
 
 	s.run("ReplicationController", func(s *scenario) {
@@ -23,14 +23,14 @@ func TestOwners(t *testing.T) {
 			Spec:       v1.ReplicationControllerSpec{Replicas: &replicas, Selector: template.Labels, Template: &template},
 		}, metav1.CreateOptions{})
 		s.must(err)
-		s.eventually(soon, s.is("rc", split{onDemand: 1, spot: 2}))
+		s.eventually(soon, s.hasSplit("rc", split{onDemand: 1, spot: 2}))
 	})
 
 	s.run("ReplicaSet without a Deployment", func(s *scenario) {
 		s.replicaSet("rs", 3)
 		s.replicaSet("rs-annotated", 3, func(rs *appsv1.ReplicaSet) { rs.Annotations[minOnDemand] = "2" })
-		s.eventually(soon, s.is("rs", split{onDemand: 1, spot: 2}))
-		s.eventually(soon, s.is("rs-annotated", split{onDemand: 2, spot: 1}))
+		s.eventually(soon, s.hasSplit("rs", split{onDemand: 1, spot: 2}))
+		s.eventually(soon, s.hasSplit("rs-annotated", split{onDemand: 2, spot: 1}))
 	})
 
 	s.run("ReplicaSet of an unknown kind", func(s *scenario) {
@@ -38,7 +38,7 @@ func TestOwners(t *testing.T) {
 			rs.Annotations[minOnDemand] = "2"
 			rs.OwnerReferences = []metav1.OwnerReference{unknownKind("Rollout")}
 		})
-		s.eventually(soon, s.is("rs-rollout", split{onDemand: 2, spot: 1}))
+		s.eventually(soon, s.hasSplit("rs-rollout", split{onDemand: 2, spot: 1}))
 	})
 
 	s.run("unknown kind", func(s *scenario) {
@@ -48,18 +48,18 @@ func TestOwners(t *testing.T) {
 			s.pod("cloneset", fmt.Sprintf("cloneset-%d", i), func(pod *v1.Pod) {
 				pod.OwnerReferences = []metav1.OwnerReference{unknownKind("CloneSet")}
 			})
-			s.eventually(soon, s.is("cloneset", split{onDemand: 1, spot: i}))
+			s.eventually(soon, s.hasSplit("cloneset", split{onDemand: 1, spot: i}))
 		}
 	})
 
 	s.run("pod without a controller", func(s *scenario) {
 		s.barePod("bare")
-		s.eventually(soon, s.is("bare", split{onDemand: 1}))
+		s.eventually(soon, s.hasSplit("bare", split{onDemand: 1}))
 	})
 
 	s.run("Deployment deleted, pods orphaned", func(s *scenario) {
 		s.deploy("orphan", 3, annotated(minOnDemand, "2"))
-		s.eventually(soon, s.is("orphan", split{onDemand: 2, spot: 1}))
+		s.eventually(soon, s.hasSplit("orphan", split{onDemand: 2, spot: 1}))
 		orphan := metav1.DeletePropagationOrphan
 		s.must(client.AppsV1().Deployments(s.namespace).Delete(s.ctx, "orphan", metav1.DeleteOptions{PropagationPolicy: &orphan}))
 		var set appsv1.ReplicaSet
@@ -79,7 +79,7 @@ func TestOwners(t *testing.T) {
 		set.Spec.Replicas = &five
 		_, err := client.AppsV1().ReplicaSets(s.namespace).Update(s.ctx, &set, metav1.UpdateOptions{})
 		s.must(err)
-		s.eventually(soon, s.is("orphan", split{onDemand: 2, spot: 3}))
+		s.eventually(soon, s.hasSplit("orphan", split{onDemand: 2, spot: 3}))
 	})
 
 	s.run("DaemonSet", func(s *scenario) {
@@ -90,7 +90,7 @@ func TestOwners(t *testing.T) {
 			Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},
 		}, metav1.CreateOptions{})
 		s.must(err)
-		s.eventually(soon, s.is("daemon", split{onDemand: 3, spot: 4}))
+		s.eventually(soon, s.hasSplit("daemon", split{onDemand: 3, spot: 4}))
 	})
 }
 

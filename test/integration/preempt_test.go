@@ -23,14 +23,14 @@ func TestPreemption(t *testing.T) {
 		return func(pod *v1.Pod) { pod.Spec.PriorityClassName = class }
 	}
 	important := func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = high }
-	s.fill("od-1", 1, withPriority(low))
-	s.fill("od-2", 1, withPriority(high))
-	s.fill("spot-1", 2, withPriority(low))
+	s.fillNode("od-1", 1, withPriority(low))
+	s.fillNode("od-2", 1, withPriority(high))
+	s.fillNode("spot-1", 2, withPriority(low))
 	// spot-2 is free, but the singletons below cannot use it.
 
 	s.deploy("first", 1, important)
-	s.eventually(soon, s.is("first", split{onDemand: 1}))
-	s.wantGone(seen, "fill-od-1-1")
+	s.eventually(soon, s.hasSplit("first", split{onDemand: 1}))
+	s.requireDeleted(seen, "fill-od-1-1")
 	pods, err := s.pods("first")
 	s.must(err)
 	s.eventually(soon, func() error {
@@ -42,21 +42,21 @@ func TestPreemption(t *testing.T) {
 
 	// Now on-demand runs no pod of a lower priority, but spot-1 does.
 	s.deploy("second", 1, important)
-	second := s.waits("second", "spot budget used up: 0 of 0 replicas")
+	second := s.waitingPod("second", "spot budget used up: 0 of 0 replicas")
 	s.deploy("three", 3, important)
-	s.eventually(soon, s.is("three", split{spot: 2, waiting: 1}))
-	third := s.waits("three", "spot budget used up: 2 of 2 replicas")
-	s.still()
-	s.wantGone(seen, "fill-od-1-1")
+	s.eventually(soon, s.hasSplit("three", split{spot: 2, waiting: 1}))
+	third := s.waitingPod("three", "spot budget used up: 2 of 2 replicas")
+	s.awaitIdleScheduler()
+	s.requireDeleted(seen, "fill-od-1-1")
 
 	// A workload may preempt on spot within its budget, but not beyond: it preempts one of the two
 	// possible victims.
 	s.deploy("two", 2, important)
-	s.eventually(soon, s.is("two", split{spot: 1, waiting: 1}))
-	fourth := s.waits("two", "spot budget used up: 1 of 1 replicas")
-	s.still()
-	s.must(s.is("three", split{spot: 2, waiting: 1})())
-	s.must(s.is("two", split{spot: 1, waiting: 1})())
+	s.eventually(soon, s.hasSplit("two", split{spot: 1, waiting: 1}))
+	fourth := s.waitingPod("two", "spot budget used up: 1 of 1 replicas")
+	s.awaitIdleScheduler()
+	s.must(s.hasSplit("three", split{spot: 2, waiting: 1})())
+	s.must(s.hasSplit("two", split{spot: 1, waiting: 1})())
 	gone := seen.gone()
 	if len(gone) != 2 || gone[0] != "fill-od-1-1" || !strings.HasPrefix(gone[1], "fill-spot-1-") {
 		s.Errorf("preempted: %v, want fill-od-1-1 and one of spot-1", gone)
@@ -68,8 +68,8 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// wantGone checks that exactly these pods have been deleted so far.
-func (s *scenario) wantGone(seen *sightings, want ...string) {
+// requireDeleted checks that exactly these pods have been deleted so far.
+func (s *scenario) requireDeleted(seen *podRecords, want ...string) {
 	s.Helper()
 	s.eventually(soon, func() error {
 		if got := seen.gone(); !slices.Equal(got, want) {
@@ -79,31 +79,31 @@ func (s *scenario) wantGone(seen *sightings, want ...string) {
 	})
 }
 
-// TestPreemptionKeepsWithinTheBudget shows that replicas that wait together preempt no more pods on
+// TestPreemptionWithinSpotBudget shows that replicas that wait together preempt no more pods on
 // spot than their budget has room for. The replicas beyond the floor preempt none on on-demand.
-func TestPreemptionKeepsWithinTheBudget(t *testing.T) {
+func TestPreemptionWithinSpotBudget(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 1), spotNodes(6, 1)))
 	seen := s.watch()
 	low, high := priorityClass(t, "lower", 1_000), priorityClass(t, "higher", 1_000_000)
 	withPriority := func(class string) func(*v1.Pod) {
 		return func(pod *v1.Pod) { pod.Spec.PriorityClassName = class }
 	}
-	s.fill("od-1", 1, withPriority(high))
+	s.fillNode("od-1", 1, withPriority(high))
 	for i := range 6 {
-		s.fill(fmt.Sprintf("spot-%d", i+1), 1, withPriority(low))
+		s.fillNode(fmt.Sprintf("spot-%d", i+1), 1, withPriority(low))
 	}
 	s.deploy("web", 6, annotated(spot.MinOnDemandAnnotation, "5"), func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = high })
-	s.eventually(soon, s.is("web", split{onDemand: 1, spot: 1, waiting: 4}))
-	s.still()
+	s.eventually(soon, s.hasSplit("web", split{onDemand: 1, spot: 1, waiting: 4}))
+	s.awaitIdleScheduler()
 	if gone := seen.gone(); len(gone) != 1 || !strings.HasPrefix(gone[0], "fill-spot-") {
 		s.Errorf("evicted: %v, want one pod of spot for a budget of one", gone)
 	}
 }
 
-// TestOverflowEvictsNothingFromOnDemand shows that only floors preempt pods of low priority on
+// TestOverflowPreemptsNothingOnOnDemand shows that only floors preempt pods of low priority on
 // on-demand. One of three replicas preempts a pod there. The replicas beyond the floor wait,
 // whether spot is full or does not exist.
-func TestOverflowEvictsNothingFromOnDemand(t *testing.T) {
+func TestOverflowPreemptsNothingOnOnDemand(t *testing.T) {
 	for name, nodes := range map[string][]lab.NodeSpec{"spot is full": spotNodes(1, 1), "no spot": nil} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, slices.Concat(onDemand(3, 1), nodes))
@@ -113,26 +113,26 @@ func TestOverflowEvictsNothingFromOnDemand(t *testing.T) {
 				return func(pod *v1.Pod) { pod.Spec.PriorityClassName = class }
 			}
 			for i := range 3 {
-				s.fill(fmt.Sprintf("od-%d", i+1), 1, withPriority(low))
+				s.fillNode(fmt.Sprintf("od-%d", i+1), 1, withPriority(low))
 			}
 			if len(nodes) > 0 {
-				s.fill("spot-1", 1, withPriority(high))
+				s.fillNode("spot-1", 1, withPriority(high))
 			}
 			important := func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = high }
 			s.deploy("web", 3, important)
-			s.eventually(soon, s.is("web", split{onDemand: 1, waiting: 2}))
-			s.still()
+			s.eventually(soon, s.hasSplit("web", split{onDemand: 1, waiting: 2}))
+			s.awaitIdleScheduler()
 			if gone := seen.gone(); len(gone) != 1 {
 				s.Errorf("evicted: %v, want one pod for the floor", gone)
 			}
 			// The floor of another workload may preempt too.
 			s.deploy("single", 1, important)
-			s.eventually(soon, s.is("single", split{onDemand: 1}))
-			s.still()
+			s.eventually(soon, s.hasSplit("single", split{onDemand: 1}))
+			s.awaitIdleScheduler()
 			if gone := seen.gone(); len(gone) != 2 {
 				s.Errorf("evicted: %v, want one pod for each floor", gone)
 			}
-			s.must(s.is("web", split{onDemand: 1, waiting: 2})())
+			s.must(s.hasSplit("web", split{onDemand: 1, waiting: 2})())
 		})
 	}
 }

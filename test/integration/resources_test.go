@@ -34,7 +34,7 @@ func TestResourceRequests(t *testing.T) {
 		s.deploy(name, perWorkload, annotated(minOnDemand, "30%"))
 		want[name] = split{onDemand: 30, spot: 70}
 	}
-	s.eventually(2*time.Minute, s.are(want))
+	s.eventually(2*time.Minute, s.haveSplits(want))
 	placed := usage(t, s.scheduler)
 	t.Logf("placing %d pods: %.1f CPU seconds in %s, at most %d MiB", workloads*perWorkload,
 		(placed.cpu - before.cpu).Seconds(), time.Since(began).Round(time.Second), placed.peak>>20)
@@ -56,7 +56,7 @@ func TestResourceRequests(t *testing.T) {
 		})
 	}
 	deleting.Wait()
-	s.eventually(soon, s.are(want))
+	s.eventually(soon, s.haveSplits(want))
 	after := usage(t, s.scheduler)
 	cores := (after.cpu - placed.cpu).Seconds() / time.Since(began).Seconds()
 	t.Logf("replacing %d pods per second: %.3f cores, %d MiB", replacedPerSecond, cores, after.memory>>20)

@@ -10,11 +10,11 @@ import (
 // A killed scheduler leaves bound and unbound pods, and passes no state to its successor. The
 // successor must observe all pods on spot before it decides. With an empty cache it would grant
 // every revision its whole budget again.
-func TestKilledWhilePlacing(t *testing.T) {
+func TestSchedulerKilledDuringPlacement(t *testing.T) {
 	// Most floors find no on-demand at first. Spot has room for every replica, so a scheduler that
 	// miscounts the bound pods breaches a floor.
 	allOnDemand := onDemand(40, 15)
-	s := start(t, slices.Concat(allOnDemand[:10], spotNodes(60, 30)), unhurried)
+	s := start(t, slices.Concat(allOnDemand[:10], spotNodes(60, 30)), limitBindings)
 	onSpot := s.watchSpot()
 	want, budgets := map[string]split{}, map[string]int{}
 	for i := range 40 {
@@ -46,14 +46,14 @@ func TestKilledWhilePlacing(t *testing.T) {
 		return nil
 	})
 	s.addNodes(allOnDemand[10:]...)
-	s.eventually(2*time.Minute, s.are(want))
-	s.noBreach(onSpot(), budgets)
+	s.eventually(2*time.Minute, s.haveSplits(want))
+	s.requireWithinBudgets(onSpot(), budgets)
 }
 
-// unhurried edits a configuration to limit the scheduler to about 150 bindings per second. That is
-// slow enough for a test that lags by seconds to act before the end. It is also fast enough that no
-// pod waits for its turn as long as a lost pod would.
-func unhurried(config map[string]any) {
+// limitBindings edits a configuration to limit the scheduler to about 150 bindings per second. That
+// is slow enough for a test that lags by seconds to act before the end. It is also fast enough that
+// no pod waits for its turn as long as a lost pod would.
+func limitBindings(config map[string]any) {
 	config["clientConnection"] = map[string]any{"qps": 150, "burst": 50}
 }
 

@@ -66,14 +66,17 @@ func rollouts(prefix string, room func(rollout) int) []rollout {
 	return all
 }
 
-// TestRollouts runs all rollouts concurrently, each with spare on-demand capacity and with capacity
-// for only the floor. Every rollout must finish. No revision may ever have more pods on spot than
-// its budget, except by rollout relief.
-func TestRollouts(t *testing.T) {
+// TestPlacementRollouts runs all rollouts concurrently, each with spare on-demand capacity and with
+// capacity for only the floor. Every rollout must finish. No revision may ever have more pods on
+// spot than its budget, except by rollout relief. Through the extender, the test runs only the
+// rollouts with spare capacity, because the others require the wake-up of waiting pods.
+func TestPlacementRollouts(t *testing.T) {
 	spare := rollouts("spare", func(r rollout) int { return int(2 * r.replicas) })
-	scarce := rollouts("scarce", func(r rollout) int { return int(r.floor) })
-	all := slices.Concat(spare, scarce)
-	s := rollOut(t, all)
+	var scarce []rollout
+	if !throughExtender {
+		scarce = rollouts("scarce", func(r rollout) int { return int(r.floor) })
+	}
+	s := rollOut(t, slices.Concat(spare, scarce))
 	relieved, err := s.eventsOf(s.namespace, "RolloutTookSpot")
 	s.must(err)
 
@@ -90,6 +93,15 @@ func TestRollouts(t *testing.T) {
 		}
 	}
 
+	if !throughExtender {
+		s.requireRolloutRelief(scarce, len(relieved))
+	}
+}
+
+// requireRolloutRelief checks that some of the rollouts left a floor unmet, and that the metrics
+// count the deficit and the relieved pods.
+func (s *scenario) requireRolloutRelief(scarce []rollout, relieved int) {
+	s.Helper()
 	workloads, replicas := 0, 0
 	for _, r := range scarce {
 		at, err := s.splitOf(r.name)
@@ -102,12 +114,12 @@ func TestRollouts(t *testing.T) {
 	if workloads == 0 {
 		s.Error("no rollout left a floor unmet: the metrics were not tested")
 	}
-	s.eventually(soon, s.measures(workloads, "spot_aware_scheduler_floors_unmet_workloads", nil))
-	s.eventually(soon, s.measures(replicas, "spot_aware_scheduler_floor_deficit_replicas", nil))
-	if len(relieved) < replicas {
-		s.Errorf("%d pods were relieved, but the deficit is %d replicas: %v", len(relieved), replicas, relieved)
+	s.eventually(soon, s.hasMetric(workloads, "spot_aware_scheduler_floors_unmet_workloads", nil))
+	s.eventually(soon, s.hasMetric(replicas, "spot_aware_scheduler_floor_deficit_replicas", nil))
+	if relieved < replicas {
+		s.Errorf("%d pods were relieved, but the deficit is %d replicas", relieved, replicas)
 	}
-	s.eventually(soon, s.measures(len(relieved), "spot_aware_scheduler_placements_total", map[string]string{"reason": "rollout-relief"}))
+	s.eventually(soon, s.hasMetric(relieved, "spot_aware_scheduler_placements_total", map[string]string{"reason": "rollout-relief"}))
 }
 
 // rollOut runs rollouts concurrently, each on its own nodes with ample spot capacity.
@@ -147,7 +159,7 @@ func rollOut(t *testing.T, all []rollout) *scenario {
 	for _, r := range all {
 		budgets[r.name] = int(r.replicas - r.floor)
 	}
-	s.noBreach(onSpot(), budgets)
+	s.requireWithinBudgets(onSpot(), budgets)
 	return s
 }
 
@@ -160,7 +172,7 @@ func (r rollout) run(ctx context.Context, s *scenario) error {
 		return err
 	}
 	if r.middle != nil {
-		if err := s.halfWay(ctx, r.name); err != nil {
+		if err := s.halfUpdated(ctx, r.name); err != nil {
 			return err
 		}
 		if err := r.middle(ctx, s, r.name); err != nil {
@@ -182,9 +194,9 @@ func (s *scenario) patch(ctx context.Context, name, patch string) error {
 	return err
 }
 
-// halfWay returns when at least half of the replicas are updated. It fails if no old replica is
+// halfUpdated returns when at least half of the replicas are updated. It fails if no old replica is
 // left by then.
-func (s *scenario) halfWay(ctx context.Context, name string) error {
+func (s *scenario) halfUpdated(ctx context.Context, name string) error {
 	return until(ctx, rolloutLimit, func() error {
 		d, err := client.AppsV1().Deployments(s.namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
@@ -214,7 +226,7 @@ func pauseAndResume(ctx context.Context, s *scenario, name string) error {
 		case err != nil:
 			return err
 		case d.Status.ObservedGeneration < d.Generation, at.waiting > 0, at.onDemand+at.spot != int(d.Status.Replicas):
-			return fmt.Errorf("still moving: %+v, %+v", at, d.Status)
+			return fmt.Errorf("pods still starting or terminating: %+v, %+v", at, d.Status)
 		case d.Status.Replicas == d.Status.UpdatedReplicas:
 			s.Errorf("%s: paused too late, the update is complete: %+v", name, d.Status)
 		}

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestRules(t *testing.T) {
+func TestPlacementRules(t *testing.T) {
 	other, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -59,15 +59,15 @@ func TestRules(t *testing.T) {
 	s.barePod("bare")
 	s.job("job", 4, 4)
 
-	s.eventually(soon, s.are(map[string]split{
+	s.eventually(soon, s.haveSplits(map[string]split{
 		"guaranteed": {onDemand: 10}, "critical": {onDemand: 4, spot: 6}, "important": {onDemand: 3, spot: 7},
 		"important-annotated": {onDemand: 6, spot: 4}, "front": {onDemand: 2, spot: 8}, "no-rule": {onDemand: 1, spot: 9},
 		"stateful": {onDemand: 2, spot: 2}, "bare": {spot: 1}, "job": {onDemand: 1, spot: 3},
 	}))
-	s.eventually(soon, elsewhere.are(map[string]split{"elsewhere": {onDemand: 5, spot: 5}}))
+	s.eventually(soon, elsewhere.haveSplits(map[string]split{"elsewhere": {onDemand: 5, spot: 5}}))
 }
 
-func TestAnnotationPolicy(t *testing.T) {
+func TestPlacementAnnotationPolicy(t *testing.T) {
 	for policy, want := range map[string]map[string]split{
 		"Allow":        {"lower": {0, 4, 0}, "higher": {3, 1, 0}, "anyway": {0, 4, 0}},
 		"StricterOnly": {"lower": {2, 2, 0}, "higher": {3, 1, 0}, "anyway": {0, 2, 2}},
@@ -79,10 +79,10 @@ func TestAnnotationPolicy(t *testing.T) {
 			s := start(t, slices.Concat(onDemand(1, 10), spotNodes(3, 10), lone), set("annotationPolicy", policy), set("minOnDemand", 2))
 			s.deploy("lower", 4, annotated(minOnDemand, "0"))
 			s.deploy("higher", 4, annotated(minOnDemand, "3"))
-			s.deploy("anyway", 4, annotated(whenUnsatisfiable, "ScheduleAnyway"), inZone(spotZone))
-			s.eventually(soon, s.are(want))
+			s.deploy("anyway", 4, annotated(whenUnsatisfiable, "ScheduleAnyway"), selectZone(spotZone))
+			s.eventually(soon, s.haveSplits(want))
 			if n := want["anyway"].waiting; n > 0 {
-				s.eventually(soon, s.waitsBecause("anyway", n, "spot budget used up: 2 of 2 replicas"))
+				s.eventually(soon, s.pendingReason("anyway", n, "spot budget used up: 2 of 2 replicas"))
 			}
 		})
 	}

@@ -107,8 +107,8 @@ func (s *scenario) startScheduler() {
 	s.must(err)
 }
 
-// measured returns the process that serves the placement metrics.
-func (s *scenario) measured() *lab.Process {
+// metricsProcess returns the process that serves the placement metrics.
+func (s *scenario) metricsProcess() *lab.Process {
 	if s.extender != nil {
 		return s.extender.Process
 	}

@@ -21,15 +21,15 @@ func TestRarePool(t *testing.T) {
 		rare[i].Zone = "zone-c"
 	}
 	s.addNodes(rare...)
-	s.eventually(soon, s.measures(len(rare), nodesMetric, map[string]string{"capacity_type": "spot"}))
-	s.still() // no metric shows whether the scheduler has observed that the nodes are ready
+	s.eventually(soon, s.hasMetric(len(rare), nodesMetric, map[string]string{"capacity_type": "spot"}))
+	s.awaitIdleScheduler() // no metric shows whether the scheduler has observed that the nodes are ready
 	for i := range 5 {
 		app := fmt.Sprintf("app-%d", i)
 		s.deploy(app, 9)
-		s.eventually(soon, s.is(app, split{onDemand: 1, spot: 8}))
+		s.eventually(soon, s.hasSplit(app, split{onDemand: 1, spot: 8}))
 	}
-	s.must(s.measures(45, searches, map[string]string{"search": "few"})())
-	s.must(s.measures(0, searches, map[string]string{"search": "all-after-few"})())
+	s.must(s.hasMetric(45, searches, map[string]string{"search": "few"})())
+	s.must(s.hasMetric(0, searches, map[string]string{"search": "all-after-few"})())
 }
 
 // TestWideSearch has cases that a narrow search cannot solve: the only node that a pod's affinity
@@ -41,7 +41,7 @@ func TestWideSearch(t *testing.T) {
 	seen := s.watch()
 	for i := range 10 {
 		anchor := fmt.Sprintf("anchor-%d", i)
-		s.fill(fmt.Sprintf("od-%d", 30*i+7), 1, func(pod *v1.Pod) {
+		s.fillNode(fmt.Sprintf("od-%d", 30*i+7), 1, func(pod *v1.Pod) {
 			pod.Labels, pod.Spec.PriorityClassName = map[string]string{"anchor": anchor}, high
 		})
 		s.deploy("beside-"+anchor, 1, func(d *appsv1.Deployment) {
@@ -52,7 +52,7 @@ func TestWideSearch(t *testing.T) {
 		})
 	}
 	for i := range 10 {
-		s.eventually(soon, s.on(fmt.Sprintf("beside-anchor-%d", i), fmt.Sprintf("od-%d", 30*i+7)))
+		s.eventually(soon, s.runsOnNodes(fmt.Sprintf("beside-anchor-%d", i), fmt.Sprintf("od-%d", 30*i+7)))
 	}
 	if n, err := s.metric(searches, map[string]string{"search": "all-after-few"}); err != nil || n == 0 {
 		t.Errorf("%d searches covered all nodes after few, error %v; want some: each of the 10 pods fits one node of 300", n, err)
@@ -62,7 +62,7 @@ func TestWideSearch(t *testing.T) {
 		if i%30 == 6 {
 			continue // has its anchor and the pod beside it
 		}
-		s.fill(fmt.Sprintf("od-%d", i+1), 2, func(pod *v1.Pod) {
+		s.fillNode(fmt.Sprintf("od-%d", i+1), 2, func(pod *v1.Pod) {
 			pod.Spec.PriorityClassName = high
 			if i == 150 {
 				pod.Spec.PriorityClassName = low
@@ -70,7 +70,7 @@ func TestWideSearch(t *testing.T) {
 		})
 	}
 	s.deploy("important", 1, func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = high })
-	s.eventually(soon, s.on("important", "od-151"))
+	s.eventually(soon, s.runsOnNodes("important", "od-151"))
 	s.eventually(soon, func() error {
 		if gone := seen.gone(); len(gone) != 1 {
 			return fmt.Errorf("preempted: %v, want one of od-151", gone)
@@ -89,7 +89,7 @@ func TestBatching(t *testing.T) {
 		return n
 	}
 	s.deploy("replicas", 30, annotated(minOnDemand, "100%"))
-	s.eventually(soon, s.is("replicas", split{onDemand: 30}))
+	s.eventually(soon, s.hasSplit("replicas", split{onDemand: 30}))
 	if n := used(); n != 0 {
 		t.Errorf("%d of 30 replicas shared a decision, want none", n)
 	}
@@ -98,7 +98,7 @@ func TestBatching(t *testing.T) {
 		s.pod("alone", fmt.Sprintf("alone-%d", i))
 	}
 	s.must(s.scheduler.Resume())
-	s.eventually(soon, s.is("alone", split{onDemand: 30}))
+	s.eventually(soon, s.hasSplit("alone", split{onDemand: 30}))
 	if n := used(); n < 15 {
 		t.Errorf("%d of 30 pods without siblings shared a decision, want most", n)
 	}

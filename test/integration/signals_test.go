@@ -15,10 +15,10 @@ import (
 // the kind of event.
 var everyVMEvent = args(map[string]any{"signals": rules(map[string]any{"condition": "VMEventScheduled", "class": "reclaim"})})
 
-// TestSignalledNodesTakeNoPods sets signals on nodes of both capacity types while pods run there.
+// TestPlacementInterruptedNodes sets signals on nodes of both capacity types while pods run there.
 // Those pods stay, and no new pod is bound there. unit tests of packages node and providers cover
 // all rows of the table of signals; this test covers one of each kind.
-func TestSignalledNodesTakeNoPods(t *testing.T) {
+func TestPlacementInterruptedNodes(t *testing.T) {
 	// Taints with this effect repel no pod, so only the filter under test rejects the node.
 	const effect = v1.TaintEffectPreferNoSchedule
 	signals := []struct {
@@ -47,7 +47,7 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(len(signals)+1, 20), spotNodes(len(signals)+1, 20)), everyVMEvent)
 	half := annotated(minOnDemand, "50%")
 	s.deploy("app", 20, half)
-	s.eventually(soon, s.is("app", split{onDemand: 10, spot: 10}))
+	s.eventually(soon, s.hasSplit("app", split{onDemand: 10, spot: 10}))
 	before := s.perNode("app")
 	pinned := func(name, node string) {
 		s.deploy(name+node, 1, annotated(minOnDemand, "0"), func(d *appsv1.Deployment) {
@@ -68,10 +68,10 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 			signal.set(s, node)
 		}
 	}
-	s.still()
+	s.awaitIdleScheduler()
 
 	s.scale("app", 40)
-	s.eventually(soon, s.is("app", split{onDemand: 20, spot: 20}))
+	s.eventually(soon, s.hasSplit("app", split{onDemand: 20, spot: 20}))
 	after := s.perNode("app")
 	for i, signal := range signals {
 		for _, node := range []string{fmt.Sprintf("od-%d", i+1), fmt.Sprintf("spot-%d", i+1)} {
@@ -89,27 +89,27 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 		}
 	}
 	for i, signal := range signals {
-		s.waits(fmt.Sprintf("only-od-%d", i+1), "1 node is "+signal.why)
-		s.waits(fmt.Sprintf("only-spot-%d", i+1), "1 node is "+signal.why)
+		s.waitingPod(fmt.Sprintf("only-od-%d", i+1), "1 node is "+signal.why)
+		s.waitingPod(fmt.Sprintf("only-spot-%d", i+1), "1 node is "+signal.why)
 	}
 }
 
-// TestAdvisedNodesAreUsedLast shows that a node of the preferred capacity type with an advisory
+// TestPlacementAdvisoryNodesLast shows that a node of the preferred capacity type with an advisory
 // signal ranks after nodes of the other type.
-func TestAdvisedNodesAreUsedLast(t *testing.T) {
+func TestPlacementAdvisoryNodesLast(t *testing.T) {
 	advised := nodes("advised", lab.Spot, "c5.xlarge", 1, 10)[0]
 	advised.Taints = []v1.Taint{{Key: "aws-node-termination-handler/rebalance-recommendation", Effect: v1.TaintEffectPreferNoSchedule}}
 	s := start(t, append(slices.Concat(onDemand(1, 2), spotNodes(2, 1)), advised))
 	// Each step scales by the slots of the next best nodes.
 	s.deploy("app", 2, annotated(minOnDemand, "0"))
-	s.eventually(soon, s.is("app", split{spot: 2}))
+	s.eventually(soon, s.hasSplit("app", split{spot: 2}))
 	s.scale("app", 4)
-	s.eventually(soon, s.is("app", split{onDemand: 2, spot: 2}))
+	s.eventually(soon, s.hasSplit("app", split{onDemand: 2, spot: 2}))
 	if on := s.perNode("app"); on["advised-1"] != 0 {
 		s.Fatalf("pods per node: %v, want none on advised-1 while other nodes have room", on)
 	}
 	s.scale("app", 6)
-	s.eventually(soon, s.is("app", split{onDemand: 2, spot: 4}))
+	s.eventually(soon, s.hasSplit("app", split{onDemand: 2, spot: 4}))
 	if on := s.perNode("app"); on["advised-1"] != 2 {
 		s.Fatalf("pods per node: %v, want 2 on advised-1", on)
 	}

@@ -49,7 +49,7 @@ func (s *scenario) ordinalsAre(name string, first int, pods ...string) func() er
 	}
 }
 
-func TestStatefulSetKeepsItsFirstOrdinalsOffSpot(t *testing.T) {
+func TestPlacementStatefulSetOrdinals(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 20), spotNodes(3, 20)))
 	sets := []struct {
 		name  string
@@ -94,16 +94,16 @@ func TestStatefulSetKeepsItsFirstOrdinalsOffSpot(t *testing.T) {
 }
 
 // An ordinal that waits for on-demand blocks the ordinals after it, unless the set is Parallel.
-func TestStatefulSetWithoutRoomForItsFloor(t *testing.T) {
+func TestStatefulSetWithoutRoomForFloor(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(1, 1), spotNodes(3, 20)))
 	s.deploy("blocker", 1)
-	s.eventually(soon, s.is("blocker", split{onDemand: 1}))
+	s.eventually(soon, s.hasSplit("blocker", split{onDemand: 1}))
 	s.statefulSet("ordered", 3)
 	s.statefulSet("parallel", 3, func(o *appsv1.StatefulSet) { o.Spec.PodManagementPolicy = appsv1.ParallelPodManagement })
 	s.eventually(soon, s.ordinalsAre("ordered", 0, ""))
 	s.eventually(soon, s.ordinalsAre("parallel", 0, "", lab.Spot, lab.Spot))
-	s.eventually(soon, s.waitsBecause("ordered", 1, "/ordered must run on on-demand, and later ordinals wait for this one"))
-	s.eventually(soon, s.waitsBecause("parallel", 1, "/parallel must run on on-demand (waits for on-demand room"))
+	s.eventually(soon, s.pendingReason("ordered", 1, "/ordered must run on on-demand, and later ordinals wait for this one"))
+	s.eventually(soon, s.pendingReason("parallel", 1, "/parallel must run on on-demand (waits for on-demand room"))
 
 	s.addNodes(lab.NodeSpec{Name: "more", Capacity: lab.OnDemand})
 	s.eventually(soon, s.ordinalsAre("ordered", 0, lab.OnDemand, lab.Spot, lab.Spot))

@@ -23,21 +23,21 @@ const settle = time.Second
 // onRequests allows for the requests of a takeover on a busy machine.
 const onRequests = time.Second
 
-// TestLeaderKilledWhilePlacing kills the leader twice. In long_test.go, make test-long kills it
+// TestLeaderKilledDuringPlacement kills the leader twice. In long_test.go, make test-long kills it
 // five times.
-func TestLeaderKilledWhilePlacing(t *testing.T) { leaderKilledWhilePlacing(t, 2) }
+func TestLeaderKilledDuringPlacement(t *testing.T) { leaderKilledDuringPlacement(t, 2) }
 
-// leaderKilledWhilePlacing has two schedulers place 2,000 pods. During placement it kills the
+// leaderKilledDuringPlacement has two schedulers place 2,000 pods. During placement it kills the
 // leader the given number of times, and restarts it at once, as the kubelet does. Finally it stops
 // the leader gracefully.
-func leaderKilledWhilePlacing(t *testing.T, kills int) {
+func leaderKilledDuringPlacement(t *testing.T, kills int) {
 	// Most floors find no on-demand at first. Spot has room for every replica, so a scheduler that
 	// miscounts the bound pods breaches a floor.
 	allOnDemand := onDemand(40, 15)
-	s := start(t, slices.Concat(allOnDemand[:10], spotNodes(60, 30)), unhurried)
+	s := start(t, slices.Concat(allOnDemand[:10], spotNodes(60, 30)), limitBindings)
 	onSpot, seen := s.watchSpot(), s.record()
-	pair := s.standBy()
-	before := s.attempts()
+	pair := s.startStandby()
+	before := s.bindingRequests()
 	want, budgets := map[string]split{}, map[string]int{}
 	for i := range 40 {
 		name := fmt.Sprintf("large-%d", i)
@@ -109,14 +109,14 @@ func leaderKilledWhilePlacing(t *testing.T, kills int) {
 	}
 	s.eventually(time.Minute, seen.boundAtLeast(placeable))
 	s.addNodes(allOnDemand[10:]...)
-	s.eventually(2*time.Minute, s.are(want))
-	s.noBreach(onSpot(), budgets)
-	s.boundOnce(seen, before, 2000)
+	s.eventually(2*time.Minute, s.haveSplits(want))
+	s.requireWithinBudgets(onSpot(), budgets)
+	s.requireBoundOnce(seen, before, 2000)
 }
 
-// standBy starts a second scheduler beside the scenario's leader, and returns both. They stop when
-// the test ends.
-func (s *scenario) standBy() []*lab.Process {
+// startStandby starts a second scheduler beside the scenario's leader, and returns both. They stop
+// when the test ends.
+func (s *scenario) startStandby() []*lab.Process {
 	s.Helper()
 	second, err := controlPlane.StartScheduler(s.ctx, s.options)
 	s.must(err)
@@ -134,26 +134,26 @@ func (s *scenario) standBy() []*lab.Process {
 	return pair
 }
 
-// TestTakeoverWithALateWatch reproduces kubernetes #137308. The standby knows the pods, but its
+// TestTakeoverWithDelayedWatch reproduces kubernetes #137308. The standby knows the pods, but its
 // watch is delayed. When it becomes the leader, it does not know yet that the pods are bound.
-func TestTakeoverWithALateWatch(t *testing.T) {
+func TestTakeoverWithDelayedWatch(t *testing.T) {
 	s := start(t, nil)
 	seen := s.record()
 	s.eventually(soon, seen.hasLeader)
 	proxy := s.newProxy()
 	behind := s.options
 	behind.Name, behind.Kubeconfig = "stand-by", proxy.kubeconfig(s)
-	standBy, err := controlPlane.StartScheduler(s.ctx, behind)
+	standby, err := controlPlane.StartScheduler(s.ctx, behind)
 	s.must(err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log("the standby's log ends with:\n" + live.Tail(standBy.Log, 40))
+			t.Log("the standby's log ends with:\n" + live.Tail(standby.Log, 40))
 		}
-		if err := standBy.Kill(); err != nil {
+		if err := standby.Kill(); err != nil {
 			t.Error(err)
 		}
 	})
-	before := s.attempts()
+	before := s.bindingRequests()
 
 	placed, want := map[string]split{}, map[string]split{}
 	for i := range 20 {
@@ -162,14 +162,14 @@ func TestTakeoverWithALateWatch(t *testing.T) {
 		placed[name], want[name] = split{spot: 7, waiting: 3}, split{spot: 7, onDemand: 3}
 	}
 	s.eventually(soon, func() error {
-		if pending, err := s.gauge(standBy, "scheduler_pending_pods", nil); err != nil || pending != 200 {
+		if pending, err := s.gauge(standby, "scheduler_pending_pods", nil); err != nil || pending != 200 {
 			return fmt.Errorf("the standby knows %v of 200 pods, %v", pending, err)
 		}
 		return nil
 	})
 	proxy.hold()
 	s.addNodes(spotNodes(5, 30)...)
-	s.eventually(soon, s.are(placed))
+	s.eventually(soon, s.haveSplits(placed))
 	s.must(s.scheduler.Kill())
 	s.eventually(longestTakeover+onRequests, func() error {
 		if len(seen.since(1)) == 0 {
@@ -181,23 +181,23 @@ func TestTakeoverWithALateWatch(t *testing.T) {
 	// The leader logs every 5 seconds why it waits. By then, a leader that does not wait would have
 	// bound its first pods.
 	s.eventually(soon, func() error {
-		if log := live.Tail(standBy.Log, 1000); !strings.Contains(log, "Scheduling waits until the watch of pods has caught up") || !strings.Contains(log, "missing=140") {
+		if log := live.Tail(standby.Log, 1000); !strings.Contains(log, "Scheduling waits until the watch of pods has caught up") || !strings.Contains(log, "missing=140") {
 			return fmt.Errorf("the standby does not log that it waits for 140 pods")
 		}
 		return nil
 	})
-	s.must(s.are(placed)())
-	if tried, err := s.gauge(standBy, "scheduler_schedule_attempts_total", nil); err != nil || tried != 0 {
+	s.must(s.haveSplits(placed)())
+	if tried, err := s.gauge(standby, "scheduler_schedule_attempts_total", nil); err != nil || tried != 0 {
 		t.Errorf("the new leader has tried to schedule %v pods, %v", tried, err)
 	}
 	proxy.release()
 	s.eventually(soon, func() error {
-		if waited, err := s.gauge(standBy, "spot_aware_scheduler_takeover_duration_seconds", nil); err != nil || waited == 0 {
+		if waited, err := s.gauge(standby, "spot_aware_scheduler_takeover_duration_seconds", nil); err != nil || waited == 0 {
 			return fmt.Errorf("the new leader still waits, %v", err)
 		}
 		return nil
 	})
 	s.addNodes(onDemand(4, 15)...)
-	s.eventually(soon, s.are(want))
-	s.boundOnce(seen, before, 200)
+	s.eventually(soon, s.haveSplits(want))
+	s.requireBoundOnce(seen, before, 200)
 }

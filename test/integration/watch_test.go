@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// sighting records the observations of one pod. Times are when this test received the event; a zero
-// time means not yet.
-type sighting struct {
+// podRecord records the observations of one pod. Times are when this test received the event; a
+// zero time means not yet.
+type podRecord struct {
 	// appeared is when the pod was first seen.
 	appeared time.Time
 	// unschedulable is when the pod was first seen with the condition that it is unschedulable. The
@@ -29,16 +29,17 @@ type sighting struct {
 	gone time.Time
 }
 
-// sightings records the observations of the pods in a scenario's namespace since the watch started.
-type sightings struct {
+// podRecords records the observations of the pods in a scenario's namespace since the watch
+// started.
+type podRecords struct {
 	mu   sync.Mutex
-	pods map[string]*sighting
+	pods map[string]*podRecord
 }
 
 // watch starts to watch the pods of the scenario's namespace, until the test ends.
-func (s *scenario) watch() *sightings {
+func (s *scenario) watch() *podRecords {
 	s.Helper()
-	seen := &sightings{pods: map[string]*sighting{}}
+	seen := &podRecords{pods: map[string]*podRecord{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(s.namespace))
 	registration, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { seen.observe(obj.(*v1.Pod), false) },
@@ -57,13 +58,13 @@ func (s *scenario) watch() *sightings {
 	return seen
 }
 
-func (seen *sightings) observe(pod *v1.Pod, deleted bool) {
+func (seen *podRecords) observe(pod *v1.Pod, deleted bool) {
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	now := time.Now()
 	at := seen.pods[pod.Name]
 	if at == nil {
-		at = &sighting{appeared: now}
+		at = &podRecord{appeared: now}
 		seen.pods[pod.Name] = at
 	}
 	first := func(t *time.Time) {
@@ -89,8 +90,8 @@ func (seen *sightings) observe(pod *v1.Pod, deleted bool) {
 	}
 }
 
-// of returns the sighting of the named pod.
-func (seen *sightings) of(pod string) sighting {
+// of returns the record of the named pod.
+func (seen *podRecords) of(pod string) podRecord {
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	if at := seen.pods[pod]; at != nil {
@@ -98,11 +99,11 @@ func (seen *sightings) of(pod string) sighting {
 		copied.nominated = slices.Clone(at.nominated)
 		return copied
 	}
-	return sighting{}
+	return podRecord{}
 }
 
 // gone returns the names of the pods that terminated or were deleted, in alphabetical order.
-func (seen *sightings) gone() []string {
+func (seen *podRecords) gone() []string {
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	var names []string

@@ -95,16 +95,16 @@ func TestRights(t *testing.T) {
 			t.Errorf("may get secrets: %s", out)
 		}
 	})
-	t.Run("every right is needed", func(t *testing.T) { eachRightCounts(t, namespace) })
+	t.Run("every right is needed", func(t *testing.T) { requireEachRightMatters(t, namespace) })
 	t.Run("one namespace", func(t *testing.T) { oneNamespace(t, namespace) })
 }
 
 // partial is the exit status of an answer that lacks data that could not be read.
 const partial = 3
 
-// eachRightCounts removes each right of the ClusterRole. A command must then give only a partial
-// answer, or complete fewer names.
-func eachRightCounts(t *testing.T, namespace string) {
+// requireEachRightMatters removes each right of the ClusterRole. A command must then give only a
+// partial answer, or complete fewer names.
+func requireEachRightMatters(t *testing.T, namespace string) {
 	ctx := t.Context()
 	roles := client.RbacV1().ClusterRoles()
 	shipped, err := roles.Get(ctx, "spot-viewer", metav1.GetOptions{})

@@ -21,9 +21,9 @@ func dashboardOf(t *testing.T) Dashboard {
 	return d
 }
 
-// TestDashboardIsWhole detects invalid panels, because Grafana draws nothing for a panel that it
-// does not understand. It also detects overlapping panels.
-func TestDashboardIsWhole(t *testing.T) {
+// TestDashboardPanelsAreValid detects invalid panels, because Grafana draws nothing for a panel
+// that it does not understand. It also detects overlapping panels.
+func TestDashboardPanelsAreValid(t *testing.T) {
 	d := dashboardOf(t)
 	if d.UID == "" || d.Title == "" || d.SchemaVersion < 36 { // since version 36 a datasource is an object
 		t.Errorf("uid %q, title %q, schemaVersion %d; want both set, and at least 36", d.UID, d.Title, d.SchemaVersion)

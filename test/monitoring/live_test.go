@@ -37,9 +37,9 @@ const extended = "through-the-extender"
 // autoscaler mode.
 const gatedApp = "gated"
 
-// watched is a lab with all programs, and a Prometheus that scrapes them as the overlays configure
+// programs is a lab with all programs, and a Prometheus that scrapes them as the overlays configure
 // it.
-type watched struct {
+type programs struct {
 	*testing.T
 	ctx                             context.Context
 	cp                              *lab.ControlPlane
@@ -61,7 +61,7 @@ func TestQueries(t *testing.T) {
 		}
 		return err
 	})
-	w.act()
+	w.runWorkloads()
 
 	t.Run("metrics", w.checkMetrics)
 	t.Run("logs", w.checkLogs)
@@ -133,7 +133,7 @@ func allGroups(t *testing.T) []group {
 // checkMetrics compares the metrics of all programs with docs/metrics.md. All of this project's
 // metrics must be present with the documented type and labels. The page must name every label
 // value, except the values of profile.
-func (w *watched) checkMetrics(t *testing.T) {
+func (w *programs) checkMetrics(t *testing.T) {
 	page := read(t, root+"/docs/metrics.md")
 	type metric struct{ Type, Labels string }
 	documented, served := map[string]metric{}, map[string]metric{}
@@ -186,7 +186,7 @@ func shape(message, values string) string {
 
 // checkLogs checks that the programs log the lines in docs/monitoring.md. Each placement must be
 // logged once, and each waiting pod once.
-func (w *watched) checkLogs(t *testing.T) {
+func (w *programs) checkLogs(t *testing.T) {
 	logged, placed, waits := map[string]bool{}, map[string]int{}, 0
 	for _, p := range []*lab.Process{w.scheduler, w.controller} {
 		for _, line := range logLine.FindAllStringSubmatch(read(t, p.Log), -1) {
@@ -229,9 +229,9 @@ func (w *watched) checkLogs(t *testing.T) {
 }
 
 // start starts the lab with some nodes, all programs and Prometheus.
-func start(t *testing.T) *watched {
+func start(t *testing.T) *programs {
 	t.Helper()
-	w := &watched{T: t, ctx: t.Context(), began: time.Now()}
+	w := &programs{T: t, ctx: t.Context(), began: time.Now()}
 	var err error
 	w.cp, err = lab.Start(w.ctx, lab.Options{})
 	w.must(err)
@@ -273,7 +273,7 @@ func start(t *testing.T) *watched {
 
 // startExtender starts the extender, and a stock kube-scheduler that uses it, for a separate
 // profile.
-func (w *watched) startExtender() {
+func (w *programs) startExtender() {
 	w.Helper()
 	rename := func(config map[string]any) {
 		for _, p := range config["profiles"].([]any) {
@@ -293,8 +293,8 @@ func (w *watched) startExtender() {
 	w.must(err)
 }
 
-// act places pods. One pod waits for on-demand, and a spot node is reclaimed with notice.
-func (w *watched) act() {
+// runWorkloads places pods. One pod waits for on-demand, and a spot node is reclaimed with notice.
+func (w *programs) runWorkloads() {
 	w.Helper()
 	w.deploy(namespace, "web", 4, map[string]string{spot.MinOnDemandAnnotation: "2"})
 	w.awaitSplit("web", live.Split{OnDemand: 2, Spot: 2})
@@ -352,7 +352,7 @@ func (w *watched) act() {
 	}
 }
 
-func (w *watched) deploy(in, name string, replicas int32, annotations map[string]string) {
+func (w *programs) deploy(in, name string, replicas int32, annotations map[string]string) {
 	w.Helper()
 	template := live.PodTemplate(name)
 	if in == extended {
@@ -372,7 +372,7 @@ func (w *watched) deploy(in, name string, replicas int32, annotations map[string
 
 // awaitSplit returns when the app has this split. A node without the project's own label counts as
 // on-demand here.
-func (w *watched) awaitSplit(app string, want live.Split) {
+func (w *programs) awaitSplit(app string, want live.Split) {
 	w.Helper()
 	w.eventually("placement of "+app, func() error {
 		splits, err := live.Splits(w.ctx, w.client, namespace)
@@ -385,7 +385,7 @@ func (w *watched) awaitSplit(app string, want live.Split) {
 
 // valuesOf returns the value that Grafana substitutes for a variable when all its values are
 // selected.
-func (w *watched) valuesOf(t *testing.T, v Variable) string {
+func (w *programs) valuesOf(t *testing.T, v Variable) string {
 	t.Helper()
 	match := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`).FindStringSubmatch(v.Definition)
 	if match == nil {
@@ -404,7 +404,7 @@ func (w *watched) valuesOf(t *testing.T, v Variable) string {
 
 // returnsData fails the test unless the query returns a number for some time in this test. It
 // retries for a while.
-func (w *watched) returnsData(t *testing.T, source, expr string) (matrix model.Matrix) {
+func (w *programs) returnsData(t *testing.T, source, expr string) (matrix model.Matrix) {
 	t.Helper()
 	err := live.Until(w.ctx, live.Soon, func() error {
 		value, warnings, err := w.prometheus.QueryRange(w.ctx, expr, promv1.Range{Start: w.began, End: time.Now(), Step: time.Second})
@@ -427,14 +427,14 @@ func (w *watched) returnsData(t *testing.T, source, expr string) (matrix model.M
 	return matrix
 }
 
-func (w *watched) eventually(what string, check func() error) {
+func (w *programs) eventually(what string, check func() error) {
 	w.Helper()
 	if err := live.Until(w.ctx, 3*live.Soon, check); err != nil {
 		w.Fatalf("%s: %v", what, err)
 	}
 }
 
-func (w *watched) must(err error) {
+func (w *programs) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)

@@ -97,7 +97,7 @@ func newAdmission(t *testing.T) *admission {
 		must(t, live.Until(t.Context(), limit, func() error {
 			_, err := by.CoreV1().Pods(a.namespace).Patch(t.Context(), "probe", types.StrategicMergePatchType,
 				[]byte(`{"metadata":{"labels":{"pod-template-hash":"released","probe":"x"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-			return refusedBy(podsPolicy, err)
+			return rejectedBy(podsPolicy, err)
 		}))
 	}
 	return a
@@ -124,8 +124,8 @@ func TestPoliciesCompile(t *testing.T) {
 	}
 }
 
-// refusedBy returns nil if err is a rejection by this policy, and an error otherwise.
-func refusedBy(policy string, err error) error {
+// rejectedBy returns nil if err is a rejection by this policy, and an error otherwise.
+func rejectedBy(policy string, err error) error {
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+policy+"'") {
 		return nil
 	}
@@ -160,9 +160,9 @@ func (a *admission) patch(c kubernetes.Interface, name, patch string, subresourc
 	return err
 }
 
-// TestSchedulerMayRemoveItsGate shows that the scheduler may remove the capacity gate of a pod, and
-// change nothing else.
-func TestSchedulerMayRemoveItsGate(t *testing.T) {
+// TestSchedulerMayRemoveOnlyItsGate shows that the scheduler may remove the capacity gate of a pod,
+// and change nothing else.
+func TestSchedulerMayRemoveOnlyItsGate(t *testing.T) {
 	const policy = "spot-aware-scheduler-pods"
 	a := newAdmission(t)
 	config, err := clientcmd.BuildConfigFromFlags("", controlPlane.SchedulerKubeconfig)
@@ -174,24 +174,24 @@ func TestSchedulerMayRemoveItsGate(t *testing.T) {
 	})
 	const theirs = `"schedulingGates":[{"name":"quota.example/wait"}]`
 	for what, step := range map[string]struct {
-		patch   string
-		refused bool
+		patch    string
+		rejected bool
 	}{
 		"its gate":                     {patch: `{"spec":{` + theirs + `}}`},
-		"another's gate":               {patch: `{"spec":{"schedulingGates":[{"name":"spot-aware-scheduler.io/capacity"}]}}`, refused: true},
-		"all gates":                    {patch: `{"spec":{"schedulingGates":null}}`, refused: true},
-		"its gate and a deadline":      {patch: `{"spec":{` + theirs + `,"activeDeadlineSeconds":5}}`, refused: true},
-		"its gate and a node selector": {patch: `{"spec":{` + theirs + `,"nodeSelector":{"a":"b"}}}`, refused: true},
-		"its gate and a toleration":    {patch: `{"spec":{` + theirs + `,"tolerations":[{"key":"x","operator":"Exists"}]}}`, refused: true},
-		"its gate and a label":         {patch: `{"metadata":{"labels":{"a":"b"}},"spec":{` + theirs + `}}`, refused: true},
-		"its gate and an annotation":   {patch: `{"metadata":{"annotations":{"a":"b"}},"spec":{` + theirs + `}}`, refused: true},
-		"its gate and a finalizer":     {patch: `{"metadata":{"finalizers":["example.com/x"]},"spec":{` + theirs + `}}`, refused: true},
-		"an annotation":                {patch: `{"metadata":{"annotations":{"a":"b"}}}`, refused: true},
+		"another's gate":               {patch: `{"spec":{"schedulingGates":[{"name":"spot-aware-scheduler.io/capacity"}]}}`, rejected: true},
+		"all gates":                    {patch: `{"spec":{"schedulingGates":null}}`, rejected: true},
+		"its gate and a deadline":      {patch: `{"spec":{` + theirs + `,"activeDeadlineSeconds":5}}`, rejected: true},
+		"its gate and a node selector": {patch: `{"spec":{` + theirs + `,"nodeSelector":{"a":"b"}}}`, rejected: true},
+		"its gate and a toleration":    {patch: `{"spec":{` + theirs + `,"tolerations":[{"key":"x","operator":"Exists"}]}}`, rejected: true},
+		"its gate and a label":         {patch: `{"metadata":{"labels":{"a":"b"}},"spec":{` + theirs + `}}`, rejected: true},
+		"its gate and an annotation":   {patch: `{"metadata":{"annotations":{"a":"b"}},"spec":{` + theirs + `}}`, rejected: true},
+		"its gate and a finalizer":     {patch: `{"metadata":{"finalizers":["example.com/x"]},"spec":{` + theirs + `}}`, rejected: true},
+		"an annotation":                {patch: `{"metadata":{"annotations":{"a":"b"}}}`, rejected: true},
 	} {
 		check := func() error {
 			_, err := scheduler.CoreV1().Pods(a.namespace).Patch(t.Context(), "gated", types.MergePatchType, []byte(step.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-			if step.refused {
-				err = refusedBy(policy, err)
+			if step.rejected {
+				err = rejectedBy(policy, err)
 			}
 			return err
 		}
@@ -201,9 +201,10 @@ func TestSchedulerMayRemoveItsGate(t *testing.T) {
 	}
 }
 
-// TestControllerMayPatchItsOwn shows which fields of a pod the controller may change, regardless of
-// RBAC. They are the marks of a release, the deletion cost and the condition DisruptionTarget.
-func TestControllerMayPatchItsOwn(t *testing.T) {
+// TestControllerMayPatchOnlyItsFields shows which fields of a pod the controller may change,
+// regardless of RBAC. They are the marks of a release, the deletion cost and the condition
+// DisruptionTarget.
+func TestControllerMayPatchOnlyItsFields(t *testing.T) {
 	a := newAdmission(t)
 	bare := func(*v1.Pod) {}
 	full := func(p *v1.Pod) {
@@ -217,7 +218,7 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 	for name, test := range map[string]struct {
 		patch       string
 		subresource []string
-		refused     bool
+		rejected    bool
 	}{
 		"release":               {patch: `{"metadata":{"labels":{"pod-template-hash":"released"},"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`},
 		"restore":               {patch: `{"metadata":{"labels":{"pod-template-hash":"2"}}}`},
@@ -226,17 +227,17 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 		"without deletion cost": {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/deletion-cost":null,"controller.kubernetes.io/pod-deletion-cost":null}}}`},
 		"DisruptionTarget":      {patch: fmt.Sprintf(condition, v1.DisruptionTarget), subresource: []string{"status"}},
 
-		"image":                {patch: `{"spec":{"containers":[{"name":"c","image":"registry.invalid/other"}]}}`, refused: true},
-		"toleration":           {patch: `{"spec":{"tolerations":[{"key":"x","operator":"Exists"}]}}`, refused: true},
-		"foreign label":        {patch: `{"metadata":{"labels":{"app":"other"}}}`, refused: true},
-		"new label":            {patch: `{"metadata":{"labels":{"other":"x"}}}`, refused: true},
-		"foreign annotation":   {patch: `{"metadata":{"annotations":{"theirs":"y"}}}`, refused: true},
-		"finalizer":            {patch: `{"metadata":{"finalizers":["example.com/ours"]}}`, refused: true},
-		"owner":                {patch: `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"y","uid":"y"}]}}`, refused: true},
-		"another condition":    {patch: fmt.Sprintf(condition, "Ready"), subresource: []string{"status"}, refused: true},
-		"phase":                {patch: `{"status":{"phase":"Failed"}}`, subresource: []string{"status"}, refused: true},
-		"label by status":      {patch: `{"metadata":{"labels":{"pod-template-hash":"released"}}}`, subresource: []string{"status"}, refused: true},
-		"annotation by status": {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, subresource: []string{"status"}, refused: true},
+		"image":                {patch: `{"spec":{"containers":[{"name":"c","image":"registry.invalid/other"}]}}`, rejected: true},
+		"toleration":           {patch: `{"spec":{"tolerations":[{"key":"x","operator":"Exists"}]}}`, rejected: true},
+		"foreign label":        {patch: `{"metadata":{"labels":{"app":"other"}}}`, rejected: true},
+		"new label":            {patch: `{"metadata":{"labels":{"other":"x"}}}`, rejected: true},
+		"foreign annotation":   {patch: `{"metadata":{"annotations":{"theirs":"y"}}}`, rejected: true},
+		"finalizer":            {patch: `{"metadata":{"finalizers":["example.com/ours"]}}`, rejected: true},
+		"owner":                {patch: `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"y","uid":"y"}]}}`, rejected: true},
+		"another condition":    {patch: fmt.Sprintf(condition, "Ready"), subresource: []string{"status"}, rejected: true},
+		"phase":                {patch: `{"status":{"phase":"Failed"}}`, subresource: []string{"status"}, rejected: true},
+		"label by status":      {patch: `{"metadata":{"labels":{"pod-template-hash":"released"}}}`, subresource: []string{"status"}, rejected: true},
+		"annotation by status": {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, subresource: []string{"status"}, rejected: true},
 	} {
 		for kind, edit := range map[string]func(*v1.Pod){"bare": bare, "full": full} {
 			n++
@@ -249,8 +250,8 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 				}
 				for who, c := range clients {
 					err := a.patch(c, pod, test.patch, test.subresource...)
-					if test.refused {
-						err = refusedBy(podsPolicy, err)
+					if test.rejected {
+						err = rejectedBy(podsPolicy, err)
 					}
 					if err != nil {
 						t.Errorf("%s: %v", who, err)
@@ -267,7 +268,7 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 			"label": `{"metadata":{"labels":{"app":null}}}`, "annotation": `{"metadata":{"annotations":{"theirs":null}}}`,
 			"finalizers": `{"metadata":{"finalizers":null}}`, "owners": `{"metadata":{"ownerReferences":null}}`,
 		} {
-			if err := refusedBy(podsPolicy, a.patch(a.mighty, "removal", patch)); err != nil {
+			if err := rejectedBy(podsPolicy, a.patch(a.mighty, "removal", patch)); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -287,24 +288,24 @@ func (a *admission) gates(t *testing.T) {
 		assigned = `"metadata":{"annotations":{"spot-aware-scheduler.io/assigned":"on-demand: test"}}`
 	)
 	for what, step := range map[string]struct {
-		patch   string
-		refused bool
+		patch    string
+		rejected bool
 	}{
 		"ungate with affinity":           {patch: `{` + assigned + `,"spec":{` + theirs + `,` + affinity + `}}`},
 		"ungate alone":                   {patch: `{"spec":{` + theirs + `}}`},
 		"ungate with a grant":            {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/granted":"fallback"}},"spec":{` + theirs + `}}`},
-		"affinity alone":                 {patch: `{"spec":{` + affinity + `}}`, refused: true},
-		"another's gate":                 {patch: `{"spec":{"schedulingGates":[{"name":"spot-aware-scheduler.io/capacity"}]}}`, refused: true},
-		"all gates":                      {patch: `{"spec":{"schedulingGates":null}}`, refused: true},
-		"ungate with a node selector":    {patch: `{"spec":{` + theirs + `,"nodeSelector":{"a":"b"}}}`, refused: true},
-		"ungate with a toleration":       {patch: `{"spec":{` + theirs + `,"tolerations":[{"key":"x","operator":"Exists"}]}}`, refused: true},
-		"ungate with a foreign label":    {patch: `{"metadata":{"labels":{"a":"b"}},"spec":{` + theirs + `}}`, refused: true},
-		"ungate with an active deadline": {patch: `{"spec":{` + theirs + `,"activeDeadlineSeconds":5}}`, refused: true},
+		"affinity alone":                 {patch: `{"spec":{` + affinity + `}}`, rejected: true},
+		"another's gate":                 {patch: `{"spec":{"schedulingGates":[{"name":"spot-aware-scheduler.io/capacity"}]}}`, rejected: true},
+		"all gates":                      {patch: `{"spec":{"schedulingGates":null}}`, rejected: true},
+		"ungate with a node selector":    {patch: `{"spec":{` + theirs + `,"nodeSelector":{"a":"b"}}}`, rejected: true},
+		"ungate with a toleration":       {patch: `{"spec":{` + theirs + `,"tolerations":[{"key":"x","operator":"Exists"}]}}`, rejected: true},
+		"ungate with a foreign label":    {patch: `{"metadata":{"labels":{"a":"b"}},"spec":{` + theirs + `}}`, rejected: true},
+		"ungate with an active deadline": {patch: `{"spec":{` + theirs + `,"activeDeadlineSeconds":5}}`, rejected: true},
 	} {
 		for who, c := range map[string]kubernetes.Interface{"mighty": a.mighty, "as shipped": a.controller} {
 			_, err := c.CoreV1().Pods(a.namespace).Patch(t.Context(), "gated", types.MergePatchType, []byte(step.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-			if step.refused {
-				err = refusedBy(podsPolicy, err)
+			if step.rejected {
+				err = rejectedBy(podsPolicy, err)
 			}
 			if err != nil {
 				t.Errorf("%s: %s: %v", what, who, err)
@@ -312,13 +313,13 @@ func (a *admission) gates(t *testing.T) {
 		}
 	}
 	const granted = `{"metadata":{"annotations":{"spot-aware-scheduler.io/granted":"fallback"}}}`
-	if err := refusedBy(podsPolicy, a.patch(a.tenant, "gated", granted)); err != nil {
+	if err := rejectedBy(podsPolicy, a.patch(a.tenant, "gated", granted)); err != nil {
 		t.Errorf("a tenant grants: %v", err)
 	}
 	_, err := a.tenant.CoreV1().Pods(a.namespace).Create(t.Context(), a.newPod("granted", func(p *v1.Pod) {
 		p.Annotations = map[string]string{"spot-aware-scheduler.io/granted": "fallback"}
 	}), metav1.CreateOptions{})
-	if err := refusedBy(podsPolicy, err); err != nil {
+	if err := rejectedBy(podsPolicy, err); err != nil {
 		t.Errorf("a tenant creates a granted pod: %v", err)
 	}
 }
@@ -365,7 +366,7 @@ func (a *admission) owners(t *testing.T) {
 	for _, step := range []struct {
 		what, pod string
 		owners    []metav1.OwnerReference
-		refused   bool
+		rejected  bool
 	}{
 		{"a Deployment that blocks", owned, []metav1.OwnerReference{plain, theirs, blocking}, true},
 		{"a custom kind", owned, []metav1.OwnerReference{plain, theirs, custom}, true},
@@ -382,13 +383,13 @@ func (a *admission) owners(t *testing.T) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": step.owners}})
 		must(t, err)
 		clients := map[string]kubernetes.Interface{"mighty": a.mighty, "as shipped": a.controller}
-		if step.refused {
+		if step.rejected {
 			delete(clients, "as shipped") // OwnerReferencesPermissionEnforcement may reject the request first
 		}
 		for who, c := range clients {
 			_, err := c.CoreV1().Pods(a.namespace).Patch(t.Context(), step.pod, types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-			if step.refused {
-				err = refusedBy(podsPolicy, err)
+			if step.rejected {
+				err = rejectedBy(podsPolicy, err)
 			}
 			if err != nil {
 				t.Errorf("%s: %s: %v", step.what, who, err)
@@ -397,9 +398,9 @@ func (a *admission) owners(t *testing.T) {
 	}
 }
 
-// TestTenantsMarkNoPods shows that only the controller may set or change the marks of a release.
-// The policy rejects no other request.
-func TestTenantsMarkNoPods(t *testing.T) {
+// TestTenantsCannotMarkPods shows that only the controller may set or change the marks of a
+// release. The policy rejects no other request.
+func TestTenantsCannotMarkPods(t *testing.T) {
 	a := newAdmission(t)
 	pods := func(c kubernetes.Interface) interface {
 		Create(context.Context, *v1.Pod, metav1.CreateOptions) (*v1.Pod, error)
@@ -413,7 +414,7 @@ func TestTenantsMarkNoPods(t *testing.T) {
 			"label":      func(p *v1.Pod) { p.Labels = map[string]string{hashKey: "released"} },
 		} {
 			_, err := pods(c).Create(t.Context(), a.newPod("forged", edit), metav1.CreateOptions{})
-			if err := refusedBy(podsPolicy, err); err != nil {
+			if err := rejectedBy(podsPolicy, err); err != nil {
 				t.Errorf("%s creates a pod with the %s: %v", who, what, err)
 			}
 		}
@@ -424,13 +425,13 @@ func TestTenantsMarkNoPods(t *testing.T) {
 	for _, step := range []struct {
 		what, pod, patch string
 		subresource      []string
-		refused          bool
+		rejected         bool
 	}{
-		{what: "annotate", pod: "bare", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, refused: true},
-		{what: "label", pod: "bare", patch: `{"metadata":{"labels":{"pod-template-hash":"released"}}}`, refused: true},
-		{what: "annotate by status", pod: "bare", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, subresource: []string{"status"}, refused: true},
-		{what: "label by status", pod: "bare", patch: `{"metadata":{"labels":{"pod-template-hash":"released"}}}`, subresource: []string{"status"}, refused: true},
-		{what: "change the annotation", pod: "marked", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{\"hash\":\"x\"}"}}}`, refused: true},
+		{what: "annotate", pod: "bare", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, rejected: true},
+		{what: "label", pod: "bare", patch: `{"metadata":{"labels":{"pod-template-hash":"released"}}}`, rejected: true},
+		{what: "annotate by status", pod: "bare", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, subresource: []string{"status"}, rejected: true},
+		{what: "label by status", pod: "bare", patch: `{"metadata":{"labels":{"pod-template-hash":"released"}}}`, subresource: []string{"status"}, rejected: true},
+		{what: "change the annotation", pod: "marked", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{\"hash\":\"x\"}"}}}`, rejected: true},
 		{what: "another label", pod: "bare", patch: `{"metadata":{"labels":{"pod-template-hash":"x","app":"web"}}}`},
 		{what: "another annotation", pod: "bare", patch: `{"metadata":{"annotations":{"theirs":"x"}}}`},
 		{what: "the image", pod: "bare", patch: `{"spec":{"containers":[{"name":"c","image":"registry.invalid/other"}]}}`},
@@ -439,12 +440,12 @@ func TestTenantsMarkNoPods(t *testing.T) {
 		{what: "another label of a marked pod", pod: "marked", patch: `{"metadata":{"labels":{"app":"other"}}}`},
 		{what: "the status of a marked pod", pod: "marked", patch: `{"status":{"phase":"Running"}}`, subresource: []string{"status"}},
 		{what: "remove the annotation", pod: "marked", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":null}}}`},
-		{what: "and set it again", pod: "marked", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, refused: true},
+		{what: "and set it again", pod: "marked", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, rejected: true},
 		{what: "remove the label", pod: "marked", patch: `{"metadata":{"labels":{"pod-template-hash":null}}}`},
 	} {
 		err := a.patch(a.tenant, step.pod, step.patch, step.subresource...)
-		if step.refused {
-			err = refusedBy(podsPolicy, err)
+		if step.rejected {
+			err = rejectedBy(podsPolicy, err)
 		}
 		if err != nil {
 			t.Errorf("%s: %v", step.what, err)
@@ -456,7 +457,7 @@ func TestTenantsMarkNoPods(t *testing.T) {
 	err = client.CoreV1().Pods(a.namespace).Bind(t.Context(), &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: "bound", Annotations: map[string]string{releasedKey: "{}"}}, Target: v1.ObjectReference{Kind: "Node", Name: "nowhere"},
 	}, metav1.CreateOptions{})
-	if err := refusedBy(podsPolicy, err); err != nil {
+	if err := rejectedBy(podsPolicy, err); err != nil {
 		t.Errorf("bind with the annotation: %v", err)
 	}
 	must(t, client.CoreV1().Pods(a.namespace).Bind(t.Context(), &v1.Binding{
@@ -496,9 +497,9 @@ func TestTenantsMarkNoPods(t *testing.T) {
 	must(t, live.Until(t.Context(), limit, owned(3)))
 }
 
-// TestOwnBudgetsOnly shows that the controller and the scheduler may change only
+// TestOnlyOwnBudgetsMayBeChanged shows that the controller and the scheduler may change only
 // PodDisruptionBudgets with the label, regardless of RBAC.
-func TestOwnBudgetsOnly(t *testing.T) {
+func TestOnlyOwnBudgetsMayBeChanged(t *testing.T) {
 	const policy = "spot-aware-scheduler-budgets"
 	a := newAdmission(t)
 	scheduler, err := as("system:serviceaccount:kube-system:spot-aware-scheduler", "system:masters")
@@ -534,35 +535,35 @@ func TestOwnBudgetsOnly(t *testing.T) {
 	}
 	const owned = `"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"web","controller":true}]`
 	for what, step := range map[string]struct {
-		do      func() error
-		refused bool
+		do       func() error
+		rejected bool
 	}{
 		"create one with the label":       {do: func() error { return create(budget("new", true, deployment)) }},
-		"create one without the label":    {do: func() error { return create(budget("new", false, deployment)) }, refused: true},
-		"create one without a Deployment": {do: func() error { return create(budget("new", true, nil)) }, refused: true},
+		"create one without the label":    {do: func() error { return create(budget("new", false, deployment)) }, rejected: true},
+		"create one without a Deployment": {do: func() error { return create(budget("new", true, nil)) }, rejected: true},
 		"relax its own":                   {do: func() error { return patch("own", `{"metadata":{`+owned+`},"spec":{"maxUnavailable":1}}`) }},
-		"remove the label":                {do: func() error { return patch("own", `{"metadata":{`+owned+`,"labels":null}}`) }, refused: true},
-		"relax another":                   {do: func() error { return patch("theirs", `{"spec":{"maxUnavailable":1}}`) }, refused: true},
+		"remove the label":                {do: func() error { return patch("own", `{"metadata":{`+owned+`,"labels":null}}`) }, rejected: true},
+		"relax another":                   {do: func() error { return patch("theirs", `{"spec":{"maxUnavailable":1}}`) }, rejected: true},
 		"add the label to another": {do: func() error {
 			return patch("theirs", `{"metadata":{`+owned+`,"labels":{"spot-aware-scheduler.io/protect":"true"}}}`)
-		}, refused: true},
+		}, rejected: true},
 		"delete its own": {do: func() error {
 			return budgets(a.mighty).Delete(t.Context(), "own", metav1.DeleteOptions{DryRun: dryRun})
 		}},
 		"delete another": {do: func() error {
 			return budgets(a.mighty).Delete(t.Context(), "theirs", metav1.DeleteOptions{DryRun: dryRun})
-		}, refused: true},
+		}, rejected: true},
 		"delete its own as the scheduler": {do: func() error {
 			return budgets(scheduler).Delete(t.Context(), "own", metav1.DeleteOptions{DryRun: dryRun})
 		}},
 		"delete another as the scheduler": {do: func() error {
 			return budgets(scheduler).Delete(t.Context(), "theirs", metav1.DeleteOptions{DryRun: dryRun})
-		}, refused: true},
+		}, rejected: true},
 	} {
 		check := func() error {
 			err := step.do()
-			if step.refused {
-				err = refusedBy(policy, err)
+			if step.rejected {
+				err = rejectedBy(policy, err)
 			}
 			return err
 		}

@@ -50,7 +50,7 @@ func TestControllerChanges(t *testing.T) {
 	want := []string{
 		"create events.events.k8s.io ",
 		"create leases.coordination.k8s.io kube-system",
-		"create poddisruptionbudgets.policy ", // only with its label: TestOwnBudgetsOnly
+		"create poddisruptionbudgets.policy ", // only with its label: TestOnlyOwnBudgetsMayBeChanged
 		"create pods/eviction ",
 		"create subjectaccessreviews.authorization.k8s.io ", // stores nothing
 		"create tokenreviews.authentication.k8s.io ",        // stores nothing

@@ -171,12 +171,12 @@ func (r rights) apply(ctx context.Context, without ...grant) error {
 			return err
 		}
 	}
-	return live.Until(ctx, 10*time.Second, func() error { return inForce(ctx, r.of, kept, without) })
+	return live.Until(ctx, 10*time.Second, func() error { return rightsInEffect(ctx, r.of, kept, without) })
 }
 
-// inForce returns an error unless the API server allows and denies a ServiceAccount exactly these
-// grants.
-func inForce(ctx context.Context, to account, allowed, denied []grant) error {
+// rightsInEffect returns an error unless the API server allows and denies a ServiceAccount exactly
+// these grants.
+func rightsInEffect(ctx context.Context, to account, allowed, denied []grant) error {
 	for want, grants := range map[bool][]grant{true: allowed, false: denied} {
 		for _, g := range grants {
 			if got, err := g.allowed(ctx, to); err != nil || got != want {

@@ -47,9 +47,9 @@ func groupOf(g grant) string {
 	return "first requests"
 }
 
-// TestNoRightOfTheControllerIsIdle removes the controller's rights, and then each binding to a
+// TestControllerNeedsEachRight removes the controller's rights, and then each binding to a
 // role. It runs a controller until the API server has denied every right.
-func TestNoRightOfTheControllerIsIdle(t *testing.T) {
+func TestControllerNeedsEachRight(t *testing.T) {
 	_, err := controlPlane.ControllerKubeconfig(t.Context()) // which grants the rights
 	must(t, err)
 	scheduler, err := controlPlane.StartScheduler(t.Context(), lab.SchedulerOptions{})
@@ -243,8 +243,8 @@ func (m *moves) ready(ctx context.Context, want int) error {
 	return nil
 }
 
-// stir changes nothing: the controller has enough to do.
-func (m *moves) stir(ctx context.Context) { <-ctx.Done() }
+// keepChanging changes nothing: the controller has enough to do.
+func (m *moves) keepChanging(ctx context.Context) { <-ctx.Done() }
 
 // done returns an error unless all the pods are gone and an event was repeated.
 func (m *moves) done(ctx context.Context) error {

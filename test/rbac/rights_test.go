@@ -23,9 +23,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// idle lists the grants that a scheduler with the shipped configuration does not use, and why they
-// ship.
-var idle = map[grant]string{
+// exempt lists the grants that a scheduler with the shipped configuration does not use, and why
+// they ship.
+var exempt = map[grant]string{
 	{"get", "podgroups", "scheduling.x-k8s.io", "", ""}:   coscheduling,
 	{"list", "podgroups", "scheduling.x-k8s.io", "", ""}:  coscheduling,
 	{"watch", "podgroups", "scheduling.x-k8s.io", "", ""}: coscheduling,
@@ -43,22 +43,22 @@ const (
 // seconds.
 const limit = 30 * time.Second
 
-// TestNoRightIsIdle removes each right in turn, and then each binding to a role. It runs a
-// scheduler until the API server has denied exactly that right.
-func TestNoRightIsIdle(t *testing.T) {
-	furnish(t)
+// TestSchedulerNeedsEachRight removes each right in turn, and then each binding to a role. It runs
+// a scheduler until the API server has denied exactly that right.
+func TestSchedulerNeedsEachRight(t *testing.T) {
+	createSharedObjects(t)
 	shipped := shippedRights(t, schedulers)
 	r := &runner{
 		shipped: shipped, token: tokenOf(t, reader), programs: controlPlane.Schedulers,
 		start: func(ctx context.Context, flags []string) (*lab.Process, error) {
-			return controlPlane.StartScheduler(ctx, lab.SchedulerOptions{Flags: flags, Edit: expireSoon})
+			return controlPlane.StartScheduler(ctx, lab.SchedulerOptions{Flags: flags, Edit: shortenGateTimeout})
 		},
 		prepare: func(ctx context.Context) (work, error) { return makeWorkload(ctx) },
 	}
 
 	// The exceptions must really be unused: without them everything works and nothing is denied.
 	t.Run("all but the exceptions", func(t *testing.T) {
-		exceptions := slices.Collect(maps.Keys(idle))
+		exceptions := slices.Collect(maps.Keys(exempt))
 		for _, g := range exceptions {
 			if !slices.Contains(shipped.grants(), g) {
 				t.Errorf("exception %s is not granted", g)
@@ -74,7 +74,7 @@ func TestNoRightIsIdle(t *testing.T) {
 	})
 
 	for _, g := range shipped.grants() {
-		if _, ok := idle[g]; !ok {
+		if _, ok := exempt[g]; !ok {
 			t.Run(g.String(), func(t *testing.T) {
 				var flags []string
 				if g.verb == "list" {
@@ -89,8 +89,8 @@ func TestNoRightIsIdle(t *testing.T) {
 	r.withoutBindings(t)
 }
 
-// expireSoon makes gates expire before a test stops waiting for a denial.
-func expireSoon(config map[string]any) {
+// shortenGateTimeout makes gates expire before a test stops waiting for a denial.
+func shortenGateTimeout(config map[string]any) {
 	for _, plugin := range config["profiles"].([]any)[0].(map[string]any)["pluginConfig"].([]any) {
 		if plugin := plugin.(map[string]any); plugin["name"] == "ReplicaSafety" {
 			plugin["args"].(map[string]any)["gateTimeout"] = "1s"
@@ -121,8 +121,8 @@ type runner struct {
 
 // work makes a program send requests to the API server.
 type work interface {
-	// stir changes objects until ctx is done.
-	stir(ctx context.Context)
+	// keepChanging changes objects until ctx is done.
+	keepChanging(ctx context.Context)
 	// done returns an error unless the work is done.
 	done(ctx context.Context) error
 	// remove deletes the objects of the work.
@@ -224,7 +224,7 @@ func (r *runner) run(t *testing.T, flags []string, check func(attempt) error) {
 		program, err := r.start(ctx, flags)
 		if err == nil {
 			close(ready)
-			w.stir(ctx)
+			w.keepChanging(ctx)
 			err = program.Kill()
 		}
 		ended <- err

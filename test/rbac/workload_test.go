@@ -41,9 +41,9 @@ const (
 	reader = "metrics-reader"
 )
 
-// furnish creates the objects that all workloads share: nodes, devices, classes, and the policy
-// that rejects some bindings.
-func furnish(t *testing.T) {
+// createSharedObjects creates the objects that all workloads share: nodes, devices, classes, and
+// the policy that rejects some bindings.
+func createSharedObjects(t *testing.T) {
 	ctx, none := t.Context(), metav1.CreateOptions{}
 	must(t, controlPlane.CreateNodes(ctx,
 		lab.NodeSpec{Name: full, Capacity: lab.OnDemand, CPU: "1"},
@@ -80,7 +80,7 @@ func furnish(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000,
 	}, none)
 	must(t, err)
-	refuseBindings(t)
+	rejectBindings(t)
 	allowMetrics(t)
 }
 
@@ -88,8 +88,8 @@ func furnish(t *testing.T) {
 // contains "forbidden", but is not about rights.
 const refusal = "ValidatingAdmissionPolicy '" + doomed + "'"
 
-// refuseBindings makes the API server reject the bindings of doomed pods.
-func refuseBindings(t *testing.T) {
+// rejectBindings makes the API server reject the bindings of doomed pods.
+func rejectBindings(t *testing.T) {
 	ctx, none := t.Context(), metav1.CreateOptions{}
 	admission := client.AdmissionregistrationV1()
 	_, err := admission.ValidatingAdmissionPolicies().Create(ctx, &admissionv1.ValidatingAdmissionPolicy{
@@ -297,10 +297,10 @@ func (w *testWorkload) makeBudget(ctx context.Context) error {
 	return err
 }
 
-// stir changes objects until ctx is done. It updates the claim contended, so that the scheduler's
-// own updates conflict. It occasionally updates the owner of waiting-0, so that the scheduler
-// retries that pod and it fails with the same event.
-func (w *testWorkload) stir(ctx context.Context) {
+// keepChanging changes objects until ctx is done. It updates the claim contended, so that the
+// scheduler's own updates conflict. It occasionally updates the owner of waiting-0, so that the
+// scheduler retries that pod and it fails with the same event.
+func (w *testWorkload) keepChanging(ctx context.Context) {
 	claims, sets := client.ResourceV1().ResourceClaims(w.namespace), client.AppsV1().StatefulSets(w.namespace)
 	unbroken := context.WithoutCancel(ctx) // a canceled request is logged as an error
 	for i := 0; ctx.Err() == nil; i++ {

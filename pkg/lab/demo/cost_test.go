@@ -40,7 +40,7 @@ func TestHourlyCost(t *testing.T) {
 
 // The floor of each workload must match its annotation. The nodes must match the numbers that the
 // demo and its documentation state.
-func TestDemoIsWhatItClaims(t *testing.T) {
+func TestNodesAndFloorsOfDemo(t *testing.T) {
 	wantFloor := map[string]int{"": 1, "2": 2, "30%": 3, "50%": 3} // of 1, 3, 10, 6 replicas and so on
 	replicas := map[int]bool{}
 	kinds := map[kind]bool{}

@@ -37,7 +37,7 @@ func newExits() *exits { return &exits{present: map[types.UID]exit{}} }
 func (e *exits) observe(now time.Time, pod *corev1.Pod, gone bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	record := exit{Workload: pod.Labels[workloadLabel], Pod: pod.Name, Node: pod.Spec.NodeName, Way: wayOf(pod)}
+	record := exit{Workload: pod.Labels[workloadLabel], Pod: pod.Name, Node: pod.Spec.NodeName, Way: methodOf(pod)}
 	if !gone {
 		e.present[pod.UID] = record
 		return
@@ -67,8 +67,8 @@ func (e *exits) from(nodes map[string]bool, since time.Time) []exit {
 	return slices.DeleteFunc(slices.Clone(e.gone), func(at exit) bool { return !nodes[at.Node] || at.At.Before(since) })
 }
 
-// wayOf returns the way the pod leaves its node if it is deleted now.
-func wayOf(pod *corev1.Pod) migration.Method {
+// methodOf returns the way the pod leaves its node if it is deleted now.
+func methodOf(pod *corev1.Pod) migration.Method {
 	evicted := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"
 	})

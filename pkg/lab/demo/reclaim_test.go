@@ -18,7 +18,7 @@ import (
 
 // The second act needs a pool that is too large for the other spot pools and that is the only
 // spot pool in its zone.
-func TestSecondActIsWhatItClaims(t *testing.T) {
+func TestNodesOfSecondAct(t *testing.T) {
 	nodes := scarceNodes()
 	pool := largestPool(nodes)
 	room := map[bool]int64{} // in milli-CPU, by whether it is the pool's
@@ -118,7 +118,7 @@ func TestPlacementOfTheSecondAct(t *testing.T) {
 	}
 }
 
-func TestAstray(t *testing.T) {
+func TestMisplaced(t *testing.T) {
 	floors := map[string]int{}
 	for _, w := range workloads {
 		floors[w.name] = w.floor

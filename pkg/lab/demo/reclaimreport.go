@@ -70,7 +70,7 @@ func (r reclaimed) writeExits(p page) {
 			budget = fmt.Sprint(w.minAvailable)
 		}
 		if len(left) > 0 {
-			how, after = ways(left), seconds(left[len(left)-1].At.Sub(r.Notice))
+			how, after = methodCounts(left), seconds(left[len(left)-1].At.Sub(r.Notice))
 		}
 		if n := r.Stranded[w.name]; n > 0 {
 			how, after = strings.TrimPrefix(fmt.Sprintf("%s, %d never", how, n), "-, "), "-"
@@ -115,7 +115,7 @@ func (r reclaimed) writeFindings(p page) {
 		p.paragraph(red, fmt.Sprintf("%d pods were still on the nodes at the deadline.", n))
 	} else {
 		p.paragraph(green, fmt.Sprintf("All %d pods left the pool: %s. The last left %s after the notice, %s before the deadline.",
-			len(r.Left), ways(r.Left), seconds(r.emptyAfter()), seconds(notice-r.emptyAfter())))
+			len(r.Left), methodCounts(r.Left), seconds(r.emptyAfter()), seconds(notice-r.emptyAfter())))
 	}
 	home, gap := true, false
 	for _, name := range r.FellBack {
@@ -137,7 +137,7 @@ func (r reclaimed) writeFindings(p page) {
 		p.paragraph(red, fmt.Sprintf("%s after the pool was back, on-demand runs %d replicas too many or too few.", seconds(r.Back), n))
 	} else {
 		p.paragraph(green, fmt.Sprintf("%s after the pool was back, on-demand runs exactly the floors. Back to spot: %s.",
-			seconds(r.Back), ways(r.Returned)))
+			seconds(r.Back), methodCounts(r.Returned)))
 	}
 }
 
@@ -153,8 +153,8 @@ func (r reclaimed) method() []string {
 	}
 }
 
-// ways counts pods by the way they left: "3 surge, 1 evict".
-func ways(left []exit) string {
+// methodCounts counts pods by the way they left: "3 surge, 1 evict".
+func methodCounts(left []exit) string {
 	var parts []string
 	for _, way := range []migration.Method{migration.Surge, migration.Evict, migration.Delete} {
 		n := 0

@@ -54,7 +54,7 @@ func mishandled() reclaimed {
 	return r
 }
 
-func TestReclaimReportFitsItsColumns(t *testing.T) {
+func TestReclaimReportWidth(t *testing.T) {
 	for name, r := range map[string]reclaimed{"handled": handled(), "mishandled": mishandled()} {
 		var out strings.Builder
 		r.write(&out, false)
@@ -69,7 +69,7 @@ func TestReclaimReportFitsItsColumns(t *testing.T) {
 	}
 }
 
-func TestReclaimReportSaysWhatWasMeasured(t *testing.T) {
+func TestReclaimReportContent(t *testing.T) {
 	tests := map[string]struct {
 		report reclaimed
 		want   []string

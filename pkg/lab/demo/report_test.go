@@ -32,7 +32,7 @@ func lost() map[string]result {
 	return act
 }
 
-func TestReportFitsItsColumns(t *testing.T) {
+func TestReportWidth(t *testing.T) {
 	var out strings.Builder
 	report{nodes: lab.DefaultNodes(), stock: lost(), ours: lost(), allOnDemandUSD: 1.8}.write(&out, false)
 	for line := range strings.Lines(out.String()) {
@@ -45,7 +45,7 @@ func TestReportFitsItsColumns(t *testing.T) {
 	}
 }
 
-func TestReportSaysWhatWasMeasured(t *testing.T) {
+func TestReportContent(t *testing.T) {
 	var out strings.Builder
 	report{nodes: lab.DefaultNodes(), stock: lost(), ours: kept(), allOnDemandUSD: 2.6}.write(&out, false)
 	for _, want := range []string{

@@ -45,9 +45,9 @@ func textOf(t *testing.T, svg []byte) (texts []string) {
 	}
 }
 
-// TestDraws checks that the SVG contains values, units, legends and events. A series that is always
+// TestDraw checks that the SVG contains values, units, legends and events. A series that is always
 // 0 must not appear.
-func TestDraws(t *testing.T) {
+func TestDraw(t *testing.T) {
 	p := picture{
 		title: "Board", length: time.Minute, marks: []mark{{10 * time.Second, "a node is reclaimed"}},
 		numbers: []chart{
@@ -76,7 +76,7 @@ func TestDraws(t *testing.T) {
 	}
 }
 
-func TestValuesAreTold(t *testing.T) {
+func TestFormatValue(t *testing.T) {
 	got := map[string]string{}
 	for unit, v := range map[string]float64{"short": 12, "percentunit": 1, "s": 7.256, "cpm": 2.5} {
 		got[unit] = formatValue(v, unit)
@@ -86,7 +86,7 @@ func TestValuesAreTold(t *testing.T) {
 	}
 }
 
-func TestTicksAreRound(t *testing.T) {
+func TestTicks(t *testing.T) {
 	for most, want := range map[float64][]string{
 		4:   {"0", "1", "2", "3", "4"},
 		27:  {"0", "10", "20"},
@@ -103,9 +103,9 @@ func TestTicksAreRound(t *testing.T) {
 	}
 }
 
-// TestPictureIsOfTheDashboard checks that the dashboard has the panels of the picture in the
+// TestPictureMatchesDashboard checks that the dashboard has the panels of the picture in the
 // documentation.
-func TestPictureIsOfTheDashboard(t *testing.T) {
+func TestPictureMatchesDashboard(t *testing.T) {
 	d, err := monitoring.ReadDashboard(root)
 	if err != nil {
 		t.Fatal(err)

@@ -15,15 +15,15 @@ const (
 	authorDelay = time.Second
 )
 
-// Trespass is a change that the controller made to another actor's taint or cordon on a node.
-type Trespass struct {
+// Interference is a change that the controller made to another actor's taint or cordon on a node.
+type Interference struct {
 	At     time.Time
 	Node   string
 	Detail string
 }
 
-func (t Trespass) String() string {
-	return fmt.Sprintf("trespass: node %s at %s: %s", t.Node, clock(t.At), t.Detail)
+func (t Interference) String() string {
+	return fmt.Sprintf("interference: node %s at %s: %s", t.Node, clock(t.At), t.Detail)
 }
 
 // nodeChange is one version of a node and its previous version.
@@ -34,7 +34,7 @@ type nodeChange struct {
 
 // noteChange stores a change of a node until its author is known.
 func (c *core) noteChange(at time.Time, before, after *corev1.Node) {
-	if c.wrote != nil && before != nil && (len(interference(before, after)) > 0 || hasOwnTaint(before) != hasOwnTaint(after)) {
+	if c.wrote != nil && before != nil && (len(describeInterference(before, after)) > 0 || hasOwnTaint(before) != hasOwnTaint(after)) {
 		c.nodeChanges = append(c.nodeChanges, nodeChange{at, before, after})
 	}
 }
@@ -46,21 +46,21 @@ func (c *core) judgeNodes(now time.Time) {
 		c.nodeChanges = c.nodeChanges[1:]
 		name := change.after.Name
 		byController := c.wrote(name, revisionOf(change.after))
-		details := interference(change.before, change.after)
+		details := describeInterference(change.before, change.after)
 		if n := c.nodeNamed(name); hasOwnTaint(change.after) {
 			n.marked = byController || hasOwnTaint(change.before) && n.marked
 		} else if hasOwnTaint(change.before) && !n.marked {
 			details = append(details, "the taint "+ownTaint+", which another actor had set, was removed")
 		}
 		if byController && len(details) > 0 {
-			c.findings = append(c.findings, Trespass{At: change.at, Node: name, Detail: strings.Join(details, "; ")})
+			c.findings = append(c.findings, Interference{At: change.at, Node: name, Detail: strings.Join(details, "; ")})
 		}
 	}
 }
 
-// interference describes the effect of a node change on objects of other actors: foreign taints
-// and the cordon.
-func interference(before, after *corev1.Node) []string {
+// describeInterference describes the effect of a node change on objects of other actors: foreign
+// taints and the cordon.
+func describeInterference(before, after *corev1.Node) []string {
 	var details []string
 	if before.Spec.Unschedulable != after.Spec.Unschedulable {
 		details = append(details, fmt.Sprintf("unschedulable was set from %t to %t", before.Spec.Unschedulable, after.Spec.Unschedulable))

@@ -16,7 +16,7 @@ import (
 // unlike a pod that selects a capacity type it does not require spot itself.
 const spotZone = "zone-spot"
 
-func inZone(zone string) func(*appsv1.Deployment) {
+func selectZone(zone string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: zone}
 	}
@@ -28,7 +28,7 @@ func podAnnotated(key, value string) func(*appsv1.Deployment) {
 	}
 }
 
-func TestKnobsOfAWorkload(t *testing.T) {
+func TestPlacementAnnotations(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(3, 20), spotNodes(3, 20), []lab.NodeSpec{
 		{Name: "lone", Capacity: lab.Spot, InstanceType: "c5.xlarge", Zone: spotZone, CPU: "20"},
 		{Name: "poolless", Capacity: lab.Spot, CPU: "20", Taints: []v1.Taint{{Key: "poolless", Effect: v1.TaintEffectNoSchedule}}},
@@ -36,16 +36,16 @@ func TestKnobsOfAWorkload(t *testing.T) {
 
 	s.run("ScheduleAnyway", func(s *scenario) {
 		s.deploy("anyway", 3, annotated(whenUnsatisfiable, "ScheduleAnyway"))
-		s.eventually(soon, s.is("anyway", split{onDemand: 1, spot: 2}))
-		s.deploy("anyway-spot", 3, annotated(whenUnsatisfiable, "ScheduleAnyway"), inZone(spotZone))
-		s.eventually(soon, s.is("anyway-spot", split{spot: 3}))
+		s.eventually(soon, s.hasSplit("anyway", split{onDemand: 1, spot: 2}))
+		s.deploy("anyway-spot", 3, annotated(whenUnsatisfiable, "ScheduleAnyway"), selectZone(spotZone))
+		s.eventually(soon, s.hasSplit("anyway-spot", split{spot: 3}))
 		s.eventually(soon, s.reported(1, "SpotBudgetExceeded", "anyway-spot-"))
-		s.eventually(soon, s.measures(1, "spot_aware_scheduler_placements_total", map[string]string{"reason": "schedule-anyway"}))
+		s.eventually(soon, s.hasMetric(1, "spot_aware_scheduler_placements_total", map[string]string{"reason": "schedule-anyway"}))
 	})
 
 	s.run("maxPerPool", func(s *scenario) {
 		s.deploy("cap-1", 6, annotated(maxPerPool, "1"), annotated(minOnDemand, "1"))
-		s.deploy("cap-half", 4, annotated(maxPerPool, "50%"), annotated(minOnDemand, "0"), inZone(spotZone))
+		s.deploy("cap-half", 4, annotated(maxPerPool, "50%"), annotated(minOnDemand, "0"), selectZone(spotZone))
 		// A node without instance type and zone belongs to no pool, so no cap applies.
 		s.deploy("cap-poolless", 3, annotated(maxPerPool, "1"), annotated(minOnDemand, "0"), func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.NodeSelector = map[string]string{v1.LabelHostname: "poolless"}
@@ -53,13 +53,13 @@ func TestKnobsOfAWorkload(t *testing.T) {
 		})
 		// Each of the four pools accepts one pod. The floor and the pods beyond the cap run on
 		// on-demand.
-		s.eventually(soon, s.is("cap-1", split{onDemand: 2, spot: 4}))
-		s.eventually(soon, s.is("cap-poolless", split{spot: 3}))
-		s.eventually(soon, s.is("cap-half", split{spot: 2, waiting: 2}))
-		s.eventually(soon, s.waitsBecause("cap-half", 2, "spot pool full: at most 2 replicas"))
+		s.eventually(soon, s.hasSplit("cap-1", split{onDemand: 2, spot: 4}))
+		s.eventually(soon, s.hasSplit("cap-poolless", split{spot: 3}))
+		s.eventually(soon, s.hasSplit("cap-half", split{spot: 2, waiting: 2}))
+		s.eventually(soon, s.pendingReason("cap-half", 2, "spot pool full: at most 2 replicas"))
 		s.eventually(soon, s.onePerNode("cap-1"))
 		s.scale("cap-half", 6) // this also raises the cap, which admits one of the waiting pods
-		s.eventually(soon, s.waitsBecause("cap-half", 3, "spot pool full: at most 3 replicas"))
+		s.eventually(soon, s.pendingReason("cap-half", 3, "spot pool full: at most 3 replicas"))
 		s.scale("cap-half", 0)
 	})
 
@@ -75,24 +75,24 @@ func TestKnobsOfAWorkload(t *testing.T) {
 			}}
 		})
 		// A zone that happens to have no on-demand nodes is not a choice of spot.
-		s.deploy("own-zone", 1, inZone(spotZone))
-		s.eventually(soon, s.is("own-selector", split{spot: 1}))
-		s.eventually(soon, s.is("own-affinity", split{spot: 1}))
-		s.eventually(soon, s.waitsBecause("own-zone", 1, "spot budget used up: 0 of 0 replicas"))
+		s.deploy("own-zone", 1, selectZone(spotZone))
+		s.eventually(soon, s.hasSplit("own-selector", split{spot: 1}))
+		s.eventually(soon, s.hasSplit("own-affinity", split{spot: 1}))
+		s.eventually(soon, s.pendingReason("own-zone", 1, "spot budget used up: 0 of 0 replicas"))
 		s.eventually(soon, s.reported(1, "SpotByOwnAffinity", "own-selector-"))
 		s.eventually(soon, s.reported(1, "SpotByOwnAffinity", "own-affinity-"))
-		s.eventually(soon, s.measures(2, "spot_aware_scheduler_placements_total", map[string]string{"reason": "exempt"}))
+		s.eventually(soon, s.hasMetric(2, "spot_aware_scheduler_placements_total", map[string]string{"reason": "exempt"}))
 		s.scale("own-zone", 0)
 	})
 
 	s.run("invalid annotation", func(s *scenario) {
 		s.deploy("bad", 4, annotated(minOnDemand, "lots"), podAnnotated(minOnDemand, "2"))
 		s.deploy("bad-everywhere", 3, annotated(minOnDemand, "130%"), podAnnotated(minOnDemand, "-1"))
-		s.eventually(soon, s.is("bad", split{onDemand: 2, spot: 2}))
-		s.eventually(soon, s.is("bad-everywhere", split{onDemand: 1, spot: 2}))
+		s.eventually(soon, s.hasSplit("bad", split{onDemand: 2, spot: 2}))
+		s.eventually(soon, s.hasSplit("bad-everywhere", split{onDemand: 1, spot: 2}))
 		s.eventually(soon, s.reported(4, "InvalidSpotPolicy", "bad-", `"lots"`, minOnDemand, "Deployment"))
 		s.eventually(soon, s.reported(3, "InvalidSpotPolicy", "bad-everywhere-", `"130%"`, `"-1"`))
-		s.eventually(soon, s.measures(4+2*3, "spot_aware_scheduler_invalid_annotations_total", nil))
+		s.eventually(soon, s.hasMetric(4+2*3, "spot_aware_scheduler_invalid_annotations_total", nil))
 	})
 
 	s.run("levels and numbers", func(s *scenario) {
@@ -108,10 +108,10 @@ func TestKnobsOfAWorkload(t *testing.T) {
 			"on-pod": {3, 1, 0}, "owner-wins": {2, 2, 0}, "percent-of-0": {0, 3, 0}, "all": {3, 0, 0},
 			"more-than-all": {3, 0, 0}, "rounded-up": {2, 2, 0}, "unset": {1, 0, 0}, "none": {0, 0, 0},
 		} {
-			s.eventually(soon, s.is(app, want))
+			s.eventually(soon, s.hasSplit(app, want))
 		}
 		s.scale("none", 2)
-		s.eventually(soon, s.is("none", split{onDemand: 1, spot: 1}))
+		s.eventually(soon, s.hasSplit("none", split{onDemand: 1, spot: 1}))
 	})
 }
 

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestTrespasses contains changes by the controller and by others of a node with a foreign taint.
-func TestTrespasses(t *testing.T) {
+// TestInterference contains changes by the controller and by others of a node with a foreign taint.
+func TestInterference(t *testing.T) {
 	const controller, other = true, false
 	taints := func(keys ...string) func(*corev1.Node) {
 		return func(n *corev1.Node) {
@@ -53,12 +53,12 @@ func TestTrespasses(t *testing.T) {
 			}
 			h.wait(authorDelay + tickEvery)
 			var got []string
-			for _, finding := range findingsOf[Trespass](h.core) {
+			for _, finding := range findingsOf[Interference](h.core) {
 				t.Log(finding)
 				got = append(got, finding.Detail)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("trespasses (-want +got):\n%s", diff)
+				t.Errorf("interference (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -7,24 +7,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// TestBlindWithoutTheMode shows the problem that the mode solves. Karpenter simulates only the
+// TestWithoutAutoscalerMode shows the problem that the mode solves. Karpenter simulates only the
 // plugins of Kubernetes. It cannot see that a singleton must not run on spot although spot has
 // room, or that it needs an on-demand node.
-func TestBlindWithoutTheMode(t *testing.T) {
+func TestWithoutAutoscalerMode(t *testing.T) {
 	s := start(t, setup{})
-	s.roomOnSpot()
+	s.launchSpotNode()
 
 	s.deploy("single", 1, "200m", "64Mi")
-	s.stays(15*time.Second, s.claimed(map[string]int{lab.Spot: 1}))
-	s.must(s.is("single", split{Waiting: 1})())
+	s.requireThroughout(15*time.Second, s.claimed(map[string]int{lab.Spot: 1}))
+	s.must(s.isAvailableWithSplit("single", split{Waiting: 1})())
 
 	// On an on-demand node that Karpenter launched for another workload, the singleton runs until
 	// Karpenter consolidates.
 	s.deploy("buyer", 1, "200m", "64Mi", onlyOn(lab.OnDemand))
-	s.eventually(soon, s.is("single", split{OnDemand: 1}))
+	s.eventually(soon, s.isAvailableWithSplit("single", split{OnDemand: 1}))
 	s.remove("buyer")
 	s.consolidate(time.Second)
-	s.eventually(time.Minute, s.is("single", split{Waiting: 1}))
+	s.eventually(time.Minute, s.isAvailableWithSplit("single", split{Waiting: 1}))
 	if evicted := s.seen.podsOf("single")[0]; !evicted.Evicted || evicted.Capacity != lab.OnDemand {
 		t.Errorf("the first pod is %+v, want it evicted from on-demand", evicted)
 	}
@@ -34,10 +34,10 @@ func TestBlindWithoutTheMode(t *testing.T) {
 	s.eventually(soon, s.claimed(map[string]int{lab.Spot: 1}))
 }
 
-// roomOnSpot makes Karpenter launch one spot node, with room for a small pod in addition.
-func (s *scenario) roomOnSpot() {
+// launchSpotNode makes Karpenter launch one spot node, with room for a small pod in addition.
+func (s *scenario) launchSpotNode() {
 	s.Helper()
 	s.deploy("filler", 1, "1500m", "256Mi", floor("0")) // the smallest node with room for it has 1900m
-	s.eventually(soon, s.is("filler", split{Spot: 1}))
+	s.eventually(soon, s.isAvailableWithSplit("filler", split{Spot: 1}))
 	s.must(s.claimed(map[string]int{lab.Spot: 1})())
 }

@@ -33,12 +33,12 @@ func TestWaitingPodWakes(t *testing.T) {
 		wantNode string
 	}{
 		"on-demand node added": {
-			unblock:  func(s *scenario, _ string) { s.addNodes(*anotherOnDemand()) },
+			unblock:  func(s *scenario, _ string) { s.addNodes(*additionalOnDemandNode()) },
 			wantNode: lab.OnDemand,
 		},
 		"first on-demand node added": {
 			alone:    true,
-			unblock:  func(s *scenario, _ string) { s.addNodes(*anotherOnDemand()) },
+			unblock:  func(s *scenario, _ string) { s.addNodes(*additionalOnDemandNode()) },
 			wantNode: lab.OnDemand,
 		},
 		"spot node relabelled": {
@@ -54,19 +54,19 @@ func TestWaitingPodWakes(t *testing.T) {
 			wantNode: lab.OnDemand,
 		},
 		"taint removed": {
-			another:  anotherOnDemand(v1.Taint{Key: "example.com/reserved", Effect: v1.TaintEffectNoSchedule}),
+			another:  additionalOnDemandNode(v1.Taint{Key: "example.com/reserved", Effect: v1.TaintEffectNoSchedule}),
 			unblock:  removeTaints,
 			wantNode: lab.OnDemand,
 		},
 		"signal removed, a taint": {
 			// Taints with this effect repel no pod, so only the filter under test does.
 			alone:    true,
-			another:  anotherOnDemand(v1.Taint{Key: "spot-aware-scheduler.io/interruption", Effect: v1.TaintEffectPreferNoSchedule}),
+			another:  additionalOnDemandNode(v1.Taint{Key: "spot-aware-scheduler.io/interruption", Effect: v1.TaintEffectPreferNoSchedule}),
 			unblock:  removeTaints,
 			wantNode: lab.OnDemand,
 		},
 		"signal removed, a condition": {
-			another: anotherOnDemand(),
+			another: additionalOnDemandNode(),
 			before:  func(s *scenario) { s.editNodeStatus("od-2", condition("VMEventScheduled", v1.ConditionTrue)) },
 			unblock: func(s *scenario, _ string) {
 				s.editNodeStatus("od-2", condition("VMEventScheduled", v1.ConditionFalse))
@@ -74,7 +74,7 @@ func TestWaitingPodWakes(t *testing.T) {
 			wantNode: lab.OnDemand,
 		},
 		"signal removed, a label": {
-			another: anotherOnDemand(),
+			another: additionalOnDemandNode(),
 			before: func(s *scenario) {
 				s.editNode("od-2", func(node *v1.Node) { node.Labels["autoscaling.cast.ai/draining"] = "spot-prediction" })
 			},
@@ -93,7 +93,7 @@ func TestWaitingPodWakes(t *testing.T) {
 			unblock: func(s *scenario, waiting string) {
 				for i := range 5 {
 					s.patchPod(waiting, annotation("example.com/attempt", fmt.Sprint(i)))
-					s.still()
+					s.awaitIdleScheduler()
 				}
 				s.deletePod("fill-od-1-1")
 			},
@@ -102,16 +102,16 @@ func TestWaitingPodWakes(t *testing.T) {
 		"sibling on spot deleted": {
 			alone:    true,
 			replicas: 2,
-			unblock:  func(s *scenario, _ string) { s.deletePod(s.onSpot("app").Name) },
+			unblock:  func(s *scenario, _ string) { s.deletePod(s.podOnSpot("app").Name) },
 			wantNode: lab.Spot,
 		},
 		"sibling on spot starts to terminate": {
 			replicas: 2,
 			unblock: func(s *scenario, _ string) {
-				sibling := s.onSpot("app").Name
+				sibling := s.podOnSpot("app").Name
 				s.patchPod(sibling, `{"metadata":{"finalizers":["example.com/stay"]}}`)
 				s.Cleanup(func() { s.patchPod(sibling, `{"metadata":{"finalizers":null}}`) })
-				s.still()
+				s.awaitIdleScheduler()
 				s.deletePod(sibling)
 			},
 			wantNode: lab.Spot,
@@ -119,7 +119,7 @@ func TestWaitingPodWakes(t *testing.T) {
 		"sibling on spot released by its owner": {
 			replicas: 2,
 			unblock: func(s *scenario, _ string) {
-				s.patchPod(s.onSpot("app").Name, `{"metadata":{"labels":{"app":"released"}}}`)
+				s.patchPod(s.podOnSpot("app").Name, `{"metadata":{"labels":{"app":"released"}}}`)
 			},
 			wantNode: lab.Spot,
 		},
@@ -127,7 +127,7 @@ func TestWaitingPodWakes(t *testing.T) {
 			alone:    true,
 			replicas: 2,
 			unblock: func(s *scenario, _ string) {
-				s.must(client.CoreV1().Nodes().Delete(s.ctx, s.onSpot("app").Spec.NodeName, metav1.DeleteOptions{}))
+				s.must(client.CoreV1().Nodes().Delete(s.ctx, s.podOnSpot("app").Spec.NodeName, metav1.DeleteOptions{}))
 			},
 			wantNode: lab.Spot,
 		},
@@ -153,11 +153,11 @@ func TestWaitingPodWakes(t *testing.T) {
 		},
 	} {
 		s.run(name, func(s *scenario) {
-			s.Cleanup(s.clear)
+			s.Cleanup(s.deleteWorkloadsAndNodes)
 			s.addNodes(spotNodes(3, 5)...)
 			if !test.alone {
 				s.addNodes(onDemand(1, 1)...)
-				s.fill("od-1", 1)
+				s.fillNode("od-1", 1)
 			}
 			if test.another != nil {
 				s.addNodes(*test.another)
@@ -167,15 +167,15 @@ func TestWaitingPodWakes(t *testing.T) {
 			}
 			replicas := max(test.replicas, 1)
 			s.deploy("app", replicas)
-			s.eventually(soon, s.is("app", split{spot: int(replicas) - 1, waiting: 1}))
-			waiting := s.waits("app", fmt.Sprintf("spot budget used up: %d of %d replicas of %s/app-", replicas-1, replicas-1, s.namespace))
+			s.eventually(soon, s.hasSplit("app", split{spot: int(replicas) - 1, waiting: 1}))
+			waiting := s.waitingPod("app", fmt.Sprintf("spot budget used up: %d of %d replicas of %s/app-", replicas-1, replicas-1, s.namespace))
 			// New pods would use the freed room, and hide that the scheduler did not wake the
 			// waiting pod.
-			s.Cleanup(s.freeze())
-			s.still()
+			s.Cleanup(s.blockPodCreation())
+			s.awaitIdleScheduler()
 
 			test.unblock(s, waiting)
-			node := s.boundAtOnce(seen, waiting, time.Now())
+			node := s.requireBoundAtOnce(seen, waiting, time.Now())
 			if capacity := s.capacityOf(node); capacity != test.wantNode {
 				s.Errorf("the pod is on %s, which is %s, want %s", node, capacity, test.wantNode)
 			}
@@ -183,8 +183,8 @@ func TestWaitingPodWakes(t *testing.T) {
 	}
 }
 
-// anotherOnDemand returns a node od-2 of one slot.
-func anotherOnDemand(taints ...v1.Taint) *lab.NodeSpec {
+// additionalOnDemandNode returns a node od-2 of one slot.
+func additionalOnDemandNode(taints ...v1.Taint) *lab.NodeSpec {
 	node := onDemand(2, 1)[1]
 	node.Taints = taints
 	return &node

@@ -15,9 +15,9 @@ import (
 // atOnce is how soon a pod must be bound after the event that unblocks it.
 const atOnce = 2 * time.Second
 
-// fill binds pods of one slot to a node without a scheduler. They have no owner, and the policy
+// fillNode binds pods of one slot to a node without a scheduler. They have no owner, and the policy
 // does not apply to them.
-func (s *scenario) fill(node string, pods int, edits ...func(*v1.Pod)) {
+func (s *scenario) fillNode(node string, pods int, edits ...func(*v1.Pod)) {
 	s.Helper()
 	for i := range pods {
 		template := podTemplate("fill")
@@ -32,11 +32,11 @@ func (s *scenario) fill(node string, pods int, edits ...func(*v1.Pod)) {
 	}
 }
 
-// waits returns the only pod with the label app that has no node. It first checks that the pod's
-// condition and an event contain why.
-func (s *scenario) waits(app, why string) (pod string) {
+// waitingPod returns the only pod with the label app that has no node. It first checks that the
+// pod's condition and an event contain why.
+func (s *scenario) waitingPod(app, why string) (pod string) {
 	s.Helper()
-	s.eventually(soon, s.waitsBecause(app, 1, why))
+	s.eventually(soon, s.pendingReason(app, 1, why))
 	pods, err := s.pods(app)
 	s.must(err)
 	for i := range pods {
@@ -48,9 +48,9 @@ func (s *scenario) waits(app, why string) (pod string) {
 	return ""
 }
 
-// still returns when the scheduler has made no attempt for half a second. A later attempt is then a
-// reaction to a later event.
-func (s *scenario) still() {
+// awaitIdleScheduler returns when the scheduler has made no attempt for half a second. A later
+// attempt is then a reaction to a later event.
+func (s *scenario) awaitIdleScheduler() {
 	s.Helper()
 	tried, since := -1, time.Now()
 	s.eventually(soon, func() error {
@@ -68,8 +68,8 @@ func (s *scenario) still() {
 	})
 }
 
-// seenBound waits at most within until the pod is seen bound, and returns its sighting.
-func (s *scenario) seenBound(seen *sightings, pod string, within time.Duration) sighting {
+// awaitBinding waits at most within until the pod is seen bound, and returns its record.
+func (s *scenario) awaitBinding(seen *podRecords, pod string, within time.Duration) podRecord {
 	s.Helper()
 	s.eventually(within, func() error {
 		if seen.of(pod).bound.IsZero() {
@@ -80,11 +80,11 @@ func (s *scenario) seenBound(seen *sightings, pod string, within time.Duration) 
 	return seen.of(pod)
 }
 
-// boundAtOnce checks that the pod is bound within atOnce after began, and returns its node. It
-// waits longer than that, to distinguish a late binding from none.
-func (s *scenario) boundAtOnce(seen *sightings, pod string, began time.Time) string {
+// requireBoundAtOnce checks that the pod is bound within atOnce after began, and returns its node.
+// It waits longer than that, to distinguish a late binding from none.
+func (s *scenario) requireBoundAtOnce(seen *podRecords, pod string, began time.Time) string {
 	s.Helper()
-	at := s.seenBound(seen, pod, 3*atOnce)
+	at := s.awaitBinding(seen, pod, 3*atOnce)
 	if took := at.bound.Sub(began); took > atOnce {
 		s.Errorf("%s was bound after %s, want at most %s", pod, took, atOnce)
 	} else {
@@ -93,9 +93,9 @@ func (s *scenario) boundAtOnce(seen *sightings, pod string, began time.Time) str
 	return at.node
 }
 
-// freeze admits no more pods to the namespace until thaw is called. This prevents the replacement
-// of a pod from using the room of that pod.
-func (s *scenario) freeze() (thaw func()) {
+// blockPodCreation admits no more pods to the namespace until thaw is called. This prevents the
+// replacement of a pod from using the room of that pod.
+func (s *scenario) blockPodCreation() (thaw func()) {
 	s.Helper()
 	quotas, pods := client.CoreV1().ResourceQuotas(s.namespace), client.CoreV1().Pods(s.namespace)
 	quota := &v1.ResourceQuota{
@@ -167,8 +167,8 @@ func (s *scenario) capacityOf(node string) string {
 	return n.Labels[lab.CapacityLabel]
 }
 
-// onSpot returns a live pod with the label app that runs on spot.
-func (s *scenario) onSpot(app string) *v1.Pod {
+// podOnSpot returns a live pod with the label app that runs on spot.
+func (s *scenario) podOnSpot(app string) *v1.Pod {
 	s.Helper()
 	pods, err := s.pods(app)
 	s.must(err)
@@ -186,8 +186,8 @@ func (s *scenario) deletePod(name string) {
 	s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, name, metav1.DeleteOptions{}))
 }
 
-// clear deletes all workloads and nodes before the next case.
-func (s *scenario) clear() {
+// deleteWorkloadsAndNodes deletes all workloads and nodes before the next case.
+func (s *scenario) deleteWorkloadsAndNodes() {
 	s.Helper()
 	s.must(s.deleteWorkloads(s.ctx))
 	s.must(client.CoreV1().Nodes().DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))

@@ -10,20 +10,20 @@ import (
 // soon is the longest time that an immediate reaction may take on a loaded machine.
 const soon = 20 * time.Second
 
-func TestSingletonsStandOnOnDemand(t *testing.T) {
+func TestPlacementSingletonsOnOnDemand(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(5, 20), spotNodes(5, 20)))
 	for i := range 50 {
 		s.deploy(fmt.Sprintf("single-%d", i), 1)
 	}
 	for i := range 50 {
-		s.eventually(soon, s.is(fmt.Sprintf("single-%d", i), split{onDemand: 1}))
+		s.eventually(soon, s.hasSplit(fmt.Sprintf("single-%d", i), split{onDemand: 1}))
 	}
 }
 
-func TestFloorThenSpot(t *testing.T) {
+func TestPlacementFloorThenSpot(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(3, 10), spotNodes(3, 10)))
 	s.deploy("three", 3)
 	s.deploy("ten", 10, annotated(minOnDemand, "30%"))
-	s.eventually(soon, s.is("three", split{onDemand: 1, spot: 2}))
-	s.eventually(soon, s.is("ten", split{onDemand: 3, spot: 7}))
+	s.eventually(soon, s.hasSplit("three", split{onDemand: 1, spot: 2}))
+	s.eventually(soon, s.hasSplit("ten", split{onDemand: 3, spot: 7}))
 }

@@ -18,9 +18,9 @@ import (
 // the reference names an API version that the API server does not serve. The scheduler considers
 // only groups and kinds.
 
-// TestOwnerNotThereYet has the pods of a ReplicaSet wait for its Deployment, although all nodes are
-// free.
-func TestOwnerNotThereYet(t *testing.T) {
+// TestPodsWaitForUnknownOwner has the pods of a ReplicaSet wait for its Deployment, although all
+// nodes are free.
+func TestPodsWaitForUnknownOwner(t *testing.T) {
 	for name, test := range map[string]struct {
 		// settle makes the owner known.
 		settle func(s *scenario, set *appsv1.ReplicaSet)
@@ -32,8 +32,8 @@ func TestOwnerNotThereYet(t *testing.T) {
 					d.Spec.Paused = true // so that it creates no ReplicaSet
 				})
 				// The Deployment has the right name, but is not the owner yet.
-				s.still()
-				s.must(s.is("late", split{waiting: 3})())
+				s.awaitIdleScheduler()
+				s.must(s.hasSplit("late", split{waiting: 3})())
 				s.setOwners(set, *metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment")))
 			},
 			want: split{onDemand: 2, spot: 1},
@@ -58,16 +58,16 @@ func TestOwnerNotThereYet(t *testing.T) {
 				},
 			}, metav1.CreateOptions{})
 			s.must(err)
-			s.eventually(soon, s.waitsBecause("late", 3, "owner not known yet: waits for Deployment "+s.namespace+"/late"))
-			s.still()
+			s.eventually(soon, s.pendingReason("late", 3, "owner not known yet: waits for Deployment "+s.namespace+"/late"))
+			s.awaitIdleScheduler()
 
 			test.settle(s, set)
 			settled := time.Now()
-			s.eventually(soon, s.is("late", test.want))
+			s.eventually(soon, s.hasSplit("late", test.want))
 			pods, err := s.pods("late")
 			s.must(err)
 			for _, pod := range pods {
-				s.boundAtOnce(seen, pod.Name, settled)
+				s.requireBoundAtOnce(seen, pod.Name, settled)
 			}
 		})
 	}
@@ -87,25 +87,25 @@ func (s *scenario) setOwners(set *appsv1.ReplicaSet, owners ...metav1.OwnerRefer
 	})
 }
 
-// TestPodRightAfterItsOwner creates ReplicaSets and their pods by hand, each pod right after its
+// TestPlacementRightAfterOwner creates ReplicaSets and their pods by hand, each pod right after its
 // owner. The annotation of its own ReplicaSet determines where each pod is placed. For half of the
 // pods this differs from the default and from the rule for a singleton. (The scheduler rarely
 // observes a pod first here. The unit test and the test above show that it would wait then.)
-func TestPodRightAfterItsOwner(t *testing.T) {
+func TestPlacementRightAfterOwner(t *testing.T) {
 	const pairs = 10
 	s := start(t, slices.Concat(onDemand(2, pairs), spotNodes(2, pairs)))
 	for i := range pairs {
-		s.pair(fmt.Sprintf("spot-%d", i), map[string]string{minOnDemand: "0"})
-		s.pair(fmt.Sprintf("on-demand-%d", i), nil)
+		s.createReplicaSetAndPod(fmt.Sprintf("spot-%d", i), map[string]string{minOnDemand: "0"})
+		s.createReplicaSetAndPod(fmt.Sprintf("on-demand-%d", i), nil)
 	}
 	for i := range pairs {
-		s.eventually(soon, s.is(fmt.Sprintf("spot-%d", i), split{spot: 1}))
-		s.eventually(soon, s.is(fmt.Sprintf("on-demand-%d", i), split{onDemand: 1}))
+		s.eventually(soon, s.hasSplit(fmt.Sprintf("spot-%d", i), split{spot: 1}))
+		s.eventually(soon, s.hasSplit(fmt.Sprintf("on-demand-%d", i), split{onDemand: 1}))
 	}
 }
 
-// pair creates a ReplicaSet of one replica and its pod.
-func (s *scenario) pair(name string, annotations map[string]string) {
+// createReplicaSetAndPod creates a ReplicaSet of one replica and its pod.
+func (s *scenario) createReplicaSetAndPod(name string, annotations map[string]string) {
 	s.Helper()
 	labels, one := map[string]string{"app": name}, int32(1)
 	template := podTemplate(name)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestManyDeploymentsAtOnce(t *testing.T) {
+func TestPlacementManyDeployments(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(60, 10), spotNodes(70, 26)))
 	onSpot := s.watchSpot()
 	want, budgets := map[string]split{}, map[string]int{}
@@ -25,13 +25,13 @@ func TestManyDeploymentsAtOnce(t *testing.T) {
 		budgets[name] = 10 - floor
 		want[name] = split{onDemand: floor, spot: 10 - floor}
 	}
-	s.eventually(2*time.Minute, s.are(want))
+	s.eventually(2*time.Minute, s.haveSplits(want))
 	s.Logf("2,000 pods placed after %s", time.Since(began).Round(time.Second))
-	s.noBreach(onSpot(), budgets)
+	s.requireWithinBudgets(onSpot(), budgets)
 }
 
-// are returns a check that all apps have these splits.
-func (s *scenario) are(want map[string]split) func() error {
+// haveSplits returns a check that all apps have these splits.
+func (s *scenario) haveSplits(want map[string]split) func() error {
 	return func() error {
 		got, err := s.splits()
 		if err != nil {

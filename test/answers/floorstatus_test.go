@@ -28,9 +28,9 @@ type state struct {
 	State                                   report.State
 }
 
-// TestStandings shows that all components report the same about whole workloads: the metrics of
+// TestFloorStatuses shows that all components report the same about whole workloads: the metrics of
 // scheduler and extender (workload.FloorStatuses), kubectl spot status, and the rebalancer.
-func TestStandings(t *testing.T) {
+func TestFloorStatuses(t *testing.T) {
 	nodes := objects(onDemand("od"), spotNode("sp"))
 	db := func(replicas int32, nodes ...string) []runtime.Object {
 		all := []runtime.Object{statefulSet("db", replicas)}
@@ -76,21 +76,21 @@ func TestStandings(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				same(t, "the metrics", test.want, ofMetrics(t, owners, snapshot, test.want))
+				requireEqual(t, "the metrics", test.want, ofMetrics(t, owners, snapshot, test.want))
 				all, _ := (&report.View{Snapshot: snapshot, Policy: policy, Signals: signals, Profile: profile, Owners: owners}).Statuses()
 				if len(all) != 1 {
 					t.Fatalf("%d workloads are reported, want 1", len(all))
 				}
 				shown := test.want
 				shown.State = all[0].State
-				same(t, "kubectl spot status", test.want, shown)
+				requireEqual(t, "kubectl spot status", test.want, shown)
 				w := snapshot.Workloads[0]
 				at := w.FloorStatus()
-				same(t, "the controller's snapshot", test.want, state{at.FloorDeficit, at.OverBudget, at.Surplus, len(at.Misplaced), at.Healable > 0, test.want.State})
+				requireEqual(t, "the controller's snapshot", test.want, state{at.FloorDeficit, at.OverBudget, at.Surplus, len(at.Misplaced), at.Healable > 0, test.want.State})
 				moves := rebalance.NewPlanner(rebalance.Settings{Heal: true, MaxMoves: 1}).Plan(snapshot, simulation.NewRoom(snapshot))
 				moved := test.want
 				moved.Heals = len(moves) > 0
-				same(t, "the rebalancer", test.want, moved)
+				requireEqual(t, "the rebalancer", test.want, moved)
 			})
 		})
 	}
