@@ -18,7 +18,7 @@ import (
 var churnTime = flag.Duration("churn", 15*time.Minute, "time for which TestLongChurn changes workloads, for each scheduler")
 
 // TestLongChurn scales, rolls out, deletes and creates Deployments while Karpenter consolidates.
-// It then makes the same changes with kube-scheduler, whose pods prefer spot. (Row 3.)
+// It then makes the same changes with kube-scheduler, whose pods prefer spot.
 func TestLongChurn(t *testing.T) {
 	pools := func() lab.KarpenterOptions {
 		return lab.KarpenterOptions{NodePools: []lab.NodePool{{ConsolidateAfter: 10 * time.Second}}}

@@ -34,7 +34,7 @@ var manyNodes = []string{"c-1x-amd64-linux", "c-2x-amd64-linux"}
 
 // TestLongConsolidation: Karpenter removes half of the nodes because workloads have ended.
 // Budgets allow one eviction at a time, because Karpenter does not consolidate nodes with a
-// budget that allows none. (Row 3 of drains.)
+// budget that allows none.
 func TestLongConsolidation(t *testing.T) {
 	withAndWithoutAssist(t, func(t *testing.T, assist bool) {
 		s := start(t, setup{
@@ -68,7 +68,7 @@ func TestLongConsolidation(t *testing.T) {
 }
 
 // TestLongExpiry: all nodes expire at once, and no budget allows an eviction. Without the
-// controller's help, Karpenter cannot drain them. (Row 3 of drains.)
+// controller's help, Karpenter cannot drain them.
 func TestLongExpiry(t *testing.T) {
 	const (
 		age = time.Minute
@@ -118,7 +118,7 @@ func TestLongExpiry(t *testing.T) {
 
 // TestLongInterruption: NodeClaims are deleted, as Karpenter does on an interruption, with a
 // grace period of two minutes. Without the controller's help, Karpenter deletes the pods that
-// budgets protect at the end of that time. (Row 4 of drains.)
+// budgets protect at the end of that time.
 func TestLongInterruption(t *testing.T) {
 	const grace = 2 * time.Minute
 	withAndWithoutAssist(t, func(t *testing.T, assist bool) {

@@ -14,7 +14,6 @@ import (
 
 // TestLongSpotWithoutKarpenterLabel: spot nodes with only the project's label run no pods of a
 // floor. Karpenter treats them as on-demand and launches nothing until they also have its label.
-// (Row 4e.)
 func TestLongSpotWithoutKarpenterLabel(t *testing.T) {
 	s := start(t, setup{mode: true})
 	spot := live.Spot(2, 4)

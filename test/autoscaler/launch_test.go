@@ -9,7 +9,7 @@ import (
 )
 
 // TestSingletonLaunchesOnDemandNode: spot has room, and no on-demand node exists. Karpenter
-// launches one, although Kubernetes' own plugins would allow the singleton on spot. (Row 1.)
+// launches one, although Kubernetes' own plugins would allow the singleton on spot.
 func TestSingletonLaunchesOnDemandNode(t *testing.T) {
 	s := start(t, setup{mode: true})
 	s.launchSpotNode()

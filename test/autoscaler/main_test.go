@@ -5,6 +5,34 @@
 // The tests share one control plane and run one after the other. Each test has its own namespace,
 // scheduler, controller, Karpenter and auditor. Tests in files with the build tag long take
 // minutes; make test-long runs them.
+//
+// The tests by file; the suffix _test.go is omitted.
+//
+// Nodes that Karpenter launches:
+//
+//	withoutmode      the problem that the mode solves
+//	launch           a singleton needs an on-demand node
+//	move             heal and return to spot
+//	mix_long         100 workloads in an empty cluster
+//	churn_long       workloads change while Karpenter consolidates
+//	buffer_long      a spare node for a CapacityBuffer
+//	poolcap_long     the pool cap, which Karpenter does not see
+//	labels_long      spot nodes without Karpenter's label
+//	startup_long     nodes that take a minute to start
+//
+// Nodes that Karpenter or the cloud removes:
+//
+//	drain_long       consolidation, expiry and interruption
+//	reclaim_long     a reclaim of all spot nodes
+//	shortage_long    spot is not available
+//
+// Operation:
+//
+//	switch_long      the mode is enabled and disabled while workloads run
+//	outage_long      the controller is killed or does not run
+//
+// Helpers: scenario starts and cleans up a test, cluster and workloads_long create and check
+// workloads, history records pods and nodes, bound computes the lowest possible price.
 package autoscaler
 
 import (

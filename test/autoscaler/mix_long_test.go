@@ -18,7 +18,7 @@ const tolerance = 1.05
 func TestLongMix(t *testing.T) { mix(t, 100) }
 
 // mix creates this many Deployments with several floors in an empty cluster while Karpenter
-// consolidates. (Row 2.)
+// consolidates.
 func mix(t *testing.T, apps int) {
 	s := start(t, setup{mode: true, karpenter: lab.KarpenterOptions{NodePools: []lab.NodePool{{ConsolidateAfter: 5 * time.Second}}}})
 	began := time.Now()

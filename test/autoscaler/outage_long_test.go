@@ -15,7 +15,7 @@ import (
 const gatedApps, gatedReplicas = 20, 10
 
 // TestLongControllerKilled kills the controller when 200 pods have their gates. The next
-// controller assigns them. (Row 6.)
+// controller assigns them.
 func TestLongControllerKilled(t *testing.T) {
 	s := start(t, setup{mode: true})
 	s.killController()
@@ -27,7 +27,7 @@ func TestLongControllerKilled(t *testing.T) {
 }
 
 // TestLongWithoutController: no controller assigns 200 pods. The scheduler removes their gates
-// after gateTimeout. (Row 6.)
+// after gateTimeout.
 func TestLongWithoutController(t *testing.T) {
 	const gateTimeout = 30 * time.Second
 	s := start(t, setup{mode: true, safety: settings{"gateTimeout": gateTimeout.String()}})

@@ -21,7 +21,6 @@ const poolCapFallback = 20 * time.Second
 // TestLongPoolCap: the only spot pool has room but already runs as many replicas as maxPerPool
 // allows, and overflow may not use on-demand. Karpenter does not see the cap and launches
 // nothing. An event reports this. After fallbackAfter, the replica runs on spot above the cap.
-// (Row 4c.)
 func TestLongPoolCap(t *testing.T) {
 	s := startCapped(t, "Never")
 	s.eventually(soon, s.hasSplit("web", split{OnDemand: 1, Spot: 1, Waiting: 1}))

@@ -19,7 +19,7 @@ func TestLongSpotShortageWithConsolidation(t *testing.T) { spotShortage(t, true)
 // spotShortage removes all spot capacity for two minutes. Karpenter launches on-demand nodes for
 // the overflow. When spot is available again, replicas return to it, and consolidation removes
 // the on-demand nodes. With consolidating, consolidation is enabled from the start, otherwise
-// only at the end. (Rows 4 and 4b.)
+// only at the end.
 func spotShortage(t *testing.T, consolidating bool) {
 	const apps, replicas = 5, 4
 	pools := []lab.NodePool{

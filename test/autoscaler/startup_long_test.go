@@ -11,7 +11,7 @@ import (
 
 // TestLongSlowNodes: a node takes a minute to start, and fallbackAfter and rolloutRelief are 30
 // s. A pod nevertheless waits for its node. Otherwise the node would stay empty, and Karpenter
-// would launch a second node. (Row 4d.)
+// would launch a second node.
 func TestLongSlowNodes(t *testing.T) {
 	const startup = time.Minute
 	s := start(t, setup{

@@ -23,7 +23,7 @@ import (
 )
 
 // The tests in this file enable and disable the autoscaler mode, or only half of it, while
-// workloads run. (Row 8.)
+// workloads run.
 
 // shippedGateTimeout is gateTimeout in the shipped configuration.
 const shippedGateTimeout = 30 * time.Second

@@ -29,7 +29,7 @@ import (
 const target = 50
 
 // TestSurgeWithHorizontalPodAutoscaler: a HorizontalPodAutoscaler gets metrics every second. It
-// also counts a released pod beside its replacement. (Row 9b.)
+// also counts a released pod beside its replacement.
 func TestSurgeWithHorizontalPodAutoscaler(t *testing.T) {
 	s := start(t, live.Spot(1, 40)...)
 	// A long surge continues for many periods of the autoscaler after the replacement is counted.

@@ -16,8 +16,7 @@ import (
 
 // TestLongNodeUpgrade: 20 nodes are upgraded one after the other with `kubectl drain`, and each
 // is uncordoned when it is empty. Each of 60 Deployments has a budget that allows no eviction,
-// its own or the controller's. No Deployment ever has fewer ready endpoints than replicas. (Row 5
-// of drains.)
+// its own or the controller's. No Deployment ever has fewer ready endpoints than replicas.
 func TestLongNodeUpgrade(t *testing.T) {
 	const apps = 60
 	nodes := live.OnDemand(20, 8)

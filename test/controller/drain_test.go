@@ -79,8 +79,7 @@ func (s *scenario) awaitDrained(node string, singletons []string) {
 }
 
 // TestDrainOfSingletons: in plain Kubernetes, the budgets of the singletons block a drain. With
-// the controller the drain ends, and every singleton always has a ready endpoint. (Rows 1 and 2
-// of drains.)
+// the controller the drain ends, and every singleton always has a ready endpoint.
 func TestDrainOfSingletons(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	apps := s.singletons()
@@ -99,7 +98,7 @@ func TestDrainOfSingletons(t *testing.T) {
 }
 
 // TestConcurrentDrains: three concurrent drains, two of the same node. The nodes run singletons and
-// a workload whose budget allows one eviction at a time. (Row 7 of drains.)
+// a workload whose budget allows one eviction at a time.
 func TestConcurrentDrains(t *testing.T) {
 	s := start(t, live.OnDemand(2, 10)...)
 	apps := s.singletons()
@@ -129,7 +128,7 @@ func TestConcurrentDrains(t *testing.T) {
 
 // TestCancelledDrain: after an uncordon, the controller restores the pods that it released for
 // the drain. They serve all the time. A pod that cannot be replaced first stays, and an event
-// states the reason. (Row 7 of drains.)
+// states the reason.
 func TestCancelledDrain(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	// No replacement is available before the drain is cancelled.

@@ -127,7 +127,7 @@ func (s *scenario) hasResponse(own dynamic.Interface, pod, responder, state, mes
 }
 
 // TestEvictionRequest: a single replica whose budget allows no eviction is replaced first and
-// then evicted. Its Service always has a ready endpoint. (Row 8 of drains.)
+// then evicted. Its Service always has a ready endpoint.
 func TestEvictionRequest(t *testing.T) {
 	s := start(t, live.OnDemand(2, 5)...)
 	s.deploy("one", 1)
@@ -145,7 +145,7 @@ func TestEvictionRequest(t *testing.T) {
 }
 
 // TestEvictionRequestCancelled: the controller restores the released pod, and the pod serves
-// all the time. (Row 8 of drains.)
+// all the time.
 func TestEvictionRequestCancelled(t *testing.T) {
 	s := start(t, live.OnDemand(2, 5)...)
 	s.deploy("one", 1)

@@ -18,7 +18,7 @@ import (
 )
 
 // TestSingletonIsReplacedFirst: singletons run on spot because they waited too long for
-// on-demand. Their PodDisruptionBudgets allow no eviction. (Row 1 of the table.)
+// on-demand. Their PodDisruptionBudgets allow no eviction.
 func TestSingletonIsReplacedFirst(t *testing.T) {
 	s := start(t, live.Spot(1, 10)...)
 	budgets := map[string]policyv1.PodDisruptionBudgetSpec{"min": minAvailable("1"), "max": maxUnavailable("0")}
@@ -47,7 +47,7 @@ func TestSingletonIsReplacedFirst(t *testing.T) {
 }
 
 // TestMostReplicasOnInterruptedNode: seven of ten replicas run on the node to be reclaimed, under a
-// PodDisruptionBudget of 80 %. One workload surges and one is evicted. (Row 2.)
+// PodDisruptionBudget of 80 %. One workload surges and one is evicted.
 func TestMostReplicasOnInterruptedNode(t *testing.T) {
 	methods := map[string]string{"surge": "true", "evict": "false"}
 	s := start(t, append(live.Spot(1, 14), live.OnDemand(1, 6)...)...)
@@ -80,7 +80,7 @@ func TestMostReplicasOnInterruptedNode(t *testing.T) {
 
 // TestBlockedPodsAreDeletedAtLastMoment: the PodDisruptionBudget of a StatefulSet's pod allows no
 // eviction, so the pod runs until only its grace period is left. A pod that two budgets match
-// runs until the deadline, because the API server rejects its eviction. (Rows 3 and 4.)
+// runs until the deadline, because the API server rejects its eviction.
 func TestBlockedPodsAreDeletedAtLastMoment(t *testing.T) {
 	const grace = 5 * time.Second
 	s := start(t, live.Spot(1, 5)...)
@@ -139,7 +139,7 @@ func (s *scenario) requireRemovalAt(app string, moment time.Time) {
 }
 
 // TestClearedSignals: the controller removes its marks when signals are cleared or expire, and
-// preserves the changes of other actors on nodes. (Row 14.)
+// preserves the changes of other actors on nodes.
 func TestClearedSignals(t *testing.T) {
 	s := start(t, append(live.Spot(3, 5), live.OnDemand(1, 5)...)...)
 	with := interruptionsOnly()
@@ -225,7 +225,7 @@ func TestAdvisorySignalByDefault(t *testing.T) {
 	})
 }
 
-// TestDryRun: a dry run reports the planned moves and changes nothing. (Row 15.)
+// TestDryRun: a dry run reports the planned moves and changes nothing.
 func TestDryRun(t *testing.T) {
 	s := start(t, append(live.Spot(1, 3), live.OnDemand(1, 1)...)...)
 	s.deploy("app", 4)

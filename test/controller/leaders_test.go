@@ -11,7 +11,7 @@ import (
 )
 
 // TestLeaderStoppedDuringMoves: the leader gets SIGTERM during surges and evictions, as in a
-// rollout of the controller. The stand-by continues the moves and repeats no action. (Row 6.)
+// rollout of the controller. The stand-by continues the moves and repeats no action.
 func TestLeaderStoppedDuringMoves(t *testing.T) {
 	s := start(t, live.Spot(2, 20)...)
 	replicas := s.deployMovingApps()

@@ -23,7 +23,7 @@ func TestLongOutage(t *testing.T) {
 	outage(t, (*lab.Process).Pause, func(_ *scenario, p *lab.Process) error { return p.Resume() })
 }
 
-// repeatedSpotLoss deletes all spot nodes every 20 s and recreates them 20 s later. (Row 12.)
+// repeatedSpotLoss deletes all spot nodes every 20 s and recreates them 20 s later.
 func repeatedSpotLoss(t *testing.T, times int) {
 	const calm = time.Minute
 	s := start(t, append(live.OnDemand(2, 10), live.Spot(2, 10)...)...)

@@ -1,10 +1,41 @@
 // Package controller runs the built controller and the built scheduler with the shipped
-// configuration and rights on a real control plane. It tests the rows of the table. KWOK
-// replaces the kubelets and takes 3 s to start a pod; everything else is real.
+// configuration and rights on a real control plane. KWOK replaces the kubelets and takes 3 s to
+// start a pod; everything else is real.
 //
 // The tests share one control plane and run one after the other. Each test has its own nodes,
 // namespace, scheduler, controller and auditor. Tests in files with the build tag long take
 // minutes; make test-long runs them.
+//
+// The tests by file; the suffix _test.go is omitted.
+//
+// Interruptions:
+//
+//	interruption     one interrupted node: moves, deadlines, cleared signals, dry run
+//	mass             a reclaim of many nodes; the controller is killed meanwhile
+//	urgency          no node has room; pods of operators and Jobs
+//	silence          a node whose Lease is not renewed
+//
+// Other moves:
+//
+//	rebalance        heal, make room, return to spot, deletion costs
+//	surge            the move methods of all kinds of workloads; surges that fail
+//	autoscaler       a surge while a HorizontalPodAutoscaler scales the workload
+//
+// Drains by others:
+//
+//	drain, drain_long      kubectl drain
+//	protect, protect_long  PodDisruptionBudgets of protected Deployments
+//	evictions_skew         EvictionRequests of Kubernetes 1.37 (build tag skew)
+//
+// Failures:
+//
+//	leaders          the leader is stopped during moves
+//	outage           the API server is not available
+//	tenants          pods with false claims about their owners and releases
+//	long             larger and longer runs of mass and outage
+//
+// Helpers: scenario starts and cleans up a test, cluster creates workloads and interruptions, pods
+// and endpoints record availability, observers tests these records, requests reads the audit log.
 package controller
 
 import (

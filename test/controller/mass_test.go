@@ -188,7 +188,7 @@ func percentile(durations []time.Duration, p int) time.Duration {
 }
 
 // massReclaimForFloors reclaims all spot nodes, on which all replicas of every workload run.
-// On-demand has room for one replica of each workload, its floor. (Row 5b.)
+// On-demand has room for one replica of each workload, its floor.
 func massReclaimForFloors(t *testing.T, workloads int) {
 	const perWorkload, notice = 5, 40 * time.Second
 	s := start(t, live.Spot(workloads, perWorkload)...)
@@ -233,7 +233,7 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 }
 
 // controllerKilledDuringMoves kills the leader of two controllers at random moments while this many
-// workloads surge. (Row 6.)
+// workloads surge.
 func controllerKilledDuringMoves(t *testing.T, workloads, kills int) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -14,8 +14,7 @@ import (
 )
 
 // TestLongProtectWithoutController: the scheduler deletes the budgets of a controller that was
-// killed, and the drain that waits for them ends. A restarted controller recreates them. (Row 6
-// of drains.)
+// killed, and the drain that waits for them ends. A restarted controller recreates them.
 func TestLongProtectWithoutController(t *testing.T) {
 	s := start(t, live.OnDemand(2, 5)...)
 	s.deploy("one", 1, protected)

@@ -54,7 +54,7 @@ func (s *scenario) hasNoControllerBudget(app string) func() error {
 
 // TestProtect: during a drain of three singletons without budgets of their own, each always has a
 // ready endpoint, and the drain ends. The controller's budgets exist as long as the Deployments
-// opt in and no other budget selects the pods. (Row 6 of drains.)
+// opt in and no other budget selects the pods.
 func TestProtect(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	apps := []string{"one", "two", "three"}

@@ -19,8 +19,7 @@ import (
 const quiet = 10 * time.Second
 
 // TestHealAfterNodeLoss: a replica of the floor lost its node and runs on spot. The controller
-// returns it when on-demand has room, but not before, and moves nothing after that. (Rows 9 and
-// 13.)
+// returns it when on-demand has room, but not before, and moves nothing after that.
 func TestHealAfterNodeLoss(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 2)...)...)
 	for _, app := range []string{"one", "two"} {
@@ -56,7 +55,7 @@ func TestHealAfterNodeLoss(t *testing.T) {
 }
 
 // TestHealDuringPausedRollout: each of two revisions is within its budget, but together they are
-// below the floor. (Row 9.)
+// below the floor.
 func TestHealDuringPausedRollout(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 2)...)...)
 	s.deploy("app", 4, annotated(minOnDemand, "2"), annotated(fallbackAfter, "3s"))
@@ -106,7 +105,6 @@ func TestHealDuringPausedRollout(t *testing.T) {
 }
 
 // TestMakeRoom: a singleton waits for on-demand, which is full of replicas that may run on spot.
-// (Row 10.)
 func TestMakeRoom(t *testing.T) {
 	s := start(t, live.OnDemand(1, 3)...)
 	s.deploy("surplus", 3)
@@ -122,7 +120,7 @@ func TestMakeRoom(t *testing.T) {
 }
 
 // TestReturnToSpot: replicas that were moved to on-demand return. In the end, the cost equals
-// the cost of a new placement. (Row 11.)
+// the cost of a new placement.
 func TestReturnToSpot(t *testing.T) {
 	s := start(t, live.OnDemand(2, 8)...)
 	replicas := map[string]int{"four": 4, "six": 6, "single": 1}
@@ -149,7 +147,7 @@ func TestReturnToSpot(t *testing.T) {
 }
 
 // TestRolloutWithoutSpareOnDemand: on-demand has room only for the floor of the old revision. The
-// rollout finishes, and the floor is unmet only during the rollout. (Row 13b.)
+// rollout finishes, and the floor is unmet only during the rollout.
 func TestRolloutWithoutSpareOnDemand(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 1)...)...)
 	s.deploy("app", 3, func(d *appsv1.Deployment) {
@@ -178,7 +176,7 @@ func TestRolloutWithoutSpareOnDemand(t *testing.T) {
 }
 
 // TestScaleDownPreservesFloor: the replicas on on-demand survive a scale-down. The controller
-// patches each replica at most once. (Row 8.)
+// patches each replica at most once.
 func TestScaleDownPreservesFloor(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(2, 10)...)...)
 	s.deploy("app", 10, annotated(minOnDemand, "3"))

@@ -16,7 +16,7 @@ import (
 )
 
 // TestWorkloadChangesDuringSurge: a workload is deleted, scaled to 0 or rolled out while
-// one of its pods is released. (Row 7.)
+// one of its pods is released.
 func TestWorkloadChangesDuringSurge(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	apps := []string{"deleted", "scaled", "updated"}
@@ -64,7 +64,7 @@ func TestWorkloadChangesDuringSurge(t *testing.T) {
 }
 
 // TestMoveMethods: the pods of each kind of workload are moved by the expected method, and no
-// workload is changed. (Row 9b.)
+// workload is changed.
 func TestMoveMethods(t *testing.T) {
 	s := start(t, live.Spot(1, 20)...)
 	onSpot := annotated(minOnDemand, "0")
@@ -145,7 +145,7 @@ func TestMoveMethods(t *testing.T) {
 	s.eventually(soon, s.noPodReleased)
 }
 
-// TestSurgeWithoutReplacementIsUndone: a quota prevents the replacement. (Row 9b.)
+// TestSurgeWithoutReplacementIsUndone: a quota prevents the replacement.
 func TestSurgeWithoutReplacementIsUndone(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	s.deploy("app", 2, annotated(fallbackAfter, "3s"))

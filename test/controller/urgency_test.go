@@ -96,7 +96,7 @@ func (s *scenario) wait(want int) func() error {
 
 // TestOperatorPodsAreEvictedOneByOne: the pods of an operator each run on a node that is reclaimed
 // in a minute. Their budget allows one eviction at a time. The operator is simulated: it recreates
-// a deleted pod under the same name. (Figure b of issue 15.)
+// a deleted pod under the same name.
 func TestOperatorPodsAreEvictedOneByOne(t *testing.T) {
 	const brokers, notice = 3, time.Minute
 	s := start(t, live.Spot(brokers, 1)...)
@@ -152,7 +152,6 @@ func (s *scenario) runOperator(ctx context.Context, owner metav1.OwnerReference,
 // controller deletes its pod regardless of the budget. The pod ends with an error on a node that
 // still exists, and the Job continues. A pod of another Job, which a user deletes, fails that
 // Job. The test replaces the kubelet, which sets the phase of a deleted pod; KWOK does not.
-// (Figure d of issue 15.)
 func TestJobIgnoresDisruption(t *testing.T) {
 	const grace = 5 * time.Second
 	s := start(t, live.Spot(1, 2)...)

@@ -3,7 +3,50 @@
 //
 // The tests share one control plane and run one after the other. Each test has its own nodes,
 // namespace, scheduler and auditor. SPOT_KUBERNETES=1.37 selects the API server and the controller
-// manager of that minor version; hack/tools.sh 1.37 builds them.
+// manager of that minor version; hack/tools.sh 1.37 builds them. hack/test-extender.sh also runs
+// the tests TestPlacement… through the extender.
+//
+// The tests by file; the suffix _test.go is omitted.
+//
+// Placement:
+//
+//	placement        singletons run on on-demand; the floor is filled first, then spot
+//	capacity         on-demand, spot or both are full
+//	overflow         overflow: Never
+//	fallback         a pod waits for fallbackAfter, and then runs on spot
+//	annotations      the annotations of a workload
+//	rules            the rules and the annotation policy of the configuration
+//	owners           every kind of owner
+//	jobs             Jobs, and Jobs that are about to complete
+//	statefulset      ordinals and their floor
+//	rollout          rollouts, with spare and with scarce on-demand capacity
+//	gang             PodGroups
+//	preempt          preemption by pods of the floor
+//	scale            a workload is scaled up and down
+//	manydeployments  many Deployments are created at once
+//	unknownowner     a pod is created before its owner is known
+//
+// Nodes:
+//
+//	nodes            nodes without labels, with late, contradictory or configured labels
+//	signals          nodes with interruption signals
+//	search           the nodes that the scheduler examines in a large cluster
+//
+// Operation:
+//
+//	wakeup           events that wake a waiting pod
+//	gate             the capacity gate of the autoscaler mode
+//	restart          the scheduler is killed
+//	takeover, long   the leader is killed; a new leader has a delayed watch
+//	outage           the API server or etcd is not available
+//	badinput         the scheduler rejects invalid configurations
+//	resources        the resource requests of the manifests are sufficient
+//	manifests        kustomizations, and the example workloads
+//	optin            the overlay namespace-opt-in
+//
+// Helpers: scenario starts and cleans up a test, cluster creates workloads, waiting creates pods
+// that wait, watch and leaders record what happens, breach checks the spot budgets, events reads
+// events and metrics, proxy delays watches.
 package integration
 
 import (

@@ -4,6 +4,16 @@
 // The package has its own control plane, because the tests change the rights of the ServiceAccount
 // all the time. Its API server protects owner references, as in some distributions of Kubernetes.
 // The scheduler sets such a reference on claims for extended resources.
+//
+// The tests by file; the suffix _test.go is omitted.
+//
+//	rights           the scheduler needs each of its rights
+//	moves            the controller needs each of its rights
+//	controller       the list of the controller's write rights
+//	admission        the admission policies, which limit writes further than RBAC
+//
+// Helpers: grants divides rules into single grants, workload creates the objects that make the
+// scheduler use its rights.
 package rbac
 
 import (
