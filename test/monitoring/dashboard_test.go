@@ -112,13 +112,13 @@ func TestDashboardCountsOnce(t *testing.T) {
 		shows          string // labels
 		want           float64
 	}{
-		"Replicas missing on on-demand": {"floor_deficit_replicas", ``, `{}`, 10},
-		"Workloads below their floor":   {"floors_unmet_workloads", ``, `{}`, 10},
-		"Pods waiting for on-demand":    {"waiting_for_on_demand_pods", ``, `{}`, 10},
-		"The longest of both":           {"longest_wait_for_on_demand_seconds", ``, `{}`, 5},
-		"On spot of what may be":        {"bound_pods", `capacity_type="spot",part="beyond-floor",`, `{}`, 1},
-		"Bound pods":                    {"bound_pods", `capacity_type="spot",part="floor",`, `{capacity_type="spot",part="floor"}`, 10},
-		"Nodes":                         {"nodes", `capacity_type="spot",source="label",`, `{capacity_type="spot",source="label"}`, 5},
+		"Replicas missing on on-demand":   {"floor_deficit_replicas", ``, `{}`, 10},
+		"Workloads below their floor":     {"floors_unmet_workloads", ``, `{}`, 10},
+		"Pods waiting for on-demand":      {"waiting_for_on_demand_pods", ``, `{}`, 10},
+		"Longest waits":                   {"longest_wait_for_on_demand_seconds", ``, `{}`, 5},
+		"Share on spot beyond the floors": {"bound_pods", `capacity_type="spot",part="beyond-floor",`, `{}`, 1},
+		"Bound pods":                      {"bound_pods", `capacity_type="spot",part="floor",`, `{capacity_type="spot",part="floor"}`, 10},
+		"Nodes":                           {"nodes", `capacity_type="spot",source="label",`, `{capacity_type="spot",source="label"}`, 5},
 	} {
 		t.Run(title, func(t *testing.T) {
 			panels := dashboardOf(t).Panels

@@ -15,7 +15,7 @@ import (
 
 // Titles of the drawn panels: numbers at the top, and curves over time below.
 var (
-	numbers = []string{"Replicas missing on on-demand", "Pods waiting for on-demand", "On spot of what may be", "Time to empty a node"}
+	numbers = []string{"Replicas missing on on-demand", "Pods waiting for on-demand", "Share on spot beyond the floors", "Time to empty a node"}
 	curves  = []string{"Bound pods", "Nodes", "Missing and waiting", "Moves by reason"}
 )
 
