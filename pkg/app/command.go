@@ -43,27 +43,27 @@ type Command struct {
 }
 
 // UsageError marks err as an error of the command line.
-func UsageError(err error) error { return misuse{err} }
+func UsageError(err error) error { return usageError{err} }
 
-type misuse struct{ error }
+type usageError struct{ error }
 
-func (m misuse) Unwrap() error { return m.error }
+func (m usageError) Unwrap() error { return m.error }
 
 // Execute runs a command line and returns the exit status.
 func (c *Command) Execute(ctx context.Context, args []string, stderr io.Writer) int {
-	understood := false // the flags were parsed; earlier errors are wrong usage
-	command := c.cobra(&understood)
+	parsed := false // the flags were parsed; earlier errors are wrong usage
+	command := c.cobra(&parsed)
 	command.SetArgs(args)
 	command.SetErr(stderr)
 	command.SetContext(ctx)
 	err := cli.RunNoErrOutput(command)
-	switch wrong := (misuse{}); {
+	switch wrong := (usageError{}); {
 	case err == nil:
 		return 0
 	case errors.As(err, &wrong):
 		fmt.Fprintf(stderr, "%s: %v; try %s --help\n", c.Name, err, c.Name)
 		return ExitUsage
-	case !understood:
+	case !parsed:
 		fmt.Fprintf(stderr, "%s: %v\n", c.Name, err)
 		return ExitUsage
 	default:
@@ -73,15 +73,15 @@ func (c *Command) Execute(ctx context.Context, args []string, stderr io.Writer) 
 	}
 }
 
-// cobra returns the command. It sets understood after cobra has accepted the command line.
-func (c *Command) cobra(understood *bool) *cobra.Command {
+// cobra returns the command. It sets parsed after cobra has accepted the command line.
+func (c *Command) cobra(parsed *bool) *cobra.Command {
 	logging := logsapi.NewLoggingConfiguration()
 	command := &cobra.Command{
 		Use:  c.Name,
 		Long: c.Long,
 		Args: cobra.NoArgs,
 		PersistentPreRun: func(*cobra.Command, []string) {
-			*understood = true
+			*parsed = true
 			verflag.PrintAndExitIfRequested()
 		},
 		RunE: func(command *cobra.Command, _ []string) error {

@@ -251,7 +251,7 @@ func (d *demo) recreatePool(ctx context.Context, r *reclaimed) error {
 			onDemand[n.Name] = true
 		}
 	}
-	misplaced := func() map[string]int { return misplaced(d.exits.on(onDemand)) }
+	misplaced := func() map[string]int { return floorDifferences(d.exits.on(onDemand)) }
 	total := count(misplaced())
 	d.progress("the pool is back, with %d new nodes; %d replicas are on on-demand because spot has no room", len(pool), total)
 	_, err := d.until(ctx, returnTimeout, func() (bool, string) {
@@ -275,9 +275,9 @@ func (d *demo) notReady() int {
 	return n
 }
 
-// misplaced returns the difference between the replicas on on-demand and the floor, by workload.
-// It omits Jobs, because their pods stay on the nodes on which they started.
-func misplaced(onDemand map[string]int) map[string]int {
+// floorDifferences returns the difference between the replicas on on-demand and the floor, by
+// workload. It omits Jobs, because their pods stay on the nodes on which they started.
+func floorDifferences(onDemand map[string]int) map[string]int {
 	differ := map[string]int{}
 	for _, w := range services() {
 		if n := onDemand[w.name] - w.floor; n != 0 {

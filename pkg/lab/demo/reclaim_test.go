@@ -118,7 +118,7 @@ func TestPlacementOfTheSecondAct(t *testing.T) {
 	}
 }
 
-func TestMisplaced(t *testing.T) {
+func TestFloorDifferences(t *testing.T) {
 	floors := map[string]int{}
 	for _, w := range workloads {
 		floors[w.name] = w.floor
@@ -143,7 +143,7 @@ func TestMisplaced(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, misplaced(test.onDemand)); diff != "" {
+			if diff := cmp.Diff(test.want, floorDifferences(test.onDemand)); diff != "" {
 				t.Errorf("misplaced (-want +got):\n%s", diff)
 			}
 		})
