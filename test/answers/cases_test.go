@@ -79,13 +79,13 @@ func cases() map[string]scenario {
 		},
 		"an annotation on the pod": {
 			objects: objects(nodes, deployment("web", 3), revision("web", 1, 3),
-				podOf(by("ReplicaSet", "web-1"), "a", on("sp"), carries(spot.MinOnDemandAnnotation, "2"))),
-			pod:  next(carries(spot.MinOnDemandAnnotation, "2")),
+				podOf(by("ReplicaSet", "web-1"), "a", on("sp"), withAnnotation(spot.MinOnDemandAnnotation, "2"))),
+			pod:  next(withAnnotation(spot.MinOnDemandAnnotation, "2")),
 			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: withFloor("2"),
 		},
 		"the owner's annotation wins over the pod's": {
 			objects: objects(nodes, webWith(spot.MinOnDemandAnnotation, "0", 3)),
-			pod:     next(carries(spot.MinOnDemandAnnotation, "3")),
+			pod:     next(withAnnotation(spot.MinOnDemandAnnotation, "3")),
 			want:    answers{"od": "", "sp": ""}, first: []string{"sp"}, settings: withFloor("0"),
 		},
 		"an annotation that cannot be parsed": {

@@ -57,9 +57,9 @@ func explained(t *testing.T, e *report.Explanation) answers {
 	return all
 }
 
-// shown returns the settings that an explanation shows, in the format of decision.Settings. These
-// have no protect, because no placement depends on it.
-func shown(e *report.Explanation) string {
+// settingsShown returns the settings that an explanation shows, in the format of decision.Settings.
+// These have no protect, because no placement depends on it.
+func settingsShown(e *report.Explanation) string {
 	var words []string
 	for _, setting := range e.Settings {
 		if setting.Name == "protect" {
@@ -83,7 +83,7 @@ type numbers struct {
 
 // numbersShown returns the numbers that an explanation shows.
 func numbersShown(e *report.Explanation) numbers {
-	return numbers{shown(e), e.Desired, e.Floor, e.Budget, *e.OnSpot, *e.OnOnDemand}
+	return numbers{settingsShown(e), e.Desired, e.Floor, e.Budget, *e.OnSpot, *e.OnOnDemand}
 }
 
 // numbersPlanned returns the numbers of a plan.

@@ -202,7 +202,9 @@ func next(edits ...func(*v1.Pod)) *v1.Pod { return podOf(by("ReplicaSet", "web-1
 
 func on(node string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.NodeName = node } }
 
-func carries(key, value string) func(*v1.Pod) { return func(p *v1.Pod) { p.Annotations[key] = value } }
+func withAnnotation(key, value string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Annotations[key] = value }
+}
 
 func selects(key, value string) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{key: value} }

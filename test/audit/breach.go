@@ -11,7 +11,7 @@ const (
 	// window is the time for which the scheduler may still act on a value after the value
 	// changed.
 	window = 2 * time.Second
-	// settle is the time between a binding and its judgement, so that slower watches can deliver
+	// settle is the time between a binding and its check, so that slower watches can deliver
 	// earlier changes.
 	settle = 3 * time.Second
 	// clockTolerance is the time by which a wait may seem too short, because its start was
@@ -70,26 +70,26 @@ type binding struct {
 // from returns the start of the window in which a value justifies the binding.
 func (b binding) from() time.Time { return b.at.Add(-window) }
 
-// settle judges the bindings whose settling time has passed.
+// settle checks the bindings whose settling time has passed.
 func (c *core) settle(now time.Time) {
 	for len(c.bindings) > 0 && !now.Before(c.bindings[0].seen.at.Add(settle)) {
-		if breach := c.judge(c.bindings[0]); breach != nil {
+		if breach := c.breachOf(c.bindings[0]); breach != nil {
 			c.findings = append(c.findings, *breach)
 		}
 		c.bindings = c.bindings[1:]
 	}
 }
 
-// unsettled reports whether a pending binding or move may turn out to be a finding.
-func (c *core) unsettled() bool {
+// checksPending reports whether a pending binding or move may turn out to be a finding.
+func (c *core) checksPending() bool {
 	return len(c.moves.pairs) > 0 || len(c.nodeChanges) > 0 || slices.ContainsFunc(c.bindings, func(b binding) bool {
 		n := c.nodes[b.node]
-		return n == nil || len(n.facts) == 0 || c.judge(b) != nil
+		return n == nil || len(n.facts) == 0 || c.breachOf(b) != nil
 	})
 }
 
-// judge returns the breach if the binding is one, and nil otherwise.
-func (c *core) judge(b binding) *Breach {
+// breachOf returns the breach if the binding is one, and nil otherwise.
+func (c *core) breachOf(b binding) *Breach {
 	p := b.pod
 	breach := &Breach{At: b.seen.at, Pod: p.name(), Node: b.node}
 	if b.before != "" {
@@ -107,7 +107,7 @@ func (c *core) judge(b binding) *Breach {
 	target := c.targetKind(facts, b)
 	deny := c.deny
 	if target == onDemandTarget {
-		if !c.surelyOnDemand(facts, b) {
+		if !c.certainlyOnDemand(facts, b) {
 			return nil
 		}
 		deny = c.denyOverflow
@@ -168,7 +168,7 @@ func (c *core) targetKind(facts []entry[nodeFacts], b binding) targetKind {
 	}
 	grace := c.shortestGrace(b.from(), b.seen)
 	// creationTimestamp has whole seconds: the node may be up to one second younger, never older.
-	if b.seen.at.Before(facts[0].value.created.Add(grace)) && c.someLabelled(b.from()) {
+	if b.seen.at.Before(facts[0].value.created.Add(grace)) && c.anyNodeLabeled(b.from()) {
 		return youngTarget
 	}
 	return onDemandTarget
@@ -181,9 +181,9 @@ func (c *core) shortestGrace(from time.Time, to stamp) time.Duration {
 	}).value.labelGrace
 }
 
-// someLabelled reports whether a node had a capacity label before a time. The node need not exist
+// anyNodeLabeled reports whether a node had a capacity label before a time. The node need not exist
 // any more.
-func (c *core) someLabelled(before time.Time) bool {
+func (c *core) anyNodeLabeled(before time.Time) bool {
 	for _, n := range c.nodes {
 		if slices.ContainsFunc(n.facts, func(e entry[nodeFacts]) bool { return e.value.labelled && e.since.at.Before(before) }) {
 			return true
@@ -199,7 +199,7 @@ func (c *core) deny(r reading, b binding, target targetKind) (BreachKind, string
 	if !r.known {
 		return UnknownOwner, fmt.Sprintf("its owner %s %s, or that object's owner, is unknown", p.controllerKind(), p.member.name)
 	}
-	if r.anyway || r.exempt || r.granted || c.waitedOut(r, p, b.seen.at.Add(clockTolerance)) || c.relievedAt(r, b) {
+	if r.anyway || r.exempt || r.granted || c.waitedForFallback(r, p, b.seen.at.Add(clockTolerance)) || c.relievedAt(r, b) {
 		return "", ""
 	}
 	kind := OverBudget
@@ -234,9 +234,9 @@ func (c *core) deny(r reading, b binding, target targetKind) (BreachKind, string
 	return "", ""
 }
 
-// surelyOnDemand reports whether the scheduler must have seen the node as on-demand throughout
+// certainlyOnDemand reports whether the scheduler must have seen the node as on-demand throughout
 // the window.
-func (c *core) surelyOnDemand(facts []entry[nodeFacts], b binding) bool {
+func (c *core) certainlyOnDemand(facts []entry[nodeFacts], b binding) bool {
 	policies := c.policies.during(b.from(), b.seen)
 	grace := slices.MaxFunc(policies, func(a, b entry[*Policy]) int { return int(a.value.labelGrace - b.value.labelGrace) }).value.labelGrace
 	return len(facts) > 0 && !slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool {
@@ -267,16 +267,16 @@ func (r reading) beyondFloor(podName string, onDemand int) bool {
 	return onDemand >= r.floor
 }
 
-// waitedOut reports whether the pod had waited for at least fallbackAfter.
-func (c *core) waitedOut(r reading, p *pod, now time.Time) bool {
-	return !p.refused.IsZero() && now.Sub(p.refused) >= r.fallbackAfter
+// waitedForFallback reports whether the pod had waited for at least fallbackAfter.
+func (c *core) waitedForFallback(r reading, p *pod, now time.Time) bool {
+	return !p.unschedulableSince.IsZero() && now.Sub(p.unschedulableSince) >= r.fallbackAfter
 }
 
 // relievedAt reports whether the pod had waited for at least rolloutRelief for on-demand capacity
 // that another revision of its Deployment used.
 func (c *core) relievedAt(r reading, b binding) bool {
 	p := b.pod
-	if p.refused.IsZero() || b.seen.at.Add(clockTolerance).Sub(p.refused) < r.rolloutRelief {
+	if p.unschedulableSince.IsZero() || b.seen.at.Add(clockTolerance).Sub(p.unschedulableSince) < r.rolloutRelief {
 		return false
 	}
 	for uid := range c.siblings[r.uid] {
@@ -357,8 +357,8 @@ func describe(pods []*pod) string {
 
 // history describes the pod's waiting time for the message.
 func (c *core) history(p *pod, b binding) string {
-	if p.refused.IsZero() {
+	if p.unschedulableSince.IsZero() {
 		return "the scheduler had not found it unschedulable before"
 	}
-	return fmt.Sprintf("first found unschedulable at %s, %s before", clock(p.refused), b.seen.at.Sub(p.refused).Round(time.Millisecond))
+	return fmt.Sprintf("first found unschedulable at %s, %s before", clock(p.unschedulableSince), b.seen.at.Sub(p.unschedulableSince).Round(time.Millisecond))
 }

@@ -81,16 +81,16 @@ type pod struct {
 	member   membership
 	requests resources
 
-	seen    stamp
-	refused time.Time // when the scheduler first found it unschedulable; zero if never
-	node    string    // "" while unbound
-	bound   stamp
-	ended   stamp     // when it became terminating, terminal or deleted; zero while live
-	gone    bool      // terminal or deleted, so it uses no resources
-	deleted time.Time // zero while the object exists
-	charged string    // the node that its requests are charged to, "" for none
-	release *release  // nil unless released
-	evicted bool      // its eviction was observed
+	seen               stamp
+	unschedulableSince time.Time // when the scheduler first found it unschedulable; zero if never
+	node               string    // "" while unbound
+	bound              stamp
+	ended              stamp     // when it became terminating, terminal or deleted; zero while live
+	gone               bool      // terminal or deleted, so it uses no resources
+	deleted            time.Time // zero while the object exists
+	charged            string    // the node that its requests are charged to, "" for none
+	release            *release  // nil unless released
+	evicted            bool      // its eviction was observed
 
 	wait waiting
 }
@@ -129,7 +129,7 @@ func (c *core) setPolicy(policy *Policy, at time.Time) {
 	c.policies.add(policy, stamp{at: at})
 	for _, n := range c.nodes {
 		if n.object != nil {
-			c.noteNode(n, policy.nodeFacts(n.object, at), stamp{at: at})
+			c.recordNodeFacts(n, policy.nodeFacts(n.object, at), stamp{at: at})
 		}
 	}
 	c.schedulerStarted(at)
@@ -170,18 +170,18 @@ func (c *core) observed(object *corev1.Pod) bool {
 	return p != nil && (!p.deleted.IsZero() || revisionOf(p.object) >= revisionOf(object))
 }
 
-// advance processes the passing of time. It judges settled bindings, moves and node changes, and
+// advance processes the passing of time. It checks settled bindings, moves and node changes, and
 // finds lost wake-ups and forgotten pods.
 func (c *core) advance(now time.Time) {
 	for _, n := range c.nodes {
 		if n.object != nil && unready(n.object) {
-			c.noteNode(n, c.policies.last().nodeFacts(n.object, now), stamp{at: now})
+			c.recordNodeFacts(n, c.policies.last().nodeFacts(n.object, now), stamp{at: now})
 		}
 	}
 	c.settle(now)
-	c.findLost(now)
-	c.judgeMoves(now)
-	c.judgeNodes(now)
+	c.findLostWakeups(now)
+	c.checkMoves(now)
+	c.checkNodeChanges(now)
 	c.findForgotten(now)
 	for uid, p := range c.pods {
 		if !p.deleted.IsZero() && p.deleted.Before(now.Add(-memory)) {
@@ -198,13 +198,13 @@ func (c *core) observeNode(when stamp, how change, object *corev1.Node) bool {
 	n := c.nodeNamed(object.Name)
 	if how == deleted {
 		n.object = nil
-		return c.noteNode(n, nodeFacts{}, when)
+		return c.recordNodeFacts(n, nodeFacts{}, when)
 	}
 	before := n.object
 	n.object, n.offers = object, inUnits(object.Status.Allocatable)
-	c.noteChange(when.at, before, object)
+	c.recordNodeChange(when.at, before, object)
 	facts := c.policies.last().nodeFacts(object, when.at)
-	return c.noteNode(n, facts, when) || before == nil ||
+	return c.recordNodeFacts(n, facts, when) || before == nil ||
 		!equality.Semantic.DeepEqual(before.Status.Allocatable, object.Status.Allocatable) ||
 		!equality.Semantic.DeepEqual(before.Spec, object.Spec) || !maps.Equal(before.Labels, object.Labels)
 }
@@ -216,8 +216,8 @@ func (c *core) nodeNamed(name string) *node {
 	return c.nodes[name]
 }
 
-// noteNode records facts that differ from the current facts.
-func (c *core) noteNode(n *node, facts nodeFacts, when stamp) bool {
+// recordNodeFacts records facts that differ from the current facts.
+func (c *core) recordNodeFacts(n *node, facts nodeFacts, when stamp) bool {
 	if facts == n.facts.last() {
 		return false
 	}
@@ -278,13 +278,13 @@ func (c *core) observePod(when stamp, how change, object *corev1.Pod) bool {
 		relevant = true
 	}
 	p.object = object
-	c.noteCondition(p, when)
-	c.noteBinding(p, when, how)
-	if c.noteEnd(p, when, how) {
+	c.recordUnschedulable(p, when)
+	c.recordBinding(p, when, how)
+	if c.recordEnd(p, when, how) {
 		relevant = true
 	}
-	c.noteRoom(p)
-	c.notePending(p)
+	c.updateRequests(p)
+	c.updatePending(p)
 	c.followMove(p, before, when, how)
 	return relevant
 }
@@ -303,11 +303,11 @@ func (c *core) join(p *pod) {
 	c.revisions[p.member.revision][p.uid] = p
 }
 
-// noteCondition records when the scheduler first found the pod unschedulable. It does not use
+// recordUnschedulable records when the scheduler first found the pod unschedulable. It does not use
 // lastTransitionTime, because the condition of a gated pod has been False since its creation.
-func (c *core) noteCondition(p *pod, when stamp) {
+func (c *core) recordUnschedulable(p *pod, when stamp) {
 	scheduled := podScheduled(p.object)
-	if scheduled == nil || scheduled.Status != corev1.ConditionFalse || scheduled.Reason != corev1.PodReasonUnschedulable || !p.refused.IsZero() {
+	if scheduled == nil || scheduled.Status != corev1.ConditionFalse || scheduled.Reason != corev1.PodReasonUnschedulable || !p.unschedulableSince.IsZero() {
 		return
 	}
 	var written time.Time
@@ -316,7 +316,7 @@ func (c *core) noteCondition(p *pod, when stamp) {
 			written = entry.Time.Time
 		}
 	}
-	p.refused = earliest(when.at, written)
+	p.unschedulableSince = earliest(when.at, written)
 	c.wakeups.progress = when.at
 }
 
@@ -338,9 +338,9 @@ func earliest(seen, written time.Time) time.Time {
 	return written
 }
 
-// noteBinding records the pod's node, and queues the binding for judgement if the scheduler made
+// recordBinding records the pod's node, and queues the binding for the check if the scheduler made
 // it.
-func (c *core) noteBinding(p *pod, when stamp, how change) {
+func (c *core) recordBinding(p *pod, when stamp, how change) {
 	target := p.object.Spec.NodeName
 	if target == "" || target == p.node {
 		return
@@ -361,8 +361,8 @@ func (c *core) noteBinding(p *pod, when stamp, how change) {
 	c.wakeups.progress = when.at
 }
 
-// noteEnd records the time from which the pod does not count.
-func (c *core) noteEnd(p *pod, when stamp, how change) bool {
+// recordEnd records the time from which the pod does not count.
+func (c *core) recordEnd(p *pod, when stamp, how change) bool {
 	if how == deleted {
 		p.deleted = when.at
 	}
@@ -379,9 +379,9 @@ func (c *core) noteEnd(p *pod, when stamp, how change) bool {
 	return true
 }
 
-// noteRoom updates the requests that are charged to nodes, and the pods with required
+// updateRequests updates the requests that are charged to nodes, and the pods with required
 // anti-affinity.
-func (c *core) noteRoom(p *pod) {
+func (c *core) updateRequests(p *pod) {
 	if p.charged != "" {
 		c.nodeNamed(p.charged).used.add(p.requests, -1)
 	}

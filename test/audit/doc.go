@@ -9,7 +9,7 @@
 // time. Live watches are a thin shell around it (Start, Watch).
 //
 // Several watches are not ordered relative to each other, and the scheduler itself sees every
-// change late. Therefore the auditor judges a binding only after a settling time. The binding is
+// change late. Therefore the auditor checks a binding only after a settling time. The binding is
 // a breach only if it was wrong under every value of the policy, the pod and its owners within
 // the two seconds before it. If two objects have resource versions of the same etcd, these
 // determine their order; otherwise the time of observation does.

@@ -12,9 +12,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// modelled reports whether this package models all of the pod's scheduling constraints. It does
+// isModeled reports whether this package models all of the pod's scheduling constraints. It does
 // not model volumes, host ports, claims, gangs and constraints on other pods.
-func modelled(p *corev1.Pod) bool {
+func isModeled(p *corev1.Pod) bool {
 	if len(p.Spec.ResourceClaims) > 0 || p.Spec.SchedulingGroup != nil || p.Labels["scheduling.x-k8s.io/pod-group"] != "" {
 		return false
 	}
@@ -41,9 +41,9 @@ func requiredAntiAffinity(p *corev1.Pod) []corev1.PodAffinityTerm {
 	return p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// repelled reports whether the required anti-affinity of a pod selects this pod. The auditor does
-// not compute the remaining nodes and does not judge such pods.
-func (c *core) repelled(p *corev1.Pod) bool {
+// selectedByAntiAffinity reports whether the required anti-affinity of a pod selects this pod. The
+// auditor does not compute the remaining nodes and does not check such pods.
+func (c *core) selectedByAntiAffinity(p *corev1.Pod) bool {
 	for _, q := range c.wakeups.repel {
 		for _, term := range requiredAntiAffinity(q.object) {
 			if selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector); err != nil || selector.Matches(labels.Set(p.Labels)) {

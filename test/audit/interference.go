@@ -32,15 +32,15 @@ type nodeChange struct {
 	before, after *corev1.Node
 }
 
-// noteChange stores a change of a node until its author is known.
-func (c *core) noteChange(at time.Time, before, after *corev1.Node) {
+// recordNodeChange stores a change of a node until its author is known.
+func (c *core) recordNodeChange(at time.Time, before, after *corev1.Node) {
 	if c.wrote != nil && before != nil && (len(describeInterference(before, after)) > 0 || hasOwnTaint(before) != hasOwnTaint(after)) {
 		c.nodeChanges = append(c.nodeChanges, nodeChange{at, before, after})
 	}
 }
 
-// judgeNodes judges the changes of nodes whose authors are known now.
-func (c *core) judgeNodes(now time.Time) {
+// checkNodeChanges checks the changes of nodes whose authors are known now.
+func (c *core) checkNodeChanges(now time.Time) {
 	for len(c.nodeChanges) > 0 && !now.Before(c.nodeChanges[0].at.Add(authorDelay)) {
 		change := c.nodeChanges[0]
 		c.nodeChanges = c.nodeChanges[1:]

@@ -188,7 +188,7 @@ func (a *Auditor) do(f func(*core)) {
 	}
 }
 
-// Stop judges all bindings so far and ends the audit. If a binding looks like a breach, Stop
+// Stop checks all bindings so far and ends the audit. If a binding looks like a breach, Stop
 // waits a few seconds for slower watches. It does not report a pod whose patience has not run
 // out. An error means that the last bindings may not have been judged. Later calls return the
 // result of the first call.
@@ -220,7 +220,7 @@ func (a *Auditor) settle() error {
 		return fmt.Errorf("auditor's watch of pods lags behind the API: %w", err)
 	}
 	end := time.Now().Add(settle)
-	return a.until(ctx, func(c *core) bool { return !c.unsettled() || time.Now().After(end) })
+	return a.until(ctx, func(c *core) bool { return !c.checksPending() || time.Now().After(end) })
 }
 
 // until advances the time until a condition is true or ctx is done.
@@ -234,7 +234,7 @@ func (a *Auditor) until(ctx context.Context, holds func(*core) bool) error {
 	})
 }
 
-// Require judges all bindings so far and ends the test if there are any findings.
+// Require checks all bindings so far and ends the test if there are any findings.
 func (a *Auditor) Require(t testing.TB) {
 	t.Helper()
 	if err := a.settle(); err != nil {
@@ -253,7 +253,7 @@ func texts[T fmt.Stringer](list []T) []string {
 	return out
 }
 
-// Breaches returns the breaches so far, in the order of judgement.
+// Breaches returns the breaches so far, in the order of their checks.
 func (a *Auditor) Breaches() []Breach { return found[Breach](a) }
 
 // LostWakeups returns the lost wake-ups so far, each pod once.

@@ -217,9 +217,9 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// judgeMoves judges the pairs whose settling time has passed: by then the auditor knows which
+// checkMoves checks the pairs whose settling time has passed: by then the auditor knows which
 // nodes were about to be reclaimed.
-func (c *core) judgeMoves(now time.Time) {
+func (c *core) checkMoves(now time.Time) {
 	for len(c.moves.pairs) > 0 && !now.Before(c.moves.pairs[0].second.began.at.Add(settle)) {
 		p := c.moves.pairs[0]
 		c.moves.pairs = c.moves.pairs[1:]

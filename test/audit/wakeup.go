@@ -70,9 +70,9 @@ func (c *core) observeLease(at time.Time, how change, object *coordinationv1.Lea
 	c.wakeups.lease = now
 }
 
-// works reports whether a scheduler can wake pods. Without a lease there is no leader election,
-// and it is true.
-func (w *wakeups) works(now time.Time) bool {
+// schedulerWorks reports whether a scheduler can wake pods. Without a lease there is no leader
+// election, and it is true.
+func (w *wakeups) schedulerWorks(now time.Time) bool {
 	return w.lease == nil || (w.lease.holder != "" && now.Sub(w.lease.seen) <= silence)
 }
 
@@ -93,10 +93,10 @@ func (c *core) schedulerStarted(at time.Time) {
 	}
 }
 
-// notePending updates the set of pods that wait for the audited scheduler.
-func (c *core) notePending(p *pod) {
+// updatePending updates the set of pods that wait for the audited scheduler.
+func (c *core) updatePending(p *pod) {
 	waits := p.node == "" && p.live() && p.object.Spec.SchedulerName == c.profile && len(p.object.Spec.SchedulingGates) == 0 &&
-		p.member.kind != noOpinion && p.member.kind != released && modelled(p.object)
+		p.member.kind != noOpinion && p.member.kind != released && isModeled(p.object)
 	if waits {
 		c.wakeups.pending[p.uid] = p
 		return
@@ -116,9 +116,9 @@ func (c *core) recheck(at time.Time) {
 	}
 }
 
-// findLost starts and stops clocks, and reports the pods whose patience has run out.
-func (c *core) findLost(now time.Time) {
-	if c.busy(now) || !c.wakeups.works(now) {
+// findLostWakeups starts and stops clocks, and reports the pods whose patience has run out.
+func (c *core) findLostWakeups(now time.Time) {
+	if c.busy(now) || !c.wakeups.schedulerWorks(now) {
 		for _, p := range c.wakeups.pending {
 			p.wait.since = time.Time{}
 		}
@@ -193,7 +193,7 @@ type pass struct {
 
 // consider computes whether the pod could run now, and starts or stops its clock.
 func (l pass) consider(p *pod) {
-	l.noteHeld(p, l.now)
+	l.recordOlderOnDemand(p, l.now)
 	p.wait.node, p.wait.detail = l.place(p)
 	if p.wait.node == "" {
 		p.wait.since = time.Time{}
@@ -207,7 +207,7 @@ func (l pass) consider(p *pod) {
 func (l pass) place(p *pod) (string, string) {
 	all := l.readings(p, l.now, stamp{at: l.now})
 	r := all[len(all)-1]
-	if !r.known || l.repelled(p.object) {
+	if !r.known || l.selectedByAntiAffinity(p.object) {
 		return "", ""
 	}
 	placed, known := l.placed[p.member.revision]
@@ -284,7 +284,7 @@ func (c *core) allows(n *node, r reading, placed []*pod, spot, onDemand bool, no
 // not. A wait counts from the scheduler's start if that is later, because the scheduler may not
 // know of earlier waits.
 func (c *core) allowedOnSpot(r reading, p *pod, placed int, now time.Time) string {
-	from := p.refused
+	from := p.unschedulableSince
 	if c.wakeups.started.After(from) {
 		from = c.wakeups.started
 	}
@@ -300,17 +300,17 @@ func (c *core) allowedOnSpot(r reading, p *pod, placed int, now time.Time) strin
 	case !ordered && placed < r.budget():
 		return fmt.Sprintf("spot: %d of a budget of %d are placed", placed, r.budget())
 	case r.onlyOnDemand: // its waiting time has no effect
-	case !p.refused.IsZero() && now.Sub(from) >= r.fallbackAfter:
+	case !p.unschedulableSince.IsZero() && now.Sub(from) >= r.fallbackAfter:
 		return fmt.Sprintf("spot: unschedulable for longer than fallbackAfter (%s)", r.fallbackAfter)
-	case !p.refused.IsZero() && !p.wait.held.IsZero() && now.Sub(from) >= r.rolloutRelief && now.Sub(p.wait.held) >= r.rolloutRelief:
+	case !p.unschedulableSince.IsZero() && !p.wait.held.IsZero() && now.Sub(from) >= r.rolloutRelief && now.Sub(p.wait.held) >= r.rolloutRelief:
 		return fmt.Sprintf("spot: an older revision has used on-demand for %s", r.rolloutRelief)
 	}
 	return ""
 }
 
-// noteHeld records since when an older revision of the pod's Deployment has used on-demand. Only
-// certain facts count: a lower revision number and a pod that is not terminating.
-func (c *core) noteHeld(p *pod, now time.Time) {
+// recordOlderOnDemand records since when an older revision of the pod's Deployment has used
+// on-demand. Only certain facts count: a lower revision number and a pod that is not terminating.
+func (c *core) recordOlderOnDemand(p *pod, now time.Time) {
 	own := c.owners[p.member.revision]
 	if own == nil {
 		p.wait.held = time.Time{}

@@ -241,7 +241,7 @@ func TestLostWakeups(t *testing.T) {
 			},
 			want: a(31 * s),
 		},
-		"constraints that are not modelled": {
+		"constraints that are not modeled": {
 			play: func(h *history) {
 				h.onDemand("d").pods("", "", "a", "b", "c")
 				edit(h, "a", func(p *corev1.Pod) {

@@ -72,19 +72,19 @@ func TestBadConfiguration(t *testing.T) {
 			if err := os.WriteFile(file, data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, file, append(test.want, file)...)
+			requireStartFailure(t, file, append(test.want, file)...)
 		})
 	}
 	t.Run("file does not exist", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "missing.yaml")
-		refused(t, file, file, "no such file or directory")
+		requireStartFailure(t, file, file, "no such file or directory")
 	})
 	t.Run("file cannot be read", func(t *testing.T) {
 		folder := t.TempDir() // Tests may run as root, and root can read every file.
-		refused(t, folder, folder, "is a directory")
+		requireStartFailure(t, folder, folder, "is a directory")
 	})
 	t.Run("unsupported feature gate", func(t *testing.T) {
-		refusedWith(t, []string{"--feature-gates=GenericWorkload=true"}, filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml"),
+		requireStartFailureWith(t, []string{"--feature-gates=GenericWorkload=true"}, filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml"),
 			"--feature-gates", "GenericWorkload=true is not supported", "expected GenericWorkload=false")
 	})
 }
@@ -95,14 +95,14 @@ func set(field string, value any) func(map[string]any) { return args(map[string]
 
 func rules(list ...any) []any { return list }
 
-// refused fails unless the scheduler exits with status 1 and prints all parts.
-func refused(t *testing.T, configFile string, parts ...string) {
+// requireStartFailure fails unless the scheduler exits with status 1 and prints all parts.
+func requireStartFailure(t *testing.T, configFile string, parts ...string) {
 	t.Helper()
-	refusedWith(t, nil, configFile, parts...)
+	requireStartFailureWith(t, nil, configFile, parts...)
 }
 
-// refusedWith is refused with additional flags.
-func refusedWith(t *testing.T, flags []string, configFile string, parts ...string) {
+// requireStartFailureWith is requireStartFailure with additional flags.
+func requireStartFailureWith(t *testing.T, flags []string, configFile string, parts ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

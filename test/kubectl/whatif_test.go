@@ -72,7 +72,7 @@ func TestWhatIf(t *testing.T) {
 			for _, w := range predicted.Workloads {
 				want[w.Kind+" "+w.Name] = fmt.Sprintf("%s, %d to %d", w.Falls, w.Before, w.After)
 			}
-			if got := lose(t, namespace, test.lost); len(got) == 0 {
+			if got := deleteNodesAndPods(t, namespace, test.lost); len(got) == 0 {
 				t.Error("no pod was lost with the nodes: the test checks nothing")
 			} else if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("what-if and the actual result differ (-predicted +actual):\n%s", diff)
@@ -159,10 +159,10 @@ func (a app) create(t *testing.T, namespace, name string) error {
 	return err
 }
 
-// lose deletes nodes with their pods and without notice, as a cloud reclaims spot nodes. It returns
-// the result for each app that lost pods. It counts the pods itself and uses the test's own table
-// of floors.
-func lose(t *testing.T, namespace string, lost func(*v1.Node) bool) map[string]string {
+// deleteNodesAndPods deletes nodes with their pods and without notice, as a cloud reclaims spot
+// nodes. It returns the result for each app that lost pods. It counts the pods itself and uses the
+// test's own table of floors.
+func deleteNodesAndPods(t *testing.T, namespace string, lost func(*v1.Node) bool) map[string]string {
 	t.Helper()
 	ctx := t.Context()
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})

@@ -14,7 +14,7 @@ import (
 )
 
 // TestEveryArm runs the quick size. Every arm must place all pods, and its report must be
-// consistent. The test does not judge speed.
+// consistent. The test does not check speed.
 func TestEveryArm(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.json")
 	o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rounds", "1", "-limit", "1m", "-json", file}, t.Output())

@@ -97,7 +97,7 @@ func (s *story) play(ctx context.Context) error {
 	if err := sleep(ctx, pause/2); err != nil {
 		return err
 	}
-	s.happens("five example workloads are created")
+	s.recordEvent("five example workloads are created")
 	if err := s.create(ctx, "namespace", "admin", "payments", "queue", "storefront", "thumbnails"); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (s *story) play(ctx context.Context) error {
 	}
 
 	announced, others := spotOf("us-east-1b")
-	s.happens(fmt.Sprintf("%d spot nodes of us-east-1b get notice, and are reclaimed when empty", len(announced)))
+	s.recordEvent(fmt.Sprintf("%d spot nodes of us-east-1b get notice, and are reclaimed when empty", len(announced)))
 	if err := s.announce(ctx, announced); err != nil {
 		return err
 	}
@@ -121,8 +121,8 @@ func (s *story) play(ctx context.Context) error {
 		return err
 	}
 
-	s.happens(fmt.Sprintf("the other %d spot nodes are lost without notice", len(others)))
-	if err := s.lose(ctx, others); err != nil {
+	s.recordEvent(fmt.Sprintf("the other %d spot nodes are lost without notice", len(others)))
+	if err := s.deleteNodesAndPods(ctx, others); err != nil {
 		return err
 	}
 	if err := s.until(ctx, "the workloads to be ready", s.ready); err != nil {
@@ -136,7 +136,7 @@ func (s *story) play(ctx context.Context) error {
 	for i := range back {
 		back[i].Name += "-new"
 	}
-	s.happens("spot nodes are added again")
+	s.recordEvent("spot nodes are added again")
 	if err := s.plane.CreateNodes(ctx, back...); err != nil {
 		return err
 	}
@@ -207,12 +207,12 @@ func (s *story) announce(ctx context.Context, nodes []lab.NodeSpec) error {
 	if err != nil {
 		return err
 	}
-	return s.lose(ctx, nodes)
+	return s.deleteNodesAndPods(ctx, nodes)
 }
 
-// lose deletes nodes and their pods at once. It deletes the nodes first, so no replacement is bound
-// to one.
-func (s *story) lose(ctx context.Context, nodes []lab.NodeSpec) error {
+// deleteNodesAndPods deletes nodes and their pods at once. It deletes the nodes first, so no
+// replacement is bound to one.
+func (s *story) deleteNodesAndPods(ctx context.Context, nodes []lab.NodeSpec) error {
 	pods, err := s.podsOn(ctx, nodes)
 	if err != nil {
 		return err
@@ -280,8 +280,8 @@ func (s *story) until(ctx context.Context, what string, check func(context.Conte
 	return nil
 }
 
-// happens records and prints an event.
-func (s *story) happens(text string) {
+// recordEvent records and prints an event.
+func (s *story) recordEvent(text string) {
 	s.marks = append(s.marks, mark{time.Since(s.began), text})
 	s.progress(text)
 }

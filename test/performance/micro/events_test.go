@@ -144,5 +144,5 @@ func waysToCount(t testing.TB, c *cluster) []point {
 // bytesPerPodFromEvents is bytesPerPod for counting from events.
 func bytesPerPodFromEvents(_ testing.TB, c *cluster) float64 {
 	events := newEventCount()
-	return grown(func() { events.all(c.infos) }, events) / float64(c.pods())
+	return heapGrowth(func() { events.all(c.infos) }, events) / float64(c.pods())
 }

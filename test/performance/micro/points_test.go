@@ -98,7 +98,7 @@ func pointsOf(t testing.TB, c *cluster, parallelism int) []point {
 	points = append(points,
 		point{name: "Prepare/SpotAware/unchanged", start: prepare, work: prepare},
 		refusal(t, c, made[replicasafety.Name]),
-		nowhere(c, made[replicasafety.Name]),
+		fitsNowhere(c, made[replicasafety.Name]),
 		first(t, c))
 	points = append(points, risks(t, made[spotpreference.Name])...)
 	return append(points, waysToCount(t, c)...)
@@ -154,8 +154,8 @@ func refusal(t testing.TB, c *cluster, safety fwk.Plugin) point {
 		perNode: func(node fwk.NodeInfo) { filter.Filter(c.ctx, state, c.strict, node) }}
 }
 
-// nowhere measures PreFilter for a pod that fits on no node, which has to check all nodes.
-func nowhere(c *cluster, safety fwk.Plugin) point {
+// fitsNowhere measures PreFilter for a pod that fits on no node, which has to check all nodes.
+func fitsNowhere(c *cluster, safety fwk.Plugin) point {
 	pod := c.web.DeepCopy()
 	pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Ei")}
 	k := &cycle{cluster: c, pod: pod, preFilter: []fwk.PreFilterPlugin{safety.(fwk.PreFilterPlugin)}, narrow: true}
@@ -172,14 +172,14 @@ func first(t testing.TB, c *cluster) point {
 	return point{name: "PreFilter/ReplicaSafety/first",
 		before: func(t testing.TB) {
 			stop()
-			safety, stop = unused(t, c)
+			safety, stop = newUncountedPlugin(t, c)
 		},
 		work: func() { safety.PreFilter(c.ctx, framework.NewCycleState(), c.web, c.infos) },
 	}
 }
 
-// unused returns ReplicaSafety of a process that has not counted anything yet.
-func unused(t testing.TB, c *cluster) (safety fwk.PreFilterPlugin, stop func()) {
+// newUncountedPlugin returns ReplicaSafety of a process that has not counted anything yet.
+func newUncountedPlugin(t testing.TB, c *cluster) (safety fwk.PreFilterPlugin, stop func()) {
 	t.Helper()
 	made, stop := newPlugins(t, c, 1)
 	safety = made[replicasafety.Name].(fwk.PreFilterPlugin)
@@ -191,13 +191,13 @@ func unused(t testing.TB, c *cluster) (safety fwk.PreFilterPlugin, stop func()) 
 // by the first PreFilter.
 func bytesPerPod(t testing.TB, c *cluster) float64 {
 	t.Helper()
-	safety, stop := unused(t, c)
+	safety, stop := newUncountedPlugin(t, c)
 	defer stop()
-	return grown(func() { safety.PreFilter(c.ctx, framework.NewCycleState(), c.web, c.infos) }, safety) / float64(c.pods())
+	return heapGrowth(func() { safety.PreFilter(c.ctx, framework.NewCycleState(), c.web, c.infos) }, safety) / float64(c.pods())
 }
 
-// grown returns the growth of the heap by work in bytes. keep keeps the result of work alive.
-func grown(work func(), keep any) float64 {
+// heapGrowth returns the growth of the heap by work in bytes. keep keeps the result of work alive.
+func heapGrowth(work func(), keep any) float64 {
 	before := heap()
 	work()
 	after := heap()
