@@ -27,7 +27,7 @@ func (r reclaimed) verdict() error {
 		broken = append(broken, "pods were deleted with their nodes: "+each(r.Stranded))
 	}
 	if len(r.Misplaced) > 0 {
-		broken = append(broken, fmt.Sprintf("on-demand had too many or too few replicas %s after spot was back: %s",
+		broken = append(broken, fmt.Sprintf("on-demand had too many or too few replicas %s after the pool was recreated: %s",
 			seconds(r.Back), each(r.Misplaced)))
 	}
 	if broken != nil {
@@ -61,7 +61,7 @@ func (r reclaimed) write(out io.Writer, color bool) {
 // writeExits writes a table with the ways the pods of each workload left the pool.
 func (r reclaimed) writeExits(p page) {
 	bar := p.paint(dim, "│")
-	p.line(" %-16s %-11s %9s %7s %s %-20s %9s %s %6s", "workload", "", "must keep", "budget", bar, "left the pool", "gone after", bar, "lowest")
+	p.line(" %-16s %-11s %9s %7s %s %-20s %9s %s %6s", "workload", "", "floor", "budget", bar, "left the pool", "gone after", bar, "lowest")
 	p.line("%s", p.paint(dim, strings.Repeat("─", 47)+"┼"+strings.Repeat("─", 33)+"┼"+strings.Repeat("─", 12)))
 	for _, w := range workloads {
 		left := slices.DeleteFunc(slices.Clone(r.Left), func(at exit) bool { return at.Workload != w.name })
@@ -96,7 +96,7 @@ func (r reclaimed) writeCosts(p page) {
 		}
 		p.line("%s", strings.TrimRight(strings.Join(cells, bar), " "))
 	}
-	p.line(" %-46s%s %-14s%s %-14s%s %s", "", bar, "before", bar, "pool gone", bar, "pool back")
+	p.line(" %-46s%s %-14s%s %-14s%s %s", "", bar, "before", bar, "pool deleted", bar, "pool recreated")
 	row("replicas of services on spot", func(t totals) string { return fmt.Sprintf("%d of %d", t.onSpot, t.replicas) })
 	row(fmt.Sprintf("their cost per hour (all on-demand: $%.2f)", r.AllOnDemandUSD), func(t totals) string {
 		return fmt.Sprintf("$%.2f", t.hourUSD)
@@ -134,9 +134,9 @@ func (r reclaimed) writeFindings(p page) {
 	}
 	p.paragraph(style, text)
 	if n := count(r.Misplaced); n > 0 {
-		p.paragraph(red, fmt.Sprintf("%s after the pool was back, on-demand runs %d replicas too many or too few.", seconds(r.Back), n))
+		p.paragraph(red, fmt.Sprintf("%s after the pool was recreated, on-demand runs %d replicas too many or too few.", seconds(r.Back), n))
 	} else {
-		p.paragraph(green, fmt.Sprintf("%s after the pool was back, on-demand runs exactly the floors. Back to spot: %s.",
+		p.paragraph(green, fmt.Sprintf("%s after the pool was recreated, on-demand runs exactly the floors. Back to spot: %s.",
 			seconds(r.Back), methodCounts(r.Returned)))
 	}
 }

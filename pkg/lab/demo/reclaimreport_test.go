@@ -83,7 +83,7 @@ func TestReclaimReportContent(t *testing.T) {
 			"their cost per hour (all on-demand: $3.00)    │ $1.00         │ $2.00         │ $1.50\n",
 			"All 2 pods left the pool: 1 surge, 1 evict. The last left 20.0 s after the notice, 100.0 s\n",
 			"admin had fallen back to spot, because on-demand was cordoned until 4s after the notice.",
-			"12.0 s after the pool was back, on-demand runs exactly the floors. Back to spot: 1 surge.",
+			"12.0 s after the pool was recreated, on-demand runs exactly the floors. Back to spot: 1 surge.",
 			"SpotInterruption (4), Node spot-1: it is reclaimed",
 			"ReleasedToMove (1), Pod search-1: a replacement fits",
 			"(shipped: calmPeriod: 10m)",
@@ -94,7 +94,7 @@ func TestReclaimReportContent(t *testing.T) {
 			"their replicas without a node, at no cost     │ 0             │ 0             │ 48\n",
 			"54 pods were still on the nodes at the deadline.",
 			"until 4s\n   after the notice; at least one had no ready replica at some moment.",
-			"90.0 s after the pool was back, on-demand runs 54 replicas too many or too few.",
+			"90.0 s after the pool was recreated, on-demand runs 54 replicas too many or too few.",
 		}},
 	}
 	for name, test := range tests {
@@ -115,19 +115,19 @@ func TestReclaimVerdict(t *testing.T) {
 		change func(r *reclaimed)
 		want   string // part of the error; empty: none
 	}{
-		"all kept":       {func(*reclaimed) {}, ""},
-		"a gap":          {func(r *reclaimed) { r.Outages["admin"] = outage{} }, "admin fell below its floor (0 of 1)"},
-		"below a floor":  {func(r *reclaimed) { r.Outages["storefront"] = outage{Lowest: 2} }, "storefront fell below its floor (2 of 3)"},
-		"below a budget": {func(r *reclaimed) { r.Outages["kafka"] = outage{Lowest: 2} }, "kafka fell below its PodDisruptionBudget (2 of 3)"},
-		"never measured": {func(r *reclaimed) { delete(r.Outages, "redis") }, "redis fell below its floor (0 of 1)"},
-		"a Job at zero":  {func(r *reclaimed) { r.Outages["nightly-report"] = outage{} }, ""},
+		"all kept":           {func(*reclaimed) {}, ""},
+		"a gap":              {func(r *reclaimed) { r.Outages["admin"] = outage{} }, "admin fell below its floor (0 of 1)"},
+		"below a floor":      {func(r *reclaimed) { r.Outages["storefront"] = outage{Lowest: 2} }, "storefront fell below its floor (2 of 3)"},
+		"below a budget":     {func(r *reclaimed) { r.Outages["kafka"] = outage{Lowest: 2} }, "kafka fell below its PodDisruptionBudget (2 of 3)"},
+		"never measured":     {func(r *reclaimed) { delete(r.Outages, "redis") }, "redis fell below its floor (0 of 1)"},
+		"an outage of a Job": {func(r *reclaimed) { r.Outages["nightly-report"] = outage{} }, ""},
 		"on a node at the deadline": {
 			func(r *reclaimed) { r.Stranded = map[string]int{"nightly-report": 1, "kafka": 2} },
 			"pods were deleted with their nodes: kafka (2), nightly-report (1)",
 		},
 		"not back on spot": {
 			func(r *reclaimed) { r.Misplaced, r.Back = map[string]int{"search": 3}, returnTimeout },
-			"on-demand had too many or too few replicas 90.0 s after spot was back: search (3)",
+			"on-demand had too many or too few replicas 90.0 s after the pool was recreated: search (3)",
 		},
 		"all at once": {
 			func(r *reclaimed) { r.Outages["admin"], r.Stranded = outage{}, map[string]int{"login": 2} },

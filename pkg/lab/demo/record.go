@@ -12,10 +12,10 @@ import (
 type outage struct {
 	// Lowest is the lowest number of ready replicas at any moment.
 	Lowest int
-	// AtZero is the total time without a ready replica.
-	AtZero time.Duration
-	// StillAtZero reports that no replica was ready at the end, so that AtZero is a lower bound.
-	StillAtZero bool
+	// Duration is the total time without a ready replica.
+	Duration time.Duration
+	// Ongoing reports that no replica was ready at the end, so that Duration is a lower bound.
+	Ongoing bool
 }
 
 // recorder records the ready pods and the worst availability, from a watch. It is safe for
@@ -24,7 +24,7 @@ type recorder struct {
 	mu        sync.Mutex
 	ready     map[string]map[types.UID]bool // workload -> its ready pods
 	outages   map[string]*outage            // nil between recordings
-	zeroSince map[string]time.Time          // workloads without a ready pod now
+	downSince map[string]time.Time          // workloads without a ready pod now
 }
 
 func newRecorder() *recorder {
@@ -51,13 +51,13 @@ func (r *recorder) observe(now time.Time, workload string, pod types.UID, ready 
 		return
 	}
 	o.Lowest = min(o.Lowest, len(pods))
-	since, atZero := r.zeroSince[workload]
+	since, ongoing := r.downSince[workload]
 	switch {
-	case len(pods) == 0 && !atZero:
-		r.zeroSince[workload] = now
-	case len(pods) > 0 && atZero:
-		o.AtZero += now.Sub(since)
-		delete(r.zeroSince, workload)
+	case len(pods) == 0 && !ongoing:
+		r.downSince[workload] = now
+	case len(pods) > 0 && ongoing:
+		o.Duration += now.Sub(since)
+		delete(r.downSince, workload)
 	}
 }
 
@@ -65,12 +65,12 @@ func (r *recorder) observe(now time.Time, workload string, pod types.UID, ready 
 func (r *recorder) start(now time.Time, workloads []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.outages, r.zeroSince = map[string]*outage{}, map[string]time.Time{}
+	r.outages, r.downSince = map[string]*outage{}, map[string]time.Time{}
 	for _, w := range workloads {
 		n := len(r.ready[w])
 		r.outages[w] = &outage{Lowest: n}
 		if n == 0 {
-			r.zeroSince[w] = now
+			r.downSince[w] = now
 		}
 	}
 }
@@ -81,13 +81,13 @@ func (r *recorder) end(now time.Time) map[string]outage {
 	defer r.mu.Unlock()
 	outages := map[string]outage{}
 	for w, o := range r.outages {
-		if since, atZero := r.zeroSince[w]; atZero {
-			o.AtZero += now.Sub(since)
-			o.StillAtZero = true
+		if since, ongoing := r.downSince[w]; ongoing {
+			o.Duration += now.Sub(since)
+			o.Ongoing = true
 		}
 		outages[w] = *o
 	}
-	r.outages, r.zeroSince = nil, nil
+	r.outages, r.downSince = nil, nil
 	return outages
 }
 

@@ -32,21 +32,21 @@ func TestRecorder(t *testing.T) {
 		"both lost, one is replaced": {
 			before: []event{{0, "a", true}, {0, "b", true}},
 			during: []event{{11, "a", false}, {12, "b", false}, {15, "c", true}},
-			want:   outage{AtZero: 3 * time.Second},
+			want:   outage{Duration: 3 * time.Second},
 		},
-		"at zero twice": {
+		"two outages": {
 			before: []event{{0, "a", true}},
 			during: []event{{11, "a", false}, {12, "b", true}, {14, "b", false}, {18, "c", true}},
-			want:   outage{AtZero: 5 * time.Second},
+			want:   outage{Duration: 5 * time.Second},
 		},
-		"at zero to the end": {
+		"outage until the end": {
 			before: []event{{0, "a", true}},
 			during: []event{{13, "a", false}},
-			want:   outage{AtZero: 7 * time.Second, StillAtZero: true},
+			want:   outage{Duration: 7 * time.Second, Ongoing: true},
 		},
-		"at zero from the beginning": {
+		"outage from the beginning": {
 			during: []event{{14, "a", true}},
-			want:   outage{AtZero: 4 * time.Second},
+			want:   outage{Duration: 4 * time.Second},
 		},
 		"changes before the recording do not count": {
 			before: []event{{0, "a", true}, {1, "a", false}, {5, "a", true}},
@@ -55,7 +55,7 @@ func TestRecorder(t *testing.T) {
 		"reported twice": {
 			before: []event{{0, "a", true}, {1, "a", true}},
 			during: []event{{11, "a", false}, {12, "a", false}, {14, "b", true}, {15, "b", true}},
-			want:   outage{AtZero: 3 * time.Second},
+			want:   outage{Duration: 3 * time.Second},
 		},
 		"a replacement before the loss is observed": {
 			before: []event{{0, "a", true}},

@@ -19,7 +19,7 @@ type report struct {
 type totals struct {
 	replicas, placed, onSpot int
 	hourUSD                  float64
-	atZero                   []string // services (workloads with a floor) that had no ready replica at some moment
+	withOutage               []string // services (workloads with a floor) that had no ready replica at some moment
 }
 
 func sum(these []workload, measured map[string]result) totals {
@@ -31,7 +31,7 @@ func sum(these []workload, measured map[string]result) totals {
 		t.onSpot += r.OnSpot
 		t.hourUSD += r.HourUSD
 		if w.floor > 0 && r.Outage.Lowest == 0 {
-			t.atZero = append(t.atZero, w.name)
+			t.withOutage = append(t.withOutage, w.name)
 		}
 	}
 	return t
@@ -64,10 +64,10 @@ func (r report) write(out io.Writer, color bool) {
 		scheduler string
 		totals
 	}{{"the default scheduler", stock}, {schedulerName, ours}} {
-		if len(act.atZero) > 0 {
-			p.paragraph(red, fmt.Sprintf("Went to zero under %s: %s", act.scheduler, strings.Join(act.atZero, ", ")))
+		if len(act.withOutage) > 0 {
+			p.paragraph(red, fmt.Sprintf("Services without any ready replica under %s: %s", act.scheduler, strings.Join(act.withOutage, ", ")))
 		} else {
-			p.paragraph(green, fmt.Sprintf("Went to zero under %s: no service", act.scheduler))
+			p.paragraph(green, fmt.Sprintf("Services without any ready replica under %s: none", act.scheduler))
 		}
 	}
 	p.line("")
@@ -80,8 +80,8 @@ func (r report) write(out io.Writer, color bool) {
 func (r report) writeWorkloads(p page) {
 	bar := p.paint(dim, "│")
 	p.line(" %-41s%s %s%s %s", "", bar, p.paint(bold, fmt.Sprintf("%-25s", "default scheduler")), bar, p.paint(bold, schedulerName))
-	columns := fmt.Sprintf("%8s  %6s %7s ", "on spot", "lowest", "at zero")
-	p.line(" %-16s %-11s %11s %s%s%s%s", "workload", "", "must keep", bar, columns, bar, columns)
+	columns := fmt.Sprintf("%8s  %6s %7s ", "on spot", "lowest", "outage")
+	p.line(" %-16s %-11s %11s %s%s%s%s", "workload", "", "floor", bar, columns, bar, columns)
 	p.rule()
 	cells := func(w workload, r result) string {
 		style := green
@@ -112,8 +112,8 @@ func (r report) writeTotals(p page, stock, ours totals) {
 	row("replicas on spot", func(t totals) string {
 		return fmt.Sprintf("%d of %d (%.0f %%)", t.onSpot, t.replicas, 100*float64(t.onSpot)/float64(t.replicas))
 	})
-	row("services that went to zero", func(t totals) string { return fmt.Sprintf("%d of %d", len(t.atZero), services) })
-	row(fmt.Sprintf("an hour costs (all on-demand: $%.2f)", r.allOnDemandUSD), func(t totals) string {
+	row("services without any ready replica", func(t totals) string { return fmt.Sprintf("%d of %d", len(t.withOutage), services) })
+	row(fmt.Sprintf("cost per hour (all on-demand: $%.2f)", r.allOnDemandUSD), func(t totals) string {
 		return fmt.Sprintf("$%.2f (%.0f %% less)", t.hourUSD, 100*(1-t.hourUSD/r.allOnDemandUSD))
 	})
 	if stock.placed < stock.replicas || ours.placed < ours.replicas {
@@ -132,9 +132,9 @@ func (r report) method() []string {
 		}
 	}
 	return []string{
-		fmt.Sprintf("Measured just now on %d nodes in %d zones: %d on-demand, %d spot in %d pools. After each placement every "+
+		fmt.Sprintf("Measured on %d nodes in %d zones: %d on-demand, %d spot in %d pools. After each placement every "+
 			"spot node and its pods were deleted at once, without notice.", len(r.nodes), len(zones), len(r.nodes)-spot, spot, len(pools)),
-		fmt.Sprintf("lowest: the fewest ready replicas that a watch reported. at zero: time without a ready replica; > if it had not ended after "+
+		fmt.Sprintf("lowest: the fewest ready replicas that a watch reported. outage: time without a ready replica; > if it had not ended after "+
 			"%.0f s. A new pod takes %.0f s to start here.", watchFor.Seconds(), podStartup.Seconds()),
 		"The Job is batch, which may be interrupted. PodDisruptionBudgets exist, but do not protect against lost nodes.",
 		"Cost: each replica pays the larger of its CPU and memory shares of its node's hourly price. That is the AWS us-east-1 " +
@@ -142,14 +142,14 @@ func (r report) method() []string {
 	}
 }
 
-// duration formats the time at zero: - for none, and > if it had not ended.
+// duration formats the time without a ready replica: - for none, and > if it had not ended.
 func duration(o outage) string {
 	switch {
-	case o.AtZero == 0:
+	case o.Duration == 0:
 		return "-"
-	case o.StillAtZero:
-		return fmt.Sprintf(">%.1f s", o.AtZero.Seconds())
+	case o.Ongoing:
+		return fmt.Sprintf(">%.1f s", o.Duration.Seconds())
 	default:
-		return fmt.Sprintf("%.1f s", o.AtZero.Seconds())
+		return fmt.Sprintf("%.1f s", o.Duration.Seconds())
 	}
 }

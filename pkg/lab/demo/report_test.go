@@ -21,12 +21,13 @@ func kept() map[string]result {
 	return act
 }
 
-// lost returns an act in which every workload ran on spot only and was at zero for a long time.
+// lost returns an act in which every workload ran on spot only and had no ready replica for a long
+// time.
 func lost() map[string]result {
 	act := map[string]result{}
 	for _, w := range workloads {
 		act[w.name] = result{
-			OnSpot: w.replicas, HourUSD: 0.05, Outage: outage{AtZero: 123 * time.Second, StillAtZero: true},
+			OnSpot: w.replicas, HourUSD: 0.05, Outage: outage{Duration: 123 * time.Second, Ongoing: true},
 		}
 	}
 	return act
@@ -50,9 +51,9 @@ func TestReportContent(t *testing.T) {
 	report{nodes: lab.DefaultNodes(), stock: lost(), ours: kept(), allOnDemandUSD: 2.6}.write(&out, false)
 	for _, want := range []string{
 		"│   10/10       0 >123.0 s │    7/10       3       -", // storefront
-		"services that went to zero               │ 12 of 12                 │ 0 of 12",
-		"an hour costs (all on-demand: $2.60)     │ $0.65 (75 % less)        │ $1.30 (50 % less)",
-		"Went to zero under spot-aware-scheduler: no service",
+		"services without any ready replica       │ 12 of 12                 │ 0 of 12",
+		"cost per hour (all on-demand: $2.60)     │ $0.65 (75 % less)        │ $1.30 (50 % less)",
+		"Services without any ready replica under spot-aware-scheduler: none",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("missing: %s\n%s", want, out.String())
@@ -65,13 +66,13 @@ func TestVerdict(t *testing.T) {
 		change func(act map[string]result)
 		want   string // part of the error; empty: none
 	}{
-		"all kept":            {func(map[string]result) {}, ""},
-		"a singleton at zero": {func(act map[string]result) { act["admin"] = result{} }, "admin (0 of 1)"},
-		"below the floor, not at zero": {
+		"all kept":                 {func(map[string]result) {}, ""},
+		"an outage of a singleton": {func(act map[string]result) { act["admin"] = result{} }, "admin (0 of 1)"},
+		"below the floor, no outage": {
 			func(act map[string]result) { act["storefront"] = result{Outage: outage{Lowest: 2}} }, "storefront (2 of 3)",
 		},
-		"never measured": {func(act map[string]result) { delete(act, "redis") }, "redis (0 of 1)"},
-		"a job at zero":  {func(act map[string]result) { act["nightly-report"] = result{} }, ""},
+		"never measured":     {func(act map[string]result) { delete(act, "redis") }, "redis (0 of 1)"},
+		"an outage of a Job": {func(act map[string]result) { act["nightly-report"] = result{} }, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
