@@ -96,14 +96,14 @@ func (p *Plan) Reason(v Verdict) string {
 	case NodeDrained:
 		return "node is being drained"
 	case OverBudget:
-		return fmt.Sprintf("spot budget used up: %d of %d replicas of %s may run on spot%s",
+		return fmt.Sprintf("spot budget used up: %d of at most %d replicas of %s run on spot%s",
 			p.placed.Spot, p.Budget, p.revision, p.floorWait("room in the spot budget"))
 	case OnFloorOrdinal:
 		later := ""
 		if p.blocksLater {
 			later = ", and later ordinals wait for this one"
 		}
-		return fmt.Sprintf("ordinal kept off spot: the first %d ordinals of %s must run on on-demand%s%s",
+		return fmt.Sprintf("ordinal belongs to the floor: the first %d ordinals of %s must run on on-demand%s%s",
 			p.Floor, p.revision, later, p.floorWait("a lower floor"))
 	case NodeSettling:
 		return "node has no capacity label yet and is too young to count as on-demand"
@@ -178,7 +178,7 @@ func (p *Plan) BudgetUsage() string {
 	if p.ordered {
 		return fmt.Sprintf("the first %d ordinals of %s must run on on-demand", p.Floor, p.revision)
 	}
-	return fmt.Sprintf("spot budget of %s: %d of %d used before it", p.revision, p.placed.Spot, p.Budget)
+	return fmt.Sprintf("spot budget of %s: %d of %d used before this pod", p.revision, p.placed.Spot, p.Budget)
 }
 
 // floorWait returns the condition that a pod waits for if the floor keeps it off spot. alternative
@@ -201,7 +201,7 @@ func (p *Plan) waitHint(condition string) string {
 	if p.fallbackAfter == Never || p.onlyOnDemand {
 		return fmt.Sprintf(" (waits for %s)", condition)
 	}
-	return fmt.Sprintf(" (waits for %s, takes any spot node after %s)", condition, short(p.fallbackAfter))
+	return fmt.Sprintf(" (waits for %s, may run on any spot node after %s)", condition, short(p.fallbackAfter))
 }
 
 // short formats a duration without trailing zero units: 5m instead of 5m0s.

@@ -172,23 +172,23 @@ func TestReason(t *testing.T) {
 		"drained":   {verdict: decision.NodeDrained, want: "node is being drained"},
 		"budget": {
 			candidate: candidate{placed: decision.Placed{Spot: 3}}, verdict: decision.OverBudget,
-			want: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room)",
+			want: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot (waits for on-demand room)",
 		},
 		"more on spot than the budget, as after a scale-down": {
 			candidate: candidate{placed: decision.Placed{Spot: 4}}, verdict: decision.OverBudget,
-			want: "spot budget used up: 4 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room)",
+			want: "spot budget used up: 4 of at most 3 replicas of shop/web-5d9f run on spot (waits for on-demand room)",
 		},
 		"budget, falling back": {
 			candidate: candidate{placed: decision.Placed{Spot: 3}, fallbackAfter: 90 * time.Second}, verdict: decision.OverBudget,
-			want: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room, takes any spot node after 1m30s)",
+			want: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot (waits for on-demand room, may run on any spot node after 1m30s)",
 		},
 		"ordinal": {
 			candidate: candidate{ordered: true}, verdict: decision.OnFloorOrdinal,
-			want: "ordinal kept off spot: the first 2 ordinals of shop/web-5d9f must run on on-demand (waits for on-demand room)",
+			want: "ordinal belongs to the floor: the first 2 ordinals of shop/web-5d9f must run on on-demand (waits for on-demand room)",
 		},
 		"ordinal that blocks later ordinals": {
 			candidate: candidate{ordered: true, holdsUpLater: true}, verdict: decision.OnFloorOrdinal,
-			want: "ordinal kept off spot: the first 2 ordinals of shop/web-5d9f must run on on-demand, and later ordinals wait for this one (waits for on-demand room)",
+			want: "ordinal belongs to the floor: the first 2 ordinals of shop/web-5d9f must run on on-demand, and later ordinals wait for this one (waits for on-demand room)",
 		},
 		"settling": {verdict: decision.NodeSettling, want: "node has no capacity label yet and is too young to count as on-demand"},
 		"pool": {
@@ -197,17 +197,17 @@ func TestReason(t *testing.T) {
 		},
 		"pool, only spot": {
 			candidate: candidate{onlySpot: true, fallbackAfter: time.Hour}, verdict: decision.PoolFull,
-			want: "spot pool full: at most 2 replicas of shop/web-5d9f may run in one pool (waits for room in another spot pool, takes any spot node after 1h)",
+			want: "spot pool full: at most 2 replicas of shop/web-5d9f may run in one pool (waits for room in another spot pool, may run on any spot node after 1h)",
 		},
 		"budget, only spot, exemptions ignored": {
 			candidate: candidate{onlySpot: true, ignoreExemptions: true, placed: decision.Placed{Spot: 3}}, verdict: decision.OverBudget,
-			want: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot; its own node selector or affinity admits only spot, " +
+			want: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot; its own node selector or affinity admits only spot, " +
 				"but exemptions are ignored (waits for room in the spot budget)",
 		},
 		"ordinal, only spot, exemptions ignored": {
 			candidate: candidate{onlySpot: true, ignoreExemptions: true, ordered: true, fallbackAfter: time.Hour}, verdict: decision.OnFloorOrdinal,
-			want: "ordinal kept off spot: the first 2 ordinals of shop/web-5d9f must run on on-demand; its own node selector or affinity " +
-				"admits only spot, but exemptions are ignored (waits for a lower floor, takes any spot node after 1h)",
+			want: "ordinal belongs to the floor: the first 2 ordinals of shop/web-5d9f must run on on-demand; its own node selector or affinity " +
+				"admits only spot, but exemptions are ignored (waits for a lower floor, may run on any spot node after 1h)",
 		},
 		"pool, only spot, exemptions ignored": {
 			candidate: candidate{onlySpot: true, ignoreExemptions: true}, verdict: decision.PoolFull,
@@ -223,11 +223,11 @@ func TestReason(t *testing.T) {
 		},
 		"overflow, one replica too many": {
 			candidate: candidate{noOverflow: true, fallbackAfter: time.Hour, placed: decision.Placed{OnDemand: 2, Spot: 3}}, verdict: decision.OverflowRefused,
-			want: "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for another replica to terminate, takes any spot node after 1h)",
+			want: "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for another replica to terminate, may run on any spot node after 1h)",
 		},
 		"five minutes": {
 			candidate: candidate{placed: decision.Placed{Spot: 3}, fallbackAfter: 5 * time.Minute}, verdict: decision.OverBudget,
-			want: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room, takes any spot node after 5m)",
+			want: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot (waits for on-demand room, may run on any spot node after 5m)",
 		},
 	}
 	for name, test := range tests {
@@ -242,7 +242,7 @@ func TestReason(t *testing.T) {
 
 func TestBudgeted(t *testing.T) {
 	counted, ordered := candidate{placed: decision.Placed{Spot: 1}}.plan(), candidate{ordered: true}.plan()
-	want := []string{"spot budget of shop/web-5d9f: 1 of 3 used before it", "the first 2 ordinals of shop/web-5d9f must run on on-demand"}
+	want := []string{"spot budget of shop/web-5d9f: 1 of 3 used before this pod", "the first 2 ordinals of shop/web-5d9f must run on on-demand"}
 	if diff := cmp.Diff(want, []string{counted.BudgetUsage(), ordered.BudgetUsage()}); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

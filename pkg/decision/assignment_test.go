@@ -63,7 +63,7 @@ func TestAssigned(t *testing.T) {
 			want: onSpot, waits: "no feasible node: the pod was assigned spot and admits no on-demand node"},
 		"affinity added by the assignment, budget used up": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot, OnlySpot: true},
 			placed: decision.Placed{Spot: 3}, want: outline{},
-			waits: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot; the pod was assigned spot, and admits no on-demand node (waits for room in the spot budget)"},
+			waits: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot; the pod was assigned spot, and admits no on-demand node (waits for room in the spot budget)"},
 		"own affinity to spot, budget used up": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlySpot: true},
 			placed: decision.Placed{Spot: 3}, want: outline{Prefer: decision.Spot, Spot: true}},
 		"admits only on-demand": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlyOnDemand: true}, noOverflow: true,
@@ -212,7 +212,7 @@ func TestWaitsWithoutSpot(t *testing.T) {
 	pod := decision.Pod{OnlyOnDemand: true, Assigned: decision.AssignedOnDemand, Workload: decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5}}
 	for _, waited := range []time.Duration{0, time.Second, time.Hour} {
 		plan := decision.NewPlan(&pod, settings, decision.Placed{Spot: 3}, decision.WaitTime{For: waited, OlderOnDemand: true})
-		const want = "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room)"
+		const want = "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot (waits for on-demand room)"
 		if got := plan.WaitReason(); got != want {
 			t.Errorf("after %s: %q, want %q", waited, got, want)
 		}
@@ -220,7 +220,7 @@ func TestWaitsWithoutSpot(t *testing.T) {
 			t.Errorf("after %s: MustHaveOnDemand is false, want true", waited)
 		}
 		for v := range decision.Verdict(decision.Verdicts) {
-			if reason := plan.Reason(v); strings.Contains(reason, "takes any spot node") {
+			if reason := plan.Reason(v); strings.Contains(reason, "may run on any spot node") {
 				t.Errorf("after %s: %s", waited, reason)
 			}
 		}

@@ -182,7 +182,7 @@ func TestOverflowNever(t *testing.T) {
 		},
 		"floor not met, budget used up": {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 1, Spot: 3},
-			want: outline{OnDemand: true, Counted: true, Waits: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room)"},
+			want: outline{OnDemand: true, Counted: true, Waits: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot (waits for on-demand room)"},
 		},
 		"floor met": {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2},
@@ -206,7 +206,7 @@ func TestOverflowNever(t *testing.T) {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2, Spot: 3},
 			want: outline{
 				Beyond: true, KeptOff: true, Counted: true, Prefer: decision.Spot,
-				Waits: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for another replica to terminate)",
+				Waits: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot (waits for another replica to terminate)",
 			},
 		},
 		"no floor": {
@@ -229,7 +229,7 @@ func TestOverflowNever(t *testing.T) {
 		},
 		"ordinal of the floor": {
 			pod: decision.Pod{Workload: ordinal(1)}, minOnDemand: two, placed: decision.Placed{OnDemand: 4},
-			want: outline{OnDemand: true, Waits: "ordinal kept off spot: the first 2 ordinals of shop/db must run on on-demand, " +
+			want: outline{OnDemand: true, Waits: "ordinal belongs to the floor: the first 2 ordinals of shop/db must run on on-demand, " +
 				"and later ordinals wait for this one (waits for on-demand room)"},
 		},
 		"ordinal beyond the floor": {

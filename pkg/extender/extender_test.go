@@ -57,7 +57,7 @@ func TestBackToBack(t *testing.T) {
 	w.want("beyond the budget", w.filter(podOf("web", 3)), onDemand...)
 	kept, reasons := w.filterWithReasons(podOf("web", 4), spotNodes...)
 	w.want("only spot has room", kept)
-	const reason = "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot (waits for on-demand room)"
+	const reason = "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot (waits for on-demand room)"
 	w.want("the reasons", reasons, reason, reason, reason)
 
 	// Another workload has a budget of its own.

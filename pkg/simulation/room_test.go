@@ -16,7 +16,7 @@ import (
 func TestReplace(t *testing.T) {
 	const (
 		noRoom     = "no node has room for it"
-		overBudget = "no node that the policy permits has room for it: spot budget used up: 0 of 0 replicas of shop/web-r may run on spot (waits for on-demand room)"
+		overBudget = "no node that the policy permits has room for it: spot budget used up: 0 of at most 0 replicas of shop/web-r run on spot (waits for on-demand room)"
 	)
 	cases := map[string]struct {
 		cluster, replace string
@@ -62,8 +62,8 @@ func TestReplace(t *testing.T) {
 		"a replacement without room changes nothing": {
 			cluster: "node sp spot m/a\nnode gone on-demand m/a cordoned\ndeployment web 2 sp gone\ndeployment big 1 gone cpu=9",
 			replace: "big-0 web-1 web-0", want: []string{
-				"no node that the policy permits has room for it: spot budget used up: 0 of 0 replicas of shop/big-r may run on spot (waits for on-demand room)",
-				"no node that the policy permits has room for it: spot budget used up: 1 of 1 replicas of shop/web-r may run on spot (waits for on-demand room)",
+				"no node that the policy permits has room for it: spot budget used up: 0 of at most 0 replicas of shop/big-r run on spot (waits for on-demand room)",
+				"no node that the policy permits has room for it: spot budget used up: 1 of at most 1 replicas of shop/web-r run on spot (waits for on-demand room)",
 				"sp",
 			},
 		},
@@ -185,7 +185,7 @@ func TestReplace(t *testing.T) {
 		"ordinals of the floor are not placed on spot": {
 			cluster: "node sp spot m/a\nnode gone on-demand m/b cordoned\nstatefulset db 2 gone gone",
 			replace: "db-0 db-1", want: []string{
-				"no node that the policy permits has room for it: ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, " +
+				"no node that the policy permits has room for it: ordinal belongs to the floor: the first 1 ordinals of shop/db must run on on-demand, " +
 					"and later ordinals wait for this one (waits for on-demand room)", "sp"},
 		},
 		"pods of other profiles are placed anywhere": {

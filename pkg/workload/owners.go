@@ -48,7 +48,7 @@ type UnknownOwner struct {
 
 func (e *UnknownOwner) Error() string {
 	if e.BeingDeleted {
-		return fmt.Sprintf("owner is being deleted: waits until %s %s/%s is gone", e.Key.Kind, e.Key.Namespace, e.Name)
+		return fmt.Sprintf("owner is being deleted: waits until %s %s/%s is deleted", e.Key.Kind, e.Key.Namespace, e.Name)
 	}
 	return fmt.Sprintf("owner not known yet: waits for %s %s/%s to appear in the cache", e.Key.Kind, e.Key.Namespace, e.Name)
 }

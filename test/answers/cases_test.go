@@ -25,12 +25,12 @@ const (
 
 // usedUp returns the reason for a budget that is used up.
 func usedUp(n, of int, revision string) string {
-	return fmt.Sprintf("spot budget used up: %d of %d replicas of shop/%s may run on spot%s", n, of, revision, waits)
+	return fmt.Sprintf("spot budget used up: %d of at most %d replicas of shop/%s run on spot%s", n, of, revision, waits)
 }
 
 // usedUpOnlySpot returns the reason for a pod that admits only spot, with exemptions ignored.
 func usedUpOnlySpot(n, of int, revision string) string {
-	return fmt.Sprintf("spot budget used up: %d of %d replicas of shop/%s may run on spot; its own node selector or affinity admits only spot, "+
+	return fmt.Sprintf("spot budget used up: %d of at most %d replicas of shop/%s run on spot; its own node selector or affinity admits only spot, "+
 		"but exemptions are ignored (waits for room in the spot budget)", n, of, revision)
 }
 
@@ -117,8 +117,8 @@ func cases() map[string]scenario {
 		},
 		"fallback to come": {
 			policy: "fallbackAfter: 5m", objects: objects(nodes, web(3, "sp", "sp")), pod: next(),
-			want: answers{"od": "", "sp": "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot " +
-				"(waits for on-demand room, takes any spot node after 5m)"},
+			want: answers{"od": "", "sp": "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot " +
+				"(waits for on-demand room, may run on any spot node after 5m)"},
 			first: []string{"od"}, settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=5m0s" + others,
 		},
 		"ScheduleAnyway": {
@@ -157,7 +157,7 @@ func cases() map[string]scenario {
 		},
 		"an ordinal of the floor": {
 			objects: objects(nodes, statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "0"),
-			want: answers{"od": "", "sp": "ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, " +
+			want: answers{"od": "", "sp": "ordinal belongs to the floor: the first 1 ordinals of shop/db must run on on-demand, " +
 				"and later ordinals wait for this one" + waits},
 			first: []string{"od"},
 		},
@@ -171,7 +171,7 @@ func cases() map[string]scenario {
 				s.Spec.Ordinals, s.Spec.PodManagementPolicy = &appsv1.StatefulSetOrdinals{Start: 5}, appsv1.ParallelPodManagement
 			})),
 			pod:   podOf(by("StatefulSet", "db"), "6"),
-			want:  answers{"od": "", "sp": "ordinal kept off spot: the first 2 ordinals of shop/db must run on on-demand" + waits},
+			want:  answers{"od": "", "sp": "ordinal belongs to the floor: the first 2 ordinals of shop/db must run on on-demand" + waits},
 			first: []string{"od"}, settings: withFloor("2"),
 		},
 		"a ReplicaSet without a Deployment": {
@@ -492,8 +492,8 @@ type waitingCase struct {
 
 func waitingCases() map[string]waitingCase {
 	nodes := objects(onDemand("od"), spotNode("sp"), spotNode("event", event("Preempt Scheduled")))
-	const fallback = "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot " +
-		"(waits for on-demand room, takes any spot node after 5m)"
+	const fallback = "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot " +
+		"(waits for on-demand room, may run on any spot node after 5m)"
 	rollout := objects(nodes, web(1, "od"), revision("web", 2, 1))
 	return map[string]waitingCase{
 		"fallback": {

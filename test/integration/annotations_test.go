@@ -78,7 +78,7 @@ func TestPlacementAnnotations(t *testing.T) {
 		s.deploy("own-zone", 1, selectZone(spotZone))
 		s.eventually(soon, s.hasSplit("own-selector", split{spot: 1}))
 		s.eventually(soon, s.hasSplit("own-affinity", split{spot: 1}))
-		s.eventually(soon, s.pendingReason("own-zone", 1, "spot budget used up: 0 of 0 replicas"))
+		s.eventually(soon, s.pendingReason("own-zone", 1, "spot budget used up: 0 of at most 0 replicas"))
 		s.eventually(soon, s.reported(1, "SpotByOwnAffinity", "own-selector-"))
 		s.eventually(soon, s.reported(1, "SpotByOwnAffinity", "own-affinity-"))
 		s.eventually(soon, s.hasMetric(2, "spot_aware_scheduler_placements_total", map[string]string{"reason": "exempt"}))

@@ -15,7 +15,7 @@ func TestPlacementOnDemandFull(t *testing.T) {
 	s.awaitIdleScheduler()
 	s.must(s.hasSplit("app", split{spot: 7, waiting: 3})())
 	s.eventually(soon, s.hasMetric(3, "spot_aware_scheduler_waiting_for_on_demand_pods", nil))
-	s.eventually(soon, s.pendingReason("app", 3, "spot budget used up: 7 of 7 replicas"))
+	s.eventually(soon, s.pendingReason("app", 3, "spot budget used up: 7 of at most 7 replicas"))
 
 	// The pods waited only for on-demand capacity.
 	s.addNodes(nodes("more", "on-demand", "m5.xlarge", 1, 3)...)

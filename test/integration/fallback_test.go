@@ -32,7 +32,7 @@ func TestFallback(t *testing.T) {
 	gatedSince := time.Now()
 
 	s.deploy("app", 1)
-	s.requireFallback(seen, s.waitingPod("app", "spot budget used up: 0 of 0 replicas of "+s.namespace+"/app-"), 1)
+	s.requireFallback(seen, s.waitingPod("app", "spot budget used up: 0 of at most 0 replicas of "+s.namespace+"/app-"), 1)
 
 	// The ordinal of the floor falls back. The next ordinal of OrderedReady then starts as usual.
 	replicas := int32(2)
@@ -43,7 +43,7 @@ func TestFallback(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	s.must(err)
-	s.requireFallback(seen, s.waitingPod("set", "ordinal kept off spot: the first 1 "), 2)
+	s.requireFallback(seen, s.waitingPod("set", "ordinal belongs to the floor: the first 1 "), 2)
 	s.eventually(soon, s.hasSplit("set", split{spot: 2}))
 
 	s.eventually(gated+soon, func() error {
@@ -55,7 +55,7 @@ func TestFallback(t *testing.T) {
 	pods, err := s.pods("gated")
 	s.must(err)
 	s.patchPod(pods[0].Name, `{"spec":{"schedulingGates":null}}`)
-	s.requireFallback(seen, s.waitingPod("gated", "spot budget used up: 0 of 0 replicas of "+s.namespace+"/gated-"), 3)
+	s.requireFallback(seen, s.waitingPod("gated", "spot budget used up: 0 of at most 0 replicas of "+s.namespace+"/gated-"), 3)
 
 	s.eventually(soon, s.hasMetric(0, "spot_aware_scheduler_waiting_for_on_demand_pods", nil))
 }

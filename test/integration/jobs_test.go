@@ -56,9 +56,9 @@ func TestCompletingJob(t *testing.T) {
 	s.eventually(soon, s.hasSplit("ending", split{spot: 2, waiting: 1}))
 	pods, err := s.pods("ending")
 	s.must(err)
-	s.eventually(soon, s.pendingReason("ending", 1, "2 of 2 replicas"))
+	s.eventually(soon, s.pendingReason("ending", 1, "2 of at most 2 replicas"))
 	pods = slices.DeleteFunc(pods, func(pod v1.Pod) bool { return pod.Spec.NodeName == "" })
-	for i, why := range []string{"1 of 1 replicas", "0 of 0 replicas"} {
+	for i, why := range []string{"1 of at most 1 replicas", "0 of at most 0 replicas"} {
 		// The Job's status lags behind its pods. Without the cordon, the waiting pod could be bound
 		// to the freed slot in the meantime.
 		s.editNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = true })

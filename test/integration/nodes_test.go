@@ -34,7 +34,7 @@ func TestLateLabels(t *testing.T) {
 	s.eventually(soon, s.hasSplit("blocker", split{onDemand: 1}))
 	s.deploy("single", 1)
 	waits := func(why string) { s.Helper(); s.eventually(soon, s.pendingReason("single", 1, why)) }
-	waits("spot budget used up: 0 of 0 replicas")
+	waits("spot budget used up: 0 of at most 0 replicas")
 
 	// A new node without a label could have either capacity type. The first turns out to be spot,
 	// the second on-demand.
@@ -70,7 +70,7 @@ func TestLateLabelsWithoutSpotNodes(t *testing.T) {
 	s.eventually(labelGrace+soon, s.runsOnNodes("blocker", "plain"))
 	s.deploy("single", 1)
 	waits := func(why string) { s.Helper(); s.eventually(soon, s.pendingReason("single", 1, why)) }
-	waits("spot budget used up: 0 of 0 replicas")
+	waits("spot budget used up: 0 of at most 0 replicas")
 	s.must(client.CoreV1().Nodes().Delete(s.ctx, "spot-old", metav1.DeleteOptions{}))
 
 	// A new leader that has seen no labelled node learns from the lease that an earlier leader did.
@@ -135,8 +135,8 @@ func TestContradictoryLabels(t *testing.T) {
 	}})
 	s.deploy("single", 1)
 	s.deploy("three", 3)
-	s.eventually(soon, s.pendingReason("single", 1, "spot budget used up: 0 of 0 replicas"))
-	s.eventually(soon, s.pendingReason("three", 1, "spot budget used up: 2 of 2 replicas"))
+	s.eventually(soon, s.pendingReason("single", 1, "spot budget used up: 0 of at most 0 replicas"))
+	s.eventually(soon, s.pendingReason("three", 1, "spot budget used up: 2 of at most 2 replicas"))
 	s.eventually(soon, func() error {
 		notes, err := s.eventsOf(metav1.NamespaceDefault, "ContradictoryCapacityLabels")
 		if err == nil && notes["both"] == "" {

@@ -42,10 +42,10 @@ func TestPreemption(t *testing.T) {
 
 	// Now on-demand runs no pod of a lower priority, but spot-1 does.
 	s.deploy("second", 1, important)
-	second := s.waitingPod("second", "spot budget used up: 0 of 0 replicas")
+	second := s.waitingPod("second", "spot budget used up: 0 of at most 0 replicas")
 	s.deploy("three", 3, important)
 	s.eventually(soon, s.hasSplit("three", split{spot: 2, waiting: 1}))
-	third := s.waitingPod("three", "spot budget used up: 2 of 2 replicas")
+	third := s.waitingPod("three", "spot budget used up: 2 of at most 2 replicas")
 	s.awaitIdleScheduler()
 	s.requireDeleted(seen, "fill-od-1-1")
 
@@ -53,7 +53,7 @@ func TestPreemption(t *testing.T) {
 	// possible victims.
 	s.deploy("two", 2, important)
 	s.eventually(soon, s.hasSplit("two", split{spot: 1, waiting: 1}))
-	fourth := s.waitingPod("two", "spot budget used up: 1 of 1 replicas")
+	fourth := s.waitingPod("two", "spot budget used up: 1 of at most 1 replicas")
 	s.awaitIdleScheduler()
 	s.must(s.hasSplit("three", split{spot: 2, waiting: 1})())
 	s.must(s.hasSplit("two", split{spot: 1, waiting: 1})())

@@ -82,7 +82,7 @@ func TestPlacementAnnotationPolicy(t *testing.T) {
 			s.deploy("anyway", 4, annotated(whenUnsatisfiable, "ScheduleAnyway"), selectZone(spotZone))
 			s.eventually(soon, s.haveSplits(want))
 			if n := want["anyway"].waiting; n > 0 {
-				s.eventually(soon, s.pendingReason("anyway", n, "spot budget used up: 2 of 2 replicas"))
+				s.eventually(soon, s.pendingReason("anyway", n, "spot budget used up: 2 of at most 2 replicas"))
 			}
 		})
 	}

@@ -168,7 +168,7 @@ func TestWaitingPodWakes(t *testing.T) {
 			replicas := max(test.replicas, 1)
 			s.deploy("app", replicas)
 			s.eventually(soon, s.hasSplit("app", split{spot: int(replicas) - 1, waiting: 1}))
-			waiting := s.waitingPod("app", fmt.Sprintf("spot budget used up: %d of %d replicas of %s/app-", replicas-1, replicas-1, s.namespace))
+			waiting := s.waitingPod("app", fmt.Sprintf("spot budget used up: %d of at most %d replicas of %s/app-", replicas-1, replicas-1, s.namespace))
 			// New pods would use the freed room, and hide that the scheduler did not wake the
 			// waiting pod.
 			s.Cleanup(s.blockPodCreation())

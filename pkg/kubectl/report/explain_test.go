@@ -37,7 +37,7 @@ func explanationLines(e *report.Explanation) []string {
 }
 
 func TestExplain(t *testing.T) {
-	const usedUp = "spot budget used up: 2 of 2 replicas of shop/web-r may run on spot (waits for on-demand room, takes any spot node after 5m)"
+	const usedUp = "spot budget used up: 2 of at most 2 replicas of shop/web-r run on spot (waits for on-demand room, may run on any spot node after 5m)"
 	half := decision.Percent(50)
 	noOverflow := basic()
 	noOverflow.Defaults.Overflow = decision.NeverOverflow
@@ -104,7 +104,7 @@ func TestExplain(t *testing.T) {
 				"web-0: it runs on od (on-demand): part of the floor",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 1 on spot, 0 on on-demand",
 				`on-demand m/a [od] true "" []`,
-				`spot m/a [sp] false "spot budget used up: 1 of 1 replicas of shop/web-r may run on spot (waits for on-demand room, takes any spot node after 5m)" []`,
+				`spot m/a [sp] false "spot budget used up: 1 of at most 1 replicas of shop/web-r run on spot (waits for on-demand room, may run on any spot node after 5m)" []`,
 			},
 		},
 		"over its budget": {
@@ -113,7 +113,7 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-0: it runs on sp (spot): over its budget: it fell back to spot, or the floor or the replica count has changed since",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
-				`spot m/a [sp] false "spot budget used up: 0 of 0 replicas of shop/web-r may run on spot (waits for on-demand room, takes any spot node after 5m)" []`,
+				`spot m/a [sp] false "spot budget used up: 0 of at most 0 replicas of shop/web-r run on spot (waits for on-demand room, may run on any spot node after 5m)" []`,
 			},
 		},
 		"one more replica": {
@@ -132,10 +132,10 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"db-0: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"statefulset/db shop/db: floor 1 of 2, budget 1, 0 on spot, 0 on on-demand",
-				`spot m/a [sp] false "ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one ` +
-					`(waits for on-demand room, takes any spot node after 5m)" []`,
-				"- 1 node is refused only by the policy: ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, " +
-					"and later ordinals wait for this one (waits for on-demand room, takes any spot node after 5m)",
+				`spot m/a [sp] false "ordinal belongs to the floor: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one ` +
+					`(waits for on-demand room, may run on any spot node after 5m)" []`,
+				"- 1 node is refused only by the policy: ordinal belongs to the floor: the first 1 ordinals of shop/db must run on on-demand, " +
+					"and later ordinals wait for this one (waits for on-demand room, may run on any spot node after 5m)",
 				"- a lower floor: annotation spot-aware-scheduler.io/min-on-demand on the StatefulSet",
 				"- time: in 4m0s it may use any spot node (it has waited for 1m0s; a later start of the scheduler resets this time)",
 			},
@@ -150,10 +150,10 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-1: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 0 of 2, budget 2, 1 on spot, 0 on on-demand",
-				`spot m/a [sp-1] false "spot pool full: at most 1 replicas of shop/web-r may run in one pool (waits for room in another spot pool or on on-demand, takes any spot node after 5m)" []`,
+				`spot m/a [sp-1] false "spot pool full: at most 1 replicas of shop/web-r may run in one pool (waits for room in another spot pool or on on-demand, may run on any spot node after 5m)" []`,
 				`spot m/b [sp-2] false "node is being reclaimed" ["taint aws-node-termination-handler/spot-itn"]`,
 				"- 1 node is refused only by the policy: spot pool full: at most 1 replicas of shop/web-r may run in one pool " +
-					"(waits for room in another spot pool or on on-demand, takes any spot node after 5m)",
+					"(waits for room in another spot pool or on on-demand, may run on any spot node after 5m)",
 			},
 		},
 		"a rollout that waits for its older revision": {
@@ -163,10 +163,10 @@ func TestExplain(t *testing.T) {
 				"web-1: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
 				`on-demand m/a [od] false "" ["insufficient cpu"]`,
-				`spot m/a [sp] false "spot budget used up: 0 of 0 replicas of shop/web-r may run on spot (waits for on-demand room, takes any spot node after 5m)" []`,
+				`spot m/a [sp] false "spot budget used up: 0 of at most 0 replicas of shop/web-r run on spot (waits for on-demand room, may run on any spot node after 5m)" []`,
 				"- 1 on-demand nodes: insufficient cpu is the only obstacle",
-				"- 1 node is refused only by the policy: spot budget used up: 0 of 0 replicas of shop/web-r may run on spot " +
-					"(waits for on-demand room, takes any spot node after 5m)",
+				"- 1 node is refused only by the policy: spot budget used up: 0 of at most 0 replicas of shop/web-r run on spot " +
+					"(waits for on-demand room, may run on any spot node after 5m)",
 				"- a lower floor: annotation spot-aware-scheduler.io/min-on-demand on the Deployment",
 				"- time: in 20s it may use any spot node (it has waited for 10s; a later start of the scheduler resets this time)",
 			},
@@ -224,7 +224,7 @@ func TestExplain(t *testing.T) {
 				"web-1: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 1 on spot, 0 on on-demand",
 				`assigned "on-demand:floor", granted ""`,
-				`spot m/a [sp] false "spot budget used up: 1 of 1 replicas of shop/web-r may run on spot (waits for on-demand room)" ["not in the pod's node selector or affinity"]`,
+				`spot m/a [sp] false "spot budget used up: 1 of at most 1 replicas of shop/web-r run on spot (waits for on-demand room)" ["not in the pod's node selector or affinity"]`,
 				"- another node: each existing node has more than one obstacle",
 			},
 		},

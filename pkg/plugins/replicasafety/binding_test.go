@@ -23,7 +23,7 @@ func TestPlacements(t *testing.T) {
 	exempt := web("p")
 	exempt.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
 	daemon := podOf("p", by("DaemonSet", "ds"))
-	overBudget := " (node spot; spot budget of shop/web-1: 1 of 1 used before it)"
+	overBudget := " (node spot; spot budget of shop/web-1: 1 of 1 used before this pod)"
 	cases := map[string]struct {
 		annotations map[string]string // of the Deployment "web", of 2 replicas
 		existing    map[string]string // ReplicaSets by the node of one of their pods
@@ -46,7 +46,7 @@ func TestPlacements(t *testing.T) {
 		"relief": {annotations: map[string]string{spot.MinOnDemandAnnotation: "100%"}, existing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",
 			want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByRelief},
 			wantEvent: "Warning RolloutTookSpot placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity" +
-				" (node spot; spot budget of shop/web-2: 0 of 0 used before it)"},
+				" (node spot; spot budget of shop/web-2: 0 of 0 used before this pod)"},
 		"ScheduleAnyway": {annotations: map[string]string{spot.WhenUnsatisfiableAnnotation: "ScheduleAnyway"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByScheduleAnyway},
 			wantEvent: "Warning SpotBudgetExceeded placed on spot over its budget or cap: whenUnsatisfiable is ScheduleAnyway" + overBudget},

@@ -122,12 +122,12 @@ func TestFilter(t *testing.T) {
 		},
 		"budget used up": {
 			existing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot" + waits},
+			wantRefused: map[string]string{"spot": "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot" + waits},
 		},
 		"budget used up, fallback pending": {
 			args:     func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5m" },
 			existing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot (waits for on-demand room, takes any spot node after 5m)"},
+			wantRefused: map[string]string{"spot": "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot (waits for on-demand room, may run on any spot node after 5m)"},
 		},
 		"overflow Never": {
 			args:     func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" },
@@ -143,7 +143,7 @@ func TestFilter(t *testing.T) {
 		},
 		"singleton": {
 			pod: podOf("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits},
+			wantRefused: map[string]string{"spot": "spot budget used up: 0 of at most 0 replicas of shop/p run on spot" + waits},
 		},
 		"annotation on the owner": {
 			annotations: map[string]string{spot.MinOnDemandAnnotation: "0"}, existing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
@@ -153,11 +153,11 @@ func TestFilter(t *testing.T) {
 				a.Rules = []config.Rule{{Name: "all", OwnerKinds: []string{"Deployment"}, MinOnDemand: "100%"}}
 			},
 			pod: web("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "spot budget used up: 0 of 0 replicas of shop/web-1 may run on spot" + waits},
+			wantRefused: map[string]string{"spot": "spot budget used up: 0 of at most 0 replicas of shop/web-1 run on spot" + waits},
 		},
 		"StatefulSet, floor ordinal": {
 			pod: podOf("db-0", by("StatefulSet", "db")), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one" + waits},
+			wantRefused: map[string]string{"spot": "ordinal belongs to the floor: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one" + waits},
 		},
 		"StatefulSet, later ordinal": {
 			pod: podOf("db-1", by("StatefulSet", "db")), wantFeasible: []string{"on-demand", "spot"},
@@ -169,7 +169,7 @@ func TestFilter(t *testing.T) {
 		"new node without a label": {
 			existing: func(w *world) { w.nodes(young("young")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{
-				"spot":  "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits,
+				"spot":  "spot budget used up: 0 of at most 0 replicas of shop/p run on spot" + waits,
 				"young": "node has no capacity label yet and is too young to count as on-demand",
 			},
 		},
@@ -188,8 +188,8 @@ func TestFilter(t *testing.T) {
 			args:     func(a *config.ReplicaSafetyArgs) { a.UnlabeledNodes = "Spot" },
 			existing: func(w *world) { w.nodes(newNode("unlabelled", "")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{
-				"spot":       "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits,
-				"unlabelled": "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits,
+				"spot":       "spot budget used up: 0 of at most 0 replicas of shop/p run on spot" + waits,
+				"unlabelled": "spot budget used up: 0 of at most 0 replicas of shop/p run on spot" + waits,
 			},
 		},
 	}

@@ -51,7 +51,7 @@ func TestLogOfAPod(t *testing.T) {
 	w.addPods("spot", pod)
 	last := web("q")
 	w.try(last)
-	const why = "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot (waits for on-demand room, takes any spot node after 5s)"
+	const why = "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot (waits for on-demand room, may run on any spot node after 5s)"
 	expect("no feasible node", `"Pod waiting" pod="shop/q" workload="shop/web-1" desired=3 floor=1 onDemand=0 spot=2 spotBudget=2 why="`+why+`"`)
 	w.try(last)
 	expect("still no feasible node")
@@ -71,7 +71,7 @@ func TestWhyAPodWaits(t *testing.T) {
 		"without room":      {nil, web("p"), []string{"no feasible node: the pod may run on on-demand and on spot"}},
 		"with a cap":        {map[string]string{spot.MaxPerPoolAnnotation: "1"}, web("p"), []string{"no feasible node: the pod may run on on-demand, and in spot pools with fewer than 1 replicas of shop/web-1"}},
 		"bound to spot":     {nil, exempt, []string{"no feasible node: the pod's own node selector or affinity admits only spot"}},
-		"a floor's ordinal": {nil, podOf("db-0", by("StatefulSet", "db")), []string{"ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one (waits for on-demand room)"}},
+		"a floor's ordinal": {nil, podOf("db-0", by("StatefulSet", "db")), []string{"ordinal belongs to the floor: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one (waits for on-demand room)"}},
 		"unknown owner":     {nil, podOf("p", by("ReplicaSet", "gone")), []string{"owner not known yet: waits for ReplicaSet shop/gone to appear in the cache"}},
 		"without a policy":  {nil, podOf("p", by("DaemonSet", "ds")), nil},
 	}
