@@ -8,7 +8,6 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -53,14 +52,5 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 	}
 	if e, ok := workload.ExceptionOf(s.Placed.Outcome); ok {
 		p.recorder.Eventf(pod, nil, e.Type, e.Reason, "Binding", "%s (node %s; %s)", e.Note, nodeName, s.Plan.BudgetUsage())
-	}
-}
-
-// reportInvalid reports all ignored annotations in one event, because the recorder merges similar
-// events for one object and preserves only the first note.
-func (p *Plugin) reportInvalid(pod *v1.Pod, invalid []decision.InvalidAnnotation) {
-	placement.RecordInvalidAnnotations(p.profile, len(invalid))
-	if len(invalid) > 0 {
-		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonInvalidPolicy, "Scheduling", "%s", workload.InvalidNote(invalid))
 	}
 }

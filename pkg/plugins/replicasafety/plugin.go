@@ -3,8 +3,10 @@
 //
 //	plugin.go      construction
 //	nominees.go    siblings with nominated nodes
-//	filter.go      PreFilter with AddPod and RemovePod, Filter
+//	prefilter.go   PreFilter: the plan and the nodes to search, with AddPod and RemovePod
+//	filter.go      Filter
 //	postfilter.go  PostFilter: the changes that an unschedulable pod waits for
+//	owner.go       pods that wait for their owner, and changes of owners that may unblock a pod
 //	events.go      queueing hints and informer handlers that retry waiting pods
 //	binding.go     Reserve, PostBind: metrics and events of placements
 //	signature.go   SignPod: pods that may share one decision

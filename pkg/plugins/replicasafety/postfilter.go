@@ -2,9 +2,6 @@ package replicasafety
 
 import (
 	"context"
-	"errors"
-	"reflect"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -111,65 +108,4 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 func (p *Plugin) wasDeleted(pod *v1.Pod) bool {
 	current, err := p.pods.Pods(pod.Namespace).Get(pod.Name)
 	return apierrors.IsNotFound(err) || err == nil && current.UID != pod.UID
-}
-
-// basis is the state of a pod's owners when the pod was refused.
-type basis struct {
-	pod *v1.Pod
-	// subject, settings, invalid and plan belong to the attempt. subject is nil if there was no
-	// plan.
-	subject  *workload.Subject
-	settings decision.Settings
-	invalid  []decision.InvalidAnnotation
-	plan     decision.Plan
-	// outgrown is the workload that has fewer desired replicas than pods; nil if it has not.
-	outgrown *decision.Workload
-	// unknown is the owner that the informers do not know, if both subject and outgrown are nil.
-	unknown workload.OwnerKey
-}
-
-// judge is a placement.Judge. It compares the owners with their state when the pod was refused. A
-// change that cannot open a node to the pod, such as the progress of a Job without a floor, does
-// not cause another attempt.
-func (p *Plugin) judge() func(placement.Wait) bool {
-	subjectOf := p.owners.Subjects()
-	return func(wait placement.Wait) bool {
-		before, ok := wait.Basis.(*basis)
-		if !ok {
-			return true
-		}
-		subject, err := subjectOf(before.pod)
-		switch {
-		case before.subject != nil:
-			// Without its owner the pod would only wait for the owner.
-			return err == nil && p.mayOpen(before, subject)
-		case before.outgrown != nil:
-			return err != nil || subject.Pod.Workload.Desired > before.outgrown.Desired || !sameShape(subject.Pod.Workload, *before.outgrown)
-		}
-		still := (*workload.UnknownOwner)(nil)
-		return !errors.As(err, &still) || still.Key != before.unknown
-	}
-}
-
-// mayOpen reports whether a node that was closed to the pod may be open with the new state of its
-// owners, subject.
-func (p *Plugin) mayOpen(before *basis, subject *workload.Subject) bool {
-	if subject.WorkloadKey != before.subject.WorkloadKey || !sameShape(subject.Pod.Workload, before.subject.Pod.Workload) ||
-		subject.RevisionNumber != before.subject.RevisionNumber { // rollout relief depends on which revisions are older
-		return true
-	}
-	settings, invalid := p.policy.Settings(&subject.Pod)
-	if !reflect.DeepEqual(settings, before.settings) || !slices.Equal(invalid, before.invalid) { // the attempt reports the latter
-		return true
-	}
-	next := decision.NewPlan(&subject.Pod, settings, before.plan.Placed(), decision.WaitTime{})
-	return before.plan.MayAdmitMore(&next)
-}
-
-// sameShape reports whether a and b are equal except for the replica count and the annotations.
-// Most annotations have no effect on placement.
-func sameShape(a, b decision.Workload) bool {
-	a.Desired, b.Desired = 0, 0
-	a.Annotations, b.Annotations = nil, nil
-	return reflect.DeepEqual(a, b)
 }

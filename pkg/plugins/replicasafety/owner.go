@@ -1,0 +1,127 @@
+package replicasafety
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// ownerWait passes the owner that the pod waits for, and the reason, from PreFilter to PostFilter.
+type ownerWait struct {
+	owner workload.OwnerKey
+	why   string
+	// outgrown is the observed state of a workload that has fewer desired replicas than pods. The
+	// pod waits for an update of it until until. outgrown is nil if the owner is unknown.
+	outgrown *decision.Workload
+	until    time.Time
+}
+
+const ownerWaitKey fwk.StateKey = "spot-aware-scheduler.io/owner-wait"
+
+// Clone returns w: it never changes.
+func (w ownerWait) Clone() fwk.StateData { return w }
+
+// refuse stores w for PostFilter and returns the status of PreFilter. The status is unresolvable,
+// because preemption cannot change what is known about an owner.
+func (w ownerWait) refuse(cycle fwk.CycleState) *fwk.Status {
+	cycle.Write(ownerWaitKey, w)
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, w.why)
+}
+
+// refuseUnknownOwner returns the status for an error of Owners.Subject. The pod waits for its owner
+// if that is the cause.
+func refuseUnknownOwner(cycle fwk.CycleState, err error) *fwk.Status {
+	if unknown := (*workload.UnknownOwner)(nil); errors.As(err, &unknown) {
+		return ownerWait{owner: unknown.Key, why: err.Error()}.refuse(cycle)
+	}
+	return fwk.AsStatus(err)
+}
+
+// refuseOutdatedOwner returns the status for a pod whose workload must have changed since its known
+// state; nil if it need not have changed. The pod waits for at most decision.MaxOwnerDelay. The
+// waiting time of its gang does not count: each pod may be the first to show that its workload was
+// scaled up.
+func (p *Plugin) refuseOutdatedOwner(cycle fwk.CycleState, pod *v1.Pod, subject *workload.Subject, settings decision.Settings, now time.Time) *fwk.Status {
+	first, waits := p.waiting.Since(pod.UID)
+	if !waits {
+		first = now
+	}
+	until := first.Add(decision.MaxOwnerDelay)
+	if !now.Before(until) {
+		return nil
+	}
+	why := subject.Pod.OutdatedOwner(settings, p.counter.Placed(subject.RevisionKey))
+	if why == "" {
+		return nil
+	}
+	return ownerWait{owner: subject.WorkloadKey, why: why, outgrown: &subject.Pod.Workload, until: until}.refuse(cycle)
+}
+
+// basis is the state of a pod's owners when the pod was refused.
+type basis struct {
+	pod *v1.Pod
+	// subject, settings, invalid and plan belong to the attempt. subject is nil if there was no
+	// plan.
+	subject  *workload.Subject
+	settings decision.Settings
+	invalid  []decision.InvalidAnnotation
+	plan     decision.Plan
+	// outgrown is the workload that has fewer desired replicas than pods; nil if it has not.
+	outgrown *decision.Workload
+	// unknown is the owner that the informers do not know, if both subject and outgrown are nil.
+	unknown workload.OwnerKey
+}
+
+// judge is a placement.Judge. It compares the owners with their state when the pod was refused. A
+// change that cannot open a node to the pod, such as the progress of a Job without a floor, does
+// not cause another attempt.
+func (p *Plugin) judge() func(placement.Wait) bool {
+	subjectOf := p.owners.Subjects()
+	return func(wait placement.Wait) bool {
+		before, ok := wait.Basis.(*basis)
+		if !ok {
+			return true
+		}
+		subject, err := subjectOf(before.pod)
+		switch {
+		case before.subject != nil:
+			// Without its owner the pod would only wait for the owner.
+			return err == nil && p.mayOpen(before, subject)
+		case before.outgrown != nil:
+			return err != nil || subject.Pod.Workload.Desired > before.outgrown.Desired || !sameShape(subject.Pod.Workload, *before.outgrown)
+		}
+		still := (*workload.UnknownOwner)(nil)
+		return !errors.As(err, &still) || still.Key != before.unknown
+	}
+}
+
+// mayOpen reports whether a node that was closed to the pod may be open with the new state of its
+// owners, subject.
+func (p *Plugin) mayOpen(before *basis, subject *workload.Subject) bool {
+	if subject.WorkloadKey != before.subject.WorkloadKey || !sameShape(subject.Pod.Workload, before.subject.Pod.Workload) ||
+		subject.RevisionNumber != before.subject.RevisionNumber { // rollout relief depends on which revisions are older
+		return true
+	}
+	settings, invalid := p.policy.Settings(&subject.Pod)
+	if !reflect.DeepEqual(settings, before.settings) || !slices.Equal(invalid, before.invalid) { // the attempt reports the latter
+		return true
+	}
+	next := decision.NewPlan(&subject.Pod, settings, before.plan.Placed(), decision.WaitTime{})
+	return before.plan.MayAdmitMore(&next)
+}
+
+// sameShape reports whether a and b are equal except for the replica count and the annotations.
+// Most annotations have no effect on placement.
+func sameShape(a, b decision.Workload) bool {
+	a.Desired, b.Desired = 0, 0
+	a.Annotations, b.Annotations = nil, nil
+	return reflect.DeepEqual(a, b)
+}

@@ -1,0 +1,131 @@
+package replicasafety
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// errNotSynced is an error and not an Unschedulable status. The scheduler then retries the pod
+// after a back-off, even without an event in the cluster.
+var errNotSynced = errors.New("informer caches are not in sync yet")
+
+// PreFilter decides everything about the pod that does not depend on the node: its workload, its
+// settings, its plan, and which nodes to search. The result is the State of the cycle. PreFilter
+// skips pods without a policy. It also skips Filter if the policy admits the pod on every node.
+func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if !workload.PolicyApplies(pod) {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	if !p.synced() {
+		return nil, fwk.AsStatus(errNotSynced)
+	}
+	start := p.clock.Now()
+	subject, err := p.owners.Subject(pod)
+	if err != nil {
+		return nil, refuseUnknownOwner(cycle, err)
+	}
+	settings, invalid := p.policy.Settings(&subject.Pod)
+	p.counter.Update(nodes, start)
+	if status := p.refuseOutdatedOwner(cycle, pod, subject, settings, start); status != nil {
+		return nil, status
+	}
+	p.reportInvalid(cycle, pod, invalid)
+	state, err := p.newState(pod, subject, settings, nodes, start)
+	if err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	state.Invalid = invalid
+	state.Write(cycle)
+	logger := klog.FromContext(ctx)
+	nodesToSearch, scope := state.Search(logger, cycle, pod)
+	placement.RecordDecision(p.profile, scope, p.clock.Since(start).Seconds())
+	logPlan(logger, pod, state, scope)
+	if scope != placement.FewNodes && state.AdmitsAll() {
+		state.MayPreempt()
+		return nil, fwk.NewStatus(fwk.Skip) // otherwise Filter would return the same answer for thousands of nodes
+	}
+	return nodesToSearch, nil
+}
+
+// newState returns the decision for the pod at now, from the counts of its revision, its waiting
+// time and the nodes that are nominated or reserved for other pods.
+func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decision.Settings, nodes []fwk.NodeInfo, now time.Time) (*placement.State, error) {
+	waited, err := p.waitTime(pod, subject, settings, now)
+	if err != nil {
+		return nil, err
+	}
+	nominees, nominated := p.nomineesOf(pod, subject, settings, nodes)
+	state := placement.NewState(subject, settings, waited, p.counter, nominees...)
+	if state.Nominated = nominated; nominated != "" {
+		state.MayPreempt() // the pod may keep the nomination without another eviction
+	}
+	state.ReserveUnlabeled(pod, p.waiting)
+	return state, nil
+}
+
+// waitTime returns how long the pod, or its gang, has waited at now. It looks up the older
+// revisions only if the waiting time suffices for rollout relief.
+func (p *Plugin) waitTime(pod *v1.Pod, subject *workload.Subject, settings decision.Settings, now time.Time) (decision.WaitTime, error) {
+	since, waits := p.waiting.WaitingSince(pod.UID, p.gangOf(pod))
+	if !waits {
+		return decision.WaitTime{}, nil
+	}
+	waited := decision.WaitTime{For: now.Sub(since)}
+	if !settings.Relieves(waited.For) {
+		return waited, nil
+	}
+	older, err := p.owners.OlderRevisions(subject)
+	waited.OlderOnDemand = slices.ContainsFunc(older, func(revision workload.OwnerKey) bool { return p.counter.Placed(revision).OnDemand > 0 })
+	return waited, err
+}
+
+// reportInvalid reports the ignored annotations of a pod once: not at every attempt, and not at the
+// second search of an attempt. All annotations share one event, because the recorder merges similar
+// events for one object and preserves only the first note.
+func (p *Plugin) reportInvalid(cycle fwk.CycleState, pod *v1.Pod, invalid []decision.InvalidAnnotation) {
+	if len(invalid) == 0 || slices.Equal(invalid, p.waiting.Invalid(pod.UID)) || placement.Read(cycle) != nil {
+		return
+	}
+	placement.RecordInvalidAnnotations(p.profile, len(invalid))
+	p.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonInvalidPolicy, "Scheduling", "%s", workload.InvalidNote(invalid))
+}
+
+// logPlan logs the plan and the scope of the search.
+func logPlan(logger klog.Logger, pod *v1.Pod, s *placement.State, scope placement.Scope) {
+	if logger = logger.V(4); !logger.Enabled() { // computing the arguments costs more than the plan
+		return
+	}
+	w := &s.Subject.Pod.Workload
+	logger.Info("Planned placement", "pod", klog.KObj(pod), "revision", w.Revision, "desired", w.Desired,
+		"floor", s.Plan.Floor, "spotBudget", s.Plan.Budget, "grant", s.Plan.Grant, "search", scope)
+}
+
+// PreFilterExtensions returns the plugin itself.
+func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
+
+// AddPod counts a pod that preemption or a nomination adds to a node.
+func (p *Plugin) AddPod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, add fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	if s := placement.Read(cycle); s != nil {
+		s.Add(add.GetPod(), node.Node().Name)
+	}
+	return nil
+}
+
+// RemovePod counts a pod that preemption removes from a node.
+func (p *Plugin) RemovePod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, remove fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	if s := placement.Read(cycle); s != nil {
+		s.Remove(remove.GetPod(), node.Node().Name)
+	}
+	return nil
+}
