@@ -120,6 +120,6 @@ func searchNodes(cycle fwk.CycleState) placement.Scope {
 	}
 	counter := placement.NewCounter(&node.Reader{Policy: &decision.Policy{}}, &node.LabelHistory{})
 	counter.Update(nodes, time.Now())
-	_, scope := placement.NewState(&workload.Subject{}, decision.Settings{}, decision.WaitTime{}, counter).Search(klog.Background(), cycle, &v1.Pod{})
+	_, scope := placement.NewState(&workload.Subject{}, decision.WorkloadSettings{}, decision.WaitTime{}, counter).Search(klog.Background(), cycle, &v1.Pod{})
 	return scope
 }

@@ -35,7 +35,7 @@ const Profile = "spot-aware-scheduler"
 var (
 	Now         = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	BasicPolicy = &decision.Policy{
-		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
+		Defaults:       decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 		CapacityLabels: providers.CapacityLabels(),
 		LabelGrace:     30 * time.Second,
 	}

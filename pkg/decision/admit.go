@@ -30,7 +30,7 @@ const (
 	// NodeSettling: as OverBudget or OnFloorOrdinal, on a node that may still receive its capacity
 	// label.
 	NodeSettling
-	// NodeReserved: the node may still receive its capacity label, and a waiting pod that must have
+	// NodeReserved: the node may still receive its capacity label, and a waiting pod that requires
 	// on-demand could use the node.
 	NodeReserved
 	// PoolFull: the node's spot pool already runs as many replicas of the revision as it may.
@@ -66,24 +66,25 @@ func (p *Plan) Admit(node Node, morePlaced, inPool int) Verdict {
 			return OnFloorOrdinal
 		}
 		return OverBudget
-	case p.capped(node, inPool):
+	case p.poolFull(node, inPool):
 		return PoolFull
 	}
 	return Admitted
 }
 
-// Held returns the verdict for a Settling node that a waiting pod which must have on-demand could
-// use. v is the verdict of Admit. No other pod may use the node before its capacity type is known,
-// not even with a Grant. A node that is full of replicas that may run on spot provides no room for
-// floors. The state ends after at most Policy.LabelGrace.
-func Reserved(v Verdict) Verdict {
+// AdmitReserved returns the verdict for a Settling node that is reserved: a waiting pod that
+// requires on-demand could use it. v is the verdict of Admit. No other pod may use the node before
+// its capacity type is known, not even with a Grant. Otherwise replicas that may run on spot could
+// fill the node, and floors would find no room there. The reservation ends after at most
+// Policy.LabelGrace.
+func AdmitReserved(v Verdict) Verdict {
 	if v == Admitted {
 		return NodeReserved
 	}
 	return v
 }
 
-func (p *Plan) capped(node Node, inPool int) bool {
+func (p *Plan) poolFull(node Node, inPool int) bool {
 	return p.PoolCap > 0 && node.Capacity.Type == Spot && node.Pool != (Pool{}) && inPool >= p.PoolCap
 }
 
@@ -149,7 +150,7 @@ func (p *Plan) overflowWait() string {
 	return " (waits for room on spot)"
 }
 
-// Waits returns the condition that a pod waits for if no node is feasible.
+// WaitReason returns the condition that a pod waits for if no node is feasible.
 func (p *Plan) WaitReason() string {
 	switch {
 	case p.ordered && !p.AdmitsSpot():
@@ -171,7 +172,7 @@ func (p *Plan) WaitReason() string {
 }
 
 // Placed returns the numbers of placed replicas that the plan was made for.
-func (p *Plan) Placed() Placed { return p.placed }
+func (p *Plan) Placed() PlacedPods { return p.placed }
 
 // BudgetUsage describes the use of the revision's budget before this pod.
 func (p *Plan) BudgetUsage() string {
@@ -196,7 +197,7 @@ func (p *Plan) floorWait(alternative string) string {
 	return p.waitHint("on-demand room")
 }
 
-// waitHint formats the condition that the pod waits for, and when it falls back to spot.
+// waitHint formats the condition that the pod waits for, and when it may fall back to spot.
 func (p *Plan) waitHint(condition string) string {
 	if p.fallbackAfter == Never || p.onlyOnDemand {
 		return fmt.Sprintf(" (waits for %s)", condition)
@@ -231,11 +232,11 @@ const (
 	// ByExemption: on spot, because the pod's own selector or affinity admits only spot, in a
 	// workload with a floor.
 	ByExemption Outcome = "exempt"
-	// ByScheduleAnyway, ByFallback and ByRelief: on spot beyond the budget or cap, because of the
-	// Grant of that name.
+	// ByScheduleAnyway, ByFallback and ByRolloutRelief: on spot beyond the budget or cap, because
+	// of the Grant of that name.
 	ByScheduleAnyway Outcome = "schedule-anyway"
 	ByFallback       Outcome = "fallback"
-	ByRelief         Outcome = "rollout-relief"
+	ByRolloutRelief  Outcome = "rollout-relief"
 )
 
 // Outcome returns the reason for a placement on node under this plan. inPool is as in Admit.
@@ -247,14 +248,14 @@ func (p *Plan) Outcome(node Node, inPool int) Outcome {
 		return Overflow
 	case p.Exempt && p.Floor > 0:
 		return ByExemption
-	case p.WithinBudget(0) && !p.capped(node, inPool):
+	case p.WithinBudget(0) && !p.poolFull(node, inPool):
 		return InBudget
-	case p.Grant == Anyway:
+	case p.Grant == GrantScheduleAnyway:
 		return ByScheduleAnyway
-	case p.Grant == FellBack:
+	case p.Grant == GrantFallback:
 		return ByFallback
-	case p.Grant == Relieved:
-		return ByRelief
+	case p.Grant == GrantRolloutRelief:
+		return ByRolloutRelief
 	}
 	return InBudget
 }

@@ -17,7 +17,7 @@ type candidate struct {
 	ignoreExemptions      bool
 	noOverflow            bool
 	ordinal               int
-	placed                decision.Placed
+	placed                decision.PlacedPods
 	waiting               decision.WaitTime
 	fallbackAfter         time.Duration
 }
@@ -26,7 +26,7 @@ func (c candidate) plan() decision.Plan {
 	pod := &decision.Pod{OnlySpot: c.onlySpot, Workload: decision.Workload{
 		Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5, Ordered: c.ordered, Ordinal: c.ordinal, BlocksLater: c.holdsUpLater,
 	}}
-	settings := decision.Settings{MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(2)), FallbackAfter: decision.Never}
+	settings := decision.WorkloadSettings{MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(2)), FallbackAfter: decision.Never}
 	if c.fallbackAfter != 0 {
 		settings.FallbackAfter = c.fallbackAfter
 	}
@@ -49,7 +49,7 @@ func TestHeld(t *testing.T) {
 		if v == decision.Admitted {
 			want = decision.NodeReserved
 		}
-		if got := decision.Reserved(v); got != want {
+		if got := decision.AdmitReserved(v); got != want {
 			t.Errorf("Held(%d) = %d, want %d", v, got, want)
 		}
 	}
@@ -62,7 +62,7 @@ func TestAdmit(t *testing.T) {
 		noPool     = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}
 		onDemand   = decision.Node{Pool: pool}
 		settling   = decision.Node{Capacity: decision.Capacity{Type: decision.Spot, Source: decision.Settling}, Pool: pool}
-		budgetUsed = decision.Placed{Spot: 3}
+		budgetUsed = decision.PlacedPods{Spot: 3}
 	)
 	withSignal := func(n decision.Node, class decision.SignalClass) decision.Node {
 		n.Signal = class
@@ -76,12 +76,12 @@ func TestAdmit(t *testing.T) {
 		wantOutcome        decision.Outcome // only if admitted
 	}{
 		"spot within the budget":               {node: spot, want: decision.Admitted, wantOutcome: decision.InBudget},
-		"spot, the last replica of the budget": {node: spot, candidate: candidate{placed: decision.Placed{Spot: 2}}, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"spot, the last replica of the budget": {node: spot, candidate: candidate{placed: decision.PlacedPods{Spot: 2}}, want: decision.Admitted, wantOutcome: decision.InBudget},
 		"spot, budget used up":                 {node: spot, candidate: candidate{placed: budgetUsed}, want: decision.OverBudget},
-		"budget used up by a nominated pod":    {node: spot, candidate: candidate{placed: decision.Placed{Spot: 2}}, morePlaced: 1, want: decision.OverBudget},
+		"budget used up by a nominated pod":    {node: spot, candidate: candidate{placed: decision.PlacedPods{Spot: 2}}, morePlaced: 1, want: decision.OverBudget},
 		"budget used up, minus a victim":       {node: spot, candidate: candidate{placed: budgetUsed}, morePlaced: -1, want: decision.Admitted, wantOutcome: decision.InBudget},
 		"on-demand, as floor":                  {node: onDemand, candidate: candidate{placed: budgetUsed}, want: decision.Admitted, wantOutcome: decision.OnFloor},
-		"on-demand beyond the floor":           {node: onDemand, candidate: candidate{placed: decision.Placed{OnDemand: 2}}, want: decision.Admitted, wantOutcome: decision.Overflow},
+		"on-demand beyond the floor":           {node: onDemand, candidate: candidate{placed: decision.PlacedPods{OnDemand: 2}}, want: decision.Admitted, wantOutcome: decision.Overflow},
 		"on-demand has no cap":                 {node: onDemand, inPool: 9, want: decision.Admitted, wantOutcome: decision.OnFloor},
 
 		"pool full":             {node: spot, inPool: 2, want: decision.PoolFull},
@@ -113,22 +113,22 @@ func TestAdmit(t *testing.T) {
 			want: decision.Admitted, wantOutcome: decision.ByFallback,
 		},
 		"relieved": {
-			node: spot, candidate: candidate{placed: budgetUsed, waiting: decision.WaitTime{For: time.Minute, OlderOnDemand: true}}, inPool: 9,
-			want: decision.Admitted, wantOutcome: decision.ByRelief,
+			node: spot, candidate: candidate{placed: budgetUsed, waiting: decision.WaitTime{For: time.Minute, OlderRevisionOnDemand: true}}, inPool: 9,
+			want: decision.Admitted, wantOutcome: decision.ByRolloutRelief,
 		},
 
 		"overflow Never, as floor": {node: onDemand, candidate: candidate{noOverflow: true}, want: decision.Admitted, wantOutcome: decision.OnFloor},
 		"overflow Never, beyond the floor": {
-			node: onDemand, candidate: candidate{noOverflow: true, placed: decision.Placed{OnDemand: 2}}, want: decision.OverflowRefused,
+			node: onDemand, candidate: candidate{noOverflow: true, placed: decision.PlacedPods{OnDemand: 2}}, want: decision.OverflowRefused,
 		},
 		"overflow Never, beyond the floor, anyway": {
-			node: onDemand, candidate: candidate{noOverflow: true, anyway: true, placed: decision.Placed{OnDemand: 2}}, want: decision.OverflowRefused,
+			node: onDemand, candidate: candidate{noOverflow: true, anyway: true, placed: decision.PlacedPods{OnDemand: 2}}, want: decision.OverflowRefused,
 		},
 		"overflow Never, on spot": {
-			node: spot, candidate: candidate{noOverflow: true, placed: decision.Placed{OnDemand: 2}}, want: decision.Admitted, wantOutcome: decision.InBudget,
+			node: spot, candidate: candidate{noOverflow: true, placed: decision.PlacedPods{OnDemand: 2}}, want: decision.Admitted, wantOutcome: decision.InBudget,
 		},
 		"overflow Never, reclaim": {
-			node: withSignal(onDemand, decision.Reclaim), candidate: candidate{noOverflow: true, placed: decision.Placed{OnDemand: 2}}, want: decision.NodeReclaimed,
+			node: withSignal(onDemand, decision.Reclaim), candidate: candidate{noOverflow: true, placed: decision.PlacedPods{OnDemand: 2}}, want: decision.NodeReclaimed,
 		},
 		"overflow Never, ordinal beyond the floor": {
 			node: onDemand, candidate: candidate{noOverflow: true, ordered: true, ordinal: 2}, want: decision.OverflowRefused,
@@ -171,15 +171,15 @@ func TestReason(t *testing.T) {
 		"reclaimed": {verdict: decision.NodeReclaimed, want: "node is being reclaimed"},
 		"drained":   {verdict: decision.NodeDrained, want: "node is being drained"},
 		"budget": {
-			candidate: candidate{placed: decision.Placed{Spot: 3}}, verdict: decision.OverBudget,
+			candidate: candidate{placed: decision.PlacedPods{Spot: 3}}, verdict: decision.OverBudget,
 			want: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot (waits for on-demand room)",
 		},
 		"more on spot than the budget, as after a scale-down": {
-			candidate: candidate{placed: decision.Placed{Spot: 4}}, verdict: decision.OverBudget,
+			candidate: candidate{placed: decision.PlacedPods{Spot: 4}}, verdict: decision.OverBudget,
 			want: "spot budget used up: 4 of at most 3 replicas of shop/web-5d9f run on spot (waits for on-demand room)",
 		},
 		"budget, falling back": {
-			candidate: candidate{placed: decision.Placed{Spot: 3}, fallbackAfter: 90 * time.Second}, verdict: decision.OverBudget,
+			candidate: candidate{placed: decision.PlacedPods{Spot: 3}, fallbackAfter: 90 * time.Second}, verdict: decision.OverBudget,
 			want: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot (waits for on-demand room, may run on any spot node after 1m30s)",
 		},
 		"ordinal": {
@@ -200,7 +200,7 @@ func TestReason(t *testing.T) {
 			want: "spot pool full: at most 2 replicas of shop/web-5d9f may run in one pool (waits for room in another spot pool, may run on any spot node after 1h)",
 		},
 		"budget, only spot, exemptions ignored": {
-			candidate: candidate{onlySpot: true, ignoreExemptions: true, placed: decision.Placed{Spot: 3}}, verdict: decision.OverBudget,
+			candidate: candidate{onlySpot: true, ignoreExemptions: true, placed: decision.PlacedPods{Spot: 3}}, verdict: decision.OverBudget,
 			want: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot; its own node selector or affinity admits only spot, " +
 				"but exemptions are ignored (waits for room in the spot budget)",
 		},
@@ -214,19 +214,19 @@ func TestReason(t *testing.T) {
 			want: "spot pool full: at most 2 replicas of shop/web-5d9f may run in one pool (waits for room in another spot pool)",
 		},
 		"pool, overflow Never": {
-			candidate: candidate{noOverflow: true, placed: decision.Placed{OnDemand: 2}}, verdict: decision.PoolFull,
+			candidate: candidate{noOverflow: true, placed: decision.PlacedPods{OnDemand: 2}}, verdict: decision.PoolFull,
 			want: "spot pool full: at most 2 replicas of shop/web-5d9f may run in one pool (waits for room in another spot pool)",
 		},
 		"overflow": {
-			candidate: candidate{noOverflow: true, fallbackAfter: time.Hour, placed: decision.Placed{OnDemand: 2}}, verdict: decision.OverflowRefused,
+			candidate: candidate{noOverflow: true, fallbackAfter: time.Hour, placed: decision.PlacedPods{OnDemand: 2}}, verdict: decision.OverflowRefused,
 			want: "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for room on spot)",
 		},
 		"overflow, one replica too many": {
-			candidate: candidate{noOverflow: true, fallbackAfter: time.Hour, placed: decision.Placed{OnDemand: 2, Spot: 3}}, verdict: decision.OverflowRefused,
+			candidate: candidate{noOverflow: true, fallbackAfter: time.Hour, placed: decision.PlacedPods{OnDemand: 2, Spot: 3}}, verdict: decision.OverflowRefused,
 			want: "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for another replica to terminate, may run on any spot node after 1h)",
 		},
 		"five minutes": {
-			candidate: candidate{placed: decision.Placed{Spot: 3}, fallbackAfter: 5 * time.Minute}, verdict: decision.OverBudget,
+			candidate: candidate{placed: decision.PlacedPods{Spot: 3}, fallbackAfter: 5 * time.Minute}, verdict: decision.OverBudget,
 			want: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot (waits for on-demand room, may run on any spot node after 5m)",
 		},
 	}
@@ -241,7 +241,7 @@ func TestReason(t *testing.T) {
 }
 
 func TestBudgeted(t *testing.T) {
-	counted, ordered := candidate{placed: decision.Placed{Spot: 1}}.plan(), candidate{ordered: true}.plan()
+	counted, ordered := candidate{placed: decision.PlacedPods{Spot: 1}}.plan(), candidate{ordered: true}.plan()
 	want := []string{"spot budget of shop/web-5d9f: 1 of 3 used before this pod", "the first 2 ordinals of shop/web-5d9f must run on on-demand"}
 	if diff := cmp.Diff(want, []string{counted.BudgetUsage(), ordered.BudgetUsage()}); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

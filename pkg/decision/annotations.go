@@ -9,8 +9,8 @@ import (
 
 // InvalidAnnotation is an annotation that was skipped because its value is invalid.
 type InvalidAnnotation struct {
-	// On is the kind of the object with the annotation; "pod" for the pod itself.
-	On, Key, Value string
+	// Object is the kind of the object with the annotation; "pod" for the pod itself.
+	Object, Key, Value string
 	// Expected describes the expected format of the value.
 	Expected string
 }
@@ -23,11 +23,10 @@ func (i InvalidAnnotation) String() string {
 	if len(value) > most {
 		value = append(value[:most:most], '…')
 	}
-	return fmt.Sprintf("annotation %s on the %s is ignored: invalid value %q: %s", i.Key, i.On, string(value), i.Expected)
+	return fmt.Sprintf("annotation %s on the %s is ignored: invalid value %q: %s", i.Key, i.Object, string(value), i.Expected)
 }
 
-// parseAnnotations parses the annotations of one object. on is the object's name in
-// InvalidAnnotation.
+// parseAnnotations parses the annotations of one object. on is InvalidAnnotation.Object.
 func parseAnnotations(annotations map[string]string, on string) (o Overrides, invalid []InvalidAnnotation) {
 	if len(annotations) == 0 {
 		return o, nil
@@ -35,7 +34,7 @@ func parseAnnotations(annotations map[string]string, on string) (o Overrides, in
 	read := func(key string, parse func(value string) error) {
 		if value, ok := annotations[key]; ok {
 			if err := parse(value); err != nil {
-				invalid = append(invalid, InvalidAnnotation{On: on, Key: key, Value: value, Expected: err.Error()})
+				invalid = append(invalid, InvalidAnnotation{Object: on, Key: key, Value: value, Expected: err.Error()})
 			}
 		}
 	}

@@ -36,12 +36,12 @@ type CapacityLabel struct {
 	SpotUnless []string
 }
 
-// Source is the origin of a node's capacity type.
-type Source int8
+// CapacitySource is the origin of a node's capacity type.
+type CapacitySource int8
 
 const (
 	// FromLabel: the project's own label.
-	FromLabel Source = iota
+	FromLabel CapacitySource = iota
 	// FromAlias: one or more aliases that agree.
 	FromAlias
 	// FromContradiction: aliases that disagree, or an unknown value of a capacity label without a
@@ -56,14 +56,14 @@ const (
 )
 
 // String returns the source as one lower-case word.
-func (s Source) String() string {
+func (s CapacitySource) String() string {
 	return [...]string{"label", "alias", "contradiction", "default", "settling"}[s]
 }
 
 // Capacity is the capacity type of a node and its source.
 type Capacity struct {
 	Type   CapacityType
-	Source Source
+	Source CapacitySource
 }
 
 // Labeled reports whether a label, not a default, decided.

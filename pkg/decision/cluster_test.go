@@ -59,7 +59,7 @@ type option struct {
 
 func newCluster() *cluster {
 	return &cluster{policy: decision.Policy{
-		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
+		Defaults:       decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 		LabelGrace:     30 * time.Second,
 		CapacityLabels: providers.CapacityLabels(),
 	}}
@@ -102,7 +102,7 @@ func (c *cluster) decisionPod(p *pod) *decision.Pod {
 	}
 }
 
-func (r *revision) placed() (placed decision.Placed) {
+func (r *revision) placed() (placed decision.PlacedPods) {
 	for _, p := range r.pods {
 		switch {
 		case p.node == nil:
@@ -130,7 +130,7 @@ func (c *cluster) evaluate(p *pod) (decision.Plan, []option) {
 	}
 	for _, other := range p.revision.workload.revisions {
 		if other.number < p.revision.number && other.placed().OnDemand > 0 {
-			waiting.OlderOnDemand = true
+			waiting.OlderRevisionOnDemand = true
 		}
 	}
 	plan := decision.NewPlan(subject, settings, p.revision.placed(), waiting)

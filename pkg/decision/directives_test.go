@@ -131,7 +131,7 @@ func override(o *decision.Overrides, key, value string) (ok bool, err error) {
 	return true, err
 }
 
-func merged(s decision.Settings, o decision.Overrides) decision.Settings {
+func merged(s decision.WorkloadSettings, o decision.Overrides) decision.WorkloadSettings {
 	p := decision.Policy{Defaults: s, Rules: []decision.Rule{{Overrides: o}}}
 	s, _ = p.Settings(&decision.Pod{})
 	return s

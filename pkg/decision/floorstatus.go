@@ -12,9 +12,9 @@ type Replica struct {
 	Exempt, OnlySpot bool
 }
 
-// The placement of the live pods of a workload, compared with its floor. The scheduler's metrics,
-// the extender's metrics, the reports of kubectl spot and the rebalancer all use it, so that they
-// agree.
+// FloorStatus compares the nodes of the live pods of a workload with its floor. The scheduler's
+// metrics, the extender's metrics, the reports of kubectl spot and the rebalancer all use it, so
+// that they agree.
 type FloorStatus struct {
 	// OnDemand and Spot count the bound replicas.
 	OnDemand, Spot int
@@ -33,7 +33,7 @@ type FloorStatus struct {
 	OverBudget int
 	// Misplaced lists the replicas of an ordered workload that OverBudget counts.
 	Misplaced []Position
-	// Heals is the number of replicas on spot that belong on on-demand and could run there.
+	// Healable is the number of replicas on spot that belong on on-demand and could run there.
 	Healable int
 }
 

@@ -29,15 +29,15 @@ func (l Losses) Add(at time.Time, halfLife time.Duration) Losses {
 	if at.Before(l.latest) {
 		l.count += decay(l.latest.Sub(at), halfLife)
 	} else {
-		l = Losses{l.At(at, halfLife) + 1, at}
+		l = Losses{l.Weight(at, halfLife) + 1, at}
 	}
 	l.count = min(l.count, MaxLosses)
 	return l
 }
 
-// At returns the sum of the losses at now, 0 to MaxLosses. Losses in the future count as if they
-// had just happened.
-func (l Losses) At(now time.Time, halfLife time.Duration) float64 {
+// Weight returns the sum of the weights of all losses at now, 0 to MaxLosses. Losses in the future
+// count as if they had just happened.
+func (l Losses) Weight(now time.Time, halfLife time.Duration) float64 {
 	if l.count == 0 {
 		return 0
 	}
@@ -47,7 +47,7 @@ func (l Losses) At(now time.Time, halfLife time.Duration) float64 {
 // Risk returns the risk at now, 0 to 1. A single loss that has just happened gives 0.5, two give
 // 0.75, and so on.
 func (l Losses) Risk(now time.Time, halfLife time.Duration) float64 {
-	return 1 - math.Exp2(-l.At(now, halfLife))
+	return 1 - math.Exp2(-l.Weight(now, halfLife))
 }
 
 // Expired reports whether the latest loss is at least ten half-lives old at now, so that the

@@ -60,7 +60,7 @@ func TestLossesAddUp(t *testing.T) {
 			losses = losses.Add(lost, halfLife)
 			want += math.Exp2(-float64(now.Sub(lost)) / float64(halfLife))
 		}
-		if got := losses.At(now, halfLife); math.Abs(got-want) > 1e-9*max(1, want) {
+		if got := losses.Weight(now, halfLife); math.Abs(got-want) > 1e-9*max(1, want) {
 			t.Fatalf("%v, want the sum %v", got, want)
 		}
 		if got, want := losses.Risk(now, halfLife), 1-math.Exp2(-want); math.Abs(got-want) > 1e-9 {
@@ -76,7 +76,7 @@ func TestLossesAreLimited(t *testing.T) {
 	for range 5_000 {
 		losses = losses.Add(now, time.Hour)
 	}
-	if got := losses.At(now, time.Hour); got != decision.MaxLosses {
+	if got := losses.Weight(now, time.Hour); got != decision.MaxLosses {
 		t.Errorf("%v, want %v", got, decision.MaxLosses)
 	}
 }

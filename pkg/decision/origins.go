@@ -20,7 +20,7 @@ type Origins struct {
 const fromProfile = "the profile"
 
 // Explain returns the result of Settings and the source of each setting.
-func (p *Policy) Explain(pod *Pod) (Settings, Origins, []InvalidAnnotation) {
+func (p *Policy) Explain(pod *Pod) (WorkloadSettings, Origins, []InvalidAnnotation) {
 	origins := Origins{
 		MinOnDemand: fromProfile, MaxPerPool: fromProfile, WhenUnsatisfiable: fromProfile, FallbackAfter: fromProfile,
 		RolloutRelief: fromProfile, Overflow: fromProfile, Exemptions: fromProfile, Protect: "the default",

@@ -16,7 +16,7 @@ func TestExplain(t *testing.T) {
 	protect := true
 	onPod := map[string]string{spot.MinOnDemandAnnotation: "1", spot.FallbackAfterAnnotation: "never", spot.RolloutReliefAnnotation: "10s"}
 	onOwner := map[string]string{spot.MinOnDemandAnnotation: "0", spot.ProtectAnnotation: "false"}
-	base := decision.Policy{Defaults: decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second}}
+	base := decision.Policy{Defaults: decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second}}
 	withRules := base
 	withRules.Rules = []decision.Rule{
 		{Name: "other", Namespaces: []string{"other"}, Overrides: decision.Overrides{MinOnDemand: &all}},

@@ -61,7 +61,7 @@ type Pod struct {
 	// Assigned is the capacity type that was assigned to the pod before it was scheduled. Anyone
 	// who may write the pod can set it, so it only restricts the pod: no plan admits the pod to
 	// more nodes or lets it preempt more pods because of it.
-	Assigned Assignment
+	Assigned AssignedCapacity
 	// Granted is the Grant that a predecessor of the pod obtained by waiting; NotGranted if none.
 	Granted  Grant
 	Workload Workload
@@ -73,7 +73,7 @@ type Pod struct {
 // With a floor computed from too few replicas the pod would stay on on-demand for its lifetime, or
 // an ordinal of the floor would run on spot. The pods of a Job prove nothing: they end before the
 // Job's status shows it.
-func (p *Pod) OutdatedOwner(settings Settings, placed Placed) string {
+func (p *Pod) OutdatedOwner(settings WorkloadSettings, placed PlacedPods) string {
 	w := &p.Workload
 	switch {
 	case w.Batch != NotBatch || settings.Exempts(p):
@@ -87,14 +87,14 @@ func (p *Pod) OutdatedOwner(settings Settings, placed Placed) string {
 	return ""
 }
 
-// Placed counts the pods of one revision that are bound, assumed or nominated to existing nodes.
-// Terminal and terminating pods are not counted.
-type Placed struct {
+// PlacedPods counts the pods of one revision that are bound, assumed or nominated to existing
+// nodes. Terminal and terminating pods are not counted.
+type PlacedPods struct {
 	Spot, OnDemand int
 }
 
 // Add counts n more pods on nodes of the given capacity type.
-func (p *Placed) Add(capacity CapacityType, n int) {
+func (p *PlacedPods) Add(capacity CapacityType, n int) {
 	if capacity == Spot {
 		p.Spot += n
 	} else {
@@ -102,12 +102,12 @@ func (p *Placed) Add(capacity CapacityType, n int) {
 	}
 }
 
-// Waiting describes how long a pod has waited, as far as a Grant may depend on it.
+// WaitTime describes how long a pod has waited, as far as a Grant may depend on it.
 type WaitTime struct {
 	// For is the time since the pod was first found unschedulable; 0 if it never was.
 	For time.Duration
-	// OlderOnDemand: an older revision of the pod's workload has pods on on-demand nodes.
-	OlderOnDemand bool
+	// OlderRevisionOnDemand: an older revision of the pod's workload has pods on on-demand nodes.
+	OlderRevisionOnDemand bool
 }
 
 // Grant is the reason why a pod may use any spot node, regardless of budget and cap.
@@ -116,13 +116,13 @@ type Grant int8
 const (
 	// NotGranted: budget and cap apply.
 	NotGranted Grant = iota
-	// Anyway: whenUnsatisfiable of the workload is ScheduleAnyway.
-	Anyway
-	// FellBack: the pod, or a pod that it replaces, has waited for FallbackAfter.
-	FellBack
-	// Relieved: the pod, or a pod that it replaces, has waited for RolloutRelief while an older
-	// revision had pods on on-demand.
-	Relieved
+	// GrantScheduleAnyway: whenUnsatisfiable of the workload is ScheduleAnyway.
+	GrantScheduleAnyway
+	// GrantFallback: the pod, or a pod that it replaces, has waited for FallbackAfter.
+	GrantFallback
+	// GrantRolloutRelief: the pod, or a pod that it replaces, has waited for RolloutRelief while an
+	// older revision had pods on on-demand.
+	GrantRolloutRelief
 )
 
 // Plan is the part of a pod's decision that does not depend on the node.
@@ -140,10 +140,10 @@ type Plan struct {
 	// Prefer is the preferred capacity type: on-demand until the floor is met, then spot.
 	Prefer CapacityType
 
-	placed        Placed
+	placed        PlacedPods
 	onlySpot      bool
 	onlyOnDemand  bool
-	assigned      Assignment
+	assigned      AssignedCapacity
 	overflow      OverflowPolicy
 	ordered       bool
 	ordinal       int
@@ -154,7 +154,7 @@ type Plan struct {
 
 // NewPlan returns the decision for pod under settings. placed counts the pods of its revision, and
 // waiting describes how long the pod has waited.
-func NewPlan(pod *Pod, settings Settings, placed Placed, waiting WaitTime) Plan {
+func NewPlan(pod *Pod, settings WorkloadSettings, placed PlacedPods, waiting WaitTime) Plan {
 	w := &pod.Workload
 	plan := Plan{
 		Floor:         floor(settings.MinOnDemand, w.Desired),
@@ -174,15 +174,15 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting WaitTime) Plan 
 	plan.Budget = w.Desired - plan.Floor
 	switch {
 	case settings.WhenUnsatisfiable == ScheduleAnyway:
-		plan.Grant = Anyway
+		plan.Grant = GrantScheduleAnyway
 	case pod.Granted != NotGranted:
 		plan.Grant = pod.Granted
 	case pod.OnlyOnDemand:
 		// No spot node is feasible. The pod waits for on-demand, however long it has waited.
-	case waiting.For > 0 && settings.FallbackAfter != Never && waiting.For >= settings.FallbackAfter:
-		plan.Grant = FellBack
-	case waiting.OlderOnDemand && settings.Relieves(waiting.For):
-		plan.Grant = Relieved
+	case settings.FallbackDue(waiting.For):
+		plan.Grant = GrantFallback
+	case waiting.OlderRevisionOnDemand && settings.ReliefDue(waiting.For):
+		plan.Grant = GrantRolloutRelief
 	}
 	plan.Prefer = Spot
 	if !plan.Exempt && !plan.ExcludedFromOnDemand() && (!plan.WithinBudget(0) || !plan.BeyondFloor()) {
@@ -250,8 +250,8 @@ func (p *Plan) AdmitsOnDemand() bool { return !p.onlySpot && !p.ExcludedFromOnDe
 // some on-demand node.
 func (p *Plan) RequiresOnDemand() bool { return !p.AdmitsSpot() && p.AdmitsOnDemand() }
 
-// Counted reports whether the plan depends on where the pod's siblings run: on the number on spot,
-// or with overflow Never on the number on on-demand.
+// DependsOnSiblings reports whether the plan depends on the nodes on which the pod's siblings
+// run: on the number on spot, or with overflow Never on the number on on-demand.
 func (p *Plan) DependsOnSiblings() bool {
 	if p.overflow == NeverOverflow && !p.onlyOnDemand && !p.onlySpot && !p.ordered && p.Floor > 0 {
 		return true
@@ -287,7 +287,7 @@ func (p *Plan) MayAdmitMore(next *Plan) bool {
 // change its plan. The result is false if time never changes it. waited is the time that the pod
 // has waited so far. newRevision reports whether older revisions of its workload may occupy
 // on-demand.
-func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Duration, bool) {
+func (s WorkloadSettings) NextChange(waited time.Duration, newRevision bool) (time.Duration, bool) {
 	next := Never
 	// A pod that has not waited at all has not fallen back, not even with a period of 0.
 	if s.FallbackAfter != Never && (s.FallbackAfter > waited || waited == 0) {
@@ -300,22 +300,29 @@ func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Durat
 	return max(next, 0), next != Never
 }
 
-// Counts reports whether the plan of a pod of w may depend on where its siblings run.
-func (s Settings) DependsOnSiblings(w *Workload) bool {
+// DependsOnSiblings reports whether the plan of a pod of w may depend on the nodes on which its
+// siblings run.
+func (s WorkloadSettings) DependsOnSiblings(w *Workload) bool {
 	return s.MaxPerPool != nil || !w.Ordered && s.Floor(w.Desired) > 0
 }
 
-// Relieves reports whether a pod of a new revision may use spot after the time waited, if an older
+// FallbackDue reports whether a pod of the floor may use spot after the time waited. A pod that has
+// not waited at all may not.
+func (s WorkloadSettings) FallbackDue(waited time.Duration) bool {
+	return waited > 0 && s.FallbackAfter != Never && waited >= s.FallbackAfter
+}
+
+// ReliefDue reports whether a pod of a new revision may use spot after the time waited, if an older
 // revision of its workload has pods on on-demand. A pod that has not waited at all may not.
-func (s Settings) Relieves(waited time.Duration) bool {
+func (s WorkloadSettings) ReliefDue(waited time.Duration) bool {
 	return waited > 0 && s.RolloutRelief != Never && waited >= s.RolloutRelief
 }
 
 // Exempts reports whether the floor does not apply to the pod, because the pod's own node selector
 // or affinity admits only spot. Requirements that an assignment added are not the pod's own.
-func (s Settings) Exempts(pod *Pod) bool {
+func (s WorkloadSettings) Exempts(pod *Pod) bool {
 	return pod.OnlySpot && pod.Assigned != AssignedSpot && s.Exemptions == AllowExemptions
 }
 
 // Floor returns how many of desired replicas must survive the loss of all spot nodes.
-func (s Settings) Floor(desired int) int { return floor(s.MinOnDemand, desired) }
+func (s WorkloadSettings) Floor(desired int) int { return floor(s.MinOnDemand, desired) }

@@ -10,14 +10,14 @@ import (
 )
 
 func TestNewPlan(t *testing.T) {
-	never := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: decision.Never}
+	never := decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: decision.Never}
 	ignore := never
 	ignore.Exemptions = decision.IgnoreExemptions
-	relief := func(d time.Duration) decision.Settings {
-		return decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: d}
+	relief := func(d time.Duration) decision.WorkloadSettings {
+		return decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: d}
 	}
-	after := func(d time.Duration) decision.Settings {
-		return decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: d}
+	after := func(d time.Duration) decision.WorkloadSettings {
+		return decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: d}
 	}
 	five := decision.Workload{Desired: 5}
 	type outline struct {
@@ -28,9 +28,9 @@ func TestNewPlan(t *testing.T) {
 	}
 	tests := map[string]struct {
 		workload decision.Workload
-		settings decision.Settings
+		settings decision.WorkloadSettings
 		onlySpot bool
-		placed   decision.Placed
+		placed   decision.PlacedPods
 		waiting  decision.WaitTime
 		want     outline
 		exempt   bool
@@ -40,19 +40,19 @@ func TestNewPlan(t *testing.T) {
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"floor not met": {
-			workload: five, settings: never, placed: decision.Placed{OnDemand: 1},
+			workload: five, settings: never, placed: decision.PlacedPods{OnDemand: 1},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"floor met": {
-			workload: five, settings: never, placed: decision.Placed{OnDemand: 2},
+			workload: five, settings: never, placed: decision.PlacedPods{OnDemand: 2},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.Spot, MayTakeSpot: true},
 		},
 		"budget used up": {
-			workload: five, settings: never, placed: decision.Placed{Spot: 3, OnDemand: 1},
+			workload: five, settings: never, placed: decision.PlacedPods{Spot: 3, OnDemand: 1},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"more than the budget on spot, floor met": {
-			workload: five, settings: never, placed: decision.Placed{Spot: 4, OnDemand: 3},
+			workload: five, settings: never, placed: decision.PlacedPods{Spot: 4, OnDemand: 3},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"singleton": {
@@ -63,83 +63,83 @@ func TestNewPlan(t *testing.T) {
 			settings: never, want: outline{Prefer: decision.OnDemand},
 		},
 		"no floor": {
-			workload: five, settings: decision.Settings{FallbackAfter: decision.Never},
+			workload: five, settings: decision.WorkloadSettings{FallbackAfter: decision.Never},
 			want: outline{Budget: 5, Prefer: decision.Spot, MayTakeSpot: true},
 		},
 		"ordinal of the floor": {
-			workload: decision.Workload{Desired: 5, Ordered: true, Ordinal: 1}, settings: never, placed: decision.Placed{OnDemand: 4},
+			workload: decision.Workload{Desired: 5, Ordered: true, Ordinal: 1}, settings: never, placed: decision.PlacedPods{OnDemand: 4},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"ordinal beyond the floor": {
-			workload: decision.Workload{Desired: 5, Ordered: true, Ordinal: 2}, settings: never, placed: decision.Placed{Spot: 4},
+			workload: decision.Workload{Desired: 5, Ordered: true, Ordinal: 2}, settings: never, placed: decision.PlacedPods{Spot: 4},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.Spot, MayTakeSpot: true},
 		},
 		"exempt": {
-			workload: five, settings: never, onlySpot: true, placed: decision.Placed{Spot: 9}, exempt: true,
+			workload: five, settings: never, onlySpot: true, placed: decision.PlacedPods{Spot: 9}, exempt: true,
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.Spot, MayTakeSpot: true},
 		},
 		"exemptions ignored": {
-			workload: five, settings: ignore, onlySpot: true, placed: decision.Placed{Spot: 3},
+			workload: five, settings: ignore, onlySpot: true, placed: decision.PlacedPods{Spot: 3},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"exemptions ignored, within the budget": {
-			workload: five, settings: ignore, onlySpot: true, placed: decision.Placed{Spot: 2},
+			workload: five, settings: ignore, onlySpot: true, placed: decision.PlacedPods{Spot: 2},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"cap as a count": {
-			workload: five, settings: decision.Settings{MaxPerPool: new(decision.Count(9)), FallbackAfter: decision.Never},
+			workload: five, settings: decision.WorkloadSettings{MaxPerPool: new(decision.Count(9)), FallbackAfter: decision.Never},
 			want: outline{Budget: 5, PoolCap: 9, Prefer: decision.Spot, MayTakeSpot: true},
 		},
 		"cap in percent, rounded up": {
-			workload: five, settings: decision.Settings{MaxPerPool: new(decision.Percent(50)), FallbackAfter: decision.Never},
+			workload: five, settings: decision.WorkloadSettings{MaxPerPool: new(decision.Percent(50)), FallbackAfter: decision.Never},
 			want: outline{Budget: 5, PoolCap: 3, Prefer: decision.Spot, MayTakeSpot: true},
 		},
 		"cap in percent, at least 1": {
-			workload: five, settings: decision.Settings{MaxPerPool: new(decision.Percent(0)), FallbackAfter: decision.Never},
+			workload: five, settings: decision.WorkloadSettings{MaxPerPool: new(decision.Percent(0)), FallbackAfter: decision.Never},
 			want: outline{Budget: 5, PoolCap: 1, Prefer: decision.Spot, MayTakeSpot: true},
 		},
 		"ScheduleAnyway": {
-			workload: five, settings: decision.Settings{MinOnDemand: decision.Count(2), WhenUnsatisfiable: decision.ScheduleAnyway}, placed: decision.Placed{Spot: 3},
-			want: outline{Floor: 2, Budget: 3, Grant: decision.Anyway, Prefer: decision.OnDemand, MayTakeSpot: true},
+			workload: five, settings: decision.WorkloadSettings{MinOnDemand: decision.Count(2), WhenUnsatisfiable: decision.ScheduleAnyway}, placed: decision.PlacedPods{Spot: 3},
+			want: outline{Floor: 2, Budget: 3, Grant: decision.GrantScheduleAnyway, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"just before the fallback": {
-			workload: five, settings: after(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: time.Minute - 1},
+			workload: five, settings: after(time.Minute), placed: decision.PlacedPods{Spot: 3}, waiting: decision.WaitTime{For: time.Minute - 1},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"fallback": {
-			workload: five, settings: after(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: time.Minute},
-			want: outline{Floor: 2, Budget: 3, Grant: decision.FellBack, Prefer: decision.OnDemand, MayTakeSpot: true},
+			workload: five, settings: after(time.Minute), placed: decision.PlacedPods{Spot: 3}, waiting: decision.WaitTime{For: time.Minute},
+			want: outline{Floor: 2, Budget: 3, Grant: decision.GrantFallback, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"fallback of 0, never found unschedulable": {
-			workload: five, settings: after(0), placed: decision.Placed{Spot: 3},
+			workload: five, settings: after(0), placed: decision.PlacedPods{Spot: 3},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"fallback of 0, found unschedulable": {
-			workload: five, settings: after(0), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: 1},
-			want: outline{Floor: 2, Budget: 3, Grant: decision.FellBack, Prefer: decision.OnDemand, MayTakeSpot: true},
+			workload: five, settings: after(0), placed: decision.PlacedPods{Spot: 3}, waiting: decision.WaitTime{For: 1},
+			want: outline{Floor: 2, Budget: 3, Grant: decision.GrantFallback, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"never falls back": {
-			workload: five, settings: never, placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: 1000 * time.Hour},
+			workload: five, settings: never, placed: decision.PlacedPods{Spot: 3}, waiting: decision.WaitTime{For: 1000 * time.Hour},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"just before the relief": {
-			workload: five, settings: relief(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: time.Minute - 1, OlderOnDemand: true},
+			workload: five, settings: relief(time.Minute), placed: decision.PlacedPods{Spot: 3}, waiting: decision.WaitTime{For: time.Minute - 1, OlderRevisionOnDemand: true},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"relief": {
-			workload: five, settings: relief(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: time.Minute, OlderOnDemand: true},
-			want: outline{Floor: 2, Budget: 3, Grant: decision.Relieved, Prefer: decision.OnDemand, MayTakeSpot: true},
+			workload: five, settings: relief(time.Minute), placed: decision.PlacedPods{Spot: 3}, waiting: decision.WaitTime{For: time.Minute, OlderRevisionOnDemand: true},
+			want: outline{Floor: 2, Budget: 3, Grant: decision.GrantRolloutRelief, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"relief of 0, never found unschedulable": {
-			workload: five, settings: relief(0), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{OlderOnDemand: true},
+			workload: five, settings: relief(0), placed: decision.PlacedPods{Spot: 3}, waiting: decision.WaitTime{OlderRevisionOnDemand: true},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"relief of 0, found unschedulable": {
-			workload: five, settings: relief(0), placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: 1, OlderOnDemand: true},
-			want: outline{Floor: 2, Budget: 3, Grant: decision.Relieved, Prefer: decision.OnDemand, MayTakeSpot: true},
+			workload: five, settings: relief(0), placed: decision.PlacedPods{Spot: 3}, waiting: decision.WaitTime{For: 1, OlderRevisionOnDemand: true},
+			want: outline{Floor: 2, Budget: 3, Grant: decision.GrantRolloutRelief, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"never relieved": {
-			workload: five, settings: never, placed: decision.Placed{Spot: 3}, waiting: decision.WaitTime{For: 1000 * time.Hour, OlderOnDemand: true},
+			workload: five, settings: never, placed: decision.PlacedPods{Spot: 3}, waiting: decision.WaitTime{For: 1000 * time.Hour, OlderRevisionOnDemand: true},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 	}
@@ -171,39 +171,39 @@ func TestOverflowNever(t *testing.T) {
 	tests := map[string]struct {
 		pod         decision.Pod
 		minOnDemand decision.Quantity
-		placed      decision.Placed
+		placed      decision.PlacedPods
 		anyway      bool
 		allow       bool // overflow Allow
 		want        outline
 	}{
 		"floor not met": {
-			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 1},
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 1},
 			want: outline{Spot: true, OnDemand: true, Counted: true, Waits: "no feasible node: the pod may run on on-demand and on spot"},
 		},
 		"floor not met, budget used up": {
-			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 1, Spot: 3},
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 1, Spot: 3},
 			want: outline{OnDemand: true, Counted: true, Waits: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot (waits for on-demand room)"},
 		},
 		"floor met": {
-			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2},
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 2},
 			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: floorMet},
 		},
 		"more than the floor on on-demand": {
-			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 4},
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 4},
 			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: floorMet},
 		},
 		"floor met, overflow allowed": {
-			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2}, allow: true,
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 2}, allow: true,
 			want: outline{
 				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot, Waits: "no feasible node: the pod may run on on-demand and on spot",
 			},
 		},
 		"floor met, ScheduleAnyway": {
-			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2, Spot: 3}, anyway: true,
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 2, Spot: 3}, anyway: true,
 			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: floorMet},
 		},
 		"one replica too many": {
-			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2, Spot: 3},
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 2, Spot: 3},
 			want: outline{
 				Beyond: true, KeptOff: true, Counted: true, Prefer: decision.Spot,
 				Waits: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot (waits for another replica to terminate)",
@@ -217,18 +217,18 @@ func TestOverflowNever(t *testing.T) {
 			},
 		},
 		"admits only on-demand": {
-			pod: decision.Pod{Workload: five, OnlyOnDemand: true}, minOnDemand: two, placed: decision.Placed{OnDemand: 2},
+			pod: decision.Pod{Workload: five, OnlyOnDemand: true}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 2},
 			want: outline{
 				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot,
 				Waits: "no feasible node: the pod's own node selector or affinity admits only on-demand",
 			},
 		},
 		"admits only spot": {
-			pod: decision.Pod{Workload: five, OnlySpot: true}, minOnDemand: two, placed: decision.Placed{OnDemand: 1},
+			pod: decision.Pod{Workload: five, OnlySpot: true}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 1},
 			want: outline{Spot: true, Prefer: decision.Spot, Waits: "no feasible node: the pod's own node selector or affinity admits only spot"},
 		},
 		"ordinal of the floor": {
-			pod: decision.Pod{Workload: ordinal(1)}, minOnDemand: two, placed: decision.Placed{OnDemand: 4},
+			pod: decision.Pod{Workload: ordinal(1)}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 4},
 			want: outline{OnDemand: true, Waits: "ordinal belongs to the floor: the first 2 ordinals of shop/db must run on on-demand, " +
 				"and later ordinals wait for this one (waits for on-demand room)"},
 		},
@@ -250,7 +250,7 @@ func TestOverflowNever(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			settings := decision.Settings{
+			settings := decision.WorkloadSettings{
 				MinOnDemand: test.minOnDemand, FallbackAfter: decision.Never, RolloutRelief: decision.Never, Overflow: decision.NeverOverflow,
 			}
 			if test.allow {
@@ -284,25 +284,25 @@ func TestOutgrown(t *testing.T) {
 	for name, test := range map[string]struct {
 		workload decision.Workload
 		onlySpot bool
-		settings decision.Settings
-		placed   decision.Placed
+		settings decision.WorkloadSettings
+		placed   decision.PlacedPods
 		want     string
 	}{
-		"the last replica": {workload: three, placed: decision.Placed{Spot: 1, OnDemand: 1}},
+		"the last replica": {workload: three, placed: decision.PlacedPods{Spot: 1, OnDemand: 1}},
 		"one more than replicas": {
-			workload: three, placed: decision.Placed{Spot: 2, OnDemand: 1},
+			workload: three, placed: decision.PlacedPods{Spot: 2, OnDemand: 1},
 			want: "owner not up to date yet: all 3 replicas of shop/web-1 are placed (waits for an update of its Deployment, at most 5s)",
 		},
-		"nothing depends on the count": {workload: three, onlySpot: true, placed: decision.Placed{Spot: 3}},
+		"nothing depends on the count": {workload: three, onlySpot: true, placed: decision.PlacedPods{Spot: 3}},
 		"exemptions ignored": {
-			workload: three, onlySpot: true, settings: decision.Settings{Exemptions: decision.IgnoreExemptions}, placed: decision.Placed{Spot: 3},
+			workload: three, onlySpot: true, settings: decision.WorkloadSettings{Exemptions: decision.IgnoreExemptions}, placed: decision.PlacedPods{Spot: 3},
 			want: "owner not up to date yet: all 3 replicas of shop/web-1 are placed (waits for an update of its Deployment, at most 5s)",
 		},
 		"pods of a Job": {
-			workload: decision.Workload{Kind: "Job", Desired: 1, Batch: decision.NotRetriable}, placed: decision.Placed{OnDemand: 1},
+			workload: decision.Workload{Kind: "Job", Desired: 1, Batch: decision.NotRetriable}, placed: decision.PlacedPods{OnDemand: 1},
 		},
 		"no controller":              {workload: decision.Workload{Kind: "Pod", Desired: 1}},
-		"the last ordinal":           {workload: ordinal(2), placed: decision.Placed{OnDemand: 3}},
+		"the last ordinal":           {workload: ordinal(2), placed: decision.PlacedPods{OnDemand: 3}},
 		"an ordinal below the first": {workload: ordinal(-1)},
 		"an ordinal beyond the last": {
 			workload: ordinal(3),
@@ -339,14 +339,14 @@ func TestCounted(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			pod := &decision.Pod{OnlySpot: test.onlySpot, Workload: decision.Workload{Desired: 5, Ordered: test.ordered}}
-			settings := decision.Settings{MinOnDemand: test.minOnDemand, FallbackAfter: decision.Never}
+			settings := decision.WorkloadSettings{MinOnDemand: test.minOnDemand, FallbackAfter: decision.Never}
 			if test.capped {
 				settings.MaxPerPool = new(decision.Count(1))
 			}
 			if test.anyway {
 				settings.WhenUnsatisfiable = decision.ScheduleAnyway
 			}
-			plan := decision.NewPlan(pod, settings, decision.Placed{}, decision.WaitTime{})
+			plan := decision.NewPlan(pod, settings, decision.PlacedPods{}, decision.WaitTime{})
 			if got := plan.DependsOnSiblings(); got != test.want {
 				t.Errorf("counted: %v, want %v", got, test.want)
 			}
@@ -380,7 +380,7 @@ func TestNextChangeTable(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			settings := decision.Settings{FallbackAfter: test.fallbackAfter, RolloutRelief: 30 * time.Second}
+			settings := decision.WorkloadSettings{FallbackAfter: test.fallbackAfter, RolloutRelief: 30 * time.Second}
 			if test.relief != 0 {
 				settings.RolloutRelief = test.relief
 			}
@@ -393,7 +393,7 @@ func TestNextChangeTable(t *testing.T) {
 
 // A relief of 0 is due when the pod is first found unschedulable, and never again.
 func TestNextChangeWithZeroRelief(t *testing.T) {
-	settings := decision.Settings{FallbackAfter: decision.Never, RolloutRelief: 0}
+	settings := decision.WorkloadSettings{FallbackAfter: decision.Never, RolloutRelief: 0}
 	if in, ok := settings.NextChange(0, true); in != 0 || !ok {
 		t.Errorf("before any waiting: %v, %v; want 0s, true", in, ok)
 	}
@@ -404,13 +404,13 @@ func TestNextChangeWithZeroRelief(t *testing.T) {
 
 // A new replica count justifies another attempt only if it may make a node feasible for the pod.
 func TestMayOpen(t *testing.T) {
-	never := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
-	half := decision.Settings{MinOnDemand: decision.Percent(50), FallbackAfter: decision.Never}
-	full := decision.Placed{Spot: 4, OnDemand: 1}
+	never := decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
+	half := decision.WorkloadSettings{MinOnDemand: decision.Percent(50), FallbackAfter: decision.Never}
+	full := decision.PlacedPods{Spot: 4, OnDemand: 1}
 	for name, test := range map[string]struct {
-		settings      decision.Settings
+		settings      decision.WorkloadSettings
 		before, after decision.Workload
-		placed        decision.Placed
+		placed        decision.PlacedPods
 		waiting       decision.WaitTime
 		onlySpot      bool
 		want          bool
@@ -419,13 +419,13 @@ func TestMayOpen(t *testing.T) {
 		"only the floor grows":              {settings: half, before: decision.Workload{Desired: 8}, after: decision.Workload{Desired: 9}, placed: full},
 		"budget shrinks":                    {settings: never, before: decision.Workload{Desired: 5}, after: decision.Workload{Desired: 4}, placed: full},
 		"budget grows, but was not used up": {settings: never, before: decision.Workload{Desired: 9}, after: decision.Workload{Desired: 10}, placed: full},
-		"budget grows, and the pod had fallen back": {settings: decision.Settings{MinOnDemand: decision.Count(1)}, before: decision.Workload{Desired: 5},
+		"budget grows, and the pod had fallen back": {settings: decision.WorkloadSettings{MinOnDemand: decision.Count(1)}, before: decision.Workload{Desired: 5},
 			after: decision.Workload{Desired: 6}, placed: full, waiting: decision.WaitTime{For: 1}},
 		"budget grows, and the pod admits only spot": {settings: never, before: decision.Workload{Desired: 5}, after: decision.Workload{Desired: 6},
 			placed: full, onlySpot: true},
-		"cap grows": {settings: decision.Settings{MaxPerPool: new(decision.Percent(50)), FallbackAfter: decision.Never},
+		"cap grows": {settings: decision.WorkloadSettings{MaxPerPool: new(decision.Percent(50)), FallbackAfter: decision.Never},
 			before: decision.Workload{Desired: 8}, after: decision.Workload{Desired: 9}, want: true},
-		"cap stays": {settings: decision.Settings{MaxPerPool: new(decision.Percent(50)), FallbackAfter: decision.Never},
+		"cap stays": {settings: decision.WorkloadSettings{MaxPerPool: new(decision.Percent(50)), FallbackAfter: decision.Never},
 			before: decision.Workload{Desired: 7}, after: decision.Workload{Desired: 8}},
 		"ordinal moves beyond the floor": {settings: half, before: decision.Workload{Desired: 8, Ordered: true, Ordinal: 3},
 			after: decision.Workload{Desired: 6, Ordered: true, Ordinal: 3}, want: true},

@@ -42,8 +42,8 @@ const (
 // however long it waits.
 const Never time.Duration = -1
 
-// Settings are the settings of one workload, after rules and annotations are applied.
-type Settings struct {
+// WorkloadSettings are the settings of one workload, after rules and annotations are applied.
+type WorkloadSettings struct {
 	// MinOnDemand is the number of replicas that must survive the loss of all spot nodes.
 	MinOnDemand Quantity
 	// MaxPerPool caps the replicas of a revision in one spot pool; nil means no cap.
@@ -71,7 +71,7 @@ type Settings struct {
 }
 
 // String returns all settings that affect placement in one line. Equal settings give the same line.
-func (s Settings) String() string {
+func (s WorkloadSettings) String() string {
 	perPool, anyway := "none", "DoNotSchedule"
 	if s.MaxPerPool != nil {
 		perPool = s.MaxPerPool.String()
@@ -121,7 +121,7 @@ type Overrides struct {
 	Protect    *bool
 }
 
-func (s Settings) with(o Overrides) Settings {
+func (s WorkloadSettings) with(o Overrides) WorkloadSettings {
 	if o.MinOnDemand != nil {
 		s.MinOnDemand = *o.MinOnDemand
 	}
@@ -166,7 +166,7 @@ const (
 // Policy is the policy of one scheduler profile. The zero Policy has a floor of 0; the
 // configuration fills in defaults.
 type Policy struct {
-	Defaults Settings
+	Defaults WorkloadSettings
 	// Rules are matched in order. Only the first rule that matches a pod applies.
 	Rules []Rule
 	// Annotations applies unless the matching rule overrides it.
@@ -221,10 +221,12 @@ func (p *Policy) NeedsPriorityClass(name string) bool {
 // An annotation on the owner overrides an annotation on the pod, which overrides the first matching
 // rule, which overrides the defaults. Jobs have their own default floor (see Workload.Batch), so
 // that the floor of the profile does not force retriable work onto on-demand.
-func (p *Policy) Settings(pod *Pod) (Settings, []InvalidAnnotation) { return p.settings(pod, nil) }
+func (p *Policy) Settings(pod *Pod) (WorkloadSettings, []InvalidAnnotation) {
+	return p.settings(pod, nil)
+}
 
 // settings implements Settings. If origins is not nil, it records the source of each setting there.
-func (p *Policy) settings(pod *Pod, origins *Origins) (Settings, []InvalidAnnotation) {
+func (p *Policy) settings(pod *Pod, origins *Origins) (WorkloadSettings, []InvalidAnnotation) {
 	settings := p.Defaults
 	switch pod.Workload.Batch {
 	case Retriable:
@@ -262,7 +264,7 @@ func (p *Policy) settings(pod *Pod, origins *Origins) (Settings, []InvalidAnnota
 
 // stricterThan returns the settings of o that are at least as strict as base for a workload of
 // desired replicas.
-func (o Overrides) stricterThan(base Settings, desired int) Overrides {
+func (o Overrides) stricterThan(base WorkloadSettings, desired int) Overrides {
 	if o.MinOnDemand != nil && floor(*o.MinOnDemand, desired) < floor(base.MinOnDemand, desired) {
 		o.MinOnDemand = nil
 	}

@@ -24,9 +24,9 @@ var annotated = map[string]string{
 var comparable = cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
 
 func TestSettingsPrecedence(t *testing.T) {
-	defaults := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second}
+	defaults := decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second}
 	// No annotation sets Exemptions.
-	fromAnnotations := decision.Settings{
+	fromAnnotations := decision.WorkloadSettings{
 		MinOnDemand: decision.Count(3), MaxPerPool: new(decision.Percent(50)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: 90 * time.Second,
 		RolloutRelief: 2 * time.Minute, Overflow: decision.NeverOverflow,
 	}
@@ -34,19 +34,19 @@ func TestSettingsPrecedence(t *testing.T) {
 		MinOnDemand: new(decision.Count(2)), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: new(decision.ScheduleAnyway), FallbackAfter: new(decision.Never),
 		RolloutRelief: new(decision.Never), Overflow: new(decision.NeverOverflow), Exemptions: new(decision.IgnoreExemptions),
 	}}
-	fromRule := decision.Settings{
+	fromRule := decision.WorkloadSettings{
 		MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never,
 		RolloutRelief: decision.Never, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
 	}
-	with := func(s decision.Settings, change func(*decision.Settings)) decision.Settings {
+	with := func(s decision.WorkloadSettings, change func(*decision.WorkloadSettings)) decision.WorkloadSettings {
 		change(&s)
 		return s
 	}
-	ignored := func(s *decision.Settings) { s.Exemptions = decision.IgnoreExemptions }
+	ignored := func(s *decision.WorkloadSettings) { s.Exemptions = decision.IgnoreExemptions }
 	tests := map[string]struct {
 		policy      decision.Policy
 		pod         decision.Pod
-		want        decision.Settings
+		want        decision.WorkloadSettings
 		wantInvalid []decision.InvalidAnnotation
 	}{
 		"defaults":      {want: defaults},
@@ -60,18 +60,18 @@ func TestSettingsPrecedence(t *testing.T) {
 				Annotations: annotated,
 				Workload:    decision.Workload{Annotations: map[string]string{spot.MinOnDemandAnnotation: "4", spot.FallbackAfterAnnotation: "never"}},
 			},
-			want: with(fromAnnotations, func(s *decision.Settings) { s.MinOnDemand, s.FallbackAfter = decision.Count(4), decision.Never }),
+			want: with(fromAnnotations, func(s *decision.WorkloadSettings) { s.MinOnDemand, s.FallbackAfter = decision.Count(4), decision.Never }),
 		},
 		"the first of two rules that match": {
 			policy: decision.Policy{Rules: []decision.Rule{{}, rule}}, pod: decision.Pod{Namespace: "shop"}, want: defaults,
 		},
 		"Job": {
 			pod:  decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}},
-			want: with(defaults, func(s *decision.Settings) { s.MinOnDemand = decision.Count(0) }),
+			want: with(defaults, func(s *decision.WorkloadSettings) { s.MinOnDemand = decision.Count(0) }),
 		},
 		"Job without retries": {
 			pod:  decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}},
-			want: with(defaults, func(s *decision.Settings) { s.MinOnDemand = decision.Percent(100) }),
+			want: with(defaults, func(s *decision.WorkloadSettings) { s.MinOnDemand = decision.Percent(100) }),
 		},
 		"Job under a rule": {
 			policy: decision.Policy{Rules: []decision.Rule{rule}},
@@ -107,12 +107,12 @@ func TestSettingsPrecedence(t *testing.T) {
 					spot.MinOnDemandAnnotation: "130%", spot.WhenUnsatisfiableAnnotation: "scheduleAnyway", spot.FallbackAfterAnnotation: "-5s",
 				}},
 			},
-			want: with(fromRule, func(s *decision.Settings) { s.MinOnDemand = decision.Count(5) }),
+			want: with(fromRule, func(s *decision.WorkloadSettings) { s.MinOnDemand = decision.Count(5) }),
 			wantInvalid: []decision.InvalidAnnotation{
-				{On: "Deployment", Key: spot.MinOnDemandAnnotation, Value: "130%", Expected: "expected a percentage of at most 100%"},
-				{On: "Deployment", Key: spot.WhenUnsatisfiableAnnotation, Value: "scheduleAnyway", Expected: "expected DoNotSchedule or ScheduleAnyway"},
-				{On: "Deployment", Key: spot.FallbackAfterAnnotation, Value: "-5s", Expected: `expected a duration of 0 or more such as "5m", or "never"`},
-				{On: "pod", Key: spot.MaxPerPoolAnnotation, Value: "0", Expected: `expected a count of 1 or more such as "2", or a percentage from 0% to 100% such as "50%"`},
+				{Object: "Deployment", Key: spot.MinOnDemandAnnotation, Value: "130%", Expected: "expected a percentage of at most 100%"},
+				{Object: "Deployment", Key: spot.WhenUnsatisfiableAnnotation, Value: "scheduleAnyway", Expected: "expected DoNotSchedule or ScheduleAnyway"},
+				{Object: "Deployment", Key: spot.FallbackAfterAnnotation, Value: "-5s", Expected: `expected a duration of 0 or more such as "5m", or "never"`},
+				{Object: "pod", Key: spot.MaxPerPoolAnnotation, Value: "0", Expected: `expected a count of 1 or more such as "2", or a percentage from 0% to 100% such as "50%"`},
 			},
 		},
 		"unknown annotations are ignored": {
@@ -135,14 +135,14 @@ func TestSettingsPrecedence(t *testing.T) {
 }
 
 func TestStricterOnly(t *testing.T) {
-	base := decision.Settings{MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(3)), FallbackAfter: time.Minute, RolloutRelief: time.Minute}
+	base := decision.WorkloadSettings{MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(3)), FallbackAfter: time.Minute, RolloutRelief: time.Minute}
 	never := base
 	never.Overflow = decision.NeverOverflow
 	protected := base
 	protected.Protect = true
-	loose := decision.Settings{WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never, RolloutRelief: decision.Never}
+	loose := decision.WorkloadSettings{WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never, RolloutRelief: decision.Never}
 	tests := map[string]struct {
-		defaults    decision.Settings
+		defaults    decision.WorkloadSettings
 		key, value  string
 		wantApplied bool
 	}{
@@ -285,15 +285,15 @@ func TestParseSettings(t *testing.T) {
 func TestMessages(t *testing.T) {
 	tests := map[string]struct{ got, want string }{
 		"invalid annotation": {
-			got:  decision.InvalidAnnotation{On: "Deployment", Key: spot.MinOnDemandAnnotation, Value: "3O%", Expected: "expected a number"}.String(),
+			got:  decision.InvalidAnnotation{Object: "Deployment", Key: spot.MinOnDemandAnnotation, Value: "3O%", Expected: "expected a number"}.String(),
 			want: `annotation spot-aware-scheduler.io/min-on-demand on the Deployment is ignored: invalid value "3O%": expected a number`,
 		},
 		"settings, least": {
-			got:  decision.Settings{FallbackAfter: decision.Never, RolloutRelief: decision.Never}.String(),
+			got:  decision.WorkloadSettings{FallbackAfter: decision.Never, RolloutRelief: decision.Never}.String(),
 			want: "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never overflow=Allow exemptions=Allow",
 		},
 		"settings, most": {
-			got: decision.Settings{
+			got: decision.WorkloadSettings{
 				MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: time.Minute,
 				RolloutRelief: 30 * time.Second, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
 			}.String(),
@@ -311,7 +311,7 @@ func TestMessages(t *testing.T) {
 
 // The API server rejects an event whose message is too long.
 func TestInvalidAnnotationTruncatesLongValues(t *testing.T) {
-	invalid := decision.InvalidAnnotation{On: "pod", Key: spot.MinOnDemandAnnotation, Value: strings.Repeat("ä", 5000), Expected: "expected less"}
+	invalid := decision.InvalidAnnotation{Object: "pod", Key: spot.MinOnDemandAnnotation, Value: strings.Repeat("ä", 5000), Expected: "expected less"}
 	text := invalid.String()
 	if len(text) > 400 || !strings.Contains(text, strings.Repeat("ä", 64)+"…") || !strings.Contains(text, "expected less") {
 		t.Errorf("%d bytes: %s", len(text), text)

@@ -167,7 +167,7 @@ func checkPlacement(t *rapid.T, c *cluster, p *pod) {
 		decision.ByExemption:      w.onlySpot && floor > 0,
 		decision.ByScheduleAnyway: w.annotations[spot.WhenUnsatisfiableAnnotation] == "ScheduleAnyway",
 		decision.ByFallback:       fallback != decision.Never && waited >= fallback,
-		decision.ByRelief:         olderOnDemand && waited >= 30*time.Second,
+		decision.ByRolloutRelief:  olderOnDemand && waited >= 30*time.Second,
 	}
 	if !allowed[p.outcome] {
 		t.Fatalf("%s of %s %s was placed on spot as %q: %d of the revision on spot, %d in the pool, desired %d, floor %d, ordinal %d, waited %v",
@@ -307,16 +307,16 @@ func quantities() *rapid.Generator[decision.Quantity] {
 }
 
 // planOf returns the plan for the next pod of a Deployment with desired replicas.
-func planOf(minOnDemand decision.Quantity, desired int, placed decision.Placed) decision.Plan {
+func planOf(minOnDemand decision.Quantity, desired int, placed decision.PlacedPods) decision.Plan {
 	pod := &decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: desired}}
-	return decision.NewPlan(pod, decision.Settings{MinOnDemand: minOnDemand, FallbackAfter: decision.Never}, placed, decision.WaitTime{})
+	return decision.NewPlan(pod, decision.WorkloadSettings{MinOnDemand: minOnDemand, FallbackAfter: decision.Never}, placed, decision.WaitTime{})
 }
 
 // TestFloorGrowsWithReplicas: more replicas never lower a floor or a budget.
 func TestFloorGrowsWithReplicas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q, desired := quantities().Draw(t, "minOnDemand"), rapid.IntRange(0, 2_000_000).Draw(t, "desired")
-		before, after := planOf(q, desired, decision.Placed{}), planOf(q, desired+1, decision.Placed{})
+		before, after := planOf(q, desired, decision.PlacedPods{}), planOf(q, desired+1, decision.PlacedPods{})
 		if after.Floor < before.Floor || after.Budget < before.Budget {
 			t.Fatalf("%s of %d: floor %d, budget %d; of one more: floor %d, budget %d", q, desired, before.Floor, before.Budget, after.Floor, after.Budget)
 		}
@@ -334,7 +334,7 @@ func TestPercentIsCountRoundedUp(t *testing.T) {
 		if n*100 < percent*desired || (n-1)*100 >= percent*desired && n > 0 {
 			t.Fatalf("%d%% of %d is %d", percent, desired, n)
 		}
-		placed := decision.Placed{Spot: rapid.IntRange(0, 5).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 5).Draw(t, "onDemand")}
+		placed := decision.PlacedPods{Spot: rapid.IntRange(0, 5).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 5).Draw(t, "onDemand")}
 		if got, want := planOf(decision.Percent(percent), desired, placed), planOf(decision.Count(n), desired, placed); got != want {
 			t.Fatalf("%d%% of %d gives %+v, the count %d gives %+v", percent, desired, got, n, want)
 		}
@@ -346,8 +346,8 @@ func TestPercentIsCountRoundedUp(t *testing.T) {
 func TestAdmitIsMonotone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		desired, minOnDemand := rapid.IntRange(1, 10).Draw(t, "desired"), rapid.IntRange(0, 10).Draw(t, "minOnDemand")
-		placed := decision.Placed{Spot: rapid.IntRange(0, 10).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 10).Draw(t, "onDemand")}
-		settings := decision.Settings{MinOnDemand: decision.Count(minOnDemand), MaxPerPool: new(decision.Count(rapid.IntRange(1, 4).Draw(t, "cap")))}
+		placed := decision.PlacedPods{Spot: rapid.IntRange(0, 10).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 10).Draw(t, "onDemand")}
+		settings := decision.WorkloadSettings{MinOnDemand: decision.Count(minOnDemand), MaxPerPool: new(decision.Count(rapid.IntRange(1, 4).Draw(t, "cap")))}
 		settings.FallbackAfter = decision.Never
 		w := decision.Workload{Desired: desired, Ordered: rapid.Bool().Draw(t, "ordered"), Ordinal: rapid.IntRange(0, 9).Draw(t, "ordinal")}
 		plan := decision.NewPlan(&decision.Pod{Workload: w}, settings, placed, decision.WaitTime{})
@@ -376,18 +376,18 @@ func TestAdmitIsMonotone(t *testing.T) {
 // feasible for the pod, even if more replicas were bound to spot in between.
 func TestMayAdmitMoreMissesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		assigned := decision.Assignment(rapid.IntRange(0, 3).Draw(t, "assigned"))
+		assigned := decision.AssignedCapacity(rapid.IntRange(0, 3).Draw(t, "assigned"))
 		pod := decision.Pod{OnlySpot: rapid.Bool().Draw(t, "onlySpot"), Assigned: assigned, Workload: decision.Workload{
 			Desired: rapid.IntRange(0, 12).Draw(t, "desired"), Ordered: rapid.Bool().Draw(t, "ordered"), Ordinal: rapid.IntRange(-1, 12).Draw(t, "ordinal"),
 		}}
-		settings := decision.Settings{
+		settings := decision.WorkloadSettings{
 			MinOnDemand: quantities().Draw(t, "minOnDemand"), FallbackAfter: decision.Never,
 			Overflow: decision.OverflowPolicy(rapid.IntRange(0, 1).Draw(t, "overflow")),
 		}
 		if rapid.Bool().Draw(t, "capped") {
 			settings.MaxPerPool = new(quantities().Draw(t, "maxPerPool"))
 		}
-		placed := decision.Placed{Spot: rapid.IntRange(0, 12).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 12).Draw(t, "on-demand")}
+		placed := decision.PlacedPods{Spot: rapid.IntRange(0, 12).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 12).Draw(t, "on-demand")}
 		inPool := rapid.IntRange(0, placed.Spot).Draw(t, "in the pool")
 		more := rapid.IntRange(0, 3).Draw(t, "more in the pool")
 		before := decision.NewPlan(&pod, settings, placed, decision.WaitTime{})
@@ -418,7 +418,7 @@ func TestStricterOnlyOnlyTightens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pod := &decision.Pod{Annotations: annotations.Draw(t, "on the pod")}
 		pod.Workload = decision.Workload{Kind: "Deployment", Desired: rapid.IntRange(0, 12).Draw(t, "desired"), Annotations: annotations.Draw(t, "on the owner")}
-		policy := decision.Policy{Annotations: decision.IgnoreAnnotations, Defaults: decision.Settings{
+		policy := decision.Policy{Annotations: decision.IgnoreAnnotations, Defaults: decision.WorkloadSettings{
 			MinOnDemand:       quantities().Draw(t, "minOnDemand"),
 			WhenUnsatisfiable: decision.WhenUnsatisfiable(rapid.IntRange(0, 1).Draw(t, "whenUnsatisfiable")),
 			FallbackAfter:     rapid.SampledFrom([]time.Duration{decision.Never, 0, time.Minute}).Draw(t, "fallbackAfter"),
@@ -431,8 +431,8 @@ func TestStricterOnlyOnlyTightens(t *testing.T) {
 		without, _ := policy.Settings(pod)
 		policy.Annotations = decision.StricterOnly
 		with, _ := policy.Settings(pod)
-		before := decision.NewPlan(pod, without, decision.Placed{}, decision.WaitTime{})
-		after := decision.NewPlan(pod, with, decision.Placed{}, decision.WaitTime{})
+		before := decision.NewPlan(pod, without, decision.PlacedPods{}, decision.WaitTime{})
+		after := decision.NewPlan(pod, with, decision.PlacedPods{}, decision.WaitTime{})
 		never := func(d time.Duration) bool { return d == decision.Never }
 		switch {
 		case after.Floor < before.Floor:
@@ -456,7 +456,7 @@ func TestStricterOnlyOnlyTightens(t *testing.T) {
 func TestNextChange(t *testing.T) {
 	seconds := rapid.Map(rapid.IntRange(0, 100), func(n int) time.Duration { return time.Duration(n) * time.Second })
 	rapid.Check(t, func(t *rapid.T) {
-		settings := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
+		settings := decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
 		if rapid.Bool().Draw(t, "falls back") {
 			settings.FallbackAfter = seconds.Draw(t, "fallbackAfter")
 		}
@@ -464,7 +464,7 @@ func TestNextChange(t *testing.T) {
 		older := rapid.Bool().Draw(t, "older revision on on-demand")
 		grant := func(waited time.Duration) decision.Grant {
 			pod := &decision.Pod{Workload: decision.Workload{Desired: 1}}
-			return decision.NewPlan(pod, settings, decision.Placed{}, decision.WaitTime{For: waited, OlderOnDemand: older}).Grant
+			return decision.NewPlan(pod, settings, decision.PlacedPods{}, decision.WaitTime{For: waited, OlderRevisionOnDemand: older}).Grant
 		}
 		waited := seconds.Draw(t, "waited")
 		if grant(waited) != decision.NotGranted {

@@ -28,12 +28,12 @@ const (
 	classShift   = settledShift + 1
 )
 
-// Class is the first criterion of a Rank. A larger class is better.
-type Class int64
+// RankClass is the first criterion of a Rank. A larger class is better.
+type RankClass int64
 
 const (
-	// NoClass is less than the class of any node.
-	NoClass Class = iota - 1
+	// NoRankClass is less than the class of any node.
+	NoRankClass RankClass = iota - 1
 	// LastResort: the node may be reclaimed soon, or its capacity label may still arrive and its
 	// capacity type is unknown until then.
 	LastResort
@@ -43,9 +43,9 @@ const (
 	preferredType
 )
 
-// Class returns the class of node for the pod. All nodes of a class have the same capacity type,
-// except in the class LastResort.
-func (p *Plan) Class(node Node) Class {
+// RankClass returns the class of node for the pod. All nodes of a class have the same capacity
+// type, except in the class LastResort.
+func (p *Plan) RankClass(node Node) RankClass {
 	switch {
 	case node.Signal != NoSignal || node.Capacity.Source == Settling:
 		return LastResort
@@ -59,11 +59,11 @@ func (p *Plan) Class(node Node) Class {
 // type; the fewest replicas of the revision on the node, in its zone and in its pool; the lowest
 // risk of the pool. risk ranges from 0 (no known risk) to 1.
 func (p *Plan) Rank(node Node, siblings Siblings, risk float64) Rank {
-	rank := Rank(p.Class(node)) << classShift
+	rank := Rank(p.RankClass(node)) << classShift
 	if node.Capacity.Source != Settling {
 		rank |= 1 << settledShift
 	}
-	if !p.capped(node, siblings.InPool) {
+	if !p.poolFull(node, siblings.InPool) {
 		rank |= 1 << capShift
 	}
 	inverse := func(n int) Rank { return Rank(maxCount - min(max(n, 0), maxCount)) }

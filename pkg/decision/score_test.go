@@ -20,8 +20,8 @@ type place struct {
 // spotPlan returns a plan that prefers spot and has a pool cap of 2 as a preference.
 func spotPlan() decision.Plan {
 	pod := &decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 100}}
-	settings := decision.Settings{MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway}
-	return decision.NewPlan(pod, settings, decision.Placed{}, decision.WaitTime{})
+	settings := decision.WorkloadSettings{MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway}
+	return decision.NewPlan(pod, settings, decision.PlacedPods{}, decision.WaitTime{})
 }
 
 func (p place) rank() decision.Rank {

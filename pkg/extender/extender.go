@@ -146,7 +146,7 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, names []string, do f
 	if d.stored != nil && !d.stored.since.IsZero() {
 		d.waited = now.Sub(d.stored.since)
 		waiting.For = d.waited
-		waiting.OlderOnDemand = settings.Relieves(d.waited) && e.index.onOnDemand(older)
+		waiting.OlderRevisionOnDemand = settings.ReliefDue(d.waited) && e.index.onOnDemand(older)
 	}
 	d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
 	return do(d, d.lookUp(names))
@@ -199,7 +199,7 @@ func (d *deciding) lookUp(names []string) *candidates {
 		if d.candidatesByKind[i] > 0 {
 			d.verdicts[i] = d.plan.Admit(k.facts, 0, d.siblings.inPool[k.pool()])
 			if withheld[i] {
-				d.verdicts[i] = decision.Reserved(d.verdicts[i])
+				d.verdicts[i] = decision.AdmitReserved(d.verdicts[i])
 			}
 		}
 	}

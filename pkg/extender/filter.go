@@ -59,20 +59,20 @@ func (d *deciding) filter(ctx context.Context, c *candidates) (Filtered, logLine
 // approval is known before the scheduler has chosen a node. Of many nodes it returns no more than
 // kube-scheduler scores by default, to save scoring time.
 func (d *deciding) choose(c *candidates) Filtered {
-	best := decision.NoClass
+	best := decision.NoRankClass
 	for i, k := range d.index.kinds {
 		if d.admits(i) {
-			best = max(best, d.plan.Class(k.facts))
+			best = max(best, d.plan.RankClass(k.facts))
 		}
 	}
 	narrow := d.stored == nil || d.stored.approvals < maxNarrowAnswers
 	onePool, pool := false, decision.SpreadPool{}
-	if narrow && best != decision.NoClass && d.plan.PoolCap > 0 && d.plan.Grant == decision.NotGranted {
+	if narrow && best != decision.NoRankClass && d.plan.PoolCap > 0 && d.plan.Grant == decision.NotGranted {
 		onePool, pool = d.bestPool(c, best)
 	}
 	chosen := make([]int, len(d.candidatesByKind))
 	for i, k := range d.index.kinds {
-		if d.admits(i) && (!narrow || d.plan.Class(k.facts) == best && (!onePool || k.pool() == pool)) {
+		if d.admits(i) && (!narrow || d.plan.RankClass(k.facts) == best && (!onePool || k.pool() == pool)) {
 			chosen[i] = d.candidatesByKind[i]
 		}
 	}
@@ -148,7 +148,7 @@ func sum(counts []int) int {
 }
 
 // bestPool returns the spot pool of the best node of a class; false if that node is not on spot.
-func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision.SpreadPool) {
+func (d *deciding) bestPool(c *candidates, class decision.RankClass) (bool, decision.SpreadPool) {
 	ranks := d.kindRanks()
 	var best decision.Rank
 	var found *kind
@@ -157,7 +157,7 @@ func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision
 			continue
 		}
 		k := d.index.kinds[kind]
-		if d.plan.Class(k.facts) != class {
+		if d.plan.RankClass(k.facts) != class {
 			continue
 		}
 		if rank := d.rank(c.names[i], k, ranks); found == nil || rank > best {

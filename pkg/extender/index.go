@@ -278,7 +278,7 @@ func (x *index) forgetStrays(now time.Time) {
 
 // siblings has the placement of the pods of one revision. The zero value means no pods.
 type siblings struct {
-	placed decision.Placed
+	placed decision.PlacedPods
 	// onNode counts by the name of the node and inZone by the index of the zone. inPool counts only
 	// pods on spot.
 	onNode map[string]int

@@ -108,7 +108,7 @@ func (e *Extender) RegisterMetrics(synced func() bool) {
 	// increase to Prometheus.
 	for capacity, outcomes := range map[decision.CapacityType][]decision.Outcome{
 		decision.OnDemand: {decision.OnFloor, decision.Overflow},
-		decision.Spot:     {decision.InBudget, decision.ByExemption, decision.ByFallback, decision.ByRelief, decision.ByScheduleAnyway},
+		decision.Spot:     {decision.InBudget, decision.ByExemption, decision.ByFallback, decision.ByRolloutRelief, decision.ByScheduleAnyway},
 	} {
 		for _, outcome := range outcomes {
 			placements.WithLabelValues(e.profile, capacity.String(), string(outcome))

@@ -36,7 +36,7 @@ type world struct {
 
 func newWorld(t testing.TB, edits ...func(*decision.Policy)) *world {
 	policy := &decision.Policy{
-		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
+		Defaults:       decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 		CapacityLabels: providers.CapacityLabels(),
 	}
 	for _, edit := range edits {

@@ -78,7 +78,7 @@ func TestAnyRoom(t *testing.T) {
 		for _, p := range rapid.Permutation(s.Pods).Draw(rt, "order") {
 			requires := decision.Unassigned
 			if p.Spec.NodeName != "" { // a pending pod already has a result
-				requires = rapid.SampledFrom([]decision.Assignment{
+				requires = rapid.SampledFrom([]decision.AssignedCapacity{
 					decision.Unassigned, decision.Unassigned, decision.AssignedOnDemand, decision.AssignedSpot,
 				}).Draw(rt, "requires")
 			}
@@ -109,7 +109,7 @@ func TestAnyRoom(t *testing.T) {
 // requires.
 type query struct {
 	pod      string
-	requires decision.Assignment
+	requires decision.AssignedCapacity
 }
 
 func nameOf(n *snapshot.Node) string {
@@ -161,7 +161,7 @@ func revisionOf(p *snapshot.Pod) *snapshot.Revision {
 	return p.Revision
 }
 
-func (r *slowRoom) replace(p *snapshot.Pod, requires decision.Assignment) *snapshot.Node {
+func (r *slowRoom) replace(p *snapshot.Pod, requires decision.AssignedCapacity) *snapshot.Node {
 	if to, ok := r.results[p]; ok {
 		return to
 	}
@@ -172,7 +172,7 @@ func (r *slowRoom) replace(p *snapshot.Pod, requires decision.Assignment) *snaps
 			others = append(others, s)
 		}
 	}
-	var placed decision.Placed
+	var placed decision.PlacedPods
 	for _, s := range others {
 		if revisionOf(s.pod) != revision {
 			continue

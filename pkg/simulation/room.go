@@ -44,7 +44,7 @@ type Room struct {
 // query is the input of Replace.
 type query struct {
 	pod      *snapshot.Pod
-	requires decision.Assignment
+	requires decision.AssignedCapacity
 }
 
 type result struct {
@@ -77,7 +77,7 @@ func (k groupKey) pool() decision.SpreadPool { return k.facts.SpreadPool(k.zone)
 
 // distribution counts the pods of one revision in the simulation.
 type distribution struct {
-	placed decision.Placed
+	placed decision.PlacedPods
 	onNode map[*site]int
 	inZone map[string]int
 	inPool map[decision.SpreadPool]int
@@ -202,7 +202,7 @@ func (r *Room) placePending(s *snapshot.Snapshot) {
 //
 // If requires is decision.AssignedOnDemand or decision.AssignedSpot, the replacement requires that
 // capacity type. After a call for p has found room, no call for p may have another requires.
-func (r *Room) Replace(p *snapshot.Pod, requires decision.Assignment) (to *snapshot.Node, why string) {
+func (r *Room) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string) {
 	q := query{p, requires}
 	found, cached := r.results[q]
 	if !cached {
@@ -270,7 +270,7 @@ func noRoomReason(plan *decision.Plan, refused decision.Verdict) string {
 // planOf returns the decision for a replacement of p, a replica of a revision with the pods in
 // placed. It returns nil if the policy does not apply. overflow Never does not reject a replacement
 // that requires on-demand.
-func planOf(p *snapshot.Pod, revision *snapshot.Revision, placed decision.Placed, requires decision.Assignment) *decision.Plan {
+func planOf(p *snapshot.Pod, revision *snapshot.Revision, placed decision.PlacedPods, requires decision.AssignedCapacity) *decision.Plan {
 	pod := p.Replacement
 	if pod == nil && p.Subject != nil {
 		pod = &p.Subject.Pod
@@ -327,7 +327,7 @@ type ranked struct {
 // the policy rejects open nodes. If the time of the Room ended during the search, best is nil and
 // examined is false.
 func (r *Room) find(
-	c *class, plan *decision.Plan, dist *distribution, requires decision.Assignment,
+	c *class, plan *decision.Plan, dist *distribution, requires decision.AssignedCapacity,
 ) (best *site, refused decision.Verdict, examined bool) {
 	refused = r.rankGroups(plan, dist, requires)
 	var bestRank decision.Rank
@@ -372,7 +372,7 @@ func (r *Room) find(
 
 // rankGroups sets r.ranked to the groups that the policy admits, the best first. It returns the
 // lowest verdict of the refused groups; Admitted if the policy refuses none.
-func (r *Room) rankGroups(plan *decision.Plan, dist *distribution, requires decision.Assignment) (refused decision.Verdict) {
+func (r *Room) rankGroups(plan *decision.Plan, dist *distribution, requires decision.AssignedCapacity) (refused decision.Verdict) {
 	r.ranked = r.ranked[:0]
 	for _, g := range r.groups {
 		if !requires.Admits(g.facts.Capacity.Type) {

@@ -354,7 +354,7 @@ func TestReplaceRequires(t *testing.T) {
 	w.Put(never)
 	for name, test := range map[string]struct {
 		pod      string
-		requires decision.Assignment
+		requires decision.AssignedCapacity
 		want     string
 	}{
 		"unassigned, beyond the floor":   {"web-0", decision.Unassigned, "s"},

@@ -128,7 +128,7 @@ type Workload struct {
 	// revisions. It is 0 if the workload is not Ours.
 	Floor int
 	// Settings are the settings of its newest revision; zero if the workload is not Ours.
-	Settings decision.Settings
+	Settings decision.WorkloadSettings
 	// Deployment is the object itself if it is one, else nil.
 	Deployment *appsv1.Deployment
 	// StatefulSet is the object itself if it is one, else nil.
@@ -153,10 +153,10 @@ type Revision struct {
 	// Pods are its live pods, bound or not, in the order of Snapshot.Pods.
 	Pods []*Pod
 	// Placed counts the pods that are bound to existing nodes.
-	Placed decision.Placed
+	Placed decision.PlacedPods
 
 	// Settings are the settings of its pods. If nil, the settings of the workload apply.
-	Settings *decision.Settings
+	Settings *decision.WorkloadSettings
 }
 
 // Release is the value of spot.ReleasedAnnotation on a released pod, as JSON. It contains

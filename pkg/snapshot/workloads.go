@@ -299,7 +299,7 @@ func (c *workloadState) complete() {
 	if c.foreignLive || !c.live && c.foreign {
 		return
 	}
-	var settings decision.Settings
+	var settings decision.WorkloadSettings
 	floor := 0
 	for _, revision := range w.Revisions {
 		if revision.Settings != nil { // it has pods

@@ -16,7 +16,7 @@ import (
 // If the controller assigned spot to the pod, the controller wrote this requirement, not the user.
 // Such a pod is not exempt from a floor.
 func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
-	return (Gated(pod) || AssignmentOf(pod) != decision.AssignedSpot) && requires(pod, func(e *v1.NodeSelectorRequirement) bool {
+	return (Gated(pod) || AssignedCapacityOf(pod) != decision.AssignedSpot) && requires(pod, func(e *v1.NodeSelectorRequirement) bool {
 		switch e.Operator {
 		case v1.NodeSelectorOpIn:
 			return allMatch(e, policy, decision.Spot)

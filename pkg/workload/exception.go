@@ -16,7 +16,7 @@ type Exception struct{ Type, Reason, Note string }
 var exceptions = map[decision.Outcome]Exception{
 	decision.ByExemption:      {v1.EventTypeNormal, spot.ReasonExempt, "placed on spot despite its floor: the pod's own node selector or affinity admits only spot"},
 	decision.ByFallback:       {v1.EventTypeWarning, spot.ReasonFellBack, "placed on spot over its budget or cap: no other node had room within fallbackAfter"},
-	decision.ByRelief:         {v1.EventTypeWarning, spot.ReasonRolloutRelief, "placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity"},
+	decision.ByRolloutRelief:  {v1.EventTypeWarning, spot.ReasonRolloutRelief, "placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity"},
 	decision.ByScheduleAnyway: {v1.EventTypeWarning, spot.ReasonScheduledAnyway, "placed on spot over its budget or cap: whenUnsatisfiable is ScheduleAnyway"},
 }
 

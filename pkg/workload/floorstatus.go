@@ -17,7 +17,7 @@ type FloorStatus struct {
 	Exempt int
 }
 
-// standingWorkload collects the replicas of one workload.
+// countedWorkload collects the replicas of one workload.
 type countedWorkload struct {
 	desired, floor int
 	ordered        bool
@@ -26,11 +26,11 @@ type countedWorkload struct {
 	exempt         int
 }
 
-// standingRevision is one revision of a workload.
+// countedRevision is one revision of a workload.
 type countedRevision struct {
 	*countedWorkload
 	index    int // index in revisions
-	settings decision.Settings
+	settings decision.WorkloadSettings
 }
 
 // FloorStatuses counts the live pods of a scheduler profile by workload, over all its revisions.
@@ -70,16 +70,16 @@ func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, capacityOf func(n
 			o.addReplica(r, pod, capacityOf)
 		}
 	}
-	standings := make(map[OwnerKey]FloorStatus, len(workloads))
+	statuses := make(map[OwnerKey]FloorStatus, len(workloads))
 	for key, w := range workloads {
-		standings[key] = FloorStatus{decision.NewFloorStatus(w.desired, w.floor, w.ordered, w.revisions), w.onlyOnDemand, w.exempt}
+		statuses[key] = FloorStatus{decision.NewFloorStatus(w.desired, w.floor, w.ordered, w.revisions), w.onlyOnDemand, w.exempt}
 	}
-	return standings
+	return statuses
 }
 
 // addReplica adds a pod to its revision.
 func (o *Owners) addReplica(r *countedRevision, pod *v1.Pod, capacityOf func(node string) (decision.CapacityType, bool)) {
-	admits := decision.Pod{OnlySpot: onlySpot(pod, o.policy), Assigned: AssignmentOf(pod)}
+	admits := decision.Pod{OnlySpot: onlySpot(pod, o.policy), Assigned: AssignedCapacityOf(pod)}
 	replica := decision.Replica{OnlySpot: admits.OnlySpot, Exempt: r.settings.Exempts(&admits)}
 	if r.ordered { // every pod has its own ordinal
 		subject, err := o.Subject(pod)
@@ -107,11 +107,11 @@ type Deficits struct {
 	since map[OwnerKey]time.Time
 }
 
-// Update records the standings at now. It returns the number of unmet floors, the number of
+// Update records the statuses at now. It returns the number of unmet floors, the number of
 // replicas that they lack in total, and how long the oldest has been unmet at every Update.
-func (d *Deficits) Update(standings map[OwnerKey]FloorStatus, now time.Time) (floors, replicas int, longest time.Duration) {
+func (d *Deficits) Update(statuses map[OwnerKey]FloorStatus, now time.Time) (floors, replicas int, longest time.Duration) {
 	unmet := map[OwnerKey]time.Time{}
-	for key, s := range standings {
+	for key, s := range statuses {
 		if s.FloorDeficit == 0 {
 			continue
 		}

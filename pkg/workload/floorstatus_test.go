@@ -54,11 +54,11 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 			policy.Defaults.MinOnDemand = decision.Count(1)
 			owners.policy = &policy
 			for _, pods := range [][]*v1.Pod{test.pods, {test.pods[1], test.pods[0]}} {
-				standings := owners.FloorStatuses(pods, "s", onSpot)
-				if len(standings) != 1 {
-					t.Fatalf("%d workloads, want 1", len(standings))
+				statuses := owners.FloorStatuses(pods, "s", onSpot)
+				if len(statuses) != 1 {
+					t.Fatalf("%d workloads, want 1", len(statuses))
 				}
-				for _, s := range standings {
+				for _, s := range statuses {
 					s.Misplaced = nil // in the order of the pods
 					want := test.want
 					want.Misplaced = nil

@@ -15,11 +15,11 @@ func Gated(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate v1.PodSchedulingGate) bool { return gate.Name == spot.CapacityGate })
 }
 
-// AssignmentOf returns the assignment in AssignedAnnotation, or decision.Unassigned if the
+// AssignedCapacityOf returns the capacity in AssignedAnnotation, or decision.Unassigned if the
 // annotation is missing or has an unknown value.
-func AssignmentOf(pod *v1.Pod) decision.Assignment {
+func AssignedCapacityOf(pod *v1.Pod) decision.AssignedCapacity {
 	word, _, _ := strings.Cut(pod.Annotations[spot.AssignedAnnotation], ":")
-	return decision.ParseAssignment(word)
+	return decision.ParseAssignedCapacity(word)
 }
 
 // GrantOf returns the grant in GrantedAnnotation, or decision.NotGranted if the annotation is
@@ -27,9 +27,9 @@ func AssignmentOf(pod *v1.Pod) decision.Assignment {
 func GrantOf(pod *v1.Pod) decision.Grant {
 	switch pod.Annotations[spot.GrantedAnnotation] {
 	case spot.GrantedFallback:
-		return decision.FellBack
+		return decision.GrantFallback
 	case spot.GrantedRelief:
-		return decision.Relieved
+		return decision.GrantRolloutRelief
 	}
 	return decision.NotGranted
 }

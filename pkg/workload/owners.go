@@ -41,8 +41,9 @@ type Subject struct {
 type UnknownOwner struct {
 	Name string
 	Key  OwnerKey
-	// Going: the owner exists, but is being deleted. The garbage collector deletes or orphans its
-	// pods one by one, so neither the replica count nor the number of siblings is meaningful.
+	// BeingDeleted: the owner exists, but is being deleted. The garbage collector deletes or
+	// orphans its pods one by one, so neither the replica count nor the number of siblings is
+	// meaningful.
 	BeingDeleted bool
 }
 
@@ -170,7 +171,7 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 			QOSClass:      string(pod.Status.QOSClass),
 			OnlySpot:      onlySpot(pod, o.policy),
 			OnlyOnDemand:  OnlyOnDemand(pod, o.policy),
-			Assigned:      AssignmentOf(pod),
+			Assigned:      AssignedCapacityOf(pod),
 			Granted:       GrantOf(pod),
 		},
 		RevisionKey: RevisionOf(pod),

@@ -285,7 +285,7 @@ func TestSubjectPod(t *testing.T) {
 func TestSubjectAssignment(t *testing.T) {
 	for name, test := range map[string]struct {
 		annotations map[string]string
-		assigned    decision.Assignment
+		assigned    decision.AssignedCapacity
 		granted     decision.Grant
 	}{
 		"none":             {},
@@ -295,8 +295,8 @@ func TestSubjectAssignment(t *testing.T) {
 		"without a reason": {annotations: map[string]string{spot.AssignedAnnotation: "any"}, assigned: decision.AssignedAny},
 		"unknown":          {annotations: map[string]string{spot.AssignedAnnotation: "Any: x", spot.GrantedAnnotation: "Fallback"}},
 		"empty":            {annotations: map[string]string{spot.AssignedAnnotation: "", spot.GrantedAnnotation: ""}},
-		"fallback":         {annotations: map[string]string{spot.GrantedAnnotation: "fallback"}, granted: decision.FellBack},
-		"rollout relief":   {annotations: map[string]string{spot.GrantedAnnotation: "rollout-relief"}, granted: decision.Relieved},
+		"fallback":         {annotations: map[string]string{spot.GrantedAnnotation: "fallback"}, granted: decision.GrantFallback},
+		"rollout relief":   {annotations: map[string]string{spot.GrantedAnnotation: "rollout-relief"}, granted: decision.GrantRolloutRelief},
 	} {
 		pod := podOf("p")
 		pod.Annotations = test.annotations

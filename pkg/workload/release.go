@@ -8,7 +8,7 @@ import (
 )
 
 // Released reports whether the pod claims to be released, by ReleaseAnnotation or by ReleasedHash.
-// Anyone who may write the pod can make this claim. Package cluster decides whether to trust it.
+// Anyone who may write the pod can make this claim. Package snapshot decides whether to trust it.
 func Released(pod *v1.Pod) bool {
 	_, annotated := pod.Annotations[spot.ReleasedAnnotation]
 	return annotated || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == spot.ReleasedHash

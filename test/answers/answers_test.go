@@ -58,7 +58,8 @@ type scenario struct {
 	// closed lists nodes that the other components admit, but the rebalancer does not use, because
 	// their capacity labels may still arrive.
 	closed []string
-	// settings are the effective settings in the format of decision.Settings; "" for the defaults.
+	// settings are the effective settings in the format of decision.WorkloadSettings; "" for the
+	// defaults.
 	settings string
 }
 

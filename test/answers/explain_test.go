@@ -57,7 +57,7 @@ func explained(t *testing.T, e *report.Explanation) answers {
 	return all
 }
 
-// settingsShown returns the settings that an explanation shows, in the format of decision.Settings.
+// settingsShown returns the settings that an explanation shows, in the format of decision.WorkloadSettings.
 // These have no protect, because no placement depends on it.
 func settingsShown(e *report.Explanation) string {
 	var words []string
@@ -87,7 +87,7 @@ func numbersShown(e *report.Explanation) numbers {
 }
 
 // numbersPlanned returns the numbers of a plan.
-func numbersPlanned(settings decision.Settings, desired int, plan *decision.Plan) numbers {
+func numbersPlanned(settings decision.WorkloadSettings, desired int, plan *decision.Plan) numbers {
 	placed := plan.Placed()
 	return numbers{settings.String(), desired, plan.Floor, plan.Budget, placed.Spot, placed.OnDemand}
 }

@@ -115,7 +115,7 @@ func TestPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &decision.Policy{
-		Defaults: decision.Settings{
+		Defaults: decision.WorkloadSettings{
 			MinOnDemand:       decision.Count(2),
 			MaxPerPool:        ptr.To(decision.Percent(50)),
 			WhenUnsatisfiable: decision.ScheduleAnyway,
@@ -190,7 +190,7 @@ func TestPolicyOfDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &decision.Policy{
-		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
+		Defaults:       decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 		LabelGrace:     30 * time.Second,
 		GateTimeout:    30 * time.Second,
 		CapacityLabels: providers.CapacityLabels(),

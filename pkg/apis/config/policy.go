@@ -42,7 +42,7 @@ var (
 func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []providers.Signal, field.ErrorList) {
 	var errs field.ErrorList
 	policy := &decision.Policy{
-		Defaults: decision.Settings{
+		Defaults: decision.WorkloadSettings{
 			MinOnDemand:       scalar.Parse(&errs, path.Child("minOnDemand"), a.MinOnDemand, decision.ParseQuantity),
 			MaxPerPool:        scalar.ParseOptional(&errs, path.Child("maxPerPool"), a.MaxPerPool, decision.ParseMaxPerPool),
 			WhenUnsatisfiable: scalar.Parse(&errs, path.Child("whenUnsatisfiable"), a.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),

@@ -30,7 +30,7 @@ func TestNeverMatchingAgreesWithMatching(t *testing.T) {
 				for _, mistake := range errs {
 					refused[mistake.Field] = true
 				}
-				policy := decision.Policy{Rules: converted, Defaults: decision.Settings{MinOnDemand: decision.Count(len(rules))}}
+				policy := decision.Policy{Rules: converted, Defaults: decision.WorkloadSettings{MinOnDemand: decision.Count(len(rules))}}
 				applies := map[decision.Quantity]bool{}
 				for i := range pods {
 					settings, _ := policy.Settings(&pods[i])

@@ -65,8 +65,8 @@ const (
 	// affinity. If the controller does not remove it in time, the scheduler does.
 	CapacityGate = "spot-aware-scheduler.io/capacity"
 	// AssignedAnnotation records on a pod the decision of the controller when it removed
-	// CapacityGate: an Assignment, a colon and the reason. Anyone who may write the pod can write
-	// it. It therefore affects only preferences of that pod.
+	// CapacityGate: an assigned capacity, a colon and the reason. Anyone who may write the pod can
+	// write it. It therefore affects only preferences of that pod.
 	AssignedAnnotation = "spot-aware-scheduler.io/assigned"
 	// GrantedAnnotation is GrantedFallback or GrantedRelief on a pod that may use any spot node,
 	// regardless of budget and cap. An admission policy lets only the controller write it.

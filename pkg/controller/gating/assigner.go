@@ -70,7 +70,7 @@ type Assigner struct {
 	mu sync.Mutex
 	// decided contains the assignment of each pod whose gate was removed, until the cache shows the
 	// removal.
-	decided map[types.UID]decision.Assignment
+	decided map[types.UID]decision.AssignedCapacity
 	// seen contains when each gated pod was first seen, until its gate is removed.
 	seen map[types.UID]time.Time
 	// grants contains the grants for the successors of deleted pods.
@@ -105,7 +105,7 @@ func New(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[workload.OwnerKey](ownerRetry, 5*time.Second),
 			workqueue.TypedRateLimitingQueueConfig[workload.OwnerKey]{Name: "gating", Clock: clock}),
 		slots:   make(chan struct{}, maxPatches),
-		decided: map[types.UID]decision.Assignment{}, seen: map[types.UID]time.Time{},
+		decided: map[types.UID]decision.AssignedCapacity{}, seen: map[types.UID]time.Time{},
 		grants: map[successor][]grant{}, releasedAt: map[string]time.Time{}, waiting: map[types.UID]time.Time{},
 		reassigned: map[workload.OwnerKey][]time.Time{}, reported: map[types.UID]string{},
 	}
@@ -237,7 +237,7 @@ func (g *Assigner) next(ctx context.Context) bool {
 type sibling struct {
 	pod      *v1.Pod
 	subject  *workload.Subject
-	settings decision.Settings
+	settings decision.WorkloadSettings
 }
 
 // reconcile assigns the gated pods of a revision and deletes unschedulable pods whose affinity must
@@ -325,7 +325,7 @@ func (g *Assigner) live(revision workload.OwnerKey) ([]*v1.Pod, error) {
 
 // assignmentOf returns the assignment of a pod whose gate the cache still shows; false if it has
 // none.
-func (g *Assigner) assignmentOf(pod types.UID, gated bool) (decision.Assignment, bool) {
+func (g *Assigner) assignmentOf(pod types.UID, gated bool) (decision.AssignedCapacity, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !gated {
@@ -354,7 +354,7 @@ func (g *Assigner) resolve(
 	}
 	settings, _ := g.settings.Policy.Settings(&subject.Pod)
 	// siblings includes the pod itself.
-	if subject.Pod.OutdatedOwner(settings, decision.Placed{OnDemand: siblings - 1}) != "" && age < decision.MaxOwnerDelay {
+	if subject.Pod.OutdatedOwner(settings, decision.PlacedPods{OnDemand: siblings - 1}) != "" && age < decision.MaxOwnerDelay {
 		return s, ownerRetry, nil
 	}
 	return sibling{pod, subject, settings}, 0, nil

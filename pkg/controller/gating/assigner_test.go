@@ -39,7 +39,7 @@ type world struct {
 }
 
 // start starts an Assigner in a cluster with objects.
-func start(t *testing.T, settings decision.Settings, objects ...runtime.Object) *world {
+func start(t *testing.T, settings decision.WorkloadSettings, objects ...runtime.Object) *world {
 	t.Helper()
 	policy := builtin()
 	policy.Defaults = settings
@@ -149,7 +149,7 @@ func count(assigned map[string]string, what string) (n int) {
 // The Assigner assigns each replica of the floor once, in any order of the pods, even if the caches
 // show the patches late.
 func TestFloorOfABurst(t *testing.T) {
-	w := start(t, decision.Settings{MinOnDemand: decision.Percent(30), FallbackAfter: decision.Never}, deployment("web", 10)...)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Percent(30), FallbackAfter: decision.Never}, deployment("web", 10)...)
 	for i := range 10 {
 		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
 		if i%3 == 2 {
@@ -179,7 +179,7 @@ func TestOrdinals(t *testing.T) {
 	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "db"}, Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3)},
 	}
-	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, set)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, set)
 	for _, name := range []string{"db-2", "db-1", "db-0"} {
 		w.create(gated("apps/v1", "StatefulSet", "db", name))
 	}
@@ -190,7 +190,7 @@ func TestOrdinals(t *testing.T) {
 
 // The Assigner preserves foreign gates and ignores pods of other schedulers.
 func TestForeignGates(t *testing.T) {
-	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, deployment("web", 2)...)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, deployment("web", 2)...)
 	two := gated("apps/v1", "ReplicaSet", "web-1", "web-0")
 	two.Spec.SchedulingGates = append(two.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "quota.example/wait"})
 	other := gated("apps/v1", "ReplicaSet", "web-1", "web-1")
@@ -208,7 +208,7 @@ func TestForeignGates(t *testing.T) {
 
 // Pods wait for an update if their owner is unknown, or known with fewer replicas.
 func TestOutdatedOwner(t *testing.T) {
-	w := start(t, decision.Settings{MinOnDemand: decision.Percent(50), FallbackAfter: decision.Never}, deployment("web", 1)...)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Percent(50), FallbackAfter: decision.Never}, deployment("web", 1)...)
 	for i := range 4 {
 		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
 	}
@@ -238,7 +238,7 @@ func TestOutdatedOwner(t *testing.T) {
 
 // The Assigner retries a refused patch with a new decision.
 func TestRefusedPatches(t *testing.T) {
-	w := start(t, decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}, deployment("web", 4)...)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}, deployment("web", 4)...)
 	refusals := 6
 	refused := make(chan struct{}, 1)
 	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -294,7 +294,7 @@ func nominated(pod *v1.Pod, before time.Duration) *v1.Event {
 }
 
 func TestFallback(t *testing.T) {
-	settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: decision.Never}
+	settings := decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: decision.Never}
 	web := func() *v1.Pod { return gated("apps/v1", "ReplicaSet", "web-1", "web-0") }
 	for name, test := range map[string]struct {
 		pod       *v1.Pod
@@ -355,7 +355,7 @@ func TestFallback(t *testing.T) {
 // Without the right to list events, the controller assumes that a node is being started, and waits
 // for at most nodeStartup.
 func TestFallbackWithoutEvents(t *testing.T) {
-	settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: decision.Never}
+	settings := decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: decision.Never}
 	for waited, want := range map[time.Duration]bool{7 * time.Minute: false, 9 * time.Minute: true} {
 		w := start(t, settings, deployment("web", 2)...)
 		w.client.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -388,7 +388,7 @@ func TestRelief(t *testing.T) {
 			older.Spec.SchedulingGates, older.Spec.NodeName = nil, "n"
 			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n", Labels: map[string]string{karpenter: test.capacity}}}
 			pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "on-demand")
-			w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
+			w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 				append(objects, old, older, node, pod)...)
 			time.Sleep(300 * time.Millisecond)
 			if got := w.gone("web-0"); got != test.want {
@@ -403,7 +403,7 @@ func TestReassign(t *testing.T) {
 	for name, works := range map[string]bool{"the gate works": true, "no gate": false} {
 		t.Run(name, func(t *testing.T) {
 			pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "")
-			w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+			w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
 				append(append(deployment("web", 1), deployment("other", 1)...), pod)...)
 			if works {
 				w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
@@ -430,7 +430,7 @@ func TestReassignsOneAtATime(t *testing.T) {
 	for i := range 5 {
 		objects = append(objects, unschedulable(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)), time.Minute, ""))
 	}
-	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, objects...)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, objects...)
 	w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
 	w.assigned()
 	revision := workload.RevisionOf(objects[4].(*v1.Pod))
@@ -461,7 +461,7 @@ func TestReassignsOneAtATime(t *testing.T) {
 // successors would have the same problem.
 func TestPermanentRefusal(t *testing.T) {
 	pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "")
-	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, append(append(deployment("web", 2), deployment("other", 1)...), pod)...)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, append(append(deployment("web", 2), deployment("other", 1)...), pod)...)
 	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(v1.Resource("pods"), "web", nil)
 	})
@@ -479,7 +479,7 @@ func TestPermanentRefusal(t *testing.T) {
 // does not matter whether pods of the floor came earlier, and later pods do not repeat it.
 func TestWarnsOncePerRevision(t *testing.T) {
 	one := decision.Count(1)
-	w := start(t, decision.Settings{MinOnDemand: one, MaxPerPool: &one, FallbackAfter: decision.Never}, deployment("web", 5)...)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: one, MaxPerPool: &one, FallbackAfter: decision.Never}, deployment("web", 5)...)
 	for _, step := range []struct{ from, to, events int }{{0, 1, 0}, {1, 3, 1}, {3, 4, 1}} {
 		for i := range step.to - step.from {
 			w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", step.from+i)))
@@ -497,7 +497,7 @@ func TestHiddenNodes(t *testing.T) {
 	node := func(name string, labels map[string]string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels}}
 	}
-	w := start(t, decision.Settings{},
+	w := start(t, decision.WorkloadSettings{},
 		node("hidden", map[string]string{spot.CapacityLabel: "spot"}),
 		node("refused", map[string]string{spot.CapacityLabel: "on-demand", karpenter: "spot"}),
 		node("spot", map[string]string{karpenter: "spot"}), node("on-demand", map[string]string{karpenter: "on-demand"}), node("unlabeled", nil))

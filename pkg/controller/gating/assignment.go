@@ -72,7 +72,7 @@ func (g *Assigner) release(ctx context.Context, revision workload.OwnerKey, gate
 	return assigned, patches.Wait()
 }
 
-func (g *Assigner) decide(pod types.UID, a decision.Assignment) {
+func (g *Assigner) decide(pod types.UID, a decision.AssignedCapacity) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.decided[pod] = a

@@ -12,7 +12,7 @@ import (
 // choice is the decision on a gated pod.
 type choice struct {
 	// assigned and why are the content of spot.AssignedAnnotation.
-	assigned decision.Assignment
+	assigned decision.AssignedCapacity
 	why      string
 	// require is added to each term of the pod's required node affinity.
 	require []v1.NodeSelectorRequirement
@@ -52,9 +52,9 @@ type facts struct {
 // choose decides the affinity of a gated pod. It uses the scheduler's plan with one difference: the
 // pods that require on-demand count as the floor, wherever they run. The autoscaler may move a
 // replica that runs on on-demand without requiring it.
-func (l *Labels) choose(subject *workload.Subject, settings decision.Settings, f facts) choice {
+func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSettings, f facts) choice {
 	pod := *subject.Pod.Replacement() // ignore annotations that the pod was created with
-	plan := decision.NewPlan(&pod, settings, decision.Placed{OnDemand: f.assigned}, decision.WaitTime{})
+	plan := decision.NewPlan(&pod, settings, decision.PlacedPods{OnDemand: f.assigned}, decision.WaitTime{})
 	ofFloor := !plan.BeyondFloor()
 	floor := "beyond the floor of " + pod.Workload.Revision
 	switch w := &pod.Workload; {

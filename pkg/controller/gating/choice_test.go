@@ -17,32 +17,32 @@ func TestChoose(t *testing.T) {
 	pools := decision.Count(1)
 	for name, test := range map[string]struct {
 		pod      decision.Pod
-		settings decision.Settings
+		settings decision.WorkloadSettings
 		facts    facts
-		want     decision.Assignment
+		want     decision.AssignedCapacity
 		require  string
 		warns    bool
 	}{
-		"first of the floor":                            {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, want: decision.AssignedOnDemand, require: "NotIn"},
-		"last of the floor":                             {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{assigned: 2}, want: decision.AssignedOnDemand, require: "NotIn"},
-		"first beyond the floor":                        {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{assigned: 3}, want: decision.AssignedAny},
-		"user's annotation is ignored":                  {pod: decision.Pod{Workload: deployment, Assigned: decision.AssignedAny}, settings: decision.Settings{MinOnDemand: third}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"first of the floor":                            {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MinOnDemand: third}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"last of the floor":                             {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MinOnDemand: third}, facts: facts{assigned: 2}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"first beyond the floor":                        {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MinOnDemand: third}, facts: facts{assigned: 3}, want: decision.AssignedAny},
+		"user's annotation is ignored":                  {pod: decision.Pod{Workload: deployment, Assigned: decision.AssignedAny}, settings: decision.WorkloadSettings{MinOnDemand: third}, want: decision.AssignedOnDemand, require: "NotIn"},
 		"no floor":                                      {pod: decision.Pod{Workload: deployment}, want: decision.AssignedAny},
-		"overflow Never":                                {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{Overflow: decision.NeverOverflow}, want: decision.AssignedSpot, require: "In"},
-		"overflow Never, own affinity for on-demand":    {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.Settings{Overflow: decision.NeverOverflow}, want: decision.Unassigned},
+		"overflow Never":                                {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.AssignedSpot, require: "In"},
+		"overflow Never, own affinity for on-demand":    {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.Unassigned},
 		"returns to spot":                               {pod: decision.Pod{Workload: deployment}, facts: facts{toSpot: true}, want: decision.AssignedSpot, require: "In"},
-		"returns to spot, part of the floor":            {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{toSpot: true}, want: decision.AssignedOnDemand, require: "NotIn"},
-		"granted":                                       {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{granted: spot.GrantedFallback}, want: decision.AssignedAny},
-		"a floor that is a preference":                  {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third, WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.Unassigned},
-		"an ordinal of the floor":                       {pod: decision.Pod{Workload: at(set, 0)}, settings: decision.Settings{MinOnDemand: decision.Count(1)}, facts: facts{assigned: 3}, want: decision.AssignedOnDemand, require: "NotIn"},
-		"an ordinal beyond":                             {pod: decision.Pod{Workload: at(set, 1)}, settings: decision.Settings{MinOnDemand: decision.Count(1)}, want: decision.AssignedAny},
-		"only spot, of the floor":                       {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third}, want: decision.Unassigned, warns: true},
-		"only spot, exemptions ignored":                 {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third, Exemptions: decision.IgnoreExemptions}, want: decision.Unassigned, warns: true},
-		"only spot, beyond the floor":                   {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third}, facts: facts{assigned: 3}, want: decision.Unassigned},
-		"a cap":                                         {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MaxPerPool: &pools}, want: decision.AssignedAny, warns: true},
-		"a cap, and overflow Never":                     {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MaxPerPool: &pools, Overflow: decision.NeverOverflow}, want: decision.AssignedSpot, require: "In", warns: true},
+		"returns to spot, part of the floor":            {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MinOnDemand: third}, facts: facts{toSpot: true}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"granted":                                       {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MinOnDemand: third}, facts: facts{granted: spot.GrantedFallback}, want: decision.AssignedAny},
+		"a floor that is a preference":                  {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MinOnDemand: third, WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.Unassigned},
+		"an ordinal of the floor":                       {pod: decision.Pod{Workload: at(set, 0)}, settings: decision.WorkloadSettings{MinOnDemand: decision.Count(1)}, facts: facts{assigned: 3}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"an ordinal beyond":                             {pod: decision.Pod{Workload: at(set, 1)}, settings: decision.WorkloadSettings{MinOnDemand: decision.Count(1)}, want: decision.AssignedAny},
+		"only spot, of the floor":                       {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.WorkloadSettings{MinOnDemand: third}, want: decision.Unassigned, warns: true},
+		"only spot, exemptions ignored":                 {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.WorkloadSettings{MinOnDemand: third, Exemptions: decision.IgnoreExemptions}, want: decision.Unassigned, warns: true},
+		"only spot, beyond the floor":                   {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.WorkloadSettings{MinOnDemand: third}, facts: facts{assigned: 3}, want: decision.Unassigned},
+		"a cap":                                         {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MaxPerPool: &pools}, want: decision.AssignedAny, warns: true},
+		"a cap, and overflow Never":                     {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MaxPerPool: &pools, Overflow: decision.NeverOverflow}, want: decision.AssignedSpot, require: "In", warns: true},
 		"a retriable Job":                               {pod: decision.Pod{Workload: decision.Workload{Kind: "Job", Desired: 5, Batch: decision.Retriable}}, want: decision.AssignedAny},
-		"own affinity for on-demand, part of the floor": {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.Settings{MinOnDemand: third}, want: decision.Unassigned},
+		"own affinity for on-demand, part of the floor": {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.WorkloadSettings{MinOnDemand: third}, want: decision.Unassigned},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := NewLabels(builtin(), []string{karpenter}, karpenter)
@@ -64,7 +64,7 @@ func TestChoose(t *testing.T) {
 			if len(c.prefer) > 0 {
 				prefers = string(c.prefer[0].Operator)
 			}
-			want := map[decision.Assignment]string{decision.AssignedAny: "In", decision.Unassigned: "NotIn"}[test.want]
+			want := map[decision.AssignedCapacity]string{decision.AssignedAny: "In", decision.Unassigned: "NotIn"}[test.want]
 			if test.pod.OnlySpot || test.pod.OnlyOnDemand {
 				want = ""
 			}
@@ -86,7 +86,7 @@ func TestChooseWithoutSpotLabel(t *testing.T) {
 	}
 	pod := decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 2}}
 	for _, f := range []facts{{}, {toSpot: true}} {
-		if c := l.choose(&workload.Subject{Pod: pod}, decision.Settings{Overflow: decision.NeverOverflow}, f); c.assigned != decision.AssignedAny || c.require != nil {
+		if c := l.choose(&workload.Subject{Pod: pod}, decision.WorkloadSettings{Overflow: decision.NeverOverflow}, f); c.assigned != decision.AssignedAny || c.require != nil {
 			t.Errorf("choose = %+v, want no requirement", c)
 		}
 	}

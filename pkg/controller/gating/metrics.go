@@ -44,7 +44,7 @@ var (
 // RegisterMetrics registers the metrics of the controller. It must be called at most once.
 func RegisterMetrics() {
 	legacyregistry.MustRegister(gateDuration, assignedPods, replacedPods, hiddenNodes)
-	for _, a := range []decision.Assignment{decision.AssignedOnDemand, decision.AssignedSpot, decision.AssignedAny} {
+	for _, a := range []decision.AssignedCapacity{decision.AssignedOnDemand, decision.AssignedSpot, decision.AssignedAny} {
 		assignedPods.WithLabelValues(a.String()).Add(0) // a series that appears with its first count would not show an increase
 	}
 	assignedPods.WithLabelValues("none").Add(0)

@@ -79,7 +79,7 @@ type Move struct {
 	// Requires is the capacity type that the replacement will require by its own node affinity in
 	// the autoscaler mode. An autoscaler adds a node for it, so the surge needs no existing room.
 	// decision.Unassigned means that the replacement requires nothing, or that this is unknown.
-	Requires decision.Assignment
+	Requires decision.AssignedCapacity
 }
 
 // Way is how a pod is moved. It is a label of the migrations metric.

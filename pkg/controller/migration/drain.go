@@ -32,7 +32,7 @@ func (p *planner) replacementFirst(pod *snapshot.Pod) bool {
 
 // buys reports whether an autoscaler adds a node for a replacement without room, because the
 // affinity of the replacement shows what it needs.
-func (p *planner) buys(m Move, requires decision.Assignment) bool {
+func (p *planner) buys(m Move, requires decision.AssignedCapacity) bool {
 	return requires != decision.Unassigned || (m.Reason == Drain || m.Reason == Requested) && slices.Contains(p.settings.Buying, m.Reason)
 }
 

@@ -43,7 +43,7 @@ type Progress map[types.UID]Kind
 
 // Room finds nodes for replacements and reserves the room, as *simulation.Room does.
 type Room interface {
-	Replace(p *snapshot.Pod, requires decision.Assignment) (to *snapshot.Node, why string)
+	Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string)
 }
 
 // Plan returns the next step of every move and of every released pod, at most one per pod.

@@ -23,7 +23,7 @@ import (
 // roomOn is a Room with room on one capacity type only.
 type roomOn struct{ capacity decision.CapacityType }
 
-func (r roomOn) Replace(_ *snapshot.Pod, requires decision.Assignment) (*snapshot.Node, string) {
+func (r roomOn) Replace(_ *snapshot.Pod, requires decision.AssignedCapacity) (*snapshot.Node, string) {
 	if !requires.Admits(r.capacity) {
 		return nil, "all full"
 	}
@@ -38,7 +38,7 @@ func TestBuying(t *testing.T) {
 	onSpot, onDemand := roomOn{decision.Spot}, roomOn{decision.OnDemand}
 	for name, test := range map[string]struct {
 		reason   migration.Reason
-		requires decision.Assignment
+		requires decision.AssignedCapacity
 		room     migration.Room
 		deadline time.Duration // 0: none
 		unready  bool
@@ -172,7 +172,7 @@ func TestWishes(t *testing.T) {
 	group := schema.GroupResource{Resource: "pods"}
 	for name, test := range map[string]struct {
 		reason   migration.Reason
-		requires decision.Assignment
+		requires decision.AssignedCapacity
 		dryRun   bool
 		fail     error
 		undone   bool

@@ -17,7 +17,7 @@ type brokenRoom struct {
 	bad string
 }
 
-func (r *brokenRoom) Replace(p *snapshot.Pod, requires decision.Assignment) (*snapshot.Node, string) {
+func (r *brokenRoom) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (*snapshot.Node, string) {
 	if p.Name == r.bad {
 		panic("no such domain")
 	}

@@ -15,7 +15,7 @@ import (
 // exhaustedRoom is a Room without any search time left.
 type exhaustedRoom struct{}
 
-func (exhaustedRoom) Replace(*snapshot.Pod, decision.Assignment) (*snapshot.Node, string) {
+func (exhaustedRoom) Replace(*snapshot.Pod, decision.AssignedCapacity) (*snapshot.Node, string) {
 	return nil, simulation.NotExamined
 }
 

@@ -15,7 +15,7 @@ import (
 // roomFor is a Room that has room for replacements of the named pods only.
 type roomFor map[string]bool
 
-func (r roomFor) Replace(p *snapshot.Pod, _ decision.Assignment) (*snapshot.Node, string) {
+func (r roomFor) Replace(p *snapshot.Pod, _ decision.AssignedCapacity) (*snapshot.Node, string) {
 	if r[p.Name] {
 		return &snapshot.Node{Node: &v1.Node{}}, ""
 	}

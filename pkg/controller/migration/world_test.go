@@ -575,7 +575,7 @@ type room struct {
 	taken []string
 }
 
-func (r *room) Replace(p *snapshot.Pod, _ decision.Assignment) (*snapshot.Node, string) {
+func (r *room) Replace(p *snapshot.Pod, _ decision.AssignedCapacity) (*snapshot.Node, string) {
 	r.taken = append(r.taken, p.Name)
 	if r.left--; r.left < 0 {
 		return nil, "all full"

@@ -72,7 +72,7 @@ func (w *world) deployment(name string, edits ...func(*appsv1.Deployment)) *snap
 	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name + "-1"}}
 	rs.Spec.Selector = metav1.AddLabelToSelector(d.Spec.Selector.DeepCopy(), appsv1.DefaultDeploymentUniqueLabelKey, "1")
 	workload := &snapshot.Workload{
-		Kind: "Deployment", Namespace: shop, Name: name, InProfile: true, Desired: 1, Deployment: d, Settings: decision.Settings{Protect: true},
+		Kind: "Deployment", Namespace: shop, Name: name, InProfile: true, Desired: 1, Deployment: d, Settings: decision.WorkloadSettings{Protect: true},
 	}
 	revision := &snapshot.Revision{Workload: workload, ReplicaSet: rs}
 	workload.Revisions = []*snapshot.Revision{revision}
@@ -368,7 +368,7 @@ func TestRefusals(t *testing.T) {
 	w = newWorld(t)
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "db", UID: "db"}}
 	w.snapshot.Workloads = []*snapshot.Workload{{
-		Kind: "StatefulSet", Namespace: shop, Name: "db", Desired: 1, StatefulSet: set, Settings: decision.Settings{Protect: true},
+		Kind: "StatefulSet", Namespace: shop, Name: "db", Desired: 1, StatefulSet: set, Settings: decision.WorkloadSettings{Protect: true},
 	}}
 	w.wants("a StatefulSet that a rule protects with others")
 	set.Annotations = map[string]string{spot.ProtectAnnotation: "true"}

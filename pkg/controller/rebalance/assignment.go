@@ -37,7 +37,7 @@ func (r *round) wouldBeGated(w *snapshot.Workload) bool {
 	var youngest time.Time
 	for _, revision := range w.Revisions {
 		for _, p := range revision.Pods {
-			if made := p.CreationTimestamp.Time; made.After(youngest) && workload.AssignmentOf(p.Pod) == decision.Unassigned && !workload.Gated(p.Pod) {
+			if made := p.CreationTimestamp.Time; made.After(youngest) && workload.AssignedCapacityOf(p.Pod) == decision.Unassigned && !workload.Gated(p.Pod) {
 				youngest = made
 			}
 		}

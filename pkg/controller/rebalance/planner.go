@@ -58,7 +58,7 @@ type Settings struct {
 
 // Room finds the placement of a replacement. *simulation.Room implements it.
 type Room interface {
-	Replace(p *snapshot.Pod, requires decision.Assignment) (to *snapshot.Node, why string)
+	Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string)
 	// Over reports whether the time for placements is over.
 	Expired() bool
 }
@@ -66,7 +66,7 @@ type Room interface {
 // guarded is a Room that finds no placement for a pod if the search panics.
 type guarded struct{ Room }
 
-func (g guarded) Replace(p *snapshot.Pod, requires decision.Assignment) (to *snapshot.Node, why string) {
+func (g guarded) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string) {
 	defer recovery.Recover(recovery.Pod, klog.KObj(p))
 	return g.Room.Replace(p, requires)
 }
@@ -182,7 +182,7 @@ func spareable(p *snapshot.Pod) bool {
 
 // addMove adds a move. requires is the capacity type that the replacement will require. to is its
 // expected node, or nil if a node has to be bought.
-func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires decision.Assignment, to *snapshot.Node) {
+func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires decision.AssignedCapacity, to *snapshot.Node) {
 	w := pod.Workload
 	// As in stuck: the Deployment may not be able to surge.
 	onlySurge := reason == migration.Heal && r.motions[w.Key].Missing > 0

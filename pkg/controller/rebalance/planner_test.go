@@ -12,7 +12,7 @@ import (
 )
 
 // noOverflow makes the replicas of a workload beyond its floor wait for spot.
-func noOverflow(s *decision.Settings) { s.Overflow = decision.NeverOverflow }
+func noOverflow(s *decision.WorkloadSettings) { s.Overflow = decision.NeverOverflow }
 
 func TestFirstRound(t *testing.T) {
 	nothing := func(*world) {}
@@ -46,7 +46,7 @@ func TestFirstRound(t *testing.T) {
 			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
 			func(w *world) {
 				w.pod("web-0").onlySpot, w.pod("web-1").onlySpot = true, true
-				w.workload("web").settings = func(s *decision.Settings) { s.Exemptions = decision.IgnoreExemptions }
+				w.workload("web").settings = func(s *decision.WorkloadSettings) { s.Exemptions = decision.IgnoreExemptions }
 			}, nil},
 		"heal: the largest deficit first": {[]string{"node o on-demand 1", "node s spot 9", "Deployment a 2 floor 1: s s", "Deployment b 3 floor 2: s s s"},
 			nothing, []string{"b-0 heal"}},
@@ -133,7 +133,7 @@ func TestFirstRound(t *testing.T) {
 			[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
 			func(w *world) {
 				w.pod("one-0").onlySpot = true
-				w.workload("one").settings = func(s *decision.Settings) { s.Exemptions = decision.IgnoreExemptions }
+				w.workload("one").settings = func(s *decision.WorkloadSettings) { s.Exemptions = decision.IgnoreExemptions }
 				w.node("s").created = start
 			}, nil},
 		"make room: not for a replica that overflow Never keeps off on-demand": {

@@ -17,7 +17,7 @@ import (
 
 // requiresOnDemand returns the requirement of the replacement of a pod that should run on
 // on-demand: decision.AssignedOnDemand, or decision.Unassigned if it will not require on-demand.
-func (r *round) requiresOnDemand(p *snapshot.Pod) decision.Assignment {
+func (r *round) requiresOnDemand(p *snapshot.Pod) decision.AssignedCapacity {
 	w := p.Workload
 	switch {
 	case !r.gating || w.Settings.WhenUnsatisfiable == decision.ScheduleAnyway || onlySpot(p):
@@ -30,7 +30,7 @@ func (r *round) requiresOnDemand(p *snapshot.Pod) decision.Assignment {
 
 // requiresSpot returns the requirement of the replacement of a pod that returns to spot:
 // decision.AssignedSpot or decision.Unassigned.
-func (r *round) requiresSpot(p *snapshot.Pod) decision.Assignment {
+func (r *round) requiresSpot(p *snapshot.Pod) decision.AssignedCapacity {
 	preferred := p.Workload.Settings.WhenUnsatisfiable == decision.ScheduleAnyway && p.Workload.Floor > 0
 	if r.gating && r.settings.BuyForReturn && !preferred && r.surges()(p) {
 		return decision.AssignedSpot
@@ -45,7 +45,7 @@ func (r *round) mayBecomeSpot(p *snapshot.Pod) bool {
 	switch {
 	case !r.gating:
 		return !pod.OnlyOnDemand // an assignment may remain from the autoscaler mode, and Room finds no spot node for it
-	case pod.OnlyOnDemand && workload.AssignmentOf(p.Pod) != decision.AssignedOnDemand:
+	case pod.OnlyOnDemand && workload.AssignedCapacityOf(p.Pod) != decision.AssignedOnDemand:
 		return false // the user's affinity, which the replacement has too
 	}
 	return r.requiresOnDemand(p) == decision.Unassigned
@@ -53,7 +53,7 @@ func (r *round) mayBecomeSpot(p *snapshot.Pod) bool {
 
 // buyable reports whether an autoscaler buys a node for the replacement of a pod. why is the reason
 // for which Room found no existing node. A pod that was not examined may fit on an existing node.
-func (r *round) buyable(p *snapshot.Pod, requires decision.Assignment, why string) bool {
+func (r *round) buyable(p *snapshot.Pod, requires decision.AssignedCapacity, why string) bool {
 	return requires != decision.Unassigned && why != "" && why != simulation.NotExamined && !simulation.Excessive(p) && r.surges()(p)
 }
 
@@ -69,7 +69,7 @@ func (r *round) spotBuyable(p *snapshot.Pod) bool {
 // permits. An autoscaler does not know the cap. If the pool has room, it buys nothing, and the
 // replacement waits until it may exceed the cap.
 func capped(p *snapshot.Pod) bool {
-	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, decision.Placed{}, decision.WaitTime{})
+	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, decision.PlacedPods{}, decision.WaitTime{})
 	if plan.PoolCap == 0 {
 		return false
 	}

@@ -24,7 +24,7 @@ type market struct {
 }
 
 // replace creates the replacement of a pod.
-func (m *market) replace(work *testWorkload, p *pod, requires decision.Assignment) *pod {
+func (m *market) replace(work *testWorkload, p *pod, requires decision.AssignedCapacity) *pod {
 	m.replacements++
 	next := &pod{name: fmt.Sprintf("%s-r%d", work.name, m.replacements), ordinal: p.ordinal, slots: p.slots, created: m.now}
 	assigned := 0

@@ -33,7 +33,7 @@ func assign(w *world, names ...string) {
 // capPools limits a workload to one replica per spot pool.
 func capPools(w *world, name string) {
 	one := decision.Count(1)
-	w.workload(name).settings = func(s *decision.Settings) { s.MaxPerPool = &one }
+	w.workload(name).settings = func(s *decision.WorkloadSettings) { s.MaxPerPool = &one }
 }
 
 // planBuying is plan, with the requirement of each move's replacement.
@@ -78,7 +78,7 @@ func TestBuying(t *testing.T) {
 			[]string{"db-0 heal on-demand"}, []string{"db-0 heal"}},
 		"heal: the floor is a preference": {[]string{"node o on-demand 0", "node s spot 4", "Deployment web 2 floor 1: s s"},
 			func(w *world) {
-				w.workload("web").settings = func(s *decision.Settings) { s.WhenUnsatisfiable = decision.ScheduleAnyway }
+				w.workload("web").settings = func(s *decision.WorkloadSettings) { s.WhenUnsatisfiable = decision.ScheduleAnyway }
 			}, nil, nil},
 		"heal: its own affinity admits only spot": {[]string{"node s spot 4", "Deployment web 2 floor 1: s s"},
 			func(w *world) { w.pod("web-0").onlySpot, w.pod("web-1").onlySpot = true, true }, nil, nil},
@@ -155,7 +155,7 @@ func TestBuying(t *testing.T) {
 			func(w *world) { w.workload("web").rollingOut, w.workload("web").paused = true, true }, nil, nil},
 		"running: the floor is a preference": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
 			func(w *world) {
-				w.workload("web").settings = func(s *decision.Settings) { s.WhenUnsatisfiable = decision.ScheduleAnyway }
+				w.workload("web").settings = func(s *decision.WorkloadSettings) { s.WhenUnsatisfiable = decision.ScheduleAnyway }
 			}, nil, nil},
 		"make room: needs room on spot": {[]string{"node o on-demand 3", "node s spot 0", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
 			func(w *world) { assign(w, "web-0", "one-0"); w.node("s").created = start }, nil, nil},
@@ -263,7 +263,7 @@ func TestConsecutiveAssigns(t *testing.T) {
 // exhaustedRoom is a room whose time was over from the start.
 type exhaustedRoom struct{ *room }
 
-func (exhaustedRoom) Replace(*snapshot.Pod, decision.Assignment) (*snapshot.Node, string) {
+func (exhaustedRoom) Replace(*snapshot.Pod, decision.AssignedCapacity) (*snapshot.Node, string) {
 	return nil, simulation.NotExamined
 }
 

@@ -54,7 +54,7 @@ type testWorkload struct {
 	rollingOut     bool
 	paused         bool
 	unmanaged      bool
-	settings       func(*decision.Settings) // changes the settings; nil for no change
+	settings       func(*decision.WorkloadSettings) // changes the settings; nil for no change
 }
 
 type pod struct {
@@ -198,7 +198,7 @@ func (w *world) snapshot() *snapshot.Snapshot {
 		object := &snapshot.Workload{
 			Key: workload.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name)}, Kind: work.kind, Namespace: "shop", Name: work.name, InProfile: !work.unmanaged,
 			Desired: work.desired, Floor: work.floor, RollingOut: work.rollingOut,
-			Settings: decision.Settings{MinOnDemand: decision.Count(work.floor), FallbackAfter: decision.Never},
+			Settings: decision.WorkloadSettings{MinOnDemand: decision.Count(work.floor), FallbackAfter: decision.Never},
 		}
 		if work.settings != nil {
 			work.settings(&object.Settings)
@@ -301,18 +301,18 @@ func (w *world) read(p *pod, work *testWorkload, revision *snapshot.Revision, on
 type room struct {
 	snapshot *snapshot.Snapshot
 	free     map[*snapshot.Node]int64
-	placed   map[*snapshot.Revision]decision.Placed
+	placed   map[*snapshot.Revision]decision.PlacedPods
 	answers  map[question]*snapshot.Node
 }
 
 // question is the argument of Replace.
 type question struct {
 	pod      *snapshot.Pod
-	requires decision.Assignment
+	requires decision.AssignedCapacity
 }
 
 func newRoom(s *snapshot.Snapshot) *room {
-	r := &room{s, map[*snapshot.Node]int64{}, map[*snapshot.Revision]decision.Placed{}, map[question]*snapshot.Node{}}
+	r := &room{s, map[*snapshot.Node]int64{}, map[*snapshot.Revision]decision.PlacedPods{}, map[question]*snapshot.Node{}}
 	for _, n := range s.Nodes {
 		r.free[n] = value(n.Status.Allocatable)
 		for _, p := range n.Pods {
@@ -337,7 +337,7 @@ func value(list v1.ResourceList) int64 {
 	return q.Value()
 }
 
-func count(placed *decision.Placed, n *snapshot.Node, by int) {
+func count(placed *decision.PlacedPods, n *snapshot.Node, by int) {
 	if n.Facts.Capacity.Type == decision.Spot {
 		placed.Spot += by
 	} else {
@@ -349,7 +349,7 @@ func count(placed *decision.Placed, n *snapshot.Node, by int) {
 func (r *room) Expired() bool { return false }
 
 // Replace implements rebalance.Room.
-func (r *room) Replace(p *snapshot.Pod, requires decision.Assignment) (*snapshot.Node, string) {
+func (r *room) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (*snapshot.Node, string) {
 	key := question{p, requires}
 	to, known := r.answers[key]
 	if !known {
@@ -368,7 +368,7 @@ func (r *room) Replace(p *snapshot.Pod, requires decision.Assignment) (*snapshot
 	return to, ""
 }
 
-func (r *room) place(p *snapshot.Pod, requires decision.Assignment) *snapshot.Node {
+func (r *room) place(p *snapshot.Pod, requires decision.AssignedCapacity) *snapshot.Node {
 	subject := p.Subject.Pod
 	subject.OnlyOnDemand = subject.OnlyOnDemand || requires == decision.AssignedOnDemand
 	plan := decision.NewPlan(&subject, p.Workload.Settings, r.placed[p.Revision], decision.WaitTime{})

@@ -63,7 +63,7 @@ type slowRoom struct{ expired func() bool }
 
 func (r slowRoom) Expired() bool { return r.expired() }
 
-func (r slowRoom) Replace(*snapshot.Pod, decision.Assignment) (*snapshot.Node, string) {
+func (r slowRoom) Replace(*snapshot.Pod, decision.AssignedCapacity) (*snapshot.Node, string) {
 	if r.expired() {
 		return nil, simulation.NotExamined
 	}

@@ -29,7 +29,7 @@ import (
 
 var (
 	now    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	policy = &decision.Policy{Defaults: decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}}
+	policy = &decision.Policy{Defaults: decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}}
 )
 
 func TestList(t *testing.T) {

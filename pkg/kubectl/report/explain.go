@@ -121,7 +121,7 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 				p := simulation.Hypothetical(pod)
 				p.Subject = subject
 				e := &Explanation{Object: owner, Answer: noPodsCreated}
-				v.plan(e, p, owner, decision.Placed{}, nil, decision.WaitTime{})
+				v.plan(e, p, owner, decision.PlacedPods{}, nil, decision.WaitTime{})
 				if e.Desired == 0 { // no replica is missing, so the nodes do not matter
 					e.Answer, e.Nodes = "it is scaled to 0 and has no pods", nil
 				}
@@ -261,7 +261,7 @@ func (v *View) waiting(p *snapshot.Pod) (wait decision.WaitTime) {
 		if r == p.Revision {
 			break // the oldest revision is first
 		}
-		wait.OlderOnDemand = wait.OlderOnDemand || r.Placed.OnDemand > 0
+		wait.OlderRevisionOnDemand = wait.OlderRevisionOnDemand || r.Placed.OnDemand > 0
 	}
 	return wait
 }
@@ -269,7 +269,7 @@ func (v *View) waiting(p *snapshot.Pod) (wait decision.WaitTime) {
 // plan adds to e how the policy applies to p, and returns the plan. placed counts the other pods of
 // its revision, and siblings has these pods.
 func (v *View) plan(
-	e *Explanation, p *snapshot.Pod, w Ref, placed decision.Placed, siblings []*snapshot.Pod, waiting decision.WaitTime,
+	e *Explanation, p *snapshot.Pod, w Ref, placed decision.PlacedPods, siblings []*snapshot.Pod, waiting decision.WaitTime,
 ) decision.Plan {
 	pod := &p.Subject.Pod
 	settings, origins, invalid := v.Policy.Explain(pod)
@@ -293,7 +293,7 @@ func (v *View) plan(
 }
 
 // settingsOf lists settings with their origins.
-func settingsOf(s decision.Settings, from *decision.Origins) []Setting {
+func settingsOf(s decision.WorkloadSettings, from *decision.Origins) []Setting {
 	perPool, unsatisfiable := "no cap", "DoNotSchedule"
 	orNever := func(d time.Duration) string {
 		if d == decision.Never {
@@ -347,7 +347,7 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings []*snapshot
 		}
 		verdict, obstacles := plan.Admit(n.Facts, 0, pods), inspection.Obstacles(n)
 		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.withheldForFloor(n, p) {
-			verdict = decision.Reserved(verdict)
+			verdict = decision.AdmitReserved(verdict)
 		}
 		g := NodeGroup{
 			Capacity: n.Facts.Capacity.Type.String(), Accepts: verdict == decision.Admitted && len(obstacles) == 0,
@@ -385,7 +385,7 @@ func (v *View) placementReason(p *snapshot.Pod, siblings []*snapshot.Pod, waitin
 		return q.Node == nil || q.Node.Facts.Capacity.Type != capacity || snapshot.ByRank(q, p) > 0
 	})
 	settings, _ := v.Policy.Settings(&p.Subject.Pod)
-	var there decision.Placed
+	var there decision.PlacedPods
 	for _, q := range siblings {
 		if q.Node != nil && (q.Node.Facts.Capacity.Type != capacity || snapshot.ByRank(q, p) <= 0) {
 			there.Add(q.Node.Facts.Capacity.Type, 1)

@@ -35,7 +35,7 @@ var now = time.Now().Truncate(time.Second)
 // basic returns the policy of most tests: a floor of 1, and a fallback to spot after 5 minutes.
 func basic() *decision.Policy {
 	return &decision.Policy{
-		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second},
+		Defaults:       decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second},
 		CapacityLabels: providers.CapacityLabels(),
 	}
 }

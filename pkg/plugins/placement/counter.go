@@ -70,7 +70,7 @@ type pool struct {
 	prior, risk float64
 }
 
-// node contains the facts and pod counts of one node.
+// nodeState contains the facts and pod counts of one node.
 type nodeState struct {
 	facts      decision.Node
 	free       free
@@ -324,8 +324,8 @@ func (r *revision) add(p *pool, n int) {
 }
 
 // placed returns the number of r's pods by capacity type.
-func (r *revision) placed() decision.Placed {
-	var placed decision.Placed
+func (r *revision) placed() decision.PlacedPods {
+	var placed decision.PlacedPods
 	if r == nil {
 		return placed
 	}
@@ -346,7 +346,7 @@ func (n *nodeState) siblings(r *revision) int {
 }
 
 // Placed returns the number of pods of a revision by capacity type.
-func (c *Counter) Placed(revision workload.OwnerKey) decision.Placed {
+func (c *Counter) Placed(revision workload.OwnerKey) decision.PlacedPods {
 	return c.revisions[revision].placed()
 }
 

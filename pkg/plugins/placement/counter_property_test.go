@@ -20,7 +20,7 @@ import (
 // tallied is the result of one full recount.
 type tallied struct {
 	Nodes       map[string]decision.Node
-	Placed      map[workload.OwnerKey]decision.Placed
+	Placed      map[workload.OwnerKey]decision.PlacedPods
 	Siblings    map[workload.OwnerKey]map[string]decision.Siblings
 	NextSettled time.Time
 	Special     int
@@ -29,7 +29,7 @@ type tallied struct {
 // recount counts the snapshot without any optimization. labelled reports whether this or an earlier
 // snapshot contained a labeled node.
 func recount(reader *node.Reader, infos []*nodeInfo, labelled bool, at time.Time) tallied {
-	want := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.Placed{}, map[workload.OwnerKey]map[string]decision.Siblings{}, time.Time{}, 0}
+	want := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.PlacedPods{}, map[workload.OwnerKey]map[string]decision.Siblings{}, time.Time{}, 0}
 	for _, info := range infos {
 		facts, until := reader.Read(info.node, labelled, at)
 		want.Nodes[info.node.Name] = facts
@@ -41,7 +41,7 @@ func recount(reader *node.Reader, infos []*nodeInfo, labelled bool, at time.Time
 		}
 	}
 	for _, revision := range revisions {
-		placed, siblings := decision.Placed{}, map[string]decision.Siblings{}
+		placed, siblings := decision.PlacedPods{}, map[string]decision.Siblings{}
 		for _, info := range infos {
 			facts := want.Nodes[info.node.Name]
 			for _, pod := range info.pods {
@@ -73,7 +73,7 @@ func recount(reader *node.Reader, infos []*nodeInfo, labelled bool, at time.Time
 				}
 			}
 		}
-		if placed != (decision.Placed{}) {
+		if placed != (decision.PlacedPods{}) {
 			want.Placed[revision], want.Siblings[revision] = placed, siblings
 		}
 	}
@@ -82,14 +82,14 @@ func recount(reader *node.Reader, infos []*nodeInfo, labelled bool, at time.Time
 
 // incremental returns the counts of the Counter.
 func incremental(c *Counter, infos []*nodeInfo) tallied {
-	got := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.Placed{}, map[workload.OwnerKey]map[string]decision.Siblings{}, c.NextSettled(), c.special}
+	got := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.PlacedPods{}, map[workload.OwnerKey]map[string]decision.Siblings{}, c.NextSettled(), c.special}
 	for name, n := range c.nodes {
 		got.Nodes[name] = n.facts
 	}
 	for revision := range c.revisions { // all revisions, because forgotten ones must have been removed
 		got.Placed[revision] = c.Placed(revision)
 		siblings := map[string]decision.Siblings{}
-		state := NewState(&workload.Subject{RevisionKey: revision}, decision.Settings{}, decision.WaitTime{}, c)
+		state := NewState(&workload.Subject{RevisionKey: revision}, decision.WorkloadSettings{}, decision.WaitTime{}, c)
 		for _, info := range infos {
 			if s := state.siblingsAround(c.nodes[info.node.Name]); s != (decision.Siblings{}) {
 				siblings[info.node.Name] = s

@@ -35,7 +35,7 @@ func TestCounterCounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := NewCounter(testReader(), &node.LabelHistory{})
 			c.Update(snapshot(nodeOf("s", "spot", "a", test.pods...), nodeOf("o", "on-demand", "a", test.pods...)), now)
-			if diff := cmp.Diff(decision.Placed{Spot: test.want, OnDemand: test.want}, c.Placed(replicaSetKey("rs"))); diff != "" {
+			if diff := cmp.Diff(decision.PlacedPods{Spot: test.want, OnDemand: test.want}, c.Placed(replicaSetKey("rs"))); diff != "" {
 				t.Errorf("Placed (-want +got):\n%s", diff)
 			}
 		})

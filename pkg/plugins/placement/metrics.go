@@ -128,7 +128,7 @@ func RegisterMetrics(profile string, observe func() Observed) {
 	// count would not show an increase.
 	for capacity, outcomes := range map[decision.CapacityType][]decision.Outcome{
 		decision.OnDemand: {decision.OnFloor, decision.Overflow},
-		decision.Spot:     {decision.InBudget, decision.ByExemption, decision.ByFallback, decision.ByRelief, decision.ByScheduleAnyway},
+		decision.Spot:     {decision.InBudget, decision.ByExemption, decision.ByFallback, decision.ByRolloutRelief, decision.ByScheduleAnyway},
 	} {
 		for _, outcome := range outcomes {
 			placements.WithLabelValues(profile, capacity.String(), string(outcome))

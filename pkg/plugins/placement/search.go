@@ -118,7 +118,7 @@ func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[s
 		for ; visited < len(p.nodes) && quota > 0; visited++ {
 			n := p.nodes[(p.next+visited)%len(p.nodes)]
 			switch {
-			case s.Plan.Class(n.facts) == decision.LastResort || s.admit(n) != decision.Admitted || !fits.matches(n):
+			case s.Plan.RankClass(n.facts) == decision.LastResort || s.admit(n) != decision.Admitted || !fits.matches(n):
 			case s.inPool[p.index] > 0 && n.siblings(s.revision) > few:
 				rest = append(rest, n)
 			default:

@@ -74,7 +74,7 @@ func stateFor(desired int, infos []*nodeInfo) *State {
 	c := NewCounter(testReader(), &node.LabelHistory{})
 	c.Update(snapshot(infos...), now)
 	subject := &workload.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
-	return NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.WaitTime{}, c)
+	return NewState(subject, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.WaitTime{}, c)
 }
 
 // byGroup counts the nodes of a search result by group; nil if the search was not narrow.

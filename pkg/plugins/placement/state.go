@@ -20,7 +20,7 @@ const stateKey fwk.StateKey = "spot-aware-scheduler.io/placement"
 // Placed.
 type State struct {
 	Subject  *workload.Subject
-	Settings decision.Settings
+	Settings decision.WorkloadSettings
 	// Invalid lists the annotations that were ignored.
 	Invalid []decision.InvalidAnnotation
 	// Waited is the time since the pod was first found unschedulable; 0 if it never was. It is an
@@ -63,7 +63,7 @@ type Placement struct {
 // NewState returns the state for subject under settings. It creates the plan from the counts of the
 // subject's revision in counter. The nominees of the revision count as pods on their nominated
 // nodes. The caller must not update counter while the state is in use.
-func NewState(subject *workload.Subject, settings decision.Settings, waiting decision.WaitTime, counter *Counter, nominees ...Nominee) *State {
+func NewState(subject *workload.Subject, settings decision.WorkloadSettings, waiting decision.WaitTime, counter *Counter, nominees ...Nominee) *State {
 	revision := counter.revisions[subject.RevisionKey]
 	s := &State{
 		Subject: subject, Settings: settings, Waited: waiting.For, Counter: counter,
@@ -131,7 +131,7 @@ func (s *State) admit(n *nodeState) decision.Verdict {
 	}
 	verdict := s.Plan.Admit(n.facts, s.simulatedOnSpot, s.onSpotIn(n.pool))
 	if _, held := s.reserved[n]; held {
-		return decision.Reserved(verdict)
+		return decision.AdmitReserved(verdict)
 	}
 	return verdict
 }

@@ -20,7 +20,7 @@ func stateOf(nodes ...*nodeInfo) *State {
 	subject := &workload.Subject{RevisionKey: replicaSetKey("rs"),
 		Pod: decision.Pod{Workload: decision.Workload{Kind: "Deployment", Revision: "shop/rs", Desired: 3}}}
 	perPool := decision.Count(2)
-	settings := decision.Settings{MinOnDemand: decision.Count(1), MaxPerPool: &perPool, FallbackAfter: decision.Never}
+	settings := decision.WorkloadSettings{MinOnDemand: decision.Count(1), MaxPerPool: &perPool, FallbackAfter: decision.Never}
 	return NewState(subject, settings, decision.WaitTime{}, c)
 }
 
@@ -93,7 +93,7 @@ func TestStatePoolCap(t *testing.T) {
 	c := NewCounter(testReader(), &node.LabelHistory{})
 	c.Update(snapshot(nodeOf("spot-a", "spot", "a", podOf("1", "rs")), nodeOf("spot-b", "spot", "b")), now)
 	subject := &workload.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: 9}}}
-	s := NewState(subject, decision.Settings{MaxPerPool: &perPool, FallbackAfter: decision.Never}, decision.WaitTime{}, c)
+	s := NewState(subject, decision.WorkloadSettings{MaxPerPool: &perPool, FallbackAfter: decision.Never}, decision.WaitTime{}, c)
 	steps := []struct {
 		name   string
 		change func()
@@ -126,7 +126,7 @@ func TestStateClonesAreIndependent(t *testing.T) {
 	if want := []int{1, 2, 0}; !cmp.Equal(want, got) || !cmp.Equal(want, inPool) {
 		t.Errorf("more on spot: %v, in the pool: %v; want %v in the original, the first and the second clone", got, inPool, want)
 	}
-	if diff := cmp.Diff(decision.Placed{}, s.Counter.Placed(replicaSetKey("rs"))); diff != "" {
+	if diff := cmp.Diff(decision.PlacedPods{}, s.Counter.Placed(replicaSetKey("rs"))); diff != "" {
 		t.Errorf("the counter itself was changed (-want +got):\n%s", diff)
 	}
 }
@@ -142,9 +142,9 @@ func TestStatePlace(t *testing.T) {
 	}{
 		"within budget":       {func(*State) {}, "spot-b", &Placement{decision.Spot, decision.InBudget}},
 		"on the floor":        {func(*State) {}, "on-demand", &Placement{decision.OnDemand, decision.OnFloor}},
-		"fallback":            {func(s *State) { s.Plan.Budget, s.Plan.Grant = 0, decision.FellBack }, "spot-b", &Placement{decision.Spot, decision.ByFallback}},
-		"over the cap":        {func(s *State) { s.Plan.PoolCap, s.Plan.Grant = 1, decision.Anyway }, "spot-a", &Placement{decision.Spot, decision.ByScheduleAnyway}},
-		"below the cap":       {func(s *State) { s.Plan.PoolCap, s.Plan.Grant = 1, decision.Anyway }, "spot-b", &Placement{decision.Spot, decision.InBudget}},
+		"fallback":            {func(s *State) { s.Plan.Budget, s.Plan.Grant = 0, decision.GrantFallback }, "spot-b", &Placement{decision.Spot, decision.ByFallback}},
+		"over the cap":        {func(s *State) { s.Plan.PoolCap, s.Plan.Grant = 1, decision.GrantScheduleAnyway }, "spot-a", &Placement{decision.Spot, decision.ByScheduleAnyway}},
+		"below the cap":       {func(s *State) { s.Plan.PoolCap, s.Plan.Grant = 1, decision.GrantScheduleAnyway }, "spot-b", &Placement{decision.Spot, decision.InBudget}},
 		"not in the snapshot": {func(*State) {}, "gone", nil},
 	}
 	for name, test := range cases {
@@ -181,7 +181,7 @@ func TestStateOfAnUnseenRevision(t *testing.T) {
 	if got := s.Plan.Prefer; got != decision.OnDemand {
 		t.Errorf("prefers %s, want on-demand: the floor comes first", got)
 	}
-	if got := s.Counter.Placed(replicaSetKey("rs")); got != (decision.Placed{}) {
+	if got := s.Counter.Placed(replicaSetKey("rs")); got != (decision.PlacedPods{}) {
 		t.Errorf("Placed = %+v, want none", got)
 	}
 	if got := s.Admit("spot"); got != decision.Admitted {

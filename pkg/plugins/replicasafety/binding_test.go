@@ -44,7 +44,7 @@ func TestPlacements(t *testing.T) {
 		"fallback, on-demand has room": {annotations: map[string]string{spot.FallbackAfterAnnotation: "5s"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second,
 			node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
 		"relief": {annotations: map[string]string{spot.MinOnDemandAnnotation: "100%"}, existing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",
-			want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByRelief},
+			want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByRolloutRelief},
 			wantEvent: "Warning RolloutTookSpot placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity" +
 				" (node spot; spot budget of shop/web-2: 0 of 0 used before this pod)"},
 		"ScheduleAnyway": {annotations: map[string]string{spot.WhenUnsatisfiableAnnotation: "ScheduleAnyway"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), node: "spot",

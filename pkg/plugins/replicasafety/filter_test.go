@@ -332,7 +332,7 @@ func TestInvalidAnnotationsShareAnEvent(t *testing.T) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 
-	one := decision.InvalidAnnotation{On: "pod", Key: spot.MinOnDemandAnnotation, Value: strings.Repeat("\U0010ffff", 64), Expected: "more"}
+	one := decision.InvalidAnnotation{Object: "pod", Key: spot.MinOnDemandAnnotation, Value: strings.Repeat("\U0010ffff", 64), Expected: "more"}
 	note := workload.InvalidNote([]decision.InvalidAnnotation{one, one, one})
 	if len(note) > 1024 || !strings.HasSuffix(note, "; and 2 more") {
 		t.Errorf("%d bytes, want at most 1024 and the number of omitted annotations: %s", len(note), note)

@@ -22,12 +22,12 @@ func (p *Plugin) observe() placement.Observed {
 	if err != nil {
 		return seen
 	}
-	standings := p.owners.FloorStatuses(pods, p.profile, func(node string) (decision.CapacityType, bool) {
+	statuses := p.owners.FloorStatuses(pods, p.profile, func(node string) (decision.CapacityType, bool) {
 		facts, ok := nodes[node]
 		return facts.Capacity.Type, ok
 	})
-	seen.FloorsUnmet, seen.FloorDeficit, seen.LongestDeficit = p.deficits.Update(standings, p.clock.Now())
-	for _, s := range standings {
+	seen.FloorsUnmet, seen.FloorDeficit, seen.LongestDeficit = p.deficits.Update(statuses, p.clock.Now())
+	for _, s := range statuses {
 		if s.OnDemand == 0 && s.Spot == s.Exempt && s.FloorDeficit == 0 {
 			continue // without a floor or a choice of capacity type
 		}

@@ -23,7 +23,7 @@ import (
 // Only the scheduler's own list is up to date in the next cycle, and it must be read node by node.
 // So nomineesOf reads it only if the plan depends on it, and if preemption was simulated for a pod
 // of the revision or one of its pods is known to be nominated.
-func (p *Plugin) nomineesOf(pod *v1.Pod, subject *workload.Subject, settings decision.Settings, nodes []fwk.NodeInfo) (nominees []placement.Nominee, nominated string) {
+func (p *Plugin) nomineesOf(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, nodes []fwk.NodeInfo) (nominees []placement.Nominee, nominated string) {
 	if !settings.DependsOnSiblings(&subject.Pod.Workload) || !p.waiting.Preempts(subject.RevisionKey) && !p.nominations.has(subject.RevisionKey) {
 		return nil, ""
 	}

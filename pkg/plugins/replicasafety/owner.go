@@ -49,7 +49,7 @@ func refuseUnknownOwner(cycle fwk.CycleState, err error) *fwk.Status {
 // state; nil if it need not have changed. The pod waits for at most decision.MaxOwnerDelay. The
 // waiting time of its gang does not count: each pod may be the first to show that its workload was
 // scaled up.
-func (p *Plugin) refuseOutdatedOwner(cycle fwk.CycleState, pod *v1.Pod, subject *workload.Subject, settings decision.Settings, now time.Time) *fwk.Status {
+func (p *Plugin) refuseOutdatedOwner(cycle fwk.CycleState, pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, now time.Time) *fwk.Status {
 	first, waits := p.waiting.Since(pod.UID)
 	if !waits {
 		first = now
@@ -71,7 +71,7 @@ type basis struct {
 	// subject, settings, invalid and plan belong to the attempt. subject is nil if there was no
 	// plan.
 	subject  *workload.Subject
-	settings decision.Settings
+	settings decision.WorkloadSettings
 	invalid  []decision.InvalidAnnotation
 	plan     decision.Plan
 	// outgrown is the workload that has fewer desired replicas than pods; nil if it has not.

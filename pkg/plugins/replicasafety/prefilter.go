@@ -60,7 +60,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 
 // newState returns the decision for the pod at now, from the counts of its revision, its waiting
 // time and the nodes that are nominated or reserved for other pods.
-func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decision.Settings, nodes []fwk.NodeInfo, now time.Time) (*placement.State, error) {
+func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, nodes []fwk.NodeInfo, now time.Time) (*placement.State, error) {
 	waited, err := p.waitTime(pod, subject, settings, now)
 	if err != nil {
 		return nil, err
@@ -76,17 +76,17 @@ func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decis
 
 // waitTime returns how long the pod, or its gang, has waited at now. It looks up the older
 // revisions only if the waiting time suffices for rollout relief.
-func (p *Plugin) waitTime(pod *v1.Pod, subject *workload.Subject, settings decision.Settings, now time.Time) (decision.WaitTime, error) {
+func (p *Plugin) waitTime(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, now time.Time) (decision.WaitTime, error) {
 	since, waits := p.waiting.WaitingSince(pod.UID, p.gangOf(pod))
 	if !waits {
 		return decision.WaitTime{}, nil
 	}
 	waited := decision.WaitTime{For: now.Sub(since)}
-	if !settings.Relieves(waited.For) {
+	if !settings.ReliefDue(waited.For) {
 		return waited, nil
 	}
 	older, err := p.owners.OlderRevisions(subject)
-	waited.OlderOnDemand = slices.ContainsFunc(older, func(revision workload.OwnerKey) bool { return p.counter.Placed(revision).OnDemand > 0 })
+	waited.OlderRevisionOnDemand = slices.ContainsFunc(older, func(revision workload.OwnerKey) bool { return p.counter.Placed(revision).OnDemand > 0 })
 	return waited, err
 }
 

@@ -84,7 +84,7 @@ func newPlugin(t testing.TB, args config.SpotPreferenceArgs) *Plugin {
 func cycleOf(counter *placement.Counter, desired int) fwk.CycleState {
 	subject := &workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
 	cycle := framework.NewCycleState()
-	placement.NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.WaitTime{}, counter).Write(cycle)
+	placement.NewState(subject, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.WaitTime{}, counter).Write(cycle)
 	return cycle
 }
 

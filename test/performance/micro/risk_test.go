@@ -30,7 +30,7 @@ func risks(t testing.TB, preference fwk.Plugin) []point {
 	t.Helper()
 	work := func(counter *placement.Counter, nodes []fwk.NodeInfo) func() {
 		subject := &workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: replicas}}}
-		settings := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
+		settings := decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
 		cycle, pod := framework.NewCycleState(), &v1.Pod{}
 		placement.NewState(subject, settings, decision.WaitTime{}, counter).Write(cycle)
 		return func() {
@@ -91,7 +91,7 @@ func TestPoolsHaveLost(t *testing.T) {
 	rank := func(losses bool) int64 {
 		counter, nodes := poolsThatLost(losses)
 		cycle := framework.NewCycleState()
-		placement.NewState(&workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}}, decision.Settings{}, decision.WaitTime{}, counter).Write(cycle)
+		placement.NewState(&workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}}, decision.WorkloadSettings{}, decision.WaitTime{}, counter).Write(cycle)
 		must(t, preference.(fwk.PreScorePlugin).PreScore(t.Context(), cycle, nil, nodes).AsError())
 		rank, status := preference.(fwk.ScorePlugin).Score(t.Context(), cycle, nil, nodes[0])
 		must(t, status.AsError())

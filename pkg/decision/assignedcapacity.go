@@ -1,11 +1,12 @@
 package decision
 
-// Assignment is the capacity type that was assigned to a gated pod, where autoscalers can see it.
-type Assignment int8
+// AssignedCapacity is the capacity type that the controller assigned to a gated pod, so that
+// autoscalers see it.
+type AssignedCapacity int8
 
 const (
 	// Unassigned: no capacity type was assigned.
-	Unassigned Assignment = iota
+	Unassigned AssignedCapacity = iota
 	// AssignedOnDemand: the pod belongs to the floor and requires on-demand.
 	AssignedOnDemand
 	// AssignedSpot: the pod is beyond the floor, and the assignment makes it require spot. It
@@ -15,23 +16,23 @@ const (
 	AssignedAny
 )
 
-var assignments = [...]string{AssignedOnDemand: "on-demand", AssignedSpot: "spot", AssignedAny: "any"}
+var assignedCapacities = [...]string{AssignedOnDemand: "on-demand", AssignedSpot: "spot", AssignedAny: "any"}
 
 // String returns the annotation value for a; "" for Unassigned.
-func (a Assignment) String() string { return assignments[a] }
+func (a AssignedCapacity) String() string { return assignedCapacities[a] }
 
-// ParseAssignment is the inverse of String. It returns Unassigned for any unknown word.
-func ParseAssignment(word string) Assignment {
-	for i, known := range assignments {
+// ParseAssignedCapacity is the inverse of String. It returns Unassigned for any unknown word.
+func ParseAssignedCapacity(word string) AssignedCapacity {
+	for i, known := range assignedCapacities {
 		if word == known {
-			return Assignment(i)
+			return AssignedCapacity(i)
 		}
 	}
 	return Unassigned
 }
 
-// Admits reports whether a pod with assignment a may run on capacity of that type.
-func (a Assignment) Admits(capacity CapacityType) bool {
+// Admits reports whether a pod with this assigned capacity may run on capacity of that type.
+func (a AssignedCapacity) Admits(capacity CapacityType) bool {
 	switch a {
 	case AssignedOnDemand:
 		return capacity == OnDemand
@@ -41,8 +42,8 @@ func (a Assignment) Admits(capacity CapacityType) bool {
 	return true
 }
 
-// Beyond reports whether the pod was assigned to run beyond the floor.
-func (a Assignment) BeyondFloor() bool { return a == AssignedSpot || a == AssignedAny }
+// BeyondFloor reports whether the pod was assigned to run beyond the floor.
+func (a AssignedCapacity) BeyondFloor() bool { return a == AssignedSpot || a == AssignedAny }
 
 // Replacement returns the pod that p's workload creates to replace p, as far as it is known.
 // Nothing has been assigned or granted to that pod yet.

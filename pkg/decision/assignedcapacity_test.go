@@ -11,14 +11,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-func TestParseAssignment(t *testing.T) {
-	for _, a := range []decision.Assignment{decision.AssignedOnDemand, decision.AssignedSpot, decision.AssignedAny} {
-		if got := decision.ParseAssignment(a.String()); got != a {
+func TestParseAssignedCapacity(t *testing.T) {
+	for _, a := range []decision.AssignedCapacity{decision.AssignedOnDemand, decision.AssignedSpot, decision.AssignedAny} {
+		if got := decision.ParseAssignedCapacity(a.String()); got != a {
 			t.Errorf("%q is parsed as %d, want %d", a, got, a)
 		}
 	}
 	for _, word := range []string{"", "Spot", "spot ", "none"} {
-		if got := decision.ParseAssignment(word); got != decision.Unassigned {
+		if got := decision.ParseAssignedCapacity(word); got != decision.Unassigned {
 			t.Errorf("%q is parsed as %d, want %d", word, got, decision.Unassigned)
 		}
 	}
@@ -40,7 +40,7 @@ func TestAssigned(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod        decision.Pod
 		noOverflow bool // overflow Never
-		placed     decision.Placed
+		placed     decision.PlacedPods
 		want       outline
 		waits      string
 	}{
@@ -53,26 +53,26 @@ func TestAssigned(t *testing.T) {
 			waits: "overflow Never: the pod was assigned beyond the floor of 2 of shop/web-5d9f (waits for room on spot)"},
 		"spot, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot}, noOverflow: true, want: onSpot},
 		"the floor is met, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, noOverflow: true,
-			placed: decision.Placed{OnDemand: 2}, want: onSpot, waits: "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for room on spot)"},
+			placed: decision.PlacedPods{OnDemand: 2}, want: onSpot, waits: "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for room on spot)"},
 		// The floor was raised after the assignment, so the replica is needed on on-demand.
-		"the budget is used up":                 {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, placed: decision.Placed{Spot: 3, OnDemand: 1}, want: ofFloor},
-		"the budget is used up, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, noOverflow: true, placed: decision.Placed{Spot: 3, OnDemand: 1}, want: ofFloor},
-		"one replica too many": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, placed: decision.Placed{Spot: 3, OnDemand: 2},
+		"the budget is used up":                 {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, placed: decision.PlacedPods{Spot: 3, OnDemand: 1}, want: ofFloor},
+		"the budget is used up, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, noOverflow: true, placed: decision.PlacedPods{Spot: 3, OnDemand: 1}, want: ofFloor},
+		"one replica too many": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, placed: decision.PlacedPods{Spot: 3, OnDemand: 2},
 			want: outline{Overflows: true, OnDemand: true, Must: true}},
 		"affinity added by the assignment": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot, OnlySpot: true},
 			want: onSpot, waits: "no feasible node: the pod was assigned spot and admits no on-demand node"},
 		"affinity added by the assignment, budget used up": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot, OnlySpot: true},
-			placed: decision.Placed{Spot: 3}, want: outline{},
+			placed: decision.PlacedPods{Spot: 3}, want: outline{},
 			waits: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot; the pod was assigned spot, and admits no on-demand node (waits for room in the spot budget)"},
 		"own affinity to spot, budget used up": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlySpot: true},
-			placed: decision.Placed{Spot: 3}, want: outline{Prefer: decision.Spot, Spot: true}},
+			placed: decision.PlacedPods{Spot: 3}, want: outline{Prefer: decision.Spot, Spot: true}},
 		"admits only on-demand": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlyOnDemand: true}, noOverflow: true,
 			want: outline{Prefer: decision.Spot, Spot: true, OnDemand: true}, waits: "no feasible node: the pod's own node selector or affinity admits only on-demand"},
 		"ordinal of the floor":     {pod: decision.Pod{Workload: ordinal(1), Assigned: decision.AssignedSpot}, noOverflow: true, want: ofFloor},
 		"ordinal beyond the floor": {pod: decision.Pod{Workload: ordinal(2), Assigned: decision.AssignedSpot}, noOverflow: true, want: onSpot},
 	} {
 		t.Run(name, func(t *testing.T) {
-			settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: decision.Never}
+			settings := decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: decision.Never}
 			if test.noOverflow {
 				settings.Overflow = decision.NeverOverflow
 			}
@@ -91,8 +91,8 @@ func TestAssigned(t *testing.T) {
 // planInput is the input of NewPlan.
 type planInput struct {
 	pod      decision.Pod
-	settings decision.Settings
-	placed   decision.Placed
+	settings decision.WorkloadSettings
+	placed   decision.PlacedPods
 	waiting  decision.WaitTime
 }
 
@@ -101,12 +101,12 @@ func drawPlan(t *rapid.T) planInput {
 		pod: decision.Pod{OnlySpot: rapid.Bool().Draw(t, "onlySpot"), Workload: decision.Workload{
 			Desired: rapid.IntRange(0, 8).Draw(t, "desired"), Ordered: rapid.Bool().Draw(t, "ordered"), Ordinal: rapid.IntRange(-1, 8).Draw(t, "ordinal"),
 		}},
-		settings: decision.Settings{
+		settings: decision.WorkloadSettings{
 			MinOnDemand: quantities().Draw(t, "minOnDemand"), FallbackAfter: rapid.SampledFrom([]time.Duration{decision.Never, time.Minute}).Draw(t, "fallbackAfter"),
 			Overflow:   decision.OverflowPolicy(rapid.IntRange(0, 1).Draw(t, "overflow")),
 			Exemptions: decision.ExemptionPolicy(rapid.IntRange(0, 1).Draw(t, "exemptions")),
 		},
-		placed:  decision.Placed{Spot: rapid.IntRange(0, 8).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 8).Draw(t, "on-demand")},
+		placed:  decision.PlacedPods{Spot: rapid.IntRange(0, 8).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 8).Draw(t, "on-demand")},
 		waiting: decision.WaitTime{For: rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "waited")},
 	}
 	a.pod.OnlyOnDemand = !a.pod.OnlySpot && rapid.Bool().Draw(t, "onlyOnDemand")
@@ -128,7 +128,7 @@ func TestAssignmentGrantsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawPlan(t)
 		without := a.plan()
-		a.pod.Assigned = decision.Assignment(rapid.IntRange(1, 3).Draw(t, "assigned"))
+		a.pod.Assigned = decision.AssignedCapacity(rapid.IntRange(1, 3).Draw(t, "assigned"))
 		with := a.plan()
 		for _, node := range []decision.Node{spotNode, onDemandNode} {
 			before, after := without.Admit(node, 0, 0), with.Admit(node, 0, 0)
@@ -156,7 +156,7 @@ func TestMayFreeSiblingsMissesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawPlan(t)
 		sibling := a.plan()
-		a.pod.Assigned = decision.Assignment(rapid.IntRange(0, 3).Draw(t, "assigned"))
+		a.pod.Assigned = decision.AssignedCapacity(rapid.IntRange(0, 3).Draw(t, "assigned"))
 		before := a.plan()
 		a.placed.Spot++
 		after := a.plan()
@@ -176,26 +176,26 @@ func TestGranted(t *testing.T) {
 	web := decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 1}
 	for name, test := range map[string]struct {
 		pod      decision.Pod
-		settings decision.Settings
+		settings decision.WorkloadSettings
 		waiting  decision.WaitTime
 		want     decision.Grant
 		outcome  decision.Outcome
 	}{
 		"nothing":             {pod: decision.Pod{}, want: decision.NotGranted},
-		"fallback":            {pod: decision.Pod{Granted: decision.FellBack}, want: decision.FellBack, outcome: decision.ByFallback},
-		"rollout relief":      {pod: decision.Pod{Granted: decision.Relieved}, want: decision.Relieved, outcome: decision.ByRelief},
-		"granted and waited":  {pod: decision.Pod{Granted: decision.Relieved}, settings: decision.Settings{FallbackAfter: 1}, waiting: decision.WaitTime{For: 1}, want: decision.Relieved, outcome: decision.ByRelief},
-		"waited, not granted": {settings: decision.Settings{FallbackAfter: 1}, waiting: decision.WaitTime{For: 1}, want: decision.FellBack, outcome: decision.ByFallback},
-		"ScheduleAnyway":      {pod: decision.Pod{Granted: decision.FellBack}, settings: decision.Settings{WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.Anyway, outcome: decision.ByScheduleAnyway},
-		"waited, admits only on-demand": {pod: decision.Pod{OnlyOnDemand: true}, settings: decision.Settings{FallbackAfter: 1},
-			waiting: decision.WaitTime{For: time.Hour, OlderOnDemand: true}, want: decision.NotGranted},
+		"fallback":            {pod: decision.Pod{Granted: decision.GrantFallback}, want: decision.GrantFallback, outcome: decision.ByFallback},
+		"rollout relief":      {pod: decision.Pod{Granted: decision.GrantRolloutRelief}, want: decision.GrantRolloutRelief, outcome: decision.ByRolloutRelief},
+		"granted and waited":  {pod: decision.Pod{Granted: decision.GrantRolloutRelief}, settings: decision.WorkloadSettings{FallbackAfter: 1}, waiting: decision.WaitTime{For: 1}, want: decision.GrantRolloutRelief, outcome: decision.ByRolloutRelief},
+		"waited, not granted": {settings: decision.WorkloadSettings{FallbackAfter: 1}, waiting: decision.WaitTime{For: 1}, want: decision.GrantFallback, outcome: decision.ByFallback},
+		"ScheduleAnyway":      {pod: decision.Pod{Granted: decision.GrantFallback}, settings: decision.WorkloadSettings{WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.GrantScheduleAnyway, outcome: decision.ByScheduleAnyway},
+		"waited, admits only on-demand": {pod: decision.Pod{OnlyOnDemand: true}, settings: decision.WorkloadSettings{FallbackAfter: 1},
+			waiting: decision.WaitTime{For: time.Hour, OlderRevisionOnDemand: true}, want: decision.NotGranted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.settings.FallbackAfter == 0 {
 				test.settings.FallbackAfter, test.settings.RolloutRelief = decision.Never, decision.Never
 			}
 			test.settings.MinOnDemand, test.pod.Workload = decision.Count(1), web
-			plan := decision.NewPlan(&test.pod, test.settings, decision.Placed{}, test.waiting)
+			plan := decision.NewPlan(&test.pod, test.settings, decision.PlacedPods{}, test.waiting)
 			if plan.Grant != test.want || plan.AdmitsSpot() != (test.want != decision.NotGranted) {
 				t.Errorf("grant %d, spot %t; want %d", plan.Grant, plan.AdmitsSpot(), test.want)
 			}
@@ -208,10 +208,10 @@ func TestGranted(t *testing.T) {
 
 // No message announces a spot node to a pod that admits no spot node.
 func TestWaitsWithoutSpot(t *testing.T) {
-	settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second}
+	settings := decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second}
 	pod := decision.Pod{OnlyOnDemand: true, Assigned: decision.AssignedOnDemand, Workload: decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5}}
 	for _, waited := range []time.Duration{0, time.Second, time.Hour} {
-		plan := decision.NewPlan(&pod, settings, decision.Placed{Spot: 3}, decision.WaitTime{For: waited, OlderOnDemand: true})
+		plan := decision.NewPlan(&pod, settings, decision.PlacedPods{Spot: 3}, decision.WaitTime{For: waited, OlderRevisionOnDemand: true})
 		const want = "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot (waits for on-demand room)"
 		if got := plan.WaitReason(); got != want {
 			t.Errorf("after %s: %q, want %q", waited, got, want)
@@ -230,7 +230,7 @@ func TestWaitsWithoutSpot(t *testing.T) {
 // The replacement of a pod inherits no assignment and no grant.
 func TestReplacement(t *testing.T) {
 	for name, test := range map[string]struct{ pod, want decision.Pod }{
-		"spot":      {decision.Pod{Namespace: "shop", OnlySpot: true, Assigned: decision.AssignedSpot, Granted: decision.FellBack}, decision.Pod{Namespace: "shop"}},
+		"spot":      {decision.Pod{Namespace: "shop", OnlySpot: true, Assigned: decision.AssignedSpot, Granted: decision.GrantFallback}, decision.Pod{Namespace: "shop"}},
 		"any":       {decision.Pod{OnlySpot: true, Assigned: decision.AssignedAny}, decision.Pod{OnlySpot: true}},
 		"on-demand": {decision.Pod{OnlyOnDemand: true, Assigned: decision.AssignedOnDemand}, decision.Pod{OnlyOnDemand: true}},
 		"nothing":   {decision.Pod{OnlySpot: true}, decision.Pod{OnlySpot: true}},

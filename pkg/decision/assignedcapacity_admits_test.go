@@ -7,7 +7,7 @@ import (
 )
 
 func TestAssignmentAdmits(t *testing.T) {
-	for assignment, want := range map[decision.Assignment]struct{ onDemand, spot bool }{
+	for assignment, want := range map[decision.AssignedCapacity]struct{ onDemand, spot bool }{
 		decision.Unassigned:       {true, true},
 		decision.AssignedAny:      {true, true},
 		decision.AssignedOnDemand: {true, false},
