@@ -28,9 +28,9 @@ import (
 
 // newSchedulerCommand returns kube-scheduler's command with these plugins, like
 // app.NewSchedulerCommand of Kubernetes 1.36: it has the same flags, help, logging, signals and
-// metrics. It adds guardTakeover, guardLease, rememberLabels, expireGates, withdrawBudgets,
-// searchNarrowly and limitBindings. The original has no hook for them, because it does not expose
-// the scheduler between app.Setup and app.Run.
+// metrics. It adds guardTakeover, guardLease, storeLabelHistory, removeExpiredGates,
+// removeAbandonedBudgets, searchNarrowly and limitBindings. The original has no hook for them,
+// because it does not expose the scheduler between app.Setup and app.Run.
 func newSchedulerCommand(labels *node.LabelHistory, plugins ...app.Option) *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
@@ -88,11 +88,11 @@ func runScheduler(command *cobra.Command, opts *options.Options, labels *node.La
 		return err
 	}
 	fresh := guardLease(ctx, config.LeaderElection, sched)
-	rememberLabels(config.LeaderElection, labels)
-	if err := expireGates(ctx, *config, sched, fresh); err != nil {
+	storeLabelHistory(config.LeaderElection, labels)
+	if err := removeExpiredGates(ctx, *config, sched, fresh); err != nil {
 		return err
 	}
-	if err := withdrawBudgets(ctx, *config, sched, fresh); err != nil {
+	if err := removeAbandonedBudgets(ctx, *config, sched, fresh); err != nil {
 		return err
 	}
 	searchNarrowly(sched, config.ComponentConfig.PercentageOfNodesToScore)

@@ -28,9 +28,9 @@ func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig
 	return func() bool { return lock.RenewedWithin(config.RenewDeadline) }
 }
 
-// rememberLabels stores in the lease, for later leaders, that nodes with a capacity label were
+// storeLabelHistory stores in the lease, for later leaders, that nodes with a capacity label were
 // seen. It must be called after guardLease.
-func rememberLabels(config *leaderelection.LeaderElectionConfig, labels *node.LabelHistory) {
+func storeLabelHistory(config *leaderelection.LeaderElectionConfig, labels *node.LabelHistory) {
 	if config == nil {
 		return
 	}

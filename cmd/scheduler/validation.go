@@ -25,13 +25,13 @@ func checkConfig(file string) error {
 		return fmt.Errorf("configuration file %s: %w", file, err)
 	}
 	errs := checkLock(&cfg.LeaderElection, field.NewPath("leaderElection"))
-	profiles, ours := field.NewPath("profiles"), false
+	profiles, enabled := field.NewPath("profiles"), false
 	for i := range cfg.Profiles {
 		profile, path := &cfg.Profiles[i], profiles.Index(i)
 		errs = slices.Concat(errs, checkPlugins(profile, path), checkWeights(profile, path), checkArgs(profile, path))
-		ours = ours || enables(profile, replicasafety.Name) || enables(profile, spotpreference.Name)
+		enabled = enabled || enables(profile, replicasafety.Name) || enables(profile, spotpreference.Name)
 	}
-	if !ours {
+	if !enabled {
 		errs = append(errs, field.Required(profiles, "one profile must enable ReplicaSafety and SpotPreference, as in config/scheduler-config.yaml"))
 	}
 	if len(errs) == 0 {

@@ -158,7 +158,7 @@ func (e *Extender) subject(ctx context.Context, pod *v1.Pod) (*workload.Subject,
 	for deadline := e.clock.Now().Add(arrivalTimeout); ; {
 		subject, err := e.owners.Subject(pod)
 		unknown := (*workload.UnknownOwner)(nil)
-		late := errors.As(err, &unknown) && !unknown.BeingDeleted || err == nil && workload.CountedByPods(pod) && !e.known(pod)
+		late := errors.As(err, &unknown) && !unknown.BeingDeleted || err == nil && workload.HasUnsupportedController(pod) && !e.known(pod)
 		if !late {
 			return subject, err
 		}

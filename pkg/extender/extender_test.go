@@ -283,7 +283,7 @@ func TestDecisionErrors(t *testing.T) {
 
 // If the replica count is the number of live pods, it includes this pod, even if the watch has not
 // shown the pod yet.
-func TestCountedByPods(t *testing.T) {
+func TestUnsupportedController(t *testing.T) {
 	w := newCluster(t)
 	store := w.factory.Core().V1().Pods().Informer().GetStore()
 	pods := make([]*v1.Pod, 2)

@@ -216,7 +216,7 @@ func (x *index) nominate(before, after *v1.Pod) {
 
 // countNominees adds the nominated pods of a revision to s, without except and without the pods
 // that counted reports. If except is nominated too, only the pods nominated before it count
-// (workload.NominatedBefore).
+// (workload.OlderNominated).
 func (x *index) countNominees(revision workload.OwnerKey, except types.UID, s *siblings, counted func(types.UID) bool) {
 	own, nominated := x.nominees[revision][except]
 	for uid, sibling := range x.nominees[revision] {
@@ -224,7 +224,7 @@ func (x *index) countNominees(revision workload.OwnerKey, except types.UID, s *s
 		if uid == except || n == nil || counted(uid) {
 			continue
 		}
-		if nominated && !workload.NominatedBefore(sibling, own) {
+		if nominated && !workload.OlderNominated(sibling, own) {
 			continue
 		}
 		s.placed.Add(n.kind.facts.Capacity.Type, 1)

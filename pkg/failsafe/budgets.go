@@ -32,36 +32,38 @@ import (
 // not running. checkEvery is the interval of the checks.
 const staleAfter, checkEvery = 5 * time.Minute, 5 * time.Second
 
-// atOnce is how many budgets the BudgetRemover deletes before it reads the Lease again. Its client
-// is slow, and the controller may run again meanwhile.
-const atOnce = 50
+// deletionsPerCheck is how many budgets the DisruptionBudgetRemover deletes before it reads the
+// Lease again. Its client is slow, and the controller may run again meanwhile.
+const deletionsPerCheck = 50
 
-// BudgetRemover deletes the budgets of a controller that no longer runs, so that no drain waits for
-// it. It is part of the scheduler. A controller that starts again recreates the budgets.
-type BudgetRemover struct {
+// DisruptionBudgetRemover deletes the PodDisruptionBudgets of a controller that no longer runs, so
+// that no drain waits for it. It is part of the scheduler. A controller that starts again recreates
+// the budgets.
+type DisruptionBudgetRemover struct {
 	client   kubernetes.Interface
 	recorder events.EventRecorder
 	clock    clock.WithTicker
 	budgets  policylisters.PodDisruptionBudgetLister
-	may      func() bool
+	leads    func() bool
 	// renewed is the renewTime of the Lease, by the clock of the controller. seen is when this
 	// process first read that value, by its own clock.
 	renewed, seen time.Time
 }
 
-// NewBudgetRemover returns a BudgetRemover that reads from factory. Call it before the factory is
-// started. While may returns false, another replica leads and nothing is deleted.
-func NewBudgetRemover(
-	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker, may func() bool,
-) *BudgetRemover {
+// NewDisruptionBudgetRemover returns a DisruptionBudgetRemover that reads from factory. Call it
+// before the factory is started. While leads returns false, another replica leads and nothing is
+// deleted.
+func NewDisruptionBudgetRemover(
+	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker, leads func() bool,
+) *DisruptionBudgetRemover {
 	budgets := factory.Policy().V1().PodDisruptionBudgets()
 	budgets.Informer() // so that the factory starts it
-	return &BudgetRemover{client: client, recorder: recorder, clock: clock, budgets: budgets.Lister(), may: may}
+	return &DisruptionBudgetRemover{client: client, recorder: recorder, clock: clock, budgets: budgets.Lister(), leads: leads}
 }
 
 // Run checks at intervals until ctx is done.
-func (w *BudgetRemover) Run(ctx context.Context) {
-	ticker := w.clock.NewTicker(checkEvery)
+func (r *DisruptionBudgetRemover) Run(ctx context.Context) {
+	ticker := r.clock.NewTicker(checkEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -69,33 +71,33 @@ func (w *BudgetRemover) Run(ctx context.Context) {
 			return
 		case <-ticker.C():
 		}
-		if err := w.check(ctx); err != nil && ctx.Err() == nil {
+		if err := r.check(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Check for PodDisruptionBudgets without a controller failed, will retry")
 		}
 	}
 }
 
 // check deletes the budgets if no controller has run for staleAfter.
-func (w *BudgetRemover) check(ctx context.Context) error {
-	if !w.may() {
+func (r *DisruptionBudgetRemover) check(ctx context.Context) error {
+	if !r.leads() {
 		return nil
 	}
-	budgets, err := w.budgets.List(labels.SelectorFromSet(labels.Set{spot.ProtectLabel: "true"}))
+	budgets, err := r.budgets.List(labels.SelectorFromSet(labels.Set{spot.ProtectLabel: "true"}))
 	if err != nil || len(budgets) == 0 {
 		return err
 	}
-	lease, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leader.Controller, metav1.GetOptions{})
+	lease, err := r.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leader.Controller, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading the controller's Lease: %w", err)
 	}
 	leased := err == nil && lease.Spec.RenewTime != nil
-	stale := leased && w.stale(lease)
+	stale := leased && r.stale(lease)
 	budgets = slices.DeleteFunc(budgets, func(budget *policyv1.PodDisruptionBudget) bool {
 		// Without a Lease the age of the budget counts, because a controller created it.
-		return !stale && (leased || w.clock.Since(budget.CreationTimestamp.Time) < staleAfter)
+		return !stale && (leased || r.clock.Since(budget.CreationTimestamp.Time) < staleAfter)
 	})
-	for _, budget := range budgets[:min(len(budgets), atOnce)] {
-		w.withdraw(ctx, budget)
+	for _, budget := range budgets[:min(len(budgets), deletionsPerCheck)] {
+		r.deleteBudget(ctx, budget)
 	}
 	return nil
 }
@@ -103,25 +105,25 @@ func (w *BudgetRemover) check(ctx context.Context) error {
 // stale reports whether the controller has not renewed its Lease for staleAfter. The clock of the
 // controller may be wrong, so a renewTime that seems old counts only if it did not change for the
 // duration of the Lease.
-func (w *BudgetRemover) stale(lease *coordinationv1.Lease) bool {
-	if renewed := lease.Spec.RenewTime.Time; !renewed.Equal(w.renewed) {
-		w.renewed, w.seen = renewed, w.clock.Now()
+func (r *DisruptionBudgetRemover) stale(lease *coordinationv1.Lease) bool {
+	if renewed := lease.Spec.RenewTime.Time; !renewed.Equal(r.renewed) {
+		r.renewed, r.seen = renewed, r.clock.Now()
 	}
-	lasts := min(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, math.MaxInt32))*time.Second, staleAfter)
-	unchanged := w.clock.Since(w.seen)
-	return unchanged >= staleAfter || unchanged >= lasts && w.clock.Since(w.renewed) >= staleAfter
+	duration := min(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, math.MaxInt32))*time.Second, staleAfter)
+	unchanged := r.clock.Since(r.seen)
+	return unchanged >= staleAfter || unchanged >= duration && r.clock.Since(r.renewed) >= staleAfter
 }
 
-func (w *BudgetRemover) withdraw(ctx context.Context, budget *policyv1.PodDisruptionBudget) {
+func (r *DisruptionBudgetRemover) deleteBudget(ctx context.Context, budget *policyv1.PodDisruptionBudget) {
 	logger := klog.FromContext(ctx).WithValues("podDisruptionBudget", klog.KObj(budget))
-	err := w.client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(ctx, budget.Name, *metav1.NewPreconditionDeleteOptions(string(budget.UID)))
+	err := r.client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(ctx, budget.Name, *metav1.NewPreconditionDeleteOptions(string(budget.UID)))
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 	case err != nil:
 		logger.Error(err, "Deletion of PodDisruptionBudget without a controller failed, will retry")
 	default:
 		logger.Info("Deleted PodDisruptionBudget, because no controller runs", "after", staleAfter)
-		w.recorder.Eventf(budget, nil, v1.EventTypeWarning, spot.ReasonProtectionWithdrawn, "Withdraw",
+		r.recorder.Eventf(budget, nil, v1.EventTypeWarning, spot.ReasonProtectionWithdrawn, "Withdraw",
 			"spot-controller has not renewed its Lease for %s: evictions no longer wait for it", staleAfter)
 	}
 }

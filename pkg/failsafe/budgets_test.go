@@ -19,7 +19,7 @@ import (
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 // TestWithdraw: the budgets of a controller that no longer runs are deleted, and no others.
-func TestWithdraw(t *testing.T) {
+func TestDeletionOfAbandonedBudgets(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	for name, test := range map[string]struct {
 		renewed *time.Time // nil: no Lease
@@ -53,7 +53,7 @@ func TestWithdraw(t *testing.T) {
 			factory := informers.NewSharedInformerFactory(client, 0)
 			recorder := events.NewFakeRecorder(10)
 			clock := clocktesting.NewFakeClock(now.Add(-15 * time.Second))
-			w := NewBudgetRemover(factory, client, recorder, clock, func() bool { return !test.standby })
+			w := NewDisruptionBudgetRemover(factory, client, recorder, clock, func() bool { return !test.standby })
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
 			for range 2 { // the Lease must stay unchanged for its duration
@@ -75,7 +75,7 @@ func TestWithdraw(t *testing.T) {
 
 // TestWithdrawWithAnotherClock: the budgets of a running controller stay, even if its clock is far
 // behind. The budgets of a stopped controller are deleted, even if its clock was far ahead.
-func TestWithdrawWithAnotherClock(t *testing.T) {
+func TestDeletionWithAnotherClock(t *testing.T) {
 	const every = 2 * time.Second
 	for name, test := range map[string]struct {
 		clock time.Duration // the controller's, relative to the scheduler's
@@ -95,7 +95,7 @@ func TestWithdrawWithAnotherClock(t *testing.T) {
 			client := fake.NewClientset(budget, lease)
 			factory := informers.NewSharedInformerFactory(client, 0)
 			clock := clocktesting.NewFakeClock(now)
-			w := NewBudgetRemover(factory, client, events.NewFakeRecorder(10), clock, func() bool { return true })
+			w := NewDisruptionBudgetRemover(factory, client, events.NewFakeRecorder(10), clock, func() bool { return true })
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
 			deleted := time.Duration(0)
@@ -126,9 +126,9 @@ func TestWithdrawWithAnotherClock(t *testing.T) {
 }
 
 // TestWithdrawMany: the Lease is read again before thousands of budgets are deleted.
-func TestWithdrawMany(t *testing.T) {
+func TestDeletionOfManyBudgets(t *testing.T) {
 	client := fake.NewClientset()
-	for i := range 2 * atOnce {
+	for i := range 2 * deletionsPerCheck {
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: fmt.Sprint(i), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)), Labels: map[string]string{spot.ProtectLabel: "true"},
 		}}
@@ -137,7 +137,7 @@ func TestWithdrawMany(t *testing.T) {
 		}
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
-	w := NewBudgetRemover(factory, client, events.NewFakeRecorder(2*atOnce), clocktesting.NewFakeClock(now), func() bool { return true })
+	w := NewDisruptionBudgetRemover(factory, client, events.NewFakeRecorder(2*deletionsPerCheck), clocktesting.NewFakeClock(now), func() bool { return true })
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 	if err := w.check(t.Context()); err != nil {
@@ -147,7 +147,7 @@ func TestWithdrawMany(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(left.Items) != atOnce {
-		t.Errorf("%d budgets remain, want %d", len(left.Items), atOnce)
+	if len(left.Items) != deletionsPerCheck {
+		t.Errorf("%d budgets remain, want %d", len(left.Items), deletionsPerCheck)
 	}
 }

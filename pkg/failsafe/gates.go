@@ -35,7 +35,7 @@ var expiredGates = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-// Expired configures the removal of gates for one profile of the scheduler.
+// Profile configures the removal of gates for one profile of the scheduler.
 type Profile struct {
 	// Timeout is the age of a pod at which its gate expires.
 	Timeout  time.Duration
@@ -49,88 +49,88 @@ type GateRemover struct {
 	client   kubernetes.Interface
 	clock    clock.Clock
 	profiles map[string]Profile
-	may      func() bool
+	leads    func() bool
 	pods     corelisters.PodLister
 	queue    workqueue.TypedRateLimitingInterface[cache.ObjectName]
 }
 
 // NewGateRemover returns a GateRemover for the pods of the named profiles. It reads from factory,
-// which must not have been started. It removes no gate while may returns false, because another
+// which must not have been started. It removes no gate while leads returns false, because another
 // replica leads.
 func NewGateRemover(
-	factory informers.SharedInformerFactory, client kubernetes.Interface, clock clock.WithTicker, profiles map[string]Profile, may func() bool,
+	factory informers.SharedInformerFactory, client kubernetes.Interface, clock clock.WithTicker, profiles map[string]Profile, leads func() bool,
 ) (*GateRemover, error) {
 	pods := factory.Core().V1().Pods()
-	e := &GateRemover{
-		client: client, clock: clock, profiles: profiles, may: may, pods: pods.Lister(),
+	r := &GateRemover{
+		client: client, clock: clock, profiles: profiles, leads: leads, pods: pods.Lister(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](100*time.Millisecond, 30*time.Second),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "expired-capacity-gates", Clock: clock}),
 	}
 	// The creation time determines the expiry. An update matters only if a gate was added again.
 	_, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { e.observe(nil, obj.(*v1.Pod)) },
+		AddFunc: func(obj any) { r.enqueue(nil, obj.(*v1.Pod)) },
 		UpdateFunc: func(before, after any) {
-			e.observe(before.(*v1.Pod), after.(*v1.Pod))
+			r.enqueue(before.(*v1.Pod), after.(*v1.Pod))
 		},
 	})
-	return e, err
+	return r, err
 }
 
-// RegisterExpiryMetrics registers the metrics of a scheduler. It must be called at most once.
+// RegisterMetrics registers the metrics of a scheduler. It must be called at most once.
 func RegisterMetrics() { legacyregistry.MustRegister(expiredGates) }
 
-func (e *GateRemover) observe(before, pod *v1.Pod) {
+func (r *GateRemover) enqueue(before, pod *v1.Pod) {
 	if before != nil && workload.Gated(before) || !workload.Gated(pod) {
 		return
 	}
-	if left, ours := e.left(pod); ours {
-		e.queue.AddAfter(cache.MetaObjectToName(pod), left)
+	if left, gated := r.timeLeft(pod); gated {
+		r.queue.AddAfter(cache.MetaObjectToName(pod), left)
 	}
 }
 
-// left returns the time until the gate of a pod expires, which may be negative. It returns false if
-// the pod is not in a profile, not live or not gated.
-func (e *GateRemover) left(pod *v1.Pod) (time.Duration, bool) {
-	profile, ours := e.profiles[pod.Spec.SchedulerName]
-	if !ours || !workload.Live(pod) || !workload.Gated(pod) {
+// timeLeft returns the time until the gate of a pod expires, which may be negative. It returns
+// false if the pod is not in a profile, not live or not gated.
+func (r *GateRemover) timeLeft(pod *v1.Pod) (time.Duration, bool) {
+	profile, known := r.profiles[pod.Spec.SchedulerName]
+	if !known || !workload.Live(pod) || !workload.Gated(pod) {
 		return 0, false
 	}
-	return pod.CreationTimestamp.Add(profile.Timeout).Sub(e.clock.Now()), true
+	return pod.CreationTimestamp.Add(profile.Timeout).Sub(r.clock.Now()), true
 }
 
 // Run removes expired gates until ctx is done. It may be called once.
-func (e *GateRemover) Run(ctx context.Context) {
-	context.AfterFunc(ctx, e.queue.ShutDown)
+func (r *GateRemover) Run(ctx context.Context) {
+	context.AfterFunc(ctx, r.queue.ShutDown)
 	for {
-		name, down := e.queue.Get()
+		name, down := r.queue.Get()
 		if down {
 			return
 		}
-		if again, err := e.expire(ctx, name); err != nil {
+		if again, err := r.removeExpired(ctx, name); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to remove expired capacity gate, retrying", "pod", name)
-			e.queue.AddRateLimited(name)
-		} else if e.queue.Forget(name); again > 0 {
-			e.queue.AddAfter(name, again)
+			r.queue.AddRateLimited(name)
+		} else if r.queue.Forget(name); again > 0 {
+			r.queue.AddAfter(name, again)
 		}
-		e.queue.Done(name)
+		r.queue.Done(name)
 	}
 }
 
-// expire removes the gate of a pod if it has expired. It returns when to check the pod again; 0 for
-// never.
-func (e *GateRemover) expire(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
-	pod, err := e.pods.Pods(name.Namespace).Get(name.Name)
+// removeExpired removes the gate of a pod if it has expired. It returns when to check the pod
+// again; 0 for never.
+func (r *GateRemover) removeExpired(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
+	pod, err := r.pods.Pods(name.Namespace).Get(name.Name)
 	if err != nil {
 		return 0, nil // the pod was deleted
 	}
-	left, ours := e.left(pod)
+	left, gated := r.timeLeft(pod)
 	switch {
-	case !ours:
+	case !gated:
 		return 0, nil
 	case left > 0:
 		return left, nil
-	case !e.may():
+	case !r.leads():
 		return leaderRetry, nil
 	}
 	body, err := json.Marshal(map[string]any{
@@ -140,7 +140,7 @@ func (e *GateRemover) expire(ctx context.Context, name cache.ObjectName) (time.D
 	if err != nil {
 		return 0, err
 	}
-	_, err = e.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	_, err = r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return 0, nil
@@ -149,7 +149,7 @@ func (e *GateRemover) expire(ctx context.Context, name cache.ObjectName) (time.D
 	case err != nil:
 		return 0, err
 	}
-	profile := e.profiles[pod.Spec.SchedulerName]
+	profile := r.profiles[pod.Spec.SchedulerName]
 	expiredGates.Inc()
 	klog.FromContext(ctx).Info("Removed expired capacity gate", "pod", klog.KObj(pod), "gateTimeout", profile.Timeout)
 	profile.Recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonGateExpired, "RemoveGate",

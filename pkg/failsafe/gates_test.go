@@ -24,7 +24,7 @@ import (
 
 // TestExpirer checks that a gate expires by the age of its pod and the timeout of its profile. The
 // leading replica removes it, even if the API server first refuses.
-func TestExpirer(t *testing.T) {
+func TestGateRemover(t *testing.T) {
 	const profile = "spot-aware-scheduler"
 	aged := func(name, scheduler string, age time.Duration) *v1.Pod {
 		return &v1.Pod{

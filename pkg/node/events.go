@@ -21,16 +21,16 @@ type Event struct {
 	Cordoned bool
 }
 
-// Changed returns the event for a change of a Node; ok is false if the change reveals nothing.
-func (r *Reader) Changed(before, after *v1.Node, now time.Time) (event Event, ok bool) {
+// UpdateEvent returns the event for a change of a Node; ok is false if the change reveals nothing.
+func (r *Reader) UpdateEvent(before, after *v1.Node, now time.Time) (event Event, ok bool) {
 	if before.UID != after.UID { // deleted and recreated while the watch was interrupted
-		return r.Ended(before, now)
+		return r.DeletionEvent(before, now)
 	}
-	return Event{after.Name, after.UID, DeletedFirst, before.Spec.Unschedulable}, r.Interrupts(before, after)
+	return Event{after.Name, after.UID, DeletedFirst, before.Spec.Unschedulable}, r.BeginsInterruption(before, after)
 }
 
-// Ended returns how a deleted Node was disrupted; ok is false if it was not.
-func (r *Reader) Ended(node *v1.Node, now time.Time) (event Event, ok bool) {
+// DeletionEvent returns the event for a deleted Node; ok is false if the Node was not disrupted.
+func (r *Reader) DeletionEvent(node *v1.Node, now time.Time) (event Event, ok bool) {
 	event = Event{Name: node.Name, UID: node.UID, Disruption: r.Disruption(node, now)}
 	return event, event.Disruption != NotDisrupted
 }
@@ -39,7 +39,7 @@ func (r *Reader) Ended(node *v1.Node, now time.Time) (event Event, ok bool) {
 func (r *Reader) EventHandler(now func() time.Time, note func(Event)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
-			if event, ok := r.Changed(before.(*v1.Node), after.(*v1.Node), now()); ok {
+			if event, ok := r.UpdateEvent(before.(*v1.Node), after.(*v1.Node), now()); ok {
 				note(event)
 			}
 		},
@@ -48,7 +48,7 @@ func (r *Reader) EventHandler(now func() time.Time, note func(Event)) cache.Reso
 				obj = unknown.Obj
 			}
 			if node, ok := obj.(*v1.Node); ok {
-				if event, ok := r.Ended(node, now()); ok {
+				if event, ok := r.DeletionEvent(node, now()); ok {
 					note(event)
 				}
 			}
@@ -62,7 +62,7 @@ type Events struct {
 	list []Event
 }
 
-// maxNodeEvents limits the events between two calls of Take. A scheduler that schedules nothing, or
+// maxEvents limits the events between two calls of Take. A scheduler that schedules nothing, or
 // a standby controller, may not call Take for a long time.
 const maxEvents = 10_000
 

@@ -48,10 +48,10 @@ func WatchHeartbeats(factory informers.SharedInformerFactory, clock clock.Passiv
 // 5,000 nodes has 500 renewals per second.
 func (h *Heartbeats) handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { h.note(obj.(*coordinationv1.Lease).Name) },
+		AddFunc: func(obj any) { h.recordRenewal(obj.(*coordinationv1.Lease).Name) },
 		UpdateFunc: func(before, after any) {
 			if lease := after.(*coordinationv1.Lease); !lease.Spec.RenewTime.Equal(before.(*coordinationv1.Lease).Spec.RenewTime) {
-				h.note(lease.Name)
+				h.recordRenewal(lease.Name)
 			}
 		},
 		DeleteFunc: func(obj any) {
@@ -59,15 +59,15 @@ func (h *Heartbeats) handler() cache.ResourceEventHandler {
 				obj = unknown.Obj
 			}
 			if lease, ok := obj.(*coordinationv1.Lease); ok {
-				h.forget(lease.Name)
+				h.remove(lease.Name)
 			}
 		},
 	}
 }
 
-// note records a renewal of a Lease. The times have no monotonic part, so a clock that is set
-// forward counts as a pause.
-func (h *Heartbeats) note(name string) {
+// recordRenewal records a renewal of a Lease. The times have no monotonic part, so a clock that is
+// set forward counts as a pause.
+func (h *Heartbeats) recordRenewal(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.clock.Now().Round(0)
@@ -77,7 +77,7 @@ func (h *Heartbeats) note(name string) {
 	h.last, h.renewed[name] = now, now
 }
 
-func (h *Heartbeats) forget(name string) {
+func (h *Heartbeats) remove(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.renewed, name)

@@ -99,7 +99,7 @@ func TestDisruption(t *testing.T) {
 }
 
 // The order in which Karpenter writes distinguishes an interruption from a voluntary disruption.
-func TestInterrupts(t *testing.T) {
+func TestBeginsInterruption(t *testing.T) {
 	states := map[string]func(*v1.Node){
 		"plain":     func(*v1.Node) {},
 		"labelled":  withLabel("example.com/team", "a"),
@@ -124,7 +124,7 @@ func TestInterrupts(t *testing.T) {
 			before, after := nodeWith(spotNodeLabels), nodeWith(spotNodeLabels)
 			states[from](before)
 			states[to](after)
-			if reader.Interrupts(before, after) {
+			if reader.BeginsInterruption(before, after) {
 				got[from] = append(got[from], to)
 			}
 		}

@@ -23,7 +23,7 @@ func (h *LabelHistory) Seen() bool { return h.seen.Load() }
 // Remember records that this process or an earlier leader observed such a node.
 func (h *LabelHistory) Remember() { h.seen.Store(true) }
 
-// Note records the capacity of an observed node.
+// Record records the capacity of an observed node.
 func (h *LabelHistory) Record(capacity decision.Capacity) {
 	if capacity.Labeled() && !h.seen.Load() {
 		h.seen.Store(true)
@@ -40,9 +40,9 @@ func (h *LabelHistory) Handler(policy *decision.Policy) cache.ResourceEventHandl
 	return cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, obj any) { note(obj) }}
 }
 
-// GraceLeft returns how long the node may still wait for its capacity label. It is 0 if the node
-// has a label or its grace has ended.
-func GraceLeft(policy *decision.Policy, node *v1.Node, now time.Time) time.Duration {
+// LabelGraceLeft returns how long the node may still wait for its capacity label. It is 0 if the
+// node has a label or its grace has ended.
+func LabelGraceLeft(policy *decision.Policy, node *v1.Node, now time.Time) time.Duration {
 	age := now.Sub(node.CreationTimestamp.Time)
 	if policy.Capacity(node.Labels, age, true).Source != decision.Settling {
 		return 0

@@ -10,8 +10,8 @@ import (
 )
 
 // A spot node counts as lost if the cloud reclaimed it. It does not count as lost if an autoscaler,
-// an operator or a repair removed it. Loss decides this for both the scheduler (risk of spot
-// pools) and the controller (calm pools, pause of workloads).
+// an operator or a repair removed it. LossDetector decides this for both the scheduler (risk of
+// spot pools) and the controller (calm pools, pause of workloads).
 //
 // In doubt, a node counts as lost. A false loss only reduces the use of spot for a while. A missed
 // reclaim sends pods back to a spot pool that the cloud is emptying. Floors do not depend on
@@ -29,7 +29,7 @@ const (
 	// Unreachable: the kubelet has been silent for NotReadyAfter, and no actor removes the node.
 	Unreachable
 	// DeletedFirst: the Node was deleted before a taint announced the deletion. See
-	// Reader.Interrupts.
+	// Reader.BeginsInterruption.
 	DeletedFirst
 	// Reclaimed: the cloud has announced that it reclaims the node.
 	Reclaimed
@@ -51,7 +51,7 @@ func (r *Reader) Disruption(node *v1.Node, now time.Time) Disruption {
 	voluntary := node.DeletionTimestamp != nil
 	for i := range r.Signals {
 		s := &r.Signals[i]
-		if s.Class < decision.Drain || !isOnExcept(s, node, own) {
+		if s.Class < decision.Drain || !hasForeignSignal(s, node, own) {
 			continue
 		}
 		if s.IsInterruption() {
@@ -68,18 +68,18 @@ func (r *Reader) Disruption(node *v1.Node, now time.Time) Disruption {
 	return NotDisrupted
 }
 
-// Interrupts reports whether a change of a Node begins an interruption that the Node object does
-// not show afterwards. Karpenter causes such changes (1.14, pkg/controllers/nodeclaim/lifecycle and
-// pkg/controllers/disruption/queue.go). On an interruption, Karpenter deletes the Node and then
-// taints it. Before a voluntary disruption (consolidation, drift), Karpenter taints the Node,
-// replaces it, and then deletes it. Karpenter's finalizer stays on the Node during the drain. A
-// Node whose NodeClaim expired, was repaired or was deleted by a user changes as on an
-// interruption.
+// BeginsInterruption reports whether a change of a Node begins an interruption that the Node object
+// does not show afterwards. Karpenter causes such changes (1.14,
+// pkg/controllers/nodeclaim/lifecycle and pkg/controllers/disruption/queue.go). On an interruption,
+// Karpenter deletes the Node and then taints it. Before a voluntary disruption (consolidation,
+// drift), Karpenter taints the Node, replaces it, and then deletes it. Karpenter's finalizer stays
+// on the Node during the drain. A Node whose NodeClaim expired, was repaired or was deleted by a
+// user changes as on an interruption.
 //
 // If the taint and the deletion arrive in one event because the watch was interrupted, their order
 // is unknown, and the change counts as an interruption. The taints of other autoscalers do not
 // count, because only Karpenter's taint has two meanings.
-func (r *Reader) Interrupts(before, after *v1.Node) bool {
+func (r *Reader) BeginsInterruption(before, after *v1.Node) bool {
 	return before.DeletionTimestamp == nil && after.DeletionTimestamp != nil && !r.isDraining(before, "") && !r.isDraining(after, providers.KarpenterDisruptedTaint)
 }
 
@@ -88,7 +88,7 @@ func (r *Reader) Interrupts(before, after *v1.Node) bool {
 func (r *Reader) isDraining(node *v1.Node, except string) bool {
 	own := readControllerMark(node)
 	for i := range r.Signals {
-		if s := &r.Signals[i]; s.Class >= decision.Drain && (s.Kind != providers.TaintSignal || s.Key != except) && isOnExcept(s, node, own) {
+		if s := &r.Signals[i]; s.Class >= decision.Drain && (s.Kind != providers.TaintSignal || s.Key != except) && hasForeignSignal(s, node, own) {
 			return true
 		}
 	}
@@ -100,9 +100,9 @@ func (r *Reader) isDraining(node *v1.Node, except string) bool {
 // AWS gives two minutes, the longest usual notice of a cloud.
 const emptiedWithin = 5 * time.Minute
 
-// Loss decides whether a Node, which must be spot, counts as lost. The zero value describes a
-// Node that was never observed.
-type Loss struct {
+// LossDetector decides whether a Node, which must be spot, counts as lost. The zero value describes
+// a Node that was never observed.
+type LossDetector struct {
 	lastOccupied       int64 // when a pod last occupied it, in Unix nanoseconds; 0 for never
 	occupied           bool  // at the last observation
 	observed, reported Disruption
@@ -111,15 +111,15 @@ type Loss struct {
 	counted            bool // it counted as lost before
 }
 
-// Note records an informer event of the Node. The next See or Vanish decides.
-func (l *Loss) Record(event Event) {
+// Record records an informer event of the Node. The next Observe or ObserveDeletion decides.
+func (l *LossDetector) Record(event Event) {
 	l.reported = max(l.reported, event.Disruption)
 	l.cordoned = l.cordoned || event.Cordoned
 }
 
-// See records an observation of the Node at now: its disruption, and whether pods occupy it (see
-// Occupies). It reports whether the Node counts as lost for the first time.
-func (l *Loss) Observe(disruption Disruption, occupied bool, now time.Time) (first bool) {
+// Observe records an observation of the Node at now: its disruption, and whether pods occupy it
+// (see Occupies). It reports whether the Node counts as lost for the first time.
+func (l *LossDetector) Observe(disruption Disruption, occupied bool, now time.Time) (first bool) {
 	if l.occupied || occupied {
 		l.lastOccupied = now.UnixNano()
 	}
@@ -127,15 +127,15 @@ func (l *Loss) Observe(disruption Disruption, occupied bool, now time.Time) (fir
 	return l.decide(false, now)
 }
 
-// Vanish records that the Node no longer exists at now. It reports whether the Node counts as lost
-// for the first time.
-func (l *Loss) Removed(now time.Time) (first bool) { return l.decide(true, now) }
+// ObserveDeletion records that the Node no longer exists at now. It reports whether the Node counts
+// as lost for the first time.
+func (l *LossDetector) ObserveDeletion(now time.Time) (first bool) { return l.decide(true, now) }
 
-// Lost reports whether the Node counted as lost at the last See or Vanish. It is false again if the
-// signal was withdrawn.
-func (l *Loss) Lost() bool { return l.lost }
+// Lost reports whether the Node counted as lost at the last Observe or ObserveDeletion. It is false
+// again if the signal was withdrawn.
+func (l *LossDetector) Lost() bool { return l.lost }
 
-func (l *Loss) decide(vanished bool, now time.Time) (first bool) {
+func (l *LossDetector) decide(vanished bool, now time.Time) (first bool) {
 	emptied := l.lastOccupied != 0 && now.UnixNano()-l.lastOccupied <= int64(emptiedWithin)
 	switch max(l.observed, l.reported) {
 	case NotDisrupted:

@@ -24,9 +24,9 @@ func TestRemovals(t *testing.T) {
 	for name, removal := range nodetest.Removals(at) {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}}
 		states := removal.States(n, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
-		for how, looks := range removal.Looks(states) {
+		for how, looks := range removal.Observations(states) {
 			t.Run(name+", "+how, func(t *testing.T) {
-				var loss node.Loss
+				var loss node.LossDetector
 				losses := 0
 				count := func(first bool) {
 					if first {
@@ -37,9 +37,9 @@ func TestRemovals(t *testing.T) {
 					now := at.Add(time.Duration(i) * time.Second)
 					if i > 0 {
 						before := states[i-1].Node
-						event, ok := reader.Ended(before, now)
+						event, ok := reader.DeletionEvent(before, now)
 						if state.Node != nil {
-							event, ok = reader.Changed(before, state.Node, now)
+							event, ok = reader.UpdateEvent(before, state.Node, now)
 						}
 						if ok {
 							loss.Record(event)
@@ -48,7 +48,7 @@ func TestRemovals(t *testing.T) {
 					switch {
 					case !slices.Contains(looks, i):
 					case state.Node == nil:
-						count(loss.Removed(now))
+						count(loss.ObserveDeletion(now))
 					default:
 						occupied := false
 						for _, pod := range state.Pods {
@@ -87,21 +87,21 @@ func TestEmptiedNode(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			var loss node.Loss
+			var loss node.LossDetector
 			loss.Observe(node.NotDisrupted, true, at.Add(-time.Minute))
 			loss.Observe(node.NotDisrupted, false, at)
 			loss.Record(node.Event{Disruption: test.disruption, Cordoned: test.cordoned})
-			if got := loss.Removed(at.Add(test.after)); got != test.want {
-				t.Errorf("Vanish = %t, want %t", got, test.want)
+			if got := loss.ObserveDeletion(at.Add(test.after)); got != test.want {
+				t.Errorf("ObserveDeletion = %t, want %t", got, test.want)
 			}
 		})
 	}
 }
 
 // A node whose notice was withdrawn is no longer Lost. If the node is interrupted again, it is Lost
-// again, but See and Vanish report only the first loss.
+// again, but Observe and ObserveDeletion report only the first loss.
 func TestWithdrawnNotice(t *testing.T) {
-	var loss node.Loss
+	var loss node.LossDetector
 	type result struct{ first, lost bool }
 	for i, step := range []struct {
 		act  func() bool
@@ -113,7 +113,7 @@ func TestWithdrawnNotice(t *testing.T) {
 		{func() bool { return loss.Observe(node.NotDisrupted, true, at) }, result{false, false}},
 		{func() bool { return loss.Observe(node.Voluntary, true, at) }, result{false, false}},
 		{func() bool { return loss.Observe(node.NotDisrupted, true, at) }, result{false, false}},
-		{func() bool { return loss.Removed(at) }, result{false, true}},
+		{func() bool { return loss.ObserveDeletion(at) }, result{false, true}},
 	} {
 		if got := (result{step.act(), loss.Lost()}); got != step.want {
 			t.Errorf("step %d: %+v, want %+v", i, got, step.want)
@@ -148,8 +148,8 @@ func TestOwnMark(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{spot.InterruptionStateAnnotation: test.state}}}
 			n.Spec.Taints = test.taints
-			if got := node.Advised(n); got != test.want {
-				t.Errorf("Advised = %t, want %t", got, test.want)
+			if got := node.MarkedAdvisory(n); got != test.want {
+				t.Errorf("MarkedAdvisory = %t, want %t", got, test.want)
 			}
 			reader := &node.Reader{Signals: providers.Signals()}
 			if got := reader.Disruption(n, at); got != test.wantDisruption {
@@ -179,11 +179,11 @@ func TestNodeRecreated(t *testing.T) {
 	reader := &node.Reader{Signals: providers.Signals()}
 	before := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "old"}}
 	after := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "new", DeletionTimestamp: &metav1.Time{Time: at}}}
-	if event, ok := reader.Changed(before, after, at); ok {
+	if event, ok := reader.UpdateEvent(before, after, at); ok {
 		t.Errorf("event %+v, want none", event)
 	}
 	before.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted"}}
-	if event, ok := reader.Changed(before, after, at); !ok || event != (node.Event{Name: "n", UID: "old", Disruption: node.Voluntary}) {
+	if event, ok := reader.UpdateEvent(before, after, at); !ok || event != (node.Event{Name: "n", UID: "old", Disruption: node.Voluntary}) {
 		t.Errorf("event %+v, %t; want a Voluntary disruption of the old Node", event, ok)
 	}
 }

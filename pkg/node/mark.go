@@ -25,7 +25,7 @@ type ControllerMark struct {
 	Taint string `json:"taint,omitempty"`
 }
 
-// Own reports whether the controller wrote the taint.
+// Wrote reports whether the controller wrote the taint.
 func (m *ControllerMark) Wrote(t *v1.Taint) bool {
 	return m.Taint != "" && t.Key == spot.InterruptionTaint && t.Effect == v1.TaintEffectNoSchedule && t.Value == m.Taint
 }
@@ -40,8 +40,8 @@ func (m *ControllerMark) isOn(node *v1.Node) bool {
 	return false
 }
 
-// readOwnMark returns the controller's mark on the node. It is zero if there is none, or if the
-// annotation does not parse.
+// readControllerMark returns the controller's mark on the node. It is zero if there is none, or if
+// the annotation does not parse.
 func readControllerMark(node *v1.Node) (m ControllerMark) {
 	if text, ok := node.Annotations[spot.InterruptionStateAnnotation]; ok && json.Unmarshal([]byte(text), &m) != nil {
 		return ControllerMark{}
@@ -49,16 +49,16 @@ func readControllerMark(node *v1.Node) (m ControllerMark) {
 	return m
 }
 
-// Advised reports whether the controller marked the node for an advisory signal only, so the node
-// may survive.
-func Advised(node *v1.Node) bool {
+// MarkedAdvisory reports whether the controller marked the node for an advisory signal only, so the
+// node may survive.
+func MarkedAdvisory(node *v1.Node) bool {
 	m := readControllerMark(node)
 	return m.Class == decision.Advisory.String() && m.isOn(node)
 }
 
-// isOnExcept reports whether the signal is on the node because of a mark that the controller did
-// not write.
-func isOnExcept(s *providers.Signal, node *v1.Node, own ControllerMark) bool {
+// hasForeignSignal reports whether the signal is on the node because of a mark that the controller
+// did not write.
+func hasForeignSignal(s *providers.Signal, node *v1.Node, own ControllerMark) bool {
 	if s.Kind != providers.TaintSignal || s.Key != spot.InterruptionTaint || own.Taint == "" {
 		return s.IsOn(node)
 	}

@@ -82,9 +82,9 @@ const (
 	Silence = "condition Ready"
 )
 
-// Announced returns the announcements on a node of this capacity type at now: signals in the order
-// of the table, then Deletion, then Silence. The largest class equals the Signal that Read returns
-// for the node.
+// Announcements returns the announcements on a node of this capacity type at now: signals in the
+// order of the table, then Deletion, then Silence. The largest class equals the Signal that Read
+// returns for the node.
 func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, now time.Time) (all []Announcement) {
 	for i := range r.Signals {
 		s := &r.Signals[i]

@@ -82,7 +82,7 @@ func (c *census) count(p *Pod, facts *podFacts) error {
 	if err != nil {
 		return err
 	}
-	if facts.hasOpinion && (subject == nil || workload.CountedByPods(facts.effective)) && release == nil {
+	if facts.hasOpinion && (subject == nil || workload.HasUnsupportedController(facts.effective)) && release == nil {
 		c.checkOwner(facts)
 	}
 	if subject == nil {
@@ -200,7 +200,7 @@ func (c *census) newRevision(subject *workload.Subject, pod *v1.Pod) *Revision {
 	apiVersion, name := "v1", pod.Name
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
 		apiVersion, name = ref.APIVersion, ref.Name
-		if ref.Kind == "ReplicaSet" && !workload.CountedByPods(pod) {
+		if ref.Kind == "ReplicaSet" && !workload.HasUnsupportedController(pod) {
 			rs, err := c.replicaSets.ReplicaSets(pod.Namespace).Get(name)
 			if err != nil || rs.UID != subject.RevisionKey.UID {
 				return nil

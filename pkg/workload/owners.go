@@ -120,7 +120,7 @@ func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy)
 		return nil, err
 	}
 	return o, addIndex(core.Pods().Informer(), podsByUnknownController, func(obj any) ([]string, error) {
-		if pod, ok := obj.(*v1.Pod); ok && CountedByPods(pod) {
+		if pod, ok := obj.(*v1.Pod); ok && HasUnsupportedController(pod) {
 			return []string{RevisionOf(pod).Index()}, nil
 		}
 		return nil, nil
@@ -251,9 +251,9 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decisio
 	return nil
 }
 
-// CountedByPods reports whether the pod's controller is of an unsupported kind. Subject then uses
-// the number of live pods, from the pod informer, as the replica count.
-func CountedByPods(pod *v1.Pod) bool {
+// HasUnsupportedController reports whether the pod's controller is of an unsupported kind. Subject
+// then uses the number of live pods, from the pod informer, as the replica count.
+func HasUnsupportedController(pod *v1.Pod) bool {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	return ref != nil && !isSupportedKind(ref)
 }

@@ -447,8 +447,8 @@ func TestHasOpinion(t *testing.T) {
 			if got := PolicyApplies(test.pod); got != test.want {
 				t.Errorf("HasOpinion = %t, want %t", got, test.want)
 			}
-			if got := CountedByPods(test.pod); got != test.wantCounted {
-				t.Errorf("CountedByPods = %t, want %t", got, test.wantCounted)
+			if got := HasUnsupportedController(test.pod); got != test.wantCounted {
+				t.Errorf("HasUnsupportedController = %t, want %t", got, test.wantCounted)
 			}
 		})
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
-// ManagedBudget reports whether the controller manages the PodDisruptionBudget.
-func ManagedBudget(budget *policyv1.PodDisruptionBudget) bool {
+// ManagedDisruptionBudget reports whether the controller manages the PodDisruptionBudget.
+func ManagedDisruptionBudget(budget *policyv1.PodDisruptionBudget) bool {
 	return budget.Labels[spot.ProtectLabel] == "true"
 }

@@ -124,7 +124,7 @@ func (p *planner) missingWithout(pod *snapshot.Pod) (missing, replicas int) {
 		w = pod.ReleasedFrom.Workload
 	}
 	replicas = max(w.Desired, 1)
-	if workload.CountedByPods(pod.Pod) {
+	if workload.HasUnsupportedController(pod.Pod) {
 		replicas += p.ending[w.Key] // Desired is the number of its live pods
 	}
 	missing = replicas - p.serving[w.Key]

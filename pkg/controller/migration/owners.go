@@ -18,7 +18,7 @@ func (p *planner) recreated(pod *snapshot.Pod) bool {
 	switch {
 	case irreplaceable(pod):
 		return false
-	case !workload.CountedByPods(pod.Pod):
+	case !workload.HasUnsupportedController(pod.Pod):
 		return true
 	}
 	owner := metav1.GetControllerOfNoCopy(pod)

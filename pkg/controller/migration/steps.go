@@ -25,7 +25,7 @@ func (p *planner) begin(m urgent) {
 		return
 	}
 	// A pod that perhaps no controller recreates runs as long as possible.
-	if irreplaceable(m.Pod) || workload.CountedByPods(m.Pod.Pod) && (m.Deadline.IsZero() || !p.recreated(m.Pod)) {
+	if irreplaceable(m.Pod) || workload.HasUnsupportedController(m.Pod.Pod) && (m.Deadline.IsZero() || !p.recreated(m.Pod)) {
 		return
 	}
 	if m.Reason == Drain && !p.replacementFirst(m.Pod) {

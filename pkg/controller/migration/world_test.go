@@ -288,7 +288,7 @@ func (w *world) snapshot() *snapshot.Snapshot {
 			continue
 		}
 		owner := metav1.GetControllerOf(pod)
-		if workload.CountedByPods(pod.Pod) && revisions[owner.UID] == nil {
+		if workload.HasUnsupportedController(pod.Pod) && revisions[owner.UID] == nil {
 			add(owner.UID, &snapshot.Workload{Key: workload.KeyOf(namespace, owner), Kind: owner.Kind, Namespace: namespace, Name: owner.Name}, nil)
 		}
 		if owner != nil && revisions[owner.UID] != nil {
@@ -296,7 +296,7 @@ func (w *world) snapshot() *snapshot.Snapshot {
 			pod.Workload = pod.Revision.Workload
 			if pod.Live() {
 				pod.Revision.Pods = append(pod.Revision.Pods, pod)
-				if workload.CountedByPods(pod.Pod) {
+				if workload.HasUnsupportedController(pod.Pod) {
 					pod.Workload.Desired++
 				}
 			}

@@ -58,7 +58,7 @@ func findOverlaps(s *snapshot.Snapshot, namespace string) *overlaps {
 		}
 	}
 	for _, budget := range s.Budgets[namespace] {
-		if workload.ManagedBudget(budget) {
+		if workload.ManagedDisruptionBudget(budget) {
 			continue
 		}
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)

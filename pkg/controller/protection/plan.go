@@ -242,7 +242,7 @@ func (r *round) compare(existing *policyv1.PodDisruptionBudget) {
 	want, ok := r.wanted[name]
 	delete(r.wanted, name)
 	switch {
-	case !workload.ManagedBudget(existing):
+	case !workload.ManagedDisruptionBudget(existing):
 		if ok {
 			r.refuse(want.Deployment, want.Deployment.UID, fmt.Sprintf("PodDisruptionBudget %s does not belong to the controller", existing.Name))
 		}
@@ -292,7 +292,7 @@ func (p *Planner) observeCounts(s *snapshot.Snapshot) {
 	for _, budgets := range s.Budgets {
 		for _, budget := range budgets {
 			owner := metav1.GetControllerOfNoCopy(budget)
-			if !workload.ManagedBudget(budget) || owner == nil {
+			if !workload.ManagedDisruptionBudget(budget) || owner == nil {
 				continue
 			}
 			allowed := meta.FindStatusCondition(budget.Status.Conditions, policyv1.DisruptionAllowedCondition)

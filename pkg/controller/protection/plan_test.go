@@ -428,7 +428,7 @@ func TestApplyChecksUID(t *testing.T) {
 	change = Change{Kind: Delete, Budget: other}
 	_ = change.Apply(t.Context(), w.client) // the fake API server ignores preconditions
 	deletion, ok := w.client.Actions()[0].(interface{ GetDeleteOptions() metav1.DeleteOptions })
-	if !ok || string(*deletion.GetDeleteOptions().Preconditions.UID) != "another" || workload.ManagedBudget(other) == false {
+	if !ok || string(*deletion.GetDeleteOptions().Preconditions.UID) != "another" || workload.ManagedDisruptionBudget(other) == false {
 		t.Errorf("deleted without its UID: %v", w.client.Actions())
 	}
 }

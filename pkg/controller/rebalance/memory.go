@@ -75,7 +75,7 @@ func newMemory() memory {
 // seenNode is a node of the last round.
 type seenNode struct {
 	*snapshot.Node
-	loss node.Loss
+	loss node.LossDetector
 }
 
 // observe records which spot pools lost nodes, and which workloads had pods on reclaimed nodes. The
@@ -102,12 +102,12 @@ func (m *memory) observe(s *snapshot.Snapshot) {
 	for _, n := range s.Nodes {
 		seen := m.nodes[n.UID]
 		seen.loss.Observe(n.Disruption, slices.ContainsFunc(n.Pods, func(p *snapshot.Pod) bool { return workload.Occupies(p.Pod, n.Node) }), s.Now)
-		if !m.lost(seen, s.Now) && n.Facts.Signal == decision.Reclaim && !node.Advised(n.Node) {
+		if !m.lost(seen, s.Now) && n.Facts.Signal == decision.Reclaim && !node.MarkedAdvisory(n.Node) {
 			m.interrupt(n, s.Now) // maintenance, or an on-demand node: the controller drains it too
 		}
 	}
 	for _, seen := range last { // nodes that vanished
-		seen.loss.Removed(s.Now)
+		seen.loss.ObserveDeletion(s.Now)
 		m.lost(seen, s.Now)
 	}
 }

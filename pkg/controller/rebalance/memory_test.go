@@ -249,7 +249,7 @@ func TestRemovals(t *testing.T) {
 	for name, removal := range nodetest.Removals(start) {
 		first := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r", Labels: map[string]string{spot.CapacityLabel: "spot"}}}
 		states := removal.States(first, &v1.Pod{})
-		for how, looks := range removal.Looks(states) {
+		for how, looks := range removal.Observations(states) {
 			t.Run(name+", "+how, func(t *testing.T) {
 				w := newWorld("node o on-demand 9", "node r spot 0", "node s spot 9", "Deployment web 3 floor 1: o o o", "Deployment batch 1 floor 0: r")
 				p := rebalance.NewPlanner(settings)
@@ -259,9 +259,9 @@ func TestRemovals(t *testing.T) {
 				for i, state := range states {
 					w.now = start.Add(time.Duration(i) * time.Second)
 					if i > 0 {
-						event, ok := reader.Ended(states[i-1].Node, w.now)
+						event, ok := reader.DeletionEvent(states[i-1].Node, w.now)
 						if state.Node != nil {
-							event, ok = reader.Changed(states[i-1].Node, state.Node, w.now)
+							event, ok = reader.UpdateEvent(states[i-1].Node, state.Node, w.now)
 						}
 						if ok {
 							w.events = append(w.events, event)

@@ -261,7 +261,7 @@ func (s *Objects) podLabels() map[workloadKey]labels.Set {
 	s.labels = map[workloadKey]labels.Set{}
 	for _, object := range s.factory.Core().V1().Pods().Informer().GetStore().List() {
 		pod, ok := object.(*v1.Pod)
-		if !ok || !workload.CountedByPods(pod) {
+		if !ok || !workload.HasUnsupportedController(pod) {
 			continue
 		}
 		ref := metav1.GetControllerOfNoCopy(pod)

@@ -129,9 +129,9 @@ func Removals(now time.Time) map[string]Removal {
 	}
 }
 
-// Looks returns ways to observe the states of a removal: for each way, the indices of the observed
-// states.
-func (r *Removal) Looks(states []NodeState) map[string][]int {
+// Observations returns ways to observe the states of a removal: for each way, the indices of the
+// observed states.
+func (r *Removal) Observations(states []NodeState) map[string][]int {
 	every := make([]int, len(states))
 	for i := range states {
 		every[i] = i

@@ -17,7 +17,7 @@ import (
 // Package kube decides whether the Node counts as lost.
 type nodeHistory struct {
 	uid  types.UID
-	loss node.Loss
+	loss node.LossDetector
 }
 
 // Note records a Node event of an informer. It may be called at any time, before or after the
@@ -39,7 +39,7 @@ func (c *Counter) readEvents(now time.Time) {
 // recordDeletion records the deletion of n. If that counts as a loss, it also records a loss of the
 // pool.
 func (c *Counter) recordDeletion(n *nodeState, now time.Time) {
-	if n.history.loss.Removed(now) {
+	if n.history.loss.ObserveDeletion(now) {
 		c.recordLoss(n.pool, now)
 	}
 }

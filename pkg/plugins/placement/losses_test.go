@@ -160,7 +160,7 @@ func TestRemovals(t *testing.T) {
 		first := nodeOf("n", "spot", "a")
 		first.node.UID = "n"
 		states := removal.States(first.node, podOf("a", "rs"))
-		for how, looks := range removal.Looks(states) {
+		for how, looks := range removal.Observations(states) {
 			t.Run(name+", "+how, func(t *testing.T) {
 				reader := testReader()
 				c, at := NewCounter(reader, &node.LabelHistory{}), now
@@ -168,9 +168,9 @@ func TestRemovals(t *testing.T) {
 				for i, state := range states {
 					at = now.Add(time.Duration(i) * time.Second)
 					if i > 0 {
-						event, ok := reader.Ended(states[i-1].Node, at)
+						event, ok := reader.DeletionEvent(states[i-1].Node, at)
 						if state.Node != nil {
-							event, ok = reader.Changed(states[i-1].Node, state.Node, at)
+							event, ok = reader.UpdateEvent(states[i-1].Node, state.Node, at)
 						}
 						if ok {
 							c.Note(event)

@@ -136,7 +136,7 @@ func succeeded(obj any) int32 {
 // judge reports.
 func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 	counted := func(pod *v1.Pod) {
-		if workload.CountedByPods(pod) {
+		if workload.HasUnsupportedController(pod) {
 			p.waiting.WakeFor(workload.RevisionOf(pod), p.judge)
 		}
 	}
@@ -205,7 +205,7 @@ func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 			if !maps.Equal(before.Labels, node.Labels) {
 				p.reportLabels(before, node)
 			}
-			if event, ok := p.reader.Changed(before, node, p.clock.Now()); ok {
+			if event, ok := p.reader.UpdateEvent(before, node, p.clock.Now()); ok {
 				p.counter.Note(event)
 			}
 		},
@@ -214,7 +214,7 @@ func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 				obj = unknown.Obj
 			}
 			if node, ok := obj.(*v1.Node); ok {
-				if event, ok := p.reader.Ended(node, p.clock.Now()); ok {
+				if event, ok := p.reader.DeletionEvent(node, p.clock.Now()); ok {
 					p.counter.Note(event)
 				}
 			}
@@ -240,7 +240,7 @@ func (p *Plugin) reportLabels(before, after *v1.Node) {
 // awaitLabel records an event and a log line if a new node still has no capacity label when its
 // grace ends. It does not depend on a scheduling attempt at that time.
 func (p *Plugin) awaitLabel(n *v1.Node) {
-	left := node.GraceLeft(p.policy, n, p.clock.Now())
+	left := node.LabelGraceLeft(p.policy, n, p.clock.Now())
 	if left <= 0 {
 		return
 	}

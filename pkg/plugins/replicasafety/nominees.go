@@ -18,7 +18,7 @@ import (
 // itself. The framework runs Filter with the nominees of the same node only. If the nominees of
 // other nodes did not count, every pending replica would preempt pods on spot for a budget of one.
 //
-// A nominated pod counts only the siblings before it (workload.NominatedBefore).
+// A nominated pod counts only the siblings before it (workload.OlderNominated).
 //
 // Only the scheduler's own list is up to date in the next cycle, and it must be read node by node.
 // So nomineesOf reads it only if the plan depends on it, and if preemption was simulated for a pod
@@ -45,7 +45,7 @@ func (p *Plugin) nomineesOf(pod *v1.Pod, subject *workload.Subject, settings dec
 		}
 	}
 	for _, s := range siblings {
-		if nominated == "" || workload.NominatedBefore(s.pod, pod) {
+		if nominated == "" || workload.OlderNominated(s.pod, pod) {
 			nominees = append(nominees, s.Nominee)
 		}
 	}

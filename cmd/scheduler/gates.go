@@ -19,10 +19,10 @@ import (
 // because bindings have priority.
 const gatesPerSecond = 50
 
-// expireGates makes the scheduler remove capacity gates that spot-controller has not removed in
-// time, while fresh reports that it leads. It must be called once, before sched runs. It ends with
-// ctx.
-func expireGates(ctx context.Context, cc schedulerserverconfig.CompletedConfig, sched *scheduler.Scheduler, fresh func() bool) error {
+// removeExpiredGates makes the scheduler remove capacity gates that spot-controller has not removed
+// in time, while fresh reports that it leads. It must be called once, before sched runs. It ends
+// with ctx.
+func removeExpiredGates(ctx context.Context, cc schedulerserverconfig.CompletedConfig, sched *scheduler.Scheduler, fresh func() bool) error {
 	timeouts := map[string]time.Duration{}
 	for _, profile := range cc.ComponentConfig.Profiles {
 		args := &config.ReplicaSafetyArgs{} // defaults of a profile without args
@@ -47,11 +47,11 @@ func expireGates(ctx context.Context, cc schedulerserverconfig.CompletedConfig, 
 		return fmt.Errorf("creating the client that removes expired gates: %w", err)
 	}
 	failsafe.RegisterMetrics()
-	expirer, err := failsafe.NewGateRemover(cc.InformerFactory, client, clock.RealClock{}, profiles, fresh)
+	remover, err := failsafe.NewGateRemover(cc.InformerFactory, client, clock.RealClock{}, profiles, fresh)
 	if err != nil {
 		return fmt.Errorf("watching for expired gates: %w", err)
 	}
-	go expirer.Run(ctx)
+	go remover.Run(ctx)
 	return nil
 }
 

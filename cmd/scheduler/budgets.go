@@ -17,15 +17,15 @@ import (
 // is low because bindings have priority.
 const budgetsPerSecond = 10
 
-// withdrawBudgets makes the scheduler delete the PodDisruptionBudgets of a controller that no
-// longer runs, while fresh reports that it leads. It must be called once, before sched runs. It
+// removeAbandonedBudgets makes the scheduler delete the PodDisruptionBudgets of a controller that
+// no longer runs, while fresh reports that it leads. It must be called once, before sched runs. It
 // ends with ctx.
-func withdrawBudgets(ctx context.Context, cc schedulerserverconfig.CompletedConfig, sched *scheduler.Scheduler, fresh func() bool) error {
+func removeAbandonedBudgets(ctx context.Context, cc schedulerserverconfig.CompletedConfig, sched *scheduler.Scheduler, fresh func() bool) error {
 	client, err := limitedClient(cc.KubeConfig, budgetsPerSecond)
 	if err != nil {
 		return fmt.Errorf("creating the client that deletes PodDisruptionBudgets: %w", err)
 	}
 	anyProfile := sched.Profiles[slices.Min(slices.Collect(maps.Keys(sched.Profiles)))]
-	go failsafe.NewBudgetRemover(cc.InformerFactory, client, anyProfile.EventRecorder(), clock.RealClock{}, fresh).Run(ctx)
+	go failsafe.NewDisruptionBudgetRemover(cc.InformerFactory, client, anyProfile.EventRecorder(), clock.RealClock{}, fresh).Run(ctx)
 	return nil
 }

@@ -20,10 +20,11 @@ func Nominated(pod *v1.Pod) bool {
 	return pod.Spec.NodeName == "" && pod.Status.NominatedNodeName != "" && Live(pod)
 }
 
-// NominatedBefore orders nominated pods of one revision: the older first, then the lower UID. Each
+// OlderNominated reports whether a precedes b in the order of the nominated pods of one revision:
+// the older pod first, then the lower UID. Each
 // pod counts only the pods before it. Two pods therefore never wait for each other, for example
 // after their budget has shrunk.
-func NominatedBefore(a, b *v1.Pod) bool {
+func OlderNominated(a, b *v1.Pod) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID)) < 0
 }
 
