@@ -34,7 +34,7 @@ func newCommand() *cobra.Command {
 // labels.
 func plugins(labels *node.LabelHistory) []app.Option {
 	return []app.Option{
-		app.WithPlugin(replicasafety.Name, replicasafety.With(labels, schedulesGangs)),
+		app.WithPlugin(replicasafety.Name, replicasafety.NewFactory(labels, schedulesGangs)),
 		app.WithPlugin(spotpreference.Name, spotpreference.New),
 		app.WithPlugin(gang.Name, gang.New),
 	}

@@ -274,9 +274,9 @@ func TestOverflowNever(t *testing.T) {
 	}
 }
 
-// TestOutgrown: one pod more than replicas, or an ordinal beyond the last, shows that the known
-// state of the owner is outdated.
-func TestOutgrown(t *testing.T) {
+// TestOutdatedOwner: one pod more than replicas, or an ordinal beyond the last, shows that the
+// known state of the owner is outdated.
+func TestOutdatedOwner(t *testing.T) {
 	three := decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Desired: 3}
 	ordinal := func(n int) decision.Workload {
 		return decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Desired: 3, Ordered: true, Ordinal: n}

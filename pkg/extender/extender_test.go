@@ -343,7 +343,7 @@ func TestPreemptionsCount(t *testing.T) {
 }
 
 // Two nominated pods with a budget for one do not block each other.
-func TestNomineesDoNotWaitForEachOther(t *testing.T) {
+func TestNominatedPodsDoNotWaitForEachOther(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 2, nil)
 	w.bound(podOf("web", 0), "on-demand-0")

@@ -24,25 +24,25 @@ type Counter struct {
 	reader *node.Reader
 	labels *node.LabelHistory
 
-	nodes     map[string]*nodeState
-	order     []snapshotNode // in the order of the last snapshot
-	revisions map[workload.OwnerKey]*revision
-	labeled   bool                    // the last Update read nodes as members of a cluster with capacity labels
-	special   int                     // number of nodes that are spot or have an interruption signal
-	settling  map[*nodeState]struct{} // nodes that wait for their capacity label
-	next      int64                   // a lower bound of node.until over all nodes
+	nodes          map[string]*nodeState
+	order          []snapshotNode // in the order of the last snapshot
+	revisions      map[workload.OwnerKey]*revision
+	labeled        bool                    // the last Update read nodes as members of a cluster with capacity labels
+	spotOrSignaled int                     // number of nodes that are spot or have an interruption signal
+	settling       map[*nodeState]struct{} // nodes that wait for their capacity label
+	nextChange     int64                   // a lower bound of node.until over all nodes
 
 	// Pools and zones are never removed: their number is bounded by what the cloud provider offers.
-	pools  []*pool // by pool.index
-	poolOf map[decision.SpreadPool]*pool
-	zones  map[string]int // zone name to index
-	turn   int            // rotates the pools; see orderedPools
+	pools    []*pool // by pool.index
+	poolOf   map[decision.SpreadPool]*pool
+	zones    map[string]int // zone name to index
+	rotation int            // rotates the pools; see orderedPools
 
-	events   node.Events
-	fresh    map[*pool][]time.Time     // losses that UpdateRisks has not processed yet
-	losses   map[*pool]decision.Losses // pools that lost nodes within the last ten half-lives
-	withRisk int                       // number of pools whose prior risk is set
-	risksAt  time.Time                 // when the risks of all pools with losses were last computed
+	events         node.Events
+	newLosses      map[*pool][]time.Time     // losses that UpdateRisks has not processed yet
+	losses         map[*pool]decision.Losses // pools that lost nodes within the last ten half-lives
+	poolsWithPrior int                       // number of pools whose prior risk is set
+	risksAt        time.Time                 // when the risks of all pools with losses were last computed
 }
 
 // revision counts the live pods of one revision by pool. node.pods counts them by node. A nil
@@ -73,7 +73,7 @@ type pool struct {
 // nodeState contains the facts and pod counts of one node.
 type nodeState struct {
 	facts      decision.Node
-	free       free
+	free       freeCapacity
 	pods       []revisionCount
 	pool       *pool // nil: not counted
 	position   int   // index in pool.nodes
@@ -85,17 +85,18 @@ type nodeState struct {
 	history    nodeHistory
 }
 
-// free is the unused capacity of a node. A copy is stored in the node because a search reads it for
-// a hundred nodes that are not in the CPU cache. Following pointers would dominate its cost.
-type free struct {
+// freeCapacity is the unused capacity of a node. A copy is stored in the node because a search
+// reads it for a hundred nodes that are not in the CPU cache. Following pointers would dominate its
+// cost.
+type freeCapacity struct {
 	milliCPU, memory int64
 	pods             int
 	restricted       bool // cordoned or tainted: some pods cannot be scheduled here
 }
 
-func freeOf(info fwk.NodeInfo) free {
+func freeCapacityOf(info fwk.NodeInfo) freeCapacity {
 	has, used, node := info.GetAllocatable(), info.GetRequested(), info.Node()
-	return free{
+	return freeCapacity{
 		milliCPU:   has.GetMilliCPU() - used.GetMilliCPU(),
 		memory:     has.GetMemory() - used.GetMemory(),
 		pods:       has.GetAllowedPodNumber() - len(info.GetPods()),
@@ -127,7 +128,7 @@ func NewCounter(reader *node.Reader, labels *node.LabelHistory) *Counter {
 		revisions: map[workload.OwnerKey]*revision{},
 		poolOf:    map[decision.SpreadPool]*pool{},
 		zones:     map[string]int{},
-		fresh:     map[*pool][]time.Time{},
+		newLosses: map[*pool][]time.Time{},
 		losses:    map[*pool]decision.Losses{},
 	}
 }
@@ -150,7 +151,7 @@ func (c *Counter) Update(snapshot []fwk.NodeInfo, now time.Time) {
 
 func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, all bool) {
 	nanos := now.UnixNano()
-	due := nanos >= c.next
+	due := nanos >= c.nextChange
 	moved := len(snapshot) != len(c.order)
 	for i, info := range snapshot {
 		// A generation is assigned once, to one state of one node (nextGeneration in
@@ -179,9 +180,9 @@ func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, all bool) {
 		c.reorder(snapshot, now)
 	}
 	if due {
-		c.next = math.MaxInt64
+		c.nextChange = math.MaxInt64
 		for _, n := range c.nodes {
-			c.next = min(c.next, n.until)
+			c.nextChange = min(c.nextChange, n.until)
 		}
 	}
 }
@@ -201,7 +202,7 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 			continue
 		}
 		c.recordDeletion(n, now)
-		c.forget(n)
+		c.uncount(n)
 		delete(c.nodes, name)
 	}
 }
@@ -215,13 +216,13 @@ func (c *Counter) recount(n *nodeState, now time.Time) {
 		}
 		n.history = nodeHistory{uid: object.UID}
 	}
-	c.forget(n)
+	c.uncount(n)
 	facts, until := c.reader.Read(object, c.labeled, now)
 	c.labels.Record(facts.Capacity)
-	n.facts, n.free, n.generation, n.until = facts, freeOf(n.info), n.info.GetGeneration(), math.MaxInt64
+	n.facts, n.free, n.generation, n.until = facts, freeCapacityOf(n.info), n.info.GetGeneration(), math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
-		c.next = min(c.next, n.until)
+		c.nextChange = min(c.nextChange, n.until)
 	}
 	c.count(n, facts.SpreadPool(object.Labels[v1.LabelTopologyZone]))
 	c.checkLoss(n, now)
@@ -239,8 +240,8 @@ func (c *Counter) count(n *nodeState, key decision.SpreadPool) {
 	}
 }
 
-// forget reverts count. It does nothing if n is not counted.
-func (c *Counter) forget(n *nodeState) {
+// uncount reverts count. It does nothing if n is not counted.
+func (c *Counter) uncount(n *nodeState) {
 	p := n.pool
 	if p == nil {
 		return
@@ -261,7 +262,7 @@ func (c *Counter) forget(n *nodeState) {
 // trackNode updates the cluster-wide node counts for n: sign is 1 to add n and -1 to remove it.
 func (c *Counter) trackNode(n *nodeState, sign int) {
 	if n.facts.Capacity.Type == decision.Spot || n.facts.Signal != decision.NoSignal {
-		c.special += sign
+		c.spotOrSignaled += sign
 	}
 	switch {
 	case n.facts.Capacity.Source != decision.Settling:

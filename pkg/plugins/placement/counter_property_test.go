@@ -82,7 +82,7 @@ func recount(reader *node.Reader, infos []*nodeInfo, labelled bool, at time.Time
 
 // incremental returns the counts of the Counter.
 func incremental(c *Counter, infos []*nodeInfo) tallied {
-	got := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.PlacedPods{}, map[workload.OwnerKey]map[string]decision.Siblings{}, c.NextSettled(), c.special}
+	got := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.PlacedPods{}, map[workload.OwnerKey]map[string]decision.Siblings{}, c.NextSettled(), c.spotOrSignaled}
 	for name, n := range c.nodes {
 		got.Nodes[name] = n.facts
 	}

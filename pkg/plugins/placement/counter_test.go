@@ -68,7 +68,7 @@ func TestCounterTrustsGenerations(t *testing.T) {
 // none.
 func ages(c *Counter, now time.Time) map[decision.Pool][]time.Duration {
 	var ages map[decision.Pool][]time.Duration
-	for p, times := range c.fresh {
+	for p, times := range c.newLosses {
 		for _, at := range times {
 			if ages == nil {
 				ages = map[decision.Pool][]time.Duration{}

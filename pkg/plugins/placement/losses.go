@@ -14,15 +14,15 @@ import (
 )
 
 // nodeHistory is the history of a Node that a Counter needs beyond the Node's current state.
-// Package kube decides whether the Node counts as lost.
+// Package node decides whether the Node counts as lost.
 type nodeHistory struct {
 	uid  types.UID
 	loss node.LossDetector
 }
 
-// Note records a Node event of an informer. It may be called at any time, before or after the
-// snapshot shows the same change.
-func (c *Counter) Note(event node.Event) { c.events.Add(event) }
+// RecordEvent records a Node event of an informer. It may be called at any time, before or after
+// the snapshot shows the same change.
+func (c *Counter) RecordEvent(event node.Event) { c.events.Add(event) }
 
 // readEvents applies the informer events since the last Update. It must run before the snapshot is
 // read, because that removes the nodes that no longer exist.
@@ -31,7 +31,7 @@ func (c *Counter) readEvents(now time.Time) {
 		if n := c.nodes[event.Name]; n != nil && n.history.uid == event.UID {
 			n.history.loss.Record(event)
 			n.until = math.MinInt64 // read the node again even if its generation is unchanged
-			c.next = math.MinInt64
+			c.nextChange = math.MinInt64
 		}
 	}
 }
@@ -59,8 +59,8 @@ func (c *Counter) recordLoss(p *pool, at time.Time) {
 	if p.capacity != decision.Spot || p.pool == (decision.Pool{}) {
 		return
 	}
-	times := append(c.fresh[p], at)
-	c.fresh[p] = times[max(0, len(times)-decision.MaxLosses):]
+	times := append(c.newLosses[p], at)
+	c.newLosses[p] = times[max(0, len(times)-decision.MaxLosses):]
 }
 
 // risksPerHalfLife is how often the risks are recomputed per half-life. Between two computations no
@@ -73,20 +73,20 @@ const risksPerHalfLife = 256
 // lost a node since the last call, or a 256th of a half-life has passed. UpdateRisks must not run
 // concurrently with any other method.
 func (c *Counter) UpdateRisks(prior map[decision.Pool]float64, halfLife time.Duration, now time.Time) {
-	for ; c.withRisk < len(c.pools); c.withRisk++ {
-		if p := c.pools[c.withRisk]; p.capacity == decision.Spot {
+	for ; c.poolsWithPrior < len(c.pools); c.poolsWithPrior++ {
+		if p := c.pools[c.poolsWithPrior]; p.capacity == decision.Spot {
 			p.prior = prior[p.pool]
 			p.risk = p.prior
 		}
 	}
-	for p, times := range c.fresh {
+	for p, times := range c.newLosses {
 		losses := c.losses[p]
 		for _, at := range times {
 			losses = losses.Add(at, halfLife)
 		}
 		c.losses[p] = losses
 		p.setRisk(losses.Risk(now, halfLife))
-		delete(c.fresh, p)
+		delete(c.newLosses, p)
 	}
 	if now.Sub(c.risksAt) < halfLife/risksPerHalfLife {
 		return

@@ -132,11 +132,11 @@ func TestNotedLosses(t *testing.T) {
 func deleted(n *nodeInfo) { n.node.DeletionTimestamp = &metav1.Time{Time: now} }
 
 func noteInterruption(c *Counter, n *v1.Node) {
-	c.Note(node.Event{Name: n.Name, UID: n.UID, Disruption: node.DeletedFirst})
+	c.RecordEvent(node.Event{Name: n.Name, UID: n.UID, Disruption: node.DeletedFirst})
 }
 
 func noteRemoval(c *Counter, n *v1.Node) {
-	c.Note(node.Event{Name: n.Name, UID: n.UID, Disruption: node.Voluntary})
+	c.RecordEvent(node.Event{Name: n.Name, UID: n.UID, Disruption: node.Voluntary})
 }
 
 // An informer may see an interruption after the snapshot, and the node may then not change for a
@@ -173,7 +173,7 @@ func TestRemovals(t *testing.T) {
 							event, ok = reader.UpdateEvent(states[i-1].Node, state.Node, at)
 						}
 						if ok {
-							c.Note(event)
+							c.RecordEvent(event)
 						}
 					}
 					if !slices.Contains(looks, i) {
@@ -228,8 +228,8 @@ func TestRisksAreForgotten(t *testing.T) {
 		{10*halfLife + halfLife/256, 0, 0.25, 0},
 	} {
 		c.UpdateRisks(prior, halfLife, now.Add(step.after))
-		if len(c.losses) != step.losing || len(c.fresh) > 0 {
-			t.Errorf("after %v: records of %d pools, and %d fresh ones; want %d and 0", step.after, len(c.losses), len(c.fresh), step.losing)
+		if len(c.losses) != step.losing || len(c.newLosses) > 0 {
+			t.Errorf("after %v: records of %d pools, and %d fresh ones; want %d and 0", step.after, len(c.losses), len(c.newLosses), step.losing)
 		}
 		close := func(got, want float64) bool { return math.Abs(got-want) < 1./1023 }
 		if got := c.riskOf(first); !close(got, step.prior) {

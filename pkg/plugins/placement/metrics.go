@@ -59,8 +59,8 @@ var (
 		"Nodes, by capacity type and by its source: label, alias, contradiction (aliases that disagree), default (no label) or settling (no label yet).", []string{"profile", "capacity_type", "source"}, nil, metrics.ALPHA, "")
 )
 
-// Observed contains the values that are measured when the metrics are scraped.
-type Observed struct {
+// Gauges contains the values that are measured when the metrics are scraped.
+type Gauges struct {
 	CachesSynced       bool
 	WaitingForOnDemand int
 	// LongestWait is the longest wait of a pod in WaitingForOnDemand; 0 without any.
@@ -82,47 +82,47 @@ type BoundPart struct {
 	Floor    bool
 }
 
-// observer collects the values of all profiles of this process when the metrics are scraped.
-type observer struct {
+// gaugeCollector collects the values of all profiles of this process when the metrics are scraped.
+type gaugeCollector struct {
 	metrics.BaseStableCollector
 
 	mu       sync.Mutex
-	profiles map[string]*observed
+	profiles map[string]*profileGauges
 }
 
-// observed contains the last values of a profile.
-type observed struct {
-	observe func() Observed
-	last    Observed
-	again   time.Time // when the values expire
+// profileGauges contains the last values of a profile.
+type profileGauges struct {
+	read    func() Gauges
+	last    Gauges
+	expires time.Time // when the values expire
 }
 
-// observedShare limits the observations to a hundredth of one CPU, no matter how often the metrics
-// are scraped. One observation reads all pods, which takes 70 ms for 25,000 pods. The reported
-// values are never older than 100 times the duration of an observation.
-const observedShare = 100
+// expiryFactor limits the reading of gauges to a hundredth of one CPU, no matter how often the
+// metrics are scraped. One reading examines all pods, which takes 70 ms for 25,000 pods. The
+// reported values are never older than 100 times the duration of a reading.
+const expiryFactor = 100
 
-// now returns the current values, or the previous ones if they have not expired.
-func (o *observed) now() Observed {
-	if start := time.Now(); !start.Before(o.again) {
-		o.last = o.observe()
+// current returns the current values, or the previous ones if they have not expired.
+func (o *profileGauges) current() Gauges {
+	if start := time.Now(); !start.Before(o.expires) {
+		o.last = o.read()
 		took := time.Since(start)
-		o.again = start.Add(observedShare * took)
+		o.expires = start.Add(expiryFactor * took)
 	}
 	return o.last
 }
 
 var (
-	observers    = &observer{profiles: map[string]*observed{}}
+	collector    = &gaugeCollector{profiles: map[string]*profileGauges{}}
 	registerOnce sync.Once
 )
 
-// RegisterMetrics registers the metrics with the scheduler's registry. A scrape calls observe for
+// RegisterMetrics registers the metrics with the scheduler's registry. A scrape calls read for
 // the values of profile, never concurrently.
-func RegisterMetrics(profile string, observe func() Observed) {
+func RegisterMetrics(profile string, read func() Gauges) {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(placements, invalidAnnotations, decisionDuration)
-		legacyregistry.CustomMustRegister(observers)
+		legacyregistry.CustomMustRegister(collector)
 	})
 	// Every series exists from the start with the value 0. A series that appears with its first
 	// count would not show an increase.
@@ -138,12 +138,12 @@ func RegisterMetrics(profile string, observe func() Observed) {
 	for _, scope := range []Scope{FewNodes, AllNodes, AllAfterFew} {
 		decisionDuration.WithLabelValues(profile, string(scope))
 	}
-	observers.mu.Lock()
-	defer observers.mu.Unlock()
-	observers.profiles[profile] = &observed{observe: observe}
+	collector.mu.Lock()
+	defer collector.mu.Unlock()
+	collector.profiles[profile] = &profileGauges{read: read}
 }
 
-func (o *observer) DescribeWithStability(ch chan<- *metrics.Desc) {
+func (o *gaugeCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	for _, desc := range []*metrics.Desc{
 		cachesSyncedDesc, waitingDesc, longestWaitDesc, floorsUnmetDesc, deficitDesc, longestDeficitDesc, boundDesc, nodesDesc,
 	} {
@@ -151,29 +151,29 @@ func (o *observer) DescribeWithStability(ch chan<- *metrics.Desc) {
 	}
 }
 
-func (o *observer) CollectWithStability(ch chan<- metrics.Metric) {
+func (o *gaugeCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for profile, observed := range o.profiles {
-		seen := observed.now()
+	for profile, gauges := range o.profiles {
+		values := gauges.current()
 		gauge := func(desc *metrics.Desc, value float64, labels ...string) {
 			ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, append([]string{profile}, labels...)...)
 		}
 		synced := 0.0
-		if seen.CachesSynced {
+		if values.CachesSynced {
 			synced = 1
 		}
 		gauge(cachesSyncedDesc, synced)
-		gauge(waitingDesc, float64(seen.WaitingForOnDemand))
-		gauge(longestWaitDesc, seen.LongestWait.Seconds())
-		gauge(floorsUnmetDesc, float64(seen.FloorsUnmet))
-		gauge(deficitDesc, float64(seen.FloorDeficit))
-		gauge(longestDeficitDesc, seen.LongestDeficit.Seconds())
+		gauge(waitingDesc, float64(values.WaitingForOnDemand))
+		gauge(longestWaitDesc, values.LongestWait.Seconds())
+		gauge(floorsUnmetDesc, float64(values.FloorsUnmet))
+		gauge(deficitDesc, float64(values.FloorDeficit))
+		gauge(longestDeficitDesc, values.LongestDeficit.Seconds())
 		for _, capacity := range []decision.CapacityType{decision.OnDemand, decision.Spot} {
-			gauge(boundDesc, float64(seen.Bound[BoundPart{capacity, true}]), capacity.String(), "floor")
-			gauge(boundDesc, float64(seen.Bound[BoundPart{capacity, false}]), capacity.String(), "beyond-floor")
+			gauge(boundDesc, float64(values.Bound[BoundPart{capacity, true}]), capacity.String(), "floor")
+			gauge(boundDesc, float64(values.Bound[BoundPart{capacity, false}]), capacity.String(), "beyond-floor")
 		}
-		for capacity, n := range seen.Nodes {
+		for capacity, n := range values.Nodes {
 			gauge(nodesDesc, float64(n), capacity.Type.String(), capacity.Source.String())
 		}
 	}

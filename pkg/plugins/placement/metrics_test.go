@@ -10,13 +10,13 @@ import (
 func TestObservationsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		observations := 0
-		o := &observed{observe: func() Observed {
+		o := &profileGauges{read: func() Gauges {
 			observations++
 			time.Sleep(10 * time.Millisecond)
-			return Observed{FloorDeficit: observations}
+			return Gauges{FloorDeficit: observations}
 		}}
 		for range 25 {
-			if got := o.now(); got.FloorDeficit != observations {
+			if got := o.current(); got.FloorDeficit != observations {
 				t.Errorf("values of observation %d, want the last one, %d", got.FloorDeficit, observations)
 			}
 			time.Sleep(100 * time.Millisecond)

@@ -90,7 +90,7 @@ func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*
 	case s.Plan.Prefer == decision.Spot:
 		slices.Reverse(types)
 	}
-	s.Counter.turn++
+	s.Counter.rotation++
 	for _, capacity := range types {
 		if names := s.candidates(capacity, fits); len(names) > 0 {
 			this.scope = FewNodes
@@ -141,14 +141,14 @@ func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[s
 	return names
 }
 
-// orderedPools returns the pools of a capacity type that have nodes, rotated by turn. If there are
-// more than maxNarrowNodes pools, so that candidates may omit some, the pools with the fewest
-// siblings in their zone, then in themselves, are first.
+// orderedPools returns the pools of a capacity type that have nodes, rotated by Counter.rotation.
+// If there are more than maxNarrowNodes pools, so that candidates may omit some, the pools with the
+// fewest siblings in their zone, then in themselves, are first.
 func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 	c := s.Counter
 	pools := make([]*pool, 0, len(c.pools))
 	for i := range c.pools {
-		if p := c.pools[(i+c.turn)%len(c.pools)]; p.capacity == capacity && len(p.nodes) > 0 {
+		if p := c.pools[(i+c.rotation)%len(c.pools)]; p.capacity == capacity && len(p.nodes) > 0 {
 			pools = append(pools, p)
 		}
 	}

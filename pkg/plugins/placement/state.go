@@ -17,7 +17,7 @@ import (
 const stateKey fwk.StateKey = "spot-aware-scheduler.io/placement"
 
 // State is the decision for one pod in one scheduling cycle. PreFilter sets all fields except
-// Placed.
+// Placement.
 type State struct {
 	Subject  *workload.Subject
 	Settings decision.WorkloadSettings
@@ -28,19 +28,20 @@ type State struct {
 	Waited  time.Duration
 	Plan    decision.Plan
 	Counter *Counter
-	// Nominated is the node that preemption nominated for the pod, if any.
-	Nominated string
-	// Placed is the placement of the pod. Reserve sets it on the state of the cycle itself, not on
-	// a copy.
-	Placed *Placement
+	// NominatedNode is the node that preemption nominated for the pod, if any.
+	NominatedNode string
+	// Placement is the placement of the pod. Reserve sets it on the state of the cycle itself, not
+	// on a copy.
+	Placement *Placement
 
 	revision *revision
-	// These count the revision's pods by pool index and by zone index, including nominees.
+	// These count the revision's pods by pool index and by zone index, including nominated
+	// pods.
 	inPool, inZone []int
-	nominees       []Nominee
+	nominated      []NominatedPod
 	refusals       *refusals
-	preempts       *atomic.Bool            // preemption was simulated in some copy of the state
-	reserved       map[*nodeState]struct{} // set by Hold
+	mayPreempt     *atomic.Bool            // preemption was simulated in some copy of the state
+	reserved       map[*nodeState]struct{} // set by ReserveUnlabeled
 	// The fields below record simulated changes, by preemption and nominated pods, in this copy
 	// only.
 	simulatedOnSpot     int
@@ -48,8 +49,8 @@ type State struct {
 	simulatesPreemption bool // pods were removed from a node: preemption is simulated
 }
 
-// Nominee is a pod of the revision with a nominated node. It is neither assumed nor bound yet.
-type Nominee struct {
+// NominatedPod is a pod of the revision with a nominated node. It is neither assumed nor bound yet.
+type NominatedPod struct {
 	UID  types.UID
 	Node string
 }
@@ -61,18 +62,18 @@ type Placement struct {
 }
 
 // NewState returns the state for subject under settings. It creates the plan from the counts of the
-// subject's revision in counter. The nominees of the revision count as pods on their nominated
-// nodes. The caller must not update counter while the state is in use.
-func NewState(subject *workload.Subject, settings decision.WorkloadSettings, waiting decision.WaitTime, counter *Counter, nominees ...Nominee) *State {
+// subject's revision in counter. The nominated pods of the revision count as pods on their
+// nominated nodes. The caller must not update counter while the state is in use.
+func NewState(subject *workload.Subject, settings decision.WorkloadSettings, waiting decision.WaitTime, counter *Counter, nominated ...NominatedPod) *State {
 	revision := counter.revisions[subject.RevisionKey]
 	s := &State{
 		Subject: subject, Settings: settings, Waited: waiting.For, Counter: counter,
-		revision: revision,
-		inPool:   make([]int, len(counter.pools)),
-		inZone:   make([]int, len(counter.zones)),
-		nominees: nominees,
-		refusals: &refusals{},
-		preempts: &atomic.Bool{},
+		revision:   revision,
+		inPool:     make([]int, len(counter.pools)),
+		inZone:     make([]int, len(counter.zones)),
+		nominated:  nominated,
+		refusals:   &refusals{},
+		mayPreempt: &atomic.Bool{},
 	}
 	if revision != nil {
 		for _, in := range revision.pools {
@@ -81,8 +82,8 @@ func NewState(subject *workload.Subject, settings decision.WorkloadSettings, wai
 		}
 	}
 	placed := revision.placed()
-	for _, nominee := range nominees {
-		n := counter.nodes[nominee.Node]
+	for _, pod := range nominated {
+		n := counter.nodes[pod.Node]
 		if n == nil {
 			continue
 		}
@@ -130,7 +131,7 @@ func (s *State) admit(n *nodeState) decision.Verdict {
 		return decision.OverflowPreempts
 	}
 	verdict := s.Plan.Admit(n.facts, s.simulatedOnSpot, s.onSpotIn(n.pool))
-	if _, held := s.reserved[n]; held {
+	if _, reserved := s.reserved[n]; reserved {
 		return decision.AdmitReserved(verdict)
 	}
 	return verdict
@@ -139,19 +140,20 @@ func (s *State) admit(n *nodeState) decision.Verdict {
 // AdmitsAll reports whether the policy admits the pod on every node, even if preemption is
 // simulated: all nodes are on-demand without an interruption signal, and the pod is within its
 // workload's floor.
-func (s *State) AdmitsAll() bool { return s.Counter.special == 0 && !s.Plan.Overflows() }
+func (s *State) AdmitsAll() bool { return s.Counter.spotOrSignaled == 0 && !s.Plan.Overflows() }
 
-// Preempts returns a flag that is set when preemption may nominate a node for the pod. The flag
-// remains valid after the cycle. If Filter is skipped, the State sees no simulated eviction, so the
-// caller must call MayPreempt.
-func (s *State) Preempts() *atomic.Bool { return s.preempts }
+// PreemptionFlag returns a flag that is set when preemption may nominate a node for the pod. The
+// flag remains valid after the cycle. If Filter is skipped, the State sees no simulated eviction,
+// so the caller must call MarkMayPreempt.
+func (s *State) PreemptionFlag() *atomic.Bool { return s.mayPreempt }
 
-// MayPreempt records that preemption may nominate a node for the pod without a call to the State.
-func (s *State) MayPreempt() { s.preempts.Store(true) }
+// MarkMayPreempt records that preemption may nominate a node for the pod without a call to the
+// State.
+func (s *State) MarkMayPreempt() { s.mayPreempt.Store(true) }
 
 // RanksAlike reports whether all nodes have the same rank for the pod: all nodes are on-demand
 // without a signal, and the pod has no siblings to spread from.
-func (s *State) RanksAlike() bool { return s.Counter.special == 0 && s.revision == nil }
+func (s *State) RanksAlike() bool { return s.Counter.spotOrSignaled == 0 && s.revision == nil }
 
 // Rank returns the rank of the named node for the pod, using the risks of Counter.UpdateRisks.
 func (s *State) Rank(nodeName string) decision.Rank {
@@ -174,7 +176,7 @@ func (s *State) siblingsAround(n *nodeState) decision.Siblings {
 // Place records that the scheduler chose the named node.
 func (s *State) Place(nodeName string) {
 	if n := s.Counter.nodes[nodeName]; n != nil {
-		s.Placed = &Placement{n.facts.Capacity.Type, s.Plan.Outcome(n.facts, s.onSpotIn(n.pool))}
+		s.Placement = &Placement{n.facts.Capacity.Type, s.Plan.Outcome(n.facts, s.onSpotIn(n.pool))}
 	}
 }
 
@@ -192,18 +194,18 @@ func (n *nodeState) hasPod(pod types.UID) bool {
 	return slices.ContainsFunc(n.info.GetPods(), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod })
 }
 
-// Add counts pod as one more on the named node, in this copy of the state only. Remove counts one
-// less.
-func (s *State) Add(pod *v1.Pod, nodeName string)    { s.change(pod, nodeName, 1) }
-func (s *State) Remove(pod *v1.Pod, nodeName string) { s.change(pod, nodeName, -1) }
+// AddPod counts pod as one more on the named node, in this copy of the state only. RemovePod counts
+// one less.
+func (s *State) AddPod(pod *v1.Pod, nodeName string)    { s.simulate(pod, nodeName, 1) }
+func (s *State) RemovePod(pod *v1.Pod, nodeName string) { s.simulate(pod, nodeName, -1) }
 
-func (s *State) change(pod *v1.Pod, nodeName string, delta int) {
+func (s *State) simulate(pod *v1.Pod, nodeName string, delta int) {
 	if delta < 0 && !s.simulatesPreemption {
 		s.simulatesPreemption = true
-		s.preempts.Store(true)
+		s.mayPreempt.Store(true)
 	}
 	n := s.Counter.nodes[nodeName]
-	if slices.ContainsFunc(s.nominees, func(nominee Nominee) bool { return nominee.UID == pod.UID }) {
+	if slices.ContainsFunc(s.nominated, func(other NominatedPod) bool { return other.UID == pod.UID }) {
 		return // already counted by NewState
 	}
 	if delta > 0 && !s.simulatesPreemption && n != nil && n.hasPod(pod.UID) {

@@ -44,23 +44,23 @@ func TestStateAdmit(t *testing.T) {
 			"spot-a": decision.Admitted, "spot-b": decision.Admitted, "on-demand": decision.Admitted,
 			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
 		}},
-		"one more sibling on spot": {func(s *State) { s.Add(podOf("2", "rs"), "spot-b") }, map[string]decision.Verdict{
+		"one more sibling on spot": {func(s *State) { s.AddPod(podOf("2", "rs"), "spot-b") }, map[string]decision.Verdict{
 			"spot-a": decision.OverBudget, "spot-b": decision.OverBudget, "on-demand": decision.Admitted,
 			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
 		}},
 		"one more and one less": {func(s *State) {
-			s.Add(podOf("2", "rs"), "spot-b")
-			s.Remove(podOf("1", "rs"), "spot-a")
+			s.AddPod(podOf("2", "rs"), "spot-b")
+			s.RemovePod(podOf("1", "rs"), "spot-a")
 		}, map[string]decision.Verdict{
 			"spot-a": decision.Admitted, "spot-b": decision.Admitted, "on-demand": decision.Admitted,
 			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
 		}},
 		"pods that do not count": {func(s *State) {
-			s.Add(podOf("2", "rs"), "on-demand")
-			s.Add(podOf("3", "other"), "spot-a")
-			s.Add(podOf("4", ""), "spot-a")
-			s.Add(terminating(podOf("5", "rs")), "spot-a")
-			s.Add(podOf("6", "rs"), "not in the snapshot")
+			s.AddPod(podOf("2", "rs"), "on-demand")
+			s.AddPod(podOf("3", "other"), "spot-a")
+			s.AddPod(podOf("4", ""), "spot-a")
+			s.AddPod(terminating(podOf("5", "rs")), "spot-a")
+			s.AddPod(podOf("6", "rs"), "not in the snapshot")
 		}, map[string]decision.Verdict{
 			"spot-a": decision.Admitted, "spot-b": decision.Admitted, "on-demand": decision.Admitted,
 			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
@@ -81,7 +81,7 @@ func TestStateAdmit(t *testing.T) {
 func TestRemovingATerminatingPodChangesNothing(t *testing.T) {
 	going := terminating(podOf("going", "rs"))
 	s := stateOf(nodeOf("spot", "spot", "a", podOf("1", "rs"), podOf("2", "rs"), going))
-	s.Remove(going, "spot")
+	s.RemovePod(going, "spot")
 	if got := s.Admit("spot"); got != decision.OverBudget {
 		t.Errorf("Admit = %d, want OverBudget: two live siblings are on spot", got)
 	}
@@ -100,8 +100,8 @@ func TestStatePoolCap(t *testing.T) {
 		want   map[string]decision.Verdict
 	}{
 		{"no change", func() {}, map[string]decision.Verdict{"spot-a": decision.PoolFull, "spot-b": decision.Admitted}},
-		{"taken", func() { s.Remove(podOf("1", "rs"), "spot-a") }, map[string]decision.Verdict{"spot-a": decision.Admitted, "spot-b": decision.Admitted}},
-		{"added", func() { s.Add(podOf("2", "rs"), "spot-b") }, map[string]decision.Verdict{"spot-a": decision.Admitted, "spot-b": decision.PoolFull}},
+		{"taken", func() { s.RemovePod(podOf("1", "rs"), "spot-a") }, map[string]decision.Verdict{"spot-a": decision.Admitted, "spot-b": decision.Admitted}},
+		{"added", func() { s.AddPod(podOf("2", "rs"), "spot-b") }, map[string]decision.Verdict{"spot-a": decision.Admitted, "spot-b": decision.PoolFull}},
 	}
 	for _, step := range steps {
 		step.change()
@@ -115,10 +115,10 @@ func TestStatePoolCap(t *testing.T) {
 // neither other clones nor the original.
 func TestStateClonesAreIndependent(t *testing.T) {
 	s := stateOf(nodeOf("spot", "spot", "a"))
-	s.Add(podOf("1", "rs"), "spot")
+	s.AddPod(podOf("1", "rs"), "spot")
 	first, second := s.Clone().(*State), s.Clone().(*State)
-	first.Add(podOf("2", "rs"), "spot")
-	second.Remove(podOf("1", "rs"), "spot")
+	first.AddPod(podOf("2", "rs"), "spot")
+	second.RemovePod(podOf("1", "rs"), "spot")
 	got := []int{s.simulatedOnSpot, first.simulatedOnSpot, second.simulatedOnSpot}
 	pool := s.Counter.nodes["spot"].pool
 	s.Plan.PoolCap, first.Plan.PoolCap, second.Plan.PoolCap = 1, 1, 1
@@ -152,7 +152,7 @@ func TestStatePlace(t *testing.T) {
 			s := stateOf(nodes...)
 			test.change(s)
 			s.Place(test.node)
-			if diff := cmp.Diff(test.want, s.Placed); diff != "" {
+			if diff := cmp.Diff(test.want, s.Placement); diff != "" {
 				t.Errorf("Placed (-want +got):\n%s", diff)
 			}
 		})

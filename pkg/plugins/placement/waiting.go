@@ -13,33 +13,33 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// Waiting records the pods of one profile that were found unschedulable: since when, why, and when
-// to retry them even without an event in the cluster. It exists in memory only. After a restart the
-// waits begin again, because no field of a pod states when it was first found unschedulable: the
-// transition time of PodScheduled is that of the pod's gates. All methods may be called
-// concurrently.
+// WaitingPods records the pods of one profile that were found unschedulable: since when, why, and
+// when to retry them even without an event in the cluster. It exists in memory only. After a
+// restart the waits begin again, because no field of a pod states when it was first found
+// unschedulable: the transition time of PodScheduled is that of the pod's gates. All methods may be
+// called concurrently.
 type WaitingPods struct {
 	clock clock.WithDelayedExecution
 	wake  func(pods map[string]*v1.Pod)
 
 	mu   sync.Mutex
-	pods map[types.UID]*waiter
+	pods map[types.UID]*waitingPod
 	// byOwner contains the waiting pods by each object that they wait for.
-	byOwner map[workload.OwnerKey]map[types.UID]*waiter
+	byOwner map[workload.OwnerKey]map[types.UID]*waitingPod
 	// gangs contains the gangs that have waiting or bound pods. gangOf maps each bound pod to its
 	// gang.
 	gangs  map[Gang]*gangState
 	gangOf map[types.UID]Gang
-	// heldTimer is set while a wake-up is pending for pods with Wait.Held. They are in byOwner
-	// under heldKey.
+	// reservedTimer is set while a wake-up is pending for pods with Wait.NodeReserved. They are in
+	// byOwner under reservedKey.
 	reservedTimer clock.Timer
-	// floors contains the pods with Wait.ForOnDemand, by their requirements for a node.
-	floors map[string]*floorPods
-	// windows contains the owners for which pods were woken within the last wakePeriod. See
-	// WakeFor.
-	windows      map[workload.OwnerKey]*window
-	turns        uint64      // how often WakeFor has woken pods
-	countedTimer clock.Timer // set while WakeCountedSoon is pending
+	// onDemandShapes contains the pods with Wait.ForOnDemand, by their requirements for a node.
+	onDemandShapes map[string]*shapeGroup
+	// throttled contains the owners for which pods were woken within the last wakePeriod, with the
+	// changes since then. See WakeOwned.
+	throttled     map[workload.OwnerKey]*ownerChange
+	batches       uint64      // how many batches of pods were woken
+	siblingsTimer clock.Timer // set while WakeAllSiblingsSoon is pending
 }
 
 // Wait describes the changes that a pod waits for.
@@ -48,24 +48,24 @@ type Wait struct {
 	Owners []workload.OwnerKey
 	// ForOnDemand means that the policy keeps the pod off spot.
 	ForOnDemand bool
-	// Held means that the scheduler withheld a node for pods that wait for on-demand capacity. The
+	// NodeReserved means that a node was reserved for pods that wait for on-demand capacity. The
 	// policy would have admitted this pod otherwise.
-	Reserved bool
-	// Counted means that fewer siblings on spot, or on on-demand with overflow Never, may unblock
-	// the pod.
+	NodeReserved bool
+	// DependsOnSiblings means that fewer siblings on spot, or on on-demand with overflow Never, may
+	// unblock the pod.
 	DependsOnSiblings bool
 	// Invalid lists the annotations that were reported as ignored.
 	Invalid []decision.InvalidAnnotation
 	// Why is the logged reason; empty if none was logged.
 	Why string
-	// Again is when time alone may unblock the pod; the zero time for never.
+	// RetryAt is when time alone may unblock the pod; the zero time for never.
 	RetryAt time.Time
 	// Gang is the gang of the pod; the zero Gang if it has none.
 	Gang Gang
-	// Preempts is State.Preempts of the last cycle; nil if that cycle had no State.
-	Preempts *atomic.Bool
-	// Basis is the input of the pod's plan. Only the Judge reads it.
-	Basis any
+	// PreemptionFlag is State.PreemptionFlag of the last cycle; nil if that cycle had no State.
+	PreemptionFlag *atomic.Bool
+	// PlanInput is the input of the pod's plan. Only the OwnerCheck reads it.
+	PlanInput any
 }
 
 // Gang identifies pods of one revision and one PodGroup. They are scheduled all together or not at
@@ -77,36 +77,46 @@ type Gang struct {
 }
 
 type gangState struct {
-	waiting map[types.UID]*waiter
+	waiting map[types.UID]*waitingPod
 	bound   int
 	// scheduled means that a pod of the gang has been bound since the gang was first recorded.
 	scheduled bool
 }
 
-type waiter struct {
+type waitingPod struct {
 	Wait
-	pod   *v1.Pod
-	since time.Time
-	timer clock.Timer
-	shape string // key in Waiting.floors; "" if the pod is not in it
-	due   bool   // a change of an owner may unblock the pod, and it has not been woken since
-	woken uint64 // the last turn in which WakeFor woke the pod; 0 if none
+	pod       *v1.Pod
+	since     time.Time
+	timer     clock.Timer
+	shape     string // key in WaitingPods.onDemandShapes; "" if the pod is not in it
+	due       bool   // a change of an owner may unblock the pod, and it has not been woken since
+	lastBatch uint64 // the number of the last batch with the pod; 0 if none
 }
 
 // NewWaitingPods returns an empty registry that retries pods by calling wake, which must not block.
 func NewWaitingPods(c clock.WithDelayedExecution, wake func(pods map[string]*v1.Pod)) *WaitingPods {
-	return &WaitingPods{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[workload.OwnerKey]map[types.UID]*waiter{}, gangs: map[Gang]*gangState{}, gangOf: map[types.UID]Gang{}, windows: map[workload.OwnerKey]*window{}, floors: map[string]*floorPods{}}
+	return &WaitingPods{
+		clock:          c,
+		wake:           wake,
+		pods:           map[types.UID]*waitingPod{},
+		byOwner:        map[workload.OwnerKey]map[types.UID]*waitingPod{},
+		gangs:          map[Gang]*gangState{},
+		gangOf:         map[types.UID]Gang{},
+		throttled:      map[workload.OwnerKey]*ownerChange{},
+		onDemandShapes: map[string]*shapeGroup{},
+	}
 }
 
-// Found records that pod was found unschedulable now, and the changes that it waits for.
-func (w *WaitingPods) Found(pod *v1.Pod, wait Wait) {
+// AddUnschedulable records that pod was found unschedulable now, and the changes that it waits for.
+// It replaces an earlier record of the pod, but not the time at which its wait began.
+func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.clock.Now()
-	entry := &waiter{Wait: wait, pod: pod, since: now}
+	entry := &waitingPod{Wait: wait, pod: pod, since: now}
 	old := w.pods[pod.UID]
 	if old != nil {
-		entry.since, entry.woken = old.since, old.woken
+		entry.since, entry.lastBatch = old.since, old.lastBatch
 	}
 	if wait.Gang != (Gang{}) {
 		w.gang(wait.Gang).waiting[pod.UID] = entry // before old is removed, which would remove a gang without pods
@@ -114,44 +124,44 @@ func (w *WaitingPods) Found(pod *v1.Pod, wait Wait) {
 	if old != nil {
 		w.remove(old)
 		if old.ForOnDemand && !wait.ForOnDemand {
-			w.wakeHeldSoon()
+			w.wakeReservedSoon()
 		}
 	}
 	w.pods[pod.UID] = entry
-	if wait.Reserved {
-		addWaiter(w.byOwner, reservedKey, entry)
+	if wait.NodeReserved {
+		addEntry(w.byOwner, reservedKey, entry)
 	}
-	w.addFloor(entry)
+	w.addShape(entry)
 	for _, owner := range wait.Owners {
-		addWaiter(w.byOwner, owner, entry)
+		addEntry(w.byOwner, owner, entry)
 	}
 	if !wait.RetryAt.IsZero() {
-		entry.timer = w.clock.AfterFunc(wait.RetryAt.Sub(now), func() { w.wake(keyed(entry.pod)) })
+		entry.timer = w.clock.AfterFunc(wait.RetryAt.Sub(now), func() { w.wake(podsByKey(entry.pod)) })
 	}
 }
 
-func addWaiter[K comparable](to map[K]map[types.UID]*waiter, key K, entry *waiter) {
+func addEntry[K comparable](to map[K]map[types.UID]*waitingPod, key K, entry *waitingPod) {
 	if to[key] == nil {
-		to[key] = map[types.UID]*waiter{}
+		to[key] = map[types.UID]*waitingPod{}
 	}
 	to[key][entry.pod.UID] = entry
 }
 
-func dropWaiter[K comparable](from map[K]map[types.UID]*waiter, key K, entry *waiter) {
+func deleteEntry[K comparable](from map[K]map[types.UID]*waitingPod, key K, entry *waitingPod) {
 	delete(from[key], entry.pod.UID)
 	if len(from[key]) == 0 {
 		delete(from, key)
 	}
 }
 
-// WaitingSince returns when the pod, or the first waiting pod of its gang, was first found
+// GangSince returns when the pod, or the first waiting pod of its gang, was first found
 // unschedulable. It returns false if none was.
 //
 // The pods of a gang share one waiting time because one pod without a node blocks the whole gang,
 // so the others are tried less often. With separate times, each pod of the floor would begin its
 // wait when that of the previous one ends. After the first pod of the gang is bound, each pod has
 // its own time: a replacement, or a pod beyond the gang's minimum, does not wait for the others.
-func (w *WaitingPods) WaitingSince(pod types.UID, gang Gang) (time.Time, bool) {
+func (w *WaitingPods) GangSince(pod types.UID, gang Gang) (time.Time, bool) {
 	since, waits := w.Since(pod)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,9 +175,9 @@ func (w *WaitingPods) WaitingSince(pod types.UID, gang Gang) (time.Time, bool) {
 	return since, waits
 }
 
-// Bound removes a pod that was bound. If the pod is in a gang, the shared waiting time of the gang
-// ends.
-func (w *WaitingPods) Bound(pod types.UID, gang Gang) {
+// MarkBound removes a pod that was bound. If the pod is in a gang, the shared waiting time of the
+// gang ends.
+func (w *WaitingPods) MarkBound(pod types.UID, gang Gang) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stopWaiting(pod)
@@ -184,7 +194,7 @@ func (w *WaitingPods) Bound(pod types.UID, gang Gang) {
 func (w *WaitingPods) gang(gang Gang) *gangState {
 	g := w.gangs[gang]
 	if g == nil {
-		g = &gangState{waiting: map[types.UID]*waiter{}}
+		g = &gangState{waiting: map[types.UID]*waitingPod{}}
 		w.gangs[gang] = g
 	}
 	return g
@@ -207,12 +217,12 @@ func (w *WaitingPods) Since(pod types.UID) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Preempts reports whether preemption may have nominated a node for a pod that waits on owner.
-func (w *WaitingPods) Preempts(owner workload.OwnerKey) bool {
+// MayPreempt reports whether preemption may have nominated a node for a pod that waits on owner.
+func (w *WaitingPods) MayPreempt(owner workload.OwnerKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, entry := range w.byOwner[owner] {
-		if entry.Wait.Preempts != nil && entry.Wait.Preempts.Load() {
+		if entry.Wait.PreemptionFlag != nil && entry.Wait.PreemptionFlag.Load() {
 			return true
 		}
 	}
@@ -247,8 +257,8 @@ func (w *WaitingPods) Why(pod types.UID) string {
 	return ""
 }
 
-// Forget removes a pod that was deleted and reports whether it was waiting.
-func (w *WaitingPods) Forget(pod types.UID) (waited bool) {
+// Delete removes a pod that was deleted and reports whether it was waiting.
+func (w *WaitingPods) Delete(pod types.UID) (waited bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, waited = w.pods[pod]
@@ -261,27 +271,28 @@ func (w *WaitingPods) Forget(pod types.UID) (waited bool) {
 	return waited
 }
 
-// stopWaiting removes a pod that no longer waits. It wakes the pods that had nodes withheld for it.
+// stopWaiting removes a pod that no longer waits. If a node may have been reserved for it,
+// stopWaiting wakes the pods that this kept off the node.
 func (w *WaitingPods) stopWaiting(pod types.UID) {
 	if entry := w.pods[pod]; entry != nil {
 		w.remove(entry)
 		if entry.ForOnDemand {
-			w.wakeHeldSoon()
+			w.wakeReservedSoon()
 		}
 	}
 }
 
-func (w *WaitingPods) remove(entry *waiter) {
+func (w *WaitingPods) remove(entry *waitingPod) {
 	if entry.timer != nil {
 		entry.timer.Stop()
 	}
 	delete(w.pods, entry.pod.UID)
-	if entry.Reserved {
-		dropWaiter(w.byOwner, reservedKey, entry)
+	if entry.NodeReserved {
+		deleteEntry(w.byOwner, reservedKey, entry)
 	}
-	w.dropFloor(entry)
+	w.deleteShape(entry)
 	for _, owner := range entry.Owners {
-		dropWaiter(w.byOwner, owner, entry)
+		deleteEntry(w.byOwner, owner, entry)
 	}
 	if g := w.gangs[entry.Gang]; g != nil && g.waiting[entry.pod.UID] == entry {
 		delete(g.waiting, entry.pod.UID)
@@ -290,27 +301,27 @@ func (w *WaitingPods) remove(entry *waiter) {
 }
 
 // Wake retries one pod.
-func (w *WaitingPods) Wake(pod *v1.Pod) { w.wake(keyed(pod)) }
+func (w *WaitingPods) Wake(pod *v1.Pod) { w.wake(podsByKey(pod)) }
 
-// WakeCountedSoon retries, after one second, the pods that fewer siblings may unblock. Calls within
-// that second count as one.
-func (w *WaitingPods) WakeCountedSoon() {
+// WakeAllSiblingsSoon retries, after one second, the pods that fewer siblings may unblock. Calls
+// within that second count as one.
+func (w *WaitingPods) WakeAllSiblingsSoon() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.countedTimer != nil || len(w.pods) == 0 {
+	if w.siblingsTimer != nil || len(w.pods) == 0 {
 		return
 	}
-	w.countedTimer = w.clock.AfterFunc(time.Second, func() {
+	w.siblingsTimer = w.clock.AfterFunc(time.Second, func() {
 		w.mu.Lock()
-		w.countedTimer = nil
+		w.siblingsTimer = nil
 		w.mu.Unlock()
-		w.wakeAll(func() map[types.UID]*waiter { return w.pods }, func(entry *waiter) bool { return entry.DependsOnSiblings })
+		w.wakeAll(func() map[types.UID]*waitingPod { return w.pods }, func(entry *waitingPod) bool { return entry.DependsOnSiblings })
 	})
 }
 
 // wakeAll wakes the entries that which reports. It calls wake without the lock, because the
 // scheduling queue has its own lock.
-func (w *WaitingPods) wakeAll(entries func() map[types.UID]*waiter, which func(*waiter) bool) {
+func (w *WaitingPods) wakeAll(entries func() map[types.UID]*waitingPod, which func(*waitingPod) bool) {
 	w.mu.Lock()
 	pods := map[string]*v1.Pod{}
 	for _, entry := range entries() {
@@ -339,6 +350,6 @@ func (w *WaitingPods) ForOnDemand() (pods int, longest time.Duration) {
 	return pods, longest
 }
 
-func keyed(pod *v1.Pod) map[string]*v1.Pod {
+func podsByKey(pod *v1.Pod) map[string]*v1.Pod {
 	return map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod}
 }

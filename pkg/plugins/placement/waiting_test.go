@@ -75,26 +75,26 @@ func TestSinceIsTheFirstTime(t *testing.T) {
 		t.Error("waits before it was found")
 	}
 	for range 3 {
-		w.Found(pod, Wait{})
+		w.AddUnschedulable(pod, Wait{})
 		c.Step(time.Second)
 	}
 	if since, waits := w.Since("p"); !waits || !since.Equal(now) {
 		t.Errorf("Since = %v, %t; want %v, true", since, waits, now)
 	}
-	w.Forget("p")
+	w.Delete("p")
 	if _, waits := w.Since("p"); waits {
-		t.Error("still waits after Forget")
+		t.Error("still waits after Delete")
 	}
-	w.Found(pod, Wait{})
+	w.AddUnschedulable(pod, Wait{})
 	if since, _ := w.Since("p"); !since.Equal(now.Add(3 * time.Second)) {
-		t.Errorf("Since after Forget = %v, want the time of the new Found", since)
+		t.Errorf("Since after Delete = %v, want the time of the new AddUnschedulable", since)
 	}
 }
 
 func TestAgain(t *testing.T) {
 	w, c, woken := newWaiting()
 	pod := podOf("p", "rs")
-	w.Found(pod, Wait{RetryAt: now.Add(5 * time.Second)})
+	w.AddUnschedulable(pod, Wait{RetryAt: now.Add(5 * time.Second)})
 	c.Step(5*time.Second - 1)
 	woken.expect(t, "before")
 	c.Step(1)
@@ -102,20 +102,20 @@ func TestAgain(t *testing.T) {
 	c.Step(time.Hour)
 	woken.expect(t, "long after")
 
-	w.Found(pod, Wait{RetryAt: c.Now().Add(5 * time.Second)})
-	w.Found(pod, Wait{RetryAt: c.Now().Add(9 * time.Second)})
+	w.AddUnschedulable(pod, Wait{RetryAt: c.Now().Add(5 * time.Second)})
+	w.AddUnschedulable(pod, Wait{RetryAt: c.Now().Add(9 * time.Second)})
 	c.Step(5 * time.Second)
 	woken.expect(t, "at the replaced time")
 	c.Step(4 * time.Second)
 	woken.expect(t, "at the new time", "shop/p")
 
-	w.Found(pod, Wait{RetryAt: c.Now().Add(5 * time.Second)})
-	w.Forget("p")
+	w.AddUnschedulable(pod, Wait{RetryAt: c.Now().Add(5 * time.Second)})
+	w.Delete("p")
 	c.Step(time.Hour)
-	woken.expect(t, "after Forget")
+	woken.expect(t, "after Delete")
 
-	w.Found(pod, Wait{RetryAt: c.Now().Add(5 * time.Second)})
-	w.Found(pod, Wait{})
+	w.AddUnschedulable(pod, Wait{RetryAt: c.Now().Add(5 * time.Second)})
+	w.AddUnschedulable(pod, Wait{})
 	c.Step(time.Hour)
 	woken.expect(t, "without a new time")
 	if c.HasWaiters() {
@@ -123,57 +123,57 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// all is a Judge that reports every pod.
+// all is an OwnerCheck that reports every pod.
 func all() func(Wait) bool { return func(Wait) bool { return true } }
 
-func TestWakeFor(t *testing.T) {
+func TestWakeOwned(t *testing.T) {
 	w, c, woken := newWaiting()
-	w.Found(podOf("a", "rs-1"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-1"), replicaSetKey("web")}})
-	w.Found(podOf("b", "rs-2"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-2"), replicaSetKey("web")}})
-	w.Found(podOf("c", "rs-3"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-3")}})
-	w.Found(podOf("d", ""), Wait{})
+	w.AddUnschedulable(podOf("a", "rs-1"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-1"), replicaSetKey("web")}})
+	w.AddUnschedulable(podOf("b", "rs-2"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-2"), replicaSetKey("web")}})
+	w.AddUnschedulable(podOf("c", "rs-3"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-3")}})
+	w.AddUnschedulable(podOf("d", ""), Wait{})
 
-	w.WakeFor(replicaSetKey("rs-1"), all)
+	w.WakeOwned(replicaSetKey("rs-1"), all)
 	woken.expect(t, "rs-1", "shop/a")
-	w.WakeFor(replicaSetKey("web"), all)
+	w.WakeOwned(replicaSetKey("web"), all)
 	woken.expect(t, "web", "shop/a", "shop/b")
-	w.WakeFor(replicaSetKey("nobody's"), all)
+	w.WakeOwned(replicaSetKey("nobody's"), all)
 	woken.expect(t, "an owner without waiting pods")
-	w.closeWindows(t, c)
-	w.Found(podOf("a", "rs-1"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-9")}})
-	w.Forget("b")
-	w.WakeFor(replicaSetKey("web"), all)
+	w.endThrottles(t, c)
+	w.AddUnschedulable(podOf("a", "rs-1"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-9")}})
+	w.Delete("b")
+	w.WakeOwned(replicaSetKey("web"), all)
 	woken.expect(t, "web, two of its pods no longer wait for it")
-	w.WakeFor(replicaSetKey("rs-9"), all)
+	w.WakeOwned(replicaSetKey("rs-9"), all)
 	woken.expect(t, "rs-9", "shop/a")
 	w.Wake(podOf("d", ""))
 	woken.expect(t, "one pod by name", "shop/d")
-	w.Forget("a")
-	w.Forget("c")
-	w.closeWindows(t, c)
+	w.Delete("a")
+	w.Delete("c")
+	w.endThrottles(t, c)
 	if len(w.byOwner) != 0 {
 		t.Errorf("owners without waiting pods are recorded: %v", w.byOwner)
 	}
 }
 
-func TestWakeCountedSoon(t *testing.T) {
+func TestWakeAllSiblingsSoon(t *testing.T) {
 	w, c, woken := newWaiting()
-	w.WakeCountedSoon()
+	w.WakeAllSiblingsSoon()
 	if c.HasWaiters() {
 		t.Error("a timer without waiting pods")
 	}
-	w.Found(podOf("a", "rs"), Wait{DependsOnSiblings: true})
-	w.Found(podOf("b", "rs"), Wait{})
-	w.WakeCountedSoon()
+	w.AddUnschedulable(podOf("a", "rs"), Wait{DependsOnSiblings: true})
+	w.AddUnschedulable(podOf("b", "rs"), Wait{})
+	w.WakeAllSiblingsSoon()
 	c.Step(500 * time.Millisecond)
-	w.Found(podOf("c", "rs"), Wait{DependsOnSiblings: true})
-	w.WakeCountedSoon()
+	w.AddUnschedulable(podOf("c", "rs"), Wait{DependsOnSiblings: true})
+	w.WakeAllSiblingsSoon()
 	woken.expect(t, "within the second")
 	c.Step(500 * time.Millisecond)
-	woken.expect(t, "after it: all counted pods, once", "shop/a", "shop/c")
+	woken.expect(t, "after it: all pods that depend on siblings, once", "shop/a", "shop/c")
 	c.Step(time.Hour)
 	woken.expect(t, "later")
-	w.WakeCountedSoon()
+	w.WakeAllSiblingsSoon()
 	c.Step(time.Second)
 	woken.expect(t, "the next time", "shop/a", "shop/c")
 }
@@ -187,16 +187,16 @@ func TestForOnDemand(t *testing.T) {
 		}
 	}
 	expect("without any", 0, 0)
-	w.Found(podOf("a", "rs"), Wait{})
+	w.AddUnschedulable(podOf("a", "rs"), Wait{})
 	c.Step(time.Second)
-	w.Found(podOf("b", "rs"), Wait{ForOnDemand: true})
+	w.AddUnschedulable(podOf("b", "rs"), Wait{ForOnDemand: true})
 	c.Step(time.Second)
-	w.Found(podOf("c", "rs"), Wait{ForOnDemand: true})
+	w.AddUnschedulable(podOf("c", "rs"), Wait{ForOnDemand: true})
 	expect("one waits for something else", 2, time.Second)
-	w.Found(podOf("b", "rs"), Wait{})
+	w.AddUnschedulable(podOf("b", "rs"), Wait{})
 	c.Step(time.Second)
 	expect("another one, now", 1, time.Second)
-	w.Found(podOf("c", "rs"), Wait{ForOnDemand: true})
+	w.AddUnschedulable(podOf("c", "rs"), Wait{ForOnDemand: true})
 	expect("found once more", 1, time.Second)
 }
 
@@ -211,20 +211,20 @@ func TestWaitingConcurrently(t *testing.T) {
 			for i := range 200 {
 				pod := podOf(fmt.Sprintf("p-%d", (worker+i)%8), "rs")
 				gang := Gang{replicaSetKey("rs"), "shop/train"}
-				w.Found(pod, Wait{Owners: []workload.OwnerKey{replicaSetKey("rs")}, RetryAt: time.Now(), DependsOnSiblings: true, Gang: gang})
-				w.WaitingSince(pod.UID, gang)
+				w.AddUnschedulable(pod, Wait{Owners: []workload.OwnerKey{replicaSetKey("rs")}, RetryAt: time.Now(), DependsOnSiblings: true, Gang: gang})
+				w.GangSince(pod.UID, gang)
 				w.Since(pod.UID)
-				w.WakeFor(replicaSetKey("rs"), all)
-				w.WakeCountedSoon()
+				w.WakeOwned(replicaSetKey("rs"), all)
+				w.WakeAllSiblingsSoon()
 				w.ForOnDemand()
-				w.Bound(pod.UID, gang)
-				w.Forget(pod.UID)
+				w.MarkBound(pod.UID, gang)
+				w.Delete(pod.UID)
 			}
 		})
 	}
 	workers.Wait()
 	for i := range 8 {
-		w.Forget(types.UID(fmt.Sprintf("p-%d", i)))
+		w.Delete(types.UID(fmt.Sprintf("p-%d", i)))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -247,13 +247,13 @@ func TestGangWaitsTogether(t *testing.T) {
 	}
 	found := func(names ...types.UID) {
 		for _, name := range names {
-			w.Found(podOf(string(name), "rs"), Wait{Gang: gangs[name]})
+			w.AddUnschedulable(podOf(string(name), "rs"), Wait{Gang: gangs[name]})
 		}
 	}
 	expect := func(when string, want map[types.UID]time.Duration) {
 		t.Helper()
 		for name, gang := range gangs {
-			since, waits := w.WaitingSince(name, gang)
+			since, waits := w.GangSince(name, gang)
 			after, wantWaits := want[name]
 			if waits != wantWaits || waits && !since.Equal(now.Add(after)) {
 				t.Errorf("%s: %s waits %t since %s, want %t since %s", when, name, waits, since, wantWaits, now.Add(after))
@@ -265,19 +265,19 @@ func TestGangWaitsTogether(t *testing.T) {
 	c.Step(time.Second)
 	found("second", "alone")
 	expect("both found", map[types.UID]time.Duration{"first": 0, "second": 0, "never": 0, "alone": time.Second})
-	w.Forget("first")
+	w.Delete("first")
 	expect("first deleted", map[types.UID]time.Duration{"second": time.Second, "first": time.Second, "never": time.Second, "alone": time.Second})
 	c.Step(time.Second)
 	found("never")
-	w.Bound("alone", Gang{})
-	w.Bound("first", train)
-	w.Bound("first", train) // reported twice
+	w.MarkBound("alone", Gang{})
+	w.MarkBound("first", train)
+	w.MarkBound("first", train) // reported twice
 	expect("first bound", map[types.UID]time.Duration{"second": time.Second, "never": 2 * time.Second})
-	w.Forget("first")
+	w.Delete("first")
 	expect("first bound and deleted, while others wait", map[types.UID]time.Duration{"second": time.Second, "never": 2 * time.Second})
-	w.Bound("second", train)
-	w.Forget("never")
-	w.Forget("second")
+	w.MarkBound("second", train)
+	w.Delete("never")
+	w.Delete("second")
 	if len(w.gangs)+len(w.gangOf) != 0 {
 		t.Errorf("gangs without pods are recorded: %v, %v", w.gangs, w.gangOf)
 	}
@@ -286,31 +286,31 @@ func TestGangWaitsTogether(t *testing.T) {
 	expect("a new gang of the same name", map[types.UID]time.Duration{"first": 2 * time.Second, "second": 2 * time.Second, "never": 2 * time.Second})
 }
 
-// Pods that had a node withheld are retried when a pod that the node may be withheld for stops
+// Pods that may not use a reserved node are retried when a pod that it may be reserved for stops
 // waiting for on-demand. Several such pods at once cause one retry.
-func TestWakesHeldPods(t *testing.T) {
+func TestWakesPodsWithReservedNodes(t *testing.T) {
 	for name, end := range map[string]func(w *WaitingPods){
-		"placed or deleted":             func(w *WaitingPods) { w.Forget("floor") },
-		"no longer waits for on-demand": func(w *WaitingPods) { w.Found(podOf("floor", ""), Wait{}) },
-		"two pods at once":              func(w *WaitingPods) { w.Forget("floor"); w.Forget("other") },
+		"placed or deleted":             func(w *WaitingPods) { w.Delete("floor") },
+		"no longer waits for on-demand": func(w *WaitingPods) { w.AddUnschedulable(podOf("floor", ""), Wait{}) },
+		"two pods at once":              func(w *WaitingPods) { w.Delete("floor"); w.Delete("other") },
 		"no change":                     nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c, woken := newWaiting()
-			w.Found(podOf("floor", ""), Wait{ForOnDemand: true})
-			w.Found(podOf("other", ""), Wait{ForOnDemand: true})
-			w.Found(podOf("held", ""), Wait{Reserved: true})
-			w.Found(podOf("open", ""), Wait{})
+			w.AddUnschedulable(podOf("floor", ""), Wait{ForOnDemand: true})
+			w.AddUnschedulable(podOf("other", ""), Wait{ForOnDemand: true})
+			w.AddUnschedulable(podOf("refused", ""), Wait{NodeReserved: true})
+			w.AddUnschedulable(podOf("open", ""), Wait{})
 			if end != nil {
 				end(w)
 			} else {
-				w.Found(podOf("floor", ""), Wait{ForOnDemand: true})
-				w.Forget("open")
+				w.AddUnschedulable(podOf("floor", ""), Wait{ForOnDemand: true})
+				w.Delete("open")
 			}
 			woken.expect(t, "at once")
 			c.Step(time.Second)
 			if end != nil {
-				woken.eventually(t, "after a second", "shop/held")
+				woken.eventually(t, "after a second", "shop/refused")
 			}
 			c.Step(time.Minute)
 			woken.expect(t, "later")

@@ -19,85 +19,80 @@ const (
 	wakeBatch  = 100
 )
 
-// Judge returns a function that reports whether the current state of its owners may unblock a pod
-// with that Wait. The caller uses the function immediately, for all pods of one owner.
-type Judge func() func(Wait) bool
-
-// window is the wakePeriod after pods were judged or woken for an owner. It collects later changes.
-type window struct {
-	ownerChange
-}
+// OwnerCheck returns a function that reports whether the current state of its owners may unblock a
+// pod with that Wait. The caller uses the function immediately, for all pods of one owner.
+type OwnerCheck func() func(Wait) bool
 
 // ownerChange describes changes of an owner.
 type ownerChange struct {
-	judge   Judge // nil if the owner has not changed
-	counted bool  // one of its pods no longer counts
+	check       OwnerCheck // nil if the owner itself has not changed
+	siblingLeft bool       // a pod of the owner no longer counts as a sibling
 }
 
-func (c ownerChange) none() bool { return c.judge == nil && !c.counted }
+func (c ownerChange) isEmpty() bool { return c.check == nil && !c.siblingLeft }
 
 // add merges a later change of the same owner.
 func (c *ownerChange) add(later ownerChange) {
-	if later.judge != nil {
-		c.judge = later.judge
+	if later.check != nil {
+		c.check = later.check
 	}
-	c.counted = c.counted || later.counted
+	c.siblingLeft = c.siblingLeft || later.siblingLeft
 }
 
-// WakeFor wakes the pods that wait on owner, which has changed, if judge reports them. The first
+// WakeOwned wakes the pods that wait on owner, which has changed, if check reports them. The first
 // change wakes them at once. Changes within the following wakePeriod count as one, at its end. Pods
-// beyond wakeBatch follow one wakePeriod later. The pods whose last turn is longest ago are woken
+// beyond wakeBatch follow one wakePeriod later. The pods that were woken longest ago are woken
 // first.
-func (w *WaitingPods) WakeFor(owner workload.OwnerKey, judge Judge) {
-	w.wakeFor(owner, ownerChange{judge: judge})
+func (w *WaitingPods) WakeOwned(owner workload.OwnerKey, check OwnerCheck) {
+	w.wakeOwned(owner, ownerChange{check: check})
 }
 
-// WakeCounted wakes the pods that wait on owner and have Wait.Counted, because one of the owner's
-// pods no longer counts. The limits of WakeFor apply.
-func (w *WaitingPods) WakeCounted(owner workload.OwnerKey) {
-	w.wakeFor(owner, ownerChange{counted: true})
+// WakeSiblings wakes the pods that wait on owner and have Wait.DependsOnSiblings, because a pod of
+// the owner no longer counts as a sibling. The limits of WakeOwned apply.
+func (w *WaitingPods) WakeSiblings(owner workload.OwnerKey) {
+	w.wakeOwned(owner, ownerChange{siblingLeft: true})
 }
 
-func (w *WaitingPods) wakeFor(owner workload.OwnerKey, change ownerChange) {
+func (w *WaitingPods) wakeOwned(owner workload.OwnerKey, change ownerChange) {
 	w.mu.Lock()
-	open := w.windows[owner]
+	pending := w.throttled[owner]
 	switch {
 	case len(w.byOwner[owner]) == 0:
 		w.mu.Unlock()
 		return
-	case open != nil:
-		open.add(change)
+	case pending != nil:
+		pending.add(change)
 		w.mu.Unlock()
 		return
 	}
-	w.windows[owner] = &window{}
+	w.throttled[owner] = &ownerChange{}
 	w.mu.Unlock()
 	w.wakeNext(owner, change)
 }
 
-// endWindow ends the window of owner and begins the next one if more pods must be woken.
-func (w *WaitingPods) endWindow(owner workload.OwnerKey) {
+// endThrottle ends a wakePeriod of owner and begins the next one if more pods must be woken.
+func (w *WaitingPods) endThrottle(owner workload.OwnerKey) {
 	w.mu.Lock()
-	change := w.windows[owner].ownerChange
-	w.windows[owner].ownerChange = ownerChange{}
+	change := *w.throttled[owner]
+	*w.throttled[owner] = ownerChange{}
 	w.mu.Unlock()
 	w.wakeNext(owner, change)
 }
 
-// wakeNext wakes the next pods of owner, whose window must be open. It judges the pods first if the
-// owner has changed. It removes the window if it had nothing to do.
+// wakeNext wakes the next pods of owner, which must be throttled. It checks the pods first if the
+// owner has changed. If it had nothing to do, owner is no longer throttled.
 func (w *WaitingPods) wakeNext(owner workload.OwnerKey, change ownerChange) {
-	if change.counted {
+	if change.siblingLeft {
 		w.markDue(owner, func(wait Wait) bool { return wait.DependsOnSiblings })
 	}
-	if change.judge != nil {
-		w.markDue(owner, change.judge())
+	if change.check != nil {
+		w.markDue(owner, change.check())
 	}
 	w.mu.Lock()
-	pods := w.takeDue(owner)
-	idle := change.none() && len(pods) == 0 && w.windows[owner].none()
+	pods := w.nextBatch(owner)
+	idle := change.isEmpty() && len(pods) == 0 && w.throttled[owner].isEmpty()
 	if idle {
-		delete(w.windows, owner)
+		delete(w.throttled, owner)
 	}
 	w.mu.Unlock()
 	if len(pods) > 0 {
@@ -105,8 +100,8 @@ func (w *WaitingPods) wakeNext(owner workload.OwnerKey, change ownerChange) {
 	}
 	if !idle {
 		// Use a goroutine, because a clock may call the function while the clock is locked, and
-		// endWindow uses the clock.
-		w.clock.AfterFunc(wakePeriod, func() { go w.endWindow(owner) })
+		// endThrottle uses the clock.
+		w.clock.AfterFunc(wakePeriod, func() { go w.endThrottle(owner) })
 	}
 }
 
@@ -114,12 +109,12 @@ func (w *WaitingPods) wakeNext(owner workload.OwnerKey, change ownerChange) {
 // because there may be thousands of pods and the scheduling cycle needs the lock.
 func (w *WaitingPods) markDue(owner workload.OwnerKey, outdated func(Wait) bool) {
 	w.mu.Lock()
-	entries := make([]*waiter, 0, len(w.byOwner[owner]))
+	entries := make([]*waitingPod, 0, len(w.byOwner[owner]))
 	for _, entry := range w.byOwner[owner] {
 		entries = append(entries, entry)
 	}
 	w.mu.Unlock()
-	entries = slices.DeleteFunc(entries, func(entry *waiter) bool { return !outdated(entry.Wait) })
+	entries = slices.DeleteFunc(entries, func(entry *waitingPod) bool { return !outdated(entry.Wait) })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, entry := range entries {
@@ -127,22 +122,22 @@ func (w *WaitingPods) markDue(owner workload.OwnerKey, outdated func(Wait) bool)
 	}
 }
 
-// takeDue returns up to wakeBatch due pods of owner and records that they were woken. The caller
+// nextBatch returns up to wakeBatch due pods of owner and records that they were woken. The caller
 // must hold w.mu.
-func (w *WaitingPods) takeDue(owner workload.OwnerKey) map[string]*v1.Pod {
-	var due []*waiter
+func (w *WaitingPods) nextBatch(owner workload.OwnerKey) map[string]*v1.Pod {
+	var due []*waitingPod
 	for _, entry := range w.byOwner[owner] {
 		if entry.due {
 			due = append(due, entry)
 		}
 	}
-	slices.SortFunc(due, func(a, b *waiter) int {
-		return cmp.Or(cmp.Compare(a.woken, b.woken), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
+	slices.SortFunc(due, func(a, b *waitingPod) int {
+		return cmp.Or(cmp.Compare(a.lastBatch, b.lastBatch), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
 	})
-	w.turns++
+	w.batches++
 	pods := map[string]*v1.Pod{}
 	for _, entry := range due[:min(len(due), wakeBatch)] {
-		entry.due, entry.woken = false, w.turns
+		entry.due, entry.lastBatch = false, w.batches
 		pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
 	}
 	return pods

@@ -14,33 +14,33 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// endPeriod advances the clock by wakePeriod and waits until the ended windows are handled: each is
-// open again with a timer, or removed.
-func (w *WaitingPods) endPeriod(t *testing.T, c *clocktesting.FakeClock) (open int) {
+// endPeriod advances the clock by wakePeriod and waits until each throttled owner has a new timer
+// or is no longer throttled. It returns the number of throttled owners.
+func (w *WaitingPods) endPeriod(t *testing.T, c *clocktesting.FakeClock) (throttled int) {
 	t.Helper()
 	c.Step(wakePeriod)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		w.mu.Lock()
-		open = len(w.windows)
+		throttled = len(w.throttled)
 		w.mu.Unlock()
-		if c.Waiters() == open {
-			return open
+		if c.Waiters() == throttled {
+			return throttled
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d windows, but %d timers", open, c.Waiters())
+			t.Fatalf("%d throttled owners, but %d timers", throttled, c.Waiters())
 		}
 	}
 }
 
-// closeWindows advances the clock until no window is open.
-func (w *WaitingPods) closeWindows(t *testing.T, c *clocktesting.FakeClock) {
+// endThrottles advances the clock until no owner is throttled.
+func (w *WaitingPods) endThrottles(t *testing.T, c *clocktesting.FakeClock) {
 	t.Helper()
 	for range 100 {
 		if w.endPeriod(t, c) == 0 {
 			return
 		}
 	}
-	t.Fatal("windows stay open although nothing changes")
+	t.Fatal("owners stay throttled although nothing changes")
 }
 
 // foundFor records n pods that wait on owner, the first one for the longest time. It returns their
@@ -48,7 +48,7 @@ func (w *WaitingPods) closeWindows(t *testing.T, c *clocktesting.FakeClock) {
 func (w *WaitingPods) foundFor(c *clocktesting.FakeClock, owner workload.OwnerKey, n int) (keys []string) {
 	for i := range n {
 		pod := podOf(fmt.Sprintf("p-%04d", i), "rs")
-		w.Found(pod, Wait{Owners: []workload.OwnerKey{owner}, Basis: pod})
+		w.AddUnschedulable(pod, Wait{Owners: []workload.OwnerKey{owner}, PlanInput: pod})
 		keys = append(keys, "shop/"+pod.Name)
 		c.Step(time.Nanosecond)
 	}
@@ -57,67 +57,67 @@ func (w *WaitingPods) foundFor(c *clocktesting.FakeClock, owner workload.OwnerKe
 
 // The first change of an owner wakes its pods at once. Further changes within a second wake them
 // once, at the end of the second.
-func TestWakeForIsLimitedPerOwner(t *testing.T) {
+func TestWakeOwnedIsLimitedPerOwner(t *testing.T) {
 	w, c, woken := newWaiting()
 	owner := replicaSetKey("rs")
 	w.foundFor(c, owner, 1)
-	w.Found(podOf("other", "other"), Wait{Owners: []workload.OwnerKey{replicaSetKey("other")}})
-	w.WakeFor(owner, all)
+	w.AddUnschedulable(podOf("other", "other"), Wait{Owners: []workload.OwnerKey{replicaSetKey("other")}})
+	w.WakeOwned(owner, all)
 	woken.expect(t, "the first change", "shop/p-0000")
 	for range 50 {
-		w.WakeFor(owner, all)
+		w.WakeOwned(owner, all)
 	}
 	woken.expect(t, "changes within the second")
-	w.WakeFor(replicaSetKey("other"), all)
+	w.WakeOwned(replicaSetKey("other"), all)
 	woken.expect(t, "another owner's", "shop/other")
 	w.endPeriod(t, c)
 	woken.expect(t, "the end of the second", "shop/p-0000")
 	w.endPeriod(t, c)
 	woken.expect(t, "a second without a change")
-	w.WakeFor(owner, all)
+	w.WakeOwned(owner, all)
 	woken.expect(t, "the next change", "shop/p-0000")
-	w.Forget("p-0000")
-	w.Forget("other")
-	w.closeWindows(t, c)
-	if w.WakeFor(owner, all); len(w.windows) != 0 {
-		t.Errorf("owners without waiting pods are recorded: %v", w.windows)
+	w.Delete("p-0000")
+	w.Delete("other")
+	w.endThrottles(t, c)
+	if w.WakeOwned(owner, all); len(w.throttled) != 0 {
+		t.Errorf("owners without waiting pods are recorded: %v", w.throttled)
 	}
 }
 
-// Only pods that the judge reports are woken. It is called at most once per second, because its
+// Only pods that the check reports are woken. It is called at most once per second, because its
 // cost grows with the number of pods.
-func TestWakeForJudges(t *testing.T) {
+func TestWakeOwnedChecks(t *testing.T) {
 	w, c, woken := newWaiting()
 	owner := replicaSetKey("rs")
 	w.foundFor(c, owner, 3)
-	judged := 0
-	judge := func() func(Wait) bool {
-		judged++
-		return func(wait Wait) bool { return wait.Basis.(*v1.Pod).Name == "p-0001" }
+	checks := 0
+	check := func() func(Wait) bool {
+		checks++
+		return func(wait Wait) bool { return wait.PlanInput.(*v1.Pod).Name == "p-0001" }
 	}
-	w.WakeFor(owner, judge)
+	w.WakeOwned(owner, check)
 	woken.expect(t, "the first change", "shop/p-0001")
 	none := func() func(Wait) bool {
-		judged++
+		checks++
 		return func(Wait) bool { return false }
 	}
 	for range 50 {
-		w.WakeFor(owner, none)
+		w.WakeOwned(owner, none)
 	}
 	w.endPeriod(t, c)
 	woken.expect(t, "changes that unblock no pod")
-	if judged != 2 {
-		t.Errorf("judged %d times, want 2", judged)
+	if checks != 2 {
+		t.Errorf("checks %d times, want 2", checks)
 	}
 }
 
 // One change wakes as many pods per second as the limit allows, the longest waiting first, and each
 // pod once.
-func TestWakeForInBatches(t *testing.T) {
+func TestWakeOwnedInBatches(t *testing.T) {
 	w, c, woken := newWaiting()
 	owner := replicaSetKey("rs")
 	keys := w.foundFor(c, owner, 2*wakeBatch+1)
-	w.WakeFor(owner, all)
+	w.WakeOwned(owner, all)
 	for batch := range slices.Chunk(keys, wakeBatch) {
 		woken.expect(t, "a batch", batch...)
 		w.endPeriod(t, c)
@@ -126,21 +126,21 @@ func TestWakeForInBatches(t *testing.T) {
 }
 
 // An owner that changes continuously wakes all of its pods in turn.
-func TestWakeForInTurns(t *testing.T) {
+func TestWakeOwnedInTurns(t *testing.T) {
 	w, c, woken := newWaiting()
 	owner := replicaSetKey("rs")
 	keys := w.foundFor(c, owner, 3*wakeBatch)
 	for round := range 2 {
 		var got []string
 		for range 3 {
-			w.WakeFor(owner, all)
-			if w.windows[owner].judge != nil {
+			w.WakeOwned(owner, all)
+			if w.throttled[owner].check != nil {
 				w.endPeriod(t, c)
 			}
 			batch := woken.take()
 			for _, key := range batch { // each attempt fails
 				pod := podOf(key[len("shop/"):], "rs")
-				w.Found(pod, Wait{Owners: []workload.OwnerKey{owner}})
+				w.AddUnschedulable(pod, Wait{Owners: []workload.OwnerKey{owner}})
 			}
 			got = append(got, batch...)
 		}
@@ -161,40 +161,40 @@ func TestChangesOfOneSecondAddUp(t *testing.T) {
 		changes []func(*WaitingPods)
 	}{
 		"an owner's status after the end of a nomination": {Wait{DependsOnSiblings: true}, []func(*WaitingPods){
-			func(w *WaitingPods) { w.WakeCounted(owner) }, func(w *WaitingPods) { w.WakeFor(owner, none) },
+			func(w *WaitingPods) { w.WakeSiblings(owner) }, func(w *WaitingPods) { w.WakeOwned(owner, none) },
 		}},
 		"the end of a nomination after a change of the owner": {Wait{}, []func(*WaitingPods){
-			func(w *WaitingPods) { w.WakeFor(owner, all) }, func(w *WaitingPods) { w.WakeCounted(owner) },
+			func(w *WaitingPods) { w.WakeOwned(owner, all) }, func(w *WaitingPods) { w.WakeSiblings(owner) },
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c, woken := newWaiting()
 			pod := podOf("p", "rs")
-			test.wait.Owners, test.wait.Basis = []workload.OwnerKey{owner}, pod
-			w.Found(pod, test.wait)
-			w.WakeFor(owner, none)
-			woken.expect(t, "when the window opens")
+			test.wait.Owners, test.wait.PlanInput = []workload.OwnerKey{owner}, pod
+			w.AddUnschedulable(pod, test.wait)
+			w.WakeOwned(owner, none)
+			woken.expect(t, "at once")
 			for _, happens := range test.changes {
 				happens(w)
 			}
-			w.closeWindows(t, c)
+			w.endThrottles(t, c)
 			woken.expect(t, "when it has closed", "shop/p")
 		})
 	}
 }
 
-// However often floor pods stop waiting, the wake-ups of pods that had nodes withheld respect the
-// limits.
+// However often floor pods stop waiting, the wake-ups of pods that may not use reserved nodes
+// respect the limits.
 func TestHeldPodsAreWokenInBatches(t *testing.T) {
-	const held, seconds = 5 * wakeBatch, 10
+	const reserved, seconds = 5 * wakeBatch, 10
 	w, c, woken := newWaiting()
-	for i := range held {
-		w.Found(podOf(fmt.Sprintf("held-%d", i), ""), Wait{Reserved: true})
+	for i := range reserved {
+		w.AddUnschedulable(podOf(fmt.Sprintf("reserved-%d", i), ""), Wait{NodeReserved: true})
 	}
 	activations := 0
 	for range seconds {
-		w.Found(podOf("floor", ""), Wait{ForOnDemand: true})
-		w.Forget("floor")
+		w.AddUnschedulable(podOf("floor", ""), Wait{ForOnDemand: true})
+		w.Delete("floor")
 		c.Step(time.Second)
 		for range 20 { // until the goroutines have run
 			activations += len(woken.take())
@@ -216,21 +216,21 @@ func TestFloorsAreComparedByShape(t *testing.T) {
 		return pod
 	}
 	for i := range 1000 {
-		w.Found(single(fmt.Sprintf("alike-%d", i), "1"), Wait{ForOnDemand: true})
+		w.AddUnschedulable(single(fmt.Sprintf("alike-%d", i), "1"), Wait{ForOnDemand: true})
 	}
-	if n := len(w.fitsForOnDemand("")); n != 1 {
+	if n := len(w.onDemandFits("")); n != 1 {
 		t.Errorf("%d shapes of 1,000 equal pods, want 1", n)
 	}
 	for i := range 2 * maxShapes {
-		w.Found(single(fmt.Sprintf("other-%d", i), fmt.Sprintf("%dm", i+1)), Wait{ForOnDemand: true})
+		w.AddUnschedulable(single(fmt.Sprintf("other-%d", i), fmt.Sprintf("%dm", i+1)), Wait{ForOnDemand: true})
 	}
-	if n := len(w.fitsForOnDemand("")); n != maxShapes {
+	if n := len(w.onDemandFits("")); n != maxShapes {
 		t.Errorf("%d shapes are compared, want %d", n, maxShapes)
 	}
 	for uid := range w.pods {
-		w.Forget(uid)
+		w.Delete(uid)
 	}
-	if len(w.floors) > 0 {
-		t.Errorf("%d shapes are recorded without pods", len(w.floors))
+	if len(w.onDemandShapes) > 0 {
+		t.Errorf("%d shapes are recorded without pods", len(w.onDemandShapes))
 	}
 }

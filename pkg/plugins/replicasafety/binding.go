@@ -39,18 +39,18 @@ func planFields(pod *v1.Pod, s *placement.State) []any {
 // exception.
 func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodeName string) {
 	s := placement.Read(cycle)
-	if s == nil || s.Placed == nil {
+	if s == nil || s.Placement == nil {
 		return
 	}
-	placement.RecordPlacement(p.profile, *s.Placed)
-	if s.Nominated != "" && s.Nominated != nodeName || s.Placed.Capacity == decision.Spot && s.Plan.MayUnblockSiblings() {
-		p.waiting.WakeCounted(s.Subject.RevisionKey)
+	placement.RecordPlacement(p.profile, *s.Placement)
+	if s.NominatedNode != "" && s.NominatedNode != nodeName || s.Placement.Capacity == decision.Spot && s.Plan.MayUnblockSiblings() {
+		p.waiting.WakeSiblings(s.Subject.RevisionKey)
 	}
 	if logger := klog.FromContext(ctx).V(2); logger.Enabled() { // computing the arguments has a cost
-		logger.Info("Placed pod", append(planFields(pod, s), "node", nodeName, "capacityType", s.Placed.Capacity, "reason", s.Placed.Outcome,
+		logger.Info("Placed pod", append(planFields(pod, s), "node", nodeName, "capacityType", s.Placement.Capacity, "reason", s.Placement.Outcome,
 			"waited", s.Waited.Round(time.Millisecond))...)
 	}
-	if e, ok := workload.ExceptionOf(s.Placed.Outcome); ok {
+	if e, ok := workload.ExceptionOf(s.Placement.Outcome); ok {
 		p.recorder.Eventf(pod, nil, e.Type, e.Reason, "Binding", "%s (node %s; %s)", e.Note, nodeName, s.Plan.BudgetUsage())
 	}
 }

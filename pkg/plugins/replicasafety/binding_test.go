@@ -60,7 +60,7 @@ func TestPlacements(t *testing.T) {
 				w.addPods(node, podOf("sibling", by("ReplicaSet", replicaSet)))
 			}
 			if test.waited > 0 {
-				w.plugin.waiting.Found(test.pod, placement.Wait{})
+				w.plugin.waiting.AddUnschedulable(test.pod, placement.Wait{})
 				w.clock.Step(test.waited)
 			}
 			before := placementsTotal(t)
@@ -68,7 +68,7 @@ func TestPlacements(t *testing.T) {
 			w.bind(o, test.pod, test.node)
 			var got *placement.Placement
 			if s := placement.Read(o.state); s != nil {
-				got = s.Placed
+				got = s.Placement
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("Placed (-want +got):\n%s", diff)
@@ -114,7 +114,7 @@ func TestSignPod(t *testing.T) {
 	critical.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
 	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
 	waiting := podOf("waiting")
-	w.plugin.waiting.Found(waiting, placement.Wait{})
+	w.plugin.waiting.AddUnschedulable(waiting, placement.Wait{})
 	sign := func(pod *v1.Pod) string {
 		fragments, status := w.plugin.SignPod(t.Context(), pod)
 		if !status.IsSuccess() {

@@ -103,12 +103,12 @@ func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 	return add(factory.Core().V1().Nodes().Informer(), p.nodeHandler())
 }
 
-// ownerHandler wakes the pods of an owner if judge reports them. It reacts if the owner was
+// ownerHandler wakes the pods of an owner if ownerCheck reports them. It reacts if the owner was
 // created, scaled, annotated or given another owner, or if a Job made progress.
 func (p *Plugin) ownerHandler() cache.ResourceEventHandlerFuncs {
 	wake := func(owner metav1.Object) {
 		if key, ok := workload.ControllerKey(owner); ok {
-			p.waiting.WakeFor(key, p.judge)
+			p.waiting.WakeOwned(key, p.ownerCheck)
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -133,49 +133,49 @@ func succeeded(obj any) int32 {
 
 // podHandler removes pods that no longer wait. It wakes the siblings of a pod whose nomination
 // ended. If the replica count of a workload is the number of its pods, it wakes the siblings that
-// judge reports.
+// ownerCheck reports.
 func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
-	counted := func(pod *v1.Pod) {
+	countChanged := func(pod *v1.Pod) {
 		if workload.HasUnsupportedController(pod) {
-			p.waiting.WakeFor(workload.RevisionOf(pod), p.judge)
+			p.waiting.WakeOwned(workload.RevisionOf(pod), p.ownerCheck)
 		}
 	}
-	nominated := func(before, after *v1.Pod) {
+	nominationChanged := func(before, after *v1.Pod) {
 		if p.nominations.set(before, after) {
-			p.waiting.WakeCounted(workload.RevisionOf(before))
+			p.waiting.WakeSiblings(workload.RevisionOf(before))
 		}
 	}
 	// Siblings may have counted a waiting pod as nominated, even if the nomination was not written
 	// yet.
-	forget := func(pod *v1.Pod) {
-		if p.waiting.Forget(pod.UID) {
-			p.waiting.WakeCounted(workload.RevisionOf(pod))
+	removeWaiting := func(pod *v1.Pod) {
+		if p.waiting.Delete(pod.UID) {
+			p.waiting.WakeSiblings(workload.RevisionOf(pod))
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			pod := obj.(*v1.Pod)
-			nominated(nil, pod)
+			nominationChanged(nil, pod)
 			if pod.Spec.NodeName != "" {
-				p.waiting.Bound(pod.UID, p.gangOf(pod))
+				p.waiting.MarkBound(pod.UID, p.gangOf(pod))
 			}
-			counted(pod)
+			countChanged(pod)
 		},
 		UpdateFunc: func(oldObj, newObj any) {
 			before, after := oldObj.(*v1.Pod), newObj.(*v1.Pod)
-			nominated(before, after)
+			nominationChanged(before, after)
 			if before.UID != after.UID { // deleted and recreated while the watch was interrupted
-				forget(before)
+				removeWaiting(before)
 			}
 			if after.Spec.NodeName == "" && !workload.Live(after) { // the scheduler does not retry it
-				forget(after)
+				removeWaiting(after)
 			}
 			if after.Spec.NodeName != "" && (before.Spec.NodeName == "" || before.UID != after.UID) {
-				p.waiting.Bound(after.UID, p.gangOf(after))
+				p.waiting.MarkBound(after.UID, p.gangOf(after))
 			}
 			if workload.Live(before) != workload.Live(after) || workload.RevisionOf(before) != workload.RevisionOf(after) {
-				counted(before)
-				counted(after)
+				countChanged(before)
+				countChanged(after)
 			}
 		},
 		DeleteFunc: func(obj any) {
@@ -183,9 +183,9 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 				obj = unknown.Obj
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
-				forget(pod)
-				nominated(pod, nil)
-				counted(pod)
+				removeWaiting(pod)
+				nominationChanged(pod, nil)
+				countChanged(pod)
 			}
 		},
 	}
@@ -197,16 +197,16 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
-			p.reportLabels(nil, obj.(*v1.Node))
-			p.awaitLabel(obj.(*v1.Node))
+			p.reportInvalidLabels(nil, obj.(*v1.Node))
+			p.reportMissingLabel(obj.(*v1.Node))
 		},
 		UpdateFunc: func(oldObj, newObj any) {
 			before, node := oldObj.(*v1.Node), newObj.(*v1.Node)
 			if !maps.Equal(before.Labels, node.Labels) {
-				p.reportLabels(before, node)
+				p.reportInvalidLabels(before, node)
 			}
 			if event, ok := p.reader.UpdateEvent(before, node, p.clock.Now()); ok {
-				p.counter.Note(event)
+				p.counter.RecordEvent(event)
 			}
 		},
 		DeleteFunc: func(obj any) {
@@ -215,17 +215,17 @@ func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 			}
 			if node, ok := obj.(*v1.Node); ok {
 				if event, ok := p.reader.DeletionEvent(node, p.clock.Now()); ok {
-					p.counter.Note(event)
+					p.counter.RecordEvent(event)
 				}
 			}
-			p.waiting.WakeCountedSoon()
+			p.waiting.WakeAllSiblingsSoon()
 		},
 	}
 }
 
-// reportLabels records an event if the capacity labels of after are invalid, unless before had the
-// same fault. before is nil for a new node.
-func (p *Plugin) reportLabels(before, after *v1.Node) {
+// reportInvalidLabels records an event if the capacity labels of after are invalid, unless before
+// had the same fault. before is nil for a new node.
+func (p *Plugin) reportInvalidLabels(before, after *v1.Node) {
 	reason, note := p.labelFault(after.Labels)
 	if before != nil {
 		if _, reported := p.labelFault(before.Labels); note == reported {
@@ -237,9 +237,9 @@ func (p *Plugin) reportLabels(before, after *v1.Node) {
 	}
 }
 
-// awaitLabel records an event and a log line if a new node still has no capacity label when its
-// grace ends. It does not depend on a scheduling attempt at that time.
-func (p *Plugin) awaitLabel(n *v1.Node) {
+// reportMissingLabel records an event and a log line if a new node still has no capacity label when
+// its grace ends. It does not depend on a scheduling attempt at that time.
+func (p *Plugin) reportMissingLabel(n *v1.Node) {
 	left := node.LabelGraceLeft(p.policy, n, p.clock.Now())
 	if left <= 0 {
 		return

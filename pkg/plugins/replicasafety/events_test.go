@@ -208,8 +208,8 @@ func TestOwnerHandler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldNotSynced(t, nil)
 			owner, _ := workload.ControllerKey(test.after)
-			w.plugin.waiting.Found(podOf("p"), placement.Wait{Owners: []workload.OwnerKey{owner}})
-			w.plugin.waiting.Found(podOf("other"), placement.Wait{Owners: []workload.OwnerKey{keyOf("Deployment", "other")}})
+			w.plugin.waiting.AddUnschedulable(podOf("p"), placement.Wait{Owners: []workload.OwnerKey{owner}})
+			w.plugin.waiting.AddUnschedulable(podOf("other"), placement.Wait{Owners: []workload.OwnerKey{keyOf("Deployment", "other")}})
 			w.plugin.ownerHandler().UpdateFunc(test.before, test.after)
 			var want []string
 			if test.want {
@@ -291,9 +291,9 @@ func TestOwnerChangeWakesPodsThatItMayHelp(t *testing.T) {
 		"Deployment over its budget is scaled up":            {nil, webPod, 2, on(3, nil), on(4, nil), true},
 		"Deployment over its budget is scaled down":          {nil, webPod, 2, on(4, map[string]string{floorAnnotation: "2"}), on(3, map[string]string{floorAnnotation: "2"}), false},
 		"Deployment within its budget is scaled":             {nil, webPod, 1, on(3, nil), on(4, nil), false},
-		"outgrown Deployment is scaled up":                   {nil, webPod, 3, on(3, nil), on(4, nil), true},
-		"outgrown Deployment is scaled down":                 {nil, webPod, 3, on(3, nil), on(2, nil), false},
-		"outgrown Deployment is annotated":                   {nil, webPod, 3, on(3, nil), on(3, map[string]string{"a": "b"}), false},
+		"outdated Deployment is scaled up":                   {nil, webPod, 3, on(3, nil), on(4, nil), true},
+		"outdated Deployment is scaled down":                 {nil, webPod, 3, on(3, nil), on(2, nil), false},
+		"outdated Deployment is annotated":                   {nil, webPod, 3, on(3, nil), on(3, map[string]string{"a": "b"}), false},
 		"Deployment's floor is lowered":                      {nil, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "0"}), true},
 		"Deployment's floor is lowered, annotations ignored": {ignore, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "0"}), false},
 		"Deployment's floor is not a number":                 {nil, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "x"}), true},
@@ -434,8 +434,8 @@ func TestPodHandler(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldNotSynced(t, nil)
-			w.plugin.waiting.Found(clone("p"), placement.Wait{Owners: []workload.OwnerKey{keyOf("CloneSet", "clones")}})
-			w.plugin.waiting.Found(web("w"), placement.Wait{Owners: []workload.OwnerKey{keyOf("ReplicaSet", "web-1")}})
+			w.plugin.waiting.AddUnschedulable(clone("p"), placement.Wait{Owners: []workload.OwnerKey{keyOf("CloneSet", "clones")}})
+			w.plugin.waiting.AddUnschedulable(web("w"), placement.Wait{Owners: []workload.OwnerKey{keyOf("ReplicaSet", "web-1")}})
 			test.happens(w.plugin.podHandler())
 			if diff := cmp.Diff(test.want, w.woken.take()); diff != "" {
 				t.Errorf("woken (-want +got):\n%s", diff)
@@ -447,18 +447,18 @@ func TestPodHandler(t *testing.T) {
 	}
 }
 
-// The deletion of a node wakes the counted pods one second later, after the scheduler's cache has
-// removed the node.
+// The deletion of a node wakes the pods that depend on siblings one second later, after the
+// scheduler's cache has removed the node.
 func TestNodeHandlerWakesAfterNodeDeletion(t *testing.T) {
 	w := newWorldNotSynced(t, nil)
-	w.plugin.waiting.Found(web("counted"), placement.Wait{DependsOnSiblings: true})
-	w.plugin.waiting.Found(podOf("singleton"), placement.Wait{ForOnDemand: true})
+	w.plugin.waiting.AddUnschedulable(web("dependent"), placement.Wait{DependsOnSiblings: true})
+	w.plugin.waiting.AddUnschedulable(podOf("singleton"), placement.Wait{ForOnDemand: true})
 	w.plugin.nodeHandler().DeleteFunc(spotNode("n"))
 	if got := w.woken.take(); got != nil {
 		t.Errorf("woken immediately: %v", got)
 	}
 	w.clock.Step(time.Second)
-	if diff := cmp.Diff([]string{"shop/counted"}, w.woken.take()); diff != "" {
+	if diff := cmp.Diff([]string{"shop/dependent"}, w.woken.take()); diff != "" {
 		t.Errorf("woken after a second (-want +got):\n%s", diff)
 	}
 }

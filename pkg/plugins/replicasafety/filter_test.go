@@ -71,7 +71,7 @@ func TestFilterIsSkippedIfAllNodesAreOpen(t *testing.T) {
 				t.Errorf("skipped: %t, want %t", got, test.want)
 			}
 			w.bind(o, web("p"), "on-demand")
-			if s := placement.Read(o.state); s == nil || s.Placed == nil {
+			if s := placement.Read(o.state); s == nil || s.Placement == nil {
 				t.Error("the placement was not recorded")
 			}
 		})

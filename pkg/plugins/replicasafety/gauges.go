@@ -7,36 +7,36 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// observe reads the values of the metrics from the informer caches at a scrape. It must not be
+// gauges reads the values of the metrics from the informer caches at a scrape. It must not be
 // called concurrently.
-func (p *Plugin) observe() placement.Observed {
-	seen := placement.Observed{
+func (p *Plugin) gauges() placement.Gauges {
+	values := placement.Gauges{
 		CachesSynced: p.synced(), Bound: map[placement.BoundPart]int{}, Nodes: map[decision.Capacity]int{},
 	}
-	seen.WaitingForOnDemand, seen.LongestWait = p.waiting.ForOnDemand()
+	values.WaitingForOnDemand, values.LongestWait = p.waiting.ForOnDemand()
 	nodes := p.readNodes()
 	for _, facts := range nodes {
-		seen.Nodes[facts.Capacity]++
+		values.Nodes[facts.Capacity]++
 	}
 	pods, err := p.pods.List(labels.Everything())
 	if err != nil {
-		return seen
+		return values
 	}
 	statuses := p.owners.FloorStatuses(pods, p.profile, func(node string) (decision.CapacityType, bool) {
 		facts, ok := nodes[node]
 		return facts.Capacity.Type, ok
 	})
-	seen.FloorsUnmet, seen.FloorDeficit, seen.LongestDeficit = p.deficits.Update(statuses, p.clock.Now())
+	values.FloorsUnmet, values.FloorDeficit, values.LongestDeficit = p.deficits.Update(statuses, p.clock.Now())
 	for _, s := range statuses {
 		if s.OnDemand == 0 && s.Spot == s.Exempt && s.FloorDeficit == 0 {
 			continue // without a floor or a choice of capacity type
 		}
-		seen.Bound[placement.BoundPart{Capacity: decision.OnDemand, Floor: true}] += s.FloorOnDemand
-		seen.Bound[placement.BoundPart{Capacity: decision.OnDemand}] += min(s.Surplus, s.OnDemand-s.OnlyOnDemand)
-		seen.Bound[placement.BoundPart{Capacity: decision.Spot, Floor: true}] += s.FloorOnSpot
-		seen.Bound[placement.BoundPart{Capacity: decision.Spot}] += s.Spot - s.FloorOnSpot - s.Exempt
+		values.Bound[placement.BoundPart{Capacity: decision.OnDemand, Floor: true}] += s.FloorOnDemand
+		values.Bound[placement.BoundPart{Capacity: decision.OnDemand}] += min(s.Surplus, s.OnDemand-s.OnlyOnDemand)
+		values.Bound[placement.BoundPart{Capacity: decision.Spot, Floor: true}] += s.FloorOnSpot
+		values.Bound[placement.BoundPart{Capacity: decision.Spot}] += s.Spot - s.FloorOnSpot - s.Exempt
 	}
-	return seen
+	return values
 }
 
 // readNodes reads all nodes of the informer cache. Like the counter, it applies the label grace

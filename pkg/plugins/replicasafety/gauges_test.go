@@ -78,7 +78,7 @@ func TestObserveFloors(t *testing.T) {
 			for _, more := range test.objects {
 				objects = append(objects, more...)
 			}
-			got := newWorld(t, nil, objects...).plugin.observe()
+			got := newWorld(t, nil, objects...).plugin.gauges()
 			if got.FloorsUnmet != test.wantUnmet || got.FloorDeficit != test.wantDeficit {
 				t.Errorf("FloorsUnmet, FloorDeficit = %d, %d; want %d, %d", got.FloorsUnmet, got.FloorDeficit, test.wantUnmet, test.wantDeficit)
 			}
@@ -96,7 +96,7 @@ func TestObserveIgnoredExemptions(t *testing.T) {
 	pod.Spec.NodeName, pod.Spec.NodeSelector = "spot", map[string]string{spot.CapacityLabel: "spot"}
 	for policy, want := range map[config.Scalar]int{"Allow": 0, "Ignore": 1} {
 		args := func(a *config.ReplicaSafetyArgs) { a.Exemptions = policy }
-		got := newWorld(t, args, onDemand("on-demand"), spotNode("spot"), pod).plugin.observe()
+		got := newWorld(t, args, onDemand("on-demand"), spotNode("spot"), pod).plugin.gauges()
 		if got.FloorsUnmet != want || got.FloorDeficit != want {
 			t.Errorf("%s: FloorsUnmet, FloorDeficit = %d, %d; want %d", policy, got.FloorsUnmet, got.FloorDeficit, want)
 		}
@@ -126,7 +126,7 @@ func TestObserveLongestDeficit(t *testing.T) {
 		if err := errors.Join(pods.Add(pod), pods.Delete(podOf(step.goes))); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.plugin.observe().LongestDeficit; got != step.want {
+		if got := w.plugin.gauges().LongestDeficit; got != step.want {
 			t.Errorf("%+v: LongestDeficit = %v", step, got)
 		}
 	}
@@ -138,9 +138,9 @@ func TestObserveNodesAndWaiting(t *testing.T) {
 	settled := newNode("settled", "")
 	settled.CreationTimestamp = metav1.NewTime(now.Add(-30e9))
 	w := newWorld(t, nil, onDemand("on-demand"), spotNode("spot-1"), spotNode("spot-2"), young("young"), settled, contradictory)
-	w.plugin.waiting.Found(podOf("p"), placement.Wait{ForOnDemand: true})
+	w.plugin.waiting.AddUnschedulable(podOf("p"), placement.Wait{ForOnDemand: true})
 	w.clock.Step(time.Second)
-	want := placement.Observed{
+	want := placement.Gauges{
 		CachesSynced: true, WaitingForOnDemand: 1, LongestWait: time.Second, Bound: map[placement.BoundPart]int{},
 		Nodes: map[decision.Capacity]int{
 			{Type: decision.OnDemand, Source: decision.FromLabel}:     1,
@@ -150,7 +150,7 @@ func TestObserveNodesAndWaiting(t *testing.T) {
 			{Type: decision.Spot, Source: decision.FromContradiction}: 1,
 		},
 	}
-	if diff := cmp.Diff(want, w.plugin.observe()); diff != "" {
-		t.Errorf("observe (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, w.plugin.gauges()); diff != "" {
+		t.Errorf("gauges (-want +got):\n%s", diff)
 	}
 }

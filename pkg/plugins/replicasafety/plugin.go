@@ -2,12 +2,12 @@
 // nodes. It adapts the scheduler framework to package decision, which contains the policy.
 //
 //	plugin.go      construction
-//	nominees.go    siblings with nominated nodes
 //	prefilter.go   PreFilter: the plan and the nodes to search, with AddPod and RemovePod
 //	filter.go      Filter
 //	postfilter.go  PostFilter: the changes that an unschedulable pod waits for
-//	owner.go       pods that wait for their owner, and changes of owners that may unblock a pod
+//	owners.go      pods that wait for their owner, and changes of owners that may unblock a pod
 //	events.go      queueing hints and informer handlers that retry waiting pods
+//	nominations.go siblings with nominated nodes
 //	binding.go     Reserve, PostBind: metrics and events of placements
 //	signature.go   SignPod: pods that may share one decision
 //	gauges.go      metrics of floor deficits and nodes
@@ -57,10 +57,10 @@ type Plugin struct {
 	logger   klog.Logger
 	clock    clock.WithDelayedExecution
 	handlers []cache.ResourceEventHandlerRegistration
-	// gangs reports whether the profile schedules gangs.
-	gangs func() bool
+	// schedulesGangs reports whether the profile schedules gangs.
+	schedulesGangs func() bool
 
-	// Only observe uses deficits.
+	// Only gauges uses deficits.
 	deficits workload.Deficits
 }
 
@@ -81,10 +81,10 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	return newPlugin(ctx, args, handle, &node.LabelHistory{}, func() bool { return false })
 }
 
-// With returns a New function for profiles that may schedule gangs. gangs reports whether the
+// NewFactory returns a New function for profiles that may schedule gangs. gangs reports whether the
 // profile of a handle does. The plugin calls it after the profile is complete, which it is not
 // while its plugins are built. The plugins of all profiles share labels.
-func With(labels *node.LabelHistory, gangs func(fwk.Handle) bool) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+func NewFactory(labels *node.LabelHistory, gangs func(fwk.Handle) bool) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		return newPlugin(ctx, args, handle, labels, sync.OnceValue(func() bool { return gangs(handle) }))
 	}
@@ -129,15 +129,15 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labe
 		logger:   logger,
 		clock:    clock.RealClock{},
 
-		nominator:   handle,
-		nominations: newNominations(),
-		gangs:       gangs,
+		nominator:      handle,
+		nominations:    newNominations(),
+		schedulesGangs: gangs,
 	}
 	p.waiting = placement.NewWaitingPods(clock.RealClock{}, func(pods map[string]*v1.Pod) { handle.Activate(logger, pods) })
 	if err := p.watch(factory); err != nil {
 		return nil, err
 	}
-	placement.RegisterMetrics(p.profile, p.observe)
+	placement.RegisterMetrics(p.profile, p.gauges)
 	return p, nil
 }
 
@@ -149,7 +149,7 @@ func (p *Plugin) Name() string { return Name }
 // back after the waiting time of another.
 func (p *Plugin) gangOf(pod *v1.Pod) placement.Gang {
 	group := workload.PodGroupOf(pod)
-	if group == "" || !p.gangs() {
+	if group == "" || !p.schedulesGangs() {
 		return placement.Gang{}
 	}
 	return placement.Gang{Revision: workload.RevisionOf(pod), PodGroup: group}

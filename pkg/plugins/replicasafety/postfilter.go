@@ -14,29 +14,29 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// withheldRetryDelay is the delay after a node's label grace before the pods that the node was
-// withheld from are retried. The pods that it was withheld for are tried first.
-const withheldRetryDelay = time.Second
+// reservedRetryDelay is the delay, after the label grace of a reserved node, before the pods that
+// could not use the node are retried. The pods that it was reserved for are tried first.
+const reservedRetryDelay = time.Second
 
 // PostFilter records that the pod is unschedulable, and the changes that it waits for. It makes no
 // pod schedulable, so that preemption runs: it follows this plugin in the shipped configuration.
 func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	wait := p.waitOf(cycle, pod)
+	wait := p.newWait(cycle, pod)
 	wait.Gang = p.gangOf(pod)
 	if logger := klog.FromContext(ctx).V(2); logger.Enabled() {
 		wait.Why = p.logWait(logger, cycle, pod)
 	}
-	p.waiting.Found(pod, wait)
+	p.waiting.AddUnschedulable(pod, wait)
 	switch {
 	case p.wasDeleted(pod):
-		p.waiting.Forget(pod.UID)
-	case wait.Basis != nil && p.judge()(wait):
+		p.waiting.Delete(pod.UID)
+	case wait.PlanInput != nil && p.ownerCheck()(wait):
 		// The handler of the owner's change ran before the pod was recorded as waiting, so it did
 		// not find the pod.
 		p.waiting.Wake(pod)
 	}
-	if s := placement.Read(cycle); s != nil && s.Nominated != "" {
-		p.watchNomination(s.Subject.RevisionKey, placement.Nominee{UID: pod.UID, Node: s.Nominated})
+	if s := placement.Read(cycle); s != nil && s.NominatedNode != "" {
+		p.watchNomination(s.Subject.RevisionKey, placement.NominatedPod{UID: pod.UID, Node: s.NominatedNode})
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
@@ -58,14 +58,14 @@ func (p *Plugin) logWait(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) 
 	return why
 }
 
-// waitOf returns the changes that the pod waits for after this cycle.
-func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
+// newWait returns the changes that the pod waits for after this cycle.
+func (p *Plugin) newWait(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	if data, err := cycle.Read(ownerWaitKey); err == nil {
 		// The owner may appear or change. The pod's ReplicaSet may change or lose its owner.
 		// Siblings may be deleted together with their node.
 		wait := data.(ownerWait)
-		return placement.Wait{Owners: []workload.OwnerKey{wait.owner, workload.RevisionOf(pod)}, DependsOnSiblings: wait.outgrown != nil, RetryAt: wait.until,
-			Basis: &basis{pod: pod, unknown: wait.owner, outgrown: wait.outgrown}}
+		return placement.Wait{Owners: []workload.OwnerKey{wait.owner, workload.RevisionOf(pod)}, DependsOnSiblings: wait.outdated != nil, RetryAt: wait.until,
+			PlanInput: &planInput{pod: pod, unknownOwner: wait.owner, outdated: wait.outdated}}
 	}
 	s := placement.Read(cycle)
 	if s == nil {
@@ -76,11 +76,11 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	wait := placement.Wait{
 		Owners:            []workload.OwnerKey{s.Subject.RevisionKey},
 		ForOnDemand:       s.Plan.RequiresOnDemand(),
-		Reserved:          s.HasReserved(),
+		NodeReserved:      s.HasReserved(),
 		DependsOnSiblings: s.Plan.DependsOnSiblings(),
 		Invalid:           s.Invalid,
-		Preempts:          s.Preempts(),
-		Basis:             &basis{pod: pod, subject: s.Subject, settings: s.Settings, invalid: s.Invalid, plan: s.Plan},
+		PreemptionFlag:    s.PreemptionFlag(),
+		PlanInput:         &planInput{pod: pod, subject: s.Subject, settings: s.Settings, invalid: s.Invalid, plan: s.Plan},
 	}
 	if inDeployment {
 		wait.Owners = append(wait.Owners, s.Subject.WorkloadKey)
@@ -92,9 +92,9 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 			wait.RetryAt = p.clock.Now().Add(in)
 		}
 	}
-	if settled := s.Counter.NextSettled(); !settled.IsZero() && (s.Plan.Grant == decision.NotGranted || wait.Reserved) {
-		if wait.Reserved {
-			settled = settled.Add(withheldRetryDelay)
+	if settled := s.Counter.NextSettled(); !settled.IsZero() && (s.Plan.Grant == decision.NotGranted || wait.NodeReserved) {
+		if wait.NodeReserved {
+			settled = settled.Add(reservedRetryDelay)
 		}
 		if wait.RetryAt.IsZero() || settled.Before(wait.RetryAt) {
 			wait.RetryAt = settled

@@ -114,7 +114,7 @@ func (w *world) scaleTo10(object runtime.Object) {
 // A workload was scaled up, and the scheduler sees the new pod before the change of the workload.
 // The pod waits for the change and is then placed according to it. Without a change it is placed
 // after five seconds according to the known state.
-func TestOutgrownOwner(t *testing.T) {
+func TestOutdatedOwner(t *testing.T) {
 	half := map[string]string{spot.MinOnDemandAnnotation: "50%"}
 	set := statefulSet("db", 3)
 	set.Annotations = half
@@ -225,7 +225,7 @@ func TestGangClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, func(args *config.ReplicaSafetyArgs) { args.FallbackAfter = "5s" },
 				append(deployment("web", 1, 1, nil), deployment("api", 1, 1, nil)...)...)
-			w.plugin.gangs = func() bool { return !test.noGangs }
+			w.plugin.schedulesGangs = func() bool { return !test.noGangs }
 			w.nodes(spotNode("spot"))
 			w.refuse(test.gangMate)
 			w.clock.Step(5 * time.Second)
@@ -248,13 +248,13 @@ func TestGangClock(t *testing.T) {
 
 // The long wait of another pod in the gang does not count as this pod's wait for an update of its
 // owner.
-func TestOutgrownOwnerInAGang(t *testing.T) {
+func TestOutdatedOwnerInAGang(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
-	w.plugin.gangs = func() bool { return true }
+	w.plugin.schedulesGangs = func() bool { return true }
 	w.nodes(onDemand("on-demand"), spotNode("spot"))
 	w.addPods("spot", web("a"), web("b"), web("c"))
 	mate := inGang(web("mate"))
-	w.plugin.waiting.Found(mate, placement.Wait{Gang: w.plugin.gangOf(mate)})
+	w.plugin.waiting.AddUnschedulable(mate, placement.Wait{Gang: w.plugin.gangOf(mate)})
 	w.clock.Step(2 * decision.MaxOwnerDelay)
 	if o := w.try(inGang(web("p"))); len(o.feasible) > 0 {
 		t.Errorf("feasible: %v, want the pod to wait for an update of its owner", o.feasible)
@@ -266,7 +266,7 @@ func TestOutgrownOwnerInAGang(t *testing.T) {
 func TestChangesWhileThePodIsInFlight(t *testing.T) {
 	objects := deployment("web", 1, 1, nil)
 	unknown := []runtime.Object{objects[1]}
-	outgrown := deployment("web", 0, 1, nil)
+	outdated := deployment("web", 0, 1, nil)
 	index := func(w *world, object runtime.Object) {
 		if set, ok := object.(*appsv1.ReplicaSet); ok {
 			w.must(w.factory.Apps().V1().ReplicaSets().Informer().GetIndexer().Add(set))
@@ -288,10 +288,10 @@ func TestChangesWhileThePodIsInFlight(t *testing.T) {
 		"the owner is annotated": {objects, func(w *world) {
 			index(w, deployment("web", 1, 1, map[string]string{spot.MinOnDemandAnnotation: "0"})[0])
 		}, []string{"shop/p"}, true},
-		"no change, outgrown owner":    {outgrown, func(*world) {}, nil, true},
-		"the outgrown owner is scaled": {outgrown, func(w *world) { index(w, deployment("web", 1, 1, nil)[0]) }, []string{"shop/p"}, true},
-		"the outgrown owner is deleted": {outgrown, func(w *world) {
-			w.must(w.factory.Apps().V1().Deployments().Informer().GetIndexer().Delete(outgrown[0]))
+		"no change, outdated owner":    {outdated, func(*world) {}, nil, true},
+		"the outdated owner is scaled": {outdated, func(w *world) { index(w, deployment("web", 1, 1, nil)[0]) }, []string{"shop/p"}, true},
+		"the outdated owner is deleted": {outdated, func(w *world) {
+			w.must(w.factory.Apps().V1().Deployments().Informer().GetIndexer().Delete(outdated[0]))
 		}, []string{"shop/p"}, true},
 		"the pod is deleted": {objects, func(w *world) { w.must(w.factory.Core().V1().Pods().Informer().GetIndexer().Delete(web("p"))) }, nil, false},
 		"the pod is recreated": {objects, func(w *world) {
@@ -388,11 +388,11 @@ func TestWaitOf(t *testing.T) {
 				test.existing(w)
 			}
 			if test.waited > 0 {
-				w.plugin.waiting.Found(test.pod, placement.Wait{})
+				w.plugin.waiting.AddUnschedulable(test.pod, placement.Wait{})
 				w.clock.Step(test.waited)
 			}
 			o := w.try(test.pod)
-			if diff := cmp.Diff(test.want, w.plugin.waitOf(o.state, test.pod), cmpopts.IgnoreFields(placement.Wait{}, "Preempts"), cmpopts.EquateApproxTime(0), cmpopts.IgnoreFields(placement.Wait{}, "Basis")); diff != "" {
+			if diff := cmp.Diff(test.want, w.plugin.newWait(o.state, test.pod), cmpopts.IgnoreFields(placement.Wait{}, "PreemptionFlag"), cmpopts.EquateApproxTime(0), cmpopts.IgnoreFields(placement.Wait{}, "PlanInput")); diff != "" {
 				t.Errorf("waitOf (-want +got):\n%s", diff)
 			}
 		})
@@ -458,7 +458,7 @@ func TestRolloutRelief(t *testing.T) {
 			w := newWorld(t, nil, append(deployment("web", 1, 2, nil), deployment("api", 1, 1, nil)...)...)
 			w.nodes(onDemand("on-demand"), spotNode("spot"))
 			test.existing(w)
-			w.plugin.waiting.Found(test.pod, placement.Wait{})
+			w.plugin.waiting.AddUnschedulable(test.pod, placement.Wait{})
 			w.clock.Step(test.waited)
 			if diff := cmp.Diff(test.want, w.try(test.pod).feasible); diff != "" {
 				t.Errorf("feasible (-want +got):\n%s", diff)
@@ -560,9 +560,9 @@ func TestGraceAfterAllLabelledNodesWereDeleted(t *testing.T) {
 	}
 }
 
-// A node that waits for its label is withheld for waiting floor pods. The other pods are retried
-// when the floor pod no longer waits, and at the latest one second after the floor pod at the end
-// of the grace.
+// A node that waits for its label is reserved for waiting pods of floors. The other pods are
+// retried when the floor pod no longer waits, and at the latest one second after the floor pod at
+// the end of the grace.
 func TestSettlingNodeIsHeldForFloors(t *testing.T) {
 	w := newWorld(t, nil, statefulSet("db", 3), statefulSet("single", 1))
 	w.plugin.labels.Record(decision.Capacity{Type: decision.Spot}) // of a deleted node
@@ -570,7 +570,7 @@ func TestSettlingNodeIsHeldForFloors(t *testing.T) {
 		n.Status.Allocatable = v1.ResourceList{v1.ResourcePods: resource.MustParse("110")}
 	}))
 	floor, replica := podOf("single-0", by("StatefulSet", "single")), podOf("db-1", by("StatefulSet", "db"))
-	held := map[string]string{"young": "node has no capacity label yet and is reserved for pods that wait for on-demand"}
+	reserved := map[string]string{"young": "node has no capacity label yet and is reserved for pods that wait for on-demand"}
 
 	if diff := cmp.Diff([]string{"young"}, w.try(replica).feasible); diff != "" {
 		t.Errorf("feasible while no floor pod waits (-want +got):\n%s", diff)
@@ -579,7 +579,7 @@ func TestSettlingNodeIsHeldForFloors(t *testing.T) {
 	if diff := cmp.Diff(settling, w.reasons(w.try(floor))); diff != "" {
 		t.Errorf("refusals of the floor's pod (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(held, w.reasons(w.try(replica))); diff != "" {
+	if diff := cmp.Diff(reserved, w.reasons(w.try(replica))); diff != "" {
 		t.Errorf("refusals while a floor pod waits (-want +got):\n%s", diff)
 	}
 	w.clock.Step(30 * time.Second)

@@ -52,7 +52,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	placement.RecordDecision(p.profile, scope, p.clock.Since(start).Seconds())
 	logPlan(logger, pod, state, scope)
 	if scope != placement.FewNodes && state.AdmitsAll() {
-		state.MayPreempt()
+		state.MarkMayPreempt()
 		return nil, fwk.NewStatus(fwk.Skip) // otherwise Filter would return the same answer for thousands of nodes
 	}
 	return nodesToSearch, nil
@@ -65,10 +65,10 @@ func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decis
 	if err != nil {
 		return nil, err
 	}
-	nominees, nominated := p.nomineesOf(pod, subject, settings, nodes)
-	state := placement.NewState(subject, settings, waited, p.counter, nominees...)
-	if state.Nominated = nominated; nominated != "" {
-		state.MayPreempt() // the pod may keep the nomination without another eviction
+	siblings, own := p.nominatedSiblings(pod, subject, settings, nodes)
+	state := placement.NewState(subject, settings, waited, p.counter, siblings...)
+	if state.NominatedNode = own; own != "" {
+		state.MarkMayPreempt() // the pod may keep the nomination without another eviction
 	}
 	state.ReserveUnlabeled(pod, p.waiting)
 	return state, nil
@@ -77,7 +77,7 @@ func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decis
 // waitTime returns how long the pod, or its gang, has waited at now. It looks up the older
 // revisions only if the waiting time suffices for rollout relief.
 func (p *Plugin) waitTime(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, now time.Time) (decision.WaitTime, error) {
-	since, waits := p.waiting.WaitingSince(pod.UID, p.gangOf(pod))
+	since, waits := p.waiting.GangSince(pod.UID, p.gangOf(pod))
 	if !waits {
 		return decision.WaitTime{}, nil
 	}
@@ -117,7 +117,7 @@ func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 // AddPod counts a pod that preemption or a nomination adds to a node.
 func (p *Plugin) AddPod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, add fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	if s := placement.Read(cycle); s != nil {
-		s.Add(add.GetPod(), node.Node().Name)
+		s.AddPod(add.GetPod(), node.Node().Name)
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (p *Plugin) AddPod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, add 
 // RemovePod counts a pod that preemption removes from a node.
 func (p *Plugin) RemovePod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, remove fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	if s := placement.Read(cycle); s != nil {
-		s.Remove(remove.GetPod(), node.Node().Name)
+		s.RemovePod(remove.GetPod(), node.Node().Name)
 	}
 	return nil
 }

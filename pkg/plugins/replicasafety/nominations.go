@@ -14,52 +14,53 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// nomineesOf returns the siblings of pod with nominated nodes, and the nominated node of pod
-// itself. The framework runs Filter with the nominees of the same node only. If the nominees of
-// other nodes did not count, every pending replica would preempt pods on spot for a budget of one.
+// nominatedSiblings returns the siblings of pod with nominated nodes, and the nominated node of pod
+// itself, own. The framework runs Filter with the nominated pods of the same node only. If the
+// nominated pods of other nodes did not count, every pending replica would preempt pods on spot for
+// a budget of one.
 //
 // A nominated pod counts only the siblings before it (workload.OlderNominated).
 //
 // Only the scheduler's own list is up to date in the next cycle, and it must be read node by node.
-// So nomineesOf reads it only if the plan depends on it, and if preemption was simulated for a pod
-// of the revision or one of its pods is known to be nominated.
-func (p *Plugin) nomineesOf(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, nodes []fwk.NodeInfo) (nominees []placement.Nominee, nominated string) {
-	if !settings.DependsOnSiblings(&subject.Pod.Workload) || !p.waiting.Preempts(subject.RevisionKey) && !p.nominations.has(subject.RevisionKey) {
+// So nominatedSiblings reads it only if the plan depends on it, and if preemption was simulated for
+// a pod of the revision or one of its pods is known to be nominated.
+func (p *Plugin) nominatedSiblings(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, nodes []fwk.NodeInfo) (siblings []placement.NominatedPod, own string) {
+	if !settings.DependsOnSiblings(&subject.Pod.Workload) || !p.waiting.MayPreempt(subject.RevisionKey) && !p.nominations.has(subject.RevisionKey) {
 		return nil, ""
 	}
-	type sibling struct {
-		placement.Nominee
+	type candidate struct {
+		placement.NominatedPod
 		pod *v1.Pod
 	}
-	var siblings []sibling
+	var candidates []candidate
 	for _, node := range nodes {
 		name := node.Node().Name
 		for _, info := range p.nominator.NominatedPodsForNode(name) {
 			other := info.GetPod()
 			switch {
 			case other.UID == pod.UID:
-				nominated = name
+				own = name
 			case workload.RevisionOf(other) == subject.RevisionKey && workload.Live(other) && !hasPod(node, other.UID):
-				siblings = append(siblings, sibling{placement.Nominee{UID: other.UID, Node: name}, other})
+				candidates = append(candidates, candidate{placement.NominatedPod{UID: other.UID, Node: name}, other})
 			}
 		}
 	}
-	for _, s := range siblings {
-		if nominated == "" || workload.OlderNominated(s.pod, pod) {
-			nominees = append(nominees, s.Nominee)
+	for _, c := range candidates {
+		if own == "" || workload.OlderNominated(c.pod, pod) {
+			siblings = append(siblings, c.NominatedPod)
 		}
 	}
-	return nominees, nominated
+	return siblings, own
 }
 
 // watchNomination wakes the siblings of a nominated pod that found no node in this cycle, if the
 // scheduler then clears the nomination. The scheduler may do so before it has written the
 // nomination to the API server. In that case no event reports the change.
-func (p *Plugin) watchNomination(revision workload.OwnerKey, of placement.Nominee) {
+func (p *Plugin) watchNomination(revision workload.OwnerKey, of placement.NominatedPod) {
 	p.waiting.After(time.Second, func() {
 		still := slices.ContainsFunc(p.nominator.NominatedPodsForNode(of.Node), func(info fwk.PodInfo) bool { return info.GetPod().UID == of.UID })
 		if !still {
-			p.waiting.WakeCounted(revision)
+			p.waiting.WakeSiblings(revision)
 		}
 	})
 }

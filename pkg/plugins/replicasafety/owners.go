@@ -18,9 +18,9 @@ import (
 type ownerWait struct {
 	owner workload.OwnerKey
 	why   string
-	// outgrown is the observed state of a workload that has fewer desired replicas than pods. The
-	// pod waits for an update of it until until. outgrown is nil if the owner is unknown.
-	outgrown *decision.Workload
+	// outdated is the known state of a workload, which has fewer desired replicas than pods. The
+	// pod waits for an update of it until until. outdated is nil if the owner is unknown.
+	outdated *decision.Workload
 	until    time.Time
 }
 
@@ -62,11 +62,11 @@ func (p *Plugin) refuseOutdatedOwner(cycle fwk.CycleState, pod *v1.Pod, subject 
 	if why == "" {
 		return nil
 	}
-	return ownerWait{owner: subject.WorkloadKey, why: why, outgrown: &subject.Pod.Workload, until: until}.refuse(cycle)
+	return ownerWait{owner: subject.WorkloadKey, why: why, outdated: &subject.Pod.Workload, until: until}.refuse(cycle)
 }
 
-// basis is the state of a pod's owners when the pod was refused.
-type basis struct {
+// planInput is the state of a pod's owners when the pod was refused.
+type planInput struct {
 	pod *v1.Pod
 	// subject, settings, invalid and plan belong to the attempt. subject is nil if there was no
 	// plan.
@@ -74,19 +74,19 @@ type basis struct {
 	settings decision.WorkloadSettings
 	invalid  []decision.InvalidAnnotation
 	plan     decision.Plan
-	// outgrown is the workload that has fewer desired replicas than pods; nil if it has not.
-	outgrown *decision.Workload
-	// unknown is the owner that the informers do not know, if both subject and outgrown are nil.
-	unknown workload.OwnerKey
+	// outdated is the workload if it has fewer desired replicas than pods; otherwise nil.
+	outdated *decision.Workload
+	// unknownOwner is the owner that is not in the caches, if both subject and outdated are nil.
+	unknownOwner workload.OwnerKey
 }
 
-// judge is a placement.Judge. It compares the owners with their state when the pod was refused. A
-// change that cannot open a node to the pod, such as the progress of a Job without a floor, does
-// not cause another attempt.
-func (p *Plugin) judge() func(placement.Wait) bool {
+// ownerCheck is a placement.OwnerCheck. It compares the owners with their state when the pod was
+// refused. A change that cannot open a node to the pod, such as the progress of a Job without a
+// floor, does not cause another attempt.
+func (p *Plugin) ownerCheck() func(placement.Wait) bool {
 	subjectOf := p.owners.Subjects()
 	return func(wait placement.Wait) bool {
-		before, ok := wait.Basis.(*basis)
+		before, ok := wait.PlanInput.(*planInput)
 		if !ok {
 			return true
 		}
@@ -94,19 +94,19 @@ func (p *Plugin) judge() func(placement.Wait) bool {
 		switch {
 		case before.subject != nil:
 			// Without its owner the pod would only wait for the owner.
-			return err == nil && p.mayOpen(before, subject)
-		case before.outgrown != nil:
-			return err != nil || subject.Pod.Workload.Desired > before.outgrown.Desired || !sameShape(subject.Pod.Workload, *before.outgrown)
+			return err == nil && p.mayUnblock(before, subject)
+		case before.outdated != nil:
+			return err != nil || subject.Pod.Workload.Desired > before.outdated.Desired || !equalExceptScale(subject.Pod.Workload, *before.outdated)
 		}
 		still := (*workload.UnknownOwner)(nil)
-		return !errors.As(err, &still) || still.Key != before.unknown
+		return !errors.As(err, &still) || still.Key != before.unknownOwner
 	}
 }
 
-// mayOpen reports whether a node that was closed to the pod may be open with the new state of its
-// owners, subject.
-func (p *Plugin) mayOpen(before *basis, subject *workload.Subject) bool {
-	if subject.WorkloadKey != before.subject.WorkloadKey || !sameShape(subject.Pod.Workload, before.subject.Pod.Workload) ||
+// mayUnblock reports whether the new state of its owners, subject, may admit the pod to a node that
+// refused it.
+func (p *Plugin) mayUnblock(before *planInput, subject *workload.Subject) bool {
+	if subject.WorkloadKey != before.subject.WorkloadKey || !equalExceptScale(subject.Pod.Workload, before.subject.Pod.Workload) ||
 		subject.RevisionNumber != before.subject.RevisionNumber { // rollout relief depends on which revisions are older
 		return true
 	}
@@ -118,9 +118,9 @@ func (p *Plugin) mayOpen(before *basis, subject *workload.Subject) bool {
 	return before.plan.MayAdmitMore(&next)
 }
 
-// sameShape reports whether a and b are equal except for the replica count and the annotations.
-// Most annotations have no effect on placement.
-func sameShape(a, b decision.Workload) bool {
+// equalExceptScale reports whether a and b are equal except for the replica count and the
+// annotations. Most annotations have no effect on placement.
+func equalExceptScale(a, b decision.Workload) bool {
 	a.Desired, b.Desired = 0, 0
 	a.Annotations, b.Annotations = nil, nil
 	return reflect.DeepEqual(a, b)

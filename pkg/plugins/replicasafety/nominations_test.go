@@ -26,7 +26,7 @@ func (w *world) nominate(node string, pods ...*v1.Pod) {
 		info, err := framework.NewPodInfo(pod)
 		w.must(err)
 		w.nominated.add(node, info)
-		w.plugin.waiting.Found(pod, placement.Wait{Owners: []workload.OwnerKey{workload.RevisionOf(pod)}, Preempts: preempts()})
+		w.plugin.waiting.AddUnschedulable(pod, placement.Wait{Owners: []workload.OwnerKey{workload.RevisionOf(pod)}, PreemptionFlag: preempts()})
 	}
 }
 
@@ -43,7 +43,7 @@ func bound(pod *v1.Pod, node string) *v1.Pod {
 }
 
 // Siblings that are nominated to other nodes use the budget, each once.
-func TestNomineesOnOtherNodesCount(t *testing.T) {
+func TestNominatedPodsOnOtherNodesCount(t *testing.T) {
 	created := func(name string, after time.Duration) *v1.Pod {
 		pod := web(name)
 		pod.CreationTimestamp = metav1.NewTime(now.Add(after))
@@ -73,7 +73,7 @@ func TestNomineesOnOtherNodesCount(t *testing.T) {
 		"the pod itself, and younger ones": {func(w *world) {
 			w.nominate("spot-1", created("p", 0))
 			w.nominate("spot-2", created("a", time.Second), created("b", time.Second))
-			// The framework itself counts the nominees of the same node.
+			// The framework itself counts the nominated pods of the same node.
 		}, created("p", 0), []string{"on-demand", "spot-1"}},
 	}
 	for name, test := range cases {
@@ -89,7 +89,7 @@ func TestNomineesOnOtherNodesCount(t *testing.T) {
 }
 
 // A nomination by an earlier leader counts although this leader has not tried the pod.
-func TestNomineesOfAnEarlierLeaderCount(t *testing.T) {
+func TestNominatedPodsOfAnEarlierLeaderCount(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
 	w.nodes(onDemand("on-demand"), spotNode("spot-1"), spotNode("spot-2"))
 	sibling := web("sibling")
@@ -126,7 +126,7 @@ func TestEndOfANominationWakes(t *testing.T) {
 			w := newWorldNotSynced(t, nil)
 			handler := w.plugin.podHandler()
 			handler.AddFunc(nominated)
-			w.plugin.waiting.Found(web("p"), placement.Wait{Owners: []workload.OwnerKey{workload.RevisionOf(nominated)}, DependsOnSiblings: true})
+			w.plugin.waiting.AddUnschedulable(web("p"), placement.Wait{Owners: []workload.OwnerKey{workload.RevisionOf(nominated)}, DependsOnSiblings: true})
 			if test.after == nil {
 				handler.DeleteFunc(nominated)
 			} else {
@@ -222,7 +222,7 @@ func TestOverflowDoesNotPreemptOnOnDemand(t *testing.T) {
 
 // A pod is deleted between its nomination and the write of the nomination. No event of the
 // framework retries its siblings.
-func TestUnseenNomineeDeletedWakes(t *testing.T) {
+func TestUnseenNominatedPodDeletedWakes(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
 	w.nodes(spotNode("spot-1"))
 	w.addPods("spot-1", web("b"))

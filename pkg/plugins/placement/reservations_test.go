@@ -13,8 +13,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// These unlabeled nodes are withheld, for these waiting pods and from these pods.
-func TestHold(t *testing.T) {
+// These unlabeled nodes are reserved for these waiting pods, and these other pods may not use them.
+func TestReserveUnlabeled(t *testing.T) {
 	young := func(name string, edits ...func(*nodeInfo)) *nodeInfo {
 		info := nodeOf(name, "", "a")
 		info.node.CreationTimestamp = metav1.NewTime(now)
@@ -75,16 +75,16 @@ func TestHold(t *testing.T) {
 			}
 			w, _, _ := newWaiting()
 			for _, pod := range test.waiting {
-				w.Found(pod, Wait{ForOnDemand: true})
+				w.AddUnschedulable(pod, Wait{ForOnDemand: true})
 			}
-			w.Found(waits("indifferent"), Wait{})
+			w.AddUnschedulable(waits("indifferent"), Wait{})
 			state := stateFor(test.desired, []*nodeInfo{nodeOf("spot", "spot", "a"), test.node})
 			state.ReserveUnlabeled(test.pod, w)
 			if got := state.Admit(test.node.node.Name); got != test.want {
 				t.Errorf("verdict %d (%s), want %d", got, state.Plan.Reason(got), test.want)
 			}
 			if got, want := state.HasReserved(), test.want == decision.NodeReserved; got != want {
-				t.Errorf("Holds = %t, want %t", got, want)
+				t.Errorf("HasReserved = %t, want %t", got, want)
 			}
 		})
 	}
@@ -103,8 +103,8 @@ func TestSearchOmitsUnlabeledNodes(t *testing.T) {
 	}
 }
 
-// A node is no longer withheld after its label grace.
-func TestHoldEndsWithTheGrace(t *testing.T) {
+// A node is no longer reserved after its label grace.
+func TestReservationEndsWithTheGrace(t *testing.T) {
 	info := nodeOf("young", "", "a")
 	info.node.CreationTimestamp = metav1.NewTime(now)
 	infos := snapshot(nodeOf("spot", "spot", "a"), info)
@@ -113,10 +113,10 @@ func TestHoldEndsWithTheGrace(t *testing.T) {
 	w, _, _ := newWaiting()
 	floor := requestingPod()
 	floor.UID = "floor"
-	w.Found(floor, Wait{ForOnDemand: true})
+	w.AddUnschedulable(floor, Wait{ForOnDemand: true})
 	after := NewState(state.Subject, state.Settings, decision.WaitTime{}, state.Counter)
 	after.ReserveUnlabeled(requestingPod(), w)
 	if after.HasReserved() || after.Admit("young") != decision.Admitted {
-		t.Errorf("the node is still withheld: verdict %d", after.Admit("young"))
+		t.Errorf("the node is still reserved: verdict %d", after.Admit("young"))
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// Hold withholds unlabeled nodes from the state's pod. Admit then refuses a node that waits for its
-// capacity label if a pod that needs on-demand capacity waits and roughly fits on the node. Hold is
-// cheap if no node waits for its label. A pod whose affinity names its nodes has no alternative, so
-// no node is withheld from it.
+// ReserveUnlabeled reserves unlabeled nodes for other pods. Admit then refuses a node that waits
+// for its capacity label if a pod that requires on-demand waits and roughly fits on the node.
+// ReserveUnlabeled is cheap if no node waits for its label. If the affinity of pod, the state's
+// pod, names its nodes, the pod has no alternative, so no node is reserved.
 func (s *State) ReserveUnlabeled(pod *v1.Pod, waiting *WaitingPods) {
 	if len(s.Counter.settling) == 0 || !s.Plan.AdmitsSpot() || workload.SelectsNodesByName(pod) {
 		return
 	}
-	fits := waiting.fitsForOnDemand(pod.UID)
+	fits := waiting.onDemandFits(pod.UID)
 	for n := range s.Counter.settling {
 		if !slices.ContainsFunc(fits, func(f *fit) bool { return f.matches(n) }) {
 			continue
@@ -33,23 +33,23 @@ func (s *State) ReserveUnlabeled(pod *v1.Pod, waiting *WaitingPods) {
 	}
 }
 
-// Holds reports whether a node is withheld from the state's pod.
+// HasReserved reports whether a node is reserved for pods other than the state's pod.
 func (s *State) HasReserved() bool { return len(s.reserved) > 0 }
 
-// maxShapes limits how many shapes of waiting floor pods are compared with each unlabeled node.
+// maxShapes limits how many shapes of waiting pods are compared with each unlabeled node.
 // All pods of a workload have one shape, so no ordinary cluster reaches the limit. It protects the
 // scheduler against tenants that create pods to slow it down. Beyond the limit, arbitrary shapes
 // are compared.
 const maxShapes = 200
 
-// floorPods are waiting pods that need on-demand capacity and have the same requirements for a
-// node.
-type floorPods struct {
+// shapeGroup contains waiting pods that require on-demand and have the same shape: the same
+// requirements for a node.
+type shapeGroup struct {
 	fit  *fit
 	pods map[types.UID]struct{}
 }
 
-// shapeOf returns a text form of a pod's requirements for a node. Equal requirements have equal
+// shapeOf returns a pod's requirements for a node as text. Equal requirements have equal
 // texts.
 func shapeOf(pod *v1.Pod) string {
 	var nodes *v1.NodeAffinity
@@ -64,37 +64,37 @@ func shapeOf(pod *v1.Pod) string {
 	return string(text)
 }
 
-// addFloor and dropFloor maintain w.floors. The caller must hold w.mu.
-func (w *WaitingPods) addFloor(entry *waiter) {
+// addShape and deleteShape maintain w.onDemandShapes. The caller must hold w.mu.
+func (w *WaitingPods) addShape(entry *waitingPod) {
 	if !entry.ForOnDemand {
 		return
 	}
 	entry.shape = shapeOf(entry.pod)
-	group := w.floors[entry.shape]
+	group := w.onDemandShapes[entry.shape]
 	if group == nil {
-		group = &floorPods{fit: newFit(klog.Background(), entry.pod), pods: map[types.UID]struct{}{}}
-		w.floors[entry.shape] = group
+		group = &shapeGroup{fit: newFit(klog.Background(), entry.pod), pods: map[types.UID]struct{}{}}
+		w.onDemandShapes[entry.shape] = group
 	}
 	group.pods[entry.pod.UID] = struct{}{}
 }
 
-func (w *WaitingPods) dropFloor(entry *waiter) {
-	group := w.floors[entry.shape]
+func (w *WaitingPods) deleteShape(entry *waitingPod) {
+	group := w.onDemandShapes[entry.shape]
 	if group == nil {
 		return
 	}
 	delete(group.pods, entry.pod.UID)
 	if len(group.pods) == 0 {
-		delete(w.floors, entry.shape)
+		delete(w.onDemandShapes, entry.shape)
 	}
 }
 
-// fitsForOnDemand returns the node requirements of the pods that wait for on-demand capacity
+// onDemandFits returns the node requirements of the pods that wait for on-demand capacity
 // because the policy keeps them off spot. It ignores the pod except.
-func (w *WaitingPods) fitsForOnDemand(except types.UID) (fits []*fit) {
+func (w *WaitingPods) onDemandFits(except types.UID) (fits []*fit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, group := range w.floors {
+	for _, group := range w.onDemandShapes {
 		if _, itself := group.pods[except]; itself && len(group.pods) == 1 {
 			continue
 		}
@@ -105,13 +105,13 @@ func (w *WaitingPods) fitsForOnDemand(except types.UID) (fits []*fit) {
 	return fits
 }
 
-// heldKey represents the withheld nodes in maps whose keys are owners. It cannot equal the key of
-// an owner, because an owner has a kind.
+// reservedKey represents the reserved nodes in maps whose keys are owners. It cannot equal the key
+// of an owner, because an owner has a kind.
 var reservedKey workload.OwnerKey
 
-// wakeHeldSoon retries the pods that had a node withheld from them after one second, within the
-// limits of WakeFor. Calls within that second count as one. The caller must hold w.mu.
-func (w *WaitingPods) wakeHeldSoon() {
+// wakeReservedSoon retries, after one second, the pods with Wait.NodeReserved, within the limits of
+// WakeOwned. Calls within that second count as one. The caller must hold w.mu.
+func (w *WaitingPods) wakeReservedSoon() {
 	if len(w.byOwner[reservedKey]) == 0 || w.reservedTimer != nil {
 		return
 	}
@@ -120,6 +120,6 @@ func (w *WaitingPods) wakeHeldSoon() {
 		w.reservedTimer = nil
 		w.mu.Unlock()
 		// Use a goroutine, because a clock may call the function while the clock is locked.
-		go w.WakeFor(reservedKey, func() func(Wait) bool { return func(Wait) bool { return true } })
+		go w.WakeOwned(reservedKey, func() func(Wait) bool { return func(Wait) bool { return true } })
 	})
 }
