@@ -105,16 +105,16 @@ func (w *WaitingPods) wakeNext(owner workload.OwnerKey, change ownerChange) {
 	}
 }
 
-// markDue marks the pods of owner that outdated reports. It calls outdated without the lock,
+// markDue marks the pods of owner that unblocked reports. It calls unblocked without the lock,
 // because there may be thousands of pods and the scheduling cycle needs the lock.
-func (w *WaitingPods) markDue(owner workload.OwnerKey, outdated func(Wait) bool) {
+func (w *WaitingPods) markDue(owner workload.OwnerKey, unblocked func(Wait) bool) {
 	w.mu.Lock()
 	entries := make([]*waitingPod, 0, len(w.byOwner[owner]))
 	for _, entry := range w.byOwner[owner] {
 		entries = append(entries, entry)
 	}
 	w.mu.Unlock()
-	entries = slices.DeleteFunc(entries, func(entry *waitingPod) bool { return !outdated(entry.Wait) })
+	entries = slices.DeleteFunc(entries, func(entry *waitingPod) bool { return !unblocked(entry.Wait) })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, entry := range entries {

@@ -81,8 +81,8 @@ type planInput struct {
 }
 
 // ownerCheck is a placement.OwnerCheck. It compares the owners with their state when the pod was
-// refused. A change that cannot open a node to the pod, such as the progress of a Job without a
-// floor, does not cause another attempt.
+// refused. A change that admits the pod to no further node, such as the progress of a Job
+// without a floor, does not cause another attempt.
 func (p *Plugin) ownerCheck() func(placement.Wait) bool {
 	subjectOf := p.owners.Subjects()
 	return func(wait placement.Wait) bool {
@@ -103,8 +103,8 @@ func (p *Plugin) ownerCheck() func(placement.Wait) bool {
 	}
 }
 
-// mayUnblock reports whether the new state of its owners, subject, may admit the pod to a node that
-// refused it.
+// mayUnblock reports whether subject, the new state of the pod's owners, may admit the pod to a
+// node that the policy refused before.
 func (p *Plugin) mayUnblock(before *planInput, subject *workload.Subject) bool {
 	if subject.WorkloadKey != before.subject.WorkloadKey || !equalExceptScale(subject.Pod.Workload, before.subject.Pod.Workload) ||
 		subject.RevisionNumber != before.subject.RevisionNumber { // rollout relief depends on which revisions are older
