@@ -57,8 +57,8 @@ func explained(t *testing.T, e *report.Explanation) answers {
 	return all
 }
 
-// settingsShown returns the settings that an explanation shows, in the format of decision.WorkloadSettings.
-// These have no protect, because no placement depends on it.
+// settingsShown returns the settings that an explanation shows, in the format of
+// decision.WorkloadSettings. These have no protect, because no placement depends on it.
 func settingsShown(e *report.Explanation) string {
 	var words []string
 	for _, setting := range e.Settings {
