@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs all tests in this order: quick tests; tests on a real control plane, which mostly wait, two
-# packages at a time; the long-running packages side by side; benchmarks one by one, because
-# they share two cores. UNIT=1 runs only the quick tests, which start no control plane, and accepts
-# cached results. LONG=1 adds slow tests: the race detector; many more random histories; three
+# Runs all tests in this order: quick tests; tests on a real control plane, which mostly wait, side
+# by side; benchmarks one by one, because they share two cores. The two packages with most live
+# tests run in SPOT_SHARDS processes each (3 by default), which have control planes of their own.
+# UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results. LONG=1 adds slow tests: the race detector; many more random histories; three
 # runs of the live tests that depend most on timing; live tests with many repetitions or full size;
 # extender tests; the placement tests through the extender; and the placement tests against the next
 # minor version of Kubernetes.
@@ -23,8 +23,8 @@ fi
 hack/prometheus.sh
 go test -count=1 $quick
 env -C test/performance/upstream go test -count=1 .
-go test -count=1 -p 2 $waiting
-go test -count=1 -p 2 -timeout 40m $long
+export SPOT_SHARDS=${SPOT_SHARDS:-3}
+go test -count=1 -p 3 -timeout 40m $long $waiting
 go test -count=1 -p 1 $alone
 if [ -n "${LONG:-}" ]; then
   # The race detector requires a C compiler.

@@ -72,9 +72,11 @@ var (
 var minor = os.Getenv("SPOT_KUBERNETES")
 
 func TestMain(m *testing.M) {
-	os.Exit(live.Main(m, lab.Options{Kubernetes: minor}, func(cp *lab.ControlPlane, c kubernetes.Interface) error {
-		controlPlane, client = cp, c
-		return checkVersion(cmp.Or(minor, "1.36"))
+	os.Exit(live.Sharded(m, func() int {
+		return live.Main(m, lab.Options{Kubernetes: minor}, func(cp *lab.ControlPlane, c kubernetes.Interface) error {
+			controlPlane, client = cp, c
+			return checkVersion(cmp.Or(minor, "1.36"))
+		})
 	}))
 }
 

@@ -12,14 +12,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// Main runs a package's tests on one shared control plane, or on one for each process (see
-// Sharded), and returns the exit status. It calls use with the control plane before the first test.
-// If use returns an error, no test runs.
+// Main runs a package's tests on one shared control plane and returns the exit status. It calls
+// use with the control plane before the first test. If use returns an error, no test runs.
 func Main(m *testing.M, options lab.Options, use func(*lab.ControlPlane, kubernetes.Interface) error) (status int) {
-	return Sharded(m, func() int { return runShared(m, options, use) })
-}
-
-func runShared(m *testing.M, options lab.Options, use func(*lab.ControlPlane, kubernetes.Interface) error) (status int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cp, err := lab.Start(ctx, options)

@@ -26,9 +26,9 @@ const (
 )
 
 // Sharded runs the tests of a package and returns the exit status. run starts a control plane, runs
-// the tests on it and stops it. If SPOT_SHARDS is a number above 1 and no test is selected by
-// -run, Sharded instead starts that many processes of the test binary. Each calls run for a part of
-// the tests, so each has a control plane of its own. Most live tests wait most of the time.
+// the tests on it and stops it. If SPOT_SHARDS is a number above 1 and -run selects no subtest,
+// Sharded instead starts that many processes of the test binary. Each calls run for a part of the
+// tests, so each has a control plane of its own. Most live tests wait most of the time.
 //
 // testdata/seconds.txt of the package contains the duration of tests, as lines "TestName seconds".
 // The durations balance the parts and have no other effect.
@@ -42,20 +42,24 @@ func Sharded(m *testing.M, run func() int) int {
 		fmt.Fprintf(os.Stderr, "%s=%q: want a number of processes, at least 1\n", shardsVariable, os.Getenv(shardsVariable))
 		return 2
 	}
-	if selected := flag.Lookup("test.run").Value.String(); n == 1 || selected != "" {
+	selected := cmp.Or(flag.Lookup("test.run").Value.String(), "^Test")
+	if n == 1 || strings.Contains(selected, "/") {
 		return run()
 	}
-	tests, err := listTests()
+	tests, err := listTests(selected)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "listing the tests:", err)
 		return 1
 	}
+	if n = min(n, len(tests)); n < 2 {
+		return run()
+	}
 	return runShards(divide(tests, seconds("testdata/seconds.txt"), n))
 }
 
-// listTests returns the names of all tests in the binary.
-func listTests() ([]string, error) {
-	command := exec.Command(os.Args[0], "-test.list", "^Test")
+// listTests returns the names of the tests in the binary that the expression selects.
+func listTests(selected string) ([]string, error) {
+	command := exec.Command(os.Args[0], "-test.list", selected)
 	command.Env = append(os.Environ(), listVariable+"=1")
 	output, err := command.Output()
 	if err != nil {
