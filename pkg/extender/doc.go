@@ -6,22 +6,14 @@
 //	index.go        pods of every revision by node, and the facts of every node
 //	pending.go      pods that the scheduler asked about and that are not bound yet
 //	extender.go     one decision: subject, siblings, plan and verdicts
-//	filter.go       Filter: which nodes a pod may use, and what the answer approves
-//	score.go        Prioritize: scores of nodes
-//	preemption.go   Preempt: nodes on which the pod may preempt other pods
+//	filter.go       which nodes a pod may use, and what the answer approves
+//	score.go        scores of nodes
+//	preemption.go   nodes on which the pod may preempt other pods
 //	unlabeled.go    nodes without a capacity label, withheld for pods that need on-demand
 //	watch.go        informer events, takeover from an earlier leader, cleanup
 //	message.go      requests and answers, as JSON
 //	handler.go      HTTP
-//	forwarder.go    forwarding from a standby replica to the leader
-//
-// The extender differs from the plugins in one point. A scheduler assumes a pod on its node at
-// once, but an extender learns of the binding later, from a watch. Therefore an answer is an
-// approval: it counts like a pod until the watch shows that the pod is bound.
-// docs/design/extender.md explains why this is safe.
-//
-//	message.go      requests and answers, as JSON
-//	handler.go      HTTP
+//	buffers.go      memory that requests reuse
 //	forwarder.go    forwarding from a standby replica to the leader
 //
 // The extender differs from the plugins in one point. A scheduler assumes a pod on its node at

@@ -82,16 +82,6 @@ func (e *Extender) Labels() *node.LabelHistory { return &e.index.labels }
 // lockSeed spreads revisions over the locks.
 var lockSeed = maphash.MakeSeed()
 
-// candidates are the nodes of one request.
-type candidates struct {
-	names []string
-	// kinds has the index of each node's kind, in the order of names; noKind for an unknown node.
-	kinds []int
-}
-
-// noKind is the index of the kind of an unknown node.
-const noKind = -1
-
 // concerns reports whether the policy applies to pod.
 func (e *Extender) concerns(pod *v1.Pod) bool {
 	return pod.Spec.SchedulerName == e.profile && workload.PolicyApplies(pod)
@@ -101,6 +91,7 @@ func (e *Extender) concerns(pod *v1.Pod) bool {
 type deciding struct {
 	*Extender
 	pod              *v1.Pod
+	candidates       []*nodeState
 	subject          *workload.Subject
 	now              time.Time
 	plan             decision.Plan
@@ -113,9 +104,9 @@ type deciding struct {
 	candidatesByKind []int // by the index of the kind: candidates; after choose, chosen nodes
 }
 
-// decide makes the plan for a pod, looks up its candidates by name and calls do. Until do returns,
-// the index does not change and no other decision about the revision is made.
-func (e *Extender) decide(ctx context.Context, pod *v1.Pod, names []string, do func(*deciding, *candidates) error) error {
+// decide makes the plan for a pod, decides about the kinds of its candidates and calls do. Until do
+// returns, the index does not change and no other decision about the revision is made.
+func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []*nodeState, do func(*deciding) error) error {
 	subject, err := e.subject(ctx, pod)
 	if err != nil {
 		return err
@@ -137,7 +128,7 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, names []string, do f
 	e.index.mu.RLock()
 	defer e.index.mu.RUnlock()
 	d := &deciding{
-		Extender: e, pod: pod, subject: subject, now: now, invalid: invalid, stored: e.register.get(pod.UID),
+		Extender: e, pod: pod, candidates: candidates, subject: subject, now: now, invalid: invalid, stored: e.register.get(pod.UID),
 		siblings: e.index.siblings(subject.RevisionKey, now),
 	}
 	e.register.addTo(subject.RevisionKey, pod.UID, now, &d.siblings)
@@ -149,7 +140,8 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, names []string, do f
 		waiting.OlderRevisionOnDemand = settings.ReliefDue(d.waited) && e.index.onOnDemand(older)
 	}
 	d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
-	return do(d, d.lookUp(names))
+	d.decideByKind()
+	return do(d)
 }
 
 // subject returns workload.Owners.Subject. If the owner is unknown, or if replicas are counted by
@@ -180,16 +172,17 @@ func (e *Extender) known(pod *v1.Pod) bool {
 	return err == nil && cached.UID == pod.UID
 }
 
-// lookUp finds the candidates and decides about each of their kinds.
-func (d *deciding) lookUp(names []string) *candidates {
-	c := &candidates{names: names, kinds: make([]int, len(names))}
+// decideByKind counts the candidates by kind, and decides about each kind with candidates.
+func (d *deciding) decideByKind() {
 	d.candidatesByKind = make([]int, len(d.index.kinds))
-	for i, name := range names {
-		if node := d.index.nodes[name]; node != nil {
-			c.kinds[i] = node.kind.index
+	for i, node := range d.candidates {
+		if node.kind == nil { // it may have been added since the request was decoded
+			node = d.index.node(node.name)
+			d.candidates[i] = node
+		}
+		if node.kind != nil {
 			d.candidatesByKind[node.kind.index]++
 		} else {
-			c.kinds[i] = noKind
 			d.unknown++
 		}
 	}
@@ -203,5 +196,4 @@ func (d *deciding) lookUp(names []string) *candidates {
 			}
 		}
 	}
-	return c
 }

@@ -246,7 +246,7 @@ func TestForgedOwners(t *testing.T) {
 		}()
 		again := pod.DeepCopy()
 		again.Name, again.UID = fmt.Sprintf("asked-%d", i), types.UID(fmt.Sprintf("asked-%d", i))
-		if _, err := w.Filter(t.Context(), again, w.names); err != nil {
+		if _, err := w.Extender.filter(t.Context(), again, w.index.candidates(w.names)); err != nil {
 			if unknown := (*workload.UnknownOwner)(nil); !errors.As(err, &unknown) {
 				t.Errorf("%s: %v, want an UnknownOwner", pod.Name, err)
 			}
@@ -269,13 +269,13 @@ func TestDecisionErrors(t *testing.T) {
 		}
 		w.clock.Step(arrivalTimeout)
 	}()
-	_, err := w.Filter(t.Context(), pod, w.names)
+	_, err := w.Extender.filter(t.Context(), pod, w.index.candidates(w.names))
 	<-waiting
 	if unknown := (*workload.UnknownOwner)(nil); !errors.As(err, &unknown) {
 		t.Errorf("without an owner: %v, want an UnknownOwner", err)
 	}
 	w.deployment("web", 1, nil)
-	if _, err := w.Filter(t.Context(), pod, []string{"spot-0", "new"}); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNode) {
+	if _, err := w.Extender.filter(t.Context(), pod, w.index.candidates([]string{"spot-0", "new"})); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNode) {
 		t.Errorf("with an unknown node: %v", err)
 	}
 	w.want("with an unknown node and a known one", w.filter(pod, "new", "on-demand-0"), "on-demand-0")
@@ -320,7 +320,7 @@ func TestPreemptionsCount(t *testing.T) {
 	w.bound(podOf("web", 1), "spot-0")
 	all := []string{"on-demand-0", "spot-0", "spot-1", "spot-2"}
 	open := func(n int) []string {
-		names, err := w.Open(t.Context(), podOf("web", n), all)
+		names, err := w.open(t.Context(), podOf("web", n), w.index.candidates(all))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,7 +413,7 @@ func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 func TestOpen(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 1, nil)
-	open, err := w.Open(t.Context(), podOf("web", 0), []string{"spot-0", "on-demand-0", "unknown"})
+	open, err := w.open(t.Context(), podOf("web", 0), w.index.candidates([]string{"spot-0", "on-demand-0", "unknown"}))
 	if diff := cmp.Diff(map[string]bool{"on-demand-0": true}, open); diff != "" || err != nil {
 		t.Errorf("open (-want +got):\n%s\n%v", diff, err)
 	}
@@ -424,7 +424,7 @@ func TestScores(t *testing.T) {
 	w.deployment("web", 10, map[string]string{spot.MinOnDemandAnnotation: "1"})
 	w.bound(podOf("web", 0), "on-demand-0")
 	w.bound(podOf("web", 1), "spot-1")
-	scores, err := w.Scores(t.Context(), podOf("web", 2), slices.Concat(w.names, []string{"unknown"}))
+	scores, err := w.scores(t.Context(), podOf("web", 2), w.index.candidates(slices.Concat(w.names, []string{"unknown"})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -562,7 +562,7 @@ func TestWaitForOwnerOnce(t *testing.T) {
 		w.Extender.clock = clock.RealClock{}
 		for i, want := range []time.Duration{arrivalTimeout, 0, 0} {
 			began := time.Now()
-			if _, err := w.Filter(t.Context(), podOf("unknown", 0), w.names); err == nil {
+			if _, err := w.Extender.filter(t.Context(), podOf("unknown", 0), w.index.candidates(w.names)); err == nil {
 				t.Error("decided without an owner")
 			}
 			if took := time.Since(began); took != want {
@@ -671,5 +671,22 @@ func TestPanic(t *testing.T) {
 		if !w.revisions[i].TryLock() {
 			t.Errorf("revision lock %d is held", i)
 		}
+	}
+}
+
+// The node of a request may change between decoding and decision.
+func TestCandidateChanges(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 2, nil)
+	candidates := w.index.candidates([]string{"on-demand-0", "new"})
+	node := w.index.nodes["on-demand-0"].object
+	w.nodeHandler().OnDelete(node)
+	if _, err := w.Extender.filter(t.Context(), podOf("web", 0), candidates); err == nil || !strings.Contains(err.Error(), "2 of 2 nodes: "+unknownNode) {
+		t.Errorf("deleted: %v", err)
+	}
+	w.setNode(node)
+	result, err := w.Extender.filter(t.Context(), podOf("web", 0), candidates)
+	if err != nil || !slices.Equal(result.admitted, []int{0}) {
+		t.Errorf("added again: %v, %v; want the first node", result.admitted, err)
 	}
 }

@@ -15,50 +15,49 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Filtered is the result of Filter.
-type Filtered struct {
-	// All reports whether the policy permits every node.
-	All bool
-	// Kept has the indices in names of the nodes that the pod may use.
-	Kept []int
-	// Reasons has the reason for refusing each node, in the order of names. It is set only if Kept
-	// is empty.
-	Reasons []string
+// filtered is the result of filter.
+type filtered struct {
+	// admitsAll reports whether the policy admits every candidate. Then the other fields are empty.
+	admitsAll bool
+	// admitted has the indices of the candidates that the pod may use.
+	admitted []int
+	// reasons has the reason for refusing each candidate. It is set only if admitted is empty.
+	reasons []string
 }
 
-// Filter returns the nodes that the pod may use, and records this as an approval. An error means
-// that the extender cannot decide now; the scheduler should retry.
-func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, names []string) (Filtered, error) {
+// filter returns the candidates that the pod may use, and records this as an approval. An error
+// means that the extender cannot decide now; the scheduler should retry.
+func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []*nodeState) (filtered, error) {
 	if !e.concerns(pod) {
-		return Filtered{All: true}, nil
+		return filtered{admitsAll: true}, nil
 	}
-	var result Filtered
+	var result filtered
 	var log logLine
-	err := e.decide(ctx, pod, names, func(d *deciding, c *candidates) (err error) {
-		result, log, err = d.filter(ctx, c)
+	err := e.decide(ctx, pod, candidates, func(d *deciding) (err error) {
+		result, log, err = d.approve(ctx)
 		return err
 	})
 	log.write(ctx) // outside the locks, because writing may be slow
 	return result, err
 }
 
-// filter implements Filter within decide.
-func (d *deciding) filter(ctx context.Context, c *candidates) (Filtered, logLine, error) {
-	result := d.choose(c)
-	if len(result.Kept) == 0 && d.unknown > 0 {
+// approve implements filter within decide.
+func (d *deciding) approve(ctx context.Context) (filtered, logLine, error) {
+	result := d.choose()
+	if len(result.admitted) == 0 && d.unknown > 0 {
 		// A refusal makes the pod wait for an event in the cluster. After an error, the scheduler
 		// retries after its backoff.
-		return Filtered{}, nil, fmt.Errorf("%d of %d nodes: %s, and no other node is admitted", d.unknown, len(c.names), unknownNode)
+		return filtered{}, nil, fmt.Errorf("%d of %d nodes: %s, and no other node is admitted", d.unknown, len(d.candidates), unknownNode)
 	}
 	d.recordAnswer(&result)
-	return result, d.logLine(ctx, len(c.names), &result), nil
+	return result, d.logLine(ctx, &result), nil
 }
 
 // choose returns the nodes that the pod may use. Of the nodes that the policy admits, it returns
 // nodes of one capacity type only. If pools are capped, it returns one spot pool only. So the
 // approval is known before the scheduler has chosen a node. Of many nodes it returns no more than
 // kube-scheduler scores by default, to save scoring time.
-func (d *deciding) choose(c *candidates) Filtered {
+func (d *deciding) choose() filtered {
 	best := decision.NoRankClass
 	for i, k := range d.index.kinds {
 		if d.admits(i) {
@@ -68,7 +67,7 @@ func (d *deciding) choose(c *candidates) Filtered {
 	narrow := d.stored == nil || d.stored.approvals < maxNarrowAnswers
 	onePool, pool := false, decision.SpreadPool{}
 	if narrow && best != decision.NoRankClass && d.plan.PoolCap > 0 && d.plan.Grant == decision.NotGranted {
-		onePool, pool = d.bestPool(c, best)
+		onePool, pool = d.bestPool(best)
 	}
 	chosen := make([]int, len(d.candidatesByKind))
 	for i, k := range d.index.kinds {
@@ -78,35 +77,36 @@ func (d *deciding) choose(c *candidates) Filtered {
 	}
 	copy(d.candidatesByKind, chosen)
 	at := 0
-	if narrow && sample(chosen, enough(len(c.names))) {
-		at = rand.IntN(len(c.kinds)) // so that every node is returned at some time
+	if narrow && sample(chosen, enough(len(d.candidates))) {
+		at = rand.IntN(len(d.candidates)) // so that every node is returned at some time
 	}
-	var result Filtered
-	for left := sum(chosen); left > 0; at++ { // the chosen nodes usually occupy a small part of names
-		if at == len(c.kinds) {
+	left := sum(chosen)
+	result := filtered{admitted: make([]int, 0, left)}
+	for ; left > 0; at++ { // the chosen nodes usually occupy a small part of the candidates
+		if at == len(d.candidates) {
 			at = 0
 		}
-		if kind := c.kinds[at]; kind != noKind && chosen[kind] > 0 {
-			chosen[kind]--
+		if kind := d.candidates[at].kind; kind != nil && chosen[kind.index] > 0 {
+			chosen[kind.index]--
 			left--
-			result.Kept = append(result.Kept, at)
+			result.admitted = append(result.admitted, at)
 		}
 	}
-	if len(result.Kept) > 0 {
+	if len(result.admitted) > 0 {
 		return result
 	}
 	var reasons [decision.Verdicts]string
-	result.Reasons = make([]string, len(c.kinds))
-	for i, kind := range c.kinds {
-		if kind == noKind {
-			result.Reasons[i] = unknownNode
+	result.reasons = make([]string, len(d.candidates))
+	for i, node := range d.candidates {
+		if node.kind == nil {
+			result.reasons[i] = unknownNode
 			continue
 		}
-		v := d.verdicts[kind]
+		v := d.verdicts[node.kind.index]
 		if reasons[v] == "" {
 			reasons[v] = d.plan.Reason(v)
 		}
-		result.Reasons[i] = reasons[v]
+		result.reasons[i] = reasons[v]
 	}
 	return result
 }
@@ -148,20 +148,16 @@ func sum(counts []int) int {
 }
 
 // bestPool returns the spot pool of the best node of a class; false if that node is not on spot.
-func (d *deciding) bestPool(c *candidates, class decision.RankClass) (bool, decision.SpreadPool) {
+func (d *deciding) bestPool(class decision.RankClass) (bool, decision.SpreadPool) {
 	ranks := d.kindRanks()
 	var best decision.Rank
 	var found *kind
-	for i, kind := range c.kinds {
-		if kind == noKind || !d.admits(int(kind)) {
+	for _, node := range d.candidates {
+		if node.kind == nil || !d.admits(node.kind.index) || d.plan.RankClass(node.kind.facts) != class {
 			continue
 		}
-		k := d.index.kinds[kind]
-		if d.plan.RankClass(k.facts) != class {
-			continue
-		}
-		if rank := d.rank(c.names[i], k, ranks); found == nil || rank > best {
-			best, found = rank, k
+		if rank := d.rank(node, ranks); found == nil || rank > best {
+			best, found = rank, node.kind
 		}
 	}
 	if found == nil || found.facts.Capacity.Type != decision.Spot {
@@ -171,7 +167,7 @@ func (d *deciding) bestPool(c *candidates, class decision.RankClass) (bool, deci
 }
 
 // recordAnswer records the approval of the pod, or that the pod waits.
-func (d *deciding) recordAnswer(result *Filtered) {
+func (d *deciding) recordAnswer(result *filtered) {
 	entry := d.entry()
 	if _, bound := d.index.bound[d.pod.UID]; bound {
 		return // the index counts it, and no later event would remove the entry
@@ -181,7 +177,7 @@ func (d *deciding) recordAnswer(result *Filtered) {
 		d.reportInvalid(d.pod, d.invalid)
 	}
 	entry.invalid = d.invalid
-	if len(result.Kept) == 0 {
+	if len(result.admitted) == 0 {
 		if entry.since.IsZero() {
 			entry.since = d.now
 		}
@@ -224,12 +220,12 @@ func (l logLine) write(ctx context.Context) {
 }
 
 // logLine describes the decision and its reasons.
-func (d *deciding) logLine(ctx context.Context, candidates int, result *Filtered) logLine {
+func (d *deciding) logLine(ctx context.Context, result *filtered) logLine {
 	if !klog.FromContext(ctx).V(2).Enabled() {
 		return nil
 	}
 	answer := "refused"
-	if len(result.Kept) > 0 {
+	if len(result.admitted) > 0 {
 		var types []string
 		for _, t := range []decision.CapacityType{decision.OnDemand, decision.Spot} {
 			if slices.ContainsFunc(d.index.kinds, func(k *kind) bool { return d.candidatesByKind[k.index] > 0 && k.facts.Capacity.Type == t }) {
@@ -247,7 +243,7 @@ func (d *deciding) logLine(ctx context.Context, candidates int, result *Filtered
 	workload := d.subject.Pod.Workload
 	return logLine{"pod", klog.KObj(d.pod), "workload", workload.Kind + " " + workload.Revision, "desired", workload.Desired,
 		"floor", d.plan.Floor, "spotBudget", d.plan.Budget, "onSpot", d.siblings.placed.Spot, "onDemand", d.siblings.placed.OnDemand,
-		"waited", d.waited.Round(time.Millisecond), "answer", answer, "nodes", len(result.Kept), "of", candidates,
+		"waited", d.waited.Round(time.Millisecond), "answer", answer, "nodes", len(result.admitted), "of", len(d.candidates),
 		"refusals", strings.Join(reasons, "; ")}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,9 +49,10 @@ type handler struct {
 	memory   *semaphore.Weighted
 }
 
-// verb makes the decision for one request and returns the answer, which is encoded as JSON. It
-// returns an error if no decision is possible or the request is invalid.
-type verb func(ctx context.Context, body []byte) (answer any, err error)
+// verb makes the decision about the request in b.body and returns the answer, which is encoded as
+// JSON. The answer may share memory with b. It returns an error if no decision is possible or the
+// request is invalid.
+type verb func(ctx context.Context, b *buffers) (answer any, err error)
 
 // NewHandler returns a handler for POST /filter, /prioritize and /preempt. It uses extender while
 // role reports that this replica leads, and forward otherwise.
@@ -109,16 +111,19 @@ func (h *handler) ifLeading(pod *v1.Pod, decide func() (any, error)) (any, error
 
 // serve answers one request.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcome string) {
-	body, release, err := h.read(w, r)
+	b := acquireBuffers()
+	defer b.release()
+	release, err := h.read(w, r, b)
 	if err != nil {
 		return h.fail(w, r, err)
 	}
 	defer release()
 	ctx, cancel := context.WithTimeout(r.Context(), decideTimeout)
 	defer cancel()
-	result, err := do(ctx, body)
+	result, err := do(ctx, b)
 	if standby := (notLeading{}); errors.As(err, &standby) {
-		answer, ferr := h.forward.send(ctx, h.role.Leader(), r, body)
+		answer, ferr := h.forward.send(ctx, h.role.Leader(), r, b.body)
+		b.body = nil // the HTTP client may still read it, so no other request may use its memory
 		if ferr != nil {
 			return h.fail(w, r, fmt.Errorf("%w; %w", standby.error, ferr))
 		}
@@ -128,44 +133,45 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcom
 	if err != nil {
 		return h.fail(w, r, err)
 	}
-	out, err := json.Marshal(result)
-	if err != nil {
+	if err := json.NewEncoder(&b.answer).Encode(result); err != nil {
 		return h.fail(w, r, fmt.Errorf("encoding the answer: %w", err))
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(out))) // avoids chunked encoding
-	_, _ = w.Write(out)                                      // if it fails, the client has disconnected and will retry
+	w.Header().Set("Content-Length", strconv.Itoa(b.answer.Len())) // avoids chunked encoding
+	_, _ = w.Write(b.answer.Bytes())                               // if it fails, the client has disconnected and will retry
 	return answered
 }
 
-// read returns the body of a request. The caller calls release when it no longer needs the body.
-func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, release func(), err error) {
+// read reads the body of a request into b. The caller calls release when it no longer needs the
+// body.
+func (h *handler) read(w http.ResponseWriter, r *http.Request, b *buffers) (release func(), err error) {
 	size := r.ContentLength
 	if size > MaxBody {
-		return nil, nil, tooLong()
+		return nil, tooLong()
 	}
 	if size < 0 {
 		// A body of unknown length would have to count with MaxBody. Two such bodies would block
 		// all other requests.
-		return nil, nil, badRequest{http.StatusLengthRequired, errors.New("expected a Content-Length")}
+		return nil, badRequest{http.StatusLengthRequired, errors.New("expected a Content-Length")}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), decideTimeout)
 	defer cancel()
 	if err := h.memory.Acquire(ctx, size); err != nil {
-		return nil, nil, fmt.Errorf("waiting for memory: %w", err)
+		return nil, fmt.Errorf("waiting for memory: %w", err)
 	}
 	release = func() { h.memory.Release(size) }
-	body = make([]byte, size) // growing step by step needs up to three times as much memory
-	if _, err := io.ReadFull(r.Body, body); err != nil {
+	// Growing step by step would need up to three times as much memory.
+	b.body = slices.Grow(b.body[:0], int(size))[:size]
+	if _, err := io.ReadFull(r.Body, b.body); err != nil {
 		release()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = badRequest{http.StatusRequestTimeout, fmt.Errorf("timed out reading the body: %w", err)}
 		} else {
 			err = badRequest{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
 		}
-		return nil, nil, err
+		return nil, err
 	}
-	return body, release, nil
+	return release, nil
 }
 
 func tooLong() error {
@@ -193,8 +199,8 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outco
 }
 
 // parse decodes the body of a filter or prioritize request.
-func parse(body []byte) (*request, error) {
-	request, err := readRequest(body)
+func (h *handler) parse(b *buffers) (*request, error) {
+	request, err := readRequest(b.body, h.extender.index, b.candidates[:0])
 	if err != nil {
 		status := http.StatusBadRequest
 		if errors.Is(err, errTooMany) {
@@ -202,31 +208,32 @@ func parse(body []byte) (*request, error) {
 		}
 		return nil, badRequest{status, err}
 	}
+	b.candidates = request.candidates
 	return request, nil
 }
 
-func (h *handler) filter(ctx context.Context, body []byte) (any, error) {
-	request, err := parse(body)
+func (h *handler) filter(ctx context.Context, b *buffers) (any, error) {
+	request, err := h.parse(b)
 	if err != nil {
 		return nil, err
 	}
 	return h.ifLeading(request.pod, func() (any, error) {
-		filtered, err := h.extender.Filter(ctx, request.pod, request.names)
+		result, err := h.extender.filter(ctx, request.pod, request.candidates)
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Decision failed", "pod", klog.KObj(request.pod), "err", err.Error())
 			return filterResult{Error: err.Error()}, nil
 		}
-		return request.filtered(&filtered), nil
+		return request.filtered(&result), nil
 	})
 }
 
-func (h *handler) prioritize(ctx context.Context, body []byte) (any, error) {
-	request, err := parse(body)
+func (h *handler) prioritize(ctx context.Context, b *buffers) (any, error) {
+	request, err := h.parse(b)
 	if err != nil {
 		return nil, err
 	}
 	return h.ifLeading(request.pod, func() (any, error) {
-		scores, err := h.extender.Scores(ctx, request.pod, request.names)
+		scores, err := h.extender.scores(ctx, request.pod, request.candidates)
 		if err != nil {
 			return nil, err
 		}

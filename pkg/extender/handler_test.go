@@ -93,7 +93,7 @@ func TestServing(t *testing.T) {
 		},
 	})))
 	const want = `{"NodeNameToMetaVictims":{"on-demand-0":{"Pods":[{"UID":"uid-api-1-0"}],"NumPDBViolations":1}}}`
-	if status != http.StatusOK || answer != want {
+	if status != http.StatusOK || answer != want+"\n" {
 		t.Errorf("/preempt: status %d: %s, want %s", status, answer, want)
 	}
 }
@@ -112,7 +112,9 @@ func TestStatuses(t *testing.T) {
 		want    int
 		message string
 	}{
-		"broken JSON":       {"/filter", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderArgs"},
+		"broken JSON": {"/filter", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderArgs"},
+		"two lists of names": {"/filter", strings.NewReader(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"NodeNames":["a"],"NodeNames":["b"]}`), http.StatusBadRequest,
+			`duplicate object member name "NodeNames"`},
 		"broken preemption": {"/preempt", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderPreemptionArgs"},
 		"no pod":            {"/preempt", strings.NewReader(`{}`), http.StatusBadRequest, "Pod: expected"},
 		"no victims":        {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},

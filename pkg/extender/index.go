@@ -60,10 +60,11 @@ type kindKey struct {
 // pool returns the pool by which siblings are counted.
 func (k kindKey) pool() decision.SpreadPool { return k.facts.SpreadPool(k.zone) }
 
-// node has the facts of one node.
+// nodeState is a node of the cluster or of a request.
 type nodeState struct {
+	name   string
 	object *v1.Node
-	kind   *kind
+	kind   *kind // nil if the node is not in the index
 	until  int64 // when its kind changes without a change of the Node, in Unix nanoseconds; math.MaxInt64 for never
 }
 
@@ -83,7 +84,7 @@ func newIndex(reader *node.Reader) *index {
 func (x *index) setNode(object *v1.Node, now time.Time) {
 	n := x.nodes[object.Name]
 	if n == nil {
-		n = &nodeState{}
+		n = &nodeState{name: object.Name}
 		x.nodes[object.Name] = n
 		delete(x.strays, object.Name)
 	}
@@ -94,9 +95,11 @@ func (x *index) setNode(object *v1.Node, now time.Time) {
 
 // deleteNode removes a node. Its pods stop counting, even if they are not deleted yet.
 func (x *index) deleteNode(name string, now time.Time) {
-	if x.nodes[name] == nil {
+	n := x.nodes[name]
+	if n == nil {
 		return
 	}
+	n.kind = nil // a request may contain it
 	delete(x.nodes, name)
 	delete(x.settling, name)
 	x.strays[name] = now // its pods count no longer than until now
@@ -116,9 +119,9 @@ func (x *index) readNode(n *nodeState, now time.Time) {
 	facts, until := x.reader.Read(n.object, x.labeled.Load(), now)
 	x.labels.Record(facts.Capacity)
 	if facts.Capacity.Source == decision.Settling {
-		x.settling[n.object.Name] = n
+		x.settling[n.name] = n
 	} else {
-		delete(x.settling, n.object.Name)
+		delete(x.settling, n.name)
 	}
 	n.until = math.MaxInt64
 	if !until.IsZero() {
@@ -126,6 +129,26 @@ func (x *index) readNode(n *nodeState, now time.Time) {
 		x.next.Store(min(x.next.Load(), n.until))
 	}
 	n.kind = x.kind(kindKey{facts, n.object.Labels[v1.LabelTopologyZone]})
+}
+
+// node returns the node with this name, or a new one without a kind if the index does not have it.
+// The caller must hold mu.
+func (x *index) node(name string) *nodeState {
+	if n := x.nodes[name]; n != nil {
+		return n
+	}
+	return &nodeState{name: name}
+}
+
+// candidates returns the nodes with these names, in their order.
+func (x *index) candidates(names []string) []*nodeState {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	nodes := make([]*nodeState, len(names))
+	for i, name := range names {
+		nodes[i] = x.node(name)
+	}
+	return nodes
 }
 
 func btoi(is bool) int {

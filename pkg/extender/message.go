@@ -1,10 +1,11 @@
 package extender
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	v1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
@@ -14,61 +15,113 @@ const maxCandidates = 100_000
 
 var errTooMany = fmt.Errorf("expected at most %d nodes", maxCandidates)
 
-// request is what kube-scheduler asks about one pod: an ExtenderArgs of
-// k8s.io/kube-scheduler/extender/v1.
+// request is the content of an ExtenderArgs of k8s.io/kube-scheduler/extender/v1: a pod and the
+// nodes that fit it.
 type request struct {
 	pod *v1.Pod
-	// names are the names of the candidates.
-	names []string
-	// nodes are the candidates as kube-scheduler sent them, in the order of names. They are nil if
+	// candidates are the nodes that fit the pod.
+	candidates []*nodeState
+	// nodes are the candidates as kube-scheduler sent them, in the same order. They are nil if
 	// kube-scheduler sent only names, because the extender is nodeCacheCapable.
-	nodes []json.RawMessage
+	nodes []jsontext.Value
 }
 
-// readRequest decodes a request. An error names the field, and what was expected.
-func readRequest(body []byte) (*request, error) {
+// readRequest decodes a request. It appends the candidates to reused if the request contains only
+// their names. An error names the field, and the expected value.
+func readRequest(body []byte, x *index, reused []*nodeState) (*request, error) {
 	var args struct {
 		Pod       *v1.Pod
-		NodeNames *[]string
-		Nodes     *struct{ Items []json.RawMessage }
+		NodeNames nodeNames
+		Nodes     *struct {
+			Items []jsontext.Value `json:"items"`
+		}
 	}
-	if err := json.Unmarshal(body, &args); err != nil {
-		return nil, fmt.Errorf("expected the JSON of an ExtenderArgs: %w", err)
-	}
-	switch {
-	case args.NodeNames != nil && len(*args.NodeNames) > maxCandidates:
+	args.NodeNames = nodeNames{index: x, nodes: reused}
+	switch err := json.Unmarshal(body, &args); {
+	case errors.Is(err, errTooMany):
 		return nil, fmt.Errorf("args.NodeNames: %w", errTooMany)
+	case err != nil:
+		return nil, fmt.Errorf("expected the JSON of an ExtenderArgs: %w", err)
 	case args.Nodes != nil && len(args.Nodes.Items) > maxCandidates:
 		return nil, fmt.Errorf("args.Nodes.items: %w", errTooMany)
 	case args.Pod == nil:
 		return nil, errors.New("args.Pod: expected the pod to schedule, got none")
 	case args.Pod.Name == "" || args.Pod.UID == "":
 		return nil, errors.New("args.Pod: expected one with metadata.name and metadata.uid")
-	case (args.NodeNames == nil) == (args.Nodes == nil):
+	case args.NodeNames.present == (args.Nodes != nil):
 		return nil, errors.New("expected either NodeNames (nodeCacheCapable: true) or Nodes")
-	case args.NodeNames != nil:
-		return &request{pod: args.Pod, names: *args.NodeNames}, nil
+	case args.NodeNames.present:
+		return &request{pod: args.Pod, candidates: args.NodeNames.nodes}, nil
 	}
 	r := &request{pod: args.Pod, nodes: args.Nodes.Items}
 	if r.nodes == nil {
-		r.nodes = []json.RawMessage{}
+		r.nodes = []jsontext.Value{}
 	}
+	names := make([]string, len(r.nodes))
 	for i, item := range r.nodes {
 		var node struct {
-			Metadata struct{ Name string }
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
 		}
 		if err := json.Unmarshal(item, &node); err != nil {
 			return nil, fmt.Errorf("args.Nodes.items[%d]: %w", i, err)
 		}
-		r.names = append(r.names, node.Metadata.Name)
+		names[i] = node.Metadata.Name
 	}
+	r.candidates = x.candidates(names)
 	return r, nil
+}
+
+// nodeNames decodes an array of node names to the nodes with these names. Most of a request is
+// thousands of names. For each name of a known node, it allocates nothing and searches the index
+// once.
+type nodeNames struct {
+	index   *index
+	nodes   []*nodeState
+	present bool // false if the array is missing or null
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (n *nodeNames) UnmarshalJSONFrom(decoder *jsontext.Decoder) error {
+	switch token, err := decoder.ReadToken(); {
+	case err != nil || token.Kind() == jsontext.KindNull:
+		return err
+	case token.Kind() != jsontext.KindBeginArray:
+		return fmt.Errorf("expected an array of strings, got %s", token.Kind())
+	}
+	n.present = true
+	n.index.mu.RLock()
+	defer n.index.mu.RUnlock()
+	for decoder.PeekKind() != jsontext.KindEndArray {
+		value, err := decoder.ReadValue()
+		switch {
+		case err != nil:
+			return err
+		case value.Kind() != jsontext.KindString:
+			return fmt.Errorf("expected a string, got %s", value.Kind())
+		case len(n.nodes) == maxCandidates:
+			return errTooMany
+		}
+		// Node names contain no backslashes, so a string with an escape never matches here.
+		node := n.index.nodes[string(value[1:len(value)-1])]
+		if node == nil {
+			name, err := jsontext.AppendUnquote(nil, value)
+			if err != nil {
+				return err
+			}
+			node = n.index.node(string(name))
+		}
+		n.nodes = append(n.nodes, node)
+	}
+	_, err := decoder.ReadToken()
+	return err
 }
 
 // nodeList is a v1.NodeList whose items are as kube-scheduler sent them.
 type nodeList struct {
-	Metadata struct{}          `json:"metadata"`
-	Items    []json.RawMessage `json:"items"`
+	Metadata struct{}         `json:"metadata"`
+	Items    []jsontext.Value `json:"items"`
 }
 
 // filterResult is an extenderv1.ExtenderFilterResult with such a list.
@@ -82,31 +135,31 @@ type filterResult struct {
 // filtered returns the answer to a filter request. All refusals are unresolvable: to remove other
 // pods from a node changes neither the budget nor whether the node is about to be reclaimed, so
 // preemption has nothing to look for there.
-func (r *request) filtered(f *Filtered) *filterResult {
+func (r *request) filtered(f *filtered) *filterResult {
 	result := &filterResult{}
-	kept := f.Kept
-	if f.All {
-		kept = make([]int, len(r.names))
-		for i := range kept {
-			kept[i] = i
+	admitted := f.admitted
+	if f.admitsAll {
+		admitted = make([]int, len(r.candidates))
+		for i := range admitted {
+			admitted[i] = i
 		}
 	}
 	if r.nodes != nil {
-		result.Nodes = &nodeList{Items: make([]json.RawMessage, len(kept))}
-		for at, i := range kept {
+		result.Nodes = &nodeList{Items: make([]jsontext.Value, len(admitted))}
+		for at, i := range admitted {
 			result.Nodes.Items[at] = r.nodes[i]
 		}
 	} else {
-		names := make([]string, len(kept))
-		for at, i := range kept {
-			names[at] = r.names[i]
+		names := make([]string, len(admitted))
+		for at, i := range admitted {
+			names[at] = r.candidates[i].name
 		}
 		result.NodeNames = &names
 	}
-	if len(f.Reasons) > 0 {
-		result.FailedAndUnresolvableNodes = make(map[string]string, len(f.Reasons))
-		for i, reason := range f.Reasons {
-			result.FailedAndUnresolvableNodes[r.names[i]] = reason
+	if len(f.reasons) > 0 {
+		result.FailedAndUnresolvableNodes = make(map[string]string, len(f.reasons))
+		for i, reason := range f.reasons {
+			result.FailedAndUnresolvableNodes[r.candidates[i].name] = reason
 		}
 	}
 	return result
@@ -115,9 +168,9 @@ func (r *request) filtered(f *Filtered) *filterResult {
 // priorities returns the answer to a prioritize request, in the order of the candidates. Without
 // scores, all are 0.
 func (r *request) priorities(scores []int64) extenderv1.HostPriorityList {
-	list := make(extenderv1.HostPriorityList, len(r.names))
-	for i, name := range r.names {
-		list[i].Host = name
+	list := make(extenderv1.HostPriorityList, len(r.candidates))
+	for i, node := range r.candidates {
+		list[i].Host = node.name
 		if scores != nil {
 			list[i].Score = scores[i]
 		}

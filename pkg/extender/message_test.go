@@ -24,30 +24,32 @@ func asJSON(t testing.TB, v any) []byte {
 func TestMessages(t *testing.T) {
 	pod := podOf("web", 0)
 	names := []string{"a", `with "quotes", \ and ü`, ""}
+	x := newIndex(nil)
+	x.nodes["a"] = &nodeState{name: "a"}
 	nodes := &v1.NodeList{Items: []v1.Node{
 		{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"x": "y"}}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}},
 	}}
 	for name, test := range map[string]struct {
 		args     extenderv1.ExtenderArgs
-		filtered Filtered
+		filtered filtered
 		want     extenderv1.ExtenderFilterResult
 	}{
-		"all":     {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, Filtered{All: true}, extenderv1.ExtenderFilterResult{NodeNames: &names}},
-		"one":     {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, Filtered{Kept: []int{1}}, extenderv1.ExtenderFilterResult{NodeNames: &[]string{names[1]}}},
-		"no node": {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &[]string{}}, Filtered{}, extenderv1.ExtenderFilterResult{NodeNames: &[]string{}}},
-		"none": {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, Filtered{Reasons: []string{"why", "why", "not"}}, extenderv1.ExtenderFilterResult{
+		"all":     {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, filtered{admitsAll: true}, extenderv1.ExtenderFilterResult{NodeNames: &names}},
+		"one":     {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, filtered{admitted: []int{1}}, extenderv1.ExtenderFilterResult{NodeNames: &[]string{names[1]}}},
+		"no node": {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &[]string{}}, filtered{}, extenderv1.ExtenderFilterResult{NodeNames: &[]string{}}},
+		"none": {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, filtered{reasons: []string{"why", "why", "not"}}, extenderv1.ExtenderFilterResult{
 			NodeNames: &[]string{}, FailedAndUnresolvableNodes: extenderv1.FailedNodesMap{names[0]: "why", names[1]: "why", "": "not"},
 		}},
-		"all nodes": {extenderv1.ExtenderArgs{Pod: pod, Nodes: nodes}, Filtered{All: true}, extenderv1.ExtenderFilterResult{Nodes: nodes}},
-		"one node": {extenderv1.ExtenderArgs{Pod: pod, Nodes: nodes}, Filtered{Kept: []int{1}}, extenderv1.ExtenderFilterResult{
+		"all nodes": {extenderv1.ExtenderArgs{Pod: pod, Nodes: nodes}, filtered{admitsAll: true}, extenderv1.ExtenderFilterResult{Nodes: nodes}},
+		"one node": {extenderv1.ExtenderArgs{Pod: pod, Nodes: nodes}, filtered{admitted: []int{1}}, extenderv1.ExtenderFilterResult{
 			Nodes: &v1.NodeList{Items: nodes.Items[1:]},
 		}},
-		"none of the nodes": {extenderv1.ExtenderArgs{Pod: pod, Nodes: nodes}, Filtered{Reasons: []string{"why", "not"}}, extenderv1.ExtenderFilterResult{
+		"none of the nodes": {extenderv1.ExtenderArgs{Pod: pod, Nodes: nodes}, filtered{reasons: []string{"why", "not"}}, extenderv1.ExtenderFilterResult{
 			Nodes: &v1.NodeList{Items: []v1.Node{}}, FailedAndUnresolvableNodes: extenderv1.FailedNodesMap{"a": "why", "b": "not"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := readRequest(asJSON(t, test.args))
+			r, err := readRequest(asJSON(t, test.args), x, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +63,7 @@ func TestMessages(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("result (-want +got):\n%s", diff)
 			}
-			scores := make([]int64, len(r.names))
+			scores := make([]int64, len(r.candidates))
 			for i := range scores {
 				scores[i] = int64(10 * i)
 			}
@@ -70,7 +72,7 @@ func TestMessages(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, host := range list {
-				if host != (extenderv1.HostPriority{Host: r.names[i], Score: scores[i]}) {
+				if host != (extenderv1.HostPriority{Host: r.candidates[i].name, Score: scores[i]}) {
 					t.Errorf("score %d: %+v", i, host)
 				}
 			}
@@ -92,17 +94,38 @@ func TestBadRequests(t *testing.T) {
 		"pod null":               {`{"Pod":null,"NodeNames":["a"]}`, "Pod: expected the pod to schedule"},
 		"pod without name":       {`{"Pod":{},"NodeNames":["a"]}`, "Pod: expected one with metadata.name and metadata.uid"},
 		"broken pod":             {`{"Pod":{"metadata":{"name":},"NodeNames":["a"]}`, "expected the JSON of an ExtenderArgs"},
-		"pod of another type":    {`{"Pod":{"metadata":5},"NodeNames":["a"]}`, "Pod.metadata"},
+		"pod of another type":    {`{"Pod":{"metadata":5},"NodeNames":["a"]}`, `"/Pod/metadata"`},
 		"no nodes":               {`{"Pod":` + pod + `}`, "expected either NodeNames"},
 		"names and nodes":        {`{"Pod":` + pod + `,"NodeNames":[],"Nodes":{"items":[]}}`, "expected either NodeNames"},
-		"numbers for names":      {`{"Pod":` + pod + `,"NodeNames":[1]}`, "NodeNames"},
+		"null for both":          {`{"Pod":` + pod + `,"NodeNames":null,"Nodes":null}`, "expected either NodeNames"},
+		"numbers for names":      {`{"Pod":` + pod + `,"NodeNames":["a",1]}`, `"/NodeNames": expected a string, got number`},
+		"null for a name":        {`{"Pod":` + pod + `,"NodeNames":[null]}`, "expected a string, got null"},
+		"a name for the names":   {`{"Pod":` + pod + `,"NodeNames":"a"}`, "expected an array of strings, got string"},
+		"a bad escape":           {`{"Pod":` + pod + `,"NodeNames":["\u00g0"]}`, `invalid escape sequence`},
+		"invalid UTF-8":          {`{"Pod":` + pod + `,"NodeNames":["` + "\xff" + `"]}`, "invalid UTF-8"},
+		"two pods":               {`{"Pod":` + pod + `,"Pod":` + pod + `,"NodeNames":[]}`, `duplicate object member name "Pod"`},
 		"nodes of another type":  {`{"Pod":` + pod + `,"Nodes":[]}`, "Nodes"},
 		"a node of another type": {`{"Pod":` + pod + `,"Nodes":{"items":[{"metadata":{"name":"a"}},7]}}`, "Nodes.items[1]: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := readRequest([]byte(test.body)); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := readRequest([]byte(test.body), newIndex(nil), nil); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})
+	}
+}
+
+// A request may contain a name with escapes, an unknown name, and a field of a later
+// kube-scheduler.
+func TestCandidates(t *testing.T) {
+	x := newIndex(nil)
+	a, b := &nodeState{name: "a"}, &nodeState{name: "b"}
+	x.nodes["a"], x.nodes["b"] = a, b
+	r, err := readRequest([]byte(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"Later":[{}], "NodeNames" : [ "b","unknown", "\u0061" ]}`), x, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.candidates) != 3 || r.candidates[0] != b || r.candidates[1].name != "unknown" || r.candidates[2] != a {
+		t.Errorf("candidates %v, want b, an unknown node, and a", r.candidates)
 	}
 }

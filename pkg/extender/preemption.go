@@ -20,9 +20,9 @@ import (
 // preempt returns the preemption candidates that the policy permits for the pod. The scheduler's
 // preemption simulation does not ask extenders. Without this verb it would evict pods from nodes
 // that the pod may not use.
-func (h *handler) preempt(ctx context.Context, body []byte) (any, error) {
+func (h *handler) preempt(ctx context.Context, b *buffers) (any, error) {
 	args := extenderv1.ExtenderPreemptionArgs{}
-	if err := json.Unmarshal(body, &args); err != nil {
+	if err := json.Unmarshal(b.body, &args); err != nil {
 		return nil, badRequest{http.StatusBadRequest, fmt.Errorf("expected the JSON of an ExtenderPreemptionArgs: %w", err)}
 	}
 	if args.Pod == nil {
@@ -43,7 +43,7 @@ func (h *handler) preempt(ctx context.Context, body []byte) (any, error) {
 		}
 	}
 	return h.ifLeading(args.Pod, func() (any, error) {
-		open, err := h.extender.Open(ctx, args.Pod, slices.Sorted(maps.Keys(result.NodeNameToMetaVictims)))
+		open, err := h.extender.open(ctx, args.Pod, h.extender.index.candidates(slices.Sorted(maps.Keys(result.NodeNameToMetaVictims))))
 		if err != nil {
 			return nil, err
 		}
@@ -71,32 +71,32 @@ func checkVictims(args *extenderv1.ExtenderPreemptionArgs) error {
 // pod counts as nominated in decisions about its siblings.
 const nominationTimeout = 10 * time.Second
 
-// Open returns the names of the nodes that the policy permits for the pod. Every such node has
-// room for the pod after an eviction. For a while, Open counts the pod as if it ran on one,
+// open returns the names of the nodes that the policy permits for the pod. Every such node has
+// room for the pod after an eviction. For a while, open counts the pod as if it ran on one,
 // so that its siblings preempt no more than the budget permits. The victims of a preemption have a
 // lower priority than the pod. So they are not its siblings, and their eviction does not change the
 // budget.
-func (e *Extender) Open(ctx context.Context, pod *v1.Pod, names []string) (map[string]bool, error) {
-	open := make(map[string]bool, len(names))
+func (e *Extender) open(ctx context.Context, pod *v1.Pod, candidates []*nodeState) (map[string]bool, error) {
+	open := make(map[string]bool, len(candidates))
 	if !e.concerns(pod) {
-		for _, name := range names {
-			open[name] = true
+		for _, node := range candidates {
+			open[node.name] = true
 		}
 		return open, nil
 	}
-	err := e.decide(ctx, pod, names, func(d *deciding, c *candidates) error {
+	err := e.decide(ctx, pod, candidates, func(d *deciding) error {
 		claims := decision.OnDemand
-		for i, kind := range c.kinds {
-			if kind == noKind || d.verdicts[kind] != decision.Admitted {
+		for _, node := range candidates {
+			if node.kind == nil || d.verdicts[node.kind.index] != decision.Admitted {
 				continue
 			}
-			switch facts := d.index.kinds[kind].facts; {
+			switch facts := node.kind.facts; {
 			case facts.Capacity.Type == decision.Spot:
 				claims = decision.Spot
 			case d.plan.Overflows():
 				continue // decision.OverflowPreempts
 			}
-			open[names[i]] = true
+			open[node.name] = true
 		}
 		if len(open) > 0 {
 			d.claim(claims)

@@ -9,14 +9,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Scores returns the score of each node, in the order of names, from 0 to 10 as defined by
-// decision.ExtenderScore. nil means that the pod has no preference.
-func (e *Extender) Scores(ctx context.Context, pod *v1.Pod, names []string) (scores []int64, err error) {
+// scores returns the score of each candidate, from 0 to 10 as defined by decision.ExtenderScore.
+// nil means that the pod has no preference.
+func (e *Extender) scores(ctx context.Context, pod *v1.Pod, candidates []*nodeState) (scores []int64, err error) {
 	if !e.concerns(pod) {
 		return nil, nil
 	}
-	err = e.decide(ctx, pod, names, func(d *deciding, c *candidates) error {
-		scores = d.scores(c)
+	err = e.decide(ctx, pod, candidates, func(d *deciding) error {
+		scores = d.score()
 		return nil
 	})
 	return scores, err
@@ -33,12 +33,12 @@ func (d *deciding) kindRanks() []decision.Rank {
 	return ranks
 }
 
-// rank returns the rank of a node, given its kind and the ranks of all kinds.
-func (d *deciding) rank(node string, k *kind, kindRanks []decision.Rank) decision.Rank {
-	if pods := d.siblings.onNode[node]; pods > 0 {
-		return d.plan.Rank(k.facts, d.around(k, pods), 0)
+// rank returns the rank of a known node, given the ranks of all kinds.
+func (d *deciding) rank(node *nodeState, kindRanks []decision.Rank) decision.Rank {
+	if pods := d.siblings.onNode[node.name]; pods > 0 {
+		return d.plan.Rank(node.kind.facts, d.around(node.kind, pods), 0)
 	}
-	return kindRanks[k.index]
+	return kindRanks[node.kind.index]
 }
 
 func (d *deciding) around(k *kind, onNode int) decision.Siblings {
@@ -49,8 +49,8 @@ func (d *deciding) around(k *kind, onNode int) decision.Siblings {
 	return around
 }
 
-// scores returns the score of every candidate.
-func (d *deciding) scores(c *candidates) []int64 {
+// score implements scores within decide.
+func (d *deciding) score() []int64 {
 	kindRanks := d.kindRanks()
 	// Only few ranks differ: those by kind, and those by node with siblings.
 	ranks := make([]decision.Rank, 0, len(kindRanks)+len(d.siblings.onNode))
@@ -59,9 +59,9 @@ func (d *deciding) scores(c *candidates) []int64 {
 			ranks = append(ranks, rank)
 		}
 	}
-	for i, kind := range c.kinds {
-		if kind != noKind && d.siblings.onNode[c.names[i]] > 0 {
-			ranks = append(ranks, d.rank(c.names[i], d.index.kinds[kind], kindRanks))
+	for _, node := range d.candidates {
+		if node.kind != nil && d.siblings.onNode[node.name] > 0 {
+			ranks = append(ranks, d.rank(node, kindRanks))
 		}
 	}
 	bands := slices.Clone(ranks)
@@ -74,15 +74,15 @@ func (d *deciding) scores(c *candidates) []int64 {
 	for i, rank := range kindRanks {
 		kindScore[i] = score[rank]
 	}
-	scores := make([]int64, len(c.kinds))
-	for i, kind := range c.kinds {
+	scores := make([]int64, len(d.candidates))
+	for i, node := range d.candidates {
 		switch {
-		case kind == noKind:
+		case node.kind == nil:
 			scores[i] = 0
-		case d.siblings.onNode[c.names[i]] > 0:
-			scores[i] = score[d.rank(c.names[i], d.index.kinds[kind], kindRanks)]
+		case d.siblings.onNode[node.name] > 0:
+			scores[i] = score[d.rank(node, kindRanks)]
 		default:
-			scores[i] = kindScore[kind]
+			scores[i] = kindScore[node.kind.index]
 		}
 	}
 	return scores

@@ -125,18 +125,18 @@ func (w *world) filterWithReasons(pod *v1.Pod, names ...string) (kept, reasons [
 	if len(names) == 0 {
 		names = w.names
 	}
-	filtered, err := w.Filter(w.Context(), pod, names)
+	result, err := w.Extender.filter(w.Context(), pod, w.index.candidates(names))
 	if err != nil {
 		w.Fatal(err)
 	}
-	if filtered.All {
+	if result.admitsAll {
 		return names, nil
 	}
-	for _, i := range filtered.Kept {
+	for _, i := range result.admitted {
 		kept = append(kept, names[i])
 	}
 	slices.Sort(kept)
-	return kept, filtered.Reasons
+	return kept, result.reasons
 }
 
 // created sends the event of a new pod without a node.

@@ -104,5 +104,5 @@ func (c *client) post(verb string, pod, names []byte) ([]byte, error) {
 		return nil, fmt.Errorf("/%s: status %d: %.200s", verb, response.StatusCode, answer.Bytes())
 	}
 	c.took[verb] = append(c.took[verb], time.Since(began))
-	return answer.Bytes(), nil
+	return bytes.TrimSpace(answer.Bytes()), nil
 }
