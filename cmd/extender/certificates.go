@@ -156,8 +156,8 @@ type connection struct{ verified time.Time }
 
 type connectionKey struct{}
 
-// connected implements http.Server.ConnContext for requireClient.
-func connected(ctx context.Context, _ net.Conn) context.Context {
+// withConnection implements http.Server.ConnContext for requireClient.
+func withConnection(ctx context.Context, _ net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &connection{})
 }
 

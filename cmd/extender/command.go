@@ -30,10 +30,10 @@ type options struct {
 // setup has the command line and the contents of its files.
 type setup struct {
 	options
-	policy  *decision.Policy
-	signals []providers.Signal
-	unused  []string      // arguments in the file that have no effect here
-	tls     *certificates // nil for plain HTTP
+	policy           *decision.Policy
+	signals          []providers.Signal
+	ignoredArguments []string      // arguments in the file that have no effect here
+	tls              *certificates // nil for plain HTTP
 }
 
 // newCommand returns the command.
@@ -97,7 +97,7 @@ func (o *options) read() (*setup, error) {
 		if s.policy, s.signals, err = config.ReadPolicy(data, o.profile); err != nil {
 			return err
 		}
-		s.unused, err = config.RiskFields(data, o.profile)
+		s.ignoredArguments, err = config.RiskFields(data, o.profile)
 		return err
 	})
 	var tlsErr error

@@ -204,8 +204,8 @@ func TestUnusedRiskArguments(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.want, setup.unused); diff != "" {
-				t.Errorf("unused arguments (-want +got):\n%s", diff)
+			if diff := cmp.Diff(test.want, setup.ignoredArguments); diff != "" {
+				t.Errorf("ignored arguments (-want +got):\n%s", diff)
 			}
 			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 			setup.warn(logger)

@@ -47,9 +47,10 @@ type election struct {
 
 const identitySeparator = "_"
 
-// newElection returns the election of the replica at address. It calls begin when the replica
-// becomes the leader. begin returns when the replica may decide; its context ends with the term.
-func newElection(config *rest.Config, address string, begin func(context.Context) error) (*election, error) {
+// newElection returns the election of the replica at address. It calls startTerm when the replica
+// becomes the leader. startTerm returns when the replica may decide; its context ends with the
+// term.
+func newElection(config *rest.Config, address string, startTerm func(context.Context) error) (*election, error) {
 	e := &election{identity: address + identitySeparator + string(uuid.NewUUID())}
 	e.setReason(errNotSynced)
 	inner, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, metav1.NamespaceSystem, name,
@@ -63,7 +64,7 @@ func newElection(config *rest.Config, address string, begin func(context.Context
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				e.setReason(errTakingOver)
-				if begin(ctx) == nil {
+				if startTerm(ctx) == nil {
 					e.setReason(nil)
 				}
 			},

@@ -23,7 +23,7 @@ import (
 // name is the name of the lease and of the reporter of events.
 const name = "spot-extender"
 
-// stopTimeout is the time within which a stopping replica answers pending requests; settleTimeout
+// stopTimeout is the time within which a stopping replica answers pending requests; bindingTimeout
 // follows.
 const stopTimeout = 10 * time.Second
 
@@ -42,7 +42,7 @@ func start(ctx context.Context, setup *setup) error {
 	mgr, err := manager.New(config, manager.Options{
 		Logger:                  klog.Background(),
 		HealthProbeBindAddress:  setup.healthAddress,
-		GracefulShutdownTimeout: ptr.To(stopTimeout + settleTimeout + 2*time.Second),
+		GracefulShutdownTimeout: ptr.To(stopTimeout + bindingTimeout + 2*time.Second),
 		Metrics: metricsserver.Options{
 			BindAddress: setup.metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
 		},
@@ -81,9 +81,9 @@ func start(ctx context.Context, setup *setup) error {
 
 // warn logs arguments in the configuration that have no effect.
 func (s *setup) warn(logger klog.Logger) {
-	if len(s.unused) > 0 {
+	if len(s.ignoredArguments) > 0 {
 		logger.Info("Warning: the extender does not compare pools by risk, so these arguments of SpotPreference have no effect",
-			"arguments", s.unused, "file", s.schedulerConfigFile)
+			"arguments", s.ignoredArguments, "file", s.schedulerConfigFile)
 	}
 }
 

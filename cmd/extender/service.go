@@ -41,10 +41,10 @@ const (
 // leader forever.
 const maxTakeover = time.Minute
 
-// settleTimeout is the maximum time that a stopping leader waits for the bindings of pods that it
+// bindingTimeout is the maximum time that a stopping leader waits for the bindings of pods that it
 // approved. It still holds the lease, but makes no decisions. Other replicas do not know these
 // approvals.
-const settleTimeout = 5 * time.Second
+const bindingTimeout = 5 * time.Second
 
 // service serves schedulers, as leader or as standby.
 type service struct {
@@ -72,7 +72,7 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 			List: func(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
 				return leader.ListBound(ctx, pods)
 			},
-			IsCached: decider.Holds,
+			IsCached: decider.IsBound,
 		},
 		getPod: func(ctx context.Context, pod types.NamespacedName) (types.UID, error) {
 			object, err := pods.Namespace(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
@@ -92,15 +92,15 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 			return list.Items, nil
 		},
 	}
-	if s.election, err = newElection(config, setup.advertiseAddress, s.begin); err != nil {
+	if s.election, err = newElection(config, setup.advertiseAddress, s.startTerm); err != nil {
 		return nil, err
 	}
 	s.election.lock.Remember(spot.SawCapacityLabelsLabel, decider.Labels().Seen, decider.Labels().Remember)
 	return s, nil
 }
 
-// begin begins a term: it returns when the approvals of earlier leaders are counted.
-func (s *service) begin(ctx context.Context) error {
+// startTerm returns when the approvals of earlier leaders are counted.
+func (s *service) startTerm(ctx context.Context) error {
 	return s.decider.TakeOver(ctx, func(ctx context.Context) error {
 		_, err := s.takeover.Wait(ctx)
 		return err
@@ -152,21 +152,21 @@ func (s *service) Start(ctx context.Context) error {
 	if server.Shutdown(stopping) != nil {
 		err = errors.Join(err, server.Close())
 	}
-	s.settle(context.WithoutCancel(ctx))
+	s.waitForBindings(context.WithoutCancel(ctx))
 	end() // releases the lease
 	err = errors.Join(err, <-led)
 	s.factory.Shutdown()
 	return err
 }
 
-// settle returns when all approved pods are bound, or after settleTimeout. It must be called after
-// the last decision.
-func (s *service) settle(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+// waitForBindings returns when all approved pods are bound, or after bindingTimeout. It must be
+// called after the last decision.
+func (s *service) waitForBindings(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, bindingTimeout)
 	defer cancel()
 	for s.election.Leads() == nil && s.decider.Approved() > 0 {
 		if leader.Sleep(ctx, leader.PollEvery) != nil {
-			klog.FromContext(ctx).Info("Stopped before approved pods were known to be bound", "pods", s.decider.Approved(), "waited", settleTimeout)
+			klog.FromContext(ctx).Info("Stopped before approved pods were known to be bound", "pods", s.decider.Approved(), "waited", bindingTimeout)
 			return
 		}
 	}
@@ -178,7 +178,7 @@ func newServer(handler http.Handler) *http.Server {
 	protocols.SetHTTP1(true)
 	return &http.Server{
 		Handler:           handler,
-		ConnContext:       connected,
+		ConnContext:       withConnection,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, Protocols: protocols,
 		ErrorLog: log.New(connectionErrors{}, "", 0),

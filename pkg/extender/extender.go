@@ -33,12 +33,12 @@ const (
 	// scheduler asks again after these, a later filter probably refuses those nodes.
 	maxNarrowAnswers = 2
 	// revisionLocks is the number of locks that all revisions share.
-	revisionLocks = 64
+	revisionLockCount = 64
 )
 
-// unknownNode is the reason for a node that is not in the cache: the node may be new or already
-// deleted.
-const unknownNode = "node is not known to the extender yet"
+// unknownNodeReason is the reason for a node that is not in the cache: the node may be new or
+// already deleted.
+const unknownNodeReason = "node is not known to the extender yet"
 
 // Extender makes placement decisions. It is safe for concurrent use.
 type Extender struct {
@@ -49,8 +49,8 @@ type Extender struct {
 	recorder events.EventRecorder
 	clock    clock.Clock
 
-	index    *index
-	register *register
+	index   *index
+	pending *pendingPods
 	// waitedFor has the pods for which waiting was in vain. kube-scheduler schedules no other pod
 	// during the wait, and retries such pods every few seconds.
 	waitedFor *lru.Cache
@@ -58,7 +58,7 @@ type Extender struct {
 	bindings atomic.Int64
 	// revisions serializes the decisions about one revision: each decision must count the approval
 	// that the previous one gave.
-	revisions [revisionLocks]sync.Mutex
+	revisionLocks [revisionLockCount]sync.Mutex
 }
 
 // New returns an Extender for the pods whose schedulerName is profile. It counts nothing until
@@ -71,7 +71,7 @@ func New(profile string, policy *decision.Policy, signals []providers.Signal, fa
 	}
 	return &Extender{
 		profile: profile, policy: policy, owners: owners, pods: factory.Core().V1().Pods().Lister(), recorder: recorder, clock: clock,
-		index: newIndex(&node.Reader{Policy: policy, Signals: signals}), register: newRegister(),
+		index: newIndex(&node.Reader{Policy: policy, Signals: signals}), pending: newPendingPods(),
 		waitedFor: lru.New(maxWaitedFor),
 	}, nil
 }
@@ -79,23 +79,23 @@ func New(profile string, policy *decision.Policy, signals []providers.Signal, fa
 // Labels returns the history of capacity labels on nodes.
 func (e *Extender) Labels() *node.LabelHistory { return &e.index.labels }
 
-// lockSeed spreads revisions over the locks.
-var lockSeed = maphash.MakeSeed()
+// revisionLockSeed spreads revisions over the locks.
+var revisionLockSeed = maphash.MakeSeed()
 
-// concerns reports whether the policy applies to pod.
-func (e *Extender) concerns(pod *v1.Pod) bool {
+// appliesTo reports whether the policy applies to pod.
+func (e *Extender) appliesTo(pod *v1.Pod) bool {
 	return pod.Spec.SchedulerName == e.profile && workload.PolicyApplies(pod)
 }
 
-// deciding is the state of one decision.
-type deciding struct {
+// decisionState is the state of one decision.
+type decisionState struct {
 	*Extender
 	pod              *v1.Pod
 	candidates       []*nodeState
 	subject          *workload.Subject
 	now              time.Time
 	plan             decision.Plan
-	siblings         siblings
+	siblings         siblingCounts
 	stored           *pendingPod // the stored state of the pod; nil if there is none
 	invalid          []decision.InvalidAnnotation
 	waited           time.Duration
@@ -106,7 +106,7 @@ type deciding struct {
 
 // decide makes the plan for a pod, decides about the kinds of its candidates and calls do. Until do
 // returns, the index does not change and no other decision about the revision is made.
-func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []*nodeState, do func(*deciding) error) error {
+func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []*nodeState, do func(*decisionState) error) error {
 	subject, err := e.subject(ctx, pod)
 	if err != nil {
 		return err
@@ -122,17 +122,17 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []*nodeSt
 			"labelGrace", e.policy.LabelGrace, "capacityType", e.policy.UnlabeledNodes)
 	}
 
-	lock := &e.revisions[maphash.String(lockSeed, string(subject.RevisionKey.UID))%revisionLocks]
+	lock := &e.revisionLocks[maphash.String(revisionLockSeed, string(subject.RevisionKey.UID))%revisionLockCount]
 	lock.Lock()
 	defer lock.Unlock()
 	e.index.mu.RLock()
 	defer e.index.mu.RUnlock()
-	d := &deciding{
-		Extender: e, pod: pod, candidates: candidates, subject: subject, now: now, invalid: invalid, stored: e.register.get(pod.UID),
-		siblings: e.index.siblings(subject.RevisionKey, now),
+	d := &decisionState{
+		Extender: e, pod: pod, candidates: candidates, subject: subject, now: now, invalid: invalid, stored: e.pending.get(pod.UID),
+		siblings: e.index.countSiblings(subject.RevisionKey, now),
 	}
-	e.register.addTo(subject.RevisionKey, pod.UID, now, &d.siblings)
-	e.index.countNominees(subject.RevisionKey, pod.UID, &d.siblings, func(sibling types.UID) bool { return e.register.includes(sibling, now) })
+	e.pending.addApprovals(subject.RevisionKey, pod.UID, now, &d.siblings)
+	e.index.countNominees(subject.RevisionKey, pod.UID, &d.siblings, func(sibling types.UID) bool { return e.pending.isCounted(sibling, now) })
 	var waiting decision.WaitTime
 	if d.stored != nil && !d.stored.since.IsZero() {
 		d.waited = now.Sub(d.stored.since)
@@ -173,7 +173,7 @@ func (e *Extender) known(pod *v1.Pod) bool {
 }
 
 // decideByKind counts the candidates by kind, and decides about each kind with candidates.
-func (d *deciding) decideByKind() {
+func (d *decisionState) decideByKind() {
 	d.candidatesByKind = make([]int, len(d.index.kinds))
 	for i, node := range d.candidates {
 		if node.kind == nil { // it may have been added since the request was decoded

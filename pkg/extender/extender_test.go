@@ -123,7 +123,7 @@ func TestApprovalsEnd(t *testing.T) {
 		"bound to a node that is still unknown": {func(w *world, pod *v1.Pod) { w.bound(pod, "new") }, false},
 		"bound to a node that remains unknown": {func(w *world, pod *v1.Pod) {
 			w.bound(pod, "gone")
-			w.clock.Step(strayFor)
+			w.clock.Step(unknownNodeTimeout)
 		}, true},
 		"missing from the cache, exists": {func(w *world, pod *v1.Pod) {
 			w.clock.Step(time.Hour)
@@ -275,7 +275,7 @@ func TestDecisionErrors(t *testing.T) {
 		t.Errorf("without an owner: %v, want an UnknownOwner", err)
 	}
 	w.deployment("web", 1, nil)
-	if _, err := w.Extender.filter(t.Context(), pod, w.index.candidates([]string{"spot-0", "new"})); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNode) {
+	if _, err := w.Extender.filter(t.Context(), pod, w.index.candidates([]string{"spot-0", "new"})); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNodeReason) {
 		t.Errorf("with an unknown node: %v", err)
 	}
 	w.want("with an unknown node and a known one", w.filter(pod, "new", "on-demand-0"), "on-demand-0")
@@ -320,7 +320,7 @@ func TestPreemptionsCount(t *testing.T) {
 	w.bound(podOf("web", 1), "spot-0")
 	all := []string{"on-demand-0", "spot-0", "spot-1", "spot-2"}
 	open := func(n int) []string {
-		names, err := w.open(t.Context(), podOf("web", n), w.index.candidates(all))
+		names, err := w.preemptionNodes(t.Context(), podOf("web", n), w.index.candidates(all))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -390,7 +390,7 @@ func TestOverflowNever(t *testing.T) {
 	first, second := podOf("web", 0), podOf("web", 1)
 	w.want("the floor", w.filter(first, onDemand...), onDemand...)
 	w.want("beyond the floor", w.filter(second, onDemand...))
-	if _, waiting := w.register.counts(); waiting != 0 {
+	if _, waiting := w.pending.counts(); waiting != 0 {
 		t.Errorf("%d pods wait for on-demand, want none", waiting)
 	}
 	w.want("beyond the floor, on spot", w.filter(second), spotNodes...)
@@ -413,7 +413,7 @@ func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 func TestOpen(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 1, nil)
-	open, err := w.open(t.Context(), podOf("web", 0), w.index.candidates([]string{"spot-0", "on-demand-0", "unknown"}))
+	open, err := w.preemptionNodes(t.Context(), podOf("web", 0), w.index.candidates([]string{"spot-0", "on-demand-0", "unknown"}))
 	if diff := cmp.Diff(map[string]bool{"on-demand-0": true}, open); diff != "" || err != nil {
 		t.Errorf("open (-want +got):\n%s\n%v", diff, err)
 	}
@@ -622,7 +622,7 @@ func TestManyKinds(t *testing.T) {
 
 func TestEnough(t *testing.T) {
 	for nodes, want := range map[int]int{0: 0, 99: 99, 100: 100, 250: 120, 1000: 420, 5000: 500, 6000: 300, 100_000: 5000} {
-		if got := enough(nodes); got != want {
+		if got := nodesToScore(nodes); got != want {
 			t.Errorf("of %d nodes %d, want %d", nodes, got, want)
 		}
 	}
@@ -644,7 +644,7 @@ func TestSample(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := slices.Clone(test.of)
-			lowered := sample(got, test.enough)
+			lowered := limitPerKind(got, test.enough)
 			if diff := cmp.Diff(test.want, got); diff != "" || lowered == slices.Equal(got, test.of) {
 				t.Errorf("lowered: %t (-want +got):\n%s", lowered, diff)
 			}
@@ -667,8 +667,8 @@ func TestPanic(t *testing.T) {
 	if !w.index.mu.TryLock() {
 		t.Error("the index is locked")
 	}
-	for i := range w.revisions {
-		if !w.revisions[i].TryLock() {
+	for i := range w.revisionLocks {
+		if !w.revisionLocks[i].TryLock() {
 			t.Errorf("revision lock %d is held", i)
 		}
 	}
@@ -681,7 +681,7 @@ func TestCandidateChanges(t *testing.T) {
 	candidates := w.index.candidates([]string{"on-demand-0", "new"})
 	node := w.index.nodes["on-demand-0"].object
 	w.nodeHandler().OnDelete(node)
-	if _, err := w.Extender.filter(t.Context(), podOf("web", 0), candidates); err == nil || !strings.Contains(err.Error(), "2 of 2 nodes: "+unknownNode) {
+	if _, err := w.Extender.filter(t.Context(), podOf("web", 0), candidates); err == nil || !strings.Contains(err.Error(), "2 of 2 nodes: "+unknownNodeReason) {
 		t.Errorf("deleted: %v", err)
 	}
 	w.setNode(node)

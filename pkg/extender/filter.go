@@ -28,12 +28,12 @@ type filtered struct {
 // filter returns the candidates that the pod may use, and records this as an approval. An error
 // means that the extender cannot decide now; the scheduler should retry.
 func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []*nodeState) (filtered, error) {
-	if !e.concerns(pod) {
+	if !e.appliesTo(pod) {
 		return filtered{admitsAll: true}, nil
 	}
 	var result filtered
 	var log logLine
-	err := e.decide(ctx, pod, candidates, func(d *deciding) (err error) {
+	err := e.decide(ctx, pod, candidates, func(d *decisionState) (err error) {
 		result, log, err = d.approve(ctx)
 		return err
 	})
@@ -42,12 +42,12 @@ func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []*nodeSt
 }
 
 // approve implements filter within decide.
-func (d *deciding) approve(ctx context.Context) (filtered, logLine, error) {
+func (d *decisionState) approve(ctx context.Context) (filtered, logLine, error) {
 	result := d.choose()
 	if len(result.admitted) == 0 && d.unknown > 0 {
 		// A refusal makes the pod wait for an event in the cluster. After an error, the scheduler
 		// retries after its backoff.
-		return filtered{}, nil, fmt.Errorf("%d of %d nodes: %s, and no other node is admitted", d.unknown, len(d.candidates), unknownNode)
+		return filtered{}, nil, fmt.Errorf("%d of %d nodes: %s, and no other node is admitted", d.unknown, len(d.candidates), unknownNodeReason)
 	}
 	d.recordAnswer(&result)
 	return result, d.logLine(ctx, &result), nil
@@ -57,7 +57,7 @@ func (d *deciding) approve(ctx context.Context) (filtered, logLine, error) {
 // nodes of one capacity type only. If pools are capped, it returns one spot pool only. So the
 // approval is known before the scheduler has chosen a node. Of many nodes it returns no more than
 // kube-scheduler scores by default, to save scoring time.
-func (d *deciding) choose() filtered {
+func (d *decisionState) choose() filtered {
 	best := decision.NoRankClass
 	for i, k := range d.index.kinds {
 		if d.admits(i) {
@@ -77,7 +77,7 @@ func (d *deciding) choose() filtered {
 	}
 	copy(d.candidatesByKind, chosen)
 	at := 0
-	if narrow && sample(chosen, enough(len(d.candidates))) {
+	if narrow && limitPerKind(chosen, nodesToScore(len(d.candidates))) {
 		at = rand.IntN(len(d.candidates)) // so that every node is returned at some time
 	}
 	left := sum(chosen)
@@ -99,7 +99,7 @@ func (d *deciding) choose() filtered {
 	result.reasons = make([]string, len(d.candidates))
 	for i, node := range d.candidates {
 		if node.kind == nil {
-			result.reasons[i] = unknownNode
+			result.reasons[i] = unknownNodeReason
 			continue
 		}
 		v := d.verdicts[node.kind.index]
@@ -111,19 +111,19 @@ func (d *deciding) choose() filtered {
 	return result
 }
 
-func (d *deciding) admits(kind int) bool {
+func (d *decisionState) admits(kind int) bool {
 	return d.candidatesByKind[kind] > 0 && d.verdicts[kind] == decision.Admitted
 }
 
-// enough returns the number of nodes that kube-scheduler scores by default: numFeasibleNodesToFind
-// in its schedule_one.go.
-func enough(nodes int) int {
+// nodesToScore returns the number of nodes that kube-scheduler scores by default:
+// numFeasibleNodesToFind in its schedule_one.go.
+func nodesToScore(nodes int) int {
 	return min(nodes, max(100, nodes*max(50-nodes/125, 5)/100))
 }
 
-// sample lowers the numbers of nodes by kind until their sum is enough or slightly more. Kinds with
-// few nodes are not lowered. It reports whether it lowered any number.
-func sample(counts []int, enough int) bool {
+// limitPerKind lowers the numbers of nodes by kind until their sum is enough or slightly more.
+// Kinds with few nodes are not lowered. It reports whether it lowered any number.
+func limitPerKind(counts []int, enough int) bool {
 	fewestFirst := slices.Clone(counts)
 	slices.Sort(fewestFirst)
 	for i, n := range fewestFirst {
@@ -148,7 +148,7 @@ func sum(counts []int) int {
 }
 
 // bestPool returns the spot pool of the best node of a class; false if that node is not on spot.
-func (d *deciding) bestPool(class decision.RankClass) (bool, decision.SpreadPool) {
+func (d *decisionState) bestPool(class decision.RankClass) (bool, decision.SpreadPool) {
 	ranks := d.kindRanks()
 	var best decision.Rank
 	var found *kind
@@ -167,7 +167,7 @@ func (d *deciding) bestPool(class decision.RankClass) (bool, decision.SpreadPool
 }
 
 // recordAnswer records the approval of the pod, or that the pod waits.
-func (d *deciding) recordAnswer(result *filtered) {
+func (d *decisionState) recordAnswer(result *filtered) {
 	entry := d.entry()
 	if _, bound := d.index.bound[d.pod.UID]; bound {
 		return // the index counts it, and no later event would remove the entry
@@ -182,7 +182,7 @@ func (d *deciding) recordAnswer(result *filtered) {
 			entry.since = d.now
 		}
 		entry.forOnDemand = d.plan.RequiresOnDemand()
-		d.register.put(entry)
+		d.pending.put(entry)
 		return
 	}
 	entry.approvals++
@@ -207,7 +207,7 @@ func (d *deciding) recordAnswer(result *filtered) {
 		entry.onDemand = d.plan.Prefer == decision.OnDemand
 	}
 	entry.spot, entry.pools = entry.spot || onSpot, pools
-	d.register.put(entry)
+	d.pending.put(entry)
 }
 
 // logLine has the keys and values of a log line about a decision; nil for none.
@@ -220,7 +220,7 @@ func (l logLine) write(ctx context.Context) {
 }
 
 // logLine describes the decision and its reasons.
-func (d *deciding) logLine(ctx context.Context, result *filtered) logLine {
+func (d *decisionState) logLine(ctx context.Context, result *filtered) logLine {
 	if !klog.FromContext(ctx).V(2).Enabled() {
 		return nil
 	}
@@ -235,7 +235,7 @@ func (d *deciding) logLine(ctx context.Context, result *filtered) logLine {
 		answer = strings.Join(types, " or ")
 	}
 	var reasons []string
-	for v, has := range d.verdictsHere() {
+	for v, has := range d.refusals() {
 		if has {
 			reasons = append(reasons, d.plan.Reason(decision.Verdict(v)))
 		}
@@ -247,8 +247,8 @@ func (d *deciding) logLine(ctx context.Context, result *filtered) logLine {
 		"refusals", strings.Join(reasons, "; ")}
 }
 
-// verdictsHere reports the verdicts by which candidates were refused.
-func (d *deciding) verdictsHere() (has [decision.Verdicts]bool) {
+// refusals reports the verdicts by which candidates were refused.
+func (d *decisionState) refusals() (has [decision.Verdicts]bool) {
 	for _, v := range d.verdicts {
 		has[v] = true
 	}

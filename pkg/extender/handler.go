@@ -95,7 +95,7 @@ func (n notLeading) Unwrap() error { return n.error }
 // ifLeading calls decide if this replica leads, or if the policy does not apply to pod: every
 // replica passes such pods.
 func (h *handler) ifLeading(pod *v1.Pod, decide func() (any, error)) (any, error) {
-	if !h.extender.concerns(pod) {
+	if !h.extender.appliesTo(pod) {
 		return decide()
 	}
 	if err := h.role.Leads(); err != nil {

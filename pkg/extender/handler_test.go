@@ -168,7 +168,7 @@ func TestForwarding(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(answer, `"on-demand-0","on-demand-1"`) {
 		t.Errorf("status %d: %s", status, answer)
 	}
-	if approved, _ := active.register.counts(); approved != 1 {
+	if approved, _ := active.pending.counts(); approved != 1 {
 		t.Errorf("%d pods approved by the leader, want 1", approved)
 	}
 	// Every replica passes pods to which the policy does not apply.
@@ -248,7 +248,7 @@ func BenchmarkRequests(b *testing.B) {
 			b.ReportAllocs()
 			before := cpuTime(b)
 			for b.Loop() {
-				w.register.forget(pod.UID) // otherwise later answers for this pod would differ
+				w.pending.forget(pod.UID) // otherwise later answers for this pod would differ
 				answer := &countingWriter{header: http.Header{}}
 				handler.ServeHTTP(answer, &http.Request{
 					Method: http.MethodPost, URL: &url.URL{Path: "/" + c.verb}, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),

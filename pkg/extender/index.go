@@ -16,10 +16,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// strayFor is the time for which a pod on an unknown node counts as one on spot. The watches of
-// pods and nodes are not ordered, so the node may be new. If it is still unknown after this time,
-// the node and its pods are deleted.
-const strayFor = 10 * time.Second
+// unknownNodeTimeout is the time for which a pod on an unknown node counts as one on spot. The
+// watches of pods and nodes are not ordered, so the node may be new. If it is still unknown after
+// this time, the node and its pods are deleted.
+const unknownNodeTimeout = 10 * time.Second
 
 // index has the pods of every revision by node, and the facts of every node that decisions need.
 // Informer events update it, so the cost of a decision depends on its candidates and the pod's
@@ -28,22 +28,22 @@ type index struct {
 	reader *node.Reader
 
 	// A decision locks mu for reading, and events lock it for writing.
-	mu        sync.RWMutex
-	nodes     map[string]*nodeState
-	revisions map[workload.OwnerKey]map[string]int // number of live pods by the name of their node
-	bound     map[types.UID]struct{}               // all pods that are known to be bound
-	nominees  map[workload.OwnerKey]map[types.UID]*v1.Pod
-	strays    map[string]time.Time // unknown nodes with bound pods, and until when their pods count
-	labels    node.LabelHistory
-	labeled   atomic.Bool           // whether the nodes were read after a capacity label had been seen
-	settling  map[string]*nodeState // nodes that wait for their capacity label
+	mu           sync.RWMutex
+	nodes        map[string]*nodeState
+	revisions    map[workload.OwnerKey]map[string]int // number of live pods by the name of their node
+	bound        map[types.UID]struct{}               // all pods that are known to be bound
+	nominees     map[workload.OwnerKey]map[types.UID]*v1.Pod
+	unknownNodes map[string]time.Time // unknown nodes with bound pods, and until when their pods count
+	labels       node.LabelHistory
+	labeled      atomic.Bool           // whether the nodes were read after a capacity label had been seen
+	settling     map[string]*nodeState // nodes that wait for their capacity label
 
 	// kinds and zones are never removed: the cloud has a limited number of each.
-	kinds  []*kind // by their index
-	kindOf map[kindKey]*kind
-	zones  map[string]int // name to index
+	kinds     []*kind // by their index
+	kindByKey map[kindKey]*kind
+	zones     map[string]int // name to index
 
-	next atomic.Int64 // no later than the earliest until of all nodes
+	nextRefresh atomic.Int64 // no later than the earliest until of all nodes
 }
 
 // kind is a set of nodes that are equal to a decision, apart from the pods on them.
@@ -73,9 +73,9 @@ func newIndex(reader *node.Reader) *index {
 		reader: reader, nodes: map[string]*nodeState{},
 		revisions: map[workload.OwnerKey]map[string]int{}, bound: map[types.UID]struct{}{},
 		nominees: map[workload.OwnerKey]map[types.UID]*v1.Pod{}, settling: map[string]*nodeState{},
-		strays: map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
+		unknownNodes: map[string]time.Time{}, kindByKey: map[kindKey]*kind{}, zones: map[string]int{},
 	}
-	x.next.Store(math.MaxInt64)
+	x.nextRefresh.Store(math.MaxInt64)
 	return x
 }
 
@@ -86,7 +86,7 @@ func (x *index) setNode(object *v1.Node, now time.Time) {
 	if n == nil {
 		n = &nodeState{name: object.Name}
 		x.nodes[object.Name] = n
-		delete(x.strays, object.Name)
+		delete(x.unknownNodes, object.Name)
 	}
 	n.object = object
 	x.readNode(n, now)
@@ -102,7 +102,7 @@ func (x *index) deleteNode(name string, now time.Time) {
 	n.kind = nil // a request may contain it
 	delete(x.nodes, name)
 	delete(x.settling, name)
-	x.strays[name] = now // its pods count no longer than until now
+	x.unknownNodes[name] = now // its pods count no longer than until now
 }
 
 // relabel reads all nodes again after a capacity label was seen for the first time: from then on,
@@ -126,7 +126,7 @@ func (x *index) readNode(n *nodeState, now time.Time) {
 	n.until = math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
-		x.next.Store(min(x.next.Load(), n.until))
+		x.nextRefresh.Store(min(x.nextRefresh.Load(), n.until))
 	}
 	n.kind = x.kind(kindKey{facts, n.object.Labels[v1.LabelTopologyZone]})
 }
@@ -151,16 +151,9 @@ func (x *index) candidates(names []string) []*nodeState {
 	return nodes
 }
 
-func btoi(is bool) int {
-	if is {
-		return 1
-	}
-	return 0
-}
-
 // kind returns the kind with this key, and adds it if it is new.
 func (x *index) kind(key kindKey) *kind {
-	if k := x.kindOf[key]; k != nil {
+	if k := x.kindByKey[key]; k != nil {
 		return k
 	}
 	zone, known := x.zones[key.zone]
@@ -169,7 +162,7 @@ func (x *index) kind(key kindKey) *kind {
 		x.zones[key.zone] = zone
 	}
 	k := &kind{kindKey: key, index: len(x.kinds), zone: zone}
-	x.kinds, x.kindOf[key] = append(x.kinds, k), k
+	x.kinds, x.kindByKey[key] = append(x.kinds, k), k
 	return k
 }
 
@@ -177,7 +170,7 @@ func (x *index) kind(key kindKey) *kind {
 // the nodes that got no capacity label within their grace. The caller must not hold mu.
 func (x *index) refresh(now time.Time) (unlabeled []*v1.Node) {
 	nanos := now.UnixNano()
-	if nanos < x.next.Load() && x.labeled.Load() == x.labels.Seen() {
+	if nanos < x.nextRefresh.Load() && x.labeled.Load() == x.labels.Seen() {
 		return nil
 	}
 	x.mu.Lock()
@@ -197,7 +190,7 @@ func (x *index) refresh(now time.Time) (unlabeled []*v1.Node) {
 	for _, n := range x.nodes {
 		next = min(next, n.until)
 	}
-	x.next.Store(next)
+	x.nextRefresh.Store(next)
 	return unlabeled
 }
 
@@ -240,7 +233,7 @@ func (x *index) nominate(before, after *v1.Pod) {
 // countNominees adds the nominated pods of a revision to s, without except and without the pods
 // that counted reports. If except is nominated too, only the pods nominated before it count
 // (workload.OlderNominated).
-func (x *index) countNominees(revision workload.OwnerKey, except types.UID, s *siblings, counted func(types.UID) bool) {
+func (x *index) countNominees(revision workload.OwnerKey, except types.UID, s *siblingCounts, counted func(types.UID) bool) {
 	own, nominated := x.nominees[revision][except]
 	for uid, sibling := range x.nominees[revision] {
 		n := x.nodes[sibling.Status.NominatedNodeName]
@@ -277,13 +270,13 @@ func (x *index) countPod(pod *v1.Pod, n int, now time.Time) {
 	if len(on) == 0 {
 		delete(x.revisions, revision)
 	}
-	if _, stray := x.strays[name]; n > 0 && !stray && x.nodes[name] == nil {
-		x.strays[name] = now.Add(strayFor)
+	if _, listed := x.unknownNodes[name]; n > 0 && !listed && x.nodes[name] == nil {
+		x.unknownNodes[name] = now.Add(unknownNodeTimeout)
 	}
 }
 
-// forgetStrays removes the unknown nodes whose pods no longer count.
-func (x *index) forgetStrays(now time.Time) {
+// forgetUnknownNodes removes the unknown nodes whose pods no longer count.
+func (x *index) forgetUnknownNodes(now time.Time) {
 	inUse := map[string]bool{}
 	for _, on := range x.revisions {
 		for name := range on {
@@ -292,15 +285,15 @@ func (x *index) forgetStrays(now time.Time) {
 			}
 		}
 	}
-	for name, until := range x.strays {
+	for name, until := range x.unknownNodes {
 		if !inUse[name] && now.After(until) {
-			delete(x.strays, name)
+			delete(x.unknownNodes, name)
 		}
 	}
 }
 
-// siblings has the placement of the pods of one revision. The zero value means no pods.
-type siblings struct {
+// siblingCounts has the placement of the pods of one revision. The zero value means no pods.
+type siblingCounts struct {
 	placed decision.PlacedPods
 	// onNode counts by the name of the node and inZone by the index of the zone. inPool counts only
 	// pods on spot.
@@ -309,15 +302,15 @@ type siblings struct {
 	inPool map[decision.SpreadPool]int
 }
 
-// siblings counts a revision's pods by node, zone and pool. The caller must hold mu for reading
-// while it uses the result.
-func (x *index) siblings(revision workload.OwnerKey, now time.Time) siblings {
-	s := siblings{onNode: x.revisions[revision], inZone: make([]int, len(x.zones)), inPool: map[decision.SpreadPool]int{}}
+// countSiblings counts a revision's pods by node, zone and pool. The caller must hold mu for
+// reading while it uses the result.
+func (x *index) countSiblings(revision workload.OwnerKey, now time.Time) siblingCounts {
+	s := siblingCounts{onNode: x.revisions[revision], inZone: make([]int, len(x.zones)), inPool: map[decision.SpreadPool]int{}}
 	for name, pods := range s.onNode {
 		n := x.nodes[name]
 		switch {
 		case n == nil:
-			if now.Before(x.strays[name]) {
+			if now.Before(x.unknownNodes[name]) {
 				s.placed.Spot += pods
 			}
 			continue

@@ -74,13 +74,13 @@ type floors struct {
 	deficits        workload.Deficits
 	nextObservation time.Time // when to observe again
 
-	unmet, lacking int
+	unmet, missing int
 	longest        time.Duration
 }
 
-// floorsShare limits observations to a hundredth of one CPU, however often metrics are scraped: an
-// observation reads all pods.
-const floorsShare = 100
+// observationShare limits observations to a hundredth of one CPU, however often metrics are
+// scraped: an observation reads all pods.
+const observationShare = 100
 
 // observe returns the number of unmet floors, the number of missing replicas and the longest time
 // that a floor has been unmet.
@@ -90,13 +90,13 @@ func (c *collector) observe() (unmet, lacking int, longest time.Duration) {
 	defer f.mu.Unlock()
 	start := time.Now()
 	if start.Before(f.nextObservation) {
-		return f.unmet, f.lacking, f.longest
+		return f.unmet, f.missing, f.longest
 	}
 	if pods, err := c.pods.List(labels.Everything()); err == nil {
-		f.unmet, f.lacking, f.longest = f.deficits.Update(c.owners.FloorStatuses(pods, c.profile, c.index.capacityOf), c.clock.Now())
-		f.nextObservation = start.Add(floorsShare * time.Since(start))
+		f.unmet, f.missing, f.longest = f.deficits.Update(c.owners.FloorStatuses(pods, c.profile, c.index.capacityOf), c.clock.Now())
+		f.nextObservation = start.Add(observationShare * time.Since(start))
 	}
-	return f.unmet, f.lacking, f.longest
+	return f.unmet, f.missing, f.longest
 }
 
 // RegisterMetrics registers the metrics with the registry of the Kubernetes components. It must be
@@ -134,12 +134,16 @@ func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	gauge := func(desc *metrics.Desc, value float64, labels ...string) {
 		ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, append([]string{c.profile}, labels...)...)
 	}
-	gauge(cachesSyncedDesc, float64(btoi(c.synced())))
-	approved, waiting := c.register.counts()
+	synced := 0.0
+	if c.synced() {
+		synced = 1
+	}
+	gauge(cachesSyncedDesc, synced)
+	approved, waiting := c.pending.counts()
 	gauge(approvedDesc, float64(approved))
 	gauge(waitingDesc, float64(waiting))
 	longest := time.Duration(0)
-	for _, entry := range c.register.all() {
+	for _, entry := range c.pending.all() {
 		if entry.forOnDemand {
 			longest = max(longest, c.clock.Since(entry.since))
 		}

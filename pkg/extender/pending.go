@@ -28,10 +28,10 @@ type pendingPod struct {
 	// onDemand reports whether the last answer sent the pod to on-demand.
 	onDemand bool
 
-	// Until claimUntil, the pod counts on capacity type claims because of an answer to a preemption
+	// Until claimUntil, the pod counts on claimedType because of an answer to a preemption
 	// request. By then the watch shows whether the scheduler nominated the pod.
-	claimUntil time.Time
-	claims     decision.CapacityType
+	claimUntil  time.Time
+	claimedType decision.CapacityType
 
 	// plan is the last plan for the pod. inPool has its siblings on spot by pool at that time.
 	plan   decision.Plan
@@ -46,30 +46,30 @@ type pendingPod struct {
 	invalid []decision.InvalidAnnotation
 }
 
-// register stores the pods that the scheduler asked about. It is safe for concurrent use. An entry
-// never changes; put replaces it.
-type register struct {
+// pendingPods stores the pods that the scheduler asked about. It is safe for concurrent use. An
+// entry never changes; put replaces it.
+type pendingPods struct {
 	mu         sync.Mutex
 	pods       map[types.UID]*pendingPod
 	byRevision map[workload.OwnerKey]map[types.UID]*pendingPod
 }
 
-func newRegister() *register {
-	return &register{pods: map[types.UID]*pendingPod{}, byRevision: map[workload.OwnerKey]map[types.UID]*pendingPod{}}
+func newPendingPods() *pendingPods {
+	return &pendingPods{pods: map[types.UID]*pendingPod{}, byRevision: map[workload.OwnerKey]map[types.UID]*pendingPod{}}
 }
 
 // get returns the entry of a pod, or nil if it has none.
-func (r *register) get(pod types.UID) *pendingPod {
+func (r *pendingPods) get(pod types.UID) *pendingPod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pods[pod]
 }
 
 // put adds or replaces the entry of a pod.
-func (r *register) put(entry *pendingPod) {
+func (r *pendingPods) put(entry *pendingPod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drop(entry.uid)
+	r.remove(entry.uid)
 	r.pods[entry.uid] = entry
 	siblings := r.byRevision[entry.revision]
 	if siblings == nil {
@@ -80,13 +80,13 @@ func (r *register) put(entry *pendingPod) {
 }
 
 // forget removes the entry of a pod and returns it, or nil if it had none.
-func (r *register) forget(pod types.UID) *pendingPod {
+func (r *pendingPods) forget(pod types.UID) *pendingPod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.drop(pod)
+	return r.remove(pod)
 }
 
-func (r *register) drop(pod types.UID) *pendingPod {
+func (r *pendingPods) remove(pod types.UID) *pendingPod {
 	entry := r.pods[pod]
 	if entry == nil {
 		return nil
@@ -99,8 +99,8 @@ func (r *register) drop(pod types.UID) *pendingPod {
 	return entry
 }
 
-// addTo adds the approvals and preemption claims of the revision's other pods to s.
-func (r *register) addTo(revision workload.OwnerKey, except types.UID, now time.Time, s *siblings) {
+// addApprovals adds the approvals and preemption claims of the revision's other pods to s.
+func (r *pendingPods) addApprovals(revision workload.OwnerKey, except types.UID, now time.Time, s *siblingCounts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, entry := range r.byRevision[revision] {
@@ -119,21 +119,22 @@ func (r *register) addTo(revision workload.OwnerKey, except types.UID, now time.
 			s.placed.OnDemand++
 		}
 		if !entry.approved() && now.Before(entry.claimUntil) {
-			s.placed.Add(entry.claims, 1)
+			s.placed.Add(entry.claimedType, 1)
 		}
 	}
 }
 
-func (a *pendingPod) approved() bool { return a.spot || a.onDemand }
+// approved reports whether an answer let the scheduler place the pod.
+func (p *pendingPod) approved() bool { return p.spot || p.onDemand }
 
-// includes reports whether count includes the pod.
-func (r *register) includes(pod types.UID, now time.Time) bool {
+// isCounted reports whether addApprovals counts the pod.
+func (r *pendingPods) isCounted(pod types.UID, now time.Time) bool {
 	entry := r.get(pod)
 	return entry != nil && (entry.approved() || now.Before(entry.claimUntil))
 }
 
 // all returns copies of all entries, in no order.
-func (r *register) all() []pendingPod {
+func (r *pendingPods) all() []pendingPod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make([]pendingPod, 0, len(r.pods))
@@ -145,12 +146,16 @@ func (r *register) all() []pendingPod {
 
 // counts returns the number of approved pods that are not known to be bound, and of pods that wait
 // for on-demand because of the policy.
-func (r *register) counts() (approved, forOnDemand int) {
+func (r *pendingPods) counts() (approved, forOnDemand int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, entry := range r.pods {
-		approved += btoi(entry.approved())
-		forOnDemand += btoi(entry.forOnDemand)
+		if entry.approved() {
+			approved++
+		}
+		if entry.forOnDemand {
+			forOnDemand++
+		}
 	}
 	return approved, forOnDemand
 }

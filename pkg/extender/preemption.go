@@ -43,7 +43,7 @@ func (h *handler) preempt(ctx context.Context, b *buffers) (any, error) {
 		}
 	}
 	return h.ifLeading(args.Pod, func() (any, error) {
-		open, err := h.extender.open(ctx, args.Pod, h.extender.index.candidates(slices.Sorted(maps.Keys(result.NodeNameToMetaVictims))))
+		open, err := h.extender.preemptionNodes(ctx, args.Pod, h.extender.index.candidates(slices.Sorted(maps.Keys(result.NodeNameToMetaVictims))))
 		if err != nil {
 			return nil, err
 		}
@@ -71,20 +71,20 @@ func checkVictims(args *extenderv1.ExtenderPreemptionArgs) error {
 // pod counts as nominated in decisions about its siblings.
 const nominationTimeout = 10 * time.Second
 
-// open returns the names of the nodes that the policy permits for the pod. Every such node has
-// room for the pod after an eviction. For a while, open counts the pod as if it ran on one,
-// so that its siblings preempt no more than the budget permits. The victims of a preemption have a
-// lower priority than the pod. So they are not its siblings, and their eviction does not change the
-// budget.
-func (e *Extender) open(ctx context.Context, pod *v1.Pod, candidates []*nodeState) (map[string]bool, error) {
+// preemptionNodes returns the names of the nodes that the policy permits for the pod. Every such
+// node has room for the pod after an eviction. For a while, preemptionNodes counts the pod as if it
+// ran on one, so that its siblings preempt no more than the budget permits. The victims of a
+// preemption have a lower priority than the pod. So they are not its siblings, and their eviction
+// does not change the budget.
+func (e *Extender) preemptionNodes(ctx context.Context, pod *v1.Pod, candidates []*nodeState) (map[string]bool, error) {
 	open := make(map[string]bool, len(candidates))
-	if !e.concerns(pod) {
+	if !e.appliesTo(pod) {
 		for _, node := range candidates {
 			open[node.name] = true
 		}
 		return open, nil
 	}
-	err := e.decide(ctx, pod, candidates, func(d *deciding) error {
+	err := e.decide(ctx, pod, candidates, func(d *decisionState) error {
 		claims := decision.OnDemand
 		for _, node := range candidates {
 			if node.kind == nil || d.verdicts[node.kind.index] != decision.Admitted {
@@ -107,17 +107,17 @@ func (e *Extender) open(ctx context.Context, pod *v1.Pod, candidates []*nodeStat
 }
 
 // claim records that the scheduler may soon nominate the pod to a node of this capacity type.
-func (d *deciding) claim(capacity decision.CapacityType) {
+func (d *decisionState) claim(capacity decision.CapacityType) {
 	if _, bound := d.index.bound[d.pod.UID]; bound {
 		return
 	}
 	entry := d.entry()
-	entry.claimUntil, entry.claims = d.now.Add(nominationTimeout), capacity
-	d.register.put(entry)
+	entry.claimUntil, entry.claimedType = d.now.Add(nominationTimeout), capacity
+	d.pending.put(entry)
 }
 
 // entry returns a copy of the stored state of the pod.
-func (d *deciding) entry() *pendingPod {
+func (d *decisionState) entry() *pendingPod {
 	entry := &pendingPod{
 		pod: types.NamespacedName{Namespace: d.pod.Namespace, Name: d.pod.Name}, uid: d.pod.UID, lastAsked: d.now,
 	}

@@ -12,10 +12,10 @@ import (
 // scores returns the score of each candidate, from 0 to 10 as defined by decision.ExtenderScore.
 // nil means that the pod has no preference.
 func (e *Extender) scores(ctx context.Context, pod *v1.Pod, candidates []*nodeState) (scores []int64, err error) {
-	if !e.concerns(pod) {
+	if !e.appliesTo(pod) {
 		return nil, nil
 	}
-	err = e.decide(ctx, pod, candidates, func(d *deciding) error {
+	err = e.decide(ctx, pod, candidates, func(d *decisionState) error {
 		scores = d.score()
 		return nil
 	})
@@ -23,25 +23,25 @@ func (e *Extender) scores(ctx context.Context, pod *v1.Pod, candidates []*nodeSt
 }
 
 // kindRanks returns the rank of a node of each candidate kind, if no sibling runs on it.
-func (d *deciding) kindRanks() []decision.Rank {
+func (d *decisionState) kindRanks() []decision.Rank {
 	ranks := make([]decision.Rank, len(d.candidatesByKind))
 	for i, k := range d.index.kinds {
 		if d.candidatesByKind[i] > 0 {
-			ranks[i] = d.plan.Rank(k.facts, d.around(k, 0), 0)
+			ranks[i] = d.plan.Rank(k.facts, d.siblingsNear(k, 0), 0)
 		}
 	}
 	return ranks
 }
 
 // rank returns the rank of a known node, given the ranks of all kinds.
-func (d *deciding) rank(node *nodeState, kindRanks []decision.Rank) decision.Rank {
+func (d *decisionState) rank(node *nodeState, kindRanks []decision.Rank) decision.Rank {
 	if pods := d.siblings.onNode[node.name]; pods > 0 {
-		return d.plan.Rank(node.kind.facts, d.around(node.kind, pods), 0)
+		return d.plan.Rank(node.kind.facts, d.siblingsNear(node.kind, pods), 0)
 	}
 	return kindRanks[node.kind.index]
 }
 
-func (d *deciding) around(k *kind, onNode int) decision.Siblings {
+func (d *decisionState) siblingsNear(k *kind, onNode int) decision.Siblings {
 	around := decision.Siblings{OnNode: onNode, InZone: d.siblings.inZone[k.zone]}
 	if k.facts.Capacity.Type == decision.Spot { // an on-demand node is not reclaimed with its pool
 		around.InPool = d.siblings.inPool[k.pool()]
@@ -50,7 +50,7 @@ func (d *deciding) around(k *kind, onNode int) decision.Siblings {
 }
 
 // score implements scores within decide.
-func (d *deciding) score() []int64 {
+func (d *decisionState) score() []int64 {
 	kindRanks := d.kindRanks()
 	// Only few ranks differ: those by kind, and those by node with siblings.
 	ranks := make([]decision.Rank, 0, len(kindRanks)+len(d.siblings.onNode))

@@ -16,12 +16,12 @@ import (
 // withheldKinds returns the indices of the kinds of nodes that are withheld from the pod. A node
 // that waits for its capacity label is withheld if a pod that waits for on-demand roughly fits on
 // it. The check costs nothing if no node waits for its label.
-func (d *deciding) withheldKinds() map[int]bool {
+func (d *decisionState) withheldKinds() map[int]bool {
 	if len(d.index.settling) == 0 || !d.plan.AdmitsSpot() || workload.SelectsNodesByName(d.pod) {
 		return nil
 	}
 	var waiting []requirements
-	for _, name := range d.register.forOnDemand(d.pod.UID) {
+	for _, name := range d.pending.forOnDemand(d.pod.UID) {
 		if pod, err := d.pods.Pods(name.Namespace).Get(name.Name); err == nil {
 			waiting = append(waiting, newRequirements(pod))
 		}
@@ -35,13 +35,14 @@ func (d *deciding) withheldKinds() map[int]bool {
 	return withheld
 }
 
-// maxFloors is the number of waiting revisions that are compared with the nodes that wait for their
-// label. Of more, an arbitrary subset is compared, because a tenant can create any number of pods.
-const maxFloors = 200
+// maxWaitingRevisions is the number of waiting revisions that are compared with the nodes that wait
+// for their label. Of more, an arbitrary subset is compared, because a tenant can create any number
+// of pods.
+const maxWaitingRevisions = 200
 
 // forOnDemand returns the pods that wait for on-demand because of the policy, without except. It
 // returns one pod per revision, because the pods of a revision have the same requirements.
-func (r *register) forOnDemand(except types.UID) (names []types.NamespacedName) {
+func (r *pendingPods) forOnDemand(except types.UID) (names []types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, revision := range r.byRevision {
@@ -51,7 +52,7 @@ func (r *register) forOnDemand(except types.UID) (names []types.NamespacedName) 
 				break
 			}
 		}
-		if len(names) == maxFloors {
+		if len(names) == maxWaitingRevisions {
 			break
 		}
 	}

@@ -69,7 +69,7 @@ func (e *Extender) nodeHandler() cache.ResourceEventHandler {
 		AddFunc:    set,
 		UpdateFunc: func(_, obj any) { set(obj) },
 		DeleteFunc: func(obj any) {
-			if node, ok := last[*v1.Node](obj); ok {
+			if node, ok := finalState[*v1.Node](obj); ok {
 				e.index.mu.Lock()
 				defer e.index.mu.Unlock()
 				e.index.deleteNode(node.Name, e.clock.Now())
@@ -83,15 +83,15 @@ func (e *Extender) podHandler() cache.ResourceEventHandler {
 		AddFunc:    func(obj any) { e.setPod(nil, obj.(*v1.Pod)) },
 		UpdateFunc: func(oldObj, newObj any) { e.setPod(oldObj.(*v1.Pod), newObj.(*v1.Pod)) },
 		DeleteFunc: func(obj any) {
-			if pod, ok := last[*v1.Pod](obj); ok {
+			if pod, ok := finalState[*v1.Pod](obj); ok {
 				e.setPod(pod, nil)
 			}
 		},
 	}
 }
 
-// last returns the last state of a deleted object.
-func last[T any](obj any) (T, bool) {
+// finalState returns the final state of a deleted object.
+func finalState[T any](obj any) (T, bool) {
 	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = unknown.Obj
 	}
@@ -121,7 +121,7 @@ func (e *Extender) countChange(before, after *v1.Pod) *placement {
 	defer e.index.mu.Unlock()
 	e.index.setPod(before, after, e.clock.Now())
 	if before != nil && (after == nil || after.UID != before.UID) {
-		e.register.forget(before.UID)
+		e.pending.forget(before.UID)
 	}
 	if after == nil || after.Spec.NodeName == "" && workload.Live(after) {
 		return nil
@@ -129,7 +129,7 @@ func (e *Extender) countChange(before, after *v1.Pod) *placement {
 	if (before == nil || before.Spec.NodeName == "") && after.Spec.NodeName != "" {
 		e.bindings.Add(1)
 	}
-	entry := e.register.forget(after.UID)
+	entry := e.pending.forget(after.UID)
 	n := e.index.nodes[after.Spec.NodeName]
 	if entry == nil || entry.approvals == 0 || n == nil {
 		return nil
@@ -138,8 +138,8 @@ func (e *Extender) countChange(before, after *v1.Pod) *placement {
 	return &placement{facts.Capacity.Type, entry.plan.Outcome(facts, entry.inPool[n.kind.pool()]), entry}
 }
 
-// Holds reports whether a pod is known to be bound, and counted.
-func (e *Extender) Holds(pod types.UID) bool { return e.index.isBound(pod) }
+// IsBound reports whether the extender knows that a pod is bound, and counts it.
+func (e *Extender) IsBound(pod types.UID) bool { return e.index.isBound(pod) }
 
 // TakeOver returns when the approvals of earlier leaders are counted. wait returns when every pod
 // that was bound up to a second after its call is counted. nominated lists the unbound pods with a
@@ -199,7 +199,7 @@ func (e *Extender) inherit(nominated []v1.Pod) (added int) {
 			continue // bound after the list was made: the index counts it, and no later event would end an approval
 		}
 		n := e.index.nodes[pod.Status.NominatedNodeName]
-		if n == nil || pod.Spec.NodeName != "" || !e.concerns(pod) || !workload.Live(pod) || e.register.get(pod.UID) != nil {
+		if n == nil || pod.Spec.NodeName != "" || !e.appliesTo(pod) || !workload.Live(pod) || e.pending.get(pod.UID) != nil {
 			continue
 		}
 		facts := n.kind.facts
@@ -211,7 +211,7 @@ func (e *Extender) inherit(nominated []v1.Pod) (added int) {
 		if onSpot {
 			entry.pools = map[decision.SpreadPool]bool{n.kind.pool(): true}
 		}
-		e.register.put(entry)
+		e.pending.put(entry)
 		added++
 	}
 	return added
@@ -219,7 +219,7 @@ func (e *Extender) inherit(nominated []v1.Pod) (added int) {
 
 // Approved returns the number of approved pods that are not known to be bound.
 func (e *Extender) Approved() int {
-	approved, _ := e.register.counts()
+	approved, _ := e.pending.counts()
 	return approved
 }
 
@@ -240,9 +240,9 @@ func (e *Extender) Sweep(ctx context.Context, get func(context.Context, types.Na
 func (e *Extender) sweep(ctx context.Context, get func(context.Context, types.NamespacedName) (types.UID, error)) {
 	now := e.clock.Now()
 	e.index.mu.Lock()
-	e.index.forgetStrays(now)
+	e.index.forgetUnknownNodes(now)
 	e.index.mu.Unlock()
-	for _, entry := range e.register.all() {
+	for _, entry := range e.pending.all() {
 		age := now.Sub(entry.lastAsked)
 		if age < missingTimeout {
 			continue
@@ -266,7 +266,7 @@ func (e *Extender) sweep(ctx context.Context, get func(context.Context, types.Na
 func (e *Extender) expire(uid types.UID, last time.Time) {
 	e.index.mu.Lock() // blocks decisions
 	defer e.index.mu.Unlock()
-	if entry := e.register.get(uid); entry != nil && entry.lastAsked.Equal(last) {
-		e.register.forget(uid)
+	if entry := e.pending.get(uid); entry != nil && entry.lastAsked.Equal(last) {
+		e.pending.forget(uid)
 	}
 }

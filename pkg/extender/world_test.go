@@ -119,7 +119,7 @@ func (w *world) filter(pod *v1.Pod, names ...string) []string {
 	return kept
 }
 
-// filterWithReasons is asks, with the reasons if no node is permitted.
+// filterWithReasons is filter, with the reasons if no node is permitted.
 func (w *world) filterWithReasons(pod *v1.Pod, names ...string) (kept, reasons []string) {
 	w.Helper()
 	if len(names) == 0 {

@@ -79,7 +79,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	withNodes(t, slices.Concat(live.OnDemand(2, 20), live.Spot(2, 20))...)
 	files := lab.Certificates{CA: serving.path("ca.crt"), Cert: serving.path("tls.crt"), Key: serving.path("tls.key")}
 	leader := startExtenderWith(t, files)
-	old := newClient(t, trust(t, before.CA, before.ClientCert, before.ClientKey))
+	old := newClient(t, clientTLS(t, before.CA, before.ClientCert, before.ClientKey))
 	awaitLeader(t, old, leader.Address, "od-1")
 	standby := startExtenderWith(t, files)
 	auditor := audit.Watch(t, controlPlane.Config(), audit.Options{Policy: shippedPolicy(t)})
@@ -94,7 +94,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 		must(t, live.Until(t.Context(), live.Soon, hasSplit(t, namespace, app, live.Split{OnDemand: 1, Spot: 3})))
 	}
 	ask := func(c *http.Client, e *lab.Extender) error {
-		_, err := feasible(post(c, e.Address, "filter", bytes.NewReader(question(t, "first", "od-1"))))
+		_, err := feasible(post(c, e.Address, "filter", bytes.NewReader(filterRequest(t, "first", "od-1"))))
 		return err
 	}
 	// answered returns a check that each replica accepts (or rejects) a new connection with these
@@ -113,13 +113,13 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	place("old-certificates")
 
 	serving.set(map[string][]byte{"ca.crt": both})
-	must(t, live.Until(t.Context(), reread, answered(true, trust(t, before.CA, after.ClientCert, after.ClientKey))))
+	must(t, live.Until(t.Context(), reread, answered(true, clientTLS(t, before.CA, after.ClientCert, after.ClientKey))))
 	place("both-authorities")
 
 	serving.set(map[string][]byte{"tls.crt": contents(after.Cert), "tls.key": contents(after.Key)})
 	asking.set(map[string][]byte{"tls.crt": contents(after.ClientCert), "tls.key": contents(after.ClientKey)})
-	must(t, live.Until(t.Context(), reread, answered(true, trust(t, after.CA, after.ClientCert, after.ClientKey))))
-	must(t, answered(true, trust(t, after.CA, before.ClientCert, before.ClientKey))())
+	must(t, live.Until(t.Context(), reread, answered(true, clientTLS(t, after.CA, after.ClientCert, after.ClientKey))))
+	must(t, answered(true, clientTLS(t, after.CA, before.ClientCert, before.ClientKey))())
 	place("new-certificates")
 
 	// Until now the extender accepts the old certificates, on connections that are open from the
@@ -128,7 +128,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	serving.set(map[string][]byte{"ca.crt": contents(after.CA)})
 	unauthorized := false
 	must(t, live.Until(t.Context(), reread, func() error {
-		status, _, err := post(old, leader.Address, "filter", bytes.NewReader(question(t, "first", "od-1")))
+		status, _, err := post(old, leader.Address, "filter", bytes.NewReader(filterRequest(t, "first", "od-1")))
 		unauthorized = unauthorized || status == http.StatusUnauthorized
 		if err == nil || !strings.Contains(err.Error(), "certificate") {
 			return fmt.Errorf("client with a certificate of the old CA: status %d, %v, want an error about its certificate", status, err)
@@ -138,10 +138,10 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if !unauthorized {
 		t.Error("the open connection of a client of the old CA was not rejected with 401")
 	}
-	must(t, live.Until(t.Context(), reread, answered(false, trust(t, after.CA, before.ClientCert, before.ClientKey))))
+	must(t, live.Until(t.Context(), reread, answered(false, clientTLS(t, after.CA, before.ClientCert, before.ClientKey))))
 	// A connection between replicas may have started with the old certificate. It is rejected once,
 	// like a client's.
-	must(t, live.Until(t.Context(), live.Soon, answered(true, trust(t, after.CA, after.ClientCert, after.ClientKey))))
+	must(t, live.Until(t.Context(), live.Soon, answered(true, clientTLS(t, after.CA, after.ClientCert, after.ClientKey))))
 	place("new-authority")
 	auditor.Require(t)
 	for _, certificate := range []string{"serving", "client"} {

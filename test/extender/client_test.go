@@ -72,9 +72,9 @@ func startStock(t *testing.T, address string, edit func(extender map[string]any)
 	})
 }
 
-// trust returns the TLS configuration of a client that trusts the CA ca. The client presents the
-// certificate, unless certFile is empty.
-func trust(t testing.TB, ca, certFile, keyFile string) *tls.Config {
+// clientTLS returns the TLS configuration of a client that trusts the CA ca. The client presents
+// the certificate, unless certFile is empty.
+func clientTLS(t testing.TB, ca, certFile, keyFile string) *tls.Config {
 	t.Helper()
 	data, err := os.ReadFile(ca)
 	must(t, err)
@@ -91,12 +91,12 @@ func trust(t testing.TB, ca, certFile, keyFile string) *tls.Config {
 	return config
 }
 
-// scheduler returns the TLS configuration of kube-scheduler.
-func scheduler(t testing.TB) *tls.Config {
+// schedulerTLS returns the TLS configuration of kube-scheduler.
+func schedulerTLS(t testing.TB) *tls.Config {
 	t.Helper()
 	c, err := controlPlane.ExtenderCertificates()
 	must(t, err)
-	return trust(t, c.CA, c.ClientCert, c.ClientKey)
+	return clientTLS(t, c.CA, c.ClientCert, c.ClientKey)
 }
 
 // newClient returns a client that is closed when the test ends.
@@ -117,8 +117,9 @@ func post(c *http.Client, address, verb string, body io.Reader) (status int, ans
 	return response.StatusCode, answer, err
 }
 
-// question returns a filter request for a pod of the profile without a controller, and these nodes.
-func question(t testing.TB, pod string, nodes ...string) []byte {
+// filterRequest returns a filter request for a pod of the profile without a controller, and these
+// nodes.
+func filterRequest(t testing.TB, pod string, nodes ...string) []byte {
 	t.Helper()
 	body, err := json.Marshal(extenderv1.ExtenderArgs{NodeNames: &nodes, Pod: &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, UID: types.UID("uid-of-" + pod)},
@@ -128,7 +129,7 @@ func question(t testing.TB, pod string, nodes ...string) []byte {
 	return body
 }
 
-// feasible returns the nodes in the response to question.
+// feasible returns the nodes in the response to filterRequest.
 func feasible(status int, answer []byte, err error) ([]string, error) {
 	var result extenderv1.ExtenderFilterResult
 	switch {
@@ -150,7 +151,7 @@ func feasible(status int, answer []byte, err error) ([]string, error) {
 func awaitLeader(t testing.TB, c *http.Client, address, node string) {
 	t.Helper()
 	must(t, live.Until(t.Context(), time.Minute, func() error {
-		_, err := feasible(post(c, address, "filter", bytes.NewReader(question(t, "first", node))))
+		_, err := feasible(post(c, address, "filter", bytes.NewReader(filterRequest(t, "first", node))))
 		return err
 	}))
 }

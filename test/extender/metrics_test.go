@@ -13,7 +13,7 @@ import (
 func TestExtenderMetrics(t *testing.T) {
 	withNodes(t, live.OnDemand(1, 4)...)
 	e := startExtender(t)
-	awaitLeader(t, newClient(t, scheduler(t)), e.Address, "od-1")
+	awaitLeader(t, newClient(t, schedulerTLS(t)), e.Address, "od-1")
 	for metric, labels := range map[string]map[string]string{
 		"leader_election_master_status":      {"name": "spot-extender"},
 		"spot_aware_scheduler_caches_synced": {"profile": "spot-aware-scheduler"},

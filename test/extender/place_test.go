@@ -25,7 +25,7 @@ func hasSplit(t *testing.T, namespace, app string, want live.Split) func() error
 func TestWholeNodes(t *testing.T) {
 	withNodes(t, slices.Concat(live.OnDemand(1, 5), live.Spot(3, 10))...)
 	e := startExtender(t)
-	awaitLeader(t, newClient(t, scheduler(t)), e.Address, "od-1")
+	awaitLeader(t, newClient(t, schedulerTLS(t)), e.Address, "od-1")
 	auditor := audit.Watch(t, controlPlane.Config(), audit.Options{Policy: shippedPolicy(t)})
 	startStock(t, e.Address, func(extender map[string]any) { extender["nodeCacheCapable"] = false })
 	namespace := newNamespace(t)

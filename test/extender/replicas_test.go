@@ -37,7 +37,7 @@ func TestReplicaStoppedUnderLoad(t *testing.T) {
 			const limit = 30 * time.Second // without a placement: lease, takeover and backoff
 			withNodes(t, slices.Concat(live.OnDemand(20, 20), live.Spot(40, 20))...)
 			first := startExtender(t)
-			awaitLeader(t, newClient(t, scheduler(t)), first.Address, "od-1")
+			awaitLeader(t, newClient(t, schedulerTLS(t)), first.Address, "od-1")
 			second := startExtender(t) // the standby
 			service := newService(t, second, first)
 			auditor := audit.Watch(t, controlPlane.Config(), audit.Options{Policy: shippedPolicy(t), Patience: limit})

@@ -32,17 +32,17 @@ func TestInvalidRequests(t *testing.T) {
 	must(t, err)
 	theirs, err := lab.MakeCertificates(t.TempDir())
 	must(t, err)
-	good := newClient(t, scheduler(t))
+	good := newClient(t, schedulerTLS(t))
 	awaitLeader(t, good, e.Address, "od-1")
 	before := goroutines(t, e)
 
 	for name, config := range map[string]*tls.Config{
-		"no client certificate":                   trust(t, ours.CA, "", ""),
-		"client certificate of another authority": trust(t, ours.CA, theirs.ClientCert, theirs.ClientKey),
-		"server certificate of another authority": trust(t, theirs.CA, ours.ClientCert, ours.ClientKey),
+		"no client certificate":                   clientTLS(t, ours.CA, "", ""),
+		"client certificate of another authority": clientTLS(t, ours.CA, theirs.ClientCert, theirs.ClientKey),
+		"server certificate of another authority": clientTLS(t, theirs.CA, ours.ClientCert, ours.ClientKey),
 	} {
 		t.Run(name, func(t *testing.T) {
-			status, answer, err := post(newClient(t, config), e.Address, "filter", bytes.NewReader(question(t, "p", "od-1")))
+			status, answer, err := post(newClient(t, config), e.Address, "filter", bytes.NewReader(filterRequest(t, "p", "od-1")))
 			if err == nil {
 				t.Errorf("answered with status %d: %s", status, answer)
 			} else if !strings.Contains(err.Error(), "certificate") {
@@ -68,8 +68,8 @@ func TestInvalidRequests(t *testing.T) {
 		"100 MB":             {bytes.NewReader(make([]byte, 100<<20)), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
 		"100 MB, in chunks":  {io.LimitReader(endless{}, 100<<20), http.StatusLengthRequired, "Content-Length"},
 		"broken JSON":        {strings.NewReader(`{"Pod":{"metadata":`), http.StatusBadRequest, "expected the JSON of an ExtenderArgs"},
-		"unknown nodes":      {bytes.NewReader(question(t, "p", "no-such-node")), http.StatusOK, "node is not known to the extender yet"},
-		"unknown nodes, too": {bytes.NewReader(question(t, "p", "no-such-node", "od-1")), http.StatusOK, `"NodeNames":["od-1"]`},
+		"unknown nodes":      {bytes.NewReader(filterRequest(t, "p", "no-such-node")), http.StatusOK, "node is not known to the extender yet"},
+		"unknown nodes, too": {bytes.NewReader(filterRequest(t, "p", "no-such-node", "od-1")), http.StatusOK, `"NodeNames":["od-1"]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
@@ -93,7 +93,7 @@ func TestInvalidRequests(t *testing.T) {
 		for _, begin := range []string{"", "POST /filter HTTP/1.1\r\nHo", "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"} {
 			slow.Go(func() {
 				began := time.Now()
-				conn, err := tls.Dial("tcp", e.Address, scheduler(t))
+				conn, err := tls.Dial("tcp", e.Address, schedulerTLS(t))
 				if err != nil {
 					t.Error(err)
 					return
@@ -116,7 +116,7 @@ func TestInvalidRequests(t *testing.T) {
 		}
 		// Other clients must not wait for the slow clients.
 		for range 20 {
-			if nodes, err := feasible(post(good, e.Address, "filter", bytes.NewReader(question(t, "p", "od-1", "spot-1")))); err != nil || !slices.Equal(nodes, []string{"od-1"}) {
+			if nodes, err := feasible(post(good, e.Address, "filter", bytes.NewReader(filterRequest(t, "p", "od-1", "spot-1")))); err != nil || !slices.Equal(nodes, []string{"od-1"}) {
 				t.Errorf("%v, %v, want od-1", nodes, err)
 			}
 		}
@@ -150,7 +150,7 @@ func goroutines(t *testing.T, e *lab.Extender) float64 {
 func TestTerminatedUnderLoad(t *testing.T) {
 	withNodes(t, live.OnDemand(50, 4)...)
 	e := startExtender(t)
-	client16 := newClient(t, scheduler(t))
+	client16 := newClient(t, schedulerTLS(t))
 	awaitLeader(t, client16, e.Address, "od-1")
 	var names []string
 	for _, node := range live.OnDemand(50, 4) {
@@ -167,7 +167,7 @@ func TestTerminatedUnderLoad(t *testing.T) {
 					return
 				default:
 				}
-				nodes, err := feasible(post(client16, e.Address, "filter", bytes.NewReader(question(t, fmt.Sprintf("p-%d-%d", i, n), names...))))
+				nodes, err := feasible(post(client16, e.Address, "filter", bytes.NewReader(filterRequest(t, fmt.Sprintf("p-%d-%d", i, n), names...))))
 				switch {
 				case err == nil && len(nodes) == len(names):
 					answers.Add(1)

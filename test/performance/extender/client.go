@@ -22,11 +22,11 @@ type client struct {
 	// pods are the pods of the requests. names are the names of all nodes. Both are JSON.
 	pods  [][]byte
 	names []byte
-	// request is the buffer for requests. answers are the last responses, and took the durations,
-	// by verb.
-	request []byte
-	answers map[string]*bytes.Buffer
-	took    map[string][]time.Duration
+	// request is the buffer for requests. responses are the last responses, and durations the
+	// response times, by verb.
+	request   []byte
+	responses map[string]*bytes.Buffer
+	durations map[string][]time.Duration
 }
 
 // newClient returns a client that is connected to the server at address.
@@ -37,12 +37,12 @@ func (b *bench) newClient(address string, pods [][]byte) (*client, error) {
 	}
 	return &client{
 		conn: conn, reader: bufio.NewReader(conn), pods: pods, names: b.names,
-		answers: map[string]*bytes.Buffer{verbs[0]: {}, verbs[1]: {}}, took: map[string][]time.Duration{},
+		responses: map[string]*bytes.Buffer{verbs[0]: {}, verbs[1]: {}}, durations: map[string][]time.Duration{},
 	}, nil
 }
 
-// trust returns the TLS configuration of a client of an extender with these certificates.
-func trust(files lab.Certificates) (*tls.Config, error) {
+// clientTLS returns the TLS configuration of a client of an extender with these certificates.
+func clientTLS(files lab.Certificates) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(files.ClientCert, files.ClientKey)
 	if err != nil {
 		return nil, err
@@ -56,8 +56,8 @@ func trust(files lab.Certificates) (*tls.Config, error) {
 	return &tls.Config{RootCAs: roots, ServerName: lab.ExtenderName, Certificates: []tls.Certificate{pair}}, nil
 }
 
-// ask sends the requests for all pods, one after the other.
-func (c *client) ask() error {
+// sendAll sends the requests for all pods, one after the other.
+func (c *client) sendAll() error {
 	for _, pod := range c.pods {
 		answer, err := c.post("filter", pod, c.names)
 		if err != nil {
@@ -95,7 +95,7 @@ func (c *client) post(verb string, pod, names []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	answer := c.answers[verb]
+	answer := c.responses[verb]
 	answer.Reset()
 	if _, err := answer.ReadFrom(response.Body); err != nil {
 		return nil, err
@@ -103,6 +103,6 @@ func (c *client) post(verb string, pod, names []byte) ([]byte, error) {
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("/%s: status %d: %.200s", verb, response.StatusCode, answer.Bytes())
 	}
-	c.took[verb] = append(c.took[verb], time.Since(began))
+	c.durations[verb] = append(c.durations[verb], time.Since(began))
 	return bytes.TrimSpace(answer.Bytes()), nil
 }

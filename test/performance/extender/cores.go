@@ -14,9 +14,9 @@ import (
 // cores are the CPU cores with numbers from from to to-1.
 type cores struct{ from, to int }
 
-// halves returns the cores for the servers and the cores for everything else. It returns an error
-// if the machine has only one core.
-func halves() (servers, others cores, err error) {
+// splitCores returns the cores for the servers and the cores for everything else. It returns an
+// error if the machine has only one core.
+func splitCores() (servers, others cores, err error) {
 	n := runtime.NumCPU()
 	if n < 2 {
 		return servers, others, fmt.Errorf("expected 2 cores or more without -together, got %d", n)

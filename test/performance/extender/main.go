@@ -9,9 +9,10 @@
 // half, as on two machines. On shared cores the clients' threads would delay the server's threads,
 // and the result would be a measurement of the kernel's scheduler.
 //
-// A server that makes no decisions (floor) alternates with the extender. It shows how much of the
-// time the clients and the network take. CPU time that the hypervisor takes from the cores would
-// count as the server's time. Rounds with more than a little of it do not count, and are repeated.
+// A server that makes no decisions (baseline) alternates with the extender. It shows how much of
+// the time the clients and the network take. CPU time that the hypervisor takes from the cores
+// would count as the server's time. Rounds with more than a little of it do not count, and are
+// repeated.
 package main
 
 import (
@@ -43,7 +44,7 @@ type options struct {
 const (
 	// stolenAtMost is the largest share of the time of all cores that the hypervisor may take in a
 	// round that counts.
-	stolenAtMost = 0.01
+	maxStolen = 0.01
 	// triesPerRound is the largest number of rounds for each round that counts.
 	triesPerRound = 4
 )
@@ -52,9 +53,9 @@ const (
 var verbs = []string{"filter", "prioritize"}
 
 func main() {
-	if len(os.Args) == 5 && os.Args[1] == serveFloorVerb {
-		if err := serveFloor(os.Args[2], os.Args[3], os.Args[4]); err != nil {
-			fmt.Fprintln(os.Stderr, "floor:", err)
+	if len(os.Args) == 5 && os.Args[1] == serveBaselineVerb {
+		if err := serveBaseline(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+			fmt.Fprintln(os.Stderr, "baseline:", err)
 			os.Exit(1)
 		}
 		return
@@ -63,7 +64,7 @@ func main() {
 	flag.IntVar(&o.nodes, "nodes", 5000, "number of nodes, 70 % spot")
 	flag.IntVar(&o.clients, "clients", 16, "number of concurrent clients")
 	flag.IntVar(&o.pods, "pods", 500, "number of pods for which each client sends a filter and a prioritize request in a round")
-	flag.IntVar(&o.rounds, "rounds", 3, "number of rounds that count; each measures the extender and the floor")
+	flag.IntVar(&o.rounds, "rounds", 3, "number of rounds that count; each measures the extender and the baseline")
 	flag.BoolVar(&o.together, "together", false, "run servers, clients and control plane on the same cores")
 	flag.Parse()
 	if flag.NArg() > 0 || o.nodes < 10 || o.clients < 1 || o.pods < podsPerWorkload || o.rounds < 1 {
@@ -90,16 +91,16 @@ type arm struct {
 
 // round is the result of one round.
 type round struct {
-	answers map[string][]time.Duration // durations of the requests, by verb; sorted
-	took    time.Duration              // the whole round
-	cpu     float64                    // CPU time of the server, in seconds
-	stolen  float64                    // share of the time of all cores that the hypervisor took
+	latencies map[string][]time.Duration // durations of the requests, by verb; sorted
+	took      time.Duration              // the whole round
+	cpu       float64                    // CPU time of the server, in seconds
+	stolen    float64                    // share of the time of all cores that the hypervisor took
 }
 
 func run(ctx context.Context, o options) (err error) {
 	var servers, others cores
 	if !o.together {
-		if servers, others, err = halves(); err != nil {
+		if servers, others, err = splitCores(); err != nil {
 			return err
 		}
 		// Before anything starts: child processes count only these cores.
@@ -129,11 +130,11 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{options: o, cp: cp, servers: servers, others: others, files: files, names: names, workloads: workloads}
-	if b.tls, err = trust(files); err != nil {
+	b := &bench{options: o, cp: cp, serverCores: servers, otherCores: others, files: files, names: names, workloads: workloads}
+	if b.tls, err = clientTLS(files); err != nil {
 		return err
 	}
-	arms := []*arm{{name: "extender"}, {name: "floor"}}
+	arms := []*arm{{name: "extender"}, {name: "baseline"}}
 	for i := 0; len(arms[0].counted) < o.rounds && i < triesPerRound*o.rounds; i++ {
 		fmt.Fprintf(os.Stderr, "round %d\n", i+1)
 		rounds, err := b.round(ctx, i%2 == 1)
@@ -142,7 +143,7 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		stolen := max(rounds[0].stolen, rounds[1].stolen)
 		for j, a := range arms {
-			if stolen <= stolenAtMost {
+			if stolen <= maxStolen {
 				a.counted = append(a.counted, rounds[j])
 			} else {
 				a.excluded = append(a.excluded, rounds[j])
@@ -155,54 +156,54 @@ func run(ctx context.Context, o options) (err error) {
 // bench is the shared state of all rounds.
 type bench struct {
 	options
-	cp              *lab.ControlPlane
-	servers, others cores // unless together
-	files           lab.Certificates
-	tls             *tls.Config // of clients
-	names           []byte      // of all nodes, as JSON
-	workloads       []*appsv1.ReplicaSet
+	cp                      *lab.ControlPlane
+	serverCores, otherCores cores // unless together
+	files                   lab.Certificates
+	tls                     *tls.Config // of clients
+	names                   []byte      // of all nodes, as JSON
+	workloads               []*appsv1.ReplicaSet
 }
 
-// round measures the extender and the floor, in this order unless floorFirst. Both are new
+// round measures the extender and the baseline, in this order unless baselineFirst. Both are new
 // processes, because an extender remembers requests for a while.
-func (b *bench) round(ctx context.Context, floorFirst bool) (rounds [2]round, err error) {
+func (b *bench) round(ctx context.Context, baselineFirst bool) (rounds [2]round, err error) {
 	e, err := b.cp.StartExtender(ctx, lab.ExtenderOptions{})
 	if err != nil {
 		return rounds, err
 	}
 	defer func() { err = errors.Join(err, e.Stop()) }()
-	answers, err := b.firstAnswers(ctx, e)
+	responses, err := b.firstResponses(ctx, e)
 	if err != nil {
 		return rounds, err
 	}
-	f, err := startFloor(ctx, b.files, answers)
+	f, err := startBaseline(ctx, b.files, responses)
 	if err != nil {
 		return rounds, err
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()
-	ask := []func() error{
-		func() (err error) { rounds[0], err = b.ask(e.PID, e.Address); return err },
-		func() (err error) { rounds[1], err = b.ask(f.process.Process.Pid, f.address); return err },
+	measurements := []func() error{
+		func() (err error) { rounds[0], err = b.measure(e.PID, e.Address); return err },
+		func() (err error) { rounds[1], err = b.measure(f.process.Process.Pid, f.address); return err },
 	}
-	if floorFirst {
-		slices.Reverse(ask)
+	if baselineFirst {
+		slices.Reverse(measurements)
 	}
-	for _, ask := range ask {
+	for _, measure := range measurements {
 		if err := ctx.Err(); err != nil {
 			return rounds, err
 		}
-		if err := ask(); err != nil {
+		if err := measure(); err != nil {
 			return rounds, err
 		}
 	}
 	return rounds, nil
 }
 
-// ask has all clients send requests to a server at the same time, each for its part of the
+// measure has all clients send requests to a server at the same time, each for its part of the
 // workloads.
-func (b *bench) ask(pid int, address string) (r round, err error) {
+func (b *bench) measure(pid int, address string) (r round, err error) {
 	if !b.together {
-		if err := b.servers.pin(pid); err != nil {
+		if err := b.serverCores.pin(pid); err != nil {
 			return r, err
 		}
 	}
@@ -222,12 +223,12 @@ func (b *bench) ask(pid int, address string) (r round, err error) {
 	began := time.Now()
 	var group errgroup.Group
 	for _, c := range clients {
-		group.Go(c.ask)
+		group.Go(c.sendAll)
 	}
 	if err := group.Wait(); err != nil {
 		return r, err
 	}
-	r = round{answers: map[string][]time.Duration{}, took: time.Since(began)}
+	r = round{latencies: map[string][]time.Duration{}, took: time.Since(began)}
 	after, err := readUsage(pid)
 	if err != nil {
 		return r, err
@@ -238,17 +239,17 @@ func (b *bench) ask(pid int, address string) (r round, err error) {
 	}
 	for _, verb := range verbs {
 		for _, c := range clients {
-			r.answers[verb] = append(r.answers[verb], c.took[verb]...)
+			r.latencies[verb] = append(r.latencies[verb], c.durations[verb]...)
 		}
-		slices.Sort(r.answers[verb])
+		slices.Sort(r.latencies[verb])
 	}
 	return r, nil
 }
 
-// firstAnswers returns the extender's first response to each verb, after the extender has become
+// firstResponses returns the extender's first response to each verb, after the extender has become
 // ready to decide.
-func (b *bench) firstAnswers(ctx context.Context, e *lab.Extender) (answers map[string][]byte, err error) {
-	answers = map[string][]byte{}
+func (b *bench) firstResponses(ctx context.Context, e *lab.Extender) (responses map[string][]byte, err error) {
+	responses = map[string][]byte{}
 	pods := podsOf(b.workloads[:1], podsPerWorkload)
 	attempts := 0
 	err = b.cp.WaitFor(ctx, "the extender to lead", func(context.Context) error {
@@ -260,13 +261,13 @@ func (b *bench) firstAnswers(ctx context.Context, e *lab.Extender) (answers map[
 		}
 		attempts++
 		defer c.conn.Close()
-		if err := c.ask(); err != nil {
+		if err := c.sendAll(); err != nil {
 			return err
 		}
 		for _, verb := range verbs {
-			answers[verb] = c.answers[verb].Bytes()
+			responses[verb] = c.responses[verb].Bytes()
 		}
 		return nil
 	})
-	return answers, err
+	return responses, err
 }

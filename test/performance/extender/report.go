@@ -16,11 +16,11 @@ func (b *bench) report(arms []*arm) error {
 	requests := len(verbs) * b.clients * b.pods
 	on := fmt.Sprintf("servers and clients on the same %d cores", runtime.NumCPU())
 	if !b.together {
-		on = fmt.Sprintf("servers on %d core(s), clients and control plane on %d other(s)", b.servers.to-b.servers.from, b.others.to-b.others.from)
+		on = fmt.Sprintf("servers on %d core(s), clients and control plane on %d other(s)", b.serverCores.to-b.serverCores.from, b.otherCores.to-b.otherCores.from)
 	}
 	counted, excluded := len(arms[0].counted), len(arms[0].excluded)
 	fmt.Printf("%d nodes, %d clients, %d requests in each round, %s; median (least-most) of the rounds\n", b.nodes, b.clients, requests, on)
-	fmt.Printf("%d rounds count; %d are excluded because the hypervisor took more than %g %% of the cores' time\n\n", counted, excluded, 100*stolenAtMost)
+	fmt.Printf("%d rounds count; %d are excluded because the hypervisor took more than %g %% of the cores' time\n\n", counted, excluded, 100*maxStolen)
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "server\tverb\tp50 ms\tp90 ms\tp99 ms\tmax ms\trequests/s\tserver's CPU ms/request\tstolen %")
 	for _, a := range arms {
@@ -36,7 +36,7 @@ func (b *bench) report(arms []*arm) error {
 		for _, verb := range verbs {
 			ratios := make([]float64, counted)
 			for i := range ratios {
-				ratios[i] = quantile(arms[0].counted[i].answers[verb], 0.99) / quantile(arms[1].counted[i].answers[verb], 0.99)
+				ratios[i] = quantile(arms[0].counted[i].latencies[verb], 0.99) / quantile(arms[1].counted[i].latencies[verb], 0.99)
 			}
 			fmt.Printf("\n%s: the p99 of %s is %s times that of %s", verb, arms[0].name, spread(ratios), arms[1].name)
 		}
@@ -56,7 +56,7 @@ func rows(table io.Writer, name string, rounds []round, requests int) {
 	for _, verb := range verbs {
 		figures := []func(round) float64{}
 		for _, q := range []float64{0.5, 0.9, 0.99, 1} {
-			figures = append(figures, func(r round) float64 { return quantile(r.answers[verb], q) })
+			figures = append(figures, func(r round) float64 { return quantile(r.latencies[verb], q) })
 		}
 		figures = append(figures,
 			func(r round) float64 { return float64(requests) / r.took.Seconds() },

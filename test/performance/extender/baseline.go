@@ -15,56 +15,56 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// floor is a server that makes no decisions. It reads each request and sends a recorded response of
-// the extender for that verb. No extender can be faster than this on the same machine with the same
-// clients.
-type floor struct {
+// baseline is a server that makes no decisions. It reads each request and sends a recorded response
+// of the extender for that verb. No extender can be faster than this on the same machine with the
+// same clients.
+type baseline struct {
 	address string
 	process *exec.Cmd
 	input   io.Closer
 }
 
-// startFloor starts a floor in its own process, with the extender's certificate.
-func startFloor(ctx context.Context, files lab.Certificates, answers map[string][]byte) (*floor, error) {
+// startBaseline starts a baseline in its own process, with the extender's certificate.
+func startBaseline(ctx context.Context, files lab.Certificates, responses map[string][]byte) (*baseline, error) {
 	dir := filepath.Dir(files.Cert)
-	for verb, answer := range answers {
-		if err := os.WriteFile(filepath.Join(dir, verb+".json"), answer, 0o600); err != nil {
+	for verb, response := range responses {
+		if err := os.WriteFile(filepath.Join(dir, verb+".json"), response, 0o600); err != nil {
 			return nil, err
 		}
 	}
-	f := &floor{process: exec.CommandContext(ctx, os.Args[0], serveFloorVerb, files.Cert, files.Key, dir)}
-	f.process.Stderr = os.Stderr
+	b := &baseline{process: exec.CommandContext(ctx, os.Args[0], serveBaselineVerb, files.Cert, files.Key, dir)}
+	b.process.Stderr = os.Stderr
 	var err error
-	if f.input, err = f.process.StdinPipe(); err != nil {
+	if b.input, err = b.process.StdinPipe(); err != nil {
 		return nil, err
 	}
-	output, err := f.process.StdoutPipe()
+	output, err := b.process.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := f.process.Start(); err != nil {
+	if err := b.process.Start(); err != nil {
 		return nil, err
 	}
 	line, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil {
-		return nil, fmt.Errorf("starting the floor: %w", err)
+		return nil, fmt.Errorf("starting the baseline: %w", err)
 	}
-	f.address = strings.TrimSpace(line)
-	return f, nil
+	b.address = strings.TrimSpace(line)
+	return b, nil
 }
 
 // stop stops the process, which runs until its input ends.
-func (f *floor) stop() error {
-	_ = f.input.Close()
-	return f.process.Wait()
+func (b *baseline) stop() error {
+	_ = b.input.Close()
+	return b.process.Wait()
 }
 
-// serveFloorVerb is the first argument of a floor process. The next arguments are the certificate,
-// the key, and the directory of the responses.
-const serveFloorVerb = "serve-floor"
+// serveBaselineVerb is the first argument of a baseline process. The next arguments are the
+// certificate, the key, and the directory of the responses.
+const serveBaselineVerb = "serve-baseline"
 
-// serveFloor prints its address on standard output, and serves until standard input ends.
-func serveFloor(cert, key, dir string) error {
+// serveBaseline prints its address on standard output, and serves until standard input ends.
+func serveBaseline(cert, key, dir string) error {
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return err
