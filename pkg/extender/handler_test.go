@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -198,6 +199,43 @@ func wantError(t *testing.T, address string, args io.Reader, message string) {
 	if status, answer := post(t, address, "/filter", args); status != http.StatusOK || !strings.HasPrefix(answer, `{"Error":`) || !strings.Contains(answer, message) {
 		t.Errorf("status %d: %s; want 200 and the error %q", status, answer, message)
 	}
+}
+
+// Requests reuse memory. Each answer contains only the nodes of its own request, also if a standby
+// replica forwards it.
+func TestConcurrentRequests(t *testing.T) {
+	leader, standby := newCluster(t), newCluster(t)
+	follows := &role{leader: leader.serves(&role{})}
+	follows.setReason(errors.New("this replica is on standby"))
+	addresses := []string{follows.leader, standby.serves(follows)}
+	var asking sync.WaitGroup
+	for client := range 8 {
+		asking.Go(func() {
+			for n := range 50 {
+				nodes := []string{"on-demand-0"}
+				for i := range 10 * (n%7 + 1) {
+					nodes = append(nodes, fmt.Sprintf("node-%d-%d-%d", client, n, i))
+				}
+				pod := podOf("web", client)
+				pod.OwnerReferences = nil // no owner that the extender would have to know
+				status, answer := post(t, addresses[n%2], "/prioritize", bytes.NewReader(asJSON(t, extenderv1.ExtenderArgs{Pod: pod, NodeNames: &nodes})))
+				var scores extenderv1.HostPriorityList
+				if err := json.Unmarshal([]byte(answer), &scores); err != nil || status != http.StatusOK {
+					t.Errorf("status %d, %v: %s", status, err, answer)
+					return
+				}
+				got := make([]string, len(scores))
+				for i, score := range scores {
+					got[i] = score.Host
+				}
+				if diff := cmp.Diff(nodes, got); diff != "" {
+					t.Errorf("nodes (-want +got):\n%s", diff)
+					return
+				}
+			}
+		})
+	}
+	asking.Wait()
 }
 
 // A decision is not answered if the lease expired meanwhile.

@@ -37,7 +37,7 @@ var (
 		Name:      "extender_request_duration_seconds",
 		Help: "Time from a request's headers to the end of its answer, by verb (filter, prioritize, preempt) and outcome: answered, " +
 			"forwarded (to the leader), refused (bad request) or failed (no decision was possible; the scheduler retries).",
-		// 50 us to 1.6 s: a request with 5,000 nodes takes about a millisecond.
+		// 50 us to 1.6 s: a request with 5,000 nodes takes less than a millisecond.
 		Buckets:        metrics.ExponentialBuckets(50e-6, 2, 16),
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"verb", "outcome"})
