@@ -2,10 +2,11 @@
 # Runs all tests in this order: quick tests; tests on a real control plane, which mostly wait, side
 # by side; benchmarks one by one, because they share two cores. The two packages with most live
 # tests run in SPOT_SHARDS processes each (3 by default), which have control planes of their own.
-# UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results. LONG=1 adds slow tests: the race detector; many more random histories; three
-# runs of the live tests that depend most on timing; live tests with many repetitions or full size;
-# extender tests; the placement tests through the extender; and the placement tests against the next
-# minor version of Kubernetes.
+# UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results.
+# LONG=1 adds slow tests: the race detector; many more random histories; three runs of the live
+# tests that depend most on timing; live tests with many repetitions or full size; extender tests;
+# the placement tests through the extender; and the placement tests against the next minor version
+# of Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
