@@ -41,8 +41,11 @@ type Settings struct {
 // pod without such an action it may contain Unreleasable.
 type Progress map[types.UID]Kind
 
-// Room finds nodes for replacements and reserves the room, as *simulation.Room does.
+// Room finds nodes for replacements. *simulation.Room implements it.
 type Room interface {
+	// Replace reserves room for the replacement of a pod, or for the pod itself if it is pending.
+	// requires is the capacity type that the replacement will require. to is nil if no node has
+	// room; why then explains this to users.
 	Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string)
 }
 

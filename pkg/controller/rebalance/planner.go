@@ -56,10 +56,10 @@ type Settings struct {
 	Selects func(namespace string) bool
 }
 
-// Room finds the placement of a replacement. *simulation.Room implements it.
+// Room is a migration.Room whose search time is limited. *simulation.Room implements it.
 type Room interface {
-	Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string)
-	// Over reports whether the time for placements is over.
+	migration.Room
+	// Expired reports whether the search time is over.
 	Expired() bool
 }
 
