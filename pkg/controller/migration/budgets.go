@@ -59,6 +59,9 @@ func (b *budgets) charge(pod *snapshot.Pod) (from types.UID, allowed bool) {
 	return only.uid, only.allowed >= 0
 }
 
+// selects reports whether a PodDisruptionBudget selects the pod.
+func (b *budgets) selects(pod *snapshot.Pod) bool { return len(b.selecting(pod)) > 0 }
+
 // selecting returns the PodDisruptionBudgets that select a pod.
 func (b *budgets) selecting(pod *snapshot.Pod) (found []*budget) {
 	revision := pod.Revision

@@ -6,17 +6,14 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -156,70 +153,6 @@ func (e *Executor) Do(ctx context.Context, actions []Action) {
 
 // Wait returns when no request is in flight. The caller must not call Do meanwhile.
 func (e *Executor) Wait() { e.running.Wait() }
-
-// Observe compares the actions in flight with s, and returns the others as Progress. Call
-// it with every snapshot, before Plan.
-func (e *Executor) Observe(s *snapshot.Snapshot) Progress {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.observeNodes(s)
-	e.observeOverdue(s)
-	if len(e.pods) == 0 {
-		return nil
-	}
-	seen := make(map[types.UID]*snapshot.Pod, len(e.pods))
-	for _, pod := range s.Pods {
-		if _, ok := e.pods[pod.UID]; ok {
-			seen[pod.UID] = pod
-		}
-	}
-	progress := Progress{}
-	for uid, w := range e.pods {
-		e.observe(w, seen[uid])
-		switch {
-		case w.state == requesting || w.state == unconfirmed:
-			progress[uid] = w.action.Kind
-		case seen[uid] == nil:
-			delete(e.pods, uid)
-		case e.clock.Since(w.denied) < deniedFor:
-			progress[uid] = Unreleasable
-		}
-	}
-	return progress
-}
-
-// observe compares the last action with the pod in the caches; nil means that the pod is gone.
-func (e *Executor) observe(w *work, pod *snapshot.Pod) {
-	if w.state == idle && w.action.Kind == Release && w.action.Reason == Drain && (pod == nil || pod.DeletionTimestamp != nil) {
-		e.count(w.action) // the draining client evicted the pod
-		w.action = Action{}
-	}
-	if w.state == terminating && pod == nil {
-		e.count(w.action)
-		w.become(idle, e.clock.Now())
-	}
-	if w.state != unconfirmed {
-		return
-	}
-	switch removes := w.action.Kind == EvictPod || w.action.Kind == DeletePod; {
-	case pod == nil:
-		if removes {
-			e.count(w.action)
-		}
-		w.become(idle, e.clock.Now())
-	case removes && pod.DeletionTimestamp != nil:
-		w.become(terminating, e.clock.Now())
-	case w.action.Kind == Release && pod.Release != nil:
-		w.become(idle, e.clock.Now())
-	case w.action.Kind == Restore && !hasReleasedLabel(pod) && !controlledByDeployment(pod):
-		e.count(w.action)
-		w.become(idle, e.clock.Now())
-	case w.action.Kind == Forget && pod.Release == nil:
-		w.become(idle, e.clock.Now())
-	case e.clock.Since(w.since) >= unseenFor:
-		w.become(idle, e.clock.Now())
-	}
-}
 
 func (w *work) become(s state, now time.Time) { w.state, w.since = s, now }
 
@@ -402,24 +335,4 @@ func (w *work) staysForbidden(a Action, now time.Time) bool {
 		w.forbidden = now
 	}
 	return now.Sub(w.forbidden) >= forbiddenFor || !a.Deadline.IsZero() && a.LastMoment.Sub(now) < 2*forbiddenFor
-}
-
-// reportDryRun logs what would be done.
-func (e *Executor) reportDryRun(ctx context.Context, a Action) {
-	if a.Kind != Stay && a.Kind != Forget && e.workFor(a).firstTime(string(a.Kind)) {
-		klog.FromContext(ctx).Info("Would perform action (dry run)", append(logValues(a), "why", a.Why)...)
-		migrations.WithLabelValues(string(a.Method), string(a.Reason), dryRun).Inc()
-	}
-}
-
-// reportStay reports once why a pod stays.
-func (e *Executor) reportStay(ctx context.Context, a Action) {
-	if e.workFor(a).firstTime(string(Stay)) {
-		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "why", a.Why)...)
-		if a.Reason == Drain {
-			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNotReplacedFirst, "Stay", "Node %s is being drained: %s", a.Pod.Node.Name, a.Why)
-			return
-		}
-		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNowhere, "Stay", "Stays on node %s: %s", a.Pod.Node.Name, a.Why)
-	}
 }

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // requestsPerDeletion is 2: one for the condition DisruptionTarget and one for the deletion.
@@ -19,38 +19,82 @@ const requestsPerDeletion = 2
 // of 0 the API server would remove the pod object before its containers have ended.
 const shortestGrace = time.Second
 
-// lastMoments returns the last moment of every pod with a deadline. It is the deadline less the
-// grace period. For a pod whose deletion is spread it is the deadline less shortestGrace. If the
-// client needs more than a second for all deletions, some start earlier, in whole seconds: the
-// client sends the requests of one second at once.
-func (p *planner) lastMoments() map[types.UID]time.Time {
-	type moment struct {
+// lastMomentReached reports whether the pod has no more time for an eviction.
+func (p *planner) lastMomentReached(m Move) bool {
+	return !m.Deadline.IsZero() && !p.now.Before(p.lastMoment(m))
+}
+
+// deletion returns the action of a pod at its last moment: its deletion, or its eviction if
+// Settings.DeleteAtDeadline is false.
+func (p *planner) deletion(m Move) Action {
+	if !p.settings.DeleteAtDeadline {
+		return m.action(EvictPod, Evict, "its node is about to be reclaimed")
+	}
+	a := m.action(DeletePod, Delete, "its node is about to be reclaimed, and no time is left for an eviction")
+	grace := max(min(gracePeriod(m.Pod), m.Deadline.Sub(p.now)).Truncate(time.Second), shortestGrace)
+	a.Grace = &grace
+	return a
+}
+
+// lastMoment returns when the controller deletes the pod of a move with a deadline, if it is still
+// on its node.
+func (p *planner) lastMoment(m Move) time.Time {
+	last, ok := p.lastMoments[m.Pod.UID]
+	if !ok {
+		last = m.Deadline.Add(-gracePeriod(m.Pod))
+	}
+	if p.isSpread(m) {
+		return node.Earlier(last, p.spreadMoment(m))
+	}
+	return last
+}
+
+// isSpread reports whether the deletions of the replicas of the pod's workload are spread over the
+// notice. The grace period of such a pod is at least as long as the notice of its node, so all
+// replicas would be deleted at once. The deletion of a pod that no controller recreates is not
+// spread: it gets the longest possible grace period.
+func (p *planner) isSpread(m Move) bool {
+	last := m.Deadline.Add(-gracePeriod(m.Pod))
+	return !last.After(m.Noticed) && m.Deadline.After(m.Noticed) &&
+		(m.Pod.ReleasedFrom != nil || m.Pod.Workload != nil && p.recreated(m.Pod))
+}
+
+// spreadMoment returns when the notice allows the deletion of a pod against its
+// PodDisruptionBudget. After k/n of the notice, k of n replicas may be missing, so the last replica
+// is deleted at the deadline. A single replica is deleted after half of the notice.
+func (p *planner) spreadMoment(m Move) time.Time {
+	missing, replicas := p.missingWithout(m.Pod)
+	notice := m.Deadline.Sub(m.Noticed)
+	return m.Noticed.Add(notice / time.Duration(max(replicas, 2)) * time.Duration(max(missing, 1)))
+}
+
+// assignLastMoments returns the last moment of every pod with a deadline. It is the deadline less
+// the grace period. For a pod whose deletion is spread it is the deadline less shortestGrace, at
+// most. If the client needs more than a second for all deletions, some start earlier, in whole
+// seconds: the client sends the requests of one second at once.
+func (p *planner) assignLastMoments() map[types.UID]time.Time {
+	type deletion struct {
 		pod *snapshot.Pod
 		at  time.Time
 	}
-	var all []moment
+	var all []deletion
 	for _, m := range p.moves {
 		switch {
 		case m.Deadline.IsZero() || p.leaving(m.Pod):
-		case p.spread(m):
+		case p.isSpread(m):
 			p.countServing()
-			all = append(all, moment{m.Pod, m.Deadline.Add(-shortestGrace)})
+			all = append(all, deletion{m.Pod, m.Deadline.Add(-shortestGrace)})
 		default:
-			all = append(all, moment{m.Pod, m.Deadline.Add(-gracePeriod(m.Pod))})
+			all = append(all, deletion{m.Pod, m.Deadline.Add(-gracePeriod(m.Pod))})
 		}
 	}
-	slices.SortFunc(all, func(a, b moment) int { // the latest first
-		if order := b.at.Compare(a.at); order != 0 {
-			return order
-		}
-		return byName(b.pod, a.pod)
-	})
+	slices.SortFunc(all, func(a, b deletion) int { return cmp.Or(b.at.Compare(a.at), byName(b.pod, a.pod)) }) // the latest first
 	queue := deletionQueue{requestsPerSecond: p.settings.RequestsPerSecond}
-	last := make(map[types.UID]time.Time, len(all))
-	for _, m := range all {
-		last[m.pod.UID] = queue.before(m.at)
+	moments := make(map[types.UID]time.Time, len(all))
+	for _, d := range all {
+		moments[d.pod.UID] = queue.latest(d.at)
 	}
-	return last
+	return moments
 }
 
 // deletionQueue finds a second for each deletion, from the last deletion backwards.
@@ -62,9 +106,9 @@ type deletionQueue struct {
 	used   int
 }
 
-// before returns the latest time, not after at, at which a deletion can be sent. Calls must pass
+// latest returns the latest time, not after at, at which a deletion can be sent. Calls must pass
 // non-increasing values of at.
-func (q *deletionQueue) before(at time.Time) time.Time {
+func (q *deletionQueue) latest(at time.Time) time.Time {
 	switch {
 	case q.requestsPerSecond == 0:
 		return at
@@ -77,88 +121,6 @@ func (q *deletionQueue) before(at time.Time) time.Time {
 	return node.Earlier(at, q.second)
 }
 
-// moment returns when the controller deletes the pod of a move with a deadline, if it is still on
-// its node.
-func (p *planner) moment(m Move) time.Time {
-	last, ok := p.last[m.Pod.UID]
-	if !ok {
-		last = m.Deadline.Add(-gracePeriod(m.Pod))
-	}
-	if p.spread(m) {
-		return node.Earlier(last, p.turn(m))
-	}
-	return last
-}
-
-// spread reports whether the deletion of a pod waits for its turn. The grace period of such a pod
-// is at least as long as the notice of its node, so all replicas of its workload would be deleted
-// at once. A pod that no controller recreates is not spread: it gets the longest possible grace
-// period.
-func (p *planner) spread(m Move) bool {
-	own := m.Deadline.Add(-gracePeriod(m.Pod))
-	return !own.After(m.Noticed) && m.Deadline.After(m.Noticed) &&
-		(m.Pod.ReleasedFrom != nil || m.Pod.Workload != nil && p.recreated(m.Pod))
-}
-
-// turn returns when the notice allows the deletion of a pod against its PodDisruptionBudget. After
-// k/n of the notice, k of n replicas may be missing, so the last replica is deleted at the
-// deadline. A single replica is deleted after half of the notice.
-func (p *planner) turn(m Move) time.Time {
-	missing, replicas := p.missingWithout(m.Pod)
-	notice := m.Deadline.Sub(m.Noticed)
-	return m.Noticed.Add(notice / time.Duration(max(replicas, 2)) * time.Duration(max(missing, 1)))
-}
-
-// lastServing reports whether the pod is the only serving replica of a workload with several
-// replicas.
-func (p *planner) lastServing(pod *snapshot.Pod) bool {
-	missing, replicas := p.missingWithout(pod)
-	return replicas > 1 && missing >= replicas
-}
-
-// missingWithout returns how many replicas the workload lacks once the pod is gone. Pods that this
-// plan evicts or deletes count as gone.
-func (p *planner) missingWithout(pod *snapshot.Pod) (missing, replicas int) {
-	w := pod.Workload
-	if w == nil {
-		w = pod.ReleasedFrom.Workload
-	}
-	replicas = max(w.Desired, 1)
-	if workload.HasUnsupportedController(pod.Pod) {
-		replicas += p.ending[w.Key] // Desired is the number of its live pods
-	}
-	missing = replicas - p.serving[w.Key]
-	if p.serves(pod) {
-		missing++
-	}
-	return missing, replicas
-}
-
-// countServing counts the serving and the terminating pods of each workload, once per plan.
-func (p *planner) countServing() {
-	if p.serving != nil {
-		return
-	}
-	p.serving, p.ending = map[workload.OwnerKey]int{}, map[workload.OwnerKey]int{}
-	for _, pod := range p.snapshot.Pods {
-		if pod.Workload == nil && pod.ReleasedFrom == nil {
-			continue
-		}
-		if p.serves(pod) {
-			p.serving[group(pod)]++
-		}
-		if pod.DeletionTimestamp != nil {
-			p.ending[group(pod)]++
-		}
-	}
-}
-
-// serves reports whether the pod is ready, not terminating, and not about to be removed.
-func (p *planner) serves(pod *snapshot.Pod) bool {
-	_, ok := ready(pod)
-	return ok && pod.DeletionTimestamp == nil && !p.leaving(pod)
-}
-
 // NextLastMoment returns the first time after now at which a pod must be deleted if it is still on
 // its node, so that Plan returns a new action; zero if none exists.
 func NextLastMoment(s *snapshot.Snapshot, moves []Move, settings Settings) (next time.Time) {
@@ -167,7 +129,7 @@ func NextLastMoment(s *snapshot.Snapshot, moves []Move, settings Settings) (next
 		if m.Deadline.IsZero() {
 			continue
 		}
-		if at := p.moment(m); at.After(p.now) && sooner(at, next) {
+		if at := p.lastMoment(m); at.After(p.now) && CompareDeadlines(at, next) < 0 {
 			next = at
 		}
 	}

@@ -20,28 +20,20 @@ import (
 // s shows. The API server may still refuse it.
 func CanSurge(s *snapshot.Snapshot) func(*snapshot.Pod) bool {
 	p := newPlanner(s, nil, nil, Settings{}, nil)
-	return func(pod *snapshot.Pod) bool { return p.noSurge(pod) == "" }
+	return func(pod *snapshot.Pod) bool { return p.surgeObstacle(pod) == "" }
 }
 
 // NoSurgeReason returns a function that explains why a pod of s can never be moved by surge,
 // independent of temporary conditions. It returns "" if the pod can be moved by surge, though
 // perhaps not now.
 func NoSurgeReason(s *snapshot.Snapshot) func(*snapshot.Pod) string {
-	return newPlanner(s, nil, nil, Settings{}, nil).neverSurges
+	return newPlanner(s, nil, nil, Settings{}, nil).permanentSurgeObstacle
 }
 
-// wayOf returns the gentlest way that works for a live pod, and why that is not Surge.
-func (p *planner) wayOf(pod *snapshot.Pod) (Method, string) {
-	if no := p.noSurge(pod); no != "" {
-		return Evict, no
-	}
-	return Surge, ""
-}
-
-// noSurge explains why a pod cannot be released from its ReplicaSet while a replacement starts; ""
-// if it can.
-func (p *planner) noSurge(pod *snapshot.Pod) string {
-	if no := p.neverSurges(pod); no != "" {
+// surgeObstacle explains why a pod cannot be released from its ReplicaSet while a replacement
+// starts; "" if it can.
+func (p *planner) surgeObstacle(pod *snapshot.Pod) string {
+	if no := p.permanentSurgeObstacle(pod); no != "" {
 		return no
 	}
 	_, serves := ready(pod)
@@ -56,8 +48,8 @@ func (p *planner) noSurge(pod *snapshot.Pod) string {
 	return ""
 }
 
-// neverSurges is noSurge without the temporary conditions.
-func (p *planner) neverSurges(pod *snapshot.Pod) string {
+// permanentSurgeObstacle is surgeObstacle without the temporary conditions.
+func (p *planner) permanentSurgeObstacle(pod *snapshot.Pod) string {
 	if pod.Revision == nil || pod.Revision.ReplicaSet == nil {
 		return "it does not belong to a ReplicaSet"
 	}
@@ -68,15 +60,17 @@ func (p *planner) neverSurges(pod *snapshot.Pod) string {
 		return "its ReplicaSet does not select by " + appsv1.DefaultDeploymentUniqueLabelKey
 	case workload.Deployment == nil && metav1.GetControllerOfNoCopy(rs) != nil:
 		return "its ReplicaSet has a controller that is not a Deployment"
-	case annotation(workload, rs) == "false":
+	case surgeAnnotation(workload, rs) == "false":
 		return spot.SurgeAnnotation + " is false"
 	case workload.Deployment != nil && !surges(workload.Deployment):
 		return "its Deployment's strategy allows no surge"
 	}
-	return cmp.Or(exclusiveResource(pod), p.selectorConflict(pod), p.adoptedBy(pod), repelsItself(pod))
+	return cmp.Or(resourceConflict(pod), p.selectorConflict(pod), p.adopterConflict(pod), antiAffinityConflict(pod))
 }
 
-func annotation(w *snapshot.Workload, rs *appsv1.ReplicaSet) string {
+// surgeAnnotation returns the value of spot.SurgeAnnotation on the Deployment, or on the ReplicaSet
+// if it has no Deployment.
+func surgeAnnotation(w *snapshot.Workload, rs *appsv1.ReplicaSet) string {
 	if w.Deployment != nil {
 		return w.Deployment.Annotations[spot.SurgeAnnotation]
 	}
@@ -96,10 +90,10 @@ func surges(d *appsv1.Deployment) bool {
 	return err == nil && n > 0
 }
 
-// exclusiveResource returns a resource of the pod that two pods cannot use at once; "" if it has
+// resourceConflict returns a resource of the pod that two pods cannot use at once; "" if it has
 // none. Every persistent volume claim counts: its access mode does not show whether the application
 // supports two pods.
-func exclusiveResource(pod *snapshot.Pod) string {
+func resourceConflict(pod *snapshot.Pod) string {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
 			return "it has a persistent volume"
@@ -118,39 +112,40 @@ func exclusiveResource(pod *snapshot.Pod) string {
 // selectorConflict returns which object would treat the released pod differently: a Service would
 // stop its traffic, or a PodDisruptionBudget would not count it.
 func (p *planner) selectorConflict(pod *snapshot.Pod) string {
-	for _, by := range p.selectingByHash(pod.Namespace) {
+	for _, by := range p.hashSelectorsOf(pod.Namespace) {
 		if by.selector.Matches(labels.Set(pod.Labels)) != by.selector.Matches(releasedLabels(pod)) {
-			return by.what + " selects by " + appsv1.DefaultDeploymentUniqueLabelKey
+			return by.object + " selects by " + appsv1.DefaultDeploymentUniqueLabelKey
 		}
 	}
 	return ""
 }
 
-// byHash is a Service or a PodDisruptionBudget that selects by the label which a release changes.
-type byHash struct {
-	what     string
+// hashSelector is a Service or a PodDisruptionBudget that selects by the label that a release
+// changes.
+type hashSelector struct {
+	object   string
 	selector labels.Selector
 }
 
-// selectingByHash returns the byHash objects of a namespace. They are rare, so they are searched
+// hashSelectorsOf returns the hash selectors of a namespace. They are rare, so they are searched
 // once per namespace.
-func (p *planner) selectingByHash(namespace string) []byHash {
-	found, known := p.byHash[namespace]
+func (p *planner) hashSelectorsOf(namespace string) []hashSelector {
+	found, known := p.hashSelectors[namespace]
 	if known {
 		return found
 	}
 	for _, service := range p.snapshot.Services[namespace] {
 		if _, ok := service[appsv1.DefaultDeploymentUniqueLabelKey]; ok {
-			found = append(found, byHash{"a Service", labels.SelectorFromSet(service)})
+			found = append(found, hashSelector{"a Service", labels.SelectorFromSet(service)})
 		}
 	}
 	for _, budget := range p.budgets.inNamespace(namespace) {
 		requirements, _ := budget.selector.Requirements()
 		if slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() == appsv1.DefaultDeploymentUniqueLabelKey }) {
-			found = append(found, byHash{"PodDisruptionBudget " + budget.name, budget.selector})
+			found = append(found, hashSelector{"PodDisruptionBudget " + budget.name, budget.selector})
 		}
 	}
-	p.byHash[namespace] = found
+	p.hashSelectors[namespace] = found
 	return found
 }
 
@@ -160,9 +155,9 @@ type adopter struct {
 	selector labels.Selector
 }
 
-// adoptedBy returns which controller would adopt the released pod, which has no controller; "" if
-// none.
-func (p *planner) adoptedBy(pod *snapshot.Pod) string {
+// adopterConflict returns which controller would adopt the released pod, which has no controller;
+// "" if none.
+func (p *planner) adopterConflict(pod *snapshot.Pod) string {
 	adopters, known := p.adopters[pod.Namespace]
 	if !known {
 		for _, one := range p.snapshot.Adopters[pod.Namespace] {
@@ -182,10 +177,10 @@ func (p *planner) adoptedBy(pod *snapshot.Pod) string {
 	return ""
 }
 
-// repelsItself explains how the released pod would repel its replacement; "" if it would not.
-// Anti-affinity by host does not count, because Room found another host. Another zone may have no
-// room.
-func repelsItself(pod *snapshot.Pod) string {
+// antiAffinityConflict explains how the released pod would repel its replacement; "" if it would
+// not. Anti-affinity by host does not count, because Room found another host. Another zone may have
+// no room.
+func antiAffinityConflict(pod *snapshot.Pod) string {
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
 		return ""
 	}

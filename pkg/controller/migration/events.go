@@ -1,17 +1,15 @@
 package migration
 
 import (
+	"context"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // record emits the events for an action that the API server performed: on the pod, and also on the
@@ -44,6 +42,26 @@ func (e *Executor) record(a Action) {
 			"Deleted pods (%s): no time was left to evict them before their nodes are reclaimed", a.Reason)
 	default:
 		emit(pod, v1.EventTypeNormal, spot.ReasonLeftover, "Deleted: %s", a.Why)
+	}
+}
+
+// reportDryRun logs what would be done.
+func (e *Executor) reportDryRun(ctx context.Context, a Action) {
+	if a.Kind != Stay && a.Kind != Forget && e.workFor(a).firstTime(string(a.Kind)) {
+		klog.FromContext(ctx).Info("Would perform action (dry run)", append(logValues(a), "why", a.Why)...)
+		migrations.WithLabelValues(string(a.Method), string(a.Reason), dryRun).Inc()
+	}
+}
+
+// reportStay reports once why a pod stays.
+func (e *Executor) reportStay(ctx context.Context, a Action) {
+	if e.workFor(a).firstTime(string(Stay)) {
+		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "why", a.Why)...)
+		if a.Reason == Drain {
+			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNotReplacedFirst, "Stay", "Node %s is being drained: %s", a.Pod.Node.Name, a.Why)
+			return
+		}
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNowhere, "Stay", "Stays on node %s: %s", a.Pod.Node.Name, a.Why)
 	}
 }
 
@@ -119,89 +137,4 @@ func workloadOf(pod *snapshot.Pod) runtime.Object {
 		}
 	}
 	return nil
-}
-
-// interrupted is a node with a reclaim signal.
-type interrupted struct {
-	node *snapshot.Node
-	// since is when this process first saw the signal.
-	since time.Time
-	// occupied reports whether pods that must be moved are still on the node.
-	occupied bool
-}
-
-// observeNodes measures how long nodes take to become empty. It also counts the pods that were on a
-// node when it vanished.
-func (e *Executor) observeNodes(s *snapshot.Snapshot) {
-	now := e.clock.Now()
-	there := map[types.UID]*snapshot.Node{}
-	for _, node := range s.Nodes {
-		if node.Facts.Signal == decision.Reclaim {
-			there[node.UID] = node
-			if _, ok := e.nodes[node.UID]; !ok {
-				e.nodes[node.UID] = &interrupted{node: node, since: now}
-			}
-		} else {
-			delete(e.nodes, node.UID)
-		}
-	}
-	for uid, i := range e.nodes {
-		if node, ok := there[uid]; ok {
-			occupied := occupied(node)
-			if i.occupied && !occupied {
-				evacuation.Observe(now.Sub(i.since).Seconds())
-			}
-			i.node, i.occupied = node, occupied
-			continue
-		}
-		delete(e.nodes, uid)
-		lost := 0
-		for _, pod := range s.Pods {
-			ending := pod.DeletionTimestamp != nil // its replacement exists or is being created
-			if pod.Node == nil && pod.Spec.NodeName == i.node.Name && !ending && workload.PolicyApplies(pod.Pod) {
-				lost++
-			}
-		}
-		if lost > 0 {
-			podsLost.Add(float64(lost))
-			if !e.settings.DryRun {
-				e.recorder.Eventf(i.node.Node, nil, v1.EventTypeWarning, spot.ReasonPodsLost, "Observe", "Vanished with %d pods on it", lost)
-			}
-		} else if i.occupied {
-			evacuation.Observe(now.Sub(i.since).Seconds())
-		}
-	}
-}
-
-// observeOverdue reports, once each, moved pods that are still terminating. They no longer count as
-// moves in flight.
-func (e *Executor) observeOverdue(s *snapshot.Snapshot) {
-	if e.settings.DryRun {
-		return
-	}
-	for _, pod := range s.Pods {
-		if !pod.Overdue(s.Now) {
-			continue
-		}
-		w := e.pods[pod.UID]
-		if w == nil && pod.Release != nil { // released and removed by an earlier controller
-			w = e.workFor(Action{Pod: pod})
-		}
-		if w == nil || pod.Release == nil && w.action.Kind != EvictPod && w.action.Kind != DeletePod || !w.firstTime("overdue") {
-			continue
-		}
-		podsOverdue.Inc()
-		e.recorder.Eventf(pod.Pod, nil, v1.EventTypeWarning, spot.ReasonOverdue, "Observe",
-			"Moved, but still terminating a minute after its grace period; other moves do not wait for it")
-	}
-}
-
-// occupied reports whether pods that must be moved are still on the node.
-func occupied(node *snapshot.Node) bool {
-	for _, pod := range node.Pods {
-		if workload.PolicyApplies(pod.Pod) {
-			return true
-		}
-	}
-	return false
 }

@@ -175,7 +175,7 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 // restore gives a pod back to its ReplicaSet, which then has one pod too many and deletes one,
 // unready pods first. A pod that no Deployment controls has no controller until the ReplicaSet
 // adopts it, and a deleted ReplicaSet never would. Therefore the annotation stays until the
-// adoption; see planner.forget.
+// adoption; see planner.completeRestored.
 func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
 	if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs == nil {
 		return unclear, err

@@ -1,0 +1,248 @@
+package migration
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// unreadyFor is how long a released pod may be unready before it is evicted without a replacement.
+const unreadyFor = 30 * time.Second
+
+// The controller restores a pod that was released for a drain if the pod is not evicted within
+// evictedWithin. If its replacement may take longer, the pod waits for evictedAtLeast after that
+// time. kubectl drain retries every 5 s and Karpenter every 10 s, so a longer wait without an
+// eviction means that the node is only cordoned.
+const evictedWithin, evictedAtLeast = 10 * time.Minute, time.Minute
+
+// complete adds the next actions of released pods. These include pods that no move concerns any
+// more, and pods that an earlier controller process released.
+func (p *planner) complete() {
+	released, first := p.released()
+	// Some pods can leave without a replacement. The others of a revision wait together for ready
+	// replacements, and any ready replacement will do.
+	var waiting []Move
+	unreplaced, replacements := map[*snapshot.Revision]int{}, map[*snapshot.Revision]int{}
+	for _, m := range released {
+		switch {
+		case p.leaving(m.Pod):
+			continue
+		case !p.inFlight(m.Pod):
+			waits := false
+			p.add(m, func(m Move) (next Action) {
+				next, waits = p.completeAlone(m)
+				return next
+			})
+			if !waits {
+				continue
+			}
+			waiting = append(waiting, m)
+		}
+		if m.Pod.ReleasedFrom != nil {
+			unreplaced[m.Pod.ReleasedFrom]++
+		}
+	}
+	for revision, pods := range unreplaced {
+		replacements[revision] = p.readyReplacements(revision, pods, first[revision])
+	}
+	for _, m := range waiting {
+		p.add(m, func(m Move) Action { return p.completeReplaced(m, replacements) })
+	}
+}
+
+// released returns the moves of the released pods that do not terminate, in the order in which they
+// get replacements. first contains the time of the first release of each revision.
+func (p *planner) released() (released []Move, first map[*snapshot.Revision]time.Time) {
+	first = map[*snapshot.Revision]time.Time{}
+	for _, pod := range p.snapshot.Pods {
+		if pod.Release == nil {
+			continue
+		}
+		if at, known := first[pod.ReleasedFrom]; !known || pod.Release.At.Before(at) {
+			first[pod.ReleasedFrom] = pod.Release.At
+		}
+		if pod.DeletionTimestamp == nil {
+			m := Move{Pod: pod, Reason: reasonOf(pod.Release)}
+			requested := p.moves[pod.UID]
+			if !requested.Deadline.IsZero() || m.Reason == Drain && requested.Reason == Requested {
+				m = requested
+			}
+			released = append(released, m)
+		}
+	}
+	slices.SortFunc(released, func(a, b Move) int {
+		return cmp.Or(compareReady(a.Pod, b.Pod), CompareDeadlines(a.Deadline, b.Deadline),
+			a.Pod.Release.At.Compare(b.Pod.Release.At), byName(a.Pod, b.Pod))
+	})
+	return released, first
+}
+
+// reasonOf returns why a pod was released. Any client can write the annotation, so an unknown value
+// is not used as a metric label.
+func reasonOf(r *snapshot.Release) Reason {
+	if reason := Reason(r.Reason); slices.Contains(reasons, reason) {
+		return reason
+	}
+	return Unknown
+}
+
+// compareReady orders unready pods before ready pods: their eviction costs nothing.
+func compareReady(a, b *snapshot.Pod) int {
+	_, readyA := ready(a)
+	_, readyB := ready(b)
+	switch {
+	case readyA == readyB:
+		return 0
+	case readyB:
+		return -1
+	}
+	return 1
+}
+
+// completeAlone returns the next action of a released pod that does not wait for a replacement.
+// waits reports whether the pod waits for one.
+func (p *planner) completeAlone(m Move) (next Action, waits bool) {
+	since, isReady := ready(m.Pod)
+	switch release, revision := m.Pod.Release, m.Pod.ReleasedFrom; {
+	case !hasReleasedLabel(m.Pod):
+		return p.completeRestored(m), false
+	case revision == nil:
+		return orphanDeletion(m, fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)), false
+	case desiredPods(revision) == 0 && (revision.Workload.Deployment == nil || workload.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
+		return orphanDeletion(m, revision.Workload.Name+" is scaled to 0"), false
+	case p.lastMomentReached(m):
+		return p.deletion(m), false
+	case desiredPods(revision) == 0:
+		return p.eviction(m, fmt.Sprintf("ReplicaSet %s is rolled out", release.ReplicaSet)), false
+	case m.Pod.Node == nil:
+		return p.eviction(m, "its node is gone"), false
+	case !isReady && p.now.Sub(since) >= unreadyFor:
+		return p.eviction(m, fmt.Sprintf("it has not been ready for %s", unreadyFor)), false
+	}
+	return Action{}, true
+}
+
+// hasReleasedLabel reports whether no ReplicaSet selects the pod, because it was released and not
+// restored.
+func hasReleasedLabel(pod *snapshot.Pod) bool {
+	return pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == spot.ReleasedHash
+}
+
+// completeRestored returns the next action of a pod whose label was restored, so that its
+// ReplicaSet selects it. The pod keeps the annotation until its ReplicaSet has adopted it. If the
+// ReplicaSet is deleted before, the controller has to delete the pod, because the garbage collector
+// would not.
+func (p *planner) completeRestored(m Move) Action {
+	switch byDeployment := controlledByDeployment(m.Pod); {
+	case !byDeployment && metav1.GetControllerOfNoCopy(m.Pod) != nil:
+		return m.action(Forget, Surge, "its ReplicaSet has adopted it again")
+	case m.Pod.ReleasedFrom == nil:
+		return orphanDeletion(m, fmt.Sprintf("ReplicaSet %s is gone", m.Pod.Release.ReplicaSet))
+	case p.lastMomentReached(m):
+		return p.deletion(m)
+	case byDeployment:
+		return m.action(Restore, Surge, "another client has restored its label")
+	}
+	return Action{} // the ReplicaSet will adopt it
+}
+
+// completeReplaced returns the next action of a released pod that waits for a replacement. A pod
+// that is replaced uses one of the ready replacements of its revision.
+func (p *planner) completeReplaced(m Move, replacements map[*snapshot.Revision]int) Action {
+	revision, requested := m.Pod.ReleasedFrom, p.moves[m.Pod.UID].Reason
+	if m.Reason == Requested && requested != Requested {
+		return m.action(Restore, Surge, "its eviction is no longer requested")
+	}
+	replaced := replacements[revision] > 0
+	if replaced {
+		replacements[revision]--
+	}
+	drained := m.Reason == Drain && m.Deadline.IsZero() // the draining client evicts the pod
+	waited, timeout := p.now.Sub(m.Pod.Release.At), p.replacementTimeout(revision, m.Reason)
+	evicted := max(evictedWithin, timeout+evictedAtLeast)
+	switch {
+	case drained && requested != Drain:
+		return m.action(Restore, Surge, "its node is no longer being drained")
+	case replaced && !drained:
+		return p.eviction(m, "its replacement is ready")
+	case !replaced && m.Deadline.IsZero() && waited >= timeout:
+		return m.action(Restore, Surge, fmt.Sprintf("no replacement was ready after %s", timeout))
+	case drained && waited >= evicted:
+		return m.action(Restore, Surge, fmt.Sprintf("it was not evicted within %s", evicted))
+	}
+	return Action{}
+}
+
+// eviction returns the eviction of a released pod. Without a deadline, the controller restores the
+// pod if its eviction was refused for too long, for example by a PodDisruptionBudget that can never
+// be satisfied. The ReplicaSet then has one pod too many and deletes one.
+func (p *planner) eviction(m Move, why string) Action {
+	if m.Deadline.IsZero() {
+		within := p.replacementTimeout(m.Pod.ReleasedFrom, m.Reason) + p.settings.SurgeTimeout
+		if p.now.Sub(m.Pod.Release.At) >= within {
+			return m.action(Restore, Surge, fmt.Sprintf("%s, but it was not evicted within %s", why, within))
+		}
+	}
+	return m.action(EvictPod, Surge, why)
+}
+
+// orphanDeletion returns the deletion of a released pod whose ReplicaSet wants no replacement.
+func orphanDeletion(m Move, why string) Action {
+	a := m.action(DeletePod, Surge, why)
+	a.Orphan = true
+	return a
+}
+
+// readyReplacements returns how many of the released pods of a revision have a ready replacement.
+// It returns 0 if the calculation fails.
+func (p *planner) readyReplacements(revision *snapshot.Revision, released int, first time.Time) (n int) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(revision.Workload.Namespace, revision.Workload.Name))
+	return released + p.availablePods(revision) + p.unreadyBefore(revision, first) - desiredPods(revision)
+}
+
+// availablePods counts the available pods of a revision that are not about to be removed.
+func (p *planner) availablePods(revision *snapshot.Revision) int {
+	n := 0
+	for _, pod := range revision.Pods {
+		if !p.leaving(pod) && available(pod, revision.ReplicaSet, p.now) {
+			n++
+		}
+	}
+	return n
+}
+
+// unreadyBefore counts the pods of a revision that were already unready when its first released pod
+// was released, although they had had as much time as a replacement gets. They replace no released
+// pod, and an eviction leaves as many serving pods as before. Waiting for them might never end.
+func (p *planner) unreadyBefore(revision *snapshot.Revision, released time.Time) int {
+	n := 0
+	for _, pod := range revision.Pods {
+		since, ok := ready(pod)
+		lost := pod.Node == nil && pod.Spec.NodeName != ""
+		old := !pod.CreationTimestamp.Add(p.replacementTimeout(revision, Unknown)).After(released)
+		if !ok && old && !lost && !since.After(released) {
+			n++
+		}
+	}
+	return n
+}
+
+// replacementTimeout returns how long the replacement for a pod of the revision may take to be
+// available, if the pod is moved for this reason.
+func (p *planner) replacementTimeout(revision *snapshot.Revision, reason Reason) time.Duration {
+	timeout := p.settings.SurgeTimeout
+	if slices.Contains(p.settings.Buying, reason) {
+		timeout = max(timeout, p.settings.NodeStartup)
+	}
+	return timeout + minReady(revision.ReplicaSet)
+}

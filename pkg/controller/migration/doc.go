@@ -1,0 +1,34 @@
+// Package migration moves pods. Every eviction and deletion by this project uses it, so that
+// limits, budgets and records exist once.
+//
+//	Move        why a pod must leave its node, and by when
+//	            (packages interruption, rebalance and responder)
+//	Plan        returns the next Action of every move and of every released pod, as data
+//	Executor    performs actions, each once
+//
+// All state is stored on the API objects. A new controller process finds the moves that an earlier
+// one started, and completes or undoes them.
+//
+// The steps of Plan, one file each:
+//
+//	collect     one move for each pod, the most urgent first                  move.go
+//	   │
+//	reserve     room for replacements that the caches do not show yet         room.go
+//	   │
+//	methodOf    delete, surge or evict, or wait                               method.go
+//	   │          last moment reached?           -> delete                    lastmoment.go
+//	   │          replacement can start first?   -> surge, otherwise evict    surge.go
+//	   │
+//	start       the first action: release, evict, delete or stay              start.go
+//	   │          replacement has room, or may wait for a new node?
+//	   │
+//	complete    the next action of a released pod                             completion.go
+//	   │          replacement ready, or none needed?  -> evict or delete
+//	   │          no replacement in time?             -> restore
+//	   │
+//	inOrder     deletions, then moves with a deadline, then the rest          order.go
+//
+// Several steps use budgets.go (what PodDisruptionBudgets allow) and replicas.go (which replicas of
+// a workload serve). The executor sends the requests in requests.go, finds their results with
+// observation.go and reports them with events.go.
+package migration

@@ -1,0 +1,75 @@
+package migration
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// methodOf returns the gentlest method by which a pod can be moved now. If that is Evict, noSurge
+// explains why it is not Surge. It is Delete at the last moment. It is "" if the pod waits: then
+// nothing is done for the pod, at most until its last moment.
+func (p *planner) methodOf(m Move) (method Method, noSurge string) {
+	switch {
+	case p.lastMomentReached(m):
+		return Delete, ""
+	case !p.recreated(m.Pod):
+		return "", "" // the pod runs as long as possible
+	case m.Deadline.IsZero() && workload.HasUnsupportedController(m.Pod.Pod):
+		return "", "" // only a reclaim is worth the risk that the controller does not recreate the pod
+	case m.Reason == Drain && !p.needsReplacementFirst(m.Pod):
+		return "", "" // the draining client evicts the pod
+	}
+	if noSurge = p.surgeObstacle(m.Pod); noSurge != "" {
+		return Evict, noSurge
+	}
+	return Surge, ""
+}
+
+// recreated reports whether a controller creates the pod again after its eviction. A pod with a
+// controller of an unknown kind may do work that is not repeated. It counts as recreated only if
+// the kind is one of Settings.EvictableOwners, or if a PodDisruptionBudget selects the pod, which
+// shows that its owner expects evictions.
+func (p *planner) recreated(pod *snapshot.Pod) bool {
+	switch {
+	case irreplaceable(pod):
+		return false
+	case !workload.HasUnsupportedController(pod.Pod):
+		return true
+	}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	kind := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()
+	return slices.Contains(p.settings.EvictableOwners, kind) || p.budgets.selects(pod)
+}
+
+// irreplaceable reports whether no controller creates another pod for a live pod. The pod has no
+// controller, or it belongs to a Job that fails with the loss of a pod.
+func irreplaceable(pod *snapshot.Pod) bool {
+	return metav1.GetControllerOfNoCopy(pod) == nil || pod.Subject != nil && pod.Subject.Workload.Batch == decision.NotRetriable
+}
+
+// needsReplacementFirst reports whether a pod on a draining node needs a replacement before its
+// eviction. That is so if its PodDisruptionBudget currently allows no eviction, or if no other
+// replica of its workload is ready. It is false if several PodDisruptionBudgets select the pod,
+// because the API server never evicts such a pod, with or without a replacement.
+//
+// On a node that a user or a tool drains, the controller only releases pods, so that their
+// replacements start first. The draining client evicts the pods: it retries evictions that a
+// PodDisruptionBudget refused. Once the replacement is ready, the PodDisruptionBudget allows the
+// eviction of the released pod.
+func (p *planner) needsReplacementFirst(pod *snapshot.Pod) bool {
+	budgets := p.budgets.selecting(pod)
+	if len(budgets) > 1 || !p.serves(pod) {
+		return false
+	}
+	if len(budgets) == 1 && budgets[0].allowed <= 0 {
+		return true
+	}
+	p.countServing()
+	return p.serving[workloadKey(pod)] == 1
+}

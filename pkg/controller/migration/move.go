@@ -1,0 +1,150 @@
+package migration
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Reason is why a pod is moved. It is a label of the migrations metric.
+type Reason string
+
+// All values of Reason.
+const (
+	// Interruption: the pod's node is about to be reclaimed.
+	Interruption Reason = "interruption"
+	// Advice: the pod's node may be reclaimed, and the configuration asks to evict pods then.
+	Advice Reason = "advice"
+	// Heal: the pod runs on spot, on-demand has room for it, and either its revision exceeds the
+	// spot budget or its workload's floor is not met.
+	Heal Reason = "heal"
+	// Assign: the pod counts for the floor and runs on on-demand, but its own node affinity does
+	// not require on-demand. Autoscalers see only the affinity.
+	Assign Reason = "assign"
+	// MakeRoom: the pod may run on spot, and uses room on a node where a pod waits that must not
+	// run on spot.
+	MakeRoom Reason = "make-room"
+	// ReturnToSpot: the pod runs on on-demand beyond its workload's floor, may run on spot, and
+	// spot has room.
+	ReturnToSpot Reason = "return-to-spot"
+	// Drain: a user or a tool drains the pod's node. The eviction would be refused, or would leave
+	// the workload without a ready replica.
+	Drain Reason = "drain"
+	// Requested: an EvictionRequest asks for the pod's eviction (package responder).
+	Requested Reason = "eviction-request"
+	// Unknown: the pod was released, and its annotation contains none of the other reasons.
+	Unknown Reason = "unknown"
+)
+
+// reasons are the values that the annotation of a released pod may contain.
+var reasons = []Reason{Interruption, Advice, Heal, Assign, MakeRoom, ReturnToSpot, Drain, Requested}
+
+// Move is a pod that must leave its node.
+type Move struct {
+	Pod    *snapshot.Pod
+	Reason Reason
+	// Deadline is when the node is expected to vanish; zero if no reclaim is announced. Only a move
+	// with a deadline can end in a deletion.
+	Deadline time.Time
+	// Noticed is when the node's interruption was first noticed; zero if unknown.
+	Noticed time.Time
+	// OnlySurge forbids an eviction before the replacement is ready. Moves with a deadline do not
+	// set it.
+	OnlySurge bool
+	// Requires is the capacity type that the replacement will require by its own node affinity in
+	// the autoscaler mode. An autoscaler adds a node for it, so the surge needs no existing room.
+	// decision.Unassigned means that the replacement requires nothing, or that this is unknown.
+	Requires decision.AssignedCapacity
+}
+
+// action returns an action for the pod of the move.
+func (m Move) action(kind Kind, method Method, why string) Action {
+	return Action{Kind: kind, Pod: m.Pod, Reason: m.Reason, Method: method, Deadline: m.Deadline, Why: why}
+}
+
+// collect returns one move for each pod, by the UID of the pod: the one with the earliest deadline,
+// then the first. Requested replaces Drain, because the requester waits until the controller evicts
+// the pod.
+func collect(moves []Move) map[types.UID]Move {
+	byPod := map[types.UID]Move{}
+	for _, m := range moves {
+		known, ok := byPod[m.Pod.UID]
+		if !ok || CompareDeadlines(m.Deadline, known.Deadline) < 0 || known.Reason == Drain && m.Reason == Requested {
+			byPod[m.Pod.UID] = m
+		}
+	}
+	return byPod
+}
+
+// startable returns the moves that may start, in the order in which they reserve room. Moves with a
+// deadline are first, sorted by the share of its pods that a workload would lose (largest first),
+// then by deadline, namespace and name. Among workloads that would lose the same share, each first
+// move precedes every second move. Scarce room thus saves something for many workloads rather than
+// everything for a few.
+func (p *planner) startable() []Move {
+	var all []Move
+	for _, m := range p.moves {
+		if movable(m.Pod) && !p.inFlight(m.Pod) {
+			all = append(all, m)
+		}
+	}
+	slices.SortFunc(all, byDeadline)
+	loss := map[workload.OwnerKey]int{}
+	for _, m := range all {
+		if !m.Deadline.IsZero() {
+			loss[workloadKey(m.Pod)]++
+		}
+	}
+	// Without moves, the workload would lose `lost` of `pods` pods. Earlier moves of the same
+	// workload count as completed.
+	type share struct{ lost, pods int }
+	shares := map[types.UID]share{}
+	for _, m := range all {
+		key := workloadKey(m.Pod)
+		shares[m.Pod.UID] = share{loss[key], max(loss[key], podsOfWorkload(m.Pod))}
+		loss[key]--
+	}
+	slices.SortStableFunc(all, func(a, b Move) int {
+		if a.Deadline.IsZero() || b.Deadline.IsZero() {
+			return byDeadline(a, b)
+		}
+		shareA, shareB := shares[a.Pod.UID], shares[b.Pod.UID]
+		return cmp.Compare(shareB.lost*shareA.pods, shareA.lost*shareB.pods)
+	})
+	return all
+}
+
+// movable reports whether a move may start. DaemonSet and static pods belong to their node, and
+// terminating pods need no move.
+func movable(pod *snapshot.Pod) bool {
+	return pod.Node != nil && pod.Live() && workload.PolicyApplies(pod.Pod)
+}
+
+// byDeadline orders moves by deadline, those without one last, then by namespace and name of the
+// pod.
+func byDeadline(a, b Move) int {
+	return cmp.Or(CompareDeadlines(a.Deadline, b.Deadline), byName(a.Pod, b.Pod))
+}
+
+// CompareDeadlines orders deadlines, the earliest first. Zero means never.
+func CompareDeadlines(a, b time.Time) int {
+	switch {
+	case a.IsZero() && b.IsZero():
+		return 0
+	case a.IsZero():
+		return 1
+	case b.IsZero():
+		return -1
+	}
+	return a.Compare(b)
+}
+
+func byName(a, b *snapshot.Pod) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}

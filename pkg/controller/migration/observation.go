@@ -1,0 +1,162 @@
+package migration
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Observe finds the results of actions in s. It returns the actions whose results s does not show
+// yet. Call it with every snapshot, before Plan.
+func (e *Executor) Observe(s *snapshot.Snapshot) Progress {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.observeNodes(s)
+	e.observeOverdue(s)
+	if len(e.pods) == 0 {
+		return nil
+	}
+	seen := make(map[types.UID]*snapshot.Pod, len(e.pods))
+	for _, pod := range s.Pods {
+		if _, ok := e.pods[pod.UID]; ok {
+			seen[pod.UID] = pod
+		}
+	}
+	progress := Progress{}
+	for uid, w := range e.pods {
+		e.observe(w, seen[uid])
+		switch {
+		case w.state == requesting || w.state == unconfirmed:
+			progress[uid] = w.action.Kind
+		case seen[uid] == nil:
+			delete(e.pods, uid)
+		case e.clock.Since(w.denied) < deniedFor:
+			progress[uid] = Unreleasable
+		}
+	}
+	return progress
+}
+
+// observe compares the last action with the pod in the caches; nil means that the pod is gone.
+func (e *Executor) observe(w *work, pod *snapshot.Pod) {
+	if w.state == idle && w.action.Kind == Release && w.action.Reason == Drain && (pod == nil || pod.DeletionTimestamp != nil) {
+		e.count(w.action) // the draining client evicted the pod
+		w.action = Action{}
+	}
+	if w.state == terminating && pod == nil {
+		e.count(w.action)
+		w.become(idle, e.clock.Now())
+	}
+	if w.state != unconfirmed {
+		return
+	}
+	switch removes := w.action.Kind == EvictPod || w.action.Kind == DeletePod; {
+	case pod == nil:
+		if removes {
+			e.count(w.action)
+		}
+		w.become(idle, e.clock.Now())
+	case removes && pod.DeletionTimestamp != nil:
+		w.become(terminating, e.clock.Now())
+	case w.action.Kind == Release && pod.Release != nil:
+		w.become(idle, e.clock.Now())
+	case w.action.Kind == Restore && !hasReleasedLabel(pod) && !controlledByDeployment(pod):
+		e.count(w.action)
+		w.become(idle, e.clock.Now())
+	case w.action.Kind == Forget && pod.Release == nil:
+		w.become(idle, e.clock.Now())
+	case e.clock.Since(w.since) >= unseenFor:
+		w.become(idle, e.clock.Now())
+	}
+}
+
+// interrupted is a node with a reclaim signal.
+type interrupted struct {
+	node *snapshot.Node
+	// since is when this process first saw the signal.
+	since time.Time
+	// occupied reports whether pods that must be moved are still on the node.
+	occupied bool
+}
+
+// observeNodes measures how long nodes take to become empty. It also counts the pods that were on a
+// node when it vanished.
+func (e *Executor) observeNodes(s *snapshot.Snapshot) {
+	now := e.clock.Now()
+	there := map[types.UID]*snapshot.Node{}
+	for _, node := range s.Nodes {
+		if node.Facts.Signal == decision.Reclaim {
+			there[node.UID] = node
+			if _, ok := e.nodes[node.UID]; !ok {
+				e.nodes[node.UID] = &interrupted{node: node, since: now}
+			}
+		} else {
+			delete(e.nodes, node.UID)
+		}
+	}
+	for uid, i := range e.nodes {
+		if node, ok := there[uid]; ok {
+			occupied := occupied(node)
+			if i.occupied && !occupied {
+				evacuation.Observe(now.Sub(i.since).Seconds())
+			}
+			i.node, i.occupied = node, occupied
+			continue
+		}
+		delete(e.nodes, uid)
+		lost := 0
+		for _, pod := range s.Pods {
+			ending := pod.DeletionTimestamp != nil // its replacement exists or is being created
+			if pod.Node == nil && pod.Spec.NodeName == i.node.Name && !ending && workload.PolicyApplies(pod.Pod) {
+				lost++
+			}
+		}
+		if lost > 0 {
+			podsLost.Add(float64(lost))
+			if !e.settings.DryRun {
+				e.recorder.Eventf(i.node.Node, nil, v1.EventTypeWarning, spot.ReasonPodsLost, "Observe", "Vanished with %d pods on it", lost)
+			}
+		} else if i.occupied {
+			evacuation.Observe(now.Sub(i.since).Seconds())
+		}
+	}
+}
+
+// observeOverdue reports, once each, moved pods that are still terminating. They no longer count as
+// moves in flight.
+func (e *Executor) observeOverdue(s *snapshot.Snapshot) {
+	if e.settings.DryRun {
+		return
+	}
+	for _, pod := range s.Pods {
+		if !pod.Overdue(s.Now) {
+			continue
+		}
+		w := e.pods[pod.UID]
+		if w == nil && pod.Release != nil { // released and removed by an earlier controller
+			w = e.workFor(Action{Pod: pod})
+		}
+		if w == nil || pod.Release == nil && w.action.Kind != EvictPod && w.action.Kind != DeletePod || !w.firstTime("overdue") {
+			continue
+		}
+		podsOverdue.Inc()
+		e.recorder.Eventf(pod.Pod, nil, v1.EventTypeWarning, spot.ReasonOverdue, "Observe",
+			"Moved, but still terminating a minute after its grace period; other moves do not wait for it")
+	}
+}
+
+// occupied reports whether pods that must be moved are still on the node.
+func occupied(node *snapshot.Node) bool {
+	for _, pod := range node.Pods {
+		if workload.PolicyApplies(pod.Pod) {
+			return true
+		}
+	}
+	return false
+}

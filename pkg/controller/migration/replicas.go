@@ -1,0 +1,135 @@
+package migration
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// workloadKey returns the key of the workload that loses the pod; the key of its revision if the
+// workload is unknown.
+func workloadKey(pod *snapshot.Pod) workload.OwnerKey {
+	switch {
+	case pod.Workload != nil:
+		return pod.Workload.Key
+	case pod.ReleasedFrom != nil:
+		return pod.ReleasedFrom.Workload.Key
+	}
+	return workload.RevisionOf(pod.Pod)
+}
+
+// podsOfWorkload counts the live pods of the pod's workload; 0 if the workload is unknown.
+func podsOfWorkload(pod *snapshot.Pod) int {
+	n := 0
+	if pod.Workload != nil {
+		for _, r := range pod.Workload.Revisions {
+			n += len(r.Pods)
+		}
+	}
+	return n
+}
+
+// desiredPods returns how many pods a revision asks for.
+func desiredPods(r *snapshot.Revision) int {
+	switch {
+	case r.ReplicaSet != nil:
+		return workload.Replicas(r.ReplicaSet.Spec.Replicas)
+	case r.Workload.StatefulSet != nil:
+		return workload.Replicas(r.Workload.StatefulSet.Spec.Replicas)
+	}
+	return r.Workload.Desired
+}
+
+// ready returns since when the pod has been ready. ok is false if it is not ready or its node does
+// not exist.
+func ready(pod *snapshot.Pod) (since time.Time, ok bool) {
+	if pod.Node == nil {
+		return time.Time{}, false
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == v1.PodReady {
+			return c.LastTransitionTime.Time, c.Status == v1.ConditionTrue
+		}
+	}
+	return time.Time{}, false
+}
+
+// available reports whether the pod has been ready for minReadySeconds of its ReplicaSet. If that
+// is 0, the time does not matter, as in Kubernetes: the clock of the node may be ahead.
+func available(pod *snapshot.Pod, rs *appsv1.ReplicaSet, now time.Time) bool {
+	since, ok := ready(pod)
+	return ok && (rs.Spec.MinReadySeconds == 0 || !now.Before(since.Add(minReady(rs))))
+}
+
+// minReady returns how long a pod of the ReplicaSet must be ready to be available.
+func minReady(rs *appsv1.ReplicaSet) time.Duration {
+	return time.Duration(rs.Spec.MinReadySeconds) * time.Second
+}
+
+// inFlight reports whether an action for the pod is in flight, or was performed and the caches do
+// not show it yet.
+func (p *planner) inFlight(pod *snapshot.Pod) bool {
+	kind, ok := p.progress[pod.UID]
+	return ok && kind != Unreleasable
+}
+
+// leaving reports whether the pod is being evicted or deleted but the caches do not show it yet.
+// Such a pod no longer counts.
+func (p *planner) leaving(pod *snapshot.Pod) bool {
+	kind := p.progress[pod.UID]
+	return kind == EvictPod || kind == DeletePod
+}
+
+// serves reports whether the pod is ready, not terminating, and not about to be removed.
+func (p *planner) serves(pod *snapshot.Pod) bool {
+	_, ok := ready(pod)
+	return ok && pod.DeletionTimestamp == nil && !p.leaving(pod)
+}
+
+// countServing counts the serving and the terminating pods of each workload, once per plan.
+func (p *planner) countServing() {
+	if p.serving != nil {
+		return
+	}
+	p.serving, p.terminating = map[workload.OwnerKey]int{}, map[workload.OwnerKey]int{}
+	for _, pod := range p.snapshot.Pods {
+		if pod.Workload == nil && pod.ReleasedFrom == nil {
+			continue
+		}
+		if p.serves(pod) {
+			p.serving[workloadKey(pod)]++
+		}
+		if pod.DeletionTimestamp != nil {
+			p.terminating[workloadKey(pod)]++
+		}
+	}
+}
+
+// missingWithout returns how many replicas the workload lacks once the pod is gone. Pods that this
+// plan evicts or deletes count as gone. The caller must have called countServing.
+func (p *planner) missingWithout(pod *snapshot.Pod) (missing, replicas int) {
+	w := pod.Workload
+	if w == nil {
+		w = pod.ReleasedFrom.Workload
+	}
+	replicas = max(w.Desired, 1)
+	if workload.HasUnsupportedController(pod.Pod) {
+		replicas += p.terminating[w.Key] // Desired is the number of its live pods
+	}
+	missing = replicas - p.serving[w.Key]
+	if p.serves(pod) {
+		missing++
+	}
+	return missing, replicas
+}
+
+// lastServing reports whether the pod is the only serving replica of a workload with several
+// replicas.
+func (p *planner) lastServing(pod *snapshot.Pod) bool {
+	missing, replicas := p.missingWithout(pod)
+	return replicas > 1 && missing >= replicas
+}

@@ -1,0 +1,58 @@
+package migration
+
+import (
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// Room finds nodes for replacements. *simulation.Room implements it.
+type Room interface {
+	// Replace reserves room for the replacement of a pod, or for the pod itself if it is pending.
+	// requires is the capacity type that the replacement will require. to is nil if no node has
+	// room; why then explains this to users.
+	Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string)
+}
+
+// reserveExpected reserves room for expected replacements that the caches do not show yet, so that
+// no other replacement gets it. These replace pods that are about to be removed, and pods that the
+// revisions of terminating and released pods still lack.
+func (p *planner) reserveExpected() {
+	missing := map[*snapshot.Revision]int{}
+	for _, pod := range p.snapshot.Pods {
+		revision := pod.Revision
+		switch {
+		case p.inFlight(pod) && p.progress[pod.UID] != Restore && pod.Live():
+			if !irreplaceable(pod) {
+				p.reserve(pod)
+			}
+			continue
+		case pod.Release != nil:
+			revision = pod.ReleasedFrom
+		case pod.DeletionTimestamp == nil:
+			continue
+		}
+		if revision == nil {
+			continue
+		}
+		n, counted := missing[revision]
+		if !counted {
+			n = desiredPods(revision) - len(revision.Pods)
+		}
+		if n > 0 {
+			p.reserve(pod)
+			n--
+		}
+		missing[revision] = n
+	}
+}
+
+// reserve reserves room for a pending pod or for the replacement of a pod.
+func (p *planner) reserve(pod *snapshot.Pod) {
+	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
+	if to, _ := p.room.Replace(pod, decision.Unassigned); to != nil {
+		p.replacementPending = true
+	}
+}

@@ -1,0 +1,133 @@
+package migration
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// start returns the first action of a move, unless its pod waits or the action is postponed.
+func (p *planner) start(m Move) Action {
+	method, noSurge := p.methodOf(m)
+	switch {
+	case method == "":
+		return Action{}
+	case method == Delete:
+		return p.deletion(m)
+	case method == Evict && m.Reason == Drain:
+		return m.action(Stay, method, "no replacement starts before it is evicted: "+noSurge)
+	}
+	first := p.reserveReplacement(m, method)
+	if first.Kind == EvictPod {
+		first.Why += "; no surge: " + noSurge
+	}
+	if first.Unplaced && !m.Deadline.IsZero() {
+		p.postponed = append(p.postponed, first)
+		return Action{}
+	}
+	return p.unlessLastServing(m, first)
+}
+
+// reserveReplacement returns the first action of a surge or an eviction, and reserves room for the
+// replacement.
+func (p *planner) reserveReplacement(m Move, method Method) Action {
+	first, requires := m.action(Release, method, ""), m.Requires
+	if method == Evict {
+		first.Kind = EvictPod
+		if requires == decision.AssignedSpot {
+			requires = decision.Unassigned // only the replacement of a released pod can be made to require spot
+		}
+	}
+	first.ToSpot = requires == decision.AssignedSpot
+	to, full := p.room.Replace(m.Pod, requires)
+	if to == nil {
+		return p.startWithoutRoom(m, first, requires, full)
+	}
+	if capacity, ok := m.Reason.destination(); ok && to.Facts.Capacity.Type != capacity {
+		return Action{} // a more urgent move has reserved the room that this move was planned for
+	}
+	p.replacementPending = p.replacementPending || !m.Deadline.IsZero()
+	first.Why = "a replacement fits on node " + to.Name
+	return first
+}
+
+// startWithoutRoom returns the first action of a move whose replacement may wait for a new node, or
+// a Stay. full explains why no node has room.
+func (p *planner) startWithoutRoom(m Move, first Action, requires decision.AssignedCapacity, full string) Action {
+	first.Unplaced = true
+	examined, surge, urgent := full != simulation.NotExamined, first.Kind == Release, !m.Deadline.IsZero()
+	mayWait := urgent && (surge || p.budgets.selects(m.Pod))
+	full = "nothing has room for a replacement: " + full
+	switch {
+	case mayWait && !examined:
+		// Other pods may make the search too long in every round. The scheduler finds the room if
+		// it exists.
+		first.Why = "no time was left to look for room for a replacement"
+	case !examined:
+		return Action{} // a later round searches for room
+	case mayWait:
+		// The earlier the replacement is pending, the earlier an autoscaler adds a node for it.
+		first.Why = full + "; it waits for a new node"
+	case urgent:
+		return m.action(Stay, "", full+"; it runs until "+p.lastMoment(m).UTC().Format(time.RFC3339))
+	case surge && requires != decision.Unassigned:
+		first.Why = fmt.Sprintf("%s; it requires %s, so that an autoscaler adds a node", full, requires)
+	case surge && (m.Reason == Drain || m.Reason == Requested) && slices.Contains(p.settings.Buying, m.Reason):
+		first.Why = full + "; an autoscaler may add a node"
+	default:
+		return m.action(Stay, "", full)
+	}
+	return first
+}
+
+// destination returns the capacity type of the nodes on which a replacement is useful. ok is false
+// if every capacity type is.
+func (r Reason) destination() (capacity decision.CapacityType, ok bool) {
+	switch r {
+	case Heal, Assign:
+		return decision.OnDemand, true
+	case MakeRoom, ReturnToSpot:
+		return decision.Spot, true
+	}
+	return 0, false
+}
+
+// unlessLastServing returns the first action of a move, unless this is an eviction that would leave
+// the workload without a serving replica too early. Such a pod waits until another replica serves,
+// or until its last moment.
+func (p *planner) unlessLastServing(m Move, first Action) Action {
+	if first.Kind == EvictPod && (m.OnlySurge || p.isSpread(m) && p.lastServing(m.Pod)) {
+		return Action{}
+	}
+	return first
+}
+
+// placedFirst is how long moves without room for their replacements wait for moves with room,
+// counted from the notice of the node. Within seconds these pods are released, replaced and
+// scheduled.
+const placedFirst = 10 * time.Second
+
+// startPostponed adds the first actions of the moves whose replacements have no room. Within
+// placedFirst it adds them only if no replacement with room is still pending. The scheduler
+// processes pods in order of arrival, and would give the room of one workload's floor to a replica
+// beyond another workload's floor.
+func (p *planner) startPostponed() {
+	if len(p.postponed) == 0 {
+		return
+	}
+	for _, pod := range p.snapshot.Pods {
+		if pod.Spec.NodeName == "" && workload.Live(pod.Pod) && len(pod.Spec.SchedulingGates) == 0 {
+			p.reserve(pod)
+		}
+	}
+	for _, first := range p.postponed {
+		m := p.moves[first.Pod.UID]
+		if !p.replacementPending || !p.now.Before(m.Noticed.Add(placedFirst)) {
+			p.add(m, func(m Move) Action { return p.unlessLastServing(m, first) })
+		}
+	}
+}
