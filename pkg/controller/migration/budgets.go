@@ -1,7 +1,6 @@
 package migration
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -90,10 +89,7 @@ func (b *budgets) inNamespace(namespace string) []*budget {
 	all, known := b.byNamespace[namespace]
 	if !known {
 		for _, pdb := range b.snapshot.Budgets[namespace] {
-			// an invalid selector selects nothing
-			if selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector); err == nil {
-				all = append(all, &budget{pdb.UID, pdb.Name, selector, pdb.Status.DisruptionsAllowed})
-			}
+			all = append(all, &budget{pdb.UID, pdb.Name, workload.Selector(pdb.Spec.Selector), pdb.Status.DisruptionsAllowed})
 		}
 		b.byNamespace[namespace] = all
 	}

@@ -161,10 +161,7 @@ func (p *planner) adopterConflict(pod *snapshot.Pod) string {
 	adopters, known := p.adopters[pod.Namespace]
 	if !known {
 		for _, one := range p.snapshot.Adopters[pod.Namespace] {
-			// an invalid selector selects nothing
-			if selector, err := metav1.LabelSelectorAsSelector(one.Selector); err == nil {
-				adopters = append(adopters, adopter{one, selector})
-			}
+			adopters = append(adopters, adopter{one, workload.Selector(one.Selector)})
 		}
 		p.adopters[pod.Namespace] = adopters
 	}
@@ -192,8 +189,7 @@ func antiAffinityConflict(pod *snapshot.Pod) string {
 		}
 		// A namespace selector is not evaluated: it may match this namespace.
 		own := len(term.Namespaces) == 0 || term.NamespaceSelector != nil || slices.Contains(term.Namespaces, pod.Namespace)
-		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
-		if own && err == nil && selector.Matches(releasedLabels(pod)) {
+		if own && workload.Selector(term.LabelSelector).Matches(releasedLabels(pod)) {
 			return "its own anti-affinity forbids two in one " + term.TopologyKey
 		}
 	}

@@ -61,11 +61,7 @@ func findOverlaps(s *snapshot.Snapshot, namespace string) *overlaps {
 		if workload.ManagedDisruptionBudget(budget) {
 			continue
 		}
-		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
-		if err != nil {
-			continue // an invalid selector selects nothing
-		}
-		for w := range o.selected(selector) {
+		for w := range o.selected(workload.Selector(budget.Spec.Selector)) {
 			o.budgets[w] = budget.Name
 		}
 	}
