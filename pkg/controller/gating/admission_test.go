@@ -9,24 +9,24 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-func TestInstalled(t *testing.T) {
+func TestAdmissionPolicy(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	client := fake.NewClientset(&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policyBinding, CreationTimestamp: metav1.NewTime(at)}})
 	var i AdmissionPolicy
-	if !i.Effective() {
+	if !i.GatesNewPods() {
 		t.Error("the gate counts as absent before the API server has answered")
 	}
-	if i.Replaces(at.Add(-time.Hour)) || i.Replaces(time.Time{}) {
+	if i.GatesReplacement(at.Add(-time.Hour)) || i.GatesReplacement(time.Time{}) {
 		t.Error("pods are replaced without a known policy")
 	}
 	go i.watch(t.Context(), client)
 	w := &world{t: t}
-	w.until("the policy is bound", func() bool { return i.Since().Equal(at) })
-	if !i.Effective() || !i.Replaces(time.Time{}) {
+	w.until("the policy is bound", func() bool { return i.BoundSince().Equal(at) })
+	if !i.GatesNewPods() || !i.GatesReplacement(time.Time{}) {
 		t.Error("the policy is bound and not in effect")
 	}
 	for made, want := range map[time.Duration]bool{-time.Hour: true, time.Second: true, time.Minute: false} {
-		if got := i.Replaces(at.Add(made)); got != want {
+		if got := i.GatesReplacement(at.Add(made)); got != want {
 			t.Errorf("a pod created %s after the policy is replaced: %v, want %v", made, got, want)
 		}
 	}
@@ -35,5 +35,5 @@ func TestInstalled(t *testing.T) {
 	}
 	var without AdmissionPolicy
 	go without.watch(t.Context(), client)
-	w.until("the policy is missing", func() bool { return !without.Effective() })
+	w.until("the policy is missing", func() bool { return !without.GatesNewPods() })
 }

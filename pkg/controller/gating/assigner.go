@@ -33,8 +33,9 @@ const (
 	maxPatches = 128
 )
 
-// maxPerTurn is how many pods of a revision are assigned before other revisions have their turn.
-const maxPerTurn = 100
+// maxPerReconcile is how many pods of a revision are assigned before other revisions have their
+// turn.
+const maxPerReconcile = 100
 
 // ownerRetry is the retry interval for a pod whose owner is unknown or outdated.
 const ownerRetry = 50 * time.Millisecond
@@ -52,36 +53,36 @@ type Settings struct {
 
 // Assigner assigns gated pods and removes their gates.
 type Assigner struct {
-	settings Settings
-	client   kubernetes.Interface
-	recorder events.EventRecorder
-	clock    clock.Clock
-	wishes   *Requirements
-	// installed is updated while this replica leads.
-	installed *AdmissionPolicy
+	settings     Settings
+	client       kubernetes.Interface
+	recorder     events.EventRecorder
+	clock        clock.Clock
+	requirements *Requirements
+	// admissionPolicy is updated while this replica leads.
+	admissionPolicy *AdmissionPolicy
 
-	owners  *workload.Owners
-	pods    cache.Indexer // indexed by revision
-	nodes   *nodes
-	queue   workqueue.TypedRateLimitingInterface[workload.OwnerKey]
-	slots   chan struct{} // limits concurrent patches
-	leading atomic.Bool
+	owners     *workload.Owners
+	pods       cache.Indexer // indexed by revision
+	nodes      *nodes
+	queue      workqueue.TypedRateLimitingInterface[workload.OwnerKey]
+	patchSlots chan struct{} // limits concurrent patches
+	leading    atomic.Bool
 
 	mu sync.Mutex
-	// decided contains the assignment of each pod whose gate was removed, until the cache shows the
-	// removal.
-	decided map[types.UID]decision.AssignedCapacity
-	// seen contains when each gated pod was first seen, until its gate is removed.
-	seen map[types.UID]time.Time
+	// assignments contains the assignment of each pod whose gate was removed, until the cache shows
+	// the removal.
+	assignments map[types.UID]decision.AssignedCapacity
+	// gatedSince contains when each gated pod was first seen, until its gate is removed.
+	gatedSince map[types.UID]time.Time
 	// grants contains the grants for the successors of deleted pods.
 	grants map[successor][]grant
-	// releasedAt contains when the gate of a pod was last removed, by namespace.
-	releasedAt map[string]time.Time
-	// waiting contains when each pod without a gate was first seen unschedulable.
-	waiting map[types.UID]time.Time
-	// reassigned contains, for each pod deleted for reassignment, until when its successor counts
-	// as part of the floor.
-	reassigned map[workload.OwnerKey][]time.Time
+	// gateRemovedAt contains when the gate of a pod was last removed, by namespace.
+	gateRemovedAt map[string]time.Time
+	// unschedulableSince contains when each pod without a gate was first seen unschedulable.
+	unschedulableSince map[types.UID]time.Time
+	// reassignments contains, for each pod deleted for reassignment, until when its successor
+	// counts as part of the floor.
+	reassignments map[workload.OwnerKey][]time.Time
 	// reported contains the last event reason that recordOnce recorded for each pod.
 	reported map[types.UID]string
 }
@@ -92,24 +93,25 @@ const podsByRevision = "spot-aware-scheduler.io/pods-by-revision"
 // not block in order to retry refused calls.
 func New(
 	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker,
-	wishes *Requirements, installed *AdmissionPolicy, settings Settings,
+	requirements *Requirements, admissionPolicy *AdmissionPolicy, settings Settings,
 ) (*Assigner, error) {
 	owners, err := workload.NewOwners(factory, settings.Policy)
 	if err != nil {
 		return nil, err
 	}
 	pods := factory.Core().V1().Pods().Informer()
-	g := &Assigner{
-		settings: settings, client: client, recorder: recorder, clock: clock, wishes: wishes, installed: installed, owners: owners, pods: pods.GetIndexer(),
+	a := &Assigner{
+		settings: settings, client: client, recorder: recorder, clock: clock, requirements: requirements, admissionPolicy: admissionPolicy,
+		owners: owners, pods: pods.GetIndexer(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[workload.OwnerKey](ownerRetry, 5*time.Second),
 			workqueue.TypedRateLimitingQueueConfig[workload.OwnerKey]{Name: "gating", Clock: clock}),
-		slots:   make(chan struct{}, maxPatches),
-		decided: map[types.UID]decision.AssignedCapacity{}, seen: map[types.UID]time.Time{},
-		grants: map[successor][]grant{}, releasedAt: map[string]time.Time{}, waiting: map[types.UID]time.Time{},
-		reassigned: map[workload.OwnerKey][]time.Time{}, reported: map[types.UID]string{},
+		patchSlots:  make(chan struct{}, maxPatches),
+		assignments: map[types.UID]decision.AssignedCapacity{}, gatedSince: map[types.UID]time.Time{},
+		grants: map[successor][]grant{}, gateRemovedAt: map[string]time.Time{}, unschedulableSince: map[types.UID]time.Time{},
+		reassignments: map[workload.OwnerKey][]time.Time{}, reported: map[types.UID]string{},
 	}
-	g.nodes = &nodes{settings: settings, recorder: recorder, reported: map[types.UID]string{}, lister: factory.Core().V1().Nodes().Lister()}
+	a.nodes = &nodes{settings: settings, recorder: recorder, reported: map[types.UID]string{}, lister: factory.Core().V1().Nodes().Lister()}
 	err = pods.AddIndexers(cache.Indexers{podsByRevision: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*v1.Pod); ok && pod.Spec.SchedulerName == settings.Profile {
 			return []string{workload.RevisionOf(pod).Index()}, nil
@@ -120,114 +122,114 @@ func New(
 		return nil, err
 	}
 	if _, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { g.observe(obj.(*v1.Pod)) },
-		UpdateFunc: func(_, obj any) { g.observe(obj.(*v1.Pod)) },
+		AddFunc:    func(obj any) { a.observe(obj.(*v1.Pod)) },
+		UpdateFunc: func(_, obj any) { a.observe(obj.(*v1.Pod)) },
 		DeleteFunc: func(obj any) {
 			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = tombstone.Obj
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
-				g.forget(pod.UID)
+				a.forget(pod.UID)
 			}
 		},
 	}); err != nil {
 		return nil, err
 	}
 	_, err = factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { g.observeNode(obj) },
-		UpdateFunc: func(_, obj any) { g.observeNode(obj) },
-		DeleteFunc: func(obj any) { g.nodes.forget(obj) },
+		AddFunc:    func(obj any) { a.observeNode(obj) },
+		UpdateFunc: func(_, obj any) { a.observeNode(obj) },
+		DeleteFunc: func(obj any) { a.nodes.forget(obj) },
 	})
-	return g, err
+	return a, err
 }
 
 // Run assigns gated pods until ctx is done. The caches must be synced. It may be called once.
-func (g *Assigner) Run(ctx context.Context) {
-	defer g.queue.ShutDown()
-	klog.FromContext(ctx).Info("Started assigning capacity types to gated pods", "affinity", g.settings.Labels)
-	g.leading.Store(true)
-	for _, obj := range g.pods.List() {
-		g.observe(obj.(*v1.Pod))
+func (a *Assigner) Run(ctx context.Context) {
+	defer a.queue.ShutDown()
+	klog.FromContext(ctx).Info("Started assigning capacity types to gated pods", "affinity", a.settings.Labels)
+	a.leading.Store(true)
+	for _, obj := range a.pods.List() {
+		a.observe(obj.(*v1.Pod))
 	}
-	for _, obj := range g.nodes.list() {
-		g.observeNode(obj)
+	for _, obj := range a.nodes.list() {
+		a.observeNode(obj)
 	}
 	var running sync.WaitGroup
-	running.Go(func() { g.installed.watch(ctx, g.client) })
+	running.Go(func() { a.admissionPolicy.watch(ctx, a.client) })
 	for range workers {
 		running.Go(func() {
-			for g.next(ctx) {
+			for a.processNext(ctx) {
 			}
 		})
 	}
 	<-ctx.Done()
-	g.queue.ShutDown()
+	a.queue.ShutDown()
 	running.Wait()
 }
 
 // observe queues the revision of a pod that may need work.
-func (g *Assigner) observe(pod *v1.Pod) {
-	if !g.leading.Load() || pod.Spec.SchedulerName != g.settings.Profile {
+func (a *Assigner) observe(pod *v1.Pod) {
+	if !a.leading.Load() || pod.Spec.SchedulerName != a.settings.Profile {
 		return
 	}
 	if pod.Spec.NodeName != "" || !workload.Live(pod) {
-		g.forget(pod.UID)
+		a.forget(pod.UID)
 		return
 	}
-	g.mu.Lock()
+	a.mu.Lock()
 	gated, unschedulable := workload.Gated(pod), false
 	if gated {
-		if _, known := g.seen[pod.UID]; !known {
-			g.seen[pod.UID] = g.clock.Now()
+		if _, known := a.gatedSince[pod.UID]; !known {
+			a.gatedSince[pod.UID] = a.clock.Now()
 		}
 	} else {
-		delete(g.seen, pod.UID)
-		delete(g.decided, pod.UID)
+		delete(a.gatedSince, pod.UID)
+		delete(a.assignments, pod.UID)
 		if unschedulable = workload.Unschedulable(pod); unschedulable {
-			if _, known := g.waiting[pod.UID]; !known {
-				g.waiting[pod.UID] = g.clock.Now()
+			if _, known := a.unschedulableSince[pod.UID]; !known {
+				a.unschedulableSince[pod.UID] = a.clock.Now()
 			}
 		}
 	}
-	g.mu.Unlock()
+	a.mu.Unlock()
 	if gated || unschedulable {
-		g.queue.Add(workload.RevisionOf(pod))
+		a.queue.Add(workload.RevisionOf(pod))
 	}
 }
 
-func (g *Assigner) observeNode(obj any) {
-	if node, ok := obj.(*v1.Node); ok && g.leading.Load() {
-		g.nodes.observe(node)
+func (a *Assigner) observeNode(obj any) {
+	if node, ok := obj.(*v1.Node); ok && a.leading.Load() {
+		a.nodes.observe(node)
 	}
 }
 
 // forget removes the records of a pod.
-func (g *Assigner) forget(uid types.UID) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.decided, uid)
-	delete(g.seen, uid)
-	delete(g.waiting, uid)
-	delete(g.reported, uid)
+func (a *Assigner) forget(uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.assignments, uid)
+	delete(a.gatedSince, uid)
+	delete(a.unschedulableSince, uid)
+	delete(a.reported, uid)
 }
 
-// next processes one revision. It returns false after the queue has shut down.
-func (g *Assigner) next(ctx context.Context) bool {
-	revision, down := g.queue.Get()
+// processNext processes one revision. It returns false after the queue has shut down.
+func (a *Assigner) processNext(ctx context.Context) bool {
+	revision, down := a.queue.Get()
 	if down {
 		return false
 	}
-	defer g.queue.Done(revision)
-	again, err := g.reconcile(ctx, revision)
+	defer a.queue.Done(revision)
+	again, err := a.reconcile(ctx, revision)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Failed to reconcile gated pods, retrying", "revision", revision)
-		g.queue.AddRateLimited(revision)
+		a.queue.AddRateLimited(revision)
 	default:
-		g.queue.Forget(revision)
+		a.queue.Forget(revision)
 		if again > 0 {
-			g.queue.AddAfter(revision, again)
+			a.queue.AddAfter(revision, again)
 		}
 	}
 	return true
@@ -243,18 +245,18 @@ type sibling struct {
 // reconcile assigns the gated pods of a revision and deletes unschedulable pods whose affinity must
 // change. It returns when to reconcile again; 0 if an event will trigger it. The queue prevents
 // concurrent calls for one revision.
-func (g *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (again time.Duration, err error) {
+func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (again time.Duration, err error) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(revision.Namespace, string(revision.UID)))
-	pods, err := g.live(revision)
+	pods, err := a.livePods(revision)
 	if err != nil {
 		return 0, err
 	}
 	var gated, waiting []sibling
-	subjects := g.owners.Subjects()
+	subjects := a.owners.Subjects()
 	assigned, granted, others := 0, 0, 0
 	for _, pod := range pods {
 		pending := workload.Gated(pod)
-		if made, done := g.assignmentOf(pod.UID, pending); pending && done {
+		if made, done := a.assignmentOf(pod.UID, pending); pending && done {
 			if made == decision.AssignedOnDemand {
 				assigned++
 			} else {
@@ -264,7 +266,7 @@ func (g *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 		}
 		switch {
 		case pending:
-		case workload.OnlyOnDemand(pod, g.settings.Policy):
+		case workload.OnlyOnDemand(pod, a.settings.Policy):
 			assigned++
 		default:
 			others++
@@ -273,7 +275,7 @@ func (g *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 			}
 		}
 		if pending || pod.Spec.NodeName == "" && workload.Unschedulable(pod) {
-			s, wait, err := g.resolve(subjects, pod, len(pods))
+			s, wait, err := a.resolve(subjects, pod, len(pods))
 			switch {
 			case err != nil:
 				return 0, err
@@ -286,14 +288,14 @@ func (g *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 			}
 		}
 	}
-	if len(gated) > maxPerTurn {
-		gated, again = gated[:maxPerTurn], time.Nanosecond // other revisions have their turn in between
+	if len(gated) > maxPerReconcile {
+		gated, again = gated[:maxPerReconcile], time.Nanosecond // other revisions have their turn in between
 	}
 	// A warning about the pods beyond the floor is recorded on the first one. Pods of the
 	// floor may have been assigned before.
-	assigned, err = g.release(ctx, revision, gated, assigned, others == 0)
+	assigned, err = a.assignGated(ctx, revision, gated, assigned, others == 0)
 	// A granted pod replaces a replica of the floor that did not fit on on-demand.
-	next, failed := g.relieve(ctx, revision, waiting, assigned+granted)
+	next, failed := a.replaceWaiting(ctx, revision, waiting, assigned+granted)
 	return earlier(again, next), errors.Join(err, failed)
 }
 
@@ -305,9 +307,9 @@ func earlier(a, b time.Duration) time.Duration {
 	return a
 }
 
-// live returns the live pods of a revision of the profile, the oldest first.
-func (g *Assigner) live(revision workload.OwnerKey) ([]*v1.Pod, error) {
-	objs, err := g.pods.ByIndex(podsByRevision, revision.Index())
+// livePods returns the live pods of a revision of the profile, the oldest first.
+func (a *Assigner) livePods(revision workload.OwnerKey) ([]*v1.Pod, error) {
+	objs, err := a.pods.ByIndex(podsByRevision, revision.Index())
 	if err != nil {
 		return nil, err
 	}
@@ -325,24 +327,24 @@ func (g *Assigner) live(revision workload.OwnerKey) ([]*v1.Pod, error) {
 
 // assignmentOf returns the assignment of a pod whose gate the cache still shows; false if it has
 // none.
-func (g *Assigner) assignmentOf(pod types.UID, gated bool) (decision.AssignedCapacity, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (a *Assigner) assignmentOf(pod types.UID, gated bool) (decision.AssignedCapacity, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if !gated {
-		delete(g.decided, pod)
-		delete(g.seen, pod)
+		delete(a.assignments, pod)
+		delete(a.gatedSince, pod)
 	}
-	made, done := g.decided[pod]
+	made, done := a.assignments[pod]
 	return made, done
 }
 
 // resolve finds the owners and settings of a pod. It returns a time to wait if the owner is
 // unknown, or if the cached owner is outdated: a controller creates no more pods than replicas.
-func (g *Assigner) resolve(
+func (a *Assigner) resolve(
 	subjects func(*v1.Pod) (*workload.Subject, error), pod *v1.Pod, siblings int,
 ) (s sibling, wait time.Duration, err error) {
 	subject, err := subjects(pod)
-	age := g.clock.Since(pod.CreationTimestamp.Time)
+	age := a.clock.Since(pod.CreationTimestamp.Time)
 	if unknown := (*workload.UnknownOwner)(nil); errors.As(err, &unknown) {
 		if age < decision.MaxOwnerDelay {
 			return s, ownerRetry, nil
@@ -352,7 +354,7 @@ func (g *Assigner) resolve(
 	if err != nil {
 		return s, 0, err
 	}
-	settings, _ := g.settings.Policy.Settings(&subject.Pod)
+	settings, _ := a.settings.Policy.Settings(&subject.Pod)
 	// siblings includes the pod itself.
 	if subject.Pod.OutdatedOwner(settings, decision.PlacedPods{OnDemand: siblings - 1}) != "" && age < decision.MaxOwnerDelay {
 		return s, ownerRetry, nil

@@ -56,7 +56,7 @@ func start(t *testing.T, settings decision.WorkloadSettings, objects ...runtime.
 	}
 	for _, object := range objects { // as if the Assigner had seen them since then
 		if pod, ok := object.(*v1.Pod); ok && len(pod.Status.Conditions) > 0 {
-			w.waiting[pod.UID] = pod.Status.Conditions[0].LastTransitionTime.Time
+			w.unschedulableSince[pod.UID] = pod.Status.Conditions[0].LastTransitionTime.Time
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -270,7 +270,7 @@ func unschedulable(pod *v1.Pod, waited time.Duration, assigned string) *v1.Pod {
 		pod.Annotations = map[string]string{spot.AssignedAnnotation: assigned + ": test"}
 	}
 	if assigned == "on-demand" {
-		pod.Spec.Affinity = narrow(nil, []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")})
+		pod.Spec.Affinity = withRequired(nil, []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")})
 	}
 	at := metav1.NewTime(time.Now().Add(-waited))
 	pod.CreationTimestamp = at
@@ -363,7 +363,7 @@ func TestFallbackWithoutEvents(t *testing.T) {
 		})
 		pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), waited, "on-demand")
 		w.mu.Lock()
-		w.waiting[pod.UID] = pod.CreationTimestamp.Time
+		w.unschedulableSince[pod.UID] = pod.CreationTimestamp.Time
 		w.mu.Unlock()
 		w.create(pod)
 		time.Sleep(200 * time.Millisecond)

@@ -17,23 +17,23 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// release decides on the gated pods of a revision one after the other, and patches them
+// assignGated decides on the gated pods of a revision one after the other, and patches them
 // concurrently. first reports whether no assigned pod of the revision may run on spot.
-// release returns the new number of pods that require on-demand.
-func (g *Assigner) release(ctx context.Context, revision workload.OwnerKey, gated []sibling, assigned int, first bool) (int, error) {
+// It returns the new number of pods that require on-demand.
+func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, gated []sibling, assigned int, first bool) (int, error) {
 	var patches errgroup.Group
 	patches.SetLimit(maxPatches)
 	for _, s := range gated {
 		own := s.subject.Pod.OnlyOnDemand
 		f := facts{assigned: assigned}
-		g.takeReassigned(revision)
-		grant, granted := g.takeGrant(successorOf(revision, s))
+		a.takeReassignment(revision)
+		grant, granted := a.takeGrant(successorOf(revision, s))
 		if granted {
 			f.granted = grant.why
-		} else if capacity, wanted := g.wishes.Take(revision, g.clock.Now()); wanted {
+		} else if capacity, wanted := a.requirements.Take(revision, a.clock.Now()); wanted {
 			f.toSpot = capacity == decision.Spot
 		}
-		c := g.settings.Labels.choose(s.subject, s.settings, f)
+		c := a.settings.Labels.choose(s.subject, s.settings, f)
 		if c.assigned == decision.AssignedOnDemand || own {
 			assigned++
 		}
@@ -43,27 +43,27 @@ func (g *Assigner) release(ctx context.Context, revision workload.OwnerKey, gate
 			}
 			first = first && c.warning == ""
 		}
-		g.decide(s.pod.UID, c.assigned)
+		a.recordAssignment(s.pod.UID, c.assigned)
 		patches.Go(func() error {
-			g.slots <- struct{}{}
-			defer func() { <-g.slots }()
-			err := g.patch(ctx, s.pod, c)
+			a.patchSlots <- struct{}{}
+			defer func() { <-a.patchSlots }()
+			err := a.patch(ctx, s.pod, c)
 			if err == nil {
 				return nil
 			}
-			g.mu.Lock()
-			delete(g.decided, s.pod.UID)
-			g.mu.Unlock()
+			a.mu.Lock()
+			delete(a.assignments, s.pod.UID)
+			a.mu.Unlock()
 			switch {
 			case apierrors.IsNotFound(err):
 				return nil
 			case granted:
-				g.giveGrant(successorOf(revision, s), grant)
+				a.addGrant(successorOf(revision, s), grant)
 			case f.toSpot:
-				g.wishes.Require(revision, decision.Spot, g.clock.Now().Add(g.settings.NodeStartup))
+				a.requirements.Require(revision, decision.Spot, a.clock.Now().Add(a.settings.NodeStartup))
 			}
 			if apierrors.IsConflict(err) { // the cache will soon show another version
-				g.queue.AddAfter(revision, ownerRetry)
+				a.queue.AddAfter(revision, ownerRetry)
 				return nil
 			}
 			return err
@@ -72,14 +72,14 @@ func (g *Assigner) release(ctx context.Context, revision workload.OwnerKey, gate
 	return assigned, patches.Wait()
 }
 
-func (g *Assigner) decide(pod types.UID, a decision.AssignedCapacity) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.decided[pod] = a
+func (a *Assigner) recordAssignment(pod types.UID, assigned decision.AssignedCapacity) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.assignments[pod] = assigned
 }
 
 // patch writes a choice to the exact version of the pod that it was made for, and removes the gate.
-func (g *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
+func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	annotations := map[string]string{spot.AssignedAnnotation: c.annotation()}
 	if c.granted != "" {
 		annotations[spot.GrantedAnnotation] = c.granted
@@ -87,9 +87,9 @@ func (g *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	spec := map[string]any{"schedulingGates": workload.WithoutCapacityGate(pod)}
 	switch {
 	case len(c.require) > 0:
-		spec["affinity"] = map[string]any{"nodeAffinity": narrow(pod.Spec.Affinity, c.require).NodeAffinity}
+		spec["affinity"] = map[string]any{"nodeAffinity": withRequired(pod.Spec.Affinity, c.require).NodeAffinity}
 	case len(c.prefer) > 0:
-		spec["affinity"] = map[string]any{"nodeAffinity": prefer(pod.Spec.Affinity, c.prefer).NodeAffinity}
+		spec["affinity"] = map[string]any{"nodeAffinity": withPreferred(pod.Spec.Affinity, c.prefer).NodeAffinity}
 	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": annotations}, "spec": spec,
@@ -97,22 +97,22 @@ func (g *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	if err != nil {
 		return err
 	}
-	_, err = g.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	_, err = a.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	if err != nil {
 		return err
 	}
-	g.mu.Lock()
-	since, known := g.seen[pod.UID]
-	delete(g.seen, pod.UID)
-	g.releasedAt[pod.Namespace] = g.clock.Now()
-	g.mu.Unlock()
+	a.mu.Lock()
+	since, known := a.gatedSince[pod.UID]
+	delete(a.gatedSince, pod.UID)
+	a.gateRemovedAt[pod.Namespace] = a.clock.Now()
+	a.mu.Unlock()
 	if known {
-		gateDuration.Observe(g.clock.Since(since).Seconds())
+		gateDuration.Observe(a.clock.Since(since).Seconds())
 	}
 	assignedPods.WithLabelValues(cmp.Or(c.assigned.String(), "none")).Inc()
 	klog.FromContext(ctx).V(2).Info("Removed capacity gate", "pod", klog.KObj(pod), "assigned", c.annotation())
 	if c.warning != "" {
-		g.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonHiddenFromAutoscaler, "Assign", "%s", c.warning)
+		a.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonHiddenFromAutoscaler, "Assign", "%s", c.warning)
 	}
 	return nil
 }

@@ -7,17 +7,16 @@
 // it adds required node affinity and removes the gate. The API server allows tighter affinity only
 // while a gate is on the pod.
 //
-//	labels.go       node affinity for spot and for not spot
-//	choice.go       the affinity of a gated pod
-//	gater.go        the work queue, with one item per revision
-//	assignment.go   decisions on the gated pods of a revision, and their patches
-//	replacement.go  deletion of pods that wait too long, and grants for their successors
-//	nodes.go        nodes for which autoscalers and the policy see different capacity types
-//	wishes.go       replacements that must run on spot
-//	admission.go    whether the admission policy is bound
-//	expiry.go       gates that the scheduler removes because the controller has not
+//	assigner.go      the work queue, with one item per revision
+//	assignment.go    decisions on the gated pods of a revision, and their patches
+//	choice.go        the affinity of a gated pod
+//	labels.go        node affinity for spot and for not spot
+//	replacement.go   deletion of pods that wait too long, and grants for their successors
+//	requirements.go  capacity types that the replacements of moved pods must require
+//	admission.go     whether the admission policy is bound
+//	nodes.go         nodes for which autoscalers and the policy see different capacity types
 //
 // The written affinity counts: a pod belongs to the floor if its own required affinity excludes
 // spot, whether or not it is bound. If the controller does not run, the scheduler removes the gate
-// after gateTimeout. The Filter protects every floor in any case.
+// after gateTimeout (package failsafe). The Filter protects every floor in any case.
 package gating

@@ -106,11 +106,12 @@ func matches(e v1.NodeSelectorRequirement, node labels.Set) bool {
 	return err == nil && requirement.Matches(node)
 }
 
-// narrow returns affinity with the expressions added to each term of its required node affinity.
-// The API server allows only this change for a gated pod that has such terms. narrow skips
-// expressions that a term already contains. It skips empty terms, which match no node, because the
-// API server refuses to change them. The argument, which may be nil, is not modified.
-func narrow(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.Affinity {
+// withRequired returns affinity with the expressions added to each term of its required node
+// affinity. The API server allows only this change for a gated pod that has such terms.
+// withRequired skips expressions that a term already contains. It skips empty terms, which match no
+// node, because the API server refuses to change them. The argument, which may be nil, is not
+// modified.
+func withRequired(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.Affinity {
 	affinity = affinity.DeepCopy()
 	if affinity == nil {
 		affinity = &v1.Affinity{}
@@ -142,9 +143,9 @@ func narrow(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1
 // priority.
 const minWeight = 1
 
-// prefer returns affinity with the expressions added as one preferred term. The argument, which may
-// be nil, is not modified.
-func prefer(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.Affinity {
+// withPreferred returns affinity with the expressions added as one preferred term. The argument,
+// which may be nil, is not modified.
+func withPreferred(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.Affinity {
 	affinity = affinity.DeepCopy()
 	if affinity == nil {
 		affinity = &v1.Affinity{}

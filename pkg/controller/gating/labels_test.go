@@ -96,7 +96,7 @@ func TestNewLabels(t *testing.T) {
 	}
 }
 
-// narrow adds expressions at the end of each term, and nowhere else.
+// withRequired adds expressions at the end of each term, and nowhere else.
 func TestNarrow(t *testing.T) {
 	not := expression(karpenter, v1.NodeSelectorOpNotIn, "spot")
 	zone := expression("topology.kubernetes.io/zone", v1.NodeSelectorOpIn, "a")
@@ -123,7 +123,7 @@ func TestNarrow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
-			if diff := cmp.Diff(test.want, narrow(test.affinity, []v1.NodeSelectorRequirement{not})); diff != "" {
+			if diff := cmp.Diff(test.want, withRequired(test.affinity, []v1.NodeSelectorRequirement{not})); diff != "" {
 				t.Errorf("affinity (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, test.affinity); diff != "" {
@@ -133,7 +133,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// prefer preserves the user's preferences, which have at least the same weight.
+// withPreferred preserves the user's preferences, which have at least the same weight.
 func TestPrefer(t *testing.T) {
 	spot := []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpIn, "spot")}
 	users := v1.PreferredSchedulingTerm{Weight: 5, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{expression("a", v1.NodeSelectorOpExists)}}}
@@ -147,7 +147,7 @@ func TestPrefer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
-			if diff := cmp.Diff(test.want, prefer(test.affinity, spot)); diff != "" {
+			if diff := cmp.Diff(test.want, withPreferred(test.affinity, spot)); diff != "" {
 				t.Errorf("affinity (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, test.affinity); diff != "" {

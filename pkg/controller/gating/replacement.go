@@ -58,42 +58,42 @@ type grant struct {
 }
 
 // takeGrant removes and returns the oldest valid grant of a successor.
-func (g *Assigner) takeGrant(s successor) (grant, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := g.clock.Now()
-	valid := slices.DeleteFunc(g.grants[s], func(held grant) bool { return !held.until.After(now) })
+func (a *Assigner) takeGrant(s successor) (grant, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Now()
+	valid := slices.DeleteFunc(a.grants[s], func(held grant) bool { return !held.until.After(now) })
 	if len(valid) == 0 {
-		delete(g.grants, s)
+		delete(a.grants, s)
 		return grant{}, false
 	}
-	if g.grants[s] = valid[1:]; len(valid) == 1 {
-		delete(g.grants, s)
+	if a.grants[s] = valid[1:]; len(valid) == 1 {
+		delete(a.grants, s)
 	}
 	return valid[0], true
 }
 
-func (g *Assigner) giveGrant(s successor, given grant) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := g.clock.Now()
-	maps.DeleteFunc(g.grants, func(_ successor, held []grant) bool { return !held[len(held)-1].until.After(now) })
-	g.grants[s] = append(g.grants[s], given)
+func (a *Assigner) addGrant(s successor, given grant) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Now()
+	maps.DeleteFunc(a.grants, func(_ successor, held []grant) bool { return !held[len(held)-1].until.After(now) })
+	a.grants[s] = append(a.grants[s], given)
 }
 
-// relieve deletes the pods of a revision that have waited too long, because the API server does not
-// allow a change of affinity on a pod without a gate. assigned is the number of live pods of the
-// revision that require on-demand. relieve returns when another pod may have waited long enough; 0
-// for never.
-func (g *Assigner) relieve(ctx context.Context, revision workload.OwnerKey, waiting []sibling, assigned int) (next time.Duration, err error) {
+// replaceWaiting deletes the pods of a revision that have waited too long, because the API server
+// does not allow a change of affinity on a pod without a gate. assigned is the number of live pods
+// of the revision that require on-demand. It returns when another pod may have waited long enough;
+// 0 for never.
+func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKey, waiting []sibling, assigned int) (next time.Duration, err error) {
 	lists := 0
-	assigned += g.reassignedOf(revision)
+	assigned += a.expectedReassignments(revision)
 	for _, s := range waiting {
-		waited, ok := g.waitedFor(s.pod)
+		waited, ok := a.waitedFor(s.pod)
 		if !ok {
 			continue
 		}
-		why, since, after := g.replaceReason(s, waited, assigned)
+		why, since, after := a.replaceReason(s, waited, assigned)
 		if why == "" {
 			next = earlier(next, after)
 			continue
@@ -102,22 +102,22 @@ func (g *Assigner) relieve(ctx context.Context, revision workload.OwnerKey, wait
 			if why == reassigned {
 				continue
 			}
-			g.recordOnce(s.pod, spot.ReasonNoSuccessor, "The pod has waited for on-demand longer than its policy allows, but its affinity can no longer be changed, "+
+			a.recordOnce(s.pod, spot.ReasonNoSuccessor, "The pod has waited for on-demand longer than its policy allows, but its affinity can no longer be changed, "+
 				"and no controller would recreate it after a deletion")
 			continue
 		}
 		if lists++; lists > maxEventLists {
 			return earlier(next, time.Second), nil
 		}
-		starting, err := g.nodeStarting(ctx, s.pod)
+		starting, err := a.nodeStartupLeft(ctx, s.pod)
 		if err != nil {
 			return next, err
 		}
-		if left := min(starting, g.settings.NodeStartup-since); left > 0 {
+		if left := min(starting, a.settings.NodeStartup-since); left > 0 {
 			next = earlier(next, left)
 			continue
 		}
-		if err := g.replace(ctx, revision, s, why); err != nil {
+		if err := a.replace(ctx, revision, s, why); err != nil {
 			return next, err
 		}
 		return earlier(next, time.Second), nil // one at a time, because the successor counts too
@@ -131,17 +131,17 @@ const reassigned = "reassigned"
 // replaceReason returns the reason to replace a pod that has waited that long, and since when the
 // reason applies. Without a reason, it returns after how much more waiting this may change; 0 for
 // never.
-func (g *Assigner) replaceReason(s sibling, waited time.Duration, assigned int) (why string, since, after time.Duration) {
+func (a *Assigner) replaceReason(s sibling, waited time.Duration, assigned int) (why string, since, after time.Duration) {
 	settings := s.settings
 	if s.subject.Pod.Granted != decision.NotGranted || s.subject.Pod.OnlySpot || settings.WhenUnsatisfiable == decision.ScheduleAnyway {
 		return "", 0, 0
 	}
 	if !s.subject.Pod.OnlyOnDemand {
-		c := g.settings.Labels.choose(s.subject, settings, facts{assigned: assigned})
+		c := a.settings.Labels.choose(s.subject, settings, facts{assigned: assigned})
 		switch {
 		case c.assigned != decision.AssignedOnDemand || s.subject.Pod.Assigned == decision.AssignedOnDemand:
 			return "", 0, 0 // or its affinity cannot express it, and neither could its successor's
-		case !g.assignsSuccessors(s.pod):
+		case !a.assignsSuccessors(s.pod):
 			return "", 0, time.Minute
 		case waited >= reassignAfter:
 			return reassigned, waited - reassignAfter, 0
@@ -161,7 +161,7 @@ func (g *Assigner) replaceReason(s sibling, waited time.Duration, assigned int) 
 		switch {
 		case waited < relief:
 			after = earlier(after, relief-waited)
-		case g.olderOnDemand(s.subject):
+		case a.olderOnDemand(s.subject):
 			return spot.GrantedRelief, waited - relief, 0
 		default:
 			after = earlier(after, max(relief, time.Second)) // older replicas may be bound there later
@@ -173,37 +173,37 @@ func (g *Assigner) replaceReason(s sibling, waited time.Duration, assigned int) 
 // waitedFor returns how long no scheduler has found a node for the pod, since its last gate was
 // removed. The transition time of the condition is useless, because the API server also counts the
 // time with gates.
-func (g *Assigner) waitedFor(pod *v1.Pod) (time.Duration, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	since, known := g.waiting[pod.UID]
-	return g.clock.Since(since), known
+func (a *Assigner) waitedFor(pod *v1.Pod) (time.Duration, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	since, known := a.unschedulableSince[pod.UID]
+	return a.clock.Since(since), known
 }
 
-// reassignedOf returns the number of expected successors of pods that were deleted for
+// expectedReassignments returns the number of expected successors of pods that were deleted for
 // reassignment.
-func (g *Assigner) reassignedOf(revision workload.OwnerKey) int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := g.clock.Now()
-	left := slices.DeleteFunc(g.reassigned[revision], func(until time.Time) bool { return !until.After(now) })
+func (a *Assigner) expectedReassignments(revision workload.OwnerKey) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Now()
+	left := slices.DeleteFunc(a.reassignments[revision], func(until time.Time) bool { return !until.After(now) })
 	if len(left) == 0 {
-		delete(g.reassigned, revision)
+		delete(a.reassignments, revision)
 	} else {
-		g.reassigned[revision] = left
+		a.reassignments[revision] = left
 	}
 	return len(left)
 }
 
-// takeReassigned records that one of the expected successors exists.
-func (g *Assigner) takeReassigned(revision workload.OwnerKey) {
-	if g.reassignedOf(revision) == 0 {
+// takeReassignment records that one of the expected successors exists.
+func (a *Assigner) takeReassignment(revision workload.OwnerKey) {
+	if a.expectedReassignments(revision) == 0 {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.reassigned[revision] = g.reassigned[revision][1:]; len(g.reassigned[revision]) == 0 {
-		delete(g.reassigned, revision)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.reassignments[revision] = a.reassignments[revision][1:]; len(a.reassignments[revision]) == 0 {
+		delete(a.reassignments, revision)
 	}
 }
 
@@ -225,36 +225,36 @@ func isRecreated(pod *v1.Pod) bool {
 // removed a gate in the namespace after the pod was created. Otherwise the admission policy may be
 // missing, or the API server may refuse the controller's patches, and the successor would be in the
 // same situation as the pod.
-func (g *Assigner) assignsSuccessors(pod *v1.Pod) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.releasedAt[pod.Namespace].After(pod.CreationTimestamp.Time)
+func (a *Assigner) assignsSuccessors(pod *v1.Pod) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.gateRemovedAt[pod.Namespace].After(pod.CreationTimestamp.Time)
 }
 
 // olderOnDemand reports whether an older revision of the pod's workload has pods on on-demand
 // nodes.
-func (g *Assigner) olderOnDemand(subject *workload.Subject) bool {
-	older, err := g.owners.OlderRevisions(subject)
+func (a *Assigner) olderOnDemand(subject *workload.Subject) bool {
+	older, err := a.owners.OlderRevisions(subject)
 	if err != nil {
 		return false
 	}
 	return slices.ContainsFunc(older, func(revision workload.OwnerKey) bool {
-		pods, err := g.live(revision)
+		pods, err := a.livePods(revision)
 		return err == nil && slices.ContainsFunc(pods, func(pod *v1.Pod) bool {
-			return pod.Spec.NodeName != "" && g.nodes.onDemand(pod.Spec.NodeName)
+			return pod.Spec.NodeName != "" && a.nodes.onDemand(pod.Spec.NodeName)
 		})
 	})
 }
 
-// nodeStarting returns how much longer an autoscaler may need to start a node for the pod; 0 if
+// nodeStartupLeft returns how much longer an autoscaler may need to start a node for the pod; 0 if
 // none reported it recently. A user who can create such an event can only delay pods of the own
 // namespace.
-func (g *Assigner) nodeStarting(ctx context.Context, pod *v1.Pod) (time.Duration, error) {
-	list, err := g.client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
+func (a *Assigner) nodeStartupLeft(ctx context.Context, pod *v1.Pod) (time.Duration, error) {
+	list, err := a.client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)).String(), Limit: 100,
 	})
 	if apierrors.IsForbidden(err) {
-		return g.settings.NodeStartup, nil // the right came with manifests/overlays/autoscaler, and went with it: a node may be starting
+		return a.settings.NodeStartup, nil // the right came with manifests/overlays/autoscaler, and went with it: a node may be starting
 	}
 	if err != nil {
 		return 0, fmt.Errorf("listing the events of pod %s: %w", klog.KObj(pod), err)
@@ -262,14 +262,14 @@ func (g *Assigner) nodeStarting(ctx context.Context, pod *v1.Pod) (time.Duration
 	var left time.Duration
 	for i := range list.Items {
 		if e := &list.Items[i]; slices.Contains(nodeStarts, e.Reason) {
-			left = max(left, g.settings.NodeStartup-g.clock.Since(latest(e)))
+			left = max(left, a.settings.NodeStartup-a.clock.Since(lastRecorded(e)))
 		}
 	}
 	return left, nil
 }
 
-// latest returns when an event was last recorded, in either of the two event APIs.
-func latest(e *v1.Event) time.Time {
+// lastRecorded returns when an event was last recorded, in either of the two event APIs.
+func lastRecorded(e *v1.Event) time.Time {
 	at := e.EventTime.Time
 	for _, t := range []time.Time{e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {
 		if t.After(at) {
@@ -284,23 +284,23 @@ func latest(e *v1.Event) time.Time {
 
 // replace deletes a pod that never ran, and gives its successor the grant. It does nothing if the
 // pod has changed, for example because it was bound.
-func (g *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s sibling, why string) error {
+func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s sibling, why string) error {
 	key := successorOf(revision, s)
 	if why == reassigned {
-		g.mu.Lock()
-		g.reassigned[revision] = append(g.reassigned[revision], g.clock.Now().Add(grantFor))
-		g.mu.Unlock()
+		a.mu.Lock()
+		a.reassignments[revision] = append(a.reassignments[revision], a.clock.Now().Add(grantFor))
+		a.mu.Unlock()
 	} else {
 		// Grant before the deletion: the successor may exist before the API server answers.
-		g.giveGrant(key, grant{why, g.clock.Now().Add(grantFor)})
+		a.addGrant(key, grant{why, a.clock.Now().Add(grantFor)})
 	}
-	err := g.client.CoreV1().Pods(s.pod.Namespace).Delete(ctx, s.pod.Name, metav1.DeleteOptions{
+	err := a.client.CoreV1().Pods(s.pod.Namespace).Delete(ctx, s.pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0),
 		Preconditions:      &metav1.Preconditions{UID: &s.pod.UID, ResourceVersion: &s.pod.ResourceVersion},
 	})
 	if err != nil {
 		if why != reassigned {
-			g.takeGrant(key)
+			a.takeGrant(key)
 		}
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return nil
@@ -312,17 +312,17 @@ func (g *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 	if why == reassigned {
 		note = "The pod waited without affinity that autoscalers can see: its successor requires on-demand"
 	}
-	g.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, spot.ReasonReplacedPending, "Replace", "%s", note)
+	a.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, spot.ReasonReplacedPending, "Replace", "%s", note)
 	klog.FromContext(ctx).Info("Deleted unschedulable pod", "pod", klog.KObj(s.pod), "why", why)
 	return nil
 }
 
 // recordOnce records an event on a pod unless it was the last one recorded.
-func (g *Assigner) recordOnce(pod *v1.Pod, reason, note string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.reported[pod.UID] != reason {
-		g.reported[pod.UID] = reason
-		g.recorder.Eventf(pod, nil, v1.EventTypeWarning, reason, "Assign", "%s", note)
+func (a *Assigner) recordOnce(pod *v1.Pod, reason, note string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.reported[pod.UID] != reason {
+		a.reported[pod.UID] = reason
+		a.recorder.Eventf(pod, nil, v1.EventTypeWarning, reason, "Assign", "%s", note)
 	}
 }

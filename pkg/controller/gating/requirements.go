@@ -23,37 +23,37 @@ type Requirements struct {
 	byRevision map[workload.OwnerKey]requirement
 }
 
-// wish is a capacity type that a new pod must require if it is created before until.
+// requirement is a capacity type that a new pod must require if it is created before until.
 type requirement struct {
 	capacity decision.CapacityType
 	until    time.Time
 }
 
-// Want makes the next new pod of a revision require a capacity type, if the pod is created before
-// until. It replaces an earlier wish for that revision, because a workload has at most one move at
-// a time.
-func (w *Requirements) Require(revision workload.OwnerKey, capacity decision.CapacityType, until time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.byRevision == nil {
-		w.byRevision = map[workload.OwnerKey]requirement{}
+// Require makes the next new pod of a revision require a capacity type, if the pod is created
+// before until. It replaces an earlier requirement for that revision, because a workload has at
+// most one move at a time.
+func (r *Requirements) Require(revision workload.OwnerKey, capacity decision.CapacityType, until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byRevision == nil {
+		r.byRevision = map[workload.OwnerKey]requirement{}
 	}
-	w.byRevision[revision] = requirement{capacity, until}
+	r.byRevision[revision] = requirement{capacity, until}
 }
 
-// Take removes and returns the wish for a new pod of a revision; false if there is none.
-func (w *Requirements) Take(revision workload.OwnerKey, now time.Time) (decision.CapacityType, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	maps.DeleteFunc(w.byRevision, func(_ workload.OwnerKey, want requirement) bool { return !now.Before(want.until) })
-	want, ok := w.byRevision[revision]
-	delete(w.byRevision, revision)
-	return want.capacity, ok
+// Take removes and returns the requirement for a new pod of a revision; false if there is none.
+func (r *Requirements) Take(revision workload.OwnerKey, now time.Time) (decision.CapacityType, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.byRevision, func(_ workload.OwnerKey, required requirement) bool { return !now.Before(required.until) })
+	required, ok := r.byRevision[revision]
+	delete(r.byRevision, revision)
+	return required.capacity, ok
 }
 
-// Forget removes the wish for a revision, if any, because its pod is no longer moved.
-func (w *Requirements) Forget(revision workload.OwnerKey) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.byRevision, revision)
+// Forget removes the requirement for a revision, if any, because its pod is no longer moved.
+func (r *Requirements) Forget(revision workload.OwnerKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.byRevision, revision)
 }

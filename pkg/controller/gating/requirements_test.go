@@ -16,7 +16,7 @@ func TestWishes(t *testing.T) {
 	for name, test := range map[string]struct {
 		given func(*gating.Requirements)
 		after time.Duration
-		want  []bool // whether the next pods of web get the wish
+		want  []bool // whether the next pods of web get the requirement
 	}{
 		"none":           {func(*gating.Requirements) {}, 0, []bool{false}},
 		"one pod":        {func(w *gating.Requirements) { w.Require(web, decision.Spot, start.Add(time.Minute)) }, time.Second, []bool{true, false}},
@@ -24,7 +24,7 @@ func TestWishes(t *testing.T) {
 		"in time":        {func(w *gating.Requirements) { w.Require(web, decision.Spot, start.Add(time.Minute)) }, time.Minute - 1, []bool{true}},
 		"too late":       {func(w *gating.Requirements) { w.Require(web, decision.Spot, start.Add(time.Minute)) }, time.Minute, []bool{false}},
 		"withdrawn":      {func(w *gating.Requirements) { w.Require(web, decision.Spot, start.Add(time.Minute)); w.Forget(web) }, 0, []bool{false}},
-		"replaced wish": {func(w *gating.Requirements) {
+		"replaced requirement": {func(w *gating.Requirements) {
 			w.Require(web, decision.Spot, start)
 			w.Require(web, decision.Spot, start.Add(time.Minute))
 		}, 0, []bool{true, false}},
@@ -46,7 +46,7 @@ func TestWishes(t *testing.T) {
 	}
 }
 
-// Concurrent calls of Take grant a wish only once.
+// Concurrent calls of Take return a requirement only once.
 func TestConcurrentTake(t *testing.T) {
 	var w gating.Requirements
 	now := time.Now()

@@ -147,27 +147,27 @@ func TestNodeStartup(t *testing.T) {
 	}
 }
 
-// wishes records its calls and their times.
-type wishes struct {
+// requirements records its calls and their times.
+type requirements struct {
 	mu    sync.Mutex
 	calls []string
 	clock *clocktesting.FakePassiveClock
 }
 
-func (w *wishes) Require(revision workload.OwnerKey, capacity decision.CapacityType, until time.Time) {
+func (w *requirements) Require(revision workload.OwnerKey, capacity decision.CapacityType, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls = append(w.calls, fmt.Sprintf("want %s for %s for %s", capacity, revision.UID, until.Sub(w.clock.Now())))
 }
 
-func (w *wishes) Forget(revision workload.OwnerKey) {
+func (w *requirements) Forget(revision workload.OwnerKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls = append(w.calls, "forget "+string(revision.UID))
 }
 
-// The wish for a replacement precedes the release of the pod. It is withdrawn if the pod is not
-// released, or if it is restored.
+// The requirement of a replacement precedes the release of the pod. It is withdrawn if the pod is
+// not released, or if it is restored.
 func TestWishes(t *testing.T) {
 	group := schema.GroupResource{Resource: "pods"}
 	for name, test := range map[string]struct {
@@ -196,13 +196,13 @@ func TestWishes(t *testing.T) {
 			w.pod("web", w.replicaSets["web-1"], "remaining")
 			w.sync()
 			clock := clocktesting.NewFakePassiveClock(w.now)
-			recorded := &wishes{clock: clock}
+			recorded := &requirements{clock: clock}
 			executor := migration.NewExecutor(w.client(), &recorder{}, clock, migration.ExecutorSettings{
 				Concurrency: 1, RequestTimeout: time.Second, DryRun: test.dryRun, Requirements: recorded,
 			})
 			w.fail = func(verb, _, _ string) (error, bool) {
 				if verb == "patch" && test.requires == decision.AssignedSpot && len(recorded.calls) == 0 {
-					t.Error("the pod was released before any wish")
+					t.Error("the pod was released before any requirement")
 				}
 				return test.fail, true
 			}
@@ -231,7 +231,7 @@ func TestWishes(t *testing.T) {
 				want = append(want, fmt.Sprintf(line, w.replicaSets["web-1"].UID))
 			}
 			if diff := cmp.Diff(want, recorded.calls); diff != "" {
-				t.Errorf("wishes (-want +got):\n%s", diff)
+				t.Errorf("requirements (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -154,8 +154,8 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 		metadata["ownerReferences"] = owners
 	}
 	if a.ToSpot && e.settings.Requirements != nil {
-		// The wish precedes the request, because the replacement may exist before the response
-		// arrives.
+		// The requirement precedes the request, because the replacement may exist before the
+		// response arrives.
 		e.settings.Requirements.Require(a.Pod.Revision.Key, decision.Spot, e.clock.Now().Add(wishedFor))
 	}
 	o, err := e.patch(ctx, a.Pod, metadata)

@@ -24,16 +24,16 @@ func (r *round) assignRunning() {
 // may be replaced now.
 func (r *round) assignable(w *snapshot.Workload) (pods int) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	if w.RollingOut || deficit(w) > 0 || !r.mayMove(w, false) || !r.wouldBeGated(w) {
+	if w.RollingOut || deficit(w) > 0 || !r.mayMove(w, false) || !r.gatesReplacements(w) {
 		return 0
 	}
 	return unassigned(w)
 }
 
-// wouldBeGated reports whether the replacement of a pod would be assigned a capacity type. It would
-// if the youngest unassigned pod is older than the admission policy. Without this check,
+// gatesReplacements reports whether the replacement of a pod would be assigned a capacity type. It
+// would if the youngest unassigned pod is older than the admission policy. Without this check,
 // replacements would never end.
-func (r *round) wouldBeGated(w *snapshot.Workload) bool {
+func (r *round) gatesReplacements(w *snapshot.Workload) bool {
 	var youngest time.Time
 	for _, revision := range w.Revisions {
 		for _, p := range revision.Pods {
@@ -42,7 +42,7 @@ func (r *round) wouldBeGated(w *snapshot.Workload) bool {
 			}
 		}
 	}
-	return r.settings.WouldBeGated == nil || r.settings.WouldBeGated(youngest)
+	return r.settings.GatesReplacement == nil || r.settings.GatesReplacement(youngest)
 }
 
 // unassigned returns the number of pods on on-demand that should require on-demand but do not.

@@ -40,7 +40,7 @@ type Settings struct {
 	// Gating means that new pods require their assigned capacity type by node affinity, so that
 	// autoscalers buy it. Replicas of a floor require on-demand. A surge for a floor then does not
 	// need room on existing nodes. Gating has an effect only while new pods are gated: see
-	// WouldBeGated.
+	// GatesReplacement.
 	Gating bool
 	// BuyForReturn means that a replica that returns to spot by surge requires spot, and does not
 	// need room on existing nodes. It has an effect only with Gating.
@@ -48,10 +48,10 @@ type Settings struct {
 	// HealRunning means that replicas of a floor that run on on-demand but do not require it are
 	// replaced. It has an effect only with Gating.
 	HealRunning bool
-	// WouldBeGated reports whether a pod that was created at that time without an assignment would
-	// be replaced by an assigned pod. nil means true. If it returns false for the zero time, no new
-	// pod is gated, and the planner plans as without Gating.
-	WouldBeGated func(made time.Time) bool
+	// GatesReplacement reports whether a pod that was created at that time without an assignment
+	// would be replaced by an assigned pod. nil means true. If it returns false for the zero time,
+	// no new pod is gated, and the planner plans as without Gating.
+	GatesReplacement func(created time.Time) bool
 	// Selects reports whether workloads of a namespace may be moved; nil means all.
 	Selects func(namespace string) bool
 }
@@ -102,7 +102,7 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 		p.firstRound = s.Now
 	}
 	p.observe(s)
-	r.gating = p.settings.Gating && (p.settings.WouldBeGated == nil || p.settings.WouldBeGated(time.Time{}))
+	r.gating = p.settings.Gating && (p.settings.GatesReplacement == nil || p.settings.GatesReplacement(time.Time{}))
 	r.surges = sync.OnceValue(func() func(*snapshot.Pod) bool { return migration.CanSurge(s) })
 	p.recordUnavailable(r.motions, r.now)
 	r.inProgress = p.track(r)

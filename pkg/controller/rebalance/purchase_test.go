@@ -54,7 +54,7 @@ func (w *world) planBuying(p *rebalance.Planner) []string {
 // without its admission policy.
 func TestBuying(t *testing.T) {
 	ungated := buying()
-	ungated.WouldBeGated = func(time.Time) bool { return false }
+	ungated.GatesReplacement = func(time.Time) bool { return false }
 	nothing := func(*world) {}
 	for name, test := range map[string]struct {
 		lines     []string
@@ -194,7 +194,7 @@ func TestBuyingDisabled(t *testing.T) {
 			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 0: o o o"}, []string{"web-0 return-to-spot"}},
 		"running": {func(s *rebalance.Settings) { s.HealRunning = false },
 			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nil},
-		"running, replacements would not be gated": {func(s *rebalance.Settings) { s.WouldBeGated = time.Time.IsZero },
+		"running, replacements would not be gated": {func(s *rebalance.Settings) { s.GatesReplacement = time.Time.IsZero },
 			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
