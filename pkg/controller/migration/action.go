@@ -63,15 +63,15 @@ type Action struct {
 	// wants no pods. The caches may be stale, so the executor asks the API server before it deletes
 	// the pod.
 	Orphan bool
-	// Budget is the UID of the PodDisruptionBudget that an eviction is charged to. It is empty if
-	// no PodDisruptionBudget selects the pod, or if several do.
-	Budget types.UID
-	// Unlikely: according to the caches, the PodDisruptionBudget allows no eviction. The caches may
-	// be stale, so the executor requests the eviction anyway, but later.
-	Unlikely bool
-	// Unplaced: no room was found for the replacement in the time available. The replacement may
+	// DisruptionBudget is the UID of the PodDisruptionBudget that an eviction is charged to. It is
+	// empty if no PodDisruptionBudget selects the pod, or if several do.
+	DisruptionBudget types.UID
+	// LikelyRefused: according to the caches, the PodDisruptionBudget allows no eviction. The
+	// caches may be stale, so the executor requests the eviction anyway, but later.
+	LikelyRefused bool
+	// WithoutRoom: no room was found for the replacement in the time available. The replacement may
 	// wait for a new node.
-	Unplaced bool
+	WithoutRoom bool
 	// ToSpot: the replacement of the released pod must require spot.
 	ToSpot bool
 	// Why explains the decision to users.

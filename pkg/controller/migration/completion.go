@@ -16,14 +16,15 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// unreadyFor is how long a released pod may be unready before it is evicted without a replacement.
-const unreadyFor = 30 * time.Second
+// unreadyTimeout is how long a released pod may be unready before it is evicted without a
+// replacement.
+const unreadyTimeout = 30 * time.Second
 
 // The controller restores a pod that was released for a drain if the pod is not evicted within
-// evictedWithin. If its replacement may take longer, the pod waits for evictedAtLeast after that
-// time. kubectl drain retries every 5 s and Karpenter every 10 s, so a longer wait without an
+// drainTimeout. If its replacement may take longer, the pod waits for drainMargin after that time.
+// kubectl drain retries every 5 s and Karpenter every 10 s, so a longer wait without an
 // eviction means that the node is only cordoned.
-const evictedWithin, evictedAtLeast = 10 * time.Minute, time.Minute
+const drainTimeout, drainMargin = 10 * time.Minute, time.Minute
 
 // complete adds the next actions of released pods. These include pods that no move concerns any
 // more, and pods that an earlier controller process released.
@@ -126,8 +127,8 @@ func (p *planner) completeAlone(m Move) (next Action, waits bool) {
 		return p.eviction(m, fmt.Sprintf("ReplicaSet %s is rolled out", release.ReplicaSet)), false
 	case m.Pod.Node == nil:
 		return p.eviction(m, "its node is gone"), false
-	case !isReady && p.now.Sub(since) >= unreadyFor:
-		return p.eviction(m, fmt.Sprintf("it has not been ready for %s", unreadyFor)), false
+	case !isReady && p.now.Sub(since) >= unreadyTimeout:
+		return p.eviction(m, fmt.Sprintf("it has not been ready for %s", unreadyTimeout)), false
 	}
 	return Action{}, true
 }
@@ -169,7 +170,7 @@ func (p *planner) completeReplaced(m Move, replacements map[*snapshot.Revision]i
 	}
 	drained := m.Reason == Drain && m.Deadline.IsZero() // the draining client evicts the pod
 	waited, timeout := p.now.Sub(m.Pod.Release.At), p.replacementTimeout(revision, m.Reason)
-	evicted := max(evictedWithin, timeout+evictedAtLeast)
+	evicted := max(drainTimeout, timeout+drainMargin)
 	switch {
 	case drained && requested != Drain:
 		return m.action(Restore, Surge, "its node is no longer being drained")

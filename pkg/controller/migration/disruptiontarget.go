@@ -14,10 +14,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
-// markDisrupted sets the condition DisruptionTarget on a pod that is about to be deleted against
-// its PodDisruptionBudget. The eviction API sets it too, and the podFailurePolicy of a Job reads
-// it. The deletion does not depend on the condition, so an error is only logged, once.
-func (e *Executor) markDisrupted(ctx context.Context, a Action) {
+// setDisruptionTarget sets the condition DisruptionTarget on a pod that is about to be deleted
+// against its PodDisruptionBudget. The eviction API sets it too, and the podFailurePolicy of a Job
+// reads it. The deletion does not depend on the condition, so an error is only logged, once.
+func (e *Executor) setDisruptionTarget(ctx context.Context, a Action) {
 	if slices.ContainsFunc(a.Pod.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
 	}) {
@@ -34,17 +34,17 @@ func (e *Executor) markDisrupted(ctx context.Context, a Action) {
 	})
 	if err == nil {
 		// The timeout leaves time for the deletion if the request hangs.
-		patching, cancel := context.WithTimeout(ctx, min(e.settings.RequestTimeout/2, disruptedWithin))
+		patching, cancel := context.WithTimeout(ctx, min(e.settings.RequestTimeout/2, conditionTimeout))
 		defer cancel()
 		_, err = e.client.CoreV1().Pods(a.Pod.Namespace).Patch(
 			patching, a.Pod.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
 	}
 	if err != nil {
-		e.unmarked.Do(func() {
+		e.conditionError.Do(func() {
 			klog.FromContext(ctx).Error(err, "Condition DisruptionTarget not set before a deletion; not logged again", "pod", klog.KObj(a.Pod))
 		})
 	}
 }
 
-// disruptedWithin limits the duration of the request that sets the condition DisruptionTarget.
-const disruptedWithin = 2 * time.Second
+// conditionTimeout limits the duration of the request that sets the condition DisruptionTarget.
+const conditionTimeout = 2 * time.Second

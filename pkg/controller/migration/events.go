@@ -12,10 +12,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// record emits the events for an action that the API server performed: on the pod, and also on the
-// workload if the action affects it. Events on a workload contain no pod name, so that client-go
-// aggregates them.
-func (e *Executor) record(a Action) {
+// recordEvents emits the events for an action that the API server performed: on the pod, and also
+// on the workload if the action affects it. Events on a workload contain no pod name, so that
+// client-go aggregates them.
+func (e *Executor) recordEvents(a Action) {
 	pod, workload := a.Pod.Pod, workloadOf(a.Pod)
 	emit := func(object runtime.Object, kind, reason, note string, args ...any) {
 		if object != nil {
@@ -47,7 +47,7 @@ func (e *Executor) record(a Action) {
 
 // reportDryRun logs what would be done.
 func (e *Executor) reportDryRun(ctx context.Context, a Action) {
-	if a.Kind != Stay && a.Kind != Forget && e.workFor(a).firstTime(string(a.Kind)) {
+	if a.Kind != Stay && a.Kind != Forget && e.workFor(a).firstReport(string(a.Kind)) {
 		klog.FromContext(ctx).Info("Would perform action (dry run)", append(logValues(a), "why", a.Why)...)
 		migrations.WithLabelValues(string(a.Method), string(a.Reason), dryRun).Inc()
 	}
@@ -55,7 +55,7 @@ func (e *Executor) reportDryRun(ctx context.Context, a Action) {
 
 // reportStay reports once why a pod stays.
 func (e *Executor) reportStay(ctx context.Context, a Action) {
-	if e.workFor(a).firstTime(string(Stay)) {
+	if e.workFor(a).firstReport(string(Stay)) {
 		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "why", a.Why)...)
 		if a.Reason == Drain {
 			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNotReplacedFirst, "Stay", "Node %s is being drained: %s", a.Pod.Node.Name, a.Why)
@@ -89,7 +89,7 @@ func logValues(a Action) []any {
 func (e *Executor) recordBlocked(a Action, by outcome) {
 	evictionsBlocked.WithLabelValues(string(by)).Inc()
 	why := "its PodDisruptionBudget currently allows no eviction"
-	if by == barred {
+	if by == blockedBySeveral {
 		why = "several PodDisruptionBudgets select it, and Kubernetes evicts no such pod"
 	}
 	until := ""
@@ -100,8 +100,8 @@ func (e *Executor) recordBlocked(a Action, by outcome) {
 		"Eviction refused, because %s. The controller retries%s", why, until)
 }
 
-// count counts a completed move.
-func (e *Executor) count(a Action) {
+// countMove counts a completed move.
+func (e *Executor) countMove(a Action) {
 	outcome := moved
 	switch {
 	case a.Kind == Restore:

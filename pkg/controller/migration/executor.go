@@ -41,22 +41,22 @@ type Requirements interface {
 // Delays between two attempts for one pod. Each attempt is planned anew. A deletion at the deadline
 // does not wait for these delays.
 const (
-	firstPause = 250 * time.Millisecond
-	// longestPause is the Retry-After of kube-apiserver when a PodDisruptionBudget refuses.
-	longestPause = 10 * time.Second
-	// unseenFor is how long the caches may lack the result of an action before it is planned again.
-	// Every request is safe to repeat.
-	unseenFor = 30 * time.Second
-	// deniedFor is how long the controller does not try again to release a pod whose release was
+	minPause = 250 * time.Millisecond
+	// maxPause is the Retry-After of kube-apiserver when a PodDisruptionBudget refuses.
+	maxPause = 10 * time.Second
+	// confirmTimeout is how long the caches may lack the result of an action before it is planned
+	// again. Every request is safe to repeat.
+	confirmTimeout = 30 * time.Second
+	// deniedPause is how long the controller does not try again to release a pod whose release was
 	// denied. The cause of the denial may be fixed in the meantime.
-	deniedFor = 10 * time.Minute
-	// forbiddenFor is the delay before a forbidden release is tried again. A starting API server
+	deniedPause = 10 * time.Minute
+	// forbiddenPause is the delay before a forbidden release is tried again. A starting API server
 	// forbids everything until it has loaded the RBAC rules. Only a release that is still forbidden
 	// after this delay counts as denied.
-	forbiddenFor = 10 * time.Second
-	// wishedFor is how long the ReplicaSet may take to create a replacement that must require spot.
-	// It usually takes milliseconds, and seconds after failures.
-	wishedFor = time.Minute
+	forbiddenPause = 10 * time.Second
+	// requirementTimeout is how long the ReplicaSet may take to create a replacement that must
+	// require spot. It usually takes milliseconds, and seconds after failures.
+	requirementTimeout = time.Minute
 )
 
 // Executor performs actions. Its memory only saves requests: all required state is on the API
@@ -69,8 +69,8 @@ type Executor struct {
 
 	// running counts the workers; Wait waits for them.
 	running sync.WaitGroup
-	// unmarked makes markDisrupted log only its first failure.
-	unmarked sync.Once
+	// conditionError makes setDisruptionTarget log only its first failure.
+	conditionError sync.Once
 
 	mu      sync.Mutex
 	workers int
@@ -80,7 +80,7 @@ type Executor struct {
 	// evictions at a time, the API server would have to retry one.
 	evicting map[types.UID]bool
 	pods     map[types.UID]*work
-	nodes    map[types.UID]*interrupted
+	nodes    map[types.UID]*interruptedNode
 }
 
 // NewExecutor returns an Executor. The client must not wait inside calls for the API server to
@@ -90,7 +90,7 @@ func NewExecutor(
 ) *Executor {
 	return &Executor{
 		client: client, recorder: recorder, clock: clock, settings: settings,
-		evicting: map[types.UID]bool{}, pods: map[types.UID]*work{}, nodes: map[types.UID]*interrupted{},
+		evicting: map[types.UID]bool{}, pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{},
 	}
 }
 
@@ -141,7 +141,7 @@ func (e *Executor) Do(ctx context.Context, actions []Action) {
 			e.reportDryRun(ctx, a)
 		case a.Kind == Stay:
 			e.reportStay(ctx, a)
-		case e.due(a):
+		case e.isDue(a):
 			e.queue = append(e.queue, a)
 		}
 	}
@@ -154,7 +154,7 @@ func (e *Executor) Do(ctx context.Context, actions []Action) {
 // Wait returns when no request is in flight. The caller must not call Do meanwhile.
 func (e *Executor) Wait() { e.running.Wait() }
 
-func (w *work) become(s state, now time.Time) { w.state, w.since = s, now }
+func (w *work) enter(s state, now time.Time) { w.state, w.since = s, now }
 
 // begin stores the action that w starts now.
 func (w *work) begin(a Action, s state, now time.Time) {
@@ -163,11 +163,11 @@ func (w *work) begin(a Action, s state, now time.Time) {
 	}
 	w.action = a
 	w.action.Pod = nil // the pod references its whole Snapshot, which would stay in memory
-	w.become(s, now)
+	w.enter(s, now)
 }
 
-// firstTime reports whether key is reported for the first time, and records it.
-func (w *work) firstTime(key string) bool {
+// firstReport reports whether key is reported for the first time, and records it.
+func (w *work) firstReport(key string) bool {
 	if w.reported[key] {
 		return false
 	}
@@ -188,11 +188,11 @@ func (e *Executor) workFor(a Action) *work {
 	return w
 }
 
-// due reports whether an action may start now. An unlikely action starts to wait when due first
-// sees it.
-func (e *Executor) due(a Action) bool {
+// isDue reports whether an action may start now. An action that is likely to be refused starts to
+// wait when isDue first sees it.
+func (e *Executor) isDue(a Action) bool {
 	w, now := e.workFor(a), e.clock.Now()
-	if w.state == idle && a.Unlikely {
+	if w.state == idle && a.LikelyRefused {
 		w.begin(a, backingOff, now)
 	}
 	switch {
@@ -205,14 +205,14 @@ func (e *Executor) due(a Action) bool {
 	}
 	wait := w.pause
 	switch {
-	case a.Unlikely:
-		wait = longestPause
+	case a.LikelyRefused:
+		wait = maxPause
 		if w.pause == 0 && !a.Deadline.IsZero() { // not tried yet: try at least once in time
 			wait = min(wait, a.LastMoment.Sub(now)/2)
 		}
-		w.action.Unlikely = true
-	case w.action.Unlikely: // it was unlikely before
-		wait = firstPause
+		w.action.LikelyRefused = true
+	case w.action.LikelyRefused: // it no longer is
+		wait = minPause
 	}
 	return now.Sub(w.since) >= wait
 }
@@ -235,7 +235,7 @@ func (e *Executor) run(ctx context.Context) {
 func (e *Executor) next(ctx context.Context) (Action, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	i := slices.IndexFunc(e.queue, func(a Action) bool { return !e.evicting[a.Budget] })
+	i := slices.IndexFunc(e.queue, func(a Action) bool { return !e.evicting[a.DisruptionBudget] })
 	if i < 0 || ctx.Err() != nil {
 		e.workers--
 		return Action{}, false
@@ -243,8 +243,8 @@ func (e *Executor) next(ctx context.Context) (Action, bool) {
 	a := e.queue[i]
 	e.queue = slices.Delete(e.queue, i, i+1)
 	e.workFor(a).begin(a, requesting, e.clock.Now())
-	if a.Budget != "" {
-		e.evicting[a.Budget] = true
+	if a.DisruptionBudget != "" {
+		e.evicting[a.DisruptionBudget] = true
 	}
 	return a, true
 }
@@ -291,7 +291,7 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 	logger := klog.FromContext(ctx).WithValues(logValues(a)...)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.evicting, a.Budget)
+	delete(e.evicting, a.DisruptionBudget)
 	w, now := e.workFor(a), e.clock.Now()
 	if o != forbidden {
 		w.forbidden = time.Time{}
@@ -300,29 +300,29 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 	}
 	switch o {
 	case accepted:
-		w.become(unconfirmed, now)
+		w.enter(unconfirmed, now)
 		logger.Info(performed[a.Kind], "why", a.Why)
-		e.record(a)
-	case overtaken:
-		w.become(unconfirmed, now)
+		e.recordEvents(a)
+	case gone:
+		w.enter(unconfirmed, now)
 	default:
-		w.become(backingOff, now)
-		w.pause = min(max(2*w.pause, firstPause), longestPause)
+		w.enter(backingOff, now)
+		w.pause = min(max(2*w.pause, minPause), maxPause)
 		if o == forbidden {
-			w.pause = forbiddenFor
+			w.pause = forbiddenPause
 		}
 		level := 2
-		if !w.firstTime("again: " + string(o)) {
+		if !w.firstReport("again: " + string(o)) {
 			level = 4 // up to four attempts per second
 		}
 		logger.V(level).Info("Action failed, will retry", "outcome", o, "pause", w.pause, "cause", err)
 		if o == denied {
 			w.denied = now
-			if w.firstTime(string(o)) {
+			if w.firstReport(string(o)) {
 				logger.Info("Release of pod denied", "cause", err)
 			}
 		}
-		if (o == refused || o == barred) && w.firstTime(string(o)) {
+		if (o == refused || o == blockedBySeveral) && w.firstReport(string(o)) {
 			e.recordBlocked(a, o)
 		}
 	}
@@ -331,8 +331,8 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 // staysForbidden records that a release was forbidden, and reports whether another attempt is
 // pointless: it has been forbidden for long enough, or the eviction needs the remaining time.
 func (w *work) staysForbidden(a Action, now time.Time) bool {
-	if now.Sub(w.forbidden) >= 3*forbiddenFor { // not the second answer to one attempt
+	if now.Sub(w.forbidden) >= 3*forbiddenPause { // not the second answer to one attempt
 		w.forbidden = now
 	}
-	return now.Sub(w.forbidden) >= forbiddenFor || !a.Deadline.IsZero() && a.LastMoment.Sub(now) < 2*forbiddenFor
+	return now.Sub(w.forbidden) >= forbiddenPause || !a.Deadline.IsZero() && a.LastMoment.Sub(now) < 2*forbiddenPause
 }

@@ -21,10 +21,10 @@ const (
 	dryRun = "dry-run"
 )
 
-// ways and outcomes are all values of their labels. The values of the label reason are reasons and
-// Unknown.
+// methods and outcomes are all values of their labels. The values of the label reason are reasons
+// and Unknown.
 var (
-	ways     = []Method{Surge, Evict, Delete}
+	methods  = []Method{Surge, Evict, Delete}
 	outcomes = []string{moved, undone, abandoned, dryRun}
 )
 
@@ -42,7 +42,7 @@ var (
 		Help:      "Pods whose eviction was refused, each counted once, by cause: budget, or several-budgets, for which the API server refuses every eviction.",
 	}, []string{"by"})
 
-	evacuation = prometheus.NewHistogram(prometheus.HistogramOpts{
+	evacuationDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Subsystem: subsystem,
 		Name:      "evacuation_duration_seconds",
 		Help:      "Time from the moment this process saw a node's notice until the last pod to be moved was gone.",
@@ -67,15 +67,15 @@ var (
 // then on with value 0. A series that appears with its first count shows no increase, so no alert
 // would fire.
 func RegisterMetrics(registry prometheus.Registerer) {
-	registry.MustRegister(migrations, evictionsBlocked, evacuation, podsLost, podsOverdue)
-	for _, way := range ways {
+	registry.MustRegister(migrations, evictionsBlocked, evacuationDuration, podsLost, podsOverdue)
+	for _, way := range methods {
 		for _, reason := range slices.Concat(reasons, []Reason{Unknown}) {
 			for _, outcome := range outcomes {
 				migrations.WithLabelValues(string(way), string(reason), outcome)
 			}
 		}
 	}
-	for _, by := range []outcome{refused, barred} {
+	for _, by := range []outcome{refused, blockedBySeveral} {
 		evictionsBlocked.WithLabelValues(string(by))
 	}
 }

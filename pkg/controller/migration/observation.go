@@ -36,7 +36,7 @@ func (e *Executor) Observe(s *snapshot.Snapshot) Progress {
 			progress[uid] = w.action.Kind
 		case seen[uid] == nil:
 			delete(e.pods, uid)
-		case e.clock.Since(w.denied) < deniedFor:
+		case e.clock.Since(w.denied) < deniedPause:
 			progress[uid] = Unreleasable
 		}
 	}
@@ -46,12 +46,12 @@ func (e *Executor) Observe(s *snapshot.Snapshot) Progress {
 // observe compares the last action with the pod in the caches; nil means that the pod is gone.
 func (e *Executor) observe(w *work, pod *snapshot.Pod) {
 	if w.state == idle && w.action.Kind == Release && w.action.Reason == Drain && (pod == nil || pod.DeletionTimestamp != nil) {
-		e.count(w.action) // the draining client evicted the pod
+		e.countMove(w.action) // the draining client evicted the pod
 		w.action = Action{}
 	}
 	if w.state == terminating && pod == nil {
-		e.count(w.action)
-		w.become(idle, e.clock.Now())
+		e.countMove(w.action)
+		w.enter(idle, e.clock.Now())
 	}
 	if w.state != unconfirmed {
 		return
@@ -59,25 +59,25 @@ func (e *Executor) observe(w *work, pod *snapshot.Pod) {
 	switch removes := w.action.Kind == EvictPod || w.action.Kind == DeletePod; {
 	case pod == nil:
 		if removes {
-			e.count(w.action)
+			e.countMove(w.action)
 		}
-		w.become(idle, e.clock.Now())
+		w.enter(idle, e.clock.Now())
 	case removes && pod.DeletionTimestamp != nil:
-		w.become(terminating, e.clock.Now())
+		w.enter(terminating, e.clock.Now())
 	case w.action.Kind == Release && pod.Release != nil:
-		w.become(idle, e.clock.Now())
+		w.enter(idle, e.clock.Now())
 	case w.action.Kind == Restore && !hasReleasedLabel(pod) && !controlledByDeployment(pod):
-		e.count(w.action)
-		w.become(idle, e.clock.Now())
+		e.countMove(w.action)
+		w.enter(idle, e.clock.Now())
 	case w.action.Kind == Forget && pod.Release == nil:
-		w.become(idle, e.clock.Now())
-	case e.clock.Since(w.since) >= unseenFor:
-		w.become(idle, e.clock.Now())
+		w.enter(idle, e.clock.Now())
+	case e.clock.Since(w.since) >= confirmTimeout:
+		w.enter(idle, e.clock.Now())
 	}
 }
 
-// interrupted is a node with a reclaim signal.
-type interrupted struct {
+// interruptedNode is a node with a reclaim signal.
+type interruptedNode struct {
 	node *snapshot.Node
 	// since is when this process first saw the signal.
 	since time.Time
@@ -94,7 +94,7 @@ func (e *Executor) observeNodes(s *snapshot.Snapshot) {
 		if node.Facts.Signal == decision.Reclaim {
 			there[node.UID] = node
 			if _, ok := e.nodes[node.UID]; !ok {
-				e.nodes[node.UID] = &interrupted{node: node, since: now}
+				e.nodes[node.UID] = &interruptedNode{node: node, since: now}
 			}
 		} else {
 			delete(e.nodes, node.UID)
@@ -104,7 +104,7 @@ func (e *Executor) observeNodes(s *snapshot.Snapshot) {
 		if node, ok := there[uid]; ok {
 			occupied := occupied(node)
 			if i.occupied && !occupied {
-				evacuation.Observe(now.Sub(i.since).Seconds())
+				evacuationDuration.Observe(now.Sub(i.since).Seconds())
 			}
 			i.node, i.occupied = node, occupied
 			continue
@@ -123,7 +123,7 @@ func (e *Executor) observeNodes(s *snapshot.Snapshot) {
 				e.recorder.Eventf(i.node.Node, nil, v1.EventTypeWarning, spot.ReasonPodsLost, "Observe", "Vanished with %d pods on it", lost)
 			}
 		} else if i.occupied {
-			evacuation.Observe(now.Sub(i.since).Seconds())
+			evacuationDuration.Observe(now.Sub(i.since).Seconds())
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (e *Executor) observeOverdue(s *snapshot.Snapshot) {
 		if w == nil && pod.Release != nil { // released and removed by an earlier controller
 			w = e.workFor(Action{Pod: pod})
 		}
-		if w == nil || pod.Release == nil && w.action.Kind != EvictPod && w.action.Kind != DeletePod || !w.firstTime("overdue") {
+		if w == nil || pod.Release == nil && w.action.Kind != EvictPod && w.action.Kind != DeletePod || !w.firstReport("overdue") {
 			continue
 		}
 		podsOverdue.Inc()

@@ -44,9 +44,9 @@ func (a *Action) rank() int {
 	switch {
 	case a.Kind == DeletePod:
 		return 0
-	case a.Unlikely:
+	case a.LikelyRefused:
 		return 4
-	case a.Unplaced && !a.Deadline.IsZero():
+	case a.WithoutRoom && !a.Deadline.IsZero():
 		return 2
 	case !a.Deadline.IsZero():
 		return 1

@@ -12,14 +12,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// ownersReleased returns the owner references of a pod of rs after its release. The Deployment
+// releasedOwners returns the owner references of a pod of rs after its release. The Deployment
 // becomes its controller: the pod is deleted with the Deployment, no other controller adopts the
 // pod, and the disruption controller counts it. ReplicaSet rs remains an owner that does not
 // control the pod. For an owner that was removed, the garbage collector would send two requests.
 //
 // It returns nil if no Deployment controls rs. In that case the ReplicaSet controller removes its
 // own reference.
-func ownersReleased(pod *snapshot.Pod, rs *appsv1.ReplicaSet) []metav1.OwnerReference {
+func releasedOwners(pod *snapshot.Pod, rs *appsv1.ReplicaSet) []metav1.OwnerReference {
 	deployment := metav1.GetControllerOfNoCopy(rs)
 	if deployment == nil || !workload.IsDeployment(deployment) {
 		return nil
@@ -30,8 +30,8 @@ func ownersReleased(pod *snapshot.Pod, rs *appsv1.ReplicaSet) []metav1.OwnerRefe
 	})
 }
 
-// ownersRestored returns the owner references of a released pod after it is given back to rs.
-func ownersRestored(pod *snapshot.Pod, rs types.UID) []metav1.OwnerReference {
+// restoredOwners returns the owner references of a released pod after it is given back to rs.
+func restoredOwners(pod *snapshot.Pod, rs types.UID) []metav1.OwnerReference {
 	deployment := metav1.GetControllerOfNoCopy(pod)
 	refs := slices.DeleteFunc(slices.Clone(pod.OwnerReferences), func(ref metav1.OwnerReference) bool { return ref.UID == deployment.UID })
 	return withController(refs, rs)

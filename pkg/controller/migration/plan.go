@@ -101,13 +101,13 @@ func (p *planner) add(m Move, step func(Move) Action) {
 	}
 	if a.Kind == EvictPod {
 		var allowed bool
-		a.Budget, allowed = p.budgets.charge(a.Pod)
-		a.Unlikely = !allowed
+		a.DisruptionBudget, allowed = p.budgets.charge(a.Pod)
+		a.LikelyRefused = !allowed
 	}
 	if !a.Deadline.IsZero() {
 		a.LastMoment = p.lastMoment(m)
 	}
-	removed := a.Kind == DeletePod || a.Kind == EvictPod && !a.Unlikely
+	removed := a.Kind == DeletePod || a.Kind == EvictPod && !a.LikelyRefused
 	if p.serving != nil && removed && p.serves(a.Pod) {
 		p.serving[workloadKey(a.Pod)]--
 	}

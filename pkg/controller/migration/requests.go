@@ -28,12 +28,13 @@ type outcome string
 const (
 	// accepted: the API server performed the action.
 	accepted outcome = "accepted"
-	// overtaken: the pod was already gone or terminating.
-	overtaken outcome = "overtaken"
+	// gone: the pod was already gone or terminating.
+	gone outcome = "gone"
 	// refused: a PodDisruptionBudget currently allows no eviction.
 	refused outcome = "budget"
-	// barred: several PodDisruptionBudgets select the pod. The API server never evicts such a pod.
-	barred outcome = "several-budgets"
+	// blockedBySeveral: several PodDisruptionBudgets select the pod. The API server never evicts
+	// such a pod.
+	blockedBySeveral outcome = "several-budgets"
 	// denied: the API server refuses to release the pod and will refuse again, because of RBAC or
 	// an admission policy.
 	denied outcome = "denied"
@@ -56,11 +57,11 @@ func (e *Executor) evict(ctx context.Context, a Action) (outcome, error) {
 		pod, err := pods.Get(ctx, a.Pod.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return overtaken, nil
+			return gone, nil
 		case err != nil:
 			return unclear, err
 		case pod.UID != a.Pod.UID || pod.DeletionTimestamp != nil:
-			return overtaken, nil
+			return gone, nil
 		}
 	}
 	err := pods.EvictV1(ctx, &policyv1.Eviction{
@@ -71,11 +72,11 @@ func (e *Executor) evict(ctx context.Context, a Action) (outcome, error) {
 	case err == nil:
 		return accepted, nil
 	case apierrors.IsNotFound(err):
-		return overtaken, nil
+		return gone, nil
 	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
 		return refused, err
 	case severalBudgets(err):
-		return barred, err
+		return blockedBySeveral, err
 	}
 	// This includes a conflict. Only a different UID means that the pod is gone, and the next
 	// attempt checks it.
@@ -93,12 +94,12 @@ func severalBudgets(err error) bool {
 // delete deletes a pod.
 func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
 	if a.Orphan {
-		if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs != nil && workload.Replicas(rs.Spec.Replicas) > 0 {
+		if rs, err := e.readReplicaSet(ctx, a.Pod); err != nil || rs != nil && workload.Replicas(rs.Spec.Replicas) > 0 {
 			return unclear, err
 		}
 	}
 	if a.Method == Delete {
-		e.markDisrupted(ctx, a)
+		e.setDisruptionTarget(ctx, a)
 	}
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))}
 	if a.Grace != nil {
@@ -111,20 +112,20 @@ func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
 	case err == nil:
 		return accepted, nil
 	case apierrors.IsNotFound(err):
-		return overtaken, nil
+		return gone, nil
 	case !apierrors.IsConflict(err):
 		return unclear, err
 	}
 	// A conflict means either a different UID or a concurrent update of the pod.
 	if pod, again := pods.Get(ctx, a.Pod.Name, metav1.GetOptions{}); apierrors.IsNotFound(again) || again == nil && pod.UID != a.Pod.UID {
-		return overtaken, nil
+		return gone, nil
 	}
 	return unclear, err
 }
 
-// releasedFrom reads from the API server the ReplicaSet that the pod was released from. It returns
-// nil if the ReplicaSet is gone or terminating.
-func (e *Executor) releasedFrom(ctx context.Context, pod *snapshot.Pod) (*appsv1.ReplicaSet, error) {
+// readReplicaSet reads from the API server the ReplicaSet that the pod was released from. It
+// returns nil if the ReplicaSet is gone or terminating.
+func (e *Executor) readReplicaSet(ctx context.Context, pod *snapshot.Pod) (*appsv1.ReplicaSet, error) {
 	rs, err := e.client.AppsV1().ReplicaSets(pod.Namespace).Get(ctx, pod.Release.ReplicaSet, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && (rs.UID != pod.Release.ReplicaSetUID || rs.DeletionTimestamp != nil) {
 		return nil, nil
@@ -150,17 +151,17 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 		"labels":      map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: spot.ReleasedHash},
 		"annotations": map[string]any{spot.ReleasedAnnotation: string(state)},
 	}
-	if owners := ownersReleased(a.Pod, rs); owners != nil {
+	if owners := releasedOwners(a.Pod, rs); owners != nil {
 		metadata["ownerReferences"] = owners
 	}
 	if a.ToSpot && e.settings.Requirements != nil {
 		// The requirement precedes the request, because the replacement may exist before the
 		// response arrives.
-		e.settings.Requirements.Require(a.Pod.Revision.Key, decision.Spot, e.clock.Now().Add(wishedFor))
+		e.settings.Requirements.Require(a.Pod.Revision.Key, decision.Spot, e.clock.Now().Add(requirementTimeout))
 	}
 	o, err := e.patch(ctx, a.Pod, metadata)
 	if o != accepted {
-		e.forgetWish(a.Pod.Revision)
+		e.forgetRequirement(a.Pod.Revision)
 	}
 	switch {
 	case apierrors.IsForbidden(err):
@@ -177,21 +178,21 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 // adopts it, and a deleted ReplicaSet never would. Therefore the annotation stays until the
 // adoption; see planner.completeRestored.
 func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
-	if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs == nil {
+	if rs, err := e.readReplicaSet(ctx, a.Pod); err != nil || rs == nil {
 		return unclear, err
 	}
 	metadata := map[string]any{"labels": map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: a.Pod.Release.Hash}}
 	if controlledByDeployment(a.Pod) {
-		metadata["ownerReferences"] = ownersRestored(a.Pod, a.Pod.Release.ReplicaSetUID)
+		metadata["ownerReferences"] = restoredOwners(a.Pod, a.Pod.Release.ReplicaSetUID)
 		metadata["annotations"] = map[string]any{spot.ReleasedAnnotation: nil}
 	}
-	e.forgetWish(a.Pod.ReleasedFrom)
+	e.forgetRequirement(a.Pod.ReleasedFrom)
 	return e.patch(ctx, a.Pod, metadata)
 }
 
-// forgetWish withdraws the capacity type that a replacement of the revision must require, because
-// no replacement is expected any more.
-func (e *Executor) forgetWish(revision *snapshot.Revision) {
+// forgetRequirement withdraws the capacity type that a replacement of the revision must require,
+// because no replacement is expected any more.
+func (e *Executor) forgetRequirement(revision *snapshot.Revision) {
 	if e.settings.Requirements != nil && revision != nil {
 		e.settings.Requirements.Forget(revision.Key)
 	}
@@ -215,7 +216,7 @@ func (e *Executor) patch(ctx context.Context, pod *snapshot.Pod, metadata map[st
 	case err == nil:
 		return accepted, nil
 	case apierrors.IsNotFound(err):
-		return overtaken, nil
+		return gone, nil
 	}
 	return unclear, err
 }

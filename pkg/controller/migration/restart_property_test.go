@@ -80,14 +80,14 @@ func TestAnyInterruption(t *testing.T) {
 			s := w.snapshot()
 			actions := migration.Plan(s, &room{left: rapid.IntRange(0, 2).Draw(t, "room")}, requested(s), with, b.executor.Observe(s))
 			for _, a := range actions {
-				if a.Unplaced && a.Deadline.IsZero() && (a.Kind != migration.Release || requires == decision.Unassigned) {
+				if a.WithoutRoom && a.Deadline.IsZero() && (a.Kind != migration.Release || requires == decision.Unassigned) {
 					t.Fatalf("%s of %s without room for a replacement, and without a deadline", a.Kind, a.Pod.Name)
 				}
 			}
 			likely := map[types.UID]int32{}
 			for _, a := range actions {
-				if a.Kind == migration.EvictPod && !a.Unlikely && isReady(a.Pod.Pod) {
-					likely[a.Budget]++
+				if a.Kind == migration.EvictPod && !a.LikelyRefused && isReady(a.Pod.Pod) {
+					likely[a.DisruptionBudget]++
 				}
 			}
 			for _, budget := range w.seen.budgets {

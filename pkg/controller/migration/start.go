@@ -21,20 +21,20 @@ func (p *planner) start(m Move) Action {
 	case method == Evict && m.Reason == Drain:
 		return m.action(Stay, method, "no replacement starts before it is evicted: "+noSurge)
 	}
-	first := p.reserveReplacement(m, method)
+	first := p.withReplacement(m, method)
 	if first.Kind == EvictPod {
 		first.Why += "; no surge: " + noSurge
 	}
-	if first.Unplaced && !m.Deadline.IsZero() {
+	if first.WithoutRoom && !m.Deadline.IsZero() {
 		p.postponed = append(p.postponed, first)
 		return Action{}
 	}
 	return p.unlessLastServing(m, first)
 }
 
-// reserveReplacement returns the first action of a surge or an eviction, and reserves room for the
+// withReplacement returns the first action of a surge or an eviction, and reserves room for the
 // replacement.
-func (p *planner) reserveReplacement(m Move, method Method) Action {
+func (p *planner) withReplacement(m Move, method Method) Action {
 	first, requires := m.action(Release, method, ""), m.Requires
 	if method == Evict {
 		first.Kind = EvictPod
@@ -45,7 +45,7 @@ func (p *planner) reserveReplacement(m Move, method Method) Action {
 	first.ToSpot = requires == decision.AssignedSpot
 	to, full := p.room.Replace(m.Pod, requires)
 	if to == nil {
-		return p.startWithoutRoom(m, first, requires, full)
+		return p.withoutRoom(m, first, requires, full)
 	}
 	if capacity, ok := m.Reason.destination(); ok && to.Facts.Capacity.Type != capacity {
 		return Action{} // a more urgent move has reserved the room that this move was planned for
@@ -55,10 +55,10 @@ func (p *planner) reserveReplacement(m Move, method Method) Action {
 	return first
 }
 
-// startWithoutRoom returns the first action of a move whose replacement may wait for a new node, or
+// withoutRoom returns the first action of a move whose replacement may wait for a new node, or
 // a Stay. full explains why no node has room.
-func (p *planner) startWithoutRoom(m Move, first Action, requires decision.AssignedCapacity, full string) Action {
-	first.Unplaced = true
+func (p *planner) withoutRoom(m Move, first Action, requires decision.AssignedCapacity, full string) Action {
+	first.WithoutRoom = true
 	examined, surge, urgent := full != simulation.NotExamined, first.Kind == Release, !m.Deadline.IsZero()
 	mayWait := urgent && (surge || p.budgets.selects(m.Pod))
 	full = "nothing has room for a replacement: " + full
@@ -106,13 +106,13 @@ func (p *planner) unlessLastServing(m Move, first Action) Action {
 	return first
 }
 
-// placedFirst is how long moves without room for their replacements wait for moves with room,
+// maxPostponement is how long moves without room for their replacements wait for moves with room,
 // counted from the notice of the node. Within seconds these pods are released, replaced and
 // scheduled.
-const placedFirst = 10 * time.Second
+const maxPostponement = 10 * time.Second
 
 // startPostponed adds the first actions of the moves whose replacements have no room. Within
-// placedFirst it adds them only if no replacement with room is still pending. The scheduler
+// maxPostponement it adds them only if no replacement with room is still pending. The scheduler
 // processes pods in order of arrival, and would give the room of one workload's floor to a replica
 // beyond another workload's floor.
 func (p *planner) startPostponed() {
@@ -126,7 +126,7 @@ func (p *planner) startPostponed() {
 	}
 	for _, first := range p.postponed {
 		m := p.moves[first.Pod.UID]
-		if !p.replacementPending || !p.now.Before(m.Noticed.Add(placedFirst)) {
+		if !p.replacementPending || !p.now.Before(m.Noticed.Add(maxPostponement)) {
 			p.add(m, func(m Move) Action { return p.unlessLastServing(m, first) })
 		}
 	}
