@@ -1,6 +1,6 @@
 // Package protection maintains a PodDisruptionBudget for each Deployment that requests one. A drain
 // must then wait until the controller has replaced the pods on the node (package migration, Drain).
-// The package also guarantees that no drain waits for ever: Planner relaxes the budget of a
+// The package also guarantees that no drain waits forever: Planner relaxes the budget of a
 // Deployment that the controller cannot help, and package failsafe deletes all budgets while no
 // controller runs.
 //
@@ -39,9 +39,9 @@ type Settings struct {
 	// Interruption is how the controller reacts to the signals of nodes. Without Assist no budget
 	// exists. If Selects is set, only the selected namespaces have budgets.
 	Interruption interruption.Settings
-	// Patience is how long a budget blocks the eviction of a pod on a draining node that the
-	// controller does not replace. After twice that time it allows all evictions.
-	Patience time.Duration
+	// ReplacementTimeout is how long a budget blocks the eviction of a pod on a draining node that
+	// the controller does not replace. After twice that time it allows all evictions.
+	ReplacementTimeout time.Duration
 }
 
 // Change is a change of one budget.
@@ -73,33 +73,33 @@ type Refusal struct {
 }
 
 // Planner plans the budgets. It remembers since when pods have waited on draining nodes. After a
-// restart of the controller, these pods wait for Patience again.
+// restart of the controller, these pods wait for ReplacementTimeout again.
 type Planner struct {
 	settings Settings
-	// waiting contains the protected pods that are on draining nodes or whose eviction is
+	// waitingSince contains the protected pods that are on draining nodes or whose eviction is
 	// requested, with the time since when they wait. Released pods are included.
-	waiting map[types.UID]time.Time
+	waitingSince map[types.UID]time.Time
 	// refused is why workloads, by UID, have no budget. Each reason is reported once.
 	refused map[types.UID]string
-	// uncounted contains the Deployments whose budgets Kubernetes fails to evaluate, by UID.
-	uncounted map[types.UID]uncounted
+	// syncFailures contains the Deployments whose budgets Kubernetes fails to evaluate, by UID.
+	syncFailures map[types.UID]syncFailure
 }
 
-// uncounted is since when the disruption controller has failed to count the pods of a budget, and
+// syncFailure is since when the disruption controller has failed to count the pods of a budget, and
 // its error. Such a budget allows no eviction, independent of its maxUnavailable.
-type uncounted struct {
+type syncFailure struct {
 	since time.Time
 	why   string
 }
 
-// The controller deletes a budget if Kubernetes did not count its pods within countWithin, and
-// creates it again after countAgain. It cannot find the cause itself: the informer has no completed
+// The controller deletes a budget if Kubernetes did not count its pods within syncTimeout, and
+// creates it again after syncRetry. It cannot find the cause itself: the informer has no completed
 // pods, such as pods of a Job, and Kubernetes counts them.
-const countWithin, countAgain = 30 * time.Second, time.Hour
+const syncTimeout, syncRetry = 30 * time.Second, time.Hour
 
 // NewPlanner returns a Planner without memory.
 func NewPlanner(settings Settings) *Planner {
-	return &Planner{settings: settings, waiting: map[types.UID]time.Time{}, refused: map[types.UID]string{}, uncounted: map[types.UID]uncounted{}}
+	return &Planner{settings: settings, waitingSince: map[types.UID]time.Time{}, refused: map[types.UID]string{}, syncFailures: map[types.UID]syncFailure{}}
 }
 
 // Plan returns the changes of budgets, the most urgent first, and the workloads that have newly
@@ -113,23 +113,23 @@ func NewPlanner(settings Settings) *Planner {
 // requested are the pods whose eviction is requested, on any node.
 func (p *Planner) Plan(s *snapshot.Snapshot, requested map[types.UID]bool) ([]Change, []Refusal) {
 	r := &round{
-		Planner: p, snapshot: s, waits: map[*snapshot.Workload][]wait{},
-		wanted: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
+		Planner: p, snapshot: s, waiting: map[*snapshot.Workload][]waitingPod{},
+		desired: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
 	}
 	r.neverSurges = sync.OnceValue(func() func(*snapshot.Pod) string { return migration.NoSurgeReason(s) })
 	r.observe(requested)
-	p.observeCounts(s)
+	p.observeSyncFailures(s)
 	if p.settings.Interruption.Assist {
 		for _, w := range s.Workloads {
-			r.claim(w)
+			r.plan(w)
 		}
 	}
 	for _, budgets := range s.Budgets {
 		for _, budget := range budgets {
-			r.compare(budget)
+			r.reconcile(budget)
 		}
 	}
-	for _, create := range r.wanted {
+	for _, create := range r.desired {
 		r.changes = append(r.changes, create)
 	}
 	p.refused = r.refused
@@ -172,9 +172,9 @@ func (c *Change) rank() int {
 	return 1
 }
 
-// wait is a pod that a drain or a request waits for. since is when that began, or when the pod was
-// released, because its replacement starts then.
-type wait struct {
+// waitingPod is a pod that a drain or a request waits for. since is when that began, or when the
+// pod was released, because its replacement starts then.
+type waitingPod struct {
 	pod   *snapshot.Pod
 	since time.Time
 }
@@ -186,18 +186,18 @@ type round struct {
 	// neverSurges returns migration.NoSurgeReason, which is prepared only if a workload is
 	// protected.
 	neverSurges func() func(*snapshot.Pod) string
-	// waits are the pods that a drain or a request waits for, by workload.
-	waits    map[*snapshot.Workload][]wait
+	// waiting are the pods that a drain or a request waits for, by workload.
+	waiting  map[*snapshot.Workload][]waitingPod
 	overlaps *overlaps // of the namespace of the last protected workload; nil at first
-	// wanted are the desired budgets, as Create changes.
-	wanted   map[types.NamespacedName]Change
+	// desired are the desired budgets, as Create changes.
+	desired  map[types.NamespacedName]Change
 	changes  []Change
 	refused  map[types.UID]string
 	refusals []Refusal
 }
 
-// claim adds the desired budget of a workload to wanted, or refuses it.
-func (r *round) claim(w *snapshot.Workload) {
+// plan adds the desired budget of a workload to desired, or refuses it.
+func (r *round) plan(w *snapshot.Workload) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	selects := r.settings.Interruption.Selects
 	if !w.Settings.Protect || w.Desired == 0 || selects != nil && !selects(w.Namespace) {
@@ -220,13 +220,13 @@ func (r *round) claim(w *snapshot.Workload) {
 		r.refuse(w.Deployment, w.Deployment.UID, other)
 		return
 	}
-	if failed, ok := r.uncounted[w.Deployment.UID]; ok && r.snapshot.Now.Sub(failed.since) >= countWithin {
+	if failed, ok := r.syncFailures[w.Deployment.UID]; ok && r.snapshot.Now.Sub(failed.since) >= syncTimeout {
 		r.refuse(w.Deployment, w.Deployment.UID, fmt.Sprintf("Kubernetes cannot count the pods that its selector selects: %.256s", failed.why))
 		return
 	}
 	allowed, why := r.allows(w)
 	budget := newBudget(w.Deployment, allowed)
-	r.wanted[nameOf(budget)] = Change{Create, budget, w.Deployment, why}
+	r.desired[nameOf(budget)] = Change{Create, budget, w.Deployment, why}
 }
 
 func (r *round) refuse(object runtime.Object, uid types.UID, why string) {
@@ -236,11 +236,11 @@ func (r *round) refuse(object runtime.Object, uid types.UID, why string) {
 	}
 }
 
-// compare compares a budget with the desired budget of the same name.
-func (r *round) compare(existing *policyv1.PodDisruptionBudget) {
+// reconcile compares a budget with the desired budget of the same name.
+func (r *round) reconcile(existing *policyv1.PodDisruptionBudget) {
 	name := nameOf(existing)
-	want, ok := r.wanted[name]
-	delete(r.wanted, name)
+	want, ok := r.desired[name]
+	delete(r.desired, name)
 	switch {
 	case !workload.ManagedDisruptionBudget(existing):
 		if ok {
@@ -273,22 +273,22 @@ func (r *round) observe(requested map[types.UID]bool) {
 			if workload == nil || !workload.Settings.Protect {
 				continue
 			}
-			if known, ok := r.waiting[pod.UID]; ok {
+			if known, ok := r.waitingSince[pod.UID]; ok {
 				since = known
 			}
 			waiting[pod.UID] = since
 			if pod.ReleasedFrom != nil {
 				since = pod.Release.At
 			}
-			r.waits[workload] = append(r.waits[workload], wait{pod, since})
+			r.waiting[workload] = append(r.waiting[workload], waitingPod{pod, since})
 		}
 	}
-	r.waiting = waiting
+	r.waitingSince = waiting
 }
 
-// observeCounts records the budgets whose pods Kubernetes fails to count.
-func (p *Planner) observeCounts(s *snapshot.Snapshot) {
-	maps.DeleteFunc(p.uncounted, func(_ types.UID, u uncounted) bool { return s.Now.Sub(u.since) >= countAgain })
+// observeSyncFailures records the budgets whose pods Kubernetes fails to count.
+func (p *Planner) observeSyncFailures(s *snapshot.Snapshot) {
+	maps.DeleteFunc(p.syncFailures, func(_ types.UID, u syncFailure) bool { return s.Now.Sub(u.since) >= syncRetry })
 	for _, budgets := range s.Budgets {
 		for _, budget := range budgets {
 			owner := metav1.GetControllerOfNoCopy(budget)
@@ -297,9 +297,9 @@ func (p *Planner) observeCounts(s *snapshot.Snapshot) {
 			}
 			allowed := meta.FindStatusCondition(budget.Status.Conditions, policyv1.DisruptionAllowedCondition)
 			if allowed == nil || allowed.Reason != policyv1.SyncFailedReason {
-				delete(p.uncounted, owner.UID)
-			} else if _, known := p.uncounted[owner.UID]; !known {
-				p.uncounted[owner.UID] = uncounted{s.Now, allowed.Message}
+				delete(p.syncFailures, owner.UID)
+			} else if _, known := p.syncFailures[owner.UID]; !known {
+				p.syncFailures[owner.UID] = syncFailure{s.Now, allowed.Message}
 			}
 		}
 	}
@@ -311,20 +311,20 @@ type drain int
 const (
 	notDrained drain = iota // not draining, or the controller itself evicts the pods
 	assisted                // a user or a tool drains it, and the controller replaces pods first
-	alone                   // a user or a tool may drain it, and the controller does not help
+	unassisted              // a user or a tool may drain it, and the controller does not help
 )
 
 // drainOf returns the drain that the signals of a node show.
 func (p *Planner) drainOf(n *snapshot.Node) drain {
 	switch {
 	case n.Facts.Signal == decision.Reclaim && !p.settings.Interruption.Reclaim:
-		return alone
+		return unassisted
 	case n.Facts.Signal == decision.Reclaim:
 		return notDrained
 	case p.settings.Interruption.Draining(n, n.Facts.Signal):
 		return assisted
 	case n.Spec.Unschedulable:
-		return alone
+		return unassisted
 	}
 	return notDrained
 }
@@ -338,9 +338,10 @@ var (
 // allows returns how many pods of a Deployment may be unavailable, and why that is not none. It is
 //
 //   - none while each pod can be replaced before its eviction;
-//   - one if none of its pods can ever be replaced first, or if a pod has waited for Patience. A
-//     released pod waits for Patience and minReadySeconds after its release. Even if its
-//     replacement is ready, the budget allows no eviction while other replicas are not ready;
+//   - one if none of its pods can ever be replaced first, or if a pod has waited for
+//     ReplacementTimeout. A released pod waits for ReplacementTimeout and minReadySeconds after its
+//     release. Even if its replacement is ready, the budget allows no eviction while other replicas
+//     are not ready;
 //   - all after twice that time, or if the controller does not help on the node.
 func (r *round) allows(w *snapshot.Workload) (allowed intstr.IntOrString, why string) {
 	allowed = none
@@ -352,14 +353,14 @@ func (r *round) allows(w *snapshot.Workload) (allowed intstr.IntOrString, why st
 			allowed, why = one, "its pods cannot be replaced before they are evicted: "+no
 		}
 	}
-	for _, wait := range r.waits[w] {
-		within := r.settings.Patience
+	for _, wait := range r.waiting[w] {
+		within := r.settings.ReplacementTimeout
 		if wait.pod.Release != nil {
 			within += time.Duration(w.Deployment.Spec.MinReadySeconds) * time.Second
 		}
 		waited := r.snapshot.Now.Sub(wait.since)
 		switch {
-		case r.drainOf(wait.pod.Node) == alone:
+		case r.drainOf(wait.pod.Node) == unassisted:
 			return all, fmt.Sprintf("node %s may be drained, and the controller is configured not to replace its pods", wait.pod.Node.Name)
 		case waited >= 2*within:
 			return all, notReplaced(wait.pod, 2*within)

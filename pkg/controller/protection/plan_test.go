@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 		return false, nil, nil
 	})
 	return &world{
-		T: t, planner: NewPlanner(Settings{Interruption: interruption.Settings{Assist: true, Cordons: true, Reclaim: true}, Patience: patience}), node: node,
+		T: t, planner: NewPlanner(Settings{Interruption: interruption.Settings{Assist: true, Cordons: true, Reclaim: true}, ReplacementTimeout: patience}), node: node,
 		snapshot: &snapshot.Snapshot{Now: start, Nodes: []*snapshot.Node{node}, Budgets: map[string][]*policyv1.PodDisruptionBudget{}},
 		client:   client,
 	}
@@ -206,13 +206,13 @@ func TestBudget(t *testing.T) {
 	w.wants("the Deployment is gone", "delete web-protected")
 }
 
-// TestBudgetIsRelaxed: no drain waits for longer than twice Patience, and none waits if the
-// controller does not help.
+// TestBudgetIsRelaxed: no drain waits for longer than twice ReplacementTimeout, and none waits if
+// the controller does not help.
 func TestBudgetIsRelaxed(t *testing.T) {
 	for name, test := range map[string]struct {
 		node func(*snapshot.Node)
 		with func(*Settings)
-		// at the start, after Patience, and after twice Patience.
+		// at the start, after ReplacementTimeout, and after twice ReplacementTimeout.
 		want [3]string
 	}{
 		"drained":                          {node: func(n *snapshot.Node) { n.Facts.Signal = decision.Drain }, want: [3]string{"0", "1", "100%"}},
@@ -498,18 +498,18 @@ func TestUncountedBudget(t *testing.T) {
 	at := func(after time.Duration) { w.snapshot.Now = start.Add(after) }
 	fail()
 	w.wants("for a moment")
-	at(countWithin)
+	at(syncTimeout)
 	w.wants("counted again")
 	fail()
 	w.wants("failed again")
-	at(2*countWithin - 1)
+	at(2*syncTimeout - 1)
 	fail()
 	w.wants("failing for long")
-	at(2 * countWithin)
+	at(2 * syncTimeout)
 	fail()
 	w.wants("failing for too long", "delete web-protected", refused)
-	at(countWithin + countAgain - 1)
+	at(syncTimeout + syncRetry - 1)
 	w.wants("reported once")
-	at(countWithin + countAgain)
+	at(syncTimeout + syncRetry)
 	w.wants("tried again", "create web-protected 0")
 }

@@ -17,12 +17,12 @@ import (
 // spot, because they do not require their capacity type. Nothing is wrong with such a pod yet. So a
 // pod that would lose local data stays, and every other replica must be ready.
 func (r *round) assignRunning() {
-	r.toOnDemand(migration.Assign, r.assignable, r.assignCandidates)
+	r.toOnDemand(migration.Assign, r.podsToAssign, r.assignCandidates)
 }
 
-// assignable returns the number of pods of a workload that should require on-demand, or 0 if none
+// podsToAssign returns the number of pods of a workload that should require on-demand, or 0 if none
 // may be replaced now.
-func (r *round) assignable(w *snapshot.Workload) (pods int) {
+func (r *round) podsToAssign(w *snapshot.Workload) (pods int) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	if w.RollingOut || deficit(w) > 0 || !r.mayMove(w, false) || !r.gatesReplacements(w) {
 		return 0
@@ -73,7 +73,7 @@ func unassigned(w *snapshot.Workload) (total int) {
 // require on-demand.
 func unassignedOnDemand(p *snapshot.Pod) bool {
 	pod := &p.Subject.Pod
-	return runsOn(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && (!pod.Workload.Ordered || belowFloor(p))
+	return runsOn(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && (!pod.Workload.Ordered || inFloor(p))
 }
 
 // assignCandidates returns the pods of a workload that may be replaced by pods that require
@@ -82,7 +82,7 @@ func unassignedOnDemand(p *snapshot.Pod) bool {
 func (r *round) assignCandidates(w *snapshot.Workload) (pods []*snapshot.Pod) {
 	for _, revision := range w.Revisions {
 		for _, p := range r.candidates(revision, decision.OnDemand) {
-			if !unassignedOnDemand(p) || !spareable(p) || !r.settings.MoveLocalStorage && workload.LosesLocalData(p.Pod) {
+			if !unassignedOnDemand(p) || !othersReady(p) || !r.settings.MoveLocalStorage && workload.LosesLocalData(p.Pod) {
 				continue
 			}
 			pods = append(pods, p)

@@ -17,7 +17,7 @@ import (
 // on-demand nodes are not reclaimed. It skips workloads during a rollout unless the rollout is
 // paused: the end of the rollout may remove the deficit.
 func (r *round) heal() {
-	r.toOnDemand(migration.Heal, r.healable, r.healCandidates)
+	r.toOnDemand(migration.Heal, r.podsToHeal, r.healCandidates)
 }
 
 // toOnDemand moves one pod of each workload to on-demand. deficitOf returns a workload's deficit;
@@ -46,11 +46,11 @@ func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Wor
 	}
 }
 
-// healable returns the number of pods of a workload that should run on on-demand, or 0 if the
+// podsToHeal returns the number of pods of a workload that should run on on-demand, or 0 if the
 // workload may not be healed now.
-func (r *round) healable(w *snapshot.Workload) (pods int) {
+func (r *round) podsToHeal(w *snapshot.Workload) (pods int) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	if w.RollingOut && !halted(w) || !r.mayMove(w, r.stuck(w)) {
+	if w.RollingOut && !rolloutPaused(w) || !r.mayMove(w, r.unavailableTooLong(w)) {
 		return 0
 	}
 	return deficit(w)
@@ -64,7 +64,7 @@ func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, can
 		return
 	}
 	for _, p := range candidates(w) {
-		requires := r.requiresOnDemand(p)
+		requires := r.onDemandRequirement(p)
 		to, why := r.room.Replace(p, requires)
 		if to != nil && to.Facts.Capacity.Type == decision.OnDemand || buy && to == nil && r.buyable(p, requires, why) {
 			r.addMove(p, reason, requires, to)
@@ -95,7 +95,7 @@ func (r *round) healCandidates(w *snapshot.Workload) (pods []*snapshot.Pod) {
 			continue
 		}
 		for _, p := range r.candidates(revision, decision.Spot) {
-			if onlySpot(p) || w.StatefulSet != nil && !belowFloor(p) {
+			if onlySpot(p) || w.StatefulSet != nil && !inFloor(p) {
 				continue
 			}
 			pods = append(pods, p)

@@ -28,15 +28,15 @@ func (r *round) makeRoom() {
 	if len(waiting) == 0 {
 		return
 	}
-	c := &roomRound{round: r, movable: map[workload.OwnerKey]int{}}
+	c := &roomPlanner{round: r, movable: map[workload.OwnerKey]int{}}
 	for _, n := range r.snapshot.Nodes {
 		if n.Facts.Capacity.Type == decision.OnDemand {
-			c.rooms = append(c.rooms, r.roomOn(n))
+			c.onDemand = append(c.onDemand, r.newOnDemandNode(n))
 		}
 	}
 	for _, p := range r.snapshot.Pods {
 		if p.Node != nil && r.leaving(p) {
-			r.places[p] = nil
+			r.placements[p] = nil
 		}
 	}
 	for _, w := range waiting {
@@ -73,33 +73,33 @@ func waitsForOnDemand(p *snapshot.Pod) bool {
 
 // leaving reports whether a pod will soon free its room. A pod that may never end is not leaving.
 func (r *round) leaving(p *snapshot.Pod) bool {
-	return (p.ReleasedFrom != nil || p.DeletionTimestamp != nil) && !r.lingers(p)
+	return (p.ReleasedFrom != nil || p.DeletionTimestamp != nil) && !r.endsLate(p)
 }
 
-// onDemandRoom is an on-demand node with the resources that are free after all leaving pods have
+// onDemandNode is an on-demand node with the resources that are free after all leaving pods have
 // ended.
-type onDemandRoom struct {
+type onDemandNode struct {
 	*snapshot.Node
 	free v1.ResourceList
 }
 
-func (r *round) roomOn(n *snapshot.Node) *onDemandRoom {
-	room := &onDemandRoom{n, n.Status.Allocatable.DeepCopy()}
+func (r *round) newOnDemandNode(n *snapshot.Node) *onDemandNode {
+	node := &onDemandNode{n, n.Status.Allocatable.DeepCopy()}
 	for _, p := range n.Pods {
 		if !r.leaving(p) {
-			room.add(p, -1)
+			node.add(p, -1)
 		}
 	}
-	for p, to := range r.places {
+	for p, to := range r.placements {
 		if to == n {
-			room.add(p, -1)
+			node.add(p, -1)
 		}
 	}
-	return room
+	return node
 }
 
 // add returns the requests of a pod to the node; with sign -1 it subtracts them.
-func (o *onDemandRoom) add(p *snapshot.Pod, sign int) {
+func (o *onDemandNode) add(p *snapshot.Pod, sign int) {
 	for name, request := range p.Requests {
 		q := o.free[name]
 		if sign < 0 {
@@ -112,7 +112,7 @@ func (o *onDemandRoom) add(p *snapshot.Pod, sign int) {
 }
 
 // fits reports whether the free resources are enough for a pod.
-func (o *onDemandRoom) fits(p *snapshot.Pod) bool {
+func (o *onDemandNode) fits(p *snapshot.Pod) bool {
 	for name, request := range p.Requests {
 		if free := o.free[name]; free.Cmp(request) < 0 {
 			return false
@@ -121,10 +121,10 @@ func (o *onDemandRoom) fits(p *snapshot.Pod) bool {
 	return true
 }
 
-// roomRound is the make-room step of one round.
-type roomRound struct {
+// roomPlanner is the make-room step of one round.
+type roomPlanner struct {
 	*round
-	rooms []*onDemandRoom
+	onDemand []*onDemandNode
 	// movable is the number of replicas of a workload that may leave on-demand. Workloads without
 	// such replicas have the value 0.
 	movable map[workload.OwnerKey]int
@@ -132,7 +132,7 @@ type roomRound struct {
 
 // movableReplicas returns the number of replicas of a workload that may leave on-demand for a
 // waiting pod.
-func (c *roomRound) movableReplicas(w, waiting *snapshot.Workload) int {
+func (c *roomPlanner) movableReplicas(w, waiting *snapshot.Workload) int {
 	n, ok := c.movable[w.Key]
 	if !ok {
 		// A StatefulSet creates its later pods only after its first pods are ready, and the waiting
@@ -149,25 +149,25 @@ func (c *roomRound) movableReplicas(w, waiting *snapshot.Workload) int {
 // placements for all pods that must leave before the first one moves. If a replica would not be
 // placed on spot, it excludes the workload of that replica. If a leaving pod would also exclude the
 // waiting pod from its new place, it excludes the node. In both cases it tries the next best node.
-func (c *roomRound) makeRoomFor(waiting *snapshot.Pod) {
+func (c *roomPlanner) makeRoomFor(waiting *snapshot.Pod) {
 	defer recovery.Recover(recovery.Pod, klog.KObj(waiting))
-	demand := simulation.NewDemand(c.snapshot, waiting, c.places)
-	for _, room := range c.rooms {
-		if room.fits(waiting) && demand.Fits(room.Node, nil) {
-			c.reserve(waiting, room)
+	demand := simulation.NewDemand(c.snapshot, waiting, c.placements)
+	for _, node := range c.onDemand {
+		if node.fits(waiting) && demand.Fits(node.Node, nil) {
+			c.reserve(waiting, node)
 			return
 		}
 	}
-	useless := map[*onDemandRoom]bool{}
+	useless := map[*onDemandNode]bool{}
 	for pools := c.poolsCalmSince(); ; {
 		var best []*snapshot.Pod
-		var target *onDemandRoom
-		for _, room := range c.rooms {
-			if useless[room] {
+		var target *onDemandNode
+		for _, node := range c.onDemand {
+			if useless[node] {
 				continue
 			}
-			if leaving := c.leavers(room, waiting, demand); len(leaving) > 0 && (target == nil || len(leaving) < len(best)) {
-				best, target = leaving, room
+			if leaving := c.podsToMove(node, waiting, demand); len(leaving) > 0 && (target == nil || len(leaving) < len(best)) {
+				best, target = leaving, node
 			}
 		}
 		if target == nil {
@@ -196,13 +196,13 @@ func (c *roomRound) makeRoomFor(waiting *snapshot.Pod) {
 }
 
 // reserve assigns the room on a node to a waiting pod.
-func (c *roomRound) reserve(waiting *snapshot.Pod, room *onDemandRoom) {
-	room.add(waiting, -1)
-	c.places[waiting] = room.Node
+func (c *roomPlanner) reserve(waiting *snapshot.Pod, node *onDemandNode) {
+	node.add(waiting, -1)
+	c.placements[waiting] = node.Node
 }
 
 // spotPlacements returns the placements of pods on spot; nil unless all pods have one.
-func (c *roomRound) spotPlacements(pods []*snapshot.Pod, pools map[decision.Pool]time.Time) map[*snapshot.Pod]*snapshot.Node {
+func (c *roomPlanner) spotPlacements(pods []*snapshot.Pod, pools map[decision.Pool]time.Time) map[*snapshot.Pod]*snapshot.Node {
 	to := map[*snapshot.Pod]*snapshot.Node{}
 	for _, p := range pods {
 		if to[p] = c.spotFor(p, pools, true); to[p] == nil {
@@ -213,14 +213,14 @@ func (c *roomRound) spotPlacements(pods []*snapshot.Pod, pools map[decision.Pool
 	return to
 }
 
-// leavers returns the pods that must leave a node so that the waiting pod can run there. It returns
-// one pod if that is enough, else the shortest sufficient prefix of the candidates. It returns none
-// if all candidates together are not enough.
-func (c *roomRound) leavers(room *onDemandRoom, waiting *snapshot.Pod, demand *simulation.Demand) []*snapshot.Pod {
+// podsToMove returns the pods that must leave a node so that the waiting pod can run there. It
+// returns one pod if that is enough, else the shortest sufficient prefix of the candidates. It
+// returns none if all candidates together are not enough.
+func (c *roomPlanner) podsToMove(node *onDemandNode, waiting *snapshot.Pod, demand *simulation.Demand) []*snapshot.Pod {
 	var candidates []*snapshot.Pod
 	perWorkload := map[workload.OwnerKey]int{}
-	for _, p := range room.Pods {
-		if p.Revision == nil || !p.Live() || belowFloor(p) || !spareable(p) || !c.mayBecomeSpot(p) || c.moved[p.Workload.Key] || !workload.MayDisrupt(p.Pod, c.now) ||
+	for _, p := range node.Pods {
+		if p.Revision == nil || !p.Live() || inFloor(p) || !othersReady(p) || !c.mayBecomeSpot(p) || c.moved[p.Workload.Key] || !workload.MayDisrupt(p.Pod, c.now) ||
 			c.movableReplicas(p.Workload, waiting.Workload) == 0 {
 			continue
 		}
@@ -232,13 +232,13 @@ func (c *roomRound) leavers(room *onDemandRoom, waiting *snapshot.Pod, demand *s
 		return perWorkload[p.Workload.Key] > c.movableReplicas(p.Workload, waiting.Workload)
 	})
 	sufficient := func(leaving ...*snapshot.Pod) bool {
-		emptied := &onDemandRoom{room.Node, room.free.DeepCopy()}
+		emptied := &onDemandNode{node.Node, node.free.DeepCopy()}
 		absent := map[*snapshot.Pod]*snapshot.Node{}
 		for _, p := range leaving {
 			emptied.add(p, 1)
 			absent[p] = nil
 		}
-		return emptied.fits(waiting) && demand.Fits(room.Node, absent)
+		return emptied.fits(waiting) && demand.Fits(node.Node, absent)
 	}
 	for _, p := range candidates {
 		if sufficient(p) {

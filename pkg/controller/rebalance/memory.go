@@ -36,9 +36,9 @@ type memory struct {
 	// interrupted is the time at which a workload last had a pod on a node that was being
 	// reclaimed.
 	interrupted map[workload.OwnerKey]time.Time
-	// unrest is the time at which a spot pool last lost a node or had a node that is being
+	// disrupted is the time at which a spot pool last lost a node or had a node that is being
 	// reclaimed.
-	unrest map[decision.Pool]time.Time
+	disrupted map[decision.Pool]time.Time
 	// earlyMoves is the time at which a workload last moved to a pool that had not been calm for
 	// two calm periods.
 	earlyMoves map[workload.OwnerKey]time.Time
@@ -67,7 +67,7 @@ type backOff struct {
 func newMemory() memory {
 	return memory{
 		attempts: map[workload.OwnerKey]*attempt{}, backOffs: map[workload.OwnerKey]backOff{}, interrupted: map[workload.OwnerKey]time.Time{},
-		unrest: map[decision.Pool]time.Time{}, earlyMoves: map[workload.OwnerKey]time.Time{},
+		disrupted: map[decision.Pool]time.Time{}, earlyMoves: map[workload.OwnerKey]time.Time{},
 		unavailableSince: map[workload.OwnerKey]time.Time{},
 	}
 }
@@ -117,7 +117,7 @@ func (m *memory) lost(seen *seenNode, now time.Time) bool {
 	if !seen.loss.Lost() || seen.Facts.Capacity.Type != decision.Spot {
 		return false
 	}
-	m.unrest[seen.Facts.Pool] = now
+	m.disrupted[seen.Facts.Pool] = now
 	m.interrupt(seen.Node, now)
 	return true
 }
@@ -141,7 +141,7 @@ func (m *memory) paused(workload workload.OwnerKey, now time.Time, pause time.Du
 // while its pod is leaving, and then until its workload is settled. When the workload is settled,
 // the move either has reduced the deficit, or the workload is backed off. A replacement that does
 // not become ready blocks other moves for moveTimeout at most. A pod that does not end blocks them
-// until it lingers.
+// until endsLate.
 //
 // A pod that an earlier controller released counts too, but only if it was released from an
 // existing workload. Each workload counts at most once, because it has at most one move. So pods
@@ -157,7 +157,7 @@ func (m *memory) track(r *round) (inProgress int) {
 			pods[p.UID] = p
 		}
 		switch {
-		case r.lingers(p):
+		case r.endsLate(p):
 		case p.ReleasedFrom != nil && rebalancing(p.Release.Reason):
 			releases[p.ReleasedFrom.Workload.Key] = true
 		case p.DeletionTimestamp != nil && attempted[p.UID]:
@@ -178,9 +178,9 @@ func (m *memory) track(r *round) (inProgress int) {
 // its grace period.
 const maxMoveTime = time.Hour
 
-// lingers reports whether a leaving pod is not expected to end soon: it is overdue, was released
+// endsLate reports whether a leaving pod is not expected to end soon: it is overdue, was released
 // maxMoveTime ago, or has more than maxMoveTime left of its grace period.
-func (r *round) lingers(p *snapshot.Pod) bool {
+func (r *round) endsLate(p *snapshot.Pod) bool {
 	return p.Overdue(r.now) || p.Release != nil && r.now.Sub(p.Release.At) >= maxMoveTime ||
 		p.DeletionTimestamp != nil && p.DeletionTimestamp.Sub(r.now) > maxMoveTime
 }
@@ -197,7 +197,7 @@ func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snap
 		if a.released || r.now.Sub(a.started) >= moveTimeout {
 			m.recordFailure(w.Key, r.now)
 		}
-	case w.RollingOut && !halted(w):
+	case w.RollingOut && !rolloutPaused(w):
 		delete(m.attempts, w.Key) // the rollout replaces the pods that the move should improve
 	case !r.settled(w, a) || r.starting(w):
 		if a.goneSince.IsZero() {
@@ -259,17 +259,17 @@ func (m *memory) forget(r *round) {
 		}
 	}
 	for key, at := range m.interrupted {
-		if r.now.Sub(at) >= r.settings.Pause {
+		if r.now.Sub(at) >= r.settings.PauseAfterInterruption {
 			delete(m.interrupted, key)
 		}
 	}
-	for pool, at := range m.unrest {
-		if r.now.Sub(at) >= 2*r.settings.Calm {
-			delete(m.unrest, pool)
+	for pool, at := range m.disrupted {
+		if r.now.Sub(at) >= 2*r.settings.CalmPeriod {
+			delete(m.disrupted, pool)
 		}
 	}
 	for key, at := range m.earlyMoves {
-		if r.now.Sub(at) >= r.settings.Calm {
+		if r.now.Sub(at) >= r.settings.CalmPeriod {
 			delete(m.earlyMoves, key)
 		}
 	}

@@ -381,7 +381,7 @@ func TestUnstableSpot(t *testing.T) {
 	}
 	for name, times := range moved {
 		for i := 1; i < len(times); i++ {
-			if gap := times[i].Sub(times[i-1]); gap < settings.Calm {
+			if gap := times[i].Sub(times[i-1]); gap < settings.CalmPeriod {
 				t.Errorf("%s moved twice within %s", name, gap)
 			}
 		}

@@ -29,12 +29,12 @@ type Settings struct {
 	Heal, MakeRoom, ReturnToSpot bool
 	// MaxMoves is the maximum number of moves in progress in the whole cluster.
 	MaxMoves int
-	// Pause is the time for which a workload is not moved after an interruption: one of its pods
-	// ran on a node that was being reclaimed, or on a spot node that vanished.
-	Pause time.Duration
-	// Calm is the calm period: pods return to a spot pool that has existed for this time without a
-	// lost or reclaimed node.
-	Calm time.Duration
+	// PauseAfterInterruption is the time for which a workload is not moved after an interruption:
+	// one of its pods ran on a node that was being reclaimed, or on a spot node that vanished.
+	PauseAfterInterruption time.Duration
+	// CalmPeriod is the calm period: pods return to a spot pool that has existed for this time
+	// without a lost or reclaimed node.
+	CalmPeriod time.Duration
 	// MoveLocalStorage permits moves to spot of pods that lose local data.
 	MoveLocalStorage bool
 	// Gating means that new pods require their assigned capacity type by node affinity, so that
@@ -63,10 +63,10 @@ type Room interface {
 	Expired() bool
 }
 
-// guarded is a Room that finds no placement for a pod if the search panics.
-type guarded struct{ Room }
+// recoveringRoom is a Room that finds no placement for a pod if the search panics.
+type recoveringRoom struct{ Room }
 
-func (g guarded) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string) {
+func (g recoveringRoom) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string) {
 	defer recovery.Recover(recovery.Pod, klog.KObj(p))
 	return g.Room.Replace(p, requires)
 }
@@ -97,14 +97,14 @@ func NewPlanner(settings Settings) *Planner {
 // settled: no pod is leaving, waiting, missing or starting. Pods that have been waiting or missing
 // for long do not prevent a heal.
 func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
-	r := &round{Planner: p, now: s.Now, snapshot: s, room: guarded{room}, motions: s.PodsInTransition(), moved: map[workload.OwnerKey]bool{}, places: map[*snapshot.Pod]*snapshot.Node{}}
+	r := &round{Planner: p, now: s.Now, snapshot: s, room: recoveringRoom{room}, transitions: s.PodsInTransition(), moved: map[workload.OwnerKey]bool{}, placements: map[*snapshot.Pod]*snapshot.Node{}}
 	if p.firstRound.IsZero() {
 		p.firstRound = s.Now
 	}
 	p.observe(s)
 	r.gating = p.settings.Gating && (p.settings.GatesReplacement == nil || p.settings.GatesReplacement(time.Time{}))
 	r.surges = sync.OnceValue(func() func(*snapshot.Pod) bool { return migration.CanSurge(s) })
-	p.recordUnavailable(r.motions, r.now)
+	p.recordUnavailable(r.transitions, r.now)
 	r.inProgress = p.track(r)
 	if p.settings.Heal {
 		r.heal()
@@ -125,10 +125,10 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 // round is one run of Plan.
 type round struct {
 	*Planner
-	now      time.Time
-	snapshot *snapshot.Snapshot
-	room     Room
-	motions  map[workload.OwnerKey]snapshot.PodsInTransition
+	now         time.Time
+	snapshot    *snapshot.Snapshot
+	room        Room
+	transitions map[workload.OwnerKey]snapshot.PodsInTransition
 	// gating reports whether new pods are gated, and so require their assigned capacity type.
 	gating bool
 	// inProgress is the number of moves that have started and not ended.
@@ -136,9 +136,9 @@ type round struct {
 	// moved has the workloads with a move in this round.
 	moved map[workload.OwnerKey]bool
 	moves []migration.Move
-	// places has the future nodes of leaving pods' replacements and of waiting pods. nil means
+	// placements has the future nodes of leaving pods' replacements and of waiting pods. nil means
 	// unknown or none.
-	places map[*snapshot.Pod]*snapshot.Node
+	placements map[*snapshot.Pod]*snapshot.Node
 	// surges returns a function that reports whether a pod can be moved by surge.
 	surges func() func(*snapshot.Pod) bool
 }
@@ -147,19 +147,19 @@ type round struct {
 func (r *round) limitReached() bool { return r.inProgress+len(r.moves) >= r.settings.MaxMoves }
 
 // mayMove reports whether a pod of the workload may be moved. ignoreUnavailable permits waiting and
-// missing pods: the move makes room for them, or they are stuck.
+// missing pods: the move makes room for them, or unavailableTooLong applies to them.
 func (r *round) mayMove(w *snapshot.Workload, ignoreUnavailable bool) bool {
-	motion := r.motions[w.Key]
+	pods := r.transitions[w.Key]
 	if ignoreUnavailable {
-		motion.Waiting, motion.Missing = 0, 0
+		pods.Waiting, pods.Missing = 0, 0
 	}
-	return w.InProfile && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && motion == (snapshot.PodsInTransition{}) && !r.moved[w.Key] && movable(w) &&
-		!r.paused(w.Key, r.now, r.settings.Pause) && !r.starting(w)
+	return w.InProfile && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && pods == (snapshot.PodsInTransition{}) && !r.moved[w.Key] && recreatedElsewhere(w) &&
+		!r.paused(w.Key, r.now, r.settings.PauseAfterInterruption) && !r.starting(w)
 }
 
-// movable reports whether the workload's controller recreates an evicted pod elsewhere. A Job's pod
-// loses its work, and ends on its own.
-func movable(w *snapshot.Workload) bool {
+// recreatedElsewhere reports whether the workload's controller recreates an evicted pod elsewhere.
+// A Job's pod loses its work, and ends on its own.
+func recreatedElsewhere(w *snapshot.Workload) bool {
 	return slices.Contains([]string{"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"}, w.Kind)
 }
 
@@ -173,10 +173,10 @@ func (r *round) starting(w *snapshot.Workload) bool {
 	return anyPod(w, func(p *snapshot.Pod) bool { return !ready(p) && r.now.Sub(p.CreationTimestamp.Time) < startupTimeout })
 }
 
-// spareable reports whether the workload can run without the pod for a while: all its other running
-// pods are ready. Only heal may move a pod while another one is unready. A move that saves cost
-// must not make a second replica unavailable.
-func spareable(p *snapshot.Pod) bool {
+// othersReady reports whether the workload can run without the pod for a while: all its other
+// running pods are ready. Only heal may move a pod while another one is unready. A move that saves
+// cost must not make a second replica unavailable.
+func othersReady(p *snapshot.Pod) bool {
 	return !anyPod(p.Workload, func(other *snapshot.Pod) bool { return other != p && other.Node != nil && !ready(other) })
 }
 
@@ -184,13 +184,13 @@ func spareable(p *snapshot.Pod) bool {
 // expected node, or nil if a node has to be bought.
 func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires decision.AssignedCapacity, to *snapshot.Node) {
 	w := pod.Workload
-	// As in stuck: the Deployment may not be able to surge.
-	onlySurge := reason == migration.Heal && r.motions[w.Key].Missing > 0
+	// As in unavailableTooLong: the Deployment may not be able to surge.
+	onlySurge := reason == migration.Heal && r.transitions[w.Key].Missing > 0
 	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
-		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, started: r.now, shortfallBefore: shortfall(w, reason), unavailableBefore: unavailable(r.motions[w.Key])}
+		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, started: r.now, shortfallBefore: shortfall(w, reason), unavailableBefore: unavailable(r.transitions[w.Key])}
 	}
 	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge, Requires: requires})
-	r.moved[w.Key], r.places[pod] = true, to
+	r.moved[w.Key], r.placements[pod] = true, to
 }
 
 // candidates returns the pods of a revision on nodes of a capacity type that may be moved, in the
@@ -234,9 +234,9 @@ func trueFirst(a, b bool) int {
 	return 0
 }
 
-// belowFloor reports whether the pod is one of the ordinals that make up its StatefulSet's floor.
+// inFloor reports whether the pod is one of the ordinals that make up its StatefulSet's floor.
 // Ordinals below the first ordinal of the StatefulSet count too.
-func belowFloor(p *snapshot.Pod) bool {
+func inFloor(p *snapshot.Pod) bool {
 	w := &p.Subject.Pod.Workload
 	return w.Ordered && p.Workload.Floor > 0 && w.Ordinal < p.Workload.Floor
 }
@@ -249,9 +249,9 @@ func runsOn(p *snapshot.Pod, capacity decision.CapacityType) bool {
 // onlySpot reports whether the pod's own affinity excludes on-demand, so that it cannot be healed.
 func onlySpot(p *snapshot.Pod) bool { return p.Subject.Pod.OnlySpot }
 
-// halted reports whether the workload's rollout is paused, so that its current state has to be
-// healed.
-func halted(w *snapshot.Workload) bool {
+// rolloutPaused reports whether the workload's rollout is paused, so that its current state has to
+// be healed.
+func rolloutPaused(w *snapshot.Workload) bool {
 	return w.Deployment != nil && w.Deployment.Spec.Paused && observed(w.Deployment)
 }
 

@@ -15,22 +15,22 @@ import (
 // on-demand. A released pod does not count. So the planner can predict the requirement of a
 // replacement, and an autoscaler buys a node for it.
 
-// requiresOnDemand returns the requirement of the replacement of a pod that should run on
+// onDemandRequirement returns the requirement of the replacement of a pod that should run on
 // on-demand: decision.AssignedOnDemand, or decision.Unassigned if it will not require on-demand.
-func (r *round) requiresOnDemand(p *snapshot.Pod) decision.AssignedCapacity {
+func (r *round) onDemandRequirement(p *snapshot.Pod) decision.AssignedCapacity {
 	w := p.Workload
 	switch {
 	case !r.gating || w.Settings.WhenUnsatisfiable == decision.ScheduleAnyway || onlySpot(p):
 		return decision.Unassigned
-	case belowFloor(p), !p.Subject.Pod.Workload.Ordered && otherAssigned(p) < w.Floor:
+	case inFloor(p), !p.Subject.Pod.Workload.Ordered && otherAssigned(p) < w.Floor:
 		return decision.AssignedOnDemand
 	}
 	return decision.Unassigned
 }
 
-// requiresSpot returns the requirement of the replacement of a pod that returns to spot:
+// spotRequirement returns the requirement of the replacement of a pod that returns to spot:
 // decision.AssignedSpot or decision.Unassigned.
-func (r *round) requiresSpot(p *snapshot.Pod) decision.AssignedCapacity {
+func (r *round) spotRequirement(p *snapshot.Pod) decision.AssignedCapacity {
 	preferred := p.Workload.Settings.WhenUnsatisfiable == decision.ScheduleAnyway && p.Workload.Floor > 0
 	if r.gating && r.settings.BuyForReturn && !preferred && r.surges()(p) {
 		return decision.AssignedSpot
@@ -48,7 +48,7 @@ func (r *round) mayBecomeSpot(p *snapshot.Pod) bool {
 	case pod.OnlyOnDemand && workload.AssignedCapacityOf(p.Pod) != decision.AssignedOnDemand:
 		return false // the user's affinity, which the replacement has too
 	}
-	return r.requiresOnDemand(p) == decision.Unassigned
+	return r.onDemandRequirement(p) == decision.Unassigned
 }
 
 // buyable reports whether an autoscaler buys a node for the replacement of a pod. why is the reason
@@ -60,7 +60,7 @@ func (r *round) buyable(p *snapshot.Pod, requires decision.AssignedCapacity, why
 // spotBuyable reports whether an autoscaler buys a spot node for a pod that fits on no existing
 // node.
 func (r *round) spotBuyable(p *snapshot.Pod) bool {
-	requires := r.requiresSpot(p)
+	requires := r.spotRequirement(p)
 	to, why := r.room.Replace(p, requires)
 	return to == nil && !capped(p) && r.buyable(p, requires, why)
 }
@@ -88,7 +88,7 @@ func capped(p *snapshot.Pod) bool {
 
 // calmSince returns the earliest time since which a spot pool has been calm, because the autoscaler
 // chooses the pool. If there is no pool, it returns the time of the first round or of the last
-// unrest: the last pool may have been lost just before.
+// disruption: the last pool may have been lost just before.
 func (r *round) calmSince() time.Time {
 	var since time.Time
 	for _, at := range r.poolsCalmSince() {
@@ -96,7 +96,7 @@ func (r *round) calmSince() time.Time {
 	}
 	if since.IsZero() {
 		since = r.firstRound
-		for _, at := range r.unrest {
+		for _, at := range r.disrupted {
 			if at.After(since) {
 				since = at
 			}

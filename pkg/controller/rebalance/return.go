@@ -30,7 +30,7 @@ func (r *round) returnToSpot() {
 	if r.gating && r.settings.BuyForReturn {
 		since := r.calmSince()
 		r.returnAll(func(p *snapshot.Pod) (*snapshot.Node, time.Time, bool) {
-			return nil, since, r.spotBuyable(p) && r.trusts(p, since, false)
+			return nil, since, r.spotBuyable(p) && r.calmEnough(p, since, false)
 		})
 	}
 }
@@ -68,7 +68,7 @@ func surplus(w *snapshot.Workload) int { return w.FloorStatus().Surplus }
 func (r *round) beyondFloor(w *snapshot.Workload) (pods []*snapshot.Pod) {
 	for _, revision := range w.Revisions {
 		for _, p := range r.candidates(revision, decision.OnDemand) {
-			if belowFloor(p) || !spareable(p) || !r.mayBecomeSpot(p) || !r.settings.MoveLocalStorage && workload.LosesLocalData(p.Pod) {
+			if inFloor(p) || !othersReady(p) || !r.mayBecomeSpot(p) || !r.settings.MoveLocalStorage && workload.LosesLocalData(p.Pod) {
 				continue
 			}
 			pods = append(pods, p)
@@ -81,7 +81,7 @@ func (r *round) beyondFloor(w *snapshot.Workload) (pods []*snapshot.Pod) {
 }
 
 // poolsCalmSince returns for each usable spot pool since when it has been calm: since its last
-// unrest, or since its oldest node was created.
+// disruption, or since its oldest node was created.
 func (r *round) poolsCalmSince() map[decision.Pool]time.Time {
 	pools := map[decision.Pool]time.Time{}
 	for _, n := range r.snapshot.Nodes {
@@ -93,7 +93,7 @@ func (r *round) poolsCalmSince() map[decision.Pool]time.Time {
 		}
 	}
 	for pool, since := range pools {
-		if at, ok := r.unrest[pool]; ok && at.After(since) {
+		if at, ok := r.disrupted[pool]; ok && at.After(since) {
 			pools[pool] = at
 		}
 	}
@@ -103,22 +103,22 @@ func (r *round) poolsCalmSince() map[decision.Pool]time.Time {
 // spotFor returns the node on which the replacement would be placed if that is a spot node without
 // an interruption signal in a trusted pool; else nil.
 func (r *round) spotFor(p *snapshot.Pod, pools map[decision.Pool]time.Time, needed bool) *snapshot.Node {
-	to, _ := r.room.Replace(p, r.requiresSpot(p))
-	if to == nil || to.Facts.Capacity.Type != decision.Spot || to.Facts.Signal != decision.NoSignal || !r.trusts(p, pools[to.Facts.Pool], needed) {
+	to, _ := r.room.Replace(p, r.spotRequirement(p))
+	if to == nil || to.Facts.Capacity.Type != decision.Spot || to.Facts.Signal != decision.NoSignal || !r.calmEnough(p, pools[to.Facts.Pool], needed) {
 		return nil
 	}
 	return to
 }
 
-// trusts reports whether a pod may be moved to spot that has been calm since then. If another pod
-// needs the room, a pool that is not calm is trusted with one replica of a workload per calm
+// calmEnough reports whether a pod may be moved to spot that has been calm since then. If another
+// pod needs the room, a pool that is not calm is trusted with one replica of a workload per calm
 // period.
-func (r *round) trusts(p *snapshot.Pod, since time.Time, needed bool) bool {
+func (r *round) calmEnough(p *snapshot.Pod, since time.Time, needed bool) bool {
 	calm := r.now.Sub(since)
-	if calm >= 2*r.settings.Calm {
+	if calm >= 2*r.settings.CalmPeriod {
 		return true
 	}
-	if calm < r.settings.Calm && !needed {
+	if calm < r.settings.CalmPeriod && !needed {
 		return false
 	}
 	a := r.attempts[p.Workload.Key]
@@ -129,18 +129,18 @@ func (r *round) trusts(p *snapshot.Pod, since time.Time, needed bool) bool {
 // two calm periods.
 func (r *round) hadEarlyMove(w *snapshot.Workload) bool {
 	last, moved := r.earlyMoves[w.Key]
-	return moved && r.now.Sub(last) < r.settings.Calm
+	return moved && r.now.Sub(last) < r.settings.CalmPeriod
 }
 
 // addMoveToSpot adds a move to a node that spotFor returned, or to a node that has to be bought if
 // to is nil. since is the time since which that spot has been calm.
 func (r *round) addMoveToSpot(p *snapshot.Pod, reason migration.Reason, to *snapshot.Node, since time.Time) {
-	if r.now.Sub(since) < 2*r.settings.Calm && !r.hadEarlyMove(p.Workload) {
+	if r.now.Sub(since) < 2*r.settings.CalmPeriod && !r.hadEarlyMove(p.Workload) {
 		r.earlyMoves[p.Workload.Key] = r.now
 	}
 	requires := decision.Unassigned
 	if reason == migration.ReturnToSpot { // make room uses only existing nodes
-		requires = r.requiresSpot(p)
+		requires = r.spotRequirement(p)
 	}
 	r.addMove(p, reason, requires, to)
 }

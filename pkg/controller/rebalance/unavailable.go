@@ -9,14 +9,14 @@ import (
 
 // recordUnavailable records since when each workload has had replicas that wait for a node or are
 // missing.
-func (m *memory) recordUnavailable(motions map[workload.OwnerKey]snapshot.PodsInTransition, now time.Time) {
+func (m *memory) recordUnavailable(transitions map[workload.OwnerKey]snapshot.PodsInTransition, now time.Time) {
 	for key := range m.unavailableSince {
-		if unavailable(motions[key]) == 0 {
+		if unavailable(transitions[key]) == 0 {
 			delete(m.unavailableSince, key)
 		}
 	}
-	for key, motion := range motions {
-		if _, known := m.unavailableSince[key]; !known && unavailable(motion) > 0 {
+	for key, pods := range transitions {
+		if _, known := m.unavailableSince[key]; !known && unavailable(pods) > 0 {
 			m.unavailableSince[key] = now
 		}
 	}
@@ -25,13 +25,14 @@ func (m *memory) recordUnavailable(motions map[workload.OwnerKey]snapshot.PodsIn
 // unavailable returns the number of replicas of a workload that do not run.
 func unavailable(m snapshot.PodsInTransition) int { return m.Waiting + m.Missing }
 
-// stuck reports whether replicas of the workload have been unavailable for so long that its other
-// replicas may be moved. Possible causes are a quota that rejects replicas, or an unbound claim. A
-// workload is not stuck while the outcome of a move is open, because the move itself may have made
-// the replica unavailable. It is not stuck either if replicas are missing and a move evicts first:
-// if a replica cannot be created, the replacement of an evicted pod may not be created either.
-func (r *round) stuck(w *snapshot.Workload) bool {
-	if r.motions[w.Key].Missing > 0 && w.Kind != "Deployment" && w.Kind != "ReplicaSet" {
+// unavailableTooLong reports whether replicas of the workload have been unavailable for so long
+// that its other replicas may be moved. Possible causes are a quota that rejects replicas, or an
+// unbound claim. A workload does not count while the outcome of a move is open, because the move
+// itself may have made the replica unavailable. It does not count either if replicas are missing
+// and a move evicts first: if a replica cannot be created, the replacement of an evicted pod may
+// not be created either.
+func (r *round) unavailableTooLong(w *snapshot.Workload) bool {
+	if r.transitions[w.Key].Missing > 0 && w.Kind != "Deployment" && w.Kind != "ReplicaSet" {
 		return false
 	}
 	since, isUnavailable := r.unavailableSince[w.Key]
@@ -42,6 +43,6 @@ func (r *round) stuck(w *snapshot.Workload) bool {
 // settled reports whether no more replicas of the workload are unavailable than when the attempt
 // began, and none is leaving.
 func (r *round) settled(w *snapshot.Workload, a *attempt) bool {
-	motion := r.motions[w.Key]
-	return !motion.Leaving() && unavailable(motion) <= a.unavailableBefore
+	pods := r.transitions[w.Key]
+	return !pods.Leaving() && unavailable(pods) <= a.unavailableBefore
 }

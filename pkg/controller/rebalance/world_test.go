@@ -450,5 +450,5 @@ func (w *world) plan(p *rebalance.Planner) []string {
 }
 
 var settings = rebalance.Settings{
-	Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5, Pause: 5 * time.Minute, Calm: 10 * time.Minute,
+	Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5, PauseAfterInterruption: 5 * time.Minute, CalmPeriod: 10 * time.Minute,
 }

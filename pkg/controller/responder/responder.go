@@ -30,9 +30,9 @@ import (
 // the subresource of pods.
 var Resource = schema.GroupVersionResource{Group: "lifecycle.k8s.io", Version: "v1alpha1", Resource: "evictions"}
 
-// beatEvery is the interval of heartbeats while the responder waits for a replacement. Kubernetes
-// asks the next responder after 20 min without a heartbeat.
-const beatEvery = 5 * time.Minute
+// heartbeatInterval is the interval of heartbeats while the responder waits for a replacement.
+// Kubernetes asks the next responder after 20 min without a heartbeat.
+const heartbeatInterval = 5 * time.Minute
 
 // eviction contains the fields that are read from an Eviction.
 type eviction struct {
@@ -64,14 +64,15 @@ type responderStatus struct {
 
 // Settings are the inputs of a plan besides the cluster.
 type Settings struct {
-	// Patience is how long a replacement may lack room before the next responder is asked.
-	Patience time.Duration
+	// ReplacementTimeout is how long a replacement may lack room before the next responder is
+	// asked.
+	ReplacementTimeout time.Duration
 	// Selects reports whether pods of a namespace are moved; nil selects all namespaces.
 	Selects func(namespace string) bool
 }
 
-// Plan is the reaction to the current Evictions.
-type Plan struct {
+// Result is the reaction to the current Evictions.
+type Result struct {
 	// Moves are the moves that this responder is asked for.
 	Moves []migration.Move
 	// Requested are the pods whose eviction is requested, from any responder. A PodDisruptionBudget
@@ -89,12 +90,12 @@ type Response struct {
 	Done    bool
 }
 
-// New returns the plan for Evictions. It ignores Evictions that cannot be decoded, and Evictions of
-// pods that are not in the snapshot.
-func New(s *snapshot.Snapshot, evictions []*unstructured.Unstructured, settings Settings) Plan {
-	plan := Plan{Requested: map[types.UID]bool{}}
+// Plan returns the reaction to Evictions. It ignores Evictions that cannot be decoded, and
+// Evictions of pods that are not in the snapshot.
+func Plan(s *snapshot.Snapshot, evictions []*unstructured.Unstructured, settings Settings) Result {
+	result := Result{Requested: map[types.UID]bool{}}
 	if len(evictions) == 0 {
-		return plan
+		return result
 	}
 	pods := map[types.UID]*snapshot.Pod{}
 	for _, pod := range s.Pods {
@@ -103,23 +104,23 @@ func New(s *snapshot.Snapshot, evictions []*unstructured.Unstructured, settings 
 	neverSurges := migration.NoSurgeReason(s)
 	for _, object := range evictions {
 		var e eviction
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &e); err != nil || e.Spec.Target.Pod == nil || e.over() {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &e); err != nil || e.Spec.Target.Pod == nil || e.ended() {
 			continue
 		}
 		pod := pods[e.Spec.Target.Pod.UID]
 		if pod == nil || pod.Namespace != e.Namespace || pod.DeletionTimestamp != nil {
 			continue
 		}
-		plan.Requested[pod.UID] = true
-		own := e.own()
+		result.Requested[pod.UID] = true
+		own := e.ownStatus()
 		if own == nil || own.CompletionTime != nil {
 			continue
 		}
 		done, never := "", neverSurges(pod)
 		switch started := own.HeartbeatTime != nil; {
 		case pod.Release != nil:
-			if !started || s.Now.Sub(own.HeartbeatTime.Time) >= beatEvery {
-				plan.Responses = append(plan.Responses, Response{object, "its replacement starts; the pod is evicted when the replacement is ready", false})
+			if !started || s.Now.Sub(own.HeartbeatTime.Time) >= heartbeatInterval {
+				result.Responses = append(result.Responses, Response{object, "its replacement starts; the pod is evicted when the replacement is ready", false})
 			}
 		case !workload.PolicyApplies(pod.Pod), settings.Selects != nil && !settings.Selects(pod.Namespace):
 			done = "the controller is configured not to move it"
@@ -127,16 +128,16 @@ func New(s *snapshot.Snapshot, evictions []*unstructured.Unstructured, settings 
 			done = "it cannot be replaced before it is evicted: " + never
 		case started:
 			done = "its replacement was not ready in time"
-		case own.StartTime != nil && s.Now.Sub(own.StartTime.Time) >= settings.Patience:
-			done = fmt.Sprintf("no replacement could start within %s", settings.Patience)
+		case own.StartTime != nil && s.Now.Sub(own.StartTime.Time) >= settings.ReplacementTimeout:
+			done = fmt.Sprintf("no replacement could start within %s", settings.ReplacementTimeout)
 		}
 		if done != "" {
-			plan.Responses = append(plan.Responses, Response{object, done, true})
+			result.Responses = append(result.Responses, Response{object, done, true})
 			continue
 		}
-		plan.Moves = append(plan.Moves, migration.Move{Pod: pod, Reason: migration.Requested, OnlySurge: true})
+		result.Moves = append(result.Moves, migration.Move{Pod: pod, Reason: migration.Requested, OnlySurge: true})
 	}
-	return plan
+	return result
 }
 
 // Released returns moves of the pods that were released for an Eviction. The controller uses it
@@ -150,14 +151,14 @@ func Released(s *snapshot.Snapshot) (moves []migration.Move) {
 	return moves
 }
 
-// over reports whether the eviction is no longer requested.
-func (e *eviction) over() bool {
+// ended reports whether the eviction is no longer requested.
+func (e *eviction) ended() bool {
 	return e.DeletionTimestamp != nil ||
 		meta.IsStatusConditionTrue(e.Status.Conditions, "Failed") || meta.IsStatusConditionTrue(e.Status.Conditions, "TargetEvicted")
 }
 
-// own returns the status of this responder if it is active; nil otherwise.
-func (e *eviction) own() *responderStatus {
+// ownStatus returns the status of this responder if it is active; nil otherwise.
+func (e *eviction) ownStatus() *responderStatus {
 	for _, target := range e.Status.TargetResponders {
 		if target.Name != spot.EvictionResponder || target.State != "Active" {
 			continue

@@ -98,7 +98,7 @@ func TestNew(t *testing.T) {
 		"no room in time":            {since: patience, beat: -1, want: answer{Requested: true, Done: true, Message: "no replacement could start within 2m0s"}},
 		"released, no heartbeat yet": {beat: -1, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
 		"released, recent heartbeat": {beat: time.Minute, pod: released, want: moved},
-		"released, old heartbeat":    {beat: beatEvery, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
+		"released, old heartbeat":    {beat: heartbeatInterval, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
 		"restored":                   {beat: time.Minute, want: answer{Requested: true, Done: true, Message: "its replacement was not ready in time"}},
 		"responder inactive":         {beat: -1, eviction: state("Inactive"), want: answer{Requested: true}},
 		"responder completed":        {beat: -1, eviction: state("Completed"), want: answer{Requested: true}},
@@ -126,8 +126,8 @@ func TestNew(t *testing.T) {
 			if test.eviction != nil {
 				test.eviction(object)
 			}
-			plan := New(&snapshot.Snapshot{Now: now, Pods: []*snapshot.Pod{pod}}, []*unstructured.Unstructured{{Object: object}},
-				Settings{Patience: patience, Selects: func(namespace string) bool { return namespace == "shop" }})
+			plan := Plan(&snapshot.Snapshot{Now: now, Pods: []*snapshot.Pod{pod}}, []*unstructured.Unstructured{{Object: object}},
+				Settings{ReplacementTimeout: patience, Selects: func(namespace string) bool { return namespace == "shop" }})
 			got := answer{Moved: len(plan.Moves) > 0, Requested: plan.Requested[types.UID("p")]}
 			for _, r := range plan.Responses {
 				got.Done, got.Message = r.Done, r.Message

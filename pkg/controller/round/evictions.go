@@ -54,7 +54,7 @@ func (e *Evictions) plan(
 	for _, object := range e.informer.GetStore().List() {
 		all = append(all, object.(*unstructured.Unstructured))
 	}
-	plan := responder.New(s, all, settings)
+	plan := responder.Plan(s, all, settings)
 	for _, r := range plan.Responses {
 		writes = append(writes, loop.Write{
 			Kind: loop.EvictionResponse, UID: r.Eviction.GetUID(), Version: r.Eviction.GetResourceVersion(), Name: klog.KObj(r.Eviction),
