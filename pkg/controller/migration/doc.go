@@ -11,22 +11,23 @@
 //
 // The steps of Plan, one file each:
 //
-//	collect     one move for each pod, the most urgent first                  move.go
+//	collect      one move for each pod, the most urgent first                 move.go
 //	   │
-//	reserve     room for replacements that the caches do not show yet         room.go
+//	reserve      room for replacements that the caches do not show yet        room.go
 //	   │
-//	methodOf    delete, surge or evict, or wait                               method.go
-//	   │          last moment reached?           -> delete                    lastmoment.go
-//	   │          replacement can start first?   -> surge, otherwise evict    surge.go
+//	methodOf     last moment reached?              yes: delete                lastmoment.go
+//	   │         may the pod leave before?         no: wait                   method.go
+//	   │         can the replacement start first?  yes: surge, no: evict      surge.go
 //	   │
-//	start       the first action: release, evict, delete or stay              start.go
-//	   │          replacement has room, or may wait for a new node?
+//	start        has a node room for the replacement?                         start.go
+//	   │         yes, or it may wait for a new node: release or evict
+//	   │         no: stay
 //	   │
-//	complete    the next action of a released pod                             completion.go
-//	   │          replacement ready, or none needed?  -> evict or delete
-//	   │          no replacement in time?             -> restore
+//	complete     each pod that an earlier plan released                       completion.go
+//	   │         replacement ready, or not needed: evict or delete
+//	   │         too late: restore
 //	   │
-//	inOrder     deletions, then moves with a deadline, then the rest          order.go
+//	inOrder      deletions, then moves with a deadline, then the rest         order.go
 //
 // Several steps use budgets.go (what PodDisruptionBudgets allow) and replicas.go (which replicas of
 // a workload serve). The executor sends the requests in requests.go, finds their results with

@@ -12,8 +12,8 @@ import (
 )
 
 // methodOf returns the gentlest method by which a pod can be moved now. If that is Evict, noSurge
-// explains why it is not Surge. It is Delete at the last moment. It is "" if the pod waits: then
-// nothing is done for the pod, at most until its last moment.
+// explains why it is not Surge. At the last moment it is Delete. It is "" if the pod waits: nothing
+// is done for the pod before its last moment, unless a later plan decides otherwise.
 func (p *planner) methodOf(m Move) (method Method, noSurge string) {
 	switch {
 	case p.lastMomentReached(m):

@@ -90,7 +90,7 @@ type Response struct {
 	Done    bool
 }
 
-// Plan returns the reaction to Evictions. It ignores Evictions that cannot be decoded, and
+// Result returns the reaction to Evictions. It ignores Evictions that cannot be decoded, and
 // Evictions of pods that are not in the snapshot.
 func Plan(s *snapshot.Snapshot, evictions []*unstructured.Unstructured, settings Settings) Result {
 	result := Result{Requested: map[types.UID]bool{}}
