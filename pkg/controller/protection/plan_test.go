@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	shop     = "shop"
-	patience = 2 * time.Minute
+	shop               = "shop"
+	replacementTimeout = 2 * time.Minute
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 		return false, nil, nil
 	})
 	return &world{
-		T: t, planner: NewPlanner(Settings{Interruption: interruption.Settings{Assist: true, Cordons: true, Reclaim: true}, ReplacementTimeout: patience}), node: node,
+		T: t, planner: NewPlanner(Settings{Interruption: interruption.Settings{Assist: true, Cordons: true, Reclaim: true}, ReplacementTimeout: replacementTimeout}), node: node,
 		snapshot: &snapshot.Snapshot{Now: start, Nodes: []*snapshot.Node{node}, Budgets: map[string][]*policyv1.PodDisruptionBudget{}},
 		client:   client,
 	}
@@ -233,7 +233,7 @@ func TestBudgetIsRelaxed(t *testing.T) {
 			w.node.Pods = w.node.Pods[:1]
 			test.node(w.node)
 			for i, want := range test.want {
-				w.snapshot.Now = start.Add(time.Duration(i) * patience)
+				w.snapshot.Now = start.Add(time.Duration(i) * replacementTimeout)
 				w.plan()
 				for _, budget := range w.snapshot.Budgets[shop] {
 					got, expected := budget.Spec.MaxUnavailable.String(), want
@@ -241,7 +241,7 @@ func TestBudgetIsRelaxed(t *testing.T) {
 						expected = "0"
 					}
 					if got != expected {
-						t.Errorf("after %s: %s allows %s, want %s", time.Duration(i)*patience, budget.Name, got, expected)
+						t.Errorf("after %s: %s allows %s, want %s", time.Duration(i)*replacementTimeout, budget.Name, got, expected)
 					}
 				}
 			}
@@ -264,12 +264,12 @@ func TestReleasedPodHasWaited(t *testing.T) {
 
 	pod.Release, pod.ReleasedFrom = &snapshot.Release{At: start}, pod.Revision
 	pod.Workload, pod.Revision, pod.ReleasedFrom.Pods = nil, nil, nil
-	w.snapshot.Now = start.Add(patience - 1)
+	w.snapshot.Now = start.Add(replacementTimeout - 1)
 	w.wants("while it is released")
 	w.planner = NewPlanner(w.planner.settings) // without memory
 	w.wants("with another controller")
 
-	w.snapshot.Now = start.Add(patience)
+	w.snapshot.Now = start.Add(replacementTimeout)
 	pod.Workload, pod.Revision, pod.ReleasedFrom.Pods = workload, pod.ReleasedFrom, []*snapshot.Pod{pod}
 	pod.Release, pod.ReleasedFrom = nil, nil
 	w.wants("given back", "update web-protected 1")
@@ -284,7 +284,7 @@ func TestReleasedPodIsHeld(t *testing.T) {
 	released := start.Add(time.Minute)
 	pod.Release, pod.ReleasedFrom = &snapshot.Release{At: released}, pod.Revision
 	pod.Workload, pod.Revision, pod.ReleasedFrom.Pods = nil, nil, nil
-	within := patience + 30*time.Second
+	within := replacementTimeout + 30*time.Second
 	w.snapshot.Now = released.Add(within - 1)
 	w.wants("while it may be replaced")
 	w.snapshot.Now = released.Add(within)
@@ -300,9 +300,9 @@ func TestRequestedPodHasWaited(t *testing.T) {
 	w.wants("at first", "create web-protected 0")
 	w.requested = map[types.UID]bool{pod.UID: true}
 	w.wants("requested")
-	w.snapshot.Now = start.Add(patience)
+	w.snapshot.Now = start.Add(replacementTimeout)
 	w.wants("not replaced", "update web-protected 1")
-	w.snapshot.Now = start.Add(2 * patience)
+	w.snapshot.Now = start.Add(2 * replacementTimeout)
 	w.wants("still not replaced", "update web-protected 100%")
 	w.requested = nil
 	w.wants("not requested any more", "update web-protected 0")

@@ -19,7 +19,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-const patience = 2 * time.Minute
+const replacementTimeout = 2 * time.Minute
 
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
@@ -95,7 +95,7 @@ func TestNew(t *testing.T) {
 		want        answer
 	}{
 		"requested just now":         {beat: -1, want: moved},
-		"no room in time":            {since: patience, beat: -1, want: answer{Requested: true, Done: true, Message: "no replacement could start within 2m0s"}},
+		"no room in time":            {since: replacementTimeout, beat: -1, want: answer{Requested: true, Done: true, Message: "no replacement could start within 2m0s"}},
 		"released, no heartbeat yet": {beat: -1, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
 		"released, recent heartbeat": {beat: time.Minute, pod: released, want: moved},
 		"released, old heartbeat":    {beat: heartbeatInterval, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
@@ -127,7 +127,7 @@ func TestNew(t *testing.T) {
 				test.eviction(object)
 			}
 			plan := Plan(&snapshot.Snapshot{Now: now, Pods: []*snapshot.Pod{pod}}, []*unstructured.Unstructured{{Object: object}},
-				Settings{ReplacementTimeout: patience, Selects: func(namespace string) bool { return namespace == "shop" }})
+				Settings{ReplacementTimeout: replacementTimeout, Selects: func(namespace string) bool { return namespace == "shop" }})
 			got := answer{Moved: len(plan.Moves) > 0, Requested: plan.Requested[types.UID("p")]}
 			for _, r := range plan.Responses {
 				got.Done, got.Message = r.Done, r.Message

@@ -85,7 +85,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	}
 	p.interruptions = config.interruptionSettings(selects(namespaces.Lister(), config.InterruptionNamespaces))
 	p.rebalancer = rebalance.NewPlanner(config.rebalanceSettings(selects(namespaces.Lister(), config.RebalanceNamespaces), p.AdmissionPolicy))
-	p.protector = protection.NewPlanner(protection.Settings{Interruption: p.interruptions, Patience: config.patience()})
+	p.protector = protection.NewPlanner(protection.Settings{Interruption: p.interruptions, ReplacementTimeout: config.patience()})
 	p.executor = migration.NewExecutor(clients.Writer, clients.Recorder, clock.RealClock{}, migration.ExecutorSettings{
 		Concurrency: config.Concurrency, RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun, Requirements: p.Requirements,
 	})
@@ -122,14 +122,14 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	progress := p.executor.Observe(s)
 
 	marks, moves := interruption.Plan(s, p.interruptions)
-	migrating := p.config.migrationSettings(p.AdmissionPolicy.Effective())
+	migrating := p.config.migrationSettings(p.AdmissionPolicy.GatesNewPods())
 	lastMoment := migration.NextLastMoment(s, moves, migrating)
 
 	began := time.Now()
 	until := searchUntil(began, p.lastMoment, lastMoment)
 	p.lastMoment = lastMoment
 	requests, requested, responses := p.clients.Evictions.plan(s, responder.Settings{
-		Patience: p.config.patience(), Selects: p.interruptions.Selects,
+		ReplacementTimeout: p.config.patience(), Selects: p.interruptions.Selects,
 	})
 	// The rebalancer has a Room of its own. migration.Plan decides which moves get the room, the
 	// urgent ones first.

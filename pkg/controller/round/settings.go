@@ -23,7 +23,7 @@ type Config struct {
 	Signals []providers.Signal
 }
 
-// patience returns how long a replacement may take.
+// replacementTimeout returns how long a replacement may take.
 func (c *Config) patience() time.Duration {
 	if c.Gating {
 		return max(c.SurgeTimeout, c.NodeStartup)
@@ -63,9 +63,9 @@ func (c *Config) migrationSettings(gated bool) migration.Settings {
 func (c *Config) rebalanceSettings(selects func(namespace string) bool, policy *gating.AdmissionPolicy) rebalance.Settings {
 	return rebalance.Settings{
 		Heal: c.Heal, MakeRoom: c.MakeRoom, ReturnToSpot: c.ReturnToSpot, MoveLocalStorage: c.MoveLocalStorage,
-		MaxMoves: c.MaxMoves, Pause: c.PauseAfterInterruption, Calm: c.CalmPeriod,
+		MaxMoves: c.MaxMoves, PauseAfterInterruption: c.PauseAfterInterruption, CalmPeriod: c.CalmPeriod,
 		Gating: c.Gating, BuyForReturn: c.buysForReturn(), HealRunning: c.Gating && c.Heal && c.HealRunning,
-		WouldBeGated: policy.Replaces, Selects: selects,
+		GatesReplacement: policy.GatesReplacement, Selects: selects,
 	}
 }
 
