@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 )
 
 var eviction = &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}

@@ -201,6 +201,8 @@ type use struct {
 	pods int
 	// cpus counts the CPUs of the instance types of Karpenter's nodes that are not being deleted.
 	cpus int64
+	// nodes counts the on-demand nodes.
+	nodes int
 }
 
 // onDemandUse returns the scenario's use of on-demand capacity.
@@ -212,6 +214,7 @@ func (s *scenario) onDemandUse() (use, error) {
 	var sum use
 	for _, node := range nodes.Items {
 		if node.DeletionTimestamp == nil {
+			sum.nodes++
 			sum.cpus += node.Status.Allocatable.Cpu().Value() // rounded up to whole CPUs
 		}
 	}
