@@ -26,7 +26,7 @@ const (
 )
 
 // Sharded runs the tests of a package and returns the exit status. run starts a control plane, runs
-// the tests on it and stops it. If SPOT_SHARDS is a number above 1 and -run selects no subtest,
+// the tests on it and stops it. If SPOT_SHARDS is a number above 1 and -run names no subtest,
 // Sharded instead starts that many processes of the test binary. Each calls run for a part of the
 // tests, so each has a control plane of its own. Most live tests wait most of the time.
 //
@@ -46,7 +46,7 @@ func Sharded(m *testing.M, run func() int) int {
 	if n == 1 || strings.Contains(selected, "/") {
 		return run()
 	}
-	tests, err := listTests(selected)
+	tests, err := listTests(selected, flag.Lookup("test.skip").Value.String())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "listing the tests:", err)
 		return 1
@@ -57,15 +57,20 @@ func Sharded(m *testing.M, run func() int) int {
 	return runShards(divide(tests, seconds("testdata/seconds.txt"), n))
 }
 
-// listTests returns the names of the tests in the binary that the expression selects.
-func listTests(selected string) ([]string, error) {
+// listTests returns the names of the tests in the binary that the expression selected matches and
+// the expression skipped, unless it is empty, does not match.
+func listTests(selected, skipped string) ([]string, error) {
+	skip, err := regexp.Compile(skipped)
+	if err != nil {
+		return nil, err
+	}
 	command := exec.Command(os.Args[0], "-test.list", selected)
 	command.Env = append(os.Environ(), listVariable+"=1")
 	output, err := command.Output()
 	if err != nil {
 		return nil, err
 	}
-	return strings.Fields(string(output)), nil
+	return slices.DeleteFunc(strings.Fields(string(output)), func(test string) bool { return skipped != "" && skip.MatchString(test) }), nil
 }
 
 // seconds returns the recorded durations of tests; none if the file cannot be read.
