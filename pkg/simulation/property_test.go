@@ -16,7 +16,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// anyCluster draws a cluster in the notation of world.build.
+// anyCluster draws a cluster in the notation of clustertest.
 func anyCluster(t *rapid.T) string {
 	var lines strings.Builder
 	places := []string{"-", "nowhere"}

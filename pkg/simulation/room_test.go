@@ -324,7 +324,7 @@ func TestReplaceAvoidsSettlingNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := clustertest.NewWorld(t)
 			w.Build("node gone spot m/a cordoned\ndeployment web 3 gone")
-			node := clustertest.NewNode("new", "", "m/a", nil)
+			node := clustertest.NewNode("new", "", "m/a")
 			node.CreationTimestamp = metav1.NewTime(clustertest.Now.Add(-test.age))
 			w.Put(node)
 			s := w.Snapshot()

@@ -43,12 +43,12 @@ func TestNodeEvents(t *testing.T) {
 		}
 	}
 	for name := range writes {
-		write(nodes.Create(ctx, clustertest.NewNode(name, "spot", "m/a", nil), metav1.CreateOptions{}))
+		write(nodes.Create(ctx, clustertest.NewNode(name, "spot", "m/a"), metav1.CreateOptions{}))
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	for name, changes := range writes {
-		node := clustertest.NewNode(name, "spot", "m/a", nil)
+		node := clustertest.NewNode(name, "spot", "m/a")
 		for _, change := range changes {
 			node = node.DeepCopy() // the informer owns the previous object
 			change(node)

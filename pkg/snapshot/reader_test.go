@@ -56,8 +56,8 @@ func describe(s *snapshot.Snapshot) (lines []string) {
 }
 
 func TestSnapshot(t *testing.T) {
-	daemon := &v1.Pod{ObjectMeta: clustertest.Meta("daemon", clustertest.OwnedBy("apps/v1", "DaemonSet", "daemons")), Spec: v1.PodSpec{NodeName: "od"}}
-	orphan := &v1.Pod{ObjectMeta: clustertest.Meta("orphan", clustertest.OwnedBy("apps/v1", "ReplicaSet", "nobody")), Spec: v1.PodSpec{NodeName: "od"}}
+	daemon := &v1.Pod{ObjectMeta: clustertest.Meta("daemon", clustertest.OwnedBy("DaemonSet", "daemons")), Spec: v1.PodSpec{NodeName: "od"}}
+	orphan := &v1.Pod{ObjectMeta: clustertest.Meta("orphan", clustertest.OwnedBy("ReplicaSet", "nobody")), Spec: v1.PodSpec{NodeName: "od"}}
 	bare := &v1.Pod{ObjectMeta: clustertest.Meta("bare"), Spec: v1.PodSpec{NodeName: "gone", SchedulerName: clustertest.Profile}}
 	done := &v1.Pod{ObjectMeta: clustertest.Meta("done"), Status: v1.PodStatus{Phase: v1.PodSucceeded}}
 	cases := map[string]struct {
@@ -108,10 +108,10 @@ func TestSnapshot(t *testing.T) {
 		"one live pod of another profile is enough": {
 			cluster: "node sp spot m/a\ndeployment web 2 sp\ndeployment app 2 !sp sp",
 			change: func(w *clustertest.World) {
-				other := w.NewPod("web-1", clustertest.OwnedBy("apps/v1", "ReplicaSet", "web-r"), clustertest.Options{"profile=other"})
+				w.Build("pod web-1 - owner=ReplicaSet/web-r profile=other")
 				leaving := w.Pods["app-0"].DeepCopy()
 				leaving.Spec.SchedulerName = "other"
-				w.Put(other, leaving)
+				w.Put(leaving)
 			},
 			want: []string{
 				"Deployment app desired=2 ours floor=1 1 [app-r-uid 1+0 of 1]",
@@ -207,7 +207,7 @@ func TestSnapshotFollowsChanges(t *testing.T) {
 	}{
 		{"pods are created, deleted and moved", func() {
 			w.Remove(w.Pods["web-0"])
-			w.Put(w.NewPod("web-2", clustertest.OwnedBy("apps/v1", "ReplicaSet", "web-r"), nil), w.NewPod("aaa", clustertest.OwnedBy("apps/v1", "ReplicaSet", "web-r"), nil))
+			w.Put(clustertest.NewPod("web-2", clustertest.OwnedBy("ReplicaSet", "web-r")), clustertest.NewPod("aaa", clustertest.OwnedBy("ReplicaSet", "web-r")))
 			moved := w.Pods["web-1"].DeepCopy()
 			moved.Spec.NodeName = "od"
 			w.Put(moved)
@@ -262,7 +262,7 @@ func TestSnapshotDuringReplicaSetDeletion(t *testing.T) {
 	w := clustertest.NewWorld(t)
 	w.Build("node sp spot m/a\ndeployment web 2 sp ~sp")
 	bare := &appsv1.ReplicaSet{ObjectMeta: clustertest.Meta("web-r"), Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](2)}}
-	foreign := w.NewPod("foreign", clustertest.OwnedBy("example.com/v1", "ReplicaSet", "other"), nil)
+	foreign := clustertest.NewPod("foreign", clustertest.OwnedBy("example.com/v1/ReplicaSet", "other"))
 	w.Put(bare, foreign)
 	w.Reader.LoseReplicaSets()
 	want := []string{"ReplicaSet other desired=1 ours floor=1 1 [other-uid 0+0 of 1]", "foreign of other/other-uid", "web-0 on sp", "web-1 on sp released"}
@@ -278,12 +278,12 @@ func TestRollingOut(t *testing.T) {
 		return d
 	}
 	set := func(name, number string, replicas int32) *appsv1.ReplicaSet {
-		rs := &appsv1.ReplicaSet{ObjectMeta: clustertest.Meta(name, clustertest.OwnedBy("apps/v1", "Deployment", "web")), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
+		rs := &appsv1.ReplicaSet{ObjectMeta: clustertest.Meta(name, clustertest.OwnedBy("Deployment", "web")), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
 		rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": number}
 		return rs
 	}
 	pod := func(set string) *v1.Pod {
-		return &v1.Pod{ObjectMeta: clustertest.Meta("p-"+set, clustertest.OwnedBy("apps/v1", "ReplicaSet", set))}
+		return &v1.Pod{ObjectMeta: clustertest.Meta("p-"+set, clustertest.OwnedBy("ReplicaSet", set))}
 	}
 	leaving := pod("old")
 	leaving.DeletionTimestamp = &metav1.Time{Time: clustertest.Now}
@@ -292,7 +292,7 @@ func TestRollingOut(t *testing.T) {
 		s.Generation, s.Status = 2, appsv1.StatefulSetStatus{ObservedGeneration: observed, CurrentRevision: current, UpdateRevision: update}
 		return s
 	}
-	ordinal := &v1.Pod{ObjectMeta: clustertest.Meta("db-0", clustertest.OwnedBy("apps/v1", "StatefulSet", "db"))}
+	ordinal := &v1.Pod{ObjectMeta: clustertest.Meta("db-0", clustertest.OwnedBy("StatefulSet", "db"))}
 	cases := map[string]struct {
 		put           func(*clustertest.World)
 		want          bool
@@ -352,7 +352,7 @@ func TestRollingOut(t *testing.T) {
 
 // terminatingReplicaSet returns a ReplicaSet that is being deleted.
 func terminatingReplicaSet() *appsv1.ReplicaSet {
-	rs := &appsv1.ReplicaSet{ObjectMeta: clustertest.Meta("last", clustertest.OwnedBy("apps/v1", "Deployment", "web"))}
+	rs := &appsv1.ReplicaSet{ObjectMeta: clustertest.Meta("last", clustertest.OwnedBy("Deployment", "web"))}
 	rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": "12"}
 	rs.DeletionTimestamp = &metav1.Time{Time: clustertest.Now}
 	return rs
@@ -361,10 +361,10 @@ func terminatingReplicaSet() *appsv1.ReplicaSet {
 func TestSnapshotOfNodes(t *testing.T) {
 	w := clustertest.NewWorld(t)
 	w.Build("node b spot m/a\nnode a on-demand m/a taint=spot-aware-scheduler.io/interruption\nnode c spot m/b notready\nnode d spot m/b notready")
-	late := clustertest.NewNode("d", "spot", "m/b", clustertest.Options{"notready"})
+	late := clustertest.NewNode("d", "spot", "m/b", "notready")
 	late.Status.Conditions[0].Status = v1.ConditionUnknown
 	late.Status.Conditions[0].LastTransitionTime = metav1.NewTime(clustertest.Now.Add(-node.NotReadyReclaimAfter))
-	young := clustertest.NewNode("e", "", "m/b", nil)
+	young := clustertest.NewNode("e", "", "m/b")
 	young.CreationTimestamp = metav1.NewTime(clustertest.Now.Add(-29 * time.Second))
 	w.Put(late, young)
 	got := map[string]decision.Node{}
@@ -398,8 +398,8 @@ func TestGraceWithoutLabeledNodes(t *testing.T) {
 	w := clustertest.NewWorld(t)
 	w.Build("node a spot m/a")
 	w.Snapshot()
-	w.Remove(clustertest.NewNode("a", "spot", "m/a", nil))
-	young := clustertest.NewNode("b", "", "m/b", nil)
+	w.Remove(clustertest.NewNode("a", "spot", "m/a"))
+	young := clustertest.NewNode("b", "", "m/b")
 	young.CreationTimestamp = metav1.NewTime(clustertest.Now)
 	w.Put(young)
 	want := decision.Capacity{Type: decision.Spot, Source: decision.Settling}

@@ -23,7 +23,7 @@ func TestUnreadablePod(t *testing.T) {
 	w.Build(lines)
 	want := describe(w.Snapshot())
 	w.Build("deployment bad 2 sp sp\nstatefulset bad 1 od")
-	foreign := w.NewPod("aaa", clustertest.OwnedBy("example.com/v1", "Foo", "foo"), nil) // with its own workload
+	foreign := clustertest.NewPod("aaa", clustertest.OwnedBy("example.com/v1/Foo", "foo")) // with its own workload
 	foreign.Labels = map[string]string{"app": "bad"}
 	w.Put(foreign)
 	for _, when := range []string{"first", "cached"} {

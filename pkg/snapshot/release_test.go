@@ -42,13 +42,13 @@ func TestRelease(t *testing.T) {
 	handed := func(deployment string) func(*v1.Pod) {
 		return func(p *v1.Pod) {
 			clustertest.Release(p)
-			p.OwnerReferences = []metav1.OwnerReference{clustertest.OwnedBy("apps/v1", "Deployment", deployment)}
+			p.OwnerReferences = []metav1.OwnerReference{clustertest.OwnedBy("Deployment", deployment)}
 		}
 	}
 	gone := func(w *clustertest.World) { w.Remove(&appsv1.ReplicaSet{ObjectMeta: clustertest.Meta("web-r")}) }
 	selects := func(labels map[string]string) func(*clustertest.World) {
 		return func(w *clustertest.World) {
-			w.Put(&appsv1.ReplicaSet{ObjectMeta: clustertest.Meta("web-r", clustertest.OwnedBy("apps/v1", "Deployment", "web")), Spec: appsv1.ReplicaSetSpec{
+			w.Put(&appsv1.ReplicaSet{ObjectMeta: clustertest.Meta("web-r", clustertest.OwnedBy("Deployment", "web")), Spec: appsv1.ReplicaSetSpec{
 				Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels}}})
 		}
 	}
@@ -98,11 +98,11 @@ func TestRelease(t *testing.T) {
 		"another label":             {change: func(p *v1.Pod) { clustertest.Release(p); p.Labels[hashKey] = "x" }, wantDefect: "neither that of a released pod"},
 		"another controller": {change: func(p *v1.Pod) {
 			clustertest.Release(p)
-			p.OwnerReferences = []metav1.OwnerReference{clustertest.OwnedBy("apps/v1", "StatefulSet", "db")}
+			p.OwnerReferences = []metav1.OwnerReference{clustertest.OwnedBy("StatefulSet", "db")}
 		}, wantDefect: "its controller is StatefulSet db"},
 		"of a DaemonSet": {change: func(p *v1.Pod) {
 			clustertest.Release(p)
-			p.OwnerReferences = []metav1.OwnerReference{clustertest.OwnedBy("apps/v1", "DaemonSet", "agent")}
+			p.OwnerReferences = []metav1.OwnerReference{clustertest.OwnedBy("DaemonSet", "agent")}
 		}, wantDefect: "it is a DaemonSet pod or a static pod"},
 		"a time in the future":           {change: claim(func(r *snapshot.Release) { r.At = clustertest.Now.Add(time.Hour) }), wantDefect: "in the future"},
 		"labels that are not selected":   {change: func(p *v1.Pod) { clustertest.Release(p); p.Labels["app"] = "other" }, wantDefect: "ReplicaSet web-r does not select"},
@@ -167,9 +167,9 @@ func TestRelease(t *testing.T) {
 func TestReleaseFollowsItsReplicaSet(t *testing.T) {
 	w := clustertest.NewWorld(t)
 	w.Build("node sp spot m/a\ndeployment web 2 ~sp sp")
-	other := &appsv1.ReplicaSet{ObjectMeta: clustertest.Meta("web-r", clustertest.OwnedBy("apps/v1", "Deployment", "web")), Spec: appsv1.ReplicaSetSpec{
+	other := &appsv1.ReplicaSet{ObjectMeta: clustertest.Meta("web-r", clustertest.OwnedBy("Deployment", "web")), Spec: appsv1.ReplicaSetSpec{
 		Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other", hashKey: "r"}}}}
-	genuine, _, err := w.CacheOf(other).Get(other)
+	genuine, _, err := clustertest.CacheOf(t, w.Factory, other).Get(other)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,14 +191,14 @@ func TestWrongOwners(t *testing.T) {
 	w := clustertest.NewWorld(t)
 	w.Build("node sp spot m/a\ndeployment web 1 sp\nstatefulset db 1 sp")
 	for name, ref := range map[string]metav1.OwnerReference{
-		"kind": clustertest.OwnedBy("example.com/v1", "Foo", "web-r"), "group": clustertest.OwnedBy("example.com/v1", "ReplicaSet", "web-r"), "level": clustertest.OwnedBy("apps/v1", "ReplicaSet", "web"),
-		"unknown": clustertest.OwnedBy("example.com/v1", "Foo", "foo"), "not-yet": clustertest.OwnedBy("apps/v1", "ReplicaSet", "other"),
+		"kind": clustertest.OwnedBy("example.com/v1/Foo", "web-r"), "group": clustertest.OwnedBy("example.com/v1/ReplicaSet", "web-r"), "level": clustertest.OwnedBy("ReplicaSet", "web"),
+		"unknown": clustertest.OwnedBy("example.com/v1/Foo", "foo"), "not-yet": clustertest.OwnedBy("ReplicaSet", "other"),
 	} {
-		w.Put(w.NewPod(name, ref, nil))
+		w.Put(clustertest.NewPod(name, ref))
 	}
-	renamed := w.NewPod("name", clustertest.OwnedBy("apps/v1", "ReplicaSet", "web-r"), nil)
+	renamed := clustertest.NewPod("name", clustertest.OwnedBy("ReplicaSet", "web-r"))
 	renamed.OwnerReferences[0].Name = "other"
-	elsewhere := w.NewPod("elsewhere", clustertest.OwnedBy("apps/v1", "StatefulSet", "db"), nil)
+	elsewhere := clustertest.NewPod("elsewhere", clustertest.OwnedBy("StatefulSet", "db"))
 	elsewhere.Namespace = "zoo"
 	w.Put(renamed, elsewhere)
 	want := []string{
