@@ -9,25 +9,23 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-const profile = "spot-aware-scheduler"
+const profile = clustertest.Profile
 
 // world is an Assigner with its caches and a fake API server, which does not validate affinity.
 // test/autoscaler uses a real one.
@@ -68,30 +66,12 @@ func start(t *testing.T, settings decision.WorkloadSettings, objects ...runtime.
 	return w
 }
 
-// deployment returns a Deployment with that many replicas and its ReplicaSet.
-func deployment(name string, replicas int32) []runtime.Object {
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)},
-		Spec:       appsv1.DeploymentSpec{Replicas: &replicas},
-	}
-	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name + "-1", UID: types.UID(name + "-1"), OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "apps/v1", Kind: "Deployment", Name: name, UID: d.UID, Controller: ptr.To(true)},
-		}},
-		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas},
-	}
-	return []runtime.Object{d, rs}
-}
-
 // gated returns a gated pod of that controller.
-func gated(apiVersion, kind, owner, name string) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Now(), ResourceVersion: "1",
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: owner, UID: types.UID(owner), Controller: ptr.To(true)}},
-		},
-		Spec: v1.PodSpec{SchedulerName: profile, SchedulingGates: []v1.PodSchedulingGate{{Name: spot.CapacityGate}}},
-	}
+func gated(kind, owner, name string) *v1.Pod {
+	pod := clustertest.NewPod(name, clustertest.OwnedBy(kind, owner))
+	pod.CreationTimestamp, pod.ResourceVersion = metav1.Now(), "1"
+	pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: spot.CapacityGate}}
+	return pod
 }
 
 func (w *world) create(pods ...*v1.Pod) {
@@ -149,9 +129,9 @@ func count(assigned map[string]string, what string) (n int) {
 // The Assigner assigns each replica of the floor once, in any order of the pods, even if the caches
 // show the patches late.
 func TestFloorOfABurst(t *testing.T) {
-	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Percent(30), FallbackAfter: decision.Never}, deployment("web", 10)...)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Percent(30), FallbackAfter: decision.Never}, clustertest.NewDeployment("web", 10)...)
 	for i := range 10 {
-		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
+		w.create(gated("ReplicaSet", "web-r", fmt.Sprint("web-", i)))
 		if i%3 == 2 {
 			w.assigned()
 		}
@@ -169,19 +149,16 @@ func TestFloorOfABurst(t *testing.T) {
 			}
 		}
 	}
-	w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-a"), gated("apps/v1", "ReplicaSet", "web-1", "web-b"))
+	w.create(gated("ReplicaSet", "web-r", "web-a"), gated("ReplicaSet", "web-r", "web-b"))
 	if got := w.assigned(); got["web-a"] != "on-demand" || got["web-b"] != "on-demand" {
 		t.Errorf("assigned %v, want web-a and web-b on-demand", got)
 	}
 }
 
 func TestOrdinals(t *testing.T) {
-	set := &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "db"}, Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3)},
-	}
-	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, set)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, clustertest.NewStatefulSet("db", 3))
 	for _, name := range []string{"db-2", "db-1", "db-0"} {
-		w.create(gated("apps/v1", "StatefulSet", "db", name))
+		w.create(gated("StatefulSet", "db", name))
 	}
 	if got := w.assigned(); got["db-0"] != "on-demand" || got["db-1"] != "any" || got["db-2"] != "any" {
 		t.Errorf("assigned %v, want only ordinal 0 on on-demand", got)
@@ -190,10 +167,10 @@ func TestOrdinals(t *testing.T) {
 
 // The Assigner preserves foreign gates and ignores pods of other schedulers.
 func TestForeignGates(t *testing.T) {
-	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, deployment("web", 2)...)
-	two := gated("apps/v1", "ReplicaSet", "web-1", "web-0")
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, clustertest.NewDeployment("web", 2)...)
+	two := gated("ReplicaSet", "web-r", "web-0")
 	two.Spec.SchedulingGates = append(two.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "quota.example/wait"})
-	other := gated("apps/v1", "ReplicaSet", "web-1", "web-1")
+	other := gated("ReplicaSet", "web-r", "web-1")
 	other.Spec.SchedulerName = "default-scheduler"
 	w.create(other, two)
 	w.until("web-0 has lost only the capacity gate", func() bool {
@@ -208,23 +185,23 @@ func TestForeignGates(t *testing.T) {
 
 // Pods wait for an update if their owner is unknown, or known with fewer replicas.
 func TestOutdatedOwner(t *testing.T) {
-	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Percent(50), FallbackAfter: decision.Never}, deployment("web", 1)...)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Percent(50), FallbackAfter: decision.Never}, clustertest.NewDeployment("web", 1)...)
 	for i := range 4 {
-		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
+		w.create(gated("ReplicaSet", "web-r", fmt.Sprint("web-", i)))
 	}
-	w.create(gated("apps/v1", "ReplicaSet", "new-1", "new-0"))
+	w.create(gated("ReplicaSet", "new-r", "new-0"))
 	time.Sleep(200 * time.Millisecond)
 	for _, name := range []string{"web-3", "new-0"} {
 		if pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), name, metav1.GetOptions{}); err != nil || !workload.Gated(pod) {
 			t.Errorf("%s: %v, %v, want it gated", name, pod, err)
 		}
 	}
-	for _, object := range deployment("web", 4)[:1] {
+	for _, object := range clustertest.NewDeployment("web", 4)[:1] {
 		if _, err := w.client.AppsV1().Deployments("shop").Update(t.Context(), object.(*appsv1.Deployment), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, object := range deployment("new", 1) {
+	for _, object := range clustertest.NewDeployment("new", 1) {
 		if err := w.client.Tracker().Add(object); err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +215,7 @@ func TestOutdatedOwner(t *testing.T) {
 
 // The Assigner retries a refused patch with a new decision.
 func TestRefusedPatches(t *testing.T) {
-	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}, deployment("web", 4)...)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}, clustertest.NewDeployment("web", 4)...)
 	refusals := 6
 	refused := make(chan struct{}, 1)
 	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -255,7 +232,7 @@ func TestRefusedPatches(t *testing.T) {
 		return false, nil, nil
 	})
 	for i := range 4 {
-		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
+		w.create(gated("ReplicaSet", "web-r", fmt.Sprint("web-", i)))
 	}
 	if got := w.assigned(); count(got, "on-demand") != 2 || count(got, "any") != 2 {
 		t.Errorf("assigned %v, want 2 on-demand and 2 any", got)
@@ -295,7 +272,7 @@ func nominated(pod *v1.Pod, before time.Duration) *v1.Event {
 
 func TestFallback(t *testing.T) {
 	settings := decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: decision.Never}
-	web := func() *v1.Pod { return gated("apps/v1", "ReplicaSet", "web-1", "web-0") }
+	web := func() *v1.Pod { return gated("ReplicaSet", "web-r", "web-0") }
 	for name, test := range map[string]struct {
 		pod       *v1.Pod
 		event     *v1.Event
@@ -313,13 +290,14 @@ func TestFallback(t *testing.T) {
 			p.Annotations[spot.GrantedAnnotation] = "fallback"
 			return p
 		}()},
-		"Job pod may have no successor": {pod: unschedulable(gated("batch/v1", "Job", "job", "job-0"), time.Hour, "on-demand"), wantEvent: spot.ReasonNoSuccessor},
+		"Job pod may have no successor": {pod: unschedulable(gated("Job", "job", "job-0"), time.Hour, "on-demand"), wantEvent: spot.ReasonNoSuccessor},
 		"pod without controller":        {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.OwnerReferences = nil; return p }(), wantEvent: spot.ReasonNoSuccessor},
 		"bound":                         {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Spec.NodeName = "n"; return p }()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "job", UID: "job"}, Spec: batchv1.JobSpec{BackoffLimit: ptr.To[int32](0)}}
-			objects := append(deployment("web", 2), job, test.pod)
+			job := clustertest.NewJob("job", 1)
+			job.Spec.BackoffLimit = new(int32)
+			objects := append(clustertest.NewDeployment("web", 2), job, test.pod)
 			if test.event != nil {
 				objects = append(objects, test.event)
 			}
@@ -337,14 +315,14 @@ func TestFallback(t *testing.T) {
 			if !test.gone {
 				return
 			}
-			w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-1"))
+			w.create(gated("ReplicaSet", "web-r", "web-1"))
 			w.assigned()
 			pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
 			if err != nil || pod.Annotations[spot.GrantedAnnotation] != spot.GrantedFallback ||
 				pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 				t.Errorf("the successor is %v, %v, want it granted spot", pod, err)
 			}
-			w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-2"))
+			w.create(gated("ReplicaSet", "web-r", "web-2"))
 			if got := w.assigned(); got["web-2"] != "on-demand" {
 				t.Errorf("a grant was used twice: %v", got)
 			}
@@ -357,11 +335,11 @@ func TestFallback(t *testing.T) {
 func TestFallbackWithoutEvents(t *testing.T) {
 	settings := decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: decision.Never}
 	for waited, want := range map[time.Duration]bool{7 * time.Minute: false, 9 * time.Minute: true} {
-		w := start(t, settings, deployment("web", 2)...)
+		w := start(t, settings, clustertest.NewDeployment("web", 2)...)
 		w.client.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(v1.Resource("events"), "", errors.New("no right"))
 		})
-		pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), waited, "on-demand")
+		pod := unschedulable(gated("ReplicaSet", "web-r", "web-0"), waited, "on-demand")
 		w.mu.Lock()
 		w.unschedulableSince[pod.UID] = pod.CreationTimestamp.Time
 		w.mu.Unlock()
@@ -380,16 +358,13 @@ func TestRelief(t *testing.T) {
 		want     bool
 	}{"older replicas on on-demand": {"on-demand", true}, "older replicas on spot": {"spot", false}} {
 		t.Run(name, func(t *testing.T) {
-			objects := deployment("web", 1)
-			objects[1].(*appsv1.ReplicaSet).Annotations = map[string]string{"deployment.kubernetes.io/revision": "2"}
-			old := objects[1].DeepCopyObject().(*appsv1.ReplicaSet)
-			old.Name, old.UID, old.Annotations = "web-old", "web-old", map[string]string{"deployment.kubernetes.io/revision": "1"}
-			older := gated("apps/v1", "ReplicaSet", "web-old", "old-0")
+			objects := clustertest.NewDeployment("web", 1, "old", "r")
+			older := gated("ReplicaSet", "web-old", "old-0")
 			older.Spec.SchedulingGates, older.Spec.NodeName = nil, "n"
-			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n", Labels: map[string]string{karpenter: test.capacity}}}
-			pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "on-demand")
+			node := clustertest.NewNode("n", "", "m/a", "label="+karpenter+"="+test.capacity)
+			pod := unschedulable(gated("ReplicaSet", "web-r", "web-0"), time.Minute, "on-demand")
 			w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
-				append(objects, old, older, node, pod)...)
+				append(objects, older, node, pod)...)
 			time.Sleep(300 * time.Millisecond)
 			if got := w.gone("web-0"); got != test.want {
 				t.Errorf("deleted: %v, want %v", got, test.want)
@@ -402,15 +377,15 @@ func TestRelief(t *testing.T) {
 func TestReassign(t *testing.T) {
 	for name, works := range map[string]bool{"the gate works": true, "no gate": false} {
 		t.Run(name, func(t *testing.T) {
-			pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "")
+			pod := unschedulable(gated("ReplicaSet", "web-r", "web-0"), time.Minute, "")
 			w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
-				append(append(deployment("web", 1), deployment("other", 1)...), pod)...)
+				append(append(clustertest.NewDeployment("web", 1), clustertest.NewDeployment("other", 1)...), pod)...)
 			if works {
-				w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
+				w.create(gated("ReplicaSet", "other-r", "other-0"))
 				w.assigned()
 				w.queue.Add(workload.RevisionOf(pod)) // otherwise the queue would do this a minute later
 				w.until("the pod is deleted", func() bool { return w.gone("web-0") })
-				w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-1"))
+				w.create(gated("ReplicaSet", "web-r", "web-1"))
 				if got := w.assigned(); got["web-1"] != "on-demand" {
 					t.Errorf("assigned %v, want the successor on on-demand", got)
 				}
@@ -426,12 +401,12 @@ func TestReassign(t *testing.T) {
 
 // If a floor lacks one replica, one waiting pod is deleted, however late its successor is.
 func TestReassignsOneAtATime(t *testing.T) {
-	objects := append(deployment("web", 6), deployment("other", 1)...)
+	objects := append(clustertest.NewDeployment("web", 6), clustertest.NewDeployment("other", 1)...)
 	for i := range 5 {
-		objects = append(objects, unschedulable(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)), time.Minute, ""))
+		objects = append(objects, unschedulable(gated("ReplicaSet", "web-r", fmt.Sprint("web-", i)), time.Minute, ""))
 	}
 	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, objects...)
-	w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
+	w.create(gated("ReplicaSet", "other-r", "other-0"))
 	w.assigned()
 	revision := workload.RevisionOf(objects[4].(*v1.Pod))
 	gone := func() (n int) {
@@ -451,7 +426,7 @@ func TestReassignsOneAtATime(t *testing.T) {
 	if got := gone(); got != 1 {
 		t.Errorf("%d pods were deleted, want 1", got)
 	}
-	w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-5"))
+	w.create(gated("ReplicaSet", "web-r", "web-5"))
 	if got := w.assigned(); got["web-5"] != "on-demand" {
 		t.Errorf("assigned %v, want the successor on on-demand", got)
 	}
@@ -460,12 +435,12 @@ func TestReassignsOneAtATime(t *testing.T) {
 // If an admission policy permanently refuses the controller's patches, pods are not replaced: their
 // successors would have the same problem.
 func TestPermanentRefusal(t *testing.T) {
-	pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "")
-	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, append(append(deployment("web", 2), deployment("other", 1)...), pod)...)
+	pod := unschedulable(gated("ReplicaSet", "web-r", "web-0"), time.Minute, "")
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, append(append(clustertest.NewDeployment("web", 2), clustertest.NewDeployment("other", 1)...), pod)...)
 	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(v1.Resource("pods"), "web", nil)
 	})
-	w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
+	w.create(gated("ReplicaSet", "other-r", "other-0"))
 	for range 5 {
 		w.queue.Add(workload.RevisionOf(pod))
 		time.Sleep(50 * time.Millisecond)
@@ -479,10 +454,10 @@ func TestPermanentRefusal(t *testing.T) {
 // does not matter whether pods of the floor came earlier, and later pods do not repeat it.
 func TestWarnsOncePerRevision(t *testing.T) {
 	one := decision.Count(1)
-	w := start(t, decision.WorkloadSettings{MinOnDemand: one, MaxPerPool: &one, FallbackAfter: decision.Never}, deployment("web", 5)...)
+	w := start(t, decision.WorkloadSettings{MinOnDemand: one, MaxPerPool: &one, FallbackAfter: decision.Never}, clustertest.NewDeployment("web", 5)...)
 	for _, step := range []struct{ from, to, events int }{{0, 1, 0}, {1, 3, 1}, {3, 4, 1}} {
 		for i := range step.to - step.from {
-			w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", step.from+i)))
+			w.create(gated("ReplicaSet", "web-r", fmt.Sprint("web-", step.from+i)))
 		}
 		w.assigned()
 		time.Sleep(50 * time.Millisecond)
@@ -494,13 +469,11 @@ func TestWarnsOncePerRevision(t *testing.T) {
 
 // A node is reported once, until its labels change.
 func TestHiddenNodes(t *testing.T) {
-	node := func(name string, labels map[string]string) *v1.Node {
-		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels}}
-	}
+	label := func(value string) string { return "label=" + karpenter + "=" + value }
 	w := start(t, decision.WorkloadSettings{},
-		node("hidden", map[string]string{spot.CapacityLabel: "spot"}),
-		node("refused", map[string]string{spot.CapacityLabel: "on-demand", karpenter: "spot"}),
-		node("spot", map[string]string{karpenter: "spot"}), node("on-demand", map[string]string{karpenter: "on-demand"}), node("unlabeled", nil))
+		clustertest.NewNode("hidden", "spot", "m/a"), clustertest.NewNode("refused", "on-demand", "m/a", label("spot")),
+		clustertest.NewNode("spot", "", "m/a", label("spot")), clustertest.NewNode("on-demand", "", "m/a", label("on-demand")),
+		clustertest.NewNode("unlabeled", "", "m/a"))
 	for _, name := range []string{"hidden", "spot"} {
 		n, err := w.client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {

@@ -12,11 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -24,7 +24,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var start = clustertest.Now
 
 var settings = interruption.Settings{
 	Signals: providers.Signals(), Reclaim: true, DefaultNotice: 2 * time.Minute,
@@ -63,7 +63,7 @@ func newWorld(t *testing.T) *world {
 }
 
 func newNode(name string, ready v1.ConditionStatus) *v1.Node {
-	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Annotations: map[string]string{"theirs": "stays"}}}
+	n := clustertest.NewNode(name, "", "m/a", "annotation=theirs=stays")
 	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(start.Add(-time.Hour))}}
 	return n
 }
@@ -74,14 +74,11 @@ func newSpotNode(name string, ready v1.ConditionStatus) *snapshot.Node {
 
 // pod returns a pod of its own workload that was created an hour ago.
 func (w *world) pod(name, kind string) *snapshot.Pod {
-	own := &snapshot.Workload{Key: workload.OwnerKey{UID: types.UID(name)}, Kind: kind, InProfile: true, Desired: 1}
-	p := &snapshot.Pod{Workload: own, Revision: &snapshot.Revision{Key: workload.OwnerKey{UID: types.UID(name)}, Workload: own}, Pod: &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(start.Add(-time.Hour))},
-	}}
+	key := workload.OwnerKey{UID: clustertest.UID(name)}
+	own := &snapshot.Workload{Key: key, Kind: kind, InProfile: true, Desired: 1}
+	p := &snapshot.Pod{Workload: own, Revision: &snapshot.Revision{Key: key, Workload: own}, Pod: clustertest.NewPod(name, clustertest.OwnedBy("ReplicaSet", name))}
 	own.Revisions = []*snapshot.Revision{p.Revision}
 	p.Revision.Pods = []*snapshot.Pod{p}
-	controller := true
-	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, Controller: &controller}}
 	return p
 }
 
@@ -648,7 +645,7 @@ func TestConflict(t *testing.T) {
 	if err := json.Unmarshal(body, &sent); err != nil {
 		t.Fatal(err)
 	}
-	if sent.UID != "n" || sent.ResourceVersion != "7" || len(sent.Spec.Taints) != 2 || sent.Spec.Taints[0].Key != awsReclaim {
+	if sent.UID != clustertest.UID("n") || sent.ResourceVersion != "7" || len(sent.Spec.Taints) != 2 || sent.Spec.Taints[0].Key != awsReclaim {
 		t.Errorf("patch %s, want the UID, the version and both taints", body)
 	}
 }

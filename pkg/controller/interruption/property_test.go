@@ -157,7 +157,7 @@ func TestStateOnTheNode(t *testing.T) {
 			w.settings.Assist = true
 			w.taint("karpenter.sh/disrupted", "", nil)
 			w.pods[0].Release = &snapshot.Release{Reason: string(migration.Drain)}
-		}, map[string]any{"released": []any{"web-0"}}},
+		}, map[string]any{"released": []any{"web-0-uid"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

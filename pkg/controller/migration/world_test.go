@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -32,11 +33,11 @@ import (
 )
 
 const (
-	namespace = "shop"
+	namespace = clustertest.Namespace
 	hashKey   = appsv1.DefaultDeploymentUniqueLabelKey
 )
 
-var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var start = clustertest.Now
 
 // world is a mock of a cluster: an API server with preconditions and PodDisruptionBudgets, the
 // ReplicaSet controller, the scheduler and kubelets. Each acts only when a test calls it.
@@ -85,25 +86,24 @@ func newWorld() *world {
 	return w
 }
 
-func (w *world) meta(name string) metav1.ObjectMeta {
-	w.version++
-	return metav1.ObjectMeta{
-		Namespace: namespace, Name: name, UID: types.UID(fmt.Sprintf("%s-%d", name, w.version)), ResourceVersion: fmt.Sprint(w.version),
-		CreationTimestamp: metav1.NewTime(w.now),
-	}
+// admit gives an object the metadata of a new object in this API server. Its UID is unique.
+func (w *world) admit(object metav1.Object) {
+	w.touch(object)
+	object.SetUID(types.UID(fmt.Sprintf("%s-%d", object.GetName(), w.version)))
+	object.SetCreationTimestamp(metav1.NewTime(w.now))
 }
 
 func (w *world) node(name string) *v1.Node {
-	n := &v1.Node{ObjectMeta: w.meta(name)}
-	n.Namespace = ""
+	n := clustertest.NewNode(name, "", "m/a")
+	w.admit(n)
 	w.nodes[name] = n
 	return n
 }
 
 // deployment adds a Deployment with its ReplicaSet.
 func (w *world) deployment(name string, n int32) *appsv1.Deployment {
-	d := &appsv1.Deployment{ObjectMeta: w.meta(name)}
-	d.Spec.Replicas = &n
+	d := clustertest.NewDeployment(name, n)[0].(*appsv1.Deployment)
+	w.admit(d)
 	w.deployments[name] = d
 	w.replicaSet(name+"-1", name, n, d)
 	return d
@@ -111,27 +111,28 @@ func (w *world) deployment(name string, n int32) *appsv1.Deployment {
 
 // replicaSet adds a ReplicaSet as the Deployment controller creates it, owned by d unless d is nil.
 func (w *world) replicaSet(name, app string, n int32, d *appsv1.Deployment) *appsv1.ReplicaSet {
-	rs := &appsv1.ReplicaSet{ObjectMeta: w.meta(name)}
+	rs := clustertest.NewReplicaSet(app, name, n)
+	rs.Name, rs.OwnerReferences = name, nil
 	if d != nil {
 		rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
 	}
-	rs.Spec.Replicas = &n
-	rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app, hashKey: name}}
+	w.admit(rs)
 	w.replicaSets[name] = rs
 	return rs
 }
 
 func (w *world) statefulSet(name string, n int32) *appsv1.StatefulSet {
-	set := &appsv1.StatefulSet{ObjectMeta: w.meta(name)}
-	set.Spec.Replicas = &n
+	set := clustertest.NewStatefulSet(name, n)
+	w.admit(set)
 	w.sets[name] = set
 	return set
 }
 
 // pod adds a pod of a ReplicaSet, of a StatefulSet, or without an owner. With a node it is ready.
 func (w *world) pod(name string, owner metav1.Object, node string) *v1.Pod {
-	pod := &v1.Pod{ObjectMeta: w.meta(name)}
+	pod := clustertest.NewPod(name)
 	pod.Labels = map[string]string{"app": name}
+	w.admit(pod)
 	switch owner := owner.(type) {
 	case *appsv1.ReplicaSet:
 		pod.Labels = maps.Clone(owner.Spec.Selector.MatchLabels)
@@ -169,23 +170,15 @@ func (w *world) released(pod *v1.Pod, ago time.Duration) *v1.Pod {
 }
 
 func (w *world) releasedFor(pod *v1.Pod, reason migration.Reason, ago time.Duration) *v1.Pod {
-	state, err := json.Marshal(snapshot.Release{
-		ReplicaSet: pod.OwnerReferences[0].Name, ReplicaSetUID: pod.OwnerReferences[0].UID, Hash: pod.Labels[hashKey],
-		Reason: string(reason), At: w.now.Add(-ago),
-	})
-	if err != nil {
-		panic(err)
-	}
-	pod.Annotations = map[string]string{spot.ReleasedAnnotation: string(state)}
-	pod.Labels[hashKey], pod.OwnerReferences = spot.ReleasedHash, nil
+	clustertest.ReleaseFor(string(reason), w.now.Add(-ago), pod)
 	return pod
 }
 
 // budget adds a PodDisruptionBudget for the pods of an app, with this minAvailable.
 func (w *world) budget(app string, least int32) {
-	w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{ObjectMeta: w.meta(app), Spec: policyv1.PodDisruptionBudgetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, MinAvailable: new(intstr.FromInt32(least)),
-	}})
+	budget := clustertest.NewBudget(app, least)
+	w.admit(budget)
+	w.budgets = append(w.budgets, budget)
 }
 
 func (w *world) touch(object metav1.Object) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -32,7 +32,7 @@ const (
 	replacementTimeout = 2 * time.Minute
 )
 
-var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var start = clustertest.Now
 
 // world is a cluster with one node, "n", and a Planner with its memory.
 type world struct {
@@ -46,7 +46,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	node := &snapshot.Node{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}}}
+	node := &snapshot.Node{Node: clustertest.NewNode("n", "spot", "m/a")}
 	client := fake.NewClientset()
 	uids := 0
 	client.PrependReactor("create", "poddisruptionbudgets", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -64,31 +64,17 @@ func newWorld(t *testing.T) *world {
 // deployment adds a Deployment that requests protection, with one ready pod on the node, and
 // returns the pod.
 func (w *world) deployment(name string, edits ...func(*appsv1.Deployment)) *snapshot.Pod {
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID("d-" + name), Generation: 1}}
-	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+	pod := clustertest.NewReplica(name, w.node)
+	d := pod.Workload.Deployment
+	d.Generation = 1
 	for _, edit := range edits {
 		edit(d)
 	}
-	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name + "-1"}}
-	rs.Spec.Selector = metav1.AddLabelToSelector(d.Spec.Selector.DeepCopy(), appsv1.DefaultDeploymentUniqueLabelKey, "1")
-	workload := &snapshot.Workload{
-		Kind: "Deployment", Namespace: shop, Name: name, InProfile: true, Desired: 1, Deployment: d, Settings: decision.WorkloadSettings{Protect: true},
-	}
-	revision := &snapshot.Revision{Workload: workload, ReplicaSet: rs}
-	workload.Revisions = []*snapshot.Revision{revision}
-	pod := &snapshot.Pod{
-		Pod: &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name + "-x", UID: types.UID("p-" + name), Labels: map[string]string{
-				"app": name, appsv1.DefaultDeploymentUniqueLabelKey: "1",
-			}},
-			Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}},
-		},
-		Node: w.node, Workload: workload, Revision: revision,
-	}
-	revision.Pods = []*snapshot.Pod{pod}
+	pod.Revision.ReplicaSet.Spec.Selector = metav1.AddLabelToSelector(d.Spec.Selector.DeepCopy(), appsv1.DefaultDeploymentUniqueLabelKey, "r")
+	pod.Workload.InProfile, pod.Workload.Settings = true, decision.WorkloadSettings{Protect: true}
 	w.node.Pods = append(w.node.Pods, pod)
 	w.snapshot.Pods = append(w.snapshot.Pods, pod)
-	w.snapshot.Workloads = append(w.snapshot.Workloads, workload)
+	w.snapshot.Workloads = append(w.snapshot.Workloads, pod.Workload)
 	return pod
 }
 
@@ -139,7 +125,7 @@ func (w *world) wants(what string, want ...string) {
 // budget adds a PodDisruptionBudget of another owner for pods with these labels.
 func (w *world) budget(name string, selects map[string]string) *policyv1.PodDisruptionBudget {
 	w.Helper()
-	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID(name)}}
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: clustertest.Meta(name)}
 	b.Spec.Selector = &metav1.LabelSelector{MatchLabels: selects}
 	if _, err := w.client.PolicyV1().PodDisruptionBudgets(shop).Create(w.Context(), b, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
@@ -158,7 +144,7 @@ func TestBudget(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: shop, Name: "web-protected", Labels: map[string]string{"spot-aware-scheduler.io/protect": "true"},
 			// No blockOwnerDeletion, which would require more rights.
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "d-web", Controller: ptr.To(true)}},
+			OwnerReferences: []metav1.OwnerReference{clustertest.OwnedBy("Deployment", "web")},
 		},
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MaxUnavailable: &none, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
@@ -366,7 +352,7 @@ func TestRefusals(t *testing.T) {
 	w.wants("pods of others by an expression", "create other-protected 0", "refused web: its selector also selects pods of Deployment other")
 
 	w = newWorld(t)
-	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "db", UID: "db"}}
+	set := &appsv1.StatefulSet{ObjectMeta: clustertest.Meta("db")}
 	w.snapshot.Workloads = []*snapshot.Workload{{
 		Kind: "StatefulSet", Namespace: shop, Name: "db", Desired: 1, StatefulSet: set, Settings: decision.WorkloadSettings{Protect: true},
 	}}

@@ -24,7 +24,7 @@ func ours() map[string]string {
 }
 
 func TestDeletionCosts(t *testing.T) {
-	spread := []string{"node o on-demand 9", "node s spot 9", "Deployment web 5 floor 2: o o o s s"}
+	spread := []string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 5 o o o s s min=2"}
 	cases := map[string]struct {
 		lines  []string
 		change func(*world)
@@ -40,13 +40,13 @@ func TestDeletionCosts(t *testing.T) {
 			w.pod("web-0").annotations, w.pod("web-1").annotations, w.pod("web-2").annotations = ours(), ours(), ours()
 		}, []string{"web-2="}},
 		"pod on spot loses the cost": {spread, func(w *world) { w.pod("web-4").annotations = ours() }, []string{"web-0=1000", "web-1=1000", "web-4="}},
-		"fewer pods on on-demand than the floor": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 3: o o s s"},
+		"fewer pods on on-demand than the floor": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 4 o o s s min=3"},
 			func(*world) {}, []string{"web-0=1000", "web-1=1000"}},
-		"scaled down to the floor: pods keep their cost": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 2 floor 2: o o"},
+		"scaled down to the floor: pods keep their cost": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 2 o o min=2"},
 			func(w *world) { w.pod("web-0").annotations, w.pod("web-1").annotations = ours(), ours() }, nil},
-		"no pods beyond the floor":             {[]string{"node o on-demand 9", "Deployment web 2 floor 2: o o"}, func(*world) {}, nil},
+		"no pods beyond the floor":             {[]string{"node o on-demand cpu=9", "deployment web 2 o o min=2"}, func(*world) {}, nil},
 		"rollout: no change":                   {spread, func(w *world) { w.workload("web").rollingOut = true; w.pod("web-4").annotations = ours() }, nil},
-		"StatefulSet: ordered by its ordinals": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 1: o s s"}, func(*world) {}, nil},
+		"StatefulSet: ordered by its ordinals": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "statefulset db 3 o s s min=1"}, func(*world) {}, nil},
 		"unmanaged workload":                   {spread, func(w *world) { w.workload("web").unmanaged = true }, nil},
 		"workload no longer managed":           {spread, func(w *world) { w.workload("web").unmanaged = true; w.pod("web-0").annotations = ours() }, []string{"web-0="}},
 		"the user has set a cost":              {spread, func(w *world) { w.pod("web-4").annotations = map[string]string{v1.PodDeletionCost: "-5"} }, nil},

@@ -37,9 +37,9 @@ func script(w *world, minutes []float64, act func(minute float64)) []string {
 }
 
 func TestMemory(t *testing.T) {
-	surplus := []string{"node o on-demand 9", "node r spot 0", "node s spot 9", "Deployment web 3 floor 1: o o o"}
-	occupied := append(slices.Clone(surplus), "Deployment batch 1 floor 0: r")
-	overBudget := []string{"node o on-demand 9", "node s spot 9", "Deployment web 2 floor 1: s s"}
+	surplus := []string{"node o on-demand cpu=9", "node r spot cpu=0", "node s spot cpu=9", "deployment web 3 o o o min=1"}
+	occupied := append(slices.Clone(surplus), "deployment batch 1 r min=0")
+	overBudget := []string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 2 s s min=1"}
 	cases := map[string]struct {
 		lines   []string
 		minutes []float64
@@ -66,13 +66,13 @@ func TestMemory(t *testing.T) {
 					w.pod("web-0").name = "web-9"
 				}
 			}, []string{"0: web-0 heal", "2: web-1 heal"}},
-		"a move that helped is followed by the next": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s s"}, []float64{0, 1, 1.1},
+		"a move that helped is followed by the next": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 3 s s s min=2"}, []float64{0, 1, 1.1},
 			func(w *world, minute float64) {
 				if minute == 1 {
 					w.pod("web-0").node, w.pod("web-0").name = w.node("o"), "web-9"
 				}
 			}, []string{"0: web-0 heal", "1: web-1 heal", "1.1: web-1 heal"}},
-		"no move while the replacement starts": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s s"}, []float64{0, 1, 2},
+		"no move while the replacement starts": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 3 s s s min=2"}, []float64{0, 1, 2},
 			func(w *world, minute float64) {
 				switch minute {
 				case 1:
@@ -83,7 +83,7 @@ func TestMemory(t *testing.T) {
 				}
 			}, []string{"0: web-0 heal", "2: web-1 heal"}},
 		"a replica that has waited for 5 minutes does not block heal": {
-			[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 1, 5.9, 6, 7},
+			[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 4 s s s - min=2"}, []float64{0, 1, 5.9, 6, 7},
 			func(w *world, minute float64) {
 				switch minute {
 				case 0:
@@ -93,15 +93,15 @@ func TestMemory(t *testing.T) {
 					w.node("o").slots = 9
 				}
 			}, []string{"5.9: web-0 heal", "6: web-0 heal", "7: web-0 heal"}},
-		"a replica that has waited for less blocks heal": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 1, 4.9, 5},
+		"a replica that has waited for less blocks heal": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 4 s s s - min=2"}, []float64{0, 1, 4.9, 5},
 			func(w *world, minute float64) { w.pod("web-3").slots = 99 }, []string{"5: web-0 heal"}},
-		"a replica that has been missing for 5 minutes does not block heal": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s"}, []float64{0, 1, 4.9, 5},
+		"a replica that has been missing for 5 minutes does not block heal": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 3 s s min=2"}, []float64{0, 1, 4.9, 5},
 			nil, []string{"5: web-0 heal"}},
-		"a StatefulSet with a waiting replica": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 2: s s -"}, []float64{0, 5},
+		"a StatefulSet with a waiting replica": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "statefulset db 3 s s - min=2"}, []float64{0, 5},
 			func(w *world, minute float64) { w.pod("db-2").slots = 99 }, []string{"5: db-0 heal"}},
-		"a StatefulSet with a missing replica, because it evicts first": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 2: s s"}, []float64{0, 5, 60},
+		"a StatefulSet with a missing replica, because it evicts first": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "statefulset db 3 s s min=2"}, []float64{0, 5, 60},
 			nil, nil},
-		"the time starts again after all replicas have run": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s -"}, []float64{0, 3, 4, 8.9, 9},
+		"the time starts again after all replicas have run": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 3 s s - min=2"}, []float64{0, 3, 4, 8.9, 9},
 			func(w *world, minute float64) {
 				w.pod("web-2").slots, w.pod("web-2").node = 99, nil
 				if minute == 3 {
@@ -111,7 +111,7 @@ func TestMemory(t *testing.T) {
 					w.node("o").slots = 9
 				}
 			}, []string{"9: web-0 heal"}},
-		"a heal with a stuck replica ends and is followed by the next": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 5, 6, 7},
+		"a heal with a stuck replica ends and is followed by the next": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 4 s s s - min=2"}, []float64{0, 5, 6, 7},
 			func(w *world, minute float64) {
 				w.pod("web-3").slots = 99
 				switch minute {
@@ -122,7 +122,7 @@ func TestMemory(t *testing.T) {
 					w.pod("web-9").unready = false
 				}
 			}, []string{"5: web-0 heal", "7: web-1 heal"}},
-		"no heal follows a heal whose replacement waits": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 5, 6, 12, 60, 600},
+		"no heal follows a heal whose replacement waits": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 4 s s s - min=2"}, []float64{0, 5, 6, 12, 60, 600},
 			func(w *world, minute float64) {
 				w.pod("web-3").slots = 99
 				if minute == 6 {
@@ -130,7 +130,7 @@ func TestMemory(t *testing.T) {
 					p.node, p.name, p.created, p.slots = nil, "web-9", w.now, 99
 				}
 			}, []string{"5: web-0 heal"}},
-		"no return to spot with a stuck replica": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 1: o o o -"}, []float64{0, 5, 60},
+		"no return to spot with a stuck replica": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 4 o o o - min=1"}, []float64{0, 5, 60},
 			func(w *world, minute float64) { w.pod("web-3").slots = 99 }, nil},
 		"a vanished spot node: the pool is calm after 10 minutes, then gets one replica per period": {occupied, []float64{-1, 0, 5, 9.9, 10, 11, 19.9, 20, 21},
 			func(w *world, minute float64) {
@@ -145,7 +145,7 @@ func TestMemory(t *testing.T) {
 					w.pod("web-0").node, w.pod("web-0").name = w.node("s"), "web-9"
 				}
 			}, []string{"10: web-0 return-to-spot", "20: web-1 return-to-spot", "21: web-1 return-to-spot"}},
-		"a vanished on-demand node is not an interruption": {[]string{"node a on-demand 1", "node o on-demand 9", "node s spot 9", "Deployment web 2 floor 1: s s"}, []float64{0, 1},
+		"a vanished on-demand node is not an interruption": {[]string{"node a on-demand cpu=1", "node o on-demand cpu=9", "node s spot cpu=9", "deployment web 2 s s min=1"}, []float64{0, 1},
 			func(w *world, minute float64) {
 				if minute == 0 {
 					w.pod("web-1").node = w.node("a")
@@ -159,7 +159,7 @@ func TestMemory(t *testing.T) {
 				w.node("s").facts.Signal = map[bool]decision.SignalClass{true: decision.Advisory}[minute == -1]
 				w.node("r").created = start.Add(-2 * time.Hour).Add(time.Duration(minute) * time.Hour)
 			}, nil},
-		"workloads of a vanished spot node are paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1, 5.9, 6},
+		"workloads of a vanished spot node are paused": {[]string{"node o on-demand cpu=9", "node r spot cpu=9", "node s spot cpu=9", "deployment web 2 s r min=1"}, []float64{0, 1, 5.9, 6},
 			func(w *world, minute float64) {
 				switch minute {
 				case 0:
@@ -170,7 +170,7 @@ func TestMemory(t *testing.T) {
 					w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "r" })
 				}
 			}, []string{"6: web-0 heal"}},
-		"workloads of a node that an autoscaler removes are not paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1},
+		"workloads of a node that an autoscaler removes are not paused": {[]string{"node o on-demand cpu=9", "node r spot cpu=9", "node s spot cpu=9", "deployment web 2 s r min=1"}, []float64{0, 1},
 			func(w *world, minute float64) {
 				switch minute {
 				case 0:
@@ -182,7 +182,7 @@ func TestMemory(t *testing.T) {
 					w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "r" })
 				}
 			}, []string{"1: web-0 heal"}},
-		"workloads of a node with an advisory signal are not paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1},
+		"workloads of a node with an advisory signal are not paused": {[]string{"node o on-demand cpu=9", "node r spot cpu=9", "node s spot cpu=9", "deployment web 2 s r min=1"}, []float64{0, 1},
 			func(w *world, minute float64) {
 				switch minute {
 				case 0:
@@ -197,13 +197,13 @@ func TestMemory(t *testing.T) {
 					w.node("o").slots = 9
 				}
 			}, []string{"1: web-0 heal"}},
-		"workloads of an on-demand node with a notice are paused": {[]string{"node d on-demand 1", "node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s d"}, []float64{0, 1, 4.9, 5},
+		"workloads of an on-demand node with a notice are paused": {[]string{"node d on-demand cpu=1", "node o on-demand cpu=9", "node s spot cpu=9", "deployment web 3 s s d min=2"}, []float64{0, 1, 4.9, 5},
 			func(w *world, minute float64) {
 				if w.node("d").facts.Signal = decision.NoSignal; minute == 0 {
 					w.node("d").facts.Signal = decision.Reclaim
 				}
 			}, []string{"5: web-0 heal"}},
-		"room was made, and the scheduler uses it a moment later": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: o"}, []float64{0, 1, 1.2, 1.3},
+		"room was made, and the scheduler uses it a moment later": {[]string{"node o on-demand cpu=1", "node s spot cpu=4", "deployment one 1 - min=1", "deployment web 1 o min=0"}, []float64{0, 1, 1.2, 1.3},
 			func(w *world, minute float64) {
 				switch minute {
 				case 1:
@@ -212,15 +212,15 @@ func TestMemory(t *testing.T) {
 					w.pod("one-0").node = w.node("o")
 				}
 			}, []string{"0: web-0 make-room"}},
-		"two pods make room when spot has room for both": {[]string{"node a on-demand 2", "node s spot 1", "Deployment big 1 floor 1: -",
-			"Deployment v 1 floor 0: a", "Deployment w 1 floor 0: a"}, []float64{0, 1},
+		"two pods make room when spot has room for both": {[]string{"node a on-demand cpu=2", "node s spot cpu=1", "deployment big 1 - min=1",
+			"deployment v 1 a min=0", "deployment w 1 a min=0"}, []float64{0, 1},
 			func(w *world, minute float64) {
 				w.pod("big-0").slots, w.node("s").created = 2, start
 				if minute == 1 {
 					w.node("s").slots = 2
 				}
 			}, []string{"1: v-0 make-room", "1: w-0 make-room"}},
-		"room was made, and the replacement used it": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: o"}, []float64{0, 1, 1.9, 2},
+		"room was made, and the replacement used it": {[]string{"node o on-demand cpu=1", "node s spot cpu=4", "deployment one 1 - min=1", "deployment web 1 o min=0"}, []float64{0, 1, 1.9, 2},
 			func(w *world, minute float64) {
 				if minute == 1 {
 					w.pod("web-0").name = "web-9"
@@ -251,7 +251,7 @@ func TestRemovals(t *testing.T) {
 		states := removal.States(first, &v1.Pod{})
 		for how, looks := range removal.Observations(states) {
 			t.Run(name+", "+how, func(t *testing.T) {
-				w := newWorld("node o on-demand 9", "node r spot 0", "node s spot 9", "Deployment web 3 floor 1: o o o", "Deployment batch 1 floor 0: r")
+				w := newWorld("node o on-demand cpu=9", "node r spot cpu=0", "node s spot cpu=9", "deployment web 3 o o o min=1", "deployment batch 1 r min=0")
 				p := rebalance.NewPlanner(settings)
 				w.node("s").facts.Signal = decision.Advisory // no move to it, except in the last round
 				r, pod := w.node("r"), w.pod("batch-0")
@@ -314,7 +314,7 @@ func TestMovesInProgress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			limited := settings
 			limited.MaxMoves = 1
-			w := newWorld("node o on-demand 9", "node s spot 9", "Deployment api 2 floor 1: o o", "Deployment web 2 floor 1: o o")
+			w := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment api 2 o o min=1", "deployment web 2 o o min=1")
 			p := rebalance.NewPlanner(limited)
 			var got []string
 			for _, minute := range []int{0, 1, 2, 3, 4, 5, 6} {
@@ -348,8 +348,8 @@ func TestMovesInProgress(t *testing.T) {
 // A spot pool appears and disappears every 20 s for 5 minutes, and the lost pods restart on
 // on-demand. A workload moves at most once per calm period.
 func TestUnstableSpot(t *testing.T) {
-	w := newWorld("node o on-demand 12", "node s spot 12", "Deployment one 1 floor 1: -", "Deployment two 1 floor 1: -",
-		"Deployment web 6 floor 1: o o o o o o", "Deployment api 6 floor 1: o o o o o o")
+	w := newWorld("node o on-demand cpu=12", "node s spot cpu=12", "deployment one 1 - min=1", "deployment two 1 - min=1",
+		"deployment web 6 o o o o o o min=1", "deployment api 6 o o o o o o min=1")
 	w.node("s").created = start // the node is recreated, so its age is not relevant
 	p := rebalance.NewPlanner(settings)
 	moved := map[string][]time.Time{}
@@ -391,8 +391,8 @@ func TestUnstableSpot(t *testing.T) {
 // If a replica cannot be created, the replacement of an evicted pod may not be created either, so
 // the move must be a surge. An unschedulable replica does not require this.
 func TestHealBySurgeIfReplicaIsMissing(t *testing.T) {
-	for line, want := range map[string]bool{"Deployment web 3 floor 2: s s": true, "Deployment web 3 floor 2: s s -": false} {
-		w := newWorld("node o on-demand 9", "node s spot 9", line)
+	for line, want := range map[string]bool{"deployment web 3 s s min=2": true, "deployment web 3 s s - min=2": false} {
+		w := newWorld("node o on-demand cpu=9", "node s spot cpu=9", line)
 		if len(w.workload("web").pods) > 2 {
 			w.pod("web-2").slots = 99
 		}

@@ -61,109 +61,109 @@ func TestBuying(t *testing.T) {
 		change    func(*world)
 		want, off []string
 	}{
-		"heal: on-demand has room": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"}, nothing,
+		"heal: on-demand has room": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 s s min=1"}, nothing,
 			[]string{"web-0 heal on-demand"}, []string{"web-0 heal"}},
-		"heal: on-demand is full": {[]string{"node o on-demand 0", "node s spot 4", "Deployment web 2 floor 1: s s"}, nothing,
+		"heal: on-demand is full": {[]string{"node o on-demand cpu=0", "node s spot cpu=4", "deployment web 2 s s min=1"}, nothing,
 			[]string{"web-0 heal on-demand"}, nil},
-		"heal: no on-demand node": {[]string{"node s spot 4", "Deployment web 2 floor 1: s s"}, nothing, []string{"web-0 heal on-demand"}, nil},
-		"heal: moves to existing nodes first": {[]string{"node o on-demand 1", "node s spot 20", "Deployment a 4 floor 4: s s s s", "Deployment big 2 floor 1: s s",
-			"Deployment b 2 floor 1: s s", "Deployment c 2 floor 1: s s", "Deployment d 2 floor 1: s s", "Deployment e 2 floor 1: s s"},
+		"heal: no on-demand node": {[]string{"node s spot cpu=4", "deployment web 2 s s min=1"}, nothing, []string{"web-0 heal on-demand"}, nil},
+		"heal: moves to existing nodes first": {[]string{"node o on-demand cpu=1", "node s spot cpu=20", "deployment a 4 s s s s min=4", "deployment big 2 s s min=1",
+			"deployment b 2 s s min=1", "deployment c 2 s s min=1", "deployment d 2 s s min=1", "deployment e 2 s s min=1"},
 			func(w *world) {
 				w.pod("a-0").slots, w.pod("a-1").slots, w.pod("a-2").slots, w.pod("a-3").slots = 2, 2, 2, 2
 			},
 			[]string{"big-0 heal on-demand", "a-0 heal on-demand", "b-0 heal on-demand", "c-0 heal on-demand", "d-0 heal on-demand"}, []string{"big-0 heal"}},
-		"heal: no surge, on-demand is full": {[]string{"node o on-demand 0", "node s spot 4", "StatefulSet db 2 floor 1: s s", "Deployment web 2 floor 1: s s"},
+		"heal: no surge, on-demand is full": {[]string{"node o on-demand cpu=0", "node s spot cpu=4", "statefulset db 2 s s min=1", "deployment web 2 s s min=1"},
 			func(w *world) { w.pod("web-0").port, w.pod("web-1").port = 80, 80 }, nil, nil},
-		"heal: no surge, on-demand has room": {[]string{"node o on-demand 4", "node s spot 4", "StatefulSet db 2 floor 1: s s"}, nothing,
+		"heal: no surge, on-demand has room": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "statefulset db 2 s s min=1"}, nothing,
 			[]string{"db-0 heal on-demand"}, []string{"db-0 heal"}},
-		"heal: the floor is a preference": {[]string{"node o on-demand 0", "node s spot 4", "Deployment web 2 floor 1: s s"},
+		"heal: the floor is a preference": {[]string{"node o on-demand cpu=0", "node s spot cpu=4", "deployment web 2 s s min=1"},
 			func(w *world) {
 				w.workload("web").settings = func(s *decision.WorkloadSettings) { s.WhenUnsatisfiable = decision.ScheduleAnyway }
 			}, nil, nil},
-		"heal: its own affinity admits only spot": {[]string{"node s spot 4", "Deployment web 2 floor 1: s s"},
+		"heal: its own affinity admits only spot": {[]string{"node s spot cpu=4", "deployment web 2 s s min=1"},
 			func(w *world) { w.pod("web-0").onlySpot, w.pod("web-1").onlySpot = true, true }, nil, nil},
-		"heal: paused after an interruption": {[]string{"node r spot 4", "node s spot 4", "Deployment web 2 floor 1: s r"},
+		"heal: paused after an interruption": {[]string{"node r spot cpu=4", "node s spot cpu=4", "deployment web 2 s r min=1"},
 			func(w *world) { w.node("r").facts.Signal = decision.Reclaim }, nil, nil},
 
-		"return: spot has room": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o o o"},
+		"return: spot has room": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o o o min=1"},
 			func(w *world) { assign(w, "web-0") }, []string{"web-1 return-to-spot spot"}, []string{"web-1 return-to-spot"}},
-		"return: spot is full": {[]string{"node o on-demand 4", "node s spot 0", "Deployment web 3 floor 1: o o o"},
+		"return: spot is full": {[]string{"node o on-demand cpu=4", "node s spot cpu=0", "deployment web 3 o o o min=1"},
 			func(w *world) { assign(w, "web-0") }, []string{"web-1 return-to-spot spot"}, nil},
-		"return: spot is full, and on-demand has more room": {[]string{"node o on-demand 4", "node p on-demand 4", "node s spot 0", "Deployment web 3 floor 1: o o o"},
+		"return: spot is full, and on-demand has more room": {[]string{"node o on-demand cpu=4", "node p on-demand cpu=4", "node s spot cpu=0", "deployment web 3 o o o min=1"},
 			func(w *world) { assign(w, "web-0") }, []string{"web-1 return-to-spot spot"}, nil},
-		"return: the pool is at its cap": {[]string{"node o on-demand 4", "node s spot 1", "Deployment web 3 floor 1: o o s"},
+		"return: the pool is at its cap": {[]string{"node o on-demand cpu=4", "node s spot cpu=1", "deployment web 3 o o s min=1"},
 			func(w *world) {
 				assign(w, "web-0")
 				capPools(w, "web")
 			}, nil, nil},
-		"return: no pool is at its cap": {[]string{"node o on-demand 4", "node s spot 0", "Deployment web 3 floor 1: o o o"},
+		"return: no pool is at its cap": {[]string{"node o on-demand cpu=4", "node s spot cpu=0", "deployment web 3 o o o min=1"},
 			func(w *world) {
 				assign(w, "web-0")
 				capPools(w, "web")
 			}, []string{"web-1 return-to-spot spot"}, nil},
-		"return: no surge, spot is full": {[]string{"node o on-demand 4", "node s spot 0", "StatefulSet db 3 floor 1: o o o"},
+		"return: no surge, spot is full": {[]string{"node o on-demand cpu=4", "node s spot cpu=0", "statefulset db 3 o o o min=1"},
 			func(w *world) { assign(w, "db-0") }, nil, nil},
-		"return: no surge, spot has room": {[]string{"node o on-demand 4", "node s spot 4", "StatefulSet db 3 floor 1: o o o"},
+		"return: no surge, spot has room": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "statefulset db 3 o o o min=1"},
 			func(w *world) { assign(w, "db-0") }, []string{"db-1 return-to-spot"}, []string{"db-1 return-to-spot"}},
-		"return: moves to existing nodes first": {[]string{"node o on-demand 20", "node s spot 1", "Deployment a 2 floor 0: o", "Deployment b 1 floor 0: o"},
+		"return: moves to existing nodes first": {[]string{"node o on-demand cpu=20", "node s spot cpu=1", "deployment a 2 o min=0", "deployment b 1 o min=0"},
 			func(w *world) { w.workload("a").desired, w.pod("a-0").slots = 1, 2 },
 			[]string{"b-0 return-to-spot spot", "a-0 return-to-spot spot"}, []string{"b-0 return-to-spot"}},
-		"return: a young pool has room": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o o o"},
+		"return: a young pool has room": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o o o min=1"},
 			func(w *world) { assign(w, "web-0"); w.node("s").created = start.Add(-9 * time.Minute) }, nil, nil},
-		"return: the only pool is young and full": {[]string{"node o on-demand 4", "node s spot 0", "Deployment web 3 floor 1: o o o"},
+		"return: the only pool is young and full": {[]string{"node o on-demand cpu=4", "node s spot cpu=0", "deployment web 3 o o o min=1"},
 			func(w *world) { assign(w, "web-0"); w.node("s").created = start.Add(-9 * time.Minute) }, nil, nil},
-		"return: another pool is not calm": {[]string{"node o on-demand 4", "node r spot 0", "node s spot 0", "Deployment web 3 floor 1: o o o"},
+		"return: another pool is not calm": {[]string{"node o on-demand cpu=4", "node r spot cpu=0", "node s spot cpu=0", "deployment web 3 o o o min=1"},
 			func(w *world) {
 				assign(w, "web-0")
 				w.node("r").facts.Pool, w.node("r").facts.Signal = decision.NewPool("other", "zone"), decision.Reclaim
 			}, []string{"web-1 return-to-spot spot"}, nil},
-		"return: no spot since an unknown time": {[]string{"node o on-demand 4", "Deployment web 3 floor 1: o o o"},
+		"return: no spot since an unknown time": {[]string{"node o on-demand cpu=4", "deployment web 3 o o o min=1"},
 			func(w *world) { assign(w, "web-0") }, nil, nil},
-		"return: not a replica that requires on-demand by its own affinity": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 0: o o"},
+		"return: not a replica that requires on-demand by its own affinity": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 o o min=0"},
 			func(w *world) { w.pod("web-0").onlyOnDemand, w.pod("web-1").onlyOnDemand = true, true }, nil, nil},
-		"return: more pods than the floor are assigned on-demand": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: o o"},
+		"return: more pods than the floor are assigned on-demand": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 o o min=1"},
 			func(w *world) { assign(w, "web-0", "web-1") }, []string{"web-0 return-to-spot spot"}, nil},
 
-		"running: the floor does not require on-demand": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nothing,
+		"running: the floor does not require on-demand": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"}, nothing,
 			[]string{"web-0 assign on-demand"}, nil},
-		"running: before a return whose replacement would require on-demand": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o o o"}, nothing,
+		"running: before a return whose replacement would require on-demand": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o o o min=1"}, nothing,
 			[]string{"web-0 assign on-demand"}, []string{"web-0 return-to-spot"}},
-		"running: on-demand is full": {[]string{"node o on-demand 1", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nothing,
+		"running: on-demand is full": {[]string{"node o on-demand cpu=1", "node s spot cpu=4", "deployment web 3 o s s min=1"}, nothing,
 			[]string{"web-0 assign on-demand"}, nil},
-		"running: no surge, on-demand is full": {[]string{"node o on-demand 1", "node s spot 4", "StatefulSet db 3 floor 1: o s s"}, nothing, nil, nil},
-		"running: an ordinal in the floor": {[]string{"node o on-demand 4", "node s spot 4", "StatefulSet db 3 floor 2: o o s"},
+		"running: no surge, on-demand is full": {[]string{"node o on-demand cpu=1", "node s spot cpu=4", "statefulset db 3 o s s min=1"}, nothing, nil, nil},
+		"running: an ordinal in the floor": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "statefulset db 3 o o s min=2"},
 			func(w *world) { assign(w, "db-0") }, []string{"db-1 assign on-demand"}, nil},
-		"running: the floor requires on-demand": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
+		"running: the floor requires on-demand": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) { assign(w, "web-0") }, nil, nil},
-		"running: after heal": {[]string{"node o on-demand 1", "node s spot 9", "Deployment a 2 floor 1: o s", "Deployment b 2 floor 1: s s"}, nothing,
+		"running: after heal": {[]string{"node o on-demand cpu=1", "node s spot cpu=9", "deployment a 2 o s min=1", "deployment b 2 s s min=1"}, nothing,
 			[]string{"b-0 heal on-demand", "a-0 assign on-demand"}, nil},
-		"running: not a workload that needs heal": {[]string{"node s spot 9", "node o on-demand 9", "Deployment web 3 floor 2: o s s"}, nothing,
+		"running: not a workload that needs heal": {[]string{"node s spot cpu=9", "node o on-demand cpu=9", "deployment web 3 o s s min=2"}, nothing,
 			[]string{"web-1 heal on-demand"}, []string{"web-1 heal"}},
 		"running: not while a heal is due, even if its pods must not be disrupted": {
-			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 2: o s s"},
+			[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=2"},
 			func(w *world) {
 				w.pod("web-1").annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
 				w.pod("web-2").annotations = w.pod("web-1").annotations
 			}, nil, nil},
-		"running: not a pod that would lose local data": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
+		"running: not a pod that would lose local data": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) { w.pod("web-0").scratch = true }, nil, nil},
-		"running: not a pod that must not be disrupted": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
+		"running: not a pod that must not be disrupted": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) { w.pod("web-0").annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"} }, nil, nil},
-		"running: not while another replica is unready": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
+		"running: not while another replica is unready": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) { w.pod("web-2").unready = true }, nil, nil},
-		"running: not during a rollout, even if it is paused": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
+		"running: not during a rollout, even if it is paused": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) { w.workload("web").rollingOut, w.workload("web").paused = true, true }, nil, nil},
-		"running: the floor is a preference": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
+		"running: the floor is a preference": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) {
 				w.workload("web").settings = func(s *decision.WorkloadSettings) { s.WhenUnsatisfiable = decision.ScheduleAnyway }
 			}, nil, nil},
-		"make room: needs room on spot": {[]string{"node o on-demand 3", "node s spot 0", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+		"make room: needs room on spot": {[]string{"node o on-demand cpu=3", "node s spot cpu=0", "deployment one 1 - min=1", "deployment web 3 o o o min=1"},
 			func(w *world) { assign(w, "web-0", "one-0"); w.node("s").created = start }, nil, nil},
 		"make room: not with a replica whose replacement would be assigned on-demand": {
-			[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+			[]string{"node o on-demand cpu=3", "node s spot cpu=4", "deployment one 1 - min=1", "deployment web 3 o o o min=1"},
 			func(w *world) { w.node("s").created = start }, []string{"web-0 assign on-demand"}, []string{"web-0 make-room"}},
 		"make room: not with a replica that requires on-demand by its own affinity": {
-			[]string{"node o on-demand 2", "node s spot 4", "Deployment one 1 floor 1: -", "StatefulSet x 1 floor 0: o", "Deployment web 1 floor 0: o"},
+			[]string{"node o on-demand cpu=2", "node s spot cpu=4", "deployment one 1 - min=1", "statefulset x 1 o min=0", "deployment web 1 o min=0"},
 			func(w *world) { w.pod("web-0").onlyOnDemand, w.node("s").created = true, start }, []string{"x-0 make-room"}, []string{"x-0 make-room"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,13 +189,13 @@ func TestBuyingDisabled(t *testing.T) {
 		want  []string
 	}{
 		"return, spot is full": {func(s *rebalance.Settings) { s.BuyForReturn = false },
-			[]string{"node o on-demand 4", "node s spot 0", "Deployment web 3 floor 0: o o o"}, nil},
+			[]string{"node o on-demand cpu=4", "node s spot cpu=0", "deployment web 3 o o o min=0"}, nil},
 		"return, spot has room": {func(s *rebalance.Settings) { s.BuyForReturn = false },
-			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 0: o o o"}, []string{"web-0 return-to-spot"}},
+			[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o o o min=0"}, []string{"web-0 return-to-spot"}},
 		"running": {func(s *rebalance.Settings) { s.HealRunning = false },
-			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nil},
+			[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"}, nil},
 		"running, replacements would not be gated": {func(s *rebalance.Settings) { s.GatesReplacement = time.Time.IsZero },
-			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nil},
+			[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			with := buying()
@@ -211,9 +211,9 @@ func TestBuyingDisabled(t *testing.T) {
 // back-off.
 func TestBuyingBackOff(t *testing.T) {
 	for reason, lines := range map[string][]string{
-		"heal":           {"node s spot 9", "Deployment web 2 floor 1: s s"},
-		"assign":         {"node o on-demand 1", "node s spot 9", "Deployment web 2 floor 1: o s"},
-		"return-to-spot": {"node o on-demand 9", "node s spot 0", "Deployment web 2 floor 0: o o"},
+		"heal":           {"node s spot cpu=9", "deployment web 2 s s min=1"},
+		"assign":         {"node o on-demand cpu=1", "node s spot cpu=9", "deployment web 2 o s min=1"},
+		"return-to-spot": {"node o on-demand cpu=9", "node s spot cpu=0", "deployment web 2 o o min=0"},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			w, p := newWorld(lines...), rebalance.NewPlanner(buying())
@@ -243,7 +243,7 @@ func TestBuyingBackOff(t *testing.T) {
 
 // A replacement that requires on-demand is followed by the next one without a back-off.
 func TestConsecutiveAssigns(t *testing.T) {
-	w, p := newWorld("node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: o o s s"), rebalance.NewPlanner(buying())
+	w, p := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment web 4 o o s s min=2"), rebalance.NewPlanner(buying())
 	var got []string
 	for minute := range 3 {
 		w.now = start.Add(time.Duration(minute) * time.Minute)
@@ -269,7 +269,7 @@ func (exhaustedRoom) Replace(*snapshot.Pod, decision.AssignedCapacity) (*snapsho
 
 // No node is bought for a pod for which there was no time to look for room.
 func TestBuyNothingUnexamined(t *testing.T) {
-	s := newWorld("node o on-demand 9", "node s spot 9", "Deployment ill 2 floor 1: s s", "Deployment run 2 floor 1: o s", "Deployment web 2 floor 0: o o").snapshot()
+	s := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment ill 2 s s min=1", "deployment run 2 o s min=1", "deployment web 2 o o min=0").snapshot()
 	if moves := rebalance.NewPlanner(buying()).Plan(s, exhaustedRoom{newRoom(s)}); len(moves) > 0 {
 		t.Errorf("%d moves; the first moves %s", len(moves), moves[0].Pod.Name)
 	}
@@ -278,7 +278,7 @@ func TestBuyNothingUnexamined(t *testing.T) {
 // Without any spot node, spot is bought after the planner has observed this for a calm period: the
 // last node may have been lost just before.
 func TestBuySpotAfterCalmPeriod(t *testing.T) {
-	w, p := newWorld("node o on-demand 9", "node s spot 0", "Deployment web 3 floor 0: o o o"), rebalance.NewPlanner(buying())
+	w, p := newWorld("node o on-demand cpu=9", "node s spot cpu=0", "deployment web 3 o o o min=0"), rebalance.NewPlanner(buying())
 	w.node("s").facts.Signal = decision.Reclaim
 	var got []string
 	for _, minute := range []int{-1, 0, 9, 10} {

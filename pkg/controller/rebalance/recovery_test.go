@@ -30,14 +30,14 @@ func TestPlanAfterPanic(t *testing.T) {
 		edit  func(s *snapshot.Snapshot)
 		want  []string
 	}{
-		"heal": {lines: []string{"node o on-demand 4", "node s spot 9", "Deployment bad 2 floor 2: s s", "Deployment web 2 floor 1: s s"},
+		"heal": {lines: []string{"node o on-demand cpu=4", "node s spot cpu=9", "deployment bad 2 s s min=2", "deployment web 2 s s min=1"},
 			want: []string{"web-0 heal"}},
-		"make room": {lines: []string{"node o on-demand 1", "node p on-demand 2", "node s spot 9", "Deployment one 1 floor 1: -", "Deployment two 1 floor 1: -",
-			"Deployment bad 1 floor 0: o", "Deployment web 2 floor 0: p p"},
+		"make room": {lines: []string{"node o on-demand cpu=1", "node p on-demand cpu=2", "node s spot cpu=9", "deployment one 1 - min=1", "deployment two 1 - min=1",
+			"deployment bad 1 o min=0", "deployment web 2 p p min=0"},
 			want: []string{"web-0 make-room"}},
-		"return to spot": {lines: []string{"node o on-demand 9", "node s spot 9", "Deployment bad 3 floor 1: o o o", "Deployment web 3 floor 1: o o o"},
+		"return to spot": {lines: []string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment bad 3 o o o min=1", "deployment web 3 o o o min=1"},
 			want: []string{"web-0 return-to-spot"}},
-		"a workload that cannot be judged": {lines: []string{"node o on-demand 9", "node s spot 9", "Deployment bad 2 floor 1: s s", "Deployment web 2 floor 1: s s"},
+		"a workload that cannot be judged": {lines: []string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment bad 2 s s min=1", "deployment web 2 s s min=1"},
 			edit: func(s *snapshot.Snapshot) {
 				for _, p := range s.Pods {
 					if p.Workload.Name == "bad" {

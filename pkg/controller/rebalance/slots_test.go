@@ -15,7 +15,7 @@ import (
 // workloads.
 func TestSlots(t *testing.T) {
 	const others = 5 // pods of another workload, as many as there are slots
-	lines := []string{"node o on-demand 9", "node s spot 20", "Deployment bad 5 floor 0: s s s s s", "Deployment web 2 floor 1: s s"}
+	lines := []string{"node o on-demand cpu=9", "node s spot cpu=20", "deployment bad 5 s s s s s min=0", "deployment web 2 s s min=1"}
 	heals := []string{"web-0 heal"}
 	for name, test := range map[string]struct {
 		lines []string
@@ -23,14 +23,14 @@ func TestSlots(t *testing.T) {
 		want  []string
 	}{
 		"released from different workloads": {
-			lines: []string{"node o on-demand 9", "node s spot 20", "Deployment bad 1 floor 0: s", "Deployment b 1 floor 0: s", "Deployment c 1 floor 0: s",
-				"Deployment d 1 floor 0: s", "Deployment e 1 floor 0: s", "Deployment web 2 floor 1: s s"},
+			lines: []string{"node o on-demand cpu=9", "node s spot cpu=20", "deployment bad 1 s min=0", "deployment b 1 s min=0", "deployment c 1 s min=0",
+				"deployment d 1 s min=0", "deployment e 1 s min=0", "deployment web 2 s s min=1"},
 			bad: func(_ *world, p *pod) { p.released = "heal" },
 		},
 		"released from one workload": {bad: func(_ *world, p *pod) { p.released = "heal" }, want: heals},
 		"released from different workloads long ago": {
-			lines: []string{"node o on-demand 9", "node s spot 20", "Deployment bad 1 floor 0: s", "Deployment b 1 floor 0: s", "Deployment c 1 floor 0: s",
-				"Deployment d 1 floor 0: s", "Deployment e 1 floor 0: s", "Deployment web 2 floor 1: s s"},
+			lines: []string{"node o on-demand cpu=9", "node s spot cpu=20", "deployment bad 1 s min=0", "deployment b 1 s min=0", "deployment c 1 s min=0",
+				"deployment d 1 s min=0", "deployment e 1 s min=0", "deployment web 2 s s min=1"},
 			bad: func(_ *world, p *pod) { p.released, p.releasedAt = "heal", start.Add(-time.Hour) }, want: heals,
 		},
 		"released from a deleted workload": {bad: func(_ *world, p *pod) { p.released, p.orphaned = "heal", true }, want: heals},
@@ -76,7 +76,7 @@ func TestSlotOfLingeringPod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			limited := settings
 			limited.MaxMoves = 1
-			w := newWorld("node o on-demand 9", "node s spot 9", "Deployment api 2 floor 1: s s", "Deployment web 2 floor 1: s s")
+			w := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment api 2 s s min=1", "deployment web 2 s s min=1")
 			p := rebalance.NewPlanner(limited)
 			var got []string
 			for _, second := range []int{0, 10, 90, 91, 120} {
@@ -108,7 +108,7 @@ func TestRoomOfLingeringPod(t *testing.T) {
 		"very long grace period":      {start.Add(2 * time.Hour), []string{"web-0 make-room"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld("node o on-demand 2", "node s spot 9", "Deployment bad 1 floor 0: o", "Deployment one 1 floor 1: -", "Deployment web 2 floor 1: o s")
+			w := newWorld("node o on-demand cpu=2", "node s spot cpu=9", "deployment bad 1 o min=0", "deployment one 1 - min=1", "deployment web 2 o s min=1")
 			w.workload("web").floor = 0
 			bad := w.pod("bad-0")
 			bad.terminating, bad.ends = true, test.ends

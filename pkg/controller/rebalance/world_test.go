@@ -9,11 +9,14 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -22,7 +25,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var start = clustertest.Now
 
 // world is a simulated cluster: nodes have slots, workload controllers replace pods immediately,
 // and the scheduler uses package decision.
@@ -81,39 +84,54 @@ type pod struct {
 	apartBy      string // the topology key of its anti-affinity
 }
 
-// newWorld creates a cluster from lines:
-//
-//	node NAME spot|on-demand SLOTS           an hour old, in pool "pool"
-//	KIND NAME DESIRED floor FLOOR: NODE …    one pod per node, an hour old, ready; - if waiting
-//
-// The name of a pod is its workload's name with the index in the line, which is the ordinal in a
-// StatefulSet.
+// newWorld creates a cluster from lines in the notation of clustertest. It reads nodes with their
+// capacity type and CPU, as slots, and workloads with floors ("min") and the places of pods. All
+// are an hour old. The ordinal of a pod is its index in the line.
 func newWorld(lines ...string) *world {
 	w := &world{now: start}
-	for _, line := range lines {
-		if fields := strings.Fields(line); fields[0] == "node" {
-			w.addNode(fields[1], fields[2], int64(number(fields[3])))
-			continue
+	for _, object := range clustertest.Objects(strings.Join(lines, "\n")) {
+		switch object := object.(type) {
+		case *v1.Node:
+			w.addNode(object.Name, object.Labels[spot.CapacityLabel], object.Status.Allocatable.Cpu().Value())
+		case *appsv1.Deployment:
+			w.addWorkload("Deployment", object, *object.Spec.Replicas)
+		case *appsv1.StatefulSet:
+			w.addWorkload("StatefulSet", object, *object.Spec.Replicas)
+		case *batchv1.Job:
+			w.addWorkload("Job", object, *object.Spec.Parallelism)
+		case *v1.Pod:
+			w.addPod(object)
 		}
-		head, places, _ := strings.Cut(line, ":")
-		fields := strings.Fields(head)
-		work := &testWorkload{kind: fields[0], name: fields[1], desired: number(fields[2]), floor: number(fields[4])}
-		for i, place := range strings.Fields(places) {
-			work.pods = append(work.pods, &pod{
-				name: fmt.Sprintf("%s-%d", work.name, i), ordinal: i, slots: 1, node: w.node(place), created: start.Add(-time.Hour),
-			})
-		}
-		w.workloads = append(w.workloads, work)
 	}
 	return w
 }
 
-func number(s string) int {
-	n, err := strconv.Atoi(s)
+func (w *world) addWorkload(kind string, object metav1.Object, desired int32) *testWorkload {
+	floor, err := strconv.Atoi(object.GetAnnotations()[spot.MinOnDemandAnnotation])
 	if err != nil {
-		panic(err)
+		panic(fmt.Sprintf("floor of %s: %v", object.GetName(), err))
 	}
-	return n
+	work := &testWorkload{kind: kind, name: object.GetName(), desired: int(desired), floor: floor}
+	w.workloads = append(w.workloads, work)
+	return work
+}
+
+// addPod adds a pod to its workload. A pod whose workload has no object of its own, such as a pod
+// without a controller, is the only pod of its workload.
+func (w *world) addPod(object *v1.Pod) {
+	i := slices.IndexFunc(w.workloads, func(work *testWorkload) bool { return work.name == object.Labels["app"] })
+	if i < 0 {
+		kind := "Pod"
+		if owner := metav1.GetControllerOf(object); owner != nil {
+			kind = owner.Kind
+		}
+		w.addWorkload(kind, object, 1).name = object.Labels["app"]
+		i = len(w.workloads) - 1
+	}
+	work := w.workloads[i]
+	work.pods = append(work.pods, &pod{
+		name: object.Name, ordinal: len(work.pods), slots: 1, node: w.node(object.Spec.NodeName), created: object.CreationTimestamp.Time,
+	})
 }
 
 func (w *world) addNode(name, capacity string, slots int64) *testNode {

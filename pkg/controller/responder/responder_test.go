@@ -7,42 +7,24 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 const replacementTimeout = 2 * time.Minute
 
-var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+var now = clustertest.Now
 
 // newPod returns a ready pod of a Deployment that can be replaced first.
 func newPod() *snapshot.Pod {
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
-	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1"}}
-	rs.Spec.Selector = metav1.AddLabelToSelector(d.Spec.Selector.DeepCopy(), appsv1.DefaultDeploymentUniqueLabelKey, "1")
-	workload := &snapshot.Workload{Kind: "Deployment", Namespace: "shop", Name: "web", Desired: 1, Deployment: d}
-	revision := &snapshot.Revision{Workload: workload, ReplicaSet: rs}
-	workload.Revisions = []*snapshot.Revision{revision}
-	pod := &snapshot.Pod{
-		Pod: &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-x", UID: "p", Labels: map[string]string{
-				"app": "web", appsv1.DefaultDeploymentUniqueLabelKey: "1",
-			}},
-			Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}},
-		},
-		Node: &snapshot.Node{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}, Workload: workload, Revision: revision,
-	}
-	revision.Pods = []*snapshot.Pod{pod}
-	return pod
+	return clustertest.NewReplica("web", &snapshot.Node{Node: clustertest.NewNode("n", "spot", "m/a")})
 }
 
 // newEviction returns an Eviction of the pod in which this responder has been active for some time.
@@ -56,7 +38,7 @@ func newEviction(since, beat time.Duration) map[string]any {
 	return map[string]any{
 		"apiVersion": "lifecycle.k8s.io/v1alpha1", "kind": "Eviction",
 		"metadata": map[string]any{"namespace": "shop", "name": "e", "uid": "e"},
-		"spec":     map[string]any{"target": map[string]any{"pod": map[string]any{"name": "web-x", "uid": "p"}}},
+		"spec":     map[string]any{"target": map[string]any{"pod": map[string]any{"name": "web-0", "uid": "web-0-uid"}}},
 		"status": map[string]any{
 			"targetResponders": []any{
 				map[string]any{"name": spot.EvictionResponder, "priority": int64(10000), "state": "Active"},
@@ -128,7 +110,7 @@ func TestNew(t *testing.T) {
 			}
 			plan := Plan(&snapshot.Snapshot{Now: now, Pods: []*snapshot.Pod{pod}}, []*unstructured.Unstructured{{Object: object}},
 				Settings{ReplacementTimeout: replacementTimeout, Selects: func(namespace string) bool { return namespace == "shop" }})
-			got := answer{Moved: len(plan.Moves) > 0, Requested: plan.Requested[types.UID("p")]}
+			got := answer{Moved: len(plan.Moves) > 0, Requested: plan.Requested[clustertest.UID("web-0")]}
 			for _, r := range plan.Responses {
 				got.Done, got.Message = r.Done, r.Message
 			}

@@ -14,7 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -25,6 +24,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -73,25 +73,20 @@ func (r slowRoom) Replace(*snapshot.Pod, decision.AssignedCapacity) (*snapshot.N
 
 // spotNode returns a node with a reclaim deadline at a time.
 func spotNode(name string, at time.Time) *v1.Node {
-	return &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{spot.CapacityLabel: "spot"},
-			Annotations: map[string]string{spot.InterruptionDeadlineAnnotation: at.Format(time.RFC3339)}},
-		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "aws-node-termination-handler/spot-itn", Effect: v1.TaintEffectNoSchedule}}},
-		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
-			{Type: v1.NodeReady, Status: v1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}},
-	}
+	node := clustertest.NewNode(name, "spot", "m/a", "taint=aws-node-termination-handler/spot-itn",
+		"annotation="+spot.InterruptionDeadlineAnnotation+"="+at.Format(time.RFC3339))
+	node.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
+	return node
 }
 
 // replicaSetOn returns a ReplicaSet with its pods, all on one node.
 func replicaSetOn(name, node string, replicas int) []runtime.Object {
-	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)},
-		Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(replicas)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}}
+	rs := &appsv1.ReplicaSet{ObjectMeta: clustertest.Meta(name), Spec: appsv1.ReplicaSetSpec{
+		Replicas: new(int32(replicas)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}}
 	objects := []runtime.Object{rs}
 	for i := range replicas {
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("%s-%d", name, i),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}},
-			Spec: v1.PodSpec{NodeName: node, SchedulerName: "spot-aware-scheduler", TerminationGracePeriodSeconds: new(int64(30))}}
-		pod.UID = types.UID(pod.Name)
+		pod := clustertest.NewPod(fmt.Sprintf("%s-%d", name, i), clustertest.OwnedBy("ReplicaSet", name))
+		pod.Spec.NodeName, pod.Spec.TerminationGracePeriodSeconds = node, new(int64(30))
 		objects = append(objects, pod)
 	}
 	return objects
