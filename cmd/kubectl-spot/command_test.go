@@ -7,19 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
 )
 
@@ -28,14 +24,10 @@ import (
 // separated by commas.
 func cluster(t *testing.T, denied string, more ...runtime.Object) (kubeconfig string) {
 	t.Helper()
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
-		"node.kubernetes.io/capacity": "spot", v1.LabelInstanceTypeStable: "m5.xlarge", v1.LabelTopologyZone: "a"}},
-		Status: v1.NodeStatus{Allocatable: v1.ResourceList{v1.ResourcePods: resource.MustParse("110")}}}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "shop", UID: "u", Labels: map[string]string{"app": "web"}},
-		Spec: v1.PodSpec{NodeName: "n", SchedulerName: "spot-aware-scheduler"}}
-	idle := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "idle", Namespace: "shop", UID: "s"}, Spec: appsv1.StatefulSetSpec{
-		Replicas: ptr.To[int32](0), Template: v1.PodTemplateSpec{Spec: v1.PodSpec{SchedulerName: "spot-aware-scheduler"}}}}
-	server := listertest.Start(t, append(more, node, pod, idle, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})...)
+	objects := append(more, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: clustertest.Namespace}})
+	objects = append(objects, clustertest.Objects("node n spot m5.xlarge/a\npod p n\nstatefulset idle 0")...)
+	objects[len(objects)-2].(*v1.Pod).Labels["app"] = "web"
+	server := listertest.Start(t, objects...)
 	if denied != "" {
 		server.Deny = strings.Split(denied, ",")
 	}
@@ -146,14 +138,9 @@ func TestOutput(t *testing.T) {
 // All nodes count, but -n limits the workloads to one namespace. The namespace of the context has
 // no effect.
 func TestSavingsOfNamespace(t *testing.T) {
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "od", Labels: map[string]string{
-		"node.kubernetes.io/capacity": "on-demand", v1.LabelInstanceTypeStable: "m5.xlarge"}}}
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "over", Namespace: "bank", UID: "o", Annotations: map[string]string{spot.MinOnDemandAnnotation: "0"},
-		},
-		Spec: v1.PodSpec{NodeName: "od", SchedulerName: "spot-aware-scheduler"},
-	}
+	node, pod := clustertest.NewNode("od", "on-demand", "m5.xlarge/"), clustertest.NewPod("over")
+	pod.Spec.Containers = nil // it requests nothing, so it costs nothing
+	pod.Namespace, pod.Spec.NodeName, pod.Annotations = "bank", "od", map[string]string{spot.MinOnDemandAnnotation: "0"}
 	for line, want := range map[string]string{
 		"savings -n bank":    "bank:over",
 		"savings -n shop":    "shop:",
@@ -245,13 +232,12 @@ func TestNodesDenied(t *testing.T) {
 // A workload of a kind that is not read is selected by the labels that all its pods have.
 func TestSelectorOfPods(t *testing.T) {
 	pod := func(name string, labels map[string]string) *v1.Pod {
-		owner := metav1.OwnerReference{APIVersion: "apps.kruise.io/v1alpha1", Kind: "CloneSet", Name: "db", UID: "c", Controller: ptr.To(true)}
-		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), Labels: labels,
-			OwnerReferences: []metav1.OwnerReference{owner}}, Spec: v1.PodSpec{NodeName: "n", SchedulerName: "spot-aware-scheduler"}}
+		p := clustertest.NewPod(name, clustertest.OwnedBy("CloneSet", "db"))
+		p.Spec.NodeName, p.Labels = "n", labels
+		return p
 	}
 	leaving := pod("old-1", map[string]string{"app": "old"})
-	leaving.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-	leaving.OwnerReferences[0].Name, leaving.OwnerReferences[0].UID = "old", "o"
+	clustertest.Terminate(leaving).OwnerReferences[0] = clustertest.OwnedBy("CloneSet", "old")
 	kubeconfig := "--kubeconfig=" + cluster(t, "", leaving,
 		pod("db-1", map[string]string{"app": "db", "hash": "1"}), pod("db-2", map[string]string{"app": "db", "hash": "2"}))
 	for selector, want := range map[string]string{

@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 )
 
 // busyJob is a world with a Job that has a pod on each of two full spot nodes, and pending pods
@@ -21,8 +22,9 @@ type busyJob struct {
 }
 
 func newBusyJob(t *testing.T, pending int) *busyJob {
-	job := jobOf("job", 5000, 100000)
-	owner := ownedBy("batch/v1", "Job", "job")
+	job := clustertest.NewJob("job", 5000)
+	job.Generation, job.Spec.Completions = 1, new(int32(100000))
+	owner := clustertest.OwnedBy("Job", "job")
 	b := &busyJob{job: job, world: newWorld(t, nil,
 		nodeWith("spot-1", "spot", "2"), runsOn("spot-1", podWith("runs-1", "1900m", owner)),
 		nodeWith("spot-2", "spot", "2"), runsOn("spot-2", podWith("runs-2", "1900m", owner)),
@@ -117,9 +119,9 @@ func TestJobProgressDelaysNoOtherPod(t *testing.T) {
 // waiting time of another pod with the label.
 func TestPodGroupLabelWithoutCoscheduling(t *testing.T) {
 	const label, fallbackAfter = "scheduling.x-k8s.io/pod-group", time.Second
-	owner := ownedBy("apps/v1", "ReplicaSet", "web-1")
+	owner := clustertest.OwnedBy("ReplicaSet", "web-r")
 	w := newWorld(t, []string{"fallbackAfter: 5m", "fallbackAfter: " + fallbackAfter.String()},
-		append(deploymentOf("web", 2, map[string]string{spot.MinOnDemandAnnotation: "100%"}), nodeWith("spot", "spot", "2"))...)
+		append(clustertest.Objects("deployment web 2 min=100%"), nodeWith("spot", "spot", "2"))...)
 	hopeless, pod := podWith("unschedulable", "1000", owner), podWith("pod", "10m", owner)
 	hopeless.Labels, pod.Labels = map[string]string{label: "x"}, map[string]string{label: "x"}
 	w.create(hopeless)

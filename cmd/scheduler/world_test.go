@@ -10,13 +10,10 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -28,9 +25,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
-	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 )
 
@@ -178,53 +174,25 @@ func (w *world) eventually(what string, condition func() bool) {
 	}
 }
 
-// nodeWith returns an old, ready node.
+// nodeWith returns an old, ready node by the real clock, which the scheduler uses.
 func nodeWith(name, capacity, cpu string) *v1.Node {
-	has := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourcePods: resource.MustParse("200")}
-	old := metav1.NewTime(time.Now().Add(-time.Hour))
-	return &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: old,
-			Labels: map[string]string{v1.LabelHostname: name, spot.CapacityLabel: capacity}},
-		Status: v1.NodeStatus{Capacity: has, Allocatable: has,
-			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastTransitionTime: old}}},
-	}
-}
-
-func metaOf(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Generation: 1, OwnerReferences: owners}
-}
-
-// ownedBy returns a reference to a controller whose UID is its name.
-func ownedBy(apiVersion, kind, name string) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}
+	node := clustertest.NewNode(name, capacity, "m/a", "cpu="+cpu, "pods=200")
+	node.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	node.Status.Capacity = node.Status.Allocatable
+	return node
 }
 
 // podWith returns a pending pod of the shipped profile.
 func podWith(name, cpu string, owners ...metav1.OwnerReference) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metaOf(name, owners...),
-		Spec: v1.PodSpec{SchedulerName: "spot-aware-scheduler", Priority: new(int32), Containers: []v1.Container{{
-			Name: "c", Image: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}},
-		}}},
-		Status: v1.PodStatus{Phase: v1.PodPending},
-	}
+	pod := clustertest.NewPod(name, owners...)
+	pod.Spec.Priority, pod.Status.Phase = new(int32), v1.PodPending
+	pod.Spec.Containers[0].Name, pod.Spec.Containers[0].Image = "c", "c"
+	pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse(cpu)
+	return pod
 }
 
 // runsOn returns pod as a pod that runs on node.
 func runsOn(node string, pod *v1.Pod) *v1.Pod {
 	pod.Spec.NodeName, pod.Status.Phase = node, v1.PodRunning
 	return pod
-}
-
-func jobOf(name string, parallelism, completions int32) *batchv1.Job {
-	return &batchv1.Job{ObjectMeta: metaOf(name), Spec: batchv1.JobSpec{Parallelism: &parallelism, Completions: &completions}}
-}
-
-// deploymentOf returns a Deployment and its ReplicaSet "<name>-1".
-func deploymentOf(name string, replicas int32, annotations map[string]string) []runtime.Object {
-	deployment := &appsv1.Deployment{ObjectMeta: metaOf(name), Spec: appsv1.DeploymentSpec{Replicas: &replicas}}
-	deployment.Annotations = annotations
-	set := &appsv1.ReplicaSet{ObjectMeta: metaOf(name+"-1", ownedBy("apps/v1", "Deployment", name)), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
-	set.Annotations = map[string]string{"deployment.kubernetes.io/revision": "1"}
-	return []runtime.Object{deployment, set}
 }

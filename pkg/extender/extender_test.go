@@ -50,18 +50,18 @@ func (w *world) want(what string, got []string, want ...string) {
 // binding. Each decision counts the pods before it.
 func TestBackToBack(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 3, nil)
+	w.build("deployment web 3")
 	w.want("the floor", w.filter(podOf("web", 0)), onDemand...)
 	w.want("the first on spot", w.filter(podOf("web", 1)), spotNodes...)
 	w.want("the second on spot", w.filter(podOf("web", 2)), spotNodes...)
 	w.want("beyond the budget", w.filter(podOf("web", 3)), onDemand...)
 	kept, reasons := w.filterWithReasons(podOf("web", 4), spotNodes...)
 	w.want("only spot has room", kept)
-	const reason = "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot (waits for on-demand room)"
+	const reason = "spot budget used up: 2 of at most 2 replicas of shop/web-r run on spot (waits for on-demand room)"
 	w.want("the reasons", reasons, reason, reason, reason)
 
 	// Another workload has a budget of its own.
-	w.deployment("api", 2, nil)
+	w.build("deployment api 2")
 	w.want("floor of another workload", w.filter(podOf("api", 0)), onDemand...)
 	w.want("spot pod of another workload", w.filter(podOf("api", 1)), spotNodes...)
 }
@@ -69,7 +69,7 @@ func TestBackToBack(t *testing.T) {
 // TestConcurrentFilter is TestBackToBack with concurrent requests.
 func TestConcurrentFilter(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 30, map[string]string{spot.MinOnDemandAnnotation: "10"})
+	w.build("deployment web 30 min=10")
 	var mu sync.Mutex
 	onSpot := 0
 	var asking sync.WaitGroup
@@ -160,7 +160,7 @@ func TestApprovalsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newCluster(t)
-			w.deployment("web", 2, nil)
+			w.build("deployment web 2")
 			w.bound(podOf("web", 0), "on-demand-1")
 			pod := podOf("web", 1)
 			w.want("the pod", w.filter(pod), spotNodes...)
@@ -180,7 +180,7 @@ func (w *world) sweepWith(get func(context.Context, types.NamespacedName) (types
 // that the extender returned.
 func TestRepeatedFilter(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 3, nil)
+	w.build("deployment web 3")
 	pod := podOf("web", 0)
 	w.want("first", w.filter(pod), onDemand...)
 	w.want("second", w.filter(pod), onDemand...)
@@ -196,7 +196,7 @@ func TestRepeatedFilter(t *testing.T) {
 // knows which pool is full.
 func TestPoolCap(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 6, map[string]string{spot.MinOnDemandAnnotation: "2", spot.MaxPerPoolAnnotation: "1"})
+	w.build("deployment web 6 min=2 cap=1")
 	w.want("floor", w.filter(podOf("web", 0)), onDemand...)
 	w.want("floor", w.filter(podOf("web", 1)), onDemand...)
 	var got []string
@@ -211,12 +211,12 @@ func TestPoolCap(t *testing.T) {
 	w.want("the pools", got, spotNodes...)
 	w.want("all pools full", w.filter(podOf("web", 5)), onDemand...)
 	_, reasons := w.filterWithReasons(podOf("web", 6), "spot-0")
-	w.want("why", reasons, "spot pool full: at most 1 replicas of shop/web-1 may run in one pool (waits for room in another spot pool or on on-demand)")
+	w.want("why", reasons, "spot pool full: at most 1 replicas of shop/web-r may run in one pool (waits for room in another spot pool or on on-demand)")
 }
 
 func TestConcernedPods(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 1, nil)
+	w.build("deployment web 1")
 	other := podOf("web", 0)
 	other.Spec.SchedulerName = v1.DefaultSchedulerName
 	w.want("pod of another profile", w.filter(other), w.names...)
@@ -230,7 +230,7 @@ func TestConcernedPods(t *testing.T) {
 // asks about them.
 func TestForgedOwners(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 2, nil)
+	w.build("deployment web 2")
 	w.bound(podOf("web", 0), onDemand[0])
 	for i, pod := range nodetest.Forged(podOf("web", 9)) {
 		w.bound(pod, spotNodes[0])
@@ -274,7 +274,7 @@ func TestDecisionErrors(t *testing.T) {
 	if unknown := (*workload.UnknownOwner)(nil); !errors.As(err, &unknown) {
 		t.Errorf("without an owner: %v, want an UnknownOwner", err)
 	}
-	w.deployment("web", 1, nil)
+	w.build("deployment web 1")
 	if _, err := w.Extender.filter(t.Context(), pod, w.index.candidates([]string{"spot-0", "new"})); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNodeReason) {
 		t.Errorf("with an unknown node: %v", err)
 	}
@@ -315,7 +315,7 @@ func TestUnsupportedController(t *testing.T) {
 // it ends.
 func TestPreemptionsCount(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 3, nil)
+	w.build("deployment web 3")
 	w.bound(podOf("web", 0), "on-demand-0")
 	w.bound(podOf("web", 1), "spot-0")
 	all := []string{"on-demand-0", "spot-0", "spot-1", "spot-2"}
@@ -345,7 +345,7 @@ func TestPreemptionsCount(t *testing.T) {
 // Two nominated pods with a budget for one do not block each other.
 func TestNominatedPodsDoNotWaitForEachOther(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 2, nil)
+	w.build("deployment web 2")
 	w.bound(podOf("web", 0), "on-demand-0")
 	var open int
 	for n := 1; n <= 3; n++ {
@@ -364,7 +364,7 @@ func TestNominatedPodsDoNotWaitForEachOther(t *testing.T) {
 // After a wait, the pod gets the relief that its policy defines, by the extender's clock.
 func TestWaiting(t *testing.T) {
 	w := newCluster(t, func(p *decision.Policy) { p.Defaults.FallbackAfter = 5 * time.Minute })
-	w.deployment("web", 1, nil)
+	w.build("deployment web 1")
 	pod := podOf("web", 0)
 	w.want("at once", w.filter(pod, spotNodes...))
 	w.clock.Step(5*time.Minute - time.Second)
@@ -386,7 +386,7 @@ func TestWaiting(t *testing.T) {
 // replica beyond the floor does not count as waiting for on-demand.
 func TestOverflowNever(t *testing.T) {
 	w := newCluster(t, func(p *decision.Policy) { p.Defaults.Overflow = decision.NeverOverflow })
-	w.deployment("web", 3, nil)
+	w.build("deployment web 3")
 	first, second := podOf("web", 0), podOf("web", 1)
 	w.want("the floor", w.filter(first, onDemand...), onDemand...)
 	w.want("beyond the floor", w.filter(second, onDemand...))
@@ -400,7 +400,7 @@ func TestOverflowNever(t *testing.T) {
 
 func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 3, map[string]string{spot.MinOnDemandAnnotation: "lots"})
+	w.build("deployment web 3 min=lots")
 	for range 3 {
 		w.filter(podOf("web", 0))
 	}
@@ -412,7 +412,7 @@ func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 // Open returns the nodes that the policy admits.
 func TestOpen(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 1, nil)
+	w.build("deployment web 1")
 	open, err := w.preemptionNodes(t.Context(), podOf("web", 0), w.index.candidates([]string{"spot-0", "on-demand-0", "unknown"}))
 	if diff := cmp.Diff(map[string]bool{"on-demand-0": true}, open); diff != "" || err != nil {
 		t.Errorf("open (-want +got):\n%s\n%v", diff, err)
@@ -421,7 +421,7 @@ func TestOpen(t *testing.T) {
 
 func TestScores(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 10, map[string]string{spot.MinOnDemandAnnotation: "1"})
+	w.build("deployment web 10 min=1")
 	w.bound(podOf("web", 0), "on-demand-0")
 	w.bound(podOf("web", 1), "spot-1")
 	scores, err := w.scores(t.Context(), podOf("web", 2), w.index.candidates(slices.Concat(w.names, []string{"unknown"})))
@@ -438,7 +438,7 @@ func TestScores(t *testing.T) {
 // A new leader counts nominations: the scheduler writes them before slow steps of a binding.
 func TestInherit(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 2, nil)
+	w.build("deployment web 2")
 	w.bound(podOf("web", 0), "on-demand-0")
 	pod := podOf("web", 1)
 	pod.Status.NominatedNodeName = "spot-0"
@@ -516,9 +516,9 @@ func TestTakeOver(t *testing.T) {
 
 func TestUnlabeledNodesSettle(t *testing.T) {
 	w := newWorld(t, func(p *decision.Policy) { p.LabelGrace = 30 * time.Second })
-	w.node("spot-0", "spot", "a")
-	w.node("young", "", "b")
-	w.deployment("web", 1, nil)
+	w.build("node spot-0 spot a/z")
+	w.build("node young - b/z born=0s")
+	w.build("deployment web 1")
 	_, reasons := w.filterWithReasons(podOf("web", 0), "young")
 	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
 	w.clock.Step(30 * time.Second)
@@ -529,10 +529,10 @@ func TestUnlabeledNodesSettle(t *testing.T) {
 // their labels later.
 func TestGraceAfterLabeledNodesWereDeleted(t *testing.T) {
 	w := newWorld(t, func(p *decision.Policy) { p.LabelGrace = 30 * time.Second })
-	w.node("spot-0", "spot", "a")
+	w.build("node spot-0 spot a/z")
 	w.nodeHandler().OnDelete(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spot-0"}})
-	w.node("young", "", "b")
-	w.deployment("web", 1, nil)
+	w.build("node young - b/z born=0s")
+	w.build("deployment web 1")
 	_, reasons := w.filterWithReasons(podOf("web", 0), "young")
 	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
 	w.clock.Step(30 * time.Second)
@@ -547,8 +547,8 @@ func TestGraceAfterLabeledNodesWereDeleted(t *testing.T) {
 // The record of an earlier leader in the lease applies to nodes that were read before.
 func TestGraceAfterAnEarlierLeaderSawLabels(t *testing.T) {
 	w := newWorld(t, func(p *decision.Policy) { p.LabelGrace = 30 * time.Second })
-	w.node("young", "", "b")
-	w.deployment("web", 1, nil)
+	w.build("node young - b/z born=0s")
+	w.build("deployment web 1")
 	w.Labels().Remember()
 	_, reasons := w.filterWithReasons(podOf("web", 0), "young")
 	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
@@ -578,13 +578,13 @@ func TestWaitForOwnerOnce(t *testing.T) {
 func TestManyNodes(t *testing.T) {
 	w := newWorld(t)
 	for i := range 1000 {
-		w.node(fmt.Sprintf("large-%d", i), "spot", "large")
+		w.build(fmt.Sprintf("node large-%d spot large/z", i))
 	}
 	for i := range 20 {
-		w.node(fmt.Sprintf("small-%d", i), "spot", "small")
+		w.build(fmt.Sprintf("node small-%d spot small/z", i))
 	}
-	w.node("od", "on-demand", "od")
-	w.deployment("web", 1000, nil)
+	w.build("node od on-demand od/z")
+	w.build("deployment web 1000")
 	w.created(podOf("web", 0))
 	w.bound(podOf("web", 0), "od")
 	seen := map[string]bool{}
@@ -614,7 +614,7 @@ func TestManyNodes(t *testing.T) {
 func TestManyKinds(t *testing.T) {
 	w := newWorld(t)
 	w.nodes(150, "spot")
-	w.deployment("web", 100, map[string]string{spot.MinOnDemandAnnotation: "0"})
+	w.build("deployment web 100 min=0")
 	if kept, reasons := w.filterWithReasons(podOf("web", 0)); len(kept) != 150 {
 		t.Errorf("%d of 150 nodes, each in its own pool, are in the answer: %v", len(kept), reasons)
 	}
@@ -656,8 +656,8 @@ func TestSample(t *testing.T) {
 // would block.
 func TestPanic(t *testing.T) {
 	w := newWorld(t)
-	w.node("spot-0", "spot", "a")
-	w.deployment("web", 2, nil)
+	w.build("node spot-0 spot a/z")
+	w.build("deployment web 2")
 	w.index.nodes["spot-0"].kind = &kind{index: 99} // no such kind
 	func() {
 		defer func() { _ = recover() }()
@@ -677,7 +677,7 @@ func TestPanic(t *testing.T) {
 // The node of a request may change between decoding and decision.
 func TestCandidateChanges(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 2, nil)
+	w.build("deployment web 2")
 	candidates := w.index.candidates([]string{"on-demand-0", "new"})
 	node := w.index.nodes["on-demand-0"].object
 	w.nodeHandler().OnDelete(node)

@@ -73,7 +73,7 @@ func (w *world) args(pod *v1.Pod) io.Reader {
 
 func TestServing(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 2, nil)
+	w.build("deployment web 2")
 	address := w.serves(&role{})
 	status, answer := post(t, address, "/filter", w.args(podOf("web", 0)))
 	var filtered extenderv1.ExtenderFilterResult
@@ -93,7 +93,7 @@ func TestServing(t *testing.T) {
 			"on-demand-0": {Pods: []*v1.Pod{podOf("api", 0)}, NumPDBViolations: 1}, "unknown": {},
 		},
 	})))
-	const want = `{"NodeNameToMetaVictims":{"on-demand-0":{"Pods":[{"UID":"uid-api-1-0"}],"NumPDBViolations":1}}}`
+	const want = `{"NodeNameToMetaVictims":{"on-demand-0":{"Pods":[{"UID":"api-0-uid"}],"NumPDBViolations":1}}}`
 	if status != http.StatusOK || answer != want+"\n" {
 		t.Errorf("/preempt: status %d: %s, want %s", status, answer, want)
 	}
@@ -159,7 +159,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 func TestForwarding(t *testing.T) {
 	errStandby := errors.New("this replica is on standby")
 	active, standby := newCluster(t), newCluster(t)
-	active.deployment("web", 2, nil)
+	active.build("deployment web 2")
 	leads, follows := &role{}, &role{}
 	follows.setReason(errStandby)
 	follows.leader = active.serves(leads)
@@ -241,7 +241,7 @@ func TestConcurrentRequests(t *testing.T) {
 // A decision is not answered if the lease expired meanwhile.
 func TestLeaseRunsOutWhileDeciding(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 2, nil)
+	w.build("deployment web 2")
 	late := &lateRole{}
 	address := w.serves(late)
 	wantError(t, address, w.args(podOf("web", 0)), "too late")

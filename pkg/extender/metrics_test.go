@@ -14,7 +14,7 @@ import (
 func TestInitialMetrics(t *testing.T) {
 	w := newWorld(t)
 	w.nodes(1, "spot")
-	w.deployment("web", 1, nil)
+	w.build("deployment web 1")
 	full := false
 	w.RegisterMetrics(func() bool { return full })
 	served := func() string {

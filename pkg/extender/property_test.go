@@ -8,8 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
-
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 // truth is the actual state of the cluster, which the extender observes late. The scheduler asks
@@ -38,16 +36,16 @@ func TestNeverOverBudget(t *testing.T) {
 		c.floor = rapid.IntRange(0, c.desired).Draw(rt, "floor")
 		c.pool = rapid.IntRange(0, 2).Draw(rt, "cap")
 		for i := range 2 {
-			c.node(fmt.Sprintf("on-demand-%d", i), "on-demand", "a")
+			c.build(fmt.Sprintf("node on-demand-%d on-demand", i))
 		}
 		for i := range 4 {
-			c.node(fmt.Sprintf("spot-%d", i), "spot", fmt.Sprintf("pool-%d", i/2))
+			c.build(fmt.Sprintf("node spot-%d spot pool-%d/a", i, i/2))
 		}
-		annotations := map[string]string{spot.MinOnDemandAnnotation: fmt.Sprint(c.floor)}
+		line := fmt.Sprintf("deployment web %d min=%d", c.desired, c.floor)
 		if c.pool > 0 {
-			annotations[spot.MaxPerPoolAnnotation] = fmt.Sprint(c.pool)
+			line += fmt.Sprintf(" cap=%d", c.pool)
 		}
-		c.deployment("web", int32(c.desired), annotations)
+		c.build(line)
 		rt.Repeat(map[string]func(*rapid.T){
 			"create": c.create, "filter": c.filterPod, "bind": c.bind, "fail": c.fail, "delete": c.delete, "observe": c.observe,
 			"": func(rt *rapid.T) { c.check(rt) },

@@ -6,23 +6,16 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
-
-const profile = "spot-aware-scheduler"
 
 // world is an extender with informers that the test feeds, without an API server.
 type world struct {
@@ -42,22 +35,27 @@ func newWorld(t testing.TB, edits ...func(*decision.Policy)) *world {
 	for _, edit := range edits {
 		edit(policy)
 	}
-	w := &world{TB: t, factory: informers.NewSharedInformerFactory(fake.NewClientset(), 0), clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}
+	w := &world{TB: t, factory: informers.NewSharedInformerFactory(fake.NewClientset(), 0), clock: clocktesting.NewFakeClock(clustertest.Now)}
 	recorder := events.NewFakeRecorder(100)
 	w.events = recorder.Events
 	var err error
-	if w.Extender, err = New(profile, policy, providers.Signals(), w.factory, recorder, w.clock); err != nil {
+	if w.Extender, err = New(clustertest.Profile, policy, providers.Signals(), w.factory, recorder, w.clock); err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-// node adds a node. Its pool has its own name unless pool is set.
-func (w *world) node(name, capacity, pool string) {
-	w.names = append(w.names, name)
-	w.setNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(w.clock.Now()), Labels: map[string]string{
-		spot.CapacityLabel: capacity, v1.LabelInstanceTypeStable: pool, v1.LabelTopologyZone: "zone-a",
-	}}})
+// build adds the nodes and workloads that lines describe in the notation of clustertest.
+func (w *world) build(lines string) {
+	w.Helper()
+	for _, object := range clustertest.Objects(lines) {
+		if node, ok := object.(*v1.Node); ok {
+			w.names = append(w.names, node.Name)
+			w.setNode(node)
+			continue
+		}
+		clustertest.Fill(w, w.factory, object)
+	}
 }
 
 func (w *world) setNode(node *v1.Node) { w.nodeHandler().OnAdd(node, false) }
@@ -65,51 +63,13 @@ func (w *world) setNode(node *v1.Node) { w.nodeHandler().OnAdd(node, false) }
 // nodes adds n nodes of a capacity type, each in its own pool.
 func (w *world) nodes(n int, capacity string) {
 	for i := range n {
-		name := fmt.Sprintf("%s-%d", capacity, i)
-		w.node(name, capacity, name)
-	}
-}
-
-// deployment adds a Deployment and its ReplicaSet to the caches.
-func (w *world) deployment(name string, replicas int32, annotations map[string]string) {
-	w.Helper()
-	controller := true
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("d-" + name), Annotations: annotations},
-		Spec:       appsv1.DeploymentSpec{Replicas: &replicas},
-	}
-	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name + "-1", UID: types.UID("rs-" + name), OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "apps/v1", Kind: "Deployment", Name: name, UID: d.UID, Controller: &controller,
-		}}},
-		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas},
-	}
-	w.cache(w.factory.Apps().V1().Deployments().Informer(), d)
-	w.cache(w.factory.Apps().V1().ReplicaSets().Informer(), rs)
-}
-
-// cache adds object to an informer's cache, as the informer would.
-func (w *world) cache(informer cache.SharedIndexInformer, object any) {
-	w.Helper()
-	trimmed, err := transform.Trim(object)
-	if err != nil {
-		w.Fatal(err)
-	}
-	if err := informer.GetStore().Add(trimmed); err != nil {
-		w.Fatal(err)
+		w.build(fmt.Sprintf("node %[1]s-%[2]d %[1]s %[1]s-%[2]d/z", capacity, i))
 	}
 }
 
 // podOf returns the nth pod of a Deployment.
 func podOf(deployment string, n int) *v1.Pod {
-	controller := true
-	name := fmt.Sprintf("%s-1-%d", deployment, n)
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: deployment + "-1", UID: types.UID("rs-" + deployment), Controller: &controller,
-		}}},
-		Spec: v1.PodSpec{SchedulerName: profile},
-	}
+	return clustertest.NewPod(fmt.Sprintf("%s-%d", deployment, n), clustertest.OwnedBy("ReplicaSet", deployment+"-r"))
 }
 
 // filter sends a filter request for a pod and returns the permitted nodes in alphabetical order.
@@ -161,8 +121,8 @@ func newLargeWorld(t testing.TB) *world {
 		if i%10 < 3 {
 			capacity = "on-demand"
 		}
-		w.node(fmt.Sprintf("ip-10-%d-%d.ec2.internal", i/250, i%250), capacity, fmt.Sprintf("type-%d", i%12))
+		w.build(fmt.Sprintf("node ip-10-%d-%d.ec2.internal %s type-%d/z", i/250, i%250, capacity, i%12))
 	}
-	w.deployment("web", 100, nil)
+	w.build("deployment web 100")
 	return w
 }

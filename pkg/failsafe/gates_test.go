@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -19,20 +18,19 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// TestExpirer checks that a gate expires by the age of its pod and the timeout of its profile. The
-// leading replica removes it, even if the API server first refuses.
+// TestGateRemover checks that a gate expires by the age of its pod and the timeout of its profile.
+// The leading replica removes it, even if the API server first refuses.
 func TestGateRemover(t *testing.T) {
-	const profile = "spot-aware-scheduler"
+	const profile = clustertest.Profile
 	aged := func(name, scheduler string, age time.Duration) *v1.Pod {
-		return &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "shop", Name: name, UID: types.UID(name), ResourceVersion: "1", CreationTimestamp: metav1.NewTime(time.Now().Add(-age)),
-			},
-			Spec: v1.PodSpec{SchedulerName: scheduler, SchedulingGates: []v1.PodSchedulingGate{{Name: spot.CapacityGate}, {Name: "quota.example/wait"}}},
-		}
+		pod := clustertest.NewPod(name)
+		pod.ResourceVersion, pod.CreationTimestamp = "1", metav1.NewTime(time.Now().Add(-age))
+		pod.Spec.SchedulerName, pod.Spec.SchedulingGates = scheduler, []v1.PodSchedulingGate{{Name: spot.CapacityGate}, {Name: "quota.example/wait"}}
+		return pod
 	}
 	client := fake.NewClientset(aged("old", profile, time.Hour), aged("young", profile, 0), aged("patient", "slow", time.Minute),
 		aged("other", "default-scheduler", time.Hour))

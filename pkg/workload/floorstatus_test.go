@@ -1,4 +1,4 @@
-package workload
+package workload_test
 
 import (
 	"testing"
@@ -7,6 +7,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -17,7 +19,7 @@ import (
 func TestStandingsDoNotDependOnOrder(t *testing.T) {
 	onSpot := func(string) (decision.CapacityType, bool) { return decision.Spot, true }
 	pod := func(name, kind, owner string, change func(*v1.Pod)) *v1.Pod {
-		p := podOf(name, by("apps/v1", kind, owner))
+		p := podOf(name, by(kind, owner))
 		p.Spec.SchedulerName, p.Spec.NodeName = "s", "node"
 		change(p)
 		return p
@@ -49,10 +51,9 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			owners := ownersOf(t, test.owner)
-			policy := *owners.policy
+			policy := *builtinPolicy
 			policy.Defaults.MinOnDemand = decision.Count(1)
-			owners.policy = &policy
+			owners := ownersIn(t, informers.NewSharedInformerFactory(fake.NewClientset(), 0), &policy, test.owner)
 			for _, pods := range [][]*v1.Pod{test.pods, {test.pods[1], test.pods[0]}} {
 				statuses := owners.FloorStatuses(pods, "s", onSpot)
 				if len(statuses) != 1 {

@@ -1,4 +1,4 @@
-package workload
+package workload_test
 
 import (
 	"errors"
@@ -16,56 +16,39 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// ownersOf returns Owners whose caches contain objects. It adds the objects to the caches directly
-// and does not start the informers.
-func ownersOf(t *testing.T, objects ...runtime.Object) *Owners {
+var builtinPolicy = &decision.Policy{LabelGrace: 30 * time.Second, CapacityLabels: providers.CapacityLabels()}
+
+// Short names of the builders.
+var (
+	meta  = clustertest.Meta
+	by    = clustertest.OwnedBy
+	podOf = clustertest.NewPod
+)
+
+// ownersOf returns Owners under builtinPolicy whose caches contain objects.
+func ownersOf(t *testing.T, objects ...runtime.Object) *workload.Owners {
 	t.Helper()
-	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
-	owners, err := NewOwners(factory, builtinPolicy)
+	return ownersIn(t, informers.NewSharedInformerFactory(fake.NewClientset(), 0), builtinPolicy, objects...)
+}
+
+func ownersIn(t *testing.T, factory informers.SharedInformerFactory, policy *decision.Policy, objects ...runtime.Object) *workload.Owners {
+	t.Helper()
+	owners, err := workload.NewOwners(factory, policy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, object := range objects {
-		var informer cache.SharedIndexInformer
-		switch object.(type) {
-		case *appsv1.Deployment:
-			informer = factory.Apps().V1().Deployments().Informer()
-		case *appsv1.ReplicaSet:
-			informer = factory.Apps().V1().ReplicaSets().Informer()
-		case *appsv1.StatefulSet:
-			informer = factory.Apps().V1().StatefulSets().Informer()
-		case *v1.ReplicationController:
-			informer = factory.Core().V1().ReplicationControllers().Informer()
-		case *batchv1.Job:
-			informer = factory.Batch().V1().Jobs().Informer()
-		case *v1.Pod:
-			informer = factory.Core().V1().Pods().Informer()
-		default:
-			t.Fatalf("no informer for %T", object)
-		}
-		trimmed, err := transform.Trim(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := informer.GetIndexer().Add(trimmed); err != nil {
-			t.Fatal(err)
-		}
-	}
+	clustertest.Fill(t, factory, objects...)
 	return owners
-}
-
-// meta returns the metadata of an object with the UID "<name>-uid".
-func meta(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name + "-uid"), OwnerReferences: owners}
 }
 
 // annotated returns meta with an annotation whose value is the name.
@@ -73,14 +56,6 @@ func annotated(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
 	m := meta(name, owners...)
 	m.Annotations = map[string]string{"spot-aware-scheduler.io/of": name}
 	return m
-}
-
-func by(apiVersion, kind, name string) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(name + "-uid"), Controller: ptr.To(true)}
-}
-
-func podOf(name string, owners ...metav1.OwnerReference) *v1.Pod {
-	return &v1.Pod{ObjectMeta: meta(name, owners...)}
 }
 
 func replicaSet(name string, replicas *int32, owners ...metav1.OwnerReference) *appsv1.ReplicaSet {
@@ -106,7 +81,7 @@ func parallel(set *appsv1.StatefulSet) *appsv1.StatefulSet {
 
 func TestSubject(t *testing.T) {
 	of := func(name string) map[string]string { return map[string]string{"spot-aware-scheduler.io/of": name} }
-	cloneSet := by("apps.kruise.io/v1alpha1", "CloneSet", "clones")
+	cloneSet := by("CloneSet", "clones")
 	clone := func(name string, change func(*v1.Pod)) *v1.Pod {
 		pod := podOf(name, cloneSet)
 		if change != nil {
@@ -131,88 +106,88 @@ func TestSubject(t *testing.T) {
 			wantRevision: "p-uid", wantWorkload: "p-uid",
 		},
 		"Deployment, by its ReplicaSet": {
-			caches:       []runtime.Object{replicaSet("web-1", ptr.To[int32](4), by("apps/v1", "Deployment", "web")), deployment("web", ptr.To[int32](3))},
-			pod:          podOf("p", by("apps/v1", "ReplicaSet", "web-1")),
+			caches:       []runtime.Object{replicaSet("web-1", ptr.To[int32](4), by("Deployment", "web")), deployment("web", ptr.To[int32](3))},
+			pod:          podOf("p", by("ReplicaSet", "web-1")),
 			want:         decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Annotations: of("web"), Desired: 3},
 			wantRevision: "web-1-uid", wantWorkload: "web-uid",
 		},
 		"Deployment without replicas": {
-			caches:       []runtime.Object{replicaSet("web-1", nil, by("apps/v1", "Deployment", "web")), deployment("web", nil)},
-			pod:          podOf("p", by("apps/v1", "ReplicaSet", "web-1")),
+			caches:       []runtime.Object{replicaSet("web-1", nil, by("Deployment", "web")), deployment("web", nil)},
+			pod:          podOf("p", by("ReplicaSet", "web-1")),
 			want:         decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Annotations: of("web"), Desired: 1},
 			wantRevision: "web-1-uid", wantWorkload: "web-uid",
 		},
 		"Deployment of 0 replicas": {
-			caches:       []runtime.Object{replicaSet("web-1", ptr.To[int32](1), by("apps/v1", "Deployment", "web")), deployment("web", ptr.To[int32](0))},
-			pod:          podOf("p", by("apps/v1", "ReplicaSet", "web-1")),
+			caches:       []runtime.Object{replicaSet("web-1", ptr.To[int32](1), by("Deployment", "web")), deployment("web", ptr.To[int32](0))},
+			pod:          podOf("p", by("ReplicaSet", "web-1")),
 			want:         decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Annotations: of("web"), Desired: 0},
 			wantRevision: "web-1-uid", wantWorkload: "web-uid",
 		},
 		"ReplicaSet without an owner": {
 			caches:       []runtime.Object{replicaSet("alone", ptr.To[int32](5))},
-			pod:          podOf("p", by("apps/v1", "ReplicaSet", "alone")),
+			pod:          podOf("p", by("ReplicaSet", "alone")),
 			want:         decision.Workload{Kind: "ReplicaSet", Revision: "shop/alone", Annotations: of("alone"), Desired: 5},
 			wantRevision: "alone-uid", wantWorkload: "alone-uid",
 		},
 		"ReplicaSet by a reference of an older version": {
 			caches:       []runtime.Object{replicaSet("alone", ptr.To[int32](5))},
-			pod:          podOf("p", by("apps/v1beta2", "ReplicaSet", "alone")),
+			pod:          podOf("p", by("apps/v1beta2/ReplicaSet", "alone")),
 			want:         decision.Workload{Kind: "ReplicaSet", Revision: "shop/alone", Annotations: of("alone"), Desired: 5},
 			wantRevision: "alone-uid", wantWorkload: "alone-uid",
 		},
 		"ReplicaSet of an Argo Rollout": {
-			caches:       []runtime.Object{replicaSet("canary-1", ptr.To[int32](2), by("argoproj.io/v1alpha1", "Rollout", "canary"))},
-			pod:          podOf("p", by("apps/v1", "ReplicaSet", "canary-1")),
+			caches:       []runtime.Object{replicaSet("canary-1", ptr.To[int32](2), by("argoproj.io/v1alpha1/Rollout", "canary"))},
+			pod:          podOf("p", by("ReplicaSet", "canary-1")),
 			want:         decision.Workload{Kind: "ReplicaSet", Revision: "shop/canary-1", Annotations: of("canary-1"), Desired: 2},
 			wantRevision: "canary-1-uid", wantWorkload: "canary-1-uid",
 		},
 		"ReplicaSet without replicas": {
 			caches:       []runtime.Object{replicaSet("alone", nil)},
-			pod:          podOf("p", by("apps/v1", "ReplicaSet", "alone")),
+			pod:          podOf("p", by("ReplicaSet", "alone")),
 			want:         decision.Workload{Kind: "ReplicaSet", Revision: "shop/alone", Annotations: of("alone"), Desired: 1},
 			wantRevision: "alone-uid", wantWorkload: "alone-uid",
 		},
 		"ReplicationController": {
 			caches: []runtime.Object{&v1.ReplicationController{ObjectMeta: annotated("rc"),
 				Spec: v1.ReplicationControllerSpec{Replicas: ptr.To[int32](3)}}},
-			pod:          podOf("p", by("v1", "ReplicationController", "rc")),
+			pod:          podOf("p", by("ReplicationController", "rc")),
 			want:         decision.Workload{Kind: "ReplicationController", Revision: "shop/rc", Annotations: of("rc"), Desired: 3},
 			wantRevision: "rc-uid", wantWorkload: "rc-uid",
 		},
 		"StatefulSet": {
 			caches:       []runtime.Object{statefulSet("db", ptr.To[int32](5), 0)},
-			pod:          podOf("db-3", by("apps/v1", "StatefulSet", "db")),
+			pod:          podOf("db-3", by("StatefulSet", "db")),
 			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true, BlocksLater: true, Ordinal: 3},
 			wantRevision: "db-uid", wantWorkload: "db-uid",
 		},
 		"StatefulSet, Parallel pod management": {
 			caches:       []runtime.Object{parallel(statefulSet("db", ptr.To[int32](5), 0))},
-			pod:          podOf("db-0", by("apps/v1", "StatefulSet", "db")),
+			pod:          podOf("db-0", by("StatefulSet", "db")),
 			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true},
 			wantRevision: "db-uid", wantWorkload: "db-uid",
 		},
 		"StatefulSet that starts at 7": {
 			caches:       []runtime.Object{statefulSet("db", nil, 7)},
-			pod:          podOf("db-7", by("apps/v1", "StatefulSet", "db")),
+			pod:          podOf("db-7", by("StatefulSet", "db")),
 			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 1, Ordered: true, BlocksLater: true, Ordinal: 0},
 			wantRevision: "db-uid", wantWorkload: "db-uid",
 		},
 		"StatefulSet whose name ends in a number": {
 			caches:       []runtime.Object{statefulSet("db-2", ptr.To[int32](5), 0)},
-			pod:          podOf("db-2-4", by("apps/v1", "StatefulSet", "db-2")),
+			pod:          podOf("db-2-4", by("StatefulSet", "db-2")),
 			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db-2", Annotations: of("db-2"), Desired: 5, Ordered: true, BlocksLater: true, Ordinal: 4},
 			wantRevision: "db-2-uid", wantWorkload: "db-2-uid",
 		},
 		"StatefulSet pod without an ordinal belongs to the floor": {
 			caches:       []runtime.Object{statefulSet("db", ptr.To[int32](5), 0)},
-			pod:          podOf("db-x", by("apps/v1", "StatefulSet", "db")),
+			pod:          podOf("db-x", by("StatefulSet", "db")),
 			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true, BlocksLater: true, Ordinal: -1},
 			wantRevision: "db-uid", wantWorkload: "db-uid",
 		},
 		"Job of a CronJob": {
-			caches: []runtime.Object{&batchv1.Job{ObjectMeta: annotated("job", by("batch/v1", "CronJob", "nightly")),
+			caches: []runtime.Object{&batchv1.Job{ObjectMeta: annotated("job", by("batch/v1/CronJob", "nightly")),
 				Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](2)}}},
-			pod:          podOf("p", by("batch/v1", "Job", "job")),
+			pod:          podOf("p", by("Job", "job")),
 			want:         decision.Workload{Kind: "Job", Revision: "shop/job", Annotations: of("job"), Desired: 2, Batch: decision.Retriable},
 			wantRevision: "job-uid", wantWorkload: "job-uid",
 		},
@@ -220,10 +195,10 @@ func TestSubject(t *testing.T) {
 			caches: []runtime.Object{
 				clone("unbound", nil),
 				clone("bound", func(p *v1.Pod) { p.Spec.NodeName = "n"; p.Status.Phase = v1.PodRunning }),
-				clone("terminating", func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: testNow} }),
+				clone("terminating", func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: clustertest.Now} }),
 				clone("done", func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }),
 				clone("failed", func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }),
-				podOf("other", by("apps.kruise.io/v1alpha1", "CloneSet", "others")),
+				podOf("other", by("CloneSet", "others")),
 				podOf("of-nobody"),
 			},
 			pod:          podOf("unbound", cloneSet),
@@ -231,8 +206,8 @@ func TestSubject(t *testing.T) {
 			wantRevision: "clones-uid", wantWorkload: "clones-uid",
 		},
 		"a supported kind of another group is unsupported": {
-			caches:       []runtime.Object{podOf("p", by("example.com/v1", "StatefulSet", "odd"))},
-			pod:          podOf("p", by("example.com/v1", "StatefulSet", "odd")),
+			caches:       []runtime.Object{podOf("p", by("example.com/v1/StatefulSet", "odd"))},
+			pod:          podOf("p", by("example.com/v1/StatefulSet", "odd")),
 			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/odd", Desired: 1},
 			wantRevision: "odd-uid", wantWorkload: "odd-uid",
 		},
@@ -258,7 +233,7 @@ func TestSubjectPod(t *testing.T) {
 	pod := podOf("p")
 	pod.Labels, pod.Annotations = map[string]string{"app": "web"}, map[string]string{"a": "b"}
 	pod.Spec.PriorityClassName, pod.Spec.Priority = "high", ptr.To[int32](7)
-	pod.Spec.NodeSelector = spotLabels
+	pod.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
 	pod.Status.QOSClass = v1.PodQOSGuaranteed
 	got, err := ownersOf(t).Subject(pod)
 	if err != nil {
@@ -312,24 +287,24 @@ func TestUnknownOwner(t *testing.T) {
 	cases := map[string]struct {
 		caches []runtime.Object
 		owner  metav1.OwnerReference
-		want   UnknownOwner
+		want   workload.UnknownOwner
 	}{
-		"ReplicaSet": {nil, by("apps/v1", "ReplicaSet", "rs"), UnknownOwner{Name: "rs", Key: OwnerKey{"shop", "apps", "ReplicaSet", "rs-uid"}}},
-		"Deployment of a known ReplicaSet": {[]runtime.Object{replicaSet("rs", ptr.To[int32](3), by("apps/v1", "Deployment", "d"))},
-			by("apps/v1", "ReplicaSet", "rs"), UnknownOwner{Name: "d", Key: OwnerKey{"shop", "apps", "Deployment", "d-uid"}}},
-		"StatefulSet":           {nil, by("apps/v1", "StatefulSet", "s"), UnknownOwner{Name: "s", Key: OwnerKey{"shop", "apps", "StatefulSet", "s-uid"}}},
-		"ReplicationController": {nil, by("v1", "ReplicationController", "rc"), UnknownOwner{Name: "rc", Key: OwnerKey{"shop", "", "ReplicationController", "rc-uid"}}},
-		"Job":                   {nil, by("batch/v1", "Job", "j"), UnknownOwner{Name: "j", Key: OwnerKey{"shop", "batch", "Job", "j-uid"}}},
-		"ReplicaSet that is being deleted": {[]runtime.Object{terminating(replicaSet("rs", ptr.To[int32](3)))}, by("apps/v1", "ReplicaSet", "rs"),
-			UnknownOwner{Name: "rs", Key: OwnerKey{"shop", "apps", "ReplicaSet", "rs-uid"}, BeingDeleted: true}},
+		"ReplicaSet": {nil, by("ReplicaSet", "rs"), workload.UnknownOwner{Name: "rs", Key: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs-uid"}}},
+		"Deployment of a known ReplicaSet": {[]runtime.Object{replicaSet("rs", ptr.To[int32](3), by("Deployment", "d"))},
+			by("ReplicaSet", "rs"), workload.UnknownOwner{Name: "d", Key: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "Deployment", UID: "d-uid"}}},
+		"StatefulSet":           {nil, by("StatefulSet", "s"), workload.UnknownOwner{Name: "s", Key: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "StatefulSet", UID: "s-uid"}}},
+		"ReplicationController": {nil, by("ReplicationController", "rc"), workload.UnknownOwner{Name: "rc", Key: workload.OwnerKey{Namespace: "shop", Kind: "ReplicationController", UID: "rc-uid"}}},
+		"Job":                   {nil, by("Job", "j"), workload.UnknownOwner{Name: "j", Key: workload.OwnerKey{Namespace: "shop", Group: "batch", Kind: "Job", UID: "j-uid"}}},
+		"ReplicaSet that is being deleted": {[]runtime.Object{terminating(replicaSet("rs", ptr.To[int32](3)))}, by("ReplicaSet", "rs"),
+			workload.UnknownOwner{Name: "rs", Key: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs-uid"}, BeingDeleted: true}},
 		"the same name, recreated": {[]runtime.Object{replicaSet("rs", ptr.To[int32](3))},
 			metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "before", Controller: ptr.To(true)},
-			UnknownOwner{Name: "rs", Key: OwnerKey{"shop", "apps", "ReplicaSet", "before"}}},
+			workload.UnknownOwner{Name: "rs", Key: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "before"}}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			_, err := ownersOf(t, test.caches...).Subject(podOf("p", test.owner))
-			unknown := (*UnknownOwner)(nil)
+			unknown := (*workload.UnknownOwner)(nil)
 			if !errors.As(err, &unknown) {
 				t.Fatalf("error %v, want an UnknownOwner", err)
 			}
@@ -350,22 +325,23 @@ func terminating(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 func TestDeploymentBeingDeleted(t *testing.T) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "d", UID: "d-uid",
 		DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}, Finalizers: []string{"held"}}, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](3)}}
-	owners := ownersOf(t, d, replicaSet("rs", ptr.To[int32](3), by("apps/v1", "Deployment", "d")))
-	if s, err := owners.Subject(podOf("p", by("apps/v1", "ReplicaSet", "rs"))); err != nil || s.Pod.Workload.Desired != 3 {
+	owners := ownersOf(t, d, replicaSet("rs", ptr.To[int32](3), by("Deployment", "d")))
+	if s, err := owners.Subject(podOf("p", by("ReplicaSet", "rs"))); err != nil || s.Pod.Workload.Desired != 3 {
 		t.Errorf("Subject = %+v, %v; want 3 desired", s, err)
 	}
 }
 
 func TestOwnerDeletedMeanwhile(t *testing.T) {
 	rs := replicaSet("rs", ptr.To[int32](3))
-	owners, pod := ownersOf(t, rs), podOf("p", by("apps/v1", "ReplicaSet", "rs"))
+	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	owners, pod := ownersIn(t, factory, builtinPolicy, rs), podOf("p", by("ReplicaSet", "rs"))
 	if _, err := owners.Subject(pod); err != nil {
 		t.Fatal(err)
 	}
-	if err := owners.replicaSetIndex.Delete(rs); err != nil {
+	if err := clustertest.CacheOf(t, factory, rs).Delete(rs); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := owners.Subject(pod); !errors.As(err, new(*UnknownOwner)) {
+	if _, err := owners.Subject(pod); !errors.As(err, new(*workload.UnknownOwner)) {
 		t.Errorf("error %v, want an UnknownOwner", err)
 	}
 }
@@ -410,7 +386,7 @@ func TestJobs(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			job := &batchv1.Job{ObjectMeta: meta("j"), Spec: test.spec, Status: batchv1.JobStatus{Succeeded: test.succeeded}}
-			got, err := ownersOf(t, job).Subject(podOf("p", by("batch/v1", "Job", "j")))
+			got, err := ownersOf(t, job).Subject(podOf("p", by("Job", "j")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -422,7 +398,7 @@ func TestJobs(t *testing.T) {
 }
 
 func TestHasOpinion(t *testing.T) {
-	mirror := podOf("p", by("v1", "Node", "n"))
+	mirror := podOf("p", by("v1/Node", "n"))
 	mirror.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "hash"}
 	mirrorWithoutOwner := podOf("p")
 	mirrorWithoutOwner.Annotations = mirror.Annotations
@@ -431,23 +407,23 @@ func TestHasOpinion(t *testing.T) {
 		want, wantCounted bool
 	}{
 		"no controller":             {podOf("p"), true, false},
-		"ReplicaSet":                {podOf("p", by("apps/v1", "ReplicaSet", "rs")), true, false},
-		"StatefulSet":               {podOf("p", by("apps/v1", "StatefulSet", "s")), true, false},
-		"ReplicationController":     {podOf("p", by("v1", "ReplicationController", "rc")), true, false},
-		"Job":                       {podOf("p", by("batch/v1", "Job", "j")), true, false},
-		"unknown kind":              {podOf("p", by("apps.kruise.io/v1alpha1", "CloneSet", "c")), true, true},
-		"DaemonSet":                 {podOf("p", by("apps/v1", "DaemonSet", "ds")), false, false},
-		"DaemonSet of another kind": {podOf("p", by("apps.kruise.io/v1alpha1", "DaemonSet", "ds")), true, true},
-		"static pod":                {podOf("p", by("v1", "Node", "n")), false, false},
+		"ReplicaSet":                {podOf("p", by("ReplicaSet", "rs")), true, false},
+		"StatefulSet":               {podOf("p", by("StatefulSet", "s")), true, false},
+		"ReplicationController":     {podOf("p", by("ReplicationController", "rc")), true, false},
+		"Job":                       {podOf("p", by("Job", "j")), true, false},
+		"unknown kind":              {podOf("p", by("CloneSet", "c")), true, true},
+		"DaemonSet":                 {podOf("p", by("DaemonSet", "ds")), false, false},
+		"DaemonSet of another kind": {podOf("p", by("apps.kruise.io/v1alpha1/DaemonSet", "ds")), true, true},
+		"static pod":                {podOf("p", by("v1/Node", "n")), false, false},
 		"mirror pod":                {mirror, false, false},
 		"mirror pod without owner":  {mirrorWithoutOwner, false, false},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := PolicyApplies(test.pod); got != test.want {
+			if got := workload.PolicyApplies(test.pod); got != test.want {
 				t.Errorf("HasOpinion = %t, want %t", got, test.want)
 			}
-			if got := HasUnsupportedController(test.pod); got != test.wantCounted {
+			if got := workload.HasUnsupportedController(test.pod); got != test.wantCounted {
 				t.Errorf("HasUnsupportedController = %t, want %t", got, test.wantCounted)
 			}
 		})
@@ -456,7 +432,7 @@ func TestHasOpinion(t *testing.T) {
 
 func TestOlderRevisions(t *testing.T) {
 	revision := func(name, number, owner string) *appsv1.ReplicaSet {
-		rs := replicaSet(name, ptr.To[int32](1), by("apps/v1", "Deployment", owner))
+		rs := replicaSet(name, ptr.To[int32](1), by("Deployment", owner))
 		rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": number}
 		return rs
 	}
@@ -475,13 +451,13 @@ func TestOlderRevisions(t *testing.T) {
 		pod  *v1.Pod
 		want []types.UID
 	}{
-		"newest, by number not by text": {podOf("p", by("apps/v1", "ReplicaSet", "web-b")), []types.UID{"web-a-uid", "web-c-uid", "web-new-uid"}},
-		"in the middle":                 {podOf("p", by("apps/v1", "ReplicaSet", "web-a")), []types.UID{"web-c-uid", "web-new-uid"}},
-		"not numbered yet":              {podOf("p", by("apps/v1", "ReplicaSet", "web-new")), nil},
-		"revision after a rollback":     {podOf("p", by("apps/v1", "ReplicaSet", "rolledback-a")), []types.UID{"rolledback-b-uid"}},
-		"revision before a rollback":    {podOf("p", by("apps/v1", "ReplicaSet", "rolledback-b")), nil},
-		"only revision":                 {podOf("p", by("apps/v1", "ReplicaSet", "other-a")), nil},
-		"ReplicaSet without an owner":   {podOf("p", by("apps/v1", "ReplicaSet", "alone")), nil},
+		"newest, by number not by text": {podOf("p", by("ReplicaSet", "web-b")), []types.UID{"web-a-uid", "web-c-uid", "web-new-uid"}},
+		"in the middle":                 {podOf("p", by("ReplicaSet", "web-a")), []types.UID{"web-c-uid", "web-new-uid"}},
+		"not numbered yet":              {podOf("p", by("ReplicaSet", "web-new")), nil},
+		"revision after a rollback":     {podOf("p", by("ReplicaSet", "rolledback-a")), []types.UID{"rolledback-b-uid"}},
+		"revision before a rollback":    {podOf("p", by("ReplicaSet", "rolledback-b")), nil},
+		"only revision":                 {podOf("p", by("ReplicaSet", "other-a")), nil},
+		"ReplicaSet without an owner":   {podOf("p", by("ReplicaSet", "alone")), nil},
 		"no controller":                 {podOf("p"), nil},
 	}
 	owners := ownersOf(t, caches...)
@@ -512,30 +488,30 @@ func TestOlderRevisions(t *testing.T) {
 // Tenants write owner references. A reference with the UID of an object of another namespace or
 // kind refers to a different owner.
 func TestForgedOwners(t *testing.T) {
-	genuine := podOf("p", by("apps/v1", "ReplicaSet", "web"))
+	genuine := podOf("p", by("ReplicaSet", "web"))
 	forged := nodetest.Forged(genuine)
 	caches := []runtime.Object{replicaSet("web", ptr.To[int32](3)), genuine}
-	revisions := map[OwnerKey]int{}
+	revisions := map[workload.OwnerKey]int{}
 	for _, pod := range forged {
 		caches = append(caches, pod)
-		revisions[RevisionOf(pod)]++
+		revisions[workload.RevisionOf(pod)]++
 	}
 	owners := ownersOf(t, caches...)
 	for _, pod := range forged {
 		t.Run(pod.Name, func(t *testing.T) {
-			if RevisionOf(pod) == RevisionOf(genuine) {
-				t.Errorf("the pod is counted as a replica of shop/web: %v", RevisionOf(pod))
+			if workload.RevisionOf(pod) == workload.RevisionOf(genuine) {
+				t.Errorf("the pod is counted as a replica of shop/web: %v", workload.RevisionOf(pod))
 			}
 			if owners.OtherRevision(genuine, pod) || owners.OtherRevision(pod, genuine) {
 				t.Error("the pod counts as one of another revision of shop/web")
 			}
 			subject, err := owners.Subject(pod)
-			if unknown := (*UnknownOwner)(nil); err != nil && !errors.As(err, &unknown) {
+			if unknown := (*workload.UnknownOwner)(nil); err != nil && !errors.As(err, &unknown) {
 				t.Fatal(err)
 			}
 			// An invented controller owns the pods with the same reference, and no others.
-			if err == nil && (subject.Pod.Workload.Desired != revisions[RevisionOf(pod)] || subject.WorkloadKey != RevisionOf(pod)) {
-				t.Errorf("Subject = %+v, want a workload of %d pods", subject, revisions[RevisionOf(pod)])
+			if err == nil && (subject.Pod.Workload.Desired != revisions[workload.RevisionOf(pod)] || subject.WorkloadKey != workload.RevisionOf(pod)) {
+				t.Errorf("Subject = %+v, want a workload of %d pods", subject, revisions[workload.RevisionOf(pod)])
 			}
 		})
 	}
@@ -547,12 +523,12 @@ func TestForgedOwners(t *testing.T) {
 
 func TestOtherRevision(t *testing.T) {
 	owners := ownersOf(t,
-		replicaSet("web-a", nil, by("apps/v1", "Deployment", "web")), replicaSet("web-b", nil, by("apps/v1", "Deployment", "web")),
-		replicaSet("api-a", nil, by("apps/v1", "Deployment", "api")),
-		replicaSet("canary-a", nil, by("argoproj.io/v1alpha1", "Rollout", "canary")), replicaSet("canary-b", nil, by("argoproj.io/v1alpha1", "Rollout", "canary")),
+		replicaSet("web-a", nil, by("Deployment", "web")), replicaSet("web-b", nil, by("Deployment", "web")),
+		replicaSet("api-a", nil, by("Deployment", "api")),
+		replicaSet("canary-a", nil, by("argoproj.io/v1alpha1/Rollout", "canary")), replicaSet("canary-b", nil, by("argoproj.io/v1alpha1/Rollout", "canary")),
 		replicaSet("alone", nil), replicaSet("alone-too", nil),
 	)
-	of := func(owner string) *v1.Pod { return podOf("p", by("apps/v1", "ReplicaSet", owner)) }
+	of := func(owner string) *v1.Pod { return podOf("p", by("ReplicaSet", owner)) }
 	elsewhere := of("web-b")
 	elsewhere.Namespace = "elsewhere"
 	cases := map[string]struct {
@@ -582,7 +558,7 @@ func TestOtherRevision(t *testing.T) {
 func TestNewOwnersTwice(t *testing.T) {
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	for profile := range 2 {
-		if _, err := NewOwners(factory, builtinPolicy); err != nil {
+		if _, err := workload.NewOwners(factory, builtinPolicy); err != nil {
 			t.Fatal(fmt.Errorf("profile %d: %w", profile, err))
 		}
 	}

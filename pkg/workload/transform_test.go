@@ -1,4 +1,4 @@
-package workload
+package workload_test
 
 import (
 	"testing"
@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Informers store trimmed owners.
@@ -25,11 +26,11 @@ func TestOwnersAreTrimmed(t *testing.T) {
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(
 		&appsv1.ReplicaSet{ObjectMeta: untrimmed("web-1")}, &appsv1.Deployment{ObjectMeta: untrimmed("web")}, &appsv1.StatefulSet{ObjectMeta: untrimmed("db")},
 		&v1.ReplicationController{ObjectMeta: untrimmed("rc")}, &batchv1.Job{ObjectMeta: untrimmed("job")}), 0)
-	owners, err := NewOwners(factory, builtinPolicy)
+	owners, err := workload.NewOwners(factory, builtinPolicy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewOwners(factory, builtinPolicy); err != nil { // for a second profile
+	if _, err := workload.NewOwners(factory, builtinPolicy); err != nil { // for a second profile
 		t.Fatal(err)
 	}
 	factory.Start(t.Context().Done())

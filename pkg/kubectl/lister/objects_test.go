@@ -17,11 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
@@ -105,7 +104,7 @@ func TestLabels(t *testing.T) {
 	meta := func(kind string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "shop", Name: "x", Labels: map[string]string{"kind": kind}}
 	}
-	clones, theirs := ownedBy("apps.kruise.io/v1alpha1", "CloneSet"), ownedBy("batch.volcano.sh/v1alpha1", "Job")
+	clones, theirs := ownedBy("CloneSet"), ownedBy("batch.volcano.sh/v1alpha1/Job")
 	elsewhere := clones("a", map[string]string{"app": "ledger"})
 	elsewhere.Namespace = "bank"
 	listed, err := lister.List(t.Context(), listertest.Start(t,
@@ -151,15 +150,15 @@ func TestLabels(t *testing.T) {
 }
 
 // ownedBy returns a function that creates pods of the owner shop/x of this kind.
-func ownedBy(apiVersion, kind string) func(name string, labels map[string]string) *v1.Pod {
-	owner := metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: "x", UID: types.UID(kind), Controller: ptr.To(true)}
+func ownedBy(kind string) func(name string, labels map[string]string) *v1.Pod {
 	return func(name string, labels map[string]string) *v1.Pod {
-		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{owner}}}
+		pod := clustertest.NewPod(name, clustertest.OwnedBy(kind, "x"))
+		pod.Labels = labels
+		return pod
 	}
 }
 
-// TestTakeFails: an outage is not a Gap.
+// TestListFails: an outage is not a Gap.
 func TestListFails(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/nodes") {
@@ -181,7 +180,7 @@ func TestListFails(t *testing.T) {
 
 // TestTrimmed: fields that no Snapshot is made from do not take up memory.
 func TestTrimmed(t *testing.T) {
-	pod := ownedBy("apps.kruise.io/v1alpha1", "CloneSet")("a", map[string]string{"app": "web"})
+	pod := ownedBy("CloneSet")("a", map[string]string{"app": "web"})
 	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	pod.Spec.NodeName = "n"
 	pod.Spec.Containers = []v1.Container{{Name: "c", Image: "image", Env: []v1.EnvVar{{Name: "A"}},

@@ -291,7 +291,7 @@ func TestExplain(t *testing.T) {
 			want:    []string{"log: the policy does not apply to it: pods of DaemonSets and static pods are bound to their nodes"},
 		},
 		"a missing owner": {
-			cluster: "pod orphan - rs=missing",
+			cluster: "pod orphan - owner=ReplicaSet/missing",
 			of:      "pod/orphan",
 			want:    []string{"orphan: owner not known yet: waits for ReplicaSet shop/missing to appear in the cache"},
 		},
@@ -348,8 +348,8 @@ func TestPlacementReasons(t *testing.T) {
 		want    []string // of web-0, web-1, ...
 	}{
 		"more than the floor, by name": {"deployment web 5 od od-2 od min=2", []string{floor, floor, beyond}},
-		"the oldest pods":              {"deployment web 5 od od-2 min=1\npod web-2 od rs=web-r born=2h", []string{beyond, beyond, floor}},
-		"the pod with a deletion cost": {"deployment web 5 od od-2 min=1\npod web-2 od rs=web-r born=1m kept", []string{beyond, beyond, floor}},
+		"the oldest pods":              {"deployment web 5 od od-2 min=1\npod web-2 od owner=ReplicaSet/web-r born=2h", []string{beyond, beyond, floor}},
+		"the pod with a deletion cost": {"deployment web 5 od od-2 min=1\npod web-2 od owner=ReplicaSet/web-r born=1m kept", []string{beyond, beyond, floor}},
 		"as many as the floor":         {"deployment web 5 od od min=2", []string{floor, floor}},
 		"two revisions":                {"deployment web 5 od od od old=1", []string{floor, floor, beyond}},
 		"ordinals":                     {"statefulset web 3 od od sp", []string{floor, beyond, within}},

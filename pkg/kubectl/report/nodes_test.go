@@ -7,10 +7,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 )
 
 func TestNodes(t *testing.T) {
-	deadline := now.Add(time.Minute).UTC().Format(time.RFC3339)
+	deadline := clustertest.Now.Add(time.Minute).UTC().Format(time.RFC3339)
 	view := newView(t, basic(), `
 		node a spot m/a
 		node b on-demand m/a
@@ -27,7 +29,7 @@ func TestNodes(t *testing.T) {
 	for _, n := range view.Nodes(labels.Everything()) {
 		line := fmt.Sprintf("%s %s by %s, %s, %s %q, %d", n.Name, n.Capacity, n.CapacitySource, n.Pool, n.Interruption, n.Signals, n.Replicas)
 		if n.Deadline != nil {
-			line += " in " + n.Deadline.Sub(now).String()
+			line += " in " + n.Deadline.Sub(clustertest.Now).String()
 		}
 		lines = append(lines, fmt.Sprintf("%s %v", line, n.BelowFloor))
 	}

@@ -62,7 +62,7 @@ func TestSurplus(t *testing.T) {
 	for name, test := range map[string]struct{ cluster, want string }{
 		"any":                       {"node sp spot m/a\ndeployment web 3 od od od", "web 2"},
 		"all only on-demand":        {"node sp spot m/a\ndeployment web 3 od od od only=on-demand", ""},
-		"some only on-demand":       {"node sp spot m/a\ndeployment web 4 od od\npod web-8 od rs=web-r only=on-demand\npod web-9 od rs=web-r only=on-demand", "web 2"},
+		"some only on-demand":       {"node sp spot m/a\ndeployment web 4 od od\npod web-8 od owner=ReplicaSet/web-r only=on-demand\npod web-9 od owner=ReplicaSet/web-r only=on-demand", "web 2"},
 		"an ordinal only on-demand": {"node sp spot m/a\nstatefulset web 2 od od only=on-demand", ""},
 		"a zone with spot":          {"node sp spot m/a\ndeployment web 3 od od od zone=a", "web 2"},
 		"a zone without":            {"node sp spot m/a\ndeployment web 3 od-b od-b od-b zone=b", ""},

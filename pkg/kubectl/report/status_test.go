@@ -81,7 +81,7 @@ func TestStatuses(t *testing.T) {
 			},
 		},
 		"moving from another scheduler": {
-			cluster: "node sp spot m/a\ndeployment web 1 profile=spot-aware-scheduler\npod web-0 sp rs=web-r profile=other",
+			cluster: "node sp spot m/a\ndeployment web 1 profile=spot-aware-scheduler\npod web-0 sp owner=ReplicaSet/web-r profile=other",
 			others:  1,
 		},
 		"a deleted node, and a node without a pool": {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
 
@@ -139,14 +138,11 @@ func TestChanges(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Both policies apply to one survey.
+			// Both policies apply to the same list.
 			if test.cluster == "" {
 				test.cluster, test.now = shop, basic()
 			}
-			listed, err := lister.List(t.Context(), listertest.Start(t, objectsOf(t, test.cluster)...).Client(), lister.Scope{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			listed := list(t, test.cluster, lister.Scope{})
 			var got []string
 			for _, c := range viewOf(t, listed, test.now).Changes(viewOf(t, listed, test.then)) {
 				got = append(got, fmt.Sprintf("%s %d to %d: %d there, lacks %d, frees %d", c.Ref, c.FloorNow, c.FloorThen, c.OnDemandThen, c.FloorDeficit, c.AdditionalSpot))

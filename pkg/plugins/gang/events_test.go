@@ -7,19 +7,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2/ktesting"
 	fwk "k8s.io/kube-scheduler/framework"
 	"sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 )
 
 func pod(name, group, node string, edits ...func(*v1.Pod)) *v1.Pod {
-	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{}},
-		Spec:       v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "c"}}},
-	}
+	p := clustertest.NewPod(name)
+	p.Spec.NodeName = node
 	if group != "" {
 		p.Labels[v1alpha1.PodGroupLabel] = group
 	}
@@ -35,7 +34,7 @@ func cpu(quantity string) func(*v1.Pod) {
 	}
 }
 
-func terminating(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: start} }
+func terminating(p *v1.Pod) { clustertest.Terminate(p) }
 func running(p *v1.Pod)     { p.Status.Phase = v1.PodRunning }
 func annotated(p *v1.Pod)   { p.Annotations = map[string]string{"a": "b"} }
 func labelled(p *v1.Pod)    { p.Labels["tier"] = "front" }

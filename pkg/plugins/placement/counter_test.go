@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
@@ -18,7 +19,7 @@ func TestCounterCounts(t *testing.T) {
 	done, failed := podOf("done", "rs"), podOf("failed", "rs")
 	done.Status.Phase, failed.Status.Phase = v1.PodSucceeded, v1.PodFailed
 	daemon := podOf("daemon", "")
-	daemon.OwnerReferences = []metav1.OwnerReference{ownedBy("DaemonSet", "rs")}
+	daemon.OwnerReferences = []metav1.OwnerReference{clustertest.OwnedBy("DaemonSet", "rs")}
 	cases := map[string]struct {
 		pods []*v1.Pod
 		want int

@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -71,22 +71,22 @@ func (w *woken) eventually(t *testing.T, when string, want ...string) {
 func TestSinceIsTheFirstTime(t *testing.T) {
 	w, c, _ := newWaiting()
 	pod := podOf("p", "rs")
-	if _, waits := w.Since("p"); waits {
+	if _, waits := w.Since(clustertest.UID("p")); waits {
 		t.Error("waits before it was found")
 	}
 	for range 3 {
 		w.AddUnschedulable(pod, Wait{})
 		c.Step(time.Second)
 	}
-	if since, waits := w.Since("p"); !waits || !since.Equal(now) {
+	if since, waits := w.Since(clustertest.UID("p")); !waits || !since.Equal(now) {
 		t.Errorf("Since = %v, %t; want %v, true", since, waits, now)
 	}
-	w.Delete("p")
-	if _, waits := w.Since("p"); waits {
+	w.Delete(clustertest.UID("p"))
+	if _, waits := w.Since(clustertest.UID("p")); waits {
 		t.Error("still waits after Delete")
 	}
 	w.AddUnschedulable(pod, Wait{})
-	if since, _ := w.Since("p"); !since.Equal(now.Add(3 * time.Second)) {
+	if since, _ := w.Since(clustertest.UID("p")); !since.Equal(now.Add(3 * time.Second)) {
 		t.Errorf("Since after Delete = %v, want the time of the new AddUnschedulable", since)
 	}
 }
@@ -110,7 +110,7 @@ func TestAgain(t *testing.T) {
 	woken.expect(t, "at the new time", "shop/p")
 
 	w.AddUnschedulable(pod, Wait{RetryAt: c.Now().Add(5 * time.Second)})
-	w.Delete("p")
+	w.Delete(clustertest.UID("p"))
 	c.Step(time.Hour)
 	woken.expect(t, "after Delete")
 
@@ -141,15 +141,15 @@ func TestWakeOwned(t *testing.T) {
 	woken.expect(t, "an owner without waiting pods")
 	w.endThrottles(t, c)
 	w.AddUnschedulable(podOf("a", "rs-1"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-9")}})
-	w.Delete("b")
+	w.Delete(clustertest.UID("b"))
 	w.WakeOwned(replicaSetKey("web"), all)
 	woken.expect(t, "web, two of its pods no longer wait for it")
 	w.WakeOwned(replicaSetKey("rs-9"), all)
 	woken.expect(t, "rs-9", "shop/a")
 	w.Wake(podOf("d", ""))
 	woken.expect(t, "one pod by name", "shop/d")
-	w.Delete("a")
-	w.Delete("c")
+	w.Delete(clustertest.UID("a"))
+	w.Delete(clustertest.UID("c"))
 	w.endThrottles(t, c)
 	if len(w.byOwner) != 0 {
 		t.Errorf("owners without waiting pods are recorded: %v", w.byOwner)
@@ -224,7 +224,7 @@ func TestWaitingConcurrently(t *testing.T) {
 	}
 	workers.Wait()
 	for i := range 8 {
-		w.Delete(types.UID(fmt.Sprintf("p-%d", i)))
+		w.Delete(clustertest.UID(fmt.Sprintf("p-%d", i)))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -241,19 +241,19 @@ func TestWaitingConcurrently(t *testing.T) {
 func TestGangWaitsTogether(t *testing.T) {
 	w, c, _ := newWaiting()
 	train := Gang{replicaSetKey("rs"), "shop/train"}
-	gangs := map[types.UID]Gang{
+	gangs := map[string]Gang{
 		"first": train, "second": train, "never": train,
 		"other gang": {replicaSetKey("rs"), "shop/other"}, "other workload": {replicaSetKey("foreign"), "shop/train"}, "alone": {},
 	}
-	found := func(names ...types.UID) {
+	found := func(names ...string) {
 		for _, name := range names {
-			w.AddUnschedulable(podOf(string(name), "rs"), Wait{Gang: gangs[name]})
+			w.AddUnschedulable(podOf(name, "rs"), Wait{Gang: gangs[name]})
 		}
 	}
-	expect := func(when string, want map[types.UID]time.Duration) {
+	expect := func(when string, want map[string]time.Duration) {
 		t.Helper()
 		for name, gang := range gangs {
-			since, waits := w.GangSince(name, gang)
+			since, waits := w.GangSince(clustertest.UID(name), gang)
 			after, wantWaits := want[name]
 			if waits != wantWaits || waits && !since.Equal(now.Add(after)) {
 				t.Errorf("%s: %s waits %t since %s, want %t since %s", when, name, waits, since, wantWaits, now.Add(after))
@@ -264,35 +264,35 @@ func TestGangWaitsTogether(t *testing.T) {
 	found("first")
 	c.Step(time.Second)
 	found("second", "alone")
-	expect("both found", map[types.UID]time.Duration{"first": 0, "second": 0, "never": 0, "alone": time.Second})
-	w.Delete("first")
-	expect("first deleted", map[types.UID]time.Duration{"second": time.Second, "first": time.Second, "never": time.Second, "alone": time.Second})
+	expect("both found", map[string]time.Duration{"first": 0, "second": 0, "never": 0, "alone": time.Second})
+	w.Delete(clustertest.UID("first"))
+	expect("first deleted", map[string]time.Duration{"second": time.Second, "first": time.Second, "never": time.Second, "alone": time.Second})
 	c.Step(time.Second)
 	found("never")
-	w.MarkBound("alone", Gang{})
-	w.MarkBound("first", train)
-	w.MarkBound("first", train) // reported twice
-	expect("first bound", map[types.UID]time.Duration{"second": time.Second, "never": 2 * time.Second})
-	w.Delete("first")
-	expect("first bound and deleted, while others wait", map[types.UID]time.Duration{"second": time.Second, "never": 2 * time.Second})
-	w.MarkBound("second", train)
-	w.Delete("never")
-	w.Delete("second")
+	w.MarkBound(clustertest.UID("alone"), Gang{})
+	w.MarkBound(clustertest.UID("first"), train)
+	w.MarkBound(clustertest.UID("first"), train) // reported twice
+	expect("first bound", map[string]time.Duration{"second": time.Second, "never": 2 * time.Second})
+	w.Delete(clustertest.UID("first"))
+	expect("first bound and deleted, while others wait", map[string]time.Duration{"second": time.Second, "never": 2 * time.Second})
+	w.MarkBound(clustertest.UID("second"), train)
+	w.Delete(clustertest.UID("never"))
+	w.Delete(clustertest.UID("second"))
 	if len(w.gangs)+len(w.gangOf) != 0 {
 		t.Errorf("gangs without pods are recorded: %v, %v", w.gangs, w.gangOf)
 	}
 	found("first")
 	c.Step(time.Second)
-	expect("a new gang of the same name", map[types.UID]time.Duration{"first": 2 * time.Second, "second": 2 * time.Second, "never": 2 * time.Second})
+	expect("a new gang of the same name", map[string]time.Duration{"first": 2 * time.Second, "second": 2 * time.Second, "never": 2 * time.Second})
 }
 
 // Pods that may not use a reserved node are retried when a pod that it may be reserved for stops
 // waiting for on-demand. Several such pods at once cause one retry.
 func TestWakesPodsWithReservedNodes(t *testing.T) {
 	for name, end := range map[string]func(w *WaitingPods){
-		"placed or deleted":             func(w *WaitingPods) { w.Delete("floor") },
+		"placed or deleted":             func(w *WaitingPods) { w.Delete(clustertest.UID("floor")) },
 		"no longer waits for on-demand": func(w *WaitingPods) { w.AddUnschedulable(podOf("floor", ""), Wait{}) },
-		"two pods at once":              func(w *WaitingPods) { w.Delete("floor"); w.Delete("other") },
+		"two pods at once":              func(w *WaitingPods) { w.Delete(clustertest.UID("floor")); w.Delete(clustertest.UID("other")) },
 		"no change":                     nil,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestWakesPodsWithReservedNodes(t *testing.T) {
 				end(w)
 			} else {
 				w.AddUnschedulable(podOf("floor", ""), Wait{ForOnDemand: true})
-				w.Delete("open")
+				w.Delete(clustertest.UID("open"))
 			}
 			woken.expect(t, "at once")
 			c.Step(time.Second)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -76,8 +77,8 @@ func TestWakeOwnedIsLimitedPerOwner(t *testing.T) {
 	woken.expect(t, "a second without a change")
 	w.WakeOwned(owner, all)
 	woken.expect(t, "the next change", "shop/p-0000")
-	w.Delete("p-0000")
-	w.Delete("other")
+	w.Delete(clustertest.UID("p-0000"))
+	w.Delete(clustertest.UID("other"))
 	w.endThrottles(t, c)
 	if w.WakeOwned(owner, all); len(w.throttled) != 0 {
 		t.Errorf("owners without waiting pods are recorded: %v", w.throttled)
@@ -194,7 +195,7 @@ func TestHeldPodsAreWokenInBatches(t *testing.T) {
 	activations := 0
 	for range seconds {
 		w.AddUnschedulable(podOf("floor", ""), Wait{ForOnDemand: true})
-		w.Delete("floor")
+		w.Delete(clustertest.UID("floor"))
 		c.Step(time.Second)
 		for range 20 { // until the goroutines have run
 			activations += len(woken.take())

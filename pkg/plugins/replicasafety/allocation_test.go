@@ -10,7 +10,7 @@ import (
 
 // Filter must not allocate when it admits a node, because it runs thousands of times per cycle.
 func TestFilterDoesNotAllocate(t *testing.T) {
-	w := newWorld(t, nil, deployment("web", 10, 1, nil)...)
+	w := newWorld(t, nil, deployment("web", 10, "1")...)
 	w.nodes(spotNode("spot"))
 	o := w.try(web("p"))
 	if placement.Read(o.state) == nil {

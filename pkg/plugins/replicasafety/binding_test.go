@@ -54,7 +54,7 @@ func TestPlacements(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil, deployment("web", 2, 2, test.annotations)...)
+			w := newWorld(t, nil, withAnnotations(test.annotations, deployment("web", 2, "1", "2"))...)
 			w.nodes(onDemand("on-demand"), spotNode("spot"))
 			for node, replicaSet := range test.existing {
 				w.addPods(node, podOf("sibling", by("ReplicaSet", replicaSet)))
@@ -112,7 +112,7 @@ func placementsTotal(t *testing.T) map[string]float64 {
 func TestSignPod(t *testing.T) {
 	critical := podOf("p")
 	critical.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
-	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
+	w := newWorld(t, nil, deployment("web", 2, "1")...)
 	waiting := podOf("waiting")
 	w.plugin.waiting.AddUnschedulable(waiting, placement.Wait{})
 	sign := func(pod *v1.Pod) string {

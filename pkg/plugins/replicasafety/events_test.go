@@ -19,6 +19,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -169,7 +170,7 @@ func TestPodHint(t *testing.T) {
 		"itself, annotations":           {waiting, annotate(waiting.DeepCopy(), spot.MinOnDemandAnnotation, "0"), fwk.Queue},
 		"itself, released":              {waiting, changed(waiting, func(p *v1.Pod) { p.OwnerReferences = nil }), fwk.Queue},
 	}
-	w := newWorld(t, nil, append(deployment("web", 3, 2, nil), deployment("api", 3, 1, nil)...)...)
+	w := newWorld(t, nil, append(deployment("web", 3, "1", "2"), deployment("api", 3, "1")...)...)
 	_, hint := w.hints()
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +231,7 @@ func TestScalingAndAnnotatingWake(t *testing.T) {
 		"annotated": func(d *appsv1.Deployment) { d.Annotations = map[string]string{spot.MinOnDemandAnnotation: "0"} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := deployment("web", 1, 1, nil)
+			objects := deployment("web", 1, "1")
 			w := newWorld(t, nil, objects...)
 			w.nodes(spotNode("spot"))
 			if o := w.try(web("p")); len(o.feasible) > 0 {
@@ -251,7 +252,7 @@ func TestScalingAndAnnotatingWake(t *testing.T) {
 func TestOwnerChangeWakesPodsThatItMayHelp(t *testing.T) {
 	const floorAnnotation = spot.MinOnDemandAnnotation
 	on := func(replicas int32, annotations map[string]string) *appsv1.Deployment {
-		return deployment("web", replicas, 1, annotations)[0].(*appsv1.Deployment)
+		return withAnnotations(annotations, deployment("web", replicas, "1"))[0].(*appsv1.Deployment)
 	}
 	progressed := func(j *batchv1.Job, succeeded int32) *batchv1.Job {
 		return changed(j, func(j *batchv1.Job) { j.Status.Succeeded = succeeded })
@@ -266,7 +267,7 @@ func TestOwnerChangeWakesPodsThatItMayHelp(t *testing.T) {
 		return set
 	}
 	revision := func(number string) *appsv1.ReplicaSet {
-		set := deployment("web", 3, 1, nil)[1].(*appsv1.ReplicaSet)
+		set := deployment("web", 3, "1")[1].(*appsv1.ReplicaSet)
 		set.Annotations = map[string]string{"deployment.kubernetes.io/revision": number}
 		return set
 	}
@@ -313,9 +314,9 @@ func TestOwnerChangeWakesPodsThatItMayHelp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			objects := []runtime.Object{test.before}
 			if set, ok := test.before.(*appsv1.ReplicaSet); ok {
-				objects = append(objects, deployment(set.OwnerReferences[0].Name, 3, 1, nil)[0])
+				objects = append(objects, deployment(set.OwnerReferences[0].Name, 3, "1")[0])
 			} else if _, ok := test.before.(*appsv1.Deployment); ok {
-				objects = append(objects, deployment("web", 3, 1, nil)[1])
+				objects = append(objects, deployment("web", 3, "1")[1])
 			}
 			w := newWorld(t, test.args, objects...)
 			w.nodes(spotNode("full"))
@@ -440,7 +441,7 @@ func TestPodHandler(t *testing.T) {
 			if diff := cmp.Diff(test.want, w.woken.take()); diff != "" {
 				t.Errorf("woken (-want +got):\n%s", diff)
 			}
-			if _, waits := w.plugin.waiting.Since("p"); waits != test.wantWaits {
+			if _, waits := w.plugin.waiting.Since(clustertest.UID("p")); waits != test.wantWaits {
 				t.Errorf("waits = %t, want %t", waits, test.wantWaits)
 			}
 		})

@@ -64,7 +64,7 @@ func TestFilterIsSkippedIfAllNodesAreOpen(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+			w := newWorld(t, nil, deployment("web", 3, "1")...)
 			w.nodes(onDemand("on-demand"), test.other)
 			o := w.try(web("p"))
 			if got := o.state.GetSkipFilterPlugins().Has(Name); got != test.want {
@@ -81,7 +81,7 @@ func TestFilterIsSkippedIfAllNodesAreOpen(t *testing.T) {
 // The plugin makes no decision before its caches are in sync: an empty cache looks like a cluster
 // without replicas.
 func TestNothingIsDecidedBeforeSync(t *testing.T) {
-	w := newWorldNotSynced(t, nil, deployment("web", 3, 1, nil)...)
+	w := newWorldNotSynced(t, nil, deployment("web", 3, "1")...)
 	w.nodes(spotNode("spot"))
 	o := w.try(web("p"))
 	if o.rejected.Code() != fwk.Error || !errors.Is(o.rejected.AsError(), errNotSynced) {
@@ -195,7 +195,7 @@ func TestFilter(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, test.args, append(deployment("web", 3, 1, test.annotations), statefulSet("db", 3))...)
+			w := newWorld(t, test.args, append(withAnnotations(test.annotations, deployment("web", 3, "1")), statefulSet("db", 3))...)
 			w.nodes(onDemand("on-demand"), spotNode("spot"))
 			if test.existing != nil {
 				test.existing(w)
@@ -220,7 +220,7 @@ func TestFilter(t *testing.T) {
 
 // A pod that is assumed but not yet bound counts like a bound pod.
 func TestAssumedPodsCount(t *testing.T) {
-	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
+	w := newWorld(t, nil, deployment("web", 2, "1")...)
 	w.nodes(onDemand("on-demand"), spotNode("spot"))
 	first := web("first")
 	if diff := cmp.Diff([]string{"on-demand", "spot"}, w.try(first).feasible); diff != "" {
@@ -241,7 +241,7 @@ func TestAssumedPodsCount(t *testing.T) {
 // A sibling that is nominated to a spot node uses the budget there. The pod's own nomination does
 // not.
 func TestNominatedPodsCount(t *testing.T) {
-	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
+	w := newWorld(t, nil, deployment("web", 2, "1")...)
 	w.nodes(onDemand("on-demand"), spotNode("spot"))
 	nominate := func(pod *v1.Pod) {
 		info, err := framework.NewPodInfo(pod)
@@ -262,7 +262,7 @@ func TestNominatedPodsCount(t *testing.T) {
 // Preemption tries nodes without their victims. Evicting a live sibling frees budget; evicting a
 // terminating one does not.
 func TestPreemptionDryRun(t *testing.T) {
-	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+	w := newWorld(t, nil, deployment("web", 3, "1")...)
 	w.nodes(spotNode("spot"), onDemand("on-demand"))
 	live, going := web("live"), terminating(web("going"))
 	w.addPods("spot", live, web("other"), going)

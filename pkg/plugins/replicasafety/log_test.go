@@ -34,7 +34,7 @@ func (w *world) logged(verbosity int) (take func() []string) {
 // At the default level, a placed pod has one log line. A waiting pod has one line until its reason
 // changes.
 func TestLogOfAPod(t *testing.T) {
-	w := newWorld(t, nil, deployment("web", 3, 1, map[string]string{spot.FallbackAfterAnnotation: "5s"})...)
+	w := newWorld(t, nil, withAnnotations(map[string]string{spot.FallbackAfterAnnotation: "5s"}, deployment("web", 3, "1"))...)
 	w.nodes(spotNode("spot"))
 	w.addPods("spot", web("a"))
 	take := w.logged(2)
@@ -77,7 +77,7 @@ func TestWhyAPodWaits(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil, append(deployment("web", 3, 1, test.annotations), statefulSet("db", 3))...)
+			w := newWorld(t, nil, append(withAnnotations(test.annotations, deployment("web", 3, "1")), statefulSet("db", 3))...)
 			take := w.logged(2)
 			w.try(test.pod)
 			var got []string
@@ -93,7 +93,7 @@ func TestWhyAPodWaits(t *testing.T) {
 }
 
 func TestNothingIsLoggedBelow(t *testing.T) {
-	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+	w := newWorld(t, nil, deployment("web", 3, "1")...)
 	w.nodes(spotNode("spot"))
 	take := w.logged(1)
 	for _, name := range []string{"a", "b", "c"} {
@@ -112,7 +112,7 @@ func TestNothingIsLoggedBelow(t *testing.T) {
 func BenchmarkLogOfAPod(b *testing.B) {
 	for _, verbosity := range []int{1, 2} {
 		b.Run(fmt.Sprintf("v=%d", verbosity), func(b *testing.B) {
-			w := newWorld(b, nil, deployment("web", 3, 1, nil)...)
+			w := newWorld(b, nil, deployment("web", 3, "1")...)
 			w.nodes(spotNode("spot"))
 			pod := web("p")
 			o := w.try(pod)

@@ -41,7 +41,7 @@ func TestLossesBetweenTwoCycles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lost := spotNode("lost")
 			lost.Labels[v1.LabelTopologyZone] = "b"
-			w := newWorld(t, nil, append(deployment("web", 3, 1, nil), lost)...)
+			w := newWorld(t, nil, append(deployment("web", 3, "1"), lost)...)
 			w.nodes(lost, spotNode("kept"))
 			pod := podOf("there", by("ReplicaSet", "other-1"))
 			w.addPods("lost", pod)

@@ -78,7 +78,7 @@ func TestNominatedPodsOnOtherNodesCount(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil, deployment("web", 3, 2, nil)...)
+			w := newWorld(t, nil, deployment("web", 3, "1", "2")...)
 			w.nodes(onDemand("on-demand"), spotNode("spot-1"), spotNode("spot-2"))
 			test.change(w)
 			if diff := cmp.Diff(test.want, w.try(test.pod).feasible); diff != "" {
@@ -90,7 +90,7 @@ func TestNominatedPodsOnOtherNodesCount(t *testing.T) {
 
 // A nomination by an earlier leader counts although this leader has not tried the pod.
 func TestNominatedPodsOfAnEarlierLeaderCount(t *testing.T) {
-	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
+	w := newWorld(t, nil, deployment("web", 2, "1")...)
 	w.nodes(onDemand("on-demand"), spotNode("spot-1"), spotNode("spot-2"))
 	sibling := web("sibling")
 	sibling.Status.NominatedNodeName = "spot-1"
@@ -142,7 +142,7 @@ func TestEndOfANominationWakes(t *testing.T) {
 // The scheduler may clear a nomination before it has written it to the API server. No event reports
 // this.
 func TestUnwrittenNominationClearedWakes(t *testing.T) {
-	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+	w := newWorld(t, nil, deployment("web", 3, "1")...)
 	w.nodes(spotNode("spot-1"))
 	w.addPods("spot-1", web("b"), web("c")) // the budget is used up
 	pod := web("a")
@@ -186,7 +186,7 @@ func TestOverflowDoesNotPreemptOnOnDemand(t *testing.T) {
 			"ordinal beyond it":           {nil, podOf("db-1", by("StatefulSet", "db")), false},
 		} {
 			t.Run(fmt.Sprintf("%s, spot=%t", name, hasSpot), func(t *testing.T) {
-				w := newWorld(t, nil, append(deployment("web", 3, 1, nil), statefulSet("db", 3))...)
+				w := newWorld(t, nil, append(deployment("web", 3, "1"), statefulSet("db", 3))...)
 				w.nodes(onDemand("od-1"), onDemand("od-2"))
 				if hasSpot {
 					w.nodes(spotNode("spot"))
@@ -223,7 +223,7 @@ func TestOverflowDoesNotPreemptOnOnDemand(t *testing.T) {
 // A pod is deleted between its nomination and the write of the nomination. No event of the
 // framework retries its siblings.
 func TestUnseenNominatedPodDeletedWakes(t *testing.T) {
-	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+	w := newWorld(t, nil, deployment("web", 3, "1")...)
 	w.nodes(spotNode("spot-1"))
 	w.addPods("spot-1", web("b"))
 	pod := web("a")

@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
@@ -42,7 +41,7 @@ func (w *world) wokenEventually(names ...string) {
 // If the informers do not know the owner of a pod, the plugin does not guess: the pod waits and is
 // woken when the owner appears. It is then placed according to the owner.
 func TestOwnerNotInTheCache(t *testing.T) {
-	objects := deployment("web", 1, 1, nil)
+	objects := deployment("web", 1, "1")
 	owner, replicaSet := objects[0], objects[1]
 	cases := map[string]struct {
 		pod  *v1.Pod
@@ -130,7 +129,7 @@ func TestOutdatedOwner(t *testing.T) {
 		wantWithoutNews []string
 	}{
 		"Deployment": {
-			owners: deployment("web", 3, 1, nil), onDemand: []*v1.Pod{web("a")}, spot: []*v1.Pod{web("b"), web("c")}, pod: web("p"),
+			owners: deployment("web", 3, "1"), onDemand: []*v1.Pod{web("a")}, spot: []*v1.Pod{web("b"), web("c")}, pod: web("p"),
 			want:       "owner not up to date yet: all 3 replicas of shop/web-1 are placed (waits for an update of its Deployment, at most 5s)",
 			wantInTime: []string{"on-demand", "spot"}, wantWithoutNews: []string{"on-demand"},
 		},
@@ -224,7 +223,7 @@ func TestGangClock(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, func(args *config.ReplicaSafetyArgs) { args.FallbackAfter = "5s" },
-				append(deployment("web", 1, 1, nil), deployment("api", 1, 1, nil)...)...)
+				append(deployment("web", 1, "1"), deployment("api", 1, "1")...)...)
 			w.plugin.schedulesGangs = func() bool { return !test.noGangs }
 			w.nodes(spotNode("spot"))
 			w.refuse(test.gangMate)
@@ -249,7 +248,7 @@ func TestGangClock(t *testing.T) {
 // The long wait of another pod in the gang does not count as this pod's wait for an update of its
 // owner.
 func TestOutdatedOwnerInAGang(t *testing.T) {
-	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+	w := newWorld(t, nil, deployment("web", 3, "1")...)
 	w.plugin.schedulesGangs = func() bool { return true }
 	w.nodes(onDemand("on-demand"), spotNode("spot"))
 	w.addPods("spot", web("a"), web("b"), web("c"))
@@ -264,9 +263,9 @@ func TestOutdatedOwnerInAGang(t *testing.T) {
 // The handlers find no waiting pod if the owner or the pod changes between PreFilter and
 // PostFilter. PostFilter must detect such changes.
 func TestChangesWhileThePodIsInFlight(t *testing.T) {
-	objects := deployment("web", 1, 1, nil)
+	objects := deployment("web", 1, "1")
 	unknown := []runtime.Object{objects[1]}
-	outdated := deployment("web", 0, 1, nil)
+	outdated := deployment("web", 0, "1")
 	index := func(w *world, object runtime.Object) {
 		if set, ok := object.(*appsv1.ReplicaSet); ok {
 			w.must(w.factory.Apps().V1().ReplicaSets().Informer().GetIndexer().Add(set))
@@ -284,12 +283,12 @@ func TestChangesWhileThePodIsInFlight(t *testing.T) {
 		"no change, unknown owner": {unknown, func(*world) {}, nil, true},
 		"the owner appears":        {unknown, func(w *world) { index(w, objects[0]) }, []string{"shop/p"}, true},
 		"the ReplicaSet appears without its Deployment": {nil, func(w *world) { index(w, objects[1]) }, []string{"shop/p"}, true},
-		"the owner is scaled":                           {objects, func(w *world) { index(w, deployment("web", 2, 1, nil)[0]) }, []string{"shop/p"}, true},
+		"the owner is scaled":                           {objects, func(w *world) { index(w, deployment("web", 2, "1")[0]) }, []string{"shop/p"}, true},
 		"the owner is annotated": {objects, func(w *world) {
-			index(w, deployment("web", 1, 1, map[string]string{spot.MinOnDemandAnnotation: "0"})[0])
+			index(w, withAnnotations(map[string]string{spot.MinOnDemandAnnotation: "0"}, deployment("web", 1, "1"))[0])
 		}, []string{"shop/p"}, true},
 		"no change, outdated owner":    {outdated, func(*world) {}, nil, true},
-		"the outdated owner is scaled": {outdated, func(w *world) { index(w, deployment("web", 1, 1, nil)[0]) }, []string{"shop/p"}, true},
+		"the outdated owner is scaled": {outdated, func(w *world) { index(w, deployment("web", 1, "1")[0]) }, []string{"shop/p"}, true},
 		"the outdated owner is deleted": {outdated, func(w *world) {
 			w.must(w.factory.Apps().V1().Deployments().Informer().GetIndexer().Delete(outdated[0]))
 		}, []string{"shop/p"}, true},
@@ -382,7 +381,7 @@ func TestWaitOf(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, test.args, append(deployment("web", 3, 1, nil), statefulSet("db", 3))...)
+			w := newWorld(t, test.args, append(deployment("web", 3, "1"), statefulSet("db", 3))...)
 			w.nodes(spotNode("spot"))
 			if test.existing != nil {
 				test.existing(w)
@@ -455,7 +454,7 @@ func TestRolloutRelief(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil, append(deployment("web", 1, 2, nil), deployment("api", 1, 1, nil)...)...)
+			w := newWorld(t, nil, append(deployment("web", 1, "1", "2"), deployment("api", 1, "1")...)...)
 			w.nodes(onDemand("on-demand"), spotNode("spot"))
 			test.existing(w)
 			w.plugin.waiting.AddUnschedulable(test.pod, placement.Wait{})
@@ -470,7 +469,7 @@ func TestRolloutRelief(t *testing.T) {
 // A replica that overflow Never keeps off on-demand is retried after a sibling there is deleted. It
 // is then admitted on on-demand.
 func TestOverflowPodReplacesFloorPod(t *testing.T) {
-	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" }, deployment("web", 3, 1, nil)...)
+	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" }, deployment("web", 3, "1")...)
 	w.nodes(onDemand("on-demand"), onDemand("another"))
 	sibling, pod := web("a"), web("p")
 	w.addPods("on-demand", sibling)
@@ -491,7 +490,7 @@ func TestOverflowPodReplacesFloorPod(t *testing.T) {
 // are retried when a sibling has used the rest of the budget: the floor was raised after the
 // assignment, and on-demand needs one of the replicas.
 func TestAssignedPodReplacesFloorPod(t *testing.T) {
-	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow, a.MinOnDemand = "Never", "2" }, deployment("web", 4, 1, nil)...)
+	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow, a.MinOnDemand = "Never", "2" }, deployment("web", 4, "1")...)
 	w.nodes(onDemand("on-demand"), spotNode("spot"), spotNode("full"))
 	beyond := func(name string) *v1.Pod {
 		return annotate(web(name), spot.AssignedAnnotation, "any: beyond the floor")
@@ -566,9 +565,7 @@ func TestGraceAfterAllLabelledNodesWereDeleted(t *testing.T) {
 func TestSettlingNodeIsHeldForFloors(t *testing.T) {
 	w := newWorld(t, nil, statefulSet("db", 3), statefulSet("single", 1))
 	w.plugin.labels.Record(decision.Capacity{Type: decision.Spot}) // of a deleted node
-	w.nodes(changed(young("young"), func(n *v1.Node) {
-		n.Status.Allocatable = v1.ResourceList{v1.ResourcePods: resource.MustParse("110")}
-	}))
+	w.nodes(young("young"))
 	floor, replica := podOf("single-0", by("StatefulSet", "single")), podOf("db-1", by("StatefulSet", "db"))
 	reserved := map[string]string{"young": "node has no capacity label yet and is reserved for pods that wait for on-demand"}
 

@@ -9,12 +9,10 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
@@ -28,17 +26,16 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-const profile = "spot-aware-scheduler"
+const profile = clustertest.Profile
 
-var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var now = clustertest.Now
 
 func TestMain(m *testing.M) {
 	schedulermetrics.Register()
@@ -270,71 +267,45 @@ func (w *world) addPods(node string, pods ...*v1.Pod) {
 	}
 }
 
-func newNode(name, capacity string) *v1.Node {
-	labels := map[string]string{v1.LabelInstanceTypeStable: "m", v1.LabelTopologyZone: "a"}
-	if capacity != "" {
-		labels[spot.CapacityLabel] = capacity
-	}
-	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
-}
+// Short names of the builders.
+var (
+	podOf       = clustertest.NewPod
+	by          = clustertest.OwnedBy
+	meta        = clustertest.Meta
+	deployment  = clustertest.NewDeployment
+	statefulSet = clustertest.NewStatefulSet
+	terminating = clustertest.Terminate
+)
+
+// newNode returns a node of the pool m/a.
+func newNode(name, capacity string) *v1.Node { return clustertest.NewNode(name, capacity, "m/a") }
 
 func onDemand(name string) *v1.Node { return newNode(name, "on-demand") }
 func spotNode(name string) *v1.Node { return newNode(name, "spot") }
 
 // young returns a new node without a capacity label.
-func young(name string) *v1.Node {
-	n := newNode(name, "")
-	n.CreationTimestamp = metav1.NewTime(now)
-	return n
-}
-
-func meta(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), OwnerReferences: owners}
-}
-
-func by(kind, name string) metav1.OwnerReference {
-	group := map[string]string{"Job": "batch/v1", "ReplicationController": "v1", "CloneSet": "apps.kruise.io/v1alpha1"}[kind]
-	if group == "" {
-		group = "apps/v1"
-	}
-	return metav1.OwnerReference{APIVersion: group, Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}
-}
+func young(name string) *v1.Node { return clustertest.NewNode(name, "", "m/a", "born=0s") }
 
 // keyOf returns the key of the reference that by creates, or of a pod without a controller for the
 // kind Pod.
 func keyOf(kind, name string) workload.OwnerKey {
 	if kind == "Pod" {
-		return workload.OwnerKey{Namespace: "shop", Kind: kind, UID: types.UID(name)}
+		return workload.OwnerKey{Namespace: "shop", Kind: kind, UID: clustertest.UID(name)}
 	}
 	ref := by(kind, name)
 	return workload.KeyOf("shop", &ref)
 }
 
-// podOf returns a pod of this profile with these owners.
-func podOf(name string, owners ...metav1.OwnerReference) *v1.Pod {
-	return &v1.Pod{ObjectMeta: meta(name, owners...), Spec: v1.PodSpec{SchedulerName: profile}}
-}
-
-// deployment returns a Deployment and its ReplicaSets, named "<name>-<revision>" starting at 1.
-func deployment(name string, replicas int32, revisions int, annotations map[string]string) []runtime.Object {
-	d := &appsv1.Deployment{ObjectMeta: meta(name), Spec: appsv1.DeploymentSpec{Replicas: &replicas}}
-	d.Annotations = annotations
-	objects := []runtime.Object{d}
-	for i := range revisions {
-		number := string(rune('1' + i))
-		rs := &appsv1.ReplicaSet{ObjectMeta: meta(name+"-"+number, by("Deployment", name)), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
-		rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": number}
-		objects = append(objects, rs)
-	}
+// withAnnotations annotates the first of objects and returns all.
+func withAnnotations(annotations map[string]string, objects []runtime.Object) []runtime.Object {
+	objects[0].(metav1.Object).SetAnnotations(annotations)
 	return objects
 }
 
-func statefulSet(name string, replicas int32) *appsv1.StatefulSet {
-	return &appsv1.StatefulSet{ObjectMeta: meta(name), Spec: appsv1.StatefulSetSpec{Replicas: &replicas}}
-}
-
 func job(name string, parallelism, completions int32) *batchv1.Job {
-	return &batchv1.Job{ObjectMeta: meta(name), Spec: batchv1.JobSpec{Parallelism: &parallelism, Completions: &completions}}
+	j := clustertest.NewJob(name, parallelism)
+	j.Spec.Completions = &completions
+	return j
 }
 
 // web is a pod of the first revision of the Deployment "web".
@@ -342,11 +313,6 @@ func web(name string) *v1.Pod { return podOf(name, by("ReplicaSet", "web-1")) }
 
 func annotate(pod *v1.Pod, key, value string) *v1.Pod {
 	pod.Annotations = map[string]string{key: value}
-	return pod
-}
-
-func terminating(pod *v1.Pod) *v1.Pod {
-	pod.DeletionTimestamp = &metav1.Time{Time: now}
 	return pod
 }
 

@@ -10,16 +10,14 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
@@ -28,7 +26,7 @@ import (
 )
 
 var (
-	now    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	now    = clustertest.Now
 	reader = &node.Reader{Policy: &decision.Policy{}, Signals: providers.Signals()}
 )
 
@@ -39,8 +37,7 @@ func nodeOf(name, capacity, zone string, replicaSets ...string) *framework.NodeI
 	for i, replicaSet := range replicaSets {
 		info.AddPod(podOf(fmt.Sprintf("%s-%d", name, i), replicaSet))
 	}
-	info.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-		spot.CapacityLabel: capacity, v1.LabelInstanceTypeStable: "m", v1.LabelTopologyZone: zone}}})
+	info.SetNode(clustertest.NewNode(name, capacity, "m/"+zone))
 	return info
 }
 
@@ -52,11 +49,10 @@ func withTaint(info *framework.NodeInfo, key string) *framework.NodeInfo {
 }
 
 func podOf(name, replicaSet string) *v1.Pod {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
-	if replicaSet != "" {
-		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: replicaSet, UID: types.UID(replicaSet), Controller: ptr.To(true)}}
+	if replicaSet == "" {
+		return clustertest.NewPod(name)
 	}
-	return pod
+	return clustertest.NewPod(name, clustertest.OwnedBy("ReplicaSet", replicaSet))
 }
 
 func list(infos []*framework.NodeInfo) []fwk.NodeInfo {
@@ -82,7 +78,7 @@ func newPlugin(t testing.TB, args config.SpotPreferenceArgs) *Plugin {
 // cycleOf returns the cycle state that ReplicaSafety creates for a pod of the ReplicaSet "rs",
 // which has desired replicas and a floor of 1.
 func cycleOf(counter *placement.Counter, desired int) fwk.CycleState {
-	subject := &workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
+	subject := &workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: clustertest.UID("rs")}, Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
 	cycle := framework.NewCycleState()
 	placement.NewState(subject, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.WaitTime{}, counter).Write(cycle)
 	return cycle
