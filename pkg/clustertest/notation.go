@@ -71,7 +71,7 @@ func read(line []string) []runtime.Object {
 func workload(kind, name string, replicas int32, places []string, o words) []runtime.Object {
 	template := v1.PodTemplateSpec{Spec: place(NewPod(name+"-template"), "-", o).Spec}
 	var objects []runtime.Object
-	ownerOf := func(int) metav1.OwnerReference { return metav1.OwnerReference{} }
+	var ownerOf func(replica int) metav1.OwnerReference
 	switch kind {
 	case "deployment":
 		revisions, old := []string{"r"}, number(o.or("old", "0"))
