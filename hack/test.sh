@@ -39,7 +39,8 @@ if [ -n "${LONG:-}" ]; then
   # A reclaim of 300 nodes at once, 20 killed controllers, and five minutes of spot nodes that are
   # reclaimed and replaced; five killed schedulers; kubectl spot with 5,000 nodes and 50,000 pods;
   # Karpenter with 100 workloads and half an hour of churn; drains by Karpenter and kubectl.
-  go test -count=1 -p 1 -tags long -timeout 120m -run '^TestLong' ./test/autoscaler ./test/controller ./test/integration ./test/kubectl
+  # Most of these use both cores, so they run one after the other.
+  SPOT_SHARDS=1 go test -count=1 -p 1 -tags long -timeout 120m -run '^TestLong' ./test/autoscaler ./test/controller ./test/integration ./test/kubectl
   go test -count=1 ./test/extender
   hack/test-extender.sh
   hack/test-skew.sh
