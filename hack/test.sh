@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs all tests in this order: quick tests; tests on a real control plane, which mostly wait, side
 # by side; benchmarks one by one, because they share two cores. The two packages with most live
-# tests run in SPOT_SHARDS processes each (3 by default), which have control planes of their own.
+# tests run in SPOT_SHARDS processes each (2 by default), which have control planes of their own.
 # UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results.
 # LONG=1 adds slow tests: the race detector; many more random histories; three runs of the live
 # tests that depend most on timing; live tests with many repetitions or full size; extender tests;
@@ -24,12 +24,12 @@ fi
 hack/prometheus.sh
 go test -count=1 $quick
 env -C test/performance/upstream go test -count=1 .
-export SPOT_SHARDS=${SPOT_SHARDS:-3}
-# The limit of this test is a multiple of a time that it measures just before, so the load must not
-# change meanwhile.
-timed=TestReplacementsWithoutRoomArePending
-go test -count=1 -p 3 -timeout 40m -skip "^$timed\$" $long $waiting
-go test -count=1 -run "^$timed\$" ./test/controller
+export SPOT_SHARDS=${SPOT_SHARDS:-2}
+# These live tests use both cores, or compare times and require that the load does not change
+# meanwhile. They run one after the other.
+busy='^(TestMassReclaim|TestPlacementManyDeployments|TestReplacementsWithoutRoomArePending)$'
+go test -count=1 -p 3 -timeout 40m -skip "$busy" $long $waiting
+SPOT_SHARDS=1 go test -count=1 -p 1 -timeout 20m -run "$busy" $long
 go test -count=1 -p 1 $alone
 if [ -n "${LONG:-}" ]; then
   # The race detector requires a C compiler.
@@ -39,7 +39,7 @@ if [ -n "${LONG:-}" ]; then
   # A reclaim of 300 nodes at once, 20 killed controllers, and five minutes of spot nodes that are
   # reclaimed and replaced; five killed schedulers; kubectl spot with 5,000 nodes and 50,000 pods;
   # Karpenter with 100 workloads and half an hour of churn; drains by Karpenter and kubectl.
-  # Most of these use both cores, so they run one after the other.
+  # Most long tests use both cores, so they run one after the other.
   SPOT_SHARDS=1 go test -count=1 -p 1 -tags long -timeout 120m -run '^TestLong' ./test/autoscaler ./test/controller ./test/integration ./test/kubectl
   go test -count=1 ./test/extender
   hack/test-extender.sh
