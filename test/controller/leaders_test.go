@@ -11,7 +11,7 @@ import (
 )
 
 // TestLeaderStoppedDuringMoves: the leader gets SIGTERM during surges and evictions, as in a
-// rollout of the controller. The stand-by continues the moves and repeats no action.
+// rollout of the controller. The standby continues the moves and repeats no action.
 func TestLeaderStoppedDuringMoves(t *testing.T) {
 	s := start(t, live.Spot(2, 20)...)
 	replicas := s.deployMovingApps()
@@ -56,7 +56,7 @@ func TestLeaderStoppedDuringMoves(t *testing.T) {
 	s.requireMovedOnce(began, replicas)
 }
 
-// findLeader returns the leader of the controllers and a stand-by, if there is one. It returns an
+// findLeader returns the leader of the controllers and a standby, if there is one. It returns an
 // error if no controller or more than one leads.
 func (s *scenario) findLeader(controllers []*lab.Process) (leader, standby *lab.Process, err error) {
 	for _, p := range controllers {

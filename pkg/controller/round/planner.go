@@ -85,7 +85,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	}
 	p.interruptions = config.interruptionSettings(selects(namespaces.Lister(), config.InterruptionNamespaces))
 	p.rebalancer = rebalance.NewPlanner(config.rebalanceSettings(selects(namespaces.Lister(), config.RebalanceNamespaces), p.AdmissionPolicy))
-	p.protector = protection.NewPlanner(protection.Settings{Interruption: p.interruptions, ReplacementTimeout: config.patience()})
+	p.protector = protection.NewPlanner(protection.Settings{Interruption: p.interruptions, ReplacementTimeout: config.replacementTimeout()})
 	p.executor = migration.NewExecutor(clients.Writer, clients.Recorder, clock.RealClock{}, migration.ExecutorSettings{
 		Concurrency: config.Concurrency, RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun, Requirements: p.Requirements,
 	})
@@ -129,7 +129,7 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	until := searchUntil(began, p.lastMoment, lastMoment)
 	p.lastMoment = lastMoment
 	requests, requested, responses := p.clients.Evictions.plan(s, responder.Settings{
-		ReplacementTimeout: p.config.patience(), Selects: p.interruptions.Selects,
+		ReplacementTimeout: p.config.replacementTimeout(), Selects: p.interruptions.Selects,
 	})
 	// The rebalancer has a Room of its own. migration.Plan decides which moves get the room, the
 	// urgent ones first.

@@ -24,7 +24,7 @@ type Config struct {
 }
 
 // replacementTimeout returns how long a replacement may take.
-func (c *Config) patience() time.Duration {
+func (c *Config) replacementTimeout() time.Duration {
 	if c.Gating {
 		return max(c.SurgeTimeout, c.NodeStartup)
 	}
