@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all tests in this order: quick tests; tests on a real control plane, which mostly wait, side
-# by side; benchmarks one by one, because they share two cores. The two packages with most live
+# by side; benchmarks one by one, because they share two cores. The three packages with most live
 # tests run in SPOT_SHARDS processes each (2 by default), which have control planes of their own.
 # UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results.
 # LONG=1 adds slow tests: the race detector; many more random histories; three runs of the live
@@ -36,11 +36,15 @@ if [ -n "${LONG:-}" ]; then
   CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/node/... ./pkg/workload/... ./pkg/transform/... ./pkg/providers/... ./pkg/plugins/... ./pkg/apis/...
   go test -count=1 ./pkg/decision ./pkg/plugins/placement ./pkg/apis/config -rapid.checks=20000
   go test -count=3 -timeout 40m -run 'TestWaitingPodWakes|TestFallback|TestSchedulerKilledDuringPlacement' ./test/integration
-  # A reclaim of 300 nodes at once, 20 killed controllers, and five minutes of spot nodes that are
-  # reclaimed and replaced; five killed schedulers; kubectl spot with 5,000 nodes and 50,000 pods;
-  # Karpenter with 100 workloads and half an hour of churn; drains by Karpenter and kubectl.
-  # Most long tests use both cores, so they run one after the other.
-  SPOT_SHARDS=1 go test -count=1 -p 1 -tags long -timeout 120m -run '^TestLong' ./test/autoscaler ./test/controller ./test/integration ./test/kubectl
+  # Karpenter with 100 workloads, half an hour of changes to workloads, drains, and spot that is not
+  # available. Each test uses about a third of a core.
+  SPOT_SHARDS=3 go test -count=1 -tags long -timeout 60m -run '^TestLong' -skip '^TestLongMassReclaim' ./test/autoscaler
+  # 20 killed controllers, five minutes of spot nodes that are reclaimed and replaced, drains by
+  # kubectl, and five killed schedulers.
+  go test -count=1 -p 1 -tags long -timeout 60m -run '^TestLong' -skip '^TestLongMassReclaim' ./test/controller ./test/integration
+  # A reclaim of 300 nodes at once, a reclaim of all spot with Karpenter, and kubectl spot with
+  # 5,000 nodes and 50,000 pods. These tests use both cores.
+  SPOT_SHARDS=1 go test -count=1 -p 1 -tags long -timeout 60m -run '^(TestLongMassReclaim|TestLongScale)' ./test/autoscaler ./test/controller ./test/kubectl
   go test -count=1 ./test/extender
   hack/test-extender.sh
   hack/test-skew.sh

@@ -2,9 +2,9 @@
 // and with the shipped configuration, rights and manifests. It tests the guarantees of the
 // autoscaler mode. Karpenter launches simulated nodes, and KWOK replaces the kubelets.
 //
-// The tests share one control plane and run one after the other. Each test has its own namespace,
-// scheduler, controller, Karpenter and auditor. Tests in files with the build tag long take
-// minutes; make test-long runs them.
+// The tests share one control plane and run one after the other, unless SPOT_SHARDS divides them
+// among processes. Each test has its own namespace, scheduler, controller, Karpenter and auditor.
+// Tests in files with the build tag long take minutes; make test-long runs them.
 //
 // The tests by file; the suffix _test.go is omitted.
 //
@@ -58,9 +58,11 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(live.Main(m, lab.Options{PodStartup: podStartup}, func(cp *lab.ControlPlane, c kubernetes.Interface) (err error) {
-		controlPlane, kube = cp, c
-		objects, err = client.New(cp.Config(), client.Options{})
-		return err
+	os.Exit(live.Sharded(m, func() int {
+		return live.Main(m, lab.Options{PodStartup: podStartup}, func(cp *lab.ControlPlane, c kubernetes.Interface) (err error) {
+			controlPlane, kube = cp, c
+			objects, err = client.New(cp.Config(), client.Options{})
+			return err
+		})
 	}))
 }
