@@ -21,31 +21,44 @@ if [ -n "${UNIT:-}" ]; then
   exit
 fi
 
+failed=()
+# step runs a command. After a failure the other steps still run, so that one run shows all
+# failures. The script then ends with an error.
+step() {
+  local began=$SECONDS
+  "$@" || failed+=("$*")
+  echo "step of $((SECONDS - began)) s: $*"
+}
+
 hack/prometheus.sh
-go test -count=1 $quick
-env -C test/performance/upstream go test -count=1 .
+step go test -count=1 $quick
+step env -C test/performance/upstream go test -count=1 .
 export SPOT_SHARDS=${SPOT_SHARDS:-2}
 # These live tests use both cores, or compare times and require that the load does not change
 # meanwhile. They run one after the other.
 busy='^(TestMassReclaim|TestPlacementManyDeployments|TestReplacementsWithoutRoomArePending)$'
-go test -count=1 -p 3 -timeout 40m -skip "$busy" $long $waiting
-SPOT_SHARDS=1 go test -count=1 -p 1 -timeout 20m -run "$busy" $long
-go test -count=1 -p 1 $alone
+step go test -count=1 -p 3 -timeout 40m -skip "$busy" $long $waiting
+step env SPOT_SHARDS=1 go test -count=1 -p 1 -timeout 20m -run "$busy" $long
+step go test -count=1 -p 1 $alone
 if [ -n "${LONG:-}" ]; then
   # The race detector requires a C compiler.
-  CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/node/... ./pkg/workload/... ./pkg/transform/... ./pkg/providers/... ./pkg/plugins/... ./pkg/apis/...
-  go test -count=1 ./pkg/decision ./pkg/plugins/placement ./pkg/apis/config -rapid.checks=20000
-  go test -count=3 -timeout 40m -run 'TestWaitingPodWakes|TestFallback|TestSchedulerKilledDuringPlacement' ./test/integration
+  step env CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/node/... ./pkg/workload/... ./pkg/transform/... ./pkg/providers/... ./pkg/plugins/... ./pkg/apis/...
+  step go test -count=1 ./pkg/decision ./pkg/plugins/placement ./pkg/apis/config -rapid.checks=20000
+  step go test -count=3 -timeout 40m -run 'TestWaitingPodWakes|TestFallback|TestSchedulerKilledDuringPlacement' ./test/integration
   # Karpenter with 100 workloads, half an hour of changes to workloads, drains, and spot that is not
   # available. Each test uses about a third of a core.
-  SPOT_SHARDS=3 go test -count=1 -tags long -timeout 60m -run '^TestLong' -skip '^TestLongMassReclaim' ./test/autoscaler
+  step env SPOT_SHARDS=3 go test -count=1 -tags long -timeout 60m -run '^TestLong' -skip '^TestLongMassReclaim' ./test/autoscaler
   # 20 killed controllers, five minutes of spot nodes that are reclaimed and replaced, drains by
   # kubectl, and five killed schedulers.
-  go test -count=1 -p 1 -tags long -timeout 60m -run '^TestLong' -skip '^TestLongMassReclaim' ./test/controller ./test/integration
+  step go test -count=1 -p 1 -tags long -timeout 60m -run '^TestLong' -skip '^TestLongMassReclaim' ./test/controller ./test/integration
   # A reclaim of 300 nodes at once, a reclaim of all spot with Karpenter, and kubectl spot with
   # 5,000 nodes and 50,000 pods. These tests use both cores.
-  SPOT_SHARDS=1 go test -count=1 -p 1 -tags long -timeout 60m -run '^(TestLongMassReclaim|TestLongScale)' ./test/autoscaler ./test/controller ./test/kubectl
-  go test -count=1 ./test/extender
-  hack/test-extender.sh
-  hack/test-skew.sh
+  step env SPOT_SHARDS=1 go test -count=1 -p 1 -tags long -timeout 60m -run '^(TestLongMassReclaim|TestLongScale)' ./test/autoscaler ./test/controller ./test/kubectl
+  step go test -count=1 ./test/extender
+  step hack/test-extender.sh
+  step hack/test-skew.sh
+fi
+if [ ${#failed[@]} -gt 0 ]; then
+  printf 'failed: %s\n' "${failed[@]}" >&2
+  exit 1
 fi

@@ -180,6 +180,10 @@ func TestDrainOfChangingDeployments(t *testing.T) {
 	s.scale("zero", 0)
 	s.update("updated", "c:2")
 	s.patch("paused", `{"spec":{"paused":true}}`)
+	// For a moment, the garbage collector leaves the pod without a controller: it removes the
+	// reference to the Deployment before it deletes the ReplicaSet. kubectl drain would refuse the
+	// pod, as it refuses any pod without a controller.
+	s.eventually(soon, s.hasSplit("deleted", split{}))
 
 	_, err := s.drain("od-1", time.Minute)
 	s.must(err)
