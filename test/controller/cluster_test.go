@@ -163,8 +163,8 @@ func (s *scenario) haveSplits(want map[string]split) func() error {
 	}
 }
 
-// complete returns a check that the Deployment has its desired pods and no other pods have its
-// label, and that its replica counts did not change.
+// complete returns a check that the Deployment has its desired pods, that all are ready and no other
+// pods have its label, and that its replica counts did not change.
 func (s *scenario) complete(name string, replicas int) func() error {
 	return func() error {
 		d, err := client.AppsV1().Deployments(s.namespace).Get(s.ctx, name, metav1.GetOptions{})
@@ -178,6 +178,10 @@ func (s *scenario) complete(name string, replicas int) func() error {
 		status := d.Status
 		if int(*d.Spec.Replicas) != replicas || int(status.Replicas) != replicas || int(status.AvailableReplicas) != replicas || len(pods) != replicas {
 			return fmt.Errorf("%s: %d desired replicas, %d pods, status %+v, want %d of each", name, *d.Spec.Replicas, len(pods), status, replicas)
+		}
+		// For a moment after an eviction, the status of the Deployment is the one before it.
+		if i := slices.IndexFunc(pods, func(pod v1.Pod) bool { return !isReady(&pod) }); i >= 0 {
+			return fmt.Errorf("%s: pod %s is not ready", name, pods[i].Name)
 		}
 		return nil
 	}
