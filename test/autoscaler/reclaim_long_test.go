@@ -3,6 +3,7 @@
 package autoscaler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -153,13 +155,23 @@ func (s *scenario) spotPods() (n int, err error) {
 }
 
 // creationTime returns how long the ReplicaSet controller takes to create n pods of Deployments
-// with four replicas. No scheduler places these pods. They are deleted afterwards.
+// with four replicas. No scheduler places these pods. They no longer exist when creationTime
+// returns, so that their deletion does not load the machine afterwards.
 func (s *scenario) creationTime(n int) time.Duration {
 	s.Helper()
 	const each = 4
 	namespace, err := kube.CoreV1().Namespaces().Create(s.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "creation-"}}, metav1.CreateOptions{})
 	s.must(err)
-	defer func() { s.must(kube.CoreV1().Namespaces().Delete(s.ctx, namespace.Name, metav1.DeleteOptions{})) }()
+	defer func() {
+		s.must(kube.CoreV1().Namespaces().Delete(s.ctx, namespace.Name, metav1.DeleteOptions{}))
+		s.eventually(time.Minute, func() error {
+			_, err := kube.CoreV1().Namespaces().Get(s.ctx, namespace.Name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return cmp.Or(err, fmt.Errorf("namespace %s still exists", namespace.Name))
+		})
+	}()
 	began := time.Now()
 	for i := range (n + each - 1) / each {
 		template := live.PodTemplate(fmt.Sprintf("creation-%d", i))
