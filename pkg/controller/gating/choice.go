@@ -1,6 +1,7 @@
 package gating
 
 import (
+	"cmp"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -31,11 +32,7 @@ type choice struct {
 
 // annotation returns the value of spot.AssignedAnnotation.
 func (c choice) annotation() string {
-	word := c.assigned.String()
-	if word == "" {
-		word = "none"
-	}
-	return word + ": " + c.why
+	return cmp.Or(c.assigned.String(), "none") + ": " + c.why
 }
 
 // facts are the inputs of a choice besides the pod and its settings.
@@ -68,7 +65,7 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 	switch {
 	case f.granted != "":
 		return choice{
-			assigned: decision.AssignedAny, why: "granted by " + f.granted + ": its predecessor found no on-demand node", granted: f.granted, prefer: l.preferSpot(),
+			assigned: decision.AssignedAny, why: "granted by " + f.granted + ": its predecessor found no on-demand node", granted: f.granted, prefer: l.spot,
 		}
 	case pod.OnlySpot:
 		c := choice{why: "its own node selector or affinity admits only spot"}
@@ -83,12 +80,12 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 	case ofFloor:
 		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
 	}
-	c := choice{assigned: decision.AssignedAny, why: floor, prefer: l.preferSpot()}
+	c := choice{assigned: decision.AssignedAny, why: floor, prefer: l.spot}
 	switch {
-	case f.toSpot && l.spot != nil:
-		c = choice{assigned: decision.AssignedSpot, why: "replaces a replica that returns to spot", require: []v1.NodeSelectorRequirement{*l.spot}}
-	case settings.Overflow == decision.NeverOverflow && l.spot != nil:
-		c = choice{assigned: decision.AssignedSpot, why: "overflow Never, " + floor, require: []v1.NodeSelectorRequirement{*l.spot}}
+	case f.toSpot && len(l.spot) > 0:
+		c = choice{assigned: decision.AssignedSpot, why: "replaces a replica that returns to spot", require: l.spot}
+	case settings.Overflow == decision.NeverOverflow && len(l.spot) > 0:
+		c = choice{assigned: decision.AssignedSpot, why: "overflow Never, " + floor, require: l.spot}
 	}
 	if plan.PoolCap > 0 {
 		c.ofRevision = true

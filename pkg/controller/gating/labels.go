@@ -19,8 +19,8 @@ type Labels struct {
 	// notSpot are the expressions that a node that is not spot must match, as an autoscaler sees
 	// the node; never empty.
 	notSpot []v1.NodeSelectorRequirement
-	// spot is the expression that a spot node must match; nil if no pod requires spot.
-	spot *v1.NodeSelectorRequirement
+	// spot has the expression that a spot node must match; empty if no pod requires spot.
+	spot []v1.NodeSelectorRequirement
 }
 
 // NewLabels returns the expressions for the node labels keys, whose values policy defines. If
@@ -51,9 +51,9 @@ func NewLabels(policy *decision.Policy, keys []string, spotKey string) (*Labels,
 		values, byPresence := policy.ValuesOf(spotKey, decision.Spot)
 		switch {
 		case byPresence:
-			l.spot = &v1.NodeSelectorRequirement{Key: spotKey, Operator: v1.NodeSelectorOpExists}
+			l.spot = []v1.NodeSelectorRequirement{{Key: spotKey, Operator: v1.NodeSelectorOpExists}}
 		case len(values) > 0:
-			l.spot = &v1.NodeSelectorRequirement{Key: spotKey, Operator: v1.NodeSelectorOpIn, Values: values}
+			l.spot = []v1.NodeSelectorRequirement{{Key: spotKey, Operator: v1.NodeSelectorOpIn, Values: values}}
 		default:
 			errs = append(errs, field.Invalid(field.NewPath("gating", "spotLabel"), spotKey,
 				`expected a capacity label with values that mean spot, or "" if no pod shall require spot`))
@@ -79,15 +79,6 @@ func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, e
 		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpNotIn, Values: spot}, nil
 	}
 	return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label whose values or whose presence mean spot")
-}
-
-// preferSpot returns the preference of a pod that may run on either capacity type; nil if no
-// expression for spot exists.
-func (l *Labels) preferSpot() []v1.NodeSelectorRequirement {
-	if l.spot == nil {
-		return nil
-	}
-	return []v1.NodeSelectorRequirement{*l.spot}
 }
 
 // admitsFloor reports whether pods that require nodes other than spot fit on a node with these
@@ -161,8 +152,8 @@ func withPreferred(affinity *v1.Affinity, expressions []v1.NodeSelectorRequireme
 // String formats the expressions for the log.
 func (l *Labels) String() string {
 	spot := "nothing"
-	if l.spot != nil {
-		spot = fmt.Sprint(*l.spot)
+	if len(l.spot) > 0 {
+		spot = fmt.Sprint(l.spot[0])
 	}
 	return fmt.Sprintf("not spot: %v; spot: %s", l.notSpot, spot)
 }

@@ -31,13 +31,13 @@ func TestNewLabels(t *testing.T) {
 		keys    []string
 		spotKey string
 		notSpot []v1.NodeSelectorRequirement
-		spot    *v1.NodeSelectorRequirement
+		spot    []v1.NodeSelectorRequirement
 		err     string // field names in the error
 	}{
 		"Karpenter": {
 			keys: []string{karpenter}, spotKey: karpenter,
 			notSpot: []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")},
-			spot:    &v1.NodeSelectorRequirement{Key: karpenter, Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}},
+			spot:    []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpIn, "spot")},
 		},
 		"cluster autoscaler groups of three clouds": {
 			keys: []string{"eks.amazonaws.com/capacityType", "cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority"},
@@ -50,12 +50,12 @@ func TestNewLabels(t *testing.T) {
 		"label of this project": {
 			keys: []string{spot.CapacityLabel}, spotKey: spot.CapacityLabel,
 			notSpot: []v1.NodeSelectorRequirement{expression(spot.CapacityLabel, v1.NodeSelectorOpNotIn, "spot")},
-			spot:    &v1.NodeSelectorRequirement{Key: spot.CapacityLabel, Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}},
+			spot:    []v1.NodeSelectorRequirement{expression(spot.CapacityLabel, v1.NodeSelectorOpIn, "spot")},
 		},
 		"label of spot nodes only": {
 			keys: []string{"cluster.x-k8s.io/interruptible"}, spotKey: "cluster.x-k8s.io/interruptible",
 			notSpot: []v1.NodeSelectorRequirement{expression("cluster.x-k8s.io/interruptible", v1.NodeSelectorOpDoesNotExist)},
-			spot:    &v1.NodeSelectorRequirement{Key: "cluster.x-k8s.io/interruptible", Operator: v1.NodeSelectorOpExists},
+			spot:    []v1.NodeSelectorRequirement{expression("cluster.x-k8s.io/interruptible", v1.NodeSelectorOpExists)},
 		},
 		"unlabeled nodes are spot": {
 			policy: unlabeledSpot, keys: []string{karpenter, "eks.amazonaws.com/capacityType"},

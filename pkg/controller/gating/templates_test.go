@@ -45,7 +45,7 @@ func TestTemplateNodes(t *testing.T) {
 				spot, onDemand bool
 			}{
 				{"floor", l.notSpot, false, true},
-				{"spot", []v1.NodeSelectorRequirement{*l.spot}, true, false},
+				{"spot", l.spot, true, false},
 				{"free", nil, true, true},
 			} {
 				p := &v1.Pod{}
