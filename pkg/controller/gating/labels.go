@@ -7,9 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
@@ -81,20 +80,12 @@ func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, e
 	return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label whose values or whose presence mean spot")
 }
 
-// admitsFloor reports whether pods that require nodes other than spot fit on a node with these
-// labels.
-func (l *Labels) admitsFloor(node labels.Set) bool {
-	return !slices.ContainsFunc(l.notSpot, func(e v1.NodeSelectorRequirement) bool { return !matches(e, node) })
-}
-
-// matches reports whether the labels match the expression. NewLabels creates no other operators.
-func matches(e v1.NodeSelectorRequirement, node labels.Set) bool {
-	operator := map[v1.NodeSelectorOperator]selection.Operator{
-		v1.NodeSelectorOpIn: selection.In, v1.NodeSelectorOpNotIn: selection.NotIn,
-		v1.NodeSelectorOpExists: selection.Exists, v1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
-	}[e.Operator]
-	requirement, err := labels.NewRequirement(e.Key, operator, e.Values)
-	return err == nil && requirement.Matches(node)
+// admitsFloor reports whether pods that require nodes other than spot fit on a node with the labels
+// of this node.
+func (l *Labels) admitsFloor(node *v1.Node) bool {
+	notSpot := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: l.notSpot}}}
+	admits, err := nodeaffinity.NewLazyErrorNodeSelector(notSpot).Match(node)
+	return err == nil && admits
 }
 
 // withRequired returns affinity with the expressions added to each term of its required node

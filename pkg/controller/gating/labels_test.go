@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -170,7 +171,7 @@ func TestAdmitsFloor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.admitsFloor(node); got != want {
+		if got := l.admitsFloor(&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: node}}); got != want {
 			t.Errorf("admitsFloor(%q) = %v, want %v", text, got, want)
 		}
 	}

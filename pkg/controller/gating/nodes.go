@@ -46,7 +46,7 @@ func (n *nodes) observe(node *v1.Node) {
 // they agree.
 func (n *nodes) disagreement(node *v1.Node) string {
 	capacity := n.capacity(node)
-	open := n.settings.Labels.admitsFloor(node.Labels)
+	open := n.settings.Labels.admitsFloor(node)
 	switch {
 	case !capacity.Labeled():
 	case capacity.Type == decision.Spot && open:
