@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -210,15 +209,8 @@ func (a *Assigner) takeReassignment(revision workload.OwnerKey) {
 // isRecreated reports whether the pod's controller recreates it after a deletion without other
 // effects. A Job may count the pod as failed.
 func isRecreated(pod *v1.Pod) bool {
-	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil {
-		return false
-	}
-	switch key := workload.KeyOf(pod.Namespace, ref); key.Group + "/" + key.Kind {
-	case appsv1.GroupName + "/ReplicaSet", appsv1.GroupName + "/StatefulSet", v1.GroupName + "/ReplicationController":
-		return true
-	}
-	return false
+	key := workload.RevisionOf(pod) // of kind Pod without a controller
+	return slices.Contains([]string{"apps/ReplicaSet", "apps/StatefulSet", "/ReplicationController"}, key.Group+"/"+key.Kind)
 }
 
 // assignsSuccessors reports whether a successor of the pod would be assigned: the controller has
@@ -270,16 +262,11 @@ func (a *Assigner) nodeStartupLeft(ctx context.Context, pod *v1.Pod) (time.Durat
 
 // lastRecorded returns when an event was last recorded, in either of the two event APIs.
 func lastRecorded(e *v1.Event) time.Time {
-	at := e.EventTime.Time
-	for _, t := range []time.Time{e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {
-		if t.After(at) {
-			at = t
-		}
+	times := []time.Time{e.EventTime.Time, e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time}
+	if e.Series != nil {
+		times = append(times, e.Series.LastObservedTime.Time)
 	}
-	if e.Series != nil && e.Series.LastObservedTime.After(at) {
-		at = e.Series.LastObservedTime.Time
-	}
-	return at
+	return slices.MaxFunc(times, time.Time.Compare)
 }
 
 // replace deletes a pod that never ran, and gives its successor the grant. It does nothing if the
