@@ -247,7 +247,8 @@ func unschedulable(pod *v1.Pod, waited time.Duration, assigned string) *v1.Pod {
 		pod.Annotations = map[string]string{spot.AssignedAnnotation: assigned + ": test"}
 	}
 	if assigned == "on-demand" {
-		pod.Spec.Affinity = withRequired(nil, []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")})
+		notSpot := []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")}
+		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: withRequired(nil, notSpot)}
 	}
 	at := metav1.NewTime(time.Now().Add(-waited))
 	pod.CreationTimestamp = at

@@ -87,9 +87,9 @@ func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	spec := map[string]any{"schedulingGates": workload.WithoutCapacityGate(pod)}
 	switch {
 	case len(c.require) > 0:
-		spec["affinity"] = map[string]any{"nodeAffinity": withRequired(pod.Spec.Affinity, c.require).NodeAffinity}
+		spec["affinity"] = map[string]any{"nodeAffinity": withRequired(pod.Spec.Affinity, c.require)}
 	case len(c.prefer) > 0:
-		spec["affinity"] = map[string]any{"nodeAffinity": withPreferred(pod.Spec.Affinity, c.prefer).NodeAffinity}
+		spec["affinity"] = map[string]any{"nodeAffinity": withPreferred(pod.Spec.Affinity, c.prefer)}
 	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": annotations}, "spec": spec,

@@ -88,27 +88,28 @@ func (l *Labels) admitsFloor(node *v1.Node) bool {
 	return err == nil && admits
 }
 
-// withRequired returns affinity with the expressions added to each term of its required node
-// affinity. The API server allows only this change for a gated pod that has such terms.
-// withRequired skips expressions that a term already contains. It skips empty terms, which match no
-// node, because the API server refuses to change them. The argument, which may be nil, is not
-// modified.
-func withRequired(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.Affinity {
-	affinity = affinity.DeepCopy()
-	if affinity == nil {
-		affinity = &v1.Affinity{}
+// nodeAffinity returns a copy of the node affinity, empty if there is none. The argument may be nil.
+func nodeAffinity(affinity *v1.Affinity) *v1.NodeAffinity {
+	if affinity == nil || affinity.NodeAffinity == nil {
+		return &v1.NodeAffinity{}
 	}
-	if affinity.NodeAffinity == nil {
-		affinity.NodeAffinity = &v1.NodeAffinity{}
+	return affinity.NodeAffinity.DeepCopy()
+}
+
+// withRequired returns the node affinity with the expressions added to each of its required terms.
+// The API server allows only this change for a gated pod that has such terms. withRequired skips
+// expressions that a term already contains. It skips empty terms, which match no node, because the
+// API server refuses to change them. The argument, which may be nil, is not modified.
+func withRequired(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.NodeAffinity {
+	result := nodeAffinity(affinity)
+	if result.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		term := v1.NodeSelectorTerm{MatchExpressions: slices.Clone(expressions)}
+		result.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}}
+		return result
 	}
-	required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	if required == nil {
-		required = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: slices.Clone(expressions)}}}
-		affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
-		return affinity
-	}
-	for i := range required.NodeSelectorTerms {
-		term := &required.NodeSelectorTerms[i]
+	terms := result.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	for i := range terms {
+		term := &terms[i]
 		if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
 			continue
 		}
@@ -118,26 +119,20 @@ func withRequired(affinity *v1.Affinity, expressions []v1.NodeSelectorRequiremen
 			}
 		}
 	}
-	return affinity
+	return result
 }
 
 // minWeight is the weight of the controller's preference, so that the user's preferences have
 // priority.
 const minWeight = 1
 
-// withPreferred returns affinity with the expressions added as one preferred term. The argument,
-// which may be nil, is not modified.
-func withPreferred(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.Affinity {
-	affinity = affinity.DeepCopy()
-	if affinity == nil {
-		affinity = &v1.Affinity{}
-	}
-	if affinity.NodeAffinity == nil {
-		affinity.NodeAffinity = &v1.NodeAffinity{}
-	}
-	preferred := &affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+// withPreferred returns the node affinity with the expressions added as one preferred term. The
+// argument, which may be nil, is not modified.
+func withPreferred(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.NodeAffinity {
+	result := nodeAffinity(affinity)
+	preferred := &result.PreferredDuringSchedulingIgnoredDuringExecution
 	*preferred = append(*preferred, v1.PreferredSchedulingTerm{Weight: minWeight, Preference: v1.NodeSelectorTerm{MatchExpressions: expressions}})
-	return affinity
+	return result
 }
 
 // String formats the expressions for the log.

@@ -115,7 +115,7 @@ func TestNarrow(t *testing.T) {
 	spread := &v1.PodAntiAffinity{}
 	for name, test := range map[string]struct{ affinity, want *v1.Affinity }{
 		"none":              {nil, required(term(not))},
-		"only pod affinity": {&v1.Affinity{PodAntiAffinity: spread}, &v1.Affinity{PodAntiAffinity: spread, NodeAffinity: required(term(not)).NodeAffinity}},
+		"only pod affinity": {&v1.Affinity{PodAntiAffinity: spread}, required(term(not))},
 		"one term":          {required(term(zone)), required(term(zone, not))},
 		"already included":  {required(term(not, zone)), required(term(not, zone))},
 		"an empty term":     {required(term(), term(zone)), required(term(), term(zone, not))},
@@ -124,7 +124,7 @@ func TestNarrow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
-			if diff := cmp.Diff(test.want, withRequired(test.affinity, []v1.NodeSelectorRequirement{not})); diff != "" {
+			if diff := cmp.Diff(test.want.NodeAffinity, withRequired(test.affinity, []v1.NodeSelectorRequirement{not})); diff != "" {
 				t.Errorf("affinity (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, test.affinity); diff != "" {
@@ -148,7 +148,7 @@ func TestPrefer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
-			if diff := cmp.Diff(test.want, withPreferred(test.affinity, spot)); diff != "" {
+			if diff := cmp.Diff(test.want.NodeAffinity, withPreferred(test.affinity, spot)); diff != "" {
 				t.Errorf("affinity (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, test.affinity); diff != "" {

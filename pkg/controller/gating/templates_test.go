@@ -50,7 +50,7 @@ func TestTemplateNodes(t *testing.T) {
 			} {
 				p := &v1.Pod{}
 				if pod.requires != nil {
-					p.Spec.Affinity = withRequired(nil, pod.requires)
+					p.Spec.Affinity = &v1.Affinity{NodeAffinity: withRequired(nil, pod.requires)}
 				}
 				if got := fits(t, p, test.spot); got != pod.spot {
 					t.Errorf("%s pod fits on the spot group: %v, want %v", pod.what, got, pod.spot)
