@@ -30,8 +30,8 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 		grant, granted := a.takeGrant(successorOf(revision, s))
 		if granted {
 			f.granted = grant.why
-		} else if capacity, wanted := a.requirements.Take(revision, a.clock.Now()); wanted {
-			f.toSpot = capacity == decision.Spot
+		} else {
+			f.toSpot = a.requirements.Take(revision, a.clock.Now())
 		}
 		c := a.settings.Labels.choose(s.subject, s.settings, f)
 		if c.assigned == decision.AssignedOnDemand || own {
@@ -60,7 +60,7 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 			case granted:
 				a.addGrant(successorOf(revision, s), grant)
 			case f.toSpot:
-				a.requirements.Require(revision, decision.Spot, a.clock.Now().Add(a.settings.NodeStartup))
+				a.requirements.RequireSpot(revision, a.clock.Now().Add(a.settings.NodeStartup))
 			}
 			if apierrors.IsConflict(err) { // the cache will soon show another version
 				a.queue.AddAfter(revision, ownerRetry)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -19,17 +18,17 @@ func TestWishes(t *testing.T) {
 		want  []bool // whether the next pods of web get the requirement
 	}{
 		"none":           {func(*gating.Requirements) {}, 0, []bool{false}},
-		"one pod":        {func(w *gating.Requirements) { w.Require(web, decision.Spot, start.Add(time.Minute)) }, time.Second, []bool{true, false}},
-		"other revision": {func(w *gating.Requirements) { w.Require(api, decision.Spot, start.Add(time.Minute)) }, 0, []bool{false}},
-		"in time":        {func(w *gating.Requirements) { w.Require(web, decision.Spot, start.Add(time.Minute)) }, time.Minute - 1, []bool{true}},
-		"too late":       {func(w *gating.Requirements) { w.Require(web, decision.Spot, start.Add(time.Minute)) }, time.Minute, []bool{false}},
-		"withdrawn":      {func(w *gating.Requirements) { w.Require(web, decision.Spot, start.Add(time.Minute)); w.Forget(web) }, 0, []bool{false}},
+		"one pod":        {func(w *gating.Requirements) { w.RequireSpot(web, start.Add(time.Minute)) }, time.Second, []bool{true, false}},
+		"other revision": {func(w *gating.Requirements) { w.RequireSpot(api, start.Add(time.Minute)) }, 0, []bool{false}},
+		"in time":        {func(w *gating.Requirements) { w.RequireSpot(web, start.Add(time.Minute)) }, time.Minute - 1, []bool{true}},
+		"too late":       {func(w *gating.Requirements) { w.RequireSpot(web, start.Add(time.Minute)) }, time.Minute, []bool{false}},
+		"withdrawn":      {func(w *gating.Requirements) { w.RequireSpot(web, start.Add(time.Minute)); w.Forget(web) }, 0, []bool{false}},
 		"replaced requirement": {func(w *gating.Requirements) {
-			w.Require(web, decision.Spot, start)
-			w.Require(web, decision.Spot, start.Add(time.Minute))
+			w.RequireSpot(web, start)
+			w.RequireSpot(web, start.Add(time.Minute))
 		}, 0, []bool{true, false}},
 		"other revision takes": {func(w *gating.Requirements) {
-			w.Require(web, decision.Spot, start.Add(time.Minute))
+			w.RequireSpot(web, start.Add(time.Minute))
 			w.Take(api, start)
 		}, 0, []bool{true}},
 	} {
@@ -37,9 +36,8 @@ func TestWishes(t *testing.T) {
 			var w gating.Requirements
 			test.given(&w)
 			for i, want := range test.want {
-				capacity, ok := w.Take(web, start.Add(test.after))
-				if ok != want || ok && capacity != decision.Spot {
-					t.Errorf("pod %d: %s, %t; want %t", i, capacity, ok, want)
+				if got := w.Take(web, start.Add(test.after)); got != want {
+					t.Errorf("pod %d: %t, want %t", i, got, want)
 				}
 			}
 		})
@@ -51,13 +49,13 @@ func TestConcurrentTake(t *testing.T) {
 	var w gating.Requirements
 	now := time.Now()
 	key := workload.OwnerKey{UID: "web"}
-	w.Require(key, decision.Spot, now.Add(time.Minute))
+	w.RequireSpot(key, now.Add(time.Minute))
 	var mu sync.Mutex
 	var running sync.WaitGroup
 	granted := 0
 	for range 50 {
 		running.Go(func() {
-			if _, ok := w.Take(key, now); ok {
+			if w.Take(key, now) {
 				mu.Lock()
 				defer mu.Unlock()
 				granted++

@@ -12,7 +12,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -32,9 +31,9 @@ type ExecutorSettings struct {
 	Requirements Requirements
 }
 
-// Requirements makes the next new pod of a revision require a capacity type.
+// Requirements makes the next new pod of a revision require spot.
 type Requirements interface {
-	Require(revision workload.OwnerKey, capacity decision.CapacityType, until time.Time)
+	RequireSpot(revision workload.OwnerKey, until time.Time)
 	Forget(revision workload.OwnerKey)
 }
 

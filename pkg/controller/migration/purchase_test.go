@@ -154,10 +154,10 @@ type requirements struct {
 	clock *clocktesting.FakePassiveClock
 }
 
-func (w *requirements) Require(revision workload.OwnerKey, capacity decision.CapacityType, until time.Time) {
+func (w *requirements) RequireSpot(revision workload.OwnerKey, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.calls = append(w.calls, fmt.Sprintf("want %s for %s for %s", capacity, revision.UID, until.Sub(w.clock.Now())))
+	w.calls = append(w.calls, fmt.Sprintf("want spot for %s for %s", revision.UID, until.Sub(w.clock.Now())))
 }
 
 func (w *requirements) Forget(revision workload.OwnerKey) {

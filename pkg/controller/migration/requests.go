@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -157,7 +156,7 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 	if a.ToSpot && e.settings.Requirements != nil {
 		// The requirement precedes the request, because the replacement may exist before the
 		// response arrives.
-		e.settings.Requirements.Require(a.Pod.Revision.Key, decision.Spot, e.clock.Now().Add(requirementTimeout))
+		e.settings.Requirements.RequireSpot(a.Pod.Revision.Key, e.clock.Now().Add(requirementTimeout))
 	}
 	o, err := e.patch(ctx, a.Pod, metadata)
 	if o != accepted {
@@ -190,8 +189,8 @@ func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
 	return e.patch(ctx, a.Pod, metadata)
 }
 
-// forgetRequirement withdraws the capacity type that a replacement of the revision must require,
-// because no replacement is expected any more.
+// forgetRequirement withdraws the requirement for a replacement of the revision, because no
+// replacement is expected any more.
 func (e *Executor) forgetRequirement(revision *snapshot.Revision) {
 	if e.settings.Requirements != nil && revision != nil {
 		e.settings.Requirements.Forget(revision.Key)

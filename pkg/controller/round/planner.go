@@ -41,7 +41,7 @@ type Clients struct {
 
 // Planner plans the rounds of the loop. It is not safe for concurrent use.
 type Planner struct {
-	// Requirements are the capacity types that the replacements of moved pods must require.
+	// Requirements records which replacements of moved pods must require spot.
 	Requirements *gating.Requirements
 	// AdmissionPolicy reports whether new pods are gated.
 	AdmissionPolicy *gating.AdmissionPolicy
