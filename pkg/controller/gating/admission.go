@@ -24,17 +24,10 @@ const (
 // AdmissionPolicy reports whether the admission policy is bound, so that new pods get the capacity
 // gate. The zero value means that this is unknown. It is safe for concurrent use.
 type AdmissionPolicy struct {
+	// boundSince is when the admission policy was bound; nil if it is not.
 	boundSince atomic.Pointer[time.Time]
 	// missing reports whether the API server answered that there is no such policy.
 	missing atomic.Bool
-}
-
-// BoundSince returns since when the admission policy has been bound; the zero time if it is not.
-func (p *AdmissionPolicy) BoundSince() time.Time {
-	if since := p.boundSince.Load(); since != nil {
-		return *since
-	}
-	return time.Time{}
 }
 
 // GatesNewPods reports whether new pods get the gate. It returns true until the API server has
@@ -46,8 +39,8 @@ func (p *AdmissionPolicy) GatesNewPods() bool { return !p.missing.Load() }
 // to such pods, and replacing them would never end. For the zero time it reports whether the policy
 // is known to be bound.
 func (p *AdmissionPolicy) GatesReplacement(created time.Time) bool {
-	since := p.BoundSince()
-	return !since.IsZero() && created.Before(since.Add(effectDelay))
+	since := p.boundSince.Load()
+	return since != nil && created.Before(since.Add(effectDelay))
 }
 
 // watch checks periodically whether the policy is bound, until ctx is done.

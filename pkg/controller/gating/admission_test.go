@@ -21,7 +21,7 @@ func TestAdmissionPolicy(t *testing.T) {
 	}
 	go i.watch(t.Context(), client)
 	w := &world{t: t}
-	w.until("the policy is bound", func() bool { return i.BoundSince().Equal(at) })
+	w.until("the policy is bound", func() bool { return i.GatesReplacement(at) })
 	if !i.GatesNewPods() || !i.GatesReplacement(time.Time{}) {
 		t.Error("the policy is bound and not in effect")
 	}
