@@ -145,7 +145,7 @@ func New(
 
 // Run assigns gated pods until ctx is done. The caches must be synced. It may be called once.
 func (a *Assigner) Run(ctx context.Context) {
-	defer a.queue.ShutDown()
+	context.AfterFunc(ctx, a.queue.ShutDown)
 	klog.FromContext(ctx).Info("Started assigning capacity types to gated pods", "affinity", a.settings.Labels)
 	a.leading.Store(true)
 	for _, obj := range a.pods.List() {
@@ -162,8 +162,6 @@ func (a *Assigner) Run(ctx context.Context) {
 			}
 		})
 	}
-	<-ctx.Done()
-	a.queue.ShutDown()
 	running.Wait()
 }
 

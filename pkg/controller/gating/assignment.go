@@ -43,7 +43,9 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 			}
 			first = first && c.warning == ""
 		}
-		a.recordAssignment(s.pod.UID, c.assigned)
+		a.mu.Lock()
+		a.assignments[s.pod.UID] = c.assigned
+		a.mu.Unlock()
 		patches.Go(func() error {
 			a.patchSlots <- struct{}{}
 			defer func() { <-a.patchSlots }()
@@ -70,12 +72,6 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 		})
 	}
 	return assigned, patches.Wait()
-}
-
-func (a *Assigner) recordAssignment(pod types.UID, assigned decision.AssignedCapacity) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.assignments[pod] = assigned
 }
 
 // patch writes a choice to the exact version of the pod that it was made for, and removes the gate.
