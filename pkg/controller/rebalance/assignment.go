@@ -76,20 +76,10 @@ func unassignedOnDemand(p *snapshot.Pod) bool {
 	return runsOn(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && (!pod.Workload.Ordered || inFloor(p))
 }
 
-// assignCandidates returns the pods of a workload that may be replaced by pods that require
-// on-demand, in the order in which the planner tries them. As in healCandidates, it returns one pod
-// per revision unless the workload is a StatefulSet.
-func (r *round) assignCandidates(w *snapshot.Workload) (pods []*snapshot.Pod) {
-	for _, revision := range w.Revisions {
-		for _, p := range r.candidates(revision, decision.OnDemand) {
-			if !unassignedOnDemand(p) || !othersReady(p) || !r.settings.MoveLocalStorage && workload.LosesLocalData(p.Pod) {
-				continue
-			}
-			pods = append(pods, p)
-			if w.StatefulSet == nil {
-				break
-			}
-		}
-	}
-	return pods
+// assignCandidates returns the candidates of a workload that may be replaced by pods that require
+// on-demand.
+func (r *round) assignCandidates(w *snapshot.Workload) []*snapshot.Pod {
+	return r.candidates(w.Revisions, decision.OnDemand, func(p *snapshot.Pod) bool {
+		return unassignedOnDemand(p) && othersReady(p) && (r.settings.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
+	})
 }

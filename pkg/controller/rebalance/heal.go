@@ -79,30 +79,18 @@ func deficit(w *snapshot.Workload) int { return w.FloorStatus().Healable }
 // overBudget returns the number of pods of a revision on spot beyond its budget.
 func overBudget(revision *snapshot.Revision) int { return revision.FloorStatus().OverBudget }
 
-// healCandidates returns the pods of a workload whose move to on-demand reduces the deficit, in the
-// order in which the planner tries them. Pods of a revision over its budget are first, then pods of
-// the newest revision. To the room, the pods of one revision are equal unless they are bound to a
-// location. So one pod per revision is tried, unless the workload is a StatefulSet.
-func (r *round) healCandidates(w *snapshot.Workload) (pods []*snapshot.Pod) {
+// healCandidates returns the candidates of a workload whose move to on-demand reduces the deficit.
+// Pods of a revision over its budget are first, then pods of the newest revision.
+func (r *round) healCandidates(w *snapshot.Workload) []*snapshot.Pod {
 	revisions := slices.Clone(w.Revisions)
 	slices.Reverse(revisions)
 	slices.SortStableFunc(revisions, func(a, b *snapshot.Revision) int {
 		return cmp.Compare(overBudget(b), overBudget(a))
 	})
-	short := w.FloorStatus().FloorDeficit > 0
-	for _, revision := range revisions {
-		if !short && overBudget(revision) == 0 {
-			continue
-		}
-		for _, p := range r.candidates(revision, decision.Spot) {
-			if onlySpot(p) || w.StatefulSet != nil && !inFloor(p) {
-				continue
-			}
-			pods = append(pods, p)
-			if w.StatefulSet == nil {
-				break
-			}
-		}
+	if w.FloorStatus().FloorDeficit == 0 {
+		revisions = slices.DeleteFunc(revisions, func(revision *snapshot.Revision) bool { return overBudget(revision) == 0 })
 	}
-	return pods
+	return r.candidates(revisions, decision.Spot, func(p *snapshot.Pod) bool {
+		return !onlySpot(p) && (w.StatefulSet == nil || inFloor(p))
+	})
 }

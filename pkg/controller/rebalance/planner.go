@@ -193,14 +193,25 @@ func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires dec
 	r.moved[w.Key], r.placements[pod] = true, to
 }
 
-// candidates returns the pods of a revision on nodes of a capacity type that may be moved, in the
-// order of sortCandidates.
-func (r *round) candidates(revision *snapshot.Revision, capacity decision.CapacityType) []*snapshot.Pod {
-	pods := slices.DeleteFunc(slices.Clone(revision.Pods), func(p *snapshot.Pod) bool {
-		return !runsOn(p, capacity) || p.Node.Facts.Signal >= decision.Drain || !workload.MayDisrupt(p.Pod, r.now)
-	})
-	r.sortCandidates(pods)
-	return pods
+// candidates returns the suitable pods of revisions on nodes of a capacity type that may be moved,
+// in the order in which the planner tries them: by revision, then as in sortCandidates. To the room,
+// the pods of one revision are equal unless they are bound to a location. So candidates returns one
+// pod per revision, unless the workload is a StatefulSet.
+func (r *round) candidates(
+	revisions []*snapshot.Revision, capacity decision.CapacityType, suitable func(*snapshot.Pod) bool,
+) (candidates []*snapshot.Pod) {
+	for _, revision := range revisions {
+		pods := slices.DeleteFunc(slices.Clone(revision.Pods), func(p *snapshot.Pod) bool {
+			return !runsOn(p, capacity) || p.Node.Facts.Signal >= decision.Drain || !workload.MayDisrupt(p.Pod, r.now)
+		})
+		r.sortCandidates(pods)
+		if revision.Workload.StatefulSet != nil {
+			candidates = append(candidates, slices.DeleteFunc(pods, func(p *snapshot.Pod) bool { return !suitable(p) })...)
+		} else if i := slices.IndexFunc(pods, suitable); i >= 0 {
+			candidates = append(candidates, pods[i])
+		}
+	}
+	return candidates
 }
 
 // sortCandidates sorts pods into the order in which the planner tries them: the pod of an attempt,

@@ -62,22 +62,11 @@ func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snap
 // surplus returns the number of replicas of a workload on on-demand beyond its floor.
 func surplus(w *snapshot.Workload) int { return w.FloorStatus().Surplus }
 
-// beyondFloor returns the pods that a workload with a surplus does not need on on-demand, in the
-// order in which the planner tries them. As in healCandidates, it returns one pod per revision
-// unless the workload is a StatefulSet.
-func (r *round) beyondFloor(w *snapshot.Workload) (pods []*snapshot.Pod) {
-	for _, revision := range w.Revisions {
-		for _, p := range r.candidates(revision, decision.OnDemand) {
-			if inFloor(p) || !othersReady(p) || !r.mayBecomeSpot(p) || !r.settings.MoveLocalStorage && workload.LosesLocalData(p.Pod) {
-				continue
-			}
-			pods = append(pods, p)
-			if w.StatefulSet == nil {
-				break
-			}
-		}
-	}
-	return pods
+// beyondFloor returns the candidates that a workload with a surplus does not need on on-demand.
+func (r *round) beyondFloor(w *snapshot.Workload) []*snapshot.Pod {
+	return r.candidates(w.Revisions, decision.OnDemand, func(p *snapshot.Pod) bool {
+		return !inFloor(p) && othersReady(p) && r.mayBecomeSpot(p) && (r.settings.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
+	})
 }
 
 // poolsCalmSince returns for each usable spot pool since when it has been calm: since its last
