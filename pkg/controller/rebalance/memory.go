@@ -1,6 +1,8 @@
 package rebalance
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -93,9 +95,7 @@ func (m *memory) observe(s *snapshot.Snapshot) {
 		m.nodes[n.UID] = seen
 	}
 	for _, event := range s.NodeEvents {
-		if seen := m.nodes[event.UID]; seen != nil {
-			seen.loss.Record(event)
-		} else if seen := last[event.UID]; seen != nil {
+		if seen := cmp.Or(m.nodes[event.UID], last[event.UID]); seen != nil {
 			seen.loss.Record(event)
 		}
 	}
@@ -227,10 +227,7 @@ func shortfall(w *snapshot.Workload, reason migration.Reason) int {
 }
 
 func (m *memory) recordFailure(workload workload.OwnerKey, now time.Time) {
-	wait := minBackOff
-	if b, ok := m.backOffs[workload]; ok {
-		wait = min(2*b.wait, maxBackOff)
-	}
+	wait := min(max(2*m.backOffs[workload].wait, minBackOff), maxBackOff)
 	m.backOffs[workload] = backOff{now.Add(wait), wait}
 	delete(m.attempts, workload)
 }
@@ -247,32 +244,21 @@ func (m *memory) forget(r *round) {
 			live[p.UID] = true
 		}
 	}
-	for key, a := range m.attempts {
+	maps.DeleteFunc(m.attempts, func(key workload.OwnerKey, a *attempt) bool {
 		// A pod that still runs and is not in the plan any more does not need to move.
-		if !workloads[key] || live[a.pod] && !r.moved[key] {
-			delete(m.attempts, key)
-		}
-	}
-	for key, b := range m.backOffs {
-		if !workloads[key] || r.now.Sub(b.until) >= maxBackOff {
-			delete(m.backOffs, key)
-		}
-	}
-	for key, at := range m.interrupted {
-		if r.now.Sub(at) >= r.settings.PauseAfterInterruption {
-			delete(m.interrupted, key)
-		}
-	}
-	for pool, at := range m.disrupted {
-		if r.now.Sub(at) >= 2*r.settings.CalmPeriod {
-			delete(m.disrupted, pool)
-		}
-	}
-	for key, at := range m.earlyMoves {
-		if r.now.Sub(at) >= r.settings.CalmPeriod {
-			delete(m.earlyMoves, key)
-		}
-	}
+		return !workloads[key] || live[a.pod] && !r.moved[key]
+	})
+	maps.DeleteFunc(m.backOffs, func(key workload.OwnerKey, b backOff) bool {
+		return !workloads[key] || r.now.Sub(b.until) >= maxBackOff
+	})
+	forgetOld(m.interrupted, r.now, r.settings.PauseAfterInterruption)
+	forgetOld(m.disrupted, r.now, 2*r.settings.CalmPeriod)
+	forgetOld(m.earlyMoves, r.now, r.settings.CalmPeriod)
+}
+
+// forgetOld removes the times that are at least so long ago.
+func forgetOld[K comparable](times map[K]time.Time, now time.Time, ago time.Duration) {
+	maps.DeleteFunc(times, func(_ K, at time.Time) bool { return now.Sub(at) >= ago })
 }
 
 // rebalancing reports whether reason is the reason of a move of this package.

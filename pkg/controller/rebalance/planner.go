@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
@@ -263,11 +262,9 @@ func onlySpot(p *snapshot.Pod) bool { return p.Subject.Pod.OnlySpot }
 // rolloutPaused reports whether the workload's rollout is paused, so that its current state has to
 // be healed.
 func rolloutPaused(w *snapshot.Workload) bool {
-	return w.Deployment != nil && w.Deployment.Spec.Paused && observed(w.Deployment)
+	d := w.Deployment
+	return d != nil && d.Spec.Paused && d.Status.ObservedGeneration >= d.Generation
 }
-
-// observed reports whether the Deployment's status is up to date with its specification.
-func observed(d *appsv1.Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }
 
 func anyPod(w *snapshot.Workload, matches func(*snapshot.Pod) bool) bool {
 	return slices.ContainsFunc(w.Revisions, func(r *snapshot.Revision) bool { return slices.ContainsFunc(r.Pods, matches) })

@@ -1,6 +1,7 @@
 package rebalance
 
 import (
+	"maps"
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -10,11 +11,7 @@ import (
 // recordUnavailable records since when each workload has had replicas that wait for a node or are
 // missing.
 func (m *memory) recordUnavailable(transitions map[workload.OwnerKey]snapshot.PodsInTransition, now time.Time) {
-	for key := range m.unavailableSince {
-		if unavailable(transitions[key]) == 0 {
-			delete(m.unavailableSince, key)
-		}
-	}
+	maps.DeleteFunc(m.unavailableSince, func(key workload.OwnerKey, _ time.Time) bool { return unavailable(transitions[key]) == 0 })
 	for key, pods := range transitions {
 		if _, known := m.unavailableSince[key]; !known && unavailable(pods) > 0 {
 			m.unavailableSince[key] = now
