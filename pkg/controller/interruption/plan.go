@@ -11,7 +11,6 @@
 package interruption
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -99,10 +98,7 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 			marks = append(marks, mark)
 		}
 	}
-	slices.SortStableFunc(p.moves, func(a, b migration.Move) int {
-		return cmp.Or(migration.CompareDeadlines(a.Deadline, b.Deadline),
-			cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
-	})
+	slices.SortStableFunc(p.moves, migration.ByDeadline)
 	return marks, p.moves
 }
 

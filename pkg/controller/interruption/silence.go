@@ -1,6 +1,7 @@
 package interruption
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -61,13 +63,7 @@ func (p *planner) limitSilence(nodes []observedNode) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b silentNode) int {
-		if a.counted != b.counted {
-			if a.counted {
-				return -1
-			}
-			return 1
-		}
-		return a.since.Compare(b.since)
+		return cmp.Or(migration.TrueFirst(a.counted, b.counted), a.since.Compare(b.since))
 	})
 	for _, s := range all[min(p.kubelets.silentLimit(), len(all)):] {
 		s.node.signals = slices.DeleteFunc(s.node.signals, isSilence)

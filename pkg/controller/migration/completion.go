@@ -82,7 +82,7 @@ func (p *planner) released() (released []Move, first map[*snapshot.Revision]time
 		}
 	}
 	slices.SortFunc(released, func(a, b Move) int {
-		return cmp.Or(compareReady(a.Pod, b.Pod), CompareDeadlines(a.Deadline, b.Deadline),
+		return cmp.Or(compareReady(a.Pod, b.Pod), compareDeadlines(a.Deadline, b.Deadline),
 			a.Pod.Release.At.Compare(b.Pod.Release.At), byName(a.Pod, b.Pod))
 	})
 	return released, first
@@ -101,13 +101,7 @@ func reasonOf(r *snapshot.Release) Reason {
 func compareReady(a, b *snapshot.Pod) int {
 	_, readyA := ready(a)
 	_, readyB := ready(b)
-	switch {
-	case readyA == readyB:
-		return 0
-	case readyB:
-		return -1
-	}
-	return 1
+	return TrueFirst(!readyA, !readyB)
 }
 
 // completeAlone returns the next action of a released pod that does not wait for a replacement.

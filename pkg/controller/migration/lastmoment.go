@@ -6,7 +6,9 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -129,8 +131,8 @@ func NextLastMoment(s *snapshot.Snapshot, moves []Move, settings Settings) (next
 		if m.Deadline.IsZero() {
 			continue
 		}
-		if at := p.lastMoment(m); at.After(p.now) && CompareDeadlines(at, next) < 0 {
-			next = at
+		if at := p.lastMoment(m); at.After(p.now) {
+			next = node.Earlier(next, at)
 		}
 	}
 	return next
@@ -141,9 +143,6 @@ const longestGrace = math.MaxInt64 / int64(time.Second)
 
 // gracePeriod returns the grace period of the pod, at least shortestGrace.
 func gracePeriod(pod *snapshot.Pod) time.Duration {
-	seconds := int64(30)
-	if pod.Spec.TerminationGracePeriodSeconds != nil {
-		seconds = *pod.Spec.TerminationGracePeriodSeconds
-	}
+	seconds := ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 	return max(time.Duration(min(seconds, longestGrace))*time.Second, shortestGrace)
 }

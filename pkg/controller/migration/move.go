@@ -75,7 +75,7 @@ func collect(moves []Move) map[types.UID]Move {
 	byPod := map[types.UID]Move{}
 	for _, m := range moves {
 		known, ok := byPod[m.Pod.UID]
-		if !ok || CompareDeadlines(m.Deadline, known.Deadline) < 0 || known.Reason == Drain && m.Reason == Requested {
+		if !ok || compareDeadlines(m.Deadline, known.Deadline) < 0 || known.Reason == Drain && m.Reason == Requested {
 			byPod[m.Pod.UID] = m
 		}
 	}
@@ -94,7 +94,7 @@ func (p *planner) startable() []Move {
 			all = append(all, m)
 		}
 	}
-	slices.SortFunc(all, byDeadline)
+	slices.SortFunc(all, ByDeadline)
 	loss := map[workload.OwnerKey]int{}
 	for _, m := range all {
 		if !m.Deadline.IsZero() {
@@ -112,7 +112,7 @@ func (p *planner) startable() []Move {
 	}
 	slices.SortStableFunc(all, func(a, b Move) int {
 		if a.Deadline.IsZero() || b.Deadline.IsZero() {
-			return byDeadline(a, b)
+			return ByDeadline(a, b)
 		}
 		shareA, shareB := shares[a.Pod.UID], shares[b.Pod.UID]
 		return cmp.Compare(shareB.lost*shareA.pods, shareA.lost*shareB.pods)
@@ -126,23 +126,26 @@ func movable(pod *snapshot.Pod) bool {
 	return pod.Node != nil && pod.Live() && workload.PolicyApplies(pod.Pod)
 }
 
-// byDeadline orders moves by deadline, those without one last, then by namespace and name of the
+// ByDeadline orders moves by deadline, those without one last, then by namespace and name of the
 // pod.
-func byDeadline(a, b Move) int {
-	return cmp.Or(CompareDeadlines(a.Deadline, b.Deadline), byName(a.Pod, b.Pod))
+func ByDeadline(a, b Move) int {
+	return cmp.Or(compareDeadlines(a.Deadline, b.Deadline), byName(a.Pod, b.Pod))
 }
 
-// CompareDeadlines orders deadlines, the earliest first. Zero means never.
-func CompareDeadlines(a, b time.Time) int {
+// compareDeadlines orders deadlines, the earliest first. Zero means never.
+func compareDeadlines(a, b time.Time) int {
+	return cmp.Or(TrueFirst(!a.IsZero(), !b.IsZero()), a.Compare(b))
+}
+
+// TrueFirst orders booleans, true before false.
+func TrueFirst(a, b bool) int {
 	switch {
-	case a.IsZero() && b.IsZero():
+	case a == b:
 		return 0
-	case a.IsZero():
-		return 1
-	case b.IsZero():
+	case a:
 		return -1
 	}
-	return a.Compare(b)
+	return 1
 }
 
 func byName(a, b *snapshot.Pod) int {

@@ -31,7 +31,7 @@ func inOrder(actions []Action) []Action {
 		if order := cmp.Or(a.rank()-b.rank(), a.later-b.later); order != 0 || a.later == 0 {
 			return order
 		}
-		return cmp.Or(CompareDeadlines(a.Deadline, b.Deadline), a.workload-b.workload)
+		return cmp.Or(compareDeadlines(a.Deadline, b.Deadline), a.workload-b.workload)
 	})
 	for i := range positions {
 		actions[i] = positions[i].Action

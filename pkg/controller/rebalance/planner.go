@@ -223,25 +223,14 @@ func (r *round) sortCandidates(pods []*snapshot.Pod) {
 	}
 	slices.SortStableFunc(pods, func(a, b *snapshot.Pod) int {
 		return cmp.Or(
-			trueFirst(attempted(a), attempted(b)),
-			trueFirst(!ready(a), !ready(b)),
-			trueFirst(a.Node.Facts.Signal != decision.NoSignal, b.Node.Facts.Signal != decision.NoSignal),
+			migration.TrueFirst(attempted(a), attempted(b)),
+			migration.TrueFirst(!ready(a), !ready(b)),
+			migration.TrueFirst(a.Node.Facts.Signal != decision.NoSignal, b.Node.Facts.Signal != decision.NoSignal),
 			b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
 			cmp.Compare(a.Namespace, b.Namespace),
 			cmp.Compare(a.Name, b.Name),
 		)
 	})
-}
-
-// trueFirst compares booleans so that true is before false.
-func trueFirst(a, b bool) int {
-	switch {
-	case a && !b:
-		return -1
-	case b && !a:
-		return 1
-	}
-	return 0
 }
 
 // inFloor reports whether the pod is one of the ordinals that make up its StatefulSet's floor.
