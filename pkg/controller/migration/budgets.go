@@ -63,10 +63,7 @@ func (b *budgets) selects(pod *snapshot.Pod) bool { return len(b.selecting(pod))
 
 // selecting returns the PodDisruptionBudgets that select a pod.
 func (b *budgets) selecting(pod *snapshot.Pod) (found []*budget) {
-	revision := pod.Revision
-	if pod.ReleasedFrom != nil {
-		revision = pod.ReleasedFrom
-	}
+	revision := revisionOf(pod)
 	alike := revision != nil && revision.ReplicaSet != nil // pods of a StatefulSet differ in labels
 	if alike {
 		if known, ok := b.byOwner[revision.Key]; ok {

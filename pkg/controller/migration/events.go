@@ -16,7 +16,7 @@ import (
 // on the workload if the action affects it. Events on a workload contain no pod name, so that
 // client-go aggregates them.
 func (e *Executor) recordEvents(a Action) {
-	pod, workload := a.Pod.Pod, workloadOf(a.Pod)
+	pod, workload := a.Pod.Pod, ownerOf(a.Pod)
 	emit := func(object runtime.Object, kind, reason, note string, args ...any) {
 		if object != nil {
 			e.recorder.Eventf(object, nil, kind, reason, string(a.Kind), note, args...)
@@ -72,11 +72,7 @@ func logValues(a Action) []any {
 	if node := a.Pod.Node; node != nil {
 		values = append(values, "node", node.Name, "capacityType", node.Facts.Capacity.Type)
 	}
-	workload := a.Pod.Workload
-	if a.Pod.ReleasedFrom != nil {
-		workload = a.Pod.ReleasedFrom.Workload
-	}
-	if workload != nil {
+	if workload := WorkloadOf(a.Pod); workload != nil {
 		values = append(values, "workload", klog.KRef(workload.Namespace, workload.Name), "desired", workload.Desired, "floor", workload.Floor)
 	}
 	if !a.Deadline.IsZero() {
@@ -112,16 +108,15 @@ func (e *Executor) countMove(a Action) {
 	migrations.WithLabelValues(string(a.Method), string(a.Reason), outcome).Inc()
 }
 
-// workloadOf returns the current or former owner of the pod, as the object of an event; nil if the
+// ownerOf returns the current or former owner of the pod, as the object of an event; nil if the
 // owner does not exist or is unknown.
-func workloadOf(pod *snapshot.Pod) runtime.Object {
-	workload, revision := pod.Workload, pod.Revision
-	if pod.ReleasedFrom != nil {
-		workload, revision = pod.ReleasedFrom.Workload, pod.ReleasedFrom
-	}
-	switch {
-	case workload == nil:
+func ownerOf(pod *snapshot.Pod) runtime.Object {
+	revision := revisionOf(pod)
+	if revision == nil {
 		return nil
+	}
+	workload := revision.Workload
+	switch {
 	case workload.Deployment != nil:
 		return workload.Deployment
 	case workload.StatefulSet != nil:

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -10,14 +11,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
+// revisionOf returns the revision that the pod belongs to or was released from; nil if it is
+// unknown.
+func revisionOf(pod *snapshot.Pod) *snapshot.Revision { return cmp.Or(pod.ReleasedFrom, pod.Revision) }
+
+// WorkloadOf returns the workload that the pod belongs to or was released from; nil if it is
+// unknown.
+func WorkloadOf(pod *snapshot.Pod) *snapshot.Workload {
+	if revision := revisionOf(pod); revision != nil {
+		return revision.Workload
+	}
+	return nil
+}
+
 // workloadKey returns the key of the workload that loses the pod; the key of its revision if the
 // workload is unknown.
 func workloadKey(pod *snapshot.Pod) workload.OwnerKey {
-	switch {
-	case pod.Workload != nil:
-		return pod.Workload.Key
-	case pod.ReleasedFrom != nil:
-		return pod.ReleasedFrom.Workload.Key
+	if w := WorkloadOf(pod); w != nil {
+		return w.Key
 	}
 	return workload.RevisionOf(pod.Pod)
 }
@@ -97,14 +108,15 @@ func (p *planner) countServing() {
 	}
 	p.serving, p.terminating = map[workload.OwnerKey]int{}, map[workload.OwnerKey]int{}
 	for _, pod := range p.snapshot.Pods {
-		if pod.Workload == nil && pod.ReleasedFrom == nil {
+		w := WorkloadOf(pod)
+		if w == nil {
 			continue
 		}
 		if p.serves(pod) {
-			p.serving[workloadKey(pod)]++
+			p.serving[w.Key]++
 		}
 		if pod.DeletionTimestamp != nil {
-			p.terminating[workloadKey(pod)]++
+			p.terminating[w.Key]++
 		}
 	}
 }
@@ -112,10 +124,7 @@ func (p *planner) countServing() {
 // missingWithout returns how many replicas the workload lacks once the pod is gone. Pods that this
 // plan evicts or deletes count as gone. The caller must have called countServing.
 func (p *planner) missingWithout(pod *snapshot.Pod) (missing, replicas int) {
-	w := pod.Workload
-	if w == nil {
-		w = pod.ReleasedFrom.Workload
-	}
+	w := WorkloadOf(pod)
 	replicas = max(w.Desired, 1)
 	if workload.HasUnsupportedController(pod.Pod) {
 		replicas += p.terminating[w.Key] // Desired is the number of its live pods

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -45,10 +46,7 @@ func findOverlaps(s *snapshot.Snapshot, namespace string) *overlaps {
 			break
 		}
 		// Released and terminating pods count, because a workload may have no other pods.
-		w := pod.Workload
-		if pod.ReleasedFrom != nil {
-			w = pod.ReleasedFrom.Workload
-		}
+		w := migration.WorkloadOf(pod)
 		if w == nil {
 			continue
 		}
