@@ -47,7 +47,7 @@ func (e *Executor) recordEvents(a Action) {
 
 // reportDryRun logs what would be done.
 func (e *Executor) reportDryRun(ctx context.Context, a Action) {
-	if a.Kind != Stay && a.Kind != Forget && e.workFor(a).firstReport(string(a.Kind)) {
+	if a.Kind != Stay && a.Kind != Forget && e.workFor(a.Pod).firstReport(string(a.Kind)) {
 		klog.FromContext(ctx).Info("Would perform action (dry run)", append(logValues(a), "why", a.Why)...)
 		migrations.WithLabelValues(string(a.Method), string(a.Reason), dryRun).Inc()
 	}
@@ -55,7 +55,7 @@ func (e *Executor) reportDryRun(ctx context.Context, a Action) {
 
 // reportStay reports once why a pod stays.
 func (e *Executor) reportStay(ctx context.Context, a Action) {
-	if e.workFor(a).firstReport(string(Stay)) {
+	if e.workFor(a.Pod).firstReport(string(Stay)) {
 		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "why", a.Why)...)
 		if a.Reason == Drain {
 			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNotReplacedFirst, "Stay", "Node %s is being drained: %s", a.Pod.Node.Name, a.Why)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -177,12 +178,12 @@ func (w *work) firstReport(key string) bool {
 	return true
 }
 
-// workFor returns what the executor remembers about the pod of an action.
-func (e *Executor) workFor(a Action) *work {
-	w, ok := e.pods[a.Pod.UID]
+// workFor returns what the executor remembers about a pod.
+func (e *Executor) workFor(pod *snapshot.Pod) *work {
+	w, ok := e.pods[pod.UID]
 	if !ok {
 		w = &work{}
-		e.pods[a.Pod.UID] = w
+		e.pods[pod.UID] = w
 	}
 	return w
 }
@@ -190,7 +191,7 @@ func (e *Executor) workFor(a Action) *work {
 // isDue reports whether an action may start now. An action that is likely to be refused starts to
 // wait when isDue first sees it.
 func (e *Executor) isDue(a Action) bool {
-	w, now := e.workFor(a), e.clock.Now()
+	w, now := e.workFor(a.Pod), e.clock.Now()
 	if w.state == idle && a.LikelyRefused {
 		w.begin(a, backingOff, now)
 	}
@@ -241,7 +242,7 @@ func (e *Executor) next(ctx context.Context) (Action, bool) {
 	}
 	a := e.queue[i]
 	e.queue = slices.Delete(e.queue, i, i+1)
-	e.workFor(a).begin(a, requesting, e.clock.Now())
+	e.workFor(a.Pod).begin(a, requesting, e.clock.Now())
 	if a.DisruptionBudget != "" {
 		e.evicting[a.DisruptionBudget] = true
 	}
@@ -291,7 +292,7 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.evicting, a.DisruptionBudget)
-	w, now := e.workFor(a), e.clock.Now()
+	w, now := e.workFor(a.Pod), e.clock.Now()
 	if o != forbidden {
 		w.forbidden = time.Time{}
 	} else if w.staysForbidden(a, now) {

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -140,7 +141,7 @@ func (e *Executor) observeOverdue(s *snapshot.Snapshot) {
 		}
 		w := e.pods[pod.UID]
 		if w == nil && pod.Release != nil { // released and removed by an earlier controller
-			w = e.workFor(Action{Pod: pod})
+			w = e.workFor(pod)
 		}
 		if w == nil || pod.Release == nil && w.action.Kind != EvictPod && w.action.Kind != DeletePod || !w.firstReport("overdue") {
 			continue
@@ -153,10 +154,5 @@ func (e *Executor) observeOverdue(s *snapshot.Snapshot) {
 
 // occupied reports whether pods that must be moved are still on the node.
 func occupied(node *snapshot.Node) bool {
-	for _, pod := range node.Pods {
-		if workload.PolicyApplies(pod.Pod) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(node.Pods, func(pod *snapshot.Pod) bool { return workload.PolicyApplies(pod.Pod) })
 }
