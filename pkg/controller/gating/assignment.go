@@ -3,16 +3,14 @@ package gating
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -87,14 +85,7 @@ func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	case len(c.prefer) > 0:
 		spec["affinity"] = map[string]any{"nodeAffinity": withPreferred(pod.Spec.Affinity, c.prefer)}
 	}
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": annotations}, "spec": spec,
-	})
-	if err != nil {
-		return err
-	}
-	_, err = a.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if err != nil {
+	if err := migration.PatchPod(ctx, a.client, pod, map[string]any{"annotations": annotations}, spec); err != nil {
 		return err
 	}
 	a.mu.Lock()

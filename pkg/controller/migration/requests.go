@@ -10,10 +10,12 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -202,15 +204,9 @@ func (e *Executor) forget(ctx context.Context, a Action) (outcome, error) {
 	return e.patch(ctx, a.Pod, map[string]any{"annotations": map[string]any{spot.ReleasedAnnotation: nil}})
 }
 
-// patch merges metadata into a pod; nil removes a field. The UID and the resource version guarantee
-// that it changes exactly the pod that was planned for.
+// patch merges metadata into a pod.
 func (e *Executor) patch(ctx context.Context, pod *snapshot.Pod, metadata map[string]any) (outcome, error) {
-	metadata["uid"], metadata["resourceVersion"] = pod.UID, pod.ResourceVersion
-	data, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err != nil {
-		return unclear, fmt.Errorf("cannot encode the patch: %w", err)
-	}
-	_, err = e.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	err := PatchPod(ctx, e.client, pod.Pod, metadata, nil)
 	switch {
 	case err == nil:
 		return accepted, nil
@@ -218,6 +214,23 @@ func (e *Executor) patch(ctx context.Context, pod *snapshot.Pod, metadata map[st
 		return gone, nil
 	}
 	return unclear, err
+}
+
+// PatchPod merges metadata and spec into a pod; nil removes a field, and a nil spec changes none.
+// The UID and the resource version guarantee that it changes exactly the version of the pod that
+// was planned for. PatchPod adds them to metadata.
+func PatchPod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod, metadata, spec map[string]any) error {
+	metadata["uid"], metadata["resourceVersion"] = pod.UID, pod.ResourceVersion
+	patch := map[string]any{"metadata": metadata}
+	if spec != nil {
+		patch["spec"] = spec
+	}
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("cannot encode the patch: %w", err)
+	}
+	_, err = client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	return err
 }
 
 // WithoutRetries returns a copy of config whose clients do not honor Retry-After inside a call.

@@ -2,17 +2,16 @@ package rebalance
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -92,13 +91,7 @@ func (c Cost) Apply(ctx context.Context, client kubernetes.Interface) error {
 	} else if c.Pod.HasControllerCost() {
 		annotations[v1.PodDeletionCost] = nil
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": c.Pod.UID, "resourceVersion": c.Pod.ResourceVersion, "annotations": annotations,
-	}})
-	if err != nil {
-		return fmt.Errorf("deletion cost of pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
-	}
-	if _, err := client.CoreV1().Pods(c.Pod.Namespace).Patch(ctx, c.Pod.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+	if err := migration.PatchPod(ctx, client, c.Pod.Pod, map[string]any{"annotations": annotations}, nil); err != nil {
 		return fmt.Errorf("deletion cost of pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
 	}
 	return nil
