@@ -135,36 +135,24 @@ func (m *Mark) addEvent(kind, reason, format string, args ...any) {
 	m.Events = append(m.Events, Event{kind, reason, fmt.Sprintf(format, args...)})
 }
 
-// patch is a JSON merge patch of a node.
-type patch struct {
-	Metadata patchMeta  `json:"metadata"`
-	Spec     *patchSpec `json:"spec,omitempty"`
-}
-
-type patchMeta struct {
-	UID             types.UID          `json:"uid"`
-	ResourceVersion string             `json:"resourceVersion"`
-	Annotations     map[string]*string `json:"annotations,omitempty"`
-}
-
-type patchSpec struct {
-	Taints []v1.Taint `json:"taints"`
-}
-
 // Apply writes a mark to exactly the version of the Node that it was planned for, so that a taint
 // that another client has set since is not lost. A conflict is returned as an error. The next plan,
 // from a newer snapshot, contains the remaining changes.
 func Apply(ctx context.Context, client kubernetes.Interface, mark Mark) error {
 	node := mark.Node
-	p := patch{Metadata: patchMeta{UID: node.UID, ResourceVersion: node.ResourceVersion, Annotations: mark.Annotations}}
+	metadata := map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion}
+	if mark.Annotations != nil {
+		metadata["annotations"] = mark.Annotations
+	}
+	patch := map[string]any{"metadata": metadata}
 	if mark.Taints != nil {
-		p.Spec = &patchSpec{Taints: mark.Taints}
+		patch["spec"] = map[string]any{"taints": mark.Taints}
 	}
-	body, err := json.Marshal(p)
+	body, err := json.Marshal(patch)
+	if err == nil {
+		_, err = client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	}
 	if err != nil {
-		return fmt.Errorf("patching node %s: %w", node.Name, err)
-	}
-	if _, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("patching node %s: %w", node.Name, err)
 	}
 	return nil

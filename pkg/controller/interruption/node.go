@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	nodeutil "k8s.io/component-helpers/node/util"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -57,21 +58,6 @@ type state struct {
 	Advised *time.Time `json:"advised,omitempty"`
 }
 
-// setStart records when a signal began. A zero futureStart is not recorded.
-func (s *state) setStart(signal string, start, futureStart time.Time) {
-	if s.Starts == nil {
-		s.Starts = map[string]time.Time{}
-	}
-	s.Starts[signal] = start
-	if futureStart.IsZero() {
-		return
-	}
-	if s.FutureStarts == nil {
-		s.FutureStarts = map[string]time.Time{}
-	}
-	s.FutureStarts[signal] = futureStart
-}
-
 // text returns the value of the state annotation; "" if the node needs no annotation.
 func (s *state) text() string {
 	text, err := json.Marshal(s)
@@ -97,7 +83,7 @@ type deadlineAnnotation struct {
 func (p *planner) observe(n *snapshot.Node) (o observedNode, ok bool) {
 	defer recovery.Recover(recovery.Node, klog.KObj(n))
 	o.Node = n
-	if ready := readyCondition(n.Node); ready != nil {
+	if _, ready := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady); ready != nil { // the kubelet has reported
 		_, silent := p.reader.KubeletSilent(n.Node)
 		p.kubelets.count(silent)
 		o.ready = ready.Status == v1.ConditionTrue
@@ -115,16 +101,6 @@ func (p *planner) observe(n *snapshot.Node) (o observedNode, ok bool) {
 	}
 	o.signals = p.reader.Announcements(others, n.Facts.Capacity.Type, p.at)
 	return o, len(o.signals) > 0 || o.hasState || o.deadline.exists || n.Spec.Unschedulable
-}
-
-// readyCondition returns the condition Ready; nil if the kubelet has never reported.
-func readyCondition(node *v1.Node) *v1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == v1.NodeReady {
-			return &node.Status.Conditions[i]
-		}
-	}
-	return nil
 }
 
 func readState(node *v1.Node) (s state, text string, exists bool) {

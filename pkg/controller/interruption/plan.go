@@ -153,10 +153,14 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 // reclaim plans for a node with a reclaim signal.
 func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move) {
 	want.Class = decision.Reclaim.String()
+	want.Starts, want.FutureStarts = map[string]time.Time{}, map[string]time.Time{}
 	first, oldest := p.now, p.now
 	for _, a := range n.signals {
 		start, futureStart := p.start(n, a)
-		want.setStart(a.Name, start, futureStart)
+		want.Starts[a.Name] = start
+		if !futureStart.IsZero() {
+			want.FutureStarts[a.Name] = futureStart
+		}
 		first = node.Earlier(first, start)
 		oldest = node.Earlier(oldest, node.Earlier(start, startOnNode(a)))
 	}
@@ -202,9 +206,6 @@ func (p *planner) start(n *observedNode, a node.Announcement) (start, futureStar
 // startOnNode returns when a signal began according to the Node, in whole seconds; zero if the Node
 // does not contain a time.
 func startOnNode(a node.Announcement) time.Time {
-	if a.Since.IsZero() {
-		return a.Since
-	}
 	return a.Since.UTC().Truncate(time.Second)
 }
 
