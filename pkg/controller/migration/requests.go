@@ -56,12 +56,10 @@ func (e *Executor) evict(ctx context.Context, a Action) (outcome, error) {
 	pods := e.client.CoreV1().Pods(a.Pod.Namespace)
 	if a.Method != Surge {
 		pod, err := pods.Get(ctx, a.Pod.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return gone, nil
-		case err != nil:
-			return unclear, err
-		case pod.UID != a.Pod.UID || pod.DeletionTimestamp != nil:
+		if err != nil {
+			return outcomeOf(err)
+		}
+		if pod.UID != a.Pod.UID || pod.DeletionTimestamp != nil {
 			return gone, nil
 		}
 	}
@@ -70,17 +68,24 @@ func (e *Executor) evict(ctx context.Context, a Action) (outcome, error) {
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))},
 	})
 	switch {
-	case err == nil:
-		return accepted, nil
-	case apierrors.IsNotFound(err):
-		return gone, nil
 	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
 		return refused, err
 	case severalBudgets(err):
 		return blockedBySeveral, err
 	}
-	// This includes a conflict. Only a different UID means that the pod is gone, and the next
-	// attempt checks it.
+	// A conflict is unclear: only a different UID means that the pod is gone, and the next attempt
+	// checks it.
+	return outcomeOf(err)
+}
+
+// outcomeOf returns the outcome of a request that returned err.
+func outcomeOf(err error) (outcome, error) {
+	switch {
+	case err == nil:
+		return accepted, nil
+	case apierrors.IsNotFound(err):
+		return gone, nil
+	}
 	return unclear, err
 }
 
@@ -109,13 +114,8 @@ func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
 	}
 	pods := e.client.CoreV1().Pods(a.Pod.Namespace)
 	err := pods.Delete(ctx, a.Pod.Name, options)
-	switch {
-	case err == nil:
-		return accepted, nil
-	case apierrors.IsNotFound(err):
-		return gone, nil
-	case !apierrors.IsConflict(err):
-		return unclear, err
+	if !apierrors.IsConflict(err) {
+		return outcomeOf(err)
 	}
 	// A conflict means either a different UID or a concurrent update of the pod.
 	if pod, again := pods.Get(ctx, a.Pod.Name, metav1.GetOptions{}); apierrors.IsNotFound(again) || again == nil && pod.UID != a.Pod.UID {
@@ -131,10 +131,7 @@ func (e *Executor) readReplicaSet(ctx context.Context, pod *snapshot.Pod) (*apps
 	if apierrors.IsNotFound(err) || err == nil && (rs.UID != pod.Release.ReplicaSetUID || rs.DeletionTimestamp != nil) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return rs, nil
+	return rs, err
 }
 
 // release removes a pod from its ReplicaSet in one request that changes label, annotation and
@@ -206,14 +203,7 @@ func (e *Executor) forget(ctx context.Context, a Action) (outcome, error) {
 
 // patch merges metadata into a pod.
 func (e *Executor) patch(ctx context.Context, pod *snapshot.Pod, metadata map[string]any) (outcome, error) {
-	err := PatchPod(ctx, e.client, pod.Pod, metadata, nil)
-	switch {
-	case err == nil:
-		return accepted, nil
-	case apierrors.IsNotFound(err):
-		return gone, nil
-	}
-	return unclear, err
+	return outcomeOf(PatchPod(ctx, e.client, pod.Pod, metadata, nil))
 }
 
 // PatchPod merges metadata and spec into a pod; nil removes a field, and a nil spec changes none.
