@@ -21,13 +21,6 @@ const (
 	dryRun = "dry-run"
 )
 
-// methods and outcomes are all values of their labels. The values of the label reason are reasons
-// and Unknown.
-var (
-	methods  = []Method{Surge, Evict, Delete}
-	outcomes = []string{moved, undone, abandoned, dryRun}
-)
-
 // Metrics of moves. docs/metrics.md lists them. Their labels are small closed sets.
 var (
 	migrations = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -68,9 +61,9 @@ var (
 // would fire.
 func RegisterMetrics(registry prometheus.Registerer) {
 	registry.MustRegister(migrations, evictionsBlocked, evacuationDuration, podsLost, podsOverdue)
-	for _, way := range methods {
+	for _, way := range []Method{Surge, Evict, Delete} {
 		for _, reason := range slices.Concat(reasons, []Reason{Unknown}) {
-			for _, outcome := range outcomes {
+			for _, outcome := range []string{moved, undone, abandoned, dryRun} {
 				migrations.WithLabelValues(string(way), string(reason), outcome)
 			}
 		}

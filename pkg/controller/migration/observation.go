@@ -65,14 +65,12 @@ func (e *Executor) observe(w *work, pod *snapshot.Pod) {
 		w.enter(idle, e.clock.Now())
 	case removes && pod.DeletionTimestamp != nil:
 		w.enter(terminating, e.clock.Now())
-	case w.action.Kind == Release && pod.Release != nil:
-		w.enter(idle, e.clock.Now())
 	case w.action.Kind == Restore && !hasReleasedLabel(pod) && !controlledByDeployment(pod):
 		e.countMove(w.action)
 		w.enter(idle, e.clock.Now())
-	case w.action.Kind == Forget && pod.Release == nil:
-		w.enter(idle, e.clock.Now())
-	case e.clock.Since(w.since) >= confirmTimeout:
+	case w.action.Kind == Release && pod.Release != nil,
+		w.action.Kind == Forget && pod.Release == nil,
+		e.clock.Since(w.since) >= confirmTimeout:
 		w.enter(idle, e.clock.Now())
 	}
 }
