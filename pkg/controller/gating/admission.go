@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
 // policyBinding is the name of the MutatingAdmissionPolicyBinding in manifests/overlays/autoscaler.
@@ -60,9 +62,7 @@ func (p *AdmissionPolicy) watch(ctx context.Context, client kubernetes.Interface
 			}
 		}
 		reported = err != nil
-		select {
-		case <-time.After(checkInterval):
-		case <-ctx.Done():
+		if leader.Sleep(ctx, checkInterval) != nil {
 			return
 		}
 	}

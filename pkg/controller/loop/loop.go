@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
@@ -145,7 +146,7 @@ func (l *Loop) Start(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	if !sleep(ctx, settleTime) {
+	if leader.Sleep(ctx, settleTime) != nil {
 		return nil
 	}
 	for ctx.Err() == nil {
@@ -202,7 +203,7 @@ func (l *Loop) awaitNext(ctx context.Context, next time.Time, took time.Duration
 		left := max(time.Until(next), 0)
 		nodeDelay, eventDelay, maxDelay = min(nodeDelay, left), min(eventDelay, left), min(maxDelay, left)
 	}
-	if !sleep(ctx, nodeDelay) {
+	if leader.Sleep(ctx, nodeDelay) != nil {
 		return
 	}
 	select {
@@ -260,14 +261,4 @@ func (l *Loop) CheckHealth(*http.Request) error {
 		}
 	}
 	return nil
-}
-
-// sleep reports whether d has passed before ctx was done.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
 // synced returns a closed channel: the caches are full.
@@ -98,14 +99,14 @@ func TestRounds(t *testing.T) {
 				notify(l.changed) // as the caches do while they fill
 				if test.events > 0 {
 					go func() {
-						for sleep(ctx, test.events) {
+						for leader.Sleep(ctx, test.events) == nil {
 							notify(l.changed)
 						}
 					}()
 				}
 				if test.signal > 0 {
 					go func() {
-						for left := test.nodes; sleep(ctx, settleTime+test.signal-time.Since(began.Add(-settleTime))) && left >= 0; left-- {
+						for left := test.nodes; leader.Sleep(ctx, settleTime+test.signal-time.Since(began.Add(-settleTime))) == nil && left >= 0; left-- {
 							notify(l.nodeChanged)
 							test.signal += 100 * time.Millisecond
 						}
