@@ -25,7 +25,9 @@ type Lock struct {
 	duration time.Duration
 	// renewed is the start of the last successful renewal; nil before the first.
 	renewed atomic.Pointer[time.Time]
-	memory  *memory // nil: none
+	// beforeWrite prepares a write of the lease; nil prepares nothing. Only the goroutine of the
+	// election writes.
+	beforeWrite func()
 }
 
 // NewLock returns a lock that records its renewals. duration is the duration of the lease.
@@ -55,7 +57,9 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 // client-go would continue the old term, or release a lease that now belongs to another process.
 // With it, the process cannot renew, and exits as after a lost lease.
 func (l *Lock) write(record resourcelock.LeaderElectionRecord, write func() error) error {
-	l.memory.write()
+	if l.beforeWrite != nil {
+		l.beforeWrite()
+	}
 	began := time.Now()
 	if last := l.renewed.Load(); last != nil && age(*last) >= l.duration {
 		return fmt.Errorf("lease expired: last renewed %s ago, duration %s: others may have led since, so this process exits",

@@ -2,20 +2,13 @@ package leader
 
 import (
 	"context"
-	"maps"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
-
-// memory is a fact that leaders record for later leaders in a label of the lease.
-type memory struct {
-	lock  *resourcelock.LeaseLock
-	label string
-	known func() bool
-}
 
 // Remember records a fact for later leaders: from the first renewal at which known returns true,
 // the lease has the label. found is called each time the lease is read with the label. The first
@@ -32,18 +25,11 @@ func (l *Lock) Remember(label string, known func() bool, found func()) {
 			found()
 		}
 	}}
-	l.memory = &memory{inner, label, known}
-}
-
-// write adds the label to the next write of the lease if the fact is known. Only the goroutine of
-// the election writes.
-func (m *memory) write() {
-	if m == nil || !m.known() {
-		return
+	l.beforeWrite = func() {
+		if known() {
+			inner.Labels = labels.Merge(inner.Labels, labels.Set{label: "true"})
+		}
 	}
-	labels := map[string]string{m.label: "true"}
-	maps.Copy(labels, m.lock.Labels)
-	m.lock.Labels = labels
 }
 
 // observingClient is a client that passes every lease that it reads to observe.
