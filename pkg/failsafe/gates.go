@@ -69,9 +69,11 @@ func NewGateRemover(
 	}
 	// The creation time determines the expiry. An update matters only if a gate was added again.
 	_, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { r.enqueue(nil, obj.(*v1.Pod)) },
+		AddFunc: func(obj any) { r.enqueue(obj.(*v1.Pod)) },
 		UpdateFunc: func(before, after any) {
-			r.enqueue(before.(*v1.Pod), after.(*v1.Pod))
+			if !workload.Gated(before.(*v1.Pod)) {
+				r.enqueue(after.(*v1.Pod))
+			}
 		},
 	})
 	return r, err
@@ -80,10 +82,7 @@ func NewGateRemover(
 // RegisterMetrics registers the metrics of a scheduler. It must be called at most once.
 func RegisterMetrics() { legacyregistry.MustRegister(expiredGates) }
 
-func (r *GateRemover) enqueue(before, pod *v1.Pod) {
-	if before != nil && workload.Gated(before) || !workload.Gated(pod) {
-		return
-	}
+func (r *GateRemover) enqueue(pod *v1.Pod) {
 	if left, gated := r.timeLeft(pod); gated {
 		r.queue.AddAfter(cache.MetaObjectToName(pod), left)
 	}
