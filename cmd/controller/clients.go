@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 )
@@ -28,24 +27,6 @@ const (
 
 // responsesPerSecond is the rate and the burst of responses to Evictions.
 const responsesPerSecond = 20
-
-// connect returns the configuration of a client of the API server.
-func connect(kubeconfig string) (*rest.Config, error) {
-	config, err := app.Connect(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	// The limits apply to each client separately: informers, events and leader election never wait
-	// for the client that moves pods. Late events do no harm, so in a mass reclaim moves use the
-	// larger part of the API server's capacity.
-	config.QPS, config.Burst = eventsPerSecond, eventBurst
-	return config, nil
-}
-
-// newReader returns the read-only client of the informers.
-func newReader(config *rest.Config) (kubernetes.Interface, error) {
-	return kubernetes.NewForConfig(readOnly(config))
-}
 
 // readOnly returns the configuration of a read-only client.
 func readOnly(config *rest.Config) *rest.Config {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
@@ -37,10 +39,14 @@ var errStaleLease = errors.New("lease not renewed in time: another controller ma
 
 // start runs the controller until ctx is done, the Lease is lost, or a part fails to start.
 func start(ctx context.Context, kubeconfig string, setup *setup) error {
-	config, err := connect(kubeconfig)
+	config, err := app.Connect(kubeconfig)
 	if err != nil {
 		return err
 	}
+	// The limits apply to each client separately: informers, events and leader election never wait
+	// for the client that moves pods. Late events do no harm, so in a mass reclaim moves use the
+	// larger part of the API server's capacity.
+	config.QPS, config.Burst = eventsPerSecond, eventBurst
 	registerMetrics()
 	options := manager.Options{
 		Logger:                  klog.Background(),
@@ -102,7 +108,7 @@ func elect(config *rest.Config, duration time.Duration, options *manager.Options
 
 // add adds all runnables to the manager.
 func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func() error, recorder events.EventRecorder) error {
-	reader, err := newReader(config)
+	reader, err := kubernetes.NewForConfig(readOnly(config))
 	if err != nil {
 		return fmt.Errorf("creating the client that reads: %w", err)
 	}
