@@ -25,23 +25,20 @@ func (r *round) heal() {
 // planner tries them. Moves to existing nodes are planned before moves for which an autoscaler has
 // to buy a node.
 func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Workload) int, candidates func(*snapshot.Workload) []*snapshot.Pod) {
-	type deficient struct {
-		*snapshot.Workload
-		deficit int
-	}
-	var workloads []deficient
+	var workloads []*snapshot.Workload
+	deficits := map[*snapshot.Workload]int{}
 	for _, w := range r.snapshot.Workloads {
 		if pods := deficitOf(w); pods > 0 {
-			workloads = append(workloads, deficient{w, pods})
+			workloads, deficits[w] = append(workloads, w), pods
 		}
 	}
-	slices.SortStableFunc(workloads, func(a, b deficient) int { return cmp.Compare(b.deficit, a.deficit) })
+	slices.SortStableFunc(workloads, func(a, b *snapshot.Workload) int { return cmp.Compare(deficits[b], deficits[a]) })
 	for _, buy := range []bool{false, true} {
 		for _, w := range workloads {
 			if r.limitReached() {
 				return
 			}
-			r.oneToOnDemand(w.Workload, reason, candidates, buy)
+			r.oneToOnDemand(w, reason, candidates, buy)
 		}
 	}
 }

@@ -1,10 +1,11 @@
 package rebalance
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -90,19 +91,11 @@ func capped(p *snapshot.Pod) bool {
 // chooses the pool. If there is no pool, it returns the time of the first round or of the last
 // disruption: the last pool may have been lost just before.
 func (r *round) calmSince() time.Time {
-	var since time.Time
-	for _, at := range r.poolsCalmSince() {
-		since = node.Earlier(since, at)
+	if pools := r.poolsCalmSince(); len(pools) > 0 {
+		return slices.MinFunc(slices.Collect(maps.Values(pools)), time.Time.Compare)
 	}
-	if since.IsZero() {
-		since = r.firstRound
-		for _, at := range r.disrupted {
-			if at.After(since) {
-				since = at
-			}
-		}
-	}
-	return since
+	disruptions := slices.Collect(maps.Values(r.disrupted))
+	return slices.MaxFunc(append(disruptions, r.firstRound), time.Time.Compare)
 }
 
 // otherAssigned counts the other live pods of the pod's revision that require on-demand, as package
