@@ -71,17 +71,6 @@ type Settings struct {
 	Selects func(namespace string) bool
 }
 
-// Result is the reaction to the current Evictions.
-type Result struct {
-	// Moves are the moves that this responder is asked for.
-	Moves []migration.Move
-	// Requested are the pods whose eviction is requested, from any responder. A PodDisruptionBudget
-	// must not block these evictions for ever.
-	Requested map[types.UID]bool
-	// Responses are the responses to write.
-	Responses []Response
-}
-
 // Response is the response of this responder to one Eviction.
 type Response struct {
 	Eviction *unstructured.Unstructured
@@ -90,13 +79,17 @@ type Response struct {
 	Done    bool
 }
 
-// Result returns the reaction to Evictions. It ignores Evictions that cannot be decoded, and
-// Evictions of pods that are not in the snapshot.
-func Plan(s *snapshot.Snapshot, evictions []*unstructured.Unstructured, settings Settings) Result {
-	result := Result{Requested: map[types.UID]bool{}}
+// Plan returns the reaction to Evictions: the moves that this responder is asked for, and the
+// responses to write. requested are the pods whose eviction is requested, from any responder. A
+// PodDisruptionBudget must not block these evictions for ever. Plan ignores Evictions that cannot be
+// decoded, and Evictions of pods that are not in the snapshot.
+func Plan(
+	s *snapshot.Snapshot, evictions []*unstructured.Unstructured, settings Settings,
+) (moves []migration.Move, requested map[types.UID]bool, responses []Response) {
 	if len(evictions) == 0 {
-		return result
+		return nil, nil, nil
 	}
+	requested = map[types.UID]bool{}
 	pods := map[types.UID]*snapshot.Pod{}
 	for _, pod := range s.Pods {
 		pods[pod.UID] = pod
@@ -111,7 +104,7 @@ func Plan(s *snapshot.Snapshot, evictions []*unstructured.Unstructured, settings
 		if pod == nil || pod.Namespace != e.Namespace || pod.DeletionTimestamp != nil {
 			continue
 		}
-		result.Requested[pod.UID] = true
+		requested[pod.UID] = true
 		own := e.ownStatus()
 		if own == nil || own.CompletionTime != nil {
 			continue
@@ -120,7 +113,7 @@ func Plan(s *snapshot.Snapshot, evictions []*unstructured.Unstructured, settings
 		switch started := own.HeartbeatTime != nil; {
 		case pod.Release != nil:
 			if !started || s.Now.Sub(own.HeartbeatTime.Time) >= heartbeatInterval {
-				result.Responses = append(result.Responses, Response{object, "its replacement starts; the pod is evicted when the replacement is ready", false})
+				responses = append(responses, Response{object, "its replacement starts; the pod is evicted when the replacement is ready", false})
 			}
 		case !workload.PolicyApplies(pod.Pod), settings.Selects != nil && !settings.Selects(pod.Namespace):
 			done = "the controller is configured not to move it"
@@ -132,12 +125,12 @@ func Plan(s *snapshot.Snapshot, evictions []*unstructured.Unstructured, settings
 			done = fmt.Sprintf("no replacement could start within %s", settings.ReplacementTimeout)
 		}
 		if done != "" {
-			result.Responses = append(result.Responses, Response{object, done, true})
+			responses = append(responses, Response{object, done, true})
 			continue
 		}
-		result.Moves = append(result.Moves, migration.Move{Pod: pod, Reason: migration.Requested, OnlySurge: true})
+		moves = append(moves, migration.Move{Pod: pod, Reason: migration.Requested, OnlySurge: true})
 	}
-	return result
+	return moves, requested, responses
 }
 
 // Released returns moves of the pods that were released for an Eviction. The controller uses it

@@ -108,10 +108,10 @@ func TestNew(t *testing.T) {
 			if test.eviction != nil {
 				test.eviction(object)
 			}
-			plan := Plan(&snapshot.Snapshot{Now: now, Pods: []*snapshot.Pod{pod}}, []*unstructured.Unstructured{{Object: object}},
+			moves, requested, responses := Plan(&snapshot.Snapshot{Now: now, Pods: []*snapshot.Pod{pod}}, []*unstructured.Unstructured{{Object: object}},
 				Settings{ReplacementTimeout: replacementTimeout, Selects: func(namespace string) bool { return namespace == "shop" }})
-			got := answer{Moved: len(plan.Moves) > 0, Requested: plan.Requested[clustertest.UID("web-0")]}
-			for _, r := range plan.Responses {
+			got := answer{Moved: len(moves) > 0, Requested: requested[clustertest.UID("web-0")]}
+			for _, r := range responses {
 				got.Done, got.Message = r.Done, r.Message
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {

@@ -54,13 +54,13 @@ func (e *Evictions) plan(
 	for _, object := range e.informer.GetStore().List() {
 		all = append(all, object.(*unstructured.Unstructured))
 	}
-	plan := responder.Plan(s, all, settings)
-	for _, r := range plan.Responses {
+	moves, requested, responses := responder.Plan(s, all, settings)
+	for _, r := range responses {
 		writes = append(writes, loop.Write{
 			Kind: loop.EvictionResponse, UID: r.Eviction.GetUID(), Version: r.Eviction.GetResourceVersion(), Name: klog.KObj(r.Eviction),
 			Why:   r.Message,
 			Apply: func(ctx context.Context) error { return r.Apply(ctx, e.writer, time.Now()) },
 		})
 	}
-	return plan.Moves, plan.Requested, writes
+	return moves, requested, writes
 }
