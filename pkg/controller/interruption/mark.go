@@ -22,7 +22,7 @@ type Mark struct {
 	// Taints are the desired taints of the node, including taints of other clients; nil leaves the
 	// taints unchanged.
 	Taints []v1.Taint
-	// Annotations are the annotations to write. A nil value removes one. A nil map leaves all
+	// Annotations are the annotations to write. A nil value removes one. An empty map leaves all
 	// annotations unchanged.
 	Annotations map[string]*string
 	// Events are the events to emit on the node after the write.
@@ -39,14 +39,14 @@ type Event struct {
 // newMark compares the current with the desired marks of a node. ok is false if they are equal.
 // class is the class of the node's signals.
 func newMark(n *observedNode, class decision.SignalClass, want desired) (mark Mark, ok bool) {
-	mark = Mark{Node: n.Node}
+	mark = Mark{Node: n.Node, Annotations: map[string]*string{}}
 	mark.setTaint(n, want.Taint)
 	want.OwnDeadline = mark.setDeadline(n, want)
 	switch text := want.text(); {
 	case text == "" && n.hasState:
-		mark.annotate(spot.InterruptionStateAnnotation, nil)
+		mark.Annotations[spot.InterruptionStateAnnotation] = nil
 	case text != n.stateText:
-		mark.annotate(spot.InterruptionStateAnnotation, &text)
+		mark.Annotations[spot.InterruptionStateAnnotation] = &text
 	}
 	if mark.Taints == nil && len(mark.Annotations) == 0 {
 		return Mark{}, false
@@ -77,7 +77,7 @@ func (m *Mark) setDeadline(n *observedNode, want desired) (own string) {
 	case want.deadline.IsZero():
 		// Values of other clients stay unchanged.
 		if written.own {
-			m.annotate(spot.InterruptionDeadlineAnnotation, nil)
+			m.Annotations[spot.InterruptionDeadlineAnnotation] = nil
 		}
 		return ""
 	case written.exists && !written.valid:
@@ -90,16 +90,8 @@ func (m *Mark) setDeadline(n *observedNode, want desired) (own string) {
 		return ""
 	}
 	text := want.deadline.UTC().Format(time.RFC3339)
-	m.annotate(spot.InterruptionDeadlineAnnotation, &text)
+	m.Annotations[spot.InterruptionDeadlineAnnotation] = &text
 	return text
-}
-
-// annotate writes an annotation; nil removes it.
-func (m *Mark) annotate(key string, value *string) {
-	if m.Annotations == nil {
-		m.Annotations = map[string]*string{}
-	}
-	m.Annotations[key] = value
 }
 
 // addClassEvent adds the event for a change of the class of the node's signals.
@@ -141,7 +133,7 @@ func (m *Mark) addEvent(kind, reason, format string, args ...any) {
 func Apply(ctx context.Context, client kubernetes.Interface, mark Mark) error {
 	node := mark.Node
 	metadata := map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion}
-	if mark.Annotations != nil {
+	if len(mark.Annotations) > 0 {
 		metadata["annotations"] = mark.Annotations
 	}
 	patch := map[string]any{"metadata": metadata}

@@ -84,8 +84,10 @@ func (p *planner) observe(n *snapshot.Node) (o observedNode, ok bool) {
 	defer recovery.Recover(recovery.Node, klog.KObj(n))
 	o.Node = n
 	if _, ready := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady); ready != nil { // the kubelet has reported
-		_, silent := p.reader.KubeletSilent(n.Node)
-		p.kubelets.count(silent)
+		p.kubelets.reported++
+		if _, silent := p.reader.KubeletSilent(n.Node); silent {
+			p.kubelets.silent++
+		}
 		o.ready = ready.Status == v1.ConditionTrue
 	}
 	o.state, o.stateText, o.hasState = readState(n.Node)
@@ -134,9 +136,6 @@ func (o *observedNode) blockedByOthers() bool {
 		return t.Key == spot.InterruptionTaint && t.Effect != v1.TaintEffectPreferNoSchedule
 	})
 }
-
-// isGone reports whether the node counts as gone because its kubelet is silent.
-func (o *observedNode) isGone() bool { return slices.ContainsFunc(o.signals, isSilence) }
 
 // keepStrongestSignals removes the signals of weaker classes, and returns the strongest class.
 func (o *observedNode) keepStrongestSignals() decision.SignalClass {

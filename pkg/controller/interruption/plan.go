@@ -193,7 +193,7 @@ func (p *planner) start(n *observedNode, a node.Announcement) (start, futureStar
 	if !recorded.IsZero() && (!onNode.After(recorded) || onNode.Equal(futureStart)) {
 		return recorded, futureStart
 	}
-	alive := n.ready && !n.isGone()
+	alive := n.ready && !slices.ContainsFunc(n.signals, isSilence)
 	switch {
 	case onNode.After(p.now):
 		return p.now, onNode
@@ -223,19 +223,14 @@ func (p *planner) notice(a node.Announcement) time.Duration {
 // is stale if it is before oldest, the start of the first signal: then it belongs to an earlier
 // interruption. starts contains the start of each signal.
 func (p *planner) deadline(n *observedNode, starts map[string]time.Time, oldest time.Time) (deadline time.Time, stale bool) {
-	annotated := n.deadline.valid
-	if annotated && n.deadline.time.Before(oldest) {
-		annotated, stale = false, true
-	}
+	stale = n.deadline.valid && n.deadline.time.Before(oldest)
+	annotated := n.deadline.valid && !stale
 	if annotated {
 		deadline = n.deadline.time
 	}
 	for _, a := range n.signals {
-		if !a.Timed && annotated {
-			continue
-		}
-		if at := starts[a.Name].Add(p.notice(a)).Truncate(time.Second); deadline.IsZero() || at.Before(deadline) {
-			deadline = at
+		if a.Timed || !annotated {
+			deadline = node.Earlier(deadline, starts[a.Name].Add(p.notice(a)).Truncate(time.Second))
 		}
 	}
 	return deadline, stale

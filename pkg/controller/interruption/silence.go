@@ -27,13 +27,6 @@ const maxSilentPercent = 55 // percent
 // counted together.
 type kubelets struct{ reported, silent int }
 
-func (k *kubelets) count(silent bool) {
-	k.reported++
-	if silent {
-		k.silent++
-	}
-}
-
 // silentLimit returns how many silent nodes may count as gone at a time: a tenth of all nodes, or
 // two. Their pods are removed without regard to PodDisruptionBudgets, so a network failure, or a
 // recovery node by node, must not cost every pod there. Kubernetes evicts the pods of the other
