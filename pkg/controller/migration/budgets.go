@@ -42,20 +42,20 @@ func newBudgets(s *snapshot.Snapshot, progress Progress) *budgets {
 }
 
 // charge charges the eviction of a pod to its PodDisruptionBudget. It returns the UID of the
-// PodDisruptionBudget and whether that allowed the eviction. If no PodDisruptionBudget selects the
+// PodDisruptionBudget and whether that refuses the eviction. If no PodDisruptionBudget selects the
 // pod, or several do, the UID is empty and nothing is estimated. A pod that is not ready is not
 // charged.
-func (b *budgets) charge(pod *snapshot.Pod) (from types.UID, allowed bool) {
+func (b *budgets) charge(pod *snapshot.Pod) (from types.UID, refused bool) {
 	selecting := b.selecting(pod)
 	if len(selecting) != 1 {
-		return "", true
+		return "", false
 	}
 	only := selecting[0]
 	if _, healthy := ready(pod); !healthy {
-		return only.uid, true
+		return only.uid, false
 	}
 	only.allowed--
-	return only.uid, only.allowed >= 0
+	return only.uid, only.allowed < 0
 }
 
 // selects reports whether a PodDisruptionBudget selects the pod.

@@ -100,9 +100,7 @@ func (p *planner) add(m Move, step func(Move) Action) {
 		return
 	}
 	if a.Kind == EvictPod {
-		var allowed bool
-		a.DisruptionBudget, allowed = p.budgets.charge(a.Pod)
-		a.LikelyRefused = !allowed
+		a.DisruptionBudget, a.LikelyRefused = p.budgets.charge(a.Pod)
 	}
 	if !a.Deadline.IsZero() {
 		a.LastMoment = p.lastMoment(m)

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -58,15 +59,12 @@ func desiredPods(r *snapshot.Revision) int {
 // ready returns since when the pod has been ready. ok is false if it is not ready or its node does
 // not exist.
 func ready(pod *snapshot.Pod) (since time.Time, ok bool) {
-	if pod.Node == nil {
+	i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
+	if pod.Node == nil || i < 0 {
 		return time.Time{}, false
 	}
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == v1.PodReady {
-			return c.LastTransitionTime.Time, c.Status == v1.ConditionTrue
-		}
-	}
-	return time.Time{}, false
+	c := &pod.Status.Conditions[i]
+	return c.LastTransitionTime.Time, c.Status == v1.ConditionTrue
 }
 
 // available reports whether the pod has been ready for minReadySeconds of its ReplicaSet. If that
