@@ -174,23 +174,19 @@ func (a *Assigner) observe(pod *v1.Pod) {
 		a.forget(pod.UID)
 		return
 	}
+	gated := workload.Gated(pod)
+	needsWork, since := gated || workload.Unschedulable(pod), a.gatedSince
 	a.mu.Lock()
-	gated, unschedulable := workload.Gated(pod), false
-	if gated {
-		if _, known := a.gatedSince[pod.UID]; !known {
-			a.gatedSince[pod.UID] = a.clock.Now()
-		}
-	} else {
+	if !gated {
 		delete(a.gatedSince, pod.UID)
 		delete(a.assignments, pod.UID)
-		if unschedulable = workload.Unschedulable(pod); unschedulable {
-			if _, known := a.unschedulableSince[pod.UID]; !known {
-				a.unschedulableSince[pod.UID] = a.clock.Now()
-			}
-		}
+		since = a.unschedulableSince
+	}
+	if _, known := since[pod.UID]; needsWork && !known {
+		since[pod.UID] = a.clock.Now()
 	}
 	a.mu.Unlock()
-	if gated || unschedulable {
+	if needsWork {
 		a.queue.Add(workload.RevisionOf(pod))
 	}
 }
