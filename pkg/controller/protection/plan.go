@@ -20,10 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
@@ -68,7 +68,7 @@ const (
 
 // Refusal explains why a workload that requests protection has none.
 type Refusal struct {
-	Object runtime.Object
+	Object client.Object
 	Why    string
 }
 
@@ -129,11 +129,8 @@ func (p *Planner) Plan(s *snapshot.Snapshot, requested map[types.UID]bool) ([]Ch
 			r.reconcile(budget)
 		}
 	}
-	for _, create := range r.desired {
-		r.changes = append(r.changes, create)
-	}
 	p.refused = r.refused
-	return inOrder(r.changes), r.refusals
+	return inOrder(slices.AppendSeq(r.changes, maps.Values(r.desired))), r.refusals
 }
 
 // inOrder sorts changes: changes that may block a drain come before the rest. Among equals the
@@ -206,7 +203,7 @@ func (r *round) plan(w *snapshot.Workload) {
 	if w.Deployment == nil {
 		// A rule that requests protection for a namespace applies to Deployments only.
 		if set := w.StatefulSet; set != nil && set.Annotations[spot.ProtectAnnotation] != "" {
-			r.refuse(set, set.UID, "a pod of a StatefulSet cannot be replaced before it is evicted")
+			r.refuse(set, "a pod of a StatefulSet cannot be replaced before it is evicted")
 		}
 		return
 	}
@@ -217,11 +214,11 @@ func (r *round) plan(w *snapshot.Workload) {
 		r.overlaps = findOverlaps(r.snapshot, w.Namespace)
 	}
 	if other := r.overlaps.conflict(w); other != "" {
-		r.refuse(w.Deployment, w.Deployment.UID, other)
+		r.refuse(w.Deployment, other)
 		return
 	}
 	if failed, ok := r.syncFailures[w.Deployment.UID]; ok && r.snapshot.Now.Sub(failed.since) >= syncTimeout {
-		r.refuse(w.Deployment, w.Deployment.UID, fmt.Sprintf("Kubernetes cannot count the pods that its selector selects: %.256s", failed.why))
+		r.refuse(w.Deployment, fmt.Sprintf("Kubernetes cannot count the pods that its selector selects: %.256s", failed.why))
 		return
 	}
 	allowed, why := r.allows(w)
@@ -229,9 +226,9 @@ func (r *round) plan(w *snapshot.Workload) {
 	r.desired[nameOf(budget)] = Change{Create, budget, w.Deployment, why}
 }
 
-func (r *round) refuse(object runtime.Object, uid types.UID, why string) {
-	r.refused[uid] = why
-	if r.Planner.refused[uid] != why {
+func (r *round) refuse(object client.Object, why string) {
+	r.refused[object.GetUID()] = why
+	if r.Planner.refused[object.GetUID()] != why {
 		r.refusals = append(r.refusals, Refusal{object, why})
 	}
 }
@@ -244,7 +241,7 @@ func (r *round) reconcile(existing *policyv1.PodDisruptionBudget) {
 	switch {
 	case !workload.ManagedDisruptionBudget(existing):
 		if ok {
-			r.refuse(want.Deployment, want.Deployment.UID, fmt.Sprintf("PodDisruptionBudget %s does not belong to the controller", existing.Name))
+			r.refuse(want.Deployment, fmt.Sprintf("PodDisruptionBudget %s does not belong to the controller", existing.Name))
 		}
 	case !ok || !metav1.IsControlledBy(existing, want.Deployment):
 		r.changes = append(r.changes, Change{Kind: Delete, Budget: existing, Why: "no Deployment requires it"})

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -46,9 +45,7 @@ func (p *Planner) markWrites(marks []interruption.Mark) (writes []loop.Write) {
 func (p *Planner) budgetWrites(s *snapshot.Snapshot, requested map[types.UID]bool) (writes []loop.Write) {
 	changes, refusals := p.protector.Plan(s, requested)
 	for _, r := range refusals {
-		if object, err := meta.Accessor(r.Object); err == nil {
-			klog.Background().Info("Workload cannot be protected", "workload", klog.KObj(object), "why", r.Why)
-		}
+		klog.Background().Info("Workload cannot be protected", "workload", klog.KObj(r.Object), "why", r.Why)
 		p.clients.Recorder.Eventf(r.Object, nil, v1.EventTypeWarning, spot.ReasonNotProtected, "Protect", "%s", r.Why)
 	}
 	for _, c := range changes {
