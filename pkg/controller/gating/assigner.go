@@ -80,9 +80,6 @@ type Assigner struct {
 	gateRemovedAt map[string]time.Time
 	// unschedulableSince contains when each pod without a gate was first seen unschedulable.
 	unschedulableSince map[types.UID]time.Time
-	// reassignments contains, for each pod deleted for reassignment, until when its successor
-	// counts as part of the floor.
-	reassignments map[workload.OwnerKey][]time.Time
 	// reported contains the last event reason that recordOnce recorded for each pod.
 	reported map[types.UID]string
 }
@@ -109,7 +106,7 @@ func New(
 		patchSlots:  make(chan struct{}, maxPatches),
 		assignments: map[types.UID]decision.AssignedCapacity{}, gatedSince: map[types.UID]time.Time{},
 		grants: map[successor][]grant{}, gateRemovedAt: map[string]time.Time{}, unschedulableSince: map[types.UID]time.Time{},
-		reassignments: map[workload.OwnerKey][]time.Time{}, reported: map[types.UID]string{},
+		reported: map[types.UID]string{},
 	}
 	a.nodes = &nodes{settings: settings, recorder: recorder, reported: map[types.UID]string{}, lister: factory.Core().V1().Nodes().Lister()}
 	err = pods.AddIndexers(cache.Indexers{podsByRevision: func(obj any) ([]string, error) {

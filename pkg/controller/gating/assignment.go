@@ -24,7 +24,7 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 	for _, s := range gated {
 		own := s.subject.Pod.OnlyOnDemand
 		f := facts{assigned: assigned}
-		a.takeReassignment(revision)
+		a.takeGrant(successor{revision: revision, reassigned: true}) // this pod is the expected one
 		grant, granted := a.takeGrant(successorOf(revision, s))
 		if granted {
 			f.granted = grant.why

@@ -37,20 +37,23 @@ const maxEventLists = 10
 var nodeStarts = []string{"Nominated", "TriggeredScaleUp"}
 
 // successor identifies the pod that gets the grant of a deleted pod: the next pod of the revision,
-// or the pod with the same name in a StatefulSet.
+// or the pod with the same name in a StatefulSet. For a pod that was deleted for reassignment it is
+// the next pod of the revision in any case: it counts as part of the floor until it exists.
 type successor struct {
-	revision workload.OwnerKey
-	name     string
+	revision   workload.OwnerKey
+	name       string
+	reassigned bool
 }
 
 func successorOf(revision workload.OwnerKey, s sibling) successor {
 	if s.subject.Pod.Workload.Ordered {
-		return successor{revision, s.pod.Name}
+		return successor{revision: revision, name: s.pod.Name}
 	}
 	return successor{revision: revision}
 }
 
-// grant is the reason why a pod may run on spot, and until when a successor may use it.
+// grant is why a pod was deleted, and until when a successor may use this. Unless the pod was
+// deleted for reassignment, the successor may run on spot.
 type grant struct {
 	why   string
 	until time.Time
@@ -181,29 +184,15 @@ func (a *Assigner) waitedFor(pod *v1.Pod) (time.Duration, bool) {
 
 // expectedReassignments returns the number of expected successors of pods that were deleted for
 // reassignment.
-func (a *Assigner) expectedReassignments(revision workload.OwnerKey) int {
+func (a *Assigner) expectedReassignments(revision workload.OwnerKey) (expected int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.clock.Now()
-	left := slices.DeleteFunc(a.reassignments[revision], func(until time.Time) bool { return !until.After(now) })
-	if len(left) == 0 {
-		delete(a.reassignments, revision)
-	} else {
-		a.reassignments[revision] = left
+	for _, held := range a.grants[successor{revision: revision, reassigned: true}] {
+		if held.until.After(a.clock.Now()) {
+			expected++
+		}
 	}
-	return len(left)
-}
-
-// takeReassignment records that one of the expected successors exists.
-func (a *Assigner) takeReassignment(revision workload.OwnerKey) {
-	if a.expectedReassignments(revision) == 0 {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.reassignments[revision] = a.reassignments[revision][1:]; len(a.reassignments[revision]) == 0 {
-		delete(a.reassignments, revision)
-	}
+	return expected
 }
 
 // isRecreated reports whether the pod's controller recreates it after a deletion without other
@@ -274,13 +263,10 @@ func lastRecorded(e *v1.Event) time.Time {
 func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s sibling, why string) error {
 	key := successorOf(revision, s)
 	if why == reassigned {
-		a.mu.Lock()
-		a.reassignments[revision] = append(a.reassignments[revision], a.clock.Now().Add(grantFor))
-		a.mu.Unlock()
-	} else {
-		// Grant before the deletion: the successor may exist before the API server answers.
-		a.addGrant(key, grant{why, a.clock.Now().Add(grantFor)})
+		key = successor{revision: revision, reassigned: true}
 	}
+	// Grant before the deletion: the successor may exist before the API server answers.
+	a.addGrant(key, grant{why, a.clock.Now().Add(grantFor)})
 	err := a.client.CoreV1().Pods(s.pod.Namespace).Delete(ctx, s.pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0),
 		Preconditions:      &metav1.Preconditions{UID: &s.pod.UID, ResourceVersion: &s.pod.ResourceVersion},
