@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -270,7 +271,7 @@ func (e *Executor) perform(ctx context.Context, a Action) (o outcome, err error)
 	case Restore:
 		return e.restore(ctx, a)
 	case Forget:
-		return e.forget(ctx, a)
+		return e.patch(ctx, a.Pod, map[string]any{"annotations": map[string]any{spot.ReleasedAnnotation: nil}})
 	case EvictPod:
 		return e.evict(ctx, a)
 	}

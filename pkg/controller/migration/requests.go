@@ -196,11 +196,6 @@ func (e *Executor) forgetRequirement(revision *snapshot.Revision) {
 	}
 }
 
-// forget removes the release annotation from a pod.
-func (e *Executor) forget(ctx context.Context, a Action) (outcome, error) {
-	return e.patch(ctx, a.Pod, map[string]any{"annotations": map[string]any{spot.ReleasedAnnotation: nil}})
-}
-
 // patch merges metadata into a pod.
 func (e *Executor) patch(ctx context.Context, pod *snapshot.Pod, metadata map[string]any) (outcome, error) {
 	return outcomeOf(PatchPod(ctx, e.client, pod.Pod, metadata, nil))
