@@ -140,19 +140,16 @@ func inOrder(changes []Change) []Change {
 	slices.SortFunc(changes, func(a, b Change) int {
 		return cmp.Or(a.rank()-b.rank(), cmp.Compare(a.Budget.Namespace, b.Budget.Namespace), cmp.Compare(a.Budget.Name, b.Budget.Name))
 	})
-	type place struct {
-		rank      int
-		namespace string
-	}
 	type turn struct {
 		Change
-		number int
+		number int // among the changes of the namespace with the same rank
 	}
-	turns, next := make([]turn, len(changes)), map[place]int{}
+	turns := make([]turn, len(changes))
 	for i, c := range changes {
-		at := place{c.rank(), c.Budget.Namespace}
-		turns[i] = turn{c, next[at]}
-		next[at]++
+		turns[i].Change = c
+		if i > 0 && c.rank() == turns[i-1].rank() && c.Budget.Namespace == turns[i-1].Budget.Namespace {
+			turns[i].number = turns[i-1].number + 1
+		}
 	}
 	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Or(a.rank()-b.rank(), a.number-b.number) })
 	for i, t := range turns {
