@@ -217,16 +217,12 @@ func (c *roomPlanner) spotPlacements(pods []*snapshot.Pod, pools map[decision.Po
 // returns one pod if that is enough, else the shortest sufficient prefix of the candidates. It
 // returns none if all candidates together are not enough.
 func (c *roomPlanner) podsToMove(node *onDemandNode, waiting *snapshot.Pod, demand *simulation.Demand) []*snapshot.Pod {
-	var candidates []*snapshot.Pod
-	perWorkload := map[workload.OwnerKey]int{}
-	for _, p := range node.Pods {
-		if p.Revision == nil || !p.Live() || inFloor(p) || !othersReady(p) || !c.mayBecomeSpot(p) || c.moved[p.Workload.Key] || !workload.MayDisrupt(p.Pod, c.now) ||
-			c.movableReplicas(p.Workload, waiting.Workload) == 0 {
-			continue
-		}
-		candidates = append(candidates, p)
-	}
+	candidates := slices.DeleteFunc(slices.Clone(node.Pods), func(p *snapshot.Pod) bool {
+		return p.Revision == nil || !p.Live() || inFloor(p) || !othersReady(p) || !c.mayBecomeSpot(p) || c.moved[p.Workload.Key] ||
+			!workload.MayDisrupt(p.Pod, c.now) || c.movableReplicas(p.Workload, waiting.Workload) == 0
+	})
 	c.sortCandidates(candidates)
+	perWorkload := map[workload.OwnerKey]int{}
 	candidates = slices.DeleteFunc(candidates, func(p *snapshot.Pod) bool {
 		perWorkload[p.Workload.Key]++
 		return perWorkload[p.Workload.Key] > c.movableReplicas(p.Workload, waiting.Workload)

@@ -1,6 +1,10 @@
 package round
 
-import "time"
+import (
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+)
 
 const (
 	// searchTimeout is how long a round may search for room. Pods without a search result are
@@ -15,10 +19,7 @@ const (
 // Deletions follow the search. So the search ends before next, the next last moment. It is short if
 // expected, the next last moment of the previous round, has passed. Zero times mean never.
 func searchUntil(now, expected, next time.Time) time.Time {
-	until := now.Add(searchTimeout)
-	if !next.IsZero() && next.Before(until) {
-		until = next
-	}
+	until := node.Earlier(now.Add(searchTimeout), next)
 	least := now.Add(minSearchTimeout)
 	if until.Before(least) || !expected.IsZero() && !now.Before(expected) {
 		return least
