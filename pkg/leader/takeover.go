@@ -1,8 +1,10 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,13 +126,8 @@ func ListBound(ctx context.Context, pods metadata.ResourceInterface) (map[types.
 
 // first returns the alphabetically first pod. pods must not be empty.
 func first(pods map[types.UID]types.NamespacedName) string {
-	result := ""
-	for _, pod := range pods {
-		if name := pod.String(); result == "" || name < result {
-			result = name
-		}
-	}
-	return result
+	names := slices.Collect(maps.Values(pods))
+	return slices.MinFunc(names, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }).String()
 }
 
 // Sleep returns nil after d, or the error of ctx if ctx is done earlier.
