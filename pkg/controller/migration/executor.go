@@ -169,21 +169,16 @@ func (w *work) begin(a Action, s state, now time.Time) {
 
 // firstReport reports whether key is reported for the first time, and records it.
 func (w *work) firstReport(key string) bool {
-	if w.reported[key] {
-		return false
-	}
-	if w.reported == nil {
-		w.reported = map[string]bool{}
-	}
+	first := !w.reported[key]
 	w.reported[key] = true
-	return true
+	return first
 }
 
 // workFor returns what the executor remembers about a pod.
 func (e *Executor) workFor(pod *snapshot.Pod) *work {
 	w, ok := e.pods[pod.UID]
 	if !ok {
-		w = &work{}
+		w = &work{reported: map[string]bool{}}
 		e.pods[pod.UID] = w
 	}
 	return w
