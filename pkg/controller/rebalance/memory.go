@@ -66,14 +66,6 @@ type backOff struct {
 	wait  time.Duration
 }
 
-func newMemory() memory {
-	return memory{
-		attempts: map[workload.OwnerKey]*attempt{}, backOffs: map[workload.OwnerKey]backOff{}, interrupted: map[workload.OwnerKey]time.Time{},
-		disrupted: map[decision.Pool]time.Time{}, earlyMoves: map[workload.OwnerKey]time.Time{},
-		unavailableSince: map[workload.OwnerKey]time.Time{},
-	}
-}
-
 // seenNode is a node of the last round.
 type seenNode struct {
 	*snapshot.Node

@@ -81,7 +81,11 @@ type Planner struct {
 
 // NewPlanner returns a planner without stored state.
 func NewPlanner(settings Settings) *Planner {
-	return &Planner{settings: settings, memory: newMemory()}
+	return &Planner{settings: settings, memory: memory{
+		attempts: map[workload.OwnerKey]*attempt{}, backOffs: map[workload.OwnerKey]backOff{},
+		interrupted: map[workload.OwnerKey]time.Time{}, disrupted: map[decision.Pool]time.Time{},
+		earlyMoves: map[workload.OwnerKey]time.Time{}, unavailableSince: map[workload.OwnerKey]time.Time{},
+	}}
 }
 
 // Plan returns the moves to make: first heal, then make room, then replacements of pods in a floor
@@ -193,9 +197,9 @@ func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires dec
 }
 
 // candidates returns the suitable pods of revisions on nodes of a capacity type that may be moved,
-// in the order in which the planner tries them: by revision, then as in sortCandidates. To the room,
-// the pods of one revision are equal unless they are bound to a location. So candidates returns one
-// pod per revision, unless the workload is a StatefulSet.
+// in the order in which the planner tries them: by revision, then as in sortCandidates. To the
+// room, the pods of one revision are equal unless they are bound to a location. So candidates
+// returns one pod per revision, unless the workload is a StatefulSet.
 func (r *round) candidates(
 	revisions []*snapshot.Revision, capacity decision.CapacityType, suitable func(*snapshot.Pod) bool,
 ) (candidates []*snapshot.Pod) {
