@@ -65,7 +65,8 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 	switch {
 	case f.granted != "":
 		return choice{
-			assigned: decision.AssignedAny, why: "granted by " + f.granted + ": its predecessor found no on-demand node", granted: f.granted, prefer: l.spot,
+			assigned: decision.AssignedAny, granted: f.granted, prefer: l.spot,
+			why: "granted by " + f.granted + ": its predecessor found no on-demand node",
 		}
 	case pod.OnlySpot:
 		c := choice{why: "its own node selector or affinity admits only spot"}

@@ -88,7 +88,8 @@ func (l *Labels) admitsFloor(node *v1.Node) bool {
 	return err == nil && admits
 }
 
-// nodeAffinity returns a copy of the node affinity, empty if there is none. The argument may be nil.
+// nodeAffinity returns a copy of the node affinity; empty if there is none. The argument may be
+// nil.
 func nodeAffinity(affinity *v1.Affinity) *v1.NodeAffinity {
 	if affinity == nil || affinity.NodeAffinity == nil {
 		return &v1.NodeAffinity{}

@@ -44,10 +44,9 @@ var (
 // RegisterMetrics registers the metrics of the controller. It must be called at most once.
 func RegisterMetrics() {
 	legacyregistry.MustRegister(gateDuration, assignedPods, replacedPods, hiddenNodes)
-	for _, a := range []decision.AssignedCapacity{decision.AssignedOnDemand, decision.AssignedSpot, decision.AssignedAny} {
-		assignedPods.WithLabelValues(a.String()).Add(0) // a series that appears with its first count would not show an increase
+	for _, a := range []string{decision.AssignedOnDemand.String(), decision.AssignedSpot.String(), decision.AssignedAny.String(), "none"} {
+		assignedPods.WithLabelValues(a).Add(0) // a series that appears with its first count would not show an increase
 	}
-	assignedPods.WithLabelValues("none").Add(0)
 	for _, why := range []string{spot.GrantedFallback, spot.GrantedRelief, reassigned} {
 		replacedPods.WithLabelValues(why).Add(0)
 	}
