@@ -81,8 +81,8 @@ type Response struct {
 
 // Plan returns the reaction to Evictions: the moves that this responder is asked for, and the
 // responses to write. requested are the pods whose eviction is requested, from any responder. A
-// PodDisruptionBudget must not block these evictions for ever. Plan ignores Evictions that cannot be
-// decoded, and Evictions of pods that are not in the snapshot.
+// PodDisruptionBudget must not block these evictions for ever. Plan ignores Evictions that cannot
+// be decoded, and Evictions of pods that are not in the snapshot.
 func Plan(
 	s *snapshot.Snapshot, evictions []*unstructured.Unstructured, settings Settings,
 ) (moves []migration.Move, requested map[types.UID]bool, responses []Response) {

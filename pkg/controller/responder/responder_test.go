@@ -108,7 +108,8 @@ func TestNew(t *testing.T) {
 			if test.eviction != nil {
 				test.eviction(object)
 			}
-			moves, requested, responses := Plan(&snapshot.Snapshot{Now: now, Pods: []*snapshot.Pod{pod}}, []*unstructured.Unstructured{{Object: object}},
+			s := &snapshot.Snapshot{Now: now, Pods: []*snapshot.Pod{pod}}
+			moves, requested, responses := Plan(s, []*unstructured.Unstructured{{Object: object}},
 				Settings{ReplacementTimeout: replacementTimeout, Selects: func(namespace string) bool { return namespace == "shop" }})
 			got := answer{Moved: len(moves) > 0, Requested: requested[clustertest.UID("web-0")]}
 			for _, r := range responses {
