@@ -54,28 +54,18 @@ func (d *Demand) portsFree(node *snapshot.Node, moves map[*snapshot.Pod]*snapsho
 		return true
 	}
 	used := fwk.HostPortInfo{}
-	use := func(p *snapshot.Pod) {
-		for _, port := range hostPorts(p.Pod) {
-			used.Add(port.HostIP, string(port.Protocol), port.HostPort)
-		}
-	}
 	for _, p := range node.Pods {
 		_, placed := d.places[p]
 		if _, moving := moves[p]; !placed && !moving {
-			use(p)
+			addPorts(used, hostPorts(p.Pod))
 		}
 	}
 	for _, places := range []map[*snapshot.Pod]*snapshot.Node{d.places, moves} {
 		for p, to := range places {
 			if to == node {
-				use(p)
+				addPorts(used, hostPorts(p.Pod))
 			}
 		}
 	}
-	for _, port := range d.class.ports {
-		if used.CheckConflict(port.HostIP, string(port.Protocol), port.HostPort) {
-			return false
-		}
-	}
-	return true
+	return !conflict(used, d.class.ports)
 }

@@ -80,9 +80,7 @@ func (at *site) usedPorts() fwk.HostPortInfo {
 	if at.free.ports == nil {
 		at.free.ports = fwk.HostPortInfo{}
 		for _, p := range at.Pods {
-			for _, port := range hostPorts(p.Pod) {
-				at.free.ports.Add(port.HostIP, string(port.Protocol), port.HostPort)
-			}
+			addPorts(at.free.ports, hostPorts(p.Pod))
 		}
 	}
 	return at.free.ports
@@ -93,10 +91,7 @@ func (at *site) reserve(c *class) {
 	at.measure()
 	at.free.add(c.pod.Requests, -1)
 	if len(c.ports) > 0 {
-		used := at.usedPorts()
-		for _, port := range c.ports {
-			used.Add(port.HostIP, string(port.Protocol), port.HostPort)
-		}
+		addPorts(at.usedPorts(), c.ports)
 	}
 }
 
@@ -180,10 +175,8 @@ func (c *class) fits(at *site) (fits, ever bool) {
 	if c.suits[at.index] == unsuitable {
 		return false, false
 	}
-	for _, port := range c.ports {
-		if at.usedPorts().CheckConflict(port.HostIP, string(port.Protocol), port.HostPort) {
-			return false, false
-		}
+	if len(c.ports) > 0 && conflict(at.usedPorts(), c.ports) {
+		return false, false
 	}
 	return c.terms.allows(at.index), true
 }
@@ -220,6 +213,23 @@ func (c *class) reaches(node *snapshot.Node) bool {
 	return !slices.ContainsFunc(c.pod.Volumes, func(pv *v1.PersistentVolume) bool {
 		return volume.CheckNodeAffinity(pv, node.Labels) != nil
 	})
+}
+
+// addPorts adds host ports to those in use.
+func addPorts(used fwk.HostPortInfo, ports []v1.ContainerPort) {
+	for _, port := range ports {
+		used.Add(port.HostIP, string(port.Protocol), port.HostPort)
+	}
+}
+
+// conflict reports whether one of the host ports is in use.
+func conflict(used fwk.HostPortInfo, ports []v1.ContainerPort) bool {
+	for _, port := range ports {
+		if used.CheckConflict(port.HostIP, string(port.Protocol), port.HostPort) {
+			return true
+		}
+	}
+	return false
 }
 
 // hostPorts returns the host ports that the pod uses while it runs.
