@@ -3,6 +3,7 @@ package simulation
 import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -32,18 +33,12 @@ func Excessive(p *snapshot.Pod) bool {
 				n += 1 + len(t.MatchExpressions) + len(t.MatchFields)
 			}
 		}
-		pods := func(terms []v1.PodAffinityTerm) {
+		for _, terms := range [][]v1.PodAffinityTerm{fwk.GetPodAffinityTerms(a), fwk.GetPodAntiAffinityTerms(a)} {
 			for i := range terms {
 				n += 1 + len(terms[i].Namespaces)
 				selector(terms[i].LabelSelector)
 				selector(terms[i].NamespaceSelector)
 			}
-		}
-		if a.PodAffinity != nil {
-			pods(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
-		}
-		if a.PodAntiAffinity != nil {
-			pods(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 		}
 	}
 	return n > maxTerms
