@@ -34,18 +34,19 @@ func (d *Demand) Fits(node *snapshot.Node, moves map[*snapshot.Pod]*snapshot.Nod
 	if !open(node) || !d.class.suitable(node) || !d.portsFree(node, moves) {
 		return false
 	}
-	if !d.hasTerms {
-		d.countTerms()
-	}
+	terms := d.terms()
 	d.changes.move(moves, 1)
 	defer d.changes.move(moves, -1)
-	return d.class.terms.allows(d.changes.index.Numbers[node])
+	return terms.allows(d.changes.index.Numbers[node])
 }
 
-// countTerms computes the terms of the class.
-func (d *Demand) countTerms() {
-	d.hasTerms, d.class.terms = true, d.changes.newTerms(d.class.pod)
-	d.changes.move(d.places, 1)
+// terms returns the terms of the class. The first call computes them.
+func (d *Demand) terms() *terms {
+	if !d.hasTerms {
+		d.hasTerms, d.class.terms = true, d.changes.newTerms(d.class.pod)
+		d.changes.move(d.places, 1)
+	}
+	return d.class.terms
 }
 
 // portsFree reports whether no other pod on the node uses one of the pod's host ports.

@@ -17,7 +17,6 @@ import (
 // signals. Unlike Room, it does not place pending pods first. It is not safe for concurrent use.
 type Inspection struct {
 	demand *Demand
-	free   map[*snapshot.Node]*amounts
 }
 
 // NewInspection returns the inspection of p, which need not belong to s (see Hypothetical). A bound
@@ -27,7 +26,7 @@ func NewInspection(s *snapshot.Snapshot, p *snapshot.Pod) *Inspection {
 	if p.Node != nil {
 		places = map[*snapshot.Pod]*snapshot.Node{p: nil}
 	}
-	return &Inspection{demand: NewDemand(s, p, places), free: map[*snapshot.Node]*amounts{}}
+	return &Inspection{NewDemand(s, p, places)}
 }
 
 // Hypothetical returns a pod to inspect that is in no Snapshot. It is not bound, and has no volumes
@@ -60,24 +59,17 @@ func (i *Inspection) Obstacles(node *snapshot.Node) (all []string) {
 	if !i.demand.portsFree(node, nil) {
 		all = append(all, "host port in use")
 	}
-	if !i.demand.hasTerms {
-		i.demand.countTerms()
-	}
-	return append(all, c.terms.refusals(i.demand.changes.index.Numbers[node])...)
+	return append(all, i.demand.terms().refusals(i.demand.changes.index.Numbers[node])...)
 }
 
 // insufficient returns the resources that the node does not have enough of.
 func (i *Inspection) insufficient(node *snapshot.Node) (all []string) {
-	free := i.free[node]
-	if free == nil {
-		free = &amounts{}
-		free.add(node.Status.Allocatable, 1)
-		for _, p := range node.Pods {
-			if p != i.demand.class.pod {
-				free.add(p.Requests, -1)
-			}
+	var free amounts
+	free.add(node.Status.Allocatable, 1)
+	for _, p := range node.Pods {
+		if p != i.demand.class.pod {
+			free.add(p.Requests, -1)
 		}
-		i.free[node] = free
 	}
 	need := &i.demand.class.needs
 	for _, r := range []struct {
