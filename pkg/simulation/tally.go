@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/labels"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -119,11 +118,6 @@ func (c *changes) move(places map[*snapshot.Pod]*snapshot.Node, by int) {
 			c.count(p, to, by)
 		}
 	}
-}
-
-// spreadPods returns the part of a tallyKey for the pods of a topology spread constraint.
-func spreadPods(namespace string, selector labels.Selector) string {
-	return namespace + "/" + selector.String()
 }
 
 // affinityPods returns the part of a tallyKey for the pods that match all the terms.

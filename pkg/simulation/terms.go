@@ -95,7 +95,7 @@ func (c *changes) newSpread(p *snapshot.Pod) (all []*spread) {
 	}
 	for _, s := range all {
 		key := tallyKey{
-			pods: spreadPods(p.Namespace, s.selector), topologyKey: s.TopologyKey,
+			pods: p.Namespace + "/" + s.selector.String(), topologyKey: s.TopologyKey,
 			eligible: c.index.Eligibility(p, s.TopologySpreadConstraint, keys),
 		}
 		s.pods = c.tally(key, []snapshot.Scope{c.index.Scope(p.Namespace, s.selector)}, func(other *snapshot.Pod) bool {
