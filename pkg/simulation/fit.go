@@ -132,7 +132,7 @@ func (r *Room) classOf(p *snapshot.Pod) *class {
 	}
 	c := newClass(p)
 	c.terms = r.changes.newTerms(p)
-	c.suits, c.next = make([]suitability, len(r.snapshot.Nodes)), make([]int, len(r.groups))
+	c.suits, c.next = make([]suitability, len(r.sites)), make([]int, len(r.groups))
 	r.classes[key] = append(r.classes[key], c)
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
@@ -28,10 +29,9 @@ import (
 // Room never frees resources: a moved pod occupies its room until the pod is gone. Room is not safe
 // for concurrent use. It is valid as long as its Snapshot does not change.
 type Room struct {
-	snapshot *snapshot.Snapshot
-	index    *snapshot.Index
-	sites    []site   // by node number
-	groups   []*group // of open nodes, by the name of their first node
+	index  *snapshot.Index
+	sites  []site   // by node number
+	groups []*group // of open nodes, by the name of their first node
 
 	distributions map[*snapshot.Revision]*distribution
 	classes       map[any][]*class // of equal pods, by revision, or by pod without a revision
@@ -85,11 +85,9 @@ type distribution struct {
 
 func (s *distribution) add(at *site, n int) {
 	key := keyOf(at.Node)
+	s.placed.Add(key.facts.Capacity.Type, n)
 	if key.facts.Capacity.Type == decision.Spot {
-		s.placed.Spot += n
 		s.inPool[key.pool()] += n
-	} else {
-		s.placed.OnDemand += n
 	}
 	s.onNode[at] += n
 	s.inZone[key.zone] += n
@@ -110,8 +108,8 @@ const NotExamined = "not examined in this round"
 // must remain true. Pods without an earlier result are then NotExamined.
 func NewRoomUntil(s *snapshot.Snapshot, expired func() bool) *Room {
 	r := &Room{
-		expired:  expired,
-		snapshot: s, index: s.Index(), sites: make([]site, len(s.Nodes)), distributions: map[*snapshot.Revision]*distribution{},
+		expired: expired,
+		index:   s.Index(), sites: make([]site, len(s.Nodes)), distributions: map[*snapshot.Revision]*distribution{},
 		classes: map[any][]*class{}, changes: newChanges(s.Index()), results: map[query]result{},
 	}
 	groups := map[groupKey]*group{}
@@ -160,20 +158,15 @@ func open(node *snapshot.Node) bool {
 func (r *Room) placePending(s *snapshot.Snapshot) {
 	var waiting []*snapshot.Pod
 	nominated := map[*snapshot.Pod]*site{}
-	nodes := map[string]*snapshot.Node{}
 	for _, p := range s.Pods {
 		if p.Spec.NodeName != "" || !workload.Live(p.Pod) || len(p.Spec.SchedulingGates) > 0 {
 			continue
 		}
 		waiting = append(waiting, p)
 		if name := p.Status.NominatedNodeName; name != "" && !Excessive(p) {
-			if len(nodes) == 0 {
-				for _, node := range s.Nodes {
-					nodes[node.Name] = node
-				}
-			}
-			if node := nodes[name]; node != nil {
-				nominated[p] = r.siteOf(node)
+			byName := func(node *snapshot.Node, name string) int { return strings.Compare(node.Name, name) }
+			if i, found := slices.BinarySearchFunc(s.Nodes, name, byName); found {
+				nominated[p] = &r.sites[i]
 			}
 		}
 	}
@@ -206,10 +199,12 @@ func (r *Room) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to 
 	q := query{p, requires}
 	found, cached := r.results[q]
 	if !cached {
-		if r.expired() {
+		switch {
+		case r.expired():
 			return nil, NotExamined
-		}
-		if found = (result{why: "it has too many terms (affinity, constraints, tolerations) to be examined"}); !Excessive(p) {
+		case Excessive(p):
+			found.why = "it has too many terms (affinity, constraints, tolerations) to be examined"
+		default:
 			found = r.replace(q)
 		}
 		r.results[q] = found
@@ -271,18 +266,11 @@ func noRoomReason(plan *decision.Plan, refused decision.Verdict) string {
 // placed. It returns nil if the policy does not apply. overflow Never does not reject a replacement
 // that requires on-demand.
 func planOf(p *snapshot.Pod, revision *snapshot.Revision, placed decision.PlacedPods, requires decision.AssignedCapacity) *decision.Plan {
-	pod := p.Replacement
-	if pod == nil && p.Subject != nil {
-		pod = &p.Subject.Pod
-	}
-	if pod == nil || revision == nil || !revision.Workload.InProfile {
+	if p.Replacement == nil || revision == nil || !revision.Workload.InProfile {
 		return nil
 	}
-	settings := &revision.Workload.Settings
-	if revision.Settings != nil {
-		settings = revision.Settings
-	}
-	replacement := *pod.Replacement()
+	settings := cmp.Or(revision.Settings, &revision.Workload.Settings)
+	replacement := *p.Replacement.Replacement()
 	replacement.OnlyOnDemand = replacement.OnlyOnDemand || requires == decision.AssignedOnDemand
 	plan := decision.NewPlan(&replacement, *settings, placed, decision.WaitTime{})
 	return &plan
