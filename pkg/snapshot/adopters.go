@@ -5,9 +5,7 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Adopter is a controller that adopts pods without a controller by their labels, and whose selector
@@ -20,7 +18,7 @@ type Adopter struct {
 
 // readAdopters returns the adopters of each namespace, ordered by kind and name. It omits
 // StatefulSets, which adopt only pods with one of their own names.
-func (r *Reader) readAdopters(replicaSets []*appsv1.ReplicaSet) (map[string][]Adopter, error) {
+func (r *Reader) readAdopters(replicaSets []*appsv1.ReplicaSet) map[string][]Adopter {
 	byNamespace := map[string][]Adopter{}
 	add := func(kind string, object metav1.Object, selector *metav1.LabelSelector) {
 		if selector == nil {
@@ -30,33 +28,19 @@ func (r *Reader) readAdopters(replicaSets []*appsv1.ReplicaSet) (map[string][]Ad
 			byNamespace[object.GetNamespace()] = append(byNamespace[object.GetNamespace()], Adopter{kind, object.GetName(), selector})
 		}
 	}
-	daemonSets, err := r.daemonSets.List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
-	for _, set := range daemonSets {
+	for _, set := range all(r.factory.Apps().V1().DaemonSets().Lister()) {
 		add("DaemonSet", set, set.Spec.Selector)
 	}
 	for _, rs := range replicaSets {
 		add("ReplicaSet", rs, rs.Spec.Selector)
 	}
-	controllers, err := r.controllers.List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
-	for _, rc := range controllers {
-		add("ReplicationController", rc, selectorOf(rc))
+	for _, rc := range all(r.factory.Core().V1().ReplicationControllers().Lister()) {
+		if len(rc.Spec.Selector) > 0 { // an empty selector selects nothing
+			add("ReplicationController", rc, &metav1.LabelSelector{MatchLabels: rc.Spec.Selector})
+		}
 	}
 	for _, adopters := range byNamespace {
 		slices.SortFunc(adopters, func(a, b Adopter) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
 	}
-	return byNamespace, nil
-}
-
-// selectorOf returns the selector of a ReplicationController. An empty selector selects nothing.
-func selectorOf(rc *v1.ReplicationController) *metav1.LabelSelector {
-	if len(rc.Spec.Selector) == 0 {
-		return nil
-	}
-	return &metav1.LabelSelector{MatchLabels: rc.Spec.Selector}
+	return byNamespace
 }

@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/informers"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	policylisters "k8s.io/client-go/listers/policy/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -37,17 +36,13 @@ type Reader struct {
 	// a node counts.
 	heartbeats *node.Heartbeats
 
-	nodes        corelisters.NodeLister
-	pods         corelisters.PodLister
-	services     corelisters.ServiceLister
+	// factory provides the lists. The listers below look up single objects.
+	factory      informers.SharedInformerFactory
 	claims       corelisters.PersistentVolumeClaimLister
 	volumes      corelisters.PersistentVolumeLister
 	replicaSets  appslisters.ReplicaSetLister
 	deployments  appslisters.DeploymentLister
 	statefulSets appslisters.StatefulSetLister
-	daemonSets   appslisters.DaemonSetLister
-	controllers  corelisters.ReplicationControllerLister
-	budgets      policylisters.PodDisruptionBudgetLister
 	informers    []cache.SharedIndexInformer
 
 	labels    node.LabelHistory
@@ -66,7 +61,7 @@ func NewReader(
 	if err != nil {
 		return nil, err
 	}
-	core, apps, budgets := factory.Core().V1(), factory.Apps().V1(), factory.Policy().V1().PodDisruptionBudgets()
+	core, apps := factory.Core().V1(), factory.Apps().V1()
 	if err := apps.DaemonSets().Informer().SetTransform(transform.Trim); err != nil {
 		return nil, err
 	}
@@ -75,19 +70,14 @@ func NewReader(
 		profile:      profile,
 		reader:       &node.Reader{Policy: policy, Signals: signals, NotReadyAfter: notReadyAfter},
 		owners:       owners,
-		nodes:        core.Nodes().Lister(),
-		pods:         core.Pods().Lister(),
-		services:     core.Services().Lister(),
+		factory:      factory,
 		claims:       core.PersistentVolumeClaims().Lister(),
 		volumes:      core.PersistentVolumes().Lister(),
 		replicaSets:  apps.ReplicaSets().Lister(),
 		deployments:  apps.Deployments().Lister(),
 		statefulSets: apps.StatefulSets().Lister(),
-		daemonSets:   apps.DaemonSets().Lister(),
-		controllers:  core.ReplicationControllers().Lister(),
-		budgets:      budgets.Lister(),
 		informers: append(slices.Clone(owners.Informers()),
-			core.Nodes().Informer(), core.Pods().Informer(), budgets.Informer(), apps.DaemonSets().Informer(),
+			core.Nodes().Informer(), core.Pods().Informer(), factory.Policy().V1().PodDisruptionBudgets().Informer(), apps.DaemonSets().Informer(),
 			core.Services().Informer(), core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()),
 	}
 	if _, err := core.Nodes().Informer().AddEventHandler(r.labels.Handler(policy)); err != nil {
@@ -111,33 +101,23 @@ func (r *Reader) Informers() []cache.SharedIndexInformer { return r.informers }
 // whose owner or node is not known yet. An error is an error of a cache.
 func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	s := &Snapshot{Now: now}
-	nodes, err := r.nodes.List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
-	pods, err := r.pods.List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
-	replicaSets, err := r.replicaSets.List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
+	core := r.factory.Core().V1()
+	nodes, pods, replicaSets := all(core.Nodes().Lister()), all(core.Pods().Lister()), all(r.replicaSets)
 	nodeOf := r.readNodes(s, nodes)
 	if err := r.readPods(s, r.podCache.update(pods), replicaSets, nodeOf); err != nil {
 		return nil, err
 	}
-	if s.Budgets, err = r.readBudgets(); err != nil {
-		return nil, err
-	}
-	if s.Services, err = r.readServices(); err != nil {
-		return nil, err
-	}
-	if s.Adopters, err = r.readAdopters(replicaSets); err != nil {
-		return nil, err
-	}
+	s.Budgets, s.Services, s.Adopters = r.readBudgets(), r.readServices(), r.readAdopters(replicaSets)
 	s.NodeEvents = r.events.Take()
 	return s, nil
+}
+
+// all returns all objects of a lister of a cache, which returns no error.
+func all[T any](lister interface {
+	List(labels.Selector) ([]T, error)
+}) []T {
+	objects, _ := lister.List(labels.Everything())
+	return objects
 }
 
 // readNodes fills s.Nodes and returns the nodes by name.
@@ -179,26 +159,20 @@ func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, disru
 }
 
 // readBudgets returns all PodDisruptionBudgets by namespace, in the order of their names.
-func (r *Reader) readBudgets() (map[string][]*policyv1.PodDisruptionBudget, error) {
-	budgets, err := r.budgets.List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
+func (r *Reader) readBudgets() map[string][]*policyv1.PodDisruptionBudget {
+	budgets := all(r.factory.Policy().V1().PodDisruptionBudgets().Lister())
 	slices.SortFunc(budgets, func(a, b *policyv1.PodDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
 	byNamespace := map[string][]*policyv1.PodDisruptionBudget{}
 	for _, budget := range budgets {
 		byNamespace[budget.Namespace] = append(byNamespace[budget.Namespace], budget)
 	}
-	return byNamespace, nil
+	return byNamespace
 }
 
 // readServices returns the selectors of all Services that have one by namespace, in the order of
 // the Services' names.
-func (r *Reader) readServices() (map[string][]map[string]string, error) {
-	services, err := r.services.List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
+func (r *Reader) readServices() map[string][]map[string]string {
+	services := all(r.factory.Core().V1().Services().Lister())
 	slices.SortFunc(services, func(a, b *v1.Service) int { return strings.Compare(a.Name, b.Name) })
 	byNamespace := map[string][]map[string]string{}
 	for _, service := range services {
@@ -206,7 +180,7 @@ func (r *Reader) readServices() (map[string][]map[string]string, error) {
 			byNamespace[service.Namespace] = append(byNamespace[service.Namespace], service.Spec.Selector)
 		}
 	}
-	return byNamespace, nil
+	return byNamespace
 }
 
 // volumesOf returns the volumes that the pod's claims are bound to, as far as the caches have them.
