@@ -85,18 +85,15 @@ func (c *census) count(p *Pod, facts *podFacts) error {
 	if facts.hasOpinion && (subject == nil || workload.HasUnsupportedController(facts.effective)) && release == nil {
 		c.checkOwner(facts)
 	}
-	if subject == nil {
-		p.Release = release
+	var revision *Revision
+	if subject != nil {
+		revision = c.revisionOf(subject, facts.effective)
+	}
+	p.Release = release
+	if revision == nil {
 		return nil
 	}
-	revision := c.revisions[subject.RevisionKey]
-	if revision == nil {
-		if revision = c.newRevision(subject, facts.effective); revision == nil {
-			p.Release = release
-			return nil
-		}
-	}
-	p.Release, p.Replacement = release, &subject.Pod
+	p.Replacement = &subject.Pod
 	workload := c.workloads[subject.WorkloadKey]
 	if p.Release != nil {
 		p.ReleasedFrom = revision
@@ -193,9 +190,13 @@ func sameWorkload(a, b *workload.Subject) bool {
 	return a.WorkloadKey == b.WorkloadKey && reflect.DeepEqual(a.Pod.Workload, b.Pod.Workload)
 }
 
-// newRevision adds the revision of subject, and its workload if that is new. pod is a pod of the
-// revision. newRevision returns nil if the owner has disappeared since subject was read.
-func (c *census) newRevision(subject *workload.Subject, pod *v1.Pod) *Revision {
+// revisionOf returns the revision of subject. It adds the revision and its workload if they are
+// new. pod is a pod of the revision. revisionOf returns nil if the owner has disappeared since
+// subject was read.
+func (c *census) revisionOf(subject *workload.Subject, pod *v1.Pod) *Revision {
+	if existing := c.revisions[subject.RevisionKey]; existing != nil {
+		return existing
+	}
 	revision := &Revision{Key: subject.RevisionKey}
 	apiVersion, name := "v1", pod.Name
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
