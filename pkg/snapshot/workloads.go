@@ -107,12 +107,8 @@ func (c *census) count(p *Pod, facts *podFacts) error {
 	}
 	workload.live, workload.foreignLive = true, workload.foreignLive || foreign
 	revision.Pods = append(revision.Pods, p)
-	switch {
-	case p.Node == nil:
-	case p.Node.Facts.Capacity.Type == decision.Spot:
-		revision.Placed.Spot++
-	default:
-		revision.Placed.OnDemand++
+	if p.Node != nil {
+		revision.Placed.Add(p.Node.Facts.Capacity.Type, 1)
 	}
 	return nil
 }
@@ -162,26 +158,22 @@ func (c *census) subjectOf(p *podFacts) (*workload.Subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !seen && subject == nil {
+	switch {
+	case subject == nil:
 		// Another pod may name the same owner correctly, so the result is not valid for the
 		// revision.
-		p.subject, p.base = nil, nil
-		return nil, nil
-	}
-	if !seen {
+		base = nil
+	case !seen:
 		if p.subject != nil && sameWorkload(subject, p.subject) {
 			subject = p.subject
 		}
-		p.subject, p.base = subject, subject
-		c.subjects[key] = subject
-		return subject, nil
+		base, c.subjects[key] = subject, subject
+	case !sameWorkload(subject, base):
+		// Pods of a StatefulSet never share a result: their ordinal changes with the set's first
+		// ordinal, so it is read every time.
+		base = nil
 	}
-	p.subject, p.base = subject, nil
-	// Pods of a StatefulSet never share a result: their ordinal changes with the set's first
-	// ordinal, so it is read every time.
-	if subject != nil && sameWorkload(subject, base) {
-		p.base = base
-	}
+	p.subject, p.base = subject, base
 	return subject, nil
 }
 
