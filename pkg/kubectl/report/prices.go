@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -25,44 +26,34 @@ type Price struct {
 	OnDemand *float64 `json:"onDemand,omitempty"`
 }
 
-// forCapacity returns the price of a capacity type; false if the row has none.
-func (p *Price) forCapacity(capacity decision.CapacityType) (float64, bool) {
-	price := p.OnDemand
+// forCapacity returns the price of a capacity type; nil if the row has none.
+func (p Price) forCapacity(capacity decision.CapacityType) *float64 {
 	if capacity == decision.Spot {
-		price = p.Spot
+		return p.Spot
 	}
-	if price == nil {
-		return 0, false
-	}
-	return *price, true
+	return p.OnDemand
 }
 
 // Prices is a price list.
 type Prices struct {
-	rows map[decision.Pool]*Price
+	rows map[decision.Pool]Price
 	// From describes the source of the list to the user.
 	From string
 }
 
 // NewPrices returns a list with the given rows, which must have different types or zones.
 func NewPrices(rows []Price, from string) *Prices {
-	p := &Prices{rows: map[decision.Pool]*Price{}, From: from}
-	for i := range rows {
-		p.rows[decision.Pool{InstanceType: rows[i].InstanceType, Zone: rows[i].Zone}] = &rows[i]
+	p := &Prices{rows: map[decision.Pool]Price{}, From: from}
+	for _, row := range rows {
+		p.rows[decision.Pool{InstanceType: row.InstanceType, Zone: row.Zone}] = row
 	}
 	return p
 }
 
-// lookUp returns the price in the zone, or else the price for all zones; false if there is none.
-func (p *Prices) lookUp(instanceType, zone string, capacity decision.CapacityType) (float64, bool) {
-	for _, zone := range []string{zone, ""} {
-		if row := p.rows[decision.Pool{InstanceType: instanceType, Zone: zone}]; row != nil {
-			if price, ok := row.forCapacity(capacity); ok {
-				return price, true
-			}
-		}
-	}
-	return 0, false
+// lookUp returns the price in the zone, or else the price for all zones; nil if there is none.
+func (p *Prices) lookUp(instanceType, zone string, capacity decision.CapacityType) *float64 {
+	inZone, inAll := p.rows[decision.Pool{InstanceType: instanceType, Zone: zone}], p.rows[decision.Pool{InstanceType: instanceType}]
+	return cmp.Or(inZone.forCapacity(capacity), inAll.forCapacity(capacity))
 }
 
 // ReadPrices reads a price list. If the name of the file ends in .csv, it is CSV with a header of

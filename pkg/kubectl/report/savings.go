@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -109,43 +110,28 @@ func (v *View) Savings(prices *Prices) *Savings {
 // valid price. spot is 0 if the list has no spot price.
 func costsOf(n *snapshot.Node, prices *Prices) (c *costs, ignored []string) {
 	instanceType, zone := n.Labels[v1.LabelInstanceTypeStable], n.Labels[v1.LabelTopologyZone]
-	now, known, err := annotatedPrice(n, spot.PriceAnnotation)
-	if err != nil {
-		ignored = append(ignored, err.Error())
+	annotated := func(key string) *float64 {
+		text, given := n.Annotations[key]
+		if !given {
+			return nil
+		}
+		price, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(price >= 0) || math.IsInf(price, 0) {
+			const invalid = "node %s: annotation %s: invalid value %q: expected US dollars per hour, 0 or more"
+			ignored = append(ignored, fmt.Sprintf(invalid, n.Name, key, text))
+			return nil
+		}
+		return &price
 	}
-	onDemand, knownOnDemand, err := annotatedPrice(n, spot.OnDemandPriceAnnotation)
-	if err != nil {
-		ignored = append(ignored, err.Error())
+	now := cmp.Or(annotated(spot.PriceAnnotation), prices.lookUp(instanceType, zone, n.Facts.Capacity.Type))
+	onDemand := cmp.Or(annotated(spot.OnDemandPriceAnnotation), prices.lookUp(instanceType, zone, decision.OnDemand))
+	if n.Facts.Capacity.Type == decision.OnDemand { // each price may replace the other
+		now, onDemand = cmp.Or(now, onDemand), cmp.Or(onDemand, now)
 	}
-	if !knownOnDemand {
-		onDemand, knownOnDemand = prices.lookUp(instanceType, zone, decision.OnDemand)
-	}
-	if !knownOnDemand && known && n.Facts.Capacity.Type == decision.OnDemand {
-		onDemand, knownOnDemand = now, true
-	}
-	if !known {
-		now, known = prices.lookUp(instanceType, zone, n.Facts.Capacity.Type)
-	}
-	if !known && n.Facts.Capacity.Type == decision.OnDemand {
-		now, known = onDemand, knownOnDemand
-	}
-	if !known || !knownOnDemand {
+	if now == nil || onDemand == nil {
 		return nil, ignored
 	}
-	spot, _ := prices.lookUp(instanceType, zone, decision.Spot)
-	return &costs{now: now, onDemand: onDemand, spot: spot}, ignored
-}
-
-func annotatedPrice(n *snapshot.Node, key string) (price float64, given bool, err error) {
-	text, given := n.Annotations[key]
-	if !given {
-		return 0, false, nil
-	}
-	price, err = strconv.ParseFloat(text, 64)
-	if err != nil || !(price >= 0) || math.IsInf(price, 0) {
-		return 0, false, fmt.Errorf("node %s: annotation %s: invalid value %q: expected US dollars per hour, 0 or more", n.Name, key, text)
-	}
-	return price, true, nil
+	return &costs{now: *now, onDemand: *onDemand, spot: ptr.Deref(prices.lookUp(instanceType, zone, decision.Spot), 0)}, ignored
 }
 
 // canRunOnSpot returns a function that reports whether a pod on on-demand could be on spot: its own
