@@ -89,7 +89,7 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 	for i := range all {
 		n := &all[i]
 		deadline := ""
-		if n.Deadline != nil {
+		if !n.Deadline.IsZero() {
 			deadline = until(n.Deadline.Sub(now))
 		}
 		below := make([]string, len(n.BelowFloor))

@@ -27,8 +27,8 @@ type Node struct {
 	// Signals lists all signals.
 	Interruption string   `json:"interruption"`
 	Signals      []string `json:"signals,omitempty"`
-	// Deadline is the time at which the node is reclaimed, if known.
-	Deadline *time.Time `json:"deadline,omitempty"`
+	// Deadline is the time at which the node is reclaimed; zero if unknown.
+	Deadline time.Time `json:"deadline,omitzero"`
 	// Replicas is the number of workload pods that would be lost with the node. BelowFloor lists
 	// the workloads that would then have fewer replicas than their floor, or none.
 	Replicas   int   `json:"replicas"`
@@ -106,18 +106,12 @@ func capacitySource(policy *decision.Policy, n *snapshot.Node) string {
 }
 
 // deadlineOf returns when a node is reclaimed: the deadline in its annotation or the earliest
-// deadline of its signals, whichever is first. It returns nil if none is known.
-func deadlineOf(n *snapshot.Node, announced []node.Announcement) *time.Time {
-	var first *time.Time
-	if at, err := time.Parse(time.RFC3339, n.Annotations[spot.InterruptionDeadlineAnnotation]); err == nil {
-		first = &at
-	}
+// deadline of its signals, whichever is first. It returns zero if none is known.
+func deadlineOf(n *snapshot.Node, announced []node.Announcement) time.Time {
+	first, _ := time.Parse(time.RFC3339, n.Annotations[spot.InterruptionDeadlineAnnotation]) // zero if invalid
 	for _, a := range announced {
-		if a.Class != decision.Reclaim || !a.Timed || a.Since.IsZero() {
-			continue
-		}
-		if at := a.Since.Add(a.Notice); first == nil || at.Before(*first) {
-			first = &at
+		if a.Class == decision.Reclaim && a.Timed && !a.Since.IsZero() {
+			first = node.Earlier(first, a.Since.Add(a.Notice))
 		}
 	}
 	return first

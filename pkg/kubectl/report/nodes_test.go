@@ -28,7 +28,7 @@ func TestNodes(t *testing.T) {
 	var lines []string
 	for _, n := range view.Nodes(labels.Everything()) {
 		line := fmt.Sprintf("%s %s by %s, %s, %s %q, %d", n.Name, n.Capacity, n.CapacitySource, n.Pool, n.Interruption, n.Signals, n.Replicas)
-		if n.Deadline != nil {
+		if !n.Deadline.IsZero() {
 			line += " in " + n.Deadline.Sub(clustertest.Now).String()
 		}
 		lines = append(lines, fmt.Sprintf("%s %v", line, n.BelowFloor))
