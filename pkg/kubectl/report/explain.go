@@ -100,18 +100,18 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 	if strings.EqualFold(kind, "Pod") {
 		for _, p := range v.Snapshot.Pods {
 			if p.Namespace == namespace && p.Name == name {
-				return v.explainPod(Ref{"v1", "Pod", namespace, name}, p)
+				return v.explainPod(Ref{"v1", "Pod", namespace, name}, p), nil
 			}
 		}
 		return nil, fmt.Errorf("pod %s/%s: %w (terminated pods are not considered)", namespace, name, ErrNotFound)
 	}
 	for _, w := range v.Snapshot.Workloads {
 		if strings.EqualFold(w.Kind, kind) && w.Namespace == namespace && w.Name == name {
-			return v.explainWorkload(w)
+			return v.explainWorkload(w), nil
 		}
 		for _, r := range w.Revisions {
 			if rs := r.ReplicaSet; rs != nil && strings.EqualFold(kind, "ReplicaSet") && rs.Namespace == namespace && rs.Name == name {
-				return v.explainWorkload(w)
+				return v.explainWorkload(w), nil
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 				p := simulation.Hypothetical(pod)
 				p.Subject = subject
 				e := &Explanation{Object: owner, Answer: noPodsCreated}
-				v.plan(e, p, owner, decision.PlacedPods{}, nil, decision.WaitTime{})
+				v.plan(e, p, owner, nil, decision.WaitTime{})
 				if e.Desired == 0 { // no replica is missing, so the nodes do not matter
 					e.Answer, e.Nodes = "it is scaled to 0 and has no pods", nil
 				}
@@ -134,9 +134,11 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 
 // explainWorkload explains the first waiting pod of w, or else one more replica of its newest
 // revision with pods.
-func (v *View) explainWorkload(w *snapshot.Workload) (*Explanation, error) {
+func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 	var last *snapshot.Pod
+	live := 0
 	for _, r := range w.Revisions {
+		live += len(r.Pods)
 		for _, p := range r.Pods {
 			if p.Spec.NodeName == "" {
 				return v.explainPod(refOf(w), p)
@@ -145,7 +147,7 @@ func (v *View) explainWorkload(w *snapshot.Workload) (*Explanation, error) {
 		}
 	}
 	if last == nil {
-		return &Explanation{Object: refOf(w), Answer: "all its pods are being deleted or moved"}, nil
+		return &Explanation{Object: refOf(w), Answer: "all its pods are being deleted or moved"}
 	}
 	if last.Subject.Pod.Workload.Ordered {
 		return v.explainPod(refOf(w), last) // another ordinal may differ
@@ -155,25 +157,17 @@ func (v *View) explainWorkload(w *snapshot.Workload) (*Explanation, error) {
 	more.Node, more.Subject = nil, &subject
 	e := &Explanation{Object: refOf(w)}
 	if !v.applies(e, last.Pod) {
-		return e, nil
+		return e
 	}
 	placement := placementOf(w)
-	plan := v.plan(e, &more, refOf(w), last.Revision.Placed, last.Revision.Pods, decision.WaitTime{})
+	plan := v.plan(e, &more, refOf(w), last.Revision.Pods, decision.WaitTime{})
 	if v.NodesUnknown {
-		e.Answer = fmt.Sprintf("%s of %d; none is waiting; %s", Count(live(w), "replica", "replicas"), w.Desired, nodesUnread)
-		return e, nil
+		e.Answer = fmt.Sprintf("%s of %d; none is waiting; %s", Count(live, "replica", "replicas"), w.Desired, nodesUnread)
+		return e
 	}
 	e.Answer = fmt.Sprintf("%d of %d replicas are bound to nodes, %d on on-demand and %d on spot; none is waiting. One more would prefer %s",
 		placement.OnDemand+placement.Spot, w.Desired, placement.OnDemand, placement.Spot, plan.Prefer)
-	return e, nil
-}
-
-// live returns the number of live pods of w.
-func live(w *snapshot.Workload) (n int) {
-	for _, r := range w.Revisions {
-		n += len(r.Pods)
-	}
-	return n
+	return e
 }
 
 // applies reports whether the policy applies to a pod. If not, it sets the answer to the reason.
@@ -189,17 +183,17 @@ func (v *View) applies(e *Explanation, pod *v1.Pod) bool {
 	return false
 }
 
-func (v *View) explainPod(of Ref, p *snapshot.Pod) (*Explanation, error) {
+func (v *View) explainPod(of Ref, p *snapshot.Pod) *Explanation {
 	e := &Explanation{Object: of, Pod: p.Name}
 	if p.Node != nil {
 		e.OnNode = p.Node.Name
 	}
 	if !v.applies(e, p.Pod) {
-		return e, nil
+		return e
 	}
 	if p.Release != nil {
 		e.Answer = "it was released from its ReplicaSet and will be removed when its replacement is ready: " + cmp.Or(p.Release.Reason, "unknown reason")
-		return e, nil
+		return e
 	}
 	if p.Subject == nil {
 		_, err := v.Owners.Subject(p.Pod)
@@ -207,18 +201,12 @@ func (v *View) explainPod(of Ref, p *snapshot.Pod) (*Explanation, error) {
 			err = errors.New("its owner is unknown")
 		}
 		e.Answer = err.Error()
-		return e, nil
+		return e
 	}
-	placed, siblings := p.Revision.Placed, slices.DeleteFunc(slices.Clone(p.Revision.Pods), func(q *snapshot.Pod) bool { return q == p })
-	if p.Node != nil && p.Live() { // a pod never counts itself
-		if p.Node.Facts.Capacity.Type == decision.Spot {
-			placed.Spot--
-		} else {
-			placed.OnDemand--
-		}
-	}
+	// A pod never counts itself.
+	siblings := slices.DeleteFunc(slices.Clone(p.Revision.Pods), func(q *snapshot.Pod) bool { return q == p })
 	waiting := v.waiting(p)
-	plan := v.plan(e, p, refOf(p.Workload), placed, siblings, waiting)
+	plan := v.plan(e, p, refOf(p.Workload), siblings, waiting)
 	if p.Subject.Pod.Assigned != decision.Unassigned {
 		e.Assigned = p.Annotations[spot.AssignedAnnotation]
 	}
@@ -245,7 +233,7 @@ func (v *View) explainPod(of Ref, p *snapshot.Pod) (*Explanation, error) {
 			e.Remedies = v.remedies(e, p, &plan, waiting)
 		}
 	}
-	return e, nil
+	return e
 }
 
 // waiting returns how long the pod has waited. Only the scheduler knows the exact time. The
@@ -266,12 +254,11 @@ func (v *View) waiting(p *snapshot.Pod) (wait decision.WaitTime) {
 	return wait
 }
 
-// plan adds to e how the policy applies to p, and returns the plan. placed counts the other pods of
-// its revision, and siblings has these pods.
-func (v *View) plan(
-	e *Explanation, p *snapshot.Pod, w Ref, placed decision.PlacedPods, siblings []*snapshot.Pod, waiting decision.WaitTime,
-) decision.Plan {
+// plan adds to e how the policy applies to p, and returns the plan. siblings has the other live
+// pods of its revision.
+func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot.Pod, waiting decision.WaitTime) decision.Plan {
 	pod := &p.Subject.Pod
+	placed, inPool := count(siblings)
 	settings, origins, invalid := v.Policy.Explain(pod)
 	plan := decision.NewPlan(pod, settings, placed, waiting)
 	e.Workload, e.Revision = &w, pod.Workload.Revision
@@ -288,7 +275,7 @@ func (v *View) plan(
 		e.Ordinal = &pod.Workload.Ordinal
 	}
 	e.BudgetUsage = plan.BudgetUsage()
-	e.Nodes = v.groups(p, &plan, siblings)
+	e.Nodes = v.groups(p, &plan, inPool)
 	return plan
 }
 
@@ -319,14 +306,16 @@ func settingsOf(s decision.WorkloadSettings, from *decision.Origins) []Setting {
 	}
 }
 
-// inPool counts the siblings on nodes in the pool of n.
-func inPool(n *snapshot.Node, siblings []*snapshot.Pod) (pods int) {
-	for _, p := range siblings {
-		if p.Node != nil && poolOf(p.Node) == poolOf(n) {
-			pods++
+// count counts pods by capacity type and by pool.
+func count(pods []*snapshot.Pod) (placed decision.PlacedPods, inPool map[decision.SpreadPool]int) {
+	inPool = map[decision.SpreadPool]int{}
+	for _, p := range pods {
+		if p.Node != nil {
+			placed.Add(p.Node.Facts.Capacity.Type, 1)
+			inPool[poolOf(p.Node)]++
 		}
 	}
-	return pods
+	return placed, inPool
 }
 
 // poolOf returns the pool by which siblings on a node are counted.
@@ -334,18 +323,13 @@ func poolOf(n *snapshot.Node) decision.SpreadPool {
 	return n.Facts.SpreadPool(n.Labels[v1.LabelTopologyZone])
 }
 
-// groups checks every node against the plan and the pod's requirements.
-func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings []*snapshot.Pod) (all []NodeGroup) {
+// groups checks every node against the plan and the pod's requirements. inPool counts the siblings
+// of the pod.
+func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, inPool map[decision.SpreadPool]int) (all []NodeGroup) {
 	inspection := simulation.NewInspection(v.Snapshot, p)
-	perPool := map[decision.SpreadPool]int{}
 	index := map[string]int{}
 	for _, n := range v.Snapshot.Nodes {
-		pods, counted := perPool[poolOf(n)]
-		if !counted {
-			pods = inPool(n, siblings)
-			perPool[poolOf(n)] = pods
-		}
-		verdict, obstacles := plan.Admit(n.Facts, 0, pods), inspection.Obstacles(n)
+		verdict, obstacles := plan.Admit(n.Facts, 0, inPool[poolOf(n)]), inspection.Obstacles(n)
 		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.withheldForFloor(n, p) {
 			verdict = decision.AdmitReserved(verdict)
 		}
@@ -381,18 +365,12 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings []*snapshot
 // ones are beyond it.
 func (v *View) placementReason(p *snapshot.Pod, siblings []*snapshot.Pod, waiting decision.WaitTime) string {
 	capacity := p.Node.Facts.Capacity.Type
-	preceding := slices.DeleteFunc(slices.Clone(siblings), func(q *snapshot.Pod) bool {
-		return q.Node == nil || q.Node.Facts.Capacity.Type != capacity || snapshot.ByRank(q, p) > 0
-	})
+	there, inPool := count(slices.DeleteFunc(slices.Clone(siblings), func(q *snapshot.Pod) bool {
+		return q.Node != nil && q.Node.Facts.Capacity.Type == capacity && snapshot.ByRank(q, p) > 0
+	}))
 	settings, _ := v.Policy.Settings(&p.Subject.Pod)
-	var there decision.PlacedPods
-	for _, q := range siblings {
-		if q.Node != nil && (q.Node.Facts.Capacity.Type != capacity || snapshot.ByRank(q, p) <= 0) {
-			there.Add(q.Node.Facts.Capacity.Type, 1)
-		}
-	}
 	plan := decision.NewPlan(&p.Subject.Pod, settings, there, waiting)
-	switch plan.Outcome(p.Node.Facts, inPool(p.Node, preceding)) {
+	switch plan.Outcome(p.Node.Facts, inPool[poolOf(p.Node)]) {
 	case decision.OnFloor:
 		return "part of the floor"
 	case decision.Overflow:
