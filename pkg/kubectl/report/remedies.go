@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,12 +34,8 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 		return []string{fmt.Sprintf("%s would accept it: the scheduler has not retried it yet, or a constraint prevents it that this command does not check "+
 			"(volume limits, resource claims, gangs, the anti-affinity of other pods)", Count(accepting, "node", "nodes"))}
 	}
-	obstacles := make([]string, 0, len(byObstacle))
-	for obstacle := range byObstacle {
-		obstacles = append(obstacles, obstacle)
-	}
-	slices.SortFunc(obstacles, func(a, b string) int { return cmp.Or(cmp.Compare(byObstacle[b], byObstacle[a]), strings.Compare(a, b)) })
-	for _, obstacle := range obstacles {
+	mostNodes := func(a, b string) int { return cmp.Or(cmp.Compare(byObstacle[b], byObstacle[a]), strings.Compare(a, b)) }
+	for _, obstacle := range slices.SortedFunc(maps.Keys(byObstacle), mostNodes) {
 		all = append(all, fmt.Sprintf("%d %s is the only obstacle", byObstacle[obstacle], obstacle))
 	}
 	for verdict := range decision.Verdict(decision.Verdicts) {

@@ -119,11 +119,7 @@ func (s *Status) explain(w *snapshot.Workload, placement *placement, transition 
 	}
 	switch {
 	case len(placement.misplaced) > 0:
-		names := make([]string, len(placement.misplaced))
-		for i, p := range placement.misplaced {
-			names[i] = p.Name
-		}
-		note(BelowFloor, "%s of the floor on spot", strings.Join(names, ", "))
+		note(BelowFloor, "%s of the floor on spot", strings.Join(placement.misplaced, ", "))
 	case s.deficit > 0:
 		note(BelowFloor, "%d of the floor of %d on on-demand", placement.FloorOnDemand, w.Floor)
 	}
@@ -167,8 +163,7 @@ func (v *View) statusWithoutPods(pod *v1.Pod) (Status, bool) {
 		Why: []string{noPodsCreated},
 	}
 	if !v.NodesUnknown {
-		var none [4]int
-		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool = &none[0], &none[1], &none[2], &none[3]
+		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool = new(int), new(int), new(int), new(int)
 	}
 	return s, true
 }

@@ -8,6 +8,7 @@ package report
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -63,8 +64,8 @@ type placement struct {
 	decision.FloorStatus
 	// waiting pods have no node. Pods onMissingNode are bound to a node that does not exist.
 	waiting, onMissingNode []*snapshot.Pod
-	// misplaced has the pods on the wrong capacity type.
-	misplaced []*snapshot.Pod
+	// misplaced has the names of the pods on the wrong capacity type.
+	misplaced []string
 	// inPool counts the pods on spot by poolName.
 	inPool map[string]int
 	// exempt reports whether the node selector or affinity of the newest pods admits only spot, and
@@ -75,7 +76,7 @@ type placement struct {
 func placementOf(w *snapshot.Workload) placement {
 	s := placement{FloorStatus: w.FloorStatus(), inPool: map[string]int{}}
 	for _, misplaced := range s.Misplaced {
-		s.misplaced = append(s.misplaced, w.Revisions[misplaced.Revision].Pods[misplaced.Replica])
+		s.misplaced = append(s.misplaced, w.Revisions[misplaced.Revision].Pods[misplaced.Replica].Name)
 	}
 	for _, r := range w.Revisions {
 		for _, p := range r.Pods {
@@ -96,12 +97,7 @@ func placementOf(w *snapshot.Workload) placement {
 // largestPool returns the spot pool that most of the pods run on. Of several such pools it returns
 // the first by name. It returns "" if no pod runs on spot.
 func (s *placement) largestPool() (name string, pods int) {
-	names := make([]string, 0, len(s.inPool))
-	for pool := range s.inPool {
-		names = append(names, pool)
-	}
-	slices.Sort(names)
-	for _, pool := range names {
+	for _, pool := range slices.Sorted(maps.Keys(s.inPool)) {
 		if s.inPool[pool] > pods {
 			name, pods = pool, s.inPool[pool]
 		}

@@ -145,12 +145,7 @@ func (v *View) SimulateLoss(losses []Loss) (*WhatIf, error) {
 func (v *View) choicesLike(text string) string {
 	const maxChoices = 10
 	form, _, _ := strings.Cut(text, "=")
-	var like []string
-	for _, choice := range v.LossChoices() {
-		if strings.HasPrefix(choice, form+"=") {
-			like = append(like, choice)
-		}
-	}
+	like := slices.DeleteFunc(v.LossChoices(), func(choice string) bool { return !strings.HasPrefix(choice, form+"=") })
 	switch {
 	case len(like) == 0:
 		return "none"
