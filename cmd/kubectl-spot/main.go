@@ -59,13 +59,12 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 		return 0
 	case errors.Is(err, errPartial):
 		return exitPartial
-	case errors.Is(err, errUsage):
-		fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
-		return exitUsage
-	case !parsed:
-		fmt.Fprintf(streams.ErrOut, "error: %v; %v\n", err, errUsage)
-		return exitUsage
+	case !parsed && !errors.Is(err, errUsage):
+		err = fmt.Errorf("%w; %w", err, errUsage)
 	}
 	fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
+	if errors.Is(err, errUsage) {
+		return exitUsage
+	}
 	return exitFailed
 }
