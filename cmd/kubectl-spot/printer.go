@@ -63,19 +63,24 @@ func (p *printing) humanReadable() bool {
 // source describes the data behind an answer. It is part of the output for programs, because
 // warnings go to standard error.
 type source struct {
-	// Policy is the source of the policy. AssumedBecause is why the policy had to be assumed; "" if
-	// it was read.
-	Policy         string `json:"from"`
-	AssumedBecause string `json:"assumedBecause,omitempty"`
-	// gaps lists what could not be read. noOwners reports whether owners are missing.
-	gaps     []string
+	Policy policySource `json:"readPolicy"`
+	// Gaps lists what could not be read; never nil.
+	Gaps []string `json:"gaps"`
+	// noOwners reports whether owners are missing.
 	noOwners bool
+}
+
+// policySource describes where the policy was read.
+type policySource struct {
+	From string `json:"from"`
+	// AssumedBecause is why the policy had to be assumed; "" if it was read.
+	AssumedBecause string `json:"assumedBecause,omitempty"`
 }
 
 // complete returns errPartial if an answer lacks objects, or if its policy may differ from the
 // scheduler's.
 func (s *source) complete() error {
-	if len(s.gaps) > 0 || s.AssumedBecause != "" {
+	if len(s.Gaps) > 0 || s.Policy.AssumedBecause != "" {
 		return errPartial
 	}
 	return nil
@@ -108,26 +113,16 @@ func (p *printing) object(out io.Writer, kind string, from *source, answer any, 
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(answer)
-	if err != nil {
-		return err
-	}
 	object := &unstructured.Unstructured{}
-	if err := json.Unmarshal(data, &object.Object); err != nil {
-		return err
+	for _, part := range []any{answer, from} { // the fields of both are fields of the object
+		data, err := json.Marshal(part)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(data, &object.Object); err != nil {
+			return err
+		}
 	}
-	if data, err = json.Marshal(from); err != nil {
-		return err
-	}
-	var readFrom map[string]any
-	if err := json.Unmarshal(data, &readFrom); err != nil {
-		return err
-	}
-	gaps := make([]any, len(from.gaps))
-	for i, gap := range from.gaps {
-		gaps[i] = gap
-	}
-	object.Object["readPolicy"], object.Object["gaps"] = readFrom, gaps
 	object.SetAPIVersion(apiVersion)
 	object.SetKind(kind)
 	return printer.PrintObj(object, out)
