@@ -104,10 +104,8 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 		return err
 	}
 	var t table
-	for _, name := range []string{"nodes", "capacity", "pool", "accepts it", "why not"} {
-		t.column(name, false)
-	}
-	t.column("names", true)
+	t.columns(always, "nodes", "capacity", "pool", "accepts it", "why not")
+	t.columns(wide, "names")
 	for i := range e.Nodes {
 		g := &e.Nodes[i]
 		accepts := "no"

@@ -81,11 +81,8 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 		return nil
 	}
 	var t table
-	for _, name := range []string{"node", "capacity", "source", "pool", "interruption", "deadline", "replicas", "below floor"} {
-		t.column(name, false)
-	}
-	t.column("signals", true)
-	t.column("workloads below floor", true)
+	t.columns(always, "node", "capacity", "source", "pool", "interruption", "deadline", "replicas", "below floor")
+	t.columns(wide, "signals", "workloads below floor")
 	for i := range all {
 		n := &all[i]
 		deadline := ""

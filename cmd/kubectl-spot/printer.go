@@ -131,21 +131,46 @@ func (p *printing) object(out io.Writer, kind string, from *source, answer any, 
 // table is output for a person.
 type table struct {
 	metav1.Table
-	colours []colour // by row
+	colours    []colour // by row
+	namespaced bool     // whether rows of workloads start with the namespace
 }
 
-// column adds a column. A wide column is shown only with -o wide.
-func (t *table) column(name string, wide bool) {
-	definition := metav1.TableColumnDefinition{Name: name, Type: "string"}
-	if wide {
-		definition.Priority = 1
+// The priorities of columns. A wide column is shown only with -o wide.
+const (
+	always = 0
+	wide   = 1
+)
+
+// newWorkloadTable returns a table of the workloads of one namespace, or of all if it is empty.
+func newWorkloadTable(namespace string, columns ...string) *table {
+	t := &table{namespaced: namespace == ""}
+	if t.namespaced {
+		t.columns(always, "namespace")
 	}
-	t.ColumnDefinitions = append(t.ColumnDefinitions, definition)
+	t.columns(always, "workload")
+	t.columns(always, columns...)
+	return t
+}
+
+// columns adds columns with a priority.
+func (t *table) columns(priority int32, names ...string) {
+	for _, name := range names {
+		t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority})
+	}
 }
 
 func (t *table) row(c colour, cells ...any) {
 	t.Rows = append(t.Rows, metav1.TableRow{Cells: cells})
 	t.colours = append(t.colours, c)
+}
+
+// workload adds a row of a table of workloads.
+func (t *table) workload(c colour, ref report.Ref, cells ...any) {
+	cells = append([]any{ref.String()}, cells...)
+	if t.namespaced {
+		cells = append([]any{ref.Namespace}, cells...)
+	}
+	t.row(c, cells...)
 }
 
 // colour is the escape sequence of a colour; "" is the terminal's default.

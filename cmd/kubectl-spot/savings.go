@@ -125,20 +125,10 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 		fmt.Fprintf(o.Out, "On on-demand beyond the floors: %s; on spot they would save %.3f USD an hour more.\n\n",
 			report.Count(replicas, "replica", "replicas"), s.PossibleSavings)
 	}
-	var t table
-	if s.Namespace == "" {
-		t.column("namespace", false)
-	}
-	for _, name := range []string{"workload", "floor", "on-demand", "surplus", "usd/hour"} {
-		t.column(name, false)
-	}
+	t := newWorkloadTable(s.Namespace, "floor", "on-demand", "surplus", "usd/hour")
 	for i := range s.Surplus {
 		w := &s.Surplus[i]
-		cells := []any{w.Ref.String(), w.Floor, w.OnDemand, w.Replicas, fmt.Sprintf("%.4f", w.PossibleSavings)}
-		if s.Namespace == "" {
-			cells = append([]any{w.Namespace}, cells...)
-		}
-		t.row(plain, cells...)
+		t.workload(plain, w.Ref, w.Floor, w.OnDemand, w.Replicas, fmt.Sprintf("%.4f", w.PossibleSavings))
 	}
-	return p.table(o.Out, &t)
+	return p.table(o.Out, t)
 }

@@ -75,29 +75,19 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 		fmt.Fprintln(o.ErrOut, " docs/opt-in.md explains how; use -A for all namespaces and --profile for another scheduler's pods.")
 		return nil
 	}
-	var t table
-	if namespace == "" {
-		t.column("namespace", false)
-	}
-	for _, name := range []string{"workload", "state", "desired", "floor", "on-demand", "spot", "waiting", "without spot", "without pool"} {
-		t.column(name, false)
-	}
-	t.column("largest pool", true)
-	t.column("why", false)
+	t := newWorkloadTable(namespace, "state", "desired", "floor", "on-demand", "spot", "waiting", "without spot", "without pool")
+	t.columns(wide, "largest pool")
+	t.columns(always, "why")
 	for i := range all {
 		s := &all[i]
 		why := strings.Join(s.Why, "; ")
 		if !p.wide() {
 			why = shorten(why)
 		}
-		cells := []any{s.Ref.String(), s.State, s.Desired, s.Floor, number(s.OnDemand), number(s.Spot), s.Waiting, number(s.WithoutSpot),
-			number(s.WithoutPool), cell(s.LargestPool), cell(why)}
-		if namespace == "" {
-			cells = append([]any{s.Namespace}, cells...)
-		}
-		t.row(stateColours[s.State], cells...)
+		t.workload(stateColours[s.State], s.Ref, s.State, s.Desired, s.Floor, number(s.OnDemand), number(s.Spot), s.Waiting,
+			number(s.WithoutSpot), number(s.WithoutPool), cell(s.LargestPool), cell(why))
 	}
-	return p.table(o.Out, &t)
+	return p.table(o.Out, t)
 }
 
 var stateColours = map[report.State]colour{

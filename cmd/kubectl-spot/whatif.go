@@ -123,13 +123,7 @@ func (o *options) printWhatIf(p *printing, result *report.WhatIf, namespace stri
 // -o wide.
 func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string) error {
 	zero, below := 0, 0
-	var t table
-	if namespace == "" {
-		t.column("namespace", false)
-	}
-	for _, name := range []string{"workload", "effect", "desired", "floor", "before", "after"} {
-		t.column(name, false)
-	}
+	t := newWorkloadTable(namespace, "effect", "desired", "floor", "before", "after")
 	for i := range result.Workloads {
 		l := &result.Workloads[i]
 		c := plain
@@ -143,11 +137,7 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 				continue
 			}
 		}
-		cells := []any{l.Ref.String(), l.Effect, l.Desired, l.Floor, l.Before, l.After}
-		if namespace == "" {
-			cells = append([]any{l.Namespace}, cells...)
-		}
-		t.row(c, cells...)
+		t.workload(c, l.Ref, l.Effect, l.Desired, l.Floor, l.Before, l.After)
 	}
 	if !p.noHeaders {
 		fmt.Fprintf(out, "%s%s would be lost with %s.",
@@ -165,31 +155,21 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 			report.Count(len(result.Workloads), "affected workload", "affected workloads"),
 			zero, below, len(result.Workloads)-zero-below)
 	}
-	return p.table(out, &t)
+	return p.table(out, t)
 }
 
 // changes prints the effect of another policy.
 func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace string) error {
 	missing, freed := 0, 0
-	var t table
-	if namespace == "" {
-		t.column("namespace", false)
-	}
-	for _, name := range []string{"workload", "desired", "floor now", "floor then", "on-demand then", "floor deficit", "more on spot"} {
-		t.column(name, false)
-	}
+	t := newWorkloadTable(namespace, "desired", "floor now", "floor then", "on-demand then", "floor deficit", "more on spot")
 	for i := range result.Changes {
 		c := &result.Changes[i]
 		missing, freed = missing+c.FloorDeficit, freed+c.AdditionalSpot
-		cells := []any{c.Ref.String(), c.Desired, c.FloorNow, c.FloorThen, c.OnDemandThen, c.FloorDeficit, c.AdditionalSpot}
-		if namespace == "" {
-			cells = append([]any{c.Namespace}, cells...)
-		}
 		colour := plain
 		if c.FloorDeficit > 0 {
 			colour = yellow
 		}
-		t.row(colour, cells...)
+		t.workload(colour, c.Ref, c.Desired, c.FloorNow, c.FloorThen, c.OnDemandThen, c.FloorDeficit, c.AdditionalSpot)
 	}
 	if !p.noHeaders {
 		changed := report.Count(len(result.Changes),
@@ -197,5 +177,5 @@ func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace strin
 		fmt.Fprintf(out, "With policy %s, %s: %s would have to move to on-demand, %s could move to spot.\n", result.Policy, changed,
 			report.Count(missing, "replica", "replicas"), report.Count(freed, "replica", "replicas"))
 	}
-	return p.table(out, &t)
+	return p.table(out, t)
 }
