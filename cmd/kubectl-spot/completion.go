@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
 
 // completionTimeout is the maximum time that a user waits after pressing Tab.
@@ -19,25 +20,29 @@ const completionTimeout = 3 * time.Second
 func (o *options) completing(command *cobra.Command) (*options, context.Context, context.CancelFunc) {
 	quiet := *o
 	quiet.ErrOut = io.Discard
-	ctx := command.Context()
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	ctx, cancel := context.WithTimeout(command.Context(), completionTimeout)
 	return &quiet, ctx, cancel
+}
+
+// completionView reads the requested namespace; nil if that fails.
+func (o *options) completionView(command *cobra.Command) *report.View {
+	o, ctx, cancel := o.completing(command)
+	defer cancel()
+	view, _, err := o.readNamespaceView(ctx, lister.Scope{})
+	if err != nil {
+		return nil
+	}
+	return view
 }
 
 // completeWorkloads completes the argument of explain.
 func (o *options) completeWorkloads(command *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	const nothing = cobra.ShellCompDirectiveNoFileComp
-	o, ctx, cancel := o.completing(command)
-	defer cancel()
-	namespace, err := o.namespace()
-	if err != nil || len(args) > 0 {
+	if len(args) > 0 {
 		return nil, nothing
 	}
-	view, _, err := o.readView(ctx, lister.Scope{Namespace: namespace})
-	if err != nil {
+	view := o.completionView(command)
+	if view == nil {
 		return nil, nothing
 	}
 	var choices []string
@@ -63,14 +68,8 @@ func (o *options) completeWorkloads(command *cobra.Command, args []string, toCom
 
 // completeLosses completes --lose.
 func (o *options) completeLosses(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	o, ctx, cancel := o.completing(command)
-	defer cancel()
-	namespace, err := o.namespace()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	view, _, err := o.readView(ctx, lister.Scope{Namespace: namespace})
-	if err != nil {
+	view := o.completionView(command)
+	if view == nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return view.LossChoices(), cobra.ShellCompDirectiveNoFileComp

@@ -54,15 +54,11 @@ what would let a waiting pod start. The scheduler reports the same reasons.`,
 		if err := p.check(); err != nil {
 			return err
 		}
-		namespace, err := o.namespace()
+		view, listed, err := o.readNamespaceView(command.Context(), lister.Scope{AllPods: true, Volumes: true, IncludeScaledToZero: true})
 		if err != nil {
 			return err
 		}
-		view, listed, err := o.readView(command.Context(), lister.Scope{Namespace: namespace, AllPods: true, Volumes: true, IncludeScaledToZero: true})
-		if err != nil {
-			return err
-		}
-		explanation, err := view.Explain(kindOf(kind), namespace, name)
+		explanation, err := view.Explain(kindOf(kind), listed.Scope.Namespace, name)
 		if errors.Is(err, report.ErrNotFound) && listed.OwnersMissing {
 			return fmt.Errorf("%w; but not all owners of pods could be read", err)
 		}

@@ -81,6 +81,14 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	return view, listed, err
 }
 
+// readNamespaceView is like readView, for the requested namespace.
+func (o *options) readNamespaceView(ctx context.Context, scope lister.Scope) (view *report.View, listed *lister.Objects, err error) {
+	if scope.Namespace, err = o.namespace(); err != nil {
+		return nil, nil, err
+	}
+	return o.readView(ctx, scope)
+}
+
 // viewOf returns the cluster under a policy. Like readView, it reports objects that the policy
 // needs and that could not be read.
 func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, error) {

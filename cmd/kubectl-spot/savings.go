@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -50,7 +49,11 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 				return err
 			}
 		}
-		view, listed, err := o.readSavingsView(command.Context())
+		read := o.readWideView // the namespace of the context has no effect
+		if *o.flags.Namespace != "" && !o.allNamespaces {
+			read = o.readNamespaceView
+		}
+		view, listed, err := read(command.Context(), lister.Scope{Volumes: true})
 		if err != nil {
 			return err
 		}
@@ -65,20 +68,6 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 		return o.printSavings(p, savings)
 	}
 	return command
-}
-
-// readSavingsView reads all workloads and nodes, or only the workloads of the namespace that -n
-// names.
-func (o *options) readSavingsView(ctx context.Context) (*report.View, *lister.Objects, error) {
-	scope := lister.Scope{Volumes: true}
-	if *o.flags.Namespace == "" || o.allNamespaces {
-		return o.readWideView(ctx, scope)
-	}
-	var err error
-	if scope.Namespace, err = o.namespace(); err != nil {
-		return nil, nil, err
-	}
-	return o.readView(ctx, scope)
 }
 
 // listPrices returns the built-in prices.

@@ -36,14 +36,11 @@ Workloads with problems come first.`,
 		if err != nil {
 			return err
 		}
-		namespace, err := o.namespace()
+		view, listed, err := o.readNamespaceView(command.Context(), lister.Scope{})
 		if err != nil {
 			return err
 		}
-		view, listed, err := o.readView(command.Context(), lister.Scope{Namespace: namespace})
-		if err != nil {
-			return err
-		}
+		namespace := listed.Scope.Namespace
 		all, others := view.Statuses()
 		if len(all) > 0 && !selector.Empty() {
 			all = slices.DeleteFunc(all, func(s report.Status) bool {

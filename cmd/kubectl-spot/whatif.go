@@ -65,11 +65,7 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 			return err
 		}
 	}
-	namespace, err := o.namespace()
-	if err != nil {
-		return err
-	}
-	view, listed, err := o.readView(ctx, lister.Scope{Namespace: namespace})
+	view, listed, err := o.readNamespaceView(ctx, lister.Scope{})
 	if err != nil {
 		return err
 	}
@@ -89,7 +85,7 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 	if policyFile != "" {
 		result.Policy, result.Changes = policyFile, view.Changes(alternative)
 	}
-	return o.printWhatIf(p, result, namespace)
+	return o.printWhatIf(p, result, listed.Scope.Namespace)
 }
 
 func (o *options) printWhatIf(p *printing, result *report.WhatIf, namespace string) error {
