@@ -89,14 +89,14 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 			fmt.Fprintf(&b, "  - %s\n", remedy)
 		}
 	}
-	if _, err := io.WriteString(out, b.String()); err != nil || len(e.Nodes) == 0 {
-		return err
+	if len(e.Nodes) > 0 {
+		subject := "it"
+		if e.Pod == "" {
+			subject = "one more replica"
+		}
+		fmt.Fprintf(&b, "\nNodes for %s:\n", subject)
 	}
-	subject := "it"
-	if e.Pod == "" {
-		subject = "one more replica"
-	}
-	if _, err := fmt.Fprintf(out, "\nNodes for %s:\n", subject); err != nil {
+	if _, err := io.WriteString(out, b.String()); err != nil {
 		return err
 	}
 	var t table
@@ -142,11 +142,4 @@ func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
 		fmt.Fprint(b, ", without this pod")
 	}
 	fmt.Fprintln(b, ".")
-}
-
-func sentence(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
 }

@@ -226,6 +226,14 @@ func cell(text string) string {
 	return text
 }
 
+// sentence returns text with a capital letter.
+func sentence(text string) string {
+	if text == "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
 // number returns a number, or ? if it is unknown.
 func number(n *int) string {
 	if n == nil {

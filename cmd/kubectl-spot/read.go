@@ -175,13 +175,11 @@ const rightsHint = "the ClusterRole spot-viewer has all required rights (manifes
 func withHint(err error, namespace string) error {
 	switch {
 	case lister.Denied(err) && namespace == "":
-		return fmt.Errorf("%w\nIf you have rights in one namespace only, use -n NAMESPACE. %s", err, capital(rightsHint))
+		return fmt.Errorf("%w\nIf you have rights in one namespace only, use -n NAMESPACE. %s", err, sentence(rightsHint))
 	case lister.Denied(err):
-		return fmt.Errorf("%w\n%s", err, capital(rightsHint))
+		return fmt.Errorf("%w\n%s", err, sentence(rightsHint))
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w: the API server rejected the credential of the current context (kubectl config current-context)", err)
 	}
 	return err
 }
-
-func capital(s string) string { return string(s[0]-'a'+'A') + s[1:] }

@@ -138,12 +138,10 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 	if !p.noHeaders {
 		fmt.Fprintf(out, "%s%s would be lost with %s.",
 			report.Count(result.Pods, "replica", "replicas"), ofNamespace(namespace), report.Count(result.Nodes, "node", "nodes"))
-		switch {
-		case result.Pods > 0:
-		case namespace != "":
-			fmt.Fprintln(out, " Use -A for all namespaces.")
-			return nil
-		default:
+		if result.Pods == 0 {
+			if namespace != "" {
+				fmt.Fprint(out, " Use -A for all namespaces.")
+			}
 			fmt.Fprintln(out)
 			return nil
 		}
