@@ -100,10 +100,7 @@ func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, 
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := listed.TemplatePods(o.profile)
-	if err != nil {
-		return nil, err
-	}
+	wanted := listed.TemplatePods(o.profile)
 	needed := func(pod *v1.Pod) bool { return current.NeedsPriorityClass(pod.Spec.PriorityClassName) }
 	if listed.PriorityClassesGap != nil && slices.ContainsFunc(wanted, needed) {
 		o.recordGap(listed.PriorityClassesGap.String())

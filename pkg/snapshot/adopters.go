@@ -28,13 +28,13 @@ func (r *Reader) readAdopters(replicaSets []*appsv1.ReplicaSet) map[string][]Ado
 			byNamespace[object.GetNamespace()] = append(byNamespace[object.GetNamespace()], Adopter{kind, object.GetName(), selector})
 		}
 	}
-	for _, set := range all(r.factory.Apps().V1().DaemonSets().Lister()) {
+	for _, set := range All(r.factory.Apps().V1().DaemonSets().Lister()) {
 		add("DaemonSet", set, set.Spec.Selector)
 	}
 	for _, rs := range replicaSets {
 		add("ReplicaSet", rs, rs.Spec.Selector)
 	}
-	for _, rc := range all(r.factory.Core().V1().ReplicationControllers().Lister()) {
+	for _, rc := range All(r.factory.Core().V1().ReplicationControllers().Lister()) {
 		if len(rc.Spec.Selector) > 0 { // an empty selector selects nothing
 			add("ReplicationController", rc, &metav1.LabelSelector{MatchLabels: rc.Spec.Selector})
 		}

@@ -102,7 +102,7 @@ func (r *Reader) Informers() []cache.SharedIndexInformer { return r.informers }
 func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	s := &Snapshot{Now: now}
 	core := r.factory.Core().V1()
-	nodes, pods, replicaSets := all(core.Nodes().Lister()), all(core.Pods().Lister()), all(r.replicaSets)
+	nodes, pods, replicaSets := All(core.Nodes().Lister()), All(core.Pods().Lister()), All(r.replicaSets)
 	nodeOf := r.readNodes(s, nodes)
 	if err := r.readPods(s, r.podCache.update(pods), replicaSets, nodeOf); err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	return s, nil
 }
 
-// all returns all objects of a lister of a cache, which returns no error.
-func all[T any](lister interface {
+// All returns all objects of a lister of a cache, which returns no error.
+func All[T any](lister interface {
 	List(labels.Selector) ([]T, error)
 }) []T {
 	objects, _ := lister.List(labels.Everything())
@@ -160,7 +160,7 @@ func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, disru
 
 // readBudgets returns all PodDisruptionBudgets by namespace, in the order of their names.
 func (r *Reader) readBudgets() map[string][]*policyv1.PodDisruptionBudget {
-	budgets := all(r.factory.Policy().V1().PodDisruptionBudgets().Lister())
+	budgets := All(r.factory.Policy().V1().PodDisruptionBudgets().Lister())
 	slices.SortFunc(budgets, func(a, b *policyv1.PodDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
 	byNamespace := map[string][]*policyv1.PodDisruptionBudget{}
 	for _, budget := range budgets {
@@ -172,7 +172,7 @@ func (r *Reader) readBudgets() map[string][]*policyv1.PodDisruptionBudget {
 // readServices returns the selectors of all Services that have one by namespace, in the order of
 // the Services' names.
 func (r *Reader) readServices() map[string][]map[string]string {
-	services := all(r.factory.Core().V1().Services().Lister())
+	services := All(r.factory.Core().V1().Services().Lister())
 	slices.SortFunc(services, func(a, b *v1.Service) int { return strings.Compare(a.Name, b.Name) })
 	byNamespace := map[string][]map[string]string{}
 	for _, service := range services {

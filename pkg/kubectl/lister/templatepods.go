@@ -8,8 +8,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -18,28 +18,13 @@ import (
 // from the template, with the fields that the API server would set. The order is by namespace, kind
 // and name of the owner. Commands use these pods for workloads that have none. A Deployment without
 // a ReplicaSet is omitted.
-func (s *Objects) TemplatePods(profile string) ([]*v1.Pod, error) {
-	deployments, err := s.factory.Apps().V1().Deployments().Lister().List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
-	sets, err := s.factory.Apps().V1().StatefulSets().Lister().List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
-	replicaSets, err := s.factory.Apps().V1().ReplicaSets().Lister().List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
-	classes, err := s.factory.Scheduling().V1().PriorityClasses().Lister().List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
+func (s *Objects) TemplatePods(profile string) []*v1.Pod {
+	apps := s.factory.Apps().V1()
 	wants := func(template *v1.PodTemplateSpec, replicas *int32) bool {
 		return template.Spec.SchedulerName == profile && (s.Scope.IncludeScaledToZero || workload.Replicas(replicas) > 0)
 	}
 	newest := map[workload.OwnerKey]*appsv1.ReplicaSet{}
-	for _, rs := range replicaSets {
+	for _, rs := range snapshot.All(apps.ReplicaSets().Lister()) {
 		if owner := metav1.GetControllerOfNoCopy(rs); owner != nil && rs.DeletionTimestamp == nil {
 			key := workload.KeyOf(rs.Namespace, owner)
 			if n := newest[key]; n == nil || workload.RevisionNumber(rs) > workload.RevisionNumber(n) {
@@ -47,35 +32,31 @@ func (s *Objects) TemplatePods(profile string) ([]*v1.Pod, error) {
 			}
 		}
 	}
-	type templatePod struct {
-		kind string
-		pod  *v1.Pod
-	}
-	var all []templatePod
-	for _, d := range deployments {
+	var pods []*v1.Pod
+	for _, d := range snapshot.All(apps.Deployments().Lister()) {
 		key, _ := workload.ControllerKey(d)
 		if rs := newest[key]; rs != nil && wants(&d.Spec.Template, d.Spec.Replicas) {
-			all = append(all, templatePod{"Deployment", podOf(rs, "ReplicaSet", &d.Spec.Template, d.Name)})
+			pods = append(pods, podOf(rs, "ReplicaSet", &d.Spec.Template, d.Name))
 		}
 	}
-	for _, set := range sets {
+	for _, set := range snapshot.All(apps.StatefulSets().Lister()) {
 		if wants(&set.Spec.Template, set.Spec.Replicas) {
 			first := int32(0)
 			if set.Spec.Ordinals != nil {
 				first = set.Spec.Ordinals.Start
 			}
-			all = append(all, templatePod{"StatefulSet", podOf(set, "StatefulSet", &set.Spec.Template, fmt.Sprintf("%s-%d", set.Name, first))})
+			pods = append(pods, podOf(set, "StatefulSet", &set.Spec.Template, fmt.Sprintf("%s-%d", set.Name, first)))
 		}
 	}
-	slices.SortFunc(all, func(a, b templatePod) int {
-		return cmp.Or(cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.kind, b.kind), cmp.Compare(a.pod.Name, b.pod.Name))
+	kindOf := func(pod *v1.Pod) string { return pod.OwnerReferences[0].Kind } // ReplicaSet for a Deployment, which has the same order
+	slices.SortFunc(pods, func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(kindOf(a), kindOf(b)), cmp.Compare(a.Name, b.Name))
 	})
-	pods := make([]*v1.Pod, len(all))
-	for i := range all {
-		pods[i] = all[i].pod
-		applyDefaults(pods[i], classes)
+	classes := snapshot.All(s.factory.Scheduling().V1().PriorityClasses().Lister())
+	for _, pod := range pods {
+		applyDefaults(pod, classes)
 	}
-	return pods, nil
+	return pods
 }
 
 // podOf returns a pod that owner would create.

@@ -53,11 +53,7 @@ func templatePods(t *testing.T, server *listertest.Server, scope lister.Scope) [
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods, err := listed.TemplatePods("spot-aware-scheduler")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pods
+	return listed.TemplatePods("spot-aware-scheduler")
 }
 
 // TestWantedQOS: the QoS classes equal the classes that the API server computes with its own
@@ -138,10 +134,7 @@ func TestTemplatePodPriority(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pods, err := listed.TemplatePods("spot-aware-scheduler")
-			if err != nil {
-				t.Fatal(err)
-			}
+			pods := listed.TemplatePods("spot-aware-scheduler")
 			if got := fmt.Sprintf("%q %d", pods[0].Spec.PriorityClassName, ptr.Deref(pods[0].Spec.Priority, 0)); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}

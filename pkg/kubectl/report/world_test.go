@@ -46,9 +46,8 @@ func viewOf(t *testing.T, listed *lister.Objects, policy *decision.Policy) *repo
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted, err := listed.TemplatePods(clustertest.Profile)
-	if err != nil {
-		t.Fatal(err)
+	return &report.View{
+		Snapshot: snapshot, Policy: policy, Signals: providers.Signals(), Profile: clustertest.Profile, Owners: owners,
+		TemplatePods: listed.TemplatePods(clustertest.Profile),
 	}
-	return &report.View{Snapshot: snapshot, Policy: policy, Signals: providers.Signals(), Profile: clustertest.Profile, Owners: owners, TemplatePods: wanted}
 }
