@@ -5,7 +5,9 @@
 package lister
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync/atomic"
@@ -23,8 +25,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -79,8 +83,11 @@ type Objects struct {
 
 // listing is the list of one kind of object.
 type listing struct {
-	lister
-	into cache.SharedIndexInformer
+	client   rest.Interface
+	resource string
+	// emptyList is an empty list, such as *v1.PodList.
+	emptyList runtime.Object
+	into      cache.SharedIndexInformer
 	// namespace is the namespace to list; "" means all. If the list is denied and fallback is not
 	// nil, fallback is listed instead.
 	namespace string
@@ -89,10 +96,9 @@ type listing struct {
 	// consequence describes the information that is missing without the list. fallbackConsequence
 	// describes the information that is missing if only fallback could be listed.
 	consequence, fallbackConsequence string
-	// onGap receives the Gap.
-	onGap func(Gap)
-	// required reports whether the command cannot continue without the list.
-	required bool
+	// required reports whether the command cannot continue without the list. owners reports whether
+	// the objects own pods.
+	required, owners bool
 }
 
 // List reads the cluster. It returns an error of the API server if the server is unavailable, does
@@ -104,12 +110,13 @@ func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Objec
 	if _, err := s.Owners(nil); err != nil {
 		return nil, err
 	}
-	listings := s.listings(client, scope)
+	count := cmp.Or(scope.Count, new(atomic.Int64))
+	listings := s.listings(client)
 	gaps := make([]*Gap, len(listings))
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range listings {
 		group.Go(func() (err error) {
-			gaps[i], err = listings[i].read(ctx)
+			gaps[i], err = listings[i].read(ctx, count)
 			return err
 		})
 	}
@@ -118,29 +125,35 @@ func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Objec
 	}
 	for i, gap := range gaps {
 		if gap != nil {
-			listings[i].onGap(*gap)
+			s.record(&listings[i], gap)
 		}
 	}
 	return s, nil
 }
 
-func (s *Objects) listings(client kubernetes.Interface, scope Scope) []listing {
-	count := scope.Count
-	if count == nil {
-		count = new(atomic.Int64)
+// record records the gap of a listing.
+func (s *Objects) record(of *listing, gap *Gap) {
+	switch {
+	case of.resource == "priorityclasses":
+		s.PriorityClassesGap = gap
+		return
+	case of.resource == "nodes":
+		s.NodesGap = gap
+	case of.owners:
+		s.OwnersMissing = true
 	}
-	from := func(client rest.Interface, resource string, newList func() runtime.Object) lister {
-		return lister{client: client, resource: resource, newList: newList, trim: dropManagedFields, count: count}
-	}
+	s.Gaps = append(s.Gaps, *gap)
+}
+
+func (s *Objects) listings(client kubernetes.Interface) []listing {
+	scope := &s.Scope
 	core, apps, batch := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.BatchV1().RESTClient()
-	onGap := func(gap Gap) { s.Gaps = append(s.Gaps, gap) }
 	inCore, inApps, inBatch := s.factory.Core().V1(), s.factory.Apps().V1(), s.factory.Batch().V1()
 	pods := listing{
-		lister: from(core, "pods", func() runtime.Object { return &v1.PodList{} }), into: inCore.Pods().Informer(), namespace: scope.Namespace, required: true, onGap: onGap,
+		client: core, resource: "pods", emptyList: &v1.PodList{}, into: inCore.Pods().Informer(), namespace: scope.Namespace, required: true,
 		// Pods that have ended count nowhere, and a cluster with Jobs has many.
 		options: metav1.ListOptions{FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"},
 	}
-	pods.trim = transform.NewMovedPodTrimmer().Trim
 	if scope.AllPods && scope.Namespace != "" {
 		pods.namespace, pods.fallback = "", &scope.Namespace
 		pods.fallbackConsequence = "pods of other namespaces are not seen, so nodes seem to have more room than they have"
@@ -148,58 +161,83 @@ func (s *Objects) listings(client kubernetes.Interface, scope Scope) []listing {
 	// The largest lists come first. All requests are concurrent.
 	all := []listing{
 		pods,
-		{lister: from(apps, "replicasets", func() runtime.Object { return &appsv1.ReplicaSetList{} }), into: inApps.ReplicaSets().Informer()},
-		{lister: from(apps, "deployments", func() runtime.Object { return &appsv1.DeploymentList{} }), into: inApps.Deployments().Informer()},
-		{lister: from(apps, "statefulsets", func() runtime.Object { return &appsv1.StatefulSetList{} }), into: inApps.StatefulSets().Informer()},
-		{lister: from(core, "replicationcontrollers", func() runtime.Object { return &v1.ReplicationControllerList{} }), into: inCore.ReplicationControllers().Informer()},
-		{lister: from(batch, "jobs", func() runtime.Object { return &batchv1.JobList{} }), into: inBatch.Jobs().Informer()},
+		{client: apps, resource: "replicasets", emptyList: &appsv1.ReplicaSetList{}, into: inApps.ReplicaSets().Informer()},
+		{client: apps, resource: "deployments", emptyList: &appsv1.DeploymentList{}, into: inApps.Deployments().Informer()},
+		{client: apps, resource: "statefulsets", emptyList: &appsv1.StatefulSetList{}, into: inApps.StatefulSets().Informer()},
+		{client: core, resource: "replicationcontrollers", emptyList: &v1.ReplicationControllerList{},
+			into: inCore.ReplicationControllers().Informer()},
+		{client: batch, resource: "jobs", emptyList: &batchv1.JobList{}, into: inBatch.Jobs().Informer()},
 	}
 	for i := range all[1:] {
 		owner := &all[1+i]
-		owner.namespace, owner.consequence = scope.Namespace, "the workloads of pods of "+owner.resource+" are unknown"
-		owner.onGap = func(gap Gap) {
-			s.OwnersMissing = true
-			onGap(gap)
-		}
+		owner.owners, owner.namespace, owner.consequence = true, scope.Namespace, "the workloads of pods of "+owner.resource+" are unknown"
 	}
 	all = append(all, listing{
-		lister: from(core, "nodes", func() runtime.Object { return &v1.NodeList{} }), into: inCore.Nodes().Informer(),
+		client: core, resource: "nodes", emptyList: &v1.NodeList{}, into: inCore.Nodes().Informer(),
 		consequence: "which pods run on spot is unknown",
-		onGap: func(gap Gap) {
-			s.NodesGap = &gap
-			onGap(gap)
-		},
 	}, listing{
-		lister:      from(client.SchedulingV1().RESTClient(), "priorityclasses", func() runtime.Object { return &schedulingv1.PriorityClassList{} }),
+		client: client.SchedulingV1().RESTClient(), resource: "priorityclasses", emptyList: &schedulingv1.PriorityClassList{},
 		into:        s.factory.Scheduling().V1().PriorityClasses().Informer(),
 		consequence: "which rules by priority apply to workloads without pods is unknown",
-		onGap:       func(gap Gap) { s.PriorityClassesGap = &gap },
 	})
 	if scope.Volumes {
 		const consequence = "which nodes can reach a pod's volumes is unknown"
 		all = append(all,
-			listing{lister: from(core, "persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaimList{} }),
-				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, consequence: consequence, onGap: onGap},
-			listing{lister: from(core, "persistentvolumes", func() runtime.Object { return &v1.PersistentVolumeList{} }), into: inCore.PersistentVolumes().Informer(), consequence: consequence, onGap: onGap})
+			listing{client: core, resource: "persistentvolumeclaims", emptyList: &v1.PersistentVolumeClaimList{},
+				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, consequence: consequence},
+			listing{client: core, resource: "persistentvolumes", emptyList: &v1.PersistentVolumeList{},
+				into: inCore.PersistentVolumes().Informer(), consequence: consequence})
 	}
 	return all
 }
 
-// read lists the objects. The gap is nil if all could be listed.
-func (k *listing) read(ctx context.Context) (*Gap, error) {
-	err := k.list(ctx, k.namespace, k.options, k.into.GetStore())
+// read lists the objects. The gap is nil if all could be listed. It is meaningless if there is an
+// error.
+func (k *listing) read(ctx context.Context, count *atomic.Int64) (*Gap, error) {
+	err := k.list(ctx, k.namespace, count)
 	var gap *Gap
 	if apierrors.IsForbidden(err) && k.fallback != nil {
 		gap = &Gap{err, k.fallbackConsequence}
-		err = k.list(ctx, *k.fallback, k.options, k.into.GetStore())
+		err = k.list(ctx, *k.fallback, count)
 	}
 	if apierrors.IsForbidden(err) && !k.required {
 		return &Gap{err, k.consequence}, nil
 	}
-	if err != nil {
-		return nil, err
+	return gap, err
+}
+
+// pageSize is how many objects the API server returns at a time. A larger page costs memory on both
+// sides, a smaller one time.
+const pageSize = 1000
+
+// list adds the objects of a namespace, or of all namespaces if it is empty, to the cache, without
+// the fields that nothing reads. It adds their number to count. After an error the cache contains
+// only a part.
+func (k *listing) list(ctx context.Context, namespace string, count *atomic.Int64) error {
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		list := k.emptyList.DeepCopyObject()
+		err := k.client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(k.resource).
+			VersionedParams(&options, scheme.ParameterCodec).Do(ctx).Into(list)
+		return list, err
+	})
+	pages.PageSize = pageSize
+	pages.PageBufferSize = 2 // the next pages are read while one is stored
+	trimmer := transform.NewMovedPodTrimmer()
+	err := pages.EachListItem(ctx, k.options, func(object runtime.Object) error {
+		if accessor, ok := object.(metav1.Object); ok {
+			accessor.SetManagedFields(nil)
+		}
+		trimmed, err := trimmer.Trim(object)
+		if err != nil {
+			return err
+		}
+		count.Add(1)
+		return k.into.GetStore().Add(trimmed)
+	})
+	if status := apierrors.APIStatus(nil); err == nil || errors.As(err, &status) {
+		return err // an error of the API server names the resource
 	}
-	return gap, nil
+	return fmt.Errorf("list of %s: %w", k.resource, err)
 }
 
 // Snapshot returns the cluster under the policy, for the pods whose scheduler name is profile.
@@ -259,9 +297,8 @@ func (s *Objects) podLabels() map[workloadKey]labels.Set {
 		return s.labels
 	}
 	s.labels = map[workloadKey]labels.Set{}
-	for _, object := range s.factory.Core().V1().Pods().Informer().GetStore().List() {
-		pod, ok := object.(*v1.Pod)
-		if !ok || !workload.HasUnsupportedController(pod) {
+	for _, pod := range snapshot.All(s.factory.Core().V1().Pods().Lister()) {
+		if !workload.HasUnsupportedController(pod) {
 			continue
 		}
 		ref := metav1.GetControllerOfNoCopy(pod)
