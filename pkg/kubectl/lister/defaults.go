@@ -69,10 +69,8 @@ func qosClass(spec *v1.PodSpec) v1.PodQOSClass {
 
 // withDefaults returns requests, and others for the resources that requests does not contain.
 func withDefaults(requests, others v1.ResourceList) v1.ResourceList {
-	all := maps.Clone(others)
-	if all == nil {
-		all = v1.ResourceList{}
-	}
+	all := v1.ResourceList{}
+	maps.Copy(all, others)
 	maps.Copy(all, requests)
 	return all
 }
