@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,11 +23,7 @@ type Inspection struct {
 // NewInspection returns the inspection of p, which need not belong to s (see Hypothetical). A bound
 // pod counts as unbound: the resources that it uses are available to it.
 func NewInspection(s *snapshot.Snapshot, p *snapshot.Pod) *Inspection {
-	var places map[*snapshot.Pod]*snapshot.Node
-	if p.Node != nil {
-		places = map[*snapshot.Pod]*snapshot.Node{p: nil}
-	}
-	return &Inspection{NewDemand(s, p, places)}
+	return &Inspection{NewDemand(s, p, map[*snapshot.Pod]*snapshot.Node{p: nil})}
 }
 
 // Hypothetical returns a pod to inspect that is in no Snapshot. It is not bound, and has no volumes
@@ -72,25 +69,19 @@ func (i *Inspection) insufficient(node *snapshot.Node) (all []string) {
 		}
 	}
 	need := &i.demand.class.needs
-	for _, r := range []struct {
-		name       string
-		need, have int64
-	}{
-		{"cpu", need.milliCPU, free.milliCPU}, {"memory", need.memory, free.memory},
-		{"ephemeral-storage", need.ephemeral, free.ephemeral}, {"pods", need.pods, free.pods},
-	} {
-		if r.need > 0 && r.need > r.have {
-			all = append(all, "insufficient "+r.name)
+	compare := func(name v1.ResourceName, need, have int64) {
+		if need > 0 && need > have {
+			all = append(all, fmt.Sprintf("insufficient %s", name))
 		}
 	}
-	var others []string
-	for name, n := range need.others {
-		if n > 0 && n > free.others[name] {
-			others = append(others, fmt.Sprintf("insufficient %s", name))
-		}
+	compare(v1.ResourceCPU, need.milliCPU, free.milliCPU)
+	compare(v1.ResourceMemory, need.memory, free.memory)
+	compare(v1.ResourceEphemeralStorage, need.ephemeral, free.ephemeral)
+	compare(v1.ResourcePods, need.pods, free.pods)
+	for _, name := range slices.Sorted(maps.Keys(need.others)) {
+		compare(name, need.others[name], free.others[name])
 	}
-	slices.Sort(others)
-	return append(all, others...)
+	return all
 }
 
 // refusals returns the terms that exclude the node.
