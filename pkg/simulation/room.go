@@ -29,7 +29,6 @@ import (
 // Room never frees resources: a moved pod occupies its room until the pod is gone. Room is not safe
 // for concurrent use. It is valid as long as its Snapshot does not change.
 type Room struct {
-	index  *snapshot.Index
 	sites  []site   // by node number
 	groups []*group // of open nodes, by the name of their first node
 
@@ -108,8 +107,7 @@ const NotExamined = "not examined in this round"
 // must remain true. Pods without an earlier result are then NotExamined.
 func NewRoomUntil(s *snapshot.Snapshot, expired func() bool) *Room {
 	r := &Room{
-		expired: expired,
-		index:   s.Index(), sites: make([]site, len(s.Nodes)), distributions: map[*snapshot.Revision]*distribution{},
+		expired: expired, sites: make([]site, len(s.Nodes)), distributions: map[*snapshot.Revision]*distribution{},
 		classes: map[any][]*class{}, changes: newChanges(s.Index()), results: map[query]result{},
 	}
 	groups := map[groupKey]*group{}
@@ -136,7 +134,7 @@ func (r *Room) Expired() bool { return r.expired() }
 
 // siteOf returns the site of a node, or nil for nil.
 func (r *Room) siteOf(node *snapshot.Node) *site {
-	if i, ok := r.index.Numbers[node]; ok {
+	if i, ok := r.changes.index.Numbers[node]; ok {
 		return &r.sites[i]
 	}
 	return nil
