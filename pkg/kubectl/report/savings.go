@@ -65,7 +65,7 @@ type costs struct {
 // current cost times the average ratio of spot to on-demand in this cluster.
 func (v *View) Savings(prices *Prices) *Savings {
 	s := &Savings{Prices: prices.From, Unpriced: map[string]int{}, Surplus: []Surplus{}}
-	priced := map[*snapshot.Node]*costs{}
+	priced := map[*snapshot.Node]costs{}
 	var spotNow, spotOnDemand float64
 	for _, n := range v.Snapshot.Nodes {
 		isSpot := n.Facts.Capacity.Type == decision.Spot
@@ -80,7 +80,7 @@ func (v *View) Savings(prices *Prices) *Savings {
 			s.Unpriced[poolName(n)]++
 			continue
 		}
-		priced[n] = c
+		priced[n] = *c
 		s.Now += c.now
 		s.AllOnDemand += c.onDemand
 		if isSpot {
@@ -147,7 +147,7 @@ func (v *View) canRunOnSpot() func(*snapshot.Pod) bool {
 
 // surplusOf returns the replicas of a workload on on-demand beyond its floor that could be on spot;
 // false if there are none. ratio is the average cost of spot relative to on-demand.
-func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]*costs, ratio float64, maySpot func(*snapshot.Pod) bool) (Surplus, bool) {
+func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]costs, ratio float64, maySpot func(*snapshot.Pod) bool) (Surplus, bool) {
 	if !w.InProfile {
 		return Surplus{}, false
 	}
@@ -165,11 +165,8 @@ func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]*costs, ratio flo
 			if !maySpot(p) {
 				continue
 			}
-			saving := 0.0
-			if c := priced[p.Node]; c != nil {
-				saving = share(p) * (c.now - cmp.Or(c.spot, c.now*ratio))
-			}
-			savings = append(savings, max(0, saving))
+			c := priced[p.Node] // zero if the node has no price
+			savings = append(savings, max(0, share(p)*(c.now-cmp.Or(c.spot, c.now*ratio))))
 		}
 	}
 	s.Replicas = len(savings)
