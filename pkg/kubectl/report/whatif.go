@@ -172,12 +172,9 @@ func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) 
 		seen[w] = true
 		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Effect: LossKeepsFloor}
 		for _, r := range w.Revisions {
+			l.Before += r.Placed.OnDemand + r.Placed.Spot
 			for _, p := range r.Pods {
-				if p.Node == nil {
-					continue
-				}
-				l.Before++
-				if !lost(p.Node) {
+				if p.Node != nil && !lost(p.Node) {
 					l.After++
 				}
 			}
