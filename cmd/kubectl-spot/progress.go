@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,14 +23,11 @@ func reportProgress(out io.Writer, read *atomic.Int64) (stop func()) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		writeProgress(ctx, out, read)
-	}()
+	var writer sync.WaitGroup
+	writer.Go(func() { writeProgress(ctx, out, read) })
 	return func() {
 		cancel()
-		<-ended
+		writer.Wait()
 	}
 }
 
