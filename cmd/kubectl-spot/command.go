@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -48,9 +49,7 @@ and 3 for an answer that lacks unreadable objects or assumes a policy.`,
 		"Path to the scheduler's configuration file, which has the policy. If empty, the configuration in the cluster is used.")
 	flags.StringVar(&o.profile, "profile", config.DefaultProfile, "schedulerName of the profile in the configuration, and of the pods to show.")
 	command.AddCommand(o.statusCommand(), o.nodesCommand(), o.explainCommand(), o.whatIfCommand(), o.savingsCommand())
-	if err := command.RegisterFlagCompletionFunc("namespace", o.completeNamespaces); err != nil {
-		panic(err) // the flag exists
-	}
+	utilruntime.Must(command.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)) // the flag exists
 	return command
 }
 

@@ -68,11 +68,11 @@ func (o *options) completeWorkloads(command *cobra.Command, args []string, toCom
 
 // completeLosses completes --lose.
 func (o *options) completeLosses(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	view := o.completionView(command)
-	if view == nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+	var choices []string
+	if view := o.completionView(command); view != nil {
+		choices = view.LossChoices()
 	}
-	return view.LossChoices(), cobra.ShellCompDirectiveNoFileComp
+	return choices, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeNamespaces completes -n.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/json" // keeps integers, which templates compare
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 
@@ -35,9 +36,8 @@ func newPrinting(command *cobra.Command) *printing {
 	slices.Sort(formats)
 	command.Flag("output").Usage = fmt.Sprintf("Output format. One of: (%s).", strings.Join(formats, ", "))
 	command.Flags().BoolVar(&p.noHeaders, "no-headers", false, "Do not print column headers.")
-	if err := command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag exists
-	}
+	complete := cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)
+	utilruntime.Must(command.RegisterFlagCompletionFunc("output", complete)) // the flag exists
 	return p
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
@@ -33,9 +34,7 @@ configuration would change, and which workloads would then lack replicas on on-d
 	command.Flags().StringArrayVar(&lose, "lose", nil,
 		"Nodes that are lost: all-spot, pool=TYPE/ZONE (its spot nodes), zone=ZONE or node=NAME. May be repeated.")
 	command.Flags().StringVar(&policyFile, "policy", "", "Path to a scheduler configuration file with another policy.")
-	if err := command.RegisterFlagCompletionFunc("lose", o.completeLosses); err != nil {
-		panic(err) // the flag exists
-	}
+	utilruntime.Must(command.RegisterFlagCompletionFunc("lose", o.completeLosses)) // the flag exists
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		return o.whatIf(command.Context(), p, lose, policyFile)
 	}
@@ -48,9 +47,9 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 	if len(lose) == 0 && policyFile == "" {
 		return fmt.Errorf("--lose or --policy is required; %w", errUsage)
 	}
+	var err error
 	losses := make([]report.Loss, len(lose))
 	for i, text := range lose {
-		var err error
 		if losses[i], err = report.ParseLoss(text); err != nil {
 			return fmt.Errorf("--lose: %w; %w", err, errUsage)
 		}
@@ -60,7 +59,6 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 	}
 	var other policy
 	if policyFile != "" {
-		var err error
 		if other, err = o.readPolicyFile(policyFile); err != nil {
 			return err
 		}
