@@ -53,16 +53,9 @@ func (o *Origins) annotations(given, count Overrides, on string) {
 		return
 	}
 	o.record(count, func(key string) string { return onObject(key, on) })
-	for key, lost := range map[string]bool{
-		spot.MinOnDemandAnnotation:       given.MinOnDemand != nil && count.MinOnDemand == nil,
-		spot.MaxPerPoolAnnotation:        given.MaxPerPool != nil && count.MaxPerPool == nil,
-		spot.WhenUnsatisfiableAnnotation: given.WhenUnsatisfiable != nil && count.WhenUnsatisfiable == nil,
-		spot.FallbackAfterAnnotation:     given.FallbackAfter != nil && count.FallbackAfter == nil,
-		spot.RolloutReliefAnnotation:     given.RolloutRelief != nil && count.RolloutRelief == nil,
-		spot.OverflowAnnotation:          given.Overflow != nil && count.Overflow == nil,
-		spot.ProtectAnnotation:           given.Protect != nil && count.Protect == nil,
-	} {
-		if lost {
+	effective := count.overridden()
+	for key, wanted := range given.overridden() {
+		if wanted && !effective[key] {
 			o.Overruled = append(o.Overruled, onObject(key, on)+": not stricter than the policy (annotationPolicy StricterOnly)")
 		}
 	}
@@ -78,10 +71,7 @@ func (o *Origins) ignored(pod *Pod) {
 		annotations map[string]string
 		on          string
 	}{{pod.Annotations, "pod"}, {pod.Workload.Annotations, pod.Workload.Kind}} {
-		for _, key := range []string{
-			spot.MinOnDemandAnnotation, spot.MaxPerPoolAnnotation, spot.WhenUnsatisfiableAnnotation, spot.FallbackAfterAnnotation, spot.RolloutReliefAnnotation,
-			spot.OverflowAnnotation, spot.ProtectAnnotation,
-		} {
+		for key := range o.fields() {
 			if _, given := at.annotations[key]; given {
 				o.Overruled = append(o.Overruled, onObject(key, at.on)+": annotationPolicy Ignore")
 			}
@@ -94,25 +84,36 @@ func onObject(key, on string) string { return fmt.Sprintf("annotation %s on the 
 
 // record sets the source of every setting in overrides. from returns it by annotation key.
 func (o *Origins) record(overrides Overrides, from func(key string) string) {
-	if overrides.MinOnDemand != nil {
-		o.MinOnDemand = from(spot.MinOnDemandAnnotation)
+	fields := o.fields()
+	for key, overridden := range overrides.overridden() {
+		if overridden {
+			*fields[key] = from(key)
+		}
 	}
-	if overrides.MaxPerPool != nil {
-		o.MaxPerPool = from(spot.MaxPerPoolAnnotation)
+}
+
+// fields returns the sources of the settings that have an annotation, by annotation key.
+func (o *Origins) fields() map[string]*string {
+	return map[string]*string{
+		spot.MinOnDemandAnnotation:       &o.MinOnDemand,
+		spot.MaxPerPoolAnnotation:        &o.MaxPerPool,
+		spot.WhenUnsatisfiableAnnotation: &o.WhenUnsatisfiable,
+		spot.FallbackAfterAnnotation:     &o.FallbackAfter,
+		spot.RolloutReliefAnnotation:     &o.RolloutRelief,
+		spot.OverflowAnnotation:          &o.Overflow,
+		spot.ProtectAnnotation:           &o.Protect,
 	}
-	if overrides.WhenUnsatisfiable != nil {
-		o.WhenUnsatisfiable = from(spot.WhenUnsatisfiableAnnotation)
-	}
-	if overrides.FallbackAfter != nil {
-		o.FallbackAfter = from(spot.FallbackAfterAnnotation)
-	}
-	if overrides.RolloutRelief != nil {
-		o.RolloutRelief = from(spot.RolloutReliefAnnotation)
-	}
-	if overrides.Overflow != nil {
-		o.Overflow = from(spot.OverflowAnnotation)
-	}
-	if overrides.Protect != nil {
-		o.Protect = from(spot.ProtectAnnotation)
+}
+
+// overridden reports which of the settings that have an annotation are not nil, by annotation key.
+func (o *Overrides) overridden() map[string]bool {
+	return map[string]bool{
+		spot.MinOnDemandAnnotation:       o.MinOnDemand != nil,
+		spot.MaxPerPoolAnnotation:        o.MaxPerPool != nil,
+		spot.WhenUnsatisfiableAnnotation: o.WhenUnsatisfiable != nil,
+		spot.FallbackAfterAnnotation:     o.FallbackAfter != nil,
+		spot.RolloutReliefAnnotation:     o.RolloutRelief != nil,
+		spot.OverflowAnnotation:          o.Overflow != nil,
+		spot.ProtectAnnotation:           o.Protect != nil,
 	}
 }
