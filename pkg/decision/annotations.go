@@ -2,6 +2,7 @@ package decision
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -70,46 +71,34 @@ func ParseMaxPerPool(s string) (Quantity, error) {
 
 // ParseWhenUnsatisfiable parses "DoNotSchedule" or "ScheduleAnyway".
 func ParseWhenUnsatisfiable(s string) (WhenUnsatisfiable, error) {
-	switch s {
-	case "DoNotSchedule":
-		return DoNotSchedule, nil
-	case "ScheduleAnyway":
-		return ScheduleAnyway, nil
-	}
-	return 0, fmt.Errorf("expected DoNotSchedule or ScheduleAnyway")
+	return parseWord[WhenUnsatisfiable](s, whenUnsatisfiableWords)
 }
 
 // ParseOverflow parses "Allow" or "Never".
 func ParseOverflow(s string) (OverflowPolicy, error) {
-	switch s {
-	case "Allow":
-		return AllowOverflow, nil
-	case "Never":
-		return NeverOverflow, nil
-	}
-	return 0, fmt.Errorf("expected Allow or Never")
+	return parseWord[OverflowPolicy](s, overflowWords)
 }
 
 // ParseExemptions parses "Allow" or "Ignore".
 func ParseExemptions(s string) (ExemptionPolicy, error) {
-	switch s {
-	case "Allow":
-		return AllowExemptions, nil
-	case "Ignore":
-		return IgnoreExemptions, nil
+	return parseWord[ExemptionPolicy](s, exemptionWords)
+}
+
+// parseWord returns the setting whose word is s. words contains the word of each setting.
+func parseWord[T ~int8](s string, words [2]string) (T, error) {
+	i := slices.Index(words[:], s)
+	if i < 0 {
+		return 0, fmt.Errorf("expected %s or %s", words[0], words[1])
 	}
-	return 0, fmt.Errorf("expected Allow or Ignore")
+	return T(i), nil
 }
 
 // ParseProtect parses "true" or "false".
 func ParseProtect(s string) (bool, error) {
-	switch s {
-	case "true":
-		return true, nil
-	case "false":
-		return false, nil
+	if s != "true" && s != "false" {
+		return false, fmt.Errorf("expected true or false")
 	}
-	return false, fmt.Errorf("expected true or false")
+	return s == "true", nil
 }
 
 // ParseFallbackAfter parses a duration of 0 or more such as "5m", or "never".

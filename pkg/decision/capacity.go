@@ -18,12 +18,7 @@ const (
 )
 
 // String returns the value of the capacity label for t.
-func (t CapacityType) String() string {
-	if t == Spot {
-		return "spot"
-	}
-	return "on-demand"
-}
+func (t CapacityType) String() string { return [...]string{OnDemand: "on-demand", Spot: "spot"}[t] }
 
 // CapacityLabel lists the values of a node label that mean spot or on-demand.
 type CapacityLabel struct {

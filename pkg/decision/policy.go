@@ -17,6 +17,11 @@ const (
 	ScheduleAnyway
 )
 
+var whenUnsatisfiableWords = [...]string{DoNotSchedule: "DoNotSchedule", ScheduleAnyway: "ScheduleAnyway"}
+
+// String returns w in the form that ParseWhenUnsatisfiable reads.
+func (w WhenUnsatisfiable) String() string { return whenUnsatisfiableWords[w] }
+
 // OverflowPolicy decides what happens to replicas beyond the floor if no spot node is feasible.
 type OverflowPolicy int8
 
@@ -26,6 +31,11 @@ const (
 	// NeverOverflow: these replicas wait for spot.
 	NeverOverflow
 )
+
+var overflowWords = [...]string{AllowOverflow: "Allow", NeverOverflow: "Never"}
+
+// String returns p in the form that ParseOverflow reads.
+func (p OverflowPolicy) String() string { return overflowWords[p] }
 
 // ExemptionPolicy decides whether a pod is exempt from the floor if its own node selector or
 // required node affinity admits only spot.
@@ -37,6 +47,11 @@ const (
 	// IgnoreExemptions: the pod waits if the floor requires on-demand.
 	IgnoreExemptions
 )
+
+var exemptionWords = [...]string{AllowExemptions: "Allow", IgnoreExemptions: "Ignore"}
+
+// String returns p in the form that ParseExemptions reads.
+func (p ExemptionPolicy) String() string { return exemptionWords[p] }
 
 // Never, as Settings.FallbackAfter or Settings.RolloutRelief, means that a pod may not use spot
 // however long it waits.
@@ -72,31 +87,12 @@ type WorkloadSettings struct {
 
 // String returns all settings that affect placement in one line. Equal settings give the same line.
 func (s WorkloadSettings) String() string {
-	perPool, anyway := "none", "DoNotSchedule"
+	perPool := "none"
 	if s.MaxPerPool != nil {
 		perPool = s.MaxPerPool.String()
 	}
-	if s.WhenUnsatisfiable == ScheduleAnyway {
-		anyway = "ScheduleAnyway"
-	}
 	return fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s rolloutRelief=%s overflow=%s exemptions=%s",
-		s.MinOnDemand, perPool, anyway, orNever(s.FallbackAfter), orNever(s.RolloutRelief), s.Overflow, s.Exemptions)
-}
-
-// String returns p in the form that ParseOverflow reads.
-func (p OverflowPolicy) String() string {
-	if p == NeverOverflow {
-		return "Never"
-	}
-	return "Allow"
-}
-
-// String returns p in the form that ParseExemptions reads.
-func (p ExemptionPolicy) String() string {
-	if p == IgnoreExemptions {
-		return "Ignore"
-	}
-	return "Allow"
+		s.MinOnDemand, perPool, s.WhenUnsatisfiable, orNever(s.FallbackAfter), orNever(s.RolloutRelief), s.Overflow, s.Exemptions)
 }
 
 // orNever formats a duration that may be Never.
