@@ -32,32 +32,31 @@ func parseAnnotations(annotations map[string]string, on string) (o Overrides, in
 	if len(annotations) == 0 {
 		return o, nil
 	}
-	read := func(key string, parse func(value string) error) {
-		if value, ok := annotations[key]; ok {
-			if err := parse(value); err != nil {
-				invalid = append(invalid, InvalidAnnotation{Object: on, Key: key, Value: value, Expected: err.Error()})
-			}
-		}
+	o = Overrides{
+		MinOnDemand:       parseAnnotation(annotations, spot.MinOnDemandAnnotation, ParseQuantity, on, &invalid),
+		MaxPerPool:        parseAnnotation(annotations, spot.MaxPerPoolAnnotation, ParseMaxPerPool, on, &invalid),
+		WhenUnsatisfiable: parseAnnotation(annotations, spot.WhenUnsatisfiableAnnotation, ParseWhenUnsatisfiable, on, &invalid),
+		FallbackAfter:     parseAnnotation(annotations, spot.FallbackAfterAnnotation, ParseFallbackAfter, on, &invalid),
+		RolloutRelief:     parseAnnotation(annotations, spot.RolloutReliefAnnotation, ParseRolloutRelief, on, &invalid),
+		Overflow:          parseAnnotation(annotations, spot.OverflowAnnotation, ParseOverflow, on, &invalid),
+		Protect:           parseAnnotation(annotations, spot.ProtectAnnotation, ParseProtect, on, &invalid),
 	}
-	read(spot.MinOnDemandAnnotation, func(value string) error { return parseInto(&o.MinOnDemand, ParseQuantity, value) })
-	read(spot.MaxPerPoolAnnotation, func(value string) error { return parseInto(&o.MaxPerPool, ParseMaxPerPool, value) })
-	read(spot.WhenUnsatisfiableAnnotation, func(value string) error {
-		return parseInto(&o.WhenUnsatisfiable, ParseWhenUnsatisfiable, value)
-	})
-	read(spot.FallbackAfterAnnotation, func(value string) error { return parseInto(&o.FallbackAfter, ParseFallbackAfter, value) })
-	read(spot.RolloutReliefAnnotation, func(value string) error { return parseInto(&o.RolloutRelief, ParseRolloutRelief, value) })
-	read(spot.OverflowAnnotation, func(value string) error { return parseInto(&o.Overflow, ParseOverflow, value) })
-	read(spot.ProtectAnnotation, func(value string) error { return parseInto(&o.Protect, ParseProtect, value) })
 	return o, invalid
 }
 
-func parseInto[T any](into **T, parse func(string) (T, error), value string) error {
-	v, err := parse(value)
-	if err != nil {
-		return err
+// parseAnnotation returns the value of one annotation, or nil if the annotation is missing or
+// invalid. It adds an invalid annotation to invalid.
+func parseAnnotation[T any](annotations map[string]string, key string, parse func(string) (T, error), on string, invalid *[]InvalidAnnotation) *T {
+	text, ok := annotations[key]
+	if !ok {
+		return nil
 	}
-	*into = &v
-	return nil
+	value, err := parse(text)
+	if err != nil {
+		*invalid = append(*invalid, InvalidAnnotation{Object: on, Key: key, Value: text, Expected: err.Error()})
+		return nil
+	}
+	return &value
 }
 
 // ParseMaxPerPool parses a pool cap: a count of 1 or more, or a percentage of the desired replicas.
