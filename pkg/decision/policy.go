@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -118,31 +119,23 @@ type Overrides struct {
 }
 
 func (s WorkloadSettings) with(o Overrides) WorkloadSettings {
-	if o.MinOnDemand != nil {
-		s.MinOnDemand = *o.MinOnDemand
-	}
-	if o.MaxPerPool != nil {
-		s.MaxPerPool = o.MaxPerPool
-	}
-	if o.WhenUnsatisfiable != nil {
-		s.WhenUnsatisfiable = *o.WhenUnsatisfiable
-	}
-	if o.FallbackAfter != nil {
-		s.FallbackAfter = *o.FallbackAfter
-	}
-	if o.RolloutRelief != nil {
-		s.RolloutRelief = *o.RolloutRelief
-	}
-	if o.Overflow != nil {
-		s.Overflow = *o.Overflow
-	}
-	if o.Exemptions != nil {
-		s.Exemptions = *o.Exemptions
-	}
-	if o.Protect != nil {
-		s.Protect = *o.Protect
-	}
+	s.MinOnDemand = valueOr(o.MinOnDemand, s.MinOnDemand)
+	s.MaxPerPool = cmp.Or(o.MaxPerPool, s.MaxPerPool)
+	s.WhenUnsatisfiable = valueOr(o.WhenUnsatisfiable, s.WhenUnsatisfiable)
+	s.FallbackAfter = valueOr(o.FallbackAfter, s.FallbackAfter)
+	s.RolloutRelief = valueOr(o.RolloutRelief, s.RolloutRelief)
+	s.Overflow = valueOr(o.Overflow, s.Overflow)
+	s.Exemptions = valueOr(o.Exemptions, s.Exemptions)
+	s.Protect = valueOr(o.Protect, s.Protect)
 	return s
+}
+
+// valueOr returns the value of override, or otherwise if override is nil.
+func valueOr[T any](override *T, otherwise T) T {
+	if override == nil {
+		return otherwise
+	}
+	return *override
 }
 
 // AnnotationPolicy decides how far the annotations of a workload may override the policy.
@@ -293,13 +286,10 @@ func floor(q Quantity, desired int) int { return min(desired, q.Of(desired)) }
 
 // poolCap returns how many of desired replicas of a revision may run in one spot pool; 0 means no
 // cap.
-func poolCap(max *Quantity, desired int) int {
-	if max == nil {
+func poolCap(perPool *Quantity, desired int) int {
+	if perPool == nil {
 		return 0
 	}
 	// A cap of 0 would keep the workload off spot entirely. Only the floor may do that.
-	if n := max.Of(desired); n > 1 {
-		return n
-	}
-	return 1
+	return max(1, perPool.Of(desired))
 }
