@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -46,7 +47,6 @@ func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []provi
 			MinOnDemand:       scalar.Parse(&errs, path.Child("minOnDemand"), a.MinOnDemand, decision.ParseQuantity),
 			MaxPerPool:        scalar.ParseOptional(&errs, path.Child("maxPerPool"), a.MaxPerPool, decision.ParseMaxPerPool),
 			WhenUnsatisfiable: scalar.Parse(&errs, path.Child("whenUnsatisfiable"), a.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
-			FallbackAfter:     decision.Never,
 			RolloutRelief:     scalar.Parse(&errs, path.Child("rolloutRelief"), a.RolloutRelief, decision.ParseRolloutRelief),
 			Overflow:          scalar.Parse(&errs, path.Child("overflow"), a.Overflow, decision.ParseOverflow),
 			Exemptions:        scalar.Parse(&errs, path.Child("exemptions"), a.Exemptions, decision.ParseExemptions),
@@ -56,9 +56,8 @@ func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []provi
 		LabelGrace:     scalar.Parse(&errs, path.Child("labelGrace"), a.LabelGrace, scalar.Duration),
 		GateTimeout:    scalar.Parse(&errs, path.Child("gateTimeout"), a.GateTimeout, gateTimeout),
 	}
-	if after := scalar.ParseOptional(&errs, path.Child("fallbackAfter"), a.FallbackAfter, decision.ParseFallbackAfter); after != nil {
-		policy.Defaults.FallbackAfter = *after
-	}
+	fallbackAfter := scalar.ParseOptional(&errs, path.Child("fallbackAfter"), a.FallbackAfter, decision.ParseFallbackAfter)
+	policy.Defaults.FallbackAfter = ptr.Deref(fallbackAfter, decision.Never)
 	var more field.ErrorList
 	policy.Rules, more = convertRules(a.Rules, path.Child("rules"))
 	errs = append(errs, more...)
@@ -95,19 +94,8 @@ func convertCapacityLabels(labels []CapacityLabel, path *field.Path) ([]decision
 			errs = append(errs, field.Required(path, "at least one value in spot or onDemand"))
 		}
 		values := map[string]bool{}
-		for _, list := range []struct {
-			path   *field.Path
-			values []string
-		}{{path.Child("spot"), label.Spot}, {path.Child("onDemand"), label.OnDemand}} {
-			for j, value := range list.values {
-				path := list.path.Index(j)
-				errs = append(errs, invalid(path, value, validation.IsValidLabelValue(value))...)
-				if values[value] {
-					errs = append(errs, field.Duplicate(path, value))
-				}
-				values[value] = true
-			}
-		}
+		errs = append(errs, eachNew(values, label.Spot, path.Child("spot"), validation.IsValidLabelValue)...)
+		errs = append(errs, eachNew(values, label.OnDemand, path.Child("onDemand"), validation.IsValidLabelValue)...)
 		result = append(result, decision.CapacityLabel{Key: label.Key, Spot: label.Spot, OnDemand: label.OnDemand})
 	}
 	return result, errs

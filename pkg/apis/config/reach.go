@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 )
 
 // reach is the set of pods that the conditions of a rule match, in a form that is comparable with
@@ -26,14 +27,11 @@ func (r *Rule) reach(minPriority *int32) reach {
 	result := reach{
 		rule:        r.Name,
 		lists:       [...][]string{r.Namespaces, r.PriorityClasses, r.QOSClasses, r.OwnerKinds},
-		minPriority: math.MinInt32,
+		minPriority: ptr.Deref(minPriority, math.MinInt32),
 		labels:      map[string]values{},
 	}
 	if qos := &result.lists[2]; len(*qos) == 0 {
 		*qos = qosClasses
-	}
-	if minPriority != nil {
-		result.minPriority = *minPriority
 	}
 	if r.PodSelector != nil {
 		restrict := func(key string, to values) {

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -79,24 +77,20 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 	errs = append(errs, eachValid(r.QOSClasses, path.Child("qosClasses"), isQOSClass)...)
 	errs = append(errs, eachValid(r.OwnerKinds, path.Child("ownerKinds"), isOwnerKind)...)
 
-	selectorPath := path.Child("podSelector")
-	mistakes := metav1validation.ValidateLabelSelector(r.PodSelector, metav1validation.LabelSelectorValidationOptions{}, selectorPath)
-	errs = append(errs, mistakes...)
-	if r.PodSelector != nil && len(mistakes) == 0 {
-		selector, err := metav1.LabelSelectorAsSelector(r.PodSelector)
-		if err != nil {
-			errs = append(errs, field.Invalid(selectorPath, metav1.FormatLabelSelector(r.PodSelector), err.Error()))
-		} else {
-			rule.PodSelector = func(podLabels map[string]string) bool { return selector.Matches(labels.Set(podLabels)) }
-		}
+	if selector := scalar.Selector(&errs, path.Child("podSelector"), r.PodSelector); selector != nil {
+		rule.PodSelector = func(podLabels map[string]string) bool { return selector.Matches(labels.Set(podLabels)) }
 	}
 	return rule, errs
 }
 
 // eachValid returns the problems with the values of a list, and its duplicate values.
 func eachValid(list []string, path *field.Path, problems func(string) []string) field.ErrorList {
+	return eachNew(map[string]bool{}, list, path, problems)
+}
+
+// eachNew is eachValid for a list whose values must not be in seen. It adds the values to seen.
+func eachNew(seen map[string]bool, list []string, path *field.Path, problems func(string) []string) field.ErrorList {
 	var errs field.ErrorList
-	seen := map[string]bool{}
 	for i, value := range list {
 		errs = append(errs, invalid(path.Index(i), value, problems(value))...)
 		if seen[value] {

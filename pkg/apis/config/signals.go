@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -22,12 +23,10 @@ func convertSignals(signals []Signal, path *field.Path) ([]providers.Signal, fie
 	var configured []providers.Signal
 	for i := range signals {
 		path := path.Index(i)
-		signal := providers.Signal{Class: scalar.Parse(&errs, path.Child("class"), signals[i].Class, parseSignalClass)}
-		if notice := scalar.ParseOptional(&errs, path.Child("notice"), signals[i].Notice, scalar.Duration); notice != nil {
-			signal.Notice = *notice
-		}
-		if onlySpot := scalar.ParseOptional(&errs, path.Child("onlySpot"), signals[i].OnlySpot, scalar.Bool); onlySpot != nil {
-			signal.OnlySpot = *onlySpot
+		signal := providers.Signal{
+			Class:    scalar.Parse(&errs, path.Child("class"), signals[i].Class, parseSignalClass),
+			Notice:   ptr.Deref(scalar.ParseOptional(&errs, path.Child("notice"), signals[i].Notice, scalar.Duration), 0),
+			OnlySpot: ptr.Deref(scalar.ParseOptional(&errs, path.Child("onlySpot"), signals[i].OnlySpot, scalar.Bool), false),
 		}
 		kinds, text := signals[i].given()
 		if len(kinds) == 0 {

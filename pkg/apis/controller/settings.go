@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -76,12 +75,6 @@ func Read(data []byte) (*Settings, error) {
 		return nil, errs.ToAggregate()
 	}
 	return settings, nil
-}
-
-// Validate returns every error in the configuration, whose defaults must be set.
-func (c *SpotControllerConfiguration) Validate() field.ErrorList {
-	_, errs := c.convert()
-	return errs
 }
 
 // convert validates and converts in one pass, so that both always cover the same fields.
@@ -166,23 +159,10 @@ func (c *SpotControllerConfiguration) convertLists(s *Settings, errs *field.Erro
 
 // selector returns nil for a selector that selects everything.
 func selector(errs *field.ErrorList, path *field.Path, s *metav1.LabelSelector) labels.Selector {
-	if s == nil {
-		return nil
+	if selector := scalar.Selector(errs, path, s); selector != nil && !selector.Empty() {
+		return selector
 	}
-	mistakes := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
-	*errs = append(*errs, mistakes...)
-	if len(mistakes) > 0 {
-		return nil
-	}
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		*errs = append(*errs, field.Invalid(path, metav1.FormatLabelSelector(s), err.Error()))
-		return nil
-	}
-	if selector.Empty() {
-		return nil
-	}
-	return selector
+	return nil
 }
 
 func count(text string) (int, error) {

@@ -11,7 +11,11 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // Value is the text of a configuration value: a number, a boolean, a string, or any other JSON that
@@ -55,11 +59,7 @@ func Parse[T any](errs *field.ErrorList, path *field.Path, v Value, parseText fu
 	if v == "" {
 		*errs = append(*errs, field.Required(path, ""))
 	}
-	value := ParseOptional(errs, path, v, parseText)
-	if value == nil {
-		return *new(T)
-	}
-	return *value
+	return ptr.Deref(ParseOptional(errs, path, v, parseText), *new(T))
 }
 
 // ParseOptional is like Parse for an optional value. It returns nil if the value is unset.
@@ -73,6 +73,22 @@ func ParseOptional[T any](errs *field.ErrorList, path *field.Path, v Value, pars
 		return nil
 	}
 	return &value
+}
+
+// Selector converts a selector of labels. It returns nil if the selector is nil. If the selector is
+// invalid, Selector adds its mistakes to errs and returns nil.
+func Selector(errs *field.ErrorList, path *field.Path, s *metav1.LabelSelector) labels.Selector {
+	mistakes := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
+	*errs = append(*errs, mistakes...)
+	if s == nil || len(mistakes) > 0 {
+		return nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		*errs = append(*errs, field.Invalid(path, metav1.FormatLabelSelector(s), err.Error()))
+		return nil
+	}
+	return selector
 }
 
 // OneOf returns a function that parses one of the words to the value at the same index.
