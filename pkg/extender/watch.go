@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -49,10 +50,10 @@ func (e *Extender) Watch(factory informers.SharedInformerFactory) (synced func()
 		}
 		all = append(all, registration.HasSynced)
 	}
-	for _, informer := range e.owners.Informers() {
+	for _, owners := range e.owners.Informers() {
 		// The listers read these caches directly, so no handler is needed to know that they are
 		// full.
-		all = append(all, informer.HasSynced)
+		all = append(all, owners.HasSynced)
 	}
 	return func() bool {
 		return !slices.ContainsFunc(all, func(synced func() bool) bool { return !synced() })
@@ -60,43 +61,28 @@ func (e *Extender) Watch(factory informers.SharedInformerFactory) (synced func()
 }
 
 func (e *Extender) nodeHandler() cache.ResourceEventHandler {
-	set := func(obj any) {
+	set := func(node *v1.Node) {
 		e.index.mu.Lock()
 		defer e.index.mu.Unlock()
-		e.index.setNode(obj.(*v1.Node), e.clock.Now())
+		e.index.setNode(node, e.clock.Now())
 	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    set,
-		UpdateFunc: func(_, obj any) { set(obj) },
-		DeleteFunc: func(obj any) {
-			if node, ok := finalState[*v1.Node](obj); ok {
-				e.index.mu.Lock()
-				defer e.index.mu.Unlock()
-				e.index.deleteNode(node.Name, e.clock.Now())
-			}
+	return informer.Handler[*v1.Node]{
+		Add:    set,
+		Update: func(_, node *v1.Node) { set(node) },
+		Delete: func(node *v1.Node) {
+			e.index.mu.Lock()
+			defer e.index.mu.Unlock()
+			e.index.deleteNode(node.Name, e.clock.Now())
 		},
 	}
 }
 
 func (e *Extender) podHandler() cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { e.setPod(nil, obj.(*v1.Pod)) },
-		UpdateFunc: func(oldObj, newObj any) { e.setPod(oldObj.(*v1.Pod), newObj.(*v1.Pod)) },
-		DeleteFunc: func(obj any) {
-			if pod, ok := finalState[*v1.Pod](obj); ok {
-				e.setPod(pod, nil)
-			}
-		},
+	return informer.Handler[*v1.Pod]{
+		Add:    func(pod *v1.Pod) { e.setPod(nil, pod) },
+		Update: e.setPod,
+		Delete: func(pod *v1.Pod) { e.setPod(pod, nil) },
 	}
-}
-
-// finalState returns the final state of a deleted object.
-func finalState[T any](obj any) (T, bool) {
-	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = unknown.Obj
-	}
-	object, ok := obj.(T)
-	return object, ok
 }
 
 // setPod processes the change of a pod from before to after. before is nil for a new pod, after for

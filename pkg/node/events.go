@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 )
 
 // Event is a fact about a Node that an informer observed and that a later read of the Node does
@@ -37,22 +39,14 @@ func (r *Reader) DeletionEvent(node *v1.Node, now time.Time) (event Event, ok bo
 
 // EventHandler returns a handler for the node informer that passes every Event to note.
 func (r *Reader) EventHandler(now func() time.Time, note func(Event)) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(before, after any) {
-			if event, ok := r.UpdateEvent(before.(*v1.Node), after.(*v1.Node), now()); ok {
-				note(event)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = unknown.Obj
-			}
-			if node, ok := obj.(*v1.Node); ok {
-				if event, ok := r.DeletionEvent(node, now()); ok {
-					note(event)
-				}
-			}
-		},
+	noteIf := func(event Event, ok bool) {
+		if ok {
+			note(event)
+		}
+	}
+	return informer.Handler[*v1.Node]{
+		Update: func(before, after *v1.Node) { noteIf(r.UpdateEvent(before, after, now())) },
+		Delete: func(node *v1.Node) { noteIf(r.DeletionEvent(node, now())) },
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 )
 
 // A kubelet's Lease is overdue if it was not renewed for overdueAfter. A kubelet renews its Lease
@@ -37,31 +39,24 @@ type Heartbeats struct {
 // started yet.
 func WatchHeartbeats(factory informers.SharedInformerFactory, clock clock.PassiveClock) (*Heartbeats, error) {
 	h := &Heartbeats{clock: clock, renewed: map[string]time.Time{}}
-	informer := factory.InformerFor(&coordinationv1.Lease{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+	leases := factory.InformerFor(&coordinationv1.Lease{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		return coordinationinformers.NewLeaseInformer(client, v1.NamespaceNodeLease, resync, cache.Indexers{})
 	})
-	_, err := informer.AddEventHandler(h.handler())
+	_, err := leases.AddEventHandler(h.handler())
 	return h, err
 }
 
 // handler returns the handler for the Lease informer. It triggers no reconciliation: a cluster of
 // 5,000 nodes has 500 renewals per second.
 func (h *Heartbeats) handler() cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { h.recordRenewal(obj.(*coordinationv1.Lease).Name) },
-		UpdateFunc: func(before, after any) {
-			if lease := after.(*coordinationv1.Lease); !lease.Spec.RenewTime.Equal(before.(*coordinationv1.Lease).Spec.RenewTime) {
-				h.recordRenewal(lease.Name)
+	return informer.Handler[*coordinationv1.Lease]{
+		Add: func(lease *coordinationv1.Lease) { h.recordRenewal(lease.Name) },
+		Update: func(before, after *coordinationv1.Lease) {
+			if !after.Spec.RenewTime.Equal(before.Spec.RenewTime) {
+				h.recordRenewal(after.Name)
 			}
 		},
-		DeleteFunc: func(obj any) {
-			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = unknown.Obj
-			}
-			if lease, ok := obj.(*coordinationv1.Lease); ok {
-				h.remove(lease.Name)
-			}
-		},
+		Delete: func(lease *coordinationv1.Lease) { h.remove(lease.Name) },
 	}
 }
 

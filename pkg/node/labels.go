@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 )
 
 // LabelHistory records whether a node with a capacity label was ever observed. The label grace then
@@ -33,11 +34,11 @@ func (h *LabelHistory) Record(capacity decision.Capacity) {
 // Handler returns a handler for the node informer that records every node. It also runs in a
 // standby replica, so that a new leader knows the nodes that existed before its term.
 func (h *LabelHistory) Handler(policy *decision.Policy) cache.ResourceEventHandler {
-	note := func(obj any) {
+	note := func(node *v1.Node) {
 		// An unlabeled node is never Labeled, regardless of its age.
-		h.Record(policy.Capacity(obj.(*v1.Node).Labels, 0, false))
+		h.Record(policy.Capacity(node.Labels, 0, false))
 	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, obj any) { note(obj) }}
+	return informer.Handler[*v1.Node]{Add: note, Update: func(_, node *v1.Node) { note(node) }}
 }
 
 // LabelGraceLeft returns how long the node may still wait for its capacity label. It is 0 if the

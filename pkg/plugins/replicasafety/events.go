@@ -2,9 +2,11 @@ package replicasafety
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -84,48 +87,45 @@ func queueIf(unblocks bool) fwk.QueueingHint {
 // watch adds this plugin's handlers to the shared informers. They run after the index of the
 // listers is updated, so a pod that they wake sees the change that woke it.
 func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
-	add := func(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) error {
-		registration, err := informer.AddEventHandler(handler)
+	var errs []error
+	add := func(to cache.SharedIndexInformer, handler cache.ResourceEventHandler) {
+		registration, err := to.AddEventHandler(handler)
 		p.handlers = append(p.handlers, registration)
-		return err
+		errs = append(errs, err)
 	}
-	for _, informer := range p.owners.Informers() {
-		if err := add(informer, p.ownerHandler()); err != nil {
-			return err
-		}
+	for _, owners := range p.owners.Informers() {
+		add(owners, p.ownerHandler())
 	}
-	if err := add(factory.Core().V1().Pods().Informer(), p.podHandler()); err != nil {
-		return err
-	}
-	if err := add(factory.Core().V1().Nodes().Informer(), p.labels.Handler(p.policy)); err != nil {
-		return err
-	}
-	return add(factory.Core().V1().Nodes().Informer(), p.nodeHandler())
+	add(factory.Core().V1().Pods().Informer(), p.podHandler())
+	nodes := factory.Core().V1().Nodes().Informer()
+	add(nodes, p.labels.Handler(p.policy))
+	add(nodes, p.reader.EventHandler(func() time.Time { return p.clock.Now() }, p.counter.RecordEvent))
+	add(nodes, p.nodeHandler())
+	return errors.Join(errs...)
 }
 
 // ownerHandler wakes the pods of an owner if ownerCheck reports them. It reacts if the owner was
 // created, scaled, annotated or given another owner, or if a Job made progress.
-func (p *Plugin) ownerHandler() cache.ResourceEventHandlerFuncs {
+func (p *Plugin) ownerHandler() informer.Handler[metav1.Object] {
 	wake := func(owner metav1.Object) {
 		if key, ok := workload.ControllerKey(owner); ok {
 			p.waiting.WakeOwned(key, p.ownerCheck)
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { wake(obj.(metav1.Object)) },
-		UpdateFunc: func(oldObj, newObj any) {
-			before, after := oldObj.(metav1.Object), newObj.(metav1.Object)
+	return informer.Handler[metav1.Object]{
+		Add: wake,
+		Update: func(before, after metav1.Object) {
 			if before.GetGeneration() != after.GetGeneration() || !maps.Equal(before.GetAnnotations(), after.GetAnnotations()) ||
 				!equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) ||
-				succeeded(oldObj) != succeeded(newObj) {
+				succeeded(before) != succeeded(after) {
 				wake(after)
 			}
 		},
 	}
 }
 
-func succeeded(obj any) int32 {
-	if job, ok := obj.(*batchv1.Job); ok {
+func succeeded(owner metav1.Object) int32 {
+	if job, ok := owner.(*batchv1.Job); ok {
 		return job.Status.Succeeded
 	}
 	return 0
@@ -134,7 +134,7 @@ func succeeded(obj any) int32 {
 // podHandler removes pods that no longer wait. It wakes the siblings of a pod whose nomination
 // ended. If the replica count of a workload is the number of its pods, it wakes the siblings that
 // ownerCheck reports.
-func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
+func (p *Plugin) podHandler() informer.Handler[*v1.Pod] {
 	countChanged := func(pod *v1.Pod) {
 		if workload.HasUnsupportedController(pod) {
 			p.waiting.WakeOwned(workload.RevisionOf(pod), p.ownerCheck)
@@ -152,17 +152,15 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 			p.waiting.WakeSiblings(workload.RevisionOf(pod))
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			pod := obj.(*v1.Pod)
+	return informer.Handler[*v1.Pod]{
+		Add: func(pod *v1.Pod) {
 			nominationChanged(nil, pod)
 			if pod.Spec.NodeName != "" {
 				p.waiting.MarkBound(pod.UID, p.gangOf(pod))
 			}
 			countChanged(pod)
 		},
-		UpdateFunc: func(oldObj, newObj any) {
-			before, after := oldObj.(*v1.Pod), newObj.(*v1.Pod)
+		Update: func(before, after *v1.Pod) {
 			nominationChanged(before, after)
 			if before.UID != after.UID { // deleted and recreated while the watch was interrupted
 				removeWaiting(before)
@@ -178,48 +176,29 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 				countChanged(after)
 			}
 		},
-		DeleteFunc: func(obj any) {
-			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = unknown.Obj
-			}
-			if pod, ok := obj.(*v1.Pod); ok {
-				removeWaiting(pod)
-				nominationChanged(pod, nil)
-				countChanged(pod)
-			}
+		Delete: func(pod *v1.Pod) {
+			removeWaiting(pod)
+			nominationChanged(pod, nil)
+			countChanged(pod)
 		},
 	}
 }
 
-// nodeHandler reports invalid capacity labels and reports the end of nodes to the counter. It wakes
-// waiting pods after a node was deleted. The scheduler wakes them too, but before it removes the
-// node from its cache: a fast attempt would still find the siblings there.
-func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			p.reportInvalidLabels(nil, obj.(*v1.Node))
-			p.reportMissingLabel(obj.(*v1.Node))
+// nodeHandler reports invalid and missing capacity labels. It wakes waiting pods after a node was
+// deleted. The scheduler wakes them too, but before it removes the node from its cache: a fast
+// attempt would still find the siblings there.
+func (p *Plugin) nodeHandler() informer.Handler[*v1.Node] {
+	return informer.Handler[*v1.Node]{
+		Add: func(node *v1.Node) {
+			p.reportInvalidLabels(nil, node)
+			p.reportMissingLabel(node)
 		},
-		UpdateFunc: func(oldObj, newObj any) {
-			before, node := oldObj.(*v1.Node), newObj.(*v1.Node)
-			if !maps.Equal(before.Labels, node.Labels) {
-				p.reportInvalidLabels(before, node)
-			}
-			if event, ok := p.reader.UpdateEvent(before, node, p.clock.Now()); ok {
-				p.counter.RecordEvent(event)
+		Update: func(before, after *v1.Node) {
+			if !maps.Equal(before.Labels, after.Labels) {
+				p.reportInvalidLabels(before, after)
 			}
 		},
-		DeleteFunc: func(obj any) {
-			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = unknown.Obj
-			}
-			if node, ok := obj.(*v1.Node); ok {
-				if event, ok := p.reader.DeletionEvent(node, p.clock.Now()); ok {
-					p.counter.RecordEvent(event)
-				}
-			}
-			p.waiting.WakeAllSiblingsSoon()
-		},
+		Delete: func(*v1.Node) { p.waiting.WakeAllSiblingsSoon() },
 	}
 }
 

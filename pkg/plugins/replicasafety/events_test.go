@@ -211,7 +211,7 @@ func TestOwnerHandler(t *testing.T) {
 			owner, _ := workload.ControllerKey(test.after)
 			w.plugin.waiting.AddUnschedulable(podOf("p"), placement.Wait{Owners: []workload.OwnerKey{owner}})
 			w.plugin.waiting.AddUnschedulable(podOf("other"), placement.Wait{Owners: []workload.OwnerKey{keyOf("Deployment", "other")}})
-			w.plugin.ownerHandler().UpdateFunc(test.before, test.after)
+			w.plugin.ownerHandler().Update(test.before, test.after)
 			var want []string
 			if test.want {
 				want = []string{"shop/p"}
@@ -370,7 +370,7 @@ func (w *world) change(before, after runtime.Object) {
 	after = after.DeepCopyObject()
 	after.(metav1.Object).SetGeneration(before.(metav1.Object).GetGeneration() + 1)
 	w.must(informer.GetIndexer().Update(after))
-	w.plugin.ownerHandler().UpdateFunc(before, after)
+	w.plugin.ownerHandler().OnUpdate(before, after)
 }
 
 // If the number of live pods is the replica count, a new pod retries its siblings only if it
@@ -401,7 +401,7 @@ func TestClonesWake(t *testing.T) {
 			w.refuse(annotate(clone("p"), spot.MinOnDemandAnnotation, test.floor))
 			more := clone("more")
 			w.seen(more)
-			w.plugin.podHandler().AddFunc(more)
+			w.plugin.podHandler().Add(more)
 			if diff := cmp.Diff(test.want, w.woken.take()); diff != "" {
 				t.Errorf("woken (-want +got):\n%s", diff)
 			}
@@ -415,22 +415,22 @@ func TestPodHandler(t *testing.T) {
 	clone := func(name string) *v1.Pod { return podOf(name, by("CloneSet", "clones")) }
 	bound := func(pod *v1.Pod) *v1.Pod { return changed(pod, func(p *v1.Pod) { p.Spec.NodeName = "n" }) }
 	cases := map[string]struct {
-		happens   func(cache.ResourceEventHandlerFuncs)
+		happens   func(cache.ResourceEventHandler)
 		want      []string
 		wantWaits bool // the pod "p", a clone
 	}{
-		"clone added":            {func(h cache.ResourceEventHandlerFuncs) { h.AddFunc(clone("s")) }, []string{"shop/p"}, true},
-		"other kind's pod added": {func(h cache.ResourceEventHandlerFuncs) { h.AddFunc(web("s")) }, nil, true},
-		"clone terminates":       {func(h cache.ResourceEventHandlerFuncs) { h.UpdateFunc(clone("s"), terminating(clone("s"))) }, []string{"shop/p"}, true},
-		"clone is bound":         {func(h cache.ResourceEventHandlerFuncs) { h.UpdateFunc(clone("s"), bound(clone("s"))) }, nil, true},
-		"clone is deleted":       {func(h cache.ResourceEventHandlerFuncs) { h.DeleteFunc(clone("s")) }, []string{"shop/p"}, true},
-		"clone was deleted unseen": {func(h cache.ResourceEventHandlerFuncs) {
-			h.DeleteFunc(cache.DeletedFinalStateUnknown{Key: "shop/s", Obj: clone("s")})
+		"clone added":            {func(h cache.ResourceEventHandler) { h.OnAdd(clone("s"), false) }, []string{"shop/p"}, true},
+		"other kind's pod added": {func(h cache.ResourceEventHandler) { h.OnAdd(web("s"), false) }, nil, true},
+		"clone terminates":       {func(h cache.ResourceEventHandler) { h.OnUpdate(clone("s"), terminating(clone("s"))) }, []string{"shop/p"}, true},
+		"clone is bound":         {func(h cache.ResourceEventHandler) { h.OnUpdate(clone("s"), bound(clone("s"))) }, nil, true},
+		"clone is deleted":       {func(h cache.ResourceEventHandler) { h.OnDelete(clone("s")) }, []string{"shop/p"}, true},
+		"clone was deleted unseen": {func(h cache.ResourceEventHandler) {
+			h.OnDelete(cache.DeletedFinalStateUnknown{Key: "shop/s", Obj: clone("s")})
 		}, []string{"shop/p"}, true},
-		"other kind's pod is deleted": {func(h cache.ResourceEventHandlerFuncs) { h.DeleteFunc(web("s")) }, nil, true},
-		"itself, bound":               {func(h cache.ResourceEventHandlerFuncs) { h.UpdateFunc(clone("p"), bound(clone("p"))) }, nil, false},
-		"itself, deleted":             {func(h cache.ResourceEventHandlerFuncs) { h.DeleteFunc(clone("p")) }, nil, false},
-		"itself, status":              {func(h cache.ResourceEventHandlerFuncs) { h.UpdateFunc(clone("p"), clone("p")) }, nil, true},
+		"other kind's pod is deleted": {func(h cache.ResourceEventHandler) { h.OnDelete(web("s")) }, nil, true},
+		"itself, bound":               {func(h cache.ResourceEventHandler) { h.OnUpdate(clone("p"), bound(clone("p"))) }, nil, false},
+		"itself, deleted":             {func(h cache.ResourceEventHandler) { h.OnDelete(clone("p")) }, nil, false},
+		"itself, status":              {func(h cache.ResourceEventHandler) { h.OnUpdate(clone("p"), clone("p")) }, nil, true},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -454,7 +454,7 @@ func TestNodeHandlerWakesAfterNodeDeletion(t *testing.T) {
 	w := newWorldNotSynced(t, nil)
 	w.plugin.waiting.AddUnschedulable(web("dependent"), placement.Wait{DependsOnSiblings: true})
 	w.plugin.waiting.AddUnschedulable(podOf("singleton"), placement.Wait{ForOnDemand: true})
-	w.plugin.nodeHandler().DeleteFunc(spotNode("n"))
+	w.plugin.nodeHandler().Delete(spotNode("n"))
 	if got := w.woken.take(); got != nil {
 		t.Errorf("woken immediately: %v", got)
 	}
@@ -482,17 +482,17 @@ func TestCapacityLabelEvents(t *testing.T) {
 		happens func()
 		want    []string
 	}{
-		{"a valid node is added", func() { handler.AddFunc(spotNode("n")) }, nil},
-		{"its labels become contradictory", func() { handler.UpdateFunc(spotNode("n"), contradictory) }, event},
-		{"heartbeat", func() { handler.UpdateFunc(contradictory, contradictory) }, nil},
-		{"a contradictory node is added", func() { handler.AddFunc(contradictory) }, event},
-		{"settled", func() { handler.UpdateFunc(contradictory, onDemand("n")) }, nil},
-		{"an unknown value is ignored", func() { handler.AddFunc(bought) }, []string{"Warning UnknownCapacityLabel ignored unknown values of capacity labels: " +
+		{"a valid node is added", func() { handler.Add(spotNode("n")) }, nil},
+		{"its labels become contradictory", func() { handler.Update(spotNode("n"), contradictory) }, event},
+		{"heartbeat", func() { handler.Update(contradictory, contradictory) }, nil},
+		{"a contradictory node is added", func() { handler.Add(contradictory) }, event},
+		{"settled", func() { handler.Update(contradictory, onDemand("n")) }, nil},
+		{"an unknown value is ignored", func() { handler.Add(bought) }, []string{"Warning UnknownCapacityLabel ignored unknown values of capacity labels: " +
 			"node.kubernetes.io/capacity=5958825377106311128; the node counts as on-demand by its other labels"}},
-		{"another label changes", func() { handler.UpdateFunc(bought, stays) }, nil},
-		{"an unknown value alone", func() { handler.AddFunc(invented) }, []string{"Warning ContradictoryCapacityLabels capacity labels contradict each other " +
+		{"another label changes", func() { handler.Update(bought, stays) }, nil},
+		{"an unknown value alone", func() { handler.Add(invented) }, []string{"Warning ContradictoryCapacityLabels capacity labels contradict each other " +
 			"or have unknown values (node.kubernetes.io/capacity=5958825377106311128): the node counts as spot"}},
-		{"a known value", func() { handler.AddFunc(plain) }, nil},
+		{"a known value", func() { handler.Add(plain) }, nil},
 	} {
 		step.happens()
 		if diff := cmp.Diff(step.want, w.recorded()); diff != "" {

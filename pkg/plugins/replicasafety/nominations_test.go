@@ -125,12 +125,12 @@ func TestEndOfANominationWakes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldNotSynced(t, nil)
 			handler := w.plugin.podHandler()
-			handler.AddFunc(nominated)
+			handler.Add(nominated)
 			w.plugin.waiting.AddUnschedulable(web("p"), placement.Wait{Owners: []workload.OwnerKey{workload.RevisionOf(nominated)}, DependsOnSiblings: true})
 			if test.after == nil {
-				handler.DeleteFunc(nominated)
+				handler.Delete(nominated)
 			} else {
-				handler.UpdateFunc(nominated, test.after)
+				handler.Update(nominated, test.after)
 			}
 			if diff := cmp.Diff(test.want, w.woken.take(), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("woken (-want +got):\n%s", diff)
@@ -234,7 +234,7 @@ func TestUnseenNominatedPodDeletedWakes(t *testing.T) {
 	}
 	w.woken.take()
 	w.nominated.clear("spot-1")
-	w.plugin.podHandler().DeleteFunc(pod)
+	w.plugin.podHandler().Delete(pod)
 	w.eventually("the sibling is woken", func() bool { return slices.Contains(w.woken.take(), "shop/p") })
 }
 
@@ -248,7 +248,7 @@ func TestTerminatingPodStopsWaiting(t *testing.T) {
 	if n, _ := w.plugin.waiting.ForOnDemand(); n != 1 {
 		t.Fatalf("%d pods wait for on-demand, want 1", n)
 	}
-	w.plugin.podHandler().UpdateFunc(pod, terminating(pod.DeepCopy()))
+	w.plugin.podHandler().Update(pod, terminating(pod.DeepCopy()))
 	if n, _ := w.plugin.waiting.ForOnDemand(); n != 0 {
 		t.Errorf("%d pods wait for on-demand, want none", n)
 	}

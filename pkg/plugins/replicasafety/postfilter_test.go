@@ -231,8 +231,8 @@ func TestGangClock(t *testing.T) {
 			handler := w.plugin.podHandler()
 			if test.bound != nil {
 				bound := changed(test.bound, func(pod *v1.Pod) { pod.Spec.NodeName = "spot" })
-				handler.UpdateFunc(test.bound, bound)
-				handler.DeleteFunc(bound)
+				handler.Update(test.bound, bound)
+				handler.Delete(bound)
 			}
 			var want []string
 			if test.wantFallback {
