@@ -52,28 +52,28 @@ func requires(pod *v1.Pod, match func(*v1.NodeSelectorRequirement) bool) bool {
 			return true
 		}
 	}
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
-		return false
-	}
-	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	if required == nil || len(required.NodeSelectorTerms) == 0 {
-		return false
-	}
 	// Terms are alternatives. The expressions of one term must all match. An empty term matches no
 	// node.
 	selects := false
-	for i := range required.NodeSelectorTerms {
-		term := &required.NodeSelectorTerms[i]
+	for _, term := range requiredTerms(pod) {
 		if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
 			continue
 		}
 		selects = true
-		expressions := term.MatchExpressions
-		if !slices.ContainsFunc(expressions, func(e v1.NodeSelectorRequirement) bool { return match(&e) }) {
+		if !slices.ContainsFunc(term.MatchExpressions, func(e v1.NodeSelectorRequirement) bool { return match(&e) }) {
 			return false
 		}
 	}
 	return selects
+}
+
+// requiredTerms returns the terms of the pod's required node affinity.
+func requiredTerms(pod *v1.Pod) []v1.NodeSelectorTerm {
+	affinity := pod.Spec.Affinity
+	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	return affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 }
 
 // allMatch reports whether the expression has values, and every value means this capacity type.

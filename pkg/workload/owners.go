@@ -17,6 +17,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
@@ -289,15 +290,9 @@ func (o *Owners) OlderRevisions(s *Subject) ([]OwnerKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	var own int64
-	for _, obj := range objs {
-		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID == s.RevisionKey.UID {
-			own = RevisionNumber(rs)
-		}
-	}
 	var older []OwnerKey
 	for _, obj := range objs {
-		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID != s.RevisionKey.UID && RevisionNumber(rs) < own {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID != s.RevisionKey.UID && RevisionNumber(rs) < s.RevisionNumber {
 			key, _ := ControllerKey(rs)
 			older = append(older, key)
 		}
@@ -363,8 +358,7 @@ func batchOf(job *batchv1.Job) decision.Batch {
 			}
 		}
 	}
-	noRetries := func(limit *int32) bool { return limit != nil && *limit == 0 }
-	if noRetries(job.Spec.BackoffLimit) || noRetries(job.Spec.BackoffLimitPerIndex) {
+	if ptr.Deref(job.Spec.BackoffLimit, 1) == 0 || ptr.Deref(job.Spec.BackoffLimitPerIndex, 1) == 0 {
 		return decision.NotRetriable
 	}
 	return decision.Retriable
@@ -399,8 +393,5 @@ func get[T metav1.Object](lookUp func(name string) (T, error), namespace string,
 
 // Replicas returns an optional replica count. The API's default is 1.
 func Replicas(n *int32) int {
-	if n == nil {
-		return 1
-	}
-	return int(*n)
+	return int(ptr.Deref(n, 1))
 }

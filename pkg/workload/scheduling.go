@@ -31,9 +31,5 @@ func OlderNominated(a, b *v1.Pod) bool {
 // SelectsNodesByName reports whether the pod's own affinity names its nodes by field, as in a
 // DaemonSet. Such a pod fits on no other node.
 func SelectsNodesByName(pod *v1.Pod) bool {
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
-		return false
-	}
-	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	return required != nil && slices.ContainsFunc(required.NodeSelectorTerms, func(term v1.NodeSelectorTerm) bool { return len(term.MatchFields) > 0 })
+	return slices.ContainsFunc(requiredTerms(pod), func(term v1.NodeSelectorTerm) bool { return len(term.MatchFields) > 0 })
 }
