@@ -89,9 +89,8 @@ func trimOwner(m *metav1.ObjectMeta) {
 	m.ManagedFields, m.Labels, m.Annotations = nil, nil, filterKeys(m.Annotations, isOwnAnnotation)
 }
 
-const (
-	RevisionAnnotation = "deployment.kubernetes.io/revision"
-)
+// RevisionAnnotation contains the revision number of a ReplicaSet of a Deployment.
+const RevisionAnnotation = "deployment.kubernetes.io/revision"
 
 func isOwnAnnotation(key string) bool {
 	return key == RevisionAnnotation || strings.HasPrefix(key, spot.Domain)

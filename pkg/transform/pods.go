@@ -199,23 +199,14 @@ func same[T any](mine *T, other T) {
 
 // filtered returns the items that keep accepts, in a slice without spare capacity.
 func filtered[T any](items []T, keep func(*T) bool) []T {
-	n := 0
-	for i := range items {
-		if keep(&items[i]) {
-			n++
-		}
-	}
-	switch n {
-	case 0:
-		return nil
-	case len(items):
-		return items
-	}
-	kept := make([]T, 0, n)
+	var kept []T
 	for i := range items {
 		if keep(&items[i]) {
 			kept = append(kept, items[i])
 		}
 	}
-	return kept
+	if len(kept) == len(items) {
+		return items
+	}
+	return slices.Clone(kept) // without the spare capacity of append
 }
