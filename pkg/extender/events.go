@@ -5,12 +5,13 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // recordPlacement counts a placement, and records an event if it is a deliberate exception.
 func (e *Extender) recordPlacement(pod *v1.Pod, placement *placement) {
-	placements.WithLabelValues(e.profile, placement.capacity.String(), string(placement.outcome)).Inc()
+	profilemetrics.RecordPlacement(e.profile, placement.capacity, placement.outcome)
 	if exception, ok := workload.ExceptionOf(placement.outcome); ok {
 		e.recorder.Eventf(pod, nil, exception.Type, exception.Reason, "Binding", "%s (node %s; %s)",
 			exception.Note, pod.Spec.NodeName, placement.pending.plan.BudgetUsage())
@@ -19,6 +20,6 @@ func (e *Extender) recordPlacement(pod *v1.Pod, placement *placement) {
 
 // reportInvalid reports ignored annotations.
 func (e *Extender) reportInvalid(pod *v1.Pod, invalid []decision.InvalidAnnotation) {
-	invalidAnnotations.WithLabelValues(e.profile).Add(float64(len(invalid)))
+	profilemetrics.RecordInvalidAnnotations(e.profile, len(invalid))
 	e.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonInvalidPolicy, "Scheduling", "%s", workload.InvalidNote(invalid))
 }

@@ -390,7 +390,7 @@ func TestOverflowNever(t *testing.T) {
 	first, second := podOf("web", 0), podOf("web", 1)
 	w.want("the floor", w.filter(first, onDemand...), onDemand...)
 	w.want("beyond the floor", w.filter(second, onDemand...))
-	if _, waiting := w.pending.counts(); waiting != 0 {
+	if waiting, _ := w.pending.waitingForOnDemand(w.clock.Now()); waiting != 0 {
 		t.Errorf("%d pods wait for on-demand, want none", waiting)
 	}
 	w.want("beyond the floor, on spot", w.filter(second), spotNodes...)

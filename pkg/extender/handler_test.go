@@ -169,7 +169,7 @@ func TestForwarding(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(answer, `"on-demand-0","on-demand-1"`) {
 		t.Errorf("status %d: %s", status, answer)
 	}
-	if approved, _ := active.pending.counts(); approved != 1 {
+	if approved := active.Approved(); approved != 1 {
 		t.Errorf("%d pods approved by the leader, want 1", approved)
 	}
 	// Every replica passes pods to which the policy does not apply.

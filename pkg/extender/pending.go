@@ -1,6 +1,8 @@
 package extender
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -133,29 +135,21 @@ func (r *pendingPods) isCounted(pod types.UID, now time.Time) bool {
 	return entry != nil && (entry.approved() || now.Before(entry.claimUntil))
 }
 
-// all returns copies of all entries, in no order.
-func (r *pendingPods) all() []pendingPod {
+// all returns all entries, in no order.
+func (r *pendingPods) all() []*pendingPod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]pendingPod, 0, len(r.pods))
-	for _, entry := range r.pods {
-		all = append(all, *entry)
-	}
-	return all
+	return slices.Collect(maps.Values(r.pods))
 }
 
-// counts returns the number of approved pods that are not known to be bound, and of pods that wait
-// for on-demand because of the policy.
-func (r *pendingPods) counts() (approved, forOnDemand int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, entry := range r.pods {
-		if entry.approved() {
-			approved++
-		}
+// waitingForOnDemand returns the number of pods that wait for on-demand because of the policy, and
+// the longest such wait at now.
+func (r *pendingPods) waitingForOnDemand(now time.Time) (pods int, longest time.Duration) {
+	for _, entry := range r.all() {
 		if entry.forOnDemand {
-			forOnDemand++
+			pods++
+			longest = max(longest, now.Sub(entry.since))
 		}
 	}
-	return approved, forOnDemand
+	return pods, longest
 }

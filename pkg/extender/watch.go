@@ -204,9 +204,13 @@ func (e *Extender) inherit(nominated []v1.Pod) (added int) {
 }
 
 // Approved returns the number of approved pods that are not known to be bound.
-func (e *Extender) Approved() int {
-	approved, _ := e.pending.counts()
-	return approved
+func (e *Extender) Approved() (n int) {
+	for _, entry := range e.pending.all() {
+		if entry.approved() {
+			n++
+		}
+	}
+	return n
 }
 
 // Sweep removes, until ctx is done, the pods that no watch event will remove. Some pods were
@@ -234,7 +238,7 @@ func (e *Extender) sweep(ctx context.Context, get func(context.Context, types.Na
 			continue
 		}
 		if pod, err := e.pods.Pods(entry.pod.Namespace).Get(entry.pod.Name); err == nil && pod.UID == entry.uid {
-			if age >= maxApproval && (entry.spot || entry.onDemand) {
+			if age >= maxApproval && entry.approved() {
 				e.expire(entry.uid, entry.lastAsked)
 			}
 			continue

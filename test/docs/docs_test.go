@@ -23,8 +23,9 @@ func TestNamesAreDocumented(t *testing.T) {
 		atLeast int
 	}{
 		"event reasons": {"pkg/apis/spot/events.go", "docs/events.md", regexp.MustCompile(`Reason\w+ = "(\w+)"`), "`%`", 6},
-		"metrics":       {"pkg/plugins/placement/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "`spot_aware_scheduler_%`", 10},
-		"extender":      {"pkg/extender/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "%`", 6},
+		"profiles":      {"pkg/profilemetrics/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "`spot_aware_scheduler_%`", 9},
+		"scheduler":     {"pkg/plugins/placement/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "`spot_aware_scheduler_%`", 2},
+		"extender":      {"pkg/extender/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "%`", 2},
 		"certificates":  {"cmd/extender/metrics.go", "docs/metrics.md", regexp.MustCompile(`"spot_aware_scheduler_(\w+)"`), "`spot_aware_scheduler_%`", 1},
 		"takeovers":     {"cmd/scheduler/takeover.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
 		"rounds":        {"pkg/controller/loop/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 2},

@@ -24,7 +24,7 @@ var order = [][]string{
 	// Objects of the API, as values for decisions.
 	{"node", "workload"},
 	// The settings and the common parts of programs.
-	{"apis/config", "apis/controller", "app", "leader"},
+	{"apis/config", "apis/controller", "app", "leader", "profilemetrics"},
 	{"apis/config/scheme"},
 	// The controller.
 	{"snapshot"},

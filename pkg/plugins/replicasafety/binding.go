@@ -10,6 +10,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -42,7 +43,7 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 	if s == nil || s.Placement == nil {
 		return
 	}
-	placement.RecordPlacement(p.profile, *s.Placement)
+	profilemetrics.RecordPlacement(p.profile, s.Placement.Capacity, s.Placement.Outcome)
 	if s.NominatedNode != "" && s.NominatedNode != nodeName || s.Placement.Capacity == decision.Spot && s.Plan.MayUnblockSiblings() {
 		p.waiting.WakeSiblings(s.Subject.RevisionKey)
 	}

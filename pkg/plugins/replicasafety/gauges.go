@@ -10,9 +10,8 @@ import (
 // gauges reads the values of the metrics from the informer caches at a scrape. It must not be
 // called concurrently.
 func (p *Plugin) gauges() placement.Gauges {
-	values := placement.Gauges{
-		CachesSynced: p.synced(), Bound: map[placement.BoundPart]int{}, Nodes: map[decision.Capacity]int{},
-	}
+	values := placement.Gauges{Bound: map[placement.BoundPart]int{}}
+	values.CachesSynced, values.Nodes = p.synced(), map[decision.Capacity]int{}
 	values.WaitingForOnDemand, values.LongestWait = p.waiting.ForOnDemand()
 	nodes := p.readNodes()
 	for _, facts := range nodes {

@@ -15,6 +15,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 )
 
 // A scrape reports floors over all live revisions of a workload, and for pods of this profile only.
@@ -140,8 +141,8 @@ func TestObserveNodesAndWaiting(t *testing.T) {
 	w := newWorld(t, nil, onDemand("on-demand"), spotNode("spot-1"), spotNode("spot-2"), young("young"), settled, contradictory)
 	w.plugin.waiting.AddUnschedulable(podOf("p"), placement.Wait{ForOnDemand: true})
 	w.clock.Step(time.Second)
-	want := placement.Gauges{
-		CachesSynced: true, WaitingForOnDemand: 1, LongestWait: time.Second, Bound: map[placement.BoundPart]int{},
+	want := placement.Gauges{Bound: map[placement.BoundPart]int{}, Gauges: profilemetrics.Gauges{
+		CachesSynced: true, WaitingForOnDemand: 1, LongestWait: time.Second,
 		Nodes: map[decision.Capacity]int{
 			{Type: decision.OnDemand, Source: decision.FromLabel}:     1,
 			{Type: decision.Spot, Source: decision.FromLabel}:         2,
@@ -149,7 +150,7 @@ func TestObserveNodesAndWaiting(t *testing.T) {
 			{Type: decision.OnDemand, Source: decision.FromDefault}:   1,
 			{Type: decision.Spot, Source: decision.FromContradiction}: 1,
 		},
-	}
+	}}
 	if diff := cmp.Diff(want, w.plugin.gauges()); diff != "" {
 		t.Errorf("gauges (-want +got):\n%s", diff)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -97,7 +98,7 @@ func (p *Plugin) reportInvalid(cycle fwk.CycleState, pod *v1.Pod, invalid []deci
 	if len(invalid) == 0 || slices.Equal(invalid, p.waiting.Invalid(pod.UID)) || placement.Read(cycle) != nil {
 		return
 	}
-	placement.RecordInvalidAnnotations(p.profile, len(invalid))
+	profilemetrics.RecordInvalidAnnotations(p.profile, len(invalid))
 	p.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonInvalidPolicy, "Scheduling", "%s", workload.InvalidNote(invalid))
 }
 

@@ -1,4 +1,4 @@
-package placement
+package profilemetrics
 
 import (
 	"testing"
@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Frequent scrapes must not make the scheduler read all pods each time.
+// Frequent scrapes must not make a program read all pods each time.
 func TestObservationsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		observations := 0
-		o := &profileGauges{read: func() Gauges {
+		current := Limited(func() int {
 			observations++
 			time.Sleep(10 * time.Millisecond)
-			return Gauges{FloorDeficit: observations}
-		}}
+			return observations
+		})
 		for range 25 {
-			if got := o.current(); got.FloorDeficit != observations {
-				t.Errorf("values of observation %d, want the last one, %d", got.FloorDeficit, observations)
+			if got := current(); got != observations {
+				t.Errorf("values of observation %d, want the last one, %d", got, observations)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
