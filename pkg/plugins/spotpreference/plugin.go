@@ -54,15 +54,8 @@ func New(_ context.Context, args runtime.Object, _ fwk.Handle) (fwk.Plugin, erro
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }
 
+// scoringKey is the key of the State of this cycle if PreScore ran.
 const scoringKey fwk.StateKey = "spot-aware-scheduler.io/scoring"
-
-// scoring is the state that Score needs in this cycle.
-type scoring struct {
-	state *placement.State
-}
-
-// Clone returns s itself, because s does not change after PreScore.
-func (s *scoring) Clone() fwk.StateData { return s }
 
 // PreScore computes the risk of the pools. It skips pods without a policy, and pods for which all
 // nodes have the same rank.
@@ -72,7 +65,7 @@ func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, _ 
 		return fwk.NewStatus(fwk.Skip)
 	}
 	s.Counter.UpdateRisks(p.poolRisk, p.halfLife, p.clock.Now())
-	cycle.Write(scoringKey, &scoring{s})
+	cycle.Write(scoringKey, s)
 	return nil
 }
 
@@ -82,8 +75,8 @@ func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node 
 	if err != nil {
 		return 0, fwk.AsStatus(fmt.Errorf("PreScore of %s did not run: %w", Name, err))
 	}
-	s, _ := data.(*scoring)
-	return int64(s.state.Rank(node.Node().Name)), nil
+	s, _ := data.(*placement.State)
+	return int64(s.Rank(node.Node().Name)), nil
 }
 
 // ScoreExtensions returns the plugin itself.
