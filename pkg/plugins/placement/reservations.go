@@ -3,12 +3,10 @@ package placement
 import (
 	"encoding/json"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
-	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -42,13 +40,6 @@ func (s *State) HasReserved() bool { return len(s.reserved) > 0 }
 // are compared.
 const maxShapes = 200
 
-// shapeGroup contains waiting pods that require on-demand and have the same shape: the same
-// requirements for a node.
-type shapeGroup struct {
-	fit  *fit
-	pods map[types.UID]struct{}
-}
-
 // shapeOf returns a pod's requirements for a node as text. Equal requirements have equal
 // texts.
 func shapeOf(pod *v1.Pod) string {
@@ -64,41 +55,20 @@ func shapeOf(pod *v1.Pod) string {
 	return string(text)
 }
 
-// addShape and deleteShape maintain w.onDemandShapes. The caller must hold w.mu.
-func (w *WaitingPods) addShape(entry *waitingPod) {
-	if !entry.ForOnDemand {
-		return
-	}
-	entry.shape = shapeOf(entry.pod)
-	group := w.onDemandShapes[entry.shape]
-	if group == nil {
-		group = &shapeGroup{fit: newFit(klog.Background(), entry.pod), pods: map[types.UID]struct{}{}}
-		w.onDemandShapes[entry.shape] = group
-	}
-	group.pods[entry.pod.UID] = struct{}{}
-}
-
-func (w *WaitingPods) deleteShape(entry *waitingPod) {
-	group := w.onDemandShapes[entry.shape]
-	if group == nil {
-		return
-	}
-	delete(group.pods, entry.pod.UID)
-	if len(group.pods) == 0 {
-		delete(w.onDemandShapes, entry.shape)
-	}
-}
-
 // onDemandFits returns the node requirements of the pods that wait for on-demand capacity
-// because the policy keeps them off spot. It ignores the pod except.
+// because the policy keeps them off spot. It ignores the pod except. It returns the requirements of
+// one pod of each shape.
 func (w *WaitingPods) onDemandFits(except types.UID) (fits []*fit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, group := range w.onDemandShapes {
-		if _, itself := group.pods[except]; itself && len(group.pods) == 1 {
-			continue
+	for _, pods := range w.onDemandShapes {
+		for uid, entry := range pods {
+			if uid != except {
+				fits = append(fits, entry.fit)
+				break
+			}
 		}
-		if fits = append(fits, group.fit); len(fits) == maxShapes {
+		if len(fits) == maxShapes {
 			break
 		}
 	}
@@ -112,13 +82,10 @@ var reservedKey workload.OwnerKey
 // wakeReservedSoon retries, after one second, the pods with Wait.NodeReserved, within the limits of
 // WakeOwned. Calls within that second count as one. The caller must hold w.mu.
 func (w *WaitingPods) wakeReservedSoon() {
-	if len(w.byOwner[reservedKey]) == 0 || w.reservedTimer != nil {
+	if len(w.byOwner[reservedKey]) == 0 {
 		return
 	}
-	w.reservedTimer = w.clock.AfterFunc(time.Second, func() {
-		w.mu.Lock()
-		w.reservedTimer = nil
-		w.mu.Unlock()
+	w.soon(&w.reservedTimer, func() {
 		// Use a goroutine, because a clock may call the function while the clock is locked.
 		go w.WakeOwned(reservedKey, func() func(Wait) bool { return func(Wait) bool { return true } })
 	})

@@ -1,12 +1,14 @@
 package placement
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -33,8 +35,9 @@ type WaitingPods struct {
 	// reservedTimer is set while a wake-up is pending for pods with Wait.NodeReserved. They are in
 	// byOwner under reservedKey.
 	reservedTimer clock.Timer
-	// onDemandShapes contains the pods with Wait.ForOnDemand, by their requirements for a node.
-	onDemandShapes map[string]*shapeGroup
+	// onDemandShapes contains the pods with Wait.ForOnDemand, by their shape: the text of their
+	// requirements for a node.
+	onDemandShapes map[string]map[types.UID]*waitingPod
 	// throttled contains the owners for which pods were woken within the last wakePeriod, with the
 	// changes since then. See WakeOwned.
 	throttled     map[workload.OwnerKey]*ownerChange
@@ -89,6 +92,7 @@ type waitingPod struct {
 	since     time.Time
 	timer     clock.Timer
 	shape     string // key in WaitingPods.onDemandShapes; "" if the pod is not in it
+	fit       *fit   // the requirements that shape describes; nil without a shape
 	due       bool   // a change of an owner may unblock the pod, and it has not been woken since
 	lastBatch uint64 // the number of the last batch with the pod; 0 if none
 }
@@ -103,7 +107,7 @@ func NewWaitingPods(c clock.WithDelayedExecution, wake func(pods map[string]*v1.
 		gangs:          map[Gang]*gangState{},
 		gangOf:         map[types.UID]Gang{},
 		throttled:      map[workload.OwnerKey]*ownerChange{},
-		onDemandShapes: map[string]*shapeGroup{},
+		onDemandShapes: map[string]map[types.UID]*waitingPod{},
 	}
 }
 
@@ -113,6 +117,9 @@ func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.clock.Now()
+	if wait.NodeReserved {
+		wait.Owners = append(slices.Clip(wait.Owners), reservedKey)
+	}
 	entry := &waitingPod{Wait: wait, pod: pod, since: now}
 	old := w.pods[pod.UID]
 	if old != nil {
@@ -128,10 +135,10 @@ func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) {
 		}
 	}
 	w.pods[pod.UID] = entry
-	if wait.NodeReserved {
-		addEntry(w.byOwner, reservedKey, entry)
+	if wait.ForOnDemand {
+		entry.shape, entry.fit = shapeOf(pod), newFit(klog.Background(), pod)
+		addEntry(w.onDemandShapes, entry.shape, entry)
 	}
-	w.addShape(entry)
 	for _, owner := range wait.Owners {
 		addEntry(w.byOwner, owner, entry)
 	}
@@ -235,26 +242,15 @@ func (w *WaitingPods) After(d time.Duration, f func()) {
 	w.clock.AfterFunc(d, func() { go f() })
 }
 
-// Invalid returns the annotations of the pod that were last reported as ignored; nil if it is not
+// Last returns the last Wait that was recorded for the pod; the zero Wait if the pod is not
 // waiting.
-func (w *WaitingPods) Invalid(pod types.UID) []decision.InvalidAnnotation {
+func (w *WaitingPods) Last(pod types.UID) Wait {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if entry := w.pods[pod]; entry != nil {
-		return entry.Wait.Invalid
+		return entry.Wait
 	}
-	return nil
-}
-
-// Why returns the reason that was last logged for the pod. It is empty if none was logged or the
-// pod is not waiting.
-func (w *WaitingPods) Why(pod types.UID) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if entry := w.pods[pod]; entry != nil {
-		return entry.Wait.Why
-	}
-	return ""
+	return Wait{}
 }
 
 // Delete removes a pod that was deleted and reports whether it was waiting.
@@ -287,10 +283,7 @@ func (w *WaitingPods) remove(entry *waitingPod) {
 		entry.timer.Stop()
 	}
 	delete(w.pods, entry.pod.UID)
-	if entry.NodeReserved {
-		deleteEntry(w.byOwner, reservedKey, entry)
-	}
-	w.deleteShape(entry)
+	deleteEntry(w.onDemandShapes, entry.shape, entry)
 	for _, owner := range entry.Owners {
 		deleteEntry(w.byOwner, owner, entry)
 	}
@@ -308,24 +301,17 @@ func (w *WaitingPods) Wake(pod *v1.Pod) { w.wake(podsByKey(pod)) }
 func (w *WaitingPods) WakeAllSiblingsSoon() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.siblingsTimer != nil || len(w.pods) == 0 {
-		return
+	if len(w.pods) > 0 {
+		w.soon(&w.siblingsTimer, w.wakeAllSiblings)
 	}
-	w.siblingsTimer = w.clock.AfterFunc(time.Second, func() {
-		w.mu.Lock()
-		w.siblingsTimer = nil
-		w.mu.Unlock()
-		w.wakeAll(func() map[types.UID]*waitingPod { return w.pods }, func(entry *waitingPod) bool { return entry.DependsOnSiblings })
-	})
 }
 
-// wakeAll wakes the entries that which reports. It calls wake without the lock, because the
-// scheduling queue has its own lock.
-func (w *WaitingPods) wakeAll(entries func() map[types.UID]*waitingPod, which func(*waitingPod) bool) {
+// wakeAllSiblings calls wake without the lock, because the scheduling queue has its own lock.
+func (w *WaitingPods) wakeAllSiblings() {
 	w.mu.Lock()
 	pods := map[string]*v1.Pod{}
-	for _, entry := range entries() {
-		if which(entry) {
+	for _, entry := range w.pods {
+		if entry.DependsOnSiblings {
 			pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
 		}
 	}
@@ -333,6 +319,20 @@ func (w *WaitingPods) wakeAll(entries func() map[types.UID]*waitingPod, which fu
 	if len(pods) > 0 {
 		w.wake(pods)
 	}
+}
+
+// soon calls f after one second. It does nothing if timer is set, because such a call is pending.
+// The caller must hold w.mu.
+func (w *WaitingPods) soon(timer *clock.Timer, f func()) {
+	if *timer != nil {
+		return
+	}
+	*timer = w.clock.AfterFunc(time.Second, func() {
+		w.mu.Lock()
+		*timer = nil
+		w.mu.Unlock()
+		f()
+	})
 }
 
 // ForOnDemand returns the number of pods that wait for on-demand capacity because the policy keeps

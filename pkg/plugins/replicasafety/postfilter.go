@@ -52,7 +52,7 @@ func (p *Plugin) logWait(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) 
 	} else if s != nil {
 		why, about = s.Plan.WaitReason(), planFields(pod, s)
 	}
-	if why != "" && why != p.waiting.Why(pod.UID) {
+	if why != "" && why != p.waiting.Last(pod.UID).Why {
 		logger.Info("Pod waiting", append(about, "why", why)...)
 	}
 	return why

@@ -95,7 +95,7 @@ func (p *Plugin) waitTime(pod *v1.Pod, subject *workload.Subject, settings decis
 // second search of an attempt. All annotations share one event, because the recorder merges similar
 // events for one object and preserves only the first note.
 func (p *Plugin) reportInvalid(cycle fwk.CycleState, pod *v1.Pod, invalid []decision.InvalidAnnotation) {
-	if len(invalid) == 0 || slices.Equal(invalid, p.waiting.Invalid(pod.UID)) || placement.Read(cycle) != nil {
+	if len(invalid) == 0 || slices.Equal(invalid, p.waiting.Last(pod.UID).Invalid) || placement.Read(cycle) != nil {
 		return
 	}
 	profilemetrics.RecordInvalidAnnotations(p.profile, len(invalid))
