@@ -30,10 +30,10 @@ type index struct {
 	// A decision locks mu for reading, and events lock it for writing.
 	mu           sync.RWMutex
 	nodes        map[string]*nodeState
-	revisions    map[workload.OwnerKey]map[string]int // number of live pods by the name of their node
-	bound        map[types.UID]struct{}               // all pods that are known to be bound
-	nominees     map[workload.OwnerKey]map[types.UID]*v1.Pod
-	unknownNodes map[string]time.Time // unknown nodes with bound pods, and until when their pods count
+	revisions    map[workload.OwnerKey]map[string]int        // number of live pods by the name of their node
+	bound        map[types.UID]struct{}                      // all pods that are known to be bound
+	nominees     workload.Groups[workload.OwnerKey, *v1.Pod] // unbound pods that preemption nominated to a node
+	unknownNodes map[string]time.Time                        // unknown nodes with bound pods, and until when their pods count
 	labels       node.LabelHistory
 	labeled      atomic.Bool           // whether the nodes were read after a capacity label had been seen
 	settling     map[string]*nodeState // nodes that wait for their capacity label
@@ -72,7 +72,7 @@ func newIndex(reader *node.Reader) *index {
 	x := &index{
 		reader: reader, nodes: map[string]*nodeState{},
 		revisions: map[workload.OwnerKey]map[string]int{}, bound: map[types.UID]struct{}{},
-		nominees: map[workload.OwnerKey]map[types.UID]*v1.Pod{}, settling: map[string]*nodeState{},
+		nominees: workload.Groups[workload.OwnerKey, *v1.Pod]{}, settling: map[string]*nodeState{},
 		unknownNodes: map[string]time.Time{}, kindByKey: map[kindKey]*kind{}, zones: map[string]int{},
 	}
 	x.nextRefresh.Store(math.MaxInt64)
@@ -197,37 +197,20 @@ func (x *index) refresh(now time.Time) (unlabeled []*v1.Node) {
 // setPod updates the index after a pod changed from before to after. before is nil for a new pod,
 // after for a deleted pod.
 func (x *index) setPod(before, after *v1.Pod, now time.Time) {
-	x.nominate(before, after)
 	if before != nil {
 		x.countPod(before, -1, now)
 		delete(x.bound, before.UID)
+		x.nominees.Delete(workload.RevisionOf(before), before.UID)
 	}
 	if after != nil {
 		x.countPod(after, 1, now)
 		if after.Spec.NodeName != "" {
 			x.bound[after.UID] = struct{}{}
 		}
-	}
-}
-
-// nominate records whether preemption nominated the pod to a node. before is nil for a new pod,
-// after for a deleted pod.
-func (x *index) nominate(before, after *v1.Pod) {
-	if before != nil {
-		revision := workload.RevisionOf(before)
-		delete(x.nominees[revision], before.UID)
-		if len(x.nominees[revision]) == 0 {
-			delete(x.nominees, revision)
+		if workload.Nominated(after) {
+			x.nominees.Put(workload.RevisionOf(after), after.UID, after)
 		}
 	}
-	if after == nil || !workload.Nominated(after) {
-		return
-	}
-	revision := workload.RevisionOf(after)
-	if x.nominees[revision] == nil {
-		x.nominees[revision] = map[types.UID]*v1.Pod{}
-	}
-	x.nominees[revision][after.UID] = after
 }
 
 // countNominees adds the nominated pods of a revision to s, without except and without the pods
@@ -357,12 +340,4 @@ func (x *index) capacityOf(name string) (decision.CapacityType, bool) {
 		return decision.OnDemand, false
 	}
 	return n.kind.facts.Capacity.Type, true
-}
-
-// isBound reports whether a pod is known to be bound.
-func (x *index) isBound(uid types.UID) bool {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	_, bound := x.bound[uid]
-	return bound
 }

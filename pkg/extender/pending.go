@@ -53,11 +53,11 @@ type pendingPod struct {
 type pendingPods struct {
 	mu         sync.Mutex
 	pods       map[types.UID]*pendingPod
-	byRevision map[workload.OwnerKey]map[types.UID]*pendingPod
+	byRevision workload.Groups[workload.OwnerKey, *pendingPod]
 }
 
 func newPendingPods() *pendingPods {
-	return &pendingPods{pods: map[types.UID]*pendingPod{}, byRevision: map[workload.OwnerKey]map[types.UID]*pendingPod{}}
+	return &pendingPods{pods: map[types.UID]*pendingPod{}, byRevision: workload.Groups[workload.OwnerKey, *pendingPod]{}}
 }
 
 // get returns the entry of a pod, or nil if it has none.
@@ -73,12 +73,7 @@ func (r *pendingPods) put(entry *pendingPod) {
 	defer r.mu.Unlock()
 	r.remove(entry.uid)
 	r.pods[entry.uid] = entry
-	siblings := r.byRevision[entry.revision]
-	if siblings == nil {
-		siblings = map[types.UID]*pendingPod{}
-		r.byRevision[entry.revision] = siblings
-	}
-	siblings[entry.uid] = entry
+	r.byRevision.Put(entry.revision, entry.uid, entry)
 }
 
 // forget removes the entry of a pod and returns it, or nil if it had none.
@@ -94,10 +89,7 @@ func (r *pendingPods) remove(pod types.UID) *pendingPod {
 		return nil
 	}
 	delete(r.pods, pod)
-	delete(r.byRevision[entry.revision], pod)
-	if len(r.byRevision[entry.revision]) == 0 {
-		delete(r.byRevision, entry.revision)
-	}
+	r.byRevision.Delete(entry.revision, pod)
 	return entry
 }
 

@@ -125,7 +125,12 @@ func (e *Extender) countChange(before, after *v1.Pod) *placement {
 }
 
 // IsBound reports whether the extender knows that a pod is bound, and counts it.
-func (e *Extender) IsBound(pod types.UID) bool { return e.index.isBound(pod) }
+func (e *Extender) IsBound(pod types.UID) bool {
+	e.index.mu.RLock()
+	defer e.index.mu.RUnlock()
+	_, bound := e.index.bound[pod]
+	return bound
+}
 
 // TakeOver returns when the approvals of earlier leaders are counted. wait returns when every pod
 // that was bound up to a second after its call is counted. nominated lists the unbound pods with a

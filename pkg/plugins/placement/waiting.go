@@ -27,7 +27,7 @@ type WaitingPods struct {
 	mu   sync.Mutex
 	pods map[types.UID]*waitingPod
 	// byOwner contains the waiting pods by each object that they wait for.
-	byOwner map[workload.OwnerKey]map[types.UID]*waitingPod
+	byOwner workload.Groups[workload.OwnerKey, *waitingPod]
 	// gangs contains the gangs that have waiting or bound pods. gangOf maps each bound pod to its
 	// gang.
 	gangs  map[Gang]*gangState
@@ -37,7 +37,7 @@ type WaitingPods struct {
 	reservedTimer clock.Timer
 	// onDemandShapes contains the pods with Wait.ForOnDemand, by their shape: the text of their
 	// requirements for a node.
-	onDemandShapes map[string]map[types.UID]*waitingPod
+	onDemandShapes workload.Groups[string, *waitingPod]
 	// throttled contains the owners for which pods were woken within the last wakePeriod, with the
 	// changes since then. See WakeOwned.
 	throttled     map[workload.OwnerKey]*ownerChange
@@ -103,11 +103,11 @@ func NewWaitingPods(c clock.WithDelayedExecution, wake func(pods map[string]*v1.
 		clock:          c,
 		wake:           wake,
 		pods:           map[types.UID]*waitingPod{},
-		byOwner:        map[workload.OwnerKey]map[types.UID]*waitingPod{},
+		byOwner:        workload.Groups[workload.OwnerKey, *waitingPod]{},
 		gangs:          map[Gang]*gangState{},
 		gangOf:         map[types.UID]Gang{},
 		throttled:      map[workload.OwnerKey]*ownerChange{},
-		onDemandShapes: map[string]map[types.UID]*waitingPod{},
+		onDemandShapes: workload.Groups[string, *waitingPod]{},
 	}
 }
 
@@ -137,27 +137,13 @@ func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) {
 	w.pods[pod.UID] = entry
 	if wait.ForOnDemand {
 		entry.shape, entry.fit = shapeOf(pod), newFit(klog.Background(), pod)
-		addEntry(w.onDemandShapes, entry.shape, entry)
+		w.onDemandShapes.Put(entry.shape, pod.UID, entry)
 	}
 	for _, owner := range wait.Owners {
-		addEntry(w.byOwner, owner, entry)
+		w.byOwner.Put(owner, pod.UID, entry)
 	}
 	if !wait.RetryAt.IsZero() {
 		entry.timer = w.clock.AfterFunc(wait.RetryAt.Sub(now), func() { w.wake(podsByKey(entry.pod)) })
-	}
-}
-
-func addEntry[K comparable](to map[K]map[types.UID]*waitingPod, key K, entry *waitingPod) {
-	if to[key] == nil {
-		to[key] = map[types.UID]*waitingPod{}
-	}
-	to[key][entry.pod.UID] = entry
-}
-
-func deleteEntry[K comparable](from map[K]map[types.UID]*waitingPod, key K, entry *waitingPod) {
-	delete(from[key], entry.pod.UID)
-	if len(from[key]) == 0 {
-		delete(from, key)
 	}
 }
 
@@ -283,9 +269,9 @@ func (w *WaitingPods) remove(entry *waitingPod) {
 		entry.timer.Stop()
 	}
 	delete(w.pods, entry.pod.UID)
-	deleteEntry(w.onDemandShapes, entry.shape, entry)
+	w.onDemandShapes.Delete(entry.shape, entry.pod.UID)
 	for _, owner := range entry.Owners {
-		deleteEntry(w.byOwner, owner, entry)
+		w.byOwner.Delete(owner, entry.pod.UID)
 	}
 	if g := w.gangs[entry.Gang]; g != nil && g.waiting[entry.pod.UID] == entry {
 		delete(g.waiting, entry.pod.UID)
