@@ -51,7 +51,7 @@ type State struct {
 
 // NominatedPod is a pod of the revision with a nominated node. It is neither assumed nor bound yet.
 type NominatedPod struct {
-	UID  types.UID
+	Pod  *v1.Pod
 	Node string
 }
 
@@ -189,9 +189,10 @@ func (s *State) onSpotIn(p *pool) int {
 	return s.inPool[p.index] + s.simulatedInPool[p]
 }
 
-// hasPod reports whether the pod is on n in the snapshot.
-func (n *nodeState) hasPod(pod types.UID) bool {
-	return slices.ContainsFunc(n.info.GetPods(), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod })
+// HasPod reports whether the snapshot contains the pod on the node, where the Counter counts it. An
+// assumed pod may still be nominated.
+func HasPod(node fwk.NodeInfo, pod types.UID) bool {
+	return slices.ContainsFunc(node.GetPods(), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod })
 }
 
 // AddPod counts pod as one more on the named node, in this copy of the state only. RemovePod counts
@@ -205,11 +206,11 @@ func (s *State) simulate(pod *v1.Pod, nodeName string, delta int) {
 		s.mayPreempt.Store(true)
 	}
 	n := s.Counter.nodes[nodeName]
-	if slices.ContainsFunc(s.nominated, func(other NominatedPod) bool { return other.UID == pod.UID }) {
+	if slices.ContainsFunc(s.nominated, func(other NominatedPod) bool { return other.Pod.UID == pod.UID }) {
 		return // already counted by NewState
 	}
-	if delta > 0 && !s.simulatesPreemption && n != nil && n.hasPod(pod.UID) {
-		return // assumed and still nominated: already counted by the Counter
+	if delta > 0 && !s.simulatesPreemption && n != nil && HasPod(n.info, pod.UID) {
+		return // already counted by the Counter
 	}
 	if n == nil || n.pool.capacity != decision.Spot || !workload.Live(pod) || workload.RevisionOf(pod) != s.Subject.RevisionKey {
 		return

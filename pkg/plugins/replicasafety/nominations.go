@@ -28,11 +28,6 @@ func (p *Plugin) nominatedSiblings(pod *v1.Pod, subject *workload.Subject, setti
 	if !settings.DependsOnSiblings(&subject.Pod.Workload) || !p.waiting.MayPreempt(subject.RevisionKey) && !p.nominations.has(subject.RevisionKey) {
 		return nil, ""
 	}
-	type candidate struct {
-		placement.NominatedPod
-		pod *v1.Pod
-	}
-	var candidates []candidate
 	for _, node := range nodes {
 		name := node.Node().Name
 		for _, info := range p.nominator.NominatedPodsForNode(name) {
@@ -40,15 +35,13 @@ func (p *Plugin) nominatedSiblings(pod *v1.Pod, subject *workload.Subject, setti
 			switch {
 			case other.UID == pod.UID:
 				own = name
-			case workload.RevisionOf(other) == subject.RevisionKey && workload.Live(other) && !hasPod(node, other.UID):
-				candidates = append(candidates, candidate{placement.NominatedPod{UID: other.UID, Node: name}, other})
+			case workload.RevisionOf(other) == subject.RevisionKey && workload.Live(other) && !placement.HasPod(node, other.UID):
+				siblings = append(siblings, placement.NominatedPod{Pod: other, Node: name})
 			}
 		}
 	}
-	for _, c := range candidates {
-		if own == "" || workload.OlderNominated(c.pod, pod) {
-			siblings = append(siblings, c.NominatedPod)
-		}
+	if own != "" {
+		siblings = slices.DeleteFunc(siblings, func(other placement.NominatedPod) bool { return !workload.OlderNominated(other.Pod, pod) })
 	}
 	return siblings, own
 }
@@ -56,19 +49,13 @@ func (p *Plugin) nominatedSiblings(pod *v1.Pod, subject *workload.Subject, setti
 // watchNomination wakes the siblings of a nominated pod that found no node in this cycle, if the
 // scheduler then clears the nomination. The scheduler may do so before it has written the
 // nomination to the API server. In that case no event reports the change.
-func (p *Plugin) watchNomination(revision workload.OwnerKey, of placement.NominatedPod) {
+func (p *Plugin) watchNomination(revision workload.OwnerKey, pod types.UID, node string) {
 	p.waiting.After(time.Second, func() {
-		still := slices.ContainsFunc(p.nominator.NominatedPodsForNode(of.Node), func(info fwk.PodInfo) bool { return info.GetPod().UID == of.UID })
+		still := slices.ContainsFunc(p.nominator.NominatedPodsForNode(node), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod })
 		if !still {
 			p.waiting.WakeSiblings(revision)
 		}
 	})
-}
-
-// hasPod reports whether the snapshot contains the pod on the node, where it is already counted. An
-// assumed pod may still be nominated.
-func hasPod(node fwk.NodeInfo, pod types.UID) bool {
-	return slices.ContainsFunc(node.GetPods(), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod })
 }
 
 // nominations contains the unbound pods with a nominated node according to the API server, by
@@ -76,11 +63,11 @@ func hasPod(node fwk.NodeInfo, pod types.UID) bool {
 // concurrently.
 type nominations struct {
 	mu   sync.Mutex
-	pods map[workload.OwnerKey]map[types.UID]struct{}
+	pods workload.Groups[workload.OwnerKey, struct{}]
 }
 
 func newNominations() *nominations {
-	return &nominations{pods: map[workload.OwnerKey]map[types.UID]struct{}{}}
+	return &nominations{pods: workload.Groups[workload.OwnerKey, struct{}]{}}
 }
 
 // has reports whether a pod of the revision is nominated.
@@ -97,19 +84,11 @@ func (n *nominations) set(before, after *v1.Pod) (ended bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if before != nil && workload.Nominated(before) {
-		revision := workload.RevisionOf(before)
-		delete(n.pods[revision], before.UID)
-		if len(n.pods[revision]) == 0 {
-			delete(n.pods, revision)
-		}
+		n.pods.Delete(workload.RevisionOf(before), before.UID)
 		ended = after == nil || after.Spec.NodeName != before.Status.NominatedNodeName
 	}
 	if after != nil && workload.Nominated(after) {
-		revision := workload.RevisionOf(after)
-		if n.pods[revision] == nil {
-			n.pods[revision] = map[types.UID]struct{}{}
-		}
-		n.pods[revision][after.UID] = struct{}{}
+		n.pods.Put(workload.RevisionOf(after), after.UID, struct{}{})
 		ended = ended && after.Status.NominatedNodeName != before.Status.NominatedNodeName
 	}
 	return ended
