@@ -28,9 +28,9 @@ import (
 
 // newSchedulerCommand returns kube-scheduler's command with these plugins, like
 // app.NewSchedulerCommand of Kubernetes 1.36: it has the same flags, help, logging, signals and
-// metrics. It adds guardTakeover, guardLease, storeLabelHistory, removeExpiredGates,
-// removeAbandonedBudgets, searchNarrowly and limitBindings. The original has no hook for them,
-// because it does not expose the scheduler between app.Setup and app.Run.
+// metrics. It adds guardTakeover, guardLease, removeExpiredGates, removeAbandonedBudgets,
+// searchNarrowly and limitBindings. The original has no hook for them, because it does not expose
+// the scheduler between app.Setup and app.Run.
 func newSchedulerCommand(labels *node.LabelHistory, plugins ...app.Option) *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
@@ -87,8 +87,7 @@ func runScheduler(command *cobra.Command, opts *options.Options, labels *node.La
 	if err := guardTakeover(ctx, config.KubeConfig, sched); err != nil {
 		return err
 	}
-	fresh := guardLease(ctx, config.LeaderElection, sched)
-	storeLabelHistory(config.LeaderElection, labels)
+	fresh := guardLease(ctx, config.LeaderElection, sched, labels)
 	if err := removeExpiredGates(ctx, *config, sched, fresh); err != nil {
 		return err
 	}

@@ -15,28 +15,19 @@ import (
 )
 
 // guardLease stops the decisions of sched while its lease is older than the renew deadline, which
-// is shorter than the lease duration. A process leads for at most one term. guardLease returns a
-// function that reports whether the lease is fresh. It must be called once, before sched runs. ctx
-// ends a wait. Without leader election config is nil, and guardLease has no effect.
-func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler) (fresh func() bool) {
+// is shorter than the lease duration. A process leads for at most one term. guardLease also stores
+// in the lease, for later leaders, that nodes with a capacity label were seen. It returns a function
+// that reports whether the lease is fresh. It must be called once, before sched runs. ctx ends a
+// wait. Without leader election config is nil, and guardLease has no effect.
+func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler, labels *node.LabelHistory) (fresh func() bool) {
 	if config == nil {
 		return func() bool { return true }
 	}
 	lock := leader.NewLock(config.Lock, config.LeaseDuration)
+	lock.Remember(spot.SawCapacityLabelsLabel, labels.Seen, labels.Remember)
 	config.Lock = lock
 	sched.NextPod = afterFreshLease(ctx, lock, config.RenewDeadline, sched.NextPod)
 	return func() bool { return lock.RenewedWithin(config.RenewDeadline) }
-}
-
-// storeLabelHistory stores in the lease, for later leaders, that nodes with a capacity label were
-// seen. It must be called after guardLease.
-func storeLabelHistory(config *leaderelection.LeaderElectionConfig, labels *node.LabelHistory) {
-	if config == nil {
-		return
-	}
-	if lock, ok := config.Lock.(*leader.Lock); ok {
-		lock.Remember(spot.SawCapacityLabelsLabel, labels.Seen, labels.Remember)
-	}
 }
 
 // afterFreshLease returns a function that calls next and then waits for a fresh lease, directly
