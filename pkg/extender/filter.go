@@ -235,9 +235,9 @@ func (d *decisionState) logLine(ctx context.Context, result *filtered) logLine {
 		answer = strings.Join(types, " or ")
 	}
 	var reasons []string
-	for v, has := range d.refusals() {
-		if has {
-			reasons = append(reasons, d.plan.Reason(decision.Verdict(v)))
+	for v := decision.Admitted + 1; v < decision.Verdicts; v++ {
+		if slices.Contains(d.verdicts, v) {
+			reasons = append(reasons, d.plan.Reason(v))
 		}
 	}
 	workload := d.subject.Pod.Workload
@@ -245,13 +245,4 @@ func (d *decisionState) logLine(ctx context.Context, result *filtered) logLine {
 		"floor", d.plan.Floor, "spotBudget", d.plan.Budget, "onSpot", d.siblings.placed.Spot, "onDemand", d.siblings.placed.OnDemand,
 		"waited", d.waited.Round(time.Millisecond), "answer", answer, "nodes", len(result.admitted), "of", len(d.candidates),
 		"refusals", strings.Join(reasons, "; ")}
-}
-
-// refusals reports the verdicts by which candidates were refused.
-func (d *decisionState) refusals() (has [decision.Verdicts]bool) {
-	for _, v := range d.verdicts {
-		has[v] = true
-	}
-	has[decision.Admitted] = false
-	return has
 }
