@@ -85,12 +85,8 @@ type badRequest struct {
 	error
 }
 
-func (b badRequest) Unwrap() error { return b.error }
-
 // notLeading is the reason why this replica does not decide.
 type notLeading struct{ error }
-
-func (n notLeading) Unwrap() error { return n.error }
 
 // ifLeading calls decide if this replica leads, or if the policy does not apply to pod: every
 // replica passes such pods.
@@ -147,7 +143,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcom
 func (h *handler) read(w http.ResponseWriter, r *http.Request, b *buffers) (release func(), err error) {
 	size := r.ContentLength
 	if size > MaxBody {
-		return nil, tooLong()
+		return nil, badRequest{http.StatusRequestEntityTooLarge, fmt.Errorf("expected a body of at most %d bytes", MaxBody)}
 	}
 	if size < 0 {
 		// A body of unknown length would have to count with MaxBody. Two such bodies would block
@@ -174,10 +170,6 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, b *buffers) (rele
 	return release, nil
 }
 
-func tooLong() error {
-	return badRequest{http.StatusRequestEntityTooLarge, fmt.Errorf("expected a body of at most %d bytes", MaxBody)}
-}
-
 // fail answers with an error.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outcome string) {
 	status, outcome := http.StatusServiceUnavailable, failed
@@ -198,8 +190,8 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outco
 	return outcome
 }
 
-// parse decodes the body of a filter or prioritize request.
-func (h *handler) parse(b *buffers) (*request, error) {
+// answer decodes the body of a filter or prioritize request, and calls decide as ifLeading does.
+func (h *handler) answer(b *buffers, decide func(*request) (any, error)) (any, error) {
 	request, err := readRequest(b.body, h.extender.index, b.candidates[:0])
 	if err != nil {
 		status := http.StatusBadRequest
@@ -209,15 +201,11 @@ func (h *handler) parse(b *buffers) (*request, error) {
 		return nil, badRequest{status, err}
 	}
 	b.candidates = request.candidates
-	return request, nil
+	return h.ifLeading(request.pod, func() (any, error) { return decide(request) })
 }
 
 func (h *handler) filter(ctx context.Context, b *buffers) (any, error) {
-	request, err := h.parse(b)
-	if err != nil {
-		return nil, err
-	}
-	return h.ifLeading(request.pod, func() (any, error) {
+	return h.answer(b, func(request *request) (any, error) {
 		result, err := h.extender.filter(ctx, request.pod, request.candidates)
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Decision failed", "pod", klog.KObj(request.pod), "err", err.Error())
@@ -228,11 +216,7 @@ func (h *handler) filter(ctx context.Context, b *buffers) (any, error) {
 }
 
 func (h *handler) prioritize(ctx context.Context, b *buffers) (any, error) {
-	request, err := h.parse(b)
-	if err != nil {
-		return nil, err
-	}
-	return h.ifLeading(request.pod, func() (any, error) {
+	return h.answer(b, func(request *request) (any, error) {
 		scores, err := h.extender.scores(ctx, request.pod, request.candidates)
 		if err != nil {
 			return nil, err

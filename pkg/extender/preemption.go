@@ -25,10 +25,7 @@ func (h *handler) preempt(ctx context.Context, b *buffers) (any, error) {
 	if err := json.Unmarshal(b.body, &args); err != nil {
 		return nil, badRequest{http.StatusBadRequest, fmt.Errorf("expected the JSON of an ExtenderPreemptionArgs: %w", err)}
 	}
-	if args.Pod == nil {
-		return nil, badRequest{http.StatusBadRequest, errors.New("args.Pod: expected the pod to make room for, got none")}
-	}
-	if err := checkVictims(&args); err != nil {
+	if err := checkPreemption(&args); err != nil {
 		return nil, badRequest{http.StatusBadRequest, err}
 	}
 	result := extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: args.NodeNameToMetaVictims}
@@ -52,8 +49,12 @@ func (h *handler) preempt(ctx context.Context, b *buffers) (any, error) {
 	})
 }
 
-// checkVictims returns an error if victims are null. kube-scheduler sends none that are null.
-func checkVictims(args *extenderv1.ExtenderPreemptionArgs) error {
+// checkPreemption returns an error if the pod or victims are null. kube-scheduler sends none that
+// are null.
+func checkPreemption(args *extenderv1.ExtenderPreemptionArgs) error {
+	if args.Pod == nil {
+		return errors.New("args.Pod: expected the pod to make room for, got none")
+	}
 	for name, victims := range args.NodeNameToMetaVictims {
 		if victims == nil || slices.Contains(victims.Pods, nil) {
 			return fmt.Errorf("args.NodeNameToMetaVictims[%q]: expected an object whose Pods are objects, got null", name)
