@@ -51,10 +51,7 @@ func (p *Plugin) afterNode(_ klog.Logger, _ *v1.Pod, oldObj, newObj any) (fwk.Qu
 	now := p.clock.Now()
 	was, _ := p.reader.Read(before, false, now)
 	is, _ := p.reader.Read(after, false, now)
-	if was == is {
-		return fwk.QueueSkip, nil
-	}
-	return fwk.Queue, nil
+	return queueIf(was != is), nil
 }
 
 func (p *Plugin) afterPod(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
