@@ -75,7 +75,7 @@ func start(ctx context.Context, setup *setup) error {
 	return errors.Join(
 		mgr.Add(service),
 		mgr.AddReadyzCheck("caches", service.ready), mgr.AddHealthzCheck("ping", healthz.Ping),
-		func() error { return mgr.Start(ctx) }(),
+		mgr.Start(ctx),
 	)
 }
 

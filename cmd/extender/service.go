@@ -114,17 +114,15 @@ func (s *service) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--bind-address: %w", err)
 	}
-	forwarder := extender.NewForwarder(nil)
-	if s.setup.tls != nil {
-		listener, forwarder = tls.NewListener(listener, s.setup.tls.server()), extender.NewForwarder(s.setup.tls.client())
-	}
 	// After ctx is done, the server and the election continue for a while.
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
+	var client *tls.Config
 	if s.setup.tls != nil {
 		go s.setup.tls.run(working)
+		listener, client = tls.NewListener(listener, s.setup.tls.server()), s.setup.tls.client()
 	}
-	handler := extender.NewHandler(s.decider, s.election, forwarder)
+	handler := extender.NewHandler(s.decider, s.election, extender.NewForwarder(client))
 	if s.setup.tls != nil {
 		handler = s.setup.tls.requireClient(handler)
 	}
