@@ -4,27 +4,31 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Exception is the event for a pod that the scheduler placed as a deliberate exception to its
-// policy.
-type Exception struct{ Type, Reason, Note string }
-
-var exceptions = map[decision.Outcome]Exception{
+// exceptions contains the events for outcomes that are a deliberate exception to the policy.
+var exceptions = map[decision.Outcome]struct{ kind, reason, note string }{
 	decision.ByExemption:      {v1.EventTypeNormal, spot.ReasonExempt, "placed on spot despite its floor: the pod's own node selector or affinity admits only spot"},
 	decision.ByFallback:       {v1.EventTypeWarning, spot.ReasonFellBack, "placed on spot over its budget or cap: no other node had room within fallbackAfter"},
 	decision.ByRolloutRelief:  {v1.EventTypeWarning, spot.ReasonRolloutRelief, "placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity"},
 	decision.ByScheduleAnyway: {v1.EventTypeWarning, spot.ReasonScheduledAnyway, "placed on spot over its budget or cap: whenUnsatisfiable is ScheduleAnyway"},
 }
 
-// ExceptionOf returns the event for an outcome. It returns false for an outcome that needs no
-// event.
-func ExceptionOf(outcome decision.Outcome) (Exception, bool) {
-	e, ok := exceptions[outcome]
-	return e, ok
+// RecordException records an event for a pod that was placed on node, if outcome is a deliberate
+// exception to its policy.
+func RecordException(recorder events.EventRecorder, pod *v1.Pod, outcome decision.Outcome, node string, plan *decision.Plan) {
+	if e, ok := exceptions[outcome]; ok {
+		recorder.Eventf(pod, nil, e.kind, e.reason, "Binding", "%s (node %s; %s)", e.note, node, plan.BudgetUsage())
+	}
+}
+
+// RecordInvalid records an event for the ignored annotations of a pod. invalid must not be empty.
+func RecordInvalid(recorder events.EventRecorder, pod *v1.Pod, invalid []decision.InvalidAnnotation) {
+	recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonInvalidPolicy, "Scheduling", "%s", InvalidNote(invalid))
 }
 
 // InvalidNote returns the note of the event for ignored annotations. invalid must not be empty. The

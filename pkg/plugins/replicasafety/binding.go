@@ -51,7 +51,5 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 		logger.Info("Placed pod", append(planFields(pod, s), "node", nodeName, "capacityType", s.Placement.Capacity, "reason", s.Placement.Outcome,
 			"waited", s.Waited.Round(time.Millisecond))...)
 	}
-	if e, ok := workload.ExceptionOf(s.Placement.Outcome); ok {
-		p.recorder.Eventf(pod, nil, e.Type, e.Reason, "Binding", "%s (node %s; %s)", e.Note, nodeName, s.Plan.BudgetUsage())
-	}
+	workload.RecordException(p.recorder, pod, s.Placement.Outcome, nodeName, &s.Plan)
 }

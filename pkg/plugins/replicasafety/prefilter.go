@@ -10,7 +10,6 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
@@ -99,7 +98,7 @@ func (p *Plugin) reportInvalid(cycle fwk.CycleState, pod *v1.Pod, invalid []deci
 		return
 	}
 	profilemetrics.RecordInvalidAnnotations(p.profile, len(invalid))
-	p.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonInvalidPolicy, "Scheduling", "%s", workload.InvalidNote(invalid))
+	workload.RecordInvalid(p.recorder, pod, invalid)
 }
 
 // logPlan logs the plan and the scope of the search.
