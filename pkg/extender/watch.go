@@ -37,14 +37,11 @@ const (
 func (e *Extender) Watch(factory informers.SharedInformerFactory) (synced func() bool, err error) {
 	core := factory.Core().V1()
 	var all []func() bool
-	for _, watch := range []struct {
-		informer cache.SharedIndexInformer
-		handler  cache.ResourceEventHandler
-	}{
-		{core.Nodes().Informer(), e.nodeHandler()},
-		{core.Pods().Informer(), e.podHandler()},
+	for objects, handler := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
+		core.Nodes().Informer(): e.nodeHandler(),
+		core.Pods().Informer():  e.podHandler(),
 	} {
-		registration, err := watch.informer.AddEventHandler(watch.handler)
+		registration, err := objects.AddEventHandler(handler)
 		if err != nil {
 			return nil, fmt.Errorf("watching: %w", err)
 		}

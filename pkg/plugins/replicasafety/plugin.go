@@ -16,6 +16,7 @@ package replicasafety
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -158,10 +159,5 @@ func (p *Plugin) gangOf(pod *v1.Pod) placement.Gang {
 // synced reports whether every handler has processed its complete initial list. With incomplete
 // caches, a starting scheduler would violate every floor.
 func (p *Plugin) synced() bool {
-	for _, handler := range p.handlers {
-		if !handler.HasSynced() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.handlers, func(handler cache.ResourceEventHandlerRegistration) bool { return !handler.HasSynced() })
 }
