@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -32,12 +33,7 @@ func (m *ControllerMark) Wrote(t *v1.Taint) bool {
 
 // isOn reports whether the controller's taint is on the node.
 func (m *ControllerMark) isOn(node *v1.Node) bool {
-	for i := range node.Spec.Taints {
-		if m.Wrote(&node.Spec.Taints[i]) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return m.Wrote(&t) })
 }
 
 // readControllerMark returns the controller's mark on the node. It is zero if there is none, or if

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -104,12 +105,8 @@ func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, no
 // lostAt returns when a spot node with a silent kubelet counts as lost. It returns false if the
 // kubelet is not silent.
 func (r *Reader) lostAt(node *v1.Node) (time.Time, bool) {
-	after := r.NotReadyAfter
-	if after == 0 {
-		after = NotReadyReclaimAfter
-	}
 	since, silent := r.KubeletSilent(node)
-	return since.Add(after), silent
+	return since.Add(cmp.Or(r.NotReadyAfter, NotReadyReclaimAfter)), silent
 }
 
 // KubeletSilent reports whether the node's kubelet is silent, and since when: the condition Ready

@@ -36,11 +36,6 @@ func GrantOf(pod *v1.Pod) decision.Grant {
 
 // WithoutCapacityGate returns the scheduling gates of the pod except CapacityGate; never nil.
 func WithoutCapacityGate(pod *v1.Pod) []v1.PodSchedulingGate {
-	gates := make([]v1.PodSchedulingGate, 0, len(pod.Spec.SchedulingGates))
-	for _, gate := range pod.Spec.SchedulingGates {
-		if gate.Name != spot.CapacityGate {
-			gates = append(gates, gate)
-		}
-	}
-	return gates
+	gates := append([]v1.PodSchedulingGate{}, pod.Spec.SchedulingGates...)
+	return slices.DeleteFunc(gates, func(gate v1.PodSchedulingGate) bool { return gate.Name == spot.CapacityGate })
 }
