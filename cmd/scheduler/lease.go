@@ -16,8 +16,8 @@ import (
 
 // guardLease stops the decisions of sched while its lease is older than the renew deadline, which
 // is shorter than the lease duration. A process leads for at most one term. guardLease also stores
-// in the lease, for later leaders, that nodes with a capacity label were seen. It returns a function
-// that reports whether the lease is fresh. It must be called once, before sched runs. ctx ends a
+// in the lease, for later leaders, that nodes with a capacity label were seen. The function that it
+// returns reports whether the lease is fresh. It must be called once, before sched runs. ctx ends a
 // wait. Without leader election config is nil, and guardLease has no effect.
 func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler, labels *node.LabelHistory) (fresh func() bool) {
 	if config == nil {
