@@ -41,7 +41,7 @@ var order = [][]string{
 	{"kubectl/report"},
 	// The lab.
 	{"lab"},
-	{"lab/demo"},
+	{"lab/demo", "lab/replay"},
 	// Fixtures of tests.
 	{"node/nodetest", "kubectl/lister/listertest", "clustertest"},
 }

@@ -1,0 +1,151 @@
+package replay
+
+import (
+	"cmp"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Step is a value that applies from a time on, until the next step.
+type Step struct {
+	At    time.Duration
+	Count int
+}
+
+// PoolTrace is the recorded capacity of a spot pool.
+type PoolTrace struct {
+	Name string
+	// Steps are sorted by time. The capacity is 0 before the first step.
+	Steps []Step
+	// End is the end of the recording.
+	End time.Duration
+}
+
+// Capacity is the recorded capacity of the pools of a dataset, sorted by name.
+type Capacity struct {
+	Dataset string
+	Pools   []PoolTrace
+}
+
+// endOfPool is the capacity in the last row of a pool.
+const endOfPool = "end"
+
+// ReadCapacity returns the pools of a dataset. It reads the columns dataset, pool, offset_seconds
+// and capacity. The rows of a pool must be sorted by time and end with the capacity "end". Errors
+// name the file and the line.
+func ReadCapacity(file string, from io.Reader, dataset string) (Capacity, error) {
+	rows, err := readTable(file, from, "dataset", "pool", "offset_seconds", "capacity")
+	if err != nil {
+		return Capacity{}, err
+	}
+	datasets := map[string]bool{}
+	pools := map[string]*PoolTrace{}
+	for _, r := range rows {
+		name, err := r.name("dataset")
+		if err != nil {
+			return Capacity{}, err
+		}
+		datasets[name] = true
+		if name != dataset {
+			continue
+		}
+		if err := addCapacity(pools, r); err != nil {
+			return Capacity{}, err
+		}
+	}
+	if !datasets[dataset] {
+		known := strings.Join(slices.Sorted(maps.Keys(datasets)), ", ")
+		return Capacity{}, &InputError{File: file, Problem: "unknown dataset " + quoted(dataset) + ": expected one of " + known}
+	}
+	result := Capacity{Dataset: dataset}
+	for _, pool := range pools {
+		if pool.End == 0 {
+			return Capacity{}, &InputError{File: file, Problem: "pool " + quoted(pool.Name) + " has no row with the capacity \"end\": rows are missing"}
+		}
+		result.Pools = append(result.Pools, *pool)
+	}
+	slices.SortFunc(result.Pools, func(a, b PoolTrace) int { return cmp.Compare(a.Name, b.Name) })
+	return result, nil
+}
+
+// addCapacity adds a row to its pool.
+func addCapacity(pools map[string]*PoolTrace, r row) error {
+	name, err := r.name("pool")
+	if err != nil {
+		return err
+	}
+	at, err := r.offset("offset_seconds")
+	if err != nil {
+		return err
+	}
+	pool := pools[name]
+	if pool == nil {
+		pool = &PoolTrace{Name: name}
+		pools[name] = pool
+	}
+	if pool.End != 0 {
+		return r.problem("pool %q has a row after the row with the capacity \"end\"", name)
+	}
+	if n := len(pool.Steps); n > 0 && at <= pool.Steps[n-1].At {
+		return r.problem("offset_seconds: %q: not after the previous row of pool %q: rows must be sorted", r.values["offset_seconds"], name)
+	}
+	if r.values["capacity"] == endOfPool {
+		if len(pool.Steps) == 0 {
+			return r.problem("pool %q has no row before the row with the capacity \"end\"", name)
+		}
+		pool.End = at
+		return nil
+	}
+	count, err := r.count("capacity")
+	if err != nil {
+		return err
+	}
+	pool.Steps = append(pool.Steps, Step{At: at, Count: count})
+	return nil
+}
+
+// Span returns the time from the first row to the last row of any pool.
+func (c Capacity) Span() (begin, end time.Duration) {
+	begin = maxOffset
+	for _, pool := range c.Pools {
+		begin, end = min(begin, pool.Steps[0].At), max(end, pool.End)
+	}
+	return begin, end
+}
+
+// at returns the value of the steps at a time; 0 before the first step.
+func at(steps []Step, when time.Duration) int {
+	i, found := slices.BinarySearchFunc(steps, when, func(s Step, when time.Duration) int { return cmp.Compare(s.At, when) })
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return 0
+	}
+	return steps[i].Count
+}
+
+// window returns the steps within a window, with times relative to its begin. The first step is at
+// 0, and each step changes the value.
+func window(steps []Step, w Window) []Step {
+	result := []Step{{Count: at(steps, w.From)}}
+	for _, s := range steps {
+		if s.At > w.From && s.At < w.From+w.Length && s.Count != result[len(result)-1].Count {
+			result = append(result, Step{At: s.At - w.From, Count: s.Count})
+		}
+	}
+	return result
+}
+
+// Window is the part of a trace that is replayed.
+type Window struct {
+	// From is the begin of the window, on the time scale of the trace.
+	From time.Duration
+	// Length is the duration of the window.
+	Length time.Duration
+}
+
+func quoted(text string) string { return "\"" + text + "\"" }
