@@ -1,0 +1,187 @@
+package replay
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// columns are the figures of the table of arms.
+var columns = []struct {
+	title string
+	value func(r *Report, a ArmResult) string
+}{
+	{"cost, pod-hours", func(_ *Report, a ArmResult) string { return usd(a.PodHoursCost) }},
+	{"above the bound", func(r *Report, a ArmResult) string { return r.aboveBound(a) }},
+	{"below all on-demand", func(r *Report, a ArmResult) string { return r.saved(a) }},
+	{"cost, node-hours", func(_ *Report, a ArmResult) string { return usd(a.NodeHoursCost) }},
+	{"on spot", func(_ *Report, a ArmResult) string { return percent(a.SpotShare) }},
+	{"ready/desired", func(_ *Report, a ArmResult) string { return fmt.Sprintf("%.3f %%", 100*a.ReadyShare) }},
+	{"outages", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.Outages) }},
+	{"outage time", func(_ *Report, a ArmResult) string { return span(a.OutageSeconds) }},
+	{"below floor", func(_ *Report, a ArmResult) string { return span(a.BelowFloorSeconds) }},
+	{"below budget", func(_ *Report, a ArmResult) string { return span(a.BelowBudgetSeconds) }},
+	{"exposed", func(_ *Report, a ArmResult) string { return span(a.OverSpotBudgetSeconds) }},
+	{"largest loss", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.LargestLoss) }},
+	{"evictions", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.Evictions) }},
+	{"moves", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.Moves) }},
+	{"pods lost", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.LostPods) }},
+	{"pending", func(_ *Report, a ArmResult) string { return span(a.PendingSeconds) }},
+}
+
+// explanations explain the columns that are not obvious.
+var explanations = []string{
+	"above the bound: with the range of 95 % of a block bootstrap. An arm below the bound violates floors, or its pods wait.",
+	"cost, pod-hours: the larger of a pod's shares of CPU and memory of its node, while it is bound. Idle capacity is free.",
+	"cost, node-hours: all nodes, including idle ones. Spot nodes exist whenever the trace has them.",
+	"below floor, below budget: fewer ready replicas than the floor or the PodDisruptionBudget requires, in service-hours. " +
+		"A replica that has not been ready since a scale-up is not missing.",
+	"exposed: more ready replicas on spot than the floor permits, so that the loss of all spot would violate the floor, in service-hours.",
+	"largest loss: replicas of one service lost within ten seconds.",
+}
+
+func usd(v float64) string     { return fmt.Sprintf("$%.2f", v) }
+func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+
+// span returns a number of seconds as a short duration.
+func span(seconds float64) string {
+	switch {
+	case seconds == 0:
+		return "0"
+	case seconds < 120:
+		return fmt.Sprintf("%.1f s", seconds)
+	case seconds < 2*3600:
+		return fmt.Sprintf("%.1f min", seconds/60)
+	}
+	return fmt.Sprintf("%.1f h", seconds/3600)
+}
+
+// aboveBound returns how much more an arm costs than the bound, with the range of the bootstrap. It
+// is empty for a partial arm, which covers another time than the bound.
+func (r *Report) aboveBound(a ArmResult) string {
+	if a.Partial || r.Bound.PodHoursCost == 0 {
+		return ""
+	}
+	low, high := Bootstrap(r.costPairs(a), r.Seed)
+	return fmt.Sprintf("%+.1f %% (%+.1f to %+.1f)", 100*(a.PodHoursCost/r.Bound.PodHoursCost-1), 100*(low-1), 100*(high-1))
+}
+
+// saved returns how much less an arm costs than all replicas on on-demand.
+func (r *Report) saved(a ArmResult) string {
+	if a.Partial || r.Bound.AllOnDemandPodHoursCost == 0 {
+		return ""
+	}
+	return percent(1 - a.PodHoursCost/r.Bound.AllOnDemandPodHoursCost)
+}
+
+// table returns the header and the rows of the table of arms, the bound last.
+func (r *Report) table() (header []string, rows [][]string) {
+	header = []string{"arm"}
+	for _, c := range columns {
+		header = append(header, c.title)
+	}
+	for _, a := range r.Arms {
+		name := a.Name
+		if a.Partial {
+			name += " (partial)"
+		}
+		if len(a.Broken) > 0 {
+			name += " (BROKEN)"
+		}
+		cells := []string{name}
+		for _, c := range columns {
+			cells = append(cells, c.value(r, a))
+		}
+		rows = append(rows, cells)
+	}
+	bound := make([]string, len(header))
+	bound[0], bound[1] = "bound", usd(r.Bound.PodHoursCost)
+	if r.Bound.AllOnDemandPodHoursCost > 0 {
+		bound[3] = percent(1 - r.Bound.PodHoursCost/r.Bound.AllOnDemandPodHoursCost)
+	}
+	return header, append(rows, bound)
+}
+
+// facts describe how the report was made.
+func (r *Report) facts() []string {
+	facts := []string{
+		fmt.Sprintf("Source: %s; dataset %s, %s from %s.", r.Source, r.Dataset, duration(r.WindowLength), duration(r.FromSeconds)),
+		fmt.Sprintf("Notice %s, start-up of a pod %s, provisioning of a node %s, seed %d.",
+			duration(r.NoticeSeconds), duration(r.StartupSeconds), duration(r.ProvisioningSeconds), r.Seed),
+		fmt.Sprintf("%d services with up to %d pods. Replica counts are as recorded. CPU and memory of each replica are divided by %.4g, so that the "+
+			"largest counts fit the chosen share of the largest spot capacity.", r.Services, r.Pods, r.Divisor),
+		fmt.Sprintf("Up to %d spot nodes, %d removed. All nodes have the shape and the prices of %s: %d milli-CPUs, %d MiB, $%.4g on-demand, $%.4g spot "+
+			"(an estimate) per hour. The trace determines only when and how much capacity exists.",
+			r.SpotNodes, len(r.Victims), r.InstanceType, r.Node.CPUMilli, r.Node.MemoryMiB, r.Node.OnDemandUSD, r.Node.SpotUSD),
+		fmt.Sprintf("Floor %s, minAvailable of the budgets %s.", r.Floor, r.Budget),
+		fmt.Sprintf("The bound is the cheapest placement at each moment that keeps every floor with the spot that exists. Replicas may be split over "+
+			"nodes. A placement of whole replicas costs %s.", usd(r.Bound.PackedPodHoursCost)),
+		fmt.Sprintf("Time: 1 real second is %g s of the trace during notices, start-up and moves, and %g s while only the calm period is awaited. Idle "+
+			"time is skipped.", r.Scale, r.CalmScale),
+	}
+	if r.Created.IsZero() {
+		return facts
+	}
+	return append(facts, fmt.Sprintf("%s on %s: `%s`.", r.Created.Format(time.RFC3339), r.Machine, r.Command))
+}
+
+func duration(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).String()
+}
+
+// warnings are the reasons not to trust the figures.
+func (r *Report) warnings() []string {
+	var warnings []string
+	if r.Partial {
+		text := "PARTIAL: the replay did not finish."
+		if r.Problem != "" {
+			text += " " + r.Problem
+		}
+		warnings = append(warnings, text)
+	}
+	for _, a := range r.Arms {
+		if a.Partial {
+			warnings = append(warnings, fmt.Sprintf("Arm %s covers %s of %s.", a.Name, duration(a.MeasuredSeconds), duration(r.WindowLength)))
+		}
+		for _, problem := range a.Broken {
+			warnings = append(warnings, fmt.Sprintf("BROKEN: arm %s: %s.", a.Name, problem))
+		}
+	}
+	return warnings
+}
+
+// Markdown returns report.md.
+func (r *Report) Markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Replay of %s\n\n", r.Dataset)
+	for _, w := range r.warnings() {
+		fmt.Fprintf(&b, "**%s**\n\n", w)
+	}
+	header, rows := r.table()
+	writeRow := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
+	writeRow(header)
+	writeRow(strings.Split(strings.Repeat("---,", len(header)-1)+"---", ","))
+	for _, cells := range rows {
+		writeRow(cells)
+	}
+	b.WriteString("\n")
+	for _, a := range r.Arms {
+		fmt.Fprintf(&b, "- **%s**: %s\n", a.Name, a.Title)
+	}
+	b.WriteString("\n")
+	for _, text := range explanations {
+		fmt.Fprintf(&b, "- %s\n", text)
+	}
+	b.WriteString("\n## How it was measured\n\n")
+	for _, fact := range r.facts() {
+		fmt.Fprintf(&b, "- %s\n", fact)
+	}
+	for _, note := range r.Pools {
+		fmt.Fprintf(&b, "- Pool %s (%s, %s): %s. %s\n", note.Pool, note.Kind, note.License, note.Source, note.Note)
+	}
+	b.WriteString("\n| setting | trace | real |\n|---|---|---|\n")
+	for _, s := range r.ScaledSettings {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Name, s.Trace, s.Real)
+	}
+	return b.String()
+}

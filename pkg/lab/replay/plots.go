@@ -1,0 +1,239 @@
+package replay
+
+import (
+	"bytes"
+	"fmt"
+	"image/color"
+	"regexp"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// The size of a plot is that of a phone, so that its text is readable there. It grows with the
+// page.
+const (
+	plotWidth  = 360
+	plotHeight = 230
+	textSize   = 10.5
+)
+
+var (
+	ink       = color.NRGBA{0x24, 0x29, 0x2e, 0xff}
+	faint     = color.NRGBA{0xc4, 0xca, 0xd0, 0xff}
+	blue      = color.NRGBA{0x1f, 0x4e, 0x9c, 0xff}
+	green     = color.NRGBA{0x57, 0xa5, 0x5a, 0xff}
+	lightBlue = color.NRGBA{0x84, 0xb1, 0xed, 0xff}
+	red       = color.NRGBA{0xd1, 0x24, 0x2f, 0xff}
+)
+
+// newPlot returns an empty plot in the style of the report.
+func newPlot(x, y string) *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = color.Transparent
+	p.X.Label.Text, p.Y.Label.Text = x, y
+	face := font.Font{Typeface: "Liberation", Variant: "Sans", Size: textSize}
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Label.TextStyle.Font, axis.Tick.Label.Font = face, face
+		axis.Label.TextStyle.Color, axis.Tick.Label.Color, axis.LineStyle.Color, axis.Tick.LineStyle.Color = ink, ink, faint, faint
+	}
+	p.Legend.TextStyle.Font, p.Legend.TextStyle.Color = face, ink
+	// On the left, text that is wider than measured does not cover the sample of its line.
+	p.Legend.Top, p.Legend.Left, p.Legend.ThumbnailWidth, p.Legend.Padding, p.Legend.XOffs = true, true, 14, 2, 4
+	grid := plotter.NewGrid()
+	grid.Horizontal.Color, grid.Vertical.Width = faint, 0
+	p.Add(grid)
+	return p
+}
+
+var (
+	prolog = regexp.MustCompile(`(?s)^.*?<svg[^>]*viewBox="([^"]*)"[^>]*>`)
+	family = []byte("font-family:Liberation Sans")
+)
+
+// svg returns the plot as an SVG element for a page, which scales with the page.
+func svg(p *plot.Plot, height vg.Length, label string) (string, error) {
+	canvas := vgsvg.New(plotWidth, height)
+	// The right margin keeps the last label of the axis inside.
+	p.Draw(draw.Crop(draw.New(canvas), 2, -12, 2, -6))
+	var out bytes.Buffer
+	if _, err := canvas.WriteTo(&out); err != nil {
+		return "", fmt.Errorf("drawing %s: %w", label, err)
+	}
+	text := prolog.ReplaceAll(out.Bytes(), fmt.Appendf(nil, `<svg viewBox="$1" role="img" aria-label="%s">`, label))
+	return string(bytes.ReplaceAll(text, family, append(family, ",Arial,Helvetica,sans-serif"...))), nil
+}
+
+// hourTicks label the time axis in hours.
+type hourTicks struct{}
+
+// Ticks implements plot.Ticker.
+func (hourTicks) Ticks(from, to float64) []plot.Tick {
+	step := 1.0
+	for _, s := range []float64{1, 2, 3, 6, 12, 24, 48, 96, 192} {
+		if step = s; (to-from)/s <= 8 {
+			break
+		}
+	}
+	var ticks []plot.Tick
+	for at := 0.0; at <= to; at += step {
+		ticks = append(ticks, plot.Tick{Value: at, Label: fmt.Sprintf("%g", at)})
+	}
+	return ticks
+}
+
+// timeline returns an empty plot over the window.
+func (r *Report) timeline(y string) *plot.Plot {
+	p := newPlot("hours", y)
+	p.X.Tick.Marker = hourTicks{}
+	p.X.Min, p.X.Max, p.Y.Min = 0, r.WindowLength/3600, 0
+	return p
+}
+
+// curve adds values over time to a plot. Each value applies until the next point.
+func (r *Report) curve(p *plot.Plot, a ArmResult, legend string, shade color.Color, width vg.Length, value func(Point) float64) error {
+	var line plotter.XYs
+	for i, point := range a.Series {
+		end := a.MeasuredSeconds
+		if i+1 < len(a.Series) {
+			end = a.Series[i+1].Seconds
+		}
+		v := value(point)
+		line = append(line, plotter.XY{X: point.Seconds / 3600, Y: v}, plotter.XY{X: end / 3600, Y: v})
+		p.Y.Max = max(p.Y.Max, v*1.25)
+	}
+	if len(line) == 0 {
+		return nil
+	}
+	l, err := plotter.NewLine(line)
+	if err != nil {
+		return err
+	}
+	l.Color, l.Width = shade, width
+	p.Add(l)
+	p.Legend.Add(legend, l)
+	return nil
+}
+
+// readyPlot draws ready against desired replicas of an arm.
+func (r *Report) readyPlot(a ArmResult) (string, error) {
+	p := r.timeline("replicas")
+	if err := r.curve(p, a, "desired", lightBlue, 2.5, func(x Point) float64 { return x.Desired }); err != nil {
+		return "", err
+	}
+	if err := r.curve(p, a, "ready (lowest)", red, 1, func(x Point) float64 { return x.LowestReady }); err != nil {
+		return "", err
+	}
+	return svg(p, plotHeight, "ready and desired replicas of "+a.Name)
+}
+
+// spotPlot draws the spot capacity and what the pods of an arm use of it.
+func (r *Report) spotPlot(a ArmResult) (string, error) {
+	p := r.timeline("nodes")
+	if err := r.curve(p, a, "spot nodes", lightBlue, 2.5, func(x Point) float64 { return x.SpotNodes }); err != nil {
+		return "", err
+	}
+	if err := r.curve(p, a, "requested by pods", green, 1.2, func(x Point) float64 { return x.SpotUsed }); err != nil {
+		return "", err
+	}
+	return svg(p, plotHeight, "spot capacity and its use by "+a.Name)
+}
+
+// planePlot draws cost against availability, with one point per arm and a line for the bound.
+func (r *Report) planePlot() (string, error) {
+	p := newPlot("cost, % of all on-demand", "not ready, % of desired")
+	p.Y.Min, p.X.Min, p.X.Max = 0, 0, 105
+	if r.Bound.AllOnDemandPodHoursCost == 0 {
+		return "", nil
+	}
+	of := func(cost float64) float64 { return 100 * cost / r.Bound.AllOnDemandPodHoursCost }
+	var points plotter.XYs
+	var names []string
+	for _, a := range r.Arms {
+		if a.Partial {
+			continue
+		}
+		points = append(points, plotter.XY{X: of(a.PodHoursCost), Y: 100 * (1 - a.ReadyShare)})
+		names = append(names, a.Name)
+		p.Y.Max = max(p.Y.Max, 130*(1-a.ReadyShare))
+		p.X.Max = max(p.X.Max, of(a.PodHoursCost)*1.05)
+	}
+	p.Y.Max = max(p.Y.Max, 0.01)
+	bound, err := plotter.NewLine(plotter.XYs{{X: of(r.Bound.PodHoursCost), Y: 0}, {X: of(r.Bound.PodHoursCost), Y: p.Y.Max}})
+	if err != nil {
+		return "", err
+	}
+	bound.Color, bound.Dashes = green, []vg.Length{3, 3}
+	p.Add(bound)
+	p.Legend.Add("bound", bound)
+	if len(points) > 0 {
+		if err := addPoints(p, points, names); err != nil {
+			return "", err
+		}
+	}
+	return svg(p, plotHeight+40, "cost and availability of all arms")
+}
+
+// addPoints adds named points to a plot. Names of points on the right half are on the left side.
+func addPoints(p *plot.Plot, points plotter.XYs, names []string) error {
+	scatter, err := plotter.NewScatter(points)
+	if err != nil {
+		return err
+	}
+	scatter.Color, scatter.Shape, scatter.Radius = blue, draw.CircleGlyph{}, 3.5
+	labels, err := plotter.NewLabels(plotter.XYLabels{XYs: points, Labels: names})
+	if err != nil {
+		return err
+	}
+	// Points with almost the same position get labels below each other.
+	order := make([]int, len(points))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return int(1000*(points[b].Y-points[a].Y)/max(p.Y.Max, 1e-9)) + int(points[a].X-points[b].X)/50
+	})
+	for rank, i := range order {
+		style := &labels.TextStyle[i]
+		style.Font, style.Color = font.Font{Typeface: "Liberation", Variant: "Sans", Size: textSize - 1}, ink
+		style.XAlign = draw.XLeft
+		if points[i].X > p.X.Max/2 {
+			style.XAlign = draw.XRight
+		}
+		style.YAlign = []draw.YAlignment{-1.2, 0.2}[rank%2]
+	}
+	p.Add(scatter, labels)
+	return nil
+}
+
+// outagePlot draws the outage time of the services of an arm with the longest outages.
+func (r *Report) outagePlot(a ArmResult) (string, error) {
+	const most = 12
+	services := slices.DeleteFunc(slices.Clone(a.Services), func(s ServiceResult) bool { return s.OutageSeconds == 0 })
+	if len(services) == 0 {
+		return "", nil
+	}
+	services = services[:min(len(services), most)]
+	slices.Reverse(services) // the longest is at the top
+	p := newPlot("seconds without a ready replica", "")
+	var values plotter.Values
+	var names []string
+	for _, s := range services {
+		values = append(values, s.OutageSeconds)
+		names = append(names, s.Name)
+	}
+	bars, err := plotter.NewBarChart(values, 10)
+	if err != nil {
+		return "", err
+	}
+	bars.Horizontal, bars.Color, bars.LineStyle.Width = true, red, 0
+	p.Add(bars)
+	p.NominalY(names...)
+	p.X.Min = 0
+	return svg(p, vg.Length(70+18*len(names)), "outages of services of "+a.Name)
+}

@@ -1,0 +1,392 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// PodState is a pod as the API server reports it.
+type PodState struct {
+	UID, Service string
+	// Node is empty while the pod is not bound.
+	Node  string
+	Ready bool
+	// Evicted reports that the eviction API removes the pod, and Deleted that the controller
+	// deletes it at a deadline.
+	Evicted, Deleted bool
+	// Released reports that the controller has released the pod to replace it first.
+	Released bool
+}
+
+// Recorder computes the result of an arm from the events of watches. Times are times of the trace.
+// A time before the previous one counts as the previous one. A Recorder is safe for concurrent use.
+type Recorder struct {
+	mu      sync.Mutex
+	plan    *Plan
+	now     time.Duration
+	started bool
+
+	nodes map[string]string // capacity type of each node
+	// spotNames contains the spot nodes of the plan, also after they have vanished.
+	spotNames map[string]bool
+	pods      map[string]PodState
+	services  map[string]*tally
+	order     []*tally // services by name
+	costs     costs
+	buckets   []bucket
+	pending   time.Duration
+	counts    counts
+}
+
+// costs are integrals over time.
+type costs struct {
+	podUSD, nodeUSD             float64
+	spotShares, onDemandShares  float64 // node-hours of the pods' requests
+	spotNodes, onDemandNodes    float64 // node-hours
+	desiredSeconds, readySecond float64
+}
+
+// counts are counts of pods.
+type counts struct{ evictions, moves, surges, deletions, lost int }
+
+// tally contains the measurements of one service.
+type tally struct {
+	Service
+	desired int
+	// reached is the number of replicas that must stay available: the highest number of ready
+	// replicas since the service had its current scale. So a scale-up is no outage.
+	reached                     int
+	ready, readySpot            int
+	desiredSeconds, readySecond float64
+	outages                     int
+	outage, belowFloor          time.Duration
+	belowBudget, overBudget     time.Duration
+	overFor, longestOver        time.Duration
+	longestOutage               time.Duration
+	outageFor                   time.Duration
+	recentLosses                []time.Duration
+	largestLoss                 int
+}
+
+// bucket is a part of the window for plots.
+type bucket struct {
+	desired, lowestReady    float64 // sums over services
+	spotNodes, spotUsed     float64 // node-seconds
+	podUSD                  float64
+	desiredTime, lengthTime float64
+	touched                 bool
+}
+
+// lossWindow is the time within which the losses of a service count as simultaneous.
+const lossWindow = 10 * time.Second
+
+// NewRecorder returns a recorder that measures nothing before Start.
+func NewRecorder(p *Plan) *Recorder {
+	r := &Recorder{
+		plan: p, nodes: map[string]string{}, spotNames: map[string]bool{}, pods: map[string]PodState{},
+		services: map[string]*tally{}, buckets: make([]bucket, bucketCount),
+	}
+	for _, node := range p.Nodes {
+		r.spotNames[node.Name] = true
+	}
+	for _, s := range p.Services {
+		t := &tally{Service: s, desired: s.Desired()}
+		r.services[s.Name] = t
+		r.order = append(r.order, t)
+	}
+	return r
+}
+
+// Start begins the measurement at the begin of the window, with the current pods and nodes.
+func (r *Recorder) Start() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.started, r.now, r.counts = true, 0, counts{}
+	for _, t := range r.order {
+		t.reached, t.recentLosses, t.largestLoss = min(t.ready, t.desired), nil, 0
+	}
+}
+
+// Node records that a node exists with a capacity type, or that it does not with "".
+func (r *Recorder) Node(at time.Duration, name, capacity string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance(at)
+	if capacity == "" {
+		delete(r.nodes, name)
+	} else {
+		r.nodes[name] = capacity
+	}
+}
+
+// Scale records the desired replicas of a service.
+func (r *Recorder) Scale(at time.Duration, service string, replicas int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance(at)
+	if t := r.services[service]; t != nil {
+		t.desired = replicas
+		t.reached = min(max(t.reached, t.ready), replicas)
+	}
+}
+
+// Pod records a new or changed pod. Pods of unknown services are ignored.
+func (r *Recorder) Pod(at time.Duration, pod PodState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance(at)
+	t := r.services[pod.Service]
+	if t == nil {
+		return
+	}
+	before := r.pods[pod.UID]
+	r.pods[pod.UID] = pod
+	if before.Ready != pod.Ready {
+		r.setReady(t, pod, pod.Ready)
+	}
+}
+
+// PodGone records that a pod no longer exists. lost reports that it ran on a node that vanished.
+func (r *Recorder) PodGone(at time.Duration, uid string, lost bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance(at)
+	pod, ok := r.pods[uid]
+	if !ok {
+		return
+	}
+	delete(r.pods, uid)
+	switch {
+	case pod.Evicted:
+		r.counts.evictions++
+		r.counts.moves++
+		if pod.Released {
+			r.counts.surges++
+		}
+	case pod.Deleted:
+		r.counts.deletions++
+		r.counts.moves++
+	case lost:
+		r.counts.lost++
+	}
+	if pod.Ready {
+		r.setReady(r.services[pod.Service], pod, false)
+	}
+}
+
+// setReady changes the number of ready replicas of a service.
+func (r *Recorder) setReady(t *tally, pod PodState, ready bool) {
+	change := 1
+	if !ready {
+		change = -1
+	}
+	t.ready += change
+	if r.spotNames[pod.Node] {
+		t.readySpot += change
+	}
+	t.reached = max(t.reached, min(t.ready, t.desired))
+	if ready || !r.started {
+		return
+	}
+	t.recentLosses = slices.DeleteFunc(t.recentLosses, func(at time.Duration) bool { return r.now-at > lossWindow })
+	if t.ready < t.desired { // otherwise a scale-down or a replaced pod
+		t.recentLosses = append(t.recentLosses, r.now)
+		t.largestLoss = max(t.largestLoss, len(t.recentLosses))
+	}
+	if t.ready == 0 && t.reached > 0 {
+		t.outages++
+	}
+}
+
+// advance adds the time since the last event to all integrals.
+func (r *Recorder) advance(to time.Duration) {
+	to = min(to, r.plan.Window.Length)
+	if !r.started || to <= r.now {
+		return
+	}
+	from := r.now
+	r.now = to
+	dt := to - from
+	hours := dt.Hours()
+	var spotShares, onDemandShares float64
+	for _, pod := range r.pods {
+		share := r.services[pod.Service].Share(r.plan.Node)
+		switch {
+		case pod.Node == "":
+			r.pending += dt
+		case r.nodes[pod.Node] == lab.Spot:
+			spotShares += share
+		case r.nodes[pod.Node] != "":
+			onDemandShares += share
+		}
+	}
+	var spotNodes, onDemandNodes float64
+	for _, capacity := range r.nodes {
+		if capacity == lab.Spot {
+			spotNodes++
+		} else {
+			onDemandNodes++
+		}
+	}
+	price := r.plan.Node
+	podUSD := spotShares*price.SpotUSD + onDemandShares*price.OnDemandUSD
+	r.costs.podUSD += podUSD * hours
+	r.costs.nodeUSD += (spotNodes*price.SpotUSD + onDemandNodes*price.OnDemandUSD) * hours
+	r.costs.spotShares += spotShares * hours
+	r.costs.onDemandShares += onDemandShares * hours
+	r.costs.spotNodes += spotNodes * hours
+	r.costs.onDemandNodes += onDemandNodes * hours
+	desired, ready := 0.0, 0.0
+	for _, t := range r.order {
+		t.advance(dt, r.plan)
+		desired += float64(t.desired)
+		ready += float64(min(t.ready, t.desired))
+	}
+	r.costs.desiredSeconds += desired * dt.Seconds()
+	r.costs.readySecond += ready * dt.Seconds()
+	r.fill(from, to, bucket{desired: desired, lowestReady: ready, spotNodes: spotNodes, spotUsed: spotShares, podUSD: podUSD})
+}
+
+// fill adds rates to the buckets from a time to another.
+func (r *Recorder) fill(from, to time.Duration, rates bucket) {
+	width := r.plan.Window.Length / bucketCount
+	for i := max(0, int(from/max(width, 1))); i < len(r.buckets); i++ {
+		begin, end := time.Duration(i)*width, time.Duration(i+1)*width
+		if i == len(r.buckets)-1 {
+			end = r.plan.Window.Length
+		}
+		if begin >= to {
+			return
+		}
+		part := (min(end, to) - max(begin, from)).Seconds()
+		if part <= 0 {
+			continue
+		}
+		b := &r.buckets[i]
+		if !b.touched || rates.lowestReady < b.lowestReady {
+			b.lowestReady = rates.lowestReady
+		}
+		b.touched = true
+		b.desiredTime += rates.desired * part
+		b.spotNodes += rates.spotNodes * part
+		b.spotUsed += rates.spotUsed * part
+		b.podUSD += rates.podUSD * part / 3600
+		b.lengthTime += part
+	}
+}
+
+// advance adds a time in which nothing changed.
+func (t *tally) advance(dt time.Duration, p *Plan) {
+	t.desiredSeconds += float64(t.desired) * dt.Seconds()
+	t.readySecond += float64(min(t.ready, t.desired)) * dt.Seconds()
+	if t.ready == 0 && t.reached > 0 {
+		t.outage += dt
+		t.outageFor += dt
+		t.longestOutage = max(t.longestOutage, t.outageFor)
+	} else {
+		t.outageFor = 0
+	}
+	if t.ready < p.Floor.Of(t.reached) {
+		t.belowFloor += dt
+	}
+	if t.ready < p.Budget.Of(t.reached) {
+		t.belowBudget += dt
+	}
+	if t.readySpot > t.desired-p.Floor.Of(t.desired) {
+		t.overBudget += dt
+		t.overFor += dt
+		t.longestOver = max(t.longestOver, t.overFor)
+	} else {
+		t.overFor = 0
+	}
+}
+
+// Figures are the current figures for the progress.
+type Figures struct {
+	Desired, Ready, Outages int
+	SpotShare, PodUSD       float64
+}
+
+// Figures returns the current figures.
+func (r *Recorder) Figures() Figures {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := Figures{PodUSD: r.costs.podUSD, SpotShare: share(r.costs.spotShares, r.costs.onDemandShares)}
+	for _, t := range r.order {
+		f.Desired += t.desired
+		f.Ready += min(t.ready, t.desired)
+		f.Outages += t.outages
+	}
+	return f
+}
+
+func share(part, rest float64) float64 {
+	if part+rest == 0 {
+		return 0
+	}
+	return part / (part + rest)
+}
+
+// Result ends the measurement at a time, and returns its result. Only the part of the window before
+// that time is measured.
+func (r *Recorder) Result(at time.Duration) Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance(at)
+	result := Result{
+		MeasuredSeconds: r.now.Seconds(),
+		PodHoursCost:    r.costs.podUSD, NodeHoursCost: r.costs.nodeUSD,
+		SpotShare:     share(r.costs.spotShares, r.costs.onDemandShares),
+		SpotNodeHours: r.costs.spotNodes, OnDemandNodeHours: r.costs.onDemandNodes, SpotUsedNodeHours: r.costs.spotShares,
+		ReadyShare: ratio(r.costs.readySecond, r.costs.desiredSeconds),
+		Evictions:  r.counts.evictions, Moves: r.counts.moves, Surges: r.counts.surges,
+		DeletedAtDeadline: r.counts.deletions, LostPods: r.counts.lost, PendingSeconds: r.pending.Seconds(),
+	}
+	for _, t := range r.order {
+		s := t.result()
+		result.Outages += s.Outages
+		result.OutageSeconds += s.OutageSeconds
+		result.BelowFloorSeconds += s.BelowFloorSeconds
+		result.BelowBudgetSeconds += s.BelowBudgetSeconds
+		result.OverSpotBudgetSeconds += s.OverSpotBudgetSeconds
+		result.LongestOverSpotBudgetSeconds = max(result.LongestOverSpotBudgetSeconds, s.LongestOverSpotBudgetSeconds)
+		result.LargestLoss = max(result.LargestLoss, s.LargestLoss)
+		result.Services = append(result.Services, s)
+	}
+	slices.SortStableFunc(result.Services, func(a, b ServiceResult) int {
+		return cmp.Or(cmp.Compare(b.OutageSeconds, a.OutageSeconds), cmp.Compare(a.Name, b.Name))
+	})
+	for i, b := range r.buckets {
+		if !b.touched {
+			continue
+		}
+		result.Series = append(result.Series, Point{
+			Seconds: (time.Duration(i) * (r.plan.Window.Length / bucketCount)).Seconds(),
+			Desired: ratio(b.desiredTime, b.lengthTime), LowestReady: b.lowestReady,
+			SpotNodes: ratio(b.spotNodes, b.lengthTime), SpotUsed: ratio(b.spotUsed, b.lengthTime), PodHoursCost: b.podUSD,
+		})
+	}
+	return result
+}
+
+func (t *tally) result() ServiceResult {
+	return ServiceResult{
+		Name: t.Name, ReadyShare: ratio(t.readySecond, t.desiredSeconds),
+		Outages: t.outages, OutageSeconds: t.outage.Seconds(), LongestOutageSeconds: t.longestOutage.Seconds(),
+		BelowFloorSeconds: t.belowFloor.Seconds(), BelowBudgetSeconds: t.belowBudget.Seconds(),
+		OverSpotBudgetSeconds: t.overBudget.Seconds(), LongestOverSpotBudgetSeconds: t.longestOver.Seconds(),
+		LargestLoss: t.largestLoss,
+	}
+}
+
+// ratio returns a quotient; 1 if both are 0.
+func ratio(part, of float64) float64 {
+	if of == 0 {
+		return 1
+	}
+	return part / of
+}

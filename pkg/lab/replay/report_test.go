@@ -1,0 +1,173 @@
+package replay
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// sampleReport returns a report with a complete arm that is broken and a partial arm.
+func sampleReport(t *testing.T) *Report {
+	t.Helper()
+	in, _ := world()
+	in.Source = "<script>"
+	in.Pools = []PoolNote{{Pool: "a", Kind: "availability", License: "MIT", Source: "somewhere", Note: "a note"}}
+	r := NewReport(newPlan(t, nil), in)
+	r.Scale, r.CalmScale, r.Command, r.Machine = 10, 300, "spot-lab replay", "a machine"
+	r.ScaledSettings = commonSettings(newPlan(t, nil), Scales{Busy: 10, Calm: 300})
+	h := newHistory(t, "1", "50%", "spot-a-1", "spot-a-2", "od")
+	h.PodGone(sec(600), "2", false)
+	h.PodGone(sec(3600), "0", true)
+	h.PodGone(sec(3600), "1", true)
+	h.pod(3700, "3", "od", true)
+	full := ArmResult{Name: "controller", Title: "with the controller", Result: h.result(7200)}
+	full.Broken = full.broken()
+	half := newHistory(t, "1", "50%", "od", "od", "od")
+	partial := ArmResult{Name: "on-demand", Title: "all on-demand", Partial: true, Problem: "interrupted", Result: half.result(1800)}
+	r.Arms = []ArmResult{full, partial}
+	return r
+}
+
+// TestPinnedNames checks the names of report.json that other programs read.
+func TestPinnedNames(t *testing.T) {
+	folder := t.TempDir()
+	r := sampleReport(t)
+	if err := r.Write(folder); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(folder, "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var decoded map[string]any
+	if err := json.Unmarshal(data, &decoded); err != nil {
+		t.Fatal(err)
+	}
+	arm := decoded["arms"].([]any)[0].(map[string]any)
+	for _, name := range []string{"podHoursCost", "nodeHoursCost", "outages", "outageSeconds", "belowFloorSeconds", "belowBudgetSeconds", "spotShare", "evictions"} {
+		if _, ok := arm[name].(float64); !ok {
+			t.Errorf("arms[0].%s is %v, want a number", name, arm[name])
+		}
+	}
+	if arm["name"] != "controller" || arm["outages"] != 1.0 || arm["outageSeconds"] != 100.0 {
+		t.Errorf("arms[0]: name %v, %v outages of %v s", arm["name"], arm["outages"], arm["outageSeconds"])
+	}
+	if cost, _ := decoded["bound"].(map[string]any)["podHoursCost"].(float64); cost != r.Bound.PodHoursCost || cost == 0 {
+		t.Errorf("bound.podHoursCost is %v, want %v", cost, r.Bound.PodHoursCost)
+	}
+	if decoded["partial"] != true {
+		t.Error("the report is not marked as partial")
+	}
+	again, err := ReadReport(folder)
+	if err != nil || again.Arms[0].Outages != 1 {
+		t.Errorf("reading the report: %v", err)
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	text := sampleReport(t).Markdown()
+	for _, want := range []string{
+		"| controller (BROKEN) |", "| on-demand (partial) |", "| bound |", "**PARTIAL", "BROKEN: arm controller: 1 outages of 100 s",
+		"Arm on-demand covers 30m0s of 2h0m0s", "| `notice` | 2m0s | 12s |", "Pool a (availability, MIT)",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+}
+
+// TestPageIsSelfContained checks that the page needs no other file, and that a phone can show it.
+func TestPageIsSelfContained(t *testing.T) {
+	data, err := sampleReport(t).HTML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	for _, banned := range []string{"src=", "href=", "url(", "@import", "<script", "http://", "https://", "<?xml", `pt" height=`} {
+		if strings.Contains(text, banned) {
+			t.Errorf("the page contains %q", banned)
+		}
+	}
+	if got := strings.Count(text, "<svg viewBox="); got != 6 {
+		t.Errorf("%d plots, want 6: a plane, two timelines per arm and the outages of one arm", got)
+	}
+	if strings.Count(text, "<svg") != strings.Count(text, "</svg>") {
+		t.Error("an svg element is not closed")
+	}
+	for _, want := range []string{`name="viewport"`, "No service was without a ready replica", "svc-x", "BROKEN", "&lt;script&gt;"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not contain %q", want)
+		}
+	}
+}
+
+func TestEmptyReport(t *testing.T) {
+	in, _ := world()
+	if err := NewReport(newPlan(t, nil), in).Write(t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	before, after := sampleReport(t), sampleReport(t)
+	if text := Compare(before, after); !strings.Contains(text, "The parameters are equal") {
+		t.Errorf("equal reports:\n%s", text)
+	}
+	after.Seed = 2
+	after.Arms[0].PodHoursCost = before.Arms[0].PodHoursCost * 1.1
+	after.Arms[0].Outages = 3
+	after.Arms = append(after.Arms[:1], ArmResult{Name: "split"})
+	text := Compare(before, after)
+	for _, want := range []string{
+		"| seed | 1 | 2 |", "| controller | outages | 1 | 3 | +200.0 % |", "+10.0 % |", "| on-demand | | | not in the second report",
+		"| split | | not in the first report", "First report: PARTIAL",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+}
+
+func TestChange(t *testing.T) {
+	for want, values := range map[string][2]float64{"0": {0, 0}, "+2": {0, 2}, "-50.0 %": {4, 2}} {
+		if got := change(values[0], values[1]); got != want {
+			t.Errorf("change from %v: %q, want %q", values, got, want)
+		}
+	}
+}
+
+func TestBootstrap(t *testing.T) {
+	if low, high := Bootstrap([]pair{{1, 2}, {2, 4}, {3, 6}}, 1); low != 0.5 || high != 0.5 {
+		t.Errorf("equal ratios: %v to %v", low, high)
+	}
+	blocks := []pair{{1, 1}, {3, 1}, {1, 1}, {3, 1}, {1, 1}, {3, 1}, {1, 1}, {3, 1}}
+	low, high := Bootstrap(blocks, 1)
+	if !(low >= 1 && low < 1.9 && high > 2.1 && high <= 3) {
+		t.Errorf("%v to %v, want a range around 2", low, high)
+	}
+	if again, _ := Bootstrap(blocks, 1); again != low {
+		t.Error("the same seed differs")
+	}
+	if low, high := Bootstrap(nil, 1); low != 1 || high != 1 {
+		t.Errorf("without blocks: %v to %v", low, high)
+	}
+}
+
+func TestFolderThatCannotBeWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := PrepareFolder(filepath.Join(file, "out")); err == nil || !strings.Contains(err.Error(), "--out") {
+		t.Errorf("error %v", err)
+	}
+	folder := filepath.Join(t.TempDir(), "a", "b")
+	if err := PrepareFolder(folder); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(folder); err != nil || len(entries) != 0 {
+		t.Errorf("the new folder contains %v, %v", entries, err)
+	}
+}

@@ -1,0 +1,113 @@
+package replay
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+)
+
+// decoded returns a shipped configuration.
+func decoded(t *testing.T, file string) map[string]any {
+	t.Helper()
+	data, err := os.ReadFile("../../../config/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config map[string]any
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// TestScaledController checks that the controller accepts the scaled configuration, and that every
+// time of the shipped file is scaled or exempt.
+func TestScaledController(t *testing.T) {
+	for _, scales := range []Scales{{Busy: 1, Calm: 1}, {Busy: 10, Calm: 300}, {Busy: 1000, Calm: 100000}} {
+		config := decoded(t, "controller-config.yaml")
+		changed := editController(config, Overrides{"rebalance.calmPeriod": "5m", "rebalance.maxMoves": "20"}, scales)
+		data, err := yaml.Marshal(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings, err := controller.Read(data)
+		if err != nil {
+			t.Fatalf("%+v: %v", scales, err)
+		}
+		if got, want := settings.CalmPeriod, realTime(5*time.Minute, scales.Calm); got != want {
+			t.Errorf("%+v: calm period %s, want %s", scales, got, want)
+		}
+		if settings.MaxMoves != 20 {
+			t.Errorf("maxMoves %d, want 20", settings.MaxMoves)
+		}
+		for _, want := range []ScaledSetting{
+			{"rebalance.calmPeriod", "5m", realTime(5*time.Minute, scales.Calm).String()}, {"rebalance.maxMoves", "20", "20"},
+			{"migration.surgeTimeout", "2m", max(5*time.Second, realTime(2*time.Minute, scales.Busy)).String()},
+		} {
+			if !slices.Contains(changed, want) {
+				t.Errorf("%+v: the report does not list %+v in %+v", scales, want, changed)
+			}
+		}
+	}
+	exempt := map[string]bool{"leaderElection.leaseDuration": true, "interruption.notReadyAfter": true}
+	for _, s := range controllerTimes {
+		exempt[s.path] = true
+	}
+	config := decoded(t, "controller-config.yaml")
+	for section, object := range config {
+		settings, _ := object.(map[string]any)
+		for key, value := range settings {
+			text, _ := value.(string)
+			if _, err := time.ParseDuration(text); err == nil && !exempt[section+"."+key] {
+				t.Errorf("%s.%s: %s is neither scaled nor exempt", section, key, text)
+			}
+		}
+	}
+}
+
+func TestScaledScheduler(t *testing.T) {
+	config := decoded(t, "scheduler-config.yaml")
+	editScheduler(config, Overrides{"SpotPreference.riskHalfLife": "2h", "NodeResourcesFit.x": "y"}, Scales{Busy: 10, Calm: 200})
+	if config["podMaxBackoffSeconds"] != podBackoff {
+		t.Errorf("podMaxBackoffSeconds %v", config["podMaxBackoffSeconds"])
+	}
+	got := map[string]any{}
+	for _, plugin := range config["profiles"].([]any)[0].(map[string]any)["pluginConfig"].([]any) {
+		plugin := plugin.(map[string]any)
+		for key, value := range plugin["args"].(map[string]any) {
+			got[plugin["name"].(string)+"."+key] = value
+		}
+	}
+	for path, want := range map[string]any{
+		"ReplicaSafety.fallbackAfter": "30s", "ReplicaSafety.rolloutRelief": "3s", "SpotPreference.riskHalfLife": "36s",
+		"ReplicaSafety.gateTimeout": "30s", "NodeResourcesFit.x": "y",
+	} {
+		if got[path] != want {
+			t.Errorf("%s is %v, want %v in %v", path, got[path], want, slices.Sorted(maps.Keys(got)))
+		}
+	}
+	never := decoded(t, "scheduler-config.yaml")
+	changed := editScheduler(never, Overrides{"ReplicaSafety.fallbackAfter": "never"}, Scales{Busy: 10, Calm: 10})
+	if changed[0] != (ScaledSetting{"ReplicaSafety.fallbackAfter", "never", "never"}) {
+		t.Errorf("never becomes %+v", changed[0])
+	}
+}
+
+func TestOverrides(t *testing.T) {
+	for _, argument := range []string{"calmPeriod=1m", "rebalance.calmPeriod", ""} {
+		if _, err := ParseOverrides("controller-setting", []string{argument}); err == nil {
+			t.Errorf("%q: no error", argument)
+		}
+	}
+	for _, scales := range []Scales{{Busy: 0, Calm: 300}, {Busy: 10, Calm: 5}, {Busy: 2000, Calm: 3000}} {
+		if scales.validate() == nil {
+			t.Errorf("%+v: no error", scales)
+		}
+	}
+}
