@@ -1,0 +1,169 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Autoscaler is a simple model of a cluster autoscaler for on-demand nodes, the same in every arm.
+// It adds nodes for pods that a scheduler has reported as unschedulable, and removes empty nodes.
+// It does not consolidate nodes. Unlike real autoscalers it trusts the schedulers: it does not
+// simulate whether a pod would fit a spot node. Its state changes only in Step.
+type Autoscaler struct {
+	plan  *Plan
+	nodes map[string]*onDemandNode
+	// assigned contains the pods for which a node was added, by UID.
+	assigned map[string]string
+	created  int
+}
+
+// onDemandNode is a node of the model.
+type onDemandNode struct {
+	name, zone string
+	up         time.Duration // Ready from this time on
+	started    bool          // reported by Step
+	emptySince time.Duration // never: it has pods
+	// cpuMilli and memoryMiB are the room that no pod was assigned before the node started.
+	cpuMilli, memoryMiB int64
+	number              int // in the order of creation
+}
+
+// PendingPod is an unschedulable pod that a new on-demand node would help.
+type PendingPod struct {
+	UID                 string
+	CPUMilli, MemoryMiB int64
+}
+
+// Actions are the changes that a step of the autoscaler requests.
+type Actions struct {
+	// Start contains the nodes that are Ready now, with their zones, and Remove the empty nodes.
+	Start  []OnDemandNode
+	Remove []string
+	// Next is the time of the next step, if no pod changes before; never if there is none.
+	Next time.Duration
+}
+
+// OnDemandNode is a node that the autoscaler starts.
+type OnDemandNode struct{ Name, Zone string }
+
+// NewAutoscaler returns an autoscaler without nodes.
+func NewAutoscaler(p *Plan) *Autoscaler {
+	return &Autoscaler{plan: p, nodes: map[string]*onDemandNode{}, assigned: map[string]string{}}
+}
+
+// scanInterval is the trace time for which a pod must be unschedulable before the autoscaler
+// considers it: the scan interval of the cluster autoscaler.
+const scanInterval = 10 * time.Second
+
+// bindWithin is the time within which a pod must be bound to the node that was added for it. After
+// that the autoscaler may add another node.
+const bindWithin = time.Minute
+
+// Step advances the model to a time. pods is the number of pods on each node. provisioning is the
+// time until a new node is Ready.
+func (a *Autoscaler) Step(now time.Duration, pending []PendingPod, pods map[string]int, provisioning time.Duration) Actions {
+	a.release(now, pending)
+	a.buy(now, pending, pods, provisioning)
+	actions := Actions{Next: never}
+	for _, name := range sortedKeys(a.nodes) {
+		node := a.nodes[name]
+		if !node.started {
+			if node.up > now {
+				actions.Next = min(actions.Next, node.up)
+				continue
+			}
+			node.started, node.emptySince = true, now
+			actions.Start = append(actions.Start, OnDemandNode{Name: name, Zone: node.zone})
+		}
+		switch {
+		case pods[name] > 0:
+			node.emptySince = never
+		case node.emptySince == never:
+			node.emptySince = now
+		}
+		if node.emptySince == never {
+			continue
+		}
+		removal := max(node.emptySince, node.up) + a.plan.Settings.EmptyAfter
+		if removal > now || a.waitedFor(name) {
+			actions.Next = min(actions.Next, max(removal, now+time.Second))
+			continue
+		}
+		delete(a.nodes, name)
+		actions.Remove = append(actions.Remove, name)
+	}
+	return actions
+}
+
+// release ends the assignments of pods that are not pending or were not bound in time.
+func (a *Autoscaler) release(now time.Duration, pending []PendingPod) {
+	isPending := map[string]bool{}
+	for _, pod := range pending {
+		isPending[pod.UID] = true
+	}
+	for uid, name := range a.assigned {
+		node := a.nodes[name]
+		if !isPending[uid] || node == nil || node.started && now > node.up+bindWithin {
+			delete(a.assigned, uid)
+		}
+	}
+}
+
+// waitedFor reports whether a pending pod is assigned to the node.
+func (a *Autoscaler) waitedFor(name string) bool {
+	for _, node := range a.assigned {
+		if node == name {
+			return true
+		}
+	}
+	return false
+}
+
+// buy adds nodes for pods without an assigned node, by first fit decreasing. If a started node is
+// empty and unassigned, further nodes would not help either.
+func (a *Autoscaler) buy(now time.Duration, pending []PendingPod, pods map[string]int, provisioning time.Duration) {
+	for name, node := range a.nodes {
+		if node.started && pods[name] == 0 && !a.waitedFor(name) {
+			return
+		}
+	}
+	var waiting []PendingPod
+	for _, pod := range pending {
+		if a.assigned[pod.UID] == "" {
+			waiting = append(waiting, pod)
+		}
+	}
+	slices.SortFunc(waiting, func(x, y PendingPod) int {
+		return cmp.Or(cmp.Compare(y.MemoryMiB, x.MemoryMiB), cmp.Compare(y.CPUMilli, x.CPUMilli), cmp.Compare(x.UID, y.UID))
+	})
+	var starting []*onDemandNode
+	for _, node := range a.nodes {
+		if !node.started {
+			starting = append(starting, node)
+		}
+	}
+	slices.SortFunc(starting, func(x, y *onDemandNode) int { return cmp.Compare(x.number, y.number) })
+	for _, pod := range waiting {
+		at := slices.IndexFunc(starting, func(n *onDemandNode) bool { return n.cpuMilli >= pod.CPUMilli && n.memoryMiB >= pod.MemoryMiB })
+		if at < 0 {
+			starting = append(starting, a.add(now+provisioning))
+			at = len(starting) - 1
+		}
+		starting[at].cpuMilli -= pod.CPUMilli
+		starting[at].memoryMiB -= pod.MemoryMiB
+		a.assigned[pod.UID] = starting[at].name
+	}
+}
+
+// add adds a node that is Ready at a time. The zones take turns.
+func (a *Autoscaler) add(up time.Duration) *onDemandNode {
+	a.created++
+	node := &onDemandNode{
+		name: fmt.Sprintf("on-demand-%d", a.created), zone: a.plan.Zones[(a.created-1)%len(a.plan.Zones)],
+		number: a.created, up: up, emptySince: never, cpuMilli: a.plan.Node.CPUMilli, memoryMiB: a.plan.Node.MemoryMiB,
+	}
+	a.nodes[node.name] = node
+	return node
+}

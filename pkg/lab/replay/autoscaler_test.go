@@ -1,0 +1,56 @@
+package replay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAutoscaler(t *testing.T) {
+	p := newPlan(t, nil) // a node has 4000 milli-CPUs and 16000 MiB
+	pod := func(uid string) PendingPod { return PendingPod{UID: uid, CPUMilli: 1500, MemoryMiB: 6000} }
+	pending := []PendingPod{pod("1"), pod("2"), pod("3")}
+	a := NewAutoscaler(p)
+	step := func(at time.Duration, pending []PendingPod, pods map[string]int, want Actions) {
+		t.Helper()
+		if diff := cmp.Diff(want, a.Step(at, pending, pods, time.Minute)); diff != "" {
+			t.Errorf("at %s (-want +got):\n%s", at, diff)
+		}
+	}
+	step(0, pending, nil, Actions{Next: time.Minute})
+	// A later pod uses the room of a starting node.
+	pending = append(pending, pod("4"))
+	step(30*time.Second, pending, nil, Actions{Next: time.Minute})
+	start := []OnDemandNode{{"on-demand-1", "a"}, {"on-demand-2", "b"}}
+	step(time.Minute, pending, nil, Actions{Start: start, Next: time.Minute + p.Settings.EmptyAfter})
+	pods := map[string]int{"on-demand-1": 2, "on-demand-2": 2}
+	step(61*time.Second, nil, pods, Actions{Next: never})
+	// The first node is empty from 100 s on.
+	pods["on-demand-1"] = 0
+	step(100*time.Second, nil, pods, Actions{Next: 700 * time.Second})
+	pods["on-demand-1"] = 1
+	step(200*time.Second, nil, pods, Actions{Next: never})
+	pods["on-demand-1"] = 0
+	step(300*time.Second, nil, pods, Actions{Next: 900 * time.Second})
+	step(900*time.Second, nil, pods, Actions{Remove: []string{"on-demand-1"}, Next: never})
+}
+
+// TestUselessNode covers a pod that a node did not help: the autoscaler adds no further node while
+// the first one is empty.
+func TestUselessNode(t *testing.T) {
+	p := newPlan(t, nil)
+	a := NewAutoscaler(p)
+	pending := []PendingPod{{UID: "1", CPUMilli: 1, MemoryMiB: 1}}
+	started := 0
+	for at := time.Duration(0); at < time.Hour; at += 10 * time.Second {
+		actions := a.Step(at, pending, nil, time.Minute)
+		started += len(actions.Start)
+		if at < 11*time.Minute && started > 1 {
+			t.Fatalf("at %s: %d nodes for one pod", at, started)
+		}
+	}
+	if started == 0 || started > 6 {
+		t.Errorf("%d nodes were started in an hour", started)
+	}
+}

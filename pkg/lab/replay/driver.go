@@ -1,0 +1,398 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+const (
+	// noticeTaint is the taint that the AWS node termination handler sets at a notice.
+	noticeTaint = "aws-node-termination-handler/spot-itn"
+	// parallel is the number of concurrent requests of the driver.
+	parallel = 16
+	// tick is the real time between two checks of the cluster.
+	tick = 20 * time.Millisecond
+	// quietTime is the real time without an event after which a cluster has settled, unless the
+	// status shows what else to wait for.
+	quietTime = 400 * time.Millisecond
+	// quietHeal is that time while a service has too many replicas on spot: the controller plans
+	// its next step within about a second of an event.
+	quietHeal = 3 * time.Second
+	// quietUnschedulable is the real time in which the schedulers retry unschedulable pods after
+	// room was added: two seconds of back-off and the placement.
+	quietUnschedulable = 3 * time.Second
+	// quietBlocked is that time while budgets refuse all evictions of a drain.
+	quietBlocked = time.Second
+	// calmMargin is the real time after two calm periods within which the controller has returned
+	// a pod to spot.
+	calmMargin = 2 * time.Second
+	// placeTimeout is the real time within which all services must be ready at first.
+	placeTimeout = 3 * time.Minute
+)
+
+// driver replays the timeline of one arm on a cluster.
+type driver struct {
+	arm      Arm
+	plan     *Plan
+	scales   Scales
+	calm     time.Duration // the controller's calm period, in real time
+	client   kubernetes.Interface
+	clock    *Clock
+	recorder *Recorder
+	observer *observer
+	scaler   *Autoscaler
+	// evicted contains the time of the last attempt to evict each pod.
+	evicted map[types.UID]time.Time
+	// report is called at most once a second with the current time of the trace.
+	report func(at time.Duration)
+}
+
+func newDriver(arm Arm, p *Plan, scales Scales, client kubernetes.Interface) *driver {
+	clock := NewClock(time.Now(), 0)
+	recorder := NewRecorder(p)
+	return &driver{
+		arm: arm, plan: p, scales: scales, client: client, clock: clock, recorder: recorder, observer: newObserver(arm, p, realTime(scanInterval, scales.Busy), clock, recorder),
+		scaler: NewAutoscaler(p), evicted: map[types.UID]time.Time{}, report: func(time.Duration) {},
+	}
+}
+
+// place creates the nodes at the begin of the window and the services. It returns when all replicas
+// are ready. On-demand nodes are provisioned at once, and nothing is measured.
+func (d *driver) place(ctx context.Context) error {
+	begin := time.Now()
+	if err := d.placeNodes(ctx); err != nil {
+		return err
+	}
+	if err := d.createServices(ctx); err != nil {
+		return err
+	}
+	for {
+		s := d.observer.status()
+		// With these constraints, replicas may have to wait for spot.
+		mayWait := d.arm.Split || d.arm.Spread
+		switch quiet := time.Since(s.changed); {
+		case s.moving():
+		case s.unschedulable == 0 && quiet > quietTime, mayWait && len(s.pending) == 0 && quiet > quietUnschedulable:
+			return nil
+		}
+		if time.Since(begin) > placeTimeout {
+			return fmt.Errorf("placing the services: %d of the replicas do not exist, %d are starting, %d are unschedulable after %s",
+				s.missing, s.starting, s.unschedulable, placeTimeout)
+		}
+		if err := d.act(ctx, d.scaler.Step(0, s.pending, s.perNode, 0)); err != nil {
+			return err
+		}
+		if err := wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// placeNodes creates the spot nodes at the begin of the window and waits until they are Ready.
+// Otherwise the first pods would find no spot.
+func (d *driver) placeNodes(ctx context.Context) error {
+	if !d.arm.Spot {
+		return nil
+	}
+	begin := time.Now()
+	var events []Event
+	for _, node := range d.plan.Nodes {
+		if node.Up == 0 {
+			events = append(events, Event{Kind: NodeUp, Node: node})
+		}
+	}
+	if err := d.apply(ctx, events); err != nil {
+		return err
+	}
+	for !d.observer.sees(events) || d.observer.status().startingNodes > 0 {
+		if time.Since(begin) > placeTimeout {
+			return fmt.Errorf("the spot nodes are not Ready after %s", placeTimeout)
+		}
+		if err := wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *driver) createServices(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, s := range d.plan.Services {
+		group.Go(func() error {
+			deployments, budget := d.arm.objects(d.plan, s, d.scales)
+			for _, deployment := range deployments {
+				if _, err := d.client.AppsV1().Deployments(namespace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
+					return fmt.Errorf("creating deployment %s: %w", deployment.Name, err)
+				}
+			}
+			_, err := d.client.PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, budget, metav1.CreateOptions{})
+			if err != nil {
+				return fmt.Errorf("creating the budget of %s: %w", s.Name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// replay applies the timeline until the end of the window, and measures.
+func (d *driver) replay(ctx context.Context) error {
+	timeline := d.plan.Timeline(d.arm.Spot)
+	d.recorder.Start()
+	d.clock.SetRate(time.Now(), d.scales.Busy)
+	reported := time.Time{}
+	for {
+		now := time.Now()
+		at := d.clock.At(now)
+		if now.Sub(reported) >= time.Second {
+			reported = now
+			d.report(at)
+		}
+		if at >= d.plan.Window.Length {
+			return nil
+		}
+		due := 0
+		for due < len(timeline) && timeline[due].At <= at {
+			due++
+		}
+		if err := d.apply(ctx, timeline[:due]); err != nil {
+			return err
+		}
+		timeline = timeline[due:]
+		s := d.observer.status()
+		next := d.plan.Window.Length
+		if len(timeline) > 0 {
+			next = timeline[0].At
+		}
+		if err := d.look(ctx, s, &next); err != nil {
+			return err
+		}
+		if due == 0 {
+			d.pace(s, next)
+		}
+		if err := wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// look lets the garbage collection, the autoscaler and the drain act, in this order. It lowers next
+// to the time of the autoscaler's next step.
+func (d *driver) look(ctx context.Context, s status, next *time.Duration) error {
+	if err := d.collect(ctx); err != nil {
+		return err
+	}
+	at := d.clock.At(time.Now())
+	actions := d.scaler.Step(at, s.pending, s.perNode, d.plan.Settings.Provisioning)
+	*next = min(*next, actions.Next)
+	if err := d.act(ctx, actions); err != nil {
+		return err
+	}
+	if !d.arm.Controller {
+		return d.drain(ctx)
+	}
+	return nil
+}
+
+// act performs the autoscaler's actions.
+func (d *driver) act(ctx context.Context, actions Actions) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, node := range actions.Start {
+		group.Go(func() error { return d.createNode(ctx, d.plan.node(node.Name, node.Zone, lab.OnDemand)) })
+	}
+	for _, name := range actions.Remove {
+		d.observer.remove(name)
+		group.Go(func() error { return d.deleteNode(ctx, name) })
+	}
+	return group.Wait()
+}
+
+// pace sets the rate of the clock, or skips the time to the next event if the cluster has settled.
+func (d *driver) pace(s status, next time.Duration) {
+	now := time.Now()
+	switch rate := d.rate(s, now.Sub(s.changed), now.Sub(s.roomAdded)); {
+	case rate > 0:
+		d.clock.SetRate(now, rate)
+	default:
+		d.clock.SetRate(now, d.scales.Busy)
+		d.clock.Jump(now, next)
+	}
+}
+
+// rate returns the rate for a status that has not changed for the real time quiet, and in which no
+// room was added for sinceRoom. 0 means that the cluster has settled.
+func (d *driver) rate(s status, quiet, sinceRoom time.Duration) float64 {
+	switch {
+	case s.moving(), quiet < quietTime:
+		return d.scales.Busy
+	case s.onNoticed > 0 && (d.arm.Controller || quiet < quietBlocked):
+		return d.scales.Busy
+	case s.unschedulable > 0 && sinceRoom < quietUnschedulable:
+		return d.scales.Busy
+	case d.arm.Controller && s.unhealed && quiet < quietHeal:
+		return d.scales.Busy
+	case d.arm.Controller && s.returnable && quiet < 2*d.calm+calmMargin:
+		return d.scales.Calm
+	}
+	return 0
+}
+
+// apply applies events in their order. Events of one kind run concurrently.
+func (d *driver) apply(ctx context.Context, events []Event) error {
+	for len(events) > 0 {
+		same := 1
+		for same < len(events) && events[same].Kind == events[0].Kind && events[same].At == events[0].At {
+			same++
+		}
+		group, groupCtx := errgroup.WithContext(ctx)
+		group.SetLimit(parallel)
+		for _, e := range events[:same] {
+			group.Go(func() error { return d.applyOne(groupCtx, e) })
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		events = events[same:]
+	}
+	return nil
+}
+
+func (d *driver) applyOne(ctx context.Context, e Event) error {
+	switch e.Kind {
+	case NodeUp:
+		return d.createNode(ctx, d.plan.node(e.Node.Name, e.Node.Zone, lab.Spot))
+	case NodeNotice:
+		return d.giveNotice(ctx, e.Node)
+	case NodeDown:
+		return d.reclaim(ctx, e.Node.Name)
+	default:
+		return d.scale(ctx, e.Service, e.Replicas)
+	}
+}
+
+func (d *driver) createNode(ctx context.Context, node *corev1.Node) error {
+	if _, err := d.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+func (d *driver) deleteNode(ctx context.Context, name string) error {
+	if err := d.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting node %s: %w", name, err)
+	}
+	return nil
+}
+
+// giveNotice sets the taint of a notice and the deadline in real time. All arms get both.
+func (d *driver) giveNotice(ctx context.Context, node SpotNode) error {
+	deadline := time.Now().Add(realTime(node.Down-d.clock.At(time.Now()), d.scales.Busy))
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		object, err := d.client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		object.Spec.Taints = append(object.Spec.Taints, corev1.Taint{Key: noticeTaint, Effect: corev1.TaintEffectNoSchedule})
+		object.Annotations[spot.InterruptionDeadlineAnnotation] = deadline.UTC().Format(time.RFC3339Nano)
+		_, err = d.client.CoreV1().Nodes().Update(ctx, object, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("tainting node %s: %w", node.Name, err)
+	}
+	d.observer.notice(node.Name)
+	return nil
+}
+
+// reclaim deletes a node. After that, collect deletes its pods, so that no replacement is scheduled
+// to the node.
+func (d *driver) reclaim(ctx context.Context, name string) error {
+	d.observer.remove(name)
+	return d.deleteNode(ctx, name)
+}
+
+// collect deletes the pods of deleted nodes without a grace period, also pods that were bound
+// shortly before the deletion. No kubelet ends them.
+func (d *driver) collect(ctx context.Context) error {
+	return d.deletePods(ctx, d.observer.podsOn(func(node string) bool { return d.observer.removed[node] }))
+}
+
+func (d *driver) deletePods(ctx context.Context, pods []*corev1.Pod) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, pod := range pods {
+		group.Go(func() error {
+			err := d.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+				GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
+			})
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				return fmt.Errorf("deleting pod %s: %w", pod.Name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// drain evicts the pods of nodes with notice, as a node termination handler does. It retries
+// refused evictions.
+func (d *driver) drain(ctx context.Context) error {
+	again := realTime(evictionRetry, d.scales.Busy)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, pod := range d.observer.podsOn(func(node string) bool { return d.observer.noticed[node] }) {
+		if pod.DeletionTimestamp != nil || time.Since(d.evicted[pod.UID]) < again {
+			continue
+		}
+		d.evicted[pod.UID] = time.Now()
+		group.Go(func() error {
+			err := d.client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+				ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
+			})
+			if err != nil && !apierrors.IsTooManyRequests(err) && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				return fmt.Errorf("evicting pod %s: %w", pod.Name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// scale changes the replicas of a service.
+func (d *driver) scale(ctx context.Context, service string, replicas int) error {
+	for name, n := range d.arm.deployments(d.plan, service, replicas) {
+		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)
+		_, err := d.client.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil {
+			return fmt.Errorf("scaling deployment %s: %w", name, err)
+		}
+	}
+	d.observer.scale(d.clock.At(time.Now()), service, replicas)
+	return nil
+}
+
+// wait returns after a tick, or with the cause of the end of ctx.
+func wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(tick):
+		return nil
+	}
+}

@@ -1,0 +1,373 @@
+package replay
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// observer follows the pods and nodes of a cluster by watches. It passes each event to the recorder
+// and answers what the cluster is busy with. It is safe for concurrent use.
+type observer struct {
+	arm      Arm
+	plan     *Plan
+	clock    *Clock
+	recorder *Recorder
+	services map[string]Service
+	// scan is the real time after which the autoscaler considers an unschedulable pod.
+	scan time.Duration
+	// onDemand is the template of an on-demand node, for the affinity of pending pods.
+	onDemand *corev1.Node
+
+	mu      sync.Mutex
+	pods    map[types.UID]*corev1.Pod
+	nodes   map[string]*corev1.Node
+	removed map[string]bool // spot nodes that the driver has removed
+	noticed map[string]bool
+	desired map[string]int
+	// unschedulable contains since when each unschedulable pod has been so, in real time.
+	unschedulable map[types.UID]time.Time
+	changed       time.Time // the last event of a watch
+	// roomAdded is the last time at which a node was added or a pod was deleted.
+	roomAdded time.Time
+}
+
+func newObserver(arm Arm, p *Plan, scan time.Duration, clock *Clock, recorder *Recorder) *observer {
+	o := &observer{
+		arm: arm, scan: scan, plan: p, clock: clock, recorder: recorder, services: map[string]Service{}, onDemand: p.node("template", "", lab.OnDemand),
+		pods: map[types.UID]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, removed: map[string]bool{}, noticed: map[string]bool{},
+		desired: map[string]int{}, unschedulable: map[types.UID]time.Time{}, changed: time.Now(),
+	}
+	for _, s := range p.Services {
+		o.services[s.Name], o.desired[s.Name] = s, s.Desired()
+	}
+	return o
+}
+
+// watch starts the watches and returns when their caches are full. They end with stop.
+func (o *observer) watch(client kubernetes.Interface, stop <-chan struct{}) error {
+	factory := informers.NewSharedInformerFactory(client, 0)
+	pods, nodes := factory.Core().V1().Pods().Informer(), factory.Core().V1().Nodes().Informer()
+	if _, err := pods.AddEventHandler(handler(o.podEvent)); err != nil {
+		return fmt.Errorf("watching pods: %w", err)
+	}
+	if _, err := nodes.AddEventHandler(handler(o.nodeEvent)); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	factory.Start(stop)
+	if !cache.WaitForCacheSync(stop, pods.HasSynced, nodes.HasSynced) {
+		return fmt.Errorf("watching pods and nodes: interrupted")
+	}
+	return nil
+}
+
+// handler returns an event handler that calls a function for every event.
+func handler[T any](event func(now time.Time, object T, gone bool)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { event(time.Now(), object.(T), false) },
+		UpdateFunc: func(_, object any) { event(time.Now(), object.(T), false) },
+		DeleteFunc: func(object any) {
+			if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = tombstone.Obj
+			}
+			event(time.Now(), object.(T), true)
+		},
+	}
+}
+
+func (o *observer) podEvent(now time.Time, pod *corev1.Pod, gone bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	service := pod.Labels[serviceLabel]
+	if _, ok := o.services[service]; !ok {
+		return
+	}
+	o.changed = now
+	at := o.clock.At(now)
+	o.recorder.Pod(at, podState(pod))
+	if gone || !isUnschedulable(pod) {
+		delete(o.unschedulable, pod.UID)
+	} else if _, known := o.unschedulable[pod.UID]; !known {
+		o.unschedulable[pod.UID] = now
+	}
+	if gone {
+		delete(o.pods, pod.UID)
+		o.roomAdded = now
+		o.recorder.PodGone(at, string(pod.UID), o.removed[pod.Spec.NodeName])
+		return
+	}
+	o.pods[pod.UID] = pod
+}
+
+func (o *observer) nodeEvent(now time.Time, node *corev1.Node, gone bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.nodes[node.Name]
+	if gone || before == nil || isUsable(node) != isUsable(before) {
+		o.changed = now // other changes of a node do not affect pods
+	}
+	if !gone && isUsable(node) && (before == nil || !isUsable(before)) {
+		o.roomAdded = now
+	}
+	if gone {
+		delete(o.nodes, node.Name)
+		delete(o.noticed, node.Name)
+		o.recorder.Node(o.clock.At(now), node.Name, "")
+		return
+	}
+	o.nodes[node.Name] = node
+	o.recorder.Node(o.clock.At(now), node.Name, node.Labels[lab.CapacityLabel])
+}
+
+// podState returns the fields that are measured.
+func podState(pod *corev1.Pod) PodState {
+	state := PodState{UID: string(pod.UID), Service: pod.Labels[serviceLabel], Node: pod.Spec.NodeName, Ready: isReady(pod)}
+	_, state.Released = pod.Annotations[spot.ReleasedAnnotation]
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			state.Evicted = state.Evicted || c.Reason == "EvictionByEvictionAPI"
+			state.Deleted = state.Deleted || c.Reason == spot.ReasonInterruption
+		}
+	}
+	return state
+}
+
+// isReady reports whether a Service would send traffic to the pod.
+func isReady(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// isUsable reports whether pods can be scheduled to the node: it is Ready, and the node lifecycle
+// controller has removed its taint.
+func isUsable(node *corev1.Node) bool {
+	tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable
+	})
+	return !tainted && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// isUnschedulable reports whether a scheduler has found no node for the pod.
+func isUnschedulable(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName == "" && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+	})
+}
+
+// sees reports whether the watch has reported the nodes of all events.
+func (o *observer) sees(events []Event) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !slices.ContainsFunc(events, func(e Event) bool { return o.nodes[e.Node.Name] == nil })
+}
+
+// scale records the desired replicas of a service.
+func (o *observer) scale(at time.Duration, service string, replicas int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.desired[service] = replicas
+	o.changed = time.Now()
+	o.recorder.Scale(at, service, replicas)
+}
+
+// notice records that a node got notice, and remove that the driver removes a node.
+func (o *observer) notice(node string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.noticed[node], o.changed = true, time.Now()
+}
+
+func (o *observer) remove(node string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.removed[node], o.changed = true, time.Now()
+	delete(o.noticed, node)
+}
+
+// podsOn returns the pods on nodes with this property.
+func (o *observer) podsOn(nodes func(name string) bool) []*corev1.Pod {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var pods []*corev1.Pod
+	for _, uid := range sortedKeys(o.pods) {
+		if pod := o.pods[uid]; pod.Spec.NodeName != "" && nodes(pod.Spec.NodeName) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// status is what the cluster is busy with. All fields except changed count pods.
+type status struct {
+	// starting are bound and not ready. terminating are being deleted. released are being replaced.
+	// unassigned are not bound, and no scheduler has reported them as unschedulable. missing are
+	// the replicas for which no pod exists.
+	starting, terminating, released, unassigned, missing int
+	// startingNodes are nodes that exist but are not Ready. unconsidered are the unschedulable pods
+	// that the autoscaler has not considered yet.
+	startingNodes, unconsidered int
+	// onNoticed run on nodes with notice.
+	onNoticed int
+	// unschedulable are not bound. pending are those among them that a new on-demand node would
+	// help.
+	unschedulable int
+	pending       []PendingPod
+	// perNode are the pods of each node.
+	perNode map[string]int
+	// returnable reports that a replica beyond the floor runs on on-demand although a spot node has
+	// room, and unhealed that a service has too many replicas on spot.
+	returnable, unhealed bool
+	// changed is the time of the last event, and roomAdded that of the last event that added room.
+	changed, roomAdded time.Time
+}
+
+// moving reports whether pods change without a further event of the plan.
+func (s status) moving() bool {
+	return s.starting+s.terminating+s.released+s.unassigned+s.missing+s.startingNodes+s.unconsidered > 0
+}
+
+// status returns the current status.
+func (o *observer) status() status {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := status{perNode: map[string]int{}, changed: o.changed, roomAdded: o.roomAdded}
+	counts := map[string]*placed{}
+	for name := range o.services {
+		counts[name] = &placed{}
+	}
+	free := o.freeSpot()
+	for _, pod := range o.pods {
+		service := counts[pod.Labels[serviceLabel]]
+		o.countPod(&s, service, free, pod)
+	}
+	for name, c := range counts {
+		if c.live < o.desired[name] {
+			s.missing += o.desired[name] - c.live
+		}
+	}
+	for _, node := range o.nodes {
+		if !isUsable(node) {
+			s.startingNodes++
+		}
+	}
+	o.addPending(&s, counts)
+	for name, c := range counts {
+		floor := o.plan.Floor.Of(o.desired[name])
+		s.unhealed = s.unhealed || c.spot > o.desired[name]-floor
+		s.returnable = s.returnable || c.onDemand > floor && fits(free, o.services[name])
+	}
+	return s
+}
+
+// addPending adds the unschedulable pods that a new on-demand node would help. Like the scan
+// interval of real autoscalers, scan is the real time for which a pod must have been unschedulable.
+// No pod is added while a node starts, because pods may fit it.
+func (o *observer) addPending(s *status, counts map[string]*placed) {
+	for _, uid := range sortedKeys(o.unschedulable) {
+		pod := o.pods[uid]
+		if pod.DeletionTimestamp != nil || !o.helps(pod, counts[pod.Labels[serviceLabel]]) {
+			continue
+		}
+		if s.startingNodes > 0 || time.Since(o.unschedulable[uid]) < o.scan {
+			s.unconsidered++
+			continue
+		}
+		service := o.services[pod.Labels[serviceLabel]]
+		s.pending = append(s.pending, PendingPod{UID: string(uid), CPUMilli: service.CPUMilli, MemoryMiB: service.MemoryMiB})
+	}
+}
+
+// placed counts the pods of a service: live ones, which are not released, by capacity type.
+type placed struct{ live, spot, onDemand int }
+
+// countPod adds a pod to the status and to the counts of its service.
+func (o *observer) countPod(s *status, c *placed, free map[string]*Service, pod *corev1.Pod) {
+	node := pod.Spec.NodeName
+	_, released := pod.Annotations[spot.ReleasedAnnotation]
+	switch {
+	case pod.DeletionTimestamp != nil:
+		s.terminating++
+	case released:
+		s.released++
+	default:
+		c.live++
+		if capacity := o.capacity(node); capacity == lab.Spot {
+			c.spot++
+		} else if capacity != "" {
+			c.onDemand++
+		}
+	}
+	if node == "" {
+		if isUnschedulable(pod) {
+			s.unschedulable++
+		} else if pod.DeletionTimestamp == nil {
+			s.unassigned++
+		}
+		return
+	}
+	s.perNode[node]++
+	if o.noticed[node] {
+		s.onNoticed++
+	}
+	if pod.DeletionTimestamp == nil && !isReady(pod) {
+		s.starting++
+	}
+	if room := free[node]; room != nil {
+		service := o.services[pod.Labels[serviceLabel]]
+		room.CPUMilli -= service.CPUMilli
+		room.MemoryMiB -= service.MemoryMiB
+	}
+}
+
+// capacity returns the capacity type of a node; "" if the node does not exist.
+func (o *observer) capacity(node string) string {
+	if n := o.nodes[node]; n != nil {
+		return n.Labels[lab.CapacityLabel]
+	}
+	return ""
+}
+
+// freeSpot returns the allocatable resources of the spot nodes without notice.
+func (o *observer) freeSpot() map[string]*Service {
+	free := map[string]*Service{}
+	for name, node := range o.nodes {
+		if node.Labels[lab.CapacityLabel] == lab.Spot && !o.noticed[name] {
+			free[name] = &Service{CPUMilli: o.plan.Node.CPUMilli, MemoryMiB: o.plan.Node.MemoryMiB}
+		}
+	}
+	return free
+}
+
+// fits reports whether a replica fits one of the nodes.
+func fits(free map[string]*Service, replica Service) bool {
+	for _, room := range free {
+		if room.CPUMilli >= replica.CPUMilli && room.MemoryMiB >= replica.MemoryMiB {
+			return true
+		}
+	}
+	return false
+}
+
+// helps reports whether the pod could run on a new on-demand node: its affinity permits it, and
+// with a hard spread the skew does.
+func (o *observer) helps(pod *corev1.Pod, c *placed) bool {
+	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(o.onDemand); err != nil || !ok {
+		return false
+	}
+	spotExists := slices.ContainsFunc(sortedKeys(o.nodes), func(name string) bool { return o.capacity(name) == lab.Spot })
+	return !o.arm.Spread || !spotExists || c.onDemand+1-min(c.spot, c.onDemand+1) <= 1
+}

@@ -1,0 +1,291 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// Options configures a replay.
+type Options struct {
+	// Root is the checkout, as in lab.Options.
+	Root     string
+	Files    Files
+	Dataset  string
+	Settings Settings
+	Scales   Scales
+	// Arms are names of arms. Empty: all that are not Extra.
+	Arms []string
+	// ControllerSettings and SchedulerSettings override the shipped settings, in trace time.
+	ControllerSettings, SchedulerSettings Overrides
+	// Folder is the output folder.
+	Folder string
+	// Command is the command line, for the report.
+	Command string
+	// Out receives the progress.
+	Out io.Writer
+	// Terminal reports that the progress may be rewritten in place.
+	Terminal bool
+}
+
+// Run replays the plan with each arm, one after another, and writes the report to the folder after
+// each arm. If ctx ends or an arm fails, the report contains the partial results and is marked
+// as partial. No process is left. The error describes the invalid input or the failed arm.
+func Run(ctx context.Context, options Options) error {
+	if err := options.Scales.validate(); err != nil {
+		return err
+	}
+	arms, err := SelectArms(options.Arms)
+	if err != nil {
+		return err
+	}
+	in, err := ReadInputs(options.Files, options.Dataset)
+	if err != nil {
+		return err
+	}
+	p, err := NewPlan(in, options.Settings)
+	if err != nil {
+		return err
+	}
+	if err := PrepareFolder(options.Folder); err != nil {
+		return err
+	}
+	report := NewReport(p, in)
+	report.Command, report.Machine, report.Created = options.Command, machine(), time.Now().UTC().Truncate(time.Second)
+	report.Scale, report.CalmScale = options.Scales.Busy, options.Scales.Calm
+	r := &runner{options: options, plan: p, report: report, progress: newProgress(options.Out, options.Terminal, len(arms), p.Window.Length)}
+	r.progress.line("replaying %s of %s from %s: %d spot nodes at most, %d services with up to %d pods; source: %s",
+		p.Window.Length, p.Dataset, p.Window.From, report.SpotNodes, report.Services, report.Pods, in.Source)
+	for _, arm := range arms {
+		result, err := r.runArm(ctx, arm)
+		if arm.Scheduler {
+			result.Broken = result.broken()
+		}
+		report.Arms = append(report.Arms, result)
+		if err != nil {
+			report.Problem = result.Problem
+			return errors.Join(fmt.Errorf("arm %s: %w", arm.Name, err), report.Write(options.Folder))
+		}
+		if err := report.Write(options.Folder); err != nil {
+			return err
+		}
+	}
+	report.Partial = false
+	if err := report.Write(options.Folder); err != nil {
+		return err
+	}
+	r.progress.line("report: %s", filepath.Join(options.Folder, "report.html"))
+	return nil
+}
+
+// runner runs the arms of a replay.
+type runner struct {
+	options  Options
+	plan     *Plan
+	report   *Report
+	progress *progress
+}
+
+// runArm replays the plan with an arm on a new control plane. After an error the result contains
+// what was measured before it.
+func (r *runner) runArm(ctx context.Context, arm Arm) (result ArmResult, err error) {
+	result = ArmResult{Name: arm.Name, Title: arm.Title, Partial: true}
+	r.progress.begin(arm.Name)
+	begin := time.Now()
+	defer func() {
+		result.RealSeconds = time.Since(begin).Seconds()
+		result.Partial = err != nil
+		if err != nil {
+			result.Problem = err.Error()
+		}
+	}()
+	plane, err := lab.Start(ctx, lab.Options{
+		Root: r.options.Root, PodStartup: max(realTime(r.plan.Settings.Startup, r.options.Scales.Busy), time.Millisecond),
+		Progress: func(step string) { r.progress.line("%s: %s", arm.Name, step) },
+	})
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, plane.Stop()) }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	calm, err := r.startPrograms(ctx, plane, arm)
+	if err != nil {
+		return result, err
+	}
+	go func() {
+		if err := plane.Wait(ctx); err != nil {
+			cancel(err) // a process ended
+		}
+	}()
+	clients, err := kubernetes.NewForConfig(plane.Config())
+	if err != nil {
+		return result, fmt.Errorf("making a client: %w", err)
+	}
+	d := newDriver(arm, r.plan, r.options.Scales, clients)
+	d.calm = calm
+	d.report = func(at time.Duration) { r.progress.figures(at, d.recorder.Figures()) }
+	_, err = clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	if err != nil {
+		return result, fmt.Errorf("creating the namespace: %w", err)
+	}
+	if err := d.observer.watch(clients, ctx.Done()); err != nil {
+		return result, err
+	}
+	r.progress.line("%s: placing the services", arm.Name)
+	if err := d.place(ctx); err != nil {
+		return result, err
+	}
+	r.progress.line("%s: replaying", arm.Name)
+	err = d.replay(ctx)
+	result.Result = d.recorder.Result(d.clock.At(time.Now())) // before the control plane stops
+	result.SkippedSeconds = d.clock.Skipped().Seconds()
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // the interrupt or the ended process caused the error
+	}
+	return result, err
+}
+
+// startPrograms starts the schedulers and the controller of an arm. It returns the controller's
+// calm period in real time.
+func (r *runner) startPrograms(ctx context.Context, plane *lab.ControlPlane, arm Arm) (calm time.Duration, err error) {
+	r.addSettings(commonSettings(r.plan, r.options.Scales))
+	if !arm.Scheduler {
+		return 0, startStockScheduler(ctx, plane)
+	}
+	editPolicy := func(config map[string]any) {
+		r.addSettings(editScheduler(config, r.options.SchedulerSettings, r.options.Scales))
+	}
+	if _, err := plane.StartScheduler(ctx, lab.SchedulerOptions{Edit: editPolicy}); err != nil {
+		return 0, err
+	}
+	if !arm.Controller {
+		return 0, nil
+	}
+	if arm.Gating {
+		if _, err := plane.ControllerKubeconfig(ctx); err != nil { // creates the controller's account
+			return 0, err
+		}
+		if err := applyGating(ctx, plane); err != nil {
+			return 0, err
+		}
+	}
+	_, err = plane.StartController(ctx, lab.ControllerOptions{EditScheduler: editPolicy, Edit: func(config map[string]any) {
+		r.addSettings(editController(config, r.options.ControllerSettings, r.options.Scales))
+		rebalance, _ := config["rebalance"].(map[string]any)
+		text, _ := rebalance["calmPeriod"].(string)
+		calm, _ = time.ParseDuration(text)
+		if arm.Gating {
+			// All spot nodes of the trace exist already, so there is no spot to buy.
+			r.addSettings(edit(nil, Overrides{"gating.enabled": "true", "gating.buyForReturn": "false"}, r.options.Scales,
+				func(name string) map[string]any { return config[name].(map[string]any) }))
+		}
+	}})
+	return calm, err
+}
+
+// addSettings adds settings to the report that it does not have.
+func (r *runner) addSettings(settings []ScaledSetting) {
+	for _, s := range settings {
+		known := false
+		for _, other := range r.report.ScaledSettings {
+			known = known || other.Name == s.Name
+		}
+		if !known {
+			r.report.ScaledSettings = append(r.report.ScaledSettings, s)
+		}
+	}
+}
+
+// startStockScheduler starts kube-scheduler with the default configuration, except for the rate of
+// its requests and the pod back-off.
+func startStockScheduler(ctx context.Context, plane *lab.ControlPlane) error {
+	config := filepath.Join(plane.Dir, "kube-scheduler-replay.yaml")
+	text := fmt.Sprintf(`apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {qps: 500, burst: 1000}
+podMaxBackoffSeconds: %d
+`, podBackoff)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("writing the configuration of kube-scheduler: %w", err)
+	}
+	_, err := plane.StartScheduler(ctx, lab.SchedulerOptions{
+		Name: "kube-scheduler", Binary: filepath.Join(plane.Root, ".local", "bin", "kube-scheduler"),
+		ConfigFile: config, Kubeconfig: plane.StockKubeconfig,
+	})
+	return err
+}
+
+// gatingManifests are the manifests of the autoscaler mode.
+var gatingManifests = []string{"manifests/overlays/autoscaler/policy.yaml", "manifests/overlays/autoscaler/rbac.yaml"}
+
+// applyGating applies the manifests of the autoscaler mode.
+func applyGating(ctx context.Context, plane *lab.ControlPlane) error {
+	c, err := client.New(plane.Config(), client.Options{})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	for _, file := range gatingManifests {
+		objects, err := readManifest(filepath.Join(plane.Root, filepath.FromSlash(file)))
+		if err != nil {
+			return err
+		}
+		for _, object := range objects {
+			if err := c.Create(ctx, object); err != nil {
+				return fmt.Errorf("applying %s: %w", file, err)
+			}
+		}
+	}
+	return nil
+}
+
+// readManifest returns the objects of a YAML file.
+func readManifest(path string) ([]*unstructured.Unstructured, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading a manifest: %w", err)
+	}
+	var objects []*unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return objects, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+		objects = append(objects, object)
+	}
+}
+
+// machine describes this machine.
+func machine() string {
+	name := runtime.GOOS + "/" + runtime.GOARCH
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		data = nil
+	}
+	for line := range strings.Lines(string(data)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+			name += ", " + strings.TrimSpace(value)
+			break
+		}
+	}
+	return fmt.Sprintf("%s, %d CPUs", name, runtime.NumCPU())
+}
