@@ -53,6 +53,15 @@ tools: ## Builds the local control plane and the linters into .local/bin (minute
 demo: tools build ## Demonstrates cost and availability on a real control plane. Works on a fresh machine.
 	@bin/spot-lab demo
 
+# The folder with recorded traces for make replay. REPLAY contains more flags of spot-lab replay.
+SPOT_DATA ?= ../shared/data
+REPLAY    ?=
+
+.PHONY: replay
+replay: export SPOT_DATA := $(SPOT_DATA)
+replay: tools build ## Replays recorded spot capacity under all arms, and reports cost and availability (SPOT_DATA, REPLAY; minutes per arm).
+	@hack/replay.sh $(REPLAY)
+
 .PHONY: test
 test: tools build ## Runs all required tests: unit, property and live tests.
 	@hack/test.sh

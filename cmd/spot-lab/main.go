@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	command.PersistentFlags().StringVar(&root, "root", "",
 		"the checkout with bin, .local/bin, config and manifests (default: found from the path of this program or the working directory)")
-	command.AddCommand(upCommand(&root), demoCommand(&root))
+	command.AddCommand(upCommand(&root), demoCommand(&root), replayCommand(&root))
 	command.SetArgs(args)
 	command.SetOut(stdout)
 	command.SetErr(stderr)
