@@ -150,16 +150,22 @@ func (r *runner) runArm(ctx context.Context, arm Arm) (result ArmResult, err err
 	}
 	r.progress.line("%s: placing the services", arm.Name)
 	if err := d.place(ctx); err != nil {
-		return result, err
+		return result, cause(ctx, err)
 	}
 	r.progress.line("%s: replaying", arm.Name)
 	err = d.replay(ctx)
 	result.Result = d.recorder.Result(d.clock.At(time.Now())) // before the control plane stops
 	result.SkippedSeconds = d.clock.Skipped().Seconds()
+	return result, cause(ctx, err)
+}
+
+// cause returns the cause of the end of ctx, if ctx has ended: the interrupt or the ended process
+// also caused err.
+func cause(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // the interrupt or the ended process caused the error
+		return context.Cause(ctx)
 	}
-	return result, err
+	return err
 }
 
 // startPrograms starts the schedulers and the controller of an arm. It returns the controller's
@@ -235,7 +241,9 @@ podMaxBackoffSeconds: %d
 // gatingManifests are the manifests of the autoscaler mode.
 var gatingManifests = []string{"manifests/overlays/autoscaler/policy.yaml", "manifests/overlays/autoscaler/rbac.yaml"}
 
-// applyGating applies the manifests of the autoscaler mode.
+// applyGating applies the manifests of the autoscaler mode. It returns when the API server applies
+// the policy to new pods. Pods that are created earlier do not require on-demand, and the controller
+// would replace them later.
 func applyGating(ctx context.Context, plane *lab.ControlPlane) error {
 	c, err := client.New(plane.Config(), client.Options{})
 	if err != nil {
@@ -252,7 +260,19 @@ func applyGating(ctx context.Context, plane *lab.ControlPlane) error {
 			}
 		}
 	}
-	return nil
+	return plane.WaitFor(ctx, "the admission policy of the autoscaler mode", func(ctx context.Context) error {
+		probe := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "probe", Namespace: metav1.NamespaceDefault},
+			Spec:       corev1.PodSpec{SchedulerName: schedulerName, Containers: []corev1.Container{{Name: "main", Image: "registry.example/replay:1"}}},
+		}
+		if err := c.Create(ctx, probe, client.DryRunAll); err != nil {
+			return err
+		}
+		if len(probe.Spec.SchedulingGates) == 0 {
+			return errors.New("a new pod has no scheduling gate")
+		}
+		return nil
+	})
 }
 
 // readManifest returns the objects of a YAML file.
