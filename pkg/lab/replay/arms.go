@@ -80,6 +80,8 @@ const (
 	serviceLabel = "lab.spot-aware-scheduler.io/service"
 	// partLabel distinguishes the two Deployments of a service that is split.
 	partLabel = "lab.spot-aware-scheduler.io/part"
+	// beatAnnotation on the namespace changes when the driver causes an event for the controller.
+	beatAnnotation = "lab.spot-aware-scheduler.io/beat"
 	// karpenterLabel is the capacity label that the autoscaler mode uses by default.
 	karpenterLabel = "karpenter.sh/capacity-type"
 	schedulerName  = "spot-aware-scheduler"
@@ -170,20 +172,24 @@ func capacityIs(capacity string) corev1.NodeSelectorTerm {
 	}}}
 }
 
+// maxPods returns the largest number of pods of a node.
+func (p *Plan) maxPods() int {
+	if p.Node.MaxPods == 0 {
+		return 110 // the default of the kubelet
+	}
+	return p.Node.MaxPods
+}
+
 // node returns the Node object of a spot or on-demand node.
 func (p *Plan) node(name, zone, capacity string) *corev1.Node {
 	price := p.Node.OnDemandUSD
 	if capacity == lab.Spot {
 		price = p.Node.SpotUSD
 	}
-	pods := p.Node.MaxPods
-	if pods == 0 {
-		pods = 110
-	}
 	return lab.NodeSpec{
 		Name: name, Capacity: capacity, InstanceType: p.Settings.InstanceType, Zone: zone,
 		Labels:      map[string]string{karpenterLabel: capacity},
 		Annotations: map[string]string{lab.PriceAnnotation: fmt.Sprintf("%.6g", price)},
-		CPU:         fmt.Sprintf("%dm", p.Node.CPUMilli), Memory: fmt.Sprintf("%dMi", p.Node.MemoryMiB), Pods: pods,
+		CPU:         fmt.Sprintf("%dm", p.Node.CPUMilli), Memory: fmt.Sprintf("%dMi", p.Node.MemoryMiB), Pods: p.maxPods(),
 	}.Node()
 }

@@ -3,6 +3,7 @@ package replay
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -25,9 +26,9 @@ type onDemandNode struct {
 	up         time.Duration // Ready from this time on
 	started    bool          // reported by Step
 	emptySince time.Duration // never: it has pods
-	// cpuMilli and memoryMiB are the room that no pod was assigned before the node started.
-	cpuMilli, memoryMiB int64
-	number              int // in the order of creation
+	// room is what no pod was assigned before the node started.
+	room
+	number int // in the order of creation
 }
 
 // PendingPod is an unschedulable pod that a new on-demand node would help.
@@ -94,7 +95,18 @@ func (a *Autoscaler) Step(now time.Duration, pending []PendingPod, pods map[stri
 		delete(a.nodes, name)
 		actions.Remove = append(actions.Remove, name)
 	}
+	for _, name := range a.assigned {
+		if node := a.nodes[name]; node.started {
+			actions.Next = min(actions.Next, node.up+bindWithin)
+		}
+	}
 	return actions
+}
+
+// Retry ends all assignments to nodes that have started. So the next step may add nodes for pods
+// that were not bound, although no time has passed.
+func (a *Autoscaler) Retry() {
+	maps.DeleteFunc(a.assigned, func(_, name string) bool { return a.nodes[name] == nil || a.nodes[name].started })
 }
 
 // release ends the assignments of pods that are not pending or were not bound in time.
@@ -105,7 +117,7 @@ func (a *Autoscaler) release(now time.Duration, pending []PendingPod) {
 	}
 	for uid, name := range a.assigned {
 		node := a.nodes[name]
-		if !isPending[uid] || node == nil || node.started && now > node.up+bindWithin {
+		if !isPending[uid] || node == nil || node.started && now >= node.up+bindWithin {
 			delete(a.assigned, uid)
 		}
 	}
@@ -146,13 +158,12 @@ func (a *Autoscaler) buy(now time.Duration, pending []PendingPod, pods map[strin
 	}
 	slices.SortFunc(starting, func(x, y *onDemandNode) int { return cmp.Compare(x.number, y.number) })
 	for _, pod := range waiting {
-		at := slices.IndexFunc(starting, func(n *onDemandNode) bool { return n.cpuMilli >= pod.CPUMilli && n.memoryMiB >= pod.MemoryMiB })
+		at := slices.IndexFunc(starting, func(n *onDemandNode) bool { return n.fits(pod.CPUMilli, pod.MemoryMiB) })
 		if at < 0 {
 			starting = append(starting, a.add(now+provisioning))
 			at = len(starting) - 1
 		}
-		starting[at].cpuMilli -= pod.CPUMilli
-		starting[at].memoryMiB -= pod.MemoryMiB
+		starting[at].use(pod.CPUMilli, pod.MemoryMiB)
 		a.assigned[pod.UID] = starting[at].name
 	}
 }
@@ -162,8 +173,31 @@ func (a *Autoscaler) add(up time.Duration) *onDemandNode {
 	a.created++
 	node := &onDemandNode{
 		name: fmt.Sprintf("on-demand-%d", a.created), zone: a.plan.Zones[(a.created-1)%len(a.plan.Zones)],
-		number: a.created, up: up, emptySince: never, cpuMilli: a.plan.Node.CPUMilli, memoryMiB: a.plan.Node.MemoryMiB,
+		number: a.created, up: up, emptySince: never, room: a.plan.newRoom(),
 	}
 	a.nodes[node.name] = node
 	return node
+}
+
+// room is the free part of a node.
+type room struct {
+	cpuMilli, memoryMiB int64
+	pods                int
+}
+
+// newRoom returns the room of an empty node.
+func (p *Plan) newRoom() room {
+	return room{cpuMilli: p.Node.CPUMilli, memoryMiB: p.Node.MemoryMiB, pods: p.maxPods()}
+}
+
+// fits reports whether a pod with these requests fits.
+func (r *room) fits(cpuMilli, memoryMiB int64) bool {
+	return r.cpuMilli >= cpuMilli && r.memoryMiB >= memoryMiB && r.pods >= 1
+}
+
+// use takes the room of a pod.
+func (r *room) use(cpuMilli, memoryMiB int64) {
+	r.cpuMilli -= cpuMilli
+	r.memoryMiB -= memoryMiB
+	r.pods--
 }

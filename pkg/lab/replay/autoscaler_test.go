@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func TestAutoscaler(t *testing.T) {
 	pending = append(pending, pod("4"))
 	step(30*time.Second, pending, nil, Actions{Next: time.Minute})
 	start := []OnDemandNode{{"on-demand-1", "a"}, {"on-demand-2", "b"}}
-	step(time.Minute, pending, nil, Actions{Start: start, Next: time.Minute + p.Settings.EmptyAfter})
+	step(time.Minute, pending, nil, Actions{Start: start, Next: time.Minute + bindWithin})
 	pods := map[string]int{"on-demand-1": 2, "on-demand-2": 2}
 	step(61*time.Second, nil, pods, Actions{Next: never})
 	// The first node is empty from 100 s on.
@@ -34,6 +35,46 @@ func TestAutoscaler(t *testing.T) {
 	pods["on-demand-1"] = 0
 	step(300*time.Second, nil, pods, Actions{Next: 900 * time.Second})
 	step(900*time.Second, nil, pods, Actions{Remove: []string{"on-demand-1"}, Next: never})
+}
+
+// TestPodNotBound covers a pod that was not bound to the node that was added for it, because other
+// pods use the room. The autoscaler acts again after bindWithin, or at once after Retry.
+func TestPodNotBound(t *testing.T) {
+	p := newPlan(t, nil)
+	pending := []PendingPod{{UID: "1", CPUMilli: 3000, MemoryMiB: 1}}
+	pods := map[string]int{"on-demand-1": 3}
+	for name, retry := range map[string]bool{"time passes": false, "retry": true} {
+		t.Run(name, func(t *testing.T) {
+			a := NewAutoscaler(p)
+			if got := a.Step(0, pending, nil, 0); len(got.Start) != 1 {
+				t.Fatalf("%+v, want a node", got)
+			}
+			got := a.Step(0, pending, pods, 0)
+			if len(got.Start) != 0 || got.Next != bindWithin {
+				t.Fatalf("%+v, want no node and the next step after %s", got, bindWithin)
+			}
+			at := bindWithin
+			if retry {
+				at = 0
+				a.Retry()
+			}
+			if got := a.Step(at, pending, pods, 0); len(got.Start) != 1 {
+				t.Errorf("%+v, want another node", got)
+			}
+		})
+	}
+}
+
+// TestPodsOfANode covers small pods: a node has room for a limited number of pods.
+func TestPodsOfANode(t *testing.T) {
+	p := newPlan(t, nil) // at most 58 pods
+	var pending []PendingPod
+	for i := range 59 {
+		pending = append(pending, PendingPod{UID: fmt.Sprint(i), CPUMilli: 1, MemoryMiB: 1})
+	}
+	if got := NewAutoscaler(p).Step(0, pending, nil, 0); len(got.Start) != 2 {
+		t.Errorf("%+v, want 2 nodes", got)
+	}
 }
 
 // TestUselessNode covers a pod that a node did not help: the autoscaler adds no further node while

@@ -35,10 +35,11 @@ type observer struct {
 	nodes   map[string]*corev1.Node
 	removed map[string]bool // spot nodes that the driver has removed
 	noticed map[string]bool
+	created map[string]bool // nodes that the driver creates and the watch has not reported
 	desired map[string]int
 	// unschedulable contains since when each unschedulable pod has been so, in real time.
 	unschedulable map[types.UID]time.Time
-	changed       time.Time // the last event of a watch
+	changed       time.Time // the last event of a watch or change by the driver
 	// roomAdded is the last time at which a node was added or a pod was deleted.
 	roomAdded time.Time
 }
@@ -46,7 +47,7 @@ type observer struct {
 func newObserver(arm Arm, p *Plan, scan time.Duration, clock *Clock, recorder *Recorder) *observer {
 	o := &observer{
 		arm: arm, scan: scan, plan: p, clock: clock, recorder: recorder, services: map[string]Service{}, onDemand: p.node("template", "", lab.OnDemand),
-		pods: map[types.UID]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, removed: map[string]bool{}, noticed: map[string]bool{},
+		pods: map[types.UID]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, removed: map[string]bool{}, noticed: map[string]bool{}, created: map[string]bool{},
 		desired: map[string]int{}, unschedulable: map[types.UID]time.Time{}, changed: time.Now(),
 	}
 	for _, s := range p.Services {
@@ -114,6 +115,7 @@ func (o *observer) nodeEvent(now time.Time, node *corev1.Node, gone bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.nodes[node.Name]
+	delete(o.created, node.Name)
 	if gone || before == nil || isUsable(node) != isUsable(before) {
 		o.changed = now // other changes of a node do not affect pods
 	}
@@ -198,6 +200,20 @@ func (o *observer) remove(node string) {
 	delete(o.noticed, node)
 }
 
+// expect records that the driver creates a node. The node counts as starting from now on.
+func (o *observer) expect(node string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.created[node], o.changed = true, time.Now()
+}
+
+// touch records that the driver has changed the cluster. The watches may report it later.
+func (o *observer) touch() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.changed = time.Now()
+}
+
 // podsOn returns the pods on nodes with this property.
 func (o *observer) podsOn(nodes func(name string) bool) []*corev1.Pod {
 	o.mu.Lock()
@@ -244,7 +260,7 @@ func (s status) moving() bool {
 func (o *observer) status() status {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := status{perNode: map[string]int{}, changed: o.changed, roomAdded: o.roomAdded}
+	s := status{perNode: map[string]int{}, changed: o.changed, roomAdded: o.roomAdded, startingNodes: len(o.created)}
 	counts := map[string]*placed{}
 	for name := range o.services {
 		counts[name] = &placed{}
@@ -295,7 +311,7 @@ func (o *observer) addPending(s *status, counts map[string]*placed) {
 type placed struct{ live, spot, onDemand int }
 
 // countPod adds a pod to the status and to the counts of its service.
-func (o *observer) countPod(s *status, c *placed, free map[string]*Service, pod *corev1.Pod) {
+func (o *observer) countPod(s *status, c *placed, free map[string]*room, pod *corev1.Pod) {
 	node := pod.Spec.NodeName
 	_, released := pod.Annotations[spot.ReleasedAnnotation]
 	switch {
@@ -328,8 +344,7 @@ func (o *observer) countPod(s *status, c *placed, free map[string]*Service, pod 
 	}
 	if room := free[node]; room != nil {
 		service := o.services[pod.Labels[serviceLabel]]
-		room.CPUMilli -= service.CPUMilli
-		room.MemoryMiB -= service.MemoryMiB
+		room.use(service.CPUMilli, service.MemoryMiB)
 	}
 }
 
@@ -341,21 +356,22 @@ func (o *observer) capacity(node string) string {
 	return ""
 }
 
-// freeSpot returns the allocatable resources of the spot nodes without notice.
-func (o *observer) freeSpot() map[string]*Service {
-	free := map[string]*Service{}
+// freeSpot returns the room of the spot nodes without notice, without pods.
+func (o *observer) freeSpot() map[string]*room {
+	free := map[string]*room{}
 	for name, node := range o.nodes {
 		if node.Labels[lab.CapacityLabel] == lab.Spot && !o.noticed[name] {
-			free[name] = &Service{CPUMilli: o.plan.Node.CPUMilli, MemoryMiB: o.plan.Node.MemoryMiB}
+			empty := o.plan.newRoom()
+			free[name] = &empty
 		}
 	}
 	return free
 }
 
 // fits reports whether a replica fits one of the nodes.
-func fits(free map[string]*Service, replica Service) bool {
+func fits(free map[string]*room, replica Service) bool {
 	for _, room := range free {
-		if room.CPUMilli >= replica.CPUMilli && room.MemoryMiB >= replica.MemoryMiB {
+		if room.fits(replica.CPUMilli, replica.MemoryMiB) {
 			return true
 		}
 	}
