@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,9 +36,9 @@ const (
 	quietUnschedulable = 3 * time.Second
 	// quietBlocked is that time while budgets refuse all evictions of a drain.
 	quietBlocked = time.Second
-	// calmMargin is the real time after two calm periods within which the controller has returned
-	// a pod to spot.
-	calmMargin = 2 * time.Second
+	// quietReaction is the real time within which the controller acts after an event or after the
+	// end of the calm period: it plans at most every second, and then sends requests.
+	quietReaction = 2 * time.Second
 	// placeTimeout is the real time within which all services must be ready at first.
 	placeTimeout = 3 * time.Minute
 )
@@ -55,8 +54,9 @@ type driver struct {
 	recorder *Recorder
 	observer *observer
 	scaler   *Autoscaler
-	// evicted contains the time of the last attempt to evict each pod.
-	evicted map[types.UID]time.Time
+	drainer  *drainer
+	// beat is the time of the last event for the controller.
+	beat time.Time
 	// report is called at most once a second with the current time of the trace.
 	report func(at time.Duration)
 }
@@ -66,7 +66,7 @@ func newDriver(arm Arm, p *Plan, scales Scales, client kubernetes.Interface) *dr
 	recorder := NewRecorder(p)
 	return &driver{
 		arm: arm, plan: p, scales: scales, client: client, clock: clock, recorder: recorder, observer: newObserver(arm, p, realTime(scanInterval, scales.Busy), clock, recorder),
-		scaler: NewAutoscaler(p), evicted: map[types.UID]time.Time{}, report: func(time.Duration) {},
+		scaler: NewAutoscaler(p), drainer: newDrainer(client, realTime(evictionRetry, scales.Busy)), report: func(time.Duration) {},
 	}
 }
 
@@ -88,6 +88,9 @@ func (d *driver) place(ctx context.Context) error {
 		case s.moving():
 		case s.unschedulable == 0 && quiet > quietTime, mayWait && len(s.pending) == 0 && quiet > quietUnschedulable:
 			return nil
+		case len(s.pending) > 0 && quiet > quietUnschedulable:
+			d.scaler.Retry() // the pods did not fit the new nodes as the model expected
+			d.observer.touch()
 		}
 		if time.Since(begin) > placeTimeout {
 			return fmt.Errorf("placing the services: %d of the replicas do not exist, %d are starting, %d are unschedulable after %s",
@@ -96,7 +99,7 @@ func (d *driver) place(ctx context.Context) error {
 		if err := d.act(ctx, d.scaler.Step(0, s.pending, s.perNode, 0)); err != nil {
 			return err
 		}
-		if err := wait(ctx); err != nil {
+		if err := wait(ctx, tick); err != nil {
 			return err
 		}
 	}
@@ -122,7 +125,7 @@ func (d *driver) placeNodes(ctx context.Context) error {
 		if time.Since(begin) > placeTimeout {
 			return fmt.Errorf("the spot nodes are not Ready after %s", placeTimeout)
 		}
-		if err := wait(ctx); err != nil {
+		if err := wait(ctx, tick); err != nil {
 			return err
 		}
 	}
@@ -152,6 +155,9 @@ func (d *driver) createServices(ctx context.Context) error {
 
 // replay applies the timeline until the end of the window, and measures.
 func (d *driver) replay(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer d.drainer.wait()
+	defer cancel()
 	timeline := d.plan.Timeline(d.arm.Spot)
 	d.recorder.Start()
 	d.clock.SetRate(time.Now(), d.scales.Busy)
@@ -170,43 +176,53 @@ func (d *driver) replay(ctx context.Context) error {
 		for due < len(timeline) && timeline[due].At <= at {
 			due++
 		}
-		if err := d.apply(ctx, timeline[:due]); err != nil {
-			return err
+		if due > 0 {
+			d.clock.SetRate(now, d.scales.Busy) // not the calm rate, because requests take time
+			if err := d.apply(ctx, timeline[:due]); err != nil {
+				return err
+			}
+			d.observer.touch()
+			timeline = timeline[due:]
 		}
-		timeline = timeline[due:]
 		s := d.observer.status()
 		next := d.plan.Window.Length
 		if len(timeline) > 0 {
 			next = timeline[0].At
 		}
-		if err := d.look(ctx, s, &next); err != nil {
+		acted, err := d.look(ctx, s, &next)
+		if err != nil {
 			return err
 		}
-		if due == 0 {
+		if due == 0 && !acted { // otherwise s is out of date
 			d.pace(s, next)
 		}
-		if err := wait(ctx); err != nil {
+		// At the calm rate, a tick is several seconds of the trace.
+		if err := wait(ctx, min(tick, max(d.clock.Real(time.Now(), next), time.Millisecond))); err != nil {
 			return err
 		}
 	}
 }
 
 // look lets the garbage collection, the autoscaler and the drain act, in this order. It lowers next
-// to the time of the autoscaler's next step.
-func (d *driver) look(ctx context.Context, s status, next *time.Duration) error {
+// to the time of the autoscaler's next step. acted reports whether the autoscaler changed nodes.
+func (d *driver) look(ctx context.Context, s status, next *time.Duration) (acted bool, err error) {
 	if err := d.collect(ctx); err != nil {
-		return err
+		return false, err
 	}
-	at := d.clock.At(time.Now())
-	actions := d.scaler.Step(at, s.pending, s.perNode, d.plan.Settings.Provisioning)
+	now := time.Now()
+	actions := d.scaler.Step(d.clock.At(now), s.pending, s.perNode, d.plan.Settings.Provisioning)
 	*next = min(*next, actions.Next)
-	if err := d.act(ctx, actions); err != nil {
-		return err
+	if acted = len(actions.Start)+len(actions.Remove) > 0; acted {
+		d.clock.SetRate(now, d.scales.Busy)
+		if err := d.act(ctx, actions); err != nil {
+			return false, err
+		}
+		d.observer.touch()
 	}
-	if !d.arm.Controller {
-		return d.drain(ctx)
+	if d.arm.Controller {
+		return acted, d.trigger(ctx, s)
 	}
-	return nil
+	return acted, d.drainer.drain(ctx, d.observer)
 }
 
 // act performs the autoscaler's actions.
@@ -247,10 +263,31 @@ func (d *driver) rate(s status, quiet, sinceRoom time.Duration) float64 {
 		return d.scales.Busy
 	case d.arm.Controller && s.unhealed && quiet < quietHeal:
 		return d.scales.Busy
-	case d.arm.Controller && s.returnable && quiet < 2*d.calm+calmMargin:
+	case d.arm.Controller && s.returnable && quiet >= quietReaction && quiet < quietReaction+d.calm:
 		return d.scales.Calm
+	case d.arm.Controller && s.returnable && quiet < 2*quietReaction+d.calm:
+		return d.scales.Busy // the controller's own time is not scaled by the calm rate
 	}
 	return 0
+}
+
+// triggerInterval is the real time between two events for the controller.
+const triggerInterval = time.Second
+
+// trigger causes an event for the controller while the driver waits for its next step. Without
+// events the controller plans every 5 s, which is 25 minutes at the calm rate. In a real cluster,
+// heartbeats of kubelets are such events. The fake kubelets send none.
+func (d *driver) trigger(ctx context.Context, s status) error {
+	if !s.returnable && !s.unhealed || s.moving() || time.Since(d.beat) < triggerInterval {
+		return nil
+	}
+	d.beat = time.Now()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, beatAnnotation, d.beat.UTC().Format(time.RFC3339Nano))
+	_, err := d.client.CoreV1().Namespaces().Patch(ctx, namespace, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("causing an event: %w", err)
+	}
+	return nil
 }
 
 // apply applies events in their order. Events of one kind run concurrently.
@@ -287,6 +324,7 @@ func (d *driver) applyOne(ctx context.Context, e Event) error {
 }
 
 func (d *driver) createNode(ctx context.Context, node *corev1.Node) error {
+	d.observer.expect(node.Name)
 	if _, err := d.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating node %s: %w", node.Name, err)
 	}
@@ -350,32 +388,11 @@ func (d *driver) deletePods(ctx context.Context, pods []*corev1.Pod) error {
 	return group.Wait()
 }
 
-// drain evicts the pods of nodes with notice, as a node termination handler does. It retries
-// refused evictions.
-func (d *driver) drain(ctx context.Context) error {
-	again := realTime(evictionRetry, d.scales.Busy)
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
-	for _, pod := range d.observer.podsOn(func(node string) bool { return d.observer.noticed[node] }) {
-		if pod.DeletionTimestamp != nil || time.Since(d.evicted[pod.UID]) < again {
-			continue
-		}
-		d.evicted[pod.UID] = time.Now()
-		group.Go(func() error {
-			err := d.client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
-				ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
-			})
-			if err != nil && !apierrors.IsTooManyRequests(err) && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				return fmt.Errorf("evicting pod %s: %w", pod.Name, err)
-			}
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
 // scale changes the replicas of a service.
 func (d *driver) scale(ctx context.Context, service string, replicas int) error {
+	// First, because the watch may report a deleted pod before the request returns. The pod would
+	// count as lost.
+	d.observer.scale(d.clock.At(time.Now()), service, replicas)
 	for name, n := range d.arm.deployments(d.plan, service, replicas) {
 		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)
 		_, err := d.client.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
@@ -383,16 +400,15 @@ func (d *driver) scale(ctx context.Context, service string, replicas int) error 
 			return fmt.Errorf("scaling deployment %s: %w", name, err)
 		}
 	}
-	d.observer.scale(d.clock.At(time.Now()), service, replicas)
 	return nil
 }
 
-// wait returns after a tick, or with the cause of the end of ctx.
-func wait(ctx context.Context) error {
+// wait returns after a real time, or with the cause of the end of ctx.
+func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(tick):
+	case <-time.After(d):
 		return nil
 	}
 }

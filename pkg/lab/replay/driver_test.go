@@ -6,9 +6,15 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
 // replayed replays a plan with an arm on a toy cluster and returns the result.
@@ -97,6 +103,11 @@ func TestAllOnDemand(t *testing.T) {
 	if r.PodHoursCost > all*1.001 || r.PodHoursCost < all*0.98 {
 		t.Errorf("cost %.3f, want at most 2 %% below %.3f", r.PodHoursCost, all)
 	}
+	// The scale-up at 1:00 needs a node. After its start the clock must not jump to the time at
+	// which it is removed if it is empty, ten minutes later.
+	if r.PendingSeconds < 60 || r.PendingSeconds > 500 {
+		t.Errorf("pending for %.0f s, want the minute until the node is ready and a little more", r.PendingSeconds)
+	}
 }
 
 // TestSplit replays two Deployments per service. Replicas that require spot wait without spot.
@@ -151,6 +162,110 @@ func TestNotice(t *testing.T) {
 	}
 }
 
+// TestScaleIsRecordedFirst: the watch may report the deleted pods before the request returns. They
+// must not count as lost.
+func TestScaleIsRecordedFirst(t *testing.T) {
+	p := newPlan(t, nil)
+	client := fake.NewClientset()
+	d := newDriver(Arm{Name: "x"}, p, Scales{Busy: 10, Calm: 300}, client)
+	recorded := -1
+	client.PrependReactor("patch", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+		recorded = d.observer.desired["svc-x"]
+		return true, nil, nil
+	})
+	if err := d.scale(t.Context(), "svc-x", 0); err != nil {
+		t.Fatal(err)
+	}
+	if recorded != 0 {
+		t.Errorf("%d replicas are recorded during the request, want 0", recorded)
+	}
+}
+
+// TestCreatedNodeIsStarting: a node that the watch has not reported is not overlooked. Otherwise the
+// clock would jump before it is Ready.
+func TestCreatedNodeIsStarting(t *testing.T) {
+	p := newPlan(t, nil)
+	d := newDriver(Arm{Name: "x", Spot: true}, p, Scales{Busy: 10, Calm: 300}, fake.NewClientset())
+	node := p.node("n", "a", lab.Spot)
+	if err := d.createNode(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	if s := d.observer.status(); s.startingNodes != 1 || !s.moving() {
+		t.Errorf("%d starting nodes before the watch reports the node, want 1", s.startingNodes)
+	}
+	node.Spec.Taints = nil
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	d.observer.nodeEvent(time.Now(), node, false)
+	if s := d.observer.status(); s.startingNodes != 0 {
+		t.Errorf("%d starting nodes after the node is Ready, want 0", s.startingNodes)
+	}
+}
+
+// TestDrainDoesNotWait: the API server may delay an eviction by seconds. Meanwhile the driver works
+// on, and does not request the eviction again. A timeout is no error.
+func TestDrainDoesNotWait(t *testing.T) {
+	p := newPlan(t, nil)
+	client := fake.NewClientset()
+	d := newDriver(Arm{Name: "x", Spot: true}, p, Scales{Busy: 1000, Calm: 1000}, client)
+	began, end := make(chan struct{}, 10), make(chan struct{})
+	client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		began <- struct{}{}
+		<-end
+		return true, nil, apierrors.NewTimeoutError("conflicts", 10)
+	})
+	d.observer.notice("n")
+	d.observer.podEvent(time.Now(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: namespace, UID: "p", Labels: map[string]string{serviceLabel: "svc-x"}},
+		Spec:       corev1.PodSpec{NodeName: "n"},
+	}, false)
+	for range 3 {
+		if err := d.drainer.drain(t.Context(), d.observer); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * d.drainer.again)
+	}
+	<-began
+	close(end)
+	d.drainer.wait()
+	if len(began) != 0 {
+		t.Errorf("%d further requests during the first one", len(began))
+	}
+	time.Sleep(2 * d.drainer.again)
+	if err := d.drainer.drain(t.Context(), d.observer); err != nil {
+		t.Errorf("a timeout is an error: %v", err)
+	}
+	d.drainer.wait()
+	if len(began) != 1 {
+		t.Errorf("%d further requests after the first one, want 1", len(began))
+	}
+}
+
+// TestTrigger: the controller gets events only while the driver waits for its next step.
+func TestTrigger(t *testing.T) {
+	for name, test := range map[string]struct {
+		status status
+		want   int
+	}{
+		"settled":    {status{}, 0},
+		"returnable": {status{returnable: true}, 1},
+		"unhealed":   {status{unhealed: true}, 1},
+		"moving":     {status{returnable: true, released: 1}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset()
+			d := newDriver(Arm{Controller: true}, newPlan(t, nil), Scales{Busy: 10, Calm: 300}, client)
+			for range 3 { // at most one each second
+				if err := d.trigger(t.Context(), test.status); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := len(client.Actions()); got != test.want {
+				t.Errorf("%d requests, want %d", got, test.want)
+			}
+		})
+	}
+}
+
 // TestRate checks when time is skipped.
 func TestRate(t *testing.T) {
 	const long, short = time.Minute, time.Millisecond
@@ -173,7 +288,9 @@ func TestRate(t *testing.T) {
 		"notice, all refused":           {stock, status{onNoticed: 1}, long, long, 0},
 		"unschedulable":                 {stock, status{unschedulable: 1}, long, long, 0},
 		"unschedulable, new room":       {stock, status{unschedulable: 1}, time.Second, time.Second, 10},
-		"returnable":                    {ours, status{returnable: true}, time.Second, long, 300},
+		"returnable, round":             {ours, status{returnable: true}, quietReaction - 1, long, 10},
+		"returnable":                    {ours, status{returnable: true}, quietReaction, long, 300},
+		"returnable, calm":              {ours, status{returnable: true}, quietReaction + 2*time.Second, long, 10},
 		"returnable, not returned":      {ours, status{returnable: true}, long, long, 0},
 		"returnable, no controller":     {stock, status{returnable: true}, time.Second, long, 0},
 		"over the spot budget":          {ours, status{unhealed: true}, time.Second, long, 10},
