@@ -116,6 +116,16 @@ func (c Capacity) Span() (begin, end time.Duration) {
 	return begin, end
 }
 
+// Common returns the time in which all pools were recorded. It is empty, with end before begin, if
+// there is none.
+func (c Capacity) Common() (begin, end time.Duration) {
+	end = maxOffset
+	for _, pool := range c.Pools {
+		begin, end = max(begin, pool.Steps[0].At), min(end, pool.End)
+	}
+	return begin, end
+}
+
 // at returns the value of the steps at a time; 0 before the first step.
 func at(steps []Step, when time.Duration) int {
 	i, found := slices.BinarySearchFunc(steps, when, func(s Step, when time.Duration) int { return cmp.Compare(s.At, when) })

@@ -14,7 +14,8 @@ import (
 type Settings struct {
 	// Seed selects the services, the window if From is negative, and the reclaimed nodes.
 	Seed uint64
-	// From is the begin of the window in the trace. Negative: the seed selects it.
+	// From is the begin of the window in the trace. Negative: the seed selects it, if possible such
+	// that all pools are recorded in the window.
 	From time.Duration
 	// Length is the duration of the window. Zero: to the end of the trace.
 	Length time.Duration
@@ -162,12 +163,17 @@ func (s Settings) window(c Capacity) (Window, error) {
 	begin, end := c.Span()
 	w := Window{From: s.From, Length: s.Length}
 	if w.From < 0 {
-		room := end - begin - w.Length
-		if w.Length == 0 || room < 0 {
-			w.From, room = begin, 0
+		// Prefer a window in which every pool was recorded: otherwise a pool has no capacity before
+		// its recording, and its last capacity after it.
+		first, last := c.Common()
+		if last-first < w.Length {
+			first, last = begin, end
+		}
+		if room := last - first - w.Length; w.Length == 0 || room < 0 {
+			w.From = begin
 		} else {
 			// Whole hours, because replica changes are recorded every hour.
-			w.From = begin + time.Duration(stream(s.Seed, "window").Int64N(int64(room/time.Hour)+1))*time.Hour
+			w.From = first + time.Duration(stream(s.Seed, "window").Int64N(int64(room/time.Hour)+1))*time.Hour
 		}
 	}
 	if w.Length == 0 {

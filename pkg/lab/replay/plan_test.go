@@ -75,6 +75,27 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// TestWindowWithAllPools: the seed selects a window in which every pool was recorded, if there is one.
+func TestWindowWithAllPools(t *testing.T) {
+	steps := func(first time.Duration) []Step { return []Step{{At: first, Count: 1}} }
+	c := Capacity{Dataset: "d", Pools: []PoolTrace{
+		{Name: "a", Steps: steps(0), End: 100 * time.Hour}, {Name: "b", Steps: steps(70 * time.Hour), End: 200 * time.Hour},
+	}}
+	for seed := range uint64(50) {
+		w, err := Settings{Seed: seed, From: -1, Length: 24 * time.Hour}.window(c)
+		if err != nil || w.From < 70*time.Hour || w.From > 76*time.Hour {
+			t.Errorf("seed %d: from %s, %v; want 70 to 76 h", seed, w.From, err)
+		}
+		w, err = Settings{Seed: seed, From: -1, Length: 48 * time.Hour}.window(c)
+		if err != nil || w.From < 0 || w.From > 152*time.Hour {
+			t.Errorf("seed %d: from %s, %v; want 0 to 152 h", seed, w.From, err)
+		}
+	}
+	if w, err := (Settings{From: time.Hour, Length: 24 * time.Hour}).window(c); err != nil || w.From != time.Hour {
+		t.Errorf("from %s, %v; want the explicit begin", w.From, err)
+	}
+}
+
 func TestNoticeIsWithinTheLifeOfANode(t *testing.T) {
 	p := newPlan(t, func(_ *Inputs, s *Settings) { s.Notice = 5 * time.Hour })
 	for _, n := range p.Nodes {
