@@ -17,7 +17,7 @@ import (
 
 // drainer evicts the pods of nodes with notice, as a node termination handler does. It retries
 // failed evictions. The requests run in the background: if several evictions change the status of a
-// PodDisruptionBudget at once, the API server delays them by seconds, and the nodes of the plan must
+// PodDisruptionBudget at once, the API server delays them by seconds. The nodes of the plan must
 // vanish in time nevertheless.
 type drainer struct {
 	client   kubernetes.Interface

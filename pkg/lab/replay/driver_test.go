@@ -181,8 +181,8 @@ func TestScaleIsRecordedFirst(t *testing.T) {
 	}
 }
 
-// TestCreatedNodeIsStarting: a node that the watch has not reported is not overlooked. Otherwise the
-// clock would jump before it is Ready.
+// TestCreatedNodeIsStarting: a node that the watch has not reported is not overlooked. Otherwise
+// the clock would jump before it is Ready.
 func TestCreatedNodeIsStarting(t *testing.T) {
 	p := newPlan(t, nil)
 	d := newDriver(Arm{Name: "x", Spot: true}, p, Scales{Busy: 10, Calm: 300}, fake.NewClientset())

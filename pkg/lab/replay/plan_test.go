@@ -75,7 +75,8 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestWindowWithAllPools: the seed selects a window in which every pool was recorded, if there is one.
+// TestWindowWithAllPools: the seed selects a window in which every pool was recorded, if there is
+// one.
 func TestWindowWithAllPools(t *testing.T) {
 	steps := func(first time.Duration) []Step { return []Step{{At: first, Count: 1}} }
 	c := Capacity{Dataset: "d", Pools: []PoolTrace{

@@ -242,8 +242,8 @@ podMaxBackoffSeconds: %d
 var gatingManifests = []string{"manifests/overlays/autoscaler/policy.yaml", "manifests/overlays/autoscaler/rbac.yaml"}
 
 // applyGating applies the manifests of the autoscaler mode. It returns when the API server applies
-// the policy to new pods. Pods that are created earlier do not require on-demand, and the controller
-// would replace them later.
+// the policy to new pods. Pods that are created earlier do not require on-demand, and the
+// controller would replace them later.
 func applyGating(ctx context.Context, plane *lab.ControlPlane) error {
 	c, err := client.New(plane.Config(), client.Options{})
 	if err != nil {
