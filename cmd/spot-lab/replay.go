@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +21,8 @@ type replayFlags struct {
 	hours                                                float64
 	from                                                 string
 	provisioning                                         time.Duration
+	seedTexts                                            []string
+	seeds                                                []uint64
 }
 
 func replayCommand(root *string) *cobra.Command {
@@ -48,6 +52,9 @@ Without --capacity it replays a small sample.`,
 			if err := flags.complete(&options); err != nil {
 				return err
 			}
+			if len(flags.seeds) > 0 {
+				return replay.RunSeeds(cmd.Context(), options, flags.seeds)
+			}
 			return replay.Run(cmd.Context(), options)
 		},
 	}
@@ -65,8 +72,9 @@ func addInputFlags(command *cobra.Command, options *replay.Options, flags *repla
 	f.StringVar(&options.Files.Changes, "changes", "", "CSV file with the replica changes of the services")
 	f.StringVar(&options.Files.Pools, "pools", "", "CSV file with notes about the pools, for the report")
 	f.Uint64Var(&options.Settings.Seed, "seed", 1, "selects the services, the window without --from, and the reclaimed nodes")
+	f.StringSliceVar(&flags.seedTexts, "seeds", nil, "replay once for each seed, such as 1,2,3, in folders of their own, and write summary.md")
 	f.StringVar(&flags.from, "from", "", "begin of the window in the trace, as a duration such as 36h (default: selected by the seed)")
-	f.Float64Var(&flags.hours, "hours", 24, "length of the window in hours; 0: to the end of the trace")
+	f.Float64Var(&flags.hours, "hours", 24, "largest length of the window in hours; 0: to the end of the trace")
 	f.StringSliceVar(&flags.arms, "arms", nil, "arms to replay (default: all): "+strings.Join(armNames(), ", "))
 	f.StringVar(&options.Folder, "out", "replay-report", "output folder for report.json, report.md and report.html")
 	f.StringSliceVar(&flags.compare, "compare", nil, "print the differences of two reports, FIRST,SECOND, instead of a replay")
@@ -123,6 +131,13 @@ func (f *replayFlags) complete(options *replay.Options) error {
 		if s.InstanceType = "m5.xlarge"; options.Files.Capacity == "" {
 			s.InstanceType = replay.SampleInstanceType
 		}
+	}
+	for _, text := range f.seedTexts {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || slices.Contains(f.seeds, seed) {
+			return fmt.Errorf("--seeds: %q: expected different numbers of at least 0, such as 1,2,3", text)
+		}
+		f.seeds = append(f.seeds, seed)
 	}
 	options.Arms = f.arms
 	var err error

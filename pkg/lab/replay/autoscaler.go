@@ -63,8 +63,9 @@ const scanInterval = 10 * time.Second
 const bindWithin = time.Minute
 
 // Step advances the model to a time. pods is the number of pods on each node. provisioning is the
-// time until a new node is Ready.
-func (a *Autoscaler) Step(now time.Duration, pending []PendingPod, pods map[string]int, provisioning time.Duration) Actions {
+// time until a new node is Ready. moving reports that a scheduler may bind a pod to an empty node
+// now, so no node is removed.
+func (a *Autoscaler) Step(now time.Duration, pending []PendingPod, pods map[string]int, provisioning time.Duration, moving bool) Actions {
 	a.release(now, pending)
 	a.buy(now, pending, pods, provisioning)
 	actions := Actions{Next: never}
@@ -88,7 +89,7 @@ func (a *Autoscaler) Step(now time.Duration, pending []PendingPod, pods map[stri
 			continue
 		}
 		removal := max(node.emptySince, node.up) + a.plan.Settings.EmptyAfter
-		if removal > now || a.waitedFor(name) {
+		if removal > now || moving || a.waitedFor(name) {
 			actions.Next = min(actions.Next, max(removal, now+time.Second))
 			continue
 		}

@@ -15,7 +15,7 @@ func TestAutoscaler(t *testing.T) {
 	a := NewAutoscaler(p)
 	step := func(at time.Duration, pending []PendingPod, pods map[string]int, want Actions) {
 		t.Helper()
-		if diff := cmp.Diff(want, a.Step(at, pending, pods, time.Minute)); diff != "" {
+		if diff := cmp.Diff(want, a.Step(at, pending, pods, time.Minute, false)); diff != "" {
 			t.Errorf("at %s (-want +got):\n%s", at, diff)
 		}
 	}
@@ -46,10 +46,10 @@ func TestPodNotBound(t *testing.T) {
 	for name, retry := range map[string]bool{"time passes": false, "retry": true} {
 		t.Run(name, func(t *testing.T) {
 			a := NewAutoscaler(p)
-			if got := a.Step(0, pending, nil, 0); len(got.Start) != 1 {
+			if got := a.Step(0, pending, nil, 0, false); len(got.Start) != 1 {
 				t.Fatalf("%+v, want a node", got)
 			}
-			got := a.Step(0, pending, pods, 0)
+			got := a.Step(0, pending, pods, 0, false)
 			if len(got.Start) != 0 || got.Next != bindWithin {
 				t.Fatalf("%+v, want no node and the next step after %s", got, bindWithin)
 			}
@@ -58,7 +58,7 @@ func TestPodNotBound(t *testing.T) {
 				at = 0
 				a.Retry()
 			}
-			if got := a.Step(at, pending, pods, 0); len(got.Start) != 1 {
+			if got := a.Step(at, pending, pods, 0, false); len(got.Start) != 1 {
 				t.Errorf("%+v, want another node", got)
 			}
 		})
@@ -72,8 +72,21 @@ func TestPodsOfANode(t *testing.T) {
 	for i := range 59 {
 		pending = append(pending, PendingPod{UID: fmt.Sprint(i), CPUMilli: 1, MemoryMiB: 1})
 	}
-	if got := NewAutoscaler(p).Step(0, pending, nil, 0); len(got.Start) != 2 {
+	if got := NewAutoscaler(p).Step(0, pending, nil, 0, false); len(got.Start) != 2 {
 		t.Errorf("%+v, want 2 nodes", got)
+	}
+}
+
+// TestNoRemovalDuringPlacement: while pods move, a scheduler may bind one to an empty node.
+func TestNoRemovalDuringPlacement(t *testing.T) {
+	p := newPlan(t, nil)
+	a := NewAutoscaler(p)
+	a.Step(0, []PendingPod{{UID: "1", CPUMilli: 1, MemoryMiB: 1}}, nil, 0, true)
+	if got := a.Step(time.Hour, nil, nil, 0, true); len(got.Remove) != 0 {
+		t.Errorf("removed %v while pods move", got.Remove)
+	}
+	if got := a.Step(time.Hour, nil, nil, 0, false); len(got.Remove) != 1 {
+		t.Errorf("removed %v, want the empty node", got.Remove)
 	}
 }
 
@@ -85,7 +98,7 @@ func TestUselessNode(t *testing.T) {
 	pending := []PendingPod{{UID: "1", CPUMilli: 1, MemoryMiB: 1}}
 	started := 0
 	for at := time.Duration(0); at < time.Hour; at += 10 * time.Second {
-		actions := a.Step(at, pending, nil, time.Minute)
+		actions := a.Step(at, pending, nil, time.Minute, false)
 		started += len(actions.Start)
 		if at < 11*time.Minute && started > 1 {
 			t.Fatalf("at %s: %d nodes for one pod", at, started)

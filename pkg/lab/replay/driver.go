@@ -96,7 +96,7 @@ func (d *driver) place(ctx context.Context) error {
 			return fmt.Errorf("placing the services: %d of the replicas do not exist, %d are starting, %d are unschedulable after %s",
 				s.missing, s.starting, s.unschedulable, placeTimeout)
 		}
-		if err := d.act(ctx, d.scaler.Step(0, s.pending, s.perNode, 0)); err != nil {
+		if err := d.act(ctx, d.scaler.Step(0, s.pending, s.perNode, 0, s.moving())); err != nil {
 			return err
 		}
 		if err := wait(ctx, tick); err != nil {
@@ -210,7 +210,7 @@ func (d *driver) look(ctx context.Context, s status, next *time.Duration) (acted
 		return false, err
 	}
 	now := time.Now()
-	actions := d.scaler.Step(d.clock.At(now), s.pending, s.perNode, d.plan.Settings.Provisioning)
+	actions := d.scaler.Step(d.clock.At(now), s.pending, s.perNode, d.plan.Settings.Provisioning, s.moving())
 	*next = min(*next, actions.Next)
 	if acted = len(actions.Start)+len(actions.Remove) > 0; acted {
 		d.clock.SetRate(now, d.scales.Busy)

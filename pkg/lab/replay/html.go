@@ -21,16 +21,20 @@ type armPage struct {
 // HTML returns report.html, which needs no other file and no network.
 func (r *Report) HTML() ([]byte, error) {
 	header, rows := r.table()
+	gapHeader, gapRows := r.gapTable()
 	data := struct {
 		*Report
 		Header       []string
 		Rows         [][]string
+		GapHeader    []string
+		GapRows      [][]string
+		GapTexts     []string
 		Warnings     []string
 		Explanations []string
 		Facts        []string
 		Plane        template.HTML
 		ArmPages     []armPage
-	}{Report: r, Header: header, Rows: rows, Warnings: r.warnings(), Explanations: explanations, Facts: r.facts()}
+	}{Report: r, Header: header, Rows: rows, GapHeader: gapHeader, GapRows: gapRows, GapTexts: append(r.findings(), gapExplanations...), Warnings: r.warnings(), Explanations: explanations, Facts: r.facts()}
 	plane, err := r.planePlot()
 	if err != nil {
 		return nil, fmt.Errorf("drawing the costs: %w", err)

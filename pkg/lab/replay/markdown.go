@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -38,6 +39,54 @@ var explanations = []string{
 		"A replica that has not been ready since a scale-up is not missing.",
 	"exposed: more ready replicas on spot than the floor permits, so that the loss of all spot would violate the floor, in service-hours.",
 	"largest loss: replicas of one service lost within ten seconds.",
+}
+
+// gapExplanations explain the columns of the second table.
+var gapExplanations = []string{
+	"replaced first: a pod and its replacement run at the same time, or a pod still ends. waiting pods: replicas that are not bound cost nothing.",
+	"return within 15 min: replicas beyond the floor run on on-demand although spot has room, as during the calm period. no return: the same, for longer.",
+	"packing: the rest. The bound may split replicas over nodes, and may exchange replicas at any time.",
+}
+
+// gapTable returns the table of the reasons for costs above the bound, as shares of the bound.
+func (r *Report) gapTable() (header []string, rows [][]string) {
+	for _, a := range r.Arms {
+		parts := r.gapParts(a)
+		if len(parts) == 0 {
+			continue
+		}
+		header = []string{"arm", "above the bound"}
+		cells := []string{a.Name, fmt.Sprintf("%+.1f %%", 100*(a.PodHoursCost/r.Bound.PodHoursCost-1))}
+		for _, part := range parts {
+			header = append(header, part.reason)
+			cells = append(cells, fmt.Sprintf("%+.1f %%", 100*part.usd/r.Bound.PodHoursCost))
+		}
+		rows = append(rows, cells)
+	}
+	return header, rows
+}
+
+// findings names the main reason of each arm of this project that costs much more than the bound.
+func (r *Report) findings() []string {
+	var findings []string
+	for _, a := range r.Arms {
+		if part := r.mainReason(a); part != nil && slices.Contains(ownArms(), a.Name) {
+			findings = append(findings, fmt.Sprintf("%s costs %.1f %% more than the bound. The main reason is %q, with %.1f %% of the bound.",
+				a.Name, 100*(a.PodHoursCost/r.Bound.PodHoursCost-1), part.reason, 100*part.usd/r.Bound.PodHoursCost))
+		}
+	}
+	return findings
+}
+
+// ownArms returns the names of the arms with this project's scheduler.
+func ownArms() []string {
+	var names []string
+	for _, arm := range Arms {
+		if arm.Scheduler {
+			names = append(names, arm.Name)
+		}
+	}
+	return names
 }
 
 func usd(v float64) string     { return fmt.Sprintf("$%.2f", v) }
@@ -150,6 +199,19 @@ func (r *Report) warnings() []string {
 	return warnings
 }
 
+// markdownTable returns a table and an empty line.
+func markdownTable(header []string, rows [][]string) string {
+	var b strings.Builder
+	writeRow := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
+	writeRow(header)
+	writeRow(slices.Repeat([]string{"---"}, len(header)))
+	for _, cells := range rows {
+		writeRow(cells)
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
 // Markdown returns report.md.
 func (r *Report) Markdown() string {
 	var b strings.Builder
@@ -157,20 +219,20 @@ func (r *Report) Markdown() string {
 	for _, w := range r.warnings() {
 		fmt.Fprintf(&b, "**%s**\n\n", w)
 	}
-	header, rows := r.table()
-	writeRow := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
-	writeRow(header)
-	writeRow(strings.Split(strings.Repeat("---,", len(header)-1)+"---", ","))
-	for _, cells := range rows {
-		writeRow(cells)
-	}
-	b.WriteString("\n")
+	b.WriteString(markdownTable(r.table()))
 	for _, a := range r.Arms {
 		fmt.Fprintf(&b, "- **%s**: %s\n", a.Name, a.Title)
 	}
 	b.WriteString("\n")
 	for _, text := range explanations {
 		fmt.Fprintf(&b, "- %s\n", text)
+	}
+	if header, rows := r.gapTable(); len(rows) > 0 {
+		b.WriteString("\n## Reasons for costs above the bound\n\n")
+		b.WriteString(markdownTable(header, rows))
+		for _, text := range append(r.findings(), gapExplanations...) {
+			fmt.Fprintf(&b, "- %s\n", text)
+		}
 	}
 	b.WriteString("\n## How it was measured\n\n")
 	for _, fact := range r.facts() {

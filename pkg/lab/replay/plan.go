@@ -17,7 +17,8 @@ type Settings struct {
 	// From is the begin of the window in the trace. Negative: the seed selects it, if possible such
 	// that all pools are recorded in the window.
 	From time.Duration
-	// Length is the duration of the window. Zero: to the end of the trace.
+	// Length is the largest duration of the window, which ends with the trace at the latest. Zero:
+	// to the end of the trace.
 	Length time.Duration
 	// Notice is the time from the notice to the removal of a node. Zero: nodes vanish without
 	// notice.
@@ -182,9 +183,7 @@ func (s Settings) window(c Capacity) (Window, error) {
 	if w.From < begin || w.From >= end {
 		return w, fmt.Errorf("--from: %s: dataset %q lasts from %s to %s", w.From, c.Dataset, begin, end)
 	}
-	if w.From+w.Length > end {
-		return w, fmt.Errorf("--hours: the window ends at %s, after the end of dataset %q at %s; 0 replays to the end", w.From+w.Length, c.Dataset, end)
-	}
+	w.Length = min(w.Length, end-w.From) // the report states the length
 	return w, nil
 }
 

@@ -201,10 +201,10 @@ func TestServicesAreScaled(t *testing.T) {
 	if diff := cmp.Diff([]Step{{0, 3}, {30 * time.Minute, 4}}, later.Services[0].Replicas); diff != "" {
 		t.Errorf("replicas in a later window (-want +got):\n%s", diff)
 	}
-	few := newPlan(t, func(_ *Inputs, s *Settings) { s.Pods = 8 })
+	few := newPlan(t, func(_ *Inputs, s *Settings) { s.Pods = 30 })
 	for _, s := range few.Services {
 		if s.Name == "svc-x" {
-			t.Error("a service with half of all pods is selected")
+			t.Error("a service with more than a tenth of all pods is selected")
 		}
 	}
 }
@@ -215,7 +215,6 @@ func TestInvalidSettings(t *testing.T) {
 		want   string
 	}{
 		"before the trace":   {func(_ *Inputs, s *Settings) { s.From = 3 * time.Hour }, "--from"},
-		"beyond the trace":   {func(_ *Inputs, s *Settings) { s.Length = 3 * time.Hour }, "--hours"},
 		"unknown type":       {func(_ *Inputs, s *Settings) { s.InstanceType = "q" }, "--instance-type"},
 		"negative notice":    {func(_ *Inputs, s *Settings) { s.Notice = -1 }, "--notice"},
 		"floor":              {func(_ *Inputs, s *Settings) { s.Floor = "x" }, "--floor"},
@@ -240,6 +239,14 @@ func TestInvalidSettings(t *testing.T) {
 				t.Errorf("error %v, want %q in it", err, test.want)
 			}
 		})
+	}
+}
+
+// TestWindowAtEnd: a window ends with the trace.
+func TestWindowAtEnd(t *testing.T) {
+	p := newPlan(t, func(_ *Inputs, s *Settings) { s.From, s.Length = time.Hour, 24*time.Hour })
+	if want := (Window{From: time.Hour, Length: time.Hour}); p.Window != want {
+		t.Errorf("window %v, want %v", p.Window, want)
 	}
 }
 

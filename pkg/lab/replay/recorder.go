@@ -40,6 +40,7 @@ type Recorder struct {
 	buckets   []bucket
 	pending   time.Duration
 	counts    counts
+	gap       Gap
 }
 
 // costs are integrals over time.
@@ -70,6 +71,8 @@ type tally struct {
 	outageFor                   time.Duration
 	recentLosses                []time.Duration
 	largestLoss                 int
+	// returnableFor is the time for which a replica could have run on spot instead of on-demand.
+	returnableFor time.Duration
 }
 
 // bucket is a part of the window for plots.
@@ -209,7 +212,6 @@ func (r *Recorder) advance(to time.Duration) {
 		return
 	}
 	from := r.now
-	r.now = to
 	dt := to - from
 	hours := dt.Hours()
 	var spotShares, onDemandShares float64
@@ -240,6 +242,7 @@ func (r *Recorder) advance(to time.Duration) {
 	r.costs.onDemandShares += onDemandShares * hours
 	r.costs.spotNodes += spotNodes * hours
 	r.costs.onDemandNodes += onDemandNodes * hours
+	r.addGap(dt)
 	desired, ready := 0.0, 0.0
 	for _, t := range r.order {
 		t.advance(dt, r.plan)
@@ -248,6 +251,7 @@ func (r *Recorder) advance(to time.Duration) {
 	}
 	r.costs.desiredSeconds += desired * dt.Seconds()
 	r.costs.readySecond += ready * dt.Seconds()
+	r.now = to
 	r.fill(from, to, bucket{desired: desired, lowestReady: ready, spotNodes: spotNodes, spotUsed: spotShares, podUSD: podUSD})
 }
 
@@ -344,7 +348,7 @@ func (r *Recorder) Result(at time.Duration) Result {
 		SpotNodeHours: r.costs.spotNodes, OnDemandNodeHours: r.costs.onDemandNodes, SpotUsedNodeHours: r.costs.spotShares,
 		ReadyShare: ratio(r.costs.readySecond, r.costs.desiredSeconds),
 		Evictions:  r.counts.evictions, Moves: r.counts.moves, Surges: r.counts.surges,
-		DeletedAtDeadline: r.counts.deletions, LostPods: r.counts.lost, PendingSeconds: r.pending.Seconds(),
+		DeletedAtDeadline: r.counts.deletions, LostPods: r.counts.lost, PendingSeconds: r.pending.Seconds(), Gap: r.gap,
 	}
 	for _, t := range r.order {
 		s := t.result()

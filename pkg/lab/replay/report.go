@@ -117,6 +117,8 @@ type Result struct {
 	LostPods          int `json:"lostPods"`
 	// PendingSeconds is the time that pods were not bound, summed over pods.
 	PendingSeconds float64 `json:"pendingSeconds"`
+	// Gap are the reasons for a PodHoursCost above the bound.
+	Gap Gap `json:"gap"`
 	// Services are sorted by OutageSeconds, the longest first.
 	Services []ServiceResult `json:"services"`
 	Series   []Point         `json:"series"`

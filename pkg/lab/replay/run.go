@@ -45,8 +45,9 @@ type Options struct {
 }
 
 // Run replays the plan with each arm, one after another, and writes the report to the folder after
-// each arm. If ctx ends or an arm fails, the report contains the partial results and is marked
-// as partial. No process is left. The error describes the invalid input or the failed arm.
+// each arm. If an arm fails, the others still run. If ctx ends, they do not. In both cases the
+// report contains the partial results and is marked as partial. No process is left. The error
+// describes the invalid input or the failed arms.
 func Run(ctx context.Context, options Options) error {
 	if err := options.Scales.validate(); err != nil {
 		return err
@@ -72,22 +73,27 @@ func Run(ctx context.Context, options Options) error {
 	r := &runner{options: options, plan: p, report: report, progress: newProgress(options.Out, options.Terminal, len(arms), p.Window.Length)}
 	r.progress.line("replaying %s of %s from %s: %d spot nodes at most, %d services with up to %d pods; source: %s",
 		p.Window.Length, p.Dataset, p.Window.From, report.SpotNodes, report.Services, report.Pods, in.Source)
+	var failed []error
 	for _, arm := range arms {
+		if ctx.Err() != nil {
+			break
+		}
 		result, err := r.runArm(ctx, arm)
 		if arm.Scheduler {
 			result.Broken = result.broken()
 		}
 		report.Arms = append(report.Arms, result)
 		if err != nil {
-			report.Problem = result.Problem
-			return errors.Join(fmt.Errorf("arm %s: %w", arm.Name, err), report.Write(options.Folder))
+			failed = append(failed, fmt.Errorf("arm %s: %w", arm.Name, err))
+			report.Problem = errors.Join(failed...).Error()
+			r.progress.line("%s: %s", arm.Name, err)
 		}
+		report.Partial = len(failed) > 0 || len(report.Arms) < len(arms)
 		if err := report.Write(options.Folder); err != nil {
-			return err
+			return errors.Join(append(failed, err)...)
 		}
 	}
-	report.Partial = false
-	if err := report.Write(options.Folder); err != nil {
+	if err := errors.Join(failed...); err != nil {
 		return err
 	}
 	r.progress.line("report: %s", filepath.Join(options.Folder, "report.html"))

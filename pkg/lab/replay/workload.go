@@ -61,7 +61,7 @@ func (p *Plan) selectServices(traces []ServiceTrace, spotNodes int) error {
 	var cpu, memory float64
 	for _, t := range traces {
 		// One service must not use all pods, so that enough services are selected.
-		if len(selected) == p.Settings.Services || t.Max == 0 || t.Max > max(p.Settings.Pods/4, 1) || pods+t.Max > p.Settings.Pods {
+		if len(selected) == p.Settings.Services || t.Max == 0 || t.Max > max(p.Settings.Pods/10, 1) || pods+t.Max > p.Settings.Pods {
 			continue
 		}
 		selected = append(selected, t)

@@ -1,0 +1,112 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// RunSeeds runs the replay once for each seed, each in a folder of its own such as seed-1, and
+// writes summary.md with the spread of the figures. After a seed fails, the others still run unless
+// ctx has ended.
+func RunSeeds(ctx context.Context, options Options, seeds []uint64) error {
+	var failed []error
+	var reports []*Report
+	folder := options.Folder
+	for _, seed := range seeds {
+		if ctx.Err() != nil {
+			break
+		}
+		options.Settings.Seed = seed
+		options.Folder = filepath.Join(folder, fmt.Sprintf("seed-%d", seed))
+		if err := Run(ctx, options); err != nil {
+			failed = append(failed, fmt.Errorf("seed %d: %w", seed, err))
+		}
+		report, err := ReadReport(options.Folder)
+		if err != nil { // Run has refused the options
+			return errors.Join(failed...)
+		}
+		reports = append(reports, report)
+		if err := os.WriteFile(filepath.Join(folder, "summary.md"), []byte(Summary(reports)), 0o644); err != nil {
+			return fmt.Errorf("writing summary.md: %w", err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// summaryFigures are the columns of a summary. A figure of a partial arm does not count.
+var summaryFigures = []struct {
+	title, format string
+	value         func(r *Report, a ArmResult) float64
+}{
+	{"above the bound, %", "%.1f", func(r *Report, a ArmResult) float64 { return 100 * (ratio(a.PodHoursCost, r.Bound.PodHoursCost) - 1) }},
+	{"below all on-demand, %", "%.1f", func(r *Report, a ArmResult) float64 {
+		return 100 * (1 - ratio(a.PodHoursCost, r.Bound.AllOnDemandPodHoursCost))
+	}},
+	{"on spot, %", "%.1f", func(_ *Report, a ArmResult) float64 { return 100 * a.SpotShare }},
+	{"outages", "%.0f", func(_ *Report, a ArmResult) float64 { return float64(a.Outages) }},
+	{"outage time, s", "%.0f", func(_ *Report, a ArmResult) float64 { return a.OutageSeconds }},
+	{"below floor, s", "%.0f", func(_ *Report, a ArmResult) float64 { return a.BelowFloorSeconds }},
+	{"below budget, s", "%.0f", func(_ *Report, a ArmResult) float64 { return a.BelowBudgetSeconds }},
+	{"moves", "%.0f", func(_ *Report, a ArmResult) float64 { return float64(a.Moves) }},
+	{"pods lost", "%.0f", func(_ *Report, a ArmResult) float64 { return float64(a.LostPods) }},
+}
+
+// Summary returns a Markdown page with the mean and the range of the figures of several replays,
+// for each arm.
+func Summary(reports []*Report) string {
+	var b strings.Builder
+	b.WriteString("# Summary\n\n")
+	for _, r := range reports {
+		fmt.Fprintf(&b, "- %s, seed %d: %s from %s, %d services, up to %d pods and %d spot nodes, %d nodes removed\n",
+			r.Dataset, r.Seed, duration(r.WindowLength), duration(r.FromSeconds), r.Services, r.Pods, r.SpotNodes, len(r.Victims))
+		for _, warning := range r.warnings() {
+			fmt.Fprintf(&b, "  - **%s**\n", warning)
+		}
+	}
+	b.WriteString("\nEach figure is the mean, with the smallest and the largest value.\n\n")
+	header := []string{"arm", "replays"}
+	for _, f := range summaryFigures {
+		header = append(header, f.title)
+	}
+	var rows [][]string
+	for _, arm := range Arms {
+		var cells []string
+		count := 0
+		for _, f := range summaryFigures {
+			var values []float64
+			for _, r := range reports {
+				if a := r.Arm(arm.Name); a != nil && !a.Partial {
+					values = append(values, f.value(r, *a))
+				}
+			}
+			count = len(values)
+			cells = append(cells, spread(f.format, values))
+		}
+		if count > 0 {
+			rows = append(rows, append([]string{arm.Name, fmt.Sprint(count)}, cells...))
+		}
+	}
+	return b.String() + markdownTable(header, rows)
+}
+
+// spread returns the mean and, if the values differ, their range.
+func spread(format string, values []float64) string {
+	if len(values) == 0 {
+		return ""
+	}
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	low, high := fmt.Sprintf(format, slices.Min(values)), fmt.Sprintf(format, slices.Max(values))
+	mean := fmt.Sprintf(format, sum/float64(len(values)))
+	if low == high {
+		return mean
+	}
+	return fmt.Sprintf("%s (%s to %s)", mean, low, high)
+}

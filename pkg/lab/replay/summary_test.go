@@ -1,0 +1,29 @@
+package replay
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSummary(t *testing.T) {
+	first, second := sampleReport(t), sampleReport(t)
+	second.Seed = 2
+	second.Arms[0].Outages = 4
+	text := Summary([]*Report{first, second})
+	for _, want := range []string{"seed 1: ", "seed 2: ", "PARTIAL", "| controller | 2 |", " (1 to 4) "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in the summary:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "| on-demand |") {
+		t.Errorf("a partial arm has figures:\n%s", text)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	for want, values := range map[string][]float64{"": nil, "2": {2, 2}, "2 (1 to 3)": {1, 2, 3}} {
+		if got := spread("%.0f", values); got != want {
+			t.Errorf("the spread of %v is %q, want %q", values, got, want)
+		}
+	}
+}
