@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab/replay"
 )
 
 // inputFile writes an input file and returns its path.
@@ -76,5 +78,36 @@ func TestReplayRejects(t *testing.T) {
 	}
 	if !strings.Contains(stdout.String(), "PARTIAL") || !strings.Contains(stdout.String(), "The parameters are equal") {
 		t.Errorf("the comparison:\n%s", stdout.String())
+	}
+}
+
+// TestReplay replays three hours of the sample on real control planes: this project keeps all
+// floors, and an arm without floors is reported as broken.
+func TestReplay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts control planes")
+	}
+	out := t.TempDir()
+	var stdout, stderr strings.Builder
+	args := []string{"replay", "--arms", "controller,broken-floor", "--from", "0h", "--hours", "3", "--out", out}
+	if got := run(t.Context(), args, &stdout, &stderr); got != 0 {
+		t.Fatalf("exit status %d; standard error:\n%s", got, stderr.String())
+	}
+	report, err := replay.ReadReport(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Victims) == 0 || report.Partial {
+		t.Errorf("%d removed nodes, partial %t", len(report.Victims), report.Partial)
+	}
+	ours, broken := report.Arm("controller"), report.Arm("broken-floor")
+	if len(ours.Broken) > 0 || ours.Moves == 0 {
+		t.Errorf("with the controller: %v, %d moves", ours.Broken, ours.Moves)
+	}
+	if cost := ours.PodHoursCost / report.Bound.PodHoursCost; cost < 0.95 || cost > 1.05 {
+		t.Errorf("the cost is %.3f of the bound, want about 1", cost)
+	}
+	if len(broken.Broken) == 0 {
+		t.Error("an arm without floors is not reported as broken")
 	}
 }

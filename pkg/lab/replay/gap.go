@@ -21,6 +21,8 @@ type Gap struct {
 	// node has room, for up to returnDelay. Late is the same after that time.
 	Delay float64 `json:"delay"`
 	Late  float64 `json:"late"`
+	// Floors is the saving by replicas on spot that the floor requires on on-demand, below zero.
+	Floors float64 `json:"floors"`
 }
 
 // returnDelay is the time within which a controller with the shipped settings returns a replica to
@@ -30,15 +32,22 @@ const returnDelay = 15 * time.Minute
 // addGap adds a time in which nothing changed.
 func (r *Recorder) addGap(dt time.Duration) {
 	price := r.plan.Node
-	bound := map[*tally]int{}
+	bound, onSpot := map[*tally]int{}, map[*tally]int{}
 	for _, pod := range r.pods {
-		if r.nodes[pod.Node] != "" {
-			bound[r.services[pod.Service]]++
+		t := r.services[pod.Service]
+		switch r.nodes[pod.Node] {
+		case lab.Spot:
+			onSpot[t]++
+			bound[t]++
+		case lab.OnDemand:
+			bound[t]++
 		}
 	}
 	returnable := r.returnable()
 	for _, t := range r.order {
 		cost := t.Share(price) * dt.Hours()
+		saving := t.Share(price) * (price.OnDemandUSD - price.SpotUSD)
+		r.gap.Floors -= float64(max(0, onSpot[t]-(t.desired-r.plan.Floor.Of(t.desired)))) * saving * dt.Hours()
 		r.gap.Extra += float64(max(0, bound[t]-t.desired)) * cost * price.OnDemandUSD
 		r.gap.Missing += float64(min(0, bound[t]-t.desired)) * cost * price.OnDemandUSD
 		if returnable[t] == 0 {
@@ -47,9 +56,8 @@ func (r *Recorder) addGap(dt time.Duration) {
 		}
 		early := min(dt, max(0, returnDelay-t.returnableFor))
 		t.returnableFor += dt
-		missed := float64(returnable[t]) * t.Share(price) * (price.OnDemandUSD - price.SpotUSD)
-		r.gap.Delay += missed * early.Hours()
-		r.gap.Late += missed * (dt - early).Hours()
+		r.gap.Delay += float64(returnable[t]) * saving * early.Hours()
+		r.gap.Late += float64(returnable[t]) * saving * (dt - early).Hours()
 	}
 }
 
@@ -101,9 +109,10 @@ func (r *Report) gapParts(a ArmResult) []gapPart {
 		return nil
 	}
 	g := a.Gap
-	packing := a.PodHoursCost - r.Bound.PodHoursCost - g.Extra - g.Missing - g.Delay - g.Late
+	packing := a.PodHoursCost - r.Bound.PodHoursCost - g.Extra - g.Missing - g.Delay - g.Late - g.Floors
 	return []gapPart{
-		{"replaced first", g.Extra}, {"waiting pods", g.Missing}, {"return within 15 min", g.Delay}, {"no return", g.Late}, {"packing", packing},
+		{"replaced first", g.Extra}, {"waiting pods", g.Missing}, {"return within 15 min", g.Delay}, {"no return", g.Late},
+		{"floor on spot", g.Floors}, {"packing", packing},
 	}
 }
 

@@ -20,6 +20,15 @@ func TestGap(t *testing.T) {
 	near(t, "no return", got.Late, saving*(2160-900)/3600)
 	near(t, "extra", got.Extra, share*360/3600)
 	near(t, "missing", got.Missing, -share*600/3600)
+	near(t, "floor on spot", got.Floors, 0)
+}
+
+// TestGapOfBrokenFloor: all three replicas run on spot, so one is cheaper than its floor permits.
+func TestGapOfBrokenFloor(t *testing.T) {
+	h := newHistory(t, "1", "50%", "spot-a-1", "spot-a-2", "spot-a-3")
+	got := h.result(1800).Gap
+	near(t, "floor on spot", got.Floors, -0.75*h.plan.Services[0].Share(h.plan.Node)/2)
+	near(t, "no return", got.Late, 0)
 }
 
 // TestNoGapWithoutRoom: replicas on on-demand have no gap if their spot nodes have notice or do

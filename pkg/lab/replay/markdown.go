@@ -45,6 +45,7 @@ var explanations = []string{
 var gapExplanations = []string{
 	"replaced first: a pod and its replacement run at the same time, or a pod still ends. waiting pods: replicas that are not bound cost nothing.",
 	"return within 15 min: replicas beyond the floor run on on-demand although spot has room, as during the calm period. no return: the same, for longer.",
+	"floor on spot: replicas on spot that the floor requires on on-demand.",
 	"packing: the rest. The bound may split replicas over nodes, and may exchange replicas at any time.",
 }
 

@@ -79,7 +79,7 @@ func Run(ctx context.Context, options Options) error {
 			break
 		}
 		result, err := r.runArm(ctx, arm)
-		if arm.Scheduler {
+		if arm.keepsFloors() {
 			result.Broken = result.broken()
 		}
 		report.Arms = append(report.Arms, result)
