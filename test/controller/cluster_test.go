@@ -163,8 +163,8 @@ func (s *scenario) haveSplits(want map[string]split) func() error {
 	}
 }
 
-// complete returns a check that the Deployment has its desired pods, that all are ready and no other
-// pods have its label, and that its replica counts did not change.
+// complete returns a check that the Deployment has its desired pods and all are ready, that no
+// other pods have its label, and that its replica counts did not change.
 func (s *scenario) complete(name string, replicas int) func() error {
 	return func() error {
 		d, err := client.AppsV1().Deployments(s.namespace).Get(s.ctx, name, metav1.GetOptions{})

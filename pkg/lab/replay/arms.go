@@ -40,8 +40,8 @@ type Arm struct {
 	Extra bool
 }
 
-// keepsFloors reports that the arm claims to keep every floor. Without the controller, the scheduler
-// keeps them only when it places a pod: a scale-down or a drain can violate them afterwards.
+// keepsFloors reports that the arm claims to keep every floor. Without the controller, floors are
+// kept only when a pod is placed: a scale-down or a drain can violate them afterwards.
 func (a Arm) keepsFloors() bool { return a.Controller || a.IgnoreFloor }
 
 // Arms are all arms, in the order of the report.
