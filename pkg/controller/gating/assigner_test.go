@@ -384,6 +384,7 @@ func TestReassign(t *testing.T) {
 			if works {
 				w.create(gated("ReplicaSet", "other-r", "other-0"))
 				w.assigned()
+				w.until("the removal of a gate is recorded", func() bool { return w.assignsSuccessors(pod) })
 				w.queue.Add(workload.RevisionOf(pod)) // otherwise the queue would do this a minute later
 				w.until("the pod is deleted", func() bool { return w.gone("web-0") })
 				w.create(gated("ReplicaSet", "web-r", "web-1"))
@@ -409,6 +410,7 @@ func TestReassignsOneAtATime(t *testing.T) {
 	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, objects...)
 	w.create(gated("ReplicaSet", "other-r", "other-0"))
 	w.assigned()
+	w.until("the removal of a gate is recorded", func() bool { return w.assignsSuccessors(objects[4].(*v1.Pod)) })
 	revision := workload.RevisionOf(objects[4].(*v1.Pod))
 	gone := func() (n int) {
 		for i := range 5 {
