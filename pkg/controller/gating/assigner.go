@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -117,24 +118,17 @@ func New(
 	if err != nil {
 		return nil, err
 	}
-	if _, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { a.observe(obj.(*v1.Pod)) },
-		UpdateFunc: func(_, obj any) { a.observe(obj.(*v1.Pod)) },
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			if pod, ok := obj.(*v1.Pod); ok {
-				a.forget(pod.UID)
-			}
-		},
+	if _, err := pods.AddEventHandler(informer.Handler[*v1.Pod]{
+		Add:    a.observe,
+		Update: func(_, pod *v1.Pod) { a.observe(pod) },
+		Delete: func(pod *v1.Pod) { a.forget(pod.UID) },
 	}); err != nil {
 		return nil, err
 	}
-	_, err = factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { a.observeNode(obj) },
-		UpdateFunc: func(_, obj any) { a.observeNode(obj) },
-		DeleteFunc: func(obj any) { a.nodes.forget(obj) },
+	_, err = factory.Core().V1().Nodes().Informer().AddEventHandler(informer.Handler[*v1.Node]{
+		Add:    a.observeNode,
+		Update: func(_, node *v1.Node) { a.observeNode(node) },
+		Delete: a.nodes.forget,
 	})
 	return a, err
 }
@@ -147,8 +141,8 @@ func (a *Assigner) Run(ctx context.Context) {
 	for _, obj := range a.pods.List() {
 		a.observe(obj.(*v1.Pod))
 	}
-	for _, obj := range a.nodes.list() {
-		a.observeNode(obj)
+	for _, node := range a.nodes.list() {
+		a.observeNode(node)
 	}
 	var running sync.WaitGroup
 	running.Go(func() { a.admissionPolicy.watch(ctx, a.client) })
@@ -187,8 +181,8 @@ func (a *Assigner) observe(pod *v1.Pod) {
 	}
 }
 
-func (a *Assigner) observeNode(obj any) {
-	if node, ok := obj.(*v1.Node); ok && a.leading.Load() {
+func (a *Assigner) observeNode(node *v1.Node) {
+	if a.leading.Load() {
 		a.nodes.observe(node)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -74,14 +73,9 @@ func (n *nodes) list() []*v1.Node {
 	return all
 }
 
-func (n *nodes) forget(obj any) {
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = tombstone.Obj
-	}
-	if node, ok := obj.(*v1.Node); ok {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.reported, node.UID)
-		hiddenNodes.Set(float64(len(n.reported)))
-	}
+func (n *nodes) forget(node *v1.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.reported, node.UID)
+	hiddenNodes.Set(float64(len(n.reported)))
 }

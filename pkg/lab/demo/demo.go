@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
@@ -115,20 +116,15 @@ func (d *demo) watch(ctx context.Context) error {
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithNamespace(namespace))
 	pods := factory.Core().V1().Pods().Informer()
-	observe := func(object any, gone bool) {
-		now, pod := time.Now(), object.(*corev1.Pod)
+	observe := func(pod *corev1.Pod, gone bool) {
+		now := time.Now()
 		d.recorder.observe(now, pod.Labels[workloadLabel], pod.UID, !gone && isReady(pod))
 		d.exits.observe(now, pod, gone)
 	}
-	_, err = pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { observe(object, false) },
-		UpdateFunc: func(_, object any) { observe(object, false) },
-		DeleteFunc: func(object any) {
-			if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = tombstone.Obj
-			}
-			observe(object, true)
-		},
+	_, err = pods.AddEventHandler(informer.Handler[*corev1.Pod]{
+		Add:    func(pod *corev1.Pod) { observe(pod, false) },
+		Update: func(_, pod *corev1.Pod) { observe(pod, false) },
+		Delete: func(pod *corev1.Pod) { observe(pod, true) },
 	})
 	if err != nil {
 		return fmt.Errorf("watching pods: %w", err)

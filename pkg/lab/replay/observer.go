@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
@@ -75,15 +76,10 @@ func (o *observer) watch(client kubernetes.Interface, stop <-chan struct{}) erro
 
 // handler returns an event handler that calls a function for every event.
 func handler[T any](event func(now time.Time, object T, gone bool)) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { event(time.Now(), object.(T), false) },
-		UpdateFunc: func(_, object any) { event(time.Now(), object.(T), false) },
-		DeleteFunc: func(object any) {
-			if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = tombstone.Obj
-			}
-			event(time.Now(), object.(T), true)
-		},
+	return informer.Handler[T]{
+		Add:    func(object T) { event(time.Now(), object, false) },
+		Update: func(_, object T) { event(time.Now(), object, false) },
+		Delete: func(object T) { event(time.Now(), object, true) },
 	}
 }
 
