@@ -83,22 +83,9 @@ func (cp *ControlPlane) makeIdentities(address, port string) (identity, error) {
 // a token of the account, and returns the file's name. So the tests run with the rights that
 // ship.
 func (cp *ControlPlane) grant(ctx context.Context, to account) (kubeconfig string, err error) {
-	c, err := client.New(cp.config, client.Options{})
-	if err != nil {
-		return "", fmt.Errorf("making a client: %w", err)
+	if err := cp.Apply(ctx, to.manifests...); err != nil {
+		return "", err
 	}
-	for _, file := range to.manifests {
-		objects, err := readManifest(filepath.Join(cp.Root, filepath.FromSlash(file)))
-		if err != nil {
-			return "", err
-		}
-		for _, object := range objects {
-			if err := c.Create(ctx, object); err != nil {
-				return "", fmt.Errorf("applying %s: %w", file, err)
-			}
-		}
-	}
-
 	token, err := cp.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, to.name,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](24 * 3600)}},
 		metav1.CreateOptions{})
@@ -107,6 +94,27 @@ func (cp *ControlPlane) grant(ctx context.Context, to account) (kubeconfig strin
 	}
 	kubeconfig = filepath.Join(cp.Dir, to.name+".kubeconfig")
 	return kubeconfig, cp.writeKubeconfig(kubeconfig, token.Status.Token)
+}
+
+// Apply creates the objects of manifests, in the order of the files. The paths are relative to the
+// checkout and contain slashes. An object that exists is an error.
+func (cp *ControlPlane) Apply(ctx context.Context, manifests ...string) error {
+	c, err := client.New(cp.config, client.Options{})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	for _, file := range manifests {
+		objects, err := readManifest(filepath.Join(cp.Root, filepath.FromSlash(file)))
+		if err != nil {
+			return err
+		}
+		for _, object := range objects {
+			if err := c.Create(ctx, object); err != nil {
+				return fmt.Errorf("applying %s: %w", file, err)
+			}
+		}
+	}
+	return nil
 }
 
 // readManifest returns the objects of a YAML file with one or more documents.

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,15 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
@@ -215,11 +212,7 @@ func (r *runner) startPrograms(ctx context.Context, plane *lab.ControlPlane, arm
 // addSettings adds settings to the report that it does not have.
 func (r *runner) addSettings(settings []ScaledSetting) {
 	for _, s := range settings {
-		known := false
-		for _, other := range r.report.ScaledSettings {
-			known = known || other.Name == s.Name
-		}
-		if !known {
+		if !slices.ContainsFunc(r.report.ScaledSettings, func(other ScaledSetting) bool { return other.Name == s.Name }) {
 			r.report.ScaledSettings = append(r.report.ScaledSettings, s)
 		}
 	}
@@ -251,27 +244,20 @@ var gatingManifests = []string{"manifests/overlays/autoscaler/policy.yaml", "man
 // the policy to new pods. Pods that are created earlier do not require on-demand, and the
 // controller would replace them later.
 func applyGating(ctx context.Context, plane *lab.ControlPlane) error {
-	c, err := client.New(plane.Config(), client.Options{})
+	if err := plane.Apply(ctx, gatingManifests...); err != nil {
+		return err
+	}
+	clients, err := kubernetes.NewForConfig(plane.Config())
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
-	}
-	for _, file := range gatingManifests {
-		objects, err := readManifest(filepath.Join(plane.Root, filepath.FromSlash(file)))
-		if err != nil {
-			return err
-		}
-		for _, object := range objects {
-			if err := c.Create(ctx, object); err != nil {
-				return fmt.Errorf("applying %s: %w", file, err)
-			}
-		}
 	}
 	return plane.WaitFor(ctx, "the admission policy of the autoscaler mode", func(ctx context.Context) error {
 		probe := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "probe", Namespace: metav1.NamespaceDefault},
 			Spec:       corev1.PodSpec{SchedulerName: schedulerName, Containers: []corev1.Container{{Name: "main", Image: "registry.example/replay:1"}}},
 		}
-		if err := c.Create(ctx, probe, client.DryRunAll); err != nil {
+		probe, err := clients.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
 			return err
 		}
 		if len(probe.Spec.SchedulingGates) == 0 {
@@ -279,25 +265,6 @@ func applyGating(ctx context.Context, plane *lab.ControlPlane) error {
 		}
 		return nil
 	})
-}
-
-// readManifest returns the objects of a YAML file.
-func readManifest(path string) ([]*unstructured.Unstructured, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading a manifest: %w", err)
-	}
-	var objects []*unstructured.Unstructured
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for {
-		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
-			return objects, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", path, err)
-		}
-		objects = append(objects, object)
-	}
 }
 
 // machine describes this machine.
