@@ -109,11 +109,14 @@ func (r *Report) gapParts(a ArmResult) []gapPart {
 		return nil
 	}
 	g := a.Gap
-	packing := a.PodHoursCost - r.Bound.PodHoursCost - g.Extra - g.Missing - g.Delay - g.Late - g.Floors
-	return []gapPart{
-		{"replaced first", g.Extra}, {"waiting pods", g.Missing}, {"return within 15 min", g.Delay}, {"no return", g.Late},
-		{"floor on spot", g.Floors}, {"packing", packing},
+	parts := []gapPart{
+		{"replaced first", g.Extra}, {"waiting pods", g.Missing}, {"return within 15 min", g.Delay}, {"no return", g.Late}, {"floor on spot", g.Floors},
 	}
+	rest := gapPart{"packing", a.PodHoursCost - r.Bound.PodHoursCost}
+	for _, part := range parts {
+		rest.usd -= part.usd
+	}
+	return append(parts, rest)
 }
 
 // acceptedGap is the share above the bound from which the report names the main reason.

@@ -70,24 +70,17 @@ func (r *Report) gapTable() (header []string, rows [][]string) {
 // findings names the main reason of each arm of this project that costs much more than the bound.
 func (r *Report) findings() []string {
 	var findings []string
-	for _, a := range r.Arms {
-		if part := r.mainReason(a); part != nil && slices.Contains(ownArms(), a.Name) {
+	for _, arm := range Arms {
+		a := r.Arm(arm.Name)
+		if !arm.Scheduler || a == nil {
+			continue
+		}
+		if part := r.mainReason(*a); part != nil {
 			findings = append(findings, fmt.Sprintf("%s costs %.1f %% more than the bound. The main reason is %q, with %.1f %% of the bound.",
 				a.Name, 100*(a.PodHoursCost/r.Bound.PodHoursCost-1), part.reason, 100*part.usd/r.Bound.PodHoursCost))
 		}
 	}
 	return findings
-}
-
-// ownArms returns the names of the arms with this project's scheduler.
-func ownArms() []string {
-	var names []string
-	for _, arm := range Arms {
-		if arm.Scheduler {
-			names = append(names, arm.Name)
-		}
-	}
-	return names
 }
 
 func usd(v float64) string     { return fmt.Sprintf("$%.2f", v) }
