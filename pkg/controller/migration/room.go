@@ -1,7 +1,10 @@
 package migration
 
 import (
+	"time"
+
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
@@ -26,7 +29,7 @@ func (p *planner) reserveExpected() {
 		switch {
 		case p.inFlight(pod) && p.progress[pod.UID] != Restore && pod.Live():
 			if !irreplaceable(pod) {
-				p.reserve(pod)
+				p.reserve(pod, p.now)
 			}
 			continue
 		case pod.Release != nil:
@@ -42,17 +45,27 @@ func (p *planner) reserveExpected() {
 			n = desiredPods(revision) - len(revision.Pods)
 		}
 		if n > 0 {
-			p.reserve(pod)
+			p.reserve(pod, removedAt(pod))
 			n--
 		}
 		missing[revision] = n
 	}
 }
 
-// reserve reserves room for a pending pod or for the replacement of a pod.
-func (p *planner) reserve(pod *snapshot.Pod) {
+// reserve reserves room for a pending pod or for the replacement of a pod. since is when the wait
+// for the scheduler began.
+func (p *planner) reserve(pod *snapshot.Pod, since time.Time) {
 	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
-	if to, _ := p.room.Replace(pod, decision.Unassigned); to != nil {
+	if to, _ := p.room.Replace(pod, decision.Unassigned); to != nil && p.now.Before(since.Add(maxPending)) {
 		p.replacementPending = true
 	}
+}
+
+// removedAt returns when a released or terminating pod was released, or when its termination began.
+func removedAt(pod *snapshot.Pod) time.Time {
+	if pod.Release != nil {
+		return pod.Release.At
+	}
+	grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
+	return pod.DeletionTimestamp.Add(-grace)
 }

@@ -106,13 +106,14 @@ func (p *planner) unlessLastServing(m Move, first Action) Action {
 	return first
 }
 
-// maxPostponement is how long moves without room for their replacements wait for moves with room,
-// counted from the notice of the node. Within seconds these pods are released, replaced and
-// scheduled.
-const maxPostponement = 10 * time.Second
+// maxPending is how long a pending replacement with room postpones moves without room, counted from
+// the release of its pod. On an idle machine it is scheduled within a second. A replacement that a
+// quota forbids, or that the scheduler cannot place for another reason, postpones no move for
+// longer.
+const maxPending = 15 * time.Second
 
-// startPostponed adds the first actions of the moves whose replacements have no room. Within
-// maxPostponement it adds them only if no replacement with room is still pending. The scheduler
+// startPostponed adds the first actions of the moves whose replacements have no room. In the first
+// half of the notice it adds them only if no replacement with room is pending. The scheduler
 // processes pods in order of arrival, and would give the room of one workload's floor to a replica
 // beyond another workload's floor.
 func (p *planner) startPostponed() {
@@ -121,12 +122,13 @@ func (p *planner) startPostponed() {
 	}
 	for _, pod := range p.snapshot.Pods {
 		if pod.Spec.NodeName == "" && workload.Live(pod.Pod) && len(pod.Spec.SchedulingGates) == 0 {
-			p.reserve(pod)
+			p.reserve(pod, pod.CreationTimestamp.Time)
 		}
 	}
 	for _, first := range p.postponed {
 		m := p.moves[first.Pod.UID]
-		if !p.replacementPending || !p.now.Before(m.Noticed.Add(maxPostponement)) {
+		half := m.Noticed.Add(m.Deadline.Sub(m.Noticed) / 2)
+		if !p.replacementPending || !p.now.Before(half) {
 			p.add(m, func(m Move) Action { return p.unlessLastServing(m, first) })
 		}
 	}

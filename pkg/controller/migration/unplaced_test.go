@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -55,8 +57,29 @@ func TestUnplacedMovesWait(t *testing.T) {
 			},
 			want: []string{"release a by surge"},
 		},
-		"it has waited for long enough": {
-			room: roomFor{"b": true}, noticed: 10 * time.Second, want: []string{"release b by surge", "release a by surge"},
+		"its replacement does not exist for too long": {
+			room: roomFor{"b": true}, given: func(w *world) { w.released(w.pods["b"], 15*time.Second) },
+			want: []string{"release a by surge"},
+		},
+		"its replacement is not bound for too long": {
+			room: roomFor{"new": true}, given: func(w *world) {
+				w.released(w.pods["b"], 16*time.Second)
+				w.pod("new", w.replicaSets["b-1"], "").CreationTimestamp = metav1.NewTime(w.now.Add(-15 * time.Second))
+			},
+			want: []string{"release a by surge"},
+		},
+		"its pod terminates": {
+			room: roomFor{"b": true}, given: func(w *world) { terminate(w.pods["b"], w.now.Add(-14*time.Second)) },
+		},
+		"its pod terminates, and its replacement does not exist for too long": {
+			room: roomFor{"b": true}, given: func(w *world) { terminate(w.pods["b"], w.now.Add(-15*time.Second)) },
+			want: []string{"release a by surge"},
+		},
+		"the last seconds of the first half of the notice": {
+			room: roomFor{"b": true}, noticed: 119 * time.Second, want: []string{"release b by surge"},
+		},
+		"half of the notice is over": {
+			room: roomFor{"b": true}, noticed: 2 * time.Minute, want: []string{"release b by surge", "release a by surge"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,4 +102,10 @@ func TestUnplacedMovesWait(t *testing.T) {
 			}
 		})
 	}
+}
+
+// terminate marks a pod as terminating since a time, with a grace period of 30 seconds.
+func terminate(pod *v1.Pod, since time.Time) {
+	pod.DeletionGracePeriodSeconds = ptr.To[int64](30)
+	pod.DeletionTimestamp = ptr.To(metav1.NewTime(since.Add(30 * time.Second)))
 }
