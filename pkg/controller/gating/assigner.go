@@ -231,7 +231,7 @@ type sibling struct {
 // concurrent calls for one revision.
 func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (again time.Duration, err error) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(revision.Namespace, string(revision.UID)))
-	pods, err := a.livePods(revision)
+	pods, assignments, err := a.livePodsWithAssignments(revision)
 	if err != nil {
 		return 0, err
 	}
@@ -240,7 +240,7 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 	assigned, granted, others := 0, 0, 0
 	for _, pod := range pods {
 		pending := workload.Gated(pod)
-		if made, done := a.assignmentOf(pod.UID, pending); pending && done {
+		if made, done := assignments[pod.UID]; done {
 			if made == decision.AssignedOnDemand {
 				assigned++
 			} else {
@@ -309,17 +309,25 @@ func (a *Assigner) livePods(revision workload.OwnerKey) ([]*v1.Pod, error) {
 	return pods, nil
 }
 
-// assignmentOf returns the assignment of a pod whose gate the cache still shows; false if it has
-// none.
-func (a *Assigner) assignmentOf(pod types.UID, gated bool) (decision.AssignedCapacity, bool) {
+// livePodsWithAssignments returns what livePods does, and the assignments of the pods whose gates
+// the cache still shows. It holds the lock for both: otherwise observe could see that a gate was
+// removed, and delete the assignment of a pod that was read with its gate.
+func (a *Assigner) livePodsWithAssignments(revision workload.OwnerKey) ([]*v1.Pod, map[types.UID]decision.AssignedCapacity, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !gated {
-		delete(a.assignments, pod)
-		delete(a.gatedSince, pod)
+	pods, err := a.livePods(revision)
+	assignments := map[types.UID]decision.AssignedCapacity{}
+	for _, pod := range pods {
+		made, done := a.assignments[pod.UID]
+		switch {
+		case !workload.Gated(pod):
+			delete(a.assignments, pod.UID)
+			delete(a.gatedSince, pod.UID)
+		case done:
+			assignments[pod.UID] = made
+		}
 	}
-	made, done := a.assignments[pod]
-	return made, done
+	return pods, assignments, err
 }
 
 // resolve finds the owners and settings of a pod. It returns a time to wait if the owner is
