@@ -62,6 +62,11 @@ replay: export SPOT_DATA := $(SPOT_DATA)
 replay: tools build ## Replays recorded spot capacity under all arms, and reports cost and availability (SPOT_DATA, REPLAY; minutes per arm).
 	@hack/replay.sh $(REPLAY)
 
+.PHONY: results
+results: export SPOT_DATA := $(SPOT_DATA)
+results: tools build ## Replays all recorded traces and writes docs/results.md (SPOT_DATA; hours).
+	@hack/results.sh
+
 .PHONY: test
 test: tools build ## Runs all required tests: unit, property and live tests.
 	@hack/test.sh

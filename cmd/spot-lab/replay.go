@@ -17,12 +17,12 @@ import (
 
 // replayFlags are the flags of the command replay that are not fields of its options.
 type replayFlags struct {
-	arms, compare, controllerSettings, schedulerSettings []string
-	hours                                                float64
-	from                                                 string
-	provisioning                                         time.Duration
-	seedTexts                                            []string
-	seeds                                                []uint64
+	arms, compare, results, controllerSettings, schedulerSettings []string
+	hours                                                         float64
+	from                                                          string
+	provisioning                                                  time.Duration
+	seedTexts                                                     []string
+	seeds                                                         []uint64
 }
 
 func replayCommand(root *string) *cobra.Command {
@@ -46,6 +46,9 @@ Without --capacity it replays a small sample.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(flags.compare) > 0 {
 				return compareReports(flags.compare, cmd.OutOrStdout())
+			}
+			if len(flags.results) > 0 {
+				return writeResults(flags.results)
 			}
 			options.Root, options.Out, options.Terminal = *root, cmd.OutOrStdout(), isTerminal(cmd.OutOrStdout())
 			options.Command = "spot-lab " + strings.Join(os.Args[1:], " ")
@@ -78,6 +81,7 @@ func addInputFlags(command *cobra.Command, options *replay.Options, flags *repla
 	f.StringSliceVar(&flags.arms, "arms", nil, "arms to replay (default: all): "+strings.Join(armNames(), ", "))
 	f.StringVar(&options.Folder, "out", "replay-report", "output folder for report.json, report.md and report.html")
 	f.StringSliceVar(&flags.compare, "compare", nil, "print the differences of two reports, FIRST,SECOND, instead of a replay")
+	f.StringSliceVar(&flags.results, "results", nil, "write the figures of all reports in a folder into a Markdown page, FOLDER,PAGE, instead of a replay")
 }
 
 func addModelFlags(command *cobra.Command, options *replay.Options, flags *replayFlags) {
@@ -165,4 +169,12 @@ func compareReports(paths []string, out io.Writer) error {
 	}
 	_, err := io.WriteString(out, replay.Compare(reports[0], reports[1]))
 	return err
+}
+
+// writeResults writes the figures of a folder of reports into a page.
+func writeResults(paths []string) error {
+	if len(paths) != 2 {
+		return fmt.Errorf("--results: %q: expected FOLDER,PAGE", strings.Join(paths, ","))
+	}
+	return replay.WriteResults(paths[0], paths[1])
 }

@@ -69,10 +69,20 @@ func Summary(reports []*Report) string {
 		}
 	}
 	b.WriteString("\nEach figure is the mean, with the smallest and the largest value.\n\n")
+	return b.String() + markdownTable(summaryHeader(), summaryRows(reports))
+}
+
+// summaryHeader returns the header of the rows of summaryRows.
+func summaryHeader() []string {
 	header := []string{"arm", "replays"}
 	for _, f := range summaryFigures {
 		header = append(header, f.title)
 	}
+	return header
+}
+
+// summaryRows returns a row for each arm that at least one report contains.
+func summaryRows(reports []*Report) [][]string {
 	var rows [][]string
 	for _, arm := range Arms {
 		var cells []string
@@ -91,7 +101,7 @@ func Summary(reports []*Report) string {
 			rows = append(rows, append([]string{arm.Name, fmt.Sprint(count)}, cells...))
 		}
 	}
-	return b.String() + markdownTable(header, rows)
+	return rows
 }
 
 // spread returns the mean and, if the values differ, their range.

@@ -1,0 +1,73 @@
+package replay
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWriteResults(t *testing.T) {
+	folder := t.TempDir()
+	for name, change := range map[string]func(*Report){
+		"short":        func(r *Report) { r.NoticeSeconds = 30 },
+		"long/seed-1":  func(*Report) {},
+		"long/seed-2":  func(r *Report) { r.Seed = 2; r.Arms[0].Outages = 4 },
+		"long/another": func(r *Report) { r.Dataset = "another" },
+	} {
+		r := sampleReport(t)
+		r.NoticeSeconds, r.StartupSeconds, r.Created = 120, 5, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+		change(r)
+		folder := filepath.Join(folder, name)
+		if err := PrepareFolder(folder); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Write(folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := filepath.Join(t.TempDir(), "page.md")
+	write := func(text string) error {
+		t.Helper()
+		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return WriteResults(folder, page)
+	}
+	if err := write("# Results\n"); err == nil || !strings.Contains(err.Error(), "page.md: expected the lines") {
+		t.Errorf("a page without a generated part: %v", err)
+	}
+	if err := write("# Results\n" + resultsBegin + "old\n" + resultsEnd + "the end\n"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, want := range []string{
+		"# Results\n" + resultsBegin, "![Ready and desired replicas, controller](results/another-controller-ready.svg)",
+		"### Notice 2m0s, start-up of a pod 5s", "| `another` | controller | 1 |", "| controller | 2 |", " (1 to 4) ",
+		"seed 2: BROKEN: arm controller", "### Notice 30s, start-up of a pod 5s", "### Windows", "2026-01-02", resultsEnd + "the end\n",
+	} {
+		next := strings.Index(string(text[at:]), want)
+		if next < 0 {
+			t.Fatalf("%q is not on the page, or not in this order:\n%s", want, text)
+		}
+		at += next
+	}
+	if strings.Contains(string(text), "old") {
+		t.Error("the page contains its old content")
+	}
+	plot, err := os.ReadFile(filepath.Join(filepath.Dir(page), "results", "another-controller-ready.svg"))
+	if err != nil || !strings.HasPrefix(string(plot), `<svg xmlns="http://www.w3.org/2000/svg" `) {
+		t.Errorf("the plot is %.60s: %v", plot, err)
+	}
+}
+
+func TestWriteResultsWithoutReports(t *testing.T) {
+	if err := WriteResults(t.TempDir(), "page.md"); err == nil || !strings.Contains(err.Error(), "no report.json") {
+		t.Errorf("got %v, want an error about missing reports", err)
+	}
+}
