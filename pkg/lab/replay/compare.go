@@ -63,7 +63,7 @@ var figures = []struct {
 	{"outageSeconds", func(r Result) float64 { return r.OutageSeconds }},
 	{"belowFloorSeconds", func(r Result) float64 { return r.BelowFloorSeconds }},
 	{"belowBudgetSeconds", func(r Result) float64 { return r.BelowBudgetSeconds }},
-	{"overSpotBudgetSeconds", func(r Result) float64 { return r.OverSpotBudgetSeconds }},
+	{"exposedSeconds", func(r Result) float64 { return r.ExposedSeconds }},
 	{"evictions", func(r Result) float64 { return float64(r.Evictions) }},
 	{"moves", func(r Result) float64 { return float64(r.Moves) }},
 	{"lostPods", func(r Result) float64 { return float64(r.LostPods) }},

@@ -22,7 +22,7 @@ var columns = []struct {
 	{"outage time", func(_ *Report, a ArmResult) string { return span(a.OutageSeconds) }},
 	{"below floor", func(_ *Report, a ArmResult) string { return span(a.BelowFloorSeconds) }},
 	{"below budget", func(_ *Report, a ArmResult) string { return span(a.BelowBudgetSeconds) }},
-	{"exposed", func(_ *Report, a ArmResult) string { return span(a.OverSpotBudgetSeconds) }},
+	{"exposed", func(_ *Report, a ArmResult) string { return span(a.ExposedSeconds) }},
 	{"largest loss", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.LargestLoss) }},
 	{"evictions", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.Evictions) }},
 	{"moves", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.Moves) }},
@@ -37,7 +37,7 @@ var explanations = []string{
 	"cost, node-hours: all nodes, including idle ones. Spot nodes exist whenever the trace has them.",
 	"below floor, below budget: fewer ready replicas than the floor or the PodDisruptionBudget requires, in service-hours. " +
 		"A replica that has not been ready since a scale-up is not missing.",
-	"exposed: more ready replicas on spot than the floor permits, so that the loss of all spot would violate the floor, in service-hours.",
+	"exposed: the loss of all spot would have violated the floor, in service-hours.",
 	"largest loss: replicas of one service lost within ten seconds.",
 }
 

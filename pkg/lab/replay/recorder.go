@@ -65,8 +65,8 @@ type tally struct {
 	desiredSeconds, readySecond float64
 	outages                     int
 	outage, belowFloor          time.Duration
-	belowBudget, overBudget     time.Duration
-	overFor, longestOver        time.Duration
+	belowBudget, exposed        time.Duration
+	exposedFor, longestExposed  time.Duration
 	longestOutage               time.Duration
 	outageFor                   time.Duration
 	recentLosses                []time.Duration
@@ -300,12 +300,12 @@ func (t *tally) advance(dt time.Duration, p *Plan) {
 	if t.ready < p.Budget.Of(t.reached) {
 		t.belowBudget += dt
 	}
-	if t.readySpot > t.desired-p.Floor.Of(t.desired) {
-		t.overBudget += dt
-		t.overFor += dt
-		t.longestOver = max(t.longestOver, t.overFor)
+	if t.readySpot > 0 && t.ready-t.readySpot < p.Floor.Of(t.reached) {
+		t.exposed += dt
+		t.exposedFor += dt
+		t.longestExposed = max(t.longestExposed, t.exposedFor)
 	} else {
-		t.overFor = 0
+		t.exposedFor = 0
 	}
 }
 
@@ -356,8 +356,8 @@ func (r *Recorder) Result(at time.Duration) Result {
 		result.OutageSeconds += s.OutageSeconds
 		result.BelowFloorSeconds += s.BelowFloorSeconds
 		result.BelowBudgetSeconds += s.BelowBudgetSeconds
-		result.OverSpotBudgetSeconds += s.OverSpotBudgetSeconds
-		result.LongestOverSpotBudgetSeconds = max(result.LongestOverSpotBudgetSeconds, s.LongestOverSpotBudgetSeconds)
+		result.ExposedSeconds += s.ExposedSeconds
+		result.LongestExposedSeconds = max(result.LongestExposedSeconds, s.LongestExposedSeconds)
 		result.LargestLoss = max(result.LargestLoss, s.LargestLoss)
 		result.Services = append(result.Services, s)
 	}
@@ -382,7 +382,7 @@ func (t *tally) result() ServiceResult {
 		Name: t.Name, ReadyShare: ratio(t.readySecond, t.desiredSeconds),
 		Outages: t.outages, OutageSeconds: t.outage.Seconds(), LongestOutageSeconds: t.longestOutage.Seconds(),
 		BelowFloorSeconds: t.belowFloor.Seconds(), BelowBudgetSeconds: t.belowBudget.Seconds(),
-		OverSpotBudgetSeconds: t.overBudget.Seconds(), LongestOverSpotBudgetSeconds: t.longestOver.Seconds(),
+		ExposedSeconds: t.exposed.Seconds(), LongestExposedSeconds: t.longestExposed.Seconds(),
 		LargestLoss: t.largestLoss,
 	}
 }

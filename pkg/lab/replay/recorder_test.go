@@ -153,18 +153,23 @@ func TestWaysToLeave(t *testing.T) {
 }
 
 // TestBrokenFloor reports an arm that violates floors: after a loss, and before any loss because
-// too many replicas are on spot.
+// too few replicas are on on-demand.
 func TestBrokenFloor(t *testing.T) {
 	healthy := newHistory(t, "1", "50%", "od", "spot-a-1", "spot-a-2")
 	if got := healthy.result(3600).broken(); len(got) != 0 {
 		t.Errorf("broken %v", got)
 	}
 	exposed := newHistory(t, "1", "50%", "spot-a-1", "spot-a-2", "spot-a-3")
-	if got := exposed.result(overSpotBudgetTolerance.Seconds()).broken(); len(got) != 0 {
+	if got := exposed.result(exposedTolerance.Seconds()).broken(); len(got) != 0 {
 		t.Errorf("broken %v within the tolerance", got)
 	}
-	if got := exposed.result(overSpotBudgetTolerance.Seconds() + 1).broken(); len(got) != 1 {
-		t.Errorf("broken %v, want that replicas exceed the spot budget", got)
+	if got := exposed.result(exposedTolerance.Seconds() + 1).broken(); len(got) != 1 {
+		t.Errorf("broken %v, want that the service is exposed", got)
+	}
+	surge := newHistory(t, "1", "50%", "od", "spot-a-1", "spot-a-2")
+	surge.pod(10, "3", "spot-a-1", true)
+	if got := surge.result(exposedTolerance.Seconds() + 60); got.ExposedSeconds != 0 {
+		t.Errorf("exposed for %.0f s although a replica is on on-demand", got.ExposedSeconds)
 	}
 	lost := newHistory(t, "2", "50%", "od", "spot-a-1", "spot-a-2")
 	lost.PodGone(sec(10), "1", true)

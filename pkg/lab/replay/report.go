@@ -101,10 +101,10 @@ type Result struct {
 	// Replicas that have not been ready since a scale-up do not count as missing.
 	BelowFloorSeconds  float64 `json:"belowFloorSeconds"`
 	BelowBudgetSeconds float64 `json:"belowBudgetSeconds"`
-	// OverSpotBudgetSeconds is the time with more ready replicas on spot than the floor permits,
-	// summed over services. In this time the loss of all spot nodes would violate the floor.
-	OverSpotBudgetSeconds        float64 `json:"overSpotBudgetSeconds"`
-	LongestOverSpotBudgetSeconds float64 `json:"longestOverSpotBudgetSeconds"`
+	// ExposedSeconds is the time in which the loss of all spot nodes would have violated the floor,
+	// summed over services.
+	ExposedSeconds        float64 `json:"exposedSeconds"`
+	LongestExposedSeconds float64 `json:"longestExposedSeconds"`
 	// LargestLoss is the largest number of replicas of one service lost within ten seconds.
 	LargestLoss int `json:"largestLoss"`
 	// Evictions counts the pods that the eviction API removed. Moves also counts the pods that the
@@ -126,16 +126,16 @@ type Result struct {
 
 // ServiceResult contains the measurements of a service, as in Result.
 type ServiceResult struct {
-	Name                         string  `json:"name"`
-	ReadyShare                   float64 `json:"readyShare"`
-	Outages                      int     `json:"outages"`
-	OutageSeconds                float64 `json:"outageSeconds"`
-	LongestOutageSeconds         float64 `json:"longestOutageSeconds"`
-	BelowFloorSeconds            float64 `json:"belowFloorSeconds"`
-	BelowBudgetSeconds           float64 `json:"belowBudgetSeconds"`
-	OverSpotBudgetSeconds        float64 `json:"overSpotBudgetSeconds"`
-	LongestOverSpotBudgetSeconds float64 `json:"longestOverSpotBudgetSeconds"`
-	LargestLoss                  int     `json:"largestLoss"`
+	Name                  string  `json:"name"`
+	ReadyShare            float64 `json:"readyShare"`
+	Outages               int     `json:"outages"`
+	OutageSeconds         float64 `json:"outageSeconds"`
+	LongestOutageSeconds  float64 `json:"longestOutageSeconds"`
+	BelowFloorSeconds     float64 `json:"belowFloorSeconds"`
+	BelowBudgetSeconds    float64 `json:"belowBudgetSeconds"`
+	ExposedSeconds        float64 `json:"exposedSeconds"`
+	LongestExposedSeconds float64 `json:"longestExposedSeconds"`
+	LargestLoss           int     `json:"largestLoss"`
 }
 
 // Point is a part of the window, from Seconds to the next point. All services are summed.
@@ -150,9 +150,9 @@ type Point struct {
 	PodHoursCost float64 `json:"podHoursCost"`
 }
 
-// overSpotBudgetTolerance is the longest time that a service may have too many replicas on spot
-// without a broken guarantee. It is the shipped fallbackAfter.
-const overSpotBudgetTolerance = 5 * time.Minute
+// exposedTolerance is the longest time that a service may be exposed without a broken guarantee. It
+// is the shipped fallbackAfter.
+const exposedTolerance = 5 * time.Minute
 
 // broken returns the guarantees of the floor that a result violates.
 func (r Result) broken() []string {
@@ -164,8 +164,8 @@ func (r Result) broken() []string {
 	}
 	add(r.Outages > 0, "%d outages of %.0f s in total", r.Outages, r.OutageSeconds)
 	add(r.BelowFloorSeconds > 0, "%.0f s below the floor", r.BelowFloorSeconds)
-	add(r.LongestOverSpotBudgetSeconds > overSpotBudgetTolerance.Seconds(), "a service had more replicas on spot than its floor permits for %.0f s",
-		r.LongestOverSpotBudgetSeconds)
+	add(r.LongestExposedSeconds > exposedTolerance.Seconds(), "the loss of all spot would have violated the floor of a service for %.0f s",
+		r.LongestExposedSeconds)
 	return problems
 }
 
