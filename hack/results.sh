@@ -10,7 +10,7 @@ failed=0
 # replay runs one replay: dataset, notice, start-up, seed, and further flags.
 replay() {
   local folder="$out/$1-$2-$3-$4"
-  if grep -qs '"partial": false' "$folder/report.json" && ! grep -q '"partial": true' "$folder/report.json"; then
+  if [ -e "$folder/report.json" ] && ! grep -q '"partial": true' "$folder/report.json"; then
     return
   fi
   hack/replay.sh --dataset "$1" --notice "$2" --startup "$3" --seed "$4" --out "$folder" "${@:5}" || failed=1 # the other replays still run
