@@ -3,6 +3,8 @@ package extender
 import (
 	"bytes"
 	"sync"
+
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
 // buffers has the memory that a request needs. Requests reuse it, because every request would
@@ -10,6 +12,8 @@ import (
 type buffers struct {
 	body       []byte
 	candidates []*nodeState
+	names      []string
+	priorities extenderv1.HostPriorityList
 	answer     bytes.Buffer
 }
 
@@ -17,7 +21,9 @@ type buffers struct {
 // larger, and their memory would be unused most of the time.
 const maxReusedBytes = 1 << 20
 
-var unusedBuffers = sync.Pool{New: func() any { return &buffers{} }}
+var unusedBuffers = sync.Pool{New: func() any {
+	return &buffers{names: []string{}, priorities: extenderv1.HostPriorityList{}} // the JSON of nil is null
+}}
 
 // acquireBuffers returns buffers that no other request uses until they are released.
 func acquireBuffers() *buffers { return unusedBuffers.Get().(*buffers) }
@@ -28,6 +34,9 @@ func (b *buffers) release() {
 		return
 	}
 	b.answer.Reset()
-	clear(b.candidates[:cap(b.candidates)]) // otherwise deleted nodes would remain in memory
+	// Otherwise deleted nodes would remain in memory.
+	clear(b.candidates[:cap(b.candidates)])
+	clear(b.names[:cap(b.names)])
+	clear(b.priorities[:cap(b.priorities)])
 	unusedBuffers.Put(b)
 }

@@ -211,7 +211,7 @@ func (h *handler) filter(ctx context.Context, b *buffers) (any, error) {
 			klog.FromContext(ctx).V(2).Info("Decision failed", "pod", klog.KObj(request.pod), "err", err.Error())
 			return filterResult{Error: err.Error()}, nil
 		}
-		return request.filtered(&result), nil
+		return request.filtered(&result, b), nil
 	})
 }
 
@@ -221,6 +221,6 @@ func (h *handler) prioritize(ctx context.Context, b *buffers) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return request.priorities(scores), nil
+		return request.priorities(scores, b), nil
 	})
 }

@@ -3,6 +3,7 @@ package extender
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -26,6 +27,12 @@ type request struct {
 	nodes []jsontext.Value
 }
 
+// withoutContainers ignores containers, which are the largest part of a pod. No decision depends on
+// them.
+var withoutContainers = json.WithUnmarshalers(json.UnmarshalFromFunc(func(decoder *jsontext.Decoder, _ *[]v1.Container) error {
+	return decoder.SkipValue()
+}))
+
 // readRequest decodes a request. It appends the candidates to reused if the request contains only
 // their names. An error names the field, and the expected value.
 func readRequest(body []byte, x *index, reused []*nodeState) (*request, error) {
@@ -37,7 +44,7 @@ func readRequest(body []byte, x *index, reused []*nodeState) (*request, error) {
 		}
 	}
 	args.NodeNames = nodeNames{index: x, nodes: reused}
-	switch err := json.Unmarshal(body, &args); {
+	switch err := json.Unmarshal(body, &args, withoutContainers); {
 	case errors.Is(err, errTooMany):
 		return nil, fmt.Errorf("args.NodeNames: %w", errTooMany)
 	case err != nil:
@@ -134,8 +141,8 @@ type filterResult struct {
 
 // filtered returns the answer to a filter request. All refusals are unresolvable: to remove other
 // pods from a node changes neither the budget nor whether the node is about to be reclaimed, so
-// preemption has nothing to look for there.
-func (r *request) filtered(f *filtered) *filterResult {
+// preemption has nothing to look for there. The answer may share memory with b.
+func (r *request) filtered(f *filtered, b *buffers) *filterResult {
 	result := &filterResult{}
 	admitted := f.admitted
 	if f.admitsAll {
@@ -150,11 +157,11 @@ func (r *request) filtered(f *filtered) *filterResult {
 			result.Nodes.Items[at] = r.nodes[i]
 		}
 	} else {
-		names := make([]string, len(admitted))
-		for at, i := range admitted {
-			names[at] = r.candidates[i].name
+		b.names = slices.Grow(b.names[:0], len(admitted))
+		for _, i := range admitted {
+			b.names = append(b.names, r.candidates[i].name)
 		}
-		result.NodeNames = &names
+		result.NodeNames = &b.names
 	}
 	if len(f.reasons) > 0 {
 		result.FailedAndUnresolvableNodes = make(map[string]string, len(f.reasons))
@@ -166,14 +173,15 @@ func (r *request) filtered(f *filtered) *filterResult {
 }
 
 // priorities returns the answer to a prioritize request, in the order of the candidates. Without
-// scores, all are 0.
-func (r *request) priorities(scores []int64) extenderv1.HostPriorityList {
-	list := make(extenderv1.HostPriorityList, len(r.candidates))
+// scores, all are 0. The answer shares memory with b.
+func (r *request) priorities(scores []int64, b *buffers) extenderv1.HostPriorityList {
+	b.priorities = slices.Grow(b.priorities[:0], len(r.candidates))
 	for i, node := range r.candidates {
-		list[i].Host = node.name
+		priority := extenderv1.HostPriority{Host: node.name}
 		if scores != nil {
-			list[i].Score = scores[i]
+			priority.Score = scores[i]
 		}
+		b.priorities = append(b.priorities, priority)
 	}
-	return list
+	return b.priorities
 }
