@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs all tests in this order: quick tests; tests on a real control plane, which mostly wait, side
 # by side; benchmarks one by one, because they share two cores. The three packages with most live
-# tests run in SPOT_SHARDS processes each (2 by default), which have control planes of their own.
+# tests run in SPOT_SHARDS processes each (3 by default), which have control planes of their own.
 # UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results.
 # LONG=1 adds slow tests: the race detector; many more random histories; three runs of the live
 # tests that depend most on timing; live tests with many repetitions or full size; extender tests;
@@ -33,11 +33,11 @@ step() {
 hack/prometheus.sh
 step go test -count=1 $quick
 step env -C test/performance/upstream go test -count=1 .
-export SPOT_SHARDS=${SPOT_SHARDS:-2}
+export SPOT_SHARDS=${SPOT_SHARDS:-3}
 # These live tests use both cores, or compare times and require that the load does not change
 # meanwhile. They run one after the other.
-busy='^(TestMassReclaim|TestPlacementManyDeployments|TestReplacementsWithoutRoomArePending)$'
-step go test -count=1 -p 3 -timeout 40m -skip "$busy" $long $waiting
+busy='^(TestMassReclaim|TestPlacementManyDeployments|TestReplacementsWithoutRoomArePending|TestResourceRequests)$'
+step go test -count=1 -p 4 -timeout 40m -skip "$busy" $long $waiting
 step env SPOT_SHARDS=1 go test -count=1 -p 1 -timeout 20m -run "$busy" $long
 step go test -count=1 -p 1 $alone
 if [ -n "${LONG:-}" ]; then
@@ -50,7 +50,7 @@ if [ -n "${LONG:-}" ]; then
   step env SPOT_SHARDS=3 go test -count=1 -tags long -timeout 60m -run '^TestLong' -skip '^TestLongMassReclaim' ./test/autoscaler
   # 20 killed controllers, five minutes of spot nodes that are reclaimed and replaced, drains by
   # kubectl, and five killed schedulers.
-  step go test -count=1 -p 1 -tags long -timeout 60m -run '^TestLong' -skip '^TestLongMassReclaim' ./test/controller ./test/integration
+  step env SPOT_SHARDS=2 go test -count=1 -p 1 -tags long -timeout 60m -run '^TestLong' -skip '^TestLongMassReclaim' ./test/controller ./test/integration
   # A reclaim of 300 nodes at once, a reclaim of all spot with Karpenter, and kubectl spot with
   # 5,000 nodes and 50,000 pods. These tests use both cores.
   step env SPOT_SHARDS=1 go test -count=1 -p 1 -tags long -timeout 60m -run '^(TestLongMassReclaim|TestLongScale)' ./test/autoscaler ./test/controller ./test/kubectl

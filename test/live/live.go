@@ -142,7 +142,7 @@ func Clear(ctx context.Context, client kubernetes.Interface, namespace string) e
 			return err
 		}
 	}
-	return wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		if err := core.Pods(namespace).DeleteCollection(ctx, atOnce, all); err != nil {
 			return false, err
 		}
@@ -155,11 +155,21 @@ func Clear(ctx context.Context, client kubernetes.Interface, namespace string) e
 	})
 }
 
+// Checks that list objects would take most of the CPU time of the live tests. So the pauses between
+// the checks of one wait become longer, from firstPause to longestPause, and after a slow check the
+// pause is several times as long as that check.
+const (
+	firstPause   = 20 * time.Millisecond
+	longestPause = 200 * time.Millisecond
+	pausePerTime = 4
+)
+
 // Until returns nil when check returns nil. It returns the last error of check after limit, or
 // when ctx is done.
 func Until(ctx context.Context, limit time.Duration, check func() error) error {
 	deadline := time.Now().Add(limit)
-	for {
+	for pause := firstPause; ; pause = min(pause*5/4, longestPause) {
+		began := time.Now()
 		err := check()
 		switch {
 		case err == nil:
@@ -169,7 +179,7 @@ func Until(ctx context.Context, limit time.Duration, check func() error) error {
 		case time.Now().After(deadline):
 			return fmt.Errorf("not within %s: %w", limit, err)
 		}
-		time.Sleep(25 * time.Millisecond)
+		time.Sleep(max(pause, min(pausePerTime*time.Since(began), time.Second)))
 	}
 }
 
