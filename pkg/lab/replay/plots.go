@@ -190,7 +190,7 @@ func addPoints(p *plot.Plot, points plotter.XYs, names []string) error {
 	if err != nil {
 		return err
 	}
-	// Points with almost the same position get labels below each other.
+	// Points with almost the same position get labels above and below them.
 	order := make([]int, len(points))
 	for i := range order {
 		order[i] = i
@@ -205,7 +205,7 @@ func addPoints(p *plot.Plot, points plotter.XYs, names []string) error {
 		if points[i].X > p.X.Max/2 {
 			style.XAlign = draw.XRight
 		}
-		style.YAlign = []draw.YAlignment{-1.2, 0.2}[rank%2]
+		style.YAlign = []draw.YAlignment{0.2, -1.2}[rank%2] // above the upper point, below the lower one
 	}
 	p.Add(scatter, labels)
 	return nil
