@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
@@ -129,20 +129,48 @@ func TestOperatorPodsAreEvictedOneByOne(t *testing.T) {
 
 // runOperator recreates the pods of an operator under their names until ctx is done.
 func (s *scenario) runOperator(ctx context.Context, owner metav1.OwnerReference, n int) error {
-	pods := client.CoreV1().Pods(s.namespace)
 	for ctx.Err() == nil {
-		for i := range n {
-			template := live.PodTemplate(owner.Name)
-			pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-			pod.Name, pod.OwnerReferences = fmt.Sprintf("%s-%d", owner.Name, i), []metav1.OwnerReference{owner}
-			pod.Annotations = map[string]string{minOnDemand: "0"}
-			if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
-				return err
-			}
+		if err := s.recreatePods(ctx, owner, n); err != nil && ctx.Err() == nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// recreatePods creates the operator's n pods, except pods that exist. It waits until the status
+// of no budget names the evicted pod. If the disruption controller does not see that a pod is gone,
+// it counts the new pod of that name as disrupted for two minutes, and allows no other eviction.
+func (s *scenario) recreatePods(ctx context.Context, owner metav1.OwnerReference, n int) error {
+	pods, err := live.Pods(ctx, client, s.namespace, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	// An eviction is in the budget's status before its pod is deleted. So read the budgets second.
+	budgets, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	taken := sets.New[string]()
+	for _, pod := range pods {
+		taken.Insert(pod.Name)
+	}
+	for _, budget := range budgets.Items {
+		taken = taken.Union(sets.KeySet(budget.Status.DisruptedPods))
+	}
+	for i := range n {
+		template := live.PodTemplate(owner.Name)
+		pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+		pod.Name, pod.OwnerReferences = fmt.Sprintf("%s-%d", owner.Name, i), []metav1.OwnerReference{owner}
+		pod.Annotations = map[string]string{minOnDemand: "0"}
+		if taken.Has(pod.Name) {
+			continue
+		}
+		if _, err := client.CoreV1().Pods(s.namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return err
 		}
 	}
 	return nil
