@@ -2,6 +2,7 @@ package monitoring
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -63,8 +64,14 @@ func TestQueries(t *testing.T) {
 	})
 	w.runWorkloads()
 
-	t.Run("metrics", w.checkMetrics)
-	t.Run("logs", w.checkLogs)
+	// The programs may still react to the last event.
+	for name, check := range map[string]func(*testing.T) error{"metrics": w.checkMetrics, "logs": w.checkLogs} {
+		t.Run(name, func(t *testing.T) {
+			if err := live.Until(w.ctx, live.Soon, func() error { return check(t) }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	t.Run("dashboard", func(t *testing.T) {
 		d := dashboardOf(t)
 		values := map[string]string{"__rate_interval": "10s", "__range": "2m"}
@@ -130,10 +137,11 @@ func allGroups(t *testing.T) []group {
 	return groups
 }
 
-// checkMetrics compares the metrics of all programs with docs/metrics.md. All of this project's
-// metrics must be present with the documented type and labels. The page must name every label
-// value, except the values of profile.
-func (w *programs) checkMetrics(t *testing.T) {
+// checkMetrics compares the metrics of all programs with docs/metrics.md. It returns an error
+// unless all of this project's metrics are present with the documented type and labels. The page
+// must name every label value, except the values of profile.
+func (w *programs) checkMetrics(t *testing.T) error {
+	var problems []error
 	page := read(t, root+"/docs/metrics.md")
 	type metric struct{ Type, Labels string }
 	documented, served := map[string]metric{}, map[string]metric{}
@@ -156,7 +164,7 @@ func (w *programs) checkMetrics(t *testing.T) {
 				for _, label := range series.Label {
 					labels[label.GetName()] = true
 					if label.GetName() != "profile" && !strings.Contains(page, "`"+label.GetValue()+"`") {
-						t.Errorf("%s: docs/metrics.md does not mention %s %q", name, label.GetName(), label.GetValue())
+						problems = append(problems, fmt.Errorf("%s: docs/metrics.md does not mention %s %q", name, label.GetName(), label.GetValue()))
 					}
 				}
 			}
@@ -169,8 +177,9 @@ func (w *programs) checkMetrics(t *testing.T) {
 		documented[name] = metric{m.Type, strings.Join(names, " ")}
 	}
 	if diff := cmp.Diff(documented, served); diff != "" {
-		t.Errorf("metrics (-docs/metrics.md +served):\n%s", diff)
+		problems = append(problems, fmt.Errorf("metrics (-docs/metrics.md +served):\n%s", diff))
 	}
+	return errors.Join(problems...)
 }
 
 // logLine matches a line of klog: the message, and then names with values.
@@ -184,9 +193,10 @@ func shape(message, values string) string {
 	return message
 }
 
-// checkLogs checks that the programs log the lines in docs/monitoring.md. Each placement must be
-// logged once, and each waiting pod once.
-func (w *programs) checkLogs(t *testing.T) {
+// checkLogs returns an error unless the programs log the lines in docs/monitoring.md. Each
+// placement must be logged once, and each waiting pod once.
+func (w *programs) checkLogs(t *testing.T) error {
+	var problems []error
 	logged, placed, waits := map[string]bool{}, map[string]int{}, 0
 	for _, p := range []*lab.Process{w.scheduler, w.controller} {
 		for _, line := range logLine.FindAllStringSubmatch(read(t, p.Log), -1) {
@@ -210,12 +220,12 @@ func (w *programs) checkLogs(t *testing.T) {
 			want = 0
 		}
 		if got := placed[fmt.Sprintf("%q", namespace+"/"+pod.Name)]; got != want {
-			t.Errorf("%s on node %q: %d lines log its placement, want %d", pod.Name, pod.Spec.NodeName, got, want)
+			problems = append(problems, fmt.Errorf("%s on node %q: %d lines log its placement, want %d", pod.Name, pod.Spec.NodeName, got, want))
 		}
 	}
 	attempts := strings.Count(read(t, w.scheduler.Log), `"Unable to schedule pod; no fit; waiting" pod="shop/single-`)
 	if waits != 1 || attempts < 2 {
-		t.Errorf("%d lines log a waiting pod, want 1 after at least 2 attempts, have %d attempts", waits, attempts)
+		problems = append(problems, fmt.Errorf("%d lines log a waiting pod, want 1 after at least 2 attempts, have %d attempts", waits, attempts))
 	}
 	shown := logLine.FindAllStringSubmatch(read(t, root+"/docs/monitoring.md"), -1)
 	if len(shown) < 5 {
@@ -223,9 +233,10 @@ func (w *programs) checkLogs(t *testing.T) {
 	}
 	for _, line := range shown {
 		if !logged[shape(line[1], line[2])] {
-			t.Errorf("no program logged %q, which docs/monitoring.md shows", shape(line[1], line[2]))
+			problems = append(problems, fmt.Errorf("no program logged %q, which docs/monitoring.md shows", shape(line[1], line[2])))
 		}
 	}
+	return errors.Join(problems...)
 }
 
 // start starts the lab with some nodes, all programs and Prometheus.
@@ -241,7 +252,7 @@ func start(t *testing.T) *programs {
 				if p == nil {
 					continue
 				}
-				t.Logf("end of the log of %s:\n%s", p.Name, live.Tail(p.Log, 30))
+				t.Logf("end of the log of %s:\n%s", p.Name, live.Tail(p.Log, 10))
 			}
 		}
 		if err := w.cp.Stop(); err != nil {
