@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -238,6 +239,34 @@ func TestRefusedPatches(t *testing.T) {
 		t.Errorf("assigned %v, want 2 on-demand and 2 any", got)
 	}
 	<-refused
+}
+
+// The duration of a gate is observed even if the event of the patch arrives before its answer.
+func TestGateDurationWithAnEarlyEvent(t *testing.T) {
+	registry := metrics.NewKubeRegistry()
+	registry.MustRegister(gateDuration)
+	observed := func() uint64 {
+		families, err := registry.Gather()
+		if err != nil || len(families) != 1 {
+			t.Fatalf("gathered %v, %v, want one metric", families, err)
+		}
+		return families[0].Metric[0].GetHistogram().GetSampleCount()
+	}
+	before := observed()
+	w := start(t, decision.WorkloadSettings{}, clustertest.NewDeployment("web", 2)...)
+	patch := clienttesting.ObjectReaction(w.client.Tracker())
+	w.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		handled, pod, err := patch(action)
+		w.until("the event was handled", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return len(w.gatedSince) == 0
+		})
+		return handled, pod, err
+	})
+	w.create(gated("ReplicaSet", "web-r", "web-0"))
+	w.assigned()
+	w.until("one duration was observed", func() bool { return observed() == before+1 })
 }
 
 // unschedulable returns a pod without a gate that has waited.

@@ -85,11 +85,13 @@ func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	case len(c.prefer) > 0:
 		spec["affinity"] = map[string]any{"nodeAffinity": withPreferred(pod.Spec.Affinity, c.prefer)}
 	}
+	a.mu.Lock()
+	since, known := a.gatedSince[pod.UID] // observe deletes it if the event of the patch arrives before its answer
+	a.mu.Unlock()
 	if err := migration.PatchPod(ctx, a.client, pod, map[string]any{"annotations": annotations}, spec); err != nil {
 		return err
 	}
 	a.mu.Lock()
-	since, known := a.gatedSince[pod.UID]
 	delete(a.gatedSince, pod.UID)
 	a.gateRemovedAt[pod.Namespace] = a.clock.Now()
 	a.mu.Unlock()
