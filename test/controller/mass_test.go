@@ -202,7 +202,6 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 		s.seen.requireReady(fmt.Sprintf("app-%d", i), 1)
 	}
 	s.addNodes(live.OnDemand(1, workloads)...)
-	s.startController(interruptionsOnly())
 	var deadline time.Time // the latest deadline
 	deadlines := map[string]time.Time{}
 	for i := range workloads {
@@ -210,6 +209,9 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 		deadline = s.notice(node, notice)
 		deadlines[node] = deadline
 	}
+	// The first plan must contain all nodes. A plan cannot keep room for floors that are threatened
+	// only by a later notice.
+	s.startController(interruptionsOnly())
 
 	// One replica of each workload leaves early, to the only slot for its floor.
 	early := func(app string) (n int) {
