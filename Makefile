@@ -49,8 +49,13 @@ image: ## Builds the container images for amd64 and arm64, with docker or builda
 tools: ## Builds the local control plane and the linters into .local/bin (minutes the first time).
 	@hack/tools.sh
 
+# make demo and make replay need neither linters nor Karpenter.
+.PHONY: control-plane
+control-plane:
+	@hack/tools.sh control-plane
+
 .PHONY: demo
-demo: tools build ## Demonstrates cost and availability on a real control plane. Works on a fresh machine.
+demo: control-plane build ## Demonstrates cost and availability on a real control plane. Works on a fresh machine.
 	@bin/spot-lab demo
 
 # The folder with recorded traces for make replay. REPLAY contains more flags of spot-lab replay.
@@ -59,12 +64,12 @@ REPLAY    ?=
 
 .PHONY: replay
 replay: export SPOT_DATA := $(SPOT_DATA)
-replay: tools build ## Replays recorded spot capacity under all arms, and reports cost and availability (SPOT_DATA, REPLAY; minutes per arm).
+replay: control-plane build ## Replays recorded spot capacity under all arms, and reports cost and availability (SPOT_DATA, REPLAY; minutes per arm).
 	@hack/replay.sh $(REPLAY)
 
 .PHONY: results
 results: export SPOT_DATA := $(SPOT_DATA)
-results: tools build ## Replays all recorded traces and writes docs/results.md (SPOT_DATA; hours).
+results: control-plane build ## Replays all recorded traces and writes docs/results.md (SPOT_DATA; hours).
 	@hack/results.sh
 
 .PHONY: test

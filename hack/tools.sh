@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# Builds the local control plane and the build tools into .local/bin, at the versions pinned in
-# hack/tools/go.mod. With the argument kubelet it also builds the kubelet. With a minor version of
-# Kubernetes (1.37) it builds only that version's API server and controller manager into
-# .local/bin/1.37, pinned in hack/kubernetes-1.37/go.mod. With the argument karpenter it builds only
-# Karpenter, pinned in hack/karpenter/go.mod, and copies its CRDs and instance types from the module
-# cache into .local/karpenter. It does nothing if the programs were built from the same pins.
+# Builds the local control plane, the linters and Karpenter into .local/bin, at the versions pinned
+# in hack/tools/go.mod and hack/karpenter/go.mod. The argument selects what it builds:
+#
+#	control-plane  only the control plane, which is all that make demo and make replay need
+#	kubelet        also the kubelet
+#	karpenter      only Karpenter; also copies its CRDs and instance types from the module cache
+#	               into .local/karpenter
+#	1.37           only the API server and the controller manager of that minor version of
+#	               Kubernetes, pinned in hack/kubernetes-1.37/go.mod, into .local/bin/1.37
+#
+# It does nothing if the programs were built from the same pins.
 set -euo pipefail
 case ${1:-} in
   [0-9]*) module=kubernetes-$1 folder=bin/$1 ;;
@@ -48,10 +53,14 @@ if ! built .built; then
     build kube-scheduler          k8s.io/kubernetes/cmd/kube-scheduler
     build kubectl                 k8s.io/kubernetes/cmd/kubectl
     build kwok                    sigs.k8s.io/kwok/cmd/kwok
-    build controller-gen          sigs.k8s.io/controller-tools/cmd/controller-gen
-    build staticcheck             honnef.co/go/tools/cmd/staticcheck
   fi
   echo "$want" >"$bin/.built"
+fi
+if [ $module != tools ] || [ "${1:-}" = control-plane ]; then exit; fi
+if ! built .built-linters; then
+  build controller-gen sigs.k8s.io/controller-tools/cmd/controller-gen
+  build staticcheck    honnef.co/go/tools/cmd/staticcheck
+  echo "$want" >"$bin/.built-linters"
 fi
 # Only make test-node needs a kubelet.
 if [ "${1:-}" = kubelet ] && ! built .built-kubelet; then
@@ -59,4 +68,4 @@ if [ "${1:-}" = kubelet ] && ! built .built-kubelet; then
   echo "$want" >"$bin/.built-kubelet"
 fi
 # This is last because Karpenter has a separate module.
-if [ $module = tools ]; then exec ../tools.sh karpenter; fi
+exec ../tools.sh karpenter
