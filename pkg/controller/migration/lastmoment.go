@@ -51,13 +51,18 @@ func (p *planner) lastMoment(m Move) time.Time {
 	return last
 }
 
+// leastShareBeforeDeletion is the smallest share of the notice that is enough for replacements to
+// start before all replicas are deleted with their full grace period.
+const leastShareBeforeDeletion = 0.1
+
 // isSpread reports whether the deletions of the replicas of the pod's workload are spread over the
-// notice. The grace period of such a pod is at least as long as the notice of its node, so all
-// replicas would be deleted at once. The deletion of a pod that no controller recreates is not
-// spread: it gets the longest possible grace period.
+// notice. The grace period of such a pod takes more than nine tenths of the notice of its node, so
+// all replicas would be deleted before a replacement is ready. The deletion of a pod that no
+// controller recreates is not spread: it gets the longest possible grace period.
 func (p *planner) isSpread(m Move) bool {
-	last := m.Deadline.Add(-gracePeriod(m.Pod))
-	return !last.After(m.Noticed) && m.Deadline.After(m.Noticed) &&
+	notice := m.Deadline.Sub(m.Noticed)
+	beforeDeletion := notice - gracePeriod(m.Pod)
+	return notice > 0 && beforeDeletion.Seconds() < leastShareBeforeDeletion*notice.Seconds() &&
 		(m.Pod.ReleasedFrom != nil || m.Pod.Workload != nil && p.recreated(m.Pod))
 }
 

@@ -51,8 +51,7 @@ func TestEndlessGracePeriod(t *testing.T) {
 	}
 }
 
-// TestSpread follows workloads whose pods all have a grace period of at least the notice of their
-// node. Evictions start at once, as PodDisruptionBudgets and serving replicas allow. Deletions are
+// TestSpread follows workloads whose pods all have a grace period of about the notice of their node. Evictions start at once, as PodDisruptionBudgets and serving replicas allow. Deletions are
 // spread over the notice, and the last replica is deleted at the deadline.
 func TestSpread(t *testing.T) {
 	const notice = 2 * time.Minute
@@ -115,8 +114,11 @@ func TestSpread(t *testing.T) {
 		"no room, and no PodDisruptionBudget": {
 			of: set, n: 2, grace: notice, noRoom: true, want: []string{"60 delete db-1 60s", "119 delete db-2 1s"},
 		},
+		"a grace period that leaves too little time for a replacement": {
+			of: set, n: 2, grace: notice - time.Second, budget: 2, want: []string{"60 delete db-1 60s", "119 delete db-2 1s"},
+		},
 		"a shorter grace period is not cut": {
-			of: set, n: 2, grace: notice - time.Second, budget: 2, want: []string{"1 delete db-1 119s", "1 delete db-2 119s"},
+			of: set, n: 2, grace: notice * 9 / 10, budget: 2, want: []string{"12 delete db-1 108s", "12 delete db-2 108s"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
