@@ -51,7 +51,8 @@ func TestEndlessGracePeriod(t *testing.T) {
 	}
 }
 
-// TestSpread follows workloads whose pods all have a grace period of about the notice of their node. Evictions start at once, as PodDisruptionBudgets and serving replicas allow. Deletions are
+// TestSpread follows workloads whose pods all have a grace period of about the notice of their
+// node. Evictions start at once, as PodDisruptionBudgets and serving replicas allow. Deletions are
 // spread over the notice, and the last replica is deleted at the deadline.
 func TestSpread(t *testing.T) {
 	const notice = 2 * time.Minute
