@@ -16,6 +16,7 @@ var page = template.Must(template.New("report").Parse(pageText))
 type armPage struct {
 	ArmResult
 	Ready, Spot, Outages template.HTML
+	ServiceRows          [][]string
 }
 
 // HTML returns report.html, which needs no other file and no network.
@@ -24,24 +25,27 @@ func (r *Report) HTML() ([]byte, error) {
 	gapHeader, gapRows := r.gapTable()
 	data := struct {
 		*Report
-		Header       []string
-		Rows         [][]string
-		GapHeader    []string
-		GapRows      [][]string
-		GapTexts     []string
-		Warnings     []string
-		Explanations []string
-		Facts        []string
-		Plane        template.HTML
-		ArmPages     []armPage
-	}{Report: r, Header: header, Rows: rows, GapHeader: gapHeader, GapRows: gapRows, GapTexts: append(r.findings(), gapExplanations...), Warnings: r.warnings(), Explanations: explanations, Facts: r.facts()}
+		Header        []string
+		Rows          [][]string
+		GapHeader     []string
+		GapRows       [][]string
+		GapTexts      []string
+		Findings      []string
+		ServiceHeader []string
+		Warnings      []string
+		Explanations  []string
+		Facts         []string
+		Plane         template.HTML
+		ArmPages      []armPage
+	}{Report: r, Header: header, Rows: rows, GapHeader: gapHeader, GapRows: gapRows, GapTexts: gapExplanations, Findings: r.findings(), ServiceHeader: serviceHeader,
+		Warnings: r.warnings(), Explanations: explanations, Facts: r.facts()}
 	plane, err := r.planePlot()
 	if err != nil {
 		return nil, fmt.Errorf("drawing the costs: %w", err)
 	}
 	data.Plane = template.HTML(plane)
 	for _, a := range r.Arms {
-		section := armPage{ArmResult: a}
+		section := armPage{ArmResult: a, ServiceRows: a.serviceRows()}
 		for _, plot := range []struct {
 			to   *template.HTML
 			draw func(ArmResult) (string, error)

@@ -26,6 +26,7 @@ var columns = []struct {
 	{"largest loss", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.LargestLoss) }},
 	{"evictions", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.Evictions) }},
 	{"moves", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.Moves) }},
+	{"deleted at deadline", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.DeletedAtDeadline) }},
 	{"pods lost", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.LostPods) }},
 	{"pending", func(_ *Report, a ArmResult) string { return span(a.PendingSeconds) }},
 }
@@ -39,6 +40,7 @@ var explanations = []string{
 		"A replica that has not been ready since a scale-up is not missing.",
 	"exposed: the loss of all spot would have violated the floor, in service-hours.",
 	"largest loss: replicas of one service lost within ten seconds.",
+	"moves: evictions, and pods that the controller deleted at the deadline. pods lost: they ran on a node when it vanished.",
 }
 
 // gapExplanations explain the columns of the second table.
@@ -67,13 +69,19 @@ func (r *Report) gapTable() (header []string, rows [][]string) {
 	return header, rows
 }
 
-// findings names the main reason of each arm of this project that costs much more than the bound.
+// findings names, for each arm of this project, the main reason if it costs much more than the
+// bound, and what was lost because the notice was too short.
 func (r *Report) findings() []string {
 	var findings []string
 	for _, arm := range Arms {
 		a := r.Arm(arm.Name)
 		if !arm.Scheduler || a == nil {
 			continue
+		}
+		if late := a.DeletedAtDeadline + a.LostPods; late > 0 {
+			findings = append(findings, fmt.Sprintf("%s: with a notice of %s, %d pods could not be replaced in time. %d were deleted at the deadline, and "+
+				"%d were lost with their nodes. One service lost up to %d replicas within ten seconds. Below the floor: %s. Below the budget: %s.",
+				a.Name, duration(r.NoticeSeconds), late, a.DeletedAtDeadline, a.LostPods, a.LargestLoss, span(a.BelowFloorSeconds), span(a.BelowBudgetSeconds)))
 		}
 		if part := r.mainReason(*a); part != nil {
 			findings = append(findings, fmt.Sprintf("%s costs %.1f %% more than the bound. The main reason is %q, with %.1f %% of the bound.",
@@ -218,20 +226,23 @@ func (r *Report) Markdown() string {
 		fmt.Fprintf(&b, "- **%s**: %s\n", a.Name, a.Title)
 	}
 	b.WriteString("\n")
-	for _, text := range explanations {
-		fmt.Fprintf(&b, "- %s\n", text)
+	writeList := func(texts []string) {
+		for _, text := range texts {
+			fmt.Fprintf(&b, "- %s\n", text)
+		}
+	}
+	writeList(explanations)
+	if findings := r.findings(); len(findings) > 0 {
+		b.WriteString("\n## Findings\n\n")
+		writeList(findings)
 	}
 	if header, rows := r.gapTable(); len(rows) > 0 {
 		b.WriteString("\n## Reasons for costs above the bound\n\n")
 		b.WriteString(markdownTable(header, rows))
-		for _, text := range append(r.findings(), gapExplanations...) {
-			fmt.Fprintf(&b, "- %s\n", text)
-		}
+		writeList(gapExplanations)
 	}
 	b.WriteString("\n## How it was measured\n\n")
-	for _, fact := range r.facts() {
-		fmt.Fprintf(&b, "- %s\n", fact)
-	}
+	writeList(r.facts())
 	for _, note := range r.Pools {
 		fmt.Fprintf(&b, "- Pool %s (%s, %s): %s. %s\n", note.Pool, note.Kind, note.License, note.Source, note.Note)
 	}
@@ -240,4 +251,23 @@ func (r *Report) Markdown() string {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Name, s.Trace, s.Real)
 	}
 	return b.String()
+}
+
+// serviceHeader is the header of the rows of serviceRows.
+var serviceHeader = []string{
+	"service", "cost, pod-hours", "on spot", "ready/desired", "outages", "outage time", "below floor", "below budget", "largest loss", "evictions",
+	"moves", "deleted at deadline", "pods lost", "pending",
+}
+
+// serviceRows returns a row for each service of an arm, as in serviceHeader.
+func (a ArmResult) serviceRows() [][]string {
+	var rows [][]string
+	for _, s := range a.Services {
+		rows = append(rows, []string{
+			s.Name, usd(s.PodHoursCost), percent(s.SpotShare), fmt.Sprintf("%.3f %%", 100*s.ReadyShare), fmt.Sprint(s.Outages), span(s.OutageSeconds),
+			span(s.BelowFloorSeconds), span(s.BelowBudgetSeconds), fmt.Sprint(s.LargestLoss), fmt.Sprint(s.Evictions), fmt.Sprint(s.Moves),
+			fmt.Sprint(s.DeletedAtDeadline), fmt.Sprint(s.LostPods), span(s.PendingSeconds),
+		})
+	}
+	return rows
 }

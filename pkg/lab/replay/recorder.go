@@ -36,19 +36,30 @@ type Recorder struct {
 	pods      map[string]PodState
 	services  map[string]*tally
 	order     []*tally // services by name
-	costs     costs
+	nodeHours nodeHours
 	buckets   []bucket
-	pending   time.Duration
-	counts    counts
 	gap       Gap
 }
 
-// costs are integrals over time.
-type costs struct {
-	podUSD, nodeUSD             float64
-	spotShares, onDemandShares  float64 // node-hours of the pods' requests
-	spotNodes, onDemandNodes    float64 // node-hours
-	desiredSeconds, readySecond float64
+// nodeHours are the node-hours of each capacity type, idle nodes included.
+type nodeHours struct{ spot, onDemand float64 }
+
+// usage is what the pods of a service used, in integrals over time.
+type usage struct {
+	spotShares, onDemandShares float64 // node-hours of the pods' requests
+	pending                    time.Duration
+}
+
+// add adds the usage of another service.
+func (u *usage) add(other usage) {
+	u.spotShares += other.spotShares
+	u.onDemandShares += other.onDemandShares
+	u.pending += other.pending
+}
+
+// podUSD returns the cost of the pods.
+func (u usage) podUSD(node Price) float64 {
+	return u.spotShares*node.SpotUSD + u.onDemandShares*node.OnDemandUSD
 }
 
 // counts are counts of pods.
@@ -57,20 +68,22 @@ type counts struct{ evictions, moves, surges, deletions, lost int }
 // tally contains the measurements of one service.
 type tally struct {
 	Service
+	usage
+	counts
 	desired int
 	// reached is the number of replicas that must stay available: the highest number of ready
 	// replicas since the service had its current scale. So a scale-up is no outage.
-	reached                     int
-	ready, readySpot            int
-	desiredSeconds, readySecond float64
-	outages                     int
-	outage, belowFloor          time.Duration
-	belowBudget, exposed        time.Duration
-	exposedFor, longestExposed  time.Duration
-	longestOutage               time.Duration
-	outageFor                   time.Duration
-	recentLosses                []time.Duration
-	largestLoss                 int
+	reached                      int
+	ready, readySpot             int
+	desiredSeconds, readySeconds float64
+	outages                      int
+	outage, belowFloor           time.Duration
+	belowBudget, exposed         time.Duration
+	exposedFor, longestExposed   time.Duration
+	longestOutage                time.Duration
+	outageFor                    time.Duration
+	recentLosses                 []time.Duration
+	largestLoss                  int
 	// returnableFor is the time for which a replica could have run on spot instead of on-demand.
 	returnableFor time.Duration
 }
@@ -108,8 +121,9 @@ func NewRecorder(p *Plan) *Recorder {
 func (r *Recorder) Start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.started, r.now, r.counts = true, 0, counts{}
+	r.started, r.now = true, 0
 	for _, t := range r.order {
+		t.counts = counts{}
 		t.reached, t.recentLosses, t.largestLoss = min(t.ready, t.desired), nil, 0
 	}
 }
@@ -163,21 +177,22 @@ func (r *Recorder) PodGone(at time.Duration, uid string, lost bool) {
 		return
 	}
 	delete(r.pods, uid)
+	t := r.services[pod.Service]
 	switch {
 	case pod.Evicted:
-		r.counts.evictions++
-		r.counts.moves++
+		t.evictions++
+		t.moves++
 		if pod.Released {
-			r.counts.surges++
+			t.surges++
 		}
 	case pod.Deleted:
-		r.counts.deletions++
-		r.counts.moves++
+		t.deletions++
+		t.moves++
 	case lost:
-		r.counts.lost++
+		t.lost++
 	}
 	if pod.Ready {
-		r.setReady(r.services[pod.Service], pod, false)
+		r.setReady(t, pod, false)
 	}
 }
 
@@ -214,16 +229,19 @@ func (r *Recorder) advance(to time.Duration) {
 	from := r.now
 	dt := to - from
 	hours := dt.Hours()
-	var spotShares, onDemandShares float64
+	var shares usage // of nodes, now
 	for _, pod := range r.pods {
-		share := r.services[pod.Service].Share(r.plan.Node)
+		t := r.services[pod.Service]
+		share := t.Share(r.plan.Node)
 		switch {
 		case pod.Node == "":
-			r.pending += dt
+			t.pending += dt
 		case r.nodes[pod.Node] == lab.Spot:
-			spotShares += share
+			shares.spotShares += share
+			t.spotShares += share * hours
 		case r.nodes[pod.Node] != "":
-			onDemandShares += share
+			shares.onDemandShares += share
+			t.onDemandShares += share * hours
 		}
 	}
 	var spotNodes, onDemandNodes float64
@@ -234,14 +252,8 @@ func (r *Recorder) advance(to time.Duration) {
 			onDemandNodes++
 		}
 	}
-	price := r.plan.Node
-	podUSD := spotShares*price.SpotUSD + onDemandShares*price.OnDemandUSD
-	r.costs.podUSD += podUSD * hours
-	r.costs.nodeUSD += (spotNodes*price.SpotUSD + onDemandNodes*price.OnDemandUSD) * hours
-	r.costs.spotShares += spotShares * hours
-	r.costs.onDemandShares += onDemandShares * hours
-	r.costs.spotNodes += spotNodes * hours
-	r.costs.onDemandNodes += onDemandNodes * hours
+	r.nodeHours.spot += spotNodes * hours
+	r.nodeHours.onDemand += onDemandNodes * hours
 	r.addGap(dt)
 	desired, ready := 0.0, 0.0
 	for _, t := range r.order {
@@ -249,10 +261,10 @@ func (r *Recorder) advance(to time.Duration) {
 		desired += float64(t.desired)
 		ready += float64(min(t.ready, t.desired))
 	}
-	r.costs.desiredSeconds += desired * dt.Seconds()
-	r.costs.readySecond += ready * dt.Seconds()
 	r.now = to
-	r.fill(from, to, bucket{desired: desired, lowestReady: ready, spotNodes: spotNodes, spotUsed: spotShares, podUSD: podUSD})
+	r.fill(from, to, bucket{
+		desired: desired, lowestReady: ready, spotNodes: spotNodes, spotUsed: shares.spotShares, podUSD: shares.podUSD(r.plan.Node),
+	})
 }
 
 // fill adds rates to the buckets from a time to another.
@@ -286,7 +298,7 @@ func (r *Recorder) fill(from, to time.Duration, rates bucket) {
 // advance adds a time in which nothing changed.
 func (t *tally) advance(dt time.Duration, p *Plan) {
 	t.desiredSeconds += float64(t.desired) * dt.Seconds()
-	t.readySecond += float64(min(t.ready, t.desired)) * dt.Seconds()
+	t.readySeconds += float64(min(t.ready, t.desired)) * dt.Seconds()
 	if t.ready == 0 && t.reached > 0 {
 		t.outage += dt
 		t.outageFor += dt
@@ -319,12 +331,15 @@ type Figures struct {
 func (r *Recorder) Figures() Figures {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := Figures{PodUSD: r.costs.podUSD, SpotShare: share(r.costs.spotShares, r.costs.onDemandShares)}
+	var f Figures
+	var used usage
 	for _, t := range r.order {
+		used.add(t.usage)
 		f.Desired += t.desired
 		f.Ready += min(t.ready, t.desired)
 		f.Outages += t.outages
 	}
+	f.PodUSD, f.SpotShare = used.podUSD(r.plan.Node), share(used.spotShares, used.onDemandShares)
 	return f
 }
 
@@ -341,17 +356,24 @@ func (r *Recorder) Result(at time.Duration) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.advance(at)
+	price := r.plan.Node
 	result := Result{
-		MeasuredSeconds: r.now.Seconds(),
-		PodHoursCost:    r.costs.podUSD, NodeHoursCost: r.costs.nodeUSD,
-		SpotShare:     share(r.costs.spotShares, r.costs.onDemandShares),
-		SpotNodeHours: r.costs.spotNodes, OnDemandNodeHours: r.costs.onDemandNodes, SpotUsedNodeHours: r.costs.spotShares,
-		ReadyShare: ratio(r.costs.readySecond, r.costs.desiredSeconds),
-		Evictions:  r.counts.evictions, Moves: r.counts.moves, Surges: r.counts.surges,
-		DeletedAtDeadline: r.counts.deletions, LostPods: r.counts.lost, PendingSeconds: r.pending.Seconds(), Gap: r.gap,
+		MeasuredSeconds: r.now.Seconds(), Gap: r.gap,
+		NodeHoursCost: r.nodeHours.spot*price.SpotUSD + r.nodeHours.onDemand*price.OnDemandUSD,
+		SpotNodeHours: r.nodeHours.spot, OnDemandNodeHours: r.nodeHours.onDemand,
 	}
+	var used usage
+	var desiredSeconds, readySeconds float64
 	for _, t := range r.order {
-		s := t.result()
+		s := t.result(price)
+		used.add(t.usage)
+		desiredSeconds += t.desiredSeconds
+		readySeconds += t.readySeconds
+		result.Evictions += s.Evictions
+		result.Moves += s.Moves
+		result.Surges += t.surges
+		result.DeletedAtDeadline += s.DeletedAtDeadline
+		result.LostPods += s.LostPods
 		result.Outages += s.Outages
 		result.OutageSeconds += s.OutageSeconds
 		result.BelowFloorSeconds += s.BelowFloorSeconds
@@ -361,6 +383,9 @@ func (r *Recorder) Result(at time.Duration) Result {
 		result.LargestLoss = max(result.LargestLoss, s.LargestLoss)
 		result.Services = append(result.Services, s)
 	}
+	result.PodHoursCost, result.SpotUsedNodeHours = used.podUSD(price), used.spotShares
+	result.SpotShare, result.PendingSeconds = share(used.spotShares, used.onDemandShares), used.pending.Seconds()
+	result.ReadyShare = ratio(readySeconds, desiredSeconds)
 	slices.SortStableFunc(result.Services, func(a, b ServiceResult) int {
 		return cmp.Or(cmp.Compare(b.OutageSeconds, a.OutageSeconds), cmp.Compare(a.Name, b.Name))
 	})
@@ -377,13 +402,15 @@ func (r *Recorder) Result(at time.Duration) Result {
 	return result
 }
 
-func (t *tally) result() ServiceResult {
+func (t *tally) result(node Price) ServiceResult {
 	return ServiceResult{
-		Name: t.Name, ReadyShare: ratio(t.readySecond, t.desiredSeconds),
-		Outages: t.outages, OutageSeconds: t.outage.Seconds(), LongestOutageSeconds: t.longestOutage.Seconds(),
+		Name: t.Name, PodHoursCost: t.podUSD(node), SpotShare: share(t.spotShares, t.onDemandShares),
+		ReadyShare: ratio(t.readySeconds, t.desiredSeconds),
+		Outages:    t.outages, OutageSeconds: t.outage.Seconds(), LongestOutageSeconds: t.longestOutage.Seconds(),
 		BelowFloorSeconds: t.belowFloor.Seconds(), BelowBudgetSeconds: t.belowBudget.Seconds(),
 		ExposedSeconds: t.exposed.Seconds(), LongestExposedSeconds: t.longestExposed.Seconds(),
-		LargestLoss: t.largestLoss,
+		LargestLoss: t.largestLoss, Evictions: t.evictions, Moves: t.moves, DeletedAtDeadline: t.deletions, LostPods: t.lost,
+		PendingSeconds: t.pending.Seconds(),
 	}
 }
 

@@ -121,6 +121,10 @@ func TestCosts(t *testing.T) {
 	near(t, "pending", r.PendingSeconds, 900)
 	near(t, "on spot", r.SpotShare, 1.5/(1.5+1.25))
 	near(t, "measured", r.MeasuredSeconds, 3600)
+	service := r.Services[0]
+	near(t, "pod-hours of the service", service.PodHoursCost, r.PodHoursCost)
+	near(t, "pending of the service", service.PendingSeconds, 900)
+	near(t, "on spot of the service", service.SpotShare, r.SpotShare)
 	cost, used := 0.0, 0.0
 	for _, point := range r.Series {
 		cost += point.PodHoursCost
@@ -149,6 +153,9 @@ func TestWaysToLeave(t *testing.T) {
 	r := h.result(20)
 	if r.Evictions != 2 || r.Surges != 1 || r.DeletedAtDeadline != 1 || r.Moves != 3 || r.LostPods != 1 {
 		t.Errorf("evictions %d, surges %d, deletions %d, moves %d, lost %d", r.Evictions, r.Surges, r.DeletedAtDeadline, r.Moves, r.LostPods)
+	}
+	if s := r.Services[0]; s.Evictions != 2 || s.DeletedAtDeadline != 1 || s.Moves != 3 || s.LostPods != 1 {
+		t.Errorf("the service: %+v", s)
 	}
 }
 

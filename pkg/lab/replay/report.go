@@ -127,6 +127,8 @@ type Result struct {
 // ServiceResult contains the measurements of a service, as in Result.
 type ServiceResult struct {
 	Name                  string  `json:"name"`
+	PodHoursCost          float64 `json:"podHoursCost"`
+	SpotShare             float64 `json:"spotShare"`
 	ReadyShare            float64 `json:"readyShare"`
 	Outages               int     `json:"outages"`
 	OutageSeconds         float64 `json:"outageSeconds"`
@@ -136,6 +138,11 @@ type ServiceResult struct {
 	ExposedSeconds        float64 `json:"exposedSeconds"`
 	LongestExposedSeconds float64 `json:"longestExposedSeconds"`
 	LargestLoss           int     `json:"largestLoss"`
+	Evictions             int     `json:"evictions"`
+	Moves                 int     `json:"moves"`
+	DeletedAtDeadline     int     `json:"deletedAtDeadline"`
+	LostPods              int     `json:"lostPods"`
+	PendingSeconds        float64 `json:"pendingSeconds"`
 }
 
 // Point is a part of the window, from Seconds to the next point. All services are summed.
