@@ -21,6 +21,7 @@ type replayFlags struct {
 	hours                                                         float64
 	from                                                          string
 	provisioning                                                  time.Duration
+	provisioningIsSet                                             bool
 	seedTexts                                                     []string
 	seeds                                                         []uint64
 }
@@ -52,6 +53,7 @@ Without --capacity it replays a small sample.`,
 			}
 			options.Root, options.Out, options.Terminal = *root, cmd.OutOrStdout(), isTerminal(cmd.OutOrStdout())
 			options.Command = "spot-lab " + strings.Join(os.Args[1:], " ")
+			flags.provisioningIsSet = cmd.Flags().Changed("provisioning")
 			if err := flags.complete(&options); err != nil {
 				return err
 			}
@@ -128,7 +130,7 @@ func (f *replayFlags) complete(options *replay.Options) error {
 		return fmt.Errorf("--hours: %g: must be between 0 and %d", f.hours, 24*366)
 	}
 	s.Length = time.Duration(f.hours * float64(time.Hour))
-	if s.Provisioning = f.provisioning; s.Provisioning == 0 {
+	if s.Provisioning = f.provisioning; !f.provisioningIsSet {
 		s.Provisioning = s.Startup
 	}
 	if s.InstanceType == "" {

@@ -40,9 +40,9 @@ type Arm struct {
 	Extra bool
 }
 
-// keepsFloors reports that the arm claims to keep every floor. Without the controller, floors are
-// kept only when a pod is placed: a scale-down or a drain can violate them afterwards.
-func (a Arm) keepsFloors() bool { return a.Controller || a.IgnoreFloor }
+// checksFloors reports that a violated floor is reported as broken. Without the controller, a
+// scale-down or a drain can violate floors, because they are enforced only when a pod is placed.
+func (a Arm) checksFloors() bool { return a.Controller || a.IgnoreFloor }
 
 // Arms are all arms, in the order of the report.
 var Arms = []Arm{

@@ -35,6 +35,8 @@ type onDemandNode struct {
 type PendingPod struct {
 	UID                 string
 	CPUMilli, MemoryMiB int64
+	// Fresh reports that the autoscaler may not add a node for the pod yet.
+	Fresh bool
 }
 
 // Actions are the changes that a step of the autoscaler requests.
@@ -144,7 +146,7 @@ func (a *Autoscaler) buy(now time.Duration, pending []PendingPod, pods map[strin
 	}
 	var waiting []PendingPod
 	for _, pod := range pending {
-		if a.assigned[pod.UID] == "" {
+		if a.assigned[pod.UID] == "" && !pod.Fresh {
 			waiting = append(waiting, pod)
 		}
 	}

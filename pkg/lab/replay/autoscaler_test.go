@@ -108,3 +108,24 @@ func TestUselessNode(t *testing.T) {
 		t.Errorf("%d nodes were started in an hour", started)
 	}
 }
+
+// TestAssignmentsLastWhileNodesStart covers pods whose nodes become Ready one after the other: a
+// pod that waits for the second node stays assigned to it while the first one starts.
+func TestAssignmentsLastWhileNodesStart(t *testing.T) {
+	p := newPlan(t, nil)
+	a := NewAutoscaler(p)
+	pod := func(uid string, fresh bool) PendingPod {
+		return PendingPod{UID: uid, CPUMilli: 4000, MemoryMiB: 1, Fresh: fresh}
+	}
+	a.Step(0, []PendingPod{pod("1", false)}, nil, time.Minute, false)
+	a.Step(10*time.Second, []PendingPod{pod("1", false), pod("2", false)}, nil, time.Minute, false)
+	// The first node exists, but is not Ready. So no pod may get a node now.
+	got := a.Step(time.Minute, []PendingPod{pod("1", true), pod("2", true), pod("3", true)}, nil, time.Minute, true)
+	if len(got.Start) != 1 || len(a.nodes) != 2 {
+		t.Errorf("%d nodes started of %d, want 1 of 2", len(got.Start), len(a.nodes))
+	}
+	got = a.Step(70*time.Second, []PendingPod{pod("2", false)}, map[string]int{"on-demand-1": 1}, time.Minute, false)
+	if len(got.Start) != 1 || len(a.nodes) != 2 {
+		t.Errorf("%d nodes started of %d, want 1 of 2", len(got.Start), len(a.nodes))
+	}
+}

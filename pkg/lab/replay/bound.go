@@ -28,10 +28,11 @@ type BoundPoint struct {
 	PodHoursCost float64 `json:"podHoursCost"`
 }
 
-// item is the replicas of a service that may run on spot, with their shares of a node.
+// item is the replicas of a service that may run on spot, with their shares of a node. pods is the
+// share of the node's largest number of pods. larger is the larger share of cpu and memory.
 type item struct {
-	count               int
-	cpu, memory, larger float64
+	count                     int
+	cpu, memory, pods, larger float64
 }
 
 // Bound computes the bound for the begin of the window, up to a time.
@@ -65,7 +66,7 @@ func (p *Plan) Bound(length time.Duration) Bound {
 		nodes := at(spot, begin)
 		items, total := p.itemsAt(begin)
 		split, packed := splitOnSpot(items, float64(nodes)), packedOnSpot(items, nodes)
-		saving := p.Node.OnDemandUSD - p.Node.SpotUSD
+		saving := max(0, p.Node.OnDemandUSD-p.Node.SpotUSD)
 		cost := (total*p.Node.OnDemandUSD - split*saving) * hours
 		b.AllOnDemandPodHoursCost += total * p.Node.OnDemandUSD * hours
 		b.PodHoursCost += cost
@@ -89,21 +90,24 @@ func (p *Plan) itemsAt(when time.Duration) (items []item, total float64) {
 		total += float64(desired) * larger
 		items = append(items, item{
 			count: desired - p.Floor.Of(desired), larger: larger,
-			cpu: float64(s.CPUMilli) / float64(p.Node.CPUMilli), memory: float64(s.MemoryMiB) / float64(p.Node.MemoryMiB),
+			cpu: float64(s.CPUMilli) / float64(p.Node.CPUMilli), memory: float64(s.MemoryMiB) / float64(p.Node.MemoryMiB), pods: 1 / float64(p.maxPods()),
 		})
 	}
 	return items, total
 }
 
 // splitOnSpot returns an upper bound for the shares that fit on spot nodes. Replicas may be split.
-// It is the smallest optimum of relaxations with one resource: a weighted sum of CPU and memory.
-// Every weight results in an upper bound, and the best weight in the optimum of the linear program.
+// It is the smallest optimum of relaxations with one resource: the number of pods, or a weighted
+// sum of CPU and memory. Each relaxation results in an upper bound.
 func splitOnSpot(items []item, nodes float64) float64 {
 	const steps = 64
 	smallest := 0.0
-	for step := range steps + 1 {
+	for step := range steps + 2 {
 		weight := float64(step) / steps
 		size := func(i item) float64 { return weight*i.cpu + (1-weight)*i.memory }
+		if step > steps {
+			size = func(i item) float64 { return i.pods }
+		}
 		sorted := slices.Clone(items)
 		// Sort by larger/size, descending: the most valuable use of the resource is first.
 		slices.SortStableFunc(sorted, func(a, b item) int { return cmp.Compare(b.larger*size(a), a.larger*size(b)) })
@@ -128,20 +132,23 @@ func packedOnSpot(items []item, nodes int) float64 {
 	const slack = 1e-9
 	items = slices.Clone(items)
 	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(b.larger, a.larger) })
-	type free struct{ cpu, memory float64 }
+	type free struct{ cpu, memory, pods float64 }
 	room := make([]free, nodes)
 	for i := range room {
-		room[i] = free{1, 1}
+		room[i] = free{1, 1, 1}
 	}
 	value := 0.0
 	for _, i := range items {
 		for range i.count {
-			at := slices.IndexFunc(room, func(f free) bool { return f.cpu+slack >= i.cpu && f.memory+slack >= i.memory })
+			at := slices.IndexFunc(room, func(f free) bool {
+				return f.cpu+slack >= i.cpu && f.memory+slack >= i.memory && f.pods+slack >= i.pods
+			})
 			if at < 0 {
 				break
 			}
 			room[at].cpu -= i.cpu
 			room[at].memory -= i.memory
+			room[at].pods -= i.pods
 			value += i.larger
 		}
 	}

@@ -46,11 +46,12 @@ func TestSplitIsNotBelowPacked(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.IntRange(0, 8).Draw(t, "nodes")
 		var items []item
-		total := 0.0
+		total, pods := 0.0, rapid.Float64Range(0.01, 0.5).Draw(t, "pods")
 		for range rapid.IntRange(0, 6).Draw(t, "services") {
 			i := item{
 				count: rapid.IntRange(0, 9).Draw(t, "count"),
 				cpu:   rapid.Float64Range(0.01, 1).Draw(t, "cpu"), memory: rapid.Float64Range(0.01, 1).Draw(t, "memory"),
+				pods: pods,
 			}
 			i.larger = max(i.cpu, i.memory)
 			total += float64(i.count) * i.larger
@@ -61,4 +62,11 @@ func TestSplitIsNotBelowPacked(t *testing.T) {
 			t.Fatalf("packed %v, split %v of %v on %d nodes", packed, split, total, nodes)
 		}
 	})
+}
+
+// TestPodsLimitSpot covers small replicas, of which a node takes no more than its number of pods.
+func TestPodsLimitSpot(t *testing.T) {
+	items := []item{{count: 20, cpu: 0.01, memory: 0.02, pods: 0.25, larger: 0.02}}
+	near(t, "split", splitOnSpot(items, 2), 8*0.02)
+	near(t, "packed", packedOnSpot(items, 2), 8*0.02)
 }

@@ -2,8 +2,8 @@ package replay
 
 import (
 	"cmp"
+	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +42,7 @@ func ReadCapacity(file string, from io.Reader, dataset string) (Capacity, error)
 		return Capacity{}, err
 	}
 	datasets := map[string]bool{}
-	pools := map[string]*PoolTrace{}
+	pools, lines := map[string]*PoolTrace{}, map[string]int{} // the last line of each pool
 	for _, r := range rows {
 		name, err := r.name("dataset")
 		if err != nil {
@@ -55,19 +55,20 @@ func ReadCapacity(file string, from io.Reader, dataset string) (Capacity, error)
 		if err := addCapacity(pools, r); err != nil {
 			return Capacity{}, err
 		}
+		lines[r.values["pool"]] = r.line
 	}
 	if !datasets[dataset] {
-		known := strings.Join(slices.Sorted(maps.Keys(datasets)), ", ")
-		return Capacity{}, &InputError{File: file, Problem: "unknown dataset " + quoted(dataset) + ": expected one of " + known}
+		known := strings.Join(sortedKeys(datasets), ", ")
+		return Capacity{}, &InputError{File: file, Problem: fmt.Sprintf("unknown dataset %q: expected one of %s", dataset, known)}
 	}
 	result := Capacity{Dataset: dataset}
-	for _, pool := range pools {
+	for _, name := range sortedKeys(pools) {
+		pool := pools[name]
 		if pool.End == 0 {
-			return Capacity{}, &InputError{File: file, Problem: "pool " + quoted(pool.Name) + " has no row with the capacity \"end\": rows are missing"}
+			return Capacity{}, &InputError{File: file, Line: lines[name], Problem: fmt.Sprintf("the last row of pool %q: expected the capacity \"end\": rows are missing", name)}
 		}
 		result.Pools = append(result.Pools, *pool)
 	}
-	slices.SortFunc(result.Pools, func(a, b PoolTrace) int { return cmp.Compare(a.Name, b.Name) })
 	return result, nil
 }
 
@@ -81,6 +82,9 @@ func addCapacity(pools map[string]*PoolTrace, r row) error {
 	if err != nil {
 		return err
 	}
+	if !isObjectName(name) {
+		return r.invalid("pool", objectNameRule)
+	}
 	pool := pools[name]
 	if pool == nil {
 		pool = &PoolTrace{Name: name}
@@ -89,10 +93,12 @@ func addCapacity(pools map[string]*PoolTrace, r row) error {
 	if pool.End != 0 {
 		return r.problem("pool %q has a row after the row with the capacity \"end\"", name)
 	}
-	if n := len(pool.Steps); n > 0 && at <= pool.Steps[n-1].At {
-		return r.problem("offset_seconds: %q: not after the previous row of pool %q: rows must be sorted", r.values["offset_seconds"], name)
+	isEnd := r.values["capacity"] == endOfPool
+	if n := len(pool.Steps); n > 0 && (at < pool.Steps[n-1].At || at == pool.Steps[n-1].At && !isEnd) {
+		return r.problem("offset_seconds: %q: expected more than %g, the time of the previous row of pool %q: rows must be sorted",
+			r.values["offset_seconds"], pool.Steps[n-1].At.Seconds(), name)
 	}
-	if r.values["capacity"] == endOfPool {
+	if isEnd {
 		if len(pool.Steps) == 0 {
 			return r.problem("pool %q has no row before the row with the capacity \"end\"", name)
 		}
@@ -157,5 +163,3 @@ type Window struct {
 	// Length is the duration of the window.
 	Length time.Duration
 }
-
-func quoted(text string) string { return "\"" + text + "\"" }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,7 +24,8 @@ type drainer struct {
 	client   kubernetes.Interface
 	again    time.Duration // the real time between two attempts
 	requests errgroup.Group
-	failed   chan error // receives the first unexpected error
+	running  atomic.Int32 // the number of running requests
+	failed   chan error   // receives the first unexpected error
 
 	mu sync.Mutex
 	// next is the earliest time of the next attempt for each pod; zero while a request is running.
@@ -42,7 +44,14 @@ func (d *drainer) drain(ctx context.Context, o *observer) error {
 		if pod.DeletionTimestamp != nil || !d.isDue(pod.UID) {
 			continue
 		}
-		if !d.requests.TryGo(func() error { d.evict(ctx, o, pod); return nil }) {
+		d.running.Add(1)
+		started := d.requests.TryGo(func() error {
+			defer d.running.Add(-1)
+			d.evict(ctx, o, pod)
+			return nil
+		})
+		if !started {
+			d.running.Add(-1)
 			d.end(pod.UID, 0) // try again when a request has ended
 			break
 		}
@@ -91,6 +100,9 @@ func (d *drainer) evict(ctx context.Context, o *observer, pod *corev1.Pod) {
 		}
 	}
 }
+
+// isBusy reports whether a request is running. Its result may change the cluster.
+func (d *drainer) isBusy() bool { return d.running.Load() > 0 }
 
 // wait returns when no request is running.
 func (d *drainer) wait() { _ = d.requests.Wait() }

@@ -34,7 +34,8 @@ const (
 	// quietUnschedulable is the real time in which the schedulers retry unschedulable pods after
 	// room was added: two seconds of back-off and the placement.
 	quietUnschedulable = 3 * time.Second
-	// quietBlocked is that time while budgets refuse all evictions of a drain.
+	// quietBlocked is that time while budgets refuse all evictions of a drain, in addition to two
+	// retries.
 	quietBlocked = time.Second
 	// quietReaction is the real time within which the controller acts after an event or after the
 	// end of the calm period: it plans at most every second, and then sends requests.
@@ -45,10 +46,11 @@ const (
 
 // driver replays the timeline of one arm on a cluster.
 type driver struct {
-	arm      Arm
-	plan     *Plan
-	scales   Scales
-	calm     time.Duration // the controller's calm period, in real time
+	arm    Arm
+	plan   *Plan
+	scales Scales
+	// calm is the real time for which the controller waits before it returns a replica to spot.
+	calm     time.Duration
 	client   kubernetes.Interface
 	clock    *Clock
 	recorder *Recorder
@@ -105,25 +107,29 @@ func (d *driver) place(ctx context.Context) error {
 	}
 }
 
-// placeNodes creates the spot nodes at the begin of the window and waits until they are Ready.
-// Otherwise the first pods would find no spot.
+// staticNode is the name of an on-demand node that always exists, as in every real cluster. A
+// spread over capacity types needs a node of each type from the begin.
+const staticNode = "on-demand-static"
+
+// placeNodes creates the nodes at the begin of the window and waits until they are Ready. Otherwise
+// the first pods would find no spot.
 func (d *driver) placeNodes(ctx context.Context) error {
-	if !d.arm.Spot {
-		return nil
-	}
 	begin := time.Now()
+	if err := d.createNode(ctx, d.plan.node(staticNode, d.plan.Zones[0], lab.OnDemand)); err != nil {
+		return err
+	}
 	var events []Event
 	for _, node := range d.plan.Nodes {
-		if node.Up == 0 {
+		if node.Up == 0 && d.arm.Spot {
 			events = append(events, Event{Kind: NodeUp, Node: node})
 		}
 	}
 	if err := d.apply(ctx, events); err != nil {
 		return err
 	}
-	for !d.observer.sees(events) || d.observer.status().startingNodes > 0 {
+	for d.observer.status().startingNodes > 0 {
 		if time.Since(begin) > placeTimeout {
-			return fmt.Errorf("the spot nodes are not Ready after %s", placeTimeout)
+			return fmt.Errorf("the first nodes are not Ready after %s", placeTimeout)
 		}
 		if err := wait(ctx, tick); err != nil {
 			return err
@@ -189,7 +195,7 @@ func (d *driver) replay(ctx context.Context) error {
 		if len(timeline) > 0 {
 			next = timeline[0].At
 		}
-		acted, err := d.look(ctx, s, &next)
+		acted, err := d.reconcile(ctx, s, &next)
 		if err != nil {
 			return err
 		}
@@ -203,9 +209,9 @@ func (d *driver) replay(ctx context.Context) error {
 	}
 }
 
-// look lets the garbage collection, the autoscaler and the drain act, in this order. It lowers next
+// reconcile runs the garbage collection, the autoscaler and the drain, in this order. It lowers next
 // to the time of the autoscaler's next step. acted reports whether the autoscaler changed nodes.
-func (d *driver) look(ctx context.Context, s status, next *time.Duration) (acted bool, err error) {
+func (d *driver) reconcile(ctx context.Context, s status, next *time.Duration) (acted bool, err error) {
 	if err := d.collect(ctx); err != nil {
 		return false, err
 	}
@@ -257,7 +263,7 @@ func (d *driver) rate(s status, quiet, sinceRoom time.Duration) float64 {
 	switch {
 	case s.moving(), quiet < quietTime:
 		return d.scales.Busy
-	case s.onNoticed > 0 && (d.arm.Controller || quiet < quietBlocked):
+	case s.onNoticed > 0 && (d.arm.Controller || d.drainer.isBusy() || quiet < quietBlocked+2*d.drainer.again):
 		return d.scales.Busy
 	case s.unschedulable > 0 && sinceRoom < quietUnschedulable:
 		return d.scales.Busy

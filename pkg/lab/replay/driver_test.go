@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -280,11 +281,13 @@ func TestRate(t *testing.T) {
 		"an event":                      {stock, status{}, short, long, 10},
 		"starting":                      {stock, status{starting: 1}, long, long, 10},
 		"terminating":                   {stock, status{terminating: 1}, long, long, 10},
+		"not deleted":                   {stock, status{surplus: 1}, long, long, 10},
 		"released":                      {ours, status{released: 1}, long, long, 10},
 		"not seen by a scheduler":       {stock, status{unassigned: 1}, long, long, 10},
 		"not created":                   {stock, status{missing: 1}, long, long, 10},
 		"notice, controller":            {ours, status{onNoticed: 1}, long, long, 10},
-		"notice, drain":                 {stock, status{onNoticed: 1}, quietBlocked - 1, long, 10},
+		"notice, drain":                 {stock, status{onNoticed: 1}, quietBlocked + time.Second - 1, long, 10},
+		"notice, a request is running":  {stock, status{onNoticed: 1}, long, long, 10},
 		"notice, all refused":           {stock, status{onNoticed: 1}, long, long, 0},
 		"unschedulable":                 {stock, status{unschedulable: 1}, long, long, 0},
 		"unschedulable, new room":       {stock, status{unschedulable: 1}, time.Second, time.Second, 10},
@@ -297,7 +300,10 @@ func TestRate(t *testing.T) {
 		"over the spot budget, forever": {ours, status{unhealed: true}, long, long, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &driver{arm: test.arm, scales: Scales{Busy: 10, Calm: 300}, calm: 2 * time.Second}
+			d := &driver{arm: test.arm, scales: Scales{Busy: 10, Calm: 300}, calm: 2 * time.Second, drainer: &drainer{again: time.Second / 2}}
+			if strings.Contains(name, "request is running") {
+				d.drainer.running.Add(1)
+			}
 			if got := d.rate(test.status, test.quiet, test.sinceRoom); got != test.want {
 				t.Errorf("rate %g, want %g", got, test.want)
 			}

@@ -52,7 +52,7 @@ func TestNoGapWithoutRoom(t *testing.T) {
 // TestGapParts: the parts are the whole difference, and the largest is the main reason.
 func TestGapParts(t *testing.T) {
 	r := &Report{Bound: Bound{PodHoursCost: 10}}
-	arm := ArmResult{Result: Result{PodHoursCost: 12, Gap: Gap{Extra: 0.5, Missing: -0.25, Delay: 0.25, Late: 1.25}}}
+	arm := ArmResult{Result: Result{Figures: Figures{PodHoursCost: 12}, Gap: Gap{Extra: 0.5, Missing: -0.25, Delay: 0.25, Late: 1.25}}}
 	sum := 0.0
 	for _, part := range r.gapParts(arm) {
 		sum += part.usd

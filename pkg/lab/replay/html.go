@@ -16,6 +16,7 @@ var page = template.Must(template.New("report").Parse(pageText))
 type armPage struct {
 	ArmResult
 	Ready, Spot, Outages template.HTML
+	ServiceHeader        []string
 	ServiceRows          [][]string
 }
 
@@ -25,19 +26,18 @@ func (r *Report) HTML() ([]byte, error) {
 	gapHeader, gapRows := r.gapTable()
 	data := struct {
 		*Report
-		Header        []string
-		Rows          [][]string
-		GapHeader     []string
-		GapRows       [][]string
-		GapTexts      []string
-		Findings      []string
-		ServiceHeader []string
-		Warnings      []string
-		Explanations  []string
-		Facts         []string
-		Plane         template.HTML
-		ArmPages      []armPage
-	}{Report: r, Header: header, Rows: rows, GapHeader: gapHeader, GapRows: gapRows, GapTexts: gapExplanations, Findings: r.findings(), ServiceHeader: serviceHeader,
+		Header       []string
+		Rows         [][]string
+		GapHeader    []string
+		GapRows      [][]string
+		GapTexts     []string
+		Findings     []string
+		Warnings     []string
+		Explanations []string
+		Facts        []string
+		Plane        template.HTML
+		ArmPages     []armPage
+	}{Report: r, Header: header, Rows: rows, GapHeader: gapHeader, GapRows: gapRows, GapTexts: gapExplanations, Findings: r.findings(),
 		Warnings: r.warnings(), Explanations: explanations, Facts: r.facts()}
 	plane, err := r.planePlot()
 	if err != nil {
@@ -45,7 +45,8 @@ func (r *Report) HTML() ([]byte, error) {
 	}
 	data.Plane = template.HTML(plane)
 	for _, a := range r.Arms {
-		section := armPage{ArmResult: a, ServiceRows: a.serviceRows()}
+		section := armPage{ArmResult: a}
+		section.ServiceHeader, section.ServiceRows = a.serviceTable()
 		for _, plot := range []struct {
 			to   *template.HTML
 			draw func(ArmResult) (string, error)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 // Files are the paths of the input files. With an empty Capacity all files belong to
@@ -141,7 +142,11 @@ func ReadPrices(file string, from io.Reader) (map[string]Price, error) {
 				incomplete = r.problem("instance type %q has no %s", name, column)
 				continue
 			}
-			if numbers[column], err = r.number(column, 0); err != nil {
+			least := 0.0
+			if strings.HasPrefix(column, "allocatable") {
+				least = 1
+			}
+			if numbers[column], err = r.number(column, least); err != nil {
 				return nil, err
 			}
 		}
@@ -161,7 +166,7 @@ func ReadServices(file string, from io.Reader) ([]ServiceTrace, error) {
 		return nil, err
 	}
 	var services []ServiceTrace
-	lines := map[string]int{}
+	lines, objects := map[string]int{}, map[string]string{}
 	for _, r := range rows {
 		name, err := r.name("service")
 		if err != nil {
@@ -171,6 +176,13 @@ func ReadServices(file string, from io.Reader) ([]ServiceTrace, error) {
 			return nil, r.problem("service %q is also in line %d", name, line)
 		}
 		lines[name] = r.line
+		if !isObjectName(name) {
+			return nil, r.invalid("service", objectNameRule)
+		}
+		if other, ok := objects[objectName(name)]; ok {
+			return nil, r.invalid("service", fmt.Sprintf("another name: it differs from service %q only in characters that object names do not have", other))
+		}
+		objects[objectName(name)] = name
 		most, err := r.count("max_replicas")
 		if err != nil {
 			return nil, err

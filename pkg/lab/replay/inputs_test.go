@@ -13,13 +13,13 @@ import (
 
 func TestReadCapacity(t *testing.T) {
 	const header = "dataset,pool,offset_seconds,capacity\n"
-	got, err := ReadCapacity("c.csv", strings.NewReader(header+
-		"other,x,0,1\nd,b,0,2\nd,a,60,0\nother,x,5,end\nd,a,120.5,3\nd,b,90,end\nd,a,200,end\n"), "d")
+	got, err := ReadCapacity("c.csv", strings.NewReader("\ufeff"+header+
+		"other,x,0,1\r\nd,b,0,2\nd,a,60,0\nother,x,5,end\nd,a,120.5,3\nd,b,90,end\nd,a,120.5,end\n"), "d")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Capacity{Dataset: "d", Pools: []PoolTrace{
-		{Name: "a", Steps: []Step{{At: time.Minute}, {At: 120500 * time.Millisecond, Count: 3}}, End: 200 * time.Second},
+		{Name: "a", Steps: []Step{{At: time.Minute}, {At: 120500 * time.Millisecond, Count: 3}}, End: 120500 * time.Millisecond},
 		{Name: "b", Steps: []Step{{Count: 2}}, End: 90 * time.Second},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -39,13 +39,16 @@ func TestReadCapacity(t *testing.T) {
 		"no pool":         {header + "d,,0,1\n", 2, "pool"},
 		"unsorted":        {header + "d,a,10,1\nd,a,5,2\nd,a,20,end\n", 3, "sorted"},
 		"same time":       {header + "d,a,10,1\nd,a,10,2\nd,a,20,end\n", 3, "sorted"},
-		"negative":        {header + "d,a,0,-1\n", 2, `capacity: "-1": expected an integer of at least 0`},
+		"negative":        {header + "d,a,0,-1\n", 2, `capacity: "-1": expected an integer from 0 to`},
 		"fraction":        {header + "d,a,0,1.5\n", 2, "capacity"},
 		"negative offset": {header + "d,a,-1,1\n", 2, "offset_seconds"},
 		"offset NaN":      {header + "d,a,NaN,1\n", 2, "offset_seconds"},
-		"huge offset":     {header + "d,a,1e18,1\n", 2, "100 years"},
-		"no end":          {header + "d,a,0,1\n", 0, "rows are missing"},
+		"huge offset":     {header + "d,a,1e18,1\n", 2, "offset_seconds"},
+		"no end":          {header + "d,a,0,1\nd,b,0,1\nd,a,9,2\nd,b,9,end\n", 4, "rows are missing"},
 		"only end":        {header + "d,a,0,end\n", 2, "no row before"},
+		"two ends":        {header + "d,a,0,1\nd,a,1,end\nd,a,1,end\n", 4, "after the row"},
+		"huge capacity":   {header + "d,a,0,99999999999\n", 2, "capacity"},
+		"not a name":      {header + "d,---,0,1\n", 2, "expected a name"},
 		"row after end":   {header + "d,a,0,1\nd,a,1,end\nd,a,2,1\n", 4, "after the row"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,6 +83,8 @@ func TestReadWorkload(t *testing.T) {
 		"no cores":            {"a,1,0,1\n", "", "s.csv", 2, "cpu_cores"},
 		"memory not number":   {"a,1,1,x\n", "", "s.csv", 2, "memory_gib"},
 		"unknown service":     {"a,1,1,1\n", "a,0,1\nb,0,1\n", "r.csv", 3, `"b" is not in s.csv`},
+		"equal object names":  {"a_1,1,1,1\na-1,1,1,1\n", "", "s.csv", 3, "another name"},
+		"not a name":          {"é,1,1,1\n", "", "s.csv", 2, "expected a name"},
 		"late first row":      {"a,1,1,1\n", "a,60,1\n", "r.csv", 2, "expected 0"},
 		"unsorted":            {"a,2,1,1\n", "a,0,1\na,60,2\na,30,1\n", "r.csv", 4, "sorted"},
 		"above the maximum":   {"a,1,1,1\n", "a,0,2\n", "r.csv", 2, "at most 1"},
@@ -108,6 +113,8 @@ func TestReadPrices(t *testing.T) {
 	wantInputError(t, prices["b"].incomplete, "p.csv", 3, "has no")
 	_, err = ReadPrices("p.csv", strings.NewReader(header+"a,3920,14162,58,-0.1,0.06\n"))
 	wantInputError(t, err, "p.csv", 2, "on_demand_usd_per_hour")
+	_, err = ReadPrices("p.csv", strings.NewReader(header+"a,0,14162,58,0.1,0.06\n"))
+	wantInputError(t, err, "p.csv", 2, "allocatable_cpu_m")
 	_, err = ReadPrices("p.csv", strings.NewReader(header+"a,1,1,1,1,1\na,1,1,1,1,1\n"))
 	wantInputError(t, err, "p.csv", 3, "line 2")
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// columns are the figures of the table of arms.
-var columns = []struct {
+// armColumns are the first columns of the table of arms. The columns of figureColumns follow.
+var armColumns = []struct {
 	title string
 	value func(r *Report, a ArmResult) string
 }{
@@ -16,19 +16,44 @@ var columns = []struct {
 	{"above the bound", func(r *Report, a ArmResult) string { return r.aboveBound(a) }},
 	{"below all on-demand", func(r *Report, a ArmResult) string { return r.saved(a) }},
 	{"cost, node-hours", func(_ *Report, a ArmResult) string { return usd(a.NodeHoursCost) }},
-	{"on spot", func(_ *Report, a ArmResult) string { return percent(a.SpotShare) }},
-	{"ready/desired", func(_ *Report, a ArmResult) string { return fmt.Sprintf("%.3f %%", 100*a.ReadyShare) }},
-	{"outages", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.Outages) }},
-	{"outage time", func(_ *Report, a ArmResult) string { return span(a.OutageSeconds) }},
-	{"below floor", func(_ *Report, a ArmResult) string { return span(a.BelowFloorSeconds) }},
-	{"below budget", func(_ *Report, a ArmResult) string { return span(a.BelowBudgetSeconds) }},
-	{"exposed", func(_ *Report, a ArmResult) string { return span(a.ExposedSeconds) }},
-	{"largest loss", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.LargestLoss) }},
-	{"evictions", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.Evictions) }},
-	{"moves", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.Moves) }},
-	{"deleted at deadline", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.DeletedAtDeadline) }},
-	{"pods lost", func(_ *Report, a ArmResult) string { return fmt.Sprint(a.LostPods) }},
-	{"pending", func(_ *Report, a ArmResult) string { return span(a.PendingSeconds) }},
+}
+
+// figureColumns are columns of the tables of arms and of services.
+var figureColumns = []struct {
+	title string
+	value func(f Figures) string
+}{
+	{"on spot", func(f Figures) string { return percent(f.SpotShare) }},
+	{"ready/desired", func(f Figures) string { return fmt.Sprintf("%.3f %%", 100*f.ReadyShare) }},
+	{"outages", func(f Figures) string { return fmt.Sprint(f.Outages) }},
+	{"outage time", func(f Figures) string { return span(f.OutageSeconds) }},
+	{"below floor", func(f Figures) string { return span(f.BelowFloorSeconds) }},
+	{"below budget", func(f Figures) string { return span(f.BelowBudgetSeconds) }},
+	{"exposed", func(f Figures) string { return span(f.ExposedSeconds) }},
+	{"largest loss", func(f Figures) string { return fmt.Sprint(f.LargestLoss) }},
+	{"evictions", func(f Figures) string { return fmt.Sprint(f.Evictions) }},
+	{"moves", func(f Figures) string { return fmt.Sprint(f.Moves) }},
+	{"deleted at deadline", func(f Figures) string { return fmt.Sprint(f.DeletedAtDeadline) }},
+	{"pods lost", func(f Figures) string { return fmt.Sprint(f.LostPods) }},
+	{"pending", func(f Figures) string { return span(f.PendingSeconds) }},
+}
+
+// figureTitles returns the titles of figureColumns.
+func figureTitles() []string {
+	var titles []string
+	for _, c := range figureColumns {
+		titles = append(titles, c.title)
+	}
+	return titles
+}
+
+// cells returns the values of figureColumns.
+func (f Figures) cells() []string {
+	var cells []string
+	for _, c := range figureColumns {
+		cells = append(cells, c.value(f))
+	}
+	return cells
 }
 
 // explanations explain the columns that are not obvious.
@@ -37,7 +62,7 @@ var explanations = []string{
 	"cost, pod-hours: the larger of a pod's shares of CPU and memory of its node, while it is bound. Idle capacity is free.",
 	"cost, node-hours: all nodes, including idle ones. Spot nodes exist whenever the trace has them.",
 	"below floor, below budget: fewer ready replicas than the floor or the PodDisruptionBudget requires, in service-hours. " +
-		"A replica that has not been ready since a scale-up is not missing.",
+		"A replica that has not been ready since a scale-up is not missing. With a floor of 1, the time below the floor is the outage time.",
 	"exposed: the loss of all spot would have violated the floor, in service-hours.",
 	"largest loss: replicas of one service lost within ten seconds.",
 	"moves: evictions, and pods that the controller deleted at the deadline. pods lost: they ran on a node when it vanished.",
@@ -45,7 +70,7 @@ var explanations = []string{
 
 // gapExplanations explain the columns of the second table.
 var gapExplanations = []string{
-	"replaced first: a pod and its replacement run at the same time, or a pod still ends. waiting pods: replicas that are not bound cost nothing.",
+	"replaced first: a pod and its replacement run at the same time. waiting pods: replicas that are not bound cost nothing.",
 	"return within 15 min: replicas beyond the floor run on on-demand although spot has room, as during the calm period. no return: the same, for longer.",
 	"floor on spot: replicas on spot that the floor requires on on-demand.",
 	"packing: the rest. The bound may split replicas over nodes, and may exchange replicas at any time.",
@@ -69,21 +94,21 @@ func (r *Report) gapTable() (header []string, rows [][]string) {
 	return header, rows
 }
 
-// findings names, for each arm of this project, the main reason if it costs much more than the
-// bound, and what was lost because the notice was too short.
+// findings names what each arm lost because the notice was too short, and the main reason of each
+// arm of this project that costs much more than the bound.
 func (r *Report) findings() []string {
 	var findings []string
 	for _, arm := range Arms {
 		a := r.Arm(arm.Name)
-		if !arm.Scheduler || a == nil {
+		if a == nil {
 			continue
 		}
 		if late := a.DeletedAtDeadline + a.LostPods; late > 0 {
 			findings = append(findings, fmt.Sprintf("%s: with a notice of %s, %d pods could not be replaced in time. %d were deleted at the deadline, and "+
-				"%d were lost with their nodes. One service lost up to %d replicas within ten seconds. Below the floor: %s. Below the budget: %s.",
-				a.Name, duration(r.NoticeSeconds), late, a.DeletedAtDeadline, a.LostPods, a.LargestLoss, span(a.BelowFloorSeconds), span(a.BelowBudgetSeconds)))
+				"%d were lost with their nodes. Services were below the floor for %s and below the budget for %s in total.",
+				a.Name, duration(r.NoticeSeconds), late, a.DeletedAtDeadline, a.LostPods, span(a.BelowFloorSeconds), span(a.BelowBudgetSeconds)))
 		}
-		if part := r.mainReason(*a); part != nil {
+		if part := r.mainReason(*a); arm.Scheduler && part != nil {
 			findings = append(findings, fmt.Sprintf("%s costs %.1f %% more than the bound. The main reason is %q, with %.1f %% of the bound.",
 				a.Name, 100*(a.PodHoursCost/r.Bound.PodHoursCost-1), part.reason, 100*part.usd/r.Bound.PodHoursCost))
 		}
@@ -128,9 +153,10 @@ func (r *Report) saved(a ArmResult) string {
 // table returns the header and the rows of the table of arms, the bound last.
 func (r *Report) table() (header []string, rows [][]string) {
 	header = []string{"arm"}
-	for _, c := range columns {
+	for _, c := range armColumns {
 		header = append(header, c.title)
 	}
+	header = append(header, figureTitles()...)
 	for _, a := range r.Arms {
 		name := a.Name
 		if a.Partial {
@@ -140,10 +166,10 @@ func (r *Report) table() (header []string, rows [][]string) {
 			name += " (BROKEN)"
 		}
 		cells := []string{name}
-		for _, c := range columns {
+		for _, c := range armColumns {
 			cells = append(cells, c.value(r, a))
 		}
-		rows = append(rows, cells)
+		rows = append(rows, append(cells, a.cells()...))
 	}
 	bound := make([]string, len(header))
 	bound[0], bound[1] = "bound", usd(r.Bound.PodHoursCost)
@@ -160,10 +186,10 @@ func (r *Report) facts() []string {
 		fmt.Sprintf("Notice %s, start-up of a pod %s, provisioning of a node %s, seed %d.",
 			duration(r.NoticeSeconds), duration(r.StartupSeconds), duration(r.ProvisioningSeconds), r.Seed),
 		fmt.Sprintf("%d services with up to %d pods. Replica counts are as recorded. CPU and memory of each replica are divided by %.4g, so that the "+
-			"largest counts fit the chosen share of the largest spot capacity.", r.Services, r.Pods, r.Divisor),
-		fmt.Sprintf("Up to %d spot nodes, %d removed. All nodes have the shape and the prices of %s: %d milli-CPUs, %d MiB, $%.4g on-demand, $%.4g spot "+
+			"largest counts request %.3g of the largest spot capacity.", r.Services, r.Pods, r.Divisor, r.Demand),
+		fmt.Sprintf("Up to %d spot nodes, %d removed. A node represents up to %d recorded VMs. One on-demand node always exists. All nodes have the shape and the prices of %s: %d milli-CPUs, %d MiB, $%.4g on-demand, $%.4g spot "+
 			"(an estimate) per hour. The trace determines only when and how much capacity exists.",
-			r.SpotNodes, len(r.Victims), r.InstanceType, r.Node.CPUMilli, r.Node.MemoryMiB, r.Node.OnDemandUSD, r.Node.SpotUSD),
+			r.SpotNodes, len(r.Victims), r.VMsPerNode, r.InstanceType, r.Node.CPUMilli, r.Node.MemoryMiB, r.Node.OnDemandUSD, r.Node.SpotUSD),
 		fmt.Sprintf("Floor %s, minAvailable of the budgets %s.", r.Floor, r.Budget),
 		fmt.Sprintf("The bound is the cheapest placement at each moment that keeps every floor with the spot that exists. Replicas may be split over "+
 			"nodes. A placement of whole replicas costs %s.", usd(r.Bound.PackedPodHoursCost)),
@@ -190,6 +216,7 @@ func (r *Report) warnings() []string {
 		}
 		warnings = append(warnings, text)
 	}
+	warnings = append(warnings, r.Gaps...)
 	for _, a := range r.Arms {
 		if a.Partial {
 			warnings = append(warnings, fmt.Sprintf("Arm %s covers %s of %s.", a.Name, duration(a.MeasuredSeconds), duration(r.WindowLength)))
@@ -253,21 +280,10 @@ func (r *Report) Markdown() string {
 	return b.String()
 }
 
-// serviceHeader is the header of the rows of serviceRows.
-var serviceHeader = []string{
-	"service", "cost, pod-hours", "on spot", "ready/desired", "outages", "outage time", "below floor", "below budget", "largest loss", "evictions",
-	"moves", "deleted at deadline", "pods lost", "pending",
-}
-
-// serviceRows returns a row for each service of an arm, as in serviceHeader.
-func (a ArmResult) serviceRows() [][]string {
-	var rows [][]string
+// serviceTable returns the header and a row for each service of an arm.
+func (a ArmResult) serviceTable() (header []string, rows [][]string) {
 	for _, s := range a.Services {
-		rows = append(rows, []string{
-			s.Name, usd(s.PodHoursCost), percent(s.SpotShare), fmt.Sprintf("%.3f %%", 100*s.ReadyShare), fmt.Sprint(s.Outages), span(s.OutageSeconds),
-			span(s.BelowFloorSeconds), span(s.BelowBudgetSeconds), fmt.Sprint(s.LargestLoss), fmt.Sprint(s.Evictions), fmt.Sprint(s.Moves),
-			fmt.Sprint(s.DeletedAtDeadline), fmt.Sprint(s.LostPods), span(s.PendingSeconds),
-		})
+		rows = append(rows, append([]string{s.Name, usd(s.PodHoursCost)}, s.cells()...))
 	}
-	return rows
+	return append([]string{"service", "cost, pod-hours"}, figureTitles()...), rows
 }

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -166,13 +167,6 @@ func isUnschedulable(pod *corev1.Pod) bool {
 	})
 }
 
-// sees reports whether the watch has reported the nodes of all events.
-func (o *observer) sees(events []Event) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return !slices.ContainsFunc(events, func(e Event) bool { return o.nodes[e.Node.Name] == nil })
-}
-
 // scale records the desired replicas of a service.
 func (o *observer) scale(at time.Duration, service string, replicas int) {
 	o.mu.Lock()
@@ -223,15 +217,16 @@ func (o *observer) podsOn(nodes func(name string) bool) []*corev1.Pod {
 	return pods
 }
 
-// status is what the cluster is busy with. All fields except changed count pods.
+// status is what the cluster is busy with.
 type status struct {
-	// starting are bound and not ready. terminating are being deleted. released are being replaced.
-	// unassigned are not bound, and no scheduler has reported them as unschedulable. missing are
-	// the replicas for which no pod exists.
-	starting, terminating, released, unassigned, missing int
-	// startingNodes are nodes that exist but are not Ready. unconsidered are the unschedulable pods
-	// that the autoscaler has not considered yet.
-	startingNodes, unconsidered int
+	// starting pods are bound and not ready. terminating ones are being deleted, and released ones
+	// replaced. unassigned ones are not bound, and no scheduler has reported them as unschedulable.
+	// missing is the number of replicas for which no pod exists, and surplus that of pods beyond
+	// the desired replicas.
+	starting, terminating, released, unassigned, missing, surplus int
+	// startingNodes are nodes that exist but are not Ready. fresh is the number of pending pods for
+	// which the autoscaler may not add a node yet.
+	startingNodes, fresh int
 	// onNoticed run on nodes with notice.
 	onNoticed int
 	// unschedulable are not bound. pending are those among them that a new on-demand node would
@@ -249,7 +244,7 @@ type status struct {
 
 // moving reports whether pods change without a further event of the plan.
 func (s status) moving() bool {
-	return s.starting+s.terminating+s.released+s.unassigned+s.missing+s.startingNodes+s.unconsidered > 0
+	return s.starting+s.terminating+s.released+s.unassigned+s.missing+s.surplus+s.startingNodes+s.fresh > 0
 }
 
 // status returns the current status.
@@ -267,9 +262,8 @@ func (o *observer) status() status {
 		o.countPod(&s, service, free, pod)
 	}
 	for name, c := range counts {
-		if c.live < o.desired[name] {
-			s.missing += o.desired[name] - c.live
-		}
+		s.missing += max(0, o.desired[name]-c.live)
+		s.surplus += max(0, c.live-o.desired[name])
 	}
 	for _, node := range o.nodes {
 		if !isUsable(node) {
@@ -287,19 +281,19 @@ func (o *observer) status() status {
 
 // addPending adds the unschedulable pods that a new on-demand node would help. Like the scan
 // interval of real autoscalers, scan is the real time for which a pod must have been unschedulable.
-// No pod is added while a node starts, because pods may fit it.
+// Until then, and while a node starts that the pod may fit, the pod is fresh.
 func (o *observer) addPending(s *status, counts map[string]*placed) {
 	for _, uid := range sortedKeys(o.unschedulable) {
 		pod := o.pods[uid]
 		if pod.DeletionTimestamp != nil || !o.helps(pod, counts[pod.Labels[serviceLabel]]) {
 			continue
 		}
-		if s.startingNodes > 0 || time.Since(o.unschedulable[uid]) < o.scan {
-			s.unconsidered++
-			continue
+		fresh := s.startingNodes > 0 || time.Since(o.unschedulable[uid]) < o.scan
+		if fresh {
+			s.fresh++
 		}
 		service := o.services[pod.Labels[serviceLabel]]
-		s.pending = append(s.pending, PendingPod{UID: string(uid), CPUMilli: service.CPUMilli, MemoryMiB: service.MemoryMiB})
+		s.pending = append(s.pending, PendingPod{UID: string(uid), CPUMilli: service.CPUMilli, MemoryMiB: service.MemoryMiB, Fresh: fresh})
 	}
 }
 
@@ -380,6 +374,9 @@ func (o *observer) helps(pod *corev1.Pod, c *placed) bool {
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(o.onDemand); err != nil || !ok {
 		return false
 	}
-	spotExists := slices.ContainsFunc(sortedKeys(o.nodes), func(name string) bool { return o.capacity(name) == lab.Spot })
-	return !o.arm.Spread || !spotExists || c.onDemand+1-min(c.spot, c.onDemand+1) <= 1
+	if !o.arm.Spread {
+		return true
+	}
+	spotExists := slices.ContainsFunc(slices.Collect(maps.Values(o.nodes)), func(n *corev1.Node) bool { return n.Labels[lab.CapacityLabel] == lab.Spot })
+	return !spotExists || c.onDemand+1-min(c.spot, c.onDemand+1) <= 1
 }

@@ -106,6 +106,9 @@ func NewPlan(in Inputs, s Settings) (*Plan, error) {
 	if p.Window, err = s.window(in.Capacity); err != nil {
 		return nil, err
 	}
+	if err := s.checkNodes(in.Capacity); err != nil {
+		return nil, err
+	}
 	price, ok := in.Prices[s.InstanceType]
 	if !ok {
 		return nil, fmt.Errorf("--instance-type: %q: not in the file of prices", s.InstanceType)
@@ -114,7 +117,6 @@ func NewPlan(in Inputs, s Settings) (*Plan, error) {
 		return nil, price.incomplete
 	}
 	p.Node = price
-	most := 0
 	for _, pool := range in.Capacity.Pools {
 		steps := window(pool.nodeSteps(s.VMsPerNode), p.Window)
 		zone := objectName(pool.Name)
@@ -127,6 +129,7 @@ func NewPlan(in Inputs, s Settings) (*Plan, error) {
 	slices.SortFunc(p.Nodes, func(a, b SpotNode) int {
 		return cmp.Or(cmp.Compare(a.Up, b.Up), cmp.Compare(a.Name, b.Name))
 	})
+	most := 0
 	for _, s := range p.SpotCount() {
 		most = max(most, s.Count)
 	}
@@ -149,8 +152,8 @@ func (s Settings) validate() error {
 		flag  string
 		value int
 	}{{"vms-per-node", s.VMsPerNode}, {"services-limit", s.Services}, {"pods-limit", s.Pods}} {
-		if n.value < 1 {
-			return fmt.Errorf("--%s: %d: must be at least 1", n.flag, n.value)
+		if n.value < 1 || n.value > maxNumber {
+			return fmt.Errorf("--%s: %d: must be between 1 and %d", n.flag, n.value, maxNumber)
 		}
 	}
 	if !(s.Demand > 0 && s.Demand <= 10) {
@@ -173,7 +176,7 @@ func (s Settings) window(c Capacity) (Window, error) {
 		if room := last - first - w.Length; w.Length == 0 || room < 0 {
 			w.From = begin
 		} else {
-			// Whole hours, because replica changes are recorded every hour.
+			// Whole hours after the first possible begin are enough choices.
 			w.From = first + time.Duration(stream(s.Seed, "window").Int64N(int64(room/time.Hour)+1))*time.Hour
 		}
 	}
@@ -185,6 +188,40 @@ func (s Settings) window(c Capacity) (Window, error) {
 	}
 	w.Length = min(w.Length, end-w.From) // the report states the length
 	return w, nil
+}
+
+// maxNodes is the largest number of spot nodes of a pool: a control plane on one machine cannot run
+// more of them at a useful speed.
+const maxNodes = 5000
+
+// checkNodes returns an error if a pool would have too many nodes.
+func (s Settings) checkNodes(c Capacity) error {
+	for _, pool := range c.Pools {
+		for _, step := range pool.nodeSteps(s.VMsPerNode) {
+			if step.Count > maxNodes {
+				return fmt.Errorf("--vms-per-node: %d: pool %q has %d nodes at %gs of dataset %q, at most %d: increase it",
+					s.VMsPerNode, pool.Name, step.Count, step.At.Seconds(), c.Dataset, maxNodes)
+			}
+		}
+	}
+	return nil
+}
+
+// recordingGaps describes the parts of the window for which nothing was recorded.
+func (p *Plan) recordingGaps(in Inputs) []string {
+	var gaps []string
+	begin, end := p.Window.From, p.Window.From+p.Window.Length
+	for _, pool := range in.Capacity.Pools {
+		first, last := pool.Steps[0].At, pool.End
+		if begin < first || end > last {
+			gaps = append(gaps, fmt.Sprintf("Pool %s was recorded from %s to %s only. Its capacity counts as 0 before, and does not change after.",
+				pool.Name, first, last))
+		}
+	}
+	if !slices.ContainsFunc(p.Services, func(s Service) bool { return len(s.Replicas) > 1 }) {
+		gaps = append(gaps, "No service is scaled in this window.")
+	}
+	return gaps
 }
 
 // stream returns the random numbers for one purpose. Purposes do not influence each other.

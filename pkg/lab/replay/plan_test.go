@@ -261,3 +261,35 @@ func TestAmount(t *testing.T) {
 		}
 	}
 }
+
+func TestTooManyNodes(t *testing.T) {
+	in, s := world()
+	in.Capacity.Pools[0].Steps[0].Count = 2 * maxNodes
+	if _, err := NewPlan(in, s); err == nil || !strings.Contains(err.Error(), "--vms-per-node") {
+		t.Errorf("error %v, want one that names --vms-per-node", err)
+	}
+	s.VMsPerNode, s.Demand = 2, 0.0001
+	if _, err := NewPlan(in, s); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRecordingGaps covers a window that is longer than the recording of a pool.
+func TestRecordingGaps(t *testing.T) {
+	in, s := world()
+	p, err := NewPlan(in, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"Pool b was recorded from 30m0s to 2h0m0s only. Its capacity counts as 0 before, and does not change after."}
+	if diff := cmp.Diff(want, p.recordingGaps(in)); diff != "" {
+		t.Errorf("gaps (-want +got):\n%s", diff)
+	}
+	s.From, s.Length = 65*time.Minute, 30*time.Minute
+	if p, err = NewPlan(in, s); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"No service is scaled in this window."}, p.recordingGaps(in)); diff != "" {
+		t.Errorf("gaps (-want +got):\n%s", diff)
+	}
+}

@@ -48,14 +48,14 @@ func (p *progress) begin(arm string) {
 const interval = 10 * time.Second
 
 // figures prints the current figures: every second on a terminal, otherwise every ten seconds.
-func (p *progress) figures(at time.Duration, f Figures) {
+func (p *progress) figures(at time.Duration, c Current) {
 	now := time.Now()
 	if !p.terminal && now.Sub(p.printed) < interval {
 		return
 	}
 	p.printed = now
 	text := fmt.Sprintf("[%d/%d] %s  %s of %s  %s left  ready %d/%d  outages %d  spot %.0f %%  $%.2f",
-		p.number, p.arms, p.arm, clockText(at), clockText(p.length), p.left(now, at), f.Ready, f.Desired, f.Outages, 100*f.SpotShare, f.PodUSD)
+		p.number, p.arms, p.arm, clockText(at), clockText(p.length), p.left(now, at), c.Ready, c.Desired, c.Outages, 100*c.SpotShare, c.PodHoursCost)
 	if !p.terminal {
 		p.line("%s", text)
 		return

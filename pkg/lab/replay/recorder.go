@@ -44,46 +44,70 @@ type Recorder struct {
 // nodeHours are the node-hours of each capacity type, idle nodes included.
 type nodeHours struct{ spot, onDemand float64 }
 
-// usage is what the pods of a service used, in integrals over time.
-type usage struct {
-	spotShares, onDemandShares float64 // node-hours of the pods' requests
-	pending                    time.Duration
+// measured contains the measurements of a service, or the totals of all services.
+type measured struct {
+	spotShares, onDemandShares   float64 // node-hours of the pods' requests
+	pending                      time.Duration
+	desiredSeconds, readySeconds float64
+	outages                      int
+	outage, longestOutage        time.Duration
+	belowFloor, belowBudget      time.Duration
+	exposed, longestExposed      time.Duration
+	largestLoss                  int
+
+	evictions, surges, deletions, lost int // pods
 }
 
-// add adds the usage of another service.
-func (u *usage) add(other usage) {
-	u.spotShares += other.spotShares
-	u.onDemandShares += other.onDemandShares
-	u.pending += other.pending
+// add adds the measurements of a service to totals.
+func (m *measured) add(s measured) {
+	m.spotShares += s.spotShares
+	m.onDemandShares += s.onDemandShares
+	m.pending += s.pending
+	m.desiredSeconds += s.desiredSeconds
+	m.readySeconds += s.readySeconds
+	m.outages += s.outages
+	m.outage += s.outage
+	m.longestOutage = max(m.longestOutage, s.longestOutage)
+	m.belowFloor += s.belowFloor
+	m.belowBudget += s.belowBudget
+	m.exposed += s.exposed
+	m.longestExposed = max(m.longestExposed, s.longestExposed)
+	m.largestLoss = max(m.largestLoss, s.largestLoss)
+	m.evictions += s.evictions
+	m.surges += s.surges
+	m.deletions += s.deletions
+	m.lost += s.lost
 }
 
-// podUSD returns the cost of the pods.
-func (u usage) podUSD(node Price) float64 {
-	return u.spotShares*node.SpotUSD + u.onDemandShares*node.OnDemandUSD
+// figures returns the measurements with their costs on nodes of this price.
+func (m *measured) figures(node Price) Figures {
+	return Figures{
+		PodHoursCost: podUSD(m.spotShares, m.onDemandShares, node), SpotShare: share(m.spotShares, m.onDemandShares),
+		ReadyShare: ratio(m.readySeconds, m.desiredSeconds),
+		Outages:    m.outages, OutageSeconds: m.outage.Seconds(), LongestOutageSeconds: m.longestOutage.Seconds(),
+		BelowFloorSeconds: m.belowFloor.Seconds(), BelowBudgetSeconds: m.belowBudget.Seconds(),
+		ExposedSeconds: m.exposed.Seconds(), LongestExposedSeconds: m.longestExposed.Seconds(),
+		LargestLoss: m.largestLoss, Evictions: m.evictions, Moves: m.evictions + m.deletions, Surges: m.surges,
+		DeletedAtDeadline: m.deletions, LostPods: m.lost, PendingSeconds: m.pending.Seconds(),
+	}
 }
 
-// counts are counts of pods.
-type counts struct{ evictions, moves, surges, deletions, lost int }
+// podUSD returns the cost of shares of nodes.
+func podUSD(spotShares, onDemandShares float64, node Price) float64 {
+	return spotShares*node.SpotUSD + onDemandShares*node.OnDemandUSD
+}
 
-// tally contains the measurements of one service.
+// tally is the state of a service and its measurements.
 type tally struct {
 	Service
-	usage
-	counts
+	measured
 	desired int
 	// reached is the number of replicas that must stay available: the highest number of ready
 	// replicas since the service had its current scale. So a scale-up is no outage.
-	reached                      int
-	ready, readySpot             int
-	desiredSeconds, readySeconds float64
-	outages                      int
-	outage, belowFloor           time.Duration
-	belowBudget, exposed         time.Duration
-	exposedFor, longestExposed   time.Duration
-	longestOutage                time.Duration
-	outageFor                    time.Duration
-	recentLosses                 []time.Duration
-	largestLoss                  int
+	reached               int
+	ready, readySpot      int
+	outageFor, exposedFor time.Duration
+	recentLosses          []time.Duration
 	// returnableFor is the time for which a replica could have run on spot instead of on-demand.
 	returnableFor time.Duration
 }
@@ -123,8 +147,8 @@ func (r *Recorder) Start() {
 	defer r.mu.Unlock()
 	r.started, r.now = true, 0
 	for _, t := range r.order {
-		t.counts = counts{}
-		t.reached, t.recentLosses, t.largestLoss = min(t.ready, t.desired), nil, 0
+		t.measured, t.recentLosses = measured{}, nil
+		t.reached = min(t.ready, t.desired)
 	}
 }
 
@@ -181,13 +205,11 @@ func (r *Recorder) PodGone(at time.Duration, uid string, lost bool) {
 	switch {
 	case pod.Evicted:
 		t.evictions++
-		t.moves++
 		if pod.Released {
 			t.surges++
 		}
 	case pod.Deleted:
 		t.deletions++
-		t.moves++
 	case lost:
 		t.lost++
 	}
@@ -229,7 +251,7 @@ func (r *Recorder) advance(to time.Duration) {
 	from := r.now
 	dt := to - from
 	hours := dt.Hours()
-	var shares usage // of nodes, now
+	var spotShares, onDemandShares float64
 	for _, pod := range r.pods {
 		t := r.services[pod.Service]
 		share := t.Share(r.plan.Node)
@@ -237,10 +259,10 @@ func (r *Recorder) advance(to time.Duration) {
 		case pod.Node == "":
 			t.pending += dt
 		case r.nodes[pod.Node] == lab.Spot:
-			shares.spotShares += share
+			spotShares += share
 			t.spotShares += share * hours
 		case r.nodes[pod.Node] != "":
-			shares.onDemandShares += share
+			onDemandShares += share
 			t.onDemandShares += share * hours
 		}
 	}
@@ -263,7 +285,8 @@ func (r *Recorder) advance(to time.Duration) {
 	}
 	r.now = to
 	r.fill(from, to, bucket{
-		desired: desired, lowestReady: ready, spotNodes: spotNodes, spotUsed: shares.spotShares, podUSD: shares.podUSD(r.plan.Node),
+		desired: desired, lowestReady: ready, spotNodes: spotNodes, spotUsed: spotShares,
+		podUSD: podUSD(spotShares, onDemandShares, r.plan.Node),
 	})
 }
 
@@ -321,26 +344,31 @@ func (t *tally) advance(dt time.Duration, p *Plan) {
 	}
 }
 
-// Figures are the current figures for the progress.
-type Figures struct {
-	Desired, Ready, Outages int
-	SpotShare, PodUSD       float64
+// Current are the current figures for the progress.
+type Current struct {
+	Desired, Ready int
+	Figures
 }
 
-// Figures returns the current figures.
-func (r *Recorder) Figures() Figures {
+// Current returns the current figures.
+func (r *Recorder) Current() Current {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var f Figures
-	var used usage
+	c := Current{Figures: r.totals()}
 	for _, t := range r.order {
-		used.add(t.usage)
-		f.Desired += t.desired
-		f.Ready += min(t.ready, t.desired)
-		f.Outages += t.outages
+		c.Desired += t.desired
+		c.Ready += min(t.ready, t.desired)
 	}
-	f.PodUSD, f.SpotShare = used.podUSD(r.plan.Node), share(used.spotShares, used.onDemandShares)
-	return f
+	return c
+}
+
+// totals returns the figures of all services together.
+func (r *Recorder) totals() Figures {
+	var all measured
+	for _, t := range r.order {
+		all.add(t.measured)
+	}
+	return all.figures(r.plan.Node)
 }
 
 func share(part, rest float64) float64 {
@@ -358,34 +386,14 @@ func (r *Recorder) Result(at time.Duration) Result {
 	r.advance(at)
 	price := r.plan.Node
 	result := Result{
-		MeasuredSeconds: r.now.Seconds(), Gap: r.gap,
-		NodeHoursCost: r.nodeHours.spot*price.SpotUSD + r.nodeHours.onDemand*price.OnDemandUSD,
+		Figures: r.totals(), MeasuredSeconds: r.now.Seconds(), Gap: r.gap,
+		NodeHoursCost: podUSD(r.nodeHours.spot, r.nodeHours.onDemand, price),
 		SpotNodeHours: r.nodeHours.spot, OnDemandNodeHours: r.nodeHours.onDemand,
 	}
-	var used usage
-	var desiredSeconds, readySeconds float64
 	for _, t := range r.order {
-		s := t.result(price)
-		used.add(t.usage)
-		desiredSeconds += t.desiredSeconds
-		readySeconds += t.readySeconds
-		result.Evictions += s.Evictions
-		result.Moves += s.Moves
-		result.Surges += t.surges
-		result.DeletedAtDeadline += s.DeletedAtDeadline
-		result.LostPods += s.LostPods
-		result.Outages += s.Outages
-		result.OutageSeconds += s.OutageSeconds
-		result.BelowFloorSeconds += s.BelowFloorSeconds
-		result.BelowBudgetSeconds += s.BelowBudgetSeconds
-		result.ExposedSeconds += s.ExposedSeconds
-		result.LongestExposedSeconds = max(result.LongestExposedSeconds, s.LongestExposedSeconds)
-		result.LargestLoss = max(result.LargestLoss, s.LargestLoss)
-		result.Services = append(result.Services, s)
+		result.SpotUsedNodeHours += t.spotShares
+		result.Services = append(result.Services, ServiceResult{Name: t.Name, Figures: t.figures(price)})
 	}
-	result.PodHoursCost, result.SpotUsedNodeHours = used.podUSD(price), used.spotShares
-	result.SpotShare, result.PendingSeconds = share(used.spotShares, used.onDemandShares), used.pending.Seconds()
-	result.ReadyShare = ratio(readySeconds, desiredSeconds)
 	slices.SortStableFunc(result.Services, func(a, b ServiceResult) int {
 		return cmp.Or(cmp.Compare(b.OutageSeconds, a.OutageSeconds), cmp.Compare(a.Name, b.Name))
 	})
@@ -400,18 +408,6 @@ func (r *Recorder) Result(at time.Duration) Result {
 		})
 	}
 	return result
-}
-
-func (t *tally) result(node Price) ServiceResult {
-	return ServiceResult{
-		Name: t.Name, PodHoursCost: t.podUSD(node), SpotShare: share(t.spotShares, t.onDemandShares),
-		ReadyShare: ratio(t.readySeconds, t.desiredSeconds),
-		Outages:    t.outages, OutageSeconds: t.outage.Seconds(), LongestOutageSeconds: t.longestOutage.Seconds(),
-		BelowFloorSeconds: t.belowFloor.Seconds(), BelowBudgetSeconds: t.belowBudget.Seconds(),
-		ExposedSeconds: t.exposed.Seconds(), LongestExposedSeconds: t.longestExposed.Seconds(),
-		LargestLoss: t.largestLoss, Evictions: t.evictions, Moves: t.moves, DeletedAtDeadline: t.deletions, LostPods: t.lost,
-		PendingSeconds: t.pending.Seconds(),
-	}
 }
 
 // ratio returns a quotient; 1 if both are 0.

@@ -40,8 +40,12 @@ type Report struct {
 	Pods         int     `json:"pods"`
 	SpotNodes    int     `json:"spotNodes"`
 	Divisor      float64 `json:"requestDivisor"`
-	Floor        string  `json:"floor"`
-	Budget       string  `json:"budget"`
+	VMsPerNode   int     `json:"vmsPerNode"`
+	Demand       float64 `json:"demand"`
+	// Gaps are the parts of the window for which nothing was recorded.
+	Gaps   []string `json:"recordingGaps,omitempty"`
+	Floor  string   `json:"floor"`
+	Budget string   `json:"budget"`
 	// Victims are the removed nodes in the order of their removal: the same in every arm.
 	Victims []string `json:"victims"`
 
@@ -78,27 +82,47 @@ type ArmResult struct {
 
 // Result contains the measurements of an arm.
 type Result struct {
+	// Figures are the totals of all services. The largest loss and the longest times are those of
+	// one service.
+	Figures
 	// MeasuredSeconds is the measured part of the window.
 	MeasuredSeconds float64 `json:"measuredSeconds"`
-	// PodHoursCost is the cost of the pods: the larger of the shares of CPU and memory of their
-	// nodes, while they are bound. Unused capacity costs nothing.
-	PodHoursCost float64 `json:"podHoursCost"`
 	// NodeHoursCost is the cost of all nodes, including idle ones.
-	NodeHoursCost float64 `json:"nodeHoursCost"`
-	// SpotShare is the share of the pods' node-hours on spot, from 0 to 1.
-	SpotShare         float64 `json:"spotShare"`
+	NodeHoursCost     float64 `json:"nodeHoursCost"`
 	SpotNodeHours     float64 `json:"spotNodeHours"`
 	SpotUsedNodeHours float64 `json:"spotUsedNodeHours"`
 	OnDemandNodeHours float64 `json:"onDemandNodeHours"`
+	// Gap are the reasons for a PodHoursCost above the bound.
+	Gap Gap `json:"gap"`
+	// Services are sorted by OutageSeconds, the longest first.
+	Services []ServiceResult `json:"services"`
+	Series   []Point         `json:"series"`
+}
+
+// ServiceResult contains the figures of a service.
+type ServiceResult struct {
+	Name string `json:"name"`
+	Figures
+}
+
+// Figures are the figures of a service or of an arm.
+type Figures struct {
+	// PodHoursCost is the cost of the pods: the larger of the shares of CPU and memory of their
+	// nodes, while they are bound. Unused capacity costs nothing.
+	PodHoursCost float64 `json:"podHoursCost"`
+	// SpotShare is the share of the pods' node-hours on spot, from 0 to 1.
+	SpotShare float64 `json:"spotShare"`
 	// ReadyShare is ready by desired replicas, weighted by time, from 0 to 1.
 	ReadyShare float64 `json:"readyShare"`
 	// Outages counts the times at which a service lost its last ready replica while it wanted some,
 	// and OutageSeconds is their duration, summed over services.
-	Outages       int     `json:"outages"`
-	OutageSeconds float64 `json:"outageSeconds"`
+	Outages              int     `json:"outages"`
+	OutageSeconds        float64 `json:"outageSeconds"`
+	LongestOutageSeconds float64 `json:"longestOutageSeconds"`
 	// BelowFloorSeconds is the time with fewer ready replicas than the floor, and
 	// BelowBudgetSeconds with fewer than the PodDisruptionBudget requires, summed over services.
-	// Replicas that have not been ready since a scale-up do not count as missing.
+	// Replicas that have not been ready since a scale-up do not count as missing. With a floor of 1,
+	// BelowFloorSeconds equals OutageSeconds.
 	BelowFloorSeconds  float64 `json:"belowFloorSeconds"`
 	BelowBudgetSeconds float64 `json:"belowBudgetSeconds"`
 	// ExposedSeconds is the time in which the loss of all spot nodes would have violated the floor,
@@ -117,32 +141,6 @@ type Result struct {
 	LostPods          int `json:"lostPods"`
 	// PendingSeconds is the time that pods were not bound, summed over pods.
 	PendingSeconds float64 `json:"pendingSeconds"`
-	// Gap are the reasons for a PodHoursCost above the bound.
-	Gap Gap `json:"gap"`
-	// Services are sorted by OutageSeconds, the longest first.
-	Services []ServiceResult `json:"services"`
-	Series   []Point         `json:"series"`
-}
-
-// ServiceResult contains the measurements of a service, as in Result.
-type ServiceResult struct {
-	Name                  string  `json:"name"`
-	PodHoursCost          float64 `json:"podHoursCost"`
-	SpotShare             float64 `json:"spotShare"`
-	ReadyShare            float64 `json:"readyShare"`
-	Outages               int     `json:"outages"`
-	OutageSeconds         float64 `json:"outageSeconds"`
-	LongestOutageSeconds  float64 `json:"longestOutageSeconds"`
-	BelowFloorSeconds     float64 `json:"belowFloorSeconds"`
-	BelowBudgetSeconds    float64 `json:"belowBudgetSeconds"`
-	ExposedSeconds        float64 `json:"exposedSeconds"`
-	LongestExposedSeconds float64 `json:"longestExposedSeconds"`
-	LargestLoss           int     `json:"largestLoss"`
-	Evictions             int     `json:"evictions"`
-	Moves                 int     `json:"moves"`
-	DeletedAtDeadline     int     `json:"deletedAtDeadline"`
-	LostPods              int     `json:"lostPods"`
-	PendingSeconds        float64 `json:"pendingSeconds"`
 }
 
 // Point is a part of the window, from Seconds to the next point. All services are summed.
@@ -194,7 +192,8 @@ func NewReport(p *Plan, in Inputs) *Report {
 		NoticeSeconds: p.Settings.Notice.Seconds(), StartupSeconds: p.Settings.Startup.Seconds(), ProvisioningSeconds: p.Settings.Provisioning.Seconds(),
 		InstanceType: p.Settings.InstanceType,
 		Node:         Node{CPUMilli: p.Node.CPUMilli, MemoryMiB: p.Node.MemoryMiB, OnDemandUSD: p.Node.OnDemandUSD, SpotUSD: p.Node.SpotUSD},
-		Services:     len(p.Services), Divisor: p.Divisor, Floor: p.Floor.String(), Budget: p.Budget.String(),
+		Services:     len(p.Services), Divisor: p.Divisor, VMsPerNode: p.Settings.VMsPerNode, Demand: p.Settings.Demand,
+		Gaps: p.recordingGaps(in), Floor: p.Floor.String(), Budget: p.Budget.String(),
 		Victims: []string{}, Arms: []ArmResult{}, ScaledSettings: []ScaledSetting{}, Bound: p.Bound(p.Window.Length),
 	}
 	for _, s := range p.SpotCount() {

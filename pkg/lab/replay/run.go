@@ -46,63 +46,87 @@ type Options struct {
 // report contains the partial results and is marked as partial. No process is left. The error
 // describes the invalid input or the failed arms.
 func Run(ctx context.Context, options Options) error {
-	if err := options.Scales.validate(); err != nil {
-		return err
-	}
-	arms, err := SelectArms(options.Arms)
+	r, err := newRunner(options)
 	if err != nil {
 		return err
 	}
-	in, err := ReadInputs(options.Files, options.Dataset)
-	if err != nil {
-		return err
-	}
-	p, err := NewPlan(in, options.Settings)
-	if err != nil {
-		return err
-	}
-	if err := PrepareFolder(options.Folder); err != nil {
-		return err
-	}
-	report := NewReport(p, in)
-	report.Command, report.Machine, report.Created = options.Command, machine(), time.Now().UTC().Truncate(time.Second)
-	report.Scale, report.CalmScale = options.Scales.Busy, options.Scales.Calm
-	r := &runner{options: options, plan: p, report: report, progress: newProgress(options.Out, options.Terminal, len(arms), p.Window.Length)}
-	r.progress.line("replaying %s of %s from %s: %d spot nodes at most, %d services with up to %d pods; source: %s",
-		p.Window.Length, p.Dataset, p.Window.From, report.SpotNodes, report.Services, report.Pods, in.Source)
-	var failed []error
-	for _, arm := range arms {
-		if ctx.Err() != nil {
-			break
-		}
-		result, err := r.runArm(ctx, arm)
-		if arm.keepsFloors() {
-			result.Broken = result.broken()
-		}
-		report.Arms = append(report.Arms, result)
-		if err != nil {
-			failed = append(failed, fmt.Errorf("arm %s: %w", arm.Name, err))
-			report.Problem = errors.Join(failed...).Error()
-			r.progress.line("%s: %s", arm.Name, err)
-		}
-		report.Partial = len(failed) > 0 || len(report.Arms) < len(arms)
-		if err := report.Write(options.Folder); err != nil {
-			return errors.Join(append(failed, err)...)
-		}
-	}
-	if err := errors.Join(failed...); err != nil {
-		return err
-	}
-	r.progress.line("report: %s", filepath.Join(options.Folder, "report.html"))
-	return nil
+	return r.run(ctx)
 }
 
 // runner runs the arms of a replay.
 type runner struct {
 	options  Options
+	arms     []Arm
 	plan     *Plan
 	report   *Report
 	progress *progress
+}
+
+// newRunner reads the inputs and makes the plan. An error is about invalid options or inputs.
+func newRunner(options Options) (*runner, error) {
+	if err := options.Scales.validate(); err != nil {
+		return nil, err
+	}
+	arms, err := SelectArms(options.Arms)
+	if err != nil {
+		return nil, err
+	}
+	in, err := ReadInputs(options.Files, options.Dataset)
+	if err != nil {
+		return nil, err
+	}
+	p, err := NewPlan(in, options.Settings)
+	if err != nil {
+		return nil, err
+	}
+	if err := PrepareFolder(options.Folder); err != nil {
+		return nil, err
+	}
+	report := NewReport(p, in)
+	report.Command, report.Machine = options.Command, machine()
+	report.Scale, report.CalmScale = options.Scales.Busy, options.Scales.Calm
+	return &runner{options: options, arms: arms, plan: p, report: report, progress: newProgress(options.Out, options.Terminal, len(arms), p.Window.Length)}, nil
+}
+
+// run runs the arms and writes the report, as described at Run.
+func (r *runner) run(ctx context.Context) error {
+	report, p := r.report, r.plan
+	report.Created = time.Now().UTC().Truncate(time.Second)
+	r.progress.line("replaying %s of %s from %s: %d spot nodes at most, %d services with up to %d pods; source: %s",
+		p.Window.Length, p.Dataset, p.Window.From, report.SpotNodes, report.Services, report.Pods, report.Source)
+	var failed []error
+	for _, arm := range r.arms {
+		if err := ctx.Err(); err != nil {
+			failed = append(failed, fmt.Errorf("arm %s and the following were not replayed: %w", arm.Name, cause(ctx, err)))
+			break
+		}
+		result, err := r.runArm(ctx, arm)
+		if arm.checksFloors() {
+			result.Broken = result.broken()
+		}
+		report.Arms = append(report.Arms, result)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("arm %s: %w", arm.Name, err))
+			r.progress.line("%s: %s", arm.Name, err)
+		}
+		report.Partial = len(failed) > 0 || len(report.Arms) < len(r.arms)
+		if err := r.write(failed); err != nil {
+			return errors.Join(append(failed, err)...)
+		}
+	}
+	if len(failed) > 0 {
+		return errors.Join(append(failed, r.write(failed))...)
+	}
+	r.progress.line("report: %s", filepath.Join(r.options.Folder, "report.html"))
+	return nil
+}
+
+// write writes the report with the failures so far.
+func (r *runner) write(failed []error) error {
+	if len(failed) > 0 {
+		r.report.Problem = errors.Join(failed...).Error()
+	}
+	return r.report.Write(r.options.Folder)
 }
 
 // runArm replays the plan with an arm on a new control plane. After an error the result contains
@@ -143,7 +167,7 @@ func (r *runner) runArm(ctx context.Context, arm Arm) (result ArmResult, err err
 	}
 	d := newDriver(arm, r.plan, r.options.Scales, clients)
 	d.calm = calm
-	d.report = func(at time.Duration) { r.progress.figures(at, d.recorder.Figures()) }
+	d.report = func(at time.Duration) { r.progress.figures(at, d.recorder.Current()) }
 	_, err = clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	if err != nil {
 		return result, fmt.Errorf("creating the namespace: %w", err)
@@ -171,8 +195,8 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// startPrograms starts the schedulers and the controller of an arm. It returns the controller's
-// calm period in real time.
+// startPrograms starts the schedulers and the controller of an arm. It returns the real time for
+// which the controller waits before it returns a replica to spot.
 func (r *runner) startPrograms(ctx context.Context, plane *lab.ControlPlane, arm Arm) (calm time.Duration, err error) {
 	r.addSettings(commonSettings(r.plan, r.options.Scales))
 	if !arm.Scheduler {
@@ -198,8 +222,11 @@ func (r *runner) startPrograms(ctx context.Context, plane *lab.ControlPlane, arm
 	_, err = plane.StartController(ctx, lab.ControllerOptions{EditScheduler: editPolicy, Edit: func(config map[string]any) {
 		r.addSettings(editController(config, r.options.ControllerSettings, r.options.Scales))
 		rebalance, _ := config["rebalance"].(map[string]any)
-		text, _ := rebalance["calmPeriod"].(string)
-		calm, _ = time.ParseDuration(text)
+		for _, name := range []string{"calmPeriod", "pauseAfterInterruption"} {
+			text, _ := rebalance[name].(string)
+			wait, _ := time.ParseDuration(text)
+			calm = max(calm, wait)
+		}
 		if arm.Gating {
 			// All spot nodes of the trace exist already, so there is no spot to buy.
 			r.addSettings(edit(nil, Overrides{"gating.enabled": "true", "gating.buyForReturn": "false"}, r.options.Scales,

@@ -181,7 +181,7 @@ func commonSettings(p *Plan, scales Scales) []ScaledSetting {
 		seconds("start-up of a pod", p.Settings.Startup, realTime(p.Settings.Startup, scales.Busy).String()),
 		seconds("provisioning of a node", p.Settings.Provisioning, "skipped if nothing else happens"),
 		seconds("removal of an empty on-demand node", p.Settings.EmptyAfter, "skipped if nothing else happens"),
-		seconds("terminationGracePeriodSeconds", gracePeriod, fmt.Sprintf("%ds", graceSeconds(scales))),
+		seconds("terminationGracePeriodSeconds", gracePeriod, fmt.Sprintf("%ds; the simulated kubelets end a pod at once", graceSeconds(scales))),
 		seconds("retry of a refused eviction", evictionRetry, realTime(evictionRetry, scales.Busy).String()),
 		{Name: "podMaxBackoffSeconds of all schedulers", Trace: "10s, not scaled", Real: fmt.Sprintf("%ds", podBackoff)},
 	}

@@ -11,28 +11,32 @@ import (
 )
 
 // RunSeeds runs the replay once for each seed, each in a folder of its own such as seed-1, and
-// writes summary.md with the spread of the figures. After a seed fails, the others still run unless
-// ctx has ended.
+// writes summary.md with the spread of the figures. Invalid options and inputs are an error before
+// the first replay. After a seed fails, the others still run unless ctx has ended.
 func RunSeeds(ctx context.Context, options Options, seeds []uint64) error {
+	folder := options.Folder
+	var runners []*runner
+	for _, seed := range seeds {
+		options.Settings.Seed = seed
+		options.Folder = filepath.Join(folder, fmt.Sprintf("seed-%d", seed))
+		r, err := newRunner(options)
+		if err != nil {
+			return fmt.Errorf("seed %d: %w", seed, err)
+		}
+		runners = append(runners, r)
+	}
 	var failed []error
 	var reports []*Report
-	folder := options.Folder
-	for _, seed := range seeds {
+	for _, r := range runners {
 		if ctx.Err() != nil {
 			break
 		}
-		options.Settings.Seed = seed
-		options.Folder = filepath.Join(folder, fmt.Sprintf("seed-%d", seed))
-		if err := Run(ctx, options); err != nil {
-			failed = append(failed, fmt.Errorf("seed %d: %w", seed, err))
+		if err := r.run(ctx); err != nil {
+			failed = append(failed, fmt.Errorf("seed %d: %w", r.plan.Settings.Seed, err))
 		}
-		report, err := ReadReport(options.Folder)
-		if err != nil { // Run has refused the options
-			return errors.Join(failed...)
-		}
-		reports = append(reports, report)
+		reports = append(reports, r.report)
 		if err := os.WriteFile(filepath.Join(folder, "summary.md"), []byte(Summary(reports)), 0o644); err != nil {
-			return fmt.Errorf("writing summary.md: %w", err)
+			return errors.Join(append(failed, fmt.Errorf("writing summary.md: %w", err))...)
 		}
 	}
 	return errors.Join(failed...)

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"bufio"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -37,7 +38,11 @@ type row struct {
 // readTable returns the rows of a CSV file. Its first row names the columns, in any order, and must
 // contain these columns. A file without rows is an error.
 func readTable(file string, from io.Reader, columns ...string) ([]row, error) {
-	reader := csv.NewReader(from)
+	text := bufio.NewReader(from)
+	if mark, _ := text.Peek(3); string(mark) == "\ufeff" { // some programs begin a file with this mark
+		_, _ = text.Discard(3)
+	}
+	reader := csv.NewReader(text)
 	header, err := reader.Read()
 	if errors.Is(err, io.EOF) {
 		return nil, &InputError{File: file, Problem: "the file is empty: expected a header and rows"}
@@ -99,20 +104,23 @@ func (r row) name(column string) (string, error) {
 	return r.values[column], nil
 }
 
-// count returns a value that must be an integer of at least 0.
+// maxNumber prevents that numbers overflow.
+const maxNumber = 10_000_000_000
+
+// count returns a value that must be an integer from 0 to maxNumber.
 func (r row) count(column string) (int, error) {
 	n, err := strconv.Atoi(r.values[column])
-	if err != nil || n < 0 {
-		return 0, r.invalid(column, "an integer of at least 0")
+	if err != nil || n < 0 || n > maxNumber {
+		return 0, r.invalid(column, fmt.Sprintf("an integer from 0 to %d", maxNumber))
 	}
 	return n, nil
 }
 
-// number returns a value that must be a finite number of at least least.
+// number returns a value that must be a number from least to maxNumber.
 func (r row) number(column string, least float64) (float64, error) {
 	n, err := strconv.ParseFloat(r.values[column], 64)
-	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) || n < least {
-		return 0, r.invalid(column, fmt.Sprintf("a number of at least %g", least))
+	if err != nil || math.IsNaN(n) || n < least || n > maxNumber {
+		return 0, r.invalid(column, fmt.Sprintf("a number from %g to %d", least, maxNumber))
 	}
 	return n, nil
 }

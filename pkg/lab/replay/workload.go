@@ -70,7 +70,8 @@ func (p *Plan) selectServices(traces []ServiceTrace, spotNodes int) error {
 		memory += float64(t.Max) * float64(t.MemoryMiB)
 	}
 	if len(selected) == 0 {
-		return fmt.Errorf("no service fits into %d pods", p.Settings.Pods)
+		return fmt.Errorf("--pods-limit: %d: no service fits: expected at least ten times the replicas of a service, and more than 0 replicas",
+			p.Settings.Pods)
 	}
 	room := p.Settings.Demand * float64(spotNodes)
 	p.Divisor = max(cpu/float64(p.Node.CPUMilli), memory/float64(p.Node.MemoryMiB)) / room
@@ -84,14 +85,17 @@ func (p *Plan) selectServices(traces []ServiceTrace, spotNodes int) error {
 			return fmt.Errorf("a replica of service %q requests %d milli-CPUs and %d MiB and does not fit a node of %s: reduce --demand",
 				s.Name, s.CPUMilli, s.MemoryMiB, p.Settings.InstanceType)
 		}
-		if slices.ContainsFunc(p.Services, func(other Service) bool { return other.Name == s.Name }) {
-			return fmt.Errorf("two services have the object name %q", s.Name)
-		}
 		p.Services = append(p.Services, s)
 	}
 	slices.SortFunc(p.Services, func(a, b Service) int { return cmp.Compare(a.Name, b.Name) })
 	return nil
 }
+
+// objectNameRule is what a name in an input file must be.
+const objectNameRule = "a name with letters a to z or digits, of at most 40 bytes"
+
+// isObjectName reports whether objectName returns a valid part of a name of Kubernetes.
+func isObjectName(name string) bool { return objectName(name) != "" && len(name) <= 40 }
 
 // objectName returns a name of the trace as a name of Kubernetes.
 func objectName(name string) string {
