@@ -67,12 +67,14 @@ func (p *planner) isSpread(m Move) bool {
 }
 
 // spreadMoment returns when the notice allows the deletion of a pod against its
-// PodDisruptionBudget. After k/n of the notice, k of n replicas may be missing, so the last replica
-// is deleted at the deadline. A single replica is deleted after half of the notice.
+// PodDisruptionBudget. The first half of the notice is reserved for replacements, because a pod
+// that is replaced in time gets the other half as its grace period. After k/n of the second half, k
+// of n replicas may be missing, so the last replica is deleted at the deadline. A single replica is
+// deleted after half of the second half.
 func (p *planner) spreadMoment(m Move) time.Time {
 	missing, replicas := p.missingWithout(m.Pod)
-	notice := m.Deadline.Sub(m.Noticed)
-	return m.Noticed.Add(notice / time.Duration(max(replicas, 2)) * time.Duration(max(missing, 1)))
+	half := m.Deadline.Sub(m.Noticed) / 2
+	return m.Noticed.Add(half + half/time.Duration(max(replicas, 2))*time.Duration(max(missing, 1)))
 }
 
 // assignLastMoments returns the last moment of every pod with a deadline. It is the deadline less

@@ -53,7 +53,7 @@ func TestEndlessGracePeriod(t *testing.T) {
 
 // TestSpread follows workloads whose pods all have a grace period of about the notice of their
 // node. Evictions start at once, as PodDisruptionBudgets and serving replicas allow. Deletions are
-// spread over the notice, and the last replica is deleted at the deadline.
+// spread over the second half of the notice, and the last replica is deleted at the deadline.
 func TestSpread(t *testing.T) {
 	const notice = 2 * time.Minute
 	deployment := func(w *world) func(int32) func() *v1.Pod {
@@ -91,32 +91,32 @@ func TestSpread(t *testing.T) {
 	}{
 		"surges, and no replacement starts": {
 			of: deployment, n: 3, grace: 5 * time.Minute, budget: 2,
-			want: []string{"0 patch web-1", "0 patch web-2", "0 patch web-3", "40 delete web-1 80s", "80 delete web-2 40s", "119 delete web-3 1s"},
+			want: []string{"0 patch web-1", "0 patch web-2", "0 patch web-3", "80 delete web-1 40s", "100 delete web-2 20s", "119 delete web-3 1s"},
 		},
 		"a grace period of just the notice": {
 			of: deployment, n: 2, grace: notice,
-			want: []string{"0 patch web-1", "0 patch web-2", "60 delete web-1 60s", "119 delete web-2 1s"},
+			want: []string{"0 patch web-1", "0 patch web-2", "90 delete web-1 30s", "119 delete web-2 1s"},
 		},
 		"a single replica": {
-			of: deployment, n: 1, grace: notice, want: []string{"0 patch web-1", "60 delete web-1 60s"},
+			of: deployment, n: 1, grace: notice, want: []string{"0 patch web-1", "90 delete web-1 30s"},
 		},
 		"evicted, and no replacement starts": {
 			of: set, n: 3, grace: notice, want: []string{"0 evict db-1", "0 evict db-2", "119 delete db-3 1s"},
 		},
 		"evicted within a budget of one, and no replacement starts": {
-			of: set, n: 3, grace: notice, budget: 2, want: []string{"0 evict db-1", "80 delete db-2 40s", "119 delete db-3 1s"},
+			of: set, n: 3, grace: notice, budget: 2, want: []string{"0 evict db-1", "100 delete db-2 20s", "119 delete db-3 1s"},
 		},
 		"of an operator, within a budget of one, and no replacement starts": {
-			of: operator, n: 3, grace: notice, budget: 2, want: []string{"0 evict kafka-1", "80 delete kafka-2 40s", "119 delete kafka-3 1s"},
+			of: operator, n: 3, grace: notice, budget: 2, want: []string{"0 evict kafka-1", "100 delete kafka-2 20s", "119 delete kafka-3 1s"},
 		},
 		"a budget that allows nothing": {
-			of: set, n: 3, grace: notice, budget: 3, want: []string{"40 delete db-1 80s", "80 delete db-2 40s", "119 delete db-3 1s"},
+			of: set, n: 3, grace: notice, budget: 3, want: []string{"80 delete db-1 40s", "100 delete db-2 20s", "119 delete db-3 1s"},
 		},
 		"no room, and no PodDisruptionBudget": {
-			of: set, n: 2, grace: notice, noRoom: true, want: []string{"60 delete db-1 60s", "119 delete db-2 1s"},
+			of: set, n: 2, grace: notice, noRoom: true, want: []string{"90 delete db-1 30s", "119 delete db-2 1s"},
 		},
 		"a grace period that leaves too little time for a replacement": {
-			of: set, n: 2, grace: notice - time.Second, budget: 2, want: []string{"60 delete db-1 60s", "119 delete db-2 1s"},
+			of: set, n: 2, grace: notice - time.Second, budget: 2, want: []string{"90 delete db-1 30s", "119 delete db-2 1s"},
 		},
 		"a shorter grace period is not cut": {
 			of: set, n: 2, grace: notice * 9 / 10, budget: 2, want: []string{"12 delete db-1 108s", "12 delete db-2 108s"},
@@ -166,9 +166,9 @@ func TestSpreadCountsReplicasElsewhere(t *testing.T) {
 	}
 	w.budget("db", 3)
 	for second, want := range map[int][]string{
-		39: {"evict db-1 by evict", "evict db-2 by evict"},             // both unlikely
-		40: {"delete db-1 by delete 1m20s", "evict db-2 by evict"},     // one may be missing
-		80: {"delete db-1 by delete 40s", "delete db-2 by delete 40s"}, // two may be missing
+		79:  {"evict db-1 by evict", "evict db-2 by evict"},             // both unlikely
+		80:  {"delete db-1 by delete 40s", "evict db-2 by evict"},       // one may be missing
+		100: {"delete db-1 by delete 20s", "delete db-2 by delete 20s"}, // two may be missing
 	} {
 		w.now = start.Add(time.Duration(second) * time.Second)
 		w.sync()
