@@ -118,9 +118,15 @@ func edit(times []timeSetting, overrides Overrides, scales Scales, section func(
 	return changed
 }
 
-// editController scales the configuration of the controller.
+// requestRate is the shipped requestsPerSecond of the controller.
+const requestRate = 200
+
+// editController scales the configuration of the controller. The rate of its requests is scaled,
+// too: otherwise a mass reclaim would take longer in trace time than in a real cluster.
 func editController(config map[string]any, overrides Overrides, scales Scales) []ScaledSetting {
-	return edit(controllerTimes, overrides, scales, func(name string) map[string]any {
+	rate := int(requestRate * scales.Busy)
+	config["requestsPerSecond"] = rate
+	changed := edit(controllerTimes, overrides, scales, func(name string) map[string]any {
 		object, ok := config[name].(map[string]any)
 		if !ok {
 			object = map[string]any{}
@@ -128,6 +134,7 @@ func editController(config map[string]any, overrides Overrides, scales Scales) [
 		}
 		return object
 	})
+	return append(changed, ScaledSetting{Name: "requestsPerSecond", Trace: fmt.Sprint(requestRate), Real: fmt.Sprint(rate)})
 }
 
 // podBackoff is the longest wait of a scheduler before it retries a pod, in real seconds. The

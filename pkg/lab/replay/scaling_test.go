@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -31,6 +32,9 @@ func decoded(t *testing.T, file string) map[string]any {
 func TestScaledController(t *testing.T) {
 	for _, scales := range []Scales{{Busy: 1, Calm: 1}, {Busy: 10, Calm: 300}, {Busy: 1000, Calm: 100000}} {
 		config := decoded(t, "controller-config.yaml")
+		if got := fmt.Sprint(config["requestsPerSecond"]); got != fmt.Sprint(requestRate) {
+			t.Fatalf("the shipped requestsPerSecond is %s, want %d", got, requestRate)
+		}
 		changed := editController(config, Overrides{"rebalance.calmPeriod": "5m", "rebalance.maxMoves": "20"}, scales)
 		data, err := yaml.Marshal(config)
 		if err != nil {
@@ -42,6 +46,9 @@ func TestScaledController(t *testing.T) {
 		}
 		if got, want := settings.CalmPeriod, realTime(5*time.Minute, scales.Calm); got != want {
 			t.Errorf("%+v: calm period %s, want %s", scales, got, want)
+		}
+		if got, want := settings.RequestsPerSecond, int(requestRate*scales.Busy); got != want {
+			t.Errorf("%+v: %d requests per second, want %d", scales, got, want)
 		}
 		if settings.MaxMoves != 20 {
 			t.Errorf("maxMoves %d, want 20", settings.MaxMoves)
