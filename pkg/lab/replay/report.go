@@ -200,11 +200,7 @@ func NewReport(p *Plan, in Inputs) *Report {
 		r.SpotNodes = max(r.SpotNodes, s.Count)
 	}
 	for _, s := range p.Services {
-		most := 0
-		for _, step := range s.Replicas {
-			most = max(most, step.Count)
-		}
-		r.Pods += most
+		r.Pods += mostReplicas(s.Replicas)
 	}
 	for _, e := range p.Timeline(true) {
 		if e.Kind == NodeDown {

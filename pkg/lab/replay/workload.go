@@ -50,8 +50,8 @@ func (s Service) Desired() int { return s.Replicas[0].Count }
 
 // selectServices selects and scales services. Replica counts are as recorded. The seed orders the
 // services, and each is selected that fits into the remaining pods. CPU and memory of all replicas
-// are divided by one number, so that the largest replica counts request Settings.Demand of the
-// largest spot capacity.
+// are divided by one number, so that the largest replica counts in the window request
+// Settings.Demand of the largest spot capacity.
 func (p *Plan) selectServices(traces []ServiceTrace, spotNodes int) error {
 	traces = slices.Clone(traces)
 	slices.SortFunc(traces, func(a, b ServiceTrace) int { return cmp.Compare(a.Name, b.Name) })
@@ -60,14 +60,15 @@ func (p *Plan) selectServices(traces []ServiceTrace, spotNodes int) error {
 	pods := 0
 	var cpu, memory float64
 	for _, t := range traces {
+		most := mostReplicas(window(t.Replicas, p.Window))
 		// One service must not use all pods, so that enough services are selected.
-		if len(selected) == p.Settings.Services || t.Max == 0 || t.Max > max(p.Settings.Pods/10, 1) || pods+t.Max > p.Settings.Pods {
+		if len(selected) == p.Settings.Services || most == 0 || most > max(p.Settings.Pods/10, 1) || pods+most > p.Settings.Pods {
 			continue
 		}
 		selected = append(selected, t)
-		pods += t.Max
-		cpu += float64(t.Max) * float64(t.CPUMilli)
-		memory += float64(t.Max) * float64(t.MemoryMiB)
+		pods += most
+		cpu += float64(most) * float64(t.CPUMilli)
+		memory += float64(most) * float64(t.MemoryMiB)
 	}
 	if len(selected) == 0 {
 		return fmt.Errorf("--pods-limit: %d: no service fits: expected at least ten times the replicas of a service, and more than 0 replicas",
@@ -89,6 +90,15 @@ func (p *Plan) selectServices(traces []ServiceTrace, spotNodes int) error {
 	}
 	slices.SortFunc(p.Services, func(a, b Service) int { return cmp.Compare(a.Name, b.Name) })
 	return nil
+}
+
+// mostReplicas returns the largest number of replicas.
+func mostReplicas(steps []Step) int {
+	most := 0
+	for _, s := range steps {
+		most = max(most, s.Count)
+	}
+	return most
 }
 
 // objectNameRule is what a name in an input file must be.
