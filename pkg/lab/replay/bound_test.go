@@ -64,7 +64,7 @@ func TestSplitIsNotBelowPacked(t *testing.T) {
 	})
 }
 
-// TestPodsLimitSpot covers small replicas, of which a node takes no more than its number of pods.
+// TestPodsLimitSpot covers small replicas: a node has room for a limited number of pods.
 func TestPodsLimitSpot(t *testing.T) {
 	items := []item{{count: 20, cpu: 0.01, memory: 0.02, pods: 0.25, larger: 0.02}}
 	near(t, "split", splitOnSpot(items, 2), 8*0.02)

@@ -209,8 +209,9 @@ func (d *driver) replay(ctx context.Context) error {
 	}
 }
 
-// reconcile runs the garbage collection, the autoscaler and the drain, in this order. It lowers next
-// to the time of the autoscaler's next step. acted reports whether the autoscaler changed nodes.
+// reconcile runs the garbage collection, the autoscaler and the drain, in this order. It lowers
+// next to the time of the autoscaler's next step. acted reports whether the autoscaler changed
+// nodes.
 func (d *driver) reconcile(ctx context.Context, s status, next *time.Duration) (acted bool, err error) {
 	if err := d.collect(ctx); err != nil {
 		return false, err

@@ -94,21 +94,29 @@ func (r *Report) gapTable() (header []string, rows [][]string) {
 	return header, rows
 }
 
-// findings names what each arm lost because the notice was too short, and the main reason of each
-// arm of this project that costs much more than the bound.
+// findings names what each arm lost because the notice was too short, and the reasons of high
+// costs.
 func (r *Report) findings() []string {
 	var findings []string
-	for _, arm := range Arms {
-		a := r.Arm(arm.Name)
-		if a == nil {
-			continue
-		}
+	for _, a := range r.Arms {
 		if late := a.DeletedAtDeadline + a.LostPods; late > 0 {
 			findings = append(findings, fmt.Sprintf("%s: with a notice of %s, %d pods could not be replaced in time. %d were deleted at the deadline, and "+
 				"%d were lost with their nodes. Services were below the floor for %s and below the budget for %s in total.",
 				a.Name, duration(r.NoticeSeconds), late, a.DeletedAtDeadline, a.LostPods, span(a.BelowFloorSeconds), span(a.BelowBudgetSeconds)))
 		}
-		if part := r.mainReason(*a); arm.Scheduler && part != nil {
+	}
+	return append(findings, r.highCosts()...)
+}
+
+// highCosts names the main reason of each arm of this project that costs much more than the bound.
+func (r *Report) highCosts() []string {
+	var findings []string
+	for _, arm := range Arms {
+		a := r.Arm(arm.Name)
+		if !arm.Scheduler || a == nil {
+			continue
+		}
+		if part := r.mainReason(*a); part != nil {
 			findings = append(findings, fmt.Sprintf("%s costs %.1f %% more than the bound. The main reason is %q, with %.1f %% of the bound.",
 				a.Name, 100*(a.PodHoursCost/r.Bound.PodHoursCost-1), part.reason, 100*part.usd/r.Bound.PodHoursCost))
 		}

@@ -191,7 +191,7 @@ func (s Settings) window(c Capacity) (Window, error) {
 }
 
 // maxNodes is the largest number of spot nodes of a pool: a control plane on one machine cannot run
-// more of them at a useful speed.
+// more nodes at a useful speed.
 const maxNodes = 5000
 
 // checkNodes returns an error if a pool would have too many nodes.

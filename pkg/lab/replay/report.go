@@ -82,8 +82,8 @@ type ArmResult struct {
 
 // Result contains the measurements of an arm.
 type Result struct {
-	// Figures are the totals of all services. The largest loss and the longest times are those of
-	// one service.
+	// Figures are the totals of all services. The largest loss and the longest times belong to one
+	// service.
 	Figures
 	// MeasuredSeconds is the measured part of the window.
 	MeasuredSeconds float64 `json:"measuredSeconds"`
@@ -121,8 +121,8 @@ type Figures struct {
 	LongestOutageSeconds float64 `json:"longestOutageSeconds"`
 	// BelowFloorSeconds is the time with fewer ready replicas than the floor, and
 	// BelowBudgetSeconds with fewer than the PodDisruptionBudget requires, summed over services.
-	// Replicas that have not been ready since a scale-up do not count as missing. With a floor of 1,
-	// BelowFloorSeconds equals OutageSeconds.
+	// Replicas that have not been ready since a scale-up do not count as missing. With a floor of
+	// 1, BelowFloorSeconds equals OutageSeconds.
 	BelowFloorSeconds  float64 `json:"belowFloorSeconds"`
 	BelowBudgetSeconds float64 `json:"belowBudgetSeconds"`
 	// ExposedSeconds is the time in which the loss of all spot nodes would have violated the floor,

@@ -41,8 +41,8 @@ func WriteResults(folder, page string) error {
 	return os.WriteFile(page, []byte(text), 0o644)
 }
 
-// readReports returns the reports in a folder and its subfolders, sorted by notice (longest first),
-// start-up, dataset and seed. No report is an error.
+// readReports returns the reports in a folder and its subfolders, sorted by floor, notice (longest
+// first), start-up, dataset and seed. No report is an error.
 func readReports(folder string) ([]*Report, error) {
 	var reports []*Report
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
@@ -60,7 +60,7 @@ func readReports(folder string) ([]*Report, error) {
 		return nil, errors.New(folder + ": no report.json in it or in its subfolders")
 	}
 	slices.SortFunc(reports, func(a, b *Report) int {
-		return cmp.Or(cmp.Compare(b.NoticeSeconds, a.NoticeSeconds), cmp.Compare(a.StartupSeconds, b.StartupSeconds),
+		return cmp.Or(cmp.Compare(a.Floor, b.Floor), cmp.Compare(b.NoticeSeconds, a.NoticeSeconds), cmp.Compare(a.StartupSeconds, b.StartupSeconds),
 			cmp.Compare(a.Dataset, b.Dataset), cmp.Compare(a.Seed, b.Seed))
 	})
 	return reports, nil
@@ -79,20 +79,27 @@ func groups[K comparable](reports []*Report, key func(*Report) K) [][]*Report {
 	return parts
 }
 
-// resultTables returns one table for each notice and start-up, with a row for each trace and arm.
+// conditions are what the replays of a table have in common.
+type conditions struct {
+	floor           string
+	notice, startup float64
+}
+
+// resultTables returns one table for each floor, notice and start-up, with a row for each trace and
+// arm.
 func resultTables(reports []*Report) string {
 	var b strings.Builder
-	for _, group := range groups(reports, func(r *Report) [2]float64 { return [2]float64{r.NoticeSeconds, r.StartupSeconds} }) {
-		fmt.Fprintf(&b, "### Notice %s, start-up of a pod %s\n\n", duration(group[0].NoticeSeconds), duration(group[0].StartupSeconds))
+	for _, group := range groups(reports, func(r *Report) conditions { return conditions{r.Floor, r.NoticeSeconds, r.StartupSeconds} }) {
+		fmt.Fprintf(&b, "### Notice %s, start-up %s, floor %s\n\n", duration(group[0].NoticeSeconds), duration(group[0].StartupSeconds), group[0].Floor)
 		var rows [][]string
 		for _, traces := range groups(group, func(r *Report) string { return r.Dataset }) {
-			for _, cells := range summaryRows(traces) {
+			for _, cells := range append(summaryRows(traces), boundRow(traces)) {
 				rows = append(rows, append([]string{"`" + traces[0].Dataset + "`"}, cells...))
 			}
 		}
 		b.WriteString(markdownTable(append([]string{"trace"}, summaryHeader()...), rows))
 		for _, r := range group {
-			for _, finding := range append(r.warnings(), r.findings()...) {
+			for _, finding := range append(r.warnings(), r.highCosts()...) {
 				fmt.Fprintf(&b, "- `%s`, seed %d: %s\n", r.Dataset, r.Seed, finding)
 			}
 		}
@@ -103,10 +110,10 @@ func resultTables(reports []*Report) string {
 
 // resultWindows returns the list of the replayed windows.
 func resultWindows(reports []*Report) string {
-	header := []string{"trace", "seed", "notice", "start-up", "from", "length", "services", "pods", "spot nodes", "nodes removed", "measured on", "machine"}
+	header := []string{"trace", "seed", "floor", "notice", "start-up", "scale", "from", "length", "services", "pods", "spot nodes", "nodes removed", "measured on", "machine"}
 	var rows [][]string
 	for _, r := range reports {
-		rows = append(rows, []string{"`" + r.Dataset + "`", fmt.Sprint(r.Seed), duration(r.NoticeSeconds), duration(r.StartupSeconds),
+		rows = append(rows, []string{"`" + r.Dataset + "`", fmt.Sprint(r.Seed), r.Floor, duration(r.NoticeSeconds), duration(r.StartupSeconds), fmt.Sprint(r.Scale),
 			duration(r.FromSeconds), duration(r.WindowLength), fmt.Sprint(r.Services), fmt.Sprint(r.Pods), fmt.Sprint(r.SpotNodes),
 			fmt.Sprint(len(r.Victims)), r.Created.Format("2006-01-02"), r.Machine})
 	}

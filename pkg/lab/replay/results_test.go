@@ -14,6 +14,7 @@ func TestWriteResults(t *testing.T) {
 		"short":        func(r *Report) { r.NoticeSeconds = 30 },
 		"long/seed-1":  func(*Report) {},
 		"long/seed-2":  func(r *Report) { r.Seed = 2; r.Arms[0].Outages = 4 },
+		"long/floor":   func(r *Report) { r.Floor = "30%" },
 		"long/another": func(r *Report) { r.Dataset = "another" },
 	} {
 		r := sampleReport(t)
@@ -48,8 +49,8 @@ func TestWriteResults(t *testing.T) {
 	at := 0
 	for _, want := range []string{
 		"# Results\n" + resultsBegin, "![Ready and desired replicas, controller](results/another-controller-ready.svg)",
-		"### Notice 2m0s, start-up of a pod 5s", "| `another` | controller | 1 |", "| controller | 2 |", " (1 to 4) ",
-		"seed 2: BROKEN: arm controller", "### Notice 30s, start-up of a pod 5s", "### Windows", "2026-01-02", resultsEnd + "the end\n",
+		"### Notice 2m0s, start-up 5s, floor 1", "| `another` | controller | 1 |", "| `another` | bound | 1 | 0.0 |", "| controller | 2 |", " (1 to 4) ",
+		"seed 2: BROKEN: arm controller", "### Notice 30s, start-up 5s, floor 1", "### Notice 2m0s, start-up 5s, floor 30%", "### Windows", "2026-01-02", resultsEnd + "the end\n",
 	} {
 		next := strings.Index(string(text[at:]), want)
 		if next < 0 {

@@ -56,7 +56,9 @@ var summaryFigures = []struct {
 	{"outage time, s", "%.0f", func(_ *Report, a ArmResult) float64 { return a.OutageSeconds }},
 	{"below floor, s", "%.0f", func(_ *Report, a ArmResult) float64 { return a.BelowFloorSeconds }},
 	{"below budget, s", "%.0f", func(_ *Report, a ArmResult) float64 { return a.BelowBudgetSeconds }},
+	{"largest loss", "%.0f", func(_ *Report, a ArmResult) float64 { return float64(a.LargestLoss) }},
 	{"moves", "%.0f", func(_ *Report, a ArmResult) float64 { return float64(a.Moves) }},
+	{"deleted at deadline", "%.0f", func(_ *Report, a ArmResult) float64 { return float64(a.DeletedAtDeadline) }},
 	{"pods lost", "%.0f", func(_ *Report, a ArmResult) float64 { return float64(a.LostPods) }},
 }
 
@@ -73,7 +75,7 @@ func Summary(reports []*Report) string {
 		}
 	}
 	b.WriteString("\nEach figure is the mean, with the smallest and the largest value.\n\n")
-	return b.String() + markdownTable(summaryHeader(), summaryRows(reports))
+	return b.String() + markdownTable(summaryHeader(), append(summaryRows(reports), boundRow(reports)))
 }
 
 // summaryHeader returns the header of the rows of summaryRows.
@@ -106,6 +108,19 @@ func summaryRows(reports []*Report) [][]string {
 		}
 	}
 	return rows
+}
+
+// boundRow returns the row of the bound: a placement with its costs and no events.
+func boundRow(reports []*Report) []string {
+	cells := []string{"bound", fmt.Sprint(len(reports))}
+	for _, f := range summaryFigures[:2] { // the costs
+		var values []float64
+		for _, r := range reports {
+			values = append(values, f.value(r, ArmResult{Result: Result{Figures: Figures{PodHoursCost: r.Bound.PodHoursCost}}}))
+		}
+		cells = append(cells, spread(f.format, values))
+	}
+	return append(cells, make([]string, len(summaryFigures)-2)...)
 }
 
 // spread returns the mean and, if the values differ, their range.
