@@ -270,9 +270,9 @@ func (d *driver) rate(s status, quiet, sinceRoom time.Duration) float64 {
 		return d.scales.Busy
 	case d.arm.Controller && s.unhealed && quiet < quietHeal:
 		return d.scales.Busy
-	case d.arm.Controller && s.returnable && quiet >= quietReaction && quiet < quietReaction+d.calm:
+	case d.arm.Controller && s.returnable && quiet >= quietReaction && quiet < d.calm:
 		return d.scales.Calm
-	case d.arm.Controller && s.returnable && quiet < 2*quietReaction+d.calm:
+	case d.arm.Controller && s.returnable && quiet < d.calm+quietReaction:
 		return d.scales.Busy // the controller's own time is not scaled by the calm rate
 	}
 	return 0

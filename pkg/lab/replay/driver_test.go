@@ -293,14 +293,14 @@ func TestRate(t *testing.T) {
 		"unschedulable, new room":       {stock, status{unschedulable: 1}, time.Second, time.Second, 10},
 		"returnable, round":             {ours, status{returnable: true}, quietReaction - 1, long, 10},
 		"returnable":                    {ours, status{returnable: true}, quietReaction, long, 300},
-		"returnable, calm":              {ours, status{returnable: true}, quietReaction + 2*time.Second, long, 10},
+		"returnable, calm":              {ours, status{returnable: true}, 4 * time.Second, long, 10},
 		"returnable, not returned":      {ours, status{returnable: true}, long, long, 0},
 		"returnable, no controller":     {stock, status{returnable: true}, time.Second, long, 0},
 		"over the spot budget":          {ours, status{unhealed: true}, time.Second, long, 10},
 		"over the spot budget, forever": {ours, status{unhealed: true}, long, long, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &driver{arm: test.arm, scales: Scales{Busy: 10, Calm: 300}, calm: 2 * time.Second, drainer: &drainer{again: time.Second / 2}}
+			d := &driver{arm: test.arm, scales: Scales{Busy: 10, Calm: 300}, calm: 4 * time.Second, drainer: &drainer{again: time.Second / 2}}
 			if strings.Contains(name, "request is running") {
 				d.drainer.running.Add(1)
 			}

@@ -59,11 +59,29 @@ func readReports(folder string) ([]*Report, error) {
 	if len(reports) == 0 {
 		return nil, errors.New(folder + ": no report.json in it or in its subfolders")
 	}
-	slices.SortFunc(reports, func(a, b *Report) int {
+	slices.SortStableFunc(reports, func(a, b *Report) int {
 		return cmp.Or(cmp.Compare(a.Floor, b.Floor), cmp.Compare(b.NoticeSeconds, a.NoticeSeconds), cmp.Compare(a.StartupSeconds, b.StartupSeconds),
 			cmp.Compare(a.Dataset, b.Dataset), cmp.Compare(a.Seed, b.Seed))
 	})
-	return reports, nil
+	return mergeArms(reports), nil
+}
+
+// mergeArms merges neighboring reports with the same plan and scales, such as one report for each
+// arm. They were replayed at the same time to use both cores.
+func mergeArms(reports []*Report) []*Report {
+	plan := func(r *Report) string {
+		return fmt.Sprint(r.Dataset, r.Seed, r.FromSeconds, r.WindowLength, r.NoticeSeconds, r.StartupSeconds, r.Scale, r.CalmScale, r.Floor, r.Pods, r.Victims)
+	}
+	var merged []*Report
+	for _, same := range groups(reports, plan) {
+		first := same[0]
+		for _, r := range same[1:] {
+			first.Arms = append(first.Arms, r.Arms...)
+			first.Partial = first.Partial || r.Partial
+		}
+		merged = append(merged, first)
+	}
+	return merged
 }
 
 // groups splits sorted reports into parts with equal keys.
@@ -110,10 +128,10 @@ func resultTables(reports []*Report) string {
 
 // resultWindows returns the list of the replayed windows.
 func resultWindows(reports []*Report) string {
-	header := []string{"trace", "seed", "floor", "notice", "start-up", "scale", "from", "length", "services", "pods", "spot nodes", "nodes removed", "measured on", "machine"}
+	header := []string{"trace", "seed", "floor", "notice", "start-up", "scale", "calm scale", "from", "length", "services", "pods", "spot nodes", "nodes removed", "measured on", "machine"}
 	var rows [][]string
 	for _, r := range reports {
-		rows = append(rows, []string{"`" + r.Dataset + "`", fmt.Sprint(r.Seed), r.Floor, duration(r.NoticeSeconds), duration(r.StartupSeconds), fmt.Sprint(r.Scale),
+		rows = append(rows, []string{"`" + r.Dataset + "`", fmt.Sprint(r.Seed), r.Floor, duration(r.NoticeSeconds), duration(r.StartupSeconds), fmt.Sprint(r.Scale), fmt.Sprint(r.CalmScale),
 			duration(r.FromSeconds), duration(r.WindowLength), fmt.Sprint(r.Services), fmt.Sprint(r.Pods), fmt.Sprint(r.SpotNodes),
 			fmt.Sprint(len(r.Victims)), r.Created.Format("2006-01-02"), r.Machine})
 	}

@@ -16,6 +16,7 @@ func TestWriteResults(t *testing.T) {
 		"long/seed-2":  func(r *Report) { r.Seed = 2; r.Arms[0].Outages = 4 },
 		"long/floor":   func(r *Report) { r.Floor = "30%" },
 		"long/another": func(r *Report) { r.Dataset = "another" },
+		"long/others":  func(r *Report) { r.Dataset, r.Arms[0].Name, r.Arms = "another", "split", r.Arms[:1] },
 	} {
 		r := sampleReport(t)
 		r.NoticeSeconds, r.StartupSeconds, r.Created = 120, 5, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
@@ -49,7 +50,7 @@ func TestWriteResults(t *testing.T) {
 	at := 0
 	for _, want := range []string{
 		"# Results\n" + resultsBegin, "![Ready and desired replicas, controller](results/another-controller-ready.svg)",
-		"### Notice 2m0s, start-up 5s, floor 1", "| `another` | controller | 1 |", "| `another` | bound | 1 | 0.0 |", "| controller | 2 |", " (1 to 4) ",
+		"### Notice 2m0s, start-up 5s, floor 1", "| `another` | split | 1 |", "| `another` | controller | 1 |", "| `another` | bound | 1 | 0.0 |", "| controller | 2 |", " (1 to 4) ",
 		"seed 2: BROKEN: arm controller", "### Notice 30s, start-up 5s, floor 1", "### Notice 2m0s, start-up 5s, floor 30%", "### Windows", "2026-01-02", resultsEnd + "the end\n",
 	} {
 		next := strings.Index(string(text[at:]), want)

@@ -35,13 +35,21 @@ func (s Scales) validate() error {
 // realTime returns a duration of the trace in real time.
 func realTime(d time.Duration, scale float64) time.Duration { return time.Duration(float64(d) / scale) }
 
+// realWait returns a wait of the controller in real time. After an event, the driver first gives
+// the controller quietReaction at the busy rate, in case it can act at once. The rest of the wait
+// elapses at the calm rate.
+func (s Scales) realWait(d time.Duration) time.Duration {
+	reaction := time.Duration(float64(quietReaction) * s.Busy)
+	return min(realTime(d, s.Busy), quietReaction+realTime(max(0, d-reaction), s.Calm))
+}
+
 // timeSetting is a time in the configuration of a program.
 type timeSetting struct {
 	path string
 	// shipped is the default, if the shipped file does not have the setting.
 	shipped string
-	// calm selects Scales.Calm.
-	calm bool
+	// scaled returns the value in real time. Nil: it elapses at Scales.Busy.
+	scaled func(s Scales, d time.Duration) time.Duration
 	// least is the smallest value that the program accepts.
 	least time.Duration
 }
@@ -52,8 +60,8 @@ type timeSetting struct {
 var controllerTimes = []timeSetting{
 	{path: "interruption.defaultNotice", shipped: "2m", least: 10 * time.Second},
 	{path: "migration.surgeTimeout", shipped: "2m", least: 5 * time.Second},
-	{path: "rebalance.pauseAfterInterruption", shipped: "5m", calm: true},
-	{path: "rebalance.calmPeriod", shipped: "10m", calm: true},
+	{path: "rebalance.pauseAfterInterruption", shipped: "5m", scaled: Scales.realWait},
+	{path: "rebalance.calmPeriod", shipped: "10m", scaled: Scales.realWait},
 	{path: "gating.nodeStartup", shipped: "3m", least: 10 * time.Second},
 }
 
@@ -61,7 +69,7 @@ var controllerTimes = []timeSetting{
 var schedulerTimes = []timeSetting{
 	{path: "ReplicaSafety.fallbackAfter", shipped: "5m"},
 	{path: "ReplicaSafety.rolloutRelief", shipped: "30s"},
-	{path: "SpotPreference.riskHalfLife", shipped: "1h", calm: true},
+	{path: "SpotPreference.riskHalfLife", shipped: "1h", scaled: func(s Scales, d time.Duration) time.Duration { return realTime(d, s.Calm) }},
 }
 
 // Overrides are settings by path, in trace time, that replace the shipped ones.
@@ -99,11 +107,11 @@ func edit(times []timeSetting, overrides Overrides, scales Scales, section func(
 		}
 		scaled := text
 		if d, err := time.ParseDuration(text); err == nil { // otherwise "never" or an error of the program
-			scale := scales.Busy
-			if t.calm {
-				scale = scales.Calm
+			value := realTime(d, scales.Busy)
+			if t.scaled != nil {
+				value = t.scaled(scales, d)
 			}
-			scaled = max(realTime(d, scale).Round(time.Millisecond), t.least).String()
+			scaled = max(value.Round(time.Millisecond), t.least).String()
 		}
 		object[key] = scaled
 		changed = append(changed, ScaledSetting{Name: t.path, Trace: text, Real: scaled})

@@ -44,7 +44,7 @@ func TestScaledController(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%+v: %v", scales, err)
 		}
-		if got, want := settings.CalmPeriod, realTime(5*time.Minute, scales.Calm); got != want {
+		if got, want := settings.CalmPeriod, scales.realWait(5*time.Minute).Round(time.Millisecond); got != want {
 			t.Errorf("%+v: calm period %s, want %s", scales, got, want)
 		}
 		if got, want := settings.RequestsPerSecond, int(requestRate*scales.Busy); got != want {
@@ -54,7 +54,7 @@ func TestScaledController(t *testing.T) {
 			t.Errorf("maxMoves %d, want 20", settings.MaxMoves)
 		}
 		for _, want := range []ScaledSetting{
-			{"rebalance.calmPeriod", "5m", realTime(5*time.Minute, scales.Calm).String()}, {"rebalance.maxMoves", "20", "20"},
+			{"rebalance.calmPeriod", "5m", scales.realWait(5 * time.Minute).Round(time.Millisecond).String()}, {"rebalance.maxMoves", "20", "20"},
 			{"migration.surgeTimeout", "2m", max(5*time.Second, realTime(2*time.Minute, scales.Busy)).String()},
 		} {
 			if !slices.Contains(changed, want) {
@@ -115,6 +115,22 @@ func TestOverrides(t *testing.T) {
 	for _, scales := range []Scales{{Busy: 0, Calm: 300}, {Busy: 10, Calm: 5}, {Busy: 2000, Calm: 3000}} {
 		if scales.validate() == nil {
 			t.Errorf("%+v: no error", scales)
+		}
+	}
+}
+
+// TestRealWait: a wait takes quietReaction at the busy rate, and the rest at the calm rate.
+func TestRealWait(t *testing.T) {
+	for name, test := range map[string]struct {
+		scales     Scales
+		wait, want time.Duration
+	}{
+		"calm rate":           {Scales{Busy: 10, Calm: 290}, 10 * time.Minute, 4 * time.Second},
+		"one rate":            {Scales{Busy: 10, Calm: 10}, 10 * time.Minute, time.Minute},
+		"within the reaction": {Scales{Busy: 10, Calm: 300}, 10 * time.Second, time.Second},
+	} {
+		if got := test.scales.realWait(test.wait); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}
 }
