@@ -46,11 +46,10 @@ const (
 
 // driver replays the timeline of one arm on a cluster.
 type driver struct {
-	arm    Arm
-	plan   *Plan
-	scales Scales
-	// calm is the real time for which the controller waits before it returns a replica to spot.
-	calm     time.Duration
+	arm      Arm
+	plan     *Plan
+	scales   Scales
+	waits    *waits
 	client   kubernetes.Interface
 	clock    *Clock
 	recorder *Recorder
@@ -63,11 +62,11 @@ type driver struct {
 	report func(at time.Duration)
 }
 
-func newDriver(arm Arm, p *Plan, scales Scales, client kubernetes.Interface) *driver {
+func newDriver(arm Arm, p *Plan, scales Scales, waits *waits, client kubernetes.Interface) *driver {
 	clock := NewClock(time.Now(), 0)
 	recorder := NewRecorder(p)
 	return &driver{
-		arm: arm, plan: p, scales: scales, client: client, clock: clock, recorder: recorder, observer: newObserver(arm, p, realTime(scanInterval, scales.Busy), clock, recorder),
+		arm: arm, plan: p, scales: scales, waits: waits, client: client, clock: clock, recorder: recorder, observer: newObserver(arm, p, realTime(scanInterval, scales.Busy), clock, recorder),
 		scaler: NewAutoscaler(p), drainer: newDrainer(client, realTime(evictionRetry, scales.Busy)), report: func(time.Duration) {},
 	}
 }
@@ -122,6 +121,7 @@ func (d *driver) placeNodes(ctx context.Context) error {
 	for _, node := range d.plan.Nodes {
 		if node.Up == 0 && d.arm.Spot {
 			events = append(events, Event{Kind: NodeUp, Node: node})
+			d.waits.nodes[node.Zone]++ // the pools are calm at the begin of the window
 		}
 	}
 	if err := d.apply(ctx, events); err != nil {
@@ -187,6 +187,9 @@ func (d *driver) replay(ctx context.Context) error {
 			if err := d.apply(ctx, timeline[:due]); err != nil {
 				return err
 			}
+			for _, e := range timeline[:due] {
+				d.waits.event(e, now)
+			}
 			d.observer.touch()
 			timeline = timeline[due:]
 		}
@@ -249,7 +252,7 @@ func (d *driver) act(ctx context.Context, actions Actions) error {
 // pace sets the rate of the clock, or skips the time to the next event if the cluster has settled.
 func (d *driver) pace(s status, next time.Duration) {
 	now := time.Now()
-	switch rate := d.rate(s, now.Sub(s.changed), now.Sub(s.roomAdded)); {
+	switch rate := d.rate(s, moment{d.clock.At(now), now}); {
 	case rate > 0:
 		d.clock.SetRate(now, rate)
 	default:
@@ -258,24 +261,34 @@ func (d *driver) pace(s status, next time.Duration) {
 	}
 }
 
-// rate returns the rate for a status that has not changed for the real time quiet, and in which no
-// room was added for sinceRoom. 0 means that the cluster has settled.
-func (d *driver) rate(s status, quiet, sinceRoom time.Duration) float64 {
+// rate returns the rate for a status. 0 means that the cluster has settled.
+func (d *driver) rate(s status, now moment) float64 {
+	quiet := now.real.Sub(s.changed)
 	switch {
 	case s.moving(), quiet < quietTime:
 		return d.scales.Busy
 	case s.onNoticed > 0 && (d.arm.Controller || d.drainer.isBusy() || quiet < quietBlocked+2*d.drainer.again):
 		return d.scales.Busy
-	case s.unschedulable > 0 && sinceRoom < quietUnschedulable:
+	case s.unschedulable > 0 && now.real.Sub(s.roomAdded) < quietUnschedulable:
 		return d.scales.Busy
 	case d.arm.Controller && s.unhealed && quiet < quietHeal:
 		return d.scales.Busy
-	case d.arm.Controller && s.returnable && quiet >= quietReaction && quiet < d.calm:
-		return d.scales.Calm
-	case d.arm.Controller && s.returnable && quiet < d.calm+quietReaction:
-		return d.scales.Busy // the controller's own time is not scaled by the calm rate
+	case d.arm.Controller && s.returnable && quiet < quietReaction:
+		return d.scales.Busy
+	case d.arm.Controller && s.returnable:
+		return d.returnRate(now)
 	}
 	return 0
+}
+
+// returnRate returns the rate while the controller waits before it returns a replica to spot. After
+// the end of a wait the controller's own time elapses at the busy rate.
+func (d *driver) returnRate(now moment) float64 {
+	rate, ended := d.waits.next(now)
+	if ended < quietReaction {
+		return d.scales.Busy
+	}
+	return min(rate, 4*d.scales.Calm) // with a higher rate, a tick would be minutes
 }
 
 // triggerInterval is the real time between two events for the controller.

@@ -29,7 +29,7 @@ func replayed(t *testing.T, name string, p *Plan, change func(*toyCluster)) (Res
 	if change != nil {
 		change(c)
 	}
-	d := newDriver(arms[0], p, Scales{Busy: 100, Calm: 1000}, c.client)
+	d := newDriver(arms[0], p, Scales{Busy: 100, Calm: 1000}, newWaits(scaledTime{}, scaledTime{}), c.client)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c.observe(ctx, d)
@@ -125,7 +125,7 @@ func TestInterrupt(t *testing.T) {
 	p := newPlan(t, nil)
 	arms, _ := SelectArms([]string{"on-demand"})
 	c := newToyCluster(t, p)
-	d := newDriver(arms[0], p, Scales{Busy: 1, Calm: 1}, c.client)
+	d := newDriver(arms[0], p, Scales{Busy: 1, Calm: 1}, newWaits(scaledTime{}, scaledTime{}), c.client)
 	cause := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	c.observe(ctx, d)
@@ -145,7 +145,7 @@ func TestInterrupt(t *testing.T) {
 func TestNotice(t *testing.T) {
 	p := newPlan(t, nil)
 	c := newToyCluster(t, p)
-	d := newDriver(Arm{Name: "x", Spot: true, Controller: true}, p, Scales{Busy: 10, Calm: 300}, c.client)
+	d := newDriver(Arm{Name: "x", Spot: true, Controller: true}, p, Scales{Busy: 10, Calm: 300}, newWaits(scaledTime{}, scaledTime{}), c.client)
 	node := SpotNode{Name: "n", Zone: "a", Notice: 0, Down: 2 * time.Minute}
 	if err := d.apply(t.Context(), []Event{{Kind: NodeUp, Node: node}, {Kind: NodeNotice, Node: node}}); err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestNotice(t *testing.T) {
 func TestScaleIsRecordedFirst(t *testing.T) {
 	p := newPlan(t, nil)
 	client := fake.NewClientset()
-	d := newDriver(Arm{Name: "x"}, p, Scales{Busy: 10, Calm: 300}, client)
+	d := newDriver(Arm{Name: "x"}, p, Scales{Busy: 10, Calm: 300}, newWaits(scaledTime{}, scaledTime{}), client)
 	recorded := -1
 	client.PrependReactor("patch", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
 		recorded = d.observer.desired["svc-x"]
@@ -186,7 +186,7 @@ func TestScaleIsRecordedFirst(t *testing.T) {
 // the clock would jump before it is Ready.
 func TestCreatedNodeIsStarting(t *testing.T) {
 	p := newPlan(t, nil)
-	d := newDriver(Arm{Name: "x", Spot: true}, p, Scales{Busy: 10, Calm: 300}, fake.NewClientset())
+	d := newDriver(Arm{Name: "x", Spot: true}, p, Scales{Busy: 10, Calm: 300}, newWaits(scaledTime{}, scaledTime{}), fake.NewClientset())
 	node := p.node("n", "a", lab.Spot)
 	if err := d.createNode(t.Context(), node); err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestCreatedNodeIsStarting(t *testing.T) {
 func TestDrainDoesNotWait(t *testing.T) {
 	p := newPlan(t, nil)
 	client := fake.NewClientset()
-	d := newDriver(Arm{Name: "x", Spot: true}, p, Scales{Busy: 1000, Calm: 1000}, client)
+	d := newDriver(Arm{Name: "x", Spot: true}, p, Scales{Busy: 1000, Calm: 1000}, newWaits(scaledTime{}, scaledTime{}), client)
 	began, end := make(chan struct{}, 10), make(chan struct{})
 	client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		began <- struct{}{}
@@ -254,7 +254,7 @@ func TestTrigger(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset()
-			d := newDriver(Arm{Controller: true}, newPlan(t, nil), Scales{Busy: 10, Calm: 300}, client)
+			d := newDriver(Arm{Controller: true}, newPlan(t, nil), Scales{Busy: 10, Calm: 300}, newWaits(scaledTime{}, scaledTime{}), client)
 			for range 3 { // at most one each second
 				if err := d.trigger(t.Context(), test.status); err != nil {
 					t.Fatal(err)
@@ -292,19 +292,21 @@ func TestRate(t *testing.T) {
 		"unschedulable":                 {stock, status{unschedulable: 1}, long, long, 0},
 		"unschedulable, new room":       {stock, status{unschedulable: 1}, time.Second, time.Second, 10},
 		"returnable, round":             {ours, status{returnable: true}, quietReaction - 1, long, 10},
-		"returnable":                    {ours, status{returnable: true}, quietReaction, long, 300},
-		"returnable, calm":              {ours, status{returnable: true}, 4 * time.Second, long, 10},
-		"returnable, not returned":      {ours, status{returnable: true}, long, long, 0},
+		"returnable, no wait":           {ours, status{returnable: true}, quietReaction, long, 0},
 		"returnable, no controller":     {stock, status{returnable: true}, time.Second, long, 0},
 		"over the spot budget":          {ours, status{unhealed: true}, time.Second, long, 10},
 		"over the spot budget, forever": {ours, status{unhealed: true}, long, long, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &driver{arm: test.arm, scales: Scales{Busy: 10, Calm: 300}, calm: 4 * time.Second, drainer: &drainer{again: time.Second / 2}}
+			now := time.Now()
+			test.status.changed, test.status.roomAdded = now.Add(-test.quiet), now.Add(-test.sinceRoom)
+			d := &driver{
+				arm: test.arm, scales: Scales{Busy: 10, Calm: 300}, waits: newWaits(scaledTime{}, scaledTime{}), drainer: &drainer{again: time.Second / 2},
+			}
 			if strings.Contains(name, "request is running") {
 				d.drainer.running.Add(1)
 			}
-			if got := d.rate(test.status, test.quiet, test.sinceRoom); got != test.want {
+			if got := d.rate(test.status, moment{real: now}); got != test.want {
 				t.Errorf("rate %g, want %g", got, test.want)
 			}
 		})

@@ -152,7 +152,7 @@ func (r *runner) runArm(ctx context.Context, arm Arm) (result ArmResult, err err
 	defer func() { err = errors.Join(err, plane.Stop()) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	calm, err := r.startPrograms(ctx, plane, arm)
+	waits, err := r.startPrograms(ctx, plane, arm)
 	if err != nil {
 		return result, err
 	}
@@ -165,8 +165,7 @@ func (r *runner) runArm(ctx context.Context, arm Arm) (result ArmResult, err err
 	if err != nil {
 		return result, fmt.Errorf("making a client: %w", err)
 	}
-	d := newDriver(arm, r.plan, r.options.Scales, clients)
-	d.calm = calm
+	d := newDriver(arm, r.plan, r.options.Scales, waits, clients)
 	d.report = func(at time.Duration) { r.progress.figures(at, d.recorder.Current()) }
 	_, err = clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	if err != nil {
@@ -195,45 +194,42 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// startPrograms starts the schedulers and the controller of an arm. It returns the real time for
-// which the controller waits before it returns a replica to spot.
-func (r *runner) startPrograms(ctx context.Context, plane *lab.ControlPlane, arm Arm) (calm time.Duration, err error) {
+// startPrograms starts the schedulers and the controller of an arm. It returns the waits of the
+// controller, which are zero without it.
+func (r *runner) startPrograms(ctx context.Context, plane *lab.ControlPlane, arm Arm) (*waits, error) {
 	r.addSettings(commonSettings(r.plan, r.options.Scales))
 	if !arm.Scheduler {
-		return 0, startStockScheduler(ctx, plane)
+		return newWaits(scaledTime{}, scaledTime{}), startStockScheduler(ctx, plane)
 	}
 	editPolicy := func(config map[string]any) {
 		r.addSettings(editScheduler(config, r.options.SchedulerSettings, r.options.Scales))
 	}
 	if _, err := plane.StartScheduler(ctx, lab.SchedulerOptions{Edit: editPolicy}); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if !arm.Controller {
-		return 0, nil
+		return newWaits(scaledTime{}, scaledTime{}), nil
 	}
 	if arm.Gating {
 		if _, err := plane.ControllerKubeconfig(ctx); err != nil { // creates the controller's account
-			return 0, err
+			return nil, err
 		}
 		if err := applyGating(ctx, plane); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
-	_, err = plane.StartController(ctx, lab.ControllerOptions{EditScheduler: editPolicy, Edit: func(config map[string]any) {
-		r.addSettings(editController(config, r.options.ControllerSettings, r.options.Scales))
-		rebalance, _ := config["rebalance"].(map[string]any)
-		for _, name := range []string{"calmPeriod", "pauseAfterInterruption"} {
-			text, _ := rebalance[name].(string)
-			wait, _ := time.ParseDuration(text)
-			calm = max(calm, wait)
-		}
+	var calm, pause scaledTime
+	_, err := plane.StartController(ctx, lab.ControllerOptions{EditScheduler: editPolicy, Edit: func(config map[string]any) {
+		changed := editController(config, r.options.ControllerSettings, r.options.Scales)
+		calm, pause = findTime(changed, calmPeriodPath), findTime(changed, pausePath)
+		r.addSettings(changed)
 		if arm.Gating {
 			// All spot nodes of the trace exist already, so there is no spot to buy.
 			r.addSettings(edit(nil, Overrides{"gating.enabled": "true", "gating.buyForReturn": "false"}, r.options.Scales,
 				func(name string) map[string]any { return config[name].(map[string]any) }))
 		}
 	}})
-	return calm, err
+	return newWaits(calm, pause), err
 }
 
 // addSettings adds settings to the report that it does not have.

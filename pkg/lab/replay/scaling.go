@@ -18,7 +18,8 @@ type ScaledSetting struct {
 type Scales struct {
 	// Busy applies while a notice, a start-up or a move is in progress.
 	Busy float64
-	// Calm applies while the cluster only waits for the calm period to end.
+	// Calm applies while the cluster only waits for the calm period to end, if nothing else happened
+	// since its begin.
 	Calm float64
 }
 
@@ -54,14 +55,17 @@ type timeSetting struct {
 	least time.Duration
 }
 
+// The paths of the times for which the controller waits before it returns replicas to spot.
+const pausePath, calmPeriodPath = "rebalance.pauseAfterInterruption", "rebalance.calmPeriod"
+
 // controllerTimes are the scaled times of the controller. Times that only cover the latency of
 // programs, such as the lease of the leader election, are not scaled, because the programs do not
 // run faster.
 var controllerTimes = []timeSetting{
 	{path: "interruption.defaultNotice", shipped: "2m", least: 10 * time.Second},
 	{path: "migration.surgeTimeout", shipped: "2m", least: 5 * time.Second},
-	{path: "rebalance.pauseAfterInterruption", shipped: "5m", scaled: Scales.realWait},
-	{path: "rebalance.calmPeriod", shipped: "10m", scaled: Scales.realWait},
+	{path: pausePath, shipped: "5m", scaled: Scales.realWait},
+	{path: calmPeriodPath, shipped: "10m", scaled: Scales.realWait},
 	{path: "gating.nodeStartup", shipped: "3m", least: 10 * time.Second},
 }
 
@@ -70,6 +74,18 @@ var schedulerTimes = []timeSetting{
 	{path: "ReplicaSafety.fallbackAfter", shipped: "5m"},
 	{path: "ReplicaSafety.rolloutRelief", shipped: "30s"},
 	{path: "SpotPreference.riskHalfLife", shipped: "1h", scaled: func(s Scales, d time.Duration) time.Duration { return realTime(d, s.Calm) }},
+}
+
+// findTime returns the setting with this path; zero if it is not a duration.
+func findTime(settings []ScaledSetting, path string) scaledTime {
+	var t scaledTime
+	for _, s := range settings {
+		if s.Name == path {
+			t.trace, _ = time.ParseDuration(s.Trace)
+			t.real, _ = time.ParseDuration(s.Real)
+		}
+	}
+	return t
 }
 
 // Overrides are settings by path, in trace time, that replace the shipped ones.
