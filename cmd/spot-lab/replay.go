@@ -45,14 +45,17 @@ The files have the columns
 Without --capacity it replays a small sample.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(flags.compare) > 0 {
+			if cmd.Flags().Changed("compare") {
 				return compareReports(flags.compare, cmd.OutOrStdout())
 			}
-			if len(flags.results) > 0 {
+			if cmd.Flags().Changed("results") {
 				return writeResults(flags.results)
 			}
 			options.Root, options.Out, options.Terminal = *root, cmd.OutOrStdout(), isTerminal(cmd.OutOrStdout())
 			options.Command = "spot-lab " + strings.Join(os.Args[1:], " ")
+			if cmd.Flags().Changed("seed") && cmd.Flags().Changed("seeds") {
+				return fmt.Errorf("--seed and --seeds: expected only one")
+			}
 			flags.provisioningIsSet = cmd.Flags().Changed("provisioning")
 			if err := flags.complete(&options); err != nil {
 				return err
@@ -130,6 +133,12 @@ func (f *replayFlags) complete(options *replay.Options) error {
 		return fmt.Errorf("--hours: %g: must be between 0 and %d", f.hours, 24*366)
 	}
 	s.Length = time.Duration(f.hours * float64(time.Hour))
+	if f.hours > 0 && s.Length < time.Minute {
+		return fmt.Errorf("--hours: %g: must be at least a minute, or 0 for the whole trace", f.hours)
+	}
+	if options.Folder == "" {
+		return fmt.Errorf("--out: expected a folder")
+	}
 	if s.Provisioning = f.provisioning; !f.provisioningIsSet {
 		s.Provisioning = s.Startup
 	}

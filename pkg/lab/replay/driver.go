@@ -40,7 +40,8 @@ const (
 	// quietReaction is the real time within which the controller acts after an event or after the
 	// end of the calm period: it plans at most every second, and then sends requests.
 	quietReaction = 2 * time.Second
-	// placeTimeout is the real time within which all services must be ready at first.
+	// placeTimeout is the real time within which all services must be ready at first, in addition
+	// to two start-ups of a pod.
 	placeTimeout = 3 * time.Minute
 )
 
@@ -93,9 +94,9 @@ func (d *driver) place(ctx context.Context) error {
 			d.scaler.Retry() // the pods did not fit the new nodes as the model expected
 			d.observer.touch()
 		}
-		if time.Since(begin) > placeTimeout {
+		if time.Since(begin) > placeTimeout+2*realTime(d.plan.Settings.Startup, d.scales.Busy) {
 			return fmt.Errorf("placing the services: %d of the replicas do not exist, %d are starting, %d are unschedulable after %s",
-				s.missing, s.starting, s.unschedulable, placeTimeout)
+				s.missing, s.starting, s.unschedulable, time.Since(begin).Round(time.Second))
 		}
 		if err := d.act(ctx, d.scaler.Step(0, s.pending, s.perNode, 0, s.moving())); err != nil {
 			return err

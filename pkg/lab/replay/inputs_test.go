@@ -34,6 +34,7 @@ func TestReadCapacity(t *testing.T) {
 		"empty file":      {"", 0, "empty"},
 		"no rows":         {header, 1, "no rows"},
 		"no column":       {"dataset,pool,offset_seconds\nd,a,0\n", 1, `"capacity"`},
+		"column twice":    {"dataset,pool,offset_seconds,capacity,pool\nd,a,0,1,a\n", 1, "twice"},
 		"short row":       {header + "d,a,0,1\nd,a,10\n", 3, "wrong number of fields"},
 		"unknown dataset": {header + "e,a,0,1\ne,a,1,end\n", 0, "expected one of e"},
 		"no pool":         {header + "d,,0,1\n", 2, "pool"},

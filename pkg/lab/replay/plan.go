@@ -116,6 +116,9 @@ func NewPlan(in Inputs, s Settings) (*Plan, error) {
 	if price.incomplete != nil {
 		return nil, price.incomplete
 	}
+	if price.SpotUSD > price.OnDemandUSD {
+		return nil, fmt.Errorf("--instance-type: %q: spot costs %g and on-demand %g per hour: expected a lower price of spot", s.InstanceType, price.SpotUSD, price.OnDemandUSD)
+	}
 	p.Node = price
 	for _, pool := range in.Capacity.Pools {
 		steps := window(pool.nodeSteps(s.VMsPerNode), p.Window)
@@ -144,8 +147,8 @@ func (s Settings) validate() error {
 		flag  string
 		value time.Duration
 	}{{"hours", s.Length}, {"notice", s.Notice}, {"startup", s.Startup}, {"provisioning", s.Provisioning}, {"empty-after", s.EmptyAfter}} {
-		if d.value < 0 {
-			return fmt.Errorf("--%s: %s: must not be negative", d.flag, d.value)
+		if d.value < 0 || d.value > maxOffset {
+			return fmt.Errorf("--%s: %s: must be between 0 and 100 years", d.flag, d.value)
 		}
 	}
 	for _, n := range []struct {

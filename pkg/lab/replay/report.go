@@ -260,5 +260,8 @@ func ReadReport(path string) (*Report, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
+	if r.Dataset == "" {
+		return nil, fmt.Errorf("reading %s: it has no dataset: expected a report.json of spot-lab replay", path)
+	}
 	return &r, nil
 }

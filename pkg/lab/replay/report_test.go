@@ -71,7 +71,7 @@ func TestMarkdown(t *testing.T) {
 	for _, want := range []string{
 		"| controller (BROKEN) |", "| on-demand (partial) |", "| bound |", "**PARTIAL", "BROKEN: arm controller: 1 outages of 100 s",
 		"Arm on-demand covers 30m0s of 2h0m0s", "| `notice` | 2m0s | 12s |", "Pool a (availability, MIT)",
-		"with a notice of 2m0s, 2 pods could not be replaced in time. 0 were deleted at the deadline, and 2 were lost with their nodes.",
+		"controller: with a notice of 2m0s, pods that did not leave their nodes in time: 2. Deleted at the deadline: 0. Lost with their nodes: 2.",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
@@ -97,7 +97,7 @@ func TestPageIsSelfContained(t *testing.T) {
 	if strings.Count(text, "<svg") != strings.Count(text, "</svg>") {
 		t.Error("an svg element is not closed")
 	}
-	for _, want := range []string{`name="viewport"`, "No service was without a ready replica", "svc-x", "BROKEN", "&lt;script&gt;", "All services", "2 pods could not be replaced in time"} {
+	for _, want := range []string{`name="viewport"`, "No service was without a ready replica", "svc-x", "BROKEN", "&lt;script&gt;", "All services", "did not leave their nodes in time: 2"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not contain %q", want)
 		}

@@ -152,15 +152,17 @@ func (r *runner) runArm(ctx context.Context, arm Arm) (result ArmResult, err err
 	defer func() { err = errors.Join(err, plane.Stop()) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	waits, err := r.startPrograms(ctx, plane, arm)
-	if err != nil {
-		return result, err
-	}
-	go func() {
+	cancelOnExit := func() {
 		if err := plane.Wait(ctx); err != nil {
 			cancel(err) // a process ended
 		}
-	}()
+	}
+	go cancelOnExit()
+	waits, err := r.startPrograms(ctx, plane, arm)
+	if err != nil {
+		return result, cause(ctx, err)
+	}
+	go cancelOnExit() // also of the programs that started since
 	clients, err := kubernetes.NewForConfig(plane.Config())
 	if err != nil {
 		return result, fmt.Errorf("making a client: %w", err)
@@ -169,10 +171,10 @@ func (r *runner) runArm(ctx context.Context, arm Arm) (result ArmResult, err err
 	d.report = func(at time.Duration) { r.progress.figures(at, d.recorder.Current()) }
 	_, err = clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	if err != nil {
-		return result, fmt.Errorf("creating the namespace: %w", err)
+		return result, cause(ctx, fmt.Errorf("creating the namespace: %w", err))
 	}
 	if err := d.observer.watch(clients, ctx.Done()); err != nil {
-		return result, err
+		return result, cause(ctx, err)
 	}
 	r.progress.line("%s: placing the services", arm.Name)
 	if err := d.place(ctx); err != nil {

@@ -50,6 +50,11 @@ func readTable(file string, from io.Reader, columns ...string) ([]row, error) {
 	if err != nil {
 		return nil, csvError(file, err)
 	}
+	for i, column := range header {
+		if slices.Contains(header[:i], column) {
+			return nil, &InputError{File: file, Line: 1, Problem: fmt.Sprintf("column %q is in the header twice", column)}
+		}
+	}
 	for _, column := range columns {
 		if !slices.Contains(header, column) {
 			return nil, &InputError{File: file, Line: 1, Problem: fmt.Sprintf("no column %q in the header: expected %v", column, columns)}

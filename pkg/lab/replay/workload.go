@@ -19,14 +19,14 @@ type Amount struct {
 // ParseAmount parses a count such as "2" or a percentage such as "30%".
 func ParseAmount(text string) (Amount, error) {
 	digits, percent := strings.CutSuffix(text, "%")
-	n, err := strconv.Atoi(digits)
-	if err != nil || n < 0 || percent && n > 100 {
+	n, err := strconv.ParseUint(digits, 10, 31) // as in the API; no sign
+	if err != nil || percent && n > 100 {
 		return Amount{}, fmt.Errorf("%q: expected a count such as 2, or a percentage such as 30%%", text)
 	}
 	if percent {
-		return Amount{Percent: n, text: text}, nil
+		return Amount{Percent: int(n), text: text}, nil
 	}
-	return Amount{Count: n, text: text}, nil
+	return Amount{Count: int(n), text: text}, nil
 }
 
 // Of returns the amount for a number of replicas: percentages are rounded up, and the result is at
