@@ -24,20 +24,20 @@ replay() {
   fi
   while [ "$(jobs -pr | wc -l)" -ge "$jobs" ]; do wait -n || true; done
   echo "results: $name" >&2
-  hack/replay.sh --pods-limit 150 --dataset "$1" --arms "$2" --notice "$3" --startup "$4" "${@:5}" --out "$out/$name" >"$out/$name.log" 2>&1 ||
+  hack/replay.sh --pods-limit 100 --services-limit 24 --dataset "$1" --arms "$2" --notice "$3" --startup "$4" "${@:5}" --out "$out/$name" >"$out/$name.log" 2>&1 ||
     echo "results: $name failed: $(tail -n 1 "$out/$name.log")" >&2 &
 }
 
 stock=on-demand,preferred,spread,split,scheduler
 ours=controller,autoscaler
 main=preferred,scheduler,controller
-gcp="--vms-per-node 2"
+gcp="--vms-per-node 4"
 
 # The longest replays are first.
 replay gcp_v100_bamboo $stock 120s 5s $gcp
 replay gcp_v100_bamboo $ours 120s 5s $gcp
-replay aws_p3_bamboo $ours 120s 5s
-replay aws_p3_bamboo $stock 120s 5s
+replay aws_p3_bamboo $ours 120s 5s --vms-per-node 2
+replay aws_p3_bamboo $stock 120s 5s --vms-per-node 2
 replay aws_v100x4_3z $ours 120s 5s
 replay aws_v100x4_3z $stock 120s 5s
 replay aws_v100x16_3z $stock,$ours 120s 5s

@@ -103,9 +103,11 @@ type gapPart struct {
 }
 
 // gapParts returns the reasons for the cost of an arm above the bound. Their sum is the difference.
-// A partial arm, which covers another time than the bound, has none.
+// A partial arm, which covers another time than the bound, has none, and neither has an arm without
+// spot.
 func (r *Report) gapParts(a ArmResult) []gapPart {
-	if a.Partial || r.Bound.PodHoursCost == 0 {
+	isOnDemand := func(arm Arm) bool { return arm.Name == a.Name && !arm.Spot }
+	if a.Partial || r.Bound.PodHoursCost == 0 || slices.ContainsFunc(Arms, isOnDemand) {
 		return nil
 	}
 	g := a.Gap

@@ -100,8 +100,8 @@ func (r *Report) findings() []string {
 	var findings []string
 	for _, a := range r.Arms {
 		if late := a.DeletedAtDeadline + a.LostPods; late > 0 {
-			findings = append(findings, fmt.Sprintf("%s: with a notice of %s, %d pods could not be replaced in time. %d were deleted at the deadline, and "+
-				"%d were lost with their nodes. Services were below the floor for %s and below the budget for %s in total.",
+			findings = append(findings, fmt.Sprintf("%s: with a notice of %s, pods that did not leave their nodes in time: %d. Deleted at the deadline: %d. "+
+				"Lost with their nodes: %d. Time below the floor: %s. Time below the budget: %s.",
 				a.Name, duration(r.NoticeSeconds), late, a.DeletedAtDeadline, a.LostPods, span(a.BelowFloorSeconds), span(a.BelowBudgetSeconds)))
 		}
 	}
@@ -214,15 +214,22 @@ func duration(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).String()
 }
 
+// shortestNotice is the shortest real notice within which the programs can act. The controller
+// needs about a second for its first requests.
+const shortestNotice = 2 * time.Second
+
 // warnings are the reasons not to trust the figures.
 func (r *Report) warnings() []string {
 	var warnings []string
 	if r.Partial {
 		text := "PARTIAL: the replay did not finish."
 		if r.Problem != "" {
-			text += " " + r.Problem
+			text += " " + strings.ReplaceAll(r.Problem, "\n", " ")
 		}
 		warnings = append(warnings, text)
+	}
+	if real := r.NoticeSeconds / r.Scale; r.NoticeSeconds > 0 && real < shortestNotice.Seconds() {
+		warnings = append(warnings, fmt.Sprintf("The notice is only %.2g s in real time, which is too short for the programs. Use a smaller --scale.", real))
 	}
 	warnings = append(warnings, r.Gaps...)
 	for _, a := range r.Arms {

@@ -144,7 +144,8 @@ func (r *Report) spotPlot(a ArmResult) (string, error) {
 	return svg(p, plotHeight, "spot capacity and its use by "+a.Name)
 }
 
-// planePlot draws cost against availability, with one point per arm and a line for the bound.
+// planePlot draws cost against availability, with one point per complete arm and a line for the
+// bound.
 func (r *Report) planePlot() (string, error) {
 	p := newPlot("cost, % of all on-demand", "not ready, % of desired")
 	p.Y.Min, p.X.Min, p.X.Max = 0, 0, 105
@@ -152,14 +153,7 @@ func (r *Report) planePlot() (string, error) {
 		return "", nil
 	}
 	of := func(cost float64) float64 { return 100 * cost / r.Bound.AllOnDemandPodHoursCost }
-	var points plotter.XYs
-	var names []string
 	for _, a := range r.Arms {
-		if a.Partial {
-			continue
-		}
-		points = append(points, plotter.XY{X: of(a.PodHoursCost), Y: 100 * (1 - a.ReadyShare)})
-		names = append(names, a.Name)
 		p.Y.Max = max(p.Y.Max, 130*(1-a.ReadyShare))
 		p.X.Max = max(p.X.Max, of(a.PodHoursCost)*1.05)
 	}
@@ -171,44 +165,30 @@ func (r *Report) planePlot() (string, error) {
 	bound.Color, bound.Dashes = green, []vg.Length{3, 3}
 	p.Add(bound)
 	p.Legend.Add("bound", bound)
-	if len(points) > 0 {
-		if err := addPoints(p, points, names); err != nil {
+	for _, a := range r.Arms {
+		if a.Partial {
+			continue
+		}
+		point, err := plotter.NewScatter(plotter.XYs{{X: of(a.PodHoursCost), Y: 100 * (1 - a.ReadyShare)}})
+		if err != nil {
 			return "", err
 		}
+		style := armStyles[slices.IndexFunc(Arms, func(arm Arm) bool { return arm.Name == a.Name })]
+		point.Color, point.Shape, point.Radius = style.color, style.shape, 4
+		p.Add(point)
+		p.Legend.Add(a.Name, point)
 	}
-	return svg(p, plotHeight+40, "cost and availability of all arms")
+	return svg(p, plotHeight+60, "cost and availability of all arms")
 }
 
-// addPoints adds named points to a plot. Names of points on the right half are on the left side.
-func addPoints(p *plot.Plot, points plotter.XYs, names []string) error {
-	scatter, err := plotter.NewScatter(points)
-	if err != nil {
-		return err
-	}
-	scatter.Color, scatter.Shape, scatter.Radius = blue, draw.CircleGlyph{}, 3.5
-	labels, err := plotter.NewLabels(plotter.XYLabels{XYs: points, Labels: names})
-	if err != nil {
-		return err
-	}
-	// Points with almost the same position get labels above and below them.
-	order := make([]int, len(points))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return int(1000*(points[b].Y-points[a].Y)/max(p.Y.Max, 1e-9)) + int(points[a].X-points[b].X)/50
-	})
-	for rank, i := range order {
-		style := &labels.TextStyle[i]
-		style.Font, style.Color = font.Font{Typeface: "Liberation", Variant: "Sans", Size: textSize - 1}, ink
-		style.XAlign = draw.XLeft
-		if points[i].X > p.X.Max/2 {
-			style.XAlign = draw.XRight
-		}
-		style.YAlign = []draw.YAlignment{0.2, -1.2}[rank%2] // above the upper point, below the lower one
-	}
-	p.Add(scatter, labels)
-	return nil
+// armStyles are the points of the arms, in the order of Arms. Points of different arms with almost
+// the same position must be distinguishable, so most are not filled.
+var armStyles = []struct {
+	color color.Color
+	shape draw.GlyphDrawer
+}{
+	{ink, draw.SquareGlyph{}}, {red, draw.TriangleGlyph{}}, {red, draw.CrossGlyph{}}, {ink, draw.PlusGlyph{}},
+	{lightBlue, draw.BoxGlyph{}}, {blue, draw.RingGlyph{}}, {green, draw.PyramidGlyph{}}, {red, draw.RingGlyph{}},
 }
 
 // outagePlot draws the outage time of the services of an arm with the longest outages.

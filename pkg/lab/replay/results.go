@@ -37,7 +37,7 @@ func WriteResults(folder, page string) error {
 	if err != nil {
 		return err
 	}
-	text := before + resultsBegin + "\n" + plots + resultTables(reports) + resultWindows(reports) + resultsEnd + after
+	text := before + resultsBegin + "\n" + resultTables(reports) + plots + resultWindows(reports) + resultsEnd + after
 	return os.WriteFile(page, []byte(text), 0o644)
 }
 
@@ -63,12 +63,19 @@ func readReports(folder string) ([]*Report, error) {
 		return cmp.Or(cmp.Compare(a.Floor, b.Floor), cmp.Compare(b.NoticeSeconds, a.NoticeSeconds), cmp.Compare(a.StartupSeconds, b.StartupSeconds),
 			cmp.Compare(a.Dataset, b.Dataset), cmp.Compare(a.Seed, b.Seed))
 	})
-	return mergeArms(reports), nil
+	for _, r := range reports[1:] {
+		if first := reports[0]; r.Budget != first.Budget || r.Demand != first.Demand {
+			return nil, fmt.Errorf("%s: reports of %s and %s have different budgets (%s, %s) or demands (%g, %g): expected equal ones",
+				folder, first.Dataset, r.Dataset, first.Budget, r.Budget, first.Demand, r.Demand)
+		}
+	}
+	return mergeArms(reports)
 }
 
 // mergeArms merges neighboring reports with the same plan and scales, such as one report for each
-// arm. They were replayed at the same time to use both cores.
-func mergeArms(reports []*Report) []*Report {
+// arm. They were replayed at the same time to use both cores. Two results of one arm are an error,
+// for example with different settings of the controller.
+func mergeArms(reports []*Report) ([]*Report, error) {
 	plan := func(r *Report) string {
 		return fmt.Sprint(r.Dataset, r.Seed, r.FromSeconds, r.WindowLength, r.NoticeSeconds, r.StartupSeconds, r.Scale, r.CalmScale, r.Floor, r.Pods, r.Victims)
 	}
@@ -76,12 +83,17 @@ func mergeArms(reports []*Report) []*Report {
 	for _, same := range groups(reports, plan) {
 		first := same[0]
 		for _, r := range same[1:] {
-			first.Arms = append(first.Arms, r.Arms...)
+			for _, a := range r.Arms {
+				if first.Arm(a.Name) != nil {
+					return nil, fmt.Errorf("two reports of %s with seed %d have the arm %q: expected one", r.Dataset, r.Seed, a.Name)
+				}
+				first.Arms = append(first.Arms, a)
+			}
 			first.Partial = first.Partial || r.Partial
 		}
 		merged = append(merged, first)
 	}
-	return merged
+	return merged, nil
 }
 
 // groups splits sorted reports into parts with equal keys.
@@ -157,7 +169,7 @@ func writeResultPlots(reports []*Report, folder string) (string, error) {
 			if err != nil {
 				return "", fmt.Errorf("drawing %s: %w", plot.name, err)
 			}
-			name := r.Dataset + "-" + plot.name + ".svg"
+			name := objectName(r.Dataset) + "-" + plot.name + ".svg"
 			if err := os.WriteFile(filepath.Join(folder, name), []byte(standalone(text)), 0o644); err != nil {
 				return "", fmt.Errorf("writing a plot: %w", err)
 			}

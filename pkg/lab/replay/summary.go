@@ -51,7 +51,9 @@ var summaryFigures = []struct {
 	{"below all on-demand, %", "%.1f", func(r *Report, a ArmResult) float64 {
 		return 100 * (1 - ratio(a.PodHoursCost, r.Bound.AllOnDemandPodHoursCost))
 	}},
+	{"node-hours, $", "%.2f", func(_ *Report, a ArmResult) float64 { return a.NodeHoursCost }},
 	{"on spot, %", "%.1f", func(_ *Report, a ArmResult) float64 { return 100 * a.SpotShare }},
+	{"ready, %", "%.3f", func(_ *Report, a ArmResult) float64 { return 100 * a.ReadyShare }},
 	{"outages", "%.0f", func(_ *Report, a ArmResult) float64 { return float64(a.Outages) }},
 	{"outage time, s", "%.0f", func(_ *Report, a ArmResult) float64 { return a.OutageSeconds }},
 	{"below floor, s", "%.0f", func(_ *Report, a ArmResult) float64 { return a.BelowFloorSeconds }},
@@ -132,8 +134,13 @@ func spread(format string, values []float64) string {
 	for _, v := range values {
 		sum += v
 	}
-	low, high := fmt.Sprintf(format, slices.Min(values)), fmt.Sprintf(format, slices.Max(values))
-	mean := fmt.Sprintf(format, sum/float64(len(values)))
+	text := func(v float64) string {
+		if rounded := fmt.Sprintf(format, v); strings.Trim(rounded, "-0.") != "" {
+			return rounded
+		}
+		return fmt.Sprintf(format, 0.0) // not -0.0
+	}
+	low, high, mean := text(slices.Min(values)), text(slices.Max(values)), text(sum/float64(len(values)))
 	if low == high {
 		return mean
 	}

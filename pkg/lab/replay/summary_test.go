@@ -21,7 +21,7 @@ func TestSummary(t *testing.T) {
 }
 
 func TestSpread(t *testing.T) {
-	for want, values := range map[string][]float64{"": nil, "2": {2, 2}, "2 (1 to 3)": {1, 2, 3}} {
+	for want, values := range map[string][]float64{"": nil, "2": {2, 2}, "2 (1 to 3)": {1, 2, 3}, "0": {-0.01}} {
 		if got := spread("%.0f", values); got != want {
 			t.Errorf("the spread of %v is %q, want %q", values, got, want)
 		}
