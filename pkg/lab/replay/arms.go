@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -54,6 +55,11 @@ var Arms = []Arm{
 	{Name: "controller", Title: "spot-aware-scheduler and spot-controller", Spot: true, Scheduler: true, Controller: true},
 	{Name: "autoscaler", Title: "the same in the autoscaler mode", Spot: true, Scheduler: true, Controller: true, Gating: true},
 	{Name: "broken-floor", Title: "spot-aware-scheduler without floors (a check of the lab)", Spot: true, Scheduler: true, IgnoreFloor: true, Extra: true},
+}
+
+// armIndex returns the index of an arm in Arms, or -1.
+func armIndex(name string) int {
+	return slices.IndexFunc(Arms, func(a Arm) bool { return a.Name == name })
 }
 
 // SelectArms returns the arms with these names, in the order of Arms. No names select all arms that

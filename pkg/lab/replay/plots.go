@@ -173,7 +173,7 @@ func (r *Report) planePlot() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		style := armStyles[slices.IndexFunc(Arms, func(arm Arm) bool { return arm.Name == a.Name })]
+		style := armStyles[armIndex(a.Name)]
 		point.Color, point.Shape, point.Radius = style.color, style.shape, 4
 		p.Add(point)
 		p.Legend.Add(a.Name, point)

@@ -263,5 +263,10 @@ func ReadReport(path string) (*Report, error) {
 	if r.Dataset == "" {
 		return nil, fmt.Errorf("reading %s: it has no dataset: expected a report.json of spot-lab replay", path)
 	}
+	for _, a := range r.Arms {
+		if armIndex(a.Name) < 0 {
+			return nil, fmt.Errorf("reading %s: unknown arm %q: expected an arm of spot-lab replay", path, a.Name)
+		}
+	}
 	return &r, nil
 }

@@ -66,6 +66,22 @@ func TestPinnedNames(t *testing.T) {
 	}
 }
 
+func TestReadReportRejects(t *testing.T) {
+	for content, want := range map[string]string{
+		`[]`:           "cannot unmarshal array",
+		`{"arms": []}`: "it has no dataset",
+		`{"dataset": "d", "arms": [{"name": "a"}]}`: `unknown arm "a"`,
+	} {
+		path := filepath.Join(t.TempDir(), "report.json")
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadReport(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: got %v, want the path and %q", content, err, want)
+		}
+	}
+}
+
 func TestMarkdown(t *testing.T) {
 	text := sampleReport(t).Markdown()
 	for _, want := range []string{

@@ -91,6 +91,7 @@ func mergeArms(reports []*Report) ([]*Report, error) {
 			}
 			first.Partial = first.Partial || r.Partial
 		}
+		slices.SortFunc(first.Arms, func(a, b ArmResult) int { return cmp.Compare(armIndex(a.Name), armIndex(b.Name)) })
 		merged = append(merged, first)
 	}
 	return merged, nil
@@ -115,19 +116,22 @@ type conditions struct {
 	notice, startup float64
 }
 
-// resultTables returns one table for each floor, notice and start-up, with a row for each trace and
-// arm.
+// resultTables returns one table for each floor, notice and start-up, with a row for each trace,
+// seed and arm.
 func resultTables(reports []*Report) string {
 	var b strings.Builder
 	for _, group := range groups(reports, func(r *Report) conditions { return conditions{r.Floor, r.NoticeSeconds, r.StartupSeconds} }) {
 		fmt.Fprintf(&b, "### Notice %s, start-up %s, floor %s\n\n", duration(group[0].NoticeSeconds), duration(group[0].StartupSeconds), group[0].Floor)
 		var rows [][]string
-		for _, traces := range groups(group, func(r *Report) string { return r.Dataset }) {
-			for _, cells := range append(summaryRows(traces), boundRow(traces)) {
-				rows = append(rows, append([]string{"`" + traces[0].Dataset + "`"}, cells...))
+		for _, r := range group {
+			for _, cells := range append(summaryRows([]*Report{r}), boundRow([]*Report{r})) {
+				if a := r.Arm(cells[0]); a != nil {
+					cells[1] = r.aboveBound(*a) // with its range
+				}
+				rows = append(rows, append([]string{"`" + r.Dataset + "`", fmt.Sprint(r.Seed)}, cells...))
 			}
 		}
-		b.WriteString(markdownTable(append([]string{"trace"}, summaryHeader()...), rows))
+		b.WriteString(markdownTable(append([]string{"trace", "seed"}, summaryHeader()...), rows))
 		for _, r := range group {
 			for _, finding := range append(r.warnings(), r.highCosts()...) {
 				fmt.Fprintf(&b, "- `%s`, seed %d: %s\n", r.Dataset, r.Seed, finding)

@@ -76,13 +76,13 @@ func Summary(reports []*Report) string {
 			fmt.Fprintf(&b, "  - **%s**\n", warning)
 		}
 	}
-	b.WriteString("\nEach figure is the mean, with the smallest and the largest value.\n\n")
+	b.WriteString("\nEach figure is the mean, with the smallest and the largest value. A partial arm does not count.\n\n")
 	return b.String() + markdownTable(summaryHeader(), append(summaryRows(reports), boundRow(reports)))
 }
 
 // summaryHeader returns the header of the rows of summaryRows.
 func summaryHeader() []string {
-	header := []string{"arm", "replays"}
+	header := []string{"arm"}
 	for _, f := range summaryFigures {
 		header = append(header, f.title)
 	}
@@ -93,8 +93,8 @@ func summaryHeader() []string {
 func summaryRows(reports []*Report) [][]string {
 	var rows [][]string
 	for _, arm := range Arms {
-		var cells []string
-		count := 0
+		cells := []string{arm.Name}
+		found := false
 		for _, f := range summaryFigures {
 			var values []float64
 			for _, r := range reports {
@@ -102,11 +102,11 @@ func summaryRows(reports []*Report) [][]string {
 					values = append(values, f.value(r, *a))
 				}
 			}
-			count = len(values)
+			found = len(values) > 0
 			cells = append(cells, spread(f.format, values))
 		}
-		if count > 0 {
-			rows = append(rows, append([]string{arm.Name, fmt.Sprint(count)}, cells...))
+		if found {
+			rows = append(rows, cells)
 		}
 	}
 	return rows
@@ -114,7 +114,7 @@ func summaryRows(reports []*Report) [][]string {
 
 // boundRow returns the row of the bound: a placement with its costs and no events.
 func boundRow(reports []*Report) []string {
-	cells := []string{"bound", fmt.Sprint(len(reports))}
+	cells := []string{"bound"}
 	for _, f := range summaryFigures[:2] { // the costs
 		var values []float64
 		for _, r := range reports {

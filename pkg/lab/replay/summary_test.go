@@ -10,7 +10,7 @@ func TestSummary(t *testing.T) {
 	second.Seed = 2
 	second.Arms[0].Outages = 4
 	text := Summary([]*Report{first, second})
-	for _, want := range []string{"seed 1: ", "seed 2: ", "PARTIAL", "| controller | 2 |", " (1 to 4) "} {
+	for _, want := range []string{"seed 1: ", "seed 2: ", "PARTIAL", "A partial arm does not count", "| controller |", " (1 to 4) "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in the summary:\n%s", want, text)
 		}
