@@ -296,8 +296,8 @@ func (d *driver) returnRate(now moment) float64 {
 const triggerInterval = time.Second
 
 // trigger causes an event for the controller while the driver waits for its next step. Without
-// events the controller plans every 5 s, which is 25 minutes at the calm rate. In a real cluster,
-// heartbeats of kubelets are such events. The fake kubelets send none.
+// events the controller plans every 5 s, which is 12.5 minutes at the default calm rate. In a real
+// cluster, heartbeats of kubelets are such events. The fake kubelets send none.
 func (d *driver) trigger(ctx context.Context, s status) error {
 	if !s.returnable && !s.unhealed || s.moving() || time.Since(d.beat) < triggerInterval {
 		return nil
