@@ -51,8 +51,9 @@ func (p *planner) lastMoment(m Move) time.Time {
 	return last
 }
 
-// leastShareBeforeDeletion is the smallest share of the notice that is enough for replacements to
-// start before all replicas are deleted with their full grace period.
+// leastShareBeforeDeletion is the smallest share of the notice before the deletion of all replicas
+// with their full grace period. Below it, grace periods are shortened instead. It is small, because
+// the owner of a workload set the grace period, and replacements may start while replicas end.
 const leastShareBeforeDeletion = 0.1
 
 // isSpread reports whether the deletions of the replicas of the pod's workload are spread over the
@@ -67,14 +68,16 @@ func (p *planner) isSpread(m Move) bool {
 }
 
 // spreadMoment returns when the notice allows the deletion of a pod against its
-// PodDisruptionBudget. The first half of the notice is reserved for replacements, because a pod
-// that is replaced in time gets the other half as its grace period. After k/n of the second half, k
-// of n replicas may be missing, so the last replica is deleted at the deadline. A single replica is
-// deleted after half of the second half.
+// PodDisruptionBudget. The first half of the notice, or SurgeTimeout if that is shorter, is
+// reserved for replacements. A pod that is replaced in time gets the rest as its grace period.
+// After k/n of the rest, k of n replicas may be missing, so the last replica is deleted at the
+// deadline. A single replica is deleted after half of the rest.
 func (p *planner) spreadMoment(m Move) time.Time {
 	missing, replicas := p.missingWithout(m.Pod)
-	half := m.Deadline.Sub(m.Noticed) / 2
-	return m.Noticed.Add(half + half/time.Duration(max(replicas, 2))*time.Duration(max(missing, 1)))
+	notice := m.Deadline.Sub(m.Noticed)
+	reserved := min(notice/2, p.settings.SurgeTimeout)
+	rest := notice - reserved
+	return m.Noticed.Add(reserved + rest/time.Duration(max(replicas, 2))*time.Duration(max(missing, 1)))
 }
 
 // assignLastMoments returns the last moment of every pod with a deadline. It is the deadline less

@@ -86,6 +86,8 @@ func TestSpread(t *testing.T) {
 		grace  time.Duration
 		budget int32
 		noRoom bool
+		// long is a notice of 15 minutes instead of 2.
+		long bool
 		// want are the requests, each with the second after the notice at which it is sent.
 		want []string
 	}{
@@ -123,6 +125,10 @@ func TestSpread(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			notice := notice
+			if test.long {
+				notice = 15 * time.Minute
+			}
 			w := newWorld()
 			names := draining(w, test.of(w), test.n, test.grace)
 			if test.budget > 0 {
