@@ -103,7 +103,7 @@ func addModelFlags(command *cobra.Command, options *replay.Options, flags *repla
 	f.StringVar(&s.Floor, "floor", "1", "floor of every service, a count or a percentage")
 	f.StringVar(&s.Budget, "budget", "50%", "minAvailable of the PodDisruptionBudget of every service, a count or a percentage")
 	f.Float64Var(&options.Scales.Busy, "scale", 10, "seconds of the trace per real second during notices, start-up and moves")
-	f.Float64Var(&options.Scales.Calm, "calm-scale", 150, "seconds of the trace per real second while only the calm period is awaited")
+	f.Float64Var(&options.Scales.Calm, "calm-scale", 60, "seconds of the trace per real second while only the calm period is awaited")
 	f.StringSliceVar(&flags.controllerSettings, "controller-setting", nil,
 		"setting of the controller in trace time, such as rebalance.calmPeriod=5m")
 	f.StringSliceVar(&flags.schedulerSettings, "scheduler-setting", nil,

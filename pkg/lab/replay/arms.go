@@ -106,7 +106,7 @@ func (a Arm) deployments(p *Plan, service string, desired int) map[string]int {
 	return map[string]int{service + "-base": floor, service + "-spot": desired - floor}
 }
 
-// objects returns the Deployments and the PodDisruptionBudget of a service at the begin of the
+// objects returns the Deployments and the PodDisruptionBudget of a service at the start of the
 // window.
 func (a Arm) objects(p *Plan, s Service, scales Scales) ([]*appsv1.Deployment, *policyv1.PodDisruptionBudget) {
 	var deployments []*appsv1.Deployment

@@ -35,7 +35,7 @@ type item struct {
 	cpu, memory, pods, larger float64
 }
 
-// Bound computes the bound for the begin of the window, up to a time.
+// Bound computes the bound for the start of the window, up to a time.
 func (p *Plan) Bound(length time.Duration) Bound {
 	var b Bound
 	changes := []time.Duration{0}

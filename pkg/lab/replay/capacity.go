@@ -158,7 +158,7 @@ func window(steps []Step, w Window) []Step {
 
 // Window is the part of a trace that is replayed.
 type Window struct {
-	// From is the begin of the window, on the time scale of the trace.
+	// From is the start of the window, on the time scale of the trace.
 	From time.Duration
 	// Length is the duration of the window.
 	Length time.Duration

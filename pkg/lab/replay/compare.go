@@ -66,6 +66,8 @@ var figures = []struct {
 	{"exposedSeconds", func(r Result) float64 { return r.ExposedSeconds }},
 	{"evictions", func(r Result) float64 { return float64(r.Evictions) }},
 	{"moves", func(r Result) float64 { return float64(r.Moves) }},
+	{"largestLoss", func(r Result) float64 { return float64(r.LargestLoss) }},
+	{"deletedAtDeadline", func(r Result) float64 { return float64(r.DeletedAtDeadline) }},
 	{"lostPods", func(r Result) float64 { return float64(r.LostPods) }},
 	{"pendingSeconds", func(r Result) float64 { return r.PendingSeconds }},
 }

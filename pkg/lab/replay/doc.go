@@ -6,6 +6,6 @@
 // configuration. Measurements come from watches of the API server. docs/design/replay.md explains
 // the design and its limits.
 //
-// All times in a plan and in a result are times of the trace, as durations since the begin of the
+// All times in a plan and in a result are times of the trace, as durations since the start of the
 // window. Only Clock converts them from and to real time.
 package replay

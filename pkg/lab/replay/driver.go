@@ -40,6 +40,9 @@ const (
 	// quietReaction is the real time within which the controller acts after an event or after the
 	// end of the calm period: it plans at most every second, and then sends requests.
 	quietReaction = 2 * time.Second
+	// quietBackOff is the real time without an event after which the controller does not return a
+	// replica that could return: it backs off for a minute after a move that failed.
+	quietBackOff = time.Minute + quietReaction
 	// placeTimeout is the real time within which all services must be ready at first, in addition
 	// to two start-ups of a pod.
 	placeTimeout = 3 * time.Minute
@@ -72,7 +75,7 @@ func newDriver(arm Arm, p *Plan, scales Scales, waits *waits, client kubernetes.
 	}
 }
 
-// place creates the nodes at the begin of the window and the services. It returns when all replicas
+// place creates the nodes at the start of the window and the services. It returns when all replicas
 // are ready. On-demand nodes are provisioned at once, and nothing is measured.
 func (d *driver) place(ctx context.Context) error {
 	begin := time.Now()
@@ -111,7 +114,7 @@ func (d *driver) place(ctx context.Context) error {
 // spread over capacity types needs a node of each type from the begin.
 const staticNode = "on-demand-static"
 
-// placeNodes creates the nodes at the begin of the window and waits until they are Ready. Otherwise
+// placeNodes creates the nodes at the start of the window and waits until they are Ready. Otherwise
 // the first pods would find no spot.
 func (d *driver) placeNodes(ctx context.Context) error {
 	begin := time.Now()
@@ -122,7 +125,7 @@ func (d *driver) placeNodes(ctx context.Context) error {
 	for _, node := range d.plan.Nodes {
 		if node.Up == 0 && d.arm.Spot {
 			events = append(events, Event{Kind: NodeUp, Node: node})
-			d.waits.nodes[node.Zone]++ // the pools are calm at the begin of the window
+			d.waits.pool(node.Zone).nodes++ // the pools are calm at the start of the window
 		}
 	}
 	if err := d.apply(ctx, events); err != nil {
@@ -194,6 +197,7 @@ func (d *driver) replay(ctx context.Context) error {
 			d.observer.touch()
 			timeline = timeline[due:]
 		}
+		d.waits.observe(moment{at, now})
 		s := d.observer.status()
 		next := d.plan.Window.Length
 		if len(timeline) > 0 {
@@ -277,26 +281,27 @@ func (d *driver) rate(s status, now moment) float64 {
 	case d.arm.Controller && s.returnable && quiet < quietReaction:
 		return d.scales.Busy
 	case d.arm.Controller && s.returnable:
-		return d.returnRate(now)
+		return d.returnRate(now, quiet)
 	}
 	return 0
 }
 
-// returnRate returns the rate while the controller waits before it returns a replica to spot. After
-// the end of a wait the controller's own time elapses at the busy rate.
-func (d *driver) returnRate(now moment) float64 {
-	rate, ended := d.waits.next(now)
-	if ended < quietReaction {
+// returnRate returns the rate while the controller has a replica to return to spot. After the end
+// of a wait, and while the controller may back off, its own time elapses at the busy rate.
+func (d *driver) returnRate(now moment, quiet time.Duration) float64 {
+	switch rate, ended := d.waits.next(now); {
+	case ended < quietReaction, rate == 0 && quiet < quietBackOff:
 		return d.scales.Busy
+	default:
+		return min(rate, 4*d.scales.Calm) // with a higher rate, a tick would be minutes
 	}
-	return min(rate, 4*d.scales.Calm) // with a higher rate, a tick would be minutes
 }
 
 // triggerInterval is the real time between two events for the controller.
 const triggerInterval = time.Second
 
 // trigger causes an event for the controller while the driver waits for its next step. Without
-// events the controller plans every 5 s, which is 12.5 minutes at the default calm rate. In a real
+// events the controller plans every 5 s, which is 5 minutes at the default calm rate. In a real
 // cluster, heartbeats of kubelets are such events. The fake kubelets send none.
 func (d *driver) trigger(ctx context.Context, s status) error {
 	if !s.returnable && !s.unhealed || s.moving() || time.Since(d.beat) < triggerInterval {

@@ -94,8 +94,8 @@ func (r *Report) gapTable() (header []string, rows [][]string) {
 	return header, rows
 }
 
-// findings names what each arm lost because the notice was too short, and the reasons of high
-// costs.
+// findings names what each arm lost because the notice was too short, the reasons of high costs,
+// and the calm periods.
 func (r *Report) findings() []string {
 	var findings []string
 	for _, a := range r.Arms {
@@ -105,7 +105,19 @@ func (r *Report) findings() []string {
 				a.Name, duration(r.NoticeSeconds), late, a.DeletedAtDeadline, a.LostPods, span(a.BelowFloorSeconds), span(a.BelowBudgetSeconds)))
 		}
 	}
-	return append(findings, r.highCosts()...)
+	return append(append(findings, r.highCosts()...), r.calmPeriods()...)
+}
+
+// calmPeriods names the arms whose replicas returned to spot earlier than in a real cluster.
+func (r *Report) calmPeriods() []string {
+	var lines []string
+	for _, a := range r.Arms {
+		if c := a.CalmPeriods; c != nil && c.Short > 0 {
+			lines = append(lines, fmt.Sprintf("%s: %d of %d calm periods were shorter in the trace than configured (%s), %s at least. A smaller --calm-scale avoids this.",
+				a.Name, c.Short, c.Count, findTime(r.ScaledSettings, calmPeriodPath).trace, span(c.ShortestSeconds)))
+		}
+	}
+	return lines
 }
 
 // highCosts names the main reason of each arm of this project that costs much more than the bound.

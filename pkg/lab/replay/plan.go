@@ -14,7 +14,7 @@ import (
 type Settings struct {
 	// Seed selects the services, the window if From is negative, and the reclaimed nodes.
 	Seed uint64
-	// From is the begin of the window in the trace. Negative: the seed selects it, if possible such
+	// From is the start of the window in the trace. Negative: the seed selects it, if possible such
 	// that all pools are recorded in the window.
 	From time.Duration
 	// Length is the largest duration of the window, which ends with the trace at the latest. Zero:
@@ -66,7 +66,7 @@ type Plan struct {
 // SpotNode is a spot node of the plan.
 type SpotNode struct {
 	Name, Zone string
-	// Up is when the node becomes Ready; 0 for the nodes at the begin of the window.
+	// Up is when the node becomes Ready; 0 for the nodes at the start of the window.
 	Up time.Duration
 	// Down is when the node vanishes; the length of the window or later if it does not.
 	Down time.Duration
@@ -322,7 +322,7 @@ type Event struct {
 	Replicas int
 }
 
-// Timeline returns the events after the begin of the window, in the order in which they are
+// Timeline returns the events after the start of the window, in the order in which they are
 // applied. Without spot it contains only replica changes.
 func (p *Plan) Timeline(spot bool) []Event {
 	var events []Event

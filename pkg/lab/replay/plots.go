@@ -154,8 +154,10 @@ func (r *Report) planePlot() (string, error) {
 	}
 	of := func(cost float64) float64 { return 100 * cost / r.Bound.AllOnDemandPodHoursCost }
 	for _, a := range r.Arms {
-		p.Y.Max = max(p.Y.Max, 130*(1-a.ReadyShare))
-		p.X.Max = max(p.X.Max, of(a.PodHoursCost)*1.05)
+		if !a.Partial {
+			p.Y.Max = max(p.Y.Max, 130*(1-a.ReadyShare))
+			p.X.Max = max(p.X.Max, of(a.PodHoursCost)*1.05)
+		}
 	}
 	p.Y.Max = max(p.Y.Max, 0.01)
 	bound, err := plotter.NewLine(plotter.XYs{{X: of(r.Bound.PodHoursCost), Y: 0}, {X: of(r.Bound.PodHoursCost), Y: p.Y.Max}})

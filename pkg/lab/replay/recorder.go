@@ -141,7 +141,7 @@ func NewRecorder(p *Plan) *Recorder {
 	return r
 }
 
-// Start begins the measurement at the begin of the window, with the current pods and nodes.
+// Start begins the measurement at the start of the window, with the current pods and nodes.
 func (r *Recorder) Start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -77,7 +78,32 @@ type ArmResult struct {
 	// RealSeconds is how long the arm ran, and SkippedSeconds the trace time that was skipped.
 	RealSeconds    float64 `json:"realSeconds"`
 	SkippedSeconds float64 `json:"skippedSeconds"`
+	// CalmPeriods describes the calm periods that the controller awaited. Nil without any.
+	CalmPeriods *CalmPeriods `json:"calmPeriods,omitempty"`
 	Result
+}
+
+// CalmPeriods compares calm periods in the trace with the configured one. The controller measures
+// them in real time. A period is short if pods start or nodes have notice during most of it,
+// because the clock is slow then.
+type CalmPeriods struct {
+	Count           int     `json:"count"`
+	Short           int     `json:"short"`
+	ShortestSeconds float64 `json:"shortestSeconds"`
+}
+
+// newCalmPeriods compares calm periods with the configured one. It returns nil without any.
+func newCalmPeriods(periods []time.Duration, configured time.Duration) *CalmPeriods {
+	if len(periods) == 0 {
+		return nil
+	}
+	c := &CalmPeriods{Count: len(periods), ShortestSeconds: slices.Min(periods).Seconds()}
+	for _, p := range periods {
+		if p < configured*9/10 {
+			c.Short++
+		}
+	}
+	return c
 }
 
 // Result contains the measurements of an arm.

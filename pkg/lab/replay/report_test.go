@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // sampleReport returns a report with a complete arm that is broken and a partial arm.
@@ -186,5 +187,20 @@ func TestFolderThatCannotBeWritten(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(folder); err != nil || len(entries) != 0 {
 		t.Errorf("the new folder contains %v, %v", entries, err)
+	}
+}
+
+func TestCalmPeriods(t *testing.T) {
+	if c := newCalmPeriods(nil, time.Minute); c != nil {
+		t.Errorf("no periods: got %+v, want nil", c)
+	}
+	want := CalmPeriods{Count: 3, Short: 1, ShortestSeconds: 50}
+	if c := newCalmPeriods([]time.Duration{time.Hour, 50 * time.Second, 55 * time.Second}, time.Minute); *c != want {
+		t.Errorf("got %+v, want %+v", *c, want)
+	}
+	r := sampleReport(t)
+	r.Arms[0].CalmPeriods = &want
+	if text := r.Markdown(); !strings.Contains(text, "controller: 1 of 3 calm periods were shorter in the trace than configured") {
+		t.Errorf("the report does not name short calm periods:\n%s", text)
 	}
 }

@@ -72,12 +72,12 @@ func readReports(folder string) ([]*Report, error) {
 	return mergeArms(reports)
 }
 
-// mergeArms merges neighboring reports with the same plan and scales, such as one report for each
-// arm. They were replayed at the same time to use both cores. Two results of one arm are an error,
-// for example with different settings of the controller.
+// mergeArms merges neighboring reports with the same plan and scale, such as one report for each
+// arm. They were replayed at the same time to use both cores. Two results of one arm and different
+// values of one setting are errors.
 func mergeArms(reports []*Report) ([]*Report, error) {
 	plan := func(r *Report) string {
-		return fmt.Sprint(r.Dataset, r.Seed, r.FromSeconds, r.WindowLength, r.NoticeSeconds, r.StartupSeconds, r.Scale, r.CalmScale, r.Floor, r.Pods, r.Victims)
+		return fmt.Sprint(r.Dataset, r.Seed, r.FromSeconds, r.WindowLength, r.NoticeSeconds, r.StartupSeconds, r.ProvisioningSeconds, r.Scale, r.InstanceType, r.Node, r.VMsPerNode, r.Floor, r.Pods, r.Victims)
 	}
 	var merged []*Report
 	for _, same := range groups(reports, plan) {
@@ -89,7 +89,17 @@ func mergeArms(reports []*Report) ([]*Report, error) {
 				}
 				first.Arms = append(first.Arms, a)
 			}
+			for _, setting := range r.ScaledSettings {
+				i := slices.IndexFunc(first.ScaledSettings, func(s ScaledSetting) bool { return s.Name == setting.Name })
+				if i < 0 {
+					first.ScaledSettings = append(first.ScaledSettings, setting)
+				} else if first.ScaledSettings[i] != setting {
+					return nil, fmt.Errorf("two reports of %s with seed %d have different values of %s, %q and %q: expected equal ones",
+						r.Dataset, r.Seed, setting.Name, first.ScaledSettings[i].Trace, setting.Trace)
+				}
+			}
 			first.Partial = first.Partial || r.Partial
+			first.CalmScale = min(first.CalmScale, r.CalmScale) // only the arms with the controller use it
 		}
 		slices.SortFunc(first.Arms, func(a, b ArmResult) int { return cmp.Compare(armIndex(a.Name), armIndex(b.Name)) })
 		merged = append(merged, first)
@@ -133,7 +143,7 @@ func resultTables(reports []*Report) string {
 		}
 		b.WriteString(markdownTable(append([]string{"trace", "seed"}, summaryHeader()...), rows))
 		for _, r := range group {
-			for _, finding := range append(r.warnings(), r.highCosts()...) {
+			for _, finding := range slices.Concat(r.warnings(), r.highCosts(), r.calmPeriods()) {
 				fmt.Fprintf(&b, "- `%s`, seed %d: %s\n", r.Dataset, r.Seed, finding)
 			}
 		}

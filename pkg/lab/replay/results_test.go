@@ -3,6 +3,7 @@ package replay
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,5 +71,29 @@ func TestWriteResults(t *testing.T) {
 func TestWriteResultsWithoutReports(t *testing.T) {
 	if err := WriteResults(t.TempDir(), "page.md"); err == nil || !strings.Contains(err.Error(), "no report.json") {
 		t.Errorf("got %v, want an error about missing reports", err)
+	}
+}
+
+func TestMergeArmsRejects(t *testing.T) {
+	reports := func(change func(*Report)) []*Report {
+		first, second := sampleReport(t), sampleReport(t)
+		second.Arms[0].Name, second.Arms = "split", second.Arms[:1]
+		change(second)
+		return []*Report{first, second}
+	}
+	for want, change := range map[string]func(*Report){
+		`have the arm "controller"`: func(r *Report) { r.Arms[0].Name = "controller" },
+		`different values of notice, "2m0s" and "1m0s"`: func(r *Report) {
+			r.ScaledSettings = slices.Clone(r.ScaledSettings)
+			r.ScaledSettings[0].Trace = "1m0s"
+		},
+	} {
+		if _, err := mergeArms(reports(change)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	merged, err := mergeArms(reports(func(r *Report) { r.ScaledSettings = append(r.ScaledSettings, ScaledSetting{Name: "another"}) }))
+	if err != nil || len(merged) != 1 || merged[0].Arm("split") == nil || merged[0].ScaledSettings[len(merged[0].ScaledSettings)-1].Name != "another" {
+		t.Errorf("merged %d reports: %v", len(merged), err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -184,6 +185,7 @@ func (r *runner) runArm(ctx context.Context, arm Arm) (result ArmResult, err err
 	err = d.replay(ctx)
 	result.Result = d.recorder.Result(d.clock.At(time.Now())) // before the control plane stops
 	result.SkippedSeconds = d.clock.Skipped().Seconds()
+	result.CalmPeriods = newCalmPeriods(waits.periods, waits.calm.trace)
 	return result, cause(ctx, err)
 }
 
@@ -220,16 +222,17 @@ func (r *runner) startPrograms(ctx context.Context, plane *lab.ControlPlane, arm
 			return nil, err
 		}
 	}
+	overrides := maps.Clone(r.options.ControllerSettings)
+	if arm.Gating {
+		// All spot nodes of the trace exist already, so there is no spot to buy.
+		overrides = Overrides{"gating.enabled": "true", "gating.buyForReturn": "false"}
+		maps.Copy(overrides, r.options.ControllerSettings)
+	}
 	var calm, pause scaledTime
 	_, err := plane.StartController(ctx, lab.ControllerOptions{EditScheduler: editPolicy, Edit: func(config map[string]any) {
-		changed := editController(config, r.options.ControllerSettings, r.options.Scales)
+		changed := editController(config, overrides, r.options.Scales)
 		calm, pause = findTime(changed, calmPeriodPath), findTime(changed, pausePath)
 		r.addSettings(changed)
-		if arm.Gating {
-			// All spot nodes of the trace exist already, so there is no spot to buy.
-			r.addSettings(edit(nil, Overrides{"gating.enabled": "true", "gating.buyForReturn": "false"}, r.options.Scales,
-				func(name string) map[string]any { return config[name].(map[string]any) }))
-		}
 	}})
 	return newWaits(calm, pause), err
 }

@@ -19,7 +19,7 @@ type Scales struct {
 	// Busy applies while a notice, a start-up or a move is in progress.
 	Busy float64
 	// Calm applies while the cluster only waits for the calm period to end, if nothing else has
-	// happened since its begin.
+	// happened since its start.
 	Calm float64
 }
 

@@ -1,6 +1,9 @@
 package replay
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // scaledTime is a duration of the trace, and the real time that a program is configured to wait for
 // it.
@@ -12,43 +15,72 @@ type moment struct {
 	real time.Time
 }
 
+// pool is a spot pool as the controller sees it.
+type pool struct {
+	nodes int
+	// since is the start of its calm period: its last notice or removal, or its first node. It is
+	// zero for a pool that was calm before the window.
+	since moment
+	calm  bool
+}
+
 // waits follows the times for which the controller waits before it returns replicas to spot. The
 // controller measures them in real time, while the rate of the clock changes and idle time is
-// skipped. So the driver adapts the rate such that each wait ends in the trace when it ends for the
-// controller.
+// skipped. So the driver adapts the rate such that no wait ends for the controller before it ends
+// in the trace.
 type waits struct {
 	calm, pause scaledTime
-	// pools contains since when each pool has been calm: since its last notice or removal, or since
-	// it got its first node. nodes is the number of its nodes.
-	pools map[string]moment
-	nodes map[string]int
+	pools       map[string]*pool
 	// interrupted is the time of the last notice or removal of a node.
 	interrupted moment
+	// periods are the calm periods that have ended for the controller, in trace time.
+	periods []time.Duration
 }
 
 func newWaits(calm, pause scaledTime) *waits {
-	return &waits{calm: calm, pause: pause, pools: map[string]moment{}, nodes: map[string]int{}}
+	return &waits{calm: calm, pause: pause, pools: map[string]*pool{}}
+}
+
+// pool returns the pool of a zone.
+func (w *waits) pool(zone string) *pool {
+	if w.pools[zone] == nil {
+		w.pools[zone] = &pool{}
+	}
+	return w.pools[zone]
 }
 
 // event records an event of the timeline at a real time.
 func (w *waits) event(e Event, now time.Time) {
-	m, zone := moment{e.At, now}, e.Node.Zone
+	m := moment{e.At, now}
 	switch e.Kind {
 	case NodeUp:
-		if w.nodes[zone] == 0 {
-			w.pools[zone] = m
+		p := w.pool(e.Node.Zone)
+		if p.nodes == 0 {
+			p.since, p.calm = m, false
 		}
-		w.nodes[zone]++
-	case NodeDown:
-		w.nodes[zone]--
-		w.pools[zone], w.interrupted = m, m
-	case NodeNotice:
-		w.pools[zone], w.interrupted = m, m
+		p.nodes++
+	case NodeDown, NodeNotice:
+		p := w.pool(e.Node.Zone)
+		if e.Kind == NodeDown {
+			p.nodes--
+		}
+		p.since, p.calm = m, false
+		w.interrupted = m
+	}
+}
+
+// observe records the calm periods that have ended for the controller.
+func (w *waits) observe(now moment) {
+	for _, p := range w.pools {
+		if p.nodes > 0 && !p.calm && !p.since.real.IsZero() && now.real.Sub(p.since.real) >= w.calm.real {
+			p.calm = true
+			w.periods = append(w.periods, now.at-p.since.at)
+		}
 	}
 }
 
 // ends returns the end of each wait. A replica of each workload returns after the calm period, and
-// all others after the second one.
+// all others after the second one. No replica returns to a pool without nodes.
 func (w *waits) ends() []moment {
 	var ends []moment
 	add := func(m moment, wait scaledTime, times time.Duration) {
@@ -56,27 +88,26 @@ func (w *waits) ends() []moment {
 			ends = append(ends, moment{m.at + times*wait.trace, m.real.Add(times * wait.real)})
 		}
 	}
-	for _, m := range w.pools {
-		add(m, w.calm, 1)
-		add(m, w.calm, 2)
+	for _, p := range w.pools {
+		if p.nodes > 0 {
+			add(p.since, w.calm, 1)
+			add(p.since, w.calm, 2)
+		}
 	}
 	add(w.interrupted, w.pause, 1)
 	return ends
 }
 
-// next returns the rate at which the trace reaches the end of the next wait when the controller
-// does. Without a next wait the rate is 0, and ended is the real time since the last one ended.
+// next returns the smallest rate, a whole number, at which no wait ends for the controller before
+// it ends in the trace. If no wait is left the rate is 0. ended is the real time since the last
+// wait ended.
 func (w *waits) next(now moment) (rate float64, ended time.Duration) {
-	nearest := never
 	ended = never
 	for _, end := range w.ends() {
-		left := end.real.Sub(now.real)
-		switch {
-		case left <= 0:
+		if left := end.real.Sub(now.real); left > 0 {
+			rate = max(rate, 1, math.Ceil(float64(end.at-now.at)/float64(left)))
+		} else {
 			ended = min(ended, -left)
-		case left < nearest:
-			nearest = left
-			rate = max(1, float64(end.at-now.at)/float64(left))
 		}
 	}
 	return rate, ended

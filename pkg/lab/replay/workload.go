@@ -45,7 +45,7 @@ func (s Service) Share(node Price) float64 {
 	return max(float64(s.CPUMilli)/float64(node.CPUMilli), float64(s.MemoryMiB)/float64(node.MemoryMiB))
 }
 
-// Desired returns the desired replicas at the begin of the window.
+// Desired returns the desired replicas at the start of the window.
 func (s Service) Desired() int { return s.Replicas[0].Count }
 
 // selectServices selects and scales services. Replica counts are as recorded. The seed orders the
