@@ -142,6 +142,14 @@ generate: tools ## Generates files from Go types.
 verify: tools ## Checks formatting, lint, modules and manifests.
 	@hack/verify.sh
 
+# The version of govulncheck. It reads the database of Go vulnerabilities: vuln.go.dev, or VULNDB.
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+VULNDB ?= https://vuln.go.dev
+
+.PHONY: vuln
+vuln: ## Lists known vulnerabilities that the binaries can reach (VULNDB, a URL).
+	go run $(GOVULNCHECK) -db $(VULNDB) ./cmd/...
+
 .PHONY: clean
 clean: ## Removes all build results, including tools.
 	rm -rf bin .local
