@@ -69,7 +69,7 @@ replay: control-plane build ## Replays recorded spot capacity under all arms, an
 
 .PHONY: results
 results: export SPOT_DATA := $(SPOT_DATA)
-results: control-plane build ## Replays all recorded traces and writes docs/results.md (SPOT_DATA; hours).
+results: control-plane build ## Replays all recorded traces and writes docs/results.md (SPOT_DATA; two hours).
 	@hack/results.sh
 
 .PHONY: test

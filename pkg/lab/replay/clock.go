@@ -27,7 +27,8 @@ func NewClock(now time.Time, rate float64) *Clock {
 	return &Clock{segments: []segment{{real: now, rate: rate}}}
 }
 
-// At returns the time of the trace at a real time. A real time before the first one is 0.
+// At returns the time of the trace at a real time. A real time before the oldest known segment
+// counts as the start of that segment.
 func (c *Clock) At(real time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,7 +42,7 @@ func (c *Clock) at(real time.Time) time.Duration {
 			return s.at + time.Duration(float64(real.Sub(s.real))*s.rate)
 		}
 	}
-	return 0
+	return c.segments[0].at
 }
 
 // SetRate changes the rate from the real time now on.
