@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Builds the local control plane, the linters and Karpenter into .local/bin, at the versions pinned
-# in hack/tools/go.mod and hack/karpenter/go.mod. The argument selects what it builds:
+# Builds the local control plane, the linters, Helm and Karpenter into .local/bin, at the versions
+# pinned in hack/tools/go.mod, hack/helm/go.mod and hack/karpenter/go.mod. The argument selects what
+# it builds:
 #
 #	control-plane  only the control plane, which is all that make demo and make replay need
 #	kubelet        also the kubelet
+#	helm           only Helm
 #	karpenter      only Karpenter; also copies its CRDs and instance types from the module cache
 #	               into .local/karpenter
 #	1.37           only the API server and the controller manager of that minor version of
@@ -13,7 +15,7 @@
 set -euo pipefail
 case ${1:-} in
   [0-9]*) module=kubernetes-$1 folder=bin/$1 ;;
-  karpenter) module=karpenter folder=bin ;;
+  helm | karpenter) module=$1 folder=bin ;;
   *) module=tools folder=bin ;;
 esac
 cd "$(dirname "$0")/$module"
@@ -25,6 +27,14 @@ built() { [ "$(cat "$bin/$1" 2>/dev/null)" = "$want" ]; }
 
 # Use the flags of the product's build to share one build cache.
 export CGO_ENABLED=0 GOFLAGS=-trimpath GOWORK=off
+if [ $module = helm ]; then
+  built .built-helm && exit
+  echo "tools: building helm (the first time takes minutes)" >&2
+  go build -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$(go list -m -f '{{.Version}}' helm.sh/helm/v4)" \
+    -o "$bin/helm" helm.sh/helm/v4/cmd/helm
+  echo "$want" >"$bin/.built-helm"
+  exit
+fi
 if [ $module = karpenter ]; then
   built .built-karpenter && exit
   echo "tools: building karpenter-kwok (the first time takes minutes)" >&2
@@ -67,5 +77,6 @@ if [ "${1:-}" = kubelet ] && ! built .built-kubelet; then
   build kubelet k8s.io/kubernetes/cmd/kubelet
   echo "$want" >"$bin/.built-kubelet"
 fi
-# This is last because Karpenter has a separate module.
+# These are last because they have modules of their own.
+../tools.sh helm
 exec ../tools.sh karpenter
