@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Generates files from Go types into the checkout, or into the folder given as an argument.
+# Generates files from Go types, and the README of the chart from its values, into the checkout or
+# into the folder given as an argument.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 to=${1:-.}
@@ -10,3 +11,8 @@ trap 'rm -rf "$made"' EXIT
 .local/bin/controller-gen crd paths=sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1 output:crd:dir="$made"
 mkdir -p "$to/manifests/overlays/gang"
 cp "$made/scheduling.x-k8s.io_podgroups.yaml" "$to/manifests/overlays/gang/podgroups.yaml"
+# The table of values in the README of the chart.
+chart=manifests/charts/spot-aware-scheduler
+go run ./hack/chartreadme "$chart" >"$made/README.md"
+mkdir -p "$to/$chart"
+cp "$made/README.md" "$to/$chart/README.md"

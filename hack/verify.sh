@@ -18,6 +18,7 @@ check() { # remedy, command...
 check "gofmt -w ." gofmt -l cmd hack pkg test
 check "go mod tidy" go mod tidy -diff
 check "go mod tidy in hack/tools" env -C hack/tools go mod tidy -diff
+check "go mod tidy in hack/helm" env -C hack/helm go mod tidy -diff
 check "go mod tidy in hack/karpenter" env -C hack/karpenter go mod tidy -diff
 check "go mod tidy in hack/kubernetes-1.37" env -C hack/kubernetes-1.37 go mod tidy -diff
 check "go mod tidy in test/performance/upstream" env -C test/performance/upstream go mod tidy -diff
@@ -38,10 +39,13 @@ check "fix the reported problems" .local/bin/staticcheck -tags skew ./test/contr
 check "write the English of the Kubernetes documentation (CONTRIBUTING.md)" go run ./hack/language
 
 generated() { # prints the differences from the result of hack/generate.sh
-  local made status
+  local made status file
   made=$(mktemp -d)
-  hack/generate.sh "$made" && diff "$made/manifests/overlays/gang/podgroups.yaml" manifests/overlays/gang/podgroups.yaml
+  hack/generate.sh "$made"
   status=$?
+  while read -r file; do
+    diff "$made/$file" "$file" || status=1
+  done < <(cd "$made" && find manifests -type f)
   rm -r "$made"
   return $status
 }
@@ -55,5 +59,8 @@ built() { # kustomization; prints a message if it has no objects
 while read -r file; do
   check "fix the manifests" built "$(dirname "$file")"
 done < <(find config manifests -name kustomization.yaml)
+# helm lint prints its result to standard output also if it finds nothing.
+linted() { .local/bin/helm lint --quiet --strict manifests/charts/spot-aware-scheduler; }
+check "fix the chart" linted
 [ $failed = 0 ] && echo "verify: passed"
 exit $failed

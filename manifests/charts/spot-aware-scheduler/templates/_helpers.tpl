@@ -1,0 +1,104 @@
+{{/*
+Parameters of all templates below: root is the root context.
+
+spot.manifests writes the objects of all YAML files in a folder below files/, except Deployments.
+Parameters: folder; labels, for all objects, like labels in a kustomization; skip, a list of
+KIND/NAME of objects to omit.
+*/}}
+{{- define "spot.manifests" -}}
+{{- $parameters := . -}}
+{{- range $path, $_ := .root.Files.Glob (printf "files/%s/*.yaml" .folder) -}}
+{{- range splitList "\n---\n" ($parameters.root.Files.Get $path) -}}
+{{- $object := fromYaml . -}}
+{{- if not (or (eq $object.kind "Deployment") (has (printf "%s/%s" $object.kind $object.metadata.name) $parameters.skip)) }}
+{{ include "spot.object" (dict "root" $parameters.root "object" $object "labels" $parameters.labels) }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+spot.object writes an object with the labels of its manifest, labels, and the labels of the chart.
+Parameters: object; labels.
+*/}}
+{{- define "spot.object" -}}
+{{- $labels := dict "app.kubernetes.io/managed-by" .root.Release.Service "app.kubernetes.io/instance" .root.Release.Name
+    "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version) -}}
+---
+{{ toYaml (mergeOverwrite .object (dict "metadata" (dict "labels" (merge $labels .labels)))) }}
+{{- end -}}
+
+{{/* spot.partOf is the label of all parts of the product, as YAML. */}}
+{{- define "spot.partOf" -}}
+app.kubernetes.io/part-of: spot-aware-scheduler
+{{- end -}}
+
+{{/*
+spot.program writes the objects of a program. Parameters: component, the folder of the program in
+files/components and the name of its values.
+*/}}
+{{- define "spot.program" -}}
+{{- $folder := printf "components/%s" .component -}}
+{{- $partOf := include "spot.partOf" . | fromYaml -}}
+{{- include "spot.manifests" (dict "root" .root "folder" $folder "labels" $partOf "skip" list) }}
+{{- $values := index .root.Values .component -}}
+{{- $image := .root.Values.image -}}
+{{- $deployment := .root.Files.Get (printf "files/%s/deployment.yaml" $folder) | fromYaml -}}
+{{- $template := $deployment.spec.template -}}
+{{- $container := first $template.spec.containers -}}
+{{- $_ := set $deployment.spec "replicas" $values.replicas -}}
+{{- $_ := set $container "image" ($values.image | default (printf "%s/%s:%s" $image.registry $container.name $image.tag)) -}}
+{{- $_ := set $container "imagePullPolicy" $image.pullPolicy -}}
+{{- $_ := set $container "resources" $values.resources -}}
+{{- range $container.env -}}
+  {{- if eq .name "GOMEMLIMIT" }}{{ $_ := set . "value" $values.goMemoryLimit }}{{ end -}}
+{{- end -}}
+{{- $args := $container.args -}}
+{{- if .root.Values.gang.enabled -}}
+  {{- $args = toYaml $args | replace "/scheduler-config.yaml" "/gang.yaml" | fromYamlArray -}}
+{{- end -}}
+{{- $_ := set $container "args" (concat $args $values.extraArgs) -}}
+{{- range $template.spec.volumes -}}
+  {{- with .configMap }}{{ $_ := set . "name" (include "spot.configMapName" (dict "root" $.root "name" .name)) }}{{ end -}}
+{{- end -}}
+{{- $_ := mergeOverwrite $template (dict "metadata" (dict "labels" $partOf)) (deepCopy .root.Values.podTemplate) }}
+{{ include "spot.object" (dict "root" .root "object" $deployment "labels" $partOf) }}
+{{- end -}}
+
+{{/*
+spot.policyFile returns a configuration of the scheduler in files/config, with the policy and the
+settings of the values. Parameters: file.
+*/}}
+{{- define "spot.policyFile" -}}
+{{- $config := .root.Files.Get (printf "files/config/%s" .file) | fromYaml -}}
+{{- $args := dict "ReplicaSafety" .root.Values.policy "SpotPreference" .root.Values.preference -}}
+{{- range $profile := $config.profiles -}}
+  {{- range $profile.pluginConfig -}}
+    {{- if hasKey $args .name }}{{ $_ := set . "args" (get $args .name) }}{{ end -}}
+  {{- end -}}
+{{- end -}}
+{{ toYaml (mergeOverwrite $config (deepCopy .root.Values.scheduler.config)) }}
+{{- end -}}
+
+{{/* spot.configMapData returns the files of a ConfigMap as YAML. Parameters: name. */}}
+{{- define "spot.configMapData" -}}
+{{- if eq .name "spot-controller-config" -}}
+{{- $header := dict "apiVersion" "spot-aware-scheduler.io/v1alpha1" "kind" "SpotControllerConfiguration" -}}
+{{ toYaml (dict "controller-config.yaml" (toYaml (merge $header .root.Values.controller.config))) }}
+{{- else -}}
+{{- $files := dict -}}
+{{- range $file := list "scheduler-config.yaml" "gang.yaml" -}}
+  {{- $_ := set $files $file (include "spot.policyFile" (dict "root" $.root "file" $file)) -}}
+{{- end -}}
+{{ toYaml $files }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+spot.configMapName returns the name of a ConfigMap with a hash of its files, so that a changed
+configuration starts a rollout, and an invalid one does not affect the running replicas.
+Parameters: name.
+*/}}
+{{- define "spot.configMapName" -}}
+{{ .name }}-{{ include "spot.configMapData" . | sha256sum | trunc 10 }}
+{{- end -}}

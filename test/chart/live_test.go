@@ -1,0 +1,219 @@
+package chart
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// The selectors of all objects of a release, and of all objects of the product.
+const (
+	ofRelease = "app.kubernetes.io/instance=" + release
+	ofProduct = "app.kubernetes.io/part-of=spot-aware-scheduler"
+)
+
+// cluster is a control plane without objects of the product.
+type cluster struct {
+	*testing.T
+	*lab.ControlPlane
+	client kubernetes.Interface
+}
+
+// TestRelease installs the chart with all parts that run beside each other, changes its policy,
+// rolls the change back, and uninstalls it. Simulated kubelets report the pods of the programs as
+// ready. The namespace of the release is not kube-system.
+func TestRelease(t *testing.T) {
+	c := startCluster(t)
+	c.helm("lint", "--strict", chart)
+	all := values{
+		"controller":     values{"config": values{"gating": values{"enabled": true}}},
+		"monitoring":     values{"enabled": true, "labels": values{"release": "prometheus"}},
+		"namespaceOptIn": values{"enabled": true},
+		"viewer":         values{"enabled": true, "group": "platform"},
+		"gang":           values{"enabled": true},
+	}
+	flags := []string{"--namespace=spot-system", "--wait", "--timeout=2m", "--values=" + file(t, all)}
+
+	c.helm(append([]string{"install", release, chart, "--create-namespace"}, flags...)...)
+	c.wantFloor("1")
+	if got := len(c.objects(ofRelease)); got < 40 {
+		t.Errorf("the release has %d objects, expected at least 40", got)
+	}
+	t.Run("an opted-in namespace", func(t *testing.T) { c.wantOptIn(t) })
+
+	c.helm(append([]string{"upgrade", release, chart, "--set=policy.minOnDemand=30%"}, flags...)...)
+	c.wantFloor("30%")
+	_, err := command(t, c.Kubeconfig, "helm", append([]string{"upgrade", release, chart, "--set=policy.minOnDemnd=1"}, flags...)...)
+	if err == nil || !strings.Contains(err.Error(), "minOnDemnd") {
+		t.Errorf("upgrade with policy.minOnDemnd: %v, want an error about this name", err)
+	}
+	c.wantFloor("30%")
+	c.helm("rollback", release, "1", "--namespace=spot-system", "--wait", "--timeout=2m")
+	c.wantFloor("1")
+
+	c.helm("uninstall", release, "--namespace=spot-system", "--wait", "--timeout=2m")
+	// Kubernetes deletes pods, ReplicaSets and EndpointSlices some time after their owners.
+	must(t, live.Until(t.Context(), time.Minute, func() error {
+		if left := append(c.objects(ofRelease), c.objects(ofProduct)...); len(left) > 0 {
+			return fmt.Errorf("after uninstall these objects are left: %s", strings.Join(left, ", "))
+		}
+		return nil
+	}))
+	secrets, err := c.client.CoreV1().Secrets("spot-system").List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	if len(secrets.Items) > 0 {
+		t.Errorf("after uninstall helm's namespace has %d Secrets, want none", len(secrets.Items))
+	}
+}
+
+// startCluster returns a control plane with two nodes, the stock scheduler and the kinds of the
+// Prometheus operator.
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cp, err := lab.Start(ctx, lab.Options{PodStartup: 50 * time.Millisecond})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	client, err := kubernetes.NewForConfig(cp.Config())
+	must(t, err)
+	c := &cluster{T: t, ControlPlane: cp, client: client}
+	_, err = cp.StartStockScheduler(ctx)
+	must(t, err)
+	must(t, cp.CreateNodes(ctx, live.OnDemand(2, 4)...))
+	// The lab applied these files itself.
+	for _, name := range []string{
+		"scheduler/serviceaccount.yaml", "scheduler/rbac.yaml", "scheduler/admissionpolicy.yaml", "controller/budgets-admissionpolicy.yaml",
+	} {
+		c.kubectl("delete", "--filename="+filepath.Join(cp.Root, "manifests", "components", name))
+	}
+	for _, kind := range []string{"servicemonitors", "prometheusrules"} {
+		c.kubectl("create", "--filename="+filepath.Join(cp.Root, "test", "integration", "testdata", kind+".yaml"))
+	}
+	must(t, live.Until(ctx, live.Soon, func() error {
+		list, err := client.Discovery().ServerResourcesForGroupVersion("monitoring.coreos.com/v1")
+		if err == nil && len(list.APIResources) < 2 {
+			err = errors.New("the kinds of the Prometheus operator are not served yet")
+		}
+		return err
+	}))
+	return c
+}
+
+func (c *cluster) helm(args ...string) {
+	c.Helper()
+	_, err := command(c.T, c.Kubeconfig, "helm", args...)
+	must(c.T, err)
+}
+
+func (c *cluster) kubectl(args ...string) {
+	c.Helper()
+	_, err := command(c.T, c.Kubeconfig, "kubectl", append(args, "--cache-dir="+c.TempDir())...)
+	must(c.T, err)
+}
+
+// wantFloor fails unless both Deployments are ready and mount one configuration of the scheduler,
+// with this default floor.
+func (c *cluster) wantFloor(want string) {
+	c.Helper()
+	got := map[string]string{}
+	for _, name := range []string{"spot-aware-scheduler", "spot-controller"} {
+		d, err := c.client.AppsV1().Deployments(metav1.NamespaceSystem).Get(c.Context(), name, metav1.GetOptions{})
+		must(c.T, err)
+		if d.Status.ReadyReplicas != 2 || d.Status.UpdatedReplicas != 2 {
+			c.Errorf("%s has %d ready and %d updated replicas, want 2", name, d.Status.ReadyReplicas, d.Status.UpdatedReplicas)
+		}
+		for _, volume := range d.Spec.Template.Spec.Volumes {
+			if volume.ConfigMap == nil || !strings.HasPrefix(volume.ConfigMap.Name, "spot-aware-scheduler-config-") {
+				continue
+			}
+			files, err := c.client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(c.Context(), volume.ConfigMap.Name, metav1.GetOptions{})
+			must(c.T, err)
+			policy, _, err := config.ReadPolicy([]byte(files.Data["scheduler-config.yaml"]), config.DefaultProfile)
+			must(c.T, err)
+			got[name] = policy.Defaults.MinOnDemand.String()
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"spot-aware-scheduler": want, "spot-controller": want}, got); diff != "" {
+		c.Errorf("floors in the mounted configurations (-want +got):\n%s", diff)
+	}
+}
+
+// wantOptIn fails unless the API server sets the scheduler and the gate of a new pod in an opted-in
+// namespace, and rejects a mark of the controller by another user.
+func (c *cluster) wantOptIn(t *testing.T) {
+	_, err := c.client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "shop", Labels: map[string]string{"spot-aware-scheduler.io/opt-in": "true"},
+	}}, metav1.CreateOptions{})
+	must(t, err)
+	template := live.PodTemplate("web")
+	template.Spec.SchedulerName = ""
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: template.Spec}
+	marked := pod.DeepCopy()
+	marked.Annotations = map[string]string{"spot-aware-scheduler.io/released": "x"}
+	// A policy takes effect some time after its creation.
+	must(t, live.Until(t.Context(), live.Soon, func() error {
+		created, err := c.client.CoreV1().Pods("shop").Create(t.Context(), pod, dryRun)
+		if err != nil {
+			return err
+		}
+		if s := created.Spec; s.SchedulerName != "spot-aware-scheduler" || len(s.SchedulingGates) != 1 {
+			return fmt.Errorf("scheduler %q and gates %v, want spot-aware-scheduler and its gate", s.SchedulerName, s.SchedulingGates)
+		}
+		_, err = c.client.CoreV1().Pods("shop").Create(t.Context(), marked, dryRun)
+		if err == nil || !strings.Contains(err.Error(), "only spot-controller may set") {
+			return fmt.Errorf("creating a pod with the mark of a release: %v, want a rejection", err)
+		}
+		return nil
+	}))
+}
+
+// objects returns all objects with these labels, of all kinds that the API server can list.
+func (c *cluster) objects(selector string) []string {
+	c.Helper()
+	client, err := metadata.NewForConfig(c.Config())
+	must(c.T, err)
+	lists, err := discovery.ServerPreferredResources(c.client.Discovery())
+	must(c.T, err)
+	kinds := 0
+	var found []string
+	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list"}}, lists) {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		must(c.T, err)
+		for _, resource := range list.APIResources {
+			kinds++
+			items, err := client.Resource(version.WithResource(resource.Name)).List(c.Context(), metav1.ListOptions{LabelSelector: selector})
+			if err != nil {
+				c.Fatalf("listing %s: %v", resource.Name, err)
+			}
+			for _, item := range items.Items {
+				found = append(found, fmt.Sprintf("%s %s/%s", resource.Name, item.Namespace, item.Name))
+			}
+		}
+	}
+	if kinds < 40 {
+		c.Fatalf("found %d kinds, expected at least 40", kinds)
+	}
+	return found
+}

@@ -1,0 +1,209 @@
+package chart
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+// TestSameAsKustomize renders the chart and the kustomize manifests with the same settings. All
+// objects must be equal, except for
+//
+//   - the labels of the chart,
+//   - the hashes in the names of ConfigMaps, which depend also on comments, and
+//   - empty lists in the configuration, which mean the same as no list.
+func TestSameAsKustomize(t *testing.T) {
+	for name, test := range map[string]struct {
+		values values
+		// resources are folders in manifests.
+		resources []string
+		// more is added to the kustomization.
+		more string
+		// controller edits the controller's configuration.
+		controller func(config object)
+	}{
+		"base": {resources: []string{"base"}},
+		"images and patches": {
+			values: values{
+				"image":       values{"registry": "registry.example/team", "tag": "v1"},
+				"controller":  values{"image": "registry.example/other/controller:v2", "replicas": 0, "extraArgs": []any{"-v=4"}},
+				"podTemplate": values{"spec": values{"imagePullSecrets": []any{values{"name": "registry"}}}},
+			},
+			resources: []string{"base"},
+			more: `
+images:
+- {name: localhost/spot-aware-scheduler, newName: registry.example/team/spot-aware-scheduler, newTag: v1}
+- {name: localhost/spot-controller, newName: registry.example/other/controller, newTag: v2}
+patches:
+- target: {kind: Deployment}
+  patch: |
+    - {op: add, path: /spec/template/spec/imagePullSecrets, value: [{name: registry}]}
+- target: {kind: Deployment, name: spot-controller}
+  patch: |
+    - {op: replace, path: /spec/replicas, value: 0}
+    - {op: add, path: /spec/template/spec/containers/0/args/-, value: -v=4}
+`,
+		},
+		"autoscaler": {
+			values:     values{"controller": values{"config": values{"gating": values{"enabled": true}}}},
+			resources:  []string{"base", "overlays/autoscaler"},
+			controller: func(config object) { config["gating"].(object)["enabled"] = true },
+		},
+		"eviction requests": {
+			values:     values{"controller": values{"config": values{"drain": values{"evictionRequests": true}}}},
+			resources:  []string{"base", "overlays/eviction-requests"},
+			controller: func(config object) { config["drain"].(object)["evictionRequests"] = true },
+		},
+		"extender": {
+			values:    values{"extender": values{"enabled": true}},
+			resources: []string{"overlays/extender"},
+		},
+		"gang": {
+			values:    values{"gang": values{"enabled": true}},
+			resources: []string{"overlays/gang"},
+		},
+		"monitoring": {
+			values:    values{"monitoring": values{"enabled": true}},
+			resources: []string{"base", "overlays/monitoring"},
+		},
+		"monitoring of the extender": {
+			values:    values{"monitoring": values{"enabled": true}, "extender": values{"enabled": true}},
+			resources: []string{"overlays/extender", "overlays/monitoring-extender"},
+		},
+		"namespace opt-in": {
+			values:    values{"namespaceOptIn": values{"enabled": true}},
+			resources: []string{"base", "overlays/namespace-opt-in"},
+		},
+		"viewer": {
+			values:    values{"viewer": values{"enabled": true}},
+			resources: []string{"base", "overlays/viewer"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rendered, err := render(t, test.values)
+			must(t, err)
+			want := normalize(t, kustomize(t, test.resources, test.more, test.controller))
+			got := normalize(t, rendered)
+			for key, o := range got {
+				removeChartLabels(t, key, o)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("kustomize and chart differ (-kustomize +chart):\n%s", diff)
+			}
+			if len(want) < 20 {
+				t.Errorf("compared %d objects, expected at least 20", len(want))
+			}
+		})
+	}
+}
+
+// kustomize builds a kustomization with the resources, which are folders in manifests.
+func kustomize(t *testing.T, resources []string, more string, controller func(config object)) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir()) // kustomize resolves symbolic links too
+	must(t, err)
+	manifests, err := filepath.Abs(filepath.Join(root, "manifests"))
+	must(t, err)
+	relative, err := filepath.Rel(dir, manifests) // kustomize rejects absolute paths
+	must(t, err)
+	text := "resources:\n"
+	for _, folder := range resources {
+		text += fmt.Sprintf("- %s/%s\n", relative, folder)
+	}
+	if controller != nil {
+		data, err := os.ReadFile(filepath.Join(root, "config", "controller-config.yaml"))
+		must(t, err)
+		var config object
+		must(t, yaml.Unmarshal(data, &config))
+		controller(config)
+		data, err = yaml.Marshal(config)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, "controller-config.yaml"), data, 0o600))
+		text += `
+configMapGenerator:
+- name: spot-controller-config
+  namespace: kube-system
+  behavior: merge
+  files: [controller-config.yaml]
+`
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text+more), 0o600))
+	out, err := command(t, "", "kubectl", "kustomize", dir)
+	must(t, err)
+	return out
+}
+
+// configMap matches the name of a ConfigMap with a hash.
+var configMap = regexp.MustCompile(`\b(spot-aware-scheduler-config|spot-controller-config)-[a-z0-9]{10}\b`)
+
+// normalize decodes objects, removes the hashes from the names of ConfigMaps, and replaces the
+// YAML text of configurations by its content. It fails if a ConfigMap and its users have different
+// hashes.
+func normalize(t *testing.T, text string) map[string]object {
+	t.Helper()
+	full := map[string]string{}
+	for _, match := range configMap.FindAllStringSubmatch(text, -1) {
+		if earlier, ok := full[match[1]]; ok && earlier != match[0] {
+			t.Errorf("ConfigMap %s has the names %s and %s", match[1], earlier, match[0])
+		}
+		full[match[1]] = match[0]
+	}
+	objects := decode(t, configMap.ReplaceAllString(text, "$1"))
+	for _, name := range []string{"spot-aware-scheduler-config", "spot-controller-config"} {
+		o, ok := objects["ConfigMap kube-system/"+name]
+		if !ok || full[name] == "" {
+			t.Errorf("no ConfigMap %s with a hash", name)
+			continue
+		}
+		for file, content := range o["data"].(object) {
+			var config object
+			must(t, yaml.Unmarshal([]byte(content.(string)), &config))
+			o["data"].(object)[file] = withoutEmptyLists(config)
+		}
+	}
+	return objects
+}
+
+// withoutEmptyLists removes the fields that are empty lists.
+func withoutEmptyLists(v any) any {
+	switch v := v.(type) {
+	case object:
+		maps.DeleteFunc(v, func(_ string, field any) bool {
+			list, ok := field.([]any)
+			return ok && len(list) == 0
+		})
+		for key, field := range v {
+			v[key] = withoutEmptyLists(field)
+		}
+	case []any:
+		for i := range v {
+			v[i] = withoutEmptyLists(v[i])
+		}
+	}
+	return v
+}
+
+// removeChartLabels removes the labels that only the chart sets. It fails if one is missing.
+func removeChartLabels(t *testing.T, key string, o object) {
+	t.Helper()
+	meta := o["metadata"].(object)
+	labels, _ := meta["labels"].(object)
+	for label, want := range map[string]string{
+		"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": release, "helm.sh/chart": "spot-aware-scheduler-",
+	} {
+		if value, _ := labels[label].(string); !strings.HasPrefix(value, want) {
+			t.Errorf("%s has the label %s=%q, want %q", key, label, value, want)
+		}
+		delete(labels, label)
+	}
+	if len(labels) == 0 {
+		delete(meta, "labels")
+	}
+}

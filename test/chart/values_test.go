@@ -1,0 +1,185 @@
+package chart
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+)
+
+// TestProgramsCheckValues renders the chart, and loads the configurations with the code of the
+// programs. An invalid value must cause an error that contains its field and its value.
+func TestProgramsCheckValues(t *testing.T) {
+	for name, test := range map[string]struct {
+		values values
+		want   string // part of the error; empty for no error
+	}{
+		"defaults": {},
+		"all settings of the policy": {values: values{
+			"policy": values{
+				"minOnDemand": "30%", "maxPerPool": "50%", "fallbackAfter": "never",
+				"rules": []any{
+					values{"name": "critical", "minPriority": 1000000, "minOnDemand": "100%", "protect": true},
+					values{"name": "web", "namespaces": []any{"web"}, "podSelector": values{"matchLabels": values{"tier": "frontend"}}, "minOnDemand": 2},
+				},
+				"capacityLabels": []any{values{"key": "example.com/lifecycle", "spot": []any{"spot"}, "onDemand": []any{"regular"}}},
+				"signals":        []any{values{"condition": "HardwareFailing=True", "mentions": "disk", "class": "reclaim", "notice": "10m", "onlySpot": true}},
+			},
+			"preference": values{"poolRisk": []any{values{"instanceType": "m6i.2xlarge", "zone": "us-east-1a", "risk": 0.2}}},
+			"scheduler":  values{"config": values{"clientConnection": values{"qps": 500}}},
+		}},
+		"floor above 100%": {
+			values: values{"policy": values{"minOnDemand": "130%"}},
+			want:   `args.minOnDemand: Invalid value: "130%": expected a percentage of at most 100%`,
+		},
+		"invalid duration in a rule": {
+			values: values{"policy": values{"rules": []any{values{"name": "web", "fallbackAfter": "soon"}}}},
+			want:   `args.rules[0].fallbackAfter: Invalid value: "soon"`,
+		},
+		"invalid half-life": {
+			values: values{"preference": values{"riskHalfLife": "0s"}},
+			want:   `args.riskHalfLife: Invalid value: "0s"`,
+		},
+		"notice below the minimum": {
+			values: values{"controller": values{"config": values{"interruption": values{"defaultNotice": "1s"}}}},
+			want:   `interruption.defaultNotice: Invalid value: "1s"`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := render(t, test.values)
+			must(t, err)
+			message := load(t, decode(t, text))
+			if (message != "") != (test.want != "") || !strings.Contains(message, test.want) {
+				t.Errorf("error %q, want one that contains %q", message, test.want)
+			}
+		})
+	}
+}
+
+// load returns the errors of the scheduler and the controller about the configurations in the
+// ConfigMaps.
+func load(t *testing.T, objects map[string]object) string {
+	t.Helper()
+	message := ""
+	files := 0
+	for key, o := range objects {
+		if !strings.HasPrefix(key, "ConfigMap ") {
+			continue
+		}
+		for name, content := range o["data"].(object) {
+			files++
+			data := []byte(content.(string))
+			if name == "controller-config.yaml" {
+				if _, err := controller.Read(data); err != nil {
+					message += err.Error()
+				}
+				continue
+			}
+			if _, _, err := config.ReadPolicy(data, config.DefaultProfile); err != nil {
+				message += err.Error()
+			}
+			// The scheduler also checks what only it reads, such as SpotPreference.
+			path := filepath.Join(t.TempDir(), name)
+			must(t, os.WriteFile(path, data, 0o600))
+			out, err := exec.CommandContext(t.Context(), filepath.Join(root, "bin", "spot-aware-scheduler"),
+				"--config="+path, "--master=http://unused", "--write-config-to="+os.DevNull).CombinedOutput()
+			if os.IsNotExist(err) {
+				t.Fatalf("%v: make build builds it", err)
+			}
+			if err != nil {
+				message += string(out)
+			}
+		}
+	}
+	if files != 3 {
+		t.Errorf("loaded %d files, want scheduler-config.yaml, gang.yaml and controller-config.yaml", files)
+	}
+	return message
+}
+
+// TestHelmChecksValues shows that helm rejects unknown names and wrong types before it contacts a
+// cluster.
+func TestHelmChecksValues(t *testing.T) {
+	for name, test := range map[string]struct {
+		values values
+		want   []string
+	}{
+		"unknown value":               {values{"polcy": values{}}, []string{"polcy"}},
+		"unknown setting":             {values{"policy": values{"minOnDemnd": 1}}, []string{"/policy", "minOnDemnd"}},
+		"unknown setting of a rule":   {values{"policy": values{"rules": []any{values{"name": "a", "floor": 1}}}}, []string{"/policy/rules/0", "floor"}},
+		"unknown word":                {values{"policy": values{"overflow": "Sometimes"}}, []string{"/policy/overflow", "Allow", "Never"}},
+		"wrong type":                  {values{"controller": values{"config": values{"dryRun": "yes"}}}, []string{"/controller/config/dryRun", "boolean"}},
+		"profiles of their own":       {values{"scheduler": values{"config": values{"profiles": []any{}}}}, []string{"/scheduler/config", "profiles"}},
+		"gangs without the scheduler": {values{"gang": values{"enabled": true}, "extender": values{"enabled": true}}, []string{"gang.enabled: true: expected false"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := render(t, test.values)
+			if err == nil {
+				t.Fatal("helm template succeeded, want an error")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q, want one that contains %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// property is a part of values.schema.json.
+type property struct {
+	Properties map[string]*property
+	Items      *property
+}
+
+// TestSchemaHasAllSettings compares the names in values.schema.json with the fields of the Go
+// types.
+func TestSchemaHasAllSettings(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(chart, "values.schema.json"))
+	must(t, err)
+	var s property
+	must(t, json.Unmarshal(data, &s))
+	compareFields(t, "policy", s.Properties["policy"], reflect.TypeFor[config.ReplicaSafetyArgs]())
+	compareFields(t, "preference", s.Properties["preference"], reflect.TypeFor[config.SpotPreferenceArgs]())
+	compareFields(t, "controller.config", s.Properties["controller"].Properties["config"], reflect.TypeFor[controller.SpotControllerConfiguration]())
+}
+
+// compareFields compares the properties of a schema with the JSON fields of a struct. It compares
+// nested structs too.
+func compareFields(t *testing.T, path string, s *property, of reflect.Type) {
+	t.Helper()
+	var fields []string
+	for i := range of.NumField() {
+		field := of.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "" {
+			continue // TypeMeta
+		}
+		fields = append(fields, name)
+		p := s.Properties[name]
+		if p == nil {
+			continue // the comparison below reports it
+		}
+		nested := field.Type
+		if nested.Kind() == reflect.Slice {
+			nested, p = nested.Elem(), p.Items
+		}
+		if nested.Kind() == reflect.Struct {
+			compareFields(t, path+"."+name, p, nested)
+		}
+	}
+	slices.Sort(fields)
+	if diff := cmp.Diff(fields, slices.Sorted(maps.Keys(s.Properties))); diff != "" {
+		t.Errorf("%s: fields of %s and properties in values.schema.json differ (-fields +properties):\n%s", path, of, diff)
+	}
+}
