@@ -55,7 +55,7 @@ func TestRelease(t *testing.T) {
 	if got := len(c.objects(ofRelease)); got < 40 {
 		t.Errorf("the release has %d objects, expected at least 40", got)
 	}
-	t.Run("an opted-in namespace", func(t *testing.T) { c.wantOptIn(t) })
+	c.wantOptIn()
 
 	c.helm(append([]string{"upgrade", release, chart, "--set=policy.minOnDemand=30%"}, flags...)...)
 	c.wantFloor("30%")
@@ -68,18 +68,23 @@ func TestRelease(t *testing.T) {
 	c.wantFloor("1")
 
 	c.helm("uninstall", release, "--namespace=spot-system", "--wait", "--timeout=2m")
-	// Kubernetes deletes pods, ReplicaSets and EndpointSlices some time after their owners.
-	must(t, live.Until(t.Context(), time.Minute, func() error {
-		if left := append(c.objects(ofRelease), c.objects(ofProduct)...); len(left) > 0 {
-			return fmt.Errorf("after uninstall these objects are left: %s", strings.Join(left, ", "))
-		}
-		return nil
-	}))
+	c.wantNoObjects()
 	secrets, err := c.client.CoreV1().Secrets("spot-system").List(t.Context(), metav1.ListOptions{})
 	must(t, err)
 	if len(secrets.Items) > 0 {
 		t.Errorf("after uninstall helm's namespace has %d Secrets, want none", len(secrets.Items))
 	}
+
+	t.Run("a release takes over what kubectl applied", func(t *testing.T) {
+		c := &cluster{T: t, ControlPlane: c.ControlPlane, client: c.client}
+		c.kubectl("apply", "--kustomize="+filepath.Join(c.Root, "manifests", "base"))
+		c.helm("install", release, chart, "--namespace=kube-system", "--take-ownership", "--force-conflicts", "--wait", "--timeout=2m")
+		c.wantFloor("1")
+		c.kubectl("--namespace=kube-system", "delete", "configmaps", "--selector="+ofProduct+",app.kubernetes.io/managed-by!=Helm")
+		c.wantFloor("1")
+		c.helm("uninstall", release, "--namespace=kube-system", "--wait", "--timeout=2m")
+		c.wantNoObjects()
+	})
 }
 
 // startCluster returns a control plane with two nodes, the stock scheduler and the kinds of the
@@ -161,11 +166,12 @@ func (c *cluster) wantFloor(want string) {
 
 // wantOptIn fails unless the API server sets the scheduler and the gate of a new pod in an opted-in
 // namespace, and rejects a mark of the controller by another user.
-func (c *cluster) wantOptIn(t *testing.T) {
-	_, err := c.client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
+func (c *cluster) wantOptIn() {
+	c.Helper()
+	_, err := c.client.CoreV1().Namespaces().Create(c.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "shop", Labels: map[string]string{"spot-aware-scheduler.io/opt-in": "true"},
 	}}, metav1.CreateOptions{})
-	must(t, err)
+	must(c.T, err)
 	template := live.PodTemplate("web")
 	template.Spec.SchedulerName = ""
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
@@ -173,17 +179,29 @@ func (c *cluster) wantOptIn(t *testing.T) {
 	marked := pod.DeepCopy()
 	marked.Annotations = map[string]string{"spot-aware-scheduler.io/released": "x"}
 	// A policy takes effect some time after its creation.
-	must(t, live.Until(t.Context(), live.Soon, func() error {
-		created, err := c.client.CoreV1().Pods("shop").Create(t.Context(), pod, dryRun)
+	must(c.T, live.Until(c.Context(), live.Soon, func() error {
+		created, err := c.client.CoreV1().Pods("shop").Create(c.Context(), pod, dryRun)
 		if err != nil {
 			return err
 		}
 		if s := created.Spec; s.SchedulerName != "spot-aware-scheduler" || len(s.SchedulingGates) != 1 {
 			return fmt.Errorf("scheduler %q and gates %v, want spot-aware-scheduler and its gate", s.SchedulerName, s.SchedulingGates)
 		}
-		_, err = c.client.CoreV1().Pods("shop").Create(t.Context(), marked, dryRun)
+		_, err = c.client.CoreV1().Pods("shop").Create(c.Context(), marked, dryRun)
 		if err == nil || !strings.Contains(err.Error(), "only spot-controller may set") {
 			return fmt.Errorf("creating a pod with the mark of a release: %v, want a rejection", err)
+		}
+		return nil
+	}))
+}
+
+// wantNoObjects fails unless all objects of the product are deleted soon. Kubernetes deletes pods,
+// ReplicaSets and EndpointSlices some time after their owners.
+func (c *cluster) wantNoObjects() {
+	c.Helper()
+	must(c.T, live.Until(c.Context(), time.Minute, func() error {
+		if left := append(c.objects(ofRelease), c.objects(ofProduct)...); len(left) > 0 {
+			return fmt.Errorf("after uninstall these objects are left: %s", strings.Join(left, ", "))
 		}
 		return nil
 	}))

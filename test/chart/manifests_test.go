@@ -104,6 +104,21 @@ patches:
 	}
 }
 
+// TestPackage shows that a package contains the files behind the links of the chart.
+func TestPackage(t *testing.T) {
+	all := file(t, values{"monitoring": values{"enabled": true}, "gang": values{"enabled": true}})
+	dir := t.TempDir()
+	_, err := command(t, "", "helm", "package", chart, "--version=1.2.3", "--destination="+dir)
+	must(t, err)
+	got, err := command(t, "", "helm", "template", release, filepath.Join(dir, "spot-aware-scheduler-1.2.3.tgz"), "--values="+all)
+	must(t, err)
+	want, err := command(t, "", "helm", "template", release, chart, "--values="+all)
+	must(t, err)
+	if diff := cmp.Diff(strings.ReplaceAll(want, "scheduler-0.1.0", "scheduler-1.2.3"), got); diff != "" {
+		t.Errorf("chart and package differ (-chart +package):\n%s", diff)
+	}
+}
+
 // kustomize builds a kustomization with the resources, which are folders in manifests.
 func kustomize(t *testing.T, resources []string, more string, controller func(config object)) string {
 	t.Helper()

@@ -35,7 +35,7 @@ func TestYAML(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []string{"args", "Kustomization", "Deployment"} {
+	for _, kind := range []string{"args", "Kustomization", "Deployment", "values"} {
 		if read[kind] == 0 {
 			t.Errorf("found no %s in %v: this test recognizes too few documents", kind, read)
 		}
@@ -45,7 +45,8 @@ func TestYAML(t *testing.T) {
 // decode returns the kind of a document, and an error if it is invalid.
 func decode(t *testing.T, document string) (kind string, err error) {
 	var head struct {
-		Kind string `json:"kind"`
+		Kind  string `json:"kind"`
+		Image any    `json:"image"` // only in values of the chart
 	}
 	if err := yaml.Unmarshal([]byte(document), &head); err != nil {
 		return "something", err
@@ -70,6 +71,8 @@ func decode(t *testing.T, document string) (kind string, err error) {
 			} `json:"spec"`
 		}
 		return head.Kind, yaml.UnmarshalStrict([]byte(document), &buffer)
+	case head.Image != nil:
+		return "values", template(t, document)
 	case head.Kind != "":
 		objects := runtime.NewScheme()
 		for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, podgroups.AddToScheme} {
@@ -100,6 +103,20 @@ func strictly(scheme *runtime.Scheme, document string) (runtime.Object, error) {
 		scheme.Default(object)
 	}
 	return object, err
+}
+
+// template renders the chart with values, which checks them against the schema of the chart.
+func template(t *testing.T, values string) error {
+	file := filepath.Join(t.TempDir(), "my-values.yaml")
+	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
+		return err
+	}
+	chart := filepath.Join(root, "manifests/charts/spot-aware-scheduler")
+	out, err := exec.Command(filepath.Join(root, ".local/bin/helm"), "template", "spot-aware-scheduler", chart, "--values="+file).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("helm template: %w (make tools builds it)\n%s", err, out)
+	}
+	return nil
 }
 
 // build runs kubectl on a kustomization in a folder beside the clone.
