@@ -32,8 +32,11 @@ func TestSameAsKustomize(t *testing.T) {
 		"base": {resources: []string{"base"}},
 		"images and patches": {
 			values: values{
-				"image":       values{"registry": "registry.example/team", "tag": "v1"},
-				"controller":  values{"image": "registry.example/other/controller:v2", "replicas": 0, "extraArgs": []any{"-v=4"}},
+				"image": values{"registry": "registry.example/team", "tag": "v1", "pullPolicy": "Always"},
+				"controller": values{
+					"image": "registry.example/other/controller:v2", "replicas": 0, "extraArgs": []any{"-v=4"},
+					"resources": values{"limits": values{"memory": "2Gi"}}, "goMemoryLimit": "1640MiB",
+				},
 				"podTemplate": values{"spec": values{"imagePullSecrets": []any{values{"name": "registry"}}}},
 			},
 			resources: []string{"base"},
@@ -45,10 +48,13 @@ patches:
 - target: {kind: Deployment}
   patch: |
     - {op: add, path: /spec/template/spec/imagePullSecrets, value: [{name: registry}]}
+    - {op: replace, path: /spec/template/spec/containers/0/imagePullPolicy, value: Always}
 - target: {kind: Deployment, name: spot-controller}
   patch: |
     - {op: replace, path: /spec/replicas, value: 0}
     - {op: add, path: /spec/template/spec/containers/0/args/-, value: -v=4}
+    - {op: replace, path: /spec/template/spec/containers/0/resources/limits/memory, value: 2Gi}
+    - {op: replace, path: /spec/template/spec/containers/0/env/0/value, value: 1640MiB}
 `,
 		},
 		"autoscaler": {
@@ -70,8 +76,14 @@ patches:
 			resources: []string{"overlays/gang"},
 		},
 		"monitoring": {
-			values:    values{"monitoring": values{"enabled": true}},
+			values:    values{"monitoring": values{"enabled": true, "labels": values{"release": "prometheus"}}},
 			resources: []string{"base", "overlays/monitoring"},
+			more: `
+patches:
+- target: {labelSelector: app.kubernetes.io/component=monitoring}
+  patch: |
+    - {op: add, path: /metadata/labels/release, value: prometheus}
+`,
 		},
 		"monitoring of the extender": {
 			values:    values{"monitoring": values{"enabled": true}, "extender": values{"enabled": true}},
@@ -82,8 +94,14 @@ patches:
 			resources: []string{"base", "overlays/namespace-opt-in"},
 		},
 		"viewer": {
-			values:    values{"viewer": values{"enabled": true}},
+			values:    values{"viewer": values{"enabled": true, "group": "platform"}},
 			resources: []string{"base", "overlays/viewer"},
+			more: `
+patches:
+- target: {kind: ClusterRoleBinding|RoleBinding, name: spot-viewer}
+  patch: |
+    - {op: replace, path: /subjects/0/name, value: platform}
+`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,17 +122,19 @@ patches:
 	}
 }
 
-// TestPackage shows that a package contains the files behind the links of the chart.
+// TestPackage shows that a package contains the files behind the links of the chart, and that its
+// appVersion is the default tag of the images.
 func TestPackage(t *testing.T) {
 	all := file(t, values{"monitoring": values{"enabled": true}, "gang": values{"enabled": true}})
 	dir := t.TempDir()
-	_, err := command(t, "", "helm", "package", chart, "--version=1.2.3", "--destination="+dir)
+	_, err := command(t, "", "helm", "package", chart, "--version=1.2.3", "--app-version=v9", "--destination="+dir)
 	must(t, err)
 	got, err := command(t, "", "helm", "template", release, filepath.Join(dir, "spot-aware-scheduler-1.2.3.tgz"), "--values="+all)
 	must(t, err)
 	want, err := command(t, "", "helm", "template", release, chart, "--values="+all)
 	must(t, err)
-	if diff := cmp.Diff(strings.ReplaceAll(want, "scheduler-0.1.0", "scheduler-1.2.3"), got); diff != "" {
+	want = strings.NewReplacer("scheduler-0.1.0", "scheduler-1.2.3", ":dev\n", ":v9\n").Replace(want)
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("chart and package differ (-chart +package):\n%s", diff)
 	}
 }

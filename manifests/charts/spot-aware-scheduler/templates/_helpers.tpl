@@ -47,7 +47,7 @@ files/components and the name of its values.
 {{- $template := $deployment.spec.template -}}
 {{- $container := first $template.spec.containers -}}
 {{- $_ := set $deployment.spec "replicas" $values.replicas -}}
-{{- $_ := set $container "image" ($values.image | default (printf "%s/%s:%s" $image.registry $container.name $image.tag)) -}}
+{{- $_ := set $container "image" ($values.image | default (printf "%s/%s:%s" $image.registry $container.name ($image.tag | default .root.Chart.AppVersion))) -}}
 {{- $_ := set $container "imagePullPolicy" $image.pullPolicy -}}
 {{- $_ := set $container "resources" $values.resources -}}
 {{- range $container.env -}}
