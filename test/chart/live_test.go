@@ -64,6 +64,12 @@ func TestRelease(t *testing.T) {
 		t.Errorf("upgrade with policy.minOnDemnd: %v, want an error about this name", err)
 	}
 	c.wantFloor("30%")
+	// Pods that fit no node represent replicas that do not become ready.
+	if _, err := command(t, c.Kubeconfig, "helm", append(append([]string{"upgrade", release, chart}, flags...),
+		"--set=policy.minOnDemand=2,podTemplate.spec.nodeSelector.none=x", "--rollback-on-failure", "--timeout=10s")...); err == nil {
+		t.Error("an upgrade with pods that fit no node succeeded, want an error")
+	}
+	c.wantFloor("30%")
 	c.helm("rollback", release, "1", "--namespace=spot-system", "--wait", "--timeout=2m")
 	c.wantFloor("1")
 

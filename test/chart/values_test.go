@@ -38,6 +38,7 @@ func TestProgramsCheckValues(t *testing.T) {
 			"preference": values{"poolRisk": []any{values{"instanceType": "m6i.2xlarge", "zone": "us-east-1a", "risk": 0.2}}},
 			"scheduler":  values{"config": values{"clientConnection": values{"qps": 500}}},
 		}},
+		"settings removed": {values: values{"policy": values{"rules": nil}, "controller": values{"config": values{"gating": nil, "drain": nil}}}},
 		"floor above 100%": {
 			values: values{"policy": values{"minOnDemand": "130%"}},
 			want:   `args.minOnDemand: Invalid value: "130%": expected a percentage of at most 100%`,
