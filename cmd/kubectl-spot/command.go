@@ -20,6 +20,9 @@ type options struct {
 	configFile    string
 	profile       string
 	allNamespaces bool
+	// beforeInstall reports whether a cluster without the scheduler is expected. The defaults are
+	// then its future policy, not an assumption.
+	beforeInstall bool
 	// source describes the data that readView has read.
 	source source
 }
@@ -31,8 +34,8 @@ func newCommand(streams genericiooptions.IOStreams, parsed *bool) *cobra.Command
 		Use:   "kubectl-spot",
 		Short: "Show how workloads use spot and on-demand nodes",
 		Long: `Shows how the workloads of spot-aware-scheduler use spot and on-demand nodes, why a
-pod runs on its node or waits, which replicas would be lost with which nodes, and what
-spot saves. The answers come from the decision code of the scheduler. It only reads.
+pod runs on its node or waits, which replicas would be lost with which nodes, what spot
+saves, and which workloads could run on spot. The answers come from the decision code of the scheduler. It only reads.
 
 The exit status is 0 for a complete answer, 1 for no answer, 2 for an invalid command line,
 and 3 for an answer that lacks unreadable objects or assumes a policy.`,
@@ -48,7 +51,7 @@ and 3 for an answer that lacks unreadable objects or assumes a policy.`,
 	flags.StringVar(&o.configFile, "scheduler-config", "",
 		"Path to the scheduler's configuration file, which has the policy. If empty, the configuration in the cluster is used.")
 	flags.StringVar(&o.profile, "profile", config.DefaultProfile, "schedulerName of the profile in the configuration, and of the pods to show.")
-	command.AddCommand(o.statusCommand(), o.nodesCommand(), o.explainCommand(), o.whatIfCommand(), o.savingsCommand())
+	command.AddCommand(o.statusCommand(), o.nodesCommand(), o.explainCommand(), o.whatIfCommand(), o.savingsCommand(), o.assessCommand())
 	utilruntime.Must(command.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)) // the flag exists
 	return command
 }

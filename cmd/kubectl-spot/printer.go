@@ -22,17 +22,24 @@ import (
 // never stored.
 const apiVersion = "spot-aware-scheduler.io/v1alpha1"
 
+// tableFormat is the name of the default format, for commands that accept it.
+const tableFormat = "table"
+
 // printing has the flags for the output format.
 type printing struct {
 	flags     *genericclioptions.PrintFlags
 	noHeaders bool
+	// others are the formats that only this command has.
+	others []string
 }
 
-// newPrinting adds the flags -o and --no-headers to a command.
-func newPrinting(command *cobra.Command) *printing {
-	p := &printing{flags: genericclioptions.NewPrintFlags("")}
+// newPrinting adds the flags -o and --no-headers to a command. others are formats that the command
+// prints itself.
+func newPrinting(command *cobra.Command, others ...string) *printing {
+	p := &printing{flags: genericclioptions.NewPrintFlags(""), others: others}
 	p.flags.AddFlags(command)
 	formats := append(p.flags.AllowedFormats(), "wide")
+	formats = append(formats, others...)
 	slices.Sort(formats)
 	command.Flag("output").Usage = fmt.Sprintf("Output format. One of: (%s).", strings.Join(formats, ", "))
 	command.Flags().BoolVar(&p.noHeaders, "no-headers", false, "Do not print column headers.")
@@ -43,10 +50,13 @@ func newPrinting(command *cobra.Command) *printing {
 
 // check rejects an unknown format before anything is read.
 func (p *printing) check() error {
-	if p.humanReadable() || p.format() == "name" {
+	if p.humanReadable() || p.format() == "name" || slices.Contains(p.others, p.format()) {
 		return nil
 	}
 	if _, err := p.flags.ToPrinter(); err != nil {
+		if len(p.others) > 0 {
+			err = fmt.Errorf("%w; also %s", err, strings.Join(p.others, ", "))
+		}
 		return fmt.Errorf("%w; %w", err, errUsage)
 	}
 	return nil
@@ -57,7 +67,8 @@ func (p *printing) wide() bool     { return p.format() == "wide" }
 
 // humanReadable reports whether the output is for a person.
 func (p *printing) humanReadable() bool {
-	return (p.format() == "" || p.wide()) && *p.flags.TemplatePrinterFlags.TemplateArgument == ""
+	isTable := p.format() == tableFormat && slices.Contains(p.others, tableFormat)
+	return (p.format() == "" || p.wide() || isTable) && *p.flags.TemplatePrinterFlags.TemplateArgument == ""
 }
 
 // source describes the data behind an answer. It is part of the output for programs, because

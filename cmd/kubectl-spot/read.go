@@ -123,10 +123,10 @@ func (o *options) readPolicy(ctx context.Context, client kubernetes.Interface) (
 		if ctx.Err() != nil || !(apierrors.IsForbidden(assumed) || apierrors.IsNotFound(assumed) || errors.Is(assumed, lister.ErrNoConfiguration)) {
 			return p, nil, assumed
 		}
-		args := config.ReplicaSafetyArgs{}
-		args.SetDefaults()
-		p.from = "the defaults"
-		p.Policy, p.signals, err = args.Policy()
+		if o.beforeInstall && errors.Is(assumed, lister.ErrNoConfiguration) {
+			assumed = nil
+		}
+		p, err = defaultPolicy()
 		return p, assumed, err
 	}
 	p.from = configuration.From
@@ -135,6 +135,15 @@ func (o *options) readPolicy(ctx context.Context, client kubernetes.Interface) (
 		err = fmt.Errorf("%s: %w", p.from, err)
 	}
 	return p, nil, err
+}
+
+// defaultPolicy returns the policy of a configuration without settings.
+func defaultPolicy() (p policy, err error) {
+	args := config.ReplicaSafetyArgs{}
+	args.SetDefaults()
+	p.from = "the defaults"
+	p.Policy, p.signals, err = args.Policy()
+	return p, err
 }
 
 func (o *options) readPolicyFile(file string) (p policy, err error) {

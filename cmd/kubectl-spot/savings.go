@@ -16,7 +16,6 @@ import (
 )
 
 func (o *options) savingsCommand() *cobra.Command {
-	var file string
 	command := &cobra.Command{
 		Use:   "savings",
 		Short: "Show what spot saves now and could still save",
@@ -33,21 +32,14 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 	}
 	o.addAllNamespaces(command)
 	p := newPrinting(command)
-	command.Flags().StringVar(&file, "prices", "",
-		"Path to a price list in US dollars per hour: CSV (.csv) with the header instanceType,zone,spot,onDemand, or YAML, a list of such objects.")
+	readPrices := addPrices(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if err := p.check(); err != nil {
 			return err
 		}
-		prices := listPrices()
-		if file != "" {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				return fmt.Errorf("price list: %w", err)
-			}
-			if prices, err = report.ReadPrices(data, file); err != nil {
-				return err
-			}
+		prices, err := readPrices()
+		if err != nil {
+			return err
 		}
 		read := o.readWideView // the namespace of the context has no effect
 		if *o.flags.Namespace != "" && !o.allNamespaces {
@@ -62,12 +54,46 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 		}
 		savings := view.Savings(prices)
 		savings.Namespace = listed.Scope.Namespace
-		for _, annotation := range savings.Ignored {
-			o.warn("%s: ignored", annotation)
-		}
+		o.warnIgnored(savings.Ignored)
 		return o.printSavings(p, savings)
 	}
 	return command
+}
+
+// addPrices adds the flag --prices to a command. read returns the prices of its file, or the
+// built-in prices.
+func addPrices(command *cobra.Command) (read func() (*report.Prices, error)) {
+	file := command.Flags().String("prices", "",
+		"Path to a price list in US dollars per hour: CSV (.csv) with the header instanceType,zone,spot,onDemand, or YAML, a list of such objects.")
+	return func() (*report.Prices, error) {
+		if *file == "" {
+			return listPrices(), nil
+		}
+		data, err := os.ReadFile(*file)
+		if err != nil {
+			return nil, fmt.Errorf("price list: %w", err)
+		}
+		return report.ReadPrices(data, *file)
+	}
+}
+
+// warnIgnored prints the annotations that are not a valid price.
+func (o *options) warnIgnored(annotations []string) {
+	for _, annotation := range annotations {
+		o.warn("%s: ignored", annotation)
+	}
+}
+
+// warnUnpriced prints which nodes have no price, by pool.
+func (o *options) warnUnpriced(pools map[string]int) {
+	if len(pools) == 0 {
+		return
+	}
+	var missing []string
+	for _, pool := range slices.Sorted(maps.Keys(pools)) {
+		missing = append(missing, fmt.Sprintf("%s (%d)", pool, pools[pool]))
+	}
+	o.warn("no price for %s: these nodes are in no sum; use --prices FILE to set prices", shorten(strings.Join(missing, ", ")))
 }
 
 // listPrices returns the built-in prices.
@@ -88,13 +114,7 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 		}
 		return p.object(o.Out, "SpotSavings", &o.source, s, refs)
 	}
-	if len(s.Unpriced) > 0 {
-		var missing []string
-		for _, pool := range slices.Sorted(maps.Keys(s.Unpriced)) {
-			missing = append(missing, fmt.Sprintf("%s (%d)", pool, s.Unpriced[pool]))
-		}
-		o.warn("no price for %s: these nodes are in no sum; use --prices FILE to set prices", shorten(strings.Join(missing, ", ")))
-	}
+	o.warnUnpriced(s.Unpriced)
 	if !p.noHeaders {
 		percent := 0.0
 		if s.AllOnDemand > 0 {

@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,6 +47,8 @@ type Scope struct {
 	AllPods bool
 	// Volumes also reads claims and volumes, which limit the nodes that a pod can run on.
 	Volumes bool
+	// DisruptionBudgets also reads PodDisruptionBudgets.
+	DisruptionBudgets bool
 	// IncludeScaledToZero adds workloads that are scaled to 0 to TemplatePods.
 	IncludeScaledToZero bool
 	// Count counts the objects that have been read; nil means that they are not counted.
@@ -70,12 +73,17 @@ type Objects struct {
 	Gaps []Gap
 	// NodesGap is the gap if nodes could not be listed, else nil.
 	NodesGap *Gap
+	// DisruptionBudgetsGap is the gap if PodDisruptionBudgets could not be listed, else nil.
+	DisruptionBudgetsGap *Gap
 	// OwnersMissing reports whether a kind of owner could not be listed. Some pods then seem to
 	// have no workload.
 	OwnersMissing bool
 	// PriorityClassesGap is the gap if PriorityClasses could not be listed, else nil. It is not in
 	// Gaps, because it matters only to rules by priority, for workloads without pods.
 	PriorityClassesGap *Gap
+	// Missing contains the resources of which a dump has no object, by name. The cluster may have
+	// none, or the dump may be incomplete.
+	Missing []string
 
 	factory informers.SharedInformerFactory
 	labels  map[workloadKey]labels.Set // cache of podLabels
@@ -139,6 +147,8 @@ func (s *Objects) record(of *listing, gap *Gap) {
 		return
 	case of.resource == "nodes":
 		s.NodesGap = gap
+	case of.resource == "poddisruptionbudgets":
+		s.DisruptionBudgetsGap = gap
 	case of.owners:
 		s.OwnersMissing = true
 	}
@@ -187,6 +197,11 @@ func (s *Objects) listings(client kubernetes.Interface) []listing {
 				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, consequence: consequence},
 			listing{client: core, resource: "persistentvolumes", emptyList: &v1.PersistentVolumeList{},
 				into: inCore.PersistentVolumes().Informer(), consequence: consequence})
+	}
+	if scope.DisruptionBudgets {
+		all = append(all, listing{client: client.PolicyV1().RESTClient(), resource: "poddisruptionbudgets", emptyList: &policyv1.PodDisruptionBudgetList{},
+			into: s.factory.Policy().V1().PodDisruptionBudgets().Informer(), namespace: scope.Namespace,
+			consequence: "which evictions a PodDisruptionBudget blocks is unknown"})
 	}
 	return all
 }
@@ -259,10 +274,32 @@ func (s *Objects) Owners(policy *decision.Policy) (*workload.Owners, error) {
 // labels that all pods of the workload share. It returns none if the workload does not exist. Of
 // apiVersion, only the group matters.
 func (s *Objects) Labels(apiVersion, kind, namespace, name string) labels.Set {
-	var object metav1.Object
-	var err error
 	key := workloadKey{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name}
-	switch key.kind.String() { // other groups also have a Job or a StatefulSet
+	object, isRead := s.object(key)
+	switch {
+	case !isRead:
+		return s.podLabels()[key]
+	case object == nil:
+		return nil
+	}
+	return object.GetLabels()
+}
+
+// Controller returns the controller of a workload's own object, such as the CronJob of a Job; nil
+// if it has none, or if its kind is not read. Of apiVersion, only the group matters.
+func (s *Objects) Controller(apiVersion, kind, namespace, name string) *metav1.OwnerReference {
+	object, _ := s.object(workloadKey{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name})
+	if object == nil {
+		return nil
+	}
+	return metav1.GetControllerOfNoCopy(object)
+}
+
+// object returns the object of a workload; nil if it does not exist. isRead reports whether its kind
+// is read.
+func (s *Objects) object(key workloadKey) (object metav1.Object, isRead bool) {
+	var err error
+	switch namespace, name := key.namespace, key.name; key.kind.String() { // other groups also have a Job or a StatefulSet
 	case "Deployment.apps":
 		object, err = s.factory.Apps().V1().Deployments().Lister().Deployments(namespace).Get(name)
 	case "ReplicaSet.apps":
@@ -276,12 +313,12 @@ func (s *Objects) Labels(apiVersion, kind, namespace, name string) labels.Set {
 	case "Pod":
 		object, err = s.factory.Core().V1().Pods().Lister().Pods(namespace).Get(name)
 	default:
-		return s.podLabels()[key]
+		return nil, false
 	}
 	if err != nil {
-		return nil
+		return nil, true
 	}
-	return object.GetLabels()
+	return object, true
 }
 
 // workloadKey identifies a workload.

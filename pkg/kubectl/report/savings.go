@@ -65,7 +65,8 @@ type costs struct {
 // current cost times the average ratio of spot to on-demand in this cluster.
 func (v *View) Savings(prices *Prices) *Savings {
 	s := &Savings{Prices: prices.From, Unpriced: map[string]int{}, Surplus: []Surplus{}}
-	priced := map[*snapshot.Node]costs{}
+	priced, ignored := v.price(prices)
+	s.Ignored = ignored
 	var spotNow, spotOnDemand float64
 	for _, n := range v.Snapshot.Nodes {
 		isSpot := n.Facts.Capacity.Type == decision.Spot
@@ -74,13 +75,11 @@ func (v *View) Savings(prices *Prices) *Savings {
 		} else {
 			s.OnDemandNodes++
 		}
-		c, ignored := costsOf(n, prices)
-		s.Ignored = append(s.Ignored, ignored...)
-		if c == nil {
+		c, known := priced[n]
+		if !known {
 			s.Unpriced[poolName(n)]++
 			continue
 		}
-		priced[n] = *c
 		s.Now += c.now
 		s.AllOnDemand += c.onDemand
 		if isSpot {
@@ -104,6 +103,20 @@ func (v *View) Savings(prices *Prices) *Savings {
 		return cmp.Or(cmp.Compare(b.PossibleSavings, a.PossibleSavings), compareRefs(a.Ref, b.Ref))
 	})
 	return s
+}
+
+// price returns the costs of the nodes whose costs are known, and the annotations that are not a
+// valid price.
+func (v *View) price(prices *Prices) (priced map[*snapshot.Node]costs, ignored []string) {
+	priced = make(map[*snapshot.Node]costs, len(v.Snapshot.Nodes))
+	for _, n := range v.Snapshot.Nodes {
+		c, invalid := costsOf(n, prices)
+		ignored = append(ignored, invalid...)
+		if c != nil {
+			priced[n] = *c
+		}
+	}
+	return priced, ignored
 }
 
 // costsOf returns the costs of a node, nil if they are unknown, and the annotations that are not a

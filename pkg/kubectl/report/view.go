@@ -1,7 +1,8 @@
 // Package report answers an operator's questions about a cluster: the state of its workloads, the
 // facts of its nodes, why a pod is on its node or waits, which replicas would be lost with which
-// nodes, and what spot saves. Every answer is a value made from one snapshot.Snapshot. Package
-// report makes no decisions of its own: it uses package decision, as the scheduler does.
+// nodes, what spot saves, and which workloads could run on spot. Every answer is a value made from
+// one snapshot.Snapshot. Package report makes no decisions of its own: it uses package decision, as
+// the scheduler does.
 //
 // The values are what `-o json` prints; the names of their fields are an interface.
 package report
@@ -13,6 +14,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -34,8 +36,12 @@ type View struct {
 	// TemplatePods has one pod of each workload of the profile, made from its pod template
 	// (lister.Objects.TemplatePods). It represents workloads without any pod.
 	TemplatePods []*v1.Pod
-	// NodesUnknown reports whether nodes could not be read.
-	NodesUnknown bool
+	// NodesUnknown reports whether nodes could not be read. DisruptionBudgetsUnknown reports whether
+	// PodDisruptionBudgets could not be read. Only Assess reads it.
+	NodesUnknown, DisruptionBudgetsUnknown bool
+	// Controller returns the controller of a workload's own object (lister.Objects.Controller). Only
+	// Assess uses it.
+	Controller func(apiVersion, kind, namespace, name string) *metav1.OwnerReference
 }
 
 // Ref names an object.

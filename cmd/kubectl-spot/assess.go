@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
+)
+
+// patchFormat is the output format that makes the workloads opt in.
+const patchFormat = "patch"
+
+func (o *options) assessCommand() *cobra.Command {
+	var from, html string
+	command := &cobra.Command{
+		Use:   "assess",
+		Short: "Show which workloads could run on spot, before the installation",
+		Long: `Shows for each workload whether it can run on spot now, with a change, or should not, the
+floor that the policy gives it, how many ready replicas a loss of all spot nodes leaves
+today and with the policy, and its costs per month. Nothing needs to be installed. It reads
+the cluster, or with --from a dump of it. Workloads of kube-system are only shown with
+-n kube-system. -o patch prints commands that make the workloads opt in.`,
+		Example: `  kubectl spot assess
+  kubectl spot assess --html report.html
+  kubectl get nodes,pods,deployments,statefulsets,replicasets,jobs,daemonsets,poddisruptionbudgets,persistentvolumeclaims,persistentvolumes \
+    -A -o json > dump.json
+  kubectl spot assess --from dump.json --prices prices.csv
+  kubectl spot assess -n shop -o patch > opt-in.sh`,
+		Args: cobra.NoArgs,
+	}
+	o.addAllNamespaces(command)
+	p := newPrinting(command, patchFormat, tableFormat)
+	readPrices := addPrices(command)
+	command.Flags().StringVar(&from, "from", "",
+		"Path to the output of kubectl get -o json, or to a directory of such files (*.json). If empty, the cluster is read.")
+	command.Flags().StringVar(&html, "html", "", "Path of a report for a browser to write, in addition to the output.")
+	for _, flag := range []string{"from", "html"} {
+		utilruntime.Must(command.MarkFlagFilename(flag)) // the flag exists
+	}
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		if err := p.check(); err != nil {
+			return err
+		}
+		prices, err := readPrices()
+		if err != nil {
+			return err
+		}
+		return o.assess(command.Context(), p, prices, from, html)
+	}
+	return command
+}
+
+func (o *options) assess(ctx context.Context, p *printing, prices *report.Prices, from, html string) error {
+	o.beforeInstall = true
+	scope := lister.Scope{Volumes: true, DisruptionBudgets: true}
+	namespace := ""
+	if !o.allNamespaces {
+		namespace = *o.flags.Namespace // the namespace of the context has no effect
+	}
+	var view *report.View
+	var listed *lister.Objects
+	var err error
+	switch {
+	case from != "":
+		scope.Namespace = namespace
+		view, listed, err = o.readDump(ctx, from, scope)
+	case namespace != "":
+		view, listed, err = o.readNamespaceView(ctx, scope)
+	default:
+		view, listed, err = o.readWideView(ctx, scope)
+	}
+	if err != nil {
+		return err
+	}
+	if listed.NodesGap != nil {
+		return fmt.Errorf("nodes cannot be read, so nothing can be assessed: %w", listed.NodesGap.Err)
+	}
+	view.Controller, view.DisruptionBudgetsUnknown = listed.Controller, listed.DisruptionBudgetsGap != nil
+	assessment := view.Assess(prices, listed.Scope.Namespace == metav1.NamespaceSystem)
+	assessment.Namespace = listed.Scope.Namespace
+	if n := assessment.UnknownOwners; n > 0 {
+		o.source.Gaps = append(o.source.Gaps, fmt.Sprintf("the owners of %s are unknown: their workloads are missing", report.Count(n, "pod", "pods")))
+		o.warn("%s", o.source.Gaps[len(o.source.Gaps)-1])
+	}
+	o.warnIgnored(assessment.Ignored)
+	if html != "" {
+		page, err := assessment.HTML(o.source.Policy.From, o.source.Gaps, view.Snapshot.Now)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(html, page, 0o644); err != nil { //nolint:gosec // a report to share
+			return fmt.Errorf("--html: expected a file that can be written: %w", err)
+		}
+	}
+	return o.printAssessment(p, assessment)
+}
+
+// readDump is like readView, for a dump.
+func (o *options) readDump(ctx context.Context, from string, scope lister.Scope) (*report.View, *lister.Objects, error) {
+	scope.Count = new(atomic.Int64)
+	stop := reportProgress(o.ErrOut, scope.Count)
+	listed, err := lister.Load(ctx, from, scope)
+	stop()
+	if err != nil {
+		return nil, nil, fmt.Errorf("--from: %w", err)
+	}
+	if len(listed.Missing) > 0 {
+		o.warn("the dump has no %s: if the cluster has some, add them to the dump", strings.Join(listed.Missing, ", "))
+	}
+	current, err := defaultPolicy()
+	if o.configFile != "" {
+		current, err = o.readPolicyFile(o.configFile)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	o.source.Policy.From = current.from
+	view, err := o.viewOf(listed, current)
+	return view, listed, err
+}
+
+func (o *options) printAssessment(p *printing, a *report.Assessment) error {
+	if p.format() == patchFormat {
+		return printPatches(o.Out, a)
+	}
+	if !p.humanReadable() {
+		refs := make([]report.Ref, len(a.Workloads))
+		for i := range a.Workloads {
+			refs[i] = a.Workloads[i].Ref
+		}
+		return p.object(o.Out, "SpotAssessment", &o.source, a, refs)
+	}
+	o.warnUnpriced(a.Unpriced)
+	if !p.noHeaders {
+		o.printSummary(a)
+	}
+	t := newWorkloadTable(a.Namespace, "class", "desired", "floor", "ready", "left now", "left then", "usd now", "usd then")
+	t.columns(wide, "floor from")
+	t.columns(always, "why")
+	for i := range a.Workloads {
+		w := &a.Workloads[i]
+		why := strings.Join(w.Why(), "; ")
+		if !p.wide() {
+			why = shorten(why)
+		}
+		t.workload(classColours[w.Class], w.Ref, w.Class, w.Desired, w.Floor, w.Ready, w.WithoutSpot, w.WithoutSpotThen,
+			report.OptionalDollars(w.Now), report.OptionalDollars(w.Then), w.FloorFrom, cell(why))
+	}
+	return p.table(o.Out, t)
+}
+
+var classColours = map[report.Class]colour{report.NeedsChange: yellow, report.NotForSpot: red}
+
+// printSummary prints the sums.
+func (o *options) printSummary(a *report.Assessment) {
+	if len(a.Workloads) == 0 {
+		fmt.Fprintln(o.Out, o.source.qualified("No workload"+ofNamespace(a.Namespace)+" has pods to assess."))
+		return
+	}
+	fmt.Fprintf(o.Out, "%s: %d can run on spot now, %d with a change, and %d should not.\n", report.Count(len(a.Workloads), "workload", "workloads"),
+		a.Classes[report.ReadyForSpot], a.Classes[report.NeedsChange], a.Classes[report.NotForSpot])
+	fmt.Fprintf(o.Out, "A loss of all %s would leave %d without a ready replica; with the policy, %d.\n",
+		report.Count(a.SpotNodes, "spot node", "spot nodes"), a.Outages, a.OutagesThen)
+	unknown := ""
+	if a.UnknownCosts > 0 {
+		unknown = fmt.Sprintf(" The costs of %s are unknown.", report.Count(a.UnknownCosts, "workload", "workloads"))
+	}
+	fmt.Fprintf(o.Out, "They cost %.2f USD a month; with the policy %.2f.%s\nPrices: %s. Policy: %s.\n\n", a.Now, a.Then, unknown, a.Prices, o.source.Policy.From)
+}
+
+// printPatches prints a shell script that makes the workloads opt in. A command is a comment if
+// something should change first. All texts from the cluster are in comments without line breaks, or
+// are names that the API server and lister.Load have checked.
+func printPatches(out io.Writer, a *report.Assessment) error {
+	printed := map[string]bool{} // several Jobs may have one CronJob
+	var script strings.Builder
+	for i := range a.Workloads {
+		w := &a.Workloads[i]
+		if w.OptedIn {
+			continue
+		}
+		fmt.Fprintf(&script, "# %s in namespace %s: %s\n", comment(w.Ref.String()), comment(w.Namespace), w.Class)
+		for _, why := range w.Why() {
+			fmt.Fprintf(&script, "#   %s\n", comment(why))
+		}
+		if w.Patch == nil {
+			continue
+		}
+		command := fmt.Sprintf("kubectl patch %s %s -n %s --type=strategic -p %s\n", w.Patch.Kind, w.Patch.Name, w.Patch.Namespace, shellQuoted(string(w.Patch.Patch)))
+		if printed[command] {
+			continue
+		}
+		printed[command] = true
+		if w.Hold() {
+			script.WriteString("# ")
+		}
+		script.WriteString(command)
+	}
+	_, err := io.WriteString(out, script.String())
+	return err
+}
+
+// comment replaces the characters that could end a comment or change a terminal.
+func comment(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// shellQuoted returns text as one word of a POSIX shell.
+func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

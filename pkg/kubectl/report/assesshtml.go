@@ -1,0 +1,85 @@
+package report
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+//go:embed assess.html.tmpl
+var assessmentText string
+
+var assessmentPage = template.Must(template.New("assessment").Funcs(template.FuncMap{
+	"usd":    dollars,
+	"orNone": func(usd *float64) string { return OptionalDollars(usd) },
+	"join":   func(texts []string) string { return strings.Join(texts, "; ") },
+}).Parse(assessmentText))
+
+// classTitles are the headings of the classes for a reader who does not know the product.
+var classTitles = map[Class]string{
+	ReadyForSpot: "Can run on spot now",
+	NeedsChange:  "Can run on spot with a change",
+	NotForSpot:   "Should not run on spot",
+}
+
+// assessmentSection has the workloads of one class.
+type assessmentSection struct {
+	Title     string
+	WhyHeader string
+	Workloads []AssessedWorkload
+}
+
+// HTML returns the assessment as a page that needs no other file and no network. policy is the
+// source of the policy. warnings are shown first.
+func (a *Assessment) HTML(policy string, warnings []string, now time.Time) ([]byte, error) {
+	data := struct {
+		*Assessment
+		Policy   string
+		Date     string
+		Warnings []string
+		Unpriced []string
+		Sections []assessmentSection
+	}{Assessment: a, Policy: policy, Date: now.UTC().Format("2 January 2006 15:04 UTC"), Warnings: warnings}
+	for _, pool := range slices.Sorted(maps.Keys(a.Unpriced)) {
+		data.Unpriced = append(data.Unpriced, fmt.Sprintf("%s (%d)", pool, a.Unpriced[pool]))
+	}
+	for _, class := range classes {
+		section := assessmentSection{Title: classTitles[class]}
+		switch class {
+		case NeedsChange:
+			section.WhyHeader = "change"
+		case NotForSpot:
+			section.WhyHeader = "reason"
+		}
+		for i := range a.Workloads {
+			if a.Workloads[i].Class == class {
+				section.Workloads = append(section.Workloads, a.Workloads[i])
+			}
+		}
+		data.Sections = append(data.Sections, section)
+	}
+	var out bytes.Buffer
+	if err := assessmentPage.Execute(&out, data); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// Saved returns what the policy saves in US dollars per month.
+func (a *Assessment) Saved() float64 { return a.Now - a.Then }
+
+// OptionalDollars returns an amount, or "unknown" for nil.
+func OptionalDollars(usd *float64) string {
+	if usd == nil {
+		return "unknown"
+	}
+	return dollars(*usd)
+}
+
+func dollars(usd float64) string { return strconv.FormatFloat(usd, 'f', 2, 64) }
