@@ -1,12 +1,14 @@
 package lister
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -110,7 +112,7 @@ func Load(ctx context.Context, path string, scope Scope) (*Objects, error) {
 func dumpFiles(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %s", err, expectedDump)
 	}
 	if !info.IsDir() {
 		return []string{path}, nil
@@ -131,13 +133,13 @@ func dumpFiles(path string) ([]string, error) {
 	return files, nil
 }
 
+var errItemTooLarge = fmt.Errorf("a value has more than %d MiB", maxItemBytes>>20)
+
 // limitedReader limits how much may be read before left is set again.
 type limitedReader struct {
 	io.Reader
 	left int
 }
-
-var errItemTooLarge = fmt.Errorf("an object has more than %d MiB", maxItemBytes>>20)
 
 func (r *limitedReader) Read(p []byte) (int, error) {
 	if r.left <= 0 {
@@ -155,10 +157,7 @@ func split(ctx context.Context, file string, items chan<- dumpItem) error {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // it is only read
-	reader := &limitedReader{f, maxItemBytes}
-	decoder := jsontext.NewDecoder(reader)
-	err = splitList(decoder, func(item dumpItem) error {
-		reader.left = maxItemBytes
+	err = splitList(f, func(item dumpItem) error {
 		item.file = file
 		select {
 		case items <- item:
@@ -167,28 +166,30 @@ func split(ctx context.Context, file string, items chan<- dumpItem) error {
 			return ctx.Err()
 		}
 	})
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%s: the file ends after %d bytes, before its list ends: %s", file, decoder.InputOffset(), expectedDump)
+	switch {
+	case err == nil, ctx.Err() != nil:
+		return err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%s: the file ends before its list ends: %s", file, expectedDump)
 	}
 	if syntax := (*jsontext.SyntacticError)(nil); errors.As(err, &syntax) {
-		return fmt.Errorf("%s: byte %d: invalid JSON: %s: %w", file, syntax.ByteOffset, expectedDump, syntax.Err)
+		err = fmt.Errorf("invalid JSON: %w", syntax.Err)
 	}
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	return err
+	return fmt.Errorf("%s: %s: %w", file, expectedDump, err)
 }
 
-// splitList sends the objects of the list that decoder reads.
-func splitList(decoder *jsontext.Decoder, send func(dumpItem) error) error {
+// splitList sends the objects of the list that file contains.
+func splitList(file io.Reader, send func(dumpItem) error) error {
+	limited := &limitedReader{file, maxItemBytes}
+	decoder := jsontext.NewDecoder(limited)
 	if kind := decoder.PeekKind(); kind != '{' && kind != 0 {
-		return fmt.Errorf("it contains no JSON object: %s", expectedDump)
+		return errors.New("the file contains no JSON object")
 	}
 	if _, err := decoder.ReadToken(); err != nil {
 		return err
 	}
 	var apiVersion, listKind string
-	number, listed := 0, false
+	listed := false
 	for decoder.PeekKind() != '}' {
 		name, err := decoder.ReadToken()
 		if err != nil {
@@ -199,23 +200,34 @@ func splitList(decoder *jsontext.Decoder, send func(dumpItem) error) error {
 			err = json.UnmarshalDecode(decoder, &apiVersion)
 		case key == "kind" && decoder.PeekKind() == '"':
 			err = json.UnmarshalDecode(decoder, &listKind)
-		case key == "items" && decoder.PeekKind() == '[':
+		case key == "items" && decoder.PeekKind() == '[' && !listed:
 			listed = true
 			if _, err := decoder.ReadToken(); err != nil {
 				return err
 			}
 			kind := schema.FromAPIVersionAndKind(apiVersion, strings.TrimSuffix(listKind, "List")).GroupKind()
-			for decoder.PeekKind() != ']' {
-				data, err := decoder.ReadValue()
+			limited.left = math.MaxInt // splitter has its own limit
+			items := &splitter{r: bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(decoder.UnreadBuffer())), limited), 1<<20)}
+			for number := 1; ; number++ {
+				data, err := items.next()
 				if err != nil {
-					return err
+					return fmt.Errorf("item %d: %w", number, err)
 				}
-				number++
-				if err := send(dumpItem{number: number, kind: kind, data: bytes.Clone(data)}); err != nil {
+				if data == nil {
+					break
+				}
+				if err := send(dumpItem{number: number, kind: kind, data: data}); err != nil {
 					return err
 				}
 			}
-			_, err = decoder.ReadToken()
+			// The decoder continues after the list.
+			limited.left = maxItemBytes
+			decoder.Reset(io.MultiReader(strings.NewReader(`{"items":null`), items.r))
+			for range 3 {
+				if _, err := decoder.ReadToken(); err != nil {
+					return err
+				}
+			}
 		default:
 			err = decoder.SkipValue()
 		}
@@ -227,12 +239,101 @@ func splitList(decoder *jsontext.Decoder, send func(dumpItem) error) error {
 		return err
 	}
 	if !listed {
-		return fmt.Errorf("it has no list of items: %s", expectedDump)
+		return errors.New("the object has no list of items")
 	}
 	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
-		return cmp.Or(err, fmt.Errorf("it continues after its list: %s", expectedDump))
+		return cmp.Or(err, errors.New("the file continues after its list"))
 	}
 	return nil
+}
+
+// splitter splits the items of a JSON array, after its opening bracket. It only finds their ends,
+// several times faster than a decoder. Whoever decodes an item finds its mistakes.
+type splitter struct {
+	r     *bufio.Reader
+	later bool // not the first item
+}
+
+// next returns the next item, which must be an object, without the space between its tokens. It
+// returns nil at the end of the array, which it has then read.
+func (s *splitter) next() ([]byte, error) {
+	c, err := s.token()
+	if err == nil && c == ']' {
+		return nil, nil
+	}
+	if err == nil && s.later {
+		if c != ',' {
+			return nil, fmt.Errorf("invalid character %q after it: expected a comma", c)
+		}
+		c, err = s.token()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c != '{' {
+		return nil, fmt.Errorf("invalid character %q: expected an object", c)
+	}
+	s.later = true
+	item, depth := append(make([]byte, 0, 8<<10), c), 1
+	inString, escaped := false, false
+	for {
+		if _, err := s.r.Peek(1); err != nil {
+			return nil, err
+		}
+		chunk, _ := s.r.Peek(s.r.Buffered())
+		i := 0
+		for i < len(chunk) && depth > 0 {
+			c := chunk[i]
+			switch {
+			case escaped:
+				escaped = false
+			case inString:
+				// Everything up to the next quote or escape.
+				n := bytes.IndexByte(chunk[i:], '"')
+				if n < 0 {
+					n = len(chunk) - i
+				}
+				if e := bytes.IndexByte(chunk[i:i+n], '\\'); e >= 0 {
+					n, escaped = e+1, true
+				} else if i+n < len(chunk) {
+					n, inString = n+1, false
+				}
+				item = append(item, chunk[i:i+n]...)
+				i += n
+				continue
+			case c == ' ' || c == '\n' || c == '\r' || c == '\t':
+				i++
+				continue
+			case c == '"':
+				inString = true
+			case c == '{' || c == '[':
+				depth++
+			case c == '}' || c == ']':
+				depth--
+			}
+			item = append(item, c)
+			i++
+		}
+		if _, err := s.r.Discard(i); err != nil {
+			return nil, err
+		}
+		if depth == 0 {
+			return item, nil
+		}
+		if len(item) > maxItemBytes {
+			return nil, errItemTooLarge
+		}
+	}
+}
+
+// token returns the next byte that is no space.
+func (s *splitter) token() (byte, error) {
+	for {
+		c, err := s.r.ReadByte()
+		if err != nil || c != ' ' && c != '\n' && c != '\r' && c != '\t' {
+			return c, err
+		}
+	}
 }
 
 // dump adds objects to caches.

@@ -40,12 +40,12 @@ type assessmentSection struct {
 func (a *Assessment) HTML(policy string, warnings []string, now time.Time) ([]byte, error) {
 	data := struct {
 		*Assessment
-		Policy   string
-		Date     string
-		Warnings []string
-		Unpriced []string
-		Sections []assessmentSection
-	}{Assessment: a, Policy: policy, Date: now.UTC().Format("2 January 2006 15:04 UTC"), Warnings: warnings}
+		Spot, WithChange, No int // workloads by class
+		Policy, Date         string
+		Warnings, Unpriced   []string
+		Sections             []assessmentSection
+	}{Assessment: a, Spot: a.Classes[ReadyForSpot], WithChange: a.Classes[NeedsChange], No: a.Classes[NotForSpot],
+		Policy: policy, Date: now.UTC().Format("2 January 2006 15:04 UTC"), Warnings: warnings}
 	for _, pool := range slices.Sorted(maps.Keys(a.Unpriced)) {
 		data.Unpriced = append(data.Unpriced, fmt.Sprintf("%s (%d)", pool, a.Unpriced[pool]))
 	}
