@@ -169,8 +169,7 @@ func (o *options) printSummary(a *report.Assessment) {
 	}
 	fmt.Fprintf(o.Out, "%s: %d can run on spot now, %d with a change, and %d should not.\n", report.Count(len(a.Workloads), "workload", "workloads"),
 		a.Classes[report.ReadyForSpot], a.Classes[report.NeedsChange], a.Classes[report.NotForSpot])
-	fmt.Fprintf(o.Out, "A loss of all %s would leave %d without a ready replica; with the policy, %d.\n",
-		report.Count(a.SpotNodes, "spot node", "spot nodes"), a.Outages, a.OutagesThen)
+	fmt.Fprintf(o.Out, "A loss of all spot nodes (%d) would leave %d without a ready replica; with the policy, %d.\n", a.SpotNodes, a.Outages, a.OutagesThen)
 	unknown := ""
 	if a.UnknownCosts > 0 {
 		unknown = fmt.Sprintf(" The costs of %s are unknown.", report.Count(a.UnknownCosts, "workload", "workloads"))

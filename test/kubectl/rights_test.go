@@ -62,6 +62,7 @@ func commands(namespace string) map[string][]string {
 		"explain":       {"explain", "deploy/web", "-n", namespace},
 		"what-if":       {"what-if", "--lose", "all-spot", "-n", namespace},
 		"savings":       {"savings"},
+		"assess":        {"assess", "-n", namespace},
 	}
 }
 
@@ -145,7 +146,11 @@ func requireEachRightMatters(t *testing.T, namespace string) {
 				}
 				continue
 			}
-			r := spot(t, controlPlane, explain...)
+			args := explain
+			if resource == "poddisruptionbudgets" {
+				args = append([]string{"assess", "-n", namespace}, viewer...)
+			}
+			r := spot(t, controlPlane, args...)
 			want := partial
 			if resource == "pods" || resource == "replicasets" || resource == "deployments" {
 				want = 1 // without these, deploy/web is unknown

@@ -374,7 +374,8 @@ func skip[T any]() *json.Unmarshalers {
 var neededFields = json.WithUnmarshalers(json.JoinUnmarshalers(
 	skip[[]metav1.ManagedFieldsEntry](), skip[v1.PodTemplateSpec](), skip[[]v1.PersistentVolumeClaim](), skip[[]v1.ContainerImage](),
 	skip[[]v1.EnvVar](), skip[[]v1.EnvFromSource](), skip[[]v1.VolumeMount](), skip[v1.Probe](), skip[v1.Lifecycle](),
-	skip[v1.SecurityContext](), skip[v1.PodSecurityContext](),
+	skip[v1.SecurityContext](), skip[v1.PodSecurityContext](), skip[v1.ProjectedVolumeSource](), skip[v1.ConfigMapVolumeSource](),
+	skip[[]v1.ContainerStatus](), // of a pod that is being resized, only the specification counts
 ))
 
 // add adds an object to its cache, unless its kind is unknown or it is outside the scope.

@@ -160,7 +160,7 @@ func (a *Assessment) add(w *AssessedWorkload) {
 	if w.Ready > 0 && w.WithoutSpot == 0 {
 		a.Outages++
 	}
-	if w.WithoutSpotThen == 0 {
+	if w.Ready > 0 && w.WithoutSpotThen == 0 {
 		a.OutagesThen++
 	}
 	if w.Now == nil {

@@ -1,0 +1,169 @@
+package kubectl
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// shop has workloads of the demo, with their replicas and floors as literals. The demo's own table
+// is in pkg/lab/demo.
+var shop = map[string]app{
+	"storefront": {"Deployment", 10, 3, "30%", true},
+	"checkout":   {"Deployment", 3, 1, "", true},
+	"payments":   {"Deployment", 3, 2, "2", true},
+	"login":      {"Deployment", 2, 1, "", true},
+	"admin":      {"Deployment", 1, 1, "", true},
+	"kafka":      {"StatefulSet", 5, 2, "2", true},
+	"redis":      {"StatefulSet", 3, 1, "", true},
+	"report":     {"Job", 6, 0, "", true},
+}
+
+// budgets has minAvailable of the workloads of shop that have a PodDisruptionBudget in the demo.
+var budgets = map[string]int{"storefront": 5, "checkout": 2, "payments": 2, "kafka": 3}
+
+// TestAssess assesses workloads of the demo that run without this scheduler. It then runs the
+// script of -o patch, starts the scheduler, and checks that each floor is on on-demand.
+func TestAssess(t *testing.T) {
+	ctx := t.Context()
+	ns, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
+	must(t, err)
+	namespace := ns.Name
+	t.Cleanup(func() { clean(t, namespace) })
+	must(t, controlPlane.CreateNodes(ctx, append(live.OnDemand(4, 8), live.Spot(8, 8)...)...))
+	stock, err := controlPlane.StartStockScheduler(ctx)
+	must(t, err)
+	for name, app := range shop {
+		must(t, app.create(t, namespace, name))
+		if minAvailable, ok := budgets[name]; ok {
+			_, err := client.PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt(minAvailable)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}},
+				metav1.CreateOptions{})
+			must(t, err)
+		}
+	}
+	ready := func(scheduler string) func() error {
+		return func() error {
+			pods, err := live.Pods(ctx, client, namespace, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			found := map[string]int{}
+			for i := range pods {
+				name := pods[i].Labels["app"]
+				if wanted := pods[i].Spec.SchedulerName; wanted != scheduler && shop[name].kind != "Job" {
+					return fmt.Errorf("%s names the scheduler %s", pods[i].Name, wanted)
+				}
+				for _, c := range pods[i].Status.Conditions {
+					if c.Type == v1.PodReady && c.Status == v1.ConditionTrue && pods[i].DeletionTimestamp == nil {
+						found[name]++
+					}
+				}
+			}
+			for name, app := range shop {
+				if found[name] != app.replicas {
+					return fmt.Errorf("%s: %d of %d pods are ready", name, found[name], app.replicas)
+				}
+			}
+			return nil
+		}
+	}
+	must(t, live.Until(ctx, time.Minute, ready(v1.DefaultSchedulerName)))
+	must(t, live.Until(ctx, time.Minute, func() error { // the disruption controller has counted the pods
+		budgets, err := client.PolicyV1().PodDisruptionBudgets(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, budget := range budgets.Items {
+			if budget.Status.DisruptionsAllowed == 0 {
+				return fmt.Errorf("PodDisruptionBudget %s: %+v", budget.Name, budget.Status)
+			}
+		}
+		return nil
+	}))
+
+	// The cluster and a dump of it give the same answer.
+	type item struct {
+		Name, Class string
+		Floor       int
+	}
+	var fromCluster, fromDump struct{ Items []item }
+	answer(t, &fromCluster, "assess", "-n", namespace, "--scheduler-config", shippedConfig())
+	r := spot(t, controlPlane, "assess", "-n", namespace, "--scheduler-config", shippedConfig(), "--from", dump(t, controlPlane), "-o", "json")
+	if r.status != 0 {
+		t.Fatalf("exit status %d\n%s", r.status, r.err)
+	}
+	must(t, json.Unmarshal([]byte(r.out), &fromDump))
+	if diff := cmp.Diff(fromCluster, fromDump); diff != "" {
+		t.Errorf("the cluster and the dump differ (-cluster +dump):\n%s", diff)
+	}
+	got, want := map[string]item{}, map[string]item{}
+	for _, i := range fromCluster.Items {
+		got[i.Name] = i
+	}
+	for name, app := range shop {
+		class := "WithChange"
+		if _, ok := budgets[name]; ok {
+			class = "Now"
+		}
+		want[name] = item{name, class, app.floor}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("suggestions (-want +got):\n%s", diff)
+	}
+
+	// The script of -o patch, which needs no change for these workloads, except that a Job cannot be
+	// patched.
+	script := spot(t, controlPlane, "assess", "-n", namespace, "--scheduler-config", shippedConfig(), "-o", "patch").out
+	run := exec.CommandContext(ctx, "sh", "-e", "-c", script)
+	run.Env = append(os.Environ(), "KUBECONFIG="+controlPlane.Kubeconfig,
+		"PATH="+filepath.Join(controlPlane.Root, ".local", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	output, err := run.CombinedOutput()
+	if err != nil || strings.Count(string(output), "patched") != len(shop)-1 {
+		t.Fatalf("%v\n%s\n%s", err, output, script)
+	}
+	scheduler, err := controlPlane.StartScheduler(ctx, lab.SchedulerOptions{})
+	must(t, err)
+	must(t, live.Until(ctx, 2*time.Minute, ready("spot-aware-scheduler")))
+	must(t, live.Until(ctx, time.Minute, func() error { return rolledOut(t, namespace) }))
+	splits, err := live.Splits(ctx, client, namespace)
+	must(t, err)
+	for name, app := range shop {
+		if app.kind != "Job" && splits[name].OnDemand < app.floor {
+			t.Errorf("%s: %+v, want the floor of %d on on-demand", name, splits[name], app.floor)
+		}
+		if app.kind != "Job" && app.replicas > app.floor && splits[name].Spot == 0 {
+			t.Errorf("%s: %+v, want replicas on spot", name, splits[name])
+		}
+	}
+	must(t, errors.Join(stock.Stop(), scheduler.Stop()))
+}
+
+// rolledOut returns an error if a pod of an old revision remains.
+func rolledOut(t *testing.T, namespace string) error {
+	deployments, err := client.AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, d := range deployments.Items {
+		if d.Status.UpdatedReplicas != *d.Spec.Replicas || d.Status.Replicas != *d.Spec.Replicas {
+			return fmt.Errorf("%s: %+v", d.Name, d.Status)
+		}
+	}
+	return nil
+}
