@@ -174,7 +174,7 @@ func (o *options) printSummary(a *report.Assessment) {
 	if a.UnknownCosts > 0 {
 		unknown = fmt.Sprintf(" The costs of %s are unknown.", report.Count(a.UnknownCosts, "workload", "workloads"))
 	}
-	fmt.Fprintf(o.Out, "They cost %.2f USD a month; with the policy %.2f.%s\nPrices: %s. Policy: %s.\n\n", a.Now, a.Then, unknown, a.Prices, o.source.Policy.From)
+	fmt.Fprintf(o.Out, "They cost %.2f USD a month; with the policy and these changes, %.2f.%s\nPrices: %s. Policy: %s.\n\n", a.Now, a.Then, unknown, a.Prices, o.source.Policy.From)
 }
 
 // printPatches prints a shell script that makes the workloads opt in. A command is a comment if

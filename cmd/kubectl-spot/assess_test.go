@@ -60,7 +60,7 @@ func TestAssess(t *testing.T) {
 	for line, want := range map[string]string{
 		"-n shop": "2 workloads: 0 can run on spot now, 1 with a change, and 1 should not.\n" +
 			"A loss of all spot nodes (1) would leave 0 without a ready replica; with the policy, 0.\n" +
-			"They cost 93.91 USD a month; with the policy 93.91.\n" +
+			"They cost 93.91 USD a month; with the policy and these changes, 93.91.\n" +
 			"Prices: AWS list prices of us-east-1, spot by its average saving. Policy: the defaults.\n\n" + table,
 		"-n shop --no-headers -o table": "deployment/web   WithChange   3     1     3     1     1     58.87   58.87   add a PodDisruptionBudget, so that drains leave replicas available\n" +
 			"pod/bare         No           1     1     1     1     1     35.04   35.04   no controller creates the pod again if its node is lost\n",

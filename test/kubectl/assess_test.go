@@ -127,7 +127,7 @@ func TestAssess(t *testing.T) {
 		t.Errorf("suggestions (-want +got):\n%s", diff)
 	}
 
-	// The script of -o patch, which needs no change for these workloads, except that a Job cannot be
+	// The script of -o patch contains a command for each workload except the Job, which cannot be
 	// patched.
 	script := spot(t, controlPlane, "assess", "-n", namespace, "--scheduler-config", shippedConfig(), "-o", "patch").out
 	run := exec.CommandContext(ctx, "sh", "-e", "-c", script)

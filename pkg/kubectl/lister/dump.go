@@ -32,9 +32,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
-// maxItemBytes limits the size of one object in a dump. etcd stores at most 1.5 MiB per object.
-const maxItemBytes = 16 << 20
-
 // expectedDump describes a dump for error messages.
 const expectedDump = "expected the output of kubectl get -o json"
 
@@ -133,23 +130,6 @@ func dumpFiles(path string) ([]string, error) {
 	return files, nil
 }
 
-var errItemTooLarge = fmt.Errorf("a value has more than %d MiB", maxItemBytes>>20)
-
-// limitedReader limits how much may be read before left is set again.
-type limitedReader struct {
-	io.Reader
-	left int
-}
-
-func (r *limitedReader) Read(p []byte) (int, error) {
-	if r.left <= 0 {
-		return 0, errItemTooLarge
-	}
-	n, err := r.Reader.Read(p)
-	r.left -= n
-	return n, err
-}
-
 // split sends the objects of a file to items.
 func split(ctx context.Context, file string, items chan<- dumpItem) error {
 	f, err := os.Open(file)
@@ -207,22 +187,13 @@ func splitList(file io.Reader, send func(dumpItem) error) error {
 			}
 			kind := schema.FromAPIVersionAndKind(apiVersion, strings.TrimSuffix(listKind, "List")).GroupKind()
 			limited.left = math.MaxInt // splitter has its own limit
-			items := &splitter{r: bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(decoder.UnreadBuffer())), limited), 1<<20)}
-			for number := 1; ; number++ {
-				data, err := items.next()
-				if err != nil {
-					return fmt.Errorf("item %d: %w", number, err)
-				}
-				if data == nil {
-					break
-				}
-				if err := send(dumpItem{number: number, kind: kind, data: data}); err != nil {
-					return err
-				}
+			rest := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(decoder.UnreadBuffer())), limited), 1<<20)
+			if err := sendItems(&splitter{r: rest}, kind, send); err != nil {
+				return err
 			}
 			// The decoder continues after the list.
 			limited.left = maxItemBytes
-			decoder.Reset(io.MultiReader(strings.NewReader(`{"items":null`), items.r))
+			decoder.Reset(io.MultiReader(strings.NewReader(`{"items":null`), rest))
 			for range 3 {
 				if _, err := decoder.ReadToken(); err != nil {
 					return err
@@ -247,91 +218,18 @@ func splitList(file io.Reader, send func(dumpItem) error) error {
 	return nil
 }
 
-// splitter splits the items of a JSON array, after its opening bracket. It only finds their ends,
-// several times faster than a decoder. Whoever decodes an item finds its mistakes.
-type splitter struct {
-	r     *bufio.Reader
-	later bool // not the first item
-}
-
-// next returns the next item, which must be an object, without the space between its tokens. It
-// returns nil at the end of the array, which it has then read.
-func (s *splitter) next() ([]byte, error) {
-	c, err := s.token()
-	if err == nil && c == ']' {
-		return nil, nil
-	}
-	if err == nil && s.later {
-		if c != ',' {
-			return nil, fmt.Errorf("invalid character %q after it: expected a comma", c)
+// sendItems sends the objects of a list. kind is their kind if they do not name it.
+func sendItems(items *splitter, kind schema.GroupKind, send func(dumpItem) error) error {
+	for number := 1; ; number++ {
+		data, err := items.next()
+		if err != nil {
+			return fmt.Errorf("item %d: %w", number, err)
 		}
-		c, err = s.token()
-	}
-	if err != nil {
-		return nil, err
-	}
-	if c != '{' {
-		return nil, fmt.Errorf("invalid character %q: expected an object", c)
-	}
-	s.later = true
-	item, depth := append(make([]byte, 0, 8<<10), c), 1
-	inString, escaped := false, false
-	for {
-		if _, err := s.r.Peek(1); err != nil {
-			return nil, err
+		if data == nil {
+			return nil
 		}
-		chunk, _ := s.r.Peek(s.r.Buffered())
-		i := 0
-		for i < len(chunk) && depth > 0 {
-			c := chunk[i]
-			switch {
-			case escaped:
-				escaped = false
-			case inString:
-				// Everything up to the next quote or escape.
-				n := bytes.IndexByte(chunk[i:], '"')
-				if n < 0 {
-					n = len(chunk) - i
-				}
-				if e := bytes.IndexByte(chunk[i:i+n], '\\'); e >= 0 {
-					n, escaped = e+1, true
-				} else if i+n < len(chunk) {
-					n, inString = n+1, false
-				}
-				item = append(item, chunk[i:i+n]...)
-				i += n
-				continue
-			case c == ' ' || c == '\n' || c == '\r' || c == '\t':
-				i++
-				continue
-			case c == '"':
-				inString = true
-			case c == '{' || c == '[':
-				depth++
-			case c == '}' || c == ']':
-				depth--
-			}
-			item = append(item, c)
-			i++
-		}
-		if _, err := s.r.Discard(i); err != nil {
-			return nil, err
-		}
-		if depth == 0 {
-			return item, nil
-		}
-		if len(item) > maxItemBytes {
-			return nil, errItemTooLarge
-		}
-	}
-}
-
-// token returns the next byte that is no space.
-func (s *splitter) token() (byte, error) {
-	for {
-		c, err := s.r.ReadByte()
-		if err != nil || c != ' ' && c != '\n' && c != '\r' && c != '\t' {
-			return c, err
+		if err := send(dumpItem{number: number, kind: kind, data: data}); err != nil {
+			return err
 		}
 	}
 }

@@ -81,8 +81,8 @@ type Objects struct {
 	// PriorityClassesGap is the gap if PriorityClasses could not be listed, else nil. It is not in
 	// Gaps, because it matters only to rules by priority, for workloads without pods.
 	PriorityClassesGap *Gap
-	// Missing contains the resources of which a dump has no object, by name. The cluster may have
-	// none, or the dump may be incomplete.
+	// Missing contains the resources that a dump lacks, by name. The cluster may have no such
+	// object, or the dump may be incomplete.
 	Missing []string
 
 	factory informers.SharedInformerFactory
@@ -295,8 +295,8 @@ func (s *Objects) Controller(apiVersion, kind, namespace, name string) *metav1.O
 	return metav1.GetControllerOfNoCopy(object)
 }
 
-// object returns the object of a workload; nil if it does not exist. isRead reports whether its kind
-// is read.
+// object returns the object of a workload; nil if it does not exist. isRead reports whether its
+// kind is read.
 func (s *Objects) object(key workloadKey) (object metav1.Object, isRead bool) {
 	var err error
 	switch namespace, name := key.namespace, key.name; key.kind.String() { // other groups also have a Job or a StatefulSet

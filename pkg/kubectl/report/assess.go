@@ -25,7 +25,8 @@ type Class string
 
 // The classes, best first.
 const (
-	// ReadyForSpot means that the replicas beyond the floor can run on spot if the workload opts in.
+	// ReadyForSpot means that the replicas beyond the floor can run on spot if the workload opts
+	// in.
 	ReadyForSpot Class = "Now"
 	// NeedsChange means that something should change first.
 	NeedsChange Class = "WithChange"
@@ -49,18 +50,20 @@ type AssessedWorkload struct {
 	// setting and the source of the setting.
 	Floor     int    `json:"floor"`
 	FloorFrom string `json:"floorFrom"`
-	// Ready counts its ready replicas. WithoutSpot counts the ready replicas that a loss of all spot
-	// nodes leaves today. WithoutSpotThen counts the replicas that it leaves with the policy.
+	// Ready counts its ready replicas. WithoutSpot counts the ready replicas that a loss of all
+	// spot nodes leaves today. WithoutSpotThen counts the replicas that it leaves with the policy.
 	Ready           int `json:"ready"`
 	WithoutSpot     int `json:"withoutSpot"`
 	WithoutSpotThen int `json:"withoutSpotWithPolicy"`
-	// Now and Then are the costs of its replicas in US dollars per month, today and with the policy.
-	// Both are nil if one is unknown.
+	// Now and Then are the costs of its replicas in US dollars per month, today and with the
+	// policy. Both are nil if one is unknown.
 	Now  *float64 `json:"usdPerMonth,omitempty"`
 	Then *float64 `json:"usdPerMonthWithPolicy,omitempty"`
 	// Patch makes the workload opt in. It is nil if that is not necessary, not possible by a patch,
 	// or not advisable.
 	Patch *Patch `json:"patch,omitempty"`
+
+	retries bool // a Job that creates lost pods again
 }
 
 // WorkloadChange is something that should change.
@@ -90,7 +93,8 @@ type Assessment struct {
 	// Classes counts the workloads by class.
 	Classes map[Class]int `json:"classes"`
 	// Outages counts the workloads without a ready replica after a loss of all spot nodes today.
-	// OutagesThen counts them with the policy: their floor is 0, or they do not opt in.
+	// OutagesThen counts them with the policy: their floor is 0, or they do not opt in. Jobs that
+	// retry do not count.
 	Outages     int `json:"outages"`
 	OutagesThen int `json:"outagesWithPolicy"`
 	// Now and Then are the costs of the workloads with known costs in US dollars per month, today
@@ -108,8 +112,8 @@ type Assessment struct {
 	UnknownOwners int `json:"unknownOwners,omitempty"`
 }
 
-// Assess answers which workloads can run on spot, what that needs, and what it changes. Workloads of
-// kube-system are only included if system is set. The policy need not be installed: workloads of
+// Assess answers which workloads can run on spot, what that needs, and what it changes. Workloads
+// of kube-system are only included if system is set. The policy need not be installed: workloads of
 // other schedulers get the floor that they would have if they opted in.
 func (v *View) Assess(prices *Prices, system bool) *Assessment {
 	priced, _ := v.price(prices)
@@ -157,10 +161,10 @@ func newestWithPods(w *snapshot.Workload) *snapshot.Revision {
 func (a *Assessment) add(w *AssessedWorkload) {
 	a.Workloads = append(a.Workloads, *w)
 	a.Classes[w.Class]++
-	if w.Ready > 0 && w.WithoutSpot == 0 {
+	if w.Outage(w.WithoutSpot) {
 		a.Outages++
 	}
-	if w.Ready > 0 && w.WithoutSpotThen == 0 {
+	if w.Outage(w.WithoutSpotThen) {
 		a.OutagesThen++
 	}
 	if w.Now == nil {
@@ -170,6 +174,10 @@ func (a *Assessment) add(w *AssessedWorkload) {
 	a.Now += *w.Now
 	a.Then += *w.Then
 }
+
+// Outage reports whether a loss of all spot nodes that leaves so many replicas is an outage. A loss
+// of pods only delays a Job that retries.
+func (w *AssessedWorkload) Outage(left int) bool { return w.Ready > 0 && left == 0 && !w.retries }
 
 // saving returns what the policy saves; 0 if it is unknown.
 func (w *AssessedWorkload) saving() float64 {
@@ -218,7 +226,7 @@ func (a *assessor) assess(w *snapshot.Workload, newest *snapshot.Revision) Asses
 	settings, origins, _ := a.Policy.Explain(subject)
 	result := AssessedWorkload{
 		Ref: refOf(w), OptedIn: w.InProfile, Desired: w.Desired, Floor: settings.Floor(w.Desired),
-		FloorFrom: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.MinOnDemand),
+		FloorFrom: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.MinOnDemand), retries: subject.Workload.Batch == decision.Retriable,
 	}
 	for _, r := range w.Revisions {
 		for _, p := range r.Pods {

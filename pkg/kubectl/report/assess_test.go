@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
@@ -183,6 +182,7 @@ func TestAssessNumbers(t *testing.T) {
 		deployment unknown 2 od nolist
 		deployment nospotprice 2 nospot nospot
 		statefulset db 2 sp od
+		job sum 1 sp
 		pod bare sp`, editPods(func(pod *v1.Pod) {
 		pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 		if pod.Name == "web-0" {
@@ -201,6 +201,7 @@ func TestAssessNumbers(t *testing.T) {
 		"unknown":     "2 ready, 2 then 1 left, unknown then unknown",
 		"nospotprice": "2 ready, 2 then 1 left, unknown then unknown",
 		"db":          fmt.Sprintf("2 ready, 1 then 1 left, %.2f then %.2f", quarter*1.4, quarter*1.4),
+		"sum":         fmt.Sprintf("1 ready, 0 then 0 left, %.2f then %.2f", quarter*0.4, quarter*0.4),
 		"bare":        fmt.Sprintf("1 ready, 0 then 0 left, %.2f then %.2f", quarter*0.4, quarter*0.4),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -209,7 +210,7 @@ func TestAssessNumbers(t *testing.T) {
 	if a.UnknownCosts != 2 || a.Outages != 3 || a.OutagesThen != 1 || a.SpotNodes != 1 || a.OnDemandNodes != 3 || a.Unpriced["x/a"] != 1 {
 		t.Errorf("%+v", a)
 	}
-	if now, then := fmt.Sprintf("%.2f", a.Now), fmt.Sprintf("%.2f", a.Then); now != fmt.Sprintf("%.2f", quarter*6.4) || then != fmt.Sprintf("%.2f", quarter*6.4) {
+	if now, then := fmt.Sprintf("%.2f", a.Now), fmt.Sprintf("%.2f", a.Then); now != fmt.Sprintf("%.2f", quarter*6.8) || then != fmt.Sprintf("%.2f", quarter*6.8) {
 		t.Errorf("%s then %s", now, then)
 	}
 }

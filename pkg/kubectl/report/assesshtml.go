@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,9 +17,10 @@ import (
 var assessmentText string
 
 var assessmentPage = template.Must(template.New("assessment").Funcs(template.FuncMap{
-	"usd":    dollars,
-	"orNone": func(usd *float64) string { return OptionalDollars(usd) },
-	"join":   func(texts []string) string { return strings.Join(texts, "; ") },
+	"usd":       dollars,
+	"orUnknown": OptionalDollars,
+	"join":      func(texts []string) string { return strings.Join(texts, "; ") },
+	"workloads": func(n int) string { return Count(n, "workload", "workloads") },
 }).Parse(assessmentText))
 
 // classTitles are the headings of the classes for a reader who does not know the product.
@@ -71,8 +73,8 @@ func (a *Assessment) HTML(policy string, warnings []string, now time.Time) ([]by
 	return out.Bytes(), nil
 }
 
-// Saved returns what the policy saves in US dollars per month.
-func (a *Assessment) Saved() float64 { return a.Now - a.Then }
+// Difference returns how many US dollars per month the policy saves or costs.
+func (a *Assessment) Difference() float64 { return math.Abs(a.Now - a.Then) }
 
 // OptionalDollars returns an amount, or "unknown" for nil.
 func OptionalDollars(usd *float64) string {

@@ -36,11 +36,13 @@ type View struct {
 	// TemplatePods has one pod of each workload of the profile, made from its pod template
 	// (lister.Objects.TemplatePods). It represents workloads without any pod.
 	TemplatePods []*v1.Pod
-	// NodesUnknown reports whether nodes could not be read. DisruptionBudgetsUnknown reports whether
-	// PodDisruptionBudgets could not be read. Only Assess reads it.
-	NodesUnknown, DisruptionBudgetsUnknown bool
-	// Controller returns the controller of a workload's own object (lister.Objects.Controller). Only
-	// Assess uses it.
+	// NodesUnknown reports whether nodes could not be read.
+	NodesUnknown bool
+	// DisruptionBudgetsUnknown reports whether PodDisruptionBudgets could not be read. Only Assess
+	// uses it.
+	DisruptionBudgetsUnknown bool
+	// Controller returns the controller of a workload's own object (lister.Objects.Controller).
+	// Only Assess uses it.
 	Controller func(apiVersion, kind, namespace, name string) *metav1.OwnerReference
 }
 
