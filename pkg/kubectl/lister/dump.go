@@ -85,6 +85,7 @@ func Load(ctx context.Context, path string, scope Scope) (*Objects, error) {
 				if err := d.add(&item); err != nil {
 					return fmt.Errorf("%s: item %d: %w", item.file, item.number, err)
 				}
+				itemBuffers.Put(&item.data) // the object has copies of its strings
 			}
 			return nil
 		})

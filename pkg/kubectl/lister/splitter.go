@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"sync"
 )
 
 // maxItemBytes limits the size of one object in a dump. etcd stores at most 1.5 MiB per object.
@@ -61,7 +62,7 @@ func (s *splitter) next() ([]byte, error) {
 		return nil, fmt.Errorf("invalid character %q: expected an object", c)
 	}
 	s.later = true
-	s.item, s.depth = append(make([]byte, 0, 8<<10), c), 1
+	s.item, s.depth = append(newItem(), c), 1
 	for s.depth > 0 {
 		if _, err := s.r.Peek(1); err != nil {
 			return nil, err
@@ -76,6 +77,17 @@ func (s *splitter) next() ([]byte, error) {
 	}
 	return s.item, nil
 }
+
+// newItem returns an empty buffer for an item.
+func newItem() []byte {
+	if b, ok := itemBuffers.Get().(*[]byte); ok {
+		return (*b)[:0]
+	}
+	return make([]byte, 0, 16<<10)
+}
+
+// itemBuffers contains the buffers of items that were decoded.
+var itemBuffers sync.Pool
 
 // scan appends the bytes of the current item at the start of chunk. It returns how many bytes of
 // chunk it has read.
