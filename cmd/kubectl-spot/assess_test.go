@@ -157,7 +157,7 @@ func TestPatchesAreSafe(t *testing.T) {
 		t.Fatalf("exit status %d\n%s", status, err)
 	}
 	for line := range strings.Lines(script) {
-		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "kubectl patch ") {
+		if !strings.HasPrefix(line, "#") { // both workloads name another scheduler
 			t.Errorf("the script runs %q", line)
 		}
 	}

@@ -180,6 +180,7 @@ func TestAssessNumbers(t *testing.T) {
 		deployment onspot 2 sp sp
 		deployment single 1 sp
 		deployment unknown 2 od nolist
+		deployment alone 1 nolist
 		deployment nospotprice 2 nospot nospot
 		statefulset db 2 sp od
 		job sum 1 sp
@@ -199,6 +200,7 @@ func TestAssessNumbers(t *testing.T) {
 		"onspot":      fmt.Sprintf("2 ready, 0 then 1 left, %.2f then %.2f", quarter*0.8, quarter*1.4),
 		"single":      fmt.Sprintf("1 ready, 0 then 1 left, %.2f then %.2f", quarter*0.4, quarter*1.0),
 		"unknown":     "2 ready, 2 then 1 left, unknown then unknown",
+		"alone":       "1 ready, 1 then 1 left, unknown then unknown",
 		"nospotprice": "2 ready, 2 then 1 left, unknown then unknown",
 		"db":          fmt.Sprintf("2 ready, 1 then 1 left, %.2f then %.2f", quarter*1.4, quarter*1.4),
 		"sum":         fmt.Sprintf("1 ready, 0 then 0 left, %.2f then %.2f", quarter*0.4, quarter*0.4),
@@ -207,7 +209,7 @@ func TestAssessNumbers(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if a.UnknownCosts != 2 || a.Outages != 3 || a.OutagesThen != 1 || a.SpotNodes != 1 || a.OnDemandNodes != 3 || a.Unpriced["x/a"] != 1 {
+	if a.UnknownCosts != 3 || a.Outages != 3 || a.OutagesThen != 1 || a.SpotNodes != 1 || a.OnDemandNodes != 3 || a.Unpriced["x/a"] != 1 {
 		t.Errorf("%+v", a)
 	}
 	if now, then := fmt.Sprintf("%.2f", a.Now), fmt.Sprintf("%.2f", a.Then); now != fmt.Sprintf("%.2f", quarter*6.8) || then != fmt.Sprintf("%.2f", quarter*6.8) {
