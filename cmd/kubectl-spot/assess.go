@@ -87,7 +87,7 @@ func (o *options) assess(ctx context.Context, p *printing, prices *report.Prices
 	}
 	view.Controller, view.DisruptionBudgetsUnknown = listed.Controller, listed.DisruptionBudgetsGap != nil
 	assessment := view.Assess(prices, listed.Scope.Namespace == metav1.NamespaceSystem)
-	assessment.Namespace = listed.Scope.Namespace
+	assessment.Namespace, assessment.Missing = listed.Scope.Namespace, listed.Missing
 	if n := assessment.UnknownOwners; n > 0 {
 		o.source.Gaps = append(o.source.Gaps, fmt.Sprintf("the owners of %s are unknown: their workloads are missing", report.Count(n, "pod", "pods")))
 		o.warn("%s", o.source.Gaps[len(o.source.Gaps)-1])

@@ -138,7 +138,7 @@ func TestAssessHTML(t *testing.T) {
 		t.Fatalf("exit status %d\n%s", status, err)
 	}
 	page, err := os.ReadFile(html)
-	if err != nil || !strings.Contains(string(page), "shop: deployment/web") {
+	if err != nil || !strings.Contains(string(page), "shop: deployment/web") || !strings.Contains(string(page), "has no jobs, persistentvolumeclaims") {
 		t.Errorf("%v\n%s", err, page)
 	}
 }

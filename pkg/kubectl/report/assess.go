@@ -110,6 +110,8 @@ type Assessment struct {
 	Unpriced map[string]int `json:"unpriced,omitempty"`
 	// UnknownOwners counts the pods whose owner is unknown. They are in no workload.
 	UnknownOwners int `json:"unknownOwners,omitempty"`
+	// Missing is as in lister.Objects. The caller sets it.
+	Missing []string `json:"missing,omitempty"`
 }
 
 // Assess answers which workloads can run on spot, what that needs, and what it changes. Workloads

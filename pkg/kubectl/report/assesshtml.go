@@ -20,6 +20,7 @@ var assessmentPage = template.Must(template.New("assessment").Funcs(template.Fun
 	"usd":       dollars,
 	"orUnknown": OptionalDollars,
 	"join":      func(texts []string) string { return strings.Join(texts, "; ") },
+	"list":      func(texts []string) string { return strings.Join(texts, ", ") },
 	"workloads": func(n int) string { return Count(n, "workload", "workloads") },
 }).Parse(assessmentText))
 
