@@ -119,7 +119,7 @@ func (cp *ControlPlane) CreateNodes(ctx context.Context, specs ...NodeSpec) erro
 		}
 		ready := 0
 		for _, node := range list.Items {
-			if wanted[node.Name] && usable(&node) {
+			if wanted[node.Name] && IsUsable(&node) {
 				ready++
 			}
 		}
@@ -130,16 +130,14 @@ func (cp *ControlPlane) CreateNodes(ctx context.Context, specs ...NodeSpec) erro
 	})
 }
 
-// usable reports whether the node is Ready and the node lifecycle controller has removed its
-// taints. If a node is recreated under the same name, that controller may first mark it as
-// unreachable.
-func usable(node *corev1.Node) bool {
-	for _, taint := range node.Spec.Taints {
-		if taint.Key == corev1.TaintNodeNotReady || taint.Key == corev1.TaintNodeUnreachable {
-			return false
-		}
-	}
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+// IsUsable reports whether pods can be scheduled to the node: it is Ready, and the node lifecycle
+// controller has removed its taints. If a node is recreated under the same name, that controller
+// may first mark it as unreachable.
+func IsUsable(node *corev1.Node) bool {
+	tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable
+	})
+	return !tainted && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }

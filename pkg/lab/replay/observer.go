@@ -113,10 +113,10 @@ func (o *observer) nodeEvent(now time.Time, node *corev1.Node, gone bool) {
 	defer o.mu.Unlock()
 	before := o.nodes[node.Name]
 	delete(o.created, node.Name)
-	if gone || before == nil || isUsable(node) != isUsable(before) {
+	if gone || before == nil || lab.IsUsable(node) != lab.IsUsable(before) {
 		o.changed = now // other changes of a node do not affect pods
 	}
-	if !gone && isUsable(node) && (before == nil || !isUsable(before)) {
+	if !gone && lab.IsUsable(node) && (before == nil || !lab.IsUsable(before)) {
 		o.roomAdded = now
 	}
 	if gone {
@@ -146,17 +146,6 @@ func podState(pod *corev1.Pod) PodState {
 func isReady(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-// isUsable reports whether pods can be scheduled to the node: it is Ready, and the node lifecycle
-// controller has removed its taint.
-func isUsable(node *corev1.Node) bool {
-	tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable
-	})
-	return !tainted && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
@@ -266,7 +255,7 @@ func (o *observer) status() status {
 		s.surplus += max(0, c.live-o.desired[name])
 	}
 	for _, node := range o.nodes {
-		if !isUsable(node) {
+		if !lab.IsUsable(node) {
 			s.startingNodes++
 		}
 	}

@@ -122,7 +122,7 @@ func (c *toyCluster) round(ctx context.Context) {
 		return
 	}
 	for i := range nodes.Items {
-		if node := &nodes.Items[i]; !isUsable(node) {
+		if node := &nodes.Items[i]; !lab.IsUsable(node) {
 			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 			_, _ = c.client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
 		}
