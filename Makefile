@@ -18,12 +18,16 @@ help: ## Lists the targets.
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 .PHONY: build
-build: ## Builds all binaries into bin/.
+build: build-lab ## Builds all binaries into bin/.
+	go build -ldflags '$(LDFLAGS)' -o bin/spot-extender ./cmd/extender
+	go build -ldflags '$(LDFLAGS)' -o bin/kubectl-spot ./cmd/kubectl-spot
+
+# make demo and make replay need only these binaries.
+.PHONY: build-lab
+build-lab:
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-aware-scheduler ./cmd/scheduler
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-controller ./cmd/controller
-	go build -ldflags '$(LDFLAGS)' -o bin/spot-extender ./cmd/extender
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-lab ./cmd/spot-lab
-	go build -ldflags '$(LDFLAGS)' -o bin/kubectl-spot ./cmd/kubectl-spot
 
 # make image builds one image per binary. These are the image names and the architectures. With
 # PUSH=1 it pushes each as one multi-arch image to the registry in the name. By default the images
@@ -49,13 +53,13 @@ image: ## Builds the container images for amd64 and arm64, with docker or builda
 tools: ## Builds the local control plane and the linters into .local/bin (minutes the first time).
 	@hack/tools.sh
 
-# make demo and make replay need neither linters nor Karpenter.
+# make demo and make replay need neither kubectl, linters, Helm nor Karpenter.
 .PHONY: control-plane
 control-plane:
 	@hack/tools.sh control-plane
 
 .PHONY: demo
-demo: control-plane build ## Demonstrates cost and availability on a real control plane. Works on a fresh machine.
+demo: control-plane build-lab ## Demonstrates cost and availability on a real control plane. Works on a fresh machine.
 	@bin/spot-lab demo
 
 # The folder with recorded traces for make replay. REPLAY contains more flags of spot-lab replay.
@@ -64,12 +68,12 @@ REPLAY    ?=
 
 .PHONY: replay
 replay: export SPOT_DATA := $(SPOT_DATA)
-replay: control-plane build ## Replays recorded spot capacity under all arms, and reports cost and availability (SPOT_DATA, REPLAY; minutes per arm).
+replay: control-plane build-lab ## Replays recorded spot capacity under all arms, and reports cost and availability (SPOT_DATA, REPLAY; minutes per arm).
 	@hack/replay.sh $(REPLAY)
 
 .PHONY: results
 results: export SPOT_DATA := $(SPOT_DATA)
-results: control-plane build ## Replays all recorded traces and writes docs/results.md (SPOT_DATA; two hours).
+results: control-plane build-lab ## Replays all recorded traces and writes docs/results.md (SPOT_DATA; two hours).
 	@hack/results.sh
 
 .PHONY: test

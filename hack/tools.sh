@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the local control plane, the linters, Helm and Karpenter into .local/bin, at the versions
-# pinned in hack/tools/go.mod, hack/helm/go.mod and hack/karpenter/go.mod. The argument selects what
-# it builds:
+# Builds the local control plane, kubectl, the linters, Helm and Karpenter into .local/bin, at the
+# versions pinned in hack/tools/go.mod, hack/helm/go.mod and hack/karpenter/go.mod. The argument
+# selects what it builds:
 #
 #	control-plane  only the control plane, which is all that make demo and make replay need
 #	kubelet        also the kubelet
@@ -49,28 +49,26 @@ if [ $module = karpenter ]; then
   exit
 fi
 
-build() { # name package
+# build compiles and links the packages side by side. Their last elements are the programs' names.
+build() { # description, packages...
   echo "tools: building $1 (the first time takes minutes)" >&2
   # Without a version, the API server reports v0.0.0-master, which clients cannot parse.
   go build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" \
-    -o "$bin/$1" "$2"
+    -o "$bin/" "${@:2}"
 }
 if ! built .built; then
-  build kube-apiserver          k8s.io/kubernetes/cmd/kube-apiserver
-  build kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager
   if [ $module = tools ]; then
-    build etcd                    go.etcd.io/etcd/server/v3
-    build kube-scheduler          k8s.io/kubernetes/cmd/kube-scheduler
-    build kubectl                 k8s.io/kubernetes/cmd/kubectl
-    build kwok                    sigs.k8s.io/kwok/cmd/kwok
+    build "the control plane" k8s.io/kubernetes/cmd/kube-{apiserver,controller-manager,scheduler} sigs.k8s.io/kwok/cmd/kwok go.etcd.io/etcd/server/v3
+    mv "$bin/server" "$bin/etcd"
+  else
+    build "the control plane of Kubernetes ${1}" k8s.io/kubernetes/cmd/kube-{apiserver,controller-manager}
   fi
   echo "$want" >"$bin/.built"
 fi
 if [ $module != tools ] || [ "${1:-}" = control-plane ]; then exit; fi
-if ! built .built-linters; then
-  build controller-gen sigs.k8s.io/controller-tools/cmd/controller-gen
-  build staticcheck    honnef.co/go/tools/cmd/staticcheck
-  echo "$want" >"$bin/.built-linters"
+if ! built .built-checks; then
+  build "kubectl and the linters" k8s.io/kubernetes/cmd/kubectl sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck
+  echo "$want" >"$bin/.built-checks"
 fi
 # Only make test-node needs a kubelet.
 if [ "${1:-}" = kubelet ] && ! built .built-kubelet; then
