@@ -3,6 +3,7 @@
 package docs
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -32,6 +33,8 @@ func TestNamesAreDocumented(t *testing.T) {
 		"caches":        {"cmd/controller/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
 		"defects":       {"pkg/controller/round/defects.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
 		"moves":         {"pkg/controller/migration/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 4},
+		"gating":        {"pkg/controller/gating/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 4},
+		"gates":         {"pkg/failsafe/gates.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
 		"panics":        {"pkg/recovery/recovery.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
 		"settings":      {"pkg/apis/controller/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 20},
 		"annotations":   {"pkg/apis/spot/names.go", "docs/tuning.md", regexp.MustCompile(`(?:Demand|Pool|Unsatisfiable|After|Relief|Overflow|Protect|Surge)Annotation += "([\w./-]+)"`), "`%`", 8},
@@ -53,6 +56,64 @@ func TestNamesAreDocumented(t *testing.T) {
 	}
 }
 
+// TestNamesExist checks that the code contains each metric and event reason that has a row in the
+// reference.
+func TestNamesExist(t *testing.T) {
+	for name, test := range map[string]struct {
+		doc, heading string
+		// code lists the folders and files with the names, as string literals. The prefix may be a
+		// constant.
+		code   []string
+		prefix string
+		// atLeast detects an expression that matches nothing.
+		atLeast int
+	}{
+		"metrics": {"docs/metrics.md", "metric", []string{"pkg", "cmd"}, "spot_aware_scheduler_", 25},
+		"events":  {"docs/events.md", "reason", []string{"pkg/apis/spot/events.go"}, "", 25},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code := ""
+			for _, path := range test.code {
+				code += goCode(t, path)
+			}
+			page := parse(test.doc, read(t, test.doc))
+			found := 0
+			for _, name := range page.firstColumn(test.heading) {
+				name, ok := strings.CutPrefix(name, test.prefix)
+				if !ok {
+					continue // a name without its prefix, in another table
+				}
+				found++
+				literal := regexp.MustCompile(`"(?:` + test.prefix + `|_)?` + name + `"`)
+				if !literal.MatchString(code) {
+					t.Errorf("%s describes %s, which %v do not contain", test.doc, test.prefix+name, test.code)
+				}
+			}
+			if found < test.atLeast {
+				t.Errorf("%s: found %d names, expected at least %d: this test reads too few tables", test.doc, found, test.atLeast)
+			}
+		})
+	}
+}
+
+// goCode returns the content of a Go file, or of all Go files in a folder except tests.
+func goCode(t *testing.T, path string) string {
+	t.Helper()
+	code := ""
+	err := filepath.WalkDir(filepath.Join(root, path), func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		data, err := os.ReadFile(file)
+		code += string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code
+}
+
 // TestMessagesAreReal checks that the code contains each message that a page explains.
 func TestMessagesAreReal(t *testing.T) {
 	literal, verb := regexp.MustCompile(`"(?:[^"\\\n]|\\.)*"`), regexp.MustCompile(`%[dsq]`)
@@ -70,7 +131,7 @@ func TestMessagesAreReal(t *testing.T) {
 	}
 	found := 0
 	for _, page := range pages(t) {
-		for _, message := range page.messages() {
+		for _, message := range page.firstColumn("message") {
 			found++
 			if !slices.ContainsFunc(made, func(m *regexp.Regexp) bool { return m.MatchString(message) }) {
 				t.Errorf("%s: the code does not contain %q", page.file, message)

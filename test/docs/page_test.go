@@ -81,22 +81,22 @@ func (p *page) code() []string {
 	return code
 }
 
-// messages returns the code spans in the first column of tables with the heading "message".
-func (p *page) messages() []string {
-	var messages []string
+// firstColumn returns the code spans in the first column of tables with a heading there.
+func (p *page) firstColumn(heading string) []string {
+	var found []string
 	in := false
 	for _, line := range p.lines {
 		cells := strings.Split(line, "|")
 		switch {
 		case len(cells) < 3:
 			in = false
-		case strings.TrimSpace(cells[1]) == "message":
+		case strings.TrimSpace(cells[1]) == heading:
 			in = true
 		case in:
 			for _, match := range span.FindAllStringSubmatch(cells[1], -1) {
-				messages = append(messages, match[1])
+				found = append(found, match[1])
 			}
 		}
 	}
-	return messages
+	return found
 }
