@@ -139,7 +139,7 @@ picture: tools build ## Draws docs/dashboard.svg: the dashboard during a reclaim
 	@go run ./test/monitoring/picture
 
 .PHONY: generate
-generate: tools ## Generates files from Go types, and the README of the chart.
+generate: tools ## Generates files from Go types, the reference of the configuration, and the README of the chart.
 	@hack/generate.sh
 
 .PHONY: verify

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Generates files from Go types, and the README of the chart from its values, into the checkout or
-# into the folder given as an argument.
+# Generates files from Go types, the reference of the configuration from Go types and flags, and the
+# README of the chart from its values, into the checkout or into the folder given as an argument.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 to=${1:-.}
@@ -16,3 +16,6 @@ chart=manifests/charts/spot-aware-scheduler
 go run ./hack/chartreadme "$chart" >"$made/README.md"
 mkdir -p "$to/$chart"
 cp "$made/README.md" "$to/$chart/README.md"
+go run ./hack/configreference >"$made/configuration.md"
+mkdir -p "$to/docs/reference"
+cp "$made/configuration.md" "$to/docs/reference/configuration.md"

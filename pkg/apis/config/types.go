@@ -17,8 +17,8 @@ type ReplicaSafetyArgs struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// MinOnDemand is the number of replicas of a workload that must survive the loss of all spot
-	// nodes: a count, or a percentage of the desired replicas, rounded up. Jobs have their own
-	// default (decision.Workload.Batch). Default 1.
+	// nodes: a count, or a percentage of the desired replicas, rounded up. Default 1. A Job has no
+	// floor by default, except with backoffLimit 0: then all its pods run on on-demand.
 	MinOnDemand Scalar `json:"minOnDemand,omitempty"`
 	// UnlabeledNodes is the capacity type of nodes without a capacity label: OnDemand (the default)
 	// or Spot.
@@ -63,10 +63,11 @@ type ReplicaSafetyArgs struct {
 	// StricterOnly: an annotation counts only if it makes the workload safer. Ignore: annotations
 	// have no effect.
 	AnnotationPolicy Scalar `json:"annotationPolicy,omitempty"`
-	// CapacityLabels are node labels that mark spot and on-demand nodes, in addition to
-	// providers.CapacityLabels.
+	// CapacityLabels are node labels that mark spot and on-demand nodes, in addition to the
+	// built-in labels of package providers.
 	CapacityLabels []CapacityLabel `json:"capacityLabels,omitempty"`
-	// Signals are interruption signals of nodes, in addition to providers.Signals.
+	// Signals are interruption signals of nodes, in addition to the built-in signals of package
+	// providers.
 	Signals []Signal `json:"signals,omitempty"`
 }
 
@@ -91,16 +92,24 @@ type Rule struct {
 	// StatefulSet or Job. Pod matches a pod without a controller.
 	OwnerKinds []string `json:"ownerKinds,omitempty"`
 
-	// The settings below override ReplicaSafetyArgs. A fallbackAfter of "never" or a
-	// maxPerPool of "100%" disables the setting of the profile.
-	MinOnDemand       Scalar `json:"minOnDemand,omitempty"`
-	MaxPerPool        Scalar `json:"maxPerPool,omitempty"`
+	// The settings below override the settings of ReplicaSafetyArgs.
+
+	// MinOnDemand overrides the floor.
+	MinOnDemand Scalar `json:"minOnDemand,omitempty"`
+	// MaxPerPool overrides the cap. "100%" disables the cap of the profile.
+	MaxPerPool Scalar `json:"maxPerPool,omitempty"`
+	// WhenUnsatisfiable overrides the setting of the profile.
 	WhenUnsatisfiable Scalar `json:"whenUnsatisfiable,omitempty"`
-	FallbackAfter     Scalar `json:"fallbackAfter,omitempty"`
-	RolloutRelief     Scalar `json:"rolloutRelief,omitempty"`
-	Overflow          Scalar `json:"overflow,omitempty"`
-	Exemptions        Scalar `json:"exemptions,omitempty"`
-	AnnotationPolicy  Scalar `json:"annotationPolicy,omitempty"`
+	// FallbackAfter overrides the setting of the profile. "never" disables it.
+	FallbackAfter Scalar `json:"fallbackAfter,omitempty"`
+	// RolloutRelief overrides the setting of the profile. "never" disables it.
+	RolloutRelief Scalar `json:"rolloutRelief,omitempty"`
+	// Overflow overrides the setting of the profile.
+	Overflow Scalar `json:"overflow,omitempty"`
+	// Exemptions overrides the setting of the profile.
+	Exemptions Scalar `json:"exemptions,omitempty"`
+	// AnnotationPolicy overrides the setting of the profile.
+	AnnotationPolicy Scalar `json:"annotationPolicy,omitempty"`
 	// Protect: if true, the controller maintains a PodDisruptionBudget for each Deployment that no
 	// other PodDisruptionBudget selects. Every drain of a node then waits for replacements. Default
 	// false. The profile has no such field.
@@ -111,12 +120,15 @@ type Rule struct {
 // set, a node with any other value counts as spot unless another capacity label has a known value.
 // If only one list is set, other values are ignored.
 type CapacityLabel struct {
-	Key      string   `json:"key,omitempty"`
-	Spot     []string `json:"spot,omitempty"`
+	// Key is the key of the label. Required.
+	Key string `json:"key,omitempty"`
+	// Spot lists the values that mean spot.
+	Spot []string `json:"spot,omitempty"`
+	// OnDemand lists the values that mean on-demand.
 	OnDemand []string `json:"onDemand,omitempty"`
 }
 
-// Signal is an interruption signal of a node. Exactly one of Taint, Condition, Label and Annotation
+// Signal is an interruption signal of a node. Exactly one of taint, condition, label and annotation
 // is set.
 type Signal struct {
 	// Taint is the "key" or "key=value" of a taint with any effect.
@@ -125,8 +137,9 @@ type Signal struct {
 	Condition string `json:"condition,omitempty"`
 	// Mentions is a substring of the condition's reason or message. Only for conditions.
 	Mentions string `json:"mentions,omitempty"`
-	// Label and Annotation are a "key" or "key=value".
-	Label      string `json:"label,omitempty"`
+	// Label is the "key" or "key=value" of a label of the node.
+	Label string `json:"label,omitempty"`
+	// Annotation is the "key" or "key=value" of an annotation of the node.
 	Annotation string `json:"annotation,omitempty"`
 	// Class of the signal. Required. reclaim: the node is reclaimed at a deadline, and no other
 	// actor drains it; it gets no new pods. drain: another actor already evicts its pods; it gets
@@ -157,8 +170,10 @@ type SpotPreferenceArgs struct {
 // PoolRisk is the known interruption risk of the spot nodes of one instance type in one zone. All
 // three fields are required.
 type PoolRisk struct {
+	// InstanceType is the value of the label node.kubernetes.io/instance-type.
 	InstanceType string `json:"instanceType,omitempty"`
-	Zone         string `json:"zone,omitempty"`
+	// Zone is the value of the label topology.kubernetes.io/zone.
+	Zone string `json:"zone,omitempty"`
 	// Risk ranges from 0 (no known risk) to 1.
 	Risk Scalar `json:"risk,omitempty"`
 }
