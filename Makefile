@@ -138,6 +138,11 @@ picture: tools build ## Draws docs/dashboard.svg: the dashboard during a reclaim
 	@hack/prometheus.sh
 	@go run ./test/monitoring/picture
 
+.PHONY: site
+site: export SITE_BASE := $(SITE_BASE)
+site: ## Builds the documentation site into dist/site with Node.js, and checks its links (SITE_BASE).
+	@hack/site.sh
+
 .PHONY: generate
 generate: tools ## Generates files from Go types, the reference of the configuration, and the README of the chart.
 	@hack/generate.sh
@@ -156,4 +161,4 @@ vuln: ## Lists known vulnerabilities that the binaries can reach (VULNDB, a URL)
 
 .PHONY: clean
 clean: ## Removes all build results, including tools.
-	rm -rf bin .local
+	rm -rf bin dist .local site/node_modules

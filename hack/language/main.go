@@ -132,7 +132,7 @@ func (c *checker) visit(path string, entry fs.DirEntry, err error) error {
 	}
 	name := entry.Name()
 	if entry.IsDir() {
-		if name == "bin" || name == "testdata" || strings.HasPrefix(name, ".") && name != "." && name != ".." {
+		if name == "bin" || name == "testdata" || name == "node_modules" || strings.HasPrefix(name, ".") && name != "." && name != ".." {
 			return filepath.SkipDir
 		}
 		return nil
