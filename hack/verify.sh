@@ -22,6 +22,18 @@ check "go mod tidy in hack/helm" env -C hack/helm go mod tidy -diff
 check "go mod tidy in hack/karpenter" env -C hack/karpenter go mod tidy -diff
 check "go mod tidy in hack/kubernetes-1.37" env -C hack/kubernetes-1.37 go mod tidy -diff
 check "go mod tidy in test/performance/upstream" env -C test/performance/upstream go mod tidy -diff
+
+used() { # packages...; prints the modules of the packages and their versions
+  go list -deps -f '{{with .Module}}{{.Path}} {{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}{{end}}' "$@" | sort -u
+}
+# The control plane and the product share compiled packages only if the modules have the same
+# versions. Otherwise a cold make demo compiles most of Kubernetes twice.
+equal() {
+  local tools
+  tools=$(cd hack/tools && used k8s.io/kubernetes/cmd/kube-{apiserver,controller-manager,scheduler}) || return
+  used ./cmd/... | awk 'NR == FNR { version[$1] = $2; next } $1 in version && version[$1] != $2 { print $1, $2, "in go.mod,", version[$1], "in hack/tools/go.mod" }' <(echo "$tools") -
+}
+check "require the same version in both go.mod files" equal
 check "fix the reported problems" go vet ./...
 check "fix the reported problems" .local/bin/staticcheck ./...
 check "fix the reported problems" env -C test/performance/upstream go vet ./...
