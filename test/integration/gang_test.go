@@ -15,9 +15,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	"sigs.k8s.io/yaml"
@@ -502,6 +504,12 @@ func TestGangFallback(t *testing.T) {
 func (s *scenario) startGangPreemption(name, class string, edits ...func(*v1alpha1.PodGroup)) {
 	s.Helper()
 	s.fillNode("spot-2", 1, func(pod *v1.Pod) { pod.Finalizers = []string{"example.com/stay"} })
+	// After a failed check nothing else lets the victim terminate, and the cleanup would fail.
+	s.Cleanup(func() {
+		if err := s.removeFinalizers("fill-spot-2-1"); !apierrors.IsNotFound(err) {
+			s.must(err)
+		}
+	})
 	s.group(name, 3, edits...)
 	s.deploy(name, 3, inGang(name), func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = class })
 	s.eventually(soon, func() error {
@@ -521,7 +529,12 @@ func (s *scenario) startGangPreemption(name, class string, edits ...func(*v1alph
 // releaseVictim lets the victim of startGangPreemption terminate.
 func (s *scenario) releaseVictim() {
 	s.Helper()
-	s.patchPod("fill-spot-2-1", `{"metadata":{"finalizers":null}}`)
+	s.must(s.removeFinalizers("fill-spot-2-1"))
+}
+
+func (s *scenario) removeFinalizers(pod string) error {
+	_, err := client.CoreV1().Pods(s.namespace).Patch(s.ctx, pod, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	return err
 }
 
 // TestGangKilled kills the scheduler while a gang waits at Permit. No pod of the gang was bound,

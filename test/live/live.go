@@ -14,7 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics/testutil"
 	"sigs.k8s.io/yaml"
@@ -128,7 +127,7 @@ func Pods(ctx context.Context, client kubernetes.Interface, namespace string, op
 }
 
 // Clear deletes the workloads of a namespace, the owners of pods first. It returns when no pod
-// and no ReplicaSet is left.
+// and no ReplicaSet is left. After two minutes it returns an error that names the remaining pods.
 func Clear(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	now, background, all := int64(0), metav1.DeletePropagationBackground, metav1.ListOptions{}
 	atOnce := metav1.DeleteOptions{GracePeriodSeconds: &now}
@@ -142,16 +141,23 @@ func Clear(ctx context.Context, client kubernetes.Interface, namespace string) e
 			return err
 		}
 	}
-	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	return Until(ctx, 2*time.Minute, func() error {
 		if err := core.Pods(namespace).DeleteCollection(ctx, atOnce, all); err != nil {
-			return false, err
+			return err
 		}
 		pods, err := core.Pods(namespace).List(ctx, all)
 		if err != nil {
-			return false, err
+			return err
 		}
 		sets, err := apps.ReplicaSets(namespace).List(ctx, all)
-		return err == nil && len(pods.Items) == 0 && len(sets.Items) == 0, err
+		if err == nil && len(pods.Items)+len(sets.Items) > 0 {
+			var remaining []string
+			for _, pod := range pods.Items {
+				remaining = append(remaining, pod.Name)
+			}
+			err = fmt.Errorf("namespace %s still has %d ReplicaSets and the pods %v", namespace, len(sets.Items), remaining)
+		}
+		return err
 	})
 }
 

@@ -168,6 +168,15 @@ func (w *WaitingPods) GangSince(pod types.UID, gang Gang) (time.Time, bool) {
 	return since, waits
 }
 
+// GangWaits reports whether pods of the gang wait and none of its pods has been bound since they
+// were recorded.
+func (w *WaitingPods) GangWaits(gang Gang) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	g := w.gangs[gang]
+	return g != nil && len(g.waiting) > 0 && !g.scheduled
+}
+
 // MarkBound removes a pod that was bound. If the pod is in a gang, the shared waiting time of the
 // gang ends.
 func (w *WaitingPods) MarkBound(pod types.UID, gang Gang) {

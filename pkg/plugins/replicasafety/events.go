@@ -139,7 +139,7 @@ func (p *Plugin) podHandler() informer.Handler[*v1.Pod] {
 	}
 	nominationChanged := func(before, after *v1.Pod) {
 		if p.nominations.set(before, after) {
-			p.waiting.WakeSiblings(workload.RevisionOf(before))
+			p.wakeAfterNomination(before)
 		}
 	}
 	// Siblings may have counted a waiting pod as nominated, even if the nomination was not written

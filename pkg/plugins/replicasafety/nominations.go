@@ -6,7 +6,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -49,13 +48,23 @@ func (p *Plugin) nominatedSiblings(pod *v1.Pod, subject *workload.Subject, setti
 // watchNomination wakes the siblings of a nominated pod that found no node in this cycle, if the
 // scheduler then clears the nomination. The scheduler may do so before it has written the
 // nomination to the API server. In that case no event reports the change.
-func (p *Plugin) watchNomination(revision workload.OwnerKey, pod types.UID, node string) {
+func (p *Plugin) watchNomination(pod *v1.Pod, node string) {
 	p.waiting.After(time.Second, func() {
-		still := slices.ContainsFunc(p.nominator.NominatedPodsForNode(node), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod })
+		still := slices.ContainsFunc(p.nominator.NominatedPodsForNode(node), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod.UID })
 		if !still {
-			p.waiting.WakeSiblings(revision)
+			p.wakeAfterNomination(pod)
 		}
 	})
+}
+
+// wakeAfterNomination wakes the siblings of a pod whose nomination ended. The attempts of a gang
+// nominate its pods and clear their nominations. If each such change woke the gang, the scheduler
+// would try it again and again as long as a victim terminates. The gang plugin retries a gang that
+// no event wakes.
+func (p *Plugin) wakeAfterNomination(pod *v1.Pod) {
+	if !p.waiting.GangWaits(p.gangOf(pod)) {
+		p.waiting.WakeSiblings(workload.RevisionOf(pod))
+	}
 }
 
 // nominations contains the unbound pods with a nominated node according to the API server, by

@@ -139,6 +139,37 @@ func TestEndOfANominationWakes(t *testing.T) {
 	}
 }
 
+// The attempts of a gang nominate its pods and clear their nominations. These changes wake no pod
+// of the gang until one of its pods is bound.
+func TestEndOfANominationInAGang(t *testing.T) {
+	for name, test := range map[string]struct {
+		bound bool
+		want  []string
+	}{
+		"no pod was bound": {false, nil},
+		"a pod was bound":  {true, []string{"shop/p"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorldNotSynced(t, nil)
+			w.plugin.schedulesGangs = func() bool { return true }
+			handler := w.plugin.podHandler()
+			pod, nominated := inGang(web("p")), inGang(web("a"))
+			nominated.Status.NominatedNodeName = "spot-1"
+			handler.Add(nominated)
+			w.plugin.waiting.AddUnschedulable(pod, placement.Wait{
+				Owners: []workload.OwnerKey{workload.RevisionOf(pod)}, DependsOnSiblings: true, Gang: w.plugin.gangOf(pod),
+			})
+			if test.bound {
+				handler.Add(bound(inGang(web("b")), "spot-2"))
+			}
+			handler.Update(nominated, inGang(web("a")))
+			if diff := cmp.Diff(test.want, w.woken.take(), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // The scheduler may clear a nomination before it has written it to the API server. No event reports
 // this.
 func TestUnwrittenNominationClearedWakes(t *testing.T) {

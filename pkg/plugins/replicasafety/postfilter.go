@@ -36,7 +36,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.P
 		p.waiting.Wake(pod)
 	}
 	if s := placement.Read(cycle); s != nil && s.NominatedNode != "" {
-		p.watchNomination(s.Subject.RevisionKey, pod.UID, s.NominatedNode)
+		p.watchNomination(pod, s.NominatedNode)
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
