@@ -25,7 +25,7 @@ func TestPlacementManyDeployments(t *testing.T) {
 		budgets[name] = 10 - floor
 		want[name] = split{onDemand: floor, spot: 10 - floor}
 	}
-	s.eventually(2*time.Minute, s.haveSplits(want))
+	s.eventually(manyPods, s.haveSplits(want))
 	s.Logf("2,000 pods placed after %s", time.Since(began).Round(time.Second))
 	s.requireWithinBudgets(onSpot(), budgets)
 }

@@ -57,7 +57,7 @@ func TestOutage(t *testing.T) {
 			s.addNodes(slices.Concat(allOnDemand[:5], spotNodes(30, 30))...)
 			s.must(s.scheduler.Resume())
 			const placeable = 20*35 + 5*15
-			s.eventually(time.Minute, seen.boundAtLeast(50))
+			s.eventually(manyPods, seen.boundAtLeast(50))
 			component := controlPlane.Process(test.component)
 			s.must(test.interrupt(component))
 			left, began := seen.bound(), time.Now()
@@ -77,7 +77,7 @@ func TestOutage(t *testing.T) {
 				s.must(err)
 			}
 
-			s.eventually(2*time.Minute, func() error {
+			s.eventually(manyPods, func() error {
 				if bound, err := s.bound(); err != nil || bound < placeable {
 					return fmt.Errorf("%d of %d pods are bound, %v", bound, placeable, err)
 				}
@@ -90,7 +90,7 @@ func TestOutage(t *testing.T) {
 				"and the %d pods that fit were bound %.1f s after it",
 				returned.Sub(began).Round(time.Second), left, restarts(), lease.Spec.AcquireTime.Sub(returned).Seconds(), placeable, all.Sub(returned).Seconds())
 			s.addNodes(allOnDemand[5:]...)
-			s.eventually(2*time.Minute, s.haveSplits(want))
+			s.eventually(manyPods, s.haveSplits(want))
 			if moved := seen.onTwoNodes(); len(moved) > 0 {
 				t.Errorf("pods on two nodes: %v", moved)
 			}

@@ -10,6 +10,10 @@ import (
 // soon is the longest time that an immediate reaction may take on a loaded machine.
 const soon = 20 * time.Second
 
+// manyPods is the longest time that the placement of a thousand pods may take on a loaded machine.
+// The auditor detects pods that lose a wake-up much sooner.
+const manyPods = 5 * time.Minute
+
 func TestPlacementSingletonsOnOnDemand(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(5, 20), spotNodes(5, 20)))
 	for i := range 50 {

@@ -34,7 +34,7 @@ func TestResourceRequests(t *testing.T) {
 		s.deploy(name, perWorkload, annotated(minOnDemand, "30%"))
 		want[name] = split{onDemand: 30, spot: 70}
 	}
-	s.eventually(2*time.Minute, s.haveSplits(want))
+	s.eventually(manyPods, s.haveSplits(want))
 	placed := usage(t, s.scheduler)
 	t.Logf("placing %d pods: %.1f CPU seconds in %s, at most %d MiB", workloads*perWorkload,
 		(placed.cpu - before.cpu).Seconds(), time.Since(began).Round(time.Second), placed.peak>>20)

@@ -39,14 +39,14 @@ func TestSchedulerKilledDuringPlacement(t *testing.T) {
 
 	s.startScheduler()
 	// The lease of the killed leader must expire first, which takes 15 s.
-	s.eventually(3*time.Minute, func() error {
+	s.eventually(manyPods, func() error {
 		if bound, err := s.bound(); err != nil || bound < 40*35+10*15 {
 			return fmt.Errorf("%d pods are bound, %v", bound, err)
 		}
 		return nil
 	})
 	s.addNodes(allOnDemand[10:]...)
-	s.eventually(2*time.Minute, s.haveSplits(want))
+	s.eventually(manyPods, s.haveSplits(want))
 	s.requireWithinBudgets(onSpot(), budgets)
 }
 

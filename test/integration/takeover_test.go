@@ -56,7 +56,7 @@ func leaderKilledDuringPlacement(t *testing.T, kills int) {
 			return nil
 		})
 		terms := seen.since(0)
-		s.eventually(time.Minute, seen.boundAtLeast(200*(round+1)))
+		s.eventually(manyPods, seen.boundAtLeast(200*(round+1)))
 		how := "killed"
 		if killed {
 			s.must(pair[leading].Kill())
@@ -107,9 +107,9 @@ func leaderKilledDuringPlacement(t *testing.T, kills int) {
 			t.Errorf("the leader released its lease, but the next leader acquired it %s later", next.acquired.Sub(ended))
 		}
 	}
-	s.eventually(time.Minute, seen.boundAtLeast(placeable))
+	s.eventually(manyPods, seen.boundAtLeast(placeable))
 	s.addNodes(allOnDemand[10:]...)
-	s.eventually(2*time.Minute, s.haveSplits(want))
+	s.eventually(manyPods, s.haveSplits(want))
 	s.requireWithinBudgets(onSpot(), budgets)
 	s.requireBoundOnce(seen, before, 2000)
 }
