@@ -11,8 +11,9 @@ import (
 
 const (
 	ownTaint = "spot-aware-scheduler.io/interruption"
-	// authorDelay is the time after a change of a node at which its author is known.
-	authorDelay = time.Second
+	// authorDelay is the time after a change of a node at which its author is known. On a loaded
+	// machine the API server logs a request more than a second after the watch reports its result.
+	authorDelay = 3 * time.Second
 )
 
 // Interference is a change that the controller made to another actor's taint or cordon on a node.

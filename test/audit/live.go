@@ -29,9 +29,9 @@ type Options struct {
 	// SchedulerName is the profile whose pods are judged, and the name of the scheduler's lease
 	// in kube-system if it has one. "" means the constant SchedulerName.
 	SchedulerName string
-	// Wrote reports whether spot-controller wrote this version of a node. The auditor calls it a
-	// second after it observed the version. nil: the author is unknown, and the auditor does not
-	// check changes of nodes.
+	// Wrote reports whether spot-controller wrote this version of a node. The auditor calls it
+	// three seconds after it observed the version. nil: the author is unknown, and the auditor does
+	// not check changes of nodes.
 	Wrote func(node string, resourceVersion uint64) bool
 	// Forged reports whether a pod's release annotation and label were not set by the controller,
 	// so that the auditor ignores them. nil: no pod's are.
