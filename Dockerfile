@@ -1,4 +1,5 @@
-# One image per binary, each with that binary and nothing else. make image builds the binaries first; nothing is pulled.
+# One image per binary, each with that binary, licences and nothing else. make image builds these first; nothing is pulled.
+# make release builds the same images without a container engine (hack/release).
 # Every stage gets: TARGETARCH, and VERSION for the labels.
 FROM scratch AS scheduler
 ARG TARGETARCH
@@ -9,6 +10,7 @@ LABEL org.opencontainers.image.title="spot-aware-scheduler" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
 COPY bin/linux-${TARGETARCH}/spot-aware-scheduler /spot-aware-scheduler
+COPY bin/linux-${TARGETARCH}/licenses/spot-aware-scheduler /licenses
 USER 65532:65532
 ENTRYPOINT ["/spot-aware-scheduler"]
 
@@ -16,11 +18,12 @@ FROM scratch AS controller
 ARG TARGETARCH
 ARG VERSION
 LABEL org.opencontainers.image.title="spot-controller" \
-      org.opencontainers.image.description="Moves pods off spot nodes that go, to where the policy wants them, and back to spot" \
+      org.opencontainers.image.description="Moves pods off spot nodes that are about to be reclaimed, and back to spot" \
       org.opencontainers.image.source="https://github.com/spot-aware-scheduler/spot-aware-scheduler" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
 COPY bin/linux-${TARGETARCH}/spot-controller /spot-controller
+COPY bin/linux-${TARGETARCH}/licenses/spot-controller /licenses
 USER 65532:65532
 ENTRYPOINT ["/spot-controller"]
 
@@ -33,5 +36,6 @@ LABEL org.opencontainers.image.title="spot-extender" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
 COPY bin/linux-${TARGETARCH}/spot-extender /spot-extender
+COPY bin/linux-${TARGETARCH}/licenses/spot-extender /licenses
 USER 65532:65532
 ENTRYPOINT ["/spot-extender"]

@@ -49,6 +49,21 @@ image: export LDFLAGS := $(LDFLAGS)
 image: ## Builds the container images for amd64 and arm64, with docker or buildah, and checks them (IMAGE, ARCHS, PUSH=1).
 	@hack/image.sh
 
+# make release writes dist/VERSION. REGISTRY contains the images after they are pushed.
+REGISTRY ?= ghcr.io/spot-aware-scheduler
+
+.PHONY: release
+release: export VERSION := $(VERSION)
+release: export REGISTRY := $(REGISTRY)
+release: export LDFLAGS := $(LDFLAGS)
+release: ## Builds all files of a release into dist/VERSION, and checks them (VERSION=v0.1.0, REGISTRY; minutes the first time).
+	@go run ./hack/release build -version "$$VERSION" -registry "$$REGISTRY" -ldflags "$$LDFLAGS"
+	@go run ./hack/release check -version "$$VERSION" "dist/$$VERSION"
+
+.PHONY: test-release
+test-release: ## Builds a release twice, in two folders with two build caches, and compares all digests (SECOND_CACHE; many minutes).
+	@hack/test-release.sh
+
 .PHONY: tools
 tools: ## Builds the local control plane and the linters into .local/bin (minutes the first time).
 	@hack/tools.sh

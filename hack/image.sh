@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the images of the scheduler, the controller and the extender for each of ARCHS, with docker
-# if an engine is available and otherwise with buildah. hack/checkimage verifies the contents. make
+# if an engine is available and otherwise with buildah. hack/release verifies the contents. make
 # image calls this script and sets IMAGE, CONTROLLER_IMAGE, EXTENDER_IMAGE, ARCHS, PUSH, VERSION and
 # LDFLAGS.
 #
@@ -91,6 +91,7 @@ make_image() { # target of the Dockerfile and folder in cmd, binary, image name
   local arch archive want
   for arch in $ARCHS; do
     GOOS=linux GOARCH=$arch go build -ldflags "$LDFLAGS" -o "bin/linux-$arch/$2" "./cmd/$1"
+    go run ./hack/release licenses -arch "$arch" -out "bin/linux-$arch/licenses/$2" "./cmd/$1"
     archive=bin/images/$2-linux-$arch.tar
     want="$3 $VERSION $(cat "bin/linux-$arch/$2" Dockerfile .dockerignore hack/image.sh | sha256sum)"
     if [ ! -e "$archive" ] || [ "$(cat "$archive.made" 2>/dev/null)" != "$want" ]; then
@@ -98,7 +99,7 @@ make_image() { # target of the Dockerfile and folder in cmd, binary, image name
       build "$1" "$3" "$arch" "$PWD/$archive"
       echo "$want" >"$archive.made"
     fi
-    go run ./hack/checkimage -arch "$arch" -version "$VERSION" -name "$3" "$archive"
+    go run ./hack/release check-image -arch "$arch" -version "$VERSION" -name "$3" "$archive"
   done
 }
 

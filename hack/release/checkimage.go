@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// maxCompressed is the largest size of the compressed image: 80 MB, with a registry's megabyte of
+// 1,000,000 bytes.
+const maxCompressed = 80_000_000
+
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+// checkArchive verifies a docker-archive that make image built.
+func checkArchive(ctx context.Context, w io.Writer, archive, arch, name, version string) error {
+	open := func() (io.ReadCloser, error) { return os.Open(archive) }
+	manifest, err := tarball.LoadManifest(open)
+	if err != nil {
+		return fmt.Errorf("%s: %w", archive, err)
+	}
+	if len(manifest) != 1 || !slices.Equal(manifest[0].RepoTags, []string{name}) {
+		return fmt.Errorf("%s: contains %v, want one image named %s", archive, manifest, name)
+	}
+	image, err := tarball.Image(open, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", archive, err)
+	}
+	fmt.Fprintf(w, "image: %s linux/%s: %s\n", name, arch, archive)
+	if _, err := checkImage(ctx, w, image, arch, version); err != nil {
+		return fmt.Errorf("%s: %w", archive, err)
+	}
+	return nil
+}
+
+// checkImage verifies an image, and returns its files. The image must contain one static, stripped
+// binary for one architecture and licences, run as a non-root user, and be small enough to pull
+// quickly. On a machine of that architecture, checkImage also runs the binary. It prints its
+// results, and returns the first violation.
+func checkImage(ctx context.Context, w io.Writer, image v1.Image, arch, version string) ([]file, error) {
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkConfig(config, arch, version); err != nil {
+		return nil, err
+	}
+	root := mutate.Extract(image)
+	defer root.Close()
+	data, err := io.ReadAll(root)
+	if err != nil {
+		return nil, err
+	}
+	files, err := untar(data)
+	if err != nil {
+		return nil, err
+	}
+	b, err := onlyBinary(files, config.Config.Entrypoint[0])
+	if err != nil {
+		return nil, err
+	}
+	if err := checkBinary(b.data, arch); err != nil {
+		return nil, fmt.Errorf("/%s: %w", b.name, err)
+	}
+	compressed, err := gzipped(data)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(w, "  contents    /%s, %d bytes, and %d files in /licenses; nothing else\n", b.name, len(b.data), len(files)-1)
+	fmt.Fprintf(w, "  binary      static, stripped; runs as %s\n", config.Config.User)
+	fmt.Fprintf(w, "  size        %.1f MB compressed (at most %d MB)\n", float64(compressed)/1e6, maxCompressed/1_000_000)
+	if compressed > maxCompressed {
+		return nil, fmt.Errorf("%d bytes compressed, want at most %d", compressed, maxCompressed)
+	}
+	if arch != runtime.GOARCH || runtime.GOOS != "linux" {
+		fmt.Fprintf(w, "  not run     this machine is %s/%s\n", runtime.GOOS, runtime.GOARCH)
+		return files, nil
+	}
+	return files, runImage(ctx, w, files, b.name, version)
+}
+
+// checkConfig returns an error if the image's configuration is wrong.
+func checkConfig(c *v1.ConfigFile, arch, version string) error {
+	for _, field := range []struct{ name, got, want string }{
+		{"os", c.OS, "linux"},
+		{"architecture", c.Architecture, arch},
+		{"user", c.Config.User, fmt.Sprintf("%d:%d", user, user)},
+		{"command", strings.Join(c.Config.Cmd, " "), ""},
+		{"label org.opencontainers.image.version", c.Config.Labels["org.opencontainers.image.version"], version},
+		{"label org.opencontainers.image.licenses", c.Config.Labels["org.opencontainers.image.licenses"], "Apache-2.0"},
+	} {
+		if field.got != field.want {
+			return fmt.Errorf("%s: %q, want %q", field.name, field.got, field.want)
+		}
+	}
+	if len(c.Config.Entrypoint) != 1 {
+		return fmt.Errorf("entrypoint: %q, want only the binary", c.Config.Entrypoint)
+	}
+	return nil
+}
+
+// onlyBinary returns the file of the entrypoint, and an error if there are files other than it and
+// licences.
+func onlyBinary(files []file, entrypoint string) (file, error) {
+	var b file
+	licenses := 0
+	for _, f := range files {
+		switch {
+		case "/"+f.name == entrypoint && f.executable:
+			b = f
+		case strings.HasPrefix(f.name, "licenses/") && !f.executable && len(f.data) > 0:
+			licenses++
+		default:
+			return file{}, fmt.Errorf("contains /%s (executable: %t, %d bytes), want only %s and licences",
+				f.name, f.executable, len(f.data), entrypoint)
+		}
+	}
+	if b.name == "" || licenses == 0 {
+		return file{}, fmt.Errorf("contains %d files, including %d licences; want the entrypoint %s and licences",
+			len(files), licenses, entrypoint)
+	}
+	return b, nil
+}
+
+// checkBinary returns an error if the ELF file needs other files to start, or is larger than
+// necessary.
+func checkBinary(data []byte, arch string) error {
+	binary, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	if binary.Machine != machines[arch] {
+		return fmt.Errorf("is for %s, want %s", binary.Machine, machines[arch])
+	}
+	for _, program := range binary.Progs {
+		if program.Type == elf.PT_INTERP || program.Type == elf.PT_DYNAMIC {
+			return errors.New("is not static: it requires a dynamic linker")
+		}
+	}
+	for _, section := range binary.Sections {
+		if section.Type == elf.SHT_SYMTAB || strings.HasPrefix(section.Name, ".debug_") || strings.HasPrefix(section.Name, ".zdebug_") {
+			return fmt.Errorf("is not stripped: it contains a section %s", section.Name)
+		}
+	}
+	return nil
+}
+
+// gzipped returns the size of data after gzip compression, which registries use for layers.
+func gzipped(data []byte) (int64, error) {
+	var n counter
+	w := gzip.NewWriter(&n)
+	if _, err := w.Write(data); err != nil {
+		return 0, err
+	}
+	err := w.Close()
+	return int64(n), err
+}
+
+type counter int64
+
+func (n *counter) Write(p []byte) (int, error) {
+	*n += counter(len(p))
+	return len(p), nil
+}
+
+// runImage starts the image's binary as its user in a root with only the image's files, like a
+// container runtime. Only root may do that; other users run the binary directly.
+func runImage(ctx context.Context, w io.Writer, files []file, binary, version string) error {
+	root, err := os.MkdirTemp("", "release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(root)
+	for _, f := range files {
+		path, mode := filepath.Join(root, f.name), os.FileMode(0o644)
+		if f.executable {
+			mode = 0o755
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, f.data, mode)); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(root, 0o755); err != nil {
+		return err
+	}
+	cmd, how := exec.CommandContext(ctx, filepath.Join(root, binary), "--version"), "as this user (only root can start it in an empty root)"
+	if os.Getuid() == 0 {
+		cmd, how = exec.CommandContext(ctx, "/"+binary, "--version"), fmt.Sprintf("as %d in an empty root", user)
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: user, Gid: user}}
+	}
+	cmd.Env = []string{}
+	stdout, err := run(cmd)
+	if err != nil {
+		return fmt.Errorf("running the binary %s: %w", how, err)
+	}
+	output := strings.TrimSpace(string(stdout))
+	fmt.Fprintf(w, "  run         %s: %s\n", how, output)
+	if !strings.HasSuffix(output, "+spot-aware-scheduler."+version) {
+		return fmt.Errorf("--version prints %q, want it to end with %q", output, "+spot-aware-scheduler."+version)
+	}
+	return nil
+}
