@@ -50,7 +50,10 @@ func tarred(files []file, date time.Time) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return out.Bytes(), w.Close()
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
 }
 
 // missing adds the folder and its parents to known, and returns the new ones, parents first.

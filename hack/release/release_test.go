@@ -296,6 +296,26 @@ func TestCheckImage(t *testing.T) {
 	}
 }
 
+// TestTar reads an archive with the program tar, which is stricter than Go: it refuses an archive
+// without an end.
+func TestTar(t *testing.T) {
+	data, err := tarred([]file{{name: "b/c", data: []byte("text")}, {name: "a", executable: true}}, time.Unix(1764072000, 0).UTC())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tar := exec.Command("tar", "--utc", "--numeric-owner", "-tvf", "-")
+	tar.Stdin = bytes.NewReader(data)
+	out, err := tar.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	got := regexp.MustCompile(` +`).ReplaceAllString(string(out), " ")
+	want := "-rwxr-xr-x 0/0 0 2025-11-25 12:00 a\ndrwxr-xr-x 0/0 0 2025-11-25 12:00 b/\n-rw-r--r-- 0/0 4 2025-11-25 12:00 b/c\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("tar -tv (-want +got):\n%s", diff)
+	}
+}
+
 // TestMissingLicense removes the licences of one module.
 func TestMissingLicense(t *testing.T) {
 	executable, err := os.Executable()
