@@ -228,11 +228,11 @@ func goVersion(ctx context.Context, binary []byte) ([]string, error) {
 	}
 	var modules []string
 	for line := range strings.Lines(string(out)) {
-		switch fields := strings.Fields(line); fields[0] {
-		case "dep":
-			modules = append(modules, strings.Join(fields[1:], " "))
-		case "=>":
-			modules[len(modules)-1] = strings.Join(fields[1:], " ")
+		line = strings.TrimSpace(line)
+		if module, ok := strings.CutPrefix(line, "dep\t"); ok {
+			modules = append(modules, strings.ReplaceAll(module, "\t", " "))
+		} else if module, ok := strings.CutPrefix(line, "=>\t"); ok {
+			modules[len(modules)-1] = strings.ReplaceAll(module, "\t", " ")
 		}
 	}
 	if len(modules) == 0 {
