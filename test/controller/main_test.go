@@ -62,10 +62,8 @@ var (
 	client       kubernetes.Interface
 	// requestLog contains the requests of the controllers to the API server.
 	requestLog *auditLog
-	// kubernetesVersion is the minor version of the control plane; empty: the scheduler's
-	// version. alphaFlags are additional flags of its API server.
-	kubernetesVersion string
-	alphaFlags        []string
+	// alphaFlags are additional flags of the API server.
+	alphaFlags []string
 )
 
 func TestMain(m *testing.M) { os.Exit(live.Sharded(m, func() int { return run(m) })) }
@@ -99,7 +97,6 @@ func startControlPlane(ctx context.Context, dir string) error {
 		return err
 	}
 	cp, err := lab.Start(ctx, lab.Options{
-		Kubernetes:     kubernetesVersion,
 		PodStartup:     podStartup,
 		APIServerFlags: append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + requests}, alphaFlags...),
 		// At the default of 15 s, an autoscaler can miss a whole surge.
