@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 )
@@ -46,7 +48,7 @@ func read(t *testing.T, file string) string {
 func TestExitStatus(t *testing.T) {
 	both := []string{"--config=" + shipped, "--scheduler-config=" + shippedScheduler}
 	and := func(more string) []string { return append(slices.Clone(both), more) }
-	bad := fileWith(t, "apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\nconcurrency: 0\n")
+	bad := fileWith(t, "apiVersion: spot-aware-scheduler.io/v1beta1\nkind: SpotControllerConfiguration\nconcurrency: 0\n")
 	for name, test := range map[string]struct {
 		args []string
 		want int
@@ -74,7 +76,7 @@ func TestExitStatus(t *testing.T) {
 
 // The mistakes in both files are reported together, each with its path.
 func TestReadFiles(t *testing.T) {
-	head := "apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\n"
+	head := "apiVersion: spot-aware-scheduler.io/v1beta1\nkind: SpotControllerConfiguration\n"
 	badPolicy := strings.Replace(read(t, shippedScheduler), "minOnDemand: 1\n", "minOnDemand: 130%\n", 1)
 	for name, test := range map[string]struct {
 		config, scheduler string
@@ -113,7 +115,7 @@ func TestReadFiles(t *testing.T) {
 }
 
 func TestDryRun(t *testing.T) {
-	on := fileWith(t, "apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\ndryRun: true\n")
+	on := fileWith(t, "apiVersion: spot-aware-scheduler.io/v1beta1\nkind: SpotControllerConfiguration\ndryRun: true\n")
 	for name, test := range map[string]struct {
 		file string
 		flag bool
@@ -129,6 +131,32 @@ func TestDryRun(t *testing.T) {
 			}
 			if setup.DryRun != test.want {
 				t.Errorf("dry run: %t, want %t", setup.DryRun, test.want)
+			}
+		})
+	}
+}
+
+// A configuration of a deprecated version is accepted, and the log names the file and the version
+// to use.
+func TestDeprecatedVersion(t *testing.T) {
+	for name, test := range map[string]struct {
+		version string
+		warned  bool
+	}{"current": {"v1beta1", false}, "deprecated": {"v1alpha1", true}} {
+		t.Run(name, func(t *testing.T) {
+			var logged bytes.Buffer
+			klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&logged))))
+			t.Cleanup(klog.ClearLogger)
+			file := fileWith(t, strings.Replace(read(t, shipped), "v1beta1", test.version, 1))
+			o := options{configFile: file, schedulerConfigFile: shippedScheduler, profile: "spot-aware-scheduler"}
+			if _, err := o.read(); err != nil {
+				t.Fatal(err)
+			}
+			if warned := strings.Contains(logged.String(), file); warned != test.warned {
+				t.Errorf("warned: %t, want %t\n%s", warned, test.warned, logged.String())
+			}
+			if test.warned && !strings.Contains(logged.String(), `expected="spot-aware-scheduler.io/v1beta1"`) {
+				t.Errorf("the log does not name the expected version:\n%s", logged.String())
 			}
 		})
 	}

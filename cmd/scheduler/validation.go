@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
 )
@@ -22,7 +23,7 @@ import (
 func checkConfig(file string) error {
 	cfg, err := options.LoadConfigFromFile(klog.Background(), file)
 	if err != nil {
-		return fmt.Errorf("configuration file %s: %w", file, err)
+		return fmt.Errorf("configuration file %s: %w", file, config.Advise(err))
 	}
 	errs := checkLock(&cfg.LeaderElection, field.NewPath("leaderElection"))
 	profiles, enabled := field.NewPath("profiles"), false

@@ -200,13 +200,13 @@ func TestCheckConfigUnreadable(t *testing.T) {
 	if err := checkConfig(folder); err == nil || !strings.Contains(err.Error(), folder) {
 		t.Errorf("folder: %v", err)
 	}
-	for name, profiles := range map[string]string{
-		"no YAML":          "- [",
-		"unknown field":    "- schedulerNam: a\n",
-		"unknown argument": "- {schedulerName: a, pluginConfig: [{name: ReplicaSafety, args: {minOnDemnd: 1}}]}\n",
+	for name, test := range map[string]struct{ profiles, want string }{
+		"no YAML":          {"- [", ""},
+		"unknown field":    {"- schedulerNam: a\n", "docs/upgrading.md"},
+		"unknown argument": {"- {schedulerName: a, pluginConfig: [{name: ReplicaSafety, args: {minOnDemnd: 1}}]}\n", "docs/upgrading.md"},
 	} {
-		file := write(t, profiles)
-		if err := checkConfig(file); err == nil || !strings.Contains(err.Error(), file) {
+		file := write(t, test.profiles)
+		if err := checkConfig(file); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -96,13 +96,25 @@ func decodeConfiguration(data []byte) (*kubescheduler.KubeSchedulerConfiguration
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	object, kind, err := decoder.Decode(data, nil, nil)
 	if err != nil {
-		return nil, err
+		return nil, Advise(err)
 	}
 	config, ok := object.(*kubescheduler.KubeSchedulerConfiguration)
 	if !ok {
 		return nil, field.Invalid(field.NewPath("kind"), kind.Kind, "expected KubeSchedulerConfiguration")
 	}
-	return config, config.DecodeNestedObjects(decoder)
+	return config, Advise(config.DecodeNestedObjects(decoder))
+}
+
+// Advise adds to an error from decoding a KubeSchedulerConfiguration what was expected: an unknown
+// field or version is often of another release. It returns other errors unchanged.
+func Advise(err error) error {
+	switch {
+	case runtime.IsStrictDecodingError(err):
+		return fmt.Errorf("%w; expected each field of docs/reference/configuration.md at most once; for a file of another release see docs/upgrading.md", err)
+	case runtime.IsNotRegisteredError(err):
+		return fmt.Errorf("%w; expected apiVersion %s and kind KubeSchedulerConfiguration", err, kubescheduler.SchemeGroupVersion)
+	}
+	return err
 }
 
 // policyArgs returns the arguments of ReplicaSafety in a profile, with defaults set, and the field

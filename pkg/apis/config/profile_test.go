@@ -71,7 +71,7 @@ func TestReadPolicyOf(t *testing.T) {
 		"first profile with the name":       {profile("a", "1") + profile("b", "2") + profile("b", "3"), decision.Count(2), ""},
 		"a mistake in another profile":      {profile("a", "130%") + profile("b", "2"), decision.Count(2), ""},
 		"a mistake":                         {profile("a", "1") + profile("b", "130%"), decision.Quantity{}, `profiles[1].pluginConfig[0].args.minOnDemand: Invalid value: "130%"`},
-		"an unknown field":                  {strings.Replace(profile("b", "1"), "minOnDemand", "minDemand", 1), decision.Quantity{}, `unknown field "minDemand"`},
+		"an unknown field":                  {strings.Replace(profile("b", "1"), "minOnDemand", "minDemand", 1), decision.Quantity{}, `unknown field "minDemand"; expected each field of docs/reference/configuration.md`},
 		"no profile with the name":          {profile("a", "1") + profile("c", "1"), decision.Quantity{}, `profiles: Invalid value: "a, c": expected a profile whose schedulerName is "b"`},
 		"no profile":                        {" []", decision.Quantity{}, `expected a profile whose schedulerName is "b"`},
 		"a profile without the plugin":      {"\n- {schedulerName: b}", decision.Quantity{}, "profiles[0].plugins.multiPoint.enabled: Required value"},
@@ -97,16 +97,25 @@ func TestReadPolicyOf(t *testing.T) {
 }
 
 func TestReadPolicyOfAnotherKind(t *testing.T) {
-	for name, text := range map[string]string{
-		"arguments alone":     "apiVersion: kubescheduler.config.k8s.io/v1\nkind: ReplicaSafetyArgs\n",
-		"something else":      "apiVersion: v1\nkind: ConfigMap\n",
-		"nothing":             "",
-		"an unknown field":    "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofile: []\n",
-		"another API version": "apiVersion: kubescheduler.config.k8s.io/v2\nkind: KubeSchedulerConfiguration\n",
+	for name, test := range map[string]struct {
+		text string
+		want []string // in the error
+	}{
+		"arguments alone":     {"apiVersion: kubescheduler.config.k8s.io/v1\nkind: ReplicaSafetyArgs\n", []string{"kind", "expected KubeSchedulerConfiguration"}},
+		"something else":      {"apiVersion: v1\nkind: ConfigMap\n", []string{`"ConfigMap"`, "expected apiVersion kubescheduler.config.k8s.io/v1"}},
+		"nothing":             {"", nil},
+		"an unknown field":    {"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofile: []\n", []string{`unknown field "profile"`, "docs/upgrading.md"}},
+		"another API version": {"apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n", []string{"v1beta3", "expected apiVersion kubescheduler.config.k8s.io/v1 "}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, err := config.ReadPolicy([]byte(text), "spot-aware-scheduler"); err == nil {
-				t.Error("ReadPolicy: no error")
+			_, _, err := config.ReadPolicy([]byte(test.text), "spot-aware-scheduler")
+			if err == nil {
+				t.Fatal("ReadPolicy: no error")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("ReadPolicy: %v, want an error with %q", err, want)
+				}
 			}
 		})
 	}

@@ -15,12 +15,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 )
 
 // Settings are the converted values of a configuration. SpotControllerConfiguration documents them.
 type Settings struct {
+	// DeprecatedVersion is the apiVersion of the file if a later release will reject it; otherwise
+	// empty.
+	DeprecatedVersion string
+
 	DryRun                         bool
 	RequestsPerSecond, Concurrency int
 	LeaseDuration                  time.Duration
@@ -55,15 +60,20 @@ type Settings struct {
 	InterruptionNamespaces, RebalanceNamespaces labels.Selector
 }
 
-// Read returns the settings of a configuration file (YAML or JSON), including defaults. It rejects
-// unknown fields. Validation reports every error with its path, value and expected format; decoding
-// stops at the first error.
+// Read returns the settings of a configuration file (YAML or JSON), including defaults. It accepts
+// GroupVersion and the deprecated versions, and rejects unknown fields. Validation reports every
+// error with its path, value and expected format; decoding stops at the first error.
 func Read(data []byte) (*Settings, error) {
+	version, err := readVersion(data)
+	if err != nil {
+		return nil, err
+	}
 	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(GroupVersion, &SpotControllerConfiguration{})
+	scheme.AddKnownTypes(version, &SpotControllerConfiguration{})
 	object, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(data, nil, nil)
-	if runtime.IsNotRegisteredError(err) || runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) {
-		return nil, fmt.Errorf("expected apiVersion %s and kind %s: %w", GroupVersion, Kind, err)
+	if runtime.IsStrictDecodingError(err) {
+		return nil, fmt.Errorf("%w; expected each field of docs/reference/configuration.md at most once; "+
+			"for a file of another release see docs/upgrading.md", err)
 	}
 	if err != nil {
 		return nil, err
@@ -74,7 +84,28 @@ func Read(data []byte) (*Settings, error) {
 	if len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
+	if version != GroupVersion {
+		settings.DeprecatedVersion = version.String()
+	}
 	return settings, nil
+}
+
+// readVersion returns the version of a file, which is GroupVersion or a deprecated one.
+func readVersion(data []byte) (schema.GroupVersion, error) {
+	var meta metav1.TypeMeta
+	if err := yaml.Unmarshal(data, &meta); err != nil {
+		return schema.GroupVersion{}, err
+	}
+	var errs field.ErrorList
+	if meta.Kind != Kind {
+		errs = append(errs, field.NotSupported(field.NewPath("kind"), meta.Kind, []string{Kind}))
+	}
+	for _, version := range append([]schema.GroupVersion{GroupVersion}, deprecatedVersions...) {
+		if version.String() == meta.APIVersion {
+			return version, errs.ToAggregate()
+		}
+	}
+	return schema.GroupVersion{}, append(errs, field.NotSupported(field.NewPath("apiVersion"), meta.APIVersion, []string{GroupVersion.String()})).ToAggregate()
 }
 
 // convert validates and converts in one pass, so that both always cover the same fields.

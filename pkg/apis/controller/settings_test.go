@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-const head = "apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\n"
+const head = "apiVersion: spot-aware-scheduler.io/v1beta1\nkind: SpotControllerConfiguration\n"
 
 var defaults = Settings{
 	RequestsPerSecond: 200, Concurrency: 50, LeaseDuration: 15 * time.Second, MetricsAddress: ":8443", HealthAddress: ":8081",
@@ -93,7 +93,7 @@ func TestRead(t *testing.T) {
 		"no evictable owners":       {head + "migration: {evictableOwners: []}\n", func() Settings { s := defaults; s.EvictableOwners = nil; return s }()},
 		"selectors that select all": {head + "interruption: {namespaceSelector: {}}\nrebalance: {namespaceSelector: {matchLabels: {}}}\n", defaults},
 		"interruption off":          {head + "interruption: {enabled: false}\n", func() Settings { s := defaults; s.Interruption = false; return s }()},
-		"JSON": {`{"apiVersion": "spot-aware-scheduler.io/v1alpha1", "kind": "SpotControllerConfiguration", "rebalance": {"maxMoves": 9}}`,
+		"JSON": {`{"apiVersion": "spot-aware-scheduler.io/v1beta1", "kind": "SpotControllerConfiguration", "rebalance": {"maxMoves": 9}}`,
 			func() Settings { s := defaults; s.MaxMoves = 9; return s }()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -230,11 +230,16 @@ func TestStrictDecoding(t *testing.T) {
 		"a number for a struct": {head + "rebalance: 5\n", []string{"rebalance"}},
 		"a list for a struct":   {head + "interruption: {advisory: []}\n", []string{"interruption.advisory"}},
 		"an unknown selector":   {head + "rebalance: {namespaceSelector: {matchNames: [a]}}\n", []string{`unknown field "rebalance.namespaceSelector.matchNames"`}},
-		"another kind":          {strings.Replace(head, "Spot", "Spit", 1), []string{"expected apiVersion", "SpitControllerConfiguration"}},
-		"another version":       {strings.Replace(head, "v1alpha1", "v1", 1), []string{"expected apiVersion"}},
-		"no kind":               {"dryRun: true\n", []string{"expected apiVersion"}},
-		"nothing":               {"", []string{"expected apiVersion"}},
-		"no YAML":               {"{", []string{"couldn't get version/kind"}},
+		"advice":                {head + "dryRun: true\nnotices: {}\n", []string{`unknown field "notices"`, "docs/reference/configuration.md", "docs/upgrading.md"}},
+		"another kind": {strings.Replace(head, "Spot", "Spit", 1),
+			[]string{`kind: Unsupported value: "SpitControllerConfiguration": supported values: "SpotControllerConfiguration"`}},
+		"another version": {strings.Replace(head, "v1beta1", "v1", 1),
+			[]string{`apiVersion: Unsupported value: "spot-aware-scheduler.io/v1": supported values: "spot-aware-scheduler.io/v1beta1"`}},
+		"another group": {strings.Replace(head, "spot-aware-scheduler.io/", "example.com/", 1), []string{`apiVersion: Unsupported value: "example.com/v1beta1"`}},
+		"no version":    {"kind: SpotControllerConfiguration\n", []string{`apiVersion: Unsupported value: ""`}},
+		"no kind":       {"dryRun: true\n", []string{`kind: Unsupported value: ""`, `apiVersion: Unsupported value: ""`}},
+		"nothing":       {"", []string{`kind: Unsupported value: ""`}},
+		"no YAML":       {"{", []string{"yaml"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Read([]byte(test.file))
@@ -242,6 +247,29 @@ func TestStrictDecoding(t *testing.T) {
 				if !strings.Contains(fmt.Sprint(err), want) {
 					t.Errorf("Read: %v, want an error with %q", err, want)
 				}
+			}
+		})
+	}
+}
+
+// A deprecated version has the same meaning as the current one, and the settings name it.
+func TestDeprecatedVersion(t *testing.T) {
+	for name, file := range map[string]string{"no settings": head, "all settings": every} {
+		t.Run(name, func(t *testing.T) {
+			want, err := Read([]byte(file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want.DeprecatedVersion != "" {
+				t.Errorf("%s is reported as deprecated", want.DeprecatedVersion)
+			}
+			want.DeprecatedVersion = "spot-aware-scheduler.io/v1alpha1"
+			got, err := Read([]byte(strings.Replace(file, "v1beta1", "v1alpha1", 1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("settings of v1alpha1 (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -51,7 +51,7 @@ func TestSelects(t *testing.T) {
 
 // Renewals of Leases, 500 per second in a large cluster, trigger no round.
 func TestLeasesTriggerNoRound(t *testing.T) {
-	settings, err := controller.Read([]byte("apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\n"))
+	settings, err := controller.Read([]byte("apiVersion: spot-aware-scheduler.io/v1beta1\nkind: SpotControllerConfiguration\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

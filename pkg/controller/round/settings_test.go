@@ -29,7 +29,7 @@ func TestBuyingSettings(t *testing.T) {
 		"no heal":              {"gating: {enabled: true}\nrebalance: {heal: false}", all, true, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const head = "apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\n"
+			const head = "apiVersion: spot-aware-scheduler.io/v1beta1\nkind: SpotControllerConfiguration\n"
 			settings, err := controller.Read([]byte(head + test.settings))
 			if err != nil {
 				t.Fatal(err)

@@ -83,7 +83,7 @@ settings of the values. Parameters: file.
 {{/* spot.configMapData returns the files of a ConfigMap as YAML. Parameters: name. */}}
 {{- define "spot.configMapData" -}}
 {{- if eq .name "spot-controller-config" -}}
-{{- $header := dict "apiVersion" "spot-aware-scheduler.io/v1alpha1" "kind" "SpotControllerConfiguration" -}}
+{{- $header := dict "apiVersion" "spot-aware-scheduler.io/v1beta1" "kind" "SpotControllerConfiguration" -}}
 {{ toYaml (dict "controller-config.yaml" (toYaml (merge $header .root.Values.controller.config))) }}
 {{- else -}}
 {{- $files := dict -}}
