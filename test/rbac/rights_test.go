@@ -31,11 +31,13 @@ var exempt = map[grant]string{
 	{"watch", "podgroups", "scheduling.x-k8s.io", "", ""}: coscheduling,
 	{"list", "services", "", "", ""}:                      spreading,
 	{"watch", "services", "", "", ""}:                     spreading,
+	{"patch", "events", "", "", ""}:                       fallback,
 }
 
 const (
 	coscheduling = "only another configuration enables the plugin Coscheduling"
 	spreading    = "a user's configuration may enable the system's default spreading"
+	fallback     = "the scheduler uses this API if it started while the API server did not answer"
 )
 
 // limit is how long a program may take until the API server has denied the missing right, on a
