@@ -30,6 +30,8 @@ const (
 // identified by the key of their PodGroup, namespace/name. All methods may be called concurrently.
 type backoffs struct {
 	clock clock.WithDelayedExecution
+	// reject ends the wait at Permit of the pods of a gang. It must not block.
+	reject func(gang string)
 	// retry retries the pods of a gang that have no node. It returns false if there are none. It
 	// must not block.
 	retry func(gang string) bool
@@ -45,6 +47,9 @@ type backoff struct {
 	victims  map[types.UID]bool
 	// why states which pod found no node last time, and the reasons of the nodes.
 	why string
+	// changed means that the PodGroup has changed. Pods may wait at Permit because Coscheduling had
+	// the old one when it placed them.
+	changed bool
 	// eventSeen is set by an event that may help, and cleared if a pod finds no node after it.
 	eventSeen bool
 	// next is the duration of the next wait for the timer. timer is set during a wait, until due.
@@ -53,8 +58,8 @@ type backoff struct {
 	due   time.Time
 }
 
-func newBackoffs(c clock.WithDelayedExecution, retry func(gang string) bool) *backoffs {
-	return &backoffs{clock: c, retry: retry, gangs: map[string]*backoff{}}
+func newBackoffs(c clock.WithDelayedExecution, reject func(gang string), retry func(gang string) bool) *backoffs {
+	return &backoffs{clock: c, reject: reject, retry: retry, gangs: map[string]*backoff{}}
 }
 
 // NoNode records that a pod of the gang found no node, and the reasons of the nodes. It schedules a
@@ -93,23 +98,44 @@ func (r *backoffs) refused(gang string) *backoff {
 }
 
 // EventSeen ends the gang's pause after an event that may help it.
-func (r *backoffs) EventSeen(gang string) { r.eventSeen(gang, eventRetry) }
+func (r *backoffs) EventSeen(gang string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if g := r.gangs[gang]; g != nil {
+		r.endPause(gang, g, eventRetry)
+	}
+}
 
-// EventSeenEarly is EventSeen for an event that Coscheduling may not have seen yet.
-func (r *backoffs) EventSeenEarly(gang string) { r.eventSeen(gang, watchLag) }
-
-func (r *backoffs) eventSeen(gang string, again time.Duration) {
+// PodGroupSeen is EventSeen for a PodGroup, which Coscheduling may not have seen yet. If its spec
+// has changed, the next retry also rejects the pods that wait at Permit: Coscheduling may have
+// counted them with the old minMember, and does not count them again.
+func (r *backoffs) PodGroupSeen(gang string, changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.gangs[gang]
 	if g == nil {
 		return
 	}
-	g.eventSeen, g.next = true, min(g.next, eventRetry)
-	if g.timer != nil && g.due.Sub(r.clock.Now()) > again {
-		g.timer.Stop()
-		r.wait(gang, g, again)
+	r.endPause(gang, g, watchLag)
+	if changed {
+		g.changed = true
+		r.restart(gang, g, watchLag)
 	}
+}
+
+// endPause ends the gang's pause. A retry that is due later than until is due then.
+func (r *backoffs) endPause(gang string, g *backoff, until time.Duration) {
+	g.eventSeen, g.next = true, min(g.next, eventRetry)
+	if g.timer != nil && g.due.Sub(r.clock.Now()) > until {
+		r.restart(gang, g, until)
+	}
+}
+
+func (r *backoffs) restart(gang string, g *backoff, until time.Duration) {
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+	r.wait(gang, g, until)
 }
 
 // Forget removes a gang that was scheduled.
@@ -142,8 +168,8 @@ func (r *backoffs) Paused(gang string, pod types.UID) (why string, paused bool) 
 	return g.why, true
 }
 
-// get returns the record of the gang and creates it if necessary. The caller of get and wait must
-// hold r.mu.
+// get returns the record of the gang and creates it if necessary. The caller of get, refused,
+// endPause, restart and wait must hold r.mu.
 func (r *backoffs) get(gang string) *backoff {
 	g := r.gangs[gang]
 	if g == nil {
@@ -158,7 +184,12 @@ func (r *backoffs) wait(gang string, g *backoff, until time.Duration) {
 	g.timer = r.clock.AfterFunc(until, func() {
 		r.mu.Lock()
 		g.timer = nil
+		changed := g.changed
+		g.changed = false
 		r.mu.Unlock()
+		if changed {
+			r.reject(gang)
+		}
 		if r.retry(gang) {
 			return
 		}

@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,8 @@ type tried struct {
 	at []time.Duration
 	// run maintains now, because the clock is locked while it calls functions.
 	now time.Duration
+	// rejected is when the timer rejected the gang.
+	rejected []time.Duration
 	// waits is the result of retry.
 	waits bool
 }
@@ -23,7 +26,7 @@ type tried struct {
 func newTestBackoffs() (*backoffs, *clocktesting.FakeClock, *tried) {
 	c := clocktesting.NewFakeClock(start)
 	t := &tried{waits: true}
-	return newBackoffs(c, func(string) bool {
+	return newBackoffs(c, func(string) { t.rejected = append(t.rejected, t.now) }, func(string) bool {
 		t.at = append(t.at, t.now)
 		return t.waits
 	}), c, t
@@ -120,7 +123,7 @@ func TestTimerRetries(t *testing.T) {
 			func(r *backoffs, t *tried, second int) {
 				r.Refused("g")
 				if second == 70 {
-					r.EventSeenEarly("g")
+					r.PodGroupSeen("g", false)
 				}
 			},
 			seconds(2, 6, 14, 30, 62, 71, 81, 101, 141, 201),
@@ -147,6 +150,33 @@ func TestTimerRetries(t *testing.T) {
 					t.Errorf("retried after %v, want %v", tried.at, test.want)
 					break
 				}
+			}
+		})
+	}
+}
+
+// A pod that Coscheduling placed with the old PodGroup waits at Permit until its timeout. Only the
+// retry after a change of the spec rejects it, also if a timer was due earlier.
+func TestChangedPodGroupRejects(t *testing.T) {
+	for name, test := range map[string]struct {
+		due     bool // a retry is due, and its pods are being tried
+		changed bool
+		want    []time.Duration
+	}{
+		"spec":                 {changed: true, want: []time.Duration{watchLag}},
+		"spec, during a retry": {due: true, changed: true, want: []time.Duration{firstRetry + watchLag}},
+		"status":               {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, c, tried := newTestBackoffs()
+			r.Refused("g")
+			if test.due {
+				tried.run(c, int(firstRetry/time.Second), func(int) {})
+			}
+			r.PodGroupSeen("g", test.changed)
+			tried.run(c, 10, func(int) { r.Refused("g") })
+			if !slices.Equal(tried.rejected, test.want) {
+				t.Errorf("rejected after %v, want %v", tried.rejected, test.want)
 			}
 		})
 	}

@@ -23,31 +23,36 @@ import (
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	podGroups := fwk.EventResource("podgroups.v1alpha1." + scheduling.GroupName)
 	return []fwk.ClusterEventWithHint{
-		{Event: fwk.ClusterEvent{Resource: podGroups, ActionType: fwk.Add | fwk.Update}, QueueingHintFn: hintOf(afterPodGroup, p.backoffs.EventSeenEarly)},
-		{Event: fwk.ClusterEvent{Resource: fwk.WildCard, ActionType: fwk.All}, QueueingHintFn: hintOf(p.afterEvent, p.backoffs.EventSeen)},
+		{Event: fwk.ClusterEvent{Resource: podGroups, ActionType: fwk.Add | fwk.Update}, QueueingHintFn: p.podGroupHint},
+		{Event: fwk.ClusterEvent{Resource: fwk.WildCard, ActionType: fwk.All}, QueueingHintFn: p.eventHint},
 	}, nil
 }
 
-// hintOf returns a hint that retries a pod if helps reports true, and that then calls note with its
-// gang.
-func hintOf(helps func(pod *v1.Pod, oldObj, newObj any) bool, note func(gang string)) fwk.QueueingHintFn {
-	return func(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
-		if !helps(pod, oldObj, newObj) {
-			return fwk.QueueSkip, nil
-		}
-		note(workload.PodGroupOf(pod))
-		return fwk.Queue, nil
+// podGroupHint retries a pod after a change of its PodGroup.
+func (p *Plugin) podGroupHint(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
+	gang := workload.PodGroupOf(pod)
+	before, _ := oldObj.(metav1.Object)
+	after, _ := newObj.(metav1.Object)
+	if after != nil && after.GetNamespace()+"/"+after.GetName() != gang {
+		return fwk.QueueSkip, nil
 	}
+	// The API server counts changes of the spec. Changes of the status do not matter.
+	p.backoffs.PodGroupSeen(gang, before != nil && after != nil && before.GetGeneration() != after.GetGeneration())
+	return fwk.Queue, nil
 }
 
-func afterPodGroup(pod *v1.Pod, _, newObj any) bool {
-	group, ok := newObj.(metav1.Object)
-	return !ok || group.GetNamespace()+"/"+group.GetName() == workload.PodGroupOf(pod)
+// eventHint retries a pod after an event of any other kind that may help it.
+func (p *Plugin) eventHint(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
+	if !p.afterEvent(pod, oldObj, newObj) {
+		return fwk.QueueSkip, nil
+	}
+	p.backoffs.EventSeen(workload.PodGroupOf(pod))
+	return fwk.Queue, nil
 }
 
 // afterEvent reports whether an event of any kind may help the pod.
 func (p *Plugin) afterEvent(pod *v1.Pod, oldObj, newObj any) bool {
-	// This is a PodGroup, which afterPodGroup handles. No other kind is unstructured.
+	// This is a PodGroup, which podGroupHint handles. No other kind is unstructured.
 	for _, object := range []any{oldObj, newObj} {
 		if _, ok := object.(*unstructured.Unstructured); ok {
 			return false

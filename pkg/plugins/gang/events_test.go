@@ -123,6 +123,33 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// Only a change of the spec of a PodGroup rejects pods that wait at Permit.
+func TestPodGroupChanges(t *testing.T) {
+	changed := group("shop", "g")
+	changed.Generation = 2
+	for name, test := range map[string]struct {
+		oldObj, newObj any
+		want           bool
+	}{
+		"spec":    {group("shop", "g"), changed, true},
+		"status":  {changed, changed, false},
+		"created": {nil, changed, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _, _ := newTestBackoffs()
+			p := &Plugin{backoffs: r}
+			r.Refused("shop/g")
+			logger, _ := ktesting.NewTestContext(t)
+			if _, err := p.podGroupHint(logger, pod("waiting", "g", ""), test.oldObj, test.newObj); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.gangs["shop/g"].changed; got != test.want {
+				t.Errorf("changed = %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
 // The hint for all events also receives PodGroups. PodGroups of other gangs must not retry this
 // gang.
 func TestPodGroupsAreJudgedOnce(t *testing.T) {

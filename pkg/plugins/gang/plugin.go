@@ -70,7 +70,14 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 		pods:         handle.SharedInformerFactory().Core().V1().Pods().Lister(),
 		nodes:        handle.SnapshotSharedLister(),
 	}
-	p.backoffs = newBackoffs(clock.RealClock{}, func(gang string) bool {
+	reject := func(gang string) {
+		handle.IterateOverWaitingPods(func(pod fwk.WaitingPod) {
+			if workload.PodGroupOf(pod.GetPod()) == gang {
+				pod.Reject(Name, "the PodGroup has changed")
+			}
+		})
+	}
+	p.backoffs = newBackoffs(clock.RealClock{}, reject, func(gang string) bool {
 		pods := p.waiting(gang)
 		handle.Activate(logger, pods)
 		return len(pods) > 0
