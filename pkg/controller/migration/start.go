@@ -98,9 +98,15 @@ func (r Reason) destination() (capacity decision.CapacityType, ok bool) {
 
 // unlessLastServing returns the first action of a move, unless this is an eviction that would leave
 // the workload without a serving replica too early. Such a pod waits until another replica serves,
-// or until its last moment.
+// or until its last moment. Without a deadline it has no last moment. An EvictionRequest is carried
+// out nevertheless.
 func (p *planner) unlessLastServing(m Move, first Action) Action {
-	if first.Kind == EvictPod && (m.OnlySurge || p.isSpread(m) && p.lastServing(m.Pod)) {
+	if first.Kind != EvictPod {
+		return first
+	}
+	p.countServing()
+	tooEarly := p.isSpread(m) || m.Deadline.IsZero() && m.Reason != Requested && p.serves(m.Pod)
+	if m.OnlySurge || tooEarly && p.lastServing(m.Pod) {
 		return Action{}
 	}
 	return first
