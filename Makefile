@@ -121,6 +121,11 @@ bench: tools build ## Compares speed and spread with kube-scheduler, on a real A
 test-skew: tools build ## Runs the placement tests against the next minor version of Kubernetes (builds it; minutes the first time).
 	@hack/test-skew.sh
 
+.PHONY: test-upgrade
+test-upgrade: export PREVIOUS := $(PREVIOUS)
+test-upgrade: tools build ## Upgrades from the previous version to this one and back, with workloads running (PREVIOUS, a commit or tag; minutes).
+	@hack/test-upgrade.sh
+
 .PHONY: test-node
 test-node: ## Runs the shipped image from the shipped manifests on a real kubelet with containerd (Linux, root; IF_POSSIBLE=1).
 	@hack/test-node.sh

@@ -5,8 +5,8 @@
 # UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results.
 # LONG=1 adds slow tests: the race detector; many more random histories; three runs of the live
 # tests that depend most on timing; live tests with many repetitions or full size; extender tests;
-# the placement tests through the extender; and the placement tests against the next minor version
-# of Kubernetes.
+# the placement tests through the extender; the placement tests against the next minor version of
+# Kubernetes; and the upgrade from the previous version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -57,6 +57,7 @@ if [ -n "${LONG:-}" ]; then
   step go test -count=1 ./test/extender
   step hack/test-extender.sh
   step hack/test-skew.sh
+  step hack/test-upgrade.sh
 fi
 if [ ${#failed[@]} -gt 0 ]; then
   printf 'failed: %s\n' "${failed[@]}" >&2

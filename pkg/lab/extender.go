@@ -34,6 +34,8 @@ type ExtenderOptions struct {
 	// does not use ClientCert and ClientKey. Zero: the certificates of
 	// ControlPlane.ExtenderCertificates.
 	Certificates Certificates
+	// Binary is the path of the program. Empty: bin/spot-extender of the checkout.
+	Binary string
 	// Flags are appended to the flags of the lab and override them.
 	Flags []string
 }
@@ -102,7 +104,10 @@ func (cp *ControlPlane) StartExtender(ctx context.Context, options ExtenderOptio
 	if err != nil {
 		return nil, err
 	}
-	p, err := cp.start(name, filepath.Join(cp.Root, "bin", name), append([]string{
+	if options.Binary == "" {
+		options.Binary = filepath.Join(cp.Root, "bin", name)
+	}
+	p, err := cp.start(name, options.Binary, append([]string{
 		"--scheduler-config=" + policyFile, "--kubeconfig=" + options.Kubeconfig,
 		"--bind-address=" + addresses["requests"],
 		"--metrics-bind-address=" + addresses["metrics"], "--health-probe-bind-address=" + addresses["health"],

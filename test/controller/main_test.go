@@ -27,9 +27,10 @@
 //	protect, protect_long  PodDisruptionBudgets of protected Deployments
 //	evictions_skew         EvictionRequests of Kubernetes 1.37 (build tag skew)
 //
-// Failures:
+// Failures and upgrades:
 //
 //	leaders          the leader is stopped during moves
+//	upgrade          from the previous version to this one and back (build tag upgrade)
 //	outage           the API server is not available
 //	tenants          pods with false claims about their owners and releases
 //	long             larger and longer runs of mass and outage
@@ -62,6 +63,8 @@ var (
 	client       kubernetes.Interface
 	// requestLog contains the requests of the controllers to the API server.
 	requestLog *auditLog
+	// checkout is the checkout with the programs, manifests and configuration; empty: this one.
+	checkout string
 	// kubernetesVersion is the minor version of the control plane; empty: the scheduler's
 	// version. alphaFlags are additional flags of its API server.
 	kubernetesVersion string
@@ -99,6 +102,7 @@ func startControlPlane(ctx context.Context, dir string) error {
 		return err
 	}
 	cp, err := lab.Start(ctx, lab.Options{
+		Root:           checkout,
 		Kubernetes:     kubernetesVersion,
 		PodStartup:     podStartup,
 		APIServerFlags: append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + requests}, alphaFlags...),

@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -37,16 +38,22 @@ type history struct {
 	t  testing.TB
 	mu sync.Mutex
 	// over is true when the test has ended and its pods are deleted.
-	over  bool
-	pods  map[types.UID]*podRecord
-	ready map[string]map[types.UID]bool // by app: ready and not terminating, as a PodDisruptionBudget counts
-	least map[string]int
+	over bool
+	pods map[types.UID]*podRecord
+	// ready are, by app, the nodes of the pods that are ready and not terminating, as a
+	// PodDisruptionBudget counts.
+	ready map[string]map[types.UID]string
+	// least and floors are the required numbers of ready pods by app: on all nodes, and on
+	// on-demand nodes.
+	least, floors map[string]int
+	// fewest is the smallest number of ready pods of all apps together.
+	fewest int
 }
 
 // watch watches the pods of the scenario's namespace until the test ends.
 func (s *scenario) watch() *history {
 	s.Helper()
-	h := &history{t: s.T, pods: map[types.UID]*podRecord{}, ready: map[string]map[types.UID]bool{}, least: map[string]int{}}
+	h := &history{t: s.T, pods: map[types.UID]*podRecord{}, ready: map[string]map[types.UID]string{}, least: map[string]int{}, floors: map[string]int{}}
 	h.follow(s, s.namespace)
 	s.Cleanup(func() { // before the cleanup of the scenario
 		h.mu.Lock()
@@ -115,18 +122,45 @@ func (h *history) observe(now time.Time, pod *v1.Pod, deleted bool) {
 
 	ready := h.ready[app]
 	if ready == nil {
-		ready = map[types.UID]bool{}
+		ready = map[types.UID]string{}
 		h.ready[app] = ready
 	}
 	if !leaves && isReady(pod) {
-		ready[pod.UID] = true
-	} else if ready[pod.UID] {
+		ready[pod.UID] = pod.Spec.NodeName
+	} else if ready[pod.UID] != "" {
 		delete(ready, pod.UID)
-		if len(ready) < h.least[app] {
-			h.t.Errorf("%s: %d pods are ready at %s without %s on %s, want at least %d",
-				app, len(ready), now.Format("15:04:05.000"), pod.Name, pod.Spec.NodeName, h.least[app])
+		h.requireEnough(now, app, pod)
+	}
+}
+
+// requireEnough checks the numbers of ready pods after a pod of the app is not ready any more.
+func (h *history) requireEnough(now time.Time, app string, pod *v1.Pod) {
+	without := fmt.Sprintf("at %s without %s on %s", now.Format("15:04:05.000"), pod.Name, pod.Spec.NodeName)
+	if n := len(h.ready[app]); n < h.least[app] {
+		h.t.Errorf("%s: %d pods are ready %s, want at least %d", app, n, without, h.least[app])
+	}
+	if n := h.readyOnDemand(app); n < h.floors[app] {
+		h.t.Errorf("%s: %d pods are ready on on-demand nodes %s, want at least %d", app, n, without, h.floors[app])
+	}
+	h.fewest = min(h.fewest, h.allReady())
+}
+
+// readyOnDemand returns the number of ready pods of the app on nodes of live.OnDemand.
+func (h *history) readyOnDemand(app string) (n int) {
+	for _, node := range h.ready[app] {
+		if strings.HasPrefix(node, "od-") {
+			n++
 		}
 	}
+	return n
+}
+
+// allReady returns the number of ready pods of all apps.
+func (h *history) allReady() (n int) {
+	for _, ready := range h.ready {
+		n += len(ready)
+	}
+	return n
 }
 
 func isReady(pod *v1.Pod) bool {

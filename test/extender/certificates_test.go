@@ -78,10 +78,10 @@ func TestCertificatesAreRenewed(t *testing.T) {
 
 	withNodes(t, slices.Concat(live.OnDemand(2, 20), live.Spot(2, 20))...)
 	files := lab.Certificates{CA: serving.path("ca.crt"), Cert: serving.path("tls.crt"), Key: serving.path("tls.key")}
-	leader := startExtenderWith(t, files)
+	leader := startExtenderWith(t, lab.ExtenderOptions{Certificates: files})
 	old := newClient(t, clientTLS(t, before.CA, before.ClientCert, before.ClientKey))
 	awaitLeader(t, old, leader.Address, "od-1")
-	standby := startExtenderWith(t, files)
+	standby := startExtenderWith(t, lab.ExtenderOptions{Certificates: files})
 	auditor := audit.Watch(t, controlPlane.Config(), audit.Options{Policy: shippedPolicy(t)})
 	startStock(t, standby.Address, func(extender map[string]any) {
 		tls := extender["tlsConfig"].(map[string]any)

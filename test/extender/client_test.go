@@ -25,13 +25,14 @@ import (
 // startExtender starts an extender that stops when the test ends.
 func startExtender(t *testing.T) *lab.Extender {
 	t.Helper()
-	return startExtenderWith(t, lab.Certificates{})
+	return startExtenderWith(t, lab.ExtenderOptions{})
 }
 
-// startExtenderWith is startExtender with these certificates.
-func startExtenderWith(t *testing.T, certificates lab.Certificates) *lab.Extender {
+// startExtenderWith is startExtender with these options.
+func startExtenderWith(t *testing.T, options lab.ExtenderOptions) *lab.Extender {
 	t.Helper()
-	e, err := controlPlane.StartExtender(t.Context(), lab.ExtenderOptions{Certificates: certificates, Flags: []string{"-v=2"}})
+	options.Flags = []string{"-v=2"}
+	e, err := controlPlane.StartExtender(t.Context(), options)
 	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -48,14 +48,10 @@ func newService(t *testing.T, replicas ...*lab.Extender) *service {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	s := &service{listener: listener, ready: slices.Clone(replicas), deleted: map[*lab.Extender]bool{}}
+	s := &service{listener: listener, deleted: map[*lab.Extender]bool{}}
 	t.Cleanup(func() { listener.Close() })
-	readiness := container(t).ReadinessProbe
-	if readiness.PeriodSeconds == 0 || readiness.TimeoutSeconds == 0 || readiness.FailureThreshold == 0 {
-		t.Fatalf("the manifest does not set all fields of the probe, and this test does not know the defaults: %+v", readiness)
-	}
 	for _, e := range replicas {
-		go s.probe(t.Context(), e, readiness)
+		s.add(t, e)
 	}
 	go func() {
 		for {
@@ -67,6 +63,18 @@ func newService(t *testing.T, replicas ...*lab.Extender) *service {
 		}
 	}()
 	return s
+}
+
+// add adds a replica that is ready. From then on the probe of the manifest determines its
+// readiness.
+func (s *service) add(t *testing.T, e *lab.Extender) {
+	t.Helper()
+	readiness := container(t).ReadinessProbe
+	if readiness.PeriodSeconds == 0 || readiness.TimeoutSeconds == 0 || readiness.FailureThreshold == 0 {
+		t.Fatalf("the manifest does not set all fields of the probe, and this test does not know the defaults: %+v", readiness)
+	}
+	s.set(e, true)
+	go s.probe(t.Context(), e, readiness)
 }
 
 func (s *service) address() string { return s.listener.Addr().String() }
