@@ -132,6 +132,9 @@ func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
 	if e.Granted != "" {
 		fmt.Fprintf(b, "  %-18s %q by the controller: any spot node, regardless of budget and cap\n", "granted", e.Granted)
 	}
+	if e.Disruptions != "" {
+		fmt.Fprintf(b, "  %-18s %s\n", "disruptions", e.Disruptions)
+	}
 	fmt.Fprintf(b, "  So of %d replicas %d must survive the loss of all spot. ", e.Desired, e.Floor)
 	if e.Ordinal != nil {
 		fmt.Fprintf(b, "%s; this is ordinal %d.\n", sentence(e.BudgetUsage), *e.Ordinal)

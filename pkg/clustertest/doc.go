@@ -34,6 +34,7 @@
 //
 //	min=N                   the annotation min-on-demand; also of a single pod
 //	cap=N                   the annotation max-per-pool; also of a single pod
+//	disruptions=N           the annotation disruptions of a Job
 //	old=N                   the first N pods belong to an older ReplicaSet, web-old
 //	start=N                 the first ordinal of a StatefulSet
 //	volume=ZONE             each pod has a volume that is bound in this zone; unbound for none

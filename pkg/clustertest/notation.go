@@ -110,7 +110,7 @@ func workload(kind, name string, replicas int32, places []string, o words) []run
 // annotate gives a workload, or a single pod, the annotations that configure its policy.
 func annotate(object metav1.Object, o words) {
 	annotations := maps.Clone(object.GetAnnotations())
-	for option, key := range map[string]string{"min": spot.MinOnDemandAnnotation, "cap": spot.MaxPerPoolAnnotation} {
+	for option, key := range map[string]string{"min": spot.MinOnDemandAnnotation, "cap": spot.MaxPerPoolAnnotation, "disruptions": spot.DisruptionsAnnotation} {
 		if value, given := o.get(option); given {
 			if annotations == nil {
 				annotations = map[string]string{}
@@ -262,7 +262,7 @@ func addVolume(pod *v1.Pod, zone string) []runtime.Object {
 // The options of nodes, and of workloads and pods.
 var (
 	nodeOptions = strings.Fields("cpu pods born cordoned notready taint label without annotation")
-	podOptions  = strings.Fields(`min cap old start volume mixed
+	podOptions  = strings.Fields(`min cap disruptions old start volume mixed
 		owner profile cpu port priority class born waits nominated gated assigned granted kept
 		tolerates zone only anti near spread skew domains taints selector perrevision`)
 )

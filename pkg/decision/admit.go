@@ -27,8 +27,8 @@ const (
 	OverBudget
 	// OnFloorOrdinal: the node is spot, and the pod's ordinal belongs to the floor.
 	OnFloorOrdinal
-	// NodeSettling: as OverBudget or OnFloorOrdinal, on a node that may still receive its capacity
-	// label.
+	// NodeSettling: as OverBudget, OnFloorOrdinal or AfterDisruptions, on a node that may still
+	// receive its capacity label.
 	NodeSettling
 	// NodeReserved: the node may still receive its capacity label, and a waiting pod that requires
 	// on-demand could use the node.
@@ -40,6 +40,8 @@ const (
 	OverflowPreempts
 	// OverflowRefused: the node is on-demand, the pod is beyond the floor, and overflow is Never.
 	OverflowRefused
+	// AfterDisruptions: the node is spot, and the pod's Job has reached its disruption limit.
+	AfterDisruptions
 
 	// Verdicts is the number of verdicts.
 	Verdicts = iota
@@ -62,6 +64,8 @@ func (p *Plan) Admit(node Node, morePlaced, inPool int) Verdict {
 		switch {
 		case node.Capacity.Source == Settling:
 			return NodeSettling
+		case p.requireOnDemand:
+			return AfterDisruptions
 		case p.ordered:
 			return OnFloorOrdinal
 		}
@@ -121,6 +125,8 @@ func (p *Plan) Reason(v Verdict) string {
 		return fmt.Sprintf("overflow may not preempt on on-demand: the floor of %s is %d", p.revision, p.Floor)
 	case OverflowRefused:
 		return "overflow Never: " + p.beyondFloorReason() + p.overflowWait()
+	case AfterDisruptions:
+		return "disruption limit reached: " + p.DisruptionReason() + p.floorWait("a higher disruption limit")
 	}
 	return ""
 }
@@ -153,6 +159,8 @@ func (p *Plan) overflowWait() string {
 // WaitReason returns the condition that a pod waits for if no node is feasible.
 func (p *Plan) WaitReason() string {
 	switch {
+	case p.requireOnDemand && !p.AdmitsSpot():
+		return p.Reason(AfterDisruptions)
 	case p.ordered && !p.AdmitsSpot():
 		return p.Reason(OnFloorOrdinal)
 	case !p.AdmitsSpot():
@@ -222,7 +230,7 @@ type Outcome string
 
 // All outcomes.
 const (
-	// OnFloor: on on-demand, as part of the floor.
+	// OnFloor: on on-demand, as part of the floor, or because of the disruptions of its Job.
 	OnFloor Outcome = "floor"
 	// Overflow: on on-demand beyond the floor, because no spot node was feasible or the budget is
 	// used up.
@@ -246,7 +254,7 @@ func (p *Plan) Outcome(node Node, inPool int) Outcome {
 		return OnFloor
 	case node.Capacity.Type == OnDemand:
 		return Overflow
-	case p.Exempt && p.Floor > 0:
+	case p.Exempt && (p.Floor > 0 || p.requireOnDemand):
 		return ByExemption
 	case p.WithinBudget(0) && !p.poolFull(node, inPool):
 		return InBudget

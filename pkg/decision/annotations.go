@@ -39,6 +39,8 @@ func parseAnnotations(annotations map[string]string, on string) (o Overrides, in
 		FallbackAfter:     parseAnnotation(annotations, spot.FallbackAfterAnnotation, ParseFallbackAfter, on, &invalid),
 		RolloutRelief:     parseAnnotation(annotations, spot.RolloutReliefAnnotation, ParseRolloutRelief, on, &invalid),
 		Overflow:          parseAnnotation(annotations, spot.OverflowAnnotation, ParseOverflow, on, &invalid),
+		DisruptionLimit:   parseAnnotation(annotations, spot.DisruptionLimitAnnotation, ParseDisruptionLimit, on, &invalid),
+		OnDisruptionLimit: parseAnnotation(annotations, spot.OnDisruptionLimitAnnotation, ParseOnDisruptionLimit, on, &invalid),
 		Protect:           parseAnnotation(annotations, spot.ProtectAnnotation, ParseProtect, on, &invalid),
 	}
 	return o, invalid

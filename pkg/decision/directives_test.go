@@ -121,6 +121,10 @@ func override(o *decision.Overrides, key, value string) (ok bool, err error) {
 		o.FallbackAfter, err = pointer(decision.ParseFallbackAfter(value))
 	case "overflow":
 		o.Overflow, err = pointer(decision.ParseOverflow(value))
+	case "disruptionLimit":
+		o.DisruptionLimit, err = pointer(decision.ParseDisruptionLimit(value))
+	case "onDisruptionLimit":
+		o.OnDisruptionLimit, err = pointer(decision.ParseOnDisruptionLimit(value))
 	case "exemptions":
 		o.Exemptions, err = pointer(decision.ParseExemptions(value))
 	case "rolloutRelief":
@@ -277,7 +281,8 @@ func (c *cluster) create(cmd command) error {
 			proto.parallel, err = oneOf(value, map[string]bool{"Parallel": true, "OrderedReady": false})
 		case "onDisruption":
 			proto.ignoresDisruption, err = oneOf(value, map[string]bool{"Ignore": true})
-		case "min-on-demand", "max-per-pool", "when-unsatisfiable", "fallback-after", "rollout-relief", "overflow":
+		case "min-on-demand", "max-per-pool", "when-unsatisfiable", "fallback-after", "rollout-relief", "overflow",
+			"disruption-limit", "on-disruption-limit", "disruptions":
 			proto.annotations[annotationPrefix+key] = value
 		default:
 			return fmt.Errorf("no such key")

@@ -11,7 +11,8 @@ import (
 // Jobs that retry", `rule "critical"` or "annotation spot-aware-scheduler.io/min-on-demand on the
 // Deployment".
 type Origins struct {
-	MinOnDemand, MaxPerPool, WhenUnsatisfiable, FallbackAfter, RolloutRelief, Overflow, Exemptions, Protect string
+	MinOnDemand, MaxPerPool, WhenUnsatisfiable, FallbackAfter, RolloutRelief, Overflow, Exemptions, Protect,
+	DisruptionLimit, OnDisruptionLimit string
 	// Overruled lists the annotations that have no effect because of the annotation policy. They
 	// are valid, or were not parsed.
 	Overruled []string
@@ -24,6 +25,7 @@ func (p *Policy) Explain(pod *Pod) (WorkloadSettings, Origins, []InvalidAnnotati
 	origins := Origins{
 		MinOnDemand: fromProfile, MaxPerPool: fromProfile, WhenUnsatisfiable: fromProfile, FallbackAfter: fromProfile,
 		RolloutRelief: fromProfile, Overflow: fromProfile, Exemptions: fromProfile, Protect: "the default",
+		DisruptionLimit: fromProfile, OnDisruptionLimit: fromProfile,
 	}
 	switch pod.Workload.Batch {
 	case Retriable:
@@ -102,6 +104,8 @@ func (o *Origins) fields() map[string]*string {
 		spot.RolloutReliefAnnotation:     &o.RolloutRelief,
 		spot.OverflowAnnotation:          &o.Overflow,
 		spot.ProtectAnnotation:           &o.Protect,
+		spot.DisruptionLimitAnnotation:   &o.DisruptionLimit,
+		spot.OnDisruptionLimitAnnotation: &o.OnDisruptionLimit,
 	}
 }
 
@@ -115,5 +119,7 @@ func (o *Overrides) overridden() map[string]bool {
 		spot.RolloutReliefAnnotation:     o.RolloutRelief != nil,
 		spot.OverflowAnnotation:          o.Overflow != nil,
 		spot.ProtectAnnotation:           o.Protect != nil,
+		spot.DisruptionLimitAnnotation:   o.DisruptionLimit != nil,
+		spot.OnDisruptionLimitAnnotation: o.OnDisruptionLimit != nil,
 	}
 }

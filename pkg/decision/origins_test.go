@@ -21,7 +21,7 @@ func TestExplain(t *testing.T) {
 	withRules.Rules = []decision.Rule{
 		{Name: "other", Namespaces: []string{"other"}, Overrides: decision.Overrides{MinOnDemand: &all}},
 		{Name: "shop", Overrides: decision.Overrides{MinOnDemand: &two, MaxPerPool: &half, WhenUnsatisfiable: &anyway, FallbackAfter: &soon, RolloutRelief: &soon, Overflow: &none,
-			Exemptions: &ignore, Protect: &protect}},
+			Exemptions: &ignore, Protect: &protect, DisruptionLimit: new(3), OnDisruptionLimit: new(decision.PreferOnDemand)}},
 	}
 	strict := base
 	strict.Rules = []decision.Rule{{Name: "strict", Annotations: &stricter}}
@@ -32,6 +32,7 @@ func TestExplain(t *testing.T) {
 		o := decision.Origins{
 			MinOnDemand: profile, MaxPerPool: profile, WhenUnsatisfiable: profile, FallbackAfter: profile, RolloutRelief: profile,
 			Overflow: profile, Exemptions: profile, Protect: "the default",
+			DisruptionLimit: profile, OnDisruptionLimit: profile,
 		}
 		change(&o)
 		return o
@@ -48,13 +49,14 @@ func TestExplain(t *testing.T) {
 			decision.Origins{
 				MinOnDemand: `rule "shop"`, MaxPerPool: `rule "shop"`, WhenUnsatisfiable: `rule "shop"`, FallbackAfter: `rule "shop"`,
 				RolloutRelief: `rule "shop"`, Overflow: `rule "shop"`, Exemptions: `rule "shop"`, Protect: `rule "shop"`,
+				DisruptionLimit: `rule "shop"`, OnDisruptionLimit: `rule "shop"`,
 			}},
 		"the owner before the pod, the pod before the rule": {withRules, decision.Pod{Annotations: onPod, Workload: decision.Workload{Kind: "Deployment", Annotations: onOwner}},
 			decision.Origins{
 				MinOnDemand: "annotation spot-aware-scheduler.io/min-on-demand on the Deployment", MaxPerPool: `rule "shop"`, WhenUnsatisfiable: `rule "shop"`,
 				FallbackAfter: "annotation spot-aware-scheduler.io/fallback-after on the pod",
 				RolloutRelief: "annotation spot-aware-scheduler.io/rollout-relief on the pod", Overflow: `rule "shop"`, Exemptions: `rule "shop"`,
-				Protect: "annotation spot-aware-scheduler.io/protect on the Deployment",
+				Protect: "annotation spot-aware-scheduler.io/protect on the Deployment", DisruptionLimit: `rule "shop"`, OnDisruptionLimit: `rule "shop"`,
 			}},
 		"not stricter": {strict, decision.Pod{Annotations: onPod, Workload: decision.Workload{Kind: "Deployment", Annotations: onOwner, Desired: 3}},
 			from(func(o *decision.Origins) {

@@ -137,7 +137,8 @@ type Plan struct {
 	Exempt bool
 	// Grant, if not NotGranted, lifts budget and cap, because the pod has to run somewhere.
 	Grant Grant
-	// Prefer is the preferred capacity type: on-demand until the floor is met, then spot.
+	// Prefer is the preferred capacity type: on-demand until the floor is met, then spot. The pods
+	// of a Job at its disruption limit prefer on-demand.
 	Prefer CapacityType
 
 	placed        PlacedPods
@@ -150,6 +151,10 @@ type Plan struct {
 	blocksLater   bool
 	revision      string
 	fallbackAfter time.Duration
+	// requireOnDemand and preferOnDemand are the effects of the disruptions of a Job that has
+	// reached disruptionLimit. At most one is true.
+	requireOnDemand, preferOnDemand bool
+	disruptionLimit                 int
 }
 
 // NewPlan returns the decision for pod under settings. placed counts the pods of its revision, and
@@ -170,8 +175,16 @@ func NewPlan(pod *Pod, settings WorkloadSettings, placed PlacedPods, waiting Wai
 		blocksLater:   w.BlocksLater,
 		revision:      w.Revision,
 		fallbackAfter: settings.FallbackAfter,
+
+		disruptionLimit: settings.DisruptionLimit,
 	}
 	plan.Budget = w.Desired - plan.Floor
+	if settings.DisruptionLimitReached() {
+		plan.preferOnDemand = settings.OnDisruptionLimit == PreferOnDemand
+		if plan.requireOnDemand = !plan.preferOnDemand; plan.requireOnDemand {
+			plan.Budget = 0
+		}
+	}
 	switch {
 	case settings.WhenUnsatisfiable == ScheduleAnyway:
 		plan.Grant = GrantScheduleAnyway
@@ -185,7 +198,7 @@ func NewPlan(pod *Pod, settings WorkloadSettings, placed PlacedPods, waiting Wai
 		plan.Grant = GrantRolloutRelief
 	}
 	plan.Prefer = Spot
-	if !plan.Exempt && !plan.ExcludedFromOnDemand() && (!plan.WithinBudget(0) || !plan.BeyondFloor()) {
+	if !plan.Exempt && !plan.ExcludedFromOnDemand() && (!plan.WithinBudget(0) || !plan.BeyondFloor() || plan.preferOnDemand) {
 		plan.Prefer = OnDemand
 	}
 	return plan
@@ -195,6 +208,9 @@ func NewPlan(pod *Pod, settings WorkloadSettings, placed PlacedPods, waiting Wai
 // of replicas of the revision that were on spot when the plan was made. StatefulSets have no such
 // count: the pod's ordinal decides.
 func (p *Plan) WithinBudget(morePlaced int) bool {
+	if p.requireOnDemand {
+		return false
+	}
 	if p.ordered {
 		// Ordinals below the first ordinal of the set remain after the user changes
 		// spec.ordinals.start. They count as part of the floor, if there is a floor.
@@ -213,7 +229,12 @@ func (p *Plan) AdmitsSpot() bool { return p.Exempt || p.Grant != NotGranted || p
 // room is then reserved for siblings that were assigned to the floor and may not exist yet. If the
 // budget is used up, fewer siblings were assigned to the floor than it now requires. The assignment
 // is then ignored.
+//
+// A pod that disruptions of its Job keep off spot uses on-demand like a replica of the floor.
 func (p *Plan) BeyondFloor() bool {
+	if p.requireOnDemand {
+		return false
+	}
 	if p.ordered {
 		// See WithinBudget for ordinals below the first ordinal of the set.
 		return p.Floor == 0 || p.ordinal >= p.Floor

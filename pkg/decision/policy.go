@@ -84,6 +84,14 @@ type WorkloadSettings struct {
 	// Protect: the controller maintains a PodDisruptionBudget for the workload, so that every drain
 	// waits for replacements. It does not change placement.
 	Protect bool
+	// DisruptionLimit is the number of disruptions of a Job's pods after which OnDisruptionLimit
+	// applies to its later pods; 0 means never.
+	DisruptionLimit int
+	// OnDisruptionLimit decides what applies to the pods of a Job at its DisruptionLimit.
+	OnDisruptionLimit DisruptionAction
+	// Disruptions is how often pods of the Job were disrupted, according to its annotation. It is 0
+	// for other workloads, and without a DisruptionLimit.
+	Disruptions int
 }
 
 // String returns all settings that affect placement in one line. Equal settings give the same line.
@@ -92,8 +100,12 @@ func (s WorkloadSettings) String() string {
 	if s.MaxPerPool != nil {
 		perPool = s.MaxPerPool.String()
 	}
-	return fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s rolloutRelief=%s overflow=%s exemptions=%s",
+	text := fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s rolloutRelief=%s overflow=%s exemptions=%s",
 		s.MinOnDemand, perPool, s.WhenUnsatisfiable, orNever(s.FallbackAfter), orNever(s.RolloutRelief), s.Overflow, s.Exemptions)
+	if s.DisruptionLimit > 0 {
+		text += fmt.Sprintf(" disruptionLimit=%d onDisruptionLimit=%s disruptions=%d", s.DisruptionLimit, s.OnDisruptionLimit, s.Disruptions)
+	}
+	return text
 }
 
 // orNever formats a duration that may be Never.
@@ -114,8 +126,10 @@ type Overrides struct {
 	RolloutRelief     *time.Duration
 	Overflow          *OverflowPolicy
 	// Exemptions is nil in the Overrides of annotations.
-	Exemptions *ExemptionPolicy
-	Protect    *bool
+	Exemptions        *ExemptionPolicy
+	Protect           *bool
+	DisruptionLimit   *int
+	OnDisruptionLimit *DisruptionAction
 }
 
 func (s WorkloadSettings) with(o Overrides) WorkloadSettings {
@@ -127,6 +141,8 @@ func (s WorkloadSettings) with(o Overrides) WorkloadSettings {
 	s.Overflow = valueOr(o.Overflow, s.Overflow)
 	s.Exemptions = valueOr(o.Exemptions, s.Exemptions)
 	s.Protect = valueOr(o.Protect, s.Protect)
+	s.DisruptionLimit = valueOr(o.DisruptionLimit, s.DisruptionLimit)
+	s.OnDisruptionLimit = valueOr(o.OnDisruptionLimit, s.OnDisruptionLimit)
 	return s
 }
 
@@ -145,8 +161,8 @@ const (
 	// AllowAnnotations: annotations override rules and defaults.
 	AllowAnnotations AnnotationPolicy = iota
 	// StricterOnly: an annotation counts only if it makes the workload safer (a higher floor, a
-	// lower cap, DoNotSchedule, a later fallback or rollout relief, protection) or reduces its use
-	// of shared capacity (overflow Never).
+	// lower cap, DoNotSchedule, a later fallback or rollout relief, a lower disruption limit,
+	// RequireOnDemand, protection) or reduces its use of shared capacity (overflow Never).
 	StricterOnly
 	// IgnoreAnnotations: annotations are not read.
 	IgnoreAnnotations
@@ -216,6 +232,12 @@ func (p *Policy) Settings(pod *Pod) (WorkloadSettings, []InvalidAnnotation) {
 
 // settings implements Settings. If origins is not nil, it records the source of each setting there.
 func (p *Policy) settings(pod *Pod, origins *Origins) (WorkloadSettings, []InvalidAnnotation) {
+	settings, invalid := p.configured(pod, origins)
+	return settings.withDisruptions(&pod.Workload, invalid)
+}
+
+// configured returns the settings of pod without the disruptions of its Job.
+func (p *Policy) configured(pod *Pod, origins *Origins) (WorkloadSettings, []InvalidAnnotation) {
 	settings := p.Defaults
 	switch pod.Workload.Batch {
 	case Retriable:
@@ -274,6 +296,12 @@ func (o Overrides) stricterThan(base WorkloadSettings, desired int) Overrides {
 	}
 	if o.Protect != nil && !*o.Protect {
 		o.Protect = nil
+	}
+	if o.DisruptionLimit != nil && !lowerLimit(*o.DisruptionLimit, base.DisruptionLimit) {
+		o.DisruptionLimit = nil
+	}
+	if o.OnDisruptionLimit != nil && *o.OnDisruptionLimit != RequireOnDemand {
+		o.OnDisruptionLimit = nil
 	}
 	return o
 }

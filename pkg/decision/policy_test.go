@@ -19,6 +19,8 @@ var annotated = map[string]string{
 	spot.FallbackAfterAnnotation:     "1m30s",
 	spot.RolloutReliefAnnotation:     "2m",
 	spot.OverflowAnnotation:          "Never",
+	spot.DisruptionLimitAnnotation:   "3",
+	spot.OnDisruptionLimitAnnotation: "PreferOnDemand",
 }
 
 var comparable = cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
@@ -28,15 +30,17 @@ func TestSettingsPrecedence(t *testing.T) {
 	// No annotation sets Exemptions.
 	fromAnnotations := decision.WorkloadSettings{
 		MinOnDemand: decision.Count(3), MaxPerPool: new(decision.Percent(50)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: 90 * time.Second,
-		RolloutRelief: 2 * time.Minute, Overflow: decision.NeverOverflow,
+		RolloutRelief: 2 * time.Minute, Overflow: decision.NeverOverflow, DisruptionLimit: 3, OnDisruptionLimit: decision.PreferOnDemand,
 	}
 	rule := decision.Rule{Namespaces: []string{"shop"}, Overrides: decision.Overrides{
 		MinOnDemand: new(decision.Count(2)), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: new(decision.ScheduleAnyway), FallbackAfter: new(decision.Never),
 		RolloutRelief: new(decision.Never), Overflow: new(decision.NeverOverflow), Exemptions: new(decision.IgnoreExemptions),
+		DisruptionLimit: new(5), OnDisruptionLimit: new(decision.PreferOnDemand),
 	}}
 	fromRule := decision.WorkloadSettings{
 		MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never,
 		RolloutRelief: decision.Never, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
+		DisruptionLimit: 5, OnDisruptionLimit: decision.PreferOnDemand,
 	}
 	with := func(s decision.WorkloadSettings, change func(*decision.WorkloadSettings)) decision.WorkloadSettings {
 		change(&s)
@@ -138,6 +142,8 @@ func TestStricterOnly(t *testing.T) {
 	base := decision.WorkloadSettings{MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(3)), FallbackAfter: time.Minute, RolloutRelief: time.Minute}
 	never := base
 	never.Overflow = decision.NeverOverflow
+	limited := base
+	limited.DisruptionLimit, limited.OnDisruptionLimit = 3, decision.PreferOnDemand
 	protected := base
 	protected.Protect = true
 	loose := decision.WorkloadSettings{WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never, RolloutRelief: decision.Never}
@@ -169,6 +175,12 @@ func TestStricterOnly(t *testing.T) {
 		"no overflow":                             {base, spot.OverflowAnnotation, "Never", true},
 		"overflow":                                {never, spot.OverflowAnnotation, "Allow", false},
 		"a relief instead of none":                {loose, spot.RolloutReliefAnnotation, "1000h", false},
+		"a disruption limit instead of none":      {base, spot.DisruptionLimitAnnotation, "9", true},
+		"a lower disruption limit":                {limited, spot.DisruptionLimitAnnotation, "2", true},
+		"a higher disruption limit":               {limited, spot.DisruptionLimitAnnotation, "4", false},
+		"no disruption limit":                     {limited, spot.DisruptionLimitAnnotation, "never", false},
+		"required on-demand":                      {limited, spot.OnDisruptionLimitAnnotation, "RequireOnDemand", true},
+		"preferred on-demand":                     {base, spot.OnDisruptionLimitAnnotation, "PreferOnDemand", false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -238,6 +250,9 @@ func TestParseSettings(t *testing.T) {
 	overflow := func(s string) (any, error) { return decision.ParseOverflow(s) }
 	exemptions := func(s string) (any, error) { return decision.ParseExemptions(s) }
 	relief := func(s string) (any, error) { return decision.ParseRolloutRelief(s) }
+	limit := func(s string) (any, error) { return decision.ParseDisruptionLimit(s) }
+	onLimit := func(s string) (any, error) { return decision.ParseOnDisruptionLimit(s) }
+	disruptions := func(s string) (any, error) { return decision.ParseDisruptions(s) }
 	tests := map[string]struct {
 		parse func(string) (any, error)
 		value string
@@ -270,6 +285,24 @@ func TestParseSettings(t *testing.T) {
 		"no relief":                   {relief, "never", decision.Never},
 		"negative relief":             {relief, "-1s", nil},
 		"relief in another case":      {relief, "Never", nil},
+		"limit":                       {limit, "3", 3},
+		"largest limit":               {limit, "100", 100},
+		"no limit":                    {limit, "never", 0},
+		"limit of 0":                  {limit, "0", nil},
+		"negative limit":              {limit, "-1", nil},
+		"limit over the largest":      {limit, "101", nil},
+		"limit with a sign":           {limit, "+3", nil},
+		"fraction as a limit":         {limit, "1.5", nil},
+		"percentage as a limit":       {limit, "50%", nil},
+		"empty limit":                 {limit, "", nil},
+		"required at the limit":       {onLimit, "RequireOnDemand", decision.RequireOnDemand},
+		"preferred at the limit":      {onLimit, "PreferOnDemand", decision.PreferOnDemand},
+		"unknown at the limit":        {onLimit, "Require", nil},
+		"disruptions":                 {disruptions, "2", 2},
+		"no disruptions":              {disruptions, "0", 0},
+		"negative disruptions":        {disruptions, "-2", nil},
+		"too many disruptions":        {disruptions, "9999999999", nil},
+		"garbage as disruptions":      {disruptions, "many", nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -298,6 +331,11 @@ func TestMessages(t *testing.T) {
 				RolloutRelief: 30 * time.Second, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
 			}.String(),
 			want: "minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m0s rolloutRelief=30s overflow=Never exemptions=Ignore",
+		},
+		"settings with a disruption limit": {
+			got: decision.WorkloadSettings{FallbackAfter: decision.Never, RolloutRelief: decision.Never, DisruptionLimit: 3, Disruptions: 1}.String(),
+			want: "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never overflow=Allow exemptions=Allow " +
+				"disruptionLimit=3 onDisruptionLimit=RequireOnDemand disruptions=1",
 		},
 	}
 	for name, test := range tests {

@@ -387,6 +387,8 @@ func TestMayAdmitMoreMissesNothing(t *testing.T) {
 		if rapid.Bool().Draw(t, "capped") {
 			settings.MaxPerPool = new(quantities().Draw(t, "maxPerPool"))
 		}
+		settings.DisruptionLimit, settings.Disruptions = rapid.IntRange(0, 1).Draw(t, "disruption limit"), rapid.IntRange(0, 1).Draw(t, "disruptions")
+		settings.OnDisruptionLimit = decision.DisruptionAction(rapid.IntRange(0, 1).Draw(t, "on disruption limit"))
 		placed := decision.PlacedPods{Spot: rapid.IntRange(0, 12).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 12).Draw(t, "on-demand")}
 		inPool := rapid.IntRange(0, placed.Spot).Draw(t, "in the pool")
 		more := rapid.IntRange(0, 3).Draw(t, "more in the pool")
@@ -412,9 +414,9 @@ func TestStricterOnlyOnlyTightens(t *testing.T) {
 	annotations := rapid.MapOfN(
 		rapid.SampledFrom([]string{
 			spot.MinOnDemandAnnotation, spot.MaxPerPoolAnnotation, spot.WhenUnsatisfiableAnnotation, spot.FallbackAfterAnnotation,
-			spot.RolloutReliefAnnotation, spot.OverflowAnnotation,
+			spot.RolloutReliefAnnotation, spot.OverflowAnnotation, spot.DisruptionLimitAnnotation, spot.OnDisruptionLimitAnnotation,
 		}),
-		rapid.SampledFrom([]string{"Allow", "Never", "0", "1", "3", "20%", "60%", "100%", "DoNotSchedule", "ScheduleAnyway", "0s", "30s", "10m", "never", "junk"}), 0, 6)
+		rapid.SampledFrom([]string{"Allow", "Never", "0", "1", "3", "20%", "60%", "100%", "DoNotSchedule", "ScheduleAnyway", "0s", "30s", "10m", "never", "PreferOnDemand", "RequireOnDemand", "junk"}), 0, 6)
 	rapid.Check(t, func(t *rapid.T) {
 		pod := &decision.Pod{Annotations: annotations.Draw(t, "on the pod")}
 		pod.Workload = decision.Workload{Kind: "Deployment", Desired: rapid.IntRange(0, 12).Draw(t, "desired"), Annotations: annotations.Draw(t, "on the owner")}
@@ -424,6 +426,8 @@ func TestStricterOnlyOnlyTightens(t *testing.T) {
 			FallbackAfter:     rapid.SampledFrom([]time.Duration{decision.Never, 0, time.Minute}).Draw(t, "fallbackAfter"),
 			RolloutRelief:     rapid.SampledFrom([]time.Duration{decision.Never, 0, time.Minute}).Draw(t, "rolloutRelief"),
 			Overflow:          decision.OverflowPolicy(rapid.IntRange(0, 1).Draw(t, "overflow")),
+			DisruptionLimit:   rapid.IntRange(0, 4).Draw(t, "disruptionLimit"),
+			OnDisruptionLimit: decision.DisruptionAction(rapid.IntRange(0, 1).Draw(t, "onDisruptionLimit")),
 		}}
 		if rapid.Bool().Draw(t, "capped") {
 			policy.Defaults.MaxPerPool = new(rapid.SampledFrom([]decision.Quantity{decision.Count(2), decision.Percent(25)}).Draw(t, "maxPerPool"))
@@ -447,6 +451,10 @@ func TestStricterOnlyOnlyTightens(t *testing.T) {
 			t.Fatalf("relief brought forward from %v to %v", without.RolloutRelief, with.RolloutRelief)
 		case without.Overflow == decision.NeverOverflow && with.Overflow != decision.NeverOverflow:
 			t.Fatalf("overflow allowed")
+		case without.DisruptionLimit > 0 && (with.DisruptionLimit == 0 || with.DisruptionLimit > without.DisruptionLimit):
+			t.Fatalf("disruption limit raised from %d to %d", without.DisruptionLimit, with.DisruptionLimit)
+		case without.OnDisruptionLimit == decision.RequireOnDemand && with.OnDisruptionLimit != decision.RequireOnDemand:
+			t.Fatalf("on-demand only preferred at the disruption limit")
 		}
 	})
 }

@@ -81,6 +81,12 @@ func IsDeployment(ref *metav1.OwnerReference) bool {
 	return isKind(ref, appsv1.GroupName, "Deployment")
 }
 
+// OfJob reports whether the controller of the pod is a Job.
+func OfJob(pod *v1.Pod) bool {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	return ref != nil && isKind(ref, batchv1.GroupName, "Job")
+}
+
 // isKind compares group and kind, not the version; see OwnerKey.
 func isKind(ref *metav1.OwnerReference, group, kind string) bool {
 	return ref.Kind == kind && groupOf(ref) == group

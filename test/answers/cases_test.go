@@ -145,6 +145,34 @@ func cases() map[string]scenario {
 			objects: objects(nodes, job("batch", 2, func(s *batchv1.JobSpec) { s.BackoffLimit = ptr.To(int32(0)) })), pod: podOf(job2, "x"),
 			want: answers{"od": "", "sp": usedUp(0, 0, "batch")}, first: []string{"od"}, settings: withFloor("100%"),
 		},
+		"a Job below its disruption limit": {
+			policy: "disruptionLimit: 3", objects: objects(nodes, annotated(job("batch", 2), spot.DisruptionsAnnotation, "2")), pod: podOf(job2, "x"),
+			want: answers{"od": "", "sp": ""}, first: []string{"sp"},
+			settings: withFloor("0") + " disruptionLimit=3 onDisruptionLimit=RequireOnDemand disruptions=2",
+		},
+		"a Job at its disruption limit": {
+			policy: "disruptionLimit: 3", objects: objects(nodes, annotated(job("batch", 2), spot.DisruptionsAnnotation, "3")), pod: podOf(job2, "x"),
+			want:  answers{"od": "", "sp": "disruption limit reached: after 3 disruptions, its pods run on on-demand" + waits},
+			first: []string{"od"}, settings: withFloor("0") + " disruptionLimit=3 onDisruptionLimit=RequireOnDemand disruptions=3",
+		},
+		"a Job at its disruption limit of 1, with overflow Never": {
+			policy:  "overflow: Never, rules: [{name: batch, ownerKinds: [Job], disruptionLimit: 1}]",
+			objects: objects(nodes, annotated(job("batch", 2), spot.DisruptionsAnnotation, "1"), pods(job2, "od")), pod: podOf(job2, "x"),
+			want:     answers{"od": "", "sp": "disruption limit reached: after 1 disruption, its pods run on on-demand" + waits},
+			first:    []string{"od"},
+			settings: strings.Replace(noOverflow, "minOnDemand=1", "minOnDemand=0", 1) + " disruptionLimit=1 onDisruptionLimit=RequireOnDemand disruptions=1",
+		},
+		"a Job that prefers on-demand at its disruption limit": {
+			policy:  "onDisruptionLimit: PreferOnDemand",
+			objects: objects(nodes, annotated(annotated(job("batch", 2), spot.DisruptionsAnnotation, "5"), spot.DisruptionLimitAnnotation, "3"), pods(job2, "od")),
+			pod:     podOf(job2, "x"), want: answers{"od": "", "sp": ""}, first: []string{"od"},
+			settings: withFloor("0") + " disruptionLimit=3 onDisruptionLimit=PreferOnDemand disruptions=5",
+		},
+		"a Job with an invalid number of disruptions": {
+			policy: "disruptionLimit: 1", objects: objects(nodes, annotated(job("batch", 2), spot.DisruptionsAnnotation, "many")), pod: podOf(job2, "x"),
+			want: answers{"od": "", "sp": ""}, first: []string{"sp"},
+			settings: withFloor("0") + " disruptionLimit=1 onDisruptionLimit=RequireOnDemand disruptions=0",
+		},
 		"a Job with a rule, nearly done": {
 			policy: "rules: [{name: half, ownerKinds: [Job], minOnDemand: 50%}]",
 			objects: objects(nodes, pods(job2, "sp"), func() *batchv1.Job {

@@ -65,11 +65,17 @@ func settingsShown(e *report.Explanation) string {
 		if setting.Name == "protect" {
 			continue
 		}
+		if setting.Name == "disruptionLimit" && setting.Value == "never" {
+			continue
+		}
 		value := setting.Value
 		if value == "no cap" {
 			value = "none" // the only value with two spellings
 		}
 		words = append(words, setting.Name+"="+value)
+	}
+	if n, _, limited := strings.Cut(e.Disruptions, " of "); limited {
+		words = append(words, "disruptions="+n)
 	}
 	return strings.Join(words, " ")
 }

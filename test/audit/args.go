@@ -34,6 +34,8 @@ type overrides struct {
 	RolloutRelief     string              `json:"rolloutRelief"`
 	Overflow          string              `json:"overflow"`
 	Exemptions        string              `json:"exemptions"`
+	DisruptionLimit   *intstr.IntOrString `json:"disruptionLimit"`
+	OnDisruptionLimit string              `json:"onDisruptionLimit"`
 	AnnotationPolicy  string              `json:"annotationPolicy"`
 }
 
@@ -101,7 +103,7 @@ func PolicyFromSchedulerConfig(data []byte) (*Policy, error) {
 // DefaultPolicy returns the policy of a profile without ReplicaSafetyArgs.
 func DefaultPolicy() *Policy {
 	return &Policy{
-		defaults:       settings{minOnDemand: amount{n: 1}, fallbackAfter: never, rolloutRelief: 30 * time.Second, overflow: "Allow", exemptions: "Allow", annotations: "Allow"},
+		defaults:       settings{minOnDemand: amount{n: 1}, fallbackAfter: never, rolloutRelief: 30 * time.Second, overflow: "Allow", exemptions: "Allow", annotations: "Allow", disruptionLimit: noLimit, onDisruptionLimit: "RequireOnDemand"},
 		labelGrace:     30 * time.Second,
 		capacityLabels: slices.Clone(builtinCapacityLabels),
 		signals:        slices.Clone(builtinSignals),
@@ -154,7 +156,14 @@ func PolicyFromArgs(data []byte) (*Policy, error) {
 }
 
 func (o overrides) rule() (rule, error) {
-	r := rule{overflow: o.Overflow, exemptions: o.Exemptions, annotations: o.AnnotationPolicy}
+	r := rule{overflow: o.Overflow, exemptions: o.Exemptions, annotations: o.AnnotationPolicy, onDisruptionLimit: o.OnDisruptionLimit}
+	if o.DisruptionLimit != nil {
+		limit, err := parseLimit(o.DisruptionLimit.String())
+		if err != nil {
+			return rule{}, fmt.Errorf("disruptionLimit: %w", err)
+		}
+		r.disruptionLimit = &limit
+	}
 	if o.MinOnDemand != nil {
 		a, err := parseAmount(o.MinOnDemand.String())
 		if err != nil {

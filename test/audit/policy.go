@@ -39,7 +39,13 @@ type settings struct {
 	overflow      string        // Allow or Never
 	exemptions    string        // Allow or Ignore
 	annotations   string        // Allow, StricterOnly or Ignore
+
+	disruptionLimit   int    // of a Job; noLimit if none
+	onDisruptionLimit string // RequireOnDemand or PreferOnDemand
 }
+
+// noLimit is more than any Job's number of disruptions.
+const noLimit = math.MaxInt
 
 // rule overrides settings for the pods that it matches. nil and "" override nothing.
 type rule struct {
@@ -58,6 +64,9 @@ type rule struct {
 	overflow      string
 	exemptions    string
 	annotations   string
+
+	disruptionLimit   *int
+	onDisruptionLimit string
 }
 
 // amount is a count, or a percentage rounded up.
@@ -95,6 +104,9 @@ func parseAmount(text string) (amount, error) {
 // not parse either.
 type annotations struct {
 	minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter, rolloutRelief, overflow string
+
+	disruptionLimit, onDisruptionLimit string
+	disruptions                        string // only on a Job
 }
 
 func policyAnnotations(from map[string]string) annotations {
@@ -105,6 +117,9 @@ func policyAnnotations(from map[string]string) annotations {
 		fallbackAfter:     from[prefix+"fallback-after"],
 		rolloutRelief:     from[prefix+"rollout-relief"],
 		overflow:          from[prefix+"overflow"],
+		disruptionLimit:   from[prefix+"disruption-limit"],
+		onDisruptionLimit: from[prefix+"on-disruption-limit"],
+		disruptions:       from[prefix+"disruptions"],
 	}
 }
 
@@ -118,8 +133,18 @@ type subject struct {
 }
 
 // resolve returns the settings of a subject and its floor. The precedence is: the owner's
-// annotation, the pod's annotation, the first matching rule, the defaults.
+// annotation, the pod's annotation, the first matching rule, the defaults. All pods of a Job at its
+// disruption limit belong to the floor, unless they only prefer on-demand.
 func (p *Policy) resolve(s subject) (settings, int) {
+	out, floor := p.resolveSettings(s)
+	disruptions, err := strconv.Atoi(s.annotations.disruptions)
+	if s.kind == "Job" && err == nil && disruptions >= out.disruptionLimit && out.onDisruptionLimit == "RequireOnDemand" {
+		floor = s.desired
+	}
+	return out, floor
+}
+
+func (p *Policy) resolveSettings(s subject) (settings, int) {
 	out := p.defaults
 	if s.kind == "Job" {
 		// The profile's default does not apply to Jobs, because their pods can be retried, unless
@@ -161,11 +186,20 @@ func (p *Policy) resolve(s subject) (settings, int) {
 		(!strict || after > out.rolloutRelief) {
 		out.rolloutRelief = after
 	}
+	overflows := levels
 	if strict { // of the levels, only Never counts
-		levels = slices.DeleteFunc(levels, func(a annotations) bool { return a.overflow != "Never" })
+		overflows = slices.DeleteFunc(slices.Clone(levels), func(a annotations) bool { return a.overflow != "Never" })
 	}
-	if overflow, ok := first(levels, func(a annotations) (string, error) { return parseOverflow(a.overflow) }); ok {
+	if overflow, ok := first(overflows, func(a annotations) (string, error) { return parseOverflow(a.overflow) }); ok {
 		out.overflow = overflow
+	}
+	if limit, ok := first(levels, func(a annotations) (int, error) { return parseLimit(a.disruptionLimit) }); ok &&
+		(!strict || limit < out.disruptionLimit) {
+		out.disruptionLimit = limit
+	}
+	if action, ok := first(levels, func(a annotations) (string, error) { return parseOnLimit(a.onDisruptionLimit) }); ok &&
+		(!strict || action == "RequireOnDemand") {
+		out.onDisruptionLimit = action
 	}
 	return out, floor(out.minOnDemand)
 }
@@ -217,6 +251,24 @@ func parseOverflow(text string) (string, error) {
 	return "", fmt.Errorf("%q: expected Allow or Never", text)
 }
 
+func parseLimit(text string) (int, error) {
+	if text == "never" {
+		return noLimit, nil
+	}
+	limit, err := strconv.Atoi(text)
+	if err == nil && (limit < 1 || limit > 100) {
+		err = fmt.Errorf("%q: expected never or a count from 1 to 100", text)
+	}
+	return limit, err
+}
+
+func parseOnLimit(text string) (string, error) {
+	if text == "RequireOnDemand" || text == "PreferOnDemand" {
+		return text, nil
+	}
+	return "", fmt.Errorf("%q: expected RequireOnDemand or PreferOnDemand", text)
+}
+
 func (r *rule) matches(s subject) bool {
 	listed := func(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
 	priority := int32(0)
@@ -255,6 +307,12 @@ func (r *rule) override(s *settings) {
 	}
 	if r.annotations != "" {
 		s.annotations = r.annotations
+	}
+	if r.disruptionLimit != nil {
+		s.disruptionLimit = *r.disruptionLimit
+	}
+	if r.onDisruptionLimit != "" {
+		s.onDisruptionLimit = r.onDisruptionLimit
 	}
 }
 

@@ -31,6 +31,8 @@ fallbackAfter: 5m
 rolloutRelief: 1m
 overflow: Never
 exemptions: Ignore
+disruptionLimit: 3
+onDisruptionLimit: PreferOnDemand
 rules:
 - name: critical
   namespaces: [shop, bank]
@@ -46,6 +48,8 @@ rules:
   rolloutRelief: never
   overflow: Allow
   exemptions: Allow
+  disruptionLimit: never
+  onDisruptionLimit: RequireOnDemand
   annotationPolicy: Ignore
 - {name: rest, annotationPolicy: Allow}
 labelGrace: 1m30s
@@ -81,17 +85,17 @@ func TestDefaults(t *testing.T) {
 		"no pluginConfig entry": {replicaSafety, "", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
 			LabelGrace: "30s", GateTimeout: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
-			Overflow: "Allow", Exemptions: "Allow",
+			Overflow: "Allow", Exemptions: "Allow", OnDisruptionLimit: "RequireOnDemand",
 		}},
 		"no arguments": {replicaSafety, "null", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
 			LabelGrace: "30s", GateTimeout: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
-			Overflow: "Allow", Exemptions: "Allow",
+			Overflow: "Allow", Exemptions: "Allow", OnDisruptionLimit: "RequireOnDemand",
 		}},
 		"set values are not defaulted": {replicaSafety, "{minOnDemand: 0, unlabeledNodes: Spot, labelGrace: 0s}", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "0", UnlabeledNodes: "Spot", WhenUnsatisfiable: "DoNotSchedule",
 			LabelGrace: "0s", GateTimeout: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
-			Overflow: "Allow", Exemptions: "Allow",
+			Overflow: "Allow", Exemptions: "Allow", OnDisruptionLimit: "RequireOnDemand",
 		}},
 		"no SpotPreferenceArgs": {spotPreference, "", &config.SpotPreferenceArgs{
 			TypeMeta: meta("SpotPreferenceArgs"), RiskHalfLife: "1h",
@@ -123,6 +127,8 @@ func TestPolicy(t *testing.T) {
 			RolloutRelief:     time.Minute,
 			Overflow:          decision.NeverOverflow,
 			Exemptions:        decision.IgnoreExemptions,
+			DisruptionLimit:   3,
+			OnDisruptionLimit: decision.PreferOnDemand,
 		},
 		Rules: []decision.Rule{{
 			Name:            "critical",
@@ -139,6 +145,8 @@ func TestPolicy(t *testing.T) {
 				RolloutRelief:     ptr.To(decision.Never),
 				Overflow:          ptr.To(decision.AllowOverflow),
 				Exemptions:        ptr.To(decision.AllowExemptions),
+				DisruptionLimit:   ptr.To(0),
+				OnDisruptionLimit: ptr.To(decision.RequireOnDemand),
 			},
 			Annotations: ptr.To(decision.IgnoreAnnotations),
 		}, {

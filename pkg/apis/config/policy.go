@@ -50,6 +50,7 @@ func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []provi
 			RolloutRelief:     scalar.Parse(&errs, path.Child("rolloutRelief"), a.RolloutRelief, decision.ParseRolloutRelief),
 			Overflow:          scalar.Parse(&errs, path.Child("overflow"), a.Overflow, decision.ParseOverflow),
 			Exemptions:        scalar.Parse(&errs, path.Child("exemptions"), a.Exemptions, decision.ParseExemptions),
+			OnDisruptionLimit: scalar.Parse(&errs, path.Child("onDisruptionLimit"), a.OnDisruptionLimit, decision.ParseOnDisruptionLimit),
 		},
 		Annotations:    scalar.Parse(&errs, path.Child("annotationPolicy"), a.AnnotationPolicy, parseAnnotationPolicy),
 		UnlabeledNodes: scalar.Parse(&errs, path.Child("unlabeledNodes"), a.UnlabeledNodes, parseCapacityType),
@@ -58,6 +59,8 @@ func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []provi
 	}
 	fallbackAfter := scalar.ParseOptional(&errs, path.Child("fallbackAfter"), a.FallbackAfter, decision.ParseFallbackAfter)
 	policy.Defaults.FallbackAfter = ptr.Deref(fallbackAfter, decision.Never)
+	disruptionLimit := scalar.ParseOptional(&errs, path.Child("disruptionLimit"), a.DisruptionLimit, decision.ParseDisruptionLimit)
+	policy.Defaults.DisruptionLimit = ptr.Deref(disruptionLimit, 0)
 	var more field.ErrorList
 	policy.Rules, more = convertRules(a.Rules, path.Child("rules"))
 	errs = append(errs, more...)

@@ -63,14 +63,17 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 			RolloutRelief:     scalar.ParseOptional(&errs, path.Child("rolloutRelief"), r.RolloutRelief, decision.ParseRolloutRelief),
 			Overflow:          scalar.ParseOptional(&errs, path.Child("overflow"), r.Overflow, decision.ParseOverflow),
 			Exemptions:        scalar.ParseOptional(&errs, path.Child("exemptions"), r.Exemptions, decision.ParseExemptions),
+			DisruptionLimit:   scalar.ParseOptional(&errs, path.Child("disruptionLimit"), r.DisruptionLimit, decision.ParseDisruptionLimit),
+			OnDisruptionLimit: scalar.ParseOptional(&errs, path.Child("onDisruptionLimit"), r.OnDisruptionLimit, decision.ParseOnDisruptionLimit),
 			Protect:           scalar.ParseOptional(&errs, path.Child("protect"), r.Protect, decision.ParseProtect),
 		},
 		Annotations: scalar.ParseOptional(&errs, path.Child("annotationPolicy"), r.AnnotationPolicy, parseAnnotationPolicy),
 	}
-	if r.MinOnDemand+r.MaxPerPool+r.WhenUnsatisfiable+r.FallbackAfter+r.RolloutRelief+r.Overflow+r.Exemptions+r.AnnotationPolicy+r.Protect == "" {
+	if r.MinOnDemand+r.MaxPerPool+r.WhenUnsatisfiable+r.FallbackAfter+r.RolloutRelief+r.Overflow+r.Exemptions+
+		r.DisruptionLimit+r.OnDisruptionLimit+r.AnnotationPolicy+r.Protect == "" {
 		errs = append(errs, field.Required(path,
 			"the rule sets nothing: at least one of minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter, rolloutRelief, "+
-				"overflow, exemptions, annotationPolicy, protect"))
+				"overflow, exemptions, disruptionLimit, onDisruptionLimit, annotationPolicy, protect"))
 	}
 	errs = append(errs, eachValid(r.Namespaces, path.Child("namespaces"), validation.IsDNS1123Label)...)
 	errs = append(errs, eachValid(r.PriorityClasses, path.Child("priorityClasses"), validation.IsDNS1123Subdomain)...)

@@ -48,6 +48,15 @@ type ReplicaSafetyArgs struct {
 	// floor applies, and the pod waits if the floor requires on-demand. No annotation changes this
 	// setting.
 	Exemptions Scalar `json:"exemptions,omitempty"`
+	// DisruptionLimit is the number of disruptions of a Job's pods after which onDisruptionLimit
+	// applies to its later pods, so that a long Job ends: a count from 1 to 100, or "never". A
+	// disruption is the end of a pod with the condition DisruptionTarget. The controller counts
+	// them. Only Jobs have this limit. Unset means never.
+	DisruptionLimit Scalar `json:"disruptionLimit,omitempty"`
+	// OnDisruptionLimit decides what applies to the pods of a Job at its disruptionLimit.
+	// RequireOnDemand (the default): they run on on-demand, like replicas of a floor.
+	// PreferOnDemand: they prefer on-demand, and use spot if no on-demand node is feasible.
+	OnDisruptionLimit Scalar `json:"onDisruptionLimit,omitempty"`
 	// Rules give some pods their own settings. They are matched in order, and only the first rule
 	// that matches a pod applies.
 	Rules []Rule `json:"rules,omitempty"`
@@ -108,6 +117,10 @@ type Rule struct {
 	Overflow Scalar `json:"overflow,omitempty"`
 	// Exemptions overrides the setting of the profile.
 	Exemptions Scalar `json:"exemptions,omitempty"`
+	// DisruptionLimit overrides the setting of the profile. "never" disables it.
+	DisruptionLimit Scalar `json:"disruptionLimit,omitempty"`
+	// OnDisruptionLimit overrides the setting of the profile.
+	OnDisruptionLimit Scalar `json:"onDisruptionLimit,omitempty"`
 	// AnnotationPolicy overrides the setting of the profile.
 	AnnotationPolicy Scalar `json:"annotationPolicy,omitempty"`
 	// Protect: if true, the controller maintains a PodDisruptionBudget for each Deployment that no
@@ -186,6 +199,7 @@ func (a *ReplicaSafetyArgs) SetDefaults() {
 	a.RolloutRelief.SetDefault("30s")
 	a.Overflow.SetDefault("Allow")
 	a.Exemptions.SetDefault("Allow")
+	a.OnDisruptionLimit.SetDefault("RequireOnDemand")
 	a.LabelGrace.SetDefault("30s")
 	a.GateTimeout.SetDefault("30s")
 	a.AnnotationPolicy.SetDefault("Allow")

@@ -20,6 +20,19 @@ const (
 	RolloutReliefAnnotation     = "spot-aware-scheduler.io/rollout-relief"
 	OverflowAnnotation          = "spot-aware-scheduler.io/overflow"
 	ProtectAnnotation           = "spot-aware-scheduler.io/protect"
+	DisruptionLimitAnnotation   = "spot-aware-scheduler.io/disruption-limit"
+	OnDisruptionLimitAnnotation = "spot-aware-scheduler.io/on-disruption-limit"
+)
+
+// The disruptions of a Job whose policy has a disruption limit, as annotations of the Job. The
+// controller counts up to the limit. Anyone who may write the Job can change the count. It affects
+// only the pods of that Job.
+const (
+	// DisruptionsAnnotation is the number of disruptions so far.
+	DisruptionsAnnotation = "spot-aware-scheduler.io/disruptions"
+	// DisruptedPodsAnnotation contains the UIDs of the counted pods, separated by commas, so that
+	// each pod counts once.
+	DisruptedPodsAnnotation = "spot-aware-scheduler.io/disrupted-pods"
 )
 
 const (

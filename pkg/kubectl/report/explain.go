@@ -44,6 +44,9 @@ type Explanation struct {
 	Granted  string `json:"granted,omitempty"`
 	Desired  int    `json:"desired"`
 	Floor    int    `json:"floor"`
+	// Disruptions is the number of disruptions of a Job, its limit, and the effect; "" without a
+	// limit.
+	Disruptions string `json:"disruptions,omitempty"`
 	// Budget is the number of the revision's pods that may be on spot. OnSpot and OnOnDemand count
 	// the revision's pods without this pod; they are nil if nodes could not be read. For an ordered
 	// workload (a StatefulSet), Ordinal decides instead: the first ordinals are the floor.
@@ -263,6 +266,10 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 	plan := decision.NewPlan(pod, settings, placed, waiting)
 	e.Workload, e.Revision = &w, pod.Workload.Revision
 	e.Settings = settingsOf(settings, &origins)
+	if pod.Workload.Batch != decision.NotBatch {
+		e.Settings = append(e.Settings, disruptionSettings(settings, &origins)...)
+		e.Disruptions = disruptionsOf(settings, &plan)
+	}
 	for _, annotation := range invalid {
 		e.Ignored = append(e.Ignored, annotation.String())
 	}
@@ -303,6 +310,31 @@ func settingsOf(s decision.WorkloadSettings, from *decision.Origins) []Setting {
 		{"overflow", s.Overflow.String(), from.Overflow},
 		{"exemptions", s.Exemptions.String(), from.Exemptions},
 		{"protect", strconv.FormatBool(s.Protect), from.Protect},
+	}
+}
+
+// disruptionSettings lists the settings that only Jobs have, with their origins.
+func disruptionSettings(s decision.WorkloadSettings, from *decision.Origins) []Setting {
+	if s.DisruptionLimit == 0 {
+		return []Setting{{"disruptionLimit", "never", from.DisruptionLimit}}
+	}
+	return []Setting{
+		{"disruptionLimit", strconv.Itoa(s.DisruptionLimit), from.DisruptionLimit},
+		{"onDisruptionLimit", s.OnDisruptionLimit.String(), from.OnDisruptionLimit},
+	}
+}
+
+// disruptionsOf describes the disruptions of a Job; "" without a limit.
+func disruptionsOf(s decision.WorkloadSettings, plan *decision.Plan) string {
+	switch counted := fmt.Sprintf("%d of %d", s.Disruptions, s.DisruptionLimit); {
+	case s.DisruptionLimit == 0:
+		return ""
+	case s.DisruptionLimitReached():
+		return counted + ": " + plan.DisruptionReason()
+	case s.OnDisruptionLimit == decision.PreferOnDemand:
+		return counted + ": at the limit, its pods prefer on-demand"
+	default:
+		return counted + ": at the limit, its pods run on on-demand"
 	}
 }
 
@@ -383,6 +415,10 @@ func (v *View) placementReason(p *snapshot.Pod, siblings []*snapshot.Pod, waitin
 	}))
 	settings, _ := v.Policy.Settings(&p.Subject.Pod)
 	plan := decision.NewPlan(&p.Subject.Pod, settings, there, waiting)
+	disrupted := plan.DisruptionReason()
+	if disrupted != "" && capacity == decision.OnDemand {
+		return disrupted
+	}
 	switch plan.Outcome(p.Node.Facts, inPool[poolOf(p.Node)]) {
 	case decision.OnFloor:
 		return "part of the floor"
@@ -395,6 +431,9 @@ func (v *View) placementReason(p *snapshot.Pod, siblings []*snapshot.Pod, waitin
 		return "its own selector or affinity admits only spot, so the floor does not apply"
 	case decision.ByScheduleAnyway:
 		return "over its budget or cap: whenUnsatisfiable is ScheduleAnyway"
+	}
+	if !plan.Exempt && !plan.WithinBudget(0) && disrupted != "" {
+		return "placed before its Job reached the disruption limit, or it fell back to spot"
 	}
 	if !plan.Exempt && !plan.WithinBudget(0) {
 		return "over its budget: it fell back to spot, or the floor or the replica count has changed since"

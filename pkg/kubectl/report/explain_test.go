@@ -3,6 +3,7 @@ package report_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -451,6 +452,60 @@ func TestExplainFirstOrdinal(t *testing.T) {
 	e, err := newView(t, basic(), "statefulset db 1 start=5").Explain("statefulset", "shop", "db")
 	if err != nil || e.Ordinal == nil || *e.Ordinal != 0 {
 		t.Errorf("%+v, %v, want ordinal 0", e, err)
+	}
+}
+
+// For a Job the explanation shows the disruptions, their limit and the effect.
+func TestExplainDisruptions(t *testing.T) {
+	limited, preferring := basic(), basic()
+	limited.Defaults.DisruptionLimit, preferring.Defaults.DisruptionLimit = 3, 1
+	preferring.Defaults.OnDisruptionLimit = decision.PreferOnDemand
+	for name, test := range map[string]struct {
+		policy                *decision.Policy
+		job, disruptions, why string
+		limits                []report.Setting
+	}{
+		"no limit": {
+			policy: basic(), job: "job sum 1 sp disruptions=3", why: "it runs on sp (spot): within its budget",
+			limits: []report.Setting{{Name: "disruptionLimit", Value: "never", From: "the profile"}},
+		},
+		"below the limit": {
+			policy: limited, job: "job sum 1 sp disruptions=2", disruptions: "2 of 3: at the limit, its pods run on on-demand",
+			why: "it runs on sp (spot): within its budget",
+			limits: []report.Setting{
+				{Name: "disruptionLimit", Value: "3", From: "the profile"}, {Name: "onDisruptionLimit", Value: "RequireOnDemand", From: "the profile"},
+			},
+		},
+		"at the limit, on on-demand": {
+			policy: limited, job: "job sum 1 od disruptions=3", disruptions: "3 of 3: after 3 disruptions, its pods run on on-demand",
+			why: "it runs on od (on-demand): after 3 disruptions, its pods run on on-demand",
+		},
+		"at the limit, on spot": {
+			policy: limited, job: "job sum 1 sp disruptions=3", disruptions: "3 of 3: after 3 disruptions, its pods run on on-demand",
+			why: "it runs on sp (spot): placed before its Job reached the disruption limit, or it fell back to spot",
+		},
+		"preferred on-demand": {
+			policy: preferring, job: "job sum 1 od disruptions=2", disruptions: "2 of 1: after 1 disruption, its pods prefer on-demand",
+			why: "it runs on od (on-demand): after 1 disruption, its pods prefer on-demand",
+		},
+		"a Deployment": {policy: limited, job: "deployment sum 2 od sp disruptions=3", why: "it runs on od (on-demand): part of the floor"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := newView(t, test.policy, "node od on-demand m/a\nnode sp spot m/a\n"+test.job).Explain("pod", "shop", "sum-0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Answer != test.why || e.Disruptions != test.disruptions {
+				t.Errorf("answer %q, disruptions %q, want %q, %q", e.Answer, e.Disruptions, test.why, test.disruptions)
+			}
+			limits := slices.DeleteFunc(slices.Clone(e.Settings), func(s report.Setting) bool { return !strings.Contains(s.Name, "isruption") })
+			if diff := cmp.Diff(test.limits, limits); test.limits != nil && diff != "" {
+				t.Errorf("limits (-want +got):\n%s", diff)
+			}
+			if strings.HasPrefix(test.job, "deployment") && len(limits) > 0 {
+				t.Errorf("settings of a Deployment contain %v", limits)
+			}
+		})
 	}
 }
 

@@ -46,6 +46,9 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 	if refused[decision.OverBudget] > 0 || refused[decision.OnFloorOrdinal] > 0 {
 		all = append(all, fmt.Sprintf("a lower floor: annotation %s on the %s", spot.MinOnDemandAnnotation, e.Workload.Kind))
 	}
+	if refused[decision.AfterDisruptions] > 0 {
+		all = append(all, fmt.Sprintf("a higher disruption limit: annotation %s on the %s", spot.DisruptionLimitAnnotation, e.Workload.Kind))
+	}
 	if refused[decision.OverflowRefused] > 0 {
 		all = append(all, fmt.Sprintf("overflow Allow: annotation %s on the %s", spot.OverflowAnnotation, e.Workload.Kind))
 	}
