@@ -16,28 +16,37 @@ import (
 // once.
 type caches struct {
 	factory informers.SharedInformerFactory
+	// failedPods has the failed pods, which factory omits.
+	failedPods informers.SharedInformerFactory
 	// synced is closed when every cache is full.
 	synced chan struct{}
 }
 
 func newCaches(client kubernetes.Interface) (*caches, error) {
-	c := &caches{factory: app.NewInformers(client), synced: make(chan struct{})}
+	c := &caches{factory: app.NewInformers(client), failedPods: app.NewFailedPods(client), synced: make(chan struct{})}
 	// Pods use most of the caches' memory.
 	return c, c.factory.Core().V1().Pods().Informer().SetTransform(transform.NewMovedPodTrimmer().Trim)
 }
 
 // Start implements manager.Runnable.
 func (c *caches) Start(ctx context.Context) error {
-	c.factory.Start(ctx.Done())
-	for _, synced := range c.factory.WaitForCacheSync(ctx.Done()) {
-		if !synced {
-			return nil // the process ends
+	factories := []informers.SharedInformerFactory{c.factory, c.failedPods}
+	for _, factory := range factories {
+		factory.Start(ctx.Done())
+	}
+	for _, factory := range factories {
+		for _, synced := range factory.WaitForCacheSync(ctx.Done()) {
+			if !synced {
+				return nil // the process ends
+			}
 		}
 	}
 	close(c.synced)
 	cachesSynced.Set(1)
 	<-ctx.Done()
-	c.factory.Shutdown()
+	for _, factory := range factories {
+		factory.Shutdown()
+	}
 	return nil
 }
 

@@ -130,7 +130,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	if err != nil {
 		return fmt.Errorf("connecting the planners to the caches: %w", err)
 	}
-	assigner, err := newAssigner(config, setup, caches, planner, mayWrite, recorder)
+	besideRounds, err := newBesideRounds(config, setup, caches, planner, mayWrite, recorder)
 	if err != nil {
 		return err
 	}
@@ -148,12 +148,9 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		defer planner.Wait()
 		return rounds.Start(ctx)
 	})
-	runnables := []manager.Runnable{caches, leading}
+	runnables := append([]manager.Runnable{caches, leading}, besideRounds...)
 	if evictions != nil {
 		runnables = append(runnables, evictions)
-	}
-	if assigner != nil {
-		runnables = append(runnables, assigner)
 	}
 	for _, r := range runnables {
 		if err := mgr.Add(r); err != nil {
@@ -164,6 +161,27 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		mgr.AddReadyzCheck("caches", caches.ready),
 		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
 	)
+}
+
+// newBesideRounds returns the runnables that act on single pods beside the rounds, if they are
+// enabled.
+func newBesideRounds(
+	config *rest.Config, setup *setup, caches *caches, planner *round.Planner, mayWrite func() error, recorder events.EventRecorder,
+) (runnables []manager.Runnable, err error) {
+	assigner, err := newAssigner(config, setup, caches, planner, mayWrite, recorder)
+	if err != nil {
+		return nil, err
+	}
+	counter, err := newCounter(config, setup, caches, mayWrite)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range []manager.Runnable{assigner, counter} {
+		if r != nil {
+			runnables = append(runnables, r)
+		}
+	}
+	return runnables, nil
 }
 
 // discardRecorder drops all events.

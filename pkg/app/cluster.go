@@ -51,6 +51,13 @@ func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
 	return factory
 }
 
+// NewFailedPods returns a factory whose informer of pods contains only the failed ones, with the
+// fields of transform.FailedPod.
+func NewFailedPods(client kubernetes.Interface) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform.FailedPod),
+		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = "status.phase=Failed" }))
+}
+
 // ServeAllMetrics adds the metrics of the Kubernetes registry to controller-runtime's registry,
 // which is the only one that a manager serves. It must be called once, before a manager serves
 // metrics.

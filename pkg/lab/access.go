@@ -37,7 +37,7 @@ var (
 	}}
 	controllerAccount = account{"spot-controller", []string{
 		"manifests/components/controller/serviceaccount.yaml", "manifests/components/controller/rbac.yaml",
-		"manifests/components/controller/admissionpolicies.yaml",
+		"manifests/components/controller/admissionpolicies.yaml", "manifests/components/controller/jobs-admissionpolicy.yaml",
 	}}
 )
 

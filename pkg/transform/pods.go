@@ -97,6 +97,33 @@ func (t *PodTrimmer) trimBound(pod *v1.Pod) {
 	status.Message, status.HostIP, status.HostIPs, status.PodIP, status.PodIPs = "", "", nil, "", nil
 }
 
+// FailedPod is the cache.TransformFunc of the controller's informer of failed pods. It retains only
+// what identifies the pod, its owners, the reason of its end, and the fields that rules of the
+// policy match. It returns any other object unchanged.
+func FailedPod(obj any) (any, error) {
+	pod, ok := obj.(*v1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+			Labels: pod.Labels, OwnerReferences: pod.OwnerReferences,
+			Annotations: filterKeys(pod.Annotations, func(key string) bool {
+				return key == v1.MirrorPodAnnotationKey || strings.HasPrefix(key, spot.Domain)
+			}),
+		},
+		Spec: v1.PodSpec{
+			SchedulerName: pod.Spec.SchedulerName, PriorityClassName: pod.Spec.PriorityClassName, Priority: pod.Spec.Priority,
+		},
+		Status: v1.PodStatus{
+			Phase: pod.Status.Phase, QOSClass: pod.Status.QOSClass,
+			Conditions: filtered(pod.Status.Conditions, func(c *v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }),
+		},
+	}, nil
+}
+
 // schedulingFields returns the containers with only the fields that describe what they occupy on
 // their node.
 func schedulingFields(containers []v1.Container) []v1.Container {

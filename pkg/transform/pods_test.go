@@ -221,3 +221,30 @@ func TestPodTrimmerForgets(t *testing.T) {
 		t.Errorf("%d controllers without pods are remembered", n)
 	}
 }
+
+// TestFailedPod: of a failed pod only the fields remain that identify it, its owners and the reason
+// of its end, and that rules match.
+func TestFailedPod(t *testing.T) {
+	pod := boundPod("web-0")
+	pod.Status.Phase = v1.PodFailed
+	want := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web-0", UID: "web-0", Labels: pod.Labels, OwnerReferences: pod.OwnerReferences,
+			Annotations: map[string]string{"spot-aware-scheduler.io/min-on-demand": "2"}, CreationTimestamp: pod.CreationTimestamp,
+		},
+		Spec: v1.PodSpec{SchedulerName: "spot-aware-scheduler", PriorityClassName: "high", Priority: new(int32(7))},
+		Status: v1.PodStatus{Phase: v1.PodFailed, QOSClass: v1.PodQOSBurstable, Conditions: []v1.PodCondition{
+			{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "PreemptionByScheduler"},
+		}},
+	}
+	for range 2 { // an informer trims some objects twice
+		trimmed, err := FailedPod(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, trimmed); diff != "" {
+			t.Fatalf("trimmed (-want +got):\n%s", diff)
+		}
+		pod = trimmed.(*v1.Pod)
+	}
+}

@@ -19,6 +19,7 @@
 //
 //	rebalance        heal, make room, return to spot, deletion costs
 //	surge            the move methods of all kinds of workloads; surges that fail
+//	jobs             the disruption limit of Jobs
 //	autoscaler       a surge while a HorizontalPodAutoscaler scales the workload
 //
 // Drains by others:

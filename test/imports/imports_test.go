@@ -30,7 +30,7 @@ var order = [][]string{
 	{"snapshot"},
 	{"simulation"},
 	{"controller/loop", "controller/migration"},
-	{"controller/gating", "controller/interruption", "controller/rebalance", "controller/responder"},
+	{"controller/disruptions", "controller/gating", "controller/interruption", "controller/rebalance", "controller/responder"},
 	{"controller/protection"},
 	{"controller/round"},
 	// The scheduler and the extender.

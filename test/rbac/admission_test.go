@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	batchclient "k8s.io/client-go/kubernetes/typed/batch/v1"
 	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -108,7 +110,7 @@ func newAdmission(t *testing.T) *admission {
 func TestPoliciesCompile(t *testing.T) {
 	_, err := controlPlane.ControllerKubeconfig(t.Context()) // applies the controller's policy
 	must(t, err)
-	for _, name := range []string{podsPolicy, "spot-aware-scheduler-pods", "spot-aware-scheduler-budgets"} {
+	for _, name := range []string{podsPolicy, "spot-controller-jobs", "spot-aware-scheduler-pods", "spot-aware-scheduler-budgets"} {
 		must(t, live.Until(t.Context(), limit, func() error {
 			policy, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
 			if err == nil && (policy.Status.TypeChecking == nil || policy.Status.ObservedGeneration != policy.Generation) {
@@ -495,6 +497,72 @@ func TestTenantsCannotMarkPods(t *testing.T) {
 	must(t, live.Until(t.Context(), limit, owned(2)))
 	must(t, a.patch(a.controller, "restored", `{"metadata":{"labels":{"pod-template-hash":"released"}}}`))
 	must(t, live.Until(t.Context(), limit, owned(3)))
+}
+
+// TestControllerMayOnlyCountDisruptionsOfJobs shows that the controller may change only the count
+// of disruptions on a Job, regardless of RBAC. The policy rejects no request of another user.
+func TestControllerMayOnlyCountDisruptionsOfJobs(t *testing.T) {
+	const policy = "spot-controller-jobs"
+	a := newAdmission(t)
+	newJob := func(name string) *batchv1.Job {
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{"theirs": "x"}, Annotations: map[string]string{"theirs": "x"}, Finalizers: []string{"example.com/theirs"},
+		}}
+		job.Spec.Suspend, job.Spec.Template.Spec = ptr.To(true), a.newPod("", nil).Spec
+		job.Spec.Template.Spec.RestartPolicy = v1.RestartPolicyNever
+		return job
+	}
+	jobs := func(c kubernetes.Interface) batchclient.JobInterface { return c.BatchV1().Jobs(a.namespace) }
+	_, err := jobs(client).Create(t.Context(), newJob("batch"), metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() { // no controller removes the finalizer
+		_, err := jobs(client).Patch(context.Background(), "batch", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		must(t, err)
+	})
+	dryRun := []string{metav1.DryRunAll}
+	patch := func(c kubernetes.Interface, patch string, subresources ...string) func() error {
+		return func() error {
+			_, err := jobs(c).Patch(t.Context(), "batch", types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dryRun}, subresources...)
+			return err
+		}
+	}
+	const count = `{"metadata":{"annotations":{"spot-aware-scheduler.io/disruptions":"2","spot-aware-scheduler.io/disrupted-pods":"a,b"}}}`
+	for what, step := range map[string]struct {
+		do       func() error
+		rejected bool
+	}{
+		"the count, with its own rights": {do: patch(a.controller, count)},
+		"the count":                      {do: patch(a.mighty, count)},
+		"remove the count":               {do: patch(a.mighty, `{"metadata":{"annotations":{"spot-aware-scheduler.io/disruptions":null}}}`)},
+		"the limit":                      {do: patch(a.mighty, `{"metadata":{"annotations":{"spot-aware-scheduler.io/disruption-limit":"2"}}}`), rejected: true},
+		"another annotation":             {do: patch(a.mighty, `{"metadata":{"annotations":{"theirs":"y"}}}`), rejected: true},
+		"remove another annotation":      {do: patch(a.mighty, `{"metadata":{"annotations":{"theirs":null}}}`), rejected: true},
+		"a label":                        {do: patch(a.mighty, `{"metadata":{"labels":{"theirs":"y"}}}`), rejected: true},
+		"remove the finalizer":           {do: patch(a.mighty, `{"metadata":{"finalizers":null}}`), rejected: true},
+		"parallelism":                    {do: patch(a.mighty, `{"spec":{"parallelism":5}}`), rejected: true},
+		"the count and suspend":          {do: patch(a.mighty, strings.TrimSuffix(count, "}")+`,"spec":{"suspend":false}}`), rejected: true},
+		"the status":                     {do: patch(a.mighty, `{"status":{"active":5}}`, "status"), rejected: true},
+		"create a Job": {do: func() error {
+			_, err := jobs(a.mighty).Create(t.Context(), newJob("new"), metav1.CreateOptions{DryRun: dryRun})
+			return err
+		}, rejected: true},
+		"delete the Job": {do: func() error {
+			return jobs(a.mighty).Delete(t.Context(), "batch", metav1.DeleteOptions{DryRun: dryRun})
+		}, rejected: true},
+		"a tenant's change of the count": {do: patch(client, count)},
+		"a tenant's change of a label":   {do: patch(client, `{"metadata":{"labels":{"theirs":"y"}}}`)},
+	} {
+		check := func() error {
+			err := step.do()
+			if step.rejected {
+				err = rejectedBy(policy, err)
+			}
+			return err
+		}
+		if err := live.Until(t.Context(), limit, check); err != nil { // a policy takes effect some time after its creation
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
 
 // TestOnlyOwnBudgetsMayBeChanged shows that the controller and the scheduler may change only

@@ -57,6 +57,7 @@ func TestControllerChanges(t *testing.T) {
 		"delete poddisruptionbudgets.policy ",
 		"delete pods ",
 		"patch events.events.k8s.io ",
+		"patch jobs.batch ", // only the count of disruptions: TestControllerMayOnlyCountDisruptionsOfJobs
 		"patch nodes ",
 		"patch poddisruptionbudgets.policy ",
 		"patch pods ",

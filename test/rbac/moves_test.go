@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -160,6 +161,9 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	if err := m.makeBudgets(ctx); err != nil {
 		return m, err
 	}
+	if err := m.makeDisruptedJob(ctx); err != nil {
+		return m, err
+	}
 	for node, deadline := range map[string]time.Time{m.reclaimed: time.Now().Add(2 * time.Minute), m.expired: time.Now().Add(-time.Minute)} {
 		if err := live.EditNode(ctx, client, limit, node, func(n *v1.Node) {
 			// The taint must be older than the deadline: the controller ignores a deadline that is
@@ -172,6 +176,33 @@ func makeMoves(ctx context.Context) (*moves, error) {
 		}
 	}
 	return m, nil
+}
+
+// makeDisruptedJob creates a Job whose pod has failed because of a disruption. The controller must
+// count it. The failed pod remains, so that the controller sees it when it starts.
+func (m *moves) makeDisruptedJob(ctx context.Context) error {
+	template := v1.PodTemplateSpec{Spec: pod("", onNode(m.room)).Spec}
+	template.Labels, template.Spec.RestartPolicy = map[string]string{"app": "disrupted"}, v1.RestartPolicyNever
+	if _, err := client.BatchV1().Jobs(m.namespace).Create(ctx, &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "disrupted", Annotations: map[string]string{spot.DisruptionLimitAnnotation: "3"}},
+		Spec:       batchv1.JobSpec{Template: template},
+	}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return live.Until(ctx, limit, func() error {
+		pods, err := client.CoreV1().Pods(m.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=disrupted"})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) != 1 || pods.Items[0].Status.Phase != v1.PodRunning {
+			return fmt.Errorf("the Job has %d pods, want one that runs", len(pods.Items))
+		}
+		p := &pods.Items[0]
+		p.Status.Phase = v1.PodFailed
+		p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"})
+		_, err = client.CoreV1().Pods(m.namespace).UpdateStatus(ctx, p, metav1.UpdateOptions{})
+		return err
+	})
 }
 
 // makeBudgets creates two PodDisruptionBudgets of the controller. The controller must correct one,
@@ -246,7 +277,8 @@ func (m *moves) ready(ctx context.Context, want int) error {
 // keepChanging changes nothing: the controller has enough to do.
 func (m *moves) keepChanging(ctx context.Context) { <-ctx.Done() }
 
-// done returns an error unless all the pods are gone and an event was repeated.
+// done returns an error unless all the pods are gone, the disruption of the Job was counted, and an
+// event was repeated.
 func (m *moves) done(ctx context.Context) error {
 	pods, err := client.CoreV1().Pods(m.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -259,6 +291,13 @@ func (m *moves) done(ctx context.Context) error {
 	}
 	if err := m.budgets(ctx); err != nil {
 		return err
+	}
+	job, err := client.BatchV1().Jobs(m.namespace).Get(ctx, "disrupted", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if n := job.Annotations[spot.DisruptionsAnnotation]; n != "1" {
+		return fmt.Errorf("the Job has %q disruptions, want 1", n)
 	}
 	events, err := client.EventsV1().Events(m.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=MovingPods"})
 	if err != nil {

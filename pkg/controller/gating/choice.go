@@ -55,6 +55,8 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 	ofFloor := !plan.BeyondFloor()
 	floor := "beyond the floor of " + pod.Workload.Revision
 	switch w := &pod.Workload; {
+	case plan.DisruptionReason() != "":
+		floor = plan.DisruptionReason()
 	case plan.Floor == 0:
 		floor = w.Revision + " has no floor"
 	case ofFloor && w.Ordered:
@@ -87,6 +89,8 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 		c = choice{assigned: decision.AssignedSpot, why: "replaces a replica that returns to spot", require: l.spot}
 	case settings.Overflow == decision.NeverOverflow && len(l.spot) > 0:
 		c = choice{assigned: decision.AssignedSpot, why: "overflow Never, " + floor, require: l.spot}
+	case plan.PrefersOnDemandAfterDisruptions():
+		c = choice{why: floor, prefer: l.notSpot}
 	}
 	if plan.PoolCap > 0 {
 		c.ofRevision = true

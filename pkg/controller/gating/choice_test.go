@@ -13,6 +13,7 @@ func TestChoose(t *testing.T) {
 	deployment := decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Desired: 10}
 	set := decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Desired: 3, Ordered: true}
 	at := func(w decision.Workload, ordinal int) decision.Workload { w.Ordinal = ordinal; return w }
+	job := decision.Workload{Kind: "Job", Revision: "shop/sum", Desired: 5, Batch: decision.Retriable}
 	third := decision.Percent(30)
 	pools := decision.Count(1)
 	for name, test := range map[string]struct {
@@ -42,6 +43,9 @@ func TestChoose(t *testing.T) {
 		"a cap":                                         {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MaxPerPool: &pools}, want: decision.AssignedAny, warns: true},
 		"a cap, and overflow Never":                     {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MaxPerPool: &pools, Overflow: decision.NeverOverflow}, want: decision.AssignedSpot, require: "In", warns: true},
 		"a retriable Job":                               {pod: decision.Pod{Workload: decision.Workload{Kind: "Job", Desired: 5, Batch: decision.Retriable}}, want: decision.AssignedAny},
+		"a Job at its disruption limit":                 {pod: decision.Pod{Workload: job}, settings: decision.WorkloadSettings{DisruptionLimit: 3, Disruptions: 3}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"a Job at its limit that prefers on-demand":     {pod: decision.Pod{Workload: job}, settings: decision.WorkloadSettings{DisruptionLimit: 3, Disruptions: 3, OnDisruptionLimit: decision.PreferOnDemand}, want: decision.Unassigned},
+		"a Job below its disruption limit":              {pod: decision.Pod{Workload: job}, settings: decision.WorkloadSettings{DisruptionLimit: 3, Disruptions: 2}, want: decision.AssignedAny},
 		"own affinity for on-demand, part of the floor": {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.WorkloadSettings{MinOnDemand: third}, want: decision.Unassigned},
 	} {
 		t.Run(name, func(t *testing.T) {
