@@ -9,11 +9,17 @@ import (
 )
 
 const (
-	// pausePeriod is how long a gang pauses after one of its pods released its node. The pods
-	// release their nodes one by one, each after a write to the API server. Each release retries
-	// the pod that had found no node. That pod would be assumed on the released node, and the
-	// rejection would begin again.
-	pausePeriod = 300 * time.Millisecond
+	// A gang pauses for firstPause after one of its pods released its node. The pods release their
+	// nodes one by one, each after a write to the API server. Each release retries the pod that had
+	// found no node. That pod would be assumed on the released node, and the rejection would begin
+	// again.
+	//
+	// The released nodes also retry such pods of other gangs. If their rejection takes longer than
+	// firstPause, two gangs retry each other. So the pause doubles, up to lastPause, with each
+	// rejection without an event that may help. A retry by the timer after a longer wait than
+	// lastPause resets it.
+	firstPause = 300 * time.Millisecond
+	lastPause  = 10 * time.Second
 	// A timer retries a refused gang after firstRetry, and doubles the interval up to lastRetry. No
 	// event shows that two attempts blocked each other, or that Coscheduling had a stale PodGroup.
 	// An event that may help retries the gang at once. The next retry by the timer follows within
@@ -41,8 +47,8 @@ type backoffs struct {
 }
 
 type backoff struct {
-	// rejected is when pods of the gang last lost their assumed nodes. victims are the pods that
-	// have lost their nodes since a pod last found none.
+	// rejected is when pods of the gang last lost their assumed nodes, or zero after a retry by the
+	// timer. victims are the pods that have lost their nodes since a pod last found none.
 	rejected time.Time
 	victims  map[types.UID]bool
 	// why states which pod found no node last time, and the reasons of the nodes.
@@ -50,6 +56,8 @@ type backoff struct {
 	// changed means that the PodGroup has changed. Pods may wait at Permit because Coscheduling had
 	// the old one when it placed them.
 	changed bool
+	// pause is how long the gang pauses after rejected.
+	pause time.Duration
 	// eventSeen is set by an event that may help, and cleared if a pod finds no node after it.
 	eventSeen bool
 	// next is the duration of the next wait for the timer. timer is set during a wait, until due.
@@ -68,6 +76,12 @@ func (r *backoffs) NoNode(gang, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.refused(gang)
+	switch {
+	case g.eventSeen:
+		g.pause = firstPause
+	case len(g.victims) > 0:
+		g.pause = min(2*g.pause, lastPause)
+	}
 	g.why, g.eventSeen, g.victims = why, false, map[types.UID]bool{}
 }
 
@@ -157,7 +171,7 @@ func (r *backoffs) Paused(gang string, pod types.UID) (why string, paused bool) 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.gangs[gang]
-	if g == nil || g.eventSeen || r.clock.Since(g.rejected) > pausePeriod {
+	if g == nil || g.eventSeen || r.clock.Since(g.rejected) > g.pause {
 		return "", false
 	}
 	if g.victims[pod] {
@@ -173,7 +187,7 @@ func (r *backoffs) Paused(gang string, pod types.UID) (why string, paused bool) 
 func (r *backoffs) get(gang string) *backoff {
 	g := r.gangs[gang]
 	if g == nil {
-		g = &backoff{next: firstRetry, victims: map[types.UID]bool{}}
+		g = &backoff{next: firstRetry, pause: firstPause, victims: map[types.UID]bool{}}
 		r.gangs[gang] = g
 	}
 	return g
@@ -185,7 +199,10 @@ func (r *backoffs) wait(gang string, g *backoff, until time.Duration) {
 		r.mu.Lock()
 		g.timer = nil
 		changed := g.changed
-		g.changed = false
+		g.changed, g.rejected = false, time.Time{}
+		if until > lastPause {
+			g.pause = firstPause
+		}
 		r.mu.Unlock()
 		if changed {
 			r.reject(gang)

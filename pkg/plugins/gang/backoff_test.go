@@ -57,7 +57,7 @@ func TestPause(t *testing.T) {
 	if _, paused := r.Paused("other", "unfit"); paused {
 		t.Error("another gang is paused too")
 	}
-	c.Step(pausePeriod)
+	c.Step(firstPause)
 	expect("within the pause", "no room")
 	c.Step(1)
 	expect("after the pause", "")
@@ -84,6 +84,43 @@ func TestPause(t *testing.T) {
 	r.Refused("other")
 	if _, paused := r.Paused("other", "unfit"); paused {
 		t.Error("a gang without assumed nodes is paused")
+	}
+}
+
+// Two gangs without room retry each other if a rejection of one lasts longer than the pause of the
+// other.
+func TestPauseGrows(t *testing.T) {
+	const slowRejection = time.Second
+	gangs := []string{"a", "b"}
+	// attempts returns how many attempts follow one of a, at most 20. Each attempt that is not
+	// paused ends in a rejection, which retries the pod of the other gang that had found no node.
+	attempts := func(r *backoffs, c *clocktesting.FakeClock) (n int) {
+		for n < 20 {
+			if _, paused := r.Paused(gangs[n%2], "unfit"); paused {
+				break
+			}
+			r.NoNode(gangs[n%2], "no room")
+			c.Step(slowRejection)
+			r.Rejected(gangs[n%2], "victim")
+			n++
+		}
+		return n
+	}
+	r, c, tried := newTestBackoffs()
+	tried.waits = true
+	if n := attempts(r, c); n < 3 || n > 10 {
+		t.Errorf("%d attempts after the first, want a few", n)
+	}
+	r.EventSeen("a")
+	if n := attempts(r, c); n < 1 || n > 10 {
+		t.Errorf("%d attempts after an event, want a few", n)
+	}
+	r.EventSeen("a")
+	r.NoNode("a", "no room")
+	r.Rejected("a", "victim")
+	c.Step(firstPause + 1)
+	if _, paused := r.Paused("a", "unfit"); paused {
+		t.Error("after an event the pause is not short again")
 	}
 }
 
