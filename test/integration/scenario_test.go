@@ -118,7 +118,7 @@ func (s *scenario) metricsProcess() *lab.Process {
 // clean deletes all objects of the scenario. It stops the scheduler first so that no more pods are
 // placed.
 func (s *scenario) clean() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), manyPods)
 	defer cancel()
 	if s.scheduler != nil {
 		if s.Failed() {

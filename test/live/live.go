@@ -127,7 +127,7 @@ func Pods(ctx context.Context, client kubernetes.Interface, namespace string, op
 }
 
 // Clear deletes the workloads of a namespace, the owners of pods first. It returns when no pod
-// and no ReplicaSet is left. After two minutes it returns an error that names the remaining pods.
+// and no ReplicaSet is left. After five minutes it returns an error that names the remaining pods.
 func Clear(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	now, background, all := int64(0), metav1.DeletePropagationBackground, metav1.ListOptions{}
 	atOnce := metav1.DeleteOptions{GracePeriodSeconds: &now}
@@ -141,7 +141,7 @@ func Clear(ctx context.Context, client kubernetes.Interface, namespace string) e
 			return err
 		}
 	}
-	return Until(ctx, 2*time.Minute, func() error {
+	return Until(ctx, 5*time.Minute, func() error {
 		if err := core.Pods(namespace).DeleteCollection(ctx, atOnce, all); err != nil {
 			return err
 		}
