@@ -15,6 +15,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 )
 
 // patchFormat is the output format that makes the workloads opt in.
@@ -60,7 +61,7 @@ the cluster, or with --from a dump of it. Workloads of kube-system are only show
 	return command
 }
 
-func (o *options) assess(ctx context.Context, p *printing, prices *report.Prices, from, html string) error {
+func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Prices, from, html string) error {
 	o.beforeInstall = true
 	scope := lister.Scope{Volumes: true, DisruptionBudgets: true}
 	namespace := ""

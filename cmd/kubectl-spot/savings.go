@@ -3,13 +3,11 @@ package main
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
@@ -62,18 +60,14 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 
 // addPrices adds the flag --prices to a command. read returns the prices of its file, or the
 // built-in prices.
-func addPrices(command *cobra.Command) (read func() (*report.Prices, error)) {
+func addPrices(command *cobra.Command) (read func() (*pricing.Prices, error)) {
 	file := command.Flags().String("prices", "",
 		"Path to a price list in US dollars per hour: CSV (.csv) with the header instanceType,zone,spot,onDemand, or YAML, a list of such objects.")
-	return func() (*report.Prices, error) {
+	return func() (*pricing.Prices, error) {
 		if *file == "" {
-			return listPrices(), nil
+			return pricing.BuiltIn(), nil
 		}
-		data, err := os.ReadFile(*file)
-		if err != nil {
-			return nil, fmt.Errorf("price list: %w", err)
-		}
-		return report.ReadPrices(data, *file)
+		return pricing.ReadFile(*file)
 	}
 }
 
@@ -94,16 +88,6 @@ func (o *options) warnUnpriced(pools map[string]int) {
 		missing = append(missing, fmt.Sprintf("%s (%d)", pool, pools[pool]))
 	}
 	o.warn("no price for %s: these nodes are in no sum; use --prices FILE to set prices", shorten(strings.Join(missing, ", ")))
-}
-
-// listPrices returns the built-in prices.
-func listPrices() *report.Prices {
-	var rows []report.Price
-	for name, t := range pricing.Types {
-		onDemand, spot := t.Price(decision.OnDemand.String()), t.Price(decision.Spot.String())
-		rows = append(rows, report.Price{InstanceType: name, OnDemand: &onDemand, Spot: &spot})
-	}
-	return report.NewPrices(rows, "AWS list prices of us-east-1, spot by its average saving")
 }
 
 func (o *options) printSavings(p *printing, s *report.Savings) error {

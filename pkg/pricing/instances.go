@@ -1,5 +1,5 @@
-// Package pricing contains a dozen instance types, with the resources of their nodes and their
-// list prices.
+// Package pricing computes what nodes cost per hour, from price lists and node annotations. It also
+// contains a dozen instance types, with the resources of their nodes and their list prices.
 package pricing
 
 // Type describes the resources and the price of a node of one instance type.

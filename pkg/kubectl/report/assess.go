@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -117,7 +118,7 @@ type Assessment struct {
 // Assess answers which workloads can run on spot, what that needs, and what it changes. Workloads
 // of kube-system are only included if system is set. The policy need not be installed: workloads of
 // other schedulers get the floor that they would have if they opted in.
-func (v *View) Assess(prices *Prices, system bool) *Assessment {
+func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 	priced, _ := v.price(prices)
 	savings := v.Savings(prices)
 	a := &Assessment{
@@ -389,22 +390,22 @@ func hostPaths(pod *v1.Pod) (names []string) {
 
 // costOf returns the costs of the replicas of a workload per month, today and with the policy, as
 // in View.Savings. Both are nil if one is unknown. Only replicas on nodes cost something.
-func costOf(w *snapshot.Workload, assessed *AssessedWorkload, priced map[*snapshot.Node]costs) (now, then *float64) {
+func costOf(w *snapshot.Workload, assessed *AssessedWorkload, priced map[*snapshot.Node]*pricing.Cost) (now, then *float64) {
 	var current, later float64
 	floorLeft := assessed.Floor
 	replicas := onDemandFirst(w)
 	for _, p := range replicas {
-		c, known := priced[p.Node]
-		if !known {
+		c := priced[p.Node]
+		if c == nil {
 			return nil, nil
 		}
 		s := share(p) * HoursPerMonth
-		current += s * c.now
-		onDemand, spot := c.onDemand, c.spot
+		current += s * c.Now
+		onDemand, spot := c.OnDemand, c.Spot
 		if p.Node.Facts.Capacity.Type == decision.Spot {
-			spot = c.now
+			spot = c.Now
 		} else {
-			onDemand = c.now
+			onDemand = c.Now
 		}
 		inFloor := floorLeft > 0
 		if subject := &p.Subject.Pod.Workload; subject.Ordered {
@@ -413,7 +414,7 @@ func costOf(w *snapshot.Workload, assessed *AssessedWorkload, priced map[*snapsh
 		floorLeft--
 		switch {
 		case assessed.keepsPlace():
-			later += s * c.now
+			later += s * c.Now
 		case inFloor:
 			later += s * onDemand
 		case spot == 0: // the list has no spot price

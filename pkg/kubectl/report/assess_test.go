@@ -19,6 +19,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 )
 
 // assess assesses a cluster whose pods name the default scheduler, unless their line has a profile.
@@ -39,7 +40,7 @@ func assess(t *testing.T, cluster string, edit func(runtime.Object), more ...run
 	}
 	view := viewOf(t, listed, basic())
 	view.Controller = listed.Controller
-	list, err := report.ReadPrices([]byte("instanceType,zone,spot,onDemand\nm,,0.4,1\nodonly,,,1\n"), "prices.csv")
+	list, err := pricing.Read([]byte("instanceType,zone,spot,onDemand\nm,,0.4,1\nodonly,,,1\n"), "prices.csv")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,16 +2,13 @@ package report
 
 import (
 	"cmp"
-	"fmt"
-	"math"
 	"slices"
-	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -24,6 +21,9 @@ type Savings struct {
 	// Now is the cost of the nodes with a price. AllOnDemand is their cost if all were on-demand.
 	Now         float64 `json:"usdPerHour"`
 	AllOnDemand float64 `json:"usdPerHourAllOnDemand"`
+	// Spot and OnDemand are the parts of Now by capacity type.
+	Spot     float64 `json:"usdPerHourSpot"`
+	OnDemand float64 `json:"usdPerHourOnDemand"`
 	// Prices describes the source of the prices.
 	Prices string `json:"prices"`
 	// CurrentSavings is what spot saves now: the additional cost of the spot nodes if they were
@@ -52,46 +52,28 @@ type Surplus struct {
 	PossibleSavings float64 `json:"savesUsdPerHour"`
 }
 
-// costs are the costs of a node.
-type costs struct {
-	now, onDemand float64
-	// spot is the cost of the node if it were spot.
-	spot float64
-}
-
 // Savings computes the costs of the nodes from a price list. The cost of a replica is its share of
 // its node: the larger of the shares of CPU and memory that it requests. Its cost on spot is the
 // same share of the node's spot price in the list. Without a spot price in the list, it is the
 // current cost times the average ratio of spot to on-demand in this cluster.
-func (v *View) Savings(prices *Prices) *Savings {
+func (v *View) Savings(prices *pricing.Prices) *Savings {
 	s := &Savings{Prices: prices.From, Unpriced: map[string]int{}, Surplus: []Surplus{}}
 	priced, ignored := v.price(prices)
 	s.Ignored = ignored
-	var spotNow, spotOnDemand float64
+	var totals pricing.Totals
 	for _, n := range v.Snapshot.Nodes {
-		isSpot := n.Facts.Capacity.Type == decision.Spot
-		if isSpot {
-			s.SpotNodes++
-		} else {
-			s.OnDemandNodes++
-		}
-		c, known := priced[n]
-		if !known {
+		if priced[n] == nil {
 			s.Unpriced[poolName(n)]++
-			continue
 		}
-		s.Now += c.now
-		s.AllOnDemand += c.onDemand
-		if isSpot {
-			spotNow += c.now
-			spotOnDemand += c.onDemand
-		}
+		totals.Add(n.Facts.Capacity.Type, priced[n])
 	}
+	s.SpotNodes, s.OnDemandNodes = totals.Spot.Nodes, totals.OnDemand.Nodes
+	s.Now, s.Spot, s.OnDemand = totals.Now(), totals.Spot.Now, totals.OnDemand.Now
+	s.AllOnDemand, s.CurrentSavings = totals.AllOnDemand(), totals.Saved()
 	ratio := 1.0 // of spot to on-demand; without any spot node no saving is assumed
-	if spotOnDemand > 0 {
-		ratio = spotNow / spotOnDemand
+	if totals.Spot.OnDemand > 0 {
+		ratio = totals.Spot.Now / totals.Spot.OnDemand
 	}
-	s.CurrentSavings = spotOnDemand - spotNow
 	maySpot := v.canRunOnSpot()
 	for _, w := range v.Snapshot.Workloads {
 		if surplus, ok := surplusOf(w, priced, ratio, maySpot); ok {
@@ -107,44 +89,16 @@ func (v *View) Savings(prices *Prices) *Savings {
 
 // price returns the costs of the nodes whose costs are known, and the annotations that are not a
 // valid price.
-func (v *View) price(prices *Prices) (priced map[*snapshot.Node]costs, ignored []string) {
-	priced = make(map[*snapshot.Node]costs, len(v.Snapshot.Nodes))
+func (v *View) price(prices *pricing.Prices) (priced map[*snapshot.Node]*pricing.Cost, ignored []string) {
+	priced = make(map[*snapshot.Node]*pricing.Cost, len(v.Snapshot.Nodes))
 	for _, n := range v.Snapshot.Nodes {
-		c, invalid := costsOf(n, prices)
+		cost, invalid := prices.Cost(n.Node, n.Facts.Capacity.Type)
 		ignored = append(ignored, invalid...)
-		if c != nil {
-			priced[n] = *c
+		if cost != nil {
+			priced[n] = cost
 		}
 	}
 	return priced, ignored
-}
-
-// costsOf returns the costs of a node, nil if they are unknown, and the annotations that are not a
-// valid price. spot is 0 if the list has no spot price.
-func costsOf(n *snapshot.Node, prices *Prices) (c *costs, ignored []string) {
-	instanceType, zone := n.Labels[v1.LabelInstanceTypeStable], n.Labels[v1.LabelTopologyZone]
-	annotated := func(key string) *float64 {
-		text, given := n.Annotations[key]
-		if !given {
-			return nil
-		}
-		price, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(price >= 0) || math.IsInf(price, 0) {
-			const invalid = "node %s: annotation %s: invalid value %q: expected US dollars per hour, 0 or more"
-			ignored = append(ignored, fmt.Sprintf(invalid, n.Name, key, text))
-			return nil
-		}
-		return &price
-	}
-	now := cmp.Or(annotated(spot.PriceAnnotation), prices.lookUp(instanceType, zone, n.Facts.Capacity.Type))
-	onDemand := cmp.Or(annotated(spot.OnDemandPriceAnnotation), prices.lookUp(instanceType, zone, decision.OnDemand))
-	if n.Facts.Capacity.Type == decision.OnDemand { // each price may replace the other
-		now, onDemand = cmp.Or(now, onDemand), cmp.Or(onDemand, now)
-	}
-	if now == nil || onDemand == nil {
-		return nil, ignored
-	}
-	return &costs{now: *now, onDemand: *onDemand, spot: ptr.Deref(prices.lookUp(instanceType, zone, decision.Spot), 0)}, ignored
 }
 
 // canRunOnSpot returns a function that reports whether a pod on on-demand could be on spot: its own
@@ -160,7 +114,7 @@ func (v *View) canRunOnSpot() func(*snapshot.Pod) bool {
 
 // surplusOf returns the replicas of a workload on on-demand beyond its floor that could be on spot;
 // false if there are none. ratio is the average cost of spot relative to on-demand.
-func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]costs, ratio float64, maySpot func(*snapshot.Pod) bool) (Surplus, bool) {
+func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost, ratio float64, maySpot func(*snapshot.Pod) bool) (Surplus, bool) {
 	if !w.InProfile {
 		return Surplus{}, false
 	}
@@ -178,8 +132,8 @@ func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]costs, ratio floa
 			if !maySpot(p) {
 				continue
 			}
-			c := priced[p.Node] // zero if the node has no price
-			savings = append(savings, max(0, share(p)*(c.now-cmp.Or(c.spot, c.now*ratio))))
+			c := ptr.Deref(priced[p.Node], pricing.Cost{})
+			savings = append(savings, max(0, share(p)*(c.Now-cmp.Or(c.Spot, c.Now*ratio))))
 		}
 	}
 	s.Replicas = len(savings)

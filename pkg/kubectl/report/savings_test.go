@@ -2,13 +2,13 @@ package report_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 )
 
 const prices = "instanceType,zone,spot,onDemand\nm,,0.4,1\nm,b,0.2,\nc,,,2\n"
@@ -27,7 +27,7 @@ func TestSavings(t *testing.T) {
 		deployment theirs 2 od-a od-a profile=other
 		statefulset db 3 sp-a od-b od-b
 		job sum 1 c`)
-	list, err := report.ReadPrices([]byte(prices), "prices.csv")
+	list, err := pricing.Read([]byte(prices), "prices.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestSavings(t *testing.T) {
 	// On-demand costs 1+1+2+3 and spot 0.4+0.2. With on-demand only, it would be 1+1+2+3+1+1. On
 	// average, spot costs 0.3 of on-demand; this applies to c, for which the list has no spot
 	// price.
-	want := &report.Savings{SpotNodes: 3, OnDemandNodes: 4, Now: 7.6, AllOnDemand: 9, CurrentSavings: 1.4, Prices: "prices.csv", Unpriced: map[string]int{"x/a": 1}}
+	want := &report.Savings{SpotNodes: 3, OnDemandNodes: 4, Now: 7.6, Spot: 0.6, OnDemand: 7, AllOnDemand: 9, CurrentSavings: 1.4, Prices: "prices.csv", Unpriced: map[string]int{"x/a": 1}}
 	const half, quarter = 0.5, 0.25
 	ref := func(kind, name string) report.Ref {
 		apiVersion := "apps/v1"
@@ -72,7 +72,7 @@ func TestSurplus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			for _, surplus := range newView(t, basic(), nodes+test.cluster).Savings(report.NewPrices(nil, "none")).Surplus {
+			for _, surplus := range newView(t, basic(), nodes+test.cluster).Savings(pricing.New(nil, "none")).Surplus {
 				got += fmt.Sprintf("%s %d", surplus.Name, surplus.Replicas)
 			}
 			if got != test.want {
@@ -85,7 +85,7 @@ func TestSurplus(t *testing.T) {
 // A discount on on-demand nodes, such as reserved capacity, does not count as savings by spot.
 func TestSavingsExcludeDiscounts(t *testing.T) {
 	view := newView(t, basic(), "node od on-demand m/a annotation=spot-aware-scheduler.io/usd-per-hour=0.1")
-	list, err := report.ReadPrices([]byte(prices), "prices.csv")
+	list, err := pricing.Read([]byte(prices), "prices.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,35 +96,10 @@ func TestSavingsExcludeDiscounts(t *testing.T) {
 
 func TestInvalidPriceAnnotations(t *testing.T) {
 	for _, value := range []string{"-1", "cheap", "NaN", "+Inf"} {
-		s := newView(t, basic(), "node n spot m/a annotation=spot-aware-scheduler.io/usd-per-hour="+value).Savings(report.NewPrices(nil, "none"))
+		s := newView(t, basic(), "node n spot m/a annotation=spot-aware-scheduler.io/usd-per-hour="+value).Savings(pricing.New(nil, "none"))
 		want := fmt.Sprintf("node n: annotation spot-aware-scheduler.io/usd-per-hour: invalid value %q: expected US dollars per hour, 0 or more", value)
 		if len(s.Ignored) != 1 || s.Ignored[0] != want || s.Unpriced["m/a"] != 1 {
 			t.Errorf("%q, unpriced %v, want %q and no price", s.Ignored, s.Unpriced, want)
 		}
-	}
-}
-
-func TestReadPrices(t *testing.T) {
-	for name, test := range map[string]struct{ file, text, want string }{
-		"yaml":              {"p.yaml", "- {instanceType: m, spot: 0.1}\n- {instanceType: m, zone: a, onDemand: 1}", ""},
-		"csv":               {"p.csv", prices, ""},
-		"no rows":           {"p.yaml", "", "it has no rows"},
-		"only a header":     {"p.csv", "instanceType,spot\n", "it has no rows"},
-		"no header":         {"p.csv", "", "expected a header"},
-		"unknown column":    {"p.csv", "type,spot\nm,1\n", `header: invalid value "type": expected instanceType, zone, spot or onDemand`},
-		"unknown field":     {"p.yaml", "- {instanceType: m, price: 1}", `unknown field "price"`},
-		"not a number":      {"p.csv", "instanceType,spot\nm,cheap\n", `row 1: spot: invalid value "cheap": expected US dollars per hour`},
-		"a negative number": {"p.yaml", "- {instanceType: m, spot: -1}", `row 1: spot: invalid value "-1": expected US dollars per hour, 0 or more`},
-		"no type":           {"p.yaml", "- {spot: 1}", `row 1: instanceType: invalid value "": expected the name of an instance type`},
-		"no price":          {"p.yaml", "- {instanceType: m}", `row 1: spot, onDemand: invalid value "": expected at least one price`},
-		"twice":             {"p.yaml", "- {instanceType: m, spot: 1}\n- {instanceType: m, spot: 2}", `row 2: instanceType, zone: invalid value "m ": expected a different pair than in row 1`},
-		"a ragged line":     {"p.csv", "instanceType,spot\nm\n", "wrong number of fields"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := report.ReadPrices([]byte(test.text), test.file)
-			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("%v, want an error with %q", err, test.want)
-			}
-		})
 	}
 }

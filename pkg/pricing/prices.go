@@ -1,4 +1,4 @@
-package report
+package pricing
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -34,15 +35,26 @@ func (p Price) forCapacity(capacity decision.CapacityType) *float64 {
 	return p.OnDemand
 }
 
-// Prices is a price list.
+// Prices is a price list. It is safe for concurrent use.
 type Prices struct {
 	rows map[decision.Pool]Price
 	// From describes the source of the list to the user.
 	From string
 }
 
-// NewPrices returns a list with the given rows, which must have different types or zones.
-func NewPrices(rows []Price, from string) *Prices {
+// BuiltIn returns the list prices of Types, and the average saving of spot.
+func BuiltIn() *Prices {
+	var rows []Price
+	for name, t := range Types {
+		onDemand, spot := t.Price(decision.OnDemand.String()), t.Price(decision.Spot.String())
+		rows = append(rows, Price{InstanceType: name, OnDemand: &onDemand, Spot: &spot})
+	}
+	return New(rows, "AWS list prices of us-east-1, spot by its average saving")
+}
+
+// New returns a list with the given rows, which must have different types or zones. from describes
+// the source of the list to the user.
+func New(rows []Price, from string) *Prices {
 	p := &Prices{rows: map[decision.Pool]Price{}, From: from}
 	for _, row := range rows {
 		p.rows[decision.Pool{InstanceType: row.InstanceType, Zone: row.Zone}] = row
@@ -56,11 +68,20 @@ func (p *Prices) lookUp(instanceType, zone string, capacity decision.CapacityTyp
 	return cmp.Or(inZone.forCapacity(capacity), inAll.forCapacity(capacity))
 }
 
-// ReadPrices reads a price list. If the name of the file ends in .csv, it is CSV with a header of
+// ReadFile reads a price list from a file, as Read does.
+func ReadFile(file string) (*Prices, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("price list: %w", err)
+	}
+	return Read(data, file)
+}
+
+// Read reads a price list. If the name of the file ends in .csv, it is CSV with a header of
 // the names instanceType, zone, spot and onDemand. Otherwise it is YAML: a list of objects with
 // those fields. zone, spot and onDemand are optional. The error lists every invalid row, with the
 // field, its value and the expected value.
-func ReadPrices(data []byte, file string) (*Prices, error) {
+func Read(data []byte, file string) (*Prices, error) {
 	rows, err := decodePrices(data, file)
 	if err != nil {
 		return nil, fmt.Errorf("price list %s: %w", file, err)
@@ -95,7 +116,7 @@ func ReadPrices(data []byte, file string) (*Prices, error) {
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("price list %s:\n%w", file, errors.Join(errs...))
 	}
-	return NewPrices(rows, file), nil
+	return New(rows, file), nil
 }
 
 func decodePrices(data []byte, file string) ([]Price, error) {
