@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/klog/v2"
@@ -13,6 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 )
 
 // options are the flags of the command line.
@@ -28,6 +30,8 @@ type setup struct {
 	round.Config
 	// gatingLabels is nil unless gating is enabled.
 	gatingLabels *gating.Labels
+	// prices are the prices of nodes in metrics.
+	prices *pricing.Prices
 }
 
 // newCommand returns the command.
@@ -62,7 +66,7 @@ the scheduler's configuration file.`,
 	}
 }
 
-// read reads both files. Its error contains the mistakes of both.
+// read reads both files, and then the price list. Its error contains the mistakes of both files.
 func (o *options) read() (*setup, error) {
 	if o.configFile == "" || o.schedulerConfigFile == "" {
 		return nil, app.UsageError(errors.New("--config and --scheduler-config are required"))
@@ -90,6 +94,21 @@ func (o *options) read() (*setup, error) {
 			return nil, fmt.Errorf("%s: %w", o.configFile, err)
 		}
 	}
+	if s.prices, err = o.readPrices(s.PriceFile); err != nil {
+		return nil, fmt.Errorf("%s: costs.priceFile: %w", o.configFile, err)
+	}
 	s.DryRun = s.DryRun || o.dryRun
 	return s, nil
+}
+
+// readPrices returns the prices of a file; the built-in prices without a file. A relative path is
+// relative to the folder of the configuration file.
+func (o *options) readPrices(file string) (*pricing.Prices, error) {
+	if file == "" {
+		return pricing.BuiltIn(), nil
+	}
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(filepath.Dir(o.configFile), file)
+	}
+	return pricing.ReadFile(file)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 )
 
 const (
@@ -157,6 +158,47 @@ func TestDeprecatedVersion(t *testing.T) {
 			}
 			if test.warned && !strings.Contains(logged.String(), `expected="spot-aware-scheduler.io/v1beta1"`) {
 				t.Errorf("the log does not name the expected version:\n%s", logged.String())
+			}
+		})
+	}
+}
+
+// The path of the price list is relative to the configuration file. Mistakes in the list are
+// reported at start, with the field, the file, the row and the value.
+func TestPriceFile(t *testing.T) {
+	const head = "apiVersion: spot-aware-scheduler.io/v1beta1\nkind: SpotControllerConfiguration\n"
+	for name, test := range map[string]struct {
+		setting, prices string
+		want            string // part of the error; empty for no error
+	}{
+		"none":         {"", "", ""},
+		"empty":        {`costs: {priceFile: ""}`, "", ""},
+		"YAML":         {"costs: {priceFile: prices.yaml}", "- {instanceType: m, onDemand: 1}\n", ""},
+		"other file":   {"costs: {priceFile: prices}", "", `costs.priceFile: Invalid value: "prices": expected the path of a file that ends in .csv, .yaml or .yml, or ""`},
+		"missing file": {"costs: {priceFile: other.yaml}", "", "costs.priceFile: price list: open"},
+		"bad row": {
+			"costs: {priceFile: prices.yaml}", "- {instanceType: m, onDemand: 1}\n- {instanceType: n, onDemand: -1}\n",
+			`row 2: onDemand: invalid value "-1": expected US dollars per hour, 0 or more`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := fileWith(t, head+test.setting)
+			if err := os.WriteFile(filepath.Join(filepath.Dir(config), "prices.yaml"), []byte(test.prices), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			o := options{configFile: config, schedulerConfigFile: shippedScheduler, profile: "spot-aware-scheduler"}
+			setup, err := o.read()
+			if test.want != "" {
+				if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), config) || !strings.Contains(err.Error(), "costs.priceFile: ") {
+					t.Errorf("%v, want an error about costs.priceFile of %s with %q", err, config, test.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if builtIn := setup.prices.From == pricing.BuiltIn().From; builtIn != (test.prices == "") {
+				t.Errorf("prices from %q", setup.prices.From)
 			}
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -22,6 +23,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/costs"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
@@ -130,6 +132,8 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	if err != nil {
 		return fmt.Errorf("connecting the planners to the caches: %w", err)
 	}
+	nodes := caches.factory.Core().V1().Nodes()
+	legacyregistry.CustomMustRegister(costs.NewCollector(nodes.Lister(), caches.synced, setup.prices, planner.CapacityType))
 	besideRounds, err := newBesideRounds(config, setup, caches, planner, mayWrite, recorder)
 	if err != nil {
 		return err
@@ -140,7 +144,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 			return fmt.Errorf("watching: %w", err)
 		}
 	}
-	if err := rounds.WatchNodes(caches.factory.Core().V1().Nodes().Informer()); err != nil {
+	if err := rounds.WatchNodes(nodes.Informer()); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
 	leading := manager.RunnableFunc(func(ctx context.Context) error {

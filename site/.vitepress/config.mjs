@@ -20,7 +20,7 @@ const releases = (process.env.SITE_RELEASES ?? '').split(' ').filter(Boolean)
 const sections = {
   Concepts: [
     'architecture', 'glossary', 'design/placement', 'design/controller', 'design/availability', 'design/throughput',
-    'design/gang', 'design/jobs', 'design/extender', 'design/replay',
+    'design/gang', 'design/jobs', 'design/extender', 'design/costs', 'design/replay',
   ],
   Tasks: [
     'install', 'opt-in', 'tuning', 'kubectl-spot', 'monitoring', 'troubleshooting', 'coexistence', 'autoscalers', 'upgrading',

@@ -62,6 +62,12 @@ patches:
 			resources:  []string{"base", "overlays/autoscaler"},
 			controller: func(config object) { config["gating"].(object)["enabled"] = true },
 		},
+		"prices": {
+			values:     values{"controller": values{"prices": []any{values{"instanceType": "m5.large", "zone": "a", "spot": 0.04, "onDemand": 0.096}}}},
+			resources:  []string{"base"},
+			more:       "  literals: ['prices.yaml=[{instanceType: m5.large, zone: a, spot: 0.04, onDemand: 0.096}]']\n", // of the ConfigMap
+			controller: func(config object) { config["costs"].(object)["priceFile"] = "prices.yaml" },
+		},
 		"eviction requests": {
 			values:     values{"controller": values{"config": values{"drain": values{"evictionRequests": true}}}},
 			resources:  []string{"base", "overlays/eviction-requests"},
@@ -198,7 +204,7 @@ func normalize(t *testing.T, text string) map[string]object {
 			continue
 		}
 		for file, content := range o["data"].(object) {
-			var config object
+			var config any
 			must(t, yaml.Unmarshal([]byte(content.(string)), &config))
 			o["data"].(object)[file] = withoutEmptyLists(config)
 		}

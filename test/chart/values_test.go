@@ -15,6 +15,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 )
 
 // TestProgramsCheckValues renders the chart, and loads the configurations with the code of the
@@ -38,6 +39,11 @@ func TestProgramsCheckValues(t *testing.T) {
 			"preference": values{"poolRisk": []any{values{"instanceType": "m6i.2xlarge", "zone": "us-east-1a", "risk": 0.2}}},
 			"scheduler":  values{"config": values{"clientConnection": values{"qps": 500}}},
 		}},
+		"prices": {values: values{"controller": values{"prices": []any{values{"instanceType": "m5.large", "onDemand": 0.096}}}}},
+		"prices without a price": {
+			values: values{"controller": values{"prices": []any{values{"instanceType": "m5.large"}}}},
+			want:   `price list prices.yaml:` + "\n" + `row 1: spot, onDemand: invalid value "": expected at least one price`,
+		},
 		"settings removed": {values: values{"policy": values{"rules": nil}, "controller": values{"config": values{"gating": nil, "drain": nil}}}},
 		"floor above 100%": {
 			values: values{"policy": values{"minOnDemand": "130%"}},
@@ -86,6 +92,12 @@ func load(t *testing.T, objects map[string]object) string {
 				}
 				continue
 			}
+			if name == "prices.yaml" {
+				if _, err := pricing.Read(data, name); err != nil {
+					message += err.Error()
+				}
+				continue
+			}
 			if _, _, err := config.ReadPolicy(data, config.DefaultProfile); err != nil {
 				message += err.Error()
 			}
@@ -102,8 +114,8 @@ func load(t *testing.T, objects map[string]object) string {
 			}
 		}
 	}
-	if files != 3 {
-		t.Errorf("loaded %d files, want scheduler-config.yaml, gang.yaml and controller-config.yaml", files)
+	if files < 3 {
+		t.Errorf("loaded %d files, want scheduler-config.yaml, gang.yaml, controller-config.yaml, and prices.yaml if there are prices", files)
 	}
 	return message
 }
@@ -119,6 +131,7 @@ func TestHelmChecksValues(t *testing.T) {
 		"unknown setting":             {values{"policy": values{"minOnDemnd": 1}}, []string{"/policy", "minOnDemnd"}},
 		"unknown setting of a rule":   {values{"policy": values{"rules": []any{values{"name": "a", "floor": 1}}}}, []string{"/policy/rules/0", "floor"}},
 		"unknown word":                {values{"policy": values{"overflow": "Sometimes"}}, []string{"/policy/overflow", "Allow", "Never"}},
+		"wrong price":                 {values{"controller": values{"prices": []any{values{"instanceType": "m", "spot": "cheap"}}}}, []string{"/controller/prices/0/spot", "number"}},
 		"wrong type":                  {values{"controller": values{"config": values{"dryRun": "yes"}}}, []string{"/controller/config/dryRun", "boolean"}},
 		"profiles of their own":       {values{"scheduler": values{"config": values{"profiles": []any{}}}}, []string{"/scheduler/config", "profiles"}},
 		"gangs without the scheduler": {values{"gang": values{"enabled": true}, "extender": values{"enabled": true}}, []string{"gang.enabled: true: expected false"}},

@@ -124,6 +124,11 @@ func inspect(node ast.Node, path string, add func(kind, name string)) {
 		}
 	case *ast.CallExpr:
 		selector, ok := node.Fun.(*ast.SelectorExpr)
+		if ok && selector.Sel.Name == "NewDesc" && len(node.Args) > 0 {
+			if name, ok := node.Args[0].(*ast.BinaryExpr); ok { // subsystem + "_name"
+				add("metric", strings.TrimPrefix(text(name.Y), "_"))
+			}
+		}
 		if !ok || !strings.Contains(path, "cmd/") {
 			return
 		}

@@ -18,9 +18,9 @@ const module = "github.com/spot-aware-scheduler/spot-aware-scheduler"
 // before its own. So packages on one line do not import each other, and there is no cycle.
 var order = [][]string{
 	// Names, values and tables.
-	{"apis/spot", "apis/scalar", "informer", "pricing", "recovery"},
+	{"apis/spot", "apis/scalar", "informer", "recovery"},
 	{"decision"},
-	{"providers", "transform"},
+	{"pricing", "providers", "transform"},
 	// Objects of the API, as values for decisions.
 	{"node", "workload"},
 	// The settings and the common parts of programs.
@@ -29,7 +29,7 @@ var order = [][]string{
 	// The controller.
 	{"snapshot"},
 	{"simulation"},
-	{"controller/loop", "controller/migration"},
+	{"controller/costs", "controller/loop", "controller/migration"},
 	{"controller/disruptions", "controller/gating", "controller/interruption", "controller/rebalance", "controller/responder"},
 	{"controller/protection"},
 	{"controller/round"},

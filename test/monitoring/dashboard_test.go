@@ -84,12 +84,21 @@ func TestDashboardPanelsAreValid(t *testing.T) {
 	}
 }
 
-// TestDashboardShowsEveryMetric checks that a panel shows each documented metric.
+// TestDashboardShowsEveryMetric checks that a panel or a recording rule uses each documented
+// metric.
 func TestDashboardShowsEveryMetric(t *testing.T) {
 	shown := ""
 	for _, p := range dashboardOf(t).Panels {
 		for _, q := range p.Targets {
 			shown += q.Expr + "\n"
+		}
+	}
+	groups, _ := alertsOf(t, overlay)
+	for _, group := range groups {
+		for _, rule := range group.Rules {
+			if rule.Record != "" {
+				shown += rule.Expr + "\n"
+			}
 		}
 	}
 	documented := regexp.MustCompile("(?m)^\\| `(spot_aware_scheduler_\\w+)` \\| (\\w+)").FindAllStringSubmatch(read(t, root+"/docs/metrics.md"), -1)
@@ -118,6 +127,7 @@ func TestDashboardCountsOnce(t *testing.T) {
 		"Longest waits":                   {"longest_wait_for_on_demand_seconds", ``, `{}`, 5},
 		"Share on spot beyond the floors": {"bound_pods", `capacity_type="spot",part="beyond-floor",`, `{}`, 1},
 		"Bound pods":                      {"bound_pods", `capacity_type="spot",part="floor",`, `{capacity_type="spot",part="floor"}`, 10},
+		"Cost per hour by capacity type":  {"hourly_cost_usd", `capacity_type="spot",`, `{capacity_type="spot"}`, 5},
 		"Nodes":                           {"nodes", `capacity_type="spot",source="label",`, `{capacity_type="spot",source="label"}`, 5},
 	} {
 		t.Run(title, func(t *testing.T) {

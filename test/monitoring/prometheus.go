@@ -19,11 +19,20 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
+// More is what Scrape does besides scraping processes.
+type More struct {
+	// Rules is the path of a file with rules; empty means no rules.
+	Rules string
+	// OpenCost is the host and port of a server with the metrics of OpenCost, over HTTP; empty
+	// means none.
+	OpenCost string
+}
+
 // Scrape starts a Prometheus that stops with the control plane. It returns after Prometheus has
 // scraped each process once. Each process is a job with the name of the process, and is scraped at
 // the given interval. Prometheus uses the token of the shipped ServiceAccount, which Kubernetes
-// writes to the shipped Secret. rules is the path of a file with rules; empty means no rules.
-func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, rules string, processes ...*lab.Process) (promv1.API, error) {
+// writes to the shipped Secret.
+func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, more More, processes ...*lab.Process) (promv1.API, error) {
 	kubectl := exec.CommandContext(ctx, filepath.Join(cp.Root, ".local/bin/kubectl"), "--kubeconfig="+cp.Kubeconfig,
 		"apply", "--filename="+filepath.Join(cp.Root, "manifests/overlays/monitoring/rbac.yaml"))
 	if out, err := kubectl.CombinedOutput(); err != nil {
@@ -45,13 +54,18 @@ func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, rule
 			"static_configs": []any{map[string]any{"targets": []string{strings.TrimPrefix(p.URL(), "https://")}}},
 		})
 	}
+	if more.OpenCost != "" {
+		jobs = append(jobs, map[string]any{ // as in OpenCost's documentation
+			"job_name": "opencost", "honor_labels": true, "static_configs": []any{map[string]any{"targets": []string{more.OpenCost}}},
+		})
+	}
 	interval := model.Duration(every).String()
 	settings := map[string]any{
 		"global":         map[string]any{"scrape_interval": interval, "evaluation_interval": interval},
 		"scrape_configs": jobs,
 	}
-	if rules != "" {
-		settings["rule_files"] = []string{rules}
+	if more.Rules != "" {
+		settings["rule_files"] = []string{more.Rules}
 	}
 	config, err := yaml.Marshal(settings)
 	if err != nil {
@@ -77,8 +91,8 @@ func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, rule
 	prometheus := promv1.NewAPI(client)
 	return prometheus, cp.WaitFor(ctx, "Prometheus to scrape", func(ctx context.Context) error {
 		found, _, err := prometheus.Query(ctx, "up == 1", time.Now())
-		if up, ok := found.(model.Vector); err == nil && (!ok || len(up) != len(processes)) {
-			err = fmt.Errorf("%v, want %d", found, len(processes))
+		if up, ok := found.(model.Vector); err == nil && (!ok || len(up) != len(jobs)) {
+			err = fmt.Errorf("%v, want %d", found, len(jobs))
 		}
 		return err
 	})

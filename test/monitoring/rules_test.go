@@ -29,24 +29,26 @@ func read(t *testing.T, file string) string {
 	return string(data)
 }
 
-// group and alert have the format of Prometheus rule files and of PrometheusRules.
+// group and rule have the format of Prometheus rule files and of PrometheusRules.
 type group struct {
-	Name  string  `json:"name"`
-	Rules []alert `json:"rules"`
+	Name  string `json:"name"`
+	Rules []rule `json:"rules"`
 }
 
-type alert struct {
-	Alert       string            `json:"alert"`
+// rule is an alert, or records a series.
+type rule struct {
+	Alert       string            `json:"alert,omitempty"`
+	Record      string            `json:"record,omitempty"`
 	Expr        string            `json:"expr"`
 	For         string            `json:"for,omitempty"`
-	Labels      map[string]string `json:"labels"`
-	Annotations map[string]string `json:"annotations"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // alertsOf returns the groups of the PrometheusRules in an overlay, and its alerts by name.
-func alertsOf(t *testing.T, overlay string) (groups []group, alerts map[string]alert) {
+func alertsOf(t *testing.T, overlay string) (groups []group, alerts map[string]rule) {
 	t.Helper()
-	alerts = map[string]alert{}
+	alerts = map[string]rule{}
 	for _, document := range built(t, overlay) {
 		if !strings.Contains(document, "\nkind: PrometheusRule\n") {
 			continue
@@ -65,6 +67,9 @@ func alertsOf(t *testing.T, overlay string) (groups []group, alerts map[string]a
 	}
 	for _, group := range groups {
 		for _, rule := range group.Rules {
+			if rule.Record != "" {
+				continue
+			}
 			if _, ok := alerts[rule.Alert]; ok || rule.Alert == "" {
 				t.Errorf("group %s has a rule with the name %q, want a unique name: %s", group.Name, rule.Alert, rule.Expr)
 			}
@@ -119,7 +124,7 @@ func TestAlerts(t *testing.T) {
 
 // checkAlerts checks the alerts of an overlay with a file of cases. For alerts that fire elsewhere,
 // it checks only that they are silent in the healthy case.
-func checkAlerts(t *testing.T, overlay, of string, elsewhere map[string]alert) {
+func checkAlerts(t *testing.T, overlay, of string, elsewhere map[string]rule) {
 	groups, alerts := alertsOf(t, overlay)
 	cases := read(t, of)
 	dir := t.TempDir()
@@ -172,6 +177,20 @@ func checkAlerts(t *testing.T, overlay, of string, elsewhere map[string]alert) {
 			}
 		}
 	}
+}
+
+// TestCostRules runs the cases of the recorded costs. Some cases have the metric of OpenCost.
+func TestCostRules(t *testing.T) {
+	dir := t.TempDir()
+	groups, _ := alertsOf(t, overlay)
+	writeRules(t, filepath.Join(dir, "rules.yaml"), groups)
+	writeRules(t, filepath.Join(dir, "unknown.yaml"), []group{{Name: "unknown", Rules: []rule{
+		{Record: "spot_aware_scheduler_node_hourly_on_demand_cost_usd", Expr: "unknown * NaN"},
+	}}})
+	if err := os.WriteFile(filepath.Join(dir, "costs.yaml"), []byte(read(t, "costs.yaml")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testRules(t, filepath.Join(dir, "costs.yaml"))
 }
 
 // TestAlertsAreExplained checks that each alert has a severity, a summary, and a section with

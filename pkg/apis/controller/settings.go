@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,6 +56,8 @@ type Settings struct {
 	GatingSpotLabel           string // empty: no pod requires spot
 	NodeStartup               time.Duration
 	BuyForReturn, HealRunning bool
+
+	PriceFile string // empty: the built-in list prices
 
 	// InterruptionNamespaces and RebalanceNamespaces select the namespaces whose pods may be moved;
 	// nil selects all.
@@ -170,7 +174,7 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 	return s, errs
 }
 
-// convertLists converts the lists, and spotLabel, which may be empty.
+// convertLists converts the lists, and strings that may be empty.
 func (c *SpotControllerConfiguration) convertLists(s *Settings, errs *field.ErrorList) {
 	gating := field.NewPath("gating")
 	for i, owner := range c.Migration.EvictableOwners {
@@ -185,6 +189,9 @@ func (c *SpotControllerConfiguration) convertLists(s *Settings, errs *field.Erro
 	}
 	if c.Gating.SpotLabel != `""` { // scalar.Value stores the empty string as JSON
 		s.GatingSpotLabel = scalar.Parse(errs, gating.Child("spotLabel"), c.Gating.SpotLabel, labelKey)
+	}
+	if file := scalar.ParseOptional(errs, field.NewPath("costs", "priceFile"), c.Costs.PriceFile, priceFile); file != nil {
+		s.PriceFile = *file
 	}
 }
 
@@ -242,6 +249,16 @@ func labelKey(text string) (string, error) {
 		return "", fmt.Errorf("expected the key of a node label, such as karpenter.sh/capacity-type: %s", strings.Join(mistakes, "; "))
 	}
 	return text, nil
+}
+
+func priceFile(text string) (string, error) {
+	switch {
+	case text == `""`: // scalar.Value stores the empty string as JSON
+		return "", nil
+	case slices.Contains([]string{".csv", ".yaml", ".yml"}, filepath.Ext(text)):
+		return text, nil
+	}
+	return "", errors.New(`expected the path of a file that ends in .csv, .yaml or .yml, or ""`)
 }
 
 func address(text string) (string, error) {

@@ -60,6 +60,7 @@ rebalance:
   calmPeriod: 1ms
 deletionCosts: {enabled: false}
 gating: {enabled: true, labels: [eks.amazonaws.com/capacityType], spotLabel: "", nodeStartup: 10s, buyForReturn: false, healRunning: false}
+costs: {priceFile: prices.csv}
 `
 
 func parsed(selector string) labels.Selector {
@@ -88,6 +89,7 @@ func TestRead(t *testing.T) {
 			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, DrainCordons: true, EvictionRequests: true, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond, MoveLocalStorage: true,
 			EvictableOwners: []schema.GroupKind{{Group: "example.com", Kind: "Shard"}},
 			Gating:          true, GatingLabels: []string{"eks.amazonaws.com/capacityType"}, NodeStartup: 10 * time.Second,
+			PriceFile:              "prices.csv",
 			InterruptionNamespaces: parsed("team=shop"), RebalanceNamespaces: parsed("team in (mail,shop)"),
 		}},
 		"no evictable owners":       {head + "migration: {evictableOwners: []}\n", func() Settings { s := defaults; s.EvictableOwners = nil; return s }()},
@@ -162,9 +164,10 @@ rebalance:
   pauseAfterInterruption: 1
   calmPeriod: -1s
 deletionCosts: {enabled: yes please}
+costs: {priceFile: prices.txt}
 gating: {enabled: on and on, labels: [a b, ""], spotLabel: /, nodeStartup: 9s, buyForReturn: 1, healRunning: "yes"}
 `, []string{
-			"concurrency", "deletionCosts.enabled", "dryRun", "gating.buyForReturn", "gating.enabled", "gating.healRunning", "gating.labels[0]",
+			"concurrency", "costs.priceFile", "deletionCosts.enabled", "dryRun", "gating.buyForReturn", "gating.enabled", "gating.healRunning", "gating.labels[0]",
 			"gating.labels[1]", "gating.nodeStartup", "gating.spotLabel", "health.bindAddress", "interruption.advisory.enabled", "interruption.advisory.pause",
 			"interruption.advisory.timeLimit", "interruption.defaultNotice", "interruption.deleteAtDeadline", "interruption.enabled",
 			"interruption.notReadyAfter", "leaderElection.leaseDuration", "metrics.bindAddress",

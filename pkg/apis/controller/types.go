@@ -43,6 +43,7 @@ type SpotControllerConfiguration struct {
 	Rebalance      Rebalance      `json:"rebalance,omitempty"`
 	DeletionCosts  DeletionCosts  `json:"deletionCosts,omitempty"`
 	Gating         Gating         `json:"gating,omitempty"`
+	Costs          Costs          `json:"costs,omitempty"`
 }
 
 // LeaderElection configures how the replicas elect the active one. The lock is the Lease
@@ -182,6 +183,14 @@ type Gating struct {
 	// requiring it, one of a workload at a time. These replicas started before the mode was
 	// enabled. Default true.
 	HealRunning scalar.Value `json:"healRunning,omitempty"`
+}
+
+// Costs configures the metrics of hourly costs.
+type Costs struct {
+	// PriceFile is the path of a price list: US dollars per hour as CSV (.csv) with the header
+	// instanceType,zone,spot,onDemand, or as YAML, a list of such objects. A relative path is
+	// relative to the folder of this file. Default none: list prices of a dozen AWS types.
+	PriceFile scalar.Value `json:"priceFile,omitempty"`
 }
 
 // SetDefaults fills in unset fields.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -23,6 +24,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/responder"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -107,6 +109,12 @@ func selects(namespaces corelisters.NamespaceLister, selector labels.Selector) f
 // Informers returns the informers whose events may change a plan. Leases of nodes are not among
 // them, because a cluster of 5,000 nodes has 500 renewals per second.
 func (p *Planner) Informers() []cache.SharedIndexInformer { return p.informers }
+
+// CapacityType returns the capacity type that a round at now has for the node. It may be called
+// concurrently.
+func (p *Planner) CapacityType(node *v1.Node, now time.Time) decision.CapacityType {
+	return p.reader.CapacityType(node, now)
+}
 
 // Wait returns when no move has a request in flight. Plan must not be called meanwhile.
 func (p *Planner) Wait() { p.executor.Wait() }

@@ -86,7 +86,7 @@ func begin(ctx context.Context, root string) (_ *story, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.prometheus, err = monitoring.Scrape(ctx, s.plane, every, "", scheduler, controller)
+	s.prometheus, err = monitoring.Scrape(ctx, s.plane, every, monitoring.More{}, scheduler, controller)
 	return s, err
 }
 

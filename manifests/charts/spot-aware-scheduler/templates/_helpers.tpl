@@ -84,7 +84,13 @@ settings of the values. Parameters: file.
 {{- define "spot.configMapData" -}}
 {{- if eq .name "spot-controller-config" -}}
 {{- $header := dict "apiVersion" "spot-aware-scheduler.io/v1beta1" "kind" "SpotControllerConfiguration" -}}
-{{ toYaml (dict "controller-config.yaml" (toYaml (merge $header .root.Values.controller.config))) }}
+{{- $config := merge $header .root.Values.controller.config -}}
+{{- $files := dict -}}
+{{- with .root.Values.controller.prices -}}
+  {{- $_ := set $files "prices.yaml" (toYaml .) -}}
+  {{- $config = mergeOverwrite $config (dict "costs" (dict "priceFile" "prices.yaml")) -}}
+{{- end -}}
+{{ toYaml (set $files "controller-config.yaml" (toYaml $config)) }}
 {{- else -}}
 {{- $files := dict -}}
 {{- range $file := list "scheduler-config.yaml" "gang.yaml" -}}

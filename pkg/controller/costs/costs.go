@@ -1,0 +1,90 @@
+// Package costs serves the hourly costs of the nodes as metrics. It computes them like kubectl spot
+// savings, with package pricing, so that both report the same figures.
+package costs
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+const subsystem = "spot_aware_scheduler"
+
+// docs/metrics.md lists these metrics.
+var (
+	nowDesc = metrics.NewDesc(subsystem+"_hourly_cost_usd",
+		"Cost of the nodes in US dollars per hour, by capacity type. Nodes with an unknown price are not included.",
+		[]string{"capacity_type"}, nil, metrics.ALPHA, "")
+	onDemandDesc = metrics.NewDesc(subsystem+"_hourly_on_demand_cost_usd",
+		"Cost of the same nodes in US dollars per hour if all were on-demand, by their capacity type.",
+		[]string{"capacity_type"}, nil, metrics.ALPHA, "")
+	unpricedDesc = metrics.NewDesc(subsystem+"_unpriced_nodes",
+		"Nodes with an unknown price, by capacity type.",
+		[]string{"capacity_type"}, nil, metrics.ALPHA, "")
+	nodeDesc = metrics.NewDesc(subsystem+"_node_hourly_on_demand_cost_usd",
+		"Cost of a node in US dollars per hour if it were on-demand; NaN if the price is unknown.",
+		[]string{"node", "capacity_type"}, nil, metrics.ALPHA, "")
+)
+
+// Collector computes the costs when metrics are scraped. It examines only nodes, never pods.
+type Collector struct {
+	metrics.BaseStableCollector
+
+	nodes    corelisters.NodeLister
+	synced   <-chan struct{}
+	prices   *pricing.Prices
+	capacity func(*v1.Node, time.Time) decision.CapacityType
+}
+
+// NewCollector returns a collector that serves nothing until synced is closed. capacity returns the
+// capacity type of a node at a time. It must be safe for concurrent use.
+func NewCollector(
+	nodes corelisters.NodeLister, synced <-chan struct{}, prices *pricing.Prices, capacity func(*v1.Node, time.Time) decision.CapacityType,
+) *Collector {
+	return &Collector{nodes: nodes, synced: synced, prices: prices, capacity: capacity}
+}
+
+// DescribeWithStability implements metrics.StableCollector.
+func (c *Collector) DescribeWithStability(ch chan<- *metrics.Desc) {
+	for _, desc := range []*metrics.Desc{nowDesc, onDemandDesc, unpricedDesc, nodeDesc} {
+		ch <- desc
+	}
+}
+
+// CollectWithStability implements metrics.StableCollector.
+func (c *Collector) CollectWithStability(ch chan<- metrics.Metric) {
+	select {
+	case <-c.synced:
+	default:
+		return // the sums of some nodes would be wrong
+	}
+	nodes, now := snapshot.All(c.nodes), time.Now()
+	slices.SortFunc(nodes, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) }) // the order of kubectl spot savings
+	var totals pricing.Totals
+	for _, node := range nodes {
+		capacity := c.capacity(node, now)
+		cost, _ := c.prices.Cost(node, capacity)
+		totals.Add(capacity, cost)
+		onDemand := ptr.Deref(c.prices.OnDemandCost(node, capacity), math.NaN())
+		send(ch, nodeDesc, onDemand, node.Name, capacity.String())
+	}
+	for capacity, total := range map[decision.CapacityType]pricing.Total{decision.Spot: totals.Spot, decision.OnDemand: totals.OnDemand} {
+		send(ch, nowDesc, total.Now, capacity.String())
+		send(ch, onDemandDesc, total.OnDemand, capacity.String())
+		send(ch, unpricedDesc, float64(total.Unpriced), capacity.String())
+	}
+}
+
+func send(ch chan<- metrics.Metric, desc *metrics.Desc, value float64, labels ...string) {
+	ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
+}
