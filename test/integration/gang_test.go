@@ -440,11 +440,21 @@ func TestWaitingGangBlocksNoOtherPods(t *testing.T) {
 
 // TestCompetingGangs creates three gangs, but only one fits at a time. One gang is bound
 // completely. After its deletion the next gang is bound, regardless of the slots that each gang had
-// reserved.
+// reserved. The waiting gangs do not retry each other, also if writes are slow: the pods of a gang
+// then release their nodes over a second.
 func TestCompetingGangs(t *testing.T) {
-	for name, size := range map[string]int32{"of four": 4, "of twelve": 12} {
+	slowWrites := func(config map[string]any) { config["clientConnection"] = map[string]any{"qps": 15, "burst": 15} }
+	for name, test := range map[string]struct {
+		size  int32
+		edits []func(config map[string]any)
+	}{
+		"of four":                     {size: 4},
+		"of twelve":                   {size: 12},
+		"of twelve, with slow writes": {size: 12, edits: []func(config map[string]any){slowWrites}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			s := startGangs(t, spotNodes(1, int(size)*3/2))
+			size := test.size
+			s := startGangs(t, spotNodes(1, int(size)*3/2), test.edits...)
 			gangs := []string{"a", "b", "c"}
 			for _, gang := range gangs {
 				s.gang(gang, size, annotated(minOnDemand, "0"))
