@@ -49,10 +49,10 @@ func (p *AdmissionPolicy) GatesReplacement(created time.Time) bool {
 func (p *AdmissionPolicy) watch(ctx context.Context, client kubernetes.Interface) {
 	reported := false
 	for {
-		binding, err := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Get(ctx, policyBinding, metav1.GetOptions{})
+		boundSince, err := bindingCreated(ctx, client)
 		switch {
 		case err == nil:
-			p.boundSince.Store(&binding.CreationTimestamp.Time)
+			p.boundSince.Store(&boundSince)
 			p.missing.Store(false)
 		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			p.boundSince.Store(nil)
@@ -66,4 +66,15 @@ func (p *AdmissionPolicy) watch(ctx context.Context, client kubernetes.Interface
 			return
 		}
 	}
+}
+
+// bindingCreated returns when the policy was bound. Before Kubernetes 1.36, the API server serves
+// only the version v1beta1 of the binding.
+func bindingCreated(ctx context.Context, client kubernetes.Interface) (time.Time, error) {
+	binding, err := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Get(ctx, policyBinding, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return binding.GetCreationTimestamp().Time, err
+	}
+	beta, err := client.AdmissionregistrationV1beta1().MutatingAdmissionPolicyBindings().Get(ctx, policyBinding, metav1.GetOptions{})
+	return beta.GetCreationTimestamp().Time, err
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 )
@@ -36,4 +37,19 @@ func TestAdmissionPolicy(t *testing.T) {
 	var without AdmissionPolicy
 	go without.watch(t.Context(), client)
 	w.until("the policy is missing", func() bool { return !without.GatesNewPods() })
+}
+
+// TestBetaAdmissionPolicy checks an API server before Kubernetes 1.36, which serves only version
+// v1beta1 of the binding.
+func TestBetaAdmissionPolicy(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	client := fake.NewClientset(&admissionv1beta1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: policyBinding, CreationTimestamp: metav1.NewTime(at)},
+	})
+	var policy AdmissionPolicy
+	go policy.watch(t.Context(), client)
+	(&world{t: t}).until("the policy is bound", func() bool { return policy.GatesReplacement(at) })
+	if !policy.GatesNewPods() {
+		t.Error("the policy is bound and not in effect")
+	}
 }
