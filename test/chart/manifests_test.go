@@ -128,6 +128,26 @@ patches:
 	}
 }
 
+// TestBetaPolicies renders the chart for an API server before Kubernetes 1.36, which serves
+// MutatingAdmissionPolicies only as v1beta1.
+func TestBetaPolicies(t *testing.T) {
+	const group = "admissionregistration.k8s.io/"
+	all := values{"namespaceOptIn": values{"enabled": true}, "controller": values{"config": values{"gating": values{"enabled": true}}}}
+	text, err := command(t, "", "helm", "template", release, chart, "--values="+file(t, all), "--kube-version=1.34.4",
+		"--api-versions="+group+"v1beta1/MutatingAdmissionPolicy,"+group+"v1beta1/MutatingAdmissionPolicyBinding")
+	must(t, err)
+	found := map[string]int{}
+	for _, o := range decode(t, text) {
+		if kind := o["kind"].(string); strings.Contains(kind, "AdmissionPolicy") {
+			found[fmt.Sprintf("%s %s", o["apiVersion"], strings.TrimSuffix(kind, "Binding"))]++
+		}
+	}
+	want := map[string]int{group + "v1beta1 MutatingAdmissionPolicy": 4, group + "v1 ValidatingAdmissionPolicy": 8}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("policies and bindings (-want +got):\n%s", diff)
+	}
+}
+
 // TestPackage shows that a package contains the files behind the links of the chart, and that its
 // appVersion is the default tag of the images.
 func TestPackage(t *testing.T) {

@@ -19,9 +19,16 @@ KIND/NAME of objects to omit.
 
 {{/*
 spot.object writes an object with the labels of its manifest, labels, and the labels of the chart.
-Parameters: object; labels.
+It uses the beta version of MutatingAdmissionPolicies if the API server does not serve another
+one. Parameters: object; labels.
 */}}
 {{- define "spot.object" -}}
+{{- $group := "admissionregistration.k8s.io" -}}
+{{- $served := .root.Capabilities.APIVersions -}}
+{{- $beta := and ($served.Has (printf "%s/v1beta1/%s" $group .object.kind)) (not ($served.Has (printf "%s/v1/%s" $group .object.kind))) -}}
+{{- if and (hasPrefix "MutatingAdmissionPolicy" .object.kind) $beta -}}
+  {{- $_ := set .object "apiVersion" (printf "%s/v1beta1" $group) -}}
+{{- end -}}
 {{- $labels := dict "app.kubernetes.io/managed-by" .root.Release.Service "app.kubernetes.io/instance" .root.Release.Name
     "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version) -}}
 ---
