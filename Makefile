@@ -117,8 +117,16 @@ bench: tools build ## Compares speed and spread with kube-scheduler, on a real A
 	@go build -o bin/bench ./test/performance
 	@exec bin/bench -nodes $(NODES) -pods $(PODS) -rounds $(ROUNDS) $(BENCH)
 
+# MINOR is 1.34, 1.35, 1.36 or 1.37. PARTS and RUN select tests (hack/test-skew.sh).
+MINOR ?= 1.37
+PARTS ?=
+RUN   ?=
+
 .PHONY: test-skew
-test-skew: tools build ## Runs the placement tests against the next minor version of Kubernetes (builds it; minutes the first time).
+test-skew: export MINOR := $(MINOR)
+test-skew: export PARTS := $(PARTS)
+test-skew: export RUN := $(RUN)
+test-skew: tools build ## Runs the live tests against a minor version of Kubernetes (MINOR, PARTS, RUN; builds it; half an hour).
 	@hack/test-skew.sh
 
 .PHONY: test-upgrade

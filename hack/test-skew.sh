@@ -1,25 +1,58 @@
 #!/usr/bin/env bash
-# Runs the placement tests against the API server and the controller manager of the minor version
-# after the scheduler's, and the controller tests that need APIs of that version. Prints the
-# versions and the numbers of passed tests. Builds both programs if they are missing (minutes). RUN
-# selects placement tests by a regular expression.
-set -euo pipefail
+# Runs the live tests against the control plane of a minor version of Kubernetes. Prints the number
+# of passed tests per part, and the tests that it does not run because that version lacks an API.
+# Builds the control plane if it is missing (minutes).
+#
+#	MINOR  1.34, 1.35, 1.36 or 1.37 (default)
+#	PARTS  the parts to run; by default all of them
+#	RUN    a regular expression; runs these tests instead of the usual tests of each part
+set -uo pipefail
 cd "$(dirname "$0")/.."
-minor=1.37
-hack/tools.sh $minor
+minor=${MINOR:-1.37}
+all="placement busy controller policies chart kubectl autoscaler extender"
+case $minor in
+  1.34 | 1.35 | 1.36) ;;
+  1.37) all="$all evictions" ;; # the only version with EvictionRequests
+  *) echo "skew: MINOR=$minor, expected 1.34, 1.35, 1.36 or 1.37" >&2; exit 2 ;;
+esac
+export SPOT_KUBERNETES=$minor SPOT_SHARDS=${SPOT_SHARDS:-3}
+
+programs=.local/bin/$minor
+if [ "$minor" = 1.36 ]; then programs=.local/bin; fi
+hack/tools.sh "$minor" || exit
+version=$("$programs/kube-apiserver" --version | cut -d' ' -f2)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-run() { # package, go test flags...
-  local package=$1 passed
-  shift
-  if ! SPOT_KUBERNETES=$minor go test -count=1 -v -timeout 40m "$@" "$package" >"$log" 2>&1; then
-    cat "$log"
-    exit 1
-  fi
-  passed=$(grep -c '^--- PASS' "$log") || { echo "skew: no test of $package was run" >&2; exit 1; }
-  echo "skew: $(grep -m1 '^API server v' "$log"), $package: $passed tests passed, $(grep -c '^ *--- PASS' "$log") with their parts"
+failed=0
+report() { echo "skew: Kubernetes $version, $part: $1"; }
+
+# tests runs the tests of a package, except those in skip, and prints how many tests passed.
+tests() { # package, regular expression, flags of go test...
+  local package=$1 selected=$2 passed status=0
+  shift 2
+  go test -count=1 -v -timeout 40m -run "${RUN:-$selected}" -skip "${skip:-^$}" "$@" "$package" >"$log" 2>&1 || status=1
+  passed=$(grep -c '^--- PASS' "$log")
+  if [ $status != 0 ] || [ "$passed" = 0 ]; then cat "$log"; failed=1; fi
+  report "$passed tests passed, $(grep -c '^--- FAIL' "$log") failed, $(grep -c '^--- SKIP' "$log") skipped"
+  grep -E '^--- (FAIL|SKIP)' "$log"
 }
-# TestBadConfiguration starts the scheduler without an API server.
-run ./test/integration -run "${RUN:-.}" -skip '^TestBadConfiguration$'
-# These tests need APIs of that version.
-run ./test/controller -tags skew -run '^TestEvictionRequest'
+
+# Tests that use both cores. They run one after the other.
+busy='^(TestMassReclaim|TestPlacementManyDeployments|TestReplacementsWithoutRoomArePending|TestResourceRequests)$'
+for part in ${PARTS:-$all}; do
+  skip=
+  case $part in
+    # TestBadConfiguration starts the scheduler without an API server.
+    placement) skip="$busy|^TestBadConfiguration$" tests ./test/integration . ;;
+    controller) skip=$busy tests ./test/controller . ;;
+    busy) SPOT_SHARDS=1 tests ./test/integration "$busy"; SPOT_SHARDS=1 tests ./test/controller "$busy" ;;
+    policies) tests ./test/rbac 'Polic|May|CannotMark' ;;
+    chart) tests ./test/chart '^TestRelease$' ;;
+    kubectl) tests ./test/kubectl . ;;
+    autoscaler) tests ./test/autoscaler . ;;
+    extender) hack/test-extender.sh | sed "s/^extender/skew: Kubernetes $version, extender/" || failed=1 ;;
+    evictions) tests ./test/controller '^TestEvictionRequest' -tags skew ;;
+    *) echo "skew: PARTS contains $part, expected: $all" >&2; exit 2 ;;
+  esac
+done
+exit $failed

@@ -8,11 +8,13 @@
 #	helm           only Helm
 #	karpenter      only Karpenter; also copies its CRDs and instance types from the module cache
 #	               into .local/karpenter
-#	1.37           only the API server and the controller manager of that minor version of
-#	               Kubernetes, pinned in hack/kubernetes-1.37/go.mod, into .local/bin/1.37
+#	1.34           only the control plane of that minor version of Kubernetes, pinned in
+#	               hack/kubernetes-1.34/go.mod, into .local/bin/1.34. The same for 1.35 and
+#	               1.37. 1.36 is the version of the default control plane
 #
 # It does nothing if the programs were built from the same pins.
 set -euo pipefail
+if [ "${1:-}" = 1.36 ]; then set -- control-plane; fi
 case ${1:-} in
   [0-9]*) module=kubernetes-$1 folder=bin/$1 ;;
   helm | karpenter) module=$1 folder=bin ;;
@@ -61,7 +63,7 @@ if ! built .built; then
     build "the control plane" k8s.io/kubernetes/cmd/kube-{apiserver,controller-manager,scheduler} sigs.k8s.io/kwok/cmd/kwok go.etcd.io/etcd/server/v3
     mv "$bin/server" "$bin/etcd"
   else
-    build "the control plane of Kubernetes ${1}" k8s.io/kubernetes/cmd/kube-{apiserver,controller-manager}
+    build "the control plane of Kubernetes ${1}" k8s.io/kubernetes/cmd/kube-{apiserver,controller-manager,scheduler}
   fi
   echo "$want" >"$bin/.built"
 fi

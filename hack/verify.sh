@@ -20,7 +20,9 @@ check "go mod tidy" go mod tidy -diff
 check "go mod tidy in hack/tools" env -C hack/tools go mod tidy -diff
 check "go mod tidy in hack/helm" env -C hack/helm go mod tidy -diff
 check "go mod tidy in hack/karpenter" env -C hack/karpenter go mod tidy -diff
-check "go mod tidy in hack/kubernetes-1.37" env -C hack/kubernetes-1.37 go mod tidy -diff
+for module in hack/kubernetes-*; do
+  check "go mod tidy in $module" env -C "$module" go mod tidy -diff
+done
 check "go mod tidy in test/performance/upstream" env -C test/performance/upstream go mod tidy -diff
 
 used() { # packages...; prints the modules of the packages and their versions

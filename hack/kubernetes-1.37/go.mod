@@ -1,5 +1,5 @@
-// The control plane of the minor version after the scheduler's own, pinned: what the scheduler meets after an upgrade of a
-// cluster. hack/tools.sh builds it into .local/bin/1.37 when it is asked to.
+// The control plane of Kubernetes 1.37, pinned for make test-skew. hack/tools.sh 1.37 builds it into
+// .local/bin/1.37.
 module github.com/spot-aware-scheduler/spot-aware-scheduler/hack/kubernetes-1.37
 
 go 1.26.0
@@ -7,6 +7,7 @@ go 1.26.0
 tool (
 	k8s.io/kubernetes/cmd/kube-apiserver
 	k8s.io/kubernetes/cmd/kube-controller-manager
+	k8s.io/kubernetes/cmd/kube-scheduler
 )
 
 require (

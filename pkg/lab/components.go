@@ -85,9 +85,26 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context, flags []string) erro
 	if cp.client, err = kubernetes.NewForConfig(cp.config); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	return poll(ctx, "kube-apiserver to be ready", cp.running(), func(ctx context.Context) error {
+	return cp.waitForAPIServer(ctx)
+}
+
+// waitForAPIServer returns when the API server is ready. It fails if the API server does not have
+// the wanted minor version.
+func (cp *ControlPlane) waitForAPIServer(ctx context.Context) error {
+	err := poll(ctx, "kube-apiserver to be ready", cp.running(), func(ctx context.Context) error {
 		return cp.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
+	if err != nil {
+		return err
+	}
+	got, err := cp.client.Discovery().ServerVersion()
+	if err != nil {
+		return fmt.Errorf("getting the API server's version: %w", err)
+	}
+	if !strings.HasPrefix(got.GitVersion, "v"+cp.version+".") {
+		return fmt.Errorf("the API server has version %s, expected %s", got.GitVersion, cp.version)
+	}
+	return nil
 }
 
 func (cp *ControlPlane) startControllerManager(flags []string) error {

@@ -8,6 +8,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// OwnKubernetes is the minor version of Kubernetes in hack/tools. This project's scheduler is built
+// from the same version.
+const OwnKubernetes = "1.36"
+
 // Options configures the control plane that Start starts. The zero value is ready to use.
 type Options struct {
 	// Root is the checkout with bin, .local/bin, config and manifests. Empty: the result of
@@ -32,9 +37,9 @@ type Options struct {
 	// directory of an earlier lab. Stop does not remove it. Empty: a temporary directory that
 	// Stop removes.
 	Dir string
-	// Kubernetes is the minor version of the API server and the controller manager, such as
-	// "1.37". hack/tools.sh must have built it. Empty: the version in hack/tools, which is also
-	// the version of the scheduler.
+	// Kubernetes is the minor version of the control plane, such as "1.34". hack/tools.sh must
+	// have built it. Empty: the environment variable SPOT_KUBERNETES. If that is empty too:
+	// OwnKubernetes.
 	Kubernetes string
 	// APIServerFlags are flags of the API server that the lab does not set itself.
 	APIServerFlags []string
@@ -78,7 +83,7 @@ type ControlPlane struct {
 	etcd                     string       // the URL for etcd's clients
 	client                   kubernetes.Interface
 	address                  string // on loopback, where everything listens
-	version                  string // Options.Kubernetes
+	version                  string // the minor version of Kubernetes
 	spawner                  spawner
 	realNodes, noControllers bool           // see Options
 	cleanup                  []func() error // in the order of acquisition; Stop runs it in reverse
@@ -105,15 +110,14 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	if options.PodStartup < 0 {
 		return nil, fmt.Errorf("PodStartup: %s: must not be negative", options.PodStartup)
 	}
-	if options.PodStartup == 0 {
-		options.PodStartup = time.Second
-	}
+	options.PodStartup = cmp.Or(options.PodStartup, time.Second)
 	progress := options.Progress
 	if progress == nil {
 		progress = func(string) {}
 	}
 	cp := &ControlPlane{
-		Root: options.Root, address: loopback(), version: options.Kubernetes, spawner: newSpawner(),
+		Root: options.Root, address: loopback(), spawner: newSpawner(),
+		version:   cmp.Or(options.Kubernetes, os.Getenv("SPOT_KUBERNETES"), OwnKubernetes),
 		realNodes: options.RealNodes, noControllers: options.NoControllers,
 	}
 	defer func() {
@@ -310,21 +314,21 @@ func FindRoot() (string, error) {
 	return "", fmt.Errorf("no checkout around the executable or the working directory: expected a folder with %s", schedulerAccount.manifests[0])
 }
 
-// tool returns the path of a program that hack/tools.sh builds. Only the API server and the
-// controller manager depend on the Kubernetes version.
+// tool returns the path of a program that hack/tools.sh builds. The programs of Kubernetes' control
+// plane depend on its version.
 func (cp *ControlPlane) tool(name string) string {
-	version := ""
-	if name == "kube-apiserver" || name == "kube-controller-manager" {
-		version = cp.version
+	folder := ""
+	if strings.HasPrefix(name, "kube-") && cp.version != OwnKubernetes {
+		folder = cp.version
 	}
-	return filepath.Join(cp.Root, ".local", "bin", version, name)
+	return filepath.Join(cp.Root, ".local", "bin", folder, name)
 }
 
 // checkTools returns an error with the missing programs, before any process is started.
 func (cp *ControlPlane) checkTools() error {
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"} {
 		if _, err := os.Stat(cp.tool(name)); err != nil {
-			return fmt.Errorf("%w: %s builds it", err, strings.TrimSpace("hack/tools.sh "+cp.version))
+			return fmt.Errorf("%w: hack/tools.sh %s builds it", err, cp.version)
 		}
 	}
 	return nil

@@ -59,7 +59,7 @@ var (
 
 func TestMain(m *testing.M) {
 	os.Exit(live.Sharded(m, func() int {
-		return live.Main(m, lab.Options{PodStartup: podStartup}, func(cp *lab.ControlPlane, c kubernetes.Interface) (err error) {
+		return live.Main(m, lab.Options{PodStartup: podStartup, APIServerFlags: live.MutatingPolicies().Flags}, func(cp *lab.ControlPlane, c kubernetes.Interface) (err error) {
 			controlPlane, kube = cp, c
 			objects, err = client.New(cp.Config(), client.Options{})
 			return err

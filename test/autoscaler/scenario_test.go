@@ -1,7 +1,6 @@
 package autoscaler
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -190,7 +189,7 @@ func kubectlOverlay(ctx context.Context, verb string) error {
 		return fmt.Errorf("building %s: %w", overlay, err)
 	}
 	command := exec.CommandContext(ctx, kubectl, "--kubeconfig="+controlPlane.Kubeconfig, verb, "-f", "-")
-	command.Stdin = bytes.NewReader(manifests)
+	command.Stdin = strings.NewReader(live.MutatingPolicies().Convert(string(manifests)))
 	if out, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("kubectl %s of %s: %w: %s", verb, overlay, err, out)
 	}

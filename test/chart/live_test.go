@@ -99,7 +99,7 @@ func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cp, err := lab.Start(ctx, lab.Options{PodStartup: 50 * time.Millisecond})
+	cp, err := lab.Start(ctx, lab.Options{PodStartup: 50 * time.Millisecond, APIServerFlags: live.MutatingPolicies().Flags})
 	must(t, err)
 	t.Cleanup(func() {
 		if err := cp.Stop(); err != nil {

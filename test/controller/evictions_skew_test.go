@@ -26,7 +26,6 @@ import (
 // evictionController implements the part of its API documentation that these tests need.
 
 func init() {
-	kubernetesVersion = "1.37"
 	alphaFlags = []string{"--feature-gates=EvictionRequestAPI=true", "--runtime-config=lifecycle.k8s.io/v1alpha1=true"}
 }
 

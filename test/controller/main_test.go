@@ -66,10 +66,8 @@ var (
 	requestLog *auditLog
 	// checkout is the checkout with the programs, manifests and configuration; empty: this one.
 	checkout string
-	// kubernetesVersion is the minor version of the control plane; empty: the scheduler's
-	// version. alphaFlags are additional flags of its API server.
-	kubernetesVersion string
-	alphaFlags        []string
+	// alphaFlags are additional flags of the API server.
+	alphaFlags []string
 )
 
 func TestMain(m *testing.M) { os.Exit(live.Sharded(m, func() int { return run(m) })) }
@@ -104,7 +102,6 @@ func startControlPlane(ctx context.Context, dir string) error {
 	}
 	cp, err := lab.Start(ctx, lab.Options{
 		Root:           checkout,
-		Kubernetes:     kubernetesVersion,
 		PodStartup:     podStartup,
 		APIServerFlags: append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + requests}, alphaFlags...),
 		// At the default of 15 s, an autoscaler can miss a whole surge.

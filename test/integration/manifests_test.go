@@ -39,7 +39,7 @@ var deployments = map[string]string{"spot-aware-scheduler": "scheduler/deploymen
 func TestManifests(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cp, err := lab.Start(ctx, lab.Options{Kubernetes: minor})
+	cp, err := lab.Start(ctx, lab.Options{})
 	must(t, err)
 	t.Cleanup(func() {
 		if err := cp.Stop(); err != nil {

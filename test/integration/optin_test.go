@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // optIn is the label of namespaces that opt in, and of pods that opt out.
@@ -80,11 +83,19 @@ func TestNamespaceOptIn(t *testing.T) {
 	})
 }
 
-// applyOptIn applies the overlay as users do. The cleanup of the test removes it.
+// applyOptIn applies the overlay as users do. Before Kubernetes 1.36 it converts the policies, like
+// the command in docs/versions.md. The cleanup of the test removes them.
 func (s *scenario) applyOptIn() {
 	s.Helper()
 	k := kubectl{cp: controlPlane, cache: s.TempDir()}
 	overlay := filepath.Join(controlPlane.Root, "manifests", "overlays", "namespace-opt-in")
+	if api := live.MutatingPolicies(); api.Version != "v1" {
+		converted := filepath.Join(s.TempDir(), "policy.yaml")
+		s.must(os.WriteFile(converted, []byte(api.Convert(k.must(s.T, "kustomize", overlay))), 0o600))
+		s.Cleanup(func() { k.must(s.T, "delete", "--ignore-not-found", "-f", converted) })
+		k.must(s.T, "apply", "-f", converted) // kubectl warns that the version is deprecated
+		return
+	}
 	s.Cleanup(func() { k.must(s.T, "delete", "--ignore-not-found", "-k", overlay) })
 	applyOverlay(s.T, k, overlay, "created")
 	applyOverlay(s.T, k, overlay, "unchanged")

@@ -121,7 +121,7 @@ func ownControlPlane(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	own, err := lab.Start(ctx, lab.Options{Kubernetes: minor})
+	own, err := lab.Start(ctx, lab.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
