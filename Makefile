@@ -117,7 +117,8 @@ bench: tools build ## Compares speed and spread with kube-scheduler, on a real A
 	@go build -o bin/bench ./test/performance
 	@exec bin/bench -nodes $(NODES) -pods $(PODS) -rounds $(ROUNDS) $(BENCH)
 
-# MINOR is 1.34, 1.35, 1.36 or 1.37. PARTS and RUN select tests (hack/test-skew.sh).
+# MINOR is 1.34, 1.35, 1.36 or 1.37. PARTS selects parts of the tests, and RUN selects tests
+# of PARTS (hack/test-skew.sh).
 MINOR ?= 1.37
 PARTS ?=
 RUN   ?=

@@ -327,8 +327,12 @@ func (cp *ControlPlane) tool(name string) string {
 // checkTools returns an error with the missing programs, before any process is started.
 func (cp *ControlPlane) checkTools() error {
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"} {
+		version := OwnKubernetes // etcd and KWOK do not depend on the version
+		if strings.HasPrefix(name, "kube-") {
+			version = cp.version
+		}
 		if _, err := os.Stat(cp.tool(name)); err != nil {
-			return fmt.Errorf("%w: hack/tools.sh %s builds it", err, cp.version)
+			return fmt.Errorf("%w: hack/tools.sh %s builds it", err, version)
 		}
 	}
 	return nil

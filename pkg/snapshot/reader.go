@@ -112,7 +112,7 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	return s, nil
 }
 
-// CapacityType returns the capacity type that a Snapshot at now has for the node. It may be called
+// CapacityType returns the capacity type of the node at now, as in a Snapshot. It may be called
 // concurrently.
 func (r *Reader) CapacityType(node *v1.Node, now time.Time) decision.CapacityType {
 	return r.policy.Capacity(node.Labels, now.Sub(node.CreationTimestamp.Time), r.labels.Seen()).Type

@@ -36,6 +36,7 @@ func TestNamesAreDocumented(t *testing.T) {
 		"gating":        {"pkg/controller/gating/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 4},
 		"gates":         {"pkg/failsafe/gates.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
 		"panics":        {"pkg/recovery/recovery.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
+		"costs":         {"pkg/controller/costs/costs.go", "docs/metrics.md", regexp.MustCompile(`subsystem\+"_(\w+)"`), "`spot_aware_scheduler_%`", 4},
 		"settings":      {"pkg/apis/controller/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 20},
 		"annotations":   {"pkg/apis/spot/names.go", "docs/tuning.md", regexp.MustCompile(`(?:Demand|Pool|Unsatisfiable|After|Relief|Overflow|Protect|Surge)Annotation += "([\w./-]+)"`), "`%`", 8},
 		"outcomes":      {"pkg/decision/admit.go", "docs/metrics.md", regexp.MustCompile(`Outcome += "([\w-]+)"`), "`%`", 7},

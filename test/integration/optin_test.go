@@ -93,7 +93,7 @@ func (s *scenario) applyOptIn() {
 		converted := filepath.Join(s.TempDir(), "policy.yaml")
 		s.must(os.WriteFile(converted, []byte(api.Convert(k.must(s.T, "kustomize", overlay))), 0o600))
 		s.Cleanup(func() { k.must(s.T, "delete", "--ignore-not-found", "-f", converted) })
-		k.must(s.T, "apply", "-f", converted) // kubectl warns that the version is deprecated
+		k.must(s.T, "apply", "-f", converted)
 		return
 	}
 	s.Cleanup(func() { k.must(s.T, "delete", "--ignore-not-found", "-k", overlay) })

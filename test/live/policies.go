@@ -27,7 +27,8 @@ func MutatingPolicies() PolicyAPI {
 }
 
 // Convert returns manifests with the MutatingAdmissionPolicies in this version, like the command in
-// docs/versions.md. The manifests must contain no other objects of admissionregistration.k8s.io.
+// docs/versions.md.
 func (api PolicyAPI) Convert(manifests string) string {
-	return strings.ReplaceAll(manifests, "admissionregistration.k8s.io/v1\n", "admissionregistration.k8s.io/"+api.Version+"\n")
+	const group, kind = "apiVersion: admissionregistration.k8s.io/", "\nkind: Mutating"
+	return strings.ReplaceAll(manifests, group+"v1"+kind, group+api.Version+kind)
 }

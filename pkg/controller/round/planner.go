@@ -110,7 +110,7 @@ func selects(namespaces corelisters.NamespaceLister, selector labels.Selector) f
 // them, because a cluster of 5,000 nodes has 500 renewals per second.
 func (p *Planner) Informers() []cache.SharedIndexInformer { return p.informers }
 
-// CapacityType returns the capacity type that a round at now has for the node. It may be called
+// CapacityType returns the capacity type of the node at now, as in a round. It may be called
 // concurrently.
 func (p *Planner) CapacityType(node *v1.Node, now time.Time) decision.CapacityType {
 	return p.reader.CapacityType(node, now)

@@ -71,7 +71,8 @@ func newBackoffs(c clock.WithDelayedExecution, reject func(gang string), retry f
 }
 
 // NoNode records that a pod of the gang found no node, and the reasons of the nodes. It schedules a
-// retry.
+// retry. After an event that may help, the pause is short again. Otherwise it doubles if the gang
+// was rejected since the last call.
 func (r *backoffs) NoNode(gang, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
