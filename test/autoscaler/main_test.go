@@ -28,6 +28,7 @@
 //
 // Operation:
 //
+//	gate             pods that get the gate of the mode
 //	switch_long      the mode is enabled and disabled while workloads run
 //	outage_long      the controller is killed or does not run
 //
