@@ -50,8 +50,8 @@ type core struct {
 
 	moves       moves
 	nodeChanges []nodeChange // not judged yet, oldest first
-	// wrote is Options.Wrote.
-	wrote func(node string, resourceVersion uint64) bool
+	// author is Options.Author.
+	author func(node string, resourceVersion uint64) Author
 
 	findings []fmt.Stringer // of every kind, in the order of detection
 }

@@ -16,6 +16,16 @@ const (
 	authorDelay = 3 * time.Second
 )
 
+// Author is who wrote a version of a node.
+type Author int
+
+const (
+	OtherActor Author = iota
+	Controller
+	// PerhapsController means that spot-controller sent a write and was killed before the answer.
+	PerhapsController
+)
+
 // Interference is a change that the controller made to another actor's taint or cordon on a node.
 type Interference struct {
 	At     time.Time
@@ -35,7 +45,7 @@ type nodeChange struct {
 
 // recordNodeChange stores a change of a node until its author is known.
 func (c *core) recordNodeChange(at time.Time, before, after *corev1.Node) {
-	if c.wrote != nil && before != nil && (len(describeInterference(before, after)) > 0 || hasOwnTaint(before) != hasOwnTaint(after)) {
+	if c.author != nil && before != nil && (len(describeInterference(before, after)) > 0 || hasOwnTaint(before) != hasOwnTaint(after)) {
 		c.nodeChanges = append(c.nodeChanges, nodeChange{at, before, after})
 	}
 }
@@ -46,14 +56,14 @@ func (c *core) checkNodeChanges(now time.Time) {
 		change := c.nodeChanges[0]
 		c.nodeChanges = c.nodeChanges[1:]
 		name := change.after.Name
-		byController := c.wrote(name, revisionOf(change.after))
+		author := c.author(name, revisionOf(change.after))
 		details := describeInterference(change.before, change.after)
 		if n := c.nodeNamed(name); hasOwnTaint(change.after) {
-			n.marked = byController || hasOwnTaint(change.before) && n.marked
+			n.marked = author != OtherActor || hasOwnTaint(change.before) && n.marked
 		} else if hasOwnTaint(change.before) && !n.marked {
 			details = append(details, "the taint "+ownTaint+", which another actor had set, was removed")
 		}
-		if byController && len(details) > 0 {
+		if author == Controller && len(details) > 0 {
 			c.findings = append(c.findings, Interference{At: change.at, Node: name, Detail: strings.Join(details, "; ")})
 		}
 	}

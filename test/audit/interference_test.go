@@ -10,7 +10,7 @@ import (
 
 // TestInterference contains changes by the controller and by others of a node with a foreign taint.
 func TestInterference(t *testing.T) {
-	const controller, other = true, false
+	const controller, other, perhaps = Controller, OtherActor, PerhapsController
 	taints := func(keys ...string) func(*corev1.Node) {
 		return func(n *corev1.Node) {
 			n.Spec.Taints = nil
@@ -21,8 +21,8 @@ func TestInterference(t *testing.T) {
 	}
 	cordon := func(n *corev1.Node) { n.Spec.Unschedulable = !n.Spec.Unschedulable }
 	type step struct {
-		byController bool
-		edit         func(*corev1.Node)
+		author Author
+		edit   func(*corev1.Node)
 	}
 	removed := []string{"the taint foreign:NoSchedule was removed or changed"}
 	for name, test := range map[string]struct {
@@ -37,6 +37,7 @@ func TestInterference(t *testing.T) {
 		"it cordons":                              {steps: []step{{controller, cordon}}, want: []string{"unschedulable was set from false to true"}},
 		"it removes the cordon of others":         {steps: []step{{other, cordon}, {controller, cordon}}, want: []string{"unschedulable was set from true to false"}},
 		"it removes its taint of others":          {steps: []step{{other, taints("foreign", ownTaint)}, {controller, taints("foreign")}}, want: []string{"the taint " + ownTaint + ", which another actor had set, was removed"}},
+		"it is killed while it sets its taint":    {steps: []step{{perhaps, taints("foreign", ownTaint)}, {controller, taints("foreign")}}},
 		"others remove its taint":                 {steps: []step{{controller, taints("foreign", ownTaint)}, {other, taints("foreign")}}},
 		"others change taints in between":         {steps: []step{{controller, taints("foreign", ownTaint)}, {other, taints(ownTaint)}, {controller, taints()}}},
 		"it changes the time of a foreign taint":  {steps: []step{{other, taintedAt("foreign")}, {controller, taints("foreign")}}, want: []string{"the taint foreign:NoSchedule since 2026-01-01T06:00:00Z was removed or changed; the taint foreign:NoSchedule was set"}},
@@ -44,11 +45,11 @@ func TestInterference(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHistory(t, "")
-			byController := map[uint64]bool{}
-			h.core.wrote = func(node string, resourceVersion uint64) bool { return node == "s" && byController[resourceVersion] }
+			authors := map[uint64]Author{}
+			h.core.author = func(_ string, resourceVersion uint64) Author { return authors[resourceVersion] }
 			h.node("s", map[string]string{ownLabel: "spot"}, taints("foreign"))
 			for _, step := range test.steps {
-				byController[uint64(h.revision+1)] = step.byController
+				authors[uint64(h.revision+1)] = step.author
 				edit(h, "s", step.edit)
 			}
 			h.wait(authorDelay + tickEvery)

@@ -29,10 +29,9 @@ type Options struct {
 	// SchedulerName is the profile whose pods are judged, and the name of the scheduler's lease
 	// in kube-system if it has one. "" means the constant SchedulerName.
 	SchedulerName string
-	// Wrote reports whether spot-controller wrote this version of a node. The auditor calls it
-	// three seconds after it observed the version. nil: the author is unknown, and the auditor does
-	// not check changes of nodes.
-	Wrote func(node string, resourceVersion uint64) bool
+	// Author returns who wrote this version of a node. The auditor calls it three seconds after it
+	// observed the version. nil: the auditor does not check changes of nodes.
+	Author func(node string, resourceVersion uint64) Author
 	// Forged reports whether a pod's release annotation and label were not set by the controller,
 	// so that the auditor ignores them. nil: no pod's are.
 	Forged func(*corev1.Pod) bool
@@ -97,7 +96,7 @@ func start(ctx context.Context, config *rest.Config, options Options, report fun
 	}
 	a := &Auditor{client: client, core: newCore(profile, policy, time.Now()), report: report}
 	a.core.moves.forged = options.Forged
-	a.core.wrote = options.Wrote
+	a.core.author = options.Author
 	if options.Patience > 0 {
 		a.core.wakeups.patience = options.Patience
 	}

@@ -117,7 +117,7 @@ func startControlPlane(ctx context.Context, dir string) error {
 		return errors.Join(err, cp.Stop())
 	}
 	controlPlane, client = cp, own
-	requestLog = &auditLog{file: requests, nodes: map[string]map[uint64]bool{}}
+	requestLog = &auditLog{file: requests, nodes: map[string]map[uint64]bool{}, unanswered: map[string]bool{}}
 	return nil
 }
 

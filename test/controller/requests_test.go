@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/audit"
 )
 
 // auditPolicy makes the API server log the controller's requests, with the responses to changes
@@ -57,6 +60,9 @@ type auditLog struct {
 	offset   int64
 	requests []request
 	nodes    map[string]map[uint64]bool // the versions of nodes that a controller wrote
+	// unanswered contains the nodes to which a controller sent a write and ended before the answer.
+	// The API server may have written a version that it did not log.
+	unanswered map[string]bool
 }
 
 // since returns the requests that the API server received at this moment or later, in the order
@@ -74,14 +80,21 @@ func (l *auditLog) since(moment time.Time) ([]request, error) {
 	return found, err
 }
 
-// wrote reports whether a controller wrote this version of a node.
-func (l *auditLog) wrote(node string, resourceVersion uint64) bool {
+// author returns who wrote this version of a node.
+func (l *auditLog) author(node string, resourceVersion uint64) audit.Author {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.read(); err != nil {
 		panic(err) // the test owns the file
 	}
-	return l.nodes[node][resourceVersion]
+	switch {
+	case l.nodes[node][resourceVersion]:
+		return audit.Controller
+	case l.unanswered[node]:
+		return audit.PerhapsController
+	default:
+		return audit.OtherActor
+	}
 }
 
 // read parses the complete lines that were added since the last call.
@@ -129,7 +142,14 @@ func (l *auditLog) parse(line []byte) error {
 		r.code = strconv.Itoa(int(event.ResponseStatus.Code))
 	}
 	l.requests = append(l.requests, r)
-	if r.resource != "nodes" || event.ResponseObject == nil || !r.writes() {
+	if r.resource != "nodes" || !r.writes() {
+		return nil
+	}
+	if event.ResponseStatus == nil || event.ResponseStatus.Code >= http.StatusInternalServerError {
+		l.unanswered[r.name] = true
+		return nil
+	}
+	if event.ResponseObject == nil {
 		return nil
 	}
 	var answer metav1.PartialObjectMetadata

@@ -84,7 +84,7 @@ func start(t *testing.T, nodes ...lab.NodeSpec) *scenario {
 	s.must(err)
 	policy, err := audit.PolicyFromSchedulerConfig(config)
 	s.must(err)
-	s.auditor = audit.Watch(t, controlPlane.Config(), audit.Options{Policy: policy, Wrote: requestLog.wrote, Forged: hostile})
+	s.auditor = audit.Watch(t, controlPlane.Config(), audit.Options{Policy: policy, Author: requestLog.author, Forged: hostile})
 	s.seen = s.watch()
 	// The periodic flush of unschedulable pods would hide lost wake-ups, so it is disabled.
 	s.scheduler, err = controlPlane.StartScheduler(s.ctx, lab.SchedulerOptions{Flags: []string{"--pod-max-in-unschedulable-pods-duration=1h"}})
