@@ -104,10 +104,7 @@ func (o *options) read() (*setup, error) {
 // readPrices returns the prices of a file; the built-in prices without a file. A relative path is
 // relative to the folder of the configuration file.
 func (o *options) readPrices(file string) (*pricing.Prices, error) {
-	if file == "" {
-		return pricing.BuiltIn(), nil
-	}
-	if !filepath.IsAbs(file) {
+	if file != "" && !filepath.IsAbs(file) {
 		file = filepath.Join(filepath.Dir(o.configFile), file)
 	}
 	return pricing.ReadFile(file)

@@ -63,12 +63,7 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 func addPrices(command *cobra.Command) (read func() (*pricing.Prices, error)) {
 	file := command.Flags().String("prices", "",
 		"Path to a price list in US dollars per hour: CSV (.csv) with the header instanceType,zone,spot,onDemand, or YAML, a list of such objects.")
-	return func() (*pricing.Prices, error) {
-		if *file == "" {
-			return pricing.BuiltIn(), nil
-		}
-		return pricing.ReadFile(*file)
-	}
+	return func() (*pricing.Prices, error) { return pricing.ReadFile(*file) }
 }
 
 // warnIgnored prints the annotations that are not a valid price.

@@ -21,26 +21,11 @@ type Cost struct {
 	Spot float64
 }
 
-// Cost returns the cost of a node of a capacity type; nil if it is unknown. The annotations of the
-// node take precedence over the list. ignored describes annotations that are not a valid price.
-func (p *Prices) Cost(node *v1.Node, capacity decision.CapacityType) (cost *Cost, ignored []string) {
-	now, onDemand, ignored := p.find(node, capacity)
-	if now == nil || onDemand == nil {
-		return nil, ignored
-	}
-	ifSpot := p.lookUp(node.Labels[v1.LabelInstanceTypeStable], node.Labels[v1.LabelTopologyZone], decision.Spot)
-	return &Cost{Now: *now, OnDemand: *onDemand, Spot: ptr.Deref(ifSpot, 0)}, ignored
-}
-
-// OnDemandCost returns the cost of a node if it were on-demand, which may be known although its
-// current cost is not; nil if it is unknown.
-func (p *Prices) OnDemandCost(node *v1.Node, capacity decision.CapacityType) *float64 {
-	_, onDemand, _ := p.find(node, capacity)
-	return onDemand
-}
-
-// find returns the current cost of a node and its cost if it were on-demand; nil if unknown.
-func (p *Prices) find(node *v1.Node, capacity decision.CapacityType) (now, onDemand *float64, ignored []string) {
+// Cost returns the cost of a node of a capacity type; nil if it is unknown. onDemand is the cost of
+// the node if it were on-demand, which may be known although the current cost is not; nil if it is
+// unknown. The annotations of the node take precedence over the list. ignored describes annotations
+// that are not a valid price.
+func (p *Prices) Cost(node *v1.Node, capacity decision.CapacityType) (cost *Cost, onDemand *float64, ignored []string) {
 	instanceType, zone := node.Labels[v1.LabelInstanceTypeStable], node.Labels[v1.LabelTopologyZone]
 	annotated := func(key string) *float64 {
 		text, given := node.Annotations[key]
@@ -55,12 +40,15 @@ func (p *Prices) find(node *v1.Node, capacity decision.CapacityType) (now, onDem
 		}
 		return &price
 	}
-	now = cmp.Or(annotated(spot.PriceAnnotation), p.lookUp(instanceType, zone, capacity))
+	now := cmp.Or(annotated(spot.PriceAnnotation), p.lookUp(instanceType, zone, capacity))
 	onDemand = cmp.Or(annotated(spot.OnDemandPriceAnnotation), p.lookUp(instanceType, zone, decision.OnDemand))
 	if capacity == decision.OnDemand { // each price may replace the other
 		now, onDemand = cmp.Or(now, onDemand), cmp.Or(onDemand, now)
 	}
-	return now, onDemand, ignored
+	if now == nil || onDemand == nil {
+		return nil, onDemand, ignored
+	}
+	return &Cost{Now: *now, OnDemand: *onDemand, Spot: ptr.Deref(p.lookUp(instanceType, zone, decision.Spot), 0)}, onDemand, ignored
 }
 
 // Total is the cost of nodes of one capacity type in US dollars per hour.

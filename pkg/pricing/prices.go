@@ -68,8 +68,11 @@ func (p *Prices) lookUp(instanceType, zone string, capacity decision.CapacityTyp
 	return cmp.Or(inZone.forCapacity(capacity), inAll.forCapacity(capacity))
 }
 
-// ReadFile reads a price list from a file, as Read does.
+// ReadFile reads a price list from a file, as Read does. Without a file it returns BuiltIn.
 func ReadFile(file string) (*Prices, error) {
+	if file == "" {
+		return BuiltIn(), nil
+	}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("price list: %w", err)

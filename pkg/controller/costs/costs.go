@@ -73,10 +73,9 @@ func (c *Collector) CollectWithStability(ch chan<- metrics.Metric) {
 	var totals pricing.Totals
 	for _, node := range nodes {
 		capacity := c.capacity(node, now)
-		cost, _ := c.prices.Cost(node, capacity)
+		cost, onDemand, _ := c.prices.Cost(node, capacity)
 		totals.Add(capacity, cost)
-		onDemand := ptr.Deref(c.prices.OnDemandCost(node, capacity), math.NaN())
-		send(ch, nodeDesc, onDemand, node.Name, capacity.String())
+		send(ch, nodeDesc, ptr.Deref(onDemand, math.NaN()), node.Name, capacity.String())
 	}
 	for capacity, total := range map[decision.CapacityType]pricing.Total{decision.Spot: totals.Spot, decision.OnDemand: totals.OnDemand} {
 		send(ch, nowDesc, total.Now, capacity.String())

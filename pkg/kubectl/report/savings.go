@@ -92,7 +92,7 @@ func (v *View) Savings(prices *pricing.Prices) *Savings {
 func (v *View) price(prices *pricing.Prices) (priced map[*snapshot.Node]*pricing.Cost, ignored []string) {
 	priced = make(map[*snapshot.Node]*pricing.Cost, len(v.Snapshot.Nodes))
 	for _, n := range v.Snapshot.Nodes {
-		cost, invalid := prices.Cost(n.Node, n.Facts.Capacity.Type)
+		cost, _, invalid := prices.Cost(n.Node, n.Facts.Capacity.Type)
 		ignored = append(ignored, invalid...)
 		if cost != nil {
 			priced[n] = cost
