@@ -187,10 +187,8 @@ func (c *SpotControllerConfiguration) convertLists(s *Settings, errs *field.Erro
 	if s.Gating && len(c.Gating.Labels) == 0 {
 		*errs = append(*errs, field.Invalid(gating.Child("labels"), "[]", "expected a node label that marks spot nodes, such as karpenter.sh/capacity-type"))
 	}
-	if c.Gating.SpotLabel != `""` { // scalar.Value stores the empty string as JSON
-		s.GatingSpotLabel = scalar.Parse(errs, gating.Child("spotLabel"), c.Gating.SpotLabel, labelKey)
-	}
-	if file := scalar.ParseOptional(errs, field.NewPath("costs", "priceFile"), c.Costs.PriceFile, priceFile); file != nil {
+	s.GatingSpotLabel = scalar.Parse(errs, gating.Child("spotLabel"), c.Gating.SpotLabel, orEmpty(labelKey))
+	if file := scalar.ParseOptional(errs, field.NewPath("costs", "priceFile"), c.Costs.PriceFile, orEmpty(priceFile)); file != nil {
 		s.PriceFile = *file
 	}
 }
@@ -251,11 +249,18 @@ func labelKey(text string) (string, error) {
 	return text, nil
 }
 
+// orEmpty returns a function that also accepts the empty string, which scalar.Value stores as JSON.
+func orEmpty(parse func(string) (string, error)) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if text == `""` {
+			return "", nil
+		}
+		return parse(text)
+	}
+}
+
 func priceFile(text string) (string, error) {
-	switch {
-	case text == `""`: // scalar.Value stores the empty string as JSON
-		return "", nil
-	case slices.Contains([]string{".csv", ".yaml", ".yml"}, filepath.Ext(text)):
+	if slices.Contains([]string{".csv", ".yaml", ".yml"}, filepath.Ext(text)) {
 		return text, nil
 	}
 	return "", errors.New(`expected the path of a file that ends in .csv, .yaml or .yml, or ""`)
