@@ -101,8 +101,8 @@ func (cp *ControlPlane) waitForAPIServer(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("getting the API server's version: %w", err)
 	}
-	if !strings.HasPrefix(got.GitVersion, "v"+cp.version+".") {
-		return fmt.Errorf("the API server has version %s, expected %s", got.GitVersion, cp.version)
+	if want := KubernetesVersion(); !strings.HasPrefix(got.GitVersion, "v"+want+".") {
+		return fmt.Errorf("the API server has version %s, expected %s", got.GitVersion, want)
 	}
 	return nil
 }

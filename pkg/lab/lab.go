@@ -24,9 +24,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// OwnKubernetes is the minor version of Kubernetes in hack/tools. This project's scheduler is built
+// ownKubernetes is the minor version of Kubernetes in hack/tools. This project's scheduler is built
 // from the same version.
-const OwnKubernetes = "1.36"
+const ownKubernetes = "1.36"
+
+// KubernetesVersion returns the minor version of the control planes that Start starts, such as
+// "1.34": the environment variable SPOT_KUBERNETES, or else the version in hack/tools. It must have
+// been built by hack/tools.sh.
+func KubernetesVersion() string { return cmp.Or(os.Getenv("SPOT_KUBERNETES"), ownKubernetes) }
 
 // Options configures the control plane that Start starts. The zero value is ready to use.
 type Options struct {
@@ -37,10 +42,6 @@ type Options struct {
 	// directory of an earlier lab. Stop does not remove it. Empty: a temporary directory that
 	// Stop removes.
 	Dir string
-	// Kubernetes is the minor version of the control plane, such as "1.34". hack/tools.sh must
-	// have built it. Empty: the environment variable SPOT_KUBERNETES. If that is empty too:
-	// OwnKubernetes.
-	Kubernetes string
 	// APIServerFlags are flags of the API server that the lab does not set itself.
 	APIServerFlags []string
 	// ControllerManagerFlags are flags of the controller manager that the lab does not set
@@ -83,7 +84,6 @@ type ControlPlane struct {
 	etcd                     string       // the URL for etcd's clients
 	client                   kubernetes.Interface
 	address                  string // on loopback, where everything listens
-	version                  string // the minor version of Kubernetes
 	spawner                  spawner
 	realNodes, noControllers bool           // see Options
 	cleanup                  []func() error // in the order of acquisition; Stop runs it in reverse
@@ -117,7 +117,6 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	}
 	cp := &ControlPlane{
 		Root: options.Root, address: loopback(), spawner: newSpawner(),
-		version:   cmp.Or(options.Kubernetes, os.Getenv("SPOT_KUBERNETES"), OwnKubernetes),
 		realNodes: options.RealNodes, noControllers: options.NoControllers,
 	}
 	defer func() {
@@ -314,12 +313,20 @@ func FindRoot() (string, error) {
 	return "", fmt.Errorf("no checkout around the executable or the working directory: expected a folder with %s", schedulerAccount.manifests[0])
 }
 
-// tool returns the path of a program that hack/tools.sh builds. The programs of Kubernetes' control
-// plane depend on its version.
+// versionOf returns the version of Kubernetes with which hack/tools.sh builds a program. Only the
+// programs of Kubernetes' control plane depend on the version of the control plane.
+func versionOf(program string) string {
+	if strings.HasPrefix(program, "kube-") {
+		return KubernetesVersion()
+	}
+	return ownKubernetes
+}
+
+// tool returns the path of a program that hack/tools.sh builds.
 func (cp *ControlPlane) tool(name string) string {
-	folder := ""
-	if strings.HasPrefix(name, "kube-") && cp.version != OwnKubernetes {
-		folder = cp.version
+	folder := versionOf(name)
+	if folder == ownKubernetes {
+		folder = ""
 	}
 	return filepath.Join(cp.Root, ".local", "bin", folder, name)
 }
@@ -327,12 +334,8 @@ func (cp *ControlPlane) tool(name string) string {
 // checkTools returns an error with the missing programs, before any process is started.
 func (cp *ControlPlane) checkTools() error {
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"} {
-		version := OwnKubernetes // etcd and KWOK do not depend on the version
-		if strings.HasPrefix(name, "kube-") {
-			version = cp.version
-		}
 		if _, err := os.Stat(cp.tool(name)); err != nil {
-			return fmt.Errorf("%w: hack/tools.sh %s builds it", err, version)
+			return fmt.Errorf("%w: hack/tools.sh %s builds it", err, versionOf(name))
 		}
 	}
 	return nil

@@ -1,8 +1,9 @@
 package live
 
 import (
-	"os"
 	"strings"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
 // PolicyAPI describes how a control plane serves MutatingAdmissionPolicies.
@@ -16,7 +17,7 @@ type PolicyAPI struct {
 // MutatingPolicies returns how the control plane of the tests serves MutatingAdmissionPolicies.
 // Before Kubernetes 1.36 they are beta, and the API server does not serve them by default.
 func MutatingPolicies() PolicyAPI {
-	switch os.Getenv("SPOT_KUBERNETES") {
+	switch lab.KubernetesVersion() {
 	case "1.34", "1.35":
 		return PolicyAPI{Version: "v1beta1", Flags: []string{
 			"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
