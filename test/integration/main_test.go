@@ -20,6 +20,7 @@
 //	statefulset      ordinals and their floor
 //	rollout          rollouts, with spare and with scarce on-demand capacity
 //	gang             PodGroups
+//	gangwait         gangs that wait: what wakes them, and that they block no other pods
 //	preempt          preemption by pods of the floor
 //	scale            a workload is scaled up and down
 //	manydeployments  many Deployments are created at once
