@@ -7,6 +7,7 @@
 package snapshot
 
 import (
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -62,6 +63,12 @@ type Node struct {
 	Pods []*Pod
 }
 
+// Remains reports whether replicas on the node can replace others: no signal announces that the
+// node is reclaimed or drained, and it is not cordoned. It is false for nil.
+func (n *Node) Remains() bool {
+	return n != nil && n.Facts.Signal < decision.Drain && !n.Spec.Unschedulable
+}
+
 // Pod is a pod with its workload.
 type Pod struct {
 	*v1.Pod
@@ -93,6 +100,17 @@ type Pod struct {
 	// Volumes contains the volumes that the pod's claims are bound to. A replacement with the same
 	// claims must reach them too.
 	Volumes []*v1.PersistentVolume
+}
+
+// Ready returns since when the pod has been ready or unready. ok is false if it is not ready, or if
+// its node does not exist.
+func (p *Pod) Ready() (since time.Time, ok bool) {
+	i := slices.IndexFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
+	if p.Node == nil || i < 0 {
+		return time.Time{}, false
+	}
+	c := &p.Status.Conditions[i]
+	return c.LastTransitionTime.Time, c.Status == v1.ConditionTrue
 }
 
 // Live reports whether the pod counts as a replica: it is not terminal, not terminating and not

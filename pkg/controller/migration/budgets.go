@@ -51,7 +51,7 @@ func (b *budgets) charge(pod *snapshot.Pod) (from types.UID, refused bool) {
 		return "", false
 	}
 	only := selecting[0]
-	if _, healthy := ready(pod); !healthy {
+	if _, healthy := pod.Ready(); !healthy {
 		return only.uid, false
 	}
 	only.allowed--

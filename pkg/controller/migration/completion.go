@@ -99,15 +99,15 @@ func reasonOf(r *snapshot.Release) Reason {
 
 // compareReady orders unready pods before ready pods: their eviction costs nothing.
 func compareReady(a, b *snapshot.Pod) int {
-	_, readyA := ready(a)
-	_, readyB := ready(b)
+	_, readyA := a.Ready()
+	_, readyB := b.Ready()
 	return TrueFirst(!readyA, !readyB)
 }
 
 // completeAlone returns the next action of a released pod that does not wait for a replacement.
 // waits reports whether the pod waits for one.
 func (p *planner) completeAlone(m Move) (next Action, waits bool) {
-	since, isReady := ready(m.Pod)
+	since, isReady := m.Pod.Ready()
 	switch release, revision := m.Pod.Release, m.Pod.ReleasedFrom; {
 	case !hasReleasedLabel(m.Pod):
 		return p.completeRestored(m), false
@@ -222,7 +222,7 @@ func (p *planner) availablePods(revision *snapshot.Revision) int {
 func (p *planner) unreadyBefore(revision *snapshot.Revision, released time.Time) int {
 	n := 0
 	for _, pod := range revision.Pods {
-		since, ok := ready(pod)
+		since, ok := pod.Ready()
 		lost := pod.Node == nil && pod.Spec.NodeName != ""
 		old := !pod.CreationTimestamp.Add(p.replacementTimeout(revision, Unknown)).After(released)
 		if !ok && old && !lost && !since.After(released) {

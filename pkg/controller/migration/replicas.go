@@ -2,11 +2,9 @@ package migration
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -56,21 +54,10 @@ func desiredPods(r *snapshot.Revision) int {
 	return r.Workload.Desired
 }
 
-// ready returns since when the pod has been ready. ok is false if it is not ready or its node does
-// not exist.
-func ready(pod *snapshot.Pod) (since time.Time, ok bool) {
-	i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
-	if pod.Node == nil || i < 0 {
-		return time.Time{}, false
-	}
-	c := &pod.Status.Conditions[i]
-	return c.LastTransitionTime.Time, c.Status == v1.ConditionTrue
-}
-
 // available reports whether the pod has been ready for minReadySeconds of its ReplicaSet. If that
 // is 0, the time does not matter, as in Kubernetes: the clock of the node may be ahead.
 func available(pod *snapshot.Pod, rs *appsv1.ReplicaSet, now time.Time) bool {
-	since, ok := ready(pod)
+	since, ok := pod.Ready()
 	return ok && (rs.Spec.MinReadySeconds == 0 || !now.Before(since.Add(minReady(rs))))
 }
 
@@ -95,7 +82,7 @@ func (p *planner) leaving(pod *snapshot.Pod) bool {
 
 // serves reports whether the pod is ready, not terminating, and not about to be removed.
 func (p *planner) serves(pod *snapshot.Pod) bool {
-	_, ok := ready(pod)
+	_, ok := pod.Ready()
 	return ok && pod.DeletionTimestamp == nil && !p.leaving(pod)
 }
 

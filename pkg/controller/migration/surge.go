@@ -36,7 +36,7 @@ func (p *planner) surgeObstacle(pod *snapshot.Pod) string {
 	if no := p.permanentSurgeObstacle(pod); no != "" {
 		return no
 	}
-	_, serves := ready(pod)
+	_, serves := pod.Ready()
 	switch {
 	case pod.Workload.RollingOut:
 		return "a rollout is in progress"

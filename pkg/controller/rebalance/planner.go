@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
@@ -264,7 +263,6 @@ func anyPod(w *snapshot.Workload, matches func(*snapshot.Pod) bool) bool {
 }
 
 func ready(p *snapshot.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
-	})
+	_, ok := p.Ready()
+	return ok
 }
