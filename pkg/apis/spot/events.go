@@ -50,6 +50,10 @@ const (
 	// ReasonNowhere (Warning, on the pod): the pod stays on a node that it should leave, because no
 	// node has room for its replacement.
 	ReasonNowhere = "NowhereToMove"
+	// ReasonUseless (Warning, on the pod): the pod stays on a node that it should leave until its
+	// last moment. Its replacement returned to the same node, or the pods of its workload were
+	// moved off the node too often. It is recorded once for each workload and node.
+	ReasonUseless = "MoveUseless"
 	// ReasonNotReplacedFirst (Warning, on the pod): another actor drains the node, and no
 	// replacement can start before the pod is evicted.
 	ReasonNotReplacedFirst = "NotReplacedFirst"

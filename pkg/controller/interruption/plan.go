@@ -15,12 +15,9 @@ import (
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
@@ -65,8 +62,7 @@ func (s *Settings) Draining(n *snapshot.Node, class decision.SignalClass) bool {
 // namespace and name. A node whose marks are correct gets no mark.
 //
 //   - reclaim: The node gets the project's taint and the deadline. Every pod is moved by then,
-//     except DaemonSet, static and terminating pods, and pods that were created after the signal
-//     and tolerate the taint: their replacements would return. For a node that is only silent, see
+//     except DaemonSet, static and terminating pods. For a node that is only silent, see
 //     staysOnSilentNode.
 //   - drain: The node gets no mark, because a user or a tool drains it. See Settings.Assist.
 //   - advisory: See Settings.Advice. One pod of a workload is moved at a time. Pods that must not
@@ -170,7 +166,7 @@ func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move
 	}
 	onlySilent := !slices.ContainsFunc(n.signals, func(a node.Announcement) bool { return !isSilence(a) })
 	for _, pod := range n.Pods {
-		if p.leaves(pod, first) && !(onlySilent && staysOnSilentNode(pod)) {
+		if p.mayMove(pod) && !(onlySilent && staysOnSilentNode(pod)) {
 			moves = append(moves, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: want.deadline, Noticed: first})
 		}
 	}
@@ -255,11 +251,11 @@ func (p *planner) advice(n *observedNode, active bool) (want desired, moves []mi
 		return desired{}, nil
 	}
 	for _, pod := range n.Pods {
-		if w := pod.Workload; w != nil && p.leaves(pod, since) && pod.Live() && !p.advised[w.Key] &&
+		if w := pod.Workload; w != nil && p.mayMove(pod) && pod.Live() && !p.advised[w.Key] &&
 			p.inTransition[w.Key] == (snapshot.PodsInTransition{}) &&
 			w.Kind != "Pod" && w.Kind != "Job" && workload.MayDisrupt(pod.Pod, p.now) {
 			p.advised[w.Key] = true
-			moves = append(moves, migration.Move{Pod: pod, Reason: migration.Advice})
+			moves = append(moves, migration.Move{Pod: pod, Reason: migration.Advice, Noticed: since})
 		}
 	}
 	want.Class, want.Taint, want.Advised = decision.Advisory.String(), taintValue(n.signals[0]), &since
@@ -290,17 +286,6 @@ func (p *planner) drain(n *observedNode) (released []types.UID, moves []migratio
 // mayMove reports whether the controller may move a pod off an interrupted node.
 func (p *planner) mayMove(pod *snapshot.Pod) bool {
 	return pod.DeletionTimestamp == nil && workload.PolicyApplies(pod.Pod) && (p.Selects == nil || p.Selects(pod.Namespace))
-}
-
-// leaves reports whether a pod is moved off a node with a signal that began at since. A pod that
-// was created later and tolerates the project's taint stays, because its replacement would return.
-func (p *planner) leaves(pod *snapshot.Pod, since time.Time) bool {
-	return p.mayMove(pod) && !(pod.CreationTimestamp.After(since) && tolerates(pod.Pod))
-}
-
-func tolerates(pod *v1.Pod) bool {
-	return corev1.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations,
-		&v1.Taint{Key: spot.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}, false)
 }
 
 // taintValue returns the value of the taint for a signal: the last part of the signal's key.

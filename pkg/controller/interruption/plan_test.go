@@ -374,7 +374,7 @@ func TestOneNode(t *testing.T) {
 			unknown.Workload, unknown.Revision = nil, nil
 			w.add(w.pod("released", "ReplicaSet")).Release = &snapshot.Release{}
 		}, "bare interruption +120, job interruption +120, newer interruption +120, precious interruption +120, released interruption +120, " +
-			"tolerates interruption +120, unknown interruption +120, web-0 interruption +120, web-1 interruption +120",
+			"tolerates interruption +120, tolerates-and-is-newer interruption +120, unknown interruption +120, web-0 interruption +120, web-1 interruption +120",
 			"spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 
 		"advice: one of a workload": {func(w *world) { w.taint(awsAdvice, "x", nil); w.add(w.pod("api", "StatefulSet")) },

@@ -41,6 +41,9 @@ const (
 	// Unreleasable is not an action. In Progress it means that the API server refused to release
 	// the pod.
 	Unreleasable Kind = "unreleasable"
+	// Refused is not an action. In Progress it means that the last eviction of the pod was refused
+	// or denied.
+	Refused Kind = "refused"
 	// Stay sends no request. The pod stays for now, and Why explains this to users.
 	Stay Kind = "stay"
 )
@@ -74,6 +77,9 @@ type Action struct {
 	WithoutRoom bool
 	// ToSpot: the replacement of the released pod must require spot.
 	ToSpot bool
+	// Useless: the pod stays, because its move would not help or would not end (planner.obstacle).
+	// The executor reports this once for each workload and node.
+	Useless bool
 	// Why explains the decision to users.
 	Why string
 }

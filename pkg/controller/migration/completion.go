@@ -33,7 +33,7 @@ func (p *planner) complete() {
 	// Some pods can leave without a replacement. The others of a revision wait together for ready
 	// replacements, and any ready replacement will do.
 	var waiting []Move
-	unreplaced, replacements := map[*snapshot.Revision]int{}, map[*snapshot.Revision]int{}
+	unreplaced, replacements := map[*snapshot.Revision]int{}, map[*snapshot.Revision]map[Reason]int{}
 	for _, m := range released {
 		switch {
 		case p.leaving(m.Pod):
@@ -53,8 +53,14 @@ func (p *planner) complete() {
 			unreplaced[m.Pod.ReleasedFrom]++
 		}
 	}
-	for revision, pods := range unreplaced {
-		replacements[revision] = p.readyReplacements(revision, pods, first[revision])
+	for _, m := range waiting {
+		revision := m.Pod.ReleasedFrom
+		if replacements[revision] == nil {
+			replacements[revision] = map[Reason]int{}
+		}
+		if _, known := replacements[revision][m.Reason]; !known {
+			replacements[revision][m.Reason] = p.readyReplacements(revision, m.Reason, unreplaced[revision], first[revision])
+		}
 	}
 	for _, m := range waiting {
 		p.add(m, func(m Move) Action { return p.completeReplaced(m, replacements) })
@@ -153,14 +159,16 @@ func (p *planner) completeRestored(m Move) Action {
 
 // completeReplaced returns the next action of a released pod that waits for a replacement. A pod
 // that is replaced uses one of the ready replacements of its revision.
-func (p *planner) completeReplaced(m Move, replacements map[*snapshot.Revision]int) Action {
+func (p *planner) completeReplaced(m Move, replacements map[*snapshot.Revision]map[Reason]int) Action {
 	revision, requested := m.Pod.ReleasedFrom, p.moves[m.Pod.UID].Reason
 	if m.Reason == Requested && requested != Requested {
 		return m.action(Restore, Surge, "its eviction is no longer requested")
 	}
-	replaced := replacements[revision] > 0
+	replaced := replacements[revision][m.Reason] > 0
 	if replaced {
-		replacements[revision]--
+		for reason := range replacements[revision] {
+			replacements[revision][reason]--
+		}
 	}
 	drained := m.Reason == Drain && m.Deadline.IsZero() // the draining client evicts the pod
 	waited, timeout := p.now.Sub(m.Pod.Release.At), p.replacementTimeout(revision, m.Reason)
@@ -198,18 +206,26 @@ func orphanDeletion(m Move, why string) Action {
 	return a
 }
 
-// readyReplacements returns how many of the released pods of a revision have a ready replacement.
-// It returns 0 if the calculation fails.
-func (p *planner) readyReplacements(revision *snapshot.Revision, released int, first time.Time) (n int) {
+// readyReplacements returns how many of the released pods of a revision have a ready replacement
+// that serves the goal of reason. The first pod was released at first. It returns 0 if the
+// calculation fails.
+func (p *planner) readyReplacements(revision *snapshot.Revision, reason Reason, released int, first time.Time) (n int) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(revision.Workload.Namespace, revision.Workload.Name))
-	return released + p.availablePods(revision) + p.unreadyBefore(revision, first) - desiredPods(revision)
+	return released + p.availablePods(revision, reason, first) + p.unreadyBefore(revision, first) - desiredPods(revision)
 }
 
-// availablePods counts the available pods of a revision that are not about to be removed.
-func (p *planner) availablePods(revision *snapshot.Revision) int {
+// availablePods counts the available pods of a revision that are not about to be removed. It omits
+// pods that were created since first, in whole seconds, and are not where reason requires them: on
+// a node that remains, of the capacity type of its destination.
+func (p *planner) availablePods(revision *snapshot.Revision, reason Reason, first time.Time) int {
 	n := 0
+	capacity, required := reason.destination()
 	for _, pod := range revision.Pods {
-		if !p.leaving(pod) && available(pod, revision.ReplicaSet, p.now) {
+		if p.leaving(pod) || !available(pod, revision.ReplicaSet, p.now) {
+			continue
+		}
+		original := pod.CreationTimestamp.Time.Before(first.Truncate(time.Second))
+		if original || pod.Node.Remains() && (!required || pod.Node.Facts.Capacity.Type == capacity) {
 			n++
 		}
 	}

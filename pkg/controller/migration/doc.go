@@ -19,6 +19,8 @@
 //	   │         may the pod leave before?         no: wait                   method.go
 //	   │         can the replacement start first?  yes: surge, no: evict      surge.go
 //	   │
+//	obstacle     would the move help, and end?     no: stay                   departures.go
+//	   │
 //	start        has a node room for the replacement?                         start.go
 //	   │         yes, or it may wait for a new node: release or evict
 //	   │         no: stay

@@ -53,10 +53,17 @@ func (e *Executor) reportDryRun(ctx context.Context, a Action) {
 	}
 }
 
-// reportStay reports once why a pod stays.
+// reportStay reports once why a pod stays; once for a workload and node if its move is useless.
 func (e *Executor) reportStay(ctx context.Context, a Action) {
+	if a.Useless && e.departures.reported(a.Pod) {
+		return
+	}
 	if e.workFor(a.Pod).firstReport(string(Stay)) {
 		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "why", a.Why)...)
+		if a.Useless {
+			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonUseless, "Stay", "Stays on node %s: %s", a.Pod.Node.Name, a.Why)
+			return
+		}
 		if a.Reason == Drain {
 			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNotReplacedFirst, "Stay", "Node %s is being drained: %s", a.Pod.Node.Name, a.Why)
 			return

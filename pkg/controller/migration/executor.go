@@ -82,6 +82,8 @@ type Executor struct {
 	evicting map[types.UID]bool
 	pods     map[types.UID]*work
 	nodes    map[types.UID]*interruptedNode
+	// departures are the moves that this process has started.
+	departures Departures
 }
 
 // NewExecutor returns an Executor. The client must not wait inside calls for the API server to
@@ -92,6 +94,7 @@ func NewExecutor(
 	return &Executor{
 		client: client, recorder: recorder, clock: clock, settings: settings,
 		evicting: map[types.UID]bool{}, pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{},
+		departures: Departures{},
 	}
 }
 
@@ -297,6 +300,7 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 	switch o {
 	case accepted:
 		w.enter(unconfirmed, now)
+		e.departures.record(a, now)
 		logger.Info(performed[a.Kind], "why", a.Why)
 		e.recordEvents(a)
 	case gone:

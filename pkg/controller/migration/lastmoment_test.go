@@ -103,7 +103,7 @@ func TestSpread(t *testing.T) {
 			of: deployment, n: 1, grace: notice, want: []string{"0 patch web-1", "90 delete web-1 30s"},
 		},
 		"evicted, and no replacement starts": {
-			of: set, n: 3, grace: notice, want: []string{"0 evict db-1", "0 evict db-2", "119 delete db-3 1s"},
+			of: set, n: 3, grace: notice, want: []string{"0 evict db-1", "100 delete db-2 20s", "119 delete db-3 1s"},
 		},
 		"evicted within a budget of one, and no replacement starts": {
 			of: set, n: 3, grace: notice, budget: 2, want: []string{"0 evict db-1", "100 delete db-2 20s", "119 delete db-3 1s"},

@@ -17,6 +17,10 @@ import (
 func (p *planner) methodOf(m Move) (method Method, noSurge string) {
 	switch {
 	case p.lastMomentReached(m):
+		created := m.Pod.CreationTimestamp.Time
+		if !m.Noticed.IsZero() && !created.Before(m.Noticed) && !created.Before(p.lastMoment(m)) {
+			return "", "" // the successor of a pod that was deleted at its own last moment
+		}
 		return Delete, ""
 	case !p.recreated(m.Pod):
 		return "", "" // the pod runs as long as possible

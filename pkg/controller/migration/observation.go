@@ -20,6 +20,7 @@ func (e *Executor) Observe(s *snapshot.Snapshot) Progress {
 	defer e.mu.Unlock()
 	e.observeNodes(s)
 	e.observeOverdue(s)
+	e.departures.expire(s)
 	if len(e.pods) == 0 {
 		return nil
 	}
@@ -39,6 +40,8 @@ func (e *Executor) Observe(s *snapshot.Snapshot) Progress {
 			delete(e.pods, uid)
 		case e.clock.Since(w.denied) < deniedPause:
 			progress[uid] = Unreleasable
+		case w.state == backingOff && w.action.Kind == EvictPod:
+			progress[uid] = Refused
 		}
 	}
 	return progress

@@ -31,10 +31,12 @@ type Settings struct {
 	EvictableOwners []schema.GroupKind
 	// RequestsPerSecond is the rate and the burst of the client's rate limit; 0 means no limit.
 	RequestsPerSecond int
+	// Departures are the moves that an Executor has started (Executor.Departures). nil: none.
+	Departures Departures
 }
 
 // Progress contains actions in flight that the caches do not show yet, by the UID of the pod. For a
-// pod without such an action it may contain Unreleasable.
+// pod without such an action it may contain Unreleasable or Refused.
 type Progress map[types.UID]Kind
 
 // Plan returns the next action of every move and of every released pod, at most one per pod.
@@ -68,14 +70,15 @@ type planner struct {
 	moves map[types.UID]Move
 	// lastMoments contains the last moments of the pods with a deadline.
 	lastMoments map[types.UID]time.Time
-	// serving and terminating count these pods of each workload. They are nil until
-	// countServing.
-	serving, terminating map[workload.OwnerKey]int
+	// serving and terminating count these pods of each workload. safe counts the serving pods on
+	// nodes that remain. They are nil until countServing.
+	serving, safe, terminating map[workload.OwnerKey]int
 	// hashSelectors and adopters cache what could treat a released pod differently, by namespace.
 	hashSelectors map[string][]hashSelector
 	adopters      map[string][]adopter
 	budgets       *budgets
-	// replacementPending reports whether a replacement with room is not bound yet.
+	// replacementPending reports whether a replacement with room is not bound yet. A replacement
+	// whose pod the API server does not evict is not pending.
 	replacementPending bool
 	// postponed are the first actions of moves whose replacements have no room.
 	postponed []Action
@@ -106,8 +109,14 @@ func (p *planner) add(m Move, step func(Move) Action) {
 		a.LastMoment = p.lastMoment(m)
 	}
 	removed := a.Kind == DeletePod || a.Kind == EvictPod && !a.LikelyRefused
+	if starts := a.Kind == Release || removed; starts && a.Pod.Release == nil && !a.WithoutRoom && !a.Deadline.IsZero() {
+		p.replacementPending = p.replacementPending || p.progress[a.Pod.UID] != Refused
+	}
 	if p.serving != nil && removed && p.serves(a.Pod) {
 		p.serving[workloadKey(a.Pod)]--
+		if a.Pod.Node.Remains() {
+			p.safe[workloadKey(a.Pod)]--
+		}
 	}
 	p.actions = append(p.actions, a)
 }

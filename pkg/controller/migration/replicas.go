@@ -2,6 +2,7 @@ package migration
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -70,7 +71,7 @@ func minReady(rs *appsv1.ReplicaSet) time.Duration {
 // not show it yet.
 func (p *planner) inFlight(pod *snapshot.Pod) bool {
 	kind, ok := p.progress[pod.UID]
-	return ok && kind != Unreleasable
+	return ok && kind != Unreleasable && kind != Refused
 }
 
 // leaving reports whether the pod is being evicted or deleted but the caches do not show it yet.
@@ -91,7 +92,7 @@ func (p *planner) countServing() {
 	if p.serving != nil {
 		return
 	}
-	p.serving, p.terminating = map[workload.OwnerKey]int{}, map[workload.OwnerKey]int{}
+	p.serving, p.safe, p.terminating = map[workload.OwnerKey]int{}, map[workload.OwnerKey]int{}, map[workload.OwnerKey]int{}
 	for _, pod := range p.snapshot.Pods {
 		w := WorkloadOf(pod)
 		if w == nil {
@@ -99,6 +100,9 @@ func (p *planner) countServing() {
 		}
 		if p.serves(pod) {
 			p.serving[w.Key]++
+			if pod.Node.Remains() {
+				p.safe[w.Key]++
+			}
 		}
 		if pod.DeletionTimestamp != nil {
 			p.terminating[w.Key]++
@@ -121,9 +125,41 @@ func (p *planner) missingWithout(pod *snapshot.Pod) (missing, replicas int) {
 	return missing, replicas
 }
 
-// lastServing reports whether the pod is the only serving replica of a workload with several
-// replicas.
-func (p *planner) lastServing(pod *snapshot.Pod) bool {
-	missing, replicas := p.missingWithout(pod)
-	return replicas > 1 && missing >= replicas
+// safeWithout reports whether another replica of the pod's workload serves on a node that remains.
+// The caller must have called countServing.
+func (p *planner) safeWithout(pod *snapshot.Pod) bool {
+	others := p.safe[workloadKey(pod)]
+	if p.serves(pod) && pod.Node.Remains() {
+		others--
+	}
+	return others > 0
+}
+
+// lowerOrdinalUnready reports whether the pod belongs to an ordered StatefulSet in which a pod with
+// a lower ordinal does not serve. Kubernetes then creates no later pod again.
+func (p *planner) lowerOrdinalUnready(pod *snapshot.Pod) bool {
+	if pod.Subject == nil || pod.Workload.StatefulSet == nil || pod.Workload.StatefulSet.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+		return false
+	}
+	missing := pod.Subject.Pod.Workload.Ordinal
+	for _, sibling := range pod.Revision.Pods {
+		if at := sibling.Subject.Pod.Workload.Ordinal; at >= 0 && at < pod.Subject.Pod.Workload.Ordinal && p.serves(sibling) {
+			missing--
+		}
+	}
+	return missing > 0
+}
+
+// changedSince reports whether a pod of the workload is missing, terminating or was created since
+// then.
+func (p *planner) changedSince(w *snapshot.Workload, since time.Time) bool {
+	p.countServing()
+	live := 0
+	for _, r := range w.Revisions {
+		live += len(r.Pods)
+		if slices.ContainsFunc(r.Pods, func(pod *snapshot.Pod) bool { return !pod.CreationTimestamp.Time.Before(since) }) {
+			return true
+		}
+	}
+	return p.terminating[w.Key] > 0 || live < w.Desired
 }

@@ -7,17 +7,27 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // start returns the first action of a move, unless its pod waits or the action is postponed.
 func (p *planner) start(m Move) Action {
 	method, noSurge := p.methodOf(m)
-	switch {
+	switch obstacle := p.obstacle(m, method); {
+	case obstacle != "":
+		stay := m.action(Stay, "", obstacle)
+		stay.Useless = true
+		return stay
 	case method == "":
 		return Action{}
 	case method == Delete:
 		return p.deletion(m)
+	case method == Evict && p.lowerOrdinalUnready(m.Pod):
+		if p.changedSince(m.Pod.Workload, m.Noticed) {
+			return Action{} // the pod with the lower ordinal may be moving
+		}
+		return m.action(Stay, "", "Kubernetes does not create it again before the pods with lower ordinals are ready")
 	case method == Evict && m.Reason == Drain:
 		return m.action(Stay, method, "no replacement starts before it is evicted: "+noSurge)
 	}
@@ -29,7 +39,7 @@ func (p *planner) start(m Move) Action {
 		p.postponed = append(p.postponed, first)
 		return Action{}
 	}
-	return p.unlessLastServing(m, first)
+	return p.inTurn(m, first)
 }
 
 // withReplacement returns the first action of a surge or an eviction, and reserves room for the
@@ -50,7 +60,6 @@ func (p *planner) withReplacement(m Move, method Method) Action {
 	if capacity, ok := m.Reason.destination(); ok && to.Facts.Capacity.Type != capacity {
 		return Action{} // a more urgent move has reserved the room that this move was planned for
 	}
-	p.replacementPending = p.replacementPending || !m.Deadline.IsZero()
 	first.Why = "a replacement fits on node " + to.Name
 	return first
 }
@@ -96,20 +105,37 @@ func (r Reason) destination() (capacity decision.CapacityType, ok bool) {
 	return 0, false
 }
 
-// unlessLastServing returns the first action of a move, unless this is an eviction that would leave
-// the workload without a serving replica too early. Such a pod waits until another replica serves,
-// or until its last moment. Without a deadline it has no last moment. An EvictionRequest is carried
-// out nevertheless.
-func (p *planner) unlessLastServing(m Move, first Action) Action {
-	if first.Kind != EvictPod {
+// inTurn returns the first action of a move, unless this is an eviction that comes too early. Such
+// a pod waits until another replica serves, or until its last moment. Without a deadline it has no
+// last moment. An EvictionRequest is carried out nevertheless.
+//
+// Replicas that no PodDisruptionBudget protects are evicted one after the other: the next one when
+// all others serve. If replacements start too slowly for that, spreadMoment decides.
+func (p *planner) inTurn(m Move, first Action) Action {
+	if first.Kind != EvictPod || WorkloadOf(m.Pod) == nil {
 		return first
 	}
 	p.countServing()
-	tooEarly := p.isSpread(m) || m.Deadline.IsZero() && m.Reason != Requested && p.serves(m.Pod)
-	if m.OnlySurge || tooEarly && p.lastServing(m.Pod) {
+	missing, replicas := p.missingWithout(m.Pod)
+	wait := m.OnlySurge
+	switch {
+	case m.Deadline.IsZero():
+		wait = wait || m.Reason != Requested && replicas > 1 && p.serves(m.Pod) && !p.safeWithout(m.Pod)
+	case replicas == 1 || !p.serves(m.Pod):
+	case !p.budgets.selects(m.Pod) && missing > 1 && !isBatch(m.Pod):
+		wait = wait || p.now.Before(p.spreadMoment(m))
+	default:
+		wait = wait || p.isSpread(m) && missing >= replicas
+	}
+	if wait {
 		return Action{}
 	}
 	return first
+}
+
+// isBatch reports whether the pod belongs to a Job. The pods of a Job do not replace each other.
+func isBatch(pod *snapshot.Pod) bool {
+	return pod.Workload != nil && pod.Workload.Kind == "Job"
 }
 
 // maxPending is how long a pending replacement with room postpones moves without room, counted from
@@ -118,10 +144,13 @@ func (p *planner) unlessLastServing(m Move, first Action) Action {
 // longer.
 const maxPending = 15 * time.Second
 
-// startPostponed adds the first actions of the moves whose replacements have no room. In the first
-// half of the notice it adds them only if no replacement with room is pending. The scheduler
-// processes pods in order of arrival, and would give the room of one workload's floor to a replica
-// beyond another workload's floor.
+// maxPostponed is how long after its notice a move without room waits for replacements with room.
+const maxPostponed = 10 * time.Second
+
+// startPostponed adds the first actions of the moves whose replacements have no room. While a
+// replacement with room is pending, they wait for half of the notice or maxPostponed, whichever is
+// shorter. The scheduler processes pods in order of arrival, and would give the room of one
+// workload's floor to a replica beyond another workload's floor.
 func (p *planner) startPostponed() {
 	if len(p.postponed) == 0 {
 		return
@@ -133,9 +162,9 @@ func (p *planner) startPostponed() {
 	}
 	for _, first := range p.postponed {
 		m := p.moves[first.Pod.UID]
-		half := m.Noticed.Add(m.Deadline.Sub(m.Noticed) / 2)
-		if !p.replacementPending || !p.now.Before(half) {
-			p.add(m, func(m Move) Action { return p.unlessLastServing(m, first) })
+		until := m.Noticed.Add(min(m.Deadline.Sub(m.Noticed)/2, maxPostponed))
+		if !p.replacementPending || !p.now.Before(until) {
+			p.add(m, func(m Move) Action { return p.inTurn(m, first) })
 		}
 	}
 }

@@ -30,6 +30,7 @@ func TestUnplacedMovesWait(t *testing.T) {
 		room    roomFor
 		given   func(*world)
 		noticed time.Duration // ago
+		refused string        // a pod
 		want    []string
 	}{
 		"none has room": {want: []string{"release a by surge", "release b by surge"}},
@@ -54,6 +55,7 @@ func TestUnplacedMovesWait(t *testing.T) {
 			given: func(w *world) {
 				w.released(w.pods["b"], 0)
 				w.setReady(w.pod("new", w.replicaSets["b-1"], "remaining"), v1.ConditionFalse)
+				w.pods["new"].CreationTimestamp = metav1.NewTime(w.now)
 			},
 			want: []string{"release a by surge"},
 		},
@@ -75,11 +77,35 @@ func TestUnplacedMovesWait(t *testing.T) {
 			room: roomFor{"b": true}, given: func(w *world) { terminate(w.pods["b"], w.now.Add(-15*time.Second)) },
 			want: []string{"release a by surge"},
 		},
-		"the last seconds of the first half of the notice": {
-			room: roomFor{"b": true}, noticed: 119 * time.Second, want: []string{"release b by surge"},
+		"nine seconds after the notice": {
+			room: roomFor{"b": true}, noticed: 9 * time.Second, want: []string{"release b by surge"},
 		},
-		"half of the notice is over": {
-			room: roomFor{"b": true}, noticed: 2 * time.Minute, want: []string{"release b by surge", "release a by surge"},
+		"ten seconds after the notice": {
+			room: roomFor{"b": true}, noticed: 10 * time.Second, want: []string{"release b by surge", "release a by surge"},
+		},
+		"the API server refuses to evict the other": {
+			room: roomFor{"db-0": true}, given: func(w *world) {
+				delete(w.pods, "b")
+				w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+			},
+			refused: "db-0", want: []string{"evict db-0 by evict", "release a by surge"},
+		},
+		"a PodDisruptionBudget allows no eviction of the other": {
+			room: roomFor{"db-0": true}, given: func(w *world) {
+				delete(w.pods, "b")
+				w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+				w.budget("db", 1)
+			},
+			want: []string{"release a by surge", "evict db-0 by evict"},
+		},
+		"the other waits for its own sibling": {
+			room: roomFor{"db-0": true}, given: func(w *world) {
+				delete(w.pods, "b")
+				set := w.statefulSet("db", 2)
+				w.setReady(w.pod("db-1", set, "remaining"), v1.ConditionFalse)
+				w.pod("db-0", set, "reclaimed")
+			},
+			want: []string{"release a by surge"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,11 +119,15 @@ func TestUnplacedMovesWait(t *testing.T) {
 			}
 			w.sync()
 			s := w.snapshot()
-			requested := moves(s, migration.Interruption, w.now.Add(2*time.Minute), "a", "b")
+			requested := moves(s, migration.Interruption, w.now.Add(2*time.Minute), "a", "b", "db-0")
 			for i := range requested {
 				requested[i].Noticed = w.now.Add(-test.noticed)
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, test.room, requested, settings, nil))); diff != "" {
+			progress := migration.Progress{}
+			if test.refused != "" {
+				progress[w.pods[test.refused].UID] = migration.Refused
+			}
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, test.room, requested, settings, progress))); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})

@@ -128,7 +128,8 @@ func (w *world) statefulSet(name string, n int32) *appsv1.StatefulSet {
 	return set
 }
 
-// pod adds a pod of a ReplicaSet, of a StatefulSet, or without an owner. With a node it is ready.
+// pod adds a pod of a ReplicaSet, of a StatefulSet, or without an owner. With a node it is ready,
+// and a day old.
 func (w *world) pod(name string, owner metav1.Object, node string) *v1.Pod {
 	pod := clustertest.NewPod(name)
 	pod.Labels = map[string]string{"app": name}
@@ -147,6 +148,7 @@ func (w *world) pod(name string, owner metav1.Object, node string) *v1.Pod {
 	pod.Status.Phase = v1.PodPending
 	w.pods[name] = pod
 	if node != "" {
+		pod.CreationTimestamp = metav1.NewTime(w.now.Add(-24 * time.Hour))
 		w.run(pod, node)
 	}
 	return pod

@@ -131,6 +131,7 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 
 	marks, moves := interruption.Plan(s, p.interruptions)
 	migrating := p.config.migrationSettings(p.AdmissionPolicy.GatesNewPods())
+	migrating.Departures = p.executor.Departures()
 	lastMoment := migration.NextLastMoment(s, moves, migrating)
 
 	began := time.Now()

@@ -86,6 +86,7 @@ func replicaSetOn(name, node string, replicas int) []runtime.Object {
 	objects := []runtime.Object{rs}
 	for i := range replicas {
 		pod := clustertest.NewPod(fmt.Sprintf("%s-%d", name, i), clustertest.OwnedBy("ReplicaSet", name))
+		pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 		pod.Spec.NodeName, pod.Spec.TerminationGracePeriodSeconds = node, new(int64(30))
 		objects = append(objects, pod)
 	}

@@ -1,0 +1,148 @@
+package migration
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Departures are the moves of the last departureWindow, by workload and node.
+type Departures map[departureKey]*departure
+
+// departureKey identifies a workload and an incarnation of a node.
+type departureKey struct {
+	workload workload.OwnerKey
+	node     types.UID
+}
+
+// departure contains the moves of a workload off a node.
+type departure struct {
+	// starts are the times at which moves started, the oldest first.
+	starts []time.Time
+	// present are the pods of the workload that were on the node when the first move because of
+	// the node's current signal started. It is nil if there was no such move.
+	present map[types.UID]bool
+	// isReported reports whether an event has reported that further moves are useless.
+	isReported bool
+}
+
+const (
+	// departureWindow is the time in which the moves of a workload off one node are limited to
+	// twice its replicas, or twice departureReplicas if it has fewer. So a cause that no other rule
+	// recognizes, such as a signal that is set and cleared, cannot move pods for ever.
+	departureWindow   = time.Hour
+	departureReplicas = 5
+	// lateArrival is how long after the notice of its node a pod may have been created by a
+	// controller, or bound by a scheduler, that did not know of the notice yet.
+	lateArrival = 10 * time.Second
+)
+
+func keyOfDeparture(pod *snapshot.Pod) departureKey {
+	return departureKey{workloadKey(pod), pod.Node.UID}
+}
+
+// of returns the entry of a key, which it creates if necessary.
+func (d Departures) of(key departureKey) *departure {
+	if d[key] == nil {
+		d[key] = &departure{}
+	}
+	return d[key]
+}
+
+// reported reports whether the pod's workload and node were reported before, and records that they
+// are.
+func (d Departures) reported(pod *snapshot.Pod) bool {
+	of := d.of(keyOfDeparture(pod))
+	before := of.isReported
+	of.isReported = true
+	return before
+}
+
+// record adds the start of a move that the API server has performed. Other actions start no move.
+func (d Departures) record(a Action, now time.Time) {
+	starts := a.Kind == Release || (a.Kind == EvictPod || a.Kind == DeletePod) && a.Pod.Release == nil
+	if !starts || a.Pod.Node == nil {
+		return
+	}
+	key := keyOfDeparture(a.Pod)
+	of := d.of(key)
+	of.starts = append(of.starts, now)
+	if of.present == nil && !a.Pod.Node.Remains() {
+		of.present = map[types.UID]bool{}
+		for _, pod := range a.Pod.Node.Pods {
+			if workloadKey(pod) == key.workload {
+				of.present[pod.UID] = true
+			}
+		}
+	}
+}
+
+// expire removes what no longer counts in s. A node whose signals are cleared starts anew, except
+// for the number of moves.
+func (d Departures) expire(s *snapshot.Snapshot) {
+	nodes := make(map[types.UID]*snapshot.Node, len(s.Nodes))
+	for _, node := range s.Nodes {
+		nodes[node.UID] = node
+	}
+	maps.DeleteFunc(d, func(key departureKey, of *departure) bool {
+		node := nodes[key.node]
+		if node == nil {
+			return true
+		}
+		if node.Remains() {
+			of.present, of.isReported = nil, false
+		}
+		of.starts = slices.DeleteFunc(of.starts, func(at time.Time) bool { return s.Now.Sub(at) >= departureWindow })
+		return len(of.starts) == 0 && of.present == nil && !of.isReported
+	})
+}
+
+// obstacle explains why a move by this method would not help, or would be repeated for ever; "" if
+// nothing is known. The pod then stays until its last moment.
+func (p *planner) obstacle(m Move, method Method) string {
+	limit := 2 * max(podsOfWorkload(m.Pod), departureReplicas)
+	switch of := p.settings.Departures[keyOfDeparture(m.Pod)]; {
+	case method == "":
+	case of != nil && len(of.starts) >= limit:
+		return fmt.Sprintf("%d moves of its workload off this node have started in the last hour", limit)
+	case method != Delete && p.returned(m):
+		return "a replacement of a pod that had to leave this node was placed here again"
+	}
+	return ""
+}
+
+// returned reports whether the pod was placed on a node that its workload had to leave before. This
+// is known from the moves of this process; else from a released pod that is still on the node; else
+// from the time of the notice.
+func (p *planner) returned(m Move) bool {
+	if of := p.settings.Departures[keyOfDeparture(m.Pod)]; of != nil && of.present != nil {
+		return !of.present[m.Pod.UID]
+	}
+	if m.Pod.Node.Remains() {
+		return false
+	}
+	created := m.Pod.CreationTimestamp.Time
+	return !m.Noticed.IsZero() && created.Sub(m.Noticed) >= lateArrival || slices.ContainsFunc(m.Pod.Node.Pods, func(other *snapshot.Pod) bool {
+		// Times of creation are in whole seconds.
+		return other.Release != nil && workloadKey(other) == workloadKey(m.Pod) && !created.Before(other.Release.At.Truncate(time.Second))
+	})
+}
+
+// Departures returns the moves that this process has started. The result is valid until the next
+// call of Observe, and independent of actions that complete meanwhile.
+func (e *Executor) Departures() Departures {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	copied := make(Departures, len(e.departures))
+	for key, of := range e.departures {
+		one := *of
+		copied[key] = &one
+	}
+	return copied
+}

@@ -1,0 +1,136 @@
+package migration_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Replicas that cannot surge and have no PodDisruptionBudget are evicted one after the other while
+// there is time.
+func TestInTurn(t *testing.T) {
+	recreate := func(w *world) { w.deployments["web"].Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType }
+	for name, test := range map[string]struct {
+		replicas int
+		given    func(*world)
+		// after is the time since the notice of two minutes.
+		after time.Duration
+		want  []string
+	}{
+		"of a Recreate Deployment": {replicas: 3, given: recreate, want: []string{"evict web-0 by evict"}},
+		"with a host port": {
+			replicas: 3, given: func(w *world) {
+				for _, pod := range w.pods {
+					pod.Spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{HostPort: 80}}}}
+				}
+			},
+			want: []string{"evict web-0 by evict"},
+		},
+		"in a rollout": {
+			replicas: 3, given: func(w *world) { w.deployments["web"].Generation = 2 }, want: []string{"evict web-0 by evict"},
+		},
+		"one replica is on the node": {
+			replicas: 3, given: func(w *world) {
+				recreate(w)
+				w.pods["web-1"].Spec.NodeName, w.pods["web-2"].Spec.NodeName = "remaining", "remaining"
+			},
+			want: []string{"evict web-0 by evict"},
+		},
+		"another replica does not serve": {
+			replicas: 3, given: func(w *world) { recreate(w); w.setReady(w.pods["web-2"], v1.ConditionFalse) },
+			want: []string{"evict web-2 by evict"},
+		},
+		"another replica elsewhere does not serve": {
+			replicas: 3, given: func(w *world) {
+				recreate(w)
+				w.pods["web-2"].Spec.NodeName = "remaining"
+				w.setReady(w.pods["web-2"], v1.ConditionFalse)
+			},
+		},
+		"it does not serve for two thirds of the second half of the notice": {
+			replicas: 3, after: 100 * time.Second, given: func(w *world) {
+				recreate(w)
+				w.pods["web-2"].Spec.NodeName = "remaining"
+				w.setReady(w.pods["web-2"], v1.ConditionFalse)
+			},
+			want: []string{"evict web-0 by evict"},
+		},
+		"a PodDisruptionBudget decides": {
+			replicas: 3, given: func(w *world) { recreate(w); w.budget("web", 1) },
+			want: []string{"evict web-0 by evict", "evict web-1 by evict", "evict web-2 by evict"},
+		},
+		"surges do not wait": {replicas: 2, want: []string{"release web-0 by surge", "release web-1 by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.deployment("web", int32(test.replicas))
+			for i := range test.replicas {
+				w.pod(fmt.Sprint("web-", i), w.replicaSets["web-1"], "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(10))
+			}
+			if test.given != nil {
+				test.given(w)
+			}
+			w.sync()
+			w.now = start.Add(test.after)
+			s := w.snapshot()
+			var names []string
+			for _, pod := range s.Pods {
+				if pod.Spec.NodeName == "reclaimed" {
+					names = append(names, pod.Name)
+				}
+			}
+			got := describe(migration.Plan(s, &room{left: 10}, noticed(s, 2*time.Minute, names...), settings, nil))
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// While ordinal 0 is not ready, Kubernetes creates no later pod of an ordered StatefulSet again.
+func TestLowerOrdinalUnready(t *testing.T) {
+	for name, test := range map[string]struct {
+		parallel bool
+		ready    bool
+		after    time.Duration
+		want     []string
+	}{
+		"not ready":                     {want: []string{"stay db-1", "stay db-2"}},
+		"ready":                         {ready: true, want: []string{"evict db-1 by evict"}},
+		"not ready, parallel":           {parallel: true, after: 100 * time.Second, want: []string{"evict db-1 by evict"}},
+		"not ready, at the last moment": {after: 110 * time.Second, want: []string{"delete db-1 by delete 10s", "delete db-2 by delete 10s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			set := w.statefulSet("db", 3)
+			if test.parallel {
+				set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+			}
+			w.pod("db-0", set, "remaining")
+			if !test.ready {
+				w.setReady(w.pods["db-0"], v1.ConditionFalse)
+			}
+			for _, name := range []string{"db-1", "db-2"} {
+				w.pod(name, set, "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(10))
+			}
+			w.sync()
+			w.now = start.Add(test.after)
+			s := w.snapshot()
+			for i, pod := range s.Pods {
+				pod.Subject = &workload.Subject{Pod: decision.Pod{Workload: decision.Workload{Ordered: true, Ordinal: i}}}
+			}
+			got := describe(migration.Plan(s, &room{left: 10}, noticed(s, 2*time.Minute, "db-1", "db-2"), settings, nil))
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
