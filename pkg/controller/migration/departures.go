@@ -109,6 +109,8 @@ func (p *planner) obstacle(m Move, method Method) string {
 	limit := 2 * max(podsOfWorkload(m.Pod), departureReplicas)
 	switch of := p.settings.Departures[keyOfDeparture(m.Pod)]; {
 	case method == "":
+	case m.Useless != "":
+		return m.Useless
 	case of != nil && len(of.starts) >= limit:
 		return fmt.Sprintf("%d moves of its workload off this node have started in the last hour", limit)
 	case method != Delete && p.returned(m):

@@ -61,6 +61,9 @@ type Move struct {
 	// the autoscaler mode. An autoscaler adds a node for it, so the surge needs no existing room.
 	// decision.Unassigned means that the replacement requires nothing, or that this is unknown.
 	Requires decision.AssignedCapacity
+	// Useless explains why the pod stays, although the planner would have it moved; "" if it may
+	// move.
+	Useless string
 }
 
 // action returns an action for the pod of the move.

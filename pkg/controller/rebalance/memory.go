@@ -2,6 +2,8 @@ package rebalance
 
 import (
 	"cmp"
+	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -25,6 +27,10 @@ const (
 	// PodDisruptionBudget may forbid the change, or other moves may be more urgent. After this
 	// time it counts as a failed move, so that it does not block other moves.
 	moveTimeout = 5 * time.Minute
+	// maxFailures is after how many failed moves for the same reason a workload is not moved any
+	// more until a node changes. The obstacle may be one that Room does not know, such as the
+	// anti-affinity of another workload or a limit of attached volumes.
+	maxFailures = 5
 )
 
 // memory is the state that a planner keeps between rounds.
@@ -48,6 +54,8 @@ type memory struct {
 	unavailableSince map[workload.OwnerKey]time.Time
 	// nodes has the nodes of the last round.
 	nodes map[types.UID]*seenNode
+	// nodesVersion returns a value that differs if a fact about the nodes of the round differs.
+	nodesVersion func() uint64
 }
 
 // attempt is a move with an open outcome.
@@ -55,6 +63,7 @@ type attempt struct {
 	pod               types.UID
 	reason            migration.Reason
 	started           time.Time
+	buys              bool      // whether an autoscaler has to add a node for the replacement
 	released          bool      // whether its pod was seen as released
 	goneSince         time.Time // when the pod was first seen to be gone; zero if it is not
 	shortfallBefore   int       // the workload's deficit at the start of the move
@@ -64,6 +73,18 @@ type attempt struct {
 type backOff struct {
 	until time.Time
 	wait  time.Duration
+	// failures counts the failed moves for reason. The last one failed with the nodes of that
+	// version. isReported reports whether an event has reported that the workload is not moved any
+	// more.
+	failures   int
+	reason     migration.Reason
+	nodes      uint64
+	isReported bool
+}
+
+// stopped reports whether the workload is not moved before a node changes.
+func (b *backOff) stopped(nodesVersion func() uint64) bool {
+	return b.failures >= maxFailures && b.nodes == nodesVersion()
 }
 
 // seenNode is a node of the last round.
@@ -126,7 +147,8 @@ func (m *memory) interrupt(n *snapshot.Node, now time.Time) {
 // paused reports whether the pause or back-off of a workload has not ended.
 func (m *memory) paused(workload workload.OwnerKey, now time.Time, pause time.Duration) bool {
 	last, ok := m.interrupted[workload]
-	return ok && now.Before(last.Add(pause)) || now.Before(m.backOffs[workload].until)
+	b := m.backOffs[workload]
+	return ok && now.Before(last.Add(pause)) || now.Before(b.until) || b.stopped(m.nodesVersion)
 }
 
 // track updates the attempts and returns the number of moves in progress. A move is in progress
@@ -187,7 +209,7 @@ func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snap
 	case pod != nil && pod.DeletionTimestamp != nil:
 	case pod != nil:
 		if a.released || r.now.Sub(a.started) >= moveTimeout {
-			m.recordFailure(w.Key, r.now)
+			m.recordFailure(w.Key, a, r.now)
 		}
 	case w.RollingOut && !rolloutPaused(w):
 		delete(m.attempts, w.Key) // the rollout replaces the pods that the move should improve
@@ -200,7 +222,7 @@ func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snap
 		delete(m.attempts, w.Key)
 		delete(m.backOffs, w.Key)
 	default:
-		m.recordFailure(w.Key, r.now)
+		m.recordFailure(w.Key, a, r.now)
 	}
 	return false
 }
@@ -218,10 +240,53 @@ func shortfall(w *snapshot.Workload, reason migration.Reason) int {
 	return surplus(w)
 }
 
-func (m *memory) recordFailure(workload workload.OwnerKey, now time.Time) {
-	wait := min(max(2*m.backOffs[workload].wait, minBackOff), maxBackOff)
-	m.backOffs[workload] = backOff{now.Add(wait), wait}
+func (m *memory) recordFailure(workload workload.OwnerKey, a *attempt, now time.Time) {
+	b := m.backOffs[workload]
+	if b.reason != a.reason || a.buys { // a cloud may have nodes again without notice
+		b.failures, b.reason = 0, a.reason
+	}
+	b.failures++
+	b.wait = min(max(2*b.wait, minBackOff), maxBackOff)
+	b.until, b.nodes = now.Add(b.wait), m.nodesVersion()
+	m.backOffs[workload] = b
 	delete(m.attempts, workload)
+}
+
+// reportStopped adds, once for each workload that is not moved any more, a move that only reports
+// this.
+func (r *round) reportStopped() {
+	for _, w := range r.snapshot.Workloads {
+		b := r.backOffs[w.Key]
+		i := slices.IndexFunc(w.Revisions, func(revision *snapshot.Revision) bool {
+			return slices.ContainsFunc(revision.Pods, func(p *snapshot.Pod) bool { return p.Node != nil })
+		})
+		if b.isReported || i < 0 || !b.stopped(r.nodesVersion) {
+			continue
+		}
+		b.isReported = true
+		r.backOffs[w.Key] = b
+		pods := w.Revisions[i].Pods
+		pod := pods[slices.IndexFunc(pods, func(p *snapshot.Pod) bool { return p.Node != nil })]
+		r.moves = append(r.moves, migration.Move{Pod: pod, Reason: b.reason, Useless: fmt.Sprintf(
+			"%d moves of its workload (%s) in a row improved nothing; the next one waits until a node changes", b.failures, b.reason)})
+	}
+}
+
+// versionOf returns a value that depends on everything about the nodes of s that a scheduler reads,
+// except their pods.
+func versionOf(s *snapshot.Snapshot) uint64 {
+	h := fnv.New64a()
+	for _, n := range s.Nodes {
+		fmt.Fprintln(h, n.UID, n.Labels, n.Spec.Unschedulable, n.Facts.Signal)
+		for _, taint := range n.Spec.Taints {
+			fmt.Fprintln(h, taint.Key, taint.Value, taint.Effect)
+		}
+		for _, name := range slices.Sorted(maps.Keys(n.Status.Allocatable)) {
+			q := n.Status.Allocatable[name]
+			fmt.Fprintln(h, name, q.String())
+		}
+	}
+	return h.Sum64()
 }
 
 // forget removes entries that are no longer needed.
@@ -241,7 +306,7 @@ func (m *memory) forget(r *round) {
 		return !workloads[key] || live[a.pod] && !r.moved[key]
 	})
 	maps.DeleteFunc(m.backOffs, func(key workload.OwnerKey, b backOff) bool {
-		return !workloads[key] || r.now.Sub(b.until) >= maxBackOff
+		return !workloads[key] || r.now.Sub(b.until) >= maxBackOff && !b.stopped(m.nodesVersion)
 	})
 	forgetOld(m.interrupted, r.now, r.settings.PauseAfterInterruption)
 	forgetOld(m.disrupted, r.now, 2*r.settings.CalmPeriod)

@@ -3,6 +3,7 @@ package rebalance_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -404,5 +405,35 @@ func TestHealBySurgeIfReplicaIsMissing(t *testing.T) {
 		if len(moves) != 1 || moves[0].OnlySurge != want {
 			t.Errorf("%s: moves %+v, want one with OnlySurge %t", line, moves, want)
 		}
+	}
+}
+
+// After several moves that did not help, a workload is moved again only after a node has changed.
+func TestFailuresStop(t *testing.T) {
+	w := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment web 2 s s min=1")
+	p := rebalance.NewPlanner(settings)
+	var log []string
+	for minute := range 600 {
+		w.now = start.Add(time.Duration(minute) * time.Minute)
+		switch minute {
+		case 400:
+			w.node("s").taints = []v1.Taint{{Key: "other", Effect: v1.TaintEffectPreferNoSchedule}}
+		case 440: // less than maxBackOff after the end of the last back-off
+			w.addNode("o2", "on-demand", 1)
+		}
+		for _, move := range w.plan(p) {
+			log = append(log, fmt.Sprintf("%d: %s", minute, move))
+			if name, _, _ := strings.Cut(move, " "); strings.HasSuffix(move, " heal") { // replaced on the same node
+				w.pod(name).name = fmt.Sprintf("web-%d", minute+10)
+			}
+		}
+	}
+	want := []string{
+		"0: web-0 heal", "2: web-1 heal", "5: web-10 heal", "10: web-12 heal", "19: web-15 heal",
+		"20: web-29 heal stopped", "400: web-20 heal", "402: web-29 heal", "405: web-410 heal", "410: web-412 heal", "419: web-415 heal",
+		"420: web-420 heal stopped", "440: web-420 heal",
+	}
+	if diff := cmp.Diff(want, log); diff != "" {
+		t.Errorf("moves (-want +got):\n%s", diff)
 	}
 }

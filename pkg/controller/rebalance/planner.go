@@ -103,6 +103,7 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 	if p.firstRound.IsZero() {
 		p.firstRound = s.Now
 	}
+	p.nodesVersion = sync.OnceValue(func() uint64 { return versionOf(s) })
 	p.observe(s)
 	r.gating = p.settings.Gating && (p.settings.GatesReplacement == nil || p.settings.GatesReplacement(time.Time{}))
 	r.surges = sync.OnceValue(func() func(*snapshot.Pod) bool { return migration.CanSurge(s) })
@@ -121,6 +122,7 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 		r.returnToSpot()
 	}
 	p.forget(r)
+	r.reportStopped()
 	return r.moves
 }
 
@@ -189,7 +191,7 @@ func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires dec
 	// As in unavailableTooLong: the Deployment may not be able to surge.
 	onlySurge := reason == migration.Heal && r.transitions[w.Key].Missing > 0
 	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
-		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, started: r.now, shortfallBefore: shortfall(w, reason), unavailableBefore: unavailable(r.transitions[w.Key])}
+		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, started: r.now, buys: to == nil, shortfallBefore: shortfall(w, reason), unavailableBefore: unavailable(r.transitions[w.Key])}
 	}
 	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge, Requires: requires})
 	r.moved[w.Key], r.placements[pod] = true, to

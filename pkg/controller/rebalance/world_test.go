@@ -462,7 +462,11 @@ func (w *world) plan(p *rebalance.Planner) []string {
 	w.events = nil
 	var moves []string
 	for _, m := range p.Plan(s, newRoom(s)) {
-		moves = append(moves, m.Pod.Name+" "+string(m.Reason))
+		what := string(m.Reason)
+		if m.Useless != "" {
+			what += " stopped"
+		}
+		moves = append(moves, m.Pod.Name+" "+what)
 	}
 	return moves
 }
