@@ -64,10 +64,14 @@ func (d Departures) reported(pod *snapshot.Pod) bool {
 	return before
 }
 
+// starts reports whether the action starts the move of a pod off its node.
+func (a *Action) starts() bool {
+	return a.Pod.Node != nil && a.Pod.Release == nil && (a.Kind == Release || a.Kind == EvictPod || a.Kind == DeletePod)
+}
+
 // record adds the start of a move that the API server has performed. Other actions start no move.
 func (d Departures) record(a Action, now time.Time) {
-	starts := a.Kind == Release || (a.Kind == EvictPod || a.Kind == DeletePod) && a.Pod.Release == nil
-	if !starts || a.Pod.Node == nil {
+	if !a.starts() {
 		return
 	}
 	key := keyOfDeparture(a.Pod)
@@ -107,11 +111,15 @@ func (d Departures) expire(s *snapshot.Snapshot) {
 // nothing is known. The pod then stays until its last moment.
 func (p *planner) obstacle(m Move, method Method) string {
 	limit := 2 * max(podsOfWorkload(m.Pod), departureReplicas)
-	switch of := p.settings.Departures[keyOfDeparture(m.Pod)]; {
+	started := p.starting[keyOfDeparture(m.Pod)]
+	if of := p.settings.Departures[keyOfDeparture(m.Pod)]; of != nil {
+		started += len(of.starts)
+	}
+	switch {
 	case method == "":
 	case m.Useless != "":
 		return m.Useless
-	case of != nil && len(of.starts) >= limit:
+	case started >= limit:
 		return fmt.Sprintf("%d moves of its workload off this node have started in the last hour", limit)
 	case method != Delete && p.returned(m):
 		return "a replacement of a pod that had to leave this node was placed here again"

@@ -22,7 +22,7 @@ func (b *bench) second(noticed, deadline time.Time, place func() string) {
 	s := b.snapshot()
 	var requested []migration.Move
 	for _, pod := range s.Pods {
-		if pod.Spec.NodeName == "reclaimed" && pod.DeletionTimestamp == nil {
+		if !deadline.IsZero() && pod.Spec.NodeName == "reclaimed" && pod.DeletionTimestamp == nil {
 			requested = append(requested, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline, Noticed: noticed})
 		}
 	}

@@ -80,6 +80,8 @@ type planner struct {
 	// replacementPending reports whether a replacement with room is not bound yet. A replacement
 	// whose pod the API server does not evict is not pending.
 	replacementPending bool
+	// starting counts the moves that this plan starts.
+	starting map[departureKey]int
 	// postponed are the first actions of moves whose replacements have no room.
 	postponed []Action
 	actions   []Action
@@ -89,6 +91,7 @@ func newPlanner(s *snapshot.Snapshot, room Room, moves []Move, settings Settings
 	p := &planner{
 		now: s.Now, snapshot: s, room: room, settings: settings, progress: progress, moves: collect(moves),
 		hashSelectors: map[string][]hashSelector{}, adopters: map[string][]adopter{}, budgets: newBudgets(s, progress),
+		starting: map[departureKey]int{},
 	}
 	p.lastMoments = p.assignLastMoments()
 	return p
@@ -109,8 +112,11 @@ func (p *planner) add(m Move, step func(Move) Action) {
 		a.LastMoment = p.lastMoment(m)
 	}
 	removed := a.Kind == DeletePod || a.Kind == EvictPod && !a.LikelyRefused
-	if starts := a.Kind == Release || removed; starts && a.Pod.Release == nil && !a.WithoutRoom && !a.Deadline.IsZero() {
-		p.replacementPending = p.replacementPending || p.progress[a.Pod.UID] != Refused
+	if a.starts() && !a.LikelyRefused {
+		p.starting[keyOfDeparture(a.Pod)]++
+		if !a.WithoutRoom && !a.Deadline.IsZero() {
+			p.replacementPending = p.replacementPending || p.progress[a.Pod.UID] != Refused
+		}
 	}
 	if p.serving != nil && removed && p.serves(a.Pod) {
 		p.serving[workloadKey(a.Pod)]--
