@@ -101,3 +101,20 @@ func (c *census) releaseDefect(p *podFacts) string {
 	}
 	return ""
 }
+
+// succeeded returns the trusted release of a pod, and the pod before it. If the ReplicaSet was
+// deleted and another has its name, as the Deployment controller creates it, the pod counts as
+// released from that one. The new ReplicaSet must select the pod's original labels, and the
+// controller of the pod, if it has one, must own the ReplicaSet.
+func (c *census) succeeded(p *podFacts) (*Release, *v1.Pod) {
+	rs, err := c.replicaSets.ReplicaSets(p.pod.Namespace).Get(p.release.ReplicaSet)
+	if err != nil || rs.UID == p.release.ReplicaSetUID || !workload.Selector(rs.Spec.Selector).Matches(labels.Set(p.original.Labels)) {
+		return p.release, p.original
+	}
+	if by := metav1.GetControllerOfNoCopy(p.pod); by != nil && c.deploymentOf(rs, by.UID) == nil {
+		return p.release, p.original
+	}
+	release := *p.release
+	release.ReplicaSetUID = rs.UID
+	return &release, beforeRelease(p.pod, &release)
+}

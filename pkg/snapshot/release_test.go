@@ -52,6 +52,16 @@ func TestRelease(t *testing.T) {
 				Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels}}})
 		}
 	}
+	again := func(owner ...metav1.OwnerReference) func(*clustertest.World) {
+		return func(w *clustertest.World) {
+			rs := clustertest.NewReplicaSet("web", "r", 1)
+			rs.Name, rs.UID, rs.OwnerReferences = "web-r", "another", owner
+			w.Put(rs)
+			if len(owner) > 0 && owner[0].Name != "web" {
+				w.Put(&appsv1.Deployment{ObjectMeta: clustertest.Meta(owner[0].Name)})
+			}
+		}
+	}
 	cases := map[string]struct {
 		change  func(*v1.Pod)
 		cluster func(*clustertest.World)
@@ -59,6 +69,8 @@ func TestRelease(t *testing.T) {
 		// it is gone.
 		trusted bool
 		from    string
+		// by is the Deployment that controls the pod although its ReplicaSet is gone.
+		by string
 		// wantDefect is a part of the defect's text; "" for no defect.
 		wantDefect string
 	}{
@@ -73,11 +85,16 @@ func TestRelease(t *testing.T) {
 			again.UID = "another"
 			w.Put(again)
 		}, trusted: true},
-		"a clock that is a little ahead": {change: claim(func(r *snapshot.Release) { r.At = clustertest.Now.Add(time.Second) }), trusted: true, from: "web-r-uid"},
+		"the ReplicaSet was recreated with its selector":                   {change: clustertest.Release, cluster: again(), trusted: true, from: "another"},
+		"handed over, the Deployment recreated the ReplicaSet":             {change: handed("web"), cluster: again(clustertest.OwnedBy("Deployment", "web")), trusted: true, from: "another"},
+		"handed over, the ReplicaSet was recreated without the Deployment": {change: handed("web"), cluster: again(), trusted: true, by: "web"},
+		"handed over, the ReplicaSet was recreated for another Deployment": {change: handed("web"), cluster: again(clustertest.OwnedBy("Deployment", "other")), trusted: true, by: "web"},
+		"still owned by the old ReplicaSet, which was recreated":           {change: func(p *v1.Pod) { refs := p.OwnerReferences; clustertest.Release(p); p.OwnerReferences = refs }, cluster: again(), trusted: true},
+		"a clock that is a little ahead":                                   {change: claim(func(r *snapshot.Release) { r.At = clustertest.Now.Add(time.Second) }), trusted: true, from: "web-r-uid"},
 
 		"handed over":                         {change: handed("web"), trusted: true, from: "web-r-uid"},
 		"handed over, restored":               {change: func(p *v1.Pod) { handed("web")(p); p.Labels[hashKey] = "r" }, trusted: true, from: "web-r-uid"},
-		"only the Deployment exists":          {change: handed("web"), cluster: gone, trusted: true},
+		"only the Deployment exists":          {change: handed("web"), cluster: gone, trusted: true, by: "web"},
 		"handed over to another":              {change: handed("other"), cluster: func(w *clustertest.World) { w.Put(&appsv1.Deployment{ObjectMeta: clustertest.Meta("other")}) }, wantDefect: "does not own ReplicaSet web-r"},
 		"handed over to a missing Deployment": {change: handed("other"), wantDefect: "does not own ReplicaSet web-r"},
 		"handed over, all owners are gone": {change: handed("web"), cluster: func(w *clustertest.World) {
@@ -135,6 +152,9 @@ func TestRelease(t *testing.T) {
 					}
 					if from != test.from || got.Live() || got.Workload != nil {
 						t.Errorf("%s: released from %q, live: %t, has a workload: %t; want from %q and neither", when, from, got.Live(), got.Workload != nil, test.from)
+					}
+					if by := ptr.Deref(got.Deployment, appsv1.Deployment{}).Name; by != test.by {
+						t.Errorf("%s: controlled by Deployment %q, want %q", when, by, test.by)
 					}
 				} else if !got.Live() || got.ReleasedFrom != nil {
 					t.Errorf("%s: live: %t, released from %v; want an ordinary pod", when, got.Live(), got.ReleasedFrom)

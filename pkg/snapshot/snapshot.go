@@ -93,6 +93,8 @@ type Pod struct {
 	// ReplicaSet with Release.ReplicaSetUID, if that ReplicaSet is being deleted, or if the caches
 	// do not have its Deployment.
 	ReleasedFrom *Revision
+	// Deployment is the Deployment that controls a released pod without ReleasedFrom, else nil.
+	Deployment *appsv1.Deployment
 
 	// Replacement describes the pod's replacement for the policy: Subject.Pod, or the pod as a
 	// replica of ReleasedFrom. It is nil if nothing is known.

@@ -91,6 +91,9 @@ func (c *census) count(p *Pod, facts *podFacts) error {
 	}
 	p.Release = release
 	if revision == nil {
+		if by := metav1.GetControllerOfNoCopy(facts.pod); release != nil && by != nil && workload.IsDeployment(by) {
+			p.Deployment, _ = c.deployments.Deployments(p.Namespace).Get(by.Name) // it exists: see releaseDefect
+		}
 		return nil
 	}
 	p.Replacement = &subject.Pod
@@ -119,7 +122,7 @@ func (c *census) releaseOf(p *podFacts) (*Release, *v1.Pod) {
 	defect := p.claimDefect
 	if p.release != nil {
 		if defect = c.releaseDefect(p); defect == "" {
-			return p.release, p.original
+			return c.succeeded(p)
 		}
 	}
 	if defect != "" {

@@ -118,7 +118,7 @@ func (p *planner) completeAlone(m Move) (next Action, waits bool) {
 	case !hasReleasedLabel(m.Pod):
 		return p.completeRestored(m), false
 	case revision == nil:
-		return orphanDeletion(m, fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)), false
+		return p.completeOrphan(m), false
 	case desiredPods(revision) == 0 && (revision.Workload.Deployment == nil || workload.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
 		return orphanDeletion(m, revision.Workload.Name+" is scaled to 0"), false
 	case p.lastMomentReached(m):
@@ -148,13 +148,55 @@ func (p *planner) completeRestored(m Move) Action {
 	case !byDeployment && metav1.GetControllerOfNoCopy(m.Pod) != nil:
 		return m.action(Forget, Surge, "its ReplicaSet has adopted it again")
 	case m.Pod.ReleasedFrom == nil:
-		return orphanDeletion(m, fmt.Sprintf("ReplicaSet %s is gone", m.Pod.Release.ReplicaSet))
+		return p.completeOrphan(m)
 	case p.lastMomentReached(m):
 		return p.deletion(m)
 	case byDeployment:
 		return m.action(Restore, Surge, "another client has restored its label")
 	}
 	return Action{} // the ReplicaSet will adopt it
+}
+
+// completeOrphan returns the next action of a released pod whose ReplicaSet is gone. If its
+// Deployment still wants replicas, the pod serves until they are served elsewhere. Otherwise the
+// controller deletes it, because no other controller would.
+func (p *planner) completeOrphan(m Move) Action {
+	since, isReady := m.Pod.Ready()
+	why := fmt.Sprintf("ReplicaSet %s is gone", m.Pod.Release.ReplicaSet)
+	switch d := m.Pod.Deployment; {
+	case !wantsPods(d):
+		return orphanDeletion(m, why)
+	case p.lastMomentReached(m):
+		return p.deletion(m)
+	case m.Pod.Node == nil || !isReady && p.now.Sub(since) >= unreadyTimeout || p.servesElsewhere(d):
+		return m.action(EvictPod, Surge, why)
+	}
+	return Action{}
+}
+
+// wantsPods reports whether a Deployment exists and wants replicas; nil means that it does not
+// exist.
+func wantsPods(d *appsv1.Deployment) bool {
+	return d != nil && d.DeletionTimestamp == nil && workload.Replicas(d.Spec.Replicas) > 0
+}
+
+// servesElsewhere reports whether a Deployment has as many available pods as it wants on nodes that
+// remain.
+func (p *planner) servesElsewhere(d *appsv1.Deployment) bool {
+	n := 0
+	for _, w := range p.snapshot.Workloads {
+		if w.Deployment == nil || w.Deployment.UID != d.UID {
+			continue
+		}
+		for _, r := range w.Revisions {
+			for _, pod := range r.Pods {
+				if pod.Node.Remains() && !p.leaving(pod) && available(pod, r.ReplicaSet, p.now) {
+					n++
+				}
+			}
+		}
+	}
+	return n >= workload.Replicas(d.Spec.Replicas)
 }
 
 // completeReplaced returns the next action of a released pod that waits for a replacement. A pod

@@ -290,8 +290,11 @@ func TestOrphansAreVerified(t *testing.T) {
 	for name, goes := range map[string]func(*world){
 		"gone":      func(w *world) { delete(w.replicaSets, "web-1") },
 		"reclaimed": func(w *world) { w.replicaSets["web-1"].DeletionTimestamp = new(metav1.NewTime(start)) },
-		"another":   func(w *world) { w.replicaSets["web-1"].UID = "another" },
-		"idle":      func(w *world) { w.replicaSets["web-1"].Spec.Replicas = new(int32(0)) },
+		"another": func(w *world) {
+			w.replicaSets["web-1"].UID = "another"
+			w.replicaSets["web-1"].Spec.Selector.MatchLabels["app"] = "other"
+		},
+		"idle": func(w *world) { w.replicaSets["web-1"].Spec.Replicas = new(int32(0)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
@@ -305,6 +308,59 @@ func TestOrphansAreVerified(t *testing.T) {
 			b.round(0)
 			b.want(t, nil, nil)
 			goes(w)
+			b.pass(time.Second)
+			b.round(0)
+			b.want(t, []string{"delete old"}, []string{"LeftoverDeleted Pod"})
+		})
+	}
+}
+
+// A pod is not deleted while its Deployment, or a new ReplicaSet that would select it, wants
+// replicas. The caches may be behind.
+func TestOwnersOfOrphansAreVerified(t *testing.T) {
+	for name, test := range map[string]struct {
+		exists func(*world)
+		goes   func(*world)
+	}{
+		"a ReplicaSet of the same name": {
+			func(w *world) { w.replicaSet("web-1", "web", 1, nil) },
+			func(w *world) { w.replicaSets["web-1"].Spec.Replicas = new(int32(0)) },
+		},
+		"a ReplicaSet of the same name that selects it no more": {
+			func(w *world) { w.replicaSet("web-1", "web", 1, nil) },
+			func(w *world) { w.replicaSets["web-1"].Spec.Selector.MatchLabels["app"] = "other" },
+		},
+		"its Deployment": {
+			func(w *world) { handOver(w) },
+			func(w *world) { delete(w.deployments, "web") },
+		},
+		"its Deployment, scaled to 0": {
+			func(w *world) { handOver(w) },
+			func(w *world) { w.deployments["web"].Spec.Replicas = new(int32(0)) },
+		},
+		"its Deployment, created again": {
+			func(w *world) { handOver(w) },
+			func(w *world) { w.deployments["web"].UID = "another" },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			d := w.deployment("web", 1)
+			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), time.Second)
+			rs := w.replicaSets["web-1"]
+			test.exists(w)
+			exists := w.replicaSets["web-1"]
+			delete(w.replicaSets, "web-1")
+			delete(w.deployments, "web")
+			w.sync()
+			w.deployments["web"] = d
+			if exists != rs {
+				w.replicaSets["web-1"] = exists
+			}
+			b := newBench(w, false)
+			b.round(0)
+			b.want(t, nil, nil)
+			test.goes(w)
 			b.pass(time.Second)
 			b.round(0)
 			b.want(t, []string{"delete old"}, []string{"LeftoverDeleted Pod"})

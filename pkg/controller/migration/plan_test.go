@@ -345,7 +345,14 @@ func giveBack(w *world) { w.pods["old"].Labels[hashKey] = "web-1" }
 
 // TestFinish plans the next steps of released pods, also of pods that no move concerns any more.
 func TestFinish(t *testing.T) {
-	handOver := func(w *world) { w.pods["old"].OwnerReferences = w.replicaSets["web-1"].OwnerReferences }
+	// Another ReplicaSet of the Deployment replaces web-1, with pods on these nodes.
+	succeed := func(w *world, nodes ...string) {
+		delete(w.replicaSets, "web-1")
+		rs := w.replicaSet("web-2", "web", *w.deployments["web"].Spec.Replicas, w.deployments["web"])
+		for i, node := range nodes {
+			w.pod(fmt.Sprintf("new-%d", i), rs, node)
+		}
+	}
 	const fresh, late = time.Second, 2 * time.Minute
 	for name, test := range map[string]struct {
 		// given adds the released pod "old" of Deployment web with n replicas, released this long
@@ -537,6 +544,42 @@ func TestFinish(t *testing.T) {
 		},
 		"handed over, its ReplicaSet is gone": {
 			n: 1, ago: fresh, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1") },
+		},
+		"handed over, its ReplicaSet is gone, the last moment": {
+			n: 1, ago: fresh, left: 30 * time.Second, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1") },
+			want: []string{"delete old by delete 30s"},
+		},
+		"handed over, its ReplicaSet is gone, and another serves": {
+			n: 2, ago: fresh, given: func(w *world) { handOver(w); succeed(w, "remaining", "remaining") },
+			want: []string{"evict old by surge"},
+		},
+		"handed over, its ReplicaSet is gone, and another serves too few": {
+			n: 2, ago: fresh, given: func(w *world) { handOver(w); succeed(w, "remaining") },
+		},
+		"handed over, its ReplicaSet is gone, and another serves on the reclaimed node": {
+			n: 2, ago: fresh, given: func(w *world) { handOver(w); succeed(w, "remaining", "reclaimed") },
+		},
+		"handed over, its ReplicaSet is gone, and another is not available yet": {
+			n: 1, ago: fresh, given: func(w *world) {
+				handOver(w)
+				succeed(w, "remaining")
+				w.replicaSets["web-2"].Spec.MinReadySeconds = 10
+			},
+		},
+		"handed over, its ReplicaSet and its node are gone": {
+			n: 1, ago: fresh, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1"); delete(w.nodes, "reclaimed") },
+			want: []string{"evict old by surge"},
+		},
+		"handed over, its ReplicaSet is gone, and its Deployment is scaled to 0": {
+			n: 0, ago: fresh, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1") },
+			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"handed over, its ReplicaSet is gone, and its Deployment is being deleted": {
+			n: 1, ago: fresh, given: func(w *world) {
+				handOver(w)
+				delete(w.replicaSets, "web-1")
+				w.deployments["web"].DeletionTimestamp = new(metav1.NewTime(start))
+			},
 			want: []string{"delete old by surge"}, wantOrphan: true,
 		},
 		"handed over, another client has restored its label": {
@@ -545,7 +588,14 @@ func TestFinish(t *testing.T) {
 		},
 		"handed over, its label restored, its ReplicaSet is gone": {
 			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pods["old"].Labels[hashKey] = "web-1"; delete(w.replicaSets, "web-1") },
-			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"handed over, its label restored, its ReplicaSet is gone, and another serves": {
+			n: 1, ago: fresh, given: func(w *world) {
+				handOver(w)
+				w.pods["old"].Labels[hashKey] = "web-1"
+				succeed(w, "remaining")
+			},
+			want: []string{"evict old by surge"},
 		},
 		"handed over, a replacement is ready": {
 			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pod("new", w.replicaSets["web-1"], "remaining") },

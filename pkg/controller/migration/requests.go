@@ -14,6 +14,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -100,7 +101,7 @@ func severalBudgets(err error) bool {
 // delete deletes a pod.
 func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
 	if a.Orphan {
-		if rs, err := e.readReplicaSet(ctx, a.Pod); err != nil || rs != nil && workload.Replicas(rs.Spec.Replicas) > 0 {
+		if wanted, err := e.isWanted(ctx, a.Pod); err != nil || wanted {
 			return unclear, err
 		}
 	}
@@ -122,6 +123,28 @@ func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
 		return gone, nil
 	}
 	return unclear, err
+}
+
+// isWanted reports whether, according to the API server, an owner of a released pod still wants
+// replicas: the Deployment that controls the pod, the ReplicaSet that the pod was released from, or
+// another ReplicaSet of that name which selects the pod's original labels.
+func (e *Executor) isWanted(ctx context.Context, pod *snapshot.Pod) (bool, error) {
+	if by := metav1.GetControllerOfNoCopy(pod); by != nil && workload.IsDeployment(by) {
+		d, err := e.client.AppsV1().Deployments(pod.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
+		if err == nil && d.UID == by.UID && wantsPods(d) || err != nil && !apierrors.IsNotFound(err) {
+			return true, err
+		}
+	}
+	rs, err := e.client.AppsV1().ReplicaSets(pod.Namespace).Get(ctx, pod.Release.ReplicaSet, metav1.GetOptions{})
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return false, err
+	}
+	original := labels.Merge(pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: pod.Release.Hash})
+	return rs.DeletionTimestamp == nil && workload.Replicas(rs.Spec.Replicas) > 0 &&
+		(rs.UID == pod.Release.ReplicaSetUID || workload.Selector(rs.Spec.Selector).Matches(original)), nil
 }
 
 // readReplicaSet reads from the API server the ReplicaSet that the pod was released from. It

@@ -176,6 +176,9 @@ func (w *world) releasedFor(pod *v1.Pod, reason migration.Reason, ago time.Durat
 	return pod
 }
 
+// handOver makes the Deployment the controller of the released pod "old".
+func handOver(w *world) { w.pods["old"].OwnerReferences = w.replicaSets["web-1"].OwnerReferences }
+
 // budget adds a PodDisruptionBudget for the pods of an app, with this minAvailable.
 func (w *world) budget(app string, least int32) {
 	budget := clustertest.NewBudget(app, least)
@@ -280,6 +283,11 @@ func (w *world) snapshot() *snapshot.Snapshot {
 			if json.Unmarshal([]byte(text), pod.Release) == nil {
 				pod.ReleasedFrom = revisions[pod.Release.ReplicaSetUID]
 			}
+			if by := metav1.GetControllerOf(pod); pod.ReleasedFrom == nil && by != nil {
+				if d := w.seen.deployments[by.Name]; d != nil && d.UID == by.UID {
+					pod.Deployment = d
+				}
+			}
 			continue
 		}
 		owner := metav1.GetControllerOf(pod)
@@ -336,6 +344,12 @@ func (w *world) answer(verb, resource, name string, action clienttesting.Action)
 	if resource == "replicasets" {
 		if rs, ok := w.replicaSets[name]; ok {
 			return rs.DeepCopy(), nil
+		}
+		return nil, apierrors.NewNotFound(group, name)
+	}
+	if resource == "deployments" {
+		if d, ok := w.deployments[name]; ok {
+			return d.DeepCopy(), nil
 		}
 		return nil, apierrors.NewNotFound(group, name)
 	}
