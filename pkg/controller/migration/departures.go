@@ -110,7 +110,11 @@ func (d Departures) expire(s *snapshot.Snapshot) {
 // obstacle explains why a move by this method would not help, or would be repeated for ever; "" if
 // nothing is known. The pod then stays until its last moment.
 func (p *planner) obstacle(m Move, method Method) string {
-	limit := 2 * max(podsOfWorkload(m.Pod), departureReplicas)
+	replicas := departureReplicas
+	if w := WorkloadOf(m.Pod); w != nil {
+		replicas = max(replicas, w.Desired)
+	}
+	limit := 2 * replicas
 	started := p.starting[keyOfDeparture(m.Pod)]
 	if of := p.settings.Departures[keyOfDeparture(m.Pod)]; of != nil {
 		started += len(of.starts)

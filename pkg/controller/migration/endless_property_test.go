@@ -44,8 +44,9 @@ func TestAnyUselessMove(t *testing.T) {
 		broken := ""
 		started := func(pod *v1.Pod) {
 			app := pod.Labels["app"]
-			if _, _, released := releasedFrom(pod); pod.Spec.NodeName != "reclaimed" || released {
-				return
+			seen := w.seen.pods[pod.Name]
+			if _, _, released := releasedFrom(pod); pod.Spec.NodeName != "reclaimed" || released || seen == nil || metav1.GetControllerOf(seen) == nil {
+				return // a pod without a controller is a workload of its own
 			}
 			starts[app] = append(slices.DeleteFunc(starts[app], func(at time.Time) bool { return w.now.Sub(at) >= time.Hour }), w.now)
 			if len(starts[app]) > 10 {
