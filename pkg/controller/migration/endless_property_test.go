@@ -103,11 +103,21 @@ func TestAnyUselessMove(t *testing.T) {
 			"ReplicaSet deleted without its pods": func(t *rapid.T) {
 				app := rapid.SampledFrom(apps).Draw(t, "app")
 				old := w.replicaSets[app+"-1"]
+				if old == nil {
+					return
+				}
+				delete(w.replicaSets, old.Name)
 				for _, pod := range w.pods {
 					pod.OwnerReferences = slices.DeleteFunc(slices.Clone(pod.OwnerReferences), func(ref metav1.OwnerReference) bool { return ref.UID == old.UID })
 					w.touch(pod)
 				}
-				w.replicaSet(app+"-1", app, *old.Spec.Replicas, w.deployments[app]) // the Deployment creates it again
+			},
+			"ReplicaSet created again by its Deployment": func(*rapid.T) {
+				for _, app := range apps {
+					if w.replicaSets[app+"-1"] == nil {
+						w.replicaSet(app+"-1", app, *w.deployments[app].Spec.Replicas, w.deployments[app])
+					}
+				}
 			},
 		})
 	})
