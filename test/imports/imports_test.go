@@ -18,7 +18,7 @@ const module = "github.com/spot-aware-scheduler/spot-aware-scheduler"
 // before its own. So packages on one line do not import each other, and there is no cycle.
 var order = [][]string{
 	// Names, values and tables.
-	{"apis/spot", "apis/scalar", "informer", "recovery"},
+	{"apis/spot", "apis/scalar", "informer", "recovery", "refusal"},
 	{"decision"},
 	{"pricing", "providers", "transform"},
 	// Objects of the API, as values for decisions.

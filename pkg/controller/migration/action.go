@@ -42,8 +42,10 @@ const (
 	// the pod.
 	Unreleasable Kind = "unreleasable"
 	// Refused is not an action. In Progress it means that the last eviction of the pod was refused
-	// or denied.
+	// by a PodDisruptionBudget or denied by a webhook or a policy.
 	Refused Kind = "refused"
+	// Immovable is not an action. In Progress it means both Unreleasable and Refused.
+	Immovable Kind = "immovable"
 	// Stay sends no request. The pod stays for now, and Why explains this to users.
 	Stay Kind = "stay"
 )

@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
 // newInterrupted returns a world whose only pod, web, runs on an interrupted node.
@@ -83,7 +85,7 @@ func TestReleaseIsForbidden(t *testing.T) {
 				return no
 			}
 			return nil
-		}, []string{"30s: patch web"}},
+		}, []string{"33.5s: patch web"}},
 		"time for another attempt":    {50 * time.Second, func(time.Duration) error { return no }, []string{"10s: evict web"}},
 		"no time for another attempt": {50*time.Second - 1, func(time.Duration) error { return no }, []string{"0s: evict web"}},
 	} {
@@ -156,5 +158,82 @@ func TestDeniedReleaseIsTriedAgain(t *testing.T) {
 	want := []string{"patch", "get", "evict", "get", "evict", "patch"}
 	if diff := cmp.Diff(want, requested); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+// The answers of an API server to which admission webhooks or policies belong.
+var (
+	webhookDenies = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden,
+		Message: `admission webhook "guard.example.com" denied the request: not today`, Reason: metav1.StatusReasonForbidden}}
+	policyDenies = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity,
+		Message: `pods "web" is forbidden: ValidatingAdmissionPolicy 'guard' with binding 'all' denied request: not today`, Reason: metav1.StatusReasonInvalid}}
+	webhookFails = apierrors.NewInternalError(errors.New(`failed calling webhook "guard.example.com": connection refused`))
+)
+
+// A plan learns that the last eviction of a pod was refused or denied. A temporary failure is no
+// refusal, and a refusal is not in flight: the eviction is tried again, ever more rarely.
+func TestRefusedEviction(t *testing.T) {
+	several := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+		Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."}}
+	no := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web", errors.New("no"))
+	for name, test := range map[string]struct {
+		err      error
+		patch    error // the answer to a release
+		want     migration.Kind
+		wantLate migration.Kind // after 11 s
+	}{
+		"budget":          {tooManyRequests(), nil, migration.Refused, migration.Refused},
+		"several budgets": {several, nil, migration.Refused, migration.Refused},
+		"webhook":         {webhookDenies, nil, migration.Refused, migration.Refused},
+		"policy":          {policyDenies, nil, migration.Refused, migration.Refused},
+		"failing webhook": {webhookFails, nil, migration.Refused, migration.Refused},
+		"400":             {apierrors.NewBadRequest("no"), nil, migration.Refused, migration.Refused},
+		"403":             {no, nil, "", migration.Refused},
+		"busy":            {apierrors.NewTooManyRequests("busy", 1), nil, "", ""},
+		"500":             {apierrors.NewInternalError(errors.New("etcd")), nil, "", ""},
+		"everything":      {webhookDenies, webhookDenies, migration.Immovable, migration.Immovable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			pod := w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+			if test.patch != nil {
+				w.deployment("web", 1)
+				pod = w.pod("web", w.replicaSets["web-1"], "reclaimed")
+			}
+			w.sync()
+			evictions := 0
+			w.fail = func(verb, _, _ string) (error, bool) {
+				switch verb {
+				case "evict":
+					evictions++
+					return test.err, true
+				case "patch":
+					return test.patch, test.patch != nil
+				}
+				return nil, false
+			}
+			b := newBench(w, false)
+			round := func() migration.Kind {
+				b.round(10*time.Minute, pod.Name)
+				return b.executor.Observe(w.snapshot())[pod.UID]
+			}
+			got := round()
+			if test.patch != nil {
+				got = round() // the first round tried to release it
+			}
+			if got != test.want {
+				t.Errorf("progress after the first eviction %q, want %q", got, test.want)
+			}
+			for w.now.Sub(start) < 2*time.Minute {
+				b.pass(250 * time.Millisecond)
+				late := round()
+				if at := w.now.Sub(start); at == 11*time.Second && late != test.wantLate {
+					t.Errorf("progress after %s %q, want %q", at, late, test.wantLate)
+				}
+			}
+			if evictions < 10 || evictions > 20 {
+				t.Errorf("%d evictions in 2 min, want one per 10 s after the first", evictions)
+			}
+		})
 	}
 }

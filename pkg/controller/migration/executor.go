@@ -14,6 +14,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -51,9 +52,8 @@ const (
 	// deniedPause is how long the controller does not try again to release a pod whose release was
 	// denied. The cause of the denial may be fixed in the meantime.
 	deniedPause = 10 * time.Minute
-	// forbiddenPause is the delay before a forbidden release is tried again. A starting API server
-	// forbids everything until it has loaded the RBAC rules. Only a release that is still forbidden
-	// after this delay counts as denied.
+	// forbiddenPause is how long an action must have been forbidden to count as denied. A starting
+	// API server forbids everything until it has loaded the RBAC rules.
 	forbiddenPause = 10 * time.Second
 	// requirementTimeout is how long the ReplicaSet may take to create a replacement that must
 	// require spot. It usually takes milliseconds, and seconds after failures.
@@ -109,9 +109,11 @@ type work struct {
 	pause time.Duration
 	// denied is when the release was denied; zero if it was not.
 	denied time.Time
-	// forbidden is when the release was forbidden for the first time; zero if the last answer was a
+	// forbidden is when an action was forbidden for the first time; zero if the last answer was a
 	// different one.
 	forbidden time.Time
+	// refused reports whether the last eviction was refused or denied.
+	refused bool
 	// reported contains the kinds and refusals that were already reported.
 	reported map[string]bool
 }
@@ -163,7 +165,7 @@ func (w *work) enter(s state, now time.Time) { w.state, w.since = s, now }
 // begin stores the action that w starts now.
 func (w *work) begin(a Action, s state, now time.Time) {
 	if w.action.Kind != a.Kind {
-		w.pause = 0
+		w.pause, w.refused = 0, false
 	}
 	w.action = a
 	w.action.Pod = nil // the pod references its whole Snapshot, which would stay in memory
@@ -297,8 +299,10 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 	} else if w.staysForbidden(a, now) {
 		o = denied
 	}
+	by := refusal.Cause(err)
 	switch o {
 	case accepted:
+		w.refused = false
 		w.enter(unconfirmed, now)
 		e.departures.record(a, now)
 		logger.Info(performed[a.Kind], "why", a.Why)
@@ -309,18 +313,16 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 		w.enter(backingOff, now)
 		w.pause = min(max(2*w.pause, minPause), maxPause)
 		if o == forbidden {
-			w.pause = forbiddenPause
+			w.pause = min(w.pause, forbiddenPause-now.Sub(w.forbidden))
 		}
+		w.refused = w.refused || a.Kind == EvictPod && (o == refused || o == blockedBySeveral || o == denied || by != "")
 		level := 2
 		if !w.firstReport("again: " + string(o)) {
 			level = 4 // up to four attempts per second
 		}
 		logger.V(level).Info("Action failed, will retry", "outcome", o, "pause", w.pause, "cause", err)
-		if o == denied {
+		if o == denied && a.Kind == Release {
 			w.denied = now
-			if w.firstReport(string(o)) {
-				logger.Info("Release of pod denied", "cause", err)
-			}
 		}
 		if (o == refused || o == blockedBySeveral) && w.firstReport(string(o)) {
 			e.recordBlocked(a, o)
@@ -328,11 +330,11 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 	}
 }
 
-// staysForbidden records that a release was forbidden, and reports whether another attempt is
+// staysForbidden records that an action was forbidden, and reports whether another attempt is
 // pointless: it has been forbidden for long enough, or the eviction needs the remaining time.
 func (w *work) staysForbidden(a Action, now time.Time) bool {
 	if now.Sub(w.forbidden) >= 3*forbiddenPause { // not the second answer to one attempt
 		w.forbidden = now
 	}
-	return now.Sub(w.forbidden) >= forbiddenPause || !a.Deadline.IsZero() && a.LastMoment.Sub(now) < 2*forbiddenPause
+	return now.Sub(w.forbidden) >= forbiddenPause || !a.Deadline.IsZero() && a.LastMoment.Sub(w.forbidden) < 2*forbiddenPause
 }

@@ -38,9 +38,11 @@ func (e *Executor) Observe(s *snapshot.Snapshot) Progress {
 			progress[uid] = w.action.Kind
 		case seen[uid] == nil:
 			delete(e.pods, uid)
+		case e.clock.Since(w.denied) < deniedPause && w.refused:
+			progress[uid] = Immovable
 		case e.clock.Since(w.denied) < deniedPause:
 			progress[uid] = Unreleasable
-		case w.state == backingOff && w.action.Kind == EvictPod:
+		case w.refused:
 			progress[uid] = Refused
 		}
 	}

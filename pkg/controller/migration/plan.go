@@ -36,7 +36,7 @@ type Settings struct {
 }
 
 // Progress contains actions in flight that the caches do not show yet, by the UID of the pod. For a
-// pod without such an action it may contain Unreleasable or Refused.
+// pod without such an action it may contain Unreleasable, Refused or Immovable.
 type Progress map[types.UID]Kind
 
 // Plan returns the next action of every move and of every released pod, at most one per pod.

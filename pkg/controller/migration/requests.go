@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -37,10 +38,10 @@ const (
 	// blockedBySeveral: several PodDisruptionBudgets select the pod. The API server never evicts
 	// such a pod.
 	blockedBySeveral outcome = "several-budgets"
-	// denied: the API server refuses to release the pod and will refuse again, because of RBAC or
-	// an admission policy.
+	// denied: the API server refuses the request and will refuse it again, because of RBAC or an
+	// admission webhook or policy.
 	denied outcome = "denied"
-	// forbidden: the release was answered with 403 Forbidden. The cause may be an API server that
+	// forbidden: the request was answered with 403 Forbidden. The cause may be an API server that
 	// has just started and has not loaded the RBAC rules yet.
 	forbidden outcome = "forbidden"
 	// unclear: the action was planned on stale data, the API server is busy or unreachable, or the
@@ -86,6 +87,10 @@ func outcomeOf(err error) (outcome, error) {
 		return accepted, nil
 	case apierrors.IsNotFound(err):
 		return gone, nil
+	case refusal.Denied(err):
+		return denied, err
+	case apierrors.IsForbidden(err):
+		return forbidden, err
 	}
 	return unclear, err
 }
@@ -183,13 +188,6 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 	o, err := e.patch(ctx, a.Pod, metadata)
 	if o != accepted {
 		e.forgetRequirement(a.Pod.Revision)
-	}
-	switch {
-	case apierrors.IsForbidden(err):
-		o = forbidden
-	// The API server answers 400 if a webhook denies the request without a code of its own.
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		o = denied
 	}
 	return o, err
 }

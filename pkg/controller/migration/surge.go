@@ -42,7 +42,7 @@ func (p *planner) surgeObstacle(pod *snapshot.Pod) string {
 		return "a rollout is in progress"
 	case !serves:
 		return "it is not ready"
-	case p.progress[pod.UID] == Unreleasable:
+	case p.unreleasable(pod):
 		return "the API server refuses to change its label"
 	}
 	return ""
