@@ -6,13 +6,14 @@ import (
 	"regexp"
 	"strings"
 
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // deniedBy matches what k8s.io/apiserver writes into the message of a denial, and failing what it
 // writes if a webhook that must not fail fails. The text after it is the webhook's or policy's own.
 var (
-	deniedBy = regexp.MustCompile(`(?:admission webhook|[Pp]olicy) ["'][^"']{1,253}["'](?: with binding '[^']{1,253}')? denied (?:the )?request`)
+	deniedBy = regexp.MustCompile(`(?:admission webhook|\w*[Pp]olicy) ["'][^"']{1,253}["'](?: with binding '[^']{1,253}')? denied (?:the )?request`)
 	failing  = regexp.MustCompile(`failed calling webhook "[^"]{1,253}"`)
 )
 
@@ -23,10 +24,9 @@ func Denied(err error) bool {
 	return err != nil && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || deniedBy.MatchString(err.Error()))
 }
 
-// Cause returns who refused the request: the webhook or policy, or "the API server" if the request
-// is denied for another reason. It is "" if the answer may be temporary. It contains no name of an
-// object that a tenant may choose.
-func Cause(err error) string {
+// By returns the webhook or the policy that refused the request, or the webhook that failed; "" if
+// the answer names none. It contains no name that a tenant may choose.
+func By(err error) string {
 	if err == nil {
 		return ""
 	}
@@ -36,9 +36,6 @@ func Cause(err error) string {
 	if by, ok := strings.CutPrefix(failing.FindString(err.Error()), "failed calling "); ok && apierrors.IsInternalError(err) {
 		return "the failing " + by
 	}
-	if Denied(err) {
-		return "the API server"
-	}
 	return ""
 }
 
@@ -46,9 +43,17 @@ func Cause(err error) string {
 const maxMessage = 400
 
 // Message returns the text of err for an event. Webhooks and policies, and with them tenants, may
-// have written it, so it is cut.
+// have written it, so it is cut. It names the PodDisruptionBudget that refused an eviction.
 func Message(err error) string {
 	text := err.Error()
+	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
+		text = cause.Message
+	}
+	return Short(text)
+}
+
+// Short cuts a text that a tenant may have written, for an event.
+func Short(text string) string {
 	if len(text) > maxMessage {
 		text = text[:maxMessage] + "…"
 	}

@@ -45,8 +45,15 @@ const (
 	// ReasonLeftover (Normal, on the pod): the controller deleted a released pod, because its
 	// ReplicaSet no longer exists or no longer wants replicas.
 	ReasonLeftover = "LeftoverDeleted"
-	// ReasonBlocked (Warning, on the pod): its PodDisruptionBudgets refuse the eviction.
+	// ReasonBlocked (Warning, on the pod, and on its workload if a webhook or a policy refuses):
+	// the eviction of the pod is refused.
 	ReasonBlocked = "EvictionBlocked"
+	// ReasonRefused (Warning, on the object and, for a pod, on its workload): a webhook or a policy
+	// refuses a change that the controller must make.
+	ReasonRefused = "ChangeRefused"
+	// ReasonShortNotice (Warning, on the pod and its workload): the pod's node is reclaimed before
+	// its replacement can be available.
+	ReasonShortNotice = "NoticeTooShort"
 	// ReasonNowhere (Warning, on the pod): the pod stays on a node that it should leave, because no
 	// node has room for its replacement.
 	ReasonNowhere = "NowhereToMove"

@@ -52,8 +52,7 @@ const (
 
 // Plan contains the actions of one round.
 type Plan struct {
-	// Marks, Responses, Budgets and Costs are the writes, the most urgent first. Costs are written
-	// after all others.
+	// Marks, Responses, Budgets and Costs are the writes, the most urgent of each kind first.
 	Marks, Responses, Budgets, Costs []Write
 	// Move starts the moves and does not wait for them. In a dry run it only logs them. It must not
 	// be nil.
@@ -71,7 +70,7 @@ type Loop struct {
 	plan   func(now time.Time) (Plan, error)
 	synced <-chan struct{}
 	dryRun bool
-	// concurrency is the number of concurrent writes.
+	// concurrency is the number of concurrent writes of one kind.
 	concurrency int
 
 	// changed contains one element if an object has changed since the last round began, and
@@ -87,7 +86,7 @@ type Loop struct {
 
 // New returns a loop that has not started. It starts rounds after synced is closed, which reports
 // that the caches are full. In a dry run it only logs the writes. Otherwise it performs up to
-// concurrency writes at a time.
+// concurrency writes of each kind at a time.
 func New(plan func(now time.Time) (Plan, error), synced <-chan struct{}, dryRun bool, concurrency int) *Loop {
 	return &Loop{plan: plan, synced: synced, dryRun: dryRun, concurrency: concurrency,
 		changed: make(chan struct{}, 1), nodeChanged: make(chan struct{}, 1), attempts: map[types.UID]attempt{}}

@@ -307,16 +307,29 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// A write of a budget may fail permanently, for example because of a quota of its namespace. It is
+// A write of any kind may fail permanently, for example because of a quota or a policy. It is
 // retried less and less often, and at once if its object changes.
-func TestFailingBudgetWrite(t *testing.T) {
+func TestFailingWrite(t *testing.T) {
+	for kind, plan := range map[WriteKind]func(Write) Plan{
+		NodeMark:         func(w Write) Plan { return Plan{Marks: []Write{w}} },
+		EvictionResponse: func(w Write) Plan { return Plan{Responses: []Write{w}} },
+		Budget:           func(w Write) Plan { return Plan{Budgets: []Write{w}} },
+		DeletionCost:     func(w Write) Plan { return Plan{Costs: []Write{w}} },
+	} {
+		testFailingWrite(t, kind, plan)
+	}
+}
+
+func testFailingWrite(t *testing.T, kind WriteKind, plan func(Write) Plan) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &writer{made: map[types.UID]int{}, err: errors.New("exceeded quota")}
 		l := New(nil, nil, false, 1)
 		try := func(version string) int {
 			b := w.write("b", version)
-			b.Kind = Budget
-			l.act(t.Context(), Plan{Budgets: []Write{b}, Move: noMoves})
+			b.Kind = kind
+			p := plan(b)
+			p.Move = noMoves
+			l.act(t.Context(), p)
 			return w.made["b"]
 		}
 		for range int(time.Hour / time.Second) {
@@ -325,10 +338,10 @@ func TestFailingBudgetWrite(t *testing.T) {
 		}
 		// After 1, 2, 4, … 256 s, and then every 5 min.
 		if got := try("1"); got != 20 {
-			t.Errorf("tried %d times in an hour, want 20", got)
+			t.Errorf("%s: tried %d times in an hour, want 20", kind, got)
 		}
 		if got := try("2"); got != 21 {
-			t.Errorf("tried %d times in all after the object changed, want 21", got)
+			t.Errorf("%s: tried %d times in all after the object changed, want 21", kind, got)
 		}
 	})
 }
@@ -382,7 +395,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 	}
 }
 
-// The first rounds plan many deletion costs, and write them after the marks.
+// The first rounds plan many deletion costs, and write only some.
 func TestCostsWait(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
 	var p Plan

@@ -1,10 +1,12 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 )
 
 const (
@@ -21,17 +24,18 @@ const (
 	writeTimeout = 2 * time.Second
 	// minWriteTimeout is how long it waits although a pod must be deleted in the meantime.
 	minWriteTimeout = 250 * time.Millisecond
-	// maxBudgetsPerRound is the maximum number of PodDisruptionBudgets that a round writes, so that
-	// they do not delay moves and marks.
-	maxBudgetsPerRound = 20
-	// maxCostsPerRound is the maximum number of deletion costs that a round writes: the first
-	// rounds in a large cluster plan thousands, and none is urgent.
-	maxCostsPerRound = 10
-	// retryDelay is the delay before a failed write is retried. A write of a budget may fail
-	// permanently, for example because of a quota of its namespace. Its delay doubles each time, up
-	// to maxBudgetRetryDelay.
-	retryDelay          = time.Second
-	maxBudgetRetryDelay = 5 * time.Minute
+	// These are the maximum numbers of writes of each kind that a round starts, so that they do not
+	// delay moves and other kinds. Anyone may request thousands of responses. The first rounds in a
+	// large cluster plan thousands of deletion costs, and none is urgent.
+	maxMarksPerRound, maxResponsesPerRound, maxBudgetsPerRound, maxCostsPerRound = 100, 20, 20, 10
+	// retryDelay is the delay before a failed write is retried. A write may fail permanently, for
+	// example because of a quota. Its delay doubles each time, up to maxRetryDelay.
+	retryDelay    = time.Second
+	maxRetryDelay = 5 * time.Minute
+	// unnamedDelay is the delay from which on a write counts as refused although the answer names
+	// no webhook and no policy. A starting API server forbids everything until it has loaded the
+	// RBAC rules.
+	unnamedDelay = 4 * time.Second
 	// budgetSyncTimeout is how long the caches may lack a created budget before the controller
 	// creates it again. It may have been deleted before the caches contained it.
 	budgetSyncTimeout = 30 * time.Second
@@ -52,6 +56,9 @@ type Write struct {
 	Why string
 	// Apply sends the request. Several writes are applied at a time.
 	Apply func(context.Context) error
+	// Refused reports to users that the API server refuses the write. It is called once for each
+	// cause, a webhook or a policy; nil reports nothing.
+	Refused func(error)
 }
 
 // WriteKind is the kind of a write. It is a label of a metric.
@@ -78,16 +85,17 @@ type attempt struct {
 	// retryAt is when the write may be repeated for the same version. It is zero for never: the
 	// write succeeded, so the object has another version.
 	retryAt time.Time
-	// delay is the delay after a failure.
+	// delay is the delay after a write that had no effect; 0 after any other.
 	delay time.Duration
+	// refusedBy is the last reported cause of a refusal.
+	refusedBy string
 }
 
 // act performs a plan. It reports whether to plan again soon.
 func (l *Loop) act(ctx context.Context, p Plan) (moving bool) {
 	l.forgetUnplanned(p)
 	now := time.Now()
-	marks, budgets, costs := slices.Concat(l.due(p.Marks, now), l.due(p.Responses, now)), l.due(p.Budgets, now), l.due(p.Costs, now)
-	budgets, costs = budgets[:min(len(budgets), maxBudgetsPerRound)], costs[:min(len(costs), maxCostsPerRound)]
+	urgent := [][]Write{l.due(p.Marks, now, maxMarksPerRound), l.due(p.Responses, now, maxResponsesPerRound), l.due(p.Budgets, now, maxBudgetsPerRound)}
 	// Moves are first. Marks inform other programs; the scheduler reads the signals itself.
 	p.Move(ctx)
 	timeout := writeTimeout
@@ -96,16 +104,19 @@ func (l *Loop) act(ctx context.Context, p Plan) (moving bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	anyFailed := l.write(ctx, slices.Concat(marks, budgets, costs))
-	return p.Moving || len(marks)+len(budgets) > 0 || anyFailed
+	anyFailed := l.write(ctx, append(urgent, l.due(p.Costs, now, maxCostsPerRound)))
+	return p.Moving || len(slices.Concat(urgent...)) > 0 || anyFailed
 }
 
-// due returns the planned writes that may start now.
-func (l *Loop) due(planned []Write, now time.Time) []Write {
-	return slices.DeleteFunc(slices.Clone(planned), func(w Write) bool {
+// due returns at most limit of the planned writes of one kind that may start now. Writes that have
+// failed less often come first, so that no others wait for writes that always fail.
+func (l *Loop) due(planned []Write, now time.Time, limit int) []Write {
+	due := slices.DeleteFunc(slices.Clone(planned), func(w Write) bool {
 		last, ok := l.attempts[w.UID]
 		return ok && last.version == w.Version && (last.retryAt.IsZero() || now.Before(last.retryAt))
 	})
+	slices.SortStableFunc(due, func(a, b Write) int { return cmp.Compare(l.attempts[a.UID].delay, l.attempts[b.UID].delay) })
+	return due[:min(len(due), limit)]
 }
 
 // forgetUnplanned removes the attempts of writes that are no longer planned.
@@ -117,9 +128,29 @@ func (l *Loop) forgetUnplanned(p Plan) {
 	maps.DeleteFunc(l.attempts, func(uid types.UID, _ attempt) bool { return !planned[uid] })
 }
 
-// write performs the writes in order, several at a time, until ctx is done. It reports whether one
-// failed.
-func (l *Loop) write(ctx context.Context, writes []Write) (anyFailed bool) {
+// write performs the writes of all kinds until ctx is done. No kind waits for another. It reports
+// whether a write failed.
+func (l *Loop) write(ctx context.Context, kinds [][]Write) (anyFailed bool) {
+	errs := make([][]error, len(kinds))
+	var running sync.WaitGroup
+	for i, writes := range kinds {
+		running.Go(func() { errs[i] = l.writeKind(ctx, writes) })
+	}
+	running.Wait()
+	logger := klog.FromContext(ctx)
+	for i, writes := range kinds {
+		for j, w := range writes[:len(errs[i])] {
+			outcome := l.record(logger, w, errs[i][j])
+			writesTotal.WithLabelValues(string(w.Kind), outcome).Inc()
+			anyFailed = anyFailed || outcome == failed
+		}
+	}
+	return anyFailed
+}
+
+// writeKind performs the writes in order, several at a time, until ctx is done. It returns the
+// results of the writes that it started.
+func (l *Loop) writeKind(ctx context.Context, writes []Write) []error {
 	errs := make([]error, len(writes))
 	var group errgroup.Group
 	group.SetLimit(l.concurrency)
@@ -139,13 +170,7 @@ func (l *Loop) write(ctx context.Context, writes []Write) (anyFailed bool) {
 		})
 	}
 	_ = group.Wait() // the errors are in errs
-	logger := klog.FromContext(ctx)
-	for i, w := range writes[:started] {
-		outcome := l.record(logger, w, errs[i])
-		writesTotal.WithLabelValues(string(w.Kind), outcome).Inc()
-		anyFailed = anyFailed || outcome == failed
-	}
-	return anyFailed
+	return errs[:started]
 }
 
 // record logs and remembers an attempt of a write, and returns its outcome.
@@ -168,19 +193,30 @@ func (l *Loop) record(logger klog.Logger, w Write, err error) (outcome string) {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 		// The caches will contain another version, or the object is gone, or it already exists.
 		outcome = outdated
-		last.retryAt = time.Now().Add(retryDelay)
+		l.backOff(&last, w.UID)
 		logger.V(2).Info("Object not written because it has changed", values...)
 	default:
 		outcome = failed
-		last.delay = retryDelay
-		if w.Kind == Budget {
-			last.delay = min(max(2*l.attempts[w.UID].delay, retryDelay), maxBudgetRetryDelay)
+		l.backOff(&last, w.UID)
+		by := refusal.By(err)
+		if by == "" && last.delay >= unnamedDelay && (refusal.Denied(err) || apierrors.IsForbidden(err)) {
+			by = "the API server"
 		}
-		last.retryAt = time.Now().Add(last.delay)
+		if by != "" && by != last.refusedBy && w.Refused != nil {
+			w.Refused(err)
+			last.refusedBy = by
+		}
 		logger.Error(err, "Writing failed", values...)
 	}
 	l.attempts[w.UID] = last
 	return outcome
+}
+
+// backOff makes the next attempt wait twice as long as this one did.
+func (l *Loop) backOff(a *attempt, uid types.UID) {
+	before := l.attempts[uid]
+	a.delay, a.refusedBy = min(max(2*before.delay, retryDelay), maxRetryDelay), before.refusedBy
+	a.retryAt = time.Now().Add(a.delay)
 }
 
 // try applies a write. It returns a panic as an error.

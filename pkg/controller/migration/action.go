@@ -74,6 +74,8 @@ type Action struct {
 	// LikelyRefused: according to the caches, the PodDisruptionBudget allows no eviction. The
 	// caches may be stale, so the executor requests the eviction anyway, but later.
 	LikelyRefused bool
+	// Unevictable is why a PodDisruptionBudget never allows an eviction of the pod; "" if it may.
+	Unevictable string
 	// WithoutRoom: no room was found for the replacement in the time available. The replacement may
 	// wait for a new node.
 	WithoutRoom bool

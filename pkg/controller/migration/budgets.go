@@ -1,9 +1,15 @@
 package migration
 
 import (
+	"fmt"
+
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -25,6 +31,8 @@ type budget struct {
 	name     string
 	selector labels.Selector
 	allowed  int32
+	// never is why it allows no eviction whatever becomes ready; "" if it may allow one.
+	never string
 }
 
 // newBudgets returns what the PodDisruptionBudgets allow after the evictions that are in flight
@@ -58,6 +66,16 @@ func (b *budgets) charge(pod *snapshot.Pod) (from types.UID, refused bool) {
 	return only.uid, only.allowed < 0
 }
 
+// never returns why the PodDisruptionBudget of a pod never allows its eviction; "" if it may.
+func (b *budgets) never(pod *snapshot.Pod) string {
+	for _, one := range b.selecting(pod) {
+		if one.never != "" {
+			return one.never
+		}
+	}
+	return ""
+}
+
 // selects reports whether a PodDisruptionBudget selects the pod.
 func (b *budgets) selects(pod *snapshot.Pod) bool { return len(b.selecting(pod)) > 0 }
 
@@ -86,7 +104,12 @@ func (b *budgets) inNamespace(namespace string) []*budget {
 	all, known := b.byNamespace[namespace]
 	if !known {
 		for _, pdb := range b.snapshot.Budgets[namespace] {
-			all = append(all, &budget{pdb.UID, pdb.Name, workload.Selector(pdb.Spec.Selector), pdb.Status.DisruptionsAllowed})
+			one := &budget{uid: pdb.UID, name: pdb.Name, selector: workload.Selector(pdb.Spec.Selector), allowed: pdb.Status.DisruptionsAllowed}
+			c := meta.FindStatusCondition(pdb.Status.Conditions, policyv1.DisruptionAllowedCondition)
+			if c != nil && c.Status == metav1.ConditionFalse && c.Reason == policyv1.SyncFailedReason {
+				one.never = fmt.Sprintf("Kubernetes cannot count the pods of PodDisruptionBudget %s: %s", pdb.Name, refusal.Short(c.Message))
+			}
+			all = append(all, one)
 		}
 		b.byNamespace[namespace] = all
 	}

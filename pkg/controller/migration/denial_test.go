@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -235,5 +237,117 @@ func TestRefusedEviction(t *testing.T) {
 				t.Errorf("%d evictions in 2 min, want one per 10 s after the first", evictions)
 			}
 		})
+	}
+}
+
+// A request that a webhook or a policy refuses is reported once for each cause, within 10 s, on the
+// pod with the answer of the API server, and on the workload without the name of the pod.
+func TestRefusalsAreReported(t *testing.T) {
+	long := &apierrors.StatusError{ErrStatus: webhookDenies.ErrStatus}
+	long.ErrStatus.Message += strings.Repeat("ä", 5000)
+	no := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web", errors.New("no"))
+	for name, test := range map[string]struct {
+		verb     string
+		errs     []error // one after the other
+		move     bool    // else the pod is already released, and its move has failed
+		deadline time.Duration
+		want     []string
+		notes    []string // a part of each note
+	}{
+		"eviction, webhook": {"evict", []error{webhookDenies}, false, 10 * time.Minute,
+			[]string{"EvictionBlocked Pod", "EvictionBlocked Deployment"},
+			[]string{`refused: admission webhook "guard.example.com" denied the request: not today`, `refused by admission webhook "guard.example.com"`}},
+		"eviction, policy": {"evict", []error{policyDenies}, false, 10 * time.Minute,
+			[]string{"EvictionBlocked Pod", "EvictionBlocked Deployment"}, []string{"'guard' with binding", "by ValidatingAdmissionPolicy 'guard'"}},
+		"eviction, a long answer": {"evict", []error{long}, false, 10 * time.Minute,
+			[]string{"EvictionBlocked Pod", "EvictionBlocked Deployment"}, []string{"ä…. The controller retries", "guard.example.com"}},
+		"eviction, one cause after another": {"evict", []error{webhookDenies, policyDenies}, false, 10 * time.Minute,
+			[]string{"EvictionBlocked Pod", "EvictionBlocked Deployment", "EvictionBlocked Pod", "EvictionBlocked Deployment"},
+			[]string{"guard.example.com", "guard.example.com", "'guard'", "'guard'"}},
+		"eviction, budget": {"evict", []error{tooManyRequests()}, false, 10 * time.Minute, []string{"EvictionBlocked Pod"}, []string{"PodDisruptionBudget"}},
+		"release, webhook": {"patch", []error{webhookDenies}, true, 0,
+			[]string{"ChangeRefused Pod", "ChangeRefused Deployment", "EvictedToMove Pod", "MovingPods Deployment"},
+			[]string{"release the pod refused: admission webhook", "guard.example.com", "", ""}},
+		"release, failing webhook": {"patch", []error{webhookFails}, true, 0, []string{"ChangeRefused Pod", "ChangeRefused Deployment"},
+			[]string{`failed calling webhook "guard.example.com"`, `the failing webhook "guard.example.com"`}},
+		"release, 403": {"patch", []error{no}, true, 0,
+			[]string{"ChangeRefused Pod", "ChangeRefused Deployment", "EvictedToMove Pod", "MovingPods Deployment"}, []string{"forbidden: no", "by the API server", "", ""}},
+		"restore":  {"patch", []error{policyDenies}, false, 0, []string{"ChangeRefused Pod", "ChangeRefused Deployment"}, []string{"restore the pod", "'guard'"}},
+		"deletion": {"delete", []error{webhookDenies}, false, time.Second, []string{"ChangeRefused Pod", "ChangeRefused Deployment"}, []string{"delete the pod", "guard"}},
+		"busy":     {"evict", []error{apierrors.NewTooManyRequests("busy", 1), apierrors.NewInternalError(errors.New("etcd"))}, false, time.Hour, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.deployment("web", 1)
+			pod := w.pod("web", w.replicaSets["web-1"], "reclaimed")
+			if !test.move {
+				w.released(pod, 2*time.Minute)
+				if test.verb == "evict" {
+					w.pod("new", w.replicaSets["web-1"], "remaining")
+				}
+			}
+			w.sync()
+			tries := 0
+			w.fail = func(verb, _, _ string) (error, bool) {
+				if verb != test.verb {
+					return nil, false
+				}
+				tries++
+				return test.errs[min(tries, len(test.errs))-1], true
+			}
+			b := newBench(w, false)
+			for range 50 {
+				b.round(test.deadline, "web")
+				b.pass(250 * time.Millisecond)
+			}
+			if diff := cmp.Diff(test.want, b.reported); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			for i, want := range test.notes {
+				note := b.notes[min(i, len(b.notes)-1)]
+				if !strings.Contains(note, want) || len(note) > 1024 || strings.HasSuffix(test.want[i], "Deployment") && strings.Contains(note, `"web"`) {
+					t.Errorf("note %d of %d bytes %q, want %q in it, at most 1,024 bytes, and no name of a pod on a workload", i, len(note), note, want)
+				}
+			}
+		})
+	}
+}
+
+// A budget whose pods Kubernetes cannot count never allows an eviction. It is reported with the
+// first action for the pod, before the eviction is requested.
+func TestBudgetThatNeverAllows(t *testing.T) {
+	w := newWorld()
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+	w.budget("db", 1)
+	w.budgets[0].Status.Conditions = []metav1.Condition{{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse,
+		Reason: policyv1.SyncFailedReason, Message: "found no controllers for pod"}}
+	w.sync()
+	b := newBench(w, false)
+	for range 3 {
+		b.round(10*time.Minute, "db-0")
+	}
+	if len(b.notes) != 1 || !strings.Contains(b.notes[0], "PodDisruptionBudget db: found no controllers for pod") || b.reported[0] != "EvictionBlocked Pod" {
+		t.Errorf("events %v %q, want one EvictionBlocked with the name of the budget and the error", b.reported, b.notes)
+	}
+}
+
+// minReadySeconds that exceed the notice are reported once, on the pod and on its workload.
+func TestNoticeTooShort(t *testing.T) {
+	for seconds, want := range map[int32][]string{
+		0: {"ReleasedToMove Pod", "MovingPods Deployment"}, 80: {"ReleasedToMove Pod", "MovingPods Deployment"},
+		100: {"NoticeTooShort Pod", "NoticeTooShort Deployment", "ReleasedToMove Pod", "MovingPods Deployment"},
+	} {
+		w := newWorld()
+		w.deployment("web", 1)
+		w.replicaSets["web-1"].Spec.MinReadySeconds = seconds
+		w.pod("web", w.replicaSets["web-1"], "reclaimed")
+		w.sync()
+		b := newBench(w, false)
+		for range 3 {
+			b.round(2*time.Minute, "web") // the grace period takes 30 s
+		}
+		if diff := cmp.Diff(want, b.reported); diff != "" {
+			t.Errorf("minReadySeconds %d: events (-want +got):\n%s", seconds, diff)
+		}
 	}
 }

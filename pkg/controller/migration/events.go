@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -88,19 +90,60 @@ func logValues(a Action) []any {
 	return values
 }
 
-// recordBlocked emits the event for a refused eviction.
-func (e *Executor) recordBlocked(a Action, by outcome) {
-	evictionsBlocked.WithLabelValues(string(by)).Inc()
-	why := "its PodDisruptionBudget currently allows no eviction"
-	if by == blockedBySeveral {
-		why = "several PodDisruptionBudgets select it, and Kubernetes evicts no such pod"
+// warn emits a Warning for an action on its pod, and on its workload if it has a note for it.
+func (e *Executor) warn(a Action, reason, onPod, onWorkload string) {
+	e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, reason, string(a.Kind), "%s", onPod)
+	if owner := ownerOf(a.Pod); owner != nil && onWorkload != "" {
+		e.recorder.Eventf(owner, nil, v1.EventTypeWarning, reason, string(a.Kind), "%s", onWorkload)
 	}
+}
+
+// recordRefused emits the events for an action that a PodDisruptionBudget, a webhook or a policy
+// refused.
+func (e *Executor) recordRefused(a Action, o outcome, by string, err error) {
 	until := ""
 	if !a.Deadline.IsZero() {
 		until = " until its node is reclaimed at " + a.Deadline.UTC().Format(time.RFC3339)
 	}
-	e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonBlocked, string(a.Kind),
-		"Eviction refused, because %s. The controller retries%s", why, until)
+	reason, why, onWorkload := spot.ReasonRefused, refusal.Message(err), ""
+	switch o {
+	case refused:
+		why = "its PodDisruptionBudget currently allows no eviction: " + why
+	case blockedBySeveral:
+		why = "several PodDisruptionBudgets select it, and Kubernetes evicts no such pod"
+	default:
+		o = denied
+		onWorkload = fmt.Sprintf("Requests to %s pods (%s) are refused by %s. Correct it, or exempt the controller", a.Kind, a.Reason, by)
+	}
+	if a.Kind == EvictPod {
+		reason = spot.ReasonBlocked
+		evictionsBlocked.WithLabelValues(string(o)).Inc()
+	}
+	e.warn(a, reason, fmt.Sprintf("Request to %s the pod refused: %s. The controller retries%s", a.Kind, why, until), onWorkload)
+}
+
+// reportObstacles reports once each what will delay the move of a pod for longer than its node
+// lives.
+func (e *Executor) reportObstacles(a Action) {
+	revision, w := revisionOf(a.Pod), e.workFor(a.Pod)
+	if a.Unevictable != "" && w.firstReport("unevictable") {
+		e.warn(a, spot.ReasonBlocked, "Its eviction will be refused: "+a.Unevictable, "")
+	}
+	seconds := int32(0)
+	switch {
+	case revision == nil || a.LastMoment.IsZero():
+		return
+	case revision.ReplicaSet != nil:
+		seconds = revision.ReplicaSet.Spec.MinReadySeconds
+	case revision.Workload.StatefulSet != nil:
+		seconds = revision.Workload.StatefulSet.Spec.MinReadySeconds
+	}
+	left := a.LastMoment.Sub(e.clock.Now())
+	if seconds > 0 && time.Duration(seconds)*time.Second > left && w.firstReport("short notice") {
+		note := fmt.Sprintf("minReadySeconds is %d, which is longer than the notice of an interrupted node: "+
+			"replacements are not available in time. Reduce minReadySeconds", seconds)
+		e.warn(a, spot.ReasonShortNotice, note, note)
+	}
 }
 
 // countMove counts a completed move.

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -142,6 +143,9 @@ func (e *Executor) Do(ctx context.Context, actions []Action) {
 	clear(e.queue)
 	e.queue = e.queue[:0]
 	for _, a := range actions {
+		if !e.settings.DryRun {
+			e.reportObstacles(a)
+		}
 		switch {
 		case e.settings.DryRun:
 			e.reportDryRun(ctx, a)
@@ -299,7 +303,13 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 	} else if w.staysForbidden(a, now) {
 		o = denied
 	}
-	by := refusal.Cause(err)
+	by := refusal.By(err)
+	switch {
+	case o == refused, o == blockedBySeveral:
+		by = string(o)
+	case o == denied:
+		by = cmp.Or(by, "the API server")
+	}
 	switch o {
 	case accepted:
 		w.refused = false
@@ -315,7 +325,7 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 		if o == forbidden {
 			w.pause = min(w.pause, forbiddenPause-now.Sub(w.forbidden))
 		}
-		w.refused = w.refused || a.Kind == EvictPod && (o == refused || o == blockedBySeveral || o == denied || by != "")
+		w.refused = w.refused || a.Kind == EvictPod && by != ""
 		level := 2
 		if !w.firstReport("again: " + string(o)) {
 			level = 4 // up to four attempts per second
@@ -324,8 +334,8 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 		if o == denied && a.Kind == Release {
 			w.denied = now
 		}
-		if (o == refused || o == blockedBySeveral) && w.firstReport(string(o)) {
-			e.recordBlocked(a, o)
+		if by != "" && w.firstReport(string(a.Kind)+" refused by "+by) {
+			e.recordRefused(a, o, by, err)
 		}
 	}
 }

@@ -31,12 +31,14 @@ import (
 type recorder struct {
 	mu       sync.Mutex
 	reported []string
+	notes    []string // of the reported events
 }
 
-func (r *recorder) Eventf(regarding, _ runtime.Object, _, reason, _, _ string, _ ...any) {
+func (r *recorder) Eventf(regarding, _ runtime.Object, _, reason, _, note string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reported = append(r.reported, reason+" "+strings.TrimPrefix(fmt.Sprintf("%T", regarding), "*v1."))
+	r.notes = append(r.notes, fmt.Sprintf(note, args...))
 }
 
 // quiet is a context that logs nothing.
@@ -158,7 +160,8 @@ func TestAnswers(t *testing.T) {
 		"time-out, done":       {verb: "evict", err: context.DeadlineExceeded, done: true, wantTries: 1, wantLog: []string{"evict db-0"}},
 		"404 before":           {verb: "get", err: apierrors.NewNotFound(pods, "db-0"), wantTries: 2},
 		"time-out before":      {verb: "get", err: context.DeadlineExceeded, wantTries: 6},
-		"forbidden":            {verb: "evict", err: apierrors.NewForbidden(pods, "db-0", errors.New("no")), wantTries: 6},
+		"forbidden": {verb: "evict", err: apierrors.NewForbidden(pods, "db-0", errors.New("no")), wantTries: 6,
+			wantTold: []string{"EvictionBlocked Pod", "EvictionBlocked StatefulSet"}}, // after 10 s
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()

@@ -32,7 +32,7 @@ var (
 	evictionsBlocked = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "evictions_blocked_total",
-		Help:      "Pods whose eviction was refused, each counted once, by cause: budget, or several-budgets, for which the API server refuses every eviction.",
+		Help:      "Pods whose eviction was refused, each counted once, by cause: budget, several-budgets, for which the API server refuses every eviction, or denied, by a webhook or a policy.",
 	}, []string{"by"})
 
 	evacuationDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -68,7 +68,7 @@ func RegisterMetrics(registry prometheus.Registerer) {
 			}
 		}
 	}
-	for _, by := range []outcome{refused, blockedBySeveral} {
+	for _, by := range []outcome{refused, blockedBySeveral, denied} {
 		evictionsBlocked.WithLabelValues(string(by))
 	}
 }

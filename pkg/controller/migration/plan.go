@@ -108,6 +108,9 @@ func (p *planner) add(m Move, step func(Move) Action) {
 	if a.Kind == EvictPod {
 		a.DisruptionBudget, a.LikelyRefused = p.budgets.charge(a.Pod)
 	}
+	if a.Kind == EvictPod || a.Kind == Release {
+		a.Unevictable = p.budgets.never(a.Pod)
+	}
 	if !a.Deadline.IsZero() {
 		a.LastMoment = p.lastMoment(m)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/responder"
@@ -38,12 +39,13 @@ func (e *Evictions) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (e *Evictions) NeedLeaderElection() bool { return false }
 
-// plan returns the moves of pods whose eviction is requested, the UIDs of the pods, and the
-// responses. With nil Evictions it returns nothing. Before the cache is full it returns only the
-// moves of pods that were released for an earlier request.
-func (e *Evictions) plan(
+// planEvictions returns the moves of pods whose eviction is requested, the UIDs of the pods, and
+// the responses. With nil Evictions it returns nothing. Before the cache is full it returns only
+// the moves of pods that were released for an earlier request.
+func (c *Clients) planEvictions(
 	s *snapshot.Snapshot, settings responder.Settings,
 ) (moves []migration.Move, requested map[types.UID]bool, writes []loop.Write) {
+	e := c.Evictions
 	if e == nil {
 		return nil, nil, nil
 	}
@@ -59,7 +61,7 @@ func (e *Evictions) plan(
 		writes = append(writes, loop.Write{
 			Kind: loop.EvictionResponse, UID: r.Eviction.GetUID(), Version: r.Eviction.GetResourceVersion(), Name: klog.KObj(r.Eviction),
 			Why:   r.Message,
-			Apply: func(ctx context.Context) error { return r.Apply(ctx, e.writer, time.Now()) },
+			Apply: func(ctx context.Context) error { return r.Apply(ctx, e.writer, time.Now()) }, Refused: c.reportRefused(r.Eviction, spot.ReasonRefused),
 		})
 	}
 	return moves, requested, writes

@@ -137,7 +137,7 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	began := time.Now()
 	until := searchUntil(began, p.lastMoment, lastMoment)
 	p.lastMoment = lastMoment
-	requests, requested, responses := p.clients.Evictions.plan(s, responder.Settings{
+	requests, requested, responses := p.clients.planEvictions(s, responder.Settings{
 		ReplacementTimeout: p.config.replacementTimeout(), Selects: p.interruptions.Selects,
 	})
 	// The rebalancer has a Room of its own. migration.Plan decides which moves get the room, the

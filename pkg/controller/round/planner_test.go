@@ -2,11 +2,13 @@ package round
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -71,5 +74,16 @@ func TestLeasesTriggerNoRound(t *testing.T) {
 	}
 	if !slices.Contains(planner.Informers(), factory.Core().V1().Namespaces().Informer()) {
 		t.Error("no round follows a change of a Namespace")
+	}
+}
+
+// A write that a webhook refuses is reported on the object concerned, with the answer of the API
+// server.
+func TestRefusedWrites(t *testing.T) {
+	recorder := events.NewFakeRecorder(1)
+	clients := Clients{Recorder: recorder}
+	clients.reportRefused(&v1.Node{}, spot.ReasonRefused)(apierrors.NewBadRequest(`admission webhook "guard" denied the request: ` + strings.Repeat("a", 5000)))
+	if got := <-recorder.Events; !strings.HasPrefix(got, "Warning ChangeRefused ") || !strings.Contains(got, `webhook "guard" denied`) || len(got) > 1024 {
+		t.Errorf("event %q, want a short Warning with the name of the webhook", got)
 	}
 }

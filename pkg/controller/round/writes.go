@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -35,9 +37,19 @@ func (p *Planner) markWrites(marks []interruption.Mark) (writes []loop.Write) {
 				}
 				return nil
 			},
+			Refused: p.clients.reportRefused(m.Node.Node, spot.ReasonRefused),
 		})
 	}
 	return writes
+}
+
+// reportRefused returns a function that emits an event on an object, because a write for it was
+// refused.
+func (c *Clients) reportRefused(object runtime.Object, reason string) func(error) {
+	return func(err error) {
+		c.Recorder.Eventf(object, nil, v1.EventTypeWarning, reason, "Write",
+			"The controller retries a refused request. Correct what refuses it, or exempt the controller: %s", refusal.Message(err))
+	}
 }
 
 // budgetWrites returns the writes of PodDisruptionBudgets for protection, and reports workloads
@@ -49,9 +61,11 @@ func (p *Planner) budgetWrites(s *snapshot.Snapshot, requested map[types.UID]boo
 		p.clients.Recorder.Eventf(r.Object, nil, v1.EventTypeWarning, spot.ReasonNotProtected, "Protect", "%s", r.Why)
 	}
 	for _, c := range changes {
-		w := loop.Write{Kind: loop.Budget, UID: c.Budget.UID, Version: c.Budget.ResourceVersion, Name: klog.KObj(c.Budget), Why: c.Why}
+		w := loop.Write{Kind: loop.Budget, UID: c.Budget.UID, Version: c.Budget.ResourceVersion, Name: klog.KObj(c.Budget), Why: c.Why,
+			Refused: p.clients.reportRefused(c.Budget, spot.ReasonRefused)}
 		if c.Kind == protection.Create {
 			w.UID, w.Version = c.Deployment.UID, strconv.FormatInt(c.Deployment.Generation, 10)
+			w.Refused = p.clients.reportRefused(c.Deployment, spot.ReasonNotProtected)
 		}
 		w.Apply = func(ctx context.Context) error {
 			if err := c.Apply(ctx, p.clients.Writer); err != nil {
@@ -94,7 +108,8 @@ func (p *Planner) costWrites(s *snapshot.Snapshot) (writes []loop.Write) {
 	for _, c := range costs {
 		writes = append(writes, loop.Write{
 			Kind: loop.DeletionCost, UID: c.Pod.UID, Version: c.Pod.ResourceVersion, Name: klog.KObj(c.Pod),
-			Apply: func(ctx context.Context) error { return c.Apply(ctx, p.clients.Writer) },
+			Apply:   func(ctx context.Context) error { return c.Apply(ctx, p.clients.Writer) },
+			Refused: p.clients.reportRefused(c.Pod.Pod, spot.ReasonRefused),
 		})
 	}
 	return writes
