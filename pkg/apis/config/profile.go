@@ -11,6 +11,7 @@ import (
 	kubescheduler "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
@@ -87,6 +88,9 @@ func readProfile(data []byte, profile string) (*kubescheduler.KubeSchedulerProfi
 }
 
 func decodeConfiguration(data []byte) (*kubescheduler.KubeSchedulerConfiguration, error) {
+	if err := scalar.OneDocument(data); err != nil {
+		return nil, err
+	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{kubescheduler.AddToScheme, AddToScheme} {
 		if err := add(scheme); err != nil {

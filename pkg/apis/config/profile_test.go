@@ -120,3 +120,11 @@ func TestReadPolicyOfAnotherKind(t *testing.T) {
 		})
 	}
 }
+
+// A second document, which the decoder ignores, is an error.
+func TestSecondDocument(t *testing.T) {
+	const text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+	if _, _, err := config.ReadPolicy([]byte(text+"---\n"+text), config.DefaultProfile); err == nil || !strings.Contains(err.Error(), "one YAML document") {
+		t.Errorf("error %v, want one that names the problem", err)
+	}
+}

@@ -68,6 +68,9 @@ type Settings struct {
 // GroupVersion and the deprecated versions, and rejects unknown fields. Validation reports every
 // error with its path, value and expected format; decoding stops at the first error.
 func Read(data []byte) (*Settings, error) {
+	if err := scalar.OneDocument(data); err != nil {
+		return nil, err
+	}
 	version, err := readVersion(data)
 	if err != nil {
 		return nil, err

@@ -277,3 +277,16 @@ func TestDeprecatedVersion(t *testing.T) {
 		})
 	}
 }
+
+// A second document, which the decoder ignores, is an error.
+func TestSecondDocument(t *testing.T) {
+	const header = "apiVersion: spot-aware-scheduler.io/v1beta1\nkind: SpotControllerConfiguration\n"
+	for _, text := range []string{header + "---\n" + header + "dryRun: true\n", header + "---\nnonsense: {unknown: field}\n", "---\n---\n" + header} {
+		if _, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), "one YAML document") {
+			t.Errorf("%q: error %v, want one that names the problem", text, err)
+		}
+	}
+	if s, err := Read([]byte("# comment\n---\n" + header + "dryRun: true\n---\n")); err != nil || !s.DryRun {
+		t.Errorf("one document: error %v, dryRun %v; want none and true", err, s != nil && s.DryRun)
+	}
+}
