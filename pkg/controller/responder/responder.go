@@ -10,9 +10,9 @@ package responder
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,19 +34,14 @@ var Resource = schema.GroupVersionResource{Group: "lifecycle.k8s.io", Version: "
 // Kubernetes asks the next responder after 20 min without a heartbeat.
 const heartbeatInterval = 5 * time.Minute
 
+// podsDelay is how long the cache of pods may lack the release that a heartbeat confirms. The cache
+// of Evictions may be newer, in particular for a new leader.
+const podsDelay = 30 * time.Second
+
 // eviction contains the fields that are read from an Eviction.
 type eviction struct {
 	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Target struct {
-			Pod *struct {
-				Name string    `json:"name"`
-				UID  types.UID `json:"uid"`
-			} `json:"pod"`
-		} `json:"target"`
-	} `json:"spec"`
-	Status struct {
-		Conditions       []metav1.Condition `json:"conditions"`
+	Status            struct {
 		TargetResponders []struct {
 			Name  string `json:"name"`
 			State string `json:"state"`
@@ -96,12 +91,13 @@ func Plan(
 	}
 	neverSurges := migration.NoSurgeReason(s)
 	for _, object := range evictions {
-		var e eviction
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &e); err != nil || e.Spec.Target.Pod == nil || e.ended() {
+		uid, _, _ := unstructured.NestedString(object.Object, "spec", "target", "pod", "uid")
+		pod := pods[types.UID(uid)]
+		if pod == nil || pod.Namespace != object.GetNamespace() || pod.DeletionTimestamp != nil || ended(object) {
 			continue
 		}
-		pod := pods[e.Spec.Target.Pod.UID]
-		if pod == nil || pod.Namespace != e.Namespace || pod.DeletionTimestamp != nil {
+		var e eviction // decoded last, because ended Evictions may exist for long
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &e); err != nil {
 			continue
 		}
 		requested[pod.UID] = true
@@ -119,6 +115,8 @@ func Plan(
 			done = "the controller is configured not to move it"
 		case never != "":
 			done = "it cannot be replaced before it is evicted: " + never
+		case started && s.Now.Sub(own.HeartbeatTime.Time) < podsDelay:
+			continue // it is released, and the snapshot does not show it yet
 		case started:
 			done = "its replacement was not ready in time"
 		case own.StartTime != nil && s.Now.Sub(own.StartTime.Time) >= settings.ReplacementTimeout:
@@ -145,9 +143,13 @@ func Released(s *snapshot.Snapshot) (moves []migration.Move) {
 }
 
 // ended reports whether the eviction is no longer requested.
-func (e *eviction) ended() bool {
-	return e.DeletionTimestamp != nil ||
-		meta.IsStatusConditionTrue(e.Status.Conditions, "Failed") || meta.IsStatusConditionTrue(e.Status.Conditions, "TargetEvicted")
+func ended(object *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "conditions")
+	all, _ := conditions.([]any)
+	return object.GetDeletionTimestamp() != nil || slices.ContainsFunc(all, func(one any) bool {
+		c, _ := one.(map[string]any)
+		return (c["type"] == "Failed" || c["type"] == "TargetEvicted") && c["status"] == string(metav1.ConditionTrue)
+	})
 }
 
 // ownStatus returns the status of this responder if it is active; nil otherwise.

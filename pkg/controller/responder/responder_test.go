@@ -1,6 +1,7 @@
 package responder
 
 import (
+	"fmt"
 	"maps"
 	"testing"
 	"time"
@@ -76,23 +77,24 @@ func TestNew(t *testing.T) {
 		eviction    func(map[string]any)
 		want        answer
 	}{
-		"requested just now":         {beat: -1, want: moved},
-		"no room in time":            {since: replacementTimeout, beat: -1, want: answer{Requested: true, Done: true, Message: "no replacement could start within 2m0s"}},
-		"released, no heartbeat yet": {beat: -1, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
-		"released, recent heartbeat": {beat: time.Minute, pod: released, want: moved},
-		"released, old heartbeat":    {beat: heartbeatInterval, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
-		"restored":                   {beat: time.Minute, want: answer{Requested: true, Done: true, Message: "its replacement was not ready in time"}},
-		"responder inactive":         {beat: -1, eviction: state("Inactive"), want: answer{Requested: true}},
-		"responder completed":        {beat: -1, eviction: state("Completed"), want: answer{Requested: true}},
-		"cancelled":                  {beat: -1, eviction: condition("Failed"), want: nothing},
-		"evicted":                    {beat: -1, eviction: condition("TargetEvicted"), want: nothing},
-		"completion time set":        {beat: 0, eviction: func(e map[string]any) { ownOf(e)["completionTime"] = now.Format(time.RFC3339) }, want: answer{Requested: true}},
-		"another responder's":        {beat: -1, eviction: func(e map[string]any) { ownOf(e)["name"] = "example.com/other" }, want: answer{Requested: true}},
-		"a target of another kind":   {beat: -1, eviction: func(e map[string]any) { e["spec"] = map[string]any{"target": map[string]any{}} }, want: nothing},
-		"invalid status":             {beat: -1, eviction: func(e map[string]any) { e["status"] = "gone" }, want: nothing},
-		"a pod of another namespace": {beat: -1, pod: func(p *snapshot.Pod) { p.Namespace = "other" }, want: nothing},
-		"another pod of that name":   {beat: -1, pod: func(p *snapshot.Pod) { p.UID = "q" }, want: nothing},
-		"a pod that terminates":      {beat: -1, pod: func(p *snapshot.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }, want: nothing},
+		"requested just now":             {beat: -1, want: moved},
+		"no room in time":                {since: replacementTimeout, beat: -1, want: answer{Requested: true, Done: true, Message: "no replacement could start within 2m0s"}},
+		"released, no heartbeat yet":     {beat: -1, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
+		"released, recent heartbeat":     {beat: time.Minute, pod: released, want: moved},
+		"released, old heartbeat":        {beat: heartbeatInterval, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
+		"restored":                       {beat: time.Minute, want: answer{Requested: true, Done: true, Message: "its replacement was not ready in time"}},
+		"released, but not in the cache": {since: 3 * time.Second, beat: 2 * time.Second, want: answer{Requested: true}},
+		"responder inactive":             {beat: -1, eviction: state("Inactive"), want: answer{Requested: true}},
+		"responder completed":            {beat: -1, eviction: state("Completed"), want: answer{Requested: true}},
+		"cancelled":                      {beat: -1, eviction: condition("Failed"), want: nothing},
+		"evicted":                        {beat: -1, eviction: condition("TargetEvicted"), want: nothing},
+		"completion time set":            {beat: 0, eviction: func(e map[string]any) { ownOf(e)["completionTime"] = now.Format(time.RFC3339) }, want: answer{Requested: true}},
+		"another responder's":            {beat: -1, eviction: func(e map[string]any) { ownOf(e)["name"] = "example.com/other" }, want: answer{Requested: true}},
+		"a target of another kind":       {beat: -1, eviction: func(e map[string]any) { e["spec"] = map[string]any{"target": map[string]any{}} }, want: nothing},
+		"invalid status":                 {beat: -1, eviction: func(e map[string]any) { e["status"] = "gone" }, want: nothing},
+		"a pod of another namespace":     {beat: -1, pod: func(p *snapshot.Pod) { p.Namespace = "other" }, want: nothing},
+		"another pod of that name":       {beat: -1, pod: func(p *snapshot.Pod) { p.UID = "q" }, want: nothing},
+		"a pod that terminates":          {beat: -1, pod: func(p *snapshot.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }, want: nothing},
 		"a namespace that is not selected": {beat: -1, pod: func(p *snapshot.Pod) { p.Namespace = "left-out" }, eviction: func(e map[string]any) { e["metadata"].(map[string]any)["namespace"] = "left-out" },
 			want: answer{Requested: true, Done: true, Message: "the controller is configured not to move it"}},
 		"a strategy without surge": {beat: -1, pod: func(p *snapshot.Pod) {
@@ -194,5 +196,22 @@ func TestReleased(t *testing.T) {
 	moves := Released(&snapshot.Snapshot{Now: now, Pods: []*snapshot.Pod{pod, healed, newPod()}})
 	if len(moves) != 1 || moves[0].Pod != pod || moves[0].Reason != migration.Requested {
 		t.Errorf("got %v, want the move of the first pod", moves)
+	}
+}
+
+// Evictions that have ended are not decoded: Kubernetes keeps them for long, and a round must not
+// wait for them.
+func TestEndedEvictions(t *testing.T) {
+	const n = 1000
+	var all []*unstructured.Unstructured
+	for i := range n {
+		object := newEviction(time.Hour, time.Hour)
+		object["metadata"].(map[string]any)["uid"] = fmt.Sprint(i)
+		object["status"].(map[string]any)["conditions"] = []any{map[string]any{"type": "TargetEvicted", "status": "True"}}
+		all = append(all, &unstructured.Unstructured{Object: object})
+	}
+	s := &snapshot.Snapshot{Now: now, Pods: []*snapshot.Pod{newPod()}}
+	if got := testing.AllocsPerRun(1, func() { Plan(s, all, Settings{ReplacementTimeout: replacementTimeout}) }); got > 3*n {
+		t.Errorf("%.0f allocations for %d ended Evictions, want at most 3 for each", got, n)
 	}
 }
