@@ -6,11 +6,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
-
-// maxTerms is the largest number of terms of a pod that Room evaluates. Each term may take
-// milliseconds in a large cluster, and an object has room for 20,000 terms.
-const maxTerms = 200
 
 // Excessive reports whether the pod has so many terms that a search for its room would take too
 // long for all other pods. Room does not search for such a pod.
@@ -41,5 +38,5 @@ func Excessive(p *snapshot.Pod) bool {
 			}
 		}
 	}
-	return n > maxTerms
+	return n > workload.MaxTerms
 }

@@ -94,9 +94,9 @@ func (c *census) releaseDefect(p *podFacts) string {
 	if !exists {
 		return c.contradiction(p.original)
 	}
-	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
+	selector := workload.Selector(rs.Spec.Selector)
 	released := labels.Merge(p.pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: spot.ReleasedHash})
-	if err != nil || !selector.Matches(labels.Set(p.original.Labels)) || selector.Matches(released) {
+	if !selector.Matches(labels.Set(p.original.Labels)) || selector.Matches(released) {
 		return fmt.Sprintf("ReplicaSet %s does not select the pod's original labels, or also selects released pods", rs.Name)
 	}
 	return ""

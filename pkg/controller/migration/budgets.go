@@ -18,11 +18,9 @@ import (
 // The estimate avoids requests that it would refuse: a refusal costs it as much as an eviction.
 type budgets struct {
 	snapshot *snapshot.Snapshot
-	// byNamespace caches the PodDisruptionBudgets of a namespace with their parsed selectors.
+	// byNamespace and selectors cache the PodDisruptionBudgets of a namespace.
 	byNamespace map[string][]*budget
-	// byOwner caches the PodDisruptionBudgets that select the pods of a ReplicaSet, by its key.
-	// These pods have the same labels, except the label that a release changes.
-	byOwner map[workload.OwnerKey][]*budget
+	selectors   map[string]*workload.Selectors[*budget]
 }
 
 // budget is a PodDisruptionBudget with the number of evictions that it still allows.
@@ -38,7 +36,7 @@ type budget struct {
 // newBudgets returns what the PodDisruptionBudgets allow after the evictions that are in flight
 // according to progress.
 func newBudgets(s *snapshot.Snapshot, progress Progress) *budgets {
-	b := &budgets{snapshot: s, byNamespace: map[string][]*budget{}, byOwner: map[workload.OwnerKey][]*budget{}}
+	b := &budgets{snapshot: s, byNamespace: map[string][]*budget{}, selectors: map[string]*workload.Selectors[*budget]{}}
 	if len(progress) > 0 {
 		for _, pod := range s.Pods {
 			if progress[pod.UID] == EvictPod {
@@ -80,38 +78,26 @@ func (b *budgets) never(pod *snapshot.Pod) string {
 func (b *budgets) selects(pod *snapshot.Pod) bool { return len(b.selecting(pod)) > 0 }
 
 // selecting returns the PodDisruptionBudgets that select a pod.
-func (b *budgets) selecting(pod *snapshot.Pod) (found []*budget) {
-	revision := revisionOf(pod)
-	alike := revision != nil && revision.ReplicaSet != nil // pods of a StatefulSet differ in labels
-	if alike {
-		if known, ok := b.byOwner[revision.Key]; ok {
-			return known
-		}
-	}
-	for _, one := range b.inNamespace(pod.Namespace) {
-		if one.selector.Matches(labels.Set(pod.Labels)) {
-			found = append(found, one)
-		}
-	}
-	if alike {
-		b.byOwner[revision.Key] = found
-	}
-	return found
+func (b *budgets) selecting(pod *snapshot.Pod) []*budget {
+	b.inNamespace(pod.Namespace)
+	return b.selectors[pod.Namespace].Of(pod.Labels)
 }
 
 // inNamespace returns the PodDisruptionBudgets of a namespace.
 func (b *budgets) inNamespace(namespace string) []*budget {
-	all, known := b.byNamespace[namespace]
-	if !known {
+	if b.selectors[namespace] == nil {
+		selectors := &workload.Selectors[*budget]{}
 		for _, pdb := range b.snapshot.Budgets[namespace] {
 			one := &budget{uid: pdb.UID, name: pdb.Name, selector: workload.Selector(pdb.Spec.Selector), allowed: pdb.Status.DisruptionsAllowed}
 			c := meta.FindStatusCondition(pdb.Status.Conditions, policyv1.DisruptionAllowedCondition)
 			if c != nil && c.Status == metav1.ConditionFalse && c.Reason == policyv1.SyncFailedReason {
 				one.never = fmt.Sprintf("Kubernetes cannot count the pods of PodDisruptionBudget %s: %s", pdb.Name, refusal.Short(c.Message))
 			}
-			all = append(all, one)
+			if selectors.Add(one.selector, one) {
+				b.byNamespace[namespace] = append(b.byNamespace[namespace], one)
+			}
 		}
-		b.byNamespace[namespace] = all
+		b.selectors[namespace] = selectors
 	}
-	return all
+	return b.byNamespace[namespace]
 }

@@ -1,11 +1,13 @@
 package migration_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
@@ -227,5 +229,28 @@ func TestFinishDrainWithSlowReplacement(t *testing.T) {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A PodDisruptionBudget may select one pod of a ReplicaSet only, such as the leader. It decides
+// about this pod and about no other.
+func TestBudgetOfTheLeader(t *testing.T) {
+	for _, leader := range []string{"web-a", "web-b"} {
+		w := newWorld()
+		w.calm = true
+		w.deployment("web", 3)
+		w.pod("web-a", w.replicaSets["web-1"], "reclaimed")
+		w.pod("web-b", w.replicaSets["web-1"], "reclaimed")
+		w.pod("web-z", w.replicaSets["web-1"], "remaining")
+		w.pods[leader].Labels["role"] = "leader"
+		w.budget("web", 1)
+		w.budgets[0].Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"role": "leader"}}
+		w.sync()
+		s := w.snapshot()
+		s.Budgets[namespace][0].Status.DisruptionsAllowed = 0
+		got := describe(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, time.Time{}, "web-a", "web-b"), settings, nil))
+		if want := []string{"release " + leader + " by surge"}; !slices.Equal(got, want) {
+			t.Errorf("the leader is %s: %v, want %v", leader, got, want)
+		}
 	}
 }

@@ -75,7 +75,7 @@ type planner struct {
 	serving, safe, terminating map[workload.OwnerKey]int
 	// hashSelectors and adopters cache what could treat a released pod differently, by namespace.
 	hashSelectors map[string][]hashSelector
-	adopters      map[string][]adopter
+	adopters      map[string]*workload.Selectors[snapshot.Adopter]
 	budgets       *budgets
 	// replacementPending reports whether a replacement with room is not bound yet. A replacement
 	// whose pod the API server does not evict is not pending.
@@ -90,7 +90,7 @@ type planner struct {
 func newPlanner(s *snapshot.Snapshot, room Room, moves []Move, settings Settings, progress Progress) *planner {
 	p := &planner{
 		now: s.Now, snapshot: s, room: room, settings: settings, progress: progress, moves: collect(moves),
-		hashSelectors: map[string][]hashSelector{}, adopters: map[string][]adopter{}, budgets: newBudgets(s, progress),
+		hashSelectors: map[string][]hashSelector{}, adopters: map[string]*workload.Selectors[snapshot.Adopter]{}, budgets: newBudgets(s, progress),
 		starting: map[departureKey]int{},
 	}
 	p.lastMoments = p.assignLastMoments()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -64,6 +65,8 @@ func (p *planner) permanentSurgeObstacle(pod *snapshot.Pod) string {
 		return spot.SurgeAnnotation + " is false"
 	case workload.Deployment != nil && !surges(workload.Deployment):
 		return "its Deployment's strategy allows no surge"
+	case simulation.Excessive(pod):
+		return "it has too many terms of affinity, tolerations and topology spread"
 	}
 	return cmp.Or(resourceConflict(pod), p.selectorConflict(pod), p.adopterConflict(pod), antiAffinityConflict(pod))
 }
@@ -135,7 +138,7 @@ func (p *planner) hashSelectorsOf(namespace string) []hashSelector {
 		return found
 	}
 	for _, service := range p.snapshot.Services[namespace] {
-		if _, ok := service[appsv1.DefaultDeploymentUniqueLabelKey]; ok {
+		if _, ok := service[appsv1.DefaultDeploymentUniqueLabelKey]; ok && len(service) <= workload.MaxTerms {
 			found = append(found, hashSelector{"a Service", labels.SelectorFromSet(service)})
 		}
 	}
@@ -145,33 +148,30 @@ func (p *planner) hashSelectorsOf(namespace string) []hashSelector {
 			found = append(found, hashSelector{"PodDisruptionBudget " + budget.name, budget.selector})
 		}
 	}
+	found = found[:min(len(found), workload.MaxTerms)]
 	p.hashSelectors[namespace] = found
 	return found
-}
-
-// adopter is a controller that could adopt a released pod.
-type adopter struct {
-	snapshot.Adopter
-	selector labels.Selector
 }
 
 // adopterConflict returns which controller would adopt the released pod, which has no controller;
 // "" if none.
 func (p *planner) adopterConflict(pod *snapshot.Pod) string {
-	adopters, known := p.adopters[pod.Namespace]
-	if !known {
+	adopters := p.adopters[pod.Namespace]
+	if adopters == nil {
+		adopters = &workload.Selectors[snapshot.Adopter]{}
 		for _, one := range p.snapshot.Adopters[pod.Namespace] {
-			adopters = append(adopters, adopter{one, workload.Selector(one.Selector)})
+			adopters.Add(workload.Selector(one.Selector), one)
 		}
 		p.adopters[pod.Namespace] = adopters
 	}
-	released := releasedLabels(pod)
-	for _, by := range adopters {
-		if by.selector.Matches(released) {
-			return fmt.Sprintf("%s %s would adopt it", by.Kind, by.Name)
-		}
+	found := adopters.Of(releasedLabels(pod))
+	if len(found) == 0 {
+		return ""
 	}
-	return ""
+	by := slices.MinFunc(found, func(a, b snapshot.Adopter) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return fmt.Sprintf("%s %s would adopt it", by.Kind, by.Name)
 }
 
 // antiAffinityConflict explains how the released pod would repel its replacement; "" if it would

@@ -1,6 +1,7 @@
 package migration_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -202,5 +203,30 @@ func TestWays(t *testing.T) {
 				t.Errorf("%v: %+v, want %s because %q", describe(actions), actions, want, test.wantNo)
 			}
 		})
+	}
+}
+
+// A pod with thousands of terms of anti-affinity is not moved by surge. Otherwise the planner would
+// parse each term, for each pod, in each round.
+func TestSurgeOfManyTerms(t *testing.T) {
+	for terms, surges := range map[int]bool{0: true, 90: true, 10000: false} {
+		w := newWorld()
+		w.deployment("web", 1)
+		a := &v1.PodAntiAffinity{}
+		for i := range terms {
+			a.RequiredDuringSchedulingIgnoredDuringExecution = append(a.RequiredDuringSchedulingIgnoredDuringExecution, v1.PodAffinityTerm{
+				TopologyKey: "z", LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+					{Key: fmt.Sprint("k", i), Operator: metav1.LabelSelectorOpExists}}}})
+		}
+		w.pod("web", w.replicaSets["web-1"], "reclaimed").Spec.Affinity = &v1.Affinity{PodAntiAffinity: a}
+		w.sync()
+		s := w.snapshot()
+		no := migration.NoSurgeReason(s)
+		if why := no(s.Pods[0]); (why == "") != surges {
+			t.Errorf("%d terms: no surge because %q, want surge %t", terms, why, surges)
+		}
+		if got := testing.AllocsPerRun(1, func() { no(s.Pods[0]) }); got > 2000 {
+			t.Errorf("%d terms: %.0f allocations for one pod", terms, got)
+		}
 	}
 }

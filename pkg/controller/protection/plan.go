@@ -81,8 +81,9 @@ type Planner struct {
 	waitingSince map[types.UID]time.Time
 	// refused is why workloads, by UID, have no budget. Each reason is reported once.
 	refused map[types.UID]string
-	// syncFailures contains the Deployments whose budgets Kubernetes fails to evaluate, by UID.
-	syncFailures map[types.UID]syncFailure
+	// syncFailures contains the Deployments whose budgets Kubernetes fails to evaluate, by
+	// namespace and UID. A budget may claim an owner in another namespace.
+	syncFailures map[types.NamespacedName]syncFailure
 }
 
 // syncFailure is since when the disruption controller has failed to count the pods of a budget, and
@@ -99,7 +100,7 @@ const syncTimeout, syncRetry = 30 * time.Second, time.Hour
 
 // NewPlanner returns a Planner without memory.
 func NewPlanner(settings Settings) *Planner {
-	return &Planner{settings: settings, waitingSince: map[types.UID]time.Time{}, refused: map[types.UID]string{}, syncFailures: map[types.UID]syncFailure{}}
+	return &Planner{settings: settings, waitingSince: map[types.UID]time.Time{}, refused: map[types.UID]string{}, syncFailures: map[types.NamespacedName]syncFailure{}}
 }
 
 // Plan returns the changes of budgets, the most urgent first, and the workloads that have newly
@@ -210,11 +211,11 @@ func (r *round) plan(w *snapshot.Workload) {
 	if r.overlaps == nil || r.overlaps.namespace != w.Namespace {
 		r.overlaps = findOverlaps(r.snapshot, w.Namespace)
 	}
-	if other := r.overlaps.conflict(w); other != "" {
+	if other := r.overlaps.conflicts[w]; other != "" {
 		r.refuse(w.Deployment, other)
 		return
 	}
-	if failed, ok := r.syncFailures[w.Deployment.UID]; ok && r.snapshot.Now.Sub(failed.since) >= syncTimeout {
+	if failed, ok := r.syncFailures[types.NamespacedName{Namespace: w.Namespace, Name: string(w.Deployment.UID)}]; ok && r.snapshot.Now.Sub(failed.since) >= syncTimeout {
 		r.refuse(w.Deployment, fmt.Sprintf("Kubernetes cannot count the pods that its selector selects: %.256s", failed.why))
 		return
 	}
@@ -282,18 +283,19 @@ func (r *round) observe(requested map[types.UID]bool) {
 
 // observeSyncFailures records the budgets whose pods Kubernetes fails to count.
 func (p *Planner) observeSyncFailures(s *snapshot.Snapshot) {
-	maps.DeleteFunc(p.syncFailures, func(_ types.UID, u syncFailure) bool { return s.Now.Sub(u.since) >= syncRetry })
+	maps.DeleteFunc(p.syncFailures, func(_ types.NamespacedName, u syncFailure) bool { return s.Now.Sub(u.since) >= syncRetry })
 	for _, budgets := range s.Budgets {
 		for _, budget := range budgets {
 			owner := metav1.GetControllerOfNoCopy(budget)
 			if !workload.ManagedDisruptionBudget(budget) || owner == nil {
 				continue
 			}
+			key := types.NamespacedName{Namespace: budget.Namespace, Name: string(owner.UID)}
 			allowed := meta.FindStatusCondition(budget.Status.Conditions, policyv1.DisruptionAllowedCondition)
 			if allowed == nil || allowed.Reason != policyv1.SyncFailedReason {
-				delete(p.syncFailures, owner.UID)
-			} else if _, known := p.syncFailures[owner.UID]; !known {
-				p.syncFailures[owner.UID] = syncFailure{s.Now, allowed.Message}
+				delete(p.syncFailures, key)
+			} else if _, known := p.syncFailures[key]; !known {
+				p.syncFailures[key] = syncFailure{s.Now, allowed.Message}
 			}
 		}
 	}

@@ -1,0 +1,104 @@
+package workload
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// MaxTerms is the largest number of terms of one object that is evaluated, and of selectors that
+// share a label. An object has room for 20,000 terms, and a namespace for thousands of objects. The
+// objects of one tenant must not delay the others.
+const MaxTerms = 200
+
+// Selector returns the selector of pods that an object contains. An invalid selector, and one with
+// more than MaxTerms terms, selects nothing, and so does nil, as in Kubernetes' controllers.
+func Selector(s *metav1.LabelSelector) labels.Selector {
+	if s != nil {
+		terms := len(s.MatchLabels) + len(s.MatchExpressions)
+		for i := range s.MatchExpressions {
+			terms += len(s.MatchExpressions[i].Values)
+		}
+		if terms > MaxTerms {
+			return labels.Nothing()
+		}
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return selector
+}
+
+// Selectors finds the objects of a namespace that select a pod. It evaluates at most MaxTerms
+// selectors for each label of the pod. The zero Selectors are empty.
+type Selectors[T any] struct {
+	// byLabel contains each selector under "key=value" or "key" of a label that it requires, and
+	// under "" if it requires none.
+	byLabel map[string][]selecting[T]
+}
+
+type selecting[T any] struct {
+	selector labels.Selector
+	object   T
+}
+
+// Add adds an object. It reports whether it is evaluated: not if too many selectors require the
+// same labels.
+func (s *Selectors[T]) Add(selector labels.Selector, object T) bool {
+	requirements, _ := selector.Requirements()
+	keys := []string{""}
+	for _, r := range requirements {
+		var of []string
+		switch r.Operator() {
+		case selection.In, selection.Equals, selection.DoubleEquals:
+			for value := range r.Values() {
+				of = append(of, r.Key()+"="+value)
+			}
+		case selection.Exists:
+			of = []string{r.Key()}
+		default:
+			continue
+		}
+		if keys[0] == "" || s.most(of) < s.most(keys) {
+			keys = of
+		}
+	}
+	if s.most(keys) >= MaxTerms {
+		return false
+	}
+	if s.byLabel == nil {
+		s.byLabel = map[string][]selecting[T]{}
+	}
+	for _, key := range keys {
+		s.byLabel[key] = append(s.byLabel[key], selecting[T]{selector, object})
+	}
+	return true
+}
+
+// most returns the largest number of selectors under one of the keys.
+func (s *Selectors[T]) most(keys []string) (n int) {
+	for _, key := range keys {
+		n = max(n, len(s.byLabel[key]))
+	}
+	return n
+}
+
+// Of returns the objects that select a pod with these labels, in no particular order.
+func (s *Selectors[T]) Of(pod labels.Set) (found []T) {
+	add := func(key string) {
+		for _, one := range s.byLabel[key] {
+			if one.selector.Matches(pod) {
+				found = append(found, one.object)
+			}
+		}
+	}
+	if len(s.byLabel) > 0 {
+		add("")
+		for key, value := range pod {
+			add(key)
+			add(key + "=" + value)
+		}
+	}
+	return found
+}
