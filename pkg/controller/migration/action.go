@@ -42,7 +42,7 @@ const (
 	// the pod.
 	Unreleasable Kind = "unreleasable"
 	// Refused is not an action. In Progress it means that the last eviction of the pod was refused
-	// by a PodDisruptionBudget or denied by a webhook or a policy.
+	// by a PodDisruptionBudget or denied by a webhook or a policy, or that a webhook failed.
 	Refused Kind = "refused"
 	// Immovable is not an action. In Progress it means both Unreleasable and Refused.
 	Immovable Kind = "immovable"

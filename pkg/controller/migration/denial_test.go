@@ -351,3 +351,17 @@ func TestNoticeTooShort(t *testing.T) {
 		}
 	}
 }
+
+// A release that a failing webhook refuses is planned again and again. The plan learns that no
+// replacement starts for now.
+func TestReleaseOfAFailingWebhook(t *testing.T) {
+	w, b := newInterrupted()
+	w.fail = func(verb, _, _ string) (error, bool) { return webhookFails, verb == "patch" }
+	for range 3 {
+		b.round(10*time.Minute, "web")
+		if got := b.executor.Observe(w.snapshot())[w.pods["web"].UID]; got != migration.Refused {
+			t.Errorf("progress %q, want %q", got, migration.Refused)
+		}
+		b.pass(time.Second)
+	}
+}

@@ -113,7 +113,8 @@ type work struct {
 	// forbidden is when an action was forbidden for the first time; zero if the last answer was a
 	// different one.
 	forbidden time.Time
-	// refused reports whether the last eviction was refused or denied.
+	// refused reports whether the last eviction was refused or denied, or the last release by a
+	// failing webhook.
 	refused bool
 	// reported contains the kinds and refusals that were already reported.
 	reported map[string]bool
@@ -325,7 +326,7 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 		if o == forbidden {
 			w.pause = min(w.pause, forbiddenPause-now.Sub(w.forbidden))
 		}
-		w.refused = w.refused || a.Kind == EvictPod && by != ""
+		w.refused = w.refused || by != "" && (a.Kind == EvictPod || a.Kind == Release && o != denied)
 		level := 2
 		if !w.firstReport("again: " + string(o)) {
 			level = 4 // up to four attempts per second

@@ -118,7 +118,7 @@ func (p *planner) add(m Move, step func(Move) Action) {
 	if a.starts() && !a.LikelyRefused {
 		p.starting[keyOfDeparture(a.Pod)]++
 		if !a.WithoutRoom && !a.Deadline.IsZero() {
-			p.replacementPending = p.replacementPending || p.progress[a.Pod.UID] != Refused
+			p.replacementPending = p.replacementPending || !p.refused(a.Pod)
 		}
 	}
 	if p.serving != nil && removed && p.serves(a.Pod) {
