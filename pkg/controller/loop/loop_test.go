@@ -336,12 +336,12 @@ func testFailingWrite(t *testing.T, kind WriteKind, plan func(Write) Plan) {
 			try("1")
 			time.Sleep(time.Second)
 		}
-		// After 1, 2, 4, … 256 s, and then every 5 min.
-		if got := try("1"); got != 20 {
-			t.Errorf("%s: tried %d times in an hour, want 20", kind, got)
+		// After 1, 2, 4, … 64 s, and then every 2 min.
+		if got := try("1"); got != 36 {
+			t.Errorf("%s: tried %d times in an hour, want 36", kind, got)
 		}
-		if got := try("2"); got != 21 {
-			t.Errorf("%s: tried %d times in all after the object changed, want 21", kind, got)
+		if got := try("2"); got != 37 {
+			t.Errorf("%s: tried %d times in all after the object changed, want 37", kind, got)
 		}
 	})
 }

@@ -29,9 +29,10 @@ const (
 	// large cluster plan thousands of deletion costs, and none is urgent.
 	maxMarksPerRound, maxResponsesPerRound, maxBudgetsPerRound, maxCostsPerRound = 100, 20, 20, 10
 	// retryDelay is the delay before a failed write is retried. A write may fail permanently, for
-	// example because of a quota. Its delay doubles each time, up to maxRetryDelay.
+	// example because of a quota. Its delay doubles each time, up to maxRetryDelay, which is shorter
+	// than the window of the alert for failed writes.
 	retryDelay    = time.Second
-	maxRetryDelay = 5 * time.Minute
+	maxRetryDelay = 2 * time.Minute
 	// unnamedDelay is the delay from which on a write counts as refused although the answer names
 	// no webhook and no policy. A starting API server forbids everything until it has loaded the
 	// RBAC rules.
