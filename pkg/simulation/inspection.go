@@ -10,6 +10,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -103,10 +104,17 @@ func (t *terms) refusals(node int) (all []string) {
 
 // Feasibility determines whether any of a set of nodes could run a pod if the node were empty and
 // healthy. It considers the pod's own node selector, node affinity, tolerations and volumes, and
-// the size of the nodes. It is not safe for concurrent use.
+// the size of the nodes. FitsNewNode and FitsOtherNode also consider nodes that an autoscaler may
+// add, the pod's own required pod affinity and anti-affinity, and its hard topology spread. A
+// Feasibility is not safe for concurrent use.
 type Feasibility struct {
 	nodes   []*snapshot.Node
 	results map[*snapshot.Revision][]feasible
+
+	// The rest is set by Provisioning.Feasibility only. kinds has an example of each kind of nodes.
+	snapshot     *snapshot.Snapshot
+	provisioning *Provisioning
+	kinds        []*snapshot.Node
 }
 
 // feasible is the result for a class of pods.
@@ -120,7 +128,7 @@ func NewFeasibility(nodes []*snapshot.Node) *Feasibility {
 	return &Feasibility{nodes: nodes, results: map[*snapshot.Revision][]feasible{}}
 }
 
-// Somewhere reports whether some node could run the pod, which must belong to a revision.
+// FitsAnyNode reports whether some node could run the pod, which must belong to a revision.
 func (f *Feasibility) FitsAnyNode(p *snapshot.Pod) bool {
 	for _, result := range f.results[p.Revision] {
 		if result.contains(p) {
@@ -134,13 +142,22 @@ func (f *Feasibility) FitsAnyNode(p *snapshot.Pod) bool {
 }
 
 // suitableWhenHealthy reports whether the node would accept pods of the class if it were empty and
-// healthy. Taints with the prefix of Kubernetes indicate the current condition of the node, so they
-// are ignored.
+// healthy. Temporary taints are ignored.
 func (c *class) suitableWhenHealthy(node *snapshot.Node) bool {
 	var whole amounts
 	whole.add(node.Status.Allocatable, 1)
 	_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.pod.Spec.Tolerations, func(t *v1.Taint) bool {
-		return snapshot.ExcludesPods(t) && !strings.HasPrefix(t.Key, "node.kubernetes.io/")
+		return snapshot.ExcludesPods(t) && !temporary(t)
 	}, true)
 	return !untolerated && whole.covers(&c.needs) && c.matches(node) && c.reaches(node)
+}
+
+// signals contains the known signals.
+var signals = providers.Signals()
+
+// temporary reports whether a taint indicates the current state of a node, and not its kind: taints
+// with the prefixes of Kubernetes, and taints that are signals.
+func temporary(t *v1.Taint) bool {
+	return strings.HasPrefix(t.Key, "node.kubernetes.io/") || strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/") ||
+		slices.ContainsFunc(signals, func(s providers.Signal) bool { return s.Kind == providers.TaintSignal && s.Key == t.Key })
 }

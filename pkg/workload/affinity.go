@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
@@ -42,6 +43,26 @@ func OnlyOnDemand(pod *v1.Pod, policy *decision.Policy) bool {
 		}
 		return false
 	})
+}
+
+// BeforeAssignment returns the pod without the requirement of the capacity type that the controller
+// assigned to it: without expressions on capacity labels. A nil policy has no such labels.
+func BeforeAssignment(pod *v1.Pod, policy *decision.Policy) *v1.Pod {
+	if assigned := AssignedCapacityOf(pod); policy == nil || assigned != decision.AssignedOnDemand && assigned != decision.AssignedSpot {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	terms := requiredTerms(pod)
+	for i := range terms {
+		terms[i].MatchExpressions = slices.DeleteFunc(terms[i].MatchExpressions, func(e v1.NodeSelectorRequirement) bool {
+			return e.Key == spot.CapacityLabel || slices.ContainsFunc(policy.CapacityLabels, func(l decision.CapacityLabel) bool { return l.Key == e.Key })
+		})
+		if len(terms[i].MatchExpressions)+len(terms[i].MatchFields) == 0 { // the terms are alternatives
+			pod.Spec.Affinity.NodeAffinity = nil
+			break
+		}
+	}
+	return pod
 }
 
 // requires reports whether every node that the pod admits satisfies an expression for which match

@@ -48,12 +48,16 @@ func TestBeginDrain(t *testing.T) {
 		}, false, nil, []string{"stay web-0 by evict"}},
 		"no room":                                {func(w *world) { w.deployment("web", 1) }, true, nil, []string{"stay web-0"}},
 		"no room, and an autoscaler adds a node": {func(w *world) { w.deployment("web", 1) }, true, []migration.Reason{migration.Drain}, []string{"release web-0 by surge"}},
+		"no room, and no other node can run it":  {func(w *world) { w.deployment("web", 1) }, true, []migration.Reason{migration.Drain}, []string{"stay web-0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			w.calm = true
 			test.given(w)
-			w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
+			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
+			if name == "no room, and no other node can run it" {
+				pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: "reclaimed"}
+			}
 			w.sync()
 			s := w.snapshot()
 			requested := moves(s, migration.Drain, time.Time{}, "web-0")

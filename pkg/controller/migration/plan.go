@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -8,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -33,6 +35,9 @@ type Settings struct {
 	RequestsPerSecond int
 	// Departures are the moves that an Executor has started (Executor.Departures). nil: none.
 	Departures Departures
+	// Provisioning is the evidence about the nodes that autoscalers add. nil means that only the
+	// nodes of the Snapshot count.
+	Provisioning *simulation.Provisioning
 }
 
 // Progress contains actions in flight that the caches do not show yet, by the UID of the pod. For a
@@ -77,6 +82,8 @@ type planner struct {
 	hashSelectors map[string][]hashSelector
 	adopters      map[string]*workload.Selectors[snapshot.Adopter]
 	budgets       *budgets
+	// feasibility finds the pods that a new node could run.
+	feasibility func() *simulation.Feasibility
 	// replacementPending reports whether a replacement with room is not bound yet. A replacement
 	// whose pod the API server does not evict is not pending.
 	replacementPending bool
@@ -91,7 +98,8 @@ func newPlanner(s *snapshot.Snapshot, room Room, moves []Move, settings Settings
 	p := &planner{
 		now: s.Now, snapshot: s, room: room, settings: settings, progress: progress, moves: collect(moves),
 		hashSelectors: map[string][]hashSelector{}, adopters: map[string]*workload.Selectors[snapshot.Adopter]{}, budgets: newBudgets(s, progress),
-		starting: map[departureKey]int{},
+		starting:    map[departureKey]int{},
+		feasibility: sync.OnceValue(func() *simulation.Feasibility { return settings.Provisioning.Feasibility(s) }),
 	}
 	p.lastMoments = p.assignLastMoments()
 	return p

@@ -83,6 +83,8 @@ func (p *planner) withoutRoom(m Move, first Action, requires decision.AssignedCa
 		first.Why = full + "; it waits for a new node"
 	case urgent:
 		return m.action(Stay, "", full+"; it runs until "+p.lastMoment(m).UTC().Format(time.RFC3339))
+	case surge && !p.feasibility().FitsNewNode(m.Pod, requires):
+		return m.action(Stay, "", full+"; no node that an autoscaler may add could run it")
 	case surge && requires != decision.Unassigned:
 		first.Why = fmt.Sprintf("%s; it requires %s, so that an autoscaler adds a node", full, requires)
 	case surge && (m.Reason == Drain || m.Reason == Requested) && slices.Contains(p.settings.Buying, m.Reason):

@@ -17,6 +17,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -50,6 +51,9 @@ type Settings struct {
 	// would be replaced by an assigned pod. nil means true. If it returns false for the zero time,
 	// no new pod is gated, and the planner plans as without Gating.
 	GatesReplacement func(created time.Time) bool
+	// Provisioning is the evidence about the nodes that autoscalers add. nil means that only the
+	// nodes of the Snapshot count.
+	Provisioning *simulation.Provisioning
 	// Selects reports whether workloads of a namespace may be moved; nil means all.
 	Selects func(namespace string) bool
 }
@@ -107,6 +111,7 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 	p.observe(s)
 	r.gating = p.settings.Gating && (p.settings.GatesReplacement == nil || p.settings.GatesReplacement(time.Time{}))
 	r.surges = sync.OnceValue(func() func(*snapshot.Pod) bool { return migration.CanSurge(s) })
+	r.feasibility = p.settings.Provisioning.Feasibility(s)
 	p.recordUnavailable(r.transitions, r.now)
 	r.inProgress = p.track(r)
 	if p.settings.Heal {
@@ -145,6 +150,8 @@ type round struct {
 	placements map[*snapshot.Pod]*snapshot.Node
 	// surges returns a function that reports whether a pod can be moved by surge.
 	surges func() func(*snapshot.Pod) bool
+	// feasibility finds the pods that a new node could run.
+	feasibility *simulation.Feasibility
 }
 
 // limitReached reports whether no more moves may start.

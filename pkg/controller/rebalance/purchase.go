@@ -55,7 +55,8 @@ func (r *round) mayBecomeSpot(p *snapshot.Pod) bool {
 // buyable reports whether an autoscaler buys a node for the replacement of a pod. why is the reason
 // for which Room found no existing node. A pod that was not examined may fit on an existing node.
 func (r *round) buyable(p *snapshot.Pod, requires decision.AssignedCapacity, why string) bool {
-	return requires != decision.Unassigned && why != "" && why != simulation.NotExamined && !simulation.Excessive(p) && r.surges()(p)
+	return requires != decision.Unassigned && why != "" && why != simulation.NotExamined && !simulation.Excessive(p) && r.surges()(p) &&
+		r.feasibility.FitsNewNode(p, requires)
 }
 
 // spotBuyable reports whether an autoscaler buys a spot node for a pod that fits on no existing

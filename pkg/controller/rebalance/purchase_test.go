@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
@@ -119,6 +120,19 @@ func TestBuying(t *testing.T) {
 			}, []string{"web-1 return-to-spot spot"}, nil},
 		"return: no spot since an unknown time": {[]string{"node o on-demand cpu=4", "deployment web 3 o o o min=1"},
 			func(w *world) { assign(w, "web-0") }, nil, nil},
+		"return: spot does not tolerate the replica": {[]string{"node o on-demand cpu=4", "node s spot cpu=0", "deployment web 3 o o o min=1"},
+			func(w *world) {
+				assign(w, "web-0")
+				w.node("s").taints = []v1.Taint{{Key: "spot", Effect: v1.TaintEffectNoSchedule}}
+			}, nil, nil},
+		"heal: on-demand does not tolerate the replica": {[]string{"node o on-demand cpu=0", "node s spot cpu=4", "deployment web 2 s s min=1"},
+			func(w *world) {
+				w.node("o").taints = []v1.Taint{{Key: "system", Effect: v1.TaintEffectNoSchedule}}
+			}, nil, nil},
+		"heal: on-demand is not ready": {[]string{"node o on-demand cpu=0", "node s spot cpu=4", "deployment web 2 s s min=1"},
+			func(w *world) {
+				w.node("o").taints = []v1.Taint{{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoSchedule}}
+			}, []string{"web-0 heal on-demand"}, nil},
 		"return: not a replica that requires on-demand by its own affinity": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 o o min=0"},
 			func(w *world) { w.pod("web-0").onlyOnDemand, w.pod("web-1").onlyOnDemand = true, true }, nil, nil},
 		"return: more pods than the floor are assigned on-demand": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 o o min=1"},
@@ -238,6 +252,29 @@ func TestBuyingBackOff(t *testing.T) {
 				t.Errorf("times between surges %v, want %v", gaps, want)
 			}
 		})
+	}
+}
+
+// After an autoscaler refused a node for a heal, no other pod of the revision is moved for an hour.
+// A node that exists is still used.
+func TestRefusedByAutoscaler(t *testing.T) {
+	with := buying()
+	with.Provisioning = &simulation.Provisioning{}
+	w, p := newWorld("node s spot cpu=9", "deployment web 2 s s min=1"), rebalance.NewPlanner(with)
+	w.now = start.Add(time.Minute)
+	with.Provisioning.Refuse(w.snapshot().Workloads[0].Revisions[0].Key, decision.AssignedOnDemand, w.now)
+	for _, step := range []struct {
+		after time.Duration
+		node  string
+		want  []string
+	}{{59 * time.Minute, "", nil}, {61 * time.Minute, "", []string{"web-0 heal on-demand"}}, {2 * time.Minute, "node o on-demand cpu=4", []string{"web-0 heal on-demand"}}} {
+		w.now = start.Add(time.Minute + step.after)
+		if step.node != "" {
+			w, p = newWorld(step.node, "node s spot cpu=9", "deployment web 2 s s min=1"), rebalance.NewPlanner(with)
+		}
+		if diff := cmp.Diff(step.want, w.planBuying(p)); diff != "" {
+			t.Errorf("after %s: moves (-want +got):\n%s", step.after, diff)
+		}
 	}
 }
 

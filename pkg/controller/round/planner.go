@@ -47,6 +47,8 @@ type Planner struct {
 	Requirements *gating.Requirements
 	// AdmissionPolicy reports whether new pods are gated.
 	AdmissionPolicy *gating.AdmissionPolicy
+	// Provisioning is the evidence about the nodes that autoscalers add.
+	Provisioning *simulation.Provisioning
 
 	config        Config
 	clients       Clients
@@ -76,7 +78,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	reader.UseHeartbeats(heartbeats)
 	namespaces := factory.Core().V1().Namespaces()
 	p := &Planner{
-		Requirements: &gating.Requirements{}, AdmissionPolicy: &gating.AdmissionPolicy{},
+		Requirements: &gating.Requirements{}, AdmissionPolicy: &gating.AdmissionPolicy{}, Provisioning: &simulation.Provisioning{Policy: config.Policy},
 		config: config, clients: clients, reader: reader, informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
 		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {
 			return simulation.NewRoomUntil(s, expired)
@@ -86,7 +88,9 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 		p.informers = append(p.informers, clients.Evictions.informer)
 	}
 	p.interruptions = config.interruptionSettings(selects(namespaces.Lister(), config.InterruptionNamespaces))
-	p.rebalancer = rebalance.NewPlanner(config.rebalanceSettings(selects(namespaces.Lister(), config.RebalanceNamespaces), p.AdmissionPolicy))
+	rebalancing := config.rebalanceSettings(selects(namespaces.Lister(), config.RebalanceNamespaces), p.AdmissionPolicy)
+	rebalancing.Provisioning = p.Provisioning
+	p.rebalancer = rebalance.NewPlanner(rebalancing)
 	p.protector = protection.NewPlanner(protection.Settings{Interruption: p.interruptions, ReplacementTimeout: config.replacementTimeout()})
 	p.executor = migration.NewExecutor(clients.Writer, clients.Recorder, clock.RealClock{}, migration.ExecutorSettings{
 		Concurrency: config.Concurrency, RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun, Requirements: p.Requirements,
@@ -132,6 +136,7 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	marks, moves := interruption.Plan(s, p.interruptions)
 	migrating := p.config.migrationSettings(p.AdmissionPolicy.GatesNewPods())
 	migrating.Departures = p.executor.Departures()
+	migrating.Provisioning = p.Provisioning
 	lastMoment := migration.NextLastMoment(s, moves, migrating)
 
 	began := time.Now()

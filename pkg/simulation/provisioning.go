@@ -1,0 +1,200 @@
+package simulation
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+const (
+	// A kind of nodes that vanished is remembered for rememberKind, and at most maxVanishedKinds
+	// are. The time covers a pool that runs only on working days.
+	rememberKind     = 7 * 24 * time.Hour
+	maxVanishedKinds = 256
+	// rememberRefusal is how long an autoscaler's refusal prevents moves.
+	rememberRefusal = time.Hour
+)
+
+// Provisioning is the evidence about the nodes that autoscalers add: the kinds of nodes that exist
+// or existed, and refusals. It exists in memory only. The zero value contains nothing. It is safe
+// for concurrent use.
+type Provisioning struct {
+	// Policy defines the capacity labels; nil means none. It must not change.
+	Policy *decision.Policy
+
+	mu       sync.Mutex
+	kinds    map[uint64]*nodeKind
+	nodes    map[*v1.Node]uint64   // the kinds of the nodes of the last Snapshot
+	refusals map[refusal]time.Time // when each refusal ends
+}
+
+// nodeKind is an example of equal nodes, and when such a node last existed.
+type nodeKind struct {
+	*snapshot.Node
+	seen time.Time
+}
+
+// refusal identifies the pods of a revision that require a capacity type.
+type refusal struct {
+	revision workload.OwnerKey
+	requires decision.AssignedCapacity
+}
+
+// Refuse records that an autoscaler adds no node for these pods.
+func (k *Provisioning) Refuse(revision workload.OwnerKey, requires decision.AssignedCapacity, now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.refusals == nil {
+		k.refusals = map[refusal]time.Time{}
+	}
+	maps.DeleteFunc(k.refusals, func(_ refusal, until time.Time) bool { return !now.Before(until) })
+	k.refusals[refusal{revision, requires}] = now.Add(rememberRefusal)
+}
+
+// Refused reports whether a refusal is recorded.
+func (k *Provisioning) Refused(revision workload.OwnerKey, requires decision.AssignedCapacity, now time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return now.Before(k.refusals[refusal{revision, requires}])
+}
+
+// observe records the nodes of a Snapshot, and returns an example of each kind.
+func (k *Provisioning) observe(s *snapshot.Snapshot) (examples []*snapshot.Node) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.kinds == nil {
+		k.kinds = map[uint64]*nodeKind{}
+	}
+	nodes, kinds := make(map[*v1.Node]uint64, len(s.Nodes)), k.kinds
+	for _, n := range s.Nodes {
+		if n.Facts.Capacity.Source == decision.Settling {
+			continue // its capacity label may still arrive
+		}
+		kind, known := k.nodes[n.Node]
+		if !known {
+			example := exampleOf(n)
+			if kind = hashOf(example); kinds[kind] == nil {
+				kinds[kind] = &nodeKind{Node: example}
+			}
+		}
+		nodes[n.Node], kinds[kind].seen = kind, s.Now
+	}
+	maps.DeleteFunc(kinds, func(_ uint64, kind *nodeKind) bool { return s.Now.Sub(kind.seen) > rememberKind })
+	for len(kinds) > len(nodes)+maxVanishedKinds {
+		delete(kinds, slices.MinFunc(slices.Sorted(maps.Keys(kinds)), func(a, b uint64) int { return kinds[a].seen.Compare(kinds[b].seen) }))
+	}
+	k.nodes = nodes
+	for _, kind := range kinds {
+		examples = append(examples, kind.Node)
+	}
+	return examples
+}
+
+// exampleOf returns a new node of the node's kind: with its permanent taints, and with its labels
+// except its name.
+func exampleOf(node *snapshot.Node) *snapshot.Node {
+	example := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(node.Labels)}}
+	maps.DeleteFunc(example.Labels, func(key, value string) bool { return key == v1.LabelHostname || value == node.Name })
+	for i := range node.Spec.Taints {
+		if t := node.Spec.Taints[i]; snapshot.ExcludesPods(&t) && !temporary(&t) {
+			t.TimeAdded = nil
+			example.Spec.Taints = append(example.Spec.Taints, t)
+		}
+	}
+	return &snapshot.Node{Node: example, Facts: decision.Node{Capacity: node.Facts.Capacity}}
+}
+
+// hashOf identifies the kind of an example.
+func hashOf(example *snapshot.Node) uint64 {
+	h := fnv.New64a()
+	// Maps are printed in the order of their keys. A hash returns no error.
+	_, _ = fmt.Fprint(h, example.Facts.Capacity.Type, example.Labels, example.Spec.Taints)
+	return h.Sum64()
+}
+
+// Feasibility records the nodes of s, and returns the feasibility on nodes that exist or may be
+// added. A nil Provisioning knows only these nodes. The result is valid as long as s.
+func (k *Provisioning) Feasibility(s *snapshot.Snapshot) *Feasibility {
+	if k == nil {
+		k = &Provisioning{}
+	}
+	f := NewFeasibility(s.Nodes)
+	f.snapshot, f.provisioning, f.kinds = s, k, k.observe(s)
+	return f
+}
+
+// FitsNewNode reports whether an autoscaler may add a node of the required capacity type that could
+// run the replacement of p. It is false if the replacement must run on one particular node, or if
+// an autoscaler refused.
+func (f *Feasibility) FitsNewNode(p *snapshot.Pod, requires decision.AssignedCapacity) bool {
+	refused := p.Revision != nil && f.provisioning.Refused(p.Revision.Key, requires, f.snapshot.Now)
+	return !refused && f.fits(p, requires, false)
+}
+
+// FitsOtherNode reports whether a node of the required capacity type other than the node of p could
+// run the replacement of p: a new node, or an existing node if it were empty and healthy.
+func (f *Feasibility) FitsOtherNode(p *snapshot.Pod, requires decision.AssignedCapacity) bool {
+	return f.fits(p, requires, true)
+}
+
+// fits judges by the nodes that exist or existed. An unknown capacity type, or a requirement that
+// no known node meets, is no evidence against an autoscaler: it may start from no nodes. So fits
+// returns false only if the required capacity type is known, and a node of another type, or the
+// node of p, could run the pod. Sizes do not count, because a new node may be larger. Nor does the
+// requirement that package gating added to p, because the replacement gets its own.
+func (f *Feasibility) fits(p *snapshot.Pod, requires decision.AssignedCapacity, existing bool) bool {
+	before := *p
+	before.Pod = workload.BeforeAssignment(p.Pod, f.provisioning.Policy)
+	c, changes := newClass(&before), newChanges(f.snapshot.Index())
+	c.needs, c.terms = amounts{}, changes.newTerms(c.pod)
+	changes.move(map[*snapshot.Pod]*snapshot.Node{p: nil}, 1)
+	evidence, known := false, false
+	for _, kind := range f.kinds {
+		required := requires.Admits(kind.Facts.Capacity.Type)
+		known = known || required
+		if (required || !evidence) && c.suitableWhenHealthy(kind) && f.allows(c, changes, kind) {
+			if required {
+				return true
+			}
+			evidence = true
+		}
+	}
+	for i, node := range f.nodes {
+		useful := existing && node != p.Node && requires.Admits(node.Facts.Capacity.Type)
+		if (useful || !evidence) && c.suitableWhenHealthy(node) && c.terms.allows(i) {
+			if useful {
+				return true
+			}
+			evidence = true
+		}
+	}
+	return !evidence || !known
+}
+
+// allows reports whether the terms of the class allow a pod on a new node. The node gets the number
+// after the last node of the Snapshot. It shares a domain with the nodes that have the same label
+// value, but no other node has its name.
+func (f *Feasibility) allows(c *class, changes *changes, node *snapshot.Node) bool {
+	n := len(f.nodes)
+	for key, tally := range changes.tallies {
+		domain := int32(snapshot.NoDomain)
+		if value, ok := node.Labels[key.topologyKey]; ok || key.topologyKey == v1.LabelHostname {
+			domain = int32(n) // of no other node
+			if i := slices.IndexFunc(f.nodes, func(other *snapshot.Node) bool { return ok && other.Labels[key.topologyKey] == value }); i >= 0 {
+				domain = tally.domains[i]
+			}
+		}
+		tally.domains = append(tally.domains[:n:n], domain)
+	}
+	return c.terms.allows(n)
+}
