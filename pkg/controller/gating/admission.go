@@ -17,10 +17,13 @@ import (
 const policyBinding = "spot-aware-scheduler-capacity"
 
 // checkInterval is the interval at which the controller checks whether the policy is bound.
-// effectDelay is the maximum time until the API server applies a new binding.
+// effectDelay is the maximum time until the API server applies a new binding. forbiddenDelay is how
+// long the API server must refuse the check before the policy counts as missing: an API server that
+// has just started refuses requests until it has loaded the roles.
 const (
-	checkInterval = 10 * time.Second
-	effectDelay   = 5 * time.Second
+	checkInterval  = 10 * time.Second
+	effectDelay    = 5 * time.Second
+	forbiddenDelay = 3 * checkInterval
 )
 
 // AdmissionPolicy reports whether the admission policy is bound, so that new pods get the capacity
@@ -47,13 +50,17 @@ func (p *AdmissionPolicy) GatesReplacement(created time.Time) bool {
 
 // watch checks periodically whether the policy is bound, until ctx is done.
 func (p *AdmissionPolicy) watch(ctx context.Context, client kubernetes.Interface) {
-	reported := false
+	reported, forbidden := false, time.Duration(0)
 	for {
 		boundSince, err := bindingCreated(ctx, client)
 		switch {
 		case err == nil:
 			p.boundSince.Store(&boundSince)
 			p.missing.Store(false)
+			forbidden = 0
+		case apierrors.IsForbidden(err) && forbidden < forbiddenDelay:
+			forbidden += checkInterval
+			err = nil // what was known before still applies
 		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			p.boundSince.Store(nil)
 			p.missing.Store(true)

@@ -1,13 +1,19 @@
 package gating
 
 import (
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	admissionv1beta1 "k8s.io/api/admissionregistration/v1beta1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 func TestAdmissionPolicy(t *testing.T) {
@@ -52,4 +58,33 @@ func TestBetaAdmissionPolicy(t *testing.T) {
 	if !policy.GatesNewPods() {
 		t.Error("the policy is bound and not in effect")
 	}
+}
+
+// An API server that has just started forbids requests for a moment. That does not mean that the
+// policy is gone.
+func TestForbiddenAdmissionPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policyBinding, CreationTimestamp: metav1.Now()}})
+		began := time.Now()
+		client.PrependReactor("get", "mutatingadmissionpolicybindings", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if since := time.Since(began); since < 5*time.Second || since > 25*time.Second && since < 35*time.Second {
+				return false, nil, nil
+			}
+			return true, nil, apierrors.NewForbidden(v1.Resource("mutatingadmissionpolicybindings"), policyBinding, errors.New("RBAC: clusterrole not found"))
+		})
+		var p AdmissionPolicy
+		go p.watch(t.Context(), client)
+		for time.Since(began) < 65*time.Second {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if !p.GatesNewPods() || !p.GatesReplacement(time.Time{}) {
+				t.Fatalf("the policy counts as missing after %s", time.Since(began))
+			}
+		}
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if p.GatesNewPods() || p.GatesReplacement(time.Time{}) {
+			t.Error("the policy counts as bound although the check is forbidden for long")
+		}
+	})
 }
