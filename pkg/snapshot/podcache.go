@@ -28,7 +28,6 @@ type podFacts struct {
 
 	hasOpinion bool
 	requests   v1.ResourceList
-	claims     []string
 	// release is the release that the pod claims, and original is the pod before that release; both
 	// are nil without a claim. claimDefect describes why the pod itself contradicts its claim.
 	release     *Release
@@ -87,11 +86,6 @@ func newPodFacts(pod *v1.Pod) (p *podFacts) {
 	release, defect := releaseOf(pod)
 	if release != nil {
 		p.original = beforeRelease(pod, release)
-	}
-	for i := range pod.Spec.Volumes {
-		if claim := pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil {
-			p.claims = append(p.claims, claim.ClaimName)
-		}
 	}
 	p.hasOpinion, p.release, p.claimDefect = workload.PolicyApplies(pod), release, defect
 	return p

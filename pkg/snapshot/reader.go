@@ -189,14 +189,18 @@ func (r *Reader) readServices() map[string][]map[string]string {
 	return byNamespace
 }
 
-// volumesOf returns the volumes that the pod's claims are bound to, as far as the caches have them.
-func (r *Reader) volumesOf(namespace string, claims []string) (volumes []*v1.PersistentVolume) {
-	for _, name := range claims {
-		claim, err := r.claims.PersistentVolumeClaims(namespace).Get(name)
+// VolumesOf returns the volumes that the pod's claims are bound to, as far as the caches have them.
+func VolumesOf(claims corelisters.PersistentVolumeClaimLister, all corelisters.PersistentVolumeLister, pod *v1.Pod) (volumes []*v1.PersistentVolume) {
+	for i := range pod.Spec.Volumes {
+		source := pod.Spec.Volumes[i].PersistentVolumeClaim
+		if source == nil {
+			continue
+		}
+		claim, err := claims.PersistentVolumeClaims(pod.Namespace).Get(source.ClaimName)
 		if err != nil || claim.Spec.VolumeName == "" {
 			continue
 		}
-		if volume, err := r.volumes.Get(claim.Spec.VolumeName); err == nil {
+		if volume, err := all.Get(claim.Spec.VolumeName); err == nil {
 			volumes = append(volumes, volume)
 		}
 	}

@@ -59,9 +59,7 @@ func (r *Reader) readPods(s *Snapshot, pods []*podFacts, replicaSets []*appsv1.R
 		if p.Node = nodeOf[facts.pod.Spec.NodeName]; p.Node != nil {
 			p.Node.Pods = append(p.Node.Pods, p)
 		}
-		if len(facts.claims) > 0 {
-			p.Volumes = r.volumesOf(facts.pod.Namespace, facts.claims)
-		}
+		p.Volumes = VolumesOf(r.claims, r.volumes, facts.pod)
 		if err := c.count(p, facts); err != nil {
 			return err
 		}

@@ -98,7 +98,8 @@ const (
 	ReasonInvalidDeadline = "InvalidInterruptionDeadline"
 
 	// ReasonHiddenFromAutoscaler (Warning, on the pod): the policy requires something that cannot
-	// be expressed in fields that autoscalers read.
+	// be expressed in fields that autoscalers read, or on-demand although no on-demand node could
+	// run the pod.
 	ReasonHiddenFromAutoscaler = "HiddenFromAutoscaler"
 	// ReasonHiddenCapacity (Warning, on the node): autoscalers and the policy disagree on the
 	// capacity type of the node.

@@ -22,6 +22,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -50,6 +51,9 @@ type Settings struct {
 	// NodeStartup is how long a pod waits for a node that an autoscaler starts for it, before it
 	// falls back.
 	NodeStartup time.Duration
+	// Provisioning is the evidence about the nodes that autoscalers add. nil means that only the
+	// nodes of the caches count, and that no planner learns about refusals.
+	Provisioning *simulation.Provisioning
 }
 
 // Assigner assigns gated pods and removes their gates.
@@ -62,12 +66,14 @@ type Assigner struct {
 	// admissionPolicy is updated while this replica leads.
 	admissionPolicy *AdmissionPolicy
 
-	owners     *workload.Owners
-	pods       cache.Indexer // indexed by revision
-	nodes      *nodes
-	queue      workqueue.TypedRateLimitingInterface[workload.OwnerKey]
-	patchSlots chan struct{} // limits concurrent patches
-	leading    atomic.Bool
+	owners *workload.Owners
+	pods   cache.Indexer // indexed by revision
+	nodes  *nodes
+	// feasibility is the input of couldRun.
+	feasibility feasibility
+	queue       workqueue.TypedRateLimitingInterface[workload.OwnerKey]
+	patchSlots  chan struct{} // limits concurrent patches
+	leading     atomic.Bool
 
 	mu sync.Mutex
 	// assignments contains the assignment of each pod whose gate was removed, until the cache shows
@@ -81,6 +87,11 @@ type Assigner struct {
 	gateRemovedAt map[string]time.Time
 	// unschedulableSince contains when each pod without a gate was first seen unschedulable.
 	unschedulableSince map[types.UID]time.Time
+	// reassignedAt contains when a pod of each revision was deleted for reassignment, until a gate
+	// of the revision is removed.
+	reassignedAt map[workload.OwnerKey]time.Time
+	// eventsRead contains when the events of each waiting pod were last read for refusals.
+	eventsRead map[types.UID]time.Time
 	// reported contains the last event reason that recordOnce recorded for each pod.
 	reported map[types.UID]string
 }
@@ -97,6 +108,9 @@ func New(
 	if err != nil {
 		return nil, err
 	}
+	if settings.Provisioning == nil {
+		settings.Provisioning = &simulation.Provisioning{Policy: settings.Policy}
+	}
 	pods := factory.Core().V1().Pods().Informer()
 	a := &Assigner{
 		settings: settings, client: client, recorder: recorder, clock: clock, requirements: requirements, admissionPolicy: admissionPolicy,
@@ -107,6 +121,8 @@ func New(
 		patchSlots:  make(chan struct{}, maxPatches),
 		assignments: map[types.UID]decision.AssignedCapacity{}, gatedSince: map[types.UID]time.Time{}, reported: map[types.UID]string{},
 		grants: map[successor][]grant{}, gateRemovedAt: map[string]time.Time{}, unschedulableSince: map[types.UID]time.Time{},
+		reassignedAt: map[workload.OwnerKey]time.Time{}, eventsRead: map[types.UID]time.Time{},
+		feasibility: feasibility{claims: factory.Core().V1().PersistentVolumeClaims().Lister(), volumes: factory.Core().V1().PersistentVolumes().Lister()},
 	}
 	a.nodes = &nodes{settings: settings, recorder: recorder, reported: map[types.UID]string{}, lister: factory.Core().V1().Nodes().Lister()}
 	err = pods.AddIndexers(cache.Indexers{podsByRevision: func(obj any) ([]string, error) {
@@ -121,7 +137,7 @@ func New(
 	if _, err := pods.AddEventHandler(informer.Handler[*v1.Pod]{
 		Add:    a.observe,
 		Update: func(_, pod *v1.Pod) { a.observe(pod) },
-		Delete: func(pod *v1.Pod) { a.forget(pod.UID) },
+		Delete: a.forgetPod,
 	}); err != nil {
 		return nil, err
 	}
@@ -195,6 +211,17 @@ func (a *Assigner) forget(uid types.UID) {
 	delete(a.gatedSince, uid)
 	delete(a.unschedulableSince, uid)
 	delete(a.reported, uid)
+	delete(a.eventsRead, uid)
+}
+
+// forgetPod removes the records of a deleted pod. With the last pod it forgets the namespace.
+func (a *Assigner) forgetPod(pod *v1.Pod) {
+	a.forget(pod.UID)
+	if left, err := a.pods.ByIndex(cache.NamespaceIndex, pod.Namespace); err == nil && len(left) == 0 {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.gateRemovedAt, pod.Namespace)
+	}
 }
 
 // processNext processes one revision. It returns false after the queue has shut down.

@@ -3,10 +3,12 @@ package gating
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -23,10 +25,10 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 	patches.SetLimit(maxPatches)
 	for _, s := range gated {
 		own := s.subject.Pod.OnlyOnDemand
-		f := facts{assigned: assigned}
+		f := facts{assigned: assigned, couldRun: func(requires decision.AssignedCapacity) bool { return a.couldRun(s.pod, requires) }}
 		a.takeGrant(successor{revision: revision, reassigned: true}) // this pod is the expected one
-		grant, granted := a.takeGrant(successorOf(revision, s))
-		if granted {
+		grant, hadGrant := a.takeGrant(successorOf(revision, s))
+		if hadGrant {
 			f.granted = grant.why
 		} else {
 			f.toSpot = a.requirements.Take(revision, a.clock.Now())
@@ -51,13 +53,18 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 			if err == nil {
 				return nil
 			}
+			performed, known := a.outcome(ctx, s.pod, err)
+			if performed {
+				return nil
+			}
 			a.mu.Lock()
 			delete(a.assignments, s.pod.UID)
 			a.mu.Unlock()
 			switch {
 			case apierrors.IsNotFound(err):
 				return nil
-			case granted:
+			case !known: // the pod may have got what it was given
+			case hadGrant:
 				a.addGrant(successorOf(revision, s), grant)
 			case f.toSpot:
 				a.requirements.RequireSpot(revision, a.clock.Now().Add(a.settings.NodeStartup))
@@ -70,6 +77,17 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 		})
 	}
 	return assigned, patches.Wait()
+}
+
+// outcome reports whether the API server has performed the patch that returned err, as far as this
+// is known: the answer may be lost.
+func (a *Assigner) outcome(ctx context.Context, pod *v1.Pod, err error) (performed, known bool) {
+	reason := apierrors.ReasonForError(err)
+	if !slices.Contains([]metav1.StatusReason{metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonInternalError}, reason) {
+		return false, true
+	}
+	current, err := a.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	return err == nil && (current.UID != pod.UID || !workload.Gated(current)), err == nil
 }
 
 // patch writes a choice to the exact version of the pod that it was made for, and removes the gate.
@@ -94,6 +112,7 @@ func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	a.mu.Lock()
 	delete(a.gatedSince, pod.UID)
 	a.gateRemovedAt[pod.Namespace] = a.clock.Now()
+	delete(a.reassignedAt, workload.RevisionOf(pod))
 	a.mu.Unlock()
 	if known {
 		gateDuration.Observe(a.clock.Since(since).Seconds())

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -44,6 +45,29 @@ type facts struct {
 	granted string
 	// toSpot means that the pod replaces one that returns to spot.
 	toSpot bool
+	// couldRun reports whether a node of a capacity type, existing or new, could run the pod; nil
+	// means always.
+	couldRun func(decision.AssignedCapacity) bool
+}
+
+// excludes reports whether no node of a capacity type could run the pod.
+func (f *facts) excludes(capacity decision.AssignedCapacity) bool {
+	return f.couldRun != nil && !f.couldRun(capacity)
+}
+
+// chooseWithoutOnDemand decides the affinity of a pod of a floor that no on-demand node could run.
+// No pod of the revision gets on-demand, so each one is the first of the floor. The preference
+// finds an on-demand node that was never seen.
+func (l *Labels) chooseWithoutOnDemand(settings decision.WorkloadSettings, floor string) choice {
+	c := choice{
+		assigned: decision.AssignedAny, prefer: l.notSpot, why: floor + ", but no on-demand node that exists or existed could run it", ofRevision: true,
+		warning: "The floor does not require on-demand: no on-demand node that exists or existed could run the pod " +
+			"(taints, node selector and affinity, volumes, affinity to other pods)",
+	}
+	if settings.FallbackAfter != decision.Never {
+		c.granted = spot.GrantedFallback // waiting is useless
+	}
+	return c
 }
 
 // choose decides the affinity of a gated pod. It uses the scheduler's plan with one difference: the
@@ -80,14 +104,19 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 		return choice{why: "its own node selector or affinity admits no spot"} // it counts as part of the floor
 	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
 		return choice{why: "whenUnsatisfiable ScheduleAnyway: the floor is a preference, " + floor, prefer: l.notSpot}
+	case ofFloor && f.excludes(decision.AssignedOnDemand):
+		return l.chooseWithoutOnDemand(settings, floor)
 	case ofFloor:
 		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
 	}
 	c := choice{assigned: decision.AssignedAny, why: floor, prefer: l.spot}
+	requiresSpot := len(l.spot) > 0 && (f.toSpot || settings.Overflow == decision.NeverOverflow)
 	switch {
-	case f.toSpot && len(l.spot) > 0:
+	case requiresSpot && f.excludes(decision.AssignedSpot):
+		c.why += ", and no spot node that exists or existed could run it"
+	case requiresSpot && f.toSpot:
 		c = choice{assigned: decision.AssignedSpot, why: "replaces a replica that returns to spot", require: l.spot}
-	case settings.Overflow == decision.NeverOverflow && len(l.spot) > 0:
+	case requiresSpot:
 		c = choice{assigned: decision.AssignedSpot, why: "overflow Never, " + floor, require: l.spot}
 	case plan.PrefersOnDemandAfterDisruptions():
 		c = choice{why: floor, prefer: l.notSpot}

@@ -10,6 +10,7 @@
 //	assigner.go      the work queue, with one item per revision
 //	assignment.go    decisions on the gated pods of a revision, and their patches
 //	choice.go        the affinity of a gated pod
+//	feasibility.go   whether a node of a capacity type could run a gated pod
 //	labels.go        node affinity for spot and for not spot
 //	replacement.go   deletion of pods that wait too long, and grants for their successors
 //	requirements.go  replacements of moved pods that must require spot

@@ -2,20 +2,27 @@ package gating
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -32,9 +39,17 @@ const reassignAfter = 30 * time.Second
 // maxEventLists limits for how many pods of one revision the controller lists events at a time.
 const maxEventLists = 10
 
-// nodeStarts are the event reasons by which Karpenter and the cluster autoscaler report a node that
-// they start, or expect, for a pod.
-var nodeStarts = []string{"Nominated", "TriggeredScaleUp"}
+// provisioningEvents are the events by which autoscalers report that they start a node for a pod,
+// or that they cannot.
+var provisioningEvents = providers.ProvisioningEvents()
+
+// refusalDelay is how long an autoscaler may take to report a refusal, and refusalInterval is the
+// interval at which the controller reads the events of a waiting pod.
+const refusalDelay, refusalInterval = 10 * time.Second, 30 * time.Second
+
+// reassignAgain is how long after a useless reassignment another pod of the revision may be
+// reassigned, and maxHeal limits how long the claim to have been released for a heal counts.
+const reassignAgain, maxHeal = time.Hour, time.Hour
 
 // successor identifies the pod that gets the grant of a deleted pod: the next pod of the revision,
 // or the pod with the same name in a StatefulSet. For a pod that was deleted for reassignment it is
@@ -90,12 +105,21 @@ func (a *Assigner) addGrant(s successor, given grant) {
 func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKey, waiting []sibling, assigned int) (next time.Duration, err error) {
 	lists := 0
 	assigned += a.expectedReassignments(revision)
-	for _, s := range waiting {
+	olderOnDemand, healing := sync.OnceValue(func() bool { return a.olderOnDemand(waiting[0].subject) }), sync.OnceValue(func() bool { return a.healing(revision) })
+	for i, s := range waiting {
 		waited, ok := a.waitedFor(s.pod)
 		if !ok {
 			continue
 		}
-		why, since, after := a.replaceReason(s, waited, assigned)
+		if i == 0 {
+			if next, err = a.readRefusal(ctx, revision, s, waited); err != nil {
+				return next, err
+			}
+		}
+		why, since, after := a.replaceReason(s, waited, assigned, olderOnDemand)
+		if why != "" && why != reassigned && healing() {
+			why, after = "", refusalDelay // its goal is on-demand: the released pod serves, and returns without it
+		}
 		if why == "" {
 			next = earlier(next, after)
 			continue
@@ -133,13 +157,13 @@ const reassigned = "reassigned"
 // replaceReason returns the reason to replace a pod that has waited that long, and since when the
 // reason applies. Without a reason, it returns after how much more waiting this may change; 0 for
 // never.
-func (a *Assigner) replaceReason(s sibling, waited time.Duration, assigned int) (why string, since, after time.Duration) {
+func (a *Assigner) replaceReason(s sibling, waited time.Duration, assigned int, olderOnDemand func() bool) (why string, since, after time.Duration) {
 	settings := s.settings
 	if s.subject.Pod.Granted != decision.NotGranted || s.subject.Pod.OnlySpot || settings.WhenUnsatisfiable == decision.ScheduleAnyway {
 		return "", 0, 0
 	}
 	if !s.subject.Pod.OnlyOnDemand {
-		c := a.settings.Labels.choose(s.subject, settings, facts{assigned: assigned})
+		c := a.settings.Labels.choose(s.subject, settings, facts{assigned: assigned, couldRun: func(requires decision.AssignedCapacity) bool { return a.couldRun(s.pod, requires) }})
 		switch {
 		case c.assigned != decision.AssignedOnDemand || s.subject.Pod.Assigned == decision.AssignedOnDemand:
 			return "", 0, 0 // or its affinity cannot express it, and neither could its successor's
@@ -163,7 +187,7 @@ func (a *Assigner) replaceReason(s sibling, waited time.Duration, assigned int) 
 		switch {
 		case waited < relief:
 			after = earlier(after, relief-waited)
-		case a.olderOnDemand(s.subject):
+		case olderOnDemand():
 			return spot.GrantedRelief, waited - relief, 0
 		default:
 			after = earlier(after, max(relief, time.Second)) // older replicas may be bound there later
@@ -205,11 +229,25 @@ func isRecreated(pod *v1.Pod) bool {
 // assignsSuccessors reports whether a successor of the pod would be assigned: the controller has
 // removed a gate in the namespace after the pod was created. Otherwise the admission policy may be
 // missing, or the API server may refuse the controller's patches, and the successor would be in the
-// same situation as the pod.
+// same situation as the pod. So would it if no gate of the revision was removed since the last
+// reassignment.
 func (a *Assigner) assignsSuccessors(pod *v1.Pod) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.gateRemovedAt[pod.Namespace].After(pod.CreationTimestamp.Time)
+	last, useless := a.reassignedAt[workload.RevisionOf(pod)]
+	return a.gateRemovedAt[pod.Namespace].After(pod.CreationTimestamp.Time) && (!useless || a.clock.Since(last) >= reassignAgain)
+}
+
+// healing reports whether a pod of the revision that was released for a heal waits for its
+// replacement. A user who forges the claim delays only pods of the own namespace.
+func (a *Assigner) healing(revision workload.OwnerKey) bool {
+	pods, _ := a.pods.ByIndex(cache.NamespaceIndex, revision.Namespace) // the index exists in every factory
+	return slices.ContainsFunc(pods, func(obj any) bool {
+		pod, release := obj.(*v1.Pod), snapshot.Release{}
+		text, ok := pod.Annotations[spot.ReleasedAnnotation]
+		return ok && workload.Live(pod) && json.Unmarshal([]byte(text), &release) == nil && release.Reason == string(migration.Heal) &&
+			release.ReplicaSetUID == revision.UID && a.clock.Since(release.At).Abs() < maxHeal
+	})
 }
 
 // olderOnDemand reports whether an older revision of the pod's workload has pods on on-demand
@@ -231,22 +269,61 @@ func (a *Assigner) olderOnDemand(subject *workload.Subject) bool {
 // none reported it recently. A user who can create such an event can only delay pods of the own
 // namespace.
 func (a *Assigner) nodeStartupLeft(ctx context.Context, pod *v1.Pod) (time.Duration, error) {
-	list, err := a.client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)).String(), Limit: 100,
-	})
+	started, _, err := a.provisioningOf(ctx, pod)
 	if apierrors.IsForbidden(err) {
 		return a.settings.NodeStartup, nil // the right came with manifests/overlays/autoscaler, and went with it: a node may be starting
 	}
-	if err != nil {
-		return 0, fmt.Errorf("listing the events of pod %s: %w", klog.KObj(pod), err)
+	return max(0, a.settings.NodeStartup-a.clock.Since(started)), err
+}
+
+// readRefusal records it if an autoscaler cannot provide a node of the assigned capacity type for a
+// waiting pod. It returns when to read the events of the pod again; 0 for never.
+func (a *Assigner) readRefusal(ctx context.Context, revision workload.OwnerKey, s sibling, waited time.Duration) (again time.Duration, err error) {
+	requires, now := s.subject.Pod.Assigned, a.clock.Now()
+	a.mu.Lock()
+	left := max(refusalDelay-waited, refusalInterval-now.Sub(a.eventsRead[s.pod.UID]))
+	if left <= 0 {
+		a.eventsRead[s.pod.UID] = now
 	}
-	var left time.Duration
+	a.mu.Unlock()
+	switch {
+	case requires != decision.AssignedOnDemand && requires != decision.AssignedSpot, a.settings.Provisioning.Refused(revision, requires, now):
+		return 0, nil
+	case left > 0:
+		return left, nil
+	}
+	started, refused, err := a.provisioningOf(ctx, s.pod)
+	if err == nil && refused.After(started) {
+		a.settings.Provisioning.Refuse(revision, requires, now)
+		klog.FromContext(ctx).Info("Autoscaler cannot provide a node", "pod", klog.KObj(s.pod), "requires", requires)
+	}
+	if apierrors.IsForbidden(err) {
+		err = nil
+	}
+	return refusalInterval, err
+}
+
+// provisioningOf returns when an autoscaler last reported that it starts a node for the pod, and
+// when that it cannot provide one; zero for never.
+func (a *Assigner) provisioningOf(ctx context.Context, pod *v1.Pod) (started, refused time.Time, err error) {
+	list, err := a.client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)).String(), Limit: 100,
+	})
+	if err != nil {
+		return started, refused, fmt.Errorf("listing the events of pod %s: %w", klog.KObj(pod), err)
+	}
 	for i := range list.Items {
-		if e := &list.Items[i]; slices.Contains(nodeStarts, e.Reason) {
-			left = max(left, a.settings.NodeStartup-a.clock.Since(lastRecorded(e)))
+		e, at := &list.Items[i], lastRecorded(&list.Items[i])
+		for _, known := range provisioningEvents {
+			switch matches := e.Reason == known.Reason && strings.Contains(e.Message, known.Mentions); {
+			case matches && known.Refusal && at.After(refused):
+				refused = at
+			case matches && !known.Refusal && at.After(started):
+				started = at
+			}
 		}
 	}
-	return left, nil
+	return started, refused, nil
 }
 
 // lastRecorded returns when an event was last recorded, in either of the two event APIs.
@@ -279,6 +356,13 @@ func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 			return nil
 		}
 		return fmt.Errorf("deleting unschedulable pod %s: %w", klog.KObj(s.pod), err)
+	}
+	if why == reassigned {
+		a.mu.Lock()
+		now := a.clock.Now()
+		maps.DeleteFunc(a.reassignedAt, func(_ workload.OwnerKey, at time.Time) bool { return now.Sub(at) >= reassignAgain })
+		a.reassignedAt[revision] = now
+		a.mu.Unlock()
 	}
 	replacedPods.WithLabelValues(why).Inc()
 	note := "No on-demand node was found, and the pod's affinity cannot be loosened: its successor may run on spot (" + why + ")"
