@@ -72,6 +72,14 @@ func TestBegin(t *testing.T) {
 			want:    []string{"evict db-0 by evict"},
 			wantWhy: "nothing has room for a replacement: all full; it waits for a new node; no surge: it does not belong to a ReplicaSet",
 		},
+		"nothing has room for it, a budget selects it, and only this node matches": {
+			given: func(w *world) {
+				w.pod("db-0", w.statefulSet("db", 1), "reclaimed").Spec.NodeSelector = map[string]string{v1.LabelHostname: "reclaimed"}
+				w.nodes["reclaimed"].Labels[v1.LabelHostname] = "reclaimed"
+				w.budget("db", 0)
+			}, left: notice, noRoom: true,
+			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full; it runs until 2026-03-01T12:01:30Z",
+		},
 		"the last moment but one": {
 			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: 31 * time.Second, noRoom: true,
 			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full; it runs until 2026-03-01T12:00:01Z",

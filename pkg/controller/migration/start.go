@@ -69,7 +69,8 @@ func (p *planner) withReplacement(m Move, method Method) Action {
 func (p *planner) withoutRoom(m Move, first Action, requires decision.AssignedCapacity, full string) Action {
 	first.WithoutRoom = true
 	examined, surge, urgent := full != simulation.NotExamined, first.Kind == Release, !m.Deadline.IsZero()
-	mayWait := urgent && (surge || p.budgets.selects(m.Pod))
+	// A pod that can run nowhere else serves until its last moment. A surge does not end that.
+	mayWait := urgent && (surge || p.budgets.selects(m.Pod) && p.feasibility().FitsOtherNode(m.Pod, requires))
 	full = "nothing has room for a replacement: " + full
 	switch {
 	case mayWait && !examined:
