@@ -72,6 +72,8 @@ type Announcement struct {
 	Notice time.Duration
 	// Timed reports whether Notice is known.
 	Timed bool
+	// Signal is the signal of the table; nil for Deletion and Silence.
+	Signal *providers.Signal
 }
 
 // The names of announcements that are not signals of the table.
@@ -90,7 +92,7 @@ func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, no
 	for i := range r.Signals {
 		s := &r.Signals[i]
 		if since, on := s.PresentSince(node); on {
-			all = append(all, Announcement{s.String(), s.ClassOn(capacity), since, s.Notice, s.Notice > 0})
+			all = append(all, Announcement{s.String(), s.ClassOn(capacity), since, s.Notice, s.Notice > 0, s})
 		}
 	}
 	if node.DeletionTimestamp != nil {

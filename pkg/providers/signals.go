@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -41,6 +42,14 @@ type Signal struct {
 	// elsewhere. Only the controller uses it: the scheduler places no pods on a node that is about
 	// to be reclaimed, however much time is left.
 	Notice time.Duration
+	// SparesPods: the client that drains the node because of the signal does not evict pods with a
+	// do-not-disrupt annotation (workload.DoNotDisrupt) and pods that tolerate the signal's taint.
+	SparesPods bool
+	// Termination is the key of an annotation with the time (RFC 3339) at which that client
+	// terminates the node, with all pods that are left. The annotation is on the Node, or on the
+	// object of the resource Owner that owns the Node. It may be missing.
+	Termination string
+	Owner       schema.GroupVersionResource
 }
 
 const (
@@ -63,8 +72,10 @@ func Signals() []Signal {
 		{Kind: TaintSignal, Key: nth + "rebalance-recommendation", Class: decision.Advisory},
 		{Kind: TaintSignal, Key: nth + "scheduled-maintenance", Class: decision.Reclaim},
 		{Kind: TaintSignal, Key: nth + "asg-lifecycle-termination", Class: decision.Reclaim},
-		// karpenter pkg/apis/v1/taints.go.
-		{Kind: TaintSignal, Key: KarpenterDisruptedTaint, Class: decision.Drain},
+		// karpenter pkg/apis/v1/taints.go and labels.go; pkg/utils/pod/scheduling.go: IsEvictable.
+		{Kind: TaintSignal, Key: KarpenterDisruptedTaint, Class: decision.Drain, SparesPods: true,
+			Termination: "karpenter.sh/nodeclaim-termination-timestamp",
+			Owner:       schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}},
 		// cluster-autoscaler utils/taints; the value is a unix time.
 		{Kind: TaintSignal, Key: "ToBeDeletedByClusterAutoscaler", Class: decision.Drain},
 		{Kind: TaintSignal, Key: "DeletionCandidateOfClusterAutoscaler", Class: decision.Advisory},

@@ -1,9 +1,12 @@
 package interruption_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -49,6 +52,85 @@ func TestAssist(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Pods that the draining client does not evict are moved only if the time at which the node is
+// terminated is known, and by that time.
+func TestSparedPods(t *testing.T) {
+	const both = "web-0 drain, web-1 drain"
+	const karpenter, autoscaler = "karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"
+	const protects, terminates = "karpenter.sh/do-not-disrupt", "karpenter.sh/nodeclaim-termination-timestamp"
+	protect := func(value string) func(*world) {
+		return func(w *world) {
+			w.pods[0].Annotations = map[string]string{protects: value}
+			w.pods[0].Status.StartTime = at(-time.Minute)
+		}
+	}
+	tolerate := func(key string) func(*world) {
+		return func(w *world) {
+			w.pods[0].Spec.Tolerations = []v1.Toleration{{Key: key, Operator: v1.TolerationOpExists}}
+		}
+	}
+	inAnHour := start.Add(time.Hour).UTC().Format(time.RFC3339)
+	for name, test := range map[string]struct {
+		pod, node func(*world)
+		taint     string
+		want      string
+	}{
+		"protected":            {pod: protect("true"), taint: karpenter, want: "web-1 drain"},
+		"protected for longer": {pod: protect("2m"), taint: karpenter, want: "web-1 drain"},
+		"no longer protected":  {pod: protect("1m"), taint: karpenter, want: both},
+		"not protected":        {pod: protect("false"), taint: karpenter, want: both},
+		"an annotation of another client": {pod: func(w *world) {
+			w.pods[0].Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+		}, taint: karpenter, want: both},
+		"protected from another client":                          {pod: protect("true"), taint: autoscaler, want: both},
+		"protected from one of two":                              {pod: protect("true"), taint: karpenter, node: func(w *world) { w.taint(autoscaler, "1", nil) }, want: both},
+		"protected, and also cordoned":                           {pod: protect("true"), taint: karpenter, node: func(w *world) { w.settings.Cordons = true; w.node.Spec.Unschedulable = true }, want: both},
+		"protected, the taint is missing yet":                    {pod: protect("true"), node: func(w *world) { w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"x"} }, want: "web-1 drain"},
+		"tolerates the taint":                                    {pod: tolerate(karpenter), taint: karpenter, want: "web-1 drain"},
+		"tolerates every taint":                                  {pod: tolerate(""), taint: karpenter, want: "web-1 drain"},
+		"tolerates another taint":                                {pod: tolerate(autoscaler), taint: karpenter, want: both},
+		"tolerates a taint of a client that evicts nevertheless": {pod: tolerate(autoscaler), taint: autoscaler, want: both},
+		"terminated in an hour": {pod: protect("true"), taint: karpenter, node: func(w *world) { w.annotate(terminates, inAnHour) },
+			want: "web-0 drain +3600, web-1 drain"},
+		"tolerates the taint, terminated in an hour": {pod: tolerate(karpenter), taint: karpenter, node: func(w *world) { w.annotate(terminates, inAnHour) },
+			want: "web-0 drain +3600, web-1 drain"},
+		"terminated at an unknown time": {pod: protect("true"), taint: karpenter, node: func(w *world) { w.annotate(terminates, "soon") }, want: "web-1 drain"},
+		"the owner of the node is terminated in an hour": {pod: protect("true"), taint: karpenter, node: func(w *world) {
+			w.settings.OwnerAnnotations = func(n *v1.Node) map[string]string { return map[string]string{terminates: inAnHour} }
+		}, want: "web-0 drain +3600, web-1 drain"},
+		"terminated, but not drained": {pod: protect("true"), node: func(w *world) { w.annotate(terminates, inAnHour) }},
+		"released before it was protected": {pod: func(w *world) {
+			protect("true")(w)
+			w.pods[0].Release = &snapshot.Release{Reason: string(migration.Drain), At: w.now}
+		}, taint: karpenter, want: both},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.settings.Assist = true
+			test.pod(w)
+			if test.taint != "" {
+				w.taint(test.taint, "", nil)
+			}
+			if test.node != nil {
+				test.node(w)
+			}
+			if got := w.round(0); !sameMoves(got, test.want) {
+				t.Errorf("moves %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// sameMoves compares moves without regard to their order.
+func sameMoves(a, b string) bool {
+	sorted := func(moves string) []string {
+		list := strings.Split(moves, ", ")
+		slices.Sort(list)
+		return list
+	}
+	return slices.Equal(sorted(a), sorted(b))
 }
 
 // A restored pod is not released again for the same drain, also not by another controller process.

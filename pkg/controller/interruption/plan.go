@@ -15,7 +15,9 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
@@ -47,6 +49,9 @@ type Settings struct {
 	Assist bool
 	// Cordons means that a cordoned node counts as draining.
 	Cordons bool
+	// OwnerAnnotations returns the annotations of the object that owns a node (providers.Signal);
+	// nil if they are unknown.
+	OwnerAnnotations func(*v1.Node) map[string]string
 	// Selects reports whether pods of a namespace are moved; nil selects all namespaces. Marks on
 	// nodes are independent of it.
 	Selects func(namespace string) bool
@@ -264,8 +269,10 @@ func (p *planner) advice(n *observedNode, active bool) (want desired, moves []mi
 
 // drain plans for a node that a user or a tool drains. released are the pods that are or were
 // released for this drain. A pod that the controller has restored is not released a second time for
-// the same drain.
+// the same drain. Pods that the draining client spares are moved before it terminates the node; if
+// that time is unknown, they are not moved.
 func (p *planner) drain(n *observedNode) (released []types.UID, moves []migration.Move) {
+	termination := p.termination(n)
 	for _, pod := range n.Pods {
 		if !p.mayMove(pod) {
 			continue
@@ -275,17 +282,61 @@ func (p *planner) drain(n *observedNode) (released []types.UID, moves []migratio
 		if isReleased || wasReleased {
 			released = append(released, pod.UID)
 		}
-		if isReleased || !wasReleased {
-			moves = append(moves, migration.Move{Pod: pod, Reason: migration.Drain, OnlySurge: true})
+		move := migration.Move{Pod: pod, Reason: migration.Drain, OnlySurge: true}
+		spared := p.spared(n, pod)
+		if spared && !termination.IsZero() {
+			move.Deadline, move.OnlySurge, spared = termination, false, false
+		}
+		if isReleased || !wasReleased && !spared {
+			moves = append(moves, move)
 		}
 	}
 	slices.Sort(released)
 	return released, moves
 }
 
+// spared reports whether no client that drains the node evicts the pod. A client that drains a
+// cordoned node evicts every pod. For a node that is only being deleted the client is unknown, and
+// may be one that spares protected pods.
+func (p *planner) spared(n *observedNode, pod *snapshot.Pod) bool {
+	protected := workload.DoNotDisrupt(pod.Pod, p.at)
+	spared := protected
+	for _, a := range n.signals {
+		if s := a.Signal; s != nil {
+			if spared = s.SparesPods && (protected || s.Kind == providers.TaintSignal && tolerates(pod.Pod, s.Key)); !spared {
+				return false
+			}
+		}
+	}
+	return spared && !(p.Cordons && n.Spec.Unschedulable)
+}
+
+// termination returns when a client that drains the node terminates it; zero if that is unknown.
+func (p *planner) termination(n *observedNode) (at time.Time) {
+	for _, a := range n.signals {
+		if a.Signal == nil || a.Signal.Termination == "" {
+			continue
+		}
+		text, ok := n.Annotations[a.Signal.Termination]
+		if !ok && p.OwnerAnnotations != nil {
+			text = p.OwnerAnnotations(n.Node.Node)[a.Signal.Termination]
+		}
+		if t, err := time.Parse(time.RFC3339, text); err == nil {
+			at = node.Earlier(at, t)
+		}
+	}
+	return at
+}
+
 // mayMove reports whether the controller may move a pod off an interrupted node.
 func (p *planner) mayMove(pod *snapshot.Pod) bool {
 	return pod.DeletionTimestamp == nil && workload.PolicyApplies(pod.Pod) && (p.Selects == nil || p.Selects(pod.Namespace))
+}
+
+// tolerates reports whether a pod tolerates a taint with this key and the effect NoSchedule.
+func tolerates(pod *v1.Pod, key string) bool {
+	return corev1.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations,
+		&v1.Taint{Key: key, Effect: v1.TaintEffectNoSchedule}, false)
 }
 
 // taintValue returns the value of the taint for a signal: the last part of the signal's key.

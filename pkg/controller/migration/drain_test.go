@@ -1,6 +1,7 @@
 package migration_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func TestBeginDrain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			w.calm = true
+			w.calm, w.drained = true, []string{"reclaimed"}
 			test.given(w)
 			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
 			if name == "no room, and no other node can run it" {
@@ -68,6 +69,119 @@ func TestBeginDrain(t *testing.T) {
 				room.left = 0
 			}
 			if diff := cmp.Diff(test.want, describe(migration.Plan(s, room, requested, settings, nil))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// If all serving replicas of a workload are on nodes that do not remain, one is replaced first.
+func TestDrainOfAllReplicas(t *testing.T) {
+	for name, test := range map[string]struct {
+		// given may change a Deployment of three, whose pods are on two nodes that are drained.
+		given    func(*world)
+		moves    []string // all pods if nil
+		progress map[string]migration.Kind
+		want     []string
+	}{
+		"no budget":                      {want: []string{"release web-0 by surge"}},
+		"a budget that allows evictions": {given: func(w *world) { w.budget("web", 1) }, want: []string{"release web-0 by surge"}},
+		"a budget that allows none": {given: func(w *world) { w.budget("web", 3) },
+			want: []string{"release web-0 by surge", "release web-1 by surge", "release web-2 by surge"}},
+		"several budgets":                     {given: func(w *world) { w.budget("web", 1); w.budget("web", 1) }},
+		"a replica on a node that remains":    {given: func(w *world) { w.pod("web-3", w.replicaSets["web-1"], "remaining") }},
+		"that replica is not ready":           {given: func(w *world) { w.setReady(w.pod("web-3", w.replicaSets["web-1"], "remaining"), v1.ConditionFalse) }, want: []string{"release web-0 by surge"}},
+		"that replica is about to be removed": {given: func(w *world) { w.pod("web-3", w.replicaSets["web-1"], "remaining") }, progress: map[string]migration.Kind{"web-3": migration.EvictPod}, want: []string{"release web-0 by surge"}},
+		"that node is cordoned": {given: func(w *world) {
+			w.pod("web-3", w.replicaSets["web-1"], "remaining")
+			w.nodes["remaining"].Spec.Unschedulable = true
+		}, want: []string{"release web-0 by surge"}},
+		"a replica on a node that is reclaimed": {given: func(w *world) {
+			w.node("dying")
+			w.pod("web-3", w.replicaSets["web-1"], "dying")
+			w.reclaimed = []string{"dying"}
+		}, want: []string{"release web-0 by surge"}},
+		"one is released": {given: func(w *world) { w.releasedFor(w.pods["web-1"], migration.Drain, time.Second) }},
+		"one is released, and its replacement is on a drained node": {given: func(w *world) {
+			w.releasedFor(w.pods["web-1"], migration.Drain, time.Second)
+			w.pod("web-3", w.replicaSets["web-1"], "drained")
+		}},
+		"one is being released":                 {progress: map[string]migration.Kind{"web-1": migration.Release}},
+		"the first is not evicted by the drain": {moves: []string{"web-1", "web-2"}, want: []string{"release web-1 by surge"}},
+		"the first cannot be released":          {progress: map[string]migration.Kind{"web-0": migration.Unreleasable}, want: []string{"release web-1 by surge"}},
+		"the first is not ready":                {given: func(w *world) { w.setReady(w.pods["web-0"], v1.ConditionFalse) }, want: []string{"release web-1 by surge"}},
+		"none can be released": {given: func(w *world) { w.deployments["web"].Annotations = map[string]string{spot.SurgeAnnotation: "false"} },
+			want: []string{"stay web-0 by evict"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.node("drained")
+			w.calm, w.drained = true, []string{"reclaimed", "drained"}
+			w.deployment("web", 3)
+			for i, node := range []string{"reclaimed", "drained", "drained"} {
+				w.pod(fmt.Sprintf("web-%d", i), w.replicaSets["web-1"], node)
+			}
+			if test.given != nil {
+				test.given(w)
+			}
+			w.sync()
+			s, progress := w.snapshot(), migration.Progress{}
+			for name, kind := range test.progress {
+				progress[w.pods[name].UID] = kind
+			}
+			if test.moves == nil {
+				test.moves = []string{"web-0", "web-1", "web-2"}
+			}
+			requested := moves(s, migration.Drain, time.Time{}, test.moves...)
+			for i := range requested {
+				requested[i].OnlySurge = true
+			}
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, progress))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pod that the draining client does not evict is replaced just in time before its node is
+// terminated. The controller evicts it.
+func TestDrainWithDeadline(t *testing.T) {
+	const grace, timeout = 30 * time.Second, 2 * time.Minute
+	for name, test := range map[string]struct {
+		left               time.Duration
+		released, replaced bool
+		given              func(*world)
+		want               []string
+	}{
+		"time is left":            {left: grace + timeout + time.Second},
+		"just in time":            {left: grace + timeout, want: []string{"release web-0 by surge"}},
+		"later":                   {left: grace + time.Second, want: []string{"release web-0 by surge"}},
+		"the last moment":         {left: grace, want: []string{"delete web-0 by delete 30s"}},
+		"released":                {left: grace + time.Second, released: true},
+		"released, and replaced":  {left: grace + time.Second, released: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"released, last moment":   {left: grace, released: true, want: []string{"delete web-0 by delete 30s"}},
+		"a slow start takes time": {left: grace + timeout + time.Minute, given: func(w *world) { w.replicaSets["web-1"].Spec.MinReadySeconds = 60 }, want: []string{"release web-0 by surge"}},
+		"it cannot be released": {left: grace + timeout, given: func(w *world) { w.deployments["web"].Annotations = map[string]string{spot.SurgeAnnotation: "false"} },
+			want: []string{"stay web-0 by evict"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.calm, w.drained = true, []string{"reclaimed"}
+			w.deployment("web", 1)
+			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
+			if test.given != nil {
+				test.given(w)
+			}
+			if test.released {
+				w.releasedFor(pod, migration.Drain, 20*time.Minute)
+			}
+			if test.replaced {
+				w.pod("web-1", w.replicaSets["web-1"], "remaining")
+			}
+			w.sync()
+			s := w.snapshot()
+			got := describe(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, w.now.Add(test.left), "web-0"), settings, nil))
+			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
@@ -92,7 +206,7 @@ func TestRequested(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			w.calm = true
+			w.calm, w.drained = true, []string{"reclaimed"}
 			w.deployment("web", 2)
 			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
 			w.pod("web-1", w.replicaSets["web-1"], "remaining")
@@ -134,7 +248,7 @@ func TestRequestedOnDrainedNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			w.calm = true
+			w.calm, w.drained = true, []string{"reclaimed"}
 			w.deployment("web", 2)
 			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
 			w.pod("web-1", w.replicaSets["web-1"], "remaining")
@@ -200,7 +314,7 @@ func TestFinishDrain(t *testing.T) {
 // ago. replaced: its replacement is ready.
 func newDrainWorld(ago time.Duration, replaced bool) *world {
 	w := newWorld()
-	w.calm = true
+	w.calm, w.drained = true, []string{"reclaimed"}
 	w.deployment("web", 1)
 	w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "reclaimed"), migration.Drain, ago)
 	if replaced {

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,8 +27,10 @@ func (p *planner) methodOf(m Move) (method Method, noSurge string) {
 		return "", "" // the pod runs as long as possible
 	case m.Deadline.IsZero() && workload.HasUnsupportedController(m.Pod.Pod):
 		return "", "" // only a reclaim is worth the risk that the controller does not recreate the pod
-	case m.Reason == Drain && !p.needsReplacementFirst(m.Pod):
+	case m.Reason == Drain && m.Deadline.IsZero() && !p.needsReplacementFirst(m.Pod):
 		return "", "" // the draining client evicts the pod
+	case m.Reason == Drain && !m.Deadline.IsZero() && p.now.Before(p.drainStart(m)):
+		return "", "" // the pod runs as long as its replacement still has time to start
 	}
 	if noSurge = p.surgeObstacle(m.Pod); noSurge != "" {
 		return Evict, noSurge
@@ -57,9 +60,19 @@ func irreplaceable(pod *snapshot.Pod) bool {
 	return metav1.GetControllerOfNoCopy(pod) == nil || pod.Subject != nil && pod.Subject.Workload.Batch == decision.NotRetriable
 }
 
+// drainStart returns when the replacement of a pod must start that the draining client spares until
+// the deadline of the move.
+func (p *planner) drainStart(m Move) time.Time {
+	start := p.lastMoment(m).Add(-p.settings.SurgeTimeout)
+	if m.Pod.Revision != nil && m.Pod.Revision.ReplicaSet != nil {
+		start = p.lastMoment(m).Add(-p.replacementTimeout(m.Pod.Revision, m.Reason))
+	}
+	return start
+}
+
 // needsReplacementFirst reports whether a pod on a draining node needs a replacement before its
-// eviction. That is so if its PodDisruptionBudget currently allows no eviction, or if no other
-// replica of its workload is ready. It is false if several PodDisruptionBudgets select the pod,
+// eviction. That is so if its PodDisruptionBudget currently allows no eviction, or if it is the one
+// of its workload's pods that firstReplaced chooses. It is false if several PodDisruptionBudgets select the pod,
 // because the API server never evicts such a pod, with or without a replacement.
 //
 // On a node that a user or a tool drains, the controller only releases pods, so that their
@@ -74,6 +87,31 @@ func (p *planner) needsReplacementFirst(pod *snapshot.Pod) bool {
 	if len(budgets) == 1 && budgets[0].allowed <= 0 {
 		return true
 	}
-	p.countServing()
-	return p.serving[workloadKey(pod)] == 1
+	if p.firstReplaced == nil {
+		p.firstReplaced = p.chooseFirstReplaced()
+	}
+	return p.firstReplaced[workloadKey(pod)] == pod
+}
+
+// chooseFirstReplaced returns one serving pod of each workload that serves only on nodes that do
+// not remain, while none of its pods is released: the first by name that the draining client
+// evicts and that can be released. If none can, it is the first that the client evicts.
+func (p *planner) chooseFirstReplaced() map[workload.OwnerKey]*snapshot.Pod {
+	first, remains := map[workload.OwnerKey]*snapshot.Pod{}, map[workload.OwnerKey]bool{}
+	for _, pod := range p.snapshot.Pods {
+		released := pod.Release != nil && pod.DeletionTimestamp == nil || p.progress[pod.UID] == Release
+		if released || p.serves(pod) && pod.Node.Remains() {
+			remains[workloadKey(pod)] = true
+		}
+	}
+	for _, pod := range p.snapshot.Pods {
+		key, m := workloadKey(pod), p.moves[pod.UID]
+		if remains[key] || m.Reason != Drain || !m.Deadline.IsZero() || !movable(pod) || !p.serves(pod) || len(p.budgets.selecting(pod)) > 1 {
+			continue
+		}
+		if known := first[key]; known == nil || p.surgeObstacle(known) != "" && p.surgeObstacle(pod) == "" {
+			first[key] = pod
+		}
+	}
+	return first
 }

@@ -78,6 +78,8 @@ type planner struct {
 	// serving and terminating count these pods of each workload. safe counts the serving pods on
 	// nodes that remain. They are nil until countServing.
 	serving, safe, terminating map[workload.OwnerKey]int
+	// firstReplaced contains the pods of chooseFirstReplaced. It is nil until it is needed.
+	firstReplaced map[workload.OwnerKey]*snapshot.Pod
 	// hashSelectors and adopters cache what could treat a released pod differently, by namespace.
 	hashSelectors map[string][]hashSelector
 	adopters      map[string]*workload.Selectors[snapshot.Adopter]

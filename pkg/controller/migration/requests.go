@@ -192,8 +192,12 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 	return o, err
 }
 
+// protectedCost is the deletion cost of a restored pod that asked not to be disrupted. It is larger
+// than that of pods in the floor. rebalance.DeletionCosts removes it.
+const protectedCost = "2000"
+
 // restore gives a pod back to its ReplicaSet, which then has one pod too many and deletes one,
-// unready pods first. A pod that no Deployment controls has no controller until the ReplicaSet
+// unready pods first, then the pod with the lowest deletion cost. A pod that no Deployment controls has no controller until the ReplicaSet
 // adopts it, and a deleted ReplicaSet never would. Therefore the annotation stays until the
 // adoption; see planner.completeRestored.
 func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
@@ -201,10 +205,15 @@ func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
 		return unclear, err
 	}
 	metadata := map[string]any{"labels": map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: a.Pod.Release.Hash}}
+	annotations := map[string]any{}
 	if controlledByDeployment(a.Pod) {
 		metadata["ownerReferences"] = restoredOwners(a.Pod, a.Pod.Release.ReplicaSetUID)
-		metadata["annotations"] = map[string]any{spot.ReleasedAnnotation: nil}
+		annotations[spot.ReleasedAnnotation] = nil
 	}
+	if _, exists := a.Pod.Annotations[v1.PodDeletionCost]; (!exists || a.Pod.HasControllerCost()) && !workload.MayDisrupt(a.Pod.Pod, e.clock.Now()) {
+		annotations[v1.PodDeletionCost], annotations[spot.DeletionCostAnnotation] = protectedCost, protectedCost
+	}
+	metadata["annotations"] = annotations
 	e.forgetRequirement(a.Pod.ReleasedFrom)
 	return e.patch(ctx, a.Pod, metadata)
 }

@@ -2,10 +2,13 @@ package migration_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -228,5 +231,49 @@ func TestSurgeOfManyTerms(t *testing.T) {
 		if got := testing.AllocsPerRun(1, func() { no(s.Pods[0]) }); got > 2000 {
 			t.Errorf("%d terms: %.0f allocations for one pod", terms, got)
 		}
+	}
+}
+
+// A pod that asked not to be disrupted gets a deletion cost when it is restored: its ReplicaSet then
+// has one pod too many, and deletes another.
+func TestRestoredPodIsSpared(t *testing.T) {
+	for name, test := range map[string]struct {
+		annotations  map[string]string
+		byReplicaSet bool
+		want         map[string]string
+	}{
+		"not protected": {},
+		"protected": {annotations: map[string]string{"karpenter.sh/do-not-disrupt": "true"},
+			want: map[string]string{v1.PodDeletionCost: "2000", spot.DeletionCostAnnotation: "2000"}},
+		"protected, of a bare ReplicaSet": {annotations: map[string]string{"karpenter.sh/do-not-disrupt": "true"}, byReplicaSet: true,
+			want: map[string]string{v1.PodDeletionCost: "2000", spot.DeletionCostAnnotation: "2000"}},
+		"protected, with the controller's cost": {annotations: map[string]string{
+			"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", v1.PodDeletionCost: "1000", spot.DeletionCostAnnotation: "1000"},
+			want: map[string]string{v1.PodDeletionCost: "2000", spot.DeletionCostAnnotation: "2000"}},
+		"protected, with the user's cost": {annotations: map[string]string{"karpenter.sh/do-not-disrupt": "true", v1.PodDeletionCost: "5"},
+			want: map[string]string{v1.PodDeletionCost: "5"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.calm = true
+			w.deployment("web", 1)
+			pod := w.releasedFor(w.pod("old", w.replicaSets["web-1"], "remaining"), migration.Drain, time.Second)
+			if !test.byReplicaSet {
+				handOver(w)
+			}
+			maps.Copy(pod.Annotations, test.annotations)
+			w.sync()
+			b := newBench(w, false)
+			b.round(0)
+			got := map[string]string{}
+			for _, key := range []string{v1.PodDeletionCost, spot.DeletionCostAnnotation} {
+				if value, ok := w.pods["old"].Annotations[key]; ok {
+					got[key] = value
+				}
+			}
+			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" || w.pods["old"].Labels[hashKey] != "web-1" {
+				t.Errorf("label %s, costs (-want +got):\n%s", w.pods["old"].Labels[hashKey], diff)
+			}
+		})
 	}
 }

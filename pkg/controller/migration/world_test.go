@@ -52,6 +52,10 @@ type world struct {
 	fail func(verb, resource, name string) (err error, before bool)
 	// calm: the node "reclaimed" has no reclaim signal.
 	calm bool
+	// drained are the nodes with a drain signal.
+	drained []string
+	// reclaimed are more nodes with a reclaim signal.
+	reclaimed []string
 	// grace are the grace periods, in seconds, of the pods that ReplicaSets of an app create; 30
 	// for others.
 	grace map[string]int64
@@ -239,6 +243,12 @@ func (w *world) snapshot() *snapshot.Snapshot {
 		nodes[name] = &snapshot.Node{Node: w.seen.nodes[name]}
 		if name == "reclaimed" && !w.calm {
 			nodes[name].Facts.Signal = decision.Reclaim
+		}
+		if slices.Contains(w.reclaimed, name) {
+			nodes[name].Facts.Signal = decision.Reclaim
+		}
+		if slices.Contains(w.drained, name) {
+			nodes[name].Facts.Signal = decision.Drain
 		}
 		s.Nodes = append(s.Nodes, nodes[name])
 	}

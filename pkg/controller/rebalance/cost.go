@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +16,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // floorCost is the deletion cost of pods in the floor. The default cost is 0, so any positive
@@ -37,20 +39,26 @@ type Cost struct {
 // No pod gets a cost during a rollout or if the workload has no more replicas than its floor. Pods
 // of an old revision keep their cost, so its scale-down spares them. If the user has set the cost
 // of any pod of a workload, the user's order applies, and the controller's costs are removed.
-func DeletionCosts(s *snapshot.Snapshot) (costs []Cost) {
+//
+// The cost of a pod that asked not to be disrupted (migration.Restore) is removed when the workload
+// has no pod too many. If floors is false, no pod gets a cost.
+func DeletionCosts(s *snapshot.Snapshot, floors bool) (costs []Cost) {
 	for _, w := range s.Workloads {
-		costs = append(costs, costsOf(w)...)
+		costs = append(costs, costsOf(w, floors, s.Now)...)
 	}
 	return costs
 }
 
-func costsOf(w *snapshot.Workload) (costs []Cost) {
+func costsOf(w *snapshot.Workload, floors bool, now time.Time) (costs []Cost) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	if w.Deployment == nil || w.RollingOut || len(w.Revisions) == 0 {
+	if w.StatefulSet != nil || w.RollingOut || len(w.Revisions) == 0 {
 		return nil
 	}
-	keep := map[types.UID]bool{}
-	if w.InProfile && !anyPod(w, hasUsersCost) {
+	keep, live := map[types.UID]bool{}, 0
+	for _, revision := range w.Revisions {
+		live += len(revision.Pods)
+	}
+	if floors && w.Deployment != nil && w.InProfile && !anyPod(w, hasUsersCost) {
 		for _, p := range floorOf(w) {
 			keep[p.UID] = true
 			if !p.HasControllerCost() && w.Desired > w.Floor {
@@ -60,7 +68,7 @@ func costsOf(w *snapshot.Workload) (costs []Cost) {
 	}
 	for _, revision := range w.Revisions {
 		for _, p := range revision.Pods {
-			if _, marked := p.Annotations[spot.DeletionCostAnnotation]; marked && !keep[p.UID] {
+			if _, marked := p.Annotations[spot.DeletionCostAnnotation]; marked && !keep[p.UID] && (live <= w.Desired || workload.MayDisrupt(p.Pod, now)) {
 				costs = append(costs, Cost{Pod: p})
 			}
 		}

@@ -44,6 +44,19 @@ func TestDeletionCosts(t *testing.T) {
 			func(*world) {}, []string{"web-0=1000", "web-1=1000"}},
 		"scaled down to the floor: pods keep their cost": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 2 o o min=2"},
 			func(w *world) { w.pod("web-0").annotations, w.pod("web-1").annotations = ours(), ours() }, nil},
+		"restored protected pod keeps the cost while one pod is too many": {spread, func(w *world) {
+			w.pod("web-0").annotations, w.pod("web-1").annotations, w.pod("web-4").annotations = ours(), ours(), ours()
+			w.pod("web-4").annotations["karpenter.sh/do-not-disrupt"] = "true"
+			w.workload("web").desired = 4
+		}, nil},
+		"restored pod that is not protected": {spread, func(w *world) {
+			w.pod("web-0").annotations, w.pod("web-1").annotations, w.pod("web-4").annotations = ours(), ours(), ours()
+			w.workload("web").desired = 4
+		}, []string{"web-4="}},
+		"restored protected pod, and no pod is too many": {spread, func(w *world) {
+			w.pod("web-0").annotations, w.pod("web-1").annotations, w.pod("web-4").annotations = ours(), ours(), ours()
+			w.pod("web-4").annotations["karpenter.sh/do-not-disrupt"] = "true"
+		}, []string{"web-4="}},
 		"no pods beyond the floor":             {[]string{"node o on-demand cpu=9", "deployment web 2 o o min=2"}, func(*world) {}, nil},
 		"rollout: no change":                   {spread, func(w *world) { w.workload("web").rollingOut = true; w.pod("web-4").annotations = ours() }, nil},
 		"StatefulSet: ordered by its ordinals": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "statefulset db 3 o s s min=1"}, func(*world) {}, nil},
@@ -69,7 +82,7 @@ func TestDeletionCosts(t *testing.T) {
 			}
 			client := fake.NewClientset(objects...)
 			var got []string
-			for _, c := range rebalance.DeletionCosts(w.snapshot()) {
+			for _, c := range rebalance.DeletionCosts(w.snapshot(), true) {
 				got = append(got, fmt.Sprintf("%s=%s", c.Pod.Name, c.Value))
 				if err := c.Apply(t.Context(), client); err != nil {
 					t.Fatal(err)
@@ -95,10 +108,28 @@ func TestDeletionCosts(t *testing.T) {
 					t.Errorf("annotations (-want +got):\n%s", diff)
 				}
 			}
-			if again := rebalance.DeletionCosts(w.snapshot()); len(again) > 0 {
+			if again := rebalance.DeletionCosts(w.snapshot(), true); len(again) > 0 {
 				t.Errorf("planned again after they were written: %v", again)
 			}
 		})
+	}
+}
+
+// Without costs for floors, every cost of the controller is removed, except that of a protected pod
+// in a workload with one pod too many.
+func TestDeletionCostsDisabled(t *testing.T) {
+	w := newWorld("node o on-demand cpu=9", "deployment web 2 o o o min=1", "deployment shop 1 o o min=1")
+	w.workload("web").desired = 3
+	w.workload("shop").desired = 1
+	w.pod("web-0").annotations = ours()
+	w.pod("shop-0").annotations, w.pod("shop-1").annotations = ours(), ours()
+	w.pod("shop-0").annotations["karpenter.sh/do-not-disrupt"] = "true"
+	var got []string
+	for _, c := range rebalance.DeletionCosts(w.snapshot(), false) {
+		got = append(got, fmt.Sprintf("%s=%s", c.Pod.Name, c.Value))
+	}
+	if diff := cmp.Diff([]string{"web-0=", "shop-1="}, got); diff != "" {
+		t.Errorf("costs (-want +got):\n%s", diff)
 	}
 }
 

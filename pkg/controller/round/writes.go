@@ -95,17 +95,7 @@ func (p *Planner) reportProtection(c protection.Change) {
 // costWrites returns the writes of deletion costs. If deletion costs are disabled, it removes the
 // existing ones.
 func (p *Planner) costWrites(s *snapshot.Snapshot) (writes []loop.Write) {
-	var costs []rebalance.Cost
-	if p.config.DeletionCosts {
-		costs = rebalance.DeletionCosts(s)
-	} else {
-		for _, pod := range s.Pods {
-			if _, written := pod.Annotations[spot.DeletionCostAnnotation]; written {
-				costs = append(costs, rebalance.Cost{Pod: pod})
-			}
-		}
-	}
-	for _, c := range costs {
+	for _, c := range rebalance.DeletionCosts(s, p.config.DeletionCosts) {
 		writes = append(writes, loop.Write{
 			Kind: loop.DeletionCost, UID: c.Pod.UID, Version: c.Pod.ResourceVersion, Name: klog.KObj(c.Pod),
 			Apply:   func(ctx context.Context) error { return c.Apply(ctx, p.clients.Writer) },
