@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -122,12 +123,17 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	if err != nil {
 		return err
 	}
+	owners, err := metadata.NewForConfig(readOnly(config))
+	if err != nil {
+		return fmt.Errorf("creating the client that reads the owners of nodes: %w", err)
+	}
+	nodeOwners := round.NewNodeOwners(owners, setup.Signals)
 	caches, err := newCaches(reader)
 	if err != nil {
 		return fmt.Errorf("creating the caches: %w", err)
 	}
 	planner, err := round.NewPlanner(setup.Config, caches.factory, round.Clients{
-		Writer: writer, RequestTimeout: requestTimeout, Recorder: recorder, Evictions: evictions,
+		Writer: writer, RequestTimeout: requestTimeout, Recorder: recorder, Evictions: evictions, NodeOwners: nodeOwners,
 	})
 	if err != nil {
 		return fmt.Errorf("connecting the planners to the caches: %w", err)
@@ -152,7 +158,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		defer planner.Wait()
 		return rounds.Start(ctx)
 	})
-	runnables := append([]manager.Runnable{caches, leading}, besideRounds...)
+	runnables := append([]manager.Runnable{caches, nodeOwners, leading}, besideRounds...)
 	if evictions != nil {
 		runnables = append(runnables, evictions)
 	}

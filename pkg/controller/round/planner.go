@@ -39,6 +39,8 @@ type Clients struct {
 	Recorder events.EventRecorder
 	// Evictions are the Evictions that the controller responds to; nil if it responds to none.
 	Evictions *Evictions
+	// NodeOwners are the objects that own nodes; nil if none is known.
+	NodeOwners *NodeOwners
 }
 
 // Planner plans the rounds of the loop. It is not safe for concurrent use.
@@ -88,6 +90,9 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 		p.informers = append(p.informers, clients.Evictions.informer)
 	}
 	p.interruptions = config.interruptionSettings(selects(namespaces.Lister(), config.InterruptionNamespaces))
+	if clients.NodeOwners != nil {
+		p.interruptions.OwnerAnnotations = clients.NodeOwners.annotations
+	}
 	rebalancing := config.rebalanceSettings(selects(namespaces.Lister(), config.RebalanceNamespaces), p.AdmissionPolicy)
 	rebalancing.Provisioning = p.Provisioning
 	p.rebalancer = rebalance.NewPlanner(rebalancing)
