@@ -48,11 +48,13 @@ const (
 	// Policy.LabelGrace. Its label may still arrive, so the node counts as spot: no pod of a floor
 	// may run on it, and other pods on it use budget.
 	Settling
+	// FromSignal: no capacity label, but an interruption signal that only spot nodes get.
+	FromSignal
 )
 
 // String returns the source as one lower-case word.
 func (s CapacitySource) String() string {
-	return [...]string{"label", "alias", "contradiction", "default", "settling"}[s]
+	return [...]string{"label", "alias", "contradiction", "default", "settling", "signal"}[s]
 }
 
 // Capacity is the capacity type of a node and its source.

@@ -30,12 +30,21 @@ type Reader struct {
 	Overdue map[string]time.Time
 }
 
+// Capacity returns the capacity type of the node at now. Without a capacity label, a signal that
+// only spot nodes get proves spot. othersLabeled is as in Policy.Capacity.
+func (r *Reader) Capacity(node *v1.Node, othersLabeled bool, now time.Time) decision.Capacity {
+	capacity := r.Policy.Capacity(node.Labels, now.Sub(node.CreationTimestamp.Time), othersLabeled)
+	if !capacity.Labeled() && capacity.Type == decision.OnDemand && providers.SpotNotice(r.Signals, node) != nil {
+		return decision.Capacity{Type: decision.Spot, Source: decision.FromSignal}
+	}
+	return capacity
+}
+
 // Read returns the facts about the node that a decision at now needs. until is the time at which
 // the facts change although the Node does not; zero means never. othersLabeled is as in
 // Policy.Capacity.
 func (r *Reader) Read(node *v1.Node, othersLabeled bool, now time.Time) (facts decision.Node, until time.Time) {
-	age := now.Sub(node.CreationTimestamp.Time)
-	facts.Capacity = r.Policy.Capacity(node.Labels, age, othersLabeled)
+	facts.Capacity = r.Capacity(node, othersLabeled, now)
 	if facts.Capacity.Source == decision.Settling {
 		until = node.CreationTimestamp.Add(r.Policy.LabelGrace)
 	}

@@ -156,10 +156,70 @@ func TestSignalsOfOnDemandNodes(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			node := nodeWith(nil)
+			node := nodeWith(map[string]string{spot.CapacityLabel: "on-demand"})
 			test.node(node)
 			if got, _ := reader.Read(node, false, now); got.Signal != test.want {
 				t.Errorf("Signal = %s, want %s", got.Signal, test.want)
+			}
+		})
+	}
+}
+
+// A signal that only spot nodes get proves that a node without a capacity label is spot. Read and
+// Capacity agree.
+func TestSpotNotice(t *testing.T) {
+	onDemand := decision.Capacity{Type: decision.OnDemand, Source: decision.FromDefault}
+	proven := decision.Capacity{Type: decision.Spot, Source: decision.FromSignal}
+	both := func(changes ...func(*v1.Node)) func(*v1.Node) {
+		return func(n *v1.Node) {
+			for _, change := range changes {
+				change(n)
+			}
+		}
+	}
+	itn := withTaint("aws-node-termination-handler/spot-itn", "x")
+	for name, test := range map[string]struct {
+		node func(*v1.Node)
+		want decision.Node
+	}{
+		"nothing":      {func(*v1.Node) {}, decision.Node{Capacity: onDemand}},
+		"spot notice":  {itn, decision.Node{Capacity: proven, Signal: decision.Reclaim}},
+		"preemption":   {withEvent("", "Preempt Scheduled: now"), decision.Node{Capacity: proven, Signal: decision.Reclaim}},
+		"a new signal": {withCondition("PreemptionScheduled", v1.ConditionTrue, now), decision.Node{Capacity: proven, Signal: decision.Reclaim}},
+		"a recommendation": {withTaint("aws-node-termination-handler/rebalance-recommendation", ""),
+			decision.Node{Capacity: proven, Signal: decision.Advisory}},
+		"CAST AI":           {withLabel("autoscaling.cast.ai/draining", "spot-interruption"), decision.Node{Capacity: proven, Signal: decision.Drain}},
+		"a reboot":          {withEvent("", "Reboot Scheduled: now"), decision.Node{Capacity: onDemand, Signal: decision.Advisory}},
+		"a scale-in":        {withTaint("aws-node-termination-handler/asg-lifecycle-termination", ""), decision.Node{Capacity: onDemand, Signal: decision.Reclaim}},
+		"a drain":           {withTaint("karpenter.sh/disrupted", ""), decision.Node{Capacity: onDemand, Signal: decision.Drain}},
+		"a signal of yours": {withTaint("example.com/gone-if-spot", ""), decision.Node{Capacity: onDemand, Signal: decision.Advisory}},
+		"labelled on-demand": {both(itn, withLabel(spot.CapacityLabel, "on-demand")),
+			decision.Node{Capacity: decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}, Signal: decision.Advisory}},
+		"labelled by a provisioner": {both(itn, withLabel("karpenter.sh/capacity-type", "on-demand")),
+			decision.Node{Capacity: decision.Capacity{Type: decision.OnDemand, Source: decision.FromAlias}, Signal: decision.Advisory}},
+		"labelled spot": {both(itn, withLabel(spot.CapacityLabel, "spot")),
+			decision.Node{Capacity: decision.Capacity{Type: decision.Spot, Source: decision.FromLabel}, Signal: decision.Reclaim}},
+		"silent": {both(itn, withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Hour))), decision.Node{Capacity: proven, Signal: decision.Reclaim}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			signals := append(providers.Signals(),
+				providers.Signal{Kind: providers.TaintSignal, Key: "example.com/gone-if-spot", Class: decision.Reclaim, OnlySpot: true})
+			reader := &Reader{Policy: &decision.Policy{CapacityLabels: providers.CapacityLabels()}, Signals: signals}
+			node := nodeWith(nil)
+			test.node(node)
+			got, _ := reader.Read(node, false, now)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("facts (-want +got):\n%s", diff)
+			}
+			if capacity := reader.Capacity(node, false, now); capacity != got.Capacity {
+				t.Errorf("Capacity is %+v, but Read returns %+v", capacity, got.Capacity)
+			}
+			class := decision.NoSignal
+			for _, a := range reader.Announcements(node, got.Capacity.Type, now) {
+				class = max(class, a.Class)
+			}
+			if class != got.Signal {
+				t.Errorf("Announcements have class %s, but Read returns %s", class, got.Signal)
 			}
 		})
 	}

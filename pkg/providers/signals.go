@@ -38,6 +38,9 @@ type Signal struct {
 	Class    decision.SignalClass
 	// OnlySpot limits the class to advisory on a node that is not spot.
 	OnlySpot bool
+	// ProvesSpot: only spot nodes get the signal. A node without a capacity label that has it is
+	// spot.
+	ProvesSpot bool
 	// Notice is how much time is left when the signal appears; 0 if it is unknown or recorded
 	// elsewhere. Only the controller uses it: the scheduler places no pods on a node that is about
 	// to be reclaimed, however much time is left.
@@ -67,9 +70,9 @@ func Signals() []Signal {
 	return []Signal{
 		{Kind: TaintSignal, Key: spot.InterruptionTaint, Class: decision.Reclaim},
 		// aws-node-termination-handler pkg/node; AWS gives two minutes, best effort.
-		{Kind: TaintSignal, Key: nth + "spot-itn", Class: decision.Reclaim, OnlySpot: true, Notice: 2 * time.Minute},
+		{Kind: TaintSignal, Key: nth + "spot-itn", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true, Notice: 2 * time.Minute},
 		// Often not followed by an interruption (NTH #321, #458).
-		{Kind: TaintSignal, Key: nth + "rebalance-recommendation", Class: decision.Advisory},
+		{Kind: TaintSignal, Key: nth + "rebalance-recommendation", Class: decision.Advisory, ProvesSpot: true},
 		{Kind: TaintSignal, Key: nth + "scheduled-maintenance", Class: decision.Reclaim},
 		{Kind: TaintSignal, Key: nth + "asg-lifecycle-termination", Class: decision.Reclaim},
 		// karpenter pkg/apis/v1/taints.go and labels.go; pkg/utils/pod/scheduling.go: IsEvictable.
@@ -79,28 +82,29 @@ func Signals() []Signal {
 		// cluster-autoscaler utils/taints; the value is a unix time.
 		{Kind: TaintSignal, Key: "ToBeDeletedByClusterAutoscaler", Class: decision.Drain},
 		{Kind: TaintSignal, Key: "DeletionCandidateOfClusterAutoscaler", Class: decision.Advisory},
-		// k8s-node-termination-handler for GCE.
-		{Kind: TaintSignal, Key: "cloud.google.com/impending-node-termination", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
+		// k8s-node-termination-handler for GCE. Nodes with GPUs get it, too, before maintenance that
+		// also terminates them.
+		{Kind: TaintSignal, Key: "cloud.google.com/impending-node-termination", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true, Notice: 30 * time.Second},
 		// AKS node problem detector. The condition is set for every scheduled event. "Preempt
 		// Scheduled: …" appears at least 30 s before the VM is reclaimed. A Freeze lasts seconds.
 		// Reboot, Redeploy and Terminate also occur on on-demand nodes (karpenter-provider-azure
 		// #1594).
-		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Mentions: "Preempt", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
+		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Mentions: "Preempt", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true, Notice: 30 * time.Second},
 		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Class: decision.Advisory},
 		// The same since 2026, for preemption only (karpenter-provider-azure #1695, #1829).
-		{Kind: ConditionSignal, Key: "PreemptionScheduled", Value: "True", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
+		{Kind: ConditionSignal, Key: "PreemptionScheduled", Value: "True", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true, Notice: 30 * time.Second},
 		// AKS node auto-repair drains.
 		{Kind: TaintSignal, Key: "remediator.kubernetes.azure.com/unschedulable", Class: decision.Drain},
 		// ACK node problem detector: about five minutes.
-		{Kind: ConditionSignal, Key: "InstanceExpired", Value: "True", Class: decision.Reclaim, OnlySpot: true, Notice: 5 * time.Minute},
+		{Kind: ConditionSignal, Key: "InstanceExpired", Value: "True", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true, Notice: 5 * time.Minute},
 		// OKE.
-		{Kind: TaintSignal, Key: "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", Class: decision.Reclaim, OnlySpot: true},
+		{Kind: TaintSignal, Key: "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true},
 		// OpenShift machine-api-provider-aws, termination handler; its reason is
 		// TerminationRequested.
-		{Kind: ConditionSignal, Key: "Terminating", Value: "True", Class: decision.Reclaim, OnlySpot: true, Notice: 2 * time.Minute},
+		{Kind: ConditionSignal, Key: "Terminating", Value: "True", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true, Notice: 2 * time.Minute},
 		// CAST AI drains.
-		{Kind: LabelSignal, Key: castDraining, Value: "spot-interruption", Class: decision.Drain},
-		{Kind: LabelSignal, Key: castDraining, Value: "spot-prediction", Class: decision.Drain},
+		{Kind: LabelSignal, Key: castDraining, Value: "spot-interruption", Class: decision.Drain, ProvesSpot: true},
+		{Kind: LabelSignal, Key: castDraining, Value: "spot-prediction", Class: decision.Drain, ProvesSpot: true},
 		// Kubernetes 1.37, KEP-5683: an administrator sets and clears these conditions. Maintenance
 		// need not drain the node.
 		{Kind: ConditionSignal, Key: "DrainInProgress", Value: "True", Class: decision.Drain},
@@ -110,6 +114,17 @@ func Signals() []Signal {
 		// Kubernetes, non-graceful node shutdown: the node is gone.
 		{Kind: TaintSignal, Key: v1.TaintNodeOutOfService, Class: decision.Drain},
 	}
+}
+
+// SpotNotice returns the first of the signals on the node that only spot nodes get; nil if there is
+// none.
+func SpotNotice(signals []Signal, node *v1.Node) *Signal {
+	for i := range signals {
+		if signals[i].ProvesSpot && signals[i].IsOn(node) {
+			return &signals[i]
+		}
+	}
+	return nil
 }
 
 // ClassOn returns the class of the signal on a node of a capacity type.

@@ -115,7 +115,7 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 // CapacityType returns the capacity type of the node at now, as in a Snapshot. It may be called
 // concurrently.
 func (r *Reader) CapacityType(node *v1.Node, now time.Time) decision.CapacityType {
-	return r.policy.Capacity(node.Labels, now.Sub(node.CreationTimestamp.Time), r.labels.Seen()).Type
+	return r.reader.Capacity(node, r.labels.Seen(), now).Type
 }
 
 // All returns all objects of a lister of a cache, which returns no error.

@@ -57,6 +57,7 @@ type Planner struct {
 	reader        *snapshot.Reader
 	informers     []cache.SharedIndexInformer
 	defects       defects
+	notices       spotNotices
 	interruptions interruption.Settings
 	rebalancer    *rebalance.Planner
 	protector     *protection.Planner
@@ -136,6 +137,9 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 		return loop.Plan{}, fmt.Errorf("reading the cluster: %w", err)
 	}
 	p.defects.observe(s)
+	if !p.config.DryRun {
+		p.notices.observe(s, p.config.Signals, p.clients.Recorder)
+	}
 	progress := p.executor.Observe(s)
 
 	marks, moves := interruption.Plan(s, p.interruptions)

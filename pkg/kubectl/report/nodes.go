@@ -81,6 +81,8 @@ func capacitySource(policy *decision.Policy, n *snapshot.Node) string {
 		return label(spot.CapacityLabel)
 	case decision.FromDefault:
 		return "no capacity label: unlabeledNodes"
+	case decision.FromSignal:
+		return "no capacity label: a signal that only spot nodes get"
 	case decision.Settling:
 		return "no label yet: counts as spot during labelGrace"
 	}
