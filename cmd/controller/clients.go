@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
@@ -65,6 +66,14 @@ func newEvictions(config *rest.Config, setup *setup, mayWrite func() error) (*ro
 		return nil, fmt.Errorf("creating the client that responds to Evictions: %w", err)
 	}
 	return round.NewEvictions(reader, writer), nil
+}
+
+func newNodeOwners(config *rest.Config) (*round.NodeOwners, error) {
+	reader, err := metadata.NewForConfig(readOnly(config))
+	if err != nil {
+		return nil, fmt.Errorf("creating the client that reads the owners of nodes: %w", err)
+	}
+	return round.NewNodeOwners(reader), nil
 }
 
 type transport func(*http.Request) (*http.Response, error)

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -123,11 +122,10 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	if err != nil {
 		return err
 	}
-	owners, err := metadata.NewForConfig(readOnly(config))
+	nodeOwners, err := newNodeOwners(config)
 	if err != nil {
-		return fmt.Errorf("creating the client that reads the owners of nodes: %w", err)
+		return err
 	}
-	nodeOwners := round.NewNodeOwners(owners, setup.Signals)
 	caches, err := newCaches(reader)
 	if err != nil {
 		return fmt.Errorf("creating the caches: %w", err)
@@ -168,8 +166,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		}
 	}
 	return errors.Join(
-		mgr.AddReadyzCheck("caches", caches.ready),
-		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
+		mgr.AddReadyzCheck("caches", caches.ready), mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
 	)
 }
 

@@ -49,11 +49,13 @@ type Signal struct {
 	// do-not-disrupt annotation (workload.DoNotDisrupt) and pods that tolerate the signal's taint.
 	SparesPods bool
 	// Termination is the key of an annotation with the time (RFC 3339) at which that client
-	// terminates the node, with all pods that are left. The annotation is on the Node, or on the
-	// object of the resource Owner that owns the Node. It may be missing.
+	// terminates the node with all remaining pods. The annotation is on the Node, or on the
+	// NodeOwner that owns the Node. It may be missing.
 	Termination string
-	Owner       schema.GroupVersionResource
 }
+
+// NodeOwner is the resource of the objects that own nodes and may have the annotation Termination.
+var NodeOwner = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
 const (
 	nth          = "aws-node-termination-handler/"
@@ -77,13 +79,12 @@ func Signals() []Signal {
 		{Kind: TaintSignal, Key: nth + "asg-lifecycle-termination", Class: decision.Reclaim},
 		// karpenter pkg/apis/v1/taints.go and labels.go; pkg/utils/pod/scheduling.go: IsEvictable.
 		{Kind: TaintSignal, Key: KarpenterDisruptedTaint, Class: decision.Drain, SparesPods: true,
-			Termination: "karpenter.sh/nodeclaim-termination-timestamp",
-			Owner:       schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}},
+			Termination: "karpenter.sh/nodeclaim-termination-timestamp"},
 		// cluster-autoscaler utils/taints; the value is a unix time.
 		{Kind: TaintSignal, Key: "ToBeDeletedByClusterAutoscaler", Class: decision.Drain},
 		{Kind: TaintSignal, Key: "DeletionCandidateOfClusterAutoscaler", Class: decision.Advisory},
-		// k8s-node-termination-handler for GCE. Nodes with GPUs get it, too, before maintenance that
-		// also terminates them.
+		// k8s-node-termination-handler for GCE. Nodes with GPUs get it, too, before maintenance
+		// that also terminates them.
 		{Kind: TaintSignal, Key: "cloud.google.com/impending-node-termination", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true, Notice: 30 * time.Second},
 		// AKS node problem detector. The condition is set for every scheduled event. "Preempt
 		// Scheduled: …" appears at least 30 s before the VM is reclaimed. A Freeze lasts seconds.

@@ -21,9 +21,9 @@ func MayDisrupt(pod *v1.Pod, now time.Time) bool {
 	return pod.Annotations[safeToEvict] != "false" && !DoNotDisrupt(pod, now)
 }
 
-// DoNotDisrupt reports whether the pod's do-not-disrupt annotation protects it at now. The rules are
-// Karpenter's: "true" always protects. A positive duration protects until the pod has run for that
-// long, and also while its start time is unknown. Any other value protects nothing.
+// DoNotDisrupt reports whether the pod's do-not-disrupt annotation protects it at now. The rules
+// are Karpenter's: "true" always protects. A positive duration protects until the pod has run for
+// that long, and also while its start time is unknown. Any other value protects nothing.
 func DoNotDisrupt(pod *v1.Pod, now time.Time) bool {
 	value := pod.Annotations[doNotDisrupt]
 	if value == "true" {

@@ -96,8 +96,8 @@ const (
 	// ReasonInvalidDeadline (Warning, on the node): the deadline annotation does not parse, or is
 	// older than the signals. The deadline of the signals applies.
 	ReasonInvalidDeadline = "InvalidInterruptionDeadline"
-	// ReasonUnexpectedNotice (Warning, on the node): the node has a signal that only spot nodes get,
-	// but no label says that it is spot.
+	// ReasonUnexpectedNotice (Warning, on the node): the node has a signal that only spot nodes
+	// get, but no label marks it as spot.
 	ReasonUnexpectedNotice = "UnexpectedSpotNotice"
 
 	// ReasonHiddenFromAutoscaler (Warning, on the pod): the policy requires something that cannot

@@ -321,9 +321,7 @@ func (p *planner) termination(n *observedNode) (at time.Time) {
 		if !ok && p.OwnerAnnotations != nil {
 			text = p.OwnerAnnotations(n.Node.Node)[a.Signal.Termination]
 		}
-		if t, err := time.Parse(time.RFC3339, text); err == nil {
-			at = node.Earlier(at, t)
-		}
+		at, _ = time.Parse(time.RFC3339, text) // zero if it cannot be parsed
 	}
 	return at
 }

@@ -2,7 +2,6 @@ package migration
 
 import (
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,8 +28,9 @@ func (p *planner) methodOf(m Move) (method Method, noSurge string) {
 		return "", "" // only a reclaim is worth the risk that the controller does not recreate the pod
 	case m.Reason == Drain && m.Deadline.IsZero() && !p.needsReplacementFirst(m.Pod):
 		return "", "" // the draining client evicts the pod
-	case m.Reason == Drain && !m.Deadline.IsZero() && p.now.Before(p.drainStart(m)):
-		return "", "" // the pod runs as long as its replacement still has time to start
+	case m.Reason == Drain && !m.Deadline.IsZero() && m.Pod.Revision != nil &&
+		p.now.Before(p.lastMoment(m).Add(-p.replacementTimeout(m.Pod.Revision, m.Reason))):
+		return "", "" // the draining client spares the pod, and its replacement can start later
 	}
 	if noSurge = p.surgeObstacle(m.Pod); noSurge != "" {
 		return Evict, noSurge
@@ -60,19 +60,9 @@ func irreplaceable(pod *snapshot.Pod) bool {
 	return metav1.GetControllerOfNoCopy(pod) == nil || pod.Subject != nil && pod.Subject.Workload.Batch == decision.NotRetriable
 }
 
-// drainStart returns when the replacement of a pod must start that the draining client spares until
-// the deadline of the move.
-func (p *planner) drainStart(m Move) time.Time {
-	start := p.lastMoment(m).Add(-p.settings.SurgeTimeout)
-	if m.Pod.Revision != nil && m.Pod.Revision.ReplicaSet != nil {
-		start = p.lastMoment(m).Add(-p.replacementTimeout(m.Pod.Revision, m.Reason))
-	}
-	return start
-}
-
 // needsReplacementFirst reports whether a pod on a draining node needs a replacement before its
-// eviction. That is so if its PodDisruptionBudget currently allows no eviction, or if it is the one
-// of its workload's pods that firstReplaced chooses. It is false if several PodDisruptionBudgets select the pod,
+// eviction. That is so if its PodDisruptionBudget currently allows no eviction, or if
+// chooseFirstReplaced chooses it. It is false if several PodDisruptionBudgets select the pod,
 // because the API server never evicts such a pod, with or without a replacement.
 //
 // On a node that a user or a tool drains, the controller only releases pods, so that their

@@ -62,8 +62,11 @@ func available(pod *snapshot.Pod, rs *appsv1.ReplicaSet, now time.Time) bool {
 	return ok && (rs.Spec.MinReadySeconds == 0 || !now.Before(since.Add(minReady(rs))))
 }
 
-// minReady returns how long a pod of the ReplicaSet must be ready to be available.
+// minReady returns how long a pod of the ReplicaSet must be ready to be available; 0 if it is nil.
 func minReady(rs *appsv1.ReplicaSet) time.Duration {
+	if rs == nil {
+		return 0
+	}
 	return time.Duration(rs.Spec.MinReadySeconds) * time.Second
 }
 

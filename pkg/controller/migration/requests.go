@@ -197,9 +197,9 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 const protectedCost = "2000"
 
 // restore gives a pod back to its ReplicaSet, which then has one pod too many and deletes one,
-// unready pods first, then the pod with the lowest deletion cost. A pod that no Deployment controls has no controller until the ReplicaSet
-// adopts it, and a deleted ReplicaSet never would. Therefore the annotation stays until the
-// adoption; see planner.completeRestored.
+// unready pods first, then the pod with the lowest deletion cost. A pod that no Deployment controls
+// has no controller until the ReplicaSet adopts it, and a deleted ReplicaSet never would. Therefore
+// the annotation stays until the adoption; see planner.completeRestored.
 func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
 	if rs, err := e.readReplicaSet(ctx, a.Pod); err != nil || rs == nil {
 		return unclear, err

@@ -234,8 +234,8 @@ func TestSurgeOfManyTerms(t *testing.T) {
 	}
 }
 
-// A pod that asked not to be disrupted gets a deletion cost when it is restored: its ReplicaSet then
-// has one pod too many, and deletes another.
+// A pod that asked not to be disrupted gets a deletion cost when it is restored: its ReplicaSet
+// then has one pod too many, and deletes another.
 func TestRestoredPodIsSpared(t *testing.T) {
 	for name, test := range map[string]struct {
 		annotations  map[string]string

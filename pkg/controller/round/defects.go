@@ -1,11 +1,16 @@
 package round
 
 import (
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -46,4 +51,24 @@ func (d *defects) observe(s *snapshot.Snapshot) {
 	for _, kind := range snapshot.DefectKinds {
 		invalidPods.WithLabelValues(string(kind)).Set(float64(counts[kind]))
 	}
+}
+
+// spotNotices reports, once, each node with a signal that only spot nodes get, but without a label
+// that marks it as spot. It contains the capacity types of the reported nodes.
+type spotNotices map[types.UID]decision.Capacity
+
+func (n *spotNotices) observe(s *snapshot.Snapshot, signals []providers.Signal, recorder events.EventRecorder) {
+	reported := spotNotices{}
+	for _, node := range s.Nodes {
+		capacity, signal := node.Facts.Capacity, providers.SpotNotice(signals, node.Node)
+		if signal == nil || capacity.Type == decision.Spot && capacity.Source != decision.FromSignal {
+			continue
+		}
+		if known, ok := (*n)[node.UID]; !ok || known != capacity {
+			recorder.Eventf(node.Node, nil, v1.EventTypeWarning, spot.ReasonUnexpectedNotice, "Compare",
+				"Only spot nodes get %s, but no label marks the node as spot: it counts as %s (%s)", signal, capacity.Type, capacity.Source)
+		}
+		reported[node.UID] = capacity
+	}
+	*n = reported
 }

@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
-
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // The annotations of a NodeClaim are known for the Node that it owns, also if its CRD is created
@@ -36,7 +34,7 @@ func TestNodeOwners(t *testing.T) {
 			}
 			return false, nil, nil
 		})
-		o := NewNodeOwners(client, providers.Signals())
+		o := NewNodeOwners(client)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- o.Start(ctx) }()
@@ -54,7 +52,7 @@ func TestNodeOwners(t *testing.T) {
 		synctest.Wait()
 		n := node()
 		if got := o.annotations(n); got["ends"] != "soon" {
-			t.Errorf("annotations %v, want those of the NodeClaim", got)
+			t.Errorf("annotations %v, want the annotations of the NodeClaim", got)
 		}
 		n.OwnerReferences[1].UID = "another"
 		if got := o.annotations(n); got != nil {

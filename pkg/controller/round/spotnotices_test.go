@@ -24,12 +24,12 @@ func TestSpotNotices(t *testing.T) {
 		want     string // a part of the event; "" for none
 	}{
 		{"", decision.Capacity{Source: decision.FromDefault}, ""},
-		{"aws-node-termination-handler/spot-itn", decision.Capacity{Type: decision.Spot, Source: decision.FromSignal}, "counts as spot"},
+		{"aws-node-termination-handler/spot-itn", decision.Capacity{Type: decision.Spot, Source: decision.FromSignal}, "counts as spot (signal)"},
 		{"aws-node-termination-handler/spot-itn", decision.Capacity{Type: decision.Spot, Source: decision.FromSignal}, ""},
-		{"aws-node-termination-handler/spot-itn", decision.Capacity{Source: decision.FromLabel}, "only advisory"},
+		{"aws-node-termination-handler/spot-itn", decision.Capacity{Source: decision.FromLabel}, "counts as on-demand"},
 		{"aws-node-termination-handler/spot-itn", decision.Capacity{Source: decision.FromLabel}, ""},
 		{"aws-node-termination-handler/spot-itn", decision.Capacity{Type: decision.Spot, Source: decision.FromLabel}, ""},
-		{"aws-node-termination-handler/spot-itn", decision.Capacity{Source: decision.FromAlias}, "only advisory"},
+		{"aws-node-termination-handler/spot-itn", decision.Capacity{Source: decision.FromAlias}, "counts as on-demand"},
 		{"aws-node-termination-handler/asg-lifecycle-termination", decision.Capacity{Source: decision.FromAlias}, ""},
 	} {
 		n := clustertest.NewNode("n", "", "m/a")
