@@ -3,6 +3,7 @@ package interruption
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -91,6 +92,9 @@ func (p *planner) observe(n *snapshot.Node) (o observedNode, ok bool) {
 		o.ready = ready.Status == v1.ConditionTrue
 	}
 	o.state, o.stateText, o.hasState = readState(n.Node)
+	if o.state.Taint == "" {
+		o.state.Taint = p.unrecordedTaint(n)
+	}
 	o.deadline = readDeadline(n.Node, o.state)
 	o.tainted = slices.ContainsFunc(n.Spec.Taints, o.wroteTaint)
 	o.otherTaints = n.Spec.Taints
@@ -103,6 +107,21 @@ func (p *planner) observe(n *snapshot.Node) (o observedNode, ok bool) {
 	}
 	o.signals = p.reader.Announcements(others, n.Facts.Capacity.Type, p.at)
 	return o, len(o.signals) > 0 || o.hasState || o.deadline.exists || n.Spec.Unschedulable
+}
+
+// unrecordedTaint returns the value of a taint that the controller wrote for a signal of the node,
+// if someone has removed the state annotation since; else "". The value shows the signal. Without
+// this, the taint would itself count as a signal and stay when the other signals end.
+func (p *planner) unrecordedTaint(n *snapshot.Node) string {
+	own := slices.IndexFunc(n.Spec.Taints, func(t v1.Taint) bool {
+		return t.Key == spot.InterruptionTaint && t.Effect == v1.TaintEffectNoSchedule && t.Value != ""
+	})
+	if own < 0 || !slices.ContainsFunc(p.reader.Announcements(n.Node, n.Facts.Capacity.Type, p.at), func(a node.Announcement) bool {
+		return !strings.Contains(a.Name, spot.InterruptionTaint) && taintValue(a) == n.Spec.Taints[own].Value
+	}) {
+		return ""
+	}
+	return n.Spec.Taints[own].Value
 }
 
 func readState(node *v1.Node) (s state, text string, exists bool) {

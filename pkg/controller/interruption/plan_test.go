@@ -497,6 +497,11 @@ func TestRounds(t *testing.T) {
 			{0, func(w *world) { w.untaint(own) }, "spot-itn:NoSchedule +120 state", 2, 2},
 			{0, func(w *world) { w.untaint(own); w.untaint(awsReclaim) }, "", 0, 3},
 		},
+		"a user removes the state while the signal lasts": {
+			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
+			{0, func(w *world) { delete(w.node.Annotations, spot.InterruptionStateAnnotation) }, "spot-itn:NoSchedule +120 state", 2, 2},
+			{0, func(w *world) { w.untaint(awsReclaim) }, "+120", 0, 3},
+		},
 		"an invalid state: the marks belong to others": {
 			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
 			{0, func(w *world) { w.untaint(awsReclaim); w.annotate(spot.InterruptionStateAnnotation, "{") }, "spot-itn:NoSchedule +120 state", 2, 2},
