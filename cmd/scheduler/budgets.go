@@ -13,19 +13,19 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/failsafe"
 )
 
-// budgetsPerSecond limits the deletions of PodDisruptionBudgets, as average rate and as burst. It
-// is low because bindings have priority.
-const budgetsPerSecond = 10
+// withdrawalsPerSecond limits the deletions of PodDisruptionBudgets and the restorations of pods, as
+// average rate and as burst. It is low because bindings have priority.
+const withdrawalsPerSecond = 10
 
-// removeAbandonedBudgets makes the scheduler delete the PodDisruptionBudgets of a controller that
-// no longer runs, while fresh reports that it leads. It must be called once, before sched runs. It
+// withdrawAbandoned makes the scheduler delete the PodDisruptionBudgets and restore the released
+// pods of a controller that no longer runs, while fresh reports that it leads. It must be called once, before sched runs. It
 // ends with ctx.
-func removeAbandonedBudgets(ctx context.Context, cc schedulerserverconfig.CompletedConfig, sched *scheduler.Scheduler, fresh func() bool) error {
-	client, err := limitedClient(cc.KubeConfig, budgetsPerSecond)
+func withdrawAbandoned(ctx context.Context, cc schedulerserverconfig.CompletedConfig, sched *scheduler.Scheduler, fresh func() bool) error {
+	client, err := limitedClient(cc.KubeConfig, withdrawalsPerSecond)
 	if err != nil {
-		return fmt.Errorf("creating the client that deletes PodDisruptionBudgets: %w", err)
+		return fmt.Errorf("creating the client that withdraws what a controller left: %w", err)
 	}
 	anyProfile := sched.Profiles[slices.Min(slices.Collect(maps.Keys(sched.Profiles)))]
-	go failsafe.NewDisruptionBudgetRemover(cc.InformerFactory, client, anyProfile.EventRecorder(), clock.RealClock{}, fresh).Run(ctx)
+	go failsafe.NewWithdrawer(cc.InformerFactory, client, anyProfile.EventRecorder(), clock.RealClock{}, fresh).Run(ctx)
 	return nil
 }

@@ -28,7 +28,7 @@ import (
 
 // newSchedulerCommand returns kube-scheduler's command with these plugins, like
 // app.NewSchedulerCommand of Kubernetes 1.36: it has the same flags, help, logging, signals and
-// metrics. It adds guardTakeover, guardLease, removeExpiredGates, removeAbandonedBudgets,
+// metrics. It adds guardTakeover, guardLease, removeExpiredGates, withdrawAbandoned,
 // searchNarrowly and limitBindings. The original has no hook for them, because it does not expose
 // the scheduler between app.Setup and app.Run.
 func newSchedulerCommand(labels *node.LabelHistory, plugins ...app.Option) *cobra.Command {
@@ -91,7 +91,7 @@ func runScheduler(command *cobra.Command, opts *options.Options, labels *node.La
 	if err := removeExpiredGates(ctx, *config, sched, fresh); err != nil {
 		return err
 	}
-	if err := removeAbandonedBudgets(ctx, *config, sched, fresh); err != nil {
+	if err := withdrawAbandoned(ctx, *config, sched, fresh); err != nil {
 		return err
 	}
 	searchNarrowly(sched, config.ComponentConfig.PercentageOfNodesToScore)

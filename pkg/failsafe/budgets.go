@@ -1,6 +1,6 @@
 // Package failsafe is what the scheduler's leader does for the controller while the controller does
-// not run: it removes capacity gates that would block pods, and deletes PodDisruptionBudgets that
-// would block drains.
+// not run: it removes capacity gates that would block pods, deletes PodDisruptionBudgets that would
+// block drains, and gives released pods back to their ReplicaSets.
 package failsafe
 
 import (
@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	policylisters "k8s.io/client-go/listers/policy/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -26,43 +28,49 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // staleAfter is the time after the last renewal of its Lease after which the controller counts as
 // not running. checkEvery is the interval of the checks.
 const staleAfter, checkEvery = 5 * time.Minute, 5 * time.Second
 
-// deletionsPerCheck is how many budgets the DisruptionBudgetRemover deletes before it reads the
-// Lease again. Its client is slow, and the controller may run again meanwhile.
-const deletionsPerCheck = 50
+// changesPerCheck is how many budgets, and how many pods, the Withdrawer changes before it reads
+// the Lease again. Its client is slow, and the controller may run again meanwhile.
+const changesPerCheck = 50
 
-// DisruptionBudgetRemover deletes the PodDisruptionBudgets of a controller that no longer runs, so
-// that no drain waits for it. It is part of the scheduler. A controller that starts again recreates
-// the budgets.
-type DisruptionBudgetRemover struct {
-	client   kubernetes.Interface
-	recorder events.EventRecorder
-	clock    clock.WithTicker
-	budgets  policylisters.PodDisruptionBudgetLister
-	leads    func() bool
+// Withdrawer withdraws what a controller that no longer runs has left. It deletes the
+// PodDisruptionBudgets, so that no drain waits for it. It restores the pods that it released, so
+// that no replica of an old revision serves forever. It is part of the scheduler. A controller that
+// starts again recreates the budgets.
+type Withdrawer struct {
+	client      kubernetes.Interface
+	recorder    events.EventRecorder
+	clock       clock.WithTicker
+	budgets     policylisters.PodDisruptionBudgetLister
+	pods        corelisters.PodLister
+	replicaSets appslisters.ReplicaSetLister
+	deployments appslisters.DeploymentLister
+	leads       func() bool
 	// renewed is the renewTime of the Lease, by the clock of the controller. seen is when this
 	// process first read that value, by its own clock.
 	renewed, seen time.Time
 }
 
-// NewDisruptionBudgetRemover returns a DisruptionBudgetRemover that reads from factory. Call it
-// before the factory is started. While leads returns false, another replica leads and nothing is
-// deleted.
-func NewDisruptionBudgetRemover(
+// NewWithdrawer returns a Withdrawer that reads from factory. Call it before the factory is
+// started. While leads returns false, another replica leads and nothing is withdrawn.
+func NewWithdrawer(
 	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker, leads func() bool,
-) *DisruptionBudgetRemover {
-	budgets := factory.Policy().V1().PodDisruptionBudgets()
-	budgets.Informer() // so that the factory starts it
-	return &DisruptionBudgetRemover{client: client, recorder: recorder, clock: clock, budgets: budgets.Lister(), leads: leads}
+) *Withdrawer {
+	budgets, apps := factory.Policy().V1().PodDisruptionBudgets(), factory.Apps().V1()
+	return &Withdrawer{ // each Lister makes the factory start its informer
+		client: client, recorder: recorder, clock: clock, budgets: budgets.Lister(), pods: factory.Core().V1().Pods().Lister(),
+		replicaSets: apps.ReplicaSets().Lister(), deployments: apps.Deployments().Lister(), leads: leads,
+	}
 }
 
 // Run checks at intervals until ctx is done.
-func (r *DisruptionBudgetRemover) Run(ctx context.Context) {
+func (r *Withdrawer) Run(ctx context.Context) {
 	ticker := r.clock.NewTicker(checkEvery)
 	defer ticker.Stop()
 	for {
@@ -72,19 +80,28 @@ func (r *DisruptionBudgetRemover) Run(ctx context.Context) {
 		case <-ticker.C():
 		}
 		if err := r.check(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Check for PodDisruptionBudgets without a controller failed, will retry")
+			klog.FromContext(ctx).Error(err, "Check for objects without a controller failed, will retry")
 		}
 	}
 }
 
-// check deletes the budgets if no controller has run for staleAfter.
-func (r *DisruptionBudgetRemover) check(ctx context.Context) error {
+// check withdraws everything if no controller has run for staleAfter.
+func (r *Withdrawer) check(ctx context.Context) error {
 	if !r.leads() {
 		return nil
 	}
-	budgets, err := r.budgets.List(labels.SelectorFromSet(labels.Set{spot.ProtectLabel: "true"}))
-	if err != nil || len(budgets) == 0 {
+	budgets, err := r.budgets.List(labels.Everything())
+	if err != nil {
 		return err
+	}
+	budgets = slices.DeleteFunc(budgets, func(b *policyv1.PodDisruptionBudget) bool { return !workload.ManagedDisruptionBudget(b) })
+	pods, err := r.pods.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool { return p.DeletionTimestamp != nil || !workload.Released(p) })
+	if len(budgets)+len(pods) == 0 {
+		return nil
 	}
 	lease, err := r.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leader.Controller, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -92,12 +109,17 @@ func (r *DisruptionBudgetRemover) check(ctx context.Context) error {
 	}
 	leased := err == nil && lease.Spec.RenewTime != nil
 	stale := leased && r.stale(lease)
-	budgets = slices.DeleteFunc(budgets, func(budget *policyv1.PodDisruptionBudget) bool {
-		// Without a Lease the age of the budget counts, because a controller created it.
-		return !stale && (leased || r.clock.Since(budget.CreationTimestamp.Time) < staleAfter)
-	})
-	for _, budget := range budgets[:min(len(budgets), deletionsPerCheck)] {
+	// Without a Lease the age counts, because a controller created the budget or released the pod.
+	abandoned := func(since time.Time) bool { return stale || !leased && r.clock.Since(since) >= staleAfter }
+	budgets = slices.DeleteFunc(budgets, func(b *policyv1.PodDisruptionBudget) bool { return !abandoned(b.CreationTimestamp.Time) })
+	for _, budget := range budgets[:min(len(budgets), changesPerCheck)] {
 		r.deleteBudget(ctx, budget)
+	}
+	requests := 0
+	for _, pod := range pods { // in random order, so that no pod that cannot be restored blocks others
+		if release, defect := workload.ReadRelease(pod); requests < changesPerCheck && defect == "" && abandoned(release.At) && r.restore(ctx, pod, release) {
+			requests++
+		}
 	}
 	return nil
 }
@@ -105,7 +127,7 @@ func (r *DisruptionBudgetRemover) check(ctx context.Context) error {
 // stale reports whether the controller has not renewed its Lease for staleAfter. The clock of the
 // controller may be wrong, so a renewTime that seems old counts only if it did not change for the
 // duration of the Lease.
-func (r *DisruptionBudgetRemover) stale(lease *coordinationv1.Lease) bool {
+func (r *Withdrawer) stale(lease *coordinationv1.Lease) bool {
 	if renewed := lease.Spec.RenewTime.Time; !renewed.Equal(r.renewed) {
 		r.renewed, r.seen = renewed, r.clock.Now()
 	}
@@ -114,7 +136,7 @@ func (r *DisruptionBudgetRemover) stale(lease *coordinationv1.Lease) bool {
 	return unchanged >= staleAfter || unchanged >= duration && r.clock.Since(r.renewed) >= staleAfter
 }
 
-func (r *DisruptionBudgetRemover) deleteBudget(ctx context.Context, budget *policyv1.PodDisruptionBudget) {
+func (r *Withdrawer) deleteBudget(ctx context.Context, budget *policyv1.PodDisruptionBudget) {
 	logger := klog.FromContext(ctx).WithValues("podDisruptionBudget", klog.KObj(budget))
 	err := r.client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(ctx, budget.Name, *metav1.NewPreconditionDeleteOptions(string(budget.UID)))
 	switch {

@@ -14,6 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 )
 
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -25,7 +26,9 @@ func TestDeletionOfAbandonedBudgets(t *testing.T) {
 		renewed *time.Time // nil: no Lease
 		made    time.Time
 		standby bool
-		want    bool
+		// unlabelled: someone removed the label, but not the name and the controller.
+		unlabelled bool
+		want       bool
 	}{
 		"renewed in time":                     {renewed: new(ago(staleAfter - 1)), made: ago(time.Hour)},
 		"not renewed in time":                 {renewed: new(ago(staleAfter)), made: ago(time.Second), want: true},
@@ -35,6 +38,7 @@ func TestDeletionOfAbandonedBudgets(t *testing.T) {
 		"renewed, by a clock ahead":           {renewed: new(ago(-time.Minute)), made: ago(time.Hour)},
 		"released by a controller that ended": {renewed: new(ago(staleAfter)), made: ago(time.Hour), want: true},
 		"renewed by a new controller":         {renewed: new(ago(0)), made: ago(0)},
+		"its label removed, not renewed":      {renewed: new(ago(staleAfter)), made: ago(time.Second), unlabelled: true, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			meta := metav1.ObjectMeta{Namespace: "shop", Name: "web-protected", UID: "b", CreationTimestamp: metav1.NewTime(test.made)}
@@ -42,6 +46,9 @@ func TestDeletionOfAbandonedBudgets(t *testing.T) {
 			theirs.Name = "theirs"
 			ours := &policyv1.PodDisruptionBudget{ObjectMeta: meta}
 			ours.Labels = map[string]string{spot.ProtectLabel: "true"}
+			if test.unlabelled {
+				ours.Labels, ours.OwnerReferences = nil, []metav1.OwnerReference{clustertest.OwnedBy("Deployment", "web")}
+			}
 			client := fake.NewClientset(ours, theirs)
 			if test.renewed != nil {
 				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "spot-controller"}}
@@ -53,7 +60,7 @@ func TestDeletionOfAbandonedBudgets(t *testing.T) {
 			factory := informers.NewSharedInformerFactory(client, 0)
 			recorder := events.NewFakeRecorder(10)
 			clock := clocktesting.NewFakeClock(now.Add(-15 * time.Second))
-			w := NewDisruptionBudgetRemover(factory, client, recorder, clock, func() bool { return !test.standby })
+			w := NewWithdrawer(factory, client, recorder, clock, func() bool { return !test.standby })
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
 			for range 2 { // the Lease must stay unchanged for its duration
@@ -95,7 +102,7 @@ func TestDeletionWithAnotherClock(t *testing.T) {
 			client := fake.NewClientset(budget, lease)
 			factory := informers.NewSharedInformerFactory(client, 0)
 			clock := clocktesting.NewFakeClock(now)
-			w := NewDisruptionBudgetRemover(factory, client, events.NewFakeRecorder(10), clock, func() bool { return true })
+			w := NewWithdrawer(factory, client, events.NewFakeRecorder(10), clock, func() bool { return true })
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
 			deleted := time.Duration(0)
@@ -128,7 +135,7 @@ func TestDeletionWithAnotherClock(t *testing.T) {
 // TestWithdrawMany: the Lease is read again before thousands of budgets are deleted.
 func TestDeletionOfManyBudgets(t *testing.T) {
 	client := fake.NewClientset()
-	for i := range 2 * deletionsPerCheck {
+	for i := range 2 * changesPerCheck {
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: fmt.Sprint(i), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)), Labels: map[string]string{spot.ProtectLabel: "true"},
 		}}
@@ -137,7 +144,7 @@ func TestDeletionOfManyBudgets(t *testing.T) {
 		}
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
-	w := NewDisruptionBudgetRemover(factory, client, events.NewFakeRecorder(2*deletionsPerCheck), clocktesting.NewFakeClock(now), func() bool { return true })
+	w := NewWithdrawer(factory, client, events.NewFakeRecorder(2*changesPerCheck), clocktesting.NewFakeClock(now), func() bool { return true })
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 	if err := w.check(t.Context()); err != nil {
@@ -147,7 +154,7 @@ func TestDeletionOfManyBudgets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(left.Items) != deletionsPerCheck {
-		t.Errorf("%d budgets remain, want %d", len(left.Items), deletionsPerCheck)
+	if len(left.Items) != changesPerCheck {
+		t.Errorf("%d budgets remain, want %d", len(left.Items), changesPerCheck)
 	}
 }

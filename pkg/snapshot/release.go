@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -26,31 +25,24 @@ func releaseOf(pod *v1.Pod) (release *Release, defect string) {
 	if !workload.Released(pod) {
 		return nil, ""
 	}
-	text, ok := pod.Annotations[spot.ReleasedAnnotation]
-	if !ok {
-		return nil, "it has the label of a release without the annotation"
-	}
-	release = &Release{}
-	if err := json.Unmarshal([]byte(text), release); err != nil {
-		return nil, fmt.Sprintf("annotation %s does not parse: %v", spot.ReleasedAnnotation, err)
+	if release, defect = workload.ReadRelease(pod); defect != "" {
+		return nil, defect
 	}
 	hash, controller := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey], metav1.GetControllerOfNoCopy(pod)
 	switch {
 	case !workload.PolicyApplies(pod):
 		return nil, "it is a DaemonSet pod or a static pod, which cannot be released"
-	case release.ReplicaSet == "" || release.ReplicaSetUID == "" || release.Hash == "" || release.Hash == spot.ReleasedHash:
-		return nil, fmt.Sprintf("annotation %s does not name a ReplicaSet, its UID and a hash", spot.ReleasedAnnotation)
-	case hash != spot.ReleasedHash && hash != release.Hash:
+	case hash != spot.ReleasedHash && hash != release.Hash && hash != "" && !workload.ControlledByDeployment(pod):
 		return nil, fmt.Sprintf("label %s is neither that of a released pod nor the original hash", appsv1.DefaultDeploymentUniqueLabelKey)
-	case controller != nil && !workload.IsDeployment(controller) && workload.KeyOf(pod.Namespace, controller) != release.from(pod.Namespace):
+	case controller != nil && !workload.IsDeployment(controller) && workload.KeyOf(pod.Namespace, controller) != releasedFrom(release, pod.Namespace):
 		return nil, fmt.Sprintf("its controller is %s %s, not the ReplicaSet that it was released from", controller.Kind, controller.Name)
 	}
 	return release, ""
 }
 
-// from returns the key of the ReplicaSet that a pod of the namespace was released from. The
+// releasedFrom returns the key of the ReplicaSet that a pod of the namespace was released from. The
 // ReplicaSet must be in the pod's own namespace.
-func (r *Release) from(namespace string) workload.OwnerKey {
+func releasedFrom(r *Release, namespace string) workload.OwnerKey {
 	return workload.OwnerKey{Namespace: namespace, Group: appsv1.GroupName, Kind: "ReplicaSet", UID: r.ReplicaSetUID}
 }
 

@@ -45,6 +45,15 @@ func TestRelease(t *testing.T) {
 			p.OwnerReferences = []metav1.OwnerReference{clustertest.OwnedBy("Deployment", deployment)}
 		}
 	}
+	unmarked := func(edit func(*v1.Pod)) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			rs := p.OwnerReferences[0]
+			rs.Controller = nil
+			clustertest.Release(p)
+			p.OwnerReferences = []metav1.OwnerReference{rs, clustertest.OwnedBy("Deployment", "web")}
+			edit(p)
+		}
+	}
 	gone := func(w *clustertest.World) { w.Remove(&appsv1.ReplicaSet{ObjectMeta: clustertest.Meta("web-r")}) }
 	selects := func(labels map[string]string) func(*clustertest.World) {
 		return func(w *clustertest.World) {
@@ -101,6 +110,16 @@ func TestRelease(t *testing.T) {
 			gone(w)
 			w.Remove(&appsv1.Deployment{ObjectMeta: clustertest.Meta("web")})
 		}, wantDefect: "which does not exist"},
+
+		// Someone has removed marks. The owners still show the release.
+		"handed over, the label removed":      {change: func(p *v1.Pod) { handed("web")(p); delete(p.Labels, hashKey) }, trusted: true, from: "web-r-uid"},
+		"handed over, another label":          {change: func(p *v1.Pod) { handed("web")(p); p.Labels[hashKey] = "x" }, trusted: true, from: "web-r-uid"},
+		"handed over, the annotation removed": {change: unmarked(func(p *v1.Pod) { p.Annotations = nil }), trusted: true, from: "web-r-uid"},
+		"handed over, both removed":           {change: unmarked(func(p *v1.Pod) { p.Annotations = nil; delete(p.Labels, hashKey) }), trusted: true, from: "web-r-uid"},
+		"the label removed":                   {change: func(p *v1.Pod) { clustertest.Release(p); delete(p.Labels, hashKey) }, trusted: true, from: "web-r-uid"},
+		"owners of another ReplicaSet": {change: unmarked(func(p *v1.Pod) {
+			p.Annotations, p.OwnerReferences[0].Name = nil, "web-x"
+		}), wantDefect: "has the UID of ReplicaSet shop/web-r"},
 
 		"only the label":             {change: func(p *v1.Pod) { clustertest.Release(p); p.Annotations = nil }, wantDefect: "without the annotation"},
 		"invalid JSON":               {change: func(p *v1.Pod) { clustertest.Release(p); p.Annotations[spot.ReleasedAnnotation] = "yes" }, wantDefect: "does not parse"},

@@ -13,7 +13,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
@@ -179,16 +178,5 @@ type Revision struct {
 	Settings *decision.WorkloadSettings
 }
 
-// Release is the value of spot.ReleasedAnnotation on a released pod, as JSON. It contains
-// everything that the controller needs to finish or undo the release, also after a restart.
-type Release struct {
-	// ReplicaSet and ReplicaSetUID identify the ReplicaSet that the pod was released from. Hash is
-	// the previous value of the pod's label pod-template-hash.
-	ReplicaSet    string    `json:"replicaSet"`
-	ReplicaSetUID types.UID `json:"replicaSetUID"`
-	Hash          string    `json:"hash"`
-	// Reason is the reason of the release, a migration.Reason.
-	Reason string `json:"reason"`
-	// At is the time of the release.
-	At time.Time `json:"at"`
-}
+// Release is the release of a pod.
+type Release = workload.Release

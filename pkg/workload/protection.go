@@ -2,11 +2,21 @@ package workload
 
 import (
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
-// ManagedDisruptionBudget reports whether the controller manages the PodDisruptionBudget.
+// DisruptionBudgetSuffix is the end of the name of a PodDisruptionBudget that the controller
+// manages. The beginning is the name of its Deployment. A Deployment whose name is too long for the
+// suffix could not name its ReplicaSets either.
+const DisruptionBudgetSuffix = "-protected"
+
+// ManagedDisruptionBudget reports whether the controller manages the PodDisruptionBudget: it has
+// the label, or, if someone has removed the label, the name and the controller that the controller
+// gives it.
 func ManagedDisruptionBudget(budget *policyv1.PodDisruptionBudget) bool {
-	return budget.Labels[spot.ProtectLabel] == "true"
+	owner := metav1.GetControllerOfNoCopy(budget)
+	return budget.Labels[spot.ProtectLabel] == "true" ||
+		owner != nil && IsDeployment(owner) && budget.Name == owner.Name+DisruptionBudgetSuffix
 }

@@ -1,15 +1,112 @@
 package workload
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
-// Released reports whether the pod claims to be released, by ReleaseAnnotation or by ReleasedHash.
-// Anyone who may write the pod can make this claim. Package snapshot decides whether to trust it.
+// Release is the value of spot.ReleasedAnnotation on a released pod, as JSON. It contains
+// everything that the controller needs to finish or undo the release, also after a restart.
+type Release struct {
+	// ReplicaSet and ReplicaSetUID identify the ReplicaSet that the pod was released from. Hash is
+	// the previous value of the pod's label pod-template-hash.
+	ReplicaSet    string    `json:"replicaSet"`
+	ReplicaSetUID types.UID `json:"replicaSetUID"`
+	Hash          string    `json:"hash"`
+	// Reason is the reason of the release, a migration.Reason.
+	Reason string `json:"reason"`
+	// At is the time of the release.
+	At time.Time `json:"at"`
+}
+
+// Released reports whether the pod claims to be released, by ReleaseAnnotation, by ReleasedHash or
+// by its owners. Anyone who may write the pod can make this claim. Package snapshot decides whether
+// to trust it.
 func Released(pod *v1.Pod) bool {
 	_, annotated := pod.Annotations[spot.ReleasedAnnotation]
-	return annotated || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == spot.ReleasedHash
+	return annotated || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == spot.ReleasedHash || releasedByOwners(pod) >= 0
+}
+
+// releasedByOwners returns the index of the owner reference to the ReplicaSet of a pod that a
+// Deployment controls, else -1. A pod has such owners only after a release.
+func releasedByOwners(pod *v1.Pod) int {
+	if !ControlledByDeployment(pod) {
+		return -1
+	}
+	return slices.IndexFunc(pod.OwnerReferences, func(ref metav1.OwnerReference) bool { return isKind(&ref, appsv1.GroupName, "ReplicaSet") })
+}
+
+// ReadRelease returns the release that a pod claims, if it names a ReplicaSet and its hash, and
+// otherwise the defect of the claim. If someone has removed the annotation, the owners show the
+// release, without its reason and with the zero time.
+func ReadRelease(pod *v1.Pod) (release *Release, defect string) {
+	release = &Release{}
+	text, annotated := pod.Annotations[spot.ReleasedAnnotation]
+	owner := releasedByOwners(pod)
+	switch {
+	case annotated:
+		if err := json.Unmarshal([]byte(text), release); err != nil {
+			return nil, fmt.Sprintf("annotation %s does not parse: %v", spot.ReleasedAnnotation, err)
+		}
+	case owner >= 0:
+		rs := pod.OwnerReferences[owner]
+		hash, _ := strings.CutPrefix(rs.Name, metav1.GetControllerOfNoCopy(pod).Name+"-")
+		release.ReplicaSet, release.ReplicaSetUID, release.Hash = rs.Name, rs.UID, hash
+	default:
+		return nil, "it has the label of a release without the annotation"
+	}
+	if release.ReplicaSet == "" || release.ReplicaSetUID == "" || release.Hash == "" || release.Hash == spot.ReleasedHash {
+		return nil, fmt.Sprintf("annotation %s does not name a ReplicaSet, its UID and a hash", spot.ReleasedAnnotation)
+	}
+	return release, ""
+}
+
+// ControlledByDeployment reports whether the controller of the pod is a Deployment, as that of a
+// released pod.
+func ControlledByDeployment(pod *v1.Pod) bool {
+	controller := metav1.GetControllerOfNoCopy(pod)
+	return controller != nil && IsDeployment(controller)
+}
+
+// Restoration returns the metadata that gives a released pod back to its ReplicaSet, for a merge
+// patch. A pod without a controller retains the annotation until the ReplicaSet has adopted it.
+func (r *Release) Restoration(pod *v1.Pod) map[string]any {
+	annotations := map[string]any{}
+	metadata := map[string]any{"labels": map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: r.Hash}, "annotations": annotations}
+	controller := metav1.GetControllerOfNoCopy(pod)
+	if controller != nil {
+		annotations[spot.ReleasedAnnotation] = nil
+	}
+	if ControlledByDeployment(pod) {
+		refs := slices.DeleteFunc(slices.Clone(pod.OwnerReferences), func(ref metav1.OwnerReference) bool { return ref.UID == controller.UID })
+		metadata["ownerReferences"] = WithController(refs, r.ReplicaSetUID)
+	}
+	return metadata
+}
+
+// WithController returns refs in which only the first reference with this UID is a controller; none
+// if the UID is "". Other fields stay unchanged, including an explicit "controller: false", because
+// the admission policy compares them.
+func WithController(refs []metav1.OwnerReference, controller types.UID) []metav1.OwnerReference {
+	refs = slices.Clone(refs)
+	for i := range refs {
+		if ptr.Deref(refs[i].Controller, false) {
+			refs[i].Controller = nil
+		}
+	}
+	if i := slices.IndexFunc(refs, func(ref metav1.OwnerReference) bool { return ref.UID == controller }); i >= 0 && controller != "" {
+		refs[i].Controller = ptr.To(true)
+	}
+	return refs
 }

@@ -47,7 +47,7 @@ const (
 	// actors. It also contains facts that a Node does not record by itself. A taint or deadline
 	// that differs from the annotation belongs to another actor: the controller respects it and
 	// does not remove it. The same applies to all marks if the annotation is missing or does not
-	// parse.
+	// parse, except to a taint whose value shows another signal of the node.
 	InterruptionStateAnnotation = "spot-aware-scheduler.io/interruption-state"
 )
 
@@ -66,7 +66,8 @@ const (
 	DeletionCostAnnotation = "spot-aware-scheduler.io/deletion-cost"
 	// ProtectLabel has the value "true" on the PodDisruptionBudgets that the controller creates for
 	// workloads that request protection. The controller changes and deletes budgets with this
-	// label. The scheduler deletes them while no controller is running.
+	// label, or with the name and controller of such. The scheduler deletes them while no
+	// controller is running.
 	ProtectLabel = "spot-aware-scheduler.io/protect"
 	// EvictionResponder is the name of the controller in spec.evictionResponders of pods.
 	EvictionResponder = "spot-aware-scheduler.io/surge"

@@ -12,7 +12,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -106,7 +105,7 @@ func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	a.mu.Lock()
 	since, known := a.gatedSince[pod.UID] // observe deletes it if the event of the patch arrives before its answer
 	a.mu.Unlock()
-	if err := migration.PatchPod(ctx, a.client, pod, map[string]any{"annotations": annotations}, spec); err != nil {
+	if err := workload.PatchPod(ctx, a.client, pod, map[string]any{"annotations": annotations}, spec); err != nil {
 		return err
 	}
 	a.mu.Lock()

@@ -144,15 +144,15 @@ func hasReleasedLabel(pod *snapshot.Pod) bool {
 // ReplicaSet is deleted before, the controller has to delete the pod, because the garbage collector
 // would not.
 func (p *planner) completeRestored(m Move) Action {
-	switch byDeployment := controlledByDeployment(m.Pod); {
+	switch byDeployment := workload.ControlledByDeployment(m.Pod.Pod); {
 	case !byDeployment && metav1.GetControllerOfNoCopy(m.Pod) != nil:
 		return m.action(Forget, Surge, "its ReplicaSet has adopted it again")
 	case m.Pod.ReleasedFrom == nil:
 		return p.completeOrphan(m)
 	case p.lastMomentReached(m):
 		return p.deletion(m)
-	case byDeployment:
-		return m.action(Restore, Surge, "another client has restored its label")
+	case byDeployment || m.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != m.Pod.Release.Hash:
+		return m.action(Restore, Surge, "another client has changed its marks")
 	}
 	return Action{} // the ReplicaSet will adopt it
 }

@@ -70,7 +70,7 @@ func (e *Executor) observe(w *work, pod *snapshot.Pod) {
 		w.enter(idle, e.clock.Now())
 	case removes && pod.DeletionTimestamp != nil:
 		w.enter(terminating, e.clock.Now())
-	case w.action.Kind == Restore && !hasReleasedLabel(pod) && !controlledByDeployment(pod):
+	case w.action.Kind == Restore && !hasReleasedLabel(pod) && !workload.ControlledByDeployment(pod.Pod):
 		e.countMove(w.action)
 		w.enter(idle, e.clock.Now())
 	case w.action.Kind == Release && pod.Release != nil,

@@ -2,6 +2,7 @@ package migration_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -592,6 +593,23 @@ func TestFinish(t *testing.T) {
 		},
 		"handed over, another client has restored its label": {
 			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pods["old"].Labels[hashKey] = "web-1" },
+			want: []string{"restore old by surge"},
+		},
+		"handed over, another client has removed its label": {
+			n: 1, ago: fresh, given: func(w *world) { handOver(w); delete(w.pods["old"].Labels, hashKey) },
+			want: []string{"restore old by surge"},
+		},
+		"another client has removed its label": {
+			n: 1, ago: fresh, given: func(w *world) { delete(w.pods["old"].Labels, hashKey) },
+			want: []string{"restore old by surge"},
+		},
+		"handed over, another client has removed its annotation": {
+			n: 1, ago: fresh, given: func(w *world) {
+				handOver(w)
+				old, rs := w.pods["old"], w.replicaSets["web-1"]
+				old.Annotations = nil
+				old.OwnerReferences = append(slices.Clone(old.OwnerReferences), metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: rs.Name, UID: rs.UID})
+			},
 			want: []string{"restore old by surge"},
 		},
 		"handed over, its label restored, its ReplicaSet is gone": {

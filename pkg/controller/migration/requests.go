@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -15,8 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -197,23 +194,18 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 const protectedCost = "2000"
 
 // restore gives a pod back to its ReplicaSet, which then has one pod too many and deletes one,
-// unready pods first, then the pod with the lowest deletion cost. A pod that no Deployment controls
-// has no controller until the ReplicaSet adopts it, and a deleted ReplicaSet never would. Therefore
-// the annotation stays until the adoption; see planner.completeRestored.
+// unready pods first, then the pod with the lowest deletion cost. Without a Deployment, the
+// annotation stays until the ReplicaSet has adopted the pod, because a deleted ReplicaSet never
+// would; see planner.completeRestored.
 func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
 	if rs, err := e.readReplicaSet(ctx, a.Pod); err != nil || rs == nil {
 		return unclear, err
 	}
-	metadata := map[string]any{"labels": map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: a.Pod.Release.Hash}}
-	annotations := map[string]any{}
-	if controlledByDeployment(a.Pod) {
-		metadata["ownerReferences"] = restoredOwners(a.Pod, a.Pod.Release.ReplicaSetUID)
-		annotations[spot.ReleasedAnnotation] = nil
-	}
+	metadata := a.Pod.Release.Restoration(a.Pod.Pod)
 	if _, exists := a.Pod.Annotations[v1.PodDeletionCost]; (!exists || a.Pod.HasControllerCost()) && !workload.MayDisrupt(a.Pod.Pod, e.clock.Now()) {
+		annotations := metadata["annotations"].(map[string]any)
 		annotations[v1.PodDeletionCost], annotations[spot.DeletionCostAnnotation] = protectedCost, protectedCost
 	}
-	metadata["annotations"] = annotations
 	e.forgetRequirement(a.Pod.ReleasedFrom)
 	return e.patch(ctx, a.Pod, metadata)
 }
@@ -228,24 +220,7 @@ func (e *Executor) forgetRequirement(revision *snapshot.Revision) {
 
 // patch merges metadata into a pod.
 func (e *Executor) patch(ctx context.Context, pod *snapshot.Pod, metadata map[string]any) (outcome, error) {
-	return outcomeOf(PatchPod(ctx, e.client, pod.Pod, metadata, nil))
-}
-
-// PatchPod merges metadata and spec into a pod; nil removes a field, and a nil spec changes none.
-// The UID and the resource version guarantee that it changes exactly the version of the pod that
-// was planned for. PatchPod adds them to metadata.
-func PatchPod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod, metadata, spec map[string]any) error {
-	metadata["uid"], metadata["resourceVersion"] = pod.UID, pod.ResourceVersion
-	patch := map[string]any{"metadata": metadata}
-	if spec != nil {
-		patch["spec"] = spec
-	}
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return fmt.Errorf("cannot encode the patch: %w", err)
-	}
-	_, err = client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, data, metav1.PatchOptions{})
-	return err
+	return outcomeOf(workload.PatchPod(ctx, e.client, pod.Pod, metadata, nil))
 }
 
 // WithoutRetries returns a copy of config whose clients do not honor Retry-After inside a call.

@@ -23,7 +23,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -288,11 +287,8 @@ func (w *world) snapshot() *snapshot.Snapshot {
 			pod.Node.Pods = append(pod.Node.Pods, pod)
 		}
 		s.Pods = append(s.Pods, pod)
-		if text, ok := pod.Annotations[spot.ReleasedAnnotation]; ok {
-			pod.Release = &snapshot.Release{}
-			if json.Unmarshal([]byte(text), pod.Release) == nil {
-				pod.ReleasedFrom = revisions[pod.Release.ReplicaSetUID]
-			}
+		if release, defect := workload.ReadRelease(pod.Pod); defect == "" {
+			pod.Release, pod.ReleasedFrom = release, revisions[release.ReplicaSetUID]
 			if by := metav1.GetControllerOf(pod); pod.ReleasedFrom == nil && by != nil {
 				if d := w.seen.deployments[by.Name]; d != nil && d.UID == by.UID {
 					pod.Deployment = d

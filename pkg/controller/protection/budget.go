@@ -14,11 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
-
-// suffix is the end of a budget's name. A Deployment whose name is too long for the suffix could
-// not name its ReplicaSets either.
-const suffix = "-protected"
 
 // newBudget returns the PodDisruptionBudget of a Deployment. The garbage collector deletes it with
 // the Deployment.
@@ -28,7 +25,7 @@ func newBudget(d *appsv1.Deployment, maxUnavailable intstr.IntOrString) *policyv
 	owner.BlockOwnerDeletion = nil
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: d.Namespace, Name: d.Name + suffix,
+			Namespace: d.Namespace, Name: d.Name + workload.DisruptionBudgetSuffix,
 			Labels:          map[string]string{spot.ProtectLabel: "true"},
 			OwnerReferences: []metav1.OwnerReference{*owner},
 		},

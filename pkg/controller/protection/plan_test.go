@@ -395,6 +395,23 @@ func TestPanicOfOneWorkload(t *testing.T) {
 	w.wants("beside one that panics", "create web-protected 0")
 }
 
+// TestBudgetWithoutItsLabel: someone has removed the label of a budget. The controller recognizes
+// it by its name and its Deployment: no second one is created, and it is deleted with its reason.
+func TestBudgetWithoutItsLabel(t *testing.T) {
+	w := newWorld(t)
+	pod := w.deployment("web")
+	w.wants("protected", "create web-protected 0")
+	budget := w.snapshot.Budgets[shop][0].DeepCopy()
+	budget.Labels, budget.Spec.MaxUnavailable = nil, &one
+	if _, err := w.client.PolicyV1().PodDisruptionBudgets(shop).Update(t.Context(), budget, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.sync()
+	w.wants("without the label, and changed", "update web-protected 0")
+	pod.Workload.Settings.Protect = false
+	w.wants("no longer requested", "delete web-protected")
+}
+
 // TestApplyChecksUID: a newer object with the same name is not changed.
 func TestApplyChecksUID(t *testing.T) {
 	w := newWorld(t)

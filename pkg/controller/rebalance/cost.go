@@ -12,7 +12,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -99,7 +98,7 @@ func (c Cost) Apply(ctx context.Context, client kubernetes.Interface) error {
 	} else if c.Pod.HasControllerCost() {
 		annotations[v1.PodDeletionCost] = nil
 	}
-	if err := migration.PatchPod(ctx, client, c.Pod.Pod, map[string]any{"annotations": annotations}, nil); err != nil {
+	if err := workload.PatchPod(ctx, client, c.Pod.Pod, map[string]any{"annotations": annotations}, nil); err != nil {
 		return fmt.Errorf("deletion cost of pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
 	}
 	return nil

@@ -1,0 +1,85 @@
+package failsafe
+
+import (
+	"context"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// restore ends the release of a pod, and reports whether it sent a request. If the ReplicaSet
+// exists, it gets the pod back, and treats it as usual. If the ReplicaSet is gone, the pod is
+// deleted when its Deployment has all replicas without it and its budgets allow it. Without a
+// Deployment such a pod remains, because the ReplicaSet may have been deleted without its pods.
+func (r *Withdrawer) restore(ctx context.Context, pod *v1.Pod, release *workload.Release) bool {
+	logger, deployment := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod)), r.deploymentOf(pod)
+	rs, err := r.replicaSets.ReplicaSets(pod.Namespace).Get(release.ReplicaSet)
+	var reason, note string
+	switch {
+	case err == nil && rs.DeletionTimestamp == nil && takesBack(rs, pod, release):
+		err = workload.PatchPod(ctx, r.client, pod, release.Restoration(pod), nil)
+		reason, note = spot.ReasonRestored, "it was given back to ReplicaSet "+rs.Name
+	case err == nil && rs.UID == release.ReplicaSetUID, deployment == nil, !r.servesWithout(deployment, pod):
+		return false
+	default:
+		uid := pod.UID
+		err = r.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &pod.ResourceVersion},
+		})
+		reason, note = spot.ReasonLeftover, "it was deleted, because its ReplicaSet is gone and its Deployment has all replicas"
+	}
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case err != nil:
+		logger.Error(err, "Restoring a released pod without a controller failed, will retry")
+	default:
+		logger.Info("Ended the release of a pod, because no controller runs", "after", staleAfter, "reason", reason)
+		r.recorder.Eventf(pod, nil, v1.EventTypeWarning, reason, "Restore", "spot-controller has not renewed its Lease for %s: %s", staleAfter, note)
+	}
+	return true
+}
+
+// takesBack reports whether rs controls or adopts the pod after its restoration. A ReplicaSet that
+// was deleted without its pods and created again has another UID. It can adopt the pod when the
+// garbage collector has removed the reference to the old one.
+func takesBack(rs *appsv1.ReplicaSet, pod *v1.Pod, release *workload.Release) bool {
+	original := labels.Merge(pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: release.Hash})
+	stale := rs.UID != release.ReplicaSetUID && slices.ContainsFunc(pod.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == release.ReplicaSetUID })
+	return !stale && workload.Selector(rs.Spec.Selector).Matches(original)
+}
+
+// deploymentOf returns the Deployment that controls the pod; nil if there is none.
+func (r *Withdrawer) deploymentOf(pod *v1.Pod) *appsv1.Deployment {
+	if !workload.ControlledByDeployment(pod) {
+		return nil
+	}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	deployment, err := r.deployments.Deployments(pod.Namespace).Get(owner.Name)
+	if err != nil || deployment.UID != owner.UID {
+		return nil
+	}
+	return deployment
+}
+
+// servesWithout reports whether the Deployment has all its replicas without the pod, and every
+// PodDisruptionBudget that selects the pod allows a disruption.
+func (r *Withdrawer) servesWithout(d *appsv1.Deployment, pod *v1.Pod) bool {
+	if d.Status.ObservedGeneration < d.Generation || int(d.Status.AvailableReplicas) < workload.Replicas(d.Spec.Replicas) {
+		return false
+	}
+	budgets, err := r.budgets.PodDisruptionBudgets(pod.Namespace).List(labels.Everything())
+	for _, budget := range budgets {
+		if budget.Status.DisruptionsAllowed == 0 && workload.Selector(budget.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+			return false
+		}
+	}
+	return err == nil
+}
