@@ -1,14 +1,14 @@
 package failsafe
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -21,11 +21,16 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // leaderRetry is when a replica that is not the leader checks an expired gate again.
 const leaderRetry = time.Second
+
+// maxRetry is the longest interval of attempts to remove a gate. So no pod stays gated for longer
+// than gateTimeout + 10 s if a refusal ends.
+const maxRetry = 5 * time.Second
 
 // The scheduler increments expiredGates. docs/metrics.md lists it.
 var expiredGates = metrics.NewCounter(&metrics.CounterOpts{
@@ -44,19 +49,21 @@ type Profile struct {
 
 // GateRemover removes capacity gates that the controller has not removed in time, so no pod waits
 // for a controller that does not run. The Filter still protects the floor, but autoscalers do not
-// see it.
+// see it. For a pod that names another scheduler, because a policy or a webhook changed it after
+// the gate was added, the longest timeout of all profiles applies.
 type GateRemover struct {
 	client   kubernetes.Interface
 	clock    clock.Clock
 	profiles map[string]Profile
+	longest  Profile // the profile with the longest timeout
 	leads    func() bool
 	pods     corelisters.PodLister
 	queue    workqueue.TypedRateLimitingInterface[cache.ObjectName]
 }
 
-// NewGateRemover returns a GateRemover for the pods of the named profiles. It reads from factory,
-// which must not have been started. It removes no gate while leads returns false, because another
-// replica leads.
+// NewGateRemover returns a GateRemover with at least one profile, by the name of its scheduler. It
+// reads from factory, which must not have been started. It removes no gate while leads returns
+// false, because another replica leads.
 func NewGateRemover(
 	factory informers.SharedInformerFactory, client kubernetes.Interface, clock clock.WithTicker, profiles map[string]Profile, leads func() bool,
 ) (*GateRemover, error) {
@@ -64,9 +71,10 @@ func NewGateRemover(
 	r := &GateRemover{
 		client: client, clock: clock, profiles: profiles, leads: leads, pods: pods.Lister(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](100*time.Millisecond, 30*time.Second),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](100*time.Millisecond, maxRetry),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "expired-capacity-gates", Clock: clock}),
 	}
+	r.longest = slices.MaxFunc(slices.Collect(maps.Values(profiles)), func(a, b Profile) int { return cmp.Compare(a.Timeout, b.Timeout) })
 	// The creation time determines the expiry. An update matters only if a gate was added again.
 	_, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { r.enqueue(obj.(*v1.Pod)) },
@@ -89,13 +97,19 @@ func (r *GateRemover) enqueue(pod *v1.Pod) {
 }
 
 // timeLeft returns the time until the gate of a pod expires, which may be negative. It returns
-// false if the pod is not in a profile, not live or not gated.
+// false if the pod is not live or not gated.
 func (r *GateRemover) timeLeft(pod *v1.Pod) (time.Duration, bool) {
-	profile, known := r.profiles[pod.Spec.SchedulerName]
-	if !known || !workload.Live(pod) || !workload.Gated(pod) {
+	if !workload.Live(pod) || !workload.Gated(pod) {
 		return 0, false
 	}
-	return pod.CreationTimestamp.Add(profile.Timeout).Sub(r.clock.Now()), true
+	return pod.CreationTimestamp.Add(r.profileOf(pod).Timeout).Sub(r.clock.Now()), true
+}
+
+func (r *GateRemover) profileOf(pod *v1.Pod) Profile {
+	if profile, known := r.profiles[pod.Spec.SchedulerName]; known {
+		return profile
+	}
+	return r.longest
 }
 
 // Run removes expired gates until ctx is done. It may be called once.
@@ -132,23 +146,20 @@ func (r *GateRemover) removeExpired(ctx context.Context, name cache.ObjectName) 
 	case !r.leads():
 		return leaderRetry, nil
 	}
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
-		"spec":     map[string]any{"schedulingGates": workload.WithoutCapacityGate(pod)},
-	})
-	if err != nil {
-		return 0, err
-	}
-	_, err = r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	profile := r.profileOf(pod)
+	err = workload.PatchPod(ctx, r.client, pod, map[string]any{}, map[string]any{"schedulingGates": workload.WithoutCapacityGate(pod)})
 	switch {
 	case apierrors.IsNotFound(err):
 		return 0, nil
 	case apierrors.IsConflict(err):
 		return leaderRetry, nil
+	case refusal.Denied(err), refusal.By(err) != "":
+		profile.Recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonRefused, "RemoveGate",
+			"removal of the gate %s refused: %s", spot.CapacityGate, refusal.Message(err))
+		return 0, err
 	case err != nil:
 		return 0, err
 	}
-	profile := r.profiles[pod.Spec.SchedulerName]
 	expiredGates.Inc()
 	klog.FromContext(ctx).Info("Removed expired capacity gate", "pod", klog.KObj(pod), "gateTimeout", profile.Timeout)
 	profile.Recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonGateExpired, "RemoveGate",

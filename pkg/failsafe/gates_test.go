@@ -2,6 +2,8 @@ package failsafe
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,8 +24,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// TestGateRemover checks that a gate expires by the age of its pod and the timeout of its profile.
-// The leading replica removes it, even if the API server first refuses.
+// TestGateRemover checks that a gate expires by the age of its pod and the timeout of its profile,
+// or the longest timeout if a policy changed the scheduler. The leading replica removes it, even if
+// the API server first refuses.
 func TestGateRemover(t *testing.T) {
 	const profile = clustertest.Profile
 	aged := func(name, scheduler string, age time.Duration) *v1.Pod {
@@ -33,14 +36,17 @@ func TestGateRemover(t *testing.T) {
 		return pod
 	}
 	client := fake.NewClientset(aged("old", profile, time.Hour), aged("young", profile, 0), aged("patient", "slow", time.Minute),
-		aged("other", "default-scheduler", time.Hour))
-	refused := false
+		aged("other", "default-scheduler", time.Hour), aged("other-young", "default-scheduler", time.Minute))
+	refused := 0
 	client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if refused {
-			return false, nil, nil
+		refused++
+		switch refused {
+		case 1:
+			return true, nil, apierrors.NewServiceUnavailable("test")
+		case 2:
+			return true, nil, apierrors.NewForbidden(v1.Resource("pods"), "old", errors.New(`admission webhook "deny.example.com" denied the request: no`))
 		}
-		refused = true
-		return true, nil, apierrors.NewServiceUnavailable("test")
+		return false, nil, nil
 	})
 	var leads atomic.Bool
 	recorder := events.NewFakeRecorder(10)
@@ -71,13 +77,17 @@ func TestGateRemover(t *testing.T) {
 		t.Fatalf("a replica that is not the leader removed a gate: %d left", got)
 	}
 	leads.Store(true)
-	if err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) { return gates("old") == 1, nil }); err != nil {
-		t.Fatal("the gate of the old pod is not removed within 10 s")
+	if err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		return gates("old") == 1 && gates("other") == 1, nil
+	}); err != nil {
+		t.Fatal("the gates of the old pods are not removed within 10 s")
 	}
-	if event := <-recorder.Events; event[:len("Warning CapacityGateExpired")] != "Warning CapacityGateExpired" {
-		t.Errorf("event %q", event)
+	for i, want := range []string{"Warning ChangeRefused", "Warning CapacityGateExpired", "Warning CapacityGateExpired"} {
+		if event := <-recorder.Events; !strings.HasPrefix(event, want) || i == 0 && !strings.Contains(event, "deny.example.com") {
+			t.Errorf("event %q, want %s", event, want)
+		}
 	}
-	for _, name := range []string{"young", "patient", "other"} {
+	for _, name := range []string{"young", "patient", "other-young"} {
 		if got := gates(name); got != 2 {
 			t.Errorf("%s has %d gates left, want both", name, got)
 		}

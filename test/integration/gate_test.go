@@ -46,7 +46,8 @@ func (s *scenario) gatesOf(app string) (gates []string, err error) {
 }
 
 // TestGateTimeout runs without a controller that removes the capacity gate. The scheduler removes
-// the gate after gateTimeout, and the floor is met.
+// the gate after gateTimeout, and the floor is met. It also removes the gate of a pod that names
+// another scheduler, because a policy may have changed it after the gate was added.
 func TestGateTimeout(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 10), spotNodes(4, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
 	began := time.Now()
@@ -75,11 +76,11 @@ func TestGateTimeout(t *testing.T) {
 		}
 		return err
 	})
-	s.eventually(soon, s.hasMetric(6, expiredGates, nil))
+	s.eventually(soon, s.hasMetric(7, expiredGates, nil))
 	s.eventually(soon, func() error {
 		notes, err := s.eventsOf(s.namespace, "CapacityGateExpired")
-		if err == nil && len(notes) != 6 {
-			err = fmt.Errorf("events on %d pods, want 6: %v", len(notes), notes)
+		if err == nil && len(notes) != 7 {
+			err = fmt.Errorf("events on %d pods, want 7: %v", len(notes), notes)
 		}
 		for pod, note := range notes {
 			if !strings.Contains(note, capacityGate) || !strings.Contains(note, gateTimeout.String()) {
@@ -88,7 +89,7 @@ func TestGateTimeout(t *testing.T) {
 		}
 		return err
 	})
-	if gates, err := s.gatesOf("foreign"); err != nil || !slices.Equal(gates, []string{capacityGate}) {
+	if gates, err := s.gatesOf("foreign"); err != nil || len(gates) > 0 {
 		t.Errorf("gates of a pod of another scheduler: %v, %v", gates, err)
 	}
 }

@@ -49,7 +49,7 @@ const (
 	// the eviction of the pod is refused.
 	ReasonBlocked = "EvictionBlocked"
 	// ReasonRefused (Warning, on the object and, for a pod, on its workload): a webhook or a policy
-	// refuses a change that the controller must make.
+	// refuses a change that the controller must make, or the scheduler for an expired gate.
 	ReasonRefused = "ChangeRefused"
 	// ReasonShortNotice (Warning, on the pod and its workload): the pod's node is reclaimed before
 	// its replacement can be available.
