@@ -19,7 +19,6 @@ import (
 	batchclient "k8s.io/client-go/kubernetes/typed/batch/v1"
 	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
@@ -57,11 +56,7 @@ func newAdmission(t *testing.T) *admission {
 	t.Helper()
 	kubeconfig, err := controlPlane.ControllerKubeconfig(t.Context())
 	must(t, err)
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	must(t, err)
-	a := &admission{T: t}
-	a.controller, err = kubernetes.NewForConfig(config)
-	must(t, err)
+	a := &admission{T: t, controller: clientOf(t, kubeconfig)}
 	a.mighty, err = as(controllerUser, "system:masters")
 	must(t, err)
 	a.tenant, err = as("tenant", "system:authenticated")
@@ -95,10 +90,12 @@ func newAdmission(t *testing.T) *admission {
 	a.owner = metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: ptr.To(true)}
 	// A policy takes effect some time after its creation, and so does a right.
 	a.pod("probe", nil)
-	for _, by := range []kubernetes.Interface{a.tenant, a.mighty} {
+	for patch, by := range map[string]kubernetes.Interface{
+		`{"metadata":{"labels":{"pod-template-hash":"released"}}}`:                a.tenant,
+		`{"spec":{"containers":[{"name":"c","image":"registry.invalid/other"}]}}`: a.mighty,
+	} {
 		must(t, live.Until(t.Context(), limit, func() error {
-			_, err := by.CoreV1().Pods(a.namespace).Patch(t.Context(), "probe", types.StrategicMergePatchType,
-				[]byte(`{"metadata":{"labels":{"pod-template-hash":"released","probe":"x"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			_, err := by.CoreV1().Pods(a.namespace).Patch(t.Context(), "probe", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 			return rejectedBy(podsPolicy, err)
 		}))
 	}
@@ -162,36 +159,53 @@ func (a *admission) patch(c kubernetes.Interface, name, patch string, subresourc
 	return err
 }
 
-// TestSchedulerMayRemoveOnlyItsGate shows that the scheduler may remove the capacity gate of a pod,
-// and change nothing else.
+// TestSchedulerMayRemoveOnlyItsGate shows that the scheduler may update a pod only to remove the
+// capacity gate or to restore a released pod. Fields that a mutating policy may change in the same
+// request may differ; images and the like may not.
 func TestSchedulerMayRemoveOnlyItsGate(t *testing.T) {
 	const policy = "spot-aware-scheduler-pods"
 	a := newAdmission(t)
-	config, err := clientcmd.BuildConfigFromFlags("", controlPlane.SchedulerKubeconfig)
-	must(t, err)
-	scheduler, err := kubernetes.NewForConfig(config)
-	must(t, err)
+	scheduler := clientOf(t, controlPlane.SchedulerKubeconfig)
 	a.pod("gated", func(p *v1.Pod) {
+		p.Finalizers = []string{"example.com/theirs"}
 		p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "spot-aware-scheduler.io/capacity"}, {Name: "quota.example/wait"}}
 	})
+	a.pod("released", marked)
+	a.pod("free", nil)
 	const theirs = `"schedulingGates":[{"name":"quota.example/wait"}]`
 	for what, step := range map[string]struct {
-		patch    string
-		rejected bool
+		pod, patch string
+		rejected   bool
 	}{
-		"its gate":                     {patch: `{"spec":{` + theirs + `}}`},
-		"another's gate":               {patch: `{"spec":{"schedulingGates":[{"name":"spot-aware-scheduler.io/capacity"}]}}`, rejected: true},
-		"all gates":                    {patch: `{"spec":{"schedulingGates":null}}`, rejected: true},
-		"its gate and a deadline":      {patch: `{"spec":{` + theirs + `,"activeDeadlineSeconds":5}}`, rejected: true},
-		"its gate and a node selector": {patch: `{"spec":{` + theirs + `,"nodeSelector":{"a":"b"}}}`, rejected: true},
-		"its gate and a toleration":    {patch: `{"spec":{` + theirs + `,"tolerations":[{"key":"x","operator":"Exists"}]}}`, rejected: true},
-		"its gate and a label":         {patch: `{"metadata":{"labels":{"a":"b"}},"spec":{` + theirs + `}}`, rejected: true},
-		"its gate and an annotation":   {patch: `{"metadata":{"annotations":{"a":"b"}},"spec":{` + theirs + `}}`, rejected: true},
-		"its gate and a finalizer":     {patch: `{"metadata":{"finalizers":["example.com/x"]},"spec":{` + theirs + `}}`, rejected: true},
-		"an annotation":                {patch: `{"metadata":{"annotations":{"a":"b"}}}`, rejected: true},
+		"its gate": {"gated", `{"spec":{` + theirs + `}}`, false},
+		// A mutating policy may change these in the same request.
+		"its gate and a deadline":      {"gated", `{"spec":{` + theirs + `,"activeDeadlineSeconds":5}}`, false},
+		"its gate and a node selector": {"gated", `{"spec":{` + theirs + `,"nodeSelector":{"a":"b"}}}`, false},
+		"its gate and a toleration":    {"gated", `{"spec":{` + theirs + `,"tolerations":[{"key":"x","operator":"Exists"}]}}`, false},
+		"its gate and a label":         {"gated", `{"metadata":{"labels":{"a":"b"}},"spec":{` + theirs + `}}`, false},
+		"its gate and an annotation":   {"gated", `{"metadata":{"annotations":{"a":"b"}},"spec":{` + theirs + `}}`, false},
+		"its gate and a finalizer":     {"gated", `{"metadata":{"finalizers":["example.com/theirs","example.com/x"]},"spec":{` + theirs + `}}`, false},
+
+		"its gate and an image":        {"gated", `{"spec":{` + theirs + `,"containers":[{"name":"c","image":"registry.invalid/other"}]}}`, true},
+		"its gate, without finalizers": {"gated", `{"metadata":{"finalizers":null},"spec":{` + theirs + `}}`, true},
+		"its gate and an owner":        {"gated", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"y","uid":"y"}]},"spec":{` + theirs + `}}`, true},
+		"another's gate":               {"gated", `{"spec":{"schedulingGates":[{"name":"spot-aware-scheduler.io/capacity"}]}}`, true},
+		"all gates":                    {"gated", `{"spec":{"schedulingGates":null}}`, true},
+		"an annotation":                {"gated", `{"metadata":{"annotations":{"a":"b"}}}`, true},
+		"a label of a released pod":    {"released", `{"metadata":{"labels":{"a":"b"}}}`, true},
+		"a label of any pod":           {"free", `{"metadata":{"labels":{"a":"b"}}}`, true},
+
+		"restore":              {"released", `{"metadata":{"labels":{"pod-template-hash":"1"},"annotations":{"spot-aware-scheduler.io/released":null}}}`, false},
+		"restore and an owner": {"released", `{"metadata":{"labels":{"pod-template-hash":"1"},"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"y","uid":"y"}]}}`, true},
+		"restore and an image": {"released", `{"metadata":{"labels":{"pod-template-hash":"1"}},"spec":{"containers":[{"name":"c","image":"registry.invalid/other"}]}}`, true},
 	} {
+		patchType := types.MergePatchType
+		if strings.Contains(step.patch, "containers") {
+			patchType = types.StrategicMergePatchType
+			step.patch = strings.Replace(step.patch, theirs, `"schedulingGates":[{"name":"spot-aware-scheduler.io/capacity","$patch":"delete"}]`, 1)
+		}
 		check := func() error {
-			_, err := scheduler.CoreV1().Pods(a.namespace).Patch(t.Context(), "gated", types.MergePatchType, []byte(step.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			_, err := scheduler.CoreV1().Pods(a.namespace).Patch(t.Context(), step.pod, patchType, []byte(step.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 			if step.rejected {
 				err = rejectedBy(policy, err)
 			}
@@ -204,8 +218,7 @@ func TestSchedulerMayRemoveOnlyItsGate(t *testing.T) {
 }
 
 // TestControllerMayPatchOnlyItsFields shows which fields of a pod the controller may change,
-// regardless of RBAC. They are the marks of a release, the deletion cost and the condition
-// DisruptionTarget.
+// regardless of RBAC: its own, and fields that a mutating policy may change in the same request.
 func TestControllerMayPatchOnlyItsFields(t *testing.T) {
 	a := newAdmission(t)
 	bare := func(*v1.Pod) {}
@@ -229,17 +242,22 @@ func TestControllerMayPatchOnlyItsFields(t *testing.T) {
 		"without deletion cost": {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/deletion-cost":null,"controller.kubernetes.io/pod-deletion-cost":null}}}`},
 		"DisruptionTarget":      {patch: fmt.Sprintf(condition, v1.DisruptionTarget), subresource: []string{"status"}},
 
-		"image":                {patch: `{"spec":{"containers":[{"name":"c","image":"registry.invalid/other"}]}}`, rejected: true},
-		"toleration":           {patch: `{"spec":{"tolerations":[{"key":"x","operator":"Exists"}]}}`, rejected: true},
-		"foreign label":        {patch: `{"metadata":{"labels":{"app":"other"}}}`, rejected: true},
-		"new label":            {patch: `{"metadata":{"labels":{"other":"x"}}}`, rejected: true},
-		"foreign annotation":   {patch: `{"metadata":{"annotations":{"theirs":"y"}}}`, rejected: true},
-		"finalizer":            {patch: `{"metadata":{"finalizers":["example.com/ours"]}}`, rejected: true},
-		"owner":                {patch: `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"y","uid":"y"}]}}`, rejected: true},
-		"another condition":    {patch: fmt.Sprintf(condition, "Ready"), subresource: []string{"status"}, rejected: true},
-		"phase":                {patch: `{"status":{"phase":"Failed"}}`, subresource: []string{"status"}, rejected: true},
-		"label by status":      {patch: `{"metadata":{"labels":{"pod-template-hash":"released"}}}`, subresource: []string{"status"}, rejected: true},
-		"annotation by status": {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, subresource: []string{"status"}, rejected: true},
+		"image": {patch: `{"spec":{"containers":[{"name":"c","image":"registry.invalid/other"}]}}`, rejected: true},
+		// A mutating policy may change these in the same request.
+		"toleration":           {patch: `{"spec":{"tolerations":[{"key":"x","operator":"Exists"}]}}`},
+		"foreign label":        {patch: `{"metadata":{"labels":{"app":"other"}}}`},
+		"new label":            {patch: `{"metadata":{"labels":{"other":"x"}}}`},
+		"foreign annotation":   {patch: `{"metadata":{"annotations":{"theirs":"y"}}}`},
+		"finalizer":            {patch: `{"metadata":{"finalizers":["example.com/ours"]}}`},
+		"label by status":      {patch: `{"metadata":{"labels":{"other":"x"}}}`, subresource: []string{"status"}},
+		"annotation by status": {patch: `{"metadata":{"annotations":{"theirs":"y"}}}`, subresource: []string{"status"}},
+
+		"debugger":          {patch: `{"spec":{"ephemeralContainers":[{"name":"d","image":"registry.invalid/debug"}]}}`, subresource: []string{"ephemeralcontainers"}, rejected: true},
+		"resources":         {patch: `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"2"}}}]}}`, subresource: []string{"resize"}, rejected: true},
+		"pod IP":            {patch: `{"status":{"podIP":"192.0.2.1","podIPs":[{"ip":"192.0.2.1"}]}}`, subresource: []string{"status"}, rejected: true},
+		"owner":             {patch: `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"y","uid":"y"}]}}`, rejected: true},
+		"another condition": {patch: fmt.Sprintf(condition, "Ready"), subresource: []string{"status"}, rejected: true},
+		"phase":             {patch: `{"status":{"phase":"Failed"}}`, subresource: []string{"status"}, rejected: true},
 	} {
 		for kind, edit := range map[string]func(*v1.Pod){"bare": bare, "full": full} {
 			n++
@@ -267,7 +285,6 @@ func TestControllerMayPatchOnlyItsFields(t *testing.T) {
 	t.Run("removal", func(t *testing.T) {
 		a.pod("removal", full)
 		for what, patch := range map[string]string{
-			"label": `{"metadata":{"labels":{"app":null}}}`, "annotation": `{"metadata":{"annotations":{"theirs":null}}}`,
 			"finalizers": `{"metadata":{"finalizers":null}}`, "owners": `{"metadata":{"ownerReferences":null}}`,
 		} {
 			if err := rejectedBy(podsPolicy, a.patch(a.mighty, "removal", patch)); err != nil {
@@ -277,8 +294,8 @@ func TestControllerMayPatchOnlyItsFields(t *testing.T) {
 	})
 }
 
-// gates shows that the controller may remove its capacity gate and add node affinity in the same
-// request. It may change nothing else of a specification.
+// gates shows that the controller may remove its capacity gate, whatever a mutating policy changes
+// in the same request. It may not remove gates of others, or change an image.
 func (a *admission) gates(t *testing.T) {
 	a.pod("gated", func(p *v1.Pod) {
 		p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "spot-aware-scheduler.io/capacity"}, {Name: "quota.example/wait"}}
@@ -296,13 +313,15 @@ func (a *admission) gates(t *testing.T) {
 		"ungate with affinity":           {patch: `{` + assigned + `,"spec":{` + theirs + `,` + affinity + `}}`},
 		"ungate alone":                   {patch: `{"spec":{` + theirs + `}}`},
 		"ungate with a grant":            {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/granted":"fallback"}},"spec":{` + theirs + `}}`},
-		"affinity alone":                 {patch: `{"spec":{` + affinity + `}}`, rejected: true},
+		"affinity alone":                 {patch: `{"spec":{` + affinity + `}}`}, // the API server allows only tighter affinity
 		"another's gate":                 {patch: `{"spec":{"schedulingGates":[{"name":"spot-aware-scheduler.io/capacity"}]}}`, rejected: true},
 		"all gates":                      {patch: `{"spec":{"schedulingGates":null}}`, rejected: true},
-		"ungate with a node selector":    {patch: `{"spec":{` + theirs + `,"nodeSelector":{"a":"b"}}}`, rejected: true},
-		"ungate with a toleration":       {patch: `{"spec":{` + theirs + `,"tolerations":[{"key":"x","operator":"Exists"}]}}`, rejected: true},
-		"ungate with a foreign label":    {patch: `{"metadata":{"labels":{"a":"b"}},"spec":{` + theirs + `}}`, rejected: true},
-		"ungate with an active deadline": {patch: `{"spec":{` + theirs + `,"activeDeadlineSeconds":5}}`, rejected: true},
+		"ungate with a node selector":    {patch: `{"spec":{` + theirs + `,"nodeSelector":{"a":"b"}}}`},
+		"ungate with a toleration":       {patch: `{"spec":{` + theirs + `,"tolerations":[{"key":"x","operator":"Exists"}]}}`},
+		"ungate with a foreign label":    {patch: `{"metadata":{"labels":{"a":"b"}},"spec":{` + theirs + `}}`},
+		"ungate with an active deadline": {patch: `{"spec":{` + theirs + `,"activeDeadlineSeconds":5}}`},
+		"ungate with an image": {rejected: true, patch: `{"spec":{` + theirs + `,"containers":[{"name":"c","image":"registry.invalid/other","resources":{"requests":{"cpu":"1"}},` +
+			`"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"Always"}]}}`},
 	} {
 		for who, c := range map[string]kubernetes.Interface{"mighty": a.mighty, "as shipped": a.controller} {
 			_, err := c.CoreV1().Pods(a.namespace).Patch(t.Context(), "gated", types.MergePatchType, []byte(step.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
@@ -500,7 +519,8 @@ func TestTenantsCannotMarkPods(t *testing.T) {
 }
 
 // TestControllerMayOnlyCountDisruptionsOfJobs shows that the controller may change only the count
-// of disruptions on a Job, regardless of RBAC. The policy rejects no request of another user.
+// of disruptions on a Job, regardless of RBAC, and what a mutating policy may change with it. The
+// policy rejects no request of another user.
 func TestControllerMayOnlyCountDisruptionsOfJobs(t *testing.T) {
 	const policy = "spot-controller-jobs"
 	a := newAdmission(t)
@@ -534,10 +554,12 @@ func TestControllerMayOnlyCountDisruptionsOfJobs(t *testing.T) {
 		"the count, with its own rights": {do: patch(a.controller, count)},
 		"the count":                      {do: patch(a.mighty, count)},
 		"remove the count":               {do: patch(a.mighty, `{"metadata":{"annotations":{"spot-aware-scheduler.io/disruptions":null}}}`)},
-		"the limit":                      {do: patch(a.mighty, `{"metadata":{"annotations":{"spot-aware-scheduler.io/disruption-limit":"2"}}}`), rejected: true},
-		"another annotation":             {do: patch(a.mighty, `{"metadata":{"annotations":{"theirs":"y"}}}`), rejected: true},
-		"remove another annotation":      {do: patch(a.mighty, `{"metadata":{"annotations":{"theirs":null}}}`), rejected: true},
-		"a label":                        {do: patch(a.mighty, `{"metadata":{"labels":{"theirs":"y"}}}`), rejected: true},
+		"the limit":                      {do: patch(a.mighty, `{"metadata":{"annotations":{"spot-aware-scheduler.io/disruption-limit":"2"}}}`)},
+		"another annotation":             {do: patch(a.mighty, `{"metadata":{"annotations":{"theirs":"y"}}}`)},
+		"remove another annotation":      {do: patch(a.mighty, `{"metadata":{"annotations":{"theirs":null}}}`)},
+		"a label":                        {do: patch(a.mighty, `{"metadata":{"labels":{"theirs":"y"}}}`)},
+		"a time to live":                 {do: patch(a.mighty, `{"spec":{"ttlSecondsAfterFinished":60}}`)},
+		"an owner":                       {do: patch(a.mighty, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"y","uid":"y"}]}}`), rejected: true},
 		"remove the finalizer":           {do: patch(a.mighty, `{"metadata":{"finalizers":null}}`), rejected: true},
 		"parallelism":                    {do: patch(a.mighty, `{"spec":{"parallelism":5}}`), rejected: true},
 		"the count and suspend":          {do: patch(a.mighty, strings.TrimSuffix(count, "}")+`,"spec":{"suspend":false}}`), rejected: true},

@@ -11,6 +11,7 @@
 //	moves            the controller needs each of its rights
 //	controller       the list of the controller's write rights
 //	admission        the admission policies, which limit writes further than RBAC
+//	mutations        other policies and webhooks that change the same objects; a stopped controller
 //
 // Helpers: grants divides rules into single grants, workload creates the objects that make the
 // scheduler use its rights.
@@ -35,7 +36,7 @@ var (
 func TestMain(m *testing.M) {
 	os.Exit(live.Main(m, lab.Options{
 		PodStartup:     50 * time.Millisecond,
-		APIServerFlags: []string{"--enable-admission-plugins=OwnerReferencesPermissionEnforcement"},
+		APIServerFlags: append([]string{"--enable-admission-plugins=OwnerReferencesPermissionEnforcement"}, live.MutatingPolicies().Flags...),
 	}, func(cp *lab.ControlPlane, c kubernetes.Interface) error {
 		controlPlane, client = cp, c
 		return nil
