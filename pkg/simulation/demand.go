@@ -24,7 +24,7 @@ type Demand struct {
 // pods that are about to move; nil means no node. The caller must not change places while it uses
 // the Demand.
 func NewDemand(s *snapshot.Snapshot, p *snapshot.Pod, places map[*snapshot.Pod]*snapshot.Node) *Demand {
-	return &Demand{changes: newChanges(s.Index()), class: newClass(p), places: places}
+	return &Demand{changes: newChanges(s.Index()), class: newClass(p, p.Requests), places: places}
 }
 
 // Takes reports whether the node would accept the pod if it had enough resources. moves overrides

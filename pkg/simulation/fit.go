@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,14 +15,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// amounts contains requests or capacities in whole units, and CPU in thousandths.
-type amounts struct {
+// Amounts contains requests or capacities in whole units, and CPU in thousandths.
+type Amounts struct {
 	milliCPU, memory, ephemeral, pods int64
 	others                            map[v1.ResourceName]int64 // nil: none
 }
 
-// add adds list times sign.
-func (a *amounts) add(list v1.ResourceList, sign int64) {
+// Add adds list times sign.
+func (a *Amounts) Add(list v1.ResourceList, sign int64) {
 	for name, quantity := range list {
 		switch name {
 		case v1.ResourceCPU:
@@ -41,9 +42,16 @@ func (a *amounts) add(list v1.ResourceList, sign int64) {
 	}
 }
 
-// covers reports whether there is enough of every requested resource. Resources that are not
+// Clone returns a copy.
+func (a *Amounts) Clone() *Amounts {
+	b := *a
+	b.others = maps.Clone(a.others)
+	return &b
+}
+
+// Covers reports whether there is enough of every requested resource. Resources that are not
 // requested may be overcommitted.
-func (a *amounts) covers(need *amounts) bool {
+func (a *Amounts) Covers(need *Amounts) bool {
 	short := func(need, have int64) bool { return need > 0 && need > have }
 	if short(need.pods, a.pods) || short(need.milliCPU, a.milliCPU) || short(need.memory, a.memory) || short(need.ephemeral, a.ephemeral) {
 		return false
@@ -59,7 +67,7 @@ func (a *amounts) covers(need *amounts) bool {
 // free contains the unused resources of a node.
 type free struct {
 	measured bool
-	amounts
+	Amounts
 	ports fwk.HostPortInfo // in use; nil: not computed yet
 }
 
@@ -69,9 +77,9 @@ func (at *site) measure() {
 		return
 	}
 	at.free.measured = true
-	at.free.add(at.Status.Allocatable, 1)
+	at.free.Add(at.Status.Allocatable, 1)
 	for _, p := range at.Pods {
-		at.free.add(p.Requests, -1)
+		at.free.Add(p.Requests, -1)
 	}
 }
 
@@ -89,7 +97,8 @@ func (at *site) usedPorts() fwk.HostPortInfo {
 // reserve reserves room on the node for one pod of a class.
 func (at *site) reserve(c *class) {
 	at.measure()
-	at.free.add(c.pod.Requests, -1)
+	at.free.Add(c.requests, -1)
+	at.version++
 	if len(c.ports) > 0 {
 		addPorts(at.usedPorts(), c.ports)
 	}
@@ -98,15 +107,18 @@ func (at *site) reserve(c *class) {
 // class is a set of pods that fit on the same nodes.
 type class struct {
 	pod      *snapshot.Pod // an example
-	needs    amounts
+	requests v1.ResourceList
+	needs    Amounts // requests
 	ports    []v1.ContainerPort
 	affinity *nodeaffinity.RequiredNodeAffinity // nil: any node
 	terms    *terms                             // nil: independent of other pods
 
-	// suits caches, by site.index, whether a node is suitable for such pods.
-	suits []suitability
+	// suitability caches, by site.index, whether a node is suitable for such pods.
+	suitability []suitability
 	// next contains, by group.index, the index of the group's first node that may still have room.
 	next []int
+	// victims caches the results of Room.victimsOn.
+	victims map[*site]*victims
 }
 
 type suitability int8
@@ -130,17 +142,18 @@ func (r *Room) classOf(p *snapshot.Pod) *class {
 			return c
 		}
 	}
-	c := newClass(p)
+	needs, _ := p.Successor()
+	c := newClass(p, needs)
 	c.terms = r.changes.newTerms(p)
-	c.suits, c.next = make([]suitability, len(r.sites)), make([]int, len(r.groups))
+	c.suitability, c.next = make([]suitability, len(r.sites)), make([]int, len(r.groups))
 	r.classes[key] = append(r.classes[key], c)
 	return c
 }
 
-// newClass returns the class of p, without the terms that depend on other pods.
-func newClass(p *snapshot.Pod) *class {
-	c := &class{pod: p, ports: hostPorts(p.Pod)}
-	c.needs.add(p.Requests, 1)
+// newClass returns the class of p with these requests, without the terms that depend on other pods.
+func newClass(p *snapshot.Pod, requests v1.ResourceList) *class {
+	c := &class{pod: p, requests: requests, ports: hostPorts(p.Pod)}
+	c.needs.Add(requests, 1)
 	if wanted := p.Spec.Affinity; len(p.Spec.NodeSelector) > 0 || wanted != nil && wanted.NodeAffinity != nil {
 		affinity := nodeaffinity.GetRequiredNodeAffinity(p.Pod)
 		c.affinity = &affinity
@@ -148,11 +161,13 @@ func newClass(p *snapshot.Pod) *class {
 	return c
 }
 
-// contains reports whether p belongs to the class. p must be of the same revision.
+// contains reports whether p belongs to the class. p must be of the same revision. Successors of
+// equal pods are equal, but a pod that is not bound is its own successor.
 func (c *class) contains(p *snapshot.Pod) bool {
 	a, b := &c.pod.Spec, &p.Spec
 	return c.pod == p || slices.Equal(c.pod.Volumes, p.Volumes) && slices.Equal(c.ports, hostPorts(p.Pod)) &&
-		equality.Semantic.DeepEqual(c.pod.Requests, p.Requests) &&
+		equality.Semantic.DeepEqual(c.pod.Requests, p.Requests) && (a.NodeName == "") == (b.NodeName == "") &&
+		corev1.PodPriority(c.pod.Pod) == corev1.PodPriority(p.Pod) &&
 		equality.Semantic.DeepEqual(a.NodeSelector, b.NodeSelector) && equality.Semantic.DeepEqual(a.Affinity, b.Affinity) &&
 		equality.Semantic.DeepEqual(a.Tolerations, b.Tolerations) &&
 		equality.Semantic.DeepEqual(a.TopologySpreadConstraints, b.TopologySpreadConstraints) &&
@@ -163,22 +178,24 @@ func (c *class) contains(p *snapshot.Pod) bool {
 // reports whether it may have room after other pods were placed.
 func (c *class) fits(at *site) (fits, ever bool) {
 	at.measure()
-	if !at.free.covers(&c.needs) {
-		return false, false
-	}
-	if c.suits[at.index] == unknown {
-		c.suits[at.index] = unsuitable
-		if c.suitable(at.Node) {
-			c.suits[at.index] = suitable
-		}
-	}
-	if c.suits[at.index] == unsuitable {
+	if !at.free.Covers(&c.needs) || !c.suits(at) {
 		return false, false
 	}
 	if len(c.ports) > 0 && conflict(at.usedPorts(), c.ports) {
 		return false, false
 	}
 	return c.terms.allows(at.index), true
+}
+
+// suits returns the cached result of suitable.
+func (c *class) suits(at *site) bool {
+	if c.suitability[at.index] == unknown {
+		c.suitability[at.index] = unsuitable
+		if c.suitable(at.Node) {
+			c.suitability[at.index] = suitable
+		}
+	}
+	return c.suitability[at.index] == suitable
 }
 
 // suitable reports whether the node is suitable for pods of the class, as far as neither depends on

@@ -62,11 +62,11 @@ func (i *Inspection) Obstacles(node *snapshot.Node) (all []string) {
 
 // insufficient returns the resources that the node does not have enough of.
 func (i *Inspection) insufficient(node *snapshot.Node) (all []string) {
-	var free amounts
-	free.add(node.Status.Allocatable, 1)
+	var free Amounts
+	free.Add(node.Status.Allocatable, 1)
 	for _, p := range node.Pods {
 		if p != i.demand.class.pod {
-			free.add(p.Requests, -1)
+			free.Add(p.Requests, -1)
 		}
 	}
 	need := &i.demand.class.needs
@@ -135,7 +135,7 @@ func (f *Feasibility) FitsAnyNode(p *snapshot.Pod) bool {
 			return result.somewhere
 		}
 	}
-	c := newClass(p)
+	c := newClass(p, p.Requests)
 	somewhere := slices.ContainsFunc(f.nodes, c.suitableWhenHealthy)
 	f.results[p.Revision] = append(f.results[p.Revision], feasible{c, somewhere})
 	return somewhere
@@ -144,12 +144,12 @@ func (f *Feasibility) FitsAnyNode(p *snapshot.Pod) bool {
 // suitableWhenHealthy reports whether the node would accept pods of the class if it were empty and
 // healthy. Temporary taints are ignored.
 func (c *class) suitableWhenHealthy(node *snapshot.Node) bool {
-	var whole amounts
-	whole.add(node.Status.Allocatable, 1)
+	var whole Amounts
+	whole.Add(node.Status.Allocatable, 1)
 	_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.pod.Spec.Tolerations, func(t *v1.Taint) bool {
 		return snapshot.ExcludesPods(t) && !temporary(t)
 	}, true)
-	return !untolerated && whole.covers(&c.needs) && c.matches(node) && c.reaches(node)
+	return !untolerated && whole.Covers(&c.needs) && c.matches(node) && c.reaches(node)
 }
 
 // signals contains the known signals.

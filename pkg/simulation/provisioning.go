@@ -155,8 +155,8 @@ func (f *Feasibility) FitsOtherNode(p *snapshot.Pod, requires decision.AssignedC
 func (f *Feasibility) fits(p *snapshot.Pod, requires decision.AssignedCapacity, existing bool) bool {
 	before := *p
 	before.Pod = workload.BeforeAssignment(p.Pod, f.provisioning.Policy)
-	c, changes := newClass(&before), newChanges(f.snapshot.Index())
-	c.needs, c.terms = amounts{}, changes.newTerms(c.pod)
+	c, changes := newClass(&before, nil), newChanges(f.snapshot.Index())
+	c.terms = changes.newTerms(c.pod)
 	changes.move(map[*snapshot.Pod]*snapshot.Node{p: nil}, 1)
 	evidence, known := false, false
 	for _, kind := range f.kinds {

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -19,15 +21,17 @@ import (
 )
 
 // Room simulates on which nodes the scheduler would still find room. For nodes it considers
-// capacity, taints, cordons, readiness and signals. For pods it considers requests, host ports,
-// node selector and affinity, the reach of bound volumes, the pod's own required pod affinity and
-// anti-affinity, and hard topology spread. For pods of the profile it also considers the policy, as
+// capacity, taints, cordons, readiness and signals. For pods it considers what their successors
+// request (see snapshot.Pod.Successor), host ports, priority and preemption, node selector and
+// affinity, the reach of bound volumes, the pod's own required pod affinity and anti-affinity, and
+// hard topology spread. For pods of the profile it also considers the policy, as
 // if no pod had waited. Room ignores limits on attached volumes, resource claims, gangs and the
 // anti-affinity of other pods. A move that depends on them may result in a pending
 // replacement.
 //
-// Room never frees resources: a moved pod occupies its room until the pod is gone. Room is not safe
-// for concurrent use. It is valid as long as its Snapshot does not change.
+// A moved pod occupies its room until the pod is gone. Only a preempted pod frees its room, and only
+// if no node has room without preemption. Room is not safe for concurrent use. It is valid as long
+// as its Snapshot does not change.
 type Room struct {
 	sites  []site   // by node number
 	groups []*group // of open nodes, by the name of their first node
@@ -37,7 +41,16 @@ type Room struct {
 	changes       *changes
 	results       map[query]result
 	expired       func() bool
-	ranked        []ranked // reused by find
+	ranked        []ranked // set by find
+
+	// The fields below are used for preemption: the time of the Snapshot, its PodDisruptionBudgets,
+	// and how many pods that each selects were preempted. charges is their sum. lowest is the lowest
+	// priority of a pod; nil if it is not computed yet.
+	now     time.Time
+	budgets map[string][]*policyv1.PodDisruptionBudget
+	charged map[*policyv1.PodDisruptionBudget]int32
+	charges int
+	lowest  *int32
 }
 
 // query is the input of Replace.
@@ -57,6 +70,10 @@ type site struct {
 	index int // in Snapshot.Nodes
 	free  free
 	group *group // nil: not open
+	// version changes when the site has less room, and when a pod of the node leaves it.
+	version int
+	// lowest is the lowest priority of the node's pods; see Room.lowestPriority.
+	lowest int32
 }
 
 // group is a set of open nodes that are equal to the policy.
@@ -109,6 +126,7 @@ func NewRoomUntil(s *snapshot.Snapshot, expired func() bool) *Room {
 	r := &Room{
 		expired: expired, sites: make([]site, len(s.Nodes)), distributions: map[*snapshot.Revision]*distribution{},
 		classes: map[any][]*class{}, changes: newChanges(s.Index()), results: map[query]result{},
+		now: s.Now, budgets: s.Budgets, charged: map[*policyv1.PodDisruptionBudget]int32{},
 	}
 	groups := map[groupKey]*group{}
 	for i, node := range s.Nodes {
@@ -140,6 +158,15 @@ func (r *Room) siteOf(node *snapshot.Node) *site {
 	return nil
 }
 
+// siteNamed returns the site of the node with that name; nil if there is none.
+func (r *Room) siteNamed(name string) *site {
+	byName := func(at site, name string) int { return strings.Compare(at.Name, name) }
+	if i, found := slices.BinarySearchFunc(r.sites, name, byName); found {
+		return &r.sites[i]
+	}
+	return nil
+}
+
 // open reports whether a node accepts new pods. A node whose capacity label may still arrive does
 // not: a floor may be waiting for it, and the controller moves no pod to a node of unknown capacity
 // type.
@@ -161,11 +188,8 @@ func (r *Room) placePending(s *snapshot.Snapshot) {
 			continue
 		}
 		waiting = append(waiting, p)
-		if name := p.Status.NominatedNodeName; name != "" && !Excessive(p) {
-			byName := func(node *snapshot.Node, name string) int { return strings.Compare(node.Name, name) }
-			if i, found := slices.BinarySearchFunc(s.Nodes, name, byName); found {
-				nominated[p] = &r.sites[i]
-			}
+		if at := r.siteNamed(p.Status.NominatedNodeName); at != nil && !Excessive(p) {
+			nominated[p] = at
 		}
 	}
 	slices.SortStableFunc(waiting, func(a, b *snapshot.Pod) int {
@@ -188,8 +212,10 @@ func (r *Room) placePending(s *snapshot.Snapshot) {
 
 // Replace finds the node on which the scheduler would place a replacement of p after p no longer
 // counts. It reserves room there and counts the replacement; p itself occupies its room as before.
-// If no node has room, Replace changes nothing and returns nil and the reason. Repeated calls for p
-// return the same result. For a pending pod, the result is the node of the pod itself.
+// If the scheduler would preempt pods there, why is AfterPlaceholders or AfterPreemption; their room
+// is the replacement's. If no node has room, Replace changes nothing and returns nil and the
+// reason. A replacement whose template names a node runs only there. Repeated calls for p return
+// the same result. For a pending pod, the result is the node of the pod itself.
 //
 // If requires is decision.AssignedOnDemand or decision.AssignedSpot, the replacement requires that
 // capacity type. After a call for p has found room, no call for p may have another requires.
@@ -212,12 +238,11 @@ func (r *Room) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to 
 
 func (r *Room) replace(q query) result {
 	p := q.pod
-	revision := cmp.Or(p.Revision, p.ReleasedFrom)
-	dist := r.distributionOf(revision)
+	dist := r.distributionOf(cmp.Or(p.Revision, p.ReleasedFrom))
 	from := r.siteOf(p.Node)
 	// A released pod remains until its replacement is ready. Any other pod is gone before its
-	// replacement is placed.
-	vacates := from != nil && p.Release == nil
+	// replacement is placed. A preempted pod is gone already.
+	vacates := from != nil && p.Release == nil && len(r.changes.moved[p]) == 0
 	c := r.classOf(p)
 	found := false
 	if vacates {
@@ -228,19 +253,46 @@ func (r *Room) replace(q query) result {
 			}
 		}()
 	}
-	plan := planOf(p, revision, dist.placed, q.requires)
-	at, refused, examined := r.find(c, plan, dist, q.requires)
+	at, why := r.search(q, c, dist, from)
 	if found = at != nil; !found {
-		if !examined {
-			return result{why: NotExamined}
-		}
-		return result{why: noRoomReason(plan, refused)}
+		return result{why: why}
 	}
 	if vacates {
 		r.changes.record(p, from.Node, -1)
+		from.version++
 	}
 	r.place(p, at, c)
-	return result{to: at.Node}
+	return result{at.Node, why}
+}
+
+// search returns the node for a replacement of class c, which must leave the node from. If there is
+// none, it returns the reason. It evicts the pods that the replacement preempts.
+func (r *Room) search(q query, c *class, dist *distribution, from *site) (at *site, why string) {
+	p := q.pod
+	if name := p.SuccessorNode(); name != "" {
+		if at = r.siteNamed(name); at != nil && at != from && at.group != nil && q.requires.Admits(at.Facts.Capacity.Type) {
+			if fits, _ := c.fits(at); fits {
+				return at, ""
+			}
+		}
+		return nil, "its template names node " + name
+	}
+	plan := planOf(p, cmp.Or(p.Revision, p.ReleasedFrom), dist.placed, q.requires)
+	at, refused, examined := r.find(c, plan, dist, q.requires)
+	if at != nil {
+		return at, ""
+	}
+	if examined {
+		var v *victims
+		if at, v, examined = r.preempt(p, c, plan); at != nil {
+			r.evict(at, v)
+			return at, v.reason()
+		}
+	}
+	if !examined {
+		return nil, NotExamined
+	}
+	return nil, noRoomReason(plan, refused)
 }
 
 // count adds p on its node (by 1) or removes it (by -1).

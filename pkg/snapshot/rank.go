@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"cmp"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -13,6 +14,18 @@ import (
 func (p *Pod) HasControllerCost() bool {
 	cost, ok := p.Annotations[v1.PodDeletionCost]
 	return ok && cost == p.Annotations[spot.DeletionCostAnnotation]
+}
+
+// DeletionCost returns the deletion cost that the user gave the pod; 0 without a valid one. Of the
+// pods of one workload, those with lower costs are disrupted first.
+func (p *Pod) DeletionCost() int {
+	text := p.Annotations[v1.PodDeletionCost]
+	cost, err := strconv.ParseInt(text, 10, 32)
+	// As in Kubernetes, a plus sign or a leading zero is invalid.
+	if err != nil || text[0] == '+' || text[0] == '0' && text != "0" || p.HasControllerCost() {
+		return 0
+	}
+	return int(cost)
 }
 
 // ByRank orders the pods of a revision on one capacity type in the order in which the scheduler

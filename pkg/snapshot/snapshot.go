@@ -174,6 +174,8 @@ type Revision struct {
 	// Placed counts the pods that are bound to existing nodes.
 	Placed decision.PlacedPods
 
+	// template contains what the owner requests for new pods; nil if unknown.
+	template *v1.PodSpec
 	// Settings are the settings of its pods. If nil, the settings of the workload apply.
 	Settings *decision.WorkloadSettings
 }

@@ -190,7 +190,7 @@ func (c *census) revisionOf(subject *workload.Subject, pod *v1.Pod) *Revision {
 	if existing := c.revisions[subject.RevisionKey]; existing != nil {
 		return existing
 	}
-	revision := &Revision{Key: subject.RevisionKey}
+	revision := &Revision{Key: subject.RevisionKey, template: c.owners.Template(pod)}
 	apiVersion, name := "v1", pod.Name
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
 		apiVersion, name = ref.APIVersion, ref.Name

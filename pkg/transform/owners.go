@@ -3,7 +3,9 @@
 package transform
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,6 +13,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
@@ -20,9 +24,10 @@ import (
 // cluster are ReplicaSets of past revisions, ten for each Deployment.
 //
 // Trim drops managedFields of every object. For owners of pods, it drops the labels, the conditions
-// in the status, and the annotations except the project's own and the revision. It also drops the
-// pod template, because each pod has its own copy. For a DaemonSet it retains only the selector,
-// and for a Lease only the name and renewTime. All other fields remain: replica counts, selectors
+// in the status, and the annotations except the project's own and the revision. Of the pod template
+// it retains only what needsOf returns, and only while the owner has pods: each pod has its own copy
+// of the rest. For a DaemonSet it retains only the selector, and for a Lease only the name and
+// renewTime. All other fields remain: replica counts, selectors
 // (kube-scheduler's PodTopologySpread reads them too), strategies and status. A new reader of a
 // dropped field finds it missing in the tests as well, because their caches are trimmed too.
 //
@@ -34,7 +39,7 @@ func Trim(obj any) (any, error) {
 	case *appsv1.ReplicaSet:
 		t := *o
 		trimOwner(&t.ObjectMeta)
-		t.Spec.Template, t.Status.Conditions = v1.PodTemplateSpec{}, nil
+		t.Spec.Template, t.Status.Conditions = needsOf(&o.Spec.Template, ptr.Deref(o.Spec.Replicas, 1) > 0), nil
 		return wholeIfEqual(o, &t), nil
 	case *appsv1.Deployment:
 		t := *o
@@ -44,7 +49,7 @@ func Trim(obj any) (any, error) {
 	case *appsv1.StatefulSet:
 		t := *o
 		trimOwner(&t.ObjectMeta)
-		t.Spec.Template, t.Spec.VolumeClaimTemplates, t.Status.Conditions = v1.PodTemplateSpec{}, nil, nil
+		t.Spec.Template, t.Spec.VolumeClaimTemplates, t.Status.Conditions = needsOf(&o.Spec.Template, true), nil, nil
 		return wholeIfEqual(o, &t), nil
 	case *appsv1.DaemonSet: // only the selector is read
 		t := appsv1.DaemonSet{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta}
@@ -54,12 +59,14 @@ func Trim(obj any) (any, error) {
 	case *v1.ReplicationController:
 		t := *o
 		trimOwner(&t.ObjectMeta)
-		t.Spec.Template, t.Status.Conditions = nil, nil
+		if t.Status.Conditions = nil; o.Spec.Template != nil {
+			t.Spec.Template = new(needsOf(o.Spec.Template, ptr.Deref(o.Spec.Replicas, 1) > 0))
+		}
 		return wholeIfEqual(o, &t), nil
 	case *batchv1.Job:
 		t := *o
 		trimOwner(&t.ObjectMeta)
-		t.Spec.Template, t.Status.Conditions, t.Status.UncountedTerminatedPods = v1.PodTemplateSpec{}, nil, nil
+		t.Spec.Template, t.Status.Conditions, t.Status.UncountedTerminatedPods = needsOf(&o.Spec.Template, o.Status.Active > 0), nil, nil
 		return wholeIfEqual(o, &t), nil
 	}
 	// Leases and Nodes are trimmed in place, because the informer owns the object until Trim
@@ -74,6 +81,56 @@ func Trim(obj any) (any, error) {
 		o.SetManagedFields(nil)
 	}
 	return obj, nil
+}
+
+// needsOf returns what a template requests for a new pod: the resources, and spec.nodeName. Without
+// used it returns an empty template.
+func needsOf(t *v1.PodTemplateSpec, used bool) (needs v1.PodTemplateSpec) {
+	if !used {
+		return needs
+	}
+	s := t.Spec
+	DefaultRequests(&s)
+	resourcesOf := func(containers []v1.Container) (all []v1.Container) {
+		for _, c := range containers {
+			if len(c.Resources.Requests) > 0 {
+				all = append(all, v1.Container{RestartPolicy: c.RestartPolicy, Resources: v1.ResourceRequirements{Requests: c.Resources.Requests}})
+			}
+		}
+		return all
+	}
+	needs.Spec = v1.PodSpec{NodeName: s.NodeName, Overhead: s.Overhead, Containers: resourcesOf(s.Containers), InitContainers: resourcesOf(s.InitContainers)}
+	if s.Resources != nil {
+		needs.Spec.Resources = &v1.ResourceRequirements{Requests: s.Resources.Requests}
+	}
+	return needs
+}
+
+// DefaultRequests sets the requests that the API server sets in a pod with this specification. It
+// ignores LimitRanges, and replaces the slices and maps that it changes.
+func DefaultRequests(spec *v1.PodSpec) {
+	spec.Containers, spec.InitContainers = slices.Clone(spec.Containers), slices.Clone(spec.InitContainers)
+	for _, list := range [][]v1.Container{spec.Containers, spec.InitContainers} {
+		for i := range list {
+			list[i].Resources.Requests = withDefaults(list[i].Resources.Requests, list[i].Resources.Limits)
+		}
+	}
+	if spec.Resources != nil && len(spec.Resources.Limits) > 0 { // pod-level resources replace the containers' resources
+		whole := *spec.Resources
+		parts := resourcehelper.AggregateContainerRequests(&v1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
+		whole.Requests = withDefaults(withDefaults(whole.Requests, parts), whole.Limits)
+		spec.Resources = &whole
+	}
+}
+
+// withDefaults returns requests, and others for the resources that requests does not contain.
+func withDefaults(requests, others v1.ResourceList) v1.ResourceList {
+	if len(others) == 0 {
+		return requests
+	}
+	all := maps.Clone(others)
+	maps.Copy(all, requests)
+	return all
 }
 
 // wholeIfEqual returns whole if trimmed is equal to it, and trimmed otherwise.

@@ -12,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -48,7 +49,12 @@ func slim(name string) metav1.ObjectMeta {
 func TestTrim(t *testing.T) {
 	var (
 		template = v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
-			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "web", Image: "web"}}}}
+			Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "web", Image: "web", Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}, Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")}}}},
+				InitContainers: []v1.Container{{Name: "init"}}}}
+		// The API server sets missing requests to the limits when it creates a pod.
+		needs = v1.PodTemplateSpec{Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("2Gi")}}}}}}
 		selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 		surge    = intstr.FromString("25%")
 		strategy = appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &surge}}
@@ -68,8 +74,12 @@ func TestTrim(t *testing.T) {
 				Spec:   appsv1.ReplicaSetSpec{Replicas: new(int32(3)), MinReadySeconds: 5, Selector: selector, Template: template},
 				Status: appsv1.ReplicaSetStatus{Replicas: 3, ObservedGeneration: 7, Conditions: []appsv1.ReplicaSetCondition{{Message: "quota"}}}},
 			&appsv1.ReplicaSet{ObjectMeta: slim("web-1"),
-				Spec:   appsv1.ReplicaSetSpec{Replicas: new(int32(3)), MinReadySeconds: 5, Selector: selector},
+				Spec:   appsv1.ReplicaSetSpec{Replicas: new(int32(3)), MinReadySeconds: 5, Selector: selector, Template: needs},
 				Status: appsv1.ReplicaSetStatus{Replicas: 3, ObservedGeneration: 7}},
+		},
+		"ReplicaSet without pods": {
+			&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(0)), Template: template}},
+			&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(0))}},
 		},
 		"Deployment": {
 			&appsv1.Deployment{ObjectMeta: bulky("web"),
@@ -92,7 +102,7 @@ func TestTrim(t *testing.T) {
 				Status: appsv1.StatefulSetStatus{ObservedGeneration: 7, CurrentRevision: "a", UpdateRevision: "b", Conditions: make([]appsv1.StatefulSetCondition, 1)}},
 			&appsv1.StatefulSet{ObjectMeta: slim("db"),
 				Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), Selector: selector, PodManagementPolicy: appsv1.ParallelPodManagement,
-					Ordinals: &appsv1.StatefulSetOrdinals{Start: 2}},
+					Ordinals: &appsv1.StatefulSetOrdinals{Start: 2}, Template: needs},
 				Status: appsv1.StatefulSetStatus{ObservedGeneration: 7, CurrentRevision: "a", UpdateRevision: "b"}},
 		},
 		"ReplicationController": {
@@ -100,18 +110,18 @@ func TestTrim(t *testing.T) {
 				Spec:   v1.ReplicationControllerSpec{Replicas: new(int32(3)), Selector: map[string]string{"app": "web"}, Template: &template},
 				Status: v1.ReplicationControllerStatus{Replicas: 3, Conditions: make([]v1.ReplicationControllerCondition, 1)}},
 			&v1.ReplicationController{ObjectMeta: slim("rc"),
-				Spec:   v1.ReplicationControllerSpec{Replicas: new(int32(3)), Selector: map[string]string{"app": "web"}},
+				Spec:   v1.ReplicationControllerSpec{Replicas: new(int32(3)), Selector: map[string]string{"app": "web"}, Template: &needs},
 				Status: v1.ReplicationControllerStatus{Replicas: 3}},
 		},
 		"Job": {
 			&batchv1.Job{ObjectMeta: bulky("job"),
 				Spec: batchv1.JobSpec{Parallelism: new(int32(3)), Completions: new(int32(9)), BackoffLimit: new(int32(0)), BackoffLimitPerIndex: new(int32(1)),
 					PodFailurePolicy: failures, Selector: selector, Template: template},
-				Status: batchv1.JobStatus{Succeeded: 2, Conditions: make([]batchv1.JobCondition, 1), UncountedTerminatedPods: &batchv1.UncountedTerminatedPods{}}},
+				Status: batchv1.JobStatus{Active: 1, Succeeded: 2, Conditions: make([]batchv1.JobCondition, 1), UncountedTerminatedPods: &batchv1.UncountedTerminatedPods{}}},
 			&batchv1.Job{ObjectMeta: slim("job"),
 				Spec: batchv1.JobSpec{Parallelism: new(int32(3)), Completions: new(int32(9)), BackoffLimit: new(int32(0)), BackoffLimitPerIndex: new(int32(1)),
-					PodFailurePolicy: failures, Selector: selector},
-				Status: batchv1.JobStatus{Succeeded: 2}},
+					PodFailurePolicy: failures, Selector: selector, Template: needs},
+				Status: batchv1.JobStatus{Active: 1, Succeeded: 2}},
 		},
 		"no annotation of the project": {
 			&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"meta.helm.sh/release-name": "web"}}},

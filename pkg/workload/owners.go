@@ -252,6 +252,32 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decisio
 	return nil
 }
 
+// Template returns what the pod's controller requests for a new pod, as far as transform.Trim retains
+// it. It returns nil if the cache does not have the controller, or if its kind is unsupported.
+func (o *Owners) Template(pod *v1.Pod) *v1.PodSpec {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	switch {
+	case ref == nil:
+	case isKind(ref, appsv1.GroupName, "ReplicaSet"):
+		if rs, err := getController(o.replicaSets.ReplicaSets(pod.Namespace).Get, pod.Namespace, ref); err == nil {
+			return &rs.Spec.Template.Spec
+		}
+	case isKind(ref, appsv1.GroupName, "StatefulSet"):
+		if set, err := getController(o.statefulSets.StatefulSets(pod.Namespace).Get, pod.Namespace, ref); err == nil {
+			return &set.Spec.Template.Spec
+		}
+	case isKind(ref, v1.GroupName, "ReplicationController"):
+		if rc, err := getController(o.controllers.ReplicationControllers(pod.Namespace).Get, pod.Namespace, ref); err == nil && rc.Spec.Template != nil {
+			return &rc.Spec.Template.Spec
+		}
+	case isKind(ref, batchv1.GroupName, "Job"):
+		if job, err := getController(o.jobs.Jobs(pod.Namespace).Get, pod.Namespace, ref); err == nil {
+			return &job.Spec.Template.Spec
+		}
+	}
+	return nil
+}
+
 // HasUnsupportedController reports whether the pod's controller is of an unsupported kind. Subject
 // then uses the number of live pods, from the pod informer, as the replica count.
 func HasUnsupportedController(pod *v1.Pod) bool {

@@ -120,11 +120,13 @@ func (p *planner) obstacle(m Move, method Method) string {
 		started += len(of.starts)
 	}
 	switch {
-	case method == "":
+	case method == "" || m.Pod.Node == nil:
 	case m.Useless != "":
 		return m.Useless
 	case started >= limit:
 		return fmt.Sprintf("%d moves of its workload off this node have started in the last hour", limit)
+	case method != Delete && m.Pod.SuccessorNode() == m.Pod.Node.Name:
+		return "the template of its owner names this node"
 	case method != Delete && p.returned(m):
 		return "a replacement of a pod that had to leave this node was placed here again"
 	}

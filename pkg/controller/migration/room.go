@@ -15,7 +15,8 @@ import (
 type Room interface {
 	// Replace reserves room for the replacement of a pod, or for the pod itself if it is pending.
 	// requires is the capacity type that the replacement will require. to is nil if no node has
-	// room; why then explains this to users.
+	// room; why then explains this to users. Otherwise why is "", simulation.AfterPlaceholders or
+	// simulation.AfterPreemption.
 	Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string)
 }
 

@@ -3,6 +3,7 @@ package migration
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -28,6 +29,8 @@ func (p *planner) start(m Move) Action {
 			return Action{} // the pod with the lower ordinal may be moving
 		}
 		return m.action(Stay, "", "Kubernetes does not create it again before the pods with lower ordinals are ready")
+	case method == Evict && m.Deadline.IsZero() && m.Reason != Requested && larger(m.Pod):
+		return m.action(Stay, method, "its owner's template requests more than the pod uses, and no surge is possible: "+noSurge)
 	case method == Evict && m.Reason == Drain:
 		return m.action(Stay, method, "no replacement starts before it is evicted: "+noSurge)
 	}
@@ -40,6 +43,12 @@ func (p *planner) start(m Move) Action {
 		return Action{}
 	}
 	return p.inTurn(m, first)
+}
+
+// larger reports whether the pod's successor would request more than the pod.
+func larger(pod *snapshot.Pod) bool {
+	_, larger := pod.Successor()
+	return larger
 }
 
 // withReplacement returns the first action of a surge or an eviction, and reserves room for the
@@ -57,10 +66,11 @@ func (p *planner) withReplacement(m Move, method Method) Action {
 	if to == nil {
 		return p.withoutRoom(m, first, requires, full)
 	}
-	if capacity, ok := m.Reason.destination(); ok && to.Facts.Capacity.Type != capacity {
+	capacity, ok := m.Reason.destination()
+	if ok && to.Facts.Capacity.Type != capacity || full == simulation.AfterPreemption && (m.Reason == ReturnToSpot || m.Reason == Assign) {
 		return Action{} // a more urgent move has reserved the room that this move was planned for
 	}
-	first.Why = "a replacement fits on node " + to.Name
+	first.Why = strings.TrimSpace("a replacement fits on node " + to.Name + " " + full)
 	return first
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -63,6 +64,9 @@ func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, can
 	for _, p := range candidates(w) {
 		requires := r.onDemandRequirement(p)
 		to, why := r.room.Replace(p, requires)
+		if reason == migration.Assign && why == simulation.AfterPreemption {
+			continue // nothing is wrong with p yet, so no other pod has to end for it
+		}
 		if to != nil && to.Facts.Capacity.Type == decision.OnDemand || buy && to == nil && r.buyable(p, requires, why) {
 			r.addMove(p, reason, requires, to)
 			return

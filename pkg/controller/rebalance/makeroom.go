@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
@@ -80,11 +79,12 @@ func (r *round) leaving(p *snapshot.Pod) bool {
 // ended.
 type onDemandNode struct {
 	*snapshot.Node
-	free v1.ResourceList
+	free simulation.Amounts
 }
 
 func (r *round) newOnDemandNode(n *snapshot.Node) *onDemandNode {
-	node := &onDemandNode{n, n.Status.Allocatable.DeepCopy()}
+	node := &onDemandNode{Node: n}
+	node.free.Add(n.Status.Allocatable, 1)
 	for _, p := range n.Pods {
 		if !r.leaving(p) {
 			node.add(p, -1)
@@ -99,26 +99,13 @@ func (r *round) newOnDemandNode(n *snapshot.Node) *onDemandNode {
 }
 
 // add returns the requests of a pod to the node; with sign -1 it subtracts them.
-func (o *onDemandNode) add(p *snapshot.Pod, sign int) {
-	for name, request := range p.Requests {
-		q := o.free[name]
-		if sign < 0 {
-			q.Sub(request)
-		} else {
-			q.Add(request)
-		}
-		o.free[name] = q
-	}
-}
+func (o *onDemandNode) add(p *snapshot.Pod, sign int64) { o.free.Add(p.Requests, sign) }
 
 // fits reports whether the free resources are enough for a pod.
 func (o *onDemandNode) fits(p *snapshot.Pod) bool {
-	for name, request := range p.Requests {
-		if free := o.free[name]; free.Cmp(request) < 0 {
-			return false
-		}
-	}
-	return true
+	var needs simulation.Amounts
+	needs.Add(p.Requests, 1)
+	return o.free.Covers(&needs)
 }
 
 // roomPlanner is the make-room step of one round.
@@ -228,7 +215,7 @@ func (c *roomPlanner) podsToMove(node *onDemandNode, waiting *snapshot.Pod, dema
 		return perWorkload[p.Workload.Key] > c.movableReplicas(p.Workload, waiting.Workload)
 	})
 	sufficient := func(leaving ...*snapshot.Pod) bool {
-		emptied := &onDemandNode{node.Node, node.free.DeepCopy()}
+		emptied := &onDemandNode{node.Node, *node.free.Clone()}
 		absent := map[*snapshot.Pod]*snapshot.Node{}
 		for _, p := range leaving {
 			emptied.add(p, 1)

@@ -225,24 +225,46 @@ func (r *round) candidates(
 	return candidates
 }
 
-// sortCandidates sorts pods into the order in which the planner tries them: the pod of an attempt,
-// unready pods, pods on nodes with an interruption signal, younger pods, then by namespace and
-// name.
+// sortCandidates sorts pods into the order in which the planner tries them: pods whose successors
+// would not be larger, the pod of an attempt, unready pods, pods with a lower deletion cost, pods on
+// nodes with an interruption signal, younger pods, then by namespace and name. The cost orders only
+// the pods of one workload, so that no workload keeps its pods at the expense of another.
 func (r *round) sortCandidates(pods []*snapshot.Pod) {
 	attempted := func(p *snapshot.Pod) bool {
 		a := r.attempts[p.Workload.Key]
 		return a != nil && a.pod == p.UID
 	}
+	grows := map[*snapshot.Pod]bool{} // without a surge, such a pod may not be moved (migration.Plan)
+	for _, p := range pods {
+		if p.Revision.ReplicaSet == nil {
+			_, grows[p] = p.Successor()
+		}
+	}
+	urgency := func(a, b *snapshot.Pod) int {
+		return cmp.Or(migration.TrueFirst(!grows[a], !grows[b]), migration.TrueFirst(attempted(a), attempted(b)), migration.TrueFirst(!ready(a), !ready(b)))
+	}
 	slices.SortStableFunc(pods, func(a, b *snapshot.Pod) int {
 		return cmp.Or(
-			migration.TrueFirst(attempted(a), attempted(b)),
-			migration.TrueFirst(!ready(a), !ready(b)),
+			urgency(a, b),
 			migration.TrueFirst(a.Node.Facts.Signal != decision.NoSignal, b.Node.Facts.Signal != decision.NoSignal),
 			b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
 			cmp.Compare(a.Namespace, b.Namespace),
 			cmp.Compare(a.Name, b.Name),
 		)
 	})
+	byCost := map[workload.OwnerKey][]*snapshot.Pod{}
+	for _, p := range pods {
+		byCost[p.Workload.Key] = append(byCost[p.Workload.Key], p)
+	}
+	for _, own := range byCost {
+		slices.SortStableFunc(own, func(a, b *snapshot.Pod) int {
+			return cmp.Or(urgency(a, b), cmp.Compare(a.DeletionCost(), b.DeletionCost()))
+		})
+	}
+	for i, p := range pods {
+		own := byCost[p.Workload.Key]
+		pods[i], byCost[p.Workload.Key] = own[0], own[1:]
+	}
 }
 
 // inFloor reports whether the pod is one of the ordinals that make up its StatefulSet's floor.

@@ -8,6 +8,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -90,10 +91,11 @@ func (r *round) poolsCalmSince() map[decision.Pool]time.Time {
 }
 
 // spotFor returns the node on which the replacement would be placed if that is a spot node without
-// an interruption signal in a trusted pool; else nil.
+// an interruption signal in a trusted pool; else nil. Unless another pod needs the room of p, the
+// replacement preempts only placeholders.
 func (r *round) spotFor(p *snapshot.Pod, pools map[decision.Pool]time.Time, needed bool) *snapshot.Node {
-	to, _ := r.room.Replace(p, r.spotRequirement(p))
-	if to == nil || to.Facts.Capacity.Type != decision.Spot || to.Facts.Signal != decision.NoSignal || !r.calmEnough(p, pools[to.Facts.Pool], needed) {
+	to, why := r.room.Replace(p, r.spotRequirement(p))
+	if to == nil || why == simulation.AfterPreemption && !needed || to.Facts.Capacity.Type != decision.Spot || to.Facts.Signal != decision.NoSignal || !r.calmEnough(p, pools[to.Facts.Pool], needed) {
 		return nil
 	}
 	return to

@@ -1,12 +1,10 @@
 package lister
 
 import (
-	"maps"
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
 // applyDefaults sets the fields of a pod from a template that the API server would set, as far as
@@ -32,23 +30,17 @@ func applyDefaults(pod *v1.Pod, classes []*schedulingv1.PriorityClass) {
 
 // qosClass returns the QoS class of a pod with this specification, after the API server has set the
 // default requests. It ignores LimitRanges.
-func qosClass(spec *v1.PodSpec) v1.PodQOSClass {
-	containers, inits := slices.Clone(spec.Containers), slices.Clone(spec.InitContainers)
+func qosClass(template *v1.PodSpec) v1.PodQOSClass {
+	spec := *template
+	transform.DefaultRequests(&spec)
 	var all []*v1.ResourceRequirements
-	for _, list := range [][]v1.Container{containers, inits} {
+	for _, list := range [][]v1.Container{spec.Containers, spec.InitContainers} {
 		for i := range list {
-			list[i].Resources.Requests = withDefaults(list[i].Resources.Requests, list[i].Resources.Limits)
 			all = append(all, &list[i].Resources)
 		}
 	}
 	if spec.Resources != nil { // pod-level resources replace the containers' resources
-		whole := *spec.Resources
-		if len(whole.Limits) > 0 {
-			pod := &v1.Pod{Spec: v1.PodSpec{Containers: containers, InitContainers: inits}}
-			parts := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
-			whole.Requests = withDefaults(withDefaults(whole.Requests, parts), whole.Limits)
-		}
-		all = []*v1.ResourceRequirements{&whole}
+		all = []*v1.ResourceRequirements{spec.Resources}
 	}
 	requestsAny, equal := false, true
 	for _, r := range all {
@@ -65,12 +57,4 @@ func qosClass(spec *v1.PodSpec) v1.PodQOSClass {
 		return v1.PodQOSGuaranteed
 	}
 	return v1.PodQOSBurstable
-}
-
-// withDefaults returns requests, and others for the resources that requests does not contain.
-func withDefaults(requests, others v1.ResourceList) v1.ResourceList {
-	all := v1.ResourceList{}
-	maps.Copy(all, others)
-	maps.Copy(all, requests)
-	return all
 }

@@ -1,0 +1,47 @@
+package snapshot
+
+import (
+	"cmp"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Successor returns what the pod that replaces p requests: for each resource, the larger of p's own
+// request and that of its owner's template. p may have been resized in place, or changed when it was
+// created. larger reports whether the template requests more than p. A pod that is not bound is its
+// own successor. The caller must not change needs.
+func (p *Pod) Successor() (needs v1.ResourceList, larger bool) {
+	needs = p.Requests
+	template := p.template()
+	if template == nil {
+		return needs, false
+	}
+	for name, request := range RequestsOf(&v1.Pod{Spec: *template}) {
+		if own := needs[name]; request.Cmp(own) > 0 {
+			if !larger {
+				needs, larger = maps.Clone(needs), true
+			}
+			needs[name] = request
+		}
+	}
+	return needs, larger
+}
+
+// SuccessorNode returns the name of the node that the owner's template names. It is "" if the
+// scheduler chooses the node of the successor.
+func (p *Pod) SuccessorNode() string {
+	if template := p.template(); template != nil {
+		return template.NodeName
+	}
+	return ""
+}
+
+// template returns the template that p's successor is created from; nil if it is unknown, or if p is
+// not bound.
+func (p *Pod) template() *v1.PodSpec {
+	if revision := cmp.Or(p.Revision, p.ReleasedFrom); revision != nil && p.Spec.NodeName != "" {
+		return revision.template
+	}
+	return nil
+}
