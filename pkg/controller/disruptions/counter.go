@@ -145,14 +145,15 @@ func (c *Counter) processNext(ctx context.Context) bool {
 // ended or is being deleted.
 func (c *Counter) count(ctx context.Context, pod *v1.Pod) error {
 	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
+	// The Job is read before the settings. If it changes in between, the write meets a conflict.
+	job, err := c.jobs.Jobs(pod.Namespace).Get(metav1.GetControllerOfNoCopy(pod).Name)
+	if err != nil {
+		return err
+	}
 	subject, err := c.owners.Subject(pod)
 	if unknown := (*workload.UnknownOwner)(nil); errors.As(err, &unknown) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	job, err := c.jobs.Jobs(pod.Namespace).Get(metav1.GetControllerOfNoCopy(pod).Name)
 	if err != nil {
 		return err
 	}
