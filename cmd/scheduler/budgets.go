@@ -13,13 +13,13 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/failsafe"
 )
 
-// withdrawalsPerSecond limits the deletions of PodDisruptionBudgets and the restorations of pods, as
-// average rate and as burst. It is low because bindings have priority.
+// withdrawalsPerSecond limits the deletions of PodDisruptionBudgets and the restorations of pods,
+// as average rate and as burst. It is low because bindings have priority.
 const withdrawalsPerSecond = 10
 
 // withdrawAbandoned makes the scheduler delete the PodDisruptionBudgets and restore the released
-// pods of a controller that no longer runs, while fresh reports that it leads. It must be called once, before sched runs. It
-// ends with ctx.
+// pods of a controller that no longer runs, while fresh reports that it leads. It must be called
+// once, before sched runs. It ends with ctx.
 func withdrawAbandoned(ctx context.Context, cc schedulerserverconfig.CompletedConfig, sched *scheduler.Scheduler, fresh func() bool) error {
 	client, err := limitedClient(cc.KubeConfig, withdrawalsPerSecond)
 	if err != nil {

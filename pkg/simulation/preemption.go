@@ -106,10 +106,10 @@ func compareVictims(a, b *victims) int {
 	return cmp.Or(cmp.Compare(a.violations, b.violations), cmp.Compare(highest(a), highest(b)), cmp.Compare(sum(a), sum(b)), cmp.Compare(len(a.pods), len(b.pods)))
 }
 
-// victimsOn returns the pods that the scheduler would preempt on the node for a pod of class c. As in
-// the scheduler, pods are spared one by one: first those whose preemption violates a
-// PodDisruptionBudget, then the most important ones. Pods that have left the node in this simulation
-// are no victims.
+// victimsOn returns the pods that the scheduler would preempt on the node for a pod of class c. As
+// in the scheduler, pods are spared one by one: first those whose preemption violates a
+// PodDisruptionBudget, then the most important ones. Pods that have left the node in this
+// simulation are no victims.
 func (r *Room) victimsOn(at *site, c *class, priority int32) *victims {
 	if known := c.victims[at]; known != nil && c.terms == nil && known.version == at.version && known.charges == r.charges {
 		return known
@@ -143,18 +143,21 @@ func (r *Room) victimsOn(at *site, c *class, priority int32) *victims {
 	slices.SortStableFunc(v.pods, func(a, b *snapshot.Pod) int {
 		return cmp.Or(cmp.Compare(corev1.PodPriority(b.Pod), corev1.PodPriority(a.Pod)), startOf(a).Compare(startOf(b).Time))
 	})
-	removed := slices.Concat(v.pods, v.leaving)
-	for _, p := range removed {
-		r.occupy(at, p, -1)
-	}
-	defer func() {
-		for _, p := range removed {
-			r.occupy(at, p, 1)
+	removed := func(by int) {
+		for _, p := range slices.Concat(v.pods, v.leaving) {
+			r.occupy(at, p, by)
 		}
-	}()
-	if v.enough, _ = c.fits(at); !v.enough {
-		return v
 	}
+	removed(-1)
+	defer removed(1) // the pods that are not spared
+	if v.enough, _ = c.fits(at); v.enough {
+		r.spare(at, c, v)
+	}
+	return v
+}
+
+// spare returns to the node the pods that need not be preempted, and removes them from v.
+func (r *Room) spare(at *site, c *class, v *victims) {
 	violates := r.violations(v.pods)
 	for _, first := range []bool{true, false} {
 		v.pods = slices.DeleteFunc(v.pods, func(p *snapshot.Pod) bool {
@@ -163,7 +166,6 @@ func (r *Room) victimsOn(at *site, c *class, priority int32) *victims {
 			}
 			r.occupy(at, p, 1)
 			if fits, _ := c.fits(at); fits {
-				removed = slices.DeleteFunc(removed, func(q *snapshot.Pod) bool { return q == p })
 				return true
 			}
 			r.occupy(at, p, -1)
@@ -173,7 +175,6 @@ func (r *Room) victimsOn(at *site, c *class, priority int32) *victims {
 			return false
 		})
 	}
-	return v
 }
 
 // startOf returns when the pod was started, by the kubelet if it is known.

@@ -17,7 +17,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// anyCluster draws a cluster in the notation of clustertest. priorities contains those of the pods.
+// anyCluster draws a cluster in the notation of clustertest. The pods have these priorities.
 func anyCluster(t *rapid.T, priorities ...int) string {
 	var lines strings.Builder
 	places := []string{"-", "nowhere"}

@@ -29,9 +29,9 @@ import (
 // anti-affinity of other pods. A move that depends on them may result in a pending
 // replacement.
 //
-// A moved pod occupies its room until the pod is gone. Only a preempted pod frees its room, and only
-// if no node has room without preemption. Room is not safe for concurrent use. It is valid as long
-// as its Snapshot does not change.
+// A moved pod occupies its room until the pod is gone. Only a preempted pod frees its room, and
+// only if no node has room without preemption. Room is not safe for concurrent use. It is valid as
+// long as its Snapshot does not change.
 type Room struct {
 	sites  []site   // by node number
 	groups []*group // of open nodes, by the name of their first node
@@ -44,8 +44,8 @@ type Room struct {
 	ranked        []ranked // set by find
 
 	// The fields below are used for preemption: the time of the Snapshot, its PodDisruptionBudgets,
-	// and how many pods that each selects were preempted. charges is their sum. lowest is the lowest
-	// priority of a pod; nil if it is not computed yet.
+	// and how many pods that each selects were preempted. charges is their sum. lowest is the
+	// lowest priority of a pod; nil if it is not computed yet.
 	now     time.Time
 	budgets map[string][]*policyv1.PodDisruptionBudget
 	charged map[*policyv1.PodDisruptionBudget]int32
@@ -212,8 +212,8 @@ func (r *Room) placePending(s *snapshot.Snapshot) {
 
 // Replace finds the node on which the scheduler would place a replacement of p after p no longer
 // counts. It reserves room there and counts the replacement; p itself occupies its room as before.
-// If the scheduler would preempt pods there, why is AfterPlaceholders or AfterPreemption; their room
-// is the replacement's. If no node has room, Replace changes nothing and returns nil and the
+// If the scheduler would preempt pods there, why is AfterPlaceholders or AfterPreemption; their
+// room is the replacement's. If no node has room, Replace changes nothing and returns nil and the
 // reason. A replacement whose template names a node runs only there. Repeated calls for p return
 // the same result. For a pending pod, the result is the node of the pod itself.
 //

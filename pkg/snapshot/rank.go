@@ -16,8 +16,8 @@ func (p *Pod) HasControllerCost() bool {
 	return ok && cost == p.Annotations[spot.DeletionCostAnnotation]
 }
 
-// DeletionCost returns the deletion cost that the user gave the pod; 0 without a valid one. Of the
-// pods of one workload, those with lower costs are disrupted first.
+// DeletionCost returns the deletion cost that the user gave the pod; 0 without a valid one. Pods
+// with lower costs are disrupted before other pods of their workload.
 func (p *Pod) DeletionCost() int {
 	text := p.Annotations[v1.PodDeletionCost]
 	cost, err := strconv.ParseInt(text, 10, 32)

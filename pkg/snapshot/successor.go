@@ -8,9 +8,9 @@ import (
 )
 
 // Successor returns what the pod that replaces p requests: for each resource, the larger of p's own
-// request and that of its owner's template. p may have been resized in place, or changed when it was
-// created. larger reports whether the template requests more than p. A pod that is not bound is its
-// own successor. The caller must not change needs.
+// request and that of its owner's template. p may have been resized in place, or changed when it
+// was created. larger reports whether the template requests more than p. A pod that is not bound is
+// its own successor. The caller must not change needs.
 func (p *Pod) Successor() (needs v1.ResourceList, larger bool) {
 	needs = p.Requests
 	template := p.template()
@@ -37,8 +37,8 @@ func (p *Pod) SuccessorNode() string {
 	return ""
 }
 
-// template returns the template that p's successor is created from; nil if it is unknown, or if p is
-// not bound.
+// template returns the template that p's successor is created from; nil if it is unknown, or if p
+// is not bound.
 func (p *Pod) template() *v1.PodSpec {
 	if revision := cmp.Or(p.Revision, p.ReleasedFrom); revision != nil && p.Spec.NodeName != "" {
 		return revision.template

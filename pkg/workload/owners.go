@@ -252,8 +252,9 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decisio
 	return nil
 }
 
-// Template returns what the pod's controller requests for a new pod, as far as transform.Trim retains
-// it. It returns nil if the cache does not have the controller, or if its kind is unsupported.
+// Template returns what the pod's controller requests for a new pod, as far as transform.Trim
+// retains it. It returns nil if the cache does not have the controller, or if its kind is
+// unsupported.
 func (o *Owners) Template(pod *v1.Pod) *v1.PodSpec {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	switch {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
@@ -59,6 +60,7 @@ func TestControllerNeedsEachRight(t *testing.T) {
 		must(t, scheduler.Stop())
 		must(t, client.CoordinationV1().Leases(namespace).Delete(t.Context(), string(schedulers), metav1.DeleteOptions{}))
 	}()
+	defineNodeOwners(t)
 	shipped := shippedRights(t, controllers)
 	r := &runner{
 		shipped: shipped, token: controlPlane.Config().BearerToken, programs: controlPlane.Controllers,
@@ -90,6 +92,23 @@ func TestControllerNeedsEachRight(t *testing.T) {
 		})
 	}
 	r.withoutBindings(t)
+}
+
+// defineNodeOwners defines the resource of the objects that own nodes. The controller watches them
+// only where the resource exists.
+func defineNodeOwners(t *testing.T) {
+	owner := providers.NodeOwner
+	definition := fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%[1]s.%[2]s"},
+		"spec":{"group":"%[2]s","scope":"Cluster","names":{"plural":"%[1]s","kind":"NodeClaim"},"versions":[{"name":"%[3]s","served":true,
+		"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`, owner.Resource, owner.Group, owner.Version)
+	definitions := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	must(t, client.Discovery().RESTClient().Post().AbsPath(definitions).Body([]byte(definition)).SetHeader("Content-Type", "application/json").Do(t.Context()).Error())
+	t.Cleanup(func() {
+		must(t, client.Discovery().RESTClient().Delete().AbsPath(definitions, owner.Resource+"."+owner.Group).Do(context.Background()).Error())
+	})
+	must(t, live.Until(t.Context(), limit, func() error {
+		return client.Discovery().RESTClient().Get().AbsPath("/apis", owner.Group, owner.Version, owner.Resource).Do(t.Context()).Error()
+	}))
 }
 
 // moves has one object for each kind of request that the controller sends to the API server.
@@ -138,24 +157,34 @@ func makeMoves(ctx context.Context) (*moves, error) {
 		return m, err
 	}
 
-	// The controller deletes a pod with no time left, and a released pod whose ReplicaSet no longer
-	// exists.
+	// The controller deletes a pod with no time left, and released pods whose ReplicaSet no longer
+	// exists: one without a controller, and one whose Deployment wants no replicas.
 	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.expired, Capacity: lab.Spot}, lab.NodeSpec{Name: m.room, Capacity: lab.OnDemand, CPU: "10"}); err != nil {
+		return m, err
+	}
+	meta, selector, template = parts("idle")
+	idle, err := client.AppsV1().Deployments(m.namespace).Create(ctx, &appsv1.Deployment{
+		ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](0), Selector: selector, Template: template},
+	}, none)
+	if err != nil {
 		return m, err
 	}
 	orphan := pod("orphan", func(spec *v1.PodSpec) { spec.NodeName = m.room })
 	orphan.Labels = map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "released"}
 	orphan.Annotations = map[string]string{"spot-aware-scheduler.io/released": `{"replicaSet":"gone","replicaSetUID":"gone","hash":"gone"}`}
+	leftover := orphan.DeepCopy()
+	leftover.Name = "leftover"
+	leftover.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: idle.Name, UID: idle.UID, Controller: ptr.To(true)}}
 	controller, err := as(controllerUser, "system:masters") // only this user may mark a pod
 	if err != nil {
 		return m, err
 	}
-	for _, p := range []*v1.Pod{orphan, pod("expired", func(spec *v1.PodSpec) { spec.NodeName = m.expired })} {
+	for _, p := range []*v1.Pod{orphan, leftover, pod("expired", func(spec *v1.PodSpec) { spec.NodeName = m.expired })} {
 		if _, err := controller.CoreV1().Pods(m.namespace).Create(ctx, p, none); err != nil {
 			return m, err
 		}
 	}
-	if err := live.Until(ctx, limit, func() error { return m.ready(ctx, 5) }); err != nil {
+	if err := live.Until(ctx, limit, func() error { return m.ready(ctx, 6) }); err != nil {
 		return m, err
 	}
 	if err := m.makeBudgets(ctx); err != nil {

@@ -29,8 +29,8 @@ const (
 	// large cluster plan thousands of deletion costs, and none is urgent.
 	maxMarksPerRound, maxResponsesPerRound, maxBudgetsPerRound, maxCostsPerRound = 100, 20, 20, 10
 	// retryDelay is the delay before a failed write is retried. A write may fail permanently, for
-	// example because of a quota. Its delay doubles each time, up to maxRetryDelay, which is shorter
-	// than the window of the alert for failed writes.
+	// example because of a quota. Its delay doubles each time, up to maxRetryDelay, which is
+	// shorter than the window of the alert for failed writes.
 	retryDelay    = time.Second
 	maxRetryDelay = 2 * time.Minute
 	// unnamedDelay is the delay from which on a write counts as refused although the answer names

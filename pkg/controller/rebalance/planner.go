@@ -226,9 +226,9 @@ func (r *round) candidates(
 }
 
 // sortCandidates sorts pods into the order in which the planner tries them: pods whose successors
-// would not be larger, the pod of an attempt, unready pods, pods with a lower deletion cost, pods on
-// nodes with an interruption signal, younger pods, then by namespace and name. The cost orders only
-// the pods of one workload, so that no workload keeps its pods at the expense of another.
+// would not be larger, the pod of an attempt, unready pods, pods with a lower deletion cost, pods
+// on nodes with an interruption signal, younger pods, then by namespace and name. The cost orders
+// only the pods of one workload, so that no workload keeps its pods at the expense of another.
 func (r *round) sortCandidates(pods []*snapshot.Pod) {
 	attempted := func(p *snapshot.Pod) bool {
 		a := r.attempts[p.Workload.Key]

@@ -5,11 +5,13 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
@@ -30,6 +32,9 @@ func NewNodeOwners(reader metadata.Interface) *NodeOwners {
 func (o *NodeOwners) Start(ctx context.Context) error {
 	served := func(ctx context.Context) (bool, error) {
 		_, err := o.reader.Resource(providers.NodeOwner).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil && !apierrors.IsNotFound(err) {
+			klog.FromContext(ctx).Error(err, "Reading the owners of nodes failed, will retry")
+		}
 		return err == nil, nil
 	}
 	if wait.PollUntilContextCancel(ctx, time.Minute, true, served) == nil {
