@@ -11,6 +11,7 @@
 package interruption
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -85,7 +86,7 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 		reader:   node.Reader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter, Overdue: s.Overdue},
 	}
 	if settings.Advice {
-		p.inTransition, p.advised = s.PodsInTransition(), map[workload.OwnerKey]bool{}
+		p.inTransition, p.advised = s.PodsInTransition(), map[workload.OwnerKey]migration.Move{}
 	}
 	var nodes []observedNode
 	for _, n := range s.Nodes {
@@ -99,6 +100,7 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 			marks = append(marks, mark)
 		}
 	}
+	p.moves = slices.AppendSeq(p.moves, maps.Values(p.advised))
 	slices.SortStableFunc(p.moves, migration.ByDeadline)
 	return marks, p.moves
 }
@@ -112,10 +114,11 @@ type planner struct {
 	reader  node.Reader
 	// kubelets counts the silent nodes that observe has read.
 	kubelets kubelets
-	// inTransition contains the pods in transition of each workload. advised contains the workloads
-	// with a pod that is already moved because of an advisory signal. Both are nil without Advice.
+	// inTransition contains the pods in transition of each workload. advised contains the one move of
+	// each workload because of advisory signals: of the pod with the lowest deletion cost, then of the
+	// first by node and name. Both are nil without Advice.
 	inTransition map[workload.OwnerKey]snapshot.PodsInTransition
-	advised      map[workload.OwnerKey]bool
+	advised      map[workload.OwnerKey]migration.Move
 	moves        []migration.Move
 }
 
@@ -140,7 +143,7 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 	case class == decision.Reclaim && p.Reclaim:
 		want, moves = p.reclaim(n)
 	case p.Advice:
-		want, moves = p.advice(n, class == decision.Advisory)
+		want = p.advice(n, class == decision.Advisory)
 	}
 	if p.Assist && p.Draining(n.Node, class) {
 		released, drained := p.drain(n)
@@ -238,8 +241,8 @@ func (p *planner) deadline(n *observedNode, starts map[string]time.Time, oldest 
 }
 
 // advice plans for a node with an advisory signal (active), or for one that had such a signal
-// before.
-func (p *planner) advice(n *observedNode, active bool) (want desired, moves []migration.Move) {
+// before. It adds its moves to p.advised.
+func (p *planner) advice(n *observedNode, active bool) (want desired) {
 	since := p.now
 	if n.state.Advised != nil {
 		since = *n.state.Advised
@@ -247,24 +250,25 @@ func (p *planner) advice(n *observedNode, active bool) (want desired, moves []mi
 		case p.now.Before(end):
 		case p.now.Before(end.Add(p.AdvicePause)):
 			want.Advised = &since
-			return want, nil
+			return want
 		default:
 			since = p.now
 		}
 	}
 	if !active {
-		return desired{}, nil
+		return desired{}
 	}
 	for _, pod := range n.Pods {
-		if w := pod.Workload; w != nil && p.mayMove(pod) && pod.Live() && !p.advised[w.Key] &&
+		if w := pod.Workload; w != nil && p.mayMove(pod) && pod.Live() &&
 			p.inTransition[w.Key] == (snapshot.PodsInTransition{}) &&
 			w.Kind != "Pod" && w.Kind != "Job" && workload.MayDisrupt(pod.Pod, p.now) {
-			p.advised[w.Key] = true
-			moves = append(moves, migration.Move{Pod: pod, Reason: migration.Advice, Noticed: since})
+			if other, ok := p.advised[w.Key]; !ok || pod.DeletionCost() < other.Pod.DeletionCost() {
+				p.advised[w.Key] = migration.Move{Pod: pod, Reason: migration.Advice, Noticed: since}
+			}
 		}
 	}
 	want.Class, want.Taint, want.Advised = decision.Advisory.String(), taintValue(n.signals[0]), &since
-	return want, moves
+	return want
 }
 
 // drain plans for a node that a user or a tool drains. released are the pods that are or were

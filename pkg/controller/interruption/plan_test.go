@@ -630,6 +630,35 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// Of a workload's pods on all nodes with an advisory signal, the one with the lowest deletion cost
+// moves first. The controller's own cost counts as none.
+func TestAdviceFollowsDeletionCost(t *testing.T) {
+	for name, test := range map[string]struct {
+		annotations [2]map[string]string // of the pods on nodes a and b
+		want        string
+	}{
+		"equal": {want: "on-a"},
+		"cheap": {[2]map[string]string{nil, {v1.PodDeletionCost: "-1"}}, "on-b"},
+		"busy":  {[2]map[string]string{{v1.PodDeletionCost: "7"}, nil}, "on-b"},
+		"ours":  {[2]map[string]string{{v1.PodDeletionCost: "7", spot.DeletionCostAnnotation: "7"}, nil}, "on-a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := &snapshot.Snapshot{Now: start}
+			pods := [2]*snapshot.Pod{w.pod("on-a", "ReplicaSet"), w.pod("on-b", "ReplicaSet")}
+			pods[1].Workload, pods[1].Revision = pods[0].Workload, pods[0].Revision
+			for i, p := range pods {
+				n := newSpotNode(string(rune('a'+i)), v1.ConditionTrue)
+				n.Spec.Taints, n.Pods, p.Annotations = []v1.Taint{{Key: awsAdvice}}, []*snapshot.Pod{p}, test.annotations[i]
+				s.Nodes = append(s.Nodes, n)
+			}
+			if _, moves := interruption.Plan(s, settings); len(moves) != 1 || moves[0].Pod.Name != test.want {
+				t.Errorf("%d moves, the first of %s; want one of %s", len(moves), moves[0].Pod.Name, test.want)
+			}
+		})
+	}
+}
+
 // The API server refuses a mark that was planned for an older version of the Node, and Apply
 // returns the conflict.
 func TestConflict(t *testing.T) {
