@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
@@ -29,6 +30,36 @@ func TestFirstRound(t *testing.T) {
 			nothing, nil},
 		"heal: the youngest pod": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 s s min=1"},
 			func(w *world) { w.pod("web-1").created = start.Add(-time.Minute) }, []string{"web-1 heal"}},
+		"heal: the cheapest pod, although it is older": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 s s min=1"},
+			func(w *world) {
+				w.pod("web-0").created, w.pod("web-0").annotations = start.Add(-time.Minute), map[string]string{v1.PodDeletionCost: "1000"}
+				w.pod("web-1").annotations = map[string]string{v1.PodDeletionCost: "-100"}
+			}, []string{"web-1 heal"}},
+		"heal: the controller's own cost does not count": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 s s min=1"},
+			func(w *world) {
+				w.pod("web-0").annotations = map[string]string{v1.PodDeletionCost: "1000", spot.DeletionCostAnnotation: "1000"}
+			}, []string{"web-0 heal"}},
+		"heal: an unready pod, although it costs more": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 s s min=1"},
+			func(w *world) {
+				w.pod("web-1").annotations, w.pod("web-1").unready = map[string]string{v1.PodDeletionCost: "1000"}, true
+			}, []string{"web-1 heal"}},
+		"return: the cheapest pod": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o o o min=1"},
+			func(w *world) {
+				w.pod("web-0").annotations = map[string]string{v1.PodDeletionCost: "7"}
+				w.pod("web-2").annotations = map[string]string{v1.PodDeletionCost: "-7"}
+			}, []string{"web-2 return-to-spot"}},
+		"make room: the cheapest pod": {[]string{"node o on-demand cpu=3", "node s spot cpu=4", "deployment one 1 - min=1", "deployment web 3 o o o min=1"},
+			func(w *world) {
+				w.pod("web-0").annotations = map[string]string{v1.PodDeletionCost: "7"}
+				w.node("s").created = start
+			}, []string{"web-1 make-room"}},
+		"make room: a cost spares no pod at the expense of another workload": {
+			[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment one 1 - min=1", "deployment a 2 o o min=1", "deployment b 2 o o min=1"},
+			func(w *world) {
+				w.pod("a-0").annotations = map[string]string{v1.PodDeletionCost: "9"}
+				w.pod("a-1").annotations = map[string]string{v1.PodDeletionCost: "9"}
+				w.node("s").created = start
+			}, []string{"a-0 make-room"}},
 		"heal: an unready pod, although it is older": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 s s min=1"},
 			func(w *world) { w.pod("web-0").created = start.Add(-time.Minute); w.pod("web-1").unready = true }, []string{"web-1 heal"}},
 		"heal: one pod must not be disrupted": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 s s min=1"},
