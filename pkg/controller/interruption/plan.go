@@ -114,9 +114,9 @@ type planner struct {
 	reader  node.Reader
 	// kubelets counts the silent nodes that observe has read.
 	kubelets kubelets
-	// inTransition contains the pods in transition of each workload. advised contains the one move of
-	// each workload because of advisory signals: of the pod with the lowest deletion cost, then of the
-	// first by node and name. Both are nil without Advice.
+	// inTransition contains the pods in transition of each workload. advised contains the one move
+	// of each workload because of advisory signals: of the pod with the lowest deletion cost, then
+	// of the first by node and name. Both are nil without Advice.
 	inTransition map[workload.OwnerKey]snapshot.PodsInTransition
 	advised      map[workload.OwnerKey]migration.Move
 	moves        []migration.Move
