@@ -44,27 +44,68 @@ func (r *Room) preempt(p *snapshot.Pod, c *class, plan *decision.Plan) (best *si
 	if p.Spec.PreemptionPolicy != nil && *p.Spec.PreemptionPolicy == v1.PreemptNever || priority <= r.lowestPriority() {
 		return nil, nil, true
 	}
-	for _, g := range r.ranked {
-		if plan != nil && plan.Overflows() && g.facts.Capacity.Type == decision.OnDemand {
-			continue
-		}
-		for _, at := range g.sites {
-			if at.lowest >= priority {
+	left := maxCandidates
+	for _, placeholders := range []bool{true, false} {
+		for _, g := range r.ranked {
+			if plan != nil && plan.Overflows() && g.facts.Capacity.Type == decision.OnDemand {
 				continue
 			}
 			if r.expired() {
 				return nil, nil, false
 			}
-			v := r.victimsOn(at, c, priority)
-			if !v.enough {
-				continue
-			}
-			if order := compareVictims(v, preempted); best == nil || order < 0 || order == 0 && at.index < best.index {
-				best, preempted = at, v
+			for _, at := range g.sites {
+				if at.lowest >= priority || (at.lowest < 0) != placeholders || best != nil && !r.mayImprove(at, best, preempted) || !r.enough(at, c, priority) {
+					continue
+				}
+				v := r.victimsOn(at, c, priority)
+				if !v.enough {
+					continue
+				}
+				if order := compareVictims(v, preempted); best == nil || order < 0 || order == 0 && at.index < best.index {
+					best, preempted = at, v
+				}
+				if left--; left == 0 || left%64 == 0 && r.expired() {
+					return best, preempted, true
+				}
 			}
 		}
 	}
 	return best, preempted, true
+}
+
+// maxCandidates is the number of nodes with enough victims after which the search ends. The
+// scheduler ends its search after at least as many. Nodes with placeholders are searched first.
+const maxCandidates = 100
+
+// mayImprove reports whether the victims on the node may be better than those on best: at least one
+// pod of the node's lowest priority, unless terminating pods are enough.
+func (r *Room) mayImprove(at, best *site, preempted *victims) bool {
+	if preempted.violations > 0 || at.leaving {
+		return true
+	}
+	order := cmp.Or(cmp.Compare(int64(at.lowest), preempted.highest()), cmp.Compare(relative(at.lowest), preempted.sum()))
+	return order < 0 || order == 0 && at.index < best.index
+}
+
+// enough reports whether the node has the resources for a pod of class c without its pods of lower
+// priority. It reads the pods of the node again only if they or the priority have changed.
+func (r *Room) enough(at *site, c *class, priority int32) bool {
+	if at.without == nil || at.withoutFor != priority || at.withoutVersion != at.version {
+		at.measure()
+		at.without, at.withoutFor, at.withoutVersion = at.free.Clone(), priority, at.version
+		for _, p := range at.Pods {
+			if r.preemptible(p, priority) {
+				at.without.Add(p.Requests, 1)
+			}
+		}
+	}
+	return at.without.Covers(&c.needs) && c.suits(at)
+}
+
+// preemptible reports whether the pod has a lower priority, and is still on its node. A pod that
+// may never end is not preemptible.
+func (r *Room) preemptible(p *snapshot.Pod, priority int32) bool {
+	return corev1.PodPriority(p.Pod) < priority && len(r.changes.moved[p]) == 0 && !p.Overdue(r.now)
 }
 
 // lowestPriority returns the lowest priority of a pod on an open node. The first call computes it
@@ -76,7 +117,7 @@ func (r *Room) lowestPriority() int32 {
 			at := &r.sites[i]
 			at.lowest = math.MaxInt32
 			for _, p := range at.Pods {
-				at.lowest = min(at.lowest, corev1.PodPriority(p.Pod))
+				at.lowest, at.leaving = min(at.lowest, corev1.PodPriority(p.Pod)), at.leaving || p.DeletionTimestamp != nil
 			}
 			if at.group != nil {
 				*r.lowest = min(*r.lowest, at.lowest)
@@ -91,20 +132,27 @@ func compareVictims(a, b *victims) int {
 	if b == nil {
 		return -1
 	}
-	highest := func(v *victims) int64 {
-		if len(v.pods) == 0 {
-			return math.MinInt64
-		}
-		return int64(corev1.PodPriority(v.pods[0].Pod))
-	}
-	sum := func(v *victims) (total int64) {
-		for _, p := range v.pods { // relative to the lowest priority, so that fewer pods are better
-			total += int64(corev1.PodPriority(p.Pod)) + math.MaxInt32 + 1
-		}
-		return total
-	}
-	return cmp.Or(cmp.Compare(a.violations, b.violations), cmp.Compare(highest(a), highest(b)), cmp.Compare(sum(a), sum(b)), cmp.Compare(len(a.pods), len(b.pods)))
+	return cmp.Or(cmp.Compare(a.violations, b.violations), cmp.Compare(a.highest(), b.highest()), cmp.Compare(a.sum(), b.sum()))
 }
+
+// highest returns the highest priority of the pods, or less than any priority if there are none.
+func (v *victims) highest() int64 {
+	if len(v.pods) == 0 {
+		return math.MinInt64
+	}
+	return int64(corev1.PodPriority(v.pods[0].Pod))
+}
+
+// sum returns the sum of the relative priorities.
+func (v *victims) sum() (total int64) {
+	for _, p := range v.pods {
+		total += relative(corev1.PodPriority(p.Pod))
+	}
+	return total
+}
+
+// relative returns a priority relative to the lowest one, so that a sum is lower with fewer pods.
+func relative(priority int32) int64 { return int64(priority) - math.MinInt32 }
 
 // victimsOn returns the pods that the scheduler would preempt on the node for a pod of class c. As
 // in the scheduler, pods are spared one by one: first those whose preemption violates a
@@ -119,25 +167,16 @@ func (r *Room) victimsOn(at *site, c *class, priority int32) *victims {
 		c.victims = map[*site]*victims{}
 	}
 	c.victims[at] = v
-	if !c.suits(at) {
-		return v
-	}
-	at.measure()
-	after := at.free.Clone()
 	for _, p := range at.Pods {
 		switch {
-		case corev1.PodPriority(p.Pod) >= priority || len(r.changes.moved[p]) > 0:
-			continue
+		case !r.preemptible(p, priority):
 		case p.DeletionTimestamp == nil:
 			v.pods = append(v.pods, p)
-		case p.Overdue(r.now):
-			continue
 		default:
 			v.leaving = append(v.leaving, p)
 		}
-		after.Add(p.Requests, 1)
 	}
-	if len(v.pods)+len(v.leaving) == 0 || !after.Covers(&c.needs) {
+	if len(v.pods)+len(v.leaving) == 0 {
 		return v
 	}
 	slices.SortStableFunc(v.pods, func(a, b *snapshot.Pod) int {
@@ -145,7 +184,7 @@ func (r *Room) victimsOn(at *site, c *class, priority int32) *victims {
 	})
 	removed := func(by int) {
 		for _, p := range slices.Concat(v.pods, v.leaving) {
-			r.occupy(at, p, by)
+			r.occupy(at, p, by, c.terms != nil)
 		}
 	}
 	removed(-1)
@@ -164,11 +203,11 @@ func (r *Room) spare(at *site, c *class, v *victims) {
 			if violates[p] != first {
 				return false
 			}
-			r.occupy(at, p, 1)
+			r.occupy(at, p, 1, c.terms != nil)
 			if fits, _ := c.fits(at); fits {
 				return true
 			}
-			r.occupy(at, p, -1)
+			r.occupy(at, p, -1, c.terms != nil)
 			if first {
 				v.violations++
 			}
@@ -208,8 +247,9 @@ func (r *Room) budgetsOf(p *snapshot.Pod) (selecting []*policyv1.PodDisruptionBu
 	return selecting
 }
 
-// occupy adds what a pod of the node occupies there (by 1) or removes it (by -1).
-func (r *Room) occupy(at *site, p *snapshot.Pod, by int) {
+// occupy adds what a pod of the node occupies there (by 1) or removes it (by -1). count includes
+// the terms of other pods, which is expensive.
+func (r *Room) occupy(at *site, p *snapshot.Pod, by int, count bool) {
 	at.free.Add(p.Requests, int64(-by))
 	used := at.usedPorts()
 	for _, port := range hostPorts(p.Pod) {
@@ -219,13 +259,15 @@ func (r *Room) occupy(at *site, p *snapshot.Pod, by int) {
 			used.Remove(port.HostIP, string(port.Protocol), port.HostPort)
 		}
 	}
-	r.changes.count(p, at.Node, by)
+	if count {
+		r.changes.count(p, at.Node, by)
+	}
 }
 
 // evict removes the victims from the node for the rest of the simulation.
 func (r *Room) evict(at *site, v *victims) {
 	for _, p := range slices.Concat(v.pods, v.leaving) {
-		r.occupy(at, p, -1)
+		r.occupy(at, p, -1, true)
 		r.changes.record(p, at.Node, -1)
 		if p.Live() {
 			r.distributionOf(cmp.Or(p.Revision, p.ReleasedFrom)).add(at, -1)

@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -95,6 +96,25 @@ func TestReplaceByPreemption(t *testing.T) {
 				t.Errorf("placed (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// In a large cluster the search ends early, but placeholders are found wherever they are.
+func TestPlaceholdersFirst(t *testing.T) {
+	var lines strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&lines, "node n%03d on-demand m/a\ndeployment low%d 3 n%03d n%03d n%03d profile=other priority=1 cpu=1\n", i, i, i, i, i)
+	}
+	lines.WriteString("node z on-demand m/a\ndeployment room 1 z profile=other priority=-10 cpu=4\nnode gone spot m/a cordoned\ndeployment web 3 gone gone gone cpu=3 min=3 priority=5")
+	w := clustertest.NewWorld(t)
+	w.Build(lines.String())
+	s := w.Snapshot()
+	room := simulation.NewRoom(s)
+	for i, want := range []string{"z " + simulation.AfterPlaceholders, "n000 " + simulation.AfterPreemption, "n001 " + simulation.AfterPreemption} {
+		name := fmt.Sprintf("web-%d", i)
+		if to, why := room.Replace(clustertest.Find(t, s, name), decision.Unassigned); nameOf(to)+" "+why != want {
+			t.Errorf("%s: %s %s, want %s", name, nameOf(to), why, want)
+		}
 	}
 }
 

@@ -24,10 +24,9 @@ import (
 // capacity, taints, cordons, readiness and signals. For pods it considers what their successors
 // request (see snapshot.Pod.Successor), host ports, priority and preemption, node selector and
 // affinity, the reach of bound volumes, the pod's own required pod affinity and anti-affinity, and
-// hard topology spread. For pods of the profile it also considers the policy, as
-// if no pod had waited. Room ignores limits on attached volumes, resource claims, gangs and the
-// anti-affinity of other pods. A move that depends on them may result in a pending
-// replacement.
+// hard topology spread. For pods of the profile it also considers the policy, as if no pod had
+// waited. Room ignores limits on attached volumes, resource claims, gangs and the anti-affinity of
+// other pods. A move that depends on them may result in a pending replacement.
 //
 // A moved pod occupies its room until the pod is gone. Only a preempted pod frees its room, and
 // only if no node has room without preemption. Room is not safe for concurrent use. It is valid as
@@ -72,8 +71,14 @@ type site struct {
 	group *group // nil: not open
 	// version changes when the site has less room, and when a pod of the node leaves it.
 	version int
-	// lowest is the lowest priority of the node's pods; see Room.lowestPriority.
-	lowest int32
+	// lowest is the lowest priority of the node's pods, and leaving reports whether a pod of the
+	// node is terminating; see Room.lowestPriority.
+	lowest  int32
+	leaving bool
+	// without caches a result of Room.enough, for this priority and version.
+	without        *Amounts
+	withoutFor     int32
+	withoutVersion int
 }
 
 // group is a set of open nodes that are equal to the policy.
