@@ -171,7 +171,8 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	}
 	orphan := pod("orphan", func(spec *v1.PodSpec) { spec.NodeName = m.room })
 	orphan.Labels = map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "released"}
-	orphan.Annotations = map[string]string{"spot-aware-scheduler.io/released": `{"replicaSet":"gone","replicaSetUID":"gone","hash":"gone"}`}
+	orphan.Annotations = map[string]string{"spot-aware-scheduler.io/released": fmt.Sprintf(
+		`{"replicaSet":"gone","replicaSetUID":"gone","hash":"gone","at":%q}`, time.Now().UTC().Format(time.RFC3339))} // the scheduler ends old releases
 	leftover := orphan.DeepCopy()
 	leftover.Name = "leftover"
 	leftover.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: idle.Name, UID: idle.UID, Controller: ptr.To(true)}}
