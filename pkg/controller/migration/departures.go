@@ -90,6 +90,9 @@ func (d Departures) record(a Action, now time.Time) {
 // expire removes what no longer counts in s. A node whose signals are cleared starts anew, except
 // for the number of moves.
 func (d Departures) expire(s *snapshot.Snapshot) {
+	if len(d) == 0 {
+		return
+	}
 	nodes := make(map[types.UID]*snapshot.Node, len(s.Nodes))
 	for _, node := range s.Nodes {
 		nodes[node.UID] = node
