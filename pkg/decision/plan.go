@@ -108,6 +108,9 @@ type WaitTime struct {
 	For time.Duration
 	// OlderRevisionOnDemand: an older revision of the pod's workload has pods on on-demand nodes.
 	OlderRevisionOnDemand bool
+	// Healing: a released pod of the revision serves on spot until another pod of the revision is
+	// ready on on-demand.
+	Healing bool
 }
 
 // Grant is the reason why a pod may use any spot node, regardless of budget and cap.
@@ -190,8 +193,8 @@ func NewPlan(pod *Pod, settings WorkloadSettings, placed PlacedPods, waiting Wai
 		plan.Grant = GrantScheduleAnyway
 	case pod.Granted != NotGranted:
 		plan.Grant = pod.Granted
-	case pod.OnlyOnDemand:
-		// No spot node is feasible. The pod waits for on-demand, however long it has waited.
+	case pod.OnlyOnDemand, waiting.Healing:
+		// No spot node is feasible or useful: the pod waits for on-demand, however long.
 	case settings.FallbackDue(waiting.For):
 		plan.Grant = GrantFallback
 	case waiting.OlderRevisionOnDemand && settings.ReliefDue(waiting.For):

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -380,6 +381,20 @@ func TestWaiting(t *testing.T) {
 	default:
 		t.Error("no event")
 	}
+}
+
+// The replacement of a pod that was released for a heal waits for on-demand.
+func TestNoFallbackOfAHeal(t *testing.T) {
+	w := newCluster(t, func(p *decision.Policy) { p.Defaults.FallbackAfter = 5 * time.Minute })
+	w.build("deployment web 1")
+	pod, released := podOf("web", 0), clustertest.NewPod("released")
+	revision := workload.RevisionOf(pod)
+	released.Annotations = map[string]string{spot.ReleasedAnnotation: fmt.Sprintf(`{"replicaSet":"web-r","replicaSetUID":%q,"hash":"r","reason":"heal","at":%q}`,
+		revision.UID, w.clock.Now().Format(time.RFC3339))}
+	clustertest.Fill(w, w.factory, released)
+	w.want("at once", w.filter(pod, spotNodes...))
+	w.clock.Step(5 * time.Minute)
+	w.want("after the timeout", w.filter(pod, spotNodes...))
 }
 
 // With overflow Never, an approval for on-demand counts for the floor before the pod is bound. A

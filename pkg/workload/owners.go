@@ -78,11 +78,13 @@ type Owners struct {
 	informers                 []cache.SharedIndexInformer
 }
 
-// The indexes that Owners adds to the shared informers. Both use the key of an object's controller.
-// The index of pods contains only pods whose controller is of an unsupported kind.
+// The indexes that Owners adds to the shared informers. The first two use the key of an object's
+// controller, and the index of pods contains only pods whose controller is of an unsupported kind.
+// The last one uses the UID of the ReplicaSet that a pod was released from for a heal.
 const (
 	replicaSetsByController = "spot-aware-scheduler.io/replicasets-by-controller"
 	podsByUnknownController = "spot-aware-scheduler.io/pods-by-unknown-controller"
+	podsByHealedReplicaSet  = "spot-aware-scheduler.io/pods-by-healed-replicaset"
 )
 
 // NewOwners registers the informers that it needs with factory, which must not be started yet: the
@@ -118,6 +120,9 @@ func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy)
 		}
 		return nil, nil
 	}); err != nil {
+		return nil, err
+	}
+	if err := addIndex(core.Pods().Informer(), podsByHealedReplicaSet, indexHealed); err != nil {
 		return nil, err
 	}
 	return o, addIndex(core.Pods().Informer(), podsByUnknownController, func(obj any) ([]string, error) {

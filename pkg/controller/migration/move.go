@@ -23,7 +23,7 @@ const (
 	Advice Reason = "advice"
 	// Heal: the pod runs on spot, on-demand has room for it, and either its revision exceeds the
 	// spot budget or its workload's floor is not met.
-	Heal Reason = "heal"
+	Heal Reason = workload.HealReason
 	// Assign: the pod counts for the floor and runs on on-demand, but its own node affinity does
 	// not require on-demand. Autoscalers see only the affinity.
 	Assign Reason = "assign"

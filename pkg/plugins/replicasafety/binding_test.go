@@ -1,7 +1,9 @@
 package replicasafety
 
 import (
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Every deliberate exception is an event on the pod. A regular placement is not. Metrics count both
@@ -157,5 +160,25 @@ func TestSignPod(t *testing.T) {
 				t.Errorf("signature (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestNoFallbackOfAHeal: while a pod that was released for a heal serves on spot, its replacement
+// waits for on-demand, however long it has waited.
+func TestNoFallbackOfAHeal(t *testing.T) {
+	for reason, want := range map[string][]string{"drain": {"spot"}, workload.HealReason: nil} {
+		w := newWorld(t, nil, withAnnotations(map[string]string{spot.FallbackAfterAnnotation: "5s"}, deployment("web", 2, "1"))...)
+		w.nodes(spotNode("spot"))
+		w.addPods("spot", podOf("sibling", by("ReplicaSet", "web-1")))
+		released := podOf("released")
+		released.Annotations = map[string]string{spot.ReleasedAnnotation: fmt.Sprintf(`{"replicaSet":"web-1","replicaSetUID":%q,"hash":"1","reason":%q,"at":%q}`,
+			by("ReplicaSet", "web-1").UID, reason, w.clock.Now().Format(time.RFC3339))}
+		w.seen(released)
+		pod := web("p")
+		w.plugin.waiting.AddUnschedulable(pod, placement.Wait{})
+		w.clock.Step(5 * time.Second)
+		if got := w.try(pod).feasible; !slices.Equal(got, want) {
+			t.Errorf("the replacement of a pod that was released for %q may run on %v, want %v", reason, got, want)
+		}
 	}
 }

@@ -74,14 +74,17 @@ func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decis
 	return state, nil
 }
 
-// waitTime returns how long the pod, or its gang, has waited at now. It looks up the older
-// revisions only if the waiting time suffices for rollout relief.
+// waitTime returns how long the pod, or its gang, has waited at now. It looks up other pods only if
+// the waiting time suffices for a Grant.
 func (p *Plugin) waitTime(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, now time.Time) (decision.WaitTime, error) {
 	since, waits := p.waiting.GangSince(pod.UID, p.gangOf(pod))
 	if !waits {
 		return decision.WaitTime{}, nil
 	}
 	waited := decision.WaitTime{For: now.Sub(since)}
+	if settings.FallbackDue(waited.For) || settings.ReliefDue(waited.For) {
+		waited.Healing = p.owners.Healing(subject.RevisionKey, now)
+	}
 	if !settings.ReliefDue(waited.For) {
 		return waited, nil
 	}
