@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
@@ -84,10 +83,6 @@ func (o *options) read() (*setup, error) {
 	)
 	if err != nil {
 		return nil, err
-	}
-	if s.DeprecatedVersion != "" {
-		klog.InfoS("Read configuration file of a deprecated version, which a later release rejects. The expected version has the same fields",
-			"file", o.configFile, "apiVersion", s.DeprecatedVersion, "expected", controller.GroupVersion.String())
 	}
 	if s.Gating {
 		if s.gatingLabels, err = gating.NewLabels(s.Policy, s.GatingLabels, s.GatingSpotLabel); err != nil {

@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/textlogger"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
@@ -132,32 +130,6 @@ func TestDryRun(t *testing.T) {
 			}
 			if setup.DryRun != test.want {
 				t.Errorf("dry run: %t, want %t", setup.DryRun, test.want)
-			}
-		})
-	}
-}
-
-// A configuration of a deprecated version is accepted, and the log names the file and the version
-// to use.
-func TestDeprecatedVersion(t *testing.T) {
-	for name, test := range map[string]struct {
-		version string
-		warned  bool
-	}{"current": {"v1beta1", false}, "deprecated": {"v1alpha1", true}} {
-		t.Run(name, func(t *testing.T) {
-			var logged bytes.Buffer
-			klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&logged))))
-			t.Cleanup(klog.ClearLogger)
-			file := fileWith(t, strings.Replace(read(t, shipped), "v1beta1", test.version, 1))
-			o := options{configFile: file, schedulerConfigFile: shippedScheduler, profile: "spot-aware-scheduler"}
-			if _, err := o.read(); err != nil {
-				t.Fatal(err)
-			}
-			if warned := strings.Contains(logged.String(), file); warned != test.warned {
-				t.Errorf("warned: %t, want %t\n%s", warned, test.warned, logged.String())
-			}
-			if test.warned && !strings.Contains(logged.String(), `expected="spot-aware-scheduler.io/v1beta1"`) {
-				t.Errorf("the log does not name the expected version:\n%s", logged.String())
 			}
 		})
 	}

@@ -24,10 +24,6 @@ import (
 
 // Settings are the converted values of a configuration. SpotControllerConfiguration documents them.
 type Settings struct {
-	// DeprecatedVersion is the apiVersion of the file if a later release will reject it; otherwise
-	// empty.
-	DeprecatedVersion string
-
 	DryRun                         bool
 	RequestsPerSecond, Concurrency int
 	LeaseDuration                  time.Duration
@@ -64,19 +60,18 @@ type Settings struct {
 	InterruptionNamespaces, RebalanceNamespaces labels.Selector
 }
 
-// Read returns the settings of a configuration file (YAML or JSON), including defaults. It accepts
-// GroupVersion and the deprecated versions, and rejects unknown fields. Validation reports every
-// error with its path, value and expected format; decoding stops at the first error.
+// Read returns the settings of a configuration file (YAML or JSON), including defaults. It rejects
+// other versions and unknown fields. Validation reports every error with its path, value and
+// expected format; decoding stops at the first error.
 func Read(data []byte) (*Settings, error) {
 	if err := scalar.OneDocument(data); err != nil {
 		return nil, err
 	}
-	version, err := readVersion(data)
-	if err != nil {
+	if err := checkVersion(data); err != nil {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(version, &SpotControllerConfiguration{})
+	scheme.AddKnownTypes(GroupVersion, &SpotControllerConfiguration{})
 	object, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(data, nil, nil)
 	if runtime.IsStrictDecodingError(err) {
 		return nil, fmt.Errorf("%w; expected each field of docs/reference/configuration.md at most once; "+
@@ -91,28 +86,24 @@ func Read(data []byte) (*Settings, error) {
 	if len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
-	if version != GroupVersion {
-		settings.DeprecatedVersion = version.String()
-	}
 	return settings, nil
 }
 
-// readVersion returns the version of a file, which is GroupVersion or a deprecated one.
-func readVersion(data []byte) (schema.GroupVersion, error) {
+// checkVersion returns an error that names the fields kind and apiVersion if the file has another
+// kind or version. The decoder's own error names neither field.
+func checkVersion(data []byte) error {
 	var meta metav1.TypeMeta
 	if err := yaml.Unmarshal(data, &meta); err != nil {
-		return schema.GroupVersion{}, err
+		return err
 	}
 	var errs field.ErrorList
 	if meta.Kind != Kind {
 		errs = append(errs, field.NotSupported(field.NewPath("kind"), meta.Kind, []string{Kind}))
 	}
-	for _, version := range append([]schema.GroupVersion{GroupVersion}, deprecatedVersions...) {
-		if version.String() == meta.APIVersion {
-			return version, errs.ToAggregate()
-		}
+	if meta.APIVersion != GroupVersion.String() {
+		errs = append(errs, field.NotSupported(field.NewPath("apiVersion"), meta.APIVersion, []string{GroupVersion.String()}))
 	}
-	return schema.GroupVersion{}, append(errs, field.NotSupported(field.NewPath("apiVersion"), meta.APIVersion, []string{GroupVersion.String()})).ToAggregate()
+	return errs.ToAggregate()
 }
 
 // convert validates and converts in one pass, so that both always cover the same fields.

@@ -236,8 +236,8 @@ func TestStrictDecoding(t *testing.T) {
 		"advice":                {head + "dryRun: true\nnotices: {}\n", []string{`unknown field "notices"`, "docs/reference/configuration.md", "docs/upgrading.md"}},
 		"another kind": {strings.Replace(head, "Spot", "Spit", 1),
 			[]string{`kind: Unsupported value: "SpitControllerConfiguration": supported values: "SpotControllerConfiguration"`}},
-		"another version": {strings.Replace(head, "v1beta1", "v1", 1),
-			[]string{`apiVersion: Unsupported value: "spot-aware-scheduler.io/v1": supported values: "spot-aware-scheduler.io/v1beta1"`}},
+		"another version": {strings.Replace(head, "v1beta1", "v1alpha1", 1),
+			[]string{`apiVersion: Unsupported value: "spot-aware-scheduler.io/v1alpha1": supported values: "spot-aware-scheduler.io/v1beta1"`}},
 		"another group": {strings.Replace(head, "spot-aware-scheduler.io/", "example.com/", 1), []string{`apiVersion: Unsupported value: "example.com/v1beta1"`}},
 		"no version":    {"kind: SpotControllerConfiguration\n", []string{`apiVersion: Unsupported value: ""`}},
 		"no kind":       {"dryRun: true\n", []string{`kind: Unsupported value: ""`, `apiVersion: Unsupported value: ""`}},
@@ -250,29 +250,6 @@ func TestStrictDecoding(t *testing.T) {
 				if !strings.Contains(fmt.Sprint(err), want) {
 					t.Errorf("Read: %v, want an error with %q", err, want)
 				}
-			}
-		})
-	}
-}
-
-// A deprecated version has the same meaning as the current one, and the settings name it.
-func TestDeprecatedVersion(t *testing.T) {
-	for name, file := range map[string]string{"no settings": head, "all settings": every} {
-		t.Run(name, func(t *testing.T) {
-			want, err := Read([]byte(file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want.DeprecatedVersion != "" {
-				t.Errorf("%s is reported as deprecated", want.DeprecatedVersion)
-			}
-			want.DeprecatedVersion = "spot-aware-scheduler.io/v1alpha1"
-			got, err := Read([]byte(strings.Replace(file, "v1beta1", "v1alpha1", 1)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("settings of v1alpha1 (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -13,12 +13,8 @@ import (
 // Kind is the required kind of a configuration file.
 const Kind = "SpotControllerConfiguration"
 
-// GroupVersion is the current group and version of Kind.
+// GroupVersion is the required group and version of a configuration file.
 var GroupVersion = schema.GroupVersion{Group: "spot-aware-scheduler.io", Version: "v1beta1"}
-
-// deprecatedVersions are the versions that Read still accepts. They have the same fields as
-// GroupVersion, so they need no conversion. docs/upgrading.md states until which release.
-var deprecatedVersions = []schema.GroupVersion{{Group: GroupVersion.Group, Version: "v1alpha1"}}
 
 // SpotControllerConfiguration is the configuration file of spot-controller. All fields are
 // optional.
