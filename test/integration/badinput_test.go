@@ -31,10 +31,10 @@ func TestBadConfiguration(t *testing.T) {
 		"letter O in a percent": {edits(set("minOnDemand", "3O%")), []string{args + `minOnDemand: Invalid value: "3O%"`, `a percentage such as "30%"`}},
 		"no such capacity type": {edits(set("unlabeledNodes", "spot")), []string{args + "unlabeledNodes", "OnDemand", "Spot"}},
 		"pool cap of 0":         {edits(set("maxPerPool", 0)), []string{args + "maxPerPool", "expected a count of 1 or more"}},
-		"rule shadowed by an earlier one": {
+		"rule with the conditions of an earlier one": {
 			edits(set("rules", rules(
 				map[string]any{"name": "all-of-web", "namespaces": []any{"web"}, "minOnDemand": "50%"},
-				map[string]any{"name": "critical-web", "namespaces": []any{"web"}, "minPriority": 1000, "minOnDemand": "100%"},
+				map[string]any{"name": "critical-web", "namespaces": []any{"web"}, "minOnDemand": "100%"},
 			))),
 			[]string{args + `rules[1]: Invalid value: "critical-web"`, "can never match", "all-of-web"},
 		},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,7 +22,7 @@ import (
 func convertRules(rules []Rule, path *field.Path) ([]decision.Rule, field.ErrorList) {
 	var errs field.ErrorList
 	var result []decision.Rule
-	var earlier []reach
+	var earlier []Rule
 	names := map[string]bool{}
 	for i := range rules {
 		rule, path := &rules[i], path.Index(i)
@@ -35,15 +36,27 @@ func convertRules(rules []Rule, path *field.Path) ([]decision.Rule, field.ErrorL
 		converted, mistakes := rule.convert(path)
 		errs = append(errs, mistakes...)
 		if len(mistakes) == 0 {
-			reach := rule.reach(converted.MinPriority)
-			if err := reach.neverMatches(earlier); err != nil {
-				errs = append(errs, field.Invalid(path, rule.Name, err.Error()))
+			if i := slices.IndexFunc(earlier, rule.sameConditions); i >= 0 {
+				errs = append(errs, field.Invalid(path, rule.Name,
+					fmt.Sprintf("can never match: it has the same conditions as rule %s before it", earlier[i].Name)))
 			}
-			earlier = append(earlier, reach)
+			earlier = append(earlier, *rule)
 		}
 		result = append(result, converted)
 	}
 	return result, errs
+}
+
+// sameConditions reports whether the conditions of two rules are identical. An absent list equals
+// an empty one.
+func (r *Rule) sameConditions(other Rule) bool {
+	conditions := func(r *Rule) Rule {
+		return Rule{
+			Namespaces: r.Namespaces, PodSelector: r.PodSelector, PriorityClasses: r.PriorityClasses,
+			MinPriority: r.MinPriority, QOSClasses: r.QOSClasses, OwnerKinds: r.OwnerKinds,
+		}
+	}
+	return equality.Semantic.DeepEqual(conditions(r), conditions(&other))
 }
 
 func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {

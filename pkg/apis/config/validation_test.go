@@ -145,6 +145,18 @@ func TestReplicaSafetyArgsMistakes(t *testing.T) {
 		"rule without a name": {`rules: [{minOnDemand: 1}]`, []mistake{{required, "args.rules[0].name", ""}}},
 		"two rules of one name": {`rules: [{name: a, namespaces: [x], minOnDemand: 1}, {name: a, minOnDemand: 2}]`,
 			[]mistake{{duplicate, "args.rules[1].name", "a"}}},
+		"two rules with the same conditions": {
+			`rules: [{name: a, namespaces: [x], minPriority: 1, minOnDemand: 1}, {name: b, minPriority: 1, ownerKinds: [], namespaces: [x], maxPerPool: 1}]`,
+			[]mistake{{invalid, "args.rules[1]", "b"}}},
+		"two rules with the same selector": {
+			`rules: [{name: a, podSelector: {matchLabels: {a: b}}, minOnDemand: 1}, {name: b, podSelector: {matchLabels: {a: b}}, minOnDemand: 2}]`,
+			[]mistake{{invalid, "args.rules[1]", "b"}}},
+		"two rules without conditions": {`rules: [{name: a, minOnDemand: 1}, {name: b, minOnDemand: 2}]`, []mistake{{invalid, "args.rules[1]", "b"}}},
+		"rules that differ in one condition": {
+			`rules: [{name: a, namespaces: [x], minOnDemand: 1}, {name: b, namespaces: [x], minPriority: 1, minOnDemand: 1},
+			{name: c, namespaces: [x], qosClasses: [Burstable], minOnDemand: 1}, {name: d, namespaces: [x], ownerKinds: [Job], minOnDemand: 1},
+			{name: e, namespaces: [x], priorityClasses: [p], minOnDemand: 1}, {name: f, namespaces: [x], podSelector: {matchLabels: {a: b}}, minOnDemand: 1},
+			{name: g, namespaces: [z], minOnDemand: 1}]`, nil},
 		"rule that sets nothing":                   {`rules: [{name: a, namespaces: [x]}]`, []mistake{{required, "args.rules[0]", ""}}},
 		"rule that sets the relief only":           {`rules: [{name: a, namespaces: [x], rolloutRelief: never}]`, nil},
 		"rule that sets the disruption limit only": {`rules: [{name: a, namespaces: [x], disruptionLimit: 2}]`, nil},
