@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
@@ -95,7 +94,6 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 	if s.election, err = newElection(config, setup.advertiseAddress, s.startTerm); err != nil {
 		return nil, err
 	}
-	s.election.lock.Remember(spot.SawCapacityLabelsLabel, decider.Labels().Seen, decider.Labels().Remember)
 	return s, nil
 }
 

@@ -17,7 +17,6 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 
 	// The main package of kube-scheduler registers these too: logs as JSON, and the metrics of
 	// clients, leader election and version.
@@ -31,7 +30,7 @@ import (
 // metrics. It adds guardTakeover, guardLease, removeExpiredGates, withdrawAbandoned,
 // searchNarrowly and limitBindings. The original has no hook for them, because it does not expose
 // the scheduler between app.Setup and app.Run.
-func newSchedulerCommand(labels *node.LabelHistory, plugins ...app.Option) *cobra.Command {
+func newSchedulerCommand(plugins ...app.Option) *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
 		Use: "spot-aware-scheduler",
@@ -46,7 +45,7 @@ kube-scheduler and places the pods that name it in spec.schedulerName.`,
 		},
 		RunE: func(command *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
-			return runScheduler(command, opts, labels, plugins)
+			return runScheduler(command, opts, plugins)
 		},
 	}
 	flags := opts.Flags
@@ -64,7 +63,7 @@ kube-scheduler and places the pods that name it in spec.schedulerName.`,
 }
 
 // runScheduler runs until a signal, the loss of the lease or an error.
-func runScheduler(command *cobra.Command, opts *options.Options, labels *node.LabelHistory, plugins []app.Option) error {
+func runScheduler(command *cobra.Command, opts *options.Options, plugins []app.Option) error {
 	// Report mistakes before the first call to the API server.
 	if err := checkFlags(command); err != nil {
 		return err
@@ -87,7 +86,7 @@ func runScheduler(command *cobra.Command, opts *options.Options, labels *node.La
 	if err := guardTakeover(ctx, config.KubeConfig, sched); err != nil {
 		return err
 	}
-	fresh := guardLease(ctx, config.LeaderElection, sched, labels)
+	fresh := guardLease(ctx, config.LeaderElection, sched)
 	if err := removeExpiredGates(ctx, *config, sched, fresh); err != nil {
 		return err
 	}

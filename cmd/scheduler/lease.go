@@ -9,22 +9,18 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 )
 
 // guardLease stops the decisions of sched while its lease is older than the renew deadline, which
-// is shorter than the lease duration. A process leads for at most one term. guardLease also stores
-// in the lease, for later leaders, that nodes with a capacity label were seen. The function that it
-// returns reports whether the lease is fresh. It must be called once, before sched runs. ctx ends a
-// wait. Without leader election config is nil, and guardLease has no effect.
-func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler, labels *node.LabelHistory) (fresh func() bool) {
+// is shorter than the lease duration. A process leads for at most one term. The function that
+// guardLease returns reports whether the lease is fresh. It must be called once, before sched runs.
+// ctx ends a wait. Without leader election config is nil, and guardLease has no effect.
+func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler) (fresh func() bool) {
 	if config == nil {
 		return func() bool { return true }
 	}
 	lock := leader.NewLock(config.Lock, config.LeaseDuration)
-	lock.Remember(spot.SawCapacityLabelsLabel, labels.Seen, labels.Remember)
 	config.Lock = lock
 	sched.NextPod = afterFreshLease(ctx, lock, config.RenewDeadline, sched.NextPod)
 	return func() bool { return lock.RenewedWithin(config.RenewDeadline) }

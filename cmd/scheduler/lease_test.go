@@ -14,7 +14,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 )
 
 // lock returns err for every request, after a delay.
@@ -85,7 +84,7 @@ func TestLeaseMustBeFresh(t *testing.T) {
 				server := &lock{}
 				config := &leaderelection.LeaderElectionConfig{Lock: server, RenewDeadline: deadline, LeaseDuration: lasts}
 				sched := &scheduler.Scheduler{NextPod: func(klog.Logger) (*framework.QueuedPodInfo, error) { return &framework.QueuedPodInfo{}, nil }}
-				guardLease(ctx, config, sched, &node.LabelHistory{})
+				guardLease(ctx, config, sched)
 				if err := test.lead(server, config.Lock); (err != nil) != (server.err != nil) {
 					t.Fatalf("the lock returned %v instead of %v", err, server.err)
 				}
@@ -141,7 +140,7 @@ func TestLeaseIsRenewedAgain(t *testing.T) {
 
 func TestLeaseWithoutElection(t *testing.T) {
 	sched := &scheduler.Scheduler{NextPod: func(klog.Logger) (*framework.QueuedPodInfo, error) { return &framework.QueuedPodInfo{}, nil }}
-	guardLease(t.Context(), nil, sched, &node.LabelHistory{})
+	guardLease(t.Context(), nil, sched)
 	if pod, err := sched.NextPod(klog.Background()); pod == nil || err != nil {
 		t.Errorf("NextPod returned %v, %v", pod, err)
 	}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/gang"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
@@ -26,15 +25,13 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	labels := &node.LabelHistory{}
-	return newSchedulerCommand(labels, plugins(labels)...)
+	return newSchedulerCommand(plugins()...)
 }
 
-// plugins returns the plugins that a profile may enable in addition to kube-scheduler's. They share
-// labels.
-func plugins(labels *node.LabelHistory) []app.Option {
+// plugins returns the plugins that a profile may enable in addition to kube-scheduler's.
+func plugins() []app.Option {
 	return []app.Option{
-		app.WithPlugin(replicasafety.Name, replicasafety.NewFactory(labels, schedulesGangs)),
+		app.WithPlugin(replicasafety.Name, replicasafety.NewFactory(schedulesGangs)),
 		app.WithPlugin(spotpreference.Name, spotpreference.New),
 		app.WithPlugin(gang.Name, gang.New),
 	}

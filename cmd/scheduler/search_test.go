@@ -118,7 +118,7 @@ func searchNodes(cycle fwk.CycleState) placement.Scope {
 		})
 		nodes[i] = info
 	}
-	counter := placement.NewCounter(&node.Reader{Policy: &decision.Policy{}}, &node.LabelHistory{})
+	counter := placement.NewCounter(&node.Reader{Policy: &decision.Policy{}})
 	counter.Update(nodes, time.Now())
 	_, scope := placement.NewState(&workload.Subject{}, decision.WorkloadSettings{}, decision.WaitTime{}, counter).Search(klog.Background(), cycle, &v1.Pod{})
 	return scope

@@ -27,7 +27,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 )
 
 // world is the running scheduler with the shipped configuration and a fake API server. Waiting pods
@@ -56,7 +55,7 @@ func newWorld(t testing.TB, edits []string, objects ...runtime.Object) *world {
 	cfg, err := options.LoadConfigFromFile(klog.Background(), w.config(edits))
 	w.must(err)
 	registry := frameworkruntime.Registry{}
-	for _, plugin := range plugins(&node.LabelHistory{}) {
+	for _, plugin := range plugins() {
 		w.must(plugin(registry))
 	}
 	w.factory = scheduler.NewInformerFactory(w.client, 0)

@@ -44,9 +44,9 @@ const (
 	FromContradiction
 	// FromDefault: no capacity label; Policy.UnlabeledNodes decides.
 	FromDefault
-	// Settling: no capacity label yet, other nodes have or had one, and the node is younger than
-	// Policy.LabelGrace. Its label may still arrive, so the node counts as spot: no pod of a floor
-	// may run on it, and other pods on it use budget.
+	// Settling: no capacity label yet, and the node is younger than Policy.LabelGrace. Its label
+	// may still arrive, so the node counts as spot: no pod of a floor may run on it, and other pods
+	// on it use budget.
 	Settling
 	// FromSignal: no capacity label, but an interruption signal that only spot nodes get.
 	FromSignal
@@ -66,10 +66,8 @@ type Capacity struct {
 // Labeled reports whether a label, not a default, decided.
 func (c Capacity) Labeled() bool { return c.Source <= FromContradiction }
 
-// Capacity returns the capacity type of a node with these labels and this age. othersLabeled
-// reports whether any node of the cluster has or had a capacity label (Capacity.Labeled). If not,
-// the cluster does not use labels, and no label is awaited.
-func (p *Policy) Capacity(labels map[string]string, age time.Duration, othersLabeled bool) Capacity {
+// Capacity returns the capacity type of a node with these labels and this age.
+func (p *Policy) Capacity(labels map[string]string, age time.Duration) Capacity {
 	own := labels[spot.CapacityLabel]
 	if t, ok := ownLabelType(own); ok {
 		return Capacity{t, FromLabel}
@@ -97,7 +95,7 @@ func (p *Policy) Capacity(labels map[string]string, age time.Duration, othersLab
 		return Capacity{OnDemand, FromAlias}
 	case unknown:
 		return Capacity{Spot, FromContradiction}
-	case othersLabeled && age < p.LabelGrace:
+	case age < p.LabelGrace:
 		return Capacity{Spot, Settling}
 	}
 	return Capacity{p.UnlabeledNodes, FromDefault}

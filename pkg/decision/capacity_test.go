@@ -24,29 +24,28 @@ func TestCapacity(t *testing.T) {
 	)
 	type labels = map[string]string
 	tests := map[string]struct {
-		labels        labels
-		age           time.Duration
-		othersLabeled bool
-		unlabeled     decision.CapacityType
-		want          decision.Capacity
+		labels    labels
+		age       time.Duration
+		unlabeled decision.CapacityType
+		want      decision.Capacity
 	}{
 		"own label, spot":      {labels: labels{"node.kubernetes.io/capacity": "spot"}, want: ownSpot},
 		"own label, on-demand": {labels: labels{"node.kubernetes.io/capacity": "on-demand"}, want: ownOnDemand},
 		"own label, misspelt":  {labels: labels{"node.kubernetes.io/capacity": "Spot"}, want: contradiction},
-		"own label, empty":     {labels: labels{"node.kubernetes.io/capacity": ""}, want: byDefault},
+		"own label, empty":     {age: time.Hour, labels: labels{"node.kubernetes.io/capacity": ""}, want: byDefault},
 
 		"Karpenter, spot":      {labels: labels{"karpenter.sh/capacity-type": "spot"}, want: spot},
 		"Karpenter, on-demand": {labels: labels{"karpenter.sh/capacity-type": "on-demand"}, want: onDemand},
 		"Karpenter, reserved":  {labels: labels{"karpenter.sh/capacity-type": "reserved"}, want: onDemand},
 		"Karpenter, unknown":   {labels: labels{"karpenter.sh/capacity-type": "SPOT"}, want: contradiction},
-		"Karpenter, empty":     {labels: labels{"karpenter.sh/capacity-type": ""}, want: byDefault},
+		"Karpenter, empty":     {age: time.Hour, labels: labels{"karpenter.sh/capacity-type": ""}, want: byDefault},
 
 		"EKS, SPOT":           {labels: labels{"eks.amazonaws.com/capacityType": "SPOT"}, want: spot},
 		"EKS, ON_DEMAND":      {labels: labels{"eks.amazonaws.com/capacityType": "ON_DEMAND"}, want: onDemand},
 		"EKS, CAPACITY_BLOCK": {labels: labels{"eks.amazonaws.com/capacityType": "CAPACITY_BLOCK"}, want: onDemand},
 
 		"GKE, spot":                     {labels: labels{"cloud.google.com/gke-spot": "true"}, want: spot},
-		"GKE, not spot":                 {labels: labels{"cloud.google.com/gke-spot": "false"}, want: byDefault},
+		"GKE, not spot":                 {age: time.Hour, labels: labels{"cloud.google.com/gke-spot": "false"}, want: byDefault},
 		"GKE, preemptible":              {labels: labels{"cloud.google.com/gke-preemptible": "true"}, want: spot},
 		"GKE, provisioning spot":        {labels: labels{"cloud.google.com/gke-provisioning": "spot"}, want: spot},
 		"GKE, provisioning preemptible": {labels: labels{"cloud.google.com/gke-provisioning": "preemptible"}, want: spot},
@@ -64,12 +63,12 @@ func TestCapacity(t *testing.T) {
 		"Cluster API, with a value":  {labels: labels{"cluster.x-k8s.io/interruptible": "true"}, want: spot},
 		"OpenShift":                  {labels: labels{"machine.openshift.io/interruptible-instance": ""}, want: spot},
 		"Ocean, od":                  {labels: labels{"spotinst.io/node-lifecycle": "od"}, want: onDemand},
-		"Ocean, other":               {labels: labels{"spotinst.io/node-lifecycle": "spot"}, want: byDefault},
+		"Ocean, other":               {age: time.Hour, labels: labels{"spotinst.io/node-lifecycle": "spot"}, want: byDefault},
 		"CAST AI, true":              {labels: labels{"scheduling.cast.ai/spot": "true"}, want: spot},
 		"CAST AI, empty":             {labels: labels{"scheduling.cast.ai/spot": ""}, want: spot},
-		"CAST AI, false":             {labels: labels{"scheduling.cast.ai/spot": "false"}, want: byDefault},
+		"CAST AI, false":             {age: time.Hour, labels: labels{"scheduling.cast.ai/spot": "false"}, want: byDefault},
 		"CAST AI, fallback":          {labels: labels{"scheduling.cast.ai/spot-fallback": "true"}, want: onDemand},
-		"CAST AI, fallback of false": {labels: labels{"scheduling.cast.ai/spot-fallback": "false"}, want: byDefault},
+		"CAST AI, fallback of false": {age: time.Hour, labels: labels{"scheduling.cast.ai/spot-fallback": "false"}, want: byDefault},
 
 		"own label overrides an alias": {
 			labels: labels{"node.kubernetes.io/capacity": "on-demand", "karpenter.sh/capacity-type": "spot"}, want: ownOnDemand,
@@ -118,17 +117,16 @@ func TestCapacity(t *testing.T) {
 		"configured label, unknown value":            {labels: labels{"example.com/lifecycle": "free"}, want: contradiction},
 		"configured label that contradicts an alias": {labels: labels{"example.com/lifecycle": "cheap", "karpenter.sh/capacity-type": "on-demand"}, want: contradiction},
 
-		"no label":                                     {want: byDefault},
-		"no label, default spot":                       {unlabeled: decision.Spot, want: spotByDefault},
-		"unrelated labels":                             {labels: labels{"kubernetes.io/os": "linux"}, want: byDefault},
-		"young, others labeled":                        {age: 29 * time.Second, othersLabeled: true, want: settling},
-		"created in the future (clock skew)":           {age: -time.Minute, othersLabeled: true, want: settling},
-		"at the end of the grace period":               {age: 30 * time.Second, othersLabeled: true, want: byDefault},
-		"at the end of the grace period, default spot": {age: 30 * time.Second, othersLabeled: true, unlabeled: decision.Spot, want: spotByDefault},
-		"young, no other node labeled":                 {age: time.Second, want: byDefault},
-		"young, but labeled":                           {labels: labels{"karpenter.sh/capacity-type": "on-demand"}, othersLabeled: true, want: onDemand},
-		"young, unknown value":                         {labels: labels{"node.kubernetes.io/capacity": "x"}, othersLabeled: true, want: contradiction},
-		"young, own label":                             {labels: labels{"node.kubernetes.io/capacity": "on-demand"}, othersLabeled: true, want: ownOnDemand},
+		"no label":                           {age: time.Hour, want: byDefault},
+		"no label, default spot":             {age: time.Hour, unlabeled: decision.Spot, want: spotByDefault},
+		"unrelated labels":                   {age: time.Hour, labels: labels{"kubernetes.io/os": "linux"}, want: byDefault},
+		"young":                              {age: 29 * time.Second, want: settling},
+		"created in the future (clock skew)": {age: -time.Minute, want: settling},
+		"at the end of the grace period":     {age: 30 * time.Second, want: byDefault},
+		"at the end of the grace period, default spot": {age: 30 * time.Second, unlabeled: decision.Spot, want: spotByDefault},
+		"young, but labeled":                           {labels: labels{"karpenter.sh/capacity-type": "on-demand"}, want: onDemand},
+		"young, unknown value":                         {labels: labels{"node.kubernetes.io/capacity": "x"}, want: contradiction},
+		"young, own label":                             {labels: labels{"node.kubernetes.io/capacity": "on-demand"}, want: ownOnDemand},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +136,7 @@ func TestCapacity(t *testing.T) {
 				CapacityLabels: append(providers.CapacityLabels(),
 					decision.CapacityLabel{Key: "example.com/lifecycle", Spot: []string{"cheap"}, OnDemand: []string{"dear"}}),
 			}
-			if diff := cmp.Diff(test.want, policy.Capacity(test.labels, test.age, test.othersLabeled)); diff != "" {
+			if diff := cmp.Diff(test.want, policy.Capacity(test.labels, test.age)); diff != "" {
 				t.Errorf("capacity (-want +got):\n%s", diff)
 			}
 		})
@@ -157,7 +155,7 @@ func TestEveryBuiltinLabelIsTested(t *testing.T) {
 		seen[row.Key] = true
 		for want, values := range map[decision.CapacityType][]string{decision.Spot: row.Spot, decision.OnDemand: row.OnDemand} {
 			for _, value := range values {
-				got := policy.Capacity(map[string]string{row.Key: value}, 0, true)
+				got := policy.Capacity(map[string]string{row.Key: value}, 0)
 				if got != (decision.Capacity{Type: want, Source: decision.FromAlias}) || !got.Labeled() {
 					t.Errorf("%s=%s means %v", row.Key, value, got)
 				}

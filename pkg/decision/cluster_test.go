@@ -67,9 +67,8 @@ func newCluster() *cluster {
 
 // refresh updates every node's capacity type, which depends on labels and time.
 func (c *cluster) refresh() {
-	labeled := slices.ContainsFunc(c.nodes, func(n *node) bool { return c.policy.Capacity(n.labels, 0, false).Labeled() })
 	for _, n := range c.nodes {
-		n.capacity = c.policy.Capacity(n.labels, c.now-n.created, labeled)
+		n.capacity = c.policy.Capacity(n.labels, c.now-n.created)
 	}
 }
 

@@ -261,12 +261,7 @@ func isOnDemand(c *cluster, n *node) bool {
 	case "on-demand":
 		return true
 	}
-	for _, other := range c.nodes {
-		if label := other.labels[spot.CapacityLabel]; label != "" {
-			return c.now-n.created >= 30*time.Second
-		}
-	}
-	return true
+	return c.now-n.created >= 30*time.Second
 }
 
 // TestNodeOrder: the order of the nodes does not affect placement.

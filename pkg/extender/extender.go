@@ -76,9 +76,6 @@ func New(profile string, policy *decision.Policy, signals []providers.Signal, fa
 	}, nil
 }
 
-// Labels returns the history of capacity labels on nodes.
-func (e *Extender) Labels() *node.LabelHistory { return &e.index.labels }
-
 // revisionLockSeed spreads revisions over the locks.
 var revisionLockSeed = maphash.MakeSeed()
 

@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -538,35 +537,6 @@ func TestUnlabeledNodesSettle(t *testing.T) {
 	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
 	w.clock.Step(30 * time.Second)
 	w.want("later, without an event", w.filter(podOf("web", 0), "young"), "young")
-}
-
-// The grace also applies without labeled nodes: after all spot nodes were reclaimed, new nodes get
-// their labels later.
-func TestGraceAfterLabeledNodesWereDeleted(t *testing.T) {
-	w := newWorld(t, func(p *decision.Policy) { p.LabelGrace = 30 * time.Second })
-	w.build("node spot-0 spot a/z")
-	w.nodeHandler().OnDelete(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spot-0"}})
-	w.build("node young - b/z born=0s")
-	w.build("deployment web 1")
-	_, reasons := w.filterWithReasons(podOf("web", 0), "young")
-	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
-	w.clock.Step(30 * time.Second)
-	var names []string
-	for _, node := range w.index.refresh(w.clock.Now()) {
-		names = append(names, node.Name)
-	}
-	w.want("the nodes that got no label in time", names, "young")
-	w.want("later, without an event", w.filter(podOf("web", 0), "young"), "young")
-}
-
-// The record of an earlier leader in the lease applies to nodes that were read before.
-func TestGraceAfterAnEarlierLeaderSawLabels(t *testing.T) {
-	w := newWorld(t, func(p *decision.Policy) { p.LabelGrace = 30 * time.Second })
-	w.build("node young - b/z born=0s")
-	w.build("deployment web 1")
-	w.Labels().Remember()
-	_, reasons := w.filterWithReasons(podOf("web", 0), "young")
-	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
 }
 
 // The extender waits once for an owner that remains unknown: kube-scheduler schedules no other pod

@@ -34,9 +34,7 @@ type index struct {
 	bound        map[types.UID]struct{}                      // all pods that are known to be bound
 	nominees     workload.Groups[workload.OwnerKey, *v1.Pod] // unbound pods that preemption nominated to a node
 	unknownNodes map[string]time.Time                        // unknown nodes with bound pods, and until when their pods count
-	labels       node.LabelHistory
-	labeled      atomic.Bool           // whether the nodes were read after a capacity label had been seen
-	settling     map[string]*nodeState // nodes that wait for their capacity label
+	settling     map[string]*nodeState                       // nodes that wait for their capacity label
 
 	// kinds and zones are never removed: the cloud has a limited number of each.
 	kinds     []*kind // by their index
@@ -90,7 +88,6 @@ func (x *index) setNode(object *v1.Node, now time.Time) {
 	}
 	n.object = object
 	x.readNode(n, now)
-	x.relabel(now)
 }
 
 // deleteNode removes a node. Its pods stop counting, even if they are not deleted yet.
@@ -105,19 +102,8 @@ func (x *index) deleteNode(name string, now time.Time) {
 	x.unknownNodes[name] = now // its pods count no longer than until now
 }
 
-// relabel reads all nodes again after a capacity label was seen for the first time: from then on,
-// unlabeled nodes wait for their label.
-func (x *index) relabel(now time.Time) {
-	if x.labels.Seen() && x.labeled.CompareAndSwap(false, true) {
-		for _, n := range x.nodes {
-			x.readNode(n, now)
-		}
-	}
-}
-
 func (x *index) readNode(n *nodeState, now time.Time) {
-	facts, until := x.reader.Read(n.object, x.labeled.Load(), now)
-	x.labels.Record(facts.Capacity)
+	facts, until := x.reader.Read(n.object, now)
 	if facts.Capacity.Source == decision.Settling {
 		x.settling[n.name] = n
 	} else {
@@ -170,12 +156,11 @@ func (x *index) kind(key kindKey) *kind {
 // the nodes that got no capacity label within their grace. The caller must not hold mu.
 func (x *index) refresh(now time.Time) (unlabeled []*v1.Node) {
 	nanos := now.UnixNano()
-	if nanos < x.nextRefresh.Load() && x.labeled.Load() == x.labels.Seen() {
+	if nanos < x.nextRefresh.Load() {
 		return nil
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.relabel(now)
 	for _, n := range x.nodes {
 		if nanos < n.until {
 			continue

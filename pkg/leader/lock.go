@@ -1,5 +1,5 @@
 // Package leader contains what the leading replica of a program needs: a lock that reports whether
-// the replica may still act, facts for later leaders, and the takeover from the previous leader.
+// the replica may still act, and the takeover from the previous leader.
 package leader
 
 import (
@@ -25,9 +25,6 @@ type Lock struct {
 	duration time.Duration
 	// renewed is the start of the last successful renewal; nil before the first.
 	renewed atomic.Pointer[time.Time]
-	// beforeWrite prepares a write of the lease; nil prepares nothing. Only the goroutine of the
-	// election writes.
-	beforeWrite func()
 }
 
 // NewLock returns a lock that records its renewals. duration is the duration of the lease.
@@ -57,9 +54,6 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 // client-go would continue the old term, or release a lease that now belongs to another process.
 // With it, the process cannot renew, and exits as after a lost lease.
 func (l *Lock) write(record resourcelock.LeaderElectionRecord, write func() error) error {
-	if l.beforeWrite != nil {
-		l.beforeWrite()
-	}
 	began := time.Now()
 	if last := l.renewed.Load(); last != nil && age(*last) >= l.duration {
 		return fmt.Errorf("lease expired: last renewed %s ago, duration %s: others may have led since, so this process exits",

@@ -94,7 +94,7 @@ func TestAnnouncedAgreesWithRead(t *testing.T) {
 		if rapid.Bool().Draw(t, "silent") {
 			withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Duration(rapid.IntRange(50, 70).Draw(t, "for"))*time.Second))(node)
 		}
-		facts, _ := reader.Read(node, true, now)
+		facts, _ := reader.Read(node, now)
 		class := decision.NoSignal
 		for _, a := range reader.Announcements(node, facts.Capacity.Type, now) {
 			class = max(class, a.Class)

@@ -83,7 +83,7 @@ func TestCapacityType(t *testing.T) {
 			for key := range test.labels {
 				covered[key] = true
 			}
-			got, until := reader.Read(nodeWith(test.labels), true, now)
+			got, until := reader.Read(nodeWith(test.labels), now)
 			if diff := cmp.Diff(decision.Node{Capacity: test.want}, got); diff != "" {
 				t.Errorf("Read (-want +got):\n%s", diff)
 			}
@@ -117,7 +117,7 @@ func TestExtendedCapacityLabels(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, _ := reader.Read(nodeWith(test.labels), true, now)
+			got, _ := reader.Read(nodeWith(test.labels), now)
 			if diff := cmp.Diff(test.want, got.Capacity); diff != "" {
 				t.Errorf("Capacity (-want +got):\n%s", diff)
 			}
@@ -138,7 +138,7 @@ func TestPool(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, _ := (&Reader{Policy: builtin}).Read(nodeWith(test.labels), false, now)
+			got, _ := (&Reader{Policy: builtin}).Read(nodeWith(test.labels), now)
 			if diff := cmp.Diff(test.want, got.Pool); diff != "" {
 				t.Errorf("Pool (-want +got):\n%s", diff)
 			}

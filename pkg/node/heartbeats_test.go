@@ -190,7 +190,7 @@ func TestUnheard(t *testing.T) {
 				t.Errorf("Unheard = %v, %v; want since %s", since, silent, test.want)
 			}
 			lost := test.want >= 30*time.Second
-			if facts, _ := reader.Read(node, true, now); (facts.Signal == decision.Reclaim) != lost {
+			if facts, _ := reader.Read(node, now); (facts.Signal == decision.Reclaim) != lost {
 				t.Errorf("Signal = %s, lost: %v", facts.Signal, lost)
 			}
 		})

@@ -31,9 +31,9 @@ type Reader struct {
 }
 
 // Capacity returns the capacity type of the node at now. Without a capacity label, a signal that
-// only spot nodes get proves spot. othersLabeled is as in Policy.Capacity.
-func (r *Reader) Capacity(node *v1.Node, othersLabeled bool, now time.Time) decision.Capacity {
-	capacity := r.Policy.Capacity(node.Labels, now.Sub(node.CreationTimestamp.Time), othersLabeled)
+// only spot nodes get proves spot.
+func (r *Reader) Capacity(node *v1.Node, now time.Time) decision.Capacity {
+	capacity := r.Policy.Capacity(node.Labels, now.Sub(node.CreationTimestamp.Time))
 	if !capacity.Labeled() && capacity.Type == decision.OnDemand && providers.SpotNotice(r.Signals, node) != nil {
 		return decision.Capacity{Type: decision.Spot, Source: decision.FromSignal}
 	}
@@ -41,10 +41,9 @@ func (r *Reader) Capacity(node *v1.Node, othersLabeled bool, now time.Time) deci
 }
 
 // Read returns the facts about the node that a decision at now needs. until is the time at which
-// the facts change although the Node does not; zero means never. othersLabeled is as in
-// Policy.Capacity.
-func (r *Reader) Read(node *v1.Node, othersLabeled bool, now time.Time) (facts decision.Node, until time.Time) {
-	facts.Capacity = r.Capacity(node, othersLabeled, now)
+// the facts change although the Node does not; zero means never.
+func (r *Reader) Read(node *v1.Node, now time.Time) (facts decision.Node, until time.Time) {
+	facts.Capacity = r.Capacity(node, now)
 	if facts.Capacity.Source == decision.Settling {
 		until = node.CreationTimestamp.Add(r.Policy.LabelGrace)
 	}
@@ -67,6 +66,16 @@ func (r *Reader) Read(node *v1.Node, othersLabeled bool, now time.Time) (facts d
 		}
 	}
 	return facts, until
+}
+
+// LabelGraceLeft returns how long the node may still wait for its capacity label. It is 0 if the
+// node has a label or its grace has ended.
+func LabelGraceLeft(policy *decision.Policy, node *v1.Node, now time.Time) time.Duration {
+	age := now.Sub(node.CreationTimestamp.Time)
+	if policy.Capacity(node.Labels, age).Source != decision.Settling {
+		return 0
+	}
+	return policy.LabelGrace - age
 }
 
 // Announcement is a fact on a Node that announces that the node is, or may be, about to be

@@ -96,7 +96,7 @@ func TestSignals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			node := nodeWith(maps.Clone(spotNodeLabels))
 			test.node(node)
-			got, until := reader.Read(node, false, now)
+			got, until := reader.Read(node, now)
 			if diff := cmp.Diff(test.want, got.Signal); diff != "" {
 				t.Errorf("Signal (-want +got):\n%s", diff)
 			}
@@ -158,7 +158,7 @@ func TestSignalsOfOnDemandNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			node := nodeWith(map[string]string{spot.CapacityLabel: "on-demand"})
 			test.node(node)
-			if got, _ := reader.Read(node, false, now); got.Signal != test.want {
+			if got, _ := reader.Read(node, now); got.Signal != test.want {
 				t.Errorf("Signal = %s, want %s", got.Signal, test.want)
 			}
 		})
@@ -207,11 +207,11 @@ func TestSpotNotice(t *testing.T) {
 			reader := &Reader{Policy: &decision.Policy{CapacityLabels: providers.CapacityLabels()}, Signals: signals}
 			node := nodeWith(nil)
 			test.node(node)
-			got, _ := reader.Read(node, false, now)
+			got, _ := reader.Read(node, now)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("facts (-want +got):\n%s", diff)
 			}
-			if capacity := reader.Capacity(node, false, now); capacity != got.Capacity {
+			if capacity := reader.Capacity(node, now); capacity != got.Capacity {
 				t.Errorf("Capacity is %+v, but Read returns %+v", capacity, got.Capacity)
 			}
 			class := decision.NoSignal
@@ -230,7 +230,7 @@ func TestTaintEffectDoesNotMatter(t *testing.T) {
 	for _, effect := range []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute} {
 		node := nodeWith(nil)
 		node.Spec.Taints = []v1.Taint{{Key: spot.InterruptionTaint, Effect: effect}}
-		if got, _ := reader.Read(node, false, now); got.Signal != decision.Reclaim {
+		if got, _ := reader.Read(node, now); got.Signal != decision.Reclaim {
 			t.Errorf("effect %s: Signal = %s, want reclaim", effect, got.Signal)
 		}
 	}
@@ -265,7 +265,7 @@ func TestWorstSignalWins(t *testing.T) {
 			}
 			signals := providers.Signals()
 			reader := &Reader{Policy: builtin, Signals: signals}
-			if got, _ := reader.Read(node, false, now); got.Signal != test.want {
+			if got, _ := reader.Read(node, now); got.Signal != test.want {
 				t.Errorf("Signal = %s, want %s", got.Signal, test.want)
 			}
 		})
@@ -300,7 +300,7 @@ func TestExtendedSignals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			node := nodeWith(nil)
 			test.node(node)
-			if got, _ := reader.Read(node, false, now); got.Signal != test.want {
+			if got, _ := reader.Read(node, now); got.Signal != test.want {
 				t.Errorf("Signal = %s, want %s", got.Signal, test.want)
 			}
 		})
@@ -320,40 +320,37 @@ func TestReadUntil(t *testing.T) {
 	onSpot := decision.Capacity{Type: decision.Spot, Source: decision.FromLabel}
 	cases := map[string]struct {
 		labels    map[string]string
-		others    bool
 		node      []func(*v1.Node)
 		want      decision.Node
 		wantUntil time.Duration // from now; 0 for never
 	}{
-		"spot, unknown for 10 s": {spotNodeLabels, true, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
+		"spot, unknown for 10 s": {spotNodeLabels, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: onSpot}, 30 * time.Second},
-		"spot, reports NotReady for an hour": {spotNodeLabels, true, []func(*v1.Node){silent(v1.ConditionFalse, time.Hour)},
+		"spot, reports NotReady for an hour": {spotNodeLabels, []func(*v1.Node){silent(v1.ConditionFalse, time.Hour)},
 			decision.Node{Capacity: onSpot}, 0},
-		"spot, unknown for 39.999 s": {spotNodeLabels, true, []func(*v1.Node){silent(v1.ConditionUnknown, 39999*time.Millisecond)},
+		"spot, unknown for 39.999 s": {spotNodeLabels, []func(*v1.Node){silent(v1.ConditionUnknown, 39999*time.Millisecond)},
 			decision.Node{Capacity: onSpot}, time.Millisecond},
-		"spot, unknown for 40 s": {spotNodeLabels, true, []func(*v1.Node){silent(v1.ConditionUnknown, 40*time.Second)},
+		"spot, unknown for 40 s": {spotNodeLabels, []func(*v1.Node){silent(v1.ConditionUnknown, 40*time.Second)},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
-		"spot, unknown for an hour": {spotNodeLabels, true, []func(*v1.Node){silent(v1.ConditionUnknown, time.Hour)},
+		"spot, unknown for an hour": {spotNodeLabels, []func(*v1.Node){silent(v1.ConditionUnknown, time.Hour)},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
-		"spot, ready for an hour": {spotNodeLabels, true, []func(*v1.Node){silent(v1.ConditionTrue, time.Hour)},
+		"spot, ready for an hour": {spotNodeLabels, []func(*v1.Node){silent(v1.ConditionTrue, time.Hour)},
 			decision.Node{Capacity: onSpot}, 0},
-		"spot, not reported yet": {spotNodeLabels, true, nil, decision.Node{Capacity: onSpot}, 0},
-		"spot, unknown for 10 s, and reclaimed anyway": {spotNodeLabels, true,
+		"spot, not reported yet": {spotNodeLabels, nil, decision.Node{Capacity: onSpot}, 0},
+		"spot, unknown for 10 s, and reclaimed anyway": {spotNodeLabels,
 			[]func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second), withTaint(spot.InterruptionTaint, "")},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
-		"on-demand, unknown for 10 s": {onDemandLabels, true, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
+		"on-demand, unknown for 10 s": {onDemandLabels, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}}, 0},
-		"unlabelled and young, others labelled": {nil, true, []func(*v1.Node){created(10 * time.Second)},
+		"unlabelled and young": {nil, []func(*v1.Node){created(10 * time.Second)},
 			decision.Node{Capacity: settling}, 20 * time.Second},
-		"unlabelled and young, no other labelled": {nil, false, []func(*v1.Node){created(10 * time.Second)},
+		"unlabelled, age equals the grace": {nil, []func(*v1.Node){created(30 * time.Second)},
 			decision.Node{Capacity: decision.Capacity{Source: decision.FromDefault}}, 0},
-		"unlabelled, age equals the grace": {nil, true, []func(*v1.Node){created(30 * time.Second)},
-			decision.Node{Capacity: decision.Capacity{Source: decision.FromDefault}}, 0},
-		"labelled and young": {spotNodeLabels, true, []func(*v1.Node){created(time.Second)}, decision.Node{Capacity: onSpot}, 0},
-		"settling and unknown since its creation: the label grace ends first": {nil, true,
+		"labelled and young": {spotNodeLabels, []func(*v1.Node){created(time.Second)}, decision.Node{Capacity: onSpot}, 0},
+		"settling and unknown since its creation: the label grace ends first": {nil,
 			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: settling}, 20 * time.Second},
-		"settling and unknown for long: NotReadyAfter ends first": {nil, true,
+		"settling and unknown for long: NotReadyAfter ends first": {nil,
 			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionUnknown, 35*time.Second)},
 			decision.Node{Capacity: settling}, 5 * time.Second},
 	}
@@ -364,7 +361,7 @@ func TestReadUntil(t *testing.T) {
 				change(node)
 			}
 			reader := &Reader{Policy: builtin, Signals: providers.Signals()}
-			got, until := reader.Read(node, test.others, now)
+			got, until := reader.Read(node, now)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("Read (-want +got):\n%s", diff)
 			}
@@ -378,10 +375,10 @@ func TestReadUntil(t *testing.T) {
 			if until.IsZero() {
 				return
 			}
-			if before, _ := reader.Read(node, test.others, until.Add(-1)); before != got {
+			if before, _ := reader.Read(node, until.Add(-1)); before != got {
 				t.Errorf("facts already changed before %v: %+v", until, before)
 			}
-			if after, _ := reader.Read(node, test.others, until); after == got {
+			if after, _ := reader.Read(node, until); after == got {
 				t.Errorf("facts not changed at %v: %+v", until, after)
 			}
 		})

@@ -45,7 +45,6 @@ type Reader struct {
 	statefulSets appslisters.StatefulSetLister
 	informers    []cache.SharedIndexInformer
 
-	labels    node.LabelHistory
 	events    node.Events
 	podCache  podCache
 	revisions int // number of revisions in the last Snapshot
@@ -80,9 +79,6 @@ func NewReader(
 			core.Nodes().Informer(), core.Pods().Informer(), factory.Policy().V1().PodDisruptionBudgets().Informer(), apps.DaemonSets().Informer(),
 			core.Services().Informer(), core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()),
 	}
-	if _, err := core.Nodes().Informer().AddEventHandler(r.labels.Handler(policy)); err != nil {
-		return nil, err
-	}
 	if _, err := core.Nodes().Informer().AddEventHandler(r.reader.EventHandler(clock.RealClock{}.Now, r.events.Add)); err != nil {
 		return nil, err
 	}
@@ -115,7 +111,7 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 // CapacityType returns the capacity type of the node at now, as in a Snapshot. It may be called
 // concurrently.
 func (r *Reader) CapacityType(node *v1.Node, now time.Time) decision.CapacityType {
-	return r.reader.Capacity(node, r.labels.Seen(), now).Type
+	return r.reader.Capacity(node, now).Type
 }
 
 // All returns all objects of a lister of a cache, which returns no error.
@@ -129,12 +125,6 @@ func All[T any](lister interface {
 // readNodes fills s.Nodes and returns the nodes by name.
 func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 	slices.SortFunc(nodes, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
-	for _, node := range nodes { // the handler may not have received all nodes yet
-		if r.labels.Seen() {
-			break
-		}
-		r.labels.Record(r.policy.Capacity(node.Labels, 0, false))
-	}
 	if r.heartbeats != nil {
 		s.Overdue = r.heartbeats.Overdue(s.Now)
 	}
@@ -160,7 +150,7 @@ func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, disru
 	reader := *r.reader
 	reader.Overdue = s.Overdue
 	disruption = reader.Disruption(node, s.Now)
-	facts, until = reader.Read(node, r.labels.Seen(), s.Now)
+	facts, until = reader.Read(node, s.Now)
 	return facts, disruption, until
 }
 

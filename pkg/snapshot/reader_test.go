@@ -392,22 +392,6 @@ func TestSnapshotOfNodes(t *testing.T) {
 	}
 }
 
-// The label grace still applies after all labeled nodes were reclaimed, when all nodes are new and
-// unlabeled.
-func TestGraceWithoutLabeledNodes(t *testing.T) {
-	w := clustertest.NewWorld(t)
-	w.Build("node a spot m/a")
-	w.Snapshot()
-	w.Remove(clustertest.NewNode("a", "spot", "m/a"))
-	young := clustertest.NewNode("b", "", "m/b")
-	young.CreationTimestamp = metav1.NewTime(clustertest.Now)
-	w.Put(young)
-	want := decision.Capacity{Type: decision.Spot, Source: decision.Settling}
-	if nodes := w.Snapshot().Nodes; len(nodes) != 1 || nodes[0].Facts.Capacity != want {
-		t.Errorf("nodes %v, want b with capacity %v", nodes, want)
-	}
-}
-
 func TestSnapshotOfBudgetsAndServices(t *testing.T) {
 	w := clustertest.NewWorld(t)
 	web := map[string]string{"app": "web"}

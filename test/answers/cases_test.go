@@ -380,7 +380,7 @@ func cases() map[string]scenario {
 		},
 		"a young node, and no node has a label": {
 			objects: objects(newNode("old"), newNode("new", young)), pod: pod("alone"),
-			want: answers{"old": "", "new": ""}, first: []string{"new", "old"},
+			want: answers{"old": "", "new": settling}, first: []string{"old"},
 		},
 		"a young node without a grace": {
 			policy: "labelGrace: 0s", objects: objects(nodes, newNode("new", young)), pod: pod("alone"),

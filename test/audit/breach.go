@@ -168,7 +168,7 @@ func (c *core) targetKind(facts []entry[nodeFacts], b binding) targetKind {
 	}
 	grace := c.shortestGrace(b.from(), b.seen)
 	// creationTimestamp has whole seconds: the node may be up to one second younger, never older.
-	if b.seen.at.Before(facts[0].value.created.Add(grace)) && c.anyNodeLabeled(b.from()) {
+	if b.seen.at.Before(facts[0].value.created.Add(grace)) {
 		return youngTarget
 	}
 	return onDemandTarget
@@ -179,17 +179,6 @@ func (c *core) shortestGrace(from time.Time, to stamp) time.Duration {
 	return slices.MinFunc(policies, func(a, b entry[*Policy]) int {
 		return int(a.value.labelGrace - b.value.labelGrace)
 	}).value.labelGrace
-}
-
-// anyNodeLabeled reports whether a node had a capacity label before a time. The node need not exist
-// any more.
-func (c *core) anyNodeLabeled(before time.Time) bool {
-	for _, n := range c.nodes {
-		if slices.ContainsFunc(n.facts, func(e entry[nodeFacts]) bool { return e.value.labelled && e.since.at.Before(before) }) {
-			return true
-		}
-	}
-	return false
 }
 
 // deny returns the reason for which a reading forbids the binding, and "" if the reading allows

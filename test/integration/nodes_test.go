@@ -14,11 +14,10 @@ import (
 )
 
 func TestPlacementUnlabeledNodes(t *testing.T) {
-	s := start(t, []lab.NodeSpec{{Name: "plain-1", CPU: "10"}, {Name: "plain-2", CPU: "10"}})
+	s := start(t, []lab.NodeSpec{{Name: "plain-1", CPU: "10"}, {Name: "plain-2", CPU: "10"}}, set("labelGrace", labelGrace.String()))
 	s.deploy("single", 1)
 	s.deploy("three", 3)
-	// No node of the cluster has a capacity label, so the scheduler waits for none.
-	s.eventually(soon, s.runsOnNodes("single", "plain-1", "plain-2"))
+	s.eventually(labelGrace+soon, s.runsOnNodes("single", "plain-1", "plain-2"))
 	s.eventually(soon, s.hasSplit("three", split{onDemand: 3}))
 	s.eventually(soon, s.hasMetric(2, nodesMetric, map[string]string{"capacity_type": "on-demand", "source": "default"}))
 }
@@ -72,17 +71,6 @@ func TestLateLabelsWithoutSpotNodes(t *testing.T) {
 	waits := func(why string) { s.Helper(); s.eventually(soon, s.pendingReason("single", 1, why)) }
 	waits("spot budget used up: 0 of at most 0 replicas")
 	s.must(client.CoreV1().Nodes().Delete(s.ctx, "spot-old", metav1.DeleteOptions{}))
-
-	// A new leader that has seen no labelled node learns from the lease that an earlier leader did.
-	s.eventually(soon, func() error {
-		held, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(s.ctx, "spot-aware-scheduler", metav1.GetOptions{})
-		if err == nil && held.Labels["spot-aware-scheduler.io/saw-capacity-labels"] != "true" {
-			err = fmt.Errorf("the lease has the labels %v", held.Labels)
-		}
-		return err
-	})
-	s.must(s.scheduler.Stop())
-	s.startScheduler()
 
 	s.addNodes(lab.NodeSpec{Name: "late-spot"})
 	waits("node has no capacity label yet")

@@ -61,8 +61,8 @@ type ReplicaSafetyArgs struct {
 	// that matches a pod applies.
 	Rules []Rule `json:"rules,omitempty"`
 	// LabelGrace is the age that a node without a capacity label must reach before pods of a floor
-	// may use it, if other nodes have or had a capacity label. With some provisioners labels arrive
-	// after registration. Default 30s; 0s disables the grace period.
+	// may use it. With some provisioners labels arrive after registration. Default 30s; 0s disables
+	// the grace period.
 	LabelGrace Scalar `json:"labelGrace,omitempty"`
 	// GateTimeout is the age at which a pod loses the scheduling gate of the autoscaler mode: the
 	// scheduler removes the gate if the controller has not. Default 30s, at least 1s. It applies

@@ -92,10 +92,6 @@ const (
 	GrantedRelief = "rollout-relief"
 )
 
-// SawCapacityLabelsLabel is a label of the scheduler's Lease. It records for later leaders that a
-// leader observed nodes with a capacity label.
-const SawCapacityLabelsLabel = "spot-aware-scheduler.io/saw-capacity-labels"
-
 // The current price of a node and its on-demand price, in US dollars per hour, as annotations. They
 // override price lists.
 const (

@@ -59,7 +59,7 @@ func (n *nodes) disagreement(node *v1.Node) string {
 
 // capacity returns the capacity type of a node according to the policy.
 func (n *nodes) capacity(node *v1.Node) decision.Capacity {
-	return n.settings.Policy.Capacity(node.Labels, time.Since(node.CreationTimestamp.Time), true)
+	return n.settings.Policy.Capacity(node.Labels, time.Since(node.CreationTimestamp.Time))
 }
 
 // onDemand reports whether the named node exists and is on-demand.

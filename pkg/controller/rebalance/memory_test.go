@@ -280,7 +280,7 @@ func TestRemovals(t *testing.T) {
 					if state.Node == nil {
 						w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n == r })
 					} else {
-						facts, _ := reader.Read(state.Node, true, w.now)
+						facts, _ := reader.Read(state.Node, w.now)
 						r.facts.Signal, r.disruption = facts.Signal, ptr.To(reader.Disruption(state.Node, w.now))
 						r.mutate = func(n *v1.Node) { *n = *state.Node }
 					}

@@ -22,12 +22,10 @@ import (
 // these calls, everything may be read concurrently.
 type Counter struct {
 	reader *node.Reader
-	labels *node.LabelHistory
 
 	nodes          map[string]*nodeState
 	order          []snapshotNode // in the order of the last snapshot
 	revisions      map[workload.OwnerKey]*revision
-	labeled        bool                    // the last Update read nodes as members of a cluster with capacity labels
 	spotOrSignaled int                     // number of nodes that are spot or have an interruption signal
 	settling       map[*nodeState]struct{} // nodes that wait for their capacity label
 	nextChange     int64                   // a lower bound of node.until over all nodes
@@ -117,12 +115,10 @@ type revisionCount struct {
 	n        int
 }
 
-// NewCounter returns an empty Counter that reads nodes with reader. It reports the capacity of
-// every node that it reads to labels.
-func NewCounter(reader *node.Reader, labels *node.LabelHistory) *Counter {
+// NewCounter returns an empty Counter that reads nodes with reader.
+func NewCounter(reader *node.Reader) *Counter {
 	return &Counter{
 		reader:    reader,
-		labels:    labels,
 		nodes:     map[string]*nodeState{},
 		settling:  map[*nodeState]struct{}{},
 		revisions: map[workload.OwnerKey]*revision{},
@@ -137,19 +133,6 @@ func NewCounter(reader *node.Reader, labels *node.LabelHistory) *Counter {
 // snapshot. Facts that depend on time are evaluated at now.
 func (c *Counter) Update(snapshot []fwk.NodeInfo, now time.Time) {
 	c.readEvents(now)
-	seen := c.labels.Seen() // read once: an informer may set it at any time
-	first := !c.labeled && seen
-	c.labeled = seen
-	c.scan(snapshot, now, first)
-	if !c.labeled && c.labels.Seen() {
-		// The first labeled node starts the settling period of unlabeled nodes, so all nodes are
-		// read again.
-		c.labeled = true
-		c.scan(snapshot, now, true)
-	}
-}
-
-func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, all bool) {
 	nanos := now.UnixNano()
 	due := nanos >= c.nextChange
 	moved := len(snapshot) != len(c.order)
@@ -157,7 +140,7 @@ func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, all bool) {
 		// A generation is assigned once, to one state of one node (nextGeneration in
 		// pkg/scheduler/framework/types.go of Kubernetes). Only equality is compared, because a
 		// restored snapshot has an older generation.
-		if !all && !due && i < len(c.order) && c.order[i].generation == info.GetGeneration() {
+		if !due && i < len(c.order) && c.order[i].generation == info.GetGeneration() {
 			continue
 		}
 		name := info.Node().Name
@@ -166,7 +149,7 @@ func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, all bool) {
 			n = &nodeState{name: name}
 			c.nodes[name] = n
 		}
-		if all || n.generation != info.GetGeneration() || nanos >= n.until {
+		if n.generation != info.GetGeneration() || nanos >= n.until {
 			n.info = info
 			c.recount(n, now)
 		}
@@ -217,8 +200,7 @@ func (c *Counter) recount(n *nodeState, now time.Time) {
 		n.history = nodeHistory{uid: object.UID}
 	}
 	c.uncount(n)
-	facts, until := c.reader.Read(object, c.labeled, now)
-	c.labels.Record(facts.Capacity)
+	facts, until := c.reader.Read(object, now)
 	n.facts, n.free, n.generation, n.until = facts, freeCapacityOf(n.info), n.info.GetGeneration(), math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()

@@ -26,12 +26,11 @@ type tallied struct {
 	Special     int
 }
 
-// recount counts the snapshot without any optimization. labelled reports whether this or an earlier
-// snapshot contained a labeled node.
-func recount(reader *node.Reader, infos []*nodeInfo, labelled bool, at time.Time) tallied {
+// recount counts the snapshot without any optimization.
+func recount(reader *node.Reader, infos []*nodeInfo, at time.Time) tallied {
 	want := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.PlacedPods{}, map[workload.OwnerKey]map[string]decision.Siblings{}, time.Time{}, 0}
 	for _, info := range infos {
-		facts, until := reader.Read(info.node, labelled, at)
+		facts, until := reader.Read(info.node, at)
 		want.Nodes[info.node.Name] = facts
 		if facts.Capacity.Type == decision.Spot || facts.Signal != decision.NoSignal {
 			want.Special++
@@ -236,31 +235,16 @@ func (h *history) actions() map[string]func(*rapid.T) {
 	}
 }
 
-// anyLabelled reports whether a node has a capacity label.
-func anyLabelled(reader *node.Reader, infos []*nodeInfo, at time.Time) bool {
-	return slices.ContainsFunc(infos, func(info *nodeInfo) bool {
-		facts, _ := reader.Read(info.node, false, at)
-		return facts.Capacity.Labeled()
-	})
-}
-
 // After any sequence of changes, incremental counts equal a full recount.
 func TestCounterAgainstRecount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{at: now}
 		reader := testReader()
-		labels := &node.LabelHistory{}
-		c := NewCounter(reader, labels)
-		labelled := false
+		c := NewCounter(reader)
 		actions := h.actions()
-		actions["a labeled node exists only between two snapshots"] = func(*rapid.T) {
-			labels.Record(decision.Capacity{Type: decision.Spot, Source: decision.FromAlias})
-			labelled = true
-		}
 		actions[""] = func(t *rapid.T) {
 			c.Update(snapshot(h.infos...), h.at)
-			labelled = labelled || anyLabelled(reader, h.infos, h.at)
-			if diff := cmp.Diff(recount(reader, h.infos, labelled, h.at), incremental(c, h.infos), cmp.Transformer("nonzero", nonzero)); diff != "" {
+			if diff := cmp.Diff(recount(reader, h.infos, h.at), incremental(c, h.infos), cmp.Transformer("nonzero", nonzero)); diff != "" {
 				t.Fatalf("recount (-want) and counter (+got) differ:\n%s", diff)
 			}
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
 )
 
@@ -34,7 +33,7 @@ func TestCounterCounts(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := NewCounter(testReader(), &node.LabelHistory{})
+			c := NewCounter(testReader())
 			c.Update(snapshot(nodeOf("s", "spot", "a", test.pods...), nodeOf("o", "on-demand", "a", test.pods...)), now)
 			if diff := cmp.Diff(decision.PlacedPods{Spot: test.want, OnDemand: test.want}, c.Placed(replicaSetKey("rs"))); diff != "" {
 				t.Errorf("Placed (-want +got):\n%s", diff)
@@ -47,7 +46,7 @@ func TestCounterCounts(t *testing.T) {
 func TestCounterTrustsGenerations(t *testing.T) {
 	info := nodeOf("n", "spot", "a", podOf("a", "rs"))
 	nodes := snapshot(info, nodeOf("m", "spot", "a"))
-	c := NewCounter(testReader(), &node.LabelHistory{})
+	c := NewCounter(testReader())
 	c.Update(nodes, now)
 
 	info.pods = nil
@@ -135,7 +134,7 @@ func TestLosses(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := NewCounter(testReader(), &node.LabelHistory{})
+			c := NewCounter(testReader())
 			at := now
 			c.Update(snapshot(test.node), at)
 			for _, step := range test.steps {
@@ -159,7 +158,7 @@ func TestLosses(t *testing.T) {
 func TestSilentNodeIsNoticedInTime(t *testing.T) {
 	info := nodeOf("n", "spot", "a")
 	info.node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now)}}
-	c := NewCounter(testReader(), &node.LabelHistory{})
+	c := NewCounter(testReader())
 	for _, step := range []struct {
 		after time.Duration
 		want  decision.SignalClass
@@ -185,12 +184,12 @@ func TestNextSettled(t *testing.T) {
 	}{
 		"no new node":         {[]*nodeInfo{labelled, nodeOf("n", "", "a")}, time.Time{}},
 		"two new nodes":       {[]*nodeInfo{labelled, young("n", 5*time.Second), young("m", 10*time.Second)}, now.Add(20 * time.Second)},
-		"no node is labelled": {[]*nodeInfo{young("n", 5*time.Second)}, time.Time{}},
+		"no node is labelled": {[]*nodeInfo{young("n", 5*time.Second)}, now.Add(25 * time.Second)},
 		"grace ends now":      {[]*nodeInfo{labelled, young("n", 30*time.Second)}, time.Time{}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := NewCounter(testReader(), &node.LabelHistory{})
+			c := NewCounter(testReader())
 			c.Update(snapshot(test.nodes...), now)
 			if got := c.NextSettled(); !got.Equal(test.want) {
 				t.Errorf("NextSettled = %v, want %v", got, test.want)

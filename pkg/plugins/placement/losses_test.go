@@ -115,7 +115,7 @@ func TestNotedLosses(t *testing.T) {
 			}
 			n := nodeOf("n", capacity, "a", test.pods...)
 			n.node.UID = "n"
-			c, at := NewCounter(testReader(), &node.LabelHistory{}), now
+			c, at := NewCounter(testReader()), now
 			c.Update(snapshot(n), at)
 			test.steps(c, n, func(after time.Duration, nodes ...*nodeInfo) {
 				at = at.Add(after)
@@ -144,7 +144,7 @@ func noteRemoval(c *Counter, n *v1.Node) {
 func TestNoteWithoutChange(t *testing.T) {
 	n := nodeOf("n", "spot", "a", podOf("a", "rs"))
 	deleted(n)
-	c := NewCounter(testReader(), &node.LabelHistory{})
+	c := NewCounter(testReader())
 	c.Update(snapshot(n), now)
 	noteInterruption(c, n.node)
 	c.Update(snapshot(n), now)
@@ -163,7 +163,7 @@ func TestRemovals(t *testing.T) {
 		for how, looks := range removal.Observations(states) {
 			t.Run(name+", "+how, func(t *testing.T) {
 				reader := testReader()
-				c, at := NewCounter(reader, &node.LabelHistory{}), now
+				c, at := NewCounter(reader), now
 				generation := int64(0)
 				for i, state := range states {
 					at = now.Add(time.Duration(i) * time.Second)
@@ -205,7 +205,7 @@ func TestRemovals(t *testing.T) {
 func TestRisksAreForgotten(t *testing.T) {
 	const halfLife, pools = time.Hour, 500
 	prior := map[decision.Pool]float64{{InstanceType: "m", Zone: "0"}: 0.25}
-	c := NewCounter(testReader(), &node.LabelHistory{})
+	c := NewCounter(testReader())
 	nodes := make([]*nodeInfo, pools)
 	for i := range nodes {
 		nodes[i] = nodeOf(fmt.Sprint("n", i), "spot", fmt.Sprint(i))
@@ -246,7 +246,7 @@ func TestRisksAreForgotten(t *testing.T) {
 func TestRisksInBetween(t *testing.T) {
 	b := decision.Pool{InstanceType: "m", Zone: "b"}
 	prior := map[decision.Pool]float64{b: 0.4}
-	c := NewCounter(testReader(), &node.LabelHistory{})
+	c := NewCounter(testReader())
 	infoA, infoB := nodeOf("a", "spot", "a", podOf("a", "rs")), nodeOf("b", "spot", "b")
 	want := func(when string, riskA, riskB float64) {
 		t.Helper()
@@ -273,7 +273,7 @@ func TestRisksInBetween(t *testing.T) {
 // A profile without SpotPreference never calls UpdateRisks. The number of pending losses is
 // bounded, and the latest losses are preserved.
 func TestFreshLossesAreBounded(t *testing.T) {
-	c := NewCounter(testReader(), &node.LabelHistory{})
+	c := NewCounter(testReader())
 	c.Update(snapshot(nodeOf("n", "spot", "a")), now)
 	for i := range 2 * decision.MaxLosses {
 		c.recordLoss(c.pools[0], now.Add(time.Duration(i)*time.Second))

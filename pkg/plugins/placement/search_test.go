@@ -12,7 +12,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -71,7 +70,7 @@ func cluster(groups ...group) []*nodeInfo {
 // stateFor returns the state of a pod of the ReplicaSet "rs". All but one of desired may run on
 // spot.
 func stateFor(desired int, infos []*nodeInfo) *State {
-	c := NewCounter(testReader(), &node.LabelHistory{})
+	c := NewCounter(testReader())
 	c.Update(snapshot(infos...), now)
 	subject := &workload.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
 	return NewState(subject, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.WaitTime{}, c)

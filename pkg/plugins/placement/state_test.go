@@ -8,14 +8,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // stateOf returns the state of a pod of the ReplicaSet "rs" on these nodes. Two of three replicas
 // may run on spot, and two in a pool.
 func stateOf(nodes ...*nodeInfo) *State {
-	c := NewCounter(testReader(), &node.LabelHistory{})
+	c := NewCounter(testReader())
 	c.Update(snapshot(nodes...), now)
 	subject := &workload.Subject{RevisionKey: replicaSetKey("rs"),
 		Pod: decision.Pod{Workload: decision.Workload{Kind: "Deployment", Revision: "shop/rs", Desired: 3}}}
@@ -90,7 +89,7 @@ func TestRemovingATerminatingPodChangesNothing(t *testing.T) {
 // The cap of a pool includes the pods that preemption adds and removes in that pool only.
 func TestStatePoolCap(t *testing.T) {
 	perPool := decision.Count(1)
-	c := NewCounter(testReader(), &node.LabelHistory{})
+	c := NewCounter(testReader())
 	c.Update(snapshot(nodeOf("spot-a", "spot", "a", podOf("1", "rs")), nodeOf("spot-b", "spot", "b")), now)
 	subject := &workload.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: 9}}}
 	s := NewState(subject, decision.WorkloadSettings{MaxPerPool: &perPool, FallbackAfter: decision.Never}, decision.WaitTime{}, c)

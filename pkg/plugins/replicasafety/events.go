@@ -47,10 +47,9 @@ func (p *Plugin) afterNode(_ klog.Logger, _ *v1.Pod, oldObj, newObj any) (fwk.Qu
 	if before == nil || after == nil {
 		return fwk.Queue, nil
 	}
-	// Labels of other nodes do not matter for a comparison of this node's own labels.
 	now := p.clock.Now()
-	was, _ := p.reader.Read(before, false, now)
-	is, _ := p.reader.Read(after, false, now)
+	was, _ := p.reader.Read(before, now)
+	is, _ := p.reader.Read(after, now)
 	return queueIf(was != is), nil
 }
 
@@ -95,7 +94,6 @@ func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 	}
 	add(factory.Core().V1().Pods().Informer(), p.podHandler())
 	nodes := factory.Core().V1().Nodes().Informer()
-	add(nodes, p.labels.Handler(p.policy))
 	add(nodes, p.reader.EventHandler(func() time.Time { return p.clock.Now() }, p.counter.RecordEvent))
 	add(nodes, p.nodeHandler())
 	return errors.Join(errs...)
@@ -222,10 +220,10 @@ func (p *Plugin) reportMissingLabel(n *v1.Node) {
 	}
 	p.clock.AfterFunc(left, func() {
 		current, err := p.nodes.Get(n.Name)
-		if err != nil || current.UID != n.UID || !p.labels.Seen() {
-			return // the node is gone, or no node of the cluster ever had a label, so there was no grace
+		if err != nil || current.UID != n.UID {
+			return // the node is gone
 		}
-		capacity := p.policy.Capacity(current.Labels, p.policy.LabelGrace, true)
+		capacity := p.policy.Capacity(current.Labels, p.policy.LabelGrace)
 		if capacity.Source != decision.FromDefault {
 			return
 		}
@@ -243,7 +241,7 @@ func (p *Plugin) labelFault(labels map[string]string) (reason, note string) {
 		unknown[i] = key + "=" + labels[key]
 	}
 	values := strings.Join(unknown, ", ")
-	capacity := p.policy.Capacity(labels, 0, false)
+	capacity := p.policy.Capacity(labels, 0)
 	switch contradiction := capacity.Source == decision.FromContradiction; {
 	case contradiction && values == "":
 		return spot.ReasonContradictoryLabels, "capacity labels contradict each other: the node counts as spot"

@@ -38,18 +38,16 @@ func (p *Plugin) gauges() placement.Gauges {
 	return values
 }
 
-// readNodes reads all nodes of the informer cache. Like the counter, it applies the label grace
-// only if some node has or had a capacity label.
+// readNodes reads all nodes of the informer cache.
 func (p *Plugin) readNodes() map[string]decision.Node {
 	nodes, err := p.nodes.List(labels.Everything())
 	if err != nil {
 		return nil
 	}
 	now := p.clock.Now()
-	labeled := p.labels.Seen()
 	read := make(map[string]decision.Node, len(nodes))
 	for _, node := range nodes {
-		read[node.Name], _ = p.reader.Read(node, labeled, now)
+		read[node.Name], _ = p.reader.Read(node, now)
 	}
 	return read
 }

@@ -45,7 +45,6 @@ type Plugin struct {
 	policy  *decision.Policy
 	reader  *node.Reader
 	owners  *workload.Owners
-	labels  *node.LabelHistory
 	counter *placement.Counter
 	waiting *placement.WaitingPods
 
@@ -77,23 +76,23 @@ var (
 )
 
 // New builds the plugin from its args, a *config.ReplicaSafetyArgs, for a profile that does not
-// schedule gangs. The plugin has its own record of whether nodes with capacity labels were seen.
+// schedule gangs.
 func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	return newPlugin(ctx, args, handle, &node.LabelHistory{}, func() bool { return false })
+	return newPlugin(ctx, args, handle, func() bool { return false })
 }
 
 // NewFactory returns a New function for profiles that may schedule gangs. gangs reports whether the
 // profile of a handle does. The plugin calls it after the profile is complete, which it is not
-// while its plugins are built. The plugins of all profiles share labels.
-func NewFactory(labels *node.LabelHistory, gangs func(fwk.Handle) bool) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+// while its plugins are built.
+func NewFactory(gangs func(fwk.Handle) bool) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-		return newPlugin(ctx, args, handle, labels, sync.OnceValue(func() bool { return gangs(handle) }))
+		return newPlugin(ctx, args, handle, sync.OnceValue(func() bool { return gangs(handle) }))
 	}
 }
 
 // newPlugin requests all its informers from the shared factory, so the scheduler starts them and
 // waits for their sync.
-func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labels *node.LabelHistory, gangs func() bool) (fwk.Plugin, error) {
+func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, gangs func() bool) (fwk.Plugin, error) {
 	safety, ok := args.(*config.ReplicaSafetyArgs)
 	if !ok {
 		return nil, fmt.Errorf("expected args of kind ReplicaSafetyArgs, got %T", args)
@@ -122,8 +121,7 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labe
 		policy:   policy,
 		reader:   reader,
 		owners:   owners,
-		labels:   labels,
-		counter:  placement.NewCounter(reader, labels),
+		counter:  placement.NewCounter(reader),
 		pods:     factory.Core().V1().Pods().Lister(),
 		nodes:    factory.Core().V1().Nodes().Lister(),
 		recorder: handle.EventRecorder(),

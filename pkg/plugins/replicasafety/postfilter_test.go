@@ -546,25 +546,11 @@ func TestPodIsRetriedAfterLabelGrace(t *testing.T) {
 	}
 }
 
-// The label grace applies after all labeled nodes were deleted. After a reclaim of all spot nodes,
-// new nodes still get a label later.
-func TestGraceAfterAllLabelledNodesWereDeleted(t *testing.T) {
-	w := newWorld(t, nil, spotNode("spot"))
-	w.must(w.client.CoreV1().Nodes().Delete(w.ctx, "spot", metav1.DeleteOptions{}))
-	w.eventually("the node is deleted", func() bool { _, err := w.plugin.nodes.Get("spot"); return err != nil })
-	w.nodes(young("young"))
-	want := map[string]string{"young": "node has no capacity label yet and is too young to count as on-demand"}
-	if diff := cmp.Diff(want, w.reasons(w.try(podOf("p")))); diff != "" {
-		t.Errorf("refusals (-want +got):\n%s", diff)
-	}
-}
-
 // A node that waits for its label is reserved for waiting pods of floors. The other pods are
 // retried when the floor pod no longer waits, and at the latest one second after the floor pod at
 // the end of the grace.
 func TestSettlingNodeIsHeldForFloors(t *testing.T) {
 	w := newWorld(t, nil, statefulSet("db", 3), statefulSet("single", 1))
-	w.plugin.labels.Record(decision.Capacity{Type: decision.Spot}) // of a deleted node
 	w.nodes(young("young"))
 	floor, replica := podOf("single-0", by("StatefulSet", "single")), podOf("db-1", by("StatefulSet", "db"))
 	reserved := map[string]string{"young": "node has no capacity label yet and is reserved for pods that wait for on-demand"}

@@ -171,7 +171,7 @@ func TestOrder(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := newPlugin(t, test.args)
-			counter := placement.NewCounter(reader, &node.LabelHistory{})
+			counter := placement.NewCounter(reader)
 			counter.Update(list(test.before), now.Add(-test.ago))
 			counter.Update(list(test.nodes), now)
 			scores := score(t, p, cycleOf(counter, test.desired), list(test.nodes))
@@ -191,7 +191,7 @@ func TestOrder(t *testing.T) {
 func TestInterruptionsLeaveTheKnownRiskAlone(t *testing.T) {
 	p := newPlugin(t, config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: "0.25"}}})
 	nodes := list([]*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), spot.InterruptionTaint)})
-	counter := placement.NewCounter(reader, &node.LabelHistory{})
+	counter := placement.NewCounter(reader)
 	counter.Update(nodes, now)
 	score(t, p, cycleOf(counter, 3), nodes)
 	if diff := gocmp.Diff(map[decision.Pool]float64{{InstanceType: "m", Zone: "a"}: 0.25}, p.poolRisk); diff != "" {
@@ -207,7 +207,7 @@ func TestWithoutAPolicy(t *testing.T) {
 	if status := p.PreScore(t.Context(), cycle, nil, nil); !status.IsSkip() {
 		t.Errorf("PreScore: %v, want Skip", status)
 	}
-	alike := placement.NewCounter(reader, &node.LabelHistory{})
+	alike := placement.NewCounter(reader)
 	alike.Update(list([]*framework.NodeInfo{nodeOf("a", "on-demand", "a"), nodeOf("b", "on-demand", "b", "another")}), now)
 	if status := p.PreScore(t.Context(), cycleOf(alike, 3), nil, nil); !status.IsSkip() {
 		t.Errorf("PreScore with equal ranks: %v, want Skip", status)
@@ -215,7 +215,7 @@ func TestWithoutAPolicy(t *testing.T) {
 	if _, status := p.Score(t.Context(), cycle, nil, nodeOf("n", "spot", "a")); status.Code() != fwk.Error {
 		t.Errorf("Score: %v, want an error", status)
 	}
-	notAsked := cycleOf(placement.NewCounter(reader, &node.LabelHistory{}), 3)
+	notAsked := cycleOf(placement.NewCounter(reader), 3)
 	if _, status := p.Score(t.Context(), notAsked, nil, nodeOf("n", "spot", "a")); status.Code() != fwk.Error {
 		t.Errorf("Score without PreScore: %v, want an error", status)
 	}

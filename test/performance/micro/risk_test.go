@@ -56,7 +56,7 @@ func risks(t testing.TB, preference fwk.Plugin) []point {
 // pool were replaced 32 times. If losses is set, each was deleted with a pod on it; otherwise it
 // was empty.
 func poolsThatLost(losses bool) (*placement.Counter, []fwk.NodeInfo) {
-	counter := placement.NewCounter(&node.Reader{Policy: &decision.Policy{}}, &node.LabelHistory{})
+	counter := placement.NewCounter(&node.Reader{Policy: &decision.Policy{}})
 	var nodes []fwk.NodeInfo
 	for i := range lossesPerPool + 1 {
 		nodes = nodes[:0]
