@@ -135,10 +135,7 @@ func (o *options) printAssessment(p *printing, a *report.Assessment) error {
 		return printPatches(o.Out, a)
 	}
 	if !p.humanReadable() {
-		refs := make([]report.Ref, len(a.Workloads))
-		for i := range a.Workloads {
-			refs[i] = a.Workloads[i].Ref
-		}
+		refs := refsOf(a.Workloads, func(w *report.AssessedWorkload) report.Ref { return w.Ref })
 		return p.object(o.Out, "SpotAssessment", &o.source, a, refs)
 	}
 	o.warnUnpriced(a.Unpriced)

@@ -70,10 +70,7 @@ func (o *options) readWideView(ctx context.Context, scope lister.Scope) (*report
 
 func (o *options) printNodes(p *printing, all []report.Node, now time.Time) error {
 	if !p.humanReadable() {
-		refs := make([]report.Ref, len(all))
-		for i := range all {
-			refs[i] = report.Ref{APIVersion: "v1", Kind: "Node", Name: all[i].Name}
-		}
+		refs := refsOf(all, func(n *report.Node) report.Ref { return report.Ref{APIVersion: "v1", Kind: "Node", Name: n.Name} })
 		return p.object(o.Out, "SpotNodes", &o.source, map[string]any{"items": all}, refs)
 	}
 	if len(all) == 0 {

@@ -106,6 +106,15 @@ func (s *source) qualified(sentence string) string {
 	return sentence
 }
 
+// refsOf returns the objects that the items of an answer are about.
+func refsOf[T any](items []T, ref func(*T) report.Ref) []report.Ref {
+	refs := make([]report.Ref, len(items))
+	for i := range items {
+		refs[i] = ref(&items[i])
+	}
+	return refs
+}
+
 // object prints an answer for programs as an object of the given kind. With -o name it prints a
 // line for each object in about.
 func (p *printing) object(out io.Writer, kind string, from *source, answer any, about []report.Ref) error {

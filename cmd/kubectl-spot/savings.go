@@ -87,10 +87,7 @@ func (o *options) warnUnpriced(pools map[string]int) {
 
 func (o *options) printSavings(p *printing, s *report.Savings) error {
 	if !p.humanReadable() {
-		refs := make([]report.Ref, len(s.Surplus))
-		for i := range s.Surplus {
-			refs[i] = s.Surplus[i].Ref
-		}
+		refs := refsOf(s.Surplus, func(w *report.Surplus) report.Ref { return w.Ref })
 		return p.object(o.Out, "SpotSavings", &o.source, s, refs)
 	}
 	o.warnUnpriced(s.Unpriced)

@@ -58,10 +58,7 @@ Workloads with problems come first.`,
 
 func (o *options) printStatus(p *printing, all []report.Status, others int, namespace string) error {
 	if !p.humanReadable() {
-		refs := make([]report.Ref, len(all))
-		for i := range all {
-			refs[i] = all[i].Ref
-		}
+		refs := refsOf(all, func(s *report.Status) report.Ref { return s.Ref })
 		return p.object(o.Out, "SpotStatus", &o.source, map[string]any{"items": all, "otherWorkloads": others}, refs)
 	}
 	if len(all) == 0 {
