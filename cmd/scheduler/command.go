@@ -17,7 +17,6 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 
-
 	// The main package of kube-scheduler registers these too: logs as JSON, and the metrics of
 	// clients, leader election and version.
 	_ "k8s.io/component-base/logs/json/register"
@@ -25,12 +24,12 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 )
 
-// newSchedulerCommand returns kube-scheduler's command with these plugins, like
+// newCommand returns kube-scheduler's command with the project's plugins, like
 // app.NewSchedulerCommand of Kubernetes 1.36: it has the same flags, help, logging, signals and
 // metrics. It adds guardTakeover, guardLease, removeExpiredGates, withdrawAbandoned,
 // searchNarrowly and limitBindings. The original has no hook for them, because it does not expose
 // the scheduler between app.Setup and app.Run.
-func newSchedulerCommand(plugins ...app.Option) *cobra.Command {
+func newCommand() *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
 		Use: "spot-aware-scheduler",
@@ -45,7 +44,7 @@ kube-scheduler and places the pods that name it in spec.schedulerName.`,
 		},
 		RunE: func(command *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
-			return runScheduler(command, opts, plugins)
+			return runScheduler(command, opts)
 		},
 	}
 	flags := opts.Flags
@@ -63,7 +62,7 @@ kube-scheduler and places the pods that name it in spec.schedulerName.`,
 }
 
 // runScheduler runs until a signal, the loss of the lease or an error.
-func runScheduler(command *cobra.Command, opts *options.Options, plugins []app.Option) error {
+func runScheduler(command *cobra.Command, opts *options.Options) error {
 	// Report mistakes before the first call to the API server.
 	if err := checkFlags(command); err != nil {
 		return err
@@ -79,7 +78,7 @@ func runScheduler(command *cobra.Command, opts *options.Options, plugins []app.O
 	cliflag.PrintFlags(command.Flags())
 
 	ctx := signals.SetupSignalHandler()
-	config, sched, err := app.Setup(ctx, opts, plugins...)
+	config, sched, err := app.Setup(ctx, opts, plugins()...)
 	if err != nil {
 		return err
 	}

@@ -24,10 +24,6 @@ func main() {
 	os.Exit(cli.Run(newCommand()))
 }
 
-func newCommand() *cobra.Command {
-	return newSchedulerCommand(plugins()...)
-}
-
 // plugins returns the plugins that a profile may enable in addition to kube-scheduler's.
 func plugins() []app.Option {
 	return []app.Option{

@@ -68,16 +68,6 @@ func (r *Reader) Read(node *v1.Node, now time.Time) (facts decision.Node, until 
 	return facts, until
 }
 
-// LabelGraceLeft returns how long the node may still wait for its capacity label. It is 0 if the
-// node has a label or its grace has ended.
-func LabelGraceLeft(policy *decision.Policy, node *v1.Node, now time.Time) time.Duration {
-	age := now.Sub(node.CreationTimestamp.Time)
-	if policy.Capacity(node.Labels, age).Source != decision.Settling {
-		return 0
-	}
-	return policy.LabelGrace - age
-}
-
 // Announcement is a fact on a Node that announces that the node is, or may be, about to be
 // reclaimed or drained.
 type Announcement struct {

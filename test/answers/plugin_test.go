@@ -42,7 +42,7 @@ func newScheduler(t *testing.T, c *scenario) *scheduler {
 	var err error
 	s.framework, err = frameworkruntime.NewFramework(t.Context(), frameworkruntime.Registry{
 		queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
-		replicasafety.Name: replicasafety.New, spotpreference.Name: spotpreference.New,
+		replicasafety.Name: replicasafety.NewFactory(nil), spotpreference.Name: spotpreference.New,
 	}, profileOf(t, c.configuration()), frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(factory),
 		frameworkruntime.WithSnapshotSharedLister(s.snapshot), frameworkruntime.WithPodNominator(noQueue{}),
 		frameworkruntime.WithPodActivator(noQueue{}), frameworkruntime.WithEventRecorder(events.NewFakeRecorder(100)))

@@ -20,7 +20,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -214,11 +213,11 @@ func (p *Plugin) reportInvalidLabels(before, after *v1.Node) {
 // reportMissingLabel records an event and a log line if a new node still has no capacity label when
 // its grace ends. It does not depend on a scheduling attempt at that time.
 func (p *Plugin) reportMissingLabel(n *v1.Node) {
-	left := node.LabelGraceLeft(p.policy, n, p.clock.Now())
-	if left <= 0 {
+	age := p.clock.Since(n.CreationTimestamp.Time)
+	if p.policy.Capacity(n.Labels, age).Source != decision.Settling {
 		return
 	}
-	p.clock.AfterFunc(left, func() {
+	p.clock.AfterFunc(p.policy.LabelGrace-age, func() {
 		current, err := p.nodes.Get(n.Name)
 		if err != nil || current.UID != n.UID {
 			return // the node is gone

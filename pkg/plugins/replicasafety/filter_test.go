@@ -23,7 +23,7 @@ import (
 
 func TestNewRefusesOtherArgs(t *testing.T) {
 	for name, args := range map[string]runtime.Object{"none": nil, "another plugin's": &config.SpotPreferenceArgs{}} {
-		if _, err := New(t.Context(), args, nil); err == nil || !strings.Contains(err.Error(), "ReplicaSafetyArgs") {
+		if _, err := NewFactory(nil)(t.Context(), args, nil); err == nil || !strings.Contains(err.Error(), "ReplicaSafetyArgs") {
 			t.Errorf("%s: error %v, want one that names ReplicaSafetyArgs", name, err)
 		}
 	}

@@ -75,18 +75,12 @@ var (
 	_ fwk.SignPlugin          = &Plugin{}
 )
 
-// New builds the plugin from its args, a *config.ReplicaSafetyArgs, for a profile that does not
-// schedule gangs.
-func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	return newPlugin(ctx, args, handle, func() bool { return false })
-}
-
-// NewFactory returns a New function for profiles that may schedule gangs. gangs reports whether the
-// profile of a handle does. The plugin calls it after the profile is complete, which it is not
-// while its plugins are built.
+// NewFactory returns a function that builds the plugin from its args, a *config.ReplicaSafetyArgs.
+// gangs reports whether the profile of a handle schedules gangs; nil means that none does. The
+// plugin calls it after the profile is complete, which it is not while its plugins are built.
 func NewFactory(gangs func(fwk.Handle) bool) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-		return newPlugin(ctx, args, handle, sync.OnceValue(func() bool { return gangs(handle) }))
+		return newPlugin(ctx, args, handle, sync.OnceValue(func() bool { return gangs != nil && gangs(handle) }))
 	}
 }
 

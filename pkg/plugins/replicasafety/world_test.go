@@ -88,7 +88,7 @@ func newWorldNotSynced(t testing.TB, change func(*config.ReplicaSafetyArgs), obj
 	registry := frameworkruntime.Registry{
 		queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
 		Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-			plugin, err := New(ctx, args, handle)
+			plugin, err := NewFactory(nil)(ctx, args, handle)
 			if err == nil {
 				w.plugin = plugin.(*Plugin)
 				w.plugin.clock = w.clock

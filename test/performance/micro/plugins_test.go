@@ -44,7 +44,7 @@ func newPlugins(t testing.TB, c *cluster, parallelism int) (made plugins, stop f
 	ctx, cancel := context.WithCancel(c.ctx)
 	factory := informers.NewSharedInformerFactory(c.client, 0)
 	registry := intree.NewInTreeRegistry()
-	maps.Copy(registry, frameworkruntime.Registry{replicasafety.Name: replicasafety.New, spotpreference.Name: spotpreference.New})
+	maps.Copy(registry, frameworkruntime.Registry{replicasafety.Name: replicasafety.NewFactory(nil), spotpreference.Name: spotpreference.New})
 	configured := &schedulerconfig.KubeSchedulerProfile{SchedulerName: profile, Plugins: &schedulerconfig.Plugins{}}
 	for _, name := range []string{queuesort.Name, defaultbinder.Name, // every profile requires these
 		nodeaffinity.Name, podtopologyspread.Name, replicasafety.Name, spotpreference.Name} {

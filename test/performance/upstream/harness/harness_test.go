@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // folder of -data-items-dir.
 func BenchmarkPerfScheduling(b *testing.B) {
 	perf.RunBenchmarkPerfScheduling(b, *testCases, "upstream", frameworkruntime.Registry{
-		replicasafety.Name:  replicasafety.New,
+		replicasafety.Name:  replicasafety.NewFactory(nil),
 		spotpreference.Name: spotpreference.New,
 	})
 }
