@@ -38,14 +38,6 @@ const (
 	EvictPod Kind = "evict"
 	// DeletePod deletes the pod.
 	DeletePod Kind = "delete"
-	// Unreleasable is not an action. In Progress it means that the API server refused to release
-	// the pod.
-	Unreleasable Kind = "unreleasable"
-	// Refused is not an action. In Progress it means that the last eviction of the pod was refused
-	// by a PodDisruptionBudget or denied by a webhook or a policy, or that a webhook failed.
-	Refused Kind = "refused"
-	// Immovable is not an action. In Progress it means both Unreleasable and Refused.
-	Immovable Kind = "immovable"
 	// Stay sends no request. The pod stays for now, and Why explains this to users.
 	Stay Kind = "stay"
 )

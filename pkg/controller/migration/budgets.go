@@ -39,7 +39,7 @@ func newBudgets(s *snapshot.Snapshot, progress Progress) *budgets {
 	b := &budgets{snapshot: s, byNamespace: map[string][]*budget{}, selectors: map[string]*workload.Selectors[*budget]{}}
 	if len(progress) > 0 {
 		for _, pod := range s.Pods {
-			if progress[pod.UID] == EvictPod {
+			if progress[pod.UID].InFlight == EvictPod {
 				b.charge(pod)
 			}
 		}

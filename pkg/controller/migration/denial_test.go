@@ -178,22 +178,24 @@ func TestRefusedEviction(t *testing.T) {
 	several := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
 		Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."}}
 	no := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web", errors.New("no"))
+	none, refused := migration.PodProgress{}, migration.PodProgress{Refused: true}
+	both := migration.PodProgress{Unreleasable: true, Refused: true}
 	for name, test := range map[string]struct {
 		err      error
 		patch    error // the answer to a release
-		want     migration.Kind
-		wantLate migration.Kind // after 11 s
+		want     migration.PodProgress
+		wantLate migration.PodProgress // after 11 s
 	}{
-		"budget":          {tooManyRequests(), nil, migration.Refused, migration.Refused},
-		"several budgets": {several, nil, migration.Refused, migration.Refused},
-		"webhook":         {webhookDenies, nil, migration.Refused, migration.Refused},
-		"policy":          {policyDenies, nil, migration.Refused, migration.Refused},
-		"failing webhook": {webhookFails, nil, migration.Refused, migration.Refused},
-		"400":             {apierrors.NewBadRequest("no"), nil, migration.Refused, migration.Refused},
-		"403":             {no, nil, "", migration.Refused},
-		"busy":            {apierrors.NewTooManyRequests("busy", 1), nil, "", ""},
-		"500":             {apierrors.NewInternalError(errors.New("etcd")), nil, "", ""},
-		"everything":      {webhookDenies, webhookDenies, migration.Immovable, migration.Immovable},
+		"budget":          {tooManyRequests(), nil, refused, refused},
+		"several budgets": {several, nil, refused, refused},
+		"webhook":         {webhookDenies, nil, refused, refused},
+		"policy":          {policyDenies, nil, refused, refused},
+		"failing webhook": {webhookFails, nil, refused, refused},
+		"400":             {apierrors.NewBadRequest("no"), nil, refused, refused},
+		"403":             {no, nil, none, refused},
+		"busy":            {apierrors.NewTooManyRequests("busy", 1), nil, none, none},
+		"500":             {apierrors.NewInternalError(errors.New("etcd")), nil, none, none},
+		"everything":      {webhookDenies, webhookDenies, both, both},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
@@ -215,7 +217,7 @@ func TestRefusedEviction(t *testing.T) {
 				return nil, false
 			}
 			b := newBench(w, false)
-			round := func() migration.Kind {
+			round := func() migration.PodProgress {
 				b.round(10*time.Minute, pod.Name)
 				return b.executor.Observe(w.snapshot())[pod.UID]
 			}
@@ -224,13 +226,13 @@ func TestRefusedEviction(t *testing.T) {
 				got = round() // the first round tried to release it
 			}
 			if got != test.want {
-				t.Errorf("progress after the first eviction %q, want %q", got, test.want)
+				t.Errorf("progress after the first eviction %+v, want %+v", got, test.want)
 			}
 			for w.now.Sub(start) < 2*time.Minute {
 				b.pass(250 * time.Millisecond)
 				late := round()
 				if at := w.now.Sub(start); at == 11*time.Second && late != test.wantLate {
-					t.Errorf("progress after %s %q, want %q", at, late, test.wantLate)
+					t.Errorf("progress after %s %+v, want %+v", at, late, test.wantLate)
 				}
 			}
 			if evictions < 10 || evictions > 20 {
@@ -359,8 +361,8 @@ func TestReleaseOfAFailingWebhook(t *testing.T) {
 	w.fail = func(verb, _, _ string) (error, bool) { return webhookFails, verb == "patch" }
 	for range 3 {
 		b.round(10*time.Minute, "web")
-		if got := b.executor.Observe(w.snapshot())[w.pods["web"].UID]; got != migration.Refused {
-			t.Errorf("progress %q, want %q", got, migration.Refused)
+		if got := b.executor.Observe(w.snapshot())[w.pods["web"].UID]; got != (migration.PodProgress{Refused: true}) {
+			t.Errorf("progress %+v, want only a refusal", got)
 		}
 		b.pass(time.Second)
 	}

@@ -29,7 +29,7 @@
 //	   │         replacement ready, or not needed: evict or delete
 //	   │         too late: restore
 //	   │
-//	inOrder      deletions, then moves with a deadline, then the rest         order.go
+//	inOrder      deletions, then moves with a deadline, then the rest         plan.go
 //
 // Several steps use budgets.go (what PodDisruptionBudgets allow) and replicas.go (which replicas of
 // a workload serve). The executor sends the requests in requests.go, finds their results with

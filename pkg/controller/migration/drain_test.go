@@ -81,7 +81,7 @@ func TestDrainOfAllReplicas(t *testing.T) {
 		// given may change a Deployment of three, whose pods are on two nodes that are drained.
 		given    func(*world)
 		moves    []string // all pods if nil
-		progress map[string]migration.Kind
+		progress map[string]migration.PodProgress
 		want     []string
 	}{
 		"no budget":                      {want: []string{"release web-0 by surge"}},
@@ -91,7 +91,7 @@ func TestDrainOfAllReplicas(t *testing.T) {
 		"several budgets":                     {given: func(w *world) { w.budget("web", 1); w.budget("web", 1) }},
 		"a replica on a node that remains":    {given: func(w *world) { w.pod("web-3", w.replicaSets["web-1"], "remaining") }},
 		"that replica is not ready":           {given: func(w *world) { w.setReady(w.pod("web-3", w.replicaSets["web-1"], "remaining"), v1.ConditionFalse) }, want: []string{"release web-0 by surge"}},
-		"that replica is about to be removed": {given: func(w *world) { w.pod("web-3", w.replicaSets["web-1"], "remaining") }, progress: map[string]migration.Kind{"web-3": migration.EvictPod}, want: []string{"release web-0 by surge"}},
+		"that replica is about to be removed": {given: func(w *world) { w.pod("web-3", w.replicaSets["web-1"], "remaining") }, progress: map[string]migration.PodProgress{"web-3": {InFlight: migration.EvictPod}}, want: []string{"release web-0 by surge"}},
 		"that node is cordoned": {given: func(w *world) {
 			w.pod("web-3", w.replicaSets["web-1"], "remaining")
 			w.nodes["remaining"].Spec.Unschedulable = true
@@ -106,9 +106,9 @@ func TestDrainOfAllReplicas(t *testing.T) {
 			w.releasedFor(w.pods["web-1"], migration.Drain, time.Second)
 			w.pod("web-3", w.replicaSets["web-1"], "drained")
 		}},
-		"one is being released":                 {progress: map[string]migration.Kind{"web-1": migration.Release}},
+		"one is being released":                 {progress: map[string]migration.PodProgress{"web-1": {InFlight: migration.Release}}},
 		"the first is not evicted by the drain": {moves: []string{"web-1", "web-2"}, want: []string{"release web-1 by surge"}},
-		"the first cannot be released":          {progress: map[string]migration.Kind{"web-0": migration.Unreleasable}, want: []string{"release web-1 by surge"}},
+		"the first cannot be released":          {progress: map[string]migration.PodProgress{"web-0": {Unreleasable: true}}, want: []string{"release web-1 by surge"}},
 		"the first is not ready":                {given: func(w *world) { w.setReady(w.pods["web-0"], v1.ConditionFalse) }, want: []string{"release web-1 by surge"}},
 		"none can be released": {given: func(w *world) { w.deployments["web"].Annotations = map[string]string{spot.SurgeAnnotation: "false"} },
 			want: []string{"stay web-0 by evict"}},
@@ -126,8 +126,8 @@ func TestDrainOfAllReplicas(t *testing.T) {
 			}
 			w.sync()
 			s, progress := w.snapshot(), migration.Progress{}
-			for name, kind := range test.progress {
-				progress[w.pods[name].UID] = kind
+			for name, known := range test.progress {
+				progress[w.pods[name].UID] = known
 			}
 			if test.moves == nil {
 				test.moves = []string{"web-0", "web-1", "web-2"}

@@ -89,7 +89,7 @@ func (p *planner) needsReplacementFirst(pod *snapshot.Pod) bool {
 func (p *planner) chooseFirstReplaced() map[workload.OwnerKey]*snapshot.Pod {
 	first, remains := map[workload.OwnerKey]*snapshot.Pod{}, map[workload.OwnerKey]bool{}
 	for _, pod := range p.snapshot.Pods {
-		released := pod.Release != nil && pod.DeletionTimestamp == nil || p.progress[pod.UID] == Release
+		released := pod.Release != nil && pod.DeletionTimestamp == nil || p.progress[pod.UID].InFlight == Release
 		if released || p.serves(pod) && pod.Node.Remains() {
 			remains[workloadKey(pod)] = true
 		}

@@ -35,15 +35,14 @@ func (e *Executor) Observe(s *snapshot.Snapshot) Progress {
 		e.observe(w, seen[uid])
 		switch {
 		case w.state == requesting || w.state == unconfirmed:
-			progress[uid] = w.action.Kind
+			progress[uid] = PodProgress{InFlight: w.action.Kind}
 		case seen[uid] == nil:
 			delete(e.pods, uid)
-		case e.clock.Since(w.denied) < deniedPause && w.refused:
-			progress[uid] = Immovable
-		case e.clock.Since(w.denied) < deniedPause:
-			progress[uid] = Unreleasable
-		case w.refused:
-			progress[uid] = Refused
+		default:
+			known := PodProgress{Unreleasable: e.clock.Since(w.denied) < deniedPause, Refused: w.refused}
+			if known != (PodProgress{}) {
+				progress[uid] = known
+			}
 		}
 	}
 	return progress
@@ -55,14 +54,8 @@ func (e *Executor) observe(w *work, pod *snapshot.Pod) {
 		e.countMove(w.action) // the draining client evicted the pod
 		w.action = Action{}
 	}
-	if w.state == terminating && pod == nil {
-		e.countMove(w.action)
-		w.enter(idle, e.clock.Now())
-	}
-	if w.state != unconfirmed {
-		return
-	}
 	switch removes := w.action.Kind == EvictPod || w.action.Kind == DeletePod; {
+	case w.state != unconfirmed && (w.state != terminating || pod != nil):
 	case pod == nil:
 		if removes {
 			e.countMove(w.action)

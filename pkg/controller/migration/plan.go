@@ -1,6 +1,8 @@
 package migration
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,9 +42,19 @@ type Settings struct {
 	Provisioning *simulation.Provisioning
 }
 
-// Progress contains actions in flight that the caches do not show yet, by the UID of the pod. For a
-// pod without such an action it may contain Unreleasable, Refused or Immovable.
-type Progress map[types.UID]Kind
+// Progress contains what an Executor knows about pods beyond the caches, by the UID of the pod.
+type Progress map[types.UID]PodProgress
+
+// PodProgress is the progress of one pod.
+type PodProgress struct {
+	// InFlight is the action that the caches do not show yet; "" if there is none.
+	InFlight Kind
+	// Unreleasable: the API server refused to release the pod.
+	Unreleasable bool
+	// Refused: the last eviction of the pod was refused by a PodDisruptionBudget or denied by a
+	// webhook or a policy, or a webhook failed.
+	Refused bool
+}
 
 // Plan returns the next action of every move and of every released pod, at most one per pod.
 // Deletions come first, then actions with a deadline, then the rest. A pod that only has to wait
@@ -128,7 +140,7 @@ func (p *planner) add(m Move, step func(Move) Action) {
 	if a.starts() && !a.LikelyRefused {
 		p.starting[keyOfDeparture(a.Pod)]++
 		if !a.WithoutRoom && !a.Deadline.IsZero() {
-			p.replacementPending = p.replacementPending || !p.refused(a.Pod)
+			p.replacementPending = p.replacementPending || !p.progress[a.Pod.UID].Refused
 		}
 	}
 	if p.serving != nil && removed && p.serves(a.Pod) {
@@ -138,4 +150,51 @@ func (p *planner) add(m Move, step func(Move) Action) {
 		}
 	}
 	p.actions = append(p.actions, a)
+}
+
+// inOrder sorts planned actions in the order of execution: deletions, then actions with a deadline
+// (pods that wait for a new node last), then the rest. Within each rank the first action of each
+// workload comes first, in the given order. The other actions follow, grouped by workload, those
+// with an earlier deadline first. Kubernetes controllers then sync a workload once for several
+// pods, and in a mass reclaim these syncs are much of their work.
+func inOrder(actions []Action) []Action {
+	type position struct {
+		Action
+		later, workload int
+	}
+	positions := make([]position, len(actions))
+	first := map[workload.OwnerKey]int{}
+	for i, a := range actions {
+		positions[i] = position{Action: a, workload: i}
+		if at, seen := first[workloadKey(a.Pod)]; seen {
+			positions[i].later, positions[i].workload = 1, at
+		} else {
+			first[workloadKey(a.Pod)] = i
+		}
+	}
+	slices.SortStableFunc(positions, func(a, b position) int {
+		if order := cmp.Or(a.rank()-b.rank(), a.later-b.later); order != 0 || a.later == 0 {
+			return order
+		}
+		return cmp.Or(compareDeadlines(a.Deadline, b.Deadline), a.workload-b.workload)
+	})
+	for i := range positions {
+		actions[i] = positions[i].Action
+	}
+	return actions
+}
+
+// rank orders actions by urgency. Actions that will probably be refused must not delay others.
+func (a *Action) rank() int {
+	switch {
+	case a.Kind == DeletePod:
+		return 0
+	case a.LikelyRefused:
+		return 4
+	case a.WithoutRoom && !a.Deadline.IsZero():
+		return 2
+	case !a.Deadline.IsZero():
+		return 1
+	}
+	return 3
 }

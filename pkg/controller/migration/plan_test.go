@@ -296,7 +296,7 @@ func TestRoomIsReservedOnce(t *testing.T) {
 	w.pod("tool", nil, "reclaimed")
 	w.sync()
 	s := w.snapshot()
-	progress := migration.Progress{w.pods["active"].UID: migration.Release, w.pods["tool"].UID: migration.DeletePod}
+	progress := migration.Progress{w.pods["active"].UID: {InFlight: migration.Release}, w.pods["tool"].UID: {InFlight: migration.DeletePod}}
 	r := &room{left: 10}
 	deadline := w.now.Add(2 * time.Minute)
 	requested := moves(s, migration.Interruption, deadline, "active", "new", "unreplaced", "replaced", "db-0", "tool")
@@ -706,7 +706,7 @@ func TestFinish(t *testing.T) {
 			}
 			progress := migration.Progress{}
 			for name, kind := range test.progress {
-				progress[w.pods[name].UID] = kind
+				progress[w.pods[name].UID] = migration.PodProgress{InFlight: kind}
 			}
 			settings := settings
 			settings.DeleteAtDeadline = !test.gentle

@@ -70,7 +70,7 @@ func TestPlanAroundAPanic(t *testing.T) {
 			}
 			progress := migration.Progress{}
 			for name, kind := range test.with {
-				progress[w.pods[name].UID] = kind
+				progress[w.pods[name].UID] = migration.PodProgress{InFlight: kind}
 			}
 			requested := moves(s, migration.Heal, time.Time{}, "bad", "web")
 			got := describe(migration.Plan(s, &brokenRoom{room: room{left: 10}, bad: "bad"}, requested, settings, progress))

@@ -72,27 +72,12 @@ func minReady(rs *appsv1.ReplicaSet) time.Duration {
 
 // inFlight reports whether an action for the pod is in flight, or was performed and the caches do
 // not show it yet.
-func (p *planner) inFlight(pod *snapshot.Pod) bool {
-	_, ok := p.progress[pod.UID]
-	return ok && !p.unreleasable(pod) && !p.refused(pod)
-}
-
-// unreleasable reports whether the API server has refused to release the pod.
-func (p *planner) unreleasable(pod *snapshot.Pod) bool {
-	kind := p.progress[pod.UID]
-	return kind == Unreleasable || kind == Immovable
-}
-
-// refused reports whether the last eviction of the pod was refused or denied.
-func (p *planner) refused(pod *snapshot.Pod) bool {
-	kind := p.progress[pod.UID]
-	return kind == Refused || kind == Immovable
-}
+func (p *planner) inFlight(pod *snapshot.Pod) bool { return p.progress[pod.UID].InFlight != "" }
 
 // leaving reports whether the pod is being evicted or deleted but the caches do not show it yet.
 // Such a pod no longer counts.
 func (p *planner) leaving(pod *snapshot.Pod) bool {
-	kind := p.progress[pod.UID]
+	kind := p.progress[pod.UID].InFlight
 	return kind == EvictPod || kind == DeletePod
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
@@ -127,6 +131,41 @@ func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
 	return unclear, err
 }
 
+// conditionTimeout limits the duration of the request that sets the condition DisruptionTarget.
+const conditionTimeout = 2 * time.Second
+
+// setDisruptionTarget sets the condition DisruptionTarget on a pod that is about to be deleted
+// against its PodDisruptionBudget. The eviction API sets it too, and the podFailurePolicy of a Job
+// reads it. The deletion does not depend on the condition, so an error is only logged, once.
+func (e *Executor) setDisruptionTarget(ctx context.Context, a Action) {
+	if slices.ContainsFunc(a.Pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
+	}) {
+		return
+	}
+	// The API server merges conditions by type. The UID prevents a patch of a later pod with the
+	// same name.
+	data, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": a.Pod.UID},
+		"status": map[string]any{"conditions": []v1.PodCondition{{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: spot.ReasonInterruption,
+			Message: "spot-controller: " + a.Why, LastTransitionTime: metav1.NewTime(e.clock.Now()),
+		}}},
+	})
+	if err == nil {
+		// The timeout leaves time for the deletion if the request hangs.
+		patching, cancel := context.WithTimeout(ctx, min(e.settings.RequestTimeout/2, conditionTimeout))
+		defer cancel()
+		_, err = e.client.CoreV1().Pods(a.Pod.Namespace).Patch(
+			patching, a.Pod.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	}
+	if err != nil {
+		e.conditionError.Do(func() {
+			klog.FromContext(ctx).Error(err, "Condition DisruptionTarget not set before a deletion; not logged again", "pod", klog.KObj(a.Pod))
+		})
+	}
+}
+
 // isWanted reports whether, according to the API server, an owner of a released pod still wants
 // replicas: the Deployment that controls the pod, the ReplicaSet that the pod was released from, or
 // another ReplicaSet of that name which selects the pod's original labels.
@@ -174,8 +213,15 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 		"labels":      map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: spot.ReleasedHash},
 		"annotations": map[string]any{spot.ReleasedAnnotation: string(state)},
 	}
-	if owners := releasedOwners(a.Pod, rs); owners != nil {
-		metadata["ownerReferences"] = owners
+	// The Deployment becomes the controller of the pod: the pod is deleted with the Deployment, no
+	// other controller adopts the pod, and the disruption controller counts it. The ReplicaSet
+	// remains an owner that does not control the pod. For an owner that was removed, the garbage
+	// collector would send two requests. Without a Deployment, the ReplicaSet controller removes its
+	// own reference.
+	if d := metav1.GetControllerOfNoCopy(rs); d != nil && workload.IsDeployment(d) {
+		metadata["ownerReferences"] = append(workload.WithController(a.Pod.OwnerReferences, ""), metav1.OwnerReference{
+			APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: ptr.To(true),
+		})
 	}
 	if a.ToSpot && e.settings.Requirements != nil {
 		// The requirement precedes the request, because the replacement may exist before the

@@ -28,7 +28,7 @@ func (p *planner) reserveExpected() {
 	for _, pod := range p.snapshot.Pods {
 		revision := pod.Revision
 		switch {
-		case p.inFlight(pod) && p.progress[pod.UID] != Restore && pod.Live():
+		case p.inFlight(pod) && p.progress[pod.UID].InFlight != Restore && pod.Live():
 			if !irreplaceable(pod) {
 				p.reserve(pod, p.now)
 			}

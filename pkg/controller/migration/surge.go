@@ -43,7 +43,7 @@ func (p *planner) surgeObstacle(pod *snapshot.Pod) string {
 		return "a rollout is in progress"
 	case !serves:
 		return "it is not ready"
-	case p.unreleasable(pod):
+	case p.progress[pod.UID].Unreleasable:
 		return "the API server refuses to change its label"
 	}
 	return ""

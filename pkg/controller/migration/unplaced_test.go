@@ -125,7 +125,7 @@ func TestUnplacedMovesWait(t *testing.T) {
 			}
 			progress := migration.Progress{}
 			if test.refused != "" {
-				progress[w.pods[test.refused].UID] = migration.Refused
+				progress[w.pods[test.refused].UID] = migration.PodProgress{Refused: true}
 			}
 			if diff := cmp.Diff(test.want, describe(migration.Plan(s, test.room, requested, settings, progress))); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
