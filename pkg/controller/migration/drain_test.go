@@ -143,6 +143,52 @@ func TestDrainOfAllReplicas(t *testing.T) {
 	}
 }
 
+// The replicas of an unknown workload, whose ReplicaSet is not in the caches, count too.
+func TestDrainOfAnUnknownWorkload(t *testing.T) {
+	for name, test := range map[string]struct {
+		other string // the node of the other pod
+		want  []string
+	}{
+		"all on drained nodes":             {"reclaimed", []string{"stay web-0 by evict"}},
+		"a replica on a node that remains": {"remaining", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.calm, w.drained = true, []string{"reclaimed"}
+			w.deployment("web", 2)
+			w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
+			w.pod("web-1", w.replicaSets["web-1"], test.other)
+			delete(w.replicaSets, "web-1")
+			w.sync()
+			s := w.snapshot()
+			if s.Pods[0].Workload != nil {
+				t.Fatal("the workload is known")
+			}
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, time.Time{}, "web-0"), settings, nil))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A replica that the same plan evicts from a node that remains does not count.
+func TestDrainAfterTheEvictionOfTheLastReplica(t *testing.T) {
+	w := newWorld()
+	w.calm, w.drained = true, []string{"reclaimed"}
+	w.deployment("web", 3)
+	w.pod("web-0", w.replicaSets["web-1"], "remaining")
+	w.pod("web-1", w.replicaSets["web-1"], "reclaimed")
+	w.pod("web-2", w.replicaSets["web-1"], "reclaimed")
+	w.sync()
+	s := w.snapshot()
+	requested := append(moves(s, migration.Requested, time.Time{}, "web-0"), moves(s, migration.Drain, time.Time{}, "web-1", "web-2")...)
+	progress := migration.Progress{w.pods["web-0"].UID: {Unreleasable: true}} // it is evicted without a replacement
+	want := []string{"evict web-0 by evict", "release web-1 by surge"}
+	if diff := cmp.Diff(want, describe(migration.Plan(s, &room{left: 10}, requested, settings, progress))); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
+	}
+}
+
 // A pod that the draining client does not evict is replaced just in time before its node is
 // terminated. The controller evicts it.
 func TestDrainWithDeadline(t *testing.T) {

@@ -94,7 +94,6 @@ func (p *planner) assignLastMoments() map[types.UID]time.Time {
 		switch {
 		case m.Deadline.IsZero() || p.leaving(m.Pod):
 		case p.isSpread(m):
-			p.countServing()
 			all = append(all, deletion{m.Pod, m.Deadline.Add(-shortestGrace)})
 		default:
 			all = append(all, deletion{m.Pod, m.Deadline.Add(-gracePeriod(m.Pod))})

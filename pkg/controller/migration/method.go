@@ -87,16 +87,10 @@ func (p *planner) needsReplacementFirst(pod *snapshot.Pod) bool {
 // not remain, while none of its pods is released: the first by name that the draining client
 // evicts and that can be released. If none can, it is the first that the client evicts.
 func (p *planner) chooseFirstReplaced() map[workload.OwnerKey]*snapshot.Pod {
-	first, remains := map[workload.OwnerKey]*snapshot.Pod{}, map[workload.OwnerKey]bool{}
+	first := map[workload.OwnerKey]*snapshot.Pod{}
 	for _, pod := range p.snapshot.Pods {
-		released := pod.Release != nil && pod.DeletionTimestamp == nil || p.progress[pod.UID].InFlight == Release
-		if released || p.serves(pod) && pod.Node.Remains() {
-			remains[workloadKey(pod)] = true
-		}
-	}
-	for _, pod := range p.snapshot.Pods {
-		key, m := workloadKey(pod), p.moves[pod.UID]
-		if remains[key] || m.Reason != Drain || !m.Deadline.IsZero() || !movable(pod) || !p.serves(pod) || len(p.budgets.selecting(pod)) > 1 {
+		key, m, all := workloadKey(pod), p.moves[pod.UID], p.of(pod)
+		if m.Reason != Drain || !m.Deadline.IsZero() || all.safe+all.released > 0 || !movable(pod) || !p.serves(pod) || len(p.budgets.selecting(pod)) > 1 {
 			continue
 		}
 		if known := first[key]; known == nil || p.surgeObstacle(known) != "" && p.surgeObstacle(pod) == "" {

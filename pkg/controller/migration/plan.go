@@ -87,9 +87,8 @@ type planner struct {
 	moves map[types.UID]Move
 	// lastMoments contains the last moments of the pods with a deadline.
 	lastMoments map[types.UID]time.Time
-	// serving and terminating count these pods of each workload. safe counts the serving pods on
-	// nodes that remain. They are nil until countServing.
-	serving, safe, terminating map[workload.OwnerKey]int
+	// replicas counts the pods of each workload if there are moves.
+	replicas map[workload.OwnerKey]*replicas
 	// firstReplaced contains the pods of chooseFirstReplaced. It is nil until it is needed.
 	firstReplaced map[workload.OwnerKey]*snapshot.Pod
 	// hashSelectors and adopters cache what could treat a released pod differently, by namespace.
@@ -112,8 +111,13 @@ func newPlanner(s *snapshot.Snapshot, room Room, moves []Move, settings Settings
 	p := &planner{
 		now: s.Now, snapshot: s, room: room, settings: settings, progress: progress, moves: collect(moves),
 		hashSelectors: map[string][]hashSelector{}, adopters: map[string]*workload.Selectors[snapshot.Adopter]{}, budgets: newBudgets(s, progress),
-		starting:    map[departureKey]int{},
+		starting: map[departureKey]int{}, replicas: map[workload.OwnerKey]*replicas{},
 		feasibility: sync.OnceValue(func() *simulation.Feasibility { return settings.Provisioning.Feasibility(s) }),
+	}
+	if len(moves) > 0 {
+		for _, pod := range s.Pods {
+			p.count(pod, 1)
+		}
 	}
 	p.lastMoments = p.assignLastMoments()
 	return p
@@ -143,11 +147,8 @@ func (p *planner) add(m Move, step func(Move) Action) {
 			p.replacementPending = p.replacementPending || !p.progress[a.Pod.UID].Refused
 		}
 	}
-	if p.serving != nil && removed && p.serves(a.Pod) {
-		p.serving[workloadKey(a.Pod)]--
-		if a.Pod.Node.Remains() {
-			p.safe[workloadKey(a.Pod)]--
-		}
+	if removed {
+		p.count(a.Pod, -1)
 	}
 	p.actions = append(p.actions, a)
 }

@@ -87,38 +87,46 @@ func (p *planner) serves(pod *snapshot.Pod) bool {
 	return ok && pod.DeletionTimestamp == nil && !p.leaving(pod)
 }
 
-// countServing counts the serving and the terminating pods of each workload, once per plan.
-func (p *planner) countServing() {
-	if p.serving != nil {
-		return
+// replicas counts pods of a workload, except those that this plan evicts or deletes.
+type replicas struct {
+	// serving, terminating and released (or being released) are the numbers of such pods. safe
+	// counts the serving pods on nodes that remain.
+	serving, safe, terminating, released int
+}
+
+// of returns the replicas of the workload that the pod belongs to or was released from.
+func (p *planner) of(pod *snapshot.Pod) *replicas {
+	key := workloadKey(pod)
+	if p.replicas[key] == nil {
+		p.replicas[key] = &replicas{}
 	}
-	p.serving, p.safe, p.terminating = map[workload.OwnerKey]int{}, map[workload.OwnerKey]int{}, map[workload.OwnerKey]int{}
-	for _, pod := range p.snapshot.Pods {
-		w := WorkloadOf(pod)
-		if w == nil {
-			continue
+	return p.replicas[key]
+}
+
+// count adds n times a pod to the replicas of its workload.
+func (p *planner) count(pod *snapshot.Pod, n int) {
+	r := p.of(pod)
+	if p.serves(pod) {
+		r.serving += n
+		if pod.Node.Remains() {
+			r.safe += n
 		}
-		if p.serves(pod) {
-			p.serving[w.Key]++
-			if pod.Node.Remains() {
-				p.safe[w.Key]++
-			}
-		}
-		if pod.DeletionTimestamp != nil {
-			p.terminating[w.Key]++
-		}
+	}
+	if pod.DeletionTimestamp != nil {
+		r.terminating += n
+	} else if pod.Release != nil || p.progress[pod.UID].InFlight == Release {
+		r.released += n
 	}
 }
 
-// missingWithout returns how many replicas the workload lacks once the pod is gone. Pods that this
-// plan evicts or deletes count as gone. The caller must have called countServing.
+// missingWithout returns how many replicas the workload lacks once the pod is gone.
 func (p *planner) missingWithout(pod *snapshot.Pod) (missing, replicas int) {
-	w := WorkloadOf(pod)
-	replicas = max(w.Desired, 1)
+	r := p.of(pod)
+	replicas = max(WorkloadOf(pod).Desired, 1)
 	if workload.HasUnsupportedController(pod.Pod) {
-		replicas += p.terminating[w.Key] // Desired is the number of its live pods
+		replicas += r.terminating // Desired is the number of its live pods
 	}
-	missing = replicas - p.serving[w.Key]
+	missing = replicas - r.serving
 	if p.serves(pod) {
 		missing++
 	}
@@ -126,9 +134,8 @@ func (p *planner) missingWithout(pod *snapshot.Pod) (missing, replicas int) {
 }
 
 // safeWithout reports whether another replica of the pod's workload serves on a node that remains.
-// The caller must have called countServing.
 func (p *planner) safeWithout(pod *snapshot.Pod) bool {
-	others := p.safe[workloadKey(pod)]
+	others := p.of(pod).safe
 	if p.serves(pod) && pod.Node.Remains() {
 		others--
 	}
@@ -150,16 +157,14 @@ func (p *planner) lowerOrdinalUnready(pod *snapshot.Pod) bool {
 	return missing > 0
 }
 
-// changedSince reports whether a pod of the workload is missing, terminating or was created since
+// changedSince reports whether a pod of the pod's workload is missing, terminating or was created since
 // then.
-func (p *planner) changedSince(w *snapshot.Workload, since time.Time) bool {
-	p.countServing()
-	live := 0
+func (p *planner) changedSince(pod *snapshot.Pod, since time.Time) bool {
+	w := pod.Workload
 	for _, r := range w.Revisions {
-		live += len(r.Pods)
 		if slices.ContainsFunc(r.Pods, func(pod *snapshot.Pod) bool { return !pod.CreationTimestamp.Time.Before(since) }) {
 			return true
 		}
 	}
-	return p.terminating[w.Key] > 0 || live < w.Desired
+	return p.of(pod).terminating > 0 || podsOfWorkload(pod) < w.Desired
 }

@@ -25,7 +25,7 @@ func (p *planner) start(m Move) Action {
 	case method == Delete:
 		return p.deletion(m)
 	case method == Evict && p.lowerOrdinalUnready(m.Pod):
-		if p.changedSince(m.Pod.Workload, m.Noticed) {
+		if p.changedSince(m.Pod, m.Noticed) {
 			return Action{} // the pod with the lower ordinal may be moving
 		}
 		return m.action(Stay, "", "Kubernetes does not create it again before the pods with lower ordinals are ready")
@@ -128,14 +128,13 @@ func (p *planner) inTurn(m Move, first Action) Action {
 	if first.Kind != EvictPod || WorkloadOf(m.Pod) == nil {
 		return first
 	}
-	p.countServing()
 	missing, replicas := p.missingWithout(m.Pod)
 	wait := m.OnlySurge
 	switch {
 	case m.Deadline.IsZero():
 		wait = wait || m.Reason != Requested && replicas > 1 && p.serves(m.Pod) && !p.safeWithout(m.Pod)
 	case replicas == 1 || !p.serves(m.Pod):
-	case !p.budgets.selects(m.Pod) && missing > 1 && !isBatch(m.Pod):
+	case !p.budgets.selects(m.Pod) && missing > 1 && !workload.OfJob(m.Pod.Pod): // the pods of a Job do not replace each other
 		wait = wait || p.now.Before(p.spreadMoment(m))
 	default:
 		wait = wait || p.isSpread(m) && missing >= replicas
@@ -144,11 +143,6 @@ func (p *planner) inTurn(m Move, first Action) Action {
 		return Action{}
 	}
 	return first
-}
-
-// isBatch reports whether the pod belongs to a Job. The pods of a Job do not replace each other.
-func isBatch(pod *snapshot.Pod) bool {
-	return pod.Workload != nil && pod.Workload.Kind == "Job"
 }
 
 // maxPending is how long a pending replacement with room postpones moves without room, counted from
