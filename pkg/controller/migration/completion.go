@@ -112,22 +112,40 @@ func compareReady(a, b *snapshot.Pod) int {
 
 // completeAlone returns the next action of a released pod that does not wait for a replacement.
 // waits reports whether the pod waits for one.
+//
+// A pod whose label was restored keeps the annotation until its ReplicaSet has adopted it. If the
+// ReplicaSet is deleted before, the controller has to delete the pod, because the garbage collector
+// would not. A pod whose ReplicaSet is gone serves until the replicas that its Deployment wants are
+// served elsewhere. If its Deployment wants none, no other controller would delete the pod.
 func (p *planner) completeAlone(m Move) (next Action, waits bool) {
 	since, isReady := m.Pod.Ready()
-	switch release, revision := m.Pod.Release, m.Pod.ReleasedFrom; {
-	case !hasReleasedLabel(m.Pod):
-		return p.completeRestored(m), false
-	case revision == nil:
-		return p.completeOrphan(m), false
-	case desiredPods(revision) == 0 && (revision.Workload.Deployment == nil || workload.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
+	restored, byDeployment := !hasReleasedLabel(m.Pod), workload.ControlledByDeployment(m.Pod.Pod)
+	release, revision, d := m.Pod.Release, m.Pod.ReleasedFrom, m.Pod.Deployment
+	gone, unready := fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet), !isReady && p.now.Sub(since) >= unreadyTimeout
+	switch {
+	case restored && !byDeployment && metav1.GetControllerOfNoCopy(m.Pod) != nil:
+		return m.action(Forget, Surge, "its ReplicaSet has adopted it again"), false
+	case revision == nil && !wantsPods(d):
+		return orphanDeletion(m, gone), false
+	case revision != nil && !restored && desiredPods(revision) == 0 && (revision.Workload.Deployment == nil || workload.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
 		return orphanDeletion(m, revision.Workload.Name+" is scaled to 0"), false
 	case p.lastMomentReached(m):
 		return p.deletion(m), false
+	case revision == nil:
+		if m.Pod.Node == nil || unready || p.servesElsewhere(d) {
+			next = m.action(EvictPod, Surge, gone)
+		}
+		return next, false
+	case restored:
+		if byDeployment || m.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != release.Hash {
+			next = m.action(Restore, Surge, "another client has changed its marks")
+		}
+		return next, false // else the ReplicaSet will adopt it
 	case desiredPods(revision) == 0:
 		return p.eviction(m, fmt.Sprintf("ReplicaSet %s is rolled out", release.ReplicaSet)), false
 	case m.Pod.Node == nil:
 		return p.eviction(m, "its node is gone"), false
-	case !isReady && p.now.Sub(since) >= unreadyTimeout:
+	case unready:
 		return p.eviction(m, fmt.Sprintf("it has not been ready for %s", unreadyTimeout)), false
 	}
 	return Action{}, true
@@ -137,41 +155,6 @@ func (p *planner) completeAlone(m Move) (next Action, waits bool) {
 // restored.
 func hasReleasedLabel(pod *snapshot.Pod) bool {
 	return pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == spot.ReleasedHash
-}
-
-// completeRestored returns the next action of a pod whose label was restored, so that its
-// ReplicaSet selects it. The pod keeps the annotation until its ReplicaSet has adopted it. If the
-// ReplicaSet is deleted before, the controller has to delete the pod, because the garbage collector
-// would not.
-func (p *planner) completeRestored(m Move) Action {
-	switch byDeployment := workload.ControlledByDeployment(m.Pod.Pod); {
-	case !byDeployment && metav1.GetControllerOfNoCopy(m.Pod) != nil:
-		return m.action(Forget, Surge, "its ReplicaSet has adopted it again")
-	case m.Pod.ReleasedFrom == nil:
-		return p.completeOrphan(m)
-	case p.lastMomentReached(m):
-		return p.deletion(m)
-	case byDeployment || m.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != m.Pod.Release.Hash:
-		return m.action(Restore, Surge, "another client has changed its marks")
-	}
-	return Action{} // the ReplicaSet will adopt it
-}
-
-// completeOrphan returns the next action of a released pod whose ReplicaSet is gone. If its
-// Deployment still wants replicas, the pod serves until they are served elsewhere. Otherwise the
-// controller deletes it, because no other controller would.
-func (p *planner) completeOrphan(m Move) Action {
-	since, isReady := m.Pod.Ready()
-	why := fmt.Sprintf("ReplicaSet %s is gone", m.Pod.Release.ReplicaSet)
-	switch d := m.Pod.Deployment; {
-	case !wantsPods(d):
-		return orphanDeletion(m, why)
-	case p.lastMomentReached(m):
-		return p.deletion(m)
-	case m.Pod.Node == nil || !isReady && p.now.Sub(since) >= unreadyTimeout || p.servesElsewhere(d):
-		return m.action(EvictPod, Surge, why)
-	}
-	return Action{}
 }
 
 // wantsPods reports whether a Deployment exists and wants replicas; nil means that it does not

@@ -55,15 +55,6 @@ func (d Departures) of(key departureKey) *departure {
 	return d[key]
 }
 
-// reported reports whether the pod's workload and node were reported before, and records that they
-// are.
-func (d Departures) reported(pod *snapshot.Pod) bool {
-	of := d.of(keyOfDeparture(pod))
-	before := of.isReported
-	of.isReported = true
-	return before
-}
-
 // starts reports whether the action starts the move of a pod off its node.
 func (a *Action) starts() bool {
 	return a.Pod.Node != nil && a.Pod.Release == nil && (a.Kind == Release || a.Kind == EvictPod || a.Kind == DeletePod)

@@ -57,20 +57,21 @@ func (e *Executor) reportDryRun(ctx context.Context, a Action) {
 
 // reportStay reports once why a pod stays; once for a workload and node if its move is useless.
 func (e *Executor) reportStay(ctx context.Context, a Action) {
-	if a.Useless && e.departures.reported(a.Pod) {
-		return
+	reason, note := spot.ReasonNowhere, "Stays on node %s: %s"
+	switch {
+	case a.Useless:
+		reason = spot.ReasonUseless
+		departed := e.departures.of(keyOfDeparture(a.Pod))
+		if departed.isReported {
+			return
+		}
+		departed.isReported = true
+	case a.Reason == Drain:
+		reason, note = spot.ReasonNotReplacedFirst, "Node %s is being drained: %s"
 	}
 	if e.workFor(a.Pod).firstReport(string(Stay)) {
 		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "why", a.Why)...)
-		if a.Useless {
-			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonUseless, "Stay", "Stays on node %s: %s", a.Pod.Node.Name, a.Why)
-			return
-		}
-		if a.Reason == Drain {
-			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNotReplacedFirst, "Stay", "Node %s is being drained: %s", a.Pod.Node.Name, a.Why)
-			return
-		}
-		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNowhere, "Stay", "Stays on node %s: %s", a.Pod.Node.Name, a.Why)
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, reason, "Stay", note, a.Pod.Node.Name, a.Why)
 	}
 }
 

@@ -242,7 +242,7 @@ const protectedCost = "2000"
 // restore gives a pod back to its ReplicaSet, which then has one pod too many and deletes one,
 // unready pods first, then the pod with the lowest deletion cost. Without a Deployment, the
 // annotation stays until the ReplicaSet has adopted the pod, because a deleted ReplicaSet never
-// would; see planner.completeRestored.
+// would; see planner.completeAlone.
 func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
 	if rs, err := e.readReplicaSet(ctx, a.Pod); err != nil || rs == nil {
 		return unclear, err
