@@ -6,7 +6,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
@@ -18,17 +17,14 @@ import (
 // The estimate avoids requests that it would refuse: a refusal costs it as much as an eviction.
 type budgets struct {
 	snapshot *snapshot.Snapshot
-	// byNamespace and selectors cache the PodDisruptionBudgets of a namespace.
-	byNamespace map[string][]*budget
-	selectors   map[string]*workload.Selectors[*budget]
+	// byNamespace caches the PodDisruptionBudgets of a namespace.
+	byNamespace map[string]*workload.Selectors[*budget]
 }
 
 // budget is a PodDisruptionBudget with the number of evictions that it still allows.
 type budget struct {
-	uid      types.UID
-	name     string
-	selector labels.Selector
-	allowed  int32
+	uid     types.UID
+	allowed int32
 	// never is why it allows no eviction whatever becomes ready; "" if it may allow one.
 	never string
 }
@@ -36,7 +32,7 @@ type budget struct {
 // newBudgets returns what the PodDisruptionBudgets allow after the evictions that are in flight
 // according to progress.
 func newBudgets(s *snapshot.Snapshot, progress Progress) *budgets {
-	b := &budgets{snapshot: s, byNamespace: map[string][]*budget{}, selectors: map[string]*workload.Selectors[*budget]{}}
+	b := &budgets{snapshot: s, byNamespace: map[string]*workload.Selectors[*budget]{}}
 	if len(progress) > 0 {
 		for _, pod := range s.Pods {
 			if progress[pod.UID].InFlight == EvictPod {
@@ -79,25 +75,18 @@ func (b *budgets) selects(pod *snapshot.Pod) bool { return len(b.selecting(pod))
 
 // selecting returns the PodDisruptionBudgets that select a pod.
 func (b *budgets) selecting(pod *snapshot.Pod) []*budget {
-	b.inNamespace(pod.Namespace)
-	return b.selectors[pod.Namespace].Of(pod.Labels)
-}
-
-// inNamespace returns the PodDisruptionBudgets of a namespace.
-func (b *budgets) inNamespace(namespace string) []*budget {
-	if b.selectors[namespace] == nil {
-		selectors := &workload.Selectors[*budget]{}
-		for _, pdb := range b.snapshot.Budgets[namespace] {
-			one := &budget{uid: pdb.UID, name: pdb.Name, selector: workload.Selector(pdb.Spec.Selector), allowed: pdb.Status.DisruptionsAllowed}
+	selectors := b.byNamespace[pod.Namespace]
+	if selectors == nil {
+		selectors = &workload.Selectors[*budget]{}
+		b.byNamespace[pod.Namespace] = selectors
+		for _, pdb := range b.snapshot.Budgets[pod.Namespace] {
+			one := &budget{uid: pdb.UID, allowed: pdb.Status.DisruptionsAllowed}
 			c := meta.FindStatusCondition(pdb.Status.Conditions, policyv1.DisruptionAllowedCondition)
 			if c != nil && c.Status == metav1.ConditionFalse && c.Reason == policyv1.SyncFailedReason {
 				one.never = fmt.Sprintf("Kubernetes cannot count the pods of PodDisruptionBudget %s: %s", pdb.Name, refusal.Short(c.Message))
 			}
-			if selectors.Add(one.selector, one) {
-				b.byNamespace[namespace] = append(b.byNamespace[namespace], one)
-			}
+			selectors.Add(workload.Selector(pdb.Spec.Selector), one)
 		}
-		b.selectors[namespace] = selectors
 	}
-	return b.byNamespace[namespace]
+	return selectors.Of(pod.Labels)
 }

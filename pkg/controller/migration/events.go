@@ -6,7 +6,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -18,32 +17,32 @@ import (
 // on the workload if the action affects it. Events on a workload contain no pod name, so that
 // client-go aggregates them.
 func (e *Executor) recordEvents(a Action) {
-	pod, workload := a.Pod.Pod, ownerOf(a.Pod)
-	emit := func(object runtime.Object, kind, reason, note string, args ...any) {
-		if object != nil {
-			e.recorder.Eventf(object, nil, kind, reason, string(a.Kind), note, args...)
+	onPod := func(kind, reason, note string, args ...any) {
+		e.recorder.Eventf(a.Pod.Pod, nil, kind, reason, string(a.Kind), note, args...)
+	}
+	onWorkload := func(kind, reason, note string) {
+		if owner := ownerOf(a.Pod); owner != nil {
+			e.recorder.Eventf(owner, nil, kind, reason, string(a.Kind), note, a.Reason)
 		}
 	}
 	switch {
 	case a.Kind == Forget:
 		// The event Restored was already emitted when the controller restored the pod.
 	case a.Kind == Release:
-		emit(pod, v1.EventTypeNormal, spot.ReasonReleased, "Released, to be evicted when its replacement is ready (%s): %s", a.Reason, a.Why)
-		emit(workload, v1.EventTypeNormal, spot.ReasonMoving, "Moving pods (%s): replacements start before the evictions", a.Reason)
+		onPod(v1.EventTypeNormal, spot.ReasonReleased, "Released, to be evicted when its replacement is ready (%s): %s", a.Reason, a.Why)
+		onWorkload(v1.EventTypeNormal, spot.ReasonMoving, "Moving pods (%s): replacements start before the evictions")
 	case a.Kind == Restore:
-		emit(pod, v1.EventTypeWarning, spot.ReasonRestored, "Restored to its ReplicaSet: %s", a.Why)
-		emit(workload, v1.EventTypeWarning, spot.ReasonRestored, "Restored released pods (%s): %s", a.Reason, a.Why)
+		e.warn(a, spot.ReasonRestored, "Restored to its ReplicaSet: "+a.Why, fmt.Sprintf("Restored released pods (%s): %s", a.Reason, a.Why))
 	case a.Kind == EvictPod:
-		emit(pod, v1.EventTypeNormal, spot.ReasonEvicted, "Evicted (%s): %s", a.Reason, a.Why)
+		onPod(v1.EventTypeNormal, spot.ReasonEvicted, "Evicted (%s): %s", a.Reason, a.Why)
 		if a.Method == Evict {
-			emit(workload, v1.EventTypeNormal, spot.ReasonMoving, "Moving pods (%s): replacements start after the evictions", a.Reason)
+			onWorkload(v1.EventTypeNormal, spot.ReasonMoving, "Moving pods (%s): replacements start after the evictions")
 		}
 	case a.Method == Delete:
-		emit(pod, v1.EventTypeWarning, spot.ReasonDeleted, "Deleted: %s", a.Why)
-		emit(workload, v1.EventTypeWarning, spot.ReasonDeleted,
-			"Deleted pods (%s): no time was left to evict them before their nodes are reclaimed", a.Reason)
+		e.warn(a, spot.ReasonDeleted, "Deleted: "+a.Why,
+			fmt.Sprintf("Deleted pods (%s): no time was left to evict them before their nodes are reclaimed", a.Reason))
 	default:
-		emit(pod, v1.EventTypeNormal, spot.ReasonLeftover, "Deleted: %s", a.Why)
+		onPod(v1.EventTypeNormal, spot.ReasonLeftover, "Deleted: %s", a.Why)
 	}
 }
 
@@ -130,19 +129,16 @@ func (e *Executor) reportObstacles(a Action) {
 	if a.Unevictable != "" && w.firstReport("unevictable") {
 		e.warn(a, spot.ReasonBlocked, "Its eviction will be refused: "+a.Unevictable, "")
 	}
-	seconds := int32(0)
-	switch {
-	case revision == nil || a.LastMoment.IsZero():
+	if revision == nil || a.LastMoment.IsZero() {
 		return
-	case revision.ReplicaSet != nil:
-		seconds = revision.ReplicaSet.Spec.MinReadySeconds
-	case revision.Workload.StatefulSet != nil:
-		seconds = revision.Workload.StatefulSet.Spec.MinReadySeconds
 	}
-	left := a.LastMoment.Sub(e.clock.Now())
-	if seconds > 0 && time.Duration(seconds)*time.Second > left && w.firstReport("short notice") {
-		note := fmt.Sprintf("minReadySeconds is %d, which is longer than the notice of an interrupted node: "+
-			"replacements are not available in time. Reduce minReadySeconds", seconds)
+	ready := minReady(revision.ReplicaSet)
+	if set := revision.Workload.StatefulSet; set != nil {
+		ready = time.Duration(set.Spec.MinReadySeconds) * time.Second
+	}
+	if ready > 0 && ready > a.LastMoment.Sub(e.clock.Now()) && w.firstReport("short notice") {
+		note := fmt.Sprintf("minReadySeconds is %.0f, which is longer than the notice of an interrupted node: "+
+			"replacements are not available in time. Reduce minReadySeconds", ready.Seconds())
 		e.warn(a, spot.ReasonShortNotice, note, note)
 	}
 }
@@ -159,28 +155,12 @@ func (e *Executor) countMove(a Action) {
 	migrations.WithLabelValues(string(a.Method), string(a.Reason), outcome).Inc()
 }
 
-// ownerOf returns the current or former owner of the pod, as the object of an event; nil if the
-// owner does not exist or is unknown.
-func ownerOf(pod *snapshot.Pod) runtime.Object {
-	revision := revisionOf(pod)
-	if revision == nil {
+// ownerOf returns a reference to the current or former workload of the pod, for an event; nil if it
+// is unknown or the pod itself.
+func ownerOf(pod *snapshot.Pod) *v1.ObjectReference {
+	w := WorkloadOf(pod)
+	if w == nil || w.Kind == "Pod" {
 		return nil
 	}
-	workload := revision.Workload
-	switch {
-	case workload.Deployment != nil:
-		return workload.Deployment
-	case workload.StatefulSet != nil:
-		return workload.StatefulSet
-	case revision.ReplicaSet != nil:
-		return revision.ReplicaSet
-	}
-	for _, owner := range pod.OwnerReferences {
-		if owner.UID == workload.Key.UID {
-			return &v1.ObjectReference{
-				APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: workload.Namespace, Name: workload.Name, UID: workload.Key.UID,
-			}
-		}
-	}
-	return nil
+	return &v1.ObjectReference{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.Key.UID}
 }

@@ -13,6 +13,7 @@ import (
 	"weak"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +38,11 @@ type recorder struct {
 func (r *recorder) Eventf(regarding, _ runtime.Object, _, reason, _, note string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.reported = append(r.reported, reason+" "+strings.TrimPrefix(fmt.Sprintf("%T", regarding), "*v1."))
+	kind := strings.TrimPrefix(fmt.Sprintf("%T", regarding), "*v1.")
+	if ref, ok := regarding.(*v1.ObjectReference); ok {
+		kind = ref.Kind
+	}
+	r.reported = append(r.reported, reason+" "+kind)
 	r.notes = append(r.notes, fmt.Sprintf(note, args...))
 }
 

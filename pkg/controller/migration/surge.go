@@ -142,10 +142,11 @@ func (p *planner) hashSelectorsOf(namespace string) []hashSelector {
 			found = append(found, hashSelector{"a Service", labels.SelectorFromSet(service)})
 		}
 	}
-	for _, budget := range p.budgets.inNamespace(namespace) {
-		requirements, _ := budget.selector.Requirements()
+	for _, pdb := range p.snapshot.Budgets[namespace] {
+		selector := workload.Selector(pdb.Spec.Selector)
+		requirements, _ := selector.Requirements()
 		if slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() == appsv1.DefaultDeploymentUniqueLabelKey }) {
-			found = append(found, hashSelector{"PodDisruptionBudget " + budget.name, budget.selector})
+			found = append(found, hashSelector{"PodDisruptionBudget " + pdb.Name, selector})
 		}
 	}
 	found = found[:min(len(found), workload.MaxTerms)]
