@@ -87,13 +87,13 @@ type Assigner struct {
 	gateRemovedAt map[string]time.Time
 	// unschedulableSince contains when each pod without a gate was first seen unschedulable.
 	unschedulableSince map[types.UID]time.Time
-	// reassignedAt contains when a pod of each revision was deleted for reassignment, until a gate
-	// of the revision is removed.
-	reassignedAt map[workload.OwnerKey]time.Time
+	// nextReassignment contains when another pod of a revision may be reassigned, until a gate of
+	// the revision is removed.
+	nextReassignment map[workload.OwnerKey]time.Time
 	// eventsRead contains when the events of each waiting pod were last read for refusals.
 	eventsRead map[types.UID]time.Time
-	// reported contains the last event reason that recordOnce recorded for each pod.
-	reported map[types.UID]string
+	// reported contains the pods with an event of recordNoSuccessor.
+	reported map[types.UID]bool
 }
 
 const podsByRevision = "spot-aware-scheduler.io/pods-by-revision"
@@ -119,9 +119,9 @@ func New(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[workload.OwnerKey](ownerRetry, 5*time.Second),
 			workqueue.TypedRateLimitingQueueConfig[workload.OwnerKey]{Name: "gating", Clock: clock}),
 		patchSlots:  make(chan struct{}, maxPatches),
-		assignments: map[types.UID]decision.AssignedCapacity{}, gatedSince: map[types.UID]time.Time{}, reported: map[types.UID]string{},
+		assignments: map[types.UID]decision.AssignedCapacity{}, gatedSince: map[types.UID]time.Time{}, reported: map[types.UID]bool{},
 		grants: map[successor][]grant{}, gateRemovedAt: map[string]time.Time{}, unschedulableSince: map[types.UID]time.Time{},
-		reassignedAt: map[workload.OwnerKey]time.Time{}, eventsRead: map[types.UID]time.Time{},
+		nextReassignment: map[workload.OwnerKey]time.Time{}, eventsRead: map[types.UID]time.Time{},
 		feasibility: feasibility{claims: factory.Core().V1().PersistentVolumeClaims().Lister(), volumes: factory.Core().V1().PersistentVolumes().Lister()},
 	}
 	a.nodes = &nodes{settings: settings, recorder: recorder, reported: map[types.UID]string{}, lister: factory.Core().V1().Nodes().Lister()}

@@ -25,7 +25,6 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 	for _, s := range gated {
 		own := s.subject.Pod.OnlyOnDemand
 		f := facts{assigned: assigned, couldRun: func(requires decision.AssignedCapacity) bool { return a.couldRun(s.pod, requires) }}
-		a.takeGrant(successor{revision: revision, reassigned: true}) // this pod is the expected one
 		grant, hadGrant := a.takeGrant(successorOf(revision, s))
 		if hadGrant {
 			f.granted = grant.why
@@ -111,7 +110,7 @@ func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	a.mu.Lock()
 	delete(a.gatedSince, pod.UID)
 	a.gateRemovedAt[pod.Namespace] = a.clock.Now()
-	delete(a.reassignedAt, workload.RevisionOf(pod))
+	delete(a.nextReassignment, workload.RevisionOf(pod))
 	a.mu.Unlock()
 	if known {
 		gateDuration.Observe(a.clock.Since(since).Seconds())

@@ -124,6 +124,7 @@ func waitingFloor(t *testing.T, more ...runtime.Object) (*world, *v1.Pod) {
 func TestNoFallbackOfAHeal(t *testing.T) {
 	released := func(reason, owner string, before time.Duration) *v1.Pod {
 		pod := clustertest.NewPod("web-released", clustertest.OwnedBy("ReplicaSet", owner))
+		pod.Labels["pod-template-hash"] = "r"
 		clustertest.ReleaseFor(reason, time.Now().Add(-before), pod)
 		return pod
 	}
@@ -247,7 +248,6 @@ func TestUselessReassignment(t *testing.T) {
 			break
 		}
 		deleted++
-		w.takeGrant(successor{revision: revision, reassigned: true}) // the successor was gated, and its patch was refused
 		w.until("the cache has no pod", func() bool { pods, _ := w.livePods(revision); return len(pods) == 0 })
 	}
 	if deleted != 1 {

@@ -2,7 +2,6 @@ package gating
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,7 +21,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -47,17 +45,16 @@ var provisioningEvents = providers.ProvisioningEvents()
 // interval at which the controller reads the events of a waiting pod.
 const refusalDelay, refusalInterval = 10 * time.Second, 30 * time.Second
 
-// reassignAgain is how long after a useless reassignment another pod of the revision may be
-// reassigned, and maxHeal limits how long the claim to have been released for a heal counts.
+// reassignAgain is how long after a reassignment another pod of the revision may be reassigned if no
+// gate of the revision was removed in between, and maxHeal limits how long the claim to have been
+// released for a heal counts.
 const reassignAgain, maxHeal = time.Hour, time.Hour
 
 // successor identifies the pod that gets the grant of a deleted pod: the next pod of the revision,
-// or the pod with the same name in a StatefulSet. For a pod that was deleted for reassignment it is
-// the next pod of the revision in any case: it counts as part of the floor until it exists.
+// or the pod with the same name in a StatefulSet.
 type successor struct {
-	revision   workload.OwnerKey
-	name       string
-	reassigned bool
+	revision workload.OwnerKey
+	name     string
 }
 
 func successorOf(revision workload.OwnerKey, s sibling) successor {
@@ -67,8 +64,7 @@ func successorOf(revision workload.OwnerKey, s sibling) successor {
 	return successor{revision: revision}
 }
 
-// grant is why a pod was deleted, and until when a successor may use this. Unless the pod was
-// deleted for reassignment, the successor may run on spot.
+// grant is why a pod was deleted, and until when its successor may run on spot for this reason.
 type grant struct {
 	why   string
 	until time.Time
@@ -104,7 +100,6 @@ func (a *Assigner) addGrant(s successor, given grant) {
 // 0 for never.
 func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKey, waiting []sibling, assigned int) (next time.Duration, err error) {
 	lists := 0
-	assigned += a.expectedReassignments(revision)
 	olderOnDemand, healing := sync.OnceValue(func() bool { return a.olderOnDemand(waiting[0].subject) }), sync.OnceValue(func() bool { return a.healing(revision) })
 	for i, s := range waiting {
 		waited, ok := a.waitedFor(s.pod)
@@ -128,18 +123,17 @@ func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKe
 			if why == reassigned {
 				continue
 			}
-			a.recordOnce(s.pod, spot.ReasonNoSuccessor, "The pod has waited for on-demand longer than its policy allows, but its affinity can no longer be changed, "+
-				"and no controller would recreate it after a deletion")
+			a.recordNoSuccessor(s.pod)
 			continue
 		}
 		if lists++; lists > maxEventLists {
 			return earlier(next, time.Second), nil
 		}
-		starting, err := a.nodeStartupLeft(ctx, s.pod)
+		started, _, err := a.provisioningOf(ctx, s.pod)
 		if err != nil {
 			return next, err
 		}
-		if left := min(starting, a.settings.NodeStartup-since); left > 0 {
+		if left := a.settings.NodeStartup - max(a.clock.Since(started), since); left > 0 {
 			next = earlier(next, left)
 			continue
 		}
@@ -206,19 +200,6 @@ func (a *Assigner) waitedFor(pod *v1.Pod) (time.Duration, bool) {
 	return a.clock.Since(since), known
 }
 
-// expectedReassignments returns the number of expected successors of pods that were deleted for
-// reassignment.
-func (a *Assigner) expectedReassignments(revision workload.OwnerKey) (expected int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, held := range a.grants[successor{revision: revision, reassigned: true}] {
-		if held.until.After(a.clock.Now()) {
-			expected++
-		}
-	}
-	return expected
-}
-
 // isRecreated reports whether the pod's controller recreates it after a deletion without other
 // effects. A Job may count the pod as failed.
 func isRecreated(pod *v1.Pod) bool {
@@ -234,8 +215,17 @@ func isRecreated(pod *v1.Pod) bool {
 func (a *Assigner) assignsSuccessors(pod *v1.Pod) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	last, useless := a.reassignedAt[workload.RevisionOf(pod)]
-	return a.gateRemovedAt[pod.Namespace].After(pod.CreationTimestamp.Time) && (!useless || a.clock.Since(last) >= reassignAgain)
+	return a.gateRemovedAt[pod.Namespace].After(pod.CreationTimestamp.Time) && !a.clock.Now().Before(a.nextReassignment[workload.RevisionOf(pod)])
+}
+
+// delayReassignment records that no other pod of the revision is reassigned for that long, unless a
+// gate of the revision is removed: that of the successor, which counts as part of the floor.
+func (a *Assigner) delayReassignment(revision workload.OwnerKey, delay time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Now()
+	maps.DeleteFunc(a.nextReassignment, func(_ workload.OwnerKey, at time.Time) bool { return !now.Before(at) })
+	a.nextReassignment[revision] = now.Add(delay)
 }
 
 // healing reports whether a pod of the revision that was released for a heal waits for its
@@ -243,9 +233,9 @@ func (a *Assigner) assignsSuccessors(pod *v1.Pod) bool {
 func (a *Assigner) healing(revision workload.OwnerKey) bool {
 	pods, _ := a.pods.ByIndex(cache.NamespaceIndex, revision.Namespace) // the index exists in every factory
 	return slices.ContainsFunc(pods, func(obj any) bool {
-		pod, release := obj.(*v1.Pod), snapshot.Release{}
-		text, ok := pod.Annotations[spot.ReleasedAnnotation]
-		return ok && workload.Live(pod) && json.Unmarshal([]byte(text), &release) == nil && release.Reason == string(migration.Heal) &&
+		pod := obj.(*v1.Pod)
+		release, _ := workload.ReadRelease(pod)
+		return release != nil && workload.Live(pod) && release.Reason == string(migration.Heal) &&
 			release.ReplicaSetUID == revision.UID && a.clock.Since(release.At).Abs() < maxHeal
 	})
 }
@@ -263,17 +253,6 @@ func (a *Assigner) olderOnDemand(subject *workload.Subject) bool {
 			return pod.Spec.NodeName != "" && a.nodes.onDemand(pod.Spec.NodeName)
 		})
 	})
-}
-
-// nodeStartupLeft returns how much longer an autoscaler may need to start a node for the pod; 0 if
-// none reported it recently. A user who can create such an event can only delay pods of the own
-// namespace.
-func (a *Assigner) nodeStartupLeft(ctx context.Context, pod *v1.Pod) (time.Duration, error) {
-	started, _, err := a.provisioningOf(ctx, pod)
-	if apierrors.IsForbidden(err) {
-		return a.settings.NodeStartup, nil // the right came with manifests/overlays/autoscaler, and went with it: a node may be starting
-	}
-	return max(0, a.settings.NodeStartup-a.clock.Since(started)), err
 }
 
 // readRefusal records it if an autoscaler cannot provide a node of the assigned capacity type for a
@@ -297,19 +276,20 @@ func (a *Assigner) readRefusal(ctx context.Context, revision workload.OwnerKey, 
 		a.settings.Provisioning.Refuse(revision, requires, now)
 		klog.FromContext(ctx).Info("Autoscaler cannot provide a node", "pod", klog.KObj(s.pod), "requires", requires)
 	}
-	if apierrors.IsForbidden(err) {
-		err = nil
-	}
 	return refusalInterval, err
 }
 
 // provisioningOf returns when an autoscaler last reported that it starts a node for the pod, and
-// when that it cannot provide one; zero for never.
+// when that it cannot provide one; zero for never. A user who can create such an event can only
+// delay pods of the own namespace.
 func (a *Assigner) provisioningOf(ctx context.Context, pod *v1.Pod) (started, refused time.Time, err error) {
 	list, err := a.client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)).String(), Limit: 100,
 	})
-	if err != nil {
+	switch {
+	case apierrors.IsForbidden(err):
+		return a.clock.Now(), refused, nil // the right came with manifests/overlays/autoscaler, and went with it: a node may be starting
+	case err != nil:
 		return started, refused, fmt.Errorf("listing the events of pod %s: %w", klog.KObj(pod), err)
 	}
 	for i := range list.Items {
@@ -339,11 +319,12 @@ func lastRecorded(e *v1.Event) time.Time {
 // pod has changed, for example because it was bound.
 func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s sibling, why string) error {
 	key := successorOf(revision, s)
+	// Before the deletion, because the successor may exist before the API server answers.
 	if why == reassigned {
-		key = successor{revision: revision, reassigned: true}
+		a.delayReassignment(revision, grantFor)
+	} else {
+		a.addGrant(key, grant{why, a.clock.Now().Add(grantFor)})
 	}
-	// Grant before the deletion: the successor may exist before the API server answers.
-	a.addGrant(key, grant{why, a.clock.Now().Add(grantFor)})
 	err := a.client.CoreV1().Pods(s.pod.Namespace).Delete(ctx, s.pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0),
 		Preconditions:      &metav1.Preconditions{UID: &s.pod.UID, ResourceVersion: &s.pod.ResourceVersion},
@@ -357,16 +338,10 @@ func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 		}
 		return fmt.Errorf("deleting unschedulable pod %s: %w", klog.KObj(s.pod), err)
 	}
-	if why == reassigned {
-		a.mu.Lock()
-		now := a.clock.Now()
-		maps.DeleteFunc(a.reassignedAt, func(_ workload.OwnerKey, at time.Time) bool { return now.Sub(at) >= reassignAgain })
-		a.reassignedAt[revision] = now
-		a.mu.Unlock()
-	}
 	replacedPods.WithLabelValues(why).Inc()
 	note := "No on-demand node was found, and the pod's affinity cannot be loosened: its successor may run on spot (" + why + ")"
 	if why == reassigned {
+		a.delayReassignment(revision, reassignAgain)
 		note = "The pod waited without affinity that autoscalers can see: its successor requires on-demand"
 	}
 	a.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, spot.ReasonReplacedPending, "Replace", "%s", note)
@@ -374,12 +349,13 @@ func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 	return nil
 }
 
-// recordOnce records an event on a pod unless it was the last one recorded.
-func (a *Assigner) recordOnce(pod *v1.Pod, reason, note string) {
+// recordNoSuccessor records once that a pod cannot be replaced.
+func (a *Assigner) recordNoSuccessor(pod *v1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.reported[pod.UID] != reason {
-		a.reported[pod.UID] = reason
-		a.recorder.Eventf(pod, nil, v1.EventTypeWarning, reason, "Assign", "%s", note)
+	if !a.reported[pod.UID] {
+		a.reported[pod.UID] = true
+		a.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonNoSuccessor, "Assign", "The pod has waited for on-demand longer than its policy allows, "+
+			"but its affinity can no longer be changed, and no controller would recreate it after a deletion")
 	}
 }
