@@ -1,10 +1,8 @@
 package protection
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -14,46 +12,39 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// overlaps finds the selectors of other objects that select pods of a namespace's workloads.
-type overlaps struct {
-	namespace string
-	// conflicts is, by workload, why it can have no budget: the first reason in alphabetical order,
-	// so that it does not change from round to round.
-	conflicts map[*snapshot.Workload]string
-}
-
-func findOverlaps(s *snapshot.Snapshot, namespace string) *overlaps {
-	o := &overlaps{namespace: namespace, conflicts: map[*snapshot.Workload]string{}}
-	var budgets workload.Selectors[string]
-	for _, budget := range s.Budgets[namespace] {
-		if !workload.ManagedDisruptionBudget(budget) {
-			budgets.Add(workload.Selector(budget.Spec.Selector), budget.Name)
+// findConflicts returns why protected Deployments can have no budget: selectors of other objects
+// select their pods, or their selectors select other pods. Each has the first reason in
+// alphabetical order, which does not change from round to round.
+func findConflicts(s *snapshot.Snapshot) map[*snapshot.Workload]string {
+	conflicts := map[*snapshot.Workload]string{}
+	add := func(w *snapshot.Workload, why string) {
+		if known, ok := conflicts[w]; !ok || why < known {
+			conflicts[w] = why
 		}
 	}
-	var deployments workload.Selectors[*snapshot.Workload]
-	start, _ := slices.BinarySearchFunc(s.Workloads, namespace, func(w *snapshot.Workload, namespace string) int {
-		return cmp.Compare(w.Namespace, namespace)
-	})
-	for _, w := range s.Workloads[start:] {
-		if w.Namespace != namespace {
-			break
-		}
+	budgets, deployments := map[string]*workload.Selectors[string]{}, map[string]*workload.Selectors[*snapshot.Workload]{}
+	for _, w := range s.Workloads {
 		if w.Deployment == nil || !w.Settings.Protect {
 			continue
 		}
+		if deployments[w.Namespace] == nil {
+			deployments[w.Namespace], budgets[w.Namespace] = &workload.Selectors[*snapshot.Workload]{}, &workload.Selectors[string]{}
+			for _, budget := range s.Budgets[w.Namespace] {
+				if !workload.ManagedDisruptionBudget(budget) {
+					budgets[w.Namespace].Add(workload.Selector(budget.Spec.Selector), budget.Name)
+				}
+			}
+		}
 		if _, err := metav1.LabelSelectorAsSelector(w.Deployment.Spec.Selector); err != nil {
-			o.add(w, "its selector is invalid: "+err.Error())
-		} else if !deployments.Add(workload.Selector(w.Deployment.Spec.Selector), w) {
-			o.add(w, "too many Deployments select by the same labels")
+			add(w, "its selector is invalid: "+err.Error())
+		} else if !deployments[w.Namespace].Add(workload.Selector(w.Deployment.Spec.Selector), w) {
+			add(w, "too many Deployments select by the same labels")
 		}
 	}
-	first, _ := slices.BinarySearchFunc(s.Pods, namespace, func(pod *snapshot.Pod, namespace string) int {
-		return cmp.Compare(pod.Namespace, namespace)
-	})
 	last := map[*snapshot.Workload]labels.Set{}
-	for _, pod := range s.Pods[first:] {
-		if pod.Namespace != namespace {
-			break
+	for _, pod := range s.Pods {
+		if deployments[pod.Namespace] == nil {
+			continue
 		}
 		// Released and terminating pods count, because a workload may have no other pods. Pods of
 		// one revision may have different labels: some applications label their leader.
@@ -62,21 +53,14 @@ func findOverlaps(s *snapshot.Snapshot, namespace string) *overlaps {
 			continue
 		}
 		last[w] = pod.Labels
-		for _, budget := range budgets.Of(pod.Labels) {
-			o.add(w, fmt.Sprintf("PodDisruptionBudget %s selects its pods, and the API server evicts no pod with two PodDisruptionBudgets", budget))
+		for _, budget := range budgets[pod.Namespace].Of(pod.Labels) {
+			add(w, fmt.Sprintf("PodDisruptionBudget %s selects its pods, and the API server evicts no pod with two PodDisruptionBudgets", budget))
 		}
-		for _, by := range deployments.Of(pod.Labels) {
+		for _, by := range deployments[pod.Namespace].Of(pod.Labels) {
 			if by != w {
-				o.add(by, fmt.Sprintf("its selector also selects pods of %s %s", w.Kind, w.Name))
+				add(by, fmt.Sprintf("its selector also selects pods of %s %s", w.Kind, w.Name))
 			}
 		}
 	}
-	return o
-}
-
-// add records why a workload can have no budget.
-func (o *overlaps) add(w *snapshot.Workload, why string) {
-	if known, ok := o.conflicts[w]; !ok || why < known {
-		o.conflicts[w] = why
-	}
+	return conflicts
 }

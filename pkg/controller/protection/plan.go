@@ -118,6 +118,7 @@ func (p *Planner) Plan(s *snapshot.Snapshot, requested map[types.UID]bool) ([]Ch
 		desired: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
 	}
 	r.neverSurges = sync.OnceValue(func() func(*snapshot.Pod) string { return migration.NoSurgeReason(s) })
+	r.conflicts = sync.OnceValue(func() map[*snapshot.Workload]string { return findConflicts(s) })
 	r.observe(requested)
 	p.observeSyncFailures(s)
 	if p.settings.Interruption.Assist {
@@ -141,21 +142,13 @@ func inOrder(changes []Change) []Change {
 	slices.SortFunc(changes, func(a, b Change) int {
 		return cmp.Or(a.rank()-b.rank(), cmp.Compare(a.Budget.Namespace, b.Budget.Namespace), cmp.Compare(a.Budget.Name, b.Budget.Name))
 	})
-	type turn struct {
-		Change
-		number int // among the changes of the namespace with the same rank
-	}
-	turns := make([]turn, len(changes))
+	turns := map[*policyv1.PodDisruptionBudget]int{} // among the changes of the namespace with the same rank
 	for i, c := range changes {
-		turns[i].Change = c
-		if i > 0 && c.rank() == turns[i-1].rank() && c.Budget.Namespace == turns[i-1].Budget.Namespace {
-			turns[i].number = turns[i-1].number + 1
+		if i > 0 && c.rank() == changes[i-1].rank() && c.Budget.Namespace == changes[i-1].Budget.Namespace {
+			turns[c.Budget] = turns[changes[i-1].Budget] + 1
 		}
 	}
-	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Or(a.rank()-b.rank(), a.number-b.number) })
-	for i, t := range turns {
-		changes[i] = t.Change
-	}
+	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Or(a.rank()-b.rank(), turns[a.Budget]-turns[b.Budget]) })
 	return changes
 }
 
@@ -182,8 +175,9 @@ type round struct {
 	// protected.
 	neverSurges func() func(*snapshot.Pod) string
 	// waiting are the pods that a drain or a request waits for, by workload.
-	waiting  map[*snapshot.Workload][]waitingPod
-	overlaps *overlaps // of the namespace of the last protected workload; nil at first
+	waiting map[*snapshot.Workload][]waitingPod
+	// conflicts returns findConflicts, which is needed only if a workload is protected.
+	conflicts func() map[*snapshot.Workload]string
 	// desired are the desired budgets, as Create changes.
 	desired  map[types.NamespacedName]Change
 	changes  []Change
@@ -208,10 +202,7 @@ func (r *round) plan(w *snapshot.Workload) {
 	if w.Deployment.DeletionTimestamp != nil {
 		return
 	}
-	if r.overlaps == nil || r.overlaps.namespace != w.Namespace {
-		r.overlaps = findOverlaps(r.snapshot, w.Namespace)
-	}
-	if other := r.overlaps.conflicts[w]; other != "" {
+	if other := r.conflicts()[w]; other != "" {
 		r.refuse(w.Deployment, other)
 		return
 	}
