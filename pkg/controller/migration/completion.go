@@ -33,37 +33,45 @@ func (p *planner) complete() {
 	// Some pods can leave without a replacement. The others of a revision wait together for ready
 	// replacements, and any ready replacement will do.
 	var waiting []Move
-	unreplaced, replacements := map[*snapshot.Revision]int{}, map[*snapshot.Revision]map[Reason]int{}
+	unreplaced, used := map[*snapshot.Revision]int{}, map[*snapshot.Revision]int{}
 	for _, m := range released {
-		switch {
-		case p.leaving(m.Pod):
+		if p.leaving(m.Pod) {
 			continue
-		case !p.inFlight(m.Pod):
-			waits := false
+		}
+		waits := p.inFlight(m.Pod)
+		if !waits {
 			p.add(m, func(m Move) (next Action) {
 				next, waits = p.completeAlone(m)
 				return next
 			})
-			if !waits {
-				continue
+			if waits {
+				waiting = append(waiting, m)
 			}
-			waiting = append(waiting, m)
 		}
-		if m.Pod.ReleasedFrom != nil {
+		if waits && m.Pod.ReleasedFrom != nil {
 			unreplaced[m.Pod.ReleasedFrom]++
 		}
 	}
-	for _, m := range waiting {
-		revision := m.Pod.ReleasedFrom
-		if replacements[revision] == nil {
-			replacements[revision] = map[Reason]int{}
-		}
-		if _, known := replacements[revision][m.Reason]; !known {
-			replacements[revision][m.Reason] = p.readyReplacements(revision, m.Reason, unreplaced[revision], first[revision])
-		}
+	type goal struct {
+		revision *snapshot.Revision
+		reason   Reason
 	}
+	ready := map[goal]int{}
 	for _, m := range waiting {
-		p.add(m, func(m Move) Action { return p.completeReplaced(m, replacements) })
+		revision, key := m.Pod.ReleasedFrom, goal{m.Pod.ReleasedFrom, m.Reason}
+		if _, known := ready[key]; !known {
+			ready[key] = p.readyReplacements(revision, m.Reason, unreplaced[revision], first[revision])
+		}
+		p.add(m, func(m Move) Action {
+			if m.Reason == Requested && p.moves[m.Pod.UID].Reason != Requested {
+				return m.action(Restore, Surge, "its eviction is no longer requested")
+			}
+			replaced := ready[key] > used[revision]
+			if replaced {
+				used[revision]++
+			}
+			return p.completeReplaced(m, replaced)
+		})
 	}
 }
 
@@ -88,7 +96,10 @@ func (p *planner) released() (released []Move, first map[*snapshot.Revision]time
 		}
 	}
 	slices.SortFunc(released, func(a, b Move) int {
-		return cmp.Or(compareReady(a.Pod, b.Pod), compareDeadlines(a.Deadline, b.Deadline),
+		_, readyA := a.Pod.Ready()
+		_, readyB := b.Pod.Ready()
+		// The eviction of an unready pod costs nothing.
+		return cmp.Or(TrueFirst(!readyA, !readyB), compareDeadlines(a.Deadline, b.Deadline),
 			a.Pod.Release.At.Compare(b.Pod.Release.At), byName(a.Pod, b.Pod))
 	})
 	return released, first
@@ -101,13 +112,6 @@ func reasonOf(r *snapshot.Release) Reason {
 		return reason
 	}
 	return Unknown
-}
-
-// compareReady orders unready pods before ready pods: their eviction costs nothing.
-func compareReady(a, b *snapshot.Pod) int {
-	_, readyA := a.Ready()
-	_, readyB := b.Ready()
-	return TrueFirst(!readyA, !readyB)
 }
 
 // completeAlone returns the next action of a released pod that does not wait for a replacement.
@@ -182,24 +186,15 @@ func (p *planner) servesElsewhere(d *appsv1.Deployment) bool {
 	return n >= workload.Replicas(d.Spec.Replicas)
 }
 
-// completeReplaced returns the next action of a released pod that waits for a replacement. A pod
-// that is replaced uses one of the ready replacements of its revision.
-func (p *planner) completeReplaced(m Move, replacements map[*snapshot.Revision]map[Reason]int) Action {
-	revision, requested := m.Pod.ReleasedFrom, p.moves[m.Pod.UID].Reason
-	if m.Reason == Requested && requested != Requested {
-		return m.action(Restore, Surge, "its eviction is no longer requested")
-	}
-	replaced := replacements[revision][m.Reason] > 0
-	if replaced {
-		for reason := range replacements[revision] {
-			replacements[revision][reason]--
-		}
-	}
+// completeReplaced returns the next action of a released pod that waits for a replacement. replaced
+// reports whether it has a ready one.
+func (p *planner) completeReplaced(m Move, replaced bool) Action {
+	revision := m.Pod.ReleasedFrom
 	drained := m.Reason == Drain && m.Deadline.IsZero() // the draining client evicts the pod
 	waited, timeout := p.now.Sub(m.Pod.Release.At), p.replacementTimeout(revision, m.Reason)
 	evicted := max(drainTimeout, timeout+drainMargin)
 	switch {
-	case drained && requested != Drain:
+	case drained && p.moves[m.Pod.UID].Reason != Drain:
 		return m.action(Restore, Surge, "its node is no longer being drained")
 	case replaced && !drained:
 		return p.eviction(m, "its replacement is ready")

@@ -99,7 +99,7 @@ func (e *Executor) observeNodes(s *snapshot.Snapshot) {
 	}
 	for uid, i := range e.nodes {
 		if node, ok := there[uid]; ok {
-			occupied := occupied(node)
+			occupied := slices.ContainsFunc(node.Pods, func(pod *snapshot.Pod) bool { return workload.PolicyApplies(pod.Pod) })
 			if i.occupied && !occupied {
 				evacuationDuration.Observe(now.Sub(i.since).Seconds())
 			}
@@ -146,9 +146,4 @@ func (e *Executor) observeOverdue(s *snapshot.Snapshot) {
 		e.recorder.Eventf(pod.Pod, nil, v1.EventTypeWarning, spot.ReasonOverdue, "Observe",
 			"Moved, but still terminating a minute after its grace period; other moves do not wait for it")
 	}
-}
-
-// occupied reports whether pods that must be moved are still on the node.
-func occupied(node *snapshot.Node) bool {
-	return slices.ContainsFunc(node.Pods, func(pod *snapshot.Pod) bool { return workload.PolicyApplies(pod.Pod) })
 }

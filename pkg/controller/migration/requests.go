@@ -188,16 +188,6 @@ func (e *Executor) isWanted(ctx context.Context, pod *snapshot.Pod) (bool, error
 		(rs.UID == pod.Release.ReplicaSetUID || workload.Selector(rs.Spec.Selector).Matches(original)), nil
 }
 
-// readReplicaSet reads from the API server the ReplicaSet that the pod was released from. It
-// returns nil if the ReplicaSet is gone or terminating.
-func (e *Executor) readReplicaSet(ctx context.Context, pod *snapshot.Pod) (*appsv1.ReplicaSet, error) {
-	rs, err := e.client.AppsV1().ReplicaSets(pod.Namespace).Get(ctx, pod.Release.ReplicaSet, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && (rs.UID != pod.Release.ReplicaSetUID || rs.DeletionTimestamp != nil) {
-		return nil, nil
-	}
-	return rs, err
-}
-
 // release removes a pod from its ReplicaSet in one request that changes label, annotation and
 // controller.
 func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
@@ -242,9 +232,10 @@ const protectedCost = "2000"
 // restore gives a pod back to its ReplicaSet, which then has one pod too many and deletes one,
 // unready pods first, then the pod with the lowest deletion cost. Without a Deployment, the
 // annotation stays until the ReplicaSet has adopted the pod, because a deleted ReplicaSet never
-// would; see planner.completeAlone.
+// would (planner.completeAlone). A ReplicaSet that is gone would not adopt the pod.
 func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
-	if rs, err := e.readReplicaSet(ctx, a.Pod); err != nil || rs == nil {
+	rs, err := e.client.AppsV1().ReplicaSets(a.Pod.Namespace).Get(ctx, a.Pod.Release.ReplicaSet, metav1.GetOptions{})
+	if err != nil || rs.UID != a.Pod.Release.ReplicaSetUID || rs.DeletionTimestamp != nil {
 		return unclear, err
 	}
 	metadata := a.Pod.Release.Restoration(a.Pod.Pod)
