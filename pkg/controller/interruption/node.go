@@ -126,14 +126,13 @@ func (p *planner) unrecordedTaint(n *snapshot.Node) string {
 
 func readState(node *v1.Node) (s state, text string, exists bool) {
 	text, exists = node.Annotations[spot.InterruptionStateAnnotation]
-	if !exists {
-		return state{}, "", false
+	if exists {
+		var parsed state // only a node with the annotation costs an allocation
+		if json.Unmarshal([]byte(text), &parsed) == nil {
+			s = parsed
+		}
 	}
-	var parsed state
-	if json.Unmarshal([]byte(text), &parsed) != nil {
-		return state{}, text, true
-	}
-	return parsed, text, true
+	return s, text, exists
 }
 
 func readDeadline(node *v1.Node, current state) (d deadlineAnnotation) {

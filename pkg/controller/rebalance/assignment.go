@@ -5,26 +5,20 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// assignRunning replaces pods on on-demand that make up a floor but do not require on-demand. Such
-// pods were created before the autoscaler mode was switched on. An autoscaler would move them to
-// spot, because they do not require their capacity type. Nothing is wrong with such a pod yet. So a
-// pod that would lose local data stays, and every other replica must be ready.
-func (r *round) assignRunning() {
-	r.toOnDemand(migration.Assign, r.podsToAssign, r.assignCandidates)
-}
-
 // podsToAssign returns the number of pods of a workload that should require on-demand, or 0 if none
-// may be replaced now.
+// may be replaced now. These pods run on on-demand and make up a floor. They were created before
+// the autoscaler mode was switched on. An autoscaler would move them to spot, because they do not
+// require their capacity type. Nothing is wrong with such a pod yet. So a pod that would lose local
+// data stays, and every other replica must be ready.
 func (r *round) podsToAssign(w *snapshot.Workload) (pods int) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	if w.RollingOut || deficit(w) > 0 || !r.mayMove(w, false) || !r.gatesReplacements(w) {
+	if w.RollingOut || w.FloorStatus().Healable > 0 || !r.mayMove(w, false) || !r.gatesReplacements(w) {
 		return 0
 	}
 	return unassigned(w)

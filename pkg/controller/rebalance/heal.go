@@ -13,14 +13,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// heal moves pods that exceed their budget from spot to on-demand, if on-demand has room. The
-// workloads with the largest deficit are first. Heal does not wait for a calm period, because
-// on-demand nodes are not reclaimed. It skips workloads during a rollout unless the rollout is
-// paused: the end of the rollout may remove the deficit.
-func (r *round) heal() {
-	r.toOnDemand(migration.Heal, r.podsToHeal, r.healCandidates)
-}
-
 // toOnDemand moves one pod of each workload to on-demand. deficitOf returns a workload's deficit;
 // the largest deficit is first. candidates returns the pods of a workload in the order in which the
 // planner tries them. Moves to existing nodes are planned before moves for which an autoscaler has
@@ -45,13 +37,15 @@ func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Wor
 }
 
 // podsToHeal returns the number of pods of a workload that should run on on-demand, or 0 if the
-// workload may not be healed now.
+// workload may not be healed now. Heal does not wait for a calm period, because on-demand nodes are
+// not reclaimed. It skips workloads during a rollout unless the rollout is paused: the end of the
+// rollout may remove the deficit.
 func (r *round) podsToHeal(w *snapshot.Workload) (pods int) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	if w.RollingOut && !rolloutPaused(w) || !r.mayMove(w, r.unavailableTooLong(w)) {
 		return 0
 	}
-	return deficit(w)
+	return w.FloorStatus().Healable
 }
 
 // oneToOnDemand moves a pod of a workload to on-demand if an existing node has room. With buy, it
@@ -74,24 +68,18 @@ func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, can
 	}
 }
 
-// deficit returns the number of pods of a workload on spot that should and could run on on-demand.
-func deficit(w *snapshot.Workload) int { return w.FloorStatus().Healable }
-
-// overBudget returns the number of pods of a revision on spot beyond its budget.
-func overBudget(revision *snapshot.Revision) int { return revision.FloorStatus().OverBudget }
-
 // healCandidates returns the candidates of a workload whose move to on-demand reduces the deficit.
 // Pods of a revision over its budget are first, then pods of the newest revision.
 func (r *round) healCandidates(w *snapshot.Workload) []*snapshot.Pod {
 	revisions := slices.Clone(w.Revisions)
 	slices.Reverse(revisions)
 	slices.SortStableFunc(revisions, func(a, b *snapshot.Revision) int {
-		return cmp.Compare(overBudget(b), overBudget(a))
+		return cmp.Compare(b.FloorStatus().OverBudget, a.FloorStatus().OverBudget)
 	})
 	if w.FloorStatus().FloorDeficit == 0 {
-		revisions = slices.DeleteFunc(revisions, func(revision *snapshot.Revision) bool { return overBudget(revision) == 0 })
+		revisions = slices.DeleteFunc(revisions, func(revision *snapshot.Revision) bool { return revision.FloorStatus().OverBudget == 0 })
 	}
 	return r.candidates(revisions, decision.Spot, func(p *snapshot.Pod) bool {
-		return !onlySpot(p) && (w.StatefulSet == nil || inFloor(p))
+		return !p.Subject.Pod.OnlySpot && (w.StatefulSet == nil || inFloor(p))
 	})
 }

@@ -125,7 +125,7 @@ func (c *roomPlanner) movableReplicas(w, waiting *snapshot.Workload) int {
 		// A StatefulSet creates its later pods only after its first pods are ready, and the waiting
 		// pods may be the first ones.
 		if !w.RollingOut && c.mayMove(w, w == waiting && w.StatefulSet != nil) {
-			n = surplus(w)
+			n = w.FloorStatus().Surplus
 		}
 		c.movable[w.Key] = n
 	}

@@ -233,11 +233,11 @@ func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snap
 func shortfall(w *snapshot.Workload, reason migration.Reason) int {
 	switch reason {
 	case migration.Heal:
-		return deficit(w)
+		return w.FloorStatus().Healable
 	case migration.Assign:
 		return unassigned(w)
 	}
-	return surplus(w)
+	return w.FloorStatus().Surplus
 }
 
 func (m *memory) recordFailure(workload workload.OwnerKey, a *attempt, now time.Time) {
@@ -257,18 +257,17 @@ func (m *memory) recordFailure(workload workload.OwnerKey, a *attempt, now time.
 func (r *round) reportStopped() {
 	for _, w := range r.snapshot.Workloads {
 		b := r.backOffs[w.Key]
-		i := slices.IndexFunc(w.Revisions, func(revision *snapshot.Revision) bool {
-			return slices.ContainsFunc(revision.Pods, func(p *snapshot.Pod) bool { return p.Node != nil })
-		})
-		if b.isReported || i < 0 || !b.stopped(r.nodesVersion) {
+		if b.isReported || !b.stopped(r.nodesVersion) {
 			continue
 		}
-		b.isReported = true
+		b.isReported = anyPod(w, func(p *snapshot.Pod) bool {
+			if p.Node != nil {
+				r.moves = append(r.moves, migration.Move{Pod: p, Reason: b.reason, Useless: fmt.Sprintf(
+					"%d moves of its workload (%s) in a row improved nothing; the next one waits until a node changes", b.failures, b.reason)})
+			}
+			return p.Node != nil
+		})
 		r.backOffs[w.Key] = b
-		pods := w.Revisions[i].Pods
-		pod := pods[slices.IndexFunc(pods, func(p *snapshot.Pod) bool { return p.Node != nil })]
-		r.moves = append(r.moves, migration.Move{Pod: pod, Reason: b.reason, Useless: fmt.Sprintf(
-			"%d moves of its workload (%s) in a row improved nothing; the next one waits until a node changes", b.failures, b.reason)})
 	}
 }
 
@@ -321,4 +320,40 @@ func forgetOld[K comparable](times map[K]time.Time, now time.Time, ago time.Dura
 // rebalancing reports whether reason is the reason of a move of this package.
 func rebalancing(reason string) bool {
 	return slices.Contains([]migration.Reason{migration.Heal, migration.Assign, migration.MakeRoom, migration.ReturnToSpot}, migration.Reason(reason))
+}
+
+// recordUnavailable records since when each workload has had replicas that wait for a node or are
+// missing.
+func (m *memory) recordUnavailable(transitions map[workload.OwnerKey]snapshot.PodsInTransition, now time.Time) {
+	maps.DeleteFunc(m.unavailableSince, func(key workload.OwnerKey, _ time.Time) bool { return unavailable(transitions[key]) == 0 })
+	for key, pods := range transitions {
+		if _, known := m.unavailableSince[key]; !known && unavailable(pods) > 0 {
+			m.unavailableSince[key] = now
+		}
+	}
+}
+
+// unavailable returns the number of replicas of a workload that do not run.
+func unavailable(m snapshot.PodsInTransition) int { return m.Waiting + m.Missing }
+
+// unavailableTooLong reports whether replicas of the workload have been unavailable for so long
+// that its other replicas may be moved. Possible causes are a quota that rejects replicas, or an
+// unbound claim. A workload does not count while the outcome of a move is open, because the move
+// itself may have made the replica unavailable. It does not count either if replicas are missing
+// and a move evicts first: if a replica cannot be created, the replacement of an evicted pod may
+// not be created either.
+func (r *round) unavailableTooLong(w *snapshot.Workload) bool {
+	if r.transitions[w.Key].Missing > 0 && w.Kind != "Deployment" && w.Kind != "ReplicaSet" {
+		return false
+	}
+	since, isUnavailable := r.unavailableSince[w.Key]
+	a := r.attempts[w.Key]
+	return isUnavailable && r.now.Sub(since) >= startupTimeout && (a == nil || a.goneSince.IsZero())
+}
+
+// settled reports whether no more replicas of the workload are unavailable than when the attempt
+// began, and none is leaving.
+func (r *round) settled(w *snapshot.Workload, a *attempt) bool {
+	pods := r.transitions[w.Key]
+	return !pods.Leaving() && unavailable(pods) <= a.unavailableBefore
 }

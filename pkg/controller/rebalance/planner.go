@@ -115,13 +115,13 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 	p.recordUnavailable(r.transitions, r.now)
 	r.inProgress = p.track(r)
 	if p.settings.Heal {
-		r.heal()
+		r.toOnDemand(migration.Heal, r.podsToHeal, r.healCandidates)
 	}
 	if p.settings.MakeRoom {
 		r.makeRoom()
 	}
 	if r.gating && p.settings.HealRunning {
-		r.assignRunning()
+		r.toOnDemand(migration.Assign, r.podsToAssign, r.assignCandidates)
 	}
 	if p.settings.ReturnToSpot {
 		r.returnToSpot()
@@ -278,9 +278,6 @@ func inFloor(p *snapshot.Pod) bool {
 func runsOn(p *snapshot.Pod, capacity decision.CapacityType) bool {
 	return p.Node != nil && p.Node.Facts.Capacity.Type == capacity
 }
-
-// onlySpot reports whether the pod's own affinity excludes on-demand, so that it cannot be healed.
-func onlySpot(p *snapshot.Pod) bool { return p.Subject.Pod.OnlySpot }
 
 // rolloutPaused reports whether the workload's rollout is paused, so that its current state has to
 // be healed.

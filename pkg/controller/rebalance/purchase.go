@@ -21,7 +21,7 @@ import (
 func (r *round) onDemandRequirement(p *snapshot.Pod) decision.AssignedCapacity {
 	w := p.Workload
 	switch {
-	case !r.gating || w.Settings.WhenUnsatisfiable == decision.ScheduleAnyway || onlySpot(p):
+	case !r.gating || w.Settings.WhenUnsatisfiable == decision.ScheduleAnyway || p.Subject.Pod.OnlySpot:
 		return decision.Unassigned
 	case inFloor(p), !p.Subject.Pod.Workload.Ordered && otherAssigned(p) < w.Floor:
 		return decision.AssignedOnDemand

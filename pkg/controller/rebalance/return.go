@@ -49,7 +49,7 @@ func (r *round) returnAll(place func(*snapshot.Pod) (to *snapshot.Node, since ti
 
 func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snapshot.Node, time.Time, bool)) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	if surplus(w) == 0 || w.RollingOut || !r.mayMove(w, false) {
+	if w.FloorStatus().Surplus == 0 || w.RollingOut || !r.mayMove(w, false) {
 		return
 	}
 	for _, p := range r.beyondFloor(w) {
@@ -59,9 +59,6 @@ func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snap
 		}
 	}
 }
-
-// surplus returns the number of replicas of a workload on on-demand beyond its floor.
-func surplus(w *snapshot.Workload) int { return w.FloorStatus().Surplus }
 
 // beyondFloor returns the candidates that a workload with a surplus does not need on on-demand.
 func (r *round) beyondFloor(w *snapshot.Workload) []*snapshot.Pod {

@@ -154,9 +154,10 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	requests, requested, responses := p.clients.planEvictions(s, responder.Settings{
 		ReplacementTimeout: p.config.replacementTimeout(), Selects: p.interruptions.Selects,
 	})
-	// The rebalancer has a Room of its own. migration.Plan decides which moves get the room, the
-	// urgent ones first.
-	moves = slices.Concat(moves, requests, p.rebalancer.Plan(s, p.newRoom(s, after(halfWay(began, until)))))
+	// The rebalancer has a Room of its own, and half of the time for the search. migration.Plan
+	// decides which moves get the room, the urgent ones first.
+	halfWay := began.Add(until.Sub(began) / 2)
+	moves = slices.Concat(moves, requests, p.rebalancer.Plan(s, p.newRoom(s, after(halfWay))))
 	actions := migration.Plan(s, p.newRoom(s, after(until)), moves, migrating, progress)
 
 	return loop.Plan{

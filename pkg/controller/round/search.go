@@ -27,9 +27,5 @@ func searchUntil(now, expected, next time.Time) time.Time {
 	return until
 }
 
-// halfWay returns the middle of a search. Rebalancing searches first and ends there, so that the
-// moves have as much time.
-func halfWay(now, until time.Time) time.Time { return now.Add(until.Sub(now) / 2) }
-
 // after returns a function that reports whether the time at has come.
 func after(at time.Time) func() bool { return func() bool { return !time.Now().Before(at) } }
