@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -71,10 +72,10 @@ func BenchmarkReplace(b *testing.B) {
 }
 
 // BenchmarkPreemption is like BenchmarkReplace for pods of a higher priority, which have room only
-// where one or two other pods are preempted.
+// where one or two other pods are preempted, or nowhere because they are larger than a node.
 func BenchmarkPreemption(b *testing.B) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	for victims, cpu := range map[string]int{"one": 10, "several": 5} {
+	for victims, cpu := range map[string]int{"one": 10, "several": 5, "too few": 10} {
 		b.Run(victims, func(b *testing.B) {
 			w := clustertest.NewWorld(b)
 			w.AddFleet(5000, cpu, 50000)
@@ -86,6 +87,9 @@ func BenchmarkPreemption(b *testing.B) {
 					p.Spec.Priority = new(int32(0))
 					if p.Node.Facts.Signal == decision.Reclaim {
 						*p.Spec.Priority = 10
+						if victims == "too few" {
+							p.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("11")}
+						}
 					}
 				}
 				b.StartTimer()

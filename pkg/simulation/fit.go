@@ -98,7 +98,7 @@ func (at *site) usedPorts() fwk.HostPortInfo {
 func (at *site) reserve(c *class) {
 	at.measure()
 	at.free.Add(c.requests, -1)
-	at.version++
+	at.without = nil
 	if len(c.ports) > 0 {
 		addPorts(at.usedPorts(), c.ports)
 	}
@@ -117,8 +117,6 @@ type class struct {
 	suitability []suitability
 	// next contains, by group.index, the index of the group's first node that may still have room.
 	next []int
-	// victims caches the results of Room.victimsOn.
-	victims map[*site]*victims
 }
 
 type suitability int8

@@ -68,6 +68,13 @@ func TestReplaceByPreemption(t *testing.T) {
 		"a budget is violated last": {
 			"node a on-demand m/a\nnode b on-demand m/a\n" + lower("guarded", "a", "-7") + lower("app", "b", "-2") + gone + "deployment web 1 gone cpu=2", "web-0",
 			[]string{"b " + simulation.AfterPlaceholders}},
+		"a preemption uses up a budget": {
+			"node a on-demand m/a\nnode b on-demand m/a\nnode c on-demand m/a\ndeployment counted 2 a b profile=other priority=-7 cpu=3\n" +
+				lower("app", "c", "-2") + gone + "deployment web 2 gone gone cpu=3 min=2", "web-0 web-1",
+			[]string{"a " + simulation.AfterPlaceholders, "c " + simulation.AfterPlaceholders}},
+		"a terminating pod costs less than a placeholder": {
+			"node a on-demand m/a\nnode b on-demand m/a\n" + placeholder("a") + lower("app", "!b", "5") + gone + "deployment web 1 gone cpu=2 priority=9", "web-0",
+			[]string{"b"}},
 		"preemptionPolicy Never": {
 			"node od on-demand m/a\n" + placeholder("od") + gone + "deployment never 1 gone cpu=2", "never-0", []string{"no node has room for it"}},
 		"an untolerated taint": {
@@ -77,8 +84,13 @@ func TestReplaceByPreemption(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := clustertest.NewWorld(t)
 			w.Build(test.cluster)
-			w.Put(&policyv1.PodDisruptionBudget{ObjectMeta: clustertest.Meta("guarded"),
-				Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "guarded"}}}})
+			for app, allowed := range map[string]int32{"guarded": 0, "counted": 1} {
+				w.Put(&policyv1.PodDisruptionBudget{
+					ObjectMeta: clustertest.Meta(app),
+					Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
+					Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed},
+				})
+			}
 			if p := w.Pods["never-0"]; p != nil {
 				p.Spec.PreemptionPolicy = new(v1.PreemptNever)
 			}

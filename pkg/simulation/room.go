@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -40,16 +39,13 @@ type Room struct {
 	changes       *changes
 	results       map[query]result
 	expired       func() bool
-	ranked        []ranked // set by find
+	ranked        []*group // set by find: the admitted groups by rank
 
-	// The fields below are used for preemption: the time of the Snapshot, its PodDisruptionBudgets,
-	// and how many pods that each selects were preempted. charges is their sum. lowest is the
-	// lowest priority of a pod; nil if it is not computed yet.
-	now     time.Time
-	budgets map[string][]*policyv1.PodDisruptionBudget
-	charged map[*policyv1.PodDisruptionBudget]int32
-	charges int
-	lowest  *int32
+	// The fields below are used for preemption. charged is how many pods that a PodDisruptionBudget
+	// selects were preempted. byLowest is the result of byLowestPriority; nil: not computed yet.
+	snapshot *snapshot.Snapshot
+	charged  map[*policyv1.PodDisruptionBudget]int32
+	byLowest []*site
 }
 
 // query is the input of Replace.
@@ -69,16 +65,11 @@ type site struct {
 	index int // in Snapshot.Nodes
 	free  free
 	group *group // nil: not open
-	// version changes when the site has less room, and when a pod of the node leaves it.
-	version int
-	// lowest is the lowest priority of the node's pods, and leaving reports whether a pod of the
-	// node is terminating; see Room.lowestPriority.
-	lowest  int32
-	leaving bool
-	// without caches a result of Room.enough, for this priority and version.
-	without        *Amounts
-	withoutFor     int32
-	withoutVersion int
+	// lowest is set by Room.byLowestPriority, and the cache without, for one priority, by
+	// Room.enough.
+	lowest     int32
+	without    *Amounts
+	withoutFor int32
 }
 
 // group is a set of open nodes that are equal to the policy.
@@ -86,6 +77,10 @@ type group struct {
 	groupKey
 	index int // in Room.groups
 	sites []*site
+
+	// admitted and rank, that of nodes without a sibling, are set by Room.rankGroups.
+	admitted bool
+	rank     decision.Rank
 }
 
 type groupKey struct {
@@ -131,7 +126,7 @@ func NewRoomUntil(s *snapshot.Snapshot, expired func() bool) *Room {
 	r := &Room{
 		expired: expired, sites: make([]site, len(s.Nodes)), distributions: map[*snapshot.Revision]*distribution{},
 		classes: map[any][]*class{}, changes: newChanges(s.Index()), results: map[query]result{},
-		now: s.Now, budgets: s.Budgets, charged: map[*policyv1.PodDisruptionBudget]int32{},
+		snapshot: s, charged: map[*policyv1.PodDisruptionBudget]int32{},
 	}
 	groups := map[groupKey]*group{}
 	for i, node := range s.Nodes {
@@ -152,7 +147,7 @@ func NewRoomUntil(s *snapshot.Snapshot, expired func() bool) *Room {
 	return r
 }
 
-// Over reports whether the time of the Room has ended; see NewRoomUntil.
+// Expired reports whether the time of the Room has ended; see NewRoomUntil.
 func (r *Room) Expired() bool { return r.expired() }
 
 // siteOf returns the site of a node, or nil for nil.
@@ -264,7 +259,7 @@ func (r *Room) replace(q query) result {
 	}
 	if vacates {
 		r.changes.record(p, from.Node, -1)
-		from.version++
+		from.without = nil // p is no longer preemptible
 	}
 	r.place(p, at, c)
 	return result{at.Node, why}
@@ -288,13 +283,12 @@ func (r *Room) search(q query, c *class, dist *distribution, from *site) (at *si
 		return at, ""
 	}
 	if examined {
-		var v *victims
-		if at, v, examined = r.preempt(p, c, plan); at != nil {
-			r.evict(at, v)
-			return at, v.reason()
-		}
+		at, why, examined = r.preempt(p, c, plan)
 	}
-	if !examined {
+	switch {
+	case at != nil:
+		return at, why
+	case !examined:
 		return nil, NotExamined
 	}
 	return nil, noRoomReason(plan, refused)
@@ -358,12 +352,6 @@ func (r *Room) distributionOf(revision *snapshot.Revision) *distribution {
 	return s
 }
 
-// ranked is a group with the rank of its nodes without a sibling.
-type ranked struct {
-	*group
-	rank decision.Rank
-}
-
 // find returns the best node of the required capacity type with room for a pod of class c: by
 // Plan.Rank, then by name. Without a plan it returns the first node by name, but nodes with an
 // advisory signal last. If there is none, best is nil, and refused is the smallest Verdict by which
@@ -387,7 +375,7 @@ func (r *Room) find(
 			here := g.rank
 			if plan != nil && len(dist.onNode) > 0 {
 				if n := dist.onNode[at]; n > 0 {
-					here = rankOf(g.group, plan, dist, n)
+					here = rankOf(g, plan, dist, n)
 				}
 			}
 			if best != nil && (here < bestRank || here == bestRank && at.index > best.index) {
@@ -418,7 +406,7 @@ func (r *Room) find(
 func (r *Room) rankGroups(plan *decision.Plan, dist *distribution, requires decision.AssignedCapacity) (refused decision.Verdict) {
 	r.ranked = r.ranked[:0]
 	for _, g := range r.groups {
-		if !requires.Admits(g.facts.Capacity.Type) {
+		if g.admitted = false; !requires.Admits(g.facts.Capacity.Type) {
 			continue
 		}
 		if plan != nil {
@@ -429,9 +417,10 @@ func (r *Room) rankGroups(plan *decision.Plan, dist *distribution, requires deci
 				continue
 			}
 		}
-		r.ranked = append(r.ranked, ranked{g, rankOf(g, plan, dist, 0)})
+		g.admitted, g.rank = true, rankOf(g, plan, dist, 0)
+		r.ranked = append(r.ranked, g)
 	}
-	slices.SortStableFunc(r.ranked, func(a, b ranked) int { return cmp.Compare(b.rank, a.rank) })
+	slices.SortStableFunc(r.ranked, func(a, b *group) int { return cmp.Compare(b.rank, a.rank) })
 	return refused
 }
 

@@ -7,12 +7,15 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Index finds the nodes and pods of one Snapshot by their labels. It caches every result, because
@@ -23,6 +26,7 @@ type Index struct {
 	topologies map[string]Topology
 	eligible   map[string]*Eligibility
 	labelled   map[labelKey]map[string][]*Pod
+	budgets    map[string]*workload.Selectors[*policyv1.PodDisruptionBudget] // by namespace
 }
 
 // labelKey is a label key in the pods of a namespace. An empty namespace means all namespaces.
@@ -36,12 +40,25 @@ func (s *Snapshot) Index() *Index {
 	x := &Index{
 		snapshot: s, Numbers: make(map[*Node]int, len(s.Nodes)), topologies: map[string]Topology{},
 		eligible: map[string]*Eligibility{}, labelled: map[labelKey]map[string][]*Pod{},
+		budgets: map[string]*workload.Selectors[*policyv1.PodDisruptionBudget]{},
 	}
 	for i, node := range s.Nodes {
 		x.Numbers[node] = i
 	}
 	s.index = x
 	return x
+}
+
+// BudgetsOf returns the PodDisruptionBudgets that select the pod, by name.
+func (s *Snapshot) BudgetsOf(p *Pod) []*policyv1.PodDisruptionBudget {
+	all := s.Index().budgets
+	if all[p.Namespace] == nil {
+		all[p.Namespace] = &workload.Selectors[*policyv1.PodDisruptionBudget]{}
+		for _, budget := range s.Budgets[p.Namespace] {
+			all[p.Namespace].Add(workload.Selector(budget.Spec.Selector), budget)
+		}
+	}
+	return all[p.Namespace].Of(p.Labels)
 }
 
 // Topology maps the number of each node to its domain: noDomain, or a number for each value of the

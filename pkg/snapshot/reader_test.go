@@ -396,8 +396,11 @@ func TestSnapshotOfBudgetsAndServices(t *testing.T) {
 	w := clustertest.NewWorld(t)
 	web := map[string]string{"app": "web"}
 	budget := func(name string) *policyv1.PodDisruptionBudget {
-		return &policyv1.PodDisruptionBudget{ObjectMeta: clustertest.Meta(name)}
+		return &policyv1.PodDisruptionBudget{ObjectMeta: clustertest.Meta(name), Spec: policyv1.PodDisruptionBudgetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+		}}
 	}
+	w.Build("deployment b 1 -")
 	w.Put(budget("b"), budget("a"), &v1.Service{ObjectMeta: clustertest.Meta("web"), Spec: v1.ServiceSpec{Selector: web}}, &v1.Service{ObjectMeta: clustertest.Meta("external")})
 	s := w.Snapshot()
 	if diff := cmp.Diff(map[string][]map[string]string{"shop": {web}}, s.Services); diff != "" {
@@ -406,6 +409,9 @@ func TestSnapshotOfBudgetsAndServices(t *testing.T) {
 	want := map[string][]*policyv1.PodDisruptionBudget{"shop": {budget("a"), budget("b")}}
 	if diff := cmp.Diff(want, s.Budgets, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("budgets (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want["shop"][1:], s.BudgetsOf(s.Pods[0])); diff != "" {
+		t.Errorf("budgets of the pod (-want +got):\n%s", diff)
 	}
 }
 

@@ -1,6 +1,9 @@
 package workload
 
 import (
+	"cmp"
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -36,11 +39,13 @@ type Selectors[T any] struct {
 	// byLabel contains each selector under "key=value" or "key" of a label that it requires, and
 	// under "" if it requires none.
 	byLabel map[string][]selecting[T]
+	added   int
 }
 
 type selecting[T any] struct {
 	selector labels.Selector
 	object   T
+	number   int // in the order of Add
 }
 
 // Add adds an object. It reports whether it is evaluated: not if too many selectors require the
@@ -70,8 +75,9 @@ func (s *Selectors[T]) Add(selector labels.Selector, object T) bool {
 	if s.byLabel == nil {
 		s.byLabel = map[string][]selecting[T]{}
 	}
+	s.added++
 	for _, key := range keys {
-		s.byLabel[key] = append(s.byLabel[key], selecting[T]{selector, object})
+		s.byLabel[key] = append(s.byLabel[key], selecting[T]{selector, object, s.added})
 	}
 	return true
 }
@@ -84,21 +90,26 @@ func (s *Selectors[T]) most(keys []string) (n int) {
 	return n
 }
 
-// Of returns the objects that select a pod with these labels, in no particular order.
-func (s *Selectors[T]) Of(pod labels.Set) (found []T) {
-	add := func(key string) {
+// Of returns the objects that select a pod with these labels, in the order in which they were added.
+func (s *Selectors[T]) Of(pod labels.Set) (objects []T) {
+	if len(s.byLabel) == 0 {
+		return nil
+	}
+	keys := []string{""}
+	for key, value := range pod {
+		keys = append(keys, key, key+"="+value)
+	}
+	var found []selecting[T]
+	for _, key := range keys {
 		for _, one := range s.byLabel[key] {
 			if one.selector.Matches(pod) {
-				found = append(found, one.object)
+				found = append(found, one)
 			}
 		}
 	}
-	if len(s.byLabel) > 0 {
-		add("")
-		for key, value := range pod {
-			add(key)
-			add(key + "=" + value)
-		}
+	slices.SortFunc(found, func(a, b selecting[T]) int { return cmp.Compare(a.number, b.number) })
+	for _, one := range found {
+		objects = append(objects, one.object)
 	}
-	return found
+	return objects
 }

@@ -212,14 +212,13 @@ type assessor struct {
 	*View
 	spot        []*snapshot.Node
 	feasibility *simulation.Feasibility
-	budgets     map[string][]disruptionBudget // by namespace
-	optIn       string                        // the JSON of the fields of a pod that opts in
+	optIn       string // the JSON of the fields of a pod that opts in
 }
 
 func (v *View) newAssessor() *assessor {
 	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
 	optIn, _ := json.Marshal(map[string]string{"schedulerName": v.Profile}) // a map of strings always has a JSON form
-	return &assessor{View: v, spot: spot, feasibility: simulation.NewFeasibility(spot), budgets: map[string][]disruptionBudget{}, optIn: string(optIn)}
+	return &assessor{View: v, spot: spot, feasibility: simulation.NewFeasibility(spot), optIn: string(optIn)}
 }
 
 // assess assesses a workload without its costs. newest is its newest revision with pods.
@@ -300,8 +299,8 @@ func (c *candidate) findReasons() {
 	if paths := hostPaths(c.p.Pod); len(paths) > 0 && c.w.Desired == 1 {
 		c.reason("a single replica has data on its node: hostPath volume %s", strings.Join(paths, ", "))
 	}
-	for _, budget := range c.selecting(c.p) {
-		if setting, blocks := budget.blocksAlways(c.w.Desired); blocks {
+	for _, budget := range c.Snapshot.BudgetsOf(c.p) {
+		if setting, blocks := blocksAlways(budget, c.w.Desired); blocks {
 			c.reason("PodDisruptionBudget %s blocks every eviction: %s", budget.Name, setting)
 		}
 	}

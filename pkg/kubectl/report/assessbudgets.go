@@ -4,40 +4,14 @@ import (
 	"fmt"
 
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
-
-// disruptionBudget is a PodDisruptionBudget with its parsed selector.
-type disruptionBudget struct {
-	*policyv1.PodDisruptionBudget
-	selector labels.Selector
-}
-
-// selecting returns the PodDisruptionBudgets that select a pod.
-func (a *assessor) selecting(p *snapshot.Pod) (found []disruptionBudget) {
-	budgets, parsed := a.budgets[p.Namespace]
-	if !parsed {
-		for _, budget := range a.Snapshot.Budgets[p.Namespace] {
-			budgets = append(budgets, disruptionBudget{budget, workload.Selector(budget.Spec.Selector)})
-		}
-		a.budgets[p.Namespace] = budgets
-	}
-	for _, budget := range budgets {
-		if budget.selector.Matches(labels.Set(p.Labels)) {
-			found = append(found, budget)
-		}
-	}
-	return found
-}
 
 // blocksAlways reports whether the PodDisruptionBudget blocks every eviction even if all pods are
 // ready, with the setting that does so. A second replica of a single one is assumed to exist.
-func (b *disruptionBudget) blocksAlways(desired int) (setting string, blocks bool) {
+func blocksAlways(b *policyv1.PodDisruptionBudget, desired int) (setting string, blocks bool) {
 	pods := max(desired, int(b.Status.ExpectedPods)) // it may select the pods of several workloads
 	if desired == 1 {
 		pods++
@@ -64,7 +38,7 @@ func (c *candidate) findBudgetChanges() {
 	if c.w.Desired == 1 || c.subject.Workload.Batch != decision.NotBatch || c.DisruptionBudgetsUnknown {
 		return
 	}
-	selecting := c.selecting(c.p)
+	selecting := c.Snapshot.BudgetsOf(c.p)
 	switch {
 	case len(selecting) > 1:
 		c.change(true, "keep one of its %d PodDisruptionBudgets: Kubernetes evicts no pod that several select", len(selecting))
