@@ -45,9 +45,9 @@ var provisioningEvents = providers.ProvisioningEvents()
 // interval at which the controller reads the events of a waiting pod.
 const refusalDelay, refusalInterval = 10 * time.Second, 30 * time.Second
 
-// reassignAgain is how long after a reassignment another pod of the revision may be reassigned if no
-// gate of the revision was removed in between, and maxHeal limits how long the claim to have been
-// released for a heal counts.
+// reassignAgain is how long after a reassignment another pod of the revision may be reassigned if
+// no gate of the revision was removed in between, and maxHeal limits how long the claim to have
+// been released for a heal counts.
 const reassignAgain, maxHeal = time.Hour, time.Hour
 
 // successor identifies the pod that gets the grant of a deleted pod: the next pod of the revision,

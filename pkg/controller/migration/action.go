@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // Method is how a pod is moved. It is a label of the migrations metric.
@@ -44,13 +42,12 @@ const (
 
 // Action is one request for one pod. The zero Action means that there is nothing to do.
 type Action struct {
-	Kind   Kind
-	Pod    *snapshot.Pod
-	Reason Reason
-	// Method is the method of the move that the action belongs to. A Stay may have none.
+	// Move is the move that the action belongs to. If Useless is set, the pod stays, and the
+	// executor reports this once for each workload and node.
+	Move
+	Kind Kind
+	// Method is the method of the move. A Stay may have none.
 	Method Method
-	// Deadline is the deadline of the move.
-	Deadline time.Time
 	// LastMoment is when the controller deletes the pod if it is still on its node; zero without a
 	// Deadline.
 	LastMoment time.Time
@@ -73,9 +70,6 @@ type Action struct {
 	WithoutRoom bool
 	// ToSpot: the replacement of the released pod must require spot.
 	ToSpot bool
-	// Useless: the pod stays, because its move would not help or would not end (planner.obstacle).
-	// The executor reports this once for each workload and node.
-	Useless bool
 	// Why explains the decision to users.
 	Why string
 }

@@ -58,7 +58,7 @@ func (e *Executor) reportDryRun(ctx context.Context, a Action) {
 func (e *Executor) reportStay(ctx context.Context, a Action) {
 	reason, note := spot.ReasonNowhere, "Stays on node %s: %s"
 	switch {
-	case a.Useless:
+	case a.Useless != "":
 		reason = spot.ReasonUseless
 		departed := e.departures.of(keyOfDeparture(a.Pod))
 		if departed.isReported {

@@ -61,14 +61,14 @@ type Move struct {
 	// the autoscaler mode. An autoscaler adds a node for it, so the surge needs no existing room.
 	// decision.Unassigned means that the replacement requires nothing, or that this is unknown.
 	Requires decision.AssignedCapacity
-	// Useless explains why the pod stays, although the planner would have it moved; "" if it may
+	// Useless explains why the pod stays: its move would not help, or would not end; "" if it may
 	// move.
 	Useless string
 }
 
 // action returns an action for the pod of the move.
 func (m Move) action(kind Kind, method Method, why string) Action {
-	return Action{Kind: kind, Pod: m.Pod, Reason: m.Reason, Method: method, Deadline: m.Deadline, Why: why}
+	return Action{Move: m, Kind: kind, Method: method, Why: why}
 }
 
 // collect returns one move for each pod, by the UID of the pod: the one with the earliest deadline,

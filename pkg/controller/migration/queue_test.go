@@ -155,10 +155,10 @@ func TestOneEvictionOfABudgetAtATime(t *testing.T) {
 		w := &snapshot.Workload{Key: workload.OwnerKey{UID: types.UID(app)}}
 		for i := range 5 {
 			name := fmt.Sprintf("%s-%d", app, i)
-			actions = append(actions, migration.Action{Kind: migration.EvictPod, Method: migration.Surge, DisruptionBudget: budget, Pod: &snapshot.Pod{
+			actions = append(actions, migration.Action{Kind: migration.EvictPod, Method: migration.Surge, DisruptionBudget: budget, Move: migration.Move{Pod: &snapshot.Pod{
 				Pod:      &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}},
 				Workload: w, Revision: &snapshot.Revision{Key: workload.OwnerKey{UID: types.UID(app)}, Workload: w},
-			}})
+			}}})
 		}
 	}
 	executor.Do(t.Context(), actions)

@@ -87,7 +87,7 @@ func (p *planner) serves(pod *snapshot.Pod) bool {
 	return ok && pod.DeletionTimestamp == nil && !p.leaving(pod)
 }
 
-// replicas counts pods of a workload, except those that this plan evicts or deletes.
+// replicas counts pods of a workload. Pods that this plan evicts or deletes count as gone.
 type replicas struct {
 	// serving, terminating and released (or being released) are the numbers of such pods. safe
 	// counts the serving pods on nodes that remain.
@@ -157,8 +157,8 @@ func (p *planner) lowerOrdinalUnready(pod *snapshot.Pod) bool {
 	return missing > 0
 }
 
-// changedSince reports whether a pod of the pod's workload is missing, terminating or was created since
-// then.
+// changedSince reports whether a pod of the pod's workload is missing, terminating or was created
+// since then.
 func (p *planner) changedSince(pod *snapshot.Pod, since time.Time) bool {
 	w := pod.Workload
 	for _, r := range w.Revisions {

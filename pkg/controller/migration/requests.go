@@ -206,8 +206,8 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 	// The Deployment becomes the controller of the pod: the pod is deleted with the Deployment, no
 	// other controller adopts the pod, and the disruption controller counts it. The ReplicaSet
 	// remains an owner that does not control the pod. For an owner that was removed, the garbage
-	// collector would send two requests. Without a Deployment, the ReplicaSet controller removes its
-	// own reference.
+	// collector would send two requests. Without a Deployment, the ReplicaSet controller removes
+	// its own reference.
 	if d := metav1.GetControllerOfNoCopy(rs); d != nil && workload.IsDeployment(d) {
 		metadata["ownerReferences"] = append(workload.WithController(a.Pod.OwnerReferences, ""), metav1.OwnerReference{
 			APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: ptr.To(true),

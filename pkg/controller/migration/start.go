@@ -17,9 +17,8 @@ func (p *planner) start(m Move) Action {
 	method, noSurge := p.methodOf(m)
 	switch obstacle := p.obstacle(m, method); {
 	case obstacle != "":
-		stay := m.action(Stay, "", obstacle)
-		stay.Useless = true
-		return stay
+		m.Useless = obstacle
+		return m.action(Stay, "", obstacle)
 	case method == "":
 		return Action{}
 	case method == Delete:
@@ -42,7 +41,7 @@ func (p *planner) start(m Move) Action {
 		p.postponed = append(p.postponed, first)
 		return Action{}
 	}
-	return p.inTurn(m, first)
+	return p.inTurn(first)
 }
 
 // larger reports whether the pod's successor would request more than the pod.
@@ -64,7 +63,7 @@ func (p *planner) withReplacement(m Move, method Method) Action {
 	first.ToSpot = requires == decision.AssignedSpot
 	to, full := p.room.Replace(m.Pod, requires)
 	if to == nil {
-		return p.withoutRoom(m, first, requires, full)
+		return p.withoutRoom(first, requires, full)
 	}
 	capacity, ok := m.Reason.destination()
 	if ok && to.Facts.Capacity.Type != capacity || full == simulation.AfterPreemption && (m.Reason == ReturnToSpot || m.Reason == Assign) {
@@ -76,11 +75,11 @@ func (p *planner) withReplacement(m Move, method Method) Action {
 
 // withoutRoom returns the first action of a move whose replacement may wait for a new node, or
 // a Stay. full explains why no node has room.
-func (p *planner) withoutRoom(m Move, first Action, requires decision.AssignedCapacity, full string) Action {
+func (p *planner) withoutRoom(first Action, requires decision.AssignedCapacity, full string) Action {
 	first.WithoutRoom = true
-	examined, surge, urgent := full != simulation.NotExamined, first.Kind == Release, !m.Deadline.IsZero()
+	examined, surge, urgent := full != simulation.NotExamined, first.Kind == Release, !first.Deadline.IsZero()
 	// A pod that can run nowhere else serves until its last moment. A surge does not end that.
-	mayWait := urgent && (surge || p.budgets.selects(m.Pod) && p.feasibility().FitsOtherNode(m.Pod, requires))
+	mayWait := urgent && (surge || p.budgets.selects(first.Pod) && p.feasibility().FitsOtherNode(first.Pod, requires))
 	full = "nothing has room for a replacement: " + full
 	switch {
 	case mayWait && !examined:
@@ -93,15 +92,15 @@ func (p *planner) withoutRoom(m Move, first Action, requires decision.AssignedCa
 		// The earlier the replacement is pending, the earlier an autoscaler adds a node for it.
 		first.Why = full + "; it waits for a new node"
 	case urgent:
-		return m.action(Stay, "", full+"; it runs until "+p.lastMoment(m).UTC().Format(time.RFC3339))
-	case surge && !p.feasibility().FitsNewNode(m.Pod, requires):
-		return m.action(Stay, "", full+"; no node that an autoscaler may add could run it")
+		return first.action(Stay, "", full+"; it runs until "+p.lastMoment(first.Move).UTC().Format(time.RFC3339))
+	case surge && !p.feasibility().FitsNewNode(first.Pod, requires):
+		return first.action(Stay, "", full+"; no node that an autoscaler may add could run it")
 	case surge && requires != decision.Unassigned:
 		first.Why = fmt.Sprintf("%s; it requires %s, so that an autoscaler adds a node", full, requires)
-	case surge && (m.Reason == Drain || m.Reason == Requested) && slices.Contains(p.settings.Buying, m.Reason):
+	case surge && (first.Reason == Drain || first.Reason == Requested) && slices.Contains(p.settings.Buying, first.Reason):
 		first.Why = full + "; an autoscaler may add a node"
 	default:
-		return m.action(Stay, "", full)
+		return first.action(Stay, "", full)
 	}
 	return first
 }
@@ -124,25 +123,25 @@ func (r Reason) destination() (capacity decision.CapacityType, ok bool) {
 //
 // Replicas that no PodDisruptionBudget protects are evicted one after the other: the next one when
 // all others serve. If replacements start too slowly for that, spreadMoment decides.
-func (p *planner) inTurn(m Move, first Action) Action {
-	if first.Kind != EvictPod || WorkloadOf(m.Pod) == nil {
-		return first
+func (p *planner) inTurn(a Action) Action {
+	if a.Kind != EvictPod || WorkloadOf(a.Pod) == nil {
+		return a
 	}
-	missing, replicas := p.missingWithout(m.Pod)
-	wait := m.OnlySurge
+	missing, replicas := p.missingWithout(a.Pod)
+	wait := a.OnlySurge
 	switch {
-	case m.Deadline.IsZero():
-		wait = wait || m.Reason != Requested && replicas > 1 && p.serves(m.Pod) && !p.safeWithout(m.Pod)
-	case replicas == 1 || !p.serves(m.Pod):
-	case !p.budgets.selects(m.Pod) && missing > 1 && !workload.OfJob(m.Pod.Pod): // the pods of a Job do not replace each other
-		wait = wait || p.now.Before(p.spreadMoment(m))
+	case a.Deadline.IsZero():
+		wait = wait || a.Reason != Requested && replicas > 1 && p.serves(a.Pod) && !p.safeWithout(a.Pod)
+	case replicas == 1 || !p.serves(a.Pod):
+	case !p.budgets.selects(a.Pod) && missing > 1 && WorkloadOf(a.Pod).Kind != "Job": // the pods of a Job do not replace each other
+		wait = wait || p.now.Before(p.spreadMoment(a.Move))
 	default:
-		wait = wait || p.isSpread(m) && missing >= replicas
+		wait = wait || p.isSpread(a.Move) && missing >= replicas
 	}
 	if wait {
 		return Action{}
 	}
-	return first
+	return a
 }
 
 // maxPending is how long a pending replacement with room postpones moves without room, counted from
@@ -168,10 +167,9 @@ func (p *planner) startPostponed() {
 		}
 	}
 	for _, first := range p.postponed {
-		m := p.moves[first.Pod.UID]
-		until := m.Noticed.Add(min(m.Deadline.Sub(m.Noticed)/2, maxPostponed))
+		until := first.Noticed.Add(min(first.Deadline.Sub(first.Noticed)/2, maxPostponed))
 		if !p.replacementPending || !p.now.Before(until) {
-			p.add(m, func(m Move) Action { return p.inTurn(m, first) })
+			p.add(first.Move, func(Move) Action { return p.inTurn(first) })
 		}
 	}
 }
