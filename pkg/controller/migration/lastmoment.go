@@ -100,36 +100,24 @@ func (p *planner) assignLastMoments() map[types.UID]time.Time {
 		}
 	}
 	slices.SortFunc(all, func(a, b deletion) int { return cmp.Or(b.at.Compare(a.at), byName(b.pod, a.pod)) }) // the latest first
-	queue := deletionQueue{requestsPerSecond: p.settings.RequestsPerSecond}
+	// Each deletion gets a second, from the last one backwards. second is the start of the second
+	// that was assigned last, and used is the number of deletions in it.
+	var second time.Time
+	perSecond, used := p.settings.RequestsPerSecond/requestsPerDeletion, 0
 	moments := make(map[types.UID]time.Time, len(all))
 	for _, d := range all {
-		moments[d.pod.UID] = queue.latest(d.at)
+		switch {
+		case p.settings.RequestsPerSecond == 0:
+			second = d.at // no limit
+		case used == 0 || !d.at.After(second.Add(-time.Second)):
+			second, used = d.at, 0
+		case used >= perSecond:
+			second, used = second.Add(-time.Second), 0
+		}
+		used++
+		moments[d.pod.UID] = node.Earlier(d.at, second)
 	}
 	return moments
-}
-
-// deletionQueue finds a second for each deletion, from the last deletion backwards.
-type deletionQueue struct {
-	requestsPerSecond int // 0: no limit
-	// second is the start of the second that was assigned last, and used is the number of deletions
-	// in it.
-	second time.Time
-	used   int
-}
-
-// latest returns the latest time, not after at, at which a deletion can be sent. Calls must pass
-// non-increasing values of at.
-func (q *deletionQueue) latest(at time.Time) time.Time {
-	switch {
-	case q.requestsPerSecond == 0:
-		return at
-	case q.used == 0 || !at.After(q.second.Add(-time.Second)):
-		q.second, q.used = at, 0
-	case q.used >= q.requestsPerSecond/requestsPerDeletion:
-		q.second, q.used = q.second.Add(-time.Second), 0
-	}
-	q.used++
-	return node.Earlier(at, q.second)
 }
 
 // NextLastMoment returns the first time after now at which a pod must be deleted if it is still on

@@ -112,17 +112,6 @@ func resourceConflict(pod *snapshot.Pod) string {
 	return ""
 }
 
-// selectorConflict returns which object would treat the released pod differently: a Service would
-// stop its traffic, or a PodDisruptionBudget would not count it.
-func (p *planner) selectorConflict(pod *snapshot.Pod) string {
-	for _, by := range p.hashSelectorsOf(pod.Namespace) {
-		if by.selector.Matches(labels.Set(pod.Labels)) != by.selector.Matches(releasedLabels(pod)) {
-			return by.object + " selects by " + appsv1.DefaultDeploymentUniqueLabelKey
-		}
-	}
-	return ""
-}
-
 // hashSelector is a Service or a PodDisruptionBudget that selects by the label that a release
 // changes.
 type hashSelector struct {
@@ -130,28 +119,34 @@ type hashSelector struct {
 	selector labels.Selector
 }
 
-// hashSelectorsOf returns the hash selectors of a namespace. They are rare, so they are searched
-// once per namespace.
-func (p *planner) hashSelectorsOf(namespace string) []hashSelector {
-	found, known := p.hashSelectors[namespace]
-	if known {
-		return found
+// selectorConflict returns which object would treat the released pod differently: a Service would
+// stop its traffic, or a PodDisruptionBudget would not count it. Hash selectors are rare, so they
+// are searched once per namespace.
+func (p *planner) selectorConflict(pod *snapshot.Pod) string {
+	const hash = appsv1.DefaultDeploymentUniqueLabelKey
+	found, known := p.hashSelectors[pod.Namespace]
+	if !known {
+		for _, service := range p.snapshot.Services[pod.Namespace] {
+			if _, ok := service[hash]; ok && len(service) <= workload.MaxTerms {
+				found = append(found, hashSelector{"a Service", labels.SelectorFromSet(service)})
+			}
+		}
+		for _, pdb := range p.snapshot.Budgets[pod.Namespace] {
+			selector := workload.Selector(pdb.Spec.Selector)
+			requirements, _ := selector.Requirements()
+			if slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() == hash }) {
+				found = append(found, hashSelector{"PodDisruptionBudget " + pdb.Name, selector})
+			}
+		}
+		found = found[:min(len(found), workload.MaxTerms)]
+		p.hashSelectors[pod.Namespace] = found
 	}
-	for _, service := range p.snapshot.Services[namespace] {
-		if _, ok := service[appsv1.DefaultDeploymentUniqueLabelKey]; ok && len(service) <= workload.MaxTerms {
-			found = append(found, hashSelector{"a Service", labels.SelectorFromSet(service)})
+	for _, by := range found {
+		if by.selector.Matches(labels.Set(pod.Labels)) != by.selector.Matches(releasedLabels(pod)) {
+			return by.object + " selects by " + hash
 		}
 	}
-	for _, pdb := range p.snapshot.Budgets[namespace] {
-		selector := workload.Selector(pdb.Spec.Selector)
-		requirements, _ := selector.Requirements()
-		if slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() == appsv1.DefaultDeploymentUniqueLabelKey }) {
-			found = append(found, hashSelector{"PodDisruptionBudget " + pdb.Name, selector})
-		}
-	}
-	found = found[:min(len(found), workload.MaxTerms)]
-	p.hashSelectors[namespace] = found
-	return found
+	return ""
 }
 
 // adopterConflict returns which controller would adopt the released pod, which has no controller;
