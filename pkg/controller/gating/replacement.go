@@ -13,12 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -46,9 +44,8 @@ var provisioningEvents = providers.ProvisioningEvents()
 const refusalDelay, refusalInterval = 10 * time.Second, 30 * time.Second
 
 // reassignAgain is how long after a reassignment another pod of the revision may be reassigned if
-// no gate of the revision was removed in between, and maxHeal limits how long the claim to have
-// been released for a heal counts.
-const reassignAgain, maxHeal = time.Hour, time.Hour
+// no gate of the revision was removed in between.
+const reassignAgain = time.Hour
 
 // successor identifies the pod that gets the grant of a deleted pod: the next pod of the revision,
 // or the pod with the same name in a StatefulSet.
@@ -100,7 +97,7 @@ func (a *Assigner) addGrant(s successor, given grant) {
 // 0 for never.
 func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKey, waiting []sibling, assigned int) (next time.Duration, err error) {
 	lists := 0
-	olderOnDemand, healing := sync.OnceValue(func() bool { return a.olderOnDemand(waiting[0].subject) }), sync.OnceValue(func() bool { return a.healing(revision) })
+	olderOnDemand := sync.OnceValue(func() bool { return a.olderOnDemand(waiting[0].subject) })
 	for i, s := range waiting {
 		waited, ok := a.waitedFor(s.pod)
 		if !ok {
@@ -112,7 +109,7 @@ func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKe
 			}
 		}
 		why, since, after := a.replaceReason(s, waited, assigned, olderOnDemand)
-		if why != "" && why != reassigned && healing() {
+		if why != "" && why != reassigned && a.owners.Healing(revision, a.clock.Now()) {
 			why, after = "", refusalDelay // its goal is on-demand: the released pod serves, and returns without it
 		}
 		if why == "" {
@@ -120,10 +117,9 @@ func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKe
 			continue
 		}
 		if !isRecreated(s.pod) {
-			if why == reassigned {
-				continue
+			if why != reassigned {
+				a.recordNoSuccessor(s.pod)
 			}
-			a.recordNoSuccessor(s.pod)
 			continue
 		}
 		if lists++; lists > maxEventLists {
@@ -226,18 +222,6 @@ func (a *Assigner) delayReassignment(revision workload.OwnerKey, delay time.Dura
 	now := a.clock.Now()
 	maps.DeleteFunc(a.nextReassignment, func(_ workload.OwnerKey, at time.Time) bool { return !now.Before(at) })
 	a.nextReassignment[revision] = now.Add(delay)
-}
-
-// healing reports whether a pod of the revision that was released for a heal waits for its
-// replacement. A user who forges the claim delays only pods of the own namespace.
-func (a *Assigner) healing(revision workload.OwnerKey) bool {
-	pods, _ := a.pods.ByIndex(cache.NamespaceIndex, revision.Namespace) // the index exists in every factory
-	return slices.ContainsFunc(pods, func(obj any) bool {
-		pod := obj.(*v1.Pod)
-		release, _ := workload.ReadRelease(pod)
-		return release != nil && workload.Live(pod) && release.Reason == string(migration.Heal) &&
-			release.ReplicaSetUID == revision.UID && a.clock.Since(release.At).Abs() < maxHeal
-	})
 }
 
 // olderOnDemand reports whether an older revision of the pod's workload has pods on on-demand
