@@ -213,7 +213,7 @@ func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snap
 		}
 	case w.RollingOut && !rolloutPaused(w):
 		delete(m.attempts, w.Key) // the rollout replaces the pods that the move should improve
-	case !r.settled(w, a) || r.starting(w):
+	case r.transitions[w.Key].Leaving() || unavailable(r.transitions[w.Key]) > a.unavailableBefore || r.starting(w):
 		if a.goneSince.IsZero() {
 			a.goneSince = r.now
 		}
@@ -349,11 +349,4 @@ func (r *round) unavailableTooLong(w *snapshot.Workload) bool {
 	since, isUnavailable := r.unavailableSince[w.Key]
 	a := r.attempts[w.Key]
 	return isUnavailable && r.now.Sub(since) >= startupTimeout && (a == nil || a.goneSince.IsZero())
-}
-
-// settled reports whether no more replicas of the workload are unavailable than when the attempt
-// began, and none is leaving.
-func (r *round) settled(w *snapshot.Workload, a *attempt) bool {
-	pods := r.transitions[w.Key]
-	return !pods.Leaving() && unavailable(pods) <= a.unavailableBefore
 }

@@ -164,15 +164,13 @@ func (r *round) mayMove(w *snapshot.Workload, ignoreUnavailable bool) bool {
 	if ignoreUnavailable {
 		pods.Waiting, pods.Missing = 0, 0
 	}
-	return w.InProfile && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && pods == (snapshot.PodsInTransition{}) && !r.moved[w.Key] && recreatedElsewhere(w) &&
+	return w.InProfile && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && pods == (snapshot.PodsInTransition{}) && !r.moved[w.Key] && slices.Contains(movedKinds, w.Kind) &&
 		!r.paused(w.Key, r.now, r.settings.PauseAfterInterruption) && !r.starting(w)
 }
 
-// recreatedElsewhere reports whether the workload's controller recreates an evicted pod elsewhere.
-// A Job's pod loses its work, and ends on its own.
-func recreatedElsewhere(w *snapshot.Workload) bool {
-	return slices.Contains([]string{"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"}, w.Kind)
-}
+// movedKinds are the kinds of workloads whose controllers recreate an evicted pod elsewhere. A Job's
+// pod loses its work, and ends on its own.
+var movedKinds = []string{"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"}
 
 // startupTimeout is the time for which an unready pod counts as starting. A pod that is unready for
 // longer has another problem, which must not block moves of its workload forever.

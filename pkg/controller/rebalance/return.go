@@ -52,19 +52,15 @@ func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snap
 	if w.FloorStatus().Surplus == 0 || w.RollingOut || !r.mayMove(w, false) {
 		return
 	}
-	for _, p := range r.beyondFloor(w) {
+	beyondFloor := r.candidates(w.Revisions, decision.OnDemand, func(p *snapshot.Pod) bool {
+		return !inFloor(p) && othersReady(p) && r.mayBecomeSpot(p) && (r.settings.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
+	})
+	for _, p := range beyondFloor {
 		if to, since, ok := place(p); ok {
 			r.addMoveToSpot(p, migration.ReturnToSpot, to, since)
 			return
 		}
 	}
-}
-
-// beyondFloor returns the candidates that a workload with a surplus does not need on on-demand.
-func (r *round) beyondFloor(w *snapshot.Workload) []*snapshot.Pod {
-	return r.candidates(w.Revisions, decision.OnDemand, func(p *snapshot.Pod) bool {
-		return !inFloor(p) && othersReady(p) && r.mayBecomeSpot(p) && (r.settings.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
-	})
 }
 
 // poolsCalmSince returns for each usable spot pool since when it has been calm: since its last
