@@ -9,9 +9,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/responder"
@@ -58,11 +56,7 @@ func (c *Clients) planEvictions(
 	}
 	moves, requested, responses := responder.Plan(s, all, settings)
 	for _, r := range responses {
-		writes = append(writes, loop.Write{
-			Kind: loop.EvictionResponse, UID: r.Eviction.GetUID(), Version: r.Eviction.GetResourceVersion(), Name: klog.KObj(r.Eviction),
-			Why:   r.Message,
-			Apply: func(ctx context.Context) error { return r.Apply(ctx, e.writer, time.Now()) }, Refused: c.reportRefused(r.Eviction, spot.ReasonRefused),
-		})
+		writes = append(writes, c.newWrite(loop.EvictionResponse, r.Eviction, r.Message, func(ctx context.Context) error { return r.Apply(ctx, e.writer, time.Now()) }))
 	}
 	return moves, requested, writes
 }

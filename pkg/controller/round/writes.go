@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
@@ -26,21 +27,25 @@ func (p *Planner) markWrites(marks []interruption.Mark) (writes []loop.Write) {
 		for _, e := range m.Events {
 			notes = append(notes, e.Reason+": "+e.Note)
 		}
-		writes = append(writes, loop.Write{
-			Kind: loop.NodeMark, UID: m.Node.UID, Version: m.Node.ResourceVersion, Name: klog.KObj(m.Node), Why: strings.Join(notes, "; "),
-			Apply: func(ctx context.Context) error {
-				if err := interruption.Apply(ctx, p.clients.Writer, m); err != nil {
-					return err
-				}
-				for _, e := range m.Events {
-					p.clients.Recorder.Eventf(m.Node.Node, nil, e.Type, e.Reason, "Mark", "%s", e.Note)
-				}
-				return nil
-			},
-			Refused: p.clients.reportRefused(m.Node.Node, spot.ReasonRefused),
-		})
+		writes = append(writes, p.clients.newWrite(loop.NodeMark, m.Node.Node, strings.Join(notes, "; "), func(ctx context.Context) error {
+			if err := interruption.Apply(ctx, p.clients.Writer, m); err != nil {
+				return err
+			}
+			for _, e := range m.Events {
+				p.clients.Recorder.Eventf(m.Node.Node, nil, e.Type, e.Reason, "Mark", "%s", e.Note)
+			}
+			return nil
+		}))
 	}
 	return writes
+}
+
+// newWrite returns a write of an object.
+func (c *Clients) newWrite(kind loop.WriteKind, object client.Object, why string, apply func(context.Context) error) loop.Write {
+	return loop.Write{
+		Kind: kind, UID: object.GetUID(), Version: object.GetResourceVersion(), Name: klog.KObj(object), Why: why,
+		Apply: apply, Refused: c.reportRefused(object, spot.ReasonRefused),
+	}
 }
 
 // reportRefused returns a function that emits an event on an object, because a write for it was
@@ -61,18 +66,16 @@ func (p *Planner) budgetWrites(s *snapshot.Snapshot, requested map[types.UID]boo
 		p.clients.Recorder.Eventf(r.Object, nil, v1.EventTypeWarning, spot.ReasonNotProtected, "Protect", "%s", r.Why)
 	}
 	for _, c := range changes {
-		w := loop.Write{Kind: loop.Budget, UID: c.Budget.UID, Version: c.Budget.ResourceVersion, Name: klog.KObj(c.Budget), Why: c.Why,
-			Refused: p.clients.reportRefused(c.Budget, spot.ReasonRefused)}
-		if c.Kind == protection.Create {
-			w.UID, w.Version = c.Deployment.UID, strconv.FormatInt(c.Deployment.Generation, 10)
-			w.Refused = p.clients.reportRefused(c.Deployment, spot.ReasonNotProtected)
-		}
-		w.Apply = func(ctx context.Context) error {
+		w := p.clients.newWrite(loop.Budget, c.Budget, c.Why, func(ctx context.Context) error {
 			if err := c.Apply(ctx, p.clients.Writer); err != nil {
 				return err
 			}
 			p.reportProtection(c)
 			return nil
+		})
+		if c.Kind == protection.Create {
+			w.UID, w.Version = c.Deployment.UID, strconv.FormatInt(c.Deployment.Generation, 10)
+			w.Refused = p.clients.reportRefused(c.Deployment, spot.ReasonNotProtected)
 		}
 		writes = append(writes, w)
 	}
@@ -96,11 +99,7 @@ func (p *Planner) reportProtection(c protection.Change) {
 // existing ones.
 func (p *Planner) costWrites(s *snapshot.Snapshot) (writes []loop.Write) {
 	for _, c := range rebalance.DeletionCosts(s, p.config.DeletionCosts) {
-		writes = append(writes, loop.Write{
-			Kind: loop.DeletionCost, UID: c.Pod.UID, Version: c.Pod.ResourceVersion, Name: klog.KObj(c.Pod),
-			Apply:   func(ctx context.Context) error { return c.Apply(ctx, p.clients.Writer) },
-			Refused: p.clients.reportRefused(c.Pod.Pod, spot.ReasonRefused),
-		})
+		writes = append(writes, p.clients.newWrite(loop.DeletionCost, c.Pod.Pod, "", func(ctx context.Context) error { return c.Apply(ctx, p.clients.Writer) }))
 	}
 	return writes
 }
