@@ -23,6 +23,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -157,7 +158,7 @@ func (a *Assigner) Run(ctx context.Context) {
 	for _, obj := range a.pods.List() {
 		a.observe(obj.(*v1.Pod))
 	}
-	for _, node := range a.nodes.list() {
+	for _, node := range snapshot.All(a.nodes.lister) {
 		a.observeNode(node)
 	}
 	var running sync.WaitGroup
