@@ -86,24 +86,25 @@ type interruptedNode struct {
 // node when it vanished.
 func (e *Executor) observeNodes(s *snapshot.Snapshot) {
 	now := e.clock.Now()
-	there := map[types.UID]*snapshot.Node{}
+	there := map[types.UID]bool{}
 	for _, node := range s.Nodes {
-		if node.Facts.Signal == decision.Reclaim {
-			there[node.UID] = node
-			if _, ok := e.nodes[node.UID]; !ok {
-				e.nodes[node.UID] = &interruptedNode{node: node, since: now}
-			}
-		} else {
+		if node.Facts.Signal != decision.Reclaim {
 			delete(e.nodes, node.UID)
+			continue
 		}
+		i := e.nodes[node.UID]
+		if i == nil {
+			i = &interruptedNode{since: now}
+			e.nodes[node.UID] = i
+		}
+		occupied := slices.ContainsFunc(node.Pods, func(pod *snapshot.Pod) bool { return workload.PolicyApplies(pod.Pod) })
+		if i.occupied && !occupied {
+			evacuationDuration.Observe(now.Sub(i.since).Seconds())
+		}
+		there[node.UID], i.node, i.occupied = true, node, occupied
 	}
 	for uid, i := range e.nodes {
-		if node, ok := there[uid]; ok {
-			occupied := slices.ContainsFunc(node.Pods, func(pod *snapshot.Pod) bool { return workload.PolicyApplies(pod.Pod) })
-			if i.occupied && !occupied {
-				evacuationDuration.Observe(now.Sub(i.since).Seconds())
-			}
-			i.node, i.occupied = node, occupied
+		if there[uid] {
 			continue
 		}
 		delete(e.nodes, uid)

@@ -114,10 +114,9 @@ func NewPlanner(settings Settings) *Planner {
 // requested are the pods whose eviction is requested, on any node.
 func (p *Planner) Plan(s *snapshot.Snapshot, requested map[types.UID]bool) ([]Change, []Refusal) {
 	r := &round{
-		Planner: p, snapshot: s, waiting: map[*snapshot.Workload][]waitingPod{},
+		Planner: p, snapshot: s, neverSurges: migration.NoSurgeReason(s), waiting: map[*snapshot.Workload][]waitingPod{},
 		desired: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
 	}
-	r.neverSurges = sync.OnceValue(func() func(*snapshot.Pod) string { return migration.NoSurgeReason(s) })
 	r.conflicts = sync.OnceValue(func() map[*snapshot.Workload]string { return findConflicts(s) })
 	r.observe(requested)
 	p.observeSyncFailures(s)
@@ -170,10 +169,8 @@ type waitingPod struct {
 // round is the state of one run of Plan.
 type round struct {
 	*Planner
-	snapshot *snapshot.Snapshot
-	// neverSurges returns migration.NoSurgeReason, which is prepared only if a workload is
-	// protected.
-	neverSurges func() func(*snapshot.Pod) string
+	snapshot    *snapshot.Snapshot
+	neverSurges func(*snapshot.Pod) string // migration.NoSurgeReason
 	// waiting are the pods that a drain or a request waits for, by workload.
 	waiting map[*snapshot.Workload][]waitingPod
 	// conflicts returns findConflicts, which is needed only if a workload is protected.
@@ -336,7 +333,7 @@ func (r *round) allows(w *snapshot.Workload) (allowed intstr.IntOrString, why st
 		if len(revision.Pods) == 0 || allowed != none {
 			continue
 		}
-		if no := r.neverSurges()(revision.Pods[0]); no != "" { // the pods of a revision are alike
+		if no := r.neverSurges(revision.Pods[0]); no != "" { // the pods of a revision are alike
 			allowed, why = one, "its pods cannot be replaced before they are evicted: "+no
 		}
 	}

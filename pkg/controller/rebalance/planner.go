@@ -110,8 +110,7 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 	p.nodesVersion = sync.OnceValue(func() uint64 { return versionOf(s) })
 	p.observe(s)
 	r.gating = p.settings.Gating && (p.settings.GatesReplacement == nil || p.settings.GatesReplacement(time.Time{}))
-	r.surges = sync.OnceValue(func() func(*snapshot.Pod) bool { return migration.CanSurge(s) })
-	r.feasibility = p.settings.Provisioning.Feasibility(s)
+	r.surges, r.feasibility = migration.CanSurge(s), p.settings.Provisioning.Feasibility(s)
 	p.recordUnavailable(r.transitions, r.now)
 	r.inProgress = p.track(r)
 	if p.settings.Heal {
@@ -148,8 +147,8 @@ type round struct {
 	// placements has the future nodes of leaving pods' replacements and of waiting pods. nil means
 	// unknown or none.
 	placements map[*snapshot.Pod]*snapshot.Node
-	// surges returns a function that reports whether a pod can be moved by surge.
-	surges func() func(*snapshot.Pod) bool
+	// surges reports whether a pod can be moved by surge.
+	surges func(*snapshot.Pod) bool
 	// feasibility finds the pods that a new node could run.
 	feasibility *simulation.Feasibility
 }

@@ -33,7 +33,7 @@ func (r *round) onDemandRequirement(p *snapshot.Pod) decision.AssignedCapacity {
 // decision.AssignedSpot or decision.Unassigned.
 func (r *round) spotRequirement(p *snapshot.Pod) decision.AssignedCapacity {
 	preferred := p.Workload.Settings.WhenUnsatisfiable == decision.ScheduleAnyway && p.Workload.Floor > 0
-	if r.gating && r.settings.BuyForReturn && !preferred && r.surges()(p) {
+	if r.gating && r.settings.BuyForReturn && !preferred && r.surges(p) {
 		return decision.AssignedSpot
 	}
 	return decision.Unassigned
@@ -55,7 +55,7 @@ func (r *round) mayBecomeSpot(p *snapshot.Pod) bool {
 // buyable reports whether an autoscaler buys a node for the replacement of a pod. why is the reason
 // for which Room found no existing node. A pod that was not examined may fit on an existing node.
 func (r *round) buyable(p *snapshot.Pod, requires decision.AssignedCapacity, why string) bool {
-	return requires != decision.Unassigned && why != "" && why != simulation.NotExamined && !simulation.Excessive(p) && r.surges()(p) &&
+	return requires != decision.Unassigned && why != "" && why != simulation.NotExamined && !simulation.Excessive(p) && r.surges(p) &&
 		r.feasibility.FitsNewNode(p, requires)
 }
 
