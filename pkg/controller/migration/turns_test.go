@@ -2,6 +2,7 @@ package migration_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -132,5 +134,24 @@ func TestLowerOrdinalUnready(t *testing.T) {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A replica that the same plan deletes at its last moment does not serve: the next one waits.
+func TestTurnAfterADeletion(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 2).Annotations = map[string]string{spot.SurgeAnnotation: "false"}
+	for name, grace := range map[string]int64{"a": 100, "b": 1} {
+		w.pod(name, w.replicaSets["web-1"], "reclaimed").Spec.TerminationGracePeriodSeconds = &grace
+	}
+	w.sync()
+	s := w.snapshot()
+	requested := moves(s, migration.Interruption, w.now.Add(100*time.Second), "a", "b")
+	for i := range requested {
+		requested[i].Noticed = w.now.Add(-20 * time.Second)
+	}
+	got := describe(migration.Plan(s, &room{left: 10}, requested, settings, nil))
+	if want := []string{"delete a by delete 1m40s"}; !slices.Equal(got, want) {
+		t.Errorf("actions %v, want %v", got, want)
 	}
 }
