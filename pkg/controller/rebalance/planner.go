@@ -167,8 +167,8 @@ func (r *round) mayMove(w *snapshot.Workload, ignoreUnavailable bool) bool {
 		!r.paused(w.Key, r.now, r.settings.PauseAfterInterruption) && !r.starting(w)
 }
 
-// movedKinds are the kinds of workloads whose controllers recreate an evicted pod elsewhere. A Job's
-// pod loses its work, and ends on its own.
+// movedKinds are the kinds of workloads whose controllers recreate an evicted pod elsewhere. A
+// Job's pod loses its work, and ends on its own.
 var movedKinds = []string{"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"}
 
 // startupTimeout is the time for which an unready pod counts as starting. A pod that is unready for
