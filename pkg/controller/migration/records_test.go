@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
@@ -243,6 +244,30 @@ func TestOverdue(t *testing.T) {
 			}
 			if got := since(t, before)["moved_pods_overdue_total"]; got != test.want {
 				t.Errorf("%g pods are overdue, want %g", got, test.want)
+			}
+		})
+	}
+}
+
+// Events are recorded on the workload of a pod, of any kind, and on the pod. A pod without a
+// controller has no other object for an event.
+func TestObjectsOfEvents(t *testing.T) {
+	for name, test := range map[string]struct {
+		owners []metav1.OwnerReference
+		want   []string
+	}{
+		"no controller":      {nil, []string{"DeletedAtDeadline Pod"}},
+		"another controller": {[]metav1.OwnerReference{{APIVersion: "x.io/v1", Kind: "Game", Name: "g", UID: "g", Controller: new(true)}}, []string{"DeletedAtDeadline Pod", "DeletedAtDeadline Game"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.deployment("web", 1)
+			w.pod("web", w.replicaSets["web-1"], "reclaimed").OwnerReferences = test.owners
+			w.sync()
+			b := newBench(w, false)
+			b.round(time.Second, "web")
+			if diff := cmp.Diff(test.want, b.reported); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
 			}
 		})
 	}
