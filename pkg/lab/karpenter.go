@@ -81,8 +81,9 @@ type NodePool struct {
 	// After that, Karpenter deletes the remaining pods. Zero: Karpenter waits until all pods are
 	// evicted.
 	TerminationGracePeriod time.Duration
-	// Labels are set on the pool's nodes.
+	// Labels and Taints are set on the pool's nodes.
 	Labels map[string]string
+	Taints []corev1.Taint
 }
 
 // object returns the NodePool as an API object.
@@ -122,8 +123,11 @@ func (p NodePool) object() *unstructured.Unstructured {
 			"budgets": []any{map[string]any{"nodes": "100%"}},
 		},
 	}
+	template := spec["template"].(map[string]any)["spec"].(map[string]any)
+	if len(p.Taints) > 0 {
+		template["taints"] = p.taints()
+	}
 	if p.TerminationGracePeriod != 0 {
-		template := spec["template"].(map[string]any)["spec"].(map[string]any)
 		template["terminationGracePeriod"] = p.TerminationGracePeriod.String()
 	}
 	if p.Weight != 0 {
@@ -136,6 +140,14 @@ func (p NodePool) object() *unstructured.Unstructured {
 	object.SetGroupVersionKind(NodePoolKind)
 	object.SetName(p.name())
 	return object
+}
+
+// taints returns the taints as in an API object.
+func (p NodePool) taints() (taints []any) {
+	for _, t := range p.Taints {
+		taints = append(taints, map[string]any{"key": t.Key, "value": t.Value, "effect": string(t.Effect)})
+	}
+	return taints
 }
 
 func (p NodePool) name() string {

@@ -31,6 +31,7 @@ import (
 const (
 	minOnDemand        = "spot-aware-scheduler.io/min-on-demand"
 	assignedAnnotation = "spot-aware-scheduler.io/assigned"
+	releasedAnnotation = "spot-aware-scheduler.io/released"
 )
 
 // deploy creates a Deployment whose pods have these CPU and memory requests, changed by edits.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -30,7 +31,13 @@ type podRecord struct {
 	// Serving reports whether the pod is ready and not terminating, as a PodDisruptionBudget
 	// counts.
 	Serving bool
+	// Releases are the times at which the controller released the pod to move it, the oldest first.
+	Releases []release
 }
+
+// release is a release of a pod. Ended is when the controller returned the pod to its ReplicaSet,
+// or when the pod left; zero means not yet.
+type release struct{ Began, Ended time.Time }
 
 // nodeRecord contains the observations of one node.
 type nodeRecord struct {
@@ -136,6 +143,7 @@ func (h *history) observePod(now time.Time, pod *v1.Pod, deleted bool) {
 		record.Bound, record.Node = now, pod.Spec.NodeName
 		h.node(pod.Spec.NodeName).Hosted++
 	}
+	record.observeRelease(now, pod, deleted)
 	served, leaves := record.Serving, deleted || pod.DeletionTimestamp != nil
 	record.Serving = false
 	for _, c := range pod.Status.Conditions {
@@ -157,6 +165,22 @@ func (h *history) observePod(now time.Time, pod *v1.Pod, deleted bool) {
 	if serving := h.serving(record.App, h.spot()); served && serving < h.floors[record.App] {
 		h.t.Errorf("%s: %d pods serve on on-demand at %s without %s on %s (evicted: %t), want the floor of %d",
 			record.App, serving, now.Format("15:04:05.000"), record.Name, record.Node, record.Evicted, h.floors[record.App])
+	}
+}
+
+// observeRelease records the beginning or the end of a release. Either of the two marks counts.
+func (r *podRecord) observeRelease(now time.Time, pod *v1.Pod, deleted bool) {
+	_, annotated := pod.Annotations[releasedAnnotation]
+	released := !deleted && (annotated || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == "released")
+	switch n := len(r.Releases); {
+	case n == 0 || !r.Releases[n-1].Ended.IsZero():
+		if released {
+			// Copies of the record share no element that changes later.
+			r.Releases = append(slices.Clone(r.Releases), release{Began: now})
+		}
+	case !released:
+		r.Releases = slices.Clone(r.Releases)
+		r.Releases[n-1].Ended = now
 	}
 }
 

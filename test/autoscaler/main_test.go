@@ -13,6 +13,7 @@
 //	withoutmode      the problem that the mode solves
 //	launch           a singleton needs an on-demand node
 //	move             heal and return to spot
+//	unreachable      moves that cannot reach their goal; unreachable_long watches longer
 //	mix_long         100 workloads in an empty cluster
 //	churn_long       workloads change while Karpenter consolidates
 //	buffer_long      a spare node for a CapacityBuffer
