@@ -199,14 +199,14 @@ func (c *class) suits(at *site) bool {
 // suitable reports whether the node is suitable for pods of the class, as far as neither depends on
 // other pods.
 func (c *class) suitable(node *snapshot.Node) bool {
-	return c.untoleratedTaint(node) == "" && c.matches(node) && c.reaches(node)
+	return c.untoleratedTaint(node, snapshot.ExcludesPods) == "" && c.matches(node) && c.reaches(node)
 }
 
-// untoleratedTaint returns the key of a taint of the node that pods of the class do not tolerate,
-// or "".
-func (c *class) untoleratedTaint(node *snapshot.Node) string {
+// untoleratedTaint returns the key of a taint of the node that counts and that pods of the class do
+// not tolerate, or "".
+func (c *class) untoleratedTaint(node *snapshot.Node, counts func(*v1.Taint) bool) string {
 	if len(node.Spec.Taints) > 0 {
-		taint, found := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.pod.Spec.Tolerations, snapshot.ExcludesPods, true)
+		taint, found := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.pod.Spec.Tolerations, counts, true)
 		if found {
 			return taint.Key
 		}

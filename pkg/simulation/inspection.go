@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -46,7 +45,7 @@ func (i *Inspection) Obstacles(node *snapshot.Node) (all []string) {
 	if !c.reaches(node) {
 		all = append(all, "out of reach of the pod's volume")
 	}
-	if taint := c.untoleratedTaint(node); taint != "" {
+	if taint := c.untoleratedTaint(node, snapshot.ExcludesPods); taint != "" {
 		all = append(all, "taint "+taint)
 	}
 	cordoned := slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cordon.Key })
@@ -69,18 +68,12 @@ func (i *Inspection) insufficient(node *snapshot.Node) (all []string) {
 			free.Add(p.Requests, -1)
 		}
 	}
-	need := &i.demand.class.needs
-	compare := func(name v1.ResourceName, need, have int64) {
-		if need > 0 && need > have {
-			all = append(all, fmt.Sprintf("insufficient %s", name))
+	requests := i.demand.class.requests
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		var need Amounts
+		if need.Add(v1.ResourceList{name: requests[name]}, 1); !free.Covers(&need) {
+			all = append(all, "insufficient "+string(name))
 		}
-	}
-	compare(v1.ResourceCPU, need.milliCPU, free.milliCPU)
-	compare(v1.ResourceMemory, need.memory, free.memory)
-	compare(v1.ResourceEphemeralStorage, need.ephemeral, free.ephemeral)
-	compare(v1.ResourcePods, need.pods, free.pods)
-	for _, name := range slices.Sorted(maps.Keys(need.others)) {
-		compare(name, need.others[name], free.others[name])
 	}
 	return all
 }
@@ -102,43 +95,23 @@ func (t *terms) refusals(node int) (all []string) {
 	return all
 }
 
-// Feasibility determines whether any of a set of nodes could run a pod if the node were empty and
-// healthy. It considers the pod's own node selector, node affinity, tolerations and volumes, and
-// the size of the nodes. FitsNewNode and FitsOtherNode also consider nodes that an autoscaler may
-// add, the pod's own required pod affinity and anti-affinity, and its hard topology spread. A
-// Feasibility is not safe for concurrent use.
-type Feasibility struct {
-	nodes   []*snapshot.Node
-	results map[*snapshot.Revision][]feasible
-
-	// The rest is set by Provisioning.Feasibility only. kinds has an example of each kind of nodes.
-	snapshot     *snapshot.Snapshot
-	provisioning *Provisioning
-	kinds        []*snapshot.Node
-}
-
-// feasible is the result for a class of pods.
-type feasible struct {
-	*class
-	somewhere bool
-}
-
-// NewFeasibility returns the feasibility on nodes.
-func NewFeasibility(nodes []*snapshot.Node) *Feasibility {
-	return &Feasibility{nodes: nodes, results: map[*snapshot.Revision][]feasible{}}
-}
-
-// FitsAnyNode reports whether some node could run the pod, which must belong to a revision.
-func (f *Feasibility) FitsAnyNode(p *snapshot.Pod) bool {
-	for _, result := range f.results[p.Revision] {
-		if result.contains(p) {
-			return result.somewhere
+// FitsAnyNode returns a function that reports whether any of the nodes could run a pod if the node
+// were empty and healthy. The function considers the pod's own node selector, node affinity,
+// tolerations and volumes, and the size of the nodes. The pod must belong to a revision. The
+// function is not safe for concurrent use.
+func FitsAnyNode(nodes []*snapshot.Node) func(*snapshot.Pod) bool {
+	classes, fits := map[*snapshot.Revision][]*class{}, map[*class]bool{}
+	return func(p *snapshot.Pod) bool {
+		known := classes[p.Revision]
+		i := slices.IndexFunc(known, func(c *class) bool { return c.contains(p) })
+		if i < 0 {
+			c := newClass(p, p.Requests)
+			fits[c] = slices.ContainsFunc(nodes, c.suitableWhenHealthy)
+			known, i = append(known, c), len(known)
+			classes[p.Revision] = known
 		}
+		return fits[known[i]]
 	}
-	c := newClass(p, p.Requests)
-	somewhere := slices.ContainsFunc(f.nodes, c.suitableWhenHealthy)
-	f.results[p.Revision] = append(f.results[p.Revision], feasible{c, somewhere})
-	return somewhere
 }
 
 // suitableWhenHealthy reports whether the node would accept pods of the class if it were empty and
@@ -146,18 +119,15 @@ func (f *Feasibility) FitsAnyNode(p *snapshot.Pod) bool {
 func (c *class) suitableWhenHealthy(node *snapshot.Node) bool {
 	var whole Amounts
 	whole.Add(node.Status.Allocatable, 1)
-	_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.pod.Spec.Tolerations, func(t *v1.Taint) bool {
-		return snapshot.ExcludesPods(t) && !temporary(t)
-	}, true)
-	return !untolerated && whole.Covers(&c.needs) && c.matches(node) && c.reaches(node)
+	return whole.Covers(&c.needs) && c.untoleratedTaint(node, permanent) == "" && c.matches(node) && c.reaches(node)
 }
 
 // signals contains the known signals.
 var signals = providers.Signals()
 
-// temporary reports whether a taint indicates the current state of a node, and not its kind: taints
-// with the prefixes of Kubernetes, and taints that are signals.
-func temporary(t *v1.Taint) bool {
-	return strings.HasPrefix(t.Key, "node.kubernetes.io/") || strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/") ||
-		slices.ContainsFunc(signals, func(s providers.Signal) bool { return s.Kind == providers.TaintSignal && s.Key == t.Key })
+// permanent reports whether a taint excludes pods, and indicates the kind of a node rather than its
+// current state, as taints with the prefixes of Kubernetes and taints that are signals do.
+func permanent(t *v1.Taint) bool {
+	return snapshot.ExcludesPods(t) && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/") &&
+		!slices.ContainsFunc(signals, func(s providers.Signal) bool { return s.Kind == providers.TaintSignal && s.Key == t.Key })
 }

@@ -43,7 +43,7 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-func TestFeasibility(t *testing.T) {
+func TestFitsAnyNode(t *testing.T) {
 	const nodes = "node a spot m/a cpu=2\nnode b spot m/b taint=t\n"
 	for name, test := range map[string]struct {
 		cluster string
@@ -63,9 +63,9 @@ func TestFeasibility(t *testing.T) {
 			w := clustertest.NewWorld(t)
 			w.Build(nodes + test.cluster)
 			s := w.Snapshot()
-			feasibility := simulation.NewFeasibility(s.Nodes)
+			fits := simulation.FitsAnyNode(s.Nodes)
 			for range 2 { // the second result is cached
-				if got := feasibility.FitsAnyNode(clustertest.Find(t, s, "x-0")); got != test.want {
+				if got := fits(clustertest.Find(t, s, "x-0")); got != test.want {
 					t.Errorf("%t, want %t", got, test.want)
 				}
 			}

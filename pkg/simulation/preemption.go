@@ -25,10 +25,10 @@ const (
 // scheduler ends its search after at least as many.
 const maxCandidates = 100
 
-// preempt evicts the pods that the scheduler would preempt for p, a pod of class c, from their node.
-// It returns the node, and the reason that Replace returns with it; nil if there is none. examined
-// is false if the time of the Room ended during the search. find must have found no node for the
-// same pod. A replica beyond the floor preempts nothing on on-demand.
+// preempt evicts the pods that the scheduler would preempt for p, a pod of class c. It returns
+// their node, and the reason that Replace returns with it; nil if there is none. examined is false
+// if the time of the Room ended during the search. find must have found no node for the same pod. A
+// replica beyond the floor preempts nothing on on-demand.
 func (r *Room) preempt(p *snapshot.Pod, c *class, plan *decision.Plan) (best *site, why string, examined bool) {
 	if p.Spec.PreemptionPolicy != nil && *p.Spec.PreemptionPolicy == v1.PreemptNever {
 		return nil, "", true
@@ -98,7 +98,7 @@ func (at *site) cost(violations int, priorities ...int32) []int64 {
 }
 
 // enough reports whether the node has the resources for a pod of class c without its pods of lower
-// priority. It caches the sum of these resources until it becomes smaller, or the priority differs.
+// priority. It caches the sum of the resources until the sum decreases or the priority differs.
 func (r *Room) enough(at *site, c *class, priority int32) bool {
 	if at.without == nil || at.withoutFor != priority {
 		at.measure()

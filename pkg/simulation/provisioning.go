@@ -106,7 +106,7 @@ func exampleOf(node *snapshot.Node) *snapshot.Node {
 	example := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(node.Labels)}}
 	maps.DeleteFunc(example.Labels, func(key, value string) bool { return key == v1.LabelHostname || value == node.Name })
 	for i := range node.Spec.Taints {
-		if t := node.Spec.Taints[i]; snapshot.ExcludesPods(&t) && !temporary(&t) {
+		if t := node.Spec.Taints[i]; permanent(&t) {
 			t.TimeAdded = nil
 			example.Spec.Taints = append(example.Spec.Taints, t)
 		}
@@ -122,15 +122,23 @@ func hashOf(example *snapshot.Node) uint64 {
 	return h.Sum64()
 }
 
+// Feasibility determines whether nodes that exist, or that an autoscaler may add, could run the
+// replacement of a pod if they were empty and healthy. It considers the pod's own node selector,
+// node affinity, tolerations, volumes, required pod affinity and anti-affinity, and its hard
+// topology spread. It is not safe for concurrent use.
+type Feasibility struct {
+	snapshot     *snapshot.Snapshot
+	provisioning *Provisioning
+	kinds        []*snapshot.Node // an example of each kind of nodes
+}
+
 // Feasibility records the nodes of s, and returns the feasibility on nodes that exist or may be
 // added. A nil Provisioning knows only these nodes. The result is valid as long as s.
 func (k *Provisioning) Feasibility(s *snapshot.Snapshot) *Feasibility {
 	if k == nil {
 		k = &Provisioning{}
 	}
-	f := NewFeasibility(s.Nodes)
-	f.snapshot, f.provisioning, f.kinds = s, k, k.observe(s)
-	return f
+	return &Feasibility{s, k, k.observe(s)}
 }
 
 // FitsNewNode reports whether an autoscaler may add a node of the required capacity type that could
@@ -169,7 +177,7 @@ func (f *Feasibility) fits(p *snapshot.Pod, requires decision.AssignedCapacity, 
 			evidence = true
 		}
 	}
-	for i, node := range f.nodes {
+	for i, node := range f.snapshot.Nodes {
 		useful := existing && node != p.Node && requires.Admits(node.Facts.Capacity.Type)
 		if (useful || !evidence) && c.suitableWhenHealthy(node) && c.terms.allows(i) {
 			if useful {
@@ -185,12 +193,13 @@ func (f *Feasibility) fits(p *snapshot.Pod, requires decision.AssignedCapacity, 
 // after the last node of the Snapshot. It shares a domain with the nodes that have the same label
 // value, but no other node has its name.
 func (f *Feasibility) allows(c *class, changes *changes, node *snapshot.Node) bool {
-	n := len(f.nodes)
+	nodes := f.snapshot.Nodes
+	n := len(nodes)
 	for key, tally := range changes.tallies {
 		domain := int32(snapshot.NoDomain)
 		if value, ok := node.Labels[key.topologyKey]; ok || key.topologyKey == v1.LabelHostname {
 			domain = int32(n) // of no other node
-			if i := slices.IndexFunc(f.nodes, func(other *snapshot.Node) bool { return ok && other.Labels[key.topologyKey] == value }); i >= 0 {
+			if i := slices.IndexFunc(nodes, func(other *snapshot.Node) bool { return ok && other.Labels[key.topologyKey] == value }); i >= 0 {
 				domain = tally.domains[i]
 			}
 		}

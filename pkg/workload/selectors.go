@@ -90,7 +90,7 @@ func (s *Selectors[T]) most(keys []string) (n int) {
 	return n
 }
 
-// Of returns the objects that select a pod with these labels, in the order in which they were added.
+// Of returns the objects that select a pod with these labels, in the order of Add.
 func (s *Selectors[T]) Of(pod labels.Set) (objects []T) {
 	if len(s.byLabel) == 0 {
 		return nil

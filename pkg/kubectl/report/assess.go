@@ -210,15 +210,15 @@ func (w *AssessedWorkload) Why() []string {
 // assessor assesses the workloads of one View.
 type assessor struct {
 	*View
-	spot        []*snapshot.Node
-	feasibility *simulation.Feasibility
-	optIn       string // the JSON of the fields of a pod that opts in
+	spot     []*snapshot.Node
+	fitsSpot func(*snapshot.Pod) bool
+	optIn    string // the JSON of the fields of a pod that opts in
 }
 
 func (v *View) newAssessor() *assessor {
 	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
 	optIn, _ := json.Marshal(map[string]string{"schedulerName": v.Profile}) // a map of strings always has a JSON form
-	return &assessor{View: v, spot: spot, feasibility: simulation.NewFeasibility(spot), optIn: string(optIn)}
+	return &assessor{View: v, spot: spot, fitsSpot: simulation.FitsAnyNode(spot), optIn: string(optIn)}
 }
 
 // assess assesses a workload without its costs. newest is its newest revision with pods.
@@ -323,7 +323,7 @@ func (c *candidate) findChanges() {
 		c.change(false, "remove the node selector or node affinity that requires on-demand")
 	case c.subject.OnlySpot && c.result.Floor > 0:
 		c.change(true, "remove the node selector or node affinity that requires spot: it contradicts the floor")
-	case len(c.spot) > 0 && !c.feasibility.FitsAnyNode(c.p):
+	case len(c.spot) > 0 && !c.fitsSpot(c.p):
 		node := c.spot[0]
 		c.change(false, "its pods fit no spot node. On %s: %s", node.Name, strings.Join(simulation.NewInspection(c.Snapshot, c.p).Obstacles(node), ", "))
 	}

@@ -106,9 +106,9 @@ func (v *View) price(prices *pricing.Prices) (priced map[*snapshot.Node]*pricing
 // the first condition is checked.
 func (v *View) canRunOnSpot() func(*snapshot.Pod) bool {
 	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
-	feasibility := simulation.NewFeasibility(spot)
+	fits := simulation.FitsAnyNode(spot)
 	return func(p *snapshot.Pod) bool {
-		return !workload.OnlyOnDemand(p.Pod, v.Policy) && (len(spot) == 0 || feasibility.FitsAnyNode(p))
+		return !workload.OnlyOnDemand(p.Pod, v.Policy) && (len(spot) == 0 || fits(p))
 	}
 }
 
