@@ -26,9 +26,9 @@ import (
 
 // newCommand returns kube-scheduler's command with the project's plugins, like
 // app.NewSchedulerCommand of Kubernetes 1.36: it has the same flags, help, logging, signals and
-// metrics. It adds guardTakeover, guardLease, removeExpiredGates, withdrawAbandoned,
-// searchNarrowly and limitBindings. The original has no hook for them, because it does not expose
-// the scheduler between app.Setup and app.Run.
+// metrics. It adds guardTakeover, guardLease, withdrawAbandoned, searchNarrowly and limitBindings.
+// The original has no hook for them, because it does not expose the scheduler between app.Setup and
+// app.Run.
 func newCommand() *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
@@ -86,9 +86,6 @@ func runScheduler(command *cobra.Command, opts *options.Options) error {
 		return err
 	}
 	fresh := guardLease(ctx, config.LeaderElection, sched)
-	if err := removeExpiredGates(ctx, *config, sched, fresh); err != nil {
-		return err
-	}
 	if err := withdrawAbandoned(ctx, *config, sched, fresh); err != nil {
 		return err
 	}

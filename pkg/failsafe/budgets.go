@@ -6,6 +6,7 @@ package failsafe
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -33,16 +35,17 @@ import (
 
 // staleAfter is the time after the last renewal of its Lease after which the controller counts as
 // not running. checkEvery is the interval of the checks.
-const staleAfter, checkEvery = 5 * time.Minute, 5 * time.Second
+const staleAfter, checkEvery = 5 * time.Minute, 2 * time.Second
 
 // changesPerCheck is how many budgets, and how many pods, the Withdrawer changes before it reads
-// the Lease again. Its client is slow, and the controller may run again meanwhile.
-const changesPerCheck = 50
+// the Lease again, because the controller may run again meanwhile. gatesPerCheck is how many gates
+// it removes before it checks the rest.
+const changesPerCheck, gatesPerCheck = 20, 100
 
-// Withdrawer withdraws what a controller that no longer runs has left. It deletes the
-// PodDisruptionBudgets, so that no drain waits for it. It restores the pods that it released, so
-// that no replica of an old revision serves forever. It is part of the scheduler. A controller that
-// starts again recreates the budgets.
+// Withdrawer withdraws what a controller that no longer runs has left. It removes gates, deletes
+// the PodDisruptionBudgets, so that no drain waits for it, and restores the pods that it released,
+// so that no replica of an old revision serves forever. It is part of the scheduler. A controller
+// that starts again recreates the budgets.
 type Withdrawer struct {
 	client      kubernetes.Interface
 	recorder    events.EventRecorder
@@ -52,20 +55,26 @@ type Withdrawer struct {
 	replicaSets appslisters.ReplicaSetLister
 	deployments appslisters.DeploymentLister
 	leads       func() bool
+	// gateTimeouts contains the age of a pod at which its gate expires, by scheduler name.
+	gateTimeouts   map[string]time.Duration
+	longestTimeout time.Duration
 	// renewed is the renewTime of the Lease, by the clock of the controller. seen is when this
 	// process first read that value, by its own clock.
 	renewed, seen time.Time
 }
 
 // NewWithdrawer returns a Withdrawer that reads from factory. Call it before the factory is
-// started. While leads returns false, another replica leads and nothing is withdrawn.
+// started. gateTimeouts contains the gateTimeout of each profile, by its scheduler name. While
+// leads returns false, another replica leads and nothing is withdrawn.
 func NewWithdrawer(
-	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker, leads func() bool,
+	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker,
+	gateTimeouts map[string]time.Duration, leads func() bool,
 ) *Withdrawer {
 	budgets, apps := factory.Policy().V1().PodDisruptionBudgets(), factory.Apps().V1()
 	return &Withdrawer{ // each Lister makes the factory start its informer
 		client: client, recorder: recorder, clock: clock, budgets: budgets.Lister(), pods: factory.Core().V1().Pods().Lister(),
 		replicaSets: apps.ReplicaSets().Lister(), deployments: apps.Deployments().Lister(), leads: leads,
+		gateTimeouts: gateTimeouts, longestTimeout: slices.Max(slices.Collect(maps.Values(gateTimeouts))),
 	}
 }
 
@@ -85,20 +94,16 @@ func (r *Withdrawer) Run(ctx context.Context) {
 	}
 }
 
-// check withdraws everything if no controller has run for staleAfter.
+// check removes expired gates, and withdraws everything else if no controller has run for
+// staleAfter.
 func (r *Withdrawer) check(ctx context.Context) error {
 	if !r.leads() {
 		return nil
 	}
-	budgets, err := r.budgets.List(labels.Everything())
-	if err != nil {
-		return err
-	}
+	pods, _ := r.pods.List(labels.Everything()) // a lister of a cache returns no error
+	r.removeExpiredGates(ctx, pods)
+	budgets, _ := r.budgets.List(labels.Everything())
 	budgets = slices.DeleteFunc(budgets, func(b *policyv1.PodDisruptionBudget) bool { return !workload.ManagedDisruptionBudget(b) })
-	pods, err := r.pods.List(labels.Everything())
-	if err != nil {
-		return err
-	}
 	pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool { return p.DeletionTimestamp != nil || !workload.Released(p) })
 	if len(budgets)+len(pods) == 0 {
 		return nil
@@ -113,7 +118,8 @@ func (r *Withdrawer) check(ctx context.Context) error {
 	abandoned := func(since time.Time) bool { return stale || !leased && r.clock.Since(since) >= staleAfter }
 	budgets = slices.DeleteFunc(budgets, func(b *policyv1.PodDisruptionBudget) bool { return !abandoned(b.CreationTimestamp.Time) })
 	for _, budget := range budgets[:min(len(budgets), changesPerCheck)] {
-		r.deleteBudget(ctx, budget)
+		err := r.client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(ctx, budget.Name, *metav1.NewPreconditionDeleteOptions(string(budget.UID)))
+		r.report(ctx, budget, err, spot.ReasonProtectionWithdrawn, "Withdraw", "evictions no longer wait for it")
 	}
 	requests := 0
 	for _, pod := range pods { // in random order, so that no pod that cannot be restored blocks others
@@ -136,16 +142,21 @@ func (r *Withdrawer) stale(lease *coordinationv1.Lease) bool {
 	return unchanged >= staleAfter || unchanged >= duration && r.clock.Since(r.renewed) >= staleAfter
 }
 
-func (r *Withdrawer) deleteBudget(ctx context.Context, budget *policyv1.PodDisruptionBudget) {
-	logger := klog.FromContext(ctx).WithValues("podDisruptionBudget", klog.KObj(budget))
-	err := r.client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(ctx, budget.Name, *metav1.NewPreconditionDeleteOptions(string(budget.UID)))
+// report logs the result of a request that withdraws an object, and records an event on success.
+func (r *Withdrawer) report(ctx context.Context, object interface {
+	runtime.Object
+	metav1.Object
+}, err error, reason, action, note string) {
+	logger := klog.FromContext(ctx).WithValues("object", klog.KObj(object), "reason", reason)
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case gone(err):
 	case err != nil:
-		logger.Error(err, "Deletion of PodDisruptionBudget without a controller failed, will retry")
+		logger.Error(err, "Failed to withdraw what a controller that no longer runs has left, will retry")
 	default:
-		logger.Info("Deleted PodDisruptionBudget, because no controller runs", "after", staleAfter)
-		r.recorder.Eventf(budget, nil, v1.EventTypeWarning, spot.ReasonProtectionWithdrawn, "Withdraw",
-			"spot-controller has not renewed its Lease for %s: evictions no longer wait for it", staleAfter)
+		logger.Info("Withdrew what a controller that no longer runs has left", "after", staleAfter)
+		r.recorder.Eventf(object, nil, v1.EventTypeWarning, reason, action, "spot-controller has not renewed its Lease for %s: %s", staleAfter, note)
 	}
 }
+
+// gone reports whether a request failed because its version of the object no longer exists.
+func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }

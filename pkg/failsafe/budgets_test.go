@@ -60,7 +60,7 @@ func TestDeletionOfAbandonedBudgets(t *testing.T) {
 			factory := informers.NewSharedInformerFactory(client, 0)
 			recorder := events.NewFakeRecorder(10)
 			clock := clocktesting.NewFakeClock(now.Add(-15 * time.Second))
-			w := NewWithdrawer(factory, client, recorder, clock, func() bool { return !test.standby })
+			w := NewWithdrawer(factory, client, recorder, clock, map[string]time.Duration{"": time.Hour}, func() bool { return !test.standby })
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
 			for range 2 { // the Lease must stay unchanged for its duration
@@ -102,7 +102,7 @@ func TestDeletionWithAnotherClock(t *testing.T) {
 			client := fake.NewClientset(budget, lease)
 			factory := informers.NewSharedInformerFactory(client, 0)
 			clock := clocktesting.NewFakeClock(now)
-			w := NewWithdrawer(factory, client, events.NewFakeRecorder(10), clock, func() bool { return true })
+			w := NewWithdrawer(factory, client, events.NewFakeRecorder(10), clock, map[string]time.Duration{"": time.Hour}, func() bool { return true })
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
 			deleted := time.Duration(0)
@@ -144,7 +144,7 @@ func TestDeletionOfManyBudgets(t *testing.T) {
 		}
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
-	w := NewWithdrawer(factory, client, events.NewFakeRecorder(2*changesPerCheck), clocktesting.NewFakeClock(now), func() bool { return true })
+	w := NewWithdrawer(factory, client, events.NewFakeRecorder(2*changesPerCheck), clocktesting.NewFakeClock(now), map[string]time.Duration{"": time.Hour}, func() bool { return true })
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 	if err := w.check(t.Context()); err != nil {

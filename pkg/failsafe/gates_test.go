@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,17 +16,17 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// TestGateRemover checks that a gate expires by the age of its pod and the timeout of its profile,
-// or the longest timeout if a policy changed the scheduler. The leading replica removes it, even if
-// the API server first refuses.
-func TestGateRemover(t *testing.T) {
+// TestRemovalOfExpiredGates checks that a gate expires by the age of its pod and the timeout of its
+// profile, or the longest timeout if a policy changed the scheduler. The leading replica removes
+// it, even if the API server first refuses.
+func TestRemovalOfExpiredGates(t *testing.T) {
 	const profile = clustertest.Profile
 	aged := func(name, scheduler string, age time.Duration) *v1.Pod {
 		pod := clustertest.NewPod(name)
@@ -48,19 +47,18 @@ func TestGateRemover(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	var leads atomic.Bool
+	leads, clock := false, clocktesting.NewFakeClock(time.Now())
 	recorder := events.NewFakeRecorder(10)
 	factory := informers.NewSharedInformerFactory(client, 0)
-	e, err := NewGateRemover(factory, client, clock.RealClock{}, map[string]Profile{profile: {30 * time.Second, recorder}, "slow": {time.Hour, recorder}}, leads.Load)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := NewWithdrawer(factory, client, recorder, clock, map[string]time.Duration{profile: 30 * time.Second, "slow": time.Hour}, func() bool { return leads })
 	ctx, cancel := context.WithCancel(t.Context())
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	ended := make(chan struct{})
-	go func() { defer close(ended); e.Run(ctx) }()
-	defer func() { cancel(); <-ended; factory.Shutdown() }()
+	check := func() {
+		if err := w.check(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
 
 	gates := func(name string) int {
 		pod, err := client.CoreV1().Pods("shop").Get(ctx, name, metav1.GetOptions{})
@@ -72,15 +70,23 @@ func TestGateRemover(t *testing.T) {
 		}
 		return len(pod.Spec.SchedulingGates)
 	}
-	time.Sleep(200 * time.Millisecond)
-	if got := gates("old"); got != 2 {
-		t.Fatalf("a replica that is not the leader removed a gate: %d left", got)
+	check()
+	if got := gates("old"); got != 2 || refused > 0 {
+		t.Fatalf("a replica that is not the leader sent %d requests: %d gates left", refused, got)
 	}
-	leads.Store(true)
+	leads = true
+	check()
+	if refused != 2 {
+		t.Fatalf("sent %d requests, want one for each expired gate", refused)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.Run(ctx) }()
+	defer func() { cancel(); <-ended; factory.Shutdown() }()
 	if err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		clock.Step(checkEvery / 100) // the other gates must not expire
 		return gates("old") == 1 && gates("other") == 1, nil
 	}); err != nil {
-		t.Fatal("the gates of the old pods are not removed within 10 s")
+		t.Fatal("the gates of the old pods are not removed")
 	}
 	for i, want := range []string{"Warning ChangeRefused", "Warning CapacityGateExpired", "Warning CapacityGateExpired"} {
 		if event := <-recorder.Events; !strings.HasPrefix(event, want) || i == 0 && !strings.Contains(event, "deny.example.com") {

@@ -6,10 +6,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -20,7 +19,7 @@ import (
 // deleted when its Deployment has all replicas without it and its budgets allow it. Without a
 // Deployment such a pod remains, because the ReplicaSet may have been deleted without its pods.
 func (r *Withdrawer) restore(ctx context.Context, pod *v1.Pod, release *workload.Release) bool {
-	logger, deployment := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod)), r.deploymentOf(pod)
+	deployment := r.deploymentOf(pod)
 	rs, err := r.replicaSets.ReplicaSets(pod.Namespace).Get(release.ReplicaSet)
 	var reason, note string
 	switch {
@@ -36,14 +35,7 @@ func (r *Withdrawer) restore(ctx context.Context, pod *v1.Pod, release *workload
 		})
 		reason, note = spot.ReasonLeftover, "it was deleted, because its ReplicaSet is gone and its Deployment has all replicas"
 	}
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-	case err != nil:
-		logger.Error(err, "Restoring a released pod without a controller failed, will retry")
-	default:
-		logger.Info("Ended the release of a pod, because no controller runs", "after", staleAfter, "reason", reason)
-		r.recorder.Eventf(pod, nil, v1.EventTypeWarning, reason, "Restore", "spot-controller has not renewed its Lease for %s: %s", staleAfter, note)
-	}
+	r.report(ctx, pod, err, reason, "Restore", note)
 	return true
 }
 
@@ -75,11 +67,8 @@ func (r *Withdrawer) servesWithout(d *appsv1.Deployment, pod *v1.Pod) bool {
 	if d.Status.ObservedGeneration < d.Generation || int(d.Status.AvailableReplicas) < workload.Replicas(d.Spec.Replicas) {
 		return false
 	}
-	budgets, err := r.budgets.PodDisruptionBudgets(pod.Namespace).List(labels.Everything())
-	for _, budget := range budgets {
-		if budget.Status.DisruptionsAllowed == 0 && workload.Selector(budget.Spec.Selector).Matches(labels.Set(pod.Labels)) {
-			return false
-		}
-	}
-	return err == nil
+	budgets, _ := r.budgets.PodDisruptionBudgets(pod.Namespace).List(labels.Everything())
+	return !slices.ContainsFunc(budgets, func(b *policyv1.PodDisruptionBudget) bool {
+		return b.Status.DisruptionsAllowed == 0 && workload.Selector(b.Spec.Selector).Matches(labels.Set(pod.Labels))
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -90,7 +91,7 @@ func TestRestorationOfReleasedPods(t *testing.T) {
 			client := fake.NewClientset(append(test.others, test.pod, lease)...)
 			factory := informers.NewSharedInformerFactory(client, 0)
 			recorder := events.NewFakeRecorder(10)
-			w := NewWithdrawer(factory, client, recorder, clocktesting.NewFakeClock(now), func() bool { return true })
+			w := NewWithdrawer(factory, client, recorder, clocktesting.NewFakeClock(now), map[string]time.Duration{"": time.Hour}, func() bool { return true })
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
 			if err := w.check(t.Context()); err != nil {
@@ -144,7 +145,7 @@ func TestRestorationOfManyPods(t *testing.T) {
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	clock := clocktesting.NewFakeClock(now.Add(staleAfter)) // without a Lease the time of the release counts
-	w := NewWithdrawer(factory, client, events.NewFakeRecorder(3*changesPerCheck), clock, func() bool { return true })
+	w := NewWithdrawer(factory, client, events.NewFakeRecorder(3*changesPerCheck), clock, map[string]time.Duration{"": time.Hour}, func() bool { return true })
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 	if err := w.check(t.Context()); err != nil {
