@@ -19,14 +19,13 @@ import (
 // deleted when its Deployment has all replicas without it and its budgets allow it. Without a
 // Deployment such a pod remains, because the ReplicaSet may have been deleted without its pods.
 func (r *Withdrawer) restore(ctx context.Context, pod *v1.Pod, release *workload.Release) bool {
-	deployment := r.deploymentOf(pod)
 	rs, err := r.replicaSets.ReplicaSets(pod.Namespace).Get(release.ReplicaSet)
 	var reason, note string
 	switch {
 	case err == nil && rs.DeletionTimestamp == nil && takesBack(rs, pod, release):
 		err = workload.PatchPod(ctx, r.client, pod, release.Restoration(pod), nil)
 		reason, note = spot.ReasonRestored, "it was given back to ReplicaSet "+rs.Name
-	case err == nil && rs.UID == release.ReplicaSetUID, deployment == nil, !r.servesWithout(deployment, pod):
+	case err == nil && rs.UID == release.ReplicaSetUID, !r.servesWithout(pod):
 		return false
 	default:
 		uid := pod.UID
@@ -48,23 +47,15 @@ func takesBack(rs *appsv1.ReplicaSet, pod *v1.Pod, release *workload.Release) bo
 	return !stale && workload.Selector(rs.Spec.Selector).Matches(original)
 }
 
-// deploymentOf returns the Deployment that controls the pod; nil if there is none.
-func (r *Withdrawer) deploymentOf(pod *v1.Pod) *appsv1.Deployment {
+// servesWithout reports whether a Deployment controls the pod and has all its replicas without it,
+// and every PodDisruptionBudget that selects the pod allows a disruption.
+func (r *Withdrawer) servesWithout(pod *v1.Pod) bool {
 	if !workload.ControlledByDeployment(pod) {
-		return nil
+		return false
 	}
 	owner := metav1.GetControllerOfNoCopy(pod)
-	deployment, err := r.deployments.Deployments(pod.Namespace).Get(owner.Name)
-	if err != nil || deployment.UID != owner.UID {
-		return nil
-	}
-	return deployment
-}
-
-// servesWithout reports whether the Deployment has all its replicas without the pod, and every
-// PodDisruptionBudget that selects the pod allows a disruption.
-func (r *Withdrawer) servesWithout(d *appsv1.Deployment, pod *v1.Pod) bool {
-	if d.Status.ObservedGeneration < d.Generation || int(d.Status.AvailableReplicas) < workload.Replicas(d.Spec.Replicas) {
+	d, err := r.deployments.Deployments(pod.Namespace).Get(owner.Name)
+	if err != nil || d.UID != owner.UID || d.Status.ObservedGeneration < d.Generation || int(d.Status.AvailableReplicas) < workload.Replicas(d.Spec.Replicas) {
 		return false
 	}
 	budgets, _ := r.budgets.PodDisruptionBudgets(pod.Namespace).List(labels.Everything())

@@ -89,8 +89,8 @@ func (c *census) count(p *Pod, facts *podFacts) error {
 	}
 	p.Release = release
 	if revision == nil {
-		if by := metav1.GetControllerOfNoCopy(facts.pod); release != nil && by != nil && workload.IsDeployment(by) {
-			p.Deployment, _ = c.deployments.Deployments(p.Namespace).Get(by.Name) // it exists: see releaseDefect
+		if release != nil && workload.ControlledByDeployment(p.Pod) {
+			p.Deployment, _ = c.deployments.Deployments(p.Namespace).Get(metav1.GetControllerOfNoCopy(p.Pod).Name) // it exists: see releaseDefect
 		}
 		return nil
 	}
