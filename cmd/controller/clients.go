@@ -13,6 +13,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 )
 
 // requestTimeout is the timeout of a write request. The result of a request that takes longer is
@@ -74,6 +75,14 @@ func newNodeOwners(config *rest.Config) (*round.NodeOwners, error) {
 		return nil, fmt.Errorf("creating the client that reads the owners of nodes: %w", err)
 	}
 	return round.NewNodeOwners(reader), nil
+}
+
+func newNodePools(config *rest.Config, into *simulation.Provisioning) (*round.NodePools, error) {
+	reader, err := dynamic.NewForConfig(readOnly(config))
+	if err != nil {
+		return nil, fmt.Errorf("creating the client that reads NodePools: %w", err)
+	}
+	return &round.NodePools{Reader: reader, Provisioning: into}, nil
 }
 
 type transport func(*http.Request) (*http.Response, error)

@@ -171,7 +171,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 }
 
 // newBesideRounds returns the runnables that act on single pods beside the rounds, if they are
-// enabled.
+// enabled, and the reader of NodePools.
 func newBesideRounds(
 	config *rest.Config, setup *setup, caches *caches, planner *round.Planner, mayWrite func() error, recorder events.EventRecorder,
 ) (runnables []manager.Runnable, err error) {
@@ -183,7 +183,11 @@ func newBesideRounds(
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range []manager.Runnable{assigner, counter} {
+	nodePools, err := newNodePools(config, planner.Provisioning)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range []manager.Runnable{assigner, counter, nodePools} {
 		if r != nil {
 			runnables = append(runnables, r)
 		}

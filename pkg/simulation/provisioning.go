@@ -10,8 +10,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -26,8 +29,8 @@ const (
 )
 
 // Provisioning is the evidence about the nodes that autoscalers add: the kinds of nodes that exist
-// or existed, and refusals. It exists in memory only. The zero value contains nothing. It is safe
-// for concurrent use.
+// or existed, the pools, and refusals. It exists in memory only. The zero value contains nothing.
+// It is safe for concurrent use.
 type Provisioning struct {
 	// Policy defines the capacity labels; nil means none. It must not change.
 	Policy *decision.Policy
@@ -36,6 +39,7 @@ type Provisioning struct {
 	kinds    map[uint64]*nodeKind
 	nodes    map[*v1.Node]uint64   // the kinds of the nodes of the last Snapshot
 	refusals map[refusal]time.Time // when each refusal ends
+	pools    []providers.NodePool
 }
 
 // nodeKind is an example of equal nodes, and when such a node last existed.
@@ -66,6 +70,40 @@ func (k *Provisioning) Refused(revision workload.OwnerKey, requires decision.Ass
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return now.Before(k.refusals[refusal{revision, requires}])
+}
+
+// SetPools replaces what is known about the pools from which an autoscaler adds nodes.
+func (k *Provisioning) SetPools(pools []providers.NodePool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pools = pools
+}
+
+// noPoolFits reports whether pools that may add a node of the required capacity type are known, and
+// each one has reached its limit or has a taint that pods of the class do not tolerate.
+func (k *Provisioning) noPoolFits(c *class, requires decision.AssignedCapacity) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known := false
+	for _, pool := range k.pools {
+		if slices.ContainsFunc(pool.Requirements, func(r v1.NodeSelectorRequirement) bool { return k.excludes(&r, requires) }) {
+			continue
+		}
+		known = true
+		_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), pool.Taints, c.pod.Spec.Tolerations, snapshot.ExcludesPods, true)
+		if !untolerated && !pool.LimitReached {
+			return false
+		}
+	}
+	return known
+}
+
+// excludes reports whether no node with the label that r requires has the required capacity type.
+func (k *Provisioning) excludes(r *v1.NodeSelectorRequirement, requires decision.AssignedCapacity) bool {
+	return r.Operator == v1.NodeSelectorOpIn && len(r.Values) > 0 && !slices.ContainsFunc(r.Values, func(value string) bool {
+		capacity, known := k.Policy.LabelMeaning(r.Key, value)
+		return !known || requires.Admits(capacity)
+	})
 }
 
 // observe records the nodes of a Snapshot, and returns an example of each kind.
@@ -157,9 +195,10 @@ func (f *Feasibility) FitsOtherNode(p *snapshot.Pod, requires decision.AssignedC
 
 // fits judges by the nodes that exist or existed. An unknown capacity type, or a requirement that
 // no known node meets, is no evidence against an autoscaler: it may start from no nodes. So fits
-// returns false only if the required capacity type is known, and a node of another type, or the
-// node of p, could run the pod. Sizes do not count, because a new node may be larger. Nor does the
-// requirement that package gating added to p, because the replacement gets its own.
+// returns false only if a node of another type, or the node of p, could run the pod, and the
+// required capacity type is known or no known pool can add a node of it for the pod. Sizes do not
+// count, because a new node may be larger. Nor does the requirement that package gating added to p,
+// because the replacement gets its own.
 func (f *Feasibility) fits(p *snapshot.Pod, requires decision.AssignedCapacity, existing bool) bool {
 	before := *p
 	before.Pod = workload.BeforeAssignment(p.Pod, f.provisioning.Policy)
@@ -186,7 +225,7 @@ func (f *Feasibility) fits(p *snapshot.Pod, requires decision.AssignedCapacity, 
 			evidence = true
 		}
 	}
-	return !evidence || !known
+	return !evidence || !known && !f.provisioning.noPoolFits(c, requires)
 }
 
 // allows reports whether the terms of the class allow a pod on a new node. The node gets the number

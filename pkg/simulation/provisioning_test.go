@@ -9,6 +9,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 )
 
@@ -62,6 +63,49 @@ func TestFitsNewNode(t *testing.T) {
 				if got := f.FitsNewNode(p, requires); got != want {
 					t.Errorf("requires %q: %t, want %t", requires, got, want)
 				}
+			}
+		})
+	}
+}
+
+// A pod without evidence by nodes fits no new spot node if no pool can add one for it.
+func TestFitsPools(t *testing.T) {
+	in := func(key string, values ...string) v1.NodeSelectorRequirement {
+		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: values}
+	}
+	spotOnly, both := in("karpenter.sh/capacity-type", "spot"), in("karpenter.sh/capacity-type", "spot", "on-demand")
+	onDemandOnly, zone := in("karpenter.sh/capacity-type", "on-demand"), in(v1.LabelTopologyZone, "a")
+	taint := []v1.Taint{{Key: "t", Effect: v1.TaintEffectNoSchedule}}
+	pool := func(taints []v1.Taint, full bool, requirements ...v1.NodeSelectorRequirement) providers.NodePool {
+		return providers.NodePool{Taints: taints, LimitReached: full, Requirements: requirements}
+	}
+	const noSpot = "node o on-demand m/a\ndeployment x 1 o"
+	for name, test := range map[string]struct {
+		cluster string
+		pools   []providers.NodePool
+		want    bool
+	}{
+		"no pools":                       {noSpot, nil, true},
+		"a spot pool":                    {noSpot, []providers.NodePool{pool(nil, false, spotOnly, zone)}, true},
+		"a tainted spot pool":            {noSpot, []providers.NodePool{pool(taint, false, spotOnly)}, false},
+		"a soft taint":                   {noSpot, []providers.NodePool{pool([]v1.Taint{{Key: "t", Effect: v1.TaintEffectPreferNoSchedule}}, false, spotOnly)}, true},
+		"a tolerated taint":              {noSpot + " tolerates=t", []providers.NodePool{pool(taint, false, spotOnly)}, true},
+		"a full spot pool":               {noSpot, []providers.NodePool{pool(nil, true, spotOnly)}, false},
+		"one of two spot pools is full":  {noSpot, []providers.NodePool{pool(nil, true, spotOnly), pool(nil, false, spotOnly)}, true},
+		"a pool of both types":           {noSpot, []providers.NodePool{pool(nil, true, spotOnly), pool(nil, false, both)}, true},
+		"a pool of any type":             {noSpot, []providers.NodePool{pool(taint, false, spotOnly), pool(nil, false, zone)}, true},
+		"pools without spot":             {noSpot, []providers.NodePool{pool(nil, false, onDemandOnly)}, true},
+		"a spot node of another pool":    {"node o on-demand m/a\nnode s spot m/a\ndeployment x 1 o", []providers.NodePool{pool(taint, false, spotOnly)}, true},
+		"it could run on no node at all": {noSpot + " zone=c", []providers.NodePool{pool(taint, false, spotOnly)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := clustertest.NewWorld(t)
+			w.Build(test.cluster)
+			s := w.Snapshot()
+			k := &simulation.Provisioning{Policy: &w.Policy}
+			k.SetPools(test.pools)
+			if got := k.Feasibility(s).FitsNewNode(clustertest.Find(t, s, "x-0"), decision.AssignedSpot); got != test.want {
+				t.Errorf("%t, want %t", got, test.want)
 			}
 		})
 	}

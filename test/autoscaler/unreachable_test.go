@@ -23,8 +23,9 @@ const watchUnreachable = 45 * time.Second
 // impatient makes the controller retry moves as often as it can.
 var impatient = settings{"gating.nodeStartup": "10s", "migration.surgeTimeout": "20s"}
 
-func TestTaintedSpot(t *testing.T)         { taintedSpot(t, watchUnreachable) }
-func TestOnDemandUnavailable(t *testing.T) { onDemandUnavailable(t, watchUnreachable) }
+func TestTaintedSpot(t *testing.T)             { taintedSpot(t, watchUnreachable) }
+func TestTaintedSpotWithoutNodes(t *testing.T) { taintedSpotWithoutNodes(t, watchUnreachable) }
+func TestOnDemandUnavailable(t *testing.T)     { onDemandUnavailable(t, watchUnreachable) }
 
 // taintedSpot: the spot nodes have a taint that only another workload tolerates. The replicas
 // beyond the floor stay on on-demand.
@@ -38,11 +39,19 @@ func taintedSpot(t *testing.T, length time.Duration) {
 	s.must(s.isAvailableWithSplit("web", split{OnDemand: 4})())
 }
 
+// taintedSpotWithoutNodes: like taintedSpot, but the spot NodePool has never had a node. The
+// controller reads the taint from the NodePool.
+func taintedSpotWithoutNodes(t *testing.T, length time.Duration) {
+	s := startTainted(t)
+	s.deploy("web", 4, "300m", "64Mi", floor("1"))
+	s.eventually(soon, s.isAvailableWithSplit("web", split{OnDemand: 4}))
+	s.requireNoUselessMove(length, map[string]int{"web": 0})
+	s.must(s.isAvailableWithSplit("web", split{OnDemand: 4})())
+}
+
 // onDemandUnavailable: Karpenter may add no on-demand node, so the floors are not met. Karpenter
-// has refused a node for the pods of web before they fell back to spot, so the controller releases
-// no pod of web. The floor of late is raised when its pods run on spot. The controller releases one
-// pod, and learns from the replacement that Karpenter refuses. The replacement does not fall back
-// to spot, although fallbackAfter is shorter than the move.
+// has refused a node for the pods of web before they fell back to spot. The floor of late is raised
+// when its pods run on spot. The controller reads the limit of the NodePool, and releases no pod.
 func onDemandUnavailable(t *testing.T, length time.Duration) {
 	s := start(t, setup{
 		mode: true, controller: impatient, safety: settings{"fallbackAfter": "15s"},
@@ -56,7 +65,7 @@ func onDemandUnavailable(t *testing.T, length time.Duration) {
 	s.eventually(soon, s.isAvailableWithSplit("late", split{Spot: 3}))
 	s.eventually(time.Minute+soon, s.isAvailableWithSplit("web", split{Spot: 4}))
 	s.setFloor("late", "2")
-	s.requireNoUselessMove(length, map[string]int{"late": 1, "web": 0})
+	s.requireNoUselessMove(length, map[string]int{"late": 0, "web": 0})
 	s.must(s.isAvailableWithSplit("web", split{Spot: 4})())
 	s.eventually(time.Minute, s.isAvailableWithSplit("late", split{Spot: 3}))
 }

@@ -1,0 +1,66 @@
+package round
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+)
+
+// TestNodePools: the fields of Karpenter's NodePools decide whether a spot node may be added. What
+// cannot be read is no evidence, and an error of the API server keeps what was read before.
+func TestNodePools(t *testing.T) {
+	const taints = `"taints": [{"key": "t", "effect": "NoSchedule"}]`
+	const spotOnly = `"requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"], "minValues": 1}]`
+	template := func(spec string) string { return `{"spec": {"template": {"spec": {` + spec + `}}}}` }
+	for name, test := range map[string]struct {
+		pool  string
+		error error
+		want  bool
+	}{
+		"a spot pool":         {pool: template(spotOnly), want: true},
+		"tainted":             {pool: template(spotOnly + ", " + taints), want: false},
+		"tainted, by a label": {pool: `{"spec": {"template": {"metadata": {"labels": {"karpenter.sh/capacity-type": "spot"}}, "spec": {` + taints + `}}}}`, want: false},
+		"limited to nothing":  {pool: `{"spec": {"limits": {"cpu": "0"}, "template": {"spec": {` + spotOnly + `}}}}`, want: false},
+		"at its limit":        {pool: `{"spec": {"limits": {"cpu": 8}, "template": {"spec": {` + spotOnly + `}}}, "status": {"resources": {"cpu": "8"}}}`, want: false},
+		"below its limit":     {pool: `{"spec": {"limits": {"cpu": 8}, "template": {"spec": {` + spotOnly + `}}}, "status": {"resources": {"cpu": "7"}}}`, want: true},
+		"malformed":           {pool: template(`"taints": "all"`), want: true},
+		"not served":          {pool: template(spotOnly), error: apierrors.NewNotFound(providers.NodePools.GroupResource(), ""), want: true},
+		"forbidden":           {pool: template(spotOnly), error: apierrors.NewForbidden(providers.NodePools.GroupResource(), "", nil), want: true},
+		"unavailable":         {pool: template(spotOnly), error: apierrors.NewServiceUnavailable("test"), want: false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := &unstructured.Unstructured{}
+			if err := json.Unmarshal([]byte(test.pool), &object.Object); err != nil {
+				t.Fatal(err)
+			}
+			object.SetAPIVersion("karpenter.sh/v1")
+			object.SetKind("NodePool")
+			object.SetName("pool")
+			client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+				map[schema.GroupVersionResource]string{providers.NodePools: "NodePoolList"}, object)
+			client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return test.error != nil, nil, test.error })
+			w := clustertest.NewWorld(t)
+			w.Build("node o on-demand m/a\ndeployment x 1 o")
+			p := &NodePools{Reader: client, Provisioning: &simulation.Provisioning{Policy: &w.Policy}}
+			p.Provisioning.SetPools([]providers.NodePool{{LimitReached: true}}) // as read before
+			p.read(t.Context())
+			s := w.Snapshot()
+			got := p.Provisioning.Feasibility(s).FitsNewNode(clustertest.Find(t, s, "x-0"), decision.AssignedSpot)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("an autoscaler may add a spot node (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,53 @@
+package providers
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// NodePools are the objects that describe the nodes that Karpenter may add.
+var NodePools = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodepools"}
+
+// NodePool contains what an object of NodePools requires of its nodes.
+type NodePool struct {
+	// Taints are the permanent taints of the nodes.
+	Taints []v1.Taint `json:"taints"`
+	// Requirements are the labels that the nodes have.
+	Requirements []v1.NodeSelectorRequirement `json:"requirements"`
+	// LimitReached reports whether its nodes use all of a resource that the pool limits.
+	LimitReached bool `json:"-"`
+}
+
+// ReadNodePool reads an object of NodePools. Fields that it does not have are empty.
+func ReadNodePool(object *unstructured.Unstructured) (NodePool, error) {
+	var pool struct {
+		Spec struct {
+			Limits   v1.ResourceList `json:"limits"`
+			Template struct {
+				Metadata struct {
+					Labels map[string]string `json:"labels"`
+				} `json:"metadata"`
+				Spec NodePool `json:"spec"`
+			} `json:"template"`
+		} `json:"spec"`
+		Status struct {
+			Resources v1.ResourceList `json:"resources"`
+		} `json:"status"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &pool); err != nil {
+		return NodePool{}, fmt.Errorf("reading NodePool %s: %w", object.GetName(), err)
+	}
+	result := pool.Spec.Template.Spec
+	for key, value := range pool.Spec.Template.Metadata.Labels {
+		result.Requirements = append(result.Requirements, v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}})
+	}
+	for name, limit := range pool.Spec.Limits {
+		used := pool.Status.Resources[name]
+		result.LimitReached = result.LimitReached || used.Cmp(limit) >= 0
+	}
+	return result, nil
+}
