@@ -20,6 +20,10 @@ import (
 // taint or a known refusal releases the first pod within seconds, and the longest move takes 20 s.
 const watchUnreachable = 45 * time.Second
 
+// readNodePools is the interval at which the controller, which starts before Karpenter, reads
+// NodePools.
+const readNodePools = 5 * time.Second
+
 // impatient makes the controller retry moves as often as it can.
 var impatient = settings{"gating.nodeStartup": "10s", "migration.surgeTimeout": "20s"}
 
@@ -43,6 +47,7 @@ func taintedSpot(t *testing.T, length time.Duration) {
 // controller reads the taint from the NodePool.
 func taintedSpotWithoutNodes(t *testing.T, length time.Duration) {
 	s := startTainted(t)
+	time.Sleep(2 * readNodePools)
 	s.deploy("web", 4, "300m", "64Mi", floor("1"))
 	s.eventually(soon, s.isAvailableWithSplit("web", split{OnDemand: 4}))
 	s.requireNoUselessMove(length, map[string]int{"web": 0})
@@ -64,7 +69,7 @@ func onDemandUnavailable(t *testing.T, length time.Duration) {
 	s.deploy("web", 4, "300m", "64Mi", floor("2"))
 	s.eventually(soon, s.isAvailableWithSplit("late", split{Spot: 3}))
 	s.eventually(time.Minute+soon, s.isAvailableWithSplit("web", split{Spot: 4}))
-	s.setFloor("late", "2")
+	s.setFloor("late", "2") // the controller has read the NodePools long before
 	s.requireNoUselessMove(length, map[string]int{"late": 0, "web": 0})
 	s.must(s.isAvailableWithSplit("web", split{Spot: 4})())
 	s.eventually(time.Minute, s.isAvailableWithSplit("late", split{Spot: 3}))

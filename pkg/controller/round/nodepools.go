@@ -14,8 +14,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 )
 
-// NodePools reads providers.NodePools once a minute. It is no error if the API server does not
-// serve them.
+// NodePools reads providers.NodePools every 5 seconds. It is no error if the API server does not
+// serve them. After any other error, what was read before still counts.
 type NodePools struct {
 	Reader       dynamic.Interface
 	Provisioning *simulation.Provisioning
@@ -23,7 +23,7 @@ type NodePools struct {
 
 // Start implements manager.Runnable.
 func (p *NodePools) Start(ctx context.Context) error {
-	wait.UntilWithContext(ctx, p.read, time.Minute)
+	wait.UntilWithContext(ctx, p.read, 5*time.Second)
 	return nil
 }
 
@@ -31,24 +31,16 @@ func (p *NodePools) Start(ctx context.Context) error {
 func (p *NodePools) NeedLeaderElection() bool { return false }
 
 func (p *NodePools) read(ctx context.Context) {
-	list, err := p.Reader.Resource(providers.NodePools).List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		p.Provisioning.SetPools(nil)
-		return
-	}
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Reading NodePools failed, will retry")
-		return
-	}
+	list, err := p.Reader.Resource(providers.NodePools).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	var pools []providers.NodePool
-	for i := range list.Items {
-		pool, err := providers.ReadNodePool(&list.Items[i])
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Ignoring NodePools")
-			p.Provisioning.SetPools(nil)
-			return
-		}
+	for i := 0; err == nil && i < len(list.Items); i++ {
+		var pool providers.NodePool
+		pool, err = providers.ReadNodePool(&list.Items[i])
 		pools = append(pools, pool)
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		klog.FromContext(ctx).V(2).Info("Reading NodePools failed, will retry", "err", err)
+		return
 	}
 	p.Provisioning.SetPools(pools)
 }

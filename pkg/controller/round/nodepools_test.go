@@ -18,8 +18,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 )
 
-// TestNodePools: the fields of Karpenter's NodePools decide whether a spot node may be added. What
-// cannot be read is no evidence, and an error of the API server keeps what was read before.
+// TestNodePools: the fields of Karpenter's NodePools decide whether a spot node may be added. If
+// the API server does not serve them, there is no evidence. After another error, what was read
+// before still counts.
 func TestNodePools(t *testing.T) {
 	const taints = `"taints": [{"key": "t", "effect": "NoSchedule"}]`
 	const spotOnly = `"requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"], "minValues": 1}]`
@@ -35,9 +36,9 @@ func TestNodePools(t *testing.T) {
 		"limited to nothing":  {pool: `{"spec": {"limits": {"cpu": "0"}, "template": {"spec": {` + spotOnly + `}}}}`, want: false},
 		"at its limit":        {pool: `{"spec": {"limits": {"cpu": 8}, "template": {"spec": {` + spotOnly + `}}}, "status": {"resources": {"cpu": "8"}}}`, want: false},
 		"below its limit":     {pool: `{"spec": {"limits": {"cpu": 8}, "template": {"spec": {` + spotOnly + `}}}, "status": {"resources": {"cpu": "7"}}}`, want: true},
-		"malformed":           {pool: template(`"taints": "all"`), want: true},
+		"malformed":           {pool: template(`"taints": "all"`), want: false},
 		"not served":          {pool: template(spotOnly), error: apierrors.NewNotFound(providers.NodePools.GroupResource(), ""), want: true},
-		"forbidden":           {pool: template(spotOnly), error: apierrors.NewForbidden(providers.NodePools.GroupResource(), "", nil), want: true},
+		"forbidden":           {pool: template(spotOnly), error: apierrors.NewForbidden(providers.NodePools.GroupResource(), "", nil), want: false},
 		"unavailable":         {pool: template(spotOnly), error: apierrors.NewServiceUnavailable("test"), want: false},
 	} {
 		t.Run(name, func(t *testing.T) {
