@@ -222,11 +222,10 @@ func (x *index) countNominees(revision workload.OwnerKey, except types.UID, s *s
 // siblings. They are skipped, as are pods without a policy.
 func (x *index) countPod(pod *v1.Pod, n int, now time.Time) {
 	name := pod.Spec.NodeName
-	controller := metav1.GetControllerOfNoCopy(pod)
-	if name == "" || controller == nil || !workload.Live(pod) || !workload.PolicyApplies(pod) {
+	if name == "" || metav1.GetControllerOfNoCopy(pod) == nil || !workload.Live(pod) || !workload.PolicyApplies(pod) {
 		return
 	}
-	revision := workload.KeyOf(pod.Namespace, controller)
+	revision := workload.RevisionOf(pod)
 	on := x.revisions[revision]
 	if on == nil {
 		on = map[string]int{}

@@ -141,7 +141,7 @@ type Workload struct {
 	// to other workloads: the controller only moves their pods off nodes that are about to be
 	// reclaimed or drained.
 	InProfile bool
-	// Desired is its replica count.
+	// Desired is its replica count: the largest that its revisions state.
 	Desired int
 	// Floor is how many replicas must survive the loss of all spot nodes: the largest floor of its
 	// revisions. It is 0 if the workload is not Ours.
@@ -154,12 +154,22 @@ type Workload struct {
 	StatefulSet *appsv1.StatefulSet
 	// RollingOut reports whether some pods belong, or are about to belong, to a revision that is
 	// not the newest. It is also true if the controller manager has not observed the newest
-	// specification yet, and while a rollout is paused half-way.
+	// specification yet, and while a rollout is paused half-way. If the object of the workload is not
+	// read, the newest revision is that of the ReplicaSets that want pods: a rollout can be aborted.
 	RollingOut bool
 	// Revisions contains the revisions that have pods, including released pods, or want some,
 	// oldest first. A workload without rollouts has one.
 	Revisions []*Revision
 }
+
+// HasReplicaSets reports whether the revisions of the workload are ReplicaSets: it is a ReplicaSet,
+// or a Deployment or another object that keeps its revisions in ReplicaSets.
+func (w *Workload) HasReplicaSets() bool {
+	return len(w.Revisions) > 0 && w.Revisions[0].ReplicaSet != nil
+}
+
+// ownsRevisions reports whether the workload is not itself its only revision.
+func (w *Workload) ownsRevisions() bool { return len(w.Revisions) > 0 && w.Revisions[0].Key != w.Key }
 
 // Revision is a group of a workload's pods with the same template. For a Deployment it is a
 // ReplicaSet.

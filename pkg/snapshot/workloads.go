@@ -38,7 +38,7 @@ type workloadState struct {
 	Workload
 	live                 bool               // whether a pod is live
 	foreign, foreignLive bool               // whether a pod, or a live pod, names another profile
-	newest               *appsv1.ReplicaSet // the newest ReplicaSet of a Deployment, even if it wants no pods
+	newest               *appsv1.ReplicaSet // the newest ReplicaSet, even if it wants no pods (but see isNewer)
 }
 
 // readPods fills s.Pods, s.Workloads and the pods of s.Nodes.
@@ -204,17 +204,24 @@ func (c *census) revisionOf(subject *workload.Subject, pod *v1.Pod) *Revision {
 	}
 	var deployment *appsv1.Deployment
 	if subject.WorkloadKey != subject.RevisionKey {
-		if deployment = c.deploymentOf(revision.ReplicaSet, subject.WorkloadKey.UID); deployment == nil {
+		owner := metav1.GetControllerOfNoCopy(revision.ReplicaSet)
+		if owner == nil || workload.KeyOf(pod.Namespace, owner) != subject.WorkloadKey {
 			return nil
 		}
-		apiVersion, name = appsv1.SchemeGroupVersion.String(), deployment.Name
+		apiVersion, name = owner.APIVersion, owner.Name
+		if workload.IsDeployment(owner) {
+			if deployment = c.deploymentOf(revision.ReplicaSet, owner.UID); deployment == nil {
+				return nil
+			}
+			apiVersion = appsv1.SchemeGroupVersion.String()
+		}
 	}
 	settings, _ := c.policy.Settings(&subject.Pod)
 	workload := c.workloads[subject.WorkloadKey]
 	if workload == nil {
 		workload = &workloadState{Workload: Workload{
 			Key: subject.WorkloadKey, APIVersion: apiVersion, Kind: subject.Pod.Workload.Kind, Namespace: pod.Namespace, Name: name,
-			Desired: subject.Pod.Workload.Desired, Deployment: deployment,
+			Deployment: deployment,
 		}}
 		if subject.Pod.Workload.Ordered {
 			if set, err := c.statefulSets.StatefulSets(pod.Namespace).Get(name); err == nil && set.UID == workload.Key.UID {
@@ -223,6 +230,7 @@ func (c *census) revisionOf(subject *workload.Subject, pod *v1.Pod) *Revision {
 		}
 		c.workloads[workload.Key] = workload
 	}
+	workload.Desired = max(workload.Desired, subject.Pod.Workload.Desired)
 	revision.Workload, revision.Settings = &workload.Workload, &settings
 	workload.Revisions = append(workload.Revisions, revision)
 	c.revisions[revision.Key] = revision
@@ -246,7 +254,7 @@ func (c *census) deploymentOf(rs *appsv1.ReplicaSet, uid types.UID) *appsv1.Depl
 	return deployment
 }
 
-// addPodlessRevisions adds the revisions of known Deployments that want pods but have none yet. It
+// addPodlessRevisions adds the revisions of known workloads that want pods but have none yet. It
 // also records the newest revision.
 func (c *census) addPodlessRevisions(replicaSets []*appsv1.ReplicaSet) {
 	for _, rs := range replicaSets {
@@ -255,10 +263,10 @@ func (c *census) addPodlessRevisions(replicaSets []*appsv1.ReplicaSet) {
 			continue
 		}
 		w := c.workloads[workload.KeyOf(rs.Namespace, owner)]
-		if w == nil || w.Deployment == nil {
+		if w == nil || !w.ownsRevisions() {
 			continue
 		}
-		if w.newest == nil || compareReplicaSets(w.newest, rs) < 0 {
+		if w.newest == nil || w.isNewer(rs) {
 			w.newest = rs
 		}
 		key, _ := workload.ControllerKey(rs)
@@ -266,6 +274,16 @@ func (c *census) addPodlessRevisions(replicaSets []*appsv1.ReplicaSet) {
 			w.Revisions = append(w.Revisions, &Revision{Key: key, Workload: &w.Workload, ReplicaSet: rs})
 		}
 	}
+}
+
+// isNewer reports whether rs is newer than the newest ReplicaSet so far. If the object of the
+// workload is not read, a ReplicaSet that wants pods is newer than one that does not.
+func (w *workloadState) isNewer(rs *appsv1.ReplicaSet) bool {
+	wants := workload.Replicas(rs.Spec.Replicas) > 0
+	if w.Deployment == nil && wants != (workload.Replicas(w.newest.Spec.Replicas) > 0) {
+		return wants
+	}
+	return compareReplicaSets(w.newest, rs) < 0
 }
 
 // finish completes the workloads and returns them in order.
@@ -287,7 +305,7 @@ func (c *census) finish() []*Workload {
 func (c *workloadState) complete() {
 	w := &c.Workload
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	// Only a Deployment has more than one revision.
+	// Only ReplicaSets are revisions of which there is more than one.
 	slices.SortFunc(w.Revisions, func(a, b *Revision) int { return compareReplicaSets(a.ReplicaSet, b.ReplicaSet) })
 	w.RollingOut = rollingOut(w, c.newest)
 	if c.foreignLive || !c.live && c.foreign {
@@ -304,24 +322,24 @@ func (c *workloadState) complete() {
 	w.InProfile, w.Settings, w.Floor = true, settings, floor
 }
 
-// compareReplicaSets orders the ReplicaSets of a Deployment, oldest first.
+// compareReplicaSets orders the ReplicaSets of a workload, oldest first.
 func compareReplicaSets(a, b *appsv1.ReplicaSet) int {
 	return cmp.Or(cmp.Compare(workload.RevisionNumber(a), workload.RevisionNumber(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 		strings.Compare(a.Name, b.Name))
 }
 
-// rollingOut returns the value of Workload.RollingOut. newest is the newest ReplicaSet if w is a
-// Deployment.
+// rollingOut returns the value of Workload.RollingOut. newest is the newest ReplicaSet if w keeps its
+// revisions in ReplicaSets.
 func rollingOut(w *Workload, newest *appsv1.ReplicaSet) bool {
 	if set := w.StatefulSet; set != nil {
 		return set.Status.ObservedGeneration < set.Generation || set.Status.CurrentRevision != set.Status.UpdateRevision
 	}
-	if w.Deployment == nil {
+	if !w.ownsRevisions() {
 		return false
 	}
 	// The replica count of the newest ReplicaSet decides, not the number of its pods: a ReplicaSet
 	// that waits for quota, or has just lost a pod, is not a rollout.
-	if w.Deployment.Status.ObservedGeneration < w.Deployment.Generation || newest == nil || workload.Replicas(newest.Spec.Replicas) < w.Desired {
+	if d := w.Deployment; d != nil && d.Status.ObservedGeneration < d.Generation || newest == nil || workload.Replicas(newest.Spec.Replicas) < w.Desired {
 		return true
 	}
 	return slices.ContainsFunc(w.Revisions, func(r *Revision) bool {

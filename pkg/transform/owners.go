@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // Trim is the cache.TransformFunc of all informers except the scheduler's pods (see PodTrimmer). It
@@ -24,9 +25,9 @@ import (
 // cluster are ReplicaSets of past revisions, ten for each Deployment.
 //
 // Trim drops managedFields of every object. For owners of pods, it drops the labels, the conditions
-// in the status, and the annotations except the project's own and the revision. Of the pod template
-// it retains only what needsOf returns, and only while the owner has pods: each pod has its own
-// copy of the rest. For a DaemonSet it retains only the selector, and for a Lease only the name and
+// in the status, and the annotations except the project's own and those of revisions
+// (providers.RevisionControllers). Of the pod template it retains only what needsOf returns, and
+// only while the owner has pods: each pod has its own copy of the rest. For a DaemonSet it retains only the selector, and for a Lease only the name and
 // renewTime. All other fields remain: replica counts, selectors (kube-scheduler's PodTopologySpread
 // reads them too), strategies and status. A new reader of a dropped field finds it missing in the
 // tests as well, because their caches are trimmed too.
@@ -146,11 +147,13 @@ func trimOwner(m *metav1.ObjectMeta) {
 	m.ManagedFields, m.Labels, m.Annotations = nil, nil, filterKeys(m.Annotations, isOwnAnnotation)
 }
 
-// RevisionAnnotation contains the revision number of a ReplicaSet of a Deployment.
-const RevisionAnnotation = "deployment.kubernetes.io/revision"
+var revisionControllers = providers.RevisionControllers()
 
+// isOwnAnnotation reports whether the key is the project's own, or one that a controller writes on
+// the ReplicaSets of its revisions.
 func isOwnAnnotation(key string) bool {
-	return key == RevisionAnnotation || strings.HasPrefix(key, spot.Domain)
+	return strings.HasPrefix(key, spot.Domain) ||
+		slices.ContainsFunc(revisionControllers, func(c providers.RevisionController) bool { return key == c.Revision || key == c.Desired })
 }
 
 // filterKeys returns the entries of the map whose keys keep accepts. It returns the map itself if

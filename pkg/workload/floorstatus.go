@@ -56,14 +56,17 @@ func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, capacityOf func(n
 		}
 		w := workloads[subject.WorkloadKey]
 		if w == nil {
-			w = &countedWorkload{desired: subject.Pod.Workload.Desired, ordered: subject.Pod.Workload.Ordered}
+			w = &countedWorkload{ordered: subject.Pod.Workload.Ordered}
 			workloads[subject.WorkloadKey] = w
 		}
+		w.desired = max(w.desired, subject.Pod.Workload.Desired) // revisions may differ: see snapshot.Workload
 		r := &countedRevision{countedWorkload: w, index: len(w.revisions)}
 		r.settings, _ = o.policy.Settings(&subject.Pod)
-		w.floor = max(w.floor, r.settings.Floor(w.desired))
 		w.revisions = append(w.revisions, nil)
 		revisions[key] = r
+	}
+	for _, r := range revisions {
+		r.floor = max(r.floor, r.settings.Floor(r.desired))
 	}
 	for _, pod := range pods {
 		if r := revisions[RevisionOf(pod)]; r != nil && isCounted(pod) {

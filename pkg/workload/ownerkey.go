@@ -26,12 +26,56 @@ func KeyOf(namespace string, ref *metav1.OwnerReference) OwnerKey {
 	return OwnerKey{Namespace: namespace, Group: groupOf(ref), Kind: ref.Kind, UID: ref.UID}
 }
 
+// The kinds of groups of pods that an object controls, but did not create as its replicas. Rules
+// and reports use them like the kinds of owners. Such a group never has the key of the object
+// itself: its pods are no replicas of it.
+const (
+	podsOfDeployment  = "PodsOfDeployment"
+	podsOfPod         = "PodsOfPod"
+	podsOfStatefulSet = "PodsOfStatefulSet"
+	podsOfJob         = "PodsOfJob"
+)
+
 // RevisionOf returns the key that the pod and its siblings are counted by; see Subject.RevisionKey.
 func RevisionOf(pod *v1.Pod) OwnerKey {
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
-		return KeyOf(pod.Namespace, ref)
+		key := KeyOf(pod.Namespace, ref)
+		if kind := directKind(pod, ref); kind != "" {
+			key.Kind = kind
+		}
+		return key
 	}
 	return OwnerKey{Namespace: pod.Namespace, Kind: "Pod", UID: pod.UID}
+}
+
+// directKind returns the kind of the pod's group if its controller did not create the pod as a
+// replica; otherwise "". The ReplicaSets of a Deployment create its pods, so the Deployment itself
+// controls only pods of other programs and released pods, which count nowhere. A StatefulSet names
+// its pods NAME-ORDINAL. A Job labels its pods unless it has its own selector, and their names
+// begin with its name.
+func directKind(pod *v1.Pod, ref *metav1.OwnerReference) string {
+	switch {
+	case isKind(ref, v1.GroupName, "Pod"):
+		return podsOfPod
+	case isKind(ref, appsv1.GroupName, "Deployment") && !Released(pod):
+		return podsOfDeployment
+	case isKind(ref, appsv1.GroupName, "StatefulSet") && ordinalOf(pod.Name, ref.Name) < 0:
+		return podsOfStatefulSet
+	case isKind(ref, batchv1.GroupName, "Job") && pod.Labels[batchv1.ControllerUidLabel] != string(ref.UID) && !strings.HasPrefix(pod.Name, ref.Name+"-"):
+		return podsOfJob
+	}
+	return ""
+}
+
+// ordinalOf returns the ordinal in the name of a pod of a StatefulSet; -1 if the StatefulSet does
+// not give its pods such a name.
+func ordinalOf(pod, set string) int {
+	digits, ofSet := strings.CutPrefix(strings.TrimPrefix(pod, set), "-")
+	ordinal, err := strconv.ParseUint(digits, 10, 31)
+	if !ofSet || !strings.HasPrefix(pod, set) || err != nil {
+		return -1
+	}
+	return int(ordinal)
 }
 
 // ControllerKey returns the key of an object of a kind that Owners watches. It returns false for
@@ -75,16 +119,15 @@ func isSupportedKind(ref *metav1.OwnerReference) bool {
 	return false
 }
 
-// IsDeployment reports whether ref refers to a Deployment. A Deployment controls only pods that
-// were released from one of its ReplicaSets.
+// IsDeployment reports whether ref refers to a Deployment.
 func IsDeployment(ref *metav1.OwnerReference) bool {
 	return isKind(ref, appsv1.GroupName, "Deployment")
 }
 
-// OfJob reports whether the controller of the pod is a Job.
+// OfJob reports whether the pod is one of a Job.
 func OfJob(pod *v1.Pod) bool {
-	ref := metav1.GetControllerOfNoCopy(pod)
-	return ref != nil && isKind(ref, batchv1.GroupName, "Job")
+	key := RevisionOf(pod)
+	return key.Group == batchv1.GroupName && key.Kind == "Job"
 }
 
 // isKind compares group and kind, not the version; see OwnerKey.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
@@ -27,13 +27,13 @@ import (
 type Subject struct {
 	decision.Pod
 	// RevisionKey identifies the group in which the pod and its siblings are counted: its
-	// controller, or the pod itself if it has none.
+	// controller, the pods that its controller did not create, or the pod itself if it has none.
 	RevisionKey OwnerKey
 	// WorkloadKey identifies the object with the replica count and the annotations. It equals
 	// RevisionKey if that is the same object.
 	WorkloadKey OwnerKey
-	// RevisionNumber is the number of the ReplicaSet in its Deployment (see function
-	// RevisionNumber); 0 for all other workloads.
+	// RevisionNumber is the number of the ReplicaSet in its workload (see function RevisionNumber);
+	// 0 for workloads without revisions.
 	RevisionNumber int64
 }
 
@@ -188,9 +188,11 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 		s.Pod.Workload = decision.Workload{Kind: "Pod", Revision: pod.Namespace + "/" + pod.Name, Desired: 1}
 		return s, nil
 	}
-	s.Pod.Workload = decision.Workload{Kind: ref.Kind, Revision: pod.Namespace + "/" + ref.Name}
+	s.Pod.Workload = decision.Workload{Kind: s.RevisionKey.Kind, Revision: pod.Namespace + "/" + ref.Name}
 	var err error
 	switch w := &s.Pod.Workload; {
+	case HasUnsupportedController(pod):
+		w.Desired, err = livePods(s.RevisionKey)
 	case isKind(ref, appsv1.GroupName, "ReplicaSet"):
 		err = o.replicaSet(pod.Namespace, ref, s)
 	case isKind(ref, appsv1.GroupName, "StatefulSet"):
@@ -205,12 +207,11 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 		if job, err = getController(o.jobs.Jobs(pod.Namespace).Get, pod.Namespace, ref); err == nil {
 			w.Annotations, w.Desired, w.Batch = job.Annotations, jobDesired(job), batchOf(job)
 		}
-	case isKind(ref, appsv1.GroupName, "Deployment"):
-		// The ReplicaSets of a Deployment control its pods; the Deployment itself controls none.
-		// With this key, such a pod would count as one of the Deployment's own.
-		err = &UnknownOwner{Name: ref.Name, Key: s.RevisionKey}
-	default:
-		w.Desired, err = livePods(s.RevisionKey)
+	case IsDeployment(ref):
+		// The pod claims to be released, so it counts nowhere. If it has to be placed, the claim is
+		// false: a released pod has a node.
+		s.RevisionKey.Kind, w.Kind, w.Desired = podsOfDeployment, podsOfDeployment, 1
+		s.WorkloadKey = s.RevisionKey
 	}
 	if err != nil {
 		return nil, err
@@ -224,18 +225,41 @@ func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Sub
 		return err
 	}
 	w := &s.Pod.Workload
-	owner := metav1.GetControllerOfNoCopy(rs)
-	if owner == nil || !isKind(owner, appsv1.GroupName, "Deployment") {
+	owner, controller := revisionController(rs)
+	if owner == nil || controller.Desired != "" {
 		w.Annotations, w.Desired = rs.Annotations, Replicas(rs.Spec.Replicas)
+	}
+	switch {
+	case owner == nil:
 		return nil
+	case controller.Desired == "":
+		deployment, err := get(o.deployments.Deployments(namespace).Get, namespace, owner)
+		if err != nil {
+			return err
+		}
+		w.Annotations, w.Desired = deployment.Annotations, Replicas(deployment.Spec.Replicas)
+	default:
+		if n, err := strconv.ParseInt(rs.Annotations[controller.Desired], 10, 32); err == nil && n >= 0 {
+			w.Desired = int(n)
+		}
 	}
-	deployment, err := get(o.deployments.Deployments(namespace).Get, namespace, owner)
-	if err != nil {
-		return err
-	}
-	w.Kind, w.Annotations, w.Desired = owner.Kind, deployment.Annotations, Replicas(deployment.Spec.Replicas)
-	s.WorkloadKey, s.RevisionNumber = KeyOf(namespace, owner), RevisionNumber(rs)
+	w.Kind, s.WorkloadKey, s.RevisionNumber = owner.Kind, KeyOf(namespace, owner), RevisionNumber(rs)
 	return nil
+}
+
+var revisionControllers = providers.RevisionControllers()
+
+// revisionController returns the controller of a ReplicaSet that keeps its revisions in
+// ReplicaSets; nil if it has none.
+func revisionController(rs *appsv1.ReplicaSet) (*metav1.OwnerReference, *providers.RevisionController) {
+	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
+		for i := range revisionControllers {
+			if c := &revisionControllers[i]; isKind(owner, c.Group, c.Kind) {
+				return owner, c
+			}
+		}
+	}
+	return nil, nil
 }
 
 func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decision.Workload) error {
@@ -245,12 +269,7 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decisio
 	}
 	w.Annotations, w.Desired, w.Ordered = set.Annotations, Replicas(set.Spec.Replicas), true
 	w.BlocksLater = set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
-	// If the ordinal cannot be parsed from the pod's name, the pod counts as a replica of the
-	// floor.
-	w.Ordinal = -1
-	if ordinal, err := strconv.Atoi(strings.TrimPrefix(pod.Name, set.Name+"-")); err == nil {
-		w.Ordinal = ordinal
-	}
+	w.Ordinal = ordinalOf(pod.Name, set.Name)
 	if set.Spec.Ordinals != nil {
 		w.Ordinal -= int(set.Spec.Ordinals.Start)
 	}
@@ -258,12 +277,11 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decisio
 }
 
 // Template returns what the pod's controller requests for a new pod, as far as transform.Trim
-// retains it. It returns nil if the cache does not have the controller, or if its kind is
-// unsupported.
+// retains it. It returns nil if the cache does not have the controller, or if HasUnsupportedController.
 func (o *Owners) Template(pod *v1.Pod) *v1.PodSpec {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	switch {
-	case ref == nil:
+	case ref == nil || HasUnsupportedController(pod):
 	case isKind(ref, appsv1.GroupName, "ReplicaSet"):
 		if rs, err := getController(o.replicaSets.ReplicaSets(pod.Namespace).Get, pod.Namespace, ref); err == nil {
 			return &rs.Spec.Template.Spec
@@ -284,15 +302,15 @@ func (o *Owners) Template(pod *v1.Pod) *v1.PodSpec {
 	return nil
 }
 
-// HasUnsupportedController reports whether the pod's controller is of an unsupported kind. Subject
-// then uses the number of live pods, from the pod informer, as the replica count.
+// HasUnsupportedController reports whether the pod's controller is of an unsupported kind, or did
+// not create the pod. Subject then uses the number of live pods, from the pod informer, as the
+// replica count.
 func HasUnsupportedController(pod *v1.Pod) bool {
 	ref := metav1.GetControllerOfNoCopy(pod)
-	return ref != nil && !isSupportedKind(ref)
+	return ref != nil && (!isSupportedKind(ref) || directKind(pod, ref) != "")
 }
 
-// livePods counts the live pods of a controller of an unsupported kind, as an estimate of its
-// replica count.
+// livePods counts the live pods of an unsupported controller, as an estimate of its replica count.
 func (o *Owners) livePods(controller OwnerKey) (int, error) {
 	objs, err := o.podIndex.ByIndex(podsByUnknownController, controller.Index())
 	if err != nil {
@@ -312,7 +330,7 @@ func Live(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
 }
 
-// OlderRevisions returns the keys of the ReplicaSets of s's Deployment that are older than its own
+// OlderRevisions returns the keys of the ReplicaSets of s's workload that are older than its own
 // (see Subject.RevisionKey). It returns none for other workloads.
 func (o *Owners) OlderRevisions(s *Subject) ([]OwnerKey, error) {
 	if s.WorkloadKey == s.RevisionKey {
@@ -332,18 +350,18 @@ func (o *Owners) OlderRevisions(s *Subject) ([]OwnerKey, error) {
 	return older, nil
 }
 
-// OtherRevision reports whether other belongs to another revision of pod's Deployment.
+// OtherRevision reports whether other belongs to another revision of pod's workload.
 func (o *Owners) OtherRevision(pod, other *v1.Pod) bool {
 	if pod.Namespace != other.Namespace || RevisionOf(pod) == RevisionOf(other) {
 		return false
 	}
-	a, b := o.deploymentOf(pod), o.deploymentOf(other)
+	a, b := o.revisedBy(pod), o.revisedBy(other)
 	return a != OwnerKey{} && a == b
 }
 
-// deploymentOf returns the key of the pod's Deployment. It is zero if the pod has none, or if its
-// ReplicaSet is not in the cache.
-func (o *Owners) deploymentOf(pod *v1.Pod) OwnerKey {
+// revisedBy returns the key of the workload of which the pod's ReplicaSet is a revision. It is zero
+// if there is none, or if the ReplicaSet is not in the cache.
+func (o *Owners) revisedBy(pod *v1.Pod) OwnerKey {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || !isKind(ref, appsv1.GroupName, "ReplicaSet") {
 		return OwnerKey{}
@@ -352,17 +370,20 @@ func (o *Owners) deploymentOf(pod *v1.Pod) OwnerKey {
 	if err != nil {
 		return OwnerKey{}
 	}
-	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil && isKind(owner, appsv1.GroupName, "Deployment") {
+	if owner, _ := revisionController(rs); owner != nil {
 		return KeyOf(pod.Namespace, owner)
 	}
 	return OwnerKey{}
 }
 
-// RevisionNumber orders the ReplicaSets of a Deployment: the newest has the highest number. It is 0
-// if the Deployment controller has not assigned one. After a rollback, the old ReplicaSet has the
-// highest number.
+// RevisionNumber orders the ReplicaSets of a workload: the newest has the highest number. It is 0 if
+// the controller has not assigned one. After a rollback, the old ReplicaSet has the highest number.
 func RevisionNumber(rs *appsv1.ReplicaSet) int64 {
-	n, _ := strconv.ParseInt(rs.Annotations[transform.RevisionAnnotation], 10, 64)
+	_, controller := revisionController(rs)
+	if controller == nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(rs.Annotations[controller.Revision], 10, 64)
 	return n
 }
 

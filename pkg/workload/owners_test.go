@@ -138,8 +138,8 @@ func TestSubject(t *testing.T) {
 		"ReplicaSet of an Argo Rollout": {
 			caches:       []runtime.Object{replicaSet("canary-1", ptr.To[int32](2), by("argoproj.io/v1alpha1/Rollout", "canary"))},
 			pod:          podOf("p", by("ReplicaSet", "canary-1")),
-			want:         decision.Workload{Kind: "ReplicaSet", Revision: "shop/canary-1", Annotations: of("canary-1"), Desired: 2},
-			wantRevision: "canary-1-uid", wantWorkload: "canary-1-uid",
+			want:         decision.Workload{Kind: "Rollout", Revision: "shop/canary-1", Annotations: of("canary-1"), Desired: 2},
+			wantRevision: "canary-1-uid", wantWorkload: "canary-uid",
 		},
 		"ReplicaSet without replicas": {
 			caches:       []runtime.Object{replicaSet("alone", nil)},
@@ -178,16 +178,10 @@ func TestSubject(t *testing.T) {
 			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db-2", Annotations: of("db-2"), Desired: 5, Ordered: true, BlocksLater: true, Ordinal: 4},
 			wantRevision: "db-2-uid", wantWorkload: "db-2-uid",
 		},
-		"StatefulSet pod without an ordinal belongs to the floor": {
-			caches:       []runtime.Object{statefulSet("db", ptr.To[int32](5), 0)},
-			pod:          podOf("db-x", by("StatefulSet", "db")),
-			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true, BlocksLater: true, Ordinal: -1},
-			wantRevision: "db-uid", wantWorkload: "db-uid",
-		},
 		"Job of a CronJob": {
 			caches: []runtime.Object{&batchv1.Job{ObjectMeta: annotated("job", by("batch/v1/CronJob", "nightly")),
 				Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](2)}}},
-			pod:          podOf("p", by("Job", "job")),
+			pod:          podOf("job-x", by("Job", "job")),
 			want:         decision.Workload{Kind: "Job", Revision: "shop/job", Annotations: of("job"), Desired: 2, Batch: decision.Retriable},
 			wantRevision: "job-uid", wantWorkload: "job-uid",
 		},
@@ -303,7 +297,7 @@ func TestUnknownOwner(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := ownersOf(t, test.caches...).Subject(podOf("p", test.owner))
+			_, err := ownersOf(t, test.caches...).Subject(podOf(test.owner.Name+"-0", test.owner))
 			unknown := (*workload.UnknownOwner)(nil)
 			if !errors.As(err, &unknown) {
 				t.Fatalf("error %v, want an UnknownOwner", err)
@@ -386,7 +380,7 @@ func TestJobs(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			job := &batchv1.Job{ObjectMeta: meta("j"), Spec: test.spec, Status: batchv1.JobStatus{Succeeded: test.succeeded}}
-			got, err := ownersOf(t, job).Subject(podOf("p", by("Job", "j")))
+			got, err := ownersOf(t, job).Subject(podOf("j-x", by("Job", "j")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -408,9 +402,9 @@ func TestHasOpinion(t *testing.T) {
 	}{
 		"no controller":             {podOf("p"), true, false},
 		"ReplicaSet":                {podOf("p", by("ReplicaSet", "rs")), true, false},
-		"StatefulSet":               {podOf("p", by("StatefulSet", "s")), true, false},
+		"StatefulSet":               {podOf("s-0", by("StatefulSet", "s")), true, false},
 		"ReplicationController":     {podOf("p", by("ReplicationController", "rc")), true, false},
-		"Job":                       {podOf("p", by("Job", "j")), true, false},
+		"Job":                       {podOf("j-x", by("Job", "j")), true, false},
 		"unknown kind":              {podOf("p", by("CloneSet", "c")), true, true},
 		"DaemonSet":                 {podOf("p", by("DaemonSet", "ds")), false, false},
 		"DaemonSet of another kind": {podOf("p", by("apps.kruise.io/v1alpha1/DaemonSet", "ds")), true, true},
@@ -526,6 +520,7 @@ func TestOtherRevision(t *testing.T) {
 		replicaSet("web-a", nil, by("Deployment", "web")), replicaSet("web-b", nil, by("Deployment", "web")),
 		replicaSet("api-a", nil, by("Deployment", "api")),
 		replicaSet("canary-a", nil, by("argoproj.io/v1alpha1/Rollout", "canary")), replicaSet("canary-b", nil, by("argoproj.io/v1alpha1/Rollout", "canary")),
+		replicaSet("odd-a", nil, by("example.com/v1/Rollout", "odd")), replicaSet("odd-b", nil, by("example.com/v1/Rollout", "odd")),
 		replicaSet("alone", nil), replicaSet("alone-too", nil),
 	)
 	of := func(owner string) *v1.Pod { return podOf("p", by("ReplicaSet", owner)) }
@@ -540,7 +535,8 @@ func TestOtherRevision(t *testing.T) {
 		"another Deployment":        {of("web-a"), of("api-a"), false},
 		"another namespace":         {of("web-a"), elsewhere, false},
 		"no Deployment":             {of("alone"), of("alone-too"), false},
-		"an owner of another kind":  {of("canary-a"), of("canary-b"), false},
+		"a controller of revisions": {of("canary-a"), of("canary-b"), true},
+		"an owner of another kind":  {of("odd-a"), of("odd-b"), false},
 		"an unknown ReplicaSet":     {of("web-a"), of("gone"), false},
 		"without a controller":      {of("web-a"), podOf("q"), false},
 		"both without a controller": {podOf("p"), podOf("q"), false},

@@ -49,7 +49,7 @@ func annotation(key, value string) func(*batchv1.Job) {
 // newPod returns a failed and disrupted pod of the Job.
 func newPod(name string, edits ...func(*v1.Pod)) *v1.Pod {
 	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), OwnerReferences: []metav1.OwnerReference{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), Labels: map[string]string{batchv1.ControllerUidLabel: "batch-uid"}, OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: "batch/v1", Kind: "Job", Name: "batch", UID: "batch-uid", Controller: ptr.To(true),
 		}}},
 		Spec:   v1.PodSpec{SchedulerName: profile},
@@ -171,7 +171,7 @@ func TestCount(t *testing.T) {
 			pods: []*v1.Pod{newPod("a")}, want: "1", wantPods: "z,,a",
 		},
 		"the limit of a rule": {
-			job: newJob(func(j *batchv1.Job) { j.Annotations = map[string]string{} }), pods: []*v1.Pod{newPod("a", func(p *v1.Pod) { p.Labels = map[string]string{"tier": "x"} })},
+			job: newJob(func(j *batchv1.Job) { j.Annotations = map[string]string{} }), pods: []*v1.Pod{newPod("a", func(p *v1.Pod) { p.Labels["tier"] = "x" })},
 			policy: decision.Policy{Rules: []decision.Rule{{
 				PodSelector: func(labels map[string]string) bool { return labels["tier"] == "x" },
 				Overrides:   decision.Overrides{DisruptionLimit: ptr.To(1)},

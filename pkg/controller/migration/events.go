@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -162,5 +163,9 @@ func ownerOf(pod *snapshot.Pod) *v1.ObjectReference {
 	if w == nil || w.Kind == "Pod" {
 		return nil
 	}
-	return &v1.ObjectReference{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.Key.UID}
+	kind := w.Kind
+	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil && ref.UID == w.Key.UID {
+		kind = ref.Kind // that of the object, also if it did not create the pod
+	}
+	return &v1.ObjectReference{APIVersion: w.APIVersion, Kind: kind, Namespace: w.Namespace, Name: w.Name, UID: w.Key.UID}
 }

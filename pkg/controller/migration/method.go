@@ -49,9 +49,8 @@ func (p *planner) recreated(pod *snapshot.Pod) bool {
 	case !workload.HasUnsupportedController(pod.Pod):
 		return true
 	}
-	owner := metav1.GetControllerOfNoCopy(pod)
-	kind := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()
-	return slices.Contains(p.settings.EvictableOwners, kind) || p.budgets.selects(pod)
+	owner := workload.RevisionOf(pod.Pod)
+	return slices.Contains(p.settings.EvictableOwners, schema.GroupKind{Group: owner.Group, Kind: owner.Kind}) || p.budgets.selects(pod)
 }
 
 // irreplaceable reports whether no controller creates another pod for a live pod. The pod has no

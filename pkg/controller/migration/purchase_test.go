@@ -47,32 +47,32 @@ func TestBuying(t *testing.T) {
 		toSpot   bool
 	}{
 		"heal, on-demand has room": {reason: migration.Heal, requires: decision.AssignedOnDemand, room: onDemand,
-			want: []string{"release web by surge", "evict zk by evict"}, wantWhy: "a replacement fits on node on-demand"},
+			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "a replacement fits on node on-demand"},
 		"heal, on-demand is full": {reason: migration.Heal, requires: decision.AssignedOnDemand, room: onSpot,
-			want:    []string{"release web by surge", "stay zk"},
+			want:    []string{"release web by surge", "stay zk-0"},
 			wantWhy: "nothing has room for a replacement: all full; it requires on-demand, so that an autoscaler adds a node"},
 		"heal, on-demand is full, without the mode": {reason: migration.Heal, room: onSpot},
 		"heal, no time was left to look for room":   {reason: migration.Heal, requires: decision.AssignedOnDemand, room: exhaustedRoom{}},
 		"heal, on-demand is full, no surge": {reason: migration.Heal, requires: decision.AssignedOnDemand, room: onSpot, unready: true,
-			want: []string{"stay web", "stay zk"}, wantWhy: "nothing has room for a replacement: all full"},
+			want: []string{"stay web", "stay zk-0"}, wantWhy: "nothing has room for a replacement: all full"},
 		"assign, on-demand is full": {reason: migration.Assign, requires: decision.AssignedOnDemand, room: onSpot,
-			want:    []string{"release web by surge", "stay zk"},
+			want:    []string{"release web by surge", "stay zk-0"},
 			wantWhy: "nothing has room for a replacement: all full; it requires on-demand, so that an autoscaler adds a node"},
 		"return, spot has room": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, room: onSpot, toSpot: true,
-			want: []string{"release web by surge", "evict zk by evict"}, wantWhy: "a replacement fits on node spot"},
+			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "a replacement fits on node spot"},
 		"return, spot is full: no eviction": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, room: onDemand, toSpot: true,
 			want:    []string{"release web by surge"},
 			wantWhy: "nothing has room for a replacement: all full; it requires spot, so that an autoscaler adds a node"},
 		"return, spot has room, without the mode": {reason: migration.ReturnToSpot, room: onSpot,
-			want: []string{"release web by surge", "evict zk by evict"}, wantWhy: "a replacement fits on node spot"},
+			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "a replacement fits on node spot"},
 		"an interruption requires nothing": {reason: migration.Interruption, room: onDemand, deadline: 2 * time.Minute,
-			want: []string{"release web by surge", "evict zk by evict"}, wantWhy: "a replacement fits on node on-demand"},
+			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "a replacement fits on node on-demand"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			w.deployment("web", 1)
 			web := w.pod("web", w.replicaSets["web-1"], "remaining")
-			w.pod("zk", w.statefulSet("zk", 1), "remaining")
+			w.pod("zk-0", w.statefulSet("zk", 1), "remaining")
 			if test.unready {
 				w.setReady(web, v1.ConditionFalse)
 			}
@@ -82,7 +82,7 @@ func TestBuying(t *testing.T) {
 			if test.deadline > 0 {
 				deadline = w.now.Add(test.deadline)
 			}
-			requested := moves(s, test.reason, deadline, "web", "zk")
+			requested := moves(s, test.reason, deadline, "web", "zk-0")
 			for i := range requested {
 				requested[i].Requires = test.requires
 			}

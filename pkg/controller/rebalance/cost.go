@@ -32,7 +32,7 @@ type Cost struct {
 
 // DeletionCosts returns the pods that need a deletion cost and the pods that should lose the
 // controller's cost, in the order of the workloads. With these costs, the scale-down of a managed
-// Deployment removes spot replicas first and keeps the floor. The floor is the first pods by rank
+// workload of ReplicaSets removes spot replicas first and keeps the floor. The floor is the first pods by rank
 // on on-demand of the newest revision. A pod that stays in the floor is written once.
 //
 // No pod gets a cost during a rollout or if the workload has no more replicas than its floor. Pods
@@ -57,7 +57,7 @@ func costsOf(w *snapshot.Workload, floors bool, now time.Time) (costs []Cost) {
 	for _, revision := range w.Revisions {
 		live += len(revision.Pods)
 	}
-	if floors && w.Deployment != nil && w.InProfile && !anyPod(w, hasUsersCost) {
+	if floors && w.HasReplicaSets() && w.InProfile && !anyPod(w, hasUsersCost) {
 		for _, p := range floorOf(w) {
 			keep[p.UID] = true
 			if !p.HasControllerCost() && w.Desired > w.Floor {

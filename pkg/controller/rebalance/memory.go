@@ -343,7 +343,7 @@ func unavailable(m snapshot.PodsInTransition) int { return m.Waiting + m.Missing
 // and a move evicts first: if a replica cannot be created, the replacement of an evicted pod may
 // not be created either.
 func (r *round) unavailableTooLong(w *snapshot.Workload) bool {
-	if r.transitions[w.Key].Missing > 0 && w.Kind != "Deployment" && w.Kind != "ReplicaSet" {
+	if r.transitions[w.Key].Missing > 0 && !w.HasReplicaSets() {
 		return false
 	}
 	since, isUnavailable := r.unavailableSince[w.Key]

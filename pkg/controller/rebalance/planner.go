@@ -167,9 +167,11 @@ func (r *round) mayMove(w *snapshot.Workload, ignoreUnavailable bool) bool {
 		!r.paused(w.Key, r.now, r.settings.PauseAfterInterruption) && !r.starting(w)
 }
 
-// movedKinds are the kinds of workloads whose controllers recreate an evicted pod elsewhere. A
-// Job's pod loses its work, and ends on its own.
-var movedKinds = []string{"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"}
+// recreatedElsewhere reports whether the workload's controller recreates an evicted pod elsewhere.
+// A Job's pod loses its work, and ends on its own.
+func recreatedElsewhere(w *snapshot.Workload) bool {
+	return w.HasReplicaSets() || w.StatefulSet != nil || w.Kind == "ReplicationController" && w.Key.Group == ""
+}
 
 // startupTimeout is the time for which an unready pod counts as starting. A pod that is unready for
 // longer has another problem, which must not block moves of its workload forever.
@@ -277,10 +279,12 @@ func runsOn(p *snapshot.Pod, capacity decision.CapacityType) bool {
 }
 
 // rolloutPaused reports whether the workload's rollout is paused, so that its current state has to
-// be healed.
+// be healed. If the object of the workload is not read, it is unknown whether a step of the rollout
+// lasts for days. The rollout then counts as paused: a workload with pods in transition is not
+// healed anyway.
 func rolloutPaused(w *snapshot.Workload) bool {
 	d := w.Deployment
-	return d != nil && d.Spec.Paused && d.Status.ObservedGeneration >= d.Generation
+	return d == nil && w.StatefulSet == nil || d != nil && d.Spec.Paused && d.Status.ObservedGeneration >= d.Generation
 }
 
 func anyPod(w *snapshot.Workload, matches func(*snapshot.Pod) bool) bool {

@@ -335,11 +335,18 @@ func (s *Objects) podLabels() map[workloadKey]labels.Set {
 	}
 	s.labels = map[workloadKey]labels.Set{}
 	for _, pod := range snapshot.All(s.factory.Core().V1().Pods().Lister()) {
-		if !workload.HasUnsupportedController(pod) {
+		ref := metav1.GetControllerOfNoCopy(pod)
+		if ref == nil {
 			continue
 		}
-		ref := metav1.GetControllerOfNoCopy(pod)
-		key := workloadKey{schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind(), pod.Namespace, ref.Name}
+		owner := workload.RevisionOf(pod)
+		if rs, err := s.factory.Apps().V1().ReplicaSets().Lister().ReplicaSets(pod.Namespace).Get(ref.Name); err == nil && rs.UID == owner.UID {
+			if ref = metav1.GetControllerOfNoCopy(rs); ref == nil {
+				continue
+			}
+			owner = workload.KeyOf(pod.Namespace, ref)
+		}
+		key := workloadKey{schema.GroupKind{Group: owner.Group, Kind: owner.Kind}, pod.Namespace, ref.Name}
 		if common, ok := s.labels[key]; ok {
 			maps.DeleteFunc(common, func(key, value string) bool {
 				other, ok := pod.Labels[key]

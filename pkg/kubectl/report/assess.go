@@ -356,6 +356,10 @@ func (c *candidate) setPatch() {
 	case kind == "ReplicaSet.apps", kind == "ReplicationController":
 		c.change(false, "delete its pods after it opted in: a %s does not replace them", ref.Kind)
 	default:
+		if by := metav1.GetControllerOfNoCopy(c.p); by.Kind != workload.RevisionOf(c.p.Pod).Kind { // it did not create the pod from its template
+			c.change(true, "set schedulerName in the pods that %s %s controls", by.Kind, by.Name)
+			return
+		}
 		c.change(true, "set schedulerName in the pod template of %s %s", ref.Kind, ref.Name)
 		return
 	}

@@ -260,11 +260,10 @@ func (c *Counter) trackNode(n *nodeState, sign int) {
 func (c *Counter) tally(into []revisionCount, pods []fwk.PodInfo) []revisionCount {
 	for _, info := range pods {
 		pod := info.GetPod()
-		controller := metav1.GetControllerOfNoCopy(pod)
-		if controller == nil || !workload.Live(pod) || !workload.PolicyApplies(pod) {
+		if metav1.GetControllerOfNoCopy(pod) == nil || !workload.Live(pod) || !workload.PolicyApplies(pod) {
 			continue
 		}
-		key := workload.KeyOf(pod.Namespace, controller)
+		key := workload.RevisionOf(pod)
 		if i := slices.IndexFunc(into, func(p revisionCount) bool { return p.revision.key == key }); i >= 0 {
 			into[i].n++
 			continue
