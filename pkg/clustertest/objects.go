@@ -173,6 +173,23 @@ func NewReplicaSet(deployment, revision string, replicas int32) *appsv1.ReplicaS
 	}}
 }
 
+// AsRollout returns the objects of a Deployment with its pods as those of a Rollout of Argo, which no
+// cache has. Its ReplicaSets state its replica count.
+func AsRollout(objects []runtime.Object) (rollout []runtime.Object) {
+	for _, object := range objects {
+		if rs, ok := object.(*appsv1.ReplicaSet); ok {
+			ref := &rs.OwnerReferences[0]
+			ref.APIVersion, ref.Kind = "argoproj.io/v1alpha1", "Rollout"
+			rs.Annotations = map[string]string{
+				"rollout.argoproj.io/revision": rs.Annotations["deployment.kubernetes.io/revision"], "rollout.argoproj.io/desired-replicas": fmt.Sprint(*rs.Spec.Replicas)}
+		}
+		if _, ok := object.(*appsv1.Deployment); !ok {
+			rollout = append(rollout, object)
+		}
+	}
+	return rollout
+}
+
 // NewStatefulSet returns a StatefulSet.
 func NewStatefulSet(name string, replicas int32) *appsv1.StatefulSet {
 	return &appsv1.StatefulSet{ObjectMeta: Meta(name), Spec: appsv1.StatefulSetSpec{Replicas: &replicas}}

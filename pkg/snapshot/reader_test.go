@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -65,6 +66,40 @@ func TestSnapshot(t *testing.T) {
 		change  func(*clustertest.World)
 		want    []string
 	}{
+		"one workload of a canary": {
+			change: func(w *clustertest.World) {
+				w.Build("node sp spot m/a\nnode od on-demand m/a")
+				w.Put(clustertest.AsRollout(clustertest.Objects("deployment web 10 od sp sp old=2"))...)
+			},
+			want: []string{
+				"Rollout web desired=10 ours floor=1 1 [web-old-uid 1+1 of 2] [web-r-uid 1+0 of 1]",
+				"web-0 on od of web/web-old-uid", "web-1 on sp of web/web-old-uid", "web-2 on sp of web/web-r-uid",
+			},
+		},
+		"pods that their controller did not create": {
+			cluster: `
+				node sp spot m/a
+				node od on-demand m/a
+				deployment web 1 od
+				pod task-1 sp owner=Deployment/web
+				pod task-2 od owner=Deployment/web
+				pod driver od
+				pod exec-1 sp owner=v1/Pod/driver
+				pod exec-2 sp owner=v1/Pod/driver
+				statefulset db 1 od
+				pod backup sp owner=StatefulSet/db`,
+			want: []string{
+				"Deployment web desired=1 ours floor=1 1 [web-r-uid 0+1 of 1]",
+				"Pod driver desired=1 ours floor=1 1 [driver-uid 0+1 of 1]",
+				"PodsOfDeployment web desired=2 ours floor=1 1 [web-uid 1+1 of 2]",
+				"PodsOfPod driver desired=2 ours floor=1 1 [driver-uid 2+0 of 2]",
+				"PodsOfStatefulSet db desired=1 ours floor=1 1 [db-uid 1+0 of 1]",
+				"StatefulSet db desired=1 ours floor=1 1 [db-uid 0+1 of 1]",
+				"backup on sp of db/db-uid", "db-0 on od of db/db-uid", "driver on od of driver/driver-uid",
+				"exec-1 on sp of driver/driver-uid", "exec-2 on sp of driver/driver-uid",
+				"task-1 on sp of web/web-uid", "task-2 on od of web/web-uid", "web-0 on od of web/web-r-uid",
+			},
+		},
 		"workloads of pods": {
 			cluster: `
 				node sp spot m/a
@@ -293,11 +328,12 @@ func TestRollingOut(t *testing.T) {
 		return s
 	}
 	ordinal := &v1.Pod{ObjectMeta: clustertest.Meta("db-0", clustertest.OwnedBy("StatefulSet", "db"))}
-	cases := map[string]struct {
+	type rollingOutCase struct {
 		put           func(*clustertest.World)
 		want          bool
 		wantRevisions []types.UID
-	}{
+	}
+	cases := map[string]rollingOutCase{
 		"settled": {func(w *clustertest.World) {
 			w.Put(deployment(2, 2), set("old", "9", 0), set("new", "10", 2), pod("new"))
 		}, false, []types.UID{"new-uid"}},
@@ -330,6 +366,34 @@ func TestRollingOut(t *testing.T) {
 		"the newest ReplicaSet is being deleted": {func(w *clustertest.World) {
 			w.Put(deployment(2, 2), set("new", "10", 2), pod("new"), terminatingReplicaSet())
 		}, false, []types.UID{"new-uid"}},
+	}
+	argo := func(name, number string, replicas int32) *appsv1.ReplicaSet {
+		rs := set(name, number, replicas)
+		clustertest.AsRollout([]runtime.Object{rs})
+		rs.Annotations["rollout.argoproj.io/desired-replicas"] = "10"
+		return rs
+	}
+	for name, put := range map[string]struct {
+		sets      []*appsv1.ReplicaSet
+		pods      []*v1.Pod
+		want      bool
+		revisions []types.UID
+	}{
+		"Rollout":                         {[]*appsv1.ReplicaSet{argo("old", "9", 0), argo("new", "10", 10)}, []*v1.Pod{pod("new")}, false, []types.UID{"new-uid"}},
+		"Rollout, canary":                 {[]*appsv1.ReplicaSet{argo("old", "9", 9), argo("new", "10", 1)}, []*v1.Pod{pod("old"), pod("new")}, true, []types.UID{"old-uid", "new-uid"}},
+		"Rollout, canary without pods":    {[]*appsv1.ReplicaSet{argo("old", "9", 9), argo("new", "10", 1)}, []*v1.Pod{pod("old")}, true, []types.UID{"old-uid", "new-uid"}},
+		"Rollout, aborted":                {[]*appsv1.ReplicaSet{argo("old", "9", 10), argo("new", "10", 0)}, []*v1.Pod{pod("old")}, false, []types.UID{"old-uid"}},
+		"Rollout, aborted, a pod is left": {[]*appsv1.ReplicaSet{argo("old", "9", 10), argo("new", "10", 0)}, []*v1.Pod{pod("old"), pod("new")}, true, []types.UID{"old-uid", "new-uid"}},
+		"Rollout, some scaled to 0":       {[]*appsv1.ReplicaSet{argo("old", "9", 0), argo("new", "10", 0)}, []*v1.Pod{pod("new")}, true, []types.UID{"new-uid"}},
+	} {
+		cases[name] = rollingOutCase{func(w *clustertest.World) {
+			for _, rs := range put.sets {
+				w.Put(rs)
+			}
+			for _, pod := range put.pods {
+				w.Put(pod)
+			}
+		}, put.want, put.revisions}
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

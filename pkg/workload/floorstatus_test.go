@@ -26,24 +26,32 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 	}
 	asIs := func(*v1.Pod) {}
 	for name, test := range map[string]struct {
-		owner runtime.Object
-		pods  []*v1.Pod
-		want  decision.FloorStatus
+		owners []runtime.Object
+		pods   []*v1.Pod
+		want   decision.FloorStatus
 	}{
 		"an update adds a selector for spot": {
-			&appsv1.StatefulSet{ObjectMeta: meta("db"), Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](2)}},
+			[]runtime.Object{&appsv1.StatefulSet{ObjectMeta: meta("db"), Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](2)}}},
 			[]*v1.Pod{pod("db-0", "StatefulSet", "db", asIs), pod("db-1", "StatefulSet", "db", func(p *v1.Pod) {
 				p.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
 			})},
 			decision.FloorStatus{Spot: 2, FloorOnSpot: 1, FloorDeficit: 1, OverBudget: 1, Misplaced: []decision.Position{{}}, Healable: 1},
 		},
 		"one pod has a wrong owner reference": {
-			replicaSet("web", ptr.To[int32](2)),
+			[]runtime.Object{replicaSet("web", ptr.To[int32](2))},
 			[]*v1.Pod{pod("good", "ReplicaSet", "web", asIs), pod("bad", "ReplicaSet", "web", func(p *v1.Pod) { p.OwnerReferences[0].Name = "other" })},
 			decision.FloorStatus{Spot: 2, FloorOnSpot: 1, FloorDeficit: 1, OverBudget: 1, Healable: 1},
 		},
+		"revisions of a Rollout with other counts and floors": {
+			[]runtime.Object{
+				withFloor(rolloutOf("shop", "stable", 9, "4", "1"), "50%"), // a floor of 3
+				withFloor(rolloutOf("shop", "canary", 1, "6", "2"), "1"),
+			},
+			[]*v1.Pod{pod("shop-a", "ReplicaSet", "stable", asIs), pod("shop-b", "ReplicaSet", "canary", asIs)},
+			decision.FloorStatus{Spot: 2, FloorOnSpot: 2, FloorDeficit: 2, Healable: 2},
+		},
 		"an assigned node selector does not exempt": {
-			replicaSet("web", ptr.To[int32](2)),
+			[]runtime.Object{replicaSet("web", ptr.To[int32](2))},
 			[]*v1.Pod{pod("web-a", "ReplicaSet", "web", asIs), pod("web-b", "ReplicaSet", "web", func(p *v1.Pod) {
 				p.Spec.NodeSelector, p.Annotations = map[string]string{spot.CapacityLabel: "spot"}, map[string]string{spot.AssignedAnnotation: "spot: x"}
 			})},
@@ -53,7 +61,7 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			policy := *builtinPolicy
 			policy.Defaults.MinOnDemand = decision.Count(1)
-			owners := ownersIn(t, informers.NewSharedInformerFactory(fake.NewClientset(), 0), &policy, test.owner)
+			owners := ownersIn(t, informers.NewSharedInformerFactory(fake.NewClientset(), 0), &policy, test.owners...)
 			for _, pods := range [][]*v1.Pod{test.pods, {test.pods[1], test.pods[0]}} {
 				statuses := owners.FloorStatuses(pods, "s", onSpot)
 				if len(statuses) != 1 {
@@ -70,4 +78,9 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 			}
 		})
 	}
+}
+
+func withFloor(rs *appsv1.ReplicaSet, floor string) *appsv1.ReplicaSet {
+	rs.Annotations[spot.MinOnDemandAnnotation] = floor
+	return rs
 }

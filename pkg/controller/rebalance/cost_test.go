@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -110,6 +112,43 @@ func TestDeletionCosts(t *testing.T) {
 			}
 			if again := rebalance.DeletionCosts(w.snapshot(), true); len(again) > 0 {
 				t.Errorf("planned again after they were written: %v", again)
+			}
+		})
+	}
+}
+
+// A workload of ReplicaSets gets costs like a Deployment, also if its own object is not read.
+func TestDeletionCostsOfReplicaSets(t *testing.T) {
+	settled := "deployment web 5 od od od sp sp min=2"
+	for name, test := range map[string]struct {
+		objects []runtime.Object
+		want    []string
+	}{
+		"Rollout":                  {clustertest.AsRollout(clustertest.Objects(settled)), []string{"web-0", "web-1"}},
+		"Rollout during a rollout": {clustertest.AsRollout(clustertest.Objects(settled + " old=1")), nil},
+		"ReplicaSet of an unknown owner": {slices.DeleteFunc(clustertest.Objects(settled), func(object runtime.Object) bool {
+			if rs, ok := object.(*appsv1.ReplicaSet); ok {
+				rs.OwnerReferences[0] = clustertest.OwnedBy("example.com/v1/Web", "web")
+			}
+			_, deployment := object.(*appsv1.Deployment)
+			return deployment
+		}), []string{"web-0", "web-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := clustertest.NewWorld(t)
+			w.Build("node od on-demand m/a\nnode sp spot m/a")
+			for _, object := range test.objects {
+				if rs, ok := object.(*appsv1.ReplicaSet); ok {
+					metav1.SetMetaDataAnnotation(&rs.ObjectMeta, spot.MinOnDemandAnnotation, "2")
+				}
+				w.Put(object)
+			}
+			var got []string
+			for _, c := range rebalance.DeletionCosts(w.Snapshot(), true) {
+				got = append(got, c.Pod.Name)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("pods with a cost (-want +got):\n%s", diff)
 			}
 		})
 	}

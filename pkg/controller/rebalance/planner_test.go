@@ -88,6 +88,16 @@ func TestFirstRound(t *testing.T) {
 				w.workload("web").rollingOut, w.workload("web").paused = true, true
 				w.pod("web-2").revision, w.pod("web-3").revision = 1, 1
 			}, []string{"web-2 heal"}},
+		"heal: a step of a rollout that may last for days": {[]string{"node o on-demand cpu=4", "node s spot cpu=9", "deployment web 4 s s s s min=1"},
+			func(w *world) {
+				w.workload("web").rollingOut, w.workload("web").kind = true, "Rollout"
+				w.pod("web-2").revision, w.pod("web-3").revision = 1, 1
+			}, []string{"web-2 heal"}},
+		"heal: a step of a rollout that is in progress": {[]string{"node o on-demand cpu=4", "node s spot cpu=9", "deployment web 4 s s s s min=1"},
+			func(w *world) {
+				w.workload("web").rollingOut, w.workload("web").kind = true, "Rollout"
+				w.pod("web-2").revision, w.pod("web-3").revision, w.pod("web-3").node = 1, 1, nil
+			}, nil},
 		"heal: a paused rollout, only spot has room": {[]string{"node o on-demand cpu=0", "node s spot cpu=9", "deployment web 4 s s s s min=1"},
 			func(w *world) {
 				w.workload("web").rollingOut, w.workload("web").paused = true, true

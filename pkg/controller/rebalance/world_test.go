@@ -222,7 +222,7 @@ func (w *world) snapshot() *snapshot.Snapshot {
 			work.settings(&object.Settings)
 		}
 		switch work.kind {
-		case "Deployment":
+		case "Deployment": // not for a Rollout, which is not read
 			object.Deployment = &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Paused: work.paused}}
 		case "StatefulSet":
 			object.StatefulSet = &appsv1.StatefulSet{}
@@ -238,7 +238,7 @@ func (w *world) snapshot() *snapshot.Snapshot {
 				Key:      workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: types.UID(fmt.Sprintf("%s/%d", work.name, i))},
 				Workload: object,
 			}
-			if work.kind == "Deployment" {
+			if work.kind == "Deployment" || work.kind == "Rollout" {
 				revisions[i].ReplicaSet = &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labelsOf(work, i)}}}
 			}
 			object.Revisions = append(object.Revisions, revisions[i])

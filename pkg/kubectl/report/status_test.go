@@ -6,7 +6,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
 
@@ -69,6 +72,22 @@ func TestStatuses(t *testing.T) {
 			want: []string{`deployment/web OK: 1 of 2, 0+2, left 0 and 0 without m/a ` +
 				`["its own selector or affinity admits only spot: the floor does not apply"]`},
 		},
+		"pods that their controller did not create": {
+			cluster: `
+				node od on-demand m/a
+				node sp spot m/a
+				deployment stream 1 od
+				pod task-1 sp owner=Deployment/stream
+				pod task-2 sp owner=Deployment/stream
+				pod driver od
+				pod exec-1 od owner=v1/Pod/driver`,
+			want: []string{
+				`podsofdeployment/stream BelowFloor: 1 of 2, 0+2, left 0 and 0 without m/a ["0 of the floor of 1 on on-demand" "1 on spot beyond the budget of 1"]`,
+				`deployment/stream OK: 1 of 1, 1+0, left 1 and 1 without  []`,
+				`pod/driver OK: 1 of 1, 1+0, left 1 and 1 without  []`,
+				`podsofpod/driver OK: 1 of 1, 1+0, left 1 and 1 without  []`,
+			},
+		},
 		"a rollout": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\ndeployment web 2 od od sp old=1",
 			want:    []string{`deployment/web RollingOut: 1 of 2, 2+1, left 2 and 2 without m/a ["rolling out"]`},
@@ -104,6 +123,30 @@ func TestStatuses(t *testing.T) {
 				t.Errorf("%d other workloads, want %d", others, test.others)
 			}
 		})
+	}
+}
+
+// The revisions of a canary are one workload, in every report.
+func TestRolloutIsOneWorkload(t *testing.T) {
+	objects := clustertest.AsRollout(clustertest.Objects("deployment web 4 od sp sp sp old=3"))
+	objects = append(objects, clustertest.Objects("node od on-demand m/a\nnode sp spot m/a")...)
+	listed, err := lister.List(t.Context(), listertest.Start(t, objects...).Client(), lister.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	view := viewOf(t, listed, basic())
+	all, _ := view.Statuses()
+	want := []string{`rollout/web RollingOut: 1 of 4, 1+3, left 1 and 1 without m/a ["rolling out"]`}
+	if diff := cmp.Diff(want, statusLines(all)); diff != "" {
+		t.Errorf("statuses (-want +got):\n%s", diff)
+	}
+	for _, object := range [][2]string{{"rollout", "web"}, {"replicaset", "web-r"}} {
+		if e, err := view.Explain(object[0], "shop", object[1]); err != nil || e.Workload.Kind != "Rollout" || e.Desired != 4 || e.Budget != 3 {
+			t.Errorf("%s: %+v, %v; want a Rollout of 4 with a budget of 3", object[0], e, err)
+		}
+	}
+	if labels := listed.Labels("argoproj.io/v1alpha1", "Rollout", "shop", "web"); labels["app"] != "web" {
+		t.Errorf("labels %v, want those of its pods", labels)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // The Counter counts these pods.
@@ -19,6 +20,14 @@ func TestCounterCounts(t *testing.T) {
 	done.Status.Phase, failed.Status.Phase = v1.PodSucceeded, v1.PodFailed
 	daemon := podOf("daemon", "")
 	daemon.OwnerReferences = []metav1.OwnerReference{clustertest.OwnedBy("DaemonSet", "rs")}
+	driver, executor := podOf("rs", ""), podOf("exec", "")
+	executor.OwnerReferences = []metav1.OwnerReference{clustertest.OwnedBy("v1/Pod", "rs")}
+	if c := NewCounter(testReader()); true {
+		c.Update(snapshot(nodeOf("s", "spot", "a", driver, executor)), now)
+		if own, others := c.Placed(workload.RevisionOf(driver)), c.Placed(workload.RevisionOf(executor)); own.Spot != 0 || others.Spot != 1 {
+			t.Errorf("%d pods of the key of a pod without a controller, %d of the pods that it controls; want 0, 1", own.Spot, others.Spot)
+		}
+	}
 	cases := map[string]struct {
 		pods []*v1.Pod
 		want int
