@@ -98,7 +98,9 @@ type Rule struct {
 	// QOSClasses matches pods with any of the QoS classes Guaranteed, Burstable and BestEffort.
 	QOSClasses []string `json:"qosClasses,omitempty"`
 	// OwnerKinds matches pods whose workload has any listed kind, such as Deployment,
-	// StatefulSet or Job. Pod matches a pod without a controller.
+	// StatefulSet or Job. Pod matches a pod without a controller. PodsOfPod, PodsOfDeployment,
+	// PodsOfStatefulSet and PodsOfJob match pods that such an object controls but did not create as
+	// its replicas.
 	OwnerKinds []string `json:"ownerKinds,omitempty"`
 
 	// The settings below override the settings of ReplicaSafetyArgs.
