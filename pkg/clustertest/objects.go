@@ -173,8 +173,8 @@ func NewReplicaSet(deployment, revision string, replicas int32) *appsv1.ReplicaS
 	}}
 }
 
-// AsRollout returns the objects of a Deployment with its pods as those of a Rollout of Argo, which no
-// cache has. Its ReplicaSets state its replica count.
+// AsRollout turns the objects of a Deployment into a Rollout of Argo, which no cache has. Its
+// ReplicaSets state its replica count.
 func AsRollout(objects []runtime.Object) (rollout []runtime.Object) {
 	for _, object := range objects {
 		if rs, ok := object.(*appsv1.ReplicaSet); ok {

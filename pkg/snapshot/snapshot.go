@@ -154,8 +154,8 @@ type Workload struct {
 	StatefulSet *appsv1.StatefulSet
 	// RollingOut reports whether some pods belong, or are about to belong, to a revision that is
 	// not the newest. It is also true if the controller manager has not observed the newest
-	// specification yet, and while a rollout is paused half-way. If the object of the workload is not
-	// read, the newest revision is that of the ReplicaSets that want pods: a rollout can be aborted.
+	// specification yet, and while a rollout is paused half-way. If the object of the workload is
+	// not read, a revision that wants no pods is not the newest: its rollout may be aborted.
 	RollingOut bool
 	// Revisions contains the revisions that have pods, including released pods, or want some,
 	// oldest first. A workload without rollouts has one.

@@ -305,7 +305,7 @@ func (c *census) finish() []*Workload {
 func (c *workloadState) complete() {
 	w := &c.Workload
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	// Only ReplicaSets are revisions of which there is more than one.
+	// If there is more than one revision, all are ReplicaSets.
 	slices.SortFunc(w.Revisions, func(a, b *Revision) int { return compareReplicaSets(a.ReplicaSet, b.ReplicaSet) })
 	w.RollingOut = rollingOut(w, c.newest)
 	if c.foreignLive || !c.live && c.foreign {
@@ -328,8 +328,8 @@ func compareReplicaSets(a, b *appsv1.ReplicaSet) int {
 		strings.Compare(a.Name, b.Name))
 }
 
-// rollingOut returns the value of Workload.RollingOut. newest is the newest ReplicaSet if w keeps its
-// revisions in ReplicaSets.
+// rollingOut returns the value of Workload.RollingOut. newest is the newest ReplicaSet if w keeps
+// its revisions in ReplicaSets.
 func rollingOut(w *Workload, newest *appsv1.ReplicaSet) bool {
 	if set := w.StatefulSet; set != nil {
 		return set.Status.ObservedGeneration < set.Generation || set.Status.CurrentRevision != set.Status.UpdateRevision

@@ -25,12 +25,13 @@ import (
 // cluster are ReplicaSets of past revisions, ten for each Deployment.
 //
 // Trim drops managedFields of every object. For owners of pods, it drops the labels, the conditions
-// in the status, and the annotations except the project's own and those of revisions
+// in the status, and the annotations except the project's own and the ones that describe revisions
 // (providers.RevisionControllers). Of the pod template it retains only what needsOf returns, and
-// only while the owner has pods: each pod has its own copy of the rest. For a DaemonSet it retains only the selector, and for a Lease only the name and
-// renewTime. All other fields remain: replica counts, selectors (kube-scheduler's PodTopologySpread
-// reads them too), strategies and status. A new reader of a dropped field finds it missing in the
-// tests as well, because their caches are trimmed too.
+// only while the owner has pods: each pod has its own copy of the rest. For a DaemonSet it retains
+// only the selector, and for a Lease only the name and renewTime. All other fields remain: replica
+// counts, selectors (kube-scheduler's PodTopologySpread reads them too), strategies and status. A
+// new reader of a dropped field finds it missing in the tests as well, because their caches are
+// trimmed too.
 //
 // Trim never changes an owner, map or slice that it is given. It returns an already trimmed object
 // unchanged, because an informer calls it twice when it fills its cache. It also returns anything

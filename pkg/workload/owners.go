@@ -277,7 +277,8 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decisio
 }
 
 // Template returns what the pod's controller requests for a new pod, as far as transform.Trim
-// retains it. It returns nil if the cache does not have the controller, or if HasUnsupportedController.
+// retains it. It returns nil if the cache does not have the controller, or if
+// HasUnsupportedController.
 func (o *Owners) Template(pod *v1.Pod) *v1.PodSpec {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	switch {
@@ -359,7 +360,7 @@ func (o *Owners) OtherRevision(pod, other *v1.Pod) bool {
 	return a != OwnerKey{} && a == b
 }
 
-// revisedBy returns the key of the workload of which the pod's ReplicaSet is a revision. It is zero
+// revisedBy returns the key of the workload that has the pod's ReplicaSet as a revision. It is zero
 // if there is none, or if the ReplicaSet is not in the cache.
 func (o *Owners) revisedBy(pod *v1.Pod) OwnerKey {
 	ref := metav1.GetControllerOfNoCopy(pod)
@@ -376,8 +377,9 @@ func (o *Owners) revisedBy(pod *v1.Pod) OwnerKey {
 	return OwnerKey{}
 }
 
-// RevisionNumber orders the ReplicaSets of a workload: the newest has the highest number. It is 0 if
-// the controller has not assigned one. After a rollback, the old ReplicaSet has the highest number.
+// RevisionNumber orders the ReplicaSets of a workload: the newest has the highest number. It is 0
+// if the controller has not assigned one. After a rollback, the old ReplicaSet has the highest
+// number.
 func RevisionNumber(rs *appsv1.ReplicaSet) int64 {
 	_, controller := revisionController(rs)
 	if controller == nil {

@@ -32,8 +32,8 @@ type Cost struct {
 
 // DeletionCosts returns the pods that need a deletion cost and the pods that should lose the
 // controller's cost, in the order of the workloads. With these costs, the scale-down of a managed
-// workload of ReplicaSets removes spot replicas first and keeps the floor. The floor is the first pods by rank
-// on on-demand of the newest revision. A pod that stays in the floor is written once.
+// workload of ReplicaSets removes spot replicas first and keeps the floor. The floor is the first
+// pods by rank on on-demand of the newest revision. A pod that stays in the floor is written once.
 //
 // No pod gets a cost during a rollout or if the workload has no more replicas than its floor. Pods
 // of an old revision keep their cost, so its scale-down spares them. If the user has set the cost

@@ -146,7 +146,7 @@ func TestRolloutIsOneWorkload(t *testing.T) {
 		}
 	}
 	if labels := listed.Labels("argoproj.io/v1alpha1", "Rollout", "shop", "web"); labels["app"] != "web" {
-		t.Errorf("labels %v, want those of its pods", labels)
+		t.Errorf("labels %v, want the labels of its pods", labels)
 	}
 }
 
