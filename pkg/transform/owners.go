@@ -25,7 +25,7 @@ import (
 // cluster are ReplicaSets of past revisions, ten for each Deployment.
 //
 // Trim drops managedFields of every object. For owners of pods, it drops the labels, the conditions
-// in the status, and the annotations except the project's own and the ones that describe revisions
+// in the status, and the annotations except the project's own and the annotations of revisions
 // (providers.RevisionControllers). Of the pod template it retains only what needsOf returns, and
 // only while the owner has pods: each pod has its own copy of the rest. For a DaemonSet it retains
 // only the selector, and for a Lease only the name and renewTime. All other fields remain: replica
