@@ -69,7 +69,9 @@ func TestSnapshot(t *testing.T) {
 		"one workload of a canary": {
 			change: func(w *clustertest.World) {
 				w.Build("node sp spot m/a\nnode od on-demand m/a")
-				w.Put(clustertest.AsRollout(clustertest.Objects("deployment web 10 od sp sp old=2"))...)
+				objects := clustertest.AsRollout(clustertest.Objects("deployment web 10 od sp sp old=2"))
+				objects[1].(*appsv1.ReplicaSet).Annotations["rollout.argoproj.io/desired-replicas"] = "4" // not updated yet
+				w.Put(objects...)
 			},
 			want: []string{
 				"Rollout web desired=10 ours floor=1 1 [web-old-uid 1+1 of 2] [web-r-uid 1+0 of 1]",

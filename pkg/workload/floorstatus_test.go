@@ -44,11 +44,11 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 		},
 		"revisions of a Rollout with other counts and floors": {
 			[]runtime.Object{
-				withFloor(rolloutOf("shop", "stable", 9, "4", "1"), "50%"), // a floor of 3
-				withFloor(rolloutOf("shop", "canary", 1, "6", "2"), "1"),
+				withFloor(rolloutOf("shop", "stable", 1, "1", "1"), "100%"), // of the larger count
+				withFloor(rolloutOf("shop", "canary", 1, "2", "2"), "1"),
 			},
 			[]*v1.Pod{pod("shop-a", "ReplicaSet", "stable", asIs), pod("shop-b", "ReplicaSet", "canary", asIs)},
-			decision.FloorStatus{Spot: 2, FloorOnSpot: 2, FloorDeficit: 2, Healable: 2},
+			decision.FloorStatus{Spot: 2, FloorOnSpot: 2, FloorDeficit: 2, OverBudget: 2, Healable: 2},
 		},
 		"an assigned node selector does not exempt": {
 			[]runtime.Object{replicaSet("web", ptr.To[int32](2))},

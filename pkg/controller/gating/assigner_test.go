@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -163,6 +164,28 @@ func TestOrdinals(t *testing.T) {
 	}
 	if got := w.assigned(); got["db-0"] != "on-demand" || got["db-1"] != "any" || got["db-2"] != "any" {
 		t.Errorf("assigned %v, want only ordinal 0 on on-demand", got)
+	}
+}
+
+// Pods that their controller did not create wait for no owner, and neither they nor the pods of the
+// controller count as replicas of each other.
+func TestPodsOfOthers(t *testing.T) {
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, clustertest.NewDeployment("web", 1)...)
+	driver := gated("v1/Pod", "none", "driver")
+	driver.OwnerReferences = nil
+	began := time.Now()
+	w.create(driver, gated("ReplicaSet", "web-r", "web-r-1"))
+	for i := range 3 {
+		w.create(gated("v1/Pod", "driver", fmt.Sprint("exec-", i)), gated("Deployment", "web", fmt.Sprint("task-", i)))
+		w.assigned()
+	}
+	want := map[string]string{"driver": "on-demand", "web-r-1": "on-demand",
+		"exec-0": "on-demand", "exec-1": "any", "exec-2": "any", "task-0": "on-demand", "task-1": "any", "task-2": "any"}
+	if got := w.assigned(); !maps.Equal(got, want) {
+		t.Errorf("assigned %v, want %v", got, want)
+	}
+	if took := time.Since(began); took >= decision.MaxOwnerDelay {
+		t.Errorf("assigned after %v: a pod waited for an update of its owner", took)
 	}
 }
 
