@@ -84,8 +84,9 @@ func TestSnapshot(t *testing.T) {
 				node od on-demand m/a
 				deployment web 1 od
 				pod task-1 sp owner=Deployment/web
-				pod task-2 od owner=Deployment/web
+				pod task-2 od owner=Deployment/web profile=other
 				pod driver od
+				pod theirs sp owner=Deployment/others profile=other
 				pod exec-1 sp owner=v1/Pod/driver
 				pod exec-2 sp owner=v1/Pod/driver
 				statefulset db 1 od
@@ -93,13 +94,14 @@ func TestSnapshot(t *testing.T) {
 			want: []string{
 				"Deployment web desired=1 ours floor=1 1 [web-r-uid 0+1 of 1]",
 				"Pod driver desired=1 ours floor=1 1 [driver-uid 0+1 of 1]",
+				"PodsOfDeployment others desired=1 [others-uid 1+0 of 1]",
 				"PodsOfDeployment web desired=2 ours floor=1 1 [web-uid 1+1 of 2]",
 				"PodsOfPod driver desired=2 ours floor=1 1 [driver-uid 2+0 of 2]",
 				"PodsOfStatefulSet db desired=1 ours floor=1 1 [db-uid 1+0 of 1]",
 				"StatefulSet db desired=1 ours floor=1 1 [db-uid 0+1 of 1]",
 				"backup on sp of db/db-uid", "db-0 on od of db/db-uid", "driver on od of driver/driver-uid",
 				"exec-1 on sp of driver/driver-uid", "exec-2 on sp of driver/driver-uid",
-				"task-1 on sp of web/web-uid", "task-2 on od of web/web-uid", "web-0 on od of web/web-r-uid",
+				"task-1 on sp of web/web-uid", "task-2 on od of web/web-uid", "theirs on sp of others/others-uid", "web-0 on od of web/web-r-uid",
 			},
 		},
 		"workloads of pods": {

@@ -137,7 +137,8 @@ type Workload struct {
 	// StatefulSet it is the version that the controller reads.
 	APIVersion, Kind, Namespace, Name string
 	// Ours reports whether all live pods of the workload name the scheduler profile whose policy
-	// the controller reads. If no pod is live, all its pods must name it. The policy does not apply
+	// the controller reads. If no pod is live, all its pods must name it. One live pod suffices if
+	// the pods have no common template (workload.OwnerKey.Direct). The policy does not apply
 	// to other workloads: the controller only moves their pods off nodes that are about to be
 	// reclaimed or drained.
 	InProfile bool

@@ -38,6 +38,7 @@ type workloadState struct {
 	Workload
 	live                 bool               // whether a pod is live
 	foreign, foreignLive bool               // whether a pod, or a live pod, names another profile
+	ownLive              bool               // whether a live pod names the profile
 	newest               *appsv1.ReplicaSet // the newest ReplicaSet, even if it wants no pods (but see isNewer)
 }
 
@@ -106,7 +107,7 @@ func (c *census) count(p *Pod, facts *podFacts) error {
 	if !p.Live() {
 		return nil
 	}
-	workload.live, workload.foreignLive = true, workload.foreignLive || foreign
+	workload.live, workload.foreignLive, workload.ownLive = true, workload.foreignLive || foreign, workload.ownLive || !foreign
 	revision.Pods = append(revision.Pods, p)
 	if p.Node != nil {
 		revision.Placed.Add(p.Node.Facts.Capacity.Type, 1)
@@ -308,7 +309,7 @@ func (c *workloadState) complete() {
 	// If there is more than one revision, all are ReplicaSets.
 	slices.SortFunc(w.Revisions, func(a, b *Revision) int { return compareReplicaSets(a.ReplicaSet, b.ReplicaSet) })
 	w.RollingOut = rollingOut(w, c.newest)
-	if c.foreignLive || !c.live && c.foreign {
+	if w.Key.Direct() && !c.ownLive || !w.Key.Direct() && (c.foreignLive || !c.live && c.foreign) {
 		return
 	}
 	var settings decision.WorkloadSettings

@@ -21,6 +21,7 @@ type FloorStatus struct {
 type countedWorkload struct {
 	desired, floor int
 	ordered        bool
+	direct         bool // OwnerKey.Direct: a pod of another profile counts too
 	revisions      [][]decision.Replica
 	onlyOnDemand   int
 	exempt         int
@@ -40,14 +41,14 @@ type countedRevision struct {
 func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, capacityOf func(node string) (decision.CapacityType, bool)) map[OwnerKey]FloorStatus {
 	workloads := map[OwnerKey]*countedWorkload{}
 	revisions := map[OwnerKey]*countedRevision{} // looks up the owner once per revision
-	isCounted := func(pod *v1.Pod) bool {
-		return pod.Spec.SchedulerName == profile && Live(pod) && !Released(pod) && PolicyApplies(pod)
+	isCounted := func(pod *v1.Pod, anyProfile bool) bool {
+		return (anyProfile || pod.Spec.SchedulerName == profile) && Live(pod) && !Released(pod) && PolicyApplies(pod)
 	}
 	// Collect all revisions first: a pod with a wrong owner reference then does not affect the
 	// others, regardless of its position in the list.
 	for _, pod := range pods {
 		key := RevisionOf(pod)
-		if revisions[key] != nil || !isCounted(pod) {
+		if revisions[key] != nil || !isCounted(pod, false) {
 			continue
 		}
 		subject, err := o.Subject(pod)
@@ -56,7 +57,7 @@ func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, capacityOf func(n
 		}
 		w := workloads[subject.WorkloadKey]
 		if w == nil {
-			w = &countedWorkload{ordered: subject.Pod.Workload.Ordered}
+			w = &countedWorkload{ordered: subject.Pod.Workload.Ordered, direct: key.Direct()}
 			workloads[subject.WorkloadKey] = w
 		}
 		w.desired = max(w.desired, subject.Pod.Workload.Desired) // revisions may differ: see snapshot.Workload
@@ -69,7 +70,7 @@ func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, capacityOf func(n
 		r.floor = max(r.floor, r.settings.Floor(r.desired))
 	}
 	for _, pod := range pods {
-		if r := revisions[RevisionOf(pod)]; r != nil && isCounted(pod) {
+		if r := revisions[RevisionOf(pod)]; r != nil && isCounted(pod, r.direct) {
 			o.addReplica(r, pod, capacityOf)
 		}
 	}

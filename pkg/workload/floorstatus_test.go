@@ -1,6 +1,7 @@
 package workload_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,6 +43,11 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 			[]*v1.Pod{pod("good", "ReplicaSet", "web", asIs), pod("bad", "ReplicaSet", "web", func(p *v1.Pod) { p.OwnerReferences[0].Name = "other" })},
 			decision.FloorStatus{Spot: 2, FloorOnSpot: 1, FloorDeficit: 1, OverBudget: 1, Healable: 1},
 		},
+		"pods that their controller did not create, one of another profile": {
+			nil,
+			[]*v1.Pod{pod("task-a", "Deployment", "web", asIs), pod("task-b", "Deployment", "web", func(p *v1.Pod) { p.Spec.SchedulerName = "other" })},
+			decision.FloorStatus{Spot: 2, FloorOnSpot: 1, FloorDeficit: 1, OverBudget: 1, Healable: 1},
+		},
 		"revisions of a Rollout with other counts and floors": {
 			[]runtime.Object{
 				withFloor(rolloutOf("shop", "stable", 1, "1", "1"), "100%"), // of the larger count
@@ -61,7 +67,7 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			policy := *builtinPolicy
 			policy.Defaults.MinOnDemand = decision.Count(1)
-			owners := ownersIn(t, informers.NewSharedInformerFactory(fake.NewClientset(), 0), &policy, test.owners...)
+			owners := ownersIn(t, informers.NewSharedInformerFactory(fake.NewClientset(), 0), &policy, append(slices.Clone(test.owners), test.pods[0], test.pods[1])...)
 			for _, pods := range [][]*v1.Pod{test.pods, {test.pods[1], test.pods[0]}} {
 				statuses := owners.FloorStatuses(pods, "s", onSpot)
 				if len(statuses) != 1 {

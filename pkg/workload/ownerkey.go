@@ -36,6 +36,10 @@ const (
 	podsOfJob         = "PodsOfJob"
 )
 
+// Direct reports whether k is the key of pods that an object controls but did not create. They have
+// no common template, so some may name another scheduler.
+func (k OwnerKey) Direct() bool { return strings.HasPrefix(k.Kind, "PodsOf") }
+
 // RevisionOf returns the key that the pod and its siblings are counted by; see Subject.RevisionKey.
 func RevisionOf(pod *v1.Pod) OwnerKey {
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
