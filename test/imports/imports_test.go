@@ -20,7 +20,8 @@ var order = [][]string{
 	// Names, values and tables.
 	{"apis/spot", "apis/scalar", "informer", "recovery", "refusal"},
 	{"decision"},
-	{"pricing", "providers", "transform"},
+	{"pricing", "providers"},
+	{"transform"},
 	// Objects of the API, as values for decisions.
 	{"node", "workload"},
 	// The settings and the common parts of programs.

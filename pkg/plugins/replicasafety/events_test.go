@@ -273,6 +273,7 @@ func TestOwnerChangeWakesPodsThatItMayHelp(t *testing.T) {
 	}
 	orphan := changed(revision("1"), func(set *appsv1.ReplicaSet) { set.OwnerReferences = nil })
 	jobPod, webPod := podOf("p", by("Job", "j")), web("p")
+	jobPod.Labels[batchv1.ControllerUidLabel] = "j-uid"
 	ofDB := func(ordinal string) *v1.Pod { return podOf("db-"+ordinal, by("StatefulSet", "db")) }
 	ignore := func(args *config.ReplicaSafetyArgs) { args.AnnotationPolicy = "Ignore" }
 	cases := map[string]struct {
