@@ -216,6 +216,28 @@ func cases() map[string]scenario {
 			pod:  podOf(by("ReplicaSet", "canary"), "x"),
 			want: answers{"od": "", "sp": usedUp(1, 1, "canary")}, first: []string{"od"},
 		},
+		"a canary starts on spot while on-demand is full to the floor": {
+			objects: objects(nodes, objects(func() (sets []any) {
+				for i, name := range []string{"stable", "canary"} {
+					rs := annotated(replicaSet(name, int32(9-8*i)), "rollout.argoproj.io/desired-replicas", "10")
+					rs.Annotations["rollout.argoproj.io/revision"], rs.OwnerReferences = fmt.Sprint(i+1), []metav1.OwnerReference{by("Rollout", "shop")}
+					sets = append(sets, rs)
+				}
+				return sets
+			}()...), pods(by("ReplicaSet", "stable"), "od", "od")),
+			pod:  podOf(by("ReplicaSet", "canary"), "x"),
+			want: answers{"od": "", "sp": ""}, first: []string{"od"},
+		},
+		"an executor, whose group does not include its driver": {
+			objects: objects(nodes, podOf(by("Pod", "driver"), "e", on("sp"))),
+			pod:     podOf(by("Pod", "driver"), "x"),
+			want:    answers{"od": "", "sp": usedUp(1, 1, "driver")}, first: []string{"od"},
+		},
+		"a pod that a Deployment controls without a ReplicaSet": {
+			objects: objects(nodes, web(3, "sp"), podOf(by("Deployment", "web"), "t", on("sp"))),
+			pod:     podOf(by("Deployment", "web"), "x"),
+			want:    answers{"od": "", "sp": usedUp(1, 1, "web")}, first: []string{"od"},
+		},
 		"a ReplicationController": {
 			objects: objects(nodes,
 				&v1.ReplicationController{ObjectMeta: meta("rc"), Spec: v1.ReplicationControllerSpec{Replicas: ptr.To(int32(2))}},

@@ -52,7 +52,7 @@ func meta(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
 
 func by(kind, name string) metav1.OwnerReference {
 	version := map[string]string{
-		"Job": "batch/v1", "ReplicationController": "v1", "CloneSet": "apps.kruise.io/v1alpha1", "Rollout": "argoproj.io/v1alpha1",
+		"Job": "batch/v1", "ReplicationController": "v1", "CloneSet": "apps.kruise.io/v1alpha1", "Rollout": "argoproj.io/v1alpha1", "Pod": "v1",
 	}[kind]
 	if version == "" {
 		version = "apps/v1"

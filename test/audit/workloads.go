@@ -43,7 +43,11 @@ func memberOf(pod *corev1.Pod) membership {
 		}
 		return m
 	}
-	return membership{kind: controllerKind(ref), name: ref.Name, revision: ref.UID}
+	kind := controllerKind(ref)
+	if kind == "Deployment" || ref.Kind == "Pod" {
+		return membership{kind: otherKind, name: ref.Name, revision: "pods-of-" + ref.UID} // its controller did not create it
+	}
+	return membership{kind: kind, name: ref.Name, revision: ref.UID}
 }
 
 func controllerKind(ref *metav1.OwnerReference) string {
@@ -95,6 +99,8 @@ func readOwner(object metav1.Object) (ownerFacts, bool) {
 		facts.kind, facts.desired = "ReplicaSet", replicas(o.Spec.Replicas)
 		if ref := metav1.GetControllerOf(o); ref != nil && controllerKind(ref) == "Deployment" {
 			facts.deployment = ref.UID
+		} else if n, err := strconv.Atoi(o.Annotations["rollout.argoproj.io/desired-replicas"]); ref != nil && ref.Kind == "Rollout" && err == nil && n >= 0 {
+			facts.desired = n
 		}
 		facts.rollout, _ = strconv.Atoi(o.Annotations["deployment.kubernetes.io/revision"]) // 0 if absent
 	case *appsv1.StatefulSet:

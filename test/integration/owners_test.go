@@ -52,6 +52,21 @@ func TestPlacementOwners(t *testing.T) {
 		}
 	})
 
+	s.run("pods that a Deployment controls without a ReplicaSet", func(s *scenario) {
+		none, template := int32(0), podTemplate("jobmanager")
+		d, err := client.AppsV1().Deployments(s.namespace).Create(s.ctx, &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "jobmanager"},
+			Spec:       appsv1.DeploymentSpec{Replicas: &none, Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},
+		}, metav1.CreateOptions{})
+		s.must(err)
+		for i := range 4 {
+			s.pod("taskmanager", fmt.Sprintf("taskmanager-%d", i), func(pod *v1.Pod) {
+				pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+			})
+			s.eventually(soon, s.hasSplit("taskmanager", split{onDemand: 1, spot: i}))
+		}
+	})
+
 	s.run("pod without a controller", func(s *scenario) {
 		s.barePod("bare")
 		s.eventually(soon, s.hasSplit("bare", split{onDemand: 1}))
