@@ -163,7 +163,7 @@ func (r *round) mayMove(w *snapshot.Workload, ignoreUnavailable bool) bool {
 	if ignoreUnavailable {
 		pods.Waiting, pods.Missing = 0, 0
 	}
-	return w.InProfile && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && pods == (snapshot.PodsInTransition{}) && !r.moved[w.Key] && slices.Contains(movedKinds, w.Kind) &&
+	return w.InProfile && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && pods == (snapshot.PodsInTransition{}) && !r.moved[w.Key] && recreatedElsewhere(w) &&
 		!r.paused(w.Key, r.now, r.settings.PauseAfterInterruption) && !r.starting(w)
 }
 
