@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -58,6 +59,8 @@ type Withdrawer struct {
 	// gateTimeouts contains the age of a pod at which its gate expires, by scheduler name.
 	gateTimeouts   map[string]time.Duration
 	longestTimeout time.Duration
+	// heldAt contains when a gated pod was last seen with other gates.
+	heldAt map[types.UID]time.Time
 	// renewed is the renewTime of the Lease, by the clock of the controller. seen is when this
 	// process first read that value, by its own clock.
 	renewed, seen time.Time

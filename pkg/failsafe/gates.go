@@ -2,8 +2,10 @@ package failsafe
 
 import (
 	"context"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
@@ -28,17 +30,13 @@ func RegisterMetrics() { legacyregistry.MustRegister(expiredGates) }
 // waits for a controller that does not run. The Filter still protects the floor, but autoscalers do
 // not see it. For a pod that names another scheduler, because a policy or a webhook changed it
 // after the gate was added, the longest timeout of all profiles applies.
+//
+// While a pod has other gates, its gate does not expire: the controller waits for the final node
+// selector. The timeout begins when the last of them is removed.
 func (r *Withdrawer) removeExpiredGates(ctx context.Context, pods []*v1.Pod) {
-	requests := 0
-	for _, pod := range pods { // in random order, so that no gate that cannot be removed blocks others
-		timeout, known := r.gateTimeouts[pod.Spec.SchedulerName]
-		if !known {
-			timeout = r.longestTimeout
-		}
-		if !workload.Live(pod) || !workload.Gated(pod) || r.clock.Since(pod.CreationTimestamp.Time) < timeout {
-			continue
-		}
-		if requests++; requests > gatesPerCheck || !r.leads() {
+	expired := r.expiredGates(pods) // in random order, so that no gate that cannot be removed blocks others
+	for _, pod := range expired[:min(len(expired), gatesPerCheck)] {
+		if !r.leads() {
 			return
 		}
 		err := workload.PatchPod(ctx, r.client, pod, map[string]any{}, map[string]any{"schedulingGates": workload.WithoutCapacityGate(pod)})
@@ -46,9 +44,9 @@ func (r *Withdrawer) removeExpiredGates(ctx context.Context, pods []*v1.Pod) {
 		case gone(err):
 		case err == nil:
 			expiredGates.Inc()
-			klog.FromContext(ctx).Info("Removed expired capacity gate", "pod", klog.KObj(pod), "gateTimeout", timeout)
+			klog.FromContext(ctx).Info("Removed expired capacity gate", "pod", klog.KObj(pod), "gateTimeout", r.timeoutOf(pod))
 			r.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonGateExpired, "RemoveGate",
-				"spot-controller did not remove the gate %s within %s: autoscalers do not see whether the pod requires on-demand", spot.CapacityGate, timeout)
+				"spot-controller did not remove the gate %s within %s: autoscalers do not see whether the pod requires on-demand", spot.CapacityGate, r.timeoutOf(pod))
 		default:
 			klog.FromContext(ctx).Error(err, "Failed to remove expired capacity gate, will retry", "pod", klog.KObj(pod))
 			if refusal.Denied(err) || refusal.By(err) != "" {
@@ -57,4 +55,34 @@ func (r *Withdrawer) removeExpiredGates(ctx context.Context, pods []*v1.Pod) {
 			}
 		}
 	}
+}
+
+// expiredGates returns the pods whose gates have expired.
+func (r *Withdrawer) expiredGates(pods []*v1.Pod) (expired []*v1.Pod) {
+	heldAt := map[types.UID]time.Time{}
+	for _, pod := range pods {
+		since := pod.CreationTimestamp.Time
+		switch last, held := r.heldAt[pod.UID]; {
+		case !workload.Live(pod) || !workload.Gated(pod):
+			continue
+		case workload.HasOtherGates(pod):
+			heldAt[pod.UID] = r.clock.Now()
+			continue
+		case held:
+			since, heldAt[pod.UID] = last, last
+		}
+		if r.clock.Since(since) >= r.timeoutOf(pod) {
+			expired = append(expired, pod)
+		}
+	}
+	r.heldAt = heldAt
+	return expired
+}
+
+// timeoutOf returns the gateTimeout of the pod's profile.
+func (r *Withdrawer) timeoutOf(pod *v1.Pod) time.Duration {
+	if timeout, known := r.gateTimeouts[pod.Spec.SchedulerName]; known {
+		return timeout
+	}
+	return r.longestTimeout
 }

@@ -20,7 +20,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // TestRemovalOfExpiredGates checks that a gate expires by the age of its pod and the timeout of its
@@ -31,7 +30,7 @@ func TestRemovalOfExpiredGates(t *testing.T) {
 	aged := func(name, scheduler string, age time.Duration) *v1.Pod {
 		pod := clustertest.NewPod(name)
 		pod.ResourceVersion, pod.CreationTimestamp = "1", metav1.NewTime(time.Now().Add(-age))
-		pod.Spec.SchedulerName, pod.Spec.SchedulingGates = scheduler, []v1.PodSchedulingGate{{Name: spot.CapacityGate}, {Name: "quota.example/wait"}}
+		pod.Spec.SchedulerName, pod.Spec.SchedulingGates = scheduler, []v1.PodSchedulingGate{{Name: spot.CapacityGate}}
 		return pod
 	}
 	client := fake.NewClientset(aged("old", profile, time.Hour), aged("young", profile, 0), aged("patient", "slow", time.Minute),
@@ -65,13 +64,10 @@ func TestRemovalOfExpiredGates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(pod.Spec.SchedulingGates) == 1 && workload.Gated(pod) {
-			t.Errorf("%s lost a foreign gate", name)
-		}
 		return len(pod.Spec.SchedulingGates)
 	}
 	check()
-	if got := gates("old"); got != 2 || refused > 0 {
+	if got := gates("old"); got != 1 || refused > 0 {
 		t.Fatalf("a replica that is not the leader sent %d requests: %d gates left", refused, got)
 	}
 	leads = true
@@ -84,7 +80,7 @@ func TestRemovalOfExpiredGates(t *testing.T) {
 	defer func() { cancel(); <-ended; factory.Shutdown() }()
 	if err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
 		clock.Step(checkEvery / 100) // the other gates must not expire
-		return gates("old") == 1 && gates("other") == 1, nil
+		return gates("old") == 0 && gates("other") == 0, nil
 	}); err != nil {
 		t.Fatal("the gates of the old pods are not removed")
 	}
@@ -94,8 +90,37 @@ func TestRemovalOfExpiredGates(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"young", "patient", "other-young"} {
-		if got := gates(name); got != 2 {
-			t.Errorf("%s has %d gates left, want both", name, got)
+		if got := gates(name); got != 1 {
+			t.Errorf("%s has %d gates left, want 1", name, got)
 		}
+	}
+}
+
+// A gate does not expire while the pod has other gates. The timeout begins when they are gone, so
+// that the controller has the time to decide by the final node selector.
+func TestGateWaitsForOtherGates(t *testing.T) {
+	const timeout = 30 * time.Second
+	pod := clustertest.NewPod("task")
+	pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	pod.Spec.SchedulerName, pod.Spec.SchedulingGates = clustertest.Profile, []v1.PodSchedulingGate{{Name: "quota.example/wait"}, {Name: spot.CapacityGate}}
+	clock := clocktesting.NewFakeClock(time.Now())
+	w := &Withdrawer{clock: clock, gateTimeouts: map[string]time.Duration{clustertest.Profile: timeout}, longestTimeout: timeout}
+	expired := func() bool { return len(w.expiredGates([]*v1.Pod{pod})) > 0 }
+	if expired() {
+		t.Error("the gate has expired while the pod has another gate")
+	}
+	pod.Spec.SchedulingGates = pod.Spec.SchedulingGates[1:]
+	for range timeout / checkEvery {
+		if expired() {
+			t.Error("the gate has expired before its timeout")
+		}
+		clock.Step(checkEvery)
+	}
+	if !expired() {
+		t.Error("the gate has not expired")
+	}
+	pod.Spec.SchedulingGates = nil
+	if expired() || len(w.heldAt) > 0 {
+		t.Errorf("a pod without gates is remembered: %v", w.heldAt)
 	}
 }

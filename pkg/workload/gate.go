@@ -15,6 +15,12 @@ func Gated(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate v1.PodSchedulingGate) bool { return gate.Name == spot.CapacityGate })
 }
 
+// HasOtherGates reports whether the pod has scheduling gates other than CapacityGate. Their owners may
+// still change its node selector and affinity.
+func HasOtherGates(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate v1.PodSchedulingGate) bool { return gate.Name != spot.CapacityGate })
+}
+
 // AssignedCapacityOf returns the capacity in AssignedAnnotation, or decision.Unassigned if the
 // annotation is missing or has an unknown value.
 func AssignedCapacityOf(pod *v1.Pod) decision.AssignedCapacity {

@@ -80,7 +80,8 @@ type Assigner struct {
 	// assignments contains the assignment of each pod whose gate was removed, until the cache shows
 	// the removal.
 	assignments map[types.UID]decision.AssignedCapacity
-	// gatedSince contains when each gated pod was first seen, until its gate is removed.
+	// gatedSince contains when each gated pod was first seen without other gates, until its gate is
+	// removed.
 	gatedSince map[types.UID]time.Time
 	// grants contains the grants for the successors of deleted pods.
 	grants map[successor][]grant
@@ -182,7 +183,7 @@ func (a *Assigner) observe(pod *v1.Pod) {
 		return
 	}
 	gated := workload.Gated(pod)
-	needsWork, since := gated || workload.Unschedulable(pod), a.gatedSince
+	needsWork, since := gated && !workload.HasOtherGates(pod) || !gated && workload.Unschedulable(pod), a.gatedSince
 	a.mu.Lock()
 	if !gated {
 		delete(a.gatedSince, pod.UID)
@@ -268,6 +269,9 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 	assigned, granted, others := 0, 0, 0
 	for _, pod := range pods {
 		pending := workload.Gated(pod)
+		if pending && workload.HasOtherGates(pod) {
+			continue // their owners may still change what the decision depends on
+		}
 		if made, done := assignments[pod.UID]; done {
 			if made == decision.AssignedOnDemand {
 				assigned++

@@ -189,21 +189,48 @@ func TestPodsOfOthers(t *testing.T) {
 	}
 }
 
-// The Assigner preserves foreign gates and ignores pods of other schedulers.
-func TestForeignGates(t *testing.T) {
-	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, clustertest.NewDeployment("web", 2)...)
-	two := gated("ReplicaSet", "web-r", "web-0")
-	two.Spec.SchedulingGates = append(two.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "quota.example/wait"})
-	other := gated("ReplicaSet", "web-r", "web-1")
+// The Assigner decides on a pod when it has no other gate, by the node selector that it has then. It
+// ignores pods of other schedulers.
+func TestOtherGates(t *testing.T) {
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}, clustertest.NewDeployment("web", 3)...)
+	held := func(name string) *v1.Pod {
+		pod := gated("ReplicaSet", "web-r", name)
+		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "quota.example/wait"})
+		return pod
+	}
+	other := gated("ReplicaSet", "web-r", "other")
 	other.Spec.SchedulerName = "default-scheduler"
-	w.create(other, two)
-	w.until("web-0 has lost only the capacity gate", func() bool {
-		pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-0", metav1.GetOptions{})
-		return err == nil && len(pod.Spec.SchedulingGates) == 1 && pod.Spec.SchedulingGates[0].Name == "quota.example/wait"
-	})
-	pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
-	if err != nil || !workload.Gated(pod) || pod.Annotations != nil {
-		t.Errorf("pod of another scheduler: %v, %v, want it unchanged", pod, err)
+	w.create(other, held("spot"), held("any"), gated("ReplicaSet", "web-r", "free"))
+	get := func(name string) *v1.Pod {
+		pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pod
+	}
+	w.until("the pod without another gate is decided", func() bool { return !workload.Gated(get("free")) })
+	time.Sleep(100 * time.Millisecond)
+	for _, name := range []string{"other", "spot", "any"} {
+		if pod := get(name); !workload.Gated(pod) || pod.Annotations != nil {
+			t.Errorf("%s: gates %v, annotations %v, want it unchanged", name, pod.Spec.SchedulingGates, pod.Annotations)
+		}
+	}
+	for _, name := range []string{"spot", "any"} {
+		pod := get(name).DeepCopy()
+		pod.ResourceVersion, pod.Spec.SchedulingGates = "2", []v1.PodSchedulingGate{{Name: spot.CapacityGate}}
+		if name == "spot" {
+			pod.Spec.NodeSelector = map[string]string{karpenter: "spot"}
+		}
+		if _, err := w.client.CoreV1().Pods("shop").Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.until("both pods are decided", func() bool { return !workload.Gated(get("spot")) && !workload.Gated(get("any")) })
+	if pod := get("spot"); workload.OnlyOnDemand(pod, w.settings.Policy) || pod.Spec.Affinity != nil {
+		t.Errorf("affinity %v contradicts the node selector", pod.Spec.Affinity)
+	}
+	if !workload.OnlyOnDemand(get("any"), w.settings.Policy) || !workload.OnlyOnDemand(get("free"), w.settings.Policy) {
+		t.Error("two pods are the floor")
 	}
 }
 
