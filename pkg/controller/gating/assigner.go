@@ -23,7 +23,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -159,7 +158,7 @@ func (a *Assigner) Run(ctx context.Context) {
 	for _, obj := range a.pods.List() {
 		a.observe(obj.(*v1.Pod))
 	}
-	for _, node := range snapshot.All(a.nodes.lister) {
+	for _, node := range a.nodes.list() {
 		a.observeNode(node)
 	}
 	var running sync.WaitGroup

@@ -24,14 +24,14 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 	patches.SetLimit(maxPatches)
 	for _, s := range gated {
 		own := s.subject.Pod.OnlyOnDemand
-		f := facts{assigned: assigned, couldRun: a.couldRun}
+		f := facts{assigned: assigned, couldRun: func(requires decision.AssignedCapacity) bool { return a.couldRun(s.pod, requires) }}
 		grant, hadGrant := a.takeGrant(successorOf(revision, s))
 		if hadGrant {
 			f.granted = grant.why
 		} else {
 			f.toSpot = a.requirements.Take(revision, a.clock.Now())
 		}
-		c := a.settings.Labels.choose(s, f)
+		c := a.settings.Labels.choose(s.subject, s.settings, f)
 		if c.assigned == decision.AssignedOnDemand || own {
 			assigned++
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // choice is the decision on a gated pod.
@@ -44,8 +45,14 @@ type facts struct {
 	granted string
 	// toSpot means that the pod replaces one that returns to spot.
 	toSpot bool
-	// couldRun reports whether a node of a capacity type, existing or new, could run a pod.
-	couldRun func(*v1.Pod, decision.AssignedCapacity) bool
+	// couldRun reports whether a node of a capacity type, existing or new, could run the pod; nil
+	// means always.
+	couldRun func(decision.AssignedCapacity) bool
+}
+
+// excludes reports whether no node of a capacity type could run the pod.
+func (f *facts) excludes(capacity decision.AssignedCapacity) bool {
+	return f.couldRun != nil && !f.couldRun(capacity)
 }
 
 // chooseWithoutOnDemand decides the affinity of a pod of a floor that no on-demand node could run.
@@ -66,8 +73,8 @@ func (l *Labels) chooseWithoutOnDemand(settings decision.WorkloadSettings, floor
 // choose decides the affinity of a gated pod. It uses the scheduler's plan with one difference: the
 // pods that require on-demand count as the floor, wherever they run. The autoscaler may move a
 // replica that runs on on-demand without requiring it.
-func (l *Labels) choose(s sibling, f facts) choice {
-	pod, settings := *s.subject.Pod.Replacement(), s.settings // ignore annotations that the pod was created with
+func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSettings, f facts) choice {
+	pod := *subject.Pod.Replacement() // ignore annotations that the pod was created with
 	plan := decision.NewPlan(&pod, settings, decision.PlacedPods{OnDemand: f.assigned}, decision.WaitTime{})
 	ofFloor := !plan.BeyondFloor()
 	floor := "beyond the floor of " + pod.Workload.Revision
@@ -97,7 +104,7 @@ func (l *Labels) choose(s sibling, f facts) choice {
 		return choice{why: "its own node selector or affinity admits no spot"} // it counts as part of the floor
 	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
 		return choice{why: "whenUnsatisfiable ScheduleAnyway: the floor is a preference, " + floor, prefer: l.notSpot}
-	case ofFloor && !f.couldRun(s.pod, decision.AssignedOnDemand):
+	case ofFloor && f.excludes(decision.AssignedOnDemand):
 		return l.chooseWithoutOnDemand(settings, floor)
 	case ofFloor:
 		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
@@ -105,7 +112,7 @@ func (l *Labels) choose(s sibling, f facts) choice {
 	c := choice{assigned: decision.AssignedAny, why: floor, prefer: l.spot}
 	requiresSpot := len(l.spot) > 0 && (f.toSpot || settings.Overflow == decision.NeverOverflow)
 	switch {
-	case requiresSpot && !f.couldRun(s.pod, decision.AssignedSpot):
+	case requiresSpot && f.excludes(decision.AssignedSpot):
 		c.why += ", and no spot node that exists or existed could run it"
 	case requiresSpot && f.toSpot:
 		c = choice{assigned: decision.AssignedSpot, why: "replaces a replica that returns to spot", require: l.spot}

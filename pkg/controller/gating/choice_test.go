@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -55,8 +53,7 @@ func TestChoose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			test.facts.couldRun = always
-			c := l.choose(sibling{subject: &workload.Subject{Pod: test.pod}, settings: test.settings}, test.facts)
+			c := l.choose(&workload.Subject{Pod: test.pod}, test.settings, test.facts)
 			if c.assigned != test.want || c.warning != "" != test.warns || c.granted != test.facts.granted {
 				t.Errorf("choose = %+v, want %q and a warning %v", c, test.want, test.warns)
 			}
@@ -85,8 +82,6 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func always(*v1.Pod, decision.AssignedCapacity) bool { return true }
-
 // Without a label for spot, choose cannot require spot for replicas beyond the floor.
 func TestChooseWithoutSpotLabel(t *testing.T) {
 	l, err := NewLabels(builtin(), []string{karpenter}, "")
@@ -94,9 +89,8 @@ func TestChooseWithoutSpotLabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 2}}
-	for _, f := range []facts{{couldRun: always}, {couldRun: always, toSpot: true}} {
-		s := sibling{subject: &workload.Subject{Pod: pod}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}}
-		if c := l.choose(s, f); c.assigned != decision.AssignedAny || c.require != nil {
+	for _, f := range []facts{{}, {toSpot: true}} {
+		if c := l.choose(&workload.Subject{Pod: pod}, decision.WorkloadSettings{Overflow: decision.NeverOverflow}, f); c.assigned != decision.AssignedAny || c.require != nil {
 			t.Errorf("choose = %+v, want no requirement", c)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/events"
@@ -65,6 +66,11 @@ func (n *nodes) capacity(node *v1.Node) decision.Capacity {
 func (n *nodes) onDemand(name string) bool {
 	node, err := n.lister.Get(name)
 	return err == nil && n.capacity(node).Type == decision.OnDemand
+}
+
+func (n *nodes) list() []*v1.Node {
+	all, _ := n.lister.List(labels.Everything()) // a cache lister returns no error
+	return all
 }
 
 func (n *nodes) forget(node *v1.Node) {

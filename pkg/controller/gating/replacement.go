@@ -153,7 +153,7 @@ func (a *Assigner) replaceReason(s sibling, waited time.Duration, assigned int, 
 		return "", 0, 0
 	}
 	if !s.subject.Pod.OnlyOnDemand {
-		c := a.settings.Labels.choose(s, facts{assigned: assigned, couldRun: a.couldRun})
+		c := a.settings.Labels.choose(s.subject, settings, facts{assigned: assigned, couldRun: func(requires decision.AssignedCapacity) bool { return a.couldRun(s.pod, requires) }})
 		switch {
 		case c.assigned != decision.AssignedOnDemand || s.subject.Pod.Assigned == decision.AssignedOnDemand:
 			return "", 0, 0 // or its affinity cannot express it, and neither could its successor's
