@@ -55,3 +55,10 @@ func (p *Pod) Replacement() *Pod {
 	}
 	return &next
 }
+
+// AssignedToFloor reports whether the pod counts as part of the floor because of its node selector
+// and affinity, or as long as it is not on spot, because of its assignment. A pod with
+// SpreadByAffinity does not require what it was assigned.
+func (p *Pod) AssignedToFloor(onSpot bool) bool {
+	return p.OnlyOnDemand || p.SpreadByAffinity && p.Assigned == AssignedOnDemand && !onSpot
+}

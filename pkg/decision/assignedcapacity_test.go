@@ -44,8 +44,13 @@ func TestAssigned(t *testing.T) {
 		want       outline
 		waits      string
 	}{
-		"not assigned":           {pod: decision.Pod{Workload: five}, want: outline{Spot: true, OnDemand: true}},
-		"assigned on-demand":     {pod: decision.Pod{Workload: five, Assigned: decision.AssignedOnDemand}, want: outline{Spot: true, OnDemand: true}},
+		"not assigned":       {pod: decision.Pod{Workload: five}, want: outline{Spot: true, OnDemand: true}},
+		"assigned on-demand": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedOnDemand}, want: outline{Spot: true, OnDemand: true}},
+		"any, with a spread": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, SpreadByAffinity: true}, noOverflow: true, want: outline{Spot: true, OnDemand: true}},
+		"any, with a spread, the floor is met": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, SpreadByAffinity: true}, noOverflow: true,
+			placed: decision.PlacedPods{OnDemand: 2}, want: onSpot},
+		"any, with a spread to on-demand, the floor is met": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, SpreadByAffinity: true, SpreadToOnDemand: true},
+			noOverflow: true, placed: decision.PlacedPods{OnDemand: 2}, want: onAnything},
 		"any, no sibling placed": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, want: onAnything},
 		"spot, no sibling placed": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot}, want: onAnything,
 			waits: "no feasible node: the pod may run on on-demand and on spot"},

@@ -62,6 +62,14 @@ type Pod struct {
 	// who may write the pod can set it, so it only restricts the pod: no plan admits the pod to
 	// more nodes or lets it preempt more pods because of it.
 	Assigned AssignedCapacity
+	// SpreadByAffinity: the pod has a topology spread constraint with whenUnsatisfiable
+	// DoNotSchedule that counts only what the pod's node affinity admits. So no assignment makes
+	// the pod require a capacity type.
+	SpreadByAffinity bool
+	// SpreadToOnDemand: a topology spread constraint of the pod with whenUnsatisfiable DoNotSchedule
+	// has a domain without spot nodes. overflow Never would block the pods of all other domains, so
+	// it does not apply.
+	SpreadToOnDemand bool
 	// Granted is the Grant that a predecessor of the pod obtained by waiting; NotGranted if none.
 	Granted  Grant
 	Workload Workload
@@ -180,6 +188,12 @@ func NewPlan(pod *Pod, settings WorkloadSettings, placed PlacedPods, waiting Wai
 		fallbackAfter: settings.FallbackAfter,
 
 		disruptionLimit: settings.DisruptionLimit,
+	}
+	if pod.SpreadToOnDemand {
+		plan.overflow = AllowOverflow
+	}
+	if pod.SpreadByAffinity && pod.Assigned == AssignedAny {
+		plan.assigned = Unassigned // the siblings of the floor do not require on-demand either
 	}
 	plan.Budget = w.Desired - plan.Floor
 	if settings.DisruptionLimitReached() {

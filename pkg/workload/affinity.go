@@ -15,9 +15,10 @@ import (
 // for a zone that happens to have only spot nodes does not ask for spot.
 //
 // If the controller assigned spot to the pod, the controller wrote this requirement, not the user.
-// Such a pod is not exempt from a floor.
+// Such a pod is not exempt from a floor. GrantedExemption shows that the controller found other
+// reasons, such as affinity to other pods.
 func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
-	return (Gated(pod) || AssignedCapacityOf(pod) != decision.AssignedSpot) && requires(pod, func(e *v1.NodeSelectorRequirement) bool {
+	return pod.Annotations[spot.GrantedAnnotation] == spot.GrantedExemption || (Gated(pod) || AssignedCapacityOf(pod) != decision.AssignedSpot) && requires(pod, func(e *v1.NodeSelectorRequirement) bool {
 		switch e.Operator {
 		case v1.NodeSelectorOpIn:
 			return allMatch(e, policy, decision.Spot)

@@ -73,6 +73,8 @@ type Owners struct {
 	controllers  corelisters.ReplicationControllerLister
 	jobs         batchlisters.JobLister
 
+	domains *domains
+
 	replicaSetIndex, podIndex cache.Indexer
 	informers                 []cache.SharedIndexInformer
 }
@@ -105,6 +107,10 @@ func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy)
 			apps.ReplicaSets().Informer(), apps.Deployments().Informer(), apps.StatefulSets().Informer(),
 			core.ReplicationControllers().Informer(), batch.Jobs().Informer(),
 		},
+	}
+	var err error
+	if o.domains, err = newDomains(factory, policy); err != nil {
+		return nil, err
 	}
 	for _, informer := range o.informers {
 		if err := informer.SetTransform(transform.Trim); err != nil {
@@ -178,6 +184,9 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 			OnlyOnDemand:  OnlyOnDemand(pod, o.policy),
 			Assigned:      AssignedCapacityOf(pod),
 			Granted:       GrantOf(pod),
+
+			SpreadByAffinity: SpreadByAffinity(pod),
+			SpreadToOnDemand: o.domains.spreadToOnDemand(pod),
 		},
 		RevisionKey: RevisionOf(pod),
 	}

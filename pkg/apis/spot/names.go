@@ -83,13 +83,17 @@ const (
 	// write it. It therefore affects only preferences of that pod.
 	AssignedAnnotation = "spot-aware-scheduler.io/assigned"
 	// GrantedAnnotation is GrantedFallback or GrantedRelief on a pod that may use any spot node,
-	// regardless of budget and cap. An admission policy lets only the controller write it.
+	// regardless of budget and cap, or GrantedExemption. An admission policy lets only the
+	// controller write it.
 	GrantedAnnotation = "spot-aware-scheduler.io/granted"
 	// GrantedFallback means that a predecessor of the pod waited for fallbackAfter.
 	GrantedFallback = "fallback"
 	// GrantedRelief means that a predecessor of the pod waited for rolloutRelief while an older
 	// revision occupied on-demand capacity.
 	GrantedRelief = "rollout-relief"
+	// GrantedExemption means that only spot nodes can run the pod, as if its own node selector
+	// admitted only spot.
+	GrantedExemption = "exemption"
 )
 
 // The current price of a node and its on-demand price, in US dollars per hour, as annotations. They

@@ -281,7 +281,7 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 		}
 		switch {
 		case pending:
-		case workload.OnlyOnDemand(pod, a.settings.Policy):
+		case a.assignedToFloor(pod):
 			assigned++
 		default:
 			others++
@@ -312,6 +312,14 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 	// A granted pod replaces a replica of the floor that did not fit on on-demand.
 	next, failed := a.replaceWaiting(ctx, revision, waiting, assigned+granted)
 	return earlier(again, next), errors.Join(err, failed)
+}
+
+// assignedToFloor reports whether a pod counts as part of the floor.
+func (a *Assigner) assignedToFloor(pod *v1.Pod) bool {
+	p := decision.Pod{
+		OnlyOnDemand: workload.OnlyOnDemand(pod, a.settings.Policy), SpreadByAffinity: workload.SpreadByAffinity(pod), Assigned: workload.AssignedCapacityOf(pod),
+	}
+	return p.AssignedToFloor(pod.Spec.NodeName != "" && !a.nodes.onDemand(pod.Spec.NodeName))
 }
 
 // earlier returns the shorter of two durations; 0 means never.

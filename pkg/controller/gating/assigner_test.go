@@ -101,7 +101,7 @@ func (w *world) assigned() map[string]string {
 				return false
 			}
 			got[pod.Name], _, _ = strings.Cut(pod.Annotations[spot.AssignedAnnotation], ":")
-			if requires := workload.OnlyOnDemand(pod, w.settings.Policy); got[pod.Name] != "" && requires != (got[pod.Name] == "on-demand") {
+			if requires := workload.OnlyOnDemand(pod, w.settings.Policy); got[pod.Name] != "" && requires != (got[pod.Name] == "on-demand" && !workload.SpreadByAffinity(pod)) {
 				w.t.Errorf("%s requires on-demand: %v, assigned %q", pod.Name, requires, got[pod.Name])
 			}
 		}

@@ -24,7 +24,7 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 	patches.SetLimit(maxPatches)
 	for _, s := range gated {
 		own := s.subject.Pod.OnlyOnDemand
-		f := facts{assigned: assigned, couldRun: func(requires decision.AssignedCapacity) bool { return a.couldRun(s.pod, requires) }}
+		f := a.factsOf(s.pod, assigned)
 		grant, hadGrant := a.takeGrant(successorOf(revision, s))
 		if hadGrant {
 			f.granted = grant.why
@@ -75,6 +75,19 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 		})
 	}
 	return assigned, patches.Wait()
+}
+
+// factsOf returns the facts about a pod besides its grant and its predecessor.
+func (a *Assigner) factsOf(pod *v1.Pod, assigned int) facts {
+	return facts{
+		assigned: assigned,
+		couldRun: func(requires decision.AssignedCapacity) bool { return a.couldRun(pod, requires) },
+		onlySpot: func() bool {
+			tolerant := *pod
+			tolerant.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+			return !a.couldRun(&tolerant, decision.AssignedOnDemand)
+		},
+	}
 }
 
 // outcome reports whether the API server has performed the patch that returned err, as far as this

@@ -48,6 +48,9 @@ type facts struct {
 	// couldRun reports whether a node of a capacity type, existing or new, could run the pod; nil
 	// means always.
 	couldRun func(decision.AssignedCapacity) bool
+	// onlySpot reports whether no on-demand node could run the pod even without taints; nil means
+	// that some could.
+	onlySpot func() bool
 }
 
 // excludes reports whether no node of a capacity type could run the pod.
@@ -57,18 +60,25 @@ func (f *facts) excludes(capacity decision.AssignedCapacity) bool {
 
 // chooseWithoutOnDemand decides the affinity of a pod of a floor that no on-demand node could run.
 // No pod of the revision gets on-demand, so each one is the first of the floor. The preference
-// finds an on-demand node that was never seen.
-func (l *Labels) chooseWithoutOnDemand(settings decision.WorkloadSettings, floor string) choice {
+// finds an on-demand node that was never seen. Waiting would be useless. The pod is exempt, as if its
+// own node selector admitted only spot, unless the reason is a taint, which its owner may remove.
+func (l *Labels) chooseWithoutOnDemand(settings decision.WorkloadSettings, f facts, floor string) choice {
 	c := choice{
 		assigned: decision.AssignedAny, prefer: l.notSpot, why: floor + ", but no on-demand node that exists or existed could run it", ofRevision: true,
 		warning: "The floor does not require on-demand: no on-demand node that exists or existed could run the pod " +
 			"(taints, node selector and affinity, volumes, affinity to other pods)",
 	}
-	if settings.FallbackAfter != decision.Never {
-		c.granted = spot.GrantedFallback // waiting is useless
+	switch {
+	case settings.Exemptions == decision.AllowExemptions && f.onlySpot != nil && f.onlySpot():
+		c.granted = spot.GrantedExemption
+	case settings.FallbackAfter != decision.Never:
+		c.granted = spot.GrantedFallback
 	}
 	return c
 }
+
+// spreadReason is why a pod gets a preference instead of a requirement.
+const spreadReason = "a topology spread constraint counts only the nodes that required affinity admits"
 
 // choose decides the affinity of a gated pod. It uses the scheduler's plan with one difference: the
 // pods that require on-demand count as the floor, wherever they run. The autoscaler may move a
@@ -105,13 +115,29 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
 		return choice{why: "whenUnsatisfiable ScheduleAnyway: the floor is a preference, " + floor, prefer: l.notSpot}
 	case ofFloor && f.excludes(decision.AssignedOnDemand):
-		return l.chooseWithoutOnDemand(settings, floor)
+		return l.chooseWithoutOnDemand(settings, f, floor)
+	case ofFloor && pod.SpreadByAffinity:
+		c := choice{assigned: decision.AssignedOnDemand, why: floor + ", without required affinity: " + spreadReason, prefer: l.notSpot}
+		if f.assigned == 0 {
+			c.warning = "The floor is only a preference in the pod's affinity, which some autoscalers ignore: " + spreadReason
+		}
+		return c
 	case ofFloor:
 		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
 	}
 	c := choice{assigned: decision.AssignedAny, why: floor, prefer: l.spot}
-	requiresSpot := len(l.spot) > 0 && (f.toSpot || settings.Overflow == decision.NeverOverflow)
+	never := settings.Overflow == decision.NeverOverflow
+	requiresSpot := len(l.spot) > 0 && (f.toSpot || never)
 	switch {
+	case never && pod.SpreadToOnDemand:
+		c.ofRevision = true
+		c.warning = "overflow Never does not apply: a topology spread constraint has a domain without spot nodes, and some replica must run there"
+	case requiresSpot && pod.SpreadByAffinity:
+		c.why += ", without required affinity: " + spreadReason
+		if never {
+			c.ofRevision = true
+			c.warning = "overflow Never is only a preference in the pod's affinity, so autoscalers may add on-demand nodes that the pod does not use: " + spreadReason
+		}
 	case requiresSpot && f.excludes(decision.AssignedSpot):
 		c.why += ", and no spot node that exists or existed could run it"
 	case requiresSpot && f.toSpot:
@@ -121,7 +147,7 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 	case plan.PrefersOnDemandAfterDisruptions():
 		c = choice{why: floor, prefer: l.notSpot}
 	}
-	if plan.PoolCap > 0 {
+	if plan.PoolCap > 0 && c.warning == "" {
 		c.ofRevision = true
 		c.warning = fmt.Sprintf("Autoscalers do not see maxPerPool: once a pool runs %d replicas, the pod may wait for a node that no autoscaler starts", plan.PoolCap)
 	}

@@ -46,6 +46,14 @@ func TestChoose(t *testing.T) {
 		"a Job at its disruption limit":                 {pod: decision.Pod{Workload: job}, settings: decision.WorkloadSettings{DisruptionLimit: 3, Disruptions: 3}, want: decision.AssignedOnDemand, require: "NotIn"},
 		"a Job at its limit that prefers on-demand":     {pod: decision.Pod{Workload: job}, settings: decision.WorkloadSettings{DisruptionLimit: 3, Disruptions: 3, OnDisruptionLimit: decision.PreferOnDemand}, want: decision.Unassigned},
 		"a Job below its disruption limit":              {pod: decision.Pod{Workload: job}, settings: decision.WorkloadSettings{DisruptionLimit: 3, Disruptions: 2}, want: decision.AssignedAny},
+		"a spread, of the floor":                        {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true}, settings: decision.WorkloadSettings{MinOnDemand: third}, want: decision.AssignedOnDemand, warns: true},
+		"a spread, next of the floor":                   {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true}, settings: decision.WorkloadSettings{MinOnDemand: third}, facts: facts{assigned: 2}, want: decision.AssignedOnDemand},
+		"a spread, beyond the floor":                    {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true}, want: decision.AssignedAny},
+		"a spread that ignores affinity, of the floor":  {pod: decision.Pod{Workload: deployment, SpreadToOnDemand: true}, settings: decision.WorkloadSettings{MinOnDemand: third}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"a spread, overflow Never":                      {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.AssignedAny, warns: true},
+		"a spread to on-demand, overflow Never":         {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true, SpreadToOnDemand: true}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.AssignedAny, warns: true},
+		"only counts on on-demand, overflow Never":      {pod: decision.Pod{Workload: deployment, SpreadToOnDemand: true}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.AssignedAny, warns: true},
+		"a spread, returns to spot":                     {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true}, facts: facts{toSpot: true}, want: decision.AssignedAny},
 		"own affinity for on-demand, part of the floor": {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.WorkloadSettings{MinOnDemand: third}, want: decision.Unassigned},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,6 +77,9 @@ func TestChoose(t *testing.T) {
 				prefers = string(c.prefer[0].Operator)
 			}
 			want := map[decision.AssignedCapacity]string{decision.AssignedAny: "In", decision.Unassigned: "NotIn"}[test.want]
+			if test.want == decision.AssignedOnDemand && test.require == "" {
+				want = "NotIn"
+			}
 			if test.pod.OnlySpot || test.pod.OnlyOnDemand {
 				want = ""
 			}

@@ -64,10 +64,10 @@ func unassigned(w *snapshot.Workload) (total int) {
 }
 
 // unassignedOnDemand reports whether a pod runs on on-demand, may be part of the floor and does not
-// require on-demand.
+// require on-demand. No assignment makes a pod with SpreadByAffinity require it.
 func unassignedOnDemand(p *snapshot.Pod) bool {
 	pod := &p.Subject.Pod
-	return runsOn(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && (!pod.Workload.Ordered || inFloor(p))
+	return runsOn(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && !pod.SpreadByAffinity && (!pod.Workload.Ordered || inFloor(p))
 }
 
 // assignCandidates returns the candidates of a workload that may be replaced by pods that require

@@ -99,12 +99,12 @@ func (r *round) calmSince() time.Time {
 	return slices.MaxFunc(append(disruptions, r.firstRound), time.Time.Compare)
 }
 
-// otherAssigned counts the other live pods of the pod's revision that require on-demand, as package
-// gating does.
+// otherAssigned counts the other live pods of the pod's revision that are assigned to the floor, as
+// package gating does.
 func otherAssigned(p *snapshot.Pod) int {
 	n := 0
 	for _, other := range p.Revision.Pods {
-		if other != p && other.Subject.Pod.OnlyOnDemand {
+		if other != p && other.Subject.Pod.AssignedToFloor(runsOn(other, decision.Spot)) {
 			n++
 		}
 	}
