@@ -135,7 +135,7 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []*nodeSt
 		d.waited = now.Sub(d.stored.since)
 		waiting.For = d.waited
 		waiting.OlderRevisionOnDemand = settings.ReliefDue(d.waited) && e.index.onOnDemand(older)
-		waiting.Healing = e.owners.Healing(subject.RevisionKey, now)
+		waiting.Healing = e.owners.HasReleased(subject.RevisionKey, workload.HealReason, now)
 	}
 	d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
 	d.decideByKind()

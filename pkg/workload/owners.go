@@ -81,11 +81,11 @@ type Owners struct {
 
 // The indexes that Owners adds to the shared informers. The first two use the key of an object's
 // controller, and the index of pods contains only pods whose controller is of an unsupported kind.
-// The last one uses the UID of the ReplicaSet that a pod was released from for a heal.
+// The last one uses the UID of the ReplicaSet that a pod was released from.
 const (
-	replicaSetsByController = "spot-aware-scheduler.io/replicasets-by-controller"
-	podsByUnknownController = "spot-aware-scheduler.io/pods-by-unknown-controller"
-	podsByHealedReplicaSet  = "spot-aware-scheduler.io/pods-by-healed-replicaset"
+	replicaSetsByController  = "spot-aware-scheduler.io/replicasets-by-controller"
+	podsByUnknownController  = "spot-aware-scheduler.io/pods-by-unknown-controller"
+	releasedPodsByReplicaSet = "spot-aware-scheduler.io/released-pods-by-replicaset"
 )
 
 // NewOwners registers the informers that it needs with factory, which must not be started yet: the
@@ -127,7 +127,7 @@ func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy)
 	}); err != nil {
 		return nil, err
 	}
-	if err := addIndex(core.Pods().Informer(), podsByHealedReplicaSet, indexHealed); err != nil {
+	if err := addIndex(core.Pods().Informer(), releasedPodsByReplicaSet, indexReleased); err != nil {
 		return nil, err
 	}
 	return o, addIndex(core.Pods().Informer(), podsByUnknownController, func(obj any) ([]string, error) {

@@ -17,12 +17,14 @@ import (
 const policyBinding = "spot-aware-scheduler-capacity"
 
 // checkInterval is the interval at which the controller checks whether the policy is bound.
-// effectDelay is the maximum time until the API server applies a new binding. forbiddenDelay is how
-// long the API server must refuse the check before the policy counts as missing: an API server that
-// has just started refuses requests until it has loaded the roles.
+// effectDelay is the maximum time until the API server applies a new binding. missingDelay and
+// forbiddenDelay are how long the API server must find no policy or refuse the check before the
+// policy counts as missing: a policy that is replaced is missing for a moment, and an API server
+// that has just started refuses requests until it has loaded the roles.
 const (
 	checkInterval  = 10 * time.Second
 	effectDelay    = 5 * time.Second
+	missingDelay   = checkInterval
 	forbiddenDelay = 3 * checkInterval
 )
 
@@ -31,12 +33,12 @@ const (
 type AdmissionPolicy struct {
 	// boundSince is when the admission policy was bound; nil if it is not.
 	boundSince atomic.Pointer[time.Time]
-	// missing reports whether the API server answered that there is no such policy.
+	// missing reports whether the API server answered repeatedly that there is no such policy.
 	missing atomic.Bool
 }
 
 // GatesNewPods reports whether new pods get the gate. It returns true until the API server has
-// answered for the first time, so that a new leader does not undo moves that wait for a node.
+// answered, so that a new leader does not undo moves that wait for a node.
 func (p *AdmissionPolicy) GatesNewPods() bool { return !p.missing.Load() }
 
 // GatesReplacement reports whether the replacement of a pod that was created at that time without a
@@ -50,16 +52,16 @@ func (p *AdmissionPolicy) GatesReplacement(created time.Time) bool {
 
 // watch checks periodically whether the policy is bound, until ctx is done.
 func (p *AdmissionPolicy) watch(ctx context.Context, client kubernetes.Interface) {
-	reported, forbidden := false, time.Duration(0)
+	reported, absent := false, time.Duration(0)
 	for {
 		boundSince, err := bindingCreated(ctx, client)
 		switch {
 		case err == nil:
 			p.boundSince.Store(&boundSince)
 			p.missing.Store(false)
-			forbidden = 0
-		case apierrors.IsForbidden(err) && forbidden < forbiddenDelay:
-			forbidden += checkInterval
+			absent = 0
+		case apierrors.IsNotFound(err) && absent < missingDelay, apierrors.IsForbidden(err) && absent < forbiddenDelay:
+			absent += checkInterval
 			err = nil // what was known before still applies
 		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			p.boundSince.Store(nil)

@@ -37,12 +37,39 @@ func TestAdmissionPolicy(t *testing.T) {
 			t.Errorf("a pod created %s after the policy is replaced: %v, want %v", made, got, want)
 		}
 	}
-	if err := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Delete(t.Context(), policyBinding, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
+}
+
+// The policy counts as missing when two checks some seconds apart find none.
+func TestMissingAdmissionPolicy(t *testing.T) {
+	for name, test := range map[string]struct {
+		missing time.Duration // after the first check
+		want    bool
+	}{"for a moment": {15 * time.Second, true}, "for good": {time.Hour, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset(&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policyBinding, CreationTimestamp: metav1.Now()}})
+				began := time.Now()
+				client.PrependReactor("get", "mutatingadmissionpolicybindings", func(clienttesting.Action) (bool, runtime.Object, error) {
+					if since := time.Since(began); since < 5*time.Second || since > test.missing {
+						return false, nil, nil
+					}
+					return true, nil, apierrors.NewNotFound(v1.Resource("mutatingadmissionpolicybindings"), policyBinding)
+				})
+				var p AdmissionPolicy
+				go p.watch(t.Context(), client)
+				for time.Since(began) < 35*time.Second {
+					time.Sleep(time.Second)
+					synctest.Wait()
+					if time.Since(began) < 15*time.Second && !p.GatesNewPods() || test.want && !p.GatesNewPods() {
+						t.Fatalf("the policy counts as missing after %s", time.Since(began))
+					}
+				}
+				if got := p.GatesNewPods(); got != test.want || p.GatesReplacement(time.Time{}) != test.want {
+					t.Errorf("the policy counts as bound: %v, want %v", got, test.want)
+				}
+			})
+		})
 	}
-	var without AdmissionPolicy
-	go without.watch(t.Context(), client)
-	w.until("the policy is missing", func() bool { return !without.GatesNewPods() })
 }
 
 // TestBetaAdmissionPolicy checks an API server before Kubernetes 1.36, which serves only version

@@ -309,8 +309,7 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 	// A warning about the pods beyond the floor is recorded on the first one. Pods of the
 	// floor may have been assigned before.
 	assigned, err = a.assignGated(ctx, revision, gated, assigned, others == 0)
-	// A granted pod replaces a replica of the floor that did not fit on on-demand.
-	next, failed := a.replaceWaiting(ctx, revision, waiting, assigned+granted)
+	next, failed := a.replaceWaiting(ctx, revision, waiting, assigned, granted)
 	return earlier(again, next), errors.Join(err, failed)
 }
 

@@ -51,7 +51,7 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 			if err == nil {
 				return nil
 			}
-			performed, known := a.outcome(ctx, s.pod, err)
+			performed, known := a.outcome(ctx, s.pod, err, func(current *v1.Pod) bool { return !workload.Gated(current) })
 			if performed {
 				return nil
 			}
@@ -90,15 +90,19 @@ func (a *Assigner) factsOf(pod *v1.Pod, assigned int) facts {
 	}
 }
 
-// outcome reports whether the API server has performed the patch that returned err, as far as this
-// is known: the answer may be lost.
-func (a *Assigner) outcome(ctx context.Context, pod *v1.Pod, err error) (performed, known bool) {
+// outcome reports whether the API server has performed the request that returned err, as far as this
+// is known: the answer may be lost. done reports it for the pod as it is; a pod that is gone does not
+// return to what it was.
+func (a *Assigner) outcome(ctx context.Context, pod *v1.Pod, err error, done func(*v1.Pod) bool) (performed, known bool) {
 	reason := apierrors.ReasonForError(err)
 	if !slices.Contains([]metav1.StatusReason{metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonInternalError}, reason) {
 		return false, true
 	}
 	current, err := a.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-	return err == nil && (current.UID != pod.UID || !workload.Gated(current)), err == nil
+	if err != nil {
+		return apierrors.IsNotFound(err), apierrors.IsNotFound(err)
+	}
+	return current.UID != pod.UID || done(current), true
 }
 
 // patch writes a choice to the exact version of the pod that it was made for, and removes the gate.

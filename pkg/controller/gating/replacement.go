@@ -27,10 +27,11 @@ import (
 // in between, the successor waits again.
 const grantFor = time.Minute
 
-// reassignAfter is how long a pod waits without requiring on-demand, although the floor lacks a
-// replica, before the controller replaces it by a pod that requires on-demand. Such pods lost their
-// gate while the controller did not run.
-const reassignAfter = 30 * time.Second
+// reassignAfter is how long a pod waits, although its successor would be assigned another capacity
+// type, before the controller replaces it. Such pods lost their gate while the controller did not
+// run, or the policy or the nodes have changed. reconsiderInterval is the interval at which the
+// controller decides again about the waiting pods that require a capacity type.
+const reassignAfter, reconsiderInterval = 30 * time.Second, 10 * time.Second
 
 // maxEventLists limits for how many pods of one revision the controller lists events at a time.
 const maxEventLists = 10
@@ -93,11 +94,12 @@ func (a *Assigner) addGrant(s successor, given grant) {
 
 // replaceWaiting deletes the pods of a revision that have waited too long, because the API server
 // does not allow a change of affinity on a pod without a gate. assigned is the number of live pods
-// of the revision that require on-demand. It returns when another pod may have waited long enough;
-// 0 for never.
-func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKey, waiting []sibling, assigned int) (next time.Duration, err error) {
+// of the revision that are assigned to the floor, and granted that of pods with a grant. It returns
+// when another pod may have waited long enough; 0 for never.
+func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKey, waiting []sibling, assigned, granted int) (next time.Duration, err error) {
 	lists := 0
 	olderOnDemand := sync.OnceValue(func() bool { return a.olderOnDemand(waiting[0].subject) })
+	decide := a.deciderAgain(assigned, granted)
 	for i, s := range waiting {
 		waited, ok := a.waitedFor(s.pod)
 		if !ok {
@@ -108,9 +110,13 @@ func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKe
 				return next, err
 			}
 		}
-		why, since, after := a.replaceReason(s, waited, assigned, olderOnDemand)
-		if why != "" && why != reassigned && a.owners.Healing(revision, a.clock.Now()) {
-			why, after = "", refusalDelay // its goal is on-demand: the released pod serves, and returns without it
+		why, since, after := a.replaceReason(s, waited, decide, olderOnDemand)
+		switch now := a.clock.Now(); {
+		case why == "":
+		case why != reassigned && a.owners.HasReleased(revision, workload.HealReason, now): // its goal is on-demand
+			why, after = "", refusalDelay // the released pod serves, and returns without it
+		case why == reassigned && requirementOf(s) == decision.AssignedSpot && a.owners.HasReleased(revision, "", now):
+			why, after = "", refusalDelay // as above; its goal is spot
 		}
 		if why == "" {
 			next = earlier(next, after)
@@ -141,32 +147,78 @@ func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKe
 	return next, nil
 }
 
-// reassigned is a reason to replace a pod without a grant: the successor must require on-demand.
+// reassigned is a reason to replace a pod without a grant: the successor is assigned another
+// capacity type.
 const reassigned = "reassigned"
+
+// requirementOf returns the capacity type that the controller made a pod require; Unassigned for
+// none.
+func requirementOf(s sibling) decision.AssignedCapacity {
+	if assigned := s.subject.Pod.Assigned; assigned == decision.AssignedSpot || assigned == decision.AssignedOnDemand && s.subject.Pod.OnlyOnDemand {
+		return assigned
+	}
+	return decision.Unassigned
+}
+
+// deciderAgain returns a function that returns what the successor of a waiting pod would be
+// assigned. The function decides once about all pods of a revision that require the same, because
+// they have one template, except in a StatefulSet.
+func (a *Assigner) deciderAgain(assigned, granted int) func(sibling) decision.AssignedCapacity {
+	decided := map[decision.AssignedCapacity]decision.AssignedCapacity{}
+	return func(s sibling) decision.AssignedCapacity {
+		requires, ordered := requirementOf(s), s.subject.Pod.Workload.Ordered
+		if c, known := decided[requires]; known && !ordered {
+			return c
+		}
+		subject, f := *s.subject, a.factsOf(s.pod, assigned)
+		switch requires {
+		case decision.AssignedOnDemand:
+			subject.Pod.OnlyOnDemand = false // the assignment added this requirement
+			f.assigned--                     // the pod itself
+		case decision.Unassigned:
+			f.assigned += granted // a granted pod replaces a replica of the floor that did not fit on on-demand
+		}
+		decided[requires] = a.settings.Labels.choose(&subject, s.settings, f).assigned
+		return decided[requires]
+	}
+}
 
 // replaceReason returns the reason to replace a pod that has waited that long, and since when the
 // reason applies. Without a reason, it returns after how much more waiting this may change; 0 for
-// never.
-func (a *Assigner) replaceReason(s sibling, waited time.Duration, assigned int, olderOnDemand func() bool) (why string, since, after time.Duration) {
-	settings := s.settings
-	if s.subject.Pod.Granted != decision.NotGranted || s.subject.Pod.OnlySpot || settings.WhenUnsatisfiable == decision.ScheduleAnyway {
+// never. decide returns what the pod's successor would be assigned.
+func (a *Assigner) replaceReason(
+	s sibling, waited time.Duration, decide func(sibling) decision.AssignedCapacity, olderOnDemand func() bool,
+) (why string, since, after time.Duration) {
+	pod, requires := &s.subject.Pod, requirementOf(s)
+	if pod.Granted != decision.NotGranted || pod.OnlySpot {
 		return "", 0, 0
 	}
-	if !s.subject.Pod.OnlyOnDemand {
-		c := a.settings.Labels.choose(s.subject, settings, facts{assigned: assigned, couldRun: func(requires decision.AssignedCapacity) bool { return a.couldRun(s.pod, requires) }})
-		switch {
-		case c.assigned != decision.AssignedOnDemand || s.subject.Pod.Assigned == decision.AssignedOnDemand:
-			return "", 0, 0 // or its affinity cannot express it, and neither could its successor's
-		case !a.assignsSuccessors(s.pod):
-			return "", 0, time.Minute
-		case waited >= reassignAfter:
-			return reassigned, waited - reassignAfter, 0
-		}
-		return "", 0, reassignAfter - waited
+	next := decision.Unassigned
+	switch {
+	case requires != decision.Unassigned:
+		next = decide(s)
+	case pod.OnlyOnDemand: // the affinity of its user, which the controller must not loosen
+	case s.settings.WhenUnsatisfiable != decision.ScheduleAnyway && pod.Assigned != decision.AssignedOnDemand:
+		next = decide(s)
 	}
-	if s.subject.Pod.Assigned != decision.AssignedOnDemand {
-		return "", 0, 0 // the affinity of its user, which the controller must not loosen
+	switch {
+	case requires == decision.Unassigned && next != decision.AssignedOnDemand:
+		return "", 0, 0
+	case next == requires && requires == decision.AssignedSpot:
+		return "", 0, reconsiderInterval
+	case next == requires:
+		why, since, after = a.fallbackReason(s.settings, waited, olderOnDemand)
+		return why, since, earlier(after, reconsiderInterval)
+	case !a.assignsSuccessors(s.pod):
+		return "", 0, time.Minute
+	case waited >= reassignAfter:
+		return reassigned, waited - reassignAfter, 0
 	}
+	return "", 0, reassignAfter - waited
+}
+
+// fallbackReason is as replaceReason for a pod that still has to run on on-demand.
+func (a *Assigner) fallbackReason(settings decision.WorkloadSettings, waited time.Duration, olderOnDemand func() bool) (why string, since, after time.Duration) {
 	if settings.FallbackAfter != decision.Never {
 		if waited >= settings.FallbackAfter {
 			return spot.GrantedFallback, waited - settings.FallbackAfter, 0
@@ -204,14 +256,16 @@ func isRecreated(pod *v1.Pod) bool {
 }
 
 // assignsSuccessors reports whether a successor of the pod would be assigned: the controller has
-// removed a gate in the namespace after the pod was created. Otherwise the admission policy may be
-// missing, or the API server may refuse the controller's patches, and the successor would be in the
-// same situation as the pod. So would it if no gate of the revision was removed since the last
-// reassignment.
+// removed a gate in the namespace after the pod was created, or the gate of the pod, and the policy
+// is bound. Otherwise the admission policy may be missing, or the API server may refuse the
+// controller's patches, and the successor would be in the same situation as the pod. So would it if
+// no gate of the revision was removed since the last reassignment.
 func (a *Assigner) assignsSuccessors(pod *v1.Pod) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.gateRemovedAt[pod.Namespace].After(pod.CreationTimestamp.Time) && !a.clock.Now().Before(a.nextReassignment[workload.RevisionOf(pod)])
+	gates := a.gateRemovedAt[pod.Namespace].After(pod.CreationTimestamp.Time) ||
+		workload.AssignedCapacityOf(pod) != decision.Unassigned && a.admissionPolicy.GatesReplacement(time.Time{})
+	return gates && !a.clock.Now().Before(a.nextReassignment[workload.RevisionOf(pod)])
 }
 
 // delayReassignment records that no other pod of the revision is reassigned for that long, unless a
@@ -313,7 +367,11 @@ func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 		GracePeriodSeconds: ptr.To[int64](0),
 		Preconditions:      &metav1.Preconditions{UID: &s.pod.UID, ResourceVersion: &s.pod.ResourceVersion},
 	})
-	if err != nil {
+	performed := err == nil
+	if !performed {
+		performed, _ = a.outcome(ctx, s.pod, err, func(*v1.Pod) bool { return false })
+	}
+	if !performed {
 		if why != reassigned {
 			a.takeGrant(key)
 		}
@@ -327,6 +385,9 @@ func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 	if why == reassigned {
 		a.delayReassignment(revision, reassignAgain)
 		note = "The pod waited without affinity that autoscalers can see: its successor requires on-demand"
+		if requires := requirementOf(s); requires != decision.Unassigned {
+			note = "The pod waited for " + requires.String() + ", which its policy or the nodes no longer require: its successor is assigned again"
+		}
 	}
 	a.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, spot.ReasonReplacedPending, "Replace", "%s", note)
 	klog.FromContext(ctx).Info("Deleted unschedulable pod", "pod", klog.KObj(s.pod), "why", why)

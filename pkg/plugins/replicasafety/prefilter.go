@@ -83,7 +83,7 @@ func (p *Plugin) waitTime(pod *v1.Pod, subject *workload.Subject, settings decis
 	}
 	waited := decision.WaitTime{For: now.Sub(since)}
 	if settings.FallbackDue(waited.For) || settings.ReliefDue(waited.For) {
-		waited.Healing = p.owners.Healing(subject.RevisionKey, now)
+		waited.Healing = p.owners.HasReleased(subject.RevisionKey, workload.HealReason, now)
 	}
 	if !settings.ReliefDue(waited.For) {
 		return waited, nil

@@ -12,9 +12,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// TestHealing: only a live pod in the namespace of the ReplicaSet, released from it for a heal
-// within the last hour, is a reason to wait for on-demand.
-func TestHealing(t *testing.T) {
+// TestHasReleased: only a live pod in the namespace of the ReplicaSet, released from it for a heal
+// within the last hour, counts.
+func TestHasReleased(t *testing.T) {
 	now := time.Now()
 	revision := workload.KeyOf("shop", new(by("ReplicaSet", "web-1")))
 	for name, test := range map[string]struct {
@@ -40,8 +40,8 @@ func TestHealing(t *testing.T) {
 			pod.Annotations = map[string]string{spot.ReleasedAnnotation: string(text)}
 			broken := podOf("broken")
 			broken.Annotations = map[string]string{spot.ReleasedAnnotation: "{"}
-			if got := ownersOf(t, pod, broken).Healing(revision, now); got != test.want {
-				t.Errorf("Healing = %v, want %v", got, test.want)
+			if got := ownersOf(t, pod, broken).HasReleased(revision, workload.HealReason, now); got != test.want {
+				t.Errorf("HasReleased = %v, want %v", got, test.want)
 			}
 		})
 	}
