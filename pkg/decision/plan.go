@@ -66,9 +66,9 @@ type Pod struct {
 	// DoNotSchedule that counts only what the pod's node affinity admits. So no assignment makes
 	// the pod require a capacity type.
 	SpreadByAffinity bool
-	// SpreadToOnDemand: a topology spread constraint of the pod with whenUnsatisfiable DoNotSchedule
-	// has a domain without spot nodes. overflow Never would block the pods of all other domains, so
-	// it does not apply.
+	// SpreadToOnDemand: a topology spread constraint of the pod with whenUnsatisfiable
+	// DoNotSchedule has a domain without spot nodes. overflow Never would block the pods of all
+	// other domains, so it does not apply.
 	SpreadToOnDemand bool
 	// Granted is the Grant that a predecessor of the pod obtained by waiting; NotGranted if none.
 	Granted  Grant

@@ -15,8 +15,8 @@ func Gated(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate v1.PodSchedulingGate) bool { return gate.Name == spot.CapacityGate })
 }
 
-// HasOtherGates reports whether the pod has scheduling gates other than CapacityGate. Their owners may
-// still change its node selector and affinity.
+// HasOtherGates reports whether the pod has scheduling gates other than CapacityGate. Their owners
+// may still change its node selector and affinity.
 func HasOtherGates(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate v1.PodSchedulingGate) bool { return gate.Name != spot.CapacityGate })
 }

@@ -38,7 +38,7 @@ type domains struct {
 // newDomains returns domains that reads from factory, which must not have been started.
 func newDomains(factory informers.SharedInformerFactory, policy *decision.Policy) (*domains, error) {
 	nodes := factory.Core().V1().Nodes()
-	d := &domains{policy: policy, nodes: nodes.Lister()}
+	d := &domains{policy: policy, nodes: nodes.Lister(), onlyOnDemand: map[string]bool{}}
 	_, err := nodes.Informer().AddEventHandler(informer.Handler[*v1.Node]{
 		Add: func(*v1.Node) { d.reset() },
 		Update: func(before, node *v1.Node) {
@@ -54,7 +54,7 @@ func newDomains(factory informers.SharedInformerFactory, policy *decision.Policy
 func (d *domains) reset() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.onlyOnDemand = nil
+	clear(d.onlyOnDemand)
 }
 
 // spreadToOnDemand reports whether a topology spread constraint of the pod with whenUnsatisfiable
@@ -79,9 +79,6 @@ func (d *domains) hasOnlyOnDemand(key string) bool {
 		if value, ok := node.Labels[key]; ok {
 			hasSpot[value] = hasSpot[value] || d.policy.Capacity(node.Labels, d.policy.LabelGrace).Type == decision.Spot
 		}
-	}
-	if d.onlyOnDemand == nil {
-		d.onlyOnDemand = map[string]bool{}
 	}
 	d.onlyOnDemand[key] = slices.Contains(slices.Collect(maps.Values(hasSpot)), false)
 	return d.onlyOnDemand[key]

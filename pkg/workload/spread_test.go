@@ -10,7 +10,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -99,4 +101,16 @@ func TestTopologySpreadWithNewNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(false)
+}
+
+// Only the controller may write this annotation.
+func TestGrantedExemption(t *testing.T) {
+	for value, want := range map[string]bool{spot.GrantedExemption: true, spot.GrantedFallback: false} {
+		pod := podOf("p")
+		pod.Annotations = map[string]string{spot.GrantedAnnotation: value}
+		s, err := ownersOf(t).Subject(pod)
+		if err != nil || s.Pod.OnlySpot != want || s.Pod.Granted == decision.NotGranted != want {
+			t.Errorf("%s: %+v, %v, want an exemption: %v", value, s, err, want)
+		}
+	}
 }

@@ -44,7 +44,7 @@ func TestMissingAdmissionPolicy(t *testing.T) {
 	for name, test := range map[string]struct {
 		missing time.Duration // after the first check
 		want    bool
-	}{"for a moment": {15 * time.Second, true}, "for good": {time.Hour, false}} {
+	}{"for a moment": {15 * time.Second, true}, "permanently": {time.Hour, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := fake.NewClientset(&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policyBinding, CreationTimestamp: metav1.Now()}})

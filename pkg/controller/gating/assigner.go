@@ -79,8 +79,7 @@ type Assigner struct {
 	// assignments contains the assignment of each pod whose gate was removed, until the cache shows
 	// the removal.
 	assignments map[types.UID]decision.AssignedCapacity
-	// gatedSince contains when each gated pod was first seen without other gates, until its gate is
-	// removed.
+	// gatedSince contains when each gated pod first had no other gate, until its gate is removed.
 	gatedSince map[types.UID]time.Time
 	// grants contains the grants for the successors of deleted pods.
 	grants map[successor][]grant

@@ -90,9 +90,8 @@ func (a *Assigner) factsOf(pod *v1.Pod, assigned int) facts {
 	}
 }
 
-// outcome reports whether the API server has performed the request that returned err, as far as this
-// is known: the answer may be lost. done reports it for the pod as it is; a pod that is gone does not
-// return to what it was.
+// outcome reports whether the API server has performed the request that returned err, as far as
+// this is known: the answer may be lost. done reports it for the current pod, if that exists.
 func (a *Assigner) outcome(ctx context.Context, pod *v1.Pod, err error, done func(*v1.Pod) bool) (performed, known bool) {
 	reason := apierrors.ReasonForError(err)
 	if !slices.Contains([]metav1.StatusReason{metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonInternalError}, reason) {

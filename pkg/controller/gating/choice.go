@@ -60,8 +60,9 @@ func (f *facts) excludes(capacity decision.AssignedCapacity) bool {
 
 // chooseWithoutOnDemand decides the affinity of a pod of a floor that no on-demand node could run.
 // No pod of the revision gets on-demand, so each one is the first of the floor. The preference
-// finds an on-demand node that was never seen. Waiting would be useless. The pod is exempt, as if its
-// own node selector admitted only spot, unless the reason is a taint, which its owner may remove.
+// finds an on-demand node that was never seen. Waiting would be useless. The pod is exempt, as if
+// its own node selector admitted only spot, unless the reason is a taint, which its owner may
+// remove.
 func (l *Labels) chooseWithoutOnDemand(settings decision.WorkloadSettings, f facts, floor string) choice {
 	c := choice{
 		assigned: decision.AssignedAny, prefer: l.notSpot, why: floor + ", but no on-demand node that exists or existed could run it", ofRevision: true,
@@ -77,13 +78,29 @@ func (l *Labels) chooseWithoutOnDemand(settings decision.WorkloadSettings, f fac
 	return c
 }
 
-// spreadReason is why a pod gets a preference instead of a requirement.
-const spreadReason = "a topology spread constraint counts only the nodes that required affinity admits"
-
-// choose decides the affinity of a gated pod. It uses the scheduler's plan with one difference: the
-// pods that require on-demand count as the floor, wherever they run. The autoscaler may move a
-// replica that runs on on-demand without requiring it.
+// choose decides the affinity of a gated pod. A requirement becomes a preference if it would change
+// the meaning of the pod's topology spread constraints.
 func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSettings, f facts) choice {
+	c := l.chooseRequirement(subject, settings, f)
+	if !subject.Pod.SpreadByAffinity || len(c.require) == 0 {
+		return c
+	}
+	const reason = "a topology spread constraint counts only the nodes that required affinity admits"
+	c.why += ", without required affinity: " + reason
+	c.prefer, c.require = c.require, nil
+	if c.assigned == decision.AssignedSpot {
+		c.assigned, c.ofRevision = decision.AssignedAny, true
+	}
+	if c.ofRevision || f.assigned == 0 {
+		c.warning = cmp.Or(c.warning, "The capacity type is only a preference in the pod's affinity, which autoscalers may ignore: "+reason)
+	}
+	return c
+}
+
+// chooseRequirement uses the scheduler's plan with one difference: the pods that require on-demand
+// count as the floor, wherever they run. The autoscaler may move a replica that runs on on-demand
+// without requiring it.
+func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.WorkloadSettings, f facts) choice {
 	pod := *subject.Pod.Replacement() // ignore annotations that the pod was created with
 	plan := decision.NewPlan(&pod, settings, decision.PlacedPods{OnDemand: f.assigned}, decision.WaitTime{})
 	ofFloor := !plan.BeyondFloor()
@@ -116,28 +133,15 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 		return choice{why: "whenUnsatisfiable ScheduleAnyway: the floor is a preference, " + floor, prefer: l.notSpot}
 	case ofFloor && f.excludes(decision.AssignedOnDemand):
 		return l.chooseWithoutOnDemand(settings, f, floor)
-	case ofFloor && pod.SpreadByAffinity:
-		c := choice{assigned: decision.AssignedOnDemand, why: floor + ", without required affinity: " + spreadReason, prefer: l.notSpot}
-		if f.assigned == 0 {
-			c.warning = "The floor is only a preference in the pod's affinity, which some autoscalers ignore: " + spreadReason
-		}
-		return c
 	case ofFloor:
 		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
 	}
 	c := choice{assigned: decision.AssignedAny, why: floor, prefer: l.spot}
-	never := settings.Overflow == decision.NeverOverflow
-	requiresSpot := len(l.spot) > 0 && (f.toSpot || never)
+	requiresSpot := len(l.spot) > 0 && (f.toSpot || settings.Overflow == decision.NeverOverflow)
 	switch {
-	case never && pod.SpreadToOnDemand:
+	case settings.Overflow == decision.NeverOverflow && pod.SpreadToOnDemand:
 		c.ofRevision = true
 		c.warning = "overflow Never does not apply: a topology spread constraint has a domain without spot nodes, and some replica must run there"
-	case requiresSpot && pod.SpreadByAffinity:
-		c.why += ", without required affinity: " + spreadReason
-		if never {
-			c.ofRevision = true
-			c.warning = "overflow Never is only a preference in the pod's affinity, so autoscalers may add on-demand nodes that the pod does not use: " + spreadReason
-		}
 	case requiresSpot && f.excludes(decision.AssignedSpot):
 		c.why += ", and no spot node that exists or existed could run it"
 	case requiresSpot && f.toSpot:

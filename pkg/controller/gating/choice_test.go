@@ -53,7 +53,7 @@ func TestChoose(t *testing.T) {
 		"a spread, overflow Never":                      {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.AssignedAny, warns: true},
 		"a spread to on-demand, overflow Never":         {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true, SpreadToOnDemand: true}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.AssignedAny, warns: true},
 		"only counts on on-demand, overflow Never":      {pod: decision.Pod{Workload: deployment, SpreadToOnDemand: true}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.AssignedAny, warns: true},
-		"a spread, returns to spot":                     {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true}, facts: facts{toSpot: true}, want: decision.AssignedAny},
+		"a spread, returns to spot":                     {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true}, facts: facts{toSpot: true}, want: decision.AssignedAny, warns: true},
 		"own affinity for on-demand, part of the floor": {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.WorkloadSettings{MinOnDemand: third}, want: decision.Unassigned},
 	} {
 		t.Run(name, func(t *testing.T) {

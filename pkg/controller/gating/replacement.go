@@ -384,10 +384,7 @@ func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 	note := "No on-demand node was found, and the pod's affinity cannot be loosened: its successor may run on spot (" + why + ")"
 	if why == reassigned {
 		a.delayReassignment(revision, reassignAgain)
-		note = "The pod waited without affinity that autoscalers can see: its successor requires on-demand"
-		if requires := requirementOf(s); requires != decision.Unassigned {
-			note = "The pod waited for " + requires.String() + ", which its policy or the nodes no longer require: its successor is assigned again"
-		}
+		note = "The pod waited with affinity that does not express its policy: its successor is assigned a capacity type again"
 	}
 	a.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, spot.ReasonReplacedPending, "Replace", "%s", note)
 	klog.FromContext(ctx).Info("Deleted unschedulable pod", "pod", klog.KObj(s.pod), "why", why)

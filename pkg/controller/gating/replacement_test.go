@@ -48,18 +48,19 @@ func TestReconsider(t *testing.T) {
 		gone      bool
 		successor string
 	}{
-		"spot, overflow Allow":                   {settings: one, pod: web("web-0", "spot", time.Minute), others: []runtime.Object{bound("web-1", "on-demand")}, gone: true, successor: "any"},
-		"spot, overflow Never":                   {settings: with(func(s *decision.WorkloadSettings) { s.Overflow = never }), pod: web("web-0", "spot", time.Hour), others: []runtime.Object{bound("web-1", "on-demand")}},
-		"spot, for a few seconds":                {settings: one, pod: web("web-0", "spot", 20*time.Second), others: []runtime.Object{bound("web-1", "on-demand")}},
-		"spot, its released predecessor serves":  {settings: one, pod: web("web-0", "spot", time.Minute), others: []runtime.Object{bound("web-1", "on-demand"), released}},
-		"spot, a higher floor":                   {settings: with(func(s *decision.WorkloadSettings) { s.MinOnDemand, s.Overflow = decision.Count(2), never }), pod: web("web-0", "spot", time.Minute), others: []runtime.Object{bound("web-1", "on-demand")}, gone: true, successor: "on-demand"},
-		"on-demand, of the floor":                {settings: one, pod: web("web-0", "on-demand", time.Hour)},
-		"on-demand, no floor any more":           {settings: with(func(s *decision.WorkloadSettings) { s.MinOnDemand = decision.Count(0) }), pod: web("web-0", "on-demand", time.Minute), gone: true, successor: "any"},
-		"on-demand, a lower floor":               {settings: one, pod: web("web-0", "on-demand", time.Minute), others: []runtime.Object{bound("web-1", "on-demand")}, gone: true, successor: "any"},
-		"on-demand, the floor is a preference":   {settings: with(func(s *decision.WorkloadSettings) { s.WhenUnsatisfiable = decision.ScheduleAnyway }), pod: web("web-0", "on-demand", time.Minute), gone: true, successor: "none"},
-		"on-demand, near a pod on spot":          {settings: one, pod: near, gone: true, successor: "on-demand"},
-		"on-demand, beside a pod that fell back": {settings: one, pod: web("web-0", "on-demand", time.Hour), others: []runtime.Object{granted}},
-		"on-demand, own affinity":                {settings: with(func(s *decision.WorkloadSettings) { s.MinOnDemand = decision.Count(0) }), pod: own},
+		"spot, overflow Allow":                      {settings: one, pod: web("web-0", "spot", time.Minute), others: []runtime.Object{bound("web-1", "on-demand")}, gone: true, successor: "any"},
+		"spot, overflow Never":                      {settings: with(func(s *decision.WorkloadSettings) { s.Overflow = never }), pod: web("web-0", "spot", time.Hour), others: []runtime.Object{bound("web-1", "on-demand")}},
+		"spot, for a few seconds":                   {settings: one, pod: web("web-0", "spot", 20*time.Second), others: []runtime.Object{bound("web-1", "on-demand")}},
+		"spot, its released predecessor serves":     {settings: one, pod: web("web-0", "spot", time.Minute), others: []runtime.Object{bound("web-1", "on-demand"), released}},
+		"spot, a higher floor":                      {settings: with(func(s *decision.WorkloadSettings) { s.MinOnDemand, s.Overflow = decision.Count(2), never }), pod: web("web-0", "spot", time.Minute), others: []runtime.Object{bound("web-1", "on-demand")}, gone: true, successor: "on-demand"},
+		"on-demand, of the floor":                   {settings: one, pod: web("web-0", "on-demand", time.Hour)},
+		"on-demand, no floor any more":              {settings: with(func(s *decision.WorkloadSettings) { s.MinOnDemand = decision.Count(0) }), pod: web("web-0", "on-demand", time.Minute), gone: true, successor: "any"},
+		"on-demand, a lower floor":                  {settings: one, pod: web("web-0", "on-demand", time.Minute), others: []runtime.Object{bound("web-1", "on-demand")}, gone: true, successor: "any"},
+		"on-demand, the floor is a preference":      {settings: with(func(s *decision.WorkloadSettings) { s.WhenUnsatisfiable = decision.ScheduleAnyway }), pod: web("web-0", "on-demand", time.Minute), gone: true, successor: "none"},
+		"on-demand, near a pod on spot":             {settings: one, pod: near, gone: true, successor: "on-demand"},
+		"on-demand, beside a pod that fell back":    {settings: one, pod: web("web-0", "on-demand", time.Hour), others: []runtime.Object{granted}},
+		"not assigned, beside a pod that fell back": {settings: one, pod: web("web-0", "", time.Hour), others: []runtime.Object{granted}},
+		"on-demand, own affinity":                   {settings: with(func(s *decision.WorkloadSettings) { s.MinOnDemand = decision.Count(0) }), pod: own},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := append(append(clustertest.NewDeployment("web", 3), nodes...), test.others...)

@@ -35,7 +35,6 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod has invalid annotations to report")
 	}
 	subjectPod := &subject.Pod
-	return []fwk.SignFragment{{Key: key, Value: fmt.Sprintf("%s onlySpot=%t onlyOnDemand=%t assigned=%s granted=%d spread=%t,%t",
-		settings, subjectPod.OnlySpot, subjectPod.OnlyOnDemand, subjectPod.Assigned, subjectPod.Granted,
-		subjectPod.SpreadByAffinity, subjectPod.SpreadToOnDemand)}}, nil
+	return []fwk.SignFragment{{Key: key, Value: fmt.Sprintf("%s onlySpot=%t onlyOnDemand=%t assigned=%s granted=%d",
+		settings, subjectPod.OnlySpot, subjectPod.OnlyOnDemand, subjectPod.Assigned, subjectPod.Granted)}}, nil
 }
