@@ -237,7 +237,7 @@ func (c *core) certainlyOnDemand(facts []entry[nodeFacts], b binding) bool {
 // denyOverflow is deny for a binding to on-demand. Only overflow Never forbids such a binding.
 func (c *core) denyOverflow(r reading, b binding, _ targetKind) (BreachKind, string) {
 	others := c.onCapacity(b.pod, b.from(), b.seen, false)
-	if !r.known || !r.beyondFloor(b.pod.object.Name, len(others)) {
+	if !r.known || r.hardSpread || !r.beyondFloor(b.pod.object.Name, len(others)) {
 		return "", ""
 	}
 	return Overflow, fmt.Sprintf("the pod is beyond the floor of %s %s (desired %d, floor %d) with overflow Never; the others on on-demand: %s",

@@ -306,6 +306,16 @@ func TestBreaches(t *testing.T) {
 			},
 			want: []BreachKind{Overflow},
 		},
+		"overflow Never: a hard spread": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b").bind("d", "a").wait(5 * time.Second)
+				edit(h, "b", func(p *corev1.Pod) {
+					p.Annotations = map[string]string{prefix + "assigned": "any"} // otherwise this is no new version: constraints are immutable
+					p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.DoNotSchedule}}
+				}).wait(5*time.Second).bind("d", "b")
+			},
+		},
 		"overflow Never: both at once": {
 			args: "overflow: Never",
 			play: func(h *history) {

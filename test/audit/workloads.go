@@ -213,6 +213,8 @@ type reading struct {
 	// assignedBeyond: an annotation assigns the pod beyond the floor. granted: an annotation
 	// allows the pod on spot.
 	assignedBeyond, granted bool
+	// hardSpread: a topology spread constraint may require on-demand in spite of overflow Never.
+	hardSpread bool
 }
 
 func (r reading) budget() int { return r.desired - r.floor }
@@ -239,7 +241,10 @@ func (c *core) readings(p *pod, from time.Time, to stamp) []reading {
 				out = append(out, reading{
 					w, resolved, floor, resolved.exemptions == "Allow" && assigned != "spot" && policy.value.onlySpot(version.value),
 					policy.value.onlyOnDemand(version.value), assigned == "spot" || assigned == "any",
-					slices.Contains([]string{"fallback", "rollout-relief"}, version.value.Annotations[prefix+"granted"]),
+					slices.Contains([]string{"fallback", "rollout-relief", "exemption"}, version.value.Annotations[prefix+"granted"]),
+					slices.ContainsFunc(version.value.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
+						return c.WhenUnsatisfiable == corev1.DoNotSchedule
+					}),
 				})
 			}
 		}
