@@ -157,6 +157,30 @@ func TestFloorOfABurst(t *testing.T) {
 	}
 }
 
+// With a hard topology spread constraint, the assignments to the floor count without affinity,
+// except on spot.
+func TestFloorOfASpread(t *testing.T) {
+	spread := func(name string) *v1.Pod {
+		pod := gated("ReplicaSet", "web-r", name)
+		pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: karpenter, WhenUnsatisfiable: v1.DoNotSchedule}}
+		return pod
+	}
+	bound := func(name, node string) *v1.Pod {
+		pod := clustertest.Run(node, spread(name))
+		pod.Spec.SchedulingGates, pod.Annotations = nil, map[string]string{spot.AssignedAnnotation: "on-demand: test"}
+		return pod
+	}
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(3), FallbackAfter: decision.Never}, append(clustertest.NewDeployment("web", 6),
+		pooled("o", "on-demand", "a"), pooled("s", "spot", "a"), bound("on-od", "o"), bound("on-spot", "s"))...)
+	for i := range 4 {
+		w.create(spread(fmt.Sprint("web-", i)))
+		w.assigned()
+	}
+	if got := w.assigned(); got["web-0"] != "on-demand" || got["web-1"] != "on-demand" || got["web-2"] != "any" || got["web-3"] != "any" {
+		t.Errorf("assigned %v, want two more of the floor", got)
+	}
+}
+
 func TestOrdinals(t *testing.T) {
 	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, clustertest.NewStatefulSet("db", 3))
 	for _, name := range []string{"db-2", "db-1", "db-0"} {
