@@ -149,6 +149,14 @@ func TestBuying(t *testing.T) {
 			func(w *world) { assign(w, "db-0") }, []string{"db-1 assign on-demand"}, nil},
 		"running: the floor requires on-demand": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) { assign(w, "web-0") }, nil, nil},
+		"running: no assignment would change its affinity": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
+			func(w *world) { w.pod("web-0").spread = true }, nil, nil},
+		"return to spot: a pod of the floor was assigned without affinity": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o o s min=1"},
+			func(w *world) {
+				assign(w, "web-0")
+				w.pod("web-0").onlyOnDemand = false
+				w.pod("web-0").spread, w.pod("web-1").spread, w.pod("web-2").spread = true, true, true
+			}, []string{"web-1 return-to-spot spot"}, []string{"web-0 return-to-spot"}},
 		"running: after heal": {[]string{"node o on-demand cpu=1", "node s spot cpu=9", "deployment a 2 o s min=1", "deployment b 2 s s min=1"}, nothing,
 			[]string{"b-0 heal on-demand", "a-0 assign on-demand"}, nil},
 		"running: not a workload that needs heal": {[]string{"node s spot cpu=9", "node o on-demand cpu=9", "deployment web 3 o s s min=2"}, nothing,

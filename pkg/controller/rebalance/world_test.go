@@ -76,6 +76,7 @@ type pod struct {
 	annotations  map[string]string
 	onlySpot     bool
 	onlyOnDemand bool
+	spread       bool // whether it has a hard topology spread constraint
 	priority     int32
 	nominated    string
 	port         int32
@@ -299,7 +300,7 @@ func (w *world) read(p *pod, work *testWorkload, revision *snapshot.Revision, on
 		return result
 	}
 	result.Workload, result.Revision = revision.Workload, revision
-	result.Subject = &workload.Subject{Pod: decision.Pod{OnlySpot: p.onlySpot, OnlyOnDemand: p.onlyOnDemand, Workload: decision.Workload{
+	result.Subject = &workload.Subject{Pod: decision.Pod{OnlySpot: p.onlySpot, OnlyOnDemand: p.onlyOnDemand, SpreadByAffinity: p.spread, Assigned: workload.AssignedCapacityOf(object), Workload: decision.Workload{
 		Kind: work.kind, Revision: string(revision.Key.UID), Desired: work.desired, Ordered: work.kind == "StatefulSet", Ordinal: p.ordinal,
 	}}}
 	if !p.terminating {
