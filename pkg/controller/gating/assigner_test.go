@@ -213,6 +213,29 @@ func TestPodsOfOthers(t *testing.T) {
 	}
 }
 
+// A StatefulSet releases a pod that it did not create while the pod is being assigned.
+func TestControllerChangesDuringTheAssignment(t *testing.T) {
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never})
+	first := true
+	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if !first {
+			return false, nil, nil
+		}
+		first = false
+		pod := gated("StatefulSet", "db", "helper")
+		pod.OwnerReferences, pod.ResourceVersion = nil, "2"
+		if err := w.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), pod, "shop"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(4 * ownerRetry) // the revision without a controller sees the pod meanwhile
+		return true, nil, apierrors.NewConflict(v1.Resource("pods"), "helper", nil)
+	})
+	w.create(gated("StatefulSet", "db", "helper"))
+	if got := w.assigned()["helper"]; got != "on-demand" {
+		t.Errorf("assigned %q, want on-demand", got)
+	}
+}
+
 // The Assigner decides on a pod when it has no other gate, by the node selector that it has then. It
 // ignores pods of other schedulers.
 func TestOtherGates(t *testing.T) {

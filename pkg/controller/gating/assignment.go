@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -55,9 +56,7 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 			if performed {
 				return nil
 			}
-			a.mu.Lock()
-			delete(a.assignments, s.pod.UID)
-			a.mu.Unlock()
+			a.unassign(s.pod)
 			switch {
 			case apierrors.IsNotFound(err):
 				return nil
@@ -75,6 +74,17 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 		})
 	}
 	return assigned, patches.Wait()
+}
+
+// unassign removes the assignment of a pod after a failed patch. If the pod has another controller
+// now, that revision has seen it as assigned, and has to be reconciled too.
+func (a *Assigner) unassign(pod *v1.Pod) {
+	a.mu.Lock()
+	delete(a.assignments, pod.UID)
+	a.mu.Unlock()
+	if obj, exists, _ := a.pods.GetByKey(cache.MetaObjectToName(pod).String()); exists {
+		a.queue.AddAfter(workload.RevisionOf(obj.(*v1.Pod)), ownerRetry)
+	}
 }
 
 // factsOf returns the facts about a pod besides its grant and its predecessor.
