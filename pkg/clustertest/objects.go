@@ -112,7 +112,7 @@ func NewPod(name string, owners ...metav1.OwnerReference) *v1.Pod {
 	if i := strings.LastIndex(name, "-"); i >= 0 {
 		app = name[:i]
 	}
-	pod.Labels = map[string]string{"app": app}
+	pod.Labels, pod.Generation = map[string]string{"app": app}, 1
 	return pod
 }
 

@@ -95,6 +95,7 @@ type decisionState struct {
 	siblings         siblingCounts
 	stored           *pendingPod // the stored state of the pod; nil if there is none
 	invalid          []decision.InvalidAnnotation
+	since            time.Time // when the pod was first found unschedulable; zero if it never was
 	waited           time.Duration
 	unknown          int // number of candidates that are not in the index
 	verdicts         []decision.Verdict
@@ -131,8 +132,12 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []*nodeSt
 	e.pending.addApprovals(subject.RevisionKey, pod.UID, now, &d.siblings)
 	e.index.countNominees(subject.RevisionKey, pod.UID, &d.siblings, func(sibling types.UID) bool { return e.pending.isCounted(sibling, now) })
 	var waiting decision.WaitTime
+	d.since, _ = workload.WaitingSince(pod, now)
 	if d.stored != nil && !d.stored.since.IsZero() {
-		d.waited = now.Sub(d.stored.since)
+		d.since = d.stored.since
+	}
+	if !d.since.IsZero() {
+		d.waited = now.Sub(d.since)
 		waiting.For = d.waited
 		waiting.OlderRevisionOnDemand = settings.ReliefDue(d.waited) && e.index.onOnDemand(older)
 		waiting.Healing = e.owners.HasReleased(subject.RevisionKey, workload.HealReason, now)

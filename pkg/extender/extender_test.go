@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -380,6 +381,22 @@ func TestWaiting(t *testing.T) {
 	default:
 		t.Error("no event")
 	}
+}
+
+// Another leader resumes the wait that the pod records.
+func TestWaitOfAnEarlierLeader(t *testing.T) {
+	w := newCluster(t, func(p *decision.Policy) { p.Defaults.FallbackAfter = 5 * time.Minute })
+	w.build("deployment web 1")
+	pod := podOf("web", 0)
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable,
+		LastTransitionTime: metav1.NewTime(w.clock.Now().Add(-4 * time.Minute))}}
+	w.want("at once", w.filter(pod, spotNodes...))
+	pod = pod.DeepCopy()
+	pod.Status.Conditions = nil // the extender itself knows it now
+	w.clock.Step(time.Minute)
+	w.want("before the timeout", w.filter(pod, spotNodes...))
+	w.clock.Step(time.Second)
+	w.want("after the timeout", w.filter(pod, spotNodes...), spotNodes...)
 }
 
 // The replacement of a pod that was released for a heal waits for on-demand.

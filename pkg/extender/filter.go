@@ -178,7 +178,7 @@ func (d *decisionState) recordAnswer(result *filtered) {
 	}
 	entry.invalid = d.invalid
 	if len(result.admitted) == 0 {
-		if entry.since.IsZero() {
+		if entry.since = d.since; entry.since.IsZero() {
 			entry.since = d.now
 		}
 		entry.forOnDemand = d.plan.RequiresOnDemand()

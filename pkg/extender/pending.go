@@ -39,7 +39,8 @@ type pendingPod struct {
 	plan   decision.Plan
 	inPool map[decision.SpreadPool]int
 
-	// since is the time at which the policy first refused all nodes; zero if it never did.
+	// since is the time at which the pod was first found unschedulable. An extender that does not
+	// know it uses the time at which the policy first refused all nodes; zero if it never did.
 	since time.Time
 	// forOnDemand reports whether the last answer refused all nodes and the policy keeps the pod
 	// off spot.

@@ -97,7 +97,7 @@ func (r *Withdrawer) Run(ctx context.Context) {
 	}
 }
 
-// check removes expired gates, and withdraws everything else if no controller has run for
+// check removes expired gates, records since when pods wait, and withdraws everything else if no controller has run for
 // staleAfter.
 func (r *Withdrawer) check(ctx context.Context) error {
 	if !r.leads() {
@@ -105,6 +105,7 @@ func (r *Withdrawer) check(ctx context.Context) error {
 	}
 	pods, _ := r.pods.List(labels.Everything()) // a lister of a cache returns no error
 	r.removeExpiredGates(ctx, pods)
+	r.recordWaits(ctx, pods)
 	budgets, _ := r.budgets.List(labels.Everything())
 	budgets = slices.DeleteFunc(budgets, func(b *policyv1.PodDisruptionBudget) bool { return !workload.ManagedDisruptionBudget(b) })
 	pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool { return p.DeletionTimestamp != nil || !workload.Released(p) })

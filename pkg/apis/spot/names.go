@@ -82,6 +82,11 @@ const (
 	// CapacityGate: an assigned capacity, a colon and the reason. Anyone who may write the pod can
 	// write it. It therefore affects only preferences of that pod.
 	AssignedAnnotation = "spot-aware-scheduler.io/assigned"
+	// WaitingSinceAnnotation is the time (RFC 3339) from which a pod that had scheduling gates
+	// waits for a node. The controller writes it when it removes the last gate, otherwise the
+	// scheduler when it finds the pod unschedulable. Anyone who may write the pod can write it: the
+	// time with gates may then count as waiting time, but no time before the pod was created.
+	WaitingSinceAnnotation = "spot-aware-scheduler.io/waiting-since"
 	// GrantedAnnotation is GrantedFallback or GrantedRelief on a pod that may use any spot node,
 	// regardless of budget and cap, or GrantedExemption. An admission policy lets only the
 	// controller write it.

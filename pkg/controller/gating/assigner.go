@@ -85,7 +85,7 @@ type Assigner struct {
 	grants map[successor][]grant
 	// gateRemovedAt contains when the gate of a pod was last removed, by namespace.
 	gateRemovedAt map[string]time.Time
-	// unschedulableSince contains when each pod without a gate was first seen unschedulable.
+	// unschedulableSince contains when each pod without a gate was first found unschedulable.
 	unschedulableSince map[types.UID]time.Time
 	// nextReassignment contains when another pod of a revision may be reassigned, until a gate of
 	// the revision is removed.
@@ -190,6 +190,9 @@ func (a *Assigner) observe(pod *v1.Pod) {
 	}
 	if _, known := since[pod.UID]; needsWork && !known {
 		since[pod.UID] = a.clock.Now()
+		if began, recorded := workload.WaitingSince(pod, a.clock.Now()); recorded {
+			since[pod.UID] = began
+		}
 	}
 	a.mu.Unlock()
 	if needsWork {

@@ -54,11 +54,6 @@ func start(t *testing.T, settings decision.WorkloadSettings, objects ...runtime.
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, object := range objects { // as if the Assigner had seen them since then
-		if pod, ok := object.(*v1.Pod); ok && len(pod.Status.Conditions) > 0 {
-			w.unschedulableSince[pod.UID] = pod.Status.Conditions[0].LastTransitionTime.Time
-		}
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
@@ -101,6 +96,10 @@ func (w *world) assigned() map[string]string {
 				return false
 			}
 			got[pod.Name], _, _ = strings.Cut(pod.Annotations[spot.AssignedAnnotation], ":")
+			since, err := time.Parse(time.RFC3339, pod.Annotations[spot.WaitingSinceAnnotation])
+			if hasGates := len(pod.Spec.SchedulingGates) > 0; got[pod.Name] != "" && (hasGates != (err != nil) || !hasGates && time.Since(since) > time.Hour) {
+				w.t.Errorf("%s waits since %s (%v), has gates: %v", pod.Name, since, err, hasGates)
+			}
 			if requires := workload.OnlyOnDemand(pod, w.settings.Policy); got[pod.Name] != "" && requires != (got[pod.Name] == "on-demand" && !workload.SpreadByAffinity(pod)) {
 				w.t.Errorf("%s requires on-demand: %v, assigned %q", pod.Name, requires, got[pod.Name])
 			}
@@ -368,9 +367,11 @@ func TestGateDurationWithAnEarlyEvent(t *testing.T) {
 
 // unschedulable returns a pod without a gate that has waited.
 func unschedulable(pod *v1.Pod, waited time.Duration, assigned string) *v1.Pod {
-	pod.Spec.SchedulingGates = nil
+	at := metav1.NewTime(time.Now().Add(-waited))
+	pod.Spec.SchedulingGates, pod.Generation = nil, 2
+	pod.Annotations = map[string]string{spot.WaitingSinceAnnotation: at.UTC().Format(time.RFC3339)}
 	if assigned != "" {
-		pod.Annotations = map[string]string{spot.AssignedAnnotation: assigned + ": test"}
+		pod.Annotations[spot.AssignedAnnotation] = assigned + ": test"
 	}
 	if assigned == "on-demand" {
 		notSpot := []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")}
@@ -379,7 +380,6 @@ func unschedulable(pod *v1.Pod, waited time.Duration, assigned string) *v1.Pod {
 	if assigned == "spot" {
 		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: withRequired(nil, []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpIn, "spot")})}
 	}
-	at := metav1.NewTime(time.Now().Add(-waited))
 	pod.CreationTimestamp = at
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: at}}
 	return pod

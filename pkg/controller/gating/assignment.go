@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
@@ -120,7 +121,11 @@ func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	if c.granted != "" {
 		annotations[spot.GrantedAnnotation] = c.granted
 	}
-	spec := map[string]any{"schedulingGates": workload.WithoutCapacityGate(pod)}
+	gates := workload.WithoutCapacityGate(pod)
+	if len(gates) == 0 {
+		annotations[spot.WaitingSinceAnnotation] = a.clock.Now().UTC().Format(time.RFC3339)
+	}
+	spec := map[string]any{"schedulingGates": gates}
 	switch {
 	case len(c.require) > 0:
 		spec["affinity"] = map[string]any{"nodeAffinity": withRequired(pod.Spec.Affinity, c.require)}

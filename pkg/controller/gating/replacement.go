@@ -239,8 +239,7 @@ func (a *Assigner) fallbackReason(settings decision.WorkloadSettings, waited tim
 }
 
 // waitedFor returns how long no scheduler has found a node for the pod, since its last gate was
-// removed. The transition time of the condition is useless, because the API server also counts the
-// time with gates.
+// removed.
 func (a *Assigner) waitedFor(pod *v1.Pod) (time.Duration, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -239,14 +239,10 @@ func (v *View) explainPod(of Ref, p *snapshot.Pod) *Explanation {
 	return e
 }
 
-// waiting returns how long the pod has waited. Only the scheduler knows the exact time. The
-// condition of the pod shows the same time, unless the pod had a scheduling gate before or the
-// scheduler was started later.
+// waiting returns how long the pod has waited, as a new leader of the scheduler would determine it.
 func (v *View) waiting(p *snapshot.Pod) (wait decision.WaitTime) {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable {
-			wait.For = max(0, v.Snapshot.Now.Sub(c.LastTransitionTime.Time))
-		}
+	if since, waits := workload.WaitingSince(p.Pod, v.Snapshot.Now); waits {
+		wait.For = v.Snapshot.Now.Sub(since)
 	}
 	for _, r := range p.Workload.Revisions {
 		if r == p.Revision {

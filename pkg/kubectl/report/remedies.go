@@ -55,7 +55,7 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 	if plan.Grant == decision.NotGranted && !plan.AdmitsSpot() && !p.Subject.Pod.OnlyOnDemand {
 		settings, _ := v.Policy.Settings(&p.Subject.Pod)
 		if in, ok := settings.NextChange(waiting.For, waiting.OlderRevisionOnDemand); ok {
-			all = append(all, fmt.Sprintf("time: in %s it may use any spot node (it has waited for %s; a later start of the scheduler resets this time)",
+			all = append(all, fmt.Sprintf("time: in %s it may use any spot node (it has waited for %s)",
 				in.Round(time.Second), waiting.For.Round(time.Second)))
 		}
 	}

@@ -16,10 +16,9 @@ import (
 )
 
 // WaitingPods records the pods of one profile that were found unschedulable: since when, why, and
-// when to retry them even without an event in the cluster. It exists in memory only. After a
-// restart the waits begin again, because no field of a pod states when it was first found
-// unschedulable: the transition time of PodScheduled is that of the pod's gates. All methods may be
-// called concurrently.
+// when to retry them even without an event in the cluster. It exists in memory only. For a pod that
+// an earlier leader found unschedulable, workload.WaitingSince returns when the wait began. All
+// methods may be called concurrently.
 type WaitingPods struct {
 	clock clock.WithDelayedExecution
 	wake  func(pods map[string]*v1.Pod)
@@ -112,7 +111,8 @@ func NewWaitingPods(c clock.WithDelayedExecution, wake func(pods map[string]*v1.
 }
 
 // AddUnschedulable records that pod was found unschedulable now, and the changes that it waits for.
-// It replaces an earlier record of the pod, but not the time at which its wait began.
+// It replaces an earlier record of the pod, but not the time at which its wait began, which an
+// earlier leader may have recorded.
 func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,9 +121,12 @@ func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) {
 		wait.Owners = append(slices.Clip(wait.Owners), reservedKey)
 	}
 	entry := &waitingPod{Wait: wait, pod: pod, since: now}
+	if since, waits := w.since(pod); waits {
+		entry.since = since
+	}
 	old := w.pods[pod.UID]
 	if old != nil {
-		entry.since, entry.lastBatch = old.since, old.lastBatch
+		entry.lastBatch = old.lastBatch
 	}
 	if wait.Gang != (Gang{}) {
 		w.gang(wait.Gang).waiting[pod.UID] = entry // before old is removed, which would remove a gang without pods
@@ -154,10 +157,10 @@ func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) {
 // so the others are tried less often. With separate times, each pod of the floor would begin its
 // wait when that of the previous one ends. After the first pod of the gang is bound, each pod has
 // its own time: a replacement, or a pod beyond the gang's minimum, does not wait for the others.
-func (w *WaitingPods) GangSince(pod types.UID, gang Gang) (time.Time, bool) {
-	since, waits := w.Since(pod)
+func (w *WaitingPods) GangSince(pod *v1.Pod, gang Gang) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	since, waits := w.since(pod)
 	if g := w.gangs[gang]; g != nil && !g.scheduled {
 		for _, entry := range g.waiting {
 			if !waits || entry.since.Before(since) {
@@ -210,13 +213,18 @@ func (w *WaitingPods) removeIfEmpty(gang Gang) {
 }
 
 // Since returns when the pod was first found unschedulable; false if it is not waiting.
-func (w *WaitingPods) Since(pod types.UID) (time.Time, bool) {
+func (w *WaitingPods) Since(pod *v1.Pod) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if entry := w.pods[pod]; entry != nil {
+	return w.since(pod)
+}
+
+// since implements Since. The caller must hold w.mu.
+func (w *WaitingPods) since(pod *v1.Pod) (time.Time, bool) {
+	if entry := w.pods[pod.UID]; entry != nil {
 		return entry.since, true
 	}
-	return time.Time{}, false
+	return workload.WaitingSince(pod, w.clock.Now())
 }
 
 // MayPreempt reports whether preemption may have nominated a node for a pod that waits on owner.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -71,22 +72,22 @@ func (w *woken) eventually(t *testing.T, when string, want ...string) {
 func TestSinceIsTheFirstTime(t *testing.T) {
 	w, c, _ := newWaiting()
 	pod := podOf("p", "rs")
-	if _, waits := w.Since(clustertest.UID("p")); waits {
+	if _, waits := w.Since(podOf("p", "rs")); waits {
 		t.Error("waits before it was found")
 	}
 	for range 3 {
 		w.AddUnschedulable(pod, Wait{})
 		c.Step(time.Second)
 	}
-	if since, waits := w.Since(clustertest.UID("p")); !waits || !since.Equal(now) {
+	if since, waits := w.Since(podOf("p", "rs")); !waits || !since.Equal(now) {
 		t.Errorf("Since = %v, %t; want %v, true", since, waits, now)
 	}
 	w.Delete(clustertest.UID("p"))
-	if _, waits := w.Since(clustertest.UID("p")); waits {
+	if _, waits := w.Since(podOf("p", "rs")); waits {
 		t.Error("still waits after Delete")
 	}
 	w.AddUnschedulable(pod, Wait{})
-	if since, _ := w.Since(clustertest.UID("p")); !since.Equal(now.Add(3 * time.Second)) {
+	if since, _ := w.Since(podOf("p", "rs")); !since.Equal(now.Add(3 * time.Second)) {
 		t.Errorf("Since after Delete = %v, want the time of the new AddUnschedulable", since)
 	}
 }
@@ -212,8 +213,8 @@ func TestWaitingConcurrently(t *testing.T) {
 				pod := podOf(fmt.Sprintf("p-%d", (worker+i)%8), "rs")
 				gang := Gang{replicaSetKey("rs"), "shop/train"}
 				w.AddUnschedulable(pod, Wait{Owners: []workload.OwnerKey{replicaSetKey("rs")}, RetryAt: time.Now(), DependsOnSiblings: true, Gang: gang})
-				w.GangSince(pod.UID, gang)
-				w.Since(pod.UID)
+				w.GangSince(pod, gang)
+				w.Since(pod)
 				w.WakeOwned(replicaSetKey("rs"), all)
 				w.WakeAllSiblingsSoon()
 				w.ForOnDemand()
@@ -236,6 +237,30 @@ func TestWaitingConcurrently(t *testing.T) {
 	}
 }
 
+// A new leader resumes the wait that the pod records.
+func TestSinceAnEarlierLeader(t *testing.T) {
+	w, c, _ := newWaiting()
+	pod := podOf("p", "rs")
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable,
+		LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
+	want := now.Add(-time.Hour + time.Second)
+	for range 2 {
+		since, waits := w.Since(pod)
+		shared, gangWaits := w.GangSince(pod, Gang{replicaSetKey("rs"), "shop/train"})
+		if !waits || !since.Equal(want) || !gangWaits || !shared.Equal(want) {
+			t.Errorf("since %s, %t, in a gang %s, %t; want %s", since, waits, shared, gangWaits, want)
+		}
+		w.AddUnschedulable(pod, Wait{Gang: Gang{replicaSetKey("rs"), "shop/train"}, ForOnDemand: true})
+		c.Step(time.Second)
+	}
+	if since, _ := w.GangSince(podOf("q", "rs"), Gang{replicaSetKey("rs"), "shop/train"}); !since.Equal(want) {
+		t.Errorf("another pod of the gang waits since %s, want %s", since, want)
+	}
+	if _, longest := w.ForOnDemand(); longest != time.Hour+time.Second {
+		t.Errorf("longest wait %s", longest)
+	}
+}
+
 // The pods of a gang share the time since its first waiting pod was found unschedulable, until a
 // pod of the gang is bound.
 func TestGangWaitsTogether(t *testing.T) {
@@ -253,7 +278,7 @@ func TestGangWaitsTogether(t *testing.T) {
 	expect := func(when string, want map[string]time.Duration) {
 		t.Helper()
 		for name, gang := range gangs {
-			since, waits := w.GangSince(clustertest.UID(name), gang)
+			since, waits := w.GangSince(podOf(name, "rs"), gang)
 			after, wantWaits := want[name]
 			if waits != wantWaits || waits && !since.Equal(now.Add(after)) {
 				t.Errorf("%s: %s waits %t since %s, want %t since %s", when, name, waits, since, wantWaits, now.Add(after))

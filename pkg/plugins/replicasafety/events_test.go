@@ -19,7 +19,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -442,7 +441,7 @@ func TestPodHandler(t *testing.T) {
 			if diff := cmp.Diff(test.want, w.woken.take()); diff != "" {
 				t.Errorf("woken (-want +got):\n%s", diff)
 			}
-			if _, waits := w.plugin.waiting.Since(clustertest.UID("p")); waits != test.wantWaits {
+			if _, waits := w.plugin.waiting.Since(clone("p")); waits != test.wantWaits {
 				t.Errorf("waits = %t, want %t", waits, test.wantWaits)
 			}
 		})

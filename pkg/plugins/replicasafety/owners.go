@@ -50,7 +50,7 @@ func refuseUnknownOwner(cycle fwk.CycleState, err error) *fwk.Status {
 // waiting time of its gang does not count: each pod may be the first to show that its workload was
 // scaled up.
 func (p *Plugin) refuseOutdatedOwner(cycle fwk.CycleState, pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, now time.Time) *fwk.Status {
-	first, waits := p.waiting.Since(pod.UID)
+	first, waits := p.waiting.Since(pod)
 	if !waits {
 		first = now
 	}

@@ -313,7 +313,7 @@ func TestChangesWhileThePodIsInFlight(t *testing.T) {
 			if diff := cmp.Diff(test.wantWoken, w.woken.take()); diff != "" {
 				t.Errorf("woken by PostFilter (-want +got):\n%s", diff)
 			}
-			if _, waits := w.plugin.waiting.Since(pod.UID); waits != test.wantWaits {
+			if _, waits := w.plugin.waiting.Since(pod); waits != test.wantWaits {
 				t.Errorf("waits = %t, want %t", waits, test.wantWaits)
 			}
 		})

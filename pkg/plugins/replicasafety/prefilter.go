@@ -77,7 +77,7 @@ func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decis
 // waitTime returns how long the pod, or its gang, has waited at now. It looks up other pods only if
 // the waiting time suffices for a Grant.
 func (p *Plugin) waitTime(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, now time.Time) (decision.WaitTime, error) {
-	since, waits := p.waiting.GangSince(pod.UID, p.gangOf(pod))
+	since, waits := p.waiting.GangSince(pod, p.gangOf(pod))
 	if !waits {
 		return decision.WaitTime{}, nil
 	}

@@ -23,7 +23,7 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	if metav1.GetControllerOfNoCopy(pod) != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the decision depends on the pod's siblings")
 	}
-	if _, waits := p.waiting.Since(pod.UID); waits {
+	if _, waits := p.waiting.Since(pod); waits {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the decision depends on how long the pod has waited")
 	}
 	subject, err := p.owners.Subject(pod)
