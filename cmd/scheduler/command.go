@@ -17,6 +17,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+
 	// The main package of kube-scheduler registers these too: logs as JSON, and the metrics of
 	// clients, leader election and version.
 	_ "k8s.io/component-base/logs/json/register"
@@ -78,14 +80,15 @@ func runScheduler(command *cobra.Command, opts *options.Options) error {
 	cliflag.PrintFlags(command.Flags())
 
 	ctx := signals.SetupSignalHandler()
-	config, sched, err := app.Setup(ctx, opts, plugins()...)
+	memory := &leader.Memory{}
+	config, sched, err := app.Setup(ctx, opts, plugins(memory)...)
 	if err != nil {
 		return err
 	}
 	if err := guardTakeover(ctx, config.KubeConfig, sched); err != nil {
 		return err
 	}
-	fresh := guardLease(ctx, config.LeaderElection, sched)
+	fresh := guardLease(ctx, config.LeaderElection, sched, memory)
 	if err := withdrawAbandoned(ctx, *config, sched, fresh); err != nil {
 		return err
 	}

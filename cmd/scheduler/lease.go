@@ -16,11 +16,12 @@ import (
 // is shorter than the lease duration. A process leads for at most one term. The function that
 // guardLease returns reports whether the lease is fresh. It must be called once, before sched runs.
 // ctx ends a wait. Without leader election config is nil, and guardLease has no effect.
-func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler) (fresh func() bool) {
+func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler, memory *leader.Memory) (fresh func() bool) {
 	if config == nil {
 		return func() bool { return true }
 	}
 	lock := leader.NewLock(config.Lock, config.LeaseDuration)
+	lock.Remember(memory)
 	config.Lock = lock
 	sched.NextPod = afterFreshLease(ctx, lock, config.RenewDeadline, sched.NextPod)
 	return func() bool { return lock.RenewedWithin(config.RenewDeadline) }

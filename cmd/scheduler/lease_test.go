@@ -84,7 +84,7 @@ func TestLeaseMustBeFresh(t *testing.T) {
 				server := &lock{}
 				config := &leaderelection.LeaderElectionConfig{Lock: server, RenewDeadline: deadline, LeaseDuration: lasts}
 				sched := &scheduler.Scheduler{NextPod: func(klog.Logger) (*framework.QueuedPodInfo, error) { return &framework.QueuedPodInfo{}, nil }}
-				guardLease(ctx, config, sched)
+				guardLease(ctx, config, sched, &leader.Memory{})
 				if err := test.lead(server, config.Lock); (err != nil) != (server.err != nil) {
 					t.Fatalf("the lock returned %v instead of %v", err, server.err)
 				}
@@ -140,7 +140,7 @@ func TestLeaseIsRenewedAgain(t *testing.T) {
 
 func TestLeaseWithoutElection(t *testing.T) {
 	sched := &scheduler.Scheduler{NextPod: func(klog.Logger) (*framework.QueuedPodInfo, error) { return &framework.QueuedPodInfo{}, nil }}
-	guardLease(t.Context(), nil, sched)
+	guardLease(t.Context(), nil, sched, &leader.Memory{})
 	if pod, err := sched.NextPod(klog.Background()); pod == nil || err != nil {
 		t.Errorf("NextPod returned %v, %v", pod, err)
 	}

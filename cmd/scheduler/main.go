@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/gang"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
@@ -25,9 +26,9 @@ func main() {
 }
 
 // plugins returns the plugins that a profile may enable in addition to kube-scheduler's.
-func plugins() []app.Option {
+func plugins(memory *leader.Memory) []app.Option {
 	return []app.Option{
-		app.WithPlugin(replicasafety.Name, replicasafety.NewFactory(schedulesGangs)),
+		app.WithPlugin(replicasafety.Name, replicasafety.NewFactory(schedulesGangs, memory)),
 		app.WithPlugin(spotpreference.Name, spotpreference.New),
 		app.WithPlugin(gang.Name, gang.New),
 	}

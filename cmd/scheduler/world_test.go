@@ -27,6 +27,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
 // world is the running scheduler with the shipped configuration and a fake API server. Waiting pods
@@ -55,7 +56,7 @@ func newWorld(t testing.TB, edits []string, objects ...runtime.Object) *world {
 	cfg, err := options.LoadConfigFromFile(klog.Background(), w.config(edits))
 	w.must(err)
 	registry := frameworkruntime.Registry{}
-	for _, plugin := range plugins() {
+	for _, plugin := range plugins(&leader.Memory{}) {
 		w.must(plugin(registry))
 	}
 	w.factory = scheduler.NewInformerFactory(w.client, 0)

@@ -10,8 +10,8 @@ import (
 // and single losses are not stored. The zero value has no losses. Every call for a value must pass
 // the same half-life, which must be positive.
 type Losses struct {
-	count  float64 // at the time latest
-	latest time.Time
+	Count  float64 // at the time Latest
+	Latest time.Time
 }
 
 const (
@@ -26,22 +26,22 @@ const (
 
 // Add returns l with one more loss at the given time. The order of additions does not matter.
 func (l Losses) Add(at time.Time, halfLife time.Duration) Losses {
-	if at.Before(l.latest) {
-		l.count += decay(l.latest.Sub(at), halfLife)
+	if at.Before(l.Latest) {
+		l.Count += decay(l.Latest.Sub(at), halfLife)
 	} else {
 		l = Losses{l.Weight(at, halfLife) + 1, at}
 	}
-	l.count = min(l.count, MaxLosses)
+	l.Count = min(l.Count, MaxLosses)
 	return l
 }
 
 // Weight returns the sum of the weights of all losses at now, 0 to MaxLosses. Losses in the future
 // count as if they had just happened.
 func (l Losses) Weight(now time.Time, halfLife time.Duration) float64 {
-	if l.count == 0 {
+	if l.Count == 0 {
 		return 0
 	}
-	return l.count * decay(now.Sub(l.latest), halfLife)
+	return l.Count * decay(now.Sub(l.Latest), halfLife)
 }
 
 // Risk returns the risk at now, 0 to 1. A single loss that has just happened gives 0.5, two give
@@ -53,7 +53,7 @@ func (l Losses) Risk(now time.Time, halfLife time.Duration) float64 {
 // Expired reports whether the latest loss is at least ten half-lives old at now, so that the
 // value can be dropped.
 func (l Losses) Expired(now time.Time, halfLife time.Duration) bool {
-	return l.count == 0 || now.Sub(l.latest)/expiredAfter >= halfLife
+	return l.Count == 0 || now.Sub(l.Latest)/expiredAfter >= halfLife
 }
 
 // decay returns the weight of a loss of that age.

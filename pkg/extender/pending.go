@@ -39,8 +39,7 @@ type pendingPod struct {
 	plan   decision.Plan
 	inPool map[decision.SpreadPool]int
 
-	// since is the time at which the pod was first found unschedulable. An extender that does not
-	// know it uses the time at which the policy first refused all nodes; zero if it never did.
+	// since is when the pod was first found unschedulable, by the scheduler or the policy.
 	since time.Time
 	// forOnDemand reports whether the last answer refused all nodes and the policy keeps the pod
 	// off spot.

@@ -87,6 +87,9 @@ const (
 	// scheduler when it finds the pod unschedulable. Anyone who may write the pod can write it: the
 	// time with gates may then count as waiting time, but no time before the pod was created.
 	WaitingSinceAnnotation = "spot-aware-scheduler.io/waiting-since"
+	// MemoryAnnotation contains, as JSON on the Lease of a program, what its leaders pass on to
+	// later leaders. Who may write the Lease may also make another replica lead.
+	MemoryAnnotation = "spot-aware-scheduler.io/memory"
 	// GrantedAnnotation is GrantedFallback or GrantedRelief on a pod that may use any spot node,
 	// regardless of budget and cap, or GrantedExemption. An admission policy lets only the
 	// controller write it.

@@ -10,6 +10,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -41,6 +42,9 @@ type Counter struct {
 	losses         map[*pool]decision.Losses // pools that lost nodes within the last ten half-lives
 	poolsWithPrior int                       // number of pools whose prior risk is set
 	risksAt        time.Time                 // when the risks of all pools with losses were last computed
+
+	// Memory passes losses on to later leaders. The counters of all profiles share it.
+	Memory *leader.Memory
 }
 
 // revision counts the live pods of one revision by pool. node.pods counts them by node. A nil
@@ -119,6 +123,7 @@ type revisionCount struct {
 func NewCounter(reader *node.Reader) *Counter {
 	return &Counter{
 		reader:    reader,
+		Memory:    &leader.Memory{},
 		nodes:     map[string]*nodeState{},
 		settling:  map[*nodeState]struct{}{},
 		revisions: map[workload.OwnerKey]*revision{},

@@ -3,6 +3,7 @@ package placement
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -70,14 +71,21 @@ const risksPerHalfLife = 256
 
 // UpdateRisks computes the risk of every pool at now. prior contains the prior risks. A loss counts
 // half after each halfLife, which must be the same in every call. A call is cheap unless a pool has
-// lost a node since the last call, or a 256th of a half-life has passed. UpdateRisks must not run
-// concurrently with any other method.
+// lost a node since the last call, or a 256th of a half-life has passed. The first call adds losses
+// of earlier leaders. UpdateRisks must not run concurrently with any other method.
 func (c *Counter) UpdateRisks(prior map[decision.Pool]float64, halfLife time.Duration, now time.Time) {
+	var stored map[*pool]decision.Losses
+	if c.risksAt.IsZero() {
+		stored = c.storedLosses()
+	}
 	for ; c.poolsWithPrior < len(c.pools); c.poolsWithPrior++ {
 		if p := c.pools[c.poolsWithPrior]; p.capacity == decision.Spot {
 			p.prior = prior[p.pool]
 			p.risk = p.prior
 		}
+	}
+	if len(c.newLosses) > 0 {
+		defer c.storeLosses()
 	}
 	for p, times := range c.newLosses {
 		losses := c.losses[p]
@@ -87,6 +95,11 @@ func (c *Counter) UpdateRisks(prior map[decision.Pool]float64, halfLife time.Dur
 		c.losses[p] = losses
 		p.setRisk(losses.Risk(now, halfLife))
 		delete(c.newLosses, p)
+	}
+	for p, losses := range stored { // both may have counted a node that still exists
+		if losses.Weight(now, halfLife) > c.losses[p].Weight(now, halfLife) {
+			c.losses[p] = losses
+		}
 	}
 	if now.Sub(c.risksAt) < halfLife/risksPerHalfLife {
 		return
@@ -100,6 +113,27 @@ func (c *Counter) UpdateRisks(prior map[decision.Pool]float64, halfLife time.Dur
 		}
 		p.setRisk(losses.Risk(now, halfLife))
 	}
+}
+
+// storedLosses returns the losses that earlier leaders recorded.
+func (c *Counter) storedLosses() map[*pool]decision.Losses {
+	var stored map[string]decision.Losses
+	c.Memory.Load(&stored)
+	losses := map[*pool]decision.Losses{}
+	for name, of := range stored {
+		instanceType, zone, _ := strings.Cut(name, "/")
+		losses[c.pool(decision.SpreadPool{Capacity: decision.Spot, Pool: decision.NewPool(instanceType, zone), Zone: zone})] = of
+	}
+	return losses
+}
+
+// storeLosses passes on the losses by instance type and zone, which contain no slash.
+func (c *Counter) storeLosses() {
+	known := map[string]decision.Losses{}
+	for p, losses := range c.losses {
+		known[p.pool.InstanceType+"/"+p.pool.Zone] = losses
+	}
+	c.Memory.Store(known)
 }
 
 // setRisk combines the prior risk of p and the risk from its losses as independent probabilities.

@@ -12,7 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
 )
@@ -267,6 +269,42 @@ func TestRisksInBetween(t *testing.T) {
 	want("no change", 0.5, 0.4)
 	if allocs := testing.AllocsPerRun(10, func() { c.UpdateRisks(prior, time.Hour, now.Add(3*time.Second)) }); allocs != 0 {
 		t.Errorf("UpdateRisks without changes allocates %v times", allocs)
+	}
+}
+
+// A new leader knows the losses of earlier ones, also of pools without nodes. A node that both have
+// counted counts once.
+func TestLossesOfEarlierLeaders(t *testing.T) {
+	memory := &leader.Memory{}
+	b := decision.Pool{InstanceType: "m", Zone: "b"}
+	first := NewCounter(testReader())
+	first.Memory = memory
+	infoA, infoB := nodeOf("a", "spot", "a", podOf("a", "rs")), nodeOf("b", "spot", "b", podOf("b", "rs"))
+	first.Update(snapshot(infoA, infoB), now)
+	first.UpdateRisks(nil, time.Hour, now)
+	infoB.node = infoB.node.DeepCopy()
+	infoB.node.Spec.Taints = []v1.Taint{{Key: spot.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}}
+	infoB.generation++
+	first.Update(snapshot(infoB), now)
+	first.UpdateRisks(nil, time.Hour, now)
+	if diff := cmp.Diff([]float64{0.5, 0.5}, []float64{first.riskOf(poolA), first.riskOf(b)}); diff != "" {
+		t.Fatalf("risks of the first leader (-want +got):\n%s", diff)
+	}
+
+	next := NewCounter(testReader())
+	next.Memory = memory
+	next.Update(snapshot(infoB), now)
+	for _, test := range []struct {
+		after time.Duration
+		want  float64 // of pool a, which no node shows any more
+	}{{0, 0.5}, {time.Second, 0.5}, {time.Hour, 1 - math.Sqrt(0.5)}} {
+		next.UpdateRisks(nil, time.Hour, now.Add(test.after))
+		if risk := next.riskOf(poolA); math.Abs(risk-test.want) > 0.001 {
+			t.Errorf("risk of the lost pool after %s is %f, want %f", test.after, risk, test.want)
+		}
+		if risk := next.riskOf(b); risk > 0.5 {
+			t.Errorf("risk of a node that both leaders counted is %f", risk)
+		}
 	}
 }
 

@@ -17,13 +17,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 func TestNewRefusesOtherArgs(t *testing.T) {
 	for name, args := range map[string]runtime.Object{"none": nil, "another plugin's": &config.SpotPreferenceArgs{}} {
-		if _, err := NewFactory(nil)(t.Context(), args, nil); err == nil || !strings.Contains(err.Error(), "ReplicaSafetyArgs") {
+		if _, err := NewFactory(nil, &leader.Memory{})(t.Context(), args, nil); err == nil || !strings.Contains(err.Error(), "ReplicaSafetyArgs") {
 			t.Errorf("%s: error %v, want one that names ReplicaSafetyArgs", name, err)
 		}
 	}

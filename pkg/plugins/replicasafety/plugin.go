@@ -30,6 +30,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
@@ -78,15 +79,16 @@ var (
 // NewFactory returns a function that builds the plugin from its args, a *config.ReplicaSafetyArgs.
 // gangs reports whether the profile of a handle schedules gangs; nil means that none does. The
 // plugin calls it after the profile is complete, which it is not while its plugins are built.
-func NewFactory(gangs func(fwk.Handle) bool) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+// memory passes on the losses of spot pools to later leaders.
+func NewFactory(gangs func(fwk.Handle) bool, memory *leader.Memory) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-		return newPlugin(ctx, args, handle, sync.OnceValue(func() bool { return gangs != nil && gangs(handle) }))
+		return newPlugin(ctx, args, handle, memory, sync.OnceValue(func() bool { return gangs != nil && gangs(handle) }))
 	}
 }
 
 // newPlugin requests all its informers from the shared factory, so the scheduler starts them and
 // waits for their sync.
-func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, gangs func() bool) (fwk.Plugin, error) {
+func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memory *leader.Memory, gangs func() bool) (fwk.Plugin, error) {
 	safety, ok := args.(*config.ReplicaSafetyArgs)
 	if !ok {
 		return nil, fmt.Errorf("expected args of kind ReplicaSafetyArgs, got %T", args)
@@ -126,6 +128,7 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, gang
 		nominations:    newNominations(),
 		schedulesGangs: gangs,
 	}
+	p.counter.Memory = memory
 	p.waiting = placement.NewWaitingPods(clock.RealClock{}, func(pods map[string]*v1.Pod) { handle.Activate(logger, pods) })
 	if err := p.watch(factory); err != nil {
 		return nil, err

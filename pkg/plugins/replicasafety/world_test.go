@@ -29,6 +29,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -88,7 +89,7 @@ func newWorldNotSynced(t testing.TB, change func(*config.ReplicaSafetyArgs), obj
 	registry := frameworkruntime.Registry{
 		queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
 		Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-			plugin, err := NewFactory(nil)(ctx, args, handle)
+			plugin, err := NewFactory(nil, &leader.Memory{})(ctx, args, handle)
 			if err == nil {
 				w.plugin = plugin.(*Plugin)
 				w.plugin.clock = w.clock
