@@ -38,6 +38,7 @@
 //	gate             the capacity gate of the autoscaler mode
 //	restart          the scheduler is killed
 //	takeover, long   the leader is killed; a new leader has a delayed watch
+//	waits            the leader is killed repeatedly while pods wait for fallbackAfter
 //	outage           the API server or etcd is not available
 //	badinput         the scheduler rejects invalid configurations
 //	resources        the resource requests of the manifests are sufficient
