@@ -62,7 +62,8 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 	// controller.
 	mayWrite := func() error { return loop.ErrDryRun }
 	if !setup.DryRun {
-		if mayWrite, err = elect(config, setup.LeaseDuration, &options); err != nil {
+		setup.Memory = &leader.Memory{}
+		if mayWrite, err = elect(config, setup.LeaseDuration, &options, setup.Memory); err != nil {
 			return err
 		}
 	}
@@ -82,8 +83,8 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 
 // elect makes the manager lead only with the Lease. mayWrite returns an error if the Lease is too
 // old to send a request. A leader that was frozen may not know yet that another replica leads. Its
-// planned and queued requests are not sent then.
-func elect(config *rest.Config, duration time.Duration, options *manager.Options) (mayWrite func() error, err error) {
+// planned and queued requests are not sent then. memory is connected to the Lease.
+func elect(config *rest.Config, duration time.Duration, options *manager.Options, memory *leader.Memory) (mayWrite func() error, err error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
@@ -96,6 +97,7 @@ func elect(config *rest.Config, duration time.Duration, options *manager.Options
 		return nil, fmt.Errorf("creating the lock of leader election: %w", err)
 	}
 	lock := leader.NewLock(inner, duration)
+	lock.Remember(memory)
 	options.LeaderElection, options.LeaderElectionID, options.LeaderElectionResourceLockInterface = true, name, lock
 	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &duration, &renewDeadline, &retryPeriod
 	// The process ends with the manager, after everything that requires the Lease has ended.

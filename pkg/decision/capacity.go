@@ -2,6 +2,7 @@ package decision
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -213,6 +214,15 @@ func (row *CapacityLabel) unknown(value string) bool {
 // applies.
 type Pool struct {
 	InstanceType, Zone string
+}
+
+// MarshalText returns p as a key of a JSON object.
+func (p Pool) MarshalText() ([]byte, error) { return []byte(p.InstanceType + "/" + p.Zone), nil }
+
+// UnmarshalText reads the result of MarshalText. Values of labels contain no slash.
+func (p *Pool) UnmarshalText(text []byte) error {
+	p.InstanceType, p.Zone, _ = strings.Cut(string(text), "/")
+	return nil
 }
 
 // NewPool returns the pool of a node: the zero Pool unless both instance type and zone are known.

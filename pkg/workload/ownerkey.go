@@ -109,6 +109,19 @@ func (k OwnerKey) Index() string {
 	return k.Namespace + "/" + strconv.Quote(k.Group) + strconv.Quote(k.Kind) + string(k.UID)
 }
 
+// MarshalText returns k as a key of a JSON object.
+func (k OwnerKey) MarshalText() ([]byte, error) {
+	return []byte(strings.Join([]string{k.Namespace, k.Group, k.Kind, string(k.UID)}, "/")), nil
+}
+
+// UnmarshalText reads the result of MarshalText. The zero value means that it is another text.
+func (k *OwnerKey) UnmarshalText(text []byte) error {
+	if parts := strings.Split(string(text), "/"); len(parts) == 4 {
+		*k = OwnerKey{parts[0], parts[1], parts[2], types.UID(parts[3])}
+	}
+	return nil
+}
+
 // isSupportedKind reports whether Subject looks up an owner of this kind itself, or the policy does
 // not apply to its pods.
 func isSupportedKind(ref *metav1.OwnerReference) bool {

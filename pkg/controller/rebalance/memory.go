@@ -13,6 +13,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -58,6 +59,22 @@ type memory struct {
 	nodesVersion func() uint64
 }
 
+// passedOn is the part of the memory that a planner passes on to later leaders.
+type passedOn struct {
+	BackOffs    map[workload.OwnerKey]backOff
+	Interrupted map[workload.OwnerKey]time.Time
+	Disrupted   map[decision.Pool]time.Time
+}
+
+// load adds what the last leader passed on.
+func (m *memory) load(from *leader.Memory) {
+	var last passedOn
+	from.Load(&last)
+	maps.Copy(m.backOffs, last.BackOffs)
+	maps.Copy(m.interrupted, last.Interrupted)
+	maps.Copy(m.disrupted, last.Disrupted)
+}
+
 // attempt is a move with an open outcome.
 type attempt struct {
 	pod               types.UID
@@ -71,20 +88,20 @@ type attempt struct {
 }
 
 type backOff struct {
-	until time.Time
-	wait  time.Duration
-	// failures counts the failed moves for reason. The last one failed with the nodes of that
+	Until time.Time
+	Wait  time.Duration
+	// Failures counts the failed moves for Reason. The last one failed with the nodes of that
 	// version. isReported reports whether an event has reported that the workload is not moved any
 	// more.
-	failures   int
-	reason     migration.Reason
-	nodes      uint64
+	Failures   int
+	Reason     migration.Reason
+	Nodes      uint64
 	isReported bool
 }
 
 // stopped reports whether the workload is not moved before a node changes.
 func (b *backOff) stopped(nodesVersion func() uint64) bool {
-	return b.failures >= maxFailures && b.nodes == nodesVersion()
+	return b.Failures >= maxFailures && b.Nodes == nodesVersion()
 }
 
 // seenNode is a node of the last round.
@@ -148,7 +165,7 @@ func (m *memory) interrupt(n *snapshot.Node, now time.Time) {
 func (m *memory) paused(workload workload.OwnerKey, now time.Time, pause time.Duration) bool {
 	last, ok := m.interrupted[workload]
 	b := m.backOffs[workload]
-	return ok && now.Before(last.Add(pause)) || now.Before(b.until) || b.stopped(m.nodesVersion)
+	return ok && now.Before(last.Add(pause)) || now.Before(b.Until) || b.stopped(m.nodesVersion)
 }
 
 // track updates the attempts and returns the number of moves in progress. A move is in progress
@@ -242,12 +259,12 @@ func shortfall(w *snapshot.Workload, reason migration.Reason) int {
 
 func (m *memory) recordFailure(workload workload.OwnerKey, a *attempt, now time.Time) {
 	b := m.backOffs[workload]
-	if b.reason != a.reason || a.buys { // a cloud may have nodes again without notice
-		b.failures, b.reason = 0, a.reason
+	if b.Reason != a.reason || a.buys { // a cloud may have nodes again without notice
+		b.Failures, b.Reason = 0, a.reason
 	}
-	b.failures++
-	b.wait = min(max(2*b.wait, minBackOff), maxBackOff)
-	b.until, b.nodes = now.Add(b.wait), m.nodesVersion()
+	b.Failures++
+	b.Wait = min(max(2*b.Wait, minBackOff), maxBackOff)
+	b.Until, b.Nodes = now.Add(b.Wait), m.nodesVersion()
 	m.backOffs[workload] = b
 	delete(m.attempts, workload)
 }
@@ -262,8 +279,8 @@ func (r *round) reportStopped() {
 		}
 		b.isReported = anyPod(w, func(p *snapshot.Pod) bool {
 			if p.Node != nil {
-				r.moves = append(r.moves, migration.Move{Pod: p, Reason: b.reason, Useless: fmt.Sprintf(
-					"%d moves of its workload (%s) in a row improved nothing; the next one waits until a node changes", b.failures, b.reason)})
+				r.moves = append(r.moves, migration.Move{Pod: p, Reason: b.Reason, Useless: fmt.Sprintf(
+					"%d moves of its workload (%s) in a row improved nothing; the next one waits until a node changes", b.Failures, b.Reason)})
 			}
 			return p.Node != nil
 		})
@@ -305,7 +322,7 @@ func (m *memory) forget(r *round) {
 		return !workloads[key] || live[a.pod] && !r.moved[key]
 	})
 	maps.DeleteFunc(m.backOffs, func(key workload.OwnerKey, b backOff) bool {
-		return !workloads[key] || r.now.Sub(b.until) >= maxBackOff && !b.stopped(m.nodesVersion)
+		return !workloads[key] || r.now.Sub(b.Until) >= maxBackOff && !b.stopped(m.nodesVersion)
 	})
 	forgetOld(m.interrupted, r.now, r.settings.PauseAfterInterruption)
 	forgetOld(m.disrupted, r.now, 2*r.settings.CalmPeriod)

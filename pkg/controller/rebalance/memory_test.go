@@ -15,6 +15,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -238,6 +239,53 @@ func TestMemory(t *testing.T) {
 			})
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A new leader does not repeat at once what failed, and trusts no spot pool that has just lost a
+// node.
+func TestNextLeader(t *testing.T) {
+	for name, test := range map[string]struct {
+		lines []string
+		// before runs in minutes 0, 1 and 2 before the first leader plans.
+		before  func(w *world, minute float64)
+		minutes []float64 // of the next leader
+		want    []string
+	}{
+		"an undone move": {[]string{"node o on-demand cpu=9", "node r spot cpu=0", "node s spot cpu=9", "deployment web 3 o o o min=1"},
+			func(w *world, minute float64) {
+				w.pod("web-0").released = map[bool]string{true: "return-to-spot"}[minute == 1]
+			}, []float64{2.5, 2.9, 3}, []string{"3: web-0 return-to-spot"}},
+		"a lost node": {[]string{"node o on-demand cpu=9", "node r spot cpu=0", "node s spot cpu=9", "deployment web 3 o o o min=1", "deployment batch 1 r min=0"},
+			func(w *world, minute float64) {
+				w.node("s").slots = map[bool]int64{true: 9}[minute == 2]
+				w.node("r").facts.Signal = map[bool]decision.SignalClass{true: decision.Reclaim}[minute == 1]
+			}, []float64{3, 10.9, 11}, []string{"11: web-0 return-to-spot"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(test.lines...)
+			remembering := settings
+			remembering.Memory = &leader.Memory{}
+			var got []string
+			plan := func(p *rebalance.Planner, minute float64) []string {
+				w.now = start.Add(time.Duration(minute * float64(time.Minute)))
+				return w.plan(p)
+			}
+			first := rebalance.NewPlanner(remembering)
+			for _, minute := range []float64{0, 1, 2} {
+				test.before(w, minute)
+				plan(first, minute)
+			}
+			next := rebalance.NewPlanner(remembering)
+			for _, minute := range test.minutes {
+				for _, move := range plan(next, minute) {
+					got = append(got, fmt.Sprintf("%g: %s", minute, move))
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("moves of the next leader (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -54,6 +55,8 @@ type Settings struct {
 	// Provisioning is the evidence about the nodes that autoscalers add. nil means that only the
 	// nodes of the Snapshot count.
 	Provisioning *simulation.Provisioning
+	// Memory passes state on to the planners of later leaders; nil for none.
+	Memory *leader.Memory
 	// Selects reports whether workloads of a namespace may be moved; nil means all.
 	Selects func(namespace string) bool
 }
@@ -75,8 +78,9 @@ func (g recoveringRoom) Replace(p *snapshot.Pod, requires decision.AssignedCapac
 
 // Planner plans moves and stores the state that its limits need. It is not safe for concurrent use.
 //
-// A restart loses no safety. A new planner does not trust spot pools with young or marked nodes,
-// and it counts released pods as moves in progress.
+// A restart loses no safety. A new planner knows the back-offs, interruptions and losses that
+// Settings.Memory contains. It does not trust spot pools with young or marked nodes, and it counts
+// released pods as moves in progress.
 type Planner struct {
 	settings Settings
 	memory
@@ -84,6 +88,7 @@ type Planner struct {
 
 // NewPlanner returns a planner without stored state.
 func NewPlanner(settings Settings) *Planner {
+	settings.Memory = cmp.Or(settings.Memory, &leader.Memory{})
 	return &Planner{settings: settings, memory: memory{
 		attempts: map[workload.OwnerKey]*attempt{}, backOffs: map[workload.OwnerKey]backOff{},
 		interrupted: map[workload.OwnerKey]time.Time{}, disrupted: map[decision.Pool]time.Time{},
@@ -106,6 +111,7 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 	r := &round{Planner: p, now: s.Now, snapshot: s, room: recoveringRoom{room}, transitions: s.PodsInTransition(), moved: map[workload.OwnerKey]bool{}, placements: map[*snapshot.Pod]*snapshot.Node{}}
 	if p.firstRound.IsZero() {
 		p.firstRound = s.Now
+		p.load(p.settings.Memory)
 	}
 	p.nodesVersion = sync.OnceValue(func() uint64 { return versionOf(s) })
 	p.observe(s)
@@ -127,6 +133,7 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 	}
 	p.forget(r)
 	r.reportStopped()
+	p.settings.Memory.Store(passedOn{p.backOffs, p.interrupted, p.disrupted})
 	return r.moves
 }
 

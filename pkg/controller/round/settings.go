@@ -9,6 +9,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
@@ -21,6 +22,8 @@ type Config struct {
 	Policy  *decision.Policy
 	// Signals is the table of signals.
 	Signals []providers.Signal
+	// Memory passes state on to later leaders; nil for none.
+	Memory *leader.Memory
 }
 
 // replacementTimeout returns how long a replacement may take.
@@ -65,7 +68,7 @@ func (c *Config) rebalanceSettings(selects func(namespace string) bool, policy *
 		Heal: c.Heal, MakeRoom: c.MakeRoom, ReturnToSpot: c.ReturnToSpot, MoveLocalStorage: c.MoveLocalStorage,
 		MaxMoves: c.MaxMoves, PauseAfterInterruption: c.PauseAfterInterruption, CalmPeriod: c.CalmPeriod,
 		Gating: c.Gating, BuyForReturn: c.buysForReturn(), HealRunning: c.Gating && c.Heal && c.HealRunning,
-		GatesReplacement: policy.GatesReplacement, Selects: selects,
+		GatesReplacement: policy.GatesReplacement, Selects: selects, Memory: c.Memory,
 	}
 }
 

@@ -3,7 +3,6 @@ package placement
 import (
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -117,21 +116,19 @@ func (c *Counter) UpdateRisks(prior map[decision.Pool]float64, halfLife time.Dur
 
 // storedLosses returns the losses that earlier leaders recorded.
 func (c *Counter) storedLosses() map[*pool]decision.Losses {
-	var stored map[string]decision.Losses
+	var stored map[decision.Pool]decision.Losses
 	c.Memory.Load(&stored)
 	losses := map[*pool]decision.Losses{}
-	for name, of := range stored {
-		instanceType, zone, _ := strings.Cut(name, "/")
-		losses[c.pool(decision.SpreadPool{Capacity: decision.Spot, Pool: decision.NewPool(instanceType, zone), Zone: zone})] = of
+	for lost, of := range stored {
+		losses[c.pool(decision.SpreadPool{Capacity: decision.Spot, Pool: lost, Zone: lost.Zone})] = of
 	}
 	return losses
 }
 
-// storeLosses passes on the losses by instance type and zone, which contain no slash.
 func (c *Counter) storeLosses() {
-	known := map[string]decision.Losses{}
+	known := map[decision.Pool]decision.Losses{}
 	for p, losses := range c.losses {
-		known[p.pool.InstanceType+"/"+p.pool.Zone] = losses
+		known[p.pool] = losses
 	}
 	c.Memory.Store(known)
 }
