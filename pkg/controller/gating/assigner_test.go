@@ -97,7 +97,7 @@ func (w *world) assigned() map[string]string {
 			}
 			got[pod.Name], _, _ = strings.Cut(pod.Annotations[spot.AssignedAnnotation], ":")
 			since, err := time.Parse(time.RFC3339, pod.Annotations[spot.WaitingSinceAnnotation])
-			if hasGates := len(pod.Spec.SchedulingGates) > 0; got[pod.Name] != "" && (hasGates != (err != nil) || !hasGates && time.Since(since) > time.Hour) {
+			if hasGates := len(pod.Spec.SchedulingGates) > 0; got[pod.Name] != "" && pod.Spec.NodeName == "" && (hasGates != (err != nil) || !hasGates && time.Since(since) > 2*time.Hour) {
 				w.t.Errorf("%s waits since %s (%v), has gates: %v", pod.Name, since, err, hasGates)
 			}
 			if requires := workload.OnlyOnDemand(pod, w.settings.Policy); got[pod.Name] != "" && requires != (got[pod.Name] == "on-demand" && !workload.SpreadByAffinity(pod)) {
