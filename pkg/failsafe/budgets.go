@@ -97,8 +97,8 @@ func (r *Withdrawer) Run(ctx context.Context) {
 	}
 }
 
-// check removes expired gates, records since when pods wait, and withdraws everything else if no controller has run for
-// staleAfter.
+// check removes expired gates, records since when pods wait, and withdraws everything else if no
+// controller has run for staleAfter.
 func (r *Withdrawer) check(ctx context.Context) error {
 	if !r.leads() {
 		return nil

@@ -32,7 +32,7 @@ func RegisterMetrics() { legacyregistry.MustRegister(expiredGates) }
 // after the gate was added, the longest timeout of all profiles applies.
 //
 // While a pod has other gates, its gate does not expire: the controller waits for the final node
-// selector. The timeout begins when the last of them is removed.
+// selector. The timeout begins when the last other gate is removed.
 func (r *Withdrawer) removeExpiredGates(ctx context.Context, pods []*v1.Pod) {
 	expired := r.expiredGates(pods) // in random order, so that no gate that cannot be removed blocks others
 	for _, pod := range expired[:min(len(expired), gatesPerCheck)] {

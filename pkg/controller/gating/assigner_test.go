@@ -235,7 +235,7 @@ func TestControllerChangesDuringTheAssignment(t *testing.T) {
 	}
 }
 
-// The Assigner decides on a pod when it has no other gate, by the node selector that it has then. It
+// The Assigner decides on a pod when it has no other gate, by its node selector at that time. It
 // ignores pods of other schedulers.
 func TestOtherGates(t *testing.T) {
 	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}, clustertest.NewDeployment("web", 3)...)

@@ -25,6 +25,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
 	_ "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config/scheme"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
@@ -44,7 +45,7 @@ func newPlugins(t testing.TB, c *cluster, parallelism int) (made plugins, stop f
 	ctx, cancel := context.WithCancel(c.ctx)
 	factory := informers.NewSharedInformerFactory(c.client, 0)
 	registry := intree.NewInTreeRegistry()
-	maps.Copy(registry, frameworkruntime.Registry{replicasafety.Name: replicasafety.NewFactory(nil), spotpreference.Name: spotpreference.New})
+	maps.Copy(registry, frameworkruntime.Registry{replicasafety.Name: replicasafety.NewFactory(nil, &leader.Memory{}), spotpreference.Name: spotpreference.New})
 	configured := &schedulerconfig.KubeSchedulerProfile{SchedulerName: profile, Plugins: &schedulerconfig.Plugins{}}
 	for _, name := range []string{queuesort.Name, defaultbinder.Name, // every profile requires these
 		nodeaffinity.Name, podtopologyspread.Name, replicasafety.Name, spotpreference.Name} {

@@ -12,6 +12,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	perf "k8s.io/kubernetes/test/integration/scheduler_perf"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
 
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 // folder of -data-items-dir.
 func BenchmarkPerfScheduling(b *testing.B) {
 	perf.RunBenchmarkPerfScheduling(b, *testCases, "upstream", frameworkruntime.Registry{
-		replicasafety.Name:  replicasafety.NewFactory(nil),
+		replicasafety.Name:  replicasafety.NewFactory(nil, &leader.Memory{}),
 		spotpreference.Name: spotpreference.New,
 	})
 }
