@@ -226,7 +226,7 @@ func TestWaiting(t *testing.T) {
 				scheduler, extender, rebalancer := newScheduler(t, &c.scenario), newExtending(t, &c.scenario), newRebalancing(t, &c.scenario)
 				requireEqual(t, "plugin at first", c.want, scheduler.try(c.pod).answers)
 				requireEqual(t, "extender at first", 0, len(*extender.filter(c.pod, left...).NodeNames))
-				since := metav1.Now()
+				since := metav1.NewTime(time.Now().Add(-time.Second)) // explain rounds up to the next second
 				scheduler.waits(c.pod)
 
 				time.Sleep(c.waits)
@@ -234,6 +234,7 @@ func TestWaiting(t *testing.T) {
 				requireEqual(t, "extender", c.then, extender.answers(c.pod))
 				waiting := c.scenario
 				waiting.pod = c.pod.DeepCopy()
+				waiting.pod.Generation = 1
 				waiting.pod.Status.Conditions = []v1.PodCondition{{
 					Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: since,
 				}}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	leases "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
@@ -43,7 +43,7 @@ func newScheduler(t *testing.T, c *scenario) *scheduler {
 	var err error
 	s.framework, err = frameworkruntime.NewFramework(t.Context(), frameworkruntime.Registry{
 		queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
-		replicasafety.Name: replicasafety.NewFactory(nil, &leader.Memory{}), spotpreference.Name: spotpreference.New,
+		replicasafety.Name: replicasafety.NewFactory(nil, &leases.Memory{}), spotpreference.Name: spotpreference.New,
 	}, profileOf(t, c.configuration()), frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(factory),
 		frameworkruntime.WithSnapshotSharedLister(s.snapshot), frameworkruntime.WithPodNominator(noQueue{}),
 		frameworkruntime.WithPodActivator(noQueue{}), frameworkruntime.WithEventRecorder(events.NewFakeRecorder(100)))
