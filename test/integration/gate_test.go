@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
@@ -47,7 +48,8 @@ func (s *scenario) gatesOf(app string) (gates []string, err error) {
 
 // TestGateTimeout runs without a controller that removes the capacity gate. The scheduler removes
 // the gate after gateTimeout, and the floor is met. It also removes the gate of a pod that names
-// another scheduler, because a policy may have changed it after the gate was added.
+// another scheduler, because a policy may have changed it after the gate was added. The timeout of
+// a pod with another gate begins when the other gate is removed.
 func TestGateTimeout(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 10), spotNodes(4, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
 	began := time.Now()
@@ -69,13 +71,19 @@ func TestGateTimeout(t *testing.T) {
 	if took := time.Since(began); took < gateTimeout-time.Second {
 		t.Errorf("gates were removed after %s, want %s", took, gateTimeout)
 	}
-	s.eventually(soon, func() error {
-		gates, err := s.gatesOf("theirs")
-		if err == nil && !slices.Equal(gates, []string{foreignGate}) {
-			err = fmt.Errorf("remaining gates %v, want %s", gates, foreignGate)
-		}
-		return err
-	})
+	if gates, err := s.gatesOf("theirs"); err != nil || !slices.Equal(gates, []string{foreignGate, capacityGate}) {
+		t.Errorf("gates of a pod that another gate holds: %v, %v, want both", gates, err)
+	}
+	held, err := s.pods("theirs")
+	s.must(err)
+	began = time.Now()
+	patch := fmt.Sprintf(`{"spec":{"schedulingGates":[{"name":%q}]}}`, capacityGate)
+	_, err = client.CoreV1().Pods(s.namespace).Patch(s.ctx, held[0].Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	s.must(err)
+	s.eventually(soon, s.hasSplit("theirs", split{onDemand: 1}))
+	if took := time.Since(began); took < gateTimeout-2*time.Second { // the scheduler looks every 2 s
+		t.Errorf("the gate was removed %s after the other one, want %s", took, gateTimeout)
+	}
 	s.eventually(soon, s.hasMetric(7, expiredGates, nil))
 	s.eventually(soon, func() error {
 		notes, err := s.eventsOf(s.namespace, "CapacityGateExpired")
