@@ -101,15 +101,25 @@ func (s WorkloadSettings) String() string {
 		perPool = s.MaxPerPool.String()
 	}
 	text := fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s rolloutRelief=%s overflow=%s exemptions=%s",
-		s.MinOnDemand, perPool, s.WhenUnsatisfiable, orNever(s.FallbackAfter), orNever(s.RolloutRelief), s.Overflow, s.Exemptions)
+		s.MinOnDemand, perPool, s.WhenUnsatisfiable, OrNever(s.FallbackAfter), OrNever(s.RolloutRelief), s.Overflow, s.Exemptions)
 	if s.DisruptionLimit > 0 {
 		text += fmt.Sprintf(" disruptionLimit=%d onDisruptionLimit=%s disruptions=%d", s.DisruptionLimit, s.OnDisruptionLimit, s.Disruptions)
 	}
 	return text
 }
 
-// orNever formats a duration that may be Never.
-func orNever(d time.Duration) string {
+// Stricter returns s or other, whichever has the higher floor of desired replicas. If the floors
+// are equal, the texts of the settings decide, so the result does not depend on the order.
+func (s WorkloadSettings) Stricter(other WorkloadSettings, desired int) WorkloadSettings {
+	floor, others := s.Floor(desired), other.Floor(desired)
+	if floor < others || floor == others && s != other && s.String() < other.String() {
+		return other
+	}
+	return s
+}
+
+// OrNever formats a duration that may be Never.
+func OrNever(d time.Duration) string {
 	if d == Never {
 		return "never"
 	}

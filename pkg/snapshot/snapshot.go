@@ -187,7 +187,8 @@ type Revision struct {
 
 	// template contains what the owner requests for new pods; nil if unknown.
 	template *v1.PodSpec
-	// Settings are the settings of its pods. If nil, the settings of the workload apply.
+	// Settings are the settings of its pods. If nil, the settings of the workload apply. Pods
+	// without a common template may have different settings: then the highest floor decides.
 	Settings *decision.WorkloadSettings
 }
 

@@ -96,13 +96,17 @@ func (c *census) count(p *Pod, facts *podFacts) error {
 		return nil
 	}
 	p.Replacement = &subject.Pod
+	foreign := p.Spec.SchedulerName != c.profile
+	if !foreign && p.Live() && workload.HasUnsupportedController(facts.effective) {
+		settings, _ := c.policy.Settings(&subject.Pod)
+		*revision.Settings = revision.Settings.Stricter(settings, subject.Pod.Workload.Desired)
+	}
 	workload := c.workloads[subject.WorkloadKey]
 	if p.Release != nil {
 		p.ReleasedFrom = revision
 	} else {
 		p.Subject, p.Workload, p.Revision = subject, &workload.Workload, revision
 	}
-	foreign := p.Spec.SchedulerName != c.profile
 	workload.foreign = workload.foreign || foreign
 	if !p.Live() {
 		return nil
@@ -296,7 +300,7 @@ func (c *census) finish() []*Workload {
 	}
 	slices.SortFunc(all, func(a, b *Workload) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name),
-			strings.Compare(a.Key.Group, b.Key.Group), cmp.Compare(a.Key.UID, b.Key.UID))
+			strings.Compare(a.Key.Role, b.Key.Role), strings.Compare(a.Key.Group, b.Key.Group), cmp.Compare(a.Key.UID, b.Key.UID))
 	})
 	return all
 }

@@ -46,15 +46,22 @@ func (o *Owners) FloorStatuses(
 	isCounted := func(pod *v1.Pod, anyProfile bool) bool {
 		return (anyProfile || pod.Spec.SchedulerName == profile) && Live(pod) && !Released(pod) && PolicyApplies(pod)
 	}
+	subjectOf := o.Subjects()
 	// Collect all revisions first: a pod with a wrong owner reference then does not affect the
 	// others, regardless of its position in the list.
 	for _, pod := range pods {
 		key := RevisionOf(pod)
-		if revisions[key] != nil || !isCounted(pod, false) {
+		known := revisions[key]
+		if known != nil && !HasUnsupportedController(pod) || !isCounted(pod, false) {
 			continue
 		}
-		subject, err := o.Subject(pod)
+		subject, err := subjectOf(pod)
 		if err != nil {
+			continue
+		}
+		if known != nil { // without a common template, rules may give the pods other settings
+			settings, _ := o.policy.Settings(&subject.Pod)
+			known.settings = known.settings.Stricter(settings, known.desired)
 			continue
 		}
 		w := workloads[subject.WorkloadKey]

@@ -48,6 +48,11 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 			[]*v1.Pod{pod("task-a", "Deployment", "web", asIs), pod("task-b", "Deployment", "web", func(p *v1.Pod) { p.Spec.SchedulerName = "other" })},
 			decision.FloorStatus{Spot: 2, FloorOnSpot: 1, FloorDeficit: 1, OverBudget: 1, Healable: 1},
 		},
+		"a rule gives pods of one group other floors": {
+			nil,
+			[]*v1.Pod{pod("task-a", "CloneSet", "c", asIs), pod("task-b", "CloneSet", "c", func(p *v1.Pod) { p.Spec.PriorityClassName = "critical" })},
+			decision.FloorStatus{Spot: 2, FloorOnSpot: 2, FloorDeficit: 2, OverBudget: 2, Healable: 2},
+		},
 		"revisions of a Rollout with other counts and floors": {
 			[]runtime.Object{
 				withFloor(rolloutOf("shop", "stable", 1, "1", "1"), "100%"), // of the larger count
@@ -75,6 +80,7 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			policy := *builtinPolicy
 			policy.Defaults.MinOnDemand = decision.Count(1)
+			policy.Rules = []decision.Rule{{PriorityClasses: []string{"critical"}, Overrides: decision.Overrides{MinOnDemand: new(decision.Percent(100))}}}
 			owners := ownersIn(t, informers.NewSharedInformerFactory(fake.NewClientset(), 0), &policy, append(slices.Clone(test.owners), test.pods[0], test.pods[1])...)
 			for _, pods := range [][]*v1.Pod{test.pods, {test.pods[1], test.pods[0]}} {
 				statuses := owners.FloorStatuses(pods, "s", onSpot, func(pod *v1.Pod) bool { return pod.Labels["pinned"] != "" })

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,6 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // OwnerKey identifies the controller of a pod or ReplicaSet. Tenants write owner references, and
@@ -18,6 +22,9 @@ import (
 type OwnerKey struct {
 	Namespace, Group, Kind string
 	UID                    types.UID
+	// Role distinguishes the groups of pods of one controller that have no common template; see
+	// roleOf. It is "" for controllers of supported kinds.
+	Role string
 }
 
 // KeyOf returns the key of the object that ref refers to. namespace is that of the object with the
@@ -46,10 +53,33 @@ func RevisionOf(pod *v1.Pod) OwnerKey {
 		key := KeyOf(pod.Namespace, ref)
 		if kind := directKind(pod, ref); kind != "" {
 			key.Kind = kind
+		} else if isSupportedKind(ref) {
+			return key
 		}
+		key.Role = roleOf(pod)
 		return key
 	}
 	return OwnerKey{Namespace: pod.Namespace, Kind: "Pod", UID: pod.UID}
+}
+
+var roleLabels = providers.RoleLabels()
+
+// roleOf returns the role of a pod under a controller of an unsupported kind, which may create pods
+// from several templates: the values of the pod's role labels, and its own settings. It depends
+// only on the pod, so every program groups the pods in the same way. Valid settings are short.
+func roleOf(pod *v1.Pod) string {
+	parts := make([]string, 0, 8) // on the stack
+	for _, label := range roleLabels {
+		if value := pod.Labels[label]; value != "" && !slices.Contains(parts, value) {
+			parts = append(parts, value)
+		}
+	}
+	for _, key := range spot.SettingAnnotations {
+		if value := pod.Annotations[key]; value != "" && len(value) <= 32 {
+			parts = append(parts, strings.TrimPrefix(key, spot.Domain)+"="+strconv.Quote(value))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // directKind returns the kind of the pod's group if its controller did not create the pod as a
@@ -103,10 +133,10 @@ func ControllerKey(object metav1.Object) (OwnerKey, bool) {
 	return key, true
 }
 
-// Index returns k as the value of an index. The value is unique: group and kind, which tenants
-// write, are quoted.
+// Index returns k as the value of an index. The value is unique: group, kind and role, which
+// tenants write, are quoted.
 func (k OwnerKey) Index() string {
-	return k.Namespace + "/" + strconv.Quote(k.Group) + strconv.Quote(k.Kind) + string(k.UID)
+	return k.Namespace + "/" + strconv.Quote(k.Group) + strconv.Quote(k.Kind) + strconv.Quote(k.Role) + string(k.UID)
 }
 
 // MarshalText returns k as a key of a JSON object.

@@ -200,6 +200,9 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 	var err error
 	switch w := &s.Pod.Workload; {
 	case HasUnsupportedController(pod):
+		if role := s.RevisionKey.Role; role != "" {
+			w.Revision += " (" + role + ")"
+		}
 		w.Desired, err = livePods(s.RevisionKey)
 	case isKind(ref, appsv1.GroupName, "ReplicaSet"):
 		err = o.replicaSet(pod.Namespace, ref, s)

@@ -45,9 +45,32 @@ func memberOf(pod *corev1.Pod) membership {
 	}
 	kind := controllerKind(ref)
 	if kind == "Deployment" || ref.Kind == "Pod" {
-		return membership{kind: otherKind, name: ref.Name, revision: "pods-of-" + ref.UID} // its controller did not create it
+		return membership{kind: otherKind, name: ref.Name, revision: "pods-of-" + ref.UID + roleOf(pod)} // its controller did not create it
+	}
+	if kind == otherKind {
+		return membership{kind: otherKind, name: ref.Name, revision: ref.UID + roleOf(pod)}
 	}
 	return membership{kind: kind, name: ref.Name, revision: ref.UID}
+}
+
+// roleOf returns what distinguishes a pod from others of a controller of an unknown kind: labels
+// with a role, and the pod's own settings.
+func roleOf(pod *corev1.Pod) types.UID {
+	var role types.UID
+	for _, label := range []string{
+		"ray.io/node-type", "ray.io/group", "training.kubeflow.org/replica-type", "training.kubeflow.org/job-role", "spark-role",
+		"jobset.sigs.k8s.io/replicatedjob-name", "volcano.sh/task-spec", "dask.org/component",
+		"app.kubernetes.io/component",
+	} {
+		role += "/" + types.UID(pod.Labels[label])
+	}
+	for _, setting := range []string{
+		"min-on-demand", "max-per-pool", "when-unsatisfiable", "fallback-after", "rollout-relief", "overflow", "protect",
+		"disruption-limit", "on-disruption-limit",
+	} {
+		role += "/" + types.UID(pod.Annotations[prefix+setting])
+	}
+	return role
 }
 
 func controllerKind(ref *metav1.OwnerReference) string {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -103,20 +102,26 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 	if strings.EqualFold(kind, "Pod") {
 		for _, p := range v.Snapshot.Pods {
 			if p.Namespace == namespace && p.Name == name {
-				return v.explainPod(Ref{"v1", "Pod", namespace, name}, p), nil
+				return v.explainPod(Ref{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name}, p), nil
 			}
 		}
 		return nil, fmt.Errorf("pod %s/%s: %w (terminated pods are not considered)", namespace, name, ErrNotFound)
 	}
+	var roles []*snapshot.Workload // of the object, or the role that name contains
 	for _, w := range v.Snapshot.Workloads {
-		if strings.EqualFold(w.Kind, kind) && w.Namespace == namespace && w.Name == name {
-			return v.explainWorkload(w), nil
+		ref := refOf(w)
+		if strings.EqualFold(w.Kind, kind) && w.Namespace == namespace && (w.Name == name || strings.EqualFold(ref.String(), kind+"/"+name)) {
+			roles = append(roles, w)
 		}
 		for _, r := range w.Revisions {
 			if rs := r.ReplicaSet; rs != nil && strings.EqualFold(kind, "ReplicaSet") && rs.Namespace == namespace && rs.Name == name {
 				return v.explainWorkload(w), nil
 			}
 		}
+	}
+	if len(roles) > 0 {
+		waits := func(w *snapshot.Workload) bool { return len(placementOf(w).waiting) > 0 }
+		return v.explainWorkload(roles[max(0, slices.IndexFunc(roles, waits))]), nil
 	}
 	for _, pod := range v.TemplatePods {
 		if subject, err := v.Owners.Subject(pod); err == nil {
@@ -287,25 +292,16 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 
 // settingsOf lists settings with their origins.
 func settingsOf(s decision.WorkloadSettings, from *decision.Origins) []Setting {
-	perPool, unsatisfiable := "no cap", "DoNotSchedule"
-	orNever := func(d time.Duration) string {
-		if d == decision.Never {
-			return "never"
-		}
-		return d.String()
-	}
+	perPool := "no cap"
 	if s.MaxPerPool != nil {
 		perPool = s.MaxPerPool.String()
-	}
-	if s.WhenUnsatisfiable == decision.ScheduleAnyway {
-		unsatisfiable = "ScheduleAnyway"
 	}
 	return []Setting{
 		{"minOnDemand", s.MinOnDemand.String(), from.MinOnDemand},
 		{"maxPerPool", perPool, from.MaxPerPool},
-		{"whenUnsatisfiable", unsatisfiable, from.WhenUnsatisfiable},
-		{"fallbackAfter", orNever(s.FallbackAfter), from.FallbackAfter},
-		{"rolloutRelief", orNever(s.RolloutRelief), from.RolloutRelief},
+		{"whenUnsatisfiable", s.WhenUnsatisfiable.String(), from.WhenUnsatisfiable},
+		{"fallbackAfter", decision.OrNever(s.FallbackAfter), from.FallbackAfter},
+		{"rolloutRelief", decision.OrNever(s.RolloutRelief), from.RolloutRelief},
 		{"overflow", s.Overflow.String(), from.Overflow},
 		{"exemptions", s.Exemptions.String(), from.Exemptions},
 		{"protect", strconv.FormatBool(s.Protect), from.Protect},

@@ -11,6 +11,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // remedies lists the changes that would let the scheduler place a waiting pod.
@@ -43,14 +44,18 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 			all = append(all, fmt.Sprintf("%s refused only by the policy: %s", Count(n, "node is", "nodes are"), plan.Reason(verdict)))
 		}
 	}
+	on := "the " + e.Workload.Kind
+	if workload.HasUnsupportedController(p.Pod) {
+		on = "its pod template"
+	}
 	if refused[decision.OverBudget] > 0 || refused[decision.OnFloorOrdinal] > 0 {
-		all = append(all, fmt.Sprintf("a lower floor: annotation %s on the %s", spot.MinOnDemandAnnotation, e.Workload.Kind))
+		all = append(all, fmt.Sprintf("a lower floor: annotation %s on %s", spot.MinOnDemandAnnotation, on))
 	}
 	if refused[decision.AfterDisruptions] > 0 {
-		all = append(all, fmt.Sprintf("a higher disruption limit: annotation %s on the %s", spot.DisruptionLimitAnnotation, e.Workload.Kind))
+		all = append(all, fmt.Sprintf("a higher disruption limit: annotation %s on %s", spot.DisruptionLimitAnnotation, on))
 	}
 	if refused[decision.OverflowRefused] > 0 {
-		all = append(all, fmt.Sprintf("overflow Allow: annotation %s on the %s", spot.OverflowAnnotation, e.Workload.Kind))
+		all = append(all, fmt.Sprintf("overflow Allow: annotation %s on %s", spot.OverflowAnnotation, on))
 	}
 	if plan.Grant == decision.NotGranted && !plan.AdmitsSpot() && !p.Subject.Pod.OnlyOnDemand {
 		settings, _ := v.Policy.Settings(&p.Subject.Pod)

@@ -93,6 +93,18 @@ func TestStatuses(t *testing.T) {
 				`podsofpod/driver OK: 1 of 1, 1+0, left 1 and 1 without  []`,
 			},
 		},
+		"roles under one controller, each by its own settings": {
+			cluster: `
+				node od on-demand m/a
+				node sp spot m/a
+				pod a-worker sp owner=ray.io/v1/RayCluster/train min=0
+				pod b-head od owner=ray.io/v1/RayCluster/train min=100%
+				pod c-worker sp owner=ray.io/v1/RayCluster/train min=0`,
+			want: []string{
+				`raycluster/train (min-on-demand="0") OK: 0 of 2, 0+2, left 0 and 0 without m/a []`,
+				`raycluster/train (min-on-demand="100%") OK: 1 of 1, 1+0, left 1 and 1 without  []`,
+			},
+		},
 		"a rollout": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\ndeployment web 2 od od sp old=1",
 			want:    []string{`deployment/web RollingOut: 1 of 2, 2+1, left 2 and 2 without m/a ["rolling out"]`},

@@ -53,18 +53,28 @@ type Ref struct {
 	Kind       string `json:"kind"`
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name"`
+	// Role distinguishes the groups of pods that the object controls; see workload.OwnerKey.
+	Role string `json:"role,omitempty"`
 }
 
-// String returns the name in the form of kubectl: deployment/web.
-func (r Ref) String() string { return strings.ToLower(r.Kind) + "/" + r.Name }
+// String returns the name in the form of kubectl, with the role: deployment/web, raycluster/train
+// (head).
+func (r Ref) String() string {
+	name := strings.ToLower(r.Kind) + "/" + r.Name
+	if r.Role != "" {
+		name += " (" + r.Role + ")"
+	}
+	return name
+}
 
 func compareRefs(a, b Ref) int {
-	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name),
+		strings.Compare(a.Role, b.Role))
 }
 
 // refOf returns the Ref of a workload.
 func refOf(w *snapshot.Workload) Ref {
-	return Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
+	return Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, Role: w.Key.Role}
 }
 
 // placement has the placement of a workload's live pods.

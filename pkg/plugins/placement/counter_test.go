@@ -28,6 +28,15 @@ func TestCounterCounts(t *testing.T) {
 			t.Errorf("%d pods of the key of a pod without a controller, %d of the pods that it controls; want 0, 1", own.Spot, others.Spot)
 		}
 	}
+	head, worker := podOf("head", ""), podOf("worker", "")
+	head.OwnerReferences = []metav1.OwnerReference{clustertest.OwnedBy("ray.io/v1/RayCluster", "train")}
+	worker.OwnerReferences, worker.Labels = head.OwnerReferences, map[string]string{"ray.io/node-type": "worker"}
+	if c := NewCounter(testReader()); true {
+		c.Update(snapshot(nodeOf("s", "spot", "a", head, worker)), now)
+		if heads, workers := c.Placed(workload.RevisionOf(head)), c.Placed(workload.RevisionOf(worker)); heads.Spot != 1 || workers.Spot != 1 {
+			t.Errorf("%d heads, %d workers; want 1 of each role", heads.Spot, workers.Spot)
+		}
+	}
 	cases := map[string]struct {
 		pods []*v1.Pod
 		want int
