@@ -99,6 +99,9 @@ const (
 	// ReasonUnexpectedNotice (Warning, on the node): the node has a signal that only spot nodes
 	// get, but no label marks it as spot.
 	ReasonUnexpectedNotice = "UnexpectedSpotNotice"
+	// ReasonAnnotationNotRead (Warning, on the owner of pods): an annotation with a setting has no
+	// effect there.
+	ReasonAnnotationNotRead = "AnnotationNotRead"
 
 	// ReasonHiddenFromAutoscaler (Warning, on the pod): the policy requires something that cannot
 	// be expressed in fields that autoscalers read, or on-demand although no on-demand node could

@@ -1,8 +1,18 @@
 package round
 
 import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -12,6 +22,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // invalidPods counts the defects of the last snapshot. docs/metrics.md lists it.
@@ -71,4 +82,57 @@ func (n *spotNotices) observe(s *snapshot.Snapshot, signals []providers.Signal, 
 		reported[node.UID] = capacity
 	}
 	*n = reported
+}
+
+// unreadAnnotations warns of settings in annotations of objects that the policy does not read. It
+// reads an object at most once an hour, beside the rounds. It may lack the right to read it.
+type unreadAnnotations struct {
+	reading atomic.Bool
+	read    map[workload.OwnerKey]time.Time
+}
+
+func (u *unreadAnnotations) observe(s *snapshot.Snapshot, reader metadata.Interface, recorder events.EventRecorder) {
+	if !u.reading.CompareAndSwap(false, true) {
+		return
+	}
+	maps.DeleteFunc(u.read, func(_ workload.OwnerKey, at time.Time) bool { return s.Now.Sub(at) >= time.Hour })
+	var due []*v1.ObjectReference
+	for _, w := range s.Workloads {
+		key := w.Key
+		key.Role = "" // all roles have one object
+		if _, known := u.read[key]; known || !w.InProfile || w.Key.Direct() || len(due) == 20 ||
+			len(w.Revisions[0].Pods) == 0 || !workload.HasUnsupportedController(w.Revisions[0].Pods[0].Pod) {
+			continue
+		}
+		u.read[key] = s.Now
+		due = append(due, &v1.ObjectReference{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.Key.UID})
+	}
+	go func() {
+		defer u.reading.Store(false)
+		for _, object := range due {
+			if key := unreadAnnotation(object, reader); key != "" {
+				recorder.Eventf(object, nil, v1.EventTypeWarning, spot.ReasonAnnotationNotRead, "Compare",
+					"Annotation %s has no effect on a %s: settings belong in the metadata of its pod template", key, object.Kind)
+			}
+		}
+	}()
+}
+
+// unreadAnnotation returns an annotation of the object with a setting; "" if it cannot be read.
+func unreadAnnotation(of *v1.ObjectReference, reader metadata.Interface) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	resource, _ := meta.UnsafeGuessKindToResource(of.GroupVersionKind())
+	if strings.Contains(resource.Resource+of.Name, "/") {
+		return "" // an owner reference is a claim: it must not lead to another path
+	}
+	object, err := reader.Resource(resource).Namespace(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+	if err != nil || object.UID != of.UID {
+		return ""
+	}
+	i := slices.IndexFunc(spot.SettingAnnotations, func(key string) bool { return object.Annotations[key] != "" })
+	if i < 0 {
+		return ""
+	}
+	return spot.SettingAnnotations[i]
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const (
@@ -67,6 +68,7 @@ type Planner struct {
 	informers     []cache.SharedIndexInformer
 	defects       defects
 	notices       spotNotices
+	unread        unreadAnnotations
 	interruptions interruption.Settings
 	rebalancer    *rebalance.Planner
 	protector     *protection.Planner
@@ -91,7 +93,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	namespaces := factory.Core().V1().Namespaces()
 	p := &Planner{
 		Requirements: &gating.Requirements{}, AdmissionPolicy: &gating.AdmissionPolicy{}, Provisioning: &simulation.Provisioning{Policy: config.Policy},
-		config: config, clients: clients, reader: reader, informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
+		config: config, clients: clients, reader: reader, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}}, informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
 		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {
 			return simulation.NewRoomUntil(s, expired)
 		},
@@ -148,6 +150,9 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	p.defects.observe(s)
 	if !p.config.DryRun {
 		p.notices.observe(s, p.config.Signals, p.clients.Recorder)
+		if p.clients.NodeOwners != nil {
+			p.unread.observe(s, p.clients.NodeOwners.reader, p.clients.Recorder)
+		}
 	}
 	progress := p.executor.Observe(s)
 
