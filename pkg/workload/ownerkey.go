@@ -141,13 +141,13 @@ func (k OwnerKey) Index() string {
 
 // MarshalText returns k as a key of a JSON object.
 func (k OwnerKey) MarshalText() ([]byte, error) {
-	return []byte(strings.Join([]string{k.Namespace, k.Group, k.Kind, string(k.UID)}, "/")), nil
+	return []byte(strings.Join([]string{k.Namespace, k.Group, k.Kind, string(k.UID), k.Role}, "/")), nil
 }
 
 // UnmarshalText reads the result of MarshalText. The zero value means that it is another text.
 func (k *OwnerKey) UnmarshalText(text []byte) error {
-	if parts := strings.Split(string(text), "/"); len(parts) == 4 {
-		*k = OwnerKey{parts[0], parts[1], parts[2], types.UID(parts[3])}
+	if parts := strings.SplitN(string(text), "/", 5); len(parts) == 5 { // a role may contain slashes
+		*k = OwnerKey{parts[0], parts[1], parts[2], types.UID(parts[3]), parts[4]}
 	}
 	return nil
 }

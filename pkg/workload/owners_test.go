@@ -559,3 +559,21 @@ func TestNewOwnersTwice(t *testing.T) {
 		}
 	}
 }
+
+// The text of a key is read as the same key, also if its role contains slashes.
+func TestTextOfOwnerKeys(t *testing.T) {
+	for _, want := range []workload.OwnerKey{
+		{},
+		{Namespace: "shop", Group: "apps", Kind: "Deployment", UID: "web-uid"},
+		{Namespace: "shop", Group: "ray.io", Kind: "RayCluster", UID: "train-uid", Role: `head, min-on-demand="1/2"`},
+	} {
+		text, err := want.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got workload.OwnerKey
+		if err := got.UnmarshalText(text); err != nil || got != want {
+			t.Errorf("%s is read as %+v (%v), want %+v", text, got, err, want)
+		}
+	}
+}
