@@ -78,6 +78,8 @@ type Loop struct {
 	changed, nodeChanged chan struct{}
 	// attempts are the last attempts of the planned writes, by the UID of the object.
 	attempts map[types.UID]attempt
+	// lastTurn is when a write of a tenant was last attempted.
+	lastTurn map[tenant]time.Time
 	// roundStart is when the last round began, in nanoseconds since 1970. failingSince is when the
 	// first failed round since the last success began; 0 if the last round succeeded. The health
 	// check reads both.
@@ -89,7 +91,7 @@ type Loop struct {
 // concurrency writes of each kind at a time.
 func New(plan func(now time.Time) (Plan, error), synced <-chan struct{}, dryRun bool, concurrency int) *Loop {
 	return &Loop{plan: plan, synced: synced, dryRun: dryRun, concurrency: concurrency,
-		changed: make(chan struct{}, 1), nodeChanged: make(chan struct{}, 1), attempts: map[types.UID]attempt{}}
+		changed: make(chan struct{}, 1), nodeChanged: make(chan struct{}, 1), attempts: map[types.UID]attempt{}, lastTurn: map[tenant]time.Time{}}
 }
 
 // Watch triggers a round after every event of an informer.

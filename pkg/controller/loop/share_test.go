@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 )
 
 // lists are the lists of a plan, with a name each.
@@ -140,6 +141,60 @@ func TestRefusedCostsDelayNoOthers(t *testing.T) {
 				t.Errorf("%d costs are refused: %d of 20 other costs are written in two rounds", refused, good)
 			}
 		})
+	}
+}
+
+// Thousands of writes of one tenant do not delay the first writes of another, whether they succeed,
+// are refused or hang, and although the tenant's objects have new versions in each round.
+func TestTenantsTakeTurns(t *testing.T) {
+	for _, concurrency := range []int{1, 50} {
+		for outcome, apply := range map[string]func(context.Context) error{
+			"succeed": func(context.Context) error { return nil },
+			"fail":    func(context.Context) error { return errors.New("annotations: Too long") },
+			"hang":    func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		} {
+			for kind, of := range lists {
+				synctest.Test(t, func(t *testing.T) {
+					l, written := New(nil, nil, false, concurrency), map[string]bool{}
+					for round := range 4 {
+						p := Plan{Move: noMoves}
+						for i := range 4000 {
+							*of(&p) = append(*of(&p), Write{UID: types.UID(fmt.Sprint(i)), Version: fmt.Sprint(round), Name: klog.KRef("a", fmt.Sprint(i)), Apply: apply})
+						}
+						for _, namespace := range []string{"b", "c"} {
+							*of(&p) = append(*of(&p), Write{UID: types.UID(namespace), Version: "1", Name: klog.KRef(namespace, "x"),
+								Apply: func(ctx context.Context) error {
+									written[namespace] = written[namespace] || ctx.Err() == nil
+									return ctx.Err()
+								}})
+						}
+						l.act(t.Context(), p)
+						time.Sleep(time.Second)
+					}
+					if !written["b"] || !written["c"] {
+						t.Errorf("concurrency %d, 4,000 %s of a tenant %s: in four rounds, writes of %v, want b and c", concurrency, kind, outcome, written)
+					}
+					if l.act(t.Context(), Plan{Move: noMoves}); len(l.attempts)+len(l.lastTurn) > 0 {
+						t.Errorf("%d attempts and %d turns are remembered without writes", len(l.attempts), len(l.lastTurn))
+					}
+				})
+			}
+		}
+	}
+}
+
+// In each turn, writes of a lower rank are first.
+func TestRankOfWrites(t *testing.T) {
+	var planned []Write
+	for _, name := range []string{"a2", "a1", "b3", "a0", "b1"} {
+		planned = append(planned, Write{UID: types.UID(name), Name: klog.KRef(name[:1], name), Rank: int(name[1] - '0')})
+	}
+	var got []string
+	for _, w := range New(nil, nil, false, 1).due(planned, time.Now(), 4) {
+		got = append(got, w.Name.Name)
+	}
+	if want := []string{"a0", "b1", "a1", "b3"}; !slices.Equal(got, want) {
+		t.Errorf("order %v, want %v", got, want)
 	}
 }
 

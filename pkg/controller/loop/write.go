@@ -16,6 +16,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const (
@@ -55,6 +56,8 @@ type Write struct {
 	Name    klog.ObjectRef
 	// Why is for the log. It contains the object's events, and is empty without events.
 	Why string
+	// Rank orders the writes of a kind in each turn of the namespaces, the smallest first.
+	Rank int
 	// Apply sends the request. Several writes are applied at a time.
 	Apply func(context.Context) error
 	// Refused reports to users that the API server refuses the write. It is called once for each
@@ -92,6 +95,14 @@ type attempt struct {
 	refusedBy string
 }
 
+// tenant is the namespace of the objects of a kind of write; "" for nodes.
+type tenant struct {
+	kind      WriteKind
+	namespace string
+}
+
+func (w *Write) tenant() tenant { return tenant{w.Kind, w.Name.Namespace} }
+
 // act performs a plan. It reports whether to plan again soon.
 func (l *Loop) act(ctx context.Context, p Plan) (moving bool) {
 	l.forgetUnplanned(p)
@@ -109,23 +120,29 @@ func (l *Loop) act(ctx context.Context, p Plan) (moving bool) {
 	return p.Moving || len(slices.Concat(urgent...)) > 0 || anyFailed
 }
 
-// due returns at most limit of the planned writes of one kind that may start now. Writes that have
-// failed less often come first, so that no others wait for writes that always fail.
+// due returns at most limit of the planned writes of one kind that may start now. Namespaces take
+// turns: the one with the lowest rank is first, then the one whose last turn is the longest ago.
+// Thus no namespace waits for thousands of writes of another, or for writes of another that hang.
+// Within a namespace and a rank, writes that have failed less often come first.
 func (l *Loop) due(planned []Write, now time.Time, limit int) []Write {
 	due := slices.DeleteFunc(slices.Clone(planned), func(w Write) bool {
 		last, ok := l.attempts[w.UID]
 		return ok && last.version == w.Version && (last.retryAt.IsZero() || now.Before(last.retryAt))
 	})
-	slices.SortStableFunc(due, func(a, b Write) int { return cmp.Compare(l.attempts[a.UID].delay, l.attempts[b.UID].delay) })
+	slices.SortStableFunc(due, func(a, b Write) int {
+		return cmp.Or(a.Rank-b.Rank, l.lastTurn[a.tenant()].Compare(l.lastTurn[b.tenant()]), cmp.Compare(l.attempts[a.UID].delay, l.attempts[b.UID].delay))
+	})
+	workload.RoundRobin(due, 1, func(w Write) string { return w.Name.Namespace })
 	return due[:min(len(due), limit)]
 }
 
-// forgetUnplanned removes the attempts of writes that are no longer planned.
+// forgetUnplanned removes what is known of writes that are no longer planned.
 func (l *Loop) forgetUnplanned(p Plan) {
-	planned := map[types.UID]bool{}
+	planned, tenants := map[types.UID]bool{}, map[tenant]bool{}
 	for _, w := range slices.Concat(p.Marks, p.Responses, p.Budgets, p.Costs) {
-		planned[w.UID] = true
+		planned[w.UID], tenants[w.tenant()] = true, true
 	}
+	maps.DeleteFunc(l.lastTurn, func(of tenant, _ time.Time) bool { return !tenants[of] })
 	maps.DeleteFunc(l.attempts, func(uid types.UID, _ attempt) bool { return !planned[uid] })
 }
 
@@ -177,6 +194,7 @@ func (l *Loop) writeKind(ctx context.Context, writes []Write) []error {
 // record logs and remembers an attempt of a write, and returns its outcome.
 func (l *Loop) record(logger klog.Logger, w Write, err error) (outcome string) {
 	last := attempt{version: w.Version}
+	l.lastTurn[w.tenant()] = time.Now()
 	values := []any{"kind", w.Kind, "object", w.Name}
 	if w.Why != "" {
 		values = append(values, "why", w.Why)

@@ -134,25 +134,16 @@ func (p *Planner) Plan(s *snapshot.Snapshot, requested map[types.UID]bool) ([]Ch
 	return inOrder(slices.AppendSeq(r.changes, maps.Values(r.desired))), r.refusals
 }
 
-// inOrder sorts changes: changes that may block a drain come before the rest. Among equals the
-// first change of each namespace precedes the second of any. A round makes few changes, and one
-// namespace may have thousands, or a quota that rejects all of its budgets.
+// inOrder sorts changes by rank, namespace and name.
 func inOrder(changes []Change) []Change {
 	slices.SortFunc(changes, func(a, b Change) int {
-		return cmp.Or(a.rank()-b.rank(), cmp.Compare(a.Budget.Namespace, b.Budget.Namespace), cmp.Compare(a.Budget.Name, b.Budget.Name))
+		return cmp.Or(a.Rank()-b.Rank(), cmp.Compare(a.Budget.Namespace, b.Budget.Namespace), cmp.Compare(a.Budget.Name, b.Budget.Name))
 	})
-	turns := map[*policyv1.PodDisruptionBudget]int{} // among the changes of the namespace with the same rank
-	for i, c := range changes {
-		if i > 0 && c.rank() == changes[i-1].rank() && c.Budget.Namespace == changes[i-1].Budget.Namespace {
-			turns[c.Budget] = turns[changes[i-1].Budget] + 1
-		}
-	}
-	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Or(a.rank()-b.rank(), turns[a.Budget]-turns[b.Budget]) })
 	return changes
 }
 
-// rank is 0 if a drain may wait for the change, else 1.
-func (c *Change) rank() int {
+// Rank is 0 if a drain may wait for the change, else 1.
+func (c *Change) Rank() int {
 	if c.Kind == Delete || c.Kind == Update && c.Why != "" {
 		return 0
 	}
