@@ -27,7 +27,8 @@ type SpotControllerConfiguration struct {
 	// RequestsPerSecond is both the average rate and the burst of API requests for moves, node
 	// marks and deletion costs together. Default 200.
 	RequestsPerSecond scalar.Value `json:"requestsPerSecond,omitempty"`
-	// Concurrency is the maximum number of such requests in flight. Default 50.
+	// Concurrency is the maximum number of such requests of one namespace in flight, and a third of
+	// the maximum of all. Default 50.
 	Concurrency scalar.Value `json:"concurrency,omitempty"`
 
 	LeaderElection LeaderElection `json:"leaderElection,omitempty"`

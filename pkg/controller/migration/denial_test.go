@@ -163,6 +163,24 @@ func TestDeniedReleaseIsTriedAgain(t *testing.T) {
 	}
 }
 
+// An eviction without a deadline that is always denied is requested ever more rarely.
+func TestDeniedEvictionBacksOff(t *testing.T) {
+	w := newWorld()
+	b, evictions := newBench(w, false), 0
+	w.fail = func(verb, _, _ string) (error, bool) {
+		evictions++
+		return webhookDenies, verb == "evict"
+	}
+	for range 3600 {
+		b.executor.Do(quiet, []migration.Action{actionOn(migration.EvictPod, namespace, "web")})
+		b.executor.Wait()
+		b.pass(time.Second)
+	}
+	if evictions < 20 || evictions > 45 {
+		t.Errorf("%d evictions in an hour, want about 36", evictions)
+	}
+}
+
 // The answers of an API server to which admission webhooks or policies belong.
 var (
 	webhookDenies = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden,

@@ -22,8 +22,9 @@ import (
 
 // ExecutorSettings limit what an Executor does.
 type ExecutorSettings struct {
-	// Concurrency is the number of actions performed at the same time, at least 1. The client
-	// limits the request rate.
+	// Concurrency is the number of actions of one namespace that are performed at the same time, at
+	// least 1. Up to kindFactor times as many of one kind, and up to totalFactor times as many of
+	// all, are performed at the same time. The client limits the request rate.
 	Concurrency int
 	// RequestTimeout limits one request. After a timeout the controller checks the result in the
 	// caches.
@@ -47,6 +48,9 @@ const (
 	minPause = 250 * time.Millisecond
 	// maxPause is the Retry-After of kube-apiserver when a PodDisruptionBudget refuses.
 	maxPause = 10 * time.Second
+	// maxDeniedPause is the longest delay of an action without a deadline that the API server
+	// denies again and again.
+	maxDeniedPause = 2 * time.Minute
 	// confirmTimeout is how long the caches may lack the result of an action before it is planned
 	// again. Every request is safe to repeat.
 	confirmTimeout = 30 * time.Second
@@ -61,6 +65,10 @@ const (
 	requirementTimeout = time.Minute
 )
 
+// With these multiples of the concurrency, actions of one namespace or of one kind that hang, for
+// example because of a slow webhook, do not delay others.
+const kindFactor, totalFactor = 2, 3
+
 // Executor performs actions. Its memory only saves requests: all required state is on the API
 // objects.
 type Executor struct {
@@ -74,8 +82,11 @@ type Executor struct {
 	// conditionError makes setDisruptionTarget log only its first failure.
 	conditionError sync.Once
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// workers is the number of goroutines that perform actions. busy is the number of actions of a
+	// Kind, or of a namespace (string), that are being performed.
 	workers int
+	busy    map[any]int
 	// queue contains the actions of the newest plan that have not started yet.
 	queue []Action
 	// evicting contains the PodDisruptionBudgets to which an eviction is being charged. With two
@@ -94,7 +105,7 @@ func NewExecutor(
 ) *Executor {
 	return &Executor{
 		client: client, recorder: recorder, clock: clock, settings: settings,
-		evicting: map[types.UID]bool{}, pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{},
+		busy: map[any]int{}, evicting: map[types.UID]bool{}, pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{},
 		departures: Departures{},
 	}
 }
@@ -156,7 +167,7 @@ func (e *Executor) Do(ctx context.Context, actions []Action) {
 			e.queue = append(e.queue, a)
 		}
 	}
-	for range min(len(e.queue), e.settings.Concurrency-e.workers) {
+	for range min(len(e.queue), totalFactor*e.settings.Concurrency-e.workers) {
 		e.workers++
 		e.running.Go(func() { e.run(ctx) })
 	}
@@ -236,12 +247,15 @@ func (e *Executor) run(ctx context.Context) {
 }
 
 // next removes from the queue the most urgent action that may start now. If it returns false, the
-// worker must end. Actions that wait for a PodDisruptionBudget are started by the worker that uses
-// it.
+// worker must end. Actions that wait for a PodDisruptionBudget, or for others of their kind or
+// namespace, are started by the workers that perform those.
 func (e *Executor) next(ctx context.Context) (Action, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	i := slices.IndexFunc(e.queue, func(a Action) bool { return !e.evicting[a.DisruptionBudget] })
+	i := slices.IndexFunc(e.queue, func(a Action) bool {
+		most := e.settings.Concurrency
+		return !e.evicting[a.DisruptionBudget] && e.busy[a.Pod.Namespace] < most && e.busy[a.Kind] < kindFactor*most
+	})
 	if i < 0 || ctx.Err() != nil {
 		e.workers--
 		return Action{}, false
@@ -252,6 +266,8 @@ func (e *Executor) next(ctx context.Context) (Action, bool) {
 	if a.DisruptionBudget != "" {
 		e.evicting[a.DisruptionBudget] = true
 	}
+	e.busy[a.Kind]++
+	e.busy[a.Pod.Namespace]++
 	return a, true
 }
 
@@ -298,6 +314,10 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.evicting, a.DisruptionBudget)
+	e.busy[a.Kind]--
+	if e.busy[a.Pod.Namespace]--; e.busy[a.Pod.Namespace] == 0 {
+		delete(e.busy, a.Pod.Namespace)
+	}
 	w, now := e.workFor(a.Pod), e.clock.Now()
 	if o != forbidden {
 		w.forbidden = time.Time{}
@@ -322,7 +342,11 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 		w.enter(unconfirmed, now)
 	default:
 		w.enter(backingOff, now)
-		w.pause = min(max(2*w.pause, minPause), maxPause)
+		longest := maxPause
+		if o == denied && a.Deadline.IsZero() {
+			longest = maxDeniedPause
+		}
+		w.pause = min(max(2*w.pause, minPause), longest)
 		if o == forbidden {
 			w.pause = min(w.pause, forbiddenPause-now.Sub(w.forbidden))
 		}

@@ -85,11 +85,12 @@ func collect(moves []Move) map[types.UID]Move {
 	return byPod
 }
 
-// startable returns the moves that may start, in the order in which they reserve room. Moves with a
-// deadline are first, sorted by the share of its pods that a workload would lose (largest first),
+// startable returns the moves that may start, in the order in which they reserve room. Moves with
+// a deadline are first, sorted by the share of its pods that a workload would lose (largest first),
 // then by deadline, namespace and name. Among workloads that would lose the same share, each first
 // move precedes every second move. Scarce room thus saves something for many workloads rather than
-// everything for a few.
+// everything for a few. Other moves are sorted by namespace and name, and the namespaces take
+// turns, because the time for the search may end.
 func (p *planner) startable() []Move {
 	var all []Move
 	for _, m := range p.moves {
@@ -120,6 +121,9 @@ func (p *planner) startable() []Move {
 		shareA, shareB := shares[a.Pod.UID], shares[b.Pod.UID]
 		return cmp.Compare(shareB.lost*shareA.pods, shareA.lost*shareB.pods)
 	})
+	if i := slices.IndexFunc(all, func(m Move) bool { return m.Deadline.IsZero() }); i >= 0 {
+		workload.RoundRobin(all[i:], 1, func(m Move) string { return m.Pod.Namespace })
+	}
 	return all
 }
 

@@ -153,11 +153,15 @@ func (p *planner) add(m Move, step func(Move) Action) {
 	p.actions = append(p.actions, a)
 }
 
+// laterPerTurn is how many later actions of a namespace are grouped.
+const laterPerTurn = 10
+
 // inOrder sorts planned actions in the order of execution: deletions, then actions with a deadline
 // (pods that wait for a new node last), then the rest. Within each rank the first action of each
-// workload comes first, in the given order. The other actions follow, grouped by workload, those
-// with an earlier deadline first. Kubernetes controllers then sync a workload once for several
-// pods, and in a mass reclaim these syncs are much of their work.
+// workload comes first, in the given order, and the namespaces take turns. The other actions
+// follow, sorted by deadline and grouped by workload. Kubernetes controllers then sync a workload
+// once for several pods, and in a mass reclaim these syncs are much of their work. Here too the
+// namespaces take turns, with laterPerTurn actions each.
 func inOrder(actions []Action) []Action {
 	type position struct {
 		Action
@@ -173,12 +177,17 @@ func inOrder(actions []Action) []Action {
 			first[workloadKey(a.Pod)] = i
 		}
 	}
-	slices.SortStableFunc(positions, func(a, b position) int {
-		if order := cmp.Or(a.rank()-b.rank(), a.later-b.later); order != 0 || a.later == 0 {
+	byDeadline := func(a, b position) int {
+		if order := a.later - b.later; order != 0 || a.later == 0 {
 			return order
 		}
-		return cmp.Or(compareDeadlines(a.Deadline, b.Deadline), a.workload-b.workload)
-	})
+		return compareDeadlines(a.Deadline, b.Deadline)
+	}
+	namespace := func(p position) string { return p.Pod.Namespace }
+	slices.SortStableFunc(positions, func(a, b position) int { return cmp.Or(byDeadline(a, b), a.workload-b.workload) })
+	workload.RoundRobin(positions[:len(first)], 1, namespace)
+	workload.RoundRobin(positions[len(first):], laterPerTurn, namespace)
+	slices.SortStableFunc(positions, func(a, b position) int { return cmp.Or(a.rank()-b.rank(), byDeadline(a, b)) })
 	for i := range positions {
 		actions[i] = positions[i].Action
 	}

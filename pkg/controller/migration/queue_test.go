@@ -167,3 +167,63 @@ func TestOneEvictionOfABudgetAtATime(t *testing.T) {
 		t.Errorf("%d evictions of %d, of %d apps at once, and at most so many of each: %v", evicted, len(actions), atOnce, most)
 	}
 }
+
+// actionOn returns an action for a pod of a workload of its own.
+func actionOn(kind migration.Kind, namespace, name string) migration.Action {
+	w := &snapshot.Workload{Key: workload.OwnerKey{Namespace: namespace, UID: types.UID(name)}}
+	a := migration.Action{Kind: kind, Method: migration.Surge}
+	a.Pod = &snapshot.Pod{
+		Pod:      &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)}},
+		Workload: w, Revision: &snapshot.Revision{Key: w.Key, Workload: w},
+	}
+	return a
+}
+
+// Thousands of actions of one namespace, or of one kind, that hang do not delay others.
+func TestHangingActionsDelayNoOthers(t *testing.T) {
+	const hanging = 1000
+	for name, test := range map[string]struct {
+		namespace func(int) string // of the hanging evictions
+		others    []migration.Action
+	}{
+		"of a namespace": {
+			func(int) string { return "a" },
+			[]migration.Action{actionOn(migration.EvictPod, "b", "web"), actionOn(migration.DeletePod, "b", "web-1")},
+		},
+		"of a kind": {
+			func(i int) string { return fmt.Sprint("a", i) },
+			[]migration.Action{actionOn(migration.DeletePod, "b", "web"), actionOn(migration.Forget, "b", "web-1")},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			end := make(chan struct{})
+			done := make(chan string, len(test.others))
+			client := clientOf(t, &rest.Config{QPS: -1}, func(w http.ResponseWriter, request *http.Request) {
+				if strings.Contains(request.URL.Path, "/namespaces/a") {
+					<-end
+				} else {
+					done <- request.URL.Path
+				}
+				w.WriteHeader(http.StatusNotFound)
+			})
+			executor := migration.NewExecutor(client, &recorder{}, clocktesting.NewFakePassiveClock(start),
+				migration.ExecutorSettings{Concurrency: 2, RequestTimeout: time.Minute})
+			var actions []migration.Action
+			for i := range hanging {
+				actions = append(actions, actionOn(migration.EvictPod, test.namespace(i), fmt.Sprint("web-", i)))
+			}
+			ctx, cancel := context.WithCancel(quiet)
+			executor.Do(ctx, append(actions, test.others...))
+			for i := range test.others {
+				select {
+				case <-done:
+				case <-time.After(10 * time.Second):
+					t.Errorf("%d of %d other actions are performed", i, len(test.others))
+				}
+			}
+			cancel()
+			close(end)
+			executor.Wait()
+		})
+	}
+}
