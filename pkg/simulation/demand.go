@@ -1,9 +1,15 @@
 package simulation
 
 import (
+	"cmp"
+	"slices"
+
+	"k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Demand contains the requirements of a pending pod on a node, except its resource requests, as far
@@ -69,4 +75,50 @@ func (d *Demand) portsFree(node *snapshot.Node, moves map[*snapshot.Pod]*snapsho
 		}
 	}
 	return !conflict(used, d.class.ports)
+}
+
+// maxHopeless is how many different pending pods of a namespace are searched in vain.
+const maxHopeless = 100
+
+// placePending reserves room for the pending pods. It searches only once for pods of a class that
+// fit nowhere, and for at most maxHopeless such classes of a namespace. Most pods that are pending
+// for long fit nowhere, and one tenant may have thousands.
+func (r *Room) placePending() {
+	var waiting []*snapshot.Pod
+	nominated := map[*snapshot.Pod]*site{}
+	for _, p := range r.snapshot.Pods {
+		if p.Spec.NodeName != "" || !workload.Live(p.Pod) || len(p.Spec.SchedulingGates) > 0 {
+			continue
+		}
+		waiting = append(waiting, p)
+		if at := r.siteNamed(p.Status.NominatedNodeName); at != nil && !Excessive(p) {
+			nominated[p] = at
+		}
+	}
+	slices.SortStableFunc(waiting, func(a, b *snapshot.Pod) int {
+		return cmp.Or(cmp.Compare(corev1.PodPriority(b.Pod), corev1.PodPriority(a.Pod)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	for _, p := range waiting {
+		// Preemption victims still occupy the room of a nominated pod. The node's remaining room
+		// may become negative, so that no other pod fits.
+		if at := nominated[p]; at != nil {
+			r.place(p, at, r.classOf(p))
+			r.results[query{pod: p}] = result{to: at.Node}
+		}
+	}
+	hopeless, ofNamespace := map[*class]string{}, map[string]int{}
+	for _, p := range waiting {
+		if nominated[p] != nil || Excessive(p) || ofNamespace[p.Namespace] >= maxHopeless || r.expired() {
+			continue
+		}
+		c := r.classOf(p)
+		if why, known := hopeless[c]; known {
+			r.results[query{pod: p}] = result{why: why}
+		} else if to, why := r.Replace(p, decision.Unassigned); to == nil {
+			ofNamespace[p.Namespace]++
+			if c.terms == nil && (p.Replacement == nil || !p.Replacement.Workload.Ordered) {
+				hopeless[c] = why
+			}
+		}
+	}
 }

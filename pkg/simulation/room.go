@@ -11,12 +11,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Room simulates on which nodes the scheduler would still find room. For nodes it considers
@@ -40,6 +38,7 @@ type Room struct {
 	results       map[query]result
 	expired       func() bool
 	ranked        []*group // set by find: the admitted groups by rank
+	pendingPlaced bool     // whether placePending was called
 
 	// The fields below are used for preemption. charged is how many pods that a PodDisruptionBudget
 	// selects were preempted. byLowest is the result of byLowestPriority; nil: not computed yet.
@@ -143,7 +142,6 @@ func NewRoomUntil(s *snapshot.Snapshot, expired func() bool) *Room {
 		}
 		at.group, g.sites = g, append(g.sites, at)
 	}
-	r.placePending(s)
 	return r
 }
 
@@ -179,37 +177,6 @@ func open(node *snapshot.Node) bool {
 	return ready && settled && !node.Spec.Unschedulable && node.Facts.Signal < decision.Drain && !slices.ContainsFunc(node.Spec.Taints, isOwnTaint)
 }
 
-// placePending reserves room for the pending pods.
-func (r *Room) placePending(s *snapshot.Snapshot) {
-	var waiting []*snapshot.Pod
-	nominated := map[*snapshot.Pod]*site{}
-	for _, p := range s.Pods {
-		if p.Spec.NodeName != "" || !workload.Live(p.Pod) || len(p.Spec.SchedulingGates) > 0 {
-			continue
-		}
-		waiting = append(waiting, p)
-		if at := r.siteNamed(p.Status.NominatedNodeName); at != nil && !Excessive(p) {
-			nominated[p] = at
-		}
-	}
-	slices.SortStableFunc(waiting, func(a, b *snapshot.Pod) int {
-		return cmp.Or(cmp.Compare(corev1.PodPriority(b.Pod), corev1.PodPriority(a.Pod)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
-	})
-	for _, p := range waiting {
-		// Preemption victims still occupy the room of a nominated pod. The node's remaining room
-		// may become negative, so that no other pod fits.
-		if at := nominated[p]; at != nil {
-			r.place(p, at, r.classOf(p))
-			r.results[query{pod: p}] = result{to: at.Node}
-		}
-	}
-	for _, p := range waiting {
-		if nominated[p] == nil {
-			r.Replace(p, decision.Unassigned)
-		}
-	}
-}
-
 // Replace finds the node on which the scheduler would place a replacement of p after p no longer
 // counts. It reserves room there and counts the replacement; p itself occupies its room as before.
 // If the scheduler would preempt pods there, why is AfterPlaceholders or AfterPreemption; their
@@ -220,6 +187,10 @@ func (r *Room) placePending(s *snapshot.Snapshot) {
 // If requires is decision.AssignedOnDemand or decision.AssignedSpot, the replacement requires that
 // capacity type. After a call for p has found room, no call for p may have another requires.
 func (r *Room) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string) {
+	if !r.pendingPlaced {
+		r.pendingPlaced = true
+		r.placePending()
+	}
 	q := query{p, requires}
 	found, cached := r.results[q]
 	if !cached {
