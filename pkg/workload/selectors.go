@@ -2,7 +2,10 @@ package workload
 
 import (
 	"cmp"
+	"runtime"
 	"slices"
+	"sync"
+	"weak"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -14,18 +17,46 @@ import (
 // objects of one tenant must not delay the others.
 const MaxTerms = 200
 
-// Selector returns the selector of pods that an object contains. An invalid selector, and one with
-// more than MaxTerms terms, selects nothing, and so does nil, as in Kubernetes' controllers.
+// cachedTerms is the number of terms from which on a parsed selector is cached.
+const cachedTerms = 10
+
+// parsed contains the labels.Selectors of the selectors with cachedTerms, while a cache refers to
+// them. An informer never changes an object that it has published.
+var parsed sync.Map // of weak.Pointer[metav1.LabelSelector]
+
+// Selector returns the selector of pods that an object in the cache of an informer contains. It
+// parses a long selector once. An invalid selector, and one with more than MaxTerms terms, selects
+// nothing, and so does nil, as in Kubernetes' controllers.
 func Selector(s *metav1.LabelSelector) labels.Selector {
-	if s != nil {
-		terms := len(s.MatchLabels) + len(s.MatchExpressions)
-		for i := range s.MatchExpressions {
-			terms += len(s.MatchExpressions[i].Values)
-		}
-		if terms > MaxTerms {
-			return labels.Nothing()
-		}
+	switch terms := Terms(s); {
+	case terms > MaxTerms:
+		return labels.Nothing()
+	case terms < cachedTerms:
+		return parse(s)
 	}
+	key := weak.Make(s)
+	known, ok := parsed.Load(key)
+	if !ok {
+		known = parse(s)
+		parsed.Store(key, known)
+		runtime.AddCleanup(s, func(key weak.Pointer[metav1.LabelSelector]) { parsed.Delete(key) }, key)
+	}
+	return known.(labels.Selector)
+}
+
+// Terms returns the number of terms of a selector. It counts no further than MaxTerms expressions.
+func Terms(s *metav1.LabelSelector) int {
+	if s == nil {
+		return 0
+	}
+	terms := len(s.MatchLabels) + len(s.MatchExpressions)
+	for i := range min(len(s.MatchExpressions), MaxTerms) {
+		terms += len(s.MatchExpressions[i].Values)
+	}
+	return terms
+}
+
+func parse(s *metav1.LabelSelector) labels.Selector {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		return labels.Nothing()

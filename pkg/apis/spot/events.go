@@ -102,6 +102,8 @@ const (
 	// ReasonAnnotationNotRead (Warning, on the owner of pods): an annotation with a setting has no
 	// effect there.
 	ReasonAnnotationNotRead = "AnnotationNotRead"
+	// ReasonTooManyTerms (Warning, on the PodDisruptionBudget): its selector is not evaluated.
+	ReasonTooManyTerms = "TooManyTerms"
 
 	// ReasonHiddenFromAutoscaler (Warning, on the pod): the policy requires something that cannot
 	// be expressed in fields that autoscalers read, or on-demand although no on-demand node could

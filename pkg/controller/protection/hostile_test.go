@@ -51,6 +51,20 @@ func TestSelectorsOfManyTerms(t *testing.T) {
 	}
 }
 
+// A Deployment whose own selector has thousands of terms gets no budget, and costs nothing.
+func TestDeploymentOfManyTerms(t *testing.T) {
+	w := newWorld(t)
+	pod := w.deployment("web")
+	for j := range 20000 {
+		pod.Workload.Deployment.Spec.Selector.MatchExpressions = append(pod.Workload.Deployment.Spec.Selector.MatchExpressions,
+			metav1.LabelSelectorRequirement{Key: fmt.Sprintf("k%d", j), Operator: metav1.LabelSelectorOpDoesNotExist})
+	}
+	w.wants("20,000 terms", "refused web: its selector has more than 200 terms")
+	if got := testing.AllocsPerRun(1, func() { w.planner.Plan(w.snapshot, nil) }); got > 2000 {
+		t.Errorf("%.0f allocations, want fewer than a tenth of the terms", got)
+	}
+}
+
 // A PodDisruptionBudget that claims a Deployment of another namespace does not prevent the
 // protection of that Deployment.
 func TestBudgetOfAnotherNamespace(t *testing.T) {

@@ -35,7 +35,9 @@ func findConflicts(s *snapshot.Snapshot) map[*snapshot.Workload]string {
 				}
 			}
 		}
-		if _, err := metav1.LabelSelectorAsSelector(w.Deployment.Spec.Selector); err != nil {
+		if workload.Terms(w.Deployment.Spec.Selector) > workload.MaxTerms {
+			add(w, fmt.Sprintf("its selector has more than %d terms", workload.MaxTerms))
+		} else if _, err := metav1.LabelSelectorAsSelector(w.Deployment.Spec.Selector); err != nil {
 			add(w, "its selector is invalid: "+err.Error())
 		} else if !deployments[w.Namespace].Add(workload.Selector(w.Deployment.Spec.Selector), w) {
 			add(w, "too many Deployments select by the same labels")

@@ -136,3 +136,23 @@ func unreadAnnotation(of *v1.ObjectReference, reader metadata.Interface) string 
 	}
 	return spot.SettingAnnotations[i]
 }
+
+// oversized reports, once, each PodDisruptionBudget with more than workload.MaxTerms terms, which
+// the controller does not evaluate. It contains the reported ones.
+type oversized map[types.UID]bool
+
+func (o *oversized) observe(s *snapshot.Snapshot, recorder events.EventRecorder) {
+	reported := oversized{}
+	for _, budgets := range s.Budgets {
+		for _, budget := range budgets {
+			if workload.Terms(budget.Spec.Selector) <= workload.MaxTerms {
+				continue
+			}
+			if reported[budget.UID] = true; !(*o)[budget.UID] {
+				recorder.Eventf(budget, nil, v1.EventTypeWarning, spot.ReasonTooManyTerms, "Evaluate", "The controller ignores this PodDisruptionBudget, "+
+					"because its selector has more than %d terms; the API server obeys it", workload.MaxTerms)
+			}
+		}
+	}
+	*o = reported
+}

@@ -69,6 +69,7 @@ type Planner struct {
 	defects       defects
 	notices       spotNotices
 	unread        unreadAnnotations
+	oversized     oversized
 	interruptions interruption.Settings
 	rebalancer    *rebalance.Planner
 	protector     *protection.Planner
@@ -153,6 +154,7 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 		if p.clients.NodeOwners != nil {
 			p.unread.observe(s, p.clients.NodeOwners.reader, p.clients.Recorder)
 		}
+		p.oversized.observe(s, p.clients.Recorder)
 	}
 	progress := p.executor.Observe(s)
 

@@ -73,6 +73,7 @@ func (p *Planner) budgetWrites(s *snapshot.Snapshot, requested map[types.UID]boo
 			p.reportProtection(c)
 			return nil
 		})
+		w.Rank = c.Rank()
 		if c.Kind == protection.Create {
 			w.UID, w.Version = c.Deployment.UID, strconv.FormatInt(c.Deployment.Generation, 10)
 			w.Refused = p.clients.reportRefused(c.Deployment, spot.ReasonNotProtected)
