@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list ./...)
-alone=$(grep -E '/(test/performance|test/performance/micro)$' <<<"$packages")
+alone=$(grep -E '/(test/performance|test/performance/micro|test/performance/tenant)$' <<<"$packages")
 long=$(grep -E '/(test/controller|test/integration)$' <<<"$packages")
 waiting=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/autoscaler|test/chart|test/kubectl|test/monitoring|test/performance/memory|test/rbac)$' <<<"$packages")
 quick=$(grep -vE '/test/extender$' <<<"$packages" | grep -vxF -e "$alone" -e "$long" -e "$waiting")
