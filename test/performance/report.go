@@ -36,8 +36,14 @@ type Size struct {
 	Pods         int           `json:"pods"`
 	Workloads    int           `json:"workloads"`
 	Measurements []Measurement `json:"measurements"`
-	// Ratios of this project's pods per second to each other arm's in the same round.
-	Ratios map[string]Range `json:"ratios"`
+	// Ratios compare this project's scheduler with each other arm in the same round.
+	Ratios map[string]Ratios `json:"ratios"`
+}
+
+// Ratios are this project's figures divided by the figures of another arm in the same round.
+type Ratios struct {
+	PodsPerSecond         Range `json:"podsPerSecond"`
+	CPUSecondsPer1000Pods Range `json:"cpuSecondsPer1000Pods"`
 }
 
 func readFacts(ctx context.Context, root string) (Facts, error) {
@@ -68,16 +74,20 @@ func (s Size) of(arm string, figure func(Measurement) float64) []float64 {
 
 func podsPerSecond(m Measurement) float64 { return m.PodsPerSecond }
 
+// cpuPer1000 returns the CPU seconds of the scheduler for 1,000 pods.
+func (s Size) cpuPer1000(m Measurement) float64 { return m.CPUSeconds * 1000 / float64(s.Pods) }
+
 // ratios compares this project's scheduler with each other arm.
-func (s Size) ratios() map[string]Range {
-	ratios := map[string]Range{}
+func (s Size) ratios() map[string]Ratios {
+	ratios := map[string]Ratios{}
 	own := s.of(spotAware, podsPerSecond)
-	if len(own) == 0 {
-		return ratios
-	}
-	for _, a := range arms {
-		if theirs := s.of(a.name, podsPerSecond); a.name != spotAware && len(theirs) > 0 {
-			ratios[a.name] = pairedRatio(own, theirs)
+	for _, m := range s.Measurements {
+		if _, known := ratios[m.Arm]; m.Arm == spotAware || known || len(own) == 0 {
+			continue
+		}
+		ratios[m.Arm] = Ratios{
+			PodsPerSecond:         pairedRatio(own, s.of(m.Arm, podsPerSecond)),
+			CPUSecondsPer1000Pods: pairedRatio(s.of(spotAware, s.cpuPer1000), s.of(m.Arm, s.cpuPer1000)),
 		}
 	}
 	return ratios
@@ -104,7 +114,6 @@ var speed = []column{
 	{"p99", "%.0f", func(m Measurement) float64 { return m.RateP99 }},
 	{"latency p50 ms", "%.1f", func(m Measurement) float64 { return m.LatencyP50Milliseconds }},
 	{"p99 ms", "%.1f", func(m Measurement) float64 { return m.LatencyP99Milliseconds }},
-	{"CPU s", "%.1f", func(m Measurement) float64 { return m.CPUSeconds }},
 	{"peak MiB", "%.0f", func(m Measurement) float64 { return m.PeakMiB }},
 }
 
@@ -138,7 +147,7 @@ func (s *Size) print(out io.Writer, facts Facts) error {
 			names = append(names, m.Arm)
 		}
 	}
-	speed := speed
+	speed := append(slices.Clone(speed), column{"CPU s per 1,000", "%.2f", s.cpuPer1000})
 	if slices.Max(s.of(names[0], waiting[1].figure)) > 0 {
 		speed = slices.Concat(speed, waiting)
 	}
@@ -161,15 +170,18 @@ func (s *Size) print(out io.Writer, facts Facts) error {
 		}
 		fmt.Fprintln(out)
 	}
-	if len(s.Ratios) > 0 {
-		fmt.Fprintf(out, "pods/s of %s to each other arm's in the same round:\n", spotAware)
+	if len(s.Ratios) == 0 {
+		return nil
 	}
+	fmt.Fprintf(out, "%s in relation to each other arm in the same round:\n", spotAware)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "arm\tpods/s\tCPU s per 1,000 pods")
 	for _, name := range names {
 		if ratio, ok := s.Ratios[name]; ok {
-			fmt.Fprintf(out, "  %-20s  %s\n", name, ratio.text("%.2f"))
+			fmt.Fprintf(table, "%s\t%s\t%s\n", name, ratio.PodsPerSecond.text("%.3f"), ratio.CPUSecondsPer1000Pods.text("%.3f"))
 		}
 	}
-	return nil
+	return table.Flush()
 }
 
 // explain describes the arms and the columns of the tables.
@@ -183,7 +195,7 @@ Each figure is the median over the rounds, with its range in brackets.
 pods/s          from the first binding to the last; p50 and p99: the rate that 50 % and 99 % of the seconds in between reached
 latency         from taking a pod from the queue to its binding, from the scheduler's own histogram
 placed          from the request that creates a pod to its binding; only pods that are created after the first binding
-CPU, peak       of the scheduler's process: from the first binding to the last; its peak memory
+CPU, peak       of the scheduler's process: CPU seconds per 1,000 pods, from the first binding to the last; its peak memory
 skew            pods of a workload in its fullest domain minus pods in its emptiest: maximum and mean over all workloads;
                 over all nodes, zones and pools (instance type and zone), and over the spot nodes of each pool
 of spot budget  share of the pods on spot among the pods that may run there if every workload has one pod on on-demand
