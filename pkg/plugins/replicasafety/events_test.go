@@ -384,7 +384,6 @@ func (w *world) change(before, after runtime.Object) {
 // If the number of live pods is the replica count, a new pod retries its siblings only if it
 // increases the budget.
 func TestClonesWake(t *testing.T) {
-	clone := func(name string) *v1.Pod { return podOf(name, by("CloneSet", "clones")) }
 	cases := map[string]struct {
 		floor           string
 		onSpot, waiting int // siblings
@@ -398,6 +397,9 @@ func TestClonesWake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil)
 			w.nodes(spotNode("full"))
+			clone := func(name string) *v1.Pod {
+				return annotate(podOf(name, by("CloneSet", "clones")), spot.MinOnDemandAnnotation, test.floor)
+			}
 			for i := range test.onSpot {
 				sibling := clone(fmt.Sprintf("s-%d", i))
 				w.seen(sibling)
@@ -406,7 +408,7 @@ func TestClonesWake(t *testing.T) {
 			for i := range test.waiting {
 				w.seen(clone(fmt.Sprintf("w-%d", i)))
 			}
-			w.refuse(annotate(clone("p"), spot.MinOnDemandAnnotation, test.floor))
+			w.refuse(clone("p"))
 			more := clone("more")
 			w.seen(more)
 			w.plugin.podHandler().Add(more)
