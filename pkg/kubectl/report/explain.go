@@ -278,6 +278,9 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 		e.Ignored = append(e.Ignored, annotation.String())
 	}
 	e.Ignored = append(e.Ignored, origins.Overruled...)
+	if workload.HasUnsupportedController(p.Pod) {
+		e.Ignored = append(e.Ignored, "annotations on its controller are not read: set them in the pod template")
+	}
 	e.Desired, e.Floor, e.Budget = pod.Workload.Desired, plan.Floor, plan.Budget
 	if !v.NodesUnknown {
 		e.OnSpot, e.OnOnDemand = &placed.Spot, &placed.OnDemand

@@ -44,6 +44,10 @@ func TestExplainRoles(t *testing.T) {
 		e, err := view.Explain("rayCluster", "shop", name)
 		if err != nil || e.Object.String() != want {
 			t.Errorf("%s: explains %v, error %v; want %s", name, e, err, want)
+			continue
+		}
+		if want := []string{"annotations on its controller are not read: set them in the pod template"}; !cmp.Equal(want, e.Ignored) {
+			t.Errorf("%s: ignored %q, want %q", name, e.Ignored, want)
 		}
 	}
 }
