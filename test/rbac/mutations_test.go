@@ -216,7 +216,7 @@ func (a *admission) gatesGone(names ...string) func() error {
 // The controller removes gates. When it is killed, and for pods whose scheduler a policy has
 // changed, the scheduler removes them within gateTimeout and 10 s.
 func TestGatesWithForeignMutations(t *testing.T) {
-	const timeout = time.Second // shortenGateTimeout
+	const timeout = time.Second // configure
 	a := newAdmission(t)
 	must(t, controlPlane.Apply(t.Context(), "manifests/overlays/autoscaler/rbac.yaml"))
 	t.Cleanup(func() {
@@ -231,7 +231,7 @@ func TestGatesWithForeignMutations(t *testing.T) {
 		must(t, err)
 	}
 	controller, err := controlPlane.StartController(t.Context(), lab.ControllerOptions{
-		Edit: func(config map[string]any) { config["gating"] = map[string]any{"enabled": true} }, EditScheduler: shortenGateTimeout,
+		Edit: func(config map[string]any) { config["gating"] = map[string]any{"enabled": true} }, EditScheduler: configure,
 	})
 	must(t, err)
 	defer removeLease(t, controllers)
@@ -240,7 +240,7 @@ func TestGatesWithForeignMutations(t *testing.T) {
 	must(t, controller.Kill())
 	must(t, gone)
 
-	scheduler, err := controlPlane.StartScheduler(t.Context(), lab.SchedulerOptions{Edit: shortenGateTimeout})
+	scheduler, err := controlPlane.StartScheduler(t.Context(), lab.SchedulerOptions{Edit: configure})
 	must(t, err)
 	defer removeLease(t, schedulers)
 	defer func() { must(t, scheduler.Kill()) }()

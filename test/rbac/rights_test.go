@@ -53,7 +53,7 @@ func TestSchedulerNeedsEachRight(t *testing.T) {
 	r := &runner{
 		shipped: shipped, token: tokenOf(t, reader), programs: controlPlane.Schedulers,
 		start: func(ctx context.Context, flags []string) (*lab.Process, error) {
-			return controlPlane.StartScheduler(ctx, lab.SchedulerOptions{Flags: flags, Edit: shortenGateTimeout})
+			return controlPlane.StartScheduler(ctx, lab.SchedulerOptions{Flags: flags, Edit: configure})
 		},
 		prepare: func(ctx context.Context) (work, error) { return makeWorkload(ctx) },
 	}
@@ -91,11 +91,13 @@ func TestSchedulerNeedsEachRight(t *testing.T) {
 	r.withoutBindings(t)
 }
 
-// shortenGateTimeout makes gates expire before a test stops waiting for a denial.
-func shortenGateTimeout(config map[string]any) {
+// configure makes gates expire before a test stops waiting for a denial, and the floor apply to a
+// pod that selects a spot node.
+func configure(config map[string]any) {
 	for _, plugin := range config["profiles"].([]any)[0].(map[string]any)["pluginConfig"].([]any) {
 		if plugin := plugin.(map[string]any); plugin["name"] == "ReplicaSafety" {
-			plugin["args"].(map[string]any)["gateTimeout"] = "1s"
+			args := plugin["args"].(map[string]any)
+			args["gateTimeout"], args["exemptions"] = "1s", "Ignore"
 		}
 	}
 }
