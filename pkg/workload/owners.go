@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -117,25 +118,20 @@ func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy)
 			return nil, err
 		}
 	}
-	if err := addIndex(apps.ReplicaSets().Informer(), replicaSetsByController, func(obj any) ([]string, error) {
+	return o, errors.Join(addIndex(apps.ReplicaSets().Informer(), replicaSetsByController, func(obj any) ([]string, error) {
 		if rs, ok := obj.(*appsv1.ReplicaSet); ok {
 			if ref := metav1.GetControllerOfNoCopy(rs); ref != nil {
 				return []string{KeyOf(rs.Namespace, ref).Index()}, nil
 			}
 		}
 		return nil, nil
-	}); err != nil {
-		return nil, err
-	}
-	if err := addIndex(core.Pods().Informer(), releasedPodsByReplicaSet, indexReleased); err != nil {
-		return nil, err
-	}
-	return o, addIndex(core.Pods().Informer(), podsByUnknownController, func(obj any) ([]string, error) {
-		if pod, ok := obj.(*v1.Pod); ok && HasUnsupportedController(pod) {
-			return []string{RevisionOf(pod).Index()}, nil
-		}
-		return nil, nil
-	})
+	}), addIndex(core.Pods().Informer(), releasedPodsByReplicaSet, indexReleased),
+		addIndex(core.Pods().Informer(), podsByUnknownController, func(obj any) ([]string, error) {
+			if pod, ok := obj.(*v1.Pod); ok && HasUnsupportedController(pod) {
+				return []string{RevisionOf(pod).Index()}, nil
+			}
+			return nil, nil
+		}))
 }
 
 // addIndex adds an index to a shared informer, unless another profile of the scheduler already did.

@@ -46,9 +46,8 @@ func Nominated(pod *v1.Pod) bool {
 }
 
 // OlderNominated reports whether a precedes b in the order of the nominated pods of one revision:
-// the older pod first, then the lower UID. Each
-// pod counts only the pods before it. Two pods therefore never wait for each other, for example
-// after their budget has shrunk.
+// the older pod first, then the lower UID. Each pod counts only the pods before it. Two pods
+// therefore never wait for each other, for example after their budget has shrunk.
 func OlderNominated(a, b *v1.Pod) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID)) < 0
 }
