@@ -143,11 +143,6 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []*nodeSt
 		waiting.Healing = e.owners.HasReleased(subject.RevisionKey, workload.HealReason, now)
 	}
 	d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
-	if workload.Judge(&subject.Pod, &d.plan, func(only decision.CapacityType) bool {
-		return workload.AdmitsOnly(pod, nil, only, e.index.nodesOf) // the extender does not watch PersistentVolumes
-	}) {
-		d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
-	}
 	d.decideByKind()
 	return do(d)
 }

@@ -1,7 +1,6 @@
 package extender
 
 import (
-	"iter"
 	"math"
 	"slices"
 	"sync"
@@ -314,17 +313,6 @@ func (x *index) nodesBy() map[decision.Capacity]int {
 		counts[n.kind.facts.Capacity]++
 	}
 	return counts
-}
-
-// nodesOf is a workload.NodesOf. The caller must hold mu.
-func (x *index) nodesOf(capacity decision.CapacityType) iter.Seq[*v1.Node] {
-	return func(yield func(*v1.Node) bool) {
-		for _, n := range x.nodes {
-			if n.kind.facts.Capacity.Type == capacity && !yield(n.object) {
-				return
-			}
-		}
-	}
 }
 
 // capacityOf returns the capacity type of a node; false if the node is unknown.

@@ -1,12 +1,10 @@
 package extender
 
 import (
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -44,12 +42,7 @@ func (e *Extender) RegisterMetrics(synced func() bool) {
 	var deficits workload.Deficits
 	floors := profilemetrics.Limited(func() (floors profilemetrics.Floors) {
 		pods, _ := e.pods.List(labels.Everything()) // a cache lister returns no error
-		admitsOnly := workload.NewJudge(e.index.nodesOf)
-		statuses := e.owners.FloorStatuses(pods, e.profile, e.index.capacityOf, func(pod *v1.Pod) bool {
-			e.index.mu.RLock()
-			defer e.index.mu.RUnlock()
-			return admitsOnly(pod, nil, decision.Spot)
-		})
+		statuses := e.owners.FloorStatuses(pods, e.profile, e.index.capacityOf)
 		floors.FloorsUnmet, floors.FloorDeficit, floors.LongestDeficit = deficits.Update(statuses, e.clock.Now())
 		return floors
 	})

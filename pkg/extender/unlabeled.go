@@ -6,6 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -58,12 +61,17 @@ func (r *pendingPods) forOnDemand(except types.UID) (names []types.NamespacedNam
 
 // requirements are the requirements of a pod that do not depend on the free capacity of a node.
 type requirements struct {
-	workload.Constraints
-	requests v1.ResourceList
+	requests    v1.ResourceList
+	tolerations []v1.Toleration
+	affinity    nodeaffinity.RequiredNodeAffinity
 }
 
 func newRequirements(pod *v1.Pod) requirements {
-	return requirements{workload.NewConstraints(pod, nil), resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})}
+	return requirements{
+		requests:    resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}),
+		tolerations: pod.Spec.Tolerations,
+		affinity:    nodeaffinity.GetRequiredNodeAffinity(pod),
+	}
 }
 
 // fits reports whether the pod would fit on the node if the node were empty.
@@ -73,5 +81,11 @@ func (n *requirements) fits(node *v1.Node) bool {
 			return false
 		}
 	}
-	return n.UntoleratedTaint(node.Spec.Taints, workload.ExcludesPods) == "" && n.Matches(node)
+	_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, n.tolerations,
+		func(t *v1.Taint) bool { return t.Effect != v1.TaintEffectPreferNoSchedule }, true)
+	if untolerated {
+		return false
+	}
+	match, err := n.affinity.Match(node)
+	return match && err == nil
 }

@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -88,7 +90,8 @@ func (k *Provisioning) noPoolFits(c *class, requires decision.AssignedCapacity) 
 			continue
 		}
 		known = true
-		if c.UntoleratedTaint(pool.Taints, workload.ExcludesPods) == "" && !pool.LimitReached {
+		_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), pool.Taints, c.pod.Spec.Tolerations, snapshot.ExcludesPods, true)
+		if !untolerated && !pool.LimitReached {
 			return false
 		}
 	}
@@ -141,7 +144,7 @@ func exampleOf(node *snapshot.Node) *snapshot.Node {
 	example := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(node.Labels)}}
 	maps.DeleteFunc(example.Labels, func(key, value string) bool { return key == v1.LabelHostname || value == node.Name })
 	for i := range node.Spec.Taints {
-		if t := node.Spec.Taints[i]; workload.PermanentTaint(&t) {
+		if t := node.Spec.Taints[i]; permanent(&t) {
 			t.TimeAdded = nil
 			example.Spec.Taints = append(example.Spec.Taints, t)
 		}

@@ -179,6 +179,24 @@ func (r *Reader) readServices() map[string][]map[string]string {
 	return byNamespace
 }
 
+// VolumesOf returns the volumes that the pod's claims are bound to, as far as the caches have them.
+func VolumesOf(claims corelisters.PersistentVolumeClaimLister, all corelisters.PersistentVolumeLister, pod *v1.Pod) (volumes []*v1.PersistentVolume) {
+	for i := range pod.Spec.Volumes {
+		source := pod.Spec.Volumes[i].PersistentVolumeClaim
+		if source == nil {
+			continue
+		}
+		claim, err := claims.PersistentVolumeClaims(pod.Namespace).Get(source.ClaimName)
+		if err != nil || claim.Spec.VolumeName == "" {
+			continue
+		}
+		if volume, err := all.Get(claim.Spec.VolumeName); err == nil {
+			volumes = append(volumes, volume)
+		}
+	}
+	return volumes
+}
+
 // byName orders pods by namespace and name.
 func byName(a, b *v1.Pod) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))

@@ -60,7 +60,7 @@ func (r *Reader) readPods(s *Snapshot, pods []*podFacts, replicaSets []*appsv1.R
 		if p.Node = nodeOf[facts.pod.Spec.NodeName]; p.Node != nil {
 			p.Node.Pods = append(p.Node.Pods, p)
 		}
-		p.Volumes = workload.VolumesOf(r.claims, r.volumes, facts.pod)
+		p.Volumes = VolumesOf(r.claims, r.volumes, facts.pod)
 		if err := c.count(p, facts); err != nil {
 			return err
 		}
@@ -325,25 +325,6 @@ func (c *workloadState) complete() {
 		}
 	}
 	w.InProfile, w.Settings, w.Floor = true, settings, floor
-}
-
-// JudgeByNodes sets OnlySpot and OnlyOnDemand in the Subjects of pods by the nodes that exist. Only
-// reports use it: autoscalers may add other nodes, which the controller considers.
-func (s *Snapshot) JudgeByNodes() {
-	nodes := &workload.Nodes{}
-	for _, n := range s.Nodes {
-		nodes.Add(n.Node, n.Facts.Capacity.Type)
-	}
-	admitsOnly := workload.NewJudge(nodes.Of)
-	for _, p := range s.Pods {
-		if p.Subject == nil {
-			continue
-		}
-		judged := *p.Subject // the Reader retains the original
-		judged.OnlySpot = judged.OnlySpot || admitsOnly(p.Pod, p.Volumes, decision.Spot)
-		judged.OnlyOnDemand = judged.OnlyOnDemand || admitsOnly(p.Pod, p.Volumes, decision.OnDemand)
-		p.Subject, p.Replacement = &judged, &judged.Pod
-	}
 }
 
 // compareReplicaSets orders the ReplicaSets of a workload, oldest first.

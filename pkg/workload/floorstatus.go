@@ -36,11 +36,9 @@ type countedRevision struct {
 
 // FloorStatuses counts the live pods of a scheduler profile by workload, over all its revisions.
 // capacityOf returns the capacity type of a node, or false if the node does not exist.
-// onlySpot judges pods of workloads with a floor (see NewJudge). FloorStatuses omits
-// released pods, because their replacements count, and pods with an unknown owner.
-func (o *Owners) FloorStatuses(
-	pods []*v1.Pod, profile string, capacityOf func(node string) (decision.CapacityType, bool), onlySpot func(*v1.Pod) bool,
-) map[OwnerKey]FloorStatus {
+// FloorStatuses omits released pods, because their replacements count, and pods with an unknown
+// owner.
+func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, capacityOf func(node string) (decision.CapacityType, bool)) map[OwnerKey]FloorStatus {
 	workloads := map[OwnerKey]*countedWorkload{}
 	revisions := map[OwnerKey]*countedRevision{} // looks up the owner once per revision
 	isCounted := func(pod *v1.Pod, anyProfile bool) bool {
@@ -80,7 +78,7 @@ func (o *Owners) FloorStatuses(
 	}
 	for _, pod := range pods {
 		if r := revisions[RevisionOf(pod)]; r != nil && isCounted(pod, r.direct) {
-			o.addReplica(r, pod, capacityOf, onlySpot)
+			o.addReplica(r, pod, capacityOf)
 		}
 	}
 	statuses := make(map[OwnerKey]FloorStatus, len(workloads))
@@ -91,16 +89,9 @@ func (o *Owners) FloorStatuses(
 }
 
 // addReplica adds a pod to its revision.
-func (o *Owners) addReplica(
-	r *countedRevision, pod *v1.Pod, capacityOf func(node string) (decision.CapacityType, bool), byNodes func(*v1.Pod) bool,
-) {
-	var replica decision.Replica
-	if pod.Spec.NodeName != "" {
-		replica.Capacity, replica.Bound = capacityOf(pod.Spec.NodeName)
-	}
-	onDemand := replica.Bound && replica.Capacity == decision.OnDemand
-	admits := decision.Pod{Assigned: AssignedCapacityOf(pod), OnlySpot: onlySpot(pod, o.policy) || r.floor > 0 && !onDemand && byNodes(pod)}
-	replica.OnlySpot, replica.Exempt = admits.OnlySpot, r.settings.Exempts(&admits)
+func (o *Owners) addReplica(r *countedRevision, pod *v1.Pod, capacityOf func(node string) (decision.CapacityType, bool)) {
+	admits := decision.Pod{OnlySpot: onlySpot(pod, o.policy), Assigned: AssignedCapacityOf(pod)}
+	replica := decision.Replica{OnlySpot: admits.OnlySpot, Exempt: r.settings.Exempts(&admits)}
 	if r.ordered { // every pod has its own ordinal
 		subject, err := o.Subject(pod)
 		if err != nil {
@@ -108,9 +99,12 @@ func (o *Owners) addReplica(
 		}
 		replica.Ordinal = subject.Pod.Workload.Ordinal
 	}
+	if pod.Spec.NodeName != "" {
+		replica.Capacity, replica.Bound = capacityOf(pod.Spec.NodeName)
+	}
 	switch {
 	case !replica.Bound:
-	case onDemand && OnlyOnDemand(pod, o.policy):
+	case replica.Capacity == decision.OnDemand && OnlyOnDemand(pod, o.policy):
 		r.onlyOnDemand++
 	case replica.Capacity == decision.Spot && replica.Exempt:
 		r.exempt++

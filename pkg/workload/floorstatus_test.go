@@ -61,14 +61,6 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 			[]*v1.Pod{pod("shop-a", "ReplicaSet", "stable", asIs), pod("shop-b", "ReplicaSet", "canary", asIs)},
 			decision.FloorStatus{Spot: 2, FloorOnSpot: 2, FloorDeficit: 2, OverBudget: 2, Healable: 2},
 		},
-		"pods that admit only spot by the nodes that exist": {
-			[]runtime.Object{replicaSet("web", ptr.To[int32](2))},
-			[]*v1.Pod{
-				pod("web-a", "ReplicaSet", "web", func(p *v1.Pod) { p.Labels = map[string]string{"pinned": "yes"} }),
-				pod("web-b", "ReplicaSet", "web", func(p *v1.Pod) { p.Labels = map[string]string{"pinned": "yes"} }),
-			},
-			decision.FloorStatus{Spot: 2},
-		},
 		"an assigned node selector does not exempt": {
 			[]runtime.Object{replicaSet("web", ptr.To[int32](2))},
 			[]*v1.Pod{pod("web-a", "ReplicaSet", "web", asIs), pod("web-b", "ReplicaSet", "web", func(p *v1.Pod) {
@@ -83,7 +75,7 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 			policy.Rules = []decision.Rule{{PriorityClasses: []string{"critical"}, Overrides: decision.Overrides{MinOnDemand: new(decision.Percent(100))}}}
 			owners := ownersIn(t, informers.NewSharedInformerFactory(fake.NewClientset(), 0), &policy, append(slices.Clone(test.owners), test.pods[0], test.pods[1])...)
 			for _, pods := range [][]*v1.Pod{test.pods, {test.pods[1], test.pods[0]}} {
-				statuses := owners.FloorStatuses(pods, "s", onSpot, func(pod *v1.Pod) bool { return pod.Labels["pinned"] != "" })
+				statuses := owners.FloorStatuses(pods, "s", onSpot)
 				if len(statuses) != 1 {
 					t.Fatalf("%d workloads, want 1", len(statuses))
 				}

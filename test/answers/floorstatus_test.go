@@ -103,18 +103,13 @@ func ofMetrics(t *testing.T, owners *workload.Owners, s *snapshot.Snapshot, want
 	for _, p := range s.Pods {
 		pods = append(pods, p.Pod)
 	}
-	nodes := &workload.Nodes{}
-	for _, n := range s.Nodes {
-		nodes.Add(n.Node, n.Facts.Capacity.Type)
-	}
-	judge := workload.NewJudge(nodes.Of)
 	standings := owners.FloorStatuses(pods, profile, func(name string) (decision.CapacityType, bool) {
 		i := slices.IndexFunc(s.Nodes, func(n *snapshot.Node) bool { return n.Name == name })
 		if i < 0 {
 			return decision.OnDemand, false
 		}
 		return s.Nodes[i].Facts.Capacity.Type, true
-	}, func(pod *v1.Pod) bool { return judge(pod, nil, decision.Spot) })
+	})
 	if len(standings) != 1 {
 		t.Fatalf("%d workloads are measured, want 1", len(standings))
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // feasibility is the input of couldRun. It is at most a second old.
@@ -32,7 +31,7 @@ func (a *Assigner) couldRun(pod *v1.Pod, requires decision.AssignedCapacity) boo
 	own := *pod
 	own.Spec.TopologySpreadConstraints = nil
 	p := simulation.Hypothetical(&own)
-	p.Volumes = workload.VolumesOf(a.feasibility.claims, a.feasibility.volumes, pod)
+	p.Volumes = snapshot.VolumesOf(a.feasibility.claims, a.feasibility.volumes, pod)
 	a.feasibility.mu.Lock()
 	defer a.feasibility.mu.Unlock()
 	if now := a.clock.Now(); a.feasibility.Feasibility == nil || now.Sub(a.feasibility.at) >= time.Second {

@@ -262,11 +262,7 @@ func (s *Objects) Snapshot(policy *decision.Policy, signals []providers.Signal, 
 	if err != nil {
 		return nil, err
 	}
-	read, err := reader.Snapshot(now)
-	if err == nil {
-		read.JudgeByNodes()
-	}
-	return read, err
+	return reader.Snapshot(now)
 }
 
 // Owners returns the lookup of the workloads behind pods.

@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"iter"
 	"math"
 	"slices"
 	"time"
@@ -336,19 +335,6 @@ func (n *nodeState) siblings(r *revision) int {
 // Placed returns the number of pods of a revision by capacity type.
 func (c *Counter) Placed(revision workload.OwnerKey) decision.PlacedPods {
 	return c.revisions[revision].placed()
-}
-
-// NodesOf is a workload.NodesOf.
-func (c *Counter) NodesOf(capacity decision.CapacityType) iter.Seq[*v1.Node] {
-	return func(yield func(*v1.Node) bool) {
-		for _, p := range c.pools {
-			for i := 0; p.capacity == capacity && i < len(p.nodes); i++ {
-				if !yield(p.nodes[i].info.Node()) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // NextSettled returns the earliest time at which a node stops waiting for its capacity label. It

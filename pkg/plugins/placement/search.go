@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -162,15 +163,15 @@ func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 // fit is a cheap, approximate test of whether a pod fits on a node. The plugins of Kubernetes
 // decide in the end: an error of fit costs a second search but never causes a wrong placement.
 type fit struct {
-	workload.Constraints
 	logger           klog.Logger
 	tolerations      []v1.Toleration
+	affinity         *nodeaffinity.RequiredNodeAffinity // nil: every node matches
 	milliCPU, memory int64
 	extended         map[v1.ResourceName]int64
 }
 
 func newFit(logger klog.Logger, pod *v1.Pod) *fit {
-	f := &fit{Constraints: workload.NewConstraints(pod, nil), logger: logger, tolerations: pod.Spec.Tolerations}
+	f := &fit{logger: logger, tolerations: pod.Spec.Tolerations}
 	for name, quantity := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
 		switch name {
 		case v1.ResourceCPU:
@@ -186,6 +187,10 @@ func newFit(logger klog.Logger, pod *v1.Pod) *fit {
 			f.extended[name] = quantity.Value()
 		}
 	}
+	if wanted := pod.Spec.Affinity; len(pod.Spec.NodeSelector) > 0 || wanted != nil && wanted.NodeAffinity != nil {
+		affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
+		f.affinity = &affinity
+	}
 	return f
 }
 
@@ -198,13 +203,25 @@ func (f *fit) matches(n *nodeState) bool {
 			return false
 		}
 	}
-	return f.Matches(n.info.Node())
+	if f.affinity == nil {
+		return true
+	}
+	match, err := f.affinity.Match(n.info.Node())
+	return match && err == nil
 }
+
+// cordon is the taint that represents a cordon, even if the node does not have it yet.
+var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
 
 // toleratesNode reports whether the pod tolerates a node's taints and cordon.
 func (f *fit) toleratesNode(node *v1.Node) bool {
-	if node.Spec.Unschedulable && !corev1.TolerationsTolerateTaint(f.logger, f.tolerations, &workload.Cordon, true) {
+	if node.Spec.Unschedulable && !corev1.TolerationsTolerateTaint(f.logger, f.tolerations, &cordon, true) {
 		return false
 	}
-	return f.UntoleratedTaint(node.Spec.Taints, workload.ExcludesPods) == ""
+	_, untolerated := corev1.FindMatchingUntoleratedTaint(f.logger, node.Spec.Taints, f.tolerations, preventsScheduling, true)
+	return !untolerated
 }
+
+// preventsScheduling reports whether a taint prevents the scheduling of pods that do not tolerate
+// it.
+func preventsScheduling(taint *v1.Taint) bool { return taint.Effect != v1.TaintEffectPreferNoSchedule }

@@ -1,12 +1,10 @@
 package replicasafety
 
 import (
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // gauges reads the values of the metrics from the informer caches at a scrape. It must not be
@@ -15,8 +13,7 @@ func (p *Plugin) gauges() placement.Gauges {
 	values := placement.Gauges{Bound: map[placement.BoundPart]int{}}
 	values.CachesSynced, values.Nodes = p.synced(), map[decision.Capacity]int{}
 	values.WaitingForOnDemand, values.LongestWait = p.waiting.ForOnDemand()
-	nodes, byType := p.readNodes()
-	admitsOnly := workload.NewJudge(byType.Of)
+	nodes := p.readNodes()
 	for _, facts := range nodes {
 		values.Nodes[facts.Capacity]++
 	}
@@ -27,7 +24,7 @@ func (p *Plugin) gauges() placement.Gauges {
 	statuses := p.owners.FloorStatuses(pods, p.profile, func(node string) (decision.CapacityType, bool) {
 		facts, ok := nodes[node]
 		return facts.Capacity.Type, ok
-	}, func(pod *v1.Pod) bool { return admitsOnly(pod, p.volumesOf(pod), decision.Spot) })
+	})
 	values.FloorsUnmet, values.FloorDeficit, values.LongestDeficit = p.deficits.Update(statuses, p.clock.Now())
 	for _, s := range statuses {
 		if s.OnDemand == 0 && s.Spot == s.Exempt && s.FloorDeficit == 0 {
@@ -41,19 +38,16 @@ func (p *Plugin) gauges() placement.Gauges {
 	return values
 }
 
-// readNodes reads all nodes of the informer cache. It returns them by name and by capacity type.
-func (p *Plugin) readNodes() (map[string]decision.Node, *workload.Nodes) {
-	byType := &workload.Nodes{}
+// readNodes reads all nodes of the informer cache.
+func (p *Plugin) readNodes() map[string]decision.Node {
 	nodes, err := p.nodes.List(labels.Everything())
 	if err != nil {
-		return nil, byType
+		return nil
 	}
 	now := p.clock.Now()
 	read := make(map[string]decision.Node, len(nodes))
 	for _, node := range nodes {
-		facts, _ := p.reader.Read(node, now)
-		read[node.Name] = facts
-		byType.Add(node, facts.Capacity.Type)
+		read[node.Name], _ = p.reader.Read(node, now)
 	}
-	return read, byType
+	return read
 }

@@ -61,8 +61,6 @@ type Plugin struct {
 	// schedulesGangs reports whether the profile schedules gangs.
 	schedulesGangs func() bool
 
-	volumesOf func(*v1.Pod) []*v1.PersistentVolume // workload.VolumesOf
-
 	// Only gauges uses deficits.
 	deficits workload.Deficits
 }
@@ -112,7 +110,6 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memo
 			return nil, err
 		}
 	}
-	claims, volumes := factory.Core().V1().PersistentVolumeClaims().Lister(), factory.Core().V1().PersistentVolumes().Lister()
 	reader := &node.Reader{Policy: policy, Signals: signals}
 	logger := klog.FromContext(ctx).WithValues("plugin", Name)
 	p := &Plugin{
@@ -129,7 +126,6 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memo
 
 		nominator:      handle,
 		nominations:    newNominations(),
-		volumesOf:      func(pod *v1.Pod) []*v1.PersistentVolume { return workload.VolumesOf(claims, volumes, pod) },
 		schedulesGangs: gangs,
 	}
 	p.counter.Memory = memory

@@ -59,8 +59,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 }
 
 // newState returns the decision for the pod at now, from the counts of its revision, its waiting
-// time, the nodes that its own constraints admit, and the nodes that are nominated or reserved for
-// other pods. It may set subject.OnlySpot or subject.OnlyOnDemand.
+// time and the nodes that are nominated or reserved for other pods.
 func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, nodes []fwk.NodeInfo, now time.Time) (*placement.State, error) {
 	waited, err := p.waitTime(pod, subject, settings, now)
 	if err != nil {
@@ -68,11 +67,6 @@ func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decis
 	}
 	siblings, own := p.nominatedSiblings(pod, subject, settings, nodes)
 	state := placement.NewState(subject, settings, waited, p.counter, siblings...)
-	if workload.Judge(&subject.Pod, &state.Plan, func(only decision.CapacityType) bool {
-		return workload.AdmitsOnly(pod, p.volumesOf(pod), only, p.counter.NodesOf)
-	}) {
-		state = placement.NewState(subject, settings, waited, p.counter, siblings...)
-	}
 	if state.NominatedNode = own; own != "" {
 		state.MarkMayPreempt() // the pod may keep the nomination without another eviction
 	}
