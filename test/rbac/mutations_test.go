@@ -18,8 +18,8 @@ import (
 	admissionreview "k8s.io/api/admission/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -272,6 +272,11 @@ func TestLocksOfAStoppedController(t *testing.T) {
 	node := a.namespace + "-node"
 	must(t, controlPlane.CreateNodes(t.Context(), lab.NodeSpec{Name: node, Capacity: lab.OnDemand, CPU: "100"}))
 	t.Cleanup(func() { must(t, client.CoreV1().Nodes().Delete(context.Background(), node, metav1.DeleteOptions{})) })
+	removeLease(t, controllers)
+	now := metav1.NowMicro() // without a Lease, the scheduler would give pods back before they are replaced
+	_, err := client.CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: string(controllers)},
+		Spec: coordinationv1.LeaseSpec{RenewTime: &now, LeaseDurationSeconds: ptr.To[int32](3600)}}, metav1.CreateOptions{})
+	must(t, err)
 	scheduler, err := controlPlane.StartScheduler(t.Context(), lab.SchedulerOptions{})
 	must(t, err)
 	defer removeLease(t, schedulers)
