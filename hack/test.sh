@@ -4,17 +4,17 @@
 # tests run in SPOT_SHARDS processes each (3 by default), which have control planes of their own.
 # UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results.
 # LONG=1 adds slow tests: the race detector; many more random histories; three runs of the live
-# tests that depend most on timing; live tests with many repetitions or full size; extender tests;
+# tests that depend most on timing; live tests with many repetitions or full size; extender tests; the CPU time with a large tenant;
 # the placement tests through the extender; the placement and eviction tests against the next minor
 # version of Kubernetes; and the upgrade from the previous version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list ./...)
-alone=$(grep -E '/(test/performance|test/performance/micro|test/performance/tenant)$' <<<"$packages")
+alone=$(grep -E '/(test/performance|test/performance/micro)$' <<<"$packages")
 long=$(grep -E '/(test/controller|test/integration)$' <<<"$packages")
 waiting=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/autoscaler|test/chart|test/kubectl|test/monitoring|test/performance/memory|test/rbac)$' <<<"$packages")
-quick=$(grep -vE '/test/extender$' <<<"$packages" | grep -vxF -e "$alone" -e "$long" -e "$waiting")
+quick=$(grep -vE '/(test/extender|test/performance/tenant)$' <<<"$packages" | grep -vxF -e "$alone" -e "$long" -e "$waiting")
 
 if [ -n "${UNIT:-}" ]; then
   go test $quick
@@ -54,6 +54,7 @@ if [ -n "${LONG:-}" ]; then
   # A reclaim of 300 nodes at once, a reclaim of all spot with Karpenter, and kubectl spot with
   # 5,000 nodes and 50,000 pods. These tests use both cores.
   step env SPOT_SHARDS=1 go test -count=1 -p 1 -tags long -timeout 60m -run '^(TestLongMassReclaim|TestLongScale)' ./test/autoscaler ./test/controller ./test/kubectl
+  step go test -count=1 ./test/performance/tenant
   step go test -count=1 ./test/extender
   step hack/test-extender.sh
   step env PARTS="placement busy evictions" hack/test-skew.sh
