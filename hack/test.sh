@@ -4,9 +4,10 @@
 # tests run in SPOT_SHARDS processes each (3 by default), which have control planes of their own.
 # UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results.
 # LONG=1 adds slow tests: the race detector; many more random histories; three runs of the live
-# tests that depend most on timing; live tests with many repetitions or full size; the CPU time with a
-# large tenant; extender tests; the placement tests through the extender; the placement and eviction tests against the next minor
-# version of Kubernetes; and the upgrade from the previous version.
+# tests that depend most on timing; live tests with many repetitions or full size; the CPU time with
+# a large tenant; extender tests; the placement tests through the extender; the placement and
+# eviction tests against the next minor version of Kubernetes; and the upgrade from the previous
+# version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
