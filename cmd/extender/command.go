@@ -24,7 +24,6 @@ type options struct {
 	metricsAddress, healthAddress            string
 	certFile, keyFile, clientCAFile          string
 	allowedClients                           []string
-	plainHTTP                                bool
 }
 
 // setup has the command line and the contents of its files.
@@ -32,8 +31,8 @@ type setup struct {
 	options
 	policy           *decision.Policy
 	signals          []providers.Signal
-	ignoredArguments []string      // arguments in the file that have no effect here
-	tls              *certificates // nil for plain HTTP
+	ignoredArguments []string // arguments in the file that have no effect here
+	tls              *certificates
 }
 
 // newCommand returns the command.
@@ -70,8 +69,6 @@ config/extender.yaml has the configuration of the scheduler.`,
 			serving.StringSliceVar(&opts.allowedClients, "allowed-client-names", []string{"kube-scheduler"},
 				"Common names or DNS names of the client certificates that are permitted. Other replicas are permitted by the DNS name in "+
 					"--tls-cert-file.")
-			serving.BoolVar(&opts.plainHTTP, "plain-http", false,
-				"Serve HTTP without certificates, to every client that can reach the address. For trials: --bind-address must be on loopback.")
 			serving.StringVar(&opts.metricsAddress, "metrics-bind-address", ":8443",
 				"Address of /metrics, served over HTTPS to clients with permission to read it. 0 disables it.")
 			serving.StringVar(&opts.healthAddress, "health-probe-bind-address", ":8081",
@@ -101,9 +98,7 @@ func (o *options) read() (*setup, error) {
 		return err
 	})
 	var tlsErr error
-	if !o.plainHTTP {
-		s.tls, tlsErr = newCertificates(o.certFile, o.keyFile, o.clientCAFile, o.allowedClients)
-	}
+	s.tls, tlsErr = newCertificates(o.certFile, o.keyFile, o.clientCAFile, o.allowedClients)
 	return s, errors.Join(policyErr, tlsErr)
 }
 
@@ -111,8 +106,13 @@ func (o *options) read() (*setup, error) {
 func (o *options) check() error {
 	var errs []error
 	mistake := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if o.schedulerConfigFile == "" {
-		mistake("--scheduler-config: required")
+	for _, file := range []struct{ flag, value string }{
+		{"--scheduler-config", o.schedulerConfigFile}, {"--tls-cert-file", o.certFile}, {"--tls-private-key-file", o.keyFile},
+		{"--client-ca-file", o.clientCAFile},
+	} {
+		if file.value == "" {
+			mistake("%s: required", file.flag)
+		}
 	}
 	host, port, err := net.SplitHostPort(o.bindAddress)
 	if err != nil {
@@ -129,20 +129,6 @@ func (o *options) check() error {
 		o.advertiseAddress = o.bindAddress
 	case err != nil || advertised == "":
 		mistake("--advertise-address: %q: expected host:port or an IP address", o.advertiseAddress)
-	}
-	files := []struct{ flag, value string }{
-		{"--tls-cert-file", o.certFile}, {"--tls-private-key-file", o.keyFile}, {"--client-ca-file", o.clientCAFile},
-	}
-	for _, file := range files {
-		switch {
-		case o.plainHTTP && file.value != "":
-			mistake("%s: %q: expected none with --plain-http", file.flag, file.value)
-		case !o.plainHTTP && file.value == "":
-			mistake("%s: required", file.flag)
-		}
-	}
-	if o.plainHTTP && !net.ParseIP(host).IsLoopback() {
-		mistake("--plain-http: expected a --bind-address on loopback, such as 127.0.0.1:8445, got %q", o.bindAddress)
 	}
 	return errors.Join(errs...)
 }

@@ -56,13 +56,12 @@ func TestBadCommandLines(t *testing.T) {
 		"no flags": {nil, app.ExitUsage, []string{
 			"--scheduler-config: required", "--advertise-address: required", "--tls-cert-file: required", "--client-ca-file: required",
 		}},
-		"unknown flag":             {good.flags("--port=1"), app.ExitUsage, []string{"unknown flag: --port"}},
-		"argument":                 {good.flags("now"), app.ExitUsage, []string{`"now"`}},
-		"no port":                  {good.flags("--bind-address=localhost"), app.ExitUsage, []string{"--bind-address", `"localhost"`, "expected host:port"}},
-		"advertised without host":  {good.flags("--advertise-address=:8445"), app.ExitUsage, []string{"--advertise-address", `":8445"`, "expected host:port"}},
-		"plain HTTP everywhere":    {[]string{"--scheduler-config=" + good.policy, "--advertise-address=h:1", "--plain-http"}, app.ExitUsage, []string{"--plain-http", "loopback"}},
-		"plain HTTP, certificates": {good.flags("--plain-http", "--bind-address=127.0.0.1:1"), app.ExitUsage, []string{"--tls-cert-file", "expected none"}},
-		"bad logging":              {good.flags("--logging-format=xml"), app.ExitUsage, []string{"xml"}},
+		"unknown flag":            {good.flags("--port=1"), app.ExitUsage, []string{"unknown flag: --port"}},
+		"argument":                {good.flags("now"), app.ExitUsage, []string{`"now"`}},
+		"no port":                 {good.flags("--bind-address=localhost"), app.ExitUsage, []string{"--bind-address", `"localhost"`, "expected host:port"}},
+		"advertised without host": {good.flags("--advertise-address=:8445"), app.ExitUsage, []string{"--advertise-address", `":8445"`, "expected host:port"}},
+		"no key":                  {good.flags("--tls-private-key-file="), app.ExitUsage, []string{"--tls-private-key-file: required"}},
+		"bad logging":             {good.flags("--logging-format=xml"), app.ExitUsage, []string{"xml"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer

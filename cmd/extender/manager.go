@@ -64,9 +64,7 @@ func start(ctx context.Context, setup *setup) error {
 		return err
 	}
 	decider.RegisterMetrics(synced)
-	if setup.tls != nil {
-		setup.tls.registerMetrics()
-	}
+	setup.tls.registerMetrics()
 	app.ServeAllMetrics()
 	service, err := newService(setup, config, client, factory, decider, synced)
 	if err != nil {

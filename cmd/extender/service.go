@@ -115,19 +115,13 @@ func (s *service) Start(ctx context.Context) error {
 	// After ctx is done, the server and the election continue for a while.
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	var client *tls.Config
-	if s.setup.tls != nil {
-		go s.setup.tls.run(working)
-		listener, client = tls.NewListener(listener, s.setup.tls.server()), s.setup.tls.client()
-	}
-	handler := extender.NewHandler(s.decider, s.election, extender.NewForwarder(client))
-	if s.setup.tls != nil {
-		handler = s.setup.tls.requireClient(handler)
-	}
-	server := newServer(handler)
+	certificates := s.setup.tls
+	go certificates.run(working)
+	handler := extender.NewHandler(s.decider, s.election, extender.NewForwarder(certificates.client()))
+	server := newServer(certificates.requireClient(handler))
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	klog.FromContext(ctx).Info("Serving", "address", s.setup.bindAddress, "https", s.setup.tls != nil, "profile", s.setup.profile)
+	go func() { served <- server.Serve(tls.NewListener(listener, certificates.server())) }()
+	klog.FromContext(ctx).Info("Serving", "address", s.setup.bindAddress, "profile", s.setup.profile)
 
 	s.factory.Start(working.Done())
 	led := make(chan error, 1)
