@@ -86,7 +86,6 @@ func TestInvalidCertificates(t *testing.T) {
 	}{
 		"expired": {func(_ *testing.T, s *served) { s.offset.Store(int64(48 * time.Hour)) }, "expired"},
 		"authority removed": {func(t *testing.T, s *served) {
-			s.offset.Store(int64(verifyInterval))
 			other, err := os.ReadFile(newFiles(t).ca)
 			if err != nil {
 				t.Fatal(err)
@@ -146,7 +145,7 @@ func TestCertificateOfAnIntermediateAuthority(t *testing.T) {
 		}
 		serial++
 		template.SerialNumber, template.BasicConstraintsValid = big.NewInt(serial), true
-		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Duration(4-serial)*24*time.Hour)
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Duration(8-serial)*24*time.Hour)
 		raw, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
 		if err != nil {
 			t.Fatal(err)
@@ -162,15 +161,29 @@ func TestCertificateOfAnIntermediateAuthority(t *testing.T) {
 	}
 	root, rootKey := sign(authority("root"), nil, nil)
 	middle, middleKey := sign(authority("intermediate"), root, rootKey)
-	own, key := sign(&x509.Certificate{DNSNames: []string{lab.ExtenderName}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, middle, middleKey)
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
+	// issue writes a serving certificate for these usages.
+	issue := func(usages ...x509.ExtKeyUsage) *x509.Certificate {
+		own, key := sign(&x509.Certificate{DNSNames: []string{lab.ExtenderName}, KeyUsage: x509.KeyUsageDigitalSignature,
+			ExtKeyUsage: usages}, middle, middleKey)
+		keyDER, err := x509.MarshalECPrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write("tls.key", "EC PRIVATE KEY", keyDER)
+		write("tls.crt", "CERTIFICATE", own.Raw, middle.Raw)
+		return own
 	}
-	write("tls.key", "EC PRIVATE KEY", keyDER)
 	write("ca.crt", "CERTIFICATE", root.Raw)
-	write("tls.crt", "CERTIFICATE", own.Raw, middle.Raw)
+	// With a certificate for server auth only, a standby replica could not forward requests to the
+	// leader.
+	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+		issue(usage)
+		if _, err := newCertificates(file("tls.crt"), file("tls.key"), file("ca.crt"), nil); err == nil ||
+			!strings.Contains(err.Error(), "incompatible key usage") {
+			t.Errorf("usage %v only: %v, want an error about the usage", usage, err)
+		}
+	}
+	own := issue(x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
 	c, err := newCertificates(file("tls.crt"), file("tls.key"), file("ca.crt"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -198,11 +211,8 @@ func TestExpiries(t *testing.T) {
 	if diff := cmp.Diff(want, s.certificates.expiryTimes()); diff != "" {
 		t.Errorf("before any request (-want +got):\n%s", diff)
 	}
-	own, err := s.certificates.own()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.certificates.verifyClient([]*x509.Certificate{own.Leaf}); err != nil {
+	own, _ := s.certificates.own()
+	if _, ok, err := s.certificates.user([]*x509.Certificate{own.Leaf}); !ok {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, s.certificates.expiryTimes()); diff != "" {
@@ -219,12 +229,43 @@ func TestExpiries(t *testing.T) {
 	if diff := cmp.Diff(map[string]time.Time{"serving": time.Unix(0, 0)}, s.certificates.expiryTimes()); diff != "" {
 		t.Errorf("two days later (-want +got):\n%s", diff)
 	}
-	err = testutil.CustomCollectAndCompare(&expiries{certificates: s.certificates}, strings.NewReader(`
+	err := testutil.CustomCollectAndCompare(&expiries{certificates: s.certificates}, strings.NewReader(`
 		# HELP spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds [ALPHA] Expiry of a certificate or of the authority that signed it, whichever is first, in seconds since 1970. By certificate: serving, which replicas also present to each other (0 if it is not valid now), or client, of the last scheduler that sent a request in the past 24 hours.
 		# TYPE spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds gauge
 		spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds{certificate="serving"} 0
 	`))
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// A replica connects only to a leader whose certificate its authority signed for their DNS name.
+func TestDial(t *testing.T) {
+	s := serve(t)
+	c := &http.Client{Transport: &http.Transport{DialTLSContext: s.certificates.dial, DisableKeepAlives: true}}
+	if status, why := s.request(c); status != http.StatusOK {
+		t.Errorf("own authority: status %d, %s, want 200", status, why)
+	}
+	scheduler := s.files
+	scheduler.Cert, scheduler.Key = scheduler.ClientCert, scheduler.ClientKey
+	other, err := lab.MakeCertificates(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, files := range map[string]lab.Certificates{"scheduler's certificate": scheduler, "another authority": other} {
+		pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.address = listener.Addr().String()
+		go func() { _ = http.Serve(listener, http.NotFoundHandler()) }()
+		if status, why := s.request(c); status != 0 {
+			t.Errorf("%s: status %d, %s, want an error", name, status, why)
+		}
+		listener.Close()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -64,14 +65,14 @@ func start(ctx context.Context, setup *setup) error {
 		return err
 	}
 	decider.RegisterMetrics(synced)
-	setup.tls.registerMetrics()
+	legacyregistry.CustomMustRegister(&expiries{certificates: setup.tls})
 	app.ServeAllMetrics()
 	service, err := newService(setup, config, client, factory, decider, synced)
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		mgr.Add(service),
+		mgr.Add(service), mgr.Add(setup.tls),
 		mgr.AddReadyzCheck("caches", service.ready), mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.Start(ctx),
 	)

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"crypto/x509"
 	"time"
 
 	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 // clientRetention is the time for which a client's certificate is reported after its last request.
@@ -26,11 +24,6 @@ type expiries struct {
 	*certificates
 }
 
-// registerMetrics must be called once.
-func (c *certificates) registerMetrics() {
-	legacyregistry.CustomMustRegister(&expiries{certificates: c})
-}
-
 func (e *expiries) DescribeWithStability(ch chan<- *metrics.Desc) { ch <- expiryDesc }
 
 func (e *expiries) CollectWithStability(ch chan<- metrics.Metric) {
@@ -42,13 +35,10 @@ func (e *expiries) CollectWithStability(ch chan<- metrics.Metric) {
 // expiryTimes returns the expiries of the serving certificate, 1970 if it is not valid now, and of
 // the last client.
 func (c *certificates) expiryTimes() map[string]time.Time {
-	serving := time.Unix(0, 0)
-	if own, err := c.own(); err == nil {
-		if until, err := c.verify(chainOf(own), x509.ExtKeyUsageServerAuth, ""); err == nil {
-			serving = until
-		}
+	ends := map[string]time.Time{"serving": time.Unix(0, 0)}
+	if until, err := c.servingExpiry(); err == nil {
+		ends["serving"] = until
 	}
-	ends := map[string]time.Time{"serving": serving}
 	if client := c.lastClient.Load(); client != nil && c.now().Sub(client.at) < clientRetention {
 		ends["client"] = client.until
 	}

@@ -116,8 +116,7 @@ func (s *service) Start(ctx context.Context) error {
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	certificates := s.setup.tls
-	go certificates.run(working)
-	handler := extender.NewHandler(s.decider, s.election, extender.NewForwarder(certificates.client()))
+	handler := extender.NewHandler(s.decider, s.election, certificates.dial)
 	server := newServer(certificates.requireClient(handler))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(tls.NewListener(listener, certificates.server())) }()
@@ -168,7 +167,6 @@ func newServer(handler http.Handler) *http.Server {
 	protocols.SetHTTP1(true)
 	return &http.Server{
 		Handler:           handler,
-		ConnContext:       withConnection,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, Protocols: protocols,
 		ErrorLog: log.New(connectionErrors{}, "", 0),

@@ -3,13 +3,12 @@ package extender
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/url"
+	"net/http/httputil"
 	"time"
 )
 
@@ -17,80 +16,60 @@ import (
 // that two replicas that take each other for the leader do not forward it in a loop.
 const forwardedHeader = "Spot-Extender-Forwarded"
 
-// maxAnswer limits the answer of another replica, in bytes: the names of the request, and a reason
-// for each node.
-const maxAnswer = 2 * MaxBody
-
 var (
 	errNoLeader  = errors.New("the leader is unknown")
 	errForwarded = errors.New("the request was already forwarded")
+	// errRejected means that the client certificate of a connection has expired or is no longer
+	// trusted. The leader closes the connection, and the next one uses the current certificate.
+	errRejected = errors.New("the leader rejected the client certificate of this connection")
 )
 
-// Forwarder forwards requests to another replica.
-type Forwarder struct {
-	client *http.Client
-	scheme string
+// DialTLS connects to another replica over TLS.
+type DialTLS func(ctx context.Context, network, address string) (net.Conn, error)
+
+// forwarder forwards requests to another replica.
+type forwarder struct {
+	transport *http.Transport
+	scheme    string
 }
 
-// NewForwarder returns a Forwarder that uses HTTPS with config, or plain HTTP if config is nil.
-func NewForwarder(config *tls.Config) *Forwarder {
-	scheme := "https"
-	if config == nil {
-		scheme = "http"
+func newForwarder(dialTLS DialTLS) *forwarder {
+	f := &forwarder{scheme: "https", transport: &http.Transport{
+		DialTLSContext: dialTLS, MaxIdleConnsPerHost: 32, IdleConnTimeout: time.Minute,
+	}}
+	if dialTLS == nil {
+		f.scheme = "http"
 	}
-	return &Forwarder{scheme: scheme, client: &http.Client{Transport: &http.Transport{
-		TLSClientConfig:     config,
-		DialContext:         (&net.Dialer{Timeout: time.Second}).DialContext,
-		TLSHandshakeTimeout: time.Second,
-		MaxIdleConnsPerHost: 32,
-		IdleConnTimeout:     time.Minute,
-	}}}
+	return f
 }
 
-// answer is the answer of the other replica.
-type answer struct {
-	status      int
-	contentType string
-	body        []byte
-}
-
-func (a *answer) write(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", a.contentType)
-	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) // if it fails, the client has disconnected and will retry
-}
-
-// send sends a request, whose body has been read, to the replica at address.
-func (f *Forwarder) send(ctx context.Context, address string, r *http.Request, body []byte) (*answer, error) {
+// forward sends a request, whose body has been read, to the replica at address, and passes on its
+// answer. After an error it has written nothing to w.
+func (f *forwarder) forward(w http.ResponseWriter, r *http.Request, address string, body []byte) (err error) {
 	switch {
 	case r.Header.Get(forwardedHeader) != "":
-		return nil, errForwarded
+		return errForwarded
 	case address == "":
-		return nil, errNoLeader
+		return errNoLeader
 	}
-	to := url.URL{Scheme: f.scheme, Host: address, Path: r.URL.Path}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(body))
-	if err != nil {
-		return nil, err
+	proxy := httputil.ReverseProxy{
+		Transport: f.transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = f.scheme, address, ""
+			r.Out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+			r.Out.Body, _ = r.Out.GetBody()
+			r.Out.Header.Set(forwardedHeader, "1")
+		},
+		ModifyResponse: func(response *http.Response) error {
+			if response.StatusCode == http.StatusUnauthorized {
+				return errRejected
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, failure error) {
+			err = fmt.Errorf("forwarding to the leader: %w", failure)
+		},
 	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set(forwardedHeader, "1")
-	response, err := f.client.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("forwarding to the leader: %w", err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode == http.StatusUnauthorized {
-		// The client certificate of this connection has expired or is no longer trusted. The leader
-		// closes the connection, and the next one uses the current certificate.
-		return nil, errors.New("the leader rejected the client certificate of this connection")
-	}
-	a := &answer{status: response.StatusCode, contentType: response.Header.Get("Content-Type")}
-	if a.body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1)); err != nil {
-		return nil, fmt.Errorf("reading the answer of the leader: %w", err)
-	}
-	if len(a.body) > maxAnswer {
-		return nil, fmt.Errorf("the answer of the leader is longer than %d bytes", maxAnswer)
-	}
-	return a, nil
+	proxy.ServeHTTP(w, r)
+	return err
 }

@@ -43,10 +43,10 @@ const filterVerb = "filter"
 
 // handler serves the verbs of an extender.
 type handler struct {
-	extender *Extender
-	role     Role
-	forward  *Forwarder
-	memory   *semaphore.Weighted
+	extender  *Extender
+	role      Role
+	forwarder *forwarder
+	memory    *semaphore.Weighted
 }
 
 // verb makes the decision about the request in b.body and returns the answer, which is encoded as
@@ -54,11 +54,12 @@ type handler struct {
 // request is invalid.
 type verb func(ctx context.Context, b *buffers) (answer any, err error)
 
-// NewHandler returns a handler for POST /filter, /prioritize and /preempt. It uses extender while
-// role reports that this replica leads, and forward otherwise.
-func NewHandler(extender *Extender, role Role, forward *Forwarder) http.Handler {
+// NewHandler returns a handler for POST /filter, /prioritize and /preempt. While role reports that
+// this replica does not lead, it forwards requests to the leader over connections of dialTLS; nil
+// means plain HTTP.
+func NewHandler(extender *Extender, role Role, dialTLS DialTLS) http.Handler {
 	h := &handler{
-		extender: extender, role: role, forward: forward, memory: semaphore.NewWeighted(bodiesAtOnce),
+		extender: extender, role: role, forwarder: newForwarder(dialTLS), memory: semaphore.NewWeighted(bodiesAtOnce),
 	}
 	mux := http.NewServeMux()
 	for name, do := range map[string]verb{filterVerb: h.filter, "prioritize": h.prioritize, "preempt": h.preempt} {
@@ -118,12 +119,11 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcom
 	defer cancel()
 	result, err := do(ctx, b)
 	if standby := (notLeading{}); errors.As(err, &standby) {
-		answer, ferr := h.forward.send(ctx, h.role.Leader(), r, b.body)
+		ferr := h.forwarder.forward(w, r.WithContext(ctx), h.role.Leader(), b.body)
 		b.body = nil // the HTTP client may still read it, so no other request may use its memory
 		if ferr != nil {
 			return h.fail(w, r, fmt.Errorf("%w; %w", standby.error, ferr))
 		}
-		answer.write(w)
 		return forwarded
 	}
 	if err != nil {

@@ -40,7 +40,7 @@ func (r *role) setReason(err error) { r.reason.Store(&err) }
 
 // serves starts a server for w and returns its address. The server stops at the end of the test.
 func (w *world) serves(role Role) string {
-	server := httptest.NewServer(NewHandler(w.Extender, role, NewForwarder(nil)))
+	server := httptest.NewServer(NewHandler(w.Extender, role, nil))
 	w.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")
 }
