@@ -13,7 +13,6 @@
 //	watch.go        informer events, takeover from an earlier leader, cleanup
 //	message.go      requests and answers, as JSON
 //	handler.go      HTTP
-//	buffers.go      memory that requests reuse
 //	forwarder.go    forwarding from a standby replica to the leader
 //
 // The extender differs from the plugins in one point. A scheduler assumes a pod on its node at

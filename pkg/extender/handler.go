@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
@@ -49,10 +48,9 @@ type handler struct {
 	memory    *semaphore.Weighted
 }
 
-// verb makes the decision about the request in b.body and returns the answer, which is encoded as
-// JSON. The answer may share memory with b. It returns an error if no decision is possible or the
-// request is invalid.
-type verb func(ctx context.Context, b *buffers) (answer any, err error)
+// verb makes the decision about the request in body and returns the answer, which is encoded as
+// JSON. It returns an error if no decision is possible or the request is invalid.
+type verb func(ctx context.Context, body []byte) (answer any, err error)
 
 // NewHandler returns a handler for POST /filter, /prioritize and /preempt. While role reports that
 // this replica does not lead, it forwards requests to the leader over connections of dialTLS; nil
@@ -108,66 +106,61 @@ func (h *handler) ifLeading(pod *v1.Pod, decide func() (any, error)) (any, error
 
 // serve answers one request.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcome string) {
-	b := acquireBuffers()
-	defer b.release()
-	release, err := h.read(w, r, b)
+	body, release, err := h.read(w, r)
 	if err != nil {
 		return h.fail(w, r, err)
 	}
 	defer release()
 	ctx, cancel := context.WithTimeout(r.Context(), decideTimeout)
 	defer cancel()
-	result, err := do(ctx, b)
+	result, err := do(ctx, body)
 	if standby := (notLeading{}); errors.As(err, &standby) {
-		ferr := h.forwarder.forward(w, r.WithContext(ctx), h.role.Leader(), b.body)
-		b.body = nil // the HTTP client may still read it, so no other request may use its memory
-		if ferr != nil {
-			return h.fail(w, r, fmt.Errorf("%w; %w", standby.error, ferr))
+		if err := h.forwarder.forward(w, r.WithContext(ctx), h.role.Leader(), body); err != nil {
+			return h.fail(w, r, fmt.Errorf("%w; %w", standby.error, err))
 		}
 		return forwarded
 	}
 	if err != nil {
 		return h.fail(w, r, err)
 	}
-	if err := json.NewEncoder(&b.answer).Encode(result); err != nil {
+	answer, err := json.Marshal(result)
+	if err != nil {
 		return h.fail(w, r, fmt.Errorf("encoding the answer: %w", err))
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(b.answer.Len())) // avoids chunked encoding
-	_, _ = w.Write(b.answer.Bytes())                               // if it fails, the client has disconnected and will retry
+	w.Header().Set("Content-Length", strconv.Itoa(len(answer))) // avoids chunked encoding
+	_, _ = w.Write(answer)                                      // if it fails, the client has disconnected and will retry
 	return answered
 }
 
-// read reads the body of a request into b. The caller calls release when it no longer needs the
-// body.
-func (h *handler) read(w http.ResponseWriter, r *http.Request, b *buffers) (release func(), err error) {
+// read reads the body of a request. The caller calls release when it no longer needs the body.
+func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, release func(), err error) {
 	size := r.ContentLength
 	if size > MaxBody {
-		return nil, badRequest{http.StatusRequestEntityTooLarge, fmt.Errorf("expected a body of at most %d bytes", MaxBody)}
+		return nil, nil, badRequest{http.StatusRequestEntityTooLarge, fmt.Errorf("expected a body of at most %d bytes", MaxBody)}
 	}
 	if size < 0 {
 		// A body of unknown length would have to count with MaxBody. Two such bodies would block
 		// all other requests.
-		return nil, badRequest{http.StatusLengthRequired, errors.New("expected a Content-Length")}
+		return nil, nil, badRequest{http.StatusLengthRequired, errors.New("expected a Content-Length")}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), decideTimeout)
 	defer cancel()
 	if err := h.memory.Acquire(ctx, size); err != nil {
-		return nil, fmt.Errorf("waiting for memory: %w", err)
+		return nil, nil, fmt.Errorf("waiting for memory: %w", err)
 	}
 	release = func() { h.memory.Release(size) }
-	// Growing step by step would need up to three times as much memory.
-	b.body = slices.Grow(b.body[:0], int(size))[:size]
-	if _, err := io.ReadFull(r.Body, b.body); err != nil {
+	body = make([]byte, size) // growing step by step would need up to three times as much memory
+	if _, err := io.ReadFull(r.Body, body); err != nil {
 		release()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = badRequest{http.StatusRequestTimeout, fmt.Errorf("timed out reading the body: %w", err)}
 		} else {
 			err = badRequest{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
 		}
-		return nil, err
+		return nil, nil, err
 	}
-	return release, nil
+	return body, release, nil
 }
 
 // fail answers with an error.
@@ -191,8 +184,8 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outco
 }
 
 // answer decodes the body of a filter or prioritize request, and calls decide as ifLeading does.
-func (h *handler) answer(b *buffers, decide func(*request) (any, error)) (any, error) {
-	request, err := readRequest(b.body, h.extender.index, b.candidates[:0])
+func (h *handler) answer(body []byte, decide func(*request) (any, error)) (any, error) {
+	request, err := readRequest(body, h.extender.index)
 	if err != nil {
 		status := http.StatusBadRequest
 		if errors.Is(err, errTooMany) {
@@ -200,27 +193,26 @@ func (h *handler) answer(b *buffers, decide func(*request) (any, error)) (any, e
 		}
 		return nil, badRequest{status, err}
 	}
-	b.candidates = request.candidates
 	return h.ifLeading(request.pod, func() (any, error) { return decide(request) })
 }
 
-func (h *handler) filter(ctx context.Context, b *buffers) (any, error) {
-	return h.answer(b, func(request *request) (any, error) {
+func (h *handler) filter(ctx context.Context, body []byte) (any, error) {
+	return h.answer(body, func(request *request) (any, error) {
 		result, err := h.extender.filter(ctx, request.pod, request.candidates)
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Decision failed", "pod", klog.KObj(request.pod), "err", err.Error())
 			return filterResult{Error: err.Error()}, nil
 		}
-		return request.filtered(&result, b), nil
+		return request.filtered(&result), nil
 	})
 }
 
-func (h *handler) prioritize(ctx context.Context, b *buffers) (any, error) {
-	return h.answer(b, func(request *request) (any, error) {
+func (h *handler) prioritize(ctx context.Context, body []byte) (any, error) {
+	return h.answer(body, func(request *request) (any, error) {
 		scores, err := h.extender.scores(ctx, request.pod, request.candidates)
 		if err != nil {
 			return nil, err
 		}
-		return request.priorities(scores, b), nil
+		return request.priorities(scores), nil
 	})
 }

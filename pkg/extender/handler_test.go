@@ -94,7 +94,7 @@ func TestServing(t *testing.T) {
 		},
 	})))
 	const want = `{"NodeNameToMetaVictims":{"on-demand-0":{"Pods":[{"UID":"api-0-uid"}],"NumPDBViolations":1}}}`
-	if status != http.StatusOK || answer != want+"\n" {
+	if status != http.StatusOK || answer != want {
 		t.Errorf("/preempt: status %d: %s, want %s", status, answer, want)
 	}
 }
@@ -201,8 +201,7 @@ func wantError(t *testing.T, address string, args io.Reader, message string) {
 	}
 }
 
-// Requests reuse memory. Each answer contains only the nodes of its own request, also if a standby
-// replica forwards it.
+// Each answer contains only the nodes of its own request, also if a standby replica forwards it.
 func TestConcurrentRequests(t *testing.T) {
 	leader, standby := newCluster(t), newCluster(t)
 	follows := &role{leader: leader.serves(&role{})}

@@ -20,9 +20,9 @@ import (
 // preempt returns the preemption candidates that the policy permits for the pod. The scheduler's
 // preemption simulation does not ask extenders. Without this verb it would evict pods from nodes
 // that the pod may not use.
-func (h *handler) preempt(ctx context.Context, b *buffers) (any, error) {
+func (h *handler) preempt(ctx context.Context, body []byte) (any, error) {
 	args := extenderv1.ExtenderPreemptionArgs{}
-	if err := json.Unmarshal(b.body, &args); err != nil {
+	if err := json.Unmarshal(body, &args); err != nil {
 		return nil, badRequest{http.StatusBadRequest, fmt.Errorf("expected the JSON of an ExtenderPreemptionArgs: %w", err)}
 	}
 	if err := checkPreemption(&args); err != nil {
