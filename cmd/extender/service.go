@@ -48,14 +48,13 @@ const bindingTimeout = 5 * time.Second
 // service serves schedulers, as leader or as standby.
 type service struct {
 	setup    *setup
+	client   kubernetes.Interface
 	factory  informers.SharedInformerFactory
 	decider  *extender.Extender
 	synced   func() bool
 	election *election
-	takeover leader.Takeover
-	getPod   func(context.Context, types.NamespacedName) (types.UID, error)
-	// nominated lists the profile's unbound pods with a nomination.
-	nominated func(context.Context) ([]v1.Pod, error)
+	// pods reads only the metadata of pods.
+	pods metadata.Getter
 }
 
 func newService(setup *setup, config *rest.Config, client kubernetes.Interface, factory informers.SharedInformerFactory,
@@ -64,45 +63,44 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for takeovers: %w", err)
 	}
-	pods := metadataClient.Resource(v1.SchemeGroupVersion.WithResource("pods"))
 	s := &service{
-		setup: setup, factory: factory, decider: decider, synced: synced,
-		takeover: leader.Takeover{
-			List: func(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
-				return leader.ListBound(ctx, pods)
-			},
-			IsCached: decider.IsBound,
-		},
-		getPod: func(ctx context.Context, pod types.NamespacedName) (types.UID, error) {
-			object, err := pods.Namespace(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-			if err != nil {
-				return "", err
-			}
-			return object.UID, nil
-		},
-		nominated: func(ctx context.Context) ([]v1.Pod, error) {
-			// A list without a resource version is a consistent read.
-			list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-				FieldSelector: "spec.nodeName=,status.nominatedNodeName!=,spec.schedulerName=" + setup.profile,
-			})
-			if err != nil {
-				return nil, err
-			}
-			return list.Items, nil
-		},
+		setup: setup, client: client, factory: factory, decider: decider, synced: synced,
+		pods: metadataClient.Resource(v1.SchemeGroupVersion.WithResource("pods")),
 	}
-	if s.election, err = newElection(config, setup.advertiseAddress, s.startTerm); err != nil {
-		return nil, err
-	}
-	return s, nil
+	s.election, err = newElection(config, setup.advertiseAddress, s.startTerm)
+	return s, err
 }
 
 // startTerm returns when the approvals of earlier leaders are counted.
 func (s *service) startTerm(ctx context.Context) error {
-	return s.decider.TakeOver(ctx, func(ctx context.Context) error {
-		_, err := s.takeover.Wait(ctx)
-		return err
-	}, s.nominated, maxTakeover)
+	takeover := leader.Takeover{
+		List: func(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
+			return leader.ListBound(ctx, s.pods)
+		},
+		IsCached: s.decider.IsBound,
+	}
+	return s.decider.TakeOver(ctx, takeover.Wait, s.nominated, maxTakeover)
+}
+
+// nominated lists the profile's unbound pods with a nomination.
+func (s *service) nominated(ctx context.Context) ([]v1.Pod, error) {
+	// A list without a resource version is a consistent read.
+	list, err := s.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: "spec.nodeName=,status.nominatedNodeName!=,spec.schedulerName=" + s.setup.profile,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// getPod returns the UID of a pod.
+func (s *service) getPod(ctx context.Context, pod types.NamespacedName) (types.UID, error) {
+	object, err := s.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return object.UID, nil
 }
 
 // Start implements manager.Runnable: it runs until ctx is done. Then it answers pending requests,

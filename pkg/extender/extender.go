@@ -3,8 +3,6 @@ package extender
 import (
 	"context"
 	"errors"
-	"hash/maphash"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/keymutex"
 	"k8s.io/utils/lru"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -32,7 +31,7 @@ const (
 	// maxNarrowAnswers is the number of answers that send a pod to one capacity type only. If the
 	// scheduler asks again after these, a later filter probably refuses those nodes.
 	maxNarrowAnswers = 2
-	// revisionLocks is the number of locks that all revisions share.
+	// revisionLockCount is the number of locks that all revisions share.
 	revisionLockCount = 64
 )
 
@@ -58,7 +57,7 @@ type Extender struct {
 	bindings atomic.Int64
 	// revisions serializes the decisions about one revision: each decision must count the approval
 	// that the previous one gave.
-	revisionLocks [revisionLockCount]sync.Mutex
+	revisionLocks keymutex.KeyMutex
 }
 
 // New returns an Extender for the pods whose schedulerName is profile. It counts nothing until
@@ -72,12 +71,9 @@ func New(profile string, policy *decision.Policy, signals []providers.Signal, fa
 	return &Extender{
 		profile: profile, policy: policy, owners: owners, pods: factory.Core().V1().Pods().Lister(), recorder: recorder, clock: clock,
 		index: newIndex(&node.Reader{Policy: policy, Signals: signals}), pending: newPendingPods(),
-		waitedFor: lru.New(maxWaitedFor),
+		waitedFor: lru.New(maxWaitedFor), revisionLocks: keymutex.NewHashed(revisionLockCount),
 	}, nil
 }
-
-// revisionLockSeed spreads revisions over the locks.
-var revisionLockSeed = maphash.MakeSeed()
 
 // appliesTo reports whether the policy applies to pod.
 func (e *Extender) appliesTo(pod *v1.Pod) bool {
@@ -120,9 +116,8 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []*nodeSt
 			"labelGrace", e.policy.LabelGrace, "capacityType", e.policy.UnlabeledNodes)
 	}
 
-	lock := &e.revisionLocks[maphash.String(revisionLockSeed, string(subject.RevisionKey.UID))%revisionLockCount]
-	lock.Lock()
-	defer lock.Unlock()
+	e.revisionLocks.LockKey(string(subject.RevisionKey.UID))
+	defer func() { _ = e.revisionLocks.UnlockKey(string(subject.RevisionKey.UID)) }() // never fails
 	e.index.mu.RLock()
 	defer e.index.mu.RUnlock()
 	d := &decisionState{

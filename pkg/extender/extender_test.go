@@ -513,9 +513,9 @@ func TestTakeOver(t *testing.T) {
 					})
 				}
 				failed := false
-				err := w.TakeOver(t.Context(), func(ctx context.Context) error {
+				err := w.TakeOver(t.Context(), func(ctx context.Context) (time.Duration, error) {
 					time.Sleep(time.Second)
-					return nil
+					return time.Second, nil
 				}, func(context.Context) ([]v1.Pod, error) {
 					if at := time.Since(began); at > 0 && at <= test.nominations {
 						pod := podOf("api", int(at/time.Millisecond))
@@ -539,7 +539,7 @@ func TestTakeOver(t *testing.T) {
 		})
 	}
 	w := newCluster(t)
-	if err := w.TakeOver(t.Context(), func(context.Context) error { return context.Canceled }, func(context.Context) ([]v1.Pod, error) { return nil, nil },
+	if err := w.TakeOver(t.Context(), func(context.Context) (time.Duration, error) { return 0, context.Canceled }, func(context.Context) ([]v1.Pod, error) { return nil, nil },
 		time.Minute); !errors.Is(err, context.Canceled) {
 		t.Errorf("end of the term during the wait: %v", err)
 	}
@@ -660,6 +660,7 @@ func TestPanic(t *testing.T) {
 	w := newWorld(t)
 	w.build("node spot-0 spot a/z")
 	w.build("deployment web 2")
+	known := w.index.nodes["spot-0"].kind
 	w.index.nodes["spot-0"].kind = &kind{index: 99} // no such kind
 	func() {
 		defer func() { _ = recover() }()
@@ -669,10 +670,17 @@ func TestPanic(t *testing.T) {
 	if !w.index.mu.TryLock() {
 		t.Error("the index is locked")
 	}
-	for i := range w.revisionLocks {
-		if !w.revisionLocks[i].TryLock() {
-			t.Errorf("revision lock %d is held", i)
-		}
+	w.index.mu.Unlock()
+	w.index.nodes["spot-0"].kind = known
+	decided := make(chan struct{})
+	go func() {
+		defer close(decided)
+		w.filter(podOf("web", 1), "spot-0")
+	}()
+	select {
+	case <-decided:
+	case <-time.After(10 * time.Second):
+		t.Error("the revision is locked")
 	}
 }
 

@@ -13,12 +13,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // filtered is the result of filter.
 type filtered struct {
-	// admitsAll reports whether the policy admits every candidate. Then the other fields are empty.
-	admitsAll bool
 	// admitted has the indices of the candidates that the pod may use.
 	admitted []int
 	// reasons has the reason for refusing each candidate. It is set only if admitted is empty.
@@ -27,30 +27,32 @@ type filtered struct {
 
 // filter returns the candidates that the pod may use, and records this as an approval. An error
 // means that the extender cannot decide now; the scheduler should retry.
-func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []*nodeState) (filtered, error) {
+func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []*nodeState) (result filtered, err error) {
 	if !e.appliesTo(pod) {
-		return filtered{admitsAll: true}, nil
+		for i := range candidates {
+			result.admitted = append(result.admitted, i)
+		}
+		return result, nil
 	}
-	var result filtered
-	var log logLine
-	err := e.decide(ctx, pod, candidates, func(d *decisionState) (err error) {
-		result, log, err = d.approve(ctx)
-		return err
+	logger := klog.FromContext(ctx).V(2)
+	var line []any
+	err = e.decide(ctx, pod, candidates, func(d *decisionState) error {
+		result = d.choose()
+		if len(result.admitted) == 0 && d.unknown > 0 {
+			// A refusal makes the pod wait for an event in the cluster. After an error, the
+			// scheduler retries after its backoff.
+			return fmt.Errorf("%d of %d nodes: %s, and no other node is admitted", d.unknown, len(d.candidates), unknownNodeReason)
+		}
+		d.recordAnswer(&result)
+		if logger.Enabled() {
+			line = d.describe(&result)
+		}
+		return nil
 	})
-	log.write(ctx) // outside the locks, because writing may be slow
-	return result, err
-}
-
-// approve implements filter within decide.
-func (d *decisionState) approve(ctx context.Context) (filtered, logLine, error) {
-	result := d.choose()
-	if len(result.admitted) == 0 && d.unknown > 0 {
-		// A refusal makes the pod wait for an event in the cluster. After an error, the scheduler
-		// retries after its backoff.
-		return filtered{}, nil, fmt.Errorf("%d of %d nodes: %s, and no other node is admitted", d.unknown, len(d.candidates), unknownNodeReason)
+	if line != nil {
+		logger.Info("Filtered nodes", line...) // outside the locks, because writing may be slow
 	}
-	d.recordAnswer(&result)
-	return result, d.logLine(ctx, &result), nil
+	return result, err
 }
 
 // choose returns the nodes that the pod may use. Of the nodes that the policy admits, it returns
@@ -80,7 +82,10 @@ func (d *decisionState) choose() filtered {
 	if narrow && limitPerKind(chosen, nodesToScore(len(d.candidates))) {
 		at = rand.IntN(len(d.candidates)) // so that every node is returned at some time
 	}
-	left := sum(chosen)
+	left := 0
+	for _, n := range chosen {
+		left += n
+	}
 	result := filtered{admitted: make([]int, 0, left)}
 	for ; left > 0; at++ { // the chosen nodes usually occupy a small part of the candidates
 		if at == len(d.candidates) {
@@ -139,24 +144,15 @@ func limitPerKind(counts []int, enough int) bool {
 	return false
 }
 
-func sum(counts []int) int {
-	total := 0
-	for _, n := range counts {
-		total += n
-	}
-	return total
-}
-
 // bestPool returns the spot pool of the best node of a class; false if that node is not on spot.
 func (d *decisionState) bestPool(class decision.RankClass) (bool, decision.SpreadPool) {
-	ranks := d.kindRanks()
 	var best decision.Rank
 	var found *kind
 	for _, node := range d.candidates {
 		if node.kind == nil || !d.admits(node.kind.index) || d.plan.RankClass(node.kind.facts) != class {
 			continue
 		}
-		if rank := d.rank(node, ranks); found == nil || rank > best {
+		if rank := d.rank(node); found == nil || rank > best {
 			best, found = rank, node.kind
 		}
 	}
@@ -174,7 +170,8 @@ func (d *decisionState) recordAnswer(result *filtered) {
 	}
 	entry.lastAsked, entry.plan, entry.inPool, entry.onDemand, entry.forOnDemand = d.now, d.plan, d.siblings.inPool, false, false
 	if len(d.invalid) > 0 && !slices.Equal(d.invalid, entry.invalid) {
-		d.reportInvalid(d.pod, d.invalid)
+		profilemetrics.RecordInvalidAnnotations(d.profile, len(d.invalid))
+		workload.RecordInvalid(d.recorder, d.pod, d.invalid)
 	}
 	entry.invalid = d.invalid
 	if len(result.admitted) == 0 {
@@ -210,20 +207,8 @@ func (d *decisionState) recordAnswer(result *filtered) {
 	d.pending.put(entry)
 }
 
-// logLine has the keys and values of a log line about a decision; nil for none.
-type logLine []any
-
-func (l logLine) write(ctx context.Context) {
-	if l != nil {
-		klog.FromContext(ctx).V(2).Info("Filtered nodes", l...)
-	}
-}
-
-// logLine describes the decision and its reasons.
-func (d *decisionState) logLine(ctx context.Context, result *filtered) logLine {
-	if !klog.FromContext(ctx).V(2).Enabled() {
-		return nil
-	}
+// describe returns the keys and values of a log line about the decision and its reasons.
+func (d *decisionState) describe(result *filtered) []any {
 	answer := "refused"
 	if len(result.admitted) > 0 {
 		var types []string
@@ -240,8 +225,8 @@ func (d *decisionState) logLine(ctx context.Context, result *filtered) logLine {
 			reasons = append(reasons, d.plan.Reason(v))
 		}
 	}
-	workload := d.subject.Pod.Workload
-	return logLine{"pod", klog.KObj(d.pod), "workload", workload.Kind + " " + workload.Revision, "desired", workload.Desired,
+	owner := d.subject.Pod.Workload
+	return []any{"pod", klog.KObj(d.pod), "workload", owner.Kind + " " + owner.Revision, "desired", owner.Desired,
 		"floor", d.plan.Floor, "spotBudget", d.plan.Budget, "onSpot", d.siblings.placed.Spot, "onDemand", d.siblings.placed.OnDemand,
 		"waited", d.waited.Round(time.Millisecond), "answer", answer, "nodes", len(result.admitted), "of", len(d.candidates),
 		"refusals", strings.Join(reasons, "; ")}

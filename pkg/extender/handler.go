@@ -186,12 +186,11 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outco
 // answer decodes the body of a filter or prioritize request, and calls decide as ifLeading does.
 func (h *handler) answer(body []byte, decide func(*request) (any, error)) (any, error) {
 	request, err := readRequest(body, h.extender.index)
-	if err != nil {
-		status := http.StatusBadRequest
-		if errors.Is(err, errTooMany) {
-			status = http.StatusRequestEntityTooLarge
-		}
-		return nil, badRequest{status, err}
+	switch {
+	case errors.Is(err, errTooMany):
+		return nil, badRequest{http.StatusRequestEntityTooLarge, err}
+	case err != nil:
+		return nil, badRequest{http.StatusBadRequest, err}
 	}
 	return h.ifLeading(request.pod, func() (any, error) { return decide(request) })
 }

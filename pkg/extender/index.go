@@ -1,6 +1,7 @@
 package extender
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -21,6 +22,10 @@ import (
 // this time, the node and its pods are deleted.
 const unknownNodeTimeout = 10 * time.Second
 
+// unknownNodeRetention is how long an unknown node is remembered after that. By then the pods of a
+// deleted node are deleted too.
+const unknownNodeRetention = time.Hour
+
 // index has the pods of every revision by node, and the facts of every node that decisions need.
 // Informer events update it, so the cost of a decision depends on its candidates and the pod's
 // siblings, not on the size of the cluster.
@@ -34,12 +39,10 @@ type index struct {
 	bound        map[types.UID]struct{}                      // all pods that are known to be bound
 	nominees     workload.Groups[workload.OwnerKey, *v1.Pod] // unbound pods that preemption nominated to a node
 	unknownNodes map[string]time.Time                        // unknown nodes with bound pods, and until when their pods count
-	settling     map[string]*nodeState                       // nodes that wait for their capacity label
 
-	// kinds and zones are never removed: the cloud has a limited number of each.
+	// kinds are never removed: the cloud has a limited number.
 	kinds     []*kind // by their index
 	kindByKey map[kindKey]*kind
-	zones     map[string]int // name to index
 
 	nextRefresh atomic.Int64 // no later than the earliest until of all nodes
 }
@@ -47,7 +50,7 @@ type index struct {
 // kind is a set of nodes that are equal to a decision, apart from the pods on them.
 type kind struct {
 	kindKey
-	index, zone int
+	index int
 }
 
 type kindKey struct {
@@ -70,8 +73,7 @@ func newIndex(reader *node.Reader) *index {
 	x := &index{
 		reader: reader, nodes: map[string]*nodeState{},
 		revisions: map[workload.OwnerKey]map[string]int{}, bound: map[types.UID]struct{}{},
-		nominees: workload.Groups[workload.OwnerKey, *v1.Pod]{}, settling: map[string]*nodeState{},
-		unknownNodes: map[string]time.Time{}, kindByKey: map[kindKey]*kind{}, zones: map[string]int{},
+		nominees: workload.Groups[workload.OwnerKey, *v1.Pod]{}, unknownNodes: map[string]time.Time{}, kindByKey: map[kindKey]*kind{},
 	}
 	x.nextRefresh.Store(math.MaxInt64)
 	return x
@@ -98,17 +100,11 @@ func (x *index) deleteNode(name string, now time.Time) {
 	}
 	n.kind = nil // a request may contain it
 	delete(x.nodes, name)
-	delete(x.settling, name)
 	x.unknownNodes[name] = now // its pods count no longer than until now
 }
 
 func (x *index) readNode(n *nodeState, now time.Time) {
 	facts, until := x.reader.Read(n.object, now)
-	if facts.Capacity.Source == decision.Settling {
-		x.settling[n.name] = n
-	} else {
-		delete(x.settling, n.name)
-	}
 	n.until = math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
@@ -142,12 +138,7 @@ func (x *index) kind(key kindKey) *kind {
 	if k := x.kindByKey[key]; k != nil {
 		return k
 	}
-	zone, known := x.zones[key.zone]
-	if !known {
-		zone = len(x.zones)
-		x.zones[key.zone] = zone
-	}
-	k := &kind{kindKey: key, index: len(x.kinds), zone: zone}
+	k := &kind{kindKey: key, index: len(x.kinds)}
 	x.kinds, x.kindByKey[key] = append(x.kinds, k), k
 	return k
 }
@@ -242,37 +233,25 @@ func (x *index) countPod(pod *v1.Pod, n int, now time.Time) {
 	}
 }
 
-// forgetUnknownNodes removes the unknown nodes whose pods no longer count.
+// forgetUnknownNodes removes the nodes that have been unknown for long. If a pod still names one,
+// the pod counts again for unknownNodeTimeout when it changes.
 func (x *index) forgetUnknownNodes(now time.Time) {
-	inUse := map[string]bool{}
-	for _, on := range x.revisions {
-		for name := range on {
-			if x.nodes[name] == nil {
-				inUse[name] = true
-			}
-		}
-	}
-	for name, until := range x.unknownNodes {
-		if !inUse[name] && now.After(until) {
-			delete(x.unknownNodes, name)
-		}
-	}
+	maps.DeleteFunc(x.unknownNodes, func(_ string, until time.Time) bool { return now.Sub(until) > unknownNodeRetention })
 }
 
 // siblingCounts has the placement of the pods of one revision. The zero value means no pods.
 type siblingCounts struct {
 	placed decision.PlacedPods
-	// onNode counts by the name of the node and inZone by the index of the zone. inPool counts only
-	// pods on spot.
+	// onNode and inZone count by name. inPool counts only pods on spot.
 	onNode map[string]int
-	inZone []int
+	inZone map[string]int
 	inPool map[decision.SpreadPool]int
 }
 
 // countSiblings counts a revision's pods by node, zone and pool. The caller must hold mu for
 // reading while it uses the result.
 func (x *index) countSiblings(revision workload.OwnerKey, now time.Time) siblingCounts {
-	s := siblingCounts{onNode: x.revisions[revision], inZone: make([]int, len(x.zones)), inPool: map[decision.SpreadPool]int{}}
+	s := siblingCounts{onNode: x.revisions[revision], inZone: map[string]int{}, inPool: map[decision.SpreadPool]int{}}
 	for name, pods := range s.onNode {
 		n := x.nodes[name]
 		switch {

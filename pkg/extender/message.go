@@ -96,21 +96,14 @@ type filterResult struct {
 // preemption has nothing to look for there.
 func (r *request) filtered(f *filtered) *filterResult {
 	result := &filterResult{}
-	admitted := f.admitted
-	if f.admitsAll {
-		admitted = make([]int, len(r.candidates))
-		for i := range admitted {
-			admitted[i] = i
-		}
-	}
 	if r.nodes != nil {
-		result.Nodes = &nodeList{Items: make([]jsontext.Value, len(admitted))}
-		for at, i := range admitted {
+		result.Nodes = &nodeList{Items: make([]jsontext.Value, len(f.admitted))}
+		for at, i := range f.admitted {
 			result.Nodes.Items[at] = r.nodes[i]
 		}
 	} else {
-		names := make([]string, len(admitted))
-		for at, i := range admitted {
+		names := make([]string, len(f.admitted))
+		for at, i := range f.admitted {
 			names[at] = r.candidates[i].name
 		}
 		result.NodeNames = &names
@@ -124,15 +117,11 @@ func (r *request) filtered(f *filtered) *filterResult {
 	return result
 }
 
-// priorities returns the answer to a prioritize request, in the order of the candidates. Without
-// scores, all are 0.
+// priorities returns the answer to a prioritize request, in the order of the candidates.
 func (r *request) priorities(scores []int64) extenderv1.HostPriorityList {
 	priorities := make(extenderv1.HostPriorityList, len(r.candidates))
 	for i, node := range r.candidates {
-		priorities[i].Host = node.name
-		if scores != nil {
-			priorities[i].Score = scores[i]
-		}
+		priorities[i] = extenderv1.HostPriority{Host: node.name, Score: scores[i]}
 	}
 	return priorities
 }

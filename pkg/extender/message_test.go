@@ -34,13 +34,13 @@ func TestMessages(t *testing.T) {
 		filtered filtered
 		want     extenderv1.ExtenderFilterResult
 	}{
-		"all":     {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, filtered{admitsAll: true}, extenderv1.ExtenderFilterResult{NodeNames: &names}},
+		"all":     {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, filtered{admitted: []int{0, 1, 2}}, extenderv1.ExtenderFilterResult{NodeNames: &names}},
 		"one":     {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, filtered{admitted: []int{1}}, extenderv1.ExtenderFilterResult{NodeNames: &[]string{names[1]}}},
 		"no node": {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &[]string{}}, filtered{}, extenderv1.ExtenderFilterResult{NodeNames: &[]string{}}},
 		"none": {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, filtered{reasons: []string{"why", "why", "not"}}, extenderv1.ExtenderFilterResult{
 			NodeNames: &[]string{}, FailedAndUnresolvableNodes: extenderv1.FailedNodesMap{names[0]: "why", names[1]: "why", "": "not"},
 		}},
-		"all nodes": {extenderv1.ExtenderArgs{Pod: pod, Nodes: nodes}, filtered{admitsAll: true}, extenderv1.ExtenderFilterResult{Nodes: nodes}},
+		"all nodes": {extenderv1.ExtenderArgs{Pod: pod, Nodes: nodes}, filtered{admitted: []int{0, 1}}, extenderv1.ExtenderFilterResult{Nodes: nodes}},
 		"one node": {extenderv1.ExtenderArgs{Pod: pod, Nodes: nodes}, filtered{admitted: []int{1}}, extenderv1.ExtenderFilterResult{
 			Nodes: &v1.NodeList{Items: nodes.Items[1:]},
 		}},

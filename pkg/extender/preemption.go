@@ -3,7 +3,6 @@ package extender
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -25,47 +24,37 @@ func (h *handler) preempt(ctx context.Context, body []byte) (any, error) {
 	if err := json.Unmarshal(body, &args); err != nil {
 		return nil, badRequest{http.StatusBadRequest, fmt.Errorf("expected the JSON of an ExtenderPreemptionArgs: %w", err)}
 	}
-	if err := checkPreemption(&args); err != nil {
-		return nil, badRequest{http.StatusBadRequest, err}
+	invalid := func(format string, values ...any) error {
+		return badRequest{http.StatusBadRequest, fmt.Errorf(format, values...)}
 	}
-	result := extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: args.NodeNameToMetaVictims}
-	if args.NodeNameToMetaVictims == nil {
-		result.NodeNameToMetaVictims = map[string]*extenderv1.MetaVictims{}
-		for name, victims := range args.NodeNameToVictims {
-			meta := &extenderv1.MetaVictims{NumPDBViolations: victims.NumPDBViolations}
-			for _, pod := range victims.Pods {
-				meta.Pods = append(meta.Pods, &extenderv1.MetaPod{UID: string(pod.UID)})
-			}
-			result.NodeNameToMetaVictims[name] = meta
-		}
-	}
-	return h.ifLeading(args.Pod, func() (any, error) {
-		open, err := h.extender.preemptionNodes(ctx, args.Pod, h.extender.index.candidates(slices.Sorted(maps.Keys(result.NodeNameToMetaVictims))))
-		if err != nil {
-			return nil, err
-		}
-		maps.DeleteFunc(result.NodeNameToMetaVictims, func(name string, _ *extenderv1.MetaVictims) bool { return !open[name] })
-		return result, nil
-	})
-}
-
-// checkPreemption returns an error if the pod or victims are null. kube-scheduler sends none that
-// are null.
-func checkPreemption(args *extenderv1.ExtenderPreemptionArgs) error {
 	if args.Pod == nil {
-		return errors.New("args.Pod: expected the pod to make room for, got none")
+		return nil, invalid("args.Pod: expected the pod to make room for, got none")
 	}
+	permitted := map[string]*extenderv1.MetaVictims{}
 	for name, victims := range args.NodeNameToMetaVictims {
 		if victims == nil || slices.Contains(victims.Pods, nil) {
-			return fmt.Errorf("args.NodeNameToMetaVictims[%q]: expected an object whose Pods are objects, got null", name)
+			return nil, invalid("args.NodeNameToMetaVictims[%q]: expected an object whose Pods are objects, got null", name)
 		}
+		permitted[name] = victims
 	}
 	for name, victims := range args.NodeNameToVictims {
 		if victims == nil || slices.Contains(victims.Pods, nil) {
-			return fmt.Errorf("args.NodeNameToVictims[%q]: expected an object whose Pods are objects, got null", name)
+			return nil, invalid("args.NodeNameToVictims[%q]: expected an object whose Pods are objects, got null", name)
 		}
+		meta := &extenderv1.MetaVictims{NumPDBViolations: victims.NumPDBViolations}
+		for _, pod := range victims.Pods {
+			meta.Pods = append(meta.Pods, &extenderv1.MetaPod{UID: string(pod.UID)})
+		}
+		permitted[name] = meta
 	}
-	return nil
+	return h.ifLeading(args.Pod, func() (any, error) {
+		open, err := h.extender.preemptionNodes(ctx, args.Pod, h.extender.index.candidates(slices.Sorted(maps.Keys(permitted))))
+		if err != nil {
+			return nil, err
+		}
+		maps.DeleteFunc(permitted, func(name string, _ *extenderv1.MetaVictims) bool { return !open[name] })
+		return extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: permitted}, nil
+	})
 }
 
 // nominationTimeout is the time within which the watch shows the pod's nomination. Until then, the

@@ -10,14 +10,18 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // withheldKinds returns the indices of the kinds of nodes that are withheld from the pod. A node
 // that waits for its capacity label is withheld if a pod that waits for on-demand roughly fits on
-// it. The check costs nothing if no node waits for its label.
+// it. The check is cheap if no candidate waits for its label.
 func (d *decisionState) withheldKinds() map[int]bool {
-	if len(d.index.settling) == 0 || !d.plan.AdmitsSpot() || workload.SelectsNodesByName(d.pod) {
+	settles := func(k *kind) bool {
+		return d.candidatesByKind[k.index] > 0 && k.facts.Capacity.Source == decision.Settling
+	}
+	if !slices.ContainsFunc(d.index.kinds, settles) || !d.plan.AdmitsSpot() || workload.SelectsNodesByName(d.pod) {
 		return nil
 	}
 	var waiting []requirements
@@ -27,8 +31,8 @@ func (d *decisionState) withheldKinds() map[int]bool {
 		}
 	}
 	withheld := map[int]bool{}
-	for _, n := range d.index.settling {
-		if !withheld[n.kind.index] {
+	for _, n := range d.index.nodes {
+		if settles(n.kind) && !withheld[n.kind.index] {
 			withheld[n.kind.index] = slices.ContainsFunc(waiting, func(pod requirements) bool { return pod.fits(n.object) })
 		}
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -27,8 +29,6 @@ const (
 	// maxApproval is the time for which an approval of a pending pod counts. A binding takes at
 	// most 25 minutes: a Permit plugin may delay a pod for 15 minutes, and its volumes for 10.
 	maxApproval = 30 * time.Minute
-	// listRetryInterval is the pause after a failed list.
-	listRetryInterval = time.Second
 )
 
 // Watch registers the extender with the informers of factory, which must be the one passed to New.
@@ -85,21 +85,18 @@ func (e *Extender) podHandler() cache.ResourceEventHandler {
 // setPod processes the change of a pod from before to after. before is nil for a new pod, after for
 // a deleted pod. In one step, the approval of the pod ends and its binding counts.
 func (e *Extender) setPod(before, after *v1.Pod) {
-	if place := e.countChange(before, after); place != nil {
-		e.recordPlacement(after, place)
+	approval, kind := e.countChange(before, after)
+	if approval == nil {
+		return
 	}
+	outcome := approval.plan.Outcome(kind.facts, approval.inPool[kind.pool()])
+	profilemetrics.RecordPlacement(e.profile, kind.facts.Capacity.Type, outcome)
+	workload.RecordException(e.recorder, after, outcome, after.Spec.NodeName, &approval.plan) // only for deliberate exceptions
 }
 
-// placement is a binding of a pod that this extender approved.
-type placement struct {
-	capacity decision.CapacityType
-	outcome  decision.Outcome
-	pending  *pendingPod
-}
-
-// countChange counts the change of a pod. It returns the placement if the pod was just bound after
-// an approval of this extender.
-func (e *Extender) countChange(before, after *v1.Pod) *placement {
+// countChange counts the change of a pod. If the pod was just bound after an approval of this
+// extender, it returns the approval and the kind of the pod's node.
+func (e *Extender) countChange(before, after *v1.Pod) (approval *pendingPod, on *kind) {
 	e.index.mu.Lock()
 	defer e.index.mu.Unlock()
 	e.index.setPod(before, after, e.clock.Now())
@@ -107,7 +104,7 @@ func (e *Extender) countChange(before, after *v1.Pod) *placement {
 		e.pending.forget(before.UID)
 	}
 	if after == nil || after.Spec.NodeName == "" && workload.Live(after) {
-		return nil
+		return nil, nil
 	}
 	if (before == nil || before.Spec.NodeName == "") && after.Spec.NodeName != "" {
 		e.bindings.Add(1)
@@ -115,10 +112,9 @@ func (e *Extender) countChange(before, after *v1.Pod) *placement {
 	entry := e.pending.forget(after.UID)
 	n := e.index.nodes[after.Spec.NodeName]
 	if entry == nil || entry.approvals == 0 || n == nil {
-		return nil
+		return nil, nil
 	}
-	facts := n.kind.facts
-	return &placement{facts.Capacity.Type, entry.plan.Outcome(facts, entry.inPool[n.kind.pool()]), entry}
+	return entry, n.kind
 }
 
 // IsBound reports whether the extender knows that a pod is bound, and counts it.
@@ -137,8 +133,8 @@ func (e *Extender) IsBound(pod types.UID) bool {
 // leader approved. Its client rate limit, which the pods of all profiles share, limits the speed.
 // These bindings are over when no pod at all was bound for a second. After atMost, TakeOver returns
 // anyway and logs this, because other profiles may bind pods without a pause.
-func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) error, nominated func(context.Context) ([]v1.Pod, error),
-	atMost time.Duration) error {
+func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) (time.Duration, error),
+	nominated func(context.Context) ([]v1.Pod, error), atMost time.Duration) error {
 	inherit := func() (int, error) {
 		for {
 			pods, err := nominated(ctx)
@@ -146,10 +142,8 @@ func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) erro
 				return e.inherit(pods), nil
 			}
 			klog.FromContext(ctx).Error(err, "Failed to list nominated pods; decisions wait until the list succeeds")
-			select {
-			case <-ctx.Done():
-				return 0, ctx.Err()
-			case <-e.clock.After(listRetryInterval):
+			if err := leader.Sleep(ctx, leader.RetryAfter); err != nil {
+				return 0, err
 			}
 		}
 	}
@@ -159,7 +153,7 @@ func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) erro
 	}
 	for deadline := e.clock.Now().Add(atMost); ; {
 		before := e.bindings.Load()
-		if err := wait(ctx); err != nil {
+		if _, err := wait(ctx); err != nil {
 			return err
 		}
 		added, err := inherit()
@@ -219,12 +213,7 @@ func (e *Extender) Approved() (n int) {
 // deleted before the watch showed them. Others have been pending for so long that no binding can be
 // in progress. get asks the API server for a pod.
 func (e *Extender) Sweep(ctx context.Context, get func(context.Context, types.NamespacedName) (types.UID, error)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-e.clock.After(sweepInterval):
-		}
+	for leader.Sleep(ctx, sweepInterval) == nil {
 		e.sweep(ctx, get)
 	}
 }
