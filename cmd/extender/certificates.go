@@ -22,8 +22,6 @@ import (
 // dialTimeout is the maximum time to connect to the leader.
 const dialTimeout = time.Second
 
-var errNoAuthority = errors.New("the client authority is missing")
-
 // certificates has the files by which replicas and schedulers authenticate each other. The files
 // are read again when they change.
 type certificates struct {
@@ -76,24 +74,24 @@ func (c *certificates) own() (certificate *tls.Certificate, name string) {
 	return certificate, name
 }
 
-// verifyOptions returns how to verify client certificates; false if there is no authority.
+// verifyOptions returns how to verify client certificates.
 func (c *certificates) verifyOptions() (x509.VerifyOptions, bool) {
-	options, ok := c.clientCA.VerifyOptions()
+	options, _ := c.clientCA.VerifyOptions()
+	if options.Roots == nil { // not possible: newCertificates has read the file. It would mean the authorities of the system
+		options.Roots = x509.NewCertPool()
+	}
 	options.CurrentTime = c.now()
-	return options, ok
+	return options, true
 }
 
 // servingExpiry returns the expiry of the serving certificate. It returns an error unless other
 // replicas accept it, as server and as client.
 func (c *certificates) servingExpiry() (until time.Time, err error) {
 	certificate, name := c.own()
-	options, ok := c.verifyOptions()
-	switch {
-	case !ok:
-		return time.Time{}, errNoAuthority
-	case name == "":
+	if name == "" {
 		return time.Time{}, errors.New("the serving certificate has no DNS name")
 	}
+	options, _ := c.verifyOptions()
 	options.Intermediates = x509.NewCertPool()
 	for _, der := range certificate.Certificate[1:] {
 		if intermediate, err := x509.ParseCertificate(der); err == nil {
@@ -136,10 +134,7 @@ func (c *certificates) server() *tls.Config {
 	}
 	current := config.Clone()
 	current.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		authority, ok := c.verifyOptions()
-		if !ok {
-			return nil, errNoAuthority
-		}
+		authority, _ := c.verifyOptions()
 		withAuthority := config.Clone()
 		withAuthority.ClientCAs = authority.Roots
 		return withAuthority, nil
@@ -190,10 +185,7 @@ func (c *certificates) permits(client *x509.Certificate) error {
 // dial connects to the leader. The address is the IP address of the leader's pod, which is not in
 // its certificate. So dial verifies the DNS name that all replicas share.
 func (c *certificates) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	authority, ok := c.verifyOptions()
-	if !ok {
-		return nil, errNoAuthority
-	}
+	authority, _ := c.verifyOptions()
 	certificate, name := c.own()
 	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: name, RootCAs: authority.Roots, Certificates: []tls.Certificate{*certificate},

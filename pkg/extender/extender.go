@@ -84,7 +84,7 @@ func (e *Extender) appliesTo(pod *v1.Pod) bool {
 type decisionState struct {
 	*Extender
 	pod              *v1.Pod
-	candidates       []*nodeState
+	candidates       []*nodeState // nil for an unknown node
 	subject          *workload.Subject
 	now              time.Time
 	plan             decision.Plan
@@ -98,9 +98,10 @@ type decisionState struct {
 	candidatesByKind []int // by the index of the kind: candidates; after choose, chosen nodes
 }
 
-// decide makes the plan for a pod, decides about the kinds of its candidates and calls do. Until do
-// returns, the index does not change and no other decision about the revision is made.
-func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []*nodeState, do func(*decisionState) error) error {
+// decide makes the plan for a pod, decides about the kinds of its candidates (names of nodes), and
+// calls do. Until do returns, the index does not change and no other decision about the revision
+// is made.
+func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []string, do func(*decisionState) error) error {
 	subject, err := e.subject(ctx, pod)
 	if err != nil {
 		return err
@@ -121,7 +122,7 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []*nodeSt
 	e.index.mu.RLock()
 	defer e.index.mu.RUnlock()
 	d := &decisionState{
-		Extender: e, pod: pod, candidates: candidates, subject: subject, now: now, invalid: invalid, stored: e.pending.get(pod.UID),
+		Extender: e, pod: pod, candidates: make([]*nodeState, len(candidates)), subject: subject, now: now, invalid: invalid, stored: e.pending.get(pod.UID),
 		siblings: e.index.countSiblings(subject.RevisionKey, now),
 	}
 	e.pending.addApprovals(subject.RevisionKey, pod.UID, now, &d.siblings)
@@ -138,7 +139,7 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []*nodeSt
 		waiting.Healing = e.owners.HasReleased(subject.RevisionKey, workload.HealReason, now)
 	}
 	d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
-	d.decideByKind()
+	d.decideByKind(candidates)
 	return do(d)
 }
 
@@ -170,15 +171,14 @@ func (e *Extender) known(pod *v1.Pod) bool {
 	return err == nil && cached.UID == pod.UID
 }
 
-// decideByKind counts the candidates by kind, and decides about each kind with candidates.
-func (d *decisionState) decideByKind() {
+// decideByKind finds the candidates, counts them by kind, and decides about each kind with
+// candidates.
+func (d *decisionState) decideByKind(candidates []string) {
 	d.candidatesByKind = make([]int, len(d.index.kinds))
-	for i, node := range d.candidates {
-		if node.kind == nil { // it may have been added since the request was decoded
-			node = d.index.node(node.name)
-			d.candidates[i] = node
-		}
-		if node.kind != nil {
+	for i, name := range candidates {
+		node := d.index.nodes[name]
+		d.candidates[i] = node
+		if node != nil {
 			d.candidatesByKind[node.kind.index]++
 		} else {
 			d.unknown++

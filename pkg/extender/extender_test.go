@@ -247,7 +247,7 @@ func TestForgedOwners(t *testing.T) {
 		}()
 		again := pod.DeepCopy()
 		again.Name, again.UID = fmt.Sprintf("asked-%d", i), types.UID(fmt.Sprintf("asked-%d", i))
-		if _, err := w.Extender.filter(t.Context(), again, w.index.candidates(w.names)); err != nil {
+		if _, err := w.Extender.filter(t.Context(), again, w.names); err != nil {
 			if unknown := (*workload.UnknownOwner)(nil); !errors.As(err, &unknown) {
 				t.Errorf("%s: %v, want an UnknownOwner", pod.Name, err)
 			}
@@ -270,13 +270,13 @@ func TestDecisionErrors(t *testing.T) {
 		}
 		w.clock.Step(arrivalTimeout)
 	}()
-	_, err := w.Extender.filter(t.Context(), pod, w.index.candidates(w.names))
+	_, err := w.Extender.filter(t.Context(), pod, w.names)
 	<-waiting
 	if unknown := (*workload.UnknownOwner)(nil); !errors.As(err, &unknown) {
 		t.Errorf("without an owner: %v, want an UnknownOwner", err)
 	}
 	w.build("deployment web 1")
-	if _, err := w.Extender.filter(t.Context(), pod, w.index.candidates([]string{"spot-0", "new"})); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNodeReason) {
+	if _, err := w.Extender.filter(t.Context(), pod, []string{"spot-0", "new"}); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNodeReason) {
 		t.Errorf("with an unknown node: %v", err)
 	}
 	w.want("with an unknown node and a known one", w.filter(pod, "new", "on-demand-0"), "on-demand-0")
@@ -321,7 +321,7 @@ func TestPreemptionsCount(t *testing.T) {
 	w.bound(podOf("web", 1), "spot-0")
 	all := []string{"on-demand-0", "spot-0", "spot-1", "spot-2"}
 	open := func(n int) []string {
-		names, err := w.preemptionNodes(t.Context(), podOf("web", n), w.index.candidates(all))
+		names, err := w.preemptionNodes(t.Context(), podOf("web", n), all)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -444,7 +444,7 @@ func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 func TestOpen(t *testing.T) {
 	w := newCluster(t)
 	w.build("deployment web 1")
-	open, err := w.preemptionNodes(t.Context(), podOf("web", 0), w.index.candidates([]string{"spot-0", "on-demand-0", "unknown"}))
+	open, err := w.preemptionNodes(t.Context(), podOf("web", 0), []string{"spot-0", "on-demand-0", "unknown"})
 	if diff := cmp.Diff(map[string]bool{"on-demand-0": true}, open); diff != "" || err != nil {
 		t.Errorf("open (-want +got):\n%s\n%v", diff, err)
 	}
@@ -455,7 +455,7 @@ func TestScores(t *testing.T) {
 	w.build("deployment web 10 min=1")
 	w.bound(podOf("web", 0), "on-demand-0")
 	w.bound(podOf("web", 1), "spot-1")
-	scores, err := w.scores(t.Context(), podOf("web", 2), w.index.candidates(slices.Concat(w.names, []string{"unknown"})))
+	scores, err := w.scores(t.Context(), podOf("web", 2), slices.Concat(w.names, []string{"unknown"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -564,7 +564,7 @@ func TestWaitForOwnerOnce(t *testing.T) {
 		w.Extender.clock = clock.RealClock{}
 		for i, want := range []time.Duration{arrivalTimeout, 0, 0} {
 			began := time.Now()
-			if _, err := w.Extender.filter(t.Context(), podOf("unknown", 0), w.index.candidates(w.names)); err == nil {
+			if _, err := w.Extender.filter(t.Context(), podOf("unknown", 0), w.names); err == nil {
 				t.Error("decided without an owner")
 			}
 			if took := time.Since(began); took != want {
@@ -681,22 +681,5 @@ func TestPanic(t *testing.T) {
 	case <-decided:
 	case <-time.After(10 * time.Second):
 		t.Error("the revision is locked")
-	}
-}
-
-// The node of a request may change between decoding and decision.
-func TestCandidateChanges(t *testing.T) {
-	w := newCluster(t)
-	w.build("deployment web 2")
-	candidates := w.index.candidates([]string{"on-demand-0", "new"})
-	node := w.index.nodes["on-demand-0"].object
-	w.nodeHandler().OnDelete(node)
-	if _, err := w.Extender.filter(t.Context(), podOf("web", 0), candidates); err == nil || !strings.Contains(err.Error(), "2 of 2 nodes: "+unknownNodeReason) {
-		t.Errorf("deleted: %v", err)
-	}
-	w.setNode(node)
-	result, err := w.Extender.filter(t.Context(), podOf("web", 0), candidates)
-	if err != nil || !slices.Equal(result.admitted, []int{0}) {
-		t.Errorf("added again: %v, %v; want the first node", result.admitted, err)
 	}
 }

@@ -27,7 +27,7 @@ type filtered struct {
 
 // filter returns the candidates that the pod may use, and records this as an approval. An error
 // means that the extender cannot decide now; the scheduler should retry.
-func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []*nodeState) (result filtered, err error) {
+func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []string) (result filtered, err error) {
 	if !e.appliesTo(pod) {
 		for i := range candidates {
 			result.admitted = append(result.admitted, i)
@@ -91,8 +91,8 @@ func (d *decisionState) choose() filtered {
 		if at == len(d.candidates) {
 			at = 0
 		}
-		if kind := d.candidates[at].kind; kind != nil && chosen[kind.index] > 0 {
-			chosen[kind.index]--
+		if node := d.candidates[at]; node != nil && chosen[node.kind.index] > 0 {
+			chosen[node.kind.index]--
 			left--
 			result.admitted = append(result.admitted, at)
 		}
@@ -103,7 +103,7 @@ func (d *decisionState) choose() filtered {
 	var reasons [decision.Verdicts]string
 	result.reasons = make([]string, len(d.candidates))
 	for i, node := range d.candidates {
-		if node.kind == nil {
+		if node == nil {
 			result.reasons[i] = unknownNodeReason
 			continue
 		}
@@ -149,7 +149,7 @@ func (d *decisionState) bestPool(class decision.RankClass) (bool, decision.Sprea
 	var best decision.Rank
 	var found *kind
 	for _, node := range d.candidates {
-		if node.kind == nil || !d.admits(node.kind.index) || d.plan.RankClass(node.kind.facts) != class {
+		if node == nil || !d.admits(node.kind.index) || d.plan.RankClass(node.kind.facts) != class {
 			continue
 		}
 		if rank := d.rank(node); found == nil || rank > best {

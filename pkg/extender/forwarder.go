@@ -27,25 +27,19 @@ var (
 // DialTLS connects to another replica over TLS.
 type DialTLS func(ctx context.Context, network, address string) (net.Conn, error)
 
-// forwarder forwards requests to another replica.
-type forwarder struct {
-	transport *http.Transport
-	scheme    string
-}
-
-func newForwarder(dialTLS DialTLS) *forwarder {
-	f := &forwarder{scheme: "https", transport: &http.Transport{
-		DialTLSContext: dialTLS, MaxIdleConnsPerHost: 32, IdleConnTimeout: time.Minute,
-	}}
+// newTransport returns the transport to other replicas. It uses plain HTTP if dialTLS is nil.
+func newTransport(dialTLS DialTLS) (transport *http.Transport, scheme string) {
+	scheme = "https"
 	if dialTLS == nil {
-		f.scheme = "http"
+		scheme = "http"
 	}
-	return f
+	return &http.Transport{DialTLSContext: dialTLS, MaxIdleConnsPerHost: 32, IdleConnTimeout: time.Minute}, scheme
 }
 
-// forward sends a request, whose body has been read, to the replica at address, and passes on its
-// answer. After an error it has written nothing to w.
-func (f *forwarder) forward(w http.ResponseWriter, r *http.Request, address string, body []byte) (err error) {
+// forwardToLeader forwards a request, whose body has been read, and passes on the answer. After an
+// error it has written nothing to w.
+func (h *handler) forwardToLeader(w http.ResponseWriter, r *http.Request, body []byte) (err error) {
+	address := h.role.Leader()
 	switch {
 	case r.Header.Get(forwardedHeader) != "":
 		return errForwarded
@@ -53,9 +47,9 @@ func (f *forwarder) forward(w http.ResponseWriter, r *http.Request, address stri
 		return errNoLeader
 	}
 	proxy := httputil.ReverseProxy{
-		Transport: f.transport,
+		Transport: h.transport,
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = f.scheme, address, ""
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = h.scheme, address, ""
 			r.Out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 			r.Out.Body, _ = r.Out.GetBody()
 			r.Out.Header.Set(forwardedHeader, "1")

@@ -42,9 +42,11 @@ const filterVerb = "filter"
 
 // handler serves the verbs of an extender.
 type handler struct {
-	extender  *Extender
-	role      Role
-	forwarder *forwarder
+	extender *Extender
+	role     Role
+	// transport and scheme are for requests to the leader.
+	transport *http.Transport
+	scheme    string
 	memory    *semaphore.Weighted
 }
 
@@ -56,9 +58,8 @@ type verb func(ctx context.Context, body []byte) (answer any, err error)
 // this replica does not lead, it forwards requests to the leader over connections of dialTLS; nil
 // means plain HTTP.
 func NewHandler(extender *Extender, role Role, dialTLS DialTLS) http.Handler {
-	h := &handler{
-		extender: extender, role: role, forwarder: newForwarder(dialTLS), memory: semaphore.NewWeighted(bodiesAtOnce),
-	}
+	h := &handler{extender: extender, role: role, memory: semaphore.NewWeighted(bodiesAtOnce)}
+	h.transport, h.scheme = newTransport(dialTLS)
 	mux := http.NewServeMux()
 	for name, do := range map[string]verb{filterVerb: h.filter, "prioritize": h.prioritize, "preempt": h.preempt} {
 		mux.HandleFunc("POST /"+name, func(w http.ResponseWriter, r *http.Request) {
@@ -115,7 +116,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcom
 	defer cancel()
 	result, err := do(ctx, body)
 	if standby := (notLeading{}); errors.As(err, &standby) {
-		if err := h.forwarder.forward(w, r.WithContext(ctx), h.role.Leader(), body); err != nil {
+		if err := h.forwardToLeader(w, r.WithContext(ctx), body); err != nil {
 			return h.fail(w, r, fmt.Errorf("%w; %w", standby.error, err))
 		}
 		return forwarded
@@ -185,7 +186,7 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outco
 
 // answer decodes the body of a filter or prioritize request, and calls decide as ifLeading does.
 func (h *handler) answer(body []byte, decide func(*request) (any, error)) (any, error) {
-	request, err := readRequest(body, h.extender.index)
+	request, err := readRequest(body)
 	switch {
 	case errors.Is(err, errTooMany):
 		return nil, badRequest{http.StatusRequestEntityTooLarge, err}

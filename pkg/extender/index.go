@@ -61,11 +61,11 @@ type kindKey struct {
 // pool returns the pool by which siblings are counted.
 func (k kindKey) pool() decision.SpreadPool { return k.facts.SpreadPool(k.zone) }
 
-// nodeState is a node of the cluster or of a request.
+// nodeState is a node of the cluster.
 type nodeState struct {
 	name   string
 	object *v1.Node
-	kind   *kind // nil if the node is not in the index
+	kind   *kind
 	until  int64 // when its kind changes without a change of the Node, in Unix nanoseconds; math.MaxInt64 for never
 }
 
@@ -94,11 +94,9 @@ func (x *index) setNode(object *v1.Node, now time.Time) {
 
 // deleteNode removes a node. Its pods stop counting, even if they are not deleted yet.
 func (x *index) deleteNode(name string, now time.Time) {
-	n := x.nodes[name]
-	if n == nil {
+	if x.nodes[name] == nil {
 		return
 	}
-	n.kind = nil // a request may contain it
 	delete(x.nodes, name)
 	x.unknownNodes[name] = now // its pods count no longer than until now
 }
@@ -111,26 +109,6 @@ func (x *index) readNode(n *nodeState, now time.Time) {
 		x.nextRefresh.Store(min(x.nextRefresh.Load(), n.until))
 	}
 	n.kind = x.kind(kindKey{facts, n.object.Labels[v1.LabelTopologyZone]})
-}
-
-// node returns the node with this name, or a new one without a kind if the index does not have it.
-// The caller must hold mu.
-func (x *index) node(name string) *nodeState {
-	if n := x.nodes[name]; n != nil {
-		return n
-	}
-	return &nodeState{name: name}
-}
-
-// candidates returns the nodes with these names, in their order.
-func (x *index) candidates(names []string) []*nodeState {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	nodes := make([]*nodeState, len(names))
-	for i, name := range names {
-		nodes[i] = x.node(name)
-	}
-	return nodes
 }
 
 // kind returns the kind with this key, and adds it if it is new.

@@ -19,8 +19,8 @@ var errTooMany = fmt.Errorf("expected at most %d nodes", maxCandidates)
 // nodes that fit it.
 type request struct {
 	pod *v1.Pod
-	// candidates are the nodes that fit the pod.
-	candidates []*nodeState
+	// candidates are the names of the nodes that fit the pod.
+	candidates []string
 	// nodes are the candidates as kube-scheduler sent them, in the same order. They are nil if
 	// kube-scheduler sent only names, because the extender is nodeCacheCapable.
 	nodes []jsontext.Value
@@ -33,7 +33,7 @@ var withoutContainers = json.WithUnmarshalers(json.UnmarshalFromFunc(func(decode
 }))
 
 // readRequest decodes a request. An error names the field, and the expected value.
-func readRequest(body []byte, x *index) (*request, error) {
+func readRequest(body []byte) (*request, error) {
 	var args struct {
 		Pod       *v1.Pod
 		NodeNames *[]string
@@ -55,13 +55,13 @@ func readRequest(body []byte, x *index) (*request, error) {
 	case (args.NodeNames != nil) == (args.Nodes != nil):
 		return nil, errors.New("expected either NodeNames (nodeCacheCapable: true) or Nodes")
 	case args.NodeNames != nil:
-		return &request{pod: args.Pod, candidates: x.candidates(*args.NodeNames)}, nil
+		return &request{pod: args.Pod, candidates: *args.NodeNames}, nil
 	}
 	r := &request{pod: args.Pod, nodes: args.Nodes.Items}
 	if r.nodes == nil {
 		r.nodes = []jsontext.Value{}
 	}
-	names := make([]string, len(r.nodes))
+	r.candidates = make([]string, len(r.nodes))
 	for i, item := range r.nodes {
 		var node struct {
 			Metadata struct {
@@ -71,9 +71,8 @@ func readRequest(body []byte, x *index) (*request, error) {
 		if err := json.Unmarshal(item, &node); err != nil {
 			return nil, fmt.Errorf("args.Nodes.items[%d]: %w", i, err)
 		}
-		names[i] = node.Metadata.Name
+		r.candidates[i] = node.Metadata.Name
 	}
-	r.candidates = x.candidates(names)
 	return r, nil
 }
 
@@ -104,14 +103,14 @@ func (r *request) filtered(f *filtered) *filterResult {
 	} else {
 		names := make([]string, len(f.admitted))
 		for at, i := range f.admitted {
-			names[at] = r.candidates[i].name
+			names[at] = r.candidates[i]
 		}
 		result.NodeNames = &names
 	}
 	if len(f.reasons) > 0 {
 		result.FailedAndUnresolvableNodes = make(map[string]string, len(f.reasons))
 		for i, reason := range f.reasons {
-			result.FailedAndUnresolvableNodes[r.candidates[i].name] = reason
+			result.FailedAndUnresolvableNodes[r.candidates[i]] = reason
 		}
 	}
 	return result
@@ -120,8 +119,8 @@ func (r *request) filtered(f *filtered) *filterResult {
 // priorities returns the answer to a prioritize request, in the order of the candidates.
 func (r *request) priorities(scores []int64) extenderv1.HostPriorityList {
 	priorities := make(extenderv1.HostPriorityList, len(r.candidates))
-	for i, node := range r.candidates {
-		priorities[i] = extenderv1.HostPriority{Host: node.name, Score: scores[i]}
+	for i, name := range r.candidates {
+		priorities[i] = extenderv1.HostPriority{Host: name, Score: scores[i]}
 	}
 	return priorities
 }

@@ -24,8 +24,6 @@ func asJSON(t testing.TB, v any) []byte {
 func TestMessages(t *testing.T) {
 	pod := podOf("web", 0)
 	names := []string{"a", `with "quotes", \ and ü`, ""}
-	x := newIndex(nil)
-	x.nodes["a"] = &nodeState{name: "a"}
 	nodes := &v1.NodeList{Items: []v1.Node{
 		{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"x": "y"}}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}},
 	}}
@@ -49,7 +47,7 @@ func TestMessages(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := readRequest(asJSON(t, test.args), x)
+			r, err := readRequest(asJSON(t, test.args))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +72,7 @@ func TestMessages(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, host := range list {
-				if host != (extenderv1.HostPriority{Host: r.candidates[i].name, Score: scores[i]}) {
+				if host != (extenderv1.HostPriority{Host: r.candidates[i], Score: scores[i]}) {
 					t.Errorf("score %d: %+v", i, host)
 				}
 			}
@@ -109,24 +107,20 @@ func TestBadRequests(t *testing.T) {
 		"a node of another type": {`{"Pod":` + pod + `,"Nodes":{"items":[{"metadata":{"name":"a"}},7]}}`, "Nodes.items[1]: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := readRequest([]byte(test.body), newIndex(nil)); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := readRequest([]byte(test.body)); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})
 	}
 }
 
-// A request may contain a name with escapes, an unknown name, and a field of a later
-// kube-scheduler.
+// A request may contain a name with escapes and a field of a later kube-scheduler.
 func TestCandidates(t *testing.T) {
-	x := newIndex(nil)
-	a, b := &nodeState{name: "a"}, &nodeState{name: "b"}
-	x.nodes["a"], x.nodes["b"] = a, b
-	r, err := readRequest([]byte(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"Later":[{}], "NodeNames" : [ "b","unknown", "\u0061" ]}`), x)
+	r, err := readRequest([]byte(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"Later":[{}], "NodeNames" : [ "b", "\u0061" ]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.candidates) != 3 || r.candidates[0] != b || r.candidates[1].name != "unknown" || r.candidates[2] != a {
-		t.Errorf("candidates %v, want b, an unknown node, and a", r.candidates)
+	if diff := cmp.Diff([]string{"b", "a"}, r.candidates); diff != "" {
+		t.Errorf("candidates (-want +got):\n%s", diff)
 	}
 }

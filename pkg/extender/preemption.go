@@ -48,7 +48,7 @@ func (h *handler) preempt(ctx context.Context, body []byte) (any, error) {
 		permitted[name] = meta
 	}
 	return h.ifLeading(args.Pod, func() (any, error) {
-		open, err := h.extender.preemptionNodes(ctx, args.Pod, h.extender.index.candidates(slices.Sorted(maps.Keys(permitted))))
+		open, err := h.extender.preemptionNodes(ctx, args.Pod, slices.Sorted(maps.Keys(permitted)))
 		if err != nil {
 			return nil, err
 		}
@@ -66,18 +66,18 @@ const nominationTimeout = 10 * time.Second
 // ran on one, so that its siblings preempt no more than the budget permits. The victims of a
 // preemption have a lower priority than the pod. So they are not its siblings, and their eviction
 // does not change the budget.
-func (e *Extender) preemptionNodes(ctx context.Context, pod *v1.Pod, candidates []*nodeState) (map[string]bool, error) {
+func (e *Extender) preemptionNodes(ctx context.Context, pod *v1.Pod, candidates []string) (map[string]bool, error) {
 	open := make(map[string]bool, len(candidates))
 	if !e.appliesTo(pod) {
-		for _, node := range candidates {
-			open[node.name] = true
+		for _, name := range candidates {
+			open[name] = true
 		}
 		return open, nil
 	}
 	err := e.decide(ctx, pod, candidates, func(d *decisionState) error {
 		claims := decision.OnDemand
-		for _, node := range candidates {
-			if node.kind == nil || d.verdicts[node.kind.index] != decision.Admitted {
+		for _, node := range d.candidates {
+			if node == nil || d.verdicts[node.kind.index] != decision.Admitted {
 				continue
 			}
 			switch facts := node.kind.facts; {

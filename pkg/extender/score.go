@@ -10,7 +10,7 @@ import (
 
 // scores returns the score of each candidate, from 0 to 10 as defined by decision.ExtenderScore.
 // All are 0 if the policy does not apply to the pod; so is the score of an unknown node.
-func (e *Extender) scores(ctx context.Context, pod *v1.Pod, candidates []*nodeState) ([]int64, error) {
+func (e *Extender) scores(ctx context.Context, pod *v1.Pod, candidates []string) ([]int64, error) {
 	scores := make([]int64, len(candidates))
 	if !e.appliesTo(pod) {
 		return scores, nil
@@ -18,8 +18,8 @@ func (e *Extender) scores(ctx context.Context, pod *v1.Pod, candidates []*nodeSt
 	return scores, e.decide(ctx, pod, candidates, func(d *decisionState) error {
 		var known []int
 		var ranks []decision.Rank
-		for i, node := range candidates {
-			if node.kind != nil {
+		for i, node := range d.candidates {
+			if node != nil {
 				known, ranks = append(known, i), append(ranks, d.rank(node))
 			}
 		}

@@ -85,7 +85,7 @@ func (w *world) filterWithReasons(pod *v1.Pod, names ...string) (kept, reasons [
 	if len(names) == 0 {
 		names = w.names
 	}
-	result, err := w.Extender.filter(w.Context(), pod, w.index.candidates(names))
+	result, err := w.Extender.filter(w.Context(), pod, names)
 	if err != nil {
 		w.Fatal(err)
 	}
