@@ -683,3 +683,32 @@ func TestPanic(t *testing.T) {
 		t.Error("the revision is locked")
 	}
 }
+
+// Of nodes that are otherwise equal, one in a zone without siblings is better.
+func TestScoreByZone(t *testing.T) {
+	w := newWorld(t)
+	w.build("node od on-demand c/a")
+	w.build("node spot-a1 spot a/a")
+	w.build("node spot-a2 spot b/a")
+	w.build("node spot-b spot b/b")
+	w.build("deployment web 4")
+	w.bound(podOf("web", 0), "od")
+	w.bound(podOf("web", 1), "spot-a1")
+	scores, err := w.scores(t.Context(), podOf("web", 2), []string{"spot-a2", "spot-b"})
+	if err != nil || scores[0] >= scores[1] {
+		t.Errorf("scores %v, %v, want more for the zone without siblings", scores, err)
+	}
+}
+
+// An unknown node is remembered as long as the pods on it may count.
+func TestForgetUnknownNodes(t *testing.T) {
+	w := newWorld(t)
+	w.build("deployment web 2")
+	w.bound(podOf("web", 0), "later")
+	for at, want := range map[time.Duration]int{0: 1, unknownNodeTimeout: 1, unknownNodeTimeout + unknownNodeRetention + 1: 0} {
+		x := &index{unknownNodes: maps.Clone(w.index.unknownNodes)}
+		if x.forgetUnknownNodes(w.clock.Now().Add(at)); len(x.unknownNodes) != want {
+			t.Errorf("after %s: %d unknown nodes remembered, want %d", at, len(x.unknownNodes), want)
+		}
+	}
+}
