@@ -24,8 +24,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/turns"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
@@ -68,10 +70,8 @@ func New(factory, failed informers.SharedInformerFactory, client kubernetes.Inte
 	}
 	return &Counter{
 		profile: profile, policy: policy, client: client, owners: owners, jobs: factory.Batch().V1().Jobs().Lister(),
-		pods: []cache.SharedIndexInformer{factory.Core().V1().Pods().Informer(), failed.Core().V1().Pods().Informer()},
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[*v1.Pod](minRetry, maxRetry),
-			workqueue.TypedRateLimitingQueueConfig[*v1.Pod]{Name: "disruptions"}),
+		pods:  []cache.SharedIndexInformer{factory.Core().V1().Pods().Informer(), failed.Core().V1().Pods().Informer()},
+		queue: turns.NewQueue("disruptions", clock.RealClock{}, minRetry, maxRetry, (*v1.Pod).GetNamespace),
 	}, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/turns"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
@@ -115,9 +116,7 @@ func New(
 	a := &Assigner{
 		settings: settings, client: client, recorder: recorder, clock: clock, requirements: requirements, admissionPolicy: admissionPolicy,
 		owners: owners, pods: pods.GetIndexer(),
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[workload.OwnerKey](ownerRetry, 5*time.Second),
-			workqueue.TypedRateLimitingQueueConfig[workload.OwnerKey]{Name: "gating", Clock: clock}),
+		queue:       turns.NewQueue("gating", clock, ownerRetry, 5*time.Second, func(revision workload.OwnerKey) string { return revision.Namespace }),
 		patchSlots:  make(chan struct{}, maxPatches),
 		assignments: map[types.UID]decision.AssignedCapacity{}, gatedSince: map[types.UID]time.Time{}, reported: map[types.UID]bool{},
 		grants: map[successor][]grant{}, gateRemovedAt: map[string]time.Time{}, unschedulableSince: map[types.UID]time.Time{},

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/turns"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const (
@@ -132,7 +132,7 @@ func (l *Loop) due(planned []Write, now time.Time, limit int) []Write {
 	slices.SortStableFunc(due, func(a, b Write) int {
 		return cmp.Or(a.Rank-b.Rank, l.lastTurn[a.tenant()].Compare(l.lastTurn[b.tenant()]), cmp.Compare(l.attempts[a.UID].delay, l.attempts[b.UID].delay))
 	})
-	workload.RoundRobin(due, 1, func(w Write) string { return w.Name.Namespace })
+	turns.RoundRobin(due, 1, func(w Write) string { return w.Name.Namespace })
 	return due[:min(len(due), limit)]
 }
 

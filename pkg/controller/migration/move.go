@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/turns"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -122,7 +123,7 @@ func (p *planner) startable() []Move {
 		return cmp.Compare(shareB.lost*shareA.pods, shareA.lost*shareB.pods)
 	})
 	if i := slices.IndexFunc(all, func(m Move) bool { return m.Deadline.IsZero() }); i >= 0 {
-		workload.RoundRobin(all[i:], 1, func(m Move) string { return m.Pod.Namespace })
+		turns.RoundRobin(all[i:], 1, func(m Move) string { return m.Pod.Namespace })
 	}
 	return all
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/turns"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -185,8 +186,8 @@ func inOrder(actions []Action) []Action {
 	}
 	namespace := func(p position) string { return p.Pod.Namespace }
 	slices.SortStableFunc(positions, func(a, b position) int { return cmp.Or(byDeadline(a, b), a.workload-b.workload) })
-	workload.RoundRobin(positions[:len(first)], 1, namespace)
-	workload.RoundRobin(positions[len(first):], laterPerTurn, namespace)
+	turns.RoundRobin(positions[:len(first)], 1, namespace)
+	turns.RoundRobin(positions[len(first):], laterPerTurn, namespace)
 	slices.SortStableFunc(positions, func(a, b position) int { return cmp.Or(a.rank()-b.rank(), byDeadline(a, b)) })
 	for i := range positions {
 		actions[i] = positions[i].Action
