@@ -130,11 +130,6 @@ test-skew: export RUN := $(RUN)
 test-skew: tools build ## Runs the live tests against a minor version of Kubernetes (MINOR, PARTS, RUN; builds it; half an hour).
 	@hack/test-skew.sh
 
-.PHONY: test-upgrade
-test-upgrade: export PREVIOUS := $(PREVIOUS)
-test-upgrade: tools build ## Upgrades from the previous version to this one and back, with workloads running (PREVIOUS, a commit or tag; minutes).
-	@hack/test-upgrade.sh
-
 .PHONY: test-node
 test-node: ## Runs the shipped image from the shipped manifests on a real kubelet with containerd (Linux, root; IF_POSSIBLE=1).
 	@hack/test-node.sh
@@ -161,11 +156,6 @@ bench-controller: tools build ## Measures CPU time and memory of the idle contro
 .PHONY: bench-upstream
 bench-upstream: tools ## Compares the shipped profile with the default one on Kubernetes' scheduler_perf (ROUNDS, WORKLOADS, SIZE).
 	@hack/bench-upstream.sh
-
-.PHONY: picture
-picture: tools build ## Draws docs/dashboard.svg: the dashboard during a reclaim of all spot nodes and the return to spot (three minutes).
-	@hack/prometheus.sh
-	@go run ./test/monitoring/picture
 
 .PHONY: site
 site: export SITE_BASE := $(SITE_BASE)

@@ -5,9 +5,8 @@
 # UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results.
 # LONG=1 adds slow tests: the race detector; many more random histories; three runs of the live
 # tests that depend most on timing; live tests with many repetitions or full size; the CPU time with
-# a large tenant; extender tests; the placement tests through the extender; the placement and
-# eviction tests against the next minor version of Kubernetes; and the upgrade from the previous
-# version.
+# a large tenant; extender tests; the placement tests through the extender; and the placement and
+# eviction tests against the next minor version of Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -59,7 +58,6 @@ if [ -n "${LONG:-}" ]; then
   step go test -count=1 ./test/extender
   step hack/test-extender.sh
   step env PARTS="placement busy evictions" hack/test-skew.sh
-  step hack/test-upgrade.sh
 fi
 if [ ${#failed[@]} -gt 0 ]; then
   printf 'failed: %s\n' "${failed[@]}" >&2

@@ -49,9 +49,6 @@ check "fix the reported problems" .local/bin/staticcheck -tags long ./test/autos
 # Only make test-skew runs these tests.
 check "fix the reported problems" go vet -tags skew ./test/controller
 check "fix the reported problems" .local/bin/staticcheck -tags skew ./test/controller
-# Only make test-upgrade runs these tests.
-check "fix the reported problems" go vet -tags upgrade ./test/controller ./test/extender
-check "fix the reported problems" .local/bin/staticcheck -tags upgrade ./test/controller ./test/extender
 
 check "write the English of the Kubernetes documentation (CONTRIBUTING.md)" go run ./hack/language
 

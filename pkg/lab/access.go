@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,11 +84,7 @@ func (cp *ControlPlane) makeIdentities(address, port string) (identity, error) {
 // ship.
 func (cp *ControlPlane) grant(ctx context.Context, to account) (kubeconfig string, err error) {
 	for _, file := range to.manifests {
-		ships, err := cp.ships(file)
-		if err == nil && ships {
-			err = cp.Apply(ctx, file)
-		}
-		if err != nil {
+		if err := cp.Apply(ctx, file); err != nil {
 			return "", err
 		}
 	}
@@ -101,17 +96,6 @@ func (cp *ControlPlane) grant(ctx context.Context, to account) (kubeconfig strin
 	}
 	kubeconfig = filepath.Join(cp.Dir, to.name+".kubeconfig")
 	return kubeconfig, cp.writeKubeconfig(kubeconfig, token.Status.Token)
-}
-
-// ships reports whether the checkout ships a manifest, so that its kustomization lists it. The
-// previous version in an upgrade test may not.
-func (cp *ControlPlane) ships(file string) (bool, error) {
-	path := filepath.Join(cp.Root, filepath.FromSlash(file))
-	data, err := os.ReadFile(filepath.Join(filepath.Dir(path), "kustomization.yaml"))
-	if err != nil {
-		return false, fmt.Errorf("reading a kustomization: %w", err)
-	}
-	return strings.Contains(string(data), "- "+filepath.Base(path)+"\n"), nil
 }
 
 // Apply creates the objects of manifests, in the order of the files. The paths are relative to the

@@ -28,10 +28,9 @@
 //	protect, protect_long  PodDisruptionBudgets of protected Deployments
 //	evictions_skew         EvictionRequests of Kubernetes 1.37 (build tag skew)
 //
-// Failures and upgrades:
+// Failures:
 //
 //	leaders          the leader is stopped during moves
-//	upgrade          from the previous version to this one and back (build tag upgrade)
 //	outage           the API server is not available
 //	tenants          pods with false claims about their owners and releases
 //	long             larger and longer runs of mass and outage
@@ -64,8 +63,6 @@ var (
 	client       kubernetes.Interface
 	// requestLog contains the requests of the controllers to the API server.
 	requestLog *auditLog
-	// checkout is the checkout with the programs, manifests and configuration; empty: this one.
-	checkout string
 	// alphaFlags are additional flags of the API server.
 	alphaFlags []string
 )
@@ -101,7 +98,6 @@ func startControlPlane(ctx context.Context, dir string) error {
 		return err
 	}
 	cp, err := lab.Start(ctx, lab.Options{
-		Root:           checkout,
 		PodStartup:     podStartup,
 		APIServerFlags: append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + requests}, alphaFlags...),
 		// At the default of 15 s, an autoscaler can miss a whole surge.

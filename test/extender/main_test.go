@@ -17,12 +17,10 @@ import (
 var (
 	controlPlane *lab.ControlPlane
 	client       kubernetes.Interface
-	// checkout is the checkout with the programs, manifests and configuration; empty: this one.
-	checkout string
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(live.Main(m, lab.Options{Root: checkout}, func(cp *lab.ControlPlane, c kubernetes.Interface) error {
+	os.Exit(live.Main(m, lab.Options{}, func(cp *lab.ControlPlane, c kubernetes.Interface) error {
 		controlPlane, client = cp, c
 		return nil
 	}))
