@@ -88,7 +88,7 @@ replay: control-plane build-lab ## Replays recorded spot capacity under all arms
 
 .PHONY: results
 results: export SPOT_DATA := $(SPOT_DATA)
-results: control-plane build-lab ## Replays all recorded traces and writes docs/results.md (SPOT_DATA; two hours).
+results: control-plane build-lab ## Replays all recorded traces and writes docs/results/figures.md (SPOT_DATA; two hours).
 	@hack/results.sh
 
 .PHONY: test

@@ -26,7 +26,7 @@ const sections = {
     'install', 'opt-in', 'tuning', 'kubectl-spot', 'monitoring', 'troubleshooting', 'coexistence', 'autoscalers', 'upgrading',
   ],
   Reference: ['versions', 'reference/configuration', 'metrics', 'events'],
-  Results: ['demo', 'results'],
+  Results: ['demo', 'results', 'results/figures'],
 }
 checkSections()
 

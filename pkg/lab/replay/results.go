@@ -18,7 +18,7 @@ const (
 )
 
 // WriteResults replaces the generated part of a Markdown page by the figures of all reports in a
-// folder and its subfolders. It writes the plots to the folder "results" beside the page.
+// folder and its subfolders. It writes the plots beside the page.
 func WriteResults(folder, page string) error {
 	reports, err := readReports(folder)
 	if err != nil {
@@ -33,7 +33,7 @@ func WriteResults(folder, page string) error {
 	if !found || !ended {
 		return fmt.Errorf("%s: expected the lines %q and %q", page, strings.TrimSpace(resultsBegin), strings.TrimSpace(resultsEnd))
 	}
-	plots, err := writeResultPlots(reports, filepath.Join(filepath.Dir(page), "results"))
+	plots, err := writeResultPlots(reports, filepath.Dir(page))
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func writeResultPlots(reports []*Report, folder string) (string, error) {
 			if err := os.WriteFile(filepath.Join(folder, name), []byte(standalone(text)), 0o644); err != nil {
 				return "", fmt.Errorf("writing a plot: %w", err)
 			}
-			fmt.Fprintf(&b, "![%s](results/%s)\n", plot.caption, name)
+			fmt.Fprintf(&b, "![%s](%s)\n", plot.caption, name)
 		}
 		b.WriteString("\n")
 	}

@@ -51,7 +51,7 @@ func TestWriteResults(t *testing.T) {
 	at := 0
 	for _, want := range []string{
 		"# Results\n" + resultsBegin, "### Notice 2m0s, start-up 5s, floor 1", "| `another` | 1 | split |", "| `another` | 1 | controller |", "| `another` | 1 | bound | 0.0 |", "| `d` | 1 | controller |", "| `d` | 2 | controller |", "| `d` | 2 | bound |",
-		"seed 2: BROKEN: arm controller", "### Notice 30s, start-up 5s, floor 1", "### Notice 2m0s, start-up 5s, floor 30%", "![Ready and desired replicas, controller](results/another-controller-ready.svg)", "### Windows", "2026-01-02", resultsEnd + "the end\n",
+		"seed 2: BROKEN: arm controller", "### Notice 30s, start-up 5s, floor 1", "### Notice 2m0s, start-up 5s, floor 30%", "![Ready and desired replicas, controller](another-controller-ready.svg)", "### Windows", "2026-01-02", resultsEnd + "the end\n",
 	} {
 		next := strings.Index(string(text[at:]), want)
 		if next < 0 {
@@ -62,7 +62,7 @@ func TestWriteResults(t *testing.T) {
 	if strings.Contains(string(text), "old") {
 		t.Error("the page contains its old content")
 	}
-	plot, err := os.ReadFile(filepath.Join(filepath.Dir(page), "results", "another-controller-ready.svg"))
+	plot, err := os.ReadFile(filepath.Join(filepath.Dir(page), "another-controller-ready.svg"))
 	if err != nil || !strings.HasPrefix(string(plot), `<svg xmlns="http://www.w3.org/2000/svg" `) {
 		t.Errorf("the plot is %.60s: %v", plot, err)
 	}
