@@ -3,9 +3,9 @@
 // therefore run on spot (its budget), whether a pod may run on a node, and which feasible node is
 // best.
 //
-// The package is pure: values in, decision and reasons out. It imports only the standard library,
-// reads no clock and stores no state. The scheduler, the extender, the rebalancer and `explain`
-// therefore give the same answer for the same values.
+// The package is pure: values in, decision and reasons out. It imports only the standard library
+// and the names in package spot, reads no clock and stores no state. The scheduler, the extender,
+// the rebalancer and `explain` therefore give the same answer for the same values.
 //
 // A decision has four steps:
 //

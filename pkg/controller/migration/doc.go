@@ -1,5 +1,6 @@
-// Package migration moves pods. Every eviction and deletion by this project uses it, so that
-// limits, budgets and records exist once.
+// Package migration moves pods. Every move of a running pod by the controller uses it, so that
+// limits, budgets and records exist once. Package gating deletes pending pods itself, and package
+// failsafe deletes released pods while no controller runs.
 //
 //	Move        why a pod must leave its node, and by when
 //	            (packages interruption, rebalance and responder)
