@@ -66,6 +66,8 @@ type NodePool struct {
 	Name string
 	// CapacityTypes are Spot and OnDemand if empty.
 	CapacityTypes []string
+	// Requirements restrict the values of more labels of the nodes, such as the zone.
+	Requirements map[string][]string
 	// Weight orders NodePools: Karpenter tries the pool with the greatest weight first. Zero: no
 	// weight.
 	Weight int
@@ -105,14 +107,18 @@ func (p NodePool) object() *unstructured.Unstructured {
 	for key, value := range p.Labels {
 		labels[key] = value
 	}
+	requirements := []any{
+		requirement(corev1.LabelArchStable, "amd64"), requirement(corev1.LabelOSStable, "linux"),
+		requirement(KarpenterCapacityLabel, capacityTypes...),
+	}
+	for key, values := range p.Requirements {
+		requirements = append(requirements, requirement(key, values...))
+	}
 	spec := map[string]any{
 		"template": map[string]any{
 			"metadata": map[string]any{"labels": labels},
 			"spec": map[string]any{
-				"requirements": []any{
-					requirement(corev1.LabelArchStable, "amd64"), requirement(corev1.LabelOSStable, "linux"),
-					requirement(KarpenterCapacityLabel, capacityTypes...),
-				},
+				"requirements": requirements,
 				"nodeClassRef": map[string]any{"group": nodeClassKind.Group, "kind": nodeClassKind.Kind, "name": nodeClassName},
 				"expireAfter":  orNever(p.ExpireAfter),
 			},
