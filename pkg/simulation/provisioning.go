@@ -80,8 +80,9 @@ func (k *Provisioning) SetPools(pools []providers.NodePool) {
 }
 
 // noPoolFits reports whether pools that may add a node of the required capacity type are known, and
-// each one has reached its limit or has a taint that pods of the class do not tolerate.
-func (k *Provisioning) noPoolFits(c *class, requires decision.AssignedCapacity) bool {
+// each one has a taint that pods of the class do not tolerate, or has reached its limit if limits
+// count.
+func (k *Provisioning) noPoolFits(c *class, requires decision.AssignedCapacity, limits bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	known := false
@@ -91,7 +92,7 @@ func (k *Provisioning) noPoolFits(c *class, requires decision.AssignedCapacity) 
 		}
 		known = true
 		_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), pool.Taints, c.pod.Spec.Tolerations, snapshot.ExcludesPods, true)
-		if !untolerated && !pool.LimitReached {
+		if !untolerated && !(limits && pool.LimitReached) {
 			return false
 		}
 	}
@@ -184,13 +185,19 @@ func (k *Provisioning) Feasibility(s *snapshot.Snapshot) *Feasibility {
 // an autoscaler refused.
 func (f *Feasibility) FitsNewNode(p *snapshot.Pod, requires decision.AssignedCapacity) bool {
 	refused := p.Revision != nil && f.provisioning.Refused(p.Revision.Key, requires, f.snapshot.Now)
-	return !refused && f.fits(p, requires, false)
+	return !refused && f.fits(p, requires, false, true)
 }
 
 // FitsOtherNode reports whether a node of the required capacity type other than the node of p could
 // run the replacement of p: a new node, or an existing node if it were empty and healthy.
 func (f *Feasibility) FitsOtherNode(p *snapshot.Pod, requires decision.AssignedCapacity) bool {
-	return f.fits(p, requires, true)
+	return f.fits(p, requires, true, true)
+}
+
+// FitsLater is as FitsOtherNode for a pod that can wait: a limit that a pool has reached does not
+// count, because it may be raised, and nodes of the pool may end.
+func (f *Feasibility) FitsLater(p *snapshot.Pod, requires decision.AssignedCapacity) bool {
+	return f.fits(p, requires, true, false)
 }
 
 // fits judges by the nodes that exist or existed. An unknown capacity type, or a requirement that
@@ -199,7 +206,7 @@ func (f *Feasibility) FitsOtherNode(p *snapshot.Pod, requires decision.AssignedC
 // required capacity type is known or no known pool can add a node of it for the pod. Sizes do not
 // count, because a new node may be larger. Nor does the requirement that package gating added to p,
 // because the replacement gets its own.
-func (f *Feasibility) fits(p *snapshot.Pod, requires decision.AssignedCapacity, existing bool) bool {
+func (f *Feasibility) fits(p *snapshot.Pod, requires decision.AssignedCapacity, existing, limits bool) bool {
 	before := *p
 	before.Pod = workload.BeforeAssignment(p.Pod, f.provisioning.Policy)
 	c, changes := newClass(&before, nil), newChanges(f.snapshot.Index())
@@ -225,7 +232,7 @@ func (f *Feasibility) fits(p *snapshot.Pod, requires decision.AssignedCapacity, 
 			evidence = true
 		}
 	}
-	return !evidence || !known && !f.provisioning.noPoolFits(c, requires)
+	return !evidence || !known && !f.provisioning.noPoolFits(c, requires, limits)
 }
 
 // allows reports whether the terms of the class allow a pod on a new node. The node gets the number

@@ -37,7 +37,7 @@ func (a *Assigner) couldRun(pod *v1.Pod, requires decision.AssignedCapacity) boo
 	if now := a.clock.Now(); a.feasibility.Feasibility == nil || now.Sub(a.feasibility.at) >= time.Second {
 		a.feasibility.Feasibility, a.feasibility.at = a.settings.Provisioning.Feasibility(a.snapshot(now)), now
 	}
-	return simulation.Excessive(p) || a.feasibility.FitsOtherNode(p, requires)
+	return simulation.Excessive(p) || a.feasibility.FitsLater(p, requires)
 }
 
 // snapshot returns the nodes and the bound pods, which pod affinity may select.

@@ -17,6 +17,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -113,6 +114,44 @@ func TestInfeasible(t *testing.T) {
 			})
 			if !strings.HasPrefix(test.want, text) {
 				t.Errorf("%s, want %s", text, test.want)
+			}
+		})
+	}
+}
+
+// A pod waits for a NodePool that has reached its limit: the limit exempts it from no policy.
+func TestPoolsOfKarpenter(t *testing.T) {
+	floor, onlySpot := decision.WorkloadSettings{MinOnDemand: decision.Count(1)}, decision.WorkloadSettings{Overflow: decision.NeverOverflow}
+	pool := func(capacity string) providers.NodePool {
+		return providers.NodePool{Requirements: []v1.NodeSelectorRequirement{{Key: karpenter, Operator: v1.NodeSelectorOpIn, Values: []string{capacity}}}}
+	}
+	full := func(capacity string) providers.NodePool {
+		p := pool(capacity)
+		p.LimitReached = true
+		return p
+	}
+	tainted := func(capacity string) providers.NodePool {
+		p := pool(capacity)
+		p.Taints = []v1.Taint{{Key: "system", Effect: v1.TaintEffectNoSchedule}}
+		return p
+	}
+	for name, test := range map[string]struct {
+		settings decision.WorkloadSettings
+		node     *v1.Node
+		pool     providers.NodePool
+		want     string
+	}{
+		"a floor, on-demand is full":      {floor, pooled("s", "spot", "a"), full("on-demand"), "on-demand"},
+		"a floor, on-demand is tainted":   {floor, pooled("s", "spot", "a"), tainted("on-demand"), "any"},
+		"overflow Never, spot is full":    {onlySpot, pooled("o", "on-demand", "a"), full("spot"), "spot"},
+		"overflow Never, spot is tainted": {onlySpot, pooled("o", "on-demand", "a"), tainted("spot"), "any"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, test.settings, append(clustertest.NewDeployment("web", 1), test.node)...)
+			w.settings.Provisioning.SetPools([]providers.NodePool{test.pool})
+			w.create(gated("ReplicaSet", "web-r", "web-0"))
+			if got := w.assigned()["web-0"]; got != test.want {
+				t.Errorf("assigned %q, want %q", got, test.want)
 			}
 		})
 	}

@@ -202,7 +202,7 @@ func (a *Assigner) replaceReason(
 		next = decide(s)
 	}
 	switch {
-	case requires == decision.Unassigned && next != decision.AssignedOnDemand:
+	case requires == decision.Unassigned && next != decision.AssignedOnDemand && next != decision.AssignedSpot:
 		return "", 0, 0
 	case next == requires && requires == decision.AssignedSpot:
 		return "", 0, reconsiderInterval

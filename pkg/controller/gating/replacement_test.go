@@ -53,6 +53,8 @@ func TestReconsider(t *testing.T) {
 		"spot, for a few seconds":                   {settings: one, pod: web("web-0", "spot", 20*time.Second), others: []runtime.Object{bound("web-1", "on-demand")}},
 		"spot, its released predecessor serves":     {settings: one, pod: web("web-0", "spot", time.Minute), others: []runtime.Object{bound("web-1", "on-demand"), released}},
 		"spot, a higher floor":                      {settings: with(func(s *decision.WorkloadSettings) { s.MinOnDemand, s.Overflow = decision.Count(2), never }), pod: web("web-0", "spot", time.Minute), others: []runtime.Object{bound("web-1", "on-demand")}, gone: true, successor: "on-demand"},
+		"any, overflow Allow":                       {settings: one, pod: web("web-0", "any", time.Hour), others: []runtime.Object{bound("web-1", "on-demand")}},
+		"any, overflow Never":                       {settings: with(func(s *decision.WorkloadSettings) { s.Overflow = never }), pod: web("web-0", "any", time.Minute), others: []runtime.Object{bound("web-1", "on-demand")}, gone: true, successor: "spot"},
 		"on-demand, of the floor":                   {settings: one, pod: web("web-0", "on-demand", time.Hour)},
 		"on-demand, no floor any more":              {settings: with(func(s *decision.WorkloadSettings) { s.MinOnDemand = decision.Count(0) }), pod: web("web-0", "on-demand", time.Minute), gone: true, successor: "any"},
 		"on-demand, a lower floor":                  {settings: one, pod: web("web-0", "on-demand", time.Minute), others: []runtime.Object{bound("web-1", "on-demand")}, gone: true, successor: "any"},
