@@ -20,6 +20,8 @@
 //	poolcap_long     the pool cap, which Karpenter does not see
 //	labels_long      spot nodes without Karpenter's label
 //	startup_long     nodes that take a minute to start
+//	spread           hard topology spread; spread_long changes the workloads
+//	overflow_long    the policy changes while pods wait, or capacity vanishes
 //
 // Nodes that Karpenter or the cloud removes:
 //

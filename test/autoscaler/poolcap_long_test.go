@@ -3,13 +3,10 @@
 package autoscaler
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
@@ -65,21 +62,4 @@ func startCapped(t *testing.T, overflow string) *scenario {
 		d.Annotations["spot-aware-scheduler.io/overflow"] = overflow
 	})
 	return s
-}
-
-// hasEvent returns a check that an object with this name prefix has an event with this reason and
-// with this text in its note.
-func (s *scenario) hasEvent(object, reason, text string) func() error {
-	return func() error {
-		list, err := kube.CoreV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
-		if err != nil {
-			return err
-		}
-		for _, event := range list.Items {
-			if strings.HasPrefix(event.InvolvedObject.Name, object) && strings.Contains(event.Message, text) {
-				return nil
-			}
-		}
-		return fmt.Errorf("no event %s of %s contains %q", reason, object, text)
-	}
 }

@@ -13,20 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
-
-// floorOf returns the number of replicas that must run on on-demand.
-func floorOf(value string, replicas int) int {
-	parsed := intstr.Parse(value)
-	n, err := intstr.GetScaledValueFromIntOrPercent(&parsed, replicas, true)
-	if err != nil {
-		panic(err)
-	}
-	return min(n, replicas)
-}
 
 // patch changes a Deployment by a strategic merge.
 func (s *scenario) patch(name, patch string) {
