@@ -30,7 +30,7 @@ const grantFor = time.Minute
 // reassignAfter is how long a pod waits, although its successor would be assigned another capacity
 // type, before the controller replaces it. Such pods lost their gate while the controller did not
 // run, or the policy or the nodes have changed. reconsiderInterval is the interval at which the
-// controller decides again about the waiting pods that require a capacity type.
+// controller decides again about the waiting pods.
 const reassignAfter, reconsiderInterval = 30 * time.Second, 10 * time.Second
 
 // maxEventLists limits for how many pods of one revision the controller lists events at a time.
@@ -203,7 +203,7 @@ func (a *Assigner) replaceReason(
 	}
 	switch {
 	case requires == decision.Unassigned && next != decision.AssignedOnDemand && next != decision.AssignedSpot:
-		return "", 0, 0
+		return "", 0, reconsiderInterval
 	case next == requires && requires == decision.AssignedSpot:
 		return "", 0, reconsiderInterval
 	case next == requires:

@@ -76,6 +76,9 @@ func TestReconsider(t *testing.T) {
 				if w.gone("web-0") {
 					t.Error("the pod was deleted")
 				}
+				if again, err := w.reconcile(t.Context(), workload.RevisionOf(test.pod)); err != nil || name == "any, overflow Allow" && again == 0 {
+					t.Errorf("%s, %v: the pod is not reconsidered", again, err)
+				}
 				return
 			}
 			w.until("the pod is deleted", func() bool { return w.gone("web-0") })
