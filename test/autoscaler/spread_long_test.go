@@ -20,7 +20,8 @@ func TestLongZoneSpread(t *testing.T) {
 	settled := func(what string) {
 		t.Helper()
 		for _, app := range apps {
-			s.eventually(time.Minute, s.isSpread(app, v1.LabelTopologyZone, zones...))
+			// A return to spot whose replacement runs on on-demand delays a heal by its timeout.
+			s.eventually(4*time.Minute, s.isSpread(app, v1.LabelTopologyZone, zones...))
 			if pending := s.seen.longestPending(app); pending > soon {
 				t.Errorf("a pod of %s was pending for %s", app, pending)
 			}
