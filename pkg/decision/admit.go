@@ -170,9 +170,9 @@ func (p *Plan) WaitReason() string {
 	case p.onlySpot && p.assigned == AssignedSpot:
 		return "no feasible node: the pod was assigned spot and admits no on-demand node"
 	case p.onlySpot:
-		return "no feasible node: the pod's own node selector or affinity admits only spot"
+		return "no feasible node: the pod's own constraints admit only spot"
 	case p.onlyOnDemand:
-		return "no feasible node: the pod's own node selector or affinity admits only on-demand"
+		return "no feasible node: the pod's own constraints admit only on-demand"
 	case p.PoolCap > 0 && p.Grant == NotGranted:
 		return fmt.Sprintf("no feasible node: the pod may run on on-demand, and in spot pools with fewer than %d replicas of %s", p.PoolCap, p.revision)
 	}
@@ -197,7 +197,7 @@ func (p *Plan) floorWait(alternative string) string {
 		return "; the pod was assigned spot, and admits no on-demand node" + p.waitHint(alternative)
 	}
 	if p.onlySpot {
-		return "; its own node selector or affinity admits only spot, but exemptions are ignored" + p.waitHint(alternative)
+		return "; its own constraints admit only spot, but exemptions are ignored" + p.waitHint(alternative)
 	}
 	if p.ExcludedFromOnDemand() {
 		return p.waitHint("another replica to terminate")
@@ -237,7 +237,7 @@ const (
 	Overflow Outcome = "overflow"
 	// InBudget: on spot, within the budget.
 	InBudget Outcome = "budget"
-	// ByExemption: on spot, because the pod's own selector or affinity admits only spot, in a
+	// ByExemption: on spot, because the pod's own constraints admit only spot, in a
 	// workload with a floor.
 	ByExemption Outcome = "exempt"
 	// ByScheduleAnyway, ByFallback and ByRolloutRelief: on spot beyond the budget or cap, because

@@ -201,13 +201,13 @@ func TestReason(t *testing.T) {
 		},
 		"budget, only spot, exemptions ignored": {
 			candidate: candidate{onlySpot: true, ignoreExemptions: true, placed: decision.PlacedPods{Spot: 3}}, verdict: decision.OverBudget,
-			want: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot; its own node selector or affinity admits only spot, " +
+			want: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot; its own constraints admit only spot, " +
 				"but exemptions are ignored (waits for room in the spot budget)",
 		},
 		"ordinal, only spot, exemptions ignored": {
 			candidate: candidate{onlySpot: true, ignoreExemptions: true, ordered: true, fallbackAfter: time.Hour}, verdict: decision.OnFloorOrdinal,
-			want: "ordinal belongs to the floor: the first 2 ordinals of shop/web-5d9f must run on on-demand; its own node selector or affinity " +
-				"admits only spot, but exemptions are ignored (waits for a lower floor, may run on any spot node after 1h)",
+			want: "ordinal belongs to the floor: the first 2 ordinals of shop/web-5d9f must run on on-demand; its own constraints " +
+				"admit only spot, but exemptions are ignored (waits for a lower floor, may run on any spot node after 1h)",
 		},
 		"pool, only spot, exemptions ignored": {
 			candidate: candidate{onlySpot: true, ignoreExemptions: true}, verdict: decision.PoolFull,

@@ -72,7 +72,7 @@ func TestAssigned(t *testing.T) {
 		"own affinity to spot, budget used up": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlySpot: true},
 			placed: decision.PlacedPods{Spot: 3}, want: outline{Prefer: decision.Spot, Spot: true}},
 		"admits only on-demand": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlyOnDemand: true}, noOverflow: true,
-			want: outline{Prefer: decision.Spot, Spot: true, OnDemand: true}, waits: "no feasible node: the pod's own node selector or affinity admits only on-demand"},
+			want: outline{Prefer: decision.OnDemand, Spot: true, OnDemand: true}, waits: "no feasible node: the pod's own constraints admit only on-demand"},
 		"ordinal of the floor":     {pod: decision.Pod{Workload: ordinal(1), Assigned: decision.AssignedSpot}, noOverflow: true, want: ofFloor},
 		"ordinal beyond the floor": {pod: decision.Pod{Workload: ordinal(2), Assigned: decision.AssignedSpot}, noOverflow: true, want: onSpot},
 	} {

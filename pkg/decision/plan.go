@@ -54,9 +54,10 @@ type Pod struct {
 	PriorityClass string
 	Priority      int32
 	QOSClass      string
-	// OnlySpot: the pod's own node selector or required node affinity admits no on-demand node.
+	// OnlySpot: the pod's own constraints admit no on-demand node: its node selector and required
+	// node affinity, or, judged by the nodes that exist, also its tolerations and volumes.
 	OnlySpot bool
-	// OnlyOnDemand: the pod's own node selector or required node affinity admits no spot node.
+	// OnlyOnDemand: likewise, the pod's own constraints admit no spot node.
 	OnlyOnDemand bool
 	// Assigned is the capacity type that was assigned to the pod before it was scheduled. Anyone
 	// who may write the pod can set it, so it only restricts the pod: no plan admits the pod to
@@ -143,13 +144,13 @@ type Plan struct {
 	Floor, Budget int
 	// PoolCap is the maximum number of replicas of the revision in one spot pool; 0 means no cap.
 	PoolCap int
-	// Exempt: the budget does not apply to the pod. The pod's own node selector or affinity admits
+	// Exempt: the budget does not apply to the pod. The pod's own constraints admit
 	// only spot, and Settings.Exemptions allows that. The cap still applies.
 	Exempt bool
 	// Grant, if not NotGranted, lifts budget and cap, because the pod has to run somewhere.
 	Grant Grant
 	// Prefer is the preferred capacity type: on-demand until the floor is met, then spot. The pods
-	// of a Job at its disruption limit prefer on-demand.
+	// of a Job at its disruption limit, and pods that admit only on-demand, prefer on-demand.
 	Prefer CapacityType
 
 	placed        PlacedPods
@@ -215,7 +216,7 @@ func NewPlan(pod *Pod, settings WorkloadSettings, placed PlacedPods, waiting Wai
 		plan.Grant = GrantRolloutRelief
 	}
 	plan.Prefer = Spot
-	if !plan.Exempt && !plan.ExcludedFromOnDemand() && (!plan.WithinBudget(0) || !plan.BeyondFloor() || plan.preferOnDemand) {
+	if !plan.Exempt && !plan.ExcludedFromOnDemand() && (pod.OnlyOnDemand || !plan.WithinBudget(0) || !plan.BeyondFloor() || plan.preferOnDemand) {
 		plan.Prefer = OnDemand
 	}
 	return plan
@@ -277,7 +278,7 @@ func (p *Plan) ExcludedFromOnDemand() bool {
 }
 
 // Overflows reports whether the pod would use on-demand room that is reserved for floors: it is
-// beyond the floor, and its own node selector or affinity admits spot. Such a pod preempts no pod
+// beyond the floor, and its own constraints admit spot. Such a pod preempts no pod
 // on on-demand.
 func (p *Plan) Overflows() bool { return !p.onlyOnDemand && p.BeyondFloor() }
 

@@ -219,13 +219,13 @@ func TestOverflowNever(t *testing.T) {
 		"admits only on-demand": {
 			pod: decision.Pod{Workload: five, OnlyOnDemand: true}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 2},
 			want: outline{
-				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot,
-				Waits: "no feasible node: the pod's own node selector or affinity admits only on-demand",
+				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.OnDemand,
+				Waits: "no feasible node: the pod's own constraints admit only on-demand",
 			},
 		},
 		"admits only spot": {
 			pod: decision.Pod{Workload: five, OnlySpot: true}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 1},
-			want: outline{Spot: true, Prefer: decision.Spot, Waits: "no feasible node: the pod's own node selector or affinity admits only spot"},
+			want: outline{Spot: true, Prefer: decision.Spot, Waits: "no feasible node: the pod's own constraints admit only spot"},
 		},
 		"ordinal of the floor": {
 			pod: decision.Pod{Workload: ordinal(1)}, minOnDemand: two, placed: decision.PlacedPods{OnDemand: 4},

@@ -139,9 +139,15 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []string,
 		waiting.Healing = e.owners.HasReleased(subject.RevisionKey, workload.HealReason, now)
 	}
 	d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
+	if e.index.evidence.Judge(pod, noVolumes, &subject.Pod, &d.plan) {
+		d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
+	}
 	d.decideByKind(candidates)
 	return do(d)
 }
+
+// noVolumes returns nil: the extender does not watch PersistentVolumes.
+func noVolumes(*v1.Pod) []*v1.PersistentVolume { return nil }
 
 // subject returns workload.Owners.Subject. If the owner is unknown, or if replicas are counted by
 // pods and the cache lacks this pod, it retries for a moment. It does so once per pod.

@@ -47,6 +47,25 @@ func (w *world) want(what string, got []string, want ...string) {
 	}
 }
 
+// Pods whose constraints admit only the nodes of one capacity type are judged by the nodes that
+// exist, also by nodes that are no candidates.
+func TestConstraintsAreJudgedByNodes(t *testing.T) {
+	in := func(zone string, pod *v1.Pod) *v1.Pod {
+		pod.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: zone}
+		return pod
+	}
+	w := newWorld(t)
+	w.build("node od on-demand m/a\nnode sp spot m/b\ndeployment one 1\ndeployment job 1 min=0")
+	w.want("a floor", w.filter(podOf("one", 0), "sp"))
+	w.want("a floor that only spot can run", w.filter(in("b", podOf("one", 0)), "sp"), "sp")
+	w.want("a floor in a zone of on-demand", w.filter(in("a", podOf("one", 0)), "sp"))
+	w.policy.Defaults.Overflow = decision.NeverOverflow
+	w.want("overflow Never", w.filter(podOf("job", 0), "od"))
+	w.want("overflow Never, only on-demand", w.filter(in("a", podOf("job", 0)), "od"), "od")
+	w.build("node od-b on-demand m/b")
+	w.want("a floor that on-demand can run now", w.filter(in("b", podOf("one", 1)), "sp"))
+}
+
 // The scheduler asks about the pods of one workload in quick succession, before the watch shows any
 // binding. Each decision counts the pods before it.
 func TestBackToBack(t *testing.T) {

@@ -44,6 +44,8 @@ type index struct {
 	kinds     []*kind // by their index
 	kindByKey map[kindKey]*kind
 
+	evidence *workload.NodeEvidence // has the same nodes
+
 	nextRefresh atomic.Int64 // no later than the earliest until of all nodes
 }
 
@@ -71,7 +73,7 @@ type nodeState struct {
 
 func newIndex(reader *node.Reader) *index {
 	x := &index{
-		reader: reader, nodes: map[string]*nodeState{},
+		reader: reader, evidence: workload.NewNodeEvidence(reader.Policy), nodes: map[string]*nodeState{},
 		revisions: map[workload.OwnerKey]map[string]int{}, bound: map[types.UID]struct{}{},
 		nominees: workload.Groups[workload.OwnerKey, *v1.Pod]{}, unknownNodes: map[string]time.Time{}, kindByKey: map[kindKey]*kind{},
 	}
@@ -98,11 +100,13 @@ func (x *index) deleteNode(name string, now time.Time) {
 		return
 	}
 	delete(x.nodes, name)
+	x.evidence.Delete(name)
 	x.unknownNodes[name] = now // its pods count no longer than until now
 }
 
 func (x *index) readNode(n *nodeState, now time.Time) {
 	facts, until := x.reader.Read(n.object, now)
+	until = node.Earlier(until, x.evidence.Set(n.object, facts.Capacity, now))
 	n.until = math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
@@ -270,15 +274,4 @@ func (x *index) nodesBy() map[decision.Capacity]int {
 		counts[n.kind.facts.Capacity]++
 	}
 	return counts
-}
-
-// capacityOf returns the capacity type of a node; false if the node is unknown.
-func (x *index) capacityOf(name string) (decision.CapacityType, bool) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	n := x.nodes[name]
-	if n == nil {
-		return decision.OnDemand, false
-	}
-	return n.kind.facts.Capacity.Type, true
 }

@@ -42,7 +42,7 @@ func (e *Extender) RegisterMetrics(synced func() bool) {
 	var deficits workload.Deficits
 	floors := profilemetrics.Limited(func() (floors profilemetrics.Floors) {
 		pods, _ := e.pods.List(labels.Everything()) // a cache lister returns no error
-		statuses := e.owners.FloorStatuses(pods, e.profile, e.index.capacityOf)
+		statuses := e.owners.FloorStatuses(pods, e.profile, e.index.evidence, noVolumes)
 		floors.FloorsUnmet, floors.FloorDeficit, floors.LongestDeficit = deficits.Update(statuses, e.clock.Now())
 		return floors
 	})

@@ -6,9 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
-	"k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -65,17 +62,12 @@ func (r *pendingPods) forOnDemand(except types.UID) (names []types.NamespacedNam
 
 // requirements are the requirements of a pod that do not depend on the free capacity of a node.
 type requirements struct {
-	requests    v1.ResourceList
-	tolerations []v1.Toleration
-	affinity    nodeaffinity.RequiredNodeAffinity
+	workload.Constraints
+	requests v1.ResourceList
 }
 
 func newRequirements(pod *v1.Pod) requirements {
-	return requirements{
-		requests:    resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}),
-		tolerations: pod.Spec.Tolerations,
-		affinity:    nodeaffinity.GetRequiredNodeAffinity(pod),
-	}
+	return requirements{workload.NewConstraints(pod, nil), resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})}
 }
 
 // fits reports whether the pod would fit on the node if the node were empty.
@@ -85,11 +77,5 @@ func (n *requirements) fits(node *v1.Node) bool {
 			return false
 		}
 	}
-	_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, n.tolerations,
-		func(t *v1.Taint) bool { return t.Effect != v1.TaintEffectPreferNoSchedule }, true)
-	if untolerated {
-		return false
-	}
-	match, err := n.affinity.Match(node)
-	return match && err == nil
+	return n.UntoleratedTaint(node, workload.ExcludesPods) == "" && n.Matches(node)
 }

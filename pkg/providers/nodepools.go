@@ -12,6 +12,10 @@ import (
 // NodePools are the objects that describe the nodes that Karpenter may add.
 var NodePools = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodepools"}
 
+// NodeGroups are the labels that name a node, or a group of nodes that are created alike.
+var NodeGroups = []string{v1.LabelHostname, NodePools.Group + "/nodepool", "eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name",
+	"cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool", "agentpool", "alibabacloud.com/nodepool-id", "doks.digitalocean.com/node-pool"}
+
 // NodePool contains what an object of NodePools requires of its nodes.
 type NodePool struct {
 	// Taints are the permanent taints of the nodes.

@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -202,4 +203,23 @@ func (s *Signal) PresentSince(node *v1.Node) (since time.Time, present bool) {
 		return time.Time{}, matches(value, ok)
 	}
 	return time.Time{}, false
+}
+
+// startupTaints are prefixes of the keys of taints that a new node has until it is initialized:
+// of Karpenter (pkg/apis/v1/taints.go), of the cluster autoscaler (utils/taints), and of the node
+// readiness controller.
+var startupTaints = []string{"karpenter.sh/unregistered", "startup-taint.cluster-autoscaler.kubernetes.io/",
+	"ignore-taint.cluster-autoscaler.kubernetes.io/", "status-taint.cluster-autoscaler.kubernetes.io/", "readiness.k8s.io/"}
+
+// IsStartupTaint reports whether a taint with this key is a known start-up taint. The taints of
+// Cilium, CSI drivers and Istio end in not-ready, those of cloud providers in uninitialized.
+func IsStartupTaint(key string) bool {
+	return strings.HasSuffix(key, "not-ready") || strings.HasSuffix(key, "uninitialized") ||
+		slices.ContainsFunc(startupTaints, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+}
+
+// Starting reports whether the node may have start-up taints of its pool. Karpenter sets the second
+// label when the node has none any more.
+func Starting(node *v1.Node) bool {
+	return node.Labels["karpenter.sh/registered"] == "true" && node.Labels["karpenter.sh/initialized"] != "true"
 }

@@ -7,12 +7,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/component-helpers/storage/volume"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Amounts contains requests or capacities in whole units, and CPU in thousandths.
@@ -110,8 +108,8 @@ type class struct {
 	requests v1.ResourceList
 	needs    Amounts // requests
 	ports    []v1.ContainerPort
-	affinity *nodeaffinity.RequiredNodeAffinity // nil: any node
-	terms    *terms                             // nil: independent of other pods
+	terms    *terms // nil: independent of other pods
+	workload.Constraints
 
 	// suitability caches, by site.index, whether a node is suitable for such pods.
 	suitability []suitability
@@ -150,12 +148,8 @@ func (r *Room) classOf(p *snapshot.Pod) *class {
 
 // newClass returns the class of p with these requests, without the terms that depend on other pods.
 func newClass(p *snapshot.Pod, requests v1.ResourceList) *class {
-	c := &class{pod: p, requests: requests, ports: hostPorts(p.Pod)}
+	c := &class{pod: p, requests: requests, ports: hostPorts(p.Pod), Constraints: workload.NewConstraints(p.Pod, p.Volumes)}
 	c.needs.Add(requests, 1)
-	if wanted := p.Spec.Affinity; len(p.Spec.NodeSelector) > 0 || wanted != nil && wanted.NodeAffinity != nil {
-		affinity := nodeaffinity.GetRequiredNodeAffinity(p.Pod)
-		c.affinity = &affinity
-	}
 	return c
 }
 
@@ -199,35 +193,7 @@ func (c *class) suits(at *site) bool {
 // suitable reports whether the node is suitable for pods of the class, as far as neither depends on
 // other pods.
 func (c *class) suitable(node *snapshot.Node) bool {
-	return c.untoleratedTaint(node, snapshot.ExcludesPods) == "" && c.matches(node) && c.reaches(node)
-}
-
-// untoleratedTaint returns the key of a taint of the node that counts and that pods of the class do
-// not tolerate, or "".
-func (c *class) untoleratedTaint(node *snapshot.Node, counts func(*v1.Taint) bool) string {
-	if len(node.Spec.Taints) > 0 {
-		taint, found := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.pod.Spec.Tolerations, counts, true)
-		if found {
-			return taint.Key
-		}
-	}
-	return ""
-}
-
-// matches reports whether the node matches the node selector and affinity of the class.
-func (c *class) matches(node *snapshot.Node) bool {
-	if c.affinity == nil {
-		return true
-	}
-	match, err := c.affinity.Match(node.Node)
-	return match && err == nil
-}
-
-// reaches reports whether the node can reach the volumes of the class.
-func (c *class) reaches(node *snapshot.Node) bool {
-	return !slices.ContainsFunc(c.pod.Volumes, func(pv *v1.PersistentVolume) bool {
-		return volume.CheckNodeAffinity(pv, node.Labels) != nil
-	})
+	return c.UntoleratedTaint(node.Node, workload.ExcludesPods) == "" && c.Matches(node.Node) && c.Reaches(node.Node)
 }
 
 // addPorts adds host ports to those in use.

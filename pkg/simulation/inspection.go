@@ -3,14 +3,11 @@ package simulation
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/klog/v2"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Inspection finds the reasons why one pod cannot run on a node in the current state of the
@@ -32,25 +29,18 @@ func Hypothetical(pod *v1.Pod) *snapshot.Pod {
 	return &snapshot.Pod{Pod: pod, Requests: snapshot.RequestsOf(pod)}
 }
 
-// cordon is the taint of a cordoned node. An unschedulable node may not have it yet.
-var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
-
 // Obstacles returns the reasons why the pod cannot run on the node, the most permanent first; nil
 // if it can.
 func (i *Inspection) Obstacles(node *snapshot.Node) (all []string) {
 	c := i.demand.class
-	if !c.matches(node) {
+	if !c.Matches(node.Node) {
 		all = append(all, "not in the pod's node selector or affinity")
 	}
-	if !c.reaches(node) {
+	if !c.Reaches(node.Node) {
 		all = append(all, "out of reach of the pod's volume")
 	}
-	if taint := c.untoleratedTaint(node, snapshot.ExcludesPods); taint != "" {
+	if taint := c.UntoleratedTaint(node.Node, workload.ExcludesPods); taint != "" {
 		all = append(all, "taint "+taint)
-	}
-	cordoned := slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cordon.Key })
-	if node.Spec.Unschedulable && !cordoned && !corev1.TolerationsTolerateTaint(klog.Background(), c.pod.Spec.Tolerations, &cordon, true) {
-		all = append(all, "taint "+cordon.Key)
 	}
 	all = append(all, i.insufficient(node)...)
 	if !i.demand.portsFree(node, nil) {
@@ -119,15 +109,5 @@ func FitsAnyNode(nodes []*snapshot.Node) func(*snapshot.Pod) bool {
 func (c *class) suitableWhenHealthy(node *snapshot.Node) bool {
 	var whole Amounts
 	whole.Add(node.Status.Allocatable, 1)
-	return whole.Covers(&c.needs) && c.untoleratedTaint(node, permanent) == "" && c.matches(node) && c.reaches(node)
-}
-
-// signals contains the known signals.
-var signals = providers.Signals()
-
-// permanent reports whether a taint excludes pods, and indicates the kind of a node rather than its
-// current state, as taints with the prefixes of Kubernetes and taints that are signals do.
-func permanent(t *v1.Taint) bool {
-	return snapshot.ExcludesPods(t) && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/") &&
-		!slices.ContainsFunc(signals, func(s providers.Signal) bool { return s.Kind == providers.TaintSignal && s.Key == t.Key })
+	return whole.Covers(&c.needs) && c.AdmitWhenHealthy(node.Node)
 }

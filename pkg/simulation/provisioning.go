@@ -10,8 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -91,8 +89,7 @@ func (k *Provisioning) noPoolFits(c *class, requires decision.AssignedCapacity, 
 			continue
 		}
 		known = true
-		_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), pool.Taints, c.pod.Spec.Tolerations, snapshot.ExcludesPods, true)
-		if !untolerated && !(limits && pool.LimitReached) {
+		if c.UntoleratedTaint(&v1.Node{Spec: v1.NodeSpec{Taints: pool.Taints}}, workload.ExcludesPods) == "" && !(limits && pool.LimitReached) {
 			return false
 		}
 	}
@@ -116,8 +113,8 @@ func (k *Provisioning) observe(s *snapshot.Snapshot) (examples []*snapshot.Node)
 	}
 	nodes, kinds := make(map[*v1.Node]uint64, len(s.Nodes)), k.kinds
 	for _, n := range s.Nodes {
-		if n.Facts.Capacity.Source == decision.Settling {
-			continue // its capacity label may still arrive
+		if n.Facts.Capacity.Source == decision.Settling || providers.Starting(n.Node) {
+			continue // its capacity label may still arrive, or its taints may be those of its start
 		}
 		kind, known := k.nodes[n.Node]
 		if !known {
@@ -145,7 +142,7 @@ func exampleOf(node *snapshot.Node) *snapshot.Node {
 	example := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(node.Labels)}}
 	maps.DeleteFunc(example.Labels, func(key, value string) bool { return key == v1.LabelHostname || value == node.Name })
 	for i := range node.Spec.Taints {
-		if t := node.Spec.Taints[i]; permanent(&t) {
+		if t := node.Spec.Taints[i]; workload.PermanentTaint(&t) {
 			t.TimeAdded = nil
 			example.Spec.Taints = append(example.Spec.Taints, t)
 		}

@@ -13,7 +13,7 @@ import (
 // long for all other pods. Room does not search for such a pod.
 func Excessive(p *snapshot.Pod) bool {
 	spec := &p.Spec
-	n := len(spec.Tolerations) + len(spec.NodeSelector)
+	n := workload.NodeTerms(p.Pod)
 	selector := func(s *metav1.LabelSelector) {
 		if s != nil {
 			n += len(s.MatchLabels) + len(s.MatchExpressions)
@@ -25,11 +25,6 @@ func Excessive(p *snapshot.Pod) bool {
 		selector(c.LabelSelector)
 	}
 	if a := spec.Affinity; a != nil {
-		if a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-			for _, t := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-				n += 1 + len(t.MatchExpressions) + len(t.MatchFields)
-			}
-		}
 		for _, terms := range [][]v1.PodAffinityTerm{fwk.GetPodAffinityTerms(a), fwk.GetPodAntiAffinityTerms(a)} {
 			for i := range terms {
 				n += 1 + len(terms[i].Namespaces)

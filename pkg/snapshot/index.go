@@ -10,9 +10,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -126,20 +123,13 @@ func (x *Index) Eligibility(p *Pod, c *v1.TopologySpreadConstraint, keys []strin
 	}
 	e := &Eligibility{Nodes: make([]bool, len(x.snapshot.Nodes))}
 	domains, seen := x.Topology(c.TopologyKey), map[int32]bool{}
-	affinity := nodeaffinity.GetRequiredNodeAffinity(p.Pod)
+	constraints := workload.NewConstraints(p.Pod, nil)
 	for i, node := range x.snapshot.Nodes {
 		if slices.ContainsFunc(keys, func(key string) bool { _, has := node.Labels[key]; return !has }) {
 			continue
 		}
-		if honorsAffinity {
-			if matches, _ := affinity.Match(node.Node); !matches {
-				continue
-			}
-		}
-		if honorsTaints && len(node.Spec.Taints) > 0 {
-			if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, p.Spec.Tolerations, ExcludesPods, true); untolerated {
-				continue
-			}
+		if honorsAffinity && !constraints.Matches(node.Node) || honorsTaints && constraints.UntoleratedTaint(node.Node, workload.ExcludesPods) != "" {
+			continue
 		}
 		e.Nodes[i], seen[domains[i]] = true, true
 	}
@@ -211,6 +201,3 @@ func (x *Index) podsIn(namespace string) []*Pod {
 	end := start + sort.Search(len(pods)-start, func(i int) bool { return pods[start+i].Namespace != namespace })
 	return pods[start:end]
 }
-
-// ExcludesPods reports whether a taint excludes pods that do not tolerate it.
-func ExcludesPods(taint *v1.Taint) bool { return taint.Effect != v1.TaintEffectPreferNoSchedule }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	appslisters "k8s.io/client-go/listers/apps/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -38,8 +37,7 @@ type Reader struct {
 
 	// factory provides the lists. The listers below look up single objects.
 	factory      informers.SharedInformerFactory
-	claims       corelisters.PersistentVolumeClaimLister
-	volumes      corelisters.PersistentVolumeLister
+	volumesOf    func(*v1.Pod) []*v1.PersistentVolume
 	replicaSets  appslisters.ReplicaSetLister
 	deployments  appslisters.DeploymentLister
 	statefulSets appslisters.StatefulSetLister
@@ -70,8 +68,7 @@ func NewReader(
 		reader:       &node.Reader{Policy: policy, Signals: signals, NotReadyAfter: notReadyAfter},
 		owners:       owners,
 		factory:      factory,
-		claims:       core.PersistentVolumeClaims().Lister(),
-		volumes:      core.PersistentVolumes().Lister(),
+		volumesOf:    workload.VolumesOf(factory),
 		replicaSets:  apps.ReplicaSets().Lister(),
 		deployments:  apps.Deployments().Lister(),
 		statefulSets: apps.StatefulSets().Lister(),
@@ -177,24 +174,6 @@ func (r *Reader) readServices() map[string][]map[string]string {
 		}
 	}
 	return byNamespace
-}
-
-// VolumesOf returns the volumes that the pod's claims are bound to, as far as the caches have them.
-func VolumesOf(claims corelisters.PersistentVolumeClaimLister, all corelisters.PersistentVolumeLister, pod *v1.Pod) (volumes []*v1.PersistentVolume) {
-	for i := range pod.Spec.Volumes {
-		source := pod.Spec.Volumes[i].PersistentVolumeClaim
-		if source == nil {
-			continue
-		}
-		claim, err := claims.PersistentVolumeClaims(pod.Namespace).Get(source.ClaimName)
-		if err != nil || claim.Spec.VolumeName == "" {
-			continue
-		}
-		if volume, err := all.Get(claim.Spec.VolumeName); err == nil {
-			volumes = append(volumes, volume)
-		}
-	}
-	return volumes
 }
 
 // byName orders pods by namespace and name.

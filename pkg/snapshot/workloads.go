@@ -60,7 +60,7 @@ func (r *Reader) readPods(s *Snapshot, pods []*podFacts, replicaSets []*appsv1.R
 		if p.Node = nodeOf[facts.pod.Spec.NodeName]; p.Node != nil {
 			p.Node.Pods = append(p.Node.Pods, p)
 		}
-		p.Volumes = VolumesOf(r.claims, r.volumes, facts.pod)
+		p.Volumes = r.volumesOf(facts.pod)
 		if err := c.count(p, facts); err != nil {
 			return err
 		}
@@ -325,6 +325,24 @@ func (c *workloadState) complete() {
 		}
 	}
 	w.InProfile, w.Settings, w.Floor = true, settings, floor
+}
+
+// JudgeByNodes sets OnlySpot and OnlyOnDemand in the Subjects of pods by the nodes that exist. Only
+// reports use it: autoscalers may add other nodes, which the controller considers.
+func (s *Snapshot) JudgeByNodes(policy *decision.Policy) {
+	evidence := workload.NewNodeEvidence(policy)
+	for _, n := range s.Nodes {
+		evidence.Set(n.Node, n.Facts.Capacity, s.Now)
+	}
+	for _, p := range s.Pods {
+		if p.Subject == nil {
+			continue
+		}
+		judged := *p.Subject // the Reader retains the original
+		judged.OnlySpot = judged.OnlySpot || evidence.AdmitsOnly(p.Pod, p.Volumes, decision.Spot)
+		judged.OnlyOnDemand = judged.OnlyOnDemand || evidence.AdmitsOnly(p.Pod, p.Volumes, decision.OnDemand)
+		p.Subject, p.Replacement = &judged, &judged.Pod
+	}
 }
 
 // compareReplicaSets orders the ReplicaSets of a workload, oldest first.

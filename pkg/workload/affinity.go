@@ -11,8 +11,8 @@ import (
 
 // onlySpot reports whether the pod's own node selector or required node affinity admits only spot
 // nodes. That is so if the node selector, or every term of the affinity, requires a capacity label
-// with spot values only. onlySpot reads the pod's specification, not the existing nodes: a selector
-// for a zone that happens to have only spot nodes does not ask for spot.
+// with spot values only. onlySpot reads the pod's specification; Judge considers the nodes that
+// exist.
 //
 // If the controller assigned spot to the pod, the controller wrote this requirement, not the user.
 // Such a pod is not exempt from a floor. GrantedExemption shows that the controller found other
@@ -74,10 +74,14 @@ func requires(pod *v1.Pod, match func(*v1.NodeSelectorRequirement) bool) bool {
 			return true
 		}
 	}
-	// Terms are alternatives. The expressions of one term must all match. An empty term matches no
-	// node.
+	return requiresAll(requiredTerms(pod), match)
+}
+
+// requiresAll is requires for the terms of a node selector. They are alternatives. The expressions
+// of one term must all match. An empty term matches no node.
+func requiresAll(terms []v1.NodeSelectorTerm, match func(*v1.NodeSelectorRequirement) bool) bool {
 	selects := false
-	for _, term := range requiredTerms(pod) {
+	for _, term := range terms {
 		if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
 			continue
 		}

@@ -35,10 +35,9 @@ type countedRevision struct {
 }
 
 // FloorStatuses counts the live pods of a scheduler profile by workload, over all its revisions.
-// capacityOf returns the capacity type of a node, or false if the node does not exist.
 // FloorStatuses omits released pods, because their replacements count, and pods with an unknown
 // owner.
-func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, capacityOf func(node string) (decision.CapacityType, bool)) map[OwnerKey]FloorStatus {
+func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, nodes *NodeEvidence, volumesOf func(*v1.Pod) []*v1.PersistentVolume) map[OwnerKey]FloorStatus {
 	workloads := map[OwnerKey]*countedWorkload{}
 	revisions := map[OwnerKey]*countedRevision{} // looks up the owner once per revision
 	isCounted := func(pod *v1.Pod, anyProfile bool) bool {
@@ -78,7 +77,7 @@ func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, capacityOf func(n
 	}
 	for _, pod := range pods {
 		if r := revisions[RevisionOf(pod)]; r != nil && isCounted(pod, r.direct) {
-			o.addReplica(r, pod, capacityOf)
+			o.addReplica(r, pod, nodes, volumesOf)
 		}
 	}
 	statuses := make(map[OwnerKey]FloorStatus, len(workloads))
@@ -89,9 +88,17 @@ func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, capacityOf func(n
 }
 
 // addReplica adds a pod to its revision.
-func (o *Owners) addReplica(r *countedRevision, pod *v1.Pod, capacityOf func(node string) (decision.CapacityType, bool)) {
-	admits := decision.Pod{OnlySpot: onlySpot(pod, o.policy), Assigned: AssignedCapacityOf(pod)}
-	replica := decision.Replica{OnlySpot: admits.OnlySpot, Exempt: r.settings.Exempts(&admits)}
+func (o *Owners) addReplica(r *countedRevision, pod *v1.Pod, nodes *NodeEvidence, volumesOf func(*v1.Pod) []*v1.PersistentVolume) {
+	var replica decision.Replica
+	if pod.Spec.NodeName != "" {
+		replica.Capacity, replica.Bound = nodes.capacityOf(pod.Spec.NodeName)
+	}
+	onDemand := replica.Bound && replica.Capacity == decision.OnDemand
+	admits := decision.Pod{Assigned: AssignedCapacityOf(pod), OnlySpot: onlySpot(pod, o.policy)}
+	if !admits.OnlySpot && r.floor > 0 && !onDemand {
+		admits.OnlySpot = nodes.AdmitsOnly(pod, volumesOf(pod), decision.Spot)
+	}
+	replica.OnlySpot, replica.Exempt = admits.OnlySpot, r.settings.Exempts(&admits)
 	if r.ordered { // every pod has its own ordinal
 		subject, err := o.Subject(pod)
 		if err != nil {
@@ -99,12 +106,9 @@ func (o *Owners) addReplica(r *countedRevision, pod *v1.Pod, capacityOf func(nod
 		}
 		replica.Ordinal = subject.Pod.Workload.Ordinal
 	}
-	if pod.Spec.NodeName != "" {
-		replica.Capacity, replica.Bound = capacityOf(pod.Spec.NodeName)
-	}
 	switch {
 	case !replica.Bound:
-	case replica.Capacity == decision.OnDemand && OnlyOnDemand(pod, o.policy):
+	case onDemand && OnlyOnDemand(pod, o.policy):
 		r.onlyOnDemand++
 	case replica.Capacity == decision.Spot && replica.Exempt:
 		r.exempt++

@@ -13,12 +13,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 // FloorStatuses judges each pod by itself. The result does not depend on the order of the pods.
 func TestStandingsDoNotDependOnOrder(t *testing.T) {
-	onSpot := func(string) (decision.CapacityType, bool) { return decision.Spot, true }
+	nodes := evidenceOf(clustertest.NewNode("node", "spot", "m/a"), clustertest.NewNode("od", "on-demand", "m/a"))
+	noVolumes := func(*v1.Pod) []*v1.PersistentVolume { return nil }
 	pod := func(name, kind, owner string, change func(*v1.Pod)) *v1.Pod {
 		p := podOf(name, by(kind, owner))
 		p.Spec.SchedulerName, p.Spec.NodeName = "s", "node"
@@ -61,6 +63,14 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 			[]*v1.Pod{pod("shop-a", "ReplicaSet", "stable", asIs), pod("shop-b", "ReplicaSet", "canary", asIs)},
 			decision.FloorStatus{Spot: 2, FloorOnSpot: 2, FloorDeficit: 2, OverBudget: 2, Healable: 2},
 		},
+		"pods that admit only spot by the nodes that exist": {
+			[]runtime.Object{replicaSet("web", ptr.To[int32](2))},
+			[]*v1.Pod{
+				pod("web-a", "ReplicaSet", "web", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelHostname: "node"} }),
+				pod("web-b", "ReplicaSet", "web", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelHostname: "node"} }),
+			},
+			decision.FloorStatus{Spot: 2},
+		},
 		"an assigned node selector does not exempt": {
 			[]runtime.Object{replicaSet("web", ptr.To[int32](2))},
 			[]*v1.Pod{pod("web-a", "ReplicaSet", "web", asIs), pod("web-b", "ReplicaSet", "web", func(p *v1.Pod) {
@@ -75,7 +85,7 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 			policy.Rules = []decision.Rule{{PriorityClasses: []string{"critical"}, Overrides: decision.Overrides{MinOnDemand: new(decision.Percent(100))}}}
 			owners := ownersIn(t, informers.NewSharedInformerFactory(fake.NewClientset(), 0), &policy, append(slices.Clone(test.owners), test.pods[0], test.pods[1])...)
 			for _, pods := range [][]*v1.Pod{test.pods, {test.pods[1], test.pods[0]}} {
-				statuses := owners.FloorStatuses(pods, "s", onSpot)
+				statuses := owners.FloorStatuses(pods, "s", nodes, noVolumes)
 				if len(statuses) != 1 {
 					t.Fatalf("%d workloads, want 1", len(statuses))
 				}

@@ -30,7 +30,7 @@ func usedUp(n, of int, revision string) string {
 
 // usedUpOnlySpot returns the reason for a pod that admits only spot, with exemptions ignored.
 func usedUpOnlySpot(n, of int, revision string) string {
-	return fmt.Sprintf("spot budget used up: %d of at most %d replicas of shop/%s run on spot; its own node selector or affinity admits only spot, "+
+	return fmt.Sprintf("spot budget used up: %d of at most %d replicas of shop/%s run on spot; its own constraints admit only spot, "+
 		"but exemptions are ignored (waits for room in the spot budget)", n, of, revision)
 }
 

@@ -76,7 +76,7 @@ func TestFloorStatuses(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				requireEqual(t, "the metrics", test.want, ofMetrics(t, owners, snapshot, test.want))
+				requireEqual(t, "the metrics", test.want, ofMetrics(t, owners, policy, snapshot, test.want))
 				all, _ := (&report.View{Snapshot: snapshot, Policy: policy, Signals: signals, Profile: profile, Owners: owners}).Statuses()
 				if len(all) != 1 {
 					t.Fatalf("%d workloads are reported, want 1", len(all))
@@ -97,19 +97,17 @@ func TestFloorStatuses(t *testing.T) {
 }
 
 // ofMetrics returns the state that the metrics report for the only workload.
-func ofMetrics(t *testing.T, owners *workload.Owners, s *snapshot.Snapshot, want state) state {
+func ofMetrics(t *testing.T, owners *workload.Owners, policy *decision.Policy, s *snapshot.Snapshot, want state) state {
 	t.Helper()
 	var pods []*v1.Pod
 	for _, p := range s.Pods {
 		pods = append(pods, p.Pod)
 	}
-	standings := owners.FloorStatuses(pods, profile, func(name string) (decision.CapacityType, bool) {
-		i := slices.IndexFunc(s.Nodes, func(n *snapshot.Node) bool { return n.Name == name })
-		if i < 0 {
-			return decision.OnDemand, false
-		}
-		return s.Nodes[i].Facts.Capacity.Type, true
-	})
+	nodes := workload.NewNodeEvidence(policy)
+	for _, n := range s.Nodes {
+		nodes.Set(n.Node, n.Facts.Capacity, s.Now)
+	}
+	standings := owners.FloorStatuses(pods, profile, nodes, func(*v1.Pod) []*v1.PersistentVolume { return nil })
 	if len(standings) != 1 {
 		t.Fatalf("%d workloads are measured, want 1", len(standings))
 	}

@@ -188,7 +188,7 @@ func (c *core) deny(r reading, b binding, target targetKind) (BreachKind, string
 	if !r.known {
 		return UnknownOwner, fmt.Sprintf("its owner %s %s, or that object's owner, is unknown", p.controllerKind(), p.member.name)
 	}
-	if r.anyway || r.exempt || r.granted || c.waitedForFallback(r, p, b.seen.at.Add(clockTolerance)) || c.relievedAt(r, b) {
+	if r.anyway || r.exempt || r.granted || r.exemptions == "Allow" && c.excludes(p.object, false) || c.waitedForFallback(r, p, b.seen.at.Add(clockTolerance)) || c.relievedAt(r, b) {
 		return "", ""
 	}
 	kind := OverBudget
@@ -237,7 +237,7 @@ func (c *core) certainlyOnDemand(facts []entry[nodeFacts], b binding) bool {
 // denyOverflow is deny for a binding to on-demand. Only overflow Never forbids such a binding.
 func (c *core) denyOverflow(r reading, b binding, _ targetKind) (BreachKind, string) {
 	others := c.onCapacity(b.pod, b.from(), b.seen, false)
-	if !r.known || r.hardSpread || !r.beyondFloor(b.pod.object.Name, len(others)) {
+	if !r.known || r.hardSpread || !r.beyondFloor(b.pod.object.Name, len(others)) || c.excludes(b.pod.object, true) {
 		return "", ""
 	}
 	return Overflow, fmt.Sprintf("the pod is beyond the floor of %s %s (desired %d, floor %d) with overflow Never; the others on on-demand: %s",

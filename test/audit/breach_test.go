@@ -269,6 +269,19 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
+		"a pod whose host is a spot node, beside on-demand": {
+			play: func(h *history) {
+				h.spot("s").onDemand("o").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
+				edit(h, "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }).bind("s", "a")
+			},
+		},
+		"a pod whose host is a spot node, without on-demand": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
+				edit(h, "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }).bind("s", "a")
+			},
+			want: over,
+		},
 		"a pod that admits only spot, exemptions ignored": {
 			args: "exemptions: Ignore",
 			play: func(h *history) {

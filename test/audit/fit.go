@@ -2,6 +2,7 @@ package audit
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,6 +90,30 @@ func (n *node) fits(p *pod, reserved resources) bool {
 	}
 	matches, err := nodeaffinity.GetRequiredNodeAffinity(p.object).Match(n.object)
 	return err == nil && matches
+}
+
+// excludes reports whether nodes of a capacity type exist, but no such node matches the pod's node
+// selector, node affinity and tolerations now. It ignores volumes. It returns false for a pod that
+// the controller assigned to spot.
+func (c *core) excludes(p *corev1.Pod, spot bool) bool {
+	if strings.HasPrefix(p.Annotations[prefix+"assigned"], "spot") {
+		return false
+	}
+	hard := func(t *corev1.Taint) bool {
+		return t.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(t.Key, "node.kubernetes.io/")
+	}
+	exists := false
+	for _, n := range c.nodes {
+		if n.object == nil || n.facts.last().spot != spot {
+			continue
+		}
+		exists = true
+		matches, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(n.object)
+		if _, kept := schedulinghelpers.FindMatchingUntoleratedTaint(klog.Background(), n.object.Spec.Taints, p.Spec.Tolerations, hard, false); !kept && err == nil && matches {
+			return false
+		}
+	}
+	return exists
 }
 
 // resources are amounts by name: CPU in thousandths, others in whole units. A pod uses one of

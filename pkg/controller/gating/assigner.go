@@ -121,7 +121,7 @@ func New(
 		assignments: map[types.UID]decision.AssignedCapacity{}, gatedSince: map[types.UID]time.Time{}, reported: map[types.UID]bool{},
 		grants: map[successor][]grant{}, gateRemovedAt: map[string]time.Time{}, unschedulableSince: map[types.UID]time.Time{},
 		nextReassignment: map[workload.OwnerKey]time.Time{}, eventsRead: map[types.UID]time.Time{},
-		feasibility: feasibility{claims: factory.Core().V1().PersistentVolumeClaims().Lister(), volumes: factory.Core().V1().PersistentVolumes().Lister()},
+		feasibility: feasibility{volumesOf: workload.VolumesOf(factory)},
 	}
 	a.nodes = &nodes{settings: settings, recorder: recorder, reported: map[types.UID]string{}, lister: factory.Core().V1().Nodes().Lister()}
 	err = pods.AddIndexers(cache.Indexers{podsByRevision: func(obj any) ([]string, error) {

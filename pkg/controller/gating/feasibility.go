@@ -8,7 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
@@ -17,8 +16,7 @@ import (
 
 // feasibility is the input of couldRun. It is at most a second old.
 type feasibility struct {
-	claims  corelisters.PersistentVolumeClaimLister
-	volumes corelisters.PersistentVolumeLister
+	volumesOf func(*v1.Pod) []*v1.PersistentVolume
 
 	mu sync.Mutex
 	*simulation.Feasibility
@@ -31,7 +29,7 @@ func (a *Assigner) couldRun(pod *v1.Pod, requires decision.AssignedCapacity) boo
 	own := *pod
 	own.Spec.TopologySpreadConstraints = nil
 	p := simulation.Hypothetical(&own)
-	p.Volumes = snapshot.VolumesOf(a.feasibility.claims, a.feasibility.volumes, pod)
+	p.Volumes = a.feasibility.volumesOf(pod)
 	a.feasibility.mu.Lock()
 	defer a.feasibility.mu.Unlock()
 	if now := a.clock.Now(); a.feasibility.Feasibility == nil || now.Sub(a.feasibility.at) >= time.Second {

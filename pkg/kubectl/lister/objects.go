@@ -262,7 +262,11 @@ func (s *Objects) Snapshot(policy *decision.Policy, signals []providers.Signal, 
 	if err != nil {
 		return nil, err
 	}
-	return reader.Snapshot(now)
+	read, err := reader.Snapshot(now)
+	if err == nil {
+		read.JudgeByNodes(policy)
+	}
+	return read, err
 }
 
 // Owners returns the lookup of the workloads behind pods.

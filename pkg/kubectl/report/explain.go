@@ -175,6 +175,9 @@ func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 	}
 	e.Answer = fmt.Sprintf("%d of %d replicas are bound to nodes, %d on on-demand and %d on spot; none is waiting. One more would prefer %s",
 		placement.OnDemand+placement.Spot, w.Desired, placement.OnDemand, placement.Spot, plan.Prefer)
+	if plan.Exempt || subject.OnlyOnDemand {
+		e.Answer += fmt.Sprintf(", because its own constraints admit only %s", plan.Prefer)
+	}
 	return e
 }
 
@@ -421,9 +424,12 @@ func (v *View) placementReason(p *snapshot.Pod, siblings []*snapshot.Pod, waitin
 		if plan.ExcludedFromOnDemand() {
 			return "beyond the floor, although overflow is Never: the setting, the floor or the replica count has changed since"
 		}
+		if p.Subject.OnlyOnDemand {
+			return "beyond the floor: its own constraints admit only on-demand"
+		}
 		return "beyond the floor: no spot node had room, or the budget was used up"
 	case decision.ByExemption:
-		return "its own selector or affinity admits only spot, so the floor does not apply"
+		return "its own constraints admit only spot, so the floor does not apply"
 	case decision.ByScheduleAnyway:
 		return "over its budget or cap: whenUnsatisfiable is ScheduleAnyway"
 	}

@@ -81,6 +81,40 @@ func TestExplain(t *testing.T) {
 					"(volume limits, resource claims, gangs, the anti-affinity of other pods)",
 			},
 		},
+		"a zone without on-demand": {
+			cluster: "node od on-demand m/b\nnode sp spot m/a cpu=2\ndeployment web 3 sp sp - zone=a",
+			of:      "pod/web-2",
+			want: []string{
+				"web-2: it waits: no scheduler has reported a reason",
+				"deployment/web shop/web-r: floor 1 of 3, budget 2, 2 on spot, 0 on on-demand",
+				`on-demand m/b [od] false "" ["not in the pod's node selector or affinity"]`,
+				`spot m/a [sp] false "" ["insufficient cpu"]`,
+				"- 1 on-demand nodes: not in the pod's node selector or affinity is the only obstacle",
+				"- 1 spot nodes: insufficient cpu is the only obstacle",
+			},
+		},
+		"a zone without spot, overflow Never": {
+			policy:  noOverflow,
+			cluster: "node od on-demand m/b\nnode sp spot m/a\ndeployment web 2 od od zone=b",
+			of:      "pod/web-1",
+			want: []string{
+				"web-1: it runs on od (on-demand): beyond the floor: its own constraints admit only on-demand",
+				"deployment/web shop/web-r: floor 1 of 2, budget 1, 0 on spot, 1 on on-demand",
+				`on-demand m/b [od] true "" []`,
+				`spot m/a [sp] false "" ["not in the pod's node selector or affinity"]`,
+			},
+		},
+		"one more replica in a zone without on-demand": {
+			cluster: "node od on-demand m/b\nnode sp spot m/a\ndeployment web 2 sp sp zone=a",
+			of:      "deployment/web",
+			want: []string{
+				": 2 of 2 replicas are bound to nodes, 0 on on-demand and 2 on spot; none is waiting. " +
+					"One more would prefer spot, because its own constraints admit only spot",
+				"deployment/web shop/web-r: floor 1 of 2, budget 1, 2 on spot, 0 on on-demand",
+				`spot m/a [sp] true "" []`,
+				`on-demand m/b [od] false "" ["not in the pod's node selector or affinity"]`,
+			},
+		},
 		"its own requirements": {
 			cluster: `
 				node od on-demand m/a taint=example.com/mine

@@ -145,7 +145,7 @@ func (s *Status) explain(w *snapshot.Workload, placement *placement, transition 
 		note(Unknown, "nodes cannot be read")
 	}
 	if placement.exempt {
-		note(OK, "its own selector or affinity admits only spot: the floor does not apply")
+		note(OK, "its own constraints admit only spot: the floor does not apply")
 	}
 }
 

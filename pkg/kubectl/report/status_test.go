@@ -70,7 +70,12 @@ func TestStatuses(t *testing.T) {
 		"spot only by its own selector": {
 			cluster: "node sp spot m/a\ndeployment web 2 sp sp only=spot",
 			want: []string{`deployment/web OK: 1 of 2, 0+2, left 0 and 0 without m/a ` +
-				`["its own selector or affinity admits only spot: the floor does not apply"]`},
+				`["its own constraints admit only spot: the floor does not apply"]`},
+		},
+		"spot only by the nodes that its constraints admit": {
+			cluster: "node od on-demand m/b\nnode sp spot m/a\ndeployment web 2 sp sp zone=a",
+			want: []string{`deployment/web OK: 1 of 2, 0+2, left 0 and 0 without m/a ` +
+				`["its own constraints admit only spot: the floor does not apply"]`},
 		},
 		"pods that their controller did not create": {
 			cluster: `

@@ -43,6 +43,9 @@ type Counter struct {
 	poolsWithPrior int                       // number of pools whose prior risk is set
 	risksAt        time.Time                 // when the risks of all pools with losses were last computed
 
+	// Evidence has the nodes of the last snapshot.
+	Evidence *workload.NodeEvidence
+
 	// Memory passes losses on to later leaders. The counters of all profiles share it.
 	Memory *leader.Memory
 }
@@ -123,6 +126,7 @@ type revisionCount struct {
 func NewCounter(reader *node.Reader) *Counter {
 	return &Counter{
 		reader:    reader,
+		Evidence:  workload.NewNodeEvidence(reader.Policy),
 		Memory:    &leader.Memory{},
 		nodes:     map[string]*nodeState{},
 		settling:  map[*nodeState]struct{}{},
@@ -191,6 +195,7 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 		}
 		c.recordDeletion(n, now)
 		c.uncount(n)
+		c.Evidence.Delete(name)
 		delete(c.nodes, name)
 	}
 }
@@ -206,6 +211,7 @@ func (c *Counter) recount(n *nodeState, now time.Time) {
 	}
 	c.uncount(n)
 	facts, until := c.reader.Read(object, now)
+	until = node.Earlier(until, c.Evidence.Set(object, facts.Capacity, now))
 	n.facts, n.free, n.generation, n.until = facts, freeCapacityOf(n.info), n.info.GetGeneration(), math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
@@ -337,15 +343,12 @@ func (c *Counter) Placed(revision workload.OwnerKey) decision.PlacedPods {
 	return c.revisions[revision].placed()
 }
 
-// NextSettled returns the earliest time at which a node stops waiting for its capacity label. It
-// returns the zero time if no node waits.
+// NextSettled returns a time at which the facts about some node may change although the node does
+// not: it stops waiting for its capacity label, or its taints count as permanent. It returns the
+// zero time if there is none.
 func (c *Counter) NextSettled() time.Time {
-	next := int64(math.MaxInt64)
-	for n := range c.settling {
-		next = min(next, n.until)
-	}
-	if next == math.MaxInt64 {
+	if c.nextChange == math.MaxInt64 {
 		return time.Time{}
 	}
-	return time.Unix(0, next)
+	return time.Unix(0, c.nextChange)
 }

@@ -94,7 +94,7 @@ func TestReserveUnlabeled(t *testing.T) {
 func TestSearchOmitsUnlabeledNodes(t *testing.T) {
 	infos := cluster(group{"spot", "a", 150, nil}, group{"", "b", 150, func(info *nodeInfo) { info.node.CreationTimestamp = metav1.NewTime(now) }})
 	state := stateFor(1000, infos)
-	result, scope := state.Search(klog.Background(), narrowed(), requestingPod())
+	result, scope := state.Search(narrowed(), requestingPod())
 	if scope != FewNodes {
 		t.Fatalf("scope %s, want %s", scope, FewNodes)
 	}

@@ -7,9 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	resourcehelper "k8s.io/component-helpers/resource"
-	"k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -67,7 +64,7 @@ func Widen(cycle fwk.CycleState) bool {
 // has no room. It prefers nodes with the fewest siblings, and includes only nodes on which the pod
 // roughly fits. A rare pool is thus never missed, and the scores decide among all pools. If more
 // than maxNarrowNodes pools have room, some pools are omitted.
-func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, Scope) {
+func (s *State) Search(cycle fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, Scope) {
 	data, err := cycle.Read(searchKey)
 	if err != nil {
 		return nil, AllNodes
@@ -80,7 +77,7 @@ func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*
 	if len(s.Counter.order) <= maxNarrowNodes || workload.SelectsNodesByName(pod) {
 		return nil, AllNodes
 	}
-	fits := newFit(logger, pod)
+	fits := newFit(pod)
 	types := []decision.CapacityType{decision.OnDemand, decision.Spot}
 	switch {
 	case s.Plan.ExcludedFromOnDemand():
@@ -163,15 +160,13 @@ func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 // fit is a cheap, approximate test of whether a pod fits on a node. The plugins of Kubernetes
 // decide in the end: an error of fit costs a second search but never causes a wrong placement.
 type fit struct {
-	logger           klog.Logger
-	tolerations      []v1.Toleration
-	affinity         *nodeaffinity.RequiredNodeAffinity // nil: every node matches
+	workload.Constraints
 	milliCPU, memory int64
 	extended         map[v1.ResourceName]int64
 }
 
-func newFit(logger klog.Logger, pod *v1.Pod) *fit {
-	f := &fit{logger: logger, tolerations: pod.Spec.Tolerations}
+func newFit(pod *v1.Pod) *fit {
+	f := &fit{Constraints: workload.NewConstraints(pod, nil)}
 	for name, quantity := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
 		switch name {
 		case v1.ResourceCPU:
@@ -187,15 +182,11 @@ func newFit(logger klog.Logger, pod *v1.Pod) *fit {
 			f.extended[name] = quantity.Value()
 		}
 	}
-	if wanted := pod.Spec.Affinity; len(pod.Spec.NodeSelector) > 0 || wanted != nil && wanted.NodeAffinity != nil {
-		affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
-		f.affinity = &affinity
-	}
 	return f
 }
 
 func (f *fit) matches(n *nodeState) bool {
-	if n.free.pods < 1 || f.milliCPU > n.free.milliCPU || f.memory > n.free.memory || n.free.restricted && !f.toleratesNode(n.info.Node()) {
+	if n.free.pods < 1 || f.milliCPU > n.free.milliCPU || f.memory > n.free.memory || n.free.restricted && f.UntoleratedTaint(n.info.Node(), workload.ExcludesPods) != "" {
 		return false
 	}
 	for name, want := range f.extended {
@@ -203,25 +194,5 @@ func (f *fit) matches(n *nodeState) bool {
 			return false
 		}
 	}
-	if f.affinity == nil {
-		return true
-	}
-	match, err := f.affinity.Match(n.info.Node())
-	return match && err == nil
+	return f.Matches(n.info.Node())
 }
-
-// cordon is the taint that represents a cordon, even if the node does not have it yet.
-var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
-
-// toleratesNode reports whether the pod tolerates a node's taints and cordon.
-func (f *fit) toleratesNode(node *v1.Node) bool {
-	if node.Spec.Unschedulable && !corev1.TolerationsTolerateTaint(f.logger, f.tolerations, &cordon, true) {
-		return false
-	}
-	_, untolerated := corev1.FindMatchingUntoleratedTaint(f.logger, node.Spec.Taints, f.tolerations, preventsScheduling, true)
-	return !untolerated
-}
-
-// preventsScheduling reports whether a taint prevents the scheduling of pods that do not tolerate
-// it.
-func preventsScheduling(taint *v1.Taint) bool { return taint.Effect != v1.TaintEffectPreferNoSchedule }

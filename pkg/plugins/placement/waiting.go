@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -139,7 +138,7 @@ func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) {
 	}
 	w.pods[pod.UID] = entry
 	if wait.ForOnDemand {
-		entry.shape, entry.fit = shapeOf(pod), newFit(klog.Background(), pod)
+		entry.shape, entry.fit = shapeOf(pod), newFit(pod)
 		w.onDemandShapes.Put(entry.shape, pod.UID, entry)
 	}
 	for _, owner := range wait.Owners {

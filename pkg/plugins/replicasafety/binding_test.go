@@ -40,7 +40,7 @@ func TestPlacements(t *testing.T) {
 		"overflow":      {existing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.Overflow}},
 		"within budget": {existing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.InBudget}},
 		"exempt": {existing: map[string]string{"spot": "web-1"}, pod: exempt, node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByExemption},
-			wantEvent: "Normal SpotByOwnAffinity placed on spot despite its floor: the pod's own node selector or affinity admits only spot" + overBudget},
+			wantEvent: "Normal SpotByOwnAffinity placed on spot despite its floor: the pod's own constraints admit only spot" + overBudget},
 		"fallback": {annotations: map[string]string{spot.FallbackAfterAnnotation: "5s"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second, node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByFallback},
 			wantEvent: "Warning FellBackToSpot placed on spot over its budget or cap: no other node had room within fallbackAfter" + overBudget},

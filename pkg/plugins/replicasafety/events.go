@@ -30,7 +30,7 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 	return []fwk.ClusterEventWithHint{
 		// A node was added. A node became on-demand or changed its pool. An interruption signal was
 		// set or cleared. A node was deleted, with pods that used the budget or satisfied the
-		// floor.
+		// floor. A node matches the pod's own constraints, or no longer.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.Delete | fwk.UpdateNodeLabel | fwk.UpdateNodeTaint |
 			fwk.UpdateNodeCondition | fwk.UpdateNodeAnnotation}, QueueingHintFn: p.afterNode},
 		// A sibling was deleted, started to terminate, or was removed from its revision (the last
@@ -40,7 +40,7 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 	}, nil
 }
 
-func (p *Plugin) afterNode(_ klog.Logger, _ *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
+func (p *Plugin) afterNode(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	before, _ := oldObj.(*v1.Node)
 	after, _ := newObj.(*v1.Node)
 	if before == nil || after == nil {
@@ -49,7 +49,8 @@ func (p *Plugin) afterNode(_ klog.Logger, _ *v1.Pod, oldObj, newObj any) (fwk.Qu
 	now := p.clock.Now()
 	was, _ := p.reader.Read(before, now)
 	is, _ := p.reader.Read(after, now)
-	return queueIf(was != is), nil
+	c := workload.NewConstraints(pod, p.volumesOf(pod)) // they may now admit only spot, or no longer
+	return queueIf(was != is || c.MayAdmitOther(before, after)), nil
 }
 
 func (p *Plugin) afterPod(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {

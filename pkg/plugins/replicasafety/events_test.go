@@ -64,8 +64,9 @@ func (w *world) isRegistered(raised ...fwk.ClusterEvent) bool {
 
 func TestNodeHint(t *testing.T) {
 	taint := func(key string) func(*v1.Node) {
-		return func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: key}} }
+		return func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: key, Effect: v1.TaintEffectNoSchedule}} }
 	}
+	soft := func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "x", Effect: v1.TaintEffectPreferNoSchedule}} }
 	silent := func(since time.Duration) func(*v1.Node) {
 		return func(n *v1.Node) {
 			n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now.Add(-since))}}
@@ -87,14 +88,21 @@ func TestNodeHint(t *testing.T) {
 		"ready again before the loss": {changed(spotNode("n"), silent(time.Second)), spotNode("n"), fwk.QueueSkip},
 		"heartbeat":                   {spotNode("n"), changed(spotNode("n"), func(n *v1.Node) { n.Status.Images = []v1.ContainerImage{{}} }), fwk.QueueSkip},
 		"another label":               {spotNode("n"), changed(spotNode("n"), func(n *v1.Node) { n.Labels["x"] = "y" }), fwk.QueueSkip},
-		"another taint":               {spotNode("n"), changed(spotNode("n"), taint("example.com/gpu")), fwk.QueueSkip},
+		"an untolerated taint":        {onDemand("n"), changed(onDemand("n"), taint("example.com/gpu")), fwk.Queue}, // the pod may now admit only spot
+		"a taint removed":             {changed(spotNode("n"), taint("example.com/gpu")), spotNode("n"), fwk.Queue},
+		"a soft taint":                {spotNode("n"), changed(spotNode("n"), soft), fwk.QueueSkip},
+		"the selected label removed":  {changed(onDemand("n"), func(n *v1.Node) { n.Labels["pool"] = "x" }), onDemand("n"), fwk.Queue},
 		"on-demand stops reporting":   {onDemand("n"), changed(onDemand("n"), silent(time.Hour)), fwk.QueueSkip},
 	}
 	w := newWorldNotSynced(t, nil)
 	hint, _ := w.hints()
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := hint(klog.Background(), podOf("p"), object(test.before), object(test.after))
+			pod := podOf("p")
+			if name == "the selected label removed" {
+				pod.Spec.NodeSelector = map[string]string{"pool": "x"}
+			}
+			got, err := hint(klog.Background(), pod, object(test.before), object(test.after))
 			if err != nil || got != test.want {
 				t.Errorf("hint = %s, error %v; want %s", got, err, test.want)
 			}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // gauges reads the values of the metrics from the informer caches at a scrape. It must not be
@@ -13,7 +14,7 @@ func (p *Plugin) gauges() placement.Gauges {
 	values := placement.Gauges{Bound: map[placement.BoundPart]int{}}
 	values.CachesSynced, values.Nodes = p.synced(), map[decision.Capacity]int{}
 	values.WaitingForOnDemand, values.LongestWait = p.waiting.ForOnDemand()
-	nodes := p.readNodes()
+	nodes, evidence := p.readNodes()
 	for _, facts := range nodes {
 		values.Nodes[facts.Capacity]++
 	}
@@ -21,10 +22,7 @@ func (p *Plugin) gauges() placement.Gauges {
 	if err != nil {
 		return values
 	}
-	statuses := p.owners.FloorStatuses(pods, p.profile, func(node string) (decision.CapacityType, bool) {
-		facts, ok := nodes[node]
-		return facts.Capacity.Type, ok
-	})
+	statuses := p.owners.FloorStatuses(pods, p.profile, evidence, p.volumesOf)
 	values.FloorsUnmet, values.FloorDeficit, values.LongestDeficit = p.deficits.Update(statuses, p.clock.Now())
 	for _, s := range statuses {
 		if s.OnDemand == 0 && s.Spot == s.Exempt && s.FloorDeficit == 0 {
@@ -39,15 +37,18 @@ func (p *Plugin) gauges() placement.Gauges {
 }
 
 // readNodes reads all nodes of the informer cache.
-func (p *Plugin) readNodes() map[string]decision.Node {
+func (p *Plugin) readNodes() (map[string]decision.Node, *workload.NodeEvidence) {
+	evidence := workload.NewNodeEvidence(p.policy)
 	nodes, err := p.nodes.List(labels.Everything())
 	if err != nil {
-		return nil
+		return nil, evidence
 	}
 	now := p.clock.Now()
 	read := make(map[string]decision.Node, len(nodes))
 	for _, node := range nodes {
-		read[node.Name], _ = p.reader.Read(node, now)
+		facts, _ := p.reader.Read(node, now)
+		read[node.Name] = facts
+		evidence.Set(node, facts.Capacity, now)
 	}
-	return read
+	return read, evidence
 }

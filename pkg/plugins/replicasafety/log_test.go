@@ -70,7 +70,7 @@ func TestWhyAPodWaits(t *testing.T) {
 	}{
 		"without room":      {nil, web("p"), []string{"no feasible node: the pod may run on on-demand and on spot"}},
 		"with a cap":        {map[string]string{spot.MaxPerPoolAnnotation: "1"}, web("p"), []string{"no feasible node: the pod may run on on-demand, and in spot pools with fewer than 1 replicas of shop/web-1"}},
-		"bound to spot":     {nil, exempt, []string{"no feasible node: the pod's own node selector or affinity admits only spot"}},
+		"bound to spot":     {nil, exempt, []string{"no feasible node: the pod's own constraints admit only spot"}},
 		"a floor's ordinal": {nil, podOf("db-0", by("StatefulSet", "db")), []string{"ordinal belongs to the floor: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one (waits for on-demand room)"}},
 		"unknown owner":     {nil, podOf("p", by("ReplicaSet", "gone")), []string{"owner not known yet: waits for ReplicaSet shop/gone to appear in the cache"}},
 		"without a policy":  {nil, podOf("p", by("DaemonSet", "ds")), nil},

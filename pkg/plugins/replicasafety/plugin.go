@@ -61,6 +61,8 @@ type Plugin struct {
 	// schedulesGangs reports whether the profile schedules gangs.
 	schedulesGangs func() bool
 
+	volumesOf func(*v1.Pod) []*v1.PersistentVolume // workload.VolumesOf
+
 	// Only gauges uses deficits.
 	deficits workload.Deficits
 }
@@ -126,6 +128,7 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memo
 
 		nominator:      handle,
 		nominations:    newNominations(),
+		volumesOf:      workload.VolumesOf(factory),
 		schedulesGangs: gangs,
 	}
 	p.counter.Memory = memory

@@ -48,7 +48,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	state.Invalid = invalid
 	state.Write(cycle)
 	logger := klog.FromContext(ctx)
-	nodesToSearch, scope := state.Search(logger, cycle, pod)
+	nodesToSearch, scope := state.Search(cycle, pod)
 	placement.RecordDecision(p.profile, scope, p.clock.Since(start).Seconds())
 	logPlan(logger, pod, state, scope)
 	if scope != placement.FewNodes && state.AdmitsAll() {
@@ -59,7 +59,8 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 }
 
 // newState returns the decision for the pod at now, from the counts of its revision, its waiting
-// time and the nodes that are nominated or reserved for other pods.
+// time, the nodes that its own constraints admit, and the nodes that are nominated or reserved for
+// other pods. It may set subject.OnlySpot or subject.OnlyOnDemand.
 func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, nodes []fwk.NodeInfo, now time.Time) (*placement.State, error) {
 	waited, err := p.waitTime(pod, subject, settings, now)
 	if err != nil {
@@ -67,6 +68,9 @@ func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decis
 	}
 	siblings, own := p.nominatedSiblings(pod, subject, settings, nodes)
 	state := placement.NewState(subject, settings, waited, p.counter, siblings...)
+	if p.counter.Evidence.Judge(pod, p.volumesOf, &subject.Pod, &state.Plan) {
+		state = placement.NewState(subject, settings, waited, p.counter, siblings...)
+	}
 	if state.NominatedNode = own; own != "" {
 		state.MarkMayPreempt() // the pod may keep the nomination without another eviction
 	}

@@ -1,0 +1,282 @@
+package workload
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/informers"
+	nodeutil "k8s.io/component-helpers/node/util"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/component-helpers/storage/volume"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+)
+
+// Constraints are a pod's own constraints on its node: its node selector, required node affinity
+// and tolerations, and the node affinity of its volumes.
+type Constraints struct {
+	affinity    nodeaffinity.RequiredNodeAffinity
+	tolerations []v1.Toleration
+	volumes     []*v1.PersistentVolume
+}
+
+// NewConstraints returns the constraints of a pod whose claims are bound to these volumes.
+func NewConstraints(pod *v1.Pod, volumes []*v1.PersistentVolume) Constraints {
+	return Constraints{nodeaffinity.GetRequiredNodeAffinity(pod), pod.Spec.Tolerations, volumes}
+}
+
+// Matches reports whether the node matches the node selector and affinity.
+func (c *Constraints) Matches(node *v1.Node) bool {
+	match, _ := c.affinity.Match(node) // false if a term is invalid and no other matches
+	return match
+}
+
+// Reaches reports whether the node can reach the volumes.
+func (c *Constraints) Reaches(node *v1.Node) bool {
+	return !slices.ContainsFunc(c.volumes, func(pv *v1.PersistentVolume) bool { return volume.CheckNodeAffinity(pv, node.Labels) != nil })
+}
+
+// UntoleratedTaint returns the key of a taint of the node that counts and is not tolerated, or "". A
+// cordoned node may not have its taint yet.
+func (c *Constraints) UntoleratedTaint(node *v1.Node, counts func(*v1.Taint) bool) string {
+	taint, found := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.tolerations, counts, true)
+	if !found && node.Spec.Unschedulable && counts(&cordon) && !corev1.TolerationsTolerateTaint(klog.Background(), c.tolerations, &cordon, true) {
+		return cordon.Key
+	}
+	return taint.Key
+}
+
+var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
+
+// AdmitWhenHealthy reports whether the constraints admit the node if it is healthy. Temporary
+// taints are ignored.
+func (c *Constraints) AdmitWhenHealthy(node *v1.Node) bool {
+	return c.UntoleratedTaint(node, PermanentTaint) == "" && c.Matches(node) && c.Reaches(node)
+}
+
+// ExcludesPods reports whether a taint excludes pods that do not tolerate it.
+func ExcludesPods(t *v1.Taint) bool { return t.Effect != v1.TaintEffectPreferNoSchedule }
+
+// signals contains the known signals.
+var signals = providers.Signals()
+
+// PermanentTaint reports whether a taint excludes pods, and indicates the kind of a node rather
+// than its current state, as start-up taints, taints with the prefixes of Kubernetes and taints that
+// are signals do. It returns true for a start-up taint that no table contains.
+func PermanentTaint(t *v1.Taint) bool {
+	return ExcludesPods(t) && !providers.IsStartupTaint(t.Key) &&
+		!strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/") &&
+		!slices.ContainsFunc(signals, func(s providers.Signal) bool { return s.Kind == providers.TaintSignal && s.Key == t.Key })
+}
+
+// VolumesOf returns a function that returns the volumes that a pod's claims are bound to, as far as
+// the caches of factory have them. factory must not have been started.
+func VolumesOf(factory informers.SharedInformerFactory) func(*v1.Pod) []*v1.PersistentVolume {
+	claims, all := factory.Core().V1().PersistentVolumeClaims().Lister(), factory.Core().V1().PersistentVolumes().Lister()
+	return func(pod *v1.Pod) (volumes []*v1.PersistentVolume) {
+		for i := range pod.Spec.Volumes {
+			source := pod.Spec.Volumes[i].PersistentVolumeClaim
+			if source == nil {
+				continue
+			}
+			claim, err := claims.PersistentVolumeClaims(pod.Namespace).Get(source.ClaimName)
+			if err != nil || claim.Spec.VolumeName == "" {
+				continue
+			}
+			if volume, err := all.Get(claim.Spec.VolumeName); err == nil {
+				volumes = append(volumes, volume)
+			}
+		}
+		return volumes
+	}
+}
+
+// NodeTerms returns the number of terms of a pod's node selector, node affinity and tolerations.
+func NodeTerms(pod *v1.Pod) int {
+	n := len(pod.Spec.NodeSelector) + len(pod.Spec.Tolerations)
+	for _, t := range requiredTerms(pod) {
+		n += 1 + len(t.MatchExpressions) + len(t.MatchFields)
+	}
+	return n
+}
+
+// NodeEvidence judges by the nodes that exist whether the constraints of a pod admit only one
+// capacity type. It is safe for concurrent use.
+type NodeEvidence struct {
+	grace time.Duration // decision.Policy.LabelGrace
+
+	mu      sync.Mutex
+	nodes   [2]map[string]knownNode // by capacity type and name; a node of unknown type is in both
+	answers *lru.Cache              // bool by constraints (text), until a node changes
+}
+
+type knownNode struct {
+	*v1.Node
+	settled bool // it is ready, is older than the grace, and neither starts nor ends
+}
+
+// NewNodeEvidence returns evidence without nodes.
+func NewNodeEvidence(policy *decision.Policy) *NodeEvidence {
+	return &NodeEvidence{grace: policy.LabelGrace, nodes: [2]map[string]knownNode{{}, {}}, answers: lru.New(1024)}
+}
+
+// Set adds or updates a node at now. It must be called again at until, if that is not zero.
+func (e *NodeEvidence) Set(node *v1.Node, capacity decision.Capacity, now time.Time) (until time.Time) {
+	end := node.CreationTimestamp.Add(e.grace)
+	if now.Before(end) && len(node.Spec.Taints) > 0 {
+		until = end
+	}
+	next := knownNode{node, !now.Before(end) && steady(node)}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for t, nodes := range e.nodes {
+		before, known := nodes[node.Name]
+		belongs := decision.CapacityType(t) == capacity.Type || capacity.Source == decision.Settling
+		if known != belongs || known && before != next && (before.settled != next.settled ||
+			!maps.Equal(before.Labels, node.Labels) || !equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints)) {
+			e.answers.Clear()
+		}
+		if delete(nodes, node.Name); belongs {
+			nodes[node.Name] = next
+		}
+	}
+	return until
+}
+
+// Delete removes a node.
+func (e *NodeEvidence) Delete(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.answers.Clear()
+	delete(e.nodes[decision.OnDemand], name)
+	delete(e.nodes[decision.Spot], name)
+}
+
+// capacityOf returns the capacity type of a node; false if the node is unknown.
+func (e *NodeEvidence) capacityOf(name string) (decision.CapacityType, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, spot := e.nodes[decision.Spot][name]; spot {
+		return decision.Spot, true
+	}
+	_, onDemand := e.nodes[decision.OnDemand][name]
+	return decision.OnDemand, onDemand
+}
+
+// AdmitsOnly reports whether the nodes prove that the constraints of the pod admit only one capacity
+// type: they admit a node of this type, and the labels or taints of every node of the other type
+// exclude the pod. Without nodes of the other type that are not reserved for the system, nothing is
+// proven, because an autoscaler may start from none, unless the pod selects a group of nodes.
+//
+// Room, health, cordons, signals and start-up taints never exclude a pod. A label with another value
+// does. A missing label or a taint excludes it only on a settled node, or if a settled node has the
+// taint. So a node that starts makes no answer true, and makes it false only if it may admit the pod.
+// AdmitsOnly returns false for a pod that was assigned to spot: that requirement is not its own.
+func (e *NodeEvidence) AdmitsOnly(pod *v1.Pod, volumes []*v1.PersistentVolume, only decision.CapacityType) bool {
+	if NodeTerms(pod) > MaxTerms || AssignedCapacityOf(pod) == decision.AssignedSpot { // so many terms would delay all other pods
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := NewConstraints(pod, volumes)
+	for _, node := range e.nodes[decision.Spot-only] {
+		if c.AdmitWhenHealthy(node.Node) {
+			return false
+		}
+		break // most pods fit any node; other pods with equal constraints share an answer
+	}
+	text, _ := json.Marshal([]any{only, pod.Spec.NodeSelector, requiredTerms(pod), pod.Spec.Tolerations, volumes}) // it has no error
+	if answer, known := e.answers.Get(string(text)); known {
+		return answer.(bool)
+	}
+	answer := e.judge(pod, &c, only)
+	e.answers.Add(string(text), answer)
+	return answer
+}
+
+func (e *NodeEvidence) judge(pod *v1.Pod, c *Constraints, only decision.CapacityType) bool {
+	requires := func(match func(*v1.NodeSelectorRequirement) bool) bool {
+		return requires(pod, match) || slices.ContainsFunc(c.volumes, func(pv *v1.PersistentVolume) bool {
+			a := pv.Spec.NodeAffinity
+			return a != nil && a.Required != nil && requiresAll(a.Required.NodeSelectorTerms, match)
+		})
+	}
+	proven := requires(func(r *v1.NodeSelectorRequirement) bool {
+		return r.Operator == v1.NodeSelectorOpIn && slices.Contains(providers.NodeGroups, r.Key)
+	})
+	// The keys of taints that exclude the pod; "" stands for a label that may arrive.
+	permanent, doubtful := map[string]bool{}, map[string]bool{}
+	for _, node := range e.nodes[decision.Spot-only] {
+		taint, matches := c.UntoleratedTaint(node.Node, PermanentTaint), c.Matches(node.Node) && c.Reaches(node.Node)
+		switch {
+		case matches && taint == "":
+			return false
+		case matches && node.settled:
+			permanent[taint] = true
+		case matches:
+			doubtful[taint] = true
+		case !node.settled && !requires(func(r *v1.NodeSelectorRequirement) bool { return contradicts(node.Labels, r) }):
+			doubtful[""] = true
+		}
+		proven = proven || (node.settled || !matches) && c.UntoleratedTaint(node.Node, reservedForSystem) == ""
+	}
+	maps.DeleteFunc(doubtful, func(taint string, _ bool) bool { return permanent[taint] })
+	if !proven || len(doubtful) > 0 {
+		return false
+	}
+	for _, node := range e.nodes[only] {
+		if c.AdmitWhenHealthy(node.Node) {
+			return true
+		}
+	}
+	return false
+}
+
+// contradicts reports whether a label that a node has excludes pods with the requirement.
+func contradicts(labels map[string]string, r *v1.NodeSelectorRequirement) bool {
+	value, has := labels[r.Key]
+	listed := slices.Contains(r.Values, value)
+	return has && (r.Operator == v1.NodeSelectorOpIn && !listed || r.Operator == v1.NodeSelectorOpNotIn && listed || r.Operator == v1.NodeSelectorOpDoesNotExist)
+}
+
+// steady reports whether the node is ready, has no temporary taint, and neither starts nor ends.
+func steady(node *v1.Node) bool {
+	_, ready := nodeutil.GetNodeCondition(&node.Status, v1.NodeReady)
+	return ready != nil && ready.Status == v1.ConditionTrue && node.DeletionTimestamp == nil && !node.Spec.Unschedulable && !providers.Starting(node) &&
+		!slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return ExcludesPods(&t) && !PermanentTaint(&t) })
+}
+
+// MayAdmitOther reports whether a change of a node may change whether the constraints admit only
+// one capacity type.
+func (c *Constraints) MayAdmitOther(before, after *v1.Node) bool {
+	admits := c.AdmitWhenHealthy(after)
+	return admits != c.AdmitWhenHealthy(before) || !admits && steady(before) != steady(after)
+}
+
+// reservedForSystem reports whether a taint reserves a node for the control plane or for add-ons.
+func reservedForSystem(t *v1.Taint) bool {
+	return PermanentTaint(t) && (strings.HasPrefix(t.Key, "node-role.kubernetes.io/") || t.Key == "CriticalAddonsOnly")
+}
+
+// Judge sets OnlySpot or OnlyOnDemand of the subject if the budget or overflow Never keeps the pod off
+// a capacity type, and it AdmitsOnly the other. Judge reports whether it did: the plan is outdated
+// then. A Grant does not matter, because an exemption is the better reason.
+func (e *NodeEvidence) Judge(pod *v1.Pod, volumesOf func(*v1.Pod) []*v1.PersistentVolume, subject *decision.Pod, plan *decision.Plan) bool {
+	if subject.OnlySpot || subject.OnlyOnDemand || plan.WithinBudget(0) && !plan.ExcludedFromOnDemand() {
+		return false
+	}
+	volumes := volumesOf(pod)
+	subject.OnlySpot = !plan.WithinBudget(0) && e.AdmitsOnly(pod, volumes, decision.Spot)
+	subject.OnlyOnDemand = !subject.OnlySpot && plan.ExcludedFromOnDemand() && e.AdmitsOnly(pod, volumes, decision.OnDemand)
+	return subject.OnlySpot || subject.OnlyOnDemand
+}
