@@ -11,8 +11,8 @@ import (
 
 // onlySpot reports whether the pod's own node selector or required node affinity admits only spot
 // nodes. That is so if the node selector, or every term of the affinity, requires a capacity label
-// with spot values only. onlySpot reads the pod's specification; Judge considers the nodes that
-// exist.
+// with spot values only. onlySpot reads the pod's specification; NodeEvidence considers the nodes
+// that exist.
 //
 // If the controller assigned spot to the pod, the controller wrote this requirement, not the user.
 // Such a pod is not exempt from a floor. GrantedExemption shows that the controller found other

@@ -12,8 +12,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// spotZone is a zone with only spot nodes. A pod that selects this zone finds no on-demand, but
-// unlike a pod that selects a capacity type it does not require spot itself.
+// spotZone is a zone with only spot nodes. A pod that selects this zone admits only spot, as far as
+// on-demand nodes exist elsewhere.
 const spotZone = "zone-spot"
 
 func selectZone(zone string) func(*appsv1.Deployment) {
@@ -37,10 +37,6 @@ func TestPlacementAnnotations(t *testing.T) {
 	s.run("ScheduleAnyway", func(s *scenario) {
 		s.deploy("anyway", 3, annotated(whenUnsatisfiable, "ScheduleAnyway"))
 		s.eventually(soon, s.hasSplit("anyway", split{onDemand: 1, spot: 2}))
-		s.deploy("anyway-spot", 3, annotated(whenUnsatisfiable, "ScheduleAnyway"), selectZone(spotZone))
-		s.eventually(soon, s.hasSplit("anyway-spot", split{spot: 3}))
-		s.eventually(soon, s.reported(1, "SpotBudgetExceeded", "anyway-spot-"))
-		s.eventually(soon, s.hasMetric(1, "spot_aware_scheduler_placements_total", map[string]string{"reason": "schedule-anyway"}))
 	})
 
 	s.run("maxPerPool", func(s *scenario) {
@@ -74,15 +70,14 @@ func TestPlacementAnnotations(t *testing.T) {
 				}}},
 			}}
 		})
-		// A zone that happens to have no on-demand nodes is not a choice of spot.
 		s.deploy("own-zone", 1, selectZone(spotZone))
 		s.eventually(soon, s.hasSplit("own-selector", split{spot: 1}))
 		s.eventually(soon, s.hasSplit("own-affinity", split{spot: 1}))
-		s.eventually(soon, s.pendingReason("own-zone", 1, "spot budget used up: 0 of at most 0 replicas"))
+		s.eventually(soon, s.hasSplit("own-zone", split{spot: 1}))
 		s.eventually(soon, s.reported(1, "SpotByOwnAffinity", "own-selector-"))
 		s.eventually(soon, s.reported(1, "SpotByOwnAffinity", "own-affinity-"))
-		s.eventually(soon, s.hasMetric(2, "spot_aware_scheduler_placements_total", map[string]string{"reason": "exempt"}))
-		s.scale("own-zone", 0)
+		s.eventually(soon, s.reported(1, "SpotByOwnAffinity", "own-zone-"))
+		s.eventually(soon, s.hasMetric(3, "spot_aware_scheduler_placements_total", map[string]string{"reason": "exempt"}))
 	})
 
 	s.run("invalid annotation", func(s *scenario) {
@@ -113,6 +108,19 @@ func TestPlacementAnnotations(t *testing.T) {
 		s.scale("none", 2)
 		s.eventually(soon, s.hasSplit("none", split{onDemand: 1, spot: 1}))
 	})
+}
+
+// A node that starts has taints that it loses. They do not show that a pod admits only spot.
+func TestStartingNodeIsNoEvidence(t *testing.T) {
+	starting := onDemand(2, 10)
+	for i, key := range []string{"node.cilium.io/agent-not-ready", "example.com/agent-starts"} {
+		starting[i].Taints = []v1.Taint{{Key: key, Effect: v1.TaintEffectNoSchedule}}
+	}
+	s := start(t, slices.Concat(starting, spotNodes(3, 10)))
+	s.deploy("single", 1)
+	s.eventually(soon, s.pendingReason("single", 1, "spot budget used up: 0 of at most 0 replicas"))
+	s.editNode(starting[0].Name, func(n *v1.Node) { n.Spec.Taints = nil })
+	s.eventually(soon, s.hasSplit("single", split{onDemand: 1}))
 }
 
 // reported returns a check that events with this reason regard n objects, and that each note

@@ -76,14 +76,17 @@ func TestPlacementAnnotationPolicy(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			lone := spotNodes(4, 10)[3:]
 			lone[0].Zone = spotZone
-			s := start(t, slices.Concat(onDemand(1, 10), spotNodes(3, 10), lone), set("annotationPolicy", policy), set("minOnDemand", 2))
+			s := start(t, slices.Concat(onDemand(1, 10), spotNodes(3, 10), lone), set("annotationPolicy", policy), set("minOnDemand", 2), set("exemptions", "Ignore"))
 			s.deploy("lower", 4, annotated(minOnDemand, "0"))
 			s.deploy("higher", 4, annotated(minOnDemand, "3"))
 			s.deploy("anyway", 4, annotated(whenUnsatisfiable, "ScheduleAnyway"), selectZone(spotZone))
 			s.eventually(soon, s.haveSplits(want))
 			if n := want["anyway"].waiting; n > 0 {
 				s.eventually(soon, s.pendingReason("anyway", n, "spot budget used up: 2 of at most 2 replicas"))
+				return
 			}
+			s.eventually(soon, s.reported(2, "SpotBudgetExceeded", "anyway-"))
+			s.eventually(soon, s.hasMetric(2, "spot_aware_scheduler_placements_total", map[string]string{"reason": "schedule-anyway"}))
 		})
 	}
 }

@@ -176,9 +176,21 @@ func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 	e.Answer = fmt.Sprintf("%d of %d replicas are bound to nodes, %d on on-demand and %d on spot; none is waiting. One more would prefer %s",
 		placement.OnDemand+placement.Spot, w.Desired, placement.OnDemand, placement.Spot, plan.Prefer)
 	if plan.Exempt || subject.OnlyOnDemand {
-		e.Answer += fmt.Sprintf(", because its own constraints admit only %s", plan.Prefer)
+		e.Answer += ", because " + e.onlyType(plan.Prefer)
 	}
 	return e
+}
+
+// onlyType explains that the pod's own constraints admit only one capacity type, by a node of the
+// other type, and what to do.
+func (e *Explanation) onlyType(only decision.CapacityType) string {
+	why := fmt.Sprintf("its own constraints admit only %s", only)
+	for _, g := range e.Nodes {
+		if g.Capacity != only.String() && len(g.Obstacles) > 0 {
+			return fmt.Sprintf("%s (node %s: %s). To use %s, change them, or add a node that they admit", why, g.Names[0], g.Obstacles[0], g.Capacity)
+		}
+	}
+	return why
 }
 
 // applies reports whether the policy applies to a pod. If not, it sets the answer to the reason.
@@ -228,7 +240,7 @@ func (v *View) explainPod(of Ref, p *snapshot.Pod) *Explanation {
 	case p.DeletionTimestamp != nil:
 		e.Answer = "it is being deleted"
 	case p.Node != nil:
-		e.Answer = fmt.Sprintf("it runs on %s (%s): %s", p.Node.Name, p.Node.Facts.Capacity.Type, v.placementReason(p, siblings, waiting))
+		e.Answer = fmt.Sprintf("it runs on %s (%s): %s", p.Node.Name, p.Node.Facts.Capacity.Type, v.placementReason(e, p, siblings, waiting))
 	case p.Spec.NodeName != "" && v.NodesUnknown:
 		e.Answer = fmt.Sprintf("it is bound to node %s; %s", p.Spec.NodeName, nodesUnread)
 	case p.Spec.NodeName != "":
@@ -406,7 +418,7 @@ func (v *View) withheldForFloor(n *snapshot.Node, p *snapshot.Pod) bool {
 // placementReason explains why a pod is on its node. It counts the siblings that precede the pod
 // there (snapshot.ByRank). If more pods are there than the floor or the budget permits, the last
 // ones are beyond it.
-func (v *View) placementReason(p *snapshot.Pod, siblings []*snapshot.Pod, waiting decision.WaitTime) string {
+func (v *View) placementReason(e *Explanation, p *snapshot.Pod, siblings []*snapshot.Pod, waiting decision.WaitTime) string {
 	capacity := p.Node.Facts.Capacity.Type
 	there, inPool := count(slices.DeleteFunc(slices.Clone(siblings), func(q *snapshot.Pod) bool {
 		return q.Node != nil && q.Node.Facts.Capacity.Type == capacity && snapshot.ByRank(q, p) > 0
@@ -425,11 +437,11 @@ func (v *View) placementReason(p *snapshot.Pod, siblings []*snapshot.Pod, waitin
 			return "beyond the floor, although overflow is Never: the setting, the floor or the replica count has changed since"
 		}
 		if p.Subject.OnlyOnDemand {
-			return "beyond the floor: its own constraints admit only on-demand"
+			return "beyond the floor: " + e.onlyType(decision.OnDemand)
 		}
 		return "beyond the floor: no spot node had room, or the budget was used up"
 	case decision.ByExemption:
-		return "its own constraints admit only spot, so the floor does not apply"
+		return "the floor does not apply, because " + e.onlyType(decision.Spot)
 	case decision.ByScheduleAnyway:
 		return "over its budget or cap: whenUnsatisfiable is ScheduleAnyway"
 	}

@@ -98,7 +98,8 @@ func TestExplain(t *testing.T) {
 			cluster: "node od on-demand m/b\nnode sp spot m/a\ndeployment web 2 od od zone=b",
 			of:      "pod/web-1",
 			want: []string{
-				"web-1: it runs on od (on-demand): beyond the floor: its own constraints admit only on-demand",
+				"web-1: it runs on od (on-demand): beyond the floor: its own constraints admit only on-demand " +
+					"(node sp: not in the pod's node selector or affinity). To use spot, change them, or add a node that they admit",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 0 on spot, 1 on on-demand",
 				`on-demand m/b [od] true "" []`,
 				`spot m/a [sp] false "" ["not in the pod's node selector or affinity"]`,
@@ -109,7 +110,8 @@ func TestExplain(t *testing.T) {
 			of:      "deployment/web",
 			want: []string{
 				": 2 of 2 replicas are bound to nodes, 0 on on-demand and 2 on spot; none is waiting. " +
-					"One more would prefer spot, because its own constraints admit only spot",
+					"One more would prefer spot, because its own constraints admit only spot " +
+					"(node od: not in the pod's node selector or affinity). To use on-demand, change them, or add a node that they admit",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 2 on spot, 0 on on-demand",
 				`spot m/a [sp] true "" []`,
 				`on-demand m/b [od] false "" ["not in the pod's node selector or affinity"]`,
