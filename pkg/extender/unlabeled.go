@@ -24,7 +24,8 @@ func (d *decisionState) withheldKinds() map[int]bool {
 	var waiting []requirements
 	for _, name := range d.pending.forOnDemand(d.pod.UID) {
 		if pod, err := d.pods.Pods(name.Namespace).Get(name.Name); err == nil {
-			waiting = append(waiting, newRequirements(pod))
+			requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+			waiting = append(waiting, requirements{workload.NewConstraints(pod, nil), requests})
 		}
 	}
 	withheld := map[int]bool{}
@@ -64,10 +65,6 @@ func (r *pendingPods) forOnDemand(except types.UID) (names []types.NamespacedNam
 type requirements struct {
 	workload.Constraints
 	requests v1.ResourceList
-}
-
-func newRequirements(pod *v1.Pod) requirements {
-	return requirements{workload.NewConstraints(pod, nil), resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})}
 }
 
 // fits reports whether the pod would fit on the node if the node were empty.

@@ -275,6 +275,16 @@ func TestBreaches(t *testing.T) {
 				edit(h, "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }).bind("s", "a")
 			},
 		},
+		"a pod that a start-up taint keeps off on-demand": {
+			play: func(h *history) {
+				starts := func(n *corev1.Node) {
+					n.Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}}
+				}
+				h.spot("s").node("o", map[string]string{ownLabel: "on-demand"}, starts)
+				h.deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").bind("s", "a")
+			},
+			want: over,
+		},
 		"a pod whose host is a spot node, without on-demand": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")

@@ -93,16 +93,17 @@ func (n *node) fits(p *pod, reserved resources) bool {
 }
 
 // excludes reports whether nodes of a capacity type exist, but no such node matches the pod's node
-// selector, node affinity and tolerations now. It ignores volumes. It returns false for a pod that
-// the controller assigned to spot.
+// selector, node affinity and tolerations now, or the pod selects a host or a node pool. It ignores
+// volumes and start-up taints. It returns false for a pod that the controller assigned to spot.
 func (c *core) excludes(p *corev1.Pod, spot bool) bool {
 	if strings.HasPrefix(p.Annotations[prefix+"assigned"], "spot") {
 		return false
 	}
 	hard := func(t *corev1.Taint) bool {
-		return t.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(t.Key, "node.kubernetes.io/")
+		starts := t.Key == "karpenter.sh/unregistered" || strings.HasSuffix(t.Key, "not-ready") || strings.HasSuffix(t.Key, "uninitialized")
+		return t.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !starts
 	}
-	exists := false
+	exists := p.Spec.NodeSelector[corev1.LabelHostname] != "" || p.Spec.NodeSelector["karpenter.sh/nodepool"] != ""
 	for _, n := range c.nodes {
 		if n.object == nil || n.facts.last().spot != spot {
 			continue

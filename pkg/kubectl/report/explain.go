@@ -185,10 +185,9 @@ func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 // other type, and what to do.
 func (e *Explanation) onlyType(only decision.CapacityType) string {
 	why := fmt.Sprintf("its own constraints admit only %s", only)
-	for _, g := range e.Nodes {
-		if g.Capacity != only.String() && len(g.Obstacles) > 0 {
-			return fmt.Sprintf("%s (node %s: %s). To use %s, change them, or add a node that they admit", why, g.Names[0], g.Obstacles[0], g.Capacity)
-		}
+	if i := slices.IndexFunc(e.Nodes, func(g NodeGroup) bool { return g.Capacity != only.String() && len(g.Obstacles) > 0 }); i >= 0 {
+		g := e.Nodes[i]
+		why += fmt.Sprintf(" (node %s: %s). To use %s, change them, or add a node that they admit", g.Names[0], g.Obstacles[0], g.Capacity)
 	}
 	return why
 }
