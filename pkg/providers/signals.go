@@ -212,7 +212,7 @@ var startupTaints = []string{"karpenter.sh/unregistered", "startup-taint.cluster
 	"ignore-taint.cluster-autoscaler.kubernetes.io/", "status-taint.cluster-autoscaler.kubernetes.io/", "readiness.k8s.io/"}
 
 // IsStartupTaint reports whether a taint with this key is a known start-up taint. The taints of
-// Cilium, CSI drivers and Istio end in not-ready, those of cloud providers in uninitialized.
+// Cilium, CSI drivers and Istio end in not-ready, and taints of cloud providers in uninitialized.
 func IsStartupTaint(key string) bool {
 	return strings.HasSuffix(key, "not-ready") || strings.HasSuffix(key, "uninitialized") ||
 		slices.ContainsFunc(startupTaints, func(prefix string) bool { return strings.HasPrefix(key, prefix) })

@@ -114,7 +114,7 @@ func (k *Provisioning) observe(s *snapshot.Snapshot) (examples []*snapshot.Node)
 	nodes, kinds := make(map[*v1.Node]uint64, len(s.Nodes)), k.kinds
 	for _, n := range s.Nodes {
 		if n.Facts.Capacity.Source == decision.Settling || providers.Starting(n.Node) {
-			continue // its capacity label may still arrive, or its taints may be those of its start
+			continue // its capacity label may still arrive, or its taints may disappear
 		}
 		kind, known := k.nodes[n.Node]
 		if !known {

@@ -46,8 +46,8 @@ func (c *Constraints) Reaches(node *v1.Node) bool {
 	return !slices.ContainsFunc(c.volumes, func(pv *v1.PersistentVolume) bool { return volume.CheckNodeAffinity(pv, node.Labels) != nil })
 }
 
-// UntoleratedTaint returns the key of a taint of the node that counts and is not tolerated, or "". A
-// cordoned node may not have its taint yet.
+// UntoleratedTaint returns the key of a taint of the node that counts and is not tolerated, or "".
+// A cordoned node may not have its taint yet.
 func (c *Constraints) UntoleratedTaint(node *v1.Node, counts func(*v1.Taint) bool) string {
 	taint, found := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.tolerations, counts, true)
 	if !found && node.Spec.Unschedulable && counts(&cordon) && !corev1.TolerationsTolerateTaint(klog.Background(), c.tolerations, &cordon, true) {
@@ -71,8 +71,8 @@ func ExcludesPods(t *v1.Taint) bool { return t.Effect != v1.TaintEffectPreferNoS
 var signals = providers.Signals()
 
 // PermanentTaint reports whether a taint excludes pods, and indicates the kind of a node rather
-// than its current state, as start-up taints, taints with the prefixes of Kubernetes and taints that
-// are signals do. It returns true for a start-up taint that no table contains.
+// than its current state, as start-up taints, taints with the prefixes of Kubernetes and taints
+// that are signals do. It returns true for a start-up taint that no table contains.
 func PermanentTaint(t *v1.Taint) bool {
 	return ExcludesPods(t) && !providers.IsStartupTaint(t.Key) &&
 		!strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/") &&
@@ -173,15 +173,17 @@ func (e *NodeEvidence) capacityOf(name string) (decision.CapacityType, bool) {
 	return decision.OnDemand, onDemand
 }
 
-// AdmitsOnly reports whether the nodes prove that the constraints of the pod admit only one capacity
-// type: they admit a node of this type, and the labels or taints of every node of the other type
-// exclude the pod. Without nodes of the other type that are not reserved for the system, nothing is
-// proven, because an autoscaler may start from none, unless the pod selects a group of nodes.
+// AdmitsOnly reports whether the nodes prove that the constraints of the pod admit only one
+// capacity type: they admit a node of this type, and the labels or taints of every node of the
+// other type exclude the pod. Without nodes of the other type that are not reserved for the system,
+// nothing is proven, because an autoscaler may start from none, unless the pod selects a group of
+// nodes.
 //
-// Room, health, cordons, signals and start-up taints never exclude a pod. A label with another value
-// does. A missing label or a taint excludes it only on a settled node, or if a settled node has the
-// taint. So a node that starts makes no answer true, and makes it false only if it may admit the pod.
-// AdmitsOnly returns false for a pod that was assigned to spot: that requirement is not its own.
+// Room, health, cordons, signals and start-up taints never exclude a pod. A label with another
+// value does. A missing label or a taint excludes it only on a settled node, or if a settled node
+// has the taint. So no taint of a node that starts makes the answer true, and the node makes it
+// false only if it may admit the pod. AdmitsOnly returns false for a pod that was assigned to spot:
+// that requirement is not its own.
 func (e *NodeEvidence) AdmitsOnly(pod *v1.Pod, volumes []*v1.PersistentVolume, only decision.CapacityType) bool {
 	if NodeTerms(pod) > MaxTerms || AssignedCapacityOf(pod) == decision.AssignedSpot { // so many terms would delay all other pods
 		return false
@@ -214,7 +216,7 @@ func (e *NodeEvidence) judge(pod *v1.Pod, c *Constraints, only decision.Capacity
 	proven := requires(func(r *v1.NodeSelectorRequirement) bool {
 		return r.Operator == v1.NodeSelectorOpIn && slices.Contains(providers.NodeGroups, r.Key)
 	})
-	// The keys of taints that exclude the pod; "" stands for a label that may arrive.
+	// The keys of taints that exclude the pod; "" means a label that may arrive.
 	permanent, doubtful := map[string]bool{}, map[string]bool{}
 	for _, node := range e.nodes[decision.Spot-only] {
 		taint, matches := c.UntoleratedTaint(node.Node, PermanentTaint), c.Matches(node.Node) && c.Reaches(node.Node)
@@ -268,9 +270,9 @@ func reservedForSystem(t *v1.Taint) bool {
 	return PermanentTaint(t) && (strings.HasPrefix(t.Key, "node-role.kubernetes.io/") || t.Key == "CriticalAddonsOnly")
 }
 
-// Judge sets OnlySpot or OnlyOnDemand of the subject if the budget or overflow Never keeps the pod off
-// a capacity type, and it AdmitsOnly the other. Judge reports whether it did: the plan is outdated
-// then. A Grant does not matter, because an exemption is the better reason.
+// Judge sets OnlySpot or OnlyOnDemand of the subject if the budget or overflow Never keeps the pod
+// off a capacity type, and it AdmitsOnly the other. Judge reports whether it did: the plan is then
+// outdated. A Grant does not matter, because an exemption is the better reason.
 func (e *NodeEvidence) Judge(pod *v1.Pod, volumesOf func(*v1.Pod) []*v1.PersistentVolume, subject *decision.Pod, plan *decision.Plan) bool {
 	if subject.OnlySpot || subject.OnlyOnDemand || plan.WithinBudget(0) && !plan.ExcludedFromOnDemand() {
 		return false

@@ -181,17 +181,6 @@ func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 	return e
 }
 
-// onlyType explains that the pod's own constraints admit only one capacity type, by a node of the
-// other type, and what to do.
-func (e *Explanation) onlyType(only decision.CapacityType) string {
-	why := fmt.Sprintf("its own constraints admit only %s", only)
-	if i := slices.IndexFunc(e.Nodes, func(g NodeGroup) bool { return g.Capacity != only.String() && len(g.Obstacles) > 0 }); i >= 0 {
-		g := e.Nodes[i]
-		why += fmt.Sprintf(" (node %s: %s). To use %s, change them, or add a node that they admit", g.Names[0], g.Obstacles[0], g.Capacity)
-	}
-	return why
-}
-
 // applies reports whether the policy applies to a pod. If not, it sets the answer to the reason.
 func (v *View) applies(e *Explanation, pod *v1.Pod) bool {
 	switch {
