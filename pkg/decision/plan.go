@@ -54,8 +54,7 @@ type Pod struct {
 	PriorityClass string
 	Priority      int32
 	QOSClass      string
-	// OnlySpot: the pod's own constraints admit no on-demand node: its node selector and required
-	// node affinity, or, judged by the nodes that exist, also its tolerations and volumes.
+	// OnlySpot: the pod's own constraints admit no on-demand node (see workload.NodeEvidence).
 	OnlySpot bool
 	// OnlyOnDemand: likewise, the pod's own constraints admit no spot node.
 	OnlyOnDemand bool

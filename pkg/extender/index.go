@@ -43,8 +43,7 @@ type index struct {
 	// kinds are never removed: the cloud has a limited number.
 	kinds     []*kind // by their index
 	kindByKey map[kindKey]*kind
-
-	evidence *workload.NodeEvidence // has the same nodes
+	evidence  *workload.NodeEvidence // has the same nodes
 
 	nextRefresh atomic.Int64 // no later than the earliest until of all nodes
 }

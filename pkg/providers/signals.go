@@ -205,9 +205,8 @@ func (s *Signal) PresentSince(node *v1.Node) (since time.Time, present bool) {
 	return time.Time{}, false
 }
 
-// startupTaints are prefixes of the keys of taints that a new node has until it is initialized:
-// of Karpenter (pkg/apis/v1/taints.go), of the cluster autoscaler (utils/taints), and of the node
-// readiness controller.
+// startupTaints are prefixes of the keys of start-up taints of Karpenter (pkg/apis/v1/taints.go),
+// the cluster autoscaler (utils/taints) and the node readiness controller.
 var startupTaints = []string{"karpenter.sh/unregistered", "startup-taint.cluster-autoscaler.kubernetes.io/",
 	"ignore-taint.cluster-autoscaler.kubernetes.io/", "status-taint.cluster-autoscaler.kubernetes.io/", "readiness.k8s.io/"}
 

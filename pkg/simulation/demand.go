@@ -37,7 +37,7 @@ func NewDemand(s *snapshot.Snapshot, p *snapshot.Pod, places map[*snapshot.Pod]*
 // the nodes of further pods, which are bound to nodes of the Snapshot; nil means no node. No pod
 // may be in both moves and places.
 func (d *Demand) Fits(node *snapshot.Node, moves map[*snapshot.Pod]*snapshot.Node) bool {
-	if !open(node) || !d.class.suitable(node) || !d.portsFree(node, moves) {
+	if !open(node) || !d.class.Admit(node.Node, workload.ExcludesPods) || !d.portsFree(node, moves) {
 		return false
 	}
 	terms := d.terms()

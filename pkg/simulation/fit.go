@@ -179,21 +179,16 @@ func (c *class) fits(at *site) (fits, ever bool) {
 	return c.terms.allows(at.index), true
 }
 
-// suits returns the cached result of suitable.
+// suits reports whether the node is suitable for pods of the class, as far as neither depends on
+// other pods. It caches the result.
 func (c *class) suits(at *site) bool {
 	if c.suitability[at.index] == unknown {
 		c.suitability[at.index] = unsuitable
-		if c.suitable(at.Node) {
+		if c.Admit(at.Node.Node, workload.ExcludesPods) {
 			c.suitability[at.index] = suitable
 		}
 	}
 	return c.suitability[at.index] == suitable
-}
-
-// suitable reports whether the node is suitable for pods of the class, as far as neither depends on
-// other pods.
-func (c *class) suitable(node *snapshot.Node) bool {
-	return c.UntoleratedTaint(node.Node, workload.ExcludesPods) == "" && c.Matches(node.Node) && c.Reaches(node.Node)
 }
 
 // addPorts adds host ports to those in use.

@@ -109,5 +109,5 @@ func FitsAnyNode(nodes []*snapshot.Node) func(*snapshot.Pod) bool {
 func (c *class) suitableWhenHealthy(node *snapshot.Node) bool {
 	var whole Amounts
 	whole.Add(node.Status.Allocatable, 1)
-	return whole.Covers(&c.needs) && c.AdmitWhenHealthy(node.Node)
+	return whole.Covers(&c.needs) && c.Admit(node.Node, workload.PermanentTaint)
 }

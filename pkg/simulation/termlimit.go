@@ -12,19 +12,18 @@ import (
 // Excessive reports whether the pod has so many terms that a search for its room would take too
 // long for all other pods. Room does not search for such a pod.
 func Excessive(p *snapshot.Pod) bool {
-	spec := &p.Spec
 	n := workload.NodeTerms(p.Pod)
 	selector := func(s *metav1.LabelSelector) {
 		if s != nil {
 			n += len(s.MatchLabels) + len(s.MatchExpressions)
 		}
 	}
-	for i := range spec.TopologySpreadConstraints {
-		c := &spec.TopologySpreadConstraints[i]
+	for i := range p.Spec.TopologySpreadConstraints {
+		c := &p.Spec.TopologySpreadConstraints[i]
 		n += 1 + len(c.MatchLabelKeys)
 		selector(c.LabelSelector)
 	}
-	if a := spec.Affinity; a != nil {
+	if a := p.Spec.Affinity; a != nil {
 		for _, terms := range [][]v1.PodAffinityTerm{fwk.GetPodAffinityTerms(a), fwk.GetPodAntiAffinityTerms(a)} {
 			for i := range terms {
 				n += 1 + len(terms[i].Namespaces)

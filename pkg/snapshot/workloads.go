@@ -335,13 +335,12 @@ func (s *Snapshot) JudgeByNodes(policy *decision.Policy) {
 		evidence.Set(n.Node, n.Facts.Capacity, s.Now)
 	}
 	for _, p := range s.Pods {
-		if p.Subject == nil {
-			continue
+		if p.Subject != nil {
+			judged := *p.Subject // the Reader retains the original
+			judged.OnlySpot = judged.OnlySpot || evidence.AdmitsOnly(p.Pod, p.Volumes, decision.Spot)
+			judged.OnlyOnDemand = judged.OnlyOnDemand || evidence.AdmitsOnly(p.Pod, p.Volumes, decision.OnDemand)
+			p.Subject, p.Replacement = &judged, &judged.Pod
 		}
-		judged := *p.Subject // the Reader retains the original
-		judged.OnlySpot = judged.OnlySpot || evidence.AdmitsOnly(p.Pod, p.Volumes, decision.Spot)
-		judged.OnlyOnDemand = judged.OnlyOnDemand || evidence.AdmitsOnly(p.Pod, p.Volumes, decision.OnDemand)
-		p.Subject, p.Replacement = &judged, &judged.Pod
 	}
 }
 

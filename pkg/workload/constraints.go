@@ -58,10 +58,10 @@ func (c *Constraints) UntoleratedTaint(node *v1.Node, counts func(*v1.Taint) boo
 
 var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
 
-// AdmitWhenHealthy reports whether the constraints admit the node if it is healthy. Temporary
-// taints are ignored.
-func (c *Constraints) AdmitWhenHealthy(node *v1.Node) bool {
-	return c.UntoleratedTaint(node, PermanentTaint) == "" && c.Matches(node) && c.Reaches(node)
+// Admit reports whether the constraints admit the node as far as taints count. With PermanentTaint,
+// that is if the node is healthy.
+func (c *Constraints) Admit(node *v1.Node, counts func(*v1.Taint) bool) bool {
+	return c.UntoleratedTaint(node, counts) == "" && c.Matches(node) && c.Reaches(node)
 }
 
 // ExcludesPods reports whether a taint excludes pods that do not tolerate it.
@@ -175,9 +175,8 @@ func (e *NodeEvidence) capacityOf(name string) (decision.CapacityType, bool) {
 
 // AdmitsOnly reports whether the nodes prove that the constraints of the pod admit only one
 // capacity type: they admit a node of this type, and the labels or taints of every node of the
-// other type exclude the pod. Without nodes of the other type that are not reserved for the system,
-// nothing is proven, because an autoscaler may start from none, unless the pod selects a group of
-// nodes.
+// other type exclude the pod. Nodes of the other type must exist and not be reserved for the
+// system, because an autoscaler may start from none, unless the pod selects a group of nodes.
 //
 // Room, health, cordons, signals and start-up taints never exclude a pod. A label with another
 // value does. A missing label or a taint excludes it only on a settled node, or if a settled node
@@ -192,7 +191,7 @@ func (e *NodeEvidence) AdmitsOnly(pod *v1.Pod, volumes []*v1.PersistentVolume, o
 	defer e.mu.Unlock()
 	c := NewConstraints(pod, volumes)
 	for _, node := range e.nodes[decision.Spot-only] {
-		if c.AdmitWhenHealthy(node.Node) {
+		if c.Admit(node.Node, PermanentTaint) {
 			return false
 		}
 		break // most pods fit any node; other pods with equal constraints share an answer
@@ -237,7 +236,7 @@ func (e *NodeEvidence) judge(pod *v1.Pod, c *Constraints, only decision.Capacity
 		return false
 	}
 	for _, node := range e.nodes[only] {
-		if c.AdmitWhenHealthy(node.Node) {
+		if c.Admit(node.Node, PermanentTaint) {
 			return true
 		}
 	}
@@ -258,11 +257,15 @@ func steady(node *v1.Node) bool {
 		!slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return ExcludesPods(&t) && !PermanentTaint(&t) })
 }
 
-// MayAdmitOther reports whether a change of a node may change whether the constraints admit only
-// one capacity type.
-func (c *Constraints) MayAdmitOther(before, after *v1.Node) bool {
-	admits := c.AdmitWhenHealthy(after)
-	return admits != c.AdmitWhenHealthy(before) || !admits && steady(before) != steady(after)
+// MayAdmitOther reports whether a change of a node may change whether a pod admits only one
+// capacity type.
+func MayAdmitOther(pod *v1.Pod, volumes []*v1.PersistentVolume, before, after *v1.Node) bool {
+	if NodeTerms(pod) > MaxTerms {
+		return false
+	}
+	c := NewConstraints(pod, volumes)
+	admits := c.Admit(after, PermanentTaint)
+	return admits != c.Admit(before, PermanentTaint) || !admits && steady(before) != steady(after)
 }
 
 // reservedForSystem reports whether a taint reserves a node for the control plane or for add-ons.

@@ -94,10 +94,8 @@ func (o *Owners) addReplica(r *countedRevision, pod *v1.Pod, nodes *NodeEvidence
 		replica.Capacity, replica.Bound = nodes.capacityOf(pod.Spec.NodeName)
 	}
 	onDemand := replica.Bound && replica.Capacity == decision.OnDemand
-	admits := decision.Pod{Assigned: AssignedCapacityOf(pod), OnlySpot: onlySpot(pod, o.policy)}
-	if !admits.OnlySpot && r.floor > 0 && !onDemand {
-		admits.OnlySpot = nodes.AdmitsOnly(pod, volumesOf(pod), decision.Spot)
-	}
+	only := onlySpot(pod, o.policy) || r.floor > 0 && !onDemand && nodes.AdmitsOnly(pod, volumesOf(pod), decision.Spot)
+	admits := decision.Pod{OnlySpot: only, Assigned: AssignedCapacityOf(pod)}
 	replica.OnlySpot, replica.Exempt = admits.OnlySpot, r.settings.Exempts(&admits)
 	if r.ordered { // every pod has its own ordinal
 		subject, err := o.Subject(pod)

@@ -43,9 +43,7 @@ type Counter struct {
 	poolsWithPrior int                       // number of pools whose prior risk is set
 	risksAt        time.Time                 // when the risks of all pools with losses were last computed
 
-	// Evidence has the nodes of the last snapshot.
-	Evidence *workload.NodeEvidence
-
+	Evidence *workload.NodeEvidence // the nodes of the last snapshot
 	// Memory passes losses on to later leaders. The counters of all profiles share it.
 	Memory *leader.Memory
 }
@@ -343,9 +341,8 @@ func (c *Counter) Placed(revision workload.OwnerKey) decision.PlacedPods {
 	return c.revisions[revision].placed()
 }
 
-// NextSettled returns a time at which the facts about some node may change although the node does
-// not: it stops waiting for its capacity label, or its taints count as permanent. It returns the
-// zero time if there is none.
+// NextSettled returns a time no later than the next at which a node stops waiting for its capacity
+// label, or its taints become evidence. It returns the zero time if there is none.
 func (c *Counter) NextSettled() time.Time {
 	if c.nextChange == math.MaxInt64 {
 		return time.Time{}

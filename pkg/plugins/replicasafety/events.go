@@ -49,8 +49,7 @@ func (p *Plugin) afterNode(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.
 	now := p.clock.Now()
 	was, _ := p.reader.Read(before, now)
 	is, _ := p.reader.Read(after, now)
-	c := workload.NewConstraints(pod, p.volumesOf(pod)) // they may now admit only spot, or no longer
-	return queueIf(was != is || c.MayAdmitOther(before, after)), nil
+	return queueIf(was != is || workload.MayAdmitOther(pod, p.volumesOf(pod), before, after)), nil
 }
 
 func (p *Plugin) afterPod(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {

@@ -14,16 +14,16 @@ func (p *Plugin) gauges() placement.Gauges {
 	values := placement.Gauges{Bound: map[placement.BoundPart]int{}}
 	values.CachesSynced, values.Nodes = p.synced(), map[decision.Capacity]int{}
 	values.WaitingForOnDemand, values.LongestWait = p.waiting.ForOnDemand()
-	nodes, evidence := p.readNodes()
-	for _, facts := range nodes {
-		values.Nodes[facts.Capacity]++
+	nodes, _ := p.nodes.List(labels.Everything()) // a cache lister returns no error
+	evidence, now := workload.NewNodeEvidence(p.policy), p.clock.Now()
+	for _, node := range nodes {
+		capacity := p.reader.Capacity(node, now)
+		values.Nodes[capacity]++
+		evidence.Set(node, capacity, now)
 	}
-	pods, err := p.pods.List(labels.Everything())
-	if err != nil {
-		return values
-	}
+	pods, _ := p.pods.List(labels.Everything())
 	statuses := p.owners.FloorStatuses(pods, p.profile, evidence, p.volumesOf)
-	values.FloorsUnmet, values.FloorDeficit, values.LongestDeficit = p.deficits.Update(statuses, p.clock.Now())
+	values.FloorsUnmet, values.FloorDeficit, values.LongestDeficit = p.deficits.Update(statuses, now)
 	for _, s := range statuses {
 		if s.OnDemand == 0 && s.Spot == s.Exempt && s.FloorDeficit == 0 {
 			continue // without a floor or a choice of capacity type
@@ -34,21 +34,4 @@ func (p *Plugin) gauges() placement.Gauges {
 		values.Bound[placement.BoundPart{Capacity: decision.Spot}] += s.Spot - s.FloorOnSpot - s.Exempt
 	}
 	return values
-}
-
-// readNodes reads all nodes of the informer cache.
-func (p *Plugin) readNodes() (map[string]decision.Node, *workload.NodeEvidence) {
-	evidence := workload.NewNodeEvidence(p.policy)
-	nodes, err := p.nodes.List(labels.Everything())
-	if err != nil {
-		return nil, evidence
-	}
-	now := p.clock.Now()
-	read := make(map[string]decision.Node, len(nodes))
-	for _, node := range nodes {
-		facts, _ := p.reader.Read(node, now)
-		read[node.Name] = facts
-		evidence.Set(node, facts.Capacity, now)
-	}
-	return read, evidence
 }

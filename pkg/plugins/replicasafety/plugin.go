@@ -60,8 +60,7 @@ type Plugin struct {
 	handlers []cache.ResourceEventHandlerRegistration
 	// schedulesGangs reports whether the profile schedules gangs.
 	schedulesGangs func() bool
-
-	volumesOf func(*v1.Pod) []*v1.PersistentVolume // workload.VolumesOf
+	volumesOf      func(*v1.Pod) []*v1.PersistentVolume // workload.VolumesOf
 
 	// Only gauges uses deficits.
 	deficits workload.Deficits

@@ -59,8 +59,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 }
 
 // newState returns the decision for the pod at now, from the counts of its revision, its waiting
-// time, the nodes that its own constraints admit, and the nodes that are nominated or reserved for
-// other pods. It may set subject.OnlySpot or subject.OnlyOnDemand.
+// time, and the nodes that its constraints admit or that are nominated or reserved for other pods.
 func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, nodes []fwk.NodeInfo, now time.Time) (*placement.State, error) {
 	waited, err := p.waitTime(pod, subject, settings, now)
 	if err != nil {
