@@ -7,12 +7,14 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -32,8 +34,9 @@ type Cost struct {
 
 // DeletionCosts returns the pods that need a deletion cost and the pods that should lose the
 // controller's cost, in the order of the workloads. With these costs, the scale-down of a managed
-// workload of ReplicaSets removes spot replicas first and keeps the floor. The floor is the first
-// pods by rank on on-demand of the newest revision. A pod that stays in the floor is written once.
+// workload whose controller obeys them removes spot replicas first and keeps the floor. The floor
+// is the first pods by rank on on-demand of the newest revision. A pod that stays in the floor is
+// written once.
 //
 // No pod gets a cost during a rollout or if the workload has no more replicas than its floor. Pods
 // of an old revision keep their cost, so its scale-down spares them. If the user has set the cost
@@ -57,7 +60,7 @@ func costsOf(w *snapshot.Workload, floors bool, now time.Time) (costs []Cost) {
 	for _, revision := range w.Revisions {
 		live += len(revision.Pods)
 	}
-	if floors && w.HasReplicaSets() && w.InProfile && !anyPod(w, hasUsersCost) {
+	if floors && ordersByCost(w) && w.InProfile && !anyPod(w, hasUsersCost) {
 		for _, p := range floorOf(w) {
 			keep[p.UID] = true
 			if !p.HasControllerCost() && w.Desired > w.Floor {
@@ -73,6 +76,13 @@ func costsOf(w *snapshot.Workload, floors bool, now time.Time) (costs []Cost) {
 		}
 	}
 	return costs
+}
+
+// ordersByCost reports whether a scale-down of the workload deletes the pods with the lowest
+// deletion cost first.
+func ordersByCost(w *snapshot.Workload) bool {
+	kind := schema.FromAPIVersionAndKind(w.APIVersion, w.Kind).GroupKind()
+	return w.HasReplicaSets() || slices.Contains(providers.DeletionCostControllers(), kind)
 }
 
 // floorOf returns the pods that make up a workload's floor. There may be fewer than the floor.

@@ -117,15 +117,28 @@ func TestDeletionCosts(t *testing.T) {
 	}
 }
 
-// A workload of ReplicaSets gets costs like a Deployment, also if its own object is not read.
-func TestDeletionCostsOfReplicaSets(t *testing.T) {
+// A workload of ReplicaSets gets costs like a Deployment, also if its own object is not read. So do
+// the pods of another controller that obeys them, and of no other.
+func TestDeletionCostsOfOtherOwners(t *testing.T) {
 	settled := "deployment web 5 od od od sp sp min=2"
+	ownedBy := func(kind string) (pods []runtime.Object) {
+		for _, object := range clustertest.Objects(settled) {
+			if pod, ok := object.(*v1.Pod); ok {
+				pod.OwnerReferences = []metav1.OwnerReference{clustertest.OwnedBy(kind, "web")}
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, spot.MinOnDemandAnnotation, "2")
+				pods = append(pods, pod)
+			}
+		}
+		return pods
+	}
 	for name, test := range map[string]struct {
 		objects []runtime.Object
 		want    []string
 	}{
-		"Rollout":                  {clustertest.AsRollout(clustertest.Objects(settled)), []string{"web-0", "web-1"}},
-		"Rollout during a rollout": {clustertest.AsRollout(clustertest.Objects(settled + " old=1")), nil},
+		"Rollout":                   {clustertest.AsRollout(clustertest.Objects(settled)), []string{"web-0", "web-1"}},
+		"CloneSet":                  {ownedBy("CloneSet"), []string{"web-0", "web-1"}},
+		"CloneSet of another group": {ownedBy("example.com/v1/CloneSet"), nil},
+		"Rollout during a rollout":  {clustertest.AsRollout(clustertest.Objects(settled + " old=1")), nil},
 		"ReplicaSet of an unknown owner": {slices.DeleteFunc(clustertest.Objects(settled), func(object runtime.Object) bool {
 			if rs, ok := object.(*appsv1.ReplicaSet); ok {
 				rs.OwnerReferences[0] = clustertest.OwnedBy("example.com/v1/Web", "web")
