@@ -3,10 +3,7 @@ package autoscaler
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,9 +23,6 @@ const soon = 2 * live.Soon
 
 // gateName is the scheduling gate that the admission policy of the autoscaler mode sets.
 const gateName = "spot-aware-scheduler.io/capacity"
-
-// overlay is the folder of the autoscaler mode's manifests.
-const overlay = "manifests/overlays/autoscaler"
 
 // setup configures a scenario.
 type setup struct {
@@ -164,7 +158,7 @@ func (s *scenario) applyMode() {
 	// The manifests grant rights to an account of the base manifests.
 	_, err := controlPlane.ControllerKubeconfig(s.ctx)
 	s.must(err)
-	s.must(kubectlOverlay(s.ctx, "apply"))
+	s.must(live.KubectlAutoscalerMode(s.ctx, controlPlane, "apply"))
 	s.eventually(soon, func() error {
 		template := live.PodTemplate("probe")
 		pod, err := kube.CoreV1().Pods(s.namespace).Create(s.ctx, &v1.Pod{
@@ -175,25 +169,6 @@ func (s *scenario) applyMode() {
 		}
 		return err
 	})
-}
-
-// kubectlOverlay runs kubectl to apply or delete the manifests of the mode.
-func kubectlOverlay(ctx context.Context, verb string) error {
-	kubectl := filepath.Join(controlPlane.Root, ".local", "bin", "kubectl")
-	manifests, err := exec.CommandContext(ctx, kubectl, "kustomize", filepath.Join(controlPlane.Root, overlay)).Output()
-	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			err = fmt.Errorf("%w: %s", err, exit.Stderr)
-		}
-		return fmt.Errorf("building %s: %w", overlay, err)
-	}
-	command := exec.CommandContext(ctx, kubectl, "--kubeconfig="+controlPlane.Kubeconfig, verb, "-f", "-")
-	command.Stdin = strings.NewReader(live.MutatingPolicies().Convert(string(manifests)))
-	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("kubectl %s of %s: %w: %s", verb, overlay, err, out)
-	}
-	return nil
 }
 
 // gated reports whether the pod has the gate of the mode.
@@ -232,7 +207,7 @@ func (s *scenario) clean() {
 		}
 	}
 	if s.mode {
-		if err := kubectlOverlay(ctx, "delete"); err != nil {
+		if err := live.KubectlAutoscalerMode(ctx, controlPlane, "delete"); err != nil {
 			s.Error(err)
 		}
 	}

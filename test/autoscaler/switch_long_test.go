@@ -250,7 +250,7 @@ func TestLongOverlayDeletedBeforeGating(t *testing.T) {
 	})
 	began := time.Now()
 	s.setup.mode = false
-	s.must(kubectlOverlay(s.ctx, "delete"))
+	s.must(live.KubectlAutoscalerMode(s.ctx, controlPlane, "delete"))
 	// The new pod waits once more, because it had no gate.
 	s.eventually(2*fallback+startup+soon, s.isAvailableWithSplit("single", split{Spot: 1}))
 	t.Logf("the new pod ran on spot %s after the overlay was deleted", time.Since(began).Round(time.Second))

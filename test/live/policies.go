@@ -1,6 +1,11 @@
 package live
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
@@ -32,4 +37,25 @@ func MutatingPolicies() PolicyAPI {
 func (api PolicyAPI) Convert(manifests string) string {
 	const group, kind = "apiVersion: admissionregistration.k8s.io/", "\nkind: Mutating"
 	return strings.ReplaceAll(manifests, group+"v1"+kind, group+api.Version+kind)
+}
+
+// KubectlAutoscalerMode runs kubectl to apply or delete the shipped manifests of the autoscaler
+// mode.
+func KubectlAutoscalerMode(ctx context.Context, cp *lab.ControlPlane, verb string) error {
+	const overlay = "manifests/overlays/autoscaler"
+	kubectl := filepath.Join(cp.Root, ".local", "bin", "kubectl")
+	manifests, err := exec.CommandContext(ctx, kubectl, "kustomize", filepath.Join(cp.Root, overlay)).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		}
+		return fmt.Errorf("building %s: %w", overlay, err)
+	}
+	command := exec.CommandContext(ctx, kubectl, "--kubeconfig="+cp.Kubeconfig, verb, "-f", "-")
+	command.Stdin = strings.NewReader(MutatingPolicies().Convert(string(manifests)))
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("kubectl %s of %s: %w: %s", verb, overlay, err, out)
+	}
+	return nil
 }
