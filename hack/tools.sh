@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # Builds the local control plane, kubectl, the linters, Helm and Karpenter into .local/bin, at the
-# versions pinned in hack/tools/go.mod, hack/helm/go.mod and hack/karpenter/go.mod. The argument
-# selects what it builds:
+# versions pinned in the go.mod of hack/tools, hack/helm and hack/karpenter. The argument selects
+# what it builds:
 #
 #	control-plane  only the control plane, which is all that make demo and make replay need
 #	kubelet        also the kubelet
 #	helm           only Helm
 #	karpenter      only Karpenter; also copies its CRDs and instance types from the module cache
 #	               into .local/karpenter
+#	controllers    only Argo Rollouts and Kueue, pinned in hack/argo-rollouts/go.mod and
+#	               hack/kueue/go.mod; also copies their CRDs and manifests from the module cache
+#	               into .local/argo-rollouts and .local/kueue. Requires kubectl. Only make
+#	               test-long needs them
 #	1.34           only the control plane of that minor version of Kubernetes, pinned in
 #	               hack/kubernetes-1.34/go.mod, into .local/bin/1.34. The same for 1.35 and
 #	               1.37. 1.36 is the version of the default control plane
@@ -15,9 +19,13 @@
 # It does nothing if the programs were built from the same pins.
 set -euo pipefail
 if [ "${1:-}" = 1.36 ]; then set -- control-plane; fi
+if [ "${1:-}" = controllers ]; then
+  "$0" argo-rollouts
+  exec "$0" kueue
+fi
 case ${1:-} in
   [0-9]*) module=kubernetes-$1 folder=bin/$1 ;;
-  helm | karpenter) module=$1 folder=bin ;;
+  helm | karpenter | argo-rollouts | kueue) module=$1 folder=bin ;;
   *) module=tools folder=bin ;;
 esac
 cd "$(dirname "$0")/$module"
@@ -48,6 +56,23 @@ if [ $module = karpenter ]; then
   install -m 644 "$source"/charts/crds/*.yaml "$source"/apis/crds/*.yaml "$data/crds"
   install -m 644 "$source/cloudprovider/instance_types.json" "$data"
   echo "$want" >"$bin/.built-karpenter"
+  exit
+fi
+if [ $module = argo-rollouts ] || [ $module = kueue ]; then
+  built .built-$module && exit
+  package=$(go list tool)
+  echo "tools: building $module (the first time takes minutes)" >&2
+  go build -ldflags "-s -w" -o "$bin/" "$package"
+  source=$(go list -f '{{.Module.Dir}}' "$package")
+  data=$bin/../$module
+  rm -rf "$data"
+  mkdir -p "$data"
+  if [ $module = kueue ]; then
+    "$bin/kubectl" kustomize "$source/config/default" >"$data/manifests.yaml"
+  else
+    install -m 644 "$source"/manifests/crds/*-crd.yaml "$data"
+  fi
+  echo "$want" >"$bin/.built-$module"
   exit
 fi
 

@@ -17,13 +17,9 @@ check() { # remedy, command...
 }
 check "gofmt -w ." gofmt -l cmd hack pkg test
 check "go mod tidy" go mod tidy -diff
-check "go mod tidy in hack/tools" env -C hack/tools go mod tidy -diff
-check "go mod tidy in hack/helm" env -C hack/helm go mod tidy -diff
-check "go mod tidy in hack/karpenter" env -C hack/karpenter go mod tidy -diff
-for module in hack/kubernetes-*; do
+for module in hack/{tools,helm,karpenter,argo-rollouts,kueue,kubernetes-*} test/performance/upstream; do
   check "go mod tidy in $module" env -C "$module" go mod tidy -diff
 done
-check "go mod tidy in test/performance/upstream" env -C test/performance/upstream go mod tidy -diff
 
 used() { # packages...; prints the modules of the packages and their versions
   go list -deps -f '{{with .Module}}{{.Path}} {{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}{{end}}' "$@" | sort -u
@@ -44,8 +40,8 @@ check "fix the reported problems" env -C test/performance/upstream "$PWD/.local/
 check "fix the reported problems" go vet -tags node ./test/node
 check "fix the reported problems" .local/bin/staticcheck -tags node ./test/node
 # Only make test-long runs these tests.
-check "fix the reported problems" go vet -tags long ./test/autoscaler ./test/controller ./test/kubectl
-check "fix the reported problems" .local/bin/staticcheck -tags long ./test/autoscaler ./test/controller ./test/kubectl
+check "fix the reported problems" go vet -tags long ./test/autoscaler ./test/controller ./test/kubectl ./test/owners
+check "fix the reported problems" .local/bin/staticcheck -tags long ./test/autoscaler ./test/controller ./test/kubectl ./test/owners
 # Only make test-skew runs these tests.
 check "fix the reported problems" go vet -tags skew ./test/controller
 check "fix the reported problems" .local/bin/staticcheck -tags skew ./test/controller

@@ -193,11 +193,11 @@ func (cp *ControlPlane) StartKarpenter(ctx context.Context, options KarpenterOpt
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := portOnAllAddresses()
+	metrics, err := PortOnAllAddresses()
 	if err != nil {
 		return nil, err
 	}
-	health, err := portOnAllAddresses()
+	health, err := PortOnAllAddresses()
 	if err != nil {
 		return nil, err
 	}
@@ -349,10 +349,10 @@ func conditionTrue(object *unstructured.Unstructured, conditionType string) bool
 	})
 }
 
-// portOnAllAddresses returns a TCP port on which no process listens on any address of this
+// PortOnAllAddresses returns a TCP port on which no process listens on any address of this
 // machine. The port is below the range that the kernel assigns to clients, so no connection uses
-// it before Karpenter listens.
-func portOnAllAddresses() (string, error) {
+// it before the program listens.
+func PortOnAllAddresses() (string, error) {
 	const first, ports = 10000, 20000
 	for try := range ports {
 		port := strconv.Itoa(first + (os.Getpid()*64+try)%ports)
