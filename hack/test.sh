@@ -4,9 +4,10 @@
 # tests run in SPOT_SHARDS processes each (3 by default), which have control planes of their own.
 # UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results.
 # LONG=1 adds slow tests: the race detector; many more random histories; three runs of the live
-# tests that depend most on timing; live tests with many repetitions or full size; the CPU time with
-# a large tenant; extender tests; the placement tests through the extender; and the placement and
-# eviction tests against the next minor version of Kubernetes.
+# tests that depend most on timing; live tests with many repetitions or full size; live tests with
+# the controllers of other projects; the CPU time with a large tenant; extender tests; the placement
+# tests through the extender; and the placement and eviction tests against the next minor version of
+# Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -54,6 +55,9 @@ if [ -n "${LONG:-}" ]; then
   # A reclaim of 300 nodes at once, a reclaim of all spot with Karpenter, and kubectl spot with
   # 5,000 nodes and 50,000 pods. These tests use both cores.
   step env SPOT_SHARDS=1 go test -count=1 -p 1 -tags long -timeout 60m -run '^(TestLongMassReclaim|TestLongScale)' ./test/autoscaler ./test/controller ./test/kubectl
+  # Argo Rollouts and Kueue, and the owners of Kruise by hand.
+  step hack/tools.sh controllers
+  step go test -count=1 -tags long -timeout 20m ./test/owners
   step go test -count=1 ./test/performance/tenant
   step go test -count=1 ./test/extender
   step hack/test-extender.sh
