@@ -268,7 +268,11 @@ func (c *core) relievedAt(r reading, b binding) bool {
 	if p.unschedulableSince.IsZero() || b.seen.at.Add(clockTolerance).Sub(p.unschedulableSince) < r.rolloutRelief {
 		return false
 	}
-	for uid := range c.siblings[r.uid] {
+	own := c.owners[p.member.revision]
+	if own == nil {
+		return false
+	}
+	for uid := range c.siblings[own.facts.last().parent()] {
 		if uid == p.member.revision {
 			continue
 		}

@@ -188,6 +188,19 @@ func TestBreaches(t *testing.T) {
 				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(5*time.Second).bind("s", "new")
 			},
 		},
+		"rollout relief of an Argo Rollout after 30 s": {
+			play: func(h *history) {
+				h.spot("s").onDemand("d").argoRevision("web", 1, 1).pods("ReplicaSet", "web-1", "old").bind("d", "old")
+				h.argoRevision("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(30*time.Second).bind("s", "new")
+			},
+		},
+		"rollout relief of an Argo Rollout too early": {
+			play: func(h *history) {
+				h.spot("s").onDemand("d").argoRevision("web", 1, 1).pods("ReplicaSet", "web-1", "old").bind("d", "old")
+				h.argoRevision("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(28900*time.Millisecond).bind("s", "new")
+			},
+			want: over,
+		},
 		"rollout relief although it is off": {
 			args: "rolloutRelief: never",
 			play: func(h *history) {

@@ -34,7 +34,7 @@ type core struct {
 	policies timeline[*Policy]
 	nodes    map[string]*node
 	owners   map[types.UID]*owner
-	siblings map[types.UID]map[types.UID]*owner // ReplicaSets by Deployment
+	siblings map[types.UID]map[types.UID]*owner // ReplicaSets by Deployment or Rollout
 	pods     map[types.UID]*pod
 	// revisions contains the pods by revision: the UID of their controller, or their own.
 	revisions map[types.UID]map[types.UID]*pod
@@ -236,11 +236,11 @@ func (c *core) observeOwner(when stamp, how change, object metav1.Object) bool {
 		o = &owner{}
 		c.owners[uid] = o
 	}
-	if facts.deployment != "" {
-		if c.siblings[facts.deployment] == nil {
-			c.siblings[facts.deployment] = map[types.UID]*owner{}
+	if parent := facts.parent(); parent != "" {
+		if c.siblings[parent] == nil {
+			c.siblings[parent] = map[types.UID]*owner{}
 		}
-		c.siblings[facts.deployment][uid] = o
+		c.siblings[parent][uid] = o
 	}
 	if how == deleted {
 		facts = ownerFacts{}

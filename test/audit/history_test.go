@@ -138,6 +138,14 @@ func (h *history) revisionOf(deployment string, n int, replicas int32) *history 
 	return h.write(&appsv1.ReplicaSet{ObjectMeta: m, Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}})
 }
 
+// argoRevision creates a ReplicaSet as Argo Rollouts does for a Rollout with that replica count.
+func (h *history) argoRevision(rollout string, n int, replicas int32) *history {
+	m := meta(fmt.Sprintf("%s-%d", rollout, n), "ReplicaSet", owned("argoproj.io/v1alpha1", "Rollout", rollout), map[string]string{
+		"rollout.argoproj.io/revision": strconv.Itoa(n), "rollout.argoproj.io/desired-replicas": strconv.Itoa(int(replicas)),
+	})
+	return h.write(&appsv1.ReplicaSet{ObjectMeta: m, Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}})
+}
+
 func (h *history) scale(deployment string, replicas int32) *history {
 	return edit(h, deployment, func(d *appsv1.Deployment) { d.Spec.Replicas = &replicas })
 }

@@ -317,7 +317,7 @@ func (c *core) recordOlderOnDemand(p *pod, now time.Time) {
 		return
 	}
 	facts := own.facts.last()
-	for uid, sibling := range c.siblings[facts.deployment] {
+	for uid, sibling := range c.siblings[facts.parent()] {
 		if sibling.facts.last().rollout >= facts.rollout || sibling.facts.last().rollout == 0 {
 			continue
 		}

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,8 +99,12 @@ type ownerFacts struct {
 	annotations annotations
 	fragileJob  bool
 	deployment  types.UID // of a ReplicaSet, "" unless a Deployment controls it
-	rollout     int       // a ReplicaSet's place in its Deployment's history, 0 if unknown
+	argoRollout types.UID // of a ReplicaSet, "" unless an Argo Rollout controls it
+	rollout     int       // a ReplicaSet's place in the history of either, 0 if unknown
 }
+
+// parent returns what controls the ReplicaSet and its older revisions; "" if nothing does.
+func (f ownerFacts) parent() types.UID { return cmp.Or(f.deployment, f.argoRollout) }
 
 func replicas(n *int32) int {
 	if n == nil {
@@ -120,12 +125,16 @@ func readOwner(object metav1.Object) (ownerFacts, bool) {
 		facts.kind, facts.desired = "Deployment", replicas(o.Spec.Replicas)
 	case *appsv1.ReplicaSet:
 		facts.kind, facts.desired = "ReplicaSet", replicas(o.Spec.Replicas)
+		revision := "deployment.kubernetes.io/revision"
 		if ref := metav1.GetControllerOf(o); ref != nil && controllerKind(ref) == "Deployment" {
 			facts.deployment = ref.UID
-		} else if n, err := strconv.Atoi(o.Annotations["rollout.argoproj.io/desired-replicas"]); ref != nil && ref.Kind == "Rollout" && err == nil && n >= 0 {
-			facts.desired = n
+		} else if ref != nil && ref.Kind == "Rollout" && strings.HasPrefix(ref.APIVersion, "argoproj.io/") {
+			facts.argoRollout, revision = ref.UID, "rollout.argoproj.io/revision"
+			if n, err := strconv.Atoi(o.Annotations["rollout.argoproj.io/desired-replicas"]); err == nil && n >= 0 {
+				facts.desired = n
+			}
 		}
-		facts.rollout, _ = strconv.Atoi(o.Annotations["deployment.kubernetes.io/revision"]) // 0 if absent
+		facts.rollout, _ = strconv.Atoi(o.Annotations[revision]) // 0 if absent
 	case *appsv1.StatefulSet:
 		facts.kind, facts.desired = "StatefulSet", replicas(o.Spec.Replicas)
 		if o.Spec.Ordinals != nil {
