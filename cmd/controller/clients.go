@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 )
@@ -46,7 +46,7 @@ func newWriter(config *rest.Config, perSecond int, mayWrite func() error) (kuber
 // error, a request that changes an object fails with this error and is not sent. Calls do not retry
 // refused requests. perSecond is the rate and the burst.
 func writing(config *rest.Config, perSecond int, mayWrite func() error) *rest.Config {
-	config = migration.WithoutRetries(config)
+	config = execution.WithoutRetries(config)
 	config.QPS, config.Burst = float32(perSecond), perSecond
 	config.Timeout = requestTimeout
 	config.Wrap(guard(mayWrite))

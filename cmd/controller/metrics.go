@@ -6,9 +6,9 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
@@ -28,7 +28,7 @@ func registerMetrics() {
 	legacyregistry.MustRegister(cachesSynced)
 	loop.RegisterMetrics()
 	round.RegisterMetrics()
-	migration.RegisterMetrics(ctrlmetrics.Registry)
+	execution.RegisterMetrics(ctrlmetrics.Registry)
 	recovery.RegisterMetrics(ctrlmetrics.Registry)
 	gating.RegisterMetrics()
 	app.ServeAllMetrics()

@@ -2,11 +2,12 @@
 // spot-controller use: which pods run on which nodes, to which workloads they belong, which policy
 // applies to them, and whether another node has room for a pod.
 //
-// A Snapshot is read-only. Planners return actions as data, and one executor (package migration)
+// A Snapshot is read-only. Planners return actions as data, and one executor (package execution)
 // performs them.
 package snapshot
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -117,6 +118,18 @@ func (p *Pod) Ready() (since time.Time, ok bool) {
 // Live reports whether the pod counts as a replica: it is not terminal, not terminating and not
 // released.
 func (p *Pod) Live() bool { return p.Release == nil && workload.Live(p.Pod) }
+
+// OwnRevision returns the revision that the pod belongs to or was released from; nil if it is
+// unknown.
+func (p *Pod) OwnRevision() *Revision { return cmp.Or(p.Revision, p.ReleasedFrom) }
+
+// OwnWorkload returns the workload of OwnRevision; nil if it is unknown.
+func (p *Pod) OwnWorkload() *Workload {
+	if revision := p.OwnRevision(); revision != nil {
+		return revision.Workload
+	}
+	return nil
+}
 
 // overdueAfter is how long after its grace period a terminating pod counts as overdue: it may never
 // end.

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"cmp"
 	"maps"
 
 	v1 "k8s.io/api/core/v1"
@@ -40,7 +39,7 @@ func (p *Pod) SuccessorNode() string {
 // template returns the template that p's successor is created from; nil if it is unknown, or if p
 // is not bound.
 func (p *Pod) template() *v1.PodSpec {
-	if revision := cmp.Or(p.Revision, p.ReleasedFrom); revision != nil && p.Spec.NodeName != "" {
+	if revision := p.OwnRevision(); revision != nil && p.Spec.NodeName != "" {
 		return revision.template
 	}
 	return nil

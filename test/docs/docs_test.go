@@ -32,7 +32,7 @@ func TestNamesAreDocumented(t *testing.T) {
 		"rounds":        {"pkg/controller/loop/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 2},
 		"caches":        {"cmd/controller/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
 		"defects":       {"pkg/controller/round/defects.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
-		"moves":         {"pkg/controller/migration/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 4},
+		"moves":         {"pkg/controller/execution/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 4},
 		"gating":        {"pkg/controller/gating/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 4},
 		"gates":         {"pkg/failsafe/gates.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
 		"panics":        {"pkg/recovery/recovery.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},

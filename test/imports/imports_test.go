@@ -31,6 +31,7 @@ var order = [][]string{
 	{"snapshot"},
 	{"simulation"},
 	{"controller/costs", "controller/loop", "controller/migration"},
+	{"controller/execution"},
 	{"controller/disruptions", "controller/gating", "controller/interruption", "controller/rebalance", "controller/responder"},
 	{"controller/protection"},
 	{"controller/round"},

@@ -108,7 +108,7 @@ func (p *planner) released() (released []Move, first map[*snapshot.Revision]time
 // reasonOf returns why a pod was released. Any client can write the annotation, so an unknown value
 // is not used as a metric label.
 func reasonOf(r *snapshot.Release) Reason {
-	if reason := Reason(r.Reason); slices.Contains(reasons, reason) {
+	if reason := Reason(r.Reason); slices.Contains(Reasons, reason) {
 		return reason
 	}
 	return Unknown
@@ -123,13 +123,13 @@ func reasonOf(r *snapshot.Release) Reason {
 // served elsewhere. If its Deployment wants none, no other controller would delete the pod.
 func (p *planner) completeAlone(m Move) (next Action, waits bool) {
 	since, isReady := m.Pod.Ready()
-	restored, byDeployment := !hasReleasedLabel(m.Pod), workload.ControlledByDeployment(m.Pod.Pod)
+	restored, byDeployment := !Released(m.Pod), workload.ControlledByDeployment(m.Pod.Pod)
 	release, revision, d := m.Pod.Release, m.Pod.ReleasedFrom, m.Pod.Deployment
 	gone, unready := fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet), !isReady && p.now.Sub(since) >= unreadyTimeout
 	switch {
 	case restored && !byDeployment && metav1.GetControllerOfNoCopy(m.Pod) != nil:
 		return m.action(Forget, Surge, "its ReplicaSet has adopted it again"), false
-	case revision == nil && !wantsPods(d):
+	case revision == nil && !WantsPods(d):
 		return orphanDeletion(m, gone), false
 	case revision != nil && !restored && desiredPods(revision) == 0 && (revision.Workload.Deployment == nil || workload.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
 		return orphanDeletion(m, revision.Workload.Name+" is scaled to 0"), false
@@ -155,15 +155,15 @@ func (p *planner) completeAlone(m Move) (next Action, waits bool) {
 	return Action{}, true
 }
 
-// hasReleasedLabel reports whether no ReplicaSet selects the pod, because it was released and not
+// Released reports whether no ReplicaSet selects the pod, because it was released and not
 // restored.
-func hasReleasedLabel(pod *snapshot.Pod) bool {
+func Released(pod *snapshot.Pod) bool {
 	return pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == spot.ReleasedHash
 }
 
-// wantsPods reports whether a Deployment exists and wants replicas; nil means that it does not
+// WantsPods reports whether a Deployment exists and wants replicas; nil means that it does not
 // exist.
-func wantsPods(d *appsv1.Deployment) bool {
+func WantsPods(d *appsv1.Deployment) bool {
 	return d != nil && d.DeletionTimestamp == nil && workload.Replicas(d.Spec.Replicas) > 0
 }
 

@@ -60,8 +60,8 @@ func (a *Action) starts() bool {
 	return a.Pod.Node != nil && a.Pod.Release == nil && (a.Kind == Release || a.Kind == EvictPod || a.Kind == DeletePod)
 }
 
-// record adds the start of a move that the API server has performed. Other actions start no move.
-func (d Departures) record(a Action, now time.Time) {
+// Record adds the start of a move that the API server has performed. Other actions start no move.
+func (d Departures) Record(a Action, now time.Time) {
 	if !a.starts() {
 		return
 	}
@@ -78,9 +78,18 @@ func (d Departures) record(a Action, now time.Time) {
 	}
 }
 
-// expire removes what no longer counts in s. A node whose signals are cleared starts anew, except
+// FirstUseless reports whether no event has reported yet that further moves of the workload of a
+// pod off its node are useless, and records that one does.
+func (d Departures) FirstUseless(pod *snapshot.Pod) bool {
+	of := d.of(keyOfDeparture(pod))
+	first := !of.isReported
+	of.isReported = true
+	return first
+}
+
+// Expire removes what no longer counts in s. A node whose signals are cleared starts anew, except
 // for the number of moves.
-func (d Departures) expire(s *snapshot.Snapshot) {
+func (d Departures) Expire(s *snapshot.Snapshot) {
 	if len(d) == 0 {
 		return
 	}
@@ -105,7 +114,7 @@ func (d Departures) expire(s *snapshot.Snapshot) {
 // nothing is known. The pod then stays until its last moment.
 func (p *planner) obstacle(m Move, method Method) string {
 	replicas := departureReplicas
-	if w := WorkloadOf(m.Pod); w != nil {
+	if w := m.Pod.OwnWorkload(); w != nil {
 		replicas = max(replicas, w.Desired)
 	}
 	limit := 2 * replicas
@@ -144,13 +153,10 @@ func (p *planner) returned(m Move) bool {
 	})
 }
 
-// Departures returns the moves that this process has started. The result is valid until the next
-// call of Observe, and independent of actions that complete meanwhile.
-func (e *Executor) Departures() Departures {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	copied := make(Departures, len(e.departures))
-	for key, of := range e.departures {
+// Clone returns a copy that is independent of later changes.
+func (d Departures) Clone() Departures {
+	copied := make(Departures, len(d))
+	for key, of := range d {
 		one := *of
 		copied[key] = &one
 	}

@@ -1,11 +1,10 @@
-// Package migration moves pods. Every move of a running pod by the controller uses it, so that
-// limits, budgets and records exist once. Package gating deletes pending pods itself, and package
-// failsafe deletes released pods while no controller runs.
+// Package migration plans the moves of pods.
 //
-//	Move        why a pod must leave its node, and by when
-//	            (packages interruption, rebalance and responder)
-//	Plan        returns the next Action of every move and of every released pod, as data
-//	Executor    performs actions, each once
+//	Move    why a pod must leave its node, and by when
+//	        (packages interruption, rebalance and responder)
+//	Plan    returns the next Action of every move and of every released pod, as data
+//
+// Package execution performs the actions.
 //
 // All state is stored on the API objects. A new controller process finds the moves that an earlier
 // one started, and completes or undoes them.
@@ -33,6 +32,5 @@
 //	inOrder      deletions, then moves with a deadline, then the rest         plan.go
 //
 // Several steps use budgets.go (what PodDisruptionBudgets allow) and replicas.go (which replicas of
-// a workload serve). The executor sends the requests in requests.go, finds their results with
-// observation.go and reports them with events.go.
+// a workload serve).
 package migration

@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -54,12 +55,12 @@ type bench struct {
 	*world
 	*recorder
 	clock    *clocktesting.FakePassiveClock
-	executor *migration.Executor
+	executor *execution.Executor
 }
 
 func newBench(w *world, dryRun bool) *bench {
 	b := &bench{world: w, recorder: &recorder{}, clock: clocktesting.NewFakePassiveClock(w.now)}
-	b.executor = migration.NewExecutor(w.client(), b.recorder, b.clock, migration.ExecutorSettings{
+	b.executor = execution.New(w.client(), b.recorder, b.clock, execution.Settings{
 		Concurrency: 2, RequestTimeout: time.Second, DryRun: dryRun,
 	})
 	return b

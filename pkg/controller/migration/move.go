@@ -43,8 +43,8 @@ const (
 	Unknown Reason = "unknown"
 )
 
-// reasons are the values that the annotation of a released pod may contain.
-var reasons = []Reason{Interruption, Advice, Heal, Assign, MakeRoom, ReturnToSpot, Drain, Requested}
+// Reasons are all values of Reason.
+var Reasons = []Reason{Interruption, Advice, Heal, Assign, MakeRoom, ReturnToSpot, Drain, Requested, Unknown}
 
 // Move is a pod that must leave its node.
 type Move struct {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -197,7 +198,7 @@ func TestWishes(t *testing.T) {
 			w.sync()
 			clock := clocktesting.NewFakePassiveClock(w.now)
 			recorded := &requirements{clock: clock}
-			executor := migration.NewExecutor(w.client(), &recorder{}, clock, migration.ExecutorSettings{
+			executor := execution.New(w.client(), &recorder{}, clock, execution.Settings{
 				Concurrency: 1, RequestTimeout: time.Second, DryRun: test.dryRun, Requirements: recorded,
 			})
 			w.fail = func(verb, _, _ string) (error, bool) {

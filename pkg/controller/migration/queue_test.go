@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -58,7 +59,7 @@ func TestQueue(t *testing.T) {
 		busy.Add(-1)
 		w.WriteHeader(http.StatusNotFound)
 	})
-	b.executor = migration.NewExecutor(client, b.recorder, b.clock, migration.ExecutorSettings{Concurrency: 2, RequestTimeout: time.Minute})
+	b.executor = execution.New(client, b.recorder, b.clock, execution.Settings{Concurrency: 2, RequestTimeout: time.Minute})
 	do := func(ctx context.Context, names ...string) {
 		s := b.snapshot()
 		b.executor.Do(ctx, migration.Plan(s, &room{left: 10}, moves(s, migration.Heal, time.Time{}, names...), settings, b.executor.Observe(s)))
@@ -91,7 +92,7 @@ func TestEndsAfterItsRequests(t *testing.T) {
 		<-answer
 		w.WriteHeader(http.StatusNotFound)
 	})
-	b.executor = migration.NewExecutor(client, b.recorder, b.clock, migration.ExecutorSettings{Concurrency: 1, RequestTimeout: time.Minute})
+	b.executor = execution.New(client, b.recorder, b.clock, execution.Settings{Concurrency: 1, RequestTimeout: time.Minute})
 	s := b.snapshot()
 	ctx, cancel := context.WithCancel(quiet)
 	b.executor.Do(ctx, migration.Plan(s, &room{left: 10}, moves(s, migration.Heal, time.Time{}, "db-0"), settings, b.executor.Observe(s)))
@@ -114,7 +115,7 @@ func TestEndsAfterItsRequests(t *testing.T) {
 // The client of an Executor returns at once although the API server sends Retry-After.
 func TestWithoutRetries(t *testing.T) {
 	requested := 0
-	client := clientOf(t, migration.WithoutRetries(&rest.Config{}), func(w http.ResponseWriter, _ *http.Request) {
+	client := clientOf(t, execution.WithoutRetries(&rest.Config{}), func(w http.ResponseWriter, _ *http.Request) {
 		requested++
 		w.Header().Set("Retry-After", "10")
 		w.WriteHeader(http.StatusTooManyRequests)
@@ -148,8 +149,8 @@ func TestOneEvictionOfABudgetAtATime(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
 	})
-	executor := migration.NewExecutor(client, &recorder{}, clocktesting.NewFakePassiveClock(start),
-		migration.ExecutorSettings{Concurrency: 10, RequestTimeout: time.Minute})
+	executor := execution.New(client, &recorder{}, clocktesting.NewFakePassiveClock(start),
+		execution.Settings{Concurrency: 10, RequestTimeout: time.Minute})
 	var actions []migration.Action
 	for app, budget := range map[string]types.UID{"web": "web-budget", "api": "api-budget", "free": ""} {
 		w := &snapshot.Workload{Key: workload.OwnerKey{UID: types.UID(app)}}
@@ -206,8 +207,8 @@ func TestHangingActionsDelayNoOthers(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusNotFound)
 			})
-			executor := migration.NewExecutor(client, &recorder{}, clocktesting.NewFakePassiveClock(start),
-				migration.ExecutorSettings{Concurrency: 2, RequestTimeout: time.Minute})
+			executor := execution.New(client, &recorder{}, clocktesting.NewFakePassiveClock(start),
+				execution.Settings{Concurrency: 2, RequestTimeout: time.Minute})
 			var actions []migration.Action
 			for i := range hanging {
 				actions = append(actions, actionOn(migration.EvictPod, test.namespace(i), fmt.Sprint("web-", i)))

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 )
 
 var (
@@ -22,7 +22,7 @@ var (
 )
 
 func init() {
-	migration.RegisterMetrics(registry)
+	execution.RegisterMetrics(registry)
 	initialCounts, _ = gather() // a later call would return the same error
 }
 

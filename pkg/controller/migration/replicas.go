@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -11,23 +10,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// revisionOf returns the revision that the pod belongs to or was released from; nil if it is
-// unknown.
-func revisionOf(pod *snapshot.Pod) *snapshot.Revision { return cmp.Or(pod.ReleasedFrom, pod.Revision) }
-
-// WorkloadOf returns the workload that the pod belongs to or was released from; nil if it is
-// unknown.
-func WorkloadOf(pod *snapshot.Pod) *snapshot.Workload {
-	if revision := revisionOf(pod); revision != nil {
-		return revision.Workload
-	}
-	return nil
-}
-
 // workloadKey returns the key of the workload that loses the pod; the key of its revision if the
 // workload is unknown.
 func workloadKey(pod *snapshot.Pod) workload.OwnerKey {
-	if w := WorkloadOf(pod); w != nil {
+	if w := pod.OwnWorkload(); w != nil {
 		return w.Key
 	}
 	return workload.RevisionOf(pod.Pod)
@@ -122,7 +108,7 @@ func (p *planner) count(pod *snapshot.Pod, n int) {
 // missingWithout returns how many replicas the workload lacks once the pod is gone.
 func (p *planner) missingWithout(pod *snapshot.Pod) (missing, replicas int) {
 	r := p.of(pod)
-	replicas = max(WorkloadOf(pod).Desired, 1)
+	replicas = max(pod.OwnWorkload().Desired, 1)
 	if workload.HasUnsupportedController(pod.Pod) {
 		replicas += r.terminating // Desired is the number of its live pods
 	}

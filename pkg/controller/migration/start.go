@@ -124,7 +124,7 @@ func (r Reason) destination() (capacity decision.CapacityType, ok bool) {
 // Replicas that no PodDisruptionBudget protects are evicted one after the other: the next one when
 // all others serve. If replacements start too slowly for that, spreadMoment decides.
 func (p *planner) inTurn(a Action) Action {
-	if a.Kind != EvictPod || WorkloadOf(a.Pod) == nil {
+	if a.Kind != EvictPod || a.Pod.OwnWorkload() == nil {
 		return a
 	}
 	missing, replicas := p.missingWithout(a.Pod)
@@ -133,7 +133,7 @@ func (p *planner) inTurn(a Action) Action {
 	case a.Deadline.IsZero():
 		wait = wait || a.Reason != Requested && replicas > 1 && p.serves(a.Pod) && !p.safeWithout(a.Pod)
 	case replicas == 1 || !p.serves(a.Pod):
-	case !p.budgets.selects(a.Pod) && missing > 1 && WorkloadOf(a.Pod).Kind != "Job": // the pods of a Job do not replace each other
+	case !p.budgets.selects(a.Pod) && missing > 1 && a.Pod.OwnWorkload().Kind != "Job": // the pods of a Job do not replace each other
 		wait = wait || p.now.Before(p.spreadMoment(a.Move))
 	default:
 		wait = wait || p.isSpread(a.Move) && missing >= replicas

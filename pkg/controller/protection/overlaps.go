@@ -7,7 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -50,7 +49,7 @@ func findConflicts(s *snapshot.Snapshot) map[*snapshot.Workload]string {
 		}
 		// Released and terminating pods count, because a workload may have no other pods. Pods of
 		// one revision may have different labels: some applications label their leader.
-		w := migration.WorkloadOf(pod)
+		w := pod.OwnWorkload()
 		if w == nil || last[w] != nil && maps.Equal(last[w], pod.Labels) {
 			continue
 		}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
@@ -73,7 +74,7 @@ type Planner struct {
 	interruptions interruption.Settings
 	rebalancer    *rebalance.Planner
 	protector     *protection.Planner
-	executor      *migration.Executor
+	executor      *execution.Executor
 	// newRoom returns a Room that stops searching when expired returns true. Tests replace it.
 	newRoom func(s *snapshot.Snapshot, expired func() bool) rebalance.Room
 	// lastMoment is the next last moment, as the previous round knew it; zero means never.
@@ -110,7 +111,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	rebalancing.Provisioning = p.Provisioning
 	p.rebalancer = rebalance.NewPlanner(rebalancing)
 	p.protector = protection.NewPlanner(protection.Settings{Interruption: p.interruptions, ReplacementTimeout: config.replacementTimeout()})
-	p.executor = migration.NewExecutor(clients.Writer, clients.Recorder, clock.RealClock{}, migration.ExecutorSettings{
+	p.executor = execution.New(clients.Writer, clients.Recorder, clock.RealClock{}, execution.Settings{
 		Concurrency: config.Concurrency, RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun, Requirements: p.Requirements,
 	})
 	return p, nil

@@ -1,9 +1,9 @@
-package migration
+package execution
 
 import (
-	"slices"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
 const subsystem = "spot_aware_scheduler"
@@ -61,8 +61,8 @@ var (
 // would fire.
 func RegisterMetrics(registry prometheus.Registerer) {
 	registry.MustRegister(migrations, evictionsBlocked, evacuationDuration, podsLost, podsOverdue)
-	for _, way := range []Method{Surge, Evict, Delete} {
-		for _, reason := range slices.Concat(reasons, []Reason{Unknown}) {
+	for _, way := range []migration.Method{migration.Surge, migration.Evict, migration.Delete} {
+		for _, reason := range migration.Reasons {
 			for _, outcome := range []string{moved, undone, abandoned, dryRun} {
 				migrations.WithLabelValues(string(way), string(reason), outcome)
 			}

@@ -1,4 +1,4 @@
-package migration
+package execution
 
 import (
 	"slices"
@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -15,12 +16,12 @@ import (
 
 // Observe finds the results of actions in s. It returns the actions whose results s does not show
 // yet. Call it with every snapshot, before Plan.
-func (e *Executor) Observe(s *snapshot.Snapshot) Progress {
+func (e *Executor) Observe(s *snapshot.Snapshot) migration.Progress {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.observeNodes(s)
 	e.observeOverdue(s)
-	e.departures.expire(s)
+	e.departures.Expire(s)
 	if len(e.pods) == 0 {
 		return nil
 	}
@@ -30,17 +31,17 @@ func (e *Executor) Observe(s *snapshot.Snapshot) Progress {
 			seen[pod.UID] = pod
 		}
 	}
-	progress := Progress{}
+	progress := migration.Progress{}
 	for uid, w := range e.pods {
 		e.observe(w, seen[uid])
 		switch {
 		case w.state == requesting || w.state == unconfirmed:
-			progress[uid] = PodProgress{InFlight: w.action.Kind}
+			progress[uid] = migration.PodProgress{InFlight: w.action.Kind}
 		case seen[uid] == nil:
 			delete(e.pods, uid)
 		default:
-			known := PodProgress{Unreleasable: e.clock.Since(w.denied) < deniedPause, Refused: w.refused}
-			if known != (PodProgress{}) {
+			known := migration.PodProgress{Unreleasable: e.clock.Since(w.denied) < deniedPause, Refused: w.refused}
+			if known != (migration.PodProgress{}) {
 				progress[uid] = known
 			}
 		}
@@ -50,11 +51,11 @@ func (e *Executor) Observe(s *snapshot.Snapshot) Progress {
 
 // observe compares the last action with the pod in the caches; nil means that the pod is gone.
 func (e *Executor) observe(w *work, pod *snapshot.Pod) {
-	if w.state == idle && w.action.Kind == Release && w.action.Reason == Drain && (pod == nil || pod.DeletionTimestamp != nil) {
+	if w.state == idle && w.action.Kind == migration.Release && w.action.Reason == migration.Drain && (pod == nil || pod.DeletionTimestamp != nil) {
 		e.countMove(w.action) // the draining client evicted the pod
-		w.action = Action{}
+		w.action = migration.Action{}
 	}
-	switch removes := w.action.Kind == EvictPod || w.action.Kind == DeletePod; {
+	switch removes := w.action.Kind == migration.EvictPod || w.action.Kind == migration.DeletePod; {
 	case w.state != unconfirmed && (w.state != terminating || pod != nil):
 	case pod == nil:
 		if removes {
@@ -63,11 +64,11 @@ func (e *Executor) observe(w *work, pod *snapshot.Pod) {
 		w.enter(idle, e.clock.Now())
 	case removes && pod.DeletionTimestamp != nil:
 		w.enter(terminating, e.clock.Now())
-	case w.action.Kind == Restore && !hasReleasedLabel(pod) && !workload.ControlledByDeployment(pod.Pod):
+	case w.action.Kind == migration.Restore && !migration.Released(pod) && !workload.ControlledByDeployment(pod.Pod):
 		e.countMove(w.action)
 		w.enter(idle, e.clock.Now())
-	case w.action.Kind == Release && pod.Release != nil,
-		w.action.Kind == Forget && pod.Release == nil,
+	case w.action.Kind == migration.Release && pod.Release != nil,
+		w.action.Kind == migration.Forget && pod.Release == nil,
 		e.clock.Since(w.since) >= confirmTimeout:
 		w.enter(idle, e.clock.Now())
 	}
@@ -140,7 +141,7 @@ func (e *Executor) observeOverdue(s *snapshot.Snapshot) {
 		if w == nil && pod.Release != nil { // released and removed by an earlier controller
 			w = e.workFor(pod)
 		}
-		if w == nil || pod.Release == nil && w.action.Kind != EvictPod && w.action.Kind != DeletePod || !w.firstReport("overdue") {
+		if w == nil || pod.Release == nil && w.action.Kind != migration.EvictPod && w.action.Kind != migration.DeletePod || !w.firstReport("overdue") {
 			continue
 		}
 		podsOverdue.Inc()

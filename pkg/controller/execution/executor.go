@@ -1,4 +1,7 @@
-package migration
+// Package execution performs the actions that package migration plans, so that limits, budgets and
+// records of the moves of pods exist once. It sends the requests in requests.go, finds their
+// results with results.go and reports them with events.go.
+package execution
 
 import (
 	"cmp"
@@ -14,14 +17,15 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// ExecutorSettings limit what an Executor does.
-type ExecutorSettings struct {
+// Settings limit what an Executor does.
+type Settings struct {
 	// Concurrency is the number of actions of one namespace that are performed at the same time, at
 	// least 1. Up to kindFactor times as many of one kind, and up to totalFactor times as many of
 	// all, are performed at the same time. The client limits the request rate.
@@ -75,7 +79,7 @@ type Executor struct {
 	client   kubernetes.Interface
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
-	settings ExecutorSettings
+	settings Settings
 
 	// running counts the workers; Wait waits for them.
 	running sync.WaitGroup
@@ -83,37 +87,38 @@ type Executor struct {
 	conditionError sync.Once
 
 	mu sync.Mutex
-	// workers is the number of goroutines that perform actions. busy is the number of actions of a
-	// Kind, or of a namespace (string), that are being performed.
+	// workers is the number of goroutines that perform actions. busy counts the actions that are
+	// being performed by kind, and busyIn by namespace.
 	workers int
-	busy    map[any]int
+	busy    map[migration.Kind]int
+	busyIn  map[string]int
 	// queue contains the actions of the newest plan that have not started yet.
-	queue []Action
+	queue []migration.Action
 	// evicting contains the PodDisruptionBudgets to which an eviction is being charged. With two
 	// evictions at a time, the API server would have to retry one.
 	evicting map[types.UID]bool
 	pods     map[types.UID]*work
 	nodes    map[types.UID]*interruptedNode
 	// departures are the moves that this process has started.
-	departures Departures
+	departures migration.Departures
 }
 
-// NewExecutor returns an Executor. The client must not wait inside calls for the API server to
+// New returns an Executor. The client must not wait inside calls for the API server to
 // allow a request (WithoutRetries). Time is short, and other actions can be performed meanwhile.
-func NewExecutor(
-	client kubernetes.Interface, recorder events.EventRecorder, clock clock.PassiveClock, settings ExecutorSettings,
+func New(
+	client kubernetes.Interface, recorder events.EventRecorder, clock clock.PassiveClock, settings Settings,
 ) *Executor {
 	return &Executor{
 		client: client, recorder: recorder, clock: clock, settings: settings,
-		busy: map[any]int{}, evicting: map[types.UID]bool{}, pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{},
-		departures: Departures{},
+		busy: map[migration.Kind]int{}, busyIn: map[string]int{}, evicting: map[types.UID]bool{}, pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{},
+		departures: migration.Departures{},
 	}
 }
 
 // work is what the executor remembers about a pod until the pod is gone.
 type work struct {
 	// action is the last action that was started, without its pod.
-	action Action
+	action migration.Action
 	state  state
 	// since is when state began.
 	since time.Time
@@ -149,7 +154,7 @@ const (
 // Do starts the actions that are not in flight, in order, and does not wait for them. It replaces
 // the queue of an earlier call. When ctx ends, no action is started, but actions in flight
 // complete.
-func (e *Executor) Do(ctx context.Context, actions []Action) {
+func (e *Executor) Do(ctx context.Context, actions []migration.Action) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	clear(e.queue)
@@ -161,7 +166,7 @@ func (e *Executor) Do(ctx context.Context, actions []Action) {
 		switch {
 		case e.settings.DryRun:
 			e.reportDryRun(ctx, a)
-		case a.Kind == Stay:
+		case a.Kind == migration.Stay:
 			e.reportStay(ctx, a)
 		case e.isDue(a):
 			e.queue = append(e.queue, a)
@@ -179,7 +184,7 @@ func (e *Executor) Wait() { e.running.Wait() }
 func (w *work) enter(s state, now time.Time) { w.state, w.since = s, now }
 
 // begin stores the action that w starts now.
-func (w *work) begin(a Action, s state, now time.Time) {
+func (w *work) begin(a migration.Action, s state, now time.Time) {
 	if w.action.Kind != a.Kind {
 		w.pause, w.refused = 0, false
 	}
@@ -207,7 +212,7 @@ func (e *Executor) workFor(pod *snapshot.Pod) *work {
 
 // isDue reports whether an action may start now. An action that is likely to be refused starts to
 // wait when isDue first sees it.
-func (e *Executor) isDue(a Action) bool {
+func (e *Executor) isDue(a migration.Action) bool {
 	w, now := e.workFor(a.Pod), e.clock.Now()
 	if w.state == idle && a.LikelyRefused {
 		w.begin(a, backingOff, now)
@@ -249,16 +254,16 @@ func (e *Executor) run(ctx context.Context) {
 // next removes from the queue the most urgent action that may start now. If it returns false, the
 // worker must end. Actions that wait for a PodDisruptionBudget, or for others of their kind or
 // namespace, are started by the workers that perform those.
-func (e *Executor) next(ctx context.Context) (Action, bool) {
+func (e *Executor) next(ctx context.Context) (migration.Action, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	i := slices.IndexFunc(e.queue, func(a Action) bool {
+	i := slices.IndexFunc(e.queue, func(a migration.Action) bool {
 		most := e.settings.Concurrency
-		return !e.evicting[a.DisruptionBudget] && e.busy[a.Pod.Namespace] < most && e.busy[a.Kind] < kindFactor*most
+		return !e.evicting[a.DisruptionBudget] && e.busyIn[a.Pod.Namespace] < most && e.busy[a.Kind] < kindFactor*most
 	})
 	if i < 0 || ctx.Err() != nil {
 		e.workers--
-		return Action{}, false
+		return migration.Action{}, false
 	}
 	a := e.queue[i]
 	e.queue = slices.Delete(e.queue, i, i+1)
@@ -267,16 +272,16 @@ func (e *Executor) next(ctx context.Context) (Action, bool) {
 		e.evicting[a.DisruptionBudget] = true
 	}
 	e.busy[a.Kind]++
-	e.busy[a.Pod.Namespace]++
+	e.busyIn[a.Pod.Namespace]++
 	return a, true
 }
 
 // perform sends the requests of an action.
-func (e *Executor) perform(ctx context.Context, a Action) (o outcome, err error) {
+func (e *Executor) perform(ctx context.Context, a migration.Action) (o outcome, err error) {
 	o = unclear
 	defer recovery.Recover(recovery.Pod, klog.KObj(a.Pod))
 	timeout := e.settings.RequestTimeout
-	if a.Kind != DeletePod && !a.Deadline.IsZero() {
+	if a.Kind != migration.DeletePod && !a.Deadline.IsZero() {
 		// The pod is deleted at its last moment, so a hanging request must be aborted before that.
 		timeout = min(timeout, max(a.LastMoment.Sub(e.clock.Now()), time.Second))
 	}
@@ -287,36 +292,36 @@ func (e *Executor) perform(ctx context.Context, a Action) (o outcome, err error)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	switch a.Kind {
-	case Release:
+	case migration.Release:
 		return e.release(ctx, a)
-	case Restore:
+	case migration.Restore:
 		return e.restore(ctx, a)
-	case Forget:
+	case migration.Forget:
 		return e.patch(ctx, a.Pod, map[string]any{"annotations": map[string]any{spot.ReleasedAnnotation: nil}})
-	case EvictPod:
+	case migration.EvictPod:
 		return e.evict(ctx, a)
 	}
 	return e.delete(ctx, a)
 }
 
 // performed are the log messages for actions that the API server performed.
-var performed = map[Kind]string{
-	Release:   "Released pod from its ReplicaSet",
-	Restore:   "Restored released pod to its ReplicaSet",
-	Forget:    "Removed release annotation from pod",
-	EvictPod:  "Evicted pod",
-	DeletePod: "Deleted pod",
+var performed = map[migration.Kind]string{
+	migration.Release:   "Released pod from its ReplicaSet",
+	migration.Restore:   "Restored released pod to its ReplicaSet",
+	migration.Forget:    "Removed release annotation from pod",
+	migration.EvictPod:  "Evicted pod",
+	migration.DeletePod: "Deleted pod",
 }
 
 // finish records the outcome of an action and reports it.
-func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
+func (e *Executor) finish(ctx context.Context, a migration.Action, o outcome, err error) {
 	logger := klog.FromContext(ctx).WithValues(logValues(a)...)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.evicting, a.DisruptionBudget)
 	e.busy[a.Kind]--
-	if e.busy[a.Pod.Namespace]--; e.busy[a.Pod.Namespace] == 0 {
-		delete(e.busy, a.Pod.Namespace)
+	if e.busyIn[a.Pod.Namespace]--; e.busyIn[a.Pod.Namespace] == 0 {
+		delete(e.busyIn, a.Pod.Namespace)
 	}
 	w, now := e.workFor(a.Pod), e.clock.Now()
 	if o != forbidden {
@@ -335,7 +340,7 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 	case accepted:
 		w.refused = false
 		w.enter(unconfirmed, now)
-		e.departures.record(a, now)
+		e.departures.Record(a, now)
 		logger.Info(performed[a.Kind], "why", a.Why)
 		e.recordEvents(a)
 	case gone:
@@ -350,13 +355,13 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 		if o == forbidden {
 			w.pause = min(w.pause, forbiddenPause-now.Sub(w.forbidden))
 		}
-		w.refused = w.refused || by != "" && (a.Kind == EvictPod || a.Kind == Release && o != denied)
+		w.refused = w.refused || by != "" && (a.Kind == migration.EvictPod || a.Kind == migration.Release && o != denied)
 		level := 2
 		if !w.firstReport("again: " + string(o)) {
 			level = 4 // up to four attempts per second
 		}
 		logger.V(level).Info("Action failed, will retry", "outcome", o, "pause", w.pause, "cause", err)
-		if o == denied && a.Kind == Release {
+		if o == denied && a.Kind == migration.Release {
 			w.denied = now
 		}
 		if by != "" && w.firstReport(string(a.Kind)+" refused by "+by) {
@@ -367,9 +372,17 @@ func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
 
 // staysForbidden records that an action was forbidden, and reports whether another attempt is
 // pointless: it has been forbidden for long enough, or the eviction needs the remaining time.
-func (w *work) staysForbidden(a Action, now time.Time) bool {
+func (w *work) staysForbidden(a migration.Action, now time.Time) bool {
 	if now.Sub(w.forbidden) >= 3*forbiddenPause { // not the second answer to one attempt
 		w.forbidden = now
 	}
 	return now.Sub(w.forbidden) >= forbiddenPause || !a.Deadline.IsZero() && a.LastMoment.Sub(w.forbidden) < 2*forbiddenPause
+}
+
+// Departures returns the moves that this process has started. The result is valid until the next
+// call of Observe, and independent of actions that complete meanwhile.
+func (e *Executor) Departures() migration.Departures {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.departures.Clone()
 }

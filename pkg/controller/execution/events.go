@@ -1,4 +1,4 @@
-package migration
+package execution
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -17,7 +18,7 @@ import (
 // recordEvents emits the events for an action that the API server performed: on the pod, and also
 // on the workload if the action affects it. Events on a workload contain no pod name, so that
 // client-go aggregates them.
-func (e *Executor) recordEvents(a Action) {
+func (e *Executor) recordEvents(a migration.Action) {
 	onPod := func(kind, reason, note string, args ...any) {
 		e.recorder.Eventf(a.Pod.Pod, nil, kind, reason, string(a.Kind), note, args...)
 	}
@@ -27,19 +28,19 @@ func (e *Executor) recordEvents(a Action) {
 		}
 	}
 	switch {
-	case a.Kind == Forget:
+	case a.Kind == migration.Forget:
 		// The event Restored was already emitted when the controller restored the pod.
-	case a.Kind == Release:
+	case a.Kind == migration.Release:
 		onPod(v1.EventTypeNormal, spot.ReasonReleased, "Released, to be evicted when its replacement is ready (%s): %s", a.Reason, a.Why)
 		onWorkload(v1.EventTypeNormal, spot.ReasonMoving, "Moving pods (%s): replacements start before the evictions")
-	case a.Kind == Restore:
+	case a.Kind == migration.Restore:
 		e.warn(a, spot.ReasonRestored, "Restored to its ReplicaSet: "+a.Why, fmt.Sprintf("Restored released pods (%s): %s", a.Reason, a.Why))
-	case a.Kind == EvictPod:
+	case a.Kind == migration.EvictPod:
 		onPod(v1.EventTypeNormal, spot.ReasonEvicted, "Evicted (%s): %s", a.Reason, a.Why)
-		if a.Method == Evict {
+		if a.Method == migration.Evict {
 			onWorkload(v1.EventTypeNormal, spot.ReasonMoving, "Moving pods (%s): replacements start after the evictions")
 		}
-	case a.Method == Delete:
+	case a.Method == migration.Delete:
 		e.warn(a, spot.ReasonDeleted, "Deleted: "+a.Why,
 			fmt.Sprintf("Deleted pods (%s): no time was left to evict them before their nodes are reclaimed", a.Reason))
 	default:
@@ -48,28 +49,26 @@ func (e *Executor) recordEvents(a Action) {
 }
 
 // reportDryRun logs what would be done.
-func (e *Executor) reportDryRun(ctx context.Context, a Action) {
-	if a.Kind != Stay && a.Kind != Forget && e.workFor(a.Pod).firstReport(string(a.Kind)) {
+func (e *Executor) reportDryRun(ctx context.Context, a migration.Action) {
+	if a.Kind != migration.Stay && a.Kind != migration.Forget && e.workFor(a.Pod).firstReport(string(a.Kind)) {
 		klog.FromContext(ctx).Info("Would perform action (dry run)", append(logValues(a), "why", a.Why)...)
 		migrations.WithLabelValues(string(a.Method), string(a.Reason), dryRun).Inc()
 	}
 }
 
 // reportStay reports once why a pod stays; once for a workload and node if its move is useless.
-func (e *Executor) reportStay(ctx context.Context, a Action) {
+func (e *Executor) reportStay(ctx context.Context, a migration.Action) {
 	reason, note := spot.ReasonNowhere, "Stays on node %s: %s"
 	switch {
 	case a.Useless != "":
 		reason = spot.ReasonUseless
-		departed := e.departures.of(keyOfDeparture(a.Pod))
-		if departed.isReported {
+		if !e.departures.FirstUseless(a.Pod) {
 			return
 		}
-		departed.isReported = true
-	case a.Reason == Drain:
+	case a.Reason == migration.Drain:
 		reason, note = spot.ReasonNotReplacedFirst, "Node %s is being drained: %s"
 	}
-	if e.workFor(a.Pod).firstReport(string(Stay)) {
+	if e.workFor(a.Pod).firstReport(string(migration.Stay)) {
 		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "why", a.Why)...)
 		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, reason, "Stay", note, a.Pod.Node.Name, a.Why)
 	}
@@ -77,12 +76,12 @@ func (e *Executor) reportStay(ctx context.Context, a Action) {
 
 // logValues returns the log fields of an action: the pod, its node and its current or former
 // workload.
-func logValues(a Action) []any {
+func logValues(a migration.Action) []any {
 	values := []any{"pod", klog.KObj(a.Pod), "action", a.Kind, "reason", a.Reason, "way", a.Method}
 	if node := a.Pod.Node; node != nil {
 		values = append(values, "node", node.Name, "capacityType", node.Facts.Capacity.Type)
 	}
-	if workload := WorkloadOf(a.Pod); workload != nil {
+	if workload := a.Pod.OwnWorkload(); workload != nil {
 		values = append(values, "workload", klog.KRef(workload.Namespace, workload.Name), "desired", workload.Desired, "floor", workload.Floor)
 	}
 	if !a.Deadline.IsZero() {
@@ -92,7 +91,7 @@ func logValues(a Action) []any {
 }
 
 // warn emits a Warning for an action on its pod, and on its workload if it has a note for it.
-func (e *Executor) warn(a Action, reason, onPod, onWorkload string) {
+func (e *Executor) warn(a migration.Action, reason, onPod, onWorkload string) {
 	e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, reason, string(a.Kind), "%s", onPod)
 	if owner := ownerOf(a.Pod); owner != nil && onWorkload != "" {
 		e.recorder.Eventf(owner, nil, v1.EventTypeWarning, reason, string(a.Kind), "%s", onWorkload)
@@ -101,7 +100,7 @@ func (e *Executor) warn(a Action, reason, onPod, onWorkload string) {
 
 // recordRefused emits the events for an action that a PodDisruptionBudget, a webhook or a policy
 // refused.
-func (e *Executor) recordRefused(a Action, o outcome, by string, err error) {
+func (e *Executor) recordRefused(a migration.Action, o outcome, by string, err error) {
 	until := ""
 	if !a.Deadline.IsZero() {
 		until = " until its node is reclaimed at " + a.Deadline.UTC().Format(time.RFC3339)
@@ -116,7 +115,7 @@ func (e *Executor) recordRefused(a Action, o outcome, by string, err error) {
 		o = denied
 		onWorkload = fmt.Sprintf("Requests to %s pods (%s) are refused by %s. Correct it, or exempt the controller", a.Kind, a.Reason, by)
 	}
-	if a.Kind == EvictPod {
+	if a.Kind == migration.EvictPod {
 		reason = spot.ReasonBlocked
 		evictionsBlocked.WithLabelValues(string(o)).Inc()
 	}
@@ -125,32 +124,35 @@ func (e *Executor) recordRefused(a Action, o outcome, by string, err error) {
 
 // reportObstacles reports once each what will delay the move of a pod for longer than its node
 // lives.
-func (e *Executor) reportObstacles(a Action) {
-	revision, w := revisionOf(a.Pod), e.workFor(a.Pod)
+func (e *Executor) reportObstacles(a migration.Action) {
+	revision, w := a.Pod.OwnRevision(), e.workFor(a.Pod)
 	if a.Unevictable != "" && w.firstReport("unevictable") {
 		e.warn(a, spot.ReasonBlocked, "Its eviction will be refused: "+a.Unevictable, "")
 	}
 	if revision == nil || a.LastMoment.IsZero() {
 		return
 	}
-	ready := minReady(revision.ReplicaSet)
-	if set := revision.Workload.StatefulSet; set != nil {
-		ready = time.Duration(set.Spec.MinReadySeconds) * time.Second
+	var minReady int32
+	if rs, set := revision.ReplicaSet, revision.Workload.StatefulSet; rs != nil {
+		minReady = rs.Spec.MinReadySeconds
+	} else if set != nil {
+		minReady = set.Spec.MinReadySeconds
 	}
-	if ready > 0 && ready > a.LastMoment.Sub(e.clock.Now()) && w.firstReport("short notice") {
-		note := fmt.Sprintf("minReadySeconds is %.0f, which is longer than the notice of an interrupted node: "+
-			"replacements are not available in time. Reduce minReadySeconds", ready.Seconds())
+	left := a.LastMoment.Sub(e.clock.Now())
+	if minReady > 0 && time.Duration(minReady)*time.Second > left && w.firstReport("short notice") {
+		note := fmt.Sprintf("minReadySeconds is %d, which is longer than the notice of an interrupted node: "+
+			"replacements are not available in time. Reduce minReadySeconds", minReady)
 		e.warn(a, spot.ReasonShortNotice, note, note)
 	}
 }
 
 // countMove counts a completed move.
-func (e *Executor) countMove(a Action) {
+func (e *Executor) countMove(a migration.Action) {
 	outcome := moved
 	switch {
-	case a.Kind == Restore:
+	case a.Kind == migration.Restore:
 		outcome = undone
-	case a.Kind == DeletePod && a.Method == Surge:
+	case a.Kind == migration.DeletePod && a.Method == migration.Surge:
 		outcome = abandoned
 	}
 	migrations.WithLabelValues(string(a.Method), string(a.Reason), outcome).Inc()
@@ -159,7 +161,7 @@ func (e *Executor) countMove(a Action) {
 // ownerOf returns a reference to the current or former workload of the pod, for an event; nil if it
 // is unknown or the pod itself.
 func ownerOf(pod *snapshot.Pod) *v1.ObjectReference {
-	w := WorkloadOf(pod)
+	w := pod.OwnWorkload()
 	if w == nil || w.Kind == "Pod" {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package migration
+package execution
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -55,9 +56,9 @@ const (
 // PodDisruptionBudget before it refuses the UID, and the charge would last two minutes. Names
 // within a ReplicaSet are unique, so a released pod needs no read, which saves requests in a mass
 // reclaim.
-func (e *Executor) evict(ctx context.Context, a Action) (outcome, error) {
+func (e *Executor) evict(ctx context.Context, a migration.Action) (outcome, error) {
 	pods := e.client.CoreV1().Pods(a.Pod.Namespace)
-	if a.Method != Surge {
+	if a.Method != migration.Surge {
 		pod, err := pods.Get(ctx, a.Pod.Name, metav1.GetOptions{})
 		if err != nil {
 			return outcomeOf(err)
@@ -105,13 +106,13 @@ func severalBudgets(err error) bool {
 }
 
 // delete deletes a pod.
-func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
+func (e *Executor) delete(ctx context.Context, a migration.Action) (outcome, error) {
 	if a.Orphan {
 		if wanted, err := e.isWanted(ctx, a.Pod); err != nil || wanted {
 			return unclear, err
 		}
 	}
-	if a.Method == Delete {
+	if a.Method == migration.Delete {
 		e.setDisruptionTarget(ctx, a)
 	}
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))}
@@ -137,7 +138,7 @@ const conditionTimeout = 2 * time.Second
 // setDisruptionTarget sets the condition DisruptionTarget on a pod that is about to be deleted
 // against its PodDisruptionBudget. The eviction API sets it too, and the podFailurePolicy of a Job
 // reads it. The deletion does not depend on the condition, so an error is only logged, once.
-func (e *Executor) setDisruptionTarget(ctx context.Context, a Action) {
+func (e *Executor) setDisruptionTarget(ctx context.Context, a migration.Action) {
 	if slices.ContainsFunc(a.Pod.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
 	}) {
@@ -172,7 +173,7 @@ func (e *Executor) setDisruptionTarget(ctx context.Context, a Action) {
 func (e *Executor) isWanted(ctx context.Context, pod *snapshot.Pod) (bool, error) {
 	if by := metav1.GetControllerOfNoCopy(pod); by != nil && workload.IsDeployment(by) {
 		d, err := e.client.AppsV1().Deployments(pod.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
-		if err == nil && d.UID == by.UID && wantsPods(d) || err != nil && !apierrors.IsNotFound(err) {
+		if err == nil && d.UID == by.UID && migration.WantsPods(d) || err != nil && !apierrors.IsNotFound(err) {
 			return true, err
 		}
 	}
@@ -190,7 +191,7 @@ func (e *Executor) isWanted(ctx context.Context, pod *snapshot.Pod) (bool, error
 
 // release removes a pod from its ReplicaSet in one request that changes label, annotation and
 // controller.
-func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
+func (e *Executor) release(ctx context.Context, a migration.Action) (outcome, error) {
 	rs := a.Pod.Revision.ReplicaSet
 	state, err := json.Marshal(snapshot.Release{
 		ReplicaSet: rs.Name, ReplicaSetUID: rs.UID, Hash: a.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey],
@@ -233,7 +234,7 @@ const protectedCost = "2000"
 // unready pods first, then the pod with the lowest deletion cost. Without a Deployment, the
 // annotation stays until the ReplicaSet has adopted the pod, because a deleted ReplicaSet never
 // would (planner.completeAlone). A ReplicaSet that is gone would not adopt the pod.
-func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
+func (e *Executor) restore(ctx context.Context, a migration.Action) (outcome, error) {
 	rs, err := e.client.AppsV1().ReplicaSets(a.Pod.Namespace).Get(ctx, a.Pod.Release.ReplicaSet, metav1.GetOptions{})
 	if err != nil || rs.UID != a.Pod.Release.ReplicaSetUID || rs.DeletionTimestamp != nil {
 		return unclear, err
