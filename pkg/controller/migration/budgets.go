@@ -36,42 +36,39 @@ func newBudgets(s *snapshot.Snapshot, progress Progress) *budgets {
 	if len(progress) > 0 {
 		for _, pod := range s.Pods {
 			if progress[pod.UID].InFlight == EvictPod {
-				b.charge(pod)
+				_, healthy := pod.Ready()
+				charge(b.selecting(pod), healthy)
 			}
 		}
 	}
 	return b
 }
 
-// charge charges the eviction of a pod to its PodDisruptionBudget. It returns the UID of the
-// PodDisruptionBudget and whether that refuses the eviction. If no PodDisruptionBudget selects the
-// pod, or several do, the UID is empty and nothing is estimated. A pod that is not ready is not
-// charged.
-func (b *budgets) charge(pod *snapshot.Pod) (from types.UID, refused bool) {
-	selecting := b.selecting(pod)
+// charge charges the eviction of a pod to the only PodDisruptionBudget that selects it. It returns
+// its UID and whether it refuses the eviction. If no PodDisruptionBudget selects the pod, or
+// several do, the UID is empty and nothing is estimated. A pod that is not ready is not charged.
+func charge(selecting []*budget, ready bool) (from types.UID, refused bool) {
 	if len(selecting) != 1 {
 		return "", false
 	}
 	only := selecting[0]
-	if _, healthy := pod.Ready(); !healthy {
+	if !ready {
 		return only.uid, false
 	}
 	only.allowed--
 	return only.uid, only.allowed < 0
 }
 
-// never returns why the PodDisruptionBudget of a pod never allows its eviction; "" if it may.
-func (b *budgets) never(pod *snapshot.Pod) string {
-	for _, one := range b.selecting(pod) {
+// neverEvicted returns why a PodDisruptionBudget never allows the eviction of a pod that it
+// selects; "" if they may.
+func neverEvicted(selecting []*budget) string {
+	for _, one := range selecting {
 		if one.never != "" {
 			return one.never
 		}
 	}
 	return ""
 }
-
-// selects reports whether a PodDisruptionBudget selects the pod.
-func (b *budgets) selects(pod *snapshot.Pod) bool { return len(b.selecting(pod)) > 0 }
 
 // selecting returns the PodDisruptionBudgets that select a pod.
 func (b *budgets) selecting(pod *snapshot.Pod) []*budget {

@@ -110,49 +110,6 @@ func (d Departures) Expire(s *snapshot.Snapshot) {
 	})
 }
 
-// obstacle explains why a move by this method would not help, or would be repeated for ever; "" if
-// nothing is known. The pod then stays until its last moment.
-func (p *planner) obstacle(m Move, method Method) string {
-	replicas := departureReplicas
-	if w := m.Pod.OwnWorkload(); w != nil {
-		replicas = max(replicas, w.Desired)
-	}
-	limit := 2 * replicas
-	started := p.starting[keyOfDeparture(m.Pod)]
-	if of := p.settings.Departures[keyOfDeparture(m.Pod)]; of != nil {
-		started += len(of.starts)
-	}
-	switch {
-	case method == "" || m.Pod.Node == nil:
-	case m.Useless != "":
-		return m.Useless
-	case started >= limit:
-		return fmt.Sprintf("%d moves of its workload off this node have started in the last hour", limit)
-	case method != Delete && m.Pod.SuccessorNode() == m.Pod.Node.Name:
-		return "the template of its owner names this node"
-	case method != Delete && p.returned(m):
-		return "a replacement of a pod that had to leave this node was placed here again"
-	}
-	return ""
-}
-
-// returned reports whether the pod was placed on a node that its workload had to leave before. This
-// is known from the moves of this process; else from a released pod that is still on the node; else
-// from the time of the notice.
-func (p *planner) returned(m Move) bool {
-	if of := p.settings.Departures[keyOfDeparture(m.Pod)]; of != nil && of.present != nil {
-		return !of.present[m.Pod.UID]
-	}
-	if m.Pod.Node.Remains() {
-		return false
-	}
-	created := m.Pod.CreationTimestamp.Time
-	return !m.Noticed.IsZero() && created.Sub(m.Noticed) >= lateArrival || slices.ContainsFunc(m.Pod.Node.Pods, func(other *snapshot.Pod) bool {
-		// Times of creation are in whole seconds.
-		return other.Release != nil && workloadKey(other) == workloadKey(m.Pod) && !created.Before(other.Release.At.Truncate(time.Second))
-	})
-}
-
 // Clone returns a copy that is independent of later changes.
 func (d Departures) Clone() Departures {
 	copied := make(Departures, len(d))
@@ -161,4 +118,40 @@ func (d Departures) Clone() Departures {
 		copied[key] = &one
 	}
 	return copied
+}
+
+// obstacle explains why a move would not help, or would be repeated for ever; "" if nothing is
+// known. The pod then stays until its last moment. last reports whether that is reached.
+func (p *planner) obstacle(o *observation, last bool) string {
+	limit := 2 * max(departureReplicas, o.desired)
+	switch {
+	case o.Useless != "":
+		return o.Useless
+	case p.starting[keyOfDeparture(o.Pod)]+len(o.departure.starts) >= limit:
+		return fmt.Sprintf("%d moves of its workload off this node have started in the last hour", limit)
+	case last:
+		return ""
+	case o.Pod.SuccessorNode() == o.Pod.Node.Name:
+		return "the template of its owner names this node"
+	case o.returned():
+		return "a replacement of a pod that had to leave this node was placed here again"
+	}
+	return ""
+}
+
+// returned reports whether the pod was placed on a node that its workload had to leave before. This
+// is known from the moves of this process; else from a released pod that is still on the node; else
+// from the time of the notice.
+func (o *observation) returned() bool {
+	if o.departure.present != nil {
+		return !o.departure.present[o.Pod.UID]
+	}
+	if o.Pod.Node.Remains() {
+		return false
+	}
+	created := o.Pod.CreationTimestamp.Time
+	return !o.Noticed.IsZero() && created.Sub(o.Noticed) >= lateArrival || slices.ContainsFunc(o.Pod.Node.Pods, func(other *snapshot.Pod) bool {
+		// Times of creation are in whole seconds.
+		return other.Release != nil && workloadKey(other) == workloadKey(o.Pod) && !created.Before(other.Release.At.Truncate(time.Second))
+	})
 }

@@ -1,36 +1,28 @@
-// Package migration plans the moves of pods.
-//
-//	Move    why a pod must leave its node, and by when
-//	        (packages interruption, rebalance and responder)
-//	Plan    returns the next Action of every move and of every released pod, as data
-//
-// Package execution performs the actions.
+// Package migration plans the moves of pods. Plan is a function of a snapshot and of the moves that
+// other planners request (packages interruption, rebalance and responder). It returns the next
+// Action of every move and of every released pod as data. Package execution performs the actions.
 //
 // All state is stored on the API objects. A new controller process finds the moves that an earlier
 // one started, and completes or undoes them.
 //
-// The steps of Plan, one file each:
+// The steps of a pod that must leave its node:
 //
-//	collect      one move for each pod, the most urgent first                 move.go
-//	   │
-//	reserve      room for replacements that the caches do not show yet        room.go
-//	   │
-//	methodOf     last moment reached?              yes: delete                lastmoment.go
-//	   │         may the pod leave before?         no: wait                   method.go
-//	   │         can the replacement start first?  yes: surge, no: evict      surge.go
-//	   │
-//	obstacle     would the move help, and end?     no: stay                   departures.go
-//	   │
-//	start        has a node room for the replacement?                         start.go
-//	   │         yes, or it may wait for a new node: release or evict
-//	   │         no: stay
-//	   │
-//	complete     each pod that an earlier plan released                       completion.go
-//	   │         replacement ready, or not needed: evict or delete
-//	   │         too late: restore
-//	   │
-//	inOrder      deletions, then moves with a deadline, then the rest         plan.go
+//	observe       reads the pod, its workload and its PodDisruptionBudgets         observation.go
+//	inStartOrder  the most urgent pods get room first                              order.go
+//	lastMoment    no time is left: delete                                          lastmoment.go
+//	waits         no controller recreates it, or a draining client evicts it: wait start.go
+//	obstacle      the move would not help, or not end: stay                        departures.go
+//	method        the replacement can start first: release, else: evict            surge.go
+//	room          no node has room, or will have: stay                             start.go, room.go
+//	inTurn        the eviction comes too early: wait                               start.go
+//	add           charges the PodDisruptionBudget; the pod no longer serves        plan.go
+//	inOrder       deletions, then moves with a deadline, then the rest             order.go
 //
-// Several steps use budgets.go (what PodDisruptionBudgets allow) and replicas.go (which replicas of
-// a workload serve).
+// The steps of a pod that an earlier plan released:
+//
+//	observe           as above
+//	inLeavingOrder    the most urgent pods get replacements first                  completion.go
+//	completeAlone     not needed, or no time is left: delete or evict              completion.go
+//	completeReplaced  its replacement is ready: evict; is late: restore            replacements.go
+//	add, inOrder      as above
 package migration

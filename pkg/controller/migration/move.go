@@ -1,13 +1,11 @@
 package migration
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/turns"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -45,6 +43,27 @@ const (
 
 // Reasons are all values of Reason.
 var Reasons = []Reason{Interruption, Advice, Heal, Assign, MakeRoom, ReturnToSpot, Drain, Requested, Unknown}
+
+// reasonOf returns why a pod was released. Any client can write the annotation, so an unknown value
+// is not used as a metric label.
+func reasonOf(r *snapshot.Release) Reason {
+	if reason := Reason(r.Reason); slices.Contains(Reasons, reason) {
+		return reason
+	}
+	return Unknown
+}
+
+// destination returns the capacity type of the nodes on which a replacement is useful. ok is false
+// if every capacity type is.
+func (r Reason) destination() (capacity decision.CapacityType, ok bool) {
+	switch r {
+	case Heal, Assign:
+		return decision.OnDemand, true
+	case MakeRoom, ReturnToSpot:
+		return decision.Spot, true
+	}
+	return 0, false
+}
 
 // Move is a pod that must leave its node.
 type Move struct {
@@ -84,78 +103,4 @@ func collect(moves []Move) map[types.UID]Move {
 		}
 	}
 	return byPod
-}
-
-// startable returns the moves that may start, in the order in which they reserve room. Moves with
-// a deadline are first, sorted by the share of its pods that a workload would lose (largest first),
-// then by deadline, namespace and name. Among workloads that would lose the same share, each first
-// move precedes every second move. Scarce room thus saves something for many workloads rather than
-// everything for a few. Other moves are sorted by namespace and name, and the namespaces take
-// turns, because the time for the search may end.
-func (p *planner) startable() []Move {
-	var all []Move
-	for _, m := range p.moves {
-		if movable(m.Pod) && !p.inFlight(m.Pod) {
-			all = append(all, m)
-		}
-	}
-	slices.SortFunc(all, ByDeadline)
-	loss := map[workload.OwnerKey]int{}
-	for _, m := range all {
-		if !m.Deadline.IsZero() {
-			loss[workloadKey(m.Pod)]++
-		}
-	}
-	// Without moves, the workload would lose `lost` of `pods` pods. Earlier moves of the same
-	// workload count as completed.
-	type share struct{ lost, pods int }
-	shares := map[types.UID]share{}
-	for _, m := range all {
-		key := workloadKey(m.Pod)
-		shares[m.Pod.UID] = share{loss[key], max(loss[key], podsOfWorkload(m.Pod))}
-		loss[key]--
-	}
-	slices.SortStableFunc(all, func(a, b Move) int {
-		if a.Deadline.IsZero() || b.Deadline.IsZero() {
-			return ByDeadline(a, b)
-		}
-		shareA, shareB := shares[a.Pod.UID], shares[b.Pod.UID]
-		return cmp.Compare(shareB.lost*shareA.pods, shareA.lost*shareB.pods)
-	})
-	if i := slices.IndexFunc(all, func(m Move) bool { return m.Deadline.IsZero() }); i >= 0 {
-		turns.RoundRobin(all[i:], 1, func(m Move) string { return m.Pod.Namespace })
-	}
-	return all
-}
-
-// movable reports whether a move may start. DaemonSet and static pods belong to their node, and
-// terminating pods need no move.
-func movable(pod *snapshot.Pod) bool {
-	return pod.Node != nil && pod.Live() && workload.PolicyApplies(pod.Pod)
-}
-
-// ByDeadline orders moves by deadline, those without one last, then by namespace and name of the
-// pod.
-func ByDeadline(a, b Move) int {
-	return cmp.Or(compareDeadlines(a.Deadline, b.Deadline), byName(a.Pod, b.Pod))
-}
-
-// compareDeadlines orders deadlines, the earliest first. Zero means never.
-func compareDeadlines(a, b time.Time) int {
-	return cmp.Or(TrueFirst(!a.IsZero(), !b.IsZero()), a.Compare(b))
-}
-
-// TrueFirst orders booleans, true before false.
-func TrueFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
-}
-
-func byName(a, b *snapshot.Pod) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }

@@ -3,11 +3,9 @@ package migration
 import (
 	"time"
 
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -28,7 +26,7 @@ func (p *planner) reserveExpected() {
 	for _, pod := range p.snapshot.Pods {
 		revision := pod.Revision
 		switch {
-		case p.inFlight(pod) && p.progress[pod.UID].InFlight != Restore && pod.Live():
+		case p.progress[pod.UID].InFlight != "" && p.progress[pod.UID].InFlight != Restore && pod.Live():
 			if !irreplaceable(pod) {
 				p.reserve(pod, p.now)
 			}
@@ -56,10 +54,11 @@ func (p *planner) reserveExpected() {
 // reserve reserves room for a pending pod or for the replacement of a pod. since is when the wait
 // for the scheduler began.
 func (p *planner) reserve(pod *snapshot.Pod, since time.Time) {
-	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
-	if to, _ := p.room.Replace(pod, decision.Unassigned); to != nil && p.now.Before(since.Add(maxPending)) {
-		p.replacementPending = true
-	}
+	guard(pod, func() {
+		if to, _ := p.room.Replace(pod, decision.Unassigned); to != nil && p.now.Before(since.Add(maxPending)) {
+			p.replacementPending = true
+		}
+	})
 }
 
 // removedAt returns when a released or terminating pod was released, or when its termination began.

@@ -6,80 +6,159 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// start returns the first action of a move, unless its pod waits or the action is postponed.
-func (p *planner) start(m Move) Action {
-	method, noSurge := p.methodOf(m)
-	switch obstacle := p.obstacle(m, method); {
-	case obstacle != "":
-		m.Useless = obstacle
-		return m.action(Stay, "", obstacle)
-	case method == "":
-		return Action{}
-	case method == Delete:
-		return p.deletion(m)
-	case method == Evict && p.lowerOrdinalUnready(m.Pod):
-		if p.changedSince(m.Pod, m.Noticed) {
-			return Action{} // the pod with the lower ordinal may be moving
-		}
-		return m.action(Stay, "", "Kubernetes does not create it again before the pods with lower ordinals are ready")
-	case method == Evict && m.Deadline.IsZero() && m.Reason != Requested && larger(m.Pod):
-		return m.action(Stay, method, "its owner's template requests more than the pod uses, and no surge is possible: "+noSurge)
-	case method == Evict && m.Reason == Drain:
-		return m.action(Stay, method, "no replacement starts before it is evicted: "+noSurge)
-	}
-	first := p.withReplacement(m, method)
-	if first.Kind == EvictPod {
-		first.Why += "; no surge: " + noSurge
-	}
-	if first.WithoutRoom && !m.Deadline.IsZero() {
-		p.postponed = append(p.postponed, first)
+// start returns the first action of a move. It is zero if the pod waits or the action is postponed:
+// nothing is done for the pod before its last moment, unless a later plan decides otherwise.
+func (p *planner) start(o *observation) Action {
+	last := p.lastMomentReached(o)
+	if last && p.succeedsDeleted(o) || !last && p.waits(o) {
 		return Action{}
 	}
-	return p.inTurn(first)
+	o.Useless = p.obstacle(o, last)
+	switch {
+	case o.Useless != "":
+		return o.action(Stay, "", o.Useless)
+	case last:
+		return p.deletion(o)
+	case o.noSurge == "":
+		return p.withReplacement(o, o.action(Release, Surge, ""))
+	case p.lowerOrdinalUnready(o.Pod) && o.changedSince(o.Noticed):
+		return Action{} // the pod with the lower ordinal may be moving
+	case p.lowerOrdinalUnready(o.Pod):
+		return o.action(Stay, "", "Kubernetes does not create it again before the pods with lower ordinals are ready")
+	case o.larger && o.Deadline.IsZero() && o.Reason != Requested:
+		return o.action(Stay, Evict, "its owner's template requests more than the pod uses, and no surge is possible: "+o.noSurge)
+	case o.Reason == Drain:
+		return o.action(Stay, Evict, "no replacement starts before it is evicted: "+o.noSurge)
+	}
+	return p.withReplacement(o, o.action(EvictPod, Evict, ""))
 }
 
-// larger reports whether the pod's successor would request more than the pod.
-func larger(pod *snapshot.Pod) bool {
-	_, larger := pod.Successor()
-	return larger
+// succeedsDeleted reports whether the pod is the successor of a pod that was deleted at its own
+// last moment.
+func (p *planner) succeedsDeleted(o *observation) bool {
+	created := o.Pod.CreationTimestamp.Time
+	return !o.Noticed.IsZero() && !created.Before(o.Noticed) && !created.Before(p.lastMoment(o))
 }
 
-// withReplacement returns the first action of a surge or an eviction, and reserves room for the
-// replacement.
-func (p *planner) withReplacement(m Move, method Method) Action {
-	first, requires := m.action(Release, method, ""), m.Requires
-	if method == Evict {
-		first.Kind = EvictPod
-		if requires == decision.AssignedSpot {
-			requires = decision.Unassigned // only the replacement of a released pod can be made to require spot
+// waits reports whether the pod runs until its last moment, or until a client that drains its node
+// evicts it.
+func (p *planner) waits(o *observation) bool {
+	switch {
+	case !o.recreated:
+		return true
+	case o.Deadline.IsZero():
+		// Only a reclaim is worth the risk that an unknown controller does not recreate the pod.
+		return o.unsupported || o.Reason == Drain && !p.needsReplacementFirst(o)
+	case o.Reason == Drain && o.Pod.Revision != nil:
+		// The draining client spares the pod, and its replacement can start later.
+		return p.now.Before(p.lastMoment(o).Add(-p.replacementTimeout(o.Pod.Revision, o.Reason)))
+	}
+	return false
+}
+
+// lowerOrdinalUnready reports whether the pod belongs to an ordered StatefulSet in which a pod with
+// a lower ordinal does not serve. Kubernetes then creates no later pod again.
+func (p *planner) lowerOrdinalUnready(pod *snapshot.Pod) bool {
+	if pod.Subject == nil || pod.Workload.StatefulSet == nil || pod.Workload.StatefulSet.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+		return false
+	}
+	missing := pod.Subject.Pod.Workload.Ordinal
+	for _, sibling := range pod.Revision.Pods {
+		if at := sibling.Subject.Pod.Workload.Ordinal; at >= 0 && at < pod.Subject.Pod.Workload.Ordinal && p.serves(sibling) {
+			missing--
 		}
+	}
+	return missing > 0
+}
+
+// changedSince reports whether a pod of the workload is missing, terminating or was created since
+// then.
+func (o *observation) changedSince(since time.Time) bool {
+	created := slices.ContainsFunc(o.Pod.Workload.Revisions, func(r *snapshot.Revision) bool {
+		return slices.ContainsFunc(r.Pods, func(pod *snapshot.Pod) bool { return !pod.CreationTimestamp.Time.Before(since) })
+	})
+	return created || o.terminating > 0 || o.live < o.Pod.Workload.Desired
+}
+
+// needsReplacementFirst reports whether a pod on a draining node needs a replacement before its
+// eviction. That is so if its PodDisruptionBudget currently allows no eviction, or if
+// chooseFirstReplaced chooses it. It is false if several PodDisruptionBudgets select the pod,
+// because the API server never evicts such a pod, with or without a replacement.
+//
+// On a node that a user or a tool drains, the controller only releases pods, so that their
+// replacements start first. The draining client evicts the pods: it retries evictions that a
+// PodDisruptionBudget refused. Once the replacement is ready, the PodDisruptionBudget allows the
+// eviction of the released pod.
+func (p *planner) needsReplacementFirst(o *observation) bool {
+	if len(o.budgets) > 1 || !o.serves {
+		return false
+	}
+	if len(o.budgets) == 1 && o.budgets[0].allowed <= 0 {
+		return true
+	}
+	p.chooseFirstReplaced()
+	return o.firstReplaced == o
+}
+
+// chooseFirstReplaced chooses one serving pod of each workload that serves only on nodes that do
+// not remain, while none of its pods is released: the first by name that the draining client
+// evicts and that can be released. If none can, it is the first that the client evicts.
+func chooseFirstReplaced(observed []*observation) {
+	for _, o := range observed {
+		if o.Reason != Drain || !o.Deadline.IsZero() || o.safe+o.released > 0 || !o.startable || !o.serves || len(o.budgets) > 1 {
+			continue
+		}
+		if first := o.firstReplaced; first == nil || first.noSurge != "" && o.noSurge == "" {
+			o.firstReplaced = o
+		}
+	}
+}
+
+// withReplacement returns the first action of a surge or an eviction, with the reason, and reserves
+// room for the replacement. It is zero if the action is postponed or comes too early.
+func (p *planner) withReplacement(o *observation, first Action) Action {
+	requires := o.Requires
+	if first.Kind == EvictPod && requires == decision.AssignedSpot {
+		requires = decision.Unassigned // only the replacement of a released pod can be made to require spot
 	}
 	first.ToSpot = requires == decision.AssignedSpot
-	to, full := p.room.Replace(m.Pod, requires)
+	to, full := p.room.Replace(o.Pod, requires)
 	if to == nil {
-		return p.withoutRoom(first, requires, full)
+		first = p.withoutRoom(o, first, requires, full)
+	} else {
+		capacity, ok := o.Reason.destination()
+		if ok && to.Facts.Capacity.Type != capacity || full == simulation.AfterPreemption && (o.Reason == ReturnToSpot || o.Reason == Assign) {
+			return Action{} // a more urgent move has reserved the room that this move was planned for
+		}
+		first.Why = strings.TrimSpace("a replacement fits on node " + to.Name + " " + full)
 	}
-	capacity, ok := m.Reason.destination()
-	if ok && to.Facts.Capacity.Type != capacity || full == simulation.AfterPreemption && (m.Reason == ReturnToSpot || m.Reason == Assign) {
-		return Action{} // a more urgent move has reserved the room that this move was planned for
+	if first.Kind == EvictPod {
+		first.Why += "; no surge: " + o.noSurge
 	}
-	first.Why = strings.TrimSpace("a replacement fits on node " + to.Name + " " + full)
-	return first
+	if first.WithoutRoom && !o.Deadline.IsZero() {
+		o.first = first
+		p.postponed = append(p.postponed, o)
+		return Action{}
+	}
+	return p.inTurn(o, first)
 }
 
 // withoutRoom returns the first action of a move whose replacement may wait for a new node, or
-// a Stay. full explains why no node has room.
-func (p *planner) withoutRoom(first Action, requires decision.AssignedCapacity, full string) Action {
+// a Stay. full explains why no node has room. A zero Action means that a later round searches for
+// room.
+func (p *planner) withoutRoom(o *observation, first Action, requires decision.AssignedCapacity, full string) Action {
 	first.WithoutRoom = true
-	examined, surge, urgent := full != simulation.NotExamined, first.Kind == Release, !first.Deadline.IsZero()
+	examined, surge, urgent := full != simulation.NotExamined, first.Kind == Release, !o.Deadline.IsZero()
 	// A pod that can run nowhere else serves until its last moment. A surge does not end that.
-	mayWait := urgent && (surge || p.budgets.selects(first.Pod) && p.feasibility().FitsOtherNode(first.Pod, requires))
+	mayWait := urgent && (surge || len(o.budgets) > 0 && p.feasibility().FitsOtherNode(o.Pod, requires))
 	full = "nothing has room for a replacement: " + full
 	switch {
 	case mayWait && !examined:
@@ -87,34 +166,22 @@ func (p *planner) withoutRoom(first Action, requires decision.AssignedCapacity, 
 		// it exists.
 		first.Why = "no time was left to look for room for a replacement"
 	case !examined:
-		return Action{} // a later round searches for room
+		return Action{}
 	case mayWait:
 		// The earlier the replacement is pending, the earlier an autoscaler adds a node for it.
 		first.Why = full + "; it waits for a new node"
 	case urgent:
-		return first.action(Stay, "", full+"; it runs until "+p.lastMoment(first.Move).UTC().Format(time.RFC3339))
-	case surge && !p.feasibility().FitsNewNode(first.Pod, requires):
-		return first.action(Stay, "", full+"; no node that an autoscaler may add could run it")
+		return o.action(Stay, "", full+"; it runs until "+p.lastMoment(o).UTC().Format(time.RFC3339))
+	case surge && !p.feasibility().FitsNewNode(o.Pod, requires):
+		return o.action(Stay, "", full+"; no node that an autoscaler may add could run it")
 	case surge && requires != decision.Unassigned:
 		first.Why = fmt.Sprintf("%s; it requires %s, so that an autoscaler adds a node", full, requires)
-	case surge && (first.Reason == Drain || first.Reason == Requested) && slices.Contains(p.settings.Buying, first.Reason):
+	case surge && (o.Reason == Drain || o.Reason == Requested) && slices.Contains(p.settings.Buying, o.Reason):
 		first.Why = full + "; an autoscaler may add a node"
 	default:
-		return first.action(Stay, "", full)
+		return o.action(Stay, "", full)
 	}
 	return first
-}
-
-// destination returns the capacity type of the nodes on which a replacement is useful. ok is false
-// if every capacity type is.
-func (r Reason) destination() (capacity decision.CapacityType, ok bool) {
-	switch r {
-	case Heal, Assign:
-		return decision.OnDemand, true
-	case MakeRoom, ReturnToSpot:
-		return decision.Spot, true
-	}
-	return 0, false
 }
 
 // inTurn returns the first action of a move, unless this is an eviction that comes too early. Such
@@ -123,25 +190,25 @@ func (r Reason) destination() (capacity decision.CapacityType, ok bool) {
 //
 // Replicas that no PodDisruptionBudget protects are evicted one after the other: the next one when
 // all others serve. If replacements start too slowly for that, spreadMoment decides.
-func (p *planner) inTurn(a Action) Action {
-	if a.Kind != EvictPod || a.Pod.OwnWorkload() == nil {
-		return a
+func (p *planner) inTurn(o *observation, first Action) Action {
+	if first.Kind != EvictPod || o.Pod.OwnWorkload() == nil {
+		return first
 	}
-	missing, replicas := p.missingWithout(a.Pod)
-	wait := a.OnlySurge
+	missing, replicas := o.missingWithout(), o.replicas()
+	wait := o.OnlySurge
 	switch {
-	case a.Deadline.IsZero():
-		wait = wait || a.Reason != Requested && replicas > 1 && p.serves(a.Pod) && !p.safeWithout(a.Pod)
-	case replicas == 1 || !p.serves(a.Pod):
-	case !p.budgets.selects(a.Pod) && missing > 1 && a.Pod.OwnWorkload().Kind != "Job": // the pods of a Job do not replace each other
-		wait = wait || p.now.Before(p.spreadMoment(a.Move))
+	case o.Deadline.IsZero():
+		wait = wait || o.Reason != Requested && replicas > 1 && o.serves && !o.safeWithout()
+	case replicas == 1 || !o.serves:
+	case len(o.budgets) == 0 && missing > 1 && o.Pod.OwnWorkload().Kind != "Job": // the pods of a Job do not replace each other
+		wait = wait || p.now.Before(p.spreadMoment(o))
 	default:
-		wait = wait || p.isSpread(a.Move) && missing >= replicas
+		wait = wait || o.spread && missing >= replicas
 	}
 	if wait {
 		return Action{}
 	}
-	return a
+	return first
 }
 
 // maxPending is how long a pending replacement with room postpones moves without room, counted from
@@ -166,10 +233,10 @@ func (p *planner) startPostponed() {
 			p.reserve(pod, pod.CreationTimestamp.Time)
 		}
 	}
-	for _, first := range p.postponed {
-		until := first.Noticed.Add(min(first.Deadline.Sub(first.Noticed)/2, maxPostponed))
+	for _, o := range p.postponed {
+		until := o.Noticed.Add(min(o.Deadline.Sub(o.Noticed)/2, maxPostponed))
 		if !p.replacementPending || !p.now.Before(until) {
-			p.add(first.Move, func(Move) Action { return p.inTurn(first) })
+			p.add(o, func(o *observation) Action { return p.inTurn(o, o.first) })
 		}
 	}
 }

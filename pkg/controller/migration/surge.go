@@ -17,40 +17,52 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
+// surgeRules find what prevents the release of pods from their ReplicaSets.
+type surgeRules struct {
+	snapshot *snapshot.Snapshot
+	// hashSelectors and adopters cache what could treat a released pod differently, by namespace.
+	hashSelectors map[string][]hashSelector
+	adopters      map[string]*workload.Selectors[snapshot.Adopter]
+}
+
+func newSurgeRules(s *snapshot.Snapshot) *surgeRules {
+	return &surgeRules{s, map[string][]hashSelector{}, map[string]*workload.Selectors[snapshot.Adopter]{}}
+}
+
 // CanSurge returns a function that reports whether a live pod of s can be moved by surge, as far as
 // s shows. The API server may still refuse it.
 func CanSurge(s *snapshot.Snapshot) func(*snapshot.Pod) bool {
-	p := newPlanner(s, nil, nil, Settings{}, nil)
-	return func(pod *snapshot.Pod) bool { return p.surgeObstacle(pod) == "" }
+	all := newSurgeRules(s)
+	return func(pod *snapshot.Pod) bool { return all.obstacle(pod, false) == "" }
 }
 
 // NoSurgeReason returns a function that explains why a pod of s can never be moved by surge,
 // independent of temporary conditions. It returns "" if the pod can be moved by surge, though
 // perhaps not now.
 func NoSurgeReason(s *snapshot.Snapshot) func(*snapshot.Pod) string {
-	return newPlanner(s, nil, nil, Settings{}, nil).permanentSurgeObstacle
+	return newSurgeRules(s).permanentObstacle
 }
 
-// surgeObstacle explains why a pod cannot be released from its ReplicaSet while a replacement
-// starts; "" if it can.
-func (p *planner) surgeObstacle(pod *snapshot.Pod) string {
-	if no := p.permanentSurgeObstacle(pod); no != "" {
+// obstacle explains why a pod cannot be released; "" if it can. unreleasable: the API server has
+// refused to release it.
+func (r *surgeRules) obstacle(pod *snapshot.Pod, unreleasable bool) string {
+	if no := r.permanentObstacle(pod); no != "" {
 		return no
 	}
-	_, serves := pod.Ready()
+	_, ready := pod.Ready()
 	switch {
 	case pod.Workload.RollingOut:
 		return "a rollout is in progress"
-	case !serves:
+	case !ready:
 		return "it is not ready"
-	case p.progress[pod.UID].Unreleasable:
+	case unreleasable:
 		return "the API server refuses to change its label"
 	}
 	return ""
 }
 
-// permanentSurgeObstacle is surgeObstacle without the temporary conditions.
-func (p *planner) permanentSurgeObstacle(pod *snapshot.Pod) string {
+// permanentObstacle is obstacle without the temporary conditions.
+func (r *surgeRules) permanentObstacle(pod *snapshot.Pod) string {
 	if pod.Revision == nil || pod.Revision.ReplicaSet == nil {
 		return "it does not belong to a ReplicaSet"
 	}
@@ -68,7 +80,7 @@ func (p *planner) permanentSurgeObstacle(pod *snapshot.Pod) string {
 	case simulation.Excessive(pod):
 		return "it has too many terms of affinity, tolerations and topology spread"
 	}
-	return cmp.Or(resourceConflict(pod), p.selectorConflict(pod), p.adopterConflict(pod), antiAffinityConflict(pod))
+	return cmp.Or(resourceConflict(pod), r.selectorConflict(pod), r.adopterConflict(pod), antiAffinityConflict(pod))
 }
 
 // surgeAnnotation returns the value of spot.SurgeAnnotation on the Deployment, or on the ReplicaSet
@@ -122,24 +134,24 @@ type hashSelector struct {
 // selectorConflict returns which object would treat the released pod differently: a Service would
 // stop its traffic, or a PodDisruptionBudget would not count it. Hash selectors are rare, so they
 // are searched once per namespace.
-func (p *planner) selectorConflict(pod *snapshot.Pod) string {
+func (r *surgeRules) selectorConflict(pod *snapshot.Pod) string {
 	const hash = appsv1.DefaultDeploymentUniqueLabelKey
-	found, known := p.hashSelectors[pod.Namespace]
+	found, known := r.hashSelectors[pod.Namespace]
 	if !known {
-		for _, service := range p.snapshot.Services[pod.Namespace] {
+		for _, service := range r.snapshot.Services[pod.Namespace] {
 			if _, ok := service[hash]; ok && len(service) <= workload.MaxTerms {
 				found = append(found, hashSelector{"a Service", labels.SelectorFromSet(service)})
 			}
 		}
-		for _, pdb := range p.snapshot.Budgets[pod.Namespace] {
+		for _, pdb := range r.snapshot.Budgets[pod.Namespace] {
 			selector := workload.Selector(pdb.Spec.Selector)
 			requirements, _ := selector.Requirements()
-			if slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() == hash }) {
+			if slices.ContainsFunc(requirements, func(one labels.Requirement) bool { return one.Key() == hash }) {
 				found = append(found, hashSelector{"PodDisruptionBudget " + pdb.Name, selector})
 			}
 		}
 		found = found[:min(len(found), workload.MaxTerms)]
-		p.hashSelectors[pod.Namespace] = found
+		r.hashSelectors[pod.Namespace] = found
 	}
 	for _, by := range found {
 		if by.selector.Matches(labels.Set(pod.Labels)) != by.selector.Matches(releasedLabels(pod)) {
@@ -151,14 +163,14 @@ func (p *planner) selectorConflict(pod *snapshot.Pod) string {
 
 // adopterConflict returns which controller would adopt the released pod, which has no controller;
 // "" if none.
-func (p *planner) adopterConflict(pod *snapshot.Pod) string {
-	adopters := p.adopters[pod.Namespace]
+func (r *surgeRules) adopterConflict(pod *snapshot.Pod) string {
+	adopters := r.adopters[pod.Namespace]
 	if adopters == nil {
 		adopters = &workload.Selectors[snapshot.Adopter]{}
-		for _, one := range p.snapshot.Adopters[pod.Namespace] {
+		for _, one := range r.snapshot.Adopters[pod.Namespace] {
 			adopters.Add(workload.Selector(one.Selector), one)
 		}
-		p.adopters[pod.Namespace] = adopters
+		r.adopters[pod.Namespace] = adopters
 	}
 	found := adopters.Of(releasedLabels(pod))
 	if len(found) == 0 {
