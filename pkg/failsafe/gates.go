@@ -39,7 +39,7 @@ func (r *Withdrawer) removeExpiredGates(ctx context.Context, pods []*v1.Pod) {
 		if !r.leads() {
 			return
 		}
-		err := workload.PatchPod(ctx, r.client, pod, map[string]any{}, map[string]any{"schedulingGates": workload.WithoutCapacityGate(pod)})
+		err := workload.PatchPod(ctx, r.client, pod, workload.PodPatch{Spec: &workload.PodSpecPatch{SchedulingGates: workload.WithoutCapacityGate(pod)}})
 		switch {
 		case gone(err):
 		case err == nil:

@@ -23,7 +23,7 @@ func (r *Withdrawer) restore(ctx context.Context, pod *v1.Pod, release *workload
 	var reason, note string
 	switch {
 	case err == nil && rs.DeletionTimestamp == nil && takesBack(rs, pod, release):
-		err = workload.PatchPod(ctx, r.client, pod, release.Restoration(pod), nil)
+		err = workload.PatchPod(ctx, r.client, pod, release.Restoration(pod))
 		reason, note = spot.ReasonRestored, "it was given back to ReplicaSet "+rs.Name
 	case err == nil && rs.UID == release.ReplicaSetUID, !r.servesWithout(pod):
 		return false

@@ -11,16 +11,33 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// PatchPod merges metadata and spec into a pod; nil removes a field, and a nil spec changes none.
-// The UID and the resource version guarantee that it changes exactly the version of the pod that
-// was planned for. PatchPod adds them to metadata.
-func PatchPod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod, metadata, spec map[string]any) error {
-	metadata["uid"], metadata["resourceVersion"] = pod.UID, pod.ResourceVersion
-	patch := map[string]any{"metadata": metadata}
-	if spec != nil {
-		patch["spec"] = spec
+// PodPatch is a change of a pod. A nil field changes nothing, and a nil value removes an annotation
+// or a label.
+type PodPatch struct {
+	Annotations     map[string]*string      `json:"annotations,omitzero"`
+	Labels          map[string]*string      `json:"labels,omitzero"`
+	OwnerReferences []metav1.OwnerReference `json:"ownerReferences,omitzero"`
+	Spec            *PodSpecPatch           `json:"-"`
+}
+
+// PodSpecPatch is a change of the specification of a pod with scheduling gates.
+type PodSpecPatch struct {
+	Affinity        *v1.Affinity           `json:"affinity,omitzero"`
+	SchedulingGates []v1.PodSchedulingGate `json:"schedulingGates,omitzero"`
+}
+
+// PatchPod changes exactly the version of the pod that was planned for: the patch contains its UID
+// and its resource version.
+func PatchPod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod, patch PodPatch) error {
+	type metadata struct {
+		PodPatch
+		ResourceVersion string    `json:"resourceVersion"`
+		UID             types.UID `json:"uid"`
 	}
-	data, err := json.Marshal(patch)
+	data, err := json.Marshal(struct {
+		Metadata metadata      `json:"metadata"`
+		Spec     *PodSpecPatch `json:"spec,omitzero"`
+	}{metadata{patch, pod.ResourceVersion, pod.UID}, patch.Spec})
 	if err != nil {
 		return fmt.Errorf("cannot encode the patch: %w", err)
 	}

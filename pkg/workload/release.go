@@ -79,20 +79,19 @@ func ControlledByDeployment(pod *v1.Pod) bool {
 	return controller != nil && IsDeployment(controller)
 }
 
-// Restoration returns the metadata that gives a released pod back to its ReplicaSet, for a merge
-// patch. A pod without a controller retains the annotation until the ReplicaSet has adopted it.
-func (r *Release) Restoration(pod *v1.Pod) map[string]any {
-	annotations := map[string]any{}
-	metadata := map[string]any{"labels": map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: r.Hash}, "annotations": annotations}
+// Restoration returns the patch that gives a released pod back to its ReplicaSet. A pod without a
+// controller retains the annotation until the ReplicaSet has adopted it.
+func (r *Release) Restoration(pod *v1.Pod) PodPatch {
+	patch := PodPatch{Labels: map[string]*string{appsv1.DefaultDeploymentUniqueLabelKey: &r.Hash}, Annotations: map[string]*string{}}
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller != nil {
-		annotations[spot.ReleasedAnnotation] = nil
+		patch.Annotations[spot.ReleasedAnnotation] = nil
 	}
 	if ControlledByDeployment(pod) {
 		refs := slices.DeleteFunc(slices.Clone(pod.OwnerReferences), func(ref metav1.OwnerReference) bool { return ref.UID == controller.UID })
-		metadata["ownerReferences"] = WithController(refs, r.ReplicaSetUID)
+		patch.OwnerReferences = WithController(refs, r.ReplicaSetUID)
 	}
-	return metadata
+	return patch
 }
 
 // WithController returns refs in which only the first reference with this UID is a controller; none

@@ -1,6 +1,20 @@
-// Package execution performs the actions that package migration plans, so that limits, budgets and
-// records of the moves of pods exist once. It sends the requests in requests.go, finds their
-// results with results.go and reports them with events.go.
+// Package execution writes to pods. No other package of the controller does, so that limits,
+// preconditions and records exist once. test/imports checks it. These are the writes:
+//
+//	write                          request                       planned by   performed by
+//	release, restore, forget       patch                         migration    Executor.Do
+//	evict                          eviction                      migration    Executor.Do
+//	delete                         patch of the status, delete   migration    Executor.Do
+//	deletion cost                  patch                         rebalance    Executor.Patch
+//	affinity, without the gate     patch                         gating       Executor.Patch
+//	deletion of a pending pod      delete                        gating       Executor.DeletePending
+//
+// Do performs the actions of a plan concurrently, each once. The requests of the actions are in
+// requests.go. results.go finds their results in the caches, and events.go reports them. writes.go
+// contains single writes, whose caller waits for the answer.
+//
+// If the controller does not run, the scheduler restores released pods and removes gates (package
+// failsafe).
 package execution
 
 import (
@@ -297,7 +311,7 @@ func (e *Executor) perform(ctx context.Context, a migration.Action) (o outcome, 
 	case migration.Restore:
 		return e.restore(ctx, a)
 	case migration.Forget:
-		return e.patch(ctx, a.Pod, map[string]any{"annotations": map[string]any{spot.ReleasedAnnotation: nil}})
+		return outcomeOf(e.Patch(ctx, a.Pod.Pod, workload.PodPatch{Annotations: map[string]*string{spot.ReleasedAnnotation: nil}}))
 	case migration.EvictPod:
 		return e.evict(ctx, a)
 	}

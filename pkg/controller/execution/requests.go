@@ -200,9 +200,9 @@ func (e *Executor) release(ctx context.Context, a migration.Action) (outcome, er
 	if err != nil {
 		return unclear, err
 	}
-	metadata := map[string]any{
-		"labels":      map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: spot.ReleasedHash},
-		"annotations": map[string]any{spot.ReleasedAnnotation: string(state)},
+	patch := workload.PodPatch{
+		Labels:      map[string]*string{appsv1.DefaultDeploymentUniqueLabelKey: ptr.To(spot.ReleasedHash)},
+		Annotations: map[string]*string{spot.ReleasedAnnotation: ptr.To(string(state))},
 	}
 	// The Deployment becomes the controller of the pod: the pod is deleted with the Deployment, no
 	// other controller adopts the pod, and the disruption controller counts it. The ReplicaSet
@@ -210,7 +210,7 @@ func (e *Executor) release(ctx context.Context, a migration.Action) (outcome, er
 	// collector would send two requests. Without a Deployment, the ReplicaSet controller removes
 	// its own reference.
 	if d := metav1.GetControllerOfNoCopy(rs); d != nil && workload.IsDeployment(d) {
-		metadata["ownerReferences"] = append(workload.WithController(a.Pod.OwnerReferences, ""), metav1.OwnerReference{
+		patch.OwnerReferences = append(workload.WithController(a.Pod.OwnerReferences, ""), metav1.OwnerReference{
 			APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: ptr.To(true),
 		})
 	}
@@ -219,7 +219,7 @@ func (e *Executor) release(ctx context.Context, a migration.Action) (outcome, er
 		// response arrives.
 		e.settings.Requirements.RequireSpot(a.Pod.Revision.Key, e.clock.Now().Add(requirementTimeout))
 	}
-	o, err := e.patch(ctx, a.Pod, metadata)
+	o, err := outcomeOf(e.Patch(ctx, a.Pod.Pod, patch))
 	if o != accepted {
 		e.forgetRequirement(a.Pod.Revision)
 	}
@@ -239,13 +239,12 @@ func (e *Executor) restore(ctx context.Context, a migration.Action) (outcome, er
 	if err != nil || rs.UID != a.Pod.Release.ReplicaSetUID || rs.DeletionTimestamp != nil {
 		return unclear, err
 	}
-	metadata := a.Pod.Release.Restoration(a.Pod.Pod)
+	patch := a.Pod.Release.Restoration(a.Pod.Pod)
 	if _, exists := a.Pod.Annotations[v1.PodDeletionCost]; (!exists || a.Pod.HasControllerCost()) && !workload.MayDisrupt(a.Pod.Pod, e.clock.Now()) {
-		annotations := metadata["annotations"].(map[string]any)
-		annotations[v1.PodDeletionCost], annotations[spot.DeletionCostAnnotation] = protectedCost, protectedCost
+		patch.Annotations[v1.PodDeletionCost], patch.Annotations[spot.DeletionCostAnnotation] = ptr.To(protectedCost), ptr.To(protectedCost)
 	}
 	e.forgetRequirement(a.Pod.ReleasedFrom)
-	return e.patch(ctx, a.Pod, metadata)
+	return outcomeOf(e.Patch(ctx, a.Pod.Pod, patch))
 }
 
 // forgetRequirement withdraws the requirement for a replacement of the revision, because no
@@ -254,11 +253,6 @@ func (e *Executor) forgetRequirement(revision *snapshot.Revision) {
 	if e.settings.Requirements != nil && revision != nil {
 		e.settings.Requirements.Forget(revision.Key)
 	}
-}
-
-// patch merges metadata into a pod.
-func (e *Executor) patch(ctx context.Context, pod *snapshot.Pod, metadata map[string]any) (outcome, error) {
-	return outcomeOf(workload.PatchPod(ctx, e.client, pod.Pod, metadata, nil))
 }
 
 // WithoutRetries returns a copy of config whose clients do not honor Retry-After inside a call.

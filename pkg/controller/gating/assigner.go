@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/turns"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
@@ -61,6 +62,7 @@ type Settings struct {
 type Assigner struct {
 	settings     Settings
 	client       kubernetes.Interface
+	executor     *execution.Executor
 	recorder     events.EventRecorder
 	clock        clock.Clock
 	requirements *Requirements
@@ -114,7 +116,8 @@ func New(
 	}
 	pods := factory.Core().V1().Pods().Informer()
 	a := &Assigner{
-		settings: settings, client: client, recorder: recorder, clock: clock, requirements: requirements, admissionPolicy: admissionPolicy,
+		settings: settings, client: client, executor: execution.New(client, recorder, clock, execution.Settings{}),
+		recorder: recorder, clock: clock, requirements: requirements, admissionPolicy: admissionPolicy,
 		owners: owners, pods: pods.GetIndexer(),
 		queue:       turns.NewQueue("gating", clock, ownerRetry, 5*time.Second, func(revision workload.OwnerKey) string { return revision.Namespace }),
 		patchSlots:  make(chan struct{}, maxPatches),

@@ -3,15 +3,14 @@ package gating
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -53,7 +52,7 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 			if err == nil {
 				return nil
 			}
-			performed, known := a.outcome(ctx, s.pod, err, func(current *v1.Pod) bool { return !workload.Gated(current) })
+			performed, known := a.executor.Performed(ctx, s.pod, err, func(current *v1.Pod) bool { return !workload.Gated(current) })
 			if performed {
 				return nil
 			}
@@ -101,41 +100,26 @@ func (a *Assigner) factsOf(pod *v1.Pod, assigned int) facts {
 	}
 }
 
-// outcome reports whether the API server has performed the request that returned err, as far as
-// this is known: the answer may be lost. done reports it for the current pod, if that exists.
-func (a *Assigner) outcome(ctx context.Context, pod *v1.Pod, err error, done func(*v1.Pod) bool) (performed, known bool) {
-	reason := apierrors.ReasonForError(err)
-	if !slices.Contains([]metav1.StatusReason{metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonInternalError}, reason) {
-		return false, true
-	}
-	current, err := a.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-	if err != nil {
-		return apierrors.IsNotFound(err), apierrors.IsNotFound(err)
-	}
-	return current.UID != pod.UID || done(current), true
-}
-
 // patch writes a choice to the exact version of the pod that it was made for, and removes the gate.
 func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
-	annotations := map[string]string{spot.AssignedAnnotation: c.annotation()}
+	annotations := map[string]*string{spot.AssignedAnnotation: ptr.To(c.annotation())}
 	if c.granted != "" {
-		annotations[spot.GrantedAnnotation] = c.granted
+		annotations[spot.GrantedAnnotation] = &c.granted
 	}
-	gates := workload.WithoutCapacityGate(pod)
-	if len(gates) == 0 {
-		annotations[spot.WaitingSinceAnnotation] = a.clock.Now().UTC().Format(time.RFC3339)
+	spec := workload.PodSpecPatch{SchedulingGates: workload.WithoutCapacityGate(pod)}
+	if len(spec.SchedulingGates) == 0 {
+		annotations[spot.WaitingSinceAnnotation] = ptr.To(a.clock.Now().UTC().Format(time.RFC3339))
 	}
-	spec := map[string]any{"schedulingGates": gates}
 	switch {
 	case len(c.require) > 0:
-		spec["affinity"] = map[string]any{"nodeAffinity": withRequired(pod.Spec.Affinity, c.require)}
+		spec.Affinity = &v1.Affinity{NodeAffinity: withRequired(pod.Spec.Affinity, c.require)}
 	case len(c.prefer) > 0:
-		spec["affinity"] = map[string]any{"nodeAffinity": withPreferred(pod.Spec.Affinity, c.prefer)}
+		spec.Affinity = &v1.Affinity{NodeAffinity: withPreferred(pod.Spec.Affinity, c.prefer)}
 	}
 	a.mu.Lock()
 	since, known := a.gatedSince[pod.UID] // observe deletes it if the event of the patch arrives before its answer
 	a.mu.Unlock()
-	if err := workload.PatchPod(ctx, a.client, pod, map[string]any{"annotations": annotations}, spec); err != nil {
+	if err := a.executor.Patch(ctx, pod, workload.PodPatch{Annotations: annotations, Spec: &spec}); err != nil {
 		return err
 	}
 	a.mu.Lock()

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -362,15 +361,8 @@ func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 	} else {
 		a.addGrant(key, grant{why, a.clock.Now().Add(grantFor)})
 	}
-	err := a.client.CoreV1().Pods(s.pod.Namespace).Delete(ctx, s.pod.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: ptr.To[int64](0),
-		Preconditions:      &metav1.Preconditions{UID: &s.pod.UID, ResourceVersion: &s.pod.ResourceVersion},
-	})
-	performed := err == nil
-	if !performed {
-		performed, _ = a.outcome(ctx, s.pod, err, func(*v1.Pod) bool { return false })
-	}
-	if !performed {
+	err := a.executor.DeletePending(ctx, s.pod)
+	if performed, _ := a.executor.Performed(ctx, s.pod, err, func(*v1.Pod) bool { return false }); !performed {
 		if why != reassigned {
 			a.takeGrant(key)
 		}

@@ -1,15 +1,12 @@
 package rebalance
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -98,18 +95,15 @@ func hasUsersCost(p *snapshot.Pod) bool {
 	return ok && !p.HasControllerCost()
 }
 
-// Apply writes the cost. The resourceVersion in the patch prevents that it overwrites a cost that
-// the user set meanwhile. A conflict is returned as an error; the plan of a newer snapshot contains
-// the change again if it is still needed.
-func (c Cost) Apply(ctx context.Context, client kubernetes.Interface) error {
+// Patch returns the change of the pod. If the user has set a cost meanwhile, the API server rejects
+// the patch with a conflict. The plan of a newer snapshot contains the change again if it is still
+// needed.
+func (c Cost) Patch() workload.PodPatch {
 	annotations := map[string]*string{spot.DeletionCostAnnotation: nil}
 	if c.Value != "" {
 		annotations[spot.DeletionCostAnnotation], annotations[v1.PodDeletionCost] = &c.Value, &c.Value
 	} else if c.Pod.HasControllerCost() {
 		annotations[v1.PodDeletionCost] = nil
 	}
-	if err := workload.PatchPod(ctx, client, c.Pod.Pod, map[string]any{"annotations": annotations}, nil); err != nil {
-		return fmt.Errorf("deletion cost of pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
-	}
-	return nil
+	return workload.PodPatch{Annotations: annotations}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 func ours() map[string]string {
@@ -86,7 +87,7 @@ func TestDeletionCosts(t *testing.T) {
 			var got []string
 			for _, c := range rebalance.DeletionCosts(w.snapshot(), true) {
 				got = append(got, fmt.Sprintf("%s=%s", c.Pod.Name, c.Value))
-				if err := c.Apply(t.Context(), client); err != nil {
+				if err := workload.PatchPod(t.Context(), client, c.Pod.Pod, c.Patch()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -185,8 +186,7 @@ func TestDeletionCostsDisabled(t *testing.T) {
 	}
 }
 
-// The API server rejects a cost that was planned for an older version of the pod, and Apply returns
-// a conflict.
+// The API server rejects a cost that was planned for an older version of the pod.
 func TestCostConflict(t *testing.T) {
 	client := fake.NewClientset()
 	var body string
@@ -195,7 +195,7 @@ func TestCostConflict(t *testing.T) {
 		return true, nil, apierrors.NewConflict(v1.Resource("pods"), "web-0", fmt.Errorf("changed"))
 	})
 	pod := &snapshot.Pod{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: "u", ResourceVersion: "7"}}}
-	err := rebalance.Cost{Pod: pod, Value: "1000"}.Apply(t.Context(), client)
+	err := workload.PatchPod(t.Context(), client, pod.Pod, rebalance.Cost{Pod: pod, Value: "1000"}.Patch())
 	if !apierrors.IsConflict(err) {
 		t.Errorf("error %v, want a conflict", err)
 	}

@@ -1,0 +1,30 @@
+package execution
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+)
+
+// A pending pod is deleted at once, but only in the version that was planned for.
+func TestDeletePending(t *testing.T) {
+	pod := &v1.Pod{ObjectMeta: clustertest.Meta("web")}
+	pod.UID, pod.ResourceVersion = "u", "7"
+	client := fake.NewClientset(pod)
+	e := New(client, nil, clocktesting.NewFakePassiveClock(clustertest.Now), Settings{})
+	if err := e.DeletePending(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	want := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}}
+	if diff := cmp.Diff(want, client.Actions()[0].(clienttesting.DeleteAction).GetDeleteOptions()); diff != "" {
+		t.Errorf("options (-want +got):\n%s", diff)
+	}
+}
