@@ -20,6 +20,7 @@ package execution
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -398,5 +399,5 @@ func (w *work) staysForbidden(a migration.Action, now time.Time) bool {
 func (e *Executor) Departures() migration.Departures {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.departures.Clone()
+	return maps.Clone(e.departures)
 }

@@ -2,7 +2,6 @@ package migration
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 )
 
 // Departures are the moves of the last departureWindow, by workload and node.
-type Departures map[departureKey]*departure
+type Departures map[departureKey]departure
 
 // departureKey identifies a workload and an incarnation of a node.
 type departureKey struct {
@@ -47,14 +46,6 @@ func keyOfDeparture(pod *snapshot.Pod) departureKey {
 	return departureKey{workloadKey(pod), pod.Node.UID}
 }
 
-// of returns the entry of a key, which it creates if necessary.
-func (d Departures) of(key departureKey) *departure {
-	if d[key] == nil {
-		d[key] = &departure{}
-	}
-	return d[key]
-}
-
 // starts reports whether the action starts the move of a pod off its node.
 func (a *Action) starts() bool {
 	return a.Pod.Node != nil && a.Pod.Release == nil && (a.Kind == Release || a.Kind == EvictPod || a.Kind == DeletePod)
@@ -66,7 +57,7 @@ func (d Departures) Record(a Action, now time.Time) {
 		return
 	}
 	key := keyOfDeparture(a.Pod)
-	of := d.of(key)
+	of := d[key]
 	of.starts = append(of.starts, now)
 	if of.present == nil && !a.Pod.Node.Remains() {
 		of.present = map[types.UID]bool{}
@@ -76,14 +67,17 @@ func (d Departures) Record(a Action, now time.Time) {
 			}
 		}
 	}
+	d[key] = of
 }
 
 // FirstUseless reports whether no event has reported yet that further moves of the workload of a
 // pod off its node are useless, and records that one does.
 func (d Departures) FirstUseless(pod *snapshot.Pod) bool {
-	of := d.of(keyOfDeparture(pod))
+	key := keyOfDeparture(pod)
+	of := d[key]
 	first := !of.isReported
 	of.isReported = true
+	d[key] = of
 	return first
 }
 
@@ -97,27 +91,16 @@ func (d Departures) Expire(s *snapshot.Snapshot) {
 	for _, node := range s.Nodes {
 		nodes[node.UID] = node
 	}
-	maps.DeleteFunc(d, func(key departureKey, of *departure) bool {
+	for key, of := range d {
 		node := nodes[key.node]
-		if node == nil {
-			return true
-		}
 		if node.Remains() {
 			of.present, of.isReported = nil, false
 		}
 		of.starts = slices.DeleteFunc(of.starts, func(at time.Time) bool { return s.Now.Sub(at) >= departureWindow })
-		return len(of.starts) == 0 && of.present == nil && !of.isReported
-	})
-}
-
-// Clone returns a copy that is independent of later changes.
-func (d Departures) Clone() Departures {
-	copied := make(Departures, len(d))
-	for key, of := range d {
-		one := *of
-		copied[key] = &one
+		if d[key] = of; node == nil || len(of.starts) == 0 && of.present == nil && !of.isReported {
+			delete(d, key)
+		}
 	}
-	return copied
 }
 
 // obstacle explains why a move would not help, or would be repeated for ever; "" if nothing is

@@ -104,9 +104,7 @@ func (p *planner) observePod(pod *snapshot.Pod, requested Move) *observation {
 	if pod.Node == nil {
 		return o
 	}
-	if earlier := p.settings.Departures[keyOfDeparture(pod)]; earlier != nil {
-		o.departure = *earlier
-	}
+	o.departure = p.settings.Departures[keyOfDeparture(pod)]
 	// DaemonSet and static pods belong to their node, and terminating pods need no move.
 	o.startable = pod.Live() && workload.PolicyApplies(pod.Pod) && o.InFlight == ""
 	if o.startable {

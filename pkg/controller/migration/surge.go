@@ -67,13 +67,17 @@ func (r *surgeRules) permanentObstacle(pod *snapshot.Pod) string {
 		return "it does not belong to a ReplicaSet"
 	}
 	rs, workload := pod.Revision.ReplicaSet, pod.Workload
+	annotations := rs.Annotations
+	if workload.Deployment != nil {
+		annotations = workload.Deployment.Annotations
+	}
 	hash, ok := rs.Spec.Selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey]
 	switch {
 	case !ok || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != hash:
 		return "its ReplicaSet does not select by " + appsv1.DefaultDeploymentUniqueLabelKey
 	case workload.Deployment == nil && metav1.GetControllerOfNoCopy(rs) != nil:
 		return "its ReplicaSet has a controller that is not a Deployment"
-	case surgeAnnotation(workload, rs) == "false":
+	case annotations[spot.SurgeAnnotation] == "false":
 		return spot.SurgeAnnotation + " is false"
 	case workload.Deployment != nil && !surges(workload.Deployment):
 		return "its Deployment's strategy allows no surge"
@@ -81,15 +85,6 @@ func (r *surgeRules) permanentObstacle(pod *snapshot.Pod) string {
 		return "it has too many terms of affinity, tolerations and topology spread"
 	}
 	return cmp.Or(resourceConflict(pod), r.selectorConflict(pod), r.adopterConflict(pod), antiAffinityConflict(pod))
-}
-
-// surgeAnnotation returns the value of spot.SurgeAnnotation on the Deployment, or on the ReplicaSet
-// if it has no Deployment.
-func surgeAnnotation(w *snapshot.Workload, rs *appsv1.ReplicaSet) string {
-	if w.Deployment != nil {
-		return w.Deployment.Annotations[spot.SurgeAnnotation]
-	}
-	return rs.Annotations[spot.SurgeAnnotation]
 }
 
 // surges reports whether the Deployment's strategy allows a pod to start before another is gone.

@@ -3,10 +3,7 @@ package rebalance
 import (
 	"time"
 
-	"k8s.io/klog/v2"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -17,7 +14,6 @@ import (
 // require their capacity type. Nothing is wrong with such a pod yet. So a pod that would lose local
 // data stays, and every other replica must be ready.
 func (r *round) podsToAssign(w *snapshot.Workload) (pods int) {
-	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	if w.RollingOut || w.FloorStatus().Healable > 0 || !r.mayMove(w, false) || !r.gatesReplacements(w) {
 		return 0
 	}

@@ -7,12 +7,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -43,13 +41,12 @@ type Cost struct {
 // has no pod too many. If floors is false, no pod gets a cost.
 func DeletionCosts(s *snapshot.Snapshot, floors bool) (costs []Cost) {
 	for _, w := range s.Workloads {
-		costs = append(costs, costsOf(w, floors, s.Now)...)
+		guard(w, func() { costs = append(costs, costsOf(w, floors, s.Now)...) })
 	}
 	return costs
 }
 
 func costsOf(w *snapshot.Workload, floors bool, now time.Time) (costs []Cost) {
-	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	if w.StatefulSet != nil || w.RollingOut || len(w.Revisions) == 0 {
 		return nil
 	}

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"k8s.io/klog/v2"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -21,9 +18,11 @@ func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Wor
 	var workloads []*snapshot.Workload
 	deficits := map[*snapshot.Workload]int{}
 	for _, w := range r.snapshot.Workloads {
-		if pods := deficitOf(w); pods > 0 {
-			workloads, deficits[w] = append(workloads, w), pods
-		}
+		guard(w, func() {
+			if pods := deficitOf(w); pods > 0 {
+				workloads, deficits[w] = append(workloads, w), pods
+			}
+		})
 	}
 	slices.SortStableFunc(workloads, func(a, b *snapshot.Workload) int { return cmp.Compare(deficits[b], deficits[a]) })
 	for _, buy := range []bool{false, true} {
@@ -31,7 +30,7 @@ func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Wor
 			if r.limitReached() {
 				return
 			}
-			r.oneToOnDemand(w, reason, candidates, buy)
+			guard(w, func() { r.oneToOnDemand(w, reason, candidates, buy) })
 		}
 	}
 }
@@ -41,7 +40,6 @@ func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Wor
 // not reclaimed. It skips workloads during a rollout unless the rollout is paused: the end of the
 // rollout may remove the deficit.
 func (r *round) podsToHeal(w *snapshot.Workload) (pods int) {
-	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	if w.RollingOut && !rolloutPaused(w) || !r.mayMove(w, r.unavailableTooLong(w)) {
 		return 0
 	}
@@ -51,7 +49,6 @@ func (r *round) podsToHeal(w *snapshot.Workload) (pods int) {
 // oneToOnDemand moves a pod of a workload to on-demand if an existing node has room. With buy, it
 // moves a pod for which an autoscaler can buy a node.
 func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, candidates func(*snapshot.Workload) []*snapshot.Pod, buy bool) {
-	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	if r.moved[w.Key] || buy && !r.gating {
 		return
 	}

@@ -6,11 +6,9 @@ import (
 	"time"
 
 	"k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -42,7 +40,7 @@ func (r *round) makeRoom() {
 		if r.limitReached() || r.room.Expired() {
 			return
 		}
-		c.makeRoomFor(w)
+		guardPod(w, func() { c.makeRoomFor(w) })
 	}
 }
 
@@ -50,9 +48,11 @@ func (r *round) makeRoom() {
 // node is excluded: preemption makes room for it.
 func (r *round) waitingPods() (waiting []*snapshot.Pod) {
 	for _, p := range r.snapshot.Pods {
-		if waitsForOnDemand(p) {
-			waiting = append(waiting, p)
-		}
+		guardPod(p, func() {
+			if waitsForOnDemand(p) {
+				waiting = append(waiting, p)
+			}
+		})
 	}
 	slices.SortStableFunc(waiting, func(a, b *snapshot.Pod) int {
 		return cmp.Or(cmp.Compare(corev1.PodPriority(b.Pod), corev1.PodPriority(a.Pod)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
@@ -62,7 +62,6 @@ func (r *round) waitingPods() (waiting []*snapshot.Pod) {
 
 // waitsForOnDemand reports whether a pod is unschedulable and may run on on-demand only.
 func waitsForOnDemand(p *snapshot.Pod) bool {
-	defer recovery.Recover(recovery.Pod, klog.KObj(p))
 	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.InProfile || !p.Live() || p.Status.NominatedNodeName != "" || !workload.Unschedulable(p.Pod) || simulation.Excessive(p) {
 		return false
 	}
@@ -137,7 +136,6 @@ func (c *roomPlanner) movableReplicas(w, waiting *snapshot.Workload) int {
 // placed on spot, it excludes the workload of that replica. If a leaving pod would also exclude the
 // waiting pod from its new place, it excludes the node. In both cases it tries the next best node.
 func (c *roomPlanner) makeRoomFor(waiting *snapshot.Pod) {
-	defer recovery.Recover(recovery.Pod, klog.KObj(waiting))
 	demand := simulation.NewDemand(c.snapshot, waiting, c.placements)
 	for _, node := range c.onDemand {
 		if node.fits(waiting) && demand.Fits(node.Node, nil) {

@@ -9,13 +9,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -197,9 +195,11 @@ func (m *memory) track(r *round) (inProgress int) {
 	}
 	inProgress += len(releases)
 	for _, w := range r.snapshot.Workloads {
-		if a := m.attempts[w.Key]; a != nil && m.unsettled(r, w, a, pods[a.pod]) {
-			inProgress++
-		}
+		guard(w, func() {
+			if a := m.attempts[w.Key]; a != nil && m.unsettled(r, w, a, pods[a.pod]) {
+				inProgress++
+			}
+		})
 	}
 	return inProgress
 }
@@ -219,7 +219,6 @@ func (r *round) endsLate(p *snapshot.Pod) bool {
 // unsettled reports whether the pod of an attempt is gone and its workload is not settled yet. pod
 // is nil if it is gone. unsettled also records how the attempt ended.
 func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snapshot.Pod) bool {
-	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	switch {
 	case pod != nil && pod.Release != nil:
 		a.released = true

@@ -68,12 +68,24 @@ type Room interface {
 	Expired() bool
 }
 
+// guard calls step for a workload. If step panics, other workloads are planned nevertheless.
+func guard(w *snapshot.Workload, step func()) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	step()
+}
+
+// guardPod is guard for a pod.
+func guardPod(p *snapshot.Pod, step func()) {
+	defer recovery.Recover(recovery.Pod, klog.KObj(p))
+	step()
+}
+
 // recoveringRoom is a Room that finds no placement for a pod if the search panics.
 type recoveringRoom struct{ Room }
 
 func (g recoveringRoom) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string) {
-	defer recovery.Recover(recovery.Pod, klog.KObj(p))
-	return g.Room.Replace(p, requires)
+	guardPod(p, func() { to, why = g.Room.Replace(p, requires) })
+	return to, why
 }
 
 // Planner plans moves and stores the state that its limits need. It is not safe for concurrent use.

@@ -3,11 +3,8 @@ package rebalance
 import (
 	"time"
 
-	"k8s.io/klog/v2"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -43,12 +40,11 @@ func (r *round) returnAll(place func(*snapshot.Pod) (to *snapshot.Node, since ti
 		if r.limitReached() {
 			return
 		}
-		r.returnOne(w, place)
+		guard(w, func() { r.returnOne(w, place) })
 	}
 }
 
 func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snapshot.Node, time.Time, bool)) {
-	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	if w.FloorStatus().Surplus == 0 || w.RollingOut || !r.mayMove(w, false) {
 		return
 	}
