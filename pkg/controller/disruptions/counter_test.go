@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/disruptions"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
@@ -221,9 +221,7 @@ func TestCount(t *testing.T) {
 				for range 2 { // the second Counter is that of the next leader
 					c.run()
 					got, pods := c.counted()
-					if diff := cmp.Diff([]string{test.want, test.wantPods}, []string{got, pods}); diff != "" {
-						t.Errorf("disruptions and pods (-want +got):\n%s", diff)
-					}
+					clustertest.Equal(t, "disruptions and pods", []string{test.want, test.wantPods}, []string{got, pods})
 				}
 			})
 		})

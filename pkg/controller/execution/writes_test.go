@@ -3,7 +3,6 @@ package execution
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
@@ -24,7 +23,5 @@ func TestDeletePending(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}}
-	if diff := cmp.Diff(want, client.Actions()[0].(clienttesting.DeleteAction).GetDeleteOptions()); diff != "" {
-		t.Errorf("options (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "options", want, client.Actions()[0].(clienttesting.DeleteAction).GetDeleteOptions())
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
@@ -87,12 +88,8 @@ func TestNewLabels(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.notSpot, got.notSpot); diff != "" {
-				t.Errorf("not spot (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.spot, got.spot); diff != "" {
-				t.Errorf("spot (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "not spot", test.notSpot, got.notSpot)
+			clustertest.Equal(t, "spot", test.spot, got.spot)
 		})
 	}
 }
@@ -124,9 +121,7 @@ func TestNarrow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
-			if diff := cmp.Diff(test.want.NodeAffinity, withRequired(test.affinity, []v1.NodeSelectorRequirement{not})); diff != "" {
-				t.Errorf("affinity (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "affinity", test.want.NodeAffinity, withRequired(test.affinity, []v1.NodeSelectorRequirement{not}))
 			if diff := cmp.Diff(before, test.affinity); diff != "" {
 				t.Errorf("the affinity itself was changed:\n%s", diff)
 			}
@@ -148,9 +143,7 @@ func TestPrefer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
-			if diff := cmp.Diff(test.want.NodeAffinity, withPreferred(test.affinity, spot)); diff != "" {
-				t.Errorf("affinity (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "affinity", test.want.NodeAffinity, withPreferred(test.affinity, spot))
 			if diff := cmp.Diff(before, test.affinity); diff != "" {
 				t.Errorf("the affinity itself was changed:\n%s", diff)
 			}

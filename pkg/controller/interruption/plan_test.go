@@ -412,15 +412,9 @@ func TestOneNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			test.change(w)
-			if diff := cmp.Diff(test.want, w.round(0)); diff != "" {
-				t.Errorf("moves (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.wantMarks, w.marks()); diff != "" {
-				t.Errorf("marks on the node (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.wantEvents, w.events); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "moves", test.want, w.round(0))
+			clustertest.Equal(t, "marks on the node", test.wantMarks, w.marks())
+			clustertest.Equal(t, "events", test.wantEvents, w.events)
 		})
 	}
 }
@@ -553,9 +547,7 @@ func TestRounds(t *testing.T) {
 				if moves != "" {
 					n = strings.Count(moves, ",") + 1
 				}
-				if diff := cmp.Diff(s.marks, w.marks()); diff != "" {
-					t.Errorf("step %d: marks on the node (-want +got):\n%s", i, diff)
-				}
+				clustertest.Equal(t, fmt.Sprintf("step %d: marks on the node", i), s.marks, w.marks())
 				if n != s.moves || w.wrote != s.wrote {
 					t.Errorf("step %d: moves %q, %d written, want %d and %d", i, moves, w.wrote, s.moves, s.wrote)
 				}
@@ -586,9 +578,7 @@ func TestEvents(t *testing.T) {
 	w.untaint(awsAdvice)
 	w.round(2 * time.Hour)
 	want := []string{spot.ReasonAdvice, spot.ReasonInterruption, spot.ReasonAdvice, spot.ReasonInterruptionOver}
-	if diff := cmp.Diff(want, w.events); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "events", want, w.events)
 }
 
 func foreign(n *v1.Node) (taints []v1.Taint) {
@@ -625,9 +615,7 @@ func TestOrder(t *testing.T) {
 	for _, m := range moves {
 		got = append(got, m.Pod.Name)
 	}
-	if diff := cmp.Diff([]string{"a", "b", "c", "w-on-c", "x-on-c", "w-on-b", "x-on-b", "w-on-a", "x-on-a"}, got); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "order", []string{"a", "b", "c", "w-on-c", "x-on-c", "w-on-b", "x-on-b", "w-on-a", "x-on-a"}, got)
 }
 
 // Of a workload's pods on all nodes with an advisory signal, the one with the lowest deletion cost

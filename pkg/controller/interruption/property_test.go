@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -167,9 +168,7 @@ func TestStateOnTheNode(t *testing.T) {
 			if err := json.Unmarshal([]byte(w.node.Annotations[spot.InterruptionStateAnnotation]), &got); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(any(test.want), got); diff != "" {
-				t.Errorf("state (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "state", any(test.want), got)
 		})
 	}
 }

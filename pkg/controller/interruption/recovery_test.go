@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -30,7 +30,5 @@ func TestPlanAroundAPanic(t *testing.T) {
 	for _, m := range moves {
 		got = append(got, "move "+m.Pod.Name+" by "+m.Deadline.Sub(start).Truncate(time.Second).String())
 	}
-	if diff := cmp.Diff([]string{"mark n", "move web-0 by 2m0s", "move web-1 by 2m0s"}, got); diff != "" {
-		t.Errorf("plan (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "plan", []string{"mark n", "move web-0 by 2m0s", "move web-1 by 2m0s"}, got)
 }

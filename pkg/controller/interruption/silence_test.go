@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -89,9 +89,7 @@ func TestCountedSilenceStaysCounted(t *testing.T) {
 	for _, m := range moves {
 		got[m.Pod.Name] = m.Deadline.After(s.Now)
 	}
-	if diff := cmp.Diff(map[string]bool{"p-a": false, "p-b": true, "p-d": false}, got); diff != "" {
-		t.Errorf("moves, and whether they have time (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "moves, and whether they have time", map[string]bool{"p-a": false, "p-b": true, "p-d": false}, got)
 }
 
 // A node with an overdue Lease counts as gone exactly when its Facts change, and not only in the

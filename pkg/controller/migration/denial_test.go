@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
@@ -51,9 +51,7 @@ func TestReleaseIsDenied(t *testing.T) {
 			}
 			b.round(10*time.Minute, "web")
 			b.round(10*time.Minute, "web")
-			if diff := cmp.Diff(test.wantLog, b.log); diff != "" {
-				t.Errorf("requests (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "requests", test.wantLog, b.log)
 		})
 	}
 }
@@ -112,9 +110,7 @@ func TestReleaseIsForbidden(t *testing.T) {
 					break
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("done (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "done", test.want, got)
 		})
 	}
 }
@@ -134,9 +130,7 @@ func TestForbiddenLongAgo(t *testing.T) {
 	forbids = false
 	b.pass(10 * time.Second)
 	b.round(notice, "web")
-	if diff := cmp.Diff([]string{"patch web"}, w.log); diff != "" {
-		t.Errorf("done (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "done", []string{"patch web"}, w.log)
 }
 
 // The cause of a denial may have been fixed, also if a PodDisruptionBudget refused the eviction
@@ -158,9 +152,7 @@ func TestDeniedReleaseIsTriedAgain(t *testing.T) {
 		b.pass(5*time.Minute - 1)
 	}
 	want := []string{"patch", "get", "evict", "get", "evict", "patch"}
-	if diff := cmp.Diff(want, requested); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "requests", want, requested)
 }
 
 // An eviction without a deadline that is always denied is requested ever more rarely.
@@ -320,9 +312,7 @@ func TestRefusalsAreReported(t *testing.T) {
 				b.round(test.deadline, "web")
 				b.pass(250 * time.Millisecond)
 			}
-			if diff := cmp.Diff(test.want, b.reported); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "events", test.want, b.reported)
 			for i, want := range test.notes {
 				note := b.notes[min(i, len(b.notes)-1)]
 				if !strings.Contains(note, want) || len(note) > 1024 || strings.HasSuffix(test.want[i], "Deployment") && strings.Contains(note, `"web"`) {
@@ -366,9 +356,7 @@ func TestNoticeTooShort(t *testing.T) {
 		for range 3 {
 			b.round(2*time.Minute, "web") // the grace period takes 30 s
 		}
-		if diff := cmp.Diff(want, b.reported); diff != "" {
-			t.Errorf("minReadySeconds %d: events (-want +got):\n%s", seconds, diff)
-		}
+		clustertest.Equal(t, fmt.Sprintf("minReadySeconds %d: events", seconds), want, b.reported)
 	}
 }
 

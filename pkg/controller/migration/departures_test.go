@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -187,9 +187,7 @@ func TestGoals(t *testing.T) {
 				setFacts(node)
 			}
 			requested := moves(s, test.reason, time.Time{}, "old")
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil))); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil)))
 		})
 	}
 }

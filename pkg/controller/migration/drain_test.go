@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
@@ -68,9 +68,7 @@ func TestBeginDrain(t *testing.T) {
 			if test.full {
 				room.left = 0
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, room, requested, settings, nil))); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, room, requested, settings, nil)))
 		})
 	}
 }
@@ -136,9 +134,7 @@ func TestDrainOfAllReplicas(t *testing.T) {
 			for i := range requested {
 				requested[i].OnlySurge = true
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, progress))); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, progress)))
 		})
 	}
 }
@@ -164,9 +160,7 @@ func TestDrainOfAnUnknownWorkload(t *testing.T) {
 			if s.Pods[0].Workload != nil {
 				t.Fatal("the workload is known")
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, time.Time{}, "web-0"), settings, nil))); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, time.Time{}, "web-0"), settings, nil)))
 		})
 	}
 }
@@ -184,9 +178,7 @@ func TestDrainAfterTheEvictionOfTheLastReplica(t *testing.T) {
 	requested := append(moves(s, migration.Requested, time.Time{}, "web-0"), moves(s, migration.Drain, time.Time{}, "web-1", "web-2")...)
 	progress := migration.Progress{w.pods["web-0"].UID: {Unreleasable: true}} // it is evicted without a replacement
 	want := []string{"evict web-0 by evict", "release web-1 by surge"}
-	if diff := cmp.Diff(want, describe(migration.Plan(s, &room{left: 10}, requested, settings, progress))); diff != "" {
-		t.Errorf("actions (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "actions", want, describe(migration.Plan(s, &room{left: 10}, requested, settings, progress)))
 }
 
 // A pod that the draining client does not evict is replaced just in time before its node is
@@ -227,9 +219,7 @@ func TestDrainWithDeadline(t *testing.T) {
 			w.sync()
 			s := w.snapshot()
 			got := describe(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, w.now.Add(test.left), "web-0"), settings, nil))
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", test.want, got)
 		})
 	}
 }
@@ -269,9 +259,7 @@ func TestRequested(t *testing.T) {
 				requested = moves(s, migration.Requested, time.Time{}, "web-0")
 				requested[0].OnlySurge = true
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil))); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil)))
 		})
 	}
 }
@@ -313,9 +301,7 @@ func TestRequestedOnDrainedNode(t *testing.T) {
 			for i := range requested {
 				requested[i].OnlySurge = true
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil))); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil)))
 		})
 	}
 }
@@ -349,9 +335,7 @@ func TestFinishDrain(t *testing.T) {
 			case reclaimed:
 				requested = moves(s, migration.Interruption, w.now.Add(time.Minute), "web-0")
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil))); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil)))
 		})
 	}
 }
@@ -389,9 +373,7 @@ func TestFinishDrainWithSlowReplacement(t *testing.T) {
 			settings := settings
 			settings.Buying, settings.NodeStartup = []migration.Reason{migration.Drain}, startup
 			got := describe(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, time.Time{}, "web-0"), settings, nil))
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", test.want, got)
 		})
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -45,9 +45,7 @@ func TestEndlessGracePeriod(t *testing.T) {
 		w.sync()
 		s := w.snapshot()
 		got := describe(migration.Plan(s, &room{}, noticed(s, 2*time.Minute, "bare"), settings, nil))
-		if diff := cmp.Diff([]string{"delete bare by delete 2m0s"}, got); diff != "" {
-			t.Errorf("%d s: actions (-want +got):\n%s", seconds, diff)
-		}
+		clustertest.Equal(t, fmt.Sprintf("%d s: actions", seconds), []string{"delete bare by delete 2m0s"}, got)
 	}
 }
 
@@ -155,9 +153,7 @@ func TestSpread(t *testing.T) {
 				}
 				b.pass(time.Second)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("requests (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "requests", test.want, got)
 		})
 	}
 }
@@ -179,9 +175,7 @@ func TestSpreadCountsReplicasElsewhere(t *testing.T) {
 		w.now = start.Add(time.Duration(second) * time.Second)
 		w.sync()
 		s := w.snapshot()
-		if diff := cmp.Diff(want, describe(migration.Plan(s, &room{left: 9}, noticed(s, 2*time.Minute, "db-1", "db-2"), settings, nil))); diff != "" {
-			t.Errorf("after %d s (-want +got):\n%s", second, diff)
-		}
+		clustertest.Equal(t, fmt.Sprintf("after %d s", second), want, describe(migration.Plan(s, &room{left: 9}, noticed(s, 2*time.Minute, "db-1", "db-2"), settings, nil)))
 	}
 }
 
@@ -201,9 +195,7 @@ func TestNoSpreadWithoutRecreation(t *testing.T) {
 	}
 	got := describe(migration.Plan(s, &room{left: 9}, noticed(s, 2*time.Minute, "tool", "step", "train"), settings, nil))
 	want := []string{"delete step by delete 2m0s", "delete tool by delete 2m0s", "delete train by delete 2m0s"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("actions (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "actions", want, got)
 }
 
 // TestDeletionsQueue: many deletions start earlier by the time that the client needs for them, so

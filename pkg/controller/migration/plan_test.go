@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -225,9 +225,7 @@ func TestBegin(t *testing.T) {
 			settings := settings
 			settings.DeleteAtDeadline = !test.gentle
 			actions := migration.Plan(s, r, requested, settings, nil)
-			if diff := cmp.Diff(test.want, describe(actions)); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", test.want, describe(actions))
 			for _, a := range actions {
 				if a.Why != test.wantWhy || a.Reason != reason || !a.Deadline.Equal(deadline) {
 					t.Errorf("%+v, want reason %s, deadline %v, why %q", a, reason, deadline, test.wantWhy)
@@ -276,9 +274,7 @@ func TestUrgency(t *testing.T) {
 		"release most-1 by surge",   // 1 of 3, no room left either
 		"stay a-heal",               // no deadline
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("actions (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "actions", want, got)
 }
 
 // Actions in flight reserve room before the caches show them.
@@ -301,12 +297,8 @@ func TestRoomIsReservedOnce(t *testing.T) {
 	deadline := w.now.Add(2 * time.Minute)
 	requested := moves(s, migration.Interruption, deadline, "active", "new", "unreplaced", "replaced", "db-0", "tool")
 	got := describe(migration.Plan(s, r, requested, settings, progress))
-	if diff := cmp.Diff([]string{"release new by surge"}, got); diff != "" {
-		t.Errorf("actions (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"active", "db-0", "unreplaced", "new"}, r.taken); diff != "" {
-		t.Errorf("room reserved for (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "actions", []string{"release new by surge"}, got)
+	clustertest.Equal(t, "room reserved for", []string{"active", "db-0", "unreplaced", "new"}, r.taken)
 }
 
 // The annotation of a release may contain any reason. A metric label may not.
@@ -711,9 +703,7 @@ func TestFinish(t *testing.T) {
 			settings := settings
 			settings.DeleteAtDeadline = !test.gentle
 			actions := migration.Plan(s, &room{left: 10}, requested, settings, progress)
-			if diff := cmp.Diff(test.want, describe(actions)); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", test.want, describe(actions))
 			for _, a := range actions {
 				if a.Orphan != test.wantOrphan || a.Why == "" {
 					t.Errorf("%+v, want orphan %t, and why", a, test.wantOrphan)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -115,9 +116,7 @@ func TestBuyingWaitsForDeadlines(t *testing.T) {
 	requested := append(moves(s, migration.Heal, time.Time{}, "a"), moves(s, migration.Interruption, w.now.Add(2*time.Minute), "b")...)
 	requested[0].Requires = decision.AssignedOnDemand
 	got := describe(migration.Plan(s, &room{}, requested, settings, nil))
-	if diff := cmp.Diff([]string{"release b by surge", "release a by surge"}, got); diff != "" {
-		t.Errorf("actions (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "actions", []string{"release b by surge", "release a by surge"}, got)
 }
 
 // A pod whose replacement may need a new node waits for the longer of both times.
@@ -140,9 +139,7 @@ func TestNodeStartup(t *testing.T) {
 				w.deployment("web", 1)
 				w.released(w.pod("web", w.replicaSets["web-1"], "remaining"), ago)
 				w.sync()
-				if diff := cmp.Diff(want, describe(migration.Plan(w.snapshot(), &room{}, nil, with, nil))); diff != "" {
-					t.Errorf("%s after its release: actions (-want +got):\n%s", ago, diff)
-				}
+				clustertest.Equal(t, fmt.Sprintf("%s after its release: actions", ago), want, describe(migration.Plan(w.snapshot(), &room{}, nil, with, nil)))
 			}
 		})
 	}
@@ -231,9 +228,7 @@ func TestWishes(t *testing.T) {
 			for _, line := range test.want {
 				want = append(want, fmt.Sprintf(line, w.replicaSets["web-1"].UID))
 			}
-			if diff := cmp.Diff(want, recorded.calls); diff != "" {
-				t.Errorf("requirements (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "requirements", want, recorded.calls)
 		})
 	}
 }

@@ -1,17 +1,22 @@
 package migration_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
 var (
@@ -122,9 +127,7 @@ func TestCounts(t *testing.T) {
 	b.round(2*time.Minute, reclaimed...)
 	w.sync()
 	b.round(2*time.Minute, reclaimed...)
-	if diff := cmp.Diff(map[string]float64{"surge heal undone": 1}, since(t, before)); diff != "" {
-		t.Errorf("before a pod is gone (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "before a pod is gone", map[string]float64{"surge heal undone": 1}, since(t, before))
 	b.pass(40 * time.Second) // pods may take long to terminate
 	b.round(2*time.Minute, reclaimed...)
 	w.endPods()
@@ -144,9 +147,7 @@ func TestCounts(t *testing.T) {
 		"surge heal undone": 1, "surge interruption moved": 1, "evict interruption moved": 1, "delete interruption moved": 1,
 		"surge heal abandoned": 1, "evacuation_duration_seconds": 90,
 	}
-	if diff := cmp.Diff(want, since(t, before)); diff != "" {
-		t.Errorf("counts (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "counts", want, since(t, before))
 }
 
 // A node that vanishes with running pods does not count as evacuated. A node whose pods were gone
@@ -193,9 +194,7 @@ func TestNodeVanishes(t *testing.T) {
 			w.sync()
 			b.round(0)
 			b.round(0)
-			if diff := cmp.Diff(test.want, since(t, before)); diff != "" {
-				t.Errorf("counts (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "counts", test.want, since(t, before))
 			b.want(t, nil, test.events)
 		})
 	}
@@ -239,9 +238,7 @@ func TestOverdue(t *testing.T) {
 			if test.want > 0 {
 				want = []string{"TerminationOverdue Pod"}
 			}
-			if diff := cmp.Diff(want, b.reported); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "events", want, b.reported)
 			if got := since(t, before)["moved_pods_overdue_total"]; got != test.want {
 				t.Errorf("%g pods are overdue, want %g", got, test.want)
 			}
@@ -266,9 +263,43 @@ func TestObjectsOfEvents(t *testing.T) {
 			w.sync()
 			b := newBench(w, false)
 			b.round(time.Second, "web")
-			if diff := cmp.Diff(test.want, b.reported); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "events", test.want, b.reported)
 		})
 	}
+}
+
+// At the default level a refusal is logged once per kind and pod. A repeated refusal is not logged.
+func TestLogOfAMove(t *testing.T) {
+	w := newWorld()
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+	w.sync()
+	refuses := true
+	w.fail = func(verb, _, _ string) (error, bool) {
+		if verb == "evict" && refuses {
+			return tooManyRequests(), true
+		}
+		return nil, false
+	}
+	b := newBench(w, false)
+	var out bytes.Buffer
+	ctx := klog.NewContext(context.Background(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(2), textlogger.Output(&out))))
+	for range 4 {
+		s := b.snapshot()
+		these := moves(s, migration.Interruption, start.Add(10*time.Minute), "db-0")
+		b.executor.Do(ctx, migration.Plan(s, &room{left: 10}, these, settings, b.executor.Observe(s)))
+		b.executor.Wait()
+		b.pass(10 * time.Second)
+		refuses = w.now.Sub(start) < 30*time.Second
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		_, line, _ = strings.Cut(line, "] ")
+		line, _, _ = strings.Cut(line, " outcome=")
+		got = append(got, strings.TrimSpace(line))
+	}
+	// The fields that depend on the world's node and workload have default values.
+	about := ` pod="shop/db-0" action="evict" reason="interruption" way="evict" node="reclaimed" capacityType="on-demand" workload="shop/db"` +
+		` desired=1 floor=0 deadline="` + start.Add(10*time.Minute).String() + `"`
+	want := []string{`"Action failed, will retry"` + about, `"Evicted pod"` + about + ` why="a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet"`}
+	clustertest.Equal(t, "logged", want, got)
 }

@@ -4,8 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -74,9 +73,7 @@ func TestPlanAroundAPanic(t *testing.T) {
 			}
 			requested := moves(s, migration.Heal, time.Time{}, "bad", "web")
 			got := describe(migration.Plan(s, &brokenRoom{room: room{left: 10}, bad: "bad"}, requested, settings, progress))
-			if diff := cmp.Diff([]string{"release web by surge", "evict old by surge"}, got); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", []string{"release web by surge", "evict old by surge"}, got)
 		})
 	}
 }

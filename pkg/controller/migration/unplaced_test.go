@@ -4,13 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -127,9 +128,7 @@ func TestUnplacedMovesWait(t *testing.T) {
 			if test.refused != "" {
 				progress[w.pods[test.refused].UID] = migration.PodProgress{Refused: true}
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, test.room, requested, settings, progress))); diff != "" {
-				t.Errorf("actions (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, test.room, requested, settings, progress)))
 		})
 	}
 }
@@ -138,4 +137,34 @@ func TestUnplacedMovesWait(t *testing.T) {
 func terminate(pod *v1.Pod, since time.Time) {
 	pod.DeletionGracePeriodSeconds = ptr.To[int64](30)
 	pod.DeletionTimestamp = ptr.To(metav1.NewTime(since.Add(30 * time.Second)))
+}
+
+// exhaustedRoom is a Room without any search time left.
+type exhaustedRoom struct{}
+
+func (exhaustedRoom) Replace(*snapshot.Pod, decision.AssignedCapacity) (*snapshot.Node, string) {
+	return nil, simulation.NotExamined
+}
+
+// The search for room may take too long, but replacements of pods on an interrupted node start in
+// time.
+func TestNoTimeToSearch(t *testing.T) {
+	plan := func(deadline time.Time, reason migration.Reason) []string {
+		w := newWorld()
+		w.deployment("web", 1)
+		w.pod("web", w.replicaSets["web-1"], "reclaimed")
+		w.pod("db", w.statefulSet("db", 2), "reclaimed")
+		w.pod("db-1", w.sets["db"], "remaining")
+		w.budget("db", 1)
+		w.pod("cache", w.statefulSet("cache", 1), "reclaimed")
+		w.sync()
+		s := w.snapshot()
+		return describe(migration.Plan(s, exhaustedRoom{}, moves(s, reason, deadline, "web", "db", "cache"), settings, nil))
+	}
+	// Without a PodDisruptionBudget, an eviction before room exists gains nothing.
+	want := []string{"release web by surge", "evict db by evict"}
+	clustertest.Equal(t, "an interrupted node: actions", want, plan(start.Add(2*time.Minute), migration.Interruption))
+	if got := plan(time.Time{}, migration.Heal); got != nil {
+		t.Errorf("other nodes: actions %q, want none", got)
+	}
 }

@@ -39,7 +39,8 @@ const (
 var start = clustertest.Now
 
 // world is a mock of a cluster: an API server with preconditions and PodDisruptionBudgets, the
-// ReplicaSet controller, the scheduler and kubelets. Each acts only when a test calls it.
+// ReplicaSet controller, the scheduler and kubelets. Each acts only when a test calls it. The tests
+// of package execution are here too, because they perform plans in this mock.
 type world struct {
 	objects
 	now     time.Time

@@ -151,9 +151,7 @@ func TestBudget(t *testing.T) {
 			UnhealthyPodEvictionPolicy: ptr.To(policyv1.AlwaysAllow),
 		},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("budget (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "budget", want, got)
 	w.sync()
 	w.wants("a second time")
 
@@ -374,9 +372,7 @@ func TestOrder(t *testing.T) {
 	}) {
 		got = append(got, c.Budget.Namespace+c.Budget.Name)
 	}
-	if diff := cmp.Diff([]string{"a6", "a7", "b5", "a1", "a2", "a3", "b4"}, got); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "order", []string{"a6", "a7", "b5", "a1", "a2", "a3", "b4"}, got)
 
 	w.deployment("a-1")
 	w.deployment("z")

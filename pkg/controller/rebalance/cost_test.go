@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -91,9 +90,7 @@ func TestDeletionCosts(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("costs (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "costs", test.want, got)
 			for _, work := range w.workloads {
 				for _, p := range work.pods {
 					written, err := client.CoreV1().Pods("shop").Get(t.Context(), p.name, metav1.GetOptions{})
@@ -107,9 +104,7 @@ func TestDeletionCosts(t *testing.T) {
 				}
 			}
 			if name == "the user changed our cost: only our marker is removed" {
-				if diff := cmp.Diff(map[string]string{v1.PodDeletionCost: "7"}, w.pod("web-0").annotations); diff != "" {
-					t.Errorf("annotations (-want +got):\n%s", diff)
-				}
+				clustertest.Equal(t, "annotations", map[string]string{v1.PodDeletionCost: "7"}, w.pod("web-0").annotations)
 			}
 			if again := rebalance.DeletionCosts(w.snapshot(), true); len(again) > 0 {
 				t.Errorf("planned again after they were written: %v", again)
@@ -161,9 +156,7 @@ func TestDeletionCostsOfOtherOwners(t *testing.T) {
 			for _, c := range rebalance.DeletionCosts(w.Snapshot(), true) {
 				got = append(got, c.Pod.Name)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("pods with a cost (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "pods with a cost", test.want, got)
 		})
 	}
 }
@@ -181,9 +174,7 @@ func TestDeletionCostsDisabled(t *testing.T) {
 	for _, c := range rebalance.DeletionCosts(w.snapshot(), false) {
 		got = append(got, fmt.Sprintf("%s=%s", c.Pod.Name, c.Value))
 	}
-	if diff := cmp.Diff([]string{"web-0=", "shop-1="}, got); diff != "" {
-		t.Errorf("costs (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "costs", []string{"web-0=", "shop-1="}, got)
 }
 
 // The API server rejects a cost that was planned for an older version of the pod.
@@ -200,7 +191,5 @@ func TestCostConflict(t *testing.T) {
 		t.Errorf("error %v, want a conflict", err)
 	}
 	want := `{"metadata":{"annotations":{"controller.kubernetes.io/pod-deletion-cost":"1000","spot-aware-scheduler.io/deletion-cost":"1000"},"resourceVersion":"7","uid":"u"}}`
-	if diff := cmp.Diff(want, body); diff != "" {
-		t.Errorf("patch (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "patch", want, body)
 }

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
@@ -237,9 +237,7 @@ func TestMemory(t *testing.T) {
 					test.act(w, minute)
 				}
 			})
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("moves (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "moves", test.want, got)
 		})
 	}
 }
@@ -284,9 +282,7 @@ func TestNextLeader(t *testing.T) {
 					got = append(got, fmt.Sprintf("%g: %s", minute, move))
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("moves of the next leader (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "moves of the next leader", test.want, got)
 		})
 	}
 }
@@ -341,9 +337,7 @@ func TestRemovals(t *testing.T) {
 				if removal.WantLost || removal.Doubtful && how != "every state" {
 					want = nil
 				}
-				if diff := cmp.Diff(want, moves); diff != "" {
-					t.Errorf("moves (-want +got):\n%s", diff)
-				}
+				clustertest.Equal(t, "moves", want, moves)
 			})
 		}
 	}
@@ -387,9 +381,7 @@ func TestMovesInProgress(t *testing.T) {
 					}
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("moves (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "moves", test.want, got)
 		})
 	}
 }
@@ -481,7 +473,5 @@ func TestFailuresStop(t *testing.T) {
 		"20: web-29 heal stopped", "400: web-20 heal", "402: web-29 heal", "405: web-410 heal", "410: web-412 heal", "419: web-415 heal",
 		"420: web-420 heal stopped", "440: web-420 heal",
 	}
-	if diff := cmp.Diff(want, log); diff != "" {
-		t.Errorf("moves (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "moves", want, log)
 }

@@ -1,13 +1,14 @@
 package rebalance_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
@@ -259,9 +260,7 @@ func TestFirstRound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(test.lines...)
 			test.change(w)
-			if diff := cmp.Diff(test.want, w.plan(rebalance.NewPlanner(settings))); diff != "" {
-				t.Errorf("moves (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "moves", test.want, w.plan(rebalance.NewPlanner(settings)))
 		})
 	}
 }
@@ -282,9 +281,7 @@ func TestReasonsDisabled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := settings
 			test.off(&s)
-			if diff := cmp.Diff(test.want, newWorld(lines...).plan(rebalance.NewPlanner(s))); diff != "" {
-				t.Errorf("moves (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "moves", test.want, newWorld(lines...).plan(rebalance.NewPlanner(s)))
 		})
 	}
 	s := settings
@@ -306,9 +303,7 @@ func TestSelectedNamespaces(t *testing.T) {
 			t.Run(reason+" in "+namespace, func(t *testing.T) {
 				with := settings
 				with.Selects = func(name string) bool { return name == namespace }
-				if diff := cmp.Diff(want, newWorld(lines...).plan(rebalance.NewPlanner(with))); diff != "" {
-					t.Errorf("moves (-want +got):\n%s", diff)
-				}
+				clustertest.Equal(t, "moves", want, newWorld(lines...).plan(rebalance.NewPlanner(with)))
 			})
 		}
 	}
@@ -333,15 +328,11 @@ func TestLocalStorage(t *testing.T) {
 				}
 				with := settings
 				with.MoveLocalStorage = permitted
-				if diff := cmp.Diff(want, w.plan(rebalance.NewPlanner(with))); diff != "" {
-					t.Errorf("MoveLocalStorage %t: moves (-want +got):\n%s", permitted, diff)
-				}
+				clustertest.Equal(t, fmt.Sprintf("MoveLocalStorage %t: moves", permitted), want, w.plan(rebalance.NewPlanner(with)))
 			}
 		})
 	}
 	w := newWorld("node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 o o min=1")
 	w.pod("web-0").scratch = true
-	if diff := cmp.Diff([]string{"web-1 return-to-spot"}, w.plan(rebalance.NewPlanner(settings))); diff != "" {
-		t.Errorf("one of two has data on its node: moves (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "one of two has data on its node: moves", []string{"web-1 return-to-spot"}, w.plan(rebalance.NewPlanner(settings)))
 }

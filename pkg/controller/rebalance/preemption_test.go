@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,9 +62,7 @@ func TestMovesByPreemption(t *testing.T) {
 				test.change = func(*clustertest.World) {}
 			}
 			settings := rebalance.Settings{Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5, CalmPeriod: time.Minute}
-			if diff := cmp.Diff(test.want, planned(t, test.cluster, settings, test.change)); diff != "" {
-				t.Errorf("moves (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "moves", test.want, planned(t, test.cluster, settings, test.change))
 		})
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
@@ -195,9 +195,7 @@ func TestBuying(t *testing.T) {
 			}{"on": {buying(), test.want}, "off": {settings, test.off}, "on, without gates": {ungated, test.off}} {
 				w := newWorld(test.lines...)
 				test.change(w)
-				if diff := cmp.Diff(of.want, w.planBuying(rebalance.NewPlanner(of.settings))); diff != "" {
-					t.Errorf("mode %s: moves (-want +got):\n%s", mode, diff)
-				}
+				clustertest.Equal(t, fmt.Sprintf("mode %s: moves", mode), of.want, w.planBuying(rebalance.NewPlanner(of.settings)))
 			}
 		})
 	}
@@ -222,9 +220,7 @@ func TestBuyingDisabled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			with := buying()
 			test.off(&with)
-			if diff := cmp.Diff(test.want, newWorld(test.lines...).planBuying(rebalance.NewPlanner(with))); diff != "" {
-				t.Errorf("moves (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "moves", test.want, newWorld(test.lines...).planBuying(rebalance.NewPlanner(with)))
 		})
 	}
 }
@@ -280,9 +276,7 @@ func TestRefusedByAutoscaler(t *testing.T) {
 		if step.node != "" {
 			w, p = newWorld(step.node, "node s spot cpu=9", "deployment web 2 s s min=1"), rebalance.NewPlanner(with)
 		}
-		if diff := cmp.Diff(step.want, w.planBuying(p)); diff != "" {
-			t.Errorf("after %s: moves (-want +got):\n%s", step.after, diff)
-		}
+		clustertest.Equal(t, fmt.Sprintf("after %s: moves", step.after), step.want, w.planBuying(p))
 	}
 }
 
@@ -300,9 +294,7 @@ func TestConsecutiveAssigns(t *testing.T) {
 			w.pod(next).name = next + "-replaced"
 		}
 	}
-	if diff := cmp.Diff([]string{"0: web-0 assign on-demand", "1: web-1 assign on-demand"}, got); diff != "" {
-		t.Errorf("moves (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "moves", []string{"0: web-0 assign on-demand", "1: web-1 assign on-demand"}, got)
 }
 
 // exhaustedRoom is a room whose time was over from the start.
@@ -335,7 +327,5 @@ func TestBuySpotAfterCalmPeriod(t *testing.T) {
 			got = append(got, fmt.Sprintf("%d: %s", minute, move))
 		}
 	}
-	if diff := cmp.Diff([]string{"10: web-0 return-to-spot spot"}, got); diff != "" {
-		t.Errorf("moves (-want +got):\n%s", diff)
-	}
+	clustertest.Equal(t, "moves", []string{"10: web-0 return-to-spot spot"}, got)
 }

@@ -3,8 +3,7 @@ package rebalance_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -59,9 +58,7 @@ func TestPlanAfterPanic(t *testing.T) {
 			for _, m := range rebalance.NewPlanner(limited).Plan(s, room) {
 				got = append(got, m.Pod.Name+" "+string(m.Reason))
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("moves (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "moves", test.want, got)
 		})
 	}
 }

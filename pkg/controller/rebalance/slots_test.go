@@ -5,8 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 )
 
@@ -54,9 +53,7 @@ func TestSlots(t *testing.T) {
 			if n != others {
 				t.Fatalf("%d pods of other workloads, want %d", n, others)
 			}
-			if diff := cmp.Diff(test.want, w.plan(rebalance.NewPlanner(settings))); diff != "" {
-				t.Errorf("moves (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "moves", test.want, w.plan(rebalance.NewPlanner(settings)))
 		})
 	}
 }
@@ -90,9 +87,7 @@ func TestSlotOfLingeringPod(t *testing.T) {
 					got = append(got, fmt.Sprintf("%d: %s", second, move))
 				}
 			}
-			if diff := cmp.Diff(append([]string{"0: api-0 heal"}, test.want...), got); diff != "" {
-				t.Errorf("moves (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "moves", append([]string{"0: api-0 heal"}, test.want...), got)
 		})
 	}
 }
@@ -112,9 +107,7 @@ func TestRoomOfLingeringPod(t *testing.T) {
 			w.workload("web").floor = 0
 			bad := w.pod("bad-0")
 			bad.terminating, bad.ends = true, test.ends
-			if diff := cmp.Diff(test.want, w.plan(rebalance.NewPlanner(rebalance.Settings{MakeRoom: true, MaxMoves: 5}))); diff != "" {
-				t.Errorf("moves (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "moves", test.want, w.plan(rebalance.NewPlanner(rebalance.Settings{MakeRoom: true, MaxMoves: 5})))
 		})
 	}
 }

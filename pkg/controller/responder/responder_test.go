@@ -147,9 +147,7 @@ func TestApply(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want.Object, got.Object); diff != "" {
-			t.Errorf("done %t (-want +got):\n%s", r.Done, diff)
-		}
+		clustertest.Equal(t, fmt.Sprintf("done %t", r.Done), want.Object, got.Object)
 	}
 }
 

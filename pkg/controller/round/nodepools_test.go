@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -59,9 +58,7 @@ func TestNodePools(t *testing.T) {
 			p.read(t.Context())
 			s := w.Snapshot()
 			got := p.Provisioning.Feasibility(s).FitsNewNode(clustertest.Find(t, s, "x-0"), decision.AssignedSpot)
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("an autoscaler may add a spot node (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "an autoscaler may add a spot node", test.want, got)
 		})
 	}
 }

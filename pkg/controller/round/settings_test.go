@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
@@ -36,9 +35,7 @@ func TestBuyingSettings(t *testing.T) {
 			}
 			config := Config{Settings: settings}
 			moves, planned := config.migrationSettings(true), config.rebalanceSettings(nil, &gating.AdmissionPolicy{})
-			if diff := cmp.Diff(test.buying, moves.Buying); diff != "" {
-				t.Errorf("reasons to buy for (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "reasons to buy for", test.buying, moves.Buying)
 			if ungated := config.migrationSettings(false); ungated.Buying != nil {
 				t.Errorf("without the admission policy autoscalers add nodes for %v", ungated.Buying)
 			}
@@ -46,9 +43,7 @@ func TestBuyingSettings(t *testing.T) {
 				t.Errorf("a node starts within %s, want the default of 3m", moves.NodeStartup)
 			}
 			got, want := []bool{planned.Gating, planned.BuyForReturn, planned.HealRunning}, []bool{test.gating, test.buyForReturn, test.healRunning}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("mode, return and running replicas (-want +got):\n%s", diff)
-			}
+			clustertest.Equal(t, "mode, return and running replicas", want, got)
 		})
 	}
 }
