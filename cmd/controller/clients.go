@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 )
@@ -46,7 +45,8 @@ func newWriter(config *rest.Config, perSecond int, mayWrite func() error) (kuber
 // error, a request that changes an object fails with this error and is not sent. Calls do not retry
 // refused requests. perSecond is the rate and the burst.
 func writing(config *rest.Config, perSecond int, mayWrite func() error) *rest.Config {
-	config = execution.WithoutRetries(config)
+	config = rest.CopyConfig(config)
+	config.Wrap(withoutRetries)
 	config.QPS, config.Burst = float32(perSecond), perSecond
 	config.Timeout = requestTimeout
 	config.Wrap(guard(mayWrite))
@@ -88,6 +88,18 @@ func newNodePools(config *rest.Config, into *simulation.Provisioning) (*round.No
 type transport func(*http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
+
+// withoutRetries makes calls ignore Retry-After. client-go would retry up to ten times, for 10 s
+// each if a PodDisruptionBudget refuses an eviction.
+func withoutRetries(next http.RoundTripper) http.RoundTripper {
+	return transport(func(request *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(request)
+		if response != nil {
+			response.Header.Del("Retry-After")
+		}
+		return response, err
+	})
+}
 
 // guard lets requests that change an object pass only while mayWrite returns nil.
 func guard(mayWrite func() error) func(http.RoundTripper) http.RoundTripper {

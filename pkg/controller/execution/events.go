@@ -19,32 +19,32 @@ import (
 // on the workload if the action affects it. Events on a workload contain no pod name, so that
 // client-go aggregates them.
 func (e *Executor) recordEvents(a migration.Action) {
-	onPod := func(kind, reason, note string, args ...any) {
-		e.recorder.Eventf(a.Pod.Pod, nil, kind, reason, string(a.Kind), note, args...)
+	onPod := func(reason, note string) {
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, reason, string(a.Kind), note, a.Reason, a.Why)
 	}
-	onWorkload := func(kind, reason, note string) {
+	moving := func(note string) {
 		if owner := ownerOf(a.Pod); owner != nil {
-			e.recorder.Eventf(owner, nil, kind, reason, string(a.Kind), note, a.Reason)
+			e.recorder.Eventf(owner, nil, v1.EventTypeNormal, spot.ReasonMoving, string(a.Kind), "Moving pods (%s): %s", a.Reason, note)
 		}
 	}
 	switch {
 	case a.Kind == migration.Forget:
 		// The event Restored was already emitted when the controller restored the pod.
 	case a.Kind == migration.Release:
-		onPod(v1.EventTypeNormal, spot.ReasonReleased, "Released, to be evicted when its replacement is ready (%s): %s", a.Reason, a.Why)
-		onWorkload(v1.EventTypeNormal, spot.ReasonMoving, "Moving pods (%s): replacements start before the evictions")
+		onPod(spot.ReasonReleased, "Released, to be evicted when its replacement is ready (%s): %s")
+		moving("replacements start before the evictions")
 	case a.Kind == migration.Restore:
 		e.warn(a, spot.ReasonRestored, "Restored to its ReplicaSet: "+a.Why, fmt.Sprintf("Restored released pods (%s): %s", a.Reason, a.Why))
 	case a.Kind == migration.EvictPod:
-		onPod(v1.EventTypeNormal, spot.ReasonEvicted, "Evicted (%s): %s", a.Reason, a.Why)
+		onPod(spot.ReasonEvicted, "Evicted (%s): %s")
 		if a.Method == migration.Evict {
-			onWorkload(v1.EventTypeNormal, spot.ReasonMoving, "Moving pods (%s): replacements start after the evictions")
+			moving("replacements start after the evictions")
 		}
 	case a.Method == migration.Delete:
 		e.warn(a, spot.ReasonDeleted, "Deleted: "+a.Why,
 			fmt.Sprintf("Deleted pods (%s): no time was left to evict them before their nodes are reclaimed", a.Reason))
 	default:
-		onPod(v1.EventTypeNormal, spot.ReasonLeftover, "Deleted: %s", a.Why)
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, spot.ReasonLeftover, string(a.Kind), "Deleted: %s", a.Why)
 	}
 }
 

@@ -118,15 +118,13 @@ type Executor struct {
 	departures migration.Departures
 }
 
-// New returns an Executor. The client must not wait inside calls for the API server to
-// allow a request (WithoutRetries). Time is short, and other actions can be performed meanwhile.
-func New(
-	client kubernetes.Interface, recorder events.EventRecorder, clock clock.PassiveClock, settings Settings,
-) *Executor {
+// New returns an Executor. The client must not wait inside calls for the API server to allow a
+// request. Time is short, and other actions can be performed meanwhile.
+func New(client kubernetes.Interface, recorder events.EventRecorder, clock clock.PassiveClock, settings Settings) *Executor {
 	return &Executor{
 		client: client, recorder: recorder, clock: clock, settings: settings,
-		busy: map[migration.Kind]int{}, busyIn: map[string]int{}, evicting: map[types.UID]bool{}, pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{},
-		departures: migration.Departures{},
+		busy: map[migration.Kind]int{}, busyIn: map[string]int{}, evicting: map[types.UID]bool{},
+		pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{}, departures: migration.Departures{},
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -254,24 +253,3 @@ func (e *Executor) forgetRequirement(revision *snapshot.Revision) {
 		e.settings.Requirements.Forget(revision.Key)
 	}
 }
-
-// WithoutRetries returns a copy of config whose clients do not honor Retry-After inside a call.
-// client-go would retry up to ten times, for 10 s each if a PodDisruptionBudget refuses an
-// eviction.
-func WithoutRetries(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(request *http.Request) (*http.Response, error) {
-			response, err := next.RoundTrip(request)
-			if response != nil {
-				response.Header.Del("Retry-After")
-			}
-			return response, err
-		})
-	})
-	return config
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }

@@ -13,35 +13,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// budgets estimates which evictions the PodDisruptionBudgets will allow. The API server decides.
-// The estimate avoids requests that it would refuse: a refusal costs it as much as an eviction.
-type budgets struct {
-	snapshot *snapshot.Snapshot
-	// byNamespace caches the PodDisruptionBudgets of a namespace.
-	byNamespace map[string]*workload.Selectors[*budget]
-}
-
-// budget is a PodDisruptionBudget with the number of evictions that it still allows.
+// budget is a PodDisruptionBudget with the number of evictions that it still allows, after those in
+// flight. This is an estimate, because the API server decides. It avoids requests that the API
+// server would refuse: a refusal costs it as much as an eviction.
 type budget struct {
 	uid     types.UID
 	allowed int32
 	// never is why it allows no eviction whatever becomes ready; "" if it may allow one.
 	never string
-}
-
-// newBudgets returns what the PodDisruptionBudgets allow after the evictions that are in flight
-// according to progress.
-func newBudgets(s *snapshot.Snapshot, progress Progress) *budgets {
-	b := &budgets{snapshot: s, byNamespace: map[string]*workload.Selectors[*budget]{}}
-	if len(progress) > 0 {
-		for _, pod := range s.Pods {
-			if progress[pod.UID].InFlight == EvictPod {
-				_, healthy := pod.Ready()
-				charge(b.selecting(pod), healthy)
-			}
-		}
-	}
-	return b
 }
 
 // charge charges the eviction of a pod to the only PodDisruptionBudget that selects it. It returns
@@ -70,13 +49,13 @@ func neverEvicted(selecting []*budget) string {
 	return ""
 }
 
-// selecting returns the PodDisruptionBudgets that select a pod.
-func (b *budgets) selecting(pod *snapshot.Pod) []*budget {
-	selectors := b.byNamespace[pod.Namespace]
+// budgetsOf returns the PodDisruptionBudgets that select a pod.
+func (p *planner) budgetsOf(pod *snapshot.Pod) []*budget {
+	selectors := p.budgets[pod.Namespace]
 	if selectors == nil {
 		selectors = &workload.Selectors[*budget]{}
-		b.byNamespace[pod.Namespace] = selectors
-		for _, pdb := range b.snapshot.Budgets[pod.Namespace] {
+		p.budgets[pod.Namespace] = selectors
+		for _, pdb := range p.snapshot.Budgets[pod.Namespace] {
 			one := &budget{uid: pdb.UID, allowed: pdb.Status.DisruptionsAllowed}
 			c := meta.FindStatusCondition(pdb.Status.Conditions, policyv1.DisruptionAllowedCondition)
 			if c != nil && c.Status == metav1.ConditionFalse && c.Reason == policyv1.SyncFailedReason {

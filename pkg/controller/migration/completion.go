@@ -29,7 +29,7 @@ const drainTimeout, drainMargin = 10 * time.Minute, time.Minute
 // replacement. The others of a revision wait together for ready replacements, and any ready
 // replacement will do.
 func (p *planner) complete(observed []*observation) {
-	replacements := p.newReplacements()
+	replacements := p.newReplacements(observed)
 	var waiting []*observation
 	for _, o := range inLeavingOrder(observed) {
 		waits := o.InFlight != ""
@@ -87,7 +87,7 @@ func (p *planner) completeAlone(o *observation) (next Action, waits bool) {
 		next = o.action(Forget, Surge, "its ReplicaSet has adopted it again")
 	case revision == nil && !WantsPods(o.Pod.Deployment):
 		next = orphanDeletion(o, gone)
-	case revision != nil && !restored && desiredPods(revision) == 0 && (revision.Workload.Deployment == nil || !wantsReplicas(revision.Workload.Deployment)):
+	case revision != nil && !restored && desiredPods(revision) == 0 && (revision.Workload.Deployment == nil || workload.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
 		next = orphanDeletion(o, revision.Workload.Name+" is scaled to 0")
 	case p.lastMomentReached(o):
 		next = p.deletion(o)
@@ -117,25 +117,16 @@ func Released(pod *snapshot.Pod) bool {
 // WantsPods reports whether a Deployment exists and wants replicas; nil means that it does not
 // exist.
 func WantsPods(d *appsv1.Deployment) bool {
-	return d != nil && d.DeletionTimestamp == nil && wantsReplicas(d)
+	return d != nil && d.DeletionTimestamp == nil && workload.Replicas(d.Spec.Replicas) > 0
 }
-
-func wantsReplicas(d *appsv1.Deployment) bool { return workload.Replicas(d.Spec.Replicas) > 0 }
 
 // servesElsewhere reports whether a Deployment has as many available pods as it wants on nodes that
 // remain.
 func (p *planner) servesElsewhere(d *appsv1.Deployment) bool {
 	n := 0
-	for _, w := range p.snapshot.Workloads {
-		if w.Deployment == nil || w.Deployment.UID != d.UID {
-			continue
-		}
-		for _, r := range w.Revisions {
-			for _, pod := range r.Pods {
-				if pod.Node.Remains() && p.isAvailable(pod, r.ReplicaSet) {
-					n++
-				}
-			}
+	for _, pod := range p.snapshot.Pods {
+		if w := pod.Workload; w != nil && w.Deployment != nil && w.Deployment.UID == d.UID && pod.Live() && pod.Node.Remains() && p.isAvailable(pod) {
+			n++
 		}
 	}
 	return n >= workload.Replicas(d.Spec.Replicas)

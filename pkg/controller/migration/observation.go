@@ -15,10 +15,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// observation is a pod that must leave its node, or a released pod. It contains everything that a
-// decision about the pod depends on, besides the time and the room. Every pod is read once, by
-// planner.observe. Only the counts of its siblings and of its PodDisruptionBudgets change during a
-// plan, when the plan removes pods.
+// observation is a pod that must leave its node, or a released pod, with everything that a decision
+// about it depends on, besides the time and the room. Every pod is read once, by planner.observe.
+// Only the counts of its siblings and of its PodDisruptionBudgets change afterwards, when the plan
+// removes pods.
 type observation struct {
 	// Move is the move of the pod. For a released pod it is the move that the pod was released for,
 	// unless the requested move is more urgent.
@@ -53,6 +53,9 @@ type observation struct {
 	// notice (isSpread). latest is when the pod is deleted at the latest; zero without a Deadline.
 	spread bool
 	latest time.Time
+	// lost is how many of its live pods the workload would lose without moves. Earlier moves of the
+	// same workload count as completed.
+	lost int
 	// first is the first action of a postponed move.
 	first Action
 }
@@ -74,12 +77,15 @@ type siblings struct {
 // cannot be read is omitted.
 func (p *planner) observe(moves []Move) (observed []*observation) {
 	requested := collect(moves)
-	if len(moves) > 0 {
-		p.countSiblings()
-	}
 	for _, pod := range p.snapshot.Pods {
-		m, moves := requested[pod.UID]
-		if moves || pod.Release != nil {
+		if len(moves) > 0 {
+			p.count(pod)
+		}
+		if p.progress[pod.UID].InFlight == EvictPod {
+			_, ready := pod.Ready()
+			charge(p.budgetsOf(pod), ready)
+		}
+		if m, ok := requested[pod.UID]; ok || pod.Release != nil {
 			guard(pod, func() { observed = append(observed, p.observePod(pod, m)) })
 		}
 	}
@@ -91,7 +97,7 @@ func (p *planner) observe(moves []Move) (observed []*observation) {
 func (p *planner) observePod(pod *snapshot.Pod, requested Move) *observation {
 	o := &observation{
 		Move: moveOf(pod, requested), requested: requested.Reason, PodProgress: p.progress[pod.UID],
-		siblings: p.siblingsOf(pod), desired: 1, budgets: p.budgets.selecting(pod), grace: gracePeriod(pod),
+		siblings: p.siblingsOf(pod), desired: 1, budgets: p.budgetsOf(pod), grace: gracePeriod(pod),
 		serves: p.serves(pod), unsupported: workload.HasUnsupportedController(pod.Pod),
 	}
 	o.readySince, o.ready = pod.Ready()
@@ -168,22 +174,20 @@ func (p *planner) siblingsOf(pod *snapshot.Pod) *siblings {
 	return p.siblings[key]
 }
 
-// countSiblings counts all pods of the snapshot.
-func (p *planner) countSiblings() {
-	for _, pod := range p.snapshot.Pods {
-		s := p.siblingsOf(pod)
-		if p.serves(pod) {
-			s.serving++
-			if pod.Node.Remains() {
-				s.safe++
-			}
+// count adds a pod to the counts of its workload.
+func (p *planner) count(pod *snapshot.Pod) {
+	s := p.siblingsOf(pod)
+	if p.serves(pod) {
+		s.serving++
+		if pod.Node.Remains() {
+			s.safe++
 		}
-		switch {
-		case pod.DeletionTimestamp != nil:
-			s.terminating++
-		case pod.Release != nil || p.progress[pod.UID].InFlight == Release:
-			s.released++
-		}
+	}
+	switch {
+	case pod.DeletionTimestamp != nil:
+		s.terminating++
+	case pod.Release != nil || p.progress[pod.UID].InFlight == Release:
+		s.released++
 	}
 }
 

@@ -25,19 +25,16 @@ func inStartOrder(observed []*observation) []*observation {
 			loss[o.siblings]++
 		}
 	}
-	// Without moves, the workload would lose `lost` of `pods` pods. Earlier moves of the same
-	// workload count as completed.
-	type share struct{ lost, pods int }
-	shares := map[*observation]share{}
 	for _, o := range all {
-		shares[o] = share{loss[o.siblings], max(loss[o.siblings], o.live)}
+		o.lost = loss[o.siblings]
 		loss[o.siblings]--
 	}
+	pods := func(o *observation) int { return max(o.lost, o.live) }
 	slices.SortStableFunc(all, func(a, b *observation) int {
 		if a.Deadline.IsZero() || b.Deadline.IsZero() {
 			return ByDeadline(a.Move, b.Move)
 		}
-		return cmp.Compare(shares[b].lost*shares[a].pods, shares[a].lost*shares[b].pods)
+		return cmp.Compare(b.lost*pods(a), a.lost*pods(b))
 	})
 	if i := slices.IndexFunc(all, func(o *observation) bool { return o.Deadline.IsZero() }); i >= 0 {
 		turns.RoundRobin(all[i:], 1, func(o *observation) string { return o.Pod.Namespace })

@@ -87,7 +87,8 @@ type planner struct {
 	// siblings counts the pods of each workload if there are moves.
 	siblings map[workload.OwnerKey]*siblings
 	surges   *surgeRules
-	budgets  *budgets
+	// budgets caches the PodDisruptionBudgets of each namespace.
+	budgets map[string]*workload.Selectors[*budget]
 	// chooseFirstReplaced sets siblings.firstReplaced of all workloads when it is first needed. By
 	// then the plan contains the moves with a deadline, whose pods no longer serve.
 	chooseFirstReplaced func()
@@ -106,7 +107,8 @@ type planner struct {
 func newPlanner(s *snapshot.Snapshot, settings Settings, progress Progress) *planner {
 	return &planner{
 		now: s.Now, snapshot: s, settings: settings, progress: progress,
-		siblings: map[workload.OwnerKey]*siblings{}, surges: newSurgeRules(s), budgets: newBudgets(s, progress), starting: map[departureKey]int{},
+		siblings: map[workload.OwnerKey]*siblings{}, surges: newSurgeRules(s),
+		budgets: map[string]*workload.Selectors[*budget]{}, starting: map[departureKey]int{},
 		feasibility: sync.OnceValue(func() *simulation.Feasibility { return settings.Provisioning.Feasibility(s) }),
 	}
 }

@@ -15,8 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -110,22 +108,6 @@ func TestEndsAfterItsRequests(t *testing.T) {
 	}
 	close(answer)
 	<-ended
-}
-
-// The client of an Executor returns at once although the API server sends Retry-After.
-func TestWithoutRetries(t *testing.T) {
-	requested := 0
-	client := clientOf(t, execution.WithoutRetries(&rest.Config{}), func(w http.ResponseWriter, _ *http.Request) {
-		requested++
-		w.Header().Set("Retry-After", "10")
-		w.WriteHeader(http.StatusTooManyRequests)
-	})
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	err := client.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
-	if !apierrors.IsTooManyRequests(err) || requested != 1 {
-		t.Errorf("%v after %d requests, want 429 after one", err, requested)
-	}
 }
 
 // Evictions that are charged to one PodDisruptionBudget are sequential. Others are concurrent.

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -28,14 +26,12 @@ type goal struct {
 	reason   Reason
 }
 
-func (p *planner) newReplacements() *replacements {
+func (p *planner) newReplacements(observed []*observation) *replacements {
 	r := &replacements{p, map[*snapshot.Revision]time.Time{}, map[*snapshot.Revision]int{}, map[*snapshot.Revision]int{}, map[goal]int{}}
-	for _, pod := range p.snapshot.Pods {
-		if pod.Release == nil {
-			continue
-		}
-		if at, known := r.released[pod.ReleasedFrom]; !known || pod.Release.At.Before(at) {
-			r.released[pod.ReleasedFrom] = pod.Release.At
+	for _, o := range observed {
+		release, revision := o.Pod.Release, o.Pod.ReleasedFrom
+		if at, known := r.released[revision]; release != nil && (!known || release.At.Before(at)) {
+			r.released[revision] = release.At
 		}
 	}
 	return r
@@ -65,7 +61,7 @@ func (r *replacements) available(to goal) int {
 	for _, pod := range to.revision.Pods {
 		original := pod.CreationTimestamp.Time.Before(r.released[to.revision].Truncate(time.Second))
 		serves := original || pod.Node.Remains() && (!required || pod.Node.Facts.Capacity.Type == capacity)
-		if serves && r.isAvailable(pod, to.revision.ReplicaSet) {
+		if serves && r.isAvailable(pod) {
 			n++
 		}
 	}
@@ -91,9 +87,10 @@ func (r *replacements) unready(revision *snapshot.Revision) int {
 // isAvailable reports whether the pod has been ready for minReadySeconds of its ReplicaSet, and is
 // not about to be removed. If minReadySeconds is 0, the time does not matter, as in Kubernetes: the
 // clock of the node may be ahead.
-func (p *planner) isAvailable(pod *snapshot.Pod, rs *appsv1.ReplicaSet) bool {
+func (p *planner) isAvailable(pod *snapshot.Pod) bool {
 	since, ready := pod.Ready()
-	return ready && !p.progress[pod.UID].leaving() && (rs.Spec.MinReadySeconds == 0 || !p.now.Before(since.Add(minReady(rs))))
+	least := minReady(pod.Revision)
+	return ready && !p.progress[pod.UID].leaving() && (least == 0 || !p.now.Before(since.Add(least)))
 }
 
 // replacementTimeout returns how long the replacement for a pod of the revision may take to be
@@ -103,14 +100,16 @@ func (p *planner) replacementTimeout(revision *snapshot.Revision, reason Reason)
 	if slices.Contains(p.settings.Buying, reason) {
 		timeout = max(timeout, p.settings.NodeStartup)
 	}
-	if revision.ReplicaSet != nil {
-		timeout += minReady(revision.ReplicaSet)
-	}
-	return timeout
+	return timeout + minReady(revision)
 }
 
-func minReady(rs *appsv1.ReplicaSet) time.Duration {
-	return time.Duration(rs.Spec.MinReadySeconds) * time.Second
+// minReady returns how long a pod of a ReplicaSet must be ready to be available; 0 if the revision
+// is not a ReplicaSet.
+func minReady(revision *snapshot.Revision) time.Duration {
+	if revision.ReplicaSet == nil {
+		return 0
+	}
+	return time.Duration(revision.ReplicaSet.Spec.MinReadySeconds) * time.Second
 }
 
 // desiredPods returns how many pods a revision asks for.
