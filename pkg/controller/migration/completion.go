@@ -7,7 +7,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -78,25 +77,24 @@ func inLeavingOrder(observed []*observation) []*observation {
 // would not. A pod whose ReplicaSet is gone serves until the replicas that its Deployment wants are
 // served elsewhere. If its Deployment wants none, no other controller would delete the pod.
 func (p *planner) completeAlone(o *observation) (next Action, waits bool) {
-	restored, byDeployment := !Released(o.Pod), workload.ControlledByDeployment(o.Pod.Pod)
 	release, revision := o.Pod.Release, o.Pod.ReleasedFrom
 	unready := !o.ready && p.now.Sub(o.readySince) >= unreadyTimeout
 	gone := fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)
 	switch {
-	case restored && !byDeployment && metav1.GetControllerOfNoCopy(o.Pod) != nil:
+	case o.adopted:
 		next = o.action(Forget, Surge, "its ReplicaSet has adopted it again")
 	case revision == nil && !WantsPods(o.Pod.Deployment):
 		next = orphanDeletion(o, gone)
-	case revision != nil && !restored && desiredPods(revision) == 0 && (revision.Workload.Deployment == nil || workload.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
+	case revision != nil && !o.restored && desiredPods(revision) == 0 && (revision.Workload.Deployment == nil || workload.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
 		next = orphanDeletion(o, revision.Workload.Name+" is scaled to 0")
 	case p.lastMomentReached(o):
 		next = p.deletion(o)
 	case revision == nil && (o.Pod.Node == nil || unready || p.servesElsewhere(o.Pod.Deployment)):
 		next = o.action(EvictPod, Surge, gone)
 	case revision == nil:
-	case restored && (byDeployment || o.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != release.Hash):
+	case o.changed:
 		next = o.action(Restore, Surge, "another client has changed its marks")
-	case restored: // the ReplicaSet will adopt it
+	case o.restored: // the ReplicaSet will adopt it
 	case desiredPods(revision) == 0:
 		next = p.eviction(o, fmt.Sprintf("ReplicaSet %s is rolled out", release.ReplicaSet))
 	case o.Pod.Node == nil:

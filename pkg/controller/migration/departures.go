@@ -110,13 +110,21 @@ func (p *planner) obstacle(o *observation, last bool) string {
 	switch {
 	case o.Useless != "":
 		return o.Useless
-	case p.starting[keyOfDeparture(o.Pod)]+len(o.departure.starts) >= limit:
+	case p.starting[keyOfDeparture(o.Pod)]+o.departed >= limit:
 		return fmt.Sprintf("%d moves of its workload off this node have started in the last hour", limit)
 	case last:
 		return ""
+	}
+	return o.returns
+}
+
+// whyReturns explains why a successor of the pod would be placed on its node again; "" if nothing
+// is known.
+func (of departure) whyReturns(o *observation) string {
+	switch {
 	case o.Pod.SuccessorNode() == o.Pod.Node.Name:
 		return "the template of its owner names this node"
-	case o.returned():
+	case of.returned(o):
 		return "a replacement of a pod that had to leave this node was placed here again"
 	}
 	return ""
@@ -125,9 +133,9 @@ func (p *planner) obstacle(o *observation, last bool) string {
 // returned reports whether the pod was placed on a node that its workload had to leave before. This
 // is known from the moves of this process; else from a released pod that is still on the node; else
 // from the time of the notice.
-func (o *observation) returned() bool {
-	if o.departure.present != nil {
-		return !o.departure.present[o.Pod.UID]
+func (of departure) returned(o *observation) bool {
+	if of.present != nil {
+		return !of.present[o.Pod.UID]
 	}
 	if o.Pod.Node.Remains() {
 		return false

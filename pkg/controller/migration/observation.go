@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,10 +32,6 @@ type observation struct {
 	desired int
 	// budgets are the PodDisruptionBudgets that select the pod.
 	budgets []*budget
-	// departure contains the earlier moves of the workload off the node; zero if there were none.
-	departure departure
-	// startable reports whether a move of the pod may start now.
-	startable bool
 	// ready reports whether the pod is ready, since readySince. serves reports whether it is also
 	// not terminating and not about to be removed, and isSafe whether its node also remains.
 	ready, serves, isSafe bool
@@ -43,16 +40,29 @@ type observation struct {
 	unsupported bool
 	// recreated reports whether a controller creates the pod again after its eviction.
 	recreated bool
-	// larger reports whether its successor would request more than the pod.
-	larger bool
-	// noSurge explains why the pod cannot be released; "" if it can.
-	noSurge string
 	// grace is the grace period of the pod, at least shortestGrace.
 	grace time.Duration
 	// spread reports whether the deletions of the replicas of its workload are spread over the
 	// notice (isSpread). latest is when the pod is deleted at the latest; zero without a Deadline.
 	spread bool
 	latest time.Time
+	// restored reports whether the label of a released pod was restored. Then adopted reports
+	// whether its ReplicaSet has adopted it, and changed whether another client has changed marks.
+	restored, adopted, changed bool
+	// startable reports whether a move of the pod may start now. The following fields are set only
+	// if it may.
+	startable bool
+	// noSurge explains why the pod cannot be released; "" if it can.
+	noSurge string
+	// larger reports whether its successor would request more than the pod.
+	larger bool
+	// departed is how many moves of the workload off the node have started, and returns explains
+	// why the successor would come back to the node; "" if nothing is known.
+	departed int
+	returns  string
+	// ordinalUnready: Kubernetes does not create the pod again before pods with lower ordinals are
+	// ready. changing: a pod of the workload is missing, terminates, or is newer than the notice.
+	ordinalUnready, changing bool
 	// lost is how many of its live pods the workload would lose without moves. Earlier moves of the
 	// same workload count as completed.
 	lost int
@@ -107,17 +117,24 @@ func (p *planner) observePod(pod *snapshot.Pod, requested Move) *observation {
 	}
 	o.recreated = p.isRecreated(o)
 	o.spread = o.isSpread()
-	if pod.Node == nil {
-		return o
+	if release := pod.Release; release != nil && !Released(pod) {
+		byDeployment := workload.ControlledByDeployment(pod.Pod)
+		o.restored, o.adopted = true, !byDeployment && metav1.GetControllerOfNoCopy(pod) != nil
+		o.changed = byDeployment || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != release.Hash
 	}
-	o.departure = p.settings.Departures[keyOfDeparture(pod)]
 	// DaemonSet and static pods belong to their node, and terminating pods need no move.
-	o.startable = pod.Live() && workload.PolicyApplies(pod.Pod) && o.InFlight == ""
-	if o.startable {
-		_, o.larger = pod.Successor()
-		o.noSurge = p.surges.obstacle(pod, o.Unreleasable)
-	}
+	o.startable = pod.Node != nil && pod.Live() && workload.PolicyApplies(pod.Pod) && o.InFlight == ""
 	return o
+}
+
+// observeStart reads what only the start of a move depends on.
+func (p *planner) observeStart(o *observation) {
+	departure := p.settings.Departures[keyOfDeparture(o.Pod)]
+	o.noSurge, o.departed, o.returns = p.surges.obstacle(o.Pod, o.Unreleasable), len(departure.starts), departure.whyReturns(o)
+	_, o.larger = o.Pod.Successor()
+	if o.ordinalUnready = p.lowerOrdinalUnready(o.Pod); o.ordinalUnready {
+		o.changing = o.changedSince(o.Noticed)
+	}
 }
 
 // moveOf returns the move of a pod. A released pod is moved for the reason of its release, unless
@@ -149,6 +166,30 @@ func (p *planner) isRecreated(o *observation) bool {
 // controller, or it belongs to a Job that fails with the loss of a pod.
 func irreplaceable(pod *snapshot.Pod) bool {
 	return metav1.GetControllerOfNoCopy(pod) == nil || pod.Subject != nil && pod.Subject.Workload.Batch == decision.NotRetriable
+}
+
+// lowerOrdinalUnready reports whether the pod belongs to an ordered StatefulSet in which a pod with
+// a lower ordinal does not serve. Kubernetes then creates no later pod again.
+func (p *planner) lowerOrdinalUnready(pod *snapshot.Pod) bool {
+	if pod.Subject == nil || pod.Workload.StatefulSet == nil || pod.Workload.StatefulSet.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+		return false
+	}
+	missing := pod.Subject.Pod.Workload.Ordinal
+	for _, sibling := range pod.Revision.Pods {
+		if at := sibling.Subject.Pod.Workload.Ordinal; at >= 0 && at < pod.Subject.Pod.Workload.Ordinal && p.serves(sibling) {
+			missing--
+		}
+	}
+	return missing > 0
+}
+
+// changedSince reports whether a pod of the workload is missing, terminating or was created since
+// then.
+func (o *observation) changedSince(since time.Time) bool {
+	created := slices.ContainsFunc(o.Pod.Workload.Revisions, func(r *snapshot.Revision) bool {
+		return slices.ContainsFunc(r.Pods, func(pod *snapshot.Pod) bool { return !pod.CreationTimestamp.Time.Before(since) })
+	})
+	return created || o.terminating > 0 || o.live < o.Pod.Workload.Desired
 }
 
 // workloadKey returns the key of the workload that loses the pod; the key of its revision if the

@@ -66,6 +66,9 @@ func Plan(s *snapshot.Snapshot, room Room, moves []Move, settings Settings, prog
 	p.room = room
 	observed := p.observe(moves)
 	p.chooseFirstReplaced = sync.OnceFunc(func() { chooseFirstReplaced(observed) })
+	for _, o := range observed {
+		o.startable = o.startable && guard(o.Pod, func() { p.observeStart(o) })
+	}
 	p.reserveExpected()
 	// New moves get room before old moves end: an earlier start of a replacement is worth more than
 	// an earlier end of a pod.
@@ -113,10 +116,11 @@ func newPlanner(s *snapshot.Snapshot, settings Settings, progress Progress) *pla
 	}
 }
 
-// guard calls step for a pod. If step panics, only this pod is affected.
-func guard(pod *snapshot.Pod, step func()) {
+// guard calls step for a pod. If step panics, only this pod is affected, and ok is false.
+func guard(pod *snapshot.Pod, step func()) (ok bool) {
 	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
 	step()
+	return true
 }
 
 // add adds the action that a step returns for a pod, unless it is zero. Later steps count the pod

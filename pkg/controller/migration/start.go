@@ -6,11 +6,8 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -29,9 +26,9 @@ func (p *planner) start(o *observation) Action {
 		return p.deletion(o)
 	case o.noSurge == "":
 		return p.withReplacement(o, o.action(Release, Surge, ""))
-	case p.lowerOrdinalUnready(o.Pod) && o.changedSince(o.Noticed):
+	case o.ordinalUnready && o.changing:
 		return Action{} // the pod with the lower ordinal may be moving
-	case p.lowerOrdinalUnready(o.Pod):
+	case o.ordinalUnready:
 		return o.action(Stay, "", "Kubernetes does not create it again before the pods with lower ordinals are ready")
 	case o.larger && o.Deadline.IsZero() && o.Reason != Requested:
 		return o.action(Stay, Evict, "its owner's template requests more than the pod uses, and no surge is possible: "+o.noSurge)
@@ -62,30 +59,6 @@ func (p *planner) waits(o *observation) bool {
 		return p.now.Before(p.lastMoment(o).Add(-p.replacementTimeout(o.Pod.Revision, o.Reason)))
 	}
 	return false
-}
-
-// lowerOrdinalUnready reports whether the pod belongs to an ordered StatefulSet in which a pod with
-// a lower ordinal does not serve. Kubernetes then creates no later pod again.
-func (p *planner) lowerOrdinalUnready(pod *snapshot.Pod) bool {
-	if pod.Subject == nil || pod.Workload.StatefulSet == nil || pod.Workload.StatefulSet.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
-		return false
-	}
-	missing := pod.Subject.Pod.Workload.Ordinal
-	for _, sibling := range pod.Revision.Pods {
-		if at := sibling.Subject.Pod.Workload.Ordinal; at >= 0 && at < pod.Subject.Pod.Workload.Ordinal && p.serves(sibling) {
-			missing--
-		}
-	}
-	return missing > 0
-}
-
-// changedSince reports whether a pod of the workload is missing, terminating or was created since
-// then.
-func (o *observation) changedSince(since time.Time) bool {
-	created := slices.ContainsFunc(o.Pod.Workload.Revisions, func(r *snapshot.Revision) bool {
-		return slices.ContainsFunc(r.Pods, func(pod *snapshot.Pod) bool { return !pod.CreationTimestamp.Time.Before(since) })
-	})
-	return created || o.terminating > 0 || o.live < o.Pod.Workload.Desired
 }
 
 // needsReplacementFirst reports whether a pod on a draining node needs a replacement before its
