@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -120,6 +119,6 @@ func searchNodes(cycle fwk.CycleState) placement.Scope {
 	}
 	counter := placement.NewCounter(&node.Reader{Policy: &decision.Policy{}})
 	counter.Update(nodes, time.Now())
-	_, scope := placement.NewState(&workload.Subject{}, decision.WorkloadSettings{}, decision.WaitTime{}, counter).Search(klog.Background(), cycle, &v1.Pod{})
+	_, scope := placement.NewState(&workload.Subject{}, decision.WorkloadSettings{}, decision.WaitTime{}, counter).Search(cycle, &v1.Pod{})
 	return scope
 }
