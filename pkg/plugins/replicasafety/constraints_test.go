@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -51,7 +50,7 @@ func TestConstraintsAreJudgedByNodes(t *testing.T) {
 			for _, object := range clustertest.Objects("statefulset db 1 spot-b volume=b") {
 				switch object.(type) {
 				case *v1.PersistentVolumeClaim, *v1.PersistentVolume:
-					objects = append(objects, object.(runtime.Object))
+					objects = append(objects, object)
 				}
 			}
 			w := newWorld(t, test.args, objects...)
