@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
@@ -65,16 +64,6 @@ func (s *scenario) deploy(name string, replicas int, cpu, memory string, edits .
 // percentage.
 func floor(value string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Annotations[minOnDemand] = value }
-}
-
-// floorOf returns the number of replicas that must run on on-demand.
-func floorOf(value string, replicas int) int {
-	parsed := intstr.Parse(value)
-	n, err := intstr.GetScaledValueFromIntOrPercent(&parsed, replicas, true)
-	if err != nil {
-		panic(err)
-	}
-	return min(n, replicas)
 }
 
 // onlyOn returns an edit that restricts the pods to nodes of a capacity type of Karpenter.
@@ -146,23 +135,6 @@ func (s *scenario) isAvailableWithSplit(app string, want split) func() error {
 			err = fmt.Errorf("%s: %+v, and %d are available", app, got[app], d.Status.AvailableReplicas)
 		}
 		return err
-	}
-}
-
-// hasEvent returns a check that an object with this name prefix has an event with this reason and
-// with this text in its note.
-func (s *scenario) hasEvent(object, reason, text string) func() error {
-	return func() error {
-		list, err := kube.CoreV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
-		if err != nil {
-			return err
-		}
-		for _, event := range list.Items {
-			if strings.HasPrefix(event.InvolvedObject.Name, object) && strings.Contains(event.Message, text) {
-				return nil
-			}
-		}
-		return fmt.Errorf("no event %s of %s contains %q", reason, object, text)
 	}
 }
 

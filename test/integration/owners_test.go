@@ -90,9 +90,7 @@ func TestPlacementOwners(t *testing.T) {
 		})
 		// The ReplicaSet is now a workload by itself. The Deployment's annotations were copied to
 		// it.
-		five := int32(5)
-		set.Spec.Replicas = &five
-		_, err := client.AppsV1().ReplicaSets(s.namespace).Update(s.ctx, &set, metav1.UpdateOptions{})
+		_, err := client.AppsV1().ReplicaSets(s.namespace).Patch(s.ctx, set.Name, types.MergePatchType, []byte(`{"spec":{"replicas":5}}`), metav1.PatchOptions{})
 		s.must(err)
 		s.eventually(soon, s.hasSplit("orphan", split{onDemand: 2, spot: 3}))
 	})
