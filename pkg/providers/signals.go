@@ -217,8 +217,10 @@ func IsStartupTaint(key string) bool {
 		slices.ContainsFunc(startupTaints, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
-// Starting reports whether the node may have start-up taints of its pool. Karpenter sets the second
-// label when the node has none any more.
+// Starting reports whether the node has other taints than its pool: some may be start-up taints,
+// and some are missing until Karpenter removes its own taint. Karpenter sets the second label when
+// the node has no start-up taint any more.
 func Starting(node *v1.Node) bool {
-	return node.Labels["karpenter.sh/registered"] == "true" && node.Labels["karpenter.sh/initialized"] != "true"
+	return node.Labels["karpenter.sh/registered"] == "true" && node.Labels["karpenter.sh/initialized"] != "true" ||
+		slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == "karpenter.sh/unregistered" })
 }

@@ -190,6 +190,23 @@ func TestVanishedNodes(t *testing.T) {
 	}
 }
 
+// A node gets the taints of its pool when Karpenter registers it. Before, it is no evidence.
+func TestUnregisteredNode(t *testing.T) {
+	w := clustertest.NewWorld(t)
+	w.Build("node o on-demand m/a\ndeployment x 1 o")
+	k := &simulation.Provisioning{Policy: &w.Policy}
+	for _, taint := range []string{"karpenter.sh/unregistered", "dedicated"} {
+		node := clustertest.NewNode("s", "spot", "m/a", "taint="+taint)
+		w.Put(node)
+		s := w.Snapshot()
+		fits := k.Feasibility(s).FitsNewNode(clustertest.Find(t, s, "x-0"), decision.AssignedSpot)
+		if taint == "dedicated" && fits {
+			t.Error("a new spot node without the taint, which no registered node lacked")
+		}
+		w.Remove(node)
+	}
+}
+
 // A refusal ends, and concerns one revision and one capacity type.
 func TestRefusals(t *testing.T) {
 	w := clustertest.NewWorld(t)
