@@ -89,7 +89,7 @@ func (k *Provisioning) noPoolFits(c *class, requires decision.AssignedCapacity, 
 			continue
 		}
 		known = true
-		if c.UntoleratedTaint(&v1.Node{Spec: v1.NodeSpec{Taints: pool.Taints}}, workload.ExcludesPods) == "" && !(limits && pool.LimitReached) {
+		if c.UntoleratedOf(pool.Taints, workload.ExcludesPods) == "" && !(limits && pool.LimitReached) {
 			return false
 		}
 	}

@@ -55,6 +55,10 @@ func TestReplace(t *testing.T) {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\nnode gone spot m/a cordoned\ndeployment web 3 gone gone gone",
 			replace: "web-0 web-1 web-2", want: []string{"od", "sp", "sp"},
 		},
+		"a cordon without its taint excludes no domain": {
+			cluster: "node od on-demand m/a\nnode gone on-demand m/a cordoned\ndeployment web 2 gone gone min=2 spread=topology.kubernetes.io/zone skew=1 domains=2 taints=Honor",
+			replace: "web-0", want: []string{noRoom},
+		},
 		"a pod does not count for its own replacement": {
 			cluster: "node sp spot m/a\nnode gone spot m/a cordoned\nnode od on-demand m/a\ndeployment web 2 od gone",
 			replace: "web-1", want: []string{"sp"},

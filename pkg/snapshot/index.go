@@ -128,7 +128,7 @@ func (x *Index) Eligibility(p *Pod, c *v1.TopologySpreadConstraint, keys []strin
 		if slices.ContainsFunc(keys, func(key string) bool { _, has := node.Labels[key]; return !has }) {
 			continue
 		}
-		if honorsAffinity && !constraints.Matches(node.Node) || honorsTaints && constraints.UntoleratedTaint(node.Node, workload.ExcludesPods) != "" {
+		if honorsAffinity && !constraints.Matches(node.Node) || honorsTaints && constraints.UntoleratedOf(node.Spec.Taints, workload.ExcludesPods) != "" {
 			continue
 		}
 		e.Nodes[i], seen[domains[i]] = true, true

@@ -49,10 +49,16 @@ func (c *Constraints) Reaches(node *v1.Node) bool {
 // UntoleratedTaint returns the key of a taint of the node that counts and is not tolerated, or "".
 // A cordoned node may not have its taint yet.
 func (c *Constraints) UntoleratedTaint(node *v1.Node, counts func(*v1.Taint) bool) string {
-	taint, found := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.tolerations, counts, true)
-	if !found && node.Spec.Unschedulable && counts(&cordon) && !corev1.TolerationsTolerateTaint(klog.Background(), c.tolerations, &cordon, true) {
-		return cordon.Key
+	key := c.UntoleratedOf(node.Spec.Taints, counts)
+	if key == "" && node.Spec.Unschedulable {
+		return c.UntoleratedOf([]v1.Taint{cordon}, counts)
 	}
+	return key
+}
+
+// UntoleratedOf returns the key of one of the taints that counts and is not tolerated, or "".
+func (c *Constraints) UntoleratedOf(taints []v1.Taint, counts func(*v1.Taint) bool) string {
+	taint, _ := corev1.FindMatchingUntoleratedTaint(klog.Background(), taints, c.tolerations, counts, true)
 	return taint.Key
 }
 
