@@ -205,9 +205,13 @@ func (s *Signal) PresentSince(node *v1.Node) (since time.Time, present bool) {
 	return time.Time{}, false
 }
 
+// unregisteredTaint is on a node until Karpenter has given it the labels and taints of its
+// NodePool.
+const unregisteredTaint = "karpenter.sh/unregistered"
+
 // startupTaints are prefixes of the keys of start-up taints of Karpenter (pkg/apis/v1/taints.go),
 // the cluster autoscaler (utils/taints) and the node readiness controller.
-var startupTaints = []string{"karpenter.sh/unregistered", "startup-taint.cluster-autoscaler.kubernetes.io/",
+var startupTaints = []string{unregisteredTaint, "startup-taint.cluster-autoscaler.kubernetes.io/",
 	"ignore-taint.cluster-autoscaler.kubernetes.io/", "status-taint.cluster-autoscaler.kubernetes.io/", "readiness.k8s.io/"}
 
 // IsStartupTaint reports whether a taint with this key is a known start-up taint. The taints of
@@ -222,5 +226,5 @@ func IsStartupTaint(key string) bool {
 // the node has no start-up taint any more.
 func Starting(node *v1.Node) bool {
 	return node.Labels["karpenter.sh/registered"] == "true" && node.Labels["karpenter.sh/initialized"] != "true" ||
-		slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == "karpenter.sh/unregistered" })
+		slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == unregisteredTaint })
 }

@@ -48,6 +48,14 @@ func Recover(unit Unit, object klog.ObjectRef) {
 	}
 }
 
+// Guard calls step for an object. If step panics, Guard reports it as Recover does, and ok is
+// false.
+func Guard(unit Unit, object klog.ObjectRef, step func()) (ok bool) {
+	defer Recover(unit, object)
+	step()
+	return true
+}
+
 // Report logs and counts the value of a panic that the caller recovered, and returns it as an
 // error. The deferred function must call it directly, because otherwise the logged stack is not
 // that of the panic.

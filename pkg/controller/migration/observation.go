@@ -9,9 +9,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -96,7 +98,7 @@ func (p *planner) observe(moves []Move) (observed []*observation) {
 			charge(p.budgetsOf(pod), ready)
 		}
 		if m, ok := requested[pod.UID]; ok || pod.Release != nil {
-			guard(pod, func() { observed = append(observed, p.observePod(pod, m)) })
+			recovery.Guard(recovery.Pod, klog.KObj(pod), func() { observed = append(observed, p.observePod(pod, m)) })
 		}
 	}
 	p.assignLastMoments(observed)

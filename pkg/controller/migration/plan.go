@@ -67,7 +67,7 @@ func Plan(s *snapshot.Snapshot, room Room, moves []Move, settings Settings, prog
 	observed := p.observe(moves)
 	p.chooseFirstReplaced = sync.OnceFunc(func() { chooseFirstReplaced(observed) })
 	for _, o := range observed {
-		o.startable = o.startable && guard(o.Pod, func() { p.observeStart(o) })
+		o.startable = o.startable && recovery.Guard(recovery.Pod, klog.KObj(o.Pod), func() { p.observeStart(o) })
 	}
 	p.reserveExpected()
 	// New moves get room before old moves end: an earlier start of a replacement is worth more than
@@ -116,17 +116,10 @@ func newPlanner(s *snapshot.Snapshot, settings Settings, progress Progress) *pla
 	}
 }
 
-// guard calls step for a pod. If step panics, only this pod is affected, and ok is false.
-func guard(pod *snapshot.Pod, step func()) (ok bool) {
-	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
-	step()
-	return true
-}
-
 // add adds the action that a step returns for a pod, unless it is zero. Later steps count the pod
 // as gone if it is being removed.
 func (p *planner) add(o *observation, step func(*observation) Action) {
-	guard(o.Pod, func() {
+	recovery.Guard(recovery.Pod, klog.KObj(o.Pod), func() {
 		a := step(o)
 		if a.Kind == "" {
 			return

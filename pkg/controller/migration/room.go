@@ -3,9 +3,11 @@ package migration
 import (
 	"time"
 
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -54,7 +56,7 @@ func (p *planner) reserveExpected() {
 // reserve reserves room for a pending pod or for the replacement of a pod. since is when the wait
 // for the scheduler began.
 func (p *planner) reserve(pod *snapshot.Pod, since time.Time) {
-	guard(pod, func() {
+	recovery.Guard(recovery.Pod, klog.KObj(pod), func() {
 		if to, _ := p.room.Replace(pod, decision.Unassigned); to != nil && p.now.Before(since.Add(maxPending)) {
 			p.replacementPending = true
 		}

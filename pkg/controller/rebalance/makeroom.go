@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -40,7 +42,7 @@ func (r *round) makeRoom() {
 		if r.limitReached() || r.room.Expired() {
 			return
 		}
-		guardPod(w, func() { c.makeRoomFor(w) })
+		recovery.Guard(recovery.Pod, klog.KObj(w), func() { c.makeRoomFor(w) })
 	}
 }
 
@@ -48,7 +50,7 @@ func (r *round) makeRoom() {
 // node is excluded: preemption makes room for it.
 func (r *round) waitingPods() (waiting []*snapshot.Pod) {
 	for _, p := range r.snapshot.Pods {
-		guardPod(p, func() {
+		recovery.Guard(recovery.Pod, klog.KObj(p), func() {
 			if waitsForOnDemand(p) {
 				waiting = append(waiting, p)
 			}

@@ -70,21 +70,14 @@ type Room interface {
 
 // guard calls step for a workload. If step panics, other workloads are planned nevertheless.
 func guard(w *snapshot.Workload, step func()) {
-	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	step()
-}
-
-// guardPod is guard for a pod.
-func guardPod(p *snapshot.Pod, step func()) {
-	defer recovery.Recover(recovery.Pod, klog.KObj(p))
-	step()
+	recovery.Guard(recovery.Workload, klog.KRef(w.Namespace, w.Name), step)
 }
 
 // recoveringRoom is a Room that finds no placement for a pod if the search panics.
 type recoveringRoom struct{ Room }
 
 func (g recoveringRoom) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to *snapshot.Node, why string) {
-	guardPod(p, func() { to, why = g.Room.Replace(p, requires) })
+	recovery.Guard(recovery.Pod, klog.KObj(p), func() { to, why = g.Room.Replace(p, requires) })
 	return to, why
 }
 
