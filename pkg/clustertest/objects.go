@@ -3,6 +3,7 @@ package clustertest
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -29,6 +31,19 @@ const (
 
 // Now is the time at which tests read a cluster.
 var Now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// Overrides returns the settings of a rule: pairs of a name and a value.
+func Overrides(pairs ...string) decision.Overrides {
+	values := map[string]string{}
+	for pair := range slices.Chunk(pairs, 2) {
+		values[pair[0]] = pair[1]
+	}
+	overrides, invalid := decision.ParseOverrides(values)
+	if len(invalid) > 0 {
+		panic(fmt.Sprintf("invalid settings: %v", invalid))
+	}
+	return overrides
+}
 
 // Meta returns the metadata of an object.
 func Meta(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {

@@ -1,6 +1,7 @@
 package decision_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -78,10 +79,10 @@ func (c *cluster) setPolicy(cmd command) (err error) {
 			c.policy.CapacityLabels = append(c.policy.CapacityLabels, row)
 		default:
 			err = line.each(func(key, value string) (err error) {
-				var overrides decision.Overrides
-				switch ok, err := override(&overrides, key, value); {
-				case err != nil || ok:
-					c.policy.Defaults = merged(c.policy.Defaults, overrides)
+				values := map[string]string{}
+				if ok, err := override(values, key, value); ok {
+					o, _ := decision.ParseOverrides(values)
+					c.policy.Defaults = o.Apply(c.policy.Defaults)
 					return err
 				}
 				switch key {
@@ -109,36 +110,13 @@ var annotationPolicies = map[string]decision.AnnotationPolicy{
 }
 
 // override parses a setting that rules may set, and reports whether key is such a setting.
-func override(o *decision.Overrides, key, value string) (ok bool, err error) {
-	switch key {
-	case "minOnDemand":
-		o.MinOnDemand, err = pointer(decision.ParseQuantity(value))
-	case "maxPerPool":
-		o.MaxPerPool, err = pointer(decision.ParseMaxPerPool(value))
-	case "whenUnsatisfiable":
-		o.WhenUnsatisfiable, err = pointer(decision.ParseWhenUnsatisfiable(value))
-	case "fallbackAfter":
-		o.FallbackAfter, err = pointer(decision.ParseFallbackAfter(value))
-	case "overflow":
-		o.Overflow, err = pointer(decision.ParseOverflow(value))
-	case "disruptionLimit":
-		o.DisruptionLimit, err = pointer(decision.ParseDisruptionLimit(value))
-	case "onDisruptionLimit":
-		o.OnDisruptionLimit, err = pointer(decision.ParseOnDisruptionLimit(value))
-	case "exemptions":
-		o.Exemptions, err = pointer(decision.ParseExemptions(value))
-	case "rolloutRelief":
-		o.RolloutRelief, err = pointer(decision.ParseRolloutRelief(value))
-	default:
-		return false, nil
+func override(values map[string]string, key, value string) (ok bool, err error) {
+	values[key] = value
+	_, invalid := decision.ParseOverrides(values)
+	if len(invalid) > 0 {
+		return true, errors.New(invalid[0].Expected)
 	}
-	return true, err
-}
-
-func merged(s decision.WorkloadSettings, o decision.Overrides) decision.WorkloadSettings {
-	p := decision.Policy{Defaults: s, Rules: []decision.Rule{{Overrides: o}}}
-	s, _ = p.Settings(&decision.Pod{})
-	return s
+	return slices.ContainsFunc(decision.Settings, func(s decision.Setting) bool { return s.Name == key }), nil
 }
 
 func (c *cluster) addRule(line args) error {
@@ -146,8 +124,9 @@ func (c *cluster) addRule(line args) error {
 		return err
 	}
 	rule := decision.Rule{Name: line.words[1]}
+	values := map[string]string{}
 	err := line.each(func(key, value string) error {
-		if ok, err := override(&rule.Overrides, key, value); ok {
+		if ok, err := override(values, key, value); ok {
 			return err
 		}
 		switch list := strings.Split(value, ","); key {
@@ -175,6 +154,7 @@ func (c *cluster) addRule(line args) error {
 		}
 		return nil
 	})
+	rule.Overrides, _ = decision.ParseOverrides(values)
 	c.policy.Rules = append(c.policy.Rules, rule)
 	return err
 }
@@ -416,8 +396,6 @@ func oneOf[T any](value string, values map[string]T) (T, error) {
 	}
 	return v, nil
 }
-
-func pointer[T any](v T, err error) (*T, error) { return &v, err }
 
 // numbered returns n names with the suffixes -1 to -n, or just name if n is 0.
 func numbered(name string, n int) []string {

@@ -11,39 +11,6 @@ import (
 // counted pods.
 const MaxDisruptionLimit = 100
 
-// DisruptionAction decides what applies to the pods of a Job that has reached its DisruptionLimit.
-type DisruptionAction int8
-
-const (
-	// RequireOnDemand: the pods run on on-demand. Like for replicas of a floor, FallbackAfter and
-	// ScheduleAnyway permit spot.
-	RequireOnDemand DisruptionAction = iota
-	// PreferOnDemand: the pods prefer on-demand, and may run on spot.
-	PreferOnDemand
-)
-
-var disruptionActionWords = [...]string{RequireOnDemand: "RequireOnDemand", PreferOnDemand: "PreferOnDemand"}
-
-// String returns a in the form that ParseOnDisruptionLimit reads.
-func (a DisruptionAction) String() string { return disruptionActionWords[a] }
-
-// ParseOnDisruptionLimit parses "RequireOnDemand" or "PreferOnDemand".
-func ParseOnDisruptionLimit(s string) (DisruptionAction, error) {
-	return parseWord[DisruptionAction](s, disruptionActionWords)
-}
-
-// ParseDisruptionLimit parses a count from 1 to MaxDisruptionLimit, or "never", which gives 0.
-func ParseDisruptionLimit(s string) (int, error) {
-	if s == "never" {
-		return 0, nil
-	}
-	n, err := parseCount(s)
-	if err != nil || n < 1 || n > MaxDisruptionLimit {
-		return 0, fmt.Errorf(`expected a count from 1 to %d such as "3", or "never"`, MaxDisruptionLimit)
-	}
-	return n, nil
-}
-
 // ParseDisruptions parses the number of disruptions of a Job.
 func ParseDisruptions(s string) (int, error) {
 	n, err := parseCount(s)
@@ -66,8 +33,14 @@ func (s WorkloadSettings) withDisruptions(w *Workload, invalid []InvalidAnnotati
 	if w.Batch == NotBatch || s.DisruptionLimit == 0 {
 		return s, invalid
 	}
-	n := parseAnnotation(w.Annotations, spot.DisruptionsAnnotation, ParseDisruptions, w.Kind, &invalid)
-	s.Disruptions = valueOr(n, 0)
+	text, ok := w.Annotations[spot.DisruptionsAnnotation]
+	if !ok {
+		return s, invalid
+	}
+	var err error
+	if s.Disruptions, err = ParseDisruptions(text); err != nil {
+		invalid = append(invalid, InvalidAnnotation{Object: w.Kind, Key: spot.DisruptionsAnnotation, Value: text, Expected: err.Error()})
+	}
 	return s, invalid
 }
 
@@ -75,10 +48,6 @@ func (s WorkloadSettings) withDisruptions(w *Workload, invalid []InvalidAnnotati
 func (s WorkloadSettings) DisruptionLimitReached() bool {
 	return s.DisruptionLimit > 0 && s.Disruptions >= s.DisruptionLimit
 }
-
-// lowerLimit reports whether the DisruptionLimit a is at most b. Either may be 0, which means
-// never.
-func lowerLimit(a, b int) bool { return b == 0 || a != 0 && a <= b }
 
 // DisruptionReason describes the effect of the disruptions of the pod's Job; "" if they have none.
 func (p *Plan) DisruptionReason() string {

@@ -1,11 +1,13 @@
 package decision_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -32,11 +34,9 @@ func TestSettingsPrecedence(t *testing.T) {
 		MinOnDemand: decision.Count(3), MaxPerPool: new(decision.Percent(50)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: 90 * time.Second,
 		RolloutRelief: 2 * time.Minute, Overflow: decision.NeverOverflow, DisruptionLimit: 3, OnDisruptionLimit: decision.PreferOnDemand,
 	}
-	rule := decision.Rule{Namespaces: []string{"shop"}, Overrides: decision.Overrides{
-		MinOnDemand: new(decision.Count(2)), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: new(decision.ScheduleAnyway), FallbackAfter: new(decision.Never),
-		RolloutRelief: new(decision.Never), Overflow: new(decision.NeverOverflow), Exemptions: new(decision.IgnoreExemptions),
-		DisruptionLimit: new(5), OnDisruptionLimit: new(decision.PreferOnDemand),
-	}}
+	rule := decision.Rule{Namespaces: []string{"shop"}, Overrides: overrides(t,
+		"minOnDemand", "2", "maxPerPool", "4", "whenUnsatisfiable", "ScheduleAnyway", "fallbackAfter", "never", "rolloutRelief", "never",
+		"overflow", "Never", "exemptions", "Ignore", "disruptionLimit", "5", "onDisruptionLimit", "PreferOnDemand")}
 	fromRule := decision.WorkloadSettings{
 		MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never,
 		RolloutRelief: decision.Never, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
@@ -233,7 +233,7 @@ func TestRuleConditions(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			test.rule.MinOnDemand = new(decision.Count(7))
+			test.rule.Overrides = overrides(t, "minOnDemand", "7")
 			policy := decision.Policy{Rules: []decision.Rule{test.rule}}
 			settings, _ := policy.Settings(&test.pod)
 			if got := settings.MinOnDemand == decision.Count(7); got != test.want {
@@ -243,74 +243,111 @@ func TestRuleConditions(t *testing.T) {
 	}
 }
 
-func TestParseSettings(t *testing.T) {
-	perPool := func(s string) (any, error) { return decision.ParseMaxPerPool(s) }
-	anyway := func(s string) (any, error) { return decision.ParseWhenUnsatisfiable(s) }
-	fallback := func(s string) (any, error) { return decision.ParseFallbackAfter(s) }
-	overflow := func(s string) (any, error) { return decision.ParseOverflow(s) }
-	exemptions := func(s string) (any, error) { return decision.ParseExemptions(s) }
-	relief := func(s string) (any, error) { return decision.ParseRolloutRelief(s) }
-	limit := func(s string) (any, error) { return decision.ParseDisruptionLimit(s) }
-	onLimit := func(s string) (any, error) { return decision.ParseOnDisruptionLimit(s) }
-	disruptions := func(s string) (any, error) { return decision.ParseDisruptions(s) }
-	tests := map[string]struct {
-		parse func(string) (any, error)
-		value string
-		want  any // nil if the value is invalid
-	}{
-		"cap":                         {perPool, "2", decision.Count(2)},
-		"cap in percent":              {perPool, "50%", decision.Percent(50)},
-		"cap of 0 percent, that is 1": {perPool, "0%", decision.Percent(0)},
-		"cap of 0":                    {perPool, "0", nil},
-		"cap over 100 percent":        {perPool, "101%", nil},
-		"DoNotSchedule":               {anyway, "DoNotSchedule", decision.DoNotSchedule},
-		"ScheduleAnyway":              {anyway, "ScheduleAnyway", decision.ScheduleAnyway},
-		"neither":                     {anyway, "donotschedule", nil},
-		"duration":                    {fallback, "1m30s", 90 * time.Second},
-		"duration of 0":               {fallback, "0s", time.Duration(0)},
-		"never":                       {fallback, "never", decision.Never},
-		"negative duration":           {fallback, "-1s", nil},
-		"duration that equals Never":  {fallback, "-1ns", nil},
-		"duration without a unit":     {fallback, "300", nil},
-		"empty duration":              {fallback, "", nil},
-		"overflow":                    {overflow, "Allow", decision.AllowOverflow},
-		"no overflow":                 {overflow, "Never", decision.NeverOverflow},
-		"overflow in another case":    {overflow, "never", nil},
-		"empty overflow":              {overflow, "", nil},
-		"exemptions allowed":          {exemptions, "Allow", decision.AllowExemptions},
-		"exemptions ignored":          {exemptions, "Ignore", decision.IgnoreExemptions},
-		"exemptions in another case":  {exemptions, "ignore", nil},
-		"relief":                      {relief, "45s", 45 * time.Second},
-		"relief of 0":                 {relief, "0s", time.Duration(0)},
-		"no relief":                   {relief, "never", decision.Never},
-		"negative relief":             {relief, "-1s", nil},
-		"relief in another case":      {relief, "Never", nil},
-		"limit":                       {limit, "3", 3},
-		"largest limit":               {limit, "100", 100},
-		"no limit":                    {limit, "never", 0},
-		"limit of 0":                  {limit, "0", nil},
-		"negative limit":              {limit, "-1", nil},
-		"limit over the largest":      {limit, "101", nil},
-		"limit with a sign":           {limit, "+3", nil},
-		"fraction as a limit":         {limit, "1.5", nil},
-		"percentage as a limit":       {limit, "50%", nil},
-		"empty limit":                 {limit, "", nil},
-		"required at the limit":       {onLimit, "RequireOnDemand", decision.RequireOnDemand},
-		"preferred at the limit":      {onLimit, "PreferOnDemand", decision.PreferOnDemand},
-		"unknown at the limit":        {onLimit, "Require", nil},
-		"disruptions":                 {disruptions, "2", 2},
-		"no disruptions":              {disruptions, "0", 0},
-		"negative disruptions":        {disruptions, "-2", nil},
-		"too many disruptions":        {disruptions, "9999999999", nil},
-		"garbage as disruptions":      {disruptions, "many", nil},
+// overrides parses pairs of a name and a value.
+func overrides(t *testing.T, pairs ...string) decision.Overrides {
+	t.Helper()
+	values := map[string]string{}
+	for pair := range slices.Chunk(pairs, 2) {
+		values[pair[0]] = pair[1]
 	}
-	for name, test := range tests {
+	o, invalid := decision.ParseOverrides(values)
+	if len(invalid) > 0 {
+		t.Fatalf("invalid settings: %v", invalid)
+	}
+	return o
+}
+
+func TestParseSettings(t *testing.T) {
+	for name, test := range map[string]struct{ setting, value, want string }{ // want is empty if the value is invalid
+		"cap":                         {"maxPerPool", "2", "2"},
+		"cap in percent":              {"maxPerPool", "50%", "50%"},
+		"cap of 0 percent, that is 1": {"maxPerPool", "0%", "0%"},
+		"cap of 0":                    {"maxPerPool", "0", ""},
+		"cap over 100 percent":        {"maxPerPool", "101%", ""},
+		"DoNotSchedule":               {"whenUnsatisfiable", "DoNotSchedule", "DoNotSchedule"},
+		"ScheduleAnyway":              {"whenUnsatisfiable", "ScheduleAnyway", "ScheduleAnyway"},
+		"neither":                     {"whenUnsatisfiable", "donotschedule", ""},
+		"duration":                    {"fallbackAfter", "1m30s", "1m30s"},
+		"duration of 0":               {"fallbackAfter", "0s", "0s"},
+		"never":                       {"fallbackAfter", "never", "never"},
+		"negative duration":           {"fallbackAfter", "-1s", ""},
+		"duration that equals Never":  {"fallbackAfter", "-1ns", ""},
+		"duration without a unit":     {"fallbackAfter", "300", ""},
+		"empty duration":              {"fallbackAfter", "", ""},
+		"overflow":                    {"overflow", "Allow", "Allow"},
+		"no overflow":                 {"overflow", "Never", "Never"},
+		"overflow in another case":    {"overflow", "never", ""},
+		"empty overflow":              {"overflow", "", ""},
+		"exemptions allowed":          {"exemptions", "Allow", "Allow"},
+		"exemptions ignored":          {"exemptions", "Ignore", "Ignore"},
+		"exemptions in another case":  {"exemptions", "ignore", ""},
+		"relief":                      {"rolloutRelief", "45s", "45s"},
+		"relief of 0":                 {"rolloutRelief", "0s", "0s"},
+		"no relief":                   {"rolloutRelief", "never", "never"},
+		"negative relief":             {"rolloutRelief", "-1s", ""},
+		"relief in another case":      {"rolloutRelief", "Never", ""},
+		"limit":                       {"disruptionLimit", "3", "3"},
+		"largest limit":               {"disruptionLimit", "100", "100"},
+		"no limit":                    {"disruptionLimit", "never", "never"},
+		"limit of 0":                  {"disruptionLimit", "0", ""},
+		"negative limit":              {"disruptionLimit", "-1", ""},
+		"limit over the largest":      {"disruptionLimit", "101", ""},
+		"limit with a sign":           {"disruptionLimit", "+3", ""},
+		"fraction as a limit":         {"disruptionLimit", "1.5", ""},
+		"percentage as a limit":       {"disruptionLimit", "50%", ""},
+		"empty limit":                 {"disruptionLimit", "", ""},
+		"required at the limit":       {"onDisruptionLimit", "RequireOnDemand", "RequireOnDemand"},
+		"preferred at the limit":      {"onDisruptionLimit", "PreferOnDemand", "PreferOnDemand"},
+		"unknown at the limit":        {"onDisruptionLimit", "Require", ""},
+		"protection":                  {"protect", "true", "true"},
+		"protection as a number":      {"protect", "1", ""},
+	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := test.parse(test.value)
-			if (err != nil) != (test.want == nil) || err == nil && got != test.want {
-				t.Errorf("parsed %q as %v, %v; want %v", test.value, got, err, test.want)
+			o, invalid := decision.ParseOverrides(map[string]string{test.setting: test.value, "other": "x"})
+			if test.want == "" {
+				want := []decision.InvalidSetting{{Key: test.setting, Value: test.value}}
+				if diff := cmp.Diff(want, invalid, cmpopts.IgnoreFields(decision.InvalidSetting{}, "Expected")); diff != "" || !o.Empty() || invalid[0].Expected == "" {
+					t.Errorf("invalid settings (-want +got):\n%s", diff)
+				}
+				return
+			}
+			settings := o.Apply(decision.WorkloadSettings{})
+			i := slices.IndexFunc(decision.Settings, func(s decision.Setting) bool { return s.Name == test.setting })
+			if got := decision.Settings[i].Text(settings); got != test.want || len(invalid) > 0 {
+				t.Errorf("parsed %q as %q, %v; want %q", test.value, got, invalid, test.want)
 			}
 		})
+	}
+}
+
+// Every setting has its own name and, if any, its own annotation, and overrides only itself.
+func TestSettingsAreDistinct(t *testing.T) {
+	values := map[string]string{
+		"minOnDemand": "7", "maxPerPool": "7", "whenUnsatisfiable": "ScheduleAnyway", "fallbackAfter": "7s", "rolloutRelief": "7s",
+		"overflow": "Never", "exemptions": "Ignore", "protect": "true", "disruptionLimit": "7", "onDisruptionLimit": "PreferOnDemand",
+	}
+	seen := map[string]bool{}
+	for _, setting := range decision.Settings {
+		for _, key := range []string{setting.Name, setting.Annotation} {
+			if key != "" && seen[key] {
+				t.Errorf("%s twice", key)
+			}
+			seen[key] = true
+		}
+		settings := overrides(t, setting.Name, values[setting.Name]).Apply(decision.WorkloadSettings{})
+		for _, other := range decision.Settings {
+			if changed := other.Text(settings) != other.Text(decision.WorkloadSettings{}); changed != (other.Name == setting.Name) {
+				t.Errorf("%s changes %s: %t", setting.Name, other.Name, changed)
+			}
+		}
+	}
+}
+
+func TestParseDisruptions(t *testing.T) {
+	for value, want := range map[string]int{"2": 2, "0": 0, "-2": -1, "9999999999": -1, "many": -1} {
+		if got, err := decision.ParseDisruptions(value); (err != nil) != (want < 0) || err == nil && got != want {
+			t.Errorf("parsed %q as %d, %v; want %d", value, got, err, want)
+		}
 	}
 }
 
@@ -323,18 +360,18 @@ func TestMessages(t *testing.T) {
 		},
 		"settings, least": {
 			got:  decision.WorkloadSettings{FallbackAfter: decision.Never, RolloutRelief: decision.Never}.String(),
-			want: "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never overflow=Allow exemptions=Allow",
+			want: "minOnDemand=0 maxPerPool=no cap whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never overflow=Allow exemptions=Allow protect=false",
 		},
 		"settings, most": {
 			got: decision.WorkloadSettings{
 				MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: time.Minute,
 				RolloutRelief: 30 * time.Second, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
 			}.String(),
-			want: "minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m0s rolloutRelief=30s overflow=Never exemptions=Ignore",
+			want: "minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m0s rolloutRelief=30s overflow=Never exemptions=Ignore protect=false",
 		},
 		"settings with a disruption limit": {
 			got: decision.WorkloadSettings{FallbackAfter: decision.Never, RolloutRelief: decision.Never, DisruptionLimit: 3, Disruptions: 1}.String(),
-			want: "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never overflow=Allow exemptions=Allow " +
+			want: "minOnDemand=0 maxPerPool=no cap whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never overflow=Allow exemptions=Allow protect=false " +
 				"disruptionLimit=3 onDisruptionLimit=RequireOnDemand disruptions=1",
 		},
 	}

@@ -82,7 +82,7 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			policy := *builtinPolicy
 			policy.Defaults.MinOnDemand = decision.Count(1)
-			policy.Rules = []decision.Rule{{PriorityClasses: []string{"critical"}, Overrides: decision.Overrides{MinOnDemand: new(decision.Percent(100))}}}
+			policy.Rules = []decision.Rule{{PriorityClasses: []string{"critical"}, Overrides: clustertest.Overrides("minOnDemand", "100%")}}
 			owners := ownersIn(t, informers.NewSharedInformerFactory(fake.NewClientset(), 0), &policy, append(slices.Clone(test.owners), test.pods[0], test.pods[1])...)
 			for _, pods := range [][]*v1.Pod{test.pods, {test.pods[1], test.pods[0]}} {
 				statuses := owners.FloorStatuses(pods, "s", nodes, noVolumes)

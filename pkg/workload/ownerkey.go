@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
@@ -74,7 +75,8 @@ func roleOf(pod *v1.Pod) string {
 			parts = append(parts, value)
 		}
 	}
-	for _, key := range spot.SettingAnnotations {
+	for i := range decision.Settings {
+		key := decision.Settings[i].Annotation
 		if value := pod.Annotations[key]; value != "" && len(value) <= 32 {
 			parts = append(parts, strings.TrimPrefix(key, spot.Domain)+"="+strconv.Quote(value))
 		}

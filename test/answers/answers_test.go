@@ -64,9 +64,9 @@ type scenario struct {
 }
 
 const (
-	defaultSettings = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others
+	defaultSettings = "minOnDemand=1 maxPerPool=no cap whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others
 	// others are the defaults of the settings that few cases change.
-	others = " rolloutRelief=30s overflow=Allow exemptions=Allow"
+	others = " rolloutRelief=30s overflow=Allow exemptions=Allow protect=false"
 )
 
 // configuration returns the configuration file that every program reads.

@@ -44,7 +44,7 @@ var noOverflow = strings.Replace(defaultSettings, "overflow=Allow", "overflow=Ne
 
 // withFloor returns the default settings with another floor.
 func withFloor(value string) string {
-	return "minOnDemand=" + value + " maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others
+	return "minOnDemand=" + value + " maxPerPool=no cap whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others
 }
 
 // cases returns new objects each time, because tests change them.
@@ -119,7 +119,7 @@ func cases() map[string]scenario {
 			policy: "fallbackAfter: 5m", objects: objects(nodes, web(3, "sp", "sp")), pod: next(),
 			want: answers{"od": "", "sp": "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot " +
 				"(waits for on-demand room, may run on any spot node after 5m)"},
-			first: []string{"od"}, settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=5m0s" + others,
+			first: []string{"od"}, settings: "minOnDemand=1 maxPerPool=no cap whenUnsatisfiable=DoNotSchedule fallbackAfter=5m0s" + others,
 		},
 		"ScheduleAnyway": {
 			policy:  "maxPerPool: 1",
@@ -338,13 +338,13 @@ func cases() map[string]scenario {
 		"exemptions are ignored": {
 			policy: "exemptions: Ignore", objects: objects(spotNode("sp"), web(3, "sp", "sp")), pod: next(selects(spot.CapacityLabel, "spot")),
 			want: answers{"sp": usedUpOnlySpot(2, 2, "web-1")}, first: []string{},
-			settings: strings.Replace(defaultSettings, "exemptions=Allow", "exemptions=Ignore", 1),
+			settings: strings.Replace(defaultSettings, "exemptions=Allow protect=false", "exemptions=Ignore protect=false", 1),
 		},
 		"exemptions are ignored, and the budget has room": {
 			policy:  "rules: [{name: shop, namespaces: [shop], exemptions: Ignore}]",
 			objects: objects(spotNode("sp"), web(3, "sp")), pod: next(selects(spot.CapacityLabel, "spot")),
 			want: answers{"sp": ""}, first: []string{"sp"},
-			settings: strings.Replace(defaultSettings, "exemptions=Allow", "exemptions=Ignore", 1),
+			settings: strings.Replace(defaultSettings, "exemptions=Allow protect=false", "exemptions=Ignore protect=false", 1),
 		},
 
 		// Overflow.
@@ -382,7 +382,7 @@ func cases() map[string]scenario {
 		"overflow Never: ScheduleAnyway applies only to spot": {
 			policy: "overflow: Never, whenUnsatisfiable: ScheduleAnyway, maxPerPool: 1", objects: objects(nodes, web(4, "sp", "od")), pod: next(),
 			want: answers{"od": floorMet(1, "web-1"), "sp": ""}, first: []string{"sp"},
-			settings: strings.NewReplacer("DoNotSchedule", "ScheduleAnyway", "maxPerPool=none", "maxPerPool=1").Replace(noOverflow),
+			settings: strings.NewReplacer("DoNotSchedule", "ScheduleAnyway", "maxPerPool=no cap", "maxPerPool=1").Replace(noOverflow),
 		},
 
 		// Capacity types.
@@ -463,7 +463,7 @@ func cases() map[string]scenario {
 			policy:  "whenUnsatisfiable: ScheduleAnyway",
 			objects: objects(spotNode("sp"), spotNode("event", event("Preempt Scheduled"))), pod: pod("alone"),
 			want: answers{"sp": "", "event": reclaimed}, first: []string{"sp"},
-			settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=ScheduleAnyway fallbackAfter=never" + others,
+			settings: "minOnDemand=1 maxPerPool=no cap whenUnsatisfiable=ScheduleAnyway fallbackAfter=never" + others,
 		},
 		"a reclaim signal of spot is advisory on on-demand": {
 			objects: objects(onDemand("od"), onDemand("preempted", event("Preempt Scheduled")),

@@ -58,21 +58,14 @@ func explained(t *testing.T, e *report.Explanation) answers {
 }
 
 // settingsShown returns the settings that an explanation shows, in the format of
-// decision.WorkloadSettings. These have no protect, because no placement depends on it.
+// decision.WorkloadSettings.
 func settingsShown(e *report.Explanation) string {
 	var words []string
 	for _, setting := range e.Settings {
-		if setting.Name == "protect" {
-			continue
-		}
 		if setting.Name == "disruptionLimit" && setting.Value == "never" {
 			continue
 		}
-		value := setting.Value
-		if value == "no cap" {
-			value = "none" // the only value with two spellings
-		}
-		words = append(words, setting.Name+"="+value)
+		words = append(words, setting.Name+"="+setting.Value)
 	}
 	if n, _, limited := strings.Cut(e.Disruptions, " of "); limited {
 		words = append(words, "disruptions="+n)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
@@ -137,17 +138,8 @@ func TestPolicy(t *testing.T) {
 			MinPriority:     ptr.To[int32](1000),
 			QOSClasses:      []string{"Guaranteed", "Burstable"},
 			OwnerKinds:      []string{"Deployment", "Pod"},
-			Overrides: decision.Overrides{
-				MinOnDemand:       ptr.To(decision.Percent(100)),
-				MaxPerPool:        ptr.To(decision.Count(3)),
-				WhenUnsatisfiable: ptr.To(decision.DoNotSchedule),
-				FallbackAfter:     ptr.To(decision.Never),
-				RolloutRelief:     ptr.To(decision.Never),
-				Overflow:          ptr.To(decision.AllowOverflow),
-				Exemptions:        ptr.To(decision.AllowExemptions),
-				DisruptionLimit:   ptr.To(0),
-				OnDisruptionLimit: ptr.To(decision.RequireOnDemand),
-			},
+			Overrides: clustertest.Overrides("minOnDemand", "100%", "maxPerPool", "3", "whenUnsatisfiable", "DoNotSchedule", "fallbackAfter", "never",
+				"rolloutRelief", "never", "overflow", "Allow", "exemptions", "Allow", "disruptionLimit", "never", "onDisruptionLimit", "RequireOnDemand"),
 			Annotations: ptr.To(decision.IgnoreAnnotations),
 		}, {
 			Name:        "rest",
@@ -160,8 +152,7 @@ func TestPolicy(t *testing.T) {
 		CapacityLabels: append(providers.CapacityLabels(),
 			decision.CapacityLabel{Key: "example.com/life", Spot: []string{"spot", ""}, OnDemand: []string{"regular"}}),
 	}
-	compareQuantities := cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
-	if diff := cmp.Diff(want, policy, compareQuantities, cmpopts.IgnoreFields(decision.Rule{}, "PodSelector")); diff != "" {
+	if diff := cmp.Diff(want, policy, cmp.AllowUnexported(decision.Overrides{}, decision.Quantity{}), cmpopts.IgnoreFields(decision.Rule{}, "PodSelector")); diff != "" {
 		t.Errorf("policy (-want +got):\n%s", diff)
 	}
 	wantSignals := append(providers.Signals(),

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -43,24 +42,12 @@ var (
 func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []providers.Signal, field.ErrorList) {
 	var errs field.ErrorList
 	policy := &decision.Policy{
-		Defaults: decision.WorkloadSettings{
-			MinOnDemand:       scalar.Parse(&errs, path.Child("minOnDemand"), a.MinOnDemand, decision.ParseQuantity),
-			MaxPerPool:        scalar.ParseOptional(&errs, path.Child("maxPerPool"), a.MaxPerPool, decision.ParseMaxPerPool),
-			WhenUnsatisfiable: scalar.Parse(&errs, path.Child("whenUnsatisfiable"), a.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
-			RolloutRelief:     scalar.Parse(&errs, path.Child("rolloutRelief"), a.RolloutRelief, decision.ParseRolloutRelief),
-			Overflow:          scalar.Parse(&errs, path.Child("overflow"), a.Overflow, decision.ParseOverflow),
-			Exemptions:        scalar.Parse(&errs, path.Child("exemptions"), a.Exemptions, decision.ParseExemptions),
-			OnDisruptionLimit: scalar.Parse(&errs, path.Child("onDisruptionLimit"), a.OnDisruptionLimit, decision.ParseOnDisruptionLimit),
-		},
+		Defaults:       convertSettings(&errs, path, a).Apply(decision.WorkloadSettings{FallbackAfter: decision.Never}),
 		Annotations:    scalar.Parse(&errs, path.Child("annotationPolicy"), a.AnnotationPolicy, parseAnnotationPolicy),
 		UnlabeledNodes: scalar.Parse(&errs, path.Child("unlabeledNodes"), a.UnlabeledNodes, parseCapacityType),
 		LabelGrace:     scalar.Parse(&errs, path.Child("labelGrace"), a.LabelGrace, scalar.Duration),
 		GateTimeout:    scalar.Parse(&errs, path.Child("gateTimeout"), a.GateTimeout, gateTimeout),
 	}
-	fallbackAfter := scalar.ParseOptional(&errs, path.Child("fallbackAfter"), a.FallbackAfter, decision.ParseFallbackAfter)
-	policy.Defaults.FallbackAfter = ptr.Deref(fallbackAfter, decision.Never)
-	disruptionLimit := scalar.ParseOptional(&errs, path.Child("disruptionLimit"), a.DisruptionLimit, decision.ParseDisruptionLimit)
-	policy.Defaults.DisruptionLimit = ptr.Deref(disruptionLimit, 0)
 	var more field.ErrorList
 	policy.Rules, more = convertRules(a.Rules, path.Child("rules"))
 	errs = append(errs, more...)

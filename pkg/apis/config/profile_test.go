@@ -16,7 +16,7 @@ import (
 
 // ReadPolicy returns the same policy as the scheduler's decoder.
 func TestReadPolicy(t *testing.T) {
-	compareQuantities := cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
+	allowUnexported := cmp.AllowUnexported(decision.Overrides{}, decision.Quantity{})
 	for name, args := range map[string]string{
 		"no pluginConfig": "", "no arguments": "null", "everything": everyReplicaSafetyArg, "one": "minOnDemand: 30%",
 	} {
@@ -29,7 +29,7 @@ func TestReadPolicy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(wantPolicy, policy, compareQuantities, cmpopts.IgnoreFields(decision.Rule{}, "PodSelector")); diff != "" {
+			if diff := cmp.Diff(wantPolicy, policy, allowUnexported, cmpopts.IgnoreFields(decision.Rule{}, "PodSelector")); diff != "" {
 				t.Errorf("policy (-scheduler's +read):\n%s", diff)
 			}
 			if diff := cmp.Diff(wantSignals, signals); diff != "" {

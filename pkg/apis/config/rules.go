@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"regexp"
@@ -68,25 +69,15 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 		MinPriority:     scalar.ParseOptional(&errs, path.Child("minPriority"), r.MinPriority, parsePriority),
 		QOSClasses:      r.QOSClasses,
 		OwnerKinds:      r.OwnerKinds,
-		Overrides: decision.Overrides{
-			MinOnDemand:       scalar.ParseOptional(&errs, path.Child("minOnDemand"), r.MinOnDemand, decision.ParseQuantity),
-			MaxPerPool:        scalar.ParseOptional(&errs, path.Child("maxPerPool"), r.MaxPerPool, decision.ParseMaxPerPool),
-			WhenUnsatisfiable: scalar.ParseOptional(&errs, path.Child("whenUnsatisfiable"), r.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
-			FallbackAfter:     scalar.ParseOptional(&errs, path.Child("fallbackAfter"), r.FallbackAfter, decision.ParseFallbackAfter),
-			RolloutRelief:     scalar.ParseOptional(&errs, path.Child("rolloutRelief"), r.RolloutRelief, decision.ParseRolloutRelief),
-			Overflow:          scalar.ParseOptional(&errs, path.Child("overflow"), r.Overflow, decision.ParseOverflow),
-			Exemptions:        scalar.ParseOptional(&errs, path.Child("exemptions"), r.Exemptions, decision.ParseExemptions),
-			DisruptionLimit:   scalar.ParseOptional(&errs, path.Child("disruptionLimit"), r.DisruptionLimit, decision.ParseDisruptionLimit),
-			OnDisruptionLimit: scalar.ParseOptional(&errs, path.Child("onDisruptionLimit"), r.OnDisruptionLimit, decision.ParseOnDisruptionLimit),
-			Protect:           scalar.ParseOptional(&errs, path.Child("protect"), r.Protect, decision.ParseProtect),
-		},
-		Annotations: scalar.ParseOptional(&errs, path.Child("annotationPolicy"), r.AnnotationPolicy, parseAnnotationPolicy),
+		Overrides:       convertSettings(&errs, path, r),
+		Annotations:     scalar.ParseOptional(&errs, path.Child("annotationPolicy"), r.AnnotationPolicy, parseAnnotationPolicy),
 	}
-	if r.MinOnDemand+r.MaxPerPool+r.WhenUnsatisfiable+r.FallbackAfter+r.RolloutRelief+r.Overflow+r.Exemptions+
-		r.DisruptionLimit+r.OnDisruptionLimit+r.AnnotationPolicy+r.Protect == "" {
-		errs = append(errs, field.Required(path,
-			"the rule sets nothing: at least one of minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter, rolloutRelief, "+
-				"overflow, exemptions, disruptionLimit, onDisruptionLimit, annotationPolicy, protect"))
+	if rule.Empty() && rule.Annotations == nil && len(errs) == 0 {
+		names := []string{"annotationPolicy"}
+		for i := range decision.Settings {
+			names = append(names, decision.Settings[i].Name)
+		}
+		errs = append(errs, field.Required(path, "the rule sets nothing: at least one of "+strings.Join(names, ", ")))
 	}
 	errs = append(errs, eachValid(r.Namespaces, path.Child("namespaces"), validation.IsDNS1123Label)...)
 	errs = append(errs, eachValid(r.PriorityClasses, path.Child("priorityClasses"), validation.IsDNS1123Subdomain)...)
@@ -97,6 +88,32 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 		rule.PodSelector = func(podLabels map[string]string) bool { return selector.Matches(labels.Set(podLabels)) }
 	}
 	return rule, errs
+}
+
+// convertSettings returns the workload settings of an object: the arguments of ReplicaSafety or a
+// rule.
+func convertSettings(errs *field.ErrorList, path *field.Path, object any) decision.Overrides {
+	var fields map[string]json.RawMessage
+	data, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(data, &fields)
+	}
+	if err != nil {
+		*errs = append(*errs, field.InternalError(path, err))
+	}
+	values := map[string]string{}
+	for name, value := range fields {
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			text = string(value) // a number or a boolean
+		}
+		values[name] = text
+	}
+	overrides, invalid := decision.ParseOverrides(values)
+	for _, setting := range invalid {
+		*errs = append(*errs, field.Invalid(path.Child(setting.Key), setting.Value, setting.Expected))
+	}
+	return overrides
 }
 
 // eachValid returns the problems with the values of a list, and its duplicate values.

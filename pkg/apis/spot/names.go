@@ -24,12 +24,6 @@ const (
 	OnDisruptionLimitAnnotation = "spot-aware-scheduler.io/on-disruption-limit"
 )
 
-// SettingAnnotations are the annotations with the settings of a workload.
-var SettingAnnotations = []string{
-	MinOnDemandAnnotation, MaxPerPoolAnnotation, WhenUnsatisfiableAnnotation, FallbackAfterAnnotation, RolloutReliefAnnotation,
-	OverflowAnnotation, ProtectAnnotation, DisruptionLimitAnnotation, OnDisruptionLimitAnnotation,
-}
-
 // The disruptions of a Job whose policy has a disruption limit, as annotations of the Job. The
 // controller counts up to the limit. Anyone who may write the Job can change the count. It affects
 // only the pods of that Job.

@@ -174,7 +174,7 @@ func TestCount(t *testing.T) {
 			job: newJob(func(j *batchv1.Job) { j.Annotations = map[string]string{} }), pods: []*v1.Pod{newPod("a", func(p *v1.Pod) { p.Labels["tier"] = "x" })},
 			policy: decision.Policy{Rules: []decision.Rule{{
 				PodSelector: func(labels map[string]string) bool { return labels["tier"] == "x" },
-				Overrides:   decision.Overrides{DisruptionLimit: ptr.To(1)},
+				Overrides:   clustertest.Overrides("disruptionLimit", "1"),
 			}}},
 			want: "1", wantPods: "a",
 		},

@@ -3,7 +3,6 @@ package round
 import (
 	"context"
 	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -130,11 +129,7 @@ func unreadAnnotation(of *v1.ObjectReference, reader metadata.Interface) string 
 	if err != nil || object.UID != of.UID {
 		return ""
 	}
-	i := slices.IndexFunc(spot.SettingAnnotations, func(key string) bool { return object.Annotations[key] != "" })
-	if i < 0 {
-		return ""
-	}
-	return spot.SettingAnnotations[i]
+	return decision.SettingAnnotation(object.Annotations)
 }
 
 // oversized reports, once, each PodDisruptionBudget with more than workload.MaxTerms terms, which

@@ -228,7 +228,7 @@ func (a *assessor) assess(w *snapshot.Workload, newest *snapshot.Revision) Asses
 	settings, origins, _ := a.Policy.Explain(subject)
 	result := AssessedWorkload{
 		Ref: refOf(w), OptedIn: w.InProfile, Desired: w.Desired, Floor: settings.Floor(w.Desired),
-		FloorFrom: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.MinOnDemand), retries: subject.Workload.Batch == decision.Retriable,
+		FloorFrom: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.Sources["minOnDemand"]), retries: subject.Workload.Batch == decision.Retriable,
 	}
 	for _, r := range w.Revisions {
 		for _, p := range r.Pods {

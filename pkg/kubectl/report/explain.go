@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -269,9 +268,9 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 	settings, origins, invalid := v.Policy.Explain(pod)
 	plan := decision.NewPlan(pod, settings, placed, waiting)
 	e.Workload, e.Revision = &w, pod.Workload.Revision
-	e.Settings = settingsOf(settings, &origins)
-	if pod.Workload.Batch != decision.NotBatch {
-		e.Settings = append(e.Settings, disruptionSettings(settings, &origins)...)
+	job := pod.Workload.Batch != decision.NotBatch
+	e.Settings = settingsOf(settings, job, &origins)
+	if job {
 		e.Disruptions = disruptionsOf(settings, &plan)
 	}
 	for _, annotation := range invalid {
@@ -293,33 +292,14 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 	return plan
 }
 
-// settingsOf lists settings with their origins.
-func settingsOf(s decision.WorkloadSettings, from *decision.Origins) []Setting {
-	perPool := "no cap"
-	if s.MaxPerPool != nil {
-		perPool = s.MaxPerPool.String()
+// settingsOf lists the settings that apply to a pod, with their origins.
+func settingsOf(s decision.WorkloadSettings, job bool, from *decision.Origins) (list []Setting) {
+	for i := range decision.Settings {
+		if setting := &decision.Settings[i]; setting.Applies(s, job) {
+			list = append(list, Setting{setting.Name, setting.Text(s), from.Sources[setting.Name]})
+		}
 	}
-	return []Setting{
-		{"minOnDemand", s.MinOnDemand.String(), from.MinOnDemand},
-		{"maxPerPool", perPool, from.MaxPerPool},
-		{"whenUnsatisfiable", s.WhenUnsatisfiable.String(), from.WhenUnsatisfiable},
-		{"fallbackAfter", decision.OrNever(s.FallbackAfter), from.FallbackAfter},
-		{"rolloutRelief", decision.OrNever(s.RolloutRelief), from.RolloutRelief},
-		{"overflow", s.Overflow.String(), from.Overflow},
-		{"exemptions", s.Exemptions.String(), from.Exemptions},
-		{"protect", strconv.FormatBool(s.Protect), from.Protect},
-	}
-}
-
-// disruptionSettings lists the settings that only Jobs have, with their origins.
-func disruptionSettings(s decision.WorkloadSettings, from *decision.Origins) []Setting {
-	if s.DisruptionLimit == 0 {
-		return []Setting{{"disruptionLimit", "never", from.DisruptionLimit}}
-	}
-	return []Setting{
-		{"disruptionLimit", strconv.Itoa(s.DisruptionLimit), from.DisruptionLimit},
-		{"onDisruptionLimit", s.OnDisruptionLimit.String(), from.OnDisruptionLimit},
-	}
+	return list
 }
 
 // disruptionsOf describes the disruptions of a Job; "" without a limit.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
@@ -412,8 +413,7 @@ func TestPlacementReasons(t *testing.T) {
 
 func TestExplainSettings(t *testing.T) {
 	policy := basic()
-	anyway := decision.ScheduleAnyway
-	policy.Rules = []decision.Rule{{Name: "shop", Namespaces: []string{"shop"}, Overrides: decision.Overrides{WhenUnsatisfiable: &anyway}}}
+	policy.Rules = []decision.Rule{{Name: "shop", Namespaces: []string{"shop"}, Overrides: clustertest.Overrides("whenUnsatisfiable", "ScheduleAnyway")}}
 	e, err := newView(t, policy, "node od on-demand m/a\ndeployment web 4 od min=50%").Explain("deployment", "shop", "web")
 	if err != nil {
 		t.Fatal(err)
@@ -435,11 +435,10 @@ func TestExplainSettings(t *testing.T) {
 
 // Rules by QoS class and by priority also apply to workloads without pods, by their pod templates.
 func TestRulesWithoutPods(t *testing.T) {
-	two, three := decision.Count(2), decision.Count(3)
 	policy := basic()
 	policy.Rules = []decision.Rule{
-		{Name: "important", MinPriority: ptr.To[int32](100), Overrides: decision.Overrides{MinOnDemand: &three}},
-		{Name: "burstable", QOSClasses: []string{"Burstable"}, Overrides: decision.Overrides{MinOnDemand: &two}},
+		{Name: "important", MinPriority: ptr.To[int32](100), Overrides: clustertest.Overrides("minOnDemand", "3")},
+		{Name: "burstable", QOSClasses: []string{"Burstable"}, Overrides: clustertest.Overrides("minOnDemand", "2")},
 	}
 	const workloads = "class high 100\ndeployment web 5 class=high\nstatefulset db 5\ndeployment idle 0 class=high"
 	view := newView(t, policy, workloads)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
@@ -12,7 +13,7 @@ import (
 // first.
 func TestStatusOfMixedFloors(t *testing.T) {
 	policy := basic()
-	policy.Rules = []decision.Rule{{PriorityClasses: []string{"critical"}, Overrides: decision.Overrides{MinOnDemand: new(decision.Count(2))}}}
+	policy.Rules = []decision.Rule{{PriorityClasses: []string{"critical"}, Overrides: clustertest.Overrides("minOnDemand", "2")}}
 	for _, critical := range []string{"a", "b"} {
 		cluster := "node od on-demand m/a\nnode sp spot m/a"
 		for _, name := range []string{"a", "b"} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
@@ -105,12 +106,11 @@ func TestInvalidLosses(t *testing.T) {
 }
 
 func TestChanges(t *testing.T) {
-	two := decision.Count(2)
 	stricter, other := basic(), basic()
-	stricter.Rules = []decision.Rule{{Name: "web", OwnerKinds: []string{"Deployment"}, Overrides: decision.Overrides{MinOnDemand: &two}}}
+	stricter.Rules = []decision.Rule{{Name: "web", OwnerKinds: []string{"Deployment"}, Overrides: clustertest.Overrides("minOnDemand", "2")}}
 	other.Defaults.MinOnDemand = decision.Count(0)
 	burstable := basic()
-	burstable.Rules = []decision.Rule{{Name: "burstable", QOSClasses: []string{"Burstable"}, Overrides: decision.Overrides{MinOnDemand: &two}}}
+	burstable.Rules = []decision.Rule{{Name: "burstable", QOSClasses: []string{"Burstable"}, Overrides: clustertest.Overrides("minOnDemand", "2")}}
 	none := basic()
 	none.Defaults.MinOnDemand = decision.Count(0)
 	for name, test := range map[string]struct {

@@ -1,0 +1,403 @@
+package decision
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+)
+
+// WhenUnsatisfiable decides what happens to a pod if the floor or the pool cap refuses every node
+// that has room.
+type WhenUnsatisfiable int8
+
+const (
+	// DoNotSchedule: the pod waits.
+	DoNotSchedule WhenUnsatisfiable = iota
+	// ScheduleAnyway: floor and cap are only preferences.
+	ScheduleAnyway
+)
+
+var whenUnsatisfiableWords = [...]string{DoNotSchedule: "DoNotSchedule", ScheduleAnyway: "ScheduleAnyway"}
+
+// String returns w as in the configuration.
+func (w WhenUnsatisfiable) String() string { return whenUnsatisfiableWords[w] }
+
+// OverflowPolicy decides what happens to replicas beyond the floor if no spot node is feasible.
+type OverflowPolicy int8
+
+const (
+	// AllowOverflow: these replicas may use on-demand.
+	AllowOverflow OverflowPolicy = iota
+	// NeverOverflow: these replicas wait for spot.
+	NeverOverflow
+)
+
+var overflowWords = [...]string{AllowOverflow: "Allow", NeverOverflow: "Never"}
+
+// String returns p as in the configuration.
+func (p OverflowPolicy) String() string { return overflowWords[p] }
+
+// ExemptionPolicy decides whether a pod is exempt from the floor if its own node selector or
+// required node affinity admits only spot.
+type ExemptionPolicy int8
+
+const (
+	// AllowExemptions: the pod may run on spot regardless of the floor.
+	AllowExemptions ExemptionPolicy = iota
+	// IgnoreExemptions: the pod waits if the floor requires on-demand.
+	IgnoreExemptions
+)
+
+var exemptionWords = [...]string{AllowExemptions: "Allow", IgnoreExemptions: "Ignore"}
+
+// String returns p as in the configuration.
+func (p ExemptionPolicy) String() string { return exemptionWords[p] }
+
+// DisruptionAction decides what applies to the pods of a Job that has reached its DisruptionLimit.
+type DisruptionAction int8
+
+const (
+	// RequireOnDemand: the pods run on on-demand. Like for replicas of a floor, FallbackAfter and
+	// ScheduleAnyway permit spot.
+	RequireOnDemand DisruptionAction = iota
+	// PreferOnDemand: the pods prefer on-demand, and may run on spot.
+	PreferOnDemand
+)
+
+var disruptionActionWords = [...]string{RequireOnDemand: "RequireOnDemand", PreferOnDemand: "PreferOnDemand"}
+
+// String returns a as in the configuration.
+func (a DisruptionAction) String() string { return disruptionActionWords[a] }
+
+// Never, as Settings.FallbackAfter or Settings.RolloutRelief, means that a pod may not use spot
+// however long it waits.
+const Never time.Duration = -1
+
+// WorkloadSettings are the settings of one workload, after rules and annotations are applied.
+type WorkloadSettings struct {
+	// MinOnDemand is the number of replicas that must survive the loss of all spot nodes.
+	MinOnDemand Quantity
+	// MaxPerPool caps the replicas of a revision in one spot pool; nil means no cap.
+	MaxPerPool *Quantity
+	// WhenUnsatisfiable decides whether floor and cap are hard constraints.
+	WhenUnsatisfiable WhenUnsatisfiable
+	// FallbackAfter is the time after which a pod may use spot regardless of floor and cap. It
+	// starts when the pod is first found unschedulable. Never disables the fallback.
+	FallbackAfter time.Duration
+	// RolloutRelief is the time after which a pod of a new revision may use spot regardless of
+	// floor and cap, if an older revision of its workload occupies on-demand. Never disables the
+	// relief. Without relief a rollout that may not delete an old replica first waits forever if
+	// on-demand has room for exactly the floor. That is the case for maxUnavailable 0, to which 25
+	// % of up to 3 replicas rounds.
+	RolloutRelief time.Duration
+	// Overflow decides whether replicas beyond the floor may use on-demand. WhenUnsatisfiable,
+	// FallbackAfter and RolloutRelief do not change it: they concern only spot.
+	Overflow OverflowPolicy
+	// Exemptions decides whether pods that admit only spot are exempt from the floor. No annotation
+	// sets it.
+	Exemptions ExemptionPolicy
+	// Protect: the controller maintains a PodDisruptionBudget for the workload, so that every drain
+	// waits for replacements. It does not change placement.
+	Protect bool
+	// DisruptionLimit is the number of disruptions of a Job's pods after which OnDisruptionLimit
+	// applies to its later pods; 0 means never.
+	DisruptionLimit int
+	// OnDisruptionLimit decides what applies to the pods of a Job at its DisruptionLimit.
+	OnDisruptionLimit DisruptionAction
+	// Disruptions is how often pods of the Job were disrupted, according to its annotation. It is 0
+	// for other workloads, and without a DisruptionLimit.
+	Disruptions int
+}
+
+// Setting describes one of the WorkloadSettings.
+type Setting struct {
+	// Name is the name in the configuration.
+	Name string
+	// Annotation is the annotation that overrides the setting; "" for none.
+	Annotation string
+	// OnlyRules means that the profile does not have the setting.
+	OnlyRules bool
+
+	// applies reports whether the setting has an effect on the pods of a Job, or on other pods. If
+	// it is nil, it has one on all pods.
+	applies func(s *WorkloadSettings, job bool) bool
+	value
+}
+
+// value accesses the value of a setting.
+type value struct {
+	parse func(s *WorkloadSettings, text string) error
+	text  func(s *WorkloadSettings) string
+	copy  func(to, from *WorkloadSettings)
+	// permitted reports whether an annotation with the value in s has an effect under StricterOnly,
+	// for a workload of desired replicas. base are the settings without annotations.
+	permitted func(s, base *WorkloadSettings, desired int) bool
+}
+
+// Settings is the only list of the settings of a workload. Rules, annotations, their origins and
+// `explain` follow it.
+var Settings = []Setting{
+	{Name: "minOnDemand", Annotation: spot.MinOnDemandAnnotation, value: valueOf(
+		func(s *WorkloadSettings) *Quantity { return &s.MinOnDemand }, ParseQuantity, Quantity.String,
+		func(q, base Quantity, desired int) bool { return floor(q, desired) >= floor(base, desired) })},
+	{Name: "maxPerPool", Annotation: spot.MaxPerPoolAnnotation, value: valueOf(
+		func(s *WorkloadSettings) **Quantity { return &s.MaxPerPool }, parseMaxPerPool, maxPerPoolText,
+		func(q, base *Quantity, desired int) bool {
+			return base == nil || poolCap(q, desired) <= poolCap(base, desired)
+		})},
+	{Name: "whenUnsatisfiable", Annotation: spot.WhenUnsatisfiableAnnotation, value: valueOf(
+		func(s *WorkloadSettings) *WhenUnsatisfiable { return &s.WhenUnsatisfiable },
+		parseWord[WhenUnsatisfiable](whenUnsatisfiableWords), WhenUnsatisfiable.String,
+		func(_, base WhenUnsatisfiable, _ int) bool { return base != DoNotSchedule })},
+	{Name: "fallbackAfter", Annotation: spot.FallbackAfterAnnotation, value: valueOf(
+		func(s *WorkloadSettings) *time.Duration { return &s.FallbackAfter }, parseWait("5m"), waitText, notEarlier)},
+	{Name: "rolloutRelief", Annotation: spot.RolloutReliefAnnotation, value: valueOf(
+		func(s *WorkloadSettings) *time.Duration { return &s.RolloutRelief }, parseWait("30s"), waitText, notEarlier)},
+	{Name: "overflow", Annotation: spot.OverflowAnnotation, value: valueOf(
+		func(s *WorkloadSettings) *OverflowPolicy { return &s.Overflow },
+		parseWord[OverflowPolicy](overflowWords), OverflowPolicy.String,
+		func(p, _ OverflowPolicy, _ int) bool { return p == NeverOverflow })},
+	{Name: "exemptions", value: valueOf(
+		func(s *WorkloadSettings) *ExemptionPolicy { return &s.Exemptions },
+		parseWord[ExemptionPolicy](exemptionWords), ExemptionPolicy.String, nil)},
+	{Name: "protect", Annotation: spot.ProtectAnnotation, OnlyRules: true, value: valueOf(
+		func(s *WorkloadSettings) *bool { return &s.Protect }, parseBool, strconv.FormatBool,
+		func(protect, _ bool, _ int) bool { return protect })},
+	{Name: "disruptionLimit", Annotation: spot.DisruptionLimitAnnotation,
+		applies: func(_ *WorkloadSettings, job bool) bool { return job },
+		value: valueOf(
+			func(s *WorkloadSettings) *int { return &s.DisruptionLimit }, parseDisruptionLimit, disruptionLimitText, notHigher)},
+	{Name: "onDisruptionLimit", Annotation: spot.OnDisruptionLimitAnnotation,
+		applies: func(s *WorkloadSettings, job bool) bool { return job && s.DisruptionLimit > 0 },
+		value: valueOf(
+			func(s *WorkloadSettings) *DisruptionAction { return &s.OnDisruptionLimit },
+			parseWord[DisruptionAction](disruptionActionWords), DisruptionAction.String,
+			func(a, _ DisruptionAction, _ int) bool { return a == RequireOnDemand })},
+}
+
+// valueOf describes the value at a field of the settings. permitted is nil if no annotation has it.
+func valueOf[T any](
+	field func(*WorkloadSettings) *T, parse func(string) (T, error), text func(T) string, permitted func(v, base T, desired int) bool,
+) value {
+	return value{
+		parse: func(s *WorkloadSettings, text string) error {
+			v, err := parse(text)
+			if err == nil {
+				*field(s) = v
+			}
+			return err
+		},
+		text: func(s *WorkloadSettings) string { return text(*field(s)) },
+		copy: func(to, from *WorkloadSettings) { *field(to) = *field(from) },
+		permitted: func(s, base *WorkloadSettings, desired int) bool {
+			return permitted(*field(s), *field(base), desired)
+		},
+	}
+}
+
+// Text returns the value in s for users, in the form that the configuration has.
+func (s *Setting) Text(settings WorkloadSettings) string { return s.text(&settings) }
+
+// Applies reports whether the setting has an effect on the pods of a Job, or on other pods.
+func (s *Setting) Applies(settings WorkloadSettings, job bool) bool {
+	return s.applies == nil || s.applies(&settings, job)
+}
+
+// SettingAnnotation returns the first setting, as its annotation, that the annotations of an object
+// contain; "" if they contain none.
+func SettingAnnotation(annotations map[string]string) string {
+	for i := range Settings {
+		if key := Settings[i].Annotation; key != "" && annotations[key] != "" {
+			return key
+		}
+	}
+	return ""
+}
+
+// String returns all settings with an effect in one line. Equal settings give the same line.
+func (s WorkloadSettings) String() string {
+	var texts []string
+	for i := range Settings {
+		if setting := &Settings[i]; setting.Applies(s, s.DisruptionLimit > 0) {
+			texts = append(texts, setting.Name+"="+setting.Text(s))
+		}
+	}
+	if s.DisruptionLimit > 0 {
+		texts = append(texts, fmt.Sprintf("disruptions=%d", s.Disruptions))
+	}
+	return strings.Join(texts, " ")
+}
+
+// Stricter returns s or other, whichever has the higher floor of desired replicas. If the floors
+// are equal, the texts of the settings decide, so the result does not depend on the order.
+func (s WorkloadSettings) Stricter(other WorkloadSettings, desired int) WorkloadSettings {
+	floor, others := s.Floor(desired), other.Floor(desired)
+	if floor < others || floor == others && s != other && s.String() < other.String() {
+		return other
+	}
+	return s
+}
+
+// Overrides are the values of some settings, from one rule or from the annotations of one object.
+// The zero value overrides nothing.
+type Overrides struct {
+	values WorkloadSettings
+	given  uint32 // bit i: Settings[i]
+}
+
+// InvalidSetting is a setting whose value is invalid.
+type InvalidSetting struct {
+	Key, Value string
+	// Expected describes the expected format of the value.
+	Expected string
+}
+
+// ParseOverrides parses the values of settings, by name. It ignores other names, and leaves out the
+// settings with invalid values.
+func ParseOverrides(values map[string]string) (Overrides, []InvalidSetting) {
+	return parseOverrides(values, func(s *Setting) string { return s.Name })
+}
+
+func parseOverrides(values map[string]string, key func(*Setting) string) (o Overrides, invalid []InvalidSetting) {
+	for i := range Settings {
+		setting := &Settings[i]
+		text, ok := values[key(setting)]
+		if !ok {
+			continue
+		}
+		if err := setting.parse(&o.values, text); err != nil {
+			invalid = append(invalid, InvalidSetting{Key: key(setting), Value: text, Expected: err.Error()})
+			continue
+		}
+		o.given |= 1 << i
+	}
+	return o, invalid
+}
+
+// Empty reports whether o overrides nothing.
+func (o *Overrides) Empty() bool { return o.given == 0 }
+
+// Apply returns s with the values of o.
+func (o Overrides) Apply(s WorkloadSettings) WorkloadSettings {
+	if o.Empty() {
+		return s
+	}
+	result := s
+	for i := range Settings {
+		if o.has(i) {
+			Settings[i].copy(&result, &o.values)
+		}
+	}
+	return result
+}
+
+// has reports whether o overrides Settings[i].
+func (o *Overrides) has(i int) bool { return o.given&(1<<i) != 0 }
+
+// stricterThan returns the settings of o that are at least as strict as base for a workload of
+// desired replicas.
+func (o Overrides) stricterThan(base WorkloadSettings, desired int) Overrides {
+	for i := range Settings {
+		if o.has(i) && !Settings[i].permitted(&o.values, &base, desired) {
+			o.given &^= 1 << i
+		}
+	}
+	return o
+}
+
+func parseMaxPerPool(s string) (*Quantity, error) {
+	q, err := ParseQuantity(s)
+	if err != nil || q == Count(0) {
+		return nil, errors.New(`expected a count of 1 or more such as "2", or a percentage from 0% to 100% such as "50%"`)
+	}
+	return &q, nil
+}
+
+func maxPerPoolText(q *Quantity) string {
+	if q == nil {
+		return "no cap"
+	}
+	return q.String()
+}
+
+// parseWord returns a function that parses the word of a value.
+func parseWord[T ~int8](words [2]string) func(string) (T, error) {
+	return func(s string) (T, error) {
+		i := slices.Index(words[:], s)
+		if i < 0 {
+			return 0, fmt.Errorf("expected %s or %s", words[0], words[1])
+		}
+		return T(i), nil
+	}
+}
+
+func parseBool(s string) (bool, error) {
+	if s != "true" && s != "false" {
+		return false, errors.New("expected true or false")
+	}
+	return s == "true", nil
+}
+
+// parseWait returns a function that parses a duration of 0 or more, or "never".
+func parseWait(example string) func(string) (time.Duration, error) {
+	return func(s string) (time.Duration, error) {
+		if s == "never" {
+			return Never, nil
+		}
+		d, err := time.ParseDuration(s)
+		if err != nil || d < 0 {
+			return 0, fmt.Errorf(`expected a duration of 0 or more such as %q, or "never"`, example)
+		}
+		return d, nil
+	}
+}
+
+func waitText(d time.Duration) string {
+	if d == Never {
+		return "never"
+	}
+	return d.String()
+}
+
+// notEarlier reports whether a ends at the same time as b or later. Either may be Never.
+func notEarlier(a, b time.Duration, _ int) bool { return a == Never || b != Never && a >= b }
+
+// parseDisruptionLimit parses a count from 1 to MaxDisruptionLimit, or "never", which gives 0.
+func parseDisruptionLimit(s string) (int, error) {
+	if s == "never" {
+		return 0, nil
+	}
+	n, err := parseCount(s)
+	if err != nil || n < 1 || n > MaxDisruptionLimit {
+		return 0, fmt.Errorf(`expected a count from 1 to %d such as "3", or "never"`, MaxDisruptionLimit)
+	}
+	return n, nil
+}
+
+func disruptionLimitText(limit int) string {
+	if limit == 0 {
+		return "never"
+	}
+	return strconv.Itoa(limit)
+}
+
+// notHigher reports whether the DisruptionLimit a is at most b. Either may be 0, which means never.
+func notHigher(a, b, _ int) bool { return b == 0 || a != 0 && a <= b }
+
+// floor returns how many of desired replicas q requires on on-demand.
+func floor(q Quantity, desired int) int { return min(desired, q.Of(desired)) }
+
+// poolCap returns how many of desired replicas of a revision may run in one spot pool; 0 means no
+// cap.
+func poolCap(perPool *Quantity, desired int) int {
+	if perPool == nil {
+		return 0
+	}
+	// A cap of 0 would keep the workload off spot entirely. Only the floor may do that.
+	return max(1, perPool.Of(desired))
+}
