@@ -11,6 +11,10 @@ trap 'rm -rf "$made"' EXIT
 .local/bin/controller-gen crd paths=sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1 output:crd:dir="$made"
 mkdir -p "$to/manifests/overlays/gang"
 cp "$made/scheduling.x-k8s.io_podgroups.yaml" "$to/manifests/overlays/gang/podgroups.yaml"
+# Deep copies of the arguments of the plugins.
+.local/bin/controller-gen object paths=./pkg/apis/config output:object:dir="$made"
+mkdir -p "$to/pkg/apis/config"
+cp "$made/zz_generated.deepcopy.go" "$to/pkg/apis/config/zz_generated.deepcopy.go"
 # The table of values in the README of the chart.
 chart=manifests/charts/spot-aware-scheduler
 go run ./hack/chartreadme "$chart" >"$made/README.md"

@@ -55,7 +55,7 @@ generated() { # prints the differences from the result of hack/generate.sh
   status=$?
   while read -r file; do
     diff "$made/$file" "$file" || status=1
-  done < <(cd "$made" && find docs manifests -type f)
+  done < <(cd "$made" && find docs manifests pkg -type f)
   rm -r "$made"
   return $status
 }

@@ -23,7 +23,7 @@ const gatesPerSecond = 1000
 func newAssigner(
 	config *rest.Config, setup *setup, caches *caches, planner *round.Planner, mayWrite func() error, recorder events.EventRecorder,
 ) (manager.Runnable, error) {
-	if !setup.Gating || setup.DryRun {
+	if !setup.Gating.Enabled || setup.DryRun {
 		return nil, nil
 	}
 	client, err := newWriter(config, gatesPerSecond, mayWrite)
@@ -31,7 +31,7 @@ func newAssigner(
 		return nil, fmt.Errorf("creating the client that removes gates: %w", err)
 	}
 	assigner, err := gating.New(caches.factory, client, recorder, clock.RealClock{}, planner.Requirements, planner.AdmissionPolicy,
-		gating.Settings{Profile: setup.Profile, Policy: setup.Policy, Labels: setup.gatingLabels, NodeStartup: setup.NodeStartup,
+		gating.Settings{Profile: setup.Profile, Policy: setup.Policy, Labels: setup.gatingLabels, NodeStartup: setup.Gating.NodeStartup.Duration,
 			Provisioning: planner.Provisioning})
 	if err != nil {
 		return nil, fmt.Errorf("connecting the gates to the caches: %w", err)

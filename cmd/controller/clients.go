@@ -55,7 +55,7 @@ func writing(config *rest.Config, perSecond int, mayWrite func() error) *rest.Co
 
 // newEvictions returns the Evictions that the controller responds to; nil if it responds to none.
 func newEvictions(config *rest.Config, setup *setup, mayWrite func() error) (*round.Evictions, error) {
-	if !setup.EvictionRequests {
+	if !setup.Drain.EvictionRequests {
 		return nil, nil
 	}
 	reader, err := dynamic.NewForConfig(readOnly(config))

@@ -73,7 +73,7 @@ func (o *options) read() (*setup, error) {
 	s := &setup{Config: round.Config{Profile: o.profile}}
 	err := errors.Join(
 		app.ReadFile(o.configFile, func(data []byte) (err error) {
-			s.Settings, err = controller.Read(data)
+			s.SpotControllerConfiguration, err = controller.Read(data)
 			return err
 		}),
 		app.ReadFile(o.schedulerConfigFile, func(data []byte) (err error) {
@@ -84,12 +84,12 @@ func (o *options) read() (*setup, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Gating {
-		if s.gatingLabels, err = gating.NewLabels(s.Policy, s.GatingLabels, s.GatingSpotLabel); err != nil {
+	if s.Gating.Enabled {
+		if s.gatingLabels, err = gating.NewLabels(s.Policy, s.Gating.Labels, s.Gating.SpotLabel); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.configFile, err)
 		}
 	}
-	if s.prices, err = o.readPrices(s.PriceFile); err != nil {
+	if s.prices, err = o.readPrices(s.Costs.PriceFile); err != nil {
 		return nil, fmt.Errorf("%s: costs.priceFile: %w", o.configFile, err)
 	}
 	s.DryRun = s.DryRun || o.dryRun

@@ -83,8 +83,8 @@ func TestReadFiles(t *testing.T) {
 	}{
 		"as shipped": {read(t, shipped), read(t, shippedScheduler), nil},
 		"two mistakes in one and one in the other": {head + "dryRun: perhaps\nrebalance: {maxMoves: 0}\n", badPolicy, []string{
-			`dryRun: Invalid value: "perhaps": expected one of true, false`,
-			`rebalance.maxMoves: Invalid value: "0": expected a whole number of 1 or more`,
+			`dryRun: Invalid value: "perhaps": expected true or false`,
+			`rebalance.maxMoves: Invalid value: 0: expected a whole number of 1 or more`,
 			`profiles[0].pluginConfig[0].args.minOnDemand: Invalid value: "130%"`,
 		}},
 		"labels without a capacity type": {

@@ -52,10 +52,10 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 	registerMetrics()
 	options := manager.Options{
 		Logger:                  klog.Background(),
-		HealthProbeBindAddress:  setup.HealthAddress,
+		HealthProbeBindAddress:  setup.Health.BindAddress,
 		GracefulShutdownTimeout: ptr.To(shutdownTimeout),
 		Metrics: metricsserver.Options{
-			BindAddress: setup.MetricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
+			BindAddress: setup.Metrics.BindAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
 		},
 	}
 	// A dry run does not lead. It writes nothing, not even the Lease, and can run beside an active
@@ -63,7 +63,7 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 	mayWrite := func() error { return loop.ErrDryRun }
 	if !setup.DryRun {
 		setup.Memory = &leader.Memory{}
-		if mayWrite, err = elect(config, setup.LeaseDuration, &options, setup.Memory); err != nil {
+		if mayWrite, err = elect(config, setup.LeaderElection.LeaseDuration.Duration, &options, setup.Memory); err != nil {
 			return err
 		}
 	}
@@ -116,7 +116,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	if err != nil {
 		return fmt.Errorf("creating the client that reads: %w", err)
 	}
-	writer, err := newWriter(config, setup.RequestsPerSecond, mayWrite)
+	writer, err := newWriter(config, int(setup.RequestsPerSecond), mayWrite)
 	if err != nil {
 		return fmt.Errorf("creating the client that writes: %w", err)
 	}
@@ -144,7 +144,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	if err != nil {
 		return err
 	}
-	rounds := loop.New(planner.Plan, caches.synced, setup.DryRun, setup.Concurrency)
+	rounds := loop.New(planner.Plan, caches.synced, setup.DryRun, int(setup.Concurrency))
 	for _, informer := range planner.Informers() {
 		if err := rounds.Watch(informer); err != nil {
 			return fmt.Errorf("watching: %w", err)

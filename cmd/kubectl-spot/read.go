@@ -139,8 +139,7 @@ func (o *options) readPolicy(ctx context.Context, client kubernetes.Interface) (
 
 // defaultPolicy returns the policy of a configuration without settings.
 func defaultPolicy() (p policy, err error) {
-	args := config.ReplicaSafetyArgs{}
-	args.SetDefaults()
+	var args config.ReplicaSafetyArgs
 	p.from = "the defaults"
 	p.Policy, p.signals, err = args.Policy()
 	return p, err

@@ -28,7 +28,6 @@ func withdrawAbandoned(ctx context.Context, cc schedulerserverconfig.CompletedCo
 	gateTimeouts := map[string]time.Duration{}
 	for _, profile := range cc.ComponentConfig.Profiles {
 		args := &config.ReplicaSafetyArgs{} // defaults of a profile without args
-		args.SetDefaults()
 		for _, plugin := range profile.PluginConfig {
 			if set, ok := plugin.Args.(*config.ReplicaSafetyArgs); ok {
 				args = set

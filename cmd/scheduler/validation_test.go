@@ -126,8 +126,8 @@ func TestCheckConfig(t *testing.T) {
   plugins: {multiPoint: {enabled: [{name: SpotPreference}]}}
   pluginConfig: [{name: SpotPreference, args: {riskHalfLife: 0s}}]
 `, []string{
-			"profiles[0].pluginConfig[1].args.minOnDemand: Invalid value",
 			"profiles[0].pluginConfig[1].args.labelGrace: Invalid value",
+			"profiles[0].pluginConfig[1].args.minOnDemand: Invalid value",
 			"profiles[1].plugins.preFilter.enabled: Required value",
 			"profiles[1].plugins.filter.enabled: Required value",
 			"profiles[1].plugins.postFilter.enabled: Required value",

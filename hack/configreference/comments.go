@@ -16,71 +16,121 @@ import (
 
 const module = "github.com/spot-aware-scheduler/spot-aware-scheduler/"
 
-// comments are the comments of types and fields by package, and by "Type" or "Type.Field".
-type comments map[string]map[string]string
+// sources are the packages that have been read, by folder.
+type sources map[string]*source
+
+// source is what a package contains about its types.
+type source struct {
+	// comments are the comments of types and fields by "Type" or "Type.Field".
+	comments map[string]string
+	// words are the constants of each type, in order.
+	words map[string][]string
+}
+
+// words returns the constants of a type.
+func (s sources) words(t reflect.Type) ([]string, error) {
+	p, err := s.of(t)
+	if err == nil && len(p.words[t.Name()]) == 0 {
+		err = fmt.Errorf("expected constants of type %s, or a description of its values", t)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.words[t.Name()], nil
+}
+
+// of returns the package of a type.
+func (s sources) of(t reflect.Type) (*source, error) {
+	folder := strings.TrimPrefix(t.PkgPath(), module)
+	if s[folder] == nil {
+		p, err := read(folder)
+		if err != nil {
+			return nil, err
+		}
+		s[folder] = p
+	}
+	return s[folder], nil
+}
 
 // ofType returns the first paragraph of a type's comment.
-func (c comments) ofType(t reflect.Type) (string, error) {
-	return c.find(t, t.Name(), t.Name(), t.Name())
+func (s sources) ofType(t reflect.Type) (string, error) {
+	return s.find(t, t.Name(), t.Name(), t.Name())
 }
 
 // ofField returns the first paragraph of a field's comment, about the name of the field in YAML. A
 // struct without a comment has the comment of its type.
-func (c comments) ofField(parent reflect.Type, member reflect.StructField) (string, error) {
-	about, err := c.find(parent, parent.Name()+"."+member.Name, member.Name, name(member))
+func (s sources) ofField(parent reflect.Type, member reflect.StructField) (string, error) {
+	about, err := s.find(parent, parent.Name()+"."+member.Name, member.Name, name(member))
 	if err != nil && member.Type.Kind() == reflect.Struct {
-		return c.find(member.Type, member.Type.Name(), member.Type.Name(), name(member))
+		return s.find(member.Type, member.Type.Name(), member.Type.Name(), name(member))
 	}
 	return about, err
 }
 
 // find returns a comment that begins with a name in Go, as one line of Markdown that begins with
 // another name.
-func (c comments) find(t reflect.Type, key, inGo, inYAML string) (string, error) {
-	folder := strings.TrimPrefix(t.PkgPath(), module)
-	if c[folder] == nil {
-		var err error
-		if c[folder], err = read(folder); err != nil {
-			return "", err
-		}
+func (s sources) find(t reflect.Type, key, inGo, inYAML string) (string, error) {
+	p, err := s.of(t)
+	if err != nil {
+		return "", err
 	}
-	text, _, _ := strings.Cut(c[folder][key], "\n\n")
+	text, _, _ := strings.Cut(p.comments[key], "\n\n")
 	if text == "" {
-		return "", fmt.Errorf("%s: %s: expected a comment", folder, key)
+		return "", fmt.Errorf("%s: %s: expected a comment", t.PkgPath(), key)
 	}
 	text = markdown(text)
 	rest, ok := strings.CutPrefix(text, inGo)
 	if !ok {
-		return "", fmt.Errorf("%s: %s: expected a comment that begins with the name, got %q", folder, key, text)
+		return "", fmt.Errorf("%s: %s: expected a comment that begins with the name, got %q", t.PkgPath(), key, text)
 	}
 	// The comment of a boolean is "Enabled: the controller taints nodes".
 	if sentence, ok := strings.CutPrefix(rest, ": "); ok {
 		return "If true, " + strings.TrimPrefix(sentence, "if true, "), nil
 	}
+	if inYAML == "" { // an embedded struct
+		return "These settings" + rest, nil
+	}
 	return "`" + inYAML + "`" + rest, nil
 }
 
-// read returns the comments of the package in a folder.
-func read(folder string) (map[string]string, error) {
-	found := map[string]string{}
+// read returns the comments and constants of the package in a folder.
+func read(folder string) (*source, error) {
+	found := &source{comments: map[string]string{}, words: map[string][]string{}}
 	err := parse(folder, func(node ast.Node) {
 		declaration, ok := node.(*ast.GenDecl)
-		if !ok || declaration.Tok != token.TYPE {
+		if !ok {
 			return
 		}
 		for _, spec := range declaration.Specs {
-			spec := spec.(*ast.TypeSpec)
-			found[spec.Name.Name] = declaration.Doc.Text()
-			if structure, ok := spec.Type.(*ast.StructType); ok {
-				for _, member := range structure.Fields.List {
-					for _, name := range member.Names {
-						found[spec.Name.Name+"."+name.Name] = member.Doc.Text()
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				found.comments[spec.Name.Name] = declaration.Doc.Text()
+				if structure, ok := spec.Type.(*ast.StructType); ok {
+					found.addFields(spec.Name.Name, structure)
+				}
+			case *ast.ValueSpec:
+				if t, ok := spec.Type.(*ast.Ident); ok && len(spec.Values) == 1 {
+					if word, err := value(spec.Values[0]); err == nil {
+						found.words[t.Name] = append(found.words[t.Name], word)
 					}
 				}
 			}
 		}
 	})
 	return found, err
+}
+
+// addFields adds the comments of the fields of a struct. The name of an embedded field is its type.
+func (s *source) addFields(of string, structure *ast.StructType) {
+	for _, member := range structure.Fields.List {
+		names := member.Names
+		if embedded, ok := member.Type.(*ast.Ident); ok && len(names) == 0 {
+			names = []*ast.Ident{embedded}
+		}
+		for _, name := range names {
+			s.comments[of+"."+name.Name] = member.Doc.Text()
+		}
+	}
 }
 
 // parse calls visit for each node in the Go files of a folder, without tests.

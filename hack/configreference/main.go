@@ -1,18 +1,14 @@
 // Command configreference prints docs/reference/configuration.md: every field of the configuration
-// files and every flag of spot-controller and spot-extender. The fields and their meaning are the
-// Go types and their comments, defaults are the defaults of an empty object, and permitted values
-// are what validation expects instead of an invalid value.
+// files and every flag of spot-controller and spot-extender. The fields, their values and their
+// meaning are the Go types, their constants and their comments. Defaults are the values of an
+// object without settings.
 //
 //	go run ./hack/configreference
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kubescheduler "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
@@ -20,57 +16,25 @@ import (
 
 // kind is a kind of configuration.
 type kind struct {
-	metav1.TypeMeta
+	// Kind is the name of the kind.
+	Kind string
 	// where describes where users set the fields.
 	where string
 	// defaults is a pointer to an object in which only defaults are set.
 	defaults any
-	// validate returns all errors in an object in JSON as an aggregate of field errors.
-	validate func(object []byte) error
 }
 
-// kinds returns the kinds in the order of the page. A field of any other type in these types needs
-// no entry.
+// kinds returns the kinds in the order of the page. The types of their fields need no entry.
 func kinds() []kind {
-	safety, preference, controllers := &config.ReplicaSafetyArgs{}, &config.SpotPreferenceArgs{}, &controller.SpotControllerConfiguration{}
+	safety, preference := &config.ReplicaSafetyArgs{}, &config.SpotPreferenceArgs{}
 	safety.SetDefaults()
 	preference.SetDefaults()
-	controllers.SetDefaults()
 	args := "Set the fields in `args` of the plugin, in `pluginConfig` of a profile, in the scheduler's file (`config/scheduler-config.yaml`). "
 	return []kind{
-		{
-			metav1.TypeMeta{APIVersion: kubescheduler.SchemeGroupVersion.String(), Kind: "ReplicaSafetyArgs"},
-			args + "The controller and the extender read the same file.", safety,
-			func(object []byte) error {
-				args := &config.ReplicaSafetyArgs{}
-				if err := json.Unmarshal(object, args); err != nil {
-					return err
-				}
-				args.SetDefaults()
-				return args.Validate(nil).ToAggregate()
-			},
-		},
-		{
-			metav1.TypeMeta{APIVersion: kubescheduler.SchemeGroupVersion.String(), Kind: "SpotPreferenceArgs"},
-			args + "Only the scheduler reads them.", preference,
-			func(object []byte) error {
-				args := &config.SpotPreferenceArgs{}
-				if err := json.Unmarshal(object, args); err != nil {
-					return err
-				}
-				args.SetDefaults()
-				return args.Validate(nil).ToAggregate()
-			},
-		},
-		{
-			metav1.TypeMeta{APIVersion: controller.GroupVersion.String(), Kind: controller.Kind},
-			fmt.Sprintf("Set `apiVersion: %s`, `kind: %s` and the fields in the controller's file (`config/controller-config.yaml`).",
-				controller.GroupVersion, controller.Kind), controllers,
-			func(object []byte) error {
-				_, err := controller.Read(object)
-				return err
-			},
-		},
+		{"ReplicaSafetyArgs", args + "The controller and the extender read the same file.", safety},
+		{"SpotPreferenceArgs", args + "Only the scheduler reads them.", preference},
+		{controller.Kind, fmt.Sprintf("Set `apiVersion: %s`, `kind: %s` and the fields in the controller's file (`config/controller-config.yaml`).",
+			controller.GroupVersion, controller.Kind), controller.Default()},
 	}
 }
 

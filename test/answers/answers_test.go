@@ -46,7 +46,7 @@ type answers map[string]string
 // scenario is a cluster, a policy, and a pod to place.
 type scenario struct {
 	// policy contains the fields of ReplicaSafetyArgs, in the flow style of YAML and without
-	// braces; "" for the defaults.
+	// braces; "" for the defaults, with fallbackAfter never.
 	policy  string
 	objects []runtime.Object
 	pod     *v1.Pod
@@ -71,6 +71,10 @@ const (
 
 // configuration returns the configuration file that every program reads.
 func (c *scenario) configuration() string {
+	args := c.policy
+	if !strings.Contains(args, "fallbackAfter") {
+		args = strings.TrimPrefix(args+", fallbackAfter: never", ", ")
+	}
 	return fmt.Sprintf(`
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -78,7 +82,7 @@ profiles:
 - schedulerName: %s
   plugins: {multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference, weight: 40}]}}
   pluginConfig: [{name: ReplicaSafety, args: {%s}}]
-`, profile, c.policy)
+`, profile, args)
 }
 
 // readPolicy reads the configuration like the programs other than the scheduler.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
@@ -86,7 +87,7 @@ func TestFloorStatuses(t *testing.T) {
 				w := snapshot.Workloads[0]
 				at := w.FloorStatus()
 				requireEqual(t, "the controller's snapshot", test.want, state{at.FloorDeficit, at.OverBudget, at.Surplus, len(at.Misplaced), at.Healable > 0, test.want.State})
-				moves := rebalance.NewPlanner(rebalance.Settings{Heal: true, MaxMoves: 1}).Plan(snapshot, simulation.NewRoom(snapshot))
+				moves := rebalance.NewPlanner(rebalance.Settings{Rebalance: controller.Rebalance{Heal: true, MaxMoves: 1}}).Plan(snapshot, simulation.NewRoom(snapshot))
 				moved := test.want
 				moved.Heals = len(moves) > 0
 				requireEqual(t, "the rebalancer", test.want, moved)

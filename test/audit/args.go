@@ -103,7 +103,7 @@ func PolicyFromSchedulerConfig(data []byte) (*Policy, error) {
 // DefaultPolicy returns the policy of a profile without ReplicaSafetyArgs.
 func DefaultPolicy() *Policy {
 	return &Policy{
-		defaults:       settings{minOnDemand: amount{n: 1}, fallbackAfter: never, rolloutRelief: 30 * time.Second, overflow: "Allow", exemptions: "Allow", annotations: "Allow", disruptionLimit: noLimit, onDisruptionLimit: "RequireOnDemand"},
+		defaults:       settings{minOnDemand: amount{n: 1}, fallbackAfter: 5 * time.Minute, rolloutRelief: 30 * time.Second, overflow: "Allow", exemptions: "Allow", annotations: "Allow", disruptionLimit: noLimit, onDisruptionLimit: "RequireOnDemand"},
 		labelGrace:     30 * time.Second,
 		capacityLabels: slices.Clone(builtinCapacityLabels),
 		signals:        slices.Clone(builtinSignals),

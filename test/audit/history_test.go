@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,11 +34,15 @@ func newHistory(t *testing.T, args string) *history {
 	return &history{t: t, core: newCore(SchedulerName, policyOf(t, args), dawn), now: dawn, revision: 1, objects: map[types.UID]metav1.Object{}}
 }
 
+// policyOf returns the policy in args. fallbackAfter is never unless args contains it.
 func policyOf(t *testing.T, args string) *Policy {
 	t.Helper()
 	policy, err := PolicyFromArgs([]byte(args))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !strings.Contains(args, "fallbackAfter") {
+		policy.defaults.fallbackAfter = never
 	}
 	return policy
 }

@@ -173,11 +173,10 @@ func TestSchemaHasAllSettings(t *testing.T) {
 func compareFields(t *testing.T, path string, s *property, of reflect.Type) {
 	t.Helper()
 	var fields []string
-	for i := range of.NumField() {
-		field := of.Field(i)
+	for _, field := range reflect.VisibleFields(of) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "" {
-			continue // TypeMeta
+		if name == "" || name == "apiVersion" || name == "kind" { // an embedded struct, or TypeMeta
+			continue
 		}
 		fields = append(fields, name)
 		p := s.Properties[name]

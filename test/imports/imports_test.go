@@ -18,7 +18,7 @@ const module = "github.com/spot-aware-scheduler/spot-aware-scheduler"
 // before its own. So packages on one line do not import each other, and there is no cycle.
 var order = [][]string{
 	// Names, values and tables.
-	{"apis/spot", "apis/scalar", "informer", "recovery", "refusal"},
+	{"apis/spot", "apis/decoding", "informer", "recovery", "refusal"},
 	{"decision"},
 	{"pricing", "providers"},
 	{"transform"},
@@ -60,7 +60,7 @@ var rules = []struct {
 }{
 	{[]string{"pkg/decision"}, []string{"k8s.io", "sigs.k8s.io", "golang.org"}, "the core is pure: standard library and names only"},
 	{[]string{"pkg/lab", "cmd/spot-lab", "pkg/plugins"}, []string{"k8s.io/kubernetes"}, "a cold build of Kubernetes takes minutes: only cmd/scheduler and pkg/apis/config/scheme need it"},
-	{[]string{"cmd/controller", "pkg/apis/controller", "pkg/apis/scalar", "pkg/leader", "pkg/app", "pkg/snapshot", "pkg/simulation", "pkg/controller"},
+	{[]string{"cmd/controller", "pkg/apis/controller", "pkg/apis/decoding", "pkg/leader", "pkg/app", "pkg/snapshot", "pkg/simulation", "pkg/controller"},
 		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab"}, "the controller depends on the policy, not on the scheduler"},
 	{[]string{"cmd/scheduler", "pkg/plugins", "pkg/failsafe", "cmd/extender", "pkg/extender"},
 		[]string{module + "/pkg/snapshot", module + "/pkg/simulation", module + "/pkg/controller"}, "the scheduler does not depend on the controller"},

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	kubescheduler "k8s.io/kube-scheduler/config/v1"
 	schedulerscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	"k8s.io/utils/ptr"
@@ -76,42 +77,47 @@ poolRisk:
 )
 
 func TestDefaults(t *testing.T) {
-	meta := func(kind string) metav1.TypeMeta {
-		return metav1.TypeMeta{APIVersion: kubescheduler.SchemeGroupVersion.String(), Kind: kind}
+	safety := func(change func(*config.ReplicaSafetyArgs)) *config.ReplicaSafetyArgs {
+		a := &config.ReplicaSafetyArgs{
+			WorkloadSettings: config.WorkloadSettings{
+				MinOnDemand: ptr.To(intstr.FromInt32(1)), WhenUnsatisfiable: ptr.To(config.DoNotSchedule),
+				FallbackAfter: &config.DurationOrNever{Duration: duration(5 * time.Minute)}, RolloutRelief: &config.DurationOrNever{Duration: duration(30 * time.Second)},
+				Overflow: ptr.To(config.AllowOverflow), Exemptions: ptr.To(config.AllowExemptions), OnDisruptionLimit: ptr.To(config.RequireOnDemand),
+			},
+			UnlabeledNodes: ptr.To(config.OnDemand), AnnotationPolicy: ptr.To(config.AllowAnnotations),
+			LabelGrace: ptr.To(duration(30 * time.Second)), GateTimeout: ptr.To(duration(30 * time.Second)),
+		}
+		change(a)
+		return a
 	}
+	asIs := func(*config.ReplicaSafetyArgs) {}
 	for name, test := range map[string]struct {
 		plugin, args string
 		want         runtime.Object
 	}{
-		"no pluginConfig entry": {replicaSafety, "", &config.ReplicaSafetyArgs{
-			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
-			LabelGrace: "30s", GateTimeout: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
-			Overflow: "Allow", Exemptions: "Allow", OnDisruptionLimit: "RequireOnDemand",
-		}},
-		"no arguments": {replicaSafety, "null", &config.ReplicaSafetyArgs{
-			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
-			LabelGrace: "30s", GateTimeout: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
-			Overflow: "Allow", Exemptions: "Allow", OnDisruptionLimit: "RequireOnDemand",
-		}},
-		"set values are not defaulted": {replicaSafety, "{minOnDemand: 0, unlabeledNodes: Spot, labelGrace: 0s}", &config.ReplicaSafetyArgs{
-			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "0", UnlabeledNodes: "Spot", WhenUnsatisfiable: "DoNotSchedule",
-			LabelGrace: "0s", GateTimeout: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
-			Overflow: "Allow", Exemptions: "Allow", OnDisruptionLimit: "RequireOnDemand",
-		}},
-		"no SpotPreferenceArgs": {spotPreference, "", &config.SpotPreferenceArgs{
-			TypeMeta: meta("SpotPreferenceArgs"), RiskHalfLife: "1h",
-		}},
-		"SpotPreferenceArgs that are set": {spotPreference, "riskHalfLife: 2h", &config.SpotPreferenceArgs{
-			TypeMeta: meta("SpotPreferenceArgs"), RiskHalfLife: "2h",
-		}},
+		"no pluginConfig entry": {replicaSafety, "", safety(asIs)},
+		"no arguments":          {replicaSafety, "null", safety(asIs)},
+		"nulls":                 {replicaSafety, "{minOnDemand: null, overflow: null, labelGrace: null, fallbackAfter: null}", safety(asIs)},
+		"set values are not defaulted": {replicaSafety, "{minOnDemand: 0, unlabeledNodes: Spot, labelGrace: 0s}", safety(func(a *config.ReplicaSafetyArgs) {
+			a.MinOnDemand, a.UnlabeledNodes, a.LabelGrace = ptr.To(intstr.FromInt32(0)), ptr.To(config.Spot), ptr.To(duration(0))
+		})},
+		"no SpotPreferenceArgs":           {spotPreference, "", &config.SpotPreferenceArgs{RiskHalfLife: ptr.To(duration(time.Hour))}},
+		"SpotPreferenceArgs that are set": {spotPreference, "riskHalfLife: 2h", &config.SpotPreferenceArgs{RiskHalfLife: ptr.To(duration(2 * time.Hour))}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ignoreTypeMeta := cmpopts.IgnoreTypes(metav1.TypeMeta{}) // The decoder removes TypeMeta, the defaults set it.
-			if diff := cmp.Diff(test.want, decodeArgs(t, test.plugin, test.args), ignoreTypeMeta); diff != "" {
+			if diff := cmp.Diff(test.want, decodeArgs(t, test.plugin, test.args), ignoreInternals); diff != "" {
 				t.Errorf("arguments (-want +got):\n%s", diff)
 			}
 		})
 	}
+}
+
+func duration(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
+
+// ignoreInternals ignores TypeMeta, which the decoder removes and the defaults set, and mistakes in
+// decoding.
+var ignoreInternals = cmp.Options{
+	cmpopts.IgnoreTypes(metav1.TypeMeta{}), cmpopts.IgnoreUnexported(config.ReplicaSafetyArgs{}, config.SpotPreferenceArgs{}),
 }
 
 func TestPolicy(t *testing.T) {
@@ -189,7 +195,7 @@ func TestPolicyOfDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &decision.Policy{
-		Defaults:       decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
+		Defaults:       decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second},
 		LabelGrace:     30 * time.Second,
 		GateTimeout:    30 * time.Second,
 		CapacityLabels: providers.CapacityLabels(),
@@ -220,13 +226,14 @@ func TestRisk(t *testing.T) {
 	}
 }
 
-// Arguments without defaults are rejected, not converted to zeros.
+// Arguments without defaults have the same meaning as with them.
 func TestWithoutDefaults(t *testing.T) {
-	if _, _, err := (&config.ReplicaSafetyArgs{}).Policy(); err == nil {
-		t.Error("ReplicaSafetyArgs without defaults have a policy")
+	policy, _, err := (&config.ReplicaSafetyArgs{}).Policy()
+	if want := "minOnDemand=1"; err != nil || !strings.HasPrefix(policy.Defaults.String(), want) || policy.GateTimeout != 30*time.Second {
+		t.Errorf("ReplicaSafetyArgs: %+v, error %v, want defaults", policy, err)
 	}
-	if _, _, err := (&config.SpotPreferenceArgs{}).Risk(); err == nil {
-		t.Error("SpotPreferenceArgs without defaults have a half-life")
+	if halfLife, _, err := (&config.SpotPreferenceArgs{}).Risk(); err != nil || halfLife != time.Hour {
+		t.Errorf("SpotPreferenceArgs: %s, error %v, want 1h", halfLife, err)
 	}
 }
 
@@ -247,12 +254,12 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v in\n%s", err, &written)
 			}
-			if diff := cmp.Diff(argsOf(t, cfg, plugin), argsOf(t, again, plugin), cmpopts.IgnoreTypes(metav1.TypeMeta{})); diff != "" {
+			if diff := cmp.Diff(argsOf(t, cfg, plugin), argsOf(t, again, plugin), ignoreInternals); diff != "" {
 				t.Errorf("arguments (-first +again):\n%s", diff)
 			}
 			for _, line := range map[string][]string{
-				replicaSafety:  {"kind: ReplicaSafetyArgs", "minOnDemand: 2\n", "maxPerPool: 50%\n", "minPriority: 1000\n", "labelGrace: 1m30s\n"},
-				spotPreference: {"kind: SpotPreferenceArgs", "risk: 0.25\n", "riskHalfLife: 30m\n"},
+				replicaSafety:  {"kind: ReplicaSafetyArgs", "minOnDemand: 2\n", "maxPerPool: 50%\n", "minPriority: 1000\n", "labelGrace: 1m30s\n", "fallbackAfter: never\n", "fallbackAfter: 5m0s\n"},
+				spotPreference: {"kind: SpotPreferenceArgs", "risk: 0.25\n", "riskHalfLife: 30m0s\n"},
 			}[plugin] {
 				if !strings.Contains(written.String(), line) {
 					t.Errorf("no %q in\n%s", line, &written)
@@ -267,7 +274,7 @@ func TestDeepCopy(t *testing.T) {
 	for plugin, args := range map[string]string{replicaSafety: everyReplicaSafetyArg, spotPreference: everySpotPreferenceArg} {
 		original := decodeArgs(t, plugin, args)
 		clone := original.DeepCopyObject()
-		if diff := cmp.Diff(original, clone); diff != "" {
+		if diff := cmp.Diff(original, clone, ignoreInternals); diff != "" {
 			t.Errorf("%s: copy (-original +copy):\n%s", plugin, diff)
 		}
 		visited := 0

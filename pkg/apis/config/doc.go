@@ -4,4 +4,6 @@
 //
 // The package does not import k8s.io/kubernetes, so that every binary can read the same policy.
 // Package config/scheme registers the types with the scheduler.
+//
+// +kubebuilder:object:generate=true
 package config

@@ -1,29 +1,27 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/decoding"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
-// Validate returns every error in the arguments, whose defaults must be set. path is the field path
-// of the arguments; nil for the root.
+// Validate returns every error in the arguments, those found by decoding included. path is the
+// field path of the arguments; nil for the root.
 func (a *ReplicaSafetyArgs) Validate(path *field.Path) field.ErrorList {
 	_, _, errs := a.convert(path)
 	return errs
 }
 
-// Policy converts the arguments, whose defaults must be set. It returns the policy and the
-// interruption signals of nodes, both including the built-in ones. The error contains every error
-// that Validate finds.
+// Policy converts the arguments. It returns the policy and the interruption signals of nodes, both
+// including the built-in ones. The error contains every error that Validate finds.
 func (a *ReplicaSafetyArgs) Policy() (*decision.Policy, []providers.Signal, error) {
 	policy, signals, errs := a.convert(nil)
 	if err := errs.ToAggregate(); err != nil {
@@ -32,21 +30,19 @@ func (a *ReplicaSafetyArgs) Policy() (*decision.Policy, []providers.Signal, erro
 	return policy, signals, nil
 }
 
-var (
-	parseCapacityType     = scalar.OneOf([]string{"OnDemand", "Spot"}, decision.OnDemand, decision.Spot)
-	parseAnnotationPolicy = scalar.OneOf([]string{"Allow", "StricterOnly", "Ignore"},
-		decision.AllowAnnotations, decision.StricterOnly, decision.IgnoreAnnotations)
-)
-
-// convert validates and converts in one pass, so that both always cover the same fields.
+// convert validates and converts in one pass, so that both always cover the same fields. Unset
+// fields have their defaults.
 func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []providers.Signal, field.ErrorList) {
+	a = a.DeepCopy()
+	a.SetDefaults()
 	var errs field.ErrorList
 	policy := &decision.Policy{
-		Defaults:       convertSettings(&errs, path, a).Apply(decision.WorkloadSettings{FallbackAfter: decision.Never}),
-		Annotations:    scalar.Parse(&errs, path.Child("annotationPolicy"), a.AnnotationPolicy, parseAnnotationPolicy),
-		UnlabeledNodes: scalar.Parse(&errs, path.Child("unlabeledNodes"), a.UnlabeledNodes, parseCapacityType),
-		LabelGrace:     scalar.Parse(&errs, path.Child("labelGrace"), a.LabelGrace, scalar.Duration),
-		GateTimeout:    scalar.Parse(&errs, path.Child("gateTimeout"), a.GateTimeout, gateTimeout),
+		Defaults:    convertSettings(&errs, path, a).Apply(decision.WorkloadSettings{}),
+		Annotations: convertAnnotationPolicy(&errs, path, *a.AnnotationPolicy),
+		UnlabeledNodes: decoding.OneOf(&errs, path.Child("unlabeledNodes"), *a.UnlabeledNodes,
+			[]CapacityType{OnDemand, Spot}, decision.OnDemand, decision.Spot),
+		LabelGrace:  decoding.AtLeast(&errs, path.Child("labelGrace"), *a.LabelGrace, 0),
+		GateTimeout: decoding.AtLeast(&errs, path.Child("gateTimeout"), *a.GateTimeout, time.Second),
 	}
 	var more field.ErrorList
 	policy.Rules, more = convertRules(a.Rules, path.Child("rules"))
@@ -54,15 +50,12 @@ func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []provi
 	policy.CapacityLabels, more = convertCapacityLabels(a.CapacityLabels, path.Child("capacityLabels"))
 	errs = append(errs, more...)
 	signals, more := convertSignals(a.Signals, path.Child("signals"))
-	return policy, signals, append(errs, more...)
+	return policy, signals, decoding.Join(path, a.decoded.list, append(errs, more...))
 }
 
-func gateTimeout(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < time.Second {
-		return 0, errors.New(`expected a duration of 1s or more, such as "30s"`)
-	}
-	return d, nil
+func convertAnnotationPolicy(errs *field.ErrorList, path *field.Path, p AnnotationPolicy) decision.AnnotationPolicy {
+	return decoding.OneOf(errs, path.Child("annotationPolicy"), p, []AnnotationPolicy{AllowAnnotations, StricterOnly, IgnoreAnnotations},
+		decision.AllowAnnotations, decision.StricterOnly, decision.IgnoreAnnotations)
 }
 
 // convertCapacityLabels returns the built-in labels, then the configured labels.

@@ -11,7 +11,7 @@ import (
 	kubescheduler "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/decoding"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
@@ -58,7 +58,7 @@ func RiskFields(data []byte, profile string) (fields []string, err error) {
 	args.SetDefaults()
 	var defaults SpotPreferenceArgs
 	defaults.SetDefaults()
-	if args.RiskHalfLife != defaults.RiskHalfLife {
+	if *args.RiskHalfLife != *defaults.RiskHalfLife {
 		fields = append(fields, "riskHalfLife")
 	}
 	if len(args.PoolRisk) > 0 {
@@ -88,7 +88,7 @@ func readProfile(data []byte, profile string) (*kubescheduler.KubeSchedulerProfi
 }
 
 func decodeConfiguration(data []byte) (*kubescheduler.KubeSchedulerConfiguration, error) {
-	if err := scalar.OneDocument(data); err != nil {
+	if err := decoding.OneDocument(data); err != nil {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()
@@ -121,8 +121,8 @@ func Advise(err error) error {
 	return err
 }
 
-// policyArgs returns the arguments of ReplicaSafety in a profile, with defaults set, and the field
-// path that they have or would have.
+// policyArgs returns the arguments of ReplicaSafety in a profile, and the field path that they have
+// or would have.
 func policyArgs(profile *kubescheduler.KubeSchedulerProfile, path *field.Path) (*ReplicaSafetyArgs, *field.Path, error) {
 	plugins := ptr.Deref(profile.Plugins, kubescheduler.Plugins{})
 	enabled := slices.Concat(plugins.MultiPoint.Enabled, plugins.PreFilter.Enabled, plugins.Filter.Enabled)
@@ -135,7 +135,6 @@ func policyArgs(profile *kubescheduler.KubeSchedulerProfile, path *field.Path) (
 	if i >= 0 {
 		path = path.Index(i).Child("args")
 	}
-	args.SetDefaults()
 	return args, path, nil
 }
 

@@ -3,10 +3,8 @@ package config
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/decoding"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
@@ -66,11 +65,13 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 		Name:            r.Name,
 		Namespaces:      r.Namespaces,
 		PriorityClasses: r.PriorityClasses,
-		MinPriority:     scalar.ParseOptional(&errs, path.Child("minPriority"), r.MinPriority, parsePriority),
+		MinPriority:     r.MinPriority,
 		QOSClasses:      r.QOSClasses,
 		OwnerKinds:      r.OwnerKinds,
 		Overrides:       convertSettings(&errs, path, r),
-		Annotations:     scalar.ParseOptional(&errs, path.Child("annotationPolicy"), r.AnnotationPolicy, parseAnnotationPolicy),
+	}
+	if r.AnnotationPolicy != nil {
+		rule.Annotations = ptr.To(convertAnnotationPolicy(&errs, path, *r.AnnotationPolicy))
 	}
 	if rule.Empty() && rule.Annotations == nil && len(errs) == 0 {
 		names := []string{"annotationPolicy"}
@@ -84,7 +85,7 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 	errs = append(errs, eachValid(r.QOSClasses, path.Child("qosClasses"), isQOSClass)...)
 	errs = append(errs, eachValid(r.OwnerKinds, path.Child("ownerKinds"), isOwnerKind)...)
 
-	if selector := scalar.Selector(&errs, path.Child("podSelector"), r.PodSelector); selector != nil {
+	if selector := decoding.Selector(&errs, path.Child("podSelector"), r.PodSelector); selector != nil {
 		rule.PodSelector = func(podLabels map[string]string) bool { return selector.Matches(labels.Set(podLabels)) }
 	}
 	return rule, errs
@@ -163,12 +164,4 @@ func isOwnerKind(kind string) []string {
 		return []string{"expected a kind such as Deployment, StatefulSet or Job; Pod for pods without a controller"}
 	}
 	return nil
-}
-
-func parsePriority(text string) (int32, error) {
-	n, err := strconv.ParseInt(text, 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("expected a whole number from %d to %d", math.MinInt32, math.MaxInt32)
-	}
-	return int32(n), nil
 }

@@ -8,14 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/decoding"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
-
-var parseSignalClass = scalar.OneOf([]string{"reclaim", "drain", "advisory"}, decision.Reclaim, decision.Drain, decision.Advisory)
 
 // convertSignals returns the built-in signals, then the configured signals.
 func convertSignals(signals []Signal, path *field.Path) ([]providers.Signal, field.ErrorList) {
@@ -23,10 +20,15 @@ func convertSignals(signals []Signal, path *field.Path) ([]providers.Signal, fie
 	var configured []providers.Signal
 	for i := range signals {
 		path := path.Index(i)
-		signal := providers.Signal{
-			Class:    scalar.Parse(&errs, path.Child("class"), signals[i].Class, parseSignalClass),
-			Notice:   ptr.Deref(scalar.ParseOptional(&errs, path.Child("notice"), signals[i].Notice, scalar.Duration), 0),
-			OnlySpot: ptr.Deref(scalar.ParseOptional(&errs, path.Child("onlySpot"), signals[i].OnlySpot, scalar.Bool), false),
+		signal := providers.Signal{OnlySpot: signals[i].OnlySpot}
+		if signals[i].Class == "" {
+			errs = append(errs, field.Required(path.Child("class"), ""))
+		} else {
+			signal.Class = decoding.OneOf(&errs, path.Child("class"), signals[i].Class,
+				[]SignalClass{Reclaim, Drain, Advisory}, decision.Reclaim, decision.Drain, decision.Advisory)
+		}
+		if notice := signals[i].Notice; notice != nil {
+			signal.Notice = decoding.AtLeast(&errs, path.Child("notice"), *notice, 0)
 		}
 		kinds, text := signals[i].given()
 		if len(kinds) == 0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -102,18 +103,18 @@ func TestReplicaSafetyArgsMistakes(t *testing.T) {
 		"fraction of a replica":        {`minOnDemand: 1.5`, []mistake{{invalid, "args.minOnDemand", "1.5"}}},
 		"floor of another type":        {`minOnDemand: true`, []mistake{{invalid, "args.minOnDemand", "true"}}},
 		"floor that is an object":      {`minOnDemand: {count: 1}`, []mistake{{invalid, "args.minOnDemand", `{"count":1}`}}},
-		"floor that is empty":          {`minOnDemand: ""`, []mistake{{invalid, "args.minOnDemand", `""`}}},
+		"floor that is empty":          {`minOnDemand: ""`, []mistake{{invalid, "args.minOnDemand", ""}}},
 		"null is unset":                {`minOnDemand: null`, nil},
 		"cap of 0":                     {`maxPerPool: 0`, []mistake{{invalid, "args.maxPerPool", "0"}}},
 		"no time for the controller":   {`gateTimeout: 999ms`, []mistake{{invalid, "args.gateTimeout", "999ms"}}},
 		"no gate timeout":              {`gateTimeout: never`, []mistake{{invalid, "args.gateTimeout", "never"}}},
-		"negative fallback":            {`fallbackAfter: -5m`, []mistake{{invalid, "args.fallbackAfter", "-5m"}}},
+		"negative fallback":            {`fallbackAfter: -5m`, []mistake{{invalid, "args.fallbackAfter", "-5m0s"}}},
 		"fallback without a unit":      {`fallbackAfter: 5`, []mistake{{invalid, "args.fallbackAfter", "5"}}},
 		"fallback that is no duration": {`fallbackAfter: soon`, []mistake{{invalid, "args.fallbackAfter", "soon"}}},
 		"negative relief":              {`rolloutRelief: -30s`, []mistake{{invalid, "args.rolloutRelief", "-30s"}}},
 		"relief without a unit":        {`rolloutRelief: 30`, []mistake{{invalid, "args.rolloutRelief", "30"}}},
 		"relief that is no duration":   {`rolloutRelief: Never`, []mistake{{invalid, "args.rolloutRelief", "Never"}}},
-		"relief that is empty":         {`rolloutRelief: ""`, []mistake{{invalid, "args.rolloutRelief", `""`}}},
+		"relief that is empty":         {`rolloutRelief: ""`, []mistake{{invalid, "args.rolloutRelief", ""}}},
 		"no relief":                    {`rolloutRelief: never`, nil},
 		"relief of 0":                  {`rolloutRelief: 0s`, nil},
 		"unknown overflow":             {`overflow: never`, []mistake{{invalid, "args.overflow", "never"}}},
@@ -224,7 +225,7 @@ func TestReplicaSafetyArgsMistakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := decodeArgs(t, replicaSafety, test.args).(*config.ReplicaSafetyArgs)
-			if diff := cmp.Diff(test.want, mistakesOf(args.Validate(field.NewPath("args")))); diff != "" {
+			if diff := cmp.Diff(test.want, mistakesOf(args.Validate(field.NewPath("args"))), inAnyOrder); diff != "" {
 				t.Errorf("mistakes (-want +got):\n%s", diff)
 			}
 			if _, _, err := args.Policy(); (err != nil) != (test.want != nil) {
@@ -246,7 +247,7 @@ func TestSpotPreferenceArgsMistakes(t *testing.T) {
 	}{
 		"nothing set":              {`{}`, nil},
 		"half-life of 0":           {`riskHalfLife: 0s`, []mistake{{invalid, "args.riskHalfLife", "0s"}}},
-		"negative half-life":       {`riskHalfLife: -1h`, []mistake{{invalid, "args.riskHalfLife", "-1h"}}},
+		"negative half-life":       {`riskHalfLife: -1h`, []mistake{{invalid, "args.riskHalfLife", "-1h0m0s"}}},
 		"risk bounds":              {`poolRisk: [{instanceType: a, zone: b, risk: 0}, {instanceType: a, zone: c, risk: 1}]`, nil},
 		"risk above 1":             {`poolRisk: [{instanceType: a, zone: b, risk: 1.1}]`, []mistake{{invalid, "args.poolRisk[0].risk", "1.1"}}},
 		"risk below 0":             {`poolRisk: [{instanceType: a, zone: b, risk: -0.1}]`, []mistake{{invalid, "args.poolRisk[0].risk", "-0.1"}}},
@@ -260,7 +261,7 @@ func TestSpotPreferenceArgsMistakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := decodeArgs(t, spotPreference, test.args).(*config.SpotPreferenceArgs)
-			if diff := cmp.Diff(test.want, mistakesOf(args.Validate(field.NewPath("args")))); diff != "" {
+			if diff := cmp.Diff(test.want, mistakesOf(args.Validate(field.NewPath("args"))), inAnyOrder); diff != "" {
 				t.Errorf("mistakes (-want +got):\n%s", diff)
 			}
 			if _, _, err := args.Risk(); (err != nil) != (test.want != nil) {
@@ -270,31 +271,71 @@ func TestSpotPreferenceArgsMistakes(t *testing.T) {
 	}
 }
 
-// Errors of the decoder name the profile, the plugin and the field.
-func TestDecoderRefuses(t *testing.T) {
+var inAnyOrder = cmpopts.SortSlices(func(a, b mistake) bool { return a.Field < b.Field })
+
+// Unknown fields and values of a wrong type are mistakes, like invalid values, and all are reported
+// at once.
+func TestMistakesInDecoding(t *testing.T) {
+	const (
+		invalid   = field.ErrorTypeInvalid
+		forbidden = field.ErrorTypeForbidden
+	)
 	for name, test := range map[string]struct {
-		plugin, args string
-		want         []string
+		args string
+		want []mistake
 	}{
-		"unknown field":           {replicaSafety, `minOnDemnd: 1`, []string{`unknown field "minOnDemnd"`}},
-		"unknown field of a rule": {replicaSafety, `rules: [{name: a}, {name: b, floor: 1}]`, []string{`unknown field "rules[1].floor"`}},
-		"field in another case":   {replicaSafety, `minondemand: 1`, []string{`unknown field "minondemand"`}},
-		"two unknown fields":      {spotPreference, "a: 1\npoolRisk: [{pool: b}]", []string{`unknown field "a"`, `unknown field "poolRisk[0].pool"`}},
-		"list that is a string":   {replicaSafety, `rules: [{name: a, namespaces: b}]`, []string{"rules.namespaces", "cannot unmarshal string", "[]string"}},
-		"list that is an object":  {replicaSafety, `signals: {taint: a}`, []string{"signals", "cannot unmarshal object", "[]config.Signal"}},
-		"string that is a number": {replicaSafety, `rules: [{name: 5}]`, []string{"rules.name", "cannot unmarshal number", "string"}},
-		"arguments of another":    {replicaSafety, `kind: SpotPreferenceArgs`, []string{"ReplicaSafetyArgs", "got SpotPreferenceArgs"}},
+		"unknown field":           {`minOnDemnd: 1`, []mistake{{forbidden, "args.minOnDemnd", ""}}},
+		"unknown field of a rule": {`rules: [{name: a, overflow: Never}, {name: b, namespaces: [b], overflow: Never, floor: 1}]`, []mistake{{forbidden, "args.rules[1].floor", ""}}},
+		"profile with protect":    {`protect: true`, []mistake{{forbidden, "args.protect", ""}}},
+		"field in another case":   {`minondemand: 1`, []mistake{{forbidden, "args.minondemand", ""}}},
+		"list that is a string":   {`rules: [{name: a, overflow: Never, namespaces: b}]`, []mistake{{invalid, "args.rules[0].namespaces", "b"}}},
+		"list that is an object":  {`signals: {taint: a}`, []mistake{{invalid, "args.signals", `{"taint":"a"}`}}},
+		"object that is a number": {`rules: [5, {}]`, []mistake{{invalid, "args.rules[0]", "5"}, {field.ErrorTypeRequired, "args.rules[1].name", ""}, {field.ErrorTypeRequired, "args.rules[1]", ""}}},
+		"string that is a number": {`rules: [{name: 5, overflow: Never}]`, []mistake{{invalid, "args.rules[0].name", "5"}}},
+		"five wrong types, a bad value and an unknown field": {`{minOnDemand: [1], labelGrace: 30, fallbackAfter: 5, gateTimeout: 0s, signals: [{taint: a, class: drain, onlySpot: "yes"}],
+  rules: [{name: a, minPriority: high, overflow: Never, floor: 1}]}`, []mistake{
+			{invalid, "args.minOnDemand", "[1]"},
+			{invalid, "args.labelGrace", "30"},
+			{invalid, "args.fallbackAfter", "5"},
+			{invalid, "args.signals[0].onlySpot", "yes"},
+			{invalid, "args.rules[0].minPriority", "high"},
+			{invalid, "args.gateTimeout", "0s"},
+			{forbidden, "args.rules[0].floor", ""},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := decode(file(test.plugin, test.args))
-			if err == nil {
-				t.Fatal("decoded")
+			args := decodeArgs(t, replicaSafety, test.args).(*config.ReplicaSafetyArgs)
+			errs := args.Validate(field.NewPath("args"))
+			if diff := cmp.Diff(test.want, mistakesOf(errs), inAnyOrder); diff != "" {
+				t.Errorf("mistakes (-want +got):\n%s", diff)
 			}
-			for _, want := range append(test.want, ".profiles[0].pluginConfig[0]", "plugin "+test.plugin) {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q does not contain %q", err, want)
+			_, _, err := config.ReadPolicy([]byte(file(replicaSafety, test.args)), "spot-aware-scheduler")
+			for _, mistake := range errs {
+				if mistake.Type != field.ErrorTypeRequired && !strings.Contains(mistake.Detail, "expected ") {
+					t.Errorf("%v does not name what was expected", mistake)
+				}
+				if want := "profiles[0].pluginConfig[0]." + mistake.Error(); err == nil || !strings.Contains(err.Error(), strings.ReplaceAll(want, ` "args.`, ` "`)) {
+					t.Errorf("ReadPolicy: %v, want an error with %s", err, want)
 				}
 			}
 		})
+	}
+	args := decodeArgs(t, spotPreference, "a: 1\nriskHalfLife: 1\npoolRisk: [{pool: b}]").(*config.SpotPreferenceArgs)
+	want := []mistake{
+		{forbidden, "args.a", ""}, {invalid, "args.riskHalfLife", "1"}, {forbidden, "args.poolRisk[0].pool", ""},
+		{field.ErrorTypeRequired, "args.poolRisk[0].instanceType", ""}, {field.ErrorTypeRequired, "args.poolRisk[0].zone", ""}, {field.ErrorTypeRequired, "args.poolRisk[0].risk", ""},
+	}
+	if diff := cmp.Diff(want, mistakesOf(args.Validate(field.NewPath("args"))), inAnyOrder); diff != "" {
+		t.Errorf("SpotPreference: mistakes (-want +got):\n%s", diff)
+	}
+}
+
+// Errors of the decoder name the profile, the plugin and the field.
+func TestDecoderRefuses(t *testing.T) {
+	_, err := decode(file(replicaSafety, `kind: SpotPreferenceArgs`))
+	for _, want := range []string{"ReplicaSafetyArgs", "got SpotPreferenceArgs", ".profiles[0].pluginConfig[0]", "plugin ReplicaSafety"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not contain %q", err, want)
+		}
 	}
 }

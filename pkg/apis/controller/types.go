@@ -1,13 +1,10 @@
 package controller
 
 import (
-	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 )
 
 // Kind is the required kind of a configuration file.
@@ -23,13 +20,13 @@ type SpotControllerConfiguration struct {
 
 	// DryRun: the controller logs its actions and performs none. It writes no object, Lease or
 	// event. Default false.
-	DryRun scalar.Value `json:"dryRun,omitempty"`
+	DryRun bool `json:"dryRun,omitempty"`
 	// RequestsPerSecond is both the average rate and the burst of API requests for moves, node
 	// marks and deletion costs together. Default 200.
-	RequestsPerSecond scalar.Value `json:"requestsPerSecond,omitempty"`
+	RequestsPerSecond int32 `json:"requestsPerSecond,omitempty"`
 	// Concurrency is the maximum number of such requests of one namespace in flight, and a third of
 	// the maximum of all. Default 50.
-	Concurrency scalar.Value `json:"concurrency,omitempty"`
+	Concurrency int32 `json:"concurrency,omitempty"`
 
 	LeaderElection LeaderElection `json:"leaderElection,omitempty"`
 	Metrics        Server         `json:"metrics,omitempty"`
@@ -48,33 +45,33 @@ type SpotControllerConfiguration struct {
 type LeaderElection struct {
 	// LeaseDuration is the time without an active replica after a leader has died without releasing
 	// the Lease: whole seconds, 2 or more. Default 15s.
-	LeaseDuration scalar.Value `json:"leaseDuration,omitempty"`
+	LeaseDuration metav1.Duration `json:"leaseDuration,omitempty"`
 }
 
 // Server configures an HTTP server of the controller.
 type Server struct {
 	// BindAddress is a host and a port. An empty host means all addresses. Default ":8443" for
 	// metrics and ":8081" for health.
-	BindAddress scalar.Value `json:"bindAddress,omitempty"`
+	BindAddress string `json:"bindAddress,omitempty"`
 }
 
 // Interruption configures the handling of nodes that are about to be reclaimed.
 type Interruption struct {
 	// Enabled: the controller taints nodes that are being reclaimed and moves their pods in time.
 	// Default true.
-	Enabled scalar.Value `json:"enabled,omitempty"`
+	Enabled bool `json:"enabled,omitempty"`
 	// NamespaceSelector selects, by namespace labels, the namespaces whose pods are moved. Pods of
 	// other namespaces run until their node is reclaimed; the node is tainted anyway. Default all.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// DefaultNotice is the assumed time until a node is reclaimed if neither its signal nor an
 	// annotation specifies it: 10s or more. Default 2m.
-	DefaultNotice scalar.Value `json:"defaultNotice,omitempty"`
+	DefaultNotice metav1.Duration `json:"defaultNotice,omitempty"`
 	// NotReadyAfter is the time without contact to the kubelet after which a spot node counts as
 	// reclaimed: 20s or more. Default 40s, the same as in the scheduler.
-	NotReadyAfter scalar.Value `json:"notReadyAfter,omitempty"`
+	NotReadyAfter metav1.Duration `json:"notReadyAfter,omitempty"`
 	// DeleteAtDeadline: the controller deletes a pod if a PodDisruptionBudget still forbids its
 	// eviction when only the pod's grace period is left. Default true.
-	DeleteAtDeadline scalar.Value `json:"deleteAtDeadline,omitempty"`
+	DeleteAtDeadline bool `json:"deleteAtDeadline,omitempty"`
 	// Advisory configures the handling of nodes that may be reclaimed.
 	Advisory Advisory `json:"advisory,omitempty"`
 }
@@ -83,13 +80,13 @@ type Interruption struct {
 type Advisory struct {
 	// Enabled: the controller taints these nodes and moves their pods without a deadline. Default
 	// false: these nodes only get no new pods while other nodes have room.
-	Enabled scalar.Value `json:"enabled,omitempty"`
+	Enabled bool `json:"enabled,omitempty"`
 	// TimeLimit is the time after which the controller removes the taint again if the node was not
 	// reclaimed: 10s or more. Default 30m.
-	TimeLimit scalar.Value `json:"timeLimit,omitempty"`
+	TimeLimit metav1.Duration `json:"timeLimit,omitempty"`
 	// Pause is the time for which the controller then ignores advisory signals of the node: 1m or
 	// more. Default 1h.
-	Pause scalar.Value `json:"pause,omitempty"`
+	Pause metav1.Duration `json:"pause,omitempty"`
 }
 
 // Drain configures the handling of nodes that another actor drains: an autoscaler, a managed
@@ -98,14 +95,14 @@ type Drain struct {
 	// Assist: the controller releases a pod if a PodDisruptionBudget forbids its eviction now, or
 	// if it is the only ready replica of its workload. Its replacement is then ready before the pod
 	// is evicted. The controller evicts no pod itself. Default true.
-	Assist scalar.Value `json:"assist,omitempty"`
+	Assist bool `json:"assist,omitempty"`
 	// Cordons: a cordoned node counts as being drained. kubectl drain cordons the node and leaves
 	// no other sign. Default false.
-	Cordons scalar.Value `json:"cordons,omitempty"`
+	Cordons bool `json:"cordons,omitempty"`
 	// EvictionRequests: the controller replaces a pod before it evicts it, if the pod names the
 	// responder spot-aware-scheduler.io/surge and an EvictionRequest of Kubernetes 1.37 (alpha)
 	// targets the pod. Default false.
-	EvictionRequests scalar.Value `json:"evictionRequests,omitempty"`
+	EvictionRequests bool `json:"evictionRequests,omitempty"`
 }
 
 // Migration configures how pods are moved.
@@ -113,12 +110,12 @@ type Migration struct {
 	// SurgeTimeout is the time in which a replacement must become ready, in addition to
 	// minReadySeconds, before the controller restores the released pod to its ReplicaSet: 5s or
 	// more. If the node is being reclaimed, the deadline applies instead. Default 2m.
-	SurgeTimeout scalar.Value `json:"surgeTimeout,omitempty"`
+	SurgeTimeout metav1.Duration `json:"surgeTimeout,omitempty"`
 	// EvictableOwners are kinds of controllers, such as "CloneSet.apps.kruise.io", that recreate a
 	// pod after its eviction. The controller evicts such a pod as soon as its node gets notice. The
 	// kinds of Kubernetes itself are always included. Default: the kinds of Strimzi, CloudNativePG
 	// and OpenKruise.
-	EvictableOwners []scalar.Value `json:"evictableOwners,omitempty"`
+	EvictableOwners []string `json:"evictableOwners,omitempty"`
 }
 
 // Rebalance configures which pods are moved to better nodes, and how many.
@@ -128,32 +125,32 @@ type Rebalance struct {
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// Heal: the controller moves pods that run on spot against the policy to on-demand nodes with
 	// room. Default true.
-	Heal scalar.Value `json:"heal,omitempty"`
+	Heal bool `json:"heal,omitempty"`
 	// MakeRoom: the controller moves pods that may run on spot off on-demand if a pod that may not
 	// needs the room. Default true.
-	MakeRoom scalar.Value `json:"makeRoom,omitempty"`
+	MakeRoom bool `json:"makeRoom,omitempty"`
 	// ReturnToSpot: the controller moves pods that may run on spot, but were placed on on-demand
 	// when spot was full, to spot nodes with room. Default true.
-	ReturnToSpot scalar.Value `json:"returnToSpot,omitempty"`
+	ReturnToSpot bool `json:"returnToSpot,omitempty"`
 	// LocalStorage decides whether pods that would lose data on their node (hostPath, emptyDir)
 	// return to spot. Keep (the default): only if annotations permit their eviction. Move: always.
-	LocalStorage scalar.Value `json:"localStorage,omitempty"`
+	LocalStorage LocalStorage `json:"localStorage,omitempty"`
 	// MaxMoves is the maximum number of rebalance moves in progress in the whole cluster. A
 	// workload never has more than one. Default 5.
-	MaxMoves scalar.Value `json:"maxMoves,omitempty"`
+	MaxMoves int32 `json:"maxMoves,omitempty"`
 	// PauseAfterInterruption is the time for which the controller does not rebalance a workload
 	// after an interruption of one of its pods. Default 5m.
-	PauseAfterInterruption scalar.Value `json:"pauseAfterInterruption,omitempty"`
+	PauseAfterInterruption metav1.Duration `json:"pauseAfterInterruption,omitempty"`
 	// CalmPeriod is the time without a lost node after which pods may return to a spot pool.
 	// Default 10m.
-	CalmPeriod scalar.Value `json:"calmPeriod,omitempty"`
+	CalmPeriod metav1.Duration `json:"calmPeriod,omitempty"`
 }
 
 // DeletionCosts configures whether a scale-down of a Deployment spares its floor.
 type DeletionCosts struct {
 	// Enabled: the controller sets the annotation controller.kubernetes.io/pod-deletion-cost on the
 	// pods of the floor. Default true.
-	Enabled scalar.Value `json:"enabled,omitempty"`
+	Enabled bool `json:"enabled,omitempty"`
 }
 
 // Gating configures the autoscaler mode: the controller writes the required capacity type on each
@@ -162,24 +159,24 @@ type DeletionCosts struct {
 type Gating struct {
 	// Enabled: the controller writes the capacity type on gated pods and removes their gate.
 	// Default false: the scheduler removes the gate after gateTimeout.
-	Enabled scalar.Value `json:"enabled,omitempty"`
+	Enabled bool `json:"enabled,omitempty"`
 	// Labels are the node labels that exclude pods of a floor from spot nodes. They must be
 	// capacity labels that the autoscaler itself sets: Karpenter invents a value for any other
 	// label. Default karpenter.sh/capacity-type.
-	Labels []scalar.Value `json:"labels,omitempty"`
+	Labels []string `json:"labels,omitempty"`
 	// SpotLabel is the node label by which pods require spot. Default karpenter.sh/capacity-type.
 	// With "" no pod requires spot.
-	SpotLabel scalar.Value `json:"spotLabel,omitempty"`
+	SpotLabel string `json:"spotLabel,omitempty"`
 	// NodeStartup is the time in which an autoscaler may start a node before a pod that waits for
 	// it falls back, or a move is undone: 10s or more. Default 3m.
-	NodeStartup scalar.Value `json:"nodeStartup,omitempty"`
+	NodeStartup metav1.Duration `json:"nodeStartup,omitempty"`
 	// BuyForReturn: a replica that returns to spot requires spot, so that an autoscaler buys spot
 	// capacity for it. Default true.
-	BuyForReturn scalar.Value `json:"buyForReturn,omitempty"`
+	BuyForReturn bool `json:"buyForReturn,omitempty"`
 	// HealRunning: the controller replaces replicas of a floor that run on on-demand without
 	// requiring it, one of a workload at a time. These replicas started before the mode was
 	// enabled. Default true.
-	HealRunning scalar.Value `json:"healRunning,omitempty"`
+	HealRunning bool `json:"healRunning,omitempty"`
 }
 
 // Costs configures the metrics of hourly costs.
@@ -187,60 +184,50 @@ type Costs struct {
 	// PriceFile is the path of a price list: US dollars per hour as CSV (.csv) with the header
 	// instanceType,zone,spot,onDemand, or as YAML, a list of such objects. A relative path is
 	// relative to the folder of this file. Default none: list prices of a dozen AWS types.
-	PriceFile scalar.Value `json:"priceFile,omitempty"`
+	PriceFile string `json:"priceFile,omitempty"`
 }
 
-// SetDefaults fills in unset fields.
-func (c *SpotControllerConfiguration) SetDefaults() {
-	c.DryRun.SetDefault("false")
-	c.RequestsPerSecond.SetDefault("200")
-	c.Concurrency.SetDefault("50")
-	c.LeaderElection.LeaseDuration.SetDefault("15s")
-	c.Metrics.BindAddress.SetDefault(":8443")
-	c.Health.BindAddress.SetDefault(":8081")
+// LocalStorage decides whether pods that would lose data on their node return to spot.
+type LocalStorage string
 
-	c.Interruption.Enabled.SetDefault("true")
-	c.Interruption.DefaultNotice.SetDefault("2m")
-	c.Interruption.NotReadyAfter.SetDefault("40s")
-	c.Interruption.DeleteAtDeadline.SetDefault("true")
-	c.Interruption.Advisory.Enabled.SetDefault("false")
-	c.Interruption.Advisory.TimeLimit.SetDefault("30m")
-	c.Interruption.Advisory.Pause.SetDefault("1h")
+// The values of LocalStorage.
+const (
+	KeepLocalStorage LocalStorage = "Keep"
+	MoveLocalStorage LocalStorage = "Move"
+)
 
-	c.Drain.Assist.SetDefault("true")
-	c.Drain.Cordons.SetDefault("false")
-	c.Drain.EvictionRequests.SetDefault("false")
-
-	c.Migration.SurgeTimeout.SetDefault("2m")
-	if c.Migration.EvictableOwners == nil {
-		c.Migration.EvictableOwners = []scalar.Value{
-			"StrimziPodSet.core.strimzi.io", "Cluster.postgresql.cnpg.io", "CloneSet.apps.kruise.io", "StatefulSet.apps.kruise.io",
-		}
+// Default returns the configuration without a file. A file overrides single fields.
+func Default() *SpotControllerConfiguration {
+	duration := func(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
+	return &SpotControllerConfiguration{
+		RequestsPerSecond: 200,
+		Concurrency:       50,
+		LeaderElection:    LeaderElection{LeaseDuration: duration(15 * time.Second)},
+		Metrics:           Server{BindAddress: ":8443"},
+		Health:            Server{BindAddress: ":8081"},
+		Interruption: Interruption{
+			Enabled: true, DefaultNotice: duration(2 * time.Minute), NotReadyAfter: duration(40 * time.Second), DeleteAtDeadline: true,
+			Advisory: Advisory{TimeLimit: duration(30 * time.Minute), Pause: duration(time.Hour)},
+		},
+		Drain: Drain{Assist: true},
+		Migration: Migration{
+			SurgeTimeout: duration(2 * time.Minute),
+			EvictableOwners: []string{
+				"StrimziPodSet.core.strimzi.io", "Cluster.postgresql.cnpg.io", "CloneSet.apps.kruise.io", "StatefulSet.apps.kruise.io",
+			},
+		},
+		Rebalance: Rebalance{
+			Heal: true, MakeRoom: true, ReturnToSpot: true, LocalStorage: KeepLocalStorage, MaxMoves: 5,
+			PauseAfterInterruption: duration(5 * time.Minute), CalmPeriod: duration(10 * time.Minute),
+		},
+		DeletionCosts: DeletionCosts{Enabled: true},
+		Gating: Gating{
+			Labels: []string{"karpenter.sh/capacity-type"}, SpotLabel: "karpenter.sh/capacity-type",
+			NodeStartup: duration(3 * time.Minute), BuyForReturn: true, HealRunning: true,
+		},
 	}
-	c.Rebalance.Heal.SetDefault("true")
-	c.Rebalance.MakeRoom.SetDefault("true")
-	c.Rebalance.ReturnToSpot.SetDefault("true")
-	c.Rebalance.LocalStorage.SetDefault("Keep")
-	c.Rebalance.MaxMoves.SetDefault("5")
-	c.Rebalance.PauseAfterInterruption.SetDefault("5m")
-	c.Rebalance.CalmPeriod.SetDefault("10m")
-	c.DeletionCosts.Enabled.SetDefault("true")
-	c.Gating.Enabled.SetDefault("false")
-	if c.Gating.Labels == nil {
-		c.Gating.Labels = []scalar.Value{"karpenter.sh/capacity-type"}
-	}
-	c.Gating.SpotLabel.SetDefault("karpenter.sh/capacity-type")
-	c.Gating.NodeStartup.SetDefault("3m")
-	c.Gating.BuyForReturn.SetDefault("true")
-	c.Gating.HealRunning.SetDefault("true")
 }
 
-// DeepCopyObject implements runtime.Object.
-func (c *SpotControllerConfiguration) DeepCopyObject() runtime.Object {
-	result := *c
-	result.Migration.EvictableOwners = slices.Clone(c.Migration.EvictableOwners)
-	result.Gating.Labels = slices.Clone(c.Gating.Labels)
-	result.Interruption.NamespaceSelector = c.Interruption.NamespaceSelector.DeepCopy()
-	result.Rebalance.NamespaceSelector = c.Rebalance.NamespaceSelector.DeepCopy()
-	return &result
-}
+// BuysForReturn reports whether an autoscaler adds spot nodes for replicas that return to spot.
+// Without a label by which a pod requires spot, it could add on-demand nodes.
+func (g *Gating) BuysForReturn() bool { return g.Enabled && g.BuyForReturn && g.SpotLabel != "" }

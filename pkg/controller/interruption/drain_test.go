@@ -26,12 +26,16 @@ func TestAssist(t *testing.T) {
 		"the cluster autoscaler":       {func(w *world) { w.taint("ToBeDeletedByClusterAutoscaler", "1", nil) }, both},
 		"being deleted":                {func(w *world) { w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"x"} }, both},
 		"cordoned":                     {func(w *world) { w.node.Spec.Unschedulable = true }, ""},
-		"cordoned, and Cordons is set": {func(w *world) { w.settings.Cordons = true; w.node.Spec.Unschedulable = true }, both},
+		"cordoned, and Cordons is set": {func(w *world) { w.settings.Drain.Cordons = true; w.node.Spec.Unschedulable = true }, both},
 		"no assistance": {func(w *world) {
-			w.settings.Assist = false
+			w.settings.Drain.Assist = false
 			w.taint("karpenter.sh/disrupted", "", nil)
 		}, ""},
-		"cordoned, no assistance": {func(w *world) { w.settings.Assist = false; w.settings.Cordons = true; w.node.Spec.Unschedulable = true }, ""},
+		"cordoned, no assistance": {func(w *world) {
+			w.settings.Drain.Assist = false
+			w.settings.Drain.Cordons = true
+			w.node.Spec.Unschedulable = true
+		}, ""},
 		"another namespace": {func(w *world) {
 			w.settings.Selects = func(string) bool { return false }
 			w.taint("karpenter.sh/disrupted", "", nil)
@@ -45,7 +49,7 @@ func TestAssist(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.settings.Assist = true
+			w.settings.Drain.Assist = true
 			test.change(w)
 			if got := w.round(0); got != test.want {
 				t.Errorf("moves %q, want %q", got, test.want)
@@ -86,7 +90,7 @@ func TestSparedPods(t *testing.T) {
 		}, taint: karpenter, want: both},
 		"protected from another client":                          {pod: protect("true"), taint: autoscaler, want: both},
 		"protected from one of two":                              {pod: protect("true"), taint: karpenter, node: func(w *world) { w.taint(autoscaler, "1", nil) }, want: both},
-		"protected, and also cordoned":                           {pod: protect("true"), taint: karpenter, node: func(w *world) { w.settings.Cordons = true; w.node.Spec.Unschedulable = true }, want: both},
+		"protected, and also cordoned":                           {pod: protect("true"), taint: karpenter, node: func(w *world) { w.settings.Drain.Cordons = true; w.node.Spec.Unschedulable = true }, want: both},
 		"protected, the taint is missing yet":                    {pod: protect("true"), node: func(w *world) { w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"x"} }, want: "web-1 drain"},
 		"tolerates the taint":                                    {pod: tolerate(karpenter), taint: karpenter, want: "web-1 drain"},
 		"tolerates every taint":                                  {pod: tolerate(""), taint: karpenter, want: "web-1 drain"},
@@ -108,7 +112,7 @@ func TestSparedPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.settings.Assist = true
+			w.settings.Drain.Assist = true
 			test.pod(w)
 			if test.taint != "" {
 				w.taint(test.taint, "", nil)
@@ -136,7 +140,7 @@ func sameMoves(a, b string) bool {
 // A restored pod is not released again for the same drain, also not by another controller process.
 func TestAssistsOnce(t *testing.T) {
 	w := newWorld(t)
-	w.settings.Assist, w.settings.Cordons = true, true
+	w.settings.Drain.Assist, w.settings.Drain.Cordons = true, true
 	w.node.Spec.Unschedulable = true
 	expect := func(after time.Duration, want string) {
 		t.Helper()

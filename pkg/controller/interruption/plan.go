@@ -21,6 +21,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
@@ -33,23 +34,13 @@ import (
 // Settings are the inputs of a plan besides the cluster. The zero Settings act on no signal, and
 // remove the marks of an earlier controller.
 type Settings struct {
-	// Signals is the signal table, and NotReadyAfter is as in node.Reader. The snapshot must
-	// have been read with the same values.
-	Signals       []providers.Signal
-	NotReadyAfter time.Duration
-	// Reclaim enables marks on, and moves from, nodes with a reclaim signal.
-	Reclaim bool
-	// DefaultNotice is the assumed notice if neither the signal nor an annotation contains one.
-	DefaultNotice time.Duration
-	// Advice enables marks on, and slow moves from, nodes with only an advisory signal, for
-	// AdviceLimit. Then the mark is removed, and the node's advisory signals are ignored for
-	// AdvicePause.
-	Advice                   bool
-	AdviceLimit, AdvicePause time.Duration
-	// Assist enables the release of pods on draining nodes if needed (migration.Drain).
-	Assist bool
-	// Cordons means that a cordoned node counts as draining.
-	Cordons bool
+	// Interruption and Drain are sections of the configuration. Selects replaces the selector of
+	// namespaces.
+	Interruption controller.Interruption
+	Drain        controller.Drain
+	// Signals is the signal table. The snapshot must have been read with the same table and the
+	// same NotReadyAfter.
+	Signals []providers.Signal
 	// OwnerAnnotations returns the annotations of the object that owns a node (providers.Signal);
 	// nil if they are unknown.
 	OwnerAnnotations func(*v1.Node) map[string]string
@@ -60,7 +51,7 @@ type Settings struct {
 
 // Draining reports whether another component drains a node whose signals have this class.
 func (s *Settings) Draining(n *snapshot.Node, class decision.SignalClass) bool {
-	return class == decision.Drain || s.Cordons && class < decision.Drain && n.Spec.Unschedulable
+	return class == decision.Drain || s.Drain.Cordons && class < decision.Drain && n.Spec.Unschedulable
 }
 
 // Plan returns the marks to write on nodes, and the moves of pods. Marks are sorted by node name,
@@ -70,10 +61,10 @@ func (s *Settings) Draining(n *snapshot.Node, class decision.SignalClass) bool {
 //   - reclaim: The node gets the project's taint and the deadline. Every pod is moved by then,
 //     except DaemonSet, static and terminating pods. For a node that is only silent, see
 //     staysOnSilentNode.
-//   - drain: The node gets no mark, because a user or a tool drains it. See Settings.Assist.
-//   - advisory: See Settings.Advice. One pod of a workload is moved at a time. Pods that must not
-//     be disturbed unnecessarily (MayDisrupt) are not moved. Nor are pods without a controller and
-//     pods of Jobs, which are not recreated elsewhere without loss.
+//   - drain: The node gets no mark, because a user or a tool drains it. See Settings.Drain.
+//   - advisory: See Settings.Interruption. One pod of a workload is moved at a time. Pods that must
+//     not be disturbed unnecessarily (MayDisrupt) are not moved. Nor are pods without a controller
+//     and pods of Jobs, which are not recreated elsewhere without loss.
 //
 // A silent spot node counts as gone only while most nodes are ready (maxSilentPercent) and few
 // other nodes are silent (silentLimit). Otherwise the cause is more likely in the control plane. A
@@ -83,9 +74,9 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 		Settings: settings,
 		at:       s.Now,
 		now:      s.Now.UTC().Truncate(time.Second),
-		reader:   node.Reader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter, Overdue: s.Overdue},
+		reader:   node.Reader{Signals: settings.Signals, NotReadyAfter: settings.Interruption.NotReadyAfter.Duration, Overdue: s.Overdue},
 	}
-	if settings.Advice {
+	if settings.Interruption.Advisory.Enabled {
 		p.inTransition, p.advised = s.PodsInTransition(), map[workload.OwnerKey]migration.Move{}
 	}
 	var nodes []observedNode
@@ -140,12 +131,12 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 	var moves []migration.Move
 	class := n.keepStrongestSignals()
 	switch {
-	case class == decision.Reclaim && p.Reclaim:
+	case class == decision.Reclaim && p.Interruption.Enabled:
 		want, moves = p.reclaim(n)
-	case p.Advice:
+	case p.Interruption.Advisory.Enabled:
 		want = p.advice(n, class == decision.Advisory)
 	}
-	if p.Assist && p.Draining(n.Node, class) {
+	if p.Drain.Assist && p.Draining(n.Node, class) {
 		released, drained := p.drain(n)
 		want.Released, moves = released, append(moves, drained...)
 	}
@@ -218,7 +209,7 @@ func (p *planner) notice(a node.Announcement) time.Duration {
 	if a.Timed {
 		return a.Notice
 	}
-	return p.DefaultNotice
+	return p.Interruption.DefaultNotice.Duration
 }
 
 // deadline returns when a node is expected to vanish. It is the time in the deadline annotation,
@@ -246,9 +237,9 @@ func (p *planner) advice(n *observedNode, active bool) (want desired) {
 	since := p.now
 	if n.state.Advised != nil {
 		since = *n.state.Advised
-		switch end := since.Add(p.AdviceLimit); {
+		switch end := since.Add(p.Interruption.Advisory.TimeLimit.Duration); {
 		case p.now.Before(end):
-		case p.now.Before(end.Add(p.AdvicePause)):
+		case p.now.Before(end.Add(p.Interruption.Advisory.Pause.Duration)):
 			want.Advised = &since
 			return want
 		default:
@@ -312,7 +303,7 @@ func (p *planner) spared(n *observedNode, pod *snapshot.Pod) bool {
 			}
 		}
 	}
-	return spared && !(p.Cordons && n.Spec.Unschedulable)
+	return spared && !(p.Drain.Cordons && n.Spec.Unschedulable)
 }
 
 // termination returns when a client that drains the node terminates it; zero if that is unknown.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
@@ -27,8 +28,11 @@ import (
 var start = clustertest.Now
 
 var settings = interruption.Settings{
-	Signals: providers.Signals(), Reclaim: true, DefaultNotice: 2 * time.Minute,
-	Advice: true, AdviceLimit: 30 * time.Minute, AdvicePause: time.Hour,
+	Signals: providers.Signals(),
+	Interruption: controller.Interruption{
+		Enabled: true, DefaultNotice: metav1.Duration{Duration: 2 * time.Minute},
+		Advisory: controller.Advisory{Enabled: true, TimeLimit: metav1.Duration{Duration: 30 * time.Minute}, Pause: metav1.Duration{Duration: time.Hour}},
+	},
 }
 
 const (
@@ -244,12 +248,12 @@ func TestOneNode(t *testing.T) {
 			w.event("Preempt Scheduled", -10*time.Second)
 		}, both("+20"), "VMEventScheduled:NoSchedule +20 state", []string{spot.ReasonInterruption}},
 
-		"Azure, another event": {func(w *world) { w.settings.Advice = false; w.event("Freeze Scheduled", 0) }, "", "", nil},
+		"Azure, another event": {func(w *world) { w.settings.Interruption.Advisory.Enabled = false; w.event("Freeze Scheduled", 0) }, "", "", nil},
 		"Azure, another event, with advice": {func(w *world) { w.event("Freeze Scheduled", 0) },
 			"web-0 advice", "VMEventScheduled:NoSchedule state", []string{spot.ReasonAdvice}},
 		"on-demand: a reclaim signal is advisory": {func(w *world) {
 			w.onDemand = true
-			w.settings.Advice = false
+			w.settings.Interruption.Advisory.Enabled = false
 			w.taint(awsReclaim, "x", nil)
 			w.event("Preempt Scheduled", 0)
 		}, "", "", nil},
@@ -404,8 +408,8 @@ func TestOneNode(t *testing.T) {
 			w.settings.Selects = func(string) bool { return false }
 			w.taint(awsReclaim, "x", nil)
 		}, "", "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
-		"advice is off": {func(w *world) { w.settings.Advice = false; w.taint(awsAdvice, "x", nil) }, "", "", nil},
-		"reclaim is off": {func(w *world) { w.settings.Reclaim = false; w.taint(awsReclaim, "x", nil) },
+		"advice is off": {func(w *world) { w.settings.Interruption.Advisory.Enabled = false; w.taint(awsAdvice, "x", nil) }, "", "", nil},
+		"reclaim is off": {func(w *world) { w.settings.Interruption.Enabled = false; w.taint(awsReclaim, "x", nil) },
 			"", "", nil},
 	}
 	for name, test := range cases {

@@ -155,7 +155,7 @@ func TestStateOnTheNode(t *testing.T) {
 			"class": "advisory", "taint": "rebalance-recommendation", "advised": deadline(0),
 		}},
 		"drain": {func(w *world) {
-			w.settings.Assist = true
+			w.settings.Drain.Assist = true
 			w.taint("karpenter.sh/disrupted", "", nil)
 			w.pods[0].Release = &snapshot.Release{Reason: string(migration.Drain)}
 		}, map[string]any{"released": []any{"web-0-uid"}}},

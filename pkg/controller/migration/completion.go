@@ -153,7 +153,7 @@ func (p *planner) completeReplaced(o *observation, replaced bool) Action {
 // pod if its eviction was refused for too long, for example by a PodDisruptionBudget that can never
 // be satisfied. The ReplicaSet then has one pod too many and deletes one.
 func (p *planner) eviction(o *observation, why string) Action {
-	within := p.replacementTimeout(o.Pod.ReleasedFrom, o.Reason) + p.settings.SurgeTimeout
+	within := p.replacementTimeout(o.Pod.ReleasedFrom, o.Reason) + p.settings.Migration.SurgeTimeout.Duration
 	if o.Deadline.IsZero() && p.now.Sub(o.Pod.Release.At) >= within {
 		return o.action(Restore, Surge, fmt.Sprintf("%s, but it was not evicted within %s", why, within))
 	}

@@ -22,9 +22,9 @@ func (p *planner) lastMomentReached(o *observation) bool {
 }
 
 // deletion returns the action of a pod at its last moment: its deletion, or its eviction if
-// Settings.DeleteAtDeadline is false.
+// Settings.Interruption.DeleteAtDeadline is false.
 func (p *planner) deletion(o *observation) Action {
-	if !p.settings.DeleteAtDeadline {
+	if !p.settings.Interruption.DeleteAtDeadline {
 		return o.action(EvictPod, Evict, "its node is about to be reclaimed")
 	}
 	a := o.action(DeletePod, Delete, "its node is about to be reclaimed, and no time is left for an eviction")
@@ -65,7 +65,7 @@ func (o *observation) isSpread() bool {
 // deadline. A single replica is deleted after half of the rest.
 func (p *planner) spreadMoment(o *observation) time.Time {
 	notice := o.Deadline.Sub(o.Noticed)
-	reserved := min(notice/2, p.settings.SurgeTimeout)
+	reserved := min(notice/2, p.settings.Migration.SurgeTimeout.Duration)
 	rest := notice - reserved
 	return o.Noticed.Add(reserved + rest/time.Duration(max(o.replicas(), 2))*time.Duration(max(o.missingWithout(), 1)))
 }

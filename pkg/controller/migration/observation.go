@@ -154,14 +154,14 @@ func moveOf(pod *snapshot.Pod, requested Move) Move {
 
 // isRecreated reports whether a controller creates the pod again after its eviction. A pod with a
 // controller of an unknown kind may do work that is not repeated. It counts as recreated only if
-// the kind is one of Settings.EvictableOwners, or if a PodDisruptionBudget selects the pod, which
+// the kind is one of the configured EvictableOwners, or if a PodDisruptionBudget selects the pod, which
 // shows that its owner expects evictions.
 func (p *planner) isRecreated(o *observation) bool {
 	if irreplaceable(o.Pod) || !o.unsupported {
 		return !irreplaceable(o.Pod)
 	}
 	owner := workload.RevisionOf(o.Pod.Pod)
-	return len(o.budgets) > 0 || slices.Contains(p.settings.EvictableOwners, schema.GroupKind{Group: owner.Group, Kind: owner.Kind})
+	return len(o.budgets) > 0 || slices.Contains(p.settings.Migration.EvictableOwners, schema.GroupKind{Group: owner.Group, Kind: owner.Kind}.String())
 }
 
 // irreplaceable reports whether no controller creates another pod for a live pod. The pod has no

@@ -4,10 +4,10 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -16,21 +16,15 @@ import (
 
 // Settings are the inputs of a plan besides the cluster.
 type Settings struct {
-	// SurgeTimeout is how long a released pod waits for a ready replacement, in addition to the
-	// minReadySeconds of its ReplicaSet. Afterwards the controller restores the pod. It is also how
-	// much longer the pod waits for its eviction. A pod with a deadline waits until its last moment
-	// instead.
-	SurgeTimeout time.Duration
+	// Migration and Interruption are sections of the configuration. A released pod waits for a
+	// ready replacement for SurgeTimeout, in addition to the minReadySeconds of its ReplicaSet, and
+	// then as long for its eviction. A pod with a deadline waits until its last moment instead.
+	Migration    controller.Migration
+	Interruption controller.Interruption
 	// NodeStartup is how long an autoscaler may take to start a node. A pod that was released for
 	// one of the reasons in Buying waits that long if SurgeTimeout is shorter.
 	NodeStartup time.Duration
 	Buying      []Reason
-	// DeleteAtDeadline deletes a pod when no time is left for a PodDisruptionBudget. If it is
-	// false, the controller only evicts.
-	DeleteAtDeadline bool
-	// EvictableOwners are kinds of controllers, unknown to this project, that create a pod again
-	// after its eviction.
-	EvictableOwners []schema.GroupKind
 	// RequestsPerSecond is the rate and the burst of the client's rate limit; 0 means no limit.
 	RequestsPerSecond int
 	// Departures are the moves that an Executor has started (Executor.Departures). nil: none.

@@ -10,8 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
@@ -29,8 +29,10 @@ var ofTaskRun = []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "Tas
 var ofStrimzi = []metav1.OwnerReference{{APIVersion: "core.strimzi.io/v1beta2", Kind: "StrimziPodSet", Controller: new(true)}}
 
 var settings = migration.Settings{
-	SurgeTimeout: 2 * time.Minute, DeleteAtDeadline: true,
-	EvictableOwners: []schema.GroupKind{{Group: "core.strimzi.io", Kind: "StrimziPodSet"}},
+	Migration: controller.Migration{
+		SurgeTimeout: metav1.Duration{Duration: 2 * time.Minute}, EvictableOwners: []string{"StrimziPodSet.core.strimzi.io"},
+	},
+	Interruption: controller.Interruption{DeleteAtDeadline: true},
 }
 
 // TestBegin plans the first steps of moves.
@@ -223,7 +225,7 @@ func TestBegin(t *testing.T) {
 				r.left = 0
 			}
 			settings := settings
-			settings.DeleteAtDeadline = !test.gentle
+			settings.Interruption.DeleteAtDeadline = !test.gentle
 			actions := migration.Plan(s, r, requested, settings, nil)
 			clustertest.Equal(t, "actions", test.want, describe(actions))
 			for _, a := range actions {
@@ -701,7 +703,7 @@ func TestFinish(t *testing.T) {
 				progress[w.pods[name].UID] = migration.PodProgress{InFlight: kind}
 			}
 			settings := settings
-			settings.DeleteAtDeadline = !test.gentle
+			settings.Interruption.DeleteAtDeadline = !test.gentle
 			actions := migration.Plan(s, &room{left: 10}, requested, settings, progress)
 			clustertest.Equal(t, "actions", test.want, describe(actions))
 			for _, a := range actions {

@@ -220,7 +220,7 @@ func TestWishes(t *testing.T) {
 			round("web")
 			if test.undone {
 				w.sync()
-				w.now = w.now.Add(settings.SurgeTimeout)
+				w.now = w.now.Add(settings.Migration.SurgeTimeout.Duration)
 				clock.SetTime(w.now)
 				round()
 			}

@@ -96,7 +96,7 @@ func (p *planner) isAvailable(pod *snapshot.Pod) bool {
 // replacementTimeout returns how long the replacement for a pod of the revision may take to be
 // available, if the pod is moved for this reason.
 func (p *planner) replacementTimeout(revision *snapshot.Revision, reason Reason) time.Duration {
-	timeout := p.settings.SurgeTimeout
+	timeout := p.settings.Migration.SurgeTimeout.Duration
 	if slices.Contains(p.settings.Buying, reason) {
 		timeout = max(timeout, p.settings.NodeStartup)
 	}

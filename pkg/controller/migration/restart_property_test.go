@@ -157,7 +157,7 @@ func TestAnyInterruption(t *testing.T) {
 				if counts && serves && sibling.DeletionTimestamp == nil && !w.removed[name] {
 					serving++
 				}
-				if !released && selects(rs, sibling) && !isReady(sibling) && !sibling.CreationTimestamp.Add(settings.SurgeTimeout).After(at) {
+				if !released && selects(rs, sibling) && !isReady(sibling) && !sibling.CreationTimestamp.Add(settings.Migration.SurgeTimeout.Duration).After(at) {
 					ill++
 				}
 			}

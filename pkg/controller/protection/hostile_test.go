@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
@@ -36,7 +37,7 @@ func TestSelectorsOfManyTerms(t *testing.T) {
 		}
 		s.Budgets["shop"] = append(s.Budgets["shop"], b)
 	}
-	p := NewPlanner(Settings{Interruption: interruption.Settings{Assist: true}, ReplacementTimeout: replacementTimeout})
+	p := NewPlanner(Settings{Interruption: interruption.Settings{Drain: controller.Drain{Assist: true}}, ReplacementTimeout: replacementTimeout})
 	changes, _ := p.Plan(s, nil)
 	if len(changes) != 1 || changes[0].Kind != Create {
 		t.Errorf("changes %v, want the budget of the protected Deployment", changes)

@@ -36,8 +36,8 @@ import (
 
 // Settings are the inputs of a plan besides the cluster. With the zero Settings no budget exists.
 type Settings struct {
-	// Interruption is how the controller reacts to the signals of nodes. Without Assist no budget
-	// exists. If Selects is set, only the selected namespaces have budgets.
+	// Interruption is how the controller reacts to the signals of nodes. Without Drain.Assist no
+	// budget exists. If Selects is set, only the selected namespaces have budgets.
 	Interruption interruption.Settings
 	// ReplacementTimeout is how long a budget blocks the eviction of a pod on a draining node that
 	// the controller does not replace. After twice that time it allows all evictions.
@@ -120,7 +120,7 @@ func (p *Planner) Plan(s *snapshot.Snapshot, requested map[types.UID]bool) ([]Ch
 	r.conflicts = sync.OnceValue(func() map[*snapshot.Workload]string { return findConflicts(s) })
 	r.observe(requested)
 	p.observeSyncFailures(s)
-	if p.settings.Interruption.Assist {
+	if p.settings.Interruption.Drain.Assist {
 		for _, w := range s.Workloads {
 			r.plan(w)
 		}
@@ -292,7 +292,7 @@ const (
 // drainOf returns the drain that the signals of a node show.
 func (p *Planner) drainOf(n *snapshot.Node) drain {
 	switch {
-	case n.Facts.Signal == decision.Reclaim && !p.settings.Interruption.Reclaim:
+	case n.Facts.Signal == decision.Reclaim && !p.settings.Interruption.Interruption.Enabled:
 		return unassisted
 	case n.Facts.Signal == decision.Reclaim:
 		return notDrained

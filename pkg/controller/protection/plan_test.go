@@ -19,6 +19,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
@@ -55,7 +56,9 @@ func newWorld(t *testing.T) *world {
 		return false, nil, nil
 	})
 	return &world{
-		T: t, planner: NewPlanner(Settings{Interruption: interruption.Settings{Assist: true, Cordons: true, Reclaim: true}, ReplacementTimeout: replacementTimeout}), node: node,
+		T: t, planner: NewPlanner(Settings{Interruption: interruption.Settings{
+			Interruption: controller.Interruption{Enabled: true}, Drain: controller.Drain{Assist: true, Cordons: true},
+		}, ReplacementTimeout: replacementTimeout}), node: node,
 		snapshot: &snapshot.Snapshot{Now: start, Nodes: []*snapshot.Node{node}, Budgets: map[string][]*policyv1.PodDisruptionBudget{}},
 		client:   client,
 	}
@@ -173,8 +176,8 @@ func TestBudget(t *testing.T) {
 			return func() { w.planner.settings.Interruption.Selects = nil }
 		},
 		"the controller does not help": func(*snapshot.Workload) func() {
-			w.planner.settings.Interruption.Assist = false
-			return func() { w.planner.settings.Interruption.Assist = true }
+			w.planner.settings.Interruption.Drain.Assist = false
+			return func() { w.planner.settings.Interruption.Drain.Assist = true }
 		},
 	} {
 		undo := edit(w.snapshot.Workloads[0])
@@ -201,9 +204,9 @@ func TestBudgetIsRelaxed(t *testing.T) {
 	}{
 		"drained":                          {node: func(n *snapshot.Node) { n.Facts.Signal = decision.Drain }, want: [3]string{"0", "1", "100%"}},
 		"cordoned":                         {node: func(n *snapshot.Node) { n.Spec.Unschedulable = true }, want: [3]string{"0", "1", "100%"}},
-		"cordoned, and Cordons is not set": {node: func(n *snapshot.Node) { n.Spec.Unschedulable = true }, with: func(s *Settings) { s.Interruption.Cordons = false }, want: [3]string{"100%", "100%", "100%"}},
+		"cordoned, and Cordons is not set": {node: func(n *snapshot.Node) { n.Spec.Unschedulable = true }, with: func(s *Settings) { s.Interruption.Drain.Cordons = false }, want: [3]string{"100%", "100%", "100%"}},
 		"reclaimed, and the controller moves pods":         {node: func(n *snapshot.Node) { n.Facts.Signal = decision.Reclaim }, want: [3]string{"0", "0", "0"}},
-		"reclaimed, and the controller does not move pods": {node: func(n *snapshot.Node) { n.Facts.Signal = decision.Reclaim }, with: func(s *Settings) { s.Interruption.Reclaim = false }, want: [3]string{"100%", "100%", "100%"}},
+		"reclaimed, and the controller does not move pods": {node: func(n *snapshot.Node) { n.Facts.Signal = decision.Reclaim }, with: func(s *Settings) { s.Interruption.Interruption.Enabled = false }, want: [3]string{"100%", "100%", "100%"}},
 		"advisory signal": {node: func(n *snapshot.Node) { n.Facts.Signal = decision.Advisory }, want: [3]string{"0", "0", "0"}},
 		"not drained":     {node: func(*snapshot.Node) {}, want: [3]string{"0", "0", "0"}},
 	} {

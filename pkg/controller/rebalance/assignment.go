@@ -3,6 +3,8 @@ package rebalance
 import (
 	"time"
 
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -70,6 +72,6 @@ func unassignedOnDemand(p *snapshot.Pod) bool {
 // on-demand.
 func (r *round) assignCandidates(w *snapshot.Workload) []*snapshot.Pod {
 	return r.candidates(w.Revisions, decision.OnDemand, func(p *snapshot.Pod) bool {
-		return unassignedOnDemand(p) && othersReady(p) && (r.settings.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
+		return unassignedOnDemand(p) && othersReady(p) && (r.settings.Rebalance.LocalStorage == controller.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
 	})
 }

@@ -323,9 +323,9 @@ func (m *memory) forget(r *round) {
 	maps.DeleteFunc(m.backOffs, func(key workload.OwnerKey, b backOff) bool {
 		return !workloads[key] || r.now.Sub(b.Until) >= maxBackOff && !b.stopped(m.nodesVersion)
 	})
-	forgetOld(m.interrupted, r.now, r.settings.PauseAfterInterruption)
-	forgetOld(m.disrupted, r.now, 2*r.settings.CalmPeriod)
-	forgetOld(m.earlyMoves, r.now, r.settings.CalmPeriod)
+	forgetOld(m.interrupted, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration)
+	forgetOld(m.disrupted, r.now, 2*r.settings.Rebalance.CalmPeriod.Duration)
+	forgetOld(m.earlyMoves, r.now, r.settings.Rebalance.CalmPeriod.Duration)
 }
 
 // forgetOld removes the times that are at least so long ago.

@@ -356,7 +356,7 @@ func TestMovesInProgress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			limited := settings
-			limited.MaxMoves = 1
+			limited.Rebalance.MaxMoves = 1
 			w := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment api 2 o o min=1", "deployment web 2 o o min=1")
 			p := rebalance.NewPlanner(limited)
 			var got []string
@@ -422,7 +422,7 @@ func TestUnstableSpot(t *testing.T) {
 	}
 	for name, times := range moved {
 		for i := 1; i < len(times); i++ {
-			if gap := times[i].Sub(times[i-1]); gap < settings.CalmPeriod {
+			if gap := times[i].Sub(times[i-1]); gap < settings.Rebalance.CalmPeriod.Duration {
 				t.Errorf("%s moved twice within %s", name, gap)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
@@ -25,29 +26,13 @@ import (
 
 // Settings configure a planner.
 type Settings struct {
-	// Heal, MakeRoom and ReturnToSpot enable the reasons for moves.
-	Heal, MakeRoom, ReturnToSpot bool
-	// MaxMoves is the maximum number of moves in progress in the whole cluster.
-	MaxMoves int
-	// PauseAfterInterruption is the time for which a workload is not moved after an interruption:
-	// one of its pods ran on a node that was being reclaimed, or on a spot node that vanished.
-	PauseAfterInterruption time.Duration
-	// CalmPeriod is the calm period: pods return to a spot pool that has existed for this time
-	// without a lost or reclaimed node.
-	CalmPeriod time.Duration
-	// MoveLocalStorage permits moves to spot of pods that lose local data.
-	MoveLocalStorage bool
-	// Gating means that new pods require their assigned capacity type by node affinity, so that
-	// autoscalers buy it. Replicas of a floor require on-demand. A surge for a floor then does not
-	// need room on existing nodes. Gating has an effect only while new pods are gated: see
-	// GatesReplacement.
-	Gating bool
-	// BuyForReturn means that a replica that returns to spot by surge requires spot, and does not
-	// need room on existing nodes. It has an effect only with Gating.
-	BuyForReturn bool
-	// HealRunning means that replicas of a floor that run on on-demand but do not require it are
-	// replaced. It has an effect only with Gating.
-	HealRunning bool
+	// Rebalance and Gating are sections of the configuration. Selects replaces the selector of
+	// namespaces. Gating has an effect only while new pods are gated: see GatesReplacement. New
+	// pods then require their assigned capacity type by node affinity, so that autoscalers add it.
+	// A surge for a floor, or with BuysForReturn for a return to spot, does not need room on
+	// existing nodes.
+	Rebalance controller.Rebalance
+	Gating    controller.Gating
 	// GatesReplacement reports whether a pod that was created at that time without an assignment
 	// would be replaced by an assigned pod. nil means true. If it returns false for the zero time,
 	// no new pod is gated, and the planner plans as without Gating.
@@ -120,20 +105,20 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 	}
 	p.nodesVersion = sync.OnceValue(func() uint64 { return versionOf(s) })
 	p.observe(s)
-	r.gating = p.settings.Gating && (p.settings.GatesReplacement == nil || p.settings.GatesReplacement(time.Time{}))
+	r.gating = p.settings.Gating.Enabled && (p.settings.GatesReplacement == nil || p.settings.GatesReplacement(time.Time{}))
 	r.surges, r.feasibility = migration.CanSurge(s), p.settings.Provisioning.Feasibility(s)
 	p.recordUnavailable(r.transitions, r.now)
 	r.inProgress = p.track(r)
-	if p.settings.Heal {
+	if p.settings.Rebalance.Heal {
 		r.toOnDemand(migration.Heal, r.podsToHeal, r.healCandidates)
 	}
-	if p.settings.MakeRoom {
+	if p.settings.Rebalance.MakeRoom {
 		r.makeRoom()
 	}
-	if r.gating && p.settings.HealRunning {
+	if r.gating && p.settings.Rebalance.Heal && p.settings.Gating.HealRunning {
 		r.toOnDemand(migration.Assign, r.podsToAssign, r.assignCandidates)
 	}
-	if p.settings.ReturnToSpot {
+	if p.settings.Rebalance.ReturnToSpot {
 		r.returnToSpot()
 	}
 	p.forget(r)
@@ -166,7 +151,9 @@ type round struct {
 }
 
 // limitReached reports whether no more moves may start.
-func (r *round) limitReached() bool { return r.inProgress+len(r.moves) >= r.settings.MaxMoves }
+func (r *round) limitReached() bool {
+	return r.inProgress+len(r.moves) >= int(r.settings.Rebalance.MaxMoves)
+}
 
 // mayMove reports whether a pod of the workload may be moved. ignoreUnavailable permits waiting and
 // missing pods: the move makes room for them, or unavailableTooLong applies to them.
@@ -176,7 +163,7 @@ func (r *round) mayMove(w *snapshot.Workload, ignoreUnavailable bool) bool {
 		pods.Waiting, pods.Missing = 0, 0
 	}
 	return w.InProfile && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && pods == (snapshot.PodsInTransition{}) && !r.moved[w.Key] && recreatedElsewhere(w) &&
-		!r.paused(w.Key, r.now, r.settings.PauseAfterInterruption) && !r.starting(w)
+		!r.paused(w.Key, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration) && !r.starting(w)
 }
 
 // recreatedElsewhere reports whether the workload's controller recreates an evicted pod elsewhere.

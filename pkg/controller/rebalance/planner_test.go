@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
@@ -274,9 +275,9 @@ func TestReasonsDisabled(t *testing.T) {
 		want []string
 	}{
 		"none":           {func(*rebalance.Settings) {}, []string{"web-0 make-room"}},
-		"make room":      {func(s *rebalance.Settings) { s.MakeRoom = false }, []string{"web-0 return-to-spot"}},
-		"both":           {func(s *rebalance.Settings) { s.MakeRoom, s.ReturnToSpot = false, false }, nil},
-		"return to spot": {func(s *rebalance.Settings) { s.ReturnToSpot = false }, []string{"web-0 make-room"}},
+		"make room":      {func(s *rebalance.Settings) { s.Rebalance.MakeRoom = false }, []string{"web-0 return-to-spot"}},
+		"both":           {func(s *rebalance.Settings) { s.Rebalance.MakeRoom, s.Rebalance.ReturnToSpot = false, false }, nil},
+		"return to spot": {func(s *rebalance.Settings) { s.Rebalance.ReturnToSpot = false }, []string{"web-0 make-room"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settings
@@ -285,7 +286,7 @@ func TestReasonsDisabled(t *testing.T) {
 		})
 	}
 	s := settings
-	s.Heal = false
+	s.Rebalance.Heal = false
 	if got := newWorld("node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 s s min=1").plan(rebalance.NewPlanner(s)); got != nil {
 		t.Errorf("without heal: %v", got)
 	}
@@ -327,7 +328,9 @@ func TestLocalStorage(t *testing.T) {
 					p.scratch = true
 				}
 				with := settings
-				with.MoveLocalStorage = permitted
+				if permitted {
+					with.Rebalance.LocalStorage = controller.MoveLocalStorage
+				}
 				clustertest.Equal(t, fmt.Sprintf("MoveLocalStorage %t: moves", permitted), want, w.plan(rebalance.NewPlanner(with)))
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
@@ -61,7 +62,9 @@ func TestMovesByPreemption(t *testing.T) {
 			if test.change == nil {
 				test.change = func(*clustertest.World) {}
 			}
-			settings := rebalance.Settings{Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5, CalmPeriod: time.Minute}
+			settings := rebalance.Settings{Rebalance: controller.Rebalance{
+				Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5, CalmPeriod: metav1.Duration{Duration: time.Minute},
+			}}
 			clustertest.Equal(t, "moves", test.want, planned(t, test.cluster, settings, test.change))
 		})
 	}

@@ -63,7 +63,7 @@ func TestMovesEnd(t *testing.T) {
 			before := floorDeficits(w)
 			s := w.snapshot()
 			planned := p.Plan(s, newRoom(s))
-			if len(planned) > settings.MaxMoves {
+			if len(planned) > int(settings.Rebalance.MaxMoves) {
 				t.Fatalf("%d moves at a time", len(planned))
 			}
 			seen := map[*snapshot.Workload]bool{}

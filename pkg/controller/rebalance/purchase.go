@@ -33,7 +33,7 @@ func (r *round) onDemandRequirement(p *snapshot.Pod) decision.AssignedCapacity {
 // decision.AssignedSpot or decision.Unassigned.
 func (r *round) spotRequirement(p *snapshot.Pod) decision.AssignedCapacity {
 	preferred := p.Workload.Settings.WhenUnsatisfiable == decision.ScheduleAnyway && p.Workload.Floor > 0
-	if r.gating && r.settings.BuyForReturn && !preferred && r.surges(p) {
+	if r.gating && r.settings.Gating.BuysForReturn() && !preferred && r.surges(p) {
 		return decision.AssignedSpot
 	}
 	return decision.Unassigned

@@ -143,7 +143,7 @@ func TestBuyingMovesEnd(t *testing.T) {
 			before := floorDeficits(m.world)
 			s := m.snapshot()
 			planned := p.Plan(s, newRoom(s))
-			if len(planned) > settings.MaxMoves {
+			if len(planned) > int(settings.Rebalance.MaxMoves) {
 				t.Fatalf("%d moves at a time", len(planned))
 			}
 			seen := map[string]bool{}

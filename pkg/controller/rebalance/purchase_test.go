@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
@@ -19,7 +20,7 @@ import (
 // buying returns the settings of the autoscaler mode.
 func buying() rebalance.Settings {
 	with := settings
-	with.Gating, with.BuyForReturn, with.HealRunning = true, true, true
+	with.Gating = controller.Gating{Enabled: true, SpotLabel: spot.CapacityLabel, BuyForReturn: true, HealRunning: true}
 	return with
 }
 
@@ -208,11 +209,11 @@ func TestBuyingDisabled(t *testing.T) {
 		lines []string
 		want  []string
 	}{
-		"return, spot is full": {func(s *rebalance.Settings) { s.BuyForReturn = false },
+		"return, spot is full": {func(s *rebalance.Settings) { s.Gating.BuyForReturn = false },
 			[]string{"node o on-demand cpu=4", "node s spot cpu=0", "deployment web 3 o o o min=0"}, nil},
-		"return, spot has room": {func(s *rebalance.Settings) { s.BuyForReturn = false },
+		"return, spot has room": {func(s *rebalance.Settings) { s.Gating.BuyForReturn = false },
 			[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o o o min=0"}, []string{"web-0 return-to-spot"}},
-		"running": {func(s *rebalance.Settings) { s.HealRunning = false },
+		"running": {func(s *rebalance.Settings) { s.Gating.HealRunning = false },
 			[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"}, nil},
 		"running, replacements would not be gated": {func(s *rebalance.Settings) { s.GatesReplacement = time.Time.IsZero },
 			[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"}, nil},

@@ -48,7 +48,7 @@ func TestPlanAfterPanic(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(test.lines...)
 			limited := settings
-			limited.MaxMoves = 1
+			limited.Rebalance.MaxMoves = 1
 			s := w.snapshot()
 			room := brokenRoom{newRoom(s), "bad"}
 			if test.edit != nil {

@@ -3,6 +3,8 @@ package rebalance
 import (
 	"time"
 
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
@@ -25,7 +27,7 @@ func (r *round) returnToSpot() {
 			return to, pools[to.Facts.Pool], true
 		})
 	}
-	if r.gating && r.settings.BuyForReturn {
+	if r.gating && r.settings.Gating.BuysForReturn() {
 		since := r.calmSince()
 		r.returnAll(func(p *snapshot.Pod) (*snapshot.Node, time.Time, bool) {
 			return nil, since, r.spotBuyable(p) && r.calmEnough(p, since, false)
@@ -49,7 +51,7 @@ func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snap
 		return
 	}
 	beyondFloor := r.candidates(w.Revisions, decision.OnDemand, func(p *snapshot.Pod) bool {
-		return !inFloor(p) && othersReady(p) && r.mayBecomeSpot(p) && (r.settings.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
+		return !inFloor(p) && othersReady(p) && r.mayBecomeSpot(p) && (r.settings.Rebalance.LocalStorage == controller.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
 	})
 	for _, p := range beyondFloor {
 		if to, since, ok := place(p); ok {
@@ -95,10 +97,10 @@ func (r *round) spotFor(p *snapshot.Pod, pools map[decision.Pool]time.Time, need
 // period.
 func (r *round) calmEnough(p *snapshot.Pod, since time.Time, needed bool) bool {
 	calm := r.now.Sub(since)
-	if calm >= 2*r.settings.CalmPeriod {
+	if calm >= 2*r.settings.Rebalance.CalmPeriod.Duration {
 		return true
 	}
-	if calm < r.settings.CalmPeriod && !needed {
+	if calm < r.settings.Rebalance.CalmPeriod.Duration && !needed {
 		return false
 	}
 	a := r.attempts[p.Workload.Key]
@@ -109,13 +111,13 @@ func (r *round) calmEnough(p *snapshot.Pod, since time.Time, needed bool) bool {
 // two calm periods.
 func (r *round) hadEarlyMove(w *snapshot.Workload) bool {
 	last, moved := r.earlyMoves[w.Key]
-	return moved && r.now.Sub(last) < r.settings.CalmPeriod
+	return moved && r.now.Sub(last) < r.settings.Rebalance.CalmPeriod.Duration
 }
 
 // addMoveToSpot adds a move to a node that spotFor returned, or to a node that has to be bought if
 // to is nil. since is the time since which that spot has been calm.
 func (r *round) addMoveToSpot(p *snapshot.Pod, reason migration.Reason, to *snapshot.Node, since time.Time) {
-	if r.now.Sub(since) < 2*r.settings.CalmPeriod && !r.hadEarlyMove(p.Workload) {
+	if r.now.Sub(since) < 2*r.settings.Rebalance.CalmPeriod.Duration && !r.hadEarlyMove(p.Workload) {
 		r.earlyMoves[p.Workload.Key] = r.now
 	}
 	requires := decision.Unassigned

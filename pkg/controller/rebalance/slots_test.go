@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 )
@@ -72,7 +73,7 @@ func TestSlotOfLingeringPod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			limited := settings
-			limited.MaxMoves = 1
+			limited.Rebalance.MaxMoves = 1
 			w := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment api 2 s s min=1", "deployment web 2 s s min=1")
 			p := rebalance.NewPlanner(limited)
 			var got []string
@@ -107,7 +108,7 @@ func TestRoomOfLingeringPod(t *testing.T) {
 			w.workload("web").floor = 0
 			bad := w.pod("bad-0")
 			bad.terminating, bad.ends = true, test.ends
-			clustertest.Equal(t, "moves", test.want, w.plan(rebalance.NewPlanner(rebalance.Settings{MakeRoom: true, MaxMoves: 5})))
+			clustertest.Equal(t, "moves", test.want, w.plan(rebalance.NewPlanner(rebalance.Settings{Rebalance: controller.Rebalance{MakeRoom: true, MaxMoves: 5}})))
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
@@ -473,5 +474,8 @@ func (w *world) plan(p *rebalance.Planner) []string {
 }
 
 var settings = rebalance.Settings{
-	Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5, PauseAfterInterruption: 5 * time.Minute, CalmPeriod: 10 * time.Minute,
+	Rebalance: controller.Rebalance{
+		Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5,
+		PauseAfterInterruption: metav1.Duration{Duration: 5 * time.Minute}, CalmPeriod: metav1.Duration{Duration: 10 * time.Minute},
+	},
 }

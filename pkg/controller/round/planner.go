@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -83,7 +84,7 @@ type Planner struct {
 
 // NewPlanner connects the planners and the executor. It must be called before factory is started.
 func NewPlanner(config Config, factory informers.SharedInformerFactory, clients Clients) (*Planner, error) {
-	reader, err := snapshot.NewReader(factory, config.Policy, config.Signals, config.Profile, config.NotReadyAfter)
+	reader, err := snapshot.NewReader(factory, config.Policy, config.Signals, config.Profile, config.Interruption.NotReadyAfter.Duration)
 	if err != nil {
 		return nil, err
 	}
@@ -103,30 +104,39 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	if clients.Evictions != nil {
 		p.informers = append(p.informers, clients.Evictions.informer)
 	}
-	p.interruptions = config.interruptionSettings(selects(namespaces.Lister(), config.InterruptionNamespaces))
+	p.interruptions = interruption.Settings{Interruption: config.Interruption, Drain: config.Drain, Signals: config.Signals}
+	if p.interruptions.Selects, err = selects(namespaces.Lister(), config.Interruption.NamespaceSelector); err != nil {
+		return nil, err
+	}
 	if clients.NodeOwners != nil {
 		p.interruptions.OwnerAnnotations = clients.NodeOwners.annotations
 	}
-	rebalancing := config.rebalanceSettings(selects(namespaces.Lister(), config.RebalanceNamespaces), p.AdmissionPolicy)
-	rebalancing.Provisioning = p.Provisioning
+	rebalancing := rebalance.Settings{
+		Rebalance: config.Rebalance, Gating: config.Gating, GatesReplacement: p.AdmissionPolicy.GatesReplacement,
+		Provisioning: p.Provisioning, Memory: config.Memory,
+	}
+	if rebalancing.Selects, err = selects(namespaces.Lister(), config.Rebalance.NamespaceSelector); err != nil {
+		return nil, err
+	}
 	p.rebalancer = rebalance.NewPlanner(rebalancing)
 	p.protector = protection.NewPlanner(protection.Settings{Interruption: p.interruptions, ReplacementTimeout: config.replacementTimeout()})
 	p.executor = execution.New(clients.Writer, clients.Recorder, clock.RealClock{}, execution.Settings{
-		Concurrency: config.Concurrency, RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun, Requirements: p.Requirements,
+		Concurrency: int(config.Concurrency), RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun, Requirements: p.Requirements,
 	})
 	return p, nil
 }
 
-// selects returns a function that reports whether pods of a namespace are moved; nil selects all
-// namespaces. Pods of a namespace that is not in the cache are not moved.
-func selects(namespaces corelisters.NamespaceLister, selector labels.Selector) func(namespace string) bool {
-	if selector == nil {
-		return nil
+// selects returns a function that reports whether pods of a namespace are moved; nil if all are.
+// Pods of a namespace that is not in the cache are not moved.
+func selects(namespaces corelisters.NamespaceLister, configured *metav1.LabelSelector) (func(namespace string) bool, error) {
+	selector, err := metav1.LabelSelectorAsSelector(configured)
+	if configured == nil || err != nil || selector.Empty() {
+		return nil, err
 	}
 	return func(name string) bool {
 		namespace, err := namespaces.Get(name)
 		return err == nil && selector.Matches(labels.Set(namespace.Labels))
-	}
+	}, nil
 }
 
 // Informers returns the informers whose events may change a plan. Leases of nodes are not among

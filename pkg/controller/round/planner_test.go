@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -33,19 +32,25 @@ func TestSelects(t *testing.T) {
 		}
 	}
 	namespaces := corelisters.NewNamespaceLister(indexer)
-	if selects(namespaces, nil) != nil {
-		t.Error("without a selector namespaces are filtered")
+	for _, everything := range []*metav1.LabelSelector{nil, {}} {
+		if all, err := selects(namespaces, everything); err != nil || all != nil {
+			t.Errorf("%v filters namespaces, error %v", everything, err)
+		}
 	}
 	for selector, want := range map[string]map[string]bool{
-		"team=a":  {"shop": true, "mail": false, "unknown": false},
-		"team!=a": {"shop": false, "mail": true, "unknown": false},
+		"team=a":         {"shop": true, "mail": false, "unknown": false},
+		"team notin (a)": {"shop": false, "mail": true, "unknown": false},
 	} {
-		parsed, err := labels.Parse(selector)
+		parsed, err := metav1.ParseToLabelSelector(selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		selected, err := selects(namespaces, parsed)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name, want := range want {
-			if got := selects(namespaces, parsed)(name); got != want {
+			if got := selected(name); got != want {
 				t.Errorf("%s selects %s: %t, want %t", selector, name, got, want)
 			}
 		}
@@ -60,7 +65,7 @@ func TestLeasesTriggerNoRound(t *testing.T) {
 	}
 	client := fake.NewClientset()
 	factory := app.NewInformers(client)
-	planner, err := NewPlanner(Config{Settings: settings, Policy: &decision.Policy{}, Signals: providers.Signals()}, factory,
+	planner, err := NewPlanner(Config{SpotControllerConfiguration: settings, Policy: &decision.Policy{}, Signals: providers.Signals()}, factory,
 		Clients{Writer: client, Recorder: &events.FakeRecorder{}})
 	if err != nil {
 		t.Fatal(err)

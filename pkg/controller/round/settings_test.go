@@ -7,7 +7,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
@@ -16,16 +15,15 @@ func TestBuyingSettings(t *testing.T) {
 	heal := []migration.Reason{migration.Heal, migration.Assign, migration.Drain, migration.Requested}
 	all := append(slices.Clone(heal), migration.ReturnToSpot)
 	for name, test := range map[string]struct {
-		settings                          string
-		buying                            []migration.Reason
-		gating, buyForReturn, healRunning bool
+		settings string
+		buying   []migration.Reason
 	}{
-		"off":                  {"gating: {enabled: false, buyForReturn: true, healRunning: true}", nil, false, false, false},
-		"on":                   {"gating: {enabled: true}", all, true, true, true},
-		"no label for spot":    {`gating: {enabled: true, spotLabel: ""}`, heal, true, false, true},
-		"not for return":       {"gating: {enabled: true, buyForReturn: false}", heal, true, false, true},
-		"not for running pods": {"gating: {enabled: true, healRunning: false}", all, true, true, false},
-		"no heal":              {"gating: {enabled: true}\nrebalance: {heal: false}", all, true, true, false},
+		"off":                  {"gating: {enabled: false, buyForReturn: true, healRunning: true}", nil},
+		"on":                   {"gating: {enabled: true}", all},
+		"no label for spot":    {`gating: {enabled: true, spotLabel: ""}`, heal},
+		"not for return":       {"gating: {enabled: true, buyForReturn: false}", heal},
+		"not for running pods": {"gating: {enabled: true, healRunning: false}", all},
+		"no heal":              {"gating: {enabled: true}\nrebalance: {heal: false}", all},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const head = "apiVersion: spot-aware-scheduler.io/v1beta1\nkind: SpotControllerConfiguration\n"
@@ -33,8 +31,8 @@ func TestBuyingSettings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			config := Config{Settings: settings}
-			moves, planned := config.migrationSettings(true), config.rebalanceSettings(nil, &gating.AdmissionPolicy{})
+			config := Config{SpotControllerConfiguration: settings}
+			moves := config.migrationSettings(true)
 			clustertest.Equal(t, "reasons to buy for", test.buying, moves.Buying)
 			if ungated := config.migrationSettings(false); ungated.Buying != nil {
 				t.Errorf("without the admission policy autoscalers add nodes for %v", ungated.Buying)
@@ -42,8 +40,6 @@ func TestBuyingSettings(t *testing.T) {
 			if moves.NodeStartup != 3*time.Minute {
 				t.Errorf("a node starts within %s, want the default of 3m", moves.NodeStartup)
 			}
-			got, want := []bool{planned.Gating, planned.BuyForReturn, planned.HealRunning}, []bool{test.gating, test.buyForReturn, test.healRunning}
-			clustertest.Equal(t, "mode, return and running replicas", want, got)
 		})
 	}
 }

@@ -99,7 +99,7 @@ func (p *Planner) reportProtection(c protection.Change) {
 // costWrites returns the writes of deletion costs. If deletion costs are disabled, it removes the
 // existing ones.
 func (p *Planner) costWrites(s *snapshot.Snapshot) (writes []loop.Write) {
-	for _, c := range rebalance.DeletionCosts(s, p.config.DeletionCosts) {
+	for _, c := range rebalance.DeletionCosts(s, p.config.DeletionCosts.Enabled) {
 		writes = append(writes, p.clients.newWrite(loop.DeletionCost, c.Pod.Pod, "", func(ctx context.Context) error { return p.executor.Patch(ctx, c.Pod.Pod, c.Patch()) }))
 	}
 	return writes

@@ -6,6 +6,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
@@ -25,7 +26,7 @@ func TestBudgetWrites(t *testing.T) {
 		Budgets: map[string][]*policyv1.PodDisruptionBudget{clustertest.Namespace: {leftover}},
 	}
 	p := &Planner{clients: Clients{Recorder: &events.FakeRecorder{}},
-		protector: protection.NewPlanner(protection.Settings{Interruption: interruption.Settings{Assist: true}})}
+		protector: protection.NewPlanner(protection.Settings{Interruption: interruption.Settings{Drain: controller.Drain{Assist: true}}})}
 	got := map[string]int{}
 	for _, w := range p.budgetWrites(s, nil) {
 		got[w.Name.Namespace+"/"+w.Name.Name] = w.Rank

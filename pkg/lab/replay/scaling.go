@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -135,11 +136,20 @@ func edit(times []timeSetting, overrides Overrides, scales Scales, section func(
 	for _, path := range sortedKeys(overrides) {
 		if !isTime[path] {
 			name, key, _ := strings.Cut(path, ".")
-			section(name)[key] = overrides[path]
+			section(name)[key] = decode(overrides[path])
 			changed = append(changed, ScaledSetting{Name: path, Trace: overrides[path], Real: overrides[path]})
 		}
 	}
 	return changed
+}
+
+// decode returns the value of an override: a number, a boolean or a string.
+func decode(text string) any {
+	var value any
+	if json.Unmarshal([]byte(text), &value) != nil {
+		return text
+	}
+	return value
 }
 
 // requestRate is the shipped requestsPerSecond of the controller.

@@ -44,14 +44,14 @@ func TestScaledController(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%+v: %v", scales, err)
 		}
-		if got, want := settings.CalmPeriod, scales.realWait(5*time.Minute).Round(time.Millisecond); got != want {
+		if got, want := settings.Rebalance.CalmPeriod.Duration, scales.realWait(5*time.Minute).Round(time.Millisecond); got != want {
 			t.Errorf("%+v: calm period %s, want %s", scales, got, want)
 		}
-		if got, want := settings.RequestsPerSecond, int(requestRate*scales.Busy); got != want {
+		if got, want := settings.RequestsPerSecond, int32(requestRate*scales.Busy); got != want {
 			t.Errorf("%+v: %d requests per second, want %d", scales, got, want)
 		}
-		if settings.MaxMoves != 20 {
-			t.Errorf("maxMoves %d, want 20", settings.MaxMoves)
+		if settings.Rebalance.MaxMoves != 20 {
+			t.Errorf("maxMoves %d, want 20", settings.Rebalance.MaxMoves)
 		}
 		for _, want := range []ScaledSetting{
 			{"rebalance.calmPeriod", "5m", scales.realWait(5 * time.Minute).Round(time.Millisecond).String()}, {"rebalance.maxMoves", "20", "20"},

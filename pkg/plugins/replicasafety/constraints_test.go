@@ -38,7 +38,7 @@ func TestConstraintsAreJudgedByNodes(t *testing.T) {
 		"a zone of spot":           {pod: zone("b"), onSpot: 1, feasible: both, event: "Normal SpotByOwnAffinity"},
 		"a zone of on-demand":      {pod: zone("a"), onSpot: 1, feasible: []string{"od-a"}, reason: "waits for on-demand room"},
 		"a volume in a spot zone":  {pod: claims, onSpot: 1, feasible: both, event: "Normal SpotByOwnAffinity"},
-		"exemptions are ignored":   {args: func(a *config.ReplicaSafetyArgs) { a.Exemptions = "Ignore" }, pod: zone("b"), onSpot: 1, feasible: []string{"od-a"}, reason: "own constraints admit only spot, but exemptions are ignored"},
+		"exemptions are ignored":   {args: func(a *config.ReplicaSafetyArgs) { a.Exemptions = new(config.IgnoreExemptions) }, pod: zone("b"), onSpot: 1, feasible: []string{"od-a"}, reason: "own constraints admit only spot, but exemptions are ignored"},
 		"overflow Never":           {annotations: never, pod: func(*v1.Pod) {}, feasible: []string{"spot-b"}},
 		"overflow Never, only od":  {annotations: never, pod: zone("a"), feasible: both},
 		"overflow Never, only sp":  {annotations: never, pod: zone("b"), feasible: []string{"spot-b"}},

@@ -282,7 +282,7 @@ func TestOwnerChangeWakesPodsThatItMayHelp(t *testing.T) {
 	jobPod, webPod := podOf("p", by("Job", "j")), web("p")
 	jobPod.Labels[batchv1.ControllerUidLabel] = "j-uid"
 	ofDB := func(ordinal string) *v1.Pod { return podOf("db-"+ordinal, by("StatefulSet", "db")) }
-	ignore := func(args *config.ReplicaSafetyArgs) { args.AnnotationPolicy = "Ignore" }
+	ignore := func(args *config.ReplicaSafetyArgs) { args.AnnotationPolicy = new(config.IgnoreAnnotations) }
 	cases := map[string]struct {
 		args          func(*config.ReplicaSafetyArgs)
 		pod           *v1.Pod
@@ -523,7 +523,7 @@ func TestNoCapacityLabelEvent(t *testing.T) {
 	}{
 		"the label is never set": {before: []runtime.Object{spotNode("spot"), young("young")}, want: event},
 		"unlabelled nodes are spot": {
-			change: func(args *config.ReplicaSafetyArgs) { args.UnlabeledNodes = "Spot" },
+			change: func(args *config.ReplicaSafetyArgs) { args.UnlabeledNodes = new(config.Spot) },
 			before: []runtime.Object{spotNode("spot"), young("young")},
 			want:   []string{"Normal NoCapacityLabel no capacity label was set within labelGrace (30s): the node counts as spot"},
 		},
@@ -548,7 +548,7 @@ func TestNoCapacityLabelEvent(t *testing.T) {
 		"the node is old":     {before: []runtime.Object{spotNode("spot"), newNode("old", "")}},
 		"no node has a label": {before: []runtime.Object{newNode("old", ""), young("young")}, want: event},
 		"labelGrace is 0": {
-			change: func(args *config.ReplicaSafetyArgs) { args.LabelGrace = "0s" }, before: []runtime.Object{spotNode("spot"), young("young")},
+			change: func(args *config.ReplicaSafetyArgs) { args.LabelGrace = &metav1.Duration{} }, before: []runtime.Object{spotNode("spot"), young("young")},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -126,12 +127,12 @@ func TestFilter(t *testing.T) {
 			wantRefused: map[string]string{"spot": "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot" + waits},
 		},
 		"budget used up, fallback pending": {
-			args:     func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5m" },
+			args:     func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = after(5 * time.Minute) },
 			existing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{"spot": "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot (waits for on-demand room, may run on any spot node after 5m)"},
 		},
 		"overflow Never": {
-			args:     func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" },
+			args:     func(a *config.ReplicaSafetyArgs) { a.Overflow = new(config.NeverOverflow) },
 			existing: func(w *world) { w.addPods("on-demand", web("a")) }, pod: web("p"), wantFeasible: []string{"spot"},
 			wantRefused: map[string]string{"on-demand": "overflow Never: the floor of 1 of shop/web-1 is met (waits for room on spot)"},
 		},
@@ -151,7 +152,7 @@ func TestFilter(t *testing.T) {
 		},
 		"rule": {
 			args: func(a *config.ReplicaSafetyArgs) {
-				a.Rules = []config.Rule{{Name: "all", OwnerKinds: []string{"Deployment"}, MinOnDemand: "100%"}}
+				a.Rules = []config.Rule{{Name: "all", OwnerKinds: []string{"Deployment"}, WorkloadSettings: config.WorkloadSettings{MinOnDemand: new(intstr.FromString("100%"))}}}
 			},
 			pod: web("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{"spot": "spot budget used up: 0 of at most 0 replicas of shop/web-1 run on spot" + waits},
@@ -186,7 +187,7 @@ func TestFilter(t *testing.T) {
 			existing:    onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
 		},
 		"unlabeledNodes: Spot": {
-			args:     func(a *config.ReplicaSafetyArgs) { a.UnlabeledNodes = "Spot" },
+			args:     func(a *config.ReplicaSafetyArgs) { a.UnlabeledNodes = new(config.Spot) },
 			existing: func(w *world) { w.nodes(newNode("unlabelled", "")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{
 				"spot":       "spot budget used up: 0 of at most 0 replicas of shop/p run on spot" + waits,

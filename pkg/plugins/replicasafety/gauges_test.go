@@ -95,8 +95,8 @@ func TestObserveFloors(t *testing.T) {
 func TestObserveIgnoredExemptions(t *testing.T) {
 	pod := podOf("p")
 	pod.Spec.NodeName, pod.Spec.NodeSelector = "spot", map[string]string{spot.CapacityLabel: "spot"}
-	for policy, want := range map[config.Scalar]int{"Allow": 0, "Ignore": 1} {
-		args := func(a *config.ReplicaSafetyArgs) { a.Exemptions = policy }
+	for policy, want := range map[config.Exemptions]int{config.AllowExemptions: 0, config.IgnoreExemptions: 1} {
+		args := func(a *config.ReplicaSafetyArgs) { a.Exemptions = &policy }
 		got := newWorld(t, args, onDemand("on-demand"), spotNode("spot"), pod).plugin.gauges()
 		if got.FloorsUnmet != want || got.FloorDeficit != want {
 			t.Errorf("%s: FloorsUnmet, FloorDeficit = %d, %d; want %d", policy, got.FloorsUnmet, got.FloorDeficit, want)

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -222,7 +223,7 @@ func TestGangClock(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, func(args *config.ReplicaSafetyArgs) { args.FallbackAfter = "5s" },
+			w := newWorld(t, func(args *config.ReplicaSafetyArgs) { args.FallbackAfter = after(5 * time.Second) },
 				append(deployment("web", 1, "1"), deployment("api", 1, "1")...)...)
 			w.plugin.schedulesGangs = func() bool { return !test.noGangs }
 			w.nodes(spotNode("spot"))
@@ -322,16 +323,16 @@ func TestChangesWhileThePodIsInFlight(t *testing.T) {
 
 // PostFilter records this for a pod that found no node.
 func TestWaitOf(t *testing.T) {
-	fallback := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "20s" }
-	later := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5m" }
-	ignore := func(a *config.ReplicaSafetyArgs) { a.Exemptions = "Ignore" }
+	fallback := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = after(20 * time.Second) }
+	later := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = after(5 * time.Minute) }
+	ignore := func(a *config.ReplicaSafetyArgs) { a.Exemptions = new(config.IgnoreExemptions) }
 	onlySpot := func(name string) *v1.Pod {
 		pod := podOf(name)
 		pod.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
 		return pod
 	}
-	noOverflow := func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" }
-	noRelief := func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "never" }
+	noOverflow := func(a *config.ReplicaSafetyArgs) { a.Overflow = new(config.NeverOverflow) }
+	noRelief := func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = &config.DurationOrNever{Never: true} }
 	full := func(w *world) { w.addPods("spot", web("a"), web("b")) }
 	webOwners := []workload.OwnerKey{keyOf("ReplicaSet", "web-1"), keyOf("Deployment", "web")}
 	cases := map[string]struct {
@@ -344,7 +345,7 @@ func TestWaitOf(t *testing.T) {
 		"no controller, no timer": {nil, nil, podOf("p"), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true}},
 		"fallback":                {fallback, nil, podOf("p"), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, RetryAt: now.Add(20 * time.Second)}},
 		"fallback, after 5 s":     {fallback, nil, podOf("p"), 5 * time.Second, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, RetryAt: now.Add(20 * time.Second)}},
-		"fallback at once":        {func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "0s" }, nil, podOf("p"), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, RetryAt: now}},
+		"fallback at once":        {func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = after(0) }, nil, podOf("p"), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, RetryAt: now}},
 		"fallen back":             {fallback, nil, podOf("p"), 20 * time.Second, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}}},
 		"Deployment, over budget": {nil, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true, RetryAt: now.Add(30 * time.Second)}},
 		"Deployment, relief before fallback": {later, full, web("p"), 0,
@@ -353,9 +354,9 @@ func TestWaitOf(t *testing.T) {
 			placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true, RetryAt: now.Add(20 * time.Second)}},
 		"Deployment, relief time has passed": {later, full, web("p"), 30 * time.Second,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true, RetryAt: now.Add(5 * time.Minute)}},
-		"Deployment, other relief time": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "2m" }, full, web("p"), 30 * time.Second,
+		"Deployment, other relief time": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = after(2 * time.Minute) }, full, web("p"), 30 * time.Second,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true, RetryAt: now.Add(2 * time.Minute)}},
-		"Deployment, relief at once": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "0s" }, full, web("p"), 0,
+		"Deployment, relief at once": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = after(0) }, full, web("p"), 0,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true, RetryAt: now}},
 		"Deployment, no relief":             {noRelief, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true}},
 		"Deployment, all times have passed": {nil, full, web("p"), 30 * time.Second, placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true}},
@@ -366,7 +367,9 @@ func TestWaitOf(t *testing.T) {
 			placement.Wait{Owners: webOwners, DependsOnSiblings: true}},
 		"overflow Never, the floor is not met": {noOverflow, full, web("p"), 40 * time.Second,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, DependsOnSiblings: true}},
-		"overflow Never, ScheduleAnyway": {func(a *config.ReplicaSafetyArgs) { a.Overflow, a.WhenUnsatisfiable = "Never", "ScheduleAnyway" },
+		"overflow Never, ScheduleAnyway": {func(a *config.ReplicaSafetyArgs) {
+			a.Overflow, a.WhenUnsatisfiable = new(config.NeverOverflow), new(config.ScheduleAnyway)
+		},
 			func(w *world) { w.nodes(onDemand("on-demand")); w.addPods("on-demand", web("a")) }, web("p"), 40 * time.Second,
 			placement.Wait{Owners: webOwners, DependsOnSiblings: true}},
 		"overflow Never, an ordinal beyond the floor": {noOverflow, nil, podOf("db-1", by("StatefulSet", "db")), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("StatefulSet", "db")}}},
@@ -401,7 +404,7 @@ func TestWaitOf(t *testing.T) {
 // The pod falls back after fallbackAfter even without an event. An attempt in between neither
 // shortens nor extends the time.
 func TestFallback(t *testing.T) {
-	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5s" })
+	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = after(5 * time.Second) })
 	w.nodes(spotNode("spot"))
 	pod := podOf("p")
 	for _, step := range []time.Duration{0, 3 * time.Second, 2*time.Second - 1} {
@@ -469,7 +472,7 @@ func TestRolloutRelief(t *testing.T) {
 // A replica that overflow Never keeps off on-demand is retried after a sibling there is deleted. It
 // is then admitted on on-demand.
 func TestOverflowPodReplacesFloorPod(t *testing.T) {
-	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" }, deployment("web", 3, "1")...)
+	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow = new(config.NeverOverflow) }, deployment("web", 3, "1")...)
 	w.nodes(onDemand("on-demand"), onDemand("another"))
 	sibling, pod := web("a"), web("p")
 	w.addPods("on-demand", sibling)
@@ -490,7 +493,9 @@ func TestOverflowPodReplacesFloorPod(t *testing.T) {
 // are retried when a sibling has used the rest of the budget: the floor was raised after the
 // assignment, and on-demand needs one of the replicas.
 func TestAssignedPodReplacesFloorPod(t *testing.T) {
-	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow, a.MinOnDemand = "Never", "2" }, deployment("web", 4, "1")...)
+	w := newWorld(t, func(a *config.ReplicaSafetyArgs) {
+		a.Overflow, a.MinOnDemand = new(config.NeverOverflow), new(intstr.FromInt32(2))
+	}, deployment("web", 4, "1")...)
 	w.nodes(onDemand("on-demand"), spotNode("spot"), spotNode("full"))
 	beyond := func(name string) *v1.Pod {
 		return annotate(web(name), spot.AssignedAnnotation, "any: beyond the floor")

@@ -61,8 +61,13 @@ type world struct {
 	recorder  *events.FakeRecorder
 }
 
+// after is a setting with the duration d.
+func after(d time.Duration) *config.DurationOrNever {
+	return &config.DurationOrNever{Duration: metav1.Duration{Duration: d}}
+}
+
 // newWorld returns a world whose informers contain objects and are in sync. change modifies the
-// default args; it may be nil.
+// args: the defaults, with fallbackAfter never. It may be nil.
 func newWorld(t testing.TB, change func(*config.ReplicaSafetyArgs), objects ...runtime.Object) *world {
 	t.Helper()
 	w := newWorldNotSynced(t, change, objects...)
@@ -74,7 +79,7 @@ func newWorld(t testing.TB, change func(*config.ReplicaSafetyArgs), objects ...r
 // newWorldNotSynced is like newWorld but does not start the informers.
 func newWorldNotSynced(t testing.TB, change func(*config.ReplicaSafetyArgs), objects ...runtime.Object) *world {
 	t.Helper()
-	args := &config.ReplicaSafetyArgs{}
+	args := &config.ReplicaSafetyArgs{WorkloadSettings: config.WorkloadSettings{FallbackAfter: &config.DurationOrNever{Never: true}}}
 	args.SetDefaults()
 	if change != nil {
 		change(args)

@@ -10,6 +10,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -125,7 +126,7 @@ func order(scores fwk.NodeScoreList) string {
 
 func TestOrder(t *testing.T) {
 	const advisory = "aws-node-termination-handler/rebalance-recommendation"
-	risky := config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: "0.5"}}}
+	risky := config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: new(0.5)}}}
 	cases := map[string]struct {
 		args    config.SpotPreferenceArgs
 		desired int
@@ -156,15 +157,15 @@ func TestOrder(t *testing.T) {
 			before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), spot.InterruptionTaint)},
 			nodes:  []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("calm", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "calm > hit > floor"},
 		"recent interruption outweighs a prior risk below 0.5": {
-			args:    config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "b", Risk: "0.4"}}},
+			args:    config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "b", Risk: new(0.4)}}},
 			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), spot.InterruptionTaint)},
 			nodes: []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("known", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "known > hit > floor"},
 		"interruption decays after two half-lives": {
-			args:    config.SpotPreferenceArgs{RiskHalfLife: "10m", PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "b", Risk: "0.4"}}},
+			args:    config.SpotPreferenceArgs{RiskHalfLife: &metav1.Duration{Duration: 10 * time.Minute}, PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "b", Risk: new(0.4)}}},
 			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), spot.InterruptionTaint)}, ago: 20 * time.Minute,
 			nodes: []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("known", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "hit > known > floor"},
 		"prior risk and interruption combine": {
-			args:    config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: "0.4"}, {InstanceType: "m", Zone: "b", Risk: "0.6"}}},
+			args:    config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: new(0.4)}, {InstanceType: "m", Zone: "b", Risk: new(0.6)}}},
 			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), spot.InterruptionTaint)},
 			nodes: []*framework.NodeInfo{nodeOf("both", "spot", "a"), nodeOf("known", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "known > both > floor"},
 	}
@@ -189,7 +190,7 @@ func TestOrder(t *testing.T) {
 
 // Losses of a cycle must not change the configured prior risk, because they decay.
 func TestInterruptionsLeaveTheKnownRiskAlone(t *testing.T) {
-	p := newPlugin(t, config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: "0.25"}}})
+	p := newPlugin(t, config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: new(0.25)}}})
 	nodes := list([]*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), spot.InterruptionTaint)})
 	counter := placement.NewCounter(reader)
 	counter.Update(nodes, now)
@@ -246,7 +247,7 @@ func TestSignPod(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	bad := &config.SpotPreferenceArgs{RiskHalfLife: "0s"}
+	bad := &config.SpotPreferenceArgs{RiskHalfLife: &metav1.Duration{}}
 	bad.SetDefaults()
 	for name, test := range map[string]struct {
 		args runtime.Object

@@ -195,7 +195,7 @@ func configuration(t *testing.T) round.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return round.Config{Settings: settings, Profile: config.DefaultProfile, Policy: policy, Signals: signals}
+	return round.Config{SpotControllerConfiguration: settings, Profile: config.DefaultProfile, Policy: policy, Signals: signals}
 }
 
 // cpu returns the CPU time of do.

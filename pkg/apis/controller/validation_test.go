@@ -11,26 +11,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 const head = "apiVersion: spot-aware-scheduler.io/v1beta1\nkind: SpotControllerConfiguration\n"
-
-var defaults = Settings{
-	RequestsPerSecond: 200, Concurrency: 50, LeaseDuration: 15 * time.Second, MetricsAddress: ":8443", HealthAddress: ":8081",
-	Interruption: true, DefaultNotice: 2 * time.Minute, NotReadyAfter: 40 * time.Second, DeleteAtDeadline: true,
-	AdvisoryLimit: 30 * time.Minute, AdvisoryPause: time.Hour, DrainAssist: true, SurgeTimeout: 2 * time.Minute,
-	Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5, PauseAfterInterruption: 5 * time.Minute, CalmPeriod: 10 * time.Minute,
-	GatingLabels: []string{"karpenter.sh/capacity-type"}, GatingSpotLabel: "karpenter.sh/capacity-type", NodeStartup: 3 * time.Minute,
-	BuyForReturn: true, HealRunning: true,
-	DeletionCosts: true, EvictableOwners: []schema.GroupKind{
-		{Group: "core.strimzi.io", Kind: "StrimziPodSet"}, {Group: "postgresql.cnpg.io", Kind: "Cluster"},
-		{Group: "apps.kruise.io", Kind: "CloneSet"}, {Group: "apps.kruise.io", Kind: "StatefulSet"},
-	},
-}
 
 // every is a configuration in which no value is the default.
 const every = head + `
@@ -63,47 +50,55 @@ gating: {enabled: true, labels: [eks.amazonaws.com/capacityType], spotLabel: "",
 costs: {priceFile: prices.csv}
 `
 
-func parsed(selector string) labels.Selector {
-	s, err := labels.Parse(selector)
-	if err != nil {
-		panic(err)
-	}
-	return s
-}
-
 func TestRead(t *testing.T) {
 	shipped, err := os.ReadFile("../../../config/controller-config.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
+	duration := func(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
+	asIs := func(*SpotControllerConfiguration) {}
 	for name, test := range map[string]struct {
-		file string
-		want Settings
+		file   string
+		change func(*SpotControllerConfiguration) // of the defaults
 	}{
-		"no settings": {head, defaults},
-		"as shipped":  {string(shipped), defaults},
-		"nulls":       {head + "dryRun: null\ninterruption: null\n", defaults},
-		"all settings": {every, Settings{
-			DryRun: true, RequestsPerSecond: 7, Concurrency: 3, LeaseDuration: time.Minute, MetricsAddress: "127.0.0.1:0", HealthAddress: "[::1]:1",
-			Interruption: true, DefaultNotice: 30 * time.Second, NotReadyAfter: 25 * time.Second, Advisory: true,
-			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, DrainCordons: true, EvictionRequests: true, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond, MoveLocalStorage: true,
-			EvictableOwners: []schema.GroupKind{{Group: "example.com", Kind: "Shard"}},
-			Gating:          true, GatingLabels: []string{"eks.amazonaws.com/capacityType"}, NodeStartup: 10 * time.Second,
-			PriceFile:              "prices.csv",
-			InterruptionNamespaces: parsed("team=shop"), RebalanceNamespaces: parsed("team in (mail,shop)"),
+		"no settings": {head, asIs},
+		"as shipped": {string(shipped), func(c *SpotControllerConfiguration) {
+			c.Interruption.NamespaceSelector, c.Rebalance.NamespaceSelector = &metav1.LabelSelector{}, &metav1.LabelSelector{} // select all
 		}},
-		"no evictable owners":       {head + "migration: {evictableOwners: []}\n", func() Settings { s := defaults; s.EvictableOwners = nil; return s }()},
-		"selectors that select all": {head + "interruption: {namespaceSelector: {}}\nrebalance: {namespaceSelector: {matchLabels: {}}}\n", defaults},
-		"interruption off":          {head + "interruption: {enabled: false}\n", func() Settings { s := defaults; s.Interruption = false; return s }()},
+		"nulls": {head + "dryRun: null\ninterruption: null\nrebalance: {maxMoves: null, calmPeriod: null}\ngating: {labels: null, spotLabel: null}\n", asIs},
+		"all settings": {every, func(c *SpotControllerConfiguration) {
+			*c = SpotControllerConfiguration{
+				DryRun: true, RequestsPerSecond: 7, Concurrency: 3, LeaderElection: LeaderElection{LeaseDuration: duration(time.Minute)},
+				Metrics: Server{BindAddress: "127.0.0.1:0"}, Health: Server{BindAddress: "[::1]:1"},
+				Interruption: Interruption{
+					Enabled: true, NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "shop"}},
+					DefaultNotice: duration(30 * time.Second), NotReadyAfter: duration(25 * time.Second),
+					Advisory: Advisory{Enabled: true, TimeLimit: duration(10 * time.Second), Pause: duration(time.Minute)},
+				},
+				Drain:     Drain{Cordons: true, EvictionRequests: true},
+				Migration: Migration{SurgeTimeout: duration(3 * time.Minute), EvictableOwners: []string{"Shard.example.com"}},
+				Rebalance: Rebalance{
+					NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "In", Values: []string{"mail", "shop"}}}},
+					LocalStorage:      MoveLocalStorage, MaxMoves: 1, CalmPeriod: duration(time.Millisecond),
+				},
+				Gating: Gating{Enabled: true, Labels: []string{"eks.amazonaws.com/capacityType"}, NodeStartup: duration(10 * time.Second)},
+				Costs:  Costs{PriceFile: "prices.csv"},
+			}
+		}},
+		"no evictable owners": {head + "migration: {evictableOwners: []}\n", func(c *SpotControllerConfiguration) { c.Migration.EvictableOwners = []string{} }},
+		"no price file":       {head + "costs: {priceFile: \"\"}\n", asIs},
+		"interruption off":    {head + "interruption: {enabled: false}\n", func(c *SpotControllerConfiguration) { c.Interruption.Enabled = false }},
 		"JSON": {`{"apiVersion": "spot-aware-scheduler.io/v1beta1", "kind": "SpotControllerConfiguration", "rebalance": {"maxMoves": 9}}`,
-			func() Settings { s := defaults; s.MaxMoves = 9; return s }()},
+			func(c *SpotControllerConfiguration) { c.Rebalance.MaxMoves = 9 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Read([]byte(test.file))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(&test.want, got); diff != "" {
+			want := Default()
+			test.change(want)
+			if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(metav1.TypeMeta{}), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("settings (-want +got):\n%s", diff)
 			}
 		})
@@ -132,6 +127,35 @@ func TestShippedFileIsComplete(t *testing.T) {
 	visit(reflect.TypeFor[SpotControllerConfiguration]())
 	if len(missing) > 0 {
 		t.Errorf("config/controller-config.yaml does not contain %v", missing)
+	}
+}
+
+// Mistakes of every kind are reported at once, each with its path, and with the value and what was
+// expected if there is one.
+func TestAllMistakesAtOnce(t *testing.T) {
+	_, err := Read([]byte(head + `
+dryRun: maybe
+concurrency: [5]
+interruption: {defaultNotice: 120, advisory: {pause: soon}}
+drain: 5
+rebalance: {maxMoves: 0, heel: true}
+`))
+	got := strings.Split(strings.Trim(fmt.Sprint(err), "[]"), ", ")
+	for i, want := range []string{
+		`concurrency: Invalid value: "[5]": expected a whole number`,
+		`drain: Invalid value: "5": expected an object instead of a number`,
+		`dryRun: Invalid value: "maybe": expected true or false`,
+		`interruption.advisory.pause: Invalid value: "soon": expected a duration such as "30s"`,
+		`interruption.defaultNotice: Invalid value: "120": expected a duration such as "30s"`,
+		`rebalance.heel: Forbidden: unknown field "rebalance.heel"; expected each field of docs/reference/configuration.md at most once; for a file of another release see docs/upgrading.md`,
+		`rebalance.maxMoves: Invalid value: 0: expected a whole number of 1 or more`,
+	} {
+		if i >= len(got) || got[i] != want {
+			t.Errorf("mistake %d: want %s in\n%v", i, want, err)
+		}
+	}
+	if len(got) != 7 {
+		t.Errorf("%d mistakes, want 7: %v", len(got), err)
 	}
 }
 

@@ -1,0 +1,197 @@
+// Package decoding decodes configuration into Go types and reports every mistake. The decoders of
+// Kubernetes stop at the first value of a wrong type. This one continues: it reports all such
+// values, each with its path and the expected type, and all unknown fields.
+package decoding
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Unmarshal decodes a JSON object into the struct that target points to. A value that is null
+// leaves a field unchanged, and so does a value of a wrong type. A word or a quantity keeps a value
+// of a wrong type as text, because only validation knows which ones the field permits. The error is
+// not nil if data is not JSON.
+func Unmarshal(data []byte, target any) (field.ErrorList, error) {
+	d := &decoder{seen: map[jsontext.Pointer]bool{}}
+	err := json.Unmarshal(data, target, json.WithUnmarshalers(json.UnmarshalFromFunc(d.value)))
+	if err == nil {
+		err = d.findUnknown(data)
+	}
+	return d.errs, err
+}
+
+// decoder collects mistakes.
+type decoder struct {
+	errs field.ErrorList
+	// seen are the values that belong to a field of the target, and whether they have such values
+	// in them.
+	seen map[jsontext.Pointer]bool
+}
+
+// value decodes the next value into the variable that target points to, or returns
+// ErrUnsupported if the library should: it then calls value for each value inside.
+func (d *decoder) value(from *jsontext.Decoder, target any) error {
+	pointer, kind, into := next(from), from.PeekKind(), reflect.TypeOf(target).Elem()
+	if kind == 'n' {
+		d.seen[pointer] = false
+		return from.SkipValue()
+	}
+	leaf, isLeaf := target.(json.Unmarshaler)
+	if !isLeaf {
+		switch into.Kind() {
+		case reflect.Pointer:
+			return errors.ErrUnsupported
+		case reflect.Struct, reflect.Map:
+			if kind == '{' {
+				d.seen[pointer] = true
+				return errors.ErrUnsupported
+			}
+		case reflect.Slice:
+			if kind == '[' {
+				d.seen[pointer] = true
+				return errors.ErrUnsupported
+			}
+		}
+	}
+	d.seen[pointer] = false
+	raw, err := from.ReadValue()
+	if err != nil {
+		return err
+	}
+	if isLeaf {
+		err = leaf.UnmarshalJSON(raw)
+	} else {
+		err = json.Unmarshal(raw, target)
+	}
+	if err == nil {
+		return nil
+	}
+	text := string(raw)
+	if kind == '"' {
+		_ = json.Unmarshal(raw, &text) // it is a string
+	}
+	switch v := reflect.ValueOf(target).Elem(); {
+	case into == reflect.TypeFor[intstr.IntOrString]():
+		v.Set(reflect.ValueOf(intstr.FromString(text)))
+	case into.Kind() == reflect.String && into != reflect.TypeFor[string]():
+		v.SetString(text)
+	default:
+		d.errs = append(d.errs, field.Invalid(path(pointer), text, expected(into, kind, err)))
+	}
+	return nil
+}
+
+// next returns the pointer to the value that from reads next.
+func next(from *jsontext.Decoder) jsontext.Pointer {
+	pointer := from.StackPointer()
+	kind, n := from.StackIndex(from.StackDepth())
+	if kind != '[' {
+		return pointer
+	}
+	if n > 0 {
+		pointer = pointer.Parent() // it points to the element before
+	}
+	return pointer.AppendToken(strconv.FormatInt(n, 10))
+}
+
+// findUnknown adds an error for each field that the target does not have.
+func (d *decoder) findUnknown(data []byte) error {
+	tokens := jsontext.NewDecoder(bytes.NewReader(data))
+	for kind := tokens.PeekKind(); kind != jsontext.KindInvalid; kind = tokens.PeekKind() {
+		in, n := tokens.StackIndex(tokens.StackDepth())
+		if isName := in == '{' && n%2 == 0; !isName && kind != ']' {
+			open, known := d.seen[next(tokens)]
+			if !known {
+				at := path(next(tokens))
+				d.errs = append(d.errs, field.Forbidden(at, fmt.Sprintf("unknown field %q; expected each field of docs/reference/configuration.md "+
+					"at most once; for a file of another release see docs/upgrading.md", at)))
+			}
+			if !open {
+				if err := tokens.SkipValue(); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if _, err := tokens.ReadToken(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kinds are the names of the kinds of JSON values.
+var kinds = map[jsontext.Kind]string{'"': "a string", '0': "a number", 't': "a boolean", 'f': "a boolean", '[': "a list", '{': "an object"}
+
+// expected describes the values of a type. got is the kind of the wrong value, and err the error of
+// a type with its own decoder.
+func expected(t reflect.Type, got jsontext.Kind, err error) string {
+	switch {
+	case t == reflect.TypeFor[metav1.Duration]():
+		return `expected a duration such as "30s"`
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
+		return err.Error()
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "expected true or false"
+	case reflect.Int32:
+		return "expected a whole number"
+	case reflect.Float64:
+		return "expected a number"
+	case reflect.String:
+		return "expected a string"
+	case reflect.Slice:
+		return "expected a list instead of " + kinds[got]
+	default:
+		return "expected an object instead of " + kinds[got]
+	}
+}
+
+// path converts a pointer such as /rules/0/name. It returns nil for the root.
+func path(pointer jsontext.Pointer) (p *field.Path) {
+	for token := range pointer.Tokens() {
+		if i, err := strconv.Atoi(token); err == nil {
+			p = p.Index(i)
+		} else {
+			p = p.Child(token)
+		}
+	}
+	return p
+}
+
+// Join returns the mistakes that decoding and validation found. If a value was not decoded, it
+// omits what validation found there. at is the path of the decoded object; nil for the root.
+func Join(at *field.Path, decoded, validated field.ErrorList) field.ErrorList {
+	var all field.ErrorList
+	for _, mistake := range decoded {
+		copied := *mistake
+		if at != nil {
+			copied.Field = at.Child(mistake.Field).String()
+		}
+		all = append(all, &copied)
+	}
+	decoded = all
+	for _, mistake := range validated {
+		known := false
+		for _, d := range decoded {
+			rest, below := strings.CutPrefix(mistake.Field, d.Field)
+			known = known || below && (rest == "" || strings.ContainsAny(rest[:1], ".["))
+		}
+		if !known {
+			all = append(all, mistake)
+		}
+	}
+	return all
+}
