@@ -177,7 +177,7 @@ func short(d time.Duration) string {
 // states reports whether a comment states a default.
 func states(comment, def string) bool {
 	def = regexp.QuoteMeta(def)
-	return regexp.MustCompile(`Default "?` + def + `\b|\b` + def + `"? (\(the|is the) default|and "` + def + `"`).MatchString(comment)
+	return regexp.MustCompile(`Default "?` + def + `(\W|$)|\b` + def + `"? (\(the|is the) default|and "` + def + `"`).MatchString(comment)
 }
 
 // name returns the name of a field in YAML.

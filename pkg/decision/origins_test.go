@@ -16,11 +16,11 @@ func TestExplain(t *testing.T) {
 	onPod := map[string]string{spot.MinOnDemandAnnotation: "1", spot.FallbackAfterAnnotation: "never", spot.RolloutReliefAnnotation: "10s"}
 	onOwner := map[string]string{spot.MinOnDemandAnnotation: "0", spot.ProtectAnnotation: "false"}
 	base := decision.Policy{Defaults: decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second}}
+	ofAll, _ := decision.ParseOverrides(unusual)
 	withRules := base
 	withRules.Rules = []decision.Rule{
 		{Name: "other", Namespaces: []string{"other"}, Overrides: overrides(t, "minOnDemand", "100%")},
-		{Name: "shop", Overrides: overrides(t, "minOnDemand", "2", "maxPerPool", "50%", "whenUnsatisfiable", "ScheduleAnyway", "fallbackAfter", "1m",
-			"rolloutRelief", "1m", "overflow", "Never", "exemptions", "Ignore", "protect", "true", "disruptionLimit", "3", "onDisruptionLimit", "PreferOnDemand")},
+		{Name: "shop", Overrides: ofAll},
 	}
 	strict := base
 	strict.Rules = []decision.Rule{{Name: "strict", Annotations: &stricter}}

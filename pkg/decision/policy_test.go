@@ -320,12 +320,14 @@ func TestParseSettings(t *testing.T) {
 	}
 }
 
+// unusual has a value of each setting that differs from that of the zero WorkloadSettings.
+var unusual = map[string]string{
+	"minOnDemand": "7", "maxPerPool": "7", "whenUnsatisfiable": "ScheduleAnyway", "fallbackAfter": "7s", "rolloutRelief": "7s",
+	"overflow": "Never", "exemptions": "Ignore", "protect": "true", "disruptionLimit": "7", "onDisruptionLimit": "PreferOnDemand",
+}
+
 // Every setting has its own name and, if any, its own annotation, and overrides only itself.
 func TestSettingsAreDistinct(t *testing.T) {
-	values := map[string]string{
-		"minOnDemand": "7", "maxPerPool": "7", "whenUnsatisfiable": "ScheduleAnyway", "fallbackAfter": "7s", "rolloutRelief": "7s",
-		"overflow": "Never", "exemptions": "Ignore", "protect": "true", "disruptionLimit": "7", "onDisruptionLimit": "PreferOnDemand",
-	}
 	seen := map[string]bool{}
 	for _, setting := range decision.Settings {
 		for _, key := range []string{setting.Name, setting.Annotation} {
@@ -334,7 +336,7 @@ func TestSettingsAreDistinct(t *testing.T) {
 			}
 			seen[key] = true
 		}
-		settings := overrides(t, setting.Name, values[setting.Name]).Apply(decision.WorkloadSettings{})
+		settings := overrides(t, setting.Name, unusual[setting.Name]).Apply(decision.WorkloadSettings{})
 		for _, other := range decision.Settings {
 			if changed := other.Text(settings) != other.Text(decision.WorkloadSettings{}); changed != (other.Name == setting.Name) {
 				t.Errorf("%s changes %s: %t", setting.Name, other.Name, changed)

@@ -133,15 +133,16 @@ func TestSignPod(t *testing.T) {
 	}
 	fixed := podOf("p")
 	fixed.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "on-demand"}
-	const plain = "minOnDemand=1 maxPerPool=no cap whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow protect=false onlySpot=false onlyOnDemand=false assigned= granted=0"
+	settings := decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second}
+	plain := settings.String() + " onlySpot=false onlyOnDemand=false assigned= granted=0"
 	cases := map[string]struct {
 		pod  *v1.Pod
 		want string // "" for none
 	}{
 		"no controller":              {podOf("p"), plain},
 		"no controller, other pod":   {podOf("q"), plain},
-		"with an annotation":         {annotate(podOf("p"), spot.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=no cap whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow protect=false onlySpot=false onlyOnDemand=false assigned= granted=0"},
-		"requires spot":              {critical, "minOnDemand=1 maxPerPool=no cap whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow protect=false onlySpot=true onlyOnDemand=false assigned= granted=0"},
+		"with an annotation":         {annotate(podOf("p"), spot.MinOnDemandAnnotation, "0"), strings.Replace(plain, "minOnDemand=1", "minOnDemand=0", 1)},
+		"requires spot":              {critical, strings.Replace(plain, "onlySpot=false", "onlySpot=true", 1)},
 		"requires on-demand":         {fixed, strings.Replace(plain, "onlyOnDemand=false", "onlyOnDemand=true", 1)},
 		"assigned any":               {annotate(podOf("p"), spot.AssignedAnnotation, "any: x"), strings.Replace(plain, "assigned=", "assigned=any", 1)},
 		"assigned any, other reason": {annotate(podOf("p"), spot.AssignedAnnotation, "any: y"), strings.Replace(plain, "assigned=", "assigned=any", 1)},
