@@ -12,23 +12,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 // row describes a field or a flag. values is empty for a flag.
 type row struct{ name, values, def, meaning string }
 
-// values describes the values of types. A type that is not in it is a string with constants, a list
-// or a struct.
+// values describes the values of types. A field of any other type is a string with constants, a
+// list, a struct or a setting of workloads.
 var values = map[reflect.Type]string{
-	reflect.TypeFor[bool]():                   "`true`, `false`",
-	reflect.TypeFor[int32]():                  "a whole number",
-	reflect.TypeFor[float64]():                "a number",
-	reflect.TypeFor[string]():                 "a string",
-	reflect.TypeFor[[]string]():               "list of strings",
-	reflect.TypeFor[intstr.IntOrString]():     `a count, or a string such as "30%"`,
-	reflect.TypeFor[metav1.Duration]():        `a duration such as "30s"`,
-	reflect.TypeFor[config.DurationOrNever](): `a duration such as "30s", or "never"`,
-	reflect.TypeFor[metav1.LabelSelector]():   "[label selector](https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors)",
+	reflect.TypeFor[bool]():                 "`true`, `false`",
+	reflect.TypeFor[int32]():                "a whole number",
+	reflect.TypeFor[float64]():              "a number",
+	reflect.TypeFor[string]():               "a string",
+	reflect.TypeFor[[]string]():             "list of strings",
+	reflect.TypeFor[metav1.Duration]():      `a duration such as "30s"`,
+	reflect.TypeFor[metav1.LabelSelector](): "[label selector](https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors)",
 }
 
 // section returns the section of the page about a kind: a table of its fields, a table for each
@@ -135,6 +134,12 @@ func (w *walk) row(member reflect.StructField, value reflect.Value) (r row, err 
 		w.tables = append(w.tables, nested{element.Name(), about, "", reflect.Zero(element)})
 		r.values = fmt.Sprintf("list of [%s](#%s)", element.Name(), strings.ToLower(element.Name()))
 		return r, err
+	}
+	for i := range decision.Settings {
+		if s := &decision.Settings[i]; s.Name == name(member) && t.Kind() == reflect.Struct {
+			r.values = s.Values
+			return r, nil
+		}
 	}
 	words, err := w.sources.words(t)
 	r.values = "`" + strings.Join(words, "`, `") + "`"

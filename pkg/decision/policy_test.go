@@ -113,7 +113,7 @@ func TestSettingsPrecedence(t *testing.T) {
 			},
 			want: with(fromRule, func(s *decision.WorkloadSettings) { s.MinOnDemand = decision.Count(5) }),
 			wantInvalid: []decision.InvalidAnnotation{
-				{Object: "Deployment", Key: spot.MinOnDemandAnnotation, Value: "130%", Expected: "expected a percentage of at most 100%"},
+				{Object: "Deployment", Key: spot.MinOnDemandAnnotation, Value: "130%", Expected: `expected a count of 0 or more such as "2", or a percentage such as "30%", at most 100%`},
 				{Object: "Deployment", Key: spot.WhenUnsatisfiableAnnotation, Value: "scheduleAnyway", Expected: "expected DoNotSchedule or ScheduleAnyway"},
 				{Object: "Deployment", Key: spot.FallbackAfterAnnotation, Value: "-5s", Expected: `expected a duration of 0 or more such as "5m", or "never"`},
 				{Object: "pod", Key: spot.MaxPerPoolAnnotation, Value: "0", Expected: `expected a count of 1 or more such as "2", or a percentage from 0% to 100% such as "50%"`},

@@ -1,7 +1,6 @@
 package decision
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -19,19 +18,16 @@ func Count(n int) Quantity { return Quantity{n: n} }
 // Percent returns the Quantity of p percent of the desired replicas. p must be within 0..100.
 func Percent(p int) Quantity { return Quantity{n: p, percent: true} }
 
-// ParseQuantity parses a count ("2") or a percentage ("30%"). The error describes the expected
-// format; it does not repeat s.
-func ParseQuantity(s string) (Quantity, error) {
+// ParseQuantity parses a count ("2") or a percentage from 0% to 100% ("30%"). It reports whether s
+// is one.
+func ParseQuantity(s string) (q Quantity, ok bool) {
 	number, isPercent := strings.CutSuffix(s, "%")
 	// Atoi would also accept "+2" and "-0", which are likely to be mistakes.
 	n, err := strconv.Atoi(number)
-	if err != nil || strings.ContainsAny(number, "+-") {
-		return Quantity{}, fmt.Errorf(`expected a count of 0 or more such as "2", or a percentage such as "30%%"`)
+	if err != nil || strings.ContainsAny(number, "+-") || isPercent && n > 100 {
+		return Quantity{}, false
 	}
-	if isPercent && n > 100 {
-		return Quantity{}, fmt.Errorf("expected a percentage of at most 100%%")
-	}
-	return Quantity{n: n, percent: isPercent}, nil
+	return Quantity{n: n, percent: isPercent}, true
 }
 
 // Of returns the number of replicas that q means for a workload of desired replicas. Percentages

@@ -1,7 +1,6 @@
 package decision
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -120,6 +119,8 @@ type Setting struct {
 	Name string
 	// Annotation is the annotation that overrides the setting; "" for none.
 	Annotation string
+	// Values describes the values for users.
+	Values string
 	// OnlyRules means that the profile does not have the setting.
 	OnlyRules bool
 
@@ -131,7 +132,8 @@ type Setting struct {
 
 // value accesses the value of a setting.
 type value struct {
-	parse func(s *WorkloadSettings, text string) error
+	// parse sets the value in s, and reports whether text is valid.
+	parse func(s *WorkloadSettings, text string) bool
 	text  func(s *WorkloadSettings) string
 	copy  func(to, from *WorkloadSettings)
 	// permitted reports whether an annotation with the value in s has an effect under StricterOnly,
@@ -142,37 +144,45 @@ type value struct {
 // Settings is the only list of the settings of a workload. Rules, annotations, their origins and
 // `explain` follow it.
 var Settings = []Setting{
-	{Name: "minOnDemand", Annotation: spot.MinOnDemandAnnotation, value: valueOf(
-		func(s *WorkloadSettings) *Quantity { return &s.MinOnDemand }, ParseQuantity, Quantity.String,
-		func(q, base Quantity, desired int) bool { return floor(q, desired) >= floor(base, desired) })},
-	{Name: "maxPerPool", Annotation: spot.MaxPerPoolAnnotation, value: valueOf(
-		func(s *WorkloadSettings) **Quantity { return &s.MaxPerPool }, parseMaxPerPool, maxPerPoolText,
-		func(q, base *Quantity, desired int) bool {
-			return base == nil || poolCap(q, desired) <= poolCap(base, desired)
-		})},
-	{Name: "whenUnsatisfiable", Annotation: spot.WhenUnsatisfiableAnnotation, value: valueOf(
-		func(s *WorkloadSettings) *WhenUnsatisfiable { return &s.WhenUnsatisfiable },
-		parseWord[WhenUnsatisfiable](whenUnsatisfiableWords), WhenUnsatisfiable.String,
-		func(_, base WhenUnsatisfiable, _ int) bool { return base != DoNotSchedule })},
-	{Name: "fallbackAfter", Annotation: spot.FallbackAfterAnnotation, value: valueOf(
-		func(s *WorkloadSettings) *time.Duration { return &s.FallbackAfter }, parseWait("5m"), waitText, notEarlier)},
-	{Name: "rolloutRelief", Annotation: spot.RolloutReliefAnnotation, value: valueOf(
-		func(s *WorkloadSettings) *time.Duration { return &s.RolloutRelief }, parseWait("30s"), waitText, notEarlier)},
-	{Name: "overflow", Annotation: spot.OverflowAnnotation, value: valueOf(
-		func(s *WorkloadSettings) *OverflowPolicy { return &s.Overflow },
-		parseWord[OverflowPolicy](overflowWords), OverflowPolicy.String,
-		func(p, _ OverflowPolicy, _ int) bool { return p == NeverOverflow })},
-	{Name: "exemptions", value: valueOf(
-		func(s *WorkloadSettings) *ExemptionPolicy { return &s.Exemptions },
-		parseWord[ExemptionPolicy](exemptionWords), ExemptionPolicy.String, nil)},
-	{Name: "protect", Annotation: spot.ProtectAnnotation, OnlyRules: true, value: valueOf(
-		func(s *WorkloadSettings) *bool { return &s.Protect }, parseBool, strconv.FormatBool,
-		func(protect, _ bool, _ int) bool { return protect })},
-	{Name: "disruptionLimit", Annotation: spot.DisruptionLimitAnnotation,
+	{Name: "minOnDemand", Annotation: spot.MinOnDemandAnnotation, Values: `a count of 0 or more such as "2", or a percentage such as "30%", at most 100%`,
+		value: valueOf(
+			func(s *WorkloadSettings) *Quantity { return &s.MinOnDemand }, ParseQuantity, Quantity.String,
+			func(q, base Quantity, desired int) bool { return floor(q, desired) >= floor(base, desired) })},
+	{Name: "maxPerPool", Annotation: spot.MaxPerPoolAnnotation, Values: `a count of 1 or more such as "2", or a percentage from 0% to 100% such as "50%"`,
+		value: valueOf(
+			func(s *WorkloadSettings) **Quantity { return &s.MaxPerPool }, parseMaxPerPool, maxPerPoolText,
+			func(q, base *Quantity, desired int) bool {
+				return base == nil || poolCap(q, desired) <= poolCap(base, desired)
+			})},
+	{Name: "whenUnsatisfiable", Annotation: spot.WhenUnsatisfiableAnnotation, Values: "DoNotSchedule or ScheduleAnyway",
+		value: valueOf(
+			func(s *WorkloadSettings) *WhenUnsatisfiable { return &s.WhenUnsatisfiable },
+			parseWord[WhenUnsatisfiable](whenUnsatisfiableWords), WhenUnsatisfiable.String,
+			func(_, base WhenUnsatisfiable, _ int) bool { return base != DoNotSchedule })},
+	{Name: "fallbackAfter", Annotation: spot.FallbackAfterAnnotation, Values: `a duration of 0 or more such as "5m", or "never"`,
+		value: valueOf(
+			func(s *WorkloadSettings) *time.Duration { return &s.FallbackAfter }, parseWait, waitText, notEarlier)},
+	{Name: "rolloutRelief", Annotation: spot.RolloutReliefAnnotation, Values: `a duration of 0 or more such as "30s", or "never"`,
+		value: valueOf(
+			func(s *WorkloadSettings) *time.Duration { return &s.RolloutRelief }, parseWait, waitText, notEarlier)},
+	{Name: "overflow", Annotation: spot.OverflowAnnotation, Values: "Allow or Never",
+		value: valueOf(
+			func(s *WorkloadSettings) *OverflowPolicy { return &s.Overflow },
+			parseWord[OverflowPolicy](overflowWords), OverflowPolicy.String,
+			func(p, _ OverflowPolicy, _ int) bool { return p == NeverOverflow })},
+	{Name: "exemptions", Values: "Allow or Ignore",
+		value: valueOf(
+			func(s *WorkloadSettings) *ExemptionPolicy { return &s.Exemptions },
+			parseWord[ExemptionPolicy](exemptionWords), ExemptionPolicy.String, nil)},
+	{Name: "protect", Annotation: spot.ProtectAnnotation, Values: "true or false", OnlyRules: true,
+		value: valueOf(
+			func(s *WorkloadSettings) *bool { return &s.Protect }, parseBool, strconv.FormatBool,
+			func(protect, _ bool, _ int) bool { return protect })},
+	{Name: "disruptionLimit", Annotation: spot.DisruptionLimitAnnotation, Values: `a count from 1 to 100 such as "3", or "never"`,
 		applies: func(_ *WorkloadSettings, job bool) bool { return job },
 		value: valueOf(
 			func(s *WorkloadSettings) *int { return &s.DisruptionLimit }, parseDisruptionLimit, disruptionLimitText, notHigher)},
-	{Name: "onDisruptionLimit", Annotation: spot.OnDisruptionLimitAnnotation,
+	{Name: "onDisruptionLimit", Annotation: spot.OnDisruptionLimitAnnotation, Values: "RequireOnDemand or PreferOnDemand",
 		applies: func(s *WorkloadSettings, job bool) bool { return job && s.DisruptionLimit > 0 },
 		value: valueOf(
 			func(s *WorkloadSettings) *DisruptionAction { return &s.OnDisruptionLimit },
@@ -182,15 +192,12 @@ var Settings = []Setting{
 
 // valueOf describes the value at a field of the settings. permitted is nil if no annotation has it.
 func valueOf[T any](
-	field func(*WorkloadSettings) *T, parse func(string) (T, error), text func(T) string, permitted func(v, base T, desired int) bool,
+	field func(*WorkloadSettings) *T, parse func(string) (T, bool), text func(T) string, permitted func(v, base T, desired int) bool,
 ) value {
 	return value{
-		parse: func(s *WorkloadSettings, text string) error {
-			v, err := parse(text)
-			if err == nil {
-				*field(s) = v
-			}
-			return err
+		parse: func(s *WorkloadSettings, text string) (ok bool) {
+			*field(s), ok = parse(text)
+			return ok
 		},
 		text: func(s *WorkloadSettings) string { return text(*field(s)) },
 		copy: func(to, from *WorkloadSettings) { *field(to) = *field(from) },
@@ -270,11 +277,11 @@ func parseOverrides(values map[string]string, key func(*Setting) string) (o Over
 		if !ok {
 			continue
 		}
-		if err := setting.parse(&o.values, text); err != nil {
-			invalid = append(invalid, InvalidSetting{Key: key(setting), Value: text, Expected: err.Error()})
-			continue
+		if setting.parse(&o.values, text) {
+			o.given |= 1 << i
+		} else {
+			invalid = append(invalid, InvalidSetting{Key: key(setting), Value: text, Expected: "expected " + setting.Values})
 		}
-		o.given |= 1 << i
 	}
 	return o, invalid
 }
@@ -310,12 +317,9 @@ func (o Overrides) stricterThan(base WorkloadSettings, desired int) Overrides {
 	return o
 }
 
-func parseMaxPerPool(s string) (*Quantity, error) {
-	q, err := ParseQuantity(s)
-	if err != nil || q == Count(0) {
-		return nil, errors.New(`expected a count of 1 or more such as "2", or a percentage from 0% to 100% such as "50%"`)
-	}
-	return &q, nil
+func parseMaxPerPool(s string) (*Quantity, bool) {
+	q, ok := ParseQuantity(s)
+	return &q, ok && q != Count(0)
 }
 
 func maxPerPoolText(q *Quantity) string {
@@ -326,35 +330,22 @@ func maxPerPoolText(q *Quantity) string {
 }
 
 // parseWord returns a function that parses the word of a value.
-func parseWord[T ~int8](words [2]string) func(string) (T, error) {
-	return func(s string) (T, error) {
+func parseWord[T ~int8](words [2]string) func(string) (T, bool) {
+	return func(s string) (T, bool) {
 		i := slices.Index(words[:], s)
-		if i < 0 {
-			return 0, fmt.Errorf("expected %s or %s", words[0], words[1])
-		}
-		return T(i), nil
+		return T(i), i >= 0
 	}
 }
 
-func parseBool(s string) (bool, error) {
-	if s != "true" && s != "false" {
-		return false, errors.New("expected true or false")
-	}
-	return s == "true", nil
-}
+func parseBool(s string) (value, ok bool) { return s == "true", s == "true" || s == "false" }
 
-// parseWait returns a function that parses a duration of 0 or more, or "never".
-func parseWait(example string) func(string) (time.Duration, error) {
-	return func(s string) (time.Duration, error) {
-		if s == "never" {
-			return Never, nil
-		}
-		d, err := time.ParseDuration(s)
-		if err != nil || d < 0 {
-			return 0, fmt.Errorf(`expected a duration of 0 or more such as %q, or "never"`, example)
-		}
-		return d, nil
+// parseWait parses a duration of 0 or more, or "never".
+func parseWait(s string) (time.Duration, bool) {
+	if s == "never" {
+		return Never, true
 	}
+	d, err := time.ParseDuration(s)
+	return d, err == nil && d >= 0
 }
 
 func waitText(d time.Duration) string {
@@ -368,15 +359,9 @@ func waitText(d time.Duration) string {
 func notEarlier(a, b time.Duration, _ int) bool { return a == Never || b != Never && a >= b }
 
 // parseDisruptionLimit parses a count from 1 to MaxDisruptionLimit, or "never", which gives 0.
-func parseDisruptionLimit(s string) (int, error) {
-	if s == "never" {
-		return 0, nil
-	}
+func parseDisruptionLimit(s string) (int, bool) {
 	n, err := parseCount(s)
-	if err != nil || n < 1 || n > MaxDisruptionLimit {
-		return 0, fmt.Errorf(`expected a count from 1 to %d such as "3", or "never"`, MaxDisruptionLimit)
-	}
-	return n, nil
+	return n, s == "never" || err == nil && n >= 1 && n <= MaxDisruptionLimit
 }
 
 func disruptionLimitText(limit int) string {

@@ -47,7 +47,7 @@ func TestProgramsCheckValues(t *testing.T) {
 		"settings removed": {values: values{"policy": values{"rules": nil}, "controller": values{"config": values{"gating": nil, "drain": nil}}}},
 		"floor above 100%": {
 			values: values{"policy": values{"minOnDemand": "130%"}},
-			want:   `args.minOnDemand: Invalid value: "130%": expected a percentage of at most 100%`,
+			want:   `args.minOnDemand: Invalid value: "130%": expected a count of 0 or more such as "2", or a percentage such as "30%", at most 100%`,
 		},
 		"invalid duration in a rule": {
 			values: values{"policy": values{"rules": []any{values{"name": "web", "fallbackAfter": "soon"}}}},

@@ -128,7 +128,7 @@ func TestStatuses(t *testing.T) {
 			cluster: "node od on-demand m/a\ndeployment web 1 od min=many",
 			want: []string{`deployment/web OK: 1 of 1, 1+0, left 1 and 1 without  ` +
 				`["annotation spot-aware-scheduler.io/min-on-demand on the Deployment is ignored: invalid value \"many\": ` +
-				`expected a count of 0 or more such as \"2\", or a percentage such as \"30%\""]`},
+				`expected a count of 0 or more such as \"2\", or a percentage such as \"30%\", at most 100%"]`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

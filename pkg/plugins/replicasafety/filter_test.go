@@ -299,7 +299,7 @@ func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 		w.clock.Step(time.Second)
 	}
 	want := []string{`Warning InvalidSpotPolicy annotation spot-aware-scheduler.io/min-on-demand on the pod is ignored: invalid value "3O%": ` +
-		`expected a count of 0 or more such as "2", or a percentage such as "30%"`}
+		`expected a count of 0 or more such as "2", or a percentage such as "30%", at most 100%`}
 	if diff := cmp.Diff(want, w.recorded()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
@@ -327,7 +327,7 @@ func TestInvalidAnnotationsShareAnEvent(t *testing.T) {
 	pod.Annotations[spot.FallbackAfterAnnotation] = "soon"
 	w.try(pod)
 	want := []string{`Warning InvalidSpotPolicy annotation spot-aware-scheduler.io/min-on-demand on the pod is ignored: invalid value "3O%": ` +
-		`expected a count of 0 or more such as "2", or a percentage such as "30%"; ` +
+		`expected a count of 0 or more such as "2", or a percentage such as "30%", at most 100%; ` +
 		`annotation spot-aware-scheduler.io/fallback-after on the pod is ignored: invalid value "soon": ` +
 		`expected a duration of 0 or more such as "5m", or "never"`}
 	if diff := cmp.Diff(want, w.recorded()); diff != "" {
