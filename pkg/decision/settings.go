@@ -270,12 +270,17 @@ func ParseOverrides(values map[string]string) (Overrides, []InvalidSetting) {
 	return parseOverrides(values, func(s *Setting) string { return s.Name })
 }
 
-func parseOverrides(values map[string]string, key func(*Setting) string) (o Overrides, invalid []InvalidSetting) {
+func parseOverrides(values map[string]string, key func(*Setting) string) (Overrides, []InvalidSetting) {
+	var o *Overrides // allocated only if needed: most objects have no settings
+	var invalid []InvalidSetting
 	for i := range Settings {
 		setting := &Settings[i]
 		text, ok := values[key(setting)]
 		if !ok {
 			continue
+		}
+		if o == nil {
+			o = &Overrides{}
 		}
 		if setting.parse(&o.values, text) {
 			o.given |= 1 << i
@@ -283,7 +288,10 @@ func parseOverrides(values map[string]string, key func(*Setting) string) (o Over
 			invalid = append(invalid, InvalidSetting{Key: key(setting), Value: text, Expected: "expected " + setting.Values})
 		}
 	}
-	return o, invalid
+	if o == nil {
+		return Overrides{}, nil
+	}
+	return *o, invalid
 }
 
 // Empty reports whether o overrides nothing.
@@ -292,15 +300,18 @@ func (o *Overrides) Empty() bool { return o.given == 0 }
 // Apply returns s with the values of o.
 func (o Overrides) Apply(s WorkloadSettings) WorkloadSettings {
 	if o.Empty() {
-		return s
+		return s // without an allocation
 	}
-	result := s
+	return o.applied(s)
+}
+
+func (o Overrides) applied(s WorkloadSettings) WorkloadSettings {
 	for i := range Settings {
 		if o.has(i) {
-			Settings[i].copy(&result, &o.values)
+			Settings[i].copy(&s, &o.values)
 		}
 	}
-	return result
+	return s
 }
 
 // has reports whether o overrides Settings[i].
