@@ -25,7 +25,7 @@ func TestNamesAreDocumented(t *testing.T) {
 	}{
 		"event reasons": {"pkg/apis/spot/events.go", "docs/events.md", regexp.MustCompile(`Reason\w+ = "(\w+)"`), "`%`", 6},
 		"profiles":      {"pkg/profilemetrics/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "`spot_aware_scheduler_%`", 9},
-		"scheduler":     {"pkg/plugins/placement/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "`spot_aware_scheduler_%`", 2},
+		"scheduler":     {"pkg/plugins/replicasafety/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "`spot_aware_scheduler_%`", 2},
 		"extender":      {"pkg/extender/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "%`", 2},
 		"certificates":  {"cmd/extender/metrics.go", "docs/metrics.md", regexp.MustCompile(`"spot_aware_scheduler_(\w+)"`), "`spot_aware_scheduler_%`", 1},
 		"takeovers":     {"cmd/scheduler/takeover.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},

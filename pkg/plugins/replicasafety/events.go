@@ -135,7 +135,7 @@ func (p *Plugin) podHandler() informer.Handler[*v1.Pod] {
 		}
 	}
 	nominationChanged := func(before, after *v1.Pod) {
-		if p.nominations.set(before, after) {
+		if p.nominations.Set(before, after) {
 			p.wakeAfterNomination(before)
 		}
 	}

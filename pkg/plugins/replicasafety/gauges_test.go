@@ -14,7 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 )
 
@@ -45,8 +45,8 @@ func TestObserveFloors(t *testing.T) {
 	floor2 := map[string]string{spot.MinOnDemandAnnotation: "2"}
 	// bound returns the expected pods on on-demand within and beyond the floor, then the same on
 	// spot.
-	bound := func(floor, beyond, spotFloor, spotBeyond int) map[placement.BoundPart]int {
-		return map[placement.BoundPart]int{
+	bound := func(floor, beyond, spotFloor, spotBeyond int) map[boundPart]int {
+		return map[boundPart]int{
 			{Capacity: decision.OnDemand, Floor: true}: floor, {Capacity: decision.OnDemand}: beyond,
 			{Capacity: decision.Spot, Floor: true}: spotFloor, {Capacity: decision.Spot}: spotBeyond,
 		}
@@ -54,7 +54,7 @@ func TestObserveFloors(t *testing.T) {
 	cases := map[string]struct {
 		objects                [][]runtime.Object
 		wantUnmet, wantDeficit int
-		wantBound              map[placement.BoundPart]int
+		wantBound              map[boundPart]int
 	}{
 		"met":                           {[][]runtime.Object{deployment("web", 3, "1"), on("on-demand", web("a")), on("spot", web("b"), web("c"))}, 0, 0, bound(1, 0, 0, 2)},
 		"all on spot":                   {[][]runtime.Object{withAnnotations(floor2, deployment("web", 3, "1")), on("spot", web("a"), web("b"), web("c"))}, 1, 2, bound(0, 0, 2, 1)},
@@ -141,7 +141,7 @@ func TestObserveNodesAndWaiting(t *testing.T) {
 	w := newWorld(t, nil, onDemand("on-demand"), spotNode("spot-1"), spotNode("spot-2"), young("young"), settled, contradictory)
 	w.plugin.waiting.AddUnschedulable(podOf("p"), placement.Wait{ForOnDemand: true})
 	w.clock.Step(time.Second)
-	want := placement.Gauges{Bound: map[placement.BoundPart]int{}, Gauges: profilemetrics.Gauges{
+	want := gaugeValues{Bound: map[boundPart]int{}, Gauges: profilemetrics.Gauges{
 		CachesSynced: true, WaitingForOnDemand: 1, LongestWait: time.Second,
 		Nodes: map[decision.Capacity]int{
 			{Type: decision.OnDemand, Source: decision.FromLabel}:     1,

@@ -15,7 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -99,7 +99,7 @@ func TestNominatedPodsOfAnEarlierLeaderCount(t *testing.T) {
 	w.nominated.add("spot-1", info)
 	_, err = w.client.CoreV1().Pods("shop").Create(w.ctx, sibling, metav1.CreateOptions{})
 	w.must(err)
-	w.eventually("the nomination is known", func() bool { return w.plugin.nominations.has(workload.RevisionOf(sibling)) })
+	w.eventually("the nomination is known", func() bool { return w.plugin.nominations.Has(workload.RevisionOf(sibling)) })
 	if diff := cmp.Diff([]string{"on-demand"}, w.try(web("p")).feasible); diff != "" {
 		t.Errorf("feasible (-want +got):\n%s", diff)
 	}

@@ -10,6 +10,7 @@
 //	nominations.go siblings with nominated nodes
 //	binding.go     Reserve, PostBind: metrics and events of placements
 //	signature.go   SignPod: pods that may share one decision
+//	metrics.go     metrics that only the scheduler has
 //	gauges.go      metrics of floor deficits and nodes
 package replicasafety
 
@@ -32,7 +33,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -50,7 +51,7 @@ type Plugin struct {
 	waiting *placement.WaitingPods
 
 	nominator   fwk.PodNominator
-	nominations *nominations
+	nominations *placement.Nominations
 
 	pods     corelisters.PodLister
 	nodes    corelisters.NodeLister
@@ -126,7 +127,7 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memo
 		clock:    clock.RealClock{},
 
 		nominator:      handle,
-		nominations:    newNominations(),
+		nominations:    placement.NewNominations(),
 		volumesOf:      workload.VolumesOf(factory),
 		schedulesGangs: gangs,
 	}
@@ -135,7 +136,7 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memo
 	if err := p.watch(factory); err != nil {
 		return nil, err
 	}
-	placement.RegisterMetrics(p.profile, p.gauges)
+	registerMetrics(p.profile, p.gauges)
 	return p, nil
 }
 

@@ -11,7 +11,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -49,7 +49,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	state.Write(cycle)
 	logger := klog.FromContext(ctx)
 	nodesToSearch, scope := state.Search(cycle, pod)
-	placement.RecordDecision(p.profile, scope, p.clock.Since(start).Seconds())
+	recordDecision(p.profile, scope, p.clock.Since(start).Seconds())
 	logPlan(logger, pod, state, scope)
 	if scope != placement.FewNodes && state.AdmitsAll() {
 		state.MarkMayPreempt()
@@ -61,7 +61,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 // newState returns the decision for the pod at now, from the counts of its revision, its waiting
 // time, and the nodes that its constraints admit or that are nominated or reserved for other pods.
 func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, nodes []fwk.NodeInfo, now time.Time) (*placement.State, error) {
-	waited, err := p.waitTime(pod, subject, settings, now)
+	waited, err := p.waiting.WaitTime(pod, p.gangOf(pod), subject, settings, p.owners, p.counter, now)
 	if err != nil {
 		return nil, err
 	}
@@ -75,25 +75,6 @@ func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decis
 	}
 	state.ReserveUnlabeled(pod, p.waiting)
 	return state, nil
-}
-
-// waitTime returns how long the pod, or its gang, has waited at now. It looks up other pods only if
-// the waiting time suffices for a Grant.
-func (p *Plugin) waitTime(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, now time.Time) (decision.WaitTime, error) {
-	since, waits := p.waiting.GangSince(pod, p.gangOf(pod))
-	if !waits {
-		return decision.WaitTime{}, nil
-	}
-	waited := decision.WaitTime{For: now.Sub(since)}
-	if settings.FallbackDue(waited.For) || settings.ReliefDue(waited.For) {
-		waited.Healing = p.owners.HasReleased(subject.RevisionKey, workload.HealReason, now)
-	}
-	if !settings.ReliefDue(waited.For) {
-		return waited, nil
-	}
-	older, err := p.owners.OlderRevisions(subject)
-	waited.OlderRevisionOnDemand = slices.ContainsFunc(older, func(revision workload.OwnerKey) bool { return p.counter.Placed(revision).OnDemand > 0 })
-	return waited, err
 }
 
 // reportInvalid reports the ignored annotations of a pod once: not at every attempt, and not at the

@@ -26,7 +26,7 @@ import (
 
 	_ "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config/scheme"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
 )

@@ -78,18 +78,9 @@ func (s *State) Search(cycle fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult,
 		return nil, AllNodes
 	}
 	fits := newFit(pod)
-	types := []decision.CapacityType{decision.OnDemand, decision.Spot}
-	switch {
-	case s.Plan.ExcludedFromOnDemand():
-		types = types[1:]
-	case !s.Plan.AdmitsSpot():
-		types = types[:1]
-	case s.Plan.Prefer == decision.Spot:
-		slices.Reverse(types)
-	}
 	s.Counter.rotation++
-	for _, capacity := range types {
-		if names := s.candidates(capacity, fits); len(names) > 0 {
+	for _, capacity := range s.capacityTypes() {
+		if names := s.candidates(s.orderedPools(capacity), fits.matches); len(names) > 0 {
 			this.scope = FewNodes
 			return &fwk.PreFilterResult{NodeNames: names}, FewNodes
 		}
@@ -100,12 +91,46 @@ func (s *State) Search(cycle fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult,
 	return nil, AllNodes
 }
 
-// candidates returns at most maxNarrowNodes nodes of a capacity type that the policy and fits
-// admit. Each pool contributes about the same number of nodes. Later pools fill the share that a
+// Select returns the best of the nodes that eligible reports by name. Like a narrow search it
+// returns some nodes of every pool of one capacity type. If the pools are capped, it returns nodes
+// of one spot pool only. It returns nil if the policy admits none of the nodes, or admits them only
+// as a last resort.
+func (s *State) Select(eligible func(name string) bool) sets.Set[string] {
+	accepts := func(n *nodeState) bool { return eligible(n.name) }
+	s.Counter.rotation++
+	for _, capacity := range s.capacityTypes() {
+		names := s.candidates(s.orderedPools(capacity), accepts)
+		if len(names) == 0 {
+			continue
+		}
+		if capacity == decision.Spot && s.Plan.PoolCap > 0 && s.Plan.Grant == decision.NotGranted {
+			best := slices.MaxFunc(sets.List(names), func(a, b string) int { return cmp.Compare(s.Rank(a), s.Rank(b)) })
+			names = s.candidates([]*pool{s.Counter.nodes[best].pool}, accepts)
+		}
+		return names
+	}
+	return nil
+}
+
+// capacityTypes returns the capacity types that the plan admits, the preferred one first.
+func (s *State) capacityTypes() []decision.CapacityType {
+	types := []decision.CapacityType{decision.OnDemand, decision.Spot}
+	switch {
+	case s.Plan.ExcludedFromOnDemand():
+		types = types[1:]
+	case !s.Plan.AdmitsSpot():
+		types = types[:1]
+	case s.Plan.Prefer == decision.Spot:
+		slices.Reverse(types)
+	}
+	return types
+}
+
+// candidates returns at most maxNarrowNodes nodes of pools that the policy admits and accepts
+// reports. Each pool contributes about the same number of nodes. Later pools fill the share that a
 // pool cannot use.
-func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[string] {
+func (s *State) candidates(pools []*pool, accepts func(*nodeState) bool) sets.Set[string] {
 	names := make(sets.Set[string], maxNarrowNodes)
-	pools := s.orderedPools(capacity)
 	for i, p := range pools {
 		quota := max(1, (maxNarrowNodes-len(names))/(len(pools)-i))
 		// If a pool has more nodes than siblings, some nodes have none. Prefer these.
@@ -115,7 +140,7 @@ func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[s
 		for ; visited < len(p.nodes) && quota > 0; visited++ {
 			n := p.nodes[(p.next+visited)%len(p.nodes)]
 			switch {
-			case s.Plan.RankClass(n.facts) == decision.LastResort || s.admit(n) != decision.Admitted || !fits.matches(n):
+			case s.Plan.RankClass(n.facts) == decision.LastResort || s.admit(n) != decision.Admitted || !accepts(n):
 			case s.inPool[p.index] > 0 && n.siblings(s.revision) > few:
 				rest = append(rest, n)
 			default:
@@ -145,7 +170,7 @@ func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 	c := s.Counter
 	pools := make([]*pool, 0, len(c.pools))
 	for i := range c.pools {
-		if p := c.pools[(i+c.rotation)%len(c.pools)]; p.capacity == capacity && len(p.nodes) > 0 {
+		if p := c.pools[(i+c.rotation)%len(c.pools)]; p.key.Capacity == capacity && len(p.nodes) > 0 {
 			pools = append(pools, p)
 		}
 	}
@@ -190,7 +215,7 @@ func (f *fit) matches(n *nodeState) bool {
 		return false
 	}
 	for name, want := range f.extended {
-		if want > n.info.GetAllocatable().GetScalarResources()[name]-n.info.GetRequested().GetScalarResources()[name] {
+		if want > n.info.Free(name) {
 			return false
 		}
 	}

@@ -2,11 +2,9 @@ package placement
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
@@ -47,7 +45,10 @@ func (c *Counter) recordDeletion(n *nodeState, now time.Time) {
 // checkLoss records a loss of the pool if n, which was just recounted, has become one.
 func (c *Counter) checkLoss(n *nodeState, now time.Time) {
 	object := n.info.Node()
-	occupied := slices.ContainsFunc(n.info.GetPods(), func(p fwk.PodInfo) bool { return workload.Occupies(p.GetPod(), object) })
+	occupied := false
+	for pod := range n.info.Pods() {
+		occupied = occupied || workload.Occupies(pod, object)
+	}
 	if n.history.loss.Observe(c.reader.Disruption(object, now), occupied, now) {
 		c.recordLoss(n.pool, now)
 	}
@@ -56,7 +57,7 @@ func (c *Counter) checkLoss(n *nodeState, now time.Time) {
 // recordLoss records that p has lost a node. It ignores on-demand pools and nodes without instance
 // type and zone, which have no pool.
 func (c *Counter) recordLoss(p *pool, at time.Time) {
-	if p.capacity != decision.Spot || p.pool == (decision.Pool{}) {
+	if p.key.Capacity != decision.Spot || p.key.Pool == (decision.Pool{}) {
 		return
 	}
 	times := append(c.newLosses[p], at)
@@ -78,8 +79,8 @@ func (c *Counter) UpdateRisks(prior map[decision.Pool]float64, halfLife time.Dur
 		stored = c.storedLosses()
 	}
 	for ; c.poolsWithPrior < len(c.pools); c.poolsWithPrior++ {
-		if p := c.pools[c.poolsWithPrior]; p.capacity == decision.Spot {
-			p.prior = prior[p.pool]
+		if p := c.pools[c.poolsWithPrior]; p.key.Capacity == decision.Spot {
+			p.prior = prior[p.key.Pool]
 			p.risk = p.prior
 		}
 	}
@@ -128,7 +129,7 @@ func (c *Counter) storedLosses() map[*pool]decision.Losses {
 func (c *Counter) storeLosses() {
 	known := map[decision.Pool]decision.Losses{}
 	for p, losses := range c.losses {
-		known[p.pool] = losses
+		known[p.key.Pool] = losses
 	}
 	c.Memory.Store(known)
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -35,10 +34,9 @@ type State struct {
 	Placement *Placement
 
 	revision *revision
-	// These count the revision's pods by pool index and by zone index, including nominated
-	// pods.
+	// These count the revision's pods by pool index and by zone index, including unbound pods.
 	inPool, inZone []int
-	nominated      []NominatedPod
+	unbound        []UnboundPod
 	refusals       *refusals
 	mayPreempt     *atomic.Bool            // preemption was simulated in some copy of the state
 	reserved       map[*nodeState]struct{} // set by ReserveUnlabeled
@@ -49,10 +47,15 @@ type State struct {
 	simulatesPreemption bool // pods were removed from a node: preemption is simulated
 }
 
-// NominatedPod is a pod of the revision with a nominated node. It is neither assumed nor bound yet.
-type NominatedPod struct {
-	Pod  *v1.Pod
+// UnboundPod is a pod of the revision that counts although it is neither assumed nor bound yet.
+type UnboundPod struct {
+	Pod *v1.Pod
+	// Node is the node that the pod is nominated to. It is "" if an extender approved the pod.
 	Node string
+	// Approved is how an approved pod counts, by capacity type, and Pools lists the spot pools
+	// in which it counts.
+	Approved decision.PlacedPods
+	Pools    []decision.SpreadPool
 }
 
 // Placement records the capacity type and the reason of a pod's placement.
@@ -62,16 +65,16 @@ type Placement struct {
 }
 
 // NewState returns the state for subject under settings. It creates the plan from the counts of the
-// subject's revision in counter. The nominated pods of the revision count as pods on their
-// nominated nodes. The caller must not update counter while the state is in use.
-func NewState(subject *workload.Subject, settings decision.WorkloadSettings, waiting decision.WaitTime, counter *Counter, nominated ...NominatedPod) *State {
+// subject's revision in counter. The unbound pods of the revision count too. The caller must not
+// update counter while the state is in use.
+func NewState(subject *workload.Subject, settings decision.WorkloadSettings, waiting decision.WaitTime, counter *Counter, unbound ...UnboundPod) *State {
 	revision := counter.revisions[subject.RevisionKey]
 	s := &State{
 		Subject: subject, Settings: settings, Waited: waiting.For, Counter: counter,
 		revision:   revision,
 		inPool:     make([]int, len(counter.pools)),
 		inZone:     make([]int, len(counter.zones)),
-		nominated:  nominated,
+		unbound:    unbound,
 		refusals:   &refusals{},
 		mayPreempt: &atomic.Bool{},
 	}
@@ -82,14 +85,21 @@ func NewState(subject *workload.Subject, settings decision.WorkloadSettings, wai
 		}
 	}
 	placed := revision.placed()
-	for _, pod := range nominated {
+	for _, pod := range unbound {
+		placed.Spot += pod.Approved.Spot
+		placed.OnDemand += pod.Approved.OnDemand
+		for _, key := range pod.Pools {
+			if p := counter.poolOf[key]; p != nil {
+				s.inPool[p.index]++
+			}
+		}
 		n := counter.nodes[pod.Node]
 		if n == nil {
 			continue
 		}
 		s.inPool[n.pool.index]++
 		s.inZone[n.pool.zone]++
-		placed.Add(n.pool.capacity, 1)
+		placed.Add(n.pool.key.Capacity, 1)
 	}
 	s.Plan = decision.NewPlan(&subject.Pod, settings, placed, waiting)
 	return s
@@ -167,7 +177,7 @@ func (s *State) Rank(nodeName string) decision.Rank {
 // siblingsAround counts the siblings on n, in its zone and in its pool.
 func (s *State) siblingsAround(n *nodeState) decision.Siblings {
 	around := decision.Siblings{OnNode: n.siblings(s.revision), InZone: s.inZone[n.pool.zone]}
-	if n.pool.capacity == decision.Spot { // on-demand nodes are not reclaimed with their pool
+	if n.pool.key.Capacity == decision.Spot { // on-demand nodes are not reclaimed with their pool
 		around.InPool = s.inPool[n.pool.index]
 	}
 	return around
@@ -183,16 +193,10 @@ func (s *State) Place(nodeName string) {
 // onSpotIn returns the number of the revision's pods in p. It returns 0 if p is not a spot pool or
 // no pool cap applies.
 func (s *State) onSpotIn(p *pool) int {
-	if s.Plan.PoolCap == 0 || p.capacity != decision.Spot {
+	if s.Plan.PoolCap == 0 || p.key.Capacity != decision.Spot {
 		return 0
 	}
 	return s.inPool[p.index] + s.simulatedInPool[p]
-}
-
-// HasPod reports whether the snapshot contains the pod on the node, where the Counter counts it. An
-// assumed pod may still be nominated.
-func HasPod(node fwk.NodeInfo, pod types.UID) bool {
-	return slices.ContainsFunc(node.GetPods(), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod })
 }
 
 // AddPod counts pod as one more on the named node, in this copy of the state only. RemovePod counts
@@ -206,13 +210,13 @@ func (s *State) simulate(pod *v1.Pod, nodeName string, delta int) {
 		s.mayPreempt.Store(true)
 	}
 	n := s.Counter.nodes[nodeName]
-	if slices.ContainsFunc(s.nominated, func(other NominatedPod) bool { return other.Pod.UID == pod.UID }) {
+	if slices.ContainsFunc(s.unbound, func(other UnboundPod) bool { return other.Pod.UID == pod.UID }) {
 		return // already counted by NewState
 	}
-	if delta > 0 && !s.simulatesPreemption && n != nil && HasPod(n.info, pod.UID) {
+	if delta > 0 && !s.simulatesPreemption && n != nil && hasPod(n.info, pod.UID) {
 		return // already counted by the Counter
 	}
-	if n == nil || n.pool.capacity != decision.Spot || !workload.Live(pod) || workload.RevisionOf(pod) != s.Subject.RevisionKey {
+	if n == nil || n.pool.key.Capacity != decision.Spot || !workload.Live(pod) || workload.RevisionOf(pod) != s.Subject.RevisionKey {
 		return
 	}
 	s.simulatedOnSpot += delta

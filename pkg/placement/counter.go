@@ -1,13 +1,13 @@
 package placement
 
 import (
+	"iter"
 	"math"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
@@ -16,16 +16,16 @@ import (
 )
 
 // Counter counts the pods of every revision by pool and caches the facts about every node that a
-// decision needs. It reads the scheduler's snapshot, which already includes assumed pods. It
-// recounts only the nodes whose generation changed.
+// decision needs. In a scheduler, Update reads the snapshot, which already includes assumed pods.
+// In an extender, a Cluster feeds it. Only nodes that changed are recounted.
 //
-// Update, UpdateRisks and State.Search must not run concurrently with any other method. Between
-// these calls, everything may be read concurrently.
+// Update, UpdateRisks, State.Search and State.Select must not run concurrently with any other
+// method. Between these calls, everything may be read concurrently.
 type Counter struct {
 	reader *node.Reader
 
 	nodes          map[string]*nodeState
-	order          []snapshotNode // in the order of the last snapshot
+	order          []snapshotPosition // in the order of the last snapshot
 	revisions      map[workload.OwnerKey]*revision
 	spotOrSignaled int                     // number of nodes that are spot or have an interruption signal
 	settling       map[*nodeState]struct{} // nodes that wait for their capacity label
@@ -62,15 +62,24 @@ type poolCount struct {
 
 // pool contains all nodes of one decision.SpreadPool.
 type pool struct {
-	capacity decision.CapacityType
-	pool     decision.Pool
-	index    int
-	zone     int
-	nodes    []*nodeState
-	next     int // index in nodes at which the next search begins
+	key   decision.SpreadPool
+	index int
+	zone  int
+	nodes []*nodeState
+	next  int // index in nodes at which the next search begins
 	// prior is the pool's risk without its losses; risk includes them. Both are 0 for on-demand
 	// nodes.
 	prior, risk float64
+}
+
+// NodeInfo is a node with its pods, as a Counter reads it.
+type NodeInfo interface {
+	Node() *v1.Node
+	// Pods yields the pods on the node, live or not.
+	Pods() iter.Seq[*v1.Pod]
+	// Free returns the amount of a resource that no pod on the node requests. CPU is in
+	// thousandths.
+	Free(resource v1.ResourceName) int64
 }
 
 // nodeState contains the facts and pod counts of one node.
@@ -81,8 +90,8 @@ type nodeState struct {
 	pool       *pool // nil: not counted
 	position   int   // index in pool.nodes
 	name       string
-	info       fwk.NodeInfo
-	generation int64
+	info       NodeInfo
+	generation int64 // in the last snapshot
 	until      int64 // Unix nanoseconds at which facts change even if the node does not; math.MaxInt64 for never
 	seen       bool  // used by reorder only
 	history    nodeHistory
@@ -92,27 +101,18 @@ type nodeState struct {
 // reads it for a hundred nodes that are not in the CPU cache. Following pointers would dominate its
 // cost.
 type freeCapacity struct {
-	milliCPU, memory int64
-	pods             int
-	restricted       bool // cordoned or tainted: some pods cannot be scheduled here
+	milliCPU, memory, pods int64
+	restricted             bool // cordoned or tainted: some pods cannot be scheduled here
 }
 
-func freeCapacityOf(info fwk.NodeInfo) freeCapacity {
-	has, used, node := info.GetAllocatable(), info.GetRequested(), info.Node()
+func freeCapacityOf(info NodeInfo) freeCapacity {
+	node := info.Node()
 	return freeCapacity{
-		milliCPU:   has.GetMilliCPU() - used.GetMilliCPU(),
-		memory:     has.GetMemory() - used.GetMemory(),
-		pods:       has.GetAllowedPodNumber() - len(info.GetPods()),
+		milliCPU:   info.Free(v1.ResourceCPU),
+		memory:     info.Free(v1.ResourceMemory),
+		pods:       info.Free(v1.ResourcePods),
 		restricted: node.Spec.Unschedulable || len(node.Spec.Taints) > 0,
 	}
-}
-
-// snapshotNode is a node of the last snapshot with its generation at that time. Update compares the
-// generations of all nodes. They are contiguous in memory because following one pointer per node
-// would take most of the time.
-type snapshotNode struct {
-	generation int64
-	node       *nodeState
 }
 
 type revisionCount struct {
@@ -136,65 +136,29 @@ func NewCounter(reader *node.Reader) *Counter {
 	}
 }
 
-// Update synchronizes the counts with snapshot, which must list all nodes of the scheduler's
-// snapshot. Facts that depend on time are evaluated at now.
-func (c *Counter) Update(snapshot []fwk.NodeInfo, now time.Time) {
-	c.readEvents(now)
-	nanos := now.UnixNano()
-	due := nanos >= c.nextChange
-	moved := len(snapshot) != len(c.order)
-	for i, info := range snapshot {
-		// A generation is assigned once, to one state of one node (nextGeneration in
-		// pkg/scheduler/framework/types.go of Kubernetes). Only equality is compared, because a
-		// restored snapshot has an older generation.
-		if !due && i < len(c.order) && c.order[i].generation == info.GetGeneration() {
-			continue
-		}
-		name := info.Node().Name
-		n := c.nodes[name]
-		if n == nil {
-			n = &nodeState{name: name}
-			c.nodes[name] = n
-		}
-		if n.generation != info.GetGeneration() || nanos >= n.until {
-			n.info = info
-			c.recount(n, now)
-		}
-		if i < len(c.order) && c.order[i].node == n {
-			c.order[i].generation = n.generation
-		} else {
-			moved = true
-		}
+// node returns the state of the named node and creates it if necessary.
+func (c *Counter) node(name string) *nodeState {
+	n := c.nodes[name]
+	if n == nil {
+		n = &nodeState{name: name}
+		c.nodes[name] = n
 	}
-	if moved {
-		c.reorder(snapshot, now)
-	}
-	if due {
-		c.nextChange = math.MaxInt64
-		for _, n := range c.nodes {
-			c.nextChange = min(c.nextChange, n.until)
-		}
-	}
+	return n
 }
 
-// reorder applies the order of snapshot and removes the nodes that are not in it.
-func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
-	c.order = slices.Grow(c.order[:0], len(snapshot))
-	for _, info := range snapshot {
-		n := c.nodes[info.Node().Name]
-		n.seen = true
-		c.order = append(c.order, snapshotNode{n.generation, n})
-	}
-	clear(c.order[len(c.order):cap(c.order)])
-	for name, n := range c.nodes {
-		if n.seen {
-			n.seen = false
-			continue
-		}
-		c.recordDeletion(n, now)
-		c.uncount(n)
-		c.Evidence.Delete(name)
-		delete(c.nodes, name)
+// remove removes a node that no longer exists at now.
+func (c *Counter) remove(n *nodeState, now time.Time) {
+	c.recordDeletion(n, now)
+	c.uncount(n)
+	c.Evidence.Delete(n.name)
+	delete(c.nodes, n.name)
+}
+
+// findNextChange sets nextChange after all nodes that were due have been recounted.
+func (c *Counter) findNextChange() {
+	c.nextChange = math.MaxInt64
+	for _, n := range c.nodes {
+		c.nextChange = min(c.nextChange, n.until)
 	}
 }
 
@@ -210,7 +174,7 @@ func (c *Counter) recount(n *nodeState, now time.Time) {
 	c.uncount(n)
 	facts, until := c.reader.Read(object, now)
 	until = node.Earlier(until, c.Evidence.Set(object, facts.Capacity, now))
-	n.facts, n.free, n.generation, n.until = facts, freeCapacityOf(n.info), n.info.GetGeneration(), math.MaxInt64
+	n.facts, n.free, n.until = facts, freeCapacityOf(n.info), math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
 		c.nextChange = min(c.nextChange, n.until)
@@ -225,7 +189,7 @@ func (c *Counter) count(n *nodeState, key decision.SpreadPool) {
 	n.pool, n.position = p, len(p.nodes)
 	p.nodes = append(p.nodes, n)
 	c.trackNode(n, 1)
-	n.pods = c.tally(n.pods[:0], n.info.GetPods())
+	n.pods = c.tally(n.pods[:0], n.info.Pods())
 	for _, pods := range n.pods {
 		pods.revision.add(p, pods.n)
 	}
@@ -266,9 +230,8 @@ func (c *Counter) trackNode(n *nodeState, sign int) {
 
 // tally counts the pods of a node by revision. It ignores pods without a controller, which have no
 // siblings, and pods without a policy.
-func (c *Counter) tally(into []revisionCount, pods []fwk.PodInfo) []revisionCount {
-	for _, info := range pods {
-		pod := info.GetPod()
+func (c *Counter) tally(into []revisionCount, pods iter.Seq[*v1.Pod]) []revisionCount {
+	for pod := range pods {
 		if metav1.GetControllerOfNoCopy(pod) == nil || !workload.Live(pod) || !workload.PolicyApplies(pod) {
 			continue
 		}
@@ -297,7 +260,7 @@ func (c *Counter) pool(key decision.SpreadPool) *pool {
 		zone = len(c.zones)
 		c.zones[key.Zone] = zone
 	}
-	p := &pool{capacity: key.Capacity, pool: key.Pool, index: len(c.pools), zone: zone}
+	p := &pool{key: key, index: len(c.pools), zone: zone}
 	c.pools, c.poolOf[key] = append(c.pools, p), p
 	return p
 }
@@ -321,7 +284,7 @@ func (r *revision) placed() decision.PlacedPods {
 		return placed
 	}
 	for _, in := range r.pools {
-		placed.Add(in.pool.capacity, in.n)
+		placed.Add(in.pool.key.Capacity, in.n)
 	}
 	return placed
 }
@@ -339,6 +302,24 @@ func (n *nodeState) siblings(r *revision) int {
 // Placed returns the number of pods of a revision by capacity type.
 func (c *Counter) Placed(revision workload.OwnerKey) decision.PlacedPods {
 	return c.revisions[revision].placed()
+}
+
+// Node returns the facts about a node and its pool. It returns false for an unknown node.
+func (c *Counter) Node(name string) (facts decision.Node, pool decision.SpreadPool, known bool) {
+	n := c.nodes[name]
+	if n == nil {
+		return decision.Node{}, decision.SpreadPool{}, false
+	}
+	return n.facts, n.pool.key, true
+}
+
+// Nodes returns the number of nodes by capacity type and by its source.
+func (c *Counter) Nodes() map[decision.Capacity]int {
+	counts := map[decision.Capacity]int{}
+	for _, n := range c.nodes {
+		counts[n.facts.Capacity]++
+	}
+	return counts
 }
 
 // NextSettled returns a time no later than the next at which a node stops waiting for its capacity

@@ -1,4 +1,4 @@
-package placement
+package replicasafety
 
 import (
 	"sync"
@@ -7,6 +7,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 )
 
@@ -31,17 +32,17 @@ var (
 		"Bound pods, by capacity type of the node and by their part of the workload: floor or beyond-floor. Pods that may run on spot only are excluded. Pods that may run on on-demand only are excluded from beyond-floor.", []string{"profile", "capacity_type", "part"}, nil, metrics.ALPHA, "")
 )
 
-// Gauges contains the values that are measured when the metrics are scraped.
-type Gauges struct {
+// gaugeValues contains the values that are measured when the metrics are scraped.
+type gaugeValues struct {
 	profilemetrics.Gauges
-	Bound map[BoundPart]int
+	Bound map[boundPart]int
 }
 
-// BoundPart classifies bound pods by capacity type and by whether they are part of the floor. Like
+// boundPart classifies bound pods by capacity type and by whether they are part of the floor. Like
 // the floor, it counts all revisions of a workload together. If a floor lacks replicas on on-demand
 // nodes, as many pods on spot count as part of it. Pods beyond the floor could run on spot, so pods
 // that require on-demand nodes are excluded there.
-type BoundPart struct {
+type boundPart struct {
 	Capacity decision.CapacityType
 	Floor    bool
 }
@@ -51,23 +52,23 @@ type gaugeCollector struct {
 	metrics.BaseStableCollector
 
 	mu       sync.Mutex
-	profiles map[string]func() Gauges
+	profiles map[string]func() gaugeValues
 }
 
 var (
-	collector    = &gaugeCollector{profiles: map[string]func() Gauges{}}
+	collector    = &gaugeCollector{profiles: map[string]func() gaugeValues{}}
 	registerOnce sync.Once
 )
 
-// RegisterMetrics registers the metrics with the scheduler's registry. A scrape calls read for
+// registerMetrics registers the metrics with the scheduler's registry. A scrape calls read for
 // the values of profile, never concurrently.
-func RegisterMetrics(profile string, read func() Gauges) {
+func registerMetrics(profile string, read func() gaugeValues) {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(decisionDuration)
 		legacyregistry.CustomMustRegister(collector)
 	})
 	profilemetrics.RegisterCounters(profile)
-	for _, scope := range []Scope{FewNodes, AllNodes, AllAfterFew} {
+	for _, scope := range []placement.Scope{placement.FewNodes, placement.AllNodes, placement.AllAfterFew} {
 		decisionDuration.WithLabelValues(profile, string(scope))
 	}
 	collector.mu.Lock()
@@ -87,13 +88,13 @@ func (o *gaugeCollector) CollectWithStability(ch chan<- metrics.Metric) {
 		values := current()
 		values.Collect(ch, profile)
 		for _, capacity := range []decision.CapacityType{decision.OnDemand, decision.Spot} {
-			profilemetrics.Send(ch, boundDesc, float64(values.Bound[BoundPart{capacity, true}]), profile, capacity.String(), "floor")
-			profilemetrics.Send(ch, boundDesc, float64(values.Bound[BoundPart{capacity, false}]), profile, capacity.String(), "beyond-floor")
+			profilemetrics.Send(ch, boundDesc, float64(values.Bound[boundPart{capacity, true}]), profile, capacity.String(), "floor")
+			profilemetrics.Send(ch, boundDesc, float64(values.Bound[boundPart{capacity, false}]), profile, capacity.String(), "beyond-floor")
 		}
 	}
 }
 
-// RecordDecision records the duration of one decision, by the scope of the search that follows it.
-func RecordDecision(profile string, scope Scope, seconds float64) {
+// recordDecision records the duration of one decision, by the scope of the search that follows it.
+func recordDecision(profile string, scope placement.Scope, seconds float64) {
 	decisionDuration.WithLabelValues(profile, string(scope)).Observe(seconds)
 }

@@ -170,6 +170,26 @@ func (w *WaitingPods) GangSince(pod *v1.Pod, gang Gang) (time.Time, bool) {
 	return since, waits
 }
 
+// WaitTime returns how long the pod, or its gang, has waited at now. It looks up other pods only if
+// the waiting time suffices for a Grant.
+func (w *WaitingPods) WaitTime(pod *v1.Pod, gang Gang, subject *workload.Subject, settings decision.WorkloadSettings,
+	owners *workload.Owners, counter *Counter, now time.Time) (decision.WaitTime, error) {
+	since, waits := w.GangSince(pod, gang)
+	if !waits {
+		return decision.WaitTime{}, nil
+	}
+	waited := decision.WaitTime{For: now.Sub(since)}
+	if settings.FallbackDue(waited.For) || settings.ReliefDue(waited.For) {
+		waited.Healing = owners.HasReleased(subject.RevisionKey, workload.HealReason, now)
+	}
+	if !settings.ReliefDue(waited.For) {
+		return waited, nil
+	}
+	older, err := owners.OlderRevisions(subject)
+	waited.OlderRevisionOnDemand = slices.ContainsFunc(older, func(revision workload.OwnerKey) bool { return counter.Placed(revision).OnDemand > 0 })
+	return waited, err
+}
+
 // GangWaits reports whether pods of the gang wait and none of its pods has been bound since they
 // were recorded.
 func (w *WaitingPods) GangWaits(gang Gang) bool {

@@ -91,7 +91,7 @@ func ages(c *Counter, now time.Time) map[decision.Pool][]time.Duration {
 			if ages == nil {
 				ages = map[decision.Pool][]time.Duration{}
 			}
-			ages[p.pool] = append(ages[p.pool], now.Sub(at))
+			ages[p.key.Pool] = append(ages[p.key.Pool], now.Sub(at))
 		}
 	}
 	return ages
