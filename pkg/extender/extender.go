@@ -2,8 +2,9 @@ package extender
 
 import (
 	"context"
-	"errors"
-	"sync/atomic"
+	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,65 +14,60 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/keymutex"
-	"k8s.io/utils/lru"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const (
-	// arrivalTimeout is the maximum time that a decision waits for the pod and its owner to appear
-	// in the caches. The scheduler's watch may be milliseconds ahead of this one.
-	arrivalTimeout, arrivalPollInterval = 200 * time.Millisecond, 10 * time.Millisecond
-	// maxWaitedFor is the number of pods for which the extender remembers that it has waited.
-	maxWaitedFor = 10_000
 	// maxNarrowAnswers is the number of answers that send a pod to one capacity type only. If the
 	// scheduler asks again after these, a later filter probably refuses those nodes.
 	maxNarrowAnswers = 2
-	// revisionLockCount is the number of locks that all revisions share.
-	revisionLockCount = 64
+	// nominationTimeout is the time within which the watch shows the pod's nomination.
+	nominationTimeout = 10 * time.Second
+	// unknownNodeReason is the reason for a node that is not in the cache: the node may be new or
+	// already deleted.
+	unknownNodeReason = "node is not known to the extender yet"
 )
-
-// unknownNodeReason is the reason for a node that is not in the cache: the node may be new or
-// already deleted.
-const unknownNodeReason = "node is not known to the extender yet"
 
 // Extender makes placement decisions. It is safe for concurrent use.
 type Extender struct {
-	profile  string
-	policy   *decision.Policy
-	owners   *workload.Owners
-	pods     corelisters.PodLister
-	recorder events.EventRecorder
-	clock    clock.Clock
+	profile     string
+	policy      *decision.Policy
+	owners      *workload.Owners
+	pods        corelisters.PodLister
+	recorder    events.EventRecorder
+	clock       clock.WithDelayedExecution
+	waiting     *placement.WaitingPods
+	nominations *placement.Nominations
 
-	index   *index
-	pending *pendingPods
-	// waitedFor has the pods for which waiting was in vain. kube-scheduler schedules no other pod
-	// during the wait, and retries such pods every few seconds.
-	waitedFor *lru.Cache
+	// mu serializes decisions and events: each decision counts all earlier approvals.
+	mu      sync.Mutex
+	cluster *placement.Cluster
+	asked   askedPods
 	// bindings counts the observed bindings of pods of all profiles.
-	bindings atomic.Int64
-	// revisions serializes the decisions about one revision: each decision must count the approval
-	// that the previous one gave.
-	revisionLocks keymutex.KeyMutex
+	bindings int
 }
 
 // New returns an Extender for the pods whose schedulerName is profile. It counts nothing until
 // Watch registers it with the informers of factory, which must not have been started.
 func New(profile string, policy *decision.Policy, signals []providers.Signal, factory informers.SharedInformerFactory,
-	recorder events.EventRecorder, clock clock.Clock) (*Extender, error) {
+	recorder events.EventRecorder, clock clock.WithDelayedExecution) (*Extender, error) {
 	owners, err := workload.NewOwners(factory, policy)
 	if err != nil {
 		return nil, err
 	}
 	return &Extender{
 		profile: profile, policy: policy, owners: owners, pods: factory.Core().V1().Pods().Lister(), recorder: recorder, clock: clock,
-		index: newIndex(&node.Reader{Policy: policy, Signals: signals}), pending: newPendingPods(),
-		waitedFor: lru.New(maxWaitedFor), revisionLocks: keymutex.NewHashed(revisionLockCount),
+		// kube-scheduler itself decides when to retry a pod.
+		waiting:     placement.NewWaitingPods(clock, func(map[string]*v1.Pod) {}),
+		nominations: placement.NewNominations(),
+		cluster:     placement.NewCluster(&node.Reader{Policy: policy, Signals: signals}),
+		asked:       askedPods{map[types.UID]*askedPod{}, workload.Groups[workload.OwnerKey, *askedPod]{}},
 	}, nil
 }
 
@@ -80,124 +76,219 @@ func (e *Extender) appliesTo(pod *v1.Pod) bool {
 	return pod.Spec.SchedulerName == e.profile && workload.PolicyApplies(pod)
 }
 
-// decisionState is the state of one decision.
-type decisionState struct {
-	*Extender
-	pod              *v1.Pod
-	candidates       []*nodeState // nil for an unknown node
-	subject          *workload.Subject
-	now              time.Time
-	plan             decision.Plan
-	siblings         siblingCounts
-	stored           *pendingPod // the stored state of the pod; nil if there is none
-	invalid          []decision.InvalidAnnotation
-	since            time.Time // when the pod was first found unschedulable; zero if it never was
-	waited           time.Duration
-	unknown          int // number of candidates that are not in the index
-	verdicts         []decision.Verdict
-	candidatesByKind []int // by the index of the kind: candidates; after choose, chosen nodes
-}
-
-// decide makes the plan for a pod, decides about the kinds of its candidates (names of nodes), and
-// calls do. Until do returns, the index does not change and no other decision about the revision
-// is made.
-func (e *Extender) decide(ctx context.Context, pod *v1.Pod, candidates []string, do func(*decisionState) error) error {
-	subject, err := e.subject(ctx, pod)
+// decide makes the decision for a pod and passes it to use, with the entry of the pod. Until use
+// returns, nothing changes and no other decision is made.
+func (e *Extender) decide(pod *v1.Pod, use func(*placement.State, *askedPod) error) error {
+	subject, err := e.owners.Subject(pod)
 	if err != nil {
 		return err
 	}
-	older, err := e.owners.OlderRevisions(subject)
-	if err != nil {
-		return err
+	cached, err := e.pods.Pods(pod.Namespace).Get(pod.Name)
+	if err != nil || cached.UID != pod.UID {
+		if cached = pod; workload.HasUnsupportedController(pod) {
+			subject.Pod.Workload.Desired++ // it is the number of cached pods, which do not include this one
+		}
 	}
 	settings, invalid := e.policy.Settings(&subject.Pod)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	now := e.clock.Now()
-	for _, node := range e.index.refresh(now) {
-		klog.FromContext(ctx).Info("Node not labeled within its grace", "node", klog.KObj(node),
-			"labelGrace", e.policy.LabelGrace, "capacityType", e.policy.UnlabeledNodes)
+	e.cluster.Refresh(now)
+	waited, err := e.waiting.WaitTime(pod, placement.Gang{}, subject, settings, e.owners, e.cluster.Counter, now)
+	if err != nil {
+		return err
 	}
-
-	e.revisionLocks.LockKey(string(subject.RevisionKey.UID))
-	defer func() { _ = e.revisionLocks.UnlockKey(string(subject.RevisionKey.UID)) }() // never fails
-	e.index.mu.RLock()
-	defer e.index.mu.RUnlock()
-	d := &decisionState{
-		Extender: e, pod: pod, candidates: make([]*nodeState, len(candidates)), subject: subject, now: now, invalid: invalid, stored: e.pending.get(pod.UID),
-		siblings: e.index.countSiblings(subject.RevisionKey, now),
+	var unbound []placement.UnboundPod
+	for uid, other := range e.asked.byRevision[subject.RevisionKey] {
+		if as, ok := other.counts(e.cluster, now); ok && uid != pod.UID {
+			unbound = append(unbound, as)
+		}
 	}
-	e.pending.addApprovals(subject.RevisionKey, pod.UID, now, &d.siblings)
-	e.index.countNominees(subject.RevisionKey, pod.UID, &d.siblings, func(sibling types.UID) bool { return e.pending.isCounted(sibling, now) })
-	var waiting decision.WaitTime
-	d.since, _ = workload.WaitingSince(pod, now)
-	if d.stored != nil && !d.stored.since.IsZero() {
-		d.since = d.stored.since
+	approved := len(unbound)
+	for _, other := range e.nominations.Siblings(pod) {
+		if !slices.ContainsFunc(unbound[:approved], func(as placement.UnboundPod) bool { return as.Pod.UID == other.Pod.UID }) {
+			unbound = append(unbound, other)
+		}
 	}
-	if !d.since.IsZero() {
-		d.waited = now.Sub(d.since)
-		waiting.For = d.waited
-		waiting.OlderRevisionOnDemand = settings.ReliefDue(d.waited) && e.index.onOnDemand(older)
-		waiting.Healing = e.owners.HasReleased(subject.RevisionKey, workload.HealReason, now)
+	state := placement.NewState(subject, settings, waited, e.cluster.Counter, unbound...)
+	if e.cluster.Evidence.Judge(pod, noVolumes, &subject.Pod, &state.Plan) {
+		state = placement.NewState(subject, settings, waited, e.cluster.Counter, unbound...)
 	}
-	d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
-	if e.index.evidence.Judge(pod, noVolumes, &subject.Pod, &d.plan) {
-		d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
+	state.Invalid = invalid
+	state.ReserveUnlabeled(pod, e.waiting)
+	asked := e.asked.pods[pod.UID]
+	if asked == nil {
+		asked = &askedPod{lastAsked: now}
 	}
-	d.decideByKind(candidates)
-	return do(d)
+	asked.pod = cached // a request has no containers
+	return use(state, asked)
 }
 
 // noVolumes returns nil: the extender does not watch PersistentVolumes.
 func noVolumes(*v1.Pod) []*v1.PersistentVolume { return nil }
 
-// subject returns workload.Owners.Subject. If the owner is unknown, or if replicas are counted by
-// pods and the cache lacks this pod, it retries for a moment. It does so once per pod.
-func (e *Extender) subject(ctx context.Context, pod *v1.Pod) (*workload.Subject, error) {
-	for deadline := e.clock.Now().Add(arrivalTimeout); ; {
-		subject, err := e.owners.Subject(pod)
-		unknown := (*workload.UnknownOwner)(nil)
-		late := errors.As(err, &unknown) && !unknown.BeingDeleted || err == nil && workload.HasUnsupportedController(pod) && !e.known(pod)
-		if !late {
-			return subject, err
-		}
-		if _, before := e.waitedFor.Get(pod.UID); before || !e.clock.Now().Before(deadline) {
-			e.waitedFor.Add(pod.UID, nil)
-			return subject, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-e.clock.After(arrivalPollInterval):
-		}
+// record stores the entry of a pod after an answer.
+func (e *Extender) record(state *placement.State, asked *askedPod) {
+	if !e.cluster.IsBound(asked.pod.UID) { // a bound pod counts already, and no event would remove the entry
+		e.asked.put(state.Subject.RevisionKey, asked)
 	}
 }
 
-// known reports whether the cache has a pod.
-func (e *Extender) known(pod *v1.Pod) bool {
-	cached, err := e.pods.Pods(pod.Namespace).Get(pod.Name)
-	return err == nil && cached.UID == pod.UID
+// filtered is the result of filter.
+type filtered struct {
+	// admitted has the indices of the candidates that the pod may use.
+	admitted []int
+	// reasons has the reason for refusing each candidate. It is set only if admitted is empty.
+	reasons []string
 }
 
-// decideByKind finds the candidates, counts them by kind, and decides about each kind with
-// candidates.
-func (d *decisionState) decideByKind(candidates []string) {
-	d.candidatesByKind = make([]int, len(d.index.kinds))
-	for i, name := range candidates {
-		node := d.index.nodes[name]
-		d.candidates[i] = node
-		if node != nil {
-			d.candidatesByKind[node.kind.index]++
-		} else {
-			d.unknown++
+// filter returns the candidates (names of nodes) that the pod may use, and records this as an
+// approval. An error means that the extender cannot decide now; the scheduler should retry.
+func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []string) (result filtered, err error) {
+	if !e.appliesTo(pod) {
+		for i := range candidates {
+			result.admitted = append(result.admitted, i)
 		}
+		return result, nil
 	}
-	d.verdicts = make([]decision.Verdict, len(d.index.kinds))
-	withheld := d.withheldKinds()
-	for i, k := range d.index.kinds {
-		if d.candidatesByKind[i] > 0 {
-			d.verdicts[i] = d.plan.Admit(k.facts, 0, d.siblings.inPool[k.pool()])
-			if withheld[i] {
-				d.verdicts[i] = decision.AdmitReserved(d.verdicts[i])
+	var line []any
+	logger := klog.FromContext(ctx).V(2)
+	err = e.decide(pod, func(state *placement.State, asked *askedPod) (err error) {
+		if asked.answers < maxNarrowAnswers {
+			result.admitted = selectNodes(state, candidates)
+		}
+		if len(result.admitted) == 0 {
+			if result, err = e.examine(state, candidates); err != nil {
+				return err
 			}
 		}
+		e.recordAnswer(state, asked, candidates, &result)
+		if logger.Enabled() {
+			line = append(state.LogFields(pod), "waited", state.Waited.Round(time.Millisecond), "nodes", len(result.admitted), "of", len(candidates),
+				"mayRunOnSpot", asked.onSpot, "mayRunOnOnDemand", asked.onDemand)
+		}
+		return nil
+	})
+	if line != nil {
+		logger.Info("Filtered nodes", line...) // without the lock, because writing may be slow
 	}
+	return result, err
+}
+
+// selectNodes returns the indices of the best candidates. They have one capacity type, and if pools
+// are capped one spot pool. So the approval is known before the scheduler has chosen a node.
+func selectNodes(state *placement.State, candidates []string) (selected []int) {
+	indices := make(map[string]int, len(candidates))
+	for i, name := range candidates {
+		indices[name] = i
+	}
+	for name := range state.Select(func(name string) bool { _, ok := indices[name]; return ok }) {
+		selected = append(selected, indices[name])
+	}
+	slices.Sort(selected)
+	return selected
+}
+
+// examine returns all candidates that the policy admits, or the reasons if it admits none.
+func (e *Extender) examine(state *placement.State, candidates []string) (result filtered, err error) {
+	unknown := 0
+	verdicts := make([]decision.Verdict, len(candidates))
+	for i, name := range candidates {
+		if verdicts[i] = state.Admit(name); verdicts[i] == decision.Admitted {
+			result.admitted = append(result.admitted, i)
+		} else if !e.cluster.HasNode(name) {
+			unknown++
+		}
+	}
+	switch {
+	case len(result.admitted) > 0:
+		return result, nil
+	case unknown > 0:
+		// A refusal makes the pod wait for an event in the cluster. After an error, the scheduler
+		// retries after its backoff.
+		return result, fmt.Errorf("%d of %d nodes: %s, and no other node is admitted", unknown, len(candidates), unknownNodeReason)
+	}
+	var reasons [decision.Verdicts]string
+	for _, verdict := range verdicts {
+		if reasons[verdict] == "" {
+			reasons[verdict] = state.Plan.Reason(verdict)
+		}
+		result.reasons = append(result.reasons, reasons[verdict])
+	}
+	return result, nil
+}
+
+// recordAnswer records the approval of the pod, or that the pod waits.
+func (e *Extender) recordAnswer(state *placement.State, asked *askedPod, candidates []string, result *filtered) {
+	if len(state.Invalid) > 0 && !slices.Equal(state.Invalid, asked.invalid) {
+		profilemetrics.RecordInvalidAnnotations(e.profile, len(state.Invalid))
+		workload.RecordInvalid(e.recorder, asked.pod, state.Invalid)
+	}
+	asked.lastAsked, asked.invalid, asked.state = e.clock.Now(), state.Invalid, state
+	var pools []decision.SpreadPool
+	for _, i := range result.admitted {
+		if _, pool, _ := e.cluster.Node(candidates[i]); len(pools) == 0 || pool != pools[len(pools)-1] {
+			pools = append(pools, pool)
+		}
+	}
+	asked.allow(pools, &state.Plan)
+	if e.record(state, asked); len(result.admitted) > 0 {
+		asked.answers++
+	} else if !e.cluster.IsBound(asked.pod.UID) {
+		e.waiting.AddUnschedulable(asked.pod, placement.Wait{ForOnDemand: state.Plan.RequiresOnDemand()})
+	}
+}
+
+// scores returns the score of each candidate, from 0 to 10 as defined by decision.ExtenderScore.
+// All are 0 if the policy does not apply to the pod; so is the score of an unknown node.
+func (e *Extender) scores(pod *v1.Pod, candidates []string) ([]int64, error) {
+	scores := make([]int64, len(candidates))
+	if !e.appliesTo(pod) {
+		return scores, nil
+	}
+	return scores, e.decide(pod, func(state *placement.State, _ *askedPod) error {
+		var known []int
+		var ranks []decision.Rank
+		for i, name := range candidates {
+			if e.cluster.HasNode(name) {
+				known, ranks = append(known, i), append(ranks, state.Rank(name))
+			}
+		}
+		decision.ScoreBands(ranks)
+		for at, i := range known {
+			scores[i] = decision.ExtenderScore(ranks[at])
+		}
+		return nil
+	})
+}
+
+// preemptionNodes returns the candidates on which the pod may preempt other pods. Every candidate
+// has room for the pod after an eviction, and the scheduler may soon nominate the pod to one. So
+// the pod counts for nominationTimeout, and its siblings preempt no more than the budget permits.
+func (e *Extender) preemptionNodes(pod *v1.Pod, candidates []string) (open map[string]bool, err error) {
+	open = map[string]bool{}
+	if !e.appliesTo(pod) {
+		for _, name := range candidates {
+			open[name] = true
+		}
+		return open, nil
+	}
+	return open, e.decide(pod, func(state *placement.State, asked *askedPod) error {
+		state.SimulatePreemption()
+		claim := decision.PlacedPods{OnDemand: 1}
+		for _, name := range candidates {
+			if state.Admit(name) != decision.Admitted {
+				continue
+			}
+			open[name] = true
+			if _, pool, _ := e.cluster.Node(name); pool.Capacity == decision.Spot {
+				claim = decision.PlacedPods{Spot: 1}
+			}
+		}
+		if len(open) > 0 {
+			asked.claim, asked.claimUntil = claim, e.clock.Now().Add(nominationTimeout)
+			e.record(state, asked)
+		}
+		return nil
+	})
 }

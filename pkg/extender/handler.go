@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
 const (
@@ -207,12 +210,24 @@ func (h *handler) filter(ctx context.Context, body []byte) (any, error) {
 	})
 }
 
-func (h *handler) prioritize(ctx context.Context, body []byte) (any, error) {
+func (h *handler) prioritize(_ context.Context, body []byte) (any, error) {
 	return h.answer(body, func(request *request) (any, error) {
-		scores, err := h.extender.scores(ctx, request.pod, request.candidates)
-		if err != nil {
-			return nil, err
-		}
-		return request.priorities(scores), nil
+		scores, err := h.extender.scores(request.pod, request.candidates)
+		return request.priorities(scores), err
+	})
+}
+
+// preempt returns the preemption candidates that the policy permits for the pod. The scheduler's
+// preemption simulation does not ask extenders. Without this verb it would evict pods from nodes
+// that the pod may not use.
+func (h *handler) preempt(_ context.Context, body []byte) (any, error) {
+	pod, permitted, err := readPreemption(body)
+	if err != nil {
+		return nil, badRequest{http.StatusBadRequest, err}
+	}
+	return h.ifLeading(pod, func() (any, error) {
+		open, err := h.extender.preemptionNodes(pod, slices.Collect(maps.Keys(permitted)))
+		maps.DeleteFunc(permitted, func(name string, _ *extenderv1.MetaVictims) bool { return !open[name] })
+		return extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: permitted}, err
 	})
 }

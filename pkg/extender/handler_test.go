@@ -285,12 +285,12 @@ func BenchmarkRequests(b *testing.B) {
 			b.ReportAllocs()
 			before := cpuTime(b)
 			for b.Loop() {
-				w.pending.forget(pod.UID) // otherwise later answers for this pod would differ
+				w.asked.forget(pod.UID) // otherwise later answers for this pod would differ
 				answer := &countingWriter{header: http.Header{}}
 				handler.ServeHTTP(answer, &http.Request{
 					Method: http.MethodPost, URL: &url.URL{Path: "/" + c.verb}, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
 				})
-				if answer.status != 0 || answer.bytes < 10_000 {
+				if answer.status != 0 || answer.bytes < 2_000 {
 					b.Fatalf("status %d, %d bytes", answer.status, answer.bytes)
 				}
 			}

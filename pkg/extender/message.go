@@ -3,6 +3,7 @@ package extender
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -123,4 +124,33 @@ func (r *request) priorities(scores []int64) extenderv1.HostPriorityList {
 		priorities[i] = extenderv1.HostPriority{Host: name, Score: scores[i]}
 	}
 	return priorities
+}
+
+// readPreemption decodes a preemption request. It returns the pod to make room for and its victims
+// by the name of their node.
+func readPreemption(body []byte) (*v1.Pod, map[string]*extenderv1.MetaVictims, error) {
+	var args extenderv1.ExtenderPreemptionArgs
+	if err := json.Unmarshal(body, &args); err != nil {
+		return nil, nil, fmt.Errorf("expected the JSON of an ExtenderPreemptionArgs: %w", err)
+	}
+	if args.Pod == nil {
+		return nil, nil, errors.New("args.Pod: expected the pod to make room for, got none")
+	}
+	permitted := map[string]*extenderv1.MetaVictims{}
+	for name, victims := range args.NodeNameToMetaVictims {
+		if victims == nil || slices.Contains(victims.Pods, nil) {
+			return nil, nil, fmt.Errorf("args.NodeNameToMetaVictims[%q]: expected an object whose Pods are objects, got null", name)
+		}
+		permitted[name] = victims
+	}
+	for name, victims := range args.NodeNameToVictims {
+		if victims == nil || slices.Contains(victims.Pods, nil) {
+			return nil, nil, fmt.Errorf("args.NodeNameToVictims[%q]: expected an object whose Pods are objects, got null", name)
+		}
+		permitted[name] = &extenderv1.MetaVictims{NumPDBViolations: victims.NumPDBViolations}
+		for _, pod := range victims.Pods {
+			permitted[name].Pods = append(permitted[name].Pods, &extenderv1.MetaPod{UID: string(pod.UID)})
+		}
+	}
+	return args.Pod, permitted, nil
 }

@@ -5,6 +5,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -42,7 +43,7 @@ func (e *Extender) RegisterMetrics(synced func() bool) {
 	var deficits workload.Deficits
 	floors := profilemetrics.Limited(func() (floors profilemetrics.Floors) {
 		pods, _ := e.pods.List(labels.Everything()) // a cache lister returns no error
-		statuses := e.owners.FloorStatuses(pods, e.profile, e.index.evidence, noVolumes)
+		statuses := e.owners.FloorStatuses(pods, e.profile, e.cluster.Evidence, noVolumes)
 		floors.FloorsUnmet, floors.FloorDeficit, floors.LongestDeficit = deficits.Update(statuses, e.clock.Now())
 		return floors
 	})
@@ -62,10 +63,20 @@ func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 }
 
 func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
-	waiting, longest := c.pending.waitingForOnDemand(c.clock.Now())
 	profilemetrics.Send(ch, approvedDesc, float64(c.Approved()), c.profile)
-	gauges := profilemetrics.Gauges{
-		CachesSynced: c.synced(), WaitingForOnDemand: waiting, LongestWait: longest, Floors: c.floors(), Nodes: c.index.nodesBy(),
-	}
+	gauges := profilemetrics.Gauges{CachesSynced: c.synced(), Floors: c.floors()}
+	gauges.WaitingForOnDemand, gauges.LongestWait = c.waiting.ForOnDemand()
+	c.mu.Lock()
+	c.cluster.Refresh(c.clock.Now())
+	gauges.Nodes = c.cluster.Nodes()
+	c.mu.Unlock()
 	gauges.Collect(ch, c.profile)
+}
+
+// capacityOf returns the capacity type of a node; false if the node is unknown.
+func (e *Extender) capacityOf(name string) (decision.CapacityType, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	facts, _, known := e.cluster.Node(name)
+	return facts.Capacity.Type, known
 }

@@ -2,7 +2,7 @@ package extender
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"time"
 
@@ -16,6 +16,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -29,47 +30,46 @@ const (
 	// maxApproval is the time for which an approval of a pending pod counts. A binding takes at
 	// most 25 minutes: a Permit plugin may delay a pod for 15 minutes, and its volumes for 10.
 	maxApproval = 30 * time.Minute
+	// unknownNodeTimeout is the time for which a pod on an unknown node counts as one on spot.
+	unknownNodeTimeout = 10 * time.Second
 )
 
 // Watch registers the extender with the informers of factory, which must be the one passed to New.
 // synced reports whether the extender has counted their first lists; callers must not decide
 // before.
 func (e *Extender) Watch(factory informers.SharedInformerFactory) (synced func() bool, err error) {
-	core := factory.Core().V1()
+	var errs []error
 	var all []func() bool
-	for objects, handler := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
-		core.Nodes().Informer(): e.nodeHandler(),
-		core.Pods().Informer():  e.podHandler(),
-	} {
-		registration, err := objects.AddEventHandler(handler)
-		if err != nil {
-			return nil, fmt.Errorf("watching: %w", err)
-		}
-		all = append(all, registration.HasSynced)
+	nodes := factory.Core().V1().Nodes()
+	labels := node.LabelReporter{Policy: e.policy, Nodes: nodes.Lister(), Recorder: e.recorder, Clock: e.clock}
+	add := func(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) {
+		registration, err := informer.AddEventHandler(handler)
+		errs, all = append(errs, err), append(all, registration.HasSynced)
 	}
+	add(nodes.Informer(), e.nodeHandler())
+	add(nodes.Informer(), labels.Handler())
+	add(factory.Core().V1().Pods().Informer(), e.podHandler())
 	for _, owners := range e.owners.Informers() {
-		// The listers read these caches directly, so no handler is needed to know that they are
-		// full.
-		all = append(all, owners.HasSynced)
+		all = append(all, owners.HasSynced) // the listers read these caches directly, so no handler is needed
 	}
 	return func() bool {
 		return !slices.ContainsFunc(all, func(synced func() bool) bool { return !synced() })
-	}, nil
+	}, errors.Join(errs...)
 }
 
 func (e *Extender) nodeHandler() cache.ResourceEventHandler {
 	set := func(node *v1.Node) {
-		e.index.mu.Lock()
-		defer e.index.mu.Unlock()
-		e.index.setNode(node, e.clock.Now())
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.cluster.SetNode(node)
 	}
 	return informer.Handler[*v1.Node]{
 		Add:    set,
 		Update: func(_, node *v1.Node) { set(node) },
 		Delete: func(node *v1.Node) {
-			e.index.mu.Lock()
-			defer e.index.mu.Unlock()
-			e.index.deleteNode(node.Name, e.clock.Now())
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.cluster.DeleteNode(node.Name)
 		},
 	}
 }
@@ -85,44 +85,47 @@ func (e *Extender) podHandler() cache.ResourceEventHandler {
 // setPod processes the change of a pod from before to after. before is nil for a new pod, after for
 // a deleted pod. In one step, the approval of the pod ends and its binding counts.
 func (e *Extender) setPod(before, after *v1.Pod) {
-	approval, kind := e.countChange(before, after)
-	if approval == nil {
-		return
-	}
-	outcome := approval.plan.Outcome(kind.facts, approval.inPool[kind.pool()])
-	profilemetrics.RecordPlacement(e.profile, kind.facts.Capacity.Type, outcome)
-	workload.RecordException(e.recorder, after, outcome, after.Spec.NodeName, &approval.plan) // only for deliberate exceptions
-}
-
-// countChange counts the change of a pod. If the pod was just bound after an approval of this
-// extender, it returns the approval and the kind of the pod's node.
-func (e *Extender) countChange(before, after *v1.Pod) (approval *pendingPod, on *kind) {
-	e.index.mu.Lock()
-	defer e.index.mu.Unlock()
-	e.index.setPod(before, after, e.clock.Now())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cluster.SetPod(before, after)
+	e.nominations.Set(before, after)
 	if before != nil && (after == nil || after.UID != before.UID) {
-		e.pending.forget(before.UID)
+		e.forget(before.UID)
 	}
 	if after == nil || after.Spec.NodeName == "" && workload.Live(after) {
-		return nil, nil
+		return
 	}
-	if (before == nil || before.Spec.NodeName == "") && after.Spec.NodeName != "" {
-		e.bindings.Add(1)
+	asked := e.forget(after.UID)
+	if after.Spec.NodeName == "" || before != nil && before.Spec.NodeName != "" {
+		return
 	}
-	entry := e.pending.forget(after.UID)
-	n := e.index.nodes[after.Spec.NodeName]
-	if entry == nil || entry.approvals == 0 || n == nil {
-		return nil, nil
+	e.bindings++
+	if !e.cluster.HasNode(after.Spec.NodeName) && workload.Live(after) && workload.PolicyApplies(after) {
+		e.asked.put(workload.RevisionOf(after), &askedPod{pod: after, lastAsked: e.clock.Now(), unknownNode: after.Spec.NodeName,
+			claim: decision.PlacedPods{Spot: 1}, claimUntil: e.clock.Now().Add(unknownNodeTimeout)})
 	}
-	return entry, n.kind
+	if asked == nil || asked.answers == 0 {
+		return
+	}
+	e.cluster.Refresh(e.clock.Now())
+	asked.state.Place(after.Spec.NodeName)
+	if placed := asked.state.Placement; placed != nil {
+		profilemetrics.RecordPlacement(e.profile, placed.Capacity, placed.Outcome)
+		workload.RecordException(e.recorder, after, placed.Outcome, after.Spec.NodeName, &asked.state.Plan) // only for deliberate exceptions
+	}
+}
+
+// forget removes a pod that is bound or gone. It returns its entry, or nil if it had none.
+func (e *Extender) forget(pod types.UID) *askedPod {
+	e.waiting.Delete(pod)
+	return e.asked.forget(pod)
 }
 
 // IsBound reports whether the extender knows that a pod is bound, and counts it.
 func (e *Extender) IsBound(pod types.UID) bool {
-	e.index.mu.RLock()
-	defer e.index.mu.RUnlock()
-	_, bound := e.index.bound[pod]
-	return bound
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.cluster.IsBound(pod)
 }
 
 // TakeOver returns when the approvals of earlier leaders are counted. wait returns when every pod
@@ -135,74 +138,71 @@ func (e *Extender) IsBound(pod types.UID) bool {
 // anyway and logs this, because other profiles may bind pods without a pause.
 func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) (time.Duration, error),
 	nominated func(context.Context) ([]v1.Pod, error), atMost time.Duration) error {
-	inherit := func() (int, error) {
+	// inherit returns how many nominations were not counted before, and all observed bindings.
+	inherit := func() (added, bindings int, err error) {
 		for {
 			pods, err := nominated(ctx)
 			if err == nil {
-				return e.inherit(pods), nil
+				added, bindings = e.inherit(pods)
+				return added, bindings, nil
 			}
 			klog.FromContext(ctx).Error(err, "Failed to list nominated pods; decisions wait until the list succeeds")
 			if err := leader.Sleep(ctx, leader.RetryAfter); err != nil {
-				return 0, err
+				return 0, 0, err
 			}
 		}
 	}
 	// Pods that are bound during the wait count as approved only if they were inherited before.
-	if _, err := inherit(); err != nil {
-		return err
-	}
-	for deadline := e.clock.Now().Add(atMost); ; {
-		before := e.bindings.Load()
+	_, before, err := inherit()
+	for deadline := e.clock.Now().Add(atMost); err == nil; {
 		if _, err := wait(ctx); err != nil {
 			return err
 		}
-		added, err := inherit()
-		switch {
-		case err != nil:
-			return err
-		case added == 0 && e.bindings.Load() == before:
+		var added, bindings int
+		switch added, bindings, err = inherit(); {
+		case err == nil && added == 0 && bindings == before:
 			return nil
 		case !e.clock.Now().Before(deadline):
 			klog.FromContext(ctx).Info("Started deciding while pods are still being bound; an earlier leader may have approved some", "waited", atMost)
-			return nil
+			return err
 		}
+		before = bindings
 	}
+	return err
 }
 
 // inherit counts pods whose nodes an earlier leader may have approved and that wait for a step
 // before their binding, such as volumes. The scheduler writes a nomination before such steps. It
-// returns the number of pods that were not counted before.
-func (e *Extender) inherit(nominated []v1.Pod) (added int) {
-	e.index.mu.Lock()
-	defer e.index.mu.Unlock()
+// returns the number of pods that were not counted before, and of all observed bindings.
+func (e *Extender) inherit(nominated []v1.Pod) (added, bindings int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cluster.Refresh(e.clock.Now())
 	for i := range nominated {
 		pod := &nominated[i]
-		if _, bound := e.index.bound[pod.UID]; bound {
-			continue // bound after the list was made: the index counts it, and no later event would end an approval
-		}
-		n := e.index.nodes[pod.Status.NominatedNodeName]
-		if n == nil || pod.Spec.NodeName != "" || !e.appliesTo(pod) || !workload.Live(pod) || e.pending.get(pod.UID) != nil {
+		_, pool, known := e.cluster.Node(pod.Status.NominatedNodeName)
+		// The index counts a pod that was bound after the list was made, and no later event would
+		// end an approval.
+		if !known || e.cluster.IsBound(pod.UID) || !workload.Nominated(pod) || !e.appliesTo(pod) || e.asked.pods[pod.UID] != nil {
 			continue
 		}
-		facts := n.kind.facts
-		onSpot := facts.Capacity.Type == decision.Spot
-		entry := &pendingPod{
-			pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid: pod.UID, revision: workload.RevisionOf(pod),
-			lastAsked: e.clock.Now(), spot: onSpot, onDemand: !onSpot,
+		asked := &askedPod{pod: pod, lastAsked: e.clock.Now()}
+		if asked.onSpot = pool.Capacity == decision.Spot; asked.onSpot {
+			asked.pools = []decision.SpreadPool{pool}
 		}
-		if onSpot {
-			entry.pools = map[decision.SpreadPool]bool{n.kind.pool(): true}
-		}
-		e.pending.put(entry)
+		asked.onDemand = !asked.onSpot
+		e.asked.put(workload.RevisionOf(pod), asked)
 		added++
 	}
-	return added
+	return added, e.bindings
 }
 
 // Approved returns the number of approved pods that are not known to be bound.
 func (e *Extender) Approved() (n int) {
-	for _, entry := range e.pending.all() {
-		if entry.approved() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, asked := range e.asked.pods {
+		if asked.approved() {
 			n++
 		}
 	}
@@ -219,35 +219,42 @@ func (e *Extender) Sweep(ctx context.Context, get func(context.Context, types.Na
 }
 
 func (e *Extender) sweep(ctx context.Context, get func(context.Context, types.NamespacedName) (types.UID, error)) {
-	now := e.clock.Now()
-	e.index.mu.Lock()
-	e.index.forgetUnknownNodes(now)
-	e.index.mu.Unlock()
-	for _, entry := range e.pending.all() {
-		age := now.Sub(entry.lastAsked)
-		if age < missingTimeout {
-			continue
-		}
-		if pod, err := e.pods.Pods(entry.pod.Namespace).Get(entry.pod.Name); err == nil && pod.UID == entry.uid {
-			if age >= maxApproval && entry.approved() {
-				e.expire(entry.uid, entry.lastAsked)
-			}
-			continue
-		}
-		uid, err := get(ctx, entry.pod)
-		if apierrors.IsNotFound(err) || err == nil && uid != entry.uid {
-			e.expire(entry.uid, entry.lastAsked)
+	for pod, lastAsked := range e.missing() {
+		uid, err := get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
+		if apierrors.IsNotFound(err) || err == nil && uid != pod.UID {
+			e.expire(pod.UID, lastAsked)
 		} else if err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to get pod", "pod", entry.pod)
+			klog.FromContext(ctx).Error(err, "Failed to get pod", "pod", klog.KObj(pod))
 		}
 	}
 }
 
+// missing returns the pods that have been missing in the cache for long, with the time when the
+// scheduler last asked about them. It removes the pods whose approval or claim has expired.
+func (e *Extender) missing() map[*v1.Pod]time.Time {
+	missing := map[*v1.Pod]time.Time{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for uid, asked := range e.asked.pods {
+		cached, err := e.pods.Pods(asked.pod.Namespace).Get(asked.pod.Name)
+		switch age := e.clock.Since(asked.lastAsked); {
+		case asked.unknownNode != "" && age >= unknownNodeTimeout:
+			e.forget(uid)
+		case age < missingTimeout:
+		case err != nil || cached.UID != uid:
+			missing[asked.pod] = asked.lastAsked
+		case age >= maxApproval && asked.approved():
+			e.forget(uid)
+		}
+	}
+	return missing
+}
+
 // expire removes a pod unless the scheduler has asked about it since last.
-func (e *Extender) expire(uid types.UID, last time.Time) {
-	e.index.mu.Lock() // blocks decisions
-	defer e.index.mu.Unlock()
-	if entry := e.pending.get(uid); entry != nil && entry.lastAsked.Equal(last) {
-		e.pending.forget(uid)
+func (e *Extender) expire(pod types.UID, last time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if asked := e.asked.pods[pod]; asked != nil && asked.lastAsked.Equal(last) {
+		e.forget(pod)
 	}
 }

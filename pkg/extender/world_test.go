@@ -25,6 +25,7 @@ type world struct {
 	clock   *clocktesting.FakeClock
 	events  chan string
 	names   []string // of all nodes, in the order in which they were added
+	objects map[string]*v1.Node
 }
 
 func newWorld(t testing.TB, edits ...func(*decision.Policy)) *world {
@@ -35,7 +36,7 @@ func newWorld(t testing.TB, edits ...func(*decision.Policy)) *world {
 	for _, edit := range edits {
 		edit(policy)
 	}
-	w := &world{TB: t, factory: informers.NewSharedInformerFactory(fake.NewClientset(), 0), clock: clocktesting.NewFakeClock(clustertest.Now)}
+	w := &world{TB: t, factory: informers.NewSharedInformerFactory(fake.NewClientset(), 0), clock: clocktesting.NewFakeClock(clustertest.Now), objects: map[string]*v1.Node{}}
 	recorder := events.NewFakeRecorder(100)
 	w.events = recorder.Events
 	var err error
@@ -50,7 +51,7 @@ func (w *world) build(lines string) {
 	w.Helper()
 	for _, object := range clustertest.Objects(lines) {
 		if node, ok := object.(*v1.Node); ok {
-			w.names = append(w.names, node.Name)
+			w.names, w.objects[node.Name] = append(w.names, node.Name), node
 			w.setNode(node)
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -235,12 +236,59 @@ func (h *history) actions() map[string]func(*rapid.T) {
 	}
 }
 
-// After any sequence of changes, incremental counts equal a full recount.
+// informed sends the differences between two states of a cluster to a Cluster, like informers.
+type informed struct {
+	*Cluster
+	nodes map[string]*v1.Node
+	pods  map[types.UID]*v1.Pod
+}
+
+func (i *informed) update(infos []*nodeInfo, podsFirst bool) {
+	nodes, pods := map[string]*v1.Node{}, map[types.UID]*v1.Pod{}
+	for _, info := range infos {
+		nodes[info.node.Name] = info.node
+		for _, pod := range info.pods {
+			bound := pod.GetPod().DeepCopy()
+			bound.Spec.NodeName = info.node.Name
+			pods[bound.UID] = bound
+		}
+	}
+	updatePods := func() {
+		for uid, pod := range pods {
+			i.SetPod(i.pods[uid], pod)
+		}
+		for uid, pod := range i.pods {
+			if pods[uid] == nil {
+				i.SetPod(pod, nil)
+			}
+		}
+	}
+	if podsFirst {
+		updatePods()
+	}
+	for name, node := range nodes {
+		if i.nodes[name] != node {
+			i.SetNode(node)
+		}
+	}
+	for name := range i.nodes {
+		if nodes[name] == nil {
+			i.DeleteNode(name)
+		}
+	}
+	if !podsFirst {
+		updatePods()
+	}
+	i.nodes, i.pods = nodes, pods
+}
+
+// After any sequence of changes, incremental counts equal a full recount, from snapshots and from
+// the events of informers.
 func TestCounterAgainstRecount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{at: now}
 		reader := testReader()
-		c := NewCounter(reader)
+		c, events := NewCounter(reader), informed{Cluster: NewCluster(reader)}
 		actions := h.actions()
 		actions[""] = func(t *rapid.T) {
 			c.Update(snapshot(h.infos...), h.at)
@@ -251,6 +299,14 @@ func TestCounterAgainstRecount(t *testing.T) {
 			got.NextSettled = want.NextSettled // it may be earlier
 			if diff := cmp.Diff(want, got, cmp.Transformer("nonzero", nonzero)); diff != "" {
 				t.Fatalf("recount (-want) and counter (+got) differ:\n%s", diff)
+			}
+			events.update(h.infos, rapid.Bool().Draw(t, "pods first"))
+			events.Refresh(h.at)
+			if diff := cmp.Diff(recount(reader, h.infos, h.at), incremental(events.Counter, h.infos), cmp.Transformer("nonzero", nonzero)); diff != "" {
+				t.Fatalf("recount (-want) and cluster (+got) differ:\n%s", diff)
+			}
+			if want, got := len(events.pods), len(events.bound); want != got || len(events.byName) != len(events.nodes) {
+				t.Fatalf("%d bound pods on %d nodes, want %d on %d", got, len(events.byName), want, len(events.nodes))
 			}
 		}
 		t.Repeat(actions)

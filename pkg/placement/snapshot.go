@@ -10,9 +10,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// snapshotPosition is a node of the last snapshot with its generation at that time. Update compares the
-// generations of all nodes. They are contiguous in memory because following one pointer per node
-// would take most of the time.
+// snapshotPosition is a node of the last snapshot with its generation at that time. Update compares
+// the generations of all nodes. They are contiguous in memory because following one pointer per
+// node would take most of the time.
 type snapshotPosition struct {
 	generation int64
 	node       *nodeState

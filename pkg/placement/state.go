@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -183,6 +184,16 @@ func (s *State) siblingsAround(n *nodeState) decision.Siblings {
 	return around
 }
 
+// LogFields returns the log fields of a pod and its plan. They include the replicas of its revision
+// that were placed before it, the budget of the revision and the floor of the workload.
+func (s *State) LogFields(pod *v1.Pod) []any {
+	w, placed := &s.Subject.Pod.Workload, s.Plan.Placed()
+	return []any{
+		"pod", klog.KObj(pod), "workload", w.Revision, "desired", w.Desired, "floor", s.Plan.Floor, "onDemand", placed.OnDemand,
+		"spot", placed.Spot, "spotBudget", s.Plan.Budget,
+	}
+}
+
 // Place records that the scheduler chose the named node.
 func (s *State) Place(nodeName string) {
 	if n := s.Counter.nodes[nodeName]; n != nil {
@@ -193,11 +204,15 @@ func (s *State) Place(nodeName string) {
 // onSpotIn returns the number of the revision's pods in p. It returns 0 if p is not a spot pool or
 // no pool cap applies.
 func (s *State) onSpotIn(p *pool) int {
-	if s.Plan.PoolCap == 0 || p.key.Capacity != decision.Spot {
+	if s.Plan.PoolCap == 0 || p.key.Capacity != decision.Spot || p.index >= len(s.inPool) { // the pool is newer than s
 		return 0
 	}
 	return s.inPool[p.index] + s.simulatedInPool[p]
 }
+
+// SimulatePreemption makes Admit refuse the nodes on which the pod must not preempt other pods, in
+// this copy of the state only. A simulated removal has the same effect.
+func (s *State) SimulatePreemption() { s.simulatesPreemption = true }
 
 // AddPod counts pod as one more on the named node, in this copy of the state only. RemovePod counts
 // one less.

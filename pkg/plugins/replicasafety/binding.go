@@ -26,16 +26,6 @@ func (p *Plugin) Reserve(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, nod
 // Unreserve has nothing to undo.
 func (p *Plugin) Unreserve(context.Context, fwk.CycleState, *v1.Pod, string) {}
 
-// planFields returns the log fields of a pod and its plan. They include the replicas of its
-// revision that were placed before it, the budget of the revision and the floor of the workload.
-func planFields(pod *v1.Pod, s *placement.State) []any {
-	w, placed := &s.Subject.Pod.Workload, s.Plan.Placed()
-	return []any{
-		"pod", klog.KObj(pod), "workload", w.Revision, "desired", w.Desired, "floor", s.Plan.Floor, "onDemand", placed.OnDemand,
-		"spot", placed.Spot, "spotBudget", s.Plan.Budget,
-	}
-}
-
 // PostBind counts the placement and logs it. It records an event if the placement is a deliberate
 // exception.
 func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodeName string) {
@@ -48,7 +38,7 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 		p.waiting.WakeSiblings(s.Subject.RevisionKey)
 	}
 	if logger := klog.FromContext(ctx).V(2); logger.Enabled() { // computing the arguments has a cost
-		logger.Info("Placed pod", append(planFields(pod, s), "node", nodeName, "capacityType", s.Placement.Capacity, "reason", s.Placement.Outcome,
+		logger.Info("Placed pod", append(s.LogFields(pod), "node", nodeName, "capacityType", s.Placement.Capacity, "reason", s.Placement.Outcome,
 			"waited", s.Waited.Round(time.Millisecond))...)
 	}
 	workload.RecordException(p.recorder, pod, s.Placement.Outcome, nodeName, &s.Plan)

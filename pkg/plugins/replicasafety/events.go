@@ -3,9 +3,7 @@ package replicasafety
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -17,8 +15,6 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -95,6 +91,7 @@ func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 	nodes := factory.Core().V1().Nodes().Informer()
 	add(nodes, p.reader.EventHandler(func() time.Time { return p.clock.Now() }, p.counter.RecordEvent))
 	add(nodes, p.nodeHandler())
+	add(nodes, p.labels.Handler())
 	return errors.Join(errs...)
 }
 
@@ -178,78 +175,8 @@ func (p *Plugin) podHandler() informer.Handler[*v1.Pod] {
 	}
 }
 
-// nodeHandler reports invalid and missing capacity labels. It wakes waiting pods after a node was
-// deleted. The scheduler wakes them too, but before it removes the node from its cache: a fast
-// attempt would still find the siblings there.
+// nodeHandler wakes waiting pods after a node was deleted. The scheduler wakes them too, but before
+// it removes the node from its cache: a fast attempt would still find the siblings there.
 func (p *Plugin) nodeHandler() informer.Handler[*v1.Node] {
-	return informer.Handler[*v1.Node]{
-		Add: func(node *v1.Node) {
-			p.reportInvalidLabels(nil, node)
-			p.reportMissingLabel(node)
-		},
-		Update: func(before, after *v1.Node) {
-			if !maps.Equal(before.Labels, after.Labels) {
-				p.reportInvalidLabels(before, after)
-			}
-		},
-		Delete: func(*v1.Node) { p.waiting.WakeAllSiblingsSoon() },
-	}
-}
-
-// reportInvalidLabels records an event if the capacity labels of after are invalid, unless before
-// had the same fault. before is nil for a new node.
-func (p *Plugin) reportInvalidLabels(before, after *v1.Node) {
-	reason, note := p.labelFault(after.Labels)
-	if before != nil {
-		if _, reported := p.labelFault(before.Labels); note == reported {
-			return
-		}
-	}
-	if note != "" {
-		p.recorder.Eventf(after, nil, v1.EventTypeWarning, reason, "Scheduling", "%s", note)
-	}
-}
-
-// reportMissingLabel records an event and a log line if a new node still has no capacity label when
-// its grace ends. It does not depend on a scheduling attempt at that time.
-func (p *Plugin) reportMissingLabel(n *v1.Node) {
-	age := p.clock.Since(n.CreationTimestamp.Time)
-	if p.policy.Capacity(n.Labels, age).Source != decision.Settling {
-		return
-	}
-	p.clock.AfterFunc(p.policy.LabelGrace-age, func() {
-		current, err := p.nodes.Get(n.Name)
-		if err != nil || current.UID != n.UID {
-			return // the node is gone
-		}
-		capacity := p.policy.Capacity(current.Labels, p.policy.LabelGrace)
-		if capacity.Source != decision.FromDefault {
-			return
-		}
-		p.logger.Info("Node not labeled within its grace", "node", klog.KObj(current), "labelGrace", p.policy.LabelGrace, "capacityType", capacity.Type)
-		p.recorder.Eventf(current, nil, v1.EventTypeNormal, spot.ReasonNoLabel, "Scheduling",
-			"no capacity label was set within labelGrace (%s): the node counts as %s", p.policy.LabelGrace, capacity.Type)
-	})
-}
-
-// labelFault returns the event reason and note for a fault in a node's capacity labels. Both are
-// empty if there is no fault.
-func (p *Plugin) labelFault(labels map[string]string) (reason, note string) {
-	unknown := p.policy.UnknownLabels(labels)
-	for i, key := range unknown {
-		unknown[i] = key + "=" + labels[key]
-	}
-	values := strings.Join(unknown, ", ")
-	capacity := p.policy.Capacity(labels, 0)
-	switch contradiction := capacity.Source == decision.FromContradiction; {
-	case contradiction && values == "":
-		return spot.ReasonContradictoryLabels, "capacity labels contradict each other: the node counts as spot"
-	case contradiction:
-		return spot.ReasonContradictoryLabels,
-			fmt.Sprintf("capacity labels contradict each other or have unknown values (%s): the node counts as spot", values)
-	case values != "":
-		return spot.ReasonUnknownLabel,
-			fmt.Sprintf("ignored unknown values of capacity labels: %s; the node counts as %s by its other labels", values, capacity.Type)
-	}
-	return "", ""
+	return informer.Handler[*v1.Node]{Delete: func(*v1.Node) { p.waiting.WakeAllSiblingsSoon() }}
 }

@@ -486,7 +486,7 @@ func TestCapacityLabelEvents(t *testing.T) {
 	stays := changed(bought, func(n *v1.Node) { n.Labels["example.com/rack"] = "7" })
 	plain := changed(newNode("n", ""), func(n *v1.Node) { n.Labels["cloud.google.com/gke-spot"] = "false" })
 	w := newWorldNotSynced(t, nil)
-	handler := w.plugin.nodeHandler()
+	handler := w.plugin.labels.Handler()
 	for _, step := range []struct {
 		name    string
 		happens func()

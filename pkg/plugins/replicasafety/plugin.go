@@ -46,6 +46,7 @@ type Plugin struct {
 	profile string
 	policy  *decision.Policy
 	reader  *node.Reader
+	labels  *node.LabelReporter
 	owners  *workload.Owners
 	counter *placement.Counter
 	waiting *placement.WaitingPods
@@ -131,6 +132,7 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memo
 		volumesOf:      workload.VolumesOf(factory),
 		schedulesGangs: gangs,
 	}
+	p.labels = &node.LabelReporter{Policy: policy, Nodes: p.nodes, Recorder: p.recorder, Clock: p.clock}
 	p.counter.Memory = memory
 	p.waiting = placement.NewWaitingPods(clock.RealClock{}, func(pods map[string]*v1.Pod) { handle.Activate(logger, pods) })
 	if err := p.watch(factory); err != nil {

@@ -50,7 +50,7 @@ func (p *Plugin) logWait(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) 
 	if data, err := cycle.Read(ownerWaitKey); err == nil {
 		why, about = data.(ownerWait).why, []any{"pod", klog.KObj(pod)}
 	} else if s != nil {
-		why, about = s.Plan.WaitReason(), planFields(pod, s)
+		why, about = s.Plan.WaitReason(), s.LogFields(pod)
 	}
 	if why != "" && why != p.waiting.Last(pod.UID).Why {
 		logger.Info("Pod waiting", append(about, "why", why)...)

@@ -97,7 +97,7 @@ func newWorldNotSynced(t testing.TB, change func(*config.ReplicaSafetyArgs), obj
 			plugin, err := NewFactory(nil, &leader.Memory{})(ctx, args, handle)
 			if err == nil {
 				w.plugin = plugin.(*Plugin)
-				w.plugin.clock = w.clock
+				w.plugin.clock, w.plugin.labels.Clock = w.clock, w.clock
 				w.plugin.waiting = placement.NewWaitingPods(w.clock, func(pods map[string]*v1.Pod) { handle.Activate(klog.FromContext(ctx), pods) })
 			}
 			return plugin, err

@@ -1,0 +1,158 @@
+package placement
+
+import (
+	"iter"
+	"maps"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// Cluster feeds a Counter with the events of informers, for a program without a scheduler's
+// snapshot. Events only record which nodes changed, and Refresh recounts these. It is not safe for
+// concurrent use.
+type Cluster struct {
+	*Counter
+	byName  map[string]*clusterNode
+	changed []*clusterNode
+	bound   map[types.UID]struct{}
+}
+
+// clusterNode is a Node with its pods.
+type clusterNode struct {
+	name    string
+	object  *v1.Node // nil if only pods on the node are known
+	pods    map[types.UID]*v1.Pod
+	changed bool // it is in Cluster.changed
+}
+
+// NewCluster returns a Cluster without nodes that reads nodes with reader.
+func NewCluster(reader *node.Reader) *Cluster {
+	return &Cluster{Counter: NewCounter(reader), byName: map[string]*clusterNode{}, bound: map[types.UID]struct{}{}}
+}
+
+// SetNode adds or updates a node.
+func (c *Cluster) SetNode(object *v1.Node) {
+	n := c.nodeNamed(object.Name)
+	n.object = object
+	c.markChanged(n)
+}
+
+// DeleteNode removes a node. Its pods no longer count, even if they are not deleted yet.
+func (c *Cluster) DeleteNode(name string) {
+	n := c.nodeNamed(name)
+	n.object = nil
+	c.markChanged(n)
+}
+
+// SetPod processes the change of a pod from before to after. before is nil for a new pod, after for
+// a deleted pod.
+func (c *Cluster) SetPod(before, after *v1.Pod) {
+	if before != nil && before.Spec.NodeName != "" {
+		n := c.nodeNamed(before.Spec.NodeName)
+		delete(n.pods, before.UID)
+		delete(c.bound, before.UID)
+		if !countsAlike(before, after) {
+			c.markChanged(n)
+		}
+	}
+	if after != nil && after.Spec.NodeName != "" {
+		n := c.nodeNamed(after.Spec.NodeName)
+		n.pods[after.UID] = after
+		c.bound[after.UID] = struct{}{}
+		if !countsAlike(before, after) {
+			c.markChanged(n)
+		}
+	}
+}
+
+// countsAlike reports whether a change of a pod has no effect on the counts. Most changes are of
+// the status. A change of the requests in place counts from the next recount of the node on.
+func countsAlike(before, after *v1.Pod) bool {
+	return before != nil && after != nil && before.UID == after.UID && before.Spec.NodeName == after.Spec.NodeName &&
+		workload.Live(before) == workload.Live(after) && workload.RevisionOf(before) == workload.RevisionOf(after)
+}
+
+func (c *Cluster) nodeNamed(name string) *clusterNode {
+	n := c.byName[name]
+	if n == nil {
+		n = &clusterNode{name: name, pods: map[types.UID]*v1.Pod{}}
+		c.byName[name] = n
+	}
+	return n
+}
+
+func (c *Cluster) markChanged(n *clusterNode) {
+	if !n.changed {
+		n.changed = true
+		c.changed = append(c.changed, n)
+	}
+}
+
+// Refresh recounts the nodes that have changed, or whose facts have changed at now.
+func (c *Cluster) Refresh(now time.Time) {
+	for _, n := range c.changed {
+		n.changed = false
+		counted := c.nodes[n.name]
+		if n.object != nil {
+			counted = c.node(n.name)
+			counted.info = n
+			c.recount(counted, now)
+			continue
+		}
+		if counted != nil {
+			c.remove(counted, now)
+		}
+		if len(n.pods) == 0 {
+			delete(c.byName, n.name)
+		}
+	}
+	clear(c.changed)
+	c.changed = c.changed[:0]
+	if nanos := now.UnixNano(); nanos >= c.nextChange {
+		for _, n := range c.nodes {
+			if nanos >= n.until {
+				c.recount(n, now)
+			}
+		}
+		c.findNextChange()
+	}
+}
+
+// HasNode reports whether a node is known.
+func (c *Cluster) HasNode(name string) bool {
+	n := c.byName[name]
+	return n != nil && n.object != nil
+}
+
+// IsBound reports whether a pod is bound.
+func (c *Cluster) IsBound(pod types.UID) bool {
+	_, bound := c.bound[pod]
+	return bound
+}
+
+func (n *clusterNode) Node() *v1.Node          { return n.object }
+func (n *clusterNode) Pods() iter.Seq[*v1.Pod] { return maps.Values(n.pods) }
+
+func (n *clusterNode) Free(resource v1.ResourceName) int64 {
+	amount := func(list v1.ResourceList) int64 {
+		quantity := list[resource]
+		if resource == v1.ResourceCPU {
+			return quantity.MilliValue()
+		}
+		return quantity.Value()
+	}
+	free := amount(n.object.Status.Allocatable)
+	if resource == v1.ResourcePods {
+		return free - int64(len(n.pods))
+	}
+	for _, pod := range n.pods {
+		free -= amount(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
+	}
+	return free
+}
