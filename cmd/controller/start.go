@@ -7,20 +7,14 @@ import (
 	"os"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/costs"
@@ -50,14 +44,7 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 	// larger part of the API server's capacity.
 	config.QPS, config.Burst = eventsPerSecond, eventBurst
 	registerMetrics()
-	options := manager.Options{
-		Logger:                  klog.Background(),
-		HealthProbeBindAddress:  setup.Health.BindAddress,
-		GracefulShutdownTimeout: ptr.To(shutdownTimeout),
-		Metrics: metricsserver.Options{
-			BindAddress: setup.Metrics.BindAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
-		},
-	}
+	options := app.ManagerOptions(setup.Health.BindAddress, setup.Metrics.BindAddress, shutdownTimeout)
 	// A dry run does not lead. It writes nothing, not even the Lease, and can run beside an active
 	// controller.
 	mayWrite := func() error { return loop.ErrDryRun }
@@ -89,14 +76,11 @@ func elect(config *rest.Config, duration time.Duration, options *manager.Options
 	if err != nil {
 		return nil, err
 	}
-	// Kubernetes' own components use these proportions, with a lease of 15 s.
-	renewDeadline, retryPeriod := duration*2/3, duration*2/15
-	inner, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, metav1.NamespaceSystem, name,
-		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, config, renewDeadline)
+	renewDeadline, retryPeriod := leader.RenewDeadline(duration), leader.RetryPeriod(duration)
+	lock, err := leader.NewLeaseLock(config, name, host+"_"+string(uuid.NewUUID()), duration)
 	if err != nil {
-		return nil, fmt.Errorf("creating the lock of leader election: %w", err)
+		return nil, err
 	}
-	lock := leader.NewLock(inner, duration)
 	lock.Remember(memory)
 	options.LeaderElection, options.LeaderElectionID, options.LeaderElectionResourceLockInterface = true, name, lock
 	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &duration, &renewDeadline, &retryPeriod

@@ -58,12 +58,6 @@ func newCertificates(certFile, keyFile, clientCAFile string, clients []string) (
 	return c, nil
 }
 
-// Start implements manager.Runnable: it reads the files again when they change, until ctx is done.
-func (c *certificates) Start(ctx context.Context) error {
-	go c.clientCA.Run(ctx, 1)
-	return c.serving.Start(ctx)
-}
-
 // own returns the serving certificate and its DNS name, which all replicas share; "" if it has
 // none.
 func (c *certificates) own() (certificate *tls.Certificate, name string) {
@@ -122,34 +116,28 @@ func expiry(chains ...[]*x509.Certificate) (until time.Time) {
 
 // server returns the TLS configuration for schedulers and standby replicas.
 func (c *certificates) server() *tls.Config {
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		// Only HTTP/1.1: bodies are large and sequential, so the windows and frames of HTTP/2 would
-		// cost time without a benefit.
-		NextProtos:       []string{"http/1.1"},
-		Time:             c.now,
-		GetCertificate:   c.serving.GetCertificate,
-		ClientAuth:       tls.RequireAndVerifyClientCert,
-		VerifyConnection: func(state tls.ConnectionState) error { return c.permits(state.PeerCertificates[0]) },
-	}
-	current := config.Clone()
-	current.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		authority, _ := c.verifyOptions()
-		withAuthority := config.Clone()
-		withAuthority.ClientCAs = authority.Roots
-		return withAuthority, nil
-	}
-	return current
+		return &tls.Config{
+			MinVersion: tls.VersionTLS12,
+			// Only HTTP/1.1: bodies are large and sequential, so the windows and frames of HTTP/2
+			// would cost time without a benefit.
+			NextProtos:     []string{"http/1.1"},
+			Time:           c.now,
+			GetCertificate: c.serving.GetCertificate,
+			ClientAuth:     tls.RequireAndVerifyClientCert,
+			ClientCAs:      authority.Roots,
+		}, nil
+	}}
 }
 
-// requireClient passes requests to handler only while their client is permitted. A client that was
-// permitted when the connection began may have lost this permission. It gets status 401 and has to
-// connect again.
+// requireClient passes requests to handler only while their client is permitted. The certificate of
+// an open connection may have expired, or lost its authority. Other clients get status 401.
 func (c *certificates) requireClient(handler http.Handler) http.Handler {
 	client := requestx509.NewDynamic(c.verifyOptions, requestx509.UserConversionFunc(c.user))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok, err := client.AuthenticateRequest(r); !ok {
-			klog.FromContext(r.Context()).V(2).Info("Rejected client of an open connection", "from", r.RemoteAddr, "err", err)
+			klog.FromContext(r.Context()).V(2).Info("Rejected client", "from", r.RemoteAddr, "err", err)
 			w.Header().Set("Connection", "close")
 			http.Error(w, fmt.Sprintf("client certificate: %v", err), http.StatusUnauthorized)
 			return

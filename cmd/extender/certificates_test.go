@@ -120,6 +120,19 @@ func TestInvalidCertificates(t *testing.T) {
 	}
 }
 
+// The client authority verifies more clients than are permitted.
+func TestForbiddenClient(t *testing.T) {
+	s := serve(t)
+	s.certificates.clients = []string{"another"}
+	if status, why := s.request(s.client()); status != http.StatusUnauthorized {
+		t.Errorf("scheduler: status %d, %s, want 401", status, why)
+	}
+	replica := &http.Client{Transport: &http.Transport{DialTLSContext: s.certificates.dial, DisableKeepAlives: true}}
+	if status, why := s.request(replica); status != http.StatusOK {
+		t.Errorf("replica: status %d, %s, want 200", status, why)
+	}
+}
+
 // An intermediate authority may sign the serving certificate. Then the file has both certificates,
 // and the client authority is only the root.
 func TestCertificateOfAnIntermediateAuthority(t *testing.T) {

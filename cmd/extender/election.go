@@ -3,16 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
@@ -21,11 +18,7 @@ import (
 // profile is scheduled, and kube-scheduler waits up to 10 s before it retries. If a leader is
 // killed, its successor acquires the lease at most 16 s after the last renewal: the retry period
 // with its jitter, the lease duration, and the retry period again.
-const (
-	leaseDuration = 10 * time.Second
-	renewDeadline = leaseDuration * 2 / 3
-	retryPeriod   = leaseDuration * 2 / 15
-)
+const leaseDuration = 10 * time.Second
 
 // The reasons why this replica does not decide.
 var (
@@ -53,14 +46,13 @@ const identitySeparator = "_"
 func newElection(config *rest.Config, address string, startTerm func(context.Context) error) (*election, error) {
 	e := &election{identity: address + identitySeparator + string(uuid.NewUUID())}
 	e.setReason(errNotSynced)
-	inner, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, metav1.NamespaceSystem, name,
-		resourcelock.ResourceLockConfig{Identity: e.identity}, config, renewDeadline)
-	if err != nil {
-		return nil, fmt.Errorf("creating the lock for leader election: %w", err)
+	var err error
+	if e.lock, err = leader.NewLeaseLock(config, name, e.identity, leaseDuration); err != nil {
+		return nil, err
 	}
-	e.lock = leader.NewLock(inner, leaseDuration)
 	e.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: e.lock, Name: name, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
+		Lock: e.lock, Name: name, LeaseDuration: leaseDuration, RenewDeadline: leader.RenewDeadline(leaseDuration),
+		RetryPeriod: leader.RetryPeriod(leaseDuration), ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				e.setReason(errTakingOver)
@@ -92,7 +84,7 @@ func (e *election) Leads() error {
 	if err := *e.reason.Load(); err != nil {
 		return err
 	}
-	if !e.lock.RenewedWithin(renewDeadline) {
+	if !e.lock.RenewedWithin(leader.RenewDeadline(leaseDuration)) {
 		return errStaleLease
 	}
 	return nil

@@ -7,15 +7,14 @@ import (
 	"net/http"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
@@ -40,14 +39,7 @@ func start(ctx context.Context, setup *setup) error {
 		return err
 	}
 	config.QPS, config.Burst = clientQPS, clientQPS
-	mgr, err := manager.New(config, manager.Options{
-		Logger:                  klog.Background(),
-		HealthProbeBindAddress:  setup.healthAddress,
-		GracefulShutdownTimeout: ptr.To(stopTimeout + bindingTimeout + 2*time.Second),
-		Metrics: metricsserver.Options{
-			BindAddress: setup.metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
-		},
-	})
+	mgr, err := manager.New(config, app.ManagerOptions(setup.healthAddress, setup.metricsAddress, stopTimeout+bindingTimeout+2*time.Second))
 	if err != nil {
 		return fmt.Errorf("creating the manager: %w", err)
 	}
@@ -67,12 +59,20 @@ func start(ctx context.Context, setup *setup) error {
 	decider.RegisterMetrics(synced)
 	legacyregistry.CustomMustRegister(&expiries{certificates: setup.tls})
 	app.ServeAllMetrics()
-	service, err := newService(setup, config, client, factory, decider, synced)
+	metadataClient, err := metadata.NewForConfig(config)
 	if err != nil {
+		return fmt.Errorf("creating a client for takeovers: %w", err)
+	}
+	service := &service{
+		setup: setup, client: client, factory: factory, decider: decider, synced: synced,
+		pods: metadataClient.Resource(v1.SchemeGroupVersion.WithResource("pods")),
+	}
+	if service.election, err = newElection(config, setup.advertiseAddress, service.startTerm); err != nil {
 		return err
 	}
 	return errors.Join(
-		mgr.Add(service), mgr.Add(setup.tls),
+		mgr.Add(service), mgr.Add(setup.tls.serving),
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { setup.tls.clientCA.Run(ctx, 1); return nil })),
 		mgr.AddReadyzCheck("caches", service.ready), mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.Start(ctx),
 	)

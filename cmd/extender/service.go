@@ -13,10 +13,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -55,20 +55,6 @@ type service struct {
 	election *election
 	// pods reads only the metadata of pods.
 	pods metadata.Getter
-}
-
-func newService(setup *setup, config *rest.Config, client kubernetes.Interface, factory informers.SharedInformerFactory,
-	decider *extender.Extender, synced func() bool) (*service, error) {
-	metadataClient, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("creating a client for takeovers: %w", err)
-	}
-	s := &service{
-		setup: setup, client: client, factory: factory, decider: decider, synced: synced,
-		pods: metadataClient.Resource(v1.SchemeGroupVersion.WithResource("pods")),
-	}
-	s.election, err = newElection(config, setup.advertiseAddress, s.startTerm)
-	return s, err
 }
 
 // startTerm returns when the approvals of earlier leaders are counted.
@@ -149,13 +135,11 @@ func (s *service) Start(ctx context.Context) error {
 // waitForBindings returns when all approved pods are bound, or after bindingTimeout. It must be
 // called after the last decision.
 func (s *service) waitForBindings(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, bindingTimeout)
-	defer cancel()
-	for s.election.Leads() == nil && s.decider.Approved() > 0 {
-		if leader.Sleep(ctx, leader.PollEvery) != nil {
-			klog.FromContext(ctx).Info("Stopped before approved pods were known to be bound", "pods", s.decider.Approved(), "waited", bindingTimeout)
-			return
-		}
+	bound := func(context.Context) (bool, error) {
+		return s.election.Leads() != nil || s.decider.Approved() == 0, nil
+	}
+	if wait.PollUntilContextTimeout(ctx, leader.PollEvery, bindingTimeout, true, bound) != nil {
+		klog.FromContext(ctx).Info("Stopped before approved pods were known to be bound", "pods", s.decider.Approved(), "waited", bindingTimeout)
 	}
 }
 

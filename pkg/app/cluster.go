@@ -15,7 +15,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
@@ -56,6 +60,20 @@ func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
 func NewFailedPods(client kubernetes.Interface) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform.FailedPod),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = "status.phase=Failed" }))
+}
+
+// ManagerOptions returns the options of a manager that serves health probes over HTTP, and metrics
+// over HTTPS to clients with permission to read them. The address 0 disables either. When the
+// manager stops, it waits for its runnables for at most shutdown.
+func ManagerOptions(healthAddress, metricsAddress string, shutdown time.Duration) manager.Options {
+	return manager.Options{
+		Logger:                  klog.Background(),
+		HealthProbeBindAddress:  healthAddress,
+		GracefulShutdownTimeout: &shutdown,
+		Metrics: metricsserver.Options{
+			BindAddress: metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
+		},
+	}
 }
 
 // ServeAllMetrics adds the metrics of the Kubernetes registry to controller-runtime's registry,

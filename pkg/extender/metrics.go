@@ -72,11 +72,3 @@ func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	c.mu.Unlock()
 	gauges.Collect(ch, c.profile)
 }
-
-// capacityOf returns the capacity type of a node; false if the node is unknown.
-func (e *Extender) capacityOf(name string) (decision.CapacityType, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	facts, _, known := e.cluster.Node(name)
-	return facts.Capacity.Type, known
-}

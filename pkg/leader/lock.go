@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
@@ -30,6 +32,21 @@ type Lock struct {
 // NewLock returns a lock that records its renewals. duration is the duration of the lease.
 func NewLock(lock resourcelock.Interface, duration time.Duration) *Lock {
 	return &Lock{Interface: lock, duration: duration.Truncate(time.Second)}
+}
+
+// RenewDeadline and RetryPeriod return the other two durations of a leader election. The components
+// of Kubernetes use these proportions, with a lease of 15 s.
+func RenewDeadline(lease time.Duration) time.Duration { return lease * 2 / 3 }
+func RetryPeriod(lease time.Duration) time.Duration   { return lease * 2 / 15 }
+
+// NewLeaseLock returns the lock of a Lease in kube-system, for the process with this identity.
+func NewLeaseLock(config *rest.Config, name, identity string, duration time.Duration) (*Lock, error) {
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, metav1.NamespaceSystem, name,
+		resourcelock.ResourceLockConfig{Identity: identity}, config, RenewDeadline(duration))
+	if err != nil {
+		return nil, fmt.Errorf("creating the lock of leader election: %w", err)
+	}
+	return NewLock(lock, duration), nil
 }
 
 // RenewedWithin reports whether the lease was renewed less than atMost ago, and so recently that no
