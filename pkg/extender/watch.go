@@ -160,11 +160,11 @@ func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) (tim
 		}
 		var added, bindings int
 		switch added, bindings, err = inherit(); {
-		case err == nil && added == 0 && bindings == before:
-			return nil
+		case err != nil || added == 0 && bindings == before:
+			return err
 		case !e.clock.Now().Before(deadline):
 			klog.FromContext(ctx).Info("Started deciding while pods are still being bound; an earlier leader may have approved some", "waited", atMost)
-			return err
+			return nil
 		}
 		before = bindings
 	}
@@ -181,8 +181,8 @@ func (e *Extender) inherit(nominated []v1.Pod) (added, bindings int) {
 	for i := range nominated {
 		pod := &nominated[i]
 		_, pool, known := e.cluster.Node(pod.Status.NominatedNodeName)
-		// The index counts a pod that was bound after the list was made, and no later event would
-		// end an approval.
+		// A pod that was bound after the list was made counts already, and no later event would end
+		// an approval.
 		if !known || e.cluster.IsBound(pod.UID) || !workload.Nominated(pod) || !e.appliesTo(pod) || e.asked.pods[pod.UID] != nil {
 			continue
 		}
