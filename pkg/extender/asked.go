@@ -18,10 +18,11 @@ type askedPod struct {
 	pod       *v1.Pod
 	revision  workload.OwnerKey // set by askedPods.put
 	lastAsked time.Time
-	// answers counts the answers that let the scheduler place the pod, and state is the decision of
-	// the last one.
+	// answers counts the answers that let the scheduler place the pod. plan and inPools, the number
+	// of siblings in capped pools, belong to the last answer.
 	answers int
-	state   *placement.State
+	plan    decision.Plan
+	inPools map[decision.SpreadPool]int
 	// onSpot reports whether an answer, or a nomination, allowed a spot node. Such a pod counts as
 	// one on spot, because a binding may be in progress regardless of later answers. If the
 	// workload caps its pools, pools lists the spot pools that the pod may be in.

@@ -104,11 +104,13 @@ func (e *Extender) decide(pod *v1.Pod, use func(*placement.State, *askedPod) err
 			unbound = append(unbound, as)
 		}
 	}
-	approved := len(unbound)
-	for _, other := range e.nominations.Siblings(pod) {
-		if !slices.ContainsFunc(unbound[:approved], func(as placement.UnboundPod) bool { return as.Pod.UID == other.Pod.UID }) {
-			unbound = append(unbound, other)
+	for _, nominated := range e.nominations.Siblings(pod) {
+		if other := e.asked.pods[nominated.Pod.UID]; other != nil {
+			if _, counted := other.counts(e.cluster, now); counted {
+				continue
+			}
 		}
+		unbound = append(unbound, nominated)
 	}
 	state := placement.NewState(subject, settings, waited, e.cluster.Counter, unbound...)
 	if e.cluster.Evidence.Judge(pod, noVolumes, &subject.Pod, &state.Plan) {
@@ -224,7 +226,7 @@ func (e *Extender) recordAnswer(state *placement.State, asked *askedPod, candida
 		profilemetrics.RecordInvalidAnnotations(e.profile, len(state.Invalid))
 		workload.RecordInvalid(e.recorder, asked.pod, state.Invalid)
 	}
-	asked.lastAsked, asked.invalid, asked.state = e.clock.Now(), state.Invalid, state
+	asked.lastAsked, asked.invalid, asked.plan, asked.inPools = e.clock.Now(), state.Invalid, state.Plan, state.InCappedPools()
 	var pools []decision.SpreadPool
 	for _, i := range result.admitted {
 		if _, pool, _ := e.cluster.Node(candidates[i]); len(pools) == 0 || pool != pools[len(pools)-1] {

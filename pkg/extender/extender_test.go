@@ -337,6 +337,33 @@ func TestPreemptionsCount(t *testing.T) {
 	w.want("the first, after the claim of the second has expired", open(2), "spot-0", "spot-1", "spot-2")
 }
 
+// kube-scheduler may nominate a pod that the extender approved. It counts once.
+func TestApprovedAndNominated(t *testing.T) {
+	w := newCluster(t)
+	w.build("deployment web 3")
+	w.bound(podOf("web", 0), "on-demand-0")
+	w.want("the pod", w.filter(podOf("web", 1)), spotNodes...)
+	nominated := podOf("web", 1)
+	nominated.Status.NominatedNodeName = "spot-0"
+	w.podHandler().OnUpdate(podOf("web", 1), nominated)
+	w.want("its sibling", w.filter(podOf("web", 2), spotNodes...), spotNodes...)
+}
+
+// A placement in a full pool is an exception, as the counts at the time of the answer show.
+func TestFullPoolIsReported(t *testing.T) {
+	w := newCluster(t, func(p *decision.Policy) { p.Defaults.FallbackAfter = 5 * time.Minute })
+	w.build("deployment web 6 min=0 cap=1")
+	w.bound(podOf("web", 0), "spot-0")
+	pod := podOf("web", 1)
+	w.want("at once", w.filter(pod, "spot-0"))
+	w.clock.Step(5 * time.Minute)
+	w.want("after the timeout", w.filter(pod, "spot-0"), "spot-0")
+	w.bound(pod, "spot-0")
+	if len(w.events) != 1 {
+		t.Errorf("%d events, want 1", len(w.events))
+	}
+}
+
 // Two nominated pods with a budget for one do not block each other.
 func TestNominatedPodsDoNotWaitForEachOther(t *testing.T) {
 	w := newCluster(t)

@@ -64,11 +64,11 @@ func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 
 func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	profilemetrics.Send(ch, approvedDesc, float64(c.Approved()), c.profile)
-	gauges := profilemetrics.Gauges{CachesSynced: c.synced(), Floors: c.floors()}
-	gauges.WaitingForOnDemand, gauges.LongestWait = c.waiting.ForOnDemand()
 	c.mu.Lock()
 	c.cluster.Refresh(c.clock.Now())
-	gauges.Nodes = c.cluster.Nodes()
+	nodes := c.cluster.Nodes()
 	c.mu.Unlock()
+	gauges := profilemetrics.Gauges{CachesSynced: c.synced(), Nodes: nodes, Floors: c.floors()}
+	gauges.WaitingForOnDemand, gauges.LongestWait = c.waiting.ForOnDemand()
 	gauges.Collect(ch, c.profile)
 }

@@ -108,10 +108,10 @@ func (e *Extender) setPod(before, after *v1.Pod) {
 		return
 	}
 	e.cluster.Refresh(e.clock.Now())
-	asked.state.Place(after.Spec.NodeName)
-	if placed := asked.state.Placement; placed != nil {
-		profilemetrics.RecordPlacement(e.profile, placed.Capacity, placed.Outcome)
-		workload.RecordException(e.recorder, after, placed.Outcome, after.Spec.NodeName, &asked.state.Plan) // only for deliberate exceptions
+	if facts, pool, known := e.cluster.Node(after.Spec.NodeName); known {
+		outcome := asked.plan.Outcome(facts, asked.inPools[pool])
+		profilemetrics.RecordPlacement(e.profile, facts.Capacity.Type, outcome)
+		workload.RecordException(e.recorder, after, outcome, after.Spec.NodeName, &asked.plan) // only for deliberate exceptions
 	}
 }
 

@@ -184,6 +184,21 @@ func (s *State) siblingsAround(n *nodeState) decision.Siblings {
 	return around
 }
 
+// InCappedPools returns the number of the revision's pods in each spot pool; nil if no pool cap
+// applies.
+func (s *State) InCappedPools() map[decision.SpreadPool]int {
+	if s.Plan.PoolCap == 0 {
+		return nil
+	}
+	counts := map[decision.SpreadPool]int{}
+	for i, n := range s.inPool {
+		if p := s.Counter.pools[i]; n > 0 && p.key.Capacity == decision.Spot {
+			counts[p.key] = n
+		}
+	}
+	return counts
+}
+
 // LogFields returns the log fields of a pod and its plan. They include the replicas of its revision
 // that were placed before it, the budget of the revision and the floor of the workload.
 func (s *State) LogFields(pod *v1.Pod) []any {
@@ -204,7 +219,7 @@ func (s *State) Place(nodeName string) {
 // onSpotIn returns the number of the revision's pods in p. It returns 0 if p is not a spot pool or
 // no pool cap applies.
 func (s *State) onSpotIn(p *pool) int {
-	if s.Plan.PoolCap == 0 || p.key.Capacity != decision.Spot || p.index >= len(s.inPool) { // the pool is newer than s
+	if s.Plan.PoolCap == 0 || p.key.Capacity != decision.Spot {
 		return 0
 	}
 	return s.inPool[p.index] + s.simulatedInPool[p]
