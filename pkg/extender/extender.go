@@ -157,7 +157,9 @@ func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []string)
 	logger := klog.FromContext(ctx).V(2)
 	err = e.decide(pod, func(state *placement.State, asked *askedPod) (err error) {
 		if asked.answers < maxNarrowAnswers {
-			result.admitted = selectNodes(state, candidates)
+			// The nodes have one capacity type, and if pools are capped one spot pool. So the
+			// approval is known before the scheduler has chosen a node.
+			result.admitted = state.Select(candidates)
 		}
 		if len(result.admitted) == 0 {
 			if result, err = e.examine(state, candidates); err != nil {
@@ -175,20 +177,6 @@ func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []string)
 		logger.Info("Filtered nodes", line...) // without the lock, because writing may be slow
 	}
 	return result, err
-}
-
-// selectNodes returns the indices of the best candidates. They have one capacity type, and if pools
-// are capped one spot pool. So the approval is known before the scheduler has chosen a node.
-func selectNodes(state *placement.State, candidates []string) (selected []int) {
-	indices := make(map[string]int, len(candidates))
-	for i, name := range candidates {
-		indices[name] = i
-	}
-	for name := range state.Select(func(name string) bool { _, ok := indices[name]; return ok }) {
-		selected = append(selected, indices[name])
-	}
-	slices.Sort(selected)
-	return selected
 }
 
 // examine returns all candidates that the policy admits, or the reasons if it admits none.

@@ -95,6 +95,8 @@ type nodeState struct {
 	until      int64 // Unix nanoseconds at which facts change even if the node does not; math.MaxInt64 for never
 	seen       bool  // used by reorder only
 	history    nodeHistory
+	// State.Select sets its number, and the index of the node in its names.
+	selection, candidate int
 }
 
 // freeCapacity is the unused capacity of a node. A copy is stored in the node because a search

@@ -91,13 +91,26 @@ func (s *State) Search(cycle fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult,
 	return nil, AllNodes
 }
 
-// Select returns the best of the nodes that eligible reports by name. Like a narrow search it
-// returns some nodes of every pool of one capacity type. If the pools are capped, it returns nodes
+// Select returns the indices of the best of the named nodes, in order. Like a narrow search it
+// selects some nodes of every pool of one capacity type. If the pools are capped, it selects nodes
 // of one spot pool only. It returns nil if the policy admits none of the nodes, or admits them only
 // as a last resort.
-func (s *State) Select(eligible func(name string) bool) sets.Set[string] {
-	accepts := func(n *nodeState) bool { return eligible(n.name) }
+func (s *State) Select(names []string) (selected []int) {
 	s.Counter.rotation++
+	number := s.Counter.rotation
+	for i, name := range names {
+		if n := s.Counter.nodes[name]; n != nil {
+			n.selection, n.candidate = number, i
+		}
+	}
+	for name := range s.selectAmong(func(n *nodeState) bool { return n.selection == number }) {
+		selected = append(selected, s.Counter.nodes[name].candidate)
+	}
+	slices.Sort(selected)
+	return selected
+}
+
+func (s *State) selectAmong(accepts func(*nodeState) bool) sets.Set[string] {
 	for _, capacity := range s.capacityTypes() {
 		names := s.candidates(s.orderedPools(capacity), accepts)
 		if len(names) == 0 {
