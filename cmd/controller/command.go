@@ -65,7 +65,7 @@ the scheduler's configuration file.`,
 	}
 }
 
-// read reads both files, and then the price list. Its error contains the mistakes of both files.
+// read reads both files, and then the price list. It returns the errors of both files at once.
 func (o *options) read() (*setup, error) {
 	if o.configFile == "" || o.schedulerConfigFile == "" {
 		return nil, app.UsageError(errors.New("--config and --scheduler-config are required"))

@@ -73,7 +73,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// The mistakes in both files are reported together, each with its path.
+// The errors in both files are reported together, each with its path.
 func TestReadFiles(t *testing.T) {
 	head := "apiVersion: spot-aware-scheduler.io/v1beta1\nkind: SpotControllerConfiguration\n"
 	badPolicy := strings.Replace(read(t, shippedScheduler), "minOnDemand: 1\n", "minOnDemand: 130%\n", 1)
@@ -82,7 +82,7 @@ func TestReadFiles(t *testing.T) {
 		want              []string // in the error
 	}{
 		"as shipped": {read(t, shipped), read(t, shippedScheduler), nil},
-		"two mistakes in one and one in the other": {head + "dryRun: perhaps\nrebalance: {maxMoves: 0}\n", badPolicy, []string{
+		"two errors in one and one in the other": {head + "dryRun: perhaps\nrebalance: {maxMoves: 0}\n", badPolicy, []string{
 			`dryRun: Invalid value: "perhaps": expected true or false`,
 			`rebalance.maxMoves: Invalid value: 0: expected a whole number of 1 or more`,
 			`profiles[0].pluginConfig[0].args.minOnDemand: Invalid value: "130%"`,
@@ -135,7 +135,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// The path of the price list is relative to the configuration file. Mistakes in the list are
+// The path of the price list is relative to the configuration file. Errors in the list are
 // reported at start, with the field, the file, the row and the value.
 func TestPriceFile(t *testing.T) {
 	const head = "apiVersion: spot-aware-scheduler.io/v1beta1\nkind: SpotControllerConfiguration\n"

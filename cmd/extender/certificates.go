@@ -137,7 +137,7 @@ func (c *certificates) requireClient(handler http.Handler) http.Handler {
 	client := requestx509.NewDynamic(c.verifyOptions, requestx509.UserConversionFunc(c.user))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok, err := client.AuthenticateRequest(r); !ok {
-			klog.FromContext(r.Context()).V(2).Info("Rejected client", "from", r.RemoteAddr, "err", err)
+			klog.FromContext(r.Context()).V(2).Info("Rejected client", "client", r.RemoteAddr, "err", err)
 			w.Header().Set("Connection", "close")
 			http.Error(w, fmt.Sprintf("client certificate: %v", err), http.StatusUnauthorized)
 			return

@@ -84,7 +84,7 @@ config/extender.yaml has the configuration of the scheduler.`,
 	}
 }
 
-// read checks the flags and reads the files. The error names all mistakes.
+// read checks the flags and reads the files. It returns all errors at once.
 func (o *options) read() (*setup, error) {
 	if err := o.check(); err != nil {
 		return nil, app.UsageError(err)
@@ -102,21 +102,21 @@ func (o *options) read() (*setup, error) {
 	return s, errors.Join(policyErr, tlsErr)
 }
 
-// check returns the mistakes in the flags, and sets the default of --advertise-address.
+// check returns the errors in the flags, and sets the default of --advertise-address.
 func (o *options) check() error {
 	var errs []error
-	mistake := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	addError := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for _, file := range []struct{ flag, value string }{
 		{"--scheduler-config", o.schedulerConfigFile}, {"--tls-cert-file", o.certFile}, {"--tls-private-key-file", o.keyFile},
 		{"--client-ca-file", o.clientCAFile},
 	} {
 		if file.value == "" {
-			mistake("%s: required", file.flag)
+			addError("%s: required", file.flag)
 		}
 	}
 	host, port, err := net.SplitHostPort(o.bindAddress)
 	if err != nil {
-		mistake("--bind-address: %q: expected host:port or :port", o.bindAddress)
+		addError("--bind-address: %q: expected host:port or :port", o.bindAddress)
 	}
 	everywhere := host == "" || net.ParseIP(host).IsUnspecified()
 	if net.ParseIP(o.advertiseAddress) != nil {
@@ -124,11 +124,11 @@ func (o *options) check() error {
 	}
 	switch advertised, _, err := net.SplitHostPort(o.advertiseAddress); {
 	case o.advertiseAddress == "" && everywhere:
-		mistake("--advertise-address: required if --bind-address is %q: the IP address of this replica for other replicas", o.bindAddress)
+		addError("--advertise-address: required if --bind-address is %q: the IP address of this replica for other replicas", o.bindAddress)
 	case o.advertiseAddress == "":
 		o.advertiseAddress = o.bindAddress
 	case err != nil || advertised == "":
-		mistake("--advertise-address: %q: expected host:port or an IP address", o.advertiseAddress)
+		addError("--advertise-address: %q: expected host:port or an IP address", o.advertiseAddress)
 	}
 	return errors.Join(errs...)
 }

@@ -90,12 +90,12 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 	assessment := view.Assess(prices, listed.Scope.Namespace == metav1.NamespaceSystem)
 	assessment.Namespace, assessment.Missing = listed.Scope.Namespace, listed.Missing
 	if n := assessment.UnknownOwners; n > 0 {
-		o.source.Gaps = append(o.source.Gaps, fmt.Sprintf("the owners of %s are unknown: their workloads are missing", report.Count(n, "pod", "pods")))
-		o.warn("%s", o.source.Gaps[len(o.source.Gaps)-1])
+		o.source.ReadErrors = append(o.source.ReadErrors, fmt.Sprintf("the owners of %s are unknown: their workloads are missing", report.Count(n, "pod", "pods")))
+		o.warn("%s", o.source.ReadErrors[len(o.source.ReadErrors)-1])
 	}
 	o.warnIgnored(assessment.Ignored)
 	if html != "" {
-		page, err := assessment.HTML(o.source.Policy.From, o.source.Gaps, view.Snapshot.Now)
+		page, err := assessment.HTML(o.source.Policy.Name, o.source.ReadErrors, view.Snapshot.Now)
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (o *options) readDump(ctx context.Context, from string, scope lister.Scope)
 	if err != nil {
 		return nil, nil, err
 	}
-	o.source.Policy.From = current.from
+	o.source.Policy.Name = current.from
 	view, err := o.viewOf(listed, current)
 	return view, listed, err
 }
@@ -142,9 +142,9 @@ func (o *options) printAssessment(p *printing, a *report.Assessment) error {
 	if !p.noHeaders {
 		o.printSummary(a)
 	}
-	t := newWorkloadTable(a.Namespace, "class", "desired", "floor", "ready", "left now", "left then", "usd now", "usd then")
-	t.columns(wide, "floor from")
-	t.columns(always, "why")
+	t := newWorkloadTable(a.Namespace, "class", "desired", "floor", "ready", "without spot", "without spot then", "usd/month", "usd/month then")
+	t.columns(wide, "floor source")
+	t.columns(always, "reasons")
 	for i := range a.Workloads {
 		w := &a.Workloads[i]
 		why := strings.Join(w.Why(), "; ")
@@ -152,7 +152,7 @@ func (o *options) printAssessment(p *printing, a *report.Assessment) error {
 			why = shorten(why)
 		}
 		t.workload(classColours[w.Class], w.Ref, w.Class, w.Desired, w.Floor, w.Ready, w.WithoutSpot, w.WithoutSpotThen,
-			report.OptionalDollars(w.Now), report.OptionalDollars(w.Then), w.FloorFrom, cell(why))
+			report.OptionalDollars(w.Now), report.OptionalDollars(w.Then), w.FloorSource, cell(why))
 	}
 	return p.table(o.Out, t)
 }
@@ -172,7 +172,7 @@ func (o *options) printSummary(a *report.Assessment) {
 	if a.UnknownCosts > 0 {
 		unknown = fmt.Sprintf(" The costs of %s are unknown.", report.Count(a.UnknownCosts, "workload", "workloads"))
 	}
-	fmt.Fprintf(o.Out, "They cost %.2f USD a month; with the policy and these changes, %.2f.%s\nPrices: %s. Policy: %s.\n\n", a.Now, a.Then, unknown, a.Prices, o.source.Policy.From)
+	fmt.Fprintf(o.Out, "They cost %.2f USD a month; with the policy and these changes, %.2f.%s\nPrices: %s. Policy: %s.\n\n", a.Now, a.Then, unknown, a.Prices, o.source.Policy.Name)
 }
 
 // printPatches prints a shell script that makes the workloads opt in. A command is a comment if

@@ -54,9 +54,9 @@ const missing = "warning: the dump has no jobs, persistentvolumeclaims, persiste
 
 func TestAssess(t *testing.T) {
 	file := dumpFile(t, assessed, nil)
-	table := "WORKLOAD         CLASS        DESIRED   FLOOR   READY   LEFT NOW   LEFT THEN   USD NOW   USD THEN   WHY\n" +
-		"deployment/web   WithChange   3         1       3       1          1           58.87     58.87      add a PodDisruptionBudget, so that drains leave replicas available\n" +
-		"pod/bare         No           1         1       1       1          1           35.04     35.04      no controller creates the pod again if its node is lost\n"
+	table := "WORKLOAD         CLASS        DESIRED   FLOOR   READY   WITHOUT SPOT   WITHOUT SPOT THEN   USD/MONTH   USD/MONTH THEN   REASONS\n" +
+		"deployment/web   WithChange   3         1       3       1              1                   58.87       58.87            add a PodDisruptionBudget, so that drains leave replicas available\n" +
+		"pod/bare         No           1         1       1       1              1                   35.04       35.04            no controller creates the pod again if its node is lost\n"
 	for line, want := range map[string]string{
 		"-n shop": "2 workloads: 0 can run on spot now, 1 with a change, and 1 should not.\n" +
 			"A loss of all spot nodes (1) would leave 0 without a ready replica; with the policy, 0.\n" +
@@ -72,7 +72,7 @@ func TestAssess(t *testing.T) {
 			"# pod/bare in namespace shop: No\n" +
 			"#   no controller creates the pod again if its node is lost\n",
 		"-n other": "No workload of namespace other has pods to assess.\n",
-		"-o jsonpath={.readPolicy.from} " + shipped: "../../config/scheduler-config.yaml",
+		"-o jsonpath={.policySource.name} " + shipped: "../../config/scheduler-config.yaml",
 	} {
 		out, err, status := execute(t, append([]string{"assess", "--from", file}, strings.Fields(line)...)...)
 		if status != 0 || out != want || !strings.HasSuffix(err, missing) && err != missing {
@@ -83,7 +83,7 @@ func TestAssess(t *testing.T) {
 
 // A cluster without the scheduler gives a complete answer with the defaults.
 func TestAssessBeforeInstall(t *testing.T) {
-	out, err, status := execute(t, "assess", "--kubeconfig="+cluster(t, ""), "-o", "jsonpath={.readPolicy.from}: {.items[*].name}")
+	out, err, status := execute(t, "assess", "--kubeconfig="+cluster(t, ""), "-o", "jsonpath={.policySource.name}: {.items[*].name}")
 	if status != 0 || out != "the defaults: p" || err != "" {
 		t.Errorf("exit status %d, %q\n%s", status, out, err)
 	}
@@ -100,7 +100,7 @@ func TestAssessBeforeInstall(t *testing.T) {
 func TestAssessGaps(t *testing.T) {
 	out, err, status := execute(t, "assess", "--from", dumpFile(t, "node n spot x.large/a\npod lost n owner=ReplicaSet/gone\ndeployment web 2 n n", nil))
 	if status != exitPartial || !strings.Contains(err, "the owners of 1 pod are unknown") || !strings.Contains(err, "no price for x.large/a (1)") ||
-		!strings.Contains(out, "unknown   unknown") || !strings.Contains(out, "The costs of 1 workload are unknown.") {
+		!strings.Contains(out, "unknown     unknown") || !strings.Contains(out, "The costs of 1 workload are unknown.") {
 		t.Errorf("exit status %d\n%s%s", status, out, err)
 	}
 }

@@ -29,7 +29,7 @@ type options struct {
 
 // newCommand returns the command. It sets parsed after the command line was parsed.
 func newCommand(streams genericiooptions.IOStreams, parsed *bool) *cobra.Command {
-	o := &options{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), source: source{Gaps: []string{}}}
+	o := &options{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), source: source{ReadErrors: []string{}}}
 	command := &cobra.Command{
 		Use:   "kubectl-spot",
 		Short: "Show how workloads use spot and on-demand nodes",

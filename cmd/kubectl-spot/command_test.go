@@ -99,7 +99,7 @@ func TestWrongUsage(t *testing.T) {
 
 func TestOutput(t *testing.T) {
 	for line, want := range map[string]string{
-		"status": "WORKLOAD   STATE        DESIRED   FLOOR   ON-DEMAND   SPOT   WAITING   WITHOUT SPOT   WITHOUT POOL   WHY\n" +
+		"status": "WORKLOAD   STATE        DESIRED   FLOOR   ON-DEMAND   SPOT   WAITING   WITHOUT SPOT   WITHOUT POOL   REASONS\n" +
 			"pod/p      BelowFloor   1         1       0           1      0         0              0              0 of the floor of 1 on on-demand; 1 on spot beyond the budget of 0\n",
 		"status -A --no-headers":                              "shop   pod/p   BelowFloor   1     1     0     1     0     0     0     0 of the floor of 1 on on-demand; 1 on spot beyond the budget of 0\n",
 		"status -o name":                                      "pod/p\n",
@@ -113,13 +113,13 @@ func TestOutput(t *testing.T) {
 		"nodes -A -o name":                                                                               "node/n\n",
 		"savings -A -o jsonpath={.spotNodes}":                                                            "1",
 		"nodes -o name":                                                                                  "node/n\n",
-		"nodes -o jsonpath={.items[0].fallBelow[0].name}":                                                "p",
+		"nodes -o jsonpath={.items[0].workloadsBelowFloor[0].name}":                                      "p",
 		"explain pod p -o jsonpath={.nodes[0].names}":                                                    `["n"]`,
 		"explain pods/p -o name":                                                                         "pod/p\n",
 		"what-if --lose all-spot --no-headers":                                                           "pod/p   ToZero   1     1     1     0\n",
 		"what-if --lose node=n -o name":                                                                  "pod/p\n",
 		"what-if --policy ../../config/scheduler-config.yaml":                                            "With policy ../../config/scheduler-config.yaml, 0 workloads have different floors or on-demand counts: 0 replicas would have to move to on-demand, 0 replicas could move to spot.\n",
-		"status -o jsonpath={.gaps}{.readPolicy.from}":                                                   "[]../../config/scheduler-config.yaml",
+		"status -o jsonpath={.readErrors}{.policySource.name}":                                           "[]../../config/scheduler-config.yaml",
 		"what-if --context other --lose node=n":                                                          "0 replicas of namespace elsewhere would be lost with 1 node. Use -A for all namespaces.\n",
 		"what-if --lose node=n --no-headers -A":                                                          "shop   pod/p   ToZero   1     1     1     0\n",
 		"status -l app=web -o name":                                                                      "pod/p\n",
@@ -257,7 +257,7 @@ func TestSelectorOfPods(t *testing.T) {
 
 // The output for programs has the gaps, and answers without owners are qualified.
 func TestGapsInOutput(t *testing.T) {
-	out, _, status := execute(t, "status", "-o", "jsonpath={.gaps}{.readPolicy.assumedBecause}", "--kubeconfig="+cluster(t, "jobs"))
+	out, _, status := execute(t, "status", "-o", "jsonpath={.readErrors}{.policySource.assumedReason}", "--kubeconfig="+cluster(t, "jobs"))
 	if status != exitPartial || !strings.Contains(out, "the workloads of pods of jobs are unknown") ||
 		!strings.Contains(out, "namespace kube-system has no Deployment") {
 		t.Errorf("exit status %d, %q", status, out)
@@ -278,7 +278,7 @@ func TestGapsInOutput(t *testing.T) {
 func TestOneNamespace(t *testing.T) {
 	const counts = "only pods of namespace shop are counted"
 	for _, line := range []string{"nodes", "savings"} {
-		out, err, status := execute(t, line, shipped, "-o", "jsonpath={.gaps}", "--kubeconfig="+cluster(t, "pods/*"))
+		out, err, status := execute(t, line, shipped, "-o", "jsonpath={.readErrors}", "--kubeconfig="+cluster(t, "pods/*"))
 		if status != exitPartial || !strings.Contains(err, counts) || !strings.Contains(out, counts) {
 			t.Errorf("%s: exit status %d, %q\n%s", line, status, out, err)
 		}

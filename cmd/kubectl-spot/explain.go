@@ -100,7 +100,7 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 		return err
 	}
 	var t table
-	t.columns(always, "nodes", "capacity", "pool", "accepts it", "why not")
+	t.columns(always, "count", "capacity", "pool", "accepts", "reasons")
 	t.columns(wide, "names")
 	for i := range e.Nodes {
 		g := &e.Nodes[i]
@@ -121,7 +121,7 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
 	fmt.Fprintf(b, "\nThe policy for %s (%s):\n", e.Workload, e.Revision)
 	for _, s := range e.Settings {
-		fmt.Fprintf(b, "  %-18s %-14s from %s\n", s.Name, s.Value, s.From)
+		fmt.Fprintf(b, "  %-18s %-14s from %s\n", s.Name, s.Value, s.Source)
 	}
 	for _, ignored := range e.Ignored {
 		fmt.Fprintf(b, "  %s\n", ignored)

@@ -78,7 +78,7 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 		return nil
 	}
 	var t table
-	t.columns(always, "node", "capacity", "source", "pool", "interruption", "deadline", "replicas", "below floor")
+	t.columns(always, "name", "capacity", "source", "pool", "interruption", "deadline", "replicas", "below floor")
 	t.columns(wide, "signals", "workloads below floor")
 	for i := range all {
 		n := &all[i]

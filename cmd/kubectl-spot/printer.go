@@ -74,24 +74,24 @@ func (p *printing) humanReadable() bool {
 // source describes the data behind an answer. It is part of the output for programs, because
 // warnings go to standard error.
 type source struct {
-	Policy policySource `json:"readPolicy"`
-	// Gaps lists what could not be read; never nil.
-	Gaps []string `json:"gaps"`
+	Policy policySource `json:"policySource"`
+	// ReadErrors lists what could not be read; never nil.
+	ReadErrors []string `json:"readErrors"`
 	// noOwners reports whether owners are missing.
 	noOwners bool
 }
 
 // policySource describes where the policy was read.
 type policySource struct {
-	From string `json:"from"`
-	// AssumedBecause is why the policy had to be assumed; "" if it was read.
-	AssumedBecause string `json:"assumedBecause,omitempty"`
+	Name string `json:"name"`
+	// AssumedReason is why the policy had to be assumed; "" if it was read.
+	AssumedReason string `json:"assumedReason,omitempty"`
 }
 
 // complete returns errPartial if an answer lacks objects, or if its policy may differ from the
 // scheduler's.
 func (s *source) complete() error {
-	if len(s.Gaps) > 0 || s.Policy.AssumedBecause != "" {
+	if len(s.ReadErrors) > 0 || s.Policy.AssumedReason != "" {
 		return errPartial
 	}
 	return nil

@@ -69,12 +69,12 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	if err != nil {
 		return nil, nil, withHint(err, scope.Namespace)
 	}
-	o.source.noOwners, o.source.Policy.From = listed.OwnersMissing, current.from
+	o.source.noOwners, o.source.Policy.Name = listed.OwnersMissing, current.from
 	for _, gap := range listed.Gaps {
 		o.recordGap(gap.String())
 	}
 	if assumed != nil {
-		o.source.Policy.AssumedBecause = assumed.Error()
+		o.source.Policy.AssumedReason = assumed.Error()
 		o.warn("the policy could not be read (%v); the defaults are assumed: %s. Use --scheduler-config FILE to set the policy", assumed, current.Defaults)
 	}
 	view, err := o.viewOf(listed, current)
@@ -159,13 +159,13 @@ func (o *options) readPolicyFile(file string) (p policy, err error) {
 
 // recordGap reports once that an object could not be read.
 func (o *options) recordGap(gap string) {
-	if slices.Contains(o.source.Gaps, gap) {
+	if slices.Contains(o.source.ReadErrors, gap) {
 		return
 	}
-	if len(o.source.Gaps) == 0 {
+	if len(o.source.ReadErrors) == 0 {
 		o.warn("not everything could be read: %s", rightsHint)
 	}
-	o.source.Gaps = append(o.source.Gaps, gap)
+	o.source.ReadErrors = append(o.source.ReadErrors, gap)
 	o.warn("%s", gap)
 }
 

@@ -110,7 +110,7 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 		fmt.Fprintf(o.Out, "On on-demand beyond the floors: %s; on spot they would save %.3f USD an hour more.\n\n",
 			report.Count(replicas, "replica", "replicas"), s.PossibleSavings)
 	}
-	t := newWorkloadTable(s.Namespace, "floor", "on-demand", "surplus", "usd/hour")
+	t := newWorkloadTable(s.Namespace, "floor", "on-demand", "surplus", "savings usd/hour")
 	for i := range s.Surplus {
 		w := &s.Surplus[i]
 		t.workload(plain, w.Ref, w.Floor, w.OnDemand, w.Replicas, fmt.Sprintf("%.4f", w.PossibleSavings))

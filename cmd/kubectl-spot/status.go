@@ -71,10 +71,10 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 	}
 	t := newWorkloadTable(namespace, "state", "desired", "floor", "on-demand", "spot", "waiting", "without spot", "without pool")
 	t.columns(wide, "largest pool")
-	t.columns(always, "why")
+	t.columns(always, "reasons")
 	for i := range all {
 		s := &all[i]
-		why := strings.Join(s.Why, "; ")
+		why := strings.Join(s.Reasons, "; ")
 		if !p.wide() {
 			why = shorten(why)
 		}

@@ -65,7 +65,7 @@ kube-scheduler and places the pods that name it in spec.schedulerName.`,
 
 // runScheduler runs until a signal, the loss of the lease or an error.
 func runScheduler(command *cobra.Command, opts *options.Options) error {
-	// Report mistakes before the first call to the API server.
+	// Report errors before the first call to the API server.
 	if err := checkFlags(command); err != nil {
 		return err
 	}

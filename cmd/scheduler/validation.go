@@ -18,8 +18,8 @@ import (
 )
 
 // checkConfig reads the configuration file like the scheduler and validates its settings for the
-// plugins of this project. It returns every mistake on a separate line with its path. The scheduler
-// itself would find fewer mistakes, and later.
+// plugins of this project. It returns every error on a separate line with its path. The scheduler
+// itself would find fewer errors, and later.
 func checkConfig(file string) error {
 	cfg, err := options.LoadConfigFromFile(klog.Background(), file)
 	if err != nil {
@@ -38,11 +38,11 @@ func checkConfig(file string) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	var mistakes []error
-	for _, mistake := range errs {
-		mistakes = append(mistakes, mistake)
+	var fieldErrs []error
+	for _, fieldErr := range errs {
+		fieldErrs = append(fieldErrs, fieldErr)
 	}
-	return fmt.Errorf("configuration file %s:\n%w", file, errors.Join(mistakes...))
+	return fmt.Errorf("configuration file %s:\n%w", file, errors.Join(fieldErrs...))
 }
 
 // checkLock refuses the lock of the cluster's own scheduler, which is the default. Otherwise the

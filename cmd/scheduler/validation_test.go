@@ -50,9 +50,9 @@ func mistakesIn(err error) []string {
 	for ; err != nil; err = errors.Unwrap(err) {
 		if joined, ok := err.(interface{ Unwrap() []error }); ok {
 			for _, one := range joined.Unwrap() {
-				var mistake *field.Error
-				if errors.As(one, &mistake) {
-					result = append(result, fmt.Sprintf("%s: %s", mistake.Field, mistake.Type))
+				var fieldErr *field.Error
+				if errors.As(one, &fieldErr) {
+					result = append(result, fmt.Sprintf("%s: %s", fieldErr.Field, fieldErr.Type))
 				}
 			}
 		}
@@ -96,7 +96,7 @@ func TestCheckPlugins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := write(t, "- schedulerName: s\n  plugins: "+test.plugins+"\n")
 			if diff := cmp.Diff(test.want, mistakesIn(checkConfig(file))); diff != "" {
-				t.Errorf("mistakes (-want +got):\n%s", diff)
+				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 			// The framework must agree with checkPlugins.
 			points := pointsOf(t, file)
@@ -104,7 +104,7 @@ func TestCheckPlugins(t *testing.T) {
 			preFilters, filters := has(points.PreFilter.Enabled, replicasafety.Name), has(points.Filter.Enabled, replicasafety.Name)
 			postFilters := has(points.PostFilter.Enabled, replicasafety.Name)
 			if want := (prefers || preFilters || filters) && !(preFilters && filters && postFilters); want != (test.want != nil) {
-				t.Errorf("the framework has preFilter %t, filter %t, postFilter %t, score %t, but mistakes are %v", preFilters, filters, postFilters, prefers, test.want)
+				t.Errorf("the framework has preFilter %t, filter %t, postFilter %t, score %t, but errors are %v", preFilters, filters, postFilters, prefers, test.want)
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func TestCheckConfig(t *testing.T) {
 	}{
 		"invalid arguments": {"- schedulerName: a\n" + ours + "  pluginConfig: [{name: ReplicaSafety, args: {minOnDemand: -1}}]\n",
 			[]string{"profiles[0].pluginConfig[0].args.minOnDemand: Invalid value"}},
-		"every profile, every mistake": {"- schedulerName: a\n" + ours + `
+		"every profile, every error": {"- schedulerName: a\n" + ours + `
   pluginConfig:
   - {name: NodeAffinity, args: {}}
   - {name: ReplicaSafety, args: {minOnDemand: "130%", labelGrace: 5}}
@@ -156,7 +156,7 @@ func TestCheckConfig(t *testing.T) {
 			file := write(t, test.profiles)
 			err := checkConfig(file)
 			if diff := cmp.Diff(test.want, mistakesIn(err)); diff != "" {
-				t.Errorf("mistakes (-want +got):\n%s", diff)
+				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 			if err != nil && !strings.Contains(err.Error(), file) {
 				t.Errorf("error %q does not name the file", err)
@@ -185,7 +185,7 @@ func TestCheckLock(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, mistakesIn(checkConfig(file))); diff != "" {
-				t.Errorf("mistakes (-want +got):\n%s", diff)
+				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -37,7 +37,7 @@ type Command struct {
 	// AddFlags adds the program's own flags, in named sets.
 	AddFlags func(*cliflag.NamedFlagSets)
 	// Read reads the files that the flags name and returns a function that runs the program, so
-	// mistakes are reported before the first call to the API server. It returns a UsageError for an
+	// errors are reported before the first call to the API server. It returns a UsageError for an
 	// error of the command line itself.
 	Read func() (start func(context.Context) error, err error)
 }
@@ -112,15 +112,15 @@ func (c *Command) cobra(parsed *bool) *cobra.Command {
 }
 
 // ReadFile reads a configuration file with parse. The error names the file and lists several
-// mistakes on separate lines.
+// errors on separate lines.
 func ReadFile(name string, parse func([]byte) error) error {
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return fmt.Errorf("configuration file: %w", err)
 	}
 	err = parse(data)
-	if mistakes, ok := err.(interface{ Errors() []error }); ok {
-		return fmt.Errorf("configuration file %s:\n%w", name, errors.Join(mistakes.Errors()...))
+	if fieldErrs, ok := err.(interface{ Errors() []error }); ok {
+		return fmt.Errorf("configuration file %s:\n%w", name, errors.Join(fieldErrs.Errors()...))
 	}
 	if err != nil {
 		return fmt.Errorf("configuration file %s: %w", name, err)

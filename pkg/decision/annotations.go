@@ -26,8 +26,8 @@ func parseAnnotations(annotations map[string]string, on string) (o Overrides, in
 	if len(annotations) == 0 {
 		return o, nil
 	}
-	o, mistakes := parseOverrides(annotations, func(s *Setting) string { return s.Annotation })
-	for _, m := range mistakes {
+	o, fieldErrs := parseOverrides(annotations, func(s *Setting) string { return s.Annotation })
+	for _, m := range fieldErrs {
 		invalid = append(invalid, InvalidAnnotation{Object: on, Key: m.Key, Value: m.Value, Expected: m.Expected})
 	}
 	return o, invalid

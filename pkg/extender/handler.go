@@ -174,7 +174,7 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outco
 		status, outcome = bad.status, refused
 		w.Header().Set("Connection", "close") // the client may still be sending the body
 	}
-	klog.FromContext(r.Context()).V(2).Info("Request failed", "path", r.URL.Path, "from", r.RemoteAddr, "status", status, "err", err.Error())
+	klog.FromContext(r.Context()).V(2).Info("Request failed", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "err", err.Error())
 	if outcome == failed && r.URL.Path == "/"+filterVerb {
 		// kube-scheduler reads only the status of an answer other than 200: the pod's condition
 		// would lack the reason, and the connection would be closed. An answer with an error is not

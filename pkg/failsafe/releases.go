@@ -32,7 +32,7 @@ func (r *Withdrawer) restore(ctx context.Context, pod *v1.Pod, release *workload
 		err = r.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &pod.ResourceVersion},
 		})
-		reason, note = spot.ReasonLeftover, "it was deleted, because its ReplicaSet is gone and its Deployment has all replicas"
+		reason, note = spot.ReasonOrphan, "it was deleted, because its ReplicaSet is gone and its Deployment has all replicas"
 	}
 	r.report(ctx, pod, err, reason, "Restore", note)
 	return true

@@ -28,7 +28,7 @@ func TestKarpenter(t *testing.T) {
 	waitUntilReady(t, client, createDeployment(t, client, "web", corev1.DefaultSchedulerName, 5))
 	// The pool with the greater weight has no capacity.
 	type node struct{ Pool, Capacity, Team, Type string }
-	bought := func() (got []node) {
+	provisioned := func() (got []node) {
 		nodes, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func TestKarpenter(t *testing.T) {
 		return got
 	}
 	want := []node{{"on-demand", OnDemand, "a", DefaultKarpenterTypes[0]}}
-	if diff := cmp.Diff(want, bought()); diff != "" {
+	if diff := cmp.Diff(want, provisioned()); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}
 	types, err := cp.KarpenterTypes(DefaultKarpenterTypes[0])
@@ -74,7 +74,7 @@ func TestKarpenter(t *testing.T) {
 	}
 	waitUntilReady(t, client, createDeployment(t, client, "more", corev1.DefaultSchedulerName, 10))
 	eventually(t, "Karpenter to launch a spot node", func(context.Context) error {
-		got := bought()
+		got := provisioned()
 		for _, n := range got {
 			if n.Pool == "spot" && n.Capacity == Spot {
 				return nil

@@ -44,7 +44,7 @@ func TestAnnounced(t *testing.T) {
 			[]Announcement{{"condition InstanceExpired=True", decision.Reclaim, ago(time.Second), 5 * time.Minute, true, nil}}},
 		"a label": {withLabel("autoscaling.cast.ai/draining", "spot-prediction"), decision.Spot,
 			[]Announcement{{"label autoscaling.cast.ai/draining=spot-prediction", decision.Drain, time.Time{}, 0, false, nil}}},
-		"several signals, in the order of the table, then deletion and silence": {func(n *v1.Node) {
+		"several signals, in the order of the table, then deletion and unreachable kubelet": {func(n *v1.Node) {
 			n.DeletionTimestamp = &metav1.Time{Time: ago(time.Second)}
 			withCondition(v1.NodeReady, v1.ConditionUnknown, ago(time.Minute))(n)
 			withTaint("karpenter.sh/disrupted", "")(n)
@@ -53,12 +53,12 @@ func TestAnnounced(t *testing.T) {
 			{"taint " + spot.InterruptionTaint, decision.Reclaim, time.Time{}, 0, false, nil},
 			{"taint karpenter.sh/disrupted", decision.Drain, time.Time{}, 0, false, nil},
 			{Deletion, decision.Drain, ago(time.Second), 0, false, nil},
-			{Silence, decision.Reclaim, ago(50 * time.Second), 0, true, nil},
+			{UnreachableKubelet, decision.Reclaim, ago(50 * time.Second), 0, true, nil},
 		}},
-		"silence of an on-demand node": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(time.Hour)), decision.OnDemand, nil},
-		"silence of 9 s":               {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(9*time.Second)), decision.Spot, nil},
-		"silence of 10 s": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(10*time.Second)), decision.Spot,
-			[]Announcement{{Silence, decision.Reclaim, now, 0, true, nil}}},
+		"unreachable, an on-demand node": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(time.Hour)), decision.OnDemand, nil},
+		"unreachable for 9 s":            {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(9*time.Second)), decision.Spot, nil},
+		"unreachable for 10 s": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(10*time.Second)), decision.Spot,
+			[]Announcement{{UnreachableKubelet, decision.Reclaim, now, 0, true, nil}}},
 	}
 	reader := &Reader{Signals: providers.Signals(), NotReadyAfter: 10 * time.Second}
 	for name, test := range cases {
@@ -91,7 +91,7 @@ func TestAnnouncedAgreesWithRead(t *testing.T) {
 		if rapid.Bool().Draw(t, "deleted") {
 			node.DeletionTimestamp = &metav1.Time{Time: now}
 		}
-		if rapid.Bool().Draw(t, "silent") {
+		if rapid.Bool().Draw(t, "unreachable") {
 			withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Duration(rapid.IntRange(50, 70).Draw(t, "for"))*time.Second))(node)
 		}
 		facts, _ := reader.Read(node, now)

@@ -164,7 +164,7 @@ func TestUnheard(t *testing.T) {
 		status  v1.ConditionStatus // "" means no condition
 		since   time.Duration
 		overdue time.Duration // 0 means not overdue
-		want    time.Duration // time since the last sign of life; 0 means not silent
+		want    time.Duration // time since the last sign of life; 0 means not unreachable
 	}{
 		{v1.ConditionTrue, time.Hour, 0, 0},
 		{v1.ConditionFalse, time.Hour, 0, 0},
@@ -185,9 +185,9 @@ func TestUnheard(t *testing.T) {
 			if test.overdue > 0 {
 				reader.Overdue = map[string]time.Time{node.Name: now.Add(-test.overdue)}
 			}
-			since, silent := reader.KubeletSilent(node)
-			if silent != (test.want > 0) || silent && now.Sub(since) != test.want {
-				t.Errorf("Unheard = %v, %v; want since %s", since, silent, test.want)
+			since, unreachable := reader.KubeletUnreachable(node)
+			if unreachable != (test.want > 0) || unreachable && now.Sub(since) != test.want {
+				t.Errorf("Unheard = %v, %v; want since %s", since, unreachable, test.want)
 			}
 			lost := test.want >= 30*time.Second
 			if facts, _ := reader.Read(node, now); (facts.Signal == decision.Reclaim) != lost {

@@ -59,30 +59,30 @@ func TestInterruptionSignals(t *testing.T) {
 
 func TestDisruption(t *testing.T) {
 	var (
-		itn                 = withTaint("aws-node-termination-handler/spot-itn", "")
-		maintenance         = withTaint("aws-node-termination-handler/scheduled-maintenance", "")
-		karpenter           = withTaint("karpenter.sh/disrupted", "")
-		recommended         = withTaint("aws-node-termination-handler/rebalance-recommendation", "")
-		deleted             = func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
-		silent              = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-NotReadyReclaimAfter))
-		notSilentLongEnough = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(1-NotReadyReclaimAfter))
+		itn                      = withTaint("aws-node-termination-handler/spot-itn", "")
+		maintenance              = withTaint("aws-node-termination-handler/scheduled-maintenance", "")
+		karpenter                = withTaint("karpenter.sh/disrupted", "")
+		recommended              = withTaint("aws-node-termination-handler/rebalance-recommendation", "")
+		deleted                  = func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
+		unreachable              = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-NotReadyReclaimAfter))
+		notUnreachableLongEnough = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(1-NotReadyReclaimAfter))
 	)
 	cases := map[string]struct {
 		changes []func(*v1.Node)
 		want    Disruption
 	}{
-		"nothing":                   {nil, NotDisrupted},
-		"interruption":              {[]func(*v1.Node){itn}, Reclaimed},
-		"drained and interrupted":   {[]func(*v1.Node){karpenter, itn}, Reclaimed},
-		"interrupted and deleted":   {[]func(*v1.Node){itn, deleted}, Reclaimed},
-		"drained":                   {[]func(*v1.Node){karpenter, deleted}, Voluntary},
-		"maintenance":               {[]func(*v1.Node){maintenance}, Voluntary},
-		"silent":                    {[]func(*v1.Node){silent}, Unreachable},
-		"silent, not long enough":   {[]func(*v1.Node){notSilentLongEnough}, NotDisrupted},
-		"recommended, and silent":   {[]func(*v1.Node){recommended, silent}, Unreachable},
-		"drained, and silent":       {[]func(*v1.Node){karpenter, silent}, Voluntary},
-		"deleted, and silent":       {[]func(*v1.Node){deleted, silent}, Voluntary},
-		"in maintenance and silent": {[]func(*v1.Node){maintenance, silent}, Voluntary},
+		"nothing":                        {nil, NotDisrupted},
+		"interruption":                   {[]func(*v1.Node){itn}, Reclaimed},
+		"drained and interrupted":        {[]func(*v1.Node){karpenter, itn}, Reclaimed},
+		"interrupted and deleted":        {[]func(*v1.Node){itn, deleted}, Reclaimed},
+		"drained":                        {[]func(*v1.Node){karpenter, deleted}, Voluntary},
+		"maintenance":                    {[]func(*v1.Node){maintenance}, Voluntary},
+		"unreachable":                    {[]func(*v1.Node){unreachable}, Unreachable},
+		"unreachable, not long enough":   {[]func(*v1.Node){notUnreachableLongEnough}, NotDisrupted},
+		"recommended, and unreachable":   {[]func(*v1.Node){recommended, unreachable}, Unreachable},
+		"drained, and unreachable":       {[]func(*v1.Node){karpenter, unreachable}, Voluntary},
+		"deleted, and unreachable":       {[]func(*v1.Node){deleted, unreachable}, Voluntary},
+		"in maintenance and unreachable": {[]func(*v1.Node){maintenance, unreachable}, Voluntary},
 	}
 	reader := &Reader{Policy: builtin, Signals: providers.Signals()}
 	for name, test := range cases {

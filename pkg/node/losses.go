@@ -26,7 +26,8 @@ const (
 	NotDisrupted Disruption = iota
 	// Voluntary: an autoscaler, an operator or a repair removes the node.
 	Voluntary
-	// Unreachable: the kubelet has been silent for NotReadyAfter, and no actor removes the node.
+	// Unreachable: the kubelet has been unreachable for NotReadyAfter, and no actor removes the
+	// node.
 	Unreachable
 	// DeletedFirst: the Node was deleted before a taint announced the deletion. See
 	// Reader.BeginsInterruption.
@@ -40,12 +41,12 @@ const (
 // Events report that order.
 //
 // Disruption ignores the controller's own taint. The taint repeats a signal that is also on the
-// Node, and that signal may come from an autoscaler. The exception is the taint for a silent
+// Node, and that signal may come from an autoscaler. The exception is the taint for an unreachable
 // kubelet. Only the controller watches the Leases of kubelets, so other programs have no other
 // trace of it.
 //
-// The actor that removes a node also stops its kubelet. Silence after the start of a Voluntary
-// disruption therefore proves nothing.
+// The actor that removes a node also stops its kubelet. An unreachable kubelet after the start of a
+// Voluntary disruption therefore proves nothing.
 func (r *Reader) Disruption(node *v1.Node, now time.Time) Disruption {
 	own := readControllerMark(node)
 	voluntary := node.DeletionTimestamp != nil
@@ -62,7 +63,7 @@ func (r *Reader) Disruption(node *v1.Node, now time.Time) Disruption {
 	if voluntary {
 		return Voluntary
 	}
-	if lostAt, silent := r.lostAt(node); silent && !now.Before(lostAt) || own.Taint == SilenceReason && own.isOn(node) {
+	if lostAt, unreachable := r.lostAt(node); unreachable && !now.Before(lostAt) || own.Taint == UnreachableReason && own.isOn(node) {
 		return Unreachable
 	}
 	return NotDisrupted

@@ -78,8 +78,8 @@ func TestEmptiedNode(t *testing.T) {
 		"deleted in time":          {node.DeletedFirst, false, 5 * time.Minute, true},
 		"deleted late":             {node.DeletedFirst, false, 5*time.Minute + 1, false},
 		"cordoned and deleted":     {node.DeletedFirst, true, 0, false},
-		"silent in time":           {node.Unreachable, false, 5 * time.Minute, true},
-		"silent late":              {node.Unreachable, false, 5*time.Minute + 1, false},
+		"unreachable in time":      {node.Unreachable, false, 5 * time.Minute, true},
+		"unreachable late":         {node.Unreachable, false, 5*time.Minute + 1, false},
 		"reclaimed late":           {node.Reclaimed, false, time.Hour, true},
 		"reclaimed and cordoned":   {node.Reclaimed, true, time.Hour, true},
 		"removed by an autoscaler": {node.Voluntary, false, 0, false},
@@ -124,8 +124,8 @@ func TestWithdrawnNotice(t *testing.T) {
 // The controller's own taint is not a notice of the cloud. Every other taint with the same key is.
 func TestOwnMark(t *testing.T) {
 	taint := v1.Taint{Key: spot.InterruptionTaint, Value: "x", Effect: v1.TaintEffectNoSchedule}
-	silence, evicting, empty := taint, taint, taint
-	silence.Value, evicting.Effect, empty.Value = node.SilenceReason, v1.TaintEffectNoExecute, ""
+	unreachable, evicting, empty := taint, taint, taint
+	unreachable.Value, evicting.Effect, empty.Value = node.UnreachableReason, v1.TaintEffectNoExecute, ""
 	for name, test := range map[string]struct {
 		state  string
 		taints []v1.Taint
@@ -133,17 +133,17 @@ func TestOwnMark(t *testing.T) {
 
 		wantDisruption node.Disruption
 	}{
-		"advice":                          {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint}, true, node.NotDisrupted},
-		"reclaim":                         {`{"class":"reclaim","taint":"x"}`, []v1.Taint{taint}, false, node.NotDisrupted},
-		"silence":                         {`{"class":"reclaim","taint":"not-ready"}`, []v1.Taint{silence}, false, node.Unreachable},
-		"silence has ended":               {`{"class":"reclaim","taint":"not-ready"}`, nil, false, node.NotDisrupted},
-		"silence, taint of another actor": {``, []v1.Taint{silence}, false, node.Reclaimed},
-		"taint of another actor":          {`{"class":"advisory","taint":"y"}`, []v1.Taint{taint}, false, node.Reclaimed},
-		"another effect":                  {`{"class":"advisory","taint":"x"}`, []v1.Taint{evicting}, false, node.Reclaimed},
-		"two taints":                      {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint, evicting}, true, node.Reclaimed},
-		"the taint is missing":            {`{"class":"advisory","taint":"x"}`, nil, false, node.NotDisrupted},
-		"no taint of its own":             {`{"class":"advisory"}`, []v1.Taint{empty}, false, node.Reclaimed},
-		"does not parse":                  {`{`, []v1.Taint{taint}, false, node.Reclaimed},
+		"advisory":                            {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint}, true, node.NotDisrupted},
+		"reclaim":                             {`{"class":"reclaim","taint":"x"}`, []v1.Taint{taint}, false, node.NotDisrupted},
+		"unreachable":                         {`{"class":"reclaim","taint":"not-ready"}`, []v1.Taint{unreachable}, false, node.Unreachable},
+		"reachable again":                     {`{"class":"reclaim","taint":"not-ready"}`, nil, false, node.NotDisrupted},
+		"unreachable, taint of another actor": {``, []v1.Taint{unreachable}, false, node.Reclaimed},
+		"taint of another actor":              {`{"class":"advisory","taint":"y"}`, []v1.Taint{taint}, false, node.Reclaimed},
+		"another effect":                      {`{"class":"advisory","taint":"x"}`, []v1.Taint{evicting}, false, node.Reclaimed},
+		"two taints":                          {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint, evicting}, true, node.Reclaimed},
+		"the taint is missing":                {`{"class":"advisory","taint":"x"}`, nil, false, node.NotDisrupted},
+		"no taint of its own":                 {`{"class":"advisory"}`, []v1.Taint{empty}, false, node.Reclaimed},
+		"does not parse":                      {`{`, []v1.Taint{taint}, false, node.Reclaimed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{spot.InterruptionStateAnnotation: test.state}}}

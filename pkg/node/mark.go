@@ -11,9 +11,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
-// SilenceReason is the value of the controller's taint on a node whose kubelet is silent (see
-// Silence).
-const SilenceReason = "not-ready"
+// UnreachableReason is the value of the controller's taint on a node whose kubelet is unreachable
+// (see UnreachableKubelet).
+const UnreachableReason = "not-ready"
 
 // ControllerMark is the part of spot.InterruptionStateAnnotation that identifies the controller's
 // own taint.

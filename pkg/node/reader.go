@@ -13,17 +13,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
-// NotReadyReclaimAfter is how long the kubelet of a spot node must be silent until the node counts
-// as lost. The node monitor grace period of the controller manager was 40 s for years. A spot node
-// that is silent for longer is more likely reclaimed than slow.
+// NotReadyReclaimAfter is how long the kubelet of a spot node must be unreachable until the node
+// counts as lost. The node monitor grace period of the controller manager was 40 s for years. A
+// spot node that is unreachable for longer is more likely reclaimed than slow.
 const NotReadyReclaimAfter = 40 * time.Second
 
 // Reader converts Nodes into decision values. Its fields do not change after it is built.
 type Reader struct {
 	Policy  *decision.Policy
 	Signals []providers.Signal
-	// NotReadyAfter is how long the kubelet of a spot node must be silent until the node counts as
-	// lost; 0 means NotReadyReclaimAfter.
+	// NotReadyAfter is how long the kubelet of a spot node must be unreachable until the node
+	// counts as lost; 0 means NotReadyReclaimAfter.
 	NotReadyAfter time.Duration
 	// Overdue contains the nodes whose Lease is overdue, as returned by Heartbeats. If it is nil,
 	// only the condition Ready counts.
@@ -57,7 +57,7 @@ func (r *Reader) Read(node *v1.Node, now time.Time) (facts decision.Node, until 
 		}
 	}
 	if facts.Capacity.Type == decision.Spot && facts.Signal < decision.Reclaim {
-		if lostAt, silent := r.lostAt(node); silent {
+		if lostAt, unreachable := r.lostAt(node); unreachable {
 			if now.Before(lostAt) {
 				until = Earlier(until, lostAt)
 			} else {
@@ -71,7 +71,7 @@ func (r *Reader) Read(node *v1.Node, now time.Time) (facts decision.Node, until 
 // Announcement is a fact on a Node that announces that the node is, or may be, about to be
 // reclaimed or drained.
 type Announcement struct {
-	// Name is the Signal.String of a signal of the table, Deletion or Silence.
+	// Name is the Signal.String of a signal of the table, Deletion or UnreachableKubelet.
 	Name  string
 	Class decision.SignalClass
 	// Since is when the announcement appeared; zero if the Node does not record it.
@@ -80,7 +80,7 @@ type Announcement struct {
 	Notice time.Duration
 	// Timed reports whether Notice is known.
 	Timed bool
-	// Signal is the signal of the table; nil for Deletion and Silence.
+	// Signal is the signal of the table; nil for Deletion and UnreachableKubelet.
 	Signal *providers.Signal
 }
 
@@ -88,14 +88,14 @@ type Announcement struct {
 const (
 	// Deletion: the Node has a deletionTimestamp.
 	Deletion = "deletion"
-	// Silence: the node is spot, and its kubelet has been silent for NotReadyAfter (see
-	// KubeletSilent). The notice is 0, because the node may already be gone.
-	Silence = "condition Ready"
+	// UnreachableKubelet: the node is spot, and its kubelet has been unreachable for NotReadyAfter
+	// (see KubeletUnreachable). The notice is 0, because the node may already be gone.
+	UnreachableKubelet = "condition Ready"
 )
 
 // Announcements returns the announcements on a node of this capacity type at now: signals in the
-// order of the table, then Deletion, then Silence. The largest class equals the Signal that Read
-// returns for the node.
+// order of the table, then Deletion, then UnreachableKubelet. The largest class equals the Signal
+// that Read returns for the node.
 func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, now time.Time) (all []Announcement) {
 	for i := range r.Signals {
 		s := &r.Signals[i]
@@ -106,23 +106,23 @@ func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, no
 	if node.DeletionTimestamp != nil {
 		all = append(all, Announcement{Name: Deletion, Class: decision.Drain, Since: node.DeletionTimestamp.Time})
 	}
-	if lostAt, silent := r.lostAt(node); silent && capacity == decision.Spot && !now.Before(lostAt) {
-		all = append(all, Announcement{Name: Silence, Class: decision.Reclaim, Since: lostAt, Timed: true})
+	if lostAt, unreachable := r.lostAt(node); unreachable && capacity == decision.Spot && !now.Before(lostAt) {
+		all = append(all, Announcement{Name: UnreachableKubelet, Class: decision.Reclaim, Since: lostAt, Timed: true})
 	}
 	return all
 }
 
-// lostAt returns when a spot node with a silent kubelet counts as lost. It returns false if the
-// kubelet is not silent.
+// lostAt returns when a spot node with an unreachable kubelet counts as lost. It returns false if
+// the kubelet is not unreachable.
 func (r *Reader) lostAt(node *v1.Node) (time.Time, bool) {
-	since, silent := r.KubeletSilent(node)
-	return since.Add(cmp.Or(r.NotReadyAfter, NotReadyReclaimAfter)), silent
+	since, unreachable := r.KubeletUnreachable(node)
+	return since.Add(cmp.Or(r.NotReadyAfter, NotReadyReclaimAfter)), unreachable
 }
 
-// KubeletSilent reports whether the node's kubelet is silent, and since when: the condition Ready
-// is Unknown, or the Lease is overdue. A kubelet that reports Ready=False is alive. A node without
-// the condition has not reported yet.
-func (r *Reader) KubeletSilent(node *v1.Node) (since time.Time, silent bool) {
+// KubeletUnreachable reports whether the node's kubelet is unreachable, and since when: the
+// condition Ready is Unknown, or the Lease is overdue. A kubelet that reports Ready=False is alive.
+// A node without the condition has not reported yet.
+func (r *Reader) KubeletUnreachable(node *v1.Node) (since time.Time, unreachable bool) {
 	for i := range node.Status.Conditions {
 		c := &node.Status.Conditions[i]
 		if c.Type != v1.NodeReady {

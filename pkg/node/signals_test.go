@@ -152,7 +152,7 @@ func TestSignalsOfOnDemandNodes(t *testing.T) {
 			withCondition("InstanceExpired", v1.ConditionTrue, now)(n)
 			n.Status.Conditions[len(n.Status.Conditions)-1].Message = "ended by hand"
 		}, decision.Reclaim},
-		"silent for an hour": {withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Hour)), decision.NoSignal},
+		"unreachable for an hour": {withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Hour)), decision.NoSignal},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestSpotNotice(t *testing.T) {
 			decision.Node{Capacity: decision.Capacity{Type: decision.OnDemand, Source: decision.FromAlias}, Signal: decision.Advisory}},
 		"labelled spot": {both(itn, withLabel(spot.CapacityLabel, "spot")),
 			decision.Node{Capacity: decision.Capacity{Type: decision.Spot, Source: decision.FromLabel}, Signal: decision.Reclaim}},
-		"silent": {both(itn, withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Hour))), decision.Node{Capacity: proven, Signal: decision.Reclaim}},
+		"unreachable": {both(itn, withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Hour))), decision.Node{Capacity: proven, Signal: decision.Reclaim}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			signals := append(providers.Signals(),
@@ -239,23 +239,23 @@ func TestTaintEffectDoesNotMatter(t *testing.T) {
 // If a node has several signals, the highest class counts, regardless of their order.
 func TestWorstSignalWins(t *testing.T) {
 	var (
-		advisory = withTaint("DeletionCandidateOfClusterAutoscaler", "")
-		drain    = withTaint("karpenter.sh/disrupted", "")
-		reclaim  = withEvent("VMEventScheduled", "Preempt Scheduled")
-		deleted  = func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
-		silent   = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Hour))
+		advisory    = withTaint("DeletionCandidateOfClusterAutoscaler", "")
+		drain       = withTaint("karpenter.sh/disrupted", "")
+		reclaim     = withEvent("VMEventScheduled", "Preempt Scheduled")
+		deleted     = func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
+		unreachable = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Hour))
 	)
 	cases := map[string]struct {
 		signals []func(*v1.Node)
 		want    decision.SignalClass
 	}{
-		"advisory and drain":                {[]func(*v1.Node){advisory, drain}, decision.Drain},
-		"drain and advisory":                {[]func(*v1.Node){drain, advisory}, decision.Drain},
-		"all three":                         {[]func(*v1.Node){advisory, drain, reclaim}, decision.Reclaim},
-		"deleted and advisory":              {[]func(*v1.Node){deleted, advisory}, decision.Drain},
-		"deleted and reclaimed":             {[]func(*v1.Node){deleted, reclaim}, decision.Reclaim},
-		"advisory, and silent for too long": {[]func(*v1.Node){advisory, silent}, decision.Reclaim},
-		"drained, and silent for too long":  {[]func(*v1.Node){drain, silent}, decision.Reclaim},
+		"advisory and drain":                     {[]func(*v1.Node){advisory, drain}, decision.Drain},
+		"drain and advisory":                     {[]func(*v1.Node){drain, advisory}, decision.Drain},
+		"all three":                              {[]func(*v1.Node){advisory, drain, reclaim}, decision.Reclaim},
+		"deleted and advisory":                   {[]func(*v1.Node){deleted, advisory}, decision.Drain},
+		"deleted and reclaimed":                  {[]func(*v1.Node){deleted, reclaim}, decision.Reclaim},
+		"advisory, and unreachable for too long": {[]func(*v1.Node){advisory, unreachable}, decision.Reclaim},
+		"drained, and unreachable for too long":  {[]func(*v1.Node){drain, unreachable}, decision.Reclaim},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -307,13 +307,13 @@ func TestExtendedSignals(t *testing.T) {
 	}
 }
 
-// Facts that change only with time: a silent spot node counts as lost, and the label grace ends.
-// until is the exact time of the change.
+// Facts that change only with time: an unreachable spot node counts as lost, and the label grace
+// ends. until is the exact time of the change.
 func TestReadUntil(t *testing.T) {
 	created := func(age time.Duration) func(*v1.Node) {
 		return func(n *v1.Node) { n.CreationTimestamp = metav1.NewTime(now.Add(-age)) }
 	}
-	silent := func(status v1.ConditionStatus, since time.Duration) func(*v1.Node) {
+	unreachable := func(status v1.ConditionStatus, since time.Duration) func(*v1.Node) {
 		return withCondition(v1.NodeReady, status, now.Add(-since))
 	}
 	settling := decision.Capacity{Type: decision.Spot, Source: decision.Settling}
@@ -324,23 +324,23 @@ func TestReadUntil(t *testing.T) {
 		want      decision.Node
 		wantUntil time.Duration // from now; 0 for never
 	}{
-		"spot, unknown for 10 s": {spotNodeLabels, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
+		"spot, unknown for 10 s": {spotNodeLabels, []func(*v1.Node){unreachable(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: onSpot}, 30 * time.Second},
-		"spot, reports NotReady for an hour": {spotNodeLabels, []func(*v1.Node){silent(v1.ConditionFalse, time.Hour)},
+		"spot, reports NotReady for an hour": {spotNodeLabels, []func(*v1.Node){unreachable(v1.ConditionFalse, time.Hour)},
 			decision.Node{Capacity: onSpot}, 0},
-		"spot, unknown for 39.999 s": {spotNodeLabels, []func(*v1.Node){silent(v1.ConditionUnknown, 39999*time.Millisecond)},
+		"spot, unknown for 39.999 s": {spotNodeLabels, []func(*v1.Node){unreachable(v1.ConditionUnknown, 39999*time.Millisecond)},
 			decision.Node{Capacity: onSpot}, time.Millisecond},
-		"spot, unknown for 40 s": {spotNodeLabels, []func(*v1.Node){silent(v1.ConditionUnknown, 40*time.Second)},
+		"spot, unknown for 40 s": {spotNodeLabels, []func(*v1.Node){unreachable(v1.ConditionUnknown, 40*time.Second)},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
-		"spot, unknown for an hour": {spotNodeLabels, []func(*v1.Node){silent(v1.ConditionUnknown, time.Hour)},
+		"spot, unknown for an hour": {spotNodeLabels, []func(*v1.Node){unreachable(v1.ConditionUnknown, time.Hour)},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
-		"spot, ready for an hour": {spotNodeLabels, []func(*v1.Node){silent(v1.ConditionTrue, time.Hour)},
+		"spot, ready for an hour": {spotNodeLabels, []func(*v1.Node){unreachable(v1.ConditionTrue, time.Hour)},
 			decision.Node{Capacity: onSpot}, 0},
 		"spot, not reported yet": {spotNodeLabels, nil, decision.Node{Capacity: onSpot}, 0},
 		"spot, unknown for 10 s, and reclaimed anyway": {spotNodeLabels,
-			[]func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second), withTaint(spot.InterruptionTaint, "")},
+			[]func(*v1.Node){unreachable(v1.ConditionUnknown, 10*time.Second), withTaint(spot.InterruptionTaint, "")},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
-		"on-demand, unknown for 10 s": {onDemandLabels, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
+		"on-demand, unknown for 10 s": {onDemandLabels, []func(*v1.Node){unreachable(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}}, 0},
 		"unlabelled and young": {nil, []func(*v1.Node){created(10 * time.Second)},
 			decision.Node{Capacity: settling}, 20 * time.Second},
@@ -348,10 +348,10 @@ func TestReadUntil(t *testing.T) {
 			decision.Node{Capacity: decision.Capacity{Source: decision.FromDefault}}, 0},
 		"labelled and young": {spotNodeLabels, []func(*v1.Node){created(time.Second)}, decision.Node{Capacity: onSpot}, 0},
 		"settling and unknown since its creation: the label grace ends first": {nil,
-			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionUnknown, 10*time.Second)},
+			[]func(*v1.Node){created(10 * time.Second), unreachable(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: settling}, 20 * time.Second},
 		"settling and unknown for long: NotReadyAfter ends first": {nil,
-			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionUnknown, 35*time.Second)},
+			[]func(*v1.Node){created(10 * time.Second), unreachable(v1.ConditionUnknown, 35*time.Second)},
 			decision.Node{Capacity: settling}, 5 * time.Second},
 	}
 	for name, test := range cases {

@@ -96,23 +96,23 @@ func Read(data []byte, file string) (*Prices, error) {
 	seen := map[decision.Pool]int{}
 	for i := range rows {
 		row := &rows[i]
-		mistake := func(field string, value any, expected string) {
+		addError := func(field string, value any, expected string) {
 			errs = append(errs, fmt.Errorf("row %d: %s: invalid value %q: expected %s", i+1, field, fmt.Sprint(value), expected))
 		}
 		if row.InstanceType == "" {
-			mistake("instanceType", "", "the name of an instance type")
+			addError("instanceType", "", "the name of an instance type")
 		}
 		if row.Spot == nil && row.OnDemand == nil {
-			mistake("spot, onDemand", "", "at least one price")
+			addError("spot, onDemand", "", "at least one price")
 		}
 		for field, price := range map[string]*float64{"spot": row.Spot, "onDemand": row.OnDemand} {
 			if price != nil && (*price < 0 || math.IsNaN(*price) || math.IsInf(*price, 0)) {
-				mistake(field, *price, "US dollars per hour, 0 or more")
+				addError(field, *price, "US dollars per hour, 0 or more")
 			}
 		}
 		key := decision.Pool{InstanceType: row.InstanceType, Zone: row.Zone}
 		if first, again := seen[key]; again {
-			mistake("instanceType, zone", row.InstanceType+" "+row.Zone, fmt.Sprintf("a different pair than in row %d", first))
+			addError("instanceType, zone", row.InstanceType+" "+row.Zone, fmt.Sprintf("a different pair than in row %d", first))
 		}
 		seen[key] = i + 1
 	}

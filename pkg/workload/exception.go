@@ -32,12 +32,12 @@ func RecordInvalid(recorder events.EventRecorder, pod *v1.Pod, invalid []decisio
 }
 
 // InvalidNote returns the note of the event for ignored annotations. invalid must not be empty. The
-// note lists the mistakes, and the number of omitted ones if not all mistakes fit. The scheduler
+// note lists the errors, and the number of omitted ones if not all errors fit. The scheduler
 // records a single event because the recorder aggregates similar events on one object and keeps
 // only the first note.
 func InvalidNote(invalid []decision.InvalidAnnotation) string {
 	// The API server rejects notes of more than 1,024 bytes (validation of events.k8s.io/v1). A
-	// single mistake is always shorter.
+	// single error is always shorter.
 	const maxNote, more = 1024, "; and %d more"
 	note := invalid[0].String()
 	for i, annotation := range invalid[1:] {

@@ -439,7 +439,7 @@ func cases() map[string]scenario {
 			objects: objects(
 				onDemand("od"), spotNode("sp"),
 				onDemand("marked", taint("spot-aware-scheduler.io/interruption", v1.TaintEffectNoSchedule)),
-				spotNode("event", event("Preempt Scheduled")), spotNode("silent", silent),
+				spotNode("event", event("Preempt Scheduled")), spotNode("unreachable", unreachable),
 				spotNode("leaves", func(n *v1.Node) { n.Annotations["example.com/leaves"] = "soon" }),
 				spotNode("disrupted", taint("karpenter.sh/disrupted", v1.TaintEffectNoSchedule)), onDemand("deleted", deleted),
 				onDemand("upkeep", func(n *v1.Node) {
@@ -448,7 +448,7 @@ func cases() map[string]scenario {
 				web(3)),
 			pod: next(),
 			want: answers{
-				"od": "", "sp": "", "marked": reclaimed, "event": reclaimed, "silent": reclaimed, "leaves": reclaimed,
+				"od": "", "sp": "", "marked": reclaimed, "event": reclaimed, "unreachable": reclaimed, "leaves": reclaimed,
 				"disrupted": drained, "deleted": drained, "upkeep": drained,
 			},
 			first: []string{"od"},

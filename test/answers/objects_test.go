@@ -117,8 +117,8 @@ func event(message string) func(*v1.Node) {
 	}
 }
 
-// silent makes the node not ready for longer than the limit for spot nodes.
-func silent(n *v1.Node) {
+// unreachable makes the node not ready for longer than the limit for spot nodes.
+func unreachable(n *v1.Node) {
 	n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = v1.ConditionUnknown, metav1.NewTime(began.Add(-time.Minute))
 }
 

@@ -332,20 +332,20 @@ func (s *scenario) blockedNodes(a *appGaps) []string {
 
 // releases returns the number of pods that the controller has released for drains, and the number
 // of restored pods.
-func (s *scenario) releases() (moved, undone int) {
+func (s *scenario) releases() (moved, restored int) {
 	s.Helper()
 	count := func(outcome string) int {
-		return s.metricValue(s.controller, "spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "drain", "outcome": outcome})
+		return s.metricValue(s.controller, "spot_aware_scheduler_migrations_total", map[string]string{"method": "surge", "reason": "drain", "outcome": outcome})
 	}
-	return count("moved"), count("undone")
+	return count("moved"), count("restored")
 }
 
 // requireReleases fails the test unless the controller has released pods with drain.assist, or
 // none without it.
 func (s *scenario) requireReleases(assist bool) {
 	s.Helper()
-	if moved, undone := s.releases(); assist != (moved > 0) || !assist && undone > 0 {
-		s.Errorf("drain.assist %t: %d pods were released and evicted, %d were restored", assist, moved, undone)
+	if moved, restored := s.releases(); assist != (moved > 0) || !assist && restored > 0 {
+		s.Errorf("drain.assist %t: %d pods were released and evicted, %d were restored", assist, moved, restored)
 	}
 }
 
@@ -364,10 +364,10 @@ func (s *scenario) logDrains(a *appGaps, what string, done []nodeRecord) {
 			last = node.Gone
 		}
 	}
-	moved, undone := s.releases()
+	moved, restored := s.releases()
 	s.Logf("%s: %d nodes drained, the last one was deleted %s after the first drain began; a drain took %s on average, %s at most; "+
 		"%d pods released and evicted, %d restored; %d nodes launched, %d never had a pod; %s", what, len(done), last.Sub(first).Round(100*time.Millisecond),
-		(sum / time.Duration(max(len(done), 1))).Round(100*time.Millisecond), longest.Round(100*time.Millisecond), moved, undone,
+		(sum / time.Duration(max(len(done), 1))).Round(100*time.Millisecond), longest.Round(100*time.Millisecond), moved, restored,
 		len(s.seen.launched(lab.OnDemand))+len(s.seen.launched(lab.Spot)), len(s.seen.empty()), a)
 }
 

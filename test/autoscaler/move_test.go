@@ -56,7 +56,7 @@ func (s *scenario) movedBySurge(want int, reason string) func() error {
 	return func() error {
 		const moves = "spot_aware_scheduler_migrations_total"
 		if all, got := s.metricValue(s.controller, moves, nil), s.metricValue(s.controller, moves, map[string]string{
-			"way": "surge", "reason": reason, "outcome": "moved",
+			"method": "surge", "reason": reason, "outcome": "moved",
 		}); all != want || got != want {
 			return fmt.Errorf("%d of %d moves are surges for %s, want %d of %d", got, all, reason, want, want)
 		}

@@ -27,7 +27,7 @@ func TestLongZones(t *testing.T) {
 	s.eventually(soon, s.isAvailableWithSplit("spot", split{Spot: 1}))
 	s.deploy("near", 2, "100m", "16Mi", floor("1"), nearApp("spot"))
 	s.eventually(soon, s.isAvailableWithSplit("near", split{Spot: 2}))
-	s.eventually(soon, s.hasEvent("near-", "SpotByOwnAffinity", ""))
+	s.eventually(soon, s.hasEvent("near-", "ExemptFromFloor", ""))
 	apps := s.deployZonal()
 	s.deploy("pools", 10, "200m", "64Mi", floor("2"), spreadOver(lab.KarpenterPoolLabel))
 	s.deploy("types", 6, "200m", "64Mi", floor("2"), spreadOver(v1.LabelInstanceTypeStable))

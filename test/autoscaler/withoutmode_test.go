@@ -20,9 +20,9 @@ func TestWithoutAutoscalerMode(t *testing.T) {
 
 	// On an on-demand node that Karpenter launched for another workload, the singleton runs until
 	// Karpenter consolidates.
-	s.deploy("buyer", 1, "200m", "64Mi", onlyOn(lab.OnDemand))
+	s.deploy("provisioner", 1, "200m", "64Mi", onlyOn(lab.OnDemand))
 	s.eventually(soon, s.isAvailableWithSplit("single", split{OnDemand: 1}))
-	s.remove("buyer")
+	s.remove("provisioner")
 	s.consolidate(time.Second)
 	s.eventually(time.Minute, s.isAvailableWithSplit("single", split{Waiting: 1}))
 	if evicted := s.seen.podsOf("single")[0]; !evicted.Evicted || evicted.Capacity != lab.OnDemand {

@@ -61,7 +61,7 @@ func TestLongNodeUpgrade(t *testing.T) {
 		s.eventually(soon, s.complete(app, n))
 	}
 	s.eventually(soon, func() error {
-		released, err := s.metricValue("spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "drain", "outcome": "moved"})
+		released, err := s.metricValue("spot_aware_scheduler_migrations_total", map[string]string{"method": "surge", "reason": "drain", "outcome": "moved"})
 		if err == nil && (released < all || released != s.seen.removedCount()) {
 			err = fmt.Errorf("%d pods were released and evicted, and %d left; want the same number, at least %d", released, s.seen.removedCount(), all)
 		}
@@ -100,7 +100,7 @@ func TestLongCordonWithoutDrain(t *testing.T) {
 		s.eventually(soon, s.complete(app, 1))
 		s.must(s.hasSplit(app, split{OnDemand: 1})())
 	}
-	s.eventually(soon, s.hasMetric(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "undone"}))
+	s.eventually(soon, s.hasMetric(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "restored"}))
 	for _, pod := range pods {
 		record, err := s.recordOf(pod.Name)
 		s.must(err)

@@ -150,7 +150,7 @@ func TestCancelledDrain(t *testing.T) {
 	for _, app := range apps {
 		s.eventually(30*time.Second, s.complete(app, 1))
 	}
-	s.eventually(soon, s.hasMetric(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "undone"}))
+	s.eventually(soon, s.hasMetric(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "restored"}))
 }
 
 // TestDrainOfChangingDeployments: Deployments are deleted, scaled to 0, rolled out or paused

@@ -163,7 +163,7 @@ func TestEvictionRequestCancelled(t *testing.T) {
 	if _, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, pod, metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	s.eventually(soon, s.hasMetric(1, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "eviction-request", "outcome": "undone"}))
+	s.eventually(soon, s.hasMetric(1, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "eviction-request", "outcome": "restored"}))
 }
 
 // TestEvictionRequestWithoutRoom: if no replacement can start in time, Kubernetes activates the

@@ -110,8 +110,8 @@ func TestBlockedPodsAreDeletedAtLastMoment(t *testing.T) {
 	s.eventually(soon, s.hasEvent("set-0", "DeletedAtDeadline", ""))
 	s.eventually(soon, s.hasEvent("app-", "DeletedAtDeadline", ""))
 	s.eventually(soon, s.moved(2, "delete", "interruption"))
-	for _, by := range []string{"budget", "several-budgets"} {
-		s.must(s.hasMetric(1, "spot_aware_scheduler_evictions_blocked_total", map[string]string{"by": by})())
+	for _, reason := range []string{"disruption-budget", "several-disruption-budgets"} {
+		s.must(s.hasMetric(1, "spot_aware_scheduler_evictions_blocked_total", map[string]string{"reason": reason})())
 	}
 	s.eventually(soon, s.hasSplit("set", split{OnDemand: 1}))
 	s.eventually(soon, s.complete("app", 1))
@@ -186,7 +186,7 @@ func TestClearedSignals(t *testing.T) {
 			t.Errorf("%s has the taints %v and unschedulable=%t, want %v", name, has, node.Spec.Unschedulable, want)
 		}
 	}
-	// Only spot-1 has room for the replacements, so advice moves no pods.
+	// Only spot-1 has room for the replacements, so advisory moves no pods.
 	if touched := s.seen.releasedOrRemoved("app"); len(touched) > 0 {
 		t.Errorf("moved although no node has room: %q", touched)
 	}
@@ -205,7 +205,7 @@ func TestAdvisorySignalEnabled(t *testing.T) {
 	s.startController(with)
 	s.editNode("spot-1", tainted(advised))
 	s.eventually(2*soon, s.empty("spot-1"))
-	s.eventually(soon, s.moved(2, "surge", "advice"))
+	s.eventually(soon, s.moved(2, "surge", "advisory"))
 	s.eventually(soon, s.complete("app", 2))
 }
 

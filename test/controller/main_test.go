@@ -13,7 +13,7 @@
 //	interruption     one interrupted node: moves, deadlines, cleared signals, dry run
 //	mass             a reclaim of many nodes; the controller is killed meanwhile
 //	urgency          no node has room; pods of operators and Jobs
-//	silence          a node whose Lease is not renewed
+//	unreachable      a node whose Lease is not renewed
 //
 // Other moves:
 //

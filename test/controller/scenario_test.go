@@ -318,7 +318,7 @@ func (s *scenario) movedAmong(want, inAll int, method, reason string) func() err
 		if err != nil {
 			return err
 		}
-		these, err := s.metricValue(name, map[string]string{"way": method, "reason": reason, "outcome": "moved"})
+		these, err := s.metricValue(name, map[string]string{"method": method, "reason": reason, "outcome": "moved"})
 		if err == nil && (these != want || all != inAll) {
 			err = fmt.Errorf("%d pods moved by %s for %s, and %d in all, want %d and %d", these, method, reason, all, want, inAll)
 		}

@@ -167,11 +167,11 @@ func TestSurgeWithoutReplacementIsUndone(t *testing.T) {
 	with["migration.surgeTimeout"] = "5s"
 	s.startController(with)
 	s.eventually(soon, s.released("app", 1))
-	s.eventually(soon, s.hasEvent("app-", "MoveUndone", ""))
+	s.eventually(soon, s.hasEvent("app-", "RestoredToReplicaSet", ""))
 	s.eventually(soon, s.noPodReleased)
 	s.eventually(soon, s.complete("app", 2))
 	s.must(s.hasSplit("app", split{Spot: 2})())
-	s.eventually(soon, s.hasMetric(1, "spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "heal", "outcome": "undone"}))
+	s.eventually(soon, s.hasMetric(1, "spot_aware_scheduler_migrations_total", map[string]string{"method": "surge", "reason": "heal", "outcome": "restored"}))
 	if left := s.seen.removed(""); len(left) > 0 {
 		t.Errorf("pods left: %v", left)
 	}

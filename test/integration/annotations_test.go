@@ -74,9 +74,9 @@ func TestPlacementAnnotations(t *testing.T) {
 		s.eventually(soon, s.hasSplit("own-selector", split{spot: 1}))
 		s.eventually(soon, s.hasSplit("own-affinity", split{spot: 1}))
 		s.eventually(soon, s.hasSplit("own-zone", split{spot: 1}))
-		s.eventually(soon, s.reported(1, "SpotByOwnAffinity", "own-selector-"))
-		s.eventually(soon, s.reported(1, "SpotByOwnAffinity", "own-affinity-"))
-		s.eventually(soon, s.reported(1, "SpotByOwnAffinity", "own-zone-"))
+		s.eventually(soon, s.reported(1, "ExemptFromFloor", "own-selector-"))
+		s.eventually(soon, s.reported(1, "ExemptFromFloor", "own-affinity-"))
+		s.eventually(soon, s.reported(1, "ExemptFromFloor", "own-zone-"))
 		s.eventually(soon, s.hasMetric(3, "spot_aware_scheduler_placements_total", map[string]string{"reason": "exempt"}))
 	})
 

@@ -46,7 +46,7 @@ func TestBadConfiguration(t *testing.T) {
 			}),
 			[]string{"profiles[0].plugins.preFilter.enabled", "profiles[0].plugins.filter.enabled", "ReplicaSafety must be enabled"},
 		},
-		"all mistakes at once": {
+		"all errors at once": {
 			edits(set("minOnDemand", -1), set("labelGrace", "soon"), set("annotationPolicy", "Forbid"), set("maxPerPool", "3O%"),
 				set("rules", rules(map[string]any{"name": "b", "minOnDemand": "200%"}, map[string]any{"name": "b", "maxPerPool": 1}))),
 			[]string{args + "minOnDemand", args + "labelGrace", args + "annotationPolicy", args + "maxPerPool",

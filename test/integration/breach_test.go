@@ -85,7 +85,7 @@ func (s *scenario) requireWithinBudgets(moments []spotBinding, budgets map[strin
 	if len(moments) == 0 {
 		s.Error("no pod was ever bound to spot: nothing was checked")
 	}
-	relieved, err := s.eventsOf(s.namespace, "RolloutTookSpot")
+	relieved, err := s.eventsOf(s.namespace, "RolloutRelief")
 	s.must(err)
 	for _, m := range moments {
 		maps.DeleteFunc(m.pods, func(pod string, _ bool) bool { _, ok := relieved[pod]; return ok })

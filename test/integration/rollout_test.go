@@ -77,7 +77,7 @@ func TestPlacementRollouts(t *testing.T) {
 		scarce = rollouts("scarce", func(r rollout) int { return int(r.floor) })
 	}
 	s := rollOut(t, slices.Concat(spare, scarce))
-	relieved, err := s.eventsOf(s.namespace, "RolloutTookSpot")
+	relieved, err := s.eventsOf(s.namespace, "RolloutRelief")
 	s.must(err)
 
 	for _, r := range spare {

@@ -59,8 +59,8 @@ func TestWhatIf(t *testing.T) {
 			namespace := start(t)
 			var predicted struct {
 				Workloads []struct {
-					Kind, Name, Falls string
-					Before, After     int
+					Kind, Name, Effect string
+					Before, After      int
 				}
 			}
 			args := []string{"what-if", "-n", namespace, "--scheduler-config", shippedConfig()}
@@ -70,7 +70,7 @@ func TestWhatIf(t *testing.T) {
 			answer(t, &predicted, args...)
 			want := map[string]string{}
 			for _, w := range predicted.Workloads {
-				want[w.Kind+" "+w.Name] = fmt.Sprintf("%s, %d to %d", w.Falls, w.Before, w.After)
+				want[w.Kind+" "+w.Name] = fmt.Sprintf("%s, %d to %d", w.Effect, w.Before, w.After)
 			}
 			if got := deleteNodesAndPods(t, namespace, test.lost); len(got) == 0 {
 				t.Error("no pod was lost with the nodes: the test checks nothing")

@@ -114,7 +114,7 @@ func TestDefaults(t *testing.T) {
 
 func duration(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
 
-// ignoreInternals ignores TypeMeta, which the decoder removes and the defaults set, and mistakes in
+// ignoreInternals ignores TypeMeta, which the decoder removes and the defaults set, and errors in
 // decoding.
 var ignoreInternals = cmp.Options{
 	cmpopts.IgnoreTypes(metav1.TypeMeta{}), cmpopts.IgnoreUnexported(config.ReplicaSafetyArgs{}, config.SpotPreferenceArgs{}),

@@ -69,8 +69,8 @@ func TestReadPolicyOf(t *testing.T) {
 		wantErr  string // substring of the error
 	}{
 		"first profile with the name":       {profile("a", "1") + profile("b", "2") + profile("b", "3"), decision.Count(2), ""},
-		"a mistake in another profile":      {profile("a", "130%") + profile("b", "2"), decision.Count(2), ""},
-		"a mistake":                         {profile("a", "1") + profile("b", "130%"), decision.Quantity{}, `profiles[1].pluginConfig[0].args.minOnDemand: Invalid value: "130%"`},
+		"an error in another profile":       {profile("a", "130%") + profile("b", "2"), decision.Count(2), ""},
+		"an error":                          {profile("a", "1") + profile("b", "130%"), decision.Quantity{}, `profiles[1].pluginConfig[0].args.minOnDemand: Invalid value: "130%"`},
 		"an unknown field":                  {strings.Replace(profile("b", "1"), "minOnDemand", "minDemand", 1), decision.Quantity{}, `unknown field "minDemand"; expected each field of docs/reference/configuration.md`},
 		"no profile with the name":          {profile("a", "1") + profile("c", "1"), decision.Quantity{}, `profiles: Invalid value: "a, c": expected a profile whose schedulerName is "b"`},
 		"no profile":                        {" []", decision.Quantity{}, `expected a profile whose schedulerName is "b"`},

@@ -33,9 +33,9 @@ func convertRules(rules []Rule, path *field.Path) ([]decision.Rule, field.ErrorL
 			errs = append(errs, field.Duplicate(path.Child("name"), rule.Name))
 		}
 		names[rule.Name] = true
-		converted, mistakes := rule.convert(path)
-		errs = append(errs, mistakes...)
-		if len(mistakes) == 0 {
+		converted, fieldErrs := rule.convert(path)
+		errs = append(errs, fieldErrs...)
+		if len(fieldErrs) == 0 {
 			if i := slices.IndexFunc(earlier, rule.sameConditions); i >= 0 {
 				errs = append(errs, field.Invalid(path, rule.Name,
 					fmt.Sprintf("can never match: it has the same conditions as rule %s before it", earlier[i].Name)))

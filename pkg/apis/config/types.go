@@ -49,7 +49,7 @@ type ReplicaSafetyArgs struct {
 	// providers.
 	Signals []Signal `json:"signals,omitempty"`
 
-	decoded mistakes
+	decoded decodingErrors
 }
 
 // WorkloadSettings are the settings of workloads. The profile sets them, and rules override them.
@@ -270,7 +270,7 @@ type SpotPreferenceArgs struct {
 	// PoolRisk is the risk of pools that is known in advance.
 	PoolRisk []PoolRisk `json:"poolRisk,omitempty"`
 
-	decoded mistakes
+	decoded decodingErrors
 }
 
 // PoolRisk is the known interruption risk of the spot nodes of one instance type in one zone. All
@@ -310,21 +310,21 @@ func setDefault[T any](field **T, value T) {
 	}
 }
 
-// mistakes are the mistakes that decoding found. Validation reports them together with its own, so
-// that users see all at once.
-type mistakes struct{ list field.ErrorList }
+// decodingErrors are the errors that decoding found. Validation reports them together with its own,
+// so that users see all at once.
+type decodingErrors struct{ list field.ErrorList }
 
 // DeepCopyInto shares the list, which does not change after decoding.
-func (m *mistakes) DeepCopyInto(out *mistakes) { *out = *m }
+func (e *decodingErrors) DeepCopyInto(out *decodingErrors) { *out = *e }
 
-// UnmarshalJSON implements json.Unmarshaler. Validate returns the mistakes in data.
+// UnmarshalJSON implements json.Unmarshaler. Validate returns the errors in data.
 func (a *ReplicaSafetyArgs) UnmarshalJSON(data []byte) (err error) {
 	type plain ReplicaSafetyArgs // has no UnmarshalJSON
 	a.decoded.list, err = decoding.Unmarshal(data, (*plain)(a))
 	return err
 }
 
-// UnmarshalJSON implements json.Unmarshaler. Validate returns the mistakes in data.
+// UnmarshalJSON implements json.Unmarshaler. Validate returns the errors in data.
 func (a *SpotPreferenceArgs) UnmarshalJSON(data []byte) (err error) {
 	type plain SpotPreferenceArgs // has no UnmarshalJSON
 	a.decoded.list, err = decoding.Unmarshal(data, (*plain)(a))

@@ -170,9 +170,9 @@ type Gating struct {
 	// NodeStartup is the time in which an autoscaler may start a node before a pod that waits for
 	// it falls back, or a move is undone: 10s or more. Default 3m.
 	NodeStartup metav1.Duration `json:"nodeStartup,omitempty"`
-	// BuyForReturn: a replica that returns to spot requires spot, so that an autoscaler buys spot
-	// capacity for it. Default true.
-	BuyForReturn bool `json:"buyForReturn,omitempty"`
+	// ProvisionForReturn: a replica that returns to spot requires spot, so that an autoscaler
+	// provisions spot capacity for it. Default true.
+	ProvisionForReturn bool `json:"provisionForReturn,omitempty"`
 	// HealRunning: the controller replaces replicas of a floor that run on on-demand without
 	// requiring it, one of a workload at a time. These replicas started before the mode was
 	// enabled. Default true.
@@ -223,11 +223,11 @@ func Default() *SpotControllerConfiguration {
 		DeletionCosts: DeletionCosts{Enabled: true},
 		Gating: Gating{
 			Labels: []string{"karpenter.sh/capacity-type"}, SpotLabel: "karpenter.sh/capacity-type",
-			NodeStartup: duration(3 * time.Minute), BuyForReturn: true, HealRunning: true,
+			NodeStartup: duration(3 * time.Minute), ProvisionForReturn: true, HealRunning: true,
 		},
 	}
 }
 
-// BuysForReturn reports whether an autoscaler adds spot nodes for replicas that return to spot.
+// ProvisionsForReturn reports whether an autoscaler adds spot nodes for replicas that return to spot.
 // Without a label by which a pod requires spot, it could add on-demand nodes.
-func (g *Gating) BuysForReturn() bool { return g.Enabled && g.BuyForReturn && g.SpotLabel != "" }
+func (g *Gating) ProvisionsForReturn() bool { return g.Enabled && g.ProvisionForReturn && g.SpotLabel != "" }

@@ -18,7 +18,7 @@ import (
 )
 
 // Read returns the configuration in a file (YAML or JSON), including defaults. It rejects other
-// versions and unknown fields. The error contains every mistake with its path, value and expected
+// versions and unknown fields. The error contains every error with its path, value and expected
 // format.
 func Read(data []byte) (*SpotControllerConfiguration, error) {
 	if err := decoding.OneDocument(data); err != nil {
@@ -42,7 +42,7 @@ func Read(data []byte) (*SpotControllerConfiguration, error) {
 	return c, nil
 }
 
-// checkVersion returns errors if the file has another kind or version. Other mistakes then mean
+// checkVersion returns errors if the file has another kind or version. Other errors then mean
 // nothing.
 func (c *SpotControllerConfiguration) checkVersion() (errs field.ErrorList) {
 	if c.Kind != Kind {
@@ -136,9 +136,9 @@ func groupKind(errs *field.ErrorList, path *field.Path, text string) {
 }
 
 func labelKey(errs *field.ErrorList, path *field.Path, text string) {
-	if mistakes := validation.IsQualifiedName(text); len(mistakes) > 0 {
+	if fieldErrs := validation.IsQualifiedName(text); len(fieldErrs) > 0 {
 		*errs = append(*errs, field.Invalid(path, text,
-			fmt.Sprintf("expected the key of a node label, such as karpenter.sh/capacity-type: %s", strings.Join(mistakes, "; "))))
+			fmt.Sprintf("expected the key of a node label, such as karpenter.sh/capacity-type: %s", strings.Join(fieldErrs, "; "))))
 	}
 }
 

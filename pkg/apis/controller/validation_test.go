@@ -46,7 +46,7 @@ rebalance:
   pauseAfterInterruption: 0s
   calmPeriod: 1ms
 deletionCosts: {enabled: false}
-gating: {enabled: true, labels: [eks.amazonaws.com/capacityType], spotLabel: "", nodeStartup: 10s, buyForReturn: false, healRunning: false}
+gating: {enabled: true, labels: [eks.amazonaws.com/capacityType], spotLabel: "", nodeStartup: 10s, provisionForReturn: false, healRunning: false}
 costs: {priceFile: prices.csv}
 `
 
@@ -130,7 +130,7 @@ func TestShippedFileIsComplete(t *testing.T) {
 	}
 }
 
-// Mistakes of every kind are reported at once, each with its path, and with the value and what was
+// Errors of every kind are reported at once, each with its path, and with the value and what was
 // expected if there is one.
 func TestAllMistakesAtOnce(t *testing.T) {
 	_, err := Read([]byte(head + `
@@ -151,16 +151,16 @@ rebalance: {maxMoves: 0, heel: true}
 		`rebalance.maxMoves: Invalid value: 0: expected a whole number of 1 or more`,
 	} {
 		if i >= len(got) || got[i] != want {
-			t.Errorf("mistake %d: want %s in\n%v", i, want, err)
+			t.Errorf("error %d: want %s in\n%v", i, want, err)
 		}
 	}
 	if len(got) != 7 {
-		t.Errorf("%d mistakes, want 7: %v", len(got), err)
+		t.Errorf("%d errors, want 7: %v", len(got), err)
 	}
 }
 
 // Validation reports every error with its field.
-func TestMistakes(t *testing.T) {
+func TestErrors(t *testing.T) {
 	for name, test := range map[string]struct {
 		file string
 		want []string
@@ -189,10 +189,10 @@ rebalance:
   calmPeriod: -1s
 deletionCosts: {enabled: yes please}
 costs: {priceFile: prices.txt}
-gating: {enabled: on and on, labels: [a b, ""], spotLabel: /, nodeStartup: 9s, buyForReturn: 1, healRunning: "yes"}
+gating: {enabled: on and on, labels: [a b, ""], spotLabel: /, nodeStartup: 9s, provisionForReturn: 1, healRunning: "yes"}
 `, []string{
-			"concurrency", "costs.priceFile", "deletionCosts.enabled", "dryRun", "gating.buyForReturn", "gating.enabled", "gating.healRunning", "gating.labels[0]",
-			"gating.labels[1]", "gating.nodeStartup", "gating.spotLabel", "health.bindAddress", "interruption.advisory.enabled", "interruption.advisory.pause",
+			"concurrency", "costs.priceFile", "deletionCosts.enabled", "dryRun", "gating.enabled", "gating.healRunning", "gating.labels[0]",
+			"gating.labels[1]", "gating.nodeStartup", "gating.provisionForReturn", "gating.spotLabel", "health.bindAddress", "interruption.advisory.enabled", "interruption.advisory.pause",
 			"interruption.advisory.timeLimit", "interruption.defaultNotice", "interruption.deleteAtDeadline", "interruption.enabled",
 			"interruption.notReadyAfter", "leaderElection.leaseDuration", "metrics.bindAddress",
 			"migration.evictableOwners[0]", "migration.evictableOwners[1]", "migration.evictableOwners[2]", "migration.evictableOwners[3]",
@@ -226,16 +226,16 @@ rebalance: {namespaceSelector: {matchLabels: {a: "b c"}}}
 			_, err := Read([]byte(head + test.file))
 			var list utilerrors.Aggregate
 			if !errors.As(err, &list) {
-				t.Fatalf("Read: %v, want a list of mistakes", err)
+				t.Fatalf("Read: %v, want a list of errors", err)
 			}
 			var got []string
 			for _, err := range list.Errors() {
-				var mistake *field.Error
-				if !errors.As(err, &mistake) || mistake.Type != field.ErrorTypeInvalid || mistake.Detail == "" {
+				var fieldErr *field.Error
+				if !errors.As(err, &fieldErr) || fieldErr.Type != field.ErrorTypeInvalid || fieldErr.Detail == "" {
 					t.Errorf("%v: want an invalid value with the expected format", err)
 					continue
 				}
-				got = append(got, mistake.Field)
+				got = append(got, fieldErr.Field)
 			}
 			slices.Sort(got)
 			if diff := cmp.Diff(test.want, got); diff != "" {

@@ -1,4 +1,4 @@
-// Package decoding decodes configuration into Go types and reports every mistake. The decoders of
+// Package decoding decodes configuration into Go types and reports every error. The decoders of
 // Kubernetes stop at the first value of a wrong type. This one continues: it reports all such
 // values, each with its path and the expected type, and all unknown fields.
 package decoding
@@ -31,7 +31,7 @@ func Unmarshal(data []byte, target any) (field.ErrorList, error) {
 	return d.errs, err
 }
 
-// decoder collects mistakes.
+// decoder collects errors.
 type decoder struct {
 	errs field.ErrorList
 	// seen are the values that belong to a field of the target, and whether they have such values
@@ -171,26 +171,26 @@ func path(pointer jsontext.Pointer) (p *field.Path) {
 	return p
 }
 
-// Join returns the mistakes that decoding and validation found. If a value was not decoded, it
+// Join returns the errors that decoding and validation found. If a value was not decoded, it
 // omits what validation found there. at is the path of the decoded object; nil for the root.
 func Join(at *field.Path, decoded, validated field.ErrorList) field.ErrorList {
 	var all field.ErrorList
-	for _, mistake := range decoded {
-		copied := *mistake
+	for _, fieldErr := range decoded {
+		copied := *fieldErr
 		if at != nil {
-			copied.Field = at.Child(mistake.Field).String()
+			copied.Field = at.Child(fieldErr.Field).String()
 		}
 		all = append(all, &copied)
 	}
 	decoded = all
-	for _, mistake := range validated {
+	for _, fieldErr := range validated {
 		known := false
 		for _, d := range decoded {
-			rest, below := strings.CutPrefix(mistake.Field, d.Field)
+			rest, below := strings.CutPrefix(fieldErr.Field, d.Field)
 			known = known || below && (rest == "" || strings.ContainsAny(rest[:1], ".["))
 		}
 		if !known {
-			all = append(all, mistake)
+			all = append(all, fieldErr)
 		}
 	}
 	return all

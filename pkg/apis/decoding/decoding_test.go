@@ -40,11 +40,11 @@ type object struct {
 func TestUnmarshal(t *testing.T) {
 	one, two, text, spelled, minute, half := int32(1), intstr.FromInt32(2), intstr.FromString("50%"), word("a"), metav1.Duration{Duration: time.Minute}, 0.5
 	got := object{On: true, List: []string{"default", "other"}}
-	mistakes, err := Unmarshal([]byte(`{"kind": "K", "quantity": 2, "word": "a", "duration": "1s", "optional": "1m", "on": null, "count": 1, "ratio": 0.5,
+	fieldErrs, err := Unmarshal([]byte(`{"kind": "K", "quantity": 2, "word": "a", "duration": "1s", "optional": "1m", "on": null, "count": 1, "ratio": 0.5,
 		"list": ["x"], "elements": [{"name": "n", "quantity": "50%"}, {}], "selector": {"matchLabels": {"a/b": "c", "1": "d"},
 		"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}}`), &got)
-	if err != nil || mistakes != nil {
-		t.Fatalf("mistakes %v, error %v", mistakes, err)
+	if err != nil || fieldErrs != nil {
+		t.Fatalf("errors %v, error %v", fieldErrs, err)
 	}
 	want := object{
 		TypeMeta: metav1.TypeMeta{Kind: "K"}, common: common{Quantity: &two, Word: &spelled}, Duration: metav1.Duration{Duration: time.Second},
@@ -58,7 +58,7 @@ func TestUnmarshal(t *testing.T) {
 	}
 }
 
-func TestMistakes(t *testing.T) {
+func TestErrors(t *testing.T) {
 	for name, test := range map[string]struct {
 		data string
 		want []string // type, path, value
@@ -76,12 +76,12 @@ func TestMistakes(t *testing.T) {
 		"no object":        {`5`, []string{"Invalid <nil> 5"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mistakes, err := Unmarshal([]byte(test.data), &object{})
+			fieldErrs, err := Unmarshal([]byte(test.data), &object{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, m := range mistakes {
+			for _, m := range fieldErrs {
 				if !strings.Contains(m.Detail, "expected ") {
 					t.Errorf("%v does not name what was expected", m)
 				}
@@ -92,7 +92,7 @@ func TestMistakes(t *testing.T) {
 				got = append(got, kind+" "+m.Field+" "+value.(string))
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("mistakes (-want +got):\n%s", diff)
+				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -101,8 +101,8 @@ func TestMistakes(t *testing.T) {
 // A word or quantity of a wrong type is kept as text, so that validation can name what it expected.
 func TestTextOfWrongTypes(t *testing.T) {
 	var got object
-	if mistakes, err := Unmarshal([]byte(`{"word": true, "quantity": 1.5, "elements": [{"word": {"a": 1}}]}`), &got); err != nil || mistakes != nil {
-		t.Fatalf("mistakes %v, error %v", mistakes, err)
+	if fieldErrs, err := Unmarshal([]byte(`{"word": true, "quantity": 1.5, "elements": [{"word": {"a": 1}}]}`), &got); err != nil || fieldErrs != nil {
+		t.Fatalf("errors %v, error %v", fieldErrs, err)
 	}
 	if *got.Word != "true" || got.Quantity.String() != "1.5" || *got.Elements[0].Word != `{"a": 1}` {
 		data, _ := json.Marshal(got)
@@ -118,7 +118,7 @@ func TestNoJSON(t *testing.T) {
 	}
 }
 
-// Validation adds nothing about a value that was not decoded, and all mistakes have the same root.
+// Validation adds nothing about a value that was not decoded, and all errors have the same root.
 func TestJoin(t *testing.T) {
 	at := field.NewPath("args")
 	decoded := field.ErrorList{field.Invalid(field.NewPath("rules").Index(0), "5", "x"), field.Invalid(field.NewPath("grace"), "5", "x")}
@@ -127,8 +127,8 @@ func TestJoin(t *testing.T) {
 		field.Invalid(at.Child("grace"), 0, ""), field.Invalid(at.Child("graceful"), 0, ""),
 	}
 	var got []string
-	for _, mistake := range Join(at, decoded, validated) {
-		got = append(got, mistake.Field)
+	for _, fieldErr := range Join(at, decoded, validated) {
+		got = append(got, fieldErr.Field)
 	}
 	if diff := cmp.Diff([]string{"args.rules[0]", "args.grace", "args.rules[1].name", "args.graceful"}, got); diff != "" {
 		t.Errorf("fields (-want +got):\n%s", diff)

@@ -13,11 +13,11 @@ import (
 )
 
 // Selector converts a selector of labels. It returns nil if the selector is nil. If the selector is
-// invalid, Selector adds its mistakes to errs and returns nil.
+// invalid, Selector adds its errors to errs and returns nil.
 func Selector(errs *field.ErrorList, path *field.Path, s *metav1.LabelSelector) labels.Selector {
-	mistakes := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
-	*errs = append(*errs, mistakes...)
-	if s == nil || len(mistakes) > 0 {
+	fieldErrs := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
+	*errs = append(*errs, fieldErrs...)
+	if s == nil || len(fieldErrs) > 0 {
 		return nil
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
@@ -29,7 +29,7 @@ func Selector(errs *field.ErrorList, path *field.Path, s *metav1.LabelSelector) 
 }
 
 // OneOf returns the value at the index of a word. If words does not contain the word, OneOf adds a
-// mistake to errs and returns the zero value.
+// error to errs and returns the zero value.
 func OneOf[W ~string, T any](errs *field.ErrorList, path *field.Path, word W, words []W, values ...T) T {
 	if i := slices.Index(words, word); i >= 0 {
 		return values[i]
@@ -42,7 +42,7 @@ func OneOf[W ~string, T any](errs *field.ErrorList, path *field.Path, word W, wo
 	return *new(T)
 }
 
-// AtLeast returns a duration. If it is shorter than least, AtLeast adds a mistake to errs.
+// AtLeast returns a duration. If it is shorter than least, AtLeast adds an error to errs.
 func AtLeast(errs *field.ErrorList, path *field.Path, d metav1.Duration, least time.Duration) time.Duration {
 	if d.Duration < least {
 		*errs = append(*errs, field.Invalid(path, d.Duration.String(), fmt.Sprintf("expected a duration of %s or more", least)))

@@ -11,13 +11,13 @@ const (
 	ReasonFellBack = "FellBackToSpot"
 	// ReasonRolloutRelief (Warning, on the pod): the scheduler placed a replica of the floor on
 	// spot. Older replicas of the same workload occupy the on-demand capacity that it waited for.
-	ReasonRolloutRelief = "RolloutTookSpot"
+	ReasonRolloutRelief = "RolloutRelief"
 	// ReasonScheduledAnyway (Warning, on the pod): the scheduler placed the pod on spot over its
 	// budget or cap, as ScheduleAnyway permits.
 	ReasonScheduledAnyway = "SpotBudgetExceeded"
 	// ReasonExempt (Normal, on the pod): the pod runs on spot because its own selector or affinity
 	// admits only spot.
-	ReasonExempt = "SpotByOwnAffinity"
+	ReasonExempt = "ExemptFromFloor"
 	// ReasonContradictoryLabels (Warning, on the node): the capacity labels contradict each other,
 	// or all their values are unknown. The node counts as spot.
 	ReasonContradictoryLabels = "ContradictoryCapacityLabels"
@@ -35,16 +35,16 @@ const (
 	ReasonReleased = "ReleasedToMove"
 	// ReasonRestored (Warning, on the pod and its workload): the controller returned the released
 	// pod to its ReplicaSet, because no replacement became ready in time.
-	ReasonRestored = "MoveUndone"
+	ReasonRestored = "RestoredToReplicaSet"
 	// ReasonEvicted (Normal, on the pod): the controller evicted the pod, so that its replacement
 	// runs on another node.
 	ReasonEvicted = "EvictedToMove"
 	// ReasonDeleted (Warning, on the pod and its workload): the controller deleted the pod, because
 	// its PodDisruptionBudget would not have permitted an eviction before the deadline of the node.
 	ReasonDeleted = "DeletedAtDeadline"
-	// ReasonLeftover (Normal, on the pod): the controller deleted a released pod, because its
+	// ReasonOrphan (Normal, on the pod): the controller deleted a released pod, because its
 	// ReplicaSet no longer exists or no longer wants replicas.
-	ReasonLeftover = "LeftoverDeleted"
+	ReasonOrphan = "DeletedOrphan"
 	// ReasonBlocked (Warning, on the pod, and on its workload if a webhook or a policy refuses):
 	// the eviction of the pod is refused.
 	ReasonBlocked = "EvictionBlocked"
@@ -54,9 +54,9 @@ const (
 	// ReasonShortNotice (Warning, on the pod and its workload): the pod's node is reclaimed before
 	// its replacement can be available.
 	ReasonShortNotice = "NoticeTooShort"
-	// ReasonNowhere (Warning, on the pod): the pod stays on a node that it should leave, because no
+	// ReasonNoRoom (Warning, on the pod): the pod stays on a node that it should leave, because no
 	// node has room for its replacement.
-	ReasonNowhere = "NowhereToMove"
+	ReasonNoRoom = "NoRoomForReplacement"
 	// ReasonUseless (Warning, on the pod): the pod stays on a node that it should leave until its
 	// last moment. Its replacement returned to the same node, or the pods of its workload were
 	// moved off the node too often. It is recorded once for each workload and node.
@@ -87,9 +87,9 @@ const (
 	// controller tainted it and moves its pods. Pods that the controller deletes because of it get
 	// a DisruptionTarget condition with the same reason.
 	ReasonInterruption = "SpotInterruption"
-	// ReasonAdvice (Normal, on the node): the node may be reclaimed. The controller tainted it and
-	// moves its pods one at a time.
-	ReasonAdvice = "InterruptionAdvised"
+	// ReasonAdvisory (Normal, on the node): the node may be reclaimed. The controller tainted it
+	// and moves its pods one at a time.
+	ReasonAdvisory = "InterruptionAdvisory"
 	// ReasonInterruptionOver (Normal, on the node): the controller removed its taint. The
 	// interruption signal was cleared, or an advisory signal expired.
 	ReasonInterruptionOver = "InterruptionOver"

@@ -44,21 +44,21 @@ func (e *Executor) recordEvents(a migration.Action) {
 		e.warn(a, spot.ReasonDeleted, "Deleted: "+a.Why,
 			fmt.Sprintf("Deleted pods (%s): no time was left to evict them before their nodes are reclaimed", a.Reason))
 	default:
-		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, spot.ReasonLeftover, string(a.Kind), "Deleted: %s", a.Why)
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, spot.ReasonOrphan, string(a.Kind), "Deleted: %s", a.Why)
 	}
 }
 
 // reportDryRun logs what would be done.
 func (e *Executor) reportDryRun(ctx context.Context, a migration.Action) {
 	if a.Kind != migration.Stay && a.Kind != migration.Forget && e.workFor(a.Pod).firstReport(string(a.Kind)) {
-		klog.FromContext(ctx).Info("Would perform action (dry run)", append(logValues(a), "why", a.Why)...)
+		klog.FromContext(ctx).Info("Would perform action (dry run)", append(logValues(a), "message", a.Why)...)
 		migrations.WithLabelValues(string(a.Method), string(a.Reason), dryRun).Inc()
 	}
 }
 
 // reportStay reports once why a pod stays; once for a workload and node if its move is useless.
 func (e *Executor) reportStay(ctx context.Context, a migration.Action) {
-	reason, note := spot.ReasonNowhere, "Stays on node %s: %s"
+	reason, note := spot.ReasonNoRoom, "Stays on node %s: %s"
 	switch {
 	case a.Useless != "":
 		reason = spot.ReasonUseless
@@ -69,7 +69,7 @@ func (e *Executor) reportStay(ctx context.Context, a migration.Action) {
 		reason, note = spot.ReasonNotReplacedFirst, "Node %s is being drained: %s"
 	}
 	if e.workFor(a.Pod).firstReport(string(migration.Stay)) {
-		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "why", a.Why)...)
+		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "message", a.Why)...)
 		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, reason, "Stay", note, a.Pod.Node.Name, a.Why)
 	}
 }
@@ -77,7 +77,7 @@ func (e *Executor) reportStay(ctx context.Context, a migration.Action) {
 // logValues returns the log fields of an action: the pod, its node and its current or former
 // workload.
 func logValues(a migration.Action) []any {
-	values := []any{"pod", klog.KObj(a.Pod), "action", a.Kind, "reason", a.Reason, "way", a.Method}
+	values := []any{"pod", klog.KObj(a.Pod), "action", a.Kind, "reason", a.Reason, "method", a.Method}
 	if node := a.Pod.Node; node != nil {
 		values = append(values, "node", node.Name, "capacityType", node.Facts.Capacity.Type)
 	}
@@ -151,7 +151,7 @@ func (e *Executor) countMove(a migration.Action) {
 	outcome := moved
 	switch {
 	case a.Kind == migration.Restore:
-		outcome = undone
+		outcome = restored
 	case a.Kind == migration.DeletePod && a.Method == migration.Surge:
 		outcome = abandoned
 	}

@@ -354,7 +354,7 @@ func (e *Executor) finish(ctx context.Context, a migration.Action, o outcome, er
 		w.refused = false
 		w.enter(unconfirmed, now)
 		e.departures.Record(a, now)
-		logger.Info(performed[a.Kind], "why", a.Why)
+		logger.Info(performed[a.Kind], "message", a.Why)
 		e.recordEvents(a)
 	case gone:
 		w.enter(unconfirmed, now)
@@ -373,7 +373,7 @@ func (e *Executor) finish(ctx context.Context, a migration.Action, o outcome, er
 		if !w.firstReport("again: " + string(o)) {
 			level = 4 // up to four attempts per second
 		}
-		logger.V(level).Info("Action failed, will retry", "outcome", o, "pause", w.pause, "cause", err)
+		logger.V(level).Info("Action failed, will retry", "outcome", o, "pause", w.pause, "err", err)
 		if o == denied && a.Kind == migration.Release {
 			w.denied = now
 		}

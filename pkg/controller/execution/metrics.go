@@ -12,9 +12,9 @@ const subsystem = "spot_aware_scheduler"
 const (
 	// moved: the pod is gone, as planned.
 	moved = "moved"
-	// undone: the controller restored the pod to its ReplicaSet, because no replacement was ready
+	// restored: the controller restored the pod to its ReplicaSet, because no replacement was ready
 	// in time.
-	undone = "undone"
+	restored = "restored"
 	// abandoned: the pod is gone because its workload was deleted or wants no pods any more.
 	abandoned = "abandoned"
 	// dryRun: the move would have been started.
@@ -26,14 +26,14 @@ var (
 	migrations = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "migrations_total",
-		Help:      "Pods moved, by way (surge, evict, delete), by reason, and by outcome: moved, undone, abandoned or dry-run.",
-	}, []string{"way", "reason", "outcome"})
+		Help:      "Pods moved, by method (surge, evict, delete), by reason, and by outcome: moved, restored, abandoned or dry-run.",
+	}, []string{"method", "reason", "outcome"})
 
 	evictionsBlocked = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "evictions_blocked_total",
-		Help:      "Pods whose eviction was refused, each counted once, by cause: budget, several-budgets, for which the API server refuses every eviction, or denied, by a webhook or a policy.",
-	}, []string{"by"})
+		Help:      "Pods whose eviction was refused, each counted once, by reason: disruption-budget, several-disruption-budgets, for which the API server refuses every eviction, or denied, by a webhook or a policy.",
+	}, []string{"reason"})
 
 	evacuationDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Subsystem: subsystem,
@@ -61,14 +61,14 @@ var (
 // would fire.
 func RegisterMetrics(registry prometheus.Registerer) {
 	registry.MustRegister(migrations, evictionsBlocked, evacuationDuration, podsLost, podsOverdue)
-	for _, way := range []migration.Method{migration.Surge, migration.Evict, migration.Delete} {
+	for _, method := range []migration.Method{migration.Surge, migration.Evict, migration.Delete} {
 		for _, reason := range migration.Reasons {
-			for _, outcome := range []string{moved, undone, abandoned, dryRun} {
-				migrations.WithLabelValues(string(way), string(reason), outcome)
+			for _, outcome := range []string{moved, restored, abandoned, dryRun} {
+				migrations.WithLabelValues(string(method), string(reason), outcome)
 			}
 		}
 	}
-	for _, by := range []outcome{refused, blockedBySeveral, denied} {
-		evictionsBlocked.WithLabelValues(string(by))
+	for _, reason := range []outcome{refused, blockedBySeveral, denied} {
+		evictionsBlocked.WithLabelValues(string(reason))
 	}
 }

@@ -35,10 +35,10 @@ const (
 	// gone: the pod was already gone or terminating.
 	gone outcome = "gone"
 	// refused: a PodDisruptionBudget currently allows no eviction.
-	refused outcome = "budget"
+	refused outcome = "disruption-budget"
 	// blockedBySeveral: several PodDisruptionBudgets select the pod. The API server never evicts
 	// such a pod.
-	blockedBySeveral outcome = "several-budgets"
+	blockedBySeveral outcome = "several-disruption-budgets"
 	// denied: the API server refuses the request and will refuse it again, because of RBAC or an
 	// admission webhook or policy.
 	denied outcome = "denied"

@@ -154,7 +154,7 @@ func New(
 // Run assigns gated pods until ctx is done. The caches must be synced. It may be called once.
 func (a *Assigner) Run(ctx context.Context) {
 	context.AfterFunc(ctx, a.queue.ShutDown)
-	klog.FromContext(ctx).Info("Started assigning capacity types to gated pods", "affinity", a.settings.Labels)
+	klog.FromContext(ctx).Info("Started assigning capacity types to gated pods", "labels", a.settings.Labels)
 	a.leading.Store(true)
 	for _, obj := range a.pods.List() {
 		a.observe(obj.(*v1.Pod))

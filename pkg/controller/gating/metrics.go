@@ -25,14 +25,14 @@ var (
 		Name:           "assigned_pods_total",
 		Help:           "Pods whose capacity gate was removed, by the capacity type that was assigned: on-demand, spot, any or none.",
 		StabilityLevel: metrics.ALPHA,
-	}, []string{"capacity"})
+	}, []string{"capacity_type"})
 	replacedPods = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "replaced_pending_pods_total",
-		Help: "Unschedulable pods deleted for a successor with another affinity, by reason (label why): fallback, rollout-relief or " +
+		Help: "Unschedulable pods deleted for a successor with another affinity, by reason: fallback, rollout-relief or " +
 			"reassigned.",
 		StabilityLevel: metrics.ALPHA,
-	}, []string{"why"})
+	}, []string{"reason"})
 	hiddenNodes = metrics.NewGauge(&metrics.GaugeOpts{
 		Subsystem:      subsystem,
 		Name:           "hidden_capacity_nodes",
@@ -47,7 +47,7 @@ func RegisterMetrics() {
 	for _, a := range []string{decision.AssignedOnDemand.String(), decision.AssignedSpot.String(), decision.AssignedAny.String(), "none"} {
 		assignedPods.WithLabelValues(a).Add(0) // a series that appears with its first count would not show an increase
 	}
-	for _, why := range []string{spot.GrantedFallback, spot.GrantedRelief, reassigned} {
-		replacedPods.WithLabelValues(why).Add(0)
+	for _, reason := range []string{spot.GrantedFallback, spot.GrantedRelief, reassigned} {
+		replacedPods.WithLabelValues(reason).Add(0)
 	}
 }

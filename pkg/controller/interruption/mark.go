@@ -101,8 +101,8 @@ func (m *Mark) addClassEvent(n *observedNode, class decision.SignalClass, want d
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: pods are moved by %s",
 			n.signals[0].Name, want.deadline.UTC().Format(time.RFC3339))
 	case want.Class == decision.Advisory.String():
-		m.addEvent(v1.EventTypeNormal, spot.ReasonAdvice, "%s: pods are moved one at a time", n.signals[0].Name)
-	case class == decision.Advisory && want.Advised != nil:
+		m.addEvent(v1.EventTypeNormal, spot.ReasonAdvisory, "%s: pods are moved one at a time", n.signals[0].Name)
+	case class == decision.Advisory && want.AdvisorySince != nil:
 		m.addEvent(v1.EventTypeNormal, spot.ReasonInterruptionOver, "Advisory expired: the node was not reclaimed in time")
 	default:
 		m.addEvent(v1.EventTypeNormal, spot.ReasonInterruptionOver, "Interruption signal cleared")

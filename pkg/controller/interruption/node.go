@@ -47,16 +47,16 @@ type state struct {
 	OwnDeadline string `json:"deadline,omitempty"`
 	// Starts contains the start of each reclaim signal, by the name of the signal. The notice
 	// starts then.
-	Starts map[string]time.Time `json:"seen,omitempty"`
+	Starts map[string]time.Time `json:"starts,omitempty"`
 	// FutureStarts contains the start of a signal according to the Node, by the name of the signal,
 	// if it was in the future when the controller first read the signal. Without it, the signal
 	// would seem to repeat at that time.
-	FutureStarts map[string]time.Time `json:"ahead,omitempty"`
+	FutureStarts map[string]time.Time `json:"futureStarts,omitempty"`
 	// Released contains the pods that were released for a drain of the node. During the same drain
 	// no pod is released twice.
 	Released []types.UID `json:"released,omitempty"`
-	// Advised is the start of the last advisory signal on which the controller acted.
-	Advised *time.Time `json:"advised,omitempty"`
+	// AdvisorySince is the start of the last advisory signal on which the controller acted.
+	AdvisorySince *time.Time `json:"advisorySince,omitempty"`
 }
 
 // text returns the value of the state annotation; "" if the node needs no annotation.
@@ -86,8 +86,8 @@ func (p *planner) observe(n *snapshot.Node) (o observedNode, ok bool) {
 	o.Node = n
 	if _, ready := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady); ready != nil { // the kubelet has reported
 		p.kubelets.reported++
-		if _, silent := p.reader.KubeletSilent(n.Node); silent {
-			p.kubelets.silent++
+		if _, unreachable := p.reader.KubeletUnreachable(n.Node); unreachable {
+			p.kubelets.unreachable++
 		}
 		o.ready = ready.Status == v1.ConditionTrue
 	}

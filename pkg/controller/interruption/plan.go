@@ -6,7 +6,7 @@
 // controller process continues where an earlier one stopped.
 //
 // Three files contain the way of a node through a plan. observe (node.go) reads the node once.
-// reclaim, advice or drain (plan.go) returns the desired marks and the moves. newMark (mark.go)
+// reclaim, advisory or drain (plan.go) returns the desired marks and the moves. newMark (mark.go)
 // compares the desired marks with the current marks.
 package interruption
 
@@ -59,16 +59,17 @@ func (s *Settings) Draining(n *snapshot.Node, class decision.SignalClass) bool {
 // namespace and name. A node whose marks are correct gets no mark.
 //
 //   - reclaim: The node gets the project's taint and the deadline. Every pod is moved by then,
-//     except DaemonSet, static and terminating pods. For a node that is only silent, see
-//     staysOnSilentNode.
+//     except DaemonSet, static and terminating pods. For a node that is only unreachable, see
+//     staysOnUnreachableNode.
 //   - drain: The node gets no mark, because a user or a tool drains it. See Settings.Drain.
 //   - advisory: See Settings.Interruption. One pod of a workload is moved at a time. Pods that must
 //     not be disturbed unnecessarily (MayDisrupt) are not moved. Nor are pods without a controller
 //     and pods of Jobs, which are not recreated elsewhere without loss.
 //
-// A silent spot node counts as gone only while most nodes are ready (maxSilentPercent) and few
-// other nodes are silent (silentLimit). Otherwise the cause is more likely in the control plane. A
-// silent node without pods to move gets no mark, because new nodes are silent too.
+// An unreachable spot node counts as gone only while most nodes are ready (maxUnreachablePercent)
+// and few other nodes are unreachable (unreachableLimit). Otherwise the cause is more likely in the
+// control plane. An unreachable node without pods to move gets no mark, because new nodes are
+// unreachable too.
 func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migration.Move) {
 	p := &planner{
 		Settings: settings,
@@ -85,7 +86,7 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 			nodes = append(nodes, observed)
 		}
 	}
-	p.limitSilence(nodes)
+	p.limitUnreachable(nodes)
 	for i := range nodes {
 		if mark, ok := p.planNode(&nodes[i]); ok {
 			marks = append(marks, mark)
@@ -103,11 +104,11 @@ type planner struct {
 	// objects.
 	at, now time.Time
 	reader  node.Reader
-	// kubelets counts the silent nodes that observe has read.
+	// kubelets counts the unreachable nodes that observe has read.
 	kubelets kubelets
 	// inTransition contains the pods in transition of each workload. advised contains the one move
 	// of each workload because of advisory signals: of the pod with the lowest deletion cost, then
-	// of the first by node and name. Both are nil without Advice.
+	// of the first by node and name. Both are nil without Advisory.
 	inTransition map[workload.OwnerKey]snapshot.PodsInTransition
 	advised      map[workload.OwnerKey]migration.Move
 	moves        []migration.Move
@@ -134,7 +135,7 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 	case class == decision.Reclaim && p.Interruption.Enabled:
 		want, moves = p.reclaim(n)
 	case p.Interruption.Advisory.Enabled:
-		want = p.advice(n, class == decision.Advisory)
+		want = p.advisory(n, class == decision.Advisory)
 	}
 	if p.Drain.Assist && p.Draining(n.Node, class) {
 		released, drained := p.drain(n)
@@ -163,13 +164,13 @@ func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move
 	if !n.blockedByOthers() {
 		want.Taint = taintValue(n.signals[0])
 	}
-	onlySilent := !slices.ContainsFunc(n.signals, func(a node.Announcement) bool { return !isSilence(a) })
+	onlyUnreachable := !slices.ContainsFunc(n.signals, func(a node.Announcement) bool { return !isUnreachable(a) })
 	for _, pod := range n.Pods {
-		if p.mayMove(pod) && !(onlySilent && staysOnSilentNode(pod)) {
+		if p.mayMove(pod) && !(onlyUnreachable && staysOnUnreachableNode(pod)) {
 			moves = append(moves, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: want.deadline, Noticed: first})
 		}
 	}
-	if onlySilent && len(moves) == 0 && n.state.Class != want.Class {
+	if onlyUnreachable && len(moves) == 0 && n.state.Class != want.Class {
 		return desired{}, nil
 	}
 	return want, moves
@@ -188,7 +189,7 @@ func (p *planner) start(n *observedNode, a node.Announcement) (start, futureStar
 	if !recorded.IsZero() && (!onNode.After(recorded) || onNode.Equal(futureStart)) {
 		return recorded, futureStart
 	}
-	alive := n.ready && !slices.ContainsFunc(n.signals, isSilence)
+	alive := n.ready && !slices.ContainsFunc(n.signals, isUnreachable)
 	switch {
 	case onNode.After(p.now):
 		return p.now, onNode
@@ -231,16 +232,16 @@ func (p *planner) deadline(n *observedNode, starts map[string]time.Time, oldest 
 	return deadline, stale
 }
 
-// advice plans for a node with an advisory signal (active), or for one that had such a signal
+// advisory plans for a node with an advisory signal (active), or for one that had such a signal
 // before. It adds its moves to p.advised.
-func (p *planner) advice(n *observedNode, active bool) (want desired) {
+func (p *planner) advisory(n *observedNode, active bool) (want desired) {
 	since := p.now
-	if n.state.Advised != nil {
-		since = *n.state.Advised
+	if n.state.AdvisorySince != nil {
+		since = *n.state.AdvisorySince
 		switch end := since.Add(p.Interruption.Advisory.TimeLimit.Duration); {
 		case p.now.Before(end):
 		case p.now.Before(end.Add(p.Interruption.Advisory.Pause.Duration)):
-			want.Advised = &since
+			want.AdvisorySince = &since
 			return want
 		default:
 			since = p.now
@@ -254,11 +255,11 @@ func (p *planner) advice(n *observedNode, active bool) (want desired) {
 			p.inTransition[w.Key] == (snapshot.PodsInTransition{}) &&
 			w.Kind != "Pod" && w.Kind != "Job" && workload.MayDisrupt(pod.Pod, p.now) {
 			if other, ok := p.advised[w.Key]; !ok || pod.DeletionCost() < other.Pod.DeletionCost() {
-				p.advised[w.Key] = migration.Move{Pod: pod, Reason: migration.Advice, Noticed: since}
+				p.advised[w.Key] = migration.Move{Pod: pod, Reason: migration.Advisory, Noticed: since}
 			}
 		}
 	}
-	want.Class, want.Taint, want.Advised = decision.Advisory.String(), taintValue(n.signals[0]), &since
+	want.Class, want.Taint, want.AdvisorySince = decision.Advisory.String(), taintValue(n.signals[0]), &since
 	return want
 }
 
@@ -334,8 +335,8 @@ func tolerates(pod *v1.Pod, key string) bool {
 
 // taintValue returns the value of the taint for a signal: the last part of the signal's key.
 func taintValue(a node.Announcement) string {
-	if isSilence(a) {
-		return node.SilenceReason
+	if isUnreachable(a) {
+		return node.UnreachableReason
 	}
 	_, key, _ := strings.Cut(a.Name, " ")
 	key, _, _ = strings.Cut(key, "=")

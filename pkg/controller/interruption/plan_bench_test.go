@@ -19,7 +19,7 @@ func BenchmarkPlan(b *testing.B) {
 	reclaimed := func(n *v1.Node) {
 		n.Annotations[spot.InterruptionDeadlineAnnotation] = deadline(2 * time.Minute)
 		n.Annotations[spot.InterruptionStateAnnotation] = `{"class":"reclaim","taint":"spot-itn","deadline":"` + deadline(2*time.Minute) +
-			`","seen":{"taint ` + awsReclaim + `":"` + deadline(0) + `"}}`
+			`","starts":{"taint ` + awsReclaim + `":"` + deadline(0) + `"}}`
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: awsReclaim, Effect: v1.TaintEffectNoSchedule},
 			v1.Taint{Key: own, Value: "spot-itn", Effect: v1.TaintEffectNoSchedule})
 	}

@@ -37,7 +37,7 @@ var settings = interruption.Settings{
 
 const (
 	awsReclaim  = "aws-node-termination-handler/spot-itn"
-	awsAdvice   = "aws-node-termination-handler/rebalance-recommendation"
+	awsAdvisory = "aws-node-termination-handler/rebalance-recommendation"
 	maintenance = "aws-node-termination-handler/scheduled-maintenance"
 	own         = spot.InterruptionTaint
 )
@@ -108,7 +108,7 @@ func (w *world) event(message string, since time.Duration) {
 		Type: "VMEventScheduled", Status: v1.ConditionTrue, Message: message, LastTransitionTime: *at(since)})
 }
 
-// stayers adds pods that stay on a node that is only silent, and two pods that do not.
+// stayers adds pods that stay on a node that is only unreachable, and two pods that do not.
 func (w *world) stayers() {
 	w.add(w.pod("bare", "Pod")).OwnerReferences = nil
 	tolerate := func(name string, tolerations ...v1.Toleration) {
@@ -236,7 +236,7 @@ func TestOneNode(t *testing.T) {
 		"notice over, alive": {func(w *world) { w.taint(awsReclaim, "x", at(-2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 		"notice over, not ready": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.ready(v1.ConditionFalse) },
 			both("-60"), "spot-itn:NoSchedule -60 state", []string{spot.ReasonInterruption}},
-		"notice over, silent": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.overdue = 45 * time.Second },
+		"notice over, unreachable": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.overdue = 45 * time.Second },
 			both("-60"), "spot-itn:NoSchedule -60 state", []string{spot.ReasonInterruption}},
 		"node's clock ahead": {func(w *world) { w.taint(awsReclaim, "x", at(2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 		"no notice known":    {func(w *world) { w.taint(maintenance, "", nil) }, both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{spot.ReasonInterruption}},
@@ -249,8 +249,8 @@ func TestOneNode(t *testing.T) {
 		}, both("+20"), "VMEventScheduled:NoSchedule +20 state", []string{spot.ReasonInterruption}},
 
 		"Azure, another event": {func(w *world) { w.settings.Interruption.Advisory.Enabled = false; w.event("Freeze Scheduled", 0) }, "", "", nil},
-		"Azure, another event, with advice": {func(w *world) { w.event("Freeze Scheduled", 0) },
-			"web-0 advice", "VMEventScheduled:NoSchedule state", []string{spot.ReasonAdvice}},
+		"Azure, another event, with advisory": {func(w *world) { w.event("Freeze Scheduled", 0) },
+			"web-0 advisory", "VMEventScheduled:NoSchedule state", []string{spot.ReasonAdvisory}},
 		"on-demand: a reclaim signal is advisory": {func(w *world) {
 			w.onDemand = true
 			w.settings.Interruption.Advisory.Enabled = false
@@ -292,7 +292,7 @@ func TestOneNode(t *testing.T) {
 		}, both("-60"), "x:NoSchedule -60 state", []string{spot.ReasonInterruption}},
 		"a recorded state of a signal that was repeated": {func(w *world) {
 			w.annotate(spot.InterruptionStateAnnotation, `{"class":"reclaim","taint":"VMEventScheduled","deadline":"2026-02-28T12:00:30Z",`+
-				`"seen":{"condition VMEventScheduled=True (Preempt)":"2026-02-28T12:00:00Z"}}`)
+				`"starts":{"condition VMEventScheduled=True (Preempt)":"2026-02-28T12:00:00Z"}}`)
 			w.annotate(spot.InterruptionDeadlineAnnotation, "2026-02-28T12:00:30Z")
 			w.event("Preempt Scheduled", -5*time.Second)
 		}, both("+25"), "VMEventScheduled:NoSchedule +25 state", nil},
@@ -321,32 +321,32 @@ func TestOneNode(t *testing.T) {
 		"drain, and deleted": {func(w *world) {
 			w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"karpenter.sh/termination"}
 		}, "", "", nil},
-		"drain and advice":                  {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsAdvice, "x", nil) }, "", "", nil},
+		"drain and advisory":                {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsAdvisory, "x", nil) }, "", "", nil},
 		"drain and reclaim":                 {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 		"cordoned":                          {func(w *world) { w.node.Spec.Unschedulable = true }, "", "", nil},
-		"silent for 39 s":                   {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(39 * time.Second) }, "", "", nil},
-		"silent for 50 s":                   {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second) }, both("-10"), "not-ready:NoSchedule +40 state", []string{spot.ReasonInterruption}},
-		"silent, and empty":                 {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second); w.pods = nil }, "", "", nil},
+		"unreachable for 39 s":              {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(39 * time.Second) }, "", "", nil},
+		"unreachable for 50 s":              {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second) }, both("-10"), "not-ready:NoSchedule +40 state", []string{spot.ReasonInterruption}},
+		"unreachable, and empty":            {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second); w.pods = nil }, "", "", nil},
 		"not ready, but alive, for an hour": {func(w *world) { w.ready(v1.ConditionFalse); w.now = start.Add(time.Hour) }, "", "", nil},
 		"Lease overdue for 39 s":            {func(w *world) { w.overdue = 39 * time.Second }, "", "", nil},
 		"Lease overdue for 50 s":            {func(w *world) { w.overdue = 50 * time.Second }, both("-10"), "not-ready:NoSchedule -10 state", []string{spot.ReasonInterruption}},
 		"Lease overdue for 50 s, not ready": {func(w *world) { w.overdue = 50 * time.Second; w.ready(v1.ConditionFalse) },
 			both("-10"), "not-ready:NoSchedule -10 state", []string{spot.ReasonInterruption}},
 		"Lease overdue for 50 s, on-demand": {func(w *world) { w.onDemand = true; w.overdue = 50 * time.Second }, "", "", nil},
-		"silent: which pods": {func(w *world) {
+		"unreachable: which pods": {func(w *world) {
 			w.ready(v1.ConditionUnknown)
 			w.now = start.Add(50 * time.Second)
 			w.stayers()
 		}, "ends-first interruption -10, five-minutes interruption -10, web-0 interruption -10, web-1 interruption -10",
 			"not-ready:NoSchedule +40 state", []string{spot.ReasonInterruption}},
-		"silent, with nothing but pods that stay": {func(w *world) {
+		"unreachable, with nothing but pods that stay": {func(w *world) {
 			w.ready(v1.ConditionUnknown)
 			w.now = start.Add(50 * time.Second)
 			w.pods = nil
 			w.stayers()
 			w.pods = w.pods[:4]
 		}, "", "", nil},
-		"reclaimed and silent: which pods": {func(w *world) {
+		"reclaimed and unreachable: which pods": {func(w *world) {
 			w.ready(v1.ConditionUnknown)
 			w.taint(awsReclaim, "x", nil)
 			w.now = start.Add(50 * time.Second)
@@ -354,8 +354,8 @@ func TestOneNode(t *testing.T) {
 			w.stayers()
 		}, "bare interruption -10, ends-first interruption -10, five-minutes interruption -10, stays interruption -10, stays-if-not-ready interruption -10, stays-longer interruption -10",
 			"spot-itn:NoSchedule +40 state", []string{spot.ReasonInterruption}},
-		"all nodes are silent": {func(w *world) { w.ready(v1.ConditionUnknown); w.other = w.node; w.now = start.Add(50 * time.Second) }, "", "", nil},
-		"reclaimed and silent": {func(w *world) {
+		"all nodes are unreachable": {func(w *world) { w.ready(v1.ConditionUnknown); w.other = w.node; w.now = start.Add(50 * time.Second) }, "", "", nil},
+		"reclaimed and unreachable": {func(w *world) {
 			w.taint(awsReclaim, "", nil)
 			w.ready(v1.ConditionUnknown)
 			w.now = start.Add(50 * time.Second)
@@ -381,10 +381,10 @@ func TestOneNode(t *testing.T) {
 			"tolerates interruption +120, tolerates-and-is-newer interruption +120, unknown interruption +120, web-0 interruption +120, web-1 interruption +120",
 			"spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 
-		"advice: one of a workload": {func(w *world) { w.taint(awsAdvice, "x", nil); w.add(w.pod("api", "StatefulSet")) },
-			"api advice, web-0 advice", "rebalance-recommendation:NoSchedule state", []string{spot.ReasonAdvice}},
-		"advice: which pods": {func(w *world) {
-			w.taint(awsAdvice, "x", nil)
+		"advisory: one of a workload": {func(w *world) { w.taint(awsAdvisory, "x", nil); w.add(w.pod("api", "StatefulSet")) },
+			"api advisory, web-0 advisory", "rebalance-recommendation:NoSchedule state", []string{spot.ReasonAdvisory}},
+		"advisory: which pods": {func(w *world) {
+			w.taint(awsAdvisory, "x", nil)
 			w.add(w.pod("job", "Job"))
 			w.add(w.pod("bare", "Pod"))
 			w.add(w.pod("precious", "StatefulSet")).Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
@@ -393,22 +393,22 @@ func TestOneNode(t *testing.T) {
 			unknown.Workload, unknown.Revision = nil, nil
 			w.pods[1].DeletionTimestamp = at(0)
 			w.pods[0].Revision.Pods = w.pods[:1]
-		}, "", "rebalance-recommendation:NoSchedule state", []string{spot.ReasonAdvice}},
+		}, "", "rebalance-recommendation:NoSchedule state", []string{spot.ReasonAdvisory}},
 		"pods of selected namespaces": {func(w *world) {
 			w.settings.Selects = func(namespace string) bool { return namespace == "mail" }
 			w.taint(awsReclaim, "x", nil)
 			w.add(w.pod("relay", "Deployment")).Namespace = "mail"
 		}, "relay interruption +120", "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
-		"advice: pods of selected namespaces": {func(w *world) {
+		"advisory: pods of selected namespaces": {func(w *world) {
 			w.settings.Selects = func(namespace string) bool { return namespace == "mail" }
-			w.taint(awsAdvice, "x", nil)
+			w.taint(awsAdvisory, "x", nil)
 			w.add(w.pod("relay", "Deployment")).Namespace = "mail"
-		}, "relay advice", "rebalance-recommendation:NoSchedule state", []string{spot.ReasonAdvice}},
+		}, "relay advisory", "rebalance-recommendation:NoSchedule state", []string{spot.ReasonAdvisory}},
 		"no namespace is selected": {func(w *world) {
 			w.settings.Selects = func(string) bool { return false }
 			w.taint(awsReclaim, "x", nil)
 		}, "", "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
-		"advice is off": {func(w *world) { w.settings.Interruption.Advisory.Enabled = false; w.taint(awsAdvice, "x", nil) }, "", "", nil},
+		"advisory is off": {func(w *world) { w.settings.Interruption.Advisory.Enabled = false; w.taint(awsAdvisory, "x", nil) }, "", "", nil},
 		"reclaim is off": {func(w *world) { w.settings.Interruption.Enabled = false; w.taint(awsReclaim, "x", nil) },
 			"", "", nil},
 	}
@@ -504,32 +504,32 @@ func TestRounds(t *testing.T) {
 			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
 			{0, func(w *world) { w.untaint(awsReclaim); w.annotate(spot.InterruptionStateAnnotation, "{") }, "spot-itn:NoSchedule +120 state", 2, 2},
 		},
-		"silent, and ready again": {
+		"unreachable, and ready again": {
 			{0, func(w *world) { w.ready(v1.ConditionUnknown) }, "", 0, 0},
 			{time.Minute, keep, "not-ready:NoSchedule +40 state", 2, 1},
 			{time.Minute, func(w *world) { w.pods = nil }, "not-ready:NoSchedule +40 state", 0, 1},
 			{time.Minute, func(w *world) { w.ready(v1.ConditionTrue) }, "", 0, 2},
 		},
 		"an advisory signal without a reclaim": {
-			{0, func(w *world) { w.node.Spec.Unschedulable = true; w.taint(awsAdvice, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{0, func(w *world) { w.node.Spec.Unschedulable = true; w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
 			{30*time.Minute - 1, keep, "rebalance-recommendation:NoSchedule state", 1, 1},
 			{1, keep, "state", 0, 2},
 			{time.Hour - 1, keep, "state", 0, 2},
 			{1, keep, "rebalance-recommendation:NoSchedule state", 1, 3},
 		},
 		"a withdrawn advisory signal": {
-			{0, func(w *world) { w.taint(awsAdvice, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
-			{time.Minute, func(w *world) { w.untaint(awsAdvice) }, "", 0, 2},
+			{0, func(w *world) { w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{time.Minute, func(w *world) { w.untaint(awsAdvisory) }, "", 0, 2},
 		},
 		"an advisory signal withdrawn in the pause": {
-			{0, func(w *world) { w.taint(awsAdvice, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
-			{30 * time.Minute, func(w *world) { w.untaint(awsAdvice) }, "state", 0, 2},
-			{time.Minute, func(w *world) { w.taint(awsAdvice, "x", nil) }, "state", 0, 2},
-			{0, func(w *world) { w.untaint(awsAdvice) }, "state", 0, 2},
+			{0, func(w *world) { w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{30 * time.Minute, func(w *world) { w.untaint(awsAdvisory) }, "state", 0, 2},
+			{time.Minute, func(w *world) { w.taint(awsAdvisory, "x", nil) }, "state", 0, 2},
+			{0, func(w *world) { w.untaint(awsAdvisory) }, "state", 0, 2},
 			{time.Hour, keep, "", 0, 3},
 		},
 		"an advisory signal followed by a reclaim": {
-			{0, func(w *world) { w.taint(awsAdvice, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{0, func(w *world) { w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
 			{time.Minute, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +180 state", 2, 2},
 		},
 		"disabled: the marks of an earlier controller are removed": {
@@ -569,7 +569,7 @@ func TestRounds(t *testing.T) {
 // Each change is reported in one event.
 func TestEvents(t *testing.T) {
 	w := newWorld(t)
-	w.taint(awsAdvice, "x", nil)
+	w.taint(awsAdvisory, "x", nil)
 	w.round(0)
 	w.taint(maintenance, "", nil)
 	w.round(time.Minute)
@@ -579,9 +579,9 @@ func TestEvents(t *testing.T) {
 	w.untaint(awsReclaim)
 	w.round(time.Second)
 	w.round(30 * time.Minute)
-	w.untaint(awsAdvice)
+	w.untaint(awsAdvisory)
 	w.round(2 * time.Hour)
-	want := []string{spot.ReasonAdvice, spot.ReasonInterruption, spot.ReasonAdvice, spot.ReasonInterruptionOver}
+	want := []string{spot.ReasonAdvisory, spot.ReasonInterruption, spot.ReasonAdvisory, spot.ReasonInterruptionOver}
 	clustertest.Equal(t, "events", want, w.events)
 }
 
@@ -598,7 +598,7 @@ func foreign(n *v1.Node) (taints []v1.Taint) {
 func TestOrder(t *testing.T) {
 	w := newWorld(t)
 	names := map[string]func(*v1.Node){
-		"a": func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: awsAdvice}} },
+		"a": func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: awsAdvisory}} },
 		"b": func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: awsReclaim}} },
 		"c": func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "cloud.google.com/impending-node-termination"}} },
 	}
@@ -624,7 +624,7 @@ func TestOrder(t *testing.T) {
 
 // Of a workload's pods on all nodes with an advisory signal, the one with the lowest deletion cost
 // moves first. The controller's own cost counts as none.
-func TestAdviceFollowsDeletionCost(t *testing.T) {
+func TestAdvisoryFollowsDeletionCost(t *testing.T) {
 	for name, test := range map[string]struct {
 		annotations [2]map[string]string // of the pods on nodes a and b
 		want        string
@@ -641,7 +641,7 @@ func TestAdviceFollowsDeletionCost(t *testing.T) {
 			pods[1].Workload, pods[1].Revision = pods[0].Workload, pods[0].Revision
 			for i, p := range pods {
 				n := newSpotNode(string(rune('a'+i)), v1.ConditionTrue)
-				n.Spec.Taints, n.Pods, p.Annotations = []v1.Taint{{Key: awsAdvice}}, []*snapshot.Pod{p}, test.annotations[i]
+				n.Spec.Taints, n.Pods, p.Annotations = []v1.Taint{{Key: awsAdvisory}}, []*snapshot.Pod{p}, test.annotations[i]
 				s.Nodes = append(s.Nodes, n)
 			}
 			if _, moves := interruption.Plan(s, settings); len(moves) != 1 || moves[0].Pod.Name != test.want {

@@ -37,7 +37,7 @@ func write(node *v1.Node, m interruption.Mark) *v1.Node {
 // state.
 func olderThanAllSignals(node *v1.Node, deadline time.Time) bool {
 	var state struct {
-		Starts map[string]time.Time `json:"seen"`
+		Starts map[string]time.Time `json:"starts"`
 	}
 	if json.Unmarshal([]byte(node.Annotations[spot.InterruptionStateAnnotation]), &state) != nil {
 		return false
@@ -55,7 +55,7 @@ func olderThanAllSignals(node *v1.Node, deadline time.Time) bool {
 // older than every signal. No two taints have the same key and effect. After all signals are
 // withdrawn, no mark of the controller remains.
 func TestAnyHistoryOfANode(t *testing.T) {
-	keys := []string{awsReclaim, awsAdvice, maintenance, "cloud.google.com/impending-node-termination", "karpenter.sh/disrupted", "example.com/dedicated"}
+	keys := []string{awsReclaim, awsAdvisory, maintenance, "cloud.google.com/impending-node-termination", "karpenter.sh/disrupted", "example.com/dedicated"}
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
 		byHand := false
@@ -144,15 +144,15 @@ func TestStateOnTheNode(t *testing.T) {
 	}{
 		"reclaim": {func(w *world) { w.taint(awsReclaim, "x", at(-20*time.Second)) }, map[string]any{
 			"class": "reclaim", "taint": "spot-itn", "deadline": deadline(100 * time.Second),
-			"seen": map[string]any{"taint " + awsReclaim: deadline(-20 * time.Second)},
+			"starts": map[string]any{"taint " + awsReclaim: deadline(-20 * time.Second)},
 		}},
 		"reclaim, with a start in the future": {func(w *world) { w.taint(awsReclaim, "x", at(20*time.Second)) }, map[string]any{
 			"class": "reclaim", "taint": "spot-itn", "deadline": deadline(2 * time.Minute),
-			"seen":  map[string]any{"taint " + awsReclaim: deadline(0)},
-			"ahead": map[string]any{"taint " + awsReclaim: deadline(20 * time.Second)},
+			"starts":       map[string]any{"taint " + awsReclaim: deadline(0)},
+			"futureStarts": map[string]any{"taint " + awsReclaim: deadline(20 * time.Second)},
 		}},
-		"advice": {func(w *world) { w.taint(awsAdvice, "x", nil) }, map[string]any{
-			"class": "advisory", "taint": "rebalance-recommendation", "advised": deadline(0),
+		"advisory": {func(w *world) { w.taint(awsAdvisory, "x", nil) }, map[string]any{
+			"class": "advisory", "taint": "rebalance-recommendation", "advisorySince": deadline(0),
 		}},
 		"drain": {func(w *world) {
 			w.settings.Drain.Assist = true

@@ -73,7 +73,7 @@ const (
 	NodeMark     WriteKind = "node-mark"
 	DeletionCost WriteKind = "deletion-cost"
 	// Budget is a PodDisruptionBudget.
-	Budget WriteKind = "budget"
+	Budget WriteKind = "disruption-budget"
 	// EvictionResponse is the status of an Eviction of Kubernetes 1.37.
 	EvictionResponse WriteKind = "eviction-response"
 )
@@ -197,7 +197,7 @@ func (l *Loop) record(logger klog.Logger, w Write, err error) (outcome string) {
 	l.lastTurn[w.tenant()] = time.Now()
 	values := []any{"kind", w.Kind, "object", w.Name}
 	if w.Why != "" {
-		values = append(values, "why", w.Why)
+		values = append(values, "reason", w.Why)
 	}
 	switch {
 	case err == nil:

@@ -166,7 +166,7 @@ func TestGoals(t *testing.T) {
 		"interruption, any node":                    {migration.Interruption, "spot", []string{"evict old by surge"}},
 		"interruption, on the same node":            {migration.Interruption, "reclaimed", nil},
 		"interruption, on a cordoned node":          {migration.Interruption, "cordoned", nil},
-		"advice, on a node that is drained":         {migration.Advice, "drained", nil},
+		"advisory, on a node that is drained":       {migration.Advisory, "drained", nil},
 		"eviction request, any node that remains":   {migration.Requested, "on-demand", []string{"evict old by surge"}},
 		"unknown reason, on a node that is drained": {migration.Unknown, "drained", nil},
 	} {

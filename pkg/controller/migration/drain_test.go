@@ -18,10 +18,10 @@ import (
 // pods whose workload would have no ready replica.
 func TestBeginDrain(t *testing.T) {
 	for name, test := range map[string]struct {
-		given  func(*world)
-		full   bool
-		buying []migration.Reason
-		want   []string
+		given        func(*world)
+		full         bool
+		provisioning []migration.Reason
+		want         []string
 	}{
 		"a singleton whose budget allows nothing": {func(w *world) { w.deployment("web", 1); w.budget("web", 1) }, false, nil, []string{"release web-0 by surge"}},
 		"a singleton without a budget":            {func(w *world) { w.deployment("web", 1) }, false, nil, []string{"release web-0 by surge"}},
@@ -64,7 +64,7 @@ func TestBeginDrain(t *testing.T) {
 			requested := moves(s, migration.Drain, time.Time{}, "web-0")
 			requested[0].OnlySurge = true
 			settings, room := settings, &room{left: 10}
-			settings.Buying = test.buying
+			settings.ProvisionFor = test.provisioning
 			if test.full {
 				room.left = 0
 			}
@@ -371,7 +371,7 @@ func TestFinishDrainWithSlowReplacement(t *testing.T) {
 			w := newDrainWorld(test.ago, test.replaced)
 			s := w.snapshot()
 			settings := settings
-			settings.Buying, settings.NodeStartup = []migration.Reason{migration.Drain}, startup
+			settings.ProvisionFor, settings.NodeStartup = []migration.Reason{migration.Drain}, startup
 			got := describe(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, time.Time{}, "web-0"), settings, nil))
 			clustertest.Equal(t, "actions", test.want, got)
 		})

@@ -312,7 +312,7 @@ func TestOrphansAreVerified(t *testing.T) {
 			goes(w)
 			b.pass(time.Second)
 			b.round(0)
-			b.want(t, []string{"delete old"}, []string{"LeftoverDeleted Pod"})
+			b.want(t, []string{"delete old"}, []string{"DeletedOrphan Pod"})
 		})
 	}
 }
@@ -365,7 +365,7 @@ func TestOwnersOfOrphansAreVerified(t *testing.T) {
 			test.goes(w)
 			b.pass(time.Second)
 			b.round(0)
-			b.want(t, []string{"delete old"}, []string{"LeftoverDeleted Pod"})
+			b.want(t, []string{"delete old"}, []string{"DeletedOrphan Pod"})
 		})
 	}
 }
@@ -397,7 +397,7 @@ func TestRestore(t *testing.T) {
 	b.round(0)
 	w.sync()
 	b.round(0) // it waits for its adoption
-	events := []string{"MoveUndone Pod", "MoveUndone Deployment"}
+	events := []string{"RestoredToReplicaSet Pod", "RestoredToReplicaSet Deployment"}
 	b.want(t, []string{"patch old"}, events)
 	w.control()
 	for range 2 {
@@ -433,7 +433,7 @@ func TestHandOver(t *testing.T) {
 	w.sync()
 	b.pass(2 * time.Minute)
 	b.round(0)
-	b.want(t, []string{"patch old", "patch old"}, []string{"ReleasedToMove Pod", "MovingPods Deployment", "MoveUndone Pod", "MoveUndone Deployment"})
+	b.want(t, []string{"patch old", "patch old"}, []string{"ReleasedToMove Pod", "MovingPods Deployment", "RestoredToReplicaSet Pod", "RestoredToReplicaSet Deployment"})
 	if diff := cmp.Diff(before.OwnerReferences, pod.OwnerReferences); diff != "" || len(pod.Annotations) > 0 || pod.Labels[hashKey] != "web-1" {
 		t.Errorf("labels %v, annotations %v, owners of the restored pod (-want +got):\n%s", pod.Labels, pod.Annotations, diff)
 	}

@@ -18,8 +18,8 @@ type Reason string
 const (
 	// Interruption: the pod's node is about to be reclaimed.
 	Interruption Reason = "interruption"
-	// Advice: the pod's node may be reclaimed, and the configuration asks to evict pods then.
-	Advice Reason = "advice"
+	// Advisory: the pod's node may be reclaimed, and the configuration asks to evict pods then.
+	Advisory Reason = "advisory"
 	// Heal: the pod runs on spot, on-demand has room for it, and either its revision exceeds the
 	// spot budget or its workload's floor is not met.
 	Heal Reason = workload.HealReason
@@ -42,7 +42,7 @@ const (
 )
 
 // Reasons are all values of Reason.
-var Reasons = []Reason{Interruption, Advice, Heal, Assign, MakeRoom, ReturnToSpot, Drain, Requested, Unknown}
+var Reasons = []Reason{Interruption, Advisory, Heal, Assign, MakeRoom, ReturnToSpot, Drain, Requested, Unknown}
 
 // reasonOf returns why a pod was released. Any client can write the annotation, so an unknown value
 // is not used as a metric label.

@@ -22,9 +22,9 @@ type Settings struct {
 	Migration    controller.Migration
 	Interruption controller.Interruption
 	// NodeStartup is how long an autoscaler may take to start a node. A pod that was released for
-	// one of the reasons in Buying waits that long if SurgeTimeout is shorter.
-	NodeStartup time.Duration
-	Buying      []Reason
+	// one of the reasons in ProvisionFor waits that long if SurgeTimeout is shorter.
+	NodeStartup  time.Duration
+	ProvisionFor []Reason
 	// RequestsPerSecond is the rate and the burst of the client's rate limit; 0 means no limit.
 	RequestsPerSecond int
 	// Departures are the moves that an Executor has started (Executor.Departures). nil: none.

@@ -152,7 +152,7 @@ func TestBegin(t *testing.T) {
 			want: []string{"delete step by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"controller of an unknown kind, and no interruption": {
-			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun }, reason: migration.Advice,
+			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun }, reason: migration.Advisory,
 		},
 		"controller of an unknown kind, but a budget selects it": {
 			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun; w.budget("step", 0) }, left: 31 * time.Second,
@@ -160,7 +160,7 @@ func TestBegin(t *testing.T) {
 		},
 		"controller of an unknown kind, selected by a budget, and no interruption": {
 			given:  func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun; w.budget("step", 0) },
-			reason: migration.Advice,
+			reason: migration.Advisory,
 		},
 		"no controller, and a budget selects it": {
 			given: func(w *world) { w.pod("tool", nil, "reclaimed"); w.budget("tool", 0) }, left: 31 * time.Second,

@@ -33,11 +33,11 @@ func init() {
 
 // All series exist before their first count: see RegisterMetrics.
 func TestMetricsFromTheStart(t *testing.T) {
-	want := []string{"evictions_blocked_total budget", "evictions_blocked_total several-budgets", "pods_lost_with_node_total"}
-	for _, way := range []string{"surge", "evict", "delete"} {
-		for _, reason := range []string{"interruption", "advice", "heal", "make-room", "return-to-spot", "unknown"} {
-			for _, outcome := range []string{"moved", "undone", "abandoned", "dry-run"} {
-				want = append(want, way+" "+reason+" "+outcome)
+	want := []string{"evictions_blocked_total disruption-budget", "evictions_blocked_total several-disruption-budgets", "pods_lost_with_node_total"}
+	for _, method := range []string{"surge", "evict", "delete"} {
+		for _, reason := range []string{"interruption", "advisory", "heal", "make-room", "return-to-spot", "unknown"} {
+			for _, outcome := range []string{"moved", "restored", "abandoned", "dry-run"} {
+				want = append(want, method+" "+reason+" "+outcome)
 			}
 		}
 	}
@@ -76,10 +76,10 @@ func gather() (map[string]float64, error) {
 			}
 			name := strings.TrimPrefix(family.GetName(), "spot_aware_scheduler_")
 			switch {
-			case labels["way"] != "":
-				name = labels["way"] + " " + labels["reason"] + " " + labels["outcome"]
-			case labels["by"] != "":
-				name += " " + labels["by"]
+			case labels["method"] != "":
+				name = labels["method"] + " " + labels["reason"] + " " + labels["outcome"]
+			case labels["reason"] != "":
+				name += " " + labels["reason"]
 			}
 			if metric.Histogram != nil {
 				counts[name] = metric.Histogram.GetSampleSum()
@@ -127,7 +127,7 @@ func TestCounts(t *testing.T) {
 	b.round(2*time.Minute, reclaimed...)
 	w.sync()
 	b.round(2*time.Minute, reclaimed...)
-	clustertest.Equal(t, "before a pod is gone", map[string]float64{"surge heal undone": 1}, since(t, before))
+	clustertest.Equal(t, "before a pod is gone", map[string]float64{"surge heal restored": 1}, since(t, before))
 	b.pass(40 * time.Second) // pods may take long to terminate
 	b.round(2*time.Minute, reclaimed...)
 	w.endPods()
@@ -144,7 +144,7 @@ func TestCounts(t *testing.T) {
 	b.round(2*time.Minute, reclaimed...)
 	b.round(2*time.Minute, reclaimed...)
 	want := map[string]float64{
-		"surge heal undone": 1, "surge interruption moved": 1, "evict interruption moved": 1, "delete interruption moved": 1,
+		"surge heal restored": 1, "surge interruption moved": 1, "evict interruption moved": 1, "delete interruption moved": 1,
 		"surge heal abandoned": 1, "evacuation_duration_seconds": 90,
 	}
 	clustertest.Equal(t, "counts", want, since(t, before))
@@ -298,8 +298,8 @@ func TestLogOfAMove(t *testing.T) {
 		got = append(got, strings.TrimSpace(line))
 	}
 	// The fields that depend on the world's node and workload have default values.
-	about := ` pod="shop/db-0" action="evict" reason="interruption" way="evict" node="reclaimed" capacityType="on-demand" workload="shop/db"` +
+	about := ` pod="shop/db-0" action="evict" reason="interruption" method="evict" node="reclaimed" capacityType="on-demand" workload="shop/db"` +
 		` desired=1 floor=0 deadline="` + start.Add(10*time.Minute).String() + `"`
-	want := []string{`"Action failed, will retry"` + about, `"Evicted pod"` + about + ` why="a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet"`}
+	want := []string{`"Action failed, will retry"` + about, `"Evicted pod"` + about + ` message="a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet"`}
 	clustertest.Equal(t, "logged", want, got)
 }

@@ -97,7 +97,7 @@ func (p *planner) isAvailable(pod *snapshot.Pod) bool {
 // available, if the pod is moved for this reason.
 func (p *planner) replacementTimeout(revision *snapshot.Revision, reason Reason) time.Duration {
 	timeout := p.settings.Migration.SurgeTimeout.Duration
-	if slices.Contains(p.settings.Buying, reason) {
+	if slices.Contains(p.settings.ProvisionFor, reason) {
 		timeout = max(timeout, p.settings.NodeStartup)
 	}
 	return timeout + minReady(revision)

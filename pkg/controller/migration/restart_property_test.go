@@ -61,7 +61,7 @@ func TestAnyInterruption(t *testing.T) {
 		with, requires := settings, decision.Unassigned
 		if rapid.Bool().Draw(t, "autoscaler mode") {
 			requires = decision.AssignedOnDemand
-			with.Buying, with.NodeStartup = []migration.Reason{migration.Heal}, 3*time.Minute
+			with.ProvisionFor, with.NodeStartup = []migration.Reason{migration.Heal}, 3*time.Minute
 		}
 		requested := func(s *snapshot.Snapshot) []migration.Move {
 			var all []migration.Move

@@ -149,7 +149,7 @@ func (p *planner) withoutRoom(o *observation, first Action, requires decision.As
 		return o.action(Stay, "", full+"; no node that an autoscaler may add could run it")
 	case surge && requires != decision.Unassigned:
 		first.Why = fmt.Sprintf("%s; it requires %s, so that an autoscaler adds a node", full, requires)
-	case surge && (o.Reason == Drain || o.Reason == Requested) && slices.Contains(p.settings.Buying, o.Reason):
+	case surge && (o.Reason == Drain || o.Reason == Requested) && slices.Contains(p.settings.ProvisionFor, o.Reason):
 		first.Why = full + "; an autoscaler may add a node"
 	default:
 		return o.action(Stay, "", full)

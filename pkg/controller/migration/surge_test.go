@@ -297,7 +297,7 @@ func TestLargerSuccessor(t *testing.T) {
 			wantWhy: "a replacement fits on node od; no surge: it does not belong to a ReplicaSet"},
 		"larger":                 {template: "2", reason: migration.Heal, want: []string{"stay db-0 by evict"}, wantWhy: larger},
 		"smaller":                {template: "500m", reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node od; no surge: it does not belong to a ReplicaSet"},
-		"larger, advice":         {template: "2", reason: migration.Advice, want: []string{"stay db-0 by evict"}, wantWhy: larger},
+		"larger, advisory":       {template: "2", reason: migration.Advisory, want: []string{"stay db-0 by evict"}, wantWhy: larger},
 		"larger, with a request": {template: "2", reason: migration.Requested, want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node od; no surge: it does not belong to a ReplicaSet"},
 		"larger, with a deadline": {template: "2", reason: migration.Interruption, deadline: 2 * time.Minute, want: []string{"evict db-0 by evict"},
 			wantWhy: "a replacement fits on node od; no surge: it does not belong to a ReplicaSet"},

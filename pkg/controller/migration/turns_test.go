@@ -161,7 +161,7 @@ func TestOnlySurge(t *testing.T) {
 		w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 		w.sync()
 		s := w.snapshot()
-		requested := moves(s, migration.Advice, time.Time{}, "db-0", "web")
+		requested := moves(s, migration.Advisory, time.Time{}, "db-0", "web")
 		for i := range requested {
 			requested[i].OnlySurge = onlySurge
 		}

@@ -13,7 +13,7 @@ import (
 // toOnDemand moves one pod of each workload to on-demand. deficitOf returns a workload's deficit;
 // the largest deficit is first. candidates returns the pods of a workload in the order in which the
 // planner tries them. Moves to existing nodes are planned before moves for which an autoscaler has
-// to buy a node.
+// to provision a node.
 func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Workload) int, candidates func(*snapshot.Workload) []*snapshot.Pod) {
 	var workloads []*snapshot.Workload
 	deficits := map[*snapshot.Workload]int{}
@@ -25,12 +25,12 @@ func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Wor
 		})
 	}
 	slices.SortStableFunc(workloads, func(a, b *snapshot.Workload) int { return cmp.Compare(deficits[b], deficits[a]) })
-	for _, buy := range []bool{false, true} {
+	for _, provision := range []bool{false, true} {
 		for _, w := range workloads {
 			if r.limitReached() {
 				return
 			}
-			guard(w, func() { r.oneToOnDemand(w, reason, candidates, buy) })
+			guard(w, func() { r.oneToOnDemand(w, reason, candidates, provision) })
 		}
 	}
 }
@@ -46,10 +46,10 @@ func (r *round) podsToHeal(w *snapshot.Workload) (pods int) {
 	return w.FloorStatus().Healable
 }
 
-// oneToOnDemand moves a pod of a workload to on-demand if an existing node has room. With buy, it
-// moves a pod for which an autoscaler can buy a node.
-func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, candidates func(*snapshot.Workload) []*snapshot.Pod, buy bool) {
-	if r.moved[w.Key] || buy && !r.gating {
+// oneToOnDemand moves a pod of a workload to on-demand if an existing node has room. With
+// provision, it moves a pod for which an autoscaler can provision a node.
+func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, candidates func(*snapshot.Workload) []*snapshot.Pod, provision bool) {
+	if r.moved[w.Key] || provision && !r.gating {
 		return
 	}
 	for _, p := range candidates(w) {
@@ -58,7 +58,7 @@ func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, can
 		if reason == migration.Assign && why == simulation.AfterPreemption {
 			continue // nothing is wrong with p yet, so no other pod has to end for it
 		}
-		if to != nil && to.Facts.Capacity.Type == decision.OnDemand || buy && to == nil && r.buyable(p, requires, why) {
+		if to != nil && to.Facts.Capacity.Type == decision.OnDemand || provision && to == nil && r.provisionable(p, requires, why) {
 			r.addMove(p, reason, requires, to)
 			return
 		}

@@ -78,7 +78,7 @@ type attempt struct {
 	pod               types.UID
 	reason            migration.Reason
 	started           time.Time
-	buys              bool      // whether an autoscaler has to add a node for the replacement
+	provisions        bool      // whether an autoscaler has to add a node for the replacement
 	released          bool      // whether its pod was seen as released
 	goneSince         time.Time // when the pod was first seen to be gone; zero if it is not
 	shortfallBefore   int       // the workload's deficit at the start of the move
@@ -258,7 +258,7 @@ func shortfall(w *snapshot.Workload, reason migration.Reason) int {
 
 func (m *memory) recordFailure(workload workload.OwnerKey, a *attempt, now time.Time) {
 	b := m.backOffs[workload]
-	if b.Reason != a.reason || a.buys { // a cloud may have nodes again without notice
+	if b.Reason != a.reason || a.provisions { // a cloud may have nodes again without notice
 		b.Failures, b.Reason = 0, a.reason
 	}
 	b.Failures++

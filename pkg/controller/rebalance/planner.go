@@ -29,7 +29,7 @@ type Settings struct {
 	// Rebalance and Gating are sections of the configuration. Selects replaces the selector of
 	// namespaces. Gating has an effect only while new pods are gated: see GatesReplacement. New
 	// pods then require their assigned capacity type by node affinity, so that autoscalers add it.
-	// A surge for a floor, or with BuysForReturn for a return to spot, does not need room on
+	// A surge for a floor, or with ProvisionsForReturn for a return to spot, does not need room on
 	// existing nodes.
 	Rebalance controller.Rebalance
 	Gating    controller.Gating
@@ -190,13 +190,13 @@ func othersReady(p *snapshot.Pod) bool {
 }
 
 // addMove adds a move. requires is the capacity type that the replacement will require. to is its
-// expected node, or nil if a node has to be bought.
+// expected node, or nil if a node has to be provisioned.
 func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires decision.AssignedCapacity, to *snapshot.Node) {
 	w := pod.Workload
 	// As in unavailableTooLong: the Deployment may not be able to surge.
 	onlySurge := reason == migration.Heal && r.transitions[w.Key].Missing > 0
 	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
-		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, started: r.now, buys: to == nil, shortfallBefore: shortfall(w, reason), unavailableBefore: unavailable(r.transitions[w.Key])}
+		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, started: r.now, provisions: to == nil, shortfallBefore: shortfall(w, reason), unavailableBefore: unavailable(r.transitions[w.Key])}
 	}
 	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge, Requires: requires})
 	r.moved[w.Key], r.placements[pod] = true, to

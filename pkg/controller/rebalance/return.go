@@ -3,7 +3,6 @@ package rebalance
 import (
 	"time"
 
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -16,7 +15,7 @@ import (
 // has been calm for less than two calm periods, a workload moves at most one replica to it per calm
 // period. So misplaced trust in a pool costs one replica. Such a move only saves cost, so a pod
 // that would lose local data stays. Moves to existing nodes are planned before moves for which an
-// autoscaler has to buy a node.
+// autoscaler has to provision a node.
 func (r *round) returnToSpot() {
 	if pools := r.poolsCalmSince(); len(pools) > 0 {
 		r.returnAll(func(p *snapshot.Pod) (*snapshot.Node, time.Time, bool) {
@@ -27,10 +26,10 @@ func (r *round) returnToSpot() {
 			return to, pools[to.Facts.Pool], true
 		})
 	}
-	if r.gating && r.settings.Gating.BuysForReturn() {
+	if r.gating && r.settings.Gating.ProvisionsForReturn() {
 		since := r.calmSince()
 		r.returnAll(func(p *snapshot.Pod) (*snapshot.Node, time.Time, bool) {
-			return nil, since, r.spotBuyable(p) && r.calmEnough(p, since, false)
+			return nil, since, r.spotProvisionable(p) && r.calmEnough(p, since, false)
 		})
 	}
 }
@@ -114,8 +113,8 @@ func (r *round) hadEarlyMove(w *snapshot.Workload) bool {
 	return moved && r.now.Sub(last) < r.settings.Rebalance.CalmPeriod.Duration
 }
 
-// addMoveToSpot adds a move to a node that spotFor returned, or to a node that has to be bought if
-// to is nil. since is the time since which that spot has been calm.
+// addMoveToSpot adds a move to a node that spotFor returned, or to a node that has to be
+// provisioned if to is nil. since is the time since which that spot has been calm.
 func (r *round) addMoveToSpot(p *snapshot.Pod, reason migration.Reason, to *snapshot.Node, since time.Time) {
 	if r.now.Sub(since) < 2*r.settings.Rebalance.CalmPeriod.Duration && !r.hadEarlyMove(p.Workload) {
 		r.earlyMoves[p.Workload.Key] = r.now

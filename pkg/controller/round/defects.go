@@ -53,7 +53,7 @@ func (d *defects) observe(s *snapshot.Snapshot) {
 	for _, defect := range s.Defects {
 		counts[defect.Kind]++
 		if d.logged[defect.Pod.UID] != defect.Kind {
-			klog.Background().Info("Ignored invalid claim of pod", "pod", klog.KObj(defect.Pod), "claim", defect.Kind, "why", defect.Why)
+			klog.Background().Info("Ignored invalid claim of pod", "pod", klog.KObj(defect.Pod), "claim", defect.Kind, "reason", defect.Why)
 		}
 		logged[defect.Pod.UID] = defect.Kind
 	}

@@ -33,15 +33,15 @@ func (c *Config) replacementTimeout() time.Duration {
 // migrationSettings returns the settings of moves. gated reports whether new pods get the capacity
 // gate. Without the gate an autoscaler adds no nodes for them.
 func (c *Config) migrationSettings(gated bool) migration.Settings {
-	var buying []migration.Reason
+	var provisioning []migration.Reason
 	if c.Gating.Enabled && gated {
-		buying = []migration.Reason{migration.Heal, migration.Assign, migration.Drain, migration.Requested}
+		provisioning = []migration.Reason{migration.Heal, migration.Assign, migration.Drain, migration.Requested}
 	}
-	if c.Gating.BuysForReturn() && gated {
-		buying = append(buying, migration.ReturnToSpot)
+	if c.Gating.ProvisionsForReturn() && gated {
+		provisioning = append(provisioning, migration.ReturnToSpot)
 	}
 	return migration.Settings{
-		Migration: c.Migration, Interruption: c.Interruption, NodeStartup: c.Gating.NodeStartup.Duration, Buying: buying,
+		Migration: c.Migration, Interruption: c.Interruption, NodeStartup: c.Gating.NodeStartup.Duration, ProvisionFor: provisioning,
 		RequestsPerSecond: int(c.RequestsPerSecond),
 	}
 }

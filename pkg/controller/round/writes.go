@@ -62,7 +62,7 @@ func (c *Clients) reportRefused(object runtime.Object, reason string) func(error
 func (p *Planner) budgetWrites(s *snapshot.Snapshot, requested map[types.UID]bool) (writes []loop.Write) {
 	changes, refusals := p.protector.Plan(s, requested)
 	for _, r := range refusals {
-		klog.Background().Info("Workload cannot be protected", "workload", klog.KObj(r.Object), "why", r.Why)
+		klog.Background().Info("Workload cannot be protected", "workload", klog.KObj(r.Object), "reason", r.Why)
 		p.clients.Recorder.Eventf(r.Object, nil, v1.EventTypeWarning, spot.ReasonNotProtected, "Protect", "%s", r.Why)
 	}
 	for _, c := range changes {

@@ -29,7 +29,7 @@ func (r *limitedReader) Read(p []byte) (int, error) {
 }
 
 // splitter splits the items of a JSON array, after its opening bracket. It only finds where they
-// end, which is several times faster than to decode them. Mistakes in an item appear when it is
+// end, which is several times faster than to decode them. Errors in an item appear when it is
 // decoded.
 type splitter struct {
 	r     *bufio.Reader

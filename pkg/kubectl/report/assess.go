@@ -47,19 +47,19 @@ type AssessedWorkload struct {
 	Changes []WorkloadChange `json:"changes,omitempty"`
 	Reasons []string         `json:"reasons,omitempty"`
 	Desired int              `json:"desired"`
-	// Floor is the suggested floor: the floor that the policy gives the workload. FloorFrom is its
-	// setting and the source of the setting.
-	Floor     int    `json:"floor"`
-	FloorFrom string `json:"floorFrom"`
+	// Floor is the suggested floor: the floor that the policy gives the workload. FloorSource is
+	// its setting and the source of the setting.
+	Floor       int    `json:"floor"`
+	FloorSource string `json:"floorSource"`
 	// Ready counts its ready replicas. WithoutSpot counts the ready replicas that a loss of all
 	// spot nodes leaves today. WithoutSpotThen counts the replicas that it leaves with the policy.
 	Ready           int `json:"ready"`
 	WithoutSpot     int `json:"withoutSpot"`
-	WithoutSpotThen int `json:"withoutSpotWithPolicy"`
+	WithoutSpotThen int `json:"withoutSpotThen"`
 	// Now and Then are the costs of its replicas in US dollars per month, today and with the
 	// policy. Both are nil if one is unknown.
 	Now  *float64 `json:"usdPerMonth,omitempty"`
-	Then *float64 `json:"usdPerMonthWithPolicy,omitempty"`
+	Then *float64 `json:"usdPerMonthThen,omitempty"`
 	// Patch makes the workload opt in. It is nil if that is not necessary, not possible by a patch,
 	// or not advisable.
 	Patch *Patch `json:"patch,omitempty"`
@@ -97,11 +97,11 @@ type Assessment struct {
 	// OutagesThen counts them with the policy: their floor is 0, or they do not opt in. Jobs that
 	// retry do not count.
 	Outages     int `json:"outages"`
-	OutagesThen int `json:"outagesWithPolicy"`
+	OutagesThen int `json:"outagesThen"`
 	// Now and Then are the costs of the workloads with known costs in US dollars per month, today
 	// and with the policy. UnknownCosts counts the other workloads.
 	Now          float64 `json:"usdPerMonth"`
-	Then         float64 `json:"usdPerMonthWithPolicy"`
+	Then         float64 `json:"usdPerMonthThen"`
 	UnknownCosts int     `json:"unknownCosts"`
 	// Nodes is the cost of the nodes with a price in US dollars per month.
 	Nodes float64 `json:"nodesUsdPerMonth"`
@@ -228,7 +228,7 @@ func (a *assessor) assess(w *snapshot.Workload, newest *snapshot.Revision) Asses
 	settings, origins, _ := a.Policy.Explain(subject)
 	result := AssessedWorkload{
 		Ref: refOf(w), OptedIn: w.InProfile, Desired: w.Desired, Floor: settings.Floor(w.Desired),
-		FloorFrom: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.Sources["minOnDemand"]), retries: subject.Workload.Batch == decision.Retriable,
+		FloorSource: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.Sources["minOnDemand"]), retries: subject.Workload.Batch == decision.Retriable,
 	}
 	for _, r := range w.Revisions {
 		for _, p := range r.Pods {
@@ -305,7 +305,7 @@ func (c *candidate) findReasons() {
 		}
 	}
 	if c.result.Floor == c.w.Desired && (c.w.Desired > 1 || c.subject.Workload.Batch == decision.NotRetriable) {
-		c.reason("its floor is all of its replicas: %s", c.result.FloorFrom)
+		c.reason("its floor is all of its replicas: %s", c.result.FloorSource)
 	}
 }
 

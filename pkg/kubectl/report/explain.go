@@ -21,7 +21,7 @@ import (
 type Explanation struct {
 	// Object is the requested object. Pod is the explained pod and OnNode its node. If Pod is "",
 	// Nodes apply to one more replica.
-	Object Ref    `json:"of"`
+	Object Ref    `json:"object"`
 	Pod    string `json:"pod,omitempty"`
 	OnNode string `json:"onNode,omitempty"`
 	// Answer is the summary in one sentence.
@@ -49,24 +49,24 @@ type Explanation struct {
 	// the revision's pods without this pod; they are nil if nodes could not be read. For an ordered
 	// workload (a StatefulSet), Ordinal decides instead: the first ordinals are the floor.
 	Budget     int  `json:"budget"`
-	OnSpot     *int `json:"onSpot,omitempty"`
-	OnOnDemand *int `json:"onOnDemand,omitempty"`
+	OnSpot     *int `json:"spot,omitempty"`
+	OnOnDemand *int `json:"onDemand,omitempty"`
 	Ordinal    *int `json:"ordinal,omitempty"`
 	// BudgetUsage is the budget and its use, in the scheduler's words.
-	BudgetUsage string `json:"budgeted,omitempty"`
+	BudgetUsage string `json:"budgetUsage,omitempty"`
 	// Nodes has all nodes, grouped by their properties for the pod: groups that accept the pod
 	// first, then by size.
 	Nodes []NodeGroup `json:"nodes,omitempty"`
 	// Remedies lists the changes that would let the scheduler place a waiting pod; nil if the pod
 	// has a node.
-	Remedies []string `json:"unblock,omitempty"`
+	Remedies []string `json:"remedies,omitempty"`
 }
 
 // Setting is one setting of a pod, with its origin.
 type Setting struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-	From  string `json:"from"`
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Source string `json:"source"`
 }
 
 // NodeGroup is a group of nodes that are equal for a pod.
@@ -75,7 +75,7 @@ type NodeGroup struct {
 	// Pool is TYPE/ZONE; "" if labels do not define it.
 	Pool string `json:"pool,omitempty"`
 	// Accepts reports whether the nodes accept the pod.
-	Accepts bool `json:"takes"`
+	Accepts bool `json:"accepts"`
 	// Policy is why the policy refuses the nodes, in the scheduler's words. Obstacles are the other
 	// reasons.
 	Policy    string   `json:"policy,omitempty"`

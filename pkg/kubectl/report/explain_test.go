@@ -419,14 +419,14 @@ func TestExplainSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []report.Setting{
-		{Name: "minOnDemand", Value: "50%", From: "annotation spot-aware-scheduler.io/min-on-demand on the Deployment"},
-		{Name: "maxPerPool", Value: "no cap", From: "the profile"},
-		{Name: "whenUnsatisfiable", Value: "ScheduleAnyway", From: `rule "shop"`},
-		{Name: "fallbackAfter", Value: "5m0s", From: "the profile"},
-		{Name: "rolloutRelief", Value: "30s", From: "the profile"},
-		{Name: "overflow", Value: "Allow", From: "the profile"},
-		{Name: "exemptions", Value: "Allow", From: "the profile"},
-		{Name: "protect", Value: "false", From: "the default"},
+		{Name: "minOnDemand", Value: "50%", Source: "annotation spot-aware-scheduler.io/min-on-demand on the Deployment"},
+		{Name: "maxPerPool", Value: "no cap", Source: "the profile"},
+		{Name: "whenUnsatisfiable", Value: "ScheduleAnyway", Source: `rule "shop"`},
+		{Name: "fallbackAfter", Value: "5m0s", Source: "the profile"},
+		{Name: "rolloutRelief", Value: "30s", Source: "the profile"},
+		{Name: "overflow", Value: "Allow", Source: "the profile"},
+		{Name: "exemptions", Value: "Allow", Source: "the profile"},
+		{Name: "protect", Value: "false", Source: "the default"},
 	}
 	for _, setting := range want {
 		if !slices.Contains(e.Settings, setting) {
@@ -454,7 +454,7 @@ func TestRulesWithoutPods(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got[name] = fmt.Sprintf("%d, %s from %s", e.Floor, e.Settings[0].Value, e.Settings[0].From)
+		got[name] = fmt.Sprintf("%d, %s from %s", e.Floor, e.Settings[0].Value, e.Settings[0].Source)
 	}
 	want := map[string]string{"web": `3, 3 from rule "important"`, "db": `2, 2 from rule "burstable"`, "idle": `0, 3 from rule "important"`}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -507,13 +507,13 @@ func TestExplainDisruptions(t *testing.T) {
 	}{
 		"no limit": {
 			policy: basic(), job: "job sum 1 sp disruptions=3", why: "it runs on sp (spot): within its budget",
-			limits: []report.Setting{{Name: "disruptionLimit", Value: "never", From: "the profile"}},
+			limits: []report.Setting{{Name: "disruptionLimit", Value: "never", Source: "the profile"}},
 		},
 		"below the limit": {
 			policy: limited, job: "job sum 1 sp disruptions=2", disruptions: "2 of 3: at the limit, its pods run on on-demand",
 			why: "it runs on sp (spot): within its budget",
 			limits: []report.Setting{
-				{Name: "disruptionLimit", Value: "3", From: "the profile"}, {Name: "onDisruptionLimit", Value: "RequireOnDemand", From: "the profile"},
+				{Name: "disruptionLimit", Value: "3", Source: "the profile"}, {Name: "onDisruptionLimit", Value: "RequireOnDemand", Source: "the profile"},
 			},
 		},
 		"at the limit, on on-demand": {

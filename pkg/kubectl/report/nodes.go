@@ -20,7 +20,7 @@ type Node struct {
 	// Capacity is "spot" or "on-demand". CapacitySource is its source: a label, or the
 	// fact that no label defines it.
 	Capacity       string `json:"capacity"`
-	CapacitySource string `json:"because"`
+	CapacitySource string `json:"source"`
 	// Pool is TYPE/ZONE; "" if the labels do not define it.
 	Pool string `json:"pool,omitempty"`
 	// Interruption is the class of the strongest signal: "none", "advisory", "drain" or "reclaim".
@@ -32,7 +32,7 @@ type Node struct {
 	// Replicas is the number of workload pods that would be lost with the node. BelowFloor lists
 	// the workloads that would then have fewer replicas than their floor, or none.
 	Replicas   int   `json:"replicas"`
-	BelowFloor []Ref `json:"fallBelow,omitempty"`
+	BelowFloor []Ref `json:"workloadsBelowFloor,omitempty"`
 
 	class decision.SignalClass
 }

@@ -28,7 +28,7 @@ type Savings struct {
 	Prices string `json:"prices"`
 	// CurrentSavings is what spot saves now: the additional cost of the spot nodes if they were
 	// on-demand. Discounts on on-demand nodes do not count.
-	CurrentSavings float64 `json:"savedUsdPerHour"`
+	CurrentSavings float64 `json:"savingsUsdPerHour"`
 	// Ignored lists annotations that are not a valid price; such a node has the price of the list.
 	Ignored []string `json:"ignored,omitempty"`
 	// Unpriced counts the nodes without a price by TYPE/ZONE or node name. They are in no sum.
@@ -38,7 +38,7 @@ type Savings struct {
 	// Surplus lists the workloads with replicas on on-demand beyond their floors that could be on
 	// spot, the largest savings first. PossibleSavings is the sum of their savings.
 	Surplus         []Surplus `json:"surplus"`
-	PossibleSavings float64   `json:"onTheTableUsdPerHour"`
+	PossibleSavings float64   `json:"possibleSavingsUsdPerHour"`
 }
 
 // Surplus is a workload with replicas on on-demand beyond its floor.
@@ -48,8 +48,8 @@ type Surplus struct {
 	OnDemand int `json:"onDemand"`
 	// Replicas is the number of replicas that could be on spot. PossibleSavings is what that
 	// would save.
-	Replicas        int     `json:"replicas"`
-	PossibleSavings float64 `json:"savesUsdPerHour"`
+	Replicas        int     `json:"surplus"`
+	PossibleSavings float64 `json:"savingsUsdPerHour"`
 }
 
 // Savings computes the costs of the nodes from a price list. The cost of a replica is its share of

@@ -51,10 +51,10 @@ type Status struct {
 	// the number that remain if the spot pool with most replicas is lost. LargestPool is that pool
 	// as TYPE/ZONE; "" if no replica is on spot.
 	WithoutSpot *int     `json:"withoutSpot,omitempty"`
-	WithoutPool *int     `json:"withoutLargestPool,omitempty"`
+	WithoutPool *int     `json:"withoutPool,omitempty"`
 	LargestPool string   `json:"largestPool,omitempty"`
 	State       State    `json:"state"`
-	Why         []string `json:"why,omitempty"`
+	Reasons     []string `json:"reasons,omitempty"`
 
 	deficit int // missing replicas on on-demand
 }
@@ -101,21 +101,21 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 		if len(r.Pods) > 0 {
 			_, origins, invalid := v.Policy.Explain(&r.Pods[0].Subject.Pod)
 			for _, annotation := range invalid {
-				s.Why = append(s.Why, annotation.String())
+				s.Reasons = append(s.Reasons, annotation.String())
 			}
-			s.Why = append(s.Why, origins.Overruled...)
+			s.Reasons = append(s.Reasons, origins.Overruled...)
 		}
 	}
 	return s
 }
 
-// explain sets State and Why.
+// explain sets State and Reasons.
 func (s *Status) explain(w *snapshot.Workload, placement *placement, transition snapshot.PodsInTransition, noNodes bool) {
 	note := func(state State, format string, args ...any) {
 		if slices.Index(states, state) < slices.Index(states, s.State) {
 			s.State = state
 		}
-		s.Why = append(s.Why, fmt.Sprintf(format, args...))
+		s.Reasons = append(s.Reasons, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case len(placement.misplaced) > 0:
@@ -160,7 +160,7 @@ func (v *View) statusWithoutPods(pod *v1.Pod) (Status, bool) {
 	settings, _ := v.Policy.Settings(&subject.Pod)
 	s := Status{
 		Ref: ownerOf(pod, workload.Kind), Desired: workload.Desired, Floor: settings.Floor(workload.Desired), Waiting: workload.Desired, State: Waiting,
-		Why: []string{noPodsCreated},
+		Reasons: []string{noPodsCreated},
 	}
 	if !v.NodesUnknown {
 		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool = new(int), new(int), new(int), new(int)

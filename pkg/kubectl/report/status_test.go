@@ -23,7 +23,7 @@ func statusLines(all []report.Status) (lines []string) {
 		if s.Waiting > 0 {
 			line += fmt.Sprintf(", %d wait", s.Waiting)
 		}
-		lines = append(lines, fmt.Sprintf("%s %q", line, s.Why))
+		lines = append(lines, fmt.Sprintf("%s %q", line, s.Reasons))
 	}
 	return lines
 }

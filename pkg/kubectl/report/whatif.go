@@ -98,7 +98,7 @@ type AffectedWorkload struct {
 	// the loss, before any is recreated.
 	Before int        `json:"before"`
 	After  int        `json:"after"`
-	Effect LossEffect `json:"falls"`
+	Effect LossEffect `json:"effect"`
 }
 
 // WhatIf is the result of a hypothetical loss of nodes or change of the policy.
@@ -205,8 +205,8 @@ type Change struct {
 	// FloorDeficit is the number of replicas that would then be missing on on-demand: the
 	// controller would move them, or they would wait. AdditionalSpot is the number of additional
 	// replicas that could move to spot.
-	FloorDeficit   int `json:"lacks"`
-	AdditionalSpot int `json:"frees"`
+	FloorDeficit   int `json:"floorDeficit"`
+	AdditionalSpot int `json:"moreOnSpot"`
 }
 
 // Changes returns the workloads for which the policy of then, a View of the same cluster, makes a

@@ -17,10 +17,10 @@ import (
 // exit is a pod that no longer exists.
 type exit struct {
 	Workload, Pod, Node string
-	// Way is the way the pod left its node, as far as the pod shows it. Every deletion counts as
-	// the controller's deletion at a deadline.
-	Way migration.Method
-	At  time.Time
+	// Method is the method by which the pod left its node, as far as the pod shows it. Every
+	// deletion counts as the controller's deletion at a deadline.
+	Method migration.Method
+	At     time.Time
 }
 
 // exits records the nodes of pods and the ways they leave, from a watch. It is safe for
@@ -37,7 +37,7 @@ func newExits() *exits { return &exits{present: map[types.UID]exit{}} }
 func (e *exits) observe(now time.Time, pod *corev1.Pod, gone bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	record := exit{Workload: pod.Labels[workloadLabel], Pod: pod.Name, Node: pod.Spec.NodeName, Way: methodOf(pod)}
+	record := exit{Workload: pod.Labels[workloadLabel], Pod: pod.Name, Node: pod.Spec.NodeName, Method: methodOf(pod)}
 	if !gone {
 		e.present[pod.UID] = record
 		return
@@ -67,7 +67,7 @@ func (e *exits) from(nodes map[string]bool, since time.Time) []exit {
 	return slices.DeleteFunc(slices.Clone(e.gone), func(at exit) bool { return !nodes[at.Node] || at.At.Before(since) })
 }
 
-// methodOf returns the way the pod leaves its node if it is deleted now.
+// methodOf returns the method by which the pod leaves its node if it is deleted now.
 func methodOf(pod *corev1.Pod) migration.Method {
 	evicted := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"

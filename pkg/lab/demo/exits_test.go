@@ -34,8 +34,8 @@ func TestExits(t *testing.T) {
 	}
 	evicted := target("EvictionByEvictionAPI")
 	at := func(second int64) time.Time { return time.Unix(second, 0) }
-	left := func(name string, way migration.Method, second int64) exit {
-		return exit{Workload: "web", Pod: name, Node: "going", Way: way, At: at(second)}
+	left := func(name string, method migration.Method, second int64) exit {
+		return exit{Workload: "web", Pod: name, Node: "going", Method: method, At: at(second)}
 	}
 	type event struct {
 		second int64

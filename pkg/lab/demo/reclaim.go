@@ -355,7 +355,7 @@ type eventSummary struct {
 // shown lists the reasons of the events that the demo shows, in order. These events are on nodes
 // and pods, and each gives its cause.
 var shown = []string{
-	spot.ReasonInterruption, spot.ReasonNowhere, spot.ReasonReleased, spot.ReasonRestored, spot.ReasonBlocked, spot.ReasonEvicted,
+	spot.ReasonInterruption, spot.ReasonNoRoom, spot.ReasonReleased, spot.ReasonRestored, spot.ReasonBlocked, spot.ReasonEvicted,
 	spot.ReasonDeleted, spot.ReasonPodsLost,
 }
 

@@ -170,8 +170,8 @@ func TestSummary(t *testing.T) {
 			want: []eventSummary{{spot.ReasonInterruption, 1, "Node n", "goes"}, {spot.ReasonEvicted, 3, "Pod a", "leaves a"}},
 		},
 		"two events on one object": {
-			events: []eventsv1.Event{event(spot.ReasonNowhere, "Pod", "a", "first"), event(spot.ReasonNowhere, "Pod", "a", "again")},
-			want:   []eventSummary{{spot.ReasonNowhere, 1, "Pod a", "first"}},
+			events: []eventsv1.Event{event(spot.ReasonNoRoom, "Pod", "a", "first"), event(spot.ReasonNoRoom, "Pod", "a", "again")},
+			want:   []eventSummary{{spot.ReasonNoRoom, 1, "Pod a", "first"}},
 		},
 	}
 	for name, test := range tests {

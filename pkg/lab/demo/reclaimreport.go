@@ -153,18 +153,18 @@ func (r reclaimed) method() []string {
 	}
 }
 
-// methodCounts counts pods by the way they left: "3 surge, 1 evict".
+// methodCounts counts pods by the method by which they left: "3 surge, 1 evict".
 func methodCounts(left []exit) string {
 	var parts []string
-	for _, way := range []migration.Method{migration.Surge, migration.Evict, migration.Delete} {
+	for _, method := range []migration.Method{migration.Surge, migration.Evict, migration.Delete} {
 		n := 0
 		for _, record := range left {
-			if record.Way == way {
+			if record.Method == method {
 				n++
 			}
 		}
 		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, way))
+			parts = append(parts, fmt.Sprintf("%d %s", n, method))
 		}
 	}
 	return strings.Join(parts, ", ")

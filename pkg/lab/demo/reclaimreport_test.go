@@ -33,10 +33,10 @@ func handled() reclaimed {
 		Pool: largestPool(scarceNodes()), Shortened: []string{"calmPeriod: 10m"}, FellBack: []string{"admin"},
 		Before: part(9, 1), During: part(6, 2), After: part(9, 1.5), AllOnDemandUSD: 3,
 		Notice: begin, Left: []exit{
-			{Workload: "kafka", Pod: "kafka-4", Way: migration.Evict, At: begin.Add(1500 * time.Millisecond)},
-			{Workload: "admin", Pod: "admin-1", Way: migration.Surge, At: begin.Add(20 * time.Second)},
+			{Workload: "kafka", Pod: "kafka-4", Method: migration.Evict, At: begin.Add(1500 * time.Millisecond)},
+			{Workload: "admin", Pod: "admin-1", Method: migration.Surge, At: begin.Add(20 * time.Second)},
 		},
-		Returned: []exit{{Workload: "search", Way: migration.Surge}}, Back: 12 * time.Second, Outages: outages,
+		Returned: []exit{{Workload: "search", Method: migration.Surge}}, Back: 12 * time.Second, Outages: outages,
 		OnNotice: []eventSummary{{spot.ReasonInterruption, 4, "Node spot-1", "it is reclaimed"}},
 		OnReturn: []eventSummary{{spot.ReasonReleased, 1, "Pod search-1", "a replacement fits"}},
 	}

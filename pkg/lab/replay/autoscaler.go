@@ -69,7 +69,7 @@ const bindWithin = time.Minute
 // now, so no node is removed.
 func (a *Autoscaler) Step(now time.Duration, pending []PendingPod, pods map[string]int, provisioning time.Duration, moving bool) Actions {
 	a.release(now, pending)
-	a.buy(now, pending, pods, provisioning)
+	a.provision(now, pending, pods, provisioning)
 	actions := Actions{Next: never}
 	for _, name := range sortedKeys(a.nodes) {
 		node := a.nodes[name]
@@ -136,9 +136,9 @@ func (a *Autoscaler) waitedFor(name string) bool {
 	return false
 }
 
-// buy adds nodes for pods without an assigned node, by first fit decreasing. If a started node is
-// empty and unassigned, further nodes would not help either.
-func (a *Autoscaler) buy(now time.Duration, pending []PendingPod, pods map[string]int, provisioning time.Duration) {
+// provision adds nodes for pods without an assigned node, by first fit decreasing. If a started
+// node is empty and unassigned, further nodes would not help either.
+func (a *Autoscaler) provision(now time.Duration, pending []PendingPod, pods map[string]int, provisioning time.Duration) {
 	for name, node := range a.nodes {
 		if node.started && pods[name] == 0 && !a.waitedFor(name) {
 			return

@@ -224,8 +224,8 @@ func (r *runner) startPrograms(ctx context.Context, plane *lab.ControlPlane, arm
 	}
 	overrides := maps.Clone(r.options.ControllerSettings)
 	if arm.Gating {
-		// All spot nodes of the trace exist already, so there is no spot to buy.
-		overrides = Overrides{"gating.enabled": "true", "gating.buyForReturn": "false"}
+		// All spot nodes of the trace exist already, so there is no spot to provision.
+		overrides = Overrides{"gating.enabled": "true", "gating.provisionForReturn": "false"}
 		maps.Copy(overrides, r.options.ControllerSettings)
 	}
 	var calm, pause scaledTime

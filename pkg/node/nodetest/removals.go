@@ -69,7 +69,7 @@ func mark(class, value string) change {
 
 // Removals returns the known ways in which a spot node is removed at now, by name.
 func Removals(now time.Time) map[string]Removal {
-	silent := func(s *NodeState) {
+	unreachable := func(s *NodeState) {
 		notReady := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
 		s.Node.Status.Conditions = []v1.NodeCondition{notReady}
 	}
@@ -112,19 +112,19 @@ func Removals(now time.Time) map[string]Removal {
 		"a node vanishes while its last pods end":               doubtful(ending, gone),
 		"an empty node vanishes":                                doubtful(empty, gone),
 		"the cloud reclaims without notice":                     lost(gone),
-		"the cloud reclaims, and the kubelet is silent":         lost(silent, gone),
+		"the cloud reclaims, and the kubelet is unreachable":    lost(unreachable, gone),
 		"the cloud reclaims a cordoned node":                    lost(cordoned, gone),
 		"the cloud reclaims a node that is being drained":       lost(cordoned, ending, gone),
 		"the cloud reclaims a candidate":                        lost(candidate, gone),
 		"the cloud reclaims a node that Karpenter consolidates": lost(karpenter, itn, gone),
 		"the cloud reclaims a node that the autoscaler drains":  lost(autoscaler, itn, empty, gone),
 		"the cloud reclaims an empty node":                      lost(empty, itn, gone),
-		"the cloud reclaims after an advice":                    lost(rebalance, mark("advisory", "rebalance-recommendation"), gone),
+		"the cloud reclaims after an advisory signal":           lost(rebalance, mark("advisory", "rebalance-recommendation"), gone),
 		"the termination handler cordons and drains":            lost(all(itn, cordoned), ending, empty, gone),
 		"the controller repeats the notice":                     lost(itn, mark("reclaim", "spot-itn"), ending, empty, gone),
-		"the controller marks a silent node":                    lost(mark("reclaim", "not-ready"), empty, gone),
+		"the controller marks an unreachable node":              lost(mark("reclaim", "not-ready"), empty, gone),
 		"the controller marks maintenance":                      removed(maintenance, mark("reclaim", "scheduled-maintenance"), ending, empty, gone),
-		"the controller marks an advice":                        doubtful(rebalance, mark("advisory", "rebalance-recommendation"), ending, empty, untainted, gone),
+		"the controller marks an advisory signal":               doubtful(rebalance, mark("advisory", "rebalance-recommendation"), ending, empty, untainted, gone),
 		"a user sets the project's taint":                       lost(taint("spot-aware-scheduler.io/interruption", "by-hand"), ending, empty, gone),
 	}
 }

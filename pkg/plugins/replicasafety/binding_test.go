@@ -40,7 +40,7 @@ func TestPlacements(t *testing.T) {
 		"overflow":      {existing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.Overflow}},
 		"within budget": {existing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.InBudget}},
 		"exempt": {existing: map[string]string{"spot": "web-1"}, pod: exempt, node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByExemption},
-			wantEvent: "Normal SpotByOwnAffinity placed on spot despite its floor: the pod's own constraints admit only spot" + overBudget},
+			wantEvent: "Normal ExemptFromFloor placed on spot despite its floor: the pod's own constraints admit only spot" + overBudget},
 		"fallback": {annotations: map[string]string{spot.FallbackAfterAnnotation: "5s"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second, node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByFallback},
 			wantEvent: "Warning FellBackToSpot placed on spot over its budget or cap: no other node had room within fallbackAfter" + overBudget},
@@ -48,7 +48,7 @@ func TestPlacements(t *testing.T) {
 			node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
 		"relief": {annotations: map[string]string{spot.MinOnDemandAnnotation: "100%"}, existing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",
 			want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByRolloutRelief},
-			wantEvent: "Warning RolloutTookSpot placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity" +
+			wantEvent: "Warning RolloutRelief placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity" +
 				" (node spot; spot budget of shop/web-2: 0 of 0 used before this pod)"},
 		"ScheduleAnyway": {annotations: map[string]string{spot.WhenUnsatisfiableAnnotation: "ScheduleAnyway"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByScheduleAnyway},

@@ -35,9 +35,9 @@ func TestConstraintsAreJudgedByNodes(t *testing.T) {
 		event       string
 	}{
 		"no constraints":           {pod: func(*v1.Pod) {}, onSpot: 1, feasible: []string{"od-a"}, reason: "waits for on-demand room"},
-		"a zone of spot":           {pod: zone("b"), onSpot: 1, feasible: both, event: "Normal SpotByOwnAffinity"},
+		"a zone of spot":           {pod: zone("b"), onSpot: 1, feasible: both, event: "Normal ExemptFromFloor"},
 		"a zone of on-demand":      {pod: zone("a"), onSpot: 1, feasible: []string{"od-a"}, reason: "waits for on-demand room"},
-		"a volume in a spot zone":  {pod: claims, onSpot: 1, feasible: both, event: "Normal SpotByOwnAffinity"},
+		"a volume in a spot zone":  {pod: claims, onSpot: 1, feasible: both, event: "Normal ExemptFromFloor"},
 		"exemptions are ignored":   {args: func(a *config.ReplicaSafetyArgs) { a.Exemptions = new(config.IgnoreExemptions) }, pod: zone("b"), onSpot: 1, feasible: []string{"od-a"}, reason: "own constraints admit only spot, but exemptions are ignored"},
 		"overflow Never":           {annotations: never, pod: func(*v1.Pod) {}, feasible: []string{"spot-b"}},
 		"overflow Never, only od":  {annotations: never, pod: zone("a"), feasible: both},

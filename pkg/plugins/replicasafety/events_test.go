@@ -67,7 +67,7 @@ func TestNodeHint(t *testing.T) {
 		return func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: key, Effect: v1.TaintEffectNoSchedule}} }
 	}
 	soft := func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "x", Effect: v1.TaintEffectPreferNoSchedule}} }
-	silent := func(since time.Duration) func(*v1.Node) {
+	unreachable := func(since time.Duration) func(*v1.Node) {
 		return func(n *v1.Node) {
 			n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now.Add(-since))}}
 		}
@@ -84,15 +84,15 @@ func TestNodeHint(t *testing.T) {
 		"another pool":                {spotNode("n"), changed(spotNode("n"), func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = "b" }), fwk.Queue},
 		"signal cleared":              {changed(spotNode("n"), taint("karpenter.sh/disrupted")), spotNode("n"), fwk.Queue},
 		"signal set":                  {spotNode("n"), changed(spotNode("n"), taint("karpenter.sh/disrupted")), fwk.Queue},
-		"ready again":                 {changed(spotNode("n"), silent(time.Hour)), spotNode("n"), fwk.Queue},
-		"ready again before the loss": {changed(spotNode("n"), silent(time.Second)), spotNode("n"), fwk.QueueSkip},
+		"ready again":                 {changed(spotNode("n"), unreachable(time.Hour)), spotNode("n"), fwk.Queue},
+		"ready again before the loss": {changed(spotNode("n"), unreachable(time.Second)), spotNode("n"), fwk.QueueSkip},
 		"heartbeat":                   {spotNode("n"), changed(spotNode("n"), func(n *v1.Node) { n.Status.Images = []v1.ContainerImage{{}} }), fwk.QueueSkip},
 		"another label":               {spotNode("n"), changed(spotNode("n"), func(n *v1.Node) { n.Labels["x"] = "y" }), fwk.QueueSkip},
 		"an untolerated taint":        {onDemand("n"), changed(onDemand("n"), taint("example.com/gpu")), fwk.Queue}, // the pod may now admit only spot
 		"a taint removed":             {changed(spotNode("n"), taint("example.com/gpu")), spotNode("n"), fwk.Queue},
 		"a soft taint":                {spotNode("n"), changed(spotNode("n"), soft), fwk.QueueSkip},
 		"the selected label removed":  {changed(onDemand("n"), func(n *v1.Node) { n.Labels["pool"] = "x" }), onDemand("n"), fwk.Queue},
-		"on-demand stops reporting":   {onDemand("n"), changed(onDemand("n"), silent(time.Hour)), fwk.QueueSkip},
+		"on-demand stops reporting":   {onDemand("n"), changed(onDemand("n"), unreachable(time.Hour)), fwk.QueueSkip},
 	}
 	w := newWorldNotSynced(t, nil)
 	hint, _ := w.hints()
@@ -482,8 +482,8 @@ func TestCapacityLabelEvents(t *testing.T) {
 	event := []string{"Warning ContradictoryCapacityLabels capacity labels contradict each other: the node counts as spot"}
 	// Karpenter creates such a value for a pod that excludes spot.
 	invented := newNode("n", "5958825377106311128")
-	bought := changed(invented, func(n *v1.Node) { n.Labels["karpenter.sh/capacity-type"] = "on-demand" })
-	stays := changed(bought, func(n *v1.Node) { n.Labels["example.com/rack"] = "7" })
+	provisioned := changed(invented, func(n *v1.Node) { n.Labels["karpenter.sh/capacity-type"] = "on-demand" })
+	stays := changed(provisioned, func(n *v1.Node) { n.Labels["example.com/rack"] = "7" })
 	plain := changed(newNode("n", ""), func(n *v1.Node) { n.Labels["cloud.google.com/gke-spot"] = "false" })
 	w := newWorldNotSynced(t, nil)
 	handler := w.plugin.labels.Handler()
@@ -497,9 +497,9 @@ func TestCapacityLabelEvents(t *testing.T) {
 		{"heartbeat", func() { handler.Update(contradictory, contradictory) }, nil},
 		{"a contradictory node is added", func() { handler.Add(contradictory) }, event},
 		{"settled", func() { handler.Update(contradictory, onDemand("n")) }, nil},
-		{"an unknown value is ignored", func() { handler.Add(bought) }, []string{"Warning UnknownCapacityLabel ignored unknown values of capacity labels: " +
+		{"an unknown value is ignored", func() { handler.Add(provisioned) }, []string{"Warning UnknownCapacityLabel ignored unknown values of capacity labels: " +
 			"node.kubernetes.io/capacity=5958825377106311128; the node counts as on-demand by its other labels"}},
-		{"another label changes", func() { handler.Update(bought, stays) }, nil},
+		{"another label changes", func() { handler.Update(provisioned, stays) }, nil},
 		{"an unknown value alone", func() { handler.Add(invented) }, []string{"Warning ContradictoryCapacityLabels capacity labels contradict each other " +
 			"or have unknown values (node.kubernetes.io/capacity=5958825377106311128): the node counts as spot"}},
 		{"a known value", func() { handler.Add(plain) }, nil},

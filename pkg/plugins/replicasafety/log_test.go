@@ -52,7 +52,7 @@ func TestLogOfAPod(t *testing.T) {
 	last := web("q")
 	w.try(last)
 	const why = "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot (waits for on-demand room, may run on any spot node after 5s)"
-	expect("no feasible node", `"Pod waiting" pod="shop/q" workload="shop/web-1" desired=3 floor=1 onDemand=0 spot=2 spotBudget=2 why="`+why+`"`)
+	expect("no feasible node", `"Pod waiting" pod="shop/q" workload="shop/web-1" desired=3 floor=1 onDemand=0 spot=2 spotBudget=2 reason="`+why+`"`)
 	w.try(last)
 	expect("still no feasible node")
 	w.clock.Step(5 * time.Second)
@@ -82,7 +82,7 @@ func TestWhyAPodWaits(t *testing.T) {
 			w.try(test.pod)
 			var got []string
 			for _, line := range take() {
-				_, why, _ := strings.Cut(line, ` why="`)
+				_, why, _ := strings.Cut(line, ` reason="`)
 				got = append(got, strings.TrimSuffix(why, `"`))
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {

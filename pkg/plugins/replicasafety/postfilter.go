@@ -53,7 +53,7 @@ func (p *Plugin) logWait(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) 
 		why, about = s.Plan.WaitReason(), s.LogFields(pod)
 	}
 	if why != "" && why != p.waiting.Last(pod.UID).Why {
-		logger.Info("Pod waiting", append(about, "why", why)...)
+		logger.Info("Pod waiting", append(about, "reason", why)...)
 	}
 	return why
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// buying returns the settings of the autoscaler mode.
-func buying() rebalance.Settings {
+// provisioning returns the settings of the autoscaler mode.
+func provisioning() rebalance.Settings {
 	with := settings
-	with.Gating = controller.Gating{Enabled: true, SpotLabel: spot.CapacityLabel, BuyForReturn: true, HealRunning: true}
+	with.Gating = controller.Gating{Enabled: true, SpotLabel: spot.CapacityLabel, ProvisionForReturn: true, HealRunning: true}
 	return with
 }
 
@@ -38,8 +38,8 @@ func capPools(w *world, name string) {
 	w.workload(name).settings = func(s *decision.WorkloadSettings) { s.MaxPerPool = &one }
 }
 
-// planBuying is plan, with the requirement of each move's replacement.
-func (w *world) planBuying(p *rebalance.Planner) []string {
+// planProvisioning is plan, with the requirement of each move's replacement.
+func (w *world) planProvisioning(p *rebalance.Planner) []string {
 	s := w.snapshot()
 	var moves []string
 	for _, m := range p.Plan(s, newRoom(s)) {
@@ -54,8 +54,8 @@ func (w *world) planBuying(p *rebalance.Planner) []string {
 
 // Moves of the first round in the autoscaler mode, and in the same cluster without this mode or
 // without its admission policy.
-func TestBuying(t *testing.T) {
-	ungated := buying()
+func TestProvisioning(t *testing.T) {
+	ungated := provisioning()
 	ungated.GatesReplacement = func(time.Time) bool { return false }
 	nothing := func(*world) {}
 	for name, test := range map[string]struct {
@@ -193,25 +193,25 @@ func TestBuying(t *testing.T) {
 			for mode, of := range map[string]struct {
 				settings rebalance.Settings
 				want     []string
-			}{"on": {buying(), test.want}, "off": {settings, test.off}, "on, without gates": {ungated, test.off}} {
+			}{"on": {provisioning(), test.want}, "off": {settings, test.off}, "on, without gates": {ungated, test.off}} {
 				w := newWorld(test.lines...)
 				test.change(w)
-				clustertest.Equal(t, fmt.Sprintf("mode %s: moves", mode), of.want, w.planBuying(rebalance.NewPlanner(of.settings)))
+				clustertest.Equal(t, fmt.Sprintf("mode %s: moves", mode), of.want, w.planProvisioning(rebalance.NewPlanner(of.settings)))
 			}
 		})
 	}
 }
 
 // Each setting of the autoscaler mode can be disabled.
-func TestBuyingDisabled(t *testing.T) {
+func TestProvisioningDisabled(t *testing.T) {
 	for name, test := range map[string]struct {
 		off   func(*rebalance.Settings)
 		lines []string
 		want  []string
 	}{
-		"return, spot is full": {func(s *rebalance.Settings) { s.Gating.BuyForReturn = false },
+		"return, spot is full": {func(s *rebalance.Settings) { s.Gating.ProvisionForReturn = false },
 			[]string{"node o on-demand cpu=4", "node s spot cpu=0", "deployment web 3 o o o min=0"}, nil},
-		"return, spot has room": {func(s *rebalance.Settings) { s.Gating.BuyForReturn = false },
+		"return, spot has room": {func(s *rebalance.Settings) { s.Gating.ProvisionForReturn = false },
 			[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o o o min=0"}, []string{"web-0 return-to-spot"}},
 		"running": {func(s *rebalance.Settings) { s.Gating.HealRunning = false },
 			[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"}, nil},
@@ -219,23 +219,23 @@ func TestBuyingDisabled(t *testing.T) {
 			[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			with := buying()
+			with := provisioning()
 			test.off(&with)
-			clustertest.Equal(t, "moves", test.want, newWorld(test.lines...).planBuying(rebalance.NewPlanner(with)))
+			clustertest.Equal(t, "moves", test.want, newWorld(test.lines...).planProvisioning(rebalance.NewPlanner(with)))
 		})
 	}
 }
 
-// A surge for which the autoscaler bought no node is undone and retried with an increasing
+// A surge for which the autoscaler provisioned no node is undone and retried with an increasing
 // back-off.
-func TestBuyingBackOff(t *testing.T) {
+func TestProvisioningBackOff(t *testing.T) {
 	for reason, lines := range map[string][]string{
 		"heal":           {"node s spot cpu=9", "deployment web 2 s s min=1"},
 		"assign":         {"node o on-demand cpu=1", "node s spot cpu=9", "deployment web 2 o s min=1"},
 		"return-to-spot": {"node o on-demand cpu=9", "node s spot cpu=0", "deployment web 2 o o min=0"},
 	} {
 		t.Run(reason, func(t *testing.T) {
-			w, p := newWorld(lines...), rebalance.NewPlanner(buying())
+			w, p := newWorld(lines...), rebalance.NewPlanner(provisioning())
 			var pod *pod
 			var begun []time.Duration
 			for minute := range 240 {
@@ -263,7 +263,7 @@ func TestBuyingBackOff(t *testing.T) {
 // After an autoscaler refused a node for a heal, no other pod of the revision is moved for an hour.
 // A node that exists is still used.
 func TestRefusedByAutoscaler(t *testing.T) {
-	with := buying()
+	with := provisioning()
 	with.Provisioning = &simulation.Provisioning{}
 	w, p := newWorld("node s spot cpu=9", "deployment web 2 s s min=1"), rebalance.NewPlanner(with)
 	w.now = start.Add(time.Minute)
@@ -277,17 +277,17 @@ func TestRefusedByAutoscaler(t *testing.T) {
 		if step.node != "" {
 			w, p = newWorld(step.node, "node s spot cpu=9", "deployment web 2 s s min=1"), rebalance.NewPlanner(with)
 		}
-		clustertest.Equal(t, fmt.Sprintf("after %s: moves", step.after), step.want, w.planBuying(p))
+		clustertest.Equal(t, fmt.Sprintf("after %s: moves", step.after), step.want, w.planProvisioning(p))
 	}
 }
 
 // A replacement that requires on-demand is followed by the next one without a back-off.
 func TestConsecutiveAssigns(t *testing.T) {
-	w, p := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment web 4 o o s s min=2"), rebalance.NewPlanner(buying())
+	w, p := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment web 4 o o s s min=2"), rebalance.NewPlanner(provisioning())
 	var got []string
 	for minute := range 3 {
 		w.now = start.Add(time.Duration(minute) * time.Minute)
-		for _, move := range w.planBuying(p) {
+		for _, move := range w.planProvisioning(p) {
 			got = append(got, fmt.Sprintf("%d: %s", minute, move))
 		}
 		if next := fmt.Sprintf("web-%d", minute); minute < 2 {
@@ -305,18 +305,18 @@ func (exhaustedRoom) Replace(*snapshot.Pod, decision.AssignedCapacity) (*snapsho
 	return nil, simulation.NotExamined
 }
 
-// No node is bought for a pod for which there was no time to look for room.
-func TestBuyNothingUnexamined(t *testing.T) {
+// No node is provisioned for a pod for which there was no time to look for room.
+func TestProvisionNothingUnexamined(t *testing.T) {
 	s := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment ill 2 s s min=1", "deployment run 2 o s min=1", "deployment web 2 o o min=0").snapshot()
-	if moves := rebalance.NewPlanner(buying()).Plan(s, exhaustedRoom{newRoom(s)}); len(moves) > 0 {
+	if moves := rebalance.NewPlanner(provisioning()).Plan(s, exhaustedRoom{newRoom(s)}); len(moves) > 0 {
 		t.Errorf("%d moves; the first moves %s", len(moves), moves[0].Pod.Name)
 	}
 }
 
-// Without any spot node, spot is bought after the planner has observed this for a calm period: the
-// last node may have been lost just before.
-func TestBuySpotAfterCalmPeriod(t *testing.T) {
-	w, p := newWorld("node o on-demand cpu=9", "node s spot cpu=0", "deployment web 3 o o o min=0"), rebalance.NewPlanner(buying())
+// Without any spot node, spot is provisioned after the planner has observed this for a calm period:
+// the last node may have been lost just before.
+func TestProvisionSpotAfterCalmPeriod(t *testing.T) {
+	w, p := newWorld("node o on-demand cpu=9", "node s spot cpu=0", "deployment web 3 o o o min=0"), rebalance.NewPlanner(provisioning())
 	w.node("s").facts.Signal = decision.Reclaim
 	var got []string
 	for _, minute := range []int{-1, 0, 9, 10} {
@@ -324,7 +324,7 @@ func TestBuySpotAfterCalmPeriod(t *testing.T) {
 		if minute == 0 {
 			w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "s" })
 		}
-		for _, move := range w.planBuying(p) {
+		for _, move := range w.planProvisioning(p) {
 			got = append(got, fmt.Sprintf("%d: %s", minute, move))
 		}
 	}

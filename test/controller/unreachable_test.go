@@ -40,9 +40,9 @@ func TestNodeLeaseNotRenewed(t *testing.T) {
 	s.requireThroughout(25*time.Second, s.marked("spot-1", false))
 
 	close(dies)
-	silent := time.Now()
+	unreachable := time.Now()
 	s.eventually(20*time.Second+soon, s.empty("spot-1"))
-	if after := time.Since(silent); after < 18*time.Second { // the last renewal is up to 2 s older
+	if after := time.Since(unreachable); after < 18*time.Second { // the last renewal is up to 2 s older
 		t.Errorf("the node counted as reclaimed after %s, want after 20s", after)
 	}
 	s.eventually(soon, s.hasSplit("lost", split{OnDemand: 2}))

@@ -14,16 +14,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// If many nodes are silent, the controller does not delete all their pods.
-func TestSilenceOfManyNodesIsIgnored(t *testing.T) {
-	for _, test := range []struct{ nodes, silent, want int }{
+// If many nodes are unreachable, the controller does not delete all their pods.
+func TestManyUnreachableNodesAreIgnored(t *testing.T) {
+	for _, test := range []struct{ nodes, unreachable, want int }{
 		{10, 1, 1}, {10, 2, 2}, {10, 5, 2}, {10, 6, 0}, {10, 10, 0}, {2, 2, 0}, {100, 9, 9}, {100, 54, 10}, {100, 55, 0},
 	} {
 		w := newWorld(t)
 		s := &snapshot.Snapshot{Now: start.Add(time.Hour)}
 		for i := range test.nodes {
 			status := v1.ConditionTrue
-			if i < test.silent {
+			if i < test.unreachable {
 				status = v1.ConditionUnknown
 			}
 			n := newSpotNode(fmt.Sprint("n-", i), status)
@@ -34,13 +34,13 @@ func TestSilenceOfManyNodesIsIgnored(t *testing.T) {
 		// A node that has never reported does not affect the others.
 		s.Nodes = append(s.Nodes, &snapshot.Node{Node: &v1.Node{}})
 		if _, moves := interruption.Plan(s, settings); len(moves) != test.want {
-			t.Errorf("%d of %d nodes are silent: %d moves, want %d", test.silent, test.nodes, len(moves), test.want)
+			t.Errorf("%d of %d nodes are unreachable: %d moves, want %d", test.unreachable, test.nodes, len(moves), test.want)
 		}
 	}
 }
 
 // The same applies to Leases, also of nodes whose Leases are not overdue for long enough: they
-// become silent together.
+// become unreachable together.
 func TestManyOverdueLeases(t *testing.T) {
 	for _, test := range []struct{ nodes, gone, late, want int }{
 		{10, 1, 0, 1}, {10, 2, 3, 2}, {10, 2, 4, 0}, {100, 12, 0, 10}, {100, 12, 43, 0},
@@ -65,22 +65,22 @@ func TestManyOverdueLeases(t *testing.T) {
 	}
 }
 
-// A node that counts as gone continues to do so if other nodes become silent. The silence of a node
-// with another signal does not make its deadline earlier.
-func TestCountedSilenceStaysCounted(t *testing.T) {
+// A node that counts as gone continues to do so if other nodes become unreachable. The signal of a
+// node with another signal does not make its deadline earlier.
+func TestCountedNodeStaysCounted(t *testing.T) {
 	w := newWorld(t)
 	s := &snapshot.Snapshot{Now: start.Add(time.Hour)}
-	silent := func(name string) *snapshot.Node {
+	unreachable := func(name string) *snapshot.Node {
 		n := newSpotNode(name, v1.ConditionUnknown)
 		p := w.pod("p-"+name, "Deployment")
 		p.Node, n.Pods = n, []*snapshot.Pod{p}
 		s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
 		return n
 	}
-	silent("a")
-	silent("b").Spec.Taints = []v1.Taint{{Key: awsReclaim, Effect: v1.TaintEffectNoSchedule}}
-	silent("c")
-	silent("d").Annotations[spot.InterruptionStateAnnotation] = `{"class":"reclaim","taint":"not-ready","seen":{"` + node.Silence + `":"2026-03-01T12:30:00Z"}}`
+	unreachable("a")
+	unreachable("b").Spec.Taints = []v1.Taint{{Key: awsReclaim, Effect: v1.TaintEffectNoSchedule}}
+	unreachable("c")
+	unreachable("d").Annotations[spot.InterruptionStateAnnotation] = `{"class":"reclaim","taint":"not-ready","starts":{"` + node.UnreachableKubelet + `":"2026-03-01T12:30:00Z"}}`
 	for i := range 6 {
 		s.Nodes = append(s.Nodes, &snapshot.Node{Node: newNode(fmt.Sprint("ready-", i), v1.ConditionTrue)})
 	}
@@ -94,7 +94,7 @@ func TestCountedSilenceStaysCounted(t *testing.T) {
 
 // A node with an overdue Lease counts as gone exactly when its Facts change, and not only in the
 // next whole second: a round starts at that moment.
-func TestSilenceWithinASecond(t *testing.T) {
+func TestUnreachableWithinASecond(t *testing.T) {
 	w := newWorld(t)
 	w.now, w.overdue = start.Add(700*time.Millisecond), node.NotReadyReclaimAfter
 	if got := w.round(0); got == "" {

@@ -15,7 +15,7 @@ import (
 )
 
 // market is a world in the autoscaler mode: new pods get assignments as in package gating, and an
-// autoscaler buys the nodes that are for sale.
+// autoscaler provisions the nodes that are for sale.
 type market struct {
 	*world
 	sells map[decision.CapacityType]bool
@@ -42,14 +42,15 @@ func (m *market) replace(work *testWorkload, p *pod, requires decision.AssignedC
 	return next
 }
 
-// place schedules waiting pods, and then buys nodes for waiting pods that require a capacity type.
+// place schedules waiting pods, and then provisions nodes for waiting pods that require a capacity
+// type.
 func (m *market) place() {
 	m.schedule()
 	for _, p := range m.surging {
 		for capacity, requires := range map[decision.CapacityType]bool{decision.OnDemand: p.onlyOnDemand, decision.Spot: p.onlySpot} {
 			if p.node == nil && requires && m.sells[capacity] {
 				m.replacements++
-				m.addNode(fmt.Sprintf("bought%03d", m.replacements), capacity.String(), 1).created = m.now
+				m.addNode(fmt.Sprintf("provisioned%03d", m.replacements), capacity.String(), 1).created = m.now
 			}
 		}
 	}
@@ -94,11 +95,11 @@ func (m *market) end() (done, undone []string) {
 	return done, undone
 }
 
-// TestBuyingMovesEnd is TestMovesEnd in the autoscaler mode. A workload whose nodes are not
+// TestProvisioningMovesEnd is TestMovesEnd in the autoscaler mode. A workload whose nodes are not
 // for sale surges less and less often. If on-demand is for sale, every floor of a Deployment ends
 // there and requires it. If spot is for sale, no other replica of a Deployment remains on
 // on-demand.
-func TestBuyingMovesEnd(t *testing.T) {
+func TestProvisioningMovesEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &market{newWorld(), map[decision.CapacityType]bool{}, map[*pod]*pod{}}
 		m.sells[decision.OnDemand], m.sells[decision.Spot] = rapid.Bool().Draw(t, "sells on-demand"), rapid.Bool().Draw(t, "sells spot")
@@ -120,7 +121,7 @@ func TestBuyingMovesEnd(t *testing.T) {
 			}
 			m.workloads = append(m.workloads, work)
 		}
-		p := rebalance.NewPlanner(buying())
+		p := rebalance.NewPlanner(provisioning())
 		moves, quiet := 0, 0
 		vain := map[string][]time.Time{}
 		for quiet < 90 {

@@ -14,7 +14,7 @@ import (
 // In the autoscaler mode, package gating assigns each new pod a capacity type, which the pod then
 // requires. The type is on-demand while fewer live pods of the revision than the floor require
 // on-demand. A released pod does not count. So the planner can predict the requirement of a
-// replacement, and an autoscaler buys a node for it.
+// replacement, and an autoscaler provisions a node for it.
 
 // onDemandRequirement returns the requirement of the replacement of a pod that should run on
 // on-demand: decision.AssignedOnDemand, or decision.Unassigned if it will not require on-demand.
@@ -33,7 +33,7 @@ func (r *round) onDemandRequirement(p *snapshot.Pod) decision.AssignedCapacity {
 // decision.AssignedSpot or decision.Unassigned.
 func (r *round) spotRequirement(p *snapshot.Pod) decision.AssignedCapacity {
 	preferred := p.Workload.Settings.WhenUnsatisfiable == decision.ScheduleAnyway && p.Workload.Floor > 0
-	if r.gating && r.settings.Gating.BuysForReturn() && !preferred && r.surges(p) {
+	if r.gating && r.settings.Gating.ProvisionsForReturn() && !preferred && r.surges(p) {
 		return decision.AssignedSpot
 	}
 	return decision.Unassigned
@@ -52,24 +52,25 @@ func (r *round) mayBecomeSpot(p *snapshot.Pod) bool {
 	return r.onDemandRequirement(p) == decision.Unassigned
 }
 
-// buyable reports whether an autoscaler buys a node for the replacement of a pod. why is the reason
-// for which Room found no existing node. A pod that was not examined may fit on an existing node.
-func (r *round) buyable(p *snapshot.Pod, requires decision.AssignedCapacity, why string) bool {
+// provisionable reports whether an autoscaler provisions a node for the replacement of a pod. why
+// is the reason for which Room found no existing node. A pod that was not examined may fit on an
+// existing node.
+func (r *round) provisionable(p *snapshot.Pod, requires decision.AssignedCapacity, why string) bool {
 	return requires != decision.Unassigned && why != "" && why != simulation.NotExamined && !simulation.Excessive(p) && r.surges(p) &&
 		r.feasibility.FitsNewNode(p, requires)
 }
 
-// spotBuyable reports whether an autoscaler buys a spot node for a pod that fits on no existing
-// node.
-func (r *round) spotBuyable(p *snapshot.Pod) bool {
+// spotProvisionable reports whether an autoscaler provisions a spot node for a pod that fits on no
+// existing node.
+func (r *round) spotProvisionable(p *snapshot.Pod) bool {
 	requires := r.spotRequirement(p)
 	to, why := r.room.Replace(p, requires)
-	return to == nil && !capped(p) && r.buyable(p, requires, why)
+	return to == nil && !capped(p) && r.provisionable(p, requires, why)
 }
 
 // capped reports whether a spot pool has as many replicas of the pod's revision as maxPerPool
-// permits. An autoscaler does not know the cap. If the pool has room, it buys nothing, and the
-// replacement waits until it may exceed the cap.
+// permits. An autoscaler does not know the cap. If the pool has room, it provisions nothing, and
+// the replacement waits until it may exceed the cap.
 func capped(p *snapshot.Pod) bool {
 	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, decision.PlacedPods{}, decision.WaitTime{})
 	if plan.PoolCap == 0 {

@@ -36,7 +36,7 @@ func (r roomOn) Replace(_ *snapshot.Pod, requires decision.AssignedCapacity) (*s
 
 // A surge needs no existing room if its replacement requires a capacity type. Every other move
 // does.
-func TestBuying(t *testing.T) {
+func TestProvisioning(t *testing.T) {
 	onSpot, onDemand := roomOn{decision.Spot}, roomOn{decision.OnDemand}
 	for name, test := range map[string]struct {
 		reason   migration.Reason
@@ -105,7 +105,7 @@ func TestBuying(t *testing.T) {
 }
 
 // Moves with a deadline precede moves without one for which an autoscaler adds nodes.
-func TestBuyingWaitsForDeadlines(t *testing.T) {
+func TestProvisioningWaitsForDeadlines(t *testing.T) {
 	w := newWorld()
 	for _, app := range []string{"a", "b"} {
 		w.deployment(app, 1)
@@ -122,9 +122,9 @@ func TestBuyingWaitsForDeadlines(t *testing.T) {
 // A pod whose replacement may need a new node waits for the longer of both times.
 func TestNodeStartup(t *testing.T) {
 	for name, test := range map[string]struct {
-		startup time.Duration
-		buying  []migration.Reason
-		want    time.Duration
+		startup      time.Duration
+		provisioning []migration.Reason
+		want         time.Duration
 	}{
 		"a node takes longer":           {3 * time.Minute, []migration.Reason{migration.Heal}, 3 * time.Minute},
 		"a node takes less":             {time.Minute, []migration.Reason{migration.Heal}, 2 * time.Minute},
@@ -133,7 +133,7 @@ func TestNodeStartup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			with := settings
-			with.NodeStartup, with.Buying = test.startup, test.buying
+			with.NodeStartup, with.ProvisionFor = test.startup, test.provisioning
 			for ago, want := range map[time.Duration][]string{test.want - time.Second: nil, test.want: {"restore web by surge"}} {
 				w := newWorld()
 				w.deployment("web", 1)
@@ -173,7 +173,7 @@ func TestWishes(t *testing.T) {
 		requires decision.AssignedCapacity
 		dryRun   bool
 		fail     error
-		undone   bool
+		restored bool
 		want     []string // of the ReplicaSet's UID
 	}{
 		"return": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, want: []string{"want spot for %s for 1m0s"}},
@@ -181,7 +181,7 @@ func TestWishes(t *testing.T) {
 			want: []string{"want spot for %s for 1m0s", "forget %s"}},
 		"return, in doubt": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, fail: errors.New("timeout"),
 			want: []string{"want spot for %s for 1m0s", "forget %s"}},
-		"return, undone": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, undone: true,
+		"return, restored": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, restored: true,
 			want: []string{"want spot for %s for 1m0s", "forget %s"}},
 		"return, dry run":            {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, dryRun: true},
 		"return to room that exists": {reason: migration.ReturnToSpot},
@@ -218,7 +218,7 @@ func TestWishes(t *testing.T) {
 				executor.Wait()
 			}
 			round("web")
-			if test.undone {
+			if test.restored {
 				w.sync()
 				w.now = w.now.Add(settings.Migration.SurgeTimeout.Duration)
 				clock.SetTime(w.now)
