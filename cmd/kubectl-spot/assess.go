@@ -147,12 +147,12 @@ func (o *options) printAssessment(p *printing, a *report.Assessment) error {
 	t.columns(always, "reasons")
 	for i := range a.Workloads {
 		w := &a.Workloads[i]
-		why := strings.Join(w.Why(), "; ")
+		reasons := strings.Join(w.Reasons, "; ")
 		if !p.wide() {
-			why = shorten(why)
+			reasons = shorten(reasons)
 		}
 		t.workload(classColours[w.Class], w.Ref, w.Class, w.Desired, w.Floor, w.Ready, w.WithoutSpot, w.WithoutSpotThen,
-			report.OptionalDollars(w.Now), report.OptionalDollars(w.Then), w.FloorSource, cell(why))
+			report.OptionalDollars(w.Now), report.OptionalDollars(w.Then), w.FloorSource, cell(reasons))
 	}
 	return p.table(o.Out, t)
 }
@@ -187,8 +187,8 @@ func printPatches(out io.Writer, a *report.Assessment) error {
 			continue
 		}
 		fmt.Fprintf(&script, "# %s in namespace %s: %s\n", comment(w.Ref.String()), comment(w.Namespace), w.Class)
-		for _, why := range w.Why() {
-			fmt.Fprintf(&script, "#   %s\n", comment(why))
+		for _, reason := range w.Reasons {
+			fmt.Fprintf(&script, "#   %s\n", comment(reason))
 		}
 		if w.Patch == nil {
 			continue

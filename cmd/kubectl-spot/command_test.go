@@ -107,7 +107,7 @@ func TestOutput(t *testing.T) {
 		"status -o jsonpath={.items[?(@.spot>0)].name}":       "p",
 		"status --context other -o jsonpath={.items[*].name}": "",
 		"what-if --context other --lose node=n -o jsonpath={.workloads[*].name}{.policyChanges[*].name}": "",
-		"savings -o jsonpath={.surplus[*].name}":                                                         "",
+		"savings -o jsonpath={.items[*].name}":                                                         "",
 		"status -o go-template={{.kind}}":                                                                "SpotStatus",
 		"nodes --no-headers":                                                                             "n     spot   node.kubernetes.io/capacity=spot   m5.xlarge/a   <none>   <none>   1     1\n",
 		"nodes -A -o name":                                                                               "node/n\n",
@@ -148,7 +148,7 @@ func TestSavingsOfNamespace(t *testing.T) {
 		"savings -n shop -A": ":over",
 	} {
 		out, err, status := execute(t, append(strings.Fields(line), shipped, "--kubeconfig="+cluster(t, "", node, pod),
-			"-o", "jsonpath={.onDemandNodes} {.namespace}:{.surplus[*].name}")...)
+			"-o", "jsonpath={.onDemandNodes} {.namespace}:{.items[*].name}")...)
 		if status != 0 || out != "1 "+want || err != "" {
 			t.Errorf("%s: exit status %d, %q, want %q\n%s", line, status, out, "1 "+want, err)
 		}

@@ -108,11 +108,7 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 		if g.Accepts {
 			accepts = "yes"
 		}
-		why := g.Obstacles
-		if g.Policy != "" {
-			why = append([]string{g.Policy}, why...)
-		}
-		t.row(plain, len(g.Names), g.Capacity, cell(g.Pool), accepts, cell(strings.Join(why, "; ")), strings.Join(g.Names, ","))
+		t.row(plain, g.Count, g.Capacity, cell(g.Pool), accepts, cell(strings.Join(g.Reasons, "; ")), strings.Join(g.Names, ","))
 	}
 	return p.table(out, &t)
 }

@@ -86,8 +86,8 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 		if !n.Deadline.IsZero() {
 			deadline = until(n.Deadline.Sub(now))
 		}
-		below := make([]string, len(n.BelowFloor))
-		for j, ref := range n.BelowFloor {
+		below := make([]string, len(n.WorkloadsBelowFloor))
+		for j, ref := range n.WorkloadsBelowFloor {
 			below[j] = ref.Namespace + "/" + ref.Name
 		}
 		interruption, c := n.Interruption, yellow
@@ -97,7 +97,7 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 		case "reclaim":
 			c = red
 		}
-		t.row(c, n.Name, n.Capacity, n.CapacitySource, cell(n.Pool), interruption, cell(deadline), n.Replicas, len(n.BelowFloor),
+		t.row(c, n.Name, n.Capacity, n.CapacitySource, cell(n.Pool), interruption, cell(deadline), n.Replicas, n.BelowFloor,
 			cell(strings.Join(n.Signals, ", ")), cell(strings.Join(below, ", ")))
 	}
 	return p.table(o.Out, &t)

@@ -74,12 +74,12 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 	t.columns(always, "reasons")
 	for i := range all {
 		s := &all[i]
-		why := strings.Join(s.Reasons, "; ")
+		reasons := strings.Join(s.Reasons, "; ")
 		if !p.wide() {
-			why = shorten(why)
+			reasons = shorten(reasons)
 		}
 		t.workload(stateColours[s.State], s.Ref, s.State, s.Desired, s.Floor, number(s.OnDemand), number(s.Spot), s.Waiting,
-			number(s.WithoutSpot), number(s.WithoutPool), cell(s.LargestPool), cell(why))
+			number(s.WithoutSpot), number(s.WithoutPool), cell(s.LargestPool), cell(reasons))
 	}
 	return p.table(o.Out, t)
 }

@@ -25,7 +25,7 @@ const sections = {
   Tasks: [
     'install', 'opt-in', 'tuning', 'kubectl-spot', 'monitoring', 'troubleshooting', 'coexistence', 'autoscalers', 'upgrading',
   ],
-  Reference: ['versions', 'reference/configuration', 'metrics', 'events'],
+  Reference: ['versions', 'reference/configuration', 'reference/kubectl-spot', 'metrics', 'events'],
   Results: ['demo', 'results', 'results/figures'],
 }
 checkSections()

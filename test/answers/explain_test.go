@@ -1,7 +1,6 @@
 package answers_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -43,9 +42,9 @@ func explained(t *testing.T, e *report.Explanation) answers {
 	t.Helper()
 	all := answers{}
 	for _, group := range e.Nodes {
-		answer := group.Policy
+		answer := strings.Join(group.Reasons, ", ")
 		if answer == "" && !group.Accepts {
-			answer = fmt.Sprintf("rejected by something other than the policy: %s", strings.Join(group.Obstacles, ", "))
+			answer = "rejected without a reason"
 		}
 		if answer != "" && group.Accepts {
 			t.Errorf("nodes %v would take the pod, but: %s", group.Names, answer)

@@ -43,9 +43,10 @@ type AssessedWorkload struct {
 	Class Class `json:"class"`
 	// OptedIn reports whether its pods name the scheduler already.
 	OptedIn bool `json:"optedIn"`
-	// Changes lists what should change. Reasons lists why the workload should not run on spot.
-	Changes []WorkloadChange `json:"changes,omitempty"`
+	// Reasons lists what should change, or why the workload should not run on spot. Changes lists
+	// the former again, with the order of change and opt-in.
 	Reasons []string         `json:"reasons,omitempty"`
+	Changes []WorkloadChange `json:"changes,omitempty"`
 	Desired int              `json:"desired"`
 	// Floor is the suggested floor: the floor that the policy gives the workload. FloorSource is
 	// its setting and the source of the setting.
@@ -111,7 +112,7 @@ type Assessment struct {
 	Unpriced map[string]int `json:"unpriced,omitempty"`
 	// UnknownOwners counts the pods whose owner is unknown. They are in no workload.
 	UnknownOwners int `json:"unknownOwners,omitempty"`
-	// Missing is as in lister.Objects. The caller sets it.
+	// Missing lists the kinds that a dump does not have. The caller sets it.
 	Missing []string `json:"missing,omitempty"`
 }
 
@@ -195,18 +196,6 @@ func (w *AssessedWorkload) Hold() bool {
 	return slices.ContainsFunc(w.Changes, func(c WorkloadChange) bool { return c.BeforeOptIn })
 }
 
-// Why returns the changes, or else the reasons.
-func (w *AssessedWorkload) Why() []string {
-	if w.Class == NotForSpot {
-		return w.Reasons
-	}
-	texts := make([]string, len(w.Changes))
-	for i, change := range w.Changes {
-		texts[i] = change.Text
-	}
-	return texts
-}
-
 // assessor assesses the workloads of one View.
 type assessor struct {
 	*View
@@ -250,6 +239,9 @@ func (a *assessor) assess(w *snapshot.Workload, newest *snapshot.Revision) Asses
 		result.Class, result.Changes = NotForSpot, nil
 	case len(result.Changes) > 0:
 		result.Class = NeedsChange
+		for _, change := range result.Changes {
+			result.Reasons = append(result.Reasons, change.Text)
+		}
 	default:
 		result.Class = ReadyForSpot
 	}

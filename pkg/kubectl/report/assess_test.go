@@ -134,7 +134,7 @@ func TestAssessClasses(t *testing.T) {
 					patch = "-" + patch
 				}
 			}
-			if why := strings.Join(w.Why(), "; "); w.Class != test.class || !strings.Contains(why, test.why) || test.why == "" && why != "" && test.class == report.ReadyForSpot ||
+			if why := strings.Join(w.Reasons, "; "); w.Class != test.class || !strings.Contains(why, test.why) || test.why == "" && why != "" && test.class == report.ReadyForSpot ||
 				w.Floor != test.floor || patch != test.patch {
 				t.Errorf("%s %q floor %d patch %q, want %s %q floor %d patch %q", w.Class, why, w.Floor, patch, test.class, test.why, test.floor, test.patch)
 			}

@@ -76,14 +76,15 @@ type NodeGroup struct {
 	Pool string `json:"pool,omitempty"`
 	// Accepts reports whether the nodes accept the pod.
 	Accepts bool `json:"accepts"`
-	// Policy is why the policy refuses the nodes, in the scheduler's words. Obstacles are the other
-	// reasons.
-	Policy    string   `json:"policy,omitempty"`
-	Obstacles []string `json:"obstacles,omitempty"`
-	// Names has the names of the nodes.
+	// Reasons is why the nodes do not accept the pod: first the reason of the policy, in the
+	// scheduler's words.
+	Reasons []string `json:"reasons,omitempty"`
+	// Names has the names of the nodes, and Count their number.
 	Names []string `json:"names"`
+	Count int      `json:"count"`
 
-	verdict decision.Verdict
+	verdict   decision.Verdict
+	obstacles []string // the reasons that are not of the policy
 }
 
 // nodesUnread replaces the parts of an answer that depend on nodes.
@@ -345,18 +346,22 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, inPool map[decision.
 		}
 		g := NodeGroup{
 			Capacity: n.Facts.Capacity.Type.String(), Accepts: verdict == decision.Admitted && len(obstacles) == 0,
-			Policy: plan.Reason(verdict), Obstacles: obstacles, verdict: verdict,
+			Reasons: obstacles, verdict: verdict, obstacles: obstacles,
+		}
+		if reason := plan.Reason(verdict); reason != "" {
+			g.Reasons = append([]string{reason}, obstacles...)
 		}
 		if n.Facts.Pool != (decision.Pool{}) {
 			g.Pool = poolName(n)
 		}
-		key := strings.Join(append([]string{g.Capacity, g.Pool, g.Policy}, obstacles...), "\x00")
+		key := strings.Join(append([]string{g.Capacity, g.Pool, fmt.Sprint(verdict)}, g.Reasons...), "\x00")
 		at, known := index[key]
 		if !known {
 			at = len(all)
 			index[key], all = at, append(all, g)
 		}
 		all[at].Names = append(all[at].Names, n.Name)
+		all[at].Count++
 	}
 	slices.SortStableFunc(all, func(a, b NodeGroup) int {
 		if a.Accepts != b.Accepts {
@@ -365,7 +370,7 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, inPool map[decision.
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(len(b.Names), len(a.Names)), strings.Compare(a.Capacity, b.Capacity), strings.Compare(a.Pool, b.Pool))
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Capacity, b.Capacity), strings.Compare(a.Pool, b.Pool))
 	})
 	return all
 }

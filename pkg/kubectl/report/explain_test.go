@@ -30,7 +30,7 @@ func explanationLines(e *report.Explanation) []string {
 		lines = append(lines, fmt.Sprintf("assigned %q, granted %q", e.Assigned, e.Granted))
 	}
 	for _, g := range e.Nodes {
-		lines = append(lines, fmt.Sprintf("%s %s %v %t %q %q", g.Capacity, g.Pool, g.Names, g.Accepts, g.Policy, g.Obstacles))
+		lines = append(lines, fmt.Sprintf("%s %s %v %t %q", g.Capacity, g.Pool, g.Names, g.Accepts, g.Reasons))
 	}
 	for _, thing := range e.Remedies {
 		lines = append(lines, "- "+thing)
@@ -63,8 +63,8 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-2: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"deployment/web shop/web-r: floor 1 of 3, budget 2, 2 on spot, 0 on on-demand",
-				`on-demand m/a [od] false "" ["insufficient cpu"]`,
-				`spot m/a [sp] false "` + usedUp + `" []`,
+				`on-demand m/a [od] false ["insufficient cpu"]`,
+				`spot m/a [sp] false ["` + usedUp + `"]`,
 				"- 1 on-demand nodes: insufficient cpu is the only obstacle",
 				"- 1 node is refused only by the policy: " + usedUp,
 				"- a lower floor: annotation spot-aware-scheduler.io/min-on-demand on the Deployment",
@@ -77,7 +77,7 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-2: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"deployment/web shop/web-r: floor 1 of 3, budget 2, 2 on spot, 0 on on-demand",
-				`spot m/a [sp] true "" []`,
+				`spot m/a [sp] true []`,
 				"- 1 node would accept it: the scheduler has not retried it yet, or a constraint prevents it that this command does not check " +
 					"(volume limits, resource claims, gangs, the anti-affinity of other pods)",
 			},
@@ -128,9 +128,9 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-1: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 0 of 4, budget 4, 1 on spot, 0 on on-demand",
-				`on-demand m/a [od] false "" ["not in the pod's node selector or affinity" "taint example.com/mine"]`,
-				`on-demand m/b [od-b] false "" ["taint node.kubernetes.io/unschedulable"]`,
-				`spot m/b [sp] false "" ["the pod's anti-affinity to other pods"]`,
+				`on-demand m/a [od] false ["not in the pod's node selector or affinity" "taint example.com/mine"]`,
+				`on-demand m/b [od-b] false ["taint node.kubernetes.io/unschedulable"]`,
+				`spot m/b [sp] false ["the pod's anti-affinity to other pods"]`,
 				"- 1 on-demand nodes: taint node.kubernetes.io/unschedulable is the only obstacle",
 				"- 1 spot nodes: the pod's anti-affinity to other pods is the only obstacle",
 			},
@@ -141,8 +141,8 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-0: it runs on od (on-demand): part of the floor",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 1 on spot, 0 on on-demand",
-				`on-demand m/a [od] true "" []`,
-				`spot m/a [sp] false "spot budget used up: 1 of at most 1 replicas of shop/web-r run on spot (waits for on-demand room, may run on any spot node after 5m)" []`,
+				`on-demand m/a [od] true []`,
+				`spot m/a [sp] false ["spot budget used up: 1 of at most 1 replicas of shop/web-r run on spot (waits for on-demand room, may run on any spot node after 5m)"]`,
 			},
 		},
 		"over its budget": {
@@ -151,7 +151,7 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-0: it runs on sp (spot): over its budget: it fell back to spot, or the floor or the replica count has changed since",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
-				`spot m/a [sp] false "spot budget used up: 0 of at most 0 replicas of shop/web-r run on spot (waits for on-demand room, may run on any spot node after 5m)" []`,
+				`spot m/a [sp] false ["spot budget used up: 0 of at most 0 replicas of shop/web-r run on spot (waits for on-demand room, may run on any spot node after 5m)"]`,
 			},
 		},
 		"one more replica": {
@@ -160,8 +160,8 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				": 3 of 3 replicas are bound to nodes, 1 on on-demand and 2 on spot; none is waiting. One more would prefer on-demand",
 				"deployment/web shop/web-r: floor 1 of 3, budget 2, 2 on spot, 1 on on-demand",
-				`on-demand m/a [od] true "" []`,
-				`spot m/a [sp] false "` + usedUp + `" []`,
+				`on-demand m/a [od] true []`,
+				`spot m/a [sp] false ["` + usedUp + `"]`,
 			},
 		},
 		"an ordinal in the floor": {
@@ -170,8 +170,8 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"db-0: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"statefulset/db shop/db: floor 1 of 2, budget 1, 0 on spot, 0 on on-demand",
-				`spot m/a [sp] false "ordinal belongs to the floor: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one ` +
-					`(waits for on-demand room, may run on any spot node after 5m)" []`,
+				`spot m/a [sp] false ["ordinal belongs to the floor: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one ` +
+					`(waits for on-demand room, may run on any spot node after 5m)"]`,
 				"- 1 node is refused only by the policy: ordinal belongs to the floor: the first 1 ordinals of shop/db must run on on-demand, " +
 					"and later ordinals wait for this one (waits for on-demand room, may run on any spot node after 5m)",
 				"- a lower floor: annotation spot-aware-scheduler.io/min-on-demand on the StatefulSet",
@@ -188,8 +188,8 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-1: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 0 of 2, budget 2, 1 on spot, 0 on on-demand",
-				`spot m/a [sp-1] false "spot pool full: at most 1 replicas of shop/web-r may run in one pool (waits for room in another spot pool or on on-demand, may run on any spot node after 5m)" []`,
-				`spot m/b [sp-2] false "node is being reclaimed" ["taint aws-node-termination-handler/spot-itn"]`,
+				`spot m/a [sp-1] false ["spot pool full: at most 1 replicas of shop/web-r may run in one pool (waits for room in another spot pool or on on-demand, may run on any spot node after 5m)"]`,
+				`spot m/b [sp-2] false ["node is being reclaimed" "taint aws-node-termination-handler/spot-itn"]`,
 				"- 1 node is refused only by the policy: spot pool full: at most 1 replicas of shop/web-r may run in one pool " +
 					"(waits for room in another spot pool or on on-demand, may run on any spot node after 5m)",
 			},
@@ -200,8 +200,8 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-1: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
-				`on-demand m/a [od] false "" ["insufficient cpu"]`,
-				`spot m/a [sp] false "spot budget used up: 0 of at most 0 replicas of shop/web-r run on spot (waits for on-demand room, may run on any spot node after 5m)" []`,
+				`on-demand m/a [od] false ["insufficient cpu"]`,
+				`spot m/a [sp] false ["spot budget used up: 0 of at most 0 replicas of shop/web-r run on spot (waits for on-demand room, may run on any spot node after 5m)"]`,
 				"- 1 on-demand nodes: insufficient cpu is the only obstacle",
 				"- 1 node is refused only by the policy: spot budget used up: 0 of at most 0 replicas of shop/web-r run on spot " +
 					"(waits for on-demand room, may run on any spot node after 5m)",
@@ -216,8 +216,8 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-1: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 0 on spot, 1 on on-demand",
-				`on-demand m/a [od] false "overflow Never: the floor of 1 of shop/web-r is met (waits for room on spot)" []`,
-				`spot m/a [sp] false "" ["insufficient cpu"]`,
+				`on-demand m/a [od] false ["overflow Never: the floor of 1 of shop/web-r is met (waits for room on spot)"]`,
+				`spot m/a [sp] false ["insufficient cpu"]`,
 				"- 1 spot nodes: insufficient cpu is the only obstacle",
 				"- 1 node is refused only by the policy: overflow Never: the floor of 1 of shop/web-r is met (waits for room on spot)",
 				"- overflow Allow: annotation spot-aware-scheduler.io/overflow on the Deployment",
@@ -229,7 +229,7 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-0: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 0 of 1, budget 1, 0 on spot, 0 on on-demand",
-				`spot m/a [sp] false "" ["taint node.kubernetes.io/unschedulable" "insufficient cpu"]`,
+				`spot m/a [sp] false ["taint node.kubernetes.io/unschedulable" "insufficient cpu"]`,
 				"- another node: each existing node has more than one obstacle",
 			},
 		},
@@ -239,7 +239,7 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-0: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
-				`on-demand m/a [od] true "" []`,
+				`on-demand m/a [od] true []`,
 				"- its scheduling gates: example.com/gate",
 			},
 		},
@@ -250,7 +250,7 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-0: it has the scheduling gate spot-aware-scheduler.io/capacity until the controller assigns a capacity type to it",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
-				`on-demand m/a [od] true "" []`,
+				`on-demand m/a [od] true []`,
 				"- the controller, with gating.enabled, removes the scheduling gate spot-aware-scheduler.io/capacity; " +
 					"otherwise the scheduler removes it in 20s (gateTimeout)",
 			},
@@ -262,7 +262,7 @@ func TestExplain(t *testing.T) {
 				"web-1: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 1 on spot, 0 on on-demand",
 				`assigned "on-demand:floor", granted ""`,
-				`spot m/a [sp] false "spot budget used up: 1 of at most 1 replicas of shop/web-r run on spot (waits for on-demand room)" ["not in the pod's node selector or affinity"]`,
+				`spot m/a [sp] false ["spot budget used up: 1 of at most 1 replicas of shop/web-r run on spot (waits for on-demand room)" "not in the pod's node selector or affinity"]`,
 				"- another node: each existing node has more than one obstacle",
 			},
 		},
@@ -274,7 +274,7 @@ func TestExplain(t *testing.T) {
 				"web-0: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 0 on spot, 0 on on-demand",
 				`assigned "any:beyond", granted ""`,
-				`on-demand m/a [od] false "overflow Never: the pod was assigned beyond the floor of 1 of shop/web-r (waits for room on spot)" []`,
+				`on-demand m/a [od] false ["overflow Never: the pod was assigned beyond the floor of 1 of shop/web-r (waits for room on spot)"]`,
 				"- 1 node is refused only by the policy: overflow Never: the pod was assigned beyond the floor of 1 of shop/web-r (waits for room on spot)",
 				"- overflow Allow: annotation spot-aware-scheduler.io/overflow on the Deployment",
 			},
@@ -286,7 +286,7 @@ func TestExplain(t *testing.T) {
 				"web-0: it runs on od (on-demand): beyond the floor: no spot node had room, or the budget was used up",
 				"deployment/web shop/web-r: floor 2 of 4, budget 2, 0 on spot, 0 on on-demand",
 				`assigned "any:beyond", granted ""`,
-				`on-demand m/a [od] true "" []`,
+				`on-demand m/a [od] true []`,
 			},
 		},
 		"a fallback was granted": {
@@ -296,7 +296,7 @@ func TestExplain(t *testing.T) {
 				"web-0: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
 				`assigned "", granted "fallback"`,
-				`spot m/a [sp] true "" []`,
+				`spot m/a [sp] true []`,
 				"- 1 node would accept it: the scheduler has not retried it yet, or a constraint prevents it that this command does not check " +
 					"(volume limits, resource claims, gangs, the anti-affinity of other pods)",
 			},
@@ -307,7 +307,7 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				": its controller has created none of its pods: see the events of its ReplicaSet or StatefulSet",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
-				`on-demand m/a [od] true "" []`,
+				`on-demand m/a [od] true []`,
 			},
 		},
 		"scaled to 0": {

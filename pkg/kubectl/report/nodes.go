@@ -29,10 +29,12 @@ type Node struct {
 	Signals      []string `json:"signals,omitempty"`
 	// Deadline is the time at which the node is reclaimed; zero if unknown.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Replicas is the number of workload pods that would be lost with the node. BelowFloor lists
-	// the workloads that would then have fewer replicas than their floor, or none.
-	Replicas   int   `json:"replicas"`
-	BelowFloor []Ref `json:"workloadsBelowFloor,omitempty"`
+	// Replicas is the number of workload pods that would be lost with the node.
+	// WorkloadsBelowFloor lists the workloads that would then have fewer replicas than their floor,
+	// or none, and BelowFloor counts them.
+	Replicas            int   `json:"replicas"`
+	BelowFloor          int   `json:"belowFloor"`
+	WorkloadsBelowFloor []Ref `json:"workloadsBelowFloor,omitempty"`
 
 	class decision.SignalClass
 }
@@ -64,7 +66,8 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		node.Replicas = pods
 		for _, l := range losses {
 			if l.Effect != LossKeepsFloor {
-				node.BelowFloor = append(node.BelowFloor, l.Ref)
+				node.WorkloadsBelowFloor = append(node.WorkloadsBelowFloor, l.Ref)
+				node.BelowFloor++
 			}
 		}
 		all = append(all, node)

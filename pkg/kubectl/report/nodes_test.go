@@ -31,7 +31,7 @@ func TestNodes(t *testing.T) {
 		if !n.Deadline.IsZero() {
 			line += " in " + n.Deadline.Sub(clustertest.Now).String()
 		}
-		lines = append(lines, fmt.Sprintf("%s %v", line, n.BelowFloor))
+		lines = append(lines, fmt.Sprintf("%s %v", line, n.WorkloadsBelowFloor))
 	}
 	want := []string{
 		`f spot by node.kubernetes.io/capacity=spot, m/b, reclaim ["taint aws-node-termination-handler/spot-itn"], 1 in 1m0s [deployment/one]`,

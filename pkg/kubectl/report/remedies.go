@@ -24,11 +24,11 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 	for i := range e.Nodes {
 		switch g := &e.Nodes[i]; {
 		case g.Accepts:
-			accepting += len(g.Names)
-		case g.verdict != decision.Admitted && len(g.Obstacles) == 0:
-			refused[g.verdict] += len(g.Names)
-		case g.verdict == decision.Admitted && len(g.Obstacles) == 1:
-			byObstacle[g.Capacity+" nodes: "+g.Obstacles[0]] += len(g.Names)
+			accepting += g.Count
+		case g.verdict != decision.Admitted && len(g.obstacles) == 0:
+			refused[g.verdict] += g.Count
+		case g.verdict == decision.Admitted && len(g.obstacles) == 1:
+			byObstacle[g.Capacity+" nodes: "+g.obstacles[0]] += g.Count
 		}
 	}
 	if accepting > 0 {

@@ -37,7 +37,7 @@ type Savings struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Surplus lists the workloads with replicas on on-demand beyond their floors that could be on
 	// spot, the largest savings first. PossibleSavings is the sum of their savings.
-	Surplus         []Surplus `json:"surplus"`
+	Surplus         []Surplus `json:"items"`
 	PossibleSavings float64   `json:"possibleSavingsUsdPerHour"`
 }
 
