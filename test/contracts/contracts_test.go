@@ -1,6 +1,7 @@
-// Package contracts holds the names that users and other programs depend on: metrics, event
-// reasons, annotations, labels and taints, configuration fields, flags, make targets and binaries.
-// A change of such a name breaks its users, so it must be a decision and not a side effect.
+// Package contracts holds the names that users and other programs depend on: metrics with their
+// labels, event reasons, annotations, labels and taints, configuration fields, chart values, flags,
+// log keys, keys and columns of kubectl spot, exit statuses, make targets and binaries. A change of
+// such a name breaks its users, so it must be a decision and not a side effect.
 package contracts
 
 import (
@@ -19,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 )
 
 var update = flag.Bool("update", false, "write the golden file")
@@ -26,10 +28,13 @@ var update = flag.Bool("update", false, "write the golden file")
 const golden = "testdata/names.txt"
 
 // TestNames compares the names with the golden file. If you change a name on purpose, run
-// go test ./test/contracts -update, and describe the change in docs/upgrading.md.
+// go test ./test/contracts -update, and add the old and the new name to CHANGELOG.md.
 func TestNames(t *testing.T) {
 	names := collect(t, filepath.Join("..", ".."))
-	for _, kind := range []string{"metric", "event reason", "key", "field", "flag", "make target", "binary"} {
+	kinds := []string{
+		"metric", "metric label", "event reason", "key", "field", "chart value", "flag", "log key", "output key", "column", "exit status", "make target", "binary",
+	}
+	for _, kind := range kinds {
 		if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, kind+" ") }) {
 			t.Errorf("found no %s", kind)
 		}
@@ -88,8 +93,51 @@ func collect(t *testing.T, root string) []string {
 	for _, binary := range binaries {
 		add("binary", binary.Name())
 	}
+	for _, value := range chartValues(t, filepath.Join(root, "manifests/charts/spot-aware-scheduler/values.yaml")) {
+		add("chart value", value)
+	}
+	types := outputTypes(t)
+	for _, answer := range answers {
+		for _, name := range append(answer.types, "source", "policySource", "Ref") {
+			for _, row := range types[name] {
+				for _, key := range row.keys {
+					add("output key", key)
+				}
+			}
+		}
+	}
+	for _, column := range columns(t, "../../cmd/kubectl-spot/*.go") {
+		if column != "" { // of a helper with parameters
+			add("column", strings.ToUpper(column))
+		}
+	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// chartValues returns the paths of the values in a file.
+func chartValues(t *testing.T, file string) (paths []string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(data, &values); err != nil {
+		t.Fatal(err)
+	}
+	var walk func(prefix string, value any)
+	walk = func(prefix string, value any) {
+		fields, ok := value.(map[string]any)
+		if !ok || len(fields) == 0 {
+			paths = append(paths, prefix)
+		}
+		for name, field := range fields {
+			walk(strings.TrimPrefix(prefix+"."+name, "."), field)
+		}
+	}
+	walk("", values)
+	return paths
 }
 
 var key = regexp.MustCompile(`^spot-aware-scheduler\.io/[a-z0-9-]+$`)
@@ -103,6 +151,9 @@ func inspect(node ast.Node, path string, add func(kind, name string)) {
 		}
 	case *ast.ValueSpec:
 		for i, name := range node.Names {
+			if value, ok := constant(node, i); ok && strings.HasPrefix(name.Name, "exit") && strings.Contains(path, "cmd/") {
+				add("exit status", filepath.Base(filepath.Dir(path))+" "+value)
+			}
 			if strings.HasPrefix(name.Name, "Reason") && i < len(node.Values) && strings.HasSuffix(path, "pkg/apis/spot/events.go") {
 				add("event reason", text(node.Values[i]))
 			}
@@ -115,6 +166,9 @@ func inspect(node ast.Node, path string, add func(kind, name string)) {
 			}
 		}
 	case *ast.CompositeLit:
+		if array, ok := node.Type.(*ast.ArrayType); ok && isNamed(array.Elt, "any") {
+			addLogKeys(node.Elts, add)
+		}
 		if selector, ok := node.Type.(*ast.SelectorExpr); ok && strings.HasSuffix(selector.Sel.Name, "Opts") {
 			for _, element := range node.Elts {
 				if pair, ok := element.(*ast.KeyValueExpr); ok && isNamed(pair.Key, "Name") && text(pair.Value) != "" {
@@ -123,22 +177,66 @@ func inspect(node ast.Node, path string, add func(kind, name string)) {
 			}
 		}
 	case *ast.CallExpr:
-		selector, ok := node.Fun.(*ast.SelectorExpr)
-		if ok && selector.Sel.Name == "NewDesc" && len(node.Args) > 0 {
-			if name, ok := node.Args[0].(*ast.BinaryExpr); ok { // subsystem + "_name"
-				add("metric", strings.TrimPrefix(text(name.Y), "_"))
-			}
-		}
-		if !ok || !strings.Contains(path, "cmd/") {
-			return
-		}
-		// StringVar(&variable, "name", …), StringVarP, String("name", …) and the like.
-		if at := flagArgument(selector.Sel.Name); at >= 0 && at < len(node.Args) {
-			if name := text(node.Args[at]); regexp.MustCompile(`^[a-z][a-z-]*$`).MatchString(name) {
-				add("flag", name)
+		inspectCall(node, path, add)
+	}
+}
+
+// inspectCall adds the names that a call declares.
+func inspectCall(node *ast.CallExpr, path string, add func(kind, name string)) {
+	if isNamed(node.Fun, "append") && len(node.Args) > 2 {
+		addLogKeys(node.Args[1:], add)
+	}
+	selector, ok := node.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return
+	}
+	for _, argument := range node.Args {
+		labels, isList := argument.(*ast.CompositeLit)
+		if isList && regexp.MustCompile(`^New(Desc|.*Vec)$`).MatchString(selector.Sel.Name) {
+			for _, label := range labels.Elts {
+				if name := text(label); name != "" {
+					add("metric label", name)
+				}
 			}
 		}
 	}
+	if first, ok := map[string]int{"Info": 1, "Error": 2, "WithValues": 0}[selector.Sel.Name]; ok && len(node.Args) > first {
+		addLogKeys(node.Args[first:], add)
+	}
+	if selector.Sel.Name == "NewDesc" && len(node.Args) > 0 {
+		if name, ok := node.Args[0].(*ast.BinaryExpr); ok { // subsystem + "_name"
+			add("metric", strings.TrimPrefix(text(name.Y), "_"))
+		}
+	}
+	if !strings.Contains(path, "cmd/") {
+		return
+	}
+	// StringVar(&variable, "name", …), StringVarP, String("name", …) and the like.
+	if at := flagArgument(selector.Sel.Name); at >= 0 && at < len(node.Args) {
+		if name := text(node.Args[at]); regexp.MustCompile(`^[a-z][a-z-]*$`).MatchString(name) {
+			add("flag", name)
+		}
+	}
+}
+
+// addLogKeys adds the keys of a list of keys and values.
+func addLogKeys(pairs []ast.Expr, add func(kind, name string)) {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if key := text(pairs[i]); regexp.MustCompile(`^[a-z][A-Za-z]*$`).MatchString(key) {
+			add("log key", key)
+		}
+	}
+}
+
+// constant returns the number that the name at index i has.
+func constant(spec *ast.ValueSpec, i int) (string, bool) {
+	if i >= len(spec.Values) {
+		return "", false
+	}
+	if literal, ok := spec.Values[i].(*ast.BasicLit); ok {
+		return literal.Value, literal.Kind == token.INT
+	}
+	return "", false
 }
 
 // flagArgument returns the index of the flag's name in the arguments of a method; -1 if the method
