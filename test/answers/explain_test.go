@@ -42,8 +42,10 @@ func explained(t *testing.T, e *report.Explanation) answers {
 	t.Helper()
 	all := answers{}
 	for _, group := range e.Nodes {
-		answer := strings.Join(group.Reasons, ", ")
-		if answer == "" && !group.Accepts {
+		answer := ""
+		if len(group.Reasons) > 0 {
+			answer = group.Reasons[0] // the reason of the policy, if it refuses the nodes
+		} else if !group.Accepts {
 			answer = "rejected without a reason"
 		}
 		if answer != "" && group.Accepts {
