@@ -15,9 +15,6 @@ func TestInitialMetrics(t *testing.T) {
 	w := newWorld(t)
 	w.nodes(1, "spot")
 	w.build("deployment web 1")
-	if _, known := w.capacityOf("spot-0"); !known {
-		t.Error("a node that no decision has read yet is not known")
-	}
 	full := false
 	w.RegisterMetrics(func() bool { return full })
 	served := func() string {

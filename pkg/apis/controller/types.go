@@ -228,6 +228,8 @@ func Default() *SpotControllerConfiguration {
 	}
 }
 
-// ProvisionsForReturn reports whether an autoscaler adds spot nodes for replicas that return to spot.
-// Without a label by which a pod requires spot, it could add on-demand nodes.
-func (g *Gating) ProvisionsForReturn() bool { return g.Enabled && g.ProvisionForReturn && g.SpotLabel != "" }
+// ProvisionsForReturn reports whether an autoscaler adds spot nodes for replicas that return to
+// spot. Without a label by which a pod requires spot, it could add on-demand nodes.
+func (g *Gating) ProvisionsForReturn() bool {
+	return g.Enabled && g.ProvisionForReturn && g.SpotLabel != ""
+}

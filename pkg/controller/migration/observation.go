@@ -154,8 +154,8 @@ func moveOf(pod *snapshot.Pod, requested Move) Move {
 
 // isRecreated reports whether a controller creates the pod again after its eviction. A pod with a
 // controller of an unknown kind may do work that is not repeated. It counts as recreated only if
-// the kind is one of the configured EvictableOwners, or if a PodDisruptionBudget selects the pod, which
-// shows that its owner expects evictions.
+// the kind is one of the configured EvictableOwners, or if a PodDisruptionBudget selects the pod,
+// which shows that its owner expects evictions.
 func (p *planner) isRecreated(o *observation) bool {
 	if irreplaceable(o.Pod) || !o.unsupported {
 		return !irreplaceable(o.Pod)

@@ -88,9 +88,9 @@ func (v *View) gateRemedies(p *snapshot.Pod) (all []string) {
 // other type, and what to do.
 func (e *Explanation) onlyType(only decision.CapacityType) string {
 	why := fmt.Sprintf("its own constraints admit only %s", only)
-	if i := slices.IndexFunc(e.Nodes, func(g NodeGroup) bool { return g.Capacity != only.String() && len(g.Obstacles) > 0 }); i >= 0 {
+	if i := slices.IndexFunc(e.Nodes, func(g NodeGroup) bool { return g.Capacity != only.String() && len(g.obstacles) > 0 }); i >= 0 {
 		g := e.Nodes[i]
-		why += fmt.Sprintf(" (node %s: %s). To use %s, change them, or add a node that they admit", g.Names[0], g.Obstacles[0], g.Capacity)
+		why += fmt.Sprintf(" (node %s: %s). To use %s, change them, or add a node that they admit", g.Names[0], g.obstacles[0], g.Capacity)
 	}
 	return why
 }
