@@ -88,8 +88,8 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-2: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 1 of 3, budget 2, 2 on spot, 0 on on-demand",
-				`on-demand m/b [od] false "" ["not in the pod's node selector or affinity"]`,
-				`spot m/a [sp] false "" ["insufficient cpu"]`,
+				`on-demand m/b [od] false ["not in the pod's node selector or affinity"]`,
+				`spot m/a [sp] false ["insufficient cpu"]`,
 				"- 1 on-demand nodes: not in the pod's node selector or affinity is the only obstacle",
 				"- 1 spot nodes: insufficient cpu is the only obstacle",
 			},
@@ -102,8 +102,8 @@ func TestExplain(t *testing.T) {
 				"web-1: it runs on od (on-demand): beyond the floor: its own constraints admit only on-demand " +
 					"(node sp: not in the pod's node selector or affinity). To use spot, change them, or add a node that they admit",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 0 on spot, 1 on on-demand",
-				`on-demand m/b [od] true "" []`,
-				`spot m/a [sp] false "" ["not in the pod's node selector or affinity"]`,
+				`on-demand m/b [od] true []`,
+				`spot m/a [sp] false ["not in the pod's node selector or affinity"]`,
 			},
 		},
 		"one more replica in a zone without on-demand": {
@@ -114,8 +114,8 @@ func TestExplain(t *testing.T) {
 					"One more would prefer spot, because its own constraints admit only spot " +
 					"(node od: not in the pod's node selector or affinity). To use on-demand, change them, or add a node that they admit",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 2 on spot, 0 on on-demand",
-				`spot m/a [sp] true "" []`,
-				`on-demand m/b [od] false "" ["not in the pod's node selector or affinity"]`,
+				`spot m/a [sp] true []`,
+				`on-demand m/b [od] false ["not in the pod's node selector or affinity"]`,
 			},
 		},
 		"its own requirements": {
