@@ -28,7 +28,7 @@ func Selector(errs *field.ErrorList, path *field.Path, s *metav1.LabelSelector) 
 	return selector
 }
 
-// OneOf returns the value at the index of a word. If words does not contain the word, OneOf adds a
+// OneOf returns the value at the index of a word. If words does not contain the word, OneOf adds an
 // error to errs and returns the zero value.
 func OneOf[W ~string, T any](errs *field.ErrorList, path *field.Path, word W, words []W, values ...T) T {
 	if i := slices.Index(words, word); i >= 0 {
