@@ -125,7 +125,7 @@ type savings struct {
 	Spot        float64        `json:"usdPerHourSpot"`
 	OnDemand    float64        `json:"usdPerHourOnDemand"`
 	AllOnDemand float64        `json:"usdPerHourAllOnDemand"`
-	Saved       float64        `json:"savedUsdPerHour"`
+	Saved       float64        `json:"savingsUsdPerHour"`
 	Unpriced    map[string]int `json:"unpriced"`
 }
 
