@@ -27,7 +27,7 @@ build: build-lab ## Builds all binaries into bin/.
 build-lab:
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-aware-scheduler ./cmd/scheduler
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-controller ./cmd/controller
-	go build -ldflags '$(LDFLAGS)' -o bin/spot-lab ./cmd/spot-lab
+	go build -ldflags '$(LDFLAGS)' -o bin/spot-lab ./test/spot-lab
 
 # make image builds one image per binary. These are the image names and the architectures. With
 # PUSH=1 it pushes each as one multi-arch image to the registry in the name. By default the images

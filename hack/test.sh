@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 packages=$(go list ./...)
 alone=$(grep -E '/(test/performance|test/performance/micro)$' <<<"$packages")
 long=$(grep -E '/(test/controller|test/integration)$' <<<"$packages")
-waiting=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/autoscaler|test/chart|test/kubectl|test/monitoring|test/performance/memory|test/rbac)$' <<<"$packages")
+waiting=$(grep -E '/(test/lab|test/lab/demo|test/audit|test/autoscaler|test/chart|test/kubectl|test/monitoring|test/performance/memory|test/rbac)$' <<<"$packages")
 quick=$(grep -vE '/(test/extender|test/performance/tenant)$' <<<"$packages" | grep -vxF -e "$alone" -e "$long" -e "$waiting")
 
 if [ -n "${UNIT:-}" ]; then

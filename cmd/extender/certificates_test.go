@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/component-base/metrics/testutil"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // served is a server for schedulers. The test sets its clock and certificates.

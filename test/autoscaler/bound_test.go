@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // demand is the total CPU request of pods, in milli-CPUs.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // TestSingletonLaunchesOnDemandNode: spot has room, and no on-demand node exists. Karpenter

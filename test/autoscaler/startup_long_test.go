@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // TestLongSlowNodes: a node takes a minute to start, and fallbackAfter and rolloutRelief are 30

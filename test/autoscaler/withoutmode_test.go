@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // TestWithoutAutoscalerMode shows the problem that the mode solves. Karpenter simulates only the

@@ -59,7 +59,7 @@ func collect(t *testing.T, root string) []string {
 	t.Helper()
 	var names []string
 	add := func(kind, name string) { names = append(names, kind+" "+name) }
-	for _, folder := range []string{"pkg", "cmd"} {
+	for _, folder := range []string{"pkg", "cmd", "test/lab", "test/spot-lab"} {
 		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -93,6 +93,7 @@ func collect(t *testing.T, root string) []string {
 	for _, binary := range binaries {
 		add("binary", binary.Name())
 	}
+	add("binary", "spot-lab")
 	for _, value := range chartValues(t, filepath.Join(root, "manifests/charts/spot-aware-scheduler/values.yaml")) {
 		add("chart value", value)
 	}
@@ -151,7 +152,7 @@ func inspect(node ast.Node, path string, add func(kind, name string)) {
 		}
 	case *ast.ValueSpec:
 		for i, name := range node.Names {
-			if value, ok := constant(node, i); ok && strings.HasPrefix(name.Name, "exit") && strings.Contains(path, "cmd/") {
+			if value, ok := constant(node, i); ok && strings.HasPrefix(name.Name, "exit") && ofProgram(path) {
 				add("exit status", filepath.Base(filepath.Dir(path))+" "+value)
 			}
 			if strings.HasPrefix(name.Name, "Reason") && i < len(node.Values) && strings.HasSuffix(path, "pkg/apis/spot/events.go") {
@@ -208,7 +209,7 @@ func inspectCall(node *ast.CallExpr, path string, add func(kind, name string)) {
 			add("metric", strings.TrimPrefix(text(name.Y), "_"))
 		}
 	}
-	if !strings.Contains(path, "cmd/") {
+	if !ofProgram(path) {
 		return
 	}
 	// StringVar(&variable, "name", …), StringVarP, String("name", …) and the like.
@@ -217,6 +218,11 @@ func inspectCall(node *ast.CallExpr, path string, add func(kind, name string)) {
 			add("flag", name)
 		}
 	}
+}
+
+// ofProgram reports whether a file belongs to the main package of a program.
+func ofProgram(path string) bool {
+	return strings.Contains(path, "cmd/") || strings.Contains(path, "test/spot-lab/")
 }
 
 // addLogKeys adds the keys of a list of keys and values.

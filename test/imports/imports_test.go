@@ -41,9 +41,6 @@ var order = [][]string{
 	// kubectl spot.
 	{"kubectl/lister"},
 	{"kubectl/report"},
-	// The lab.
-	{"lab"},
-	{"lab/demo", "lab/replay"},
 	// Fixtures of tests.
 	{"node/nodetest", "kubectl/lister/listertest", "clustertest"},
 }
@@ -59,15 +56,15 @@ var rules = []struct {
 	why       string
 }{
 	{[]string{"pkg/decision"}, []string{"k8s.io", "sigs.k8s.io", "golang.org"}, "the core is pure: standard library and names only"},
-	{[]string{"pkg/lab", "cmd/spot-lab", "pkg/placement", "pkg/plugins"}, []string{"k8s.io/kubernetes"}, "a cold build of Kubernetes takes minutes: only cmd/scheduler and pkg/apis/config/scheme need it"},
+	{[]string{"test/lab", "test/spot-lab", "pkg/placement", "pkg/plugins"}, []string{"k8s.io/kubernetes"}, "a cold build of Kubernetes takes minutes: only cmd/scheduler and pkg/apis/config/scheme need it"},
 	{[]string{"cmd/controller", "pkg/apis/controller", "pkg/apis/decoding", "pkg/leader", "pkg/app", "pkg/snapshot", "pkg/simulation", "pkg/controller"},
-		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab"}, "the controller depends on the policy, not on the scheduler"},
+		[]string{"k8s.io/kubernetes", module + "/pkg/plugins"}, "the controller depends on the policy, not on the scheduler"},
 	{[]string{"cmd/scheduler", "pkg/placement", "pkg/plugins", "pkg/failsafe", "cmd/extender", "pkg/extender"},
 		[]string{module + "/pkg/snapshot", module + "/pkg/simulation", module + "/pkg/controller"}, "the scheduler does not depend on the controller"},
 	{[]string{"cmd/kubectl-spot", "pkg/kubectl", "pkg/pricing"},
-		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab", "sigs.k8s.io/controller-runtime"}, "kubectl spot uses only the core, which keeps it small"},
+		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", "sigs.k8s.io/controller-runtime"}, "kubectl spot uses only the core, which keeps it small"},
 	{[]string{"pkg/kubectl"}, []string{"k8s.io/cli-runtime", "github.com/spf13/cobra"}, "answers are values: cmd/kubectl-spot prints them"},
-	{[]string{"cmd/extender", "pkg/extender", "pkg/leader"}, []string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab"},
+	{[]string{"cmd/extender", "pkg/extender", "pkg/leader"}, []string{"k8s.io/kubernetes", module + "/pkg/plugins"},
 		"the extender depends on the policy, not on a scheduler"},
 	{[]string{"pkg/placement", "pkg/plugins/replicasafety", "pkg/plugins/spotpreference"}, []string{"sigs.k8s.io/scheduler-plugins"}, "it requires k8s.io/kubernetes: only gang uses it"},
 	{[]string{"pkg/plugins/gang"}, []string{module + "/pkg/decision"}, "gang extends Coscheduling and is independent of spot"},

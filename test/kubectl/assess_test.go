@@ -17,12 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // shop has workloads of the demo, with their replicas and floors as literals. The demo's own table
-// is in pkg/lab/demo.
+// is in test/lab/demo.
 var shop = map[string]app{
 	"storefront": {"Deployment", 10, 3, "30%", true},
 	"checkout":   {"Deployment", 3, 1, "", true},

@@ -18,7 +18,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	"sigs.k8s.io/yaml"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // Soon limits the time of an immediate reaction on a loaded machine.

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/procfs"
 	"k8s.io/component-base/metrics/testutil"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // usage returns the CPU seconds that a process has used so far, and its peak memory in MiB.

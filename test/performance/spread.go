@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // placements maps each workload to the number of its pods on each node.

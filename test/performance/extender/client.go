@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // client sends requests like kube-scheduler, over its own connection. It reads and writes that

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // Gap divides the difference between the cost of an arm and the bound by its reasons, in US

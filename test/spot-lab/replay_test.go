@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab/replay"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab/replay"
 )
 
 // inputFile writes an input file and returns its path.

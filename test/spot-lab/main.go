@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab/demo"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab/demo"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // history drives a recorder with a service of 3 or 4 replicas. Times are in seconds.

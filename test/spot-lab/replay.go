@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab/replay"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab/replay"
 )
 
 // replayFlags are the flags of the command replay that are not fields of its options.

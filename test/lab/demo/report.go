@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // report is the result of the first act.

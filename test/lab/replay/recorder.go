@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
 // PodState is a pod as the API server reports it.
