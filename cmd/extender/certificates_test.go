@@ -21,13 +21,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/component-base/metrics/testutil"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender/extendertest"
 )
 
 // served is a server for schedulers. The test sets its clock and certificates.
 type served struct {
 	*testing.T
-	files        lab.Certificates
+	files        extendertest.Certificates
 	certificates *certificates
 	offset       atomic.Int64 // offset of its clock in nanoseconds
 	address      string
@@ -37,7 +37,7 @@ func serve(t *testing.T) *served {
 	t.Helper()
 	s := &served{T: t}
 	var err error
-	if s.files, err = lab.MakeCertificates(t.TempDir()); err != nil {
+	if s.files, err = extendertest.MakeCertificates(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	if s.certificates, err = newCertificates(s.files.Cert, s.files.Key, s.files.CA, []string{"kube-scheduler"}); err != nil {
@@ -176,7 +176,7 @@ func TestCertificateOfAnIntermediateAuthority(t *testing.T) {
 	middle, middleKey := sign(authority("intermediate"), root, rootKey)
 	// issue writes a serving certificate for these usages.
 	issue := func(usages ...x509.ExtKeyUsage) *x509.Certificate {
-		own, key := sign(&x509.Certificate{DNSNames: []string{lab.ExtenderName}, KeyUsage: x509.KeyUsageDigitalSignature,
+		own, key := sign(&x509.Certificate{DNSNames: []string{extendertest.ServerName}, KeyUsage: x509.KeyUsageDigitalSignature,
 			ExtKeyUsage: usages}, middle, middleKey)
 		keyDER, err := x509.MarshalECPrivateKey(key)
 		if err != nil {
@@ -261,11 +261,11 @@ func TestDial(t *testing.T) {
 	}
 	scheduler := s.files
 	scheduler.Cert, scheduler.Key = scheduler.ClientCert, scheduler.ClientKey
-	other, err := lab.MakeCertificates(t.TempDir())
+	other, err := extendertest.MakeCertificates(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, files := range map[string]lab.Certificates{"scheduler's certificate": scheduler, "another authority": other} {
+	for name, files := range map[string]extendertest.Certificates{"scheduler's certificate": scheduler, "another authority": other} {
 		pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 		if err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender/extendertest"
 )
 
 // files has the paths for a valid command line.
@@ -23,7 +23,7 @@ type files struct{ policy, cert, key, ca string }
 
 func newFiles(t *testing.T) files {
 	t.Helper()
-	certificates, err := lab.MakeCertificates(t.TempDir())
+	certificates, err := extendertest.MakeCertificates(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

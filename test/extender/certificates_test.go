@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender/extendertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/audit"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
@@ -65,9 +66,9 @@ func TestCertificatesAreRenewed(t *testing.T) {
 		must(t, err)
 		return data
 	}
-	before, err := lab.MakeCertificates(t.TempDir())
+	before, err := extendertest.MakeCertificates(t.TempDir())
 	must(t, err)
-	after, err := lab.MakeCertificates(t.TempDir())
+	after, err := extendertest.MakeCertificates(t.TempDir())
 	must(t, err)
 	both := slices.Concat(contents(before.CA), contents(after.CA))
 	serving := newVolume(t, map[string][]byte{
@@ -77,7 +78,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	asking := newVolume(t, map[string][]byte{"ca.crt": both, "tls.crt": contents(before.ClientCert), "tls.key": contents(before.ClientKey)})
 
 	withNodes(t, slices.Concat(live.OnDemand(2, 20), live.Spot(2, 20))...)
-	files := lab.Certificates{CA: serving.path("ca.crt"), Cert: serving.path("tls.crt"), Key: serving.path("tls.key")}
+	files := extendertest.Certificates{CA: serving.path("ca.crt"), Cert: serving.path("tls.crt"), Key: serving.path("tls.key")}
 	leader := startExtenderWith(t, lab.ExtenderOptions{Certificates: files})
 	old := newClient(t, clientTLS(t, before.CA, before.ClientCert, before.ClientKey))
 	awaitLeader(t, old, leader.Address, "od-1")

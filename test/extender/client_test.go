@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender/extendertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
@@ -83,7 +84,7 @@ func clientTLS(t testing.TB, ca, certFile, keyFile string) *tls.Config {
 	if !roots.AppendCertsFromPEM(data) {
 		t.Fatalf("%s has no certificate", ca)
 	}
-	config := &tls.Config{RootCAs: roots, ServerName: lab.ExtenderName}
+	config := &tls.Config{RootCAs: roots, ServerName: extendertest.ServerName}
 	if certFile != "" {
 		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 		must(t, err)

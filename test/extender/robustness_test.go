@@ -19,6 +19,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender/extendertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
@@ -30,7 +31,7 @@ func TestInvalidRequests(t *testing.T) {
 	e := startExtender(t)
 	ours, err := controlPlane.ExtenderCertificates()
 	must(t, err)
-	theirs, err := lab.MakeCertificates(t.TempDir())
+	theirs, err := extendertest.MakeCertificates(t.TempDir())
 	must(t, err)
 	good := newClient(t, schedulerTLS(t))
 	awaitLeader(t, good, e.Address, "od-1")

@@ -42,11 +42,14 @@ var order = [][]string{
 	{"kubectl/lister"},
 	{"kubectl/report"},
 	// Fixtures of tests.
-	{"node/nodetest", "kubectl/lister/listertest", "clustertest"},
+	{"node/nodetest", "kubectl/lister/listertest", "extender/extendertest", "clustertest"},
 }
 
 // fixtures are imported only by tests.
-var fixtures = []string{module + "/test", module + "/pkg/node/nodetest", module + "/pkg/kubectl/lister/listertest", module + "/pkg/clustertest"}
+var fixtures = []string{
+	module + "/test", module + "/pkg/node/nodetest", module + "/pkg/kubectl/lister/listertest", module + "/pkg/extender/extendertest",
+	module + "/pkg/clustertest",
+}
 
 // rules list the imports, by prefix, that the packages under a folder must not have. Tests are
 // exempt.

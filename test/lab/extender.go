@@ -2,20 +2,9 @@ package lab
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"fmt"
-	"math/big"
-	"os"
 	"path/filepath"
-	"slices"
-	"time"
 
-	certutil "k8s.io/client-go/util/cert"
-	"k8s.io/client-go/util/keyutil"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender/extendertest"
 )
 
 // ExtenderOptions configures the extender that StartExtender starts. The zero value is this
@@ -33,7 +22,7 @@ type ExtenderOptions struct {
 	// Certificates are the extender's serving certificate and the authority that it trusts; it
 	// does not use ClientCert and ClientKey. Zero: the certificates of
 	// ControlPlane.ExtenderCertificates.
-	Certificates Certificates
+	Certificates extendertest.Certificates
 	// Binary is the path of the program. Empty: bin/spot-extender of the checkout.
 	Binary string
 	// Flags are appended to the flags of the lab and override them.
@@ -46,16 +35,6 @@ type Extender struct {
 	Address string
 }
 
-// Certificates are the files with which extenders and their clients authenticate each other.
-type Certificates struct {
-	// CA is the authority that issues all certificates. Cert and Key belong to the extenders and
-	// are issued for ExtenderName. ClientCert and ClientKey belong to a client.
-	CA, Cert, Key, ClientCert, ClientKey string
-}
-
-// ExtenderName is the DNS name in the extenders' certificate.
-const ExtenderName = "spot-extender.kube-system.svc"
-
 var extenderAccount = account{"spot-extender",
 	[]string{"manifests/components/extender/serviceaccount.yaml", "manifests/components/extender/rbac.yaml"}}
 
@@ -63,7 +42,7 @@ var extenderAccount = account{"spot-extender",
 // field sets it. ControlPlane.granting guards the fields.
 type extenders struct {
 	kubeconfig   string
-	certificates *Certificates
+	certificates *extendertest.Certificates
 }
 
 // StartExtender starts an extender and returns when it is ready: its informers have synced, and
@@ -89,7 +68,7 @@ func (cp *ControlPlane) StartExtender(ctx context.Context, options ExtenderOptio
 		return nil, err
 	}
 	certificates := options.Certificates
-	if certificates == (Certificates{}) {
+	if certificates == (extendertest.Certificates{}) {
 		if certificates, err = cp.ExtenderCertificates(); err != nil {
 			return nil, err
 		}
@@ -163,80 +142,15 @@ func (cp *ControlPlane) extenderKubeconfig(ctx context.Context) (string, error) 
 
 // ExtenderCertificates returns the certificates of this control plane's extenders. The first call
 // makes them.
-func (cp *ControlPlane) ExtenderCertificates() (Certificates, error) {
+func (cp *ControlPlane) ExtenderCertificates() (extendertest.Certificates, error) {
 	cp.granting.Lock()
 	defer cp.granting.Unlock()
 	if cp.extenders.certificates == nil {
-		certificates, err := MakeCertificates(filepath.Join(cp.Dir, "extender"))
+		certificates, err := extendertest.MakeCertificates(filepath.Join(cp.Dir, "extender"))
 		if err != nil {
-			return Certificates{}, err
+			return extendertest.Certificates{}, err
 		}
 		cp.extenders.certificates = &certificates
 	}
 	return *cp.extenders.certificates, nil
-}
-
-// MakeCertificates makes an authority and certificates that are valid for a day, in a new
-// directory.
-func MakeCertificates(dir string) (Certificates, error) {
-	c := Certificates{
-		CA: filepath.Join(dir, "ca.crt"), Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"),
-		ClientCert: filepath.Join(dir, "client.crt"), ClientKey: filepath.Join(dir, "client.key"),
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return c, fmt.Errorf("making certificates: %w", err)
-	}
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return c, fmt.Errorf("making certificates: %w", err)
-	}
-	ca, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: "spot-extender"}, caKey)
-	if err != nil {
-		return c, fmt.Errorf("making certificates: %w", err)
-	}
-	if err := writeCertificate(c.CA, "", ca.Raw, nil); err != nil {
-		return c, err
-	}
-	both := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	for i, certificate := range []struct {
-		cert, key, name string
-		usages          []x509.ExtKeyUsage
-	}{{c.Cert, c.Key, ExtenderName, both}, {c.ClientCert, c.ClientKey, "kube-scheduler", both[1:]}} {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return c, fmt.Errorf("making certificates: %w", err)
-		}
-		raw, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-			SerialNumber: big.NewInt(int64(i) + 2), Subject: pkix.Name{CommonName: certificate.name}, DNSNames: []string{certificate.name},
-			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: slices.Clone(certificate.usages),
-		}, ca, key.Public(), caKey)
-		if err != nil {
-			return c, fmt.Errorf("making certificates: %w", err)
-		}
-		if err := writeCertificate(certificate.cert, certificate.key, raw, key); err != nil {
-			return c, err
-		}
-	}
-	return c, nil
-}
-
-// writeCertificate writes a certificate and, if keyFile is not empty, its key.
-func writeCertificate(certFile, keyFile string, raw []byte, key *ecdsa.PrivateKey) error {
-	cert, err := x509.ParseCertificate(raw)
-	if err != nil {
-		return fmt.Errorf("making certificates: %w", err)
-	}
-	pem, err := certutil.EncodeCertificates(cert)
-	if err != nil {
-		return fmt.Errorf("making certificates: %w", err)
-	}
-	if err := os.WriteFile(certFile, pem, 0o600); err != nil || keyFile == "" {
-		return err
-	}
-	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
-	if err != nil {
-		return fmt.Errorf("making certificates: %w", err)
-	}
-	return os.WriteFile(keyFile, keyPEM, 0o600)
 }

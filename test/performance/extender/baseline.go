@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender/extendertest"
 )
 
 // baseline is a server that makes no decisions. It reads each request and sends a recorded response
@@ -25,7 +25,7 @@ type baseline struct {
 }
 
 // startBaseline starts a baseline in its own process, with the extender's certificate.
-func startBaseline(ctx context.Context, files lab.Certificates, responses map[string][]byte) (*baseline, error) {
+func startBaseline(ctx context.Context, files extendertest.Certificates, responses map[string][]byte) (*baseline, error) {
 	dir := filepath.Dir(files.Cert)
 	for verb, response := range responses {
 		if err := os.WriteFile(filepath.Join(dir, verb+".json"), response, 0o600); err != nil {

@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender/extendertest"
 )
 
 // client sends requests like kube-scheduler, over its own connection. It reads and writes that
@@ -42,7 +42,7 @@ func (b *bench) newClient(address string, pods [][]byte) (*client, error) {
 }
 
 // clientTLS returns the TLS configuration of a client of an extender with these certificates.
-func clientTLS(files lab.Certificates) (*tls.Config, error) {
+func clientTLS(files extendertest.Certificates) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(files.ClientCert, files.ClientKey)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func clientTLS(files lab.Certificates) (*tls.Config, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	return &tls.Config{RootCAs: roots, ServerName: lab.ExtenderName, Certificates: []tls.Certificate{pair}}, nil
+	return &tls.Config{RootCAs: roots, ServerName: extendertest.ServerName, Certificates: []tls.Certificate{pair}}, nil
 }
 
 // sendAll sends the requests for all pods, one after the other.
@@ -81,7 +81,7 @@ func (c *client) sendAll() error {
 func (c *client) post(verb string, pod, names []byte) ([]byte, error) {
 	const before, between, after = `{"Pod":`, `,"Nodes":null,"NodeNames":`, `}`
 	c.request = fmt.Appendf(c.request[:0], "POST /%s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
-		verb, lab.ExtenderName, len(before)+len(pod)+len(between)+len(names)+len(after))
+		verb, extendertest.ServerName, len(before)+len(pod)+len(between)+len(names)+len(after))
 	c.request = append(append(append(append(append(c.request, before...), pod...), between...), names...), after...)
 	began := time.Now()
 	if err := c.conn.SetDeadline(began.Add(10 * time.Second)); err != nil {

@@ -33,6 +33,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender/extendertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
@@ -158,7 +159,7 @@ type bench struct {
 	options
 	cp                      *lab.ControlPlane
 	serverCores, otherCores cores // unless together
-	files                   lab.Certificates
+	files                   extendertest.Certificates
 	tls                     *tls.Config // of clients
 	names                   []byte      // of all nodes, as JSON
 	workloads               []*appsv1.ReplicaSet

@@ -1,0 +1,94 @@
+// Package extendertest provides fixtures for tests of the extender and of its clients.
+package extendertest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// Certificates are the files with which extenders and their clients authenticate each other.
+type Certificates struct {
+	// CA is the authority that issues all certificates. Cert and Key belong to the extenders and
+	// are issued for ServerName. ClientCert and ClientKey belong to a client.
+	CA, Cert, Key, ClientCert, ClientKey string
+}
+
+// ServerName is the DNS name in the extenders' certificate.
+const ServerName = "spot-extender.kube-system.svc"
+
+// MakeCertificates makes an authority and certificates that are valid for a day, in a new
+// directory.
+func MakeCertificates(dir string) (Certificates, error) {
+	c := Certificates{
+		CA: filepath.Join(dir, "ca.crt"), Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"),
+		ClientCert: filepath.Join(dir, "client.crt"), ClientKey: filepath.Join(dir, "client.key"),
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return c, fmt.Errorf("making certificates: %w", err)
+	}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return c, fmt.Errorf("making certificates: %w", err)
+	}
+	ca, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: "spot-extender"}, caKey)
+	if err != nil {
+		return c, fmt.Errorf("making certificates: %w", err)
+	}
+	if err := writeCertificate(c.CA, "", ca.Raw, nil); err != nil {
+		return c, err
+	}
+	both := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	for i, certificate := range []struct {
+		cert, key, name string
+		usages          []x509.ExtKeyUsage
+	}{{c.Cert, c.Key, ServerName, both}, {c.ClientCert, c.ClientKey, "kube-scheduler", both[1:]}} {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return c, fmt.Errorf("making certificates: %w", err)
+		}
+		raw, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+			SerialNumber: big.NewInt(int64(i) + 2), Subject: pkix.Name{CommonName: certificate.name}, DNSNames: []string{certificate.name},
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: slices.Clone(certificate.usages),
+		}, ca, key.Public(), caKey)
+		if err != nil {
+			return c, fmt.Errorf("making certificates: %w", err)
+		}
+		if err := writeCertificate(certificate.cert, certificate.key, raw, key); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// writeCertificate writes a certificate and, if keyFile is not empty, its key.
+func writeCertificate(certFile, keyFile string, raw []byte, key *ecdsa.PrivateKey) error {
+	cert, err := x509.ParseCertificate(raw)
+	if err != nil {
+		return fmt.Errorf("making certificates: %w", err)
+	}
+	pem, err := certutil.EncodeCertificates(cert)
+	if err != nil {
+		return fmt.Errorf("making certificates: %w", err)
+	}
+	if err := os.WriteFile(certFile, pem, 0o600); err != nil || keyFile == "" {
+		return err
+	}
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return fmt.Errorf("making certificates: %w", err)
+	}
+	return os.WriteFile(keyFile, keyPEM, 0o600)
+}
