@@ -96,7 +96,7 @@ test: tools build ## Runs all required tests: unit, property and live tests.
 	@hack/test.sh
 
 .PHONY: test-unit
-test-unit: tools build ## Runs the tests that start no control plane. Cached results count.
+test-unit: tools build ## Runs the tests that start no control plane. Cached results of the product count.
 	@UNIT=1 hack/test.sh
 
 .PHONY: test-long
@@ -176,7 +176,7 @@ VULNDB ?= https://vuln.go.dev
 
 .PHONY: vuln
 vuln: ## Lists known vulnerabilities that the binaries can reach (VULNDB, a URL).
-	go run $(GOVULNCHECK) -db $(VULNDB) ./cmd/...
+	GOWORK=off go run $(GOVULNCHECK) -db $(VULNDB) ./cmd/...
 
 .PHONY: clean
 clean: ## Removes all build results, including tools.

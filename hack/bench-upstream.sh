@@ -7,13 +7,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/bin
-env -C test/performance/upstream go test -c -o "$bin/bench-upstream-harness" ./harness
-env -C test/performance/upstream go build -o "$bin/bench-upstream" .
+go test -c -o "$bin/bench-upstream-harness" ./test/performance/upstream/harness
+go build -o "$bin/bench-upstream" ./test/performance/upstream
 
 # scheduler_perf runs the etcd that it finds on PATH. With trimmed paths, its API server needs these
 # variables to find its certificates.
 export PATH=$PWD/.local/bin:$PATH TEST_SRCDIR=$(go env GOMODCACHE) TEST_WORKSPACE=.
 # exec replaces this script, so a signal to it ends the benchmark and its children.
 exec "$bin/bench-upstream" -harness "$bin/bench-upstream-harness" -config config/scheduler-config.yaml \
-  -kubernetes "$(env -C test/performance/upstream go list -m -f '{{.Dir}}' k8s.io/kubernetes)" \
+  -kubernetes "$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)" \
   ${ROUNDS:+-rounds "$ROUNDS"} ${WORKLOADS:+-workloads "$WORKLOADS"} ${SIZE:+-size "$SIZE"}

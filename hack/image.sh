@@ -90,7 +90,7 @@ push() { # binary, image name; pushes the verified archives, so exactly the veri
 make_image() { # target of the Dockerfile and folder in cmd, binary, image name
   local arch archive want
   for arch in $ARCHS; do
-    GOOS=linux GOARCH=$arch go build -ldflags "$LDFLAGS" -o "bin/linux-$arch/$2" "./cmd/$1"
+    GOWORK=off GOOS=linux GOARCH=$arch go build -ldflags "$LDFLAGS" -o "bin/linux-$arch/$2" "./cmd/$1"
     go run ./hack/release licenses -arch "$arch" -out "bin/linux-$arch/licenses/$2" "./cmd/$1"
     archive=bin/images/$2-linux-$arch.tar
     want="$3 $VERSION $(cat "bin/linux-$arch/$2" Dockerfile .dockerignore hack/image.sh | sha256sum)"

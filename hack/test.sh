@@ -2,7 +2,8 @@
 # Runs all tests in this order: quick tests; tests on a real control plane, which mostly wait, side
 # by side; benchmarks one by one, because they share two cores. The three packages with most live
 # tests run in SPOT_SHARDS processes each (3 by default), which have control planes of their own.
-# UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results.
+# UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results of the
+# product's tests.
 # LONG=1 adds slow tests: the race detector; many more random histories; three runs of the live
 # tests that depend most on timing; live tests with many repetitions or full size; live tests with
 # the controllers of other projects; the CPU time with a large tenant; extender tests; the placement
@@ -11,14 +12,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=$(go list ./...)
+packages=$(go list ./... ./hack/... ./test/...)
 alone=$(grep -E '/(test/performance|test/performance/micro)$' <<<"$packages")
 long=$(grep -E '/(test/controller|test/integration)$' <<<"$packages")
-waiting=$(grep -E '/(test/lab|test/lab/demo|test/audit|test/autoscaler|test/chart|test/kubectl|test/monitoring|test/performance/memory|test/rbac)$' <<<"$packages")
-quick=$(grep -vE '/(test/extender|test/performance/tenant)$' <<<"$packages" | grep -vxF -e "$alone" -e "$long" -e "$waiting")
+waiting=$(grep -E '/(test/lab|test/lab/demo|test/audit|test/autoscaler|test/chart|test/kubectl|test/monitoring|test/performance/memory|test/rbac|test/spot-lab)$' <<<"$packages")
+quick=$(grep -vE '/(test/extender|test/performance/tenant|test/performance/upstream/harness)$' <<<"$packages" | grep -vxF -e "$alone" -e "$long" -e "$waiting")
 
 if [ -n "${UNIT:-}" ]; then
-  go test $quick
+  go test $(grep -vE '/(hack|test)/' <<<"$quick")
+  # Go would repeat an old result although files of another module have changed.
+  go test -count=1 $(grep -E '/(hack|test)/' <<<"$quick")
   exit
 fi
 
@@ -33,7 +36,6 @@ step() {
 
 hack/prometheus.sh
 step go test -count=1 $quick
-step env -C test/performance/upstream go test -count=1 .
 export SPOT_SHARDS=${SPOT_SHARDS:-3}
 # These live tests use both cores, or compare times and require that the load does not change
 # meanwhile. They run one after the other.

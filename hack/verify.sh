@@ -17,7 +17,7 @@ check() { # remedy, command...
 }
 check "gofmt -w ." gofmt -l cmd hack pkg test
 check "go mod tidy" go mod tidy -diff
-for module in hack/{tools,helm,karpenter,argo-rollouts,kueue,kubernetes-*} test/performance/upstream; do
+for module in hack test hack/{tools,helm,karpenter,argo-rollouts,kueue,kubernetes-*}; do
   check "go mod tidy in $module" env -C "$module" go mod tidy -diff
 done
 
@@ -32,10 +32,12 @@ equal() {
   used ./cmd/... | awk 'NR == FNR { version[$1] = $2; next } $1 in version && version[$1] != $2 { print $1, $2, "in go.mod,", version[$1], "in hack/tools/go.mod" }' <(echo "$tools") -
 }
 check "require the same version in both go.mod files" equal
-check "fix the reported problems" go vet ./...
-check "fix the reported problems" .local/bin/staticcheck ./...
-check "fix the reported problems" env -C test/performance/upstream go vet ./...
-check "fix the reported problems" env -C test/performance/upstream "$PWD/.local/bin/staticcheck" ./...
+# Releases build the product from its own module. They have the tested versions, and share compiled
+# packages with the tests, only if the other modules raise no version.
+alone() { diff <(GOWORK=off used ./cmd/...) <(used ./cmd/...); }
+check "go work sync, then go mod tidy in each module" alone
+check "fix the reported problems" go vet ./... ./hack/... ./test/...
+check "fix the reported problems" .local/bin/staticcheck ./... ./hack/... ./test/...
 # Only a real node can run these tests.
 check "fix the reported problems" go vet -tags node ./test/node
 check "fix the reported problems" .local/bin/staticcheck -tags node ./test/node

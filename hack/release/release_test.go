@@ -41,7 +41,8 @@ func (r *release) check(t *testing.T, dir string) error {
 	return checkRelease(t.Context(), io.Discard, dir, r.version, r.images, r.plugin)
 }
 
-// copySources copies what a tiny release needs, without version control.
+// copySources copies what a tiny release needs, without version control. The copy has only the
+// product's module, which then contains the tiny program.
 func copySources(t *testing.T) string {
 	dir := t.TempDir()
 	for _, name := range []string{"go.mod", "go.sum", "LICENSE", "config", "manifests", "hack/chartreadme", "hack/release/testdata"} {
@@ -66,7 +67,7 @@ func copySources(t *testing.T) string {
 // TestRelease builds a release in two folders. Every file must have the same digest, and pass
 // release check. After a change of any kind of file, release check must fail.
 func TestRelease(t *testing.T) {
-	r := tiny(root)
+	r := tiny(copySources(t))
 	dir, err := r.write(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatalf("%v (make tools builds Helm)", err)
@@ -151,7 +152,7 @@ func TestFailedBuild(t *testing.T) {
 	if err := os.WriteFile(old, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := tiny(root)
+	r := tiny(copySources(t))
 	r.plugin.pkg = "./hack/release/testdata/missing"
 	if _, err := r.write(t.Context(), dist); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("write returned %v, want an error about the missing package", err)
