@@ -1,5 +1,5 @@
 # One image per binary, each with that binary, licences and nothing else. make image builds these first; nothing is pulled.
-# make release builds the same images without a container engine (hack/release).
+# make release builds the same images without a container engine (hack/release). Both build with GOWORK=off.
 # Every stage gets: TARGETARCH, and VERSION for the labels.
 FROM scratch AS scheduler
 ARG TARGETARCH
