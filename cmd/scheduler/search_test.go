@@ -119,6 +119,8 @@ func searchNodes(cycle fwk.CycleState) placement.Scope {
 	}
 	counter := placement.NewCounter(&node.Reader{Policy: &decision.Policy{}})
 	counter.Update(nodes, time.Now())
-	_, scope := placement.NewState(&workload.Subject{}, decision.WorkloadSettings{}, decision.WaitTime{}, counter).Search(cycle, &v1.Pod{})
+	state := placement.NewState(&workload.Subject{}, decision.WorkloadSettings{}, decision.WaitTime{}, counter)
+	state.Pod = &v1.Pod{}
+	_, scope := state.Search(cycle)
 	return scope
 }

@@ -89,15 +89,12 @@ func (e *Extender) decide(pod *v1.Pod, use func(*placement.State, *askedPod) err
 			subject.Pod.Workload.Desired++ // it is the number of cached pods, which do not include this one
 		}
 	}
-	settings, invalid := e.policy.Settings(&subject.Pod)
+	attempt := placement.Attempt{Pod: pod, Subject: subject}
+	attempt.Settings, attempt.Invalid = e.policy.Settings(&subject.Pod)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.clock.Now()
 	e.cluster.Refresh(now)
-	waited, err := e.waiting.WaitTime(pod, placement.Gang{}, subject, settings, e.owners, e.cluster.Counter, now)
-	if err != nil {
-		return err
-	}
 	var unbound []placement.UnboundPod
 	for uid, other := range e.asked.byRevision[subject.RevisionKey] {
 		if as, ok := other.counts(e.cluster, now); ok && uid != pod.UID {
@@ -112,12 +109,11 @@ func (e *Extender) decide(pod *v1.Pod, use func(*placement.State, *askedPod) err
 		}
 		unbound = append(unbound, nominated)
 	}
-	state := placement.NewState(subject, settings, waited, e.cluster.Counter, unbound...)
-	if e.cluster.Evidence.Judge(pod, noVolumes, &subject.Pod, &state.Plan) {
-		state = placement.NewState(subject, settings, waited, e.cluster.Counter, unbound...)
+	waiting := e.waiting.View(pod, placement.Gang{}, false, e.cluster.Counter)
+	state, err := e.cluster.Decide(attempt, waiting, e.owners, noVolumes, now, unbound...)
+	if err != nil {
+		return err
 	}
-	state.Invalid = invalid
-	state.ReserveUnlabeled(pod, e.waiting)
 	asked := e.asked.pods[pod.UID]
 	if asked == nil {
 		asked = &askedPod{lastAsked: now}
@@ -168,7 +164,7 @@ func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []string)
 		}
 		e.recordAnswer(state, asked, candidates, &result)
 		if logger.Enabled() {
-			line = append(state.LogFields(pod), "waited", state.Waited.Round(time.Millisecond), "nodes", len(result.admitted), "of", len(candidates),
+			line = append(state.LogFields(), "waited", state.Waited.Round(time.Millisecond), "nodes", len(result.admitted), "of", len(candidates),
 				"mayRunOnSpot", asked.onSpot, "mayRunOnOnDemand", asked.onDemand)
 		}
 		return nil

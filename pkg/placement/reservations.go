@@ -11,15 +11,13 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// ReserveUnlabeled reserves unlabeled nodes for other pods. Admit then refuses a node that waits
-// for its capacity label if a pod that requires on-demand waits and roughly fits on the node.
-// ReserveUnlabeled is cheap if no node waits for its label. If the affinity of pod, the state's
-// pod, names its nodes, the pod has no alternative, so no node is reserved.
-func (s *State) ReserveUnlabeled(pod *v1.Pod, waiting *WaitingPods) {
-	if len(s.Counter.settling) == 0 || !s.Plan.AdmitsSpot() || workload.SelectsNodesByName(pod) {
+// reserveUnlabeled reserves unlabeled nodes for other pods, whose requirements are fits. Admit then
+// refuses a node that waits for its capacity label if one of them roughly fits on the node. If the
+// affinity of the state's pod names its nodes, the pod has no alternative, so no node is reserved.
+func (s *State) reserveUnlabeled(fits []*fit) {
+	if len(fits) == 0 || !s.Plan.AdmitsSpot() || workload.SelectsNodesByName(s.Pod) {
 		return
 	}
-	fits := waiting.onDemandFits(pod.UID)
 	for n := range s.Counter.settling {
 		if !slices.ContainsFunc(fits, func(f *fit) bool { return f.matches(n) }) {
 			continue
@@ -57,10 +55,8 @@ func shapeOf(pod *v1.Pod) string {
 
 // onDemandFits returns the node requirements of the pods that wait for on-demand capacity
 // because the policy keeps them off spot. It ignores the pod except. It returns the requirements of
-// one pod of each shape.
+// one pod of each shape. The caller must hold w.mu.
 func (w *WaitingPods) onDemandFits(except types.UID) (fits []*fit) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	for _, pods := range w.onDemandShapes {
 		for uid, entry := range pods {
 			if uid != except {
@@ -87,6 +83,6 @@ func (w *WaitingPods) wakeReservedSoon() {
 	}
 	w.soon(&w.reservedTimer, func() {
 		// Use a goroutine, because a clock may call the function while the clock is locked.
-		go w.WakeOwned(reservedKey, func() func(Wait) bool { return func(Wait) bool { return true } })
+		go w.WakeOwned(reservedKey, func() func(*v1.Pod, Wait) bool { return func(*v1.Pod, Wait) bool { return true } })
 	})
 }

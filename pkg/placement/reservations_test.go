@@ -78,7 +78,8 @@ func TestReserveUnlabeled(t *testing.T) {
 			}
 			w.AddUnschedulable(waits("indifferent"), Wait{})
 			state := stateFor(test.desired, []*nodeInfo{nodeOf("spot", "spot", "a"), test.node})
-			state.ReserveUnlabeled(test.pod, w)
+			state.Pod = test.pod
+			state.reserveUnlabeled(w.View(test.pod, Gang{}, false, state.Counter).onDemandFits)
 			if got := state.Admit(test.node.node.Name); got != test.want {
 				t.Errorf("verdict %d (%s), want %d", got, state.Plan.Reason(got), test.want)
 			}
@@ -93,7 +94,7 @@ func TestReserveUnlabeled(t *testing.T) {
 func TestSearchOmitsUnlabeledNodes(t *testing.T) {
 	infos := cluster(group{"spot", "a", 150, nil}, group{"", "b", 150, func(info *nodeInfo) { info.node.CreationTimestamp = metav1.NewTime(now) }})
 	state := stateFor(1000, infos)
-	result, scope := state.Search(narrowed(), requestingPod())
+	result, scope := state.Search(narrowed())
 	if scope != FewNodes {
 		t.Fatalf("scope %s, want %s", scope, FewNodes)
 	}
@@ -114,7 +115,8 @@ func TestReservationEndsWithTheGrace(t *testing.T) {
 	floor.UID = "floor"
 	w.AddUnschedulable(floor, Wait{ForOnDemand: true})
 	after := NewState(state.Subject, state.Settings, decision.WaitTime{}, state.Counter)
-	after.ReserveUnlabeled(requestingPod(), w)
+	after.Pod = requestingPod()
+	after.reserveUnlabeled(w.View(after.Pod, Gang{}, false, after.Counter).onDemandFits)
 	if after.HasReserved() || after.Admit("young") != decision.Admitted {
 		t.Errorf("the node is still reserved: verdict %d", after.Admit("young"))
 	}

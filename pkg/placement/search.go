@@ -64,7 +64,7 @@ func Widen(cycle fwk.CycleState) bool {
 // has no room. It prefers nodes with the fewest siblings, and includes only nodes on which the pod
 // roughly fits. A rare pool is thus never missed, and the scores decide among all pools. If more
 // than maxNarrowNodes pools have room, some pools are omitted.
-func (s *State) Search(cycle fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, Scope) {
+func (s *State) Search(cycle fwk.CycleState) (*fwk.PreFilterResult, Scope) {
 	data, err := cycle.Read(searchKey)
 	if err != nil {
 		return nil, AllNodes
@@ -74,10 +74,10 @@ func (s *State) Search(cycle fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult,
 		return nil, AllAfterFew
 	}
 	this.scope = AllNodes
-	if len(s.Counter.order) <= maxNarrowNodes || workload.SelectsNodesByName(pod) {
+	if len(s.Counter.order) <= maxNarrowNodes || workload.SelectsNodesByName(s.Pod) {
 		return nil, AllNodes
 	}
-	fits := newFit(pod)
+	fits := newFit(s.Pod)
 	s.Counter.rotation++
 	for _, capacity := range s.capacityTypes() {
 		if names := s.candidates(s.orderedPools(capacity), fits.matches); len(names) > 0 {

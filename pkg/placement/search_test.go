@@ -72,7 +72,9 @@ func stateFor(desired int, infos []*nodeInfo) *State {
 	c := NewCounter(testReader())
 	c.Update(snapshot(infos...), now)
 	subject := &workload.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
-	return NewState(subject, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.WaitTime{}, c)
+	state := NewState(subject, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.WaitTime{}, c)
+	state.Pod = requestingPod()
+	return state
 }
 
 // byGroup counts the nodes of a search result by group; nil if the search was not narrow.
@@ -159,7 +161,8 @@ func TestSearch(t *testing.T) {
 			if test.plan != nil {
 				test.plan(s)
 			}
-			result, scope := s.Search(narrowed(), pod)
+			s.Pod = pod
+			result, scope := s.Search(narrowed())
 			if diff := cmp.Diff(test.want, byGroup(result, infos)); diff != "" {
 				t.Errorf("nodes to search (-want +got):\n%s", diff)
 			}
@@ -180,7 +183,7 @@ func TestSearchAvoidsSiblings(t *testing.T) {
 	}
 	s := stateFor(1, infos)
 	for range 3 {
-		result, _ := s.Search(narrowed(), requestingPod())
+		result, _ := s.Search(narrowed())
 		if !result.NodeNames.HasAll("on-demand-a-7", "on-demand-a-250") || len(result.NodeNames) != 100 {
 			t.Errorf("%d nodes to search; want 100, including both without siblings", len(result.NodeNames))
 		}
@@ -202,7 +205,7 @@ func TestSearchPrefersFewerSiblings(t *testing.T) {
 			info.pods = append(info.pods, podInfo{pod: podOf(fmt.Sprintf("p-%d-%d", i, j), "rs")})
 		}
 	}
-	result, _ := stateFor(1, infos).Search(narrowed(), requestingPod())
+	result, _ := stateFor(1, infos).Search(narrowed())
 	got := map[int]int{}
 	for _, info := range infos {
 		if result.NodeNames.Has(info.node.Name) {
@@ -227,7 +230,7 @@ func TestSearchOfManyPools(t *testing.T) {
 	infos := cluster(groups...)
 	s, turns := stateFor(1, infos), map[string]int{}
 	for range 150 {
-		result, _ := s.Search(narrowed(), requestingPod())
+		result, _ := s.Search(narrowed())
 		for name := range result.NodeNames {
 			turns[name]++
 		}
@@ -243,7 +246,7 @@ func TestSearchOfManyPools(t *testing.T) {
 			info.pods = []fwk.PodInfo{podInfo{pod: podOf("on-"+info.node.Name, "rs")}}
 		}
 	}
-	result, _ := stateFor(1, infos).Search(narrowed(), requestingPod())
+	result, _ := stateFor(1, infos).Search(narrowed())
 	got := byGroup(result, infos)
 	for zone := range 75 {
 		if want := 2 * min(zone/25, 1); got[fmt.Sprintf("on-demand-%d", zone)] != want {
@@ -254,7 +257,7 @@ func TestSearchOfManyPools(t *testing.T) {
 	for _, info := range infos[4:] { // one zone has room, and its pools are last
 		info.used.cpu = info.has.cpu
 	}
-	result, _ = stateFor(1, infos).Search(narrowed(), requestingPod())
+	result, _ = stateFor(1, infos).Search(narrowed())
 	if diff := cmp.Diff(map[string]int{"on-demand-0": 4}, byGroup(result, infos)); diff != "" {
 		t.Errorf("nodes to search if most are full (-want +got):\n%s", diff)
 	}
@@ -266,7 +269,7 @@ func TestSearchesTakeTurns(t *testing.T) {
 	s := stateFor(1, infos)
 	turns := map[string]int{}
 	for range 20 {
-		result, _ := s.Search(narrowed(), requestingPod())
+		result, _ := s.Search(narrowed())
 		for name := range result.NodeNames {
 			turns[name]++
 		}
@@ -285,7 +288,7 @@ func TestNarrowAndWiden(t *testing.T) {
 	s, cycle := stateFor(1, infos), newCycle()
 	expect := func(step string, want Scope, wantWiden bool) {
 		t.Helper()
-		result, scope := s.Search(cycle, requestingPod())
+		result, scope := s.Search(cycle)
 		if scope != want || (result == nil) != (want != FewNodes) {
 			t.Errorf("%s: scope %q and %v, want %q", step, scope, result, want)
 		}

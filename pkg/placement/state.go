@@ -16,17 +16,23 @@ import (
 
 const stateKey fwk.StateKey = "spot-aware-scheduler.io/placement"
 
-// State is the decision for one pod in one scheduling cycle. PreFilter sets all fields except
-// Placement.
-type State struct {
+// Attempt is an attempt to place a pod: what is known about the pod and its workload, and the plan.
+type Attempt struct {
+	Pod      *v1.Pod
 	Subject  *workload.Subject
 	Settings decision.WorkloadSettings
 	// Invalid lists the annotations that were ignored.
 	Invalid []decision.InvalidAnnotation
 	// Waited is the time since the pod was first found unschedulable; 0 if it never was. It is an
 	// input of the plan.
-	Waited  time.Duration
-	Plan    decision.Plan
+	Waited time.Duration
+	Plan   decision.Plan
+}
+
+// State is the decision for one pod in one scheduling cycle. PreFilter sets all fields except
+// Placement.
+type State struct {
+	Attempt
 	Counter *Counter
 	// NominatedNode is the node that preemption nominated for the pod, if any.
 	NominatedNode string
@@ -40,7 +46,7 @@ type State struct {
 	unbound        []UnboundPod
 	refusals       *refusals
 	mayPreempt     *atomic.Bool            // preemption was simulated in some copy of the state
-	reserved       map[*nodeState]struct{} // set by ReserveUnlabeled
+	reserved       map[*nodeState]struct{} // set by reserveUnlabeled
 	// The fields below record simulated changes, by preemption and nominated pods, in this copy
 	// only.
 	simulatedOnSpot     int
@@ -71,7 +77,8 @@ type Placement struct {
 func NewState(subject *workload.Subject, settings decision.WorkloadSettings, waiting decision.WaitTime, counter *Counter, unbound ...UnboundPod) *State {
 	revision := counter.revisions[subject.RevisionKey]
 	s := &State{
-		Subject: subject, Settings: settings, Waited: waiting.For, Counter: counter,
+		Attempt:    Attempt{Subject: subject, Settings: settings, Waited: waiting.For},
+		Counter:    counter,
 		revision:   revision,
 		inPool:     make([]int, len(counter.pools)),
 		inZone:     make([]int, len(counter.zones)),
@@ -104,6 +111,43 @@ func NewState(subject *workload.Subject, settings decision.WorkloadSettings, wai
 	}
 	s.Plan = decision.NewPlan(&subject.Pod, settings, placed, waiting)
 	return s
+}
+
+// Decide makes the decision for the pod of an attempt, which has no Waited and Plan yet. waiting is
+// the View of the pod, and unbound has the pods of its revision that count besides those of the
+// Counter. volumesOf is as in workload.VolumesOf.
+func (c *Counter) Decide(a Attempt, waiting View, owners *workload.Owners, volumesOf func(*v1.Pod) []*v1.PersistentVolume,
+	now time.Time, unbound ...UnboundPod) (*State, error) {
+	waited, err := c.waitTime(&a, waiting.GangSince, owners, now)
+	if err != nil {
+		return nil, err
+	}
+	state := NewState(a.Subject, a.Settings, waited, c, unbound...)
+	if c.Evidence.Judge(a.Pod, volumesOf, &a.Subject.Pod, &state.Plan) {
+		state = NewState(a.Subject, a.Settings, waited, c, unbound...)
+	}
+	state.Pod, state.Invalid = a.Pod, a.Invalid
+	state.reserveUnlabeled(waiting.onDemandFits)
+	return state, nil
+}
+
+// waitTime returns how long the pod, or its gang, has waited at now. since is View.GangSince.
+// waitTime looks up other pods only if the waiting time suffices for a Grant.
+func (c *Counter) waitTime(a *Attempt, since time.Time, owners *workload.Owners, now time.Time) (decision.WaitTime, error) {
+	if since.IsZero() {
+		return decision.WaitTime{}, nil
+	}
+	waited := decision.WaitTime{For: now.Sub(since)}
+	relief := a.Settings.ReliefDue(waited.For)
+	if relief || a.Settings.FallbackDue(waited.For) {
+		waited.Healing = owners.HasReleased(a.Subject.RevisionKey, workload.HealReason, now)
+	}
+	if !relief {
+		return waited, nil
+	}
+	older, err := owners.OlderRevisions(a.Subject)
+	waited.OlderRevisionOnDemand = slices.ContainsFunc(older, func(revision workload.OwnerKey) bool { return c.Placed(revision).OnDemand > 0 })
+	return waited, err
 }
 
 // Write stores s in the cycle's state.
@@ -199,12 +243,12 @@ func (s *State) InCappedPools() map[decision.SpreadPool]int {
 	return counts
 }
 
-// LogFields returns the log fields of a pod and its plan. They include the replicas of its revision
+// LogFields returns the log fields of the pod and its plan. They include the replicas of its revision
 // that were placed before it, the budget of the revision and the floor of the workload.
-func (s *State) LogFields(pod *v1.Pod) []any {
+func (s *State) LogFields() []any {
 	w, placed := &s.Subject.Pod.Workload, s.Plan.Placed()
 	return []any{
-		"pod", klog.KObj(pod), "workload", w.Revision, "desired", w.Desired, "floor", s.Plan.Floor, "onDemand", placed.OnDemand,
+		"pod", klog.KObj(s.Pod), "workload", w.Revision, "desired", w.Desired, "floor", s.Plan.Floor, "onDemand", placed.OnDemand,
 		"spot", placed.Spot, "spotBudget", s.Plan.Budget,
 	}
 }

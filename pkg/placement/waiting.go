@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -55,8 +56,6 @@ type Wait struct {
 	// DependsOnSiblings means that fewer siblings on spot, or on on-demand with overflow Never, may
 	// unblock the pod.
 	DependsOnSiblings bool
-	// Invalid lists the annotations that were reported as ignored.
-	Invalid []decision.InvalidAnnotation
 	// Why is the logged reason; empty if none was logged.
 	Why string
 	// RetryAt is when time alone may unblock the pod; the zero time for never.
@@ -65,9 +64,24 @@ type Wait struct {
 	Gang Gang
 	// PreemptionFlag is State.PreemptionFlag of the last cycle; nil if that cycle had no State.
 	PreemptionFlag *atomic.Bool
-	// PlanInput is the input of the pod's plan. Only the OwnerCheck reads it.
-	PlanInput any
+	// Attempt is the attempt in which the plan refused the nodes; nil if there was no plan.
+	Attempt *Attempt
+	// OwnerWait is set if the pod waits for its owner.
+	OwnerWait *OwnerWait
 }
+
+// OwnerWait is the reason why a pod waits for its owner.
+type OwnerWait struct {
+	Owner workload.OwnerKey
+	Why   string
+	// Outdated is the known state of a workload, which has fewer desired replicas than pods. The
+	// pod waits for an update of it until Until. Outdated is nil if the owner is unknown.
+	Outdated *decision.Workload
+	Until    time.Time
+}
+
+// Clone implements fwk.StateData. It returns w itself, which never changes.
+func (w *OwnerWait) Clone() fwk.StateData { return w }
 
 // Gang identifies pods of one revision and one PodGroup. They are scheduled all together or not at
 // all, and they share one waiting time. The revision is part of the key because any user who may
@@ -111,8 +125,8 @@ func NewWaitingPods(c clock.WithDelayedExecution, wake func(pods map[string]*v1.
 
 // AddUnschedulable records that pod was found unschedulable now, and the changes that it waits for.
 // It replaces an earlier record of the pod, but not the time at which its wait began, which an
-// earlier leader may have recorded.
-func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) {
+// earlier leader may have recorded. It returns the earlier record; the zero Wait if there is none.
+func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) (last Wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.clock.Now()
@@ -125,7 +139,7 @@ func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) {
 	}
 	old := w.pods[pod.UID]
 	if old != nil {
-		entry.lastBatch = old.lastBatch
+		last, entry.lastBatch = old.Wait, old.lastBatch
 	}
 	if wait.Gang != (Gang{}) {
 		w.gang(wait.Gang).waiting[pod.UID] = entry // before old is removed, which would remove a gang without pods
@@ -147,47 +161,61 @@ func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) {
 	if !wait.RetryAt.IsZero() {
 		entry.timer = w.clock.AfterFunc(wait.RetryAt.Sub(now), func() { w.wake(podsByKey(entry.pod)) })
 	}
+	return last
 }
 
-// GangSince returns when the pod, or the first waiting pod of its gang, was first found
-// unschedulable. It returns false if none was.
-//
-// The pods of a gang share one waiting time because one pod without a node blocks the whole gang,
-// so the others are tried less often. With separate times, each pod of the floor would begin its
-// wait when that of the previous one ends. After the first pod of the gang is bound, each pod has
-// its own time: a replacement, or a pod beyond the gang's minimum, does not wait for the others.
-func (w *WaitingPods) GangSince(pod *v1.Pod, gang Gang) (time.Time, bool) {
+// View is what the registry contains, at one moment, about a pod that is tried and about the pods
+// that affect its decision.
+type View struct {
+	// Since is when the pod was first found unschedulable; the zero time if it never was.
+	Since time.Time
+	// GangSince is when the pod, or the first waiting pod of its gang, was first found
+	// unschedulable; the zero time if none was.
+	//
+	// The pods of a gang share one waiting time because one pod without a node blocks the whole
+	// gang, so the others are tried less often. With separate times, each pod of the floor would
+	// begin its wait when that of the previous one ends. After the first pod of the gang is bound,
+	// each pod has its own time: a replacement, or a pod beyond the gang's minimum, does not wait
+	// for the others.
+	GangSince time.Time
+	// Last is the last Wait that was recorded for the pod; the zero Wait if it does not wait.
+	Last Wait
+	// MayPreempt means that preemption may have nominated a node for a waiting pod of the revision.
+	MayPreempt bool
+	// onDemandFits are the requirements of the other pods that wait for on-demand.
+	onDemandFits []*fit
+}
+
+// View returns what is known about pod. MayPreempt is set only if siblings is true, because finding
+// it out takes time. For the same reason, the pods that wait for on-demand are read only if a node
+// of counter may be reserved for them.
+func (w *WaitingPods) View(pod *v1.Pod, gang Gang, siblings bool, counter *Counter) (v View) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	since, waits := w.since(pod)
+	v.Since, _ = w.since(pod)
+	v.GangSince = v.Since
 	if g := w.gangs[gang]; g != nil && !g.scheduled {
 		for _, entry := range g.waiting {
-			if !waits || entry.since.Before(since) {
-				since, waits = entry.since, true
+			if v.GangSince.IsZero() || entry.since.Before(v.GangSince) {
+				v.GangSince = entry.since
 			}
 		}
 	}
-	return since, waits
-}
-
-// WaitTime returns how long the pod, or its gang, has waited at now. It looks up other pods only if
-// the waiting time suffices for a Grant.
-func (w *WaitingPods) WaitTime(pod *v1.Pod, gang Gang, subject *workload.Subject, settings decision.WorkloadSettings,
-	owners *workload.Owners, counter *Counter, now time.Time) (decision.WaitTime, error) {
-	since, waits := w.GangSince(pod, gang)
-	if !waits {
-		return decision.WaitTime{}, nil
+	if entry := w.pods[pod.UID]; entry != nil {
+		v.Last = entry.Wait
 	}
-	waited := decision.WaitTime{For: now.Sub(since)}
-	if settings.FallbackDue(waited.For) || settings.ReliefDue(waited.For) {
-		waited.Healing = owners.HasReleased(subject.RevisionKey, workload.HealReason, now)
+	if siblings {
+		for _, entry := range w.byOwner[workload.RevisionOf(pod)] {
+			if entry.PreemptionFlag != nil && entry.PreemptionFlag.Load() {
+				v.MayPreempt = true
+				break
+			}
+		}
 	}
-	if !settings.ReliefDue(waited.For) {
-		return waited, nil
+	if len(counter.settling) > 0 {
+		v.onDemandFits = w.onDemandFits(pod.UID)
 	}
-	older, err := owners.OlderRevisions(subject)
-	waited.OlderRevisionOnDemand = slices.ContainsFunc(older, func(revision workload.OwnerKey) bool { return counter.Placed(revision).OnDemand > 0 })
-	return waited, err
+	return v
 }
 
 // GangWaits reports whether pods of the gang wait and none of its pods has been bound since they
@@ -246,33 +274,10 @@ func (w *WaitingPods) since(pod *v1.Pod) (time.Time, bool) {
 	return workload.WaitingSince(pod, w.clock.Now())
 }
 
-// MayPreempt reports whether preemption may have nominated a node for a pod that waits on owner.
-func (w *WaitingPods) MayPreempt(owner workload.OwnerKey) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, entry := range w.byOwner[owner] {
-		if entry.Wait.PreemptionFlag != nil && entry.Wait.PreemptionFlag.Load() {
-			return true
-		}
-	}
-	return false
-}
-
 // After calls f in a separate goroutine after d, measured by the clock of the waits.
 func (w *WaitingPods) After(d time.Duration, f func()) {
 	// A clock may call the function while the clock is locked, and f may use the clock.
 	w.clock.AfterFunc(d, func() { go f() })
-}
-
-// Last returns the last Wait that was recorded for the pod; the zero Wait if the pod is not
-// waiting.
-func (w *WaitingPods) Last(pod types.UID) Wait {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if entry := w.pods[pod]; entry != nil {
-		return entry.Wait
-	}
-	return Wait{}
 }
 
 // Delete removes a pod that was deleted and reports whether it was waiting.

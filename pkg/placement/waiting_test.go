@@ -14,6 +14,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -43,6 +45,9 @@ func (w *woken) take() []string {
 	w.names = nil
 	return names
 }
+
+// empty has no node that may be reserved.
+var empty = NewCounter(&node.Reader{Policy: &decision.Policy{}})
 
 func newWaiting() (*WaitingPods, *clocktesting.FakeClock, *woken) {
 	c, w := clocktesting.NewFakeClock(now), &woken{}
@@ -125,7 +130,7 @@ func TestAgain(t *testing.T) {
 }
 
 // all is an OwnerCheck that reports every pod.
-func all() func(Wait) bool { return func(Wait) bool { return true } }
+func all() func(*v1.Pod, Wait) bool { return func(*v1.Pod, Wait) bool { return true } }
 
 func TestWakeOwned(t *testing.T) {
 	w, c, woken := newWaiting()
@@ -213,7 +218,7 @@ func TestWaitingConcurrently(t *testing.T) {
 				pod := podOf(fmt.Sprintf("p-%d", (worker+i)%8), "rs")
 				gang := Gang{replicaSetKey("rs"), "shop/train"}
 				w.AddUnschedulable(pod, Wait{Owners: []workload.OwnerKey{replicaSetKey("rs")}, RetryAt: time.Now(), DependsOnSiblings: true, Gang: gang})
-				w.GangSince(pod, gang)
+				w.View(pod, gang, true, empty)
 				w.Since(pod)
 				w.WakeOwned(replicaSetKey("rs"), all)
 				w.WakeAllSiblingsSoon()
@@ -245,15 +250,14 @@ func TestSinceAnEarlierLeader(t *testing.T) {
 		LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
 	want := now.Add(-time.Hour + time.Second)
 	for range 2 {
-		since, waits := w.Since(pod)
-		shared, gangWaits := w.GangSince(pod, Gang{replicaSetKey("rs"), "shop/train"})
-		if !waits || !since.Equal(want) || !gangWaits || !shared.Equal(want) {
-			t.Errorf("since %s, %t, in a gang %s, %t; want %s", since, waits, shared, gangWaits, want)
+		view := w.View(pod, Gang{replicaSetKey("rs"), "shop/train"}, false, empty)
+		if !view.Since.Equal(want) || !view.GangSince.Equal(want) {
+			t.Errorf("since %s, in a gang since %s; want %s", view.Since, view.GangSince, want)
 		}
 		w.AddUnschedulable(pod, Wait{Gang: Gang{replicaSetKey("rs"), "shop/train"}, ForOnDemand: true})
 		c.Step(time.Second)
 	}
-	if since, _ := w.GangSince(podOf("q", "rs"), Gang{replicaSetKey("rs"), "shop/train"}); !since.Equal(want) {
+	if since := w.View(podOf("q", "rs"), Gang{replicaSetKey("rs"), "shop/train"}, false, empty).GangSince; !since.Equal(want) {
 		t.Errorf("another pod of the gang waits since %s, want %s", since, want)
 	}
 	if _, longest := w.ForOnDemand(); longest != time.Hour+time.Second {
@@ -278,10 +282,12 @@ func TestGangWaitsTogether(t *testing.T) {
 	expect := func(when string, want map[string]time.Duration) {
 		t.Helper()
 		for name, gang := range gangs {
-			since, waits := w.GangSince(podOf(name, "rs"), gang)
-			after, wantWaits := want[name]
-			if waits != wantWaits || waits && !since.Equal(now.Add(after)) {
-				t.Errorf("%s: %s waits %t since %s, want %t since %s", when, name, waits, since, wantWaits, now.Add(after))
+			var wantSince time.Time
+			if after, waits := want[name]; waits {
+				wantSince = now.Add(after)
+			}
+			if since := w.View(podOf(name, "rs"), gang, false, empty).GangSince; !since.Equal(wantSince) {
+				t.Errorf("%s: %s waits since %s, want since %s", when, name, since, wantSince)
 			}
 		}
 	}

@@ -21,7 +21,7 @@ const (
 
 // OwnerCheck returns a function that reports whether the current state of its owners may unblock a
 // pod with that Wait. The caller uses the function immediately, for all pods of one owner.
-type OwnerCheck func() func(Wait) bool
+type OwnerCheck func() func(*v1.Pod, Wait) bool
 
 // ownerChange describes changes of an owner.
 type ownerChange struct {
@@ -83,7 +83,7 @@ func (w *WaitingPods) endThrottle(owner workload.OwnerKey) {
 // owner has changed. If it had nothing to do, owner is no longer throttled.
 func (w *WaitingPods) wakeNext(owner workload.OwnerKey, change ownerChange) {
 	if change.siblingLeft {
-		w.markDue(owner, func(wait Wait) bool { return wait.DependsOnSiblings })
+		w.markDue(owner, func(_ *v1.Pod, wait Wait) bool { return wait.DependsOnSiblings })
 	}
 	if change.check != nil {
 		w.markDue(owner, change.check())
@@ -107,14 +107,14 @@ func (w *WaitingPods) wakeNext(owner workload.OwnerKey, change ownerChange) {
 
 // markDue marks the pods of owner that unblocked reports. It calls unblocked without the lock,
 // because there may be thousands of pods and the scheduling cycle needs the lock.
-func (w *WaitingPods) markDue(owner workload.OwnerKey, unblocked func(Wait) bool) {
+func (w *WaitingPods) markDue(owner workload.OwnerKey, unblocked func(*v1.Pod, Wait) bool) {
 	w.mu.Lock()
 	entries := make([]*waitingPod, 0, len(w.byOwner[owner]))
 	for _, entry := range w.byOwner[owner] {
 		entries = append(entries, entry)
 	}
 	w.mu.Unlock()
-	entries = slices.DeleteFunc(entries, func(entry *waitingPod) bool { return !unblocked(entry.Wait) })
+	entries = slices.DeleteFunc(entries, func(entry *waitingPod) bool { return !unblocked(entry.pod, entry.Wait) })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, entry := range entries {

@@ -49,7 +49,7 @@ func (w *WaitingPods) endThrottles(t *testing.T, c *clocktesting.FakeClock) {
 func (w *WaitingPods) foundFor(c *clocktesting.FakeClock, owner workload.OwnerKey, n int) (keys []string) {
 	for i := range n {
 		pod := podOf(fmt.Sprintf("p-%04d", i), "rs")
-		w.AddUnschedulable(pod, Wait{Owners: []workload.OwnerKey{owner}, PlanInput: pod})
+		w.AddUnschedulable(pod, Wait{Owners: []workload.OwnerKey{owner}})
 		keys = append(keys, "shop/"+pod.Name)
 		c.Step(time.Nanosecond)
 	}
@@ -92,15 +92,15 @@ func TestWakeOwnedChecks(t *testing.T) {
 	owner := replicaSetKey("rs")
 	w.foundFor(c, owner, 3)
 	checks := 0
-	check := func() func(Wait) bool {
+	check := func() func(*v1.Pod, Wait) bool {
 		checks++
-		return func(wait Wait) bool { return wait.PlanInput.(*v1.Pod).Name == "p-0001" }
+		return func(pod *v1.Pod, _ Wait) bool { return pod.Name == "p-0001" }
 	}
 	w.WakeOwned(owner, check)
 	woken.expect(t, "the first change", "shop/p-0001")
-	none := func() func(Wait) bool {
+	none := func() func(*v1.Pod, Wait) bool {
 		checks++
-		return func(Wait) bool { return false }
+		return func(*v1.Pod, Wait) bool { return false }
 	}
 	for range 50 {
 		w.WakeOwned(owner, none)
@@ -156,7 +156,7 @@ func TestWakeOwnedInTurns(t *testing.T) {
 // order.
 func TestChangesOfOneSecondAddUp(t *testing.T) {
 	owner := replicaSetKey("rs")
-	none := func() func(Wait) bool { return func(Wait) bool { return false } }
+	none := func() func(*v1.Pod, Wait) bool { return func(*v1.Pod, Wait) bool { return false } }
 	for name, test := range map[string]struct {
 		wait    Wait
 		changes []func(*WaitingPods)
@@ -171,7 +171,7 @@ func TestChangesOfOneSecondAddUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, c, woken := newWaiting()
 			pod := podOf("p", "rs")
-			test.wait.Owners, test.wait.PlanInput = []workload.OwnerKey{owner}, pod
+			test.wait.Owners = []workload.OwnerKey{owner}
 			w.AddUnschedulable(pod, test.wait)
 			w.WakeOwned(owner, none)
 			woken.expect(t, "at once")

@@ -38,7 +38,7 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 		p.waiting.WakeSiblings(s.Subject.RevisionKey)
 	}
 	if logger := klog.FromContext(ctx).V(2); logger.Enabled() { // computing the arguments has a cost
-		logger.Info("Placed pod", append(s.LogFields(pod), "node", nodeName, "capacityType", s.Placement.Capacity, "reason", s.Placement.Outcome,
+		logger.Info("Placed pod", append(s.LogFields(), "node", nodeName, "capacityType", s.Placement.Capacity, "reason", s.Placement.Outcome,
 			"waited", s.Waited.Round(time.Millisecond))...)
 	}
 	workload.RecordException(p.recorder, pod, s.Placement.Outcome, nodeName, &s.Plan)

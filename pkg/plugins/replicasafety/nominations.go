@@ -7,7 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -18,12 +17,10 @@ import (
 // a budget of one.
 //
 // Only the scheduler's own list is up to date in the next cycle, and it must be read node by node.
-// So nominatedSiblings reads it only if the plan depends on it, and if preemption was simulated for
-// a pod of the revision or one of its pods is known to be nominated.
-func (p *Plugin) nominatedSiblings(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, nodes []fwk.NodeInfo) (siblings []placement.UnboundPod, own string) {
-	if !settings.DependsOnSiblings(&subject.Pod.Workload) || !p.waiting.MayPreempt(subject.RevisionKey) && !p.nominations.Has(subject.RevisionKey) {
-		return nil, ""
-	}
+// So PreFilter calls nominatedSiblings only if the plan depends on it, and if preemption was
+// simulated for a pod of the revision or one of its pods is known to be nominated.
+func (p *Plugin) nominatedSiblings(pod *v1.Pod, nodes []fwk.NodeInfo) (siblings []placement.UnboundPod, own string) {
+	revision := workload.RevisionOf(pod)
 	for _, node := range nodes {
 		name := node.Node().Name
 		for _, info := range p.nominator.NominatedPodsForNode(name) {
@@ -31,7 +28,7 @@ func (p *Plugin) nominatedSiblings(pod *v1.Pod, subject *workload.Subject, setti
 			switch {
 			case other.UID == pod.UID:
 				own = name
-			case workload.RevisionOf(other) == subject.RevisionKey && workload.Live(other) && !placement.HasPod(node, other.UID):
+			case workload.RevisionOf(other) == revision && workload.Live(other) && !placement.HasPod(node, other.UID):
 				siblings = append(siblings, placement.UnboundPod{Pod: other, Node: name})
 			}
 		}

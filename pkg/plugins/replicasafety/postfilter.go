@@ -23,14 +23,17 @@ const reservedRetryDelay = time.Second
 func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	wait := p.newWait(cycle, pod)
 	wait.Gang = p.gangOf(pod)
-	if logger := klog.FromContext(ctx).V(2); logger.Enabled() {
-		wait.Why = p.logWait(logger, cycle, pod)
+	logger, about := klog.FromContext(ctx).V(2), []any(nil)
+	if logger.Enabled() {
+		wait.Why, about = whyWaiting(cycle, pod)
 	}
-	p.waiting.AddUnschedulable(pod, wait)
+	if last := p.waiting.AddUnschedulable(pod, wait); wait.Why != "" && wait.Why != last.Why {
+		logger.Info("Pod waiting", append(about, "reason", wait.Why)...)
+	}
 	switch {
 	case p.wasDeleted(pod):
 		p.waiting.Delete(pod.UID)
-	case wait.PlanInput != nil && p.ownerCheck()(wait):
+	case (wait.Attempt != nil || wait.OwnerWait != nil) && p.ownerCheck()(pod, wait):
 		// The handler of the owner's change ran before the pod was recorded as waiting, so it did
 		// not find the pod.
 		p.waiting.Wake(pod)
@@ -41,46 +44,42 @@ func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.P
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
-// logWait logs why the pod waits and returns the reason. It writes one line for all nodes, and none
-// if the reason equals the last logged one. The reason is empty if another plugin refused the pod
-// before this plugin ran. In that case the scheduler itself logs the refusal.
-func (p *Plugin) logWait(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (why string) {
-	s := placement.Read(cycle)
-	var about []any
-	if data, err := cycle.Read(ownerWaitKey); err == nil {
-		why, about = data.(ownerWait).why, []any{"pod", klog.KObj(pod)}
-	} else if s != nil {
-		why, about = s.Plan.WaitReason(), s.LogFields(pod)
+// whyWaiting returns why the pod waits, and the log fields about it. PostFilter writes one line for
+// all nodes, and none if the reason equals the last logged one. The reason is empty if another
+// plugin refused the pod before this plugin ran. In that case the scheduler itself logs the refusal.
+func whyWaiting(cycle fwk.CycleState, pod *v1.Pod) (why string, about []any) {
+	if wait := readOwnerWait(cycle); wait != nil {
+		return wait.Why, []any{"pod", klog.KObj(pod)}
 	}
-	if why != "" && why != p.waiting.Last(pod.UID).Why {
-		logger.Info("Pod waiting", append(about, "reason", why)...)
+	if s := placement.Read(cycle); s != nil {
+		return s.Plan.WaitReason(), s.LogFields()
 	}
-	return why
+	return "", nil
 }
 
 // newWait returns the changes that the pod waits for after this cycle.
 func (p *Plugin) newWait(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
-	if data, err := cycle.Read(ownerWaitKey); err == nil {
+	if wait := readOwnerWait(cycle); wait != nil {
 		// The owner may appear or change. The pod's ReplicaSet may change or lose its owner.
 		// Siblings may be deleted together with their node.
-		wait := data.(ownerWait)
-		return placement.Wait{Owners: []workload.OwnerKey{wait.owner, workload.RevisionOf(pod)}, DependsOnSiblings: wait.outdated != nil, RetryAt: wait.until,
-			PlanInput: &planInput{pod: pod, unknownOwner: wait.owner, outdated: wait.outdated}}
+		return placement.Wait{
+			Owners: []workload.OwnerKey{wait.Owner, workload.RevisionOf(pod)}, DependsOnSiblings: wait.Outdated != nil, RetryAt: wait.Until, OwnerWait: wait,
+		}
 	}
 	s := placement.Read(cycle)
 	if s == nil {
 		// Another plugin refused the pod before this plugin ran.
 		return placement.Wait{}
 	}
+	attempt := s.Attempt // a copy, because the rest of the State is not needed after the cycle
 	inDeployment := s.Subject.WorkloadKey != s.Subject.RevisionKey
 	wait := placement.Wait{
 		Owners:            []workload.OwnerKey{s.Subject.RevisionKey},
 		ForOnDemand:       s.Plan.RequiresOnDemand(),
 		NodeReserved:      s.HasReserved(),
 		DependsOnSiblings: s.Plan.DependsOnSiblings(),
-		Invalid:           s.Invalid,
 		PreemptionFlag:    s.PreemptionFlag(),
-		PlanInput:         &planInput{pod: pod, subject: s.Subject, settings: s.Settings, invalid: s.Invalid, plan: s.Plan},
+		Attempt:           &attempt,
 	}
 	if inDeployment {
 		wait.Owners = append(wait.Owners, s.Subject.WorkloadKey)

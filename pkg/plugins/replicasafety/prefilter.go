@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -35,22 +33,31 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	if err != nil {
 		return nil, refuseUnknownOwner(cycle, err)
 	}
-	settings, invalid := p.policy.Settings(&subject.Pod)
+	attempt := placement.Attempt{Pod: pod, Subject: subject}
+	attempt.Settings, attempt.Invalid = p.policy.Settings(&subject.Pod)
 	p.counter.Update(nodes, start)
-	if status := p.refuseOutdatedOwner(cycle, pod, subject, settings, start); status != nil {
+	dependsOnSiblings := attempt.Settings.DependsOnSiblings(&subject.Pod.Workload)
+	waiting := p.waiting.View(pod, p.gangOf(pod), dependsOnSiblings, p.counter)
+	if status := p.refuseOutdatedOwner(cycle, &attempt, waiting.Since, start); status != nil {
 		return nil, status
 	}
-	p.reportInvalid(cycle, pod, invalid)
-	state, err := p.newState(pod, subject, settings, nodes, start)
+	p.reportInvalid(cycle, &attempt, waiting.Last)
+	var siblings []placement.UnboundPod
+	var nominatedNode string
+	if dependsOnSiblings && (waiting.MayPreempt || p.nominations.Has(subject.RevisionKey)) {
+		siblings, nominatedNode = p.nominatedSiblings(pod, nodes)
+	}
+	state, err := p.counter.Decide(attempt, waiting, p.owners, p.volumesOf, start, siblings...)
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	state.Invalid = invalid
+	if state.NominatedNode = nominatedNode; nominatedNode != "" {
+		state.MarkMayPreempt() // the pod may keep the nomination without another eviction
+	}
 	state.Write(cycle)
-	logger := klog.FromContext(ctx)
-	nodesToSearch, scope := state.Search(cycle, pod)
+	nodesToSearch, scope := state.Search(cycle)
 	recordDecision(p.profile, scope, p.clock.Since(start).Seconds())
-	logPlan(logger, pod, state, scope)
+	logPlan(klog.FromContext(ctx), state, scope)
 	if scope != placement.FewNodes && state.AdmitsAll() {
 		state.MarkMayPreempt()
 		return nil, fwk.NewStatus(fwk.Skip) // otherwise Filter would return the same answer for thousands of nodes
@@ -58,43 +65,25 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	return nodesToSearch, nil
 }
 
-// newState returns the decision for the pod at now, from the counts of its revision, its waiting
-// time, and the nodes that its constraints admit or that are nominated or reserved for other pods.
-func (p *Plugin) newState(pod *v1.Pod, subject *workload.Subject, settings decision.WorkloadSettings, nodes []fwk.NodeInfo, now time.Time) (*placement.State, error) {
-	waited, err := p.waiting.WaitTime(pod, p.gangOf(pod), subject, settings, p.owners, p.counter, now)
-	if err != nil {
-		return nil, err
-	}
-	siblings, own := p.nominatedSiblings(pod, subject, settings, nodes)
-	state := placement.NewState(subject, settings, waited, p.counter, siblings...)
-	if p.counter.Evidence.Judge(pod, p.volumesOf, &subject.Pod, &state.Plan) {
-		state = placement.NewState(subject, settings, waited, p.counter, siblings...)
-	}
-	if state.NominatedNode = own; own != "" {
-		state.MarkMayPreempt() // the pod may keep the nomination without another eviction
-	}
-	state.ReserveUnlabeled(pod, p.waiting)
-	return state, nil
-}
-
 // reportInvalid reports the ignored annotations of a pod once: not at every attempt, and not at the
 // second search of an attempt. All annotations share one event, because the recorder merges similar
 // events for one object and preserves only the first note.
-func (p *Plugin) reportInvalid(cycle fwk.CycleState, pod *v1.Pod, invalid []decision.InvalidAnnotation) {
-	if len(invalid) == 0 || slices.Equal(invalid, p.waiting.Last(pod.UID).Invalid) || placement.Read(cycle) != nil {
+func (p *Plugin) reportInvalid(cycle fwk.CycleState, attempt *placement.Attempt, last placement.Wait) {
+	reported := last.Attempt != nil && slices.Equal(attempt.Invalid, last.Attempt.Invalid)
+	if len(attempt.Invalid) == 0 || reported || placement.Read(cycle) != nil {
 		return
 	}
-	profilemetrics.RecordInvalidAnnotations(p.profile, len(invalid))
-	workload.RecordInvalid(p.recorder, pod, invalid)
+	profilemetrics.RecordInvalidAnnotations(p.profile, len(attempt.Invalid))
+	workload.RecordInvalid(p.recorder, attempt.Pod, attempt.Invalid)
 }
 
 // logPlan logs the plan and the scope of the search.
-func logPlan(logger klog.Logger, pod *v1.Pod, s *placement.State, scope placement.Scope) {
+func logPlan(logger klog.Logger, s *placement.State, scope placement.Scope) {
 	if logger = logger.V(4); !logger.Enabled() { // computing the arguments costs more than the plan
 		return
 	}
 	w := &s.Subject.Pod.Workload
-	logger.Info("Planned placement", "pod", klog.KObj(pod), "revision", w.Revision, "desired", w.Desired,
+	logger.Info("Planned placement", "pod", klog.KObj(s.Pod), "revision", w.Revision, "desired", w.Desired,
 		"floor", s.Plan.Floor, "spotBudget", s.Plan.Budget, "grant", s.Plan.Grant, "search", scope)
 }
 
