@@ -7,9 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
 // name is the name of the lease and of the reporter of events.
@@ -59,13 +58,9 @@ func start(ctx context.Context, setup *setup) error {
 	decider.RegisterMetrics(synced)
 	legacyregistry.CustomMustRegister(&expiries{certificates: setup.tls})
 	app.ServeAllMetrics()
-	metadataClient, err := metadata.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("creating a client for takeovers: %w", err)
-	}
-	service := &service{
-		setup: setup, client: client, factory: factory, decider: decider, synced: synced,
-		pods: metadataClient.Resource(v1.SchemeGroupVersion.WithResource("pods")),
+	service := &service{setup: setup, client: client, factory: factory, decider: decider, synced: synced}
+	if service.takeover, err = leader.NewTakeover(config, decider.IsBound); err != nil {
+		return err
 	}
 	if service.election, err = newElection(config, setup.advertiseAddress, service.startTerm); err != nil {
 		return err

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -53,19 +52,12 @@ type service struct {
 	decider  *extender.Extender
 	synced   func() bool
 	election *election
-	// pods reads only the metadata of pods.
-	pods metadata.Getter
+	takeover leader.Takeover
 }
 
 // startTerm returns when the approvals of earlier leaders are counted.
 func (s *service) startTerm(ctx context.Context) error {
-	takeover := leader.Takeover{
-		List: func(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
-			return leader.ListBound(ctx, s.pods)
-		},
-		IsCached: s.decider.IsBound,
-	}
-	return s.decider.TakeOver(ctx, takeover.Wait, s.nominated, maxTakeover)
+	return s.decider.TakeOver(ctx, s.takeover.Wait, s.nominated, maxTakeover)
 }
 
 // nominated lists the profile's unbound pods with a nomination.

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -29,20 +27,14 @@ var takeoverDuration = metrics.NewGauge(&metrics.GaugeOpts{
 // guardTakeover stops the decisions of sched until its cache contains every binding of earlier
 // leaders. It must be called once, before sched runs. ctx ends the wait.
 func guardTakeover(ctx context.Context, config *rest.Config, sched *scheduler.Scheduler) error {
-	client, err := metadata.NewForConfig(config)
+	t, err := leader.NewTakeover(config, func(uid types.UID) bool {
+		pod, err := sched.Cache.GetPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})
+		return err == nil && pod.Spec.NodeName != ""
+	})
 	if err != nil {
-		return fmt.Errorf("creating a client for takeovers: %w", err)
+		return err
 	}
 	legacyregistry.MustRegister(takeoverDuration)
-	t := leader.Takeover{
-		List: func(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
-			return leader.ListBound(ctx, client.Resource(v1.SchemeGroupVersion.WithResource("pods")))
-		},
-		IsCached: func(uid types.UID) bool {
-			pod, err := sched.Cache.GetPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})
-			return err == nil && pod.Spec.NodeName != ""
-		},
-	}
 	sched.NextPod = afterTakeover(ctx, t, sched.NextPod)
 	return nil
 }

@@ -32,11 +32,9 @@ const (
 type RankClass int64
 
 const (
-	// NoRankClass is less than the class of any node.
-	NoRankClass RankClass = iota - 1
 	// LastResort: the node may be reclaimed soon, or its capacity label may still arrive and its
 	// capacity type is unknown until then.
-	LastResort
+	LastResort RankClass = iota
 	// otherType: the node does not have the preferred capacity type.
 	otherType
 	// preferredType: the node has the preferred capacity type.

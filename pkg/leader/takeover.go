@@ -3,13 +3,16 @@ package leader
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 )
 
@@ -45,6 +48,19 @@ type Takeover struct {
 	List func(context.Context) (map[types.UID]types.NamespacedName, error)
 	// IsCached reports whether the scheduler's cache contains the pod as bound.
 	IsCached func(types.UID) bool
+}
+
+// NewTakeover returns a Takeover that lists the pods of the cluster in config.
+func NewTakeover(config *rest.Config, isCached func(types.UID) bool) (Takeover, error) {
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return Takeover{}, fmt.Errorf("creating a client for takeovers: %w", err)
+	}
+	pods := client.Resource(v1.SchemeGroupVersion.WithResource("pods"))
+	return Takeover{
+		List:     func(ctx context.Context) (map[types.UID]types.NamespacedName, error) { return listBound(ctx, pods) },
+		IsCached: isCached,
+	}, nil
 }
 
 // Wait returns when the cache contains every pod that was bound when the term began, except pods
@@ -103,9 +119,9 @@ func (t Takeover) bound(ctx context.Context) (map[types.UID]types.NamespacedName
 	}
 }
 
-// ListBound returns the current pods that boundPods selects. It sets no resource version, so the
+// listBound returns the current pods that boundPods selects. It sets no resource version, so the
 // list is a consistent read. Only the metadata of the pods is transferred.
-func ListBound(ctx context.Context, pods metadata.ResourceInterface) (map[types.UID]types.NamespacedName, error) {
+func listBound(ctx context.Context, pods metadata.ResourceInterface) (map[types.UID]types.NamespacedName, error) {
 	bound := map[types.UID]types.NamespacedName{}
 	options := metav1.ListOptions{FieldSelector: boundPods, Limit: PageSize}
 	for {

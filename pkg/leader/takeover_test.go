@@ -38,7 +38,7 @@ func TestListBound(t *testing.T) {
 		return list
 	}
 	server := &pages{pages: []*metav1.PartialObjectMetadataList{page("next", "a", "b"), page("", "c")}}
-	got, err := ListBound(t.Context(), server)
+	got, err := listBound(t.Context(), server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestListBound(t *testing.T) {
 	}
 
 	server.options, server.failAt = nil, 2
-	if got, err := ListBound(t.Context(), server); err == nil {
+	if got, err := listBound(t.Context(), server); err == nil {
 		t.Errorf("got %v, want the error of the second page", got)
 	}
 }
