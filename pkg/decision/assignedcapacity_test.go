@@ -24,75 +24,6 @@ func TestParseAssignedCapacity(t *testing.T) {
 	}
 }
 
-// A replica that was assigned beyond the floor does not use on-demand while the budget has room for
-// it.
-func TestAssigned(t *testing.T) {
-	five := decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5}
-	ordinal := func(n int) decision.Workload {
-		return decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Desired: 5, Ordered: true, Ordinal: n}
-	}
-	type outline struct {
-		Prefer                          decision.CapacityType
-		Overflows, Spot, OnDemand, Must bool
-	}
-	onSpot, onAnything := outline{Prefer: decision.Spot, Overflows: true, Spot: true}, outline{Prefer: decision.Spot, Overflows: true, Spot: true, OnDemand: true}
-	ofFloor := outline{OnDemand: true, Must: true}
-	for name, test := range map[string]struct {
-		pod        decision.Pod
-		noOverflow bool // overflow Never
-		placed     decision.PlacedPods
-		want       outline
-		waits      string
-	}{
-		"not assigned":       {pod: decision.Pod{Workload: five}, want: outline{Spot: true, OnDemand: true}},
-		"assigned on-demand": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedOnDemand}, want: outline{Spot: true, OnDemand: true}},
-		"any, with a spread": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, SpreadByAffinity: true}, noOverflow: true, want: outline{Spot: true, OnDemand: true}},
-		"any, with a spread, the floor is met": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, SpreadByAffinity: true}, noOverflow: true,
-			placed: decision.PlacedPods{OnDemand: 2}, want: onSpot},
-		"any, with a spread to on-demand, the floor is met": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, SpreadByAffinity: true, SpreadToOnDemand: true},
-			noOverflow: true, placed: decision.PlacedPods{OnDemand: 2}, want: onAnything},
-		"any, no sibling placed": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, want: onAnything},
-		"spot, no sibling placed": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot}, want: onAnything,
-			waits: "no feasible node: the pod may run on on-demand and on spot"},
-		"any, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, noOverflow: true, want: onSpot,
-			waits: "overflow Never: the pod was assigned beyond the floor of 2 of shop/web-5d9f (waits for room on spot)"},
-		"spot, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot}, noOverflow: true, want: onSpot},
-		"the floor is met, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, noOverflow: true,
-			placed: decision.PlacedPods{OnDemand: 2}, want: onSpot, waits: "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for room on spot)"},
-		// The floor was raised after the assignment, so the replica is needed on on-demand.
-		"the budget is used up":                 {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, placed: decision.PlacedPods{Spot: 3, OnDemand: 1}, want: ofFloor},
-		"the budget is used up, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, noOverflow: true, placed: decision.PlacedPods{Spot: 3, OnDemand: 1}, want: ofFloor},
-		"one replica too many": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, placed: decision.PlacedPods{Spot: 3, OnDemand: 2},
-			want: outline{Overflows: true, OnDemand: true, Must: true}},
-		"affinity added by the assignment": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot, OnlySpot: true},
-			want: onSpot, waits: "no feasible node: the pod was assigned spot and admits no on-demand node"},
-		"affinity added by the assignment, budget used up": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot, OnlySpot: true},
-			placed: decision.PlacedPods{Spot: 3}, want: outline{},
-			waits: "spot budget used up: 3 of at most 3 replicas of shop/web-5d9f run on spot; the pod was assigned spot, and admits no on-demand node (waits for room in the spot budget)"},
-		"own affinity to spot, budget used up": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlySpot: true},
-			placed: decision.PlacedPods{Spot: 3}, want: outline{Prefer: decision.Spot, Spot: true}},
-		"admits only on-demand": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlyOnDemand: true}, noOverflow: true,
-			want: outline{Prefer: decision.OnDemand, Spot: true, OnDemand: true}, waits: "no feasible node: the pod's own constraints admit only on-demand"},
-		"ordinal of the floor":     {pod: decision.Pod{Workload: ordinal(1), Assigned: decision.AssignedSpot}, noOverflow: true, want: ofFloor},
-		"ordinal beyond the floor": {pod: decision.Pod{Workload: ordinal(2), Assigned: decision.AssignedSpot}, noOverflow: true, want: onSpot},
-	} {
-		t.Run(name, func(t *testing.T) {
-			settings := decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: decision.Never}
-			if test.noOverflow {
-				settings.Overflow = decision.NeverOverflow
-			}
-			plan := decision.NewPlan(&test.pod, settings, test.placed, decision.WaitTime{})
-			got := outline{plan.Prefer, plan.Overflows(), plan.AdmitsSpot(), plan.AdmitsOnDemand(), plan.RequiresOnDemand()}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("plan (-want +got):\n%s", diff)
-			}
-			if got := plan.WaitReason(); test.waits != "" && got != test.waits {
-				t.Errorf("waits: %q, want %q", got, test.waits)
-			}
-		})
-	}
-}
-
 // planInput is the input of NewPlan.
 type planInput struct {
 	pod      decision.Pod
@@ -157,7 +88,7 @@ func TestAssignmentGrantsNothing(t *testing.T) {
 
 // A pod that was assigned beyond the floor and refused on-demand may become feasible there when a
 // sibling is bound to spot. MayUnblockSiblings must report this for every such sibling.
-func TestMayFreeSiblingsMissesNothing(t *testing.T) {
+func TestMayUnblockSiblingsMissesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawPlan(t)
 		sibling := a.plan()
@@ -171,44 +102,9 @@ func TestMayFreeSiblingsMissesNothing(t *testing.T) {
 			t.Fatalf("%+v admits on-demand, and %+v did not", after, before)
 		}
 		if opens && !before.DependsOnSiblings() {
-			t.Fatalf("%+v depends on siblings, but Counted is false", before)
+			t.Fatalf("%+v depends on siblings, but DependsOnSiblings is false", before)
 		}
 	})
-}
-
-// A grant of the controller applies from the first attempt and overrides settings of "never".
-func TestGranted(t *testing.T) {
-	web := decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 1}
-	for name, test := range map[string]struct {
-		pod      decision.Pod
-		settings decision.WorkloadSettings
-		waiting  decision.WaitTime
-		want     decision.Grant
-		outcome  decision.Outcome
-	}{
-		"nothing":             {pod: decision.Pod{}, want: decision.NotGranted},
-		"fallback":            {pod: decision.Pod{Granted: decision.GrantFallback}, want: decision.GrantFallback, outcome: decision.ByFallback},
-		"rollout relief":      {pod: decision.Pod{Granted: decision.GrantRolloutRelief}, want: decision.GrantRolloutRelief, outcome: decision.ByRolloutRelief},
-		"granted and waited":  {pod: decision.Pod{Granted: decision.GrantRolloutRelief}, settings: decision.WorkloadSettings{FallbackAfter: 1}, waiting: decision.WaitTime{For: 1}, want: decision.GrantRolloutRelief, outcome: decision.ByRolloutRelief},
-		"waited, not granted": {settings: decision.WorkloadSettings{FallbackAfter: 1}, waiting: decision.WaitTime{For: 1}, want: decision.GrantFallback, outcome: decision.ByFallback},
-		"ScheduleAnyway":      {pod: decision.Pod{Granted: decision.GrantFallback}, settings: decision.WorkloadSettings{WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.GrantScheduleAnyway, outcome: decision.ByScheduleAnyway},
-		"waited, admits only on-demand": {pod: decision.Pod{OnlyOnDemand: true}, settings: decision.WorkloadSettings{FallbackAfter: 1},
-			waiting: decision.WaitTime{For: time.Hour, OlderRevisionOnDemand: true}, want: decision.NotGranted},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if test.settings.FallbackAfter == 0 {
-				test.settings.FallbackAfter, test.settings.RolloutRelief = decision.Never, decision.Never
-			}
-			test.settings.MinOnDemand, test.pod.Workload = decision.Count(1), web
-			plan := decision.NewPlan(&test.pod, test.settings, decision.PlacedPods{}, test.waiting)
-			if plan.Grant != test.want || plan.AdmitsSpot() != (test.want != decision.NotGranted) {
-				t.Errorf("grant %d, spot %t; want %d", plan.Grant, plan.AdmitsSpot(), test.want)
-			}
-			if got := plan.Outcome(spotNode, 0); test.outcome != "" && got != test.outcome {
-				t.Errorf("outcome %s, want %s", got, test.outcome)
-			}
-		})
-	}
 }
 
 // No message announces a spot node to a pod that admits no spot node.
@@ -222,7 +118,7 @@ func TestWaitsWithoutSpot(t *testing.T) {
 			t.Errorf("after %s: %q, want %q", waited, got, want)
 		}
 		if !plan.RequiresOnDemand() {
-			t.Errorf("after %s: MustHaveOnDemand is false, want true", waited)
+			t.Errorf("after %s: RequiresOnDemand is false, want true", waited)
 		}
 		for v := range decision.Verdict(decision.Verdicts) {
 			if reason := plan.Reason(v); strings.Contains(reason, "may run on any spot node") {
@@ -246,6 +142,22 @@ func TestReplacement(t *testing.T) {
 		}
 		if diff := cmp.Diff(before, test.pod); diff != "" {
 			t.Errorf("%s: the pod was modified (-before +after):\n%s", name, diff)
+		}
+	}
+}
+
+func TestAssignmentAdmits(t *testing.T) {
+	for assignment, want := range map[decision.AssignedCapacity]struct{ onDemand, spot bool }{
+		decision.Unassigned:       {true, true},
+		decision.AssignedAny:      {true, true},
+		decision.AssignedOnDemand: {true, false},
+		decision.AssignedSpot:     {false, true},
+	} {
+		if got := assignment.Admits(decision.OnDemand); got != want.onDemand {
+			t.Errorf("%q admits on-demand: %t", assignment, got)
+		}
+		if got := assignment.Admits(decision.Spot); got != want.spot {
+			t.Errorf("%q admits spot: %t", assignment, got)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func manyNodes() []decision.Node {
 
 // BenchmarkAdmit admits one pod to every node of a large cluster.
 func BenchmarkAdmit(b *testing.B) {
-	nodes, plan := manyNodes(), candidate{}.plan()
+	nodes, plan := manyNodes(), planOfArgs(b, "maxPerPool=2")
 	b.ReportAllocs()
 	admitted := 0
 	for b.Loop() {
@@ -40,7 +40,7 @@ func BenchmarkAdmit(b *testing.B) {
 
 // BenchmarkRank ranks every node of a large cluster for one pod.
 func BenchmarkRank(b *testing.B) {
-	nodes, plan := manyNodes(), candidate{}.plan()
+	nodes, plan := manyNodes(), planOfArgs(b, "maxPerPool=2")
 	b.ReportAllocs()
 	best := decision.Rank(0)
 	for b.Loop() {
@@ -55,7 +55,7 @@ func BenchmarkRank(b *testing.B) {
 
 // BenchmarkScoreBands scores every node of a large cluster, once per pod.
 func BenchmarkScoreBands(b *testing.B) {
-	nodes, plan := manyNodes(), candidate{}.plan()
+	nodes, plan := manyNodes(), planOfArgs(b, "maxPerPool=2")
 	ranks, scores := make([]decision.Rank, len(nodes)), make([]decision.Rank, len(nodes))
 	for i := range nodes {
 		ranks[i] = plan.Rank(nodes[i], decision.Siblings{OnNode: i % 2, InZone: i % 50, InPool: i % 3}, 0.5)
@@ -69,7 +69,7 @@ func BenchmarkScoreBands(b *testing.B) {
 
 // TestNoAllocationPerNode: functions that run once per node do not allocate.
 func TestNoAllocationPerNode(t *testing.T) {
-	nodes, plan := manyNodes()[:10], candidate{}.plan()
+	nodes, plan := manyNodes()[:10], planOfArgs(t, "maxPerPool=2")
 	allocations := testing.AllocsPerRun(10, func() {
 		for i := range nodes {
 			plan.Admit(nodes[i], 0, 1)

@@ -202,7 +202,7 @@ func TestUnknownLabels(t *testing.T) {
 	}
 }
 
-func TestLabelSays(t *testing.T) {
+func TestLabelMeaning(t *testing.T) {
 	tests := map[string]struct {
 		key, value string
 		want       decision.CapacityType
@@ -228,7 +228,7 @@ func TestLabelSays(t *testing.T) {
 	}
 }
 
-func TestPresenceSaysSpot(t *testing.T) {
+func TestPresenceMeansSpot(t *testing.T) {
 	tests := map[string]bool{
 		"node.kubernetes.io/capacity":                 false, // it has a value that means on-demand
 		"karpenter.sh/capacity-type":                  false,

@@ -37,6 +37,7 @@ var displays = map[string]func(*cluster, args) (string, error){
 	"nodetypes": (*cluster).showTypes,
 	"scores":    (*cluster).showScores,
 	"preempt":   (*cluster).showVictims,
+	"plan":      showPlan,
 }
 
 // summary prints the placement of every workload. Workloads that were created together share a

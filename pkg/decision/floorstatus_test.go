@@ -35,7 +35,7 @@ func replicasOf(lines ...string) (revisions [][]Replica) {
 	return revisions
 }
 
-func TestStandingOf(t *testing.T) {
+func TestNewFloorStatus(t *testing.T) {
 	cases := map[string]struct {
 		desired, floor int
 		ordered        bool
@@ -70,14 +70,14 @@ func TestStandingOf(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, NewFloorStatus(test.desired, test.floor, test.ordered, replicasOf(test.revisions...))); diff != "" {
-				t.Errorf("StandingOf (-want +got):\n%s", diff)
+				t.Errorf("NewFloorStatus (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
 // Invariants of NewFloorStatus. The order of replicas and revisions affects no number.
-func TestStandingProperties(t *testing.T) {
+func TestFloorStatusProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		desired := rapid.IntRange(0, 8).Draw(t, "desired")
 		floor := rapid.IntRange(0, desired).Draw(t, "floor")
