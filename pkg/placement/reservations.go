@@ -12,7 +12,7 @@ import (
 )
 
 // reserveUnlabeled reserves unlabeled nodes for other pods, whose requirements are fits. Admit then
-// refuses a node that waits for its capacity label if one of them roughly fits on the node. If the
+// refuses a node that waits for its capacity label if another pod roughly fits on the node. If the
 // affinity of the state's pod names its nodes, the pod has no alternative, so no node is reserved.
 func (s *State) reserveUnlabeled(fits []*fit) {
 	if len(fits) == 0 || !s.Plan.AdmitsSpot() || workload.SelectsNodesByName(s.Pod) {

@@ -114,8 +114,8 @@ func NewState(subject *workload.Subject, settings decision.WorkloadSettings, wai
 }
 
 // Decide makes the decision for the pod of an attempt, which has no Waited and Plan yet. waiting is
-// the View of the pod, and unbound has the pods of its revision that count besides those of the
-// Counter. volumesOf is as in workload.VolumesOf.
+// the View of the pod. unbound has the pods of its revision that count in addition to the pods
+// in the Counter. volumesOf is as in workload.VolumesOf.
 func (c *Counter) Decide(a Attempt, waiting View, owners *workload.Owners, volumesOf func(*v1.Pod) []*v1.PersistentVolume,
 	now time.Time, unbound ...UnboundPod) (*State, error) {
 	waited, err := c.waitTime(&a, waiting.GangSince, owners, now)
@@ -243,8 +243,8 @@ func (s *State) InCappedPools() map[decision.SpreadPool]int {
 	return counts
 }
 
-// LogFields returns the log fields of the pod and its plan. They include the replicas of its revision
-// that were placed before it, the budget of the revision and the floor of the workload.
+// LogFields returns the log fields of the pod and its plan. They include the replicas of its
+// revision that were placed before it, the budget of the revision and the floor of the workload.
 func (s *State) LogFields() []any {
 	w, placed := &s.Subject.Pod.Workload, s.Plan.Placed()
 	return []any{

@@ -42,9 +42,9 @@ func refuseUnknownOwner(cycle fwk.CycleState, err error) *fwk.Status {
 }
 
 // refuseOutdatedOwner returns the status for a pod whose workload must have changed since its known
-// state; nil if it need not have changed. The pod waits for at most decision.MaxOwnerDelay. since is
-// when it was first found unschedulable, or zero. The waiting time of its gang does not count: each
-// pod may be the first to show that its workload was scaled up.
+// state; nil if it need not have changed. The pod waits for at most decision.MaxOwnerDelay, from
+// since on: the time when it was first found unschedulable, or zero. The waiting time of its gang
+// does not count: each pod may be the first to show that its workload was scaled up.
 func (p *Plugin) refuseOutdatedOwner(cycle fwk.CycleState, attempt *placement.Attempt, since, now time.Time) *fwk.Status {
 	if since.IsZero() {
 		since = now

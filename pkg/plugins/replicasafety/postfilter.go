@@ -46,7 +46,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.P
 
 // whyWaiting returns why the pod waits, and the log fields about it. PostFilter writes one line for
 // all nodes, and none if the reason equals the last logged one. The reason is empty if another
-// plugin refused the pod before this plugin ran. In that case the scheduler itself logs the refusal.
+// plugin refused the pod before this plugin ran. The scheduler itself logs such a refusal.
 func whyWaiting(cycle fwk.CycleState, pod *v1.Pod) (why string, about []any) {
 	if wait := readOwnerWait(cycle); wait != nil {
 		return wait.Why, []any{"pod", klog.KObj(pod)}
