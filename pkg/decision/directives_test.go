@@ -262,7 +262,7 @@ func (c *cluster) create(cmd command) error {
 		case "onDisruption":
 			proto.ignoresDisruption, err = oneOf(value, map[string]bool{"Ignore": true})
 		case "min-on-demand", "max-per-pool", "when-unsatisfiable", "fallback-after", "rollout-relief", "overflow",
-			"disruption-limit", "on-disruption-limit", "disruptions":
+			"disruption-limit", "on-disruption-limit", "disruptions", "protect":
 			proto.annotations[annotationPrefix+key] = value
 		default:
 			return fmt.Errorf("no such key")

@@ -38,6 +38,7 @@ var displays = map[string]func(*cluster, args) (string, error){
 	"scores":    (*cluster).showScores,
 	"preempt":   (*cluster).showVictims,
 	"plan":      showPlan,
+	"settings":  (*cluster).showSettings,
 }
 
 // summary prints the placement of every workload. Workloads that were created together share a
@@ -284,4 +285,37 @@ func (c *cluster) next(a args) (*pod, error) {
 		}
 	}
 	return nil, fmt.Errorf("no pod of %s waits", w.name)
+}
+
+// showSettings prints the settings of the pods of a workload, the source of each setting, and the
+// annotations without effect.
+func (c *cluster) showSettings(a args) (string, error) {
+	if err := a.expect("workload"); err != nil {
+		return "", err
+	}
+	w, err := c.workload(a.words[0])
+	if err != nil {
+		return "", err
+	}
+	subject := c.decisionPod(&pod{revision: w.revisions[0]})
+	settings, origins, invalid := c.policy.Explain(subject)
+	if other, more := c.policy.Settings(subject); other.String() != settings.String() || !slices.Equal(more, invalid) {
+		return "", fmt.Errorf("Settings returns %s, but Explain %s", other, settings)
+	}
+	out := settings.String() + "\n"
+	bySource := map[string][]string{}
+	for _, setting := range decision.Settings {
+		source := origins.Sources[setting.Name]
+		bySource[source] = append(bySource[source], setting.Name)
+	}
+	for _, source := range slices.Sorted(maps.Keys(bySource)) {
+		out += fmt.Sprintf("  %s: %s\n", source, strings.Join(bySource[source], ", "))
+	}
+	for _, text := range origins.Overruled {
+		out += "  no effect: " + text + "\n"
+	}
+	for _, i := range invalid {
+		out += "! " + i.String() + "\n"
+	}
+	return out, nil
 }
