@@ -81,45 +81,6 @@ func TestStricterOnly(t *testing.T) {
 	}
 }
 
-// TestRuleConditions tests each condition alone, satisfied and not. A rule matches if its floor
-// applies to the pod.
-func TestRuleConditions(t *testing.T) {
-	tests := map[string]struct {
-		rule decision.Rule
-		pod  decision.Pod
-		want bool
-	}{
-		"no condition":         {want: true},
-		"namespace":            {rule: decision.Rule{Namespaces: []string{"a", "b"}}, pod: decision.Pod{Namespace: "b"}, want: true},
-		"other namespace":      {rule: decision.Rule{Namespaces: []string{"a", "b"}}, pod: decision.Pod{Namespace: "c"}},
-		"priority class":       {rule: decision.Rule{PriorityClasses: []string{"gold"}}, pod: decision.Pod{PriorityClass: "gold"}, want: true},
-		"no priority class":    {rule: decision.Rule{PriorityClasses: []string{"gold"}}},
-		"priority at":          {rule: decision.Rule{MinPriority: new(int32(10))}, pod: decision.Pod{Priority: 10}, want: true},
-		"priority below":       {rule: decision.Rule{MinPriority: new(int32(10))}, pod: decision.Pod{Priority: 9}},
-		"priority of 0, below": {rule: decision.Rule{MinPriority: new(int32(0))}, pod: decision.Pod{Priority: -1}},
-		"QoS class":            {rule: decision.Rule{QOSClasses: []string{"Guaranteed"}}, pod: decision.Pod{QOSClass: "Guaranteed"}, want: true},
-		"other QoS class":      {rule: decision.Rule{QOSClasses: []string{"Guaranteed"}}, pod: decision.Pod{QOSClass: "BestEffort"}},
-		"kind":                 {rule: decision.Rule{OwnerKinds: []string{"Job"}}, pod: decision.Pod{Workload: decision.Workload{Kind: "Job"}}, want: true},
-		"other kind":           {rule: decision.Rule{OwnerKinds: []string{"Job"}}, pod: decision.Pod{Workload: decision.Workload{Kind: "Deployment"}}},
-		"labels": {
-			rule: decision.Rule{PodSelector: func(labels map[string]string) bool { return labels["app"] == "web" }},
-			pod:  decision.Pod{Labels: map[string]string{"app": "web"}}, want: true,
-		},
-		"other labels": {rule: decision.Rule{PodSelector: func(labels map[string]string) bool { return labels["app"] == "web" }}},
-		"one of two":   {rule: decision.Rule{Namespaces: []string{"a"}, MinPriority: new(int32(10))}, pod: decision.Pod{Namespace: "a"}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			test.rule.Overrides = overrides(t, "minOnDemand", "7")
-			policy := decision.Policy{Rules: []decision.Rule{test.rule}}
-			settings, _ := policy.Settings(&test.pod)
-			if got := settings.MinOnDemand == decision.Count(7); got != test.want {
-				t.Errorf("matches: %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
 // overrides parses pairs of a name and a value.
 func overrides(t *testing.T, pairs ...string) decision.Overrides {
 	t.Helper()
