@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -96,127 +95,24 @@ func TestNothingIsDecidedBeforeSync(t *testing.T) {
 	}
 }
 
-// Filter returns these reasons for each node.
-func TestFilter(t *testing.T) {
-	const waits = " (waits for on-demand room)"
-	reclaimed, drained := onDemand("reclaimed"), spotNode("drained")
-	reclaimed.Spec.Taints = []v1.Taint{{Key: "spot-aware-scheduler.io/interruption"}}
+// Preemption cannot resolve a refusal: evicting other pods changes neither the budget nor the state
+// of the node. test/answers has the verdicts of Filter for each setting, signal and owner.
+func TestRefusalsAreUnresolvable(t *testing.T) {
+	w := newWorld(t, nil, deployment("web", 3, "1")...)
+	drained := spotNode("drained")
 	drained.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted"}}
-	onSpot := func(n int) func(w *world) {
-		return func(w *world) {
-			for i := range n {
-				w.addPods("spot", web("sibling-"+string(rune('a'+i))))
-			}
-		}
+	w.nodes(onDemand("on-demand"), spotNode("spot"), drained)
+	w.addPods("spot", web("a"), web("b"))
+	o := w.try(web("p"))
+	if diff := cmp.Diff([]string{"on-demand"}, o.feasible); diff != "" {
+		t.Errorf("feasible (-want +got):\n%s", diff)
 	}
-	requiresSpot := web("p")
-	requiresSpot.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
-	cases := map[string]struct {
-		args         func(*config.ReplicaSafetyArgs)
-		annotations  map[string]string // of the Deployment "web", of 3 replicas
-		existing     func(*world)
-		pod          *v1.Pod
-		wantFeasible []string
-		wantRefused  map[string]string
-	}{
-		"within budget": {
-			existing: onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
-		},
-		"budget used up": {
-			existing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot" + waits},
-		},
-		"budget used up, fallback pending": {
-			args:     func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = after(5 * time.Minute) },
-			existing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot (waits for on-demand room, may run on any spot node after 5m)"},
-		},
-		"overflow Never": {
-			args:     func(a *config.ReplicaSafetyArgs) { a.Overflow = new(config.NeverOverflow) },
-			existing: func(w *world) { w.addPods("on-demand", web("a")) }, pod: web("p"), wantFeasible: []string{"spot"},
-			wantRefused: map[string]string{"on-demand": "overflow Never: the floor of 1 of shop/web-1 is met (waits for room on spot)"},
-		},
-		"overflow Never, floor unmet": {
-			annotations: map[string]string{spot.OverflowAnnotation: "Never"},
-			existing:    onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
-		},
-		"terminating siblings do not count": {
-			existing: func(w *world) { w.addPods("spot", web("a"), terminating(web("b"))) }, pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
-		},
-		"singleton": {
-			pod: podOf("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "spot budget used up: 0 of at most 0 replicas of shop/p run on spot" + waits},
-		},
-		"annotation on the owner": {
-			annotations: map[string]string{spot.MinOnDemandAnnotation: "0"}, existing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
-		},
-		"rule": {
-			args: func(a *config.ReplicaSafetyArgs) {
-				a.Rules = []config.Rule{{Name: "all", OwnerKinds: []string{"Deployment"}, WorkloadSettings: config.WorkloadSettings{MinOnDemand: new(intstr.FromString("100%"))}}}
-			},
-			pod: web("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "spot budget used up: 0 of at most 0 replicas of shop/web-1 run on spot" + waits},
-		},
-		"StatefulSet, floor ordinal": {
-			pod: podOf("db-0", by("StatefulSet", "db")), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "ordinal belongs to the floor: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one" + waits},
-		},
-		"StatefulSet, later ordinal": {
-			pod: podOf("db-1", by("StatefulSet", "db")), wantFeasible: []string{"on-demand", "spot"},
-		},
-		"pool full": {
-			annotations: map[string]string{spot.MaxPerPoolAnnotation: "1"}, existing: onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "spot pool full: at most 1 replicas of shop/web-1 may run in one pool (waits for room in another spot pool or on on-demand)"},
-		},
-		"new node without a label": {
-			existing: func(w *world) { w.nodes(young("young")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{
-				"spot":  "spot budget used up: 0 of at most 0 replicas of shop/p run on spot" + waits,
-				"young": "node has no capacity label yet and is too young to count as on-demand",
-			},
-		},
-		"signals": {
-			existing: func(w *world) { w.nodes(reclaimed, drained) }, pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
-			wantRefused: map[string]string{"reclaimed": "node is being reclaimed", "drained": "node is being drained"},
-		},
-		"the pod itself requires spot": {
-			existing: onSpot(2), pod: requiresSpot, wantFeasible: []string{"on-demand", "spot"},
-		},
-		"ScheduleAnyway": {
-			annotations: map[string]string{spot.WhenUnsatisfiableAnnotation: "ScheduleAnyway"},
-			existing:    onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
-		},
-		"unlabeledNodes: Spot": {
-			args:     func(a *config.ReplicaSafetyArgs) { a.UnlabeledNodes = new(config.Spot) },
-			existing: func(w *world) { w.nodes(newNode("unlabelled", "")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{
-				"spot":       "spot budget used up: 0 of at most 0 replicas of shop/p run on spot" + waits,
-				"unlabelled": "spot budget used up: 0 of at most 0 replicas of shop/p run on spot" + waits,
-			},
-		},
+	want := map[string]string{
+		"spot":    "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot (waits for on-demand room)",
+		"drained": "node is being drained",
 	}
-	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, test.args, append(withAnnotations(test.annotations, deployment("web", 3, "1")), statefulSet("db", 3))...)
-			w.nodes(onDemand("on-demand"), spotNode("spot"))
-			if test.existing != nil {
-				test.existing(w)
-			}
-			o := w.try(test.pod)
-			if o.rejected != nil {
-				t.Fatalf("PreFilter: %v", o.rejected)
-			}
-			if diff := cmp.Diff(test.wantFeasible, o.feasible); diff != "" {
-				t.Errorf("feasible (-want +got):\n%s", diff)
-			}
-			want := test.wantRefused
-			if want == nil {
-				want = map[string]string{}
-			}
-			if diff := cmp.Diff(want, w.reasons(o)); diff != "" {
-				t.Errorf("refused (-want +got):\n%s", diff)
-			}
-		})
+	if diff := cmp.Diff(want, w.reasons(o)); diff != "" { // reasons checks the codes
+		t.Errorf("refused (-want +got):\n%s", diff)
 	}
 }
 
