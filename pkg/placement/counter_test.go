@@ -97,14 +97,13 @@ func ages(c *Counter, now time.Time) map[decision.Pool][]time.Duration {
 	return ages
 }
 
-// The Counter detects these losses of spot nodes.
+// The Counter detects these losses of spot nodes. TestRemovals has more.
 func TestLosses(t *testing.T) {
 	pool := decision.Pool{InstanceType: "m", Zone: "a"}
 	taint := func(key string) func(*nodeInfo) {
 		return func(n *nodeInfo) { n.node.Spec.Taints = []v1.Taint{{Key: key}} }
 	}
 	reclaimed, drained := taint("spot-aware-scheduler.io/interruption"), taint("karpenter.sh/disrupted")
-	terminationHandler, maintenance := taint("aws-node-termination-handler/spot-itn"), taint("aws-node-termination-handler/scheduled-maintenance")
 	gone := func(*nodeInfo) {}
 	silent := func(n *nodeInfo) {
 		n.node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
@@ -126,27 +125,16 @@ func TestLosses(t *testing.T) {
 		steps []func(*nodeInfo) // one second apart; nil: the node is not in the snapshot
 		want  map[decision.Pool][]time.Duration
 	}{
-		"reclaim signal":                   {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed}, map[decision.Pool][]time.Duration{pool: {0}}},
 		"a signal counts once":             {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, gone, gone}, map[decision.Pool][]time.Duration{pool: {2 * time.Second}}},
-		"reclaimed, then deleted":          {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, nil}, map[decision.Pool][]time.Duration{pool: {time.Second}}},
-		"reclaim signal on an empty node":  {nodeOf("n", "spot", "a"), []func(*nodeInfo){reclaimed, nil}, map[decision.Pool][]time.Duration{pool: {time.Second}}},
 		"reclaimed on-demand node":         {nodeOf("n", "on-demand", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed}, nil},
-		"drained":                          {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, nil}, nil},
-		"deleted with pods":                {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){nil}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"deleted empty":                    {nodeOf("n", "spot", "a"), []func(*nodeInfo){nil}, nil},
 		"on-demand node deleted with pods": {nodeOf("n", "on-demand", "a", podOf("a", "rs")), []func(*nodeInfo){nil}, nil},
 		"no pool":                          {nodeOf("n", "spot", "", podOf("a", "rs")), []func(*nodeInfo){reclaimed, nil}, nil},
 		"signal cleared and set again": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, taint("other"), reclaimed},
 			map[decision.Pool][]time.Duration{pool: {2 * time.Second}}},
-		"emptied before the next snapshot": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){both(terminationHandler, emptied)}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"emptied, then signal":             {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, terminationHandler}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"emptied, then not reporting":      {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, silent}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"emptied, then deleted":            {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, nil}, nil},
-		"drained, then not reporting":      {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, both(emptied, silent), nil}, nil},
-		"drained, then interrupted":        {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, terminationHandler}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"maintenance":                      {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){maintenance, nil}, nil},
-		"deleted, name reused":             {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){replaced}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"drained, name reused":             {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, both(replaced, gone)}, nil},
+		"emptied, then not reporting": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, silent}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"drained, then not reporting": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, both(emptied, silent), nil}, nil},
+		"deleted, name reused":        {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){replaced}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"drained, name reused":        {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, both(replaced, gone)}, nil},
 		"interrupted, name reused by another interrupted node": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, replaced},
 			map[decision.Pool][]time.Duration{pool: {time.Second, 0}}},
 	}

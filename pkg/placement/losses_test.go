@@ -29,82 +29,33 @@ func (c *Counter) riskOf(pool decision.Pool) float64 {
 	return 0
 }
 
-// Informer events of a node count whether the snapshot shows the change before, after or never.
-func TestNotedLosses(t *testing.T) {
+// These informer events of a node arrive before the snapshot shows the node with its pods. See
+// TestRemovals and package node for the order of events and snapshots.
+func TestEventsBeforeTheSnapshot(t *testing.T) {
+	withPod := []*v1.Pod{podOf("a", "rs")}
 	cases := map[string]struct {
 		pods     []*v1.Pod
 		capacity string
 		steps    func(c *Counter, n *nodeInfo, update func(after time.Duration, nodes ...*nodeInfo))
 		want     int
 	}{
-		"snapshot first": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
-			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				deleted(n)
-				update(time.Second, n)
-				noteInterruption(c, n.node)
-				update(time.Second, n)
-				update(time.Minute)
-			}},
-		"event first": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
-			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				noteInterruption(c, n.node)
-				update(time.Second, n)
-				deleted(n)
-				update(time.Second, n)
-				update(time.Minute)
-			}},
-		"deleted before the next cycle": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
-			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				noteInterruption(c, n.node)
-				noteRemoval(c, n.node) // Karpenter next sets its taint on the Node
-				update(time.Minute)
-			}},
-		"pods added later": {want: 1,
-			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				noteInterruption(c, n.node)
-				n.pods = []fwk.PodInfo{podInfo{pod: podOf("a", "rs")}}
-				deleted(n)
-				update(time.Second, n)
-			}},
-		"emptied within minutes": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
-			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				deleted(n)
-				n.pods = nil
-				update(time.Second, n)
-				noteInterruption(c, n.node)
-				update(5*time.Minute, n)
-			}},
-		"empty for longer": {pods: []*v1.Pod{podOf("a", "rs")},
-			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				deleted(n)
-				n.pods = nil
-				update(time.Second, n)
-				noteInterruption(c, n.node)
-				update(5*time.Minute+1, n)
-			}},
-		"never had pods": {steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+		"pods added later": {want: 1, steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+			noteInterruption(c, n.node)
+			n.pods = []fwk.PodInfo{podInfo{pod: podOf("a", "rs")}}
+			deleted(n)
+			update(time.Second, n)
+		}},
+		"on-demand": {pods: withPod, capacity: "on-demand", steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
 			noteInterruption(c, n.node)
 			update(time.Second, n)
-			update(time.Second)
 		}},
-		"drained between two cycles": {pods: []*v1.Pod{podOf("a", "rs")},
-			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				noteRemoval(c, n.node)
-				update(time.Minute)
-			}},
-		"on-demand": {pods: []*v1.Pod{podOf("a", "rs")}, capacity: "on-demand",
-			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				noteInterruption(c, n.node)
-				update(time.Second, n)
-			}},
-		"name reused": {pods: []*v1.Pod{podOf("a", "rs")},
-			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				other := n.node.DeepCopy()
-				other.UID = "another"
-				noteInterruption(c, other)
-				update(time.Second, n)
-			}},
-		"unknown node": {steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+		"name reused": {pods: withPod, steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+			other := n.node.DeepCopy()
+			other.UID = "another"
+			noteInterruption(c, other)
+			update(time.Second, n)
+		}},
+		"unknown node": {pods: withPod, steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
 			noteInterruption(c, nodeOf("unknown", "spot", "a").node)
 			update(time.Second, n)
 		}},
@@ -135,10 +86,6 @@ func deleted(n *nodeInfo) { n.node.DeletionTimestamp = &metav1.Time{Time: now} }
 
 func noteInterruption(c *Counter, n *v1.Node) {
 	c.RecordEvent(node.Event{Name: n.Name, UID: n.UID, Disruption: node.DeletedFirst})
-}
-
-func noteRemoval(c *Counter, n *v1.Node) {
-	c.RecordEvent(node.Event{Name: n.Name, UID: n.UID, Disruption: node.Voluntary})
 }
 
 // An informer may see an interruption after the snapshot, and the node may then not change for a

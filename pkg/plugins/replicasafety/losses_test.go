@@ -13,29 +13,23 @@ import (
 )
 
 // A provisioner changes a Node step by step and empties it between two scheduling cycles. Only the
-// order of its writes, which the informer sees, shows whether the pool lost a node.
+// order of its writes, which the informer sees, shows whether the pool lost a node. Package node
+// tests more removals.
 func TestLossesBetweenTwoCycles(t *testing.T) {
 	taint := func(key string) func(*v1.Node) {
 		return func(n *v1.Node) { n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: key}) }
 	}
 	deleted := func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
-	cordoned := func(n *v1.Node) { n.Spec.Unschedulable = true }
-	disrupted, itn := taint("karpenter.sh/disrupted"), taint("aws-node-termination-handler/spot-itn")
+	disrupted := taint("karpenter.sh/disrupted")
 	cases := map[string]struct {
 		writes []func(*v1.Node)
 		gone   bool // at the end, instead of empty
 		want   bool
 	}{
-		"Karpenter interrupts":                           {writes: []func(*v1.Node){deleted, disrupted}, want: true},
-		"Karpenter interrupts, node deleted":             {writes: []func(*v1.Node){deleted, disrupted}, gone: true, want: true},
-		"Karpenter consolidates":                         {writes: []func(*v1.Node){disrupted, deleted}, want: false},
-		"Karpenter consolidates, node deleted":           {writes: []func(*v1.Node){disrupted, deleted}, gone: true, want: false},
-		"autoscaler scales down":                         {writes: []func(*v1.Node){taint("ToBeDeletedByClusterAutoscaler")}, gone: true, want: false},
-		"operator drains, then deletes with a finalizer": {writes: []func(*v1.Node){cordoned, deleted}, want: false},
-		"termination handler drains":                     {writes: []func(*v1.Node){itn}, want: true},
-		"termination handler drains, node deleted":       {writes: []func(*v1.Node){itn}, gone: true, want: true},
-		"deleted without a signal":                       {gone: true, want: true},
-		"emptied without a signal":                       {want: false},
+		"Karpenter interrupts":               {writes: []func(*v1.Node){deleted, disrupted}, want: true},
+		"Karpenter interrupts, node deleted": {writes: []func(*v1.Node){deleted, disrupted}, gone: true, want: true},
+		"Karpenter consolidates":             {writes: []func(*v1.Node){disrupted, deleted}, want: false},
+		"deleted without a signal":           {gone: true, want: true},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
