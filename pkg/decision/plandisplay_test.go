@@ -90,8 +90,8 @@ func planOfArgs(t testing.TB, text string) decision.Plan {
 	return p.plan()
 }
 
-// showPlan prints the plan of one pod. For some kinds of nodes it prints the outcome of a placement,
-// or the reason why the plan refuses the node.
+// showPlan prints the plan of one pod. For some kinds of nodes it prints the outcome of a
+// placement, or the reason why the plan refuses the node.
 func showPlan(_ *cluster, a args) (string, error) {
 	p, err := parsePlanned(a)
 	if err != nil {
