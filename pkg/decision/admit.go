@@ -6,11 +6,14 @@ import (
 	"time"
 )
 
-// Node is the part of a node's state that decisions depend on.
+// Node is the part of a node's state that decisions depend on. Nodes with equal values are equal to
+// the policy, except for the pods that run on them.
 type Node struct {
 	Capacity Capacity
 	Pool     Pool
-	Signal   SignalClass
+	// Zone is the value of the zone label, which a node without a Pool may have too.
+	Zone   string
+	Signal SignalClass
 }
 
 // Verdict is the answer to whether a pod may run on a node: Admitted, or the reason why not.

@@ -243,10 +243,9 @@ type SpreadPool struct {
 	Zone     string
 }
 
-// SpreadPool returns the group in which siblings on the node are counted. zone is the value of the
-// node's zone label, which a node without a Pool may have too.
-func (n Node) SpreadPool(zone string) SpreadPool {
-	return SpreadPool{Capacity: n.Capacity.Type, Pool: n.Pool, Zone: zone}
+// SpreadPool returns the group in which siblings on the node are counted.
+func (n Node) SpreadPool() SpreadPool {
+	return SpreadPool{Capacity: n.Capacity.Type, Pool: n.Pool, Zone: n.Zone}
 }
 
 // SignalClass is the combined class of a node's interruption signals. A larger class outranks a

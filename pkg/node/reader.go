@@ -47,7 +47,8 @@ func (r *Reader) Read(node *v1.Node, now time.Time) (facts decision.Node, until 
 	if facts.Capacity.Source == decision.Settling {
 		until = node.CreationTimestamp.Add(r.Policy.LabelGrace)
 	}
-	facts.Pool = decision.NewPool(node.Labels[v1.LabelInstanceTypeStable], node.Labels[v1.LabelTopologyZone])
+	facts.Zone = node.Labels[v1.LabelTopologyZone]
+	facts.Pool = decision.NewPool(node.Labels[v1.LabelInstanceTypeStable], facts.Zone)
 	if node.DeletionTimestamp != nil {
 		facts.Signal = decision.Drain
 	}

@@ -181,13 +181,13 @@ func (c *Counter) recount(n *nodeState, now time.Time) {
 		n.until = until.UnixNano()
 		c.nextChange = min(c.nextChange, n.until)
 	}
-	c.count(n, facts.SpreadPool(object.Labels[v1.LabelTopologyZone]))
+	c.count(n)
 	c.checkLoss(n, now)
 }
 
 // count adds n to its pool and adds its pods to their revisions. n must not be counted yet.
-func (c *Counter) count(n *nodeState, key decision.SpreadPool) {
-	p := c.pool(key)
+func (c *Counter) count(n *nodeState) {
+	p := c.pool(n.facts.SpreadPool())
 	n.pool, n.position = p, len(p.nodes)
 	p.nodes = append(p.nodes, n)
 	c.trackNode(n, 1)

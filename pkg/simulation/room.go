@@ -73,7 +73,7 @@ type site struct {
 
 // group is a set of open nodes that are equal to the policy.
 type group struct {
-	groupKey
+	facts decision.Node
 	index int // in Room.groups
 	sites []*site
 
@@ -82,34 +82,15 @@ type group struct {
 	rank     decision.Rank
 }
 
-type groupKey struct {
-	facts decision.Node
-	zone  string
-}
-
-// pool returns the pool that the pods of a revision are spread over.
-func (k groupKey) pool() decision.SpreadPool { return k.facts.SpreadPool(k.zone) }
-
 // distribution counts the pods of one revision in the simulation.
 type distribution struct {
-	placed decision.PlacedPods
+	decision.Distribution
 	onNode map[*site]int
-	inZone map[string]int
-	inPool map[decision.SpreadPool]int
 }
 
-func (s *distribution) add(at *site, n int) {
-	key := keyOf(at.Node)
-	s.placed.Add(key.facts.Capacity.Type, n)
-	if key.facts.Capacity.Type == decision.Spot {
-		s.inPool[key.pool()] += n
-	}
-	s.onNode[at] += n
-	s.inZone[key.zone] += n
-}
-
-func keyOf(node *snapshot.Node) groupKey {
-	return groupKey{node.Facts, node.Labels[v1.LabelTopologyZone]}
+func (d *distribution) add(at *site, n int) {
+	d.Add(at.Facts, n)
+	d.onNode[at] += n
 }
 
 // NewRoom returns the room in s after the pending pods were placed: first pods that are nominated
@@ -127,18 +108,17 @@ func NewRoomUntil(s *snapshot.Snapshot, expired func() bool) *Room {
 		classes: map[any][]*class{}, changes: newChanges(s.Index()), results: map[query]result{},
 		snapshot: s, charged: map[*policyv1.PodDisruptionBudget]int32{},
 	}
-	groups := map[groupKey]*group{}
+	groups := map[decision.Node]*group{}
 	for i, node := range s.Nodes {
 		at := &r.sites[i]
 		*at = site{Node: node, index: i}
 		if !open(node) {
 			continue
 		}
-		key := keyOf(node)
-		g := groups[key]
+		g := groups[node.Facts]
 		if g == nil {
-			g = &group{groupKey: key, index: len(r.groups)}
-			groups[key], r.groups = g, append(r.groups, g)
+			g = &group{facts: node.Facts, index: len(r.groups)}
+			groups[node.Facts], r.groups = g, append(r.groups, g)
 		}
 		at.group, g.sites = g, append(g.sites, at)
 	}
@@ -248,7 +228,7 @@ func (r *Room) search(q query, c *class, dist *distribution, from *site) (at *si
 		}
 		return nil, "its template names node " + name
 	}
-	plan := planOf(p, cmp.Or(p.Revision, p.ReleasedFrom), dist.placed, q.requires)
+	plan := planOf(p, cmp.Or(p.Revision, p.ReleasedFrom), dist.Placed, q.requires)
 	at, refused, examined := r.find(c, plan, dist, q.requires)
 	if at != nil {
 		return at, ""
@@ -311,7 +291,7 @@ func (r *Room) distributionOf(revision *snapshot.Revision) *distribution {
 	if s := r.distributions[revision]; s != nil && revision != nil {
 		return s
 	}
-	s := &distribution{onNode: map[*site]int{}, inZone: map[string]int{}, inPool: map[decision.SpreadPool]int{}}
+	s := &distribution{onNode: map[*site]int{}}
 	if revision != nil {
 		r.distributions[revision] = s
 		for _, p := range revision.Pods {
@@ -381,7 +361,7 @@ func (r *Room) rankGroups(plan *decision.Plan, dist *distribution, requires deci
 			continue
 		}
 		if plan != nil {
-			if verdict := plan.Admit(g.facts, 0, dist.inPool[g.pool()]); verdict != decision.Admitted {
+			if verdict := plan.Admit(g.facts, 0, dist.InPool(g.facts)); verdict != decision.Admitted {
 				if refused == decision.Admitted || verdict < refused {
 					refused = verdict
 				}
@@ -400,8 +380,7 @@ func (r *Room) rankGroups(plan *decision.Plan, dist *distribution, requires deci
 func rankOf(g *group, plan *decision.Plan, dist *distribution, onNode int) decision.Rank {
 	switch {
 	case plan != nil:
-		around := decision.Siblings{OnNode: onNode, InZone: dist.inZone[g.zone], InPool: dist.inPool[g.pool()]}
-		return plan.Rank(g.facts, around, 0)
+		return plan.Rank(g.facts, dist.Around(g.facts, onNode), 0)
 	case g.facts.Signal == decision.NoSignal:
 		return 1
 	}

@@ -449,11 +449,11 @@ func TestSnapshotOfNodes(t *testing.T) {
 		t.Errorf("nodes are not in order: %v", names)
 	}
 	want := map[string]decision.Node{
-		"a": {Capacity: decision.Capacity{Type: decision.OnDemand}, Pool: decision.Pool{InstanceType: "m", Zone: "a"}, Signal: decision.Reclaim},
-		"b": {Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.Pool{InstanceType: "m", Zone: "a"}},
-		"c": {Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.Pool{InstanceType: "m", Zone: "b"}},
-		"d": {Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.Pool{InstanceType: "m", Zone: "b"}, Signal: decision.Reclaim},
-		"e": {Capacity: decision.Capacity{Type: decision.Spot, Source: decision.Settling}, Pool: decision.Pool{InstanceType: "m", Zone: "b"}},
+		"a": {Capacity: decision.Capacity{Type: decision.OnDemand}, Pool: decision.Pool{InstanceType: "m", Zone: "a"}, Zone: "a", Signal: decision.Reclaim},
+		"b": {Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.Pool{InstanceType: "m", Zone: "a"}, Zone: "a"},
+		"c": {Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.Pool{InstanceType: "m", Zone: "b"}, Zone: "b"},
+		"d": {Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.Pool{InstanceType: "m", Zone: "b"}, Zone: "b", Signal: decision.Reclaim},
+		"e": {Capacity: decision.Capacity{Type: decision.Spot, Source: decision.Settling}, Pool: decision.Pool{InstanceType: "m", Zone: "b"}, Zone: "b"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("facts (-want +got):\n%s", diff)

@@ -265,7 +265,8 @@ func (v *View) waiting(p *snapshot.Pod) (wait decision.WaitTime) {
 // pods of its revision.
 func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot.Pod, waiting decision.WaitTime) decision.Plan {
 	pod := &p.Subject.Pod
-	placed, inPool := count(siblings)
+	siblingsAt := distributionOf(siblings)
+	placed := siblingsAt.Placed
 	settings, origins, invalid := v.Policy.Explain(pod)
 	plan := decision.NewPlan(pod, settings, placed, waiting)
 	e.Workload, e.Revision = &w, pod.Workload.Revision
@@ -289,7 +290,7 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 		e.Ordinal = &pod.Workload.Ordinal
 	}
 	e.BudgetUsage = plan.BudgetUsage()
-	e.Nodes = v.groups(p, &plan, inPool)
+	e.Nodes = v.groups(p, &plan, &siblingsAt)
 	return plan
 }
 
@@ -317,30 +318,23 @@ func disruptionsOf(s decision.WorkloadSettings, plan *decision.Plan) string {
 	}
 }
 
-// count counts pods by capacity type and by pool.
-func count(pods []*snapshot.Pod) (placed decision.PlacedPods, inPool map[decision.SpreadPool]int) {
-	inPool = map[decision.SpreadPool]int{}
+// distributionOf counts the bound pods by where they run.
+func distributionOf(pods []*snapshot.Pod) (d decision.Distribution) {
 	for _, p := range pods {
 		if p.Node != nil {
-			placed.Add(p.Node.Facts.Capacity.Type, 1)
-			inPool[poolOf(p.Node)]++
+			d.Add(p.Node.Facts, 1)
 		}
 	}
-	return placed, inPool
+	return d
 }
 
-// poolOf returns the pool by which siblings on a node are counted.
-func poolOf(n *snapshot.Node) decision.SpreadPool {
-	return n.Facts.SpreadPool(n.Labels[v1.LabelTopologyZone])
-}
-
-// groups checks every node against the plan and the pod's requirements. inPool counts the siblings
+// groups checks every node against the plan and the pod's requirements. siblings are those
 // of the pod.
-func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, inPool map[decision.SpreadPool]int) (all []NodeGroup) {
+func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.Distribution) (all []NodeGroup) {
 	inspection := simulation.NewInspection(v.Snapshot, p)
 	index := map[string]int{}
 	for _, n := range v.Snapshot.Nodes {
-		verdict, obstacles := plan.Admit(n.Facts, 0, inPool[poolOf(n)]), inspection.Obstacles(n)
+		verdict, obstacles := plan.Admit(n.Facts, 0, siblings.InPool(n.Facts)), inspection.Obstacles(n)
 		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.withheldForFloor(n, p) {
 			verdict = decision.AdmitReserved(verdict)
 		}
@@ -393,16 +387,16 @@ func (v *View) withheldForFloor(n *snapshot.Node, p *snapshot.Pod) bool {
 // ones are beyond it.
 func (v *View) placementReason(e *Explanation, p *snapshot.Pod, siblings []*snapshot.Pod, waiting decision.WaitTime) string {
 	capacity := p.Node.Facts.Capacity.Type
-	there, inPool := count(slices.DeleteFunc(slices.Clone(siblings), func(q *snapshot.Pod) bool {
+	there := distributionOf(slices.DeleteFunc(slices.Clone(siblings), func(q *snapshot.Pod) bool {
 		return q.Node != nil && q.Node.Facts.Capacity.Type == capacity && snapshot.ByRank(q, p) > 0
 	}))
 	settings, _ := v.Policy.Settings(&p.Subject.Pod)
-	plan := decision.NewPlan(&p.Subject.Pod, settings, there, waiting)
+	plan := decision.NewPlan(&p.Subject.Pod, settings, there.Placed, waiting)
 	disrupted := plan.DisruptionReason()
 	if disrupted != "" && capacity == decision.OnDemand {
 		return disrupted
 	}
-	switch plan.Outcome(p.Node.Facts, inPool[poolOf(p.Node)]) {
+	switch plan.Outcome(p.Node.Facts, there.InPool(p.Node.Facts)) {
 	case decision.OnFloor:
 		return "part of the floor"
 	case decision.Overflow:

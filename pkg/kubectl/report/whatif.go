@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -43,7 +41,7 @@ func ParseLoss(text string) (Loss, error) {
 		}
 		loss.matches = func(n *snapshot.Node) bool { return spot(n) && n.Facts.Pool == pool }
 	case key == "zone" && value != "":
-		loss.matches = func(n *snapshot.Node) bool { return n.Labels[v1.LabelTopologyZone] == value }
+		loss.matches = func(n *snapshot.Node) bool { return n.Facts.Zone == value }
 	case key == "node" && value != "":
 		loss.matches = func(n *snapshot.Node) bool { return n.Name == value }
 	default:
@@ -59,7 +57,7 @@ func (v *View) LossChoices() []string {
 	choices := []string{allSpot}
 	for _, n := range v.Snapshot.Nodes {
 		nodes = append(nodes, "node="+n.Name)
-		if zone := n.Labels[v1.LabelTopologyZone]; zone != "" {
+		if zone := n.Facts.Zone; zone != "" {
 			zones = append(zones, "zone="+zone)
 		}
 		if n.Facts.Capacity.Type == decision.Spot && n.Facts.Pool != (decision.Pool{}) {
