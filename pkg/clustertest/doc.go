@@ -16,6 +16,7 @@
 //	deployment|statefulset|job NAME REPLICAS [PLACE...] [OPTION...]
 //	daemonset|pod NAME PLACE [OPTION...]
 //	class NAME PRIORITY
+//	budget APP N            a PodDisruptionBudget that allows N disruptions of the pods of an app
 //
 // A node is ready. CAPACITY is spot, on-demand, or "-" for a node without capacity label. Its pool
 // is m/a by default. The options of a node:
@@ -47,6 +48,7 @@
 //	profile=NAME            the schedulerName
 //	cpu=1  port=N           requested CPU, and the host port
 //	priority=N  class=NAME  the priority, and the name of the priority class
+//	preempts=POLICY         the preemption policy
 //	born=DURATION           the age
 //	waits=DURATION          the age of the condition PodScheduled=False
 //	nominated=NODE

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,6 +53,12 @@ func read(line []string) []runtime.Object {
 		return []runtime.Object{NewNode(name, capacity, pool, o...)}
 	case "class":
 		return []runtime.Object{&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: int32(number(places[0]))}}
+	case "budget":
+		return []runtime.Object{&policyv1.PodDisruptionBudget{
+			ObjectMeta: Meta(name),
+			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: ofApp(name)},
+			Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: int32(number(places[0]))},
+		}}
 	case "pod":
 		var owners []metav1.OwnerReference
 		if owner, given := o.get("owner"); given {
@@ -173,6 +180,9 @@ func setOptions(pod *v1.Pod, o words) {
 	if priority, given := o.get("priority"); given {
 		spec.Priority = new(int32(number(priority)))
 	}
+	if policy, given := o.get("preempts"); given {
+		spec.PreemptionPolicy = new(v1.PreemptionPolicy(policy))
+	}
 	if port := number(o.or("port", "0")); port > 0 {
 		spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: int32(port)}}
 	}
@@ -207,9 +217,6 @@ func setConstraints(pod *v1.Pod, o words) {
 			pod.Spec.NodeSelector[key] = value
 		}
 	}
-	ofApp := func(app string) *metav1.LabelSelector {
-		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
-	}
 	own := ofApp(pod.Labels["app"])
 	if key, given := o.get("anti"); given {
 		pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
@@ -243,6 +250,11 @@ func setConstraints(pod *v1.Pod, o words) {
 	}
 }
 
+// ofApp returns the selector of the pods of an app.
+func ofApp(app string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+}
+
 // addVolume gives pod a claim and returns it, with its volume in a zone unless zone is unbound.
 func addVolume(pod *v1.Pod, zone string) []runtime.Object {
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: Meta("data-" + pod.Name)}
@@ -263,7 +275,7 @@ func addVolume(pod *v1.Pod, zone string) []runtime.Object {
 var (
 	nodeOptions = strings.Fields("cpu pods born cordoned notready taint label without annotation")
 	podOptions  = strings.Fields(`min cap disruptions old start volume mixed
-		owner profile cpu port priority class born waits nominated gated assigned granted kept
+		owner profile cpu port priority preempts class born waits nominated gated assigned granted kept
 		tolerates zone only anti near spread skew domains taints selector perrevision`)
 )
 
