@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -124,21 +125,24 @@ func (r *Reader) lostAt(node *v1.Node) (time.Time, bool) {
 // condition Ready is Unknown, or the Lease is overdue. A kubelet that reports Ready=False is alive.
 // A node without the condition has not reported yet.
 func (r *Reader) KubeletUnreachable(node *v1.Node) (since time.Time, unreachable bool) {
-	for i := range node.Status.Conditions {
-		c := &node.Status.Conditions[i]
-		if c.Type != v1.NodeReady {
-			continue
-		}
-		at, overdue := r.Overdue[node.Name]
-		switch since = c.LastTransitionTime.Time; {
-		case c.Status != v1.ConditionUnknown:
-			return at, overdue
-		case overdue && at.Before(since):
-			since = at
-		}
-		return since, true
+	_, ready := nodeutil.GetNodeCondition(&node.Status, v1.NodeReady)
+	if ready == nil {
+		return time.Time{}, false
 	}
-	return time.Time{}, false
+	at, overdue := r.Overdue[node.Name]
+	switch since = ready.LastTransitionTime.Time; {
+	case ready.Status != v1.ConditionUnknown:
+		return at, overdue
+	case overdue && at.Before(since):
+		since = at
+	}
+	return since, true
+}
+
+// Ready reports whether the kubelet of the node has reported that it is ready.
+func Ready(node *v1.Node) bool {
+	_, ready := nodeutil.GetNodeCondition(&node.Status, v1.NodeReady)
+	return ready != nil && ready.Status == v1.ConditionTrue
 }
 
 // Earlier returns the earlier of two times. Zero means never.

@@ -128,10 +128,8 @@ const (
 // classOf returns the class of p. It compares only pods of one revision.
 func (r *Room) classOf(p *snapshot.Pod) *class {
 	var key any = p
-	if p.Revision != nil {
-		key = p.Revision
-	} else if p.ReleasedFrom != nil {
-		key = p.ReleasedFrom
+	if revision := p.OwnRevision(); revision != nil {
+		key = revision
 	}
 	for _, c := range r.classes[key] {
 		if c.contains(p) {

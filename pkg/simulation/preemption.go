@@ -218,7 +218,7 @@ func (r *Room) evict(at *site, victims []*snapshot.Pod) (why string) {
 		r.changes.count(p, at.Node, -1)
 		r.changes.record(p, at.Node, -1)
 		if p.Live() {
-			r.distributionOf(cmp.Or(p.Revision, p.ReleasedFrom)).add(at, -1)
+			r.distributionOf(p.OwnRevision()).add(at, -1)
 		}
 		if p.DeletionTimestamp != nil {
 			continue

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -148,13 +149,10 @@ func (r *Room) siteNamed(name string) *site {
 // open reports whether a node accepts new pods. A node whose capacity label may still arrive does
 // not: a floor may be waiting for it, and the controller moves no pod to a node of unknown capacity
 // type.
-func open(node *snapshot.Node) bool {
-	ready := slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
-		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
-	})
+func open(n *snapshot.Node) bool {
 	isOwnTaint := func(t v1.Taint) bool { return t.Key == spot.InterruptionTaint }
-	settled := node.Facts.Capacity.Source != decision.Settling
-	return ready && settled && !node.Spec.Unschedulable && node.Facts.Signal < decision.Drain && !slices.ContainsFunc(node.Spec.Taints, isOwnTaint)
+	settled := n.Facts.Capacity.Source != decision.Settling
+	return node.Ready(n.Node) && settled && !n.Spec.Unschedulable && n.Facts.Signal < decision.Drain && !slices.ContainsFunc(n.Spec.Taints, isOwnTaint)
 }
 
 // Replace finds the node on which the scheduler would place a replacement of p after p no longer
@@ -189,7 +187,7 @@ func (r *Room) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (to 
 
 func (r *Room) replace(q query) result {
 	p := q.pod
-	dist := r.distributionOf(cmp.Or(p.Revision, p.ReleasedFrom))
+	dist := r.distributionOf(p.OwnRevision())
 	from := r.siteOf(p.Node)
 	// A released pod remains until its replacement is ready. Any other pod is gone before its
 	// replacement is placed. A preempted pod is gone already.
@@ -228,7 +226,7 @@ func (r *Room) search(q query, c *class, dist *distribution, from *site) (at *si
 		}
 		return nil, "its template names node " + name
 	}
-	plan := planOf(p, cmp.Or(p.Revision, p.ReleasedFrom), dist.Placed, q.requires)
+	plan := planOf(p, p.OwnRevision(), dist.Placed, q.requires)
 	at, refused, examined := r.find(c, plan, dist, q.requires)
 	if at != nil {
 		return at, ""
@@ -279,7 +277,7 @@ func planOf(p *snapshot.Pod, revision *snapshot.Revision, placed decision.Placed
 // place reserves room on the node for p's replacement, which is of class c.
 func (r *Room) place(p *snapshot.Pod, at *site, c *class) {
 	at.reserve(c)
-	if revision := cmp.Or(p.Revision, p.ReleasedFrom); revision != nil {
+	if revision := p.OwnRevision(); revision != nil {
 		r.distributionOf(revision).add(at, 1)
 	}
 	r.changes.count(p, at.Node, 1)

@@ -8,7 +8,6 @@ package snapshot
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -107,12 +106,10 @@ type Pod struct {
 // Ready returns since when the pod has been ready or unready. ok is false if it is not ready, or if
 // its node does not exist.
 func (p *Pod) Ready() (since time.Time, ok bool) {
-	i := slices.IndexFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
-	if p.Node == nil || i < 0 {
+	if p.Node == nil {
 		return time.Time{}, false
 	}
-	c := &p.Status.Conditions[i]
-	return c.LastTransitionTime.Time, c.Status == v1.ConditionTrue
+	return workload.Ready(p.Pod)
 }
 
 // Live reports whether the pod counts as a replica: it is not terminal, not terminating and not

@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/informers"
-	nodeutil "k8s.io/component-helpers/node/util"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/component-helpers/storage/volume"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
@@ -257,10 +257,9 @@ func contradicts(labels map[string]string, r *v1.NodeSelectorRequirement) bool {
 }
 
 // steady reports whether the node is ready, has no temporary taint, and neither starts nor ends.
-func steady(node *v1.Node) bool {
-	_, ready := nodeutil.GetNodeCondition(&node.Status, v1.NodeReady)
-	return ready != nil && ready.Status == v1.ConditionTrue && node.DeletionTimestamp == nil && !node.Spec.Unschedulable && !providers.Starting(node) &&
-		!slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return ExcludesPods(&t) && !PermanentTaint(&t) })
+func steady(n *v1.Node) bool {
+	return node.Ready(n) && n.DeletionTimestamp == nil && !n.Spec.Unschedulable && !providers.Starting(n) &&
+		!slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return ExcludesPods(&t) && !PermanentTaint(&t) })
 }
 
 // MayAdmitOther reports whether a change of a node may change whether a pod admits only one

@@ -41,7 +41,7 @@ func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, nodes *NodeEviden
 	workloads := map[OwnerKey]*countedWorkload{}
 	revisions := map[OwnerKey]*countedRevision{} // looks up the owner once per revision
 	isCounted := func(pod *v1.Pod, anyProfile bool) bool {
-		return (anyProfile || pod.Spec.SchedulerName == profile) && Live(pod) && !Released(pod) && PolicyApplies(pod)
+		return (anyProfile || pod.Spec.SchedulerName == profile) && Counts(pod)
 	}
 	subjectOf := o.Subjects()
 	// Collect all revisions first: a pod with a wrong owner reference then does not affect the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -321,6 +322,20 @@ func (o *Owners) livePods(controller OwnerKey) (int, error) {
 // Live reports whether the pod is neither terminal nor terminating.
 func Live(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
+}
+
+// Counts reports whether the pod counts as a replica of its controller, as far as the pod shows it:
+// it is live and not released, and the policy applies to it.
+func Counts(pod *v1.Pod) bool { return Live(pod) && !Released(pod) && PolicyApplies(pod) }
+
+// Ready reports whether the pod is ready, and since when it has been ready or unready.
+func Ready(pod *v1.Pod) (since time.Time, ready bool) {
+	i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
+	if i < 0 {
+		return time.Time{}, false
+	}
+	c := &pod.Status.Conditions[i]
+	return c.LastTransitionTime.Time, c.Status == v1.ConditionTrue
 }
 
 // jobDesired returns how many pods a Job still wants to run in parallel.

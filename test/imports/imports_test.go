@@ -23,7 +23,8 @@ var order = [][]string{
 	{"pricing", "providers"},
 	{"transform"},
 	// Objects of the API, as values for decisions.
-	{"node", "workload"},
+	{"node"},
+	{"workload"},
 	// The settings and the common parts of programs.
 	{"apis/config", "apis/controller", "app", "leader", "profilemetrics"},
 	{"apis/config/scheme"},

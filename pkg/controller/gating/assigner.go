@@ -341,7 +341,7 @@ func (a *Assigner) livePods(revision workload.OwnerKey) ([]*v1.Pod, error) {
 	}
 	var pods []*v1.Pod
 	for _, obj := range objs {
-		if pod := obj.(*v1.Pod); workload.Live(pod) && !workload.Released(pod) && workload.PolicyApplies(pod) {
+		if pod := obj.(*v1.Pod); workload.Counts(pod) {
 			pods = append(pods, pod)
 		}
 	}

@@ -221,7 +221,7 @@ func (a *assessor) assess(w *snapshot.Workload, newest *snapshot.Revision) Asses
 	}
 	for _, r := range w.Revisions {
 		for _, p := range r.Pods {
-			if p.Node == nil || !isReady(p.Pod) {
+			if _, ready := p.Ready(); !ready {
 				continue
 			}
 			result.Ready++
@@ -256,10 +256,6 @@ func (a *assessor) assess(w *snapshot.Workload, newest *snapshot.Revision) Asses
 // because some of its replicas would then run on spot, or it cannot.
 func (w *AssessedWorkload) keepsPlace() bool {
 	return w.Class == NotForSpot && (w.Floor < w.Desired || w.Patch == nil && !w.OptedIn)
-}
-
-func isReady(pod *v1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
 }
 
 // candidate is a workload that is being assessed.
