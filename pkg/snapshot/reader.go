@@ -36,12 +36,11 @@ type Reader struct {
 	heartbeats *node.Heartbeats
 
 	// factory provides the lists. The listers below look up single objects.
-	factory      informers.SharedInformerFactory
-	volumesOf    func(*v1.Pod) []*v1.PersistentVolume
-	replicaSets  appslisters.ReplicaSetLister
-	deployments  appslisters.DeploymentLister
-	statefulSets appslisters.StatefulSetLister
-	informers    []cache.SharedIndexInformer
+	factory     informers.SharedInformerFactory
+	volumesOf   func(*v1.Pod) []*v1.PersistentVolume
+	replicaSets appslisters.ReplicaSetLister
+	deployments appslisters.DeploymentLister
+	informers   []cache.SharedIndexInformer
 
 	events    node.Events
 	podCache  podCache
@@ -63,15 +62,14 @@ func NewReader(
 		return nil, err
 	}
 	r := &Reader{
-		policy:       policy,
-		profile:      profile,
-		reader:       &node.Reader{Policy: policy, Signals: signals, NotReadyAfter: notReadyAfter},
-		owners:       owners,
-		factory:      factory,
-		volumesOf:    workload.VolumesOf(factory),
-		replicaSets:  apps.ReplicaSets().Lister(),
-		deployments:  apps.Deployments().Lister(),
-		statefulSets: apps.StatefulSets().Lister(),
+		policy:      policy,
+		profile:     profile,
+		reader:      &node.Reader{Policy: policy, Signals: signals, NotReadyAfter: notReadyAfter},
+		owners:      owners,
+		factory:     factory,
+		volumesOf:   workload.VolumesOf(factory),
+		replicaSets: apps.ReplicaSets().Lister(),
+		deployments: apps.Deployments().Lister(),
 		informers: append(slices.Clone(owners.Informers()),
 			core.Nodes().Informer(), core.Pods().Informer(), factory.Policy().V1().PodDisruptionBudgets().Informer(), apps.DaemonSets().Informer(),
 			core.Services().Informer(), core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()),

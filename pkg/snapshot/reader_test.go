@@ -158,6 +158,10 @@ func TestSnapshot(t *testing.T) {
 				"app-0 on sp of app/app-r-uid", "app-1 on sp of app/app-r-uid", "web-0 on sp of web/web-r-uid", "web-1 of web/web-r-uid",
 			},
 		},
+		"a ReplicaSet of another group": {
+			cluster: "deployment other 1\npod foreign - owner=example.com/v1/ReplicaSet/other-r",
+			want:    []string{"ReplicaSet other-r desired=1 ours floor=1 1 [other-r-uid 0+0 of 1]", "foreign of other-r/other-r-uid"},
+		},
 		"pods without a workload": {
 			cluster: "node od on-demand m/a",
 			change:  func(w *clustertest.World) { w.Put(daemon, orphan, bare, done) },
@@ -292,21 +296,6 @@ func TestSnapshotFollowsChanges(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]int{"db-0": 0, "db-1": 1, "db-2": 2}, ordinals); diff != "" {
 		t.Errorf("ordinals after the start was set back (-want +got):\n%s", diff)
-	}
-}
-
-// If a ReplicaSet is deleted between two reads of the cache, it owns no pods, and the Snapshot has
-// no revision for it.
-func TestSnapshotDuringReplicaSetDeletion(t *testing.T) {
-	w := clustertest.NewWorld(t)
-	w.Build("node sp spot m/a\ndeployment web 2 sp ~sp")
-	bare := &appsv1.ReplicaSet{ObjectMeta: clustertest.Meta("web-r"), Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](2)}}
-	foreign := clustertest.NewPod("foreign", clustertest.OwnedBy("example.com/v1/ReplicaSet", "other"))
-	w.Put(bare, foreign)
-	w.Reader.LoseReplicaSets()
-	want := []string{"ReplicaSet other desired=1 ours floor=1 1 [other-uid 0+0 of 1]", "foreign of other/other-uid", "web-0 on sp", "web-1 on sp released"}
-	if diff := cmp.Diff(want, describe(w.Snapshot())); diff != "" {
-		t.Errorf("snapshot (-want +got):\n%s", diff)
 	}
 }
 

@@ -26,9 +26,10 @@ type census struct {
 	defects []Defect
 	// byUID contains the owners in the caches; nil until it is needed.
 	byUID map[types.UID]owner
-	// subjects contains the Subject of one pod of each revision with a known owner, by
-	// Subject.RevisionKey.
+	// subjects contains the Subject of one pod of each revision with a known owner, and objects what
+	// it was read from, by Subject.RevisionKey.
 	subjects  map[workload.OwnerKey]*workload.Subject
+	objects   map[workload.OwnerKey]workload.Objects
 	revisions map[workload.OwnerKey]*Revision
 	workloads map[workload.OwnerKey]*workloadState
 }
@@ -48,6 +49,7 @@ func (r *Reader) readPods(s *Snapshot, pods []*podFacts, replicaSets []*appsv1.R
 		Reader:    r,
 		now:       s.Now,
 		subjects:  make(map[workload.OwnerKey]*workload.Subject, r.revisions),
+		objects:   make(map[workload.OwnerKey]workload.Objects, r.revisions),
 		revisions: make(map[workload.OwnerKey]*Revision, r.revisions),
 		workloads: make(map[workload.OwnerKey]*workloadState, r.revisions),
 	}
@@ -157,7 +159,7 @@ func (c *census) subjectOf(p *podFacts) (*workload.Subject, error) {
 	if seen && base == p.base {
 		return p.subject, nil
 	}
-	subject, err := c.owners.Subject(p.effective)
+	subject, objects, err := c.owners.SubjectAndObjects(p.effective)
 	if unknown := (*workload.UnknownOwner)(nil); errors.As(err, &unknown) {
 		subject, err = nil, nil
 	}
@@ -173,7 +175,7 @@ func (c *census) subjectOf(p *podFacts) (*workload.Subject, error) {
 		if p.subject != nil && sameWorkload(subject, p.subject) {
 			subject = p.subject
 		}
-		base, c.subjects[key] = subject, subject
+		base, c.subjects[key], c.objects[key] = subject, subject, objects
 	case !sameWorkload(subject, base):
 		// Pods of a StatefulSet never share a result: their ordinal changes with the set's first
 		// ordinal, so it is read every time.
@@ -189,50 +191,31 @@ func sameWorkload(a, b *workload.Subject) bool {
 }
 
 // revisionOf returns the revision of subject. It adds the revision and its workload if they are
-// new. pod is a pod of the revision. revisionOf returns nil if the owner has disappeared since
-// subject was read.
+// new. pod is a pod of the revision.
 func (c *census) revisionOf(subject *workload.Subject, pod *v1.Pod) *Revision {
 	if existing := c.revisions[subject.RevisionKey]; existing != nil {
 		return existing
 	}
-	revision := &Revision{Key: subject.RevisionKey, template: c.owners.Template(pod)}
+	objects := c.objects[subject.RevisionKey]
+	revision := &Revision{Key: subject.RevisionKey, ReplicaSet: objects.ReplicaSet, template: objects.Template}
 	apiVersion, name := "v1", pod.Name
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
 		apiVersion, name = ref.APIVersion, ref.Name
-		if ref.Kind == "ReplicaSet" && !workload.HasUnsupportedController(pod) {
-			rs, err := c.replicaSets.ReplicaSets(pod.Namespace).Get(name)
-			if err != nil || rs.UID != subject.RevisionKey.UID {
-				return nil
-			}
-			revision.ReplicaSet = rs
-		}
 	}
-	var deployment *appsv1.Deployment
 	if subject.WorkloadKey != subject.RevisionKey {
-		owner := metav1.GetControllerOfNoCopy(revision.ReplicaSet)
-		if owner == nil || workload.KeyOf(pod.Namespace, owner) != subject.WorkloadKey {
-			return nil
-		}
+		owner := metav1.GetControllerOfNoCopy(objects.ReplicaSet)
 		apiVersion, name = owner.APIVersion, owner.Name
-		if workload.IsDeployment(owner) {
-			if deployment = c.deploymentOf(revision.ReplicaSet, owner.UID); deployment == nil {
-				return nil
-			}
-			apiVersion = appsv1.SchemeGroupVersion.String()
-		}
+	}
+	if objects.Deployment != nil || objects.StatefulSet != nil { // the controller reads this version
+		apiVersion = appsv1.SchemeGroupVersion.String()
 	}
 	settings, _ := c.policy.Settings(&subject.Pod)
 	workload := c.workloads[subject.WorkloadKey]
 	if workload == nil {
 		workload = &workloadState{Workload: Workload{
 			Key: subject.WorkloadKey, APIVersion: apiVersion, Kind: subject.Pod.Workload.Kind, Namespace: pod.Namespace, Name: name,
-			Deployment: deployment,
+			Deployment: objects.Deployment, StatefulSet: objects.StatefulSet,
 		}}
-		if subject.Pod.Workload.Ordered {
-			if set, err := c.statefulSets.StatefulSets(pod.Namespace).Get(name); err == nil && set.UID == workload.Key.UID {
-				workload.StatefulSet, workload.APIVersion = set, appsv1.SchemeGroupVersion.String()
-			}
-		}
 		c.workloads[workload.Key] = workload
 	}
 	workload.Desired = max(workload.Desired, subject.Pod.Workload.Desired)

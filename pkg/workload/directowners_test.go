@@ -87,7 +87,7 @@ func TestPodsOfOthers(t *testing.T) {
 					if subject.RevisionKey == own.RevisionKey || subject.RevisionKey == own.WorkloadKey {
 						t.Errorf("%s: has the key of the object's own pods: %v", pod.Name, subject.RevisionKey)
 					}
-					if !workload.HasUnsupportedController(pod) || owners.Template(pod) != nil || workload.OfJob(pod) {
+					if _, objects, _ := owners.SubjectAndObjects(pod); !workload.HasUnsupportedController(pod) || objects != (workload.Objects{}) || workload.OfJob(pod) {
 						t.Errorf("%s: counts as a pod that its controller creates", pod.Name)
 					}
 				}

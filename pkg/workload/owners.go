@@ -38,6 +38,19 @@ type Subject struct {
 	RevisionNumber int64
 }
 
+// Objects are the objects that own a pod, if they are of a kind that Owners watches, as the caches
+// contain them.
+type Objects struct {
+	// ReplicaSet or StatefulSet is the pod's controller.
+	ReplicaSet  *appsv1.ReplicaSet
+	StatefulSet *appsv1.StatefulSet
+	// Deployment is the controller of ReplicaSet.
+	Deployment *appsv1.Deployment
+	// Template contains what the pod's controller, of any kind, requests for a new pod, as far as
+	// transform.Trim retains it. It is nil if that is unknown, or if HasUnsupportedController.
+	Template *v1.PodSpec
+}
+
 // UnknownOwner is the error for a pod whose owner is not in the cache (yet). The pod waits, because
 // its policy cannot be determined.
 type UnknownOwner struct {
@@ -149,7 +162,15 @@ func (o *Owners) Informers() []cache.SharedIndexInformer { return o.informers }
 
 // Subject returns the pod with its workload and revision. The error is an *UnknownOwner or an error
 // of the cache.
-func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) { return o.subject(pod, o.livePods) }
+func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) {
+	s, _, err := o.subject(pod, o.livePods)
+	return s, err
+}
+
+// SubjectAndObjects is like Subject, and also returns the objects that it has read.
+func (o *Owners) SubjectAndObjects(pod *v1.Pod) (*Subject, Objects, error) {
+	return o.subject(pod, o.livePods)
+}
 
 // Subjects returns a function like Subject for many pods at one moment. The function counts the
 // live pods of each controller only once.
@@ -165,10 +186,13 @@ func (o *Owners) Subjects() func(pod *v1.Pod) (*Subject, error) {
 		}
 		return n, err
 	}
-	return func(pod *v1.Pod) (*Subject, error) { return o.subject(pod, livePods) }
+	return func(pod *v1.Pod) (*Subject, error) {
+		s, _, err := o.subject(pod, livePods)
+		return s, err
+	}
 }
 
-func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Subject, error) {
+func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Subject, Objects, error) {
 	s := &Subject{
 		Pod: decision.Pod{
 			Namespace:     pod.Namespace,
@@ -191,9 +215,10 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {
 		s.Pod.Workload = decision.Workload{Kind: "Pod", Revision: pod.Namespace + "/" + pod.Name, Desired: 1}
-		return s, nil
+		return s, Objects{}, nil
 	}
 	s.Pod.Workload = decision.Workload{Kind: s.RevisionKey.Kind, Revision: pod.Namespace + "/" + ref.Name}
+	var objects Objects
 	var err error
 	switch w := &s.Pod.Workload; {
 	case HasUnsupportedController(pod):
@@ -202,18 +227,22 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 		}
 		w.Desired, err = livePods(s.RevisionKey)
 	case isKind(ref, appsv1.GroupName, "ReplicaSet"):
-		err = o.replicaSet(pod.Namespace, ref, s)
+		objects, err = o.replicaSet(pod.Namespace, ref, s)
 	case isKind(ref, appsv1.GroupName, "StatefulSet"):
-		err = o.statefulSet(pod, ref, w)
+		objects, err = o.statefulSet(pod, ref, w)
 	case isKind(ref, v1.GroupName, "ReplicationController"):
 		var rc *v1.ReplicationController
 		if rc, err = getController(o.controllers.ReplicationControllers(pod.Namespace).Get, pod.Namespace, ref); err == nil {
 			w.Annotations, w.Desired = rc.Annotations, Replicas(rc.Spec.Replicas)
+			if rc.Spec.Template != nil {
+				objects.Template = &rc.Spec.Template.Spec
+			}
 		}
 	case isKind(ref, batchv1.GroupName, "Job"):
 		var job *batchv1.Job
 		if job, err = getController(o.jobs.Jobs(pod.Namespace).Get, pod.Namespace, ref); err == nil {
 			w.Annotations, w.Desired, w.Batch = job.Annotations, jobDesired(job), batchOf(job)
+			objects.Template = &job.Spec.Template.Spec
 		}
 	case IsDeployment(ref):
 		// The pod claims to be released, so it counts nowhere. If it has to be placed, the claim is
@@ -222,16 +251,17 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 		s.WorkloadKey = s.RevisionKey
 	}
 	if err != nil {
-		return nil, err
+		return nil, Objects{}, err
 	}
-	return s, nil
+	return s, objects, nil
 }
 
-func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Subject) error {
+func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Subject) (objects Objects, err error) {
 	rs, err := getController(o.replicaSets.ReplicaSets(namespace).Get, namespace, ref)
 	if err != nil {
-		return err
+		return objects, err
 	}
+	objects.ReplicaSet, objects.Template = rs, &rs.Spec.Template.Spec
 	w := &s.Pod.Workload
 	owner, controller := revisionController(rs)
 	if owner == nil || controller.Desired != "" {
@@ -239,61 +269,35 @@ func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Sub
 	}
 	switch {
 	case owner == nil:
-		return nil
+		return objects, nil
 	case controller.Desired == "":
-		deployment, err := get(o.deployments.Deployments(namespace).Get, namespace, owner)
+		objects.Deployment, err = get(o.deployments.Deployments(namespace).Get, namespace, owner)
 		if err != nil {
-			return err
+			return objects, err
 		}
-		w.Annotations, w.Desired = deployment.Annotations, Replicas(deployment.Spec.Replicas)
+		w.Annotations, w.Desired = objects.Deployment.Annotations, Replicas(objects.Deployment.Spec.Replicas)
 	default:
 		if n, err := strconv.ParseInt(rs.Annotations[controller.Desired], 10, 32); err == nil && n >= 0 {
 			w.Desired = int(n)
 		}
 	}
 	w.Kind, s.WorkloadKey, s.RevisionNumber = owner.Kind, KeyOf(namespace, owner), RevisionNumber(rs)
-	return nil
+	return objects, nil
 }
 
-func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decision.Workload) error {
+func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decision.Workload) (objects Objects, err error) {
 	set, err := getController(o.statefulSets.StatefulSets(pod.Namespace).Get, pod.Namespace, ref)
 	if err != nil {
-		return err
+		return objects, err
 	}
+	objects.StatefulSet, objects.Template = set, &set.Spec.Template.Spec
 	w.Annotations, w.Desired, w.Ordered = set.Annotations, Replicas(set.Spec.Replicas), true
 	w.BlocksLater = set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
 	w.Ordinal = ordinalOf(pod.Name, set.Name)
 	if set.Spec.Ordinals != nil {
 		w.Ordinal -= int(set.Spec.Ordinals.Start)
 	}
-	return nil
-}
-
-// Template returns what the pod's controller requests for a new pod, as far as transform.Trim
-// retains it. It returns nil if the cache does not have the controller, or if
-// HasUnsupportedController.
-func (o *Owners) Template(pod *v1.Pod) *v1.PodSpec {
-	ref := metav1.GetControllerOfNoCopy(pod)
-	switch {
-	case ref == nil || HasUnsupportedController(pod):
-	case isKind(ref, appsv1.GroupName, "ReplicaSet"):
-		if rs, err := getController(o.replicaSets.ReplicaSets(pod.Namespace).Get, pod.Namespace, ref); err == nil {
-			return &rs.Spec.Template.Spec
-		}
-	case isKind(ref, appsv1.GroupName, "StatefulSet"):
-		if set, err := getController(o.statefulSets.StatefulSets(pod.Namespace).Get, pod.Namespace, ref); err == nil {
-			return &set.Spec.Template.Spec
-		}
-	case isKind(ref, v1.GroupName, "ReplicationController"):
-		if rc, err := getController(o.controllers.ReplicationControllers(pod.Namespace).Get, pod.Namespace, ref); err == nil && rc.Spec.Template != nil {
-			return &rc.Spec.Template.Spec
-		}
-	case isKind(ref, batchv1.GroupName, "Job"):
-		if job, err := getController(o.jobs.Jobs(pod.Namespace).Get, pod.Namespace, ref); err == nil {
-			return &job.Spec.Template.Spec
-		}
-	}
-	return nil
+	return objects, nil
 }
 
 // HasUnsupportedController reports whether the pod's controller is of an unsupported kind, or did
