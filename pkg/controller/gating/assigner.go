@@ -79,24 +79,50 @@ type Assigner struct {
 	leading     atomic.Bool
 
 	mu sync.Mutex
-	// assignments contains the assignment of each pod whose gate was removed, until the cache shows
-	// the removal.
-	assignments map[types.UID]decision.AssignedCapacity
-	// gatedSince contains when each gated pod first had no other gate, until its gate is removed.
-	gatedSince map[types.UID]time.Time
+	// pending contains the pods that are not bound.
+	pending map[types.UID]*pendingPod
 	// grants contains the grants for the successors of deleted pods.
 	grants map[successor][]grant
 	// gateRemovedAt contains when the gate of a pod was last removed, by namespace.
 	gateRemovedAt map[string]time.Time
-	// unschedulableSince contains when each pod without a gate was first found unschedulable.
-	unschedulableSince map[types.UID]time.Time
 	// nextReassignment contains when another pod of a revision may be reassigned, until a gate of
 	// the revision is removed.
 	nextReassignment map[workload.OwnerKey]time.Time
-	// eventsRead contains when the events of each waiting pod were last read for refusals.
-	eventsRead map[types.UID]time.Time
-	// reported contains the pods with an event of recordNoSuccessor.
-	reported map[types.UID]bool
+}
+
+// pendingPod contains what the Assigner knows about a pod that is not bound.
+type pendingPod struct {
+	// assigned is the assignment of a pod whose gate was removed, until the cache shows the removal.
+	assigned *decision.AssignedCapacity
+	// gatedSince is when the gated pod first had no other gate. It is zero without the gate.
+	gatedSince time.Time
+	// unschedulableSince is when the pod was first found unschedulable without a gate; zero if it
+	// was not.
+	unschedulableSince time.Time
+	// eventsRead is when the events of the pod were last read for refusals.
+	eventsRead time.Time
+	// reported means that the pod has an event of recordNoSuccessor.
+	reported bool
+}
+
+// record returns the record of a pod and creates it if necessary. The caller must hold a.mu.
+func (a *Assigner) record(pod types.UID) *pendingPod {
+	p := a.pending[pod]
+	if p == nil {
+		p = &pendingPod{}
+		a.pending[pod] = p
+	}
+	return p
+}
+
+// recorded returns a copy of the record of a pod. It is zero if there is none.
+func (a *Assigner) recorded(pod types.UID) pendingPod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.pending[pod]; p != nil {
+		return *p
+	}
+	return pendingPod{}
 }
 
 const podsByRevision = "spot-aware-scheduler.io/pods-by-revision"
@@ -119,11 +145,9 @@ func New(
 		settings: settings, client: client, executor: execution.New(client, recorder, clock, execution.Settings{}),
 		recorder: recorder, clock: clock, requirements: requirements, admissionPolicy: admissionPolicy,
 		owners: owners, pods: pods.GetIndexer(),
-		queue:       turns.NewQueue("gating", clock, ownerRetry, 5*time.Second, func(revision workload.OwnerKey) string { return revision.Namespace }),
-		patchSlots:  make(chan struct{}, maxPatches),
-		assignments: map[types.UID]decision.AssignedCapacity{}, gatedSince: map[types.UID]time.Time{}, reported: map[types.UID]bool{},
-		grants: map[successor][]grant{}, gateRemovedAt: map[string]time.Time{}, unschedulableSince: map[types.UID]time.Time{},
-		nextReassignment: map[workload.OwnerKey]time.Time{}, eventsRead: map[types.UID]time.Time{},
+		queue:      turns.NewQueue("gating", clock, ownerRetry, 5*time.Second, func(revision workload.OwnerKey) string { return revision.Namespace }),
+		patchSlots: make(chan struct{}, maxPatches), pending: map[types.UID]*pendingPod{}, grants: map[successor][]grant{},
+		gateRemovedAt: map[string]time.Time{}, nextReassignment: map[workload.OwnerKey]time.Time{},
 		feasibility: feasibility{volumesOf: workload.VolumesOf(factory)},
 	}
 	a.nodes = &nodes{settings: settings, recorder: recorder, reported: map[types.UID]string{}, lister: factory.Core().V1().Nodes().Lister()}
@@ -183,17 +207,18 @@ func (a *Assigner) observe(pod *v1.Pod) {
 		return
 	}
 	gated := workload.Gated(pod)
-	needsWork, since := gated && !workload.HasOtherGates(pod) || !gated && workload.Unschedulable(pod), a.gatedSince
+	needsWork := gated && !workload.HasOtherGates(pod) || !gated && workload.Unschedulable(pod)
 	a.mu.Lock()
+	p := a.record(pod.UID)
+	since := &p.gatedSince
 	if !gated {
-		delete(a.gatedSince, pod.UID)
-		delete(a.assignments, pod.UID)
-		since = a.unschedulableSince
+		p.assigned, p.gatedSince = nil, time.Time{}
+		since = &p.unschedulableSince
 	}
-	if _, known := since[pod.UID]; needsWork && !known {
-		since[pod.UID] = a.clock.Now()
-		if began, recorded := workload.WaitingSince(pod, a.clock.Now()); recorded {
-			since[pod.UID] = began
+	if needsWork && since.IsZero() {
+		*since = a.clock.Now()
+		if began, recorded := workload.WaitingSince(pod, *since); recorded {
+			*since = began
 		}
 	}
 	a.mu.Unlock()
@@ -208,18 +233,14 @@ func (a *Assigner) observeNode(node *v1.Node) {
 	}
 }
 
-// forget removes the records of a pod.
+// forget removes the record of a pod.
 func (a *Assigner) forget(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.assignments, uid)
-	delete(a.gatedSince, uid)
-	delete(a.unschedulableSince, uid)
-	delete(a.reported, uid)
-	delete(a.eventsRead, uid)
+	delete(a.pending, uid)
 }
 
-// forgetPod removes the records of a deleted pod. With the last pod it forgets the namespace.
+// forgetPod removes the record of a deleted pod. With the last pod it forgets the namespace.
 func (a *Assigner) forgetPod(pod *v1.Pod) {
 	a.forget(pod.UID)
 	if left, err := a.pods.ByIndex(cache.NamespaceIndex, pod.Namespace); err == nil && len(left) == 0 {
@@ -360,13 +381,13 @@ func (a *Assigner) livePodsWithAssignments(revision workload.OwnerKey) ([]*v1.Po
 	pods, err := a.livePods(revision)
 	assignments := map[types.UID]decision.AssignedCapacity{}
 	for _, pod := range pods {
-		made, done := a.assignments[pod.UID]
+		p := a.pending[pod.UID]
 		switch {
+		case p == nil:
 		case !workload.Gated(pod):
-			delete(a.assignments, pod.UID)
-			delete(a.gatedSince, pod.UID)
-		case done:
-			assignments[pod.UID] = made
+			p.assigned, p.gatedSince = nil, time.Time{}
+		case p.assigned != nil:
+			assignments[pod.UID] = *p.assigned
 		}
 	}
 	return pods, assignments, err

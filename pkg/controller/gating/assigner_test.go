@@ -353,11 +353,7 @@ func TestGateDurationWithAnEarlyEvent(t *testing.T) {
 	patch := clienttesting.ObjectReaction(w.client.Tracker())
 	w.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		handled, pod, err := patch(action)
-		w.until("the event was handled", func() bool {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return len(w.gatedSince) == 0
-		})
+		w.until("the event was handled", func() bool { return w.recorded(clustertest.UID("web-0")).gatedSince.IsZero() })
 		return handled, pod, err
 	})
 	w.create(gated("ReplicaSet", "web-r", "web-0"))
@@ -471,7 +467,7 @@ func TestFallbackWithoutEvents(t *testing.T) {
 		})
 		pod := unschedulable(gated("ReplicaSet", "web-r", "web-0"), waited, "on-demand")
 		w.mu.Lock()
-		w.unschedulableSince[pod.UID] = pod.CreationTimestamp.Time
+		w.record(pod.UID).unschedulableSince = pod.CreationTimestamp.Time
 		w.mu.Unlock()
 		w.create(pod)
 		time.Sleep(200 * time.Millisecond)

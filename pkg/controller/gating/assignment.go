@@ -43,7 +43,7 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 			first = first && c.warning == ""
 		}
 		a.mu.Lock()
-		a.assignments[s.pod.UID] = c.assigned
+		a.record(s.pod.UID).assigned = &c.assigned
 		a.mu.Unlock()
 		patches.Go(func() error {
 			a.patchSlots <- struct{}{}
@@ -80,7 +80,9 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 // now, that revision has seen it as assigned, and has to be reconciled too.
 func (a *Assigner) unassign(pod *v1.Pod) {
 	a.mu.Lock()
-	delete(a.assignments, pod.UID)
+	if p := a.pending[pod.UID]; p != nil {
+		p.assigned = nil
+	}
 	a.mu.Unlock()
 	if obj, exists, _ := a.pods.GetByKey(cache.MetaObjectToName(pod).String()); exists {
 		a.queue.AddAfter(workload.RevisionOf(obj.(*v1.Pod)), ownerRetry)
@@ -116,18 +118,18 @@ func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	case len(c.prefer) > 0:
 		spec.Affinity = &v1.Affinity{NodeAffinity: withPreferred(pod.Spec.Affinity, c.prefer)}
 	}
-	a.mu.Lock()
-	since, known := a.gatedSince[pod.UID] // observe deletes it if the event of the patch arrives before its answer
-	a.mu.Unlock()
+	since := a.recorded(pod.UID).gatedSince // observe resets it if the event of the patch arrives before its answer
 	if err := a.executor.Patch(ctx, pod, workload.PodPatch{Annotations: annotations, Spec: &spec}); err != nil {
 		return err
 	}
 	a.mu.Lock()
-	delete(a.gatedSince, pod.UID)
+	if p := a.pending[pod.UID]; p != nil {
+		p.gatedSince = time.Time{}
+	}
 	a.gateRemovedAt[pod.Namespace] = a.clock.Now()
 	delete(a.nextReassignment, workload.RevisionOf(pod))
 	a.mu.Unlock()
-	if known {
+	if !since.IsZero() {
 		gateDuration.Observe(a.clock.Since(since).Seconds())
 	}
 	assignedPods.WithLabelValues(cmp.Or(c.assigned.String(), "none")).Inc()

@@ -226,7 +226,7 @@ func TestRefusalOfAutoscaler(t *testing.T) {
 			refused := func(requires decision.AssignedCapacity) bool {
 				return w.settings.Provisioning.Refused(revision, requires, time.Now())
 			}
-			w.until("the events are read", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return !w.eventsRead[pod.UID].IsZero() })
+			w.until("the events are read", func() bool { return !w.recorded(pod.UID).eventsRead.IsZero() })
 			if test.want {
 				w.until("the refusal is recorded", func() bool { return refused(decision.AssignedOnDemand) })
 			} else if refused(decision.AssignedOnDemand) {
@@ -248,7 +248,7 @@ func TestCostOfAWaitingFloor(t *testing.T) {
 	}
 	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Percent(100), FallbackAfter: time.Hour, RolloutRelief: 30 * time.Second}, objects...)
 	pod := gated("ReplicaSet", "web-r", "x")
-	w.until("all pods wait", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.unschedulableSince) == 50 })
+	w.until("all pods wait", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.pending) == 50 })
 	counting := &countingIndexer{Indexer: w.pods}
 	w.pods = counting
 	if _, err := w.reconcile(t.Context(), workload.RevisionOf(pod)); err != nil {
@@ -278,7 +278,7 @@ func TestUselessReassignment(t *testing.T) {
 	for i := range 3 {
 		pod := unschedulable(gated("ReplicaSet", "web-r", fmt.Sprint("web-", i)), time.Minute, "")
 		w.mu.Lock()
-		w.unschedulableSince[pod.UID] = time.Now().Add(-time.Minute)
+		w.record(pod.UID).unschedulableSince = time.Now().Add(-time.Minute)
 		w.gateRemovedAt["shop"] = time.Now() // of a pod of another workload
 		w.mu.Unlock()
 		w.create(pod)

@@ -240,10 +240,8 @@ func (a *Assigner) fallbackReason(settings decision.WorkloadSettings, waited tim
 // waitedFor returns how long no scheduler has found a node for the pod, since its last gate was
 // removed.
 func (a *Assigner) waitedFor(pod *v1.Pod) (time.Duration, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	since, known := a.unschedulableSince[pod.UID]
-	return a.clock.Since(since), known
+	since := a.recorded(pod.UID).unschedulableSince
+	return a.clock.Since(since), !since.IsZero()
 }
 
 // isRecreated reports whether the pod's controller recreates it after a deletion without other
@@ -296,9 +294,10 @@ func (a *Assigner) olderOnDemand(subject *workload.Subject) bool {
 func (a *Assigner) readRefusal(ctx context.Context, revision workload.OwnerKey, s sibling, waited time.Duration) (again time.Duration, err error) {
 	requires, now := s.subject.Pod.Assigned, a.clock.Now()
 	a.mu.Lock()
-	left := max(refusalDelay-waited, refusalInterval-now.Sub(a.eventsRead[s.pod.UID]))
+	p := a.record(s.pod.UID)
+	left := max(refusalDelay-waited, refusalInterval-now.Sub(p.eventsRead))
 	if left <= 0 {
-		a.eventsRead[s.pod.UID] = now
+		p.eventsRead = now
 	}
 	a.mu.Unlock()
 	switch {
@@ -386,8 +385,8 @@ func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 func (a *Assigner) recordNoSuccessor(pod *v1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.reported[pod.UID] {
-		a.reported[pod.UID] = true
+	if p := a.record(pod.UID); !p.reported {
+		p.reported = true
 		a.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonNoSuccessor, "Assign", "The pod has waited for on-demand longer than its policy allows, "+
 			"but its affinity can no longer be changed, and no controller would recreate it after a deletion")
 	}

@@ -138,7 +138,7 @@ func TestGrantOfALostDeletion(t *testing.T) {
 	})
 	pod := unschedulable(gated("ReplicaSet", "web-r", "web-0"), 9*time.Minute, "on-demand")
 	w.mu.Lock()
-	w.unschedulableSince[pod.UID] = pod.CreationTimestamp.Time
+	w.record(pod.UID).unschedulableSince = pod.CreationTimestamp.Time
 	w.mu.Unlock()
 	w.create(pod)
 	w.until("the pod is deleted", func() bool { return w.gone("web-0") })
