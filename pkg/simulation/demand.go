@@ -33,7 +33,7 @@ func NewDemand(s *snapshot.Snapshot, p *snapshot.Pod, places map[*snapshot.Pod]*
 	return &Demand{changes: newChanges(s.Index()), class: newClass(p, p.Requests), places: places}
 }
 
-// Takes reports whether the node would accept the pod if it had enough resources. moves overrides
+// Fits reports whether the node would accept the pod if it had enough resources. moves overrides
 // the nodes of further pods, which are bound to nodes of the Snapshot; nil means no node. No pod
 // may be in both moves and places.
 func (d *Demand) Fits(node *snapshot.Node, moves map[*snapshot.Pod]*snapshot.Node) bool {

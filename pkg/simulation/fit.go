@@ -19,6 +19,12 @@ type Amounts struct {
 	others                            map[v1.ResourceName]int64 // nil: none
 }
 
+// AmountsOf returns the amounts of a list.
+func AmountsOf(list v1.ResourceList) (a Amounts) {
+	a.Add(list, 1)
+	return a
+}
+
 // Add adds list times sign.
 func (a *Amounts) Add(list v1.ResourceList, sign int64) {
 	for name, quantity := range list {
@@ -75,7 +81,7 @@ func (at *site) measure() {
 		return
 	}
 	at.free.measured = true
-	at.free.Add(at.Status.Allocatable, 1)
+	at.free.Amounts = AmountsOf(at.Status.Allocatable)
 	for _, p := range at.Pods {
 		at.free.Add(p.Requests, -1)
 	}
@@ -146,9 +152,9 @@ func (r *Room) classOf(p *snapshot.Pod) *class {
 
 // newClass returns the class of p with these requests, without the terms that depend on other pods.
 func newClass(p *snapshot.Pod, requests v1.ResourceList) *class {
-	c := &class{pod: p, requests: requests, ports: hostPorts(p.Pod), Constraints: workload.NewConstraints(p.Pod, p.Volumes)}
-	c.needs.Add(requests, 1)
-	return c
+	return &class{
+		pod: p, requests: requests, needs: AmountsOf(requests), ports: hostPorts(p.Pod), Constraints: workload.NewConstraints(p.Pod, p.Volumes),
+	}
 }
 
 // contains reports whether p belongs to the class. p must be of the same revision. Successors of

@@ -10,17 +10,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// Inspection finds the reasons why one pod cannot run on a node in the current state of the
-// cluster. It considers the same filters of the scheduler as Room, but neither the policy nor
-// signals. Unlike Room, it does not place pending pods first. It is not safe for concurrent use.
-type Inspection struct {
-	demand *Demand
-}
-
-// NewInspection returns the inspection of p, which need not belong to s (see Hypothetical). A bound
-// pod counts as unbound: the resources that it uses are available to it.
-func NewInspection(s *snapshot.Snapshot, p *snapshot.Pod) *Inspection {
-	return &Inspection{NewDemand(s, p, map[*snapshot.Pod]*snapshot.Node{p: nil})}
+// NewInspection returns the demand of p for Obstacles. p need not belong to s (see Hypothetical). A
+// bound pod counts as unbound: the resources that it uses are available to it.
+func NewInspection(s *snapshot.Snapshot, p *snapshot.Pod) *Demand {
+	return NewDemand(s, p, map[*snapshot.Pod]*snapshot.Node{p: nil})
 }
 
 // Hypothetical returns a pod to inspect that is in no Snapshot. It is not bound, and has no volumes
@@ -29,10 +22,11 @@ func Hypothetical(pod *v1.Pod) *snapshot.Pod {
 	return &snapshot.Pod{Pod: pod, Requests: snapshot.RequestsOf(pod)}
 }
 
-// Obstacles returns the reasons why the pod cannot run on the node, the most permanent first; nil
-// if it can.
-func (i *Inspection) Obstacles(node *snapshot.Node) (all []string) {
-	c := i.demand.class
+// Obstacles returns the reasons why the pod cannot run on the node in the current state of the
+// cluster, the most permanent first; nil if it can. It considers the same filters of the scheduler
+// as Room, but neither the policy nor signals. Unlike Room, it does not place pending pods first.
+func (d *Demand) Obstacles(node *snapshot.Node) (all []string) {
+	c := d.class
 	if !c.Matches(node.Node) {
 		all = append(all, "not in the pod's node selector or affinity")
 	}
@@ -42,26 +36,24 @@ func (i *Inspection) Obstacles(node *snapshot.Node) (all []string) {
 	if taint := c.UntoleratedTaint(node.Node, workload.ExcludesPods); taint != "" {
 		all = append(all, "taint "+taint)
 	}
-	all = append(all, i.insufficient(node)...)
-	if !i.demand.portsFree(node, nil) {
+	all = append(all, d.insufficient(node)...)
+	if !d.portsFree(node, nil) {
 		all = append(all, "host port in use")
 	}
-	return append(all, i.demand.terms().refusals(i.demand.changes.index.Numbers[node])...)
+	return append(all, d.terms().refusals(d.changes.index.Numbers[node])...)
 }
 
 // insufficient returns the resources that the node does not have enough of.
-func (i *Inspection) insufficient(node *snapshot.Node) (all []string) {
-	var free Amounts
-	free.Add(node.Status.Allocatable, 1)
+func (d *Demand) insufficient(node *snapshot.Node) (all []string) {
+	free := AmountsOf(node.Status.Allocatable)
 	for _, p := range node.Pods {
-		if p != i.demand.class.pod {
+		if p != d.class.pod {
 			free.Add(p.Requests, -1)
 		}
 	}
-	requests := i.demand.class.requests
+	requests := d.class.requests
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
-		var need Amounts
-		if need.Add(v1.ResourceList{name: requests[name]}, 1); !free.Covers(&need) {
+		if need := AmountsOf(v1.ResourceList{name: requests[name]}); !free.Covers(&need) {
 			all = append(all, "insufficient "+string(name))
 		}
 	}
@@ -107,7 +99,6 @@ func FitsAnyNode(nodes []*snapshot.Node) func(*snapshot.Pod) bool {
 // suitableWhenHealthy reports whether the node would accept pods of the class if it were empty and
 // healthy. Temporary taints are ignored.
 func (c *class) suitableWhenHealthy(node *snapshot.Node) bool {
-	var whole Amounts
-	whole.Add(node.Status.Allocatable, 1)
+	whole := AmountsOf(node.Status.Allocatable)
 	return whole.Covers(&c.needs) && c.Admit(node.Node, workload.PermanentTaint)
 }

@@ -1,6 +1,6 @@
 // Package simulation finds out where the scheduler would place pods, without scheduling them: the
 // room for replacements (Room), the nodes that a pending pod could use (Demand, Feasibility), and
-// why a pod cannot run on a node (Inspection).
+// why a pod cannot run on a node (Demand.Obstacles).
 package simulation
 
 import (
