@@ -58,6 +58,7 @@
 //	kept                    the controller's deletion cost
 //	tolerates=KEY           any taint with this key
 //	zone=Z  only=CAPACITY   the node selector
+//	requires=KEY=V,KEY!=V   the required node affinity
 //	anti=KEY                anti-affinity to the pods of the same app by this topology key
 //	near=APP/KEY            affinity to the pods of an app by this topology key
 //	spread=KEY,...          a hard spread constraint by each topology key, with

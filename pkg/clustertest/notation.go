@@ -217,6 +217,9 @@ func setConstraints(pod *v1.Pod, o words) {
 			pod.Spec.NodeSelector[key] = value
 		}
 	}
+	if terms, given := o.get("requires"); given {
+		requireLabels(pod, terms)
+	}
 	own := ofApp(pod.Labels["app"])
 	if key, given := o.get("anti"); given {
 		pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
@@ -250,6 +253,21 @@ func setConstraints(pod *v1.Pod, o words) {
 	}
 }
 
+// requireLabels gives pod a required node affinity with the expressions KEY=VALUE and KEY!=VALUE.
+func requireLabels(pod *v1.Pod, expressions string) {
+	var term v1.NodeSelectorTerm
+	for expression := range strings.SplitSeq(expressions, ",") {
+		key, value, _ := strings.Cut(expression, "=")
+		r := v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}
+		if except, excludes := strings.CutSuffix(key, "!"); excludes {
+			r.Key, r.Operator = except, v1.NodeSelectorOpNotIn
+		}
+		term.MatchExpressions = append(term.MatchExpressions, r)
+	}
+	pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}}}}
+}
+
 // ofApp returns the selector of the pods of an app.
 func ofApp(app string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
@@ -276,7 +294,7 @@ var (
 	nodeOptions = strings.Fields("cpu pods born cordoned notready taint label without annotation")
 	podOptions  = strings.Fields(`min cap disruptions old start volume mixed
 		owner profile cpu port priority preempts class born waits nominated gated assigned granted kept
-		tolerates zone only anti near spread skew domains taints selector perrevision`)
+		tolerates zone only requires anti near spread skew domains taints selector perrevision`)
 )
 
 // words are the options NAME and NAME=VALUE of a line.

@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,6 +21,8 @@ import (
 //	demand [places=(...)] [moves=(...)]  the nodes that fit pod web-0
 //	obstacles POD                        why the pod cannot run on each node
 //	fits-any-node                        whether an empty node fits pod x-0
+//	fits-new-node                        the capacity types of new nodes that fit pod x-0
+//	fits-other-node                      whether a node other than its own fits pod x-0
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -40,6 +43,11 @@ func TestScenarios(t *testing.T) {
 					t.Errorf("%s: %t from the cache, %t before", d.Pos, again, first)
 				}
 				return fmt.Sprintln(first)
+			case "fits-new-node":
+				return newNodes(w, clustertest.Find(t, s, "x-0"), s)
+			case "fits-other-node":
+				f := (*simulation.Provisioning)(nil).Feasibility(s)
+				return fmt.Sprintln(f.FitsOtherNode(clustertest.Find(t, s, "x-0"), decision.Unassigned))
 			}
 			d.Fatalf(t, "unknown directive %q", d.Cmd)
 			return ""
@@ -105,4 +113,15 @@ func obstacles(t *testing.T, s *snapshot.Snapshot, d *datadriven.TestData) strin
 		fmt.Fprintln(&out, strings.TrimSpace(node.Name+": "+strings.Join(inspection.Obstacles(node), "; ")))
 	}
 	return out.String()
+}
+
+func newNodes(w *clustertest.World, p *snapshot.Pod, s *snapshot.Snapshot) string {
+	f := (&simulation.Provisioning{Policy: &w.Policy}).Feasibility(s)
+	var fitting []string
+	for _, requires := range []decision.AssignedCapacity{decision.AssignedOnDemand, decision.AssignedSpot, decision.Unassigned} {
+		if f.FitsNewNode(p, requires) {
+			fitting = append(fitting, cmp.Or(requires.String(), "any"))
+		}
+	}
+	return cmp.Or(strings.Join(fitting, " "), "none") + "\n"
 }
