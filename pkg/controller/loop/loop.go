@@ -52,8 +52,8 @@ const (
 
 // Plan contains the actions of one round.
 type Plan struct {
-	// Marks, Responses, Budgets and Costs are the writes, the most urgent of each kind first.
-	Marks, Responses, Budgets, Costs []Write
+	// Writes are the writes, the most urgent of each kind first.
+	Writes []Write
 	// Move starts the moves and does not wait for them. In a dry run it only logs them. It must not
 	// be nil.
 	Move func(context.Context)

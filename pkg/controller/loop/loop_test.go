@@ -239,7 +239,7 @@ func TestPanickingWrite(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
 	broken := Write{Kind: NodeMark, UID: "bad", Version: "1", Apply: func(context.Context) error { panic("no annotations") }}
 	l := New(nil, nil, false, 1)
-	if !l.act(t.Context(), Plan{Marks: []Write{broken, w.write("n", "1")}, Move: noMoves}) || w.made["n"] != 1 || l.attempts["bad"].retryAt.IsZero() {
+	if !l.act(t.Context(), Plan{Writes: []Write{broken, w.write("n", "1")}, Move: noMoves}) || w.made["n"] != 1 || l.attempts["bad"].retryAt.IsZero() {
 		t.Errorf("written %v, the other %+v; want n once, and bad to be written again", w.made, l.attempts["bad"])
 	}
 }
@@ -258,6 +258,13 @@ func (w *writer) write(uid, version string) Write {
 		w.made[types.UID(uid)]++
 		return w.err
 	}}
+}
+
+// cost returns a write of a deletion cost.
+func (w *writer) cost(uid string) Write {
+	cost := w.write(uid, "1")
+	cost.Kind = DeletionCost
+	return cost
 }
 
 // Every write is performed once for each version of its object. A failed write is retried later, or
@@ -290,7 +297,7 @@ func TestWrites(t *testing.T) {
 					w.err = s.err
 					p := Plan{Move: noMoves}
 					if s.version != "" {
-						p.Marks = []Write{w.write("n", s.version)}
+						p.Writes = []Write{w.write("n", s.version)}
 					}
 					l.act(t.Context(), p)
 					if got := w.made["n"]; got != s.want {
@@ -308,26 +315,19 @@ func TestWrites(t *testing.T) {
 // A write of any kind may fail permanently, for example because of a quota or a policy. It is
 // retried less and less often, and at once if its object changes.
 func TestFailingWrite(t *testing.T) {
-	for kind, plan := range map[WriteKind]func(Write) Plan{
-		NodeMark:         func(w Write) Plan { return Plan{Marks: []Write{w}} },
-		EvictionResponse: func(w Write) Plan { return Plan{Responses: []Write{w}} },
-		Budget:           func(w Write) Plan { return Plan{Budgets: []Write{w}} },
-		DeletionCost:     func(w Write) Plan { return Plan{Costs: []Write{w}} },
-	} {
-		testFailingWrite(t, kind, plan)
+	for kind := range kinds {
+		testFailingWrite(t, kind)
 	}
 }
 
-func testFailingWrite(t *testing.T, kind WriteKind, plan func(Write) Plan) {
+func testFailingWrite(t *testing.T, kind WriteKind) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &writer{made: map[types.UID]int{}, err: errors.New("exceeded quota")}
 		l := New(nil, nil, false, 1)
 		try := func(version string) int {
 			b := w.write("b", version)
 			b.Kind = kind
-			p := plan(b)
-			p.Move = noMoves
-			l.act(t.Context(), p)
+			l.act(t.Context(), Plan{Writes: []Write{b}, Move: noMoves})
 			return w.made["b"]
 		}
 		for range int(time.Hour / time.Second) {
@@ -357,7 +357,7 @@ func TestBudgetDeletedAtOnce(t *testing.T) {
 			want  int
 		}{{0, 1}, {budgetSyncTimeout - 1, 1}, {1, 2}} {
 			time.Sleep(step.after)
-			if l.act(t.Context(), Plan{Budgets: []Write{b}, Move: noMoves}); w.made["b"] != step.want {
+			if l.act(t.Context(), Plan{Writes: []Write{b}, Move: noMoves}); w.made["b"] != step.want {
 				t.Errorf("%s later: made %d times, want %d", step.after, w.made["b"], step.want)
 			}
 		}
@@ -367,14 +367,14 @@ func TestBudgetDeletedAtOnce(t *testing.T) {
 // The budgets of a large cluster do not delay a round.
 func TestBudgetsAtOnce(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
-	p := Plan{Move: noMoves}
-	for i := range 2*maxBudgetsPerRound + 1 {
+	p, most := Plan{Move: noMoves}, kinds[Budget].maxPerRound
+	for i := range 2*most + 1 {
 		b := w.write(fmt.Sprintf("budget-%d", i), "1")
 		b.Kind = Budget
-		p.Budgets = append(p.Budgets, b)
+		p.Writes = append(p.Writes, b)
 	}
 	l := New(nil, nil, false, 5)
-	for round, want := range []int{maxBudgetsPerRound, 2 * maxBudgetsPerRound, 2*maxBudgetsPerRound + 1} {
+	for round, want := range []int{most, 2 * most, 2*most + 1} {
 		if moving := l.act(t.Context(), p); !moving || len(w.made) != want {
 			t.Errorf("round %d: %d written, moving %t; want %d and true, so that the next round follows soon", round, len(w.made), moving, want)
 		}
@@ -386,7 +386,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 	l := New(nil, nil, true, 1)
 	moved := 0
 	l.act(t.Context(), Plan{
-		Marks: []Write{w.write("n", "1")}, Costs: []Write{w.write("p", "1")}, Move: func(context.Context) { moved++ },
+		Writes: []Write{w.write("n", "1"), w.cost("p")}, Move: func(context.Context) { moved++ },
 	})
 	if len(w.made) != 0 || moved != 1 {
 		t.Errorf("written: %v, moves logged %d times; want nothing and 1", w.made, moved)
@@ -396,16 +396,14 @@ func TestDryRunWritesNothing(t *testing.T) {
 // The first rounds plan many deletion costs, and write only some.
 func TestCostsWait(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
-	var p Plan
-	for i := range 3 * maxCostsPerRound {
-		p.Marks = append(p.Marks, w.write(fmt.Sprintf("node-%d", i), "1"))
-		p.Costs = append(p.Costs, w.write(fmt.Sprintf("pod-%d", i), "1"))
+	p, most := Plan{Move: noMoves}, kinds[DeletionCost].maxPerRound
+	for i := range 3 * most {
+		p.Writes = append(p.Writes, w.write(fmt.Sprintf("node-%d", i), "1"), w.cost(fmt.Sprintf("pod-%d", i)))
 	}
-	p.Move = noMoves
 	l := New(nil, nil, false, 5)
 	for round := range 4 {
 		l.act(t.Context(), p)
-		if want := 3*maxCostsPerRound + min(round+1, 3)*maxCostsPerRound; len(w.made) != want {
+		if want := 3*most + min(round+1, 3)*most; len(w.made) != want {
 			t.Errorf("round %d: %d written, want %d", round, len(w.made), want)
 		}
 	}
@@ -424,7 +422,7 @@ func TestHangingWrites(t *testing.T) {
 		var p Plan
 		for i := range 10 {
 			hangs.UID = types.UID(fmt.Sprint(i))
-			p.Marks = append(p.Marks, hangs)
+			p.Writes = append(p.Writes, hangs)
 		}
 		var order []string
 		p.Move = func(context.Context) { order = append(order, "move") }
@@ -459,7 +457,7 @@ func TestLastMomentDuringHangingWrites(t *testing.T) {
 				if got = append(got, now.Sub(began)); len(got) == 2 {
 					cancel()
 				}
-				return Plan{Move: noMoves, Moving: true, Next: began.Add(test.next), Marks: []Write{{UID: "n", Apply: hangs}}}, nil
+				return Plan{Move: noMoves, Moving: true, Next: began.Add(test.next), Writes: []Write{{Kind: NodeMark, UID: "n", Apply: hangs}}}, nil
 			}, synced(), false, 1)
 			if err := l.Start(ctx); err != nil {
 				t.Fatal(err)

@@ -39,7 +39,7 @@ var (
 // increase.
 func RegisterMetrics() {
 	legacyregistry.MustRegister(planDuration, writesTotal)
-	for _, kind := range []WriteKind{NodeMark, EvictionResponse, Budget, DeletionCost} {
+	for kind := range kinds {
 		for _, outcome := range []string{done, outdated, failed, dryRun} {
 			writesTotal.WithLabelValues(string(kind), outcome).Add(0)
 		}

@@ -16,34 +16,26 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// lists are the lists of a plan, with a name each.
-var lists = map[string]func(*Plan) *[]Write{
-	"marks":     func(p *Plan) *[]Write { return &p.Marks },
-	"responses": func(p *Plan) *[]Write { return &p.Responses },
-	"budgets":   func(p *Plan) *[]Write { return &p.Budgets },
-	"costs":     func(p *Plan) *[]Write { return &p.Costs },
-}
-
 // Thousands of writes of one kind that hang, for example because of a slow webhook, do not delay
 // the first write of any other kind beyond the first round.
 func TestHangingWritesDelayNoOtherKind(t *testing.T) {
 	for _, concurrency := range []int{1, 50} {
-		for hanging, of := range lists {
+		for hanging := range kinds {
 			synctest.Test(t, func(t *testing.T) {
 				p := Plan{Move: noMoves}
 				for i := range 5000 {
-					*of(&p) = append(*of(&p), Write{UID: types.UID(fmt.Sprint(i)), Version: "1",
+					p.Writes = append(p.Writes, Write{Kind: hanging, UID: types.UID(fmt.Sprint(i)), Version: "1",
 						Apply: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
 				}
-				made := make(chan string, 2*len(lists))
-				for name, of := range lists {
-					if name != hanging {
-						*of(&p) = append(*of(&p), Write{UID: types.UID(name), Version: "1", Apply: func(context.Context) error { made <- name; return nil }})
+				made := make(chan WriteKind, 2*len(kinds))
+				for kind := range kinds {
+					if kind != hanging {
+						p.Writes = append(p.Writes, Write{Kind: kind, UID: types.UID(kind), Version: "1", Apply: func(context.Context) error { made <- kind; return nil }})
 					}
 				}
 				New(nil, nil, false, concurrency).act(t.Context(), p)
-				if len(made) != len(lists)-1 {
-					t.Errorf("concurrency %d, 5,000 hanging %s: %d writes of the other kinds in the first round, want %d", concurrency, hanging, len(made), len(lists)-1)
+				if len(made) != len(kinds)-1 {
+					t.Errorf("concurrency %d, 5,000 hanging %s: %d writes of the other kinds in the first round, want %d", concurrency, hanging, len(made), len(kinds)-1)
 				}
 			})
 		}
@@ -85,21 +77,21 @@ func TestManyResponses(t *testing.T) {
 			p := Plan{Move: noMoves, Moving: true}
 			for i := range done {
 				if !done[i] {
-					p.Responses = append(p.Responses, Write{Kind: EvictionResponse, UID: types.UID(fmt.Sprint(i)), Version: "1",
+					p.Writes = append(p.Writes, Write{Kind: EvictionResponse, UID: types.UID(fmt.Sprint(i)), Version: "1",
 						Apply: func(ctx context.Context) error { err := limited(ctx); done[i] = err == nil; return err }})
 				}
 			}
-			if len(p.Responses) == 0 {
+			if len(p.Writes) == 0 {
 				all = time.Since(began)
 				cancel()
 			}
-			p.Budgets = []Write{{Kind: Budget, UID: "b", Version: "1", Apply: func(ctx context.Context) error {
+			p.Writes = append(p.Writes, Write{Kind: Budget, UID: "b", Version: "1", Apply: func(ctx context.Context) error {
 				err := limited(ctx)
 				if err == nil && budget == 0 {
 					budget = time.Since(began)
 				}
 				return err
-			}}}
+			}})
 			return p, nil
 		}, synced(), false, 50)
 		if err := l.Start(ctx); err != nil {
@@ -119,7 +111,7 @@ func TestRefusedCostsDelayNoOthers(t *testing.T) {
 			p.Move = noMoves
 			failures, good := 0, 0
 			for i := range refused {
-				p.Costs = append(p.Costs, Write{Kind: DeletionCost, UID: types.UID(fmt.Sprint("aaa", i)), Version: "1",
+				p.Writes = append(p.Writes, Write{Kind: DeletionCost, UID: types.UID(fmt.Sprint("aaa", i)), Version: "1",
 					Apply: func(context.Context) error { failures++; return errors.New("annotations: Too long") }})
 			}
 			l := New(nil, nil, false, 1)
@@ -134,7 +126,7 @@ func TestRefusedCostsDelayNoOthers(t *testing.T) {
 				t.Errorf("%d costs are refused: %d requests in an hour, want at most %d", refused, failures, most)
 			}
 			for i := range 20 {
-				p.Costs = append(p.Costs, Write{Kind: DeletionCost, UID: types.UID(fmt.Sprint("zzz", i)), Version: "1",
+				p.Writes = append(p.Writes, Write{Kind: DeletionCost, UID: types.UID(fmt.Sprint("zzz", i)), Version: "1",
 					Apply: func(context.Context) error { good++; return nil }})
 			}
 			if act(2); good != 20 {
@@ -153,17 +145,17 @@ func TestTenantsTakeTurns(t *testing.T) {
 			"fail":    func(context.Context) error { return errors.New("annotations: Too long") },
 			"hang":    func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 		} {
-			for kind, of := range lists {
+			for kind := range kinds {
 				synctest.Test(t, func(t *testing.T) {
 					l := New(nil, nil, false, concurrency)
 					var written sync.Map
 					for round := range 4 {
 						p := Plan{Move: noMoves}
 						for i := range 4000 {
-							*of(&p) = append(*of(&p), Write{UID: types.UID(fmt.Sprint(i)), Version: fmt.Sprint(round), Name: klog.KRef("a", fmt.Sprint(i)), Apply: apply})
+							p.Writes = append(p.Writes, Write{Kind: kind, UID: types.UID(fmt.Sprint(i)), Version: fmt.Sprint(round), Name: klog.KRef("a", fmt.Sprint(i)), Apply: apply})
 						}
 						for _, namespace := range []string{"b", "c"} {
-							*of(&p) = append(*of(&p), Write{UID: types.UID(namespace), Version: "1", Name: klog.KRef(namespace, "x"),
+							p.Writes = append(p.Writes, Write{Kind: kind, UID: types.UID(namespace), Version: "1", Name: klog.KRef(namespace, "x"),
 								Apply: func(ctx context.Context) error {
 									if ctx.Err() == nil {
 										written.Store(namespace, true)
@@ -192,10 +184,10 @@ func TestTenantsTakeTurns(t *testing.T) {
 func TestRankOfWrites(t *testing.T) {
 	var planned []Write
 	for _, name := range []string{"a2", "a1", "b3", "a0", "b1"} {
-		planned = append(planned, Write{UID: types.UID(name), Name: klog.KRef(name[:1], name), Rank: int(name[1] - '0')})
+		planned = append(planned, Write{Kind: Budget, UID: types.UID(name), Name: klog.KRef(name[:1], name), Rank: int(name[1] - '0')})
 	}
 	var got []string
-	for _, w := range New(nil, nil, false, 1).due(planned, time.Now(), 4) {
+	for _, w := range New(nil, nil, false, 1).due(planned, Budget, time.Now())[:4] {
 		got = append(got, w.Name.Name)
 	}
 	if want := []string{"a0", "b1", "a1", "b3"}; !slices.Equal(got, want) {
@@ -247,7 +239,7 @@ func TestRefusedWriteIsReported(t *testing.T) {
 			l := New(nil, nil, false, 1)
 			var got []string
 			for range 60 {
-				l.act(t.Context(), Plan{Move: noMoves, Marks: []Write{{Kind: NodeMark, UID: "n", Version: "1",
+				l.act(t.Context(), Plan{Move: noMoves, Writes: []Write{{Kind: NodeMark, UID: "n", Version: "1",
 					Apply:   func(context.Context) error { return test.err(time.Since(began)) },
 					Refused: func(error) { got = append(got, time.Since(began).String()) }}}})
 				time.Sleep(time.Second)

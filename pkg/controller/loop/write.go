@@ -25,10 +25,6 @@ const (
 	writeTimeout = 2 * time.Second
 	// minWriteTimeout is how long it waits although a pod must be deleted in the meantime.
 	minWriteTimeout = 250 * time.Millisecond
-	// These are the maximum numbers of writes of each kind that a round starts, so that they do not
-	// delay moves and other kinds. Anyone may request thousands of responses. The first rounds in a
-	// large cluster plan thousands of deletion costs, and none is urgent.
-	maxMarksPerRound, maxResponsesPerRound, maxBudgetsPerRound, maxCostsPerRound = 100, 20, 20, 10
 	// retryDelay is the delay before a failed write is retried. A write may fail permanently, for
 	// example because of a quota. Its delay doubles each time, up to maxRetryDelay, which is
 	// shorter than the window of the alert for failed writes.
@@ -78,9 +74,16 @@ const (
 	EvictionResponse WriteKind = "eviction-response"
 )
 
-// unitOf is the recovery unit of each kind of write.
-var unitOf = map[WriteKind]recovery.Unit{
-	NodeMark: recovery.Node, DeletionCost: recovery.Pod, Budget: recovery.Workload, EvictionResponse: recovery.Pod,
+// kinds describes the kinds of writes.
+var kinds = map[WriteKind]struct {
+	// unit is what a panic of the write concerns.
+	unit recovery.Unit
+	// maxPerRound is the maximum number of writes that a round starts, so that they do not delay
+	// moves and other kinds. Anyone may request thousands of responses. The first rounds in a large
+	// cluster plan thousands of deletion costs, and none is urgent.
+	maxPerRound int
+}{
+	NodeMark: {recovery.Node, 100}, EvictionResponse: {recovery.Pod, 20}, Budget: {recovery.Workload, 20}, DeletionCost: {recovery.Pod, 10},
 }
 
 // attempt is a completed or failed write for one version of an object.
@@ -105,9 +108,15 @@ func (w *Write) tenant() tenant { return tenant{w.Kind, w.Name.Namespace} }
 
 // act performs a plan. It reports whether to plan again soon.
 func (l *Loop) act(ctx context.Context, p Plan) (moving bool) {
-	l.forgetUnplanned(p)
+	l.forgetUnplanned(p.Writes)
 	now := time.Now()
-	urgent := [][]Write{l.due(p.Marks, now, maxMarksPerRound), l.due(p.Responses, now, maxResponsesPerRound), l.due(p.Budgets, now, maxBudgetsPerRound)}
+	var due [][]Write
+	urgent := false
+	for kind := range kinds {
+		writes := l.due(p.Writes, kind, now)
+		due = append(due, writes)
+		urgent = urgent || kind != DeletionCost && len(writes) > 0
+	}
 	// Moves are first. Marks inform other programs; the scheduler reads the signals itself.
 	p.Move(ctx)
 	timeout := writeTimeout
@@ -116,47 +125,47 @@ func (l *Loop) act(ctx context.Context, p Plan) (moving bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	anyFailed := l.write(ctx, append(urgent, l.due(p.Costs, now, maxCostsPerRound)))
-	return p.Moving || len(slices.Concat(urgent...)) > 0 || anyFailed
+	anyFailed := l.write(ctx, due)
+	return p.Moving || urgent || anyFailed
 }
 
-// due returns at most limit of the planned writes of one kind that may start now. Namespaces take
-// turns: the one with the lowest rank is first, then the one whose last turn is the longest ago.
-// Thus no namespace waits for thousands of writes of another, or for writes of another that hang.
-// Within a namespace and a rank, writes that have failed less often come first.
-func (l *Loop) due(planned []Write, now time.Time, limit int) []Write {
+// due returns the planned writes of one kind that may start now, at most maxPerRound. Namespaces
+// take turns: the one with the lowest rank is first, then the one whose last turn is the longest
+// ago. Thus no namespace waits for thousands of writes of another, or for writes of another that
+// hang. Within a namespace and a rank, writes that have failed less often come first.
+func (l *Loop) due(planned []Write, kind WriteKind, now time.Time) []Write {
 	due := slices.DeleteFunc(slices.Clone(planned), func(w Write) bool {
 		last, ok := l.attempts[w.UID]
-		return ok && last.version == w.Version && (last.retryAt.IsZero() || now.Before(last.retryAt))
+		return w.Kind != kind || ok && last.version == w.Version && (last.retryAt.IsZero() || now.Before(last.retryAt))
 	})
 	slices.SortStableFunc(due, func(a, b Write) int {
 		return cmp.Or(a.Rank-b.Rank, l.lastTurn[a.tenant()].Compare(l.lastTurn[b.tenant()]), cmp.Compare(l.attempts[a.UID].delay, l.attempts[b.UID].delay))
 	})
 	turns.RoundRobin(due, 1, func(w Write) string { return w.Name.Namespace })
-	return due[:min(len(due), limit)]
+	return due[:min(len(due), kinds[kind].maxPerRound)]
 }
 
 // forgetUnplanned removes what is known of writes that are no longer planned.
-func (l *Loop) forgetUnplanned(p Plan) {
+func (l *Loop) forgetUnplanned(writes []Write) {
 	planned, tenants := map[types.UID]bool{}, map[tenant]bool{}
-	for _, w := range slices.Concat(p.Marks, p.Responses, p.Budgets, p.Costs) {
+	for _, w := range writes {
 		planned[w.UID], tenants[w.tenant()] = true, true
 	}
 	maps.DeleteFunc(l.lastTurn, func(of tenant, _ time.Time) bool { return !tenants[of] })
 	maps.DeleteFunc(l.attempts, func(uid types.UID, _ attempt) bool { return !planned[uid] })
 }
 
-// write performs the writes of all kinds until ctx is done. No kind waits for another. It reports
+// write performs the writes of all kinds, a list for each, until ctx is done. No kind waits for another. It reports
 // whether a write failed.
-func (l *Loop) write(ctx context.Context, kinds [][]Write) (anyFailed bool) {
-	errs := make([][]error, len(kinds))
+func (l *Loop) write(ctx context.Context, due [][]Write) (anyFailed bool) {
+	errs := make([][]error, len(due))
 	var running sync.WaitGroup
-	for i, writes := range kinds {
+	for i, writes := range due {
 		running.Go(func() { errs[i] = l.writeKind(ctx, writes) })
 	}
 	running.Wait()
 	logger := klog.FromContext(ctx)
-	for i, writes := range kinds {
+	for i, writes := range due {
 		for j, w := range writes[:len(errs[i])] {
 			outcome := l.record(logger, w, errs[i][j])
 			writesTotal.WithLabelValues(string(w.Kind), outcome).Inc()
@@ -242,7 +251,7 @@ func (l *Loop) backOff(a *attempt, uid types.UID) {
 func (w *Write) try(ctx context.Context) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = recovery.Report(unitOf[w.Kind], w.Name, value)
+			err = recovery.Report(kinds[w.Kind].unit, w.Name, value)
 		}
 	}()
 	return w.Apply(ctx)

@@ -188,13 +188,10 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	actions := migration.Plan(s, p.newRoom(s, after(until)), moves, migrating, progress)
 
 	return loop.Plan{
-		Marks:     p.markWrites(marks),
-		Responses: responses,
-		Budgets:   p.budgetWrites(s, requested),
-		Costs:     p.costWrites(s),
-		Move:      func(ctx context.Context) { p.executor.Do(ctx, actions) },
-		Moving:    len(moves)+len(actions)+len(progress) > 0,
-		Next:      node.Earlier(lastMoment, s.Until),
+		Writes: slices.Concat(p.markWrites(marks), responses, p.budgetWrites(s, requested), p.costWrites(s)),
+		Move:   func(ctx context.Context) { p.executor.Do(ctx, actions) },
+		Moving: len(moves)+len(actions)+len(progress) > 0,
+		Next:   node.Earlier(lastMoment, s.Until),
 	}, nil
 }
 
