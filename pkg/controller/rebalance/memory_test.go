@@ -19,6 +19,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 )
 
 // script plans at the given minutes after the start and returns the moves with their minute. act,
@@ -375,7 +376,7 @@ func TestMovesInProgress(t *testing.T) {
 					}
 				}
 				s := w.snapshot()
-				for _, m := range p.Plan(s, newRoom(s)) {
+				for _, m := range p.Plan(s, simulation.NewRoom(s)) {
 					if move := fmt.Sprintf("%d: %s", minute, m.Pod.Name); len(got) == 0 || got[len(got)-1][3:] != m.Pod.Name {
 						got = append(got, move)
 					}
@@ -412,7 +413,7 @@ func TestUnstableSpot(t *testing.T) {
 		}
 		w.schedule()
 		s := w.snapshot()
-		for _, m := range p.Plan(s, newRoom(s)) {
+		for _, m := range p.Plan(s, simulation.NewRoom(s)) {
 			moved[m.Pod.Workload.Name] = append(moved[m.Pod.Workload.Name], w.now)
 			w.move(m.Pod.Name, true)
 		}
@@ -441,7 +442,7 @@ func TestHealBySurgeIfReplicaIsMissing(t *testing.T) {
 		w.plan(p)
 		w.now = start.Add(5 * time.Minute)
 		s := w.snapshot()
-		moves := p.Plan(s, newRoom(s))
+		moves := p.Plan(s, simulation.NewRoom(s))
 		if len(moves) != 1 || moves[0].OnlySurge != want {
 			t.Errorf("%s: moves %+v, want one with OnlySurge %t", line, moves, want)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -62,7 +63,7 @@ func TestMovesEnd(t *testing.T) {
 			w.schedule()
 			before := floorDeficits(w)
 			s := w.snapshot()
-			planned := p.Plan(s, newRoom(s))
+			planned := p.Plan(s, simulation.NewRoom(s))
 			if len(planned) > int(settings.Rebalance.MaxMoves) {
 				t.Fatalf("%d moves at a time", len(planned))
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 )
 
 // market is a world in the autoscaler mode: new pods get assignments as in package gating, and an
@@ -143,7 +144,7 @@ func TestProvisioningMovesEnd(t *testing.T) {
 			m.place()
 			before := floorDeficits(m.world)
 			s := m.snapshot()
-			planned := p.Plan(s, newRoom(s))
+			planned := p.Plan(s, simulation.NewRoom(s))
 			if len(planned) > int(settings.Rebalance.MaxMoves) {
 				t.Fatalf("%d moves at a time", len(planned))
 			}

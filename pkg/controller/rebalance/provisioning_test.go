@@ -42,7 +42,7 @@ func capPools(w *world, name string) {
 func (w *world) planProvisioning(p *rebalance.Planner) []string {
 	s := w.snapshot()
 	var moves []string
-	for _, m := range p.Plan(s, newRoom(s)) {
+	for _, m := range p.Plan(s, simulation.NewRoom(s)) {
 		move := m.Pod.Name + " " + string(m.Reason)
 		if m.Requires != decision.Unassigned {
 			move += " " + m.Requires.String()
@@ -299,7 +299,7 @@ func TestConsecutiveAssigns(t *testing.T) {
 }
 
 // exhaustedRoom is a room whose time was over from the start.
-type exhaustedRoom struct{ *room }
+type exhaustedRoom struct{ rebalance.Room }
 
 func (exhaustedRoom) Replace(*snapshot.Pod, decision.AssignedCapacity) (*snapshot.Node, string) {
 	return nil, simulation.NotExamined
@@ -308,7 +308,7 @@ func (exhaustedRoom) Replace(*snapshot.Pod, decision.AssignedCapacity) (*snapsho
 // No node is provisioned for a pod for which there was no time to look for room.
 func TestProvisionNothingUnexamined(t *testing.T) {
 	s := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment ill 2 s s min=1", "deployment run 2 o s min=1", "deployment web 2 o o min=0").snapshot()
-	if moves := rebalance.NewPlanner(provisioning()).Plan(s, exhaustedRoom{newRoom(s)}); len(moves) > 0 {
+	if moves := rebalance.NewPlanner(provisioning()).Plan(s, exhaustedRoom{simulation.NewRoom(s)}); len(moves) > 0 {
 		t.Errorf("%d moves; the first moves %s", len(moves), moves[0].Pod.Name)
 	}
 }

@@ -6,12 +6,13 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // brokenRoom panics if it is asked about the pods of one workload.
 type brokenRoom struct {
-	*room
+	rebalance.Room
 	bad string
 }
 
@@ -19,7 +20,7 @@ func (r brokenRoom) Replace(p *snapshot.Pod, requires decision.AssignedCapacity)
 	if p.Workload.Name == r.bad {
 		panic("no such domain")
 	}
-	return r.room.Replace(p, requires)
+	return r.Room.Replace(p, requires)
 }
 
 // A panic in the planning of one workload does not affect other workloads or use up their moves.
@@ -50,7 +51,7 @@ func TestPlanAfterPanic(t *testing.T) {
 			limited := settings
 			limited.Rebalance.MaxMoves = 1
 			s := w.snapshot()
-			room := brokenRoom{newRoom(s), "bad"}
+			room := brokenRoom{simulation.NewRoom(s), "bad"}
 			if test.edit != nil {
 				test.edit(s)
 			}

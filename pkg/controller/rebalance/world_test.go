@@ -22,6 +22,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -200,7 +201,7 @@ func (w *world) snapshot() *snapshot.Snapshot {
 	nodes := map[*testNode]*snapshot.Node{}
 	for _, n := range w.nodes {
 		object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(n.name + n.created.String()), CreationTimestamp: metav1.NewTime(n.created)}}
-		object.Labels = map[string]string{v1.LabelHostname: n.name, v1.LabelTopologyZone: n.zone}
+		object.Labels = map[string]string{v1.LabelHostname: n.name, v1.LabelTopologyZone: n.zone, spot.CapacityLabel: n.facts.Capacity.Type.String()}
 		object.Spec.Taints = n.taints
 		object.Status.Allocatable = v1.ResourceList{"slots": *resource.NewQuantity(n.slots, resource.DecimalSI)}
 		status := v1.ConditionTrue
@@ -279,6 +280,13 @@ func (w *world) read(p *pod, work *testWorkload, revision *snapshot.Revision, on
 		object.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
 			{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": p.apartFrom}}, TopologyKey: p.apartBy}}}}
 	}
+	_, assigned := p.annotations[spot.AssignedAnnotation]
+	switch {
+	case p.onlySpot:
+		object.Spec.NodeSelector = map[string]string{spot.CapacityLabel: decision.Spot.String()}
+	case p.onlyOnDemand && (on == nil || !assigned): // its replacement does not inherit an assignment
+		object.Spec.NodeSelector = map[string]string{spot.CapacityLabel: decision.OnDemand.String()}
+	}
 	object.Status.NominatedNodeName = p.nominated
 	object.Status.Conditions = []v1.PodCondition{condition(v1.PodReady, on != nil && !p.unready, "")}
 	if on != nil {
@@ -304,6 +312,7 @@ func (w *world) read(p *pod, work *testWorkload, revision *snapshot.Revision, on
 	result.Subject = &workload.Subject{Pod: decision.Pod{OnlySpot: p.onlySpot, OnlyOnDemand: p.onlyOnDemand, SpreadByAffinity: p.spread, Assigned: workload.AssignedCapacityOf(object), Workload: decision.Workload{
 		Kind: work.kind, Revision: string(revision.Key.UID), Desired: work.desired, Ordered: work.kind == "StatefulSet", Ordinal: p.ordinal,
 	}}}
+	result.Replacement = &result.Subject.Pod
 	if !p.terminating {
 		revision.Pods = append(revision.Pods, result)
 		switch {
@@ -317,101 +326,6 @@ func (w *world) read(p *pod, work *testWorkload, revision *snapshot.Revision, on
 	return result
 }
 
-// room implements rebalance.Room with slots and the policy.
-type room struct {
-	snapshot *snapshot.Snapshot
-	free     map[*snapshot.Node]int64
-	placed   map[*snapshot.Revision]decision.PlacedPods
-	answers  map[question]*snapshot.Node
-}
-
-// question is the argument of Replace.
-type question struct {
-	pod      *snapshot.Pod
-	requires decision.AssignedCapacity
-}
-
-func newRoom(s *snapshot.Snapshot) *room {
-	r := &room{s, map[*snapshot.Node]int64{}, map[*snapshot.Revision]decision.PlacedPods{}, map[question]*snapshot.Node{}}
-	for _, n := range s.Nodes {
-		r.free[n] = value(n.Status.Allocatable)
-		for _, p := range n.Pods {
-			r.free[n] -= value(p.Requests)
-		}
-	}
-	for _, w := range s.Workloads {
-		for _, revision := range w.Revisions {
-			r.placed[revision] = revision.Placed
-		}
-	}
-	for _, p := range s.Pods {
-		if p.Live() && p.Node == nil {
-			r.place(p, decision.Unassigned)
-		}
-	}
-	return r
-}
-
-func value(list v1.ResourceList) int64 {
-	q := list["slots"]
-	return q.Value()
-}
-
-func count(placed *decision.PlacedPods, n *snapshot.Node, by int) {
-	if n.Facts.Capacity.Type == decision.Spot {
-		placed.Spot += by
-	} else {
-		placed.OnDemand += by
-	}
-}
-
-// Over implements rebalance.Room.
-func (r *room) Expired() bool { return false }
-
-// Replace implements rebalance.Room.
-func (r *room) Replace(p *snapshot.Pod, requires decision.AssignedCapacity) (*snapshot.Node, string) {
-	key := question{p, requires}
-	to, known := r.answers[key]
-	if !known {
-		before := r.placed[p.Revision]
-		without := before
-		count(&without, p.Node, -1)
-		r.placed[p.Revision] = without
-		if to = r.place(p, requires); to == nil {
-			r.placed[p.Revision] = before
-		}
-		r.answers[key] = to
-	}
-	if to == nil {
-		return nil, "no node has room"
-	}
-	return to, ""
-}
-
-func (r *room) place(p *snapshot.Pod, requires decision.AssignedCapacity) *snapshot.Node {
-	subject := p.Subject.Pod
-	subject.OnlyOnDemand = subject.OnlyOnDemand || requires == decision.AssignedOnDemand
-	plan := decision.NewPlan(&subject, p.Workload.Settings, r.placed[p.Revision], decision.WaitTime{})
-	var best *snapshot.Node
-	for _, n := range r.snapshot.Nodes {
-		if r.free[n] < value(p.Requests) || plan.Admit(n.Facts, 0, 0) != decision.Admitted || len(n.Spec.Taints) > 0 ||
-			subject.OnlySpot && n.Facts.Capacity.Type != decision.Spot || subject.OnlyOnDemand && n.Facts.Capacity.Type != decision.OnDemand ||
-			!requires.Admits(n.Facts.Capacity.Type) {
-			continue
-		}
-		if best == nil || plan.Rank(n.Facts, decision.Siblings{}, 0) > plan.Rank(best.Facts, decision.Siblings{}, 0) {
-			best = n
-		}
-	}
-	if best != nil {
-		r.free[best] -= value(p.Requests)
-		placed := r.placed[p.Revision]
-		count(&placed, best, 1)
-		r.placed[p.Revision] = placed
-	}
-	return best
-}
-
 // schedule places waiting pods in the order of the workloads' pods.
 func (w *world) schedule() {
 	for _, work := range w.workloads {
@@ -420,9 +334,7 @@ func (w *world) schedule() {
 				s := w.snapshot()
 				for _, read := range s.Pods {
 					if read.Name == p.name {
-						// A separate room, because newRoom places waiting pods first.
-						waiting := slices.DeleteFunc(slices.Clone(s.Pods), func(o *snapshot.Pod) bool { return o.Node == nil })
-						if n := newRoom(&snapshot.Snapshot{Now: s.Now, Nodes: s.Nodes, Pods: waiting, Workloads: s.Workloads}).place(read, decision.Unassigned); n != nil {
+						if n, _ := simulation.NewRoom(s).Replace(read, decision.Unassigned); n != nil {
 							p.node = w.node(n.Name)
 						}
 					}
@@ -463,7 +375,7 @@ func (w *world) plan(p *rebalance.Planner) []string {
 	s := w.snapshot()
 	w.events = nil
 	var moves []string
-	for _, m := range p.Plan(s, newRoom(s)) {
+	for _, m := range p.Plan(s, simulation.NewRoom(s)) {
 		what := string(m.Reason)
 		if m.Useless != "" {
 			what += " stopped"
