@@ -14,53 +14,45 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// If many nodes are unreachable, the controller does not delete all their pods.
-func TestManyUnreachableNodesAreIgnored(t *testing.T) {
-	for _, test := range []struct{ nodes, unreachable, want int }{
-		{10, 1, 1}, {10, 2, 2}, {10, 5, 2}, {10, 6, 0}, {10, 10, 0}, {2, 2, 0}, {100, 9, 9}, {100, 54, 10}, {100, 55, 0},
+// addNode adds a spot node with a pod to s.
+func (w *world) addNode(s *snapshot.Snapshot, name string, ready v1.ConditionStatus) *snapshot.Node {
+	n, p := newSpotNode(name, ready), w.pod("p-"+name, "Deployment")
+	p.Node, n.Pods = n, []*snapshot.Pod{p}
+	s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
+	return n
+}
+
+// If many nodes are unreachable, the controller does not delete all their pods. The Leases of nodes
+// count too, also if they are not overdue for long enough: such nodes become unreachable together.
+func TestManyUnreachableNodes(t *testing.T) {
+	for _, test := range []struct {
+		nodes, unknown int
+		gone, late     int // by their Leases
+		want           int
+	}{
+		{10, 1, 0, 0, 1}, {10, 2, 0, 0, 2}, {10, 5, 0, 0, 2}, {10, 6, 0, 0, 0}, {10, 10, 0, 0, 0}, {2, 2, 0, 0, 0},
+		{100, 9, 0, 0, 9}, {100, 54, 0, 0, 10}, {100, 55, 0, 0, 0},
+		{10, 0, 1, 0, 1}, {10, 0, 2, 3, 2}, {10, 0, 2, 4, 0}, {100, 0, 12, 0, 10}, {100, 0, 12, 43, 0},
 	} {
 		w := newWorld(t)
-		s := &snapshot.Snapshot{Now: start.Add(time.Hour)}
+		s := &snapshot.Snapshot{Now: start.Add(time.Hour), Overdue: map[string]time.Time{}}
 		for i := range test.nodes {
-			status := v1.ConditionTrue
-			if i < test.unreachable {
-				status = v1.ConditionUnknown
+			ready := v1.ConditionTrue
+			if i < test.unknown {
+				ready = v1.ConditionUnknown
 			}
-			n := newSpotNode(fmt.Sprint("n-", i), status)
-			p := w.pod(fmt.Sprint("p-", i), "Deployment")
-			p.Node, n.Pods = n, []*snapshot.Pod{p}
-			s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
+			n := w.addNode(s, fmt.Sprint("n-", i), ready)
+			switch {
+			case i < test.gone:
+				s.Overdue[n.Name] = s.Now.Add(-41 * time.Second)
+			case i < test.gone+test.late:
+				s.Overdue[n.Name] = s.Now.Add(-21 * time.Second)
+			}
 		}
 		// A node that has never reported does not affect the others.
 		s.Nodes = append(s.Nodes, &snapshot.Node{Node: &v1.Node{}})
 		if _, moves := interruption.Plan(s, settings); len(moves) != test.want {
-			t.Errorf("%d of %d nodes are unreachable: %d moves, want %d", test.unreachable, test.nodes, len(moves), test.want)
-		}
-	}
-}
-
-// The same applies to Leases, also of nodes whose Leases are not overdue for long enough: they
-// become unreachable together.
-func TestManyOverdueLeases(t *testing.T) {
-	for _, test := range []struct{ nodes, gone, late, want int }{
-		{10, 1, 0, 1}, {10, 2, 3, 2}, {10, 2, 4, 0}, {100, 12, 0, 10}, {100, 12, 43, 0},
-	} {
-		w := newWorld(t)
-		s := &snapshot.Snapshot{Now: start, Overdue: map[string]time.Time{}}
-		for i := range test.nodes {
-			n := newSpotNode(fmt.Sprint("n-", i), v1.ConditionTrue)
-			switch {
-			case i < test.gone:
-				s.Overdue[n.Name] = start.Add(-41 * time.Second)
-			case i < test.gone+test.late:
-				s.Overdue[n.Name] = start.Add(-21 * time.Second)
-			}
-			p := w.pod(fmt.Sprint("p-", i), "Deployment")
-			p.Node, n.Pods = n, []*snapshot.Pod{p}
-			s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
-		}
-		if _, moves := interruption.Plan(s, settings); len(moves) != test.want {
-			t.Errorf("of %d nodes %d are gone and %d late: %d moves, want %d", test.nodes, test.gone, test.late, len(moves), test.want)
+			t.Errorf("%+v: %d moves", test, len(moves))
 		}
 	}
 }
@@ -70,13 +62,7 @@ func TestManyOverdueLeases(t *testing.T) {
 func TestCountedNodeStaysCounted(t *testing.T) {
 	w := newWorld(t)
 	s := &snapshot.Snapshot{Now: start.Add(time.Hour)}
-	unreachable := func(name string) *snapshot.Node {
-		n := newSpotNode(name, v1.ConditionUnknown)
-		p := w.pod("p-"+name, "Deployment")
-		p.Node, n.Pods = n, []*snapshot.Pod{p}
-		s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
-		return n
-	}
+	unreachable := func(name string) *snapshot.Node { return w.addNode(s, name, v1.ConditionUnknown) }
 	unreachable("a")
 	unreachable("b").Spec.Taints = []v1.Taint{{Key: awsReclaim, Effect: v1.TaintEffectNoSchedule}}
 	unreachable("c")
