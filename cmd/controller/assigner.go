@@ -36,12 +36,8 @@ func newAssigner(
 	if err != nil {
 		return nil, fmt.Errorf("connecting the gates to the caches: %w", err)
 	}
-	return manager.RunnableFunc(func(ctx context.Context) error {
-		select {
-		case <-caches.synced:
-			assigner.Run(ctx)
-		case <-ctx.Done():
-		}
+	return caches.whenSynced(func(ctx context.Context) error {
+		assigner.Run(ctx)
 		return nil
 	}), nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
@@ -52,6 +53,18 @@ func (c *caches) Start(ctx context.Context) error {
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (c *caches) NeedLeaderElection() bool { return false }
+
+// whenSynced returns a runnable of the leader that runs when every cache is full.
+func (c *caches) whenSynced(run func(context.Context) error) manager.Runnable {
+	return manager.RunnableFunc(func(ctx context.Context) error {
+		select {
+		case <-c.synced:
+			return run(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	})
+}
 
 // ready is a healthz.Checker.
 func (c *caches) ready(*http.Request) error {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 )
 
 // requestTimeout is the timeout of a write request. The result of a request that takes longer is
@@ -28,13 +27,6 @@ const (
 
 // responsesPerSecond is the rate and the burst of responses to Evictions.
 const responsesPerSecond = 20
-
-// readOnly returns the configuration of a read-only client.
-func readOnly(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.Wrap(guard(func() error { return errors.New("this client is read-only") }))
-	return config
-}
 
 // newWriter returns the client that changes objects; see writing.
 func newWriter(config *rest.Config, perSecond int, mayWrite func() error) (kubernetes.Interface, error) {
@@ -53,36 +45,33 @@ func writing(config *rest.Config, perSecond int, mayWrite func() error) *rest.Co
 	return config
 }
 
+// readers are clients that only read.
+type readers struct {
+	kubernetes kubernetes.Interface
+	dynamic    dynamic.Interface
+	metadata   metadata.Interface
+}
+
+func newReaders(config *rest.Config) (r readers, err error) {
+	config = rest.CopyConfig(config)
+	config.Wrap(guard(func() error { return errors.New("this client is read-only") }))
+	var errs [3]error
+	r.kubernetes, errs[0] = kubernetes.NewForConfig(config)
+	r.dynamic, errs[1] = dynamic.NewForConfig(config)
+	r.metadata, errs[2] = metadata.NewForConfig(config)
+	return r, errors.Join(errs[:]...)
+}
+
 // newEvictions returns the Evictions that the controller responds to; nil if it responds to none.
-func newEvictions(config *rest.Config, setup *setup, mayWrite func() error) (*round.Evictions, error) {
+func newEvictions(config *rest.Config, setup *setup, readers readers, mayWrite func() error) (*round.Evictions, error) {
 	if !setup.Drain.EvictionRequests {
 		return nil, nil
-	}
-	reader, err := dynamic.NewForConfig(readOnly(config))
-	if err != nil {
-		return nil, fmt.Errorf("creating the client that reads Evictions: %w", err)
 	}
 	writer, err := dynamic.NewForConfig(writing(config, responsesPerSecond, mayWrite))
 	if err != nil {
 		return nil, fmt.Errorf("creating the client that responds to Evictions: %w", err)
 	}
-	return round.NewEvictions(reader, writer), nil
-}
-
-func newNodeOwners(config *rest.Config) (*round.NodeOwners, error) {
-	reader, err := metadata.NewForConfig(readOnly(config))
-	if err != nil {
-		return nil, fmt.Errorf("creating the client that reads the owners of nodes: %w", err)
-	}
-	return round.NewNodeOwners(reader), nil
-}
-
-func newNodePools(config *rest.Config, into *simulation.Provisioning) (*round.NodePools, error) {
-	reader, err := dynamic.NewForConfig(readOnly(config))
-	if err != nil {
-		return nil, fmt.Errorf("creating the client that reads NodePools: %w", err)
-	}
-	return &round.NodePools{Reader: reader, Provisioning: into}, nil
+	return round.NewEvictions(readers.dynamic, writer), nil
 }
 
 type transport func(*http.Request) (*http.Response, error)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 
 	"k8s.io/client-go/rest"
@@ -30,12 +29,5 @@ func newCounter(config *rest.Config, setup *setup, caches *caches, mayWrite func
 	if err != nil {
 		return nil, fmt.Errorf("connecting the counter of disruptions to the caches: %w", err)
 	}
-	return manager.RunnableFunc(func(ctx context.Context) error {
-		select {
-		case <-caches.synced:
-			return counter.Run(ctx)
-		case <-ctx.Done():
-			return nil
-		}
-	}), nil
+	return caches.whenSynced(counter.Run), nil
 }

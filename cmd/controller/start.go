@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -96,23 +95,20 @@ func elect(config *rest.Config, duration time.Duration, options *manager.Options
 
 // add adds all runnables to the manager.
 func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func() error, recorder events.EventRecorder) error {
-	reader, err := kubernetes.NewForConfig(readOnly(config))
+	readers, err := newReaders(config)
 	if err != nil {
-		return fmt.Errorf("creating the client that reads: %w", err)
+		return fmt.Errorf("creating the clients that read: %w", err)
 	}
 	writer, err := newWriter(config, int(setup.RequestsPerSecond), mayWrite)
 	if err != nil {
 		return fmt.Errorf("creating the client that writes: %w", err)
 	}
-	evictions, err := newEvictions(config, setup, mayWrite)
+	evictions, err := newEvictions(config, setup, readers, mayWrite)
 	if err != nil {
 		return err
 	}
-	nodeOwners, err := newNodeOwners(config)
-	if err != nil {
-		return err
-	}
-	caches, err := newCaches(reader)
+	nodeOwners := round.NewNodeOwners(readers.metadata)
+	caches, err := newCaches(readers.kubernetes)
 	if err != nil {
 		return fmt.Errorf("creating the caches: %w", err)
 	}
@@ -142,7 +138,8 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		defer planner.Wait()
 		return rounds.Start(ctx)
 	})
-	runnables := append([]manager.Runnable{caches, nodeOwners, leading}, besideRounds...)
+	nodePools := &round.NodePools{Reader: readers.dynamic, Provisioning: planner.Provisioning}
+	runnables := append([]manager.Runnable{caches, nodeOwners, nodePools, leading}, besideRounds...)
 	if evictions != nil {
 		runnables = append(runnables, evictions)
 	}
@@ -157,7 +154,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 }
 
 // newBesideRounds returns the runnables that act on single pods beside the rounds, if they are
-// enabled, and the reader of NodePools.
+// enabled.
 func newBesideRounds(
 	config *rest.Config, setup *setup, caches *caches, planner *round.Planner, mayWrite func() error, recorder events.EventRecorder,
 ) (runnables []manager.Runnable, err error) {
@@ -169,11 +166,7 @@ func newBesideRounds(
 	if err != nil {
 		return nil, err
 	}
-	nodePools, err := newNodePools(config, planner.Provisioning)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range []manager.Runnable{assigner, counter, nodePools} {
+	for _, r := range []manager.Runnable{assigner, counter} {
 		if r != nil {
 			runnables = append(runnables, r)
 		}
