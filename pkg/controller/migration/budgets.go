@@ -3,9 +3,6 @@ package migration
 import (
 	"fmt"
 
-	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
@@ -50,19 +47,16 @@ func neverEvicted(selecting []*budget) string {
 }
 
 // budgetsOf returns the PodDisruptionBudgets that select a pod.
-func (p *planner) budgetsOf(pod *snapshot.Pod) []*budget {
-	selectors := p.budgets[pod.Namespace]
-	if selectors == nil {
-		selectors = &workload.Selectors[*budget]{}
-		p.budgets[pod.Namespace] = selectors
-		for _, pdb := range p.snapshot.Budgets[pod.Namespace] {
+func (p *planner) budgetsOf(pod *snapshot.Pod) (selecting []*budget) {
+	for _, pdb := range p.snapshot.BudgetsOf(pod) {
+		if p.budgets[pdb] == nil {
 			one := &budget{uid: pdb.UID, allowed: pdb.Status.DisruptionsAllowed}
-			c := meta.FindStatusCondition(pdb.Status.Conditions, policyv1.DisruptionAllowedCondition)
-			if c != nil && c.Status == metav1.ConditionFalse && c.Reason == policyv1.SyncFailedReason {
-				one.never = fmt.Sprintf("Kubernetes cannot count the pods of PodDisruptionBudget %s: %s", pdb.Name, refusal.Short(c.Message))
+			if message, failed := workload.SyncFailure(pdb); failed {
+				one.never = fmt.Sprintf("Kubernetes cannot count the pods of PodDisruptionBudget %s: %s", pdb.Name, refusal.Short(message))
 			}
-			selectors.Add(workload.Selector(pdb.Spec.Selector), one)
+			p.budgets[pdb] = one
 		}
+		selecting = append(selecting, p.budgets[pdb])
 	}
-	return selectors.Of(pod.Labels)
+	return selecting
 }

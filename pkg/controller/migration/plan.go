@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -84,8 +85,8 @@ type planner struct {
 	// siblings counts the pods of each workload if there are moves.
 	siblings map[workload.OwnerKey]*siblings
 	surges   *surgeRules
-	// budgets caches the PodDisruptionBudgets of each namespace.
-	budgets map[string]*workload.Selectors[*budget]
+	// budgets are the PodDisruptionBudgets that select a pod of the plan.
+	budgets map[*policyv1.PodDisruptionBudget]*budget
 	// chooseFirstReplaced sets siblings.firstReplaced of all workloads when it is first needed. By
 	// then the plan contains the moves with a deadline, whose pods no longer serve.
 	chooseFirstReplaced func()
@@ -105,7 +106,7 @@ func newPlanner(s *snapshot.Snapshot, settings Settings, progress Progress) *pla
 	return &planner{
 		now: s.Now, snapshot: s, settings: settings, progress: progress,
 		siblings: map[workload.OwnerKey]*siblings{}, surges: newSurgeRules(s),
-		budgets: map[string]*workload.Selectors[*budget]{}, starting: map[departureKey]int{},
+		budgets: map[*policyv1.PodDisruptionBudget]*budget{}, starting: map[departureKey]int{},
 		feasibility: sync.OnceValue(func() *simulation.Feasibility { return settings.Provisioning.Feasibility(s) }),
 	}
 }

@@ -18,7 +18,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -270,11 +269,11 @@ func (p *Planner) observeSyncFailures(s *snapshot.Snapshot) {
 				continue
 			}
 			key := types.NamespacedName{Namespace: budget.Namespace, Name: string(owner.UID)}
-			allowed := meta.FindStatusCondition(budget.Status.Conditions, policyv1.DisruptionAllowedCondition)
-			if allowed == nil || allowed.Reason != policyv1.SyncFailedReason {
+			message, failed := workload.SyncFailure(budget)
+			if !failed {
 				delete(p.syncFailures, key)
 			} else if _, known := p.syncFailures[key]; !known {
-				p.syncFailures[key] = syncFailure{s.Now, allowed.Message}
+				p.syncFailures[key] = syncFailure{s.Now, message}
 			}
 		}
 	}
