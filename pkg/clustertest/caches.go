@@ -1,8 +1,6 @@
 package clustertest
 
 import (
-	"testing"
-
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -16,7 +14,7 @@ import (
 
 // Fill adds objects to the caches of informers that are not started, or replaces them. It trims
 // them as the informers of the programs do.
-func Fill(t testing.TB, factory informers.SharedInformerFactory, objects ...runtime.Object) {
+func Fill(t TB, factory informers.SharedInformerFactory, objects ...runtime.Object) {
 	t.Helper()
 	for _, object := range objects {
 		trimmed, err := transform.Trim(object)
@@ -30,7 +28,7 @@ func Fill(t testing.TB, factory informers.SharedInformerFactory, objects ...runt
 }
 
 // CacheOf returns the informer cache for objects of the type of object.
-func CacheOf(t testing.TB, factory informers.SharedInformerFactory, object runtime.Object) cache.Indexer {
+func CacheOf(t TB, factory informers.SharedInformerFactory, object runtime.Object) cache.Indexer {
 	t.Helper()
 	core, apps := factory.Core().V1(), factory.Apps().V1()
 	var informer cache.SharedIndexInformer

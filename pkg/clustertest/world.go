@@ -3,7 +3,6 @@ package clustertest
 import (
 	"fmt"
 	"slices"
-	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,10 +22,18 @@ var BasicPolicy = &decision.Policy{
 	LabelGrace:     30 * time.Second,
 }
 
+// TB is the part of testing.TB that this package uses. A test of package rapid has it too.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // World is a Reader with the contents of its caches. Tests add objects to the caches directly; the
 // informers are not started.
 type World struct {
-	t       testing.TB
+	t       TB
 	Factory informers.SharedInformerFactory
 	Reader  *snapshot.Reader
 	Policy  decision.Policy    // of the Reader; a test may change it before the first Snapshot
@@ -34,7 +41,7 @@ type World struct {
 }
 
 // NewWorld returns a World without objects whose policy is BasicPolicy.
-func NewWorld(t testing.TB) *World {
+func NewWorld(t TB) *World {
 	t.Helper()
 	w := &World{t: t, Factory: informers.NewSharedInformerFactory(fake.NewClientset(), 0), Policy: *BasicPolicy, Pods: map[string]*v1.Pod{}}
 	var err error
@@ -63,10 +70,28 @@ func (w *World) Remove(object runtime.Object) {
 	}
 }
 
+// Replace replaces the contents of all caches.
+func (w *World) Replace(objects ...runtime.Object) {
+	w.t.Helper()
+	for _, informer := range w.Reader.Informers() {
+		if err := informer.GetIndexer().Replace(nil, ""); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	clear(w.Pods)
+	w.Put(objects...)
+}
+
 // Snapshot returns the Snapshot of the Reader at Now.
 func (w *World) Snapshot() *snapshot.Snapshot {
 	w.t.Helper()
-	s, err := w.Reader.Snapshot(Now)
+	return w.SnapshotAt(Now)
+}
+
+// SnapshotAt returns the Snapshot of the Reader at a time.
+func (w *World) SnapshotAt(now time.Time) *snapshot.Snapshot {
+	w.t.Helper()
+	s, err := w.Reader.Snapshot(now)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -80,7 +105,7 @@ func (w *World) Build(lines string) {
 }
 
 // Find returns the pod with that name.
-func Find(t testing.TB, s *snapshot.Snapshot, name string) *snapshot.Pod {
+func Find(t TB, s *snapshot.Snapshot, name string) *snapshot.Pod {
 	t.Helper()
 	i := slices.IndexFunc(s.Pods, func(p *snapshot.Pod) bool { return p.Name == name })
 	if i < 0 {

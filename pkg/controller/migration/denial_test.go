@@ -18,8 +18,8 @@ import (
 )
 
 // newInterrupted returns a world whose only pod, web, runs on an interrupted node.
-func newInterrupted() (*world, *bench) {
-	w := newWorld()
+func newInterrupted(t *testing.T) (*world, *bench) {
+	w := newWorld(t)
 	w.deployment("web", 1)
 	w.pod("web", w.replicaSets["web-1"], "reclaimed")
 	w.sync()
@@ -42,7 +42,7 @@ func TestReleaseIsDenied(t *testing.T) {
 		"500":              {apierrors.NewInternalError(errors.New("webhook is unavailable")), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, b := newInterrupted()
+			w, b := newInterrupted(t)
 			w.fail = func(verb, _, _ string) (error, bool) {
 				if verb == "patch" {
 					return test.err, true
@@ -90,7 +90,7 @@ func TestReleaseIsForbidden(t *testing.T) {
 		"no time for another attempt": {50*time.Second - 1, func(time.Duration) error { return no }, []string{"0s: evict web"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, b := newInterrupted()
+			w, b := newInterrupted(t)
 			w.fail = func(verb, _, _ string) (error, bool) {
 				if verb == "patch" {
 					return test.answer(w.now.Sub(start)), true
@@ -117,7 +117,7 @@ func TestReleaseIsForbidden(t *testing.T) {
 
 // Two API servers that start an hour apart do not count as a permanent denial.
 func TestForbiddenLongAgo(t *testing.T) {
-	w, b := newInterrupted()
+	w, b := newInterrupted(t)
 	forbids := true
 	w.fail = func(verb, _, _ string) (error, bool) {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web", errors.New("no")), forbids && verb == "patch"
@@ -136,7 +136,7 @@ func TestForbiddenLongAgo(t *testing.T) {
 // The cause of a denial may have been fixed, also if a PodDisruptionBudget refused the eviction
 // since.
 func TestDeniedReleaseIsTriedAgain(t *testing.T) {
-	w, b := newInterrupted()
+	w, b := newInterrupted(t)
 	var requested []string
 	w.fail = func(verb, _, _ string) (error, bool) {
 		switch requested = append(requested, verb); verb {
@@ -157,7 +157,7 @@ func TestDeniedReleaseIsTriedAgain(t *testing.T) {
 
 // An eviction without a deadline that is always denied is requested ever more rarely.
 func TestDeniedEvictionBacksOff(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	b, evictions := newBench(w, false), 0
 	w.fail = func(verb, _, _ string) (error, bool) {
 		evictions++
@@ -208,7 +208,7 @@ func TestRefusedEviction(t *testing.T) {
 		"everything":      {webhookDenies, webhookDenies, both, both},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			pod := w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 			if test.patch != nil {
 				w.deployment("web", 1)
@@ -289,7 +289,7 @@ func TestRefusalsAreReported(t *testing.T) {
 		"busy":     {"evict", []error{apierrors.NewTooManyRequests("busy", 1), apierrors.NewInternalError(errors.New("etcd"))}, false, time.Hour, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.deployment("web", 1)
 			pod := w.pod("web", w.replicaSets["web-1"], "reclaimed")
 			if !test.move {
@@ -326,7 +326,7 @@ func TestRefusalsAreReported(t *testing.T) {
 // A budget whose pods Kubernetes cannot count never allows an eviction. It is reported with the
 // first action for the pod, before the eviction is requested.
 func TestBudgetThatNeverAllows(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 	w.budget("db", 1)
 	w.budgets[0].Status.Conditions = []metav1.Condition{{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse,
@@ -347,7 +347,7 @@ func TestNoticeTooShort(t *testing.T) {
 		0: {"ReleasedToMove Pod", "MovingPods Deployment"}, 80: {"ReleasedToMove Pod", "MovingPods Deployment"},
 		100: {"NoticeTooShort Pod", "NoticeTooShort Deployment", "ReleasedToMove Pod", "MovingPods Deployment"},
 	} {
-		w := newWorld()
+		w := newWorld(t)
 		w.deployment("web", 1)
 		w.replicaSets["web-1"].Spec.MinReadySeconds = seconds
 		w.pod("web", w.replicaSets["web-1"], "reclaimed")
@@ -363,7 +363,7 @@ func TestNoticeTooShort(t *testing.T) {
 // A release that a failing webhook refuses is planned again and again. The plan learns that no
 // replacement starts for now.
 func TestReleaseOfAFailingWebhook(t *testing.T) {
-	w, b := newInterrupted()
+	w, b := newInterrupted(t)
 	w.fail = func(verb, _, _ string) (error, bool) { return webhookFails, verb == "patch" }
 	for range 3 {
 		b.round(10*time.Minute, "web")

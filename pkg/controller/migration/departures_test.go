@@ -63,7 +63,7 @@ func TestReturningSuccessors(t *testing.T) {
 		"eviction of one and another leader": {replicas: 1, given: recreate, restart: 20, wantMoved: 2, wantPods: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			d := w.deployment("web", test.replicas)
 			if test.given != nil {
 				test.given(d)
@@ -110,7 +110,7 @@ func count(all []string, one string) (n int) {
 
 // A signal that appears and is cleared every minute moves pods off one node only so often.
 func TestMovesOfANodeAreBounded(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.deployment("web", 1)
 	w.pod("web", w.replicaSets["web-1"], "reclaimed")
 	b := newBench(w, false)
@@ -171,7 +171,7 @@ func TestGoals(t *testing.T) {
 		"unknown reason, on a node that is drained": {migration.Unknown, "drained", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.deployment("web", 2)
 			for _, node := range []string{"on-demand", "spot", "drained", "cordoned"} {
 				w.node(node)

@@ -52,7 +52,7 @@ func TestBeginDrain(t *testing.T) {
 		"no room, and no other node can run it":  {func(w *world) { w.deployment("web", 1) }, true, []migration.Reason{migration.Drain}, []string{"stay web-0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.calm, w.drained = true, []string{"reclaimed"}
 			test.given(w)
 			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
@@ -112,7 +112,7 @@ func TestDrainOfAllReplicas(t *testing.T) {
 			want: []string{"stay web-0 by evict"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.node("drained")
 			w.calm, w.drained = true, []string{"reclaimed", "drained"}
 			w.deployment("web", 3)
@@ -149,7 +149,7 @@ func TestDrainOfAnUnknownWorkload(t *testing.T) {
 		"a replica on a node that remains": {"remaining", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.calm, w.drained = true, []string{"reclaimed"}
 			w.deployment("web", 2)
 			w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
@@ -167,7 +167,7 @@ func TestDrainOfAnUnknownWorkload(t *testing.T) {
 
 // A replica that the same plan evicts from a node that remains does not count.
 func TestDrainAfterTheEvictionOfTheLastReplica(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.calm, w.drained = true, []string{"reclaimed"}
 	w.deployment("web", 3)
 	w.pod("web-0", w.replicaSets["web-1"], "remaining")
@@ -203,7 +203,7 @@ func TestDrainWithDeadline(t *testing.T) {
 			want: []string{"stay web-0 by evict"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.calm, w.drained = true, []string{"reclaimed"}
 			w.deployment("web", 1)
 			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
@@ -224,30 +224,42 @@ func TestDrainWithDeadline(t *testing.T) {
 	}
 }
 
-// A pod whose eviction is requested is released whatever PodDisruptionBudgets allow, and evicted
-// when its replacement is ready. It is restored if the request is withdrawn or no replacement
-// becomes ready.
+// A pod whose eviction is requested is released whatever PodDisruptionBudgets allow, and whether or
+// not a drain of its node would wait for it. The controller evicts it when its replacement is
+// ready, because the requester waits for that. The pod is restored if the request is withdrawn or
+// no replacement becomes ready.
 func TestRequested(t *testing.T) {
 	for name, test := range map[string]struct {
-		released, requested, replaced bool
-		ago                           time.Duration
-		want                          []string
+		drained, requested, replaced bool
+		releasedFor                  migration.Reason
+		ago                          time.Duration
+		want                         []string
 	}{
 		"requested":                       {requested: true, want: []string{"release web-0 by surge"}},
-		"a replacement is not ready yet":  {released: true, requested: true, ago: time.Minute},
-		"a replacement is ready":          {released: true, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
-		"no replacement in time":          {released: true, requested: true, ago: 2 * time.Minute, want: []string{"restore web-0 by surge"}},
-		"cancelled":                       {released: true, ago: time.Second, want: []string{"restore web-0 by surge"}},
-		"cancelled, with the replacement": {released: true, replaced: true, want: []string{"restore web-0 by surge"}},
+		"a replacement is not ready yet":  {releasedFor: migration.Requested, requested: true, ago: time.Minute},
+		"a replacement is ready":          {releasedFor: migration.Requested, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"no replacement in time":          {releasedFor: migration.Requested, requested: true, ago: 2 * time.Minute, want: []string{"restore web-0 by surge"}},
+		"cancelled":                       {releasedFor: migration.Requested, ago: time.Second, want: []string{"restore web-0 by surge"}},
+		"cancelled, with the replacement": {releasedFor: migration.Requested, replaced: true, want: []string{"restore web-0 by surge"}},
+
+		"the drain need not wait":                    {drained: true, requested: true, want: []string{"release web-0 by surge"}},
+		"the drain need not wait, and not requested": {drained: true},
+		"released for the drain":                     {drained: true, releasedFor: migration.Drain, ago: time.Second, requested: true},
+		"released for the drain, and replaced": {
+			drained: true, releasedFor: migration.Drain, ago: time.Second, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"released for the request, and replaced": {
+			drained: true, releasedFor: migration.Requested, ago: time.Second, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"the request is withdrawn": {
+			drained: true, releasedFor: migration.Requested, ago: time.Second, replaced: true, want: []string{"restore web-0 by surge"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.calm, w.drained = true, []string{"reclaimed"}
 			w.deployment("web", 2)
 			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
 			w.pod("web-1", w.replicaSets["web-1"], "remaining")
-			if test.released {
-				w.releasedFor(pod, migration.Requested, test.ago)
+			if test.releasedFor != "" {
+				w.releasedFor(pod, test.releasedFor, test.ago)
 			}
 			if test.replaced {
 				w.pod("web-2", w.replicaSets["web-1"], "remaining")
@@ -255,46 +267,9 @@ func TestRequested(t *testing.T) {
 			w.sync()
 			s := w.snapshot()
 			var requested []migration.Move
-			if test.requested {
-				requested = moves(s, migration.Requested, time.Time{}, "web-0")
-				requested[0].OnlySurge = true
+			if test.drained {
+				requested = moves(s, migration.Drain, time.Time{}, "web-0")
 			}
-			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil)))
-		})
-	}
-}
-
-// If the eviction of a pod on a draining node is also requested, the pod is released whether or not
-// the drain would wait for it. The controller evicts it, because the requester waits for that. If
-// the request is withdrawn, the pod is restored.
-func TestRequestedOnDrainedNode(t *testing.T) {
-	for name, test := range map[string]struct {
-		releasedFor         migration.Reason
-		requested, replaced bool
-		want                []string
-	}{
-		"the drain need not wait":                    {requested: true, want: []string{"release web-0 by surge"}},
-		"the drain need not wait, and not requested": {},
-		"released for the drain":                     {releasedFor: migration.Drain, requested: true},
-		"released for the drain, and replaced":       {releasedFor: migration.Drain, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
-		"released for the request, and replaced":     {releasedFor: migration.Requested, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
-		"the request is withdrawn":                   {releasedFor: migration.Requested, replaced: true, want: []string{"restore web-0 by surge"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld()
-			w.calm, w.drained = true, []string{"reclaimed"}
-			w.deployment("web", 2)
-			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
-			w.pod("web-1", w.replicaSets["web-1"], "remaining")
-			if test.releasedFor != "" {
-				w.releasedFor(pod, test.releasedFor, time.Second)
-			}
-			if test.replaced {
-				w.pod("web-2", w.replicaSets["web-1"], "remaining")
-			}
-			w.sync()
-			s := w.snapshot()
-			requested := moves(s, migration.Drain, time.Time{}, "web-0")
 			if test.requested {
 				requested = append(requested, moves(s, migration.Requested, time.Time{}, "web-0")...)
 			}
@@ -307,26 +282,41 @@ func TestRequestedOnDrainedNode(t *testing.T) {
 }
 
 // The draining client evicts a pod that was released for the drain. The pod is restored if the
-// drain ends, or if no replacement becomes ready.
+// drain ends, or if no replacement becomes ready. A replacement on a new node may take longer to
+// start than a pod usually waits for its eviction.
 func TestFinishDrain(t *testing.T) {
 	const drained, reclaimed = "drained", "reclaimed"
+	const startup = 15 * time.Minute
 	for name, test := range map[string]struct {
 		node     string
 		ago      time.Duration
 		replaced bool
+		startup  time.Duration // of a new node
 		want     []string
 	}{
-		"a replacement is ready":                {drained, time.Minute, true, nil},
-		"a replacement is not ready yet":        {drained, time.Minute, false, nil},
-		"no replacement in time":                {drained, 2 * time.Minute, false, []string{"restore web-0 by surge"}},
-		"ready, not evicted yet":                {drained, 10*time.Minute - time.Second, true, nil},
-		"ready, not evicted in time":            {drained, 10 * time.Minute, true, []string{"restore web-0 by surge"}},
-		"the drain ended":                       {"", time.Second, true, []string{"restore web-0 by surge"}},
-		"the drain ended before a replacement":  {"", time.Second, false, []string{"restore web-0 by surge"}},
-		"reclaimed, and a replacement is ready": {reclaimed, time.Second, true, []string{"evict web-0 by surge"}},
+		"a replacement is ready":                {drained, time.Minute, true, 0, nil},
+		"a replacement is not ready yet":        {drained, time.Minute, false, 0, nil},
+		"no replacement in time":                {drained, 2 * time.Minute, false, 0, []string{"restore web-0 by surge"}},
+		"ready, not evicted yet":                {drained, 10*time.Minute - time.Second, true, 0, nil},
+		"ready, not evicted in time":            {drained, 10 * time.Minute, true, 0, []string{"restore web-0 by surge"}},
+		"the drain ended":                       {"", time.Second, true, 0, []string{"restore web-0 by surge"}},
+		"the drain ended before a replacement":  {"", time.Second, false, 0, []string{"restore web-0 by surge"}},
+		"reclaimed, and a replacement is ready": {reclaimed, time.Second, true, 0, []string{"evict web-0 by surge"}},
+
+		"a slow node, not ready yet":              {drained, 10 * time.Minute, false, startup, nil},
+		"a slow node, ready at last":              {drained, startup - time.Second, true, startup, nil},
+		"a slow node, not ready in time":          {drained, startup, false, startup, []string{"restore web-0 by surge"}},
+		"a slow node, ready, not evicted in time": {drained, startup + time.Minute, true, startup, []string{"restore web-0 by surge"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDrainWorld(test.ago, test.replaced)
+			w := newWorld(t)
+			w.calm, w.drained = true, []string{"reclaimed"}
+			w.deployment("web", 1)
+			w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "reclaimed"), migration.Drain, test.ago)
+			if test.replaced {
+				w.pod("web-1", w.replicaSets["web-1"], "remaining")
+			}
+			w.sync()
 			s := w.snapshot()
 			var requested []migration.Move
 			switch test.node {
@@ -335,45 +325,9 @@ func TestFinishDrain(t *testing.T) {
 			case reclaimed:
 				requested = moves(s, migration.Interruption, w.now.Add(time.Minute), "web-0")
 			}
-			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil)))
-		})
-	}
-}
-
-// newDrainWorld returns a world in which the only replica of web was released for a drain some time
-// ago. replaced: its replacement is ready.
-func newDrainWorld(ago time.Duration, replaced bool) *world {
-	w := newWorld()
-	w.calm, w.drained = true, []string{"reclaimed"}
-	w.deployment("web", 1)
-	w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "reclaimed"), migration.Drain, ago)
-	if replaced {
-		w.pod("web-1", w.replicaSets["web-1"], "remaining")
-	}
-	w.sync()
-	return w
-}
-
-// A replacement may take longer to start than a pod usually waits for its eviction.
-func TestFinishDrainWithSlowReplacement(t *testing.T) {
-	const startup = 15 * time.Minute
-	for name, test := range map[string]struct {
-		ago      time.Duration
-		replaced bool
-		want     []string
-	}{
-		"not ready yet":              {10 * time.Minute, false, nil},
-		"ready at last":              {startup - time.Second, true, nil},
-		"not ready in time":          {startup, false, []string{"restore web-0 by surge"}},
-		"ready, not evicted in time": {startup + time.Minute, true, []string{"restore web-0 by surge"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newDrainWorld(test.ago, test.replaced)
-			s := w.snapshot()
 			settings := settings
-			settings.ProvisionFor, settings.NodeStartup = []migration.Reason{migration.Drain}, startup
-			got := describe(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, time.Time{}, "web-0"), settings, nil))
-			clustertest.Equal(t, "actions", test.want, got)
+			settings.ProvisionFor, settings.NodeStartup = []migration.Reason{migration.Drain}, test.startup
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil)))
 		})
 	}
 }
@@ -382,7 +336,7 @@ func TestFinishDrainWithSlowReplacement(t *testing.T) {
 // about this pod and about no other.
 func TestBudgetOfTheLeader(t *testing.T) {
 	for _, leader := range []string{"web-a", "web-b"} {
-		w := newWorld()
+		w := newWorld(t)
 		w.calm = true
 		w.deployment("web", 3)
 		w.pod("web-a", w.replicaSets["web-1"], "reclaimed")

@@ -24,7 +24,7 @@ import (
 //   - No PodDisruptionBudget is broken before the last moment.
 func TestAnyUselessMove(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld()
+		w := newWorld(t)
 		w.node("cordoned").Spec.Unschedulable = true
 		apps := []string{"web", "shop"}
 		for _, app := range apps {

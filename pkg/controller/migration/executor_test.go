@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,6 +27,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // recorder records events as "reason kind-of-object".
@@ -92,12 +92,10 @@ func (b *bench) want(t *testing.T, log, events []string) {
 
 // TestSurge moves a singleton by surge, step by step.
 func TestSurge(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.deployment("web", 1)
 	w.pod("old", w.replicaSets["web-1"], "reclaimed")
-	w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, MinAvailable: new(one),
-	}})
+	w.budget("web", 1)
 	w.sync()
 	b := newBench(w, false)
 	for range 3 { // released once, however often it is planned before the caches show it
@@ -165,7 +163,7 @@ func TestAnswers(t *testing.T) {
 			wantTold: []string{"EvictionBlocked Pod", "EvictionBlocked StatefulSet"}}, // after 10 s
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 			w.sync()
 			tries := 0
@@ -213,11 +211,9 @@ func TestWaitsForItsBudget(t *testing.T) {
 		"never, with little time left": {38 * time.Second, 0, time.Hour, []float64{2.75}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
-			w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
-				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, MinAvailable: new(one),
-			}})
+			w.budget("db", 1)
 			w.sync()
 			var got []float64
 			w.fail = func(verb, _, _ string) (error, bool) {
@@ -244,7 +240,7 @@ func TestWaitsForItsBudget(t *testing.T) {
 // No eviction is requested for a new pod with the same name. The PodDisruptionBudget would be
 // charged in vain.
 func TestNewPodWithSameName(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	set := w.statefulSet("db", 1)
 	w.pod("db-0", set, "reclaimed")
 	w.sync()
@@ -267,11 +263,9 @@ func TestNewPodWithSameName(t *testing.T) {
 
 // The last moment does not wait for the retry of a refused eviction.
 func TestDeadlineOvertakesPause(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.pod("db-0", w.statefulSet("db", 1), "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(5))
-	w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, MinAvailable: new(one),
-	}})
+	w.budget("db", 1)
 	w.sync()
 	b := newBench(w, false)
 	for range 6 {
@@ -287,77 +281,43 @@ func TestDeadlineOvertakesPause(t *testing.T) {
 }
 
 // An object that is missing in the caches may exist. The executor asks the API server before it
-// deletes.
+// deletes: a pod is not deleted while its ReplicaSet, its Deployment, or a new ReplicaSet that
+// would select it wants replicas.
 func TestOrphansAreVerified(t *testing.T) {
-	for name, goes := range map[string]func(*world){
-		"gone":      func(w *world) { delete(w.replicaSets, "web-1") },
-		"reclaimed": func(w *world) { w.replicaSets["web-1"].DeletionTimestamp = new(metav1.NewTime(start)) },
-		"another": func(w *world) {
-			w.replicaSets["web-1"].UID = "another"
-			w.replicaSets["web-1"].Spec.Selector.MatchLabels["app"] = "other"
-		},
-		"idle": func(w *world) { w.replicaSets["web-1"].Spec.Replicas = new(int32(0)) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld()
-			w.deployment("web", 1)
-			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), time.Second)
-			rs := w.replicaSets["web-1"]
-			delete(w.replicaSets, "web-1")
-			w.sync()
-			w.replicaSets["web-1"] = rs
-			b := newBench(w, false)
-			b.round(0)
-			b.want(t, nil, nil)
-			goes(w)
-			b.pass(time.Second)
-			b.round(0)
-			b.want(t, []string{"delete old"}, []string{"DeletedOrphan Pod"})
-		})
-	}
-}
-
-// A pod is not deleted while its Deployment, or a new ReplicaSet that would select it, wants
-// replicas. The caches may be behind.
-func TestOwnersOfOrphansAreVerified(t *testing.T) {
+	newReplicaSet := func(w *world) { w.replicaSet("web-1", "web", 1, nil) }
+	scaled := func(w *world) { w.replicaSets["web-1"].Spec.Replicas = new(int32(0)) }
+	selectsOther := func(w *world) { w.replicaSets["web-1"].Spec.Selector.MatchLabels["app"] = "other" }
 	for name, test := range map[string]struct {
+		// exists changes the owners. The caches lack the ReplicaSet, and in the caches the
+		// Deployment is scaled to 0.
 		exists func(*world)
 		goes   func(*world)
 	}{
-		"a ReplicaSet of the same name": {
-			func(w *world) { w.replicaSet("web-1", "web", 1, nil) },
-			func(w *world) { w.replicaSets["web-1"].Spec.Replicas = new(int32(0)) },
-		},
-		"a ReplicaSet of the same name that selects it no more": {
-			func(w *world) { w.replicaSet("web-1", "web", 1, nil) },
-			func(w *world) { w.replicaSets["web-1"].Spec.Selector.MatchLabels["app"] = "other" },
-		},
-		"its Deployment": {
-			func(w *world) { handOver(w) },
-			func(w *world) { delete(w.deployments, "web") },
-		},
-		"its Deployment, scaled to 0": {
-			func(w *world) { handOver(w) },
-			func(w *world) { w.deployments["web"].Spec.Replicas = new(int32(0)) },
-		},
-		"its Deployment, created again": {
-			func(w *world) { handOver(w) },
-			func(w *world) { w.deployments["web"].UID = "another" },
-		},
+		"gone":                          {goes: func(w *world) { delete(w.replicaSets, "web-1") }},
+		"reclaimed":                     {goes: func(w *world) { w.replicaSets["web-1"].DeletionTimestamp = new(metav1.NewTime(start)) }},
+		"another":                       {goes: func(w *world) { w.replicaSets["web-1"].UID = "another"; selectsOther(w) }},
+		"idle":                          {goes: scaled},
+		"a ReplicaSet of the same name": {newReplicaSet, scaled},
+		"one that selects it no more":   {newReplicaSet, selectsOther},
+		"its Deployment":                {handOver, func(w *world) { delete(w.deployments, "web") }},
+		"its Deployment, scaled to 0":   {handOver, func(w *world) { w.deployments["web"].Spec.Replicas = new(int32(0)) }},
+		"its Deployment, created again": {handOver, func(w *world) { w.deployments["web"].UID = "another" }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			d := w.deployment("web", 1)
 			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), time.Second)
+			if test.exists != nil {
+				test.exists(w)
+			}
 			rs := w.replicaSets["web-1"]
-			test.exists(w)
-			exists := w.replicaSets["web-1"]
 			delete(w.replicaSets, "web-1")
-			delete(w.deployments, "web")
+			w.deployments["web"] = d.DeepCopy()
+			w.deployments["web"].Spec.Replicas = new(int32(0))
 			w.sync()
 			w.deployments["web"] = d
-			if exists != rs {
-				w.replicaSets["web-1"] = exists
+			if !workload.ControlledByDeployment(w.pods["old"]) {
+				w.replicaSets["web-1"] = rs
 			}
 			b := newBench(w, false)
 			b.round(0)
@@ -373,7 +333,7 @@ func TestOwnersOfOrphansAreVerified(t *testing.T) {
 // The release of a pod that was updated since has no effect. It is tried again with the updated
 // pod.
 func TestReleaseOfAnOlderPod(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.deployment("web", 1)
 	pod := w.pod("web", w.replicaSets["web-1"], "reclaimed")
 	w.sync()
@@ -388,7 +348,7 @@ func TestReleaseOfAnOlderPod(t *testing.T) {
 }
 
 func TestRestore(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.deployment("web", 1)
 	w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 2*time.Minute)
 	w.sync()
@@ -414,7 +374,7 @@ func TestRestore(t *testing.T) {
 // A released pod that its Deployment controls is restored in one request, with all its previous
 // metadata.
 func TestHandOver(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	d := w.deployment("web", 1)
 	pod := w.pod("old", w.replicaSets["web-1"], "reclaimed")
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "other", Controller: ptr.To(false)}
@@ -449,7 +409,7 @@ func TestHandOver(t *testing.T) {
 
 // The memory about a pod must not reference the Snapshot in which its move was planned.
 func TestForgetsSnapshots(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.deployment("web", 1)
 	w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 2*time.Minute)
 	w.sync()
@@ -501,7 +461,7 @@ func TestRestoreToDeletedReplicaSet(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.deployment("web", 1)
 			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 2*time.Minute)
 			w.sync()
@@ -521,7 +481,7 @@ func TestRestoreToDeletedReplicaSet(t *testing.T) {
 }
 
 func TestDryRun(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.deployment("web", 1)
 	w.pod("web", w.replicaSets["web-1"], "reclaimed")
 	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
@@ -570,7 +530,7 @@ func TestDisruptionTarget(t *testing.T) {
 		"replaced":  {err: apierrors.NewConflict(pods, "db-0", errors.New("uid"))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 			w.sync()
 			marked := -1
@@ -601,7 +561,7 @@ func errOf(err error, applies bool) error {
 // A pod that an eviction has marked is not marked again. A pod whose workload is gone is not
 // marked.
 func TestDisruptionTargetOnce(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	pod := w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 	pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue})
 	w.deployment("web", 1)

@@ -2,11 +2,11 @@ package migration_test
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
@@ -37,18 +37,6 @@ func draining(w *world, owner func(n int32) func() *v1.Pod, n int, grace time.Du
 	return names
 }
 
-// A grace period that no Duration can express is limited.
-func TestEndlessGracePeriod(t *testing.T) {
-	for _, seconds := range []int64{math.MaxInt64, math.MaxInt64/int64(time.Second) + 1} {
-		w := newWorld()
-		w.pod("bare", nil, "reclaimed").Spec.TerminationGracePeriodSeconds = &seconds
-		w.sync()
-		s := w.snapshot()
-		got := describe(migration.Plan(s, &room{}, noticed(s, 2*time.Minute, "bare"), settings, nil))
-		clustertest.Equal(t, fmt.Sprintf("%d s: actions", seconds), []string{"delete bare by delete 2m0s"}, got)
-	}
-}
-
 // TestSpread follows workloads whose pods all have a grace period of about the notice of their
 // node. Evictions start at once, as PodDisruptionBudgets and serving replicas allow. Deletions are
 // spread over the second half of the notice, and the last replica is deleted at the deadline.
@@ -64,6 +52,7 @@ func TestSpread(t *testing.T) {
 	set := func(w *world) func(int32) func() *v1.Pod {
 		return func(n int32) func() *v1.Pod {
 			set, i := w.statefulSet("db", n), 0
+			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
 			return func() *v1.Pod { i++; return w.pod(fmt.Sprintf("db-%d", i), set, "reclaimed") }
 		}
 	}
@@ -84,8 +73,6 @@ func TestSpread(t *testing.T) {
 		grace  time.Duration
 		budget int32
 		noRoom bool
-		// long is a notice of 15 minutes instead of 2.
-		long bool
 		// want are the requests, each with the second after the notice at which it is sent.
 		want []string
 	}{
@@ -123,11 +110,7 @@ func TestSpread(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			notice := notice
-			if test.long {
-				notice = 15 * time.Minute
-			}
-			w := newWorld()
+			w := newWorld(t)
 			names := draining(w, test.of(w), test.n, test.grace)
 			if test.budget > 0 {
 				w.budget("web", test.budget)
@@ -160,7 +143,7 @@ func TestSpread(t *testing.T) {
 
 // Replicas that serve elsewhere count: the pods on the node need not wait for each other.
 func TestSpreadCountsReplicasElsewhere(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	set := w.statefulSet("db", 3)
 	w.pod("db-0", set, "remaining")
 	for i := 1; i < 3; i++ {
@@ -181,7 +164,7 @@ func TestSpreadCountsReplicasElsewhere(t *testing.T) {
 
 // A pod that no controller recreates gets the longest grace period that its node allows.
 func TestNoSpreadWithoutRecreation(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.pod("tool", nil, "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(300))
 	step := w.pod("step", nil, "reclaimed")
 	step.OwnerReferences, step.Spec.TerminationGracePeriodSeconds = ofTaskRun, new(int64(300))
@@ -203,7 +186,7 @@ func TestNoSpreadWithoutRecreation(t *testing.T) {
 func TestDeletionsQueue(t *testing.T) {
 	const pods, requests, notice, grace = 3000, 200, 2 * time.Minute, 30 * time.Second
 	const perSecond = requests / 2 // the condition and the deletion
-	w := newWorld()
+	w := newWorld(t)
 	var names []string
 	for i := range pods {
 		names = append(names, w.pod(fmt.Sprintf("db-%d", i), w.statefulSet(fmt.Sprintf("db-%d", i), 1), "reclaimed").Name)
@@ -252,7 +235,7 @@ func TestDeletionsQueue(t *testing.T) {
 
 // NextLastMoment counts only future moments and uses each pod's own grace period.
 func TestNextLastMoment(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	set := w.statefulSet("db", 2)
 	w.pod("db-0", set, "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(5))
 	w.pod("db-1", set, "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(0)) // treated as 1 s

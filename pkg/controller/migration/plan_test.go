@@ -1,7 +1,9 @@
 package migration_test
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +39,15 @@ var settings = migration.Settings{
 
 // TestBegin plans the first steps of moves.
 func TestBegin(t *testing.T) {
-	const notice = 2 * time.Minute
+	const (
+		notice = 2 * time.Minute
+		noTime = "its node is about to be reclaimed, and no time is left for an eviction"
+		fits   = "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet"
+	)
+	replica := func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "reclaimed") }
+	ordinal := func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }
+	bare := func(w *world) { w.pod("tool", nil, "reclaimed") }
+	step := func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun }
 	for name, test := range map[string]struct {
 		// given adds pods to the interrupted node.
 		given func(*world)
@@ -50,24 +60,18 @@ func TestBegin(t *testing.T) {
 		want    []string
 		wantWhy string
 	}{
-		"a replica of a Deployment": {
-			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "reclaimed") }, left: notice,
-			want: []string{"release web by surge"}, wantWhy: "a replacement fits on node remaining",
-		},
-		"one of a StatefulSet": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: notice,
-			want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
-		},
+		"a replica of a Deployment": {given: replica, left: notice, want: []string{"release web by surge"}, wantWhy: "a replacement fits on node remaining"},
+		"one of a StatefulSet":      {given: ordinal, left: notice, want: []string{"evict db-0 by evict"}, wantWhy: fits},
 		"nothing has room for it": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: notice, noRoom: true,
+			given: ordinal, left: notice, noRoom: true,
 			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full; it runs until 2026-03-01T12:01:30Z",
 		},
 		"no room, and no interruption": {
-			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "reclaimed") }, reason: migration.Heal, noRoom: true,
+			given: replica, reason: migration.Heal, noRoom: true,
 			want: []string{"stay web"}, wantWhy: "nothing has room for a replacement: all full",
 		},
 		"nothing has room for it, and it can surge": {
-			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "reclaimed") }, left: notice, noRoom: true,
+			given: replica, left: notice, noRoom: true,
 			want: []string{"release web by surge"}, wantWhy: "nothing has room for a replacement: all full; it waits for a new node",
 		},
 		"nothing has room for it, and a budget selects it": {
@@ -84,90 +88,70 @@ func TestBegin(t *testing.T) {
 			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full; it runs until 2026-03-01T12:01:30Z",
 		},
 		"the last moment but one": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: 31 * time.Second, noRoom: true,
+			given: ordinal, left: 31 * time.Second, noRoom: true,
 			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full; it runs until 2026-03-01T12:00:01Z",
 		},
-		"the last moment": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: 30 * time.Second,
-			want: []string{"delete db-0 by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
-		},
-		"after the last moment, its grace is cut": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: 12500 * time.Millisecond,
-			want: []string{"delete db-0 by delete 12s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
-		},
-		"after the deadline": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: -time.Hour,
-			want: []string{"delete db-0 by delete 1s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
-		},
+		"the last moment":                         {given: ordinal, left: 30 * time.Second, want: []string{"delete db-0 by delete 30s"}, wantWhy: noTime},
+		"after the last moment, its grace is cut": {given: ordinal, left: 12500 * time.Millisecond, want: []string{"delete db-0 by delete 12s"}, wantWhy: noTime},
+		"after the deadline":                      {given: ordinal, left: -time.Hour, want: []string{"delete db-0 by delete 1s"}, wantWhy: noTime},
 		"a grace period of its own": {
 			given: func(w *world) {
 				w.pod("db-0", w.statefulSet("db", 1), "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(5))
 			}, left: 5 * time.Second,
-			want: []string{"delete db-0 by delete 5s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+			want: []string{"delete db-0 by delete 5s"}, wantWhy: noTime,
+		},
+		"a grace period that no Duration can express": {
+			given: func(w *world) {
+				w.pod("tool", nil, "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(math.MaxInt64))
+			}, left: notice,
+			want: []string{"delete tool by delete 2m0s"}, wantWhy: noTime,
+		},
+		"a grace period that a Duration can just not express": {
+			given: func(w *world) {
+				w.pod("tool", nil, "reclaimed").Spec.TerminationGracePeriodSeconds = new(math.MaxInt64/int64(time.Second) + 1)
+			}, left: notice,
+			want: []string{"delete tool by delete 2m0s"}, wantWhy: noTime,
 		},
 		"none": {
 			given: func(w *world) {
 				w.pod("db-0", w.statefulSet("db", 1), "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(0))
 			}, left: time.Second,
-			want: []string{"delete db-0 by delete 1s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+			want: []string{"delete db-0 by delete 1s"}, wantWhy: noTime,
 		},
 		"longer than the notice": {
 			given: func(w *world) {
 				w.deployment("web", 1)
 				w.pod("web", w.replicaSets["web-1"], "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(600))
 			}, left: notice,
-			want: []string{"delete web by delete 2m0s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+			want: []string{"delete web by delete 2m0s"}, wantWhy: noTime,
 		},
-		"deletion is off": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: time.Second, gentle: true,
-			want: []string{"evict db-0 by evict"}, wantWhy: "its node is about to be reclaimed",
-		},
-		"no deadline, so no deletion": {
-			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") },
-			reason: migration.Heal, want: []string{"evict db-0 by evict"},
-			wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
-		},
-		"no controller: not yet": {
-			given: func(w *world) { w.pod("tool", nil, "reclaimed") }, left: 31 * time.Second,
-		},
-		"no controller: now": {
-			given: func(w *world) { w.pod("tool", nil, "reclaimed") }, left: 30 * time.Second,
-			want: []string{"delete tool by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
-		},
-		"no controller, and no interruption": {
-			given: func(w *world) { w.pod("tool", nil, "reclaimed") }, reason: migration.Heal,
-		},
+		"deletion is off":                    {given: ordinal, left: time.Second, gentle: true, want: []string{"evict db-0 by evict"}, wantWhy: "its node is about to be reclaimed"},
+		"no deadline, so no deletion":        {given: ordinal, reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: fits},
+		"no controller: not yet":             {given: bare, left: 31 * time.Second},
+		"no controller: now":                 {given: bare, left: 30 * time.Second, want: []string{"delete tool by delete 30s"}, wantWhy: noTime},
+		"no controller, and no interruption": {given: bare, reason: migration.Heal},
 		"of a Job that fails with its loss: not yet": {
 			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "reclaimed") }, fails: true, left: 31 * time.Second,
 		},
 		"of a Job that fails with its loss: now": {
 			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "reclaimed") }, fails: true, left: 30 * time.Second,
-			want: []string{"delete train by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
+			want: []string{"delete train by delete 30s"}, wantWhy: noTime,
 		},
-		"controller of an unknown kind: not yet": {
-			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun }, left: 31 * time.Second,
-		},
-		"controller of an unknown kind: now": {
-			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun }, left: 30 * time.Second,
-			want: []string{"delete step by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
-		},
-		"controller of an unknown kind, and no interruption": {
-			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun }, reason: migration.Advisory,
-		},
+		"controller of an unknown kind: not yet":             {given: step, left: 31 * time.Second},
+		"controller of an unknown kind: now":                 {given: step, left: 30 * time.Second, want: []string{"delete step by delete 30s"}, wantWhy: noTime},
+		"controller of an unknown kind, and no interruption": {given: step, reason: migration.Advisory},
 		"controller of an unknown kind, but a budget selects it": {
 			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun; w.budget("step", 0) }, left: 31 * time.Second,
-			want: []string{"evict step by evict"}, wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
+			want: []string{"evict step by evict"}, wantWhy: fits,
 		},
 		"controller of an unknown kind, selected by a budget, and no interruption": {
 			given:  func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun; w.budget("step", 0) },
 			reason: migration.Advisory,
 		},
-		"no controller, and a budget selects it": {
-			given: func(w *world) { w.pod("tool", nil, "reclaimed"); w.budget("tool", 0) }, left: 31 * time.Second,
-		},
+		"no controller, and a budget selects it": {given: func(w *world) { w.pod("tool", nil, "reclaimed"); w.budget("tool", 0) }, left: 31 * time.Second},
 		"of an operator that recreates it": {
 			given: func(w *world) { w.pod("kafka", nil, "reclaimed").OwnerReferences = ofStrimzi }, left: 31 * time.Second,
-			want: []string{"evict kafka by evict"}, wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
+			want: []string{"evict kafka by evict"}, wantWhy: fits,
 		},
 		"of an operator that recreates it, and no interruption": {
 			given:  func(w *world) { w.pod("kafka", nil, "reclaimed").OwnerReferences = ofStrimzi },
@@ -191,20 +175,12 @@ func TestBegin(t *testing.T) {
 				w.pod("proxy", nil, "reclaimed").Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
 			}, left: time.Second,
 		},
-		"heal, to a node of the right type": {
-			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") },
-			reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
-		},
-		"back to spot, where only on-demand has room left": {
-			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") },
-			reason: migration.ReturnToSpot,
-		},
-		"already terminating": {
-			given: func(w *world) { w.terminate(w.pod("db-0", w.statefulSet("db", 1), "reclaimed")) }, left: time.Second,
-		},
+		"heal, to a node of the right type":                {given: ordinal, reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: fits},
+		"back to spot, where only on-demand has room left": {given: ordinal, reason: migration.ReturnToSpot},
+		"already terminating":                              {given: func(w *world) { w.terminate(w.pod("db-0", w.statefulSet("db", 1), "reclaimed")) }, left: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			test.given(w)
 			w.sync()
 			s := w.snapshot()
@@ -241,7 +217,7 @@ func TestBegin(t *testing.T) {
 // while another loses nothing. Actions have the same order, except that later pods of a workload
 // are grouped.
 func TestUrgency(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	for app, n := range map[string]struct{ reclaimed, remaining int32 }{"all": {3, 0}, "single": {1, 0}, "most": {2, 1}, "some": {1, 3}} {
 		w.deployment(app, n.reclaimed+n.remaining)
 		for i := range n.reclaimed {
@@ -281,7 +257,7 @@ func TestUrgency(t *testing.T) {
 
 // Actions in flight reserve room before the caches show them.
 func TestRoomIsReservedOnce(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.deployment("web", 3)
 	rs := w.replicaSets["web-1"]
 	w.pod("active", rs, "reclaimed")
@@ -308,7 +284,7 @@ func TestReasonOfRelease(t *testing.T) {
 	for written, want := range map[string]migration.Reason{
 		"interruption": migration.Interruption, "heal": migration.Heal, "because": migration.Unknown, "": migration.Unknown,
 	} {
-		w := newWorld()
+		w := newWorld(t)
 		w.deployment("web", 0)
 		pod := w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), time.Second)
 		text := pod.Annotations[spot.ReleasedAnnotation]
@@ -357,93 +333,90 @@ func TestFinish(t *testing.T) {
 		}
 	}
 	const fresh, late = time.Second, 2 * time.Minute
+	const none = -1
+	replaced := func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") }
+	evict, restore := []string{"evict old by surge"}, []string{"restore old by surge"}
+	deletion, orphan := []string{"delete old by delete 30s"}, []string{"delete old by surge"}
 	for name, test := range map[string]struct {
-		// given adds the released pod "old" of Deployment web with n replicas, released this long
-		// ago, and may change the world.
+		// The pod "old" of Deployment web with n replicas (0: 1) was released this long ago (0:
+		// fresh). given may change the world.
 		n     int32
 		ago   time.Duration
 		given func(*world)
 		// left is the time to the deadline of its move; 0 for no move.
-		left       time.Duration
-		progress   map[string]migration.Kind
-		gentle     bool
-		want       []string
-		wantOrphan bool
+		left     time.Duration
+		progress map[string]migration.Kind
+		gentle   bool
+		want     []string
 	}{
-		"no replacement yet":             {n: 1, ago: fresh, given: func(*world) {}},
-		"a replacement, not running yet": {n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") }},
-		"a replacement, ready": {
-			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
-			want: []string{"evict old by surge"},
-		},
+		"no replacement yet":             {},
+		"a replacement, not running yet": {given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") }},
+		"a replacement, ready":           {given: replaced, want: evict},
 		"a replacement, ready but not for long enough": {
-			n: 1, ago: fresh, given: func(w *world) {
+			given: func(w *world) {
 				w.replicaSets["web-1"].Spec.MinReadySeconds = 10
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 				w.now = w.now.Add(9 * time.Second)
 			},
 		},
 		"a replacement, ready for long enough": {
-			n: 1, ago: fresh, given: func(w *world) {
+			given: func(w *world) {
 				w.replicaSets["web-1"].Spec.MinReadySeconds = 10
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 				w.now = w.now.Add(10 * time.Second)
 			},
-			want: []string{"evict old by surge"},
+			want: evict,
 		},
 		"a replacement, ready by a clock that is ahead": {
-			n: 1, ago: fresh, given: func(w *world) {
+			given: func(w *world) {
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 				w.now = w.now.Add(-time.Second)
 			},
-			want: []string{"evict old by surge"},
+			want: evict,
 		},
 		"a replacement on a node that vanished": {
-			n: 1, ago: fresh, given: func(w *world) {
+			given: func(w *world) {
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 				delete(w.nodes, "remaining")
 			},
 		},
 		"a replacement that is terminating": {
-			n: 1, ago: fresh, given: func(w *world) {
+			given: func(w *world) {
 				w.pod("new", w.replicaSets["web-1"], "remaining").DeletionTimestamp = new(metav1.NewTime(start))
 			},
 		},
-		"a replacement that is about to be removed": {
-			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
-			progress: map[string]migration.Kind{"new": migration.EvictPod},
-		},
+		"a replacement that is about to be removed": {given: replaced, progress: map[string]migration.Kind{"new": migration.EvictPod}},
 		"one replacement for two: the first released is evicted": {
-			n: 2, ago: fresh, given: func(w *world) {
+			n: 2, given: func(w *world) {
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
-			want: []string{"evict old by surge"},
+			want: evict,
 		},
 		"one replacement for two, and one about to be removed": {
-			n: 2, ago: fresh, given: func(w *world) {
+			n: 2, given: func(w *world) {
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
 			progress: map[string]migration.Kind{"an-old": migration.EvictPod},
 		},
 		"a sibling is not ready: the old one is needed": {
-			n: 3, ago: fresh, given: func(w *world) {
+			n: 3, given: func(w *world) {
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 				w.pod("other", w.replicaSets["web-1"], "remaining")
 				w.setReady(w.pod("ill", w.replicaSets["web-1"], "remaining"), v1.ConditionFalse)
 			},
 		},
 		"a sibling has long been unready": {
-			n: 2, ago: fresh, given: func(w *world) { unreadySibling(w, late+fresh); w.pod("new", w.replicaSets["web-1"], "remaining") },
-			want: []string{"evict old by surge"},
+			n: 2, given: func(w *world) { unreadySibling(w, late+fresh); w.pod("new", w.replicaSets["web-1"], "remaining") },
+			want: evict,
 		},
 		"a sibling has long found no node": {
-			n: 2, ago: fresh, given: func(w *world) {
+			n: 2, given: func(w *world) {
 				w.pod("waits", w.replicaSets["web-1"], "").CreationTimestamp = metav1.NewTime(w.now.Add(-late - fresh))
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
-			want: []string{"evict old by surge"},
+			want: evict,
 		},
 		"a sibling has long been unready, and so has the replacement": {
 			n: 2, ago: late, left: time.Hour, given: func(w *world) {
@@ -452,15 +425,15 @@ func TestFinish(t *testing.T) {
 			},
 		},
 		"a sibling has long been unready, and one of two has a replacement": {
-			n: 3, ago: fresh, given: func(w *world) {
+			n: 3, given: func(w *world) {
 				unreadySibling(w, late+fresh)
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
-			want: []string{"evict old by surge"},
+			want: evict,
 		},
 		"a sibling has long been unready, and two have one replacement, the first in flight": {
-			n: 3, ago: fresh, given: func(w *world) {
+			n: 3, given: func(w *world) {
 				unreadySibling(w, late+fresh)
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
 				w.pod("new", w.replicaSets["web-1"], "remaining")
@@ -468,7 +441,7 @@ func TestFinish(t *testing.T) {
 			progress: map[string]migration.Kind{"old": migration.EvictPod},
 		},
 		"a sibling is unready, but might replace another that was released before": {
-			n: 2, ago: fresh, given: func(w *world) { unreadySibling(w, late); w.pod("new", w.replicaSets["web-1"], "remaining") },
+			n: 2, given: func(w *world) { unreadySibling(w, late); w.pod("new", w.replicaSets["web-1"], "remaining") },
 		},
 		"a sibling has long been unready, but perhaps replaces one that still waits": {
 			n: 2, ago: 3 * late, left: time.Hour, given: func(w *world) {
@@ -477,221 +450,155 @@ func TestFinish(t *testing.T) {
 			},
 		},
 		"a sibling became unready after the release": {
-			n: 2, ago: fresh, given: func(w *world) {
+			n: 2, given: func(w *world) {
 				unreadySibling(w, 2*late)
 				w.setReady(w.pods["ill"], v1.ConditionFalse)
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
 		},
 		"a sibling's node vanished": {
-			n: 2, ago: fresh, given: func(w *world) {
+			n: 2, given: func(w *world) {
 				unreadySibling(w, 2*late)
 				w.pods["ill"].Spec.NodeName = "gone"
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
 		},
 		"scaled down meanwhile": {
-			n: 2, ago: fresh, given: func(w *world) {
+			n: 2, given: func(w *world) {
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 				w.replicaSets["web-1"].Spec.Replicas = new(int32(1))
 			},
-			want: []string{"evict old by surge"},
+			want: evict,
 		},
-		"not ready itself": {n: 1, ago: fresh, given: func(w *world) { notReady(w, unready-time.Second) }},
-		"not ready itself for long": {
-			n: 1, ago: fresh, given: func(w *world) { notReady(w, unready) }, want: []string{"evict old by surge"},
-		},
-		"not ready itself, a replacement is": {
-			n: 1, ago: fresh, given: func(w *world) { notReady(w, 0); w.pod("new", w.replicaSets["web-1"], "remaining") },
-			want: []string{"evict old by surge"},
-		},
-		"not ready itself, at the last moment": {
-			n: 1, ago: fresh, left: 30 * time.Second, given: func(w *world) { notReady(w, 0) }, want: []string{"delete old by delete 30s"},
-		},
+		"not ready itself":                     {given: func(w *world) { notReady(w, unready-time.Second) }},
+		"not ready itself for long":            {given: func(w *world) { notReady(w, unready) }, want: evict},
+		"not ready itself, a replacement is":   {given: func(w *world) { notReady(w, 0); w.pod("new", w.replicaSets["web-1"], "remaining") }, want: evict},
+		"not ready itself, at the last moment": {left: 30 * time.Second, given: func(w *world) { notReady(w, 0) }, want: deletion},
 		"not ready itself, and one replacement for two: the other one serves": {
-			n: 2, ago: fresh, given: func(w *world) {
+			n: 2, given: func(w *world) {
 				notReady(w, 0)
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), fresh+time.Second)
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
-			want: []string{"evict old by surge"},
+			want: evict,
 		},
-		"its node vanished": {
-			n: 1, ago: late, given: func(w *world) { delete(w.nodes, "reclaimed") }, want: []string{"evict old by surge"},
-		},
-		"no replacement in time": {
-			n: 1, ago: late, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") }, want: []string{"restore old by surge"},
-		},
-		"no replacement in time, but it has to be ready for long: not yet": {
-			n: 1, ago: 2*late - 1, given: longReady,
-		},
-		"no replacement in time, although it has to be ready for long": {
-			n: 1, ago: 2 * late, given: longReady, want: []string{"restore old by surge"},
-		},
-		"no replacement in time, but its node is reclaimed": {
-			n: 1, ago: late, left: time.Minute, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") },
-		},
-		"the last moment": {
-			n: 1, ago: late, left: 30 * time.Second, given: func(*world) {}, want: []string{"delete old by delete 30s"},
-		},
-		"the last moment, and deletion is off": {
-			n: 1, ago: late, left: 30 * time.Second, gentle: true, given: func(*world) {}, want: []string{"evict old by evict"},
-		},
-		"its ReplicaSet is gone": {
-			n: 1, ago: fresh, given: func(w *world) { delete(w.replicaSets, "web-1") },
-			want: []string{"delete old by surge"}, wantOrphan: true,
-		},
-		"its Deployment is gone": {
-			n: 1, ago: fresh, given: func(w *world) { delete(w.deployments, "web") },
-			want: []string{"delete old by surge"}, wantOrphan: true,
-		},
-		"handed over, its ReplicaSet is gone": {
-			n: 1, ago: fresh, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1") },
-		},
+		"its node vanished":      {ago: late, given: func(w *world) { delete(w.nodes, "reclaimed") }, want: evict},
+		"no replacement in time": {ago: late, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") }, want: restore},
+		"no replacement in time, but it has to be ready for long: not yet": {ago: 2*late - 1, given: longReady},
+		"no replacement in time, although it has to be ready for long":     {ago: 2 * late, given: longReady, want: restore},
+		"no replacement in time, but its node is reclaimed":                {ago: late, left: time.Minute, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") }},
+		"the last moment":                      {ago: late, left: 30 * time.Second, want: deletion},
+		"the last moment, and deletion is off": {ago: late, left: 30 * time.Second, gentle: true, want: []string{"evict old by evict"}},
+		"its ReplicaSet is gone":               {given: func(w *world) { delete(w.replicaSets, "web-1") }, want: orphan},
+		"its Deployment is gone":               {given: func(w *world) { delete(w.deployments, "web") }, want: orphan},
+		"handed over, its ReplicaSet is gone":  {given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1") }},
 		"handed over, its ReplicaSet is gone, the last moment": {
-			n: 1, ago: fresh, left: 30 * time.Second, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1") },
-			want: []string{"delete old by delete 30s"},
+			left: 30 * time.Second, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1") },
+			want: deletion,
 		},
-		"handed over, its ReplicaSet is gone, and another serves": {
-			n: 2, ago: fresh, given: func(w *world) { handOver(w); succeed(w, "remaining", "remaining") },
-			want: []string{"evict old by surge"},
-		},
-		"handed over, its ReplicaSet is gone, and another serves too few": {
-			n: 2, ago: fresh, given: func(w *world) { handOver(w); succeed(w, "remaining") },
-		},
+		"handed over, its ReplicaSet is gone, and another serves":         {n: 2, given: func(w *world) { handOver(w); succeed(w, "remaining", "remaining") }, want: evict},
+		"handed over, its ReplicaSet is gone, and another serves too few": {n: 2, given: func(w *world) { handOver(w); succeed(w, "remaining") }},
 		"handed over, its ReplicaSet is gone, and another serves on the reclaimed node": {
-			n: 2, ago: fresh, given: func(w *world) { handOver(w); succeed(w, "remaining", "reclaimed") },
+			n: 2, given: func(w *world) { handOver(w); succeed(w, "remaining", "reclaimed") },
 		},
 		"handed over, its ReplicaSet is gone, and another is not available yet": {
-			n: 1, ago: fresh, given: func(w *world) {
+			given: func(w *world) {
 				handOver(w)
 				succeed(w, "remaining")
 				w.replicaSets["web-2"].Spec.MinReadySeconds = 10
 			},
 		},
 		"handed over, its ReplicaSet and its node are gone": {
-			n: 1, ago: fresh, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1"); delete(w.nodes, "reclaimed") },
-			want: []string{"evict old by surge"},
+			given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1"); delete(w.nodes, "reclaimed") },
+			want:  evict,
 		},
 		"handed over, its ReplicaSet is gone, and its Deployment is scaled to 0": {
-			n: 0, ago: fresh, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1") },
-			want: []string{"delete old by surge"}, wantOrphan: true,
+			n: none, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1") },
+			want: orphan,
 		},
 		"handed over, its ReplicaSet is gone, and its Deployment is being deleted": {
-			n: 1, ago: fresh, given: func(w *world) {
+			given: func(w *world) {
 				handOver(w)
 				delete(w.replicaSets, "web-1")
 				w.deployments["web"].DeletionTimestamp = new(metav1.NewTime(start))
 			},
-			want: []string{"delete old by surge"}, wantOrphan: true,
+			want: orphan,
 		},
-		"handed over, another client has restored its label": {
-			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pods["old"].Labels[hashKey] = "web-1" },
-			want: []string{"restore old by surge"},
-		},
-		"handed over, another client has removed its label": {
-			n: 1, ago: fresh, given: func(w *world) { handOver(w); delete(w.pods["old"].Labels, hashKey) },
-			want: []string{"restore old by surge"},
-		},
-		"another client has removed its label": {
-			n: 1, ago: fresh, given: func(w *world) { delete(w.pods["old"].Labels, hashKey) },
-			want: []string{"restore old by surge"},
-		},
+		"handed over, another client has restored its label": {given: func(w *world) { handOver(w); w.pods["old"].Labels[hashKey] = "web-1" }, want: restore},
+		"handed over, another client has removed its label":  {given: func(w *world) { handOver(w); delete(w.pods["old"].Labels, hashKey) }, want: restore},
+		"another client has removed its label":               {given: func(w *world) { delete(w.pods["old"].Labels, hashKey) }, want: restore},
 		"handed over, another client has removed its annotation": {
-			n: 1, ago: fresh, given: func(w *world) {
+			given: func(w *world) {
 				handOver(w)
 				old, rs := w.pods["old"], w.replicaSets["web-1"]
 				old.Annotations = nil
+				rs.Spec.Selector.MatchLabels[hashKey] = "1" // the last part of its name
 				old.OwnerReferences = append(slices.Clone(old.OwnerReferences), metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: rs.Name, UID: rs.UID})
 			},
-			want: []string{"restore old by surge"},
+			want: restore,
 		},
 		"handed over, its label restored, its ReplicaSet is gone": {
-			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pods["old"].Labels[hashKey] = "web-1"; delete(w.replicaSets, "web-1") },
+			given: func(w *world) { handOver(w); w.pods["old"].Labels[hashKey] = "web-1"; delete(w.replicaSets, "web-1") },
 		},
 		"handed over, its label restored, its ReplicaSet is gone, and another serves": {
-			n: 1, ago: fresh, given: func(w *world) {
+			given: func(w *world) {
 				handOver(w)
 				w.pods["old"].Labels[hashKey] = "web-1"
 				succeed(w, "remaining")
 			},
-			want: []string{"evict old by surge"},
+			want: evict,
 		},
-		"handed over, a replacement is ready": {
-			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pod("new", w.replicaSets["web-1"], "remaining") },
-			want: []string{"evict old by surge"},
-		},
-		"handed over, the last moment": {
-			n: 1, ago: late, left: 30 * time.Second, given: handOver, want: []string{"delete old by delete 30s"},
-		},
-		"scaled to 0": {
-			n: 0, ago: fresh, given: func(*world) {}, want: []string{"delete old by surge"}, wantOrphan: true,
-		},
-		"its eviction is refused for long": {
-			n: 1, ago: 2*late - 1, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
-			want: []string{"evict old by surge"},
-		},
-		"its eviction is refused for too long": {
-			n: 1, ago: 2 * late, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
-			want: []string{"restore old by surge"},
-		},
+		"handed over, a replacement is ready":  {given: func(w *world) { handOver(w); w.pod("new", w.replicaSets["web-1"], "remaining") }, want: evict},
+		"handed over, the last moment":         {ago: late, left: 30 * time.Second, given: handOver, want: deletion},
+		"scaled to 0":                          {n: none, want: orphan},
+		"its eviction is refused for long":     {ago: 2*late - 1, given: replaced, want: evict},
+		"its eviction is refused for too long": {ago: 2 * late, given: replaced, want: restore},
 		"its eviction is refused for long, and its replacement had to be ready for long before": {
-			n: 1, ago: 2*late - 1, given: func(w *world) { longReady(w); w.now = w.now.Add(late) },
-			want: []string{"evict old by surge"},
+			ago: 2*late - 1, given: func(w *world) { longReady(w); w.now = w.now.Add(late) },
+			want: evict,
 		},
 		"its eviction is refused for too long, and its replacement had to be ready for long before": {
-			n: 1, ago: 2 * late, given: func(w *world) { longReady(w); w.now = w.now.Add(late) },
-			want: []string{"restore old by surge"},
+			ago: 2 * late, given: func(w *world) { longReady(w); w.now = w.now.Add(late) },
+			want: restore,
 		},
-		"its eviction is refused for too long, but its node is reclaimed": {
-			n: 1, ago: 2 * late, left: time.Minute, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
-			want: []string{"evict old by surge"},
-		},
+		"its eviction is refused for too long, but its node is reclaimed": {ago: 2 * late, left: time.Minute, given: replaced, want: evict},
 		"rolled out": {
-			n: 1, ago: fresh, given: func(w *world) {
+			given: func(w *world) {
 				w.replicaSets["web-1"].Spec.Replicas = new(int32(0))
 				w.replicaSet("web-2", "web", 1, w.deployments["web"])
 			},
-			want: []string{"evict old by surge"},
+			want: evict,
 		},
-		"given back": {n: 1, ago: fresh, given: giveBack},
-		"given back, the last moment": {
-			n: 1, ago: fresh, left: 30 * time.Second, given: giveBack, want: []string{"delete old by delete 30s"},
-		},
-		"given back and adopted": {
-			n: 1, ago: fresh, given: func(w *world) { giveBack(w); w.control() }, want: []string{"forget old by surge"},
-		},
-		"given back to a ReplicaSet that is gone": {
-			n: 1, ago: fresh, given: func(w *world) { giveBack(w); delete(w.replicaSets, "web-1") },
-			want: []string{"delete old by surge"}, wantOrphan: true,
-		},
+		"given back":                              {given: giveBack},
+		"given back, the last moment":             {left: 30 * time.Second, given: giveBack, want: deletion},
+		"given back and adopted":                  {given: func(w *world) { giveBack(w); w.control() }, want: []string{"forget old by surge"}},
+		"given back to a ReplicaSet that is gone": {given: func(w *world) { giveBack(w); delete(w.replicaSets, "web-1") }, want: orphan},
 		"adopted by a ReplicaSet that is gone": {
-			n: 1, ago: fresh, given: func(w *world) { giveBack(w); w.control(); delete(w.replicaSets, "web-1") },
-			want: []string{"forget old by surge"},
+			given: func(w *world) { giveBack(w); w.control(); delete(w.replicaSets, "web-1") },
+			want:  []string{"forget old by surge"},
 		},
 		"given back, others wait": {
-			n: 2, ago: fresh, given: func(w *world) {
+			n: 2, given: func(w *world) {
 				giveBack(w)
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
 			},
 		},
-		"in flight": {
-			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
-			progress: map[string]migration.Kind{"old": migration.EvictPod},
-		},
+		"in flight": {given: replaced, progress: map[string]migration.Kind{"old": migration.EvictPod}},
 		"leaving": {
-			n: 1, ago: fresh, given: func(w *world) {
+			given: func(w *world) {
 				w.pod("new", w.replicaSets["web-1"], "remaining")
 				w.pods["old"].DeletionTimestamp = new(metav1.NewTime(start))
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
-			w.deployment("web", test.n)
-			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), test.ago)
-			test.given(w)
+			w := newWorld(t)
+			w.deployment("web", max(cmp.Or(test.n, 1), 0))
+			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), cmp.Or(test.ago, fresh))
+			if test.given != nil {
+				test.given(w)
+			}
 			w.sync()
 			s := w.snapshot()
 			var requested []migration.Move
@@ -707,8 +614,8 @@ func TestFinish(t *testing.T) {
 			actions := migration.Plan(s, &room{left: 10}, requested, settings, progress)
 			clustertest.Equal(t, "actions", test.want, describe(actions))
 			for _, a := range actions {
-				if a.Orphan != test.wantOrphan || a.Why == "" {
-					t.Errorf("%+v, want orphan %t, and why", a, test.wantOrphan)
+				if wantOrphan := slices.Equal(test.want, orphan); a.Orphan != wantOrphan || a.Why == "" {
+					t.Errorf("%+v, want orphan %t, and why", a, wantOrphan)
 				}
 			}
 		})

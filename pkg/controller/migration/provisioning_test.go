@@ -71,7 +71,7 @@ func TestProvisioning(t *testing.T) {
 			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "a replacement fits on node on-demand"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.deployment("web", 1)
 			web := w.pod("web", w.replicaSets["web-1"], "remaining")
 			w.pod("zk-0", w.statefulSet("zk", 1), "remaining")
@@ -106,7 +106,7 @@ func TestProvisioning(t *testing.T) {
 
 // Moves with a deadline precede moves without one for which an autoscaler adds nodes.
 func TestProvisioningWaitsForDeadlines(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	for _, app := range []string{"a", "b"} {
 		w.deployment(app, 1)
 		w.pod(app, w.replicaSets[app+"-1"], "reclaimed")
@@ -135,7 +135,7 @@ func TestNodeStartup(t *testing.T) {
 			with := settings
 			with.NodeStartup, with.ProvisionFor = test.startup, test.provisioning
 			for ago, want := range map[time.Duration][]string{test.want - time.Second: nil, test.want: {"restore web by surge"}} {
-				w := newWorld()
+				w := newWorld(t)
 				w.deployment("web", 1)
 				w.released(w.pod("web", w.replicaSets["web-1"], "remaining"), ago)
 				w.sync()
@@ -188,7 +188,7 @@ func TestWishes(t *testing.T) {
 		"heal":                       {reason: migration.Heal, requires: decision.AssignedOnDemand},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.calm = true
 			w.deployment("web", 1)
 			w.pod("web", w.replicaSets["web-1"], "remaining")

@@ -42,7 +42,7 @@ func clientOf(t *testing.T, config *rest.Config, handler http.HandlerFunc) kuber
 // The executor limits concurrency, starts the most urgent actions first, and drops the queue of an
 // older plan.
 func TestQueue(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		w.pod(name+"-0", w.statefulSet(name, 1), "reclaimed")
 	}
@@ -80,7 +80,7 @@ func TestQueue(t *testing.T) {
 // A controller that stops waits for its requests: an aborted eviction would use its
 // PodDisruptionBudget for two minutes.
 func TestEndsAfterItsRequests(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 	w.sync()
 	b := newBench(w, false)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
@@ -20,7 +19,6 @@ import (
 )
 
 var (
-	one      = intstr.FromInt32(1)
 	registry = prometheus.NewRegistry()
 	// initialCounts are the metrics before any move.
 	initialCounts map[string]float64
@@ -111,7 +109,7 @@ func since(t *testing.T, before map[string]float64) map[string]float64 {
 // A migration is counted when the pod is gone, not when its eviction is accepted.
 func TestCounts(t *testing.T) {
 	before := counted(t)
-	w := newWorld()
+	w := newWorld(t)
 	w.deployment("web", 1)
 	w.pod("web", w.replicaSets["web-1"], "reclaimed")
 	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
@@ -169,7 +167,7 @@ func TestNodeVanishes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := counted(t)
-			w := newWorld()
+			w := newWorld(t)
 			one := w.pod("one", nil, "reclaimed")
 			w.terminate(w.pod("two", nil, "reclaimed"))
 			if test.ending {
@@ -215,7 +213,7 @@ func TestOverdue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := counted(t)
-			w := newWorld()
+			w := newWorld(t)
 			pod := w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 			if test.released {
 				w.deployment("web", 1)
@@ -257,7 +255,7 @@ func TestObjectsOfEvents(t *testing.T) {
 		"another controller": {[]metav1.OwnerReference{{APIVersion: "x.io/v1", Kind: "Game", Name: "g", UID: "g", Controller: new(true)}}, []string{"DeletedAtDeadline Pod", "DeletedAtDeadline Game"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.deployment("web", 1)
 			w.pod("web", w.replicaSets["web-1"], "reclaimed").OwnerReferences = test.owners
 			w.sync()
@@ -270,7 +268,7 @@ func TestObjectsOfEvents(t *testing.T) {
 
 // At the default level a refusal is logged once per kind and pod. A repeated refusal is not logged.
 func TestLogOfAMove(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 	w.sync()
 	refuses := true

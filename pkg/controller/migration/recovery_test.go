@@ -55,7 +55,7 @@ func TestPlanAroundAPanic(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.deployment("web", 1)
 			w.pod("web", w.replicaSets["web-1"], "reclaimed")
 			w.deployment("api", 1)

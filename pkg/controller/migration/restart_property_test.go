@@ -37,7 +37,7 @@ var errKilled = errors.New("killed")
 //   - In the end no pod is released, and no replica is missing, extra or orphaned.
 func TestAnyInterruption(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld()
+		w := newWorld(t)
 		apps := []string{"web", "shop"}
 		for _, app := range apps {
 			n := rapid.Int32Range(1, 3).Draw(t, app)

@@ -20,7 +20,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 func TestWays(t *testing.T) {
@@ -36,168 +35,101 @@ func TestWays(t *testing.T) {
 	}
 	budget := func(matches map[string]string) *policyv1.PodDisruptionBudget {
 		return &policyv1.PodDisruptionBudget{
-			ObjectMeta: metav1.ObjectMeta{Name: "pdb"},
+			ObjectMeta: clustertest.Meta("pdb"),
 			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: matches}},
 		}
 	}
-	adopter := func(kind, name string, matches map[string]string) snapshot.Adopter {
-		return snapshot.Adopter{Kind: kind, Name: name, Selector: &metav1.LabelSelector{MatchLabels: matches}}
-	}
 	for name, test := range map[string]struct {
-		// given changes the objects of the pod of Deployment web.
-		given func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod)
+		// given changes the objects of Deployment web and its pod.
+		given func(*world)
 		// wantNo is why no surge is possible; "" if one is.
 		wantNo string
 	}{
-		"a Deployment": {given: func(*world, *appsv1.Deployment, *appsv1.ReplicaSet, *v1.Pod) {}},
-		"a bare ReplicaSet that selects by hash": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) { rs.OwnerReferences = nil },
-		},
+		"a Deployment":                           {given: func(*world) {}},
+		"a bare ReplicaSet that selects by hash": {given: func(w *world) { w.replicaSets["web-1"].OwnerReferences = nil }},
 		"a bare ReplicaSet": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				rs.OwnerReferences = nil
-				delete(rs.Spec.Selector.MatchLabels, hashKey)
+			given: func(w *world) {
+				w.replicaSets["web-1"].OwnerReferences = nil
+				delete(w.replicaSets["web-1"].Spec.Selector.MatchLabels, hashKey)
 			},
 			wantNo: "does not select by pod-template-hash",
 		},
 		"a ReplicaSet with another controller": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				rs.OwnerReferences[0].Kind, rs.OwnerReferences[0].Name = "Rollout", "rollout"
+			given: func(w *world) {
+				w.replicaSets["web-1"].OwnerReferences[0].Kind, w.replicaSets["web-1"].OwnerReferences[0].Name = "Rollout", "rollout"
 			},
 			wantNo: "is not a Deployment",
 		},
-		"no longer of its revision": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				pod.Labels[hashKey] = "debug"
-			},
-			wantNo: "does not select by pod-template-hash",
-		},
-		"strategy Recreate": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
-			},
-			wantNo: "strategy allows no surge",
-		},
-		"maxSurge 0": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				d.Spec.Strategy = strategy(intstr.FromInt32(0))
-			},
-			wantNo: "strategy allows no surge",
-		},
-		"maxSurge 0%": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				d.Spec.Strategy = strategy(intstr.FromString("0%"))
-			},
-			wantNo: "strategy allows no surge",
-		},
-		"maxSurge 1% of one": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				d.Spec.Strategy = strategy(intstr.FromString("1%"))
-			},
-		},
-		"a rollout": {
-			given:  func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) { d.Generation = 1 },
-			wantNo: "a rollout is in progress",
-		},
-		"an annotation": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				d.Annotations = map[string]string{spot.SurgeAnnotation: "false"}
-			},
-			wantNo: spot.SurgeAnnotation,
-		},
-		"not ready": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				w.setReady(pod, v1.ConditionFalse)
-			},
-			wantNo: "not ready",
-		},
+		"no longer of its revision": {given: func(w *world) { w.pods["web"].Labels[hashKey] = "debug" }, wantNo: "does not select by pod-template-hash"},
+		"strategy Recreate":         {given: func(w *world) { w.deployments["web"].Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType }, wantNo: "strategy allows no surge"},
+		"maxSurge 0":                {given: func(w *world) { w.deployments["web"].Spec.Strategy = strategy(intstr.FromInt32(0)) }, wantNo: "strategy allows no surge"},
+		"maxSurge 0%":               {given: func(w *world) { w.deployments["web"].Spec.Strategy = strategy(intstr.FromString("0%")) }, wantNo: "strategy allows no surge"},
+		"maxSurge 1% of one":        {given: func(w *world) { w.deployments["web"].Spec.Strategy = strategy(intstr.FromString("1%")) }},
+		"a rollout":                 {given: func(w *world) { w.deployments["web"].Generation = 1 }, wantNo: "a rollout is in progress"},
+		"an annotation":             {given: func(w *world) { w.deployments["web"].Annotations = map[string]string{spot.SurgeAnnotation: "false"} }, wantNo: spot.SurgeAnnotation},
+		"not ready":                 {given: func(w *world) { w.setReady(w.pods["web"], v1.ConditionFalse) }, wantNo: "not ready"},
 		"a claim": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				pod.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
+			given: func(w *world) {
+				w.pods["web"].Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
 			},
 			wantNo: "persistent volume",
 		},
-		"a ConfigMap": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				pod.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}}}
-			},
-		},
+		"a ConfigMap": {given: func(w *world) {
+			w.pods["web"].Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}}}
+		}},
 		"a port of the node": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				pod.Spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}}}
+			given: func(w *world) {
+				w.pods["web"].Spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}}}
 			},
 			wantNo: "host port",
 		},
-		"a port": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				pod.Spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{ContainerPort: 80}}}}
-			},
-		},
-		"a Service that selects the revision": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				w.services = append(w.services, map[string]string{"app": "web", hashKey: "web-1"})
-			},
-			wantNo: "a Service selects",
-		},
+		"a port": {given: func(w *world) {
+			w.pods["web"].Spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{ContainerPort: 80}}}}
+		}},
+		"a Service that selects the revision": {given: func(w *world) { w.service(map[string]string{"app": "web", hashKey: "web-1"}) }, wantNo: "a Service selects"},
 		"a Service that selects another revision": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				w.services = append(w.services, map[string]string{"app": "shop", hashKey: "web-1"}, map[string]string{"app": "web"})
+			given: func(w *world) {
+				w.service(map[string]string{"app": "shop", hashKey: "web-1"})
+				w.service(map[string]string{"app": "web"})
 			},
 		},
 		"a budget of the revision": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
+			given: func(w *world) {
 				w.budgets = append(w.budgets, budget(map[string]string{hashKey: "web-1"}))
 			},
 			wantNo: "PodDisruptionBudget pdb selects",
 		},
-		"a budget": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				w.budgets = append(w.budgets, budget(map[string]string{"app": "web"}))
-			},
-		},
-		"a DaemonSet that selects the app": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				w.adopters = append(w.adopters, adopter("DaemonSet", "agent", map[string]string{"app": "web"}))
-			},
-			wantNo: "DaemonSet agent would adopt it",
-		},
-		"a DaemonSet of another app": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				w.adopters = append(w.adopters, adopter("DaemonSet", "agent", map[string]string{"app": "agent"}))
-			},
-		},
+		"a budget":                         {given: func(w *world) { w.budgets = append(w.budgets, budget(map[string]string{"app": "web"})) }},
+		"a DaemonSet that selects the app": {given: func(w *world) { w.daemonSet("agent", "web") }, wantNo: "DaemonSet agent would adopt it"},
+		"a DaemonSet of another app":       {given: func(w *world) { w.daemonSet("agent", "agent") }},
 		"one per zone": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				pod.Spec.Affinity = antiAffinity(v1.LabelTopologyZone, map[string]string{"app": "web"})
+			given: func(w *world) {
+				w.pods["web"].Spec.Affinity = antiAffinity(v1.LabelTopologyZone, map[string]string{"app": "web"})
 			},
 			wantNo: "anti-affinity forbids two in one topology.kubernetes.io/zone",
 		},
 		"one of a revision per zone": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				pod.Spec.Affinity = antiAffinity(v1.LabelTopologyZone, map[string]string{"app": "web", hashKey: "web-1"})
+			given: func(w *world) {
+				w.pods["web"].Spec.Affinity = antiAffinity(v1.LabelTopologyZone, map[string]string{"app": "web", hashKey: "web-1"})
 			},
 		},
-		"away from others": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				pod.Spec.Affinity = antiAffinity(v1.LabelTopologyZone, map[string]string{"app": "db"})
-			},
-		},
+		"away from others": {given: func(w *world) {
+			w.pods["web"].Spec.Affinity = antiAffinity(v1.LabelTopologyZone, map[string]string{"app": "db"})
+		}},
 		"away from pods of another namespace": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				pod.Spec.Affinity = antiAffinity(v1.LabelTopologyZone, map[string]string{"app": "web"}, "staging")
+			given: func(w *world) {
+				w.pods["web"].Spec.Affinity = antiAffinity(v1.LabelTopologyZone, map[string]string{"app": "web"}, "staging")
 			},
 		},
-		"one per host": {
-			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				pod.Spec.Affinity = antiAffinity(v1.LabelHostname, map[string]string{"app": "web"})
-			},
-		},
+		"one per host": {given: func(w *world) {
+			w.pods["web"].Spec.Affinity = antiAffinity(v1.LabelHostname, map[string]string{"app": "web"})
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
-			d := w.deployment("web", 1)
-			rs := w.replicaSets["web-1"]
-			test.given(w, d, rs, w.pod("web", rs, "reclaimed"))
+			w := newWorld(t)
+			w.deployment("web", 1)
+			w.pod("web", w.replicaSets["web-1"], "reclaimed")
+			test.given(w)
 			w.sync()
 			s := w.snapshot()
 			actions := migration.Plan(s, &room{left: 1}, moves(s, migration.Interruption, w.now.Add(2*time.Minute), "web"), settings, nil)
@@ -216,7 +148,7 @@ func TestWays(t *testing.T) {
 // parse each term, for each pod, in each round.
 func TestSurgeOfManyTerms(t *testing.T) {
 	for terms, surges := range map[int]bool{0: true, 90: true, 10000: false} {
-		w := newWorld()
+		w := newWorld(t)
 		w.deployment("web", 1)
 		a := &v1.PodAntiAffinity{}
 		for i := range terms {
@@ -257,7 +189,7 @@ func TestRestoredPodIsSpared(t *testing.T) {
 			want: map[string]string{v1.PodDeletionCost: "5"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.calm = true
 			w.deployment("web", 1)
 			pod := w.releasedFor(w.pod("old", w.replicaSets["web-1"], "remaining"), migration.Drain, time.Second)

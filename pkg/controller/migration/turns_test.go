@@ -12,8 +12,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Replicas that cannot surge and have no PodDisruptionBudget are evicted one after the other while
@@ -72,7 +70,7 @@ func TestInTurn(t *testing.T) {
 		"surges do not wait": {replicas: 2, want: []string{"release web-0 by surge", "release web-1 by surge"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.deployment("web", int32(test.replicas))
 			for i := range test.replicas {
 				w.pod(fmt.Sprint("web-", i), w.replicaSets["web-1"], "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(10))
@@ -109,7 +107,7 @@ func TestLowerOrdinalUnready(t *testing.T) {
 		"not ready, at the last moment": {after: 110 * time.Second, want: []string{"delete db-1 by delete 10s", "delete db-2 by delete 10s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			set := w.statefulSet("db", 3)
 			if test.parallel {
 				set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
@@ -124,9 +122,6 @@ func TestLowerOrdinalUnready(t *testing.T) {
 			w.sync()
 			w.now = start.Add(test.after)
 			s := w.snapshot()
-			for i, pod := range s.Pods {
-				pod.Subject = &workload.Subject{Pod: decision.Pod{Workload: decision.Workload{Ordered: true, Ordinal: i}}}
-			}
 			got := describe(migration.Plan(s, &room{left: 10}, noticed(s, 2*time.Minute, "db-1", "db-2"), settings, nil))
 			clustertest.Equal(t, "actions", test.want, got)
 		})
@@ -135,7 +130,7 @@ func TestLowerOrdinalUnready(t *testing.T) {
 
 // A replica that the same plan deletes at its last moment does not serve: the next one waits.
 func TestTurnAfterADeletion(t *testing.T) {
-	w := newWorld()
+	w := newWorld(t)
 	w.deployment("web", 2).Annotations = map[string]string{spot.SurgeAnnotation: "false"}
 	for name, grace := range map[string]int64{"a": 100, "b": 1} {
 		w.pod(name, w.replicaSets["web-1"], "reclaimed").Spec.TerminationGracePeriodSeconds = &grace
@@ -155,7 +150,7 @@ func TestTurnAfterADeletion(t *testing.T) {
 // A move with OnlySurge is not started in another way.
 func TestOnlySurge(t *testing.T) {
 	for onlySurge, want := range map[bool][]string{false: {"evict db-0 by evict", "release web by surge"}, true: {"release web by surge"}} {
-		w := newWorld()
+		w := newWorld(t)
 		w.deployment("web", 1)
 		w.pod("web", w.replicaSets["web-1"], "reclaimed")
 		w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
@@ -184,7 +179,7 @@ func TestLastServingReplica(t *testing.T) {
 		"requested":                {replicas: 2, reason: migration.Requested, want: []string{"evict web-0 by evict", "evict web-1 by evict"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			w.deployment("web", test.replicas).Annotations = map[string]string{spot.SurgeAnnotation: "false"}
 			w.grace["web"] = 30
 			for i := range test.replicas {

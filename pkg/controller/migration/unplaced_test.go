@@ -110,7 +110,7 @@ func TestUnplacedMovesWait(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newWorld(t)
 			for _, app := range []string{"a", "b"} {
 				w.deployment(app, 1)
 				w.pod(app, w.replicaSets[app+"-1"], "reclaimed")
@@ -150,19 +150,19 @@ func (exhaustedRoom) Replace(*snapshot.Pod, decision.AssignedCapacity) (*snapsho
 // time.
 func TestNoTimeToSearch(t *testing.T) {
 	plan := func(deadline time.Time, reason migration.Reason) []string {
-		w := newWorld()
+		w := newWorld(t)
 		w.deployment("web", 1)
 		w.pod("web", w.replicaSets["web-1"], "reclaimed")
-		w.pod("db", w.statefulSet("db", 2), "reclaimed")
+		w.pod("db-0", w.statefulSet("db", 2), "reclaimed")
 		w.pod("db-1", w.sets["db"], "remaining")
 		w.budget("db", 1)
-		w.pod("cache", w.statefulSet("cache", 1), "reclaimed")
+		w.pod("cache-0", w.statefulSet("cache", 1), "reclaimed")
 		w.sync()
 		s := w.snapshot()
-		return describe(migration.Plan(s, exhaustedRoom{}, moves(s, reason, deadline, "web", "db", "cache"), settings, nil))
+		return describe(migration.Plan(s, exhaustedRoom{}, moves(s, reason, deadline, "web", "db-0", "cache-0"), settings, nil))
 	}
 	// Without a PodDisruptionBudget, an eviction before room exists gains nothing.
-	want := []string{"release web by surge", "evict db by evict"}
+	want := []string{"release web by surge", "evict db-0 by evict"}
 	clustertest.Equal(t, "an interrupted node: actions", want, plan(start.Add(2*time.Minute), migration.Interruption))
 	if got := plan(time.Time{}, migration.Heal); got != nil {
 		t.Errorf("other nodes: actions %q, want none", got)

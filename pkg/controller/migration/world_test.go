@@ -27,8 +27,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const (
@@ -47,6 +45,8 @@ type world struct {
 	version int
 	// seen are the objects in the informers' caches.
 	seen objects
+	// caches are the informers' caches, which snapshot fills with seen.
+	caches *clustertest.World
 	// fail, if set, answers a request instead of the API server. before: the request fails before
 	// it is performed, not after.
 	fail func(verb, resource, name string) (err error, before bool)
@@ -76,17 +76,17 @@ type objects struct {
 	deployments map[string]*appsv1.Deployment
 	sets        map[string]*appsv1.StatefulSet
 	budgets     []*policyv1.PodDisruptionBudget
-	services    []map[string]string
-	adopters    []snapshot.Adopter
+	others      []runtime.Object // which do not change
 }
 
-func newWorld() *world {
-	w := &world{now: start, grace: map[string]int64{}, objects: objects{
+func newWorld(t clustertest.TB) *world {
+	w := &world{now: start, caches: clustertest.NewWorld(t), grace: map[string]int64{}, objects: objects{
 		nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, replicaSets: map[string]*appsv1.ReplicaSet{},
 		deployments: map[string]*appsv1.Deployment{}, sets: map[string]*appsv1.StatefulSet{},
 	}}
 	w.node("reclaimed")
 	w.node("remaining")
+	w.caches.Policy.Defaults = decision.WorkloadSettings{}
 	return w
 }
 
@@ -98,7 +98,7 @@ func (w *world) admit(object metav1.Object) {
 }
 
 func (w *world) node(name string) *v1.Node {
-	n := clustertest.NewNode(name, "", "m/a")
+	n := clustertest.NewNode(name, "on-demand", "m/a")
 	w.admit(n)
 	w.nodes[name] = n
 	return n
@@ -186,8 +186,23 @@ func handOver(w *world) { w.pods["old"].OwnerReferences = w.replicaSets["web-1"]
 // budget adds a PodDisruptionBudget for the pods of an app, with this minAvailable.
 func (w *world) budget(app string, least int32) {
 	budget := clustertest.NewBudget(app, least)
+	if len(w.budgets) > 0 {
+		budget.Name = fmt.Sprint(app, len(w.budgets))
+	}
 	w.admit(budget)
 	w.budgets = append(w.budgets, budget)
+}
+
+// service adds a Service that selects these labels.
+func (w *world) service(selects map[string]string) {
+	name := fmt.Sprint("service-", len(w.others))
+	w.others = append(w.others, &v1.Service{ObjectMeta: clustertest.Meta(name), Spec: v1.ServiceSpec{Selector: selects}})
+}
+
+// daemonSet adds a DaemonSet that selects the pods of an app.
+func (w *world) daemonSet(name, app string) {
+	w.others = append(w.others, &appsv1.DaemonSet{ObjectMeta: clustertest.Meta(name), Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}})
 }
 
 func (w *world) touch(object metav1.Object) {
@@ -205,20 +220,8 @@ func (w *world) sync() {
 	}
 	w.seen = objects{
 		nodes: copied(w.nodes, (*v1.Node).DeepCopy), pods: copied(w.pods, (*v1.Pod).DeepCopy),
-		replicaSets: copied(w.replicaSets, cachedCopy((*appsv1.ReplicaSet).DeepCopy)), deployments: copied(w.deployments, cachedCopy((*appsv1.Deployment).DeepCopy)),
-		sets: copied(w.sets, cachedCopy((*appsv1.StatefulSet).DeepCopy)), budgets: slices.Clone(w.budgets), services: slices.Clone(w.services),
-		adopters: slices.Clone(w.adopters),
-	}
-}
-
-// cachedCopy returns a copy of an object as an informer caches it.
-func cachedCopy[T any](one func(*T) *T) func(*T) *T {
-	return func(object *T) *T {
-		trimmed, err := transform.Trim(one(object))
-		if err != nil {
-			panic(err)
-		}
-		return trimmed.(*T)
+		replicaSets: copied(w.replicaSets, (*appsv1.ReplicaSet).DeepCopy), deployments: copied(w.deployments, (*appsv1.Deployment).DeepCopy),
+		sets: copied(w.sets, (*appsv1.StatefulSet).DeepCopy), budgets: slices.Clone(w.budgets), others: slices.Clone(w.others),
 	}
 }
 
@@ -230,86 +233,36 @@ func copied[T any](of map[string]*T, one func(*T) *T) map[string]*T {
 	return all
 }
 
-// snapshot returns the content of the caches as package snapshot would read it, with a reclaim
-// signal on the node "reclaimed".
+// snapshot returns what package snapshot reads from the caches, with a reclaim signal on the node
+// "reclaimed".
 func (w *world) snapshot() *snapshot.Snapshot {
-	s := &snapshot.Snapshot{
-		Now: w.now, Budgets: map[string][]*policyv1.PodDisruptionBudget{namespace: w.seen.budgets},
-		Services: map[string][]map[string]string{namespace: w.seen.services},
-		Adopters: map[string][]snapshot.Adopter{namespace: w.seen.adopters},
+	var all []runtime.Object
+	for _, object := range w.seen.nodes {
+		all = append(all, object)
 	}
-	nodes := map[string]*snapshot.Node{}
-	for _, name := range slices.Sorted(maps.Keys(w.seen.nodes)) {
-		nodes[name] = &snapshot.Node{Node: w.seen.nodes[name]}
-		if name == "reclaimed" && !w.calm {
-			nodes[name].Facts.Signal = decision.Reclaim
-		}
-		if slices.Contains(w.reclaimed, name) {
-			nodes[name].Facts.Signal = decision.Reclaim
-		}
-		if slices.Contains(w.drained, name) {
-			nodes[name].Facts.Signal = decision.Drain
-		}
-		s.Nodes = append(s.Nodes, nodes[name])
+	for _, object := range w.seen.pods {
+		all = append(all, object)
 	}
-	workloads := map[workload.OwnerKey]*snapshot.Workload{}
-	revisions := map[types.UID]*snapshot.Revision{}
-	add := func(uid types.UID, wl *snapshot.Workload, rs *appsv1.ReplicaSet) {
-		if known, ok := workloads[wl.Key]; ok {
-			wl = known
-		} else {
-			workloads[wl.Key] = wl
-			s.Workloads = append(s.Workloads, wl)
-		}
-		revisions[uid] = &snapshot.Revision{Key: workload.OwnerKey{Namespace: namespace, Group: "apps", Kind: "ReplicaSet", UID: uid}, Workload: wl, ReplicaSet: rs}
-		wl.Revisions = append(wl.Revisions, revisions[uid])
+	for _, object := range w.seen.replicaSets {
+		all = append(all, object)
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.seen.replicaSets)) {
-		rs := w.seen.replicaSets[name]
-		wl := &snapshot.Workload{Key: workload.OwnerKey{UID: rs.UID}, Kind: "ReplicaSet", Namespace: namespace, Name: name, Desired: workload.Replicas(rs.Spec.Replicas)}
-		if owner := metav1.GetControllerOf(rs); owner != nil {
-			d, ok := w.seen.deployments[owner.Name]
-			if !ok && owner.Kind == "Deployment" {
-				continue
-			}
-			if ok {
-				wl = &snapshot.Workload{Key: workload.OwnerKey{UID: d.UID}, Kind: "Deployment", Namespace: namespace, Name: d.Name, Deployment: d, Desired: workload.Replicas(d.Spec.Replicas)}
-				wl.RollingOut = d.Generation > d.Status.ObservedGeneration
-			}
-		}
-		add(rs.UID, wl, rs)
+	for _, object := range w.seen.deployments {
+		all = append(all, object)
 	}
-	for _, set := range w.seen.sets {
-		add(set.UID, &snapshot.Workload{Key: workload.OwnerKey{UID: set.UID}, Kind: "StatefulSet", Namespace: namespace, Name: set.Name, StatefulSet: set, Desired: workload.Replicas(set.Spec.Replicas)}, nil)
+	for _, object := range w.seen.sets {
+		all = append(all, object)
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.seen.pods)) {
-		pod := &snapshot.Pod{Pod: w.seen.pods[name], Node: nodes[w.seen.pods[name].Spec.NodeName]}
-		if pod.Node != nil {
-			pod.Node.Pods = append(pod.Node.Pods, pod)
-		}
-		s.Pods = append(s.Pods, pod)
-		if release, defect := workload.ReadRelease(pod.Pod); defect == "" {
-			pod.Release, pod.ReleasedFrom = release, revisions[release.ReplicaSetUID]
-			if by := metav1.GetControllerOf(pod); pod.ReleasedFrom == nil && by != nil {
-				if d := w.seen.deployments[by.Name]; d != nil && d.UID == by.UID {
-					pod.Deployment = d
-				}
-			}
-			continue
-		}
-		owner := metav1.GetControllerOf(pod)
-		if workload.HasUnsupportedController(pod.Pod) && revisions[owner.UID] == nil {
-			add(owner.UID, &snapshot.Workload{Key: workload.KeyOf(namespace, owner), Kind: owner.Kind, Namespace: namespace, Name: owner.Name}, nil)
-		}
-		if owner != nil && revisions[owner.UID] != nil {
-			pod.Revision = revisions[owner.UID]
-			pod.Workload = pod.Revision.Workload
-			if pod.Live() {
-				pod.Revision.Pods = append(pod.Revision.Pods, pod)
-				if workload.HasUnsupportedController(pod.Pod) {
-					pod.Workload.Desired++
-				}
-			}
+	for _, object := range w.seen.budgets {
+		all = append(all, object)
+	}
+	w.caches.Replace(append(all, w.seen.others...)...)
+	s := w.caches.SnapshotAt(w.now)
+	for _, node := range s.Nodes {
+		switch {
+		case slices.Contains(w.reclaimed, node.Name) || node.Name == "reclaimed" && !w.calm:
+			node.Facts.Signal = decision.Reclaim
+		case slices.Contains(w.drained, node.Name):
+			node.Facts.Signal = decision.Drain
 		}
 	}
 	return s
