@@ -14,53 +14,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// TestAssist checks which nodes count as draining, and for which pods a move is requested.
-func TestAssist(t *testing.T) {
-	const both = "web-0 drain, web-1 drain"
-	for name, test := range map[string]struct {
-		change func(*world)
-		want   string
-	}{
-		"nothing":                      {func(*world) {}, ""},
-		"Karpenter":                    {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil) }, both},
-		"the cluster autoscaler":       {func(w *world) { w.taint("ToBeDeletedByClusterAutoscaler", "1", nil) }, both},
-		"being deleted":                {func(w *world) { w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"x"} }, both},
-		"cordoned":                     {func(w *world) { w.node.Spec.Unschedulable = true }, ""},
-		"cordoned, and Cordons is set": {func(w *world) { w.settings.Drain.Cordons = true; w.node.Spec.Unschedulable = true }, both},
-		"no assistance": {func(w *world) {
-			w.settings.Drain.Assist = false
-			w.taint("karpenter.sh/disrupted", "", nil)
-		}, ""},
-		"cordoned, no assistance": {func(w *world) {
-			w.settings.Drain.Assist = false
-			w.settings.Drain.Cordons = true
-			w.node.Spec.Unschedulable = true
-		}, ""},
-		"another namespace": {func(w *world) {
-			w.settings.Selects = func(string) bool { return false }
-			w.taint("karpenter.sh/disrupted", "", nil)
-		}, ""},
-		"terminating": {func(w *world) {
-			w.taint("karpenter.sh/disrupted", "", nil)
-			w.pods[0].DeletionTimestamp = &metav1.Time{Time: start}
-		}, "web-1 drain"},
-		"reclaimed as well": {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(own, "by-hand", nil) },
-			"web-0 interruption +120, web-1 interruption +120"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.settings.Drain.Assist = true
-			test.change(w)
-			if got := w.round(0); got != test.want {
-				t.Errorf("moves %q, want %q", got, test.want)
-			}
-		})
-	}
-}
-
-// Pods that the draining client does not evict are moved only if the time at which the node is
-// terminated is known, and by that time.
-func TestSparedPods(t *testing.T) {
+// TestDrain checks which nodes count as draining, and for which pods a move is requested. Pods that
+// the draining client does not evict are moved only if the time at which the node is terminated is
+// known, and by that time.
+func TestDrain(t *testing.T) {
 	const both = "web-0 drain, web-1 drain"
 	const karpenter, autoscaler = "karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"
 	const protects, terminates = "karpenter.sh/do-not-disrupt", "karpenter.sh/nodeclaim-termination-timestamp"
@@ -81,6 +38,22 @@ func TestSparedPods(t *testing.T) {
 		taint     string
 		want      string
 	}{
+		"nothing":                      {},
+		"Karpenter":                    {taint: karpenter, want: both},
+		"the cluster autoscaler":       {taint: autoscaler, want: both},
+		"being deleted":                {node: func(w *world) { w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"x"} }, want: both},
+		"cordoned":                     {node: func(w *world) { w.node.Spec.Unschedulable = true }},
+		"cordoned, and Cordons is set": {node: func(w *world) { w.settings.Drain.Cordons = true; w.node.Spec.Unschedulable = true }, want: both},
+		"no assistance":                {taint: karpenter, node: func(w *world) { w.settings.Drain.Assist = false }},
+		"cordoned, no assistance": {node: func(w *world) {
+			w.settings.Drain.Assist = false
+			w.settings.Drain.Cordons = true
+			w.node.Spec.Unschedulable = true
+		}},
+		"another namespace": {taint: karpenter, node: func(w *world) { w.settings.Selects = func(string) bool { return false } }},
+		"terminating":       {taint: karpenter, pod: func(w *world) { w.pods[0].DeletionTimestamp = &metav1.Time{Time: start} }, want: "web-1 drain"},
+		"reclaimed as well": {taint: karpenter, node: func(w *world) { w.taint(own, "by-hand", nil) }, want: "web-0 interruption +120, web-1 interruption +120"},
+
 		"protected":            {pod: protect("true"), taint: karpenter, want: "web-1 drain"},
 		"protected for longer": {pod: protect("2m"), taint: karpenter, want: "web-1 drain"},
 		"no longer protected":  {pod: protect("1m"), taint: karpenter, want: both},
@@ -113,7 +86,9 @@ func TestSparedPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.settings.Drain.Assist = true
-			test.pod(w)
+			if test.pod != nil {
+				test.pod(w)
+			}
 			if test.taint != "" {
 				w.taint(test.taint, "", nil)
 			}
