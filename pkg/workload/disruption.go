@@ -33,6 +33,13 @@ func DoNotDisrupt(pod *v1.Pod, now time.Time) bool {
 	return err == nil && d > 0 && (pod.Status.StartTime == nil || now.Sub(pod.Status.StartTime.Time) < d)
 }
 
+// Disrupted reports whether the pod has the condition DisruptionTarget.
+func Disrupted(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
+	})
+}
+
 // LosesLocalData reports whether a move of the pod loses data on its node: the pod has a hostPath
 // or emptyDir volume, and its annotations do not permit the loss. As in the cluster autoscaler, an
 // emptyDir in memory contains no such data.

@@ -113,10 +113,7 @@ func (c *Counter) observe(pod *v1.Pod) {
 // disrupted reports whether the pod belongs to a Job, and ends or has failed because of a
 // disruption. The condition alone does not suffice, because the deletion may fail afterwards.
 func disrupted(pod *v1.Pod) bool {
-	return (pod.DeletionTimestamp != nil || pod.Status.Phase == v1.PodFailed) && workload.OfJob(pod) &&
-		slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
-			return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
-		})
+	return (pod.DeletionTimestamp != nil || pod.Status.Phase == v1.PodFailed) && workload.OfJob(pod) && workload.Disrupted(pod)
 }
 
 // processNext processes one pod. It returns false after the queue has shut down.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -138,9 +137,7 @@ const conditionTimeout = 2 * time.Second
 // against its PodDisruptionBudget. The eviction API sets it too, and the podFailurePolicy of a Job
 // reads it. The deletion does not depend on the condition, so an error is only logged, once.
 func (e *Executor) setDisruptionTarget(ctx context.Context, a migration.Action) {
-	if slices.ContainsFunc(a.Pod.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
-	}) {
+	if workload.Disrupted(a.Pod.Pod) {
 		return
 	}
 	// The API server merges conditions by type. The UID prevents a patch of a later pod with the
