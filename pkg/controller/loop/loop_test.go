@@ -316,32 +316,28 @@ func TestWrites(t *testing.T) {
 // retried less and less often, and at once if its object changes.
 func TestFailingWrite(t *testing.T) {
 	for kind := range kinds {
-		testFailingWrite(t, kind)
+		synctest.Test(t, func(t *testing.T) {
+			w := &writer{made: map[types.UID]int{}, err: errors.New("exceeded quota")}
+			l := New(nil, nil, false, 1)
+			try := func(version string) int {
+				b := w.write("b", version)
+				b.Kind = kind
+				l.act(t.Context(), Plan{Writes: []Write{b}, Move: noMoves})
+				return w.made["b"]
+			}
+			for range int(time.Hour / time.Second) {
+				try("1")
+				time.Sleep(time.Second)
+			}
+			// After 1, 2, 4, … 64 s, and then every 2 min.
+			if got := try("1"); got != 36 {
+				t.Errorf("%s: tried %d times in an hour, want 36", kind, got)
+			}
+			if got := try("2"); got != 37 {
+				t.Errorf("%s: tried %d times in all after the object changed, want 37", kind, got)
+			}
+		})
 	}
-}
-
-func testFailingWrite(t *testing.T, kind WriteKind) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &writer{made: map[types.UID]int{}, err: errors.New("exceeded quota")}
-		l := New(nil, nil, false, 1)
-		try := func(version string) int {
-			b := w.write("b", version)
-			b.Kind = kind
-			l.act(t.Context(), Plan{Writes: []Write{b}, Move: noMoves})
-			return w.made["b"]
-		}
-		for range int(time.Hour / time.Second) {
-			try("1")
-			time.Sleep(time.Second)
-		}
-		// After 1, 2, 4, … 64 s, and then every 2 min.
-		if got := try("1"); got != 36 {
-			t.Errorf("%s: tried %d times in an hour, want 36", kind, got)
-		}
-		if got := try("2"); got != 37 {
-			t.Errorf("%s: tried %d times in all after the object changed, want 37", kind, got)
-		}
-	})
 }
 
 // A budget that was created, and deleted before the caches contained it, is created again although

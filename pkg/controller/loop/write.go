@@ -155,8 +155,8 @@ func (l *Loop) forgetUnplanned(writes []Write) {
 	maps.DeleteFunc(l.attempts, func(uid types.UID, _ attempt) bool { return !planned[uid] })
 }
 
-// write performs the writes of all kinds, a list for each, until ctx is done. No kind waits for another. It reports
-// whether a write failed.
+// write performs the writes, a list for each kind, until ctx is done. No kind waits for another. It
+// reports whether a write failed.
 func (l *Loop) write(ctx context.Context, due [][]Write) (anyFailed bool) {
 	errs := make([][]error, len(due))
 	var running sync.WaitGroup
