@@ -236,26 +236,11 @@ func copied[T any](of map[string]*T, one func(*T) *T) map[string]*T {
 // snapshot returns what package snapshot reads from the caches, with a reclaim signal on the node
 // "reclaimed".
 func (w *world) snapshot() *snapshot.Snapshot {
-	var all []runtime.Object
-	for _, object := range w.seen.nodes {
-		all = append(all, object)
+	all := slices.Concat(values(w.seen.nodes), values(w.seen.pods), values(w.seen.replicaSets), values(w.seen.deployments), values(w.seen.sets), w.seen.others)
+	for _, budget := range w.seen.budgets {
+		all = append(all, budget)
 	}
-	for _, object := range w.seen.pods {
-		all = append(all, object)
-	}
-	for _, object := range w.seen.replicaSets {
-		all = append(all, object)
-	}
-	for _, object := range w.seen.deployments {
-		all = append(all, object)
-	}
-	for _, object := range w.seen.sets {
-		all = append(all, object)
-	}
-	for _, object := range w.seen.budgets {
-		all = append(all, object)
-	}
-	w.caches.Replace(append(all, w.seen.others...)...)
+	w.caches.Replace(all...)
 	s := w.caches.SnapshotAt(w.now)
 	for _, node := range s.Nodes {
 		switch {
@@ -266,6 +251,13 @@ func (w *world) snapshot() *snapshot.Snapshot {
 		}
 	}
 	return s
+}
+
+func values[T runtime.Object](of map[string]T) (all []runtime.Object) {
+	for _, object := range of {
+		all = append(all, object)
+	}
+	return all
 }
 
 // client returns a client of the world's API server.
