@@ -34,18 +34,11 @@ const (
 
 // memory is the state that a planner keeps between rounds.
 type memory struct {
+	passedOn
 	// firstRound is the time of the first round.
 	firstRound time.Time
 	// attempts has the latest move of each workload with an open outcome.
 	attempts map[workload.OwnerKey]*attempt
-	// backOffs has the back-off of each workload.
-	backOffs map[workload.OwnerKey]backOff
-	// interrupted is the time at which a workload last had a pod on a node that was being
-	// reclaimed.
-	interrupted map[workload.OwnerKey]time.Time
-	// disrupted is the time at which a spot pool last lost a node or had a node that is being
-	// reclaimed.
-	disrupted map[decision.Pool]time.Time
 	// earlyMoves is the time at which a workload last moved to a pool that had not been calm for
 	// two calm periods.
 	earlyMoves map[workload.OwnerKey]time.Time
@@ -59,18 +52,23 @@ type memory struct {
 
 // passedOn is the part of the memory that a planner passes on to later leaders.
 type passedOn struct {
-	BackOffs    map[workload.OwnerKey]backOff
+	// BackOffs has the back-off of each workload.
+	BackOffs map[workload.OwnerKey]backOff
+	// Interrupted is the time at which a workload last had a pod on a node that was being
+	// reclaimed.
 	Interrupted map[workload.OwnerKey]time.Time
-	Disrupted   map[decision.Pool]time.Time
+	// Disrupted is the time at which a spot pool last lost a node or had a node that is being
+	// reclaimed.
+	Disrupted map[decision.Pool]time.Time
 }
 
 // load adds what the last leader passed on.
 func (m *memory) load(from *leader.Memory) {
 	var last passedOn
 	from.Load(&last)
-	maps.Copy(m.backOffs, last.BackOffs)
-	maps.Copy(m.interrupted, last.Interrupted)
-	maps.Copy(m.disrupted, last.Disrupted)
+	maps.Copy(m.BackOffs, last.BackOffs)
+	maps.Copy(m.Interrupted, last.Interrupted)
+	maps.Copy(m.Disrupted, last.Disrupted)
 }
 
 // attempt is a move with an open outcome.
@@ -145,7 +143,7 @@ func (m *memory) lost(seen *seenNode, now time.Time) bool {
 	if !seen.loss.Lost() || seen.Facts.Capacity.Type != decision.Spot {
 		return false
 	}
-	m.disrupted[seen.Facts.Pool] = now
+	m.Disrupted[seen.Facts.Pool] = now
 	m.interrupt(seen.Node, now)
 	return true
 }
@@ -154,15 +152,15 @@ func (m *memory) lost(seen *seenNode, now time.Time) bool {
 func (m *memory) interrupt(n *snapshot.Node, now time.Time) {
 	for _, p := range n.Pods {
 		if p.Workload != nil {
-			m.interrupted[p.Workload.Key] = now
+			m.Interrupted[p.Workload.Key] = now
 		}
 	}
 }
 
 // paused reports whether the pause or back-off of a workload has not ended.
 func (m *memory) paused(workload workload.OwnerKey, now time.Time, pause time.Duration) bool {
-	last, ok := m.interrupted[workload]
-	b := m.backOffs[workload]
+	last, ok := m.Interrupted[workload]
+	b := m.BackOffs[workload]
 	return ok && now.Before(last.Add(pause)) || now.Before(b.Until) || b.stopped(m.nodesVersion)
 }
 
@@ -236,7 +234,7 @@ func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snap
 		return r.now.Sub(a.goneSince) < moveTimeout
 	case shortfall(w, a.reason) < a.shortfallBefore:
 		delete(m.attempts, w.Key)
-		delete(m.backOffs, w.Key)
+		delete(m.BackOffs, w.Key)
 	default:
 		m.recordFailure(w.Key, a, r.now)
 	}
@@ -257,14 +255,14 @@ func shortfall(w *snapshot.Workload, reason migration.Reason) int {
 }
 
 func (m *memory) recordFailure(workload workload.OwnerKey, a *attempt, now time.Time) {
-	b := m.backOffs[workload]
+	b := m.BackOffs[workload]
 	if b.Reason != a.reason || a.provisions { // a cloud may have nodes again without notice
 		b.Failures, b.Reason = 0, a.reason
 	}
 	b.Failures++
 	b.Wait = min(max(2*b.Wait, minBackOff), maxBackOff)
 	b.Until, b.Nodes = now.Add(b.Wait), m.nodesVersion()
-	m.backOffs[workload] = b
+	m.BackOffs[workload] = b
 	delete(m.attempts, workload)
 }
 
@@ -272,7 +270,7 @@ func (m *memory) recordFailure(workload workload.OwnerKey, a *attempt, now time.
 // this.
 func (r *round) reportStopped() {
 	for _, w := range r.snapshot.Workloads {
-		b := r.backOffs[w.Key]
+		b := r.BackOffs[w.Key]
 		if b.isReported || !b.stopped(r.nodesVersion) {
 			continue
 		}
@@ -283,7 +281,7 @@ func (r *round) reportStopped() {
 			}
 			return p.Node != nil
 		})
-		r.backOffs[w.Key] = b
+		r.BackOffs[w.Key] = b
 	}
 }
 
@@ -320,11 +318,11 @@ func (m *memory) forget(r *round) {
 		// A pod that still runs and is not in the plan any more does not need to move.
 		return !workloads[key] || live[a.pod] && !r.moved[key]
 	})
-	maps.DeleteFunc(m.backOffs, func(key workload.OwnerKey, b backOff) bool {
+	maps.DeleteFunc(m.BackOffs, func(key workload.OwnerKey, b backOff) bool {
 		return !workloads[key] || r.now.Sub(b.Until) >= maxBackOff && !b.stopped(m.nodesVersion)
 	})
-	forgetOld(m.interrupted, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration)
-	forgetOld(m.disrupted, r.now, 2*r.settings.Rebalance.CalmPeriod.Duration)
+	forgetOld(m.Interrupted, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration)
+	forgetOld(m.Disrupted, r.now, 2*r.settings.Rebalance.CalmPeriod.Duration)
 	forgetOld(m.earlyMoves, r.now, r.settings.Rebalance.CalmPeriod.Duration)
 }
 

@@ -80,9 +80,8 @@ type Planner struct {
 func NewPlanner(settings Settings) *Planner {
 	settings.Memory = cmp.Or(settings.Memory, &leader.Memory{})
 	return &Planner{settings: settings, memory: memory{
-		attempts: map[workload.OwnerKey]*attempt{}, backOffs: map[workload.OwnerKey]backOff{},
-		interrupted: map[workload.OwnerKey]time.Time{}, disrupted: map[decision.Pool]time.Time{},
-		earlyMoves: map[workload.OwnerKey]time.Time{}, unavailableSince: map[workload.OwnerKey]time.Time{},
+		passedOn: passedOn{map[workload.OwnerKey]backOff{}, map[workload.OwnerKey]time.Time{}, map[decision.Pool]time.Time{}},
+		attempts: map[workload.OwnerKey]*attempt{}, earlyMoves: map[workload.OwnerKey]time.Time{}, unavailableSince: map[workload.OwnerKey]time.Time{},
 	}}
 }
 
@@ -123,7 +122,7 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 	}
 	p.forget(r)
 	r.reportStopped()
-	p.settings.Memory.Store(passedOn{p.backOffs, p.interrupted, p.disrupted})
+	p.settings.Memory.Store(p.passedOn)
 	return r.moves
 }
 

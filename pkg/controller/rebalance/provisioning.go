@@ -96,7 +96,7 @@ func (r *round) calmSince() time.Time {
 	if pools := r.poolsCalmSince(); len(pools) > 0 {
 		return slices.MinFunc(slices.Collect(maps.Values(pools)), time.Time.Compare)
 	}
-	disruptions := slices.Collect(maps.Values(r.disrupted))
+	disruptions := slices.Collect(maps.Values(r.Disrupted))
 	return slices.MaxFunc(append(disruptions, r.firstRound), time.Time.Compare)
 }
 

@@ -73,7 +73,7 @@ func (r *round) poolsCalmSince() map[decision.Pool]time.Time {
 		}
 	}
 	for pool, since := range pools {
-		if at, ok := r.disrupted[pool]; ok && at.After(since) {
+		if at, ok := r.Disrupted[pool]; ok && at.After(since) {
 			pools[pool] = at
 		}
 	}
