@@ -28,30 +28,35 @@ func floorDeficits(w *world) map[string]int {
 	return deficits
 }
 
+// draw adds nodes, and workloads of the given kinds with pods on any of the nodes. The tests do not
+// cover how this state was reached.
+func (w *world) draw(t *rapid.T, kinds ...string) {
+	for i := range rapid.IntRange(1, 5).Draw(t, "nodes") {
+		w.addNode(fmt.Sprintf("n%d", i), rapid.SampledFrom([]string{"spot", "on-demand"}).Draw(t, "capacity"), rapid.Int64Range(1, 6).Draw(t, "slots"))
+	}
+	used := map[*testNode]int64{}
+	for i := range rapid.IntRange(1, 6).Draw(t, "workloads") {
+		work := &testWorkload{name: fmt.Sprintf("w%d", i), kind: rapid.SampledFrom(kinds).Draw(t, "kind")}
+		work.desired = rapid.IntRange(1, 5).Draw(t, "desired")
+		work.floor = rapid.IntRange(0, work.desired).Draw(t, "floor")
+		for ordinal := range work.desired {
+			p := &pod{name: fmt.Sprintf("%s-%d", work.name, ordinal), ordinal: ordinal, slots: 1, created: start.Add(-time.Hour)}
+			if n := rapid.SampledFrom(w.nodes).Draw(t, "on"); used[n] < n.slots {
+				p.node = n
+				used[n]++
+			}
+			work.pods = append(work.pods, p)
+		}
+		w.workloads = append(w.workloads, work)
+	}
+}
+
 // In any cluster, no round exceeds the limits of moves, no floor deficit grows, and the moves end.
 // At the end no deficit remains that on-demand has room to heal.
 func TestMovesEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
-		for i := range rapid.IntRange(1, 5).Draw(t, "nodes") {
-			w.addNode(fmt.Sprintf("n%d", i), rapid.SampledFrom([]string{"spot", "on-demand"}).Draw(t, "capacity"), rapid.Int64Range(1, 6).Draw(t, "slots"))
-		}
-		used := map[*testNode]int64{}
-		for i := range rapid.IntRange(1, 6).Draw(t, "workloads") {
-			work := &testWorkload{name: fmt.Sprintf("w%d", i), kind: rapid.SampledFrom([]string{"Deployment", "StatefulSet"}).Draw(t, "kind")}
-			work.desired = rapid.IntRange(1, 5).Draw(t, "desired")
-			work.floor = rapid.IntRange(0, work.desired).Draw(t, "floor")
-			for ordinal := range work.desired {
-				p := &pod{name: fmt.Sprintf("%s-%d", work.name, ordinal), ordinal: ordinal, slots: 1, created: start.Add(-time.Hour)}
-				// Any node: the test does not cover how this state was reached.
-				if n := rapid.SampledFrom(w.nodes).Draw(t, "on"); used[n] < n.slots {
-					p.node = n
-					used[n]++
-				}
-				work.pods = append(work.pods, p)
-			}
-			w.workloads = append(w.workloads, work)
-		}
+		w.draw(t, "Deployment", "StatefulSet")
 		surge := rapid.Bool().Draw(t, "surge")
 		p := rebalance.NewPlanner(settings)
 		moves, quiet := 0, 0

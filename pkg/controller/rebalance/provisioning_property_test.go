@@ -104,24 +104,7 @@ func TestProvisioningMovesEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &market{newWorld(), map[decision.CapacityType]bool{}, map[*pod]*pod{}}
 		m.sells[decision.OnDemand], m.sells[decision.Spot] = rapid.Bool().Draw(t, "sells on-demand"), rapid.Bool().Draw(t, "sells spot")
-		for i := range rapid.IntRange(1, 5).Draw(t, "nodes") {
-			m.addNode(fmt.Sprintf("n%d", i), rapid.SampledFrom([]string{"spot", "on-demand"}).Draw(t, "capacity"), rapid.Int64Range(1, 6).Draw(t, "slots"))
-		}
-		used := map[*testNode]int64{}
-		for i := range rapid.IntRange(1, 6).Draw(t, "workloads") {
-			work := &testWorkload{name: fmt.Sprintf("w%d", i), kind: rapid.SampledFrom([]string{"Deployment", "Deployment", "StatefulSet"}).Draw(t, "kind")}
-			work.desired = rapid.IntRange(1, 5).Draw(t, "desired")
-			work.floor = rapid.IntRange(0, work.desired).Draw(t, "floor")
-			for ordinal := range work.desired {
-				p := &pod{name: fmt.Sprintf("%s-%d", work.name, ordinal), ordinal: ordinal, slots: 1, created: start.Add(-time.Hour)}
-				if n := rapid.SampledFrom(m.nodes).Draw(t, "on"); used[n] < n.slots {
-					p.node = n
-					used[n]++
-				}
-				work.pods = append(work.pods, p)
-			}
-			m.workloads = append(m.workloads, work)
-		}
+		m.draw(t, "Deployment", "Deployment", "StatefulSet")
 		p := rebalance.NewPlanner(provisioning())
 		moves, quiet := 0, 0
 		vain := map[string][]time.Time{}

@@ -14,7 +14,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // provisioning returns the settings of the autoscaler mode.
@@ -298,17 +297,10 @@ func TestConsecutiveAssigns(t *testing.T) {
 	clustertest.Equal(t, "moves", []string{"0: web-0 assign on-demand", "1: web-1 assign on-demand"}, got)
 }
 
-// exhaustedRoom is a room whose time was over from the start.
-type exhaustedRoom struct{ rebalance.Room }
-
-func (exhaustedRoom) Replace(*snapshot.Pod, decision.AssignedCapacity) (*snapshot.Node, string) {
-	return nil, simulation.NotExamined
-}
-
 // No node is provisioned for a pod for which there was no time to look for room.
 func TestProvisionNothingUnexamined(t *testing.T) {
 	s := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment ill 2 s s min=1", "deployment run 2 o s min=1", "deployment web 2 o o min=0").snapshot()
-	if moves := rebalance.NewPlanner(provisioning()).Plan(s, exhaustedRoom{simulation.NewRoom(s)}); len(moves) > 0 {
+	if moves := rebalance.NewPlanner(provisioning()).Plan(s, simulation.NewRoomUntil(s, func() bool { return true })); len(moves) > 0 {
 		t.Errorf("%d moves; the first moves %s", len(moves), moves[0].Pod.Name)
 	}
 }
