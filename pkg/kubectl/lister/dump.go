@@ -18,15 +18,12 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
@@ -36,12 +33,8 @@ const expectedDump = "expected the output of kubectl get -o json"
 
 // dumpKind is a kind of object that a dump may have.
 type dumpKind struct {
-	resource string
-	// optional: no warning is necessary if a dump has no such object.
-	optional bool
-	new      func() metav1.Object
-	into     cache.SharedIndexInformer
-	found    atomic.Bool
+	listing
+	found atomic.Bool
 }
 
 // dumpItem is an object in a dump, as JSON.
@@ -62,11 +55,17 @@ func Load(ctx context.Context, path string, scope Scope) (*Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Objects{Scope: scope, factory: informers.NewSharedInformerFactory(nil, 0)} // never started: it only provides the caches
-	if _, err := s.Owners(nil); err != nil {
+	scope.Volumes, scope.DisruptionBudgets = true, true
+	s, listings, err := newObjects(nil, scope)
+	if err != nil {
 		return nil, err
 	}
-	d := &dump{Objects: s, kinds: s.dumpKinds(), trimmer: transform.NewMovedPodTrimmer()}
+	d := &dump{Objects: s, kinds: map[schema.GroupKind]*dumpKind{}, trimmer: transform.NewMovedPodTrimmer()}
+	for _, listing := range listings {
+		if listing.kind.Kind != "PriorityClass" { // a dump lacks them
+			d.kinds[listing.kind.GroupKind()] = &dumpKind{listing: listing}
+		}
+	}
 	items := make(chan dumpItem, 256)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -93,12 +92,13 @@ func Load(ctx context.Context, path string, scope Scope) (*Objects, error) {
 		return nil, err
 	}
 	for _, kind := range d.kinds {
+		resource := kind.resource().Resource
 		switch {
-		case kind.found.Load() || kind.optional:
-		case kind.resource == "nodes" || kind.resource == "pods":
-			return nil, fmt.Errorf("%s: it has no %s: %s of nodes and pods", path, kind.resource, expectedDump)
+		case kind.found.Load() || kind.kind.Kind == "ReplicationController": // most clusters have none
+		case kind.kind.Kind == "Node" || kind.kind.Kind == "Pod":
+			return nil, fmt.Errorf("%s: it has no %s: %s of nodes and pods", path, resource, expectedDump)
 		default:
-			s.Missing = append(s.Missing, kind.resource)
+			s.Missing = append(s.Missing, resource)
 		}
 	}
 	slices.Sort(s.Missing)
@@ -263,28 +263,6 @@ type dump struct {
 	trimmer *transform.PodTrimmer
 }
 
-func (s *Objects) dumpKinds() map[schema.GroupKind]*dumpKind {
-	core, apps := s.factory.Core().V1(), s.factory.Apps().V1()
-	kind := func(group, kind string) schema.GroupKind { return schema.GroupKind{Group: group, Kind: kind} }
-	return map[schema.GroupKind]*dumpKind{
-		kind("", "Node"): {resource: "nodes", new: func() metav1.Object { return &v1.Node{} }, into: core.Nodes().Informer()},
-		kind("", "Pod"):  {resource: "pods", new: func() metav1.Object { return &v1.Pod{} }, into: core.Pods().Informer()},
-		kind("", "ReplicationController"): {resource: "replicationcontrollers", optional: true,
-			new: func() metav1.Object { return &v1.ReplicationController{} }, into: core.ReplicationControllers().Informer()},
-		kind("", "PersistentVolumeClaim"): {resource: "persistentvolumeclaims",
-			new: func() metav1.Object { return &v1.PersistentVolumeClaim{} }, into: core.PersistentVolumeClaims().Informer()},
-		kind("", "PersistentVolume"): {resource: "persistentvolumes",
-			new: func() metav1.Object { return &v1.PersistentVolume{} }, into: core.PersistentVolumes().Informer()},
-		kind("apps", "Deployment"): {resource: "deployments", new: func() metav1.Object { return &appsv1.Deployment{} }, into: apps.Deployments().Informer()},
-		kind("apps", "ReplicaSet"): {resource: "replicasets", new: func() metav1.Object { return &appsv1.ReplicaSet{} }, into: apps.ReplicaSets().Informer()},
-		kind("apps", "StatefulSet"): {resource: "statefulsets",
-			new: func() metav1.Object { return &appsv1.StatefulSet{} }, into: apps.StatefulSets().Informer()},
-		kind("batch", "Job"): {resource: "jobs", new: func() metav1.Object { return &batchv1.Job{} }, into: s.factory.Batch().V1().Jobs().Informer()},
-		kind("policy", "PodDisruptionBudget"): {resource: "poddisruptionbudgets",
-			new: func() metav1.Object { return &policyv1.PodDisruptionBudget{} }, into: s.factory.Policy().V1().PodDisruptionBudgets().Informer()},
-	}
-}
-
 // skip ignores a value of a type that no reader of a dump uses.
 func skip[T any]() *json.Unmarshalers {
 	return json.UnmarshalFromFunc(func(decoder *jsontext.Decoder, _ *T) error { return decoder.SkipValue() })
@@ -311,7 +289,14 @@ func (d *dump) add(item *dumpItem) error {
 	if kind == nil {
 		return nil
 	}
-	object := kind.new()
+	typed, err := scheme.Scheme.New(kind.kind)
+	if err != nil {
+		return err
+	}
+	object, err := meta.Accessor(typed)
+	if err != nil {
+		return err
+	}
 	if err := json.Unmarshal(*item.data, object, neededFields); err != nil {
 		return fmt.Errorf("%s: %w", own.Kind, err)
 	}
@@ -338,7 +323,7 @@ func (d *dump) add(item *dumpItem) error {
 	if d.Scope.Count != nil {
 		d.Scope.Count.Add(1)
 	}
-	return kind.into.GetStore().Add(trimmed)
+	return kind.into.Add(trimmed)
 }
 
 // kindOf returns the kind that an object names; zero if none. kubectl writes it first, so that the

@@ -20,6 +20,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -86,16 +87,36 @@ type Objects struct {
 	Missing []string
 
 	factory informers.SharedInformerFactory
-	labels  map[workloadKey]labels.Set // cache of podLabels
+	// stores contains the caches of all kinds that are read.
+	stores map[schema.GroupKind]cache.Store
+	labels map[workloadKey]labels.Set // cache of podLabels
+}
+
+// newObjects returns Objects without contents, and the lists to read.
+func newObjects(client kubernetes.Interface, scope Scope) (*Objects, []listing, error) {
+	factory := informers.NewSharedInformerFactory(client, 0) // never started: it only provides the caches
+	s := &Objects{Scope: scope, factory: factory, stores: map[schema.GroupKind]cache.Store{}}
+	// This adds the indexes. They are then filled while the API server responds, not afterwards.
+	// They do not depend on the policy.
+	if _, err := s.Owners(nil); err != nil {
+		return nil, nil, err
+	}
+	all := listings(&scope)
+	for i := range all {
+		informer, err := factory.ForResource(all[i].resource())
+		if err != nil {
+			return nil, nil, err
+		}
+		all[i].into = informer.Informer().GetStore()
+		s.stores[all[i].kind.GroupKind()] = all[i].into
+	}
+	return s, all, nil
 }
 
 // listing is the list of one kind of object.
 type listing struct {
-	client   rest.Interface
-	resource string
-	// emptyList is an empty list, such as *v1.PodList.
-	emptyList runtime.Object
-	into      cache.SharedIndexInformer
+	kind schema.GroupVersionKind
+	into cache.Store
 	// namespace is the namespace to list; "" means all. If the list is denied and fallback is not
 	// nil, fallback is listed instead.
 	namespace string
@@ -109,22 +130,25 @@ type listing struct {
 	required, owners bool
 }
 
+// resource returns the resource of the kind, whose name is its plural.
+func (k *listing) resource() schema.GroupVersionResource {
+	plural, _ := meta.UnsafeGuessKindToResource(k.kind)
+	return plural
+}
+
 // List reads the cluster. It returns an error of the API server if the server is unavailable, does
 // not authenticate the user, or does not let the user list pods.
 func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Objects, error) {
-	s := &Objects{Scope: scope, factory: informers.NewSharedInformerFactory(client, 0)} // never started: it only provides the caches
-	// This adds the indexes. They are then filled while the API server responds, not afterwards.
-	// They do not depend on the policy.
-	if _, err := s.Owners(nil); err != nil {
+	s, listings, err := newObjects(client, scope)
+	if err != nil {
 		return nil, err
 	}
 	count := cmp.Or(scope.Count, new(atomic.Int64))
-	listings := s.listings(client)
 	gaps := make([]*Gap, len(listings))
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range listings {
 		group.Go(func() (err error) {
-			gaps[i], err = listings[i].read(ctx, count)
+			gaps[i], err = listings[i].read(ctx, client.CoreV1().RESTClient(), count)
 			return err
 		})
 	}
@@ -142,12 +166,12 @@ func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Objec
 // record records the gap of a listing.
 func (s *Objects) record(of *listing, gap *Gap) {
 	switch {
-	case of.resource == "priorityclasses":
+	case of.kind.Kind == "PriorityClass":
 		s.PriorityClassesGap = gap
 		return
-	case of.resource == "nodes":
+	case of.kind.Kind == "Node":
 		s.NodesGap = gap
-	case of.resource == "poddisruptionbudgets":
+	case of.kind.Kind == "PodDisruptionBudget":
 		s.DisruptionBudgetsGap = gap
 	case of.owners:
 		s.OwnersMissing = true
@@ -155,12 +179,11 @@ func (s *Objects) record(of *listing, gap *Gap) {
 	s.Gaps = append(s.Gaps, *gap)
 }
 
-func (s *Objects) listings(client kubernetes.Interface) []listing {
-	scope := &s.Scope
-	core, apps, batch := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.BatchV1().RESTClient()
-	inCore, inApps, inBatch := s.factory.Core().V1(), s.factory.Apps().V1(), s.factory.Batch().V1()
+// listings returns the lists of a scope: the largest first, although all requests are concurrent.
+func listings(scope *Scope) []listing {
+	core, apps := v1.SchemeGroupVersion.WithKind, appsv1.SchemeGroupVersion.WithKind
 	pods := listing{
-		client: core, resource: "pods", emptyList: &v1.PodList{}, into: inCore.Pods().Informer(), namespace: scope.Namespace, required: true,
+		kind: core("Pod"), namespace: scope.Namespace, required: true,
 		// Pods that have ended count nowhere, and a cluster with Jobs has many.
 		options: metav1.ListOptions{FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"},
 	}
@@ -168,52 +191,39 @@ func (s *Objects) listings(client kubernetes.Interface) []listing {
 		pods.namespace, pods.fallback = "", &scope.Namespace
 		pods.fallbackConsequence = "pods of other namespaces are not seen, so nodes seem to have more room than they have"
 	}
-	// The largest lists come first. All requests are concurrent.
-	all := []listing{
-		pods,
-		{client: apps, resource: "replicasets", emptyList: &appsv1.ReplicaSetList{}, into: inApps.ReplicaSets().Informer()},
-		{client: apps, resource: "deployments", emptyList: &appsv1.DeploymentList{}, into: inApps.Deployments().Informer()},
-		{client: apps, resource: "statefulsets", emptyList: &appsv1.StatefulSetList{}, into: inApps.StatefulSets().Informer()},
-		{client: core, resource: "replicationcontrollers", emptyList: &v1.ReplicationControllerList{},
-			into: inCore.ReplicationControllers().Informer()},
-		{client: batch, resource: "jobs", emptyList: &batchv1.JobList{}, into: inBatch.Jobs().Informer()},
+	all := []listing{pods}
+	for _, kind := range []schema.GroupVersionKind{
+		apps("ReplicaSet"), apps("Deployment"), apps("StatefulSet"), core("ReplicationController"), batchv1.SchemeGroupVersion.WithKind("Job"),
+	} {
+		owners := listing{kind: kind, namespace: scope.Namespace, owners: true}
+		owners.consequence = "the workloads of pods of " + owners.resource().Resource + " are unknown"
+		all = append(all, owners)
 	}
-	for i := range all[1:] {
-		owner := &all[1+i]
-		owner.owners, owner.namespace, owner.consequence = true, scope.Namespace, "the workloads of pods of "+owner.resource+" are unknown"
-	}
-	all = append(all, listing{
-		client: core, resource: "nodes", emptyList: &v1.NodeList{}, into: inCore.Nodes().Informer(),
-		consequence: "which pods run on spot is unknown",
-	}, listing{
-		client: client.SchedulingV1().RESTClient(), resource: "priorityclasses", emptyList: &schedulingv1.PriorityClassList{},
-		into:        s.factory.Scheduling().V1().PriorityClasses().Informer(),
-		consequence: "which rules by priority apply to workloads without pods is unknown",
-	})
+	all = append(all,
+		listing{kind: core("Node"), consequence: "which pods run on spot is unknown"},
+		listing{kind: schedulingv1.SchemeGroupVersion.WithKind("PriorityClass"),
+			consequence: "which rules by priority apply to workloads without pods is unknown"})
 	if scope.Volumes {
 		const consequence = "which nodes can reach a pod's volumes is unknown"
 		all = append(all,
-			listing{client: core, resource: "persistentvolumeclaims", emptyList: &v1.PersistentVolumeClaimList{},
-				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, consequence: consequence},
-			listing{client: core, resource: "persistentvolumes", emptyList: &v1.PersistentVolumeList{},
-				into: inCore.PersistentVolumes().Informer(), consequence: consequence})
+			listing{kind: core("PersistentVolumeClaim"), namespace: scope.Namespace, consequence: consequence},
+			listing{kind: core("PersistentVolume"), consequence: consequence})
 	}
 	if scope.DisruptionBudgets {
-		all = append(all, listing{client: client.PolicyV1().RESTClient(), resource: "poddisruptionbudgets", emptyList: &policyv1.PodDisruptionBudgetList{},
-			into: s.factory.Policy().V1().PodDisruptionBudgets().Informer(), namespace: scope.Namespace,
+		all = append(all, listing{kind: policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), namespace: scope.Namespace,
 			consequence: "which evictions a PodDisruptionBudget blocks is unknown"})
 	}
 	return all
 }
 
 // read lists the objects. The gap is nil if all could be listed. It is meaningless if there is an
-// error.
-func (k *listing) read(ctx context.Context, count *atomic.Int64) (*Gap, error) {
-	err := k.list(ctx, k.namespace, count)
+// error. client may be the client of any group.
+func (k *listing) read(ctx context.Context, client rest.Interface, count *atomic.Int64) (*Gap, error) {
+	err := k.list(ctx, client, k.namespace, count)
 	var gap *Gap
 	if apierrors.IsForbidden(err) && k.fallback != nil {
 		gap = &Gap{err, k.fallbackConsequence}
-		err = k.list(ctx, *k.fallback, count)
+		err = k.list(ctx, client, *k.fallback, count)
 	}
 	if apierrors.IsForbidden(err) && !k.required {
 		return &Gap{err, k.consequence}, nil
@@ -228,10 +238,18 @@ const pageSize = 1000
 // list adds the objects of a namespace, or of all namespaces if it is empty, to the cache, without
 // the fields that nothing reads. It adds their number to count. After an error the cache contains
 // only a part.
-func (k *listing) list(ctx context.Context, namespace string, count *atomic.Int64) error {
+func (k *listing) list(ctx context.Context, client rest.Interface, namespace string, count *atomic.Int64) error {
+	apiPath := "/apis"
+	if k.kind.Group == "" {
+		apiPath = "/api"
+	}
 	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		list := k.emptyList.DeepCopyObject()
-		err := k.client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(k.resource).
+		list, err := scheme.Scheme.New(k.kind.GroupVersion().WithKind(k.kind.Kind + "List"))
+		if err != nil {
+			return nil, err
+		}
+		err = client.Get().AbsPath(rest.DefaultVersionedAPIPath(apiPath, k.kind.GroupVersion())).
+			NamespaceIfScoped(namespace, namespace != "").Resource(k.resource().Resource).
 			VersionedParams(&options, scheme.ParameterCodec).Do(ctx).Into(list)
 		return list, err
 	})
@@ -247,12 +265,12 @@ func (k *listing) list(ctx context.Context, namespace string, count *atomic.Int6
 			return err
 		}
 		count.Add(1)
-		return k.into.GetStore().Add(trimmed)
+		return k.into.Add(trimmed)
 	})
 	if status := apierrors.APIStatus(nil); err == nil || errors.As(err, &status) {
 		return err // an error of the API server names the resource
 	}
-	return fmt.Errorf("list of %s: %w", k.resource, err)
+	return fmt.Errorf("list of %s: %w", k.resource().Resource, err)
 }
 
 // Snapshot returns the cluster under the policy, for the pods whose scheduler name is profile.
@@ -302,26 +320,12 @@ func (s *Objects) Controller(apiVersion, kind, namespace, name string) *metav1.O
 // object returns the object of a workload; nil if it does not exist. isRead reports whether its
 // kind is read.
 func (s *Objects) object(key workloadKey) (object metav1.Object, isRead bool) {
-	var err error
-	switch namespace, name := key.namespace, key.name; key.kind.String() { // other groups also have a Job or a StatefulSet
-	case "Deployment.apps":
-		object, err = s.factory.Apps().V1().Deployments().Lister().Deployments(namespace).Get(name)
-	case "ReplicaSet.apps":
-		object, err = s.factory.Apps().V1().ReplicaSets().Lister().ReplicaSets(namespace).Get(name)
-	case "StatefulSet.apps":
-		object, err = s.factory.Apps().V1().StatefulSets().Lister().StatefulSets(namespace).Get(name)
-	case "ReplicationController":
-		object, err = s.factory.Core().V1().ReplicationControllers().Lister().ReplicationControllers(namespace).Get(name)
-	case "Job.batch":
-		object, err = s.factory.Batch().V1().Jobs().Lister().Jobs(namespace).Get(name)
-	case "Pod":
-		object, err = s.factory.Core().V1().Pods().Lister().Pods(namespace).Get(name)
-	default:
+	store, isRead := s.stores[key.kind] // other groups also have a Job or a StatefulSet
+	if !isRead {
 		return nil, false
 	}
-	if err != nil {
-		return nil, true
-	}
+	found, _, _ := store.GetByKey(key.namespace + "/" + key.name) // a cache returns no error
+	object, _ = found.(metav1.Object)
 	return object, true
 }
 
