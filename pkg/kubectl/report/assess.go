@@ -205,9 +205,9 @@ type assessor struct {
 }
 
 func (v *View) newAssessor() *assessor {
-	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
+	spot, fits := v.spotNodes()
 	optIn, _ := json.Marshal(map[string]string{"schedulerName": v.Profile}) // a map of strings always has a JSON form
-	return &assessor{View: v, spot: spot, fitsSpot: simulation.FitsAnyNode(spot), optIn: string(optIn)}
+	return &assessor{View: v, spot: spot, fitsSpot: fits, optIn: string(optIn)}
 }
 
 // assess assesses a workload without its costs. newest is its newest revision with pods.
@@ -219,15 +219,13 @@ func (a *assessor) assess(w *snapshot.Workload, newest *snapshot.Revision) Asses
 		Ref: refOf(w), OptedIn: w.InProfile, Desired: w.Desired, Floor: settings.Floor(w.Desired),
 		FloorSource: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.Sources["minOnDemand"]), retries: subject.Workload.Batch == decision.Retriable,
 	}
-	for _, r := range w.Revisions {
-		for _, p := range r.Pods {
-			if _, ready := p.Ready(); !ready {
-				continue
-			}
-			result.Ready++
-			if p.Node.Facts.Capacity.Type == decision.OnDemand {
-				result.WithoutSpot++
-			}
+	for p := range podsOf(w) {
+		if _, ready := p.Ready(); !ready {
+			continue
+		}
+		result.Ready++
+		if p.Node.Facts.Capacity.Type == decision.OnDemand {
+			result.WithoutSpot++
 		}
 	}
 	c := &candidate{assessor: a, w: w, p: p, subject: subject, settings: settings, result: &result}
@@ -418,14 +416,8 @@ func costOf(w *snapshot.Workload, assessed *AssessedWorkload, priced map[*snapsh
 }
 
 // onDemandFirst returns the replicas of a workload that are on nodes: those on on-demand first.
-func onDemandFirst(w *snapshot.Workload) (all []*snapshot.Pod) {
-	for _, r := range w.Revisions {
-		for _, p := range r.Pods {
-			if p.Node != nil {
-				all = append(all, p)
-			}
-		}
-	}
+func onDemandFirst(w *snapshot.Workload) []*snapshot.Pod {
+	all := slices.DeleteFunc(slices.Collect(podsOf(w)), func(p *snapshot.Pod) bool { return p.Node == nil })
 	slices.SortStableFunc(all, func(a, b *snapshot.Pod) int {
 		return cmp.Compare(a.Node.Facts.Capacity.Type, b.Node.Facts.Capacity.Type)
 	})

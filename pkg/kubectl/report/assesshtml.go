@@ -48,10 +48,7 @@ func (a *Assessment) HTML(policy string, warnings []string, now time.Time) ([]by
 		Warnings, Unpriced   []string
 		Sections             []assessmentSection
 	}{Assessment: a, Spot: a.Classes[ReadyForSpot], WithChange: a.Classes[NeedsChange], No: a.Classes[NotForSpot],
-		Policy: policy, Date: now.UTC().Format("2 January 2006 15:04 UTC"), Warnings: warnings}
-	for _, pool := range slices.Sorted(maps.Keys(a.Unpriced)) {
-		data.Unpriced = append(data.Unpriced, fmt.Sprintf("%s (%d)", pool, a.Unpriced[pool]))
-	}
+		Policy: policy, Date: now.UTC().Format("2 January 2006 15:04 UTC"), Warnings: warnings, Unpriced: PoolCounts(a.Unpriced)}
 	for _, class := range classes {
 		section := assessmentSection{Title: classTitles[class]}
 		switch class {
@@ -72,6 +69,15 @@ func (a *Assessment) HTML(policy string, warnings []string, now time.Time) ([]by
 		return nil, err
 	}
 	return out.Bytes(), nil
+}
+
+// PoolCounts returns numbers of nodes by pool in words, such as "m5.large/a (2)", in the order of
+// the pools.
+func PoolCounts(nodes map[string]int) (all []string) {
+	for _, pool := range slices.Sorted(maps.Keys(nodes)) {
+		all = append(all, fmt.Sprintf("%s (%d)", pool, nodes[pool]))
+	}
+	return all
 }
 
 // Difference returns how many US dollars per month the policy saves or costs.

@@ -145,14 +145,12 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 	var last *snapshot.Pod
 	live := 0
-	for _, r := range w.Revisions {
-		live += len(r.Pods)
-		for _, p := range r.Pods {
-			if p.Spec.NodeName == "" {
-				return v.explainPod(refOf(w), p)
-			}
-			last = p
+	for p := range podsOf(w) {
+		if p.Spec.NodeName == "" {
+			return v.explainPod(refOf(w), p)
 		}
+		last = p
+		live++
 	}
 	if last == nil {
 		return &Explanation{Object: refOf(w), Answer: "all its pods are being deleted or moved"}
@@ -339,14 +337,11 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 			verdict = decision.AdmitReserved(verdict)
 		}
 		g := NodeGroup{
-			Capacity: n.Facts.Capacity.Type.String(), Accepts: verdict == decision.Admitted && len(obstacles) == 0,
+			Capacity: n.Facts.Capacity.Type.String(), Pool: definedPool(n), Accepts: verdict == decision.Admitted && len(obstacles) == 0,
 			Reasons: obstacles, verdict: verdict, obstacles: obstacles,
 		}
 		if reason := plan.Reason(verdict); reason != "" {
 			g.Reasons = append([]string{reason}, obstacles...)
-		}
-		if n.Facts.Pool != (decision.Pool{}) {
-			g.Pool = poolName(n)
 		}
 		key := strings.Join(append([]string{g.Capacity, g.Pool, fmt.Sprint(verdict)}, g.Reasons...), "\x00")
 		at, known := index[key]
@@ -357,14 +352,14 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 		all[at].Names = append(all[at].Names, n.Name)
 		all[at].Count++
 	}
-	slices.SortStableFunc(all, func(a, b NodeGroup) int {
-		if a.Accepts != b.Accepts {
-			if a.Accepts {
-				return -1
-			}
-			return 1
+	refuses := func(g NodeGroup) int {
+		if g.Accepts {
+			return 0
 		}
-		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Capacity, b.Capacity), strings.Compare(a.Pool, b.Pool))
+		return 1
+	}
+	slices.SortStableFunc(all, func(a, b NodeGroup) int {
+		return cmp.Or(cmp.Compare(refuses(a), refuses(b)), cmp.Compare(b.Count, a.Count), strings.Compare(a.Capacity, b.Capacity), strings.Compare(a.Pool, b.Pool))
 	})
 	return all
 }

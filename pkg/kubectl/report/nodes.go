@@ -50,10 +50,7 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		facts := n.Facts
 		node := Node{
 			Name: n.Name, Capacity: facts.Capacity.Type.String(), CapacitySource: capacitySource(v.Policy, n), class: facts.Signal,
-			Interruption: facts.Signal.String(),
-		}
-		if facts.Pool != (decision.Pool{}) {
-			node.Pool = poolName(n)
+			Interruption: facts.Signal.String(), Pool: definedPool(n),
 		}
 		announced := reader.Announcements(n.Node, facts.Capacity.Type, v.Snapshot.Now)
 		for _, a := range announced {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -74,7 +73,10 @@ func (v *View) Savings(prices *pricing.Prices) *Savings {
 	if totals.Spot.OnDemand > 0 {
 		ratio = totals.Spot.Now / totals.Spot.OnDemand
 	}
-	maySpot := v.canRunOnSpot()
+	spot, fits := v.spotNodes()
+	maySpot := func(p *snapshot.Pod) bool { // by its own node selector and affinity, and by the spot nodes if there are any
+		return !workload.OnlyOnDemand(p.Pod, v.Policy) && (len(spot) == 0 || fits(p))
+	}
 	for _, w := range v.Snapshot.Workloads {
 		if surplus, ok := surplusOf(w, priced, ratio, maySpot); ok {
 			s.Surplus = append(s.Surplus, surplus)
@@ -101,17 +103,6 @@ func (v *View) price(prices *pricing.Prices) (priced map[*snapshot.Node]*pricing
 	return priced, ignored
 }
 
-// canRunOnSpot returns a function that reports whether a pod on on-demand could be on spot: its own
-// node selector or affinity permits spot, and it fits some spot node. Without any spot node, only
-// the first condition is checked.
-func (v *View) canRunOnSpot() func(*snapshot.Pod) bool {
-	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
-	fits := simulation.FitsAnyNode(spot)
-	return func(p *snapshot.Pod) bool {
-		return !workload.OnlyOnDemand(p.Pod, v.Policy) && (len(spot) == 0 || fits(p))
-	}
-}
-
 // surplusOf returns the replicas of a workload on on-demand beyond its floor that could be on spot;
 // false if there are none. ratio is the average cost of spot relative to on-demand.
 func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost, ratio float64, maySpot func(*snapshot.Pod) bool) (Surplus, bool) {
@@ -120,21 +111,19 @@ func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost, ra
 	}
 	s := Surplus{Floor: w.Floor}
 	var savings []float64
-	for _, r := range w.Revisions {
-		for _, p := range r.Pods {
-			if p.Node == nil || p.Node.Facts.Capacity.Type != decision.OnDemand {
-				continue
-			}
-			s.OnDemand++
-			if workload := &p.Subject.Pod.Workload; w.Floor > 0 && workload.Ordered && workload.Ordinal < w.Floor {
-				continue // the ordinal belongs to the floor
-			}
-			if !maySpot(p) {
-				continue
-			}
-			c := ptr.Deref(priced[p.Node], pricing.Cost{})
-			savings = append(savings, max(0, share(p)*(c.Now-cmp.Or(c.Spot, c.Now*ratio))))
+	for p := range podsOf(w) {
+		if p.Node == nil || p.Node.Facts.Capacity.Type != decision.OnDemand {
+			continue
 		}
+		s.OnDemand++
+		if workload := &p.Subject.Pod.Workload; w.Floor > 0 && workload.Ordered && workload.Ordinal < w.Floor {
+			continue // the ordinal belongs to the floor
+		}
+		if !maySpot(p) {
+			continue
+		}
+		c := ptr.Deref(priced[p.Node], pricing.Cost{})
+		savings = append(savings, max(0, share(p)*(c.Now-cmp.Or(c.Spot, c.Now*ratio))))
 	}
 	s.Replicas = len(savings)
 	if w.StatefulSet == nil {

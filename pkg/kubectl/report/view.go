@@ -9,6 +9,7 @@ package report
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -77,6 +79,25 @@ func refOf(w *snapshot.Workload) Ref {
 	return Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, Role: w.Key.Role}
 }
 
+// podsOf returns the live pods of a workload, those of the oldest revision first.
+func podsOf(w *snapshot.Workload) iter.Seq[*snapshot.Pod] {
+	return func(yield func(*snapshot.Pod) bool) {
+		for _, r := range w.Revisions {
+			for _, p := range r.Pods {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// spotNodes returns the spot nodes, and a function that reports whether a pod fits any of them.
+func (v *View) spotNodes() ([]*snapshot.Node, func(*snapshot.Pod) bool) {
+	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
+	return spot, simulation.FitsAnyNode(spot)
+}
+
 // placement has the placement of a workload's live pods.
 type placement struct {
 	decision.FloorStatus
@@ -96,17 +117,15 @@ func placementOf(w *snapshot.Workload) placement {
 	for _, misplaced := range s.Misplaced {
 		s.misplaced = append(s.misplaced, w.Revisions[misplaced.Revision].Pods[misplaced.Replica].Name)
 	}
-	for _, r := range w.Revisions {
-		for _, p := range r.Pods {
-			s.exempt = w.Settings.Exempts(&p.Subject.Pod)
-			switch {
-			case p.Spec.NodeName == "":
-				s.waiting = append(s.waiting, p)
-			case p.Node == nil:
-				s.onMissingNode = append(s.onMissingNode, p)
-			case p.Node.Facts.Capacity.Type == decision.Spot:
-				s.inPool[poolName(p.Node)]++
-			}
+	for p := range podsOf(w) {
+		s.exempt = w.Settings.Exempts(&p.Subject.Pod)
+		switch {
+		case p.Spec.NodeName == "":
+			s.waiting = append(s.waiting, p)
+		case p.Node == nil:
+			s.onMissingNode = append(s.onMissingNode, p)
+		case p.Node.Facts.Capacity.Type == decision.Spot:
+			s.inPool[poolName(p.Node)]++
 		}
 	}
 	return s
@@ -123,11 +142,14 @@ func (s *placement) largestPool() (name string, pods int) {
 	return name, pods
 }
 
-// poolName returns the name of the pool of a spot node as TYPE/ZONE, or the node's name if its
-// labels do not define a pool.
-func poolName(n *snapshot.Node) string {
+// definedPool returns the name of the pool of a node as TYPE/ZONE; "" if its labels do not define
+// a pool.
+func definedPool(n *snapshot.Node) string {
 	if n.Facts.Pool == (decision.Pool{}) {
-		return "node " + n.Name
+		return ""
 	}
 	return n.Facts.Pool.InstanceType + "/" + n.Facts.Pool.Zone
 }
+
+// poolName is like definedPool, with the node's name for a node without a pool.
+func poolName(n *snapshot.Node) string { return cmp.Or(definedPool(n), "node "+n.Name) }

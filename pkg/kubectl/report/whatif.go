@@ -60,8 +60,8 @@ func (v *View) LossChoices() []string {
 		if zone := n.Facts.Zone; zone != "" {
 			zones = append(zones, "zone="+zone)
 		}
-		if n.Facts.Capacity.Type == decision.Spot && n.Facts.Pool != (decision.Pool{}) {
-			pools = append(pools, "pool="+poolName(n))
+		if pool := definedPool(n); pool != "" && n.Facts.Capacity.Type == decision.Spot {
+			pools = append(pools, "pool="+pool)
 		}
 	}
 	for _, list := range [][]string{pools, zones, nodes} {
@@ -169,12 +169,13 @@ func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) 
 		}
 		seen[w] = true
 		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Effect: LossKeepsFloor}
-		for _, r := range w.Revisions {
-			l.Before += r.Placed.OnDemand + r.Placed.Spot
-			for _, p := range r.Pods {
-				if p.Node != nil && !lost(p.Node) {
-					l.After++
-				}
+		for p := range podsOf(w) {
+			if p.Node == nil {
+				continue
+			}
+			l.Before++
+			if !lost(p.Node) {
+				l.After++
 			}
 		}
 		switch {
