@@ -49,9 +49,6 @@ the cluster, or with --from a dump of it. Workloads of kube-system are only show
 		utilruntime.Must(command.MarkFlagFilename(flag)) // the flag exists
 	}
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		if err := p.check(); err != nil {
-			return err
-		}
 		prices, err := readPrices()
 		if err != nil {
 			return err
@@ -64,22 +61,13 @@ the cluster, or with --from a dump of it. Workloads of kube-system are only show
 func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Prices, from, html string) error {
 	o.beforeInstall = true
 	scope := lister.Scope{Volumes: true, DisruptionBudgets: true}
-	namespace := ""
-	if !o.allNamespaces {
-		namespace = *o.flags.Namespace // the namespace of the context has no effect
+	read := o.readGivenNamespace
+	if from != "" {
+		read = func(ctx context.Context, scope lister.Scope) (*report.View, *lister.Objects, error) {
+			return o.readDump(ctx, from, scope)
+		}
 	}
-	var view *report.View
-	var listed *lister.Objects
-	var err error
-	switch {
-	case from != "":
-		scope.Namespace = namespace
-		view, listed, err = o.readDump(ctx, from, scope)
-	case namespace != "":
-		view, listed, err = o.readNamespaceView(ctx, scope)
-	default:
-		view, listed, err = o.readWideView(ctx, scope)
-	}
+	view, listed, err := read(ctx, scope)
 	if err != nil {
 		return err
 	}
@@ -108,7 +96,7 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 
 // readDump is like readView, for a dump.
 func (o *options) readDump(ctx context.Context, from string, scope lister.Scope) (*report.View, *lister.Objects, error) {
-	scope.Count = new(atomic.Int64)
+	scope.Namespace, scope.Count = o.givenNamespace(), new(atomic.Int64)
 	stop := reportProgress(o.ErrOut, scope.Count)
 	listed, err := lister.Load(ctx, from, scope)
 	stop()
@@ -147,12 +135,8 @@ func (o *options) printAssessment(p *printing, a *report.Assessment) error {
 	t.columns(always, "reasons")
 	for i := range a.Workloads {
 		w := &a.Workloads[i]
-		reasons := strings.Join(w.Reasons, "; ")
-		if !p.wide() {
-			reasons = shorten(reasons)
-		}
 		t.workload(classColours[w.Class], w.Ref, w.Class, w.Desired, w.Floor, w.Ready, w.WithoutSpot, w.WithoutSpotThen,
-			report.OptionalDollars(w.Now), report.OptionalDollars(w.Then), w.FloorSource, cell(reasons))
+			report.OptionalDollars(w.Now), report.OptionalDollars(w.Then), w.FloorSource, p.reasons(w.Reasons))
 	}
 	return p.table(o.Out, t)
 }

@@ -87,6 +87,14 @@ func (o *options) namespace() (string, error) {
 	return namespace, nil
 }
 
+// givenNamespace returns the namespace of -n, or "" without it or with -A.
+func (o *options) givenNamespace() string {
+	if o.allNamespaces {
+		return ""
+	}
+	return *o.flags.Namespace
+}
+
 // scopeName returns the requested namespace for a message.
 func scopeName(namespace string) string {
 	if namespace == "" {

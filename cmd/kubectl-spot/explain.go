@@ -51,9 +51,6 @@ what would let a waiting pod start. The scheduler reports the same reasons.`,
 		if !ok || kind == "" || name == "" || strings.Contains(name, "/") {
 			return fmt.Errorf("invalid value %q: expected KIND/NAME, such as pod/web-0 or deploy/web; %w", strings.Join(args, " "), errUsage)
 		}
-		if err := p.check(); err != nil {
-			return err
-		}
 		view, listed, err := o.readNamespaceView(command.Context(), lister.Scope{AllPods: true, Volumes: true, IncludeScaledToZero: true})
 		if err != nil {
 			return err

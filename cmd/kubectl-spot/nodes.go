@@ -28,9 +28,6 @@ workloads would then be below their floor or have no replica. Nodes with signals
 	parseSelector := addSelector(command)
 	p := newPrinting(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		if err := p.check(); err != nil {
-			return err
-		}
 		selector, err := parseSelector()
 		if err != nil {
 			return err
@@ -66,6 +63,15 @@ func (o *options) readWideView(ctx context.Context, scope lister.Scope) (*report
 	o.recordGap(fmt.Sprintf("pods cannot be listed in all namespaces: only pods of namespace %s are counted", namespace))
 	scope.Namespace = namespace
 	return o.readView(ctx, scope)
+}
+
+// readGivenNamespace reads the namespace of -n, or the whole cluster without it: the namespace of
+// the context has no effect.
+func (o *options) readGivenNamespace(ctx context.Context, scope lister.Scope) (*report.View, *lister.Objects, error) {
+	if scope.Namespace = o.givenNamespace(); scope.Namespace != "" {
+		return o.readView(ctx, scope)
+	}
+	return o.readWideView(ctx, scope)
 }
 
 func (o *options) printNodes(p *printing, all []report.Node, now time.Time) error {

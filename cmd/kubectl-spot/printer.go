@@ -45,6 +45,7 @@ func newPrinting(command *cobra.Command, others ...string) *printing {
 	command.Flags().BoolVar(&p.noHeaders, "no-headers", false, "Do not print column headers.")
 	complete := cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)
 	utilruntime.Must(command.RegisterFlagCompletionFunc("output", complete)) // the flag exists
+	command.PreRunE = func(*cobra.Command, []string) error { return p.check() }
 	return p
 }
 

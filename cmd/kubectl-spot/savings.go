@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,18 +30,11 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 	p := newPrinting(command)
 	readPrices := addPrices(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		if err := p.check(); err != nil {
-			return err
-		}
 		prices, err := readPrices()
 		if err != nil {
 			return err
 		}
-		read := o.readWideView // the namespace of the context has no effect
-		if *o.flags.Namespace != "" && !o.allNamespaces {
-			read = o.readNamespaceView
-		}
-		view, listed, err := read(command.Context(), lister.Scope{Volumes: true})
+		view, listed, err := o.readGivenNamespace(command.Context(), lister.Scope{Volumes: true})
 		if err != nil {
 			return err
 		}
@@ -78,11 +69,7 @@ func (o *options) warnUnpriced(pools map[string]int) {
 	if len(pools) == 0 {
 		return
 	}
-	var missing []string
-	for _, pool := range slices.Sorted(maps.Keys(pools)) {
-		missing = append(missing, fmt.Sprintf("%s (%d)", pool, pools[pool]))
-	}
-	o.warn("no price for %s: these nodes are in no sum; use --prices FILE to set prices", shorten(strings.Join(missing, ", ")))
+	o.warn("no price for %s: these nodes are in no sum; use --prices FILE to set prices", shorten(strings.Join(report.PoolCounts(pools), ", ")))
 }
 
 func (o *options) printSavings(p *printing, s *report.Savings) error {

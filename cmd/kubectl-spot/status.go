@@ -29,9 +29,6 @@ Workloads with problems come first.`,
 	parseSelector := addSelector(command)
 	p := newPrinting(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		if err := p.check(); err != nil {
-			return err
-		}
 		selector, err := parseSelector()
 		if err != nil {
 			return err
@@ -74,18 +71,23 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 	t.columns(always, "reasons")
 	for i := range all {
 		s := &all[i]
-		reasons := strings.Join(s.Reasons, "; ")
-		if !p.wide() {
-			reasons = shorten(reasons)
-		}
 		t.workload(stateColours[s.State], s.Ref, s.State, s.Desired, s.Floor, number(s.OnDemand), number(s.Spot), s.Waiting,
-			number(s.WithoutSpot), number(s.WithoutPool), cell(s.LargestPool), cell(reasons))
+			number(s.WithoutSpot), number(s.WithoutPool), cell(s.LargestPool), p.reasons(s.Reasons))
 	}
 	return p.table(o.Out, t)
 }
 
 var stateColours = map[report.State]colour{
 	report.BelowFloor: red, report.OverBudget: red, report.Waiting: yellow, report.RollingOut: yellow, report.Moving: yellow, report.Unknown: yellow,
+}
+
+// reasons returns the cell of a column of reasons.
+func (p *printing) reasons(reasons []string) string {
+	text := strings.Join(reasons, "; ")
+	if !p.wide() {
+		text = shorten(text)
+	}
+	return cell(text)
 }
 
 // shorten truncates text that would break lines on most terminals; -o wide prints all of it.

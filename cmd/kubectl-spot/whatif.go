@@ -54,9 +54,6 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 			return fmt.Errorf("--lose: %w; %w", err, errUsage)
 		}
 	}
-	if err := p.check(); err != nil {
-		return err
-	}
 	var other policy
 	if policyFile != "" {
 		if other, err = o.readPolicyFile(policyFile); err != nil {
