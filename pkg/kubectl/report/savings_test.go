@@ -55,33 +55,6 @@ func TestSavings(t *testing.T) {
 	}
 }
 
-// Replicas that can never be on spot are not counted as possible savings, and belong to the floor
-// first.
-func TestSurplus(t *testing.T) {
-	const nodes = "node od on-demand m/a\nnode od-b on-demand m/b\nnode od-c on-demand m/c\n"
-	for name, test := range map[string]struct{ cluster, want string }{
-		"any":                       {"node sp spot m/a\ndeployment web 3 od od od", "web 2"},
-		"all only on-demand":        {"node sp spot m/a\ndeployment web 3 od od od only=on-demand", ""},
-		"some only on-demand":       {"node sp spot m/a\ndeployment web 4 od od\npod web-8 od owner=ReplicaSet/web-r only=on-demand\npod web-9 od owner=ReplicaSet/web-r only=on-demand", "web 2"},
-		"an ordinal only on-demand": {"node sp spot m/a\nstatefulset web 2 od od only=on-demand", ""},
-		"a zone with spot":          {"node sp spot m/a\ndeployment web 3 od od od zone=a", "web 2"},
-		"a zone without":            {"node sp spot m/a\ndeployment web 3 od-b od-b od-b zone=b", ""},
-		"a taint of all spot":       {"node sp spot m/a taint=example.com/mine\ndeployment web 3 od od od", ""},
-		"only on-demand, no spot":   {"deployment web 3 od od od only=on-demand", ""},
-		"no spot yet":               {"deployment web 3 od od od zone=a", "web 2"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := ""
-			for _, surplus := range newView(t, basic(), nodes+test.cluster).Savings(pricing.New(nil, "none")).Surplus {
-				got += fmt.Sprintf("%s %d", surplus.Name, surplus.Replicas)
-			}
-			if got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
-		})
-	}
-}
-
 // A discount on on-demand nodes, such as reserved capacity, does not count as savings by spot.
 func TestSavingsExcludeDiscounts(t *testing.T) {
 	view := newView(t, basic(), "node od on-demand m/a annotation=spot-aware-scheduler.io/usd-per-hour=0.1")

@@ -25,63 +25,6 @@ const shop = `
 	deployment theirs 2 sp-a sp-a profile=other
 	daemonset log sp-a`
 
-func TestSimulateLoss(t *testing.T) {
-	for name, test := range map[string]struct {
-		lose []string
-		want string // nodes, pods
-		fall []string
-	}{
-		"all spot": {[]string{"all-spot"}, "2 nodes, 10 pods", []string{
-			"deployment/one ToZero 1 to 0", "deployment/theirs ToZero 2 to 0", "job/sum ToZero 2 to 0", "deployment/api BelowFloor 4 to 2",
-			"deployment/web KeepsFloor 4 to 1"}},
-		"a pool, without the on-demand nodes of its type": {[]string{"pool=m/a"}, "1 nodes, 6 pods", []string{
-			"deployment/theirs ToZero 2 to 0", "deployment/api KeepsFloor 4 to 3", "deployment/web KeepsFloor 4 to 2", "job/sum KeepsFloor 2 to 1"}},
-		"a zone": {[]string{"zone=b"}, "2 nodes, 5 pods", []string{
-			"deployment/one ToZero 1 to 0", "deployment/api BelowFloor 4 to 2", "deployment/web KeepsFloor 4 to 3", "job/sum KeepsFloor 2 to 1"}},
-		"a node": {[]string{"node=od-a"}, "1 nodes, 2 pods", []string{
-			"deployment/api KeepsFloor 4 to 3", "deployment/web KeepsFloor 4 to 3"}},
-		"several overlapping losses": {[]string{"zone=a", "pool=m/a", "node=od-b"}, "3 nodes, 9 pods", []string{
-			"deployment/theirs ToZero 2 to 0", "deployment/api BelowFloor 4 to 1", "deployment/web KeepsFloor 4 to 1", "job/sum KeepsFloor 2 to 1"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var losses []report.Loss
-			for _, text := range test.lose {
-				loss, err := report.ParseLoss(text)
-				if err != nil {
-					t.Fatal(err)
-				}
-				losses = append(losses, loss)
-			}
-			result, err := newView(t, basic(), shop).SimulateLoss(losses)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var fall []string
-			for _, l := range result.Workloads {
-				fall = append(fall, fmt.Sprintf("%s %s %d to %d", l.Ref, l.Effect, l.Before, l.After))
-			}
-			if diff := cmp.Diff(test.fall, fall); diff != "" {
-				t.Errorf("workloads (-want +got):\n%s", diff)
-			}
-			if got := fmt.Sprintf("%d nodes, %d pods", result.Nodes, result.Pods); got != test.want {
-				t.Errorf("lost %s, want %s", got, test.want)
-			}
-		})
-	}
-}
-
-// Without spot nodes, the loss of all spot affects no workload.
-func TestSimulateLossWithoutSpot(t *testing.T) {
-	loss, err := report.ParseLoss("all-spot")
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := newView(t, basic(), "node od on-demand m/a\ndeployment web 1 od").SimulateLoss([]report.Loss{loss})
-	if err != nil || result.Nodes != 0 || len(result.Workloads) != 0 {
-		t.Errorf("%+v, %v, want no loss", result, err)
-	}
-}
-
 func TestInvalidLosses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":             `invalid value "": expected all-spot, pool=`,

@@ -1,0 +1,174 @@
+package report_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
+)
+
+// TestScenarios runs testdata/*.txt. Each directive is followed by a cluster in the notation of
+// package clustertest, and by the expected answer, which the flag -rewrite replaces. The directives:
+//
+//	cluster              objects that the clusters of all later directives of the file contain
+//	status               the statuses
+//	explain KIND/NAME    the explanation, without settings
+//	settings KIND/NAME   the settings in the explanation
+//	placement POD...     why pods are on their nodes
+//	lose NODES...        the loss of nodes
+//	surplus              the replicas on on-demand that could be on spot
+//
+// NAME=VALUE sets a setting of the policy, gateTimeout=DURATION its gateTimeout, and nodes-unknown
+// means that nodes could not be read.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		shared := ""
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "cluster" {
+				shared = d.Input + "\n"
+				return ""
+			}
+			view, args := scenarioView(t, d, shared+d.Input)
+			return strings.Join(answer(t, d, view, args), "\n")
+		})
+	})
+}
+
+// scenarioView returns the View of a directive, and the arguments that do not describe it.
+func scenarioView(t *testing.T, d *datadriven.TestData, cluster string) (view *report.View, args []string) {
+	policy, overrides, nodesUnknown := basic(), []string(nil), false
+	for _, arg := range d.CmdArgs {
+		switch {
+		case slices.ContainsFunc(decision.Settings, func(s decision.Setting) bool { return s.Name == arg.Key }):
+			overrides = append(overrides, arg.Key, arg.Vals[0])
+		case arg.Key == "gateTimeout":
+			timeout, err := time.ParseDuration(arg.Vals[0])
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			policy.GateTimeout = timeout
+		case arg.Key == "nodes-unknown":
+			nodesUnknown = true
+		default:
+			args = append(args, strings.Join(append([]string{arg.Key}, arg.Vals...), "="))
+		}
+	}
+	if len(overrides) > 0 {
+		policy.Rules = []decision.Rule{{Name: "scenario", Overrides: clustertest.Overrides(overrides...)}}
+	}
+	view = newView(t, policy, cluster)
+	view.NodesUnknown = nodesUnknown
+	return view, args
+}
+
+func answer(t *testing.T, d *datadriven.TestData, view *report.View, args []string) (lines []string) {
+	switch d.Cmd {
+	case "status":
+		all, others := view.Statuses()
+		lines = statusLines(all)
+		if others > 0 {
+			lines = append(lines, fmt.Sprintf("other workloads: %d", others))
+		}
+	case "explain", "settings":
+		kind, name, _ := strings.Cut(args[0], "/")
+		e, err := view.Explain(kind, clustertest.Namespace, name)
+		if err != nil {
+			return []string{"error: " + err.Error()}
+		}
+		if d.Cmd == "explain" {
+			return explanationLines(e)
+		}
+		for _, s := range e.Settings {
+			lines = append(lines, fmt.Sprintf("%s %s from %s", s.Name, s.Value, s.Source))
+		}
+	case "placement":
+		for _, pod := range args {
+			e, err := view.Explain("pod", clustertest.Namespace, pod)
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			_, reason, _ := strings.Cut(e.Answer, "): ")
+			lines = append(lines, pod+": "+reason)
+		}
+	case "lose":
+		return lossLines(t, d, view, args)
+	case "surplus":
+		for _, surplus := range view.Savings(pricing.New(nil, "none")).Surplus {
+			lines = append(lines, fmt.Sprintf("%s %d", surplus.Name, surplus.Replicas))
+		}
+	default:
+		d.Fatalf(t, "unknown directive %q", d.Cmd)
+	}
+	return lines
+}
+
+func lossLines(t *testing.T, d *datadriven.TestData, view *report.View, args []string) []string {
+	var losses []report.Loss
+	for _, text := range args {
+		loss, err := report.ParseLoss(text)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		losses = append(losses, loss)
+	}
+	result, err := view.SimulateLoss(losses)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	lines := []string{fmt.Sprintf("%d nodes, %d pods", result.Nodes, result.Pods)}
+	for _, l := range result.Workloads {
+		lines = append(lines, fmt.Sprintf("%s %s %d to %d", l.Ref, l.Effect, l.Before, l.After))
+	}
+	return lines
+}
+
+// explanationLines returns an explanation as lines, without its settings.
+func explanationLines(e *report.Explanation) []string {
+	lines := []string{fmt.Sprintf("%s: %s", e.Pod, e.Answer)}
+	if e.Workload != nil {
+		line := fmt.Sprintf("%s %s: floor %d of %d, budget %d", e.Workload, e.Revision, e.Floor, e.Desired, e.Budget)
+		if e.OnSpot != nil {
+			line += fmt.Sprintf(", %d on spot, %d on on-demand", *e.OnSpot, *e.OnOnDemand)
+		}
+		if e.Ordinal != nil {
+			line += fmt.Sprintf(", ordinal %d", *e.Ordinal)
+		}
+		lines = append(lines, line)
+	}
+	if e.Assigned+e.Granted != "" {
+		lines = append(lines, fmt.Sprintf("assigned %q, granted %q", e.Assigned, e.Granted))
+	}
+	if e.Disruptions != "" {
+		lines = append(lines, "disruptions: "+e.Disruptions)
+	}
+	for _, g := range e.Nodes {
+		lines = append(lines, fmt.Sprintf("%s %s %v %t %q", g.Capacity, g.Pool, g.Names, g.Accepts, g.Reasons))
+	}
+	for _, remedy := range e.Remedies {
+		lines = append(lines, "- "+remedy)
+	}
+	return lines
+}
+
+// statusLines returns each status as a line.
+func statusLines(all []report.Status) (lines []string) {
+	for _, s := range all {
+		line := fmt.Sprintf("%s %s: %d of %d", s.Ref, s.State, s.Floor, s.Desired)
+		if s.Spot != nil {
+			line += fmt.Sprintf(", %d+%d, left %d and %d without %s", *s.OnDemand, *s.Spot, *s.WithoutSpot, *s.WithoutPool, s.LargestPool)
+		}
+		if s.Waiting > 0 {
+			line += fmt.Sprintf(", %d wait", s.Waiting)
+		}
+		lines = append(lines, fmt.Sprintf("%s %q", line, s.Reasons))
+	}
+	return lines
+}
