@@ -61,40 +61,40 @@ func TestSurgeWithHorizontalPodAutoscaler(t *testing.T) {
 	})
 	for app, test := range tests {
 		metrics.load(app, float64(test.replicas*test.utilisation)/100)
-		edits := []func(*appsv1.Deployment){annotated(minOnDemand, "0")}
+		edits := []func(*appsv1.Deployment){live.Annotated(minOnDemand, "0")}
 		if test.edit != nil {
 			edits = append(edits, test.edit)
 		}
-		s.deploy(app, int32(test.replicas), edits...)
+		s.Deploy(app, test.replicas, edits...)
 	}
 	for app, test := range tests {
-		s.eventually(2*soon, s.complete(app, test.replicas))
+		s.Eventually(2*soon, s.complete(app, test.replicas))
 		s.autoscale(app)
 	}
 	for app, test := range tests {
-		s.eventually(2*soon, s.readsUtilization(app, test.utilisation))
-		if d := s.deployment(app); d.Generation != 1 {
+		s.Eventually(2*soon, s.readsUtilization(app, test.utilisation))
+		if d := s.Deployment(app); d.Generation != 1 {
 			t.Fatalf("%s was scaled before the first move: it has %d desired replicas", app, *d.Spec.Replicas)
 		}
 	}
-	s.addNodes(live.OnDemand(1, 40)...)
-	s.startController(interruptionsOnly())
+	s.AddNodes(live.OnDemand(1, 40)...)
+	s.StartController(interruptionsOnly())
 	s.notice("spot-1", 2*time.Minute)
-	s.eventually(2*soon, s.empty("spot-1"))
-	s.eventually(soon, s.noPodReleased)
+	s.Eventually(2*soon, s.empty("spot-1"))
+	s.Eventually(soon, s.noPodReleased)
 	for app, test := range tests {
-		s.eventually(soon, s.complete(app, test.want))
-		s.eventually(soon, s.readsUtilization(app, int(math.Floor(float64(test.replicas*test.utilisation)/float64(test.want)))))
+		s.Eventually(soon, s.complete(app, test.want))
+		s.Eventually(soon, s.readsUtilization(app, int(math.Floor(float64(test.replicas*test.utilisation)/float64(test.want)))))
 		generation := int64(1) // incremented by each change of the replica count
 		if test.want != test.replicas {
 			generation = 2
 		}
-		if d := s.deployment(app); d.Generation != generation {
+		if d := s.Deployment(app); d.Generation != generation {
 			t.Errorf("the replicas of %s were changed %d times and are %d now; want %d times", app, d.Generation-1, *d.Spec.Replicas, generation-1)
 		}
-		for _, record := range s.seen.removed(app) {
-			if method := record.method(); method != "surged" {
-				t.Errorf("%s was %s, want it surged", record.name, method)
+		for _, record := range s.Seen.Removed(app) {
+			if method := record.Method(); method != "surged" {
+				t.Errorf("%s was %s, want it surged", record.Name, method)
 			}
 		}
 	}
@@ -102,13 +102,13 @@ func TestSurgeWithHorizontalPodAutoscaler(t *testing.T) {
 	// The autoscaler must react to a load that requires a change. Otherwise this test could not
 	// fail.
 	metrics.load("at", 2)
-	s.eventually(soon, s.complete("at", 4))
+	s.Eventually(soon, s.complete("at", 4))
 }
 
 // autoscale creates a HorizontalPodAutoscaler of a Deployment for CPU utilization.
 func (s *scenario) autoscale(app string) {
 	s.Helper()
-	_, err := client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace).Create(s.ctx, &autoscalingv2.HorizontalPodAutoscaler{
+	_, err := client.AutoscalingV2().HorizontalPodAutoscalers(s.Namespace).Create(s.Ctx, &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: app},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: app},
@@ -118,14 +118,14 @@ func (s *scenario) autoscale(app string) {
 			}}},
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 }
 
 // readsUtilization returns a check that the app's autoscaler has last read this utilization, in
 // percent.
 func (s *scenario) readsUtilization(app string, want int) func() error {
 	return func() error {
-		hpa, err := client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace).Get(s.ctx, app, metav1.GetOptions{})
+		hpa, err := client.AutoscalingV2().HorizontalPodAutoscalers(s.Namespace).Get(s.Ctx, app, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -171,30 +171,30 @@ func (s *scenario) serveMetrics(window func(app string) time.Duration) *metricsA
 	s.Cleanup(server.Close)
 
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	s.must(err)
+	s.Must(err)
 	number, err := strconv.Atoi(port)
-	s.must(err)
-	_, err = client.CoreV1().Services(s.namespace).Create(s.ctx, &v1.Service{
+	s.Must(err)
+	_, err = client.CoreV1().Services(s.Namespace).Create(s.Ctx, &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "metrics"}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeExternalName, ExternalName: "localhost"},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 	const name, services = "v1beta1.metrics.k8s.io", "/apis/apiregistration.k8s.io/v1/apiservices"
 	spec, err := json.Marshal(map[string]any{
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{
 			"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100, "insecureSkipTLSVerify": true,
-			"service": map[string]any{"namespace": s.namespace, "name": "metrics", "port": number},
+			"service": map[string]any{"namespace": s.Namespace, "name": "metrics", "port": number},
 		},
 	})
-	s.must(err)
+	s.Must(err)
 	rest := client.Discovery().RESTClient()
-	s.must(rest.Post().AbsPath(services).SetHeader("Content-Type", "application/json").Body(spec).Do(s.ctx).Error())
+	s.Must(rest.Post().AbsPath(services).SetHeader("Content-Type", "application/json").Body(spec).Do(s.Ctx).Error())
 	s.Cleanup(func() { // before the namespace is deleted: Kubernetes would list this API's objects in it
 		if err := rest.Delete().AbsPath(services, name).Do(context.Background()).Error(); err != nil {
 			s.Error(err)
 		}
 	})
-	s.eventually(soon, func() error { return rest.Get().AbsPath("/apis/metrics.k8s.io/v1beta1").Do(s.ctx).Error() })
+	s.Eventually(soon, func() error { return rest.Get().AbsPath("/apis/metrics.k8s.io/v1beta1").Do(s.Ctx).Error() })
 	return m
 }
 
@@ -207,7 +207,7 @@ func (m *metricsAPI) list(w http.ResponseWriter, r *http.Request) {
 	}
 	ready := map[string]int{}
 	for i := range pods {
-		if isReady(&pods[i]) {
+		if live.IsReady(&pods[i]) {
 			ready[pods[i].Labels["app"]]++
 		}
 	}
@@ -217,7 +217,7 @@ func (m *metricsAPI) list(w http.ResponseWriter, r *http.Request) {
 	for i := range pods {
 		pod := &pods[i]
 		app := pod.Labels["app"]
-		if !isReady(pod) {
+		if !live.IsReady(pod) {
 			continue
 		}
 		used := resource.NewMilliQuantity(int64(1000*m.loads[app])/int64(ready[app]), resource.DecimalSI)

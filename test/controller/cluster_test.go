@@ -2,15 +2,12 @@ package controller
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -35,61 +32,6 @@ const (
 // split counts the pods of an app by the capacity type of their nodes.
 type split = live.Split
 
-// deploy creates a Deployment of podTemplate(name), changed by edits.
-func (s *scenario) deploy(name string, replicas int32, edits ...func(*appsv1.Deployment)) {
-	s.Helper()
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas,
-			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
-			Template: live.PodTemplate(name),
-		},
-	}
-	for _, edit := range edits {
-		edit(d)
-	}
-	_, err := client.AppsV1().Deployments(s.namespace).Create(s.ctx, d, metav1.CreateOptions{})
-	s.must(err)
-}
-
-// annotated returns an edit that sets an annotation of the Deployment.
-func annotated(key, value string) func(*appsv1.Deployment) {
-	return func(d *appsv1.Deployment) { d.Annotations[key] = value }
-}
-
-// onlyOn returns an edit that restricts the pods to nodes with this label.
-func onlyOn(key, value string) func(*appsv1.Deployment) {
-	return func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeSelector = map[string]string{key: value} }
-}
-
-// deployment returns a Deployment.
-func (s *scenario) deployment(name string) *appsv1.Deployment {
-	s.Helper()
-	d, err := client.AppsV1().Deployments(s.namespace).Get(s.ctx, name, metav1.GetOptions{})
-	s.must(err)
-	return d
-}
-
-// patch changes a Deployment by a strategic merge.
-func (s *scenario) patch(name, patch string) {
-	s.Helper()
-	_, err := client.AppsV1().Deployments(s.namespace).Patch(s.ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.must(err)
-}
-
-// scale sets the replicas of a Deployment.
-func (s *scenario) scale(name string, replicas int) {
-	s.Helper()
-	s.patch(name, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
-}
-
-// update sets the image of a Deployment.
-func (s *scenario) update(name, image string) {
-	s.Helper()
-	s.patch(name, fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, "registry.invalid/"+image))
-}
-
 // protect creates a PodDisruptionBudget of the app. The test fails at every moment at which fewer
 // of the app's replicas are ready than the budget requires.
 func (s *scenario) protect(app string, replicas int, spec policyv1.PodDisruptionBudgetSpec) {
@@ -98,7 +40,7 @@ func (s *scenario) protect(app string, replicas int, spec policyv1.PodDisruption
 	least := 0
 	scaled := func(value *intstr.IntOrString) int {
 		n, err := intstr.GetScaledValueFromIntOrPercent(value, replicas, true) // rounded like in the disruption controller
-		s.must(err)
+		s.Must(err)
 		return n
 	}
 	if spec.MinAvailable != nil {
@@ -106,7 +48,7 @@ func (s *scenario) protect(app string, replicas int, spec policyv1.PodDisruption
 	} else {
 		least = replicas - scaled(spec.MaxUnavailable)
 	}
-	s.seen.requireReady(app, least)
+	s.Seen.RequireReady(app, least)
 }
 
 // budget creates a PodDisruptionBudget of the app and returns when the disruption controller has
@@ -114,11 +56,11 @@ func (s *scenario) protect(app string, replicas int, spec policyv1.PodDisruption
 func (s *scenario) budget(name, app string, spec policyv1.PodDisruptionBudgetSpec) {
 	s.Helper()
 	spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
-	budgets := client.PolicyV1().PodDisruptionBudgets(s.namespace)
-	_, err := budgets.Create(s.ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
-	s.must(err)
-	s.eventually(soon, func() error {
-		b, err := budgets.Get(s.ctx, name, metav1.GetOptions{})
+	budgets := client.PolicyV1().PodDisruptionBudgets(s.Namespace)
+	_, err := budgets.Create(s.Ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+	s.Must(err)
+	s.Eventually(soon, func() error {
+		b, err := budgets.Get(s.Ctx, name, metav1.GetOptions{})
 		if err == nil && b.Status.ObservedGeneration < b.Generation {
 			err = fmt.Errorf("PodDisruptionBudget %s has no status yet", name)
 		}
@@ -134,44 +76,15 @@ func maxUnavailable(value string) policyv1.PodDisruptionBudgetSpec {
 	return policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.Parse(value))}
 }
 
-// hasSplit returns a check that the pods of app have this split and are all ready.
-func (s *scenario) hasSplit(app string, want split) func() error {
-	return s.haveSplits(map[string]split{app: want})
-}
-
-// haveSplits returns a check that the pods of the apps have these splits and that all bound
-// pods are ready.
-func (s *scenario) haveSplits(want map[string]split) func() error {
-	return func() error {
-		got := map[string]split{}
-		for _, namespace := range append(s.others, s.namespace) {
-			part, err := live.Splits(s.ctx, client, namespace)
-			if err != nil {
-				return err
-			}
-			maps.Copy(got, part)
-		}
-		for app, want := range want {
-			if got[app] != want {
-				return fmt.Errorf("%s: %+v, want %+v", app, got[app], want)
-			}
-			if ready := s.seen.readyOf(app); ready != want.OnDemand+want.Spot {
-				return fmt.Errorf("%s: %+v, and %d are ready", app, want, ready)
-			}
-		}
-		return nil
-	}
-}
-
 // complete returns a check that the Deployment has its desired pods and all are ready, that no
 // other pods have its label, and that its replica counts did not change.
 func (s *scenario) complete(name string, replicas int) func() error {
 	return func() error {
-		d, err := client.AppsV1().Deployments(s.namespace).Get(s.ctx, name, metav1.GetOptions{})
+		d, err := client.AppsV1().Deployments(s.Namespace).Get(s.Ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{LabelSelector: "app=" + name})
+		pods, err := live.Pods(s.Ctx, client, s.Namespace, metav1.ListOptions{LabelSelector: "app=" + name})
 		if err != nil {
 			return err
 		}
@@ -180,7 +93,7 @@ func (s *scenario) complete(name string, replicas int) func() error {
 			return fmt.Errorf("%s: %d desired replicas, %d pods, status %+v, want %d of each", name, *d.Spec.Replicas, len(pods), status, replicas)
 		}
 		// For a moment after an eviction, the status of the Deployment is the one before it.
-		if i := slices.IndexFunc(pods, func(pod v1.Pod) bool { return !isReady(&pod) }); i >= 0 {
+		if i := slices.IndexFunc(pods, func(pod v1.Pod) bool { return !live.IsReady(&pod) }); i >= 0 {
 			return fmt.Errorf("%s: pod %s is not ready", name, pods[i].Name)
 		}
 		return nil
@@ -189,7 +102,7 @@ func (s *scenario) complete(name string, replicas int) func() error {
 
 // noPodReleased is a check that no pod is released from its ReplicaSet.
 func (s *scenario) noPodReleased() error {
-	if released := s.auditor.Released(); len(released) > 0 {
+	if released := s.Auditor.Released(); len(released) > 0 {
 		return fmt.Errorf("released: %q", released)
 	}
 	return nil
@@ -199,8 +112,8 @@ func (s *scenario) noPodReleased() error {
 func (s *scenario) released(app string, want int) func() error {
 	return func() error {
 		got := 0
-		for _, record := range s.seen.all(app) {
-			if !record.released.IsZero() && record.restored.IsZero() && record.leaves.IsZero() {
+		for _, record := range s.Seen.Pods(app) {
+			if n := len(record.Releases); n > 0 && record.Releases[n-1].Ended.IsZero() && record.Left.IsZero() {
 				got++
 			}
 		}
@@ -243,7 +156,7 @@ func (s *scenario) notice(node string, left time.Duration) time.Time {
 // announce sets the project's own taint and annotation. The deadline may be invalid.
 func (s *scenario) announce(node, deadline string, edits ...func(*v1.Taint)) {
 	s.Helper()
-	s.editNode(node, func(n *v1.Node) {
+	s.EditNode(node, func(n *v1.Node) {
 		taint := v1.Taint{Key: interruptionTaint, Value: "test", Effect: v1.TaintEffectNoSchedule}
 		for _, edit := range edits {
 			edit(&taint)
@@ -260,7 +173,7 @@ func (s *scenario) announce(node, deadline string, edits ...func(*v1.Taint)) {
 // not have a deadline either.
 func (s *scenario) marked(node string, want bool) func() error {
 	return func() error {
-		n, err := client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
+		n, err := client.CoreV1().Nodes().Get(s.Ctx, node, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -269,5 +182,36 @@ func (s *scenario) marked(node string, want bool) func() error {
 			return fmt.Errorf("%s is tainted: %t, deadline %q, want %t", node, taint, deadline, want)
 		}
 		return nil
+	}
+}
+
+// haveBeenRemoved returns a check that at least `want` pods have left.
+func (s *scenario) haveBeenRemoved(want int) func() error {
+	return func() error {
+		if gone := len(s.Seen.Removed("")); gone < want {
+			return fmt.Errorf("%d of %d pods have left", gone, want)
+		}
+		return nil
+	}
+}
+
+// haveAllBeenRemoved returns a check that at least as many pods have left as all apps have replicas
+// together.
+func (s *scenario) haveAllBeenRemoved(replicas map[string]int) func() error {
+	all := 0
+	for _, n := range replicas {
+		all += n
+	}
+	return s.haveBeenRemoved(all)
+}
+
+// empty returns a check that no pod is on the node.
+func (s *scenario) empty(node string) func() error {
+	return func() error {
+		list, err := client.CoreV1().Pods(s.Namespace).List(s.Ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d pods are on %s", len(list.Items), node)
+		}
+		return err
 	}
 }

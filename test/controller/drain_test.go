@@ -27,7 +27,7 @@ import (
 
 // drains returns the settings of a controller that treats a cordon as a drain and does not
 // rebalance.
-func drains() settings {
+func drains() live.Settings {
 	with := interruptionsOnly()
 	with["drain.cordons"] = true
 	return with
@@ -36,7 +36,7 @@ func drains() settings {
 // drain runs `kubectl drain` and returns its duration. The error contains its output.
 func (s *scenario) drain(node string, timeout time.Duration) (time.Duration, error) {
 	began := time.Now()
-	out, err := exec.CommandContext(s.ctx, filepath.Join(controlPlane.Root, ".local", "bin", "kubectl"), "--kubeconfig", controlPlane.Kubeconfig,
+	out, err := exec.CommandContext(s.Ctx, filepath.Join(controlPlane.Root, ".local", "bin", "kubectl"), "--kubeconfig", controlPlane.Kubeconfig,
 		"drain", node, "--timeout", timeout.String()).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("draining %s: %w: %s", node, err, out)
@@ -50,10 +50,10 @@ func (s *scenario) singletons(edits ...func(*appsv1.Deployment)) []string {
 	s.Helper()
 	apps := []string{"one", "two", "three"}
 	for _, app := range apps {
-		s.deploy(app, 1, edits...)
+		s.Deploy(app, 1, edits...)
 	}
 	for _, app := range apps {
-		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1}))
+		s.Eventually(soon, s.HasReadySplit(app, split{OnDemand: 1}))
 		s.protect(app, 1, maxUnavailable("0"))
 		s.serve(app, 1)
 	}
@@ -63,19 +63,19 @@ func (s *scenario) singletons(edits ...func(*appsv1.Deployment)) []string {
 // uncordon removes the cordon of `kubectl drain`.
 func (s *scenario) uncordon(node string) {
 	s.Helper()
-	s.editNode(node, func(n *v1.Node) { n.Spec.Unschedulable = false })
+	s.EditNode(node, func(n *v1.Node) { n.Spec.Unschedulable = false })
 }
 
 // awaitDrained checks that a node is empty, and waits until each of its singletons was replaced
 // first.
 func (s *scenario) awaitDrained(node string, singletons []string) {
 	s.Helper()
-	s.must(s.empty(node)())
-	s.eventually(soon, s.noPodReleased)
+	s.Must(s.empty(node)())
+	s.Eventually(soon, s.noPodReleased)
 	for _, app := range singletons {
-		s.eventually(soon, s.complete(app, 1))
+		s.Eventually(soon, s.complete(app, 1))
 	}
-	s.eventually(soon, s.moved(len(singletons), "surge", "drain"))
+	s.Eventually(soon, s.Moved(len(singletons), len(singletons), "surge", "drain"))
 }
 
 // TestDrainOfSingletons: in plain Kubernetes, the budgets of the singletons block a drain. With
@@ -83,16 +83,16 @@ func (s *scenario) awaitDrained(node string, singletons []string) {
 func TestDrainOfSingletons(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	apps := s.singletons()
-	s.addNodes(live.OnDemand(2, 5)[1:]...)
+	s.AddNodes(live.OnDemand(2, 5)[1:]...)
 
 	if _, err := s.drain("od-1", 10*time.Second); err == nil || !strings.Contains(err.Error(), "would violate the pod's disruption budget") {
 		t.Errorf("the drain without the controller: %v, want an error because of the budgets", err)
 	}
 	s.uncordon("od-1")
 
-	s.startController(drains())
+	s.StartController(drains())
 	took, err := s.drain("od-1", time.Minute)
-	s.must(err)
+	s.Must(err)
 	t.Logf("with the controller the drain took %s", took.Round(time.Millisecond))
 	s.awaitDrained("od-1", apps)
 }
@@ -102,12 +102,12 @@ func TestDrainOfSingletons(t *testing.T) {
 func TestConcurrentDrains(t *testing.T) {
 	s := start(t, live.OnDemand(2, 10)...)
 	apps := s.singletons()
-	s.deploy("spared", 4)
-	s.eventually(soon, s.hasSplit("spared", split{OnDemand: 4}))
+	s.Deploy("spared", 4)
+	s.Eventually(soon, s.HasReadySplit("spared", split{OnDemand: 4}))
 	s.protect("spared", 4, maxUnavailable("1"))
 	nodes := live.OnDemand(4, 10)
-	s.addNodes(nodes[2:]...)
-	s.startController(drains())
+	s.AddNodes(nodes[2:]...)
+	s.StartController(drains())
 	var wait sync.WaitGroup
 	for _, node := range []string{nodes[0].Name, nodes[1].Name, nodes[0].Name} {
 		wait.Go(func() {
@@ -119,11 +119,11 @@ func TestConcurrentDrains(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	s.eventually(soon, s.noPodReleased)
+	s.Eventually(soon, s.noPodReleased)
 	for _, app := range apps {
-		s.eventually(soon, s.complete(app, 1))
+		s.Eventually(soon, s.complete(app, 1))
 	}
-	s.eventually(soon, s.complete("spared", 4))
+	s.Eventually(soon, s.complete("spared", 4))
 }
 
 // TestCancelledDrain: after an uncordon, the controller restores the pods that it released for
@@ -133,24 +133,24 @@ func TestCancelledDrain(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	// No replacement is available before the drain is cancelled.
 	apps := s.singletons(func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 15 })
-	s.deploy("recreated", 1, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
-	s.eventually(soon, s.hasSplit("recreated", split{OnDemand: 1}))
-	s.addNodes(live.OnDemand(2, 5)[1:]...)
-	s.startController(drains())
-	s.editNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
+	s.Deploy("recreated", 1, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
+	s.Eventually(soon, s.HasReadySplit("recreated", split{OnDemand: 1}))
+	s.AddNodes(live.OnDemand(2, 5)[1:]...)
+	s.StartController(drains())
+	s.EditNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
 	for _, app := range apps {
-		s.eventually(soon, s.released(app, 1))
+		s.Eventually(soon, s.released(app, 1))
 	}
-	s.eventually(soon, s.hasEvent("recreated", "NotReplacedFirst", "its Deployment's strategy allows no surge"))
+	s.Eventually(soon, s.HasEvent("recreated", "NotReplacedFirst", "its Deployment's strategy allows no surge"))
 	s.uncordon("od-1")
 	for _, app := range apps {
-		s.eventually(soon, s.released(app, 0))
+		s.Eventually(soon, s.released(app, 0))
 	}
-	s.eventually(soon, s.noPodReleased)
+	s.Eventually(soon, s.noPodReleased)
 	for _, app := range apps {
-		s.eventually(30*time.Second, s.complete(app, 1))
+		s.Eventually(30*time.Second, s.complete(app, 1))
 	}
-	s.eventually(soon, s.hasMetric(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "restored"}))
+	s.Eventually(soon, s.HasMetric(s.Controller, 3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "restored"}))
 }
 
 // TestDrainOfChangingDeployments: Deployments are deleted, scaled to 0, rolled out or paused
@@ -161,39 +161,39 @@ func TestDrainOfChangingDeployments(t *testing.T) {
 	apps := []string{"deleted", "zero", "updated", "paused"}
 	for _, app := range apps {
 		// No replacement is available before the Deployments change.
-		s.deploy(app, 1, func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 15 })
+		s.Deploy(app, 1, func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 15 })
 	}
 	for _, app := range apps {
-		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1}))
+		s.Eventually(soon, s.HasReadySplit(app, split{OnDemand: 1}))
 		s.budget(app, app, maxUnavailable("0"))
 	}
 	for _, app := range []string{"updated", "paused"} {
 		s.serve(app, 1)
 	}
-	s.addNodes(live.OnDemand(2, 10)[1:]...)
-	s.startController(drains())
-	s.editNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
+	s.AddNodes(live.OnDemand(2, 10)[1:]...)
+	s.StartController(drains())
+	s.EditNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
 	for _, app := range apps {
-		s.eventually(soon, s.released(app, 1))
+		s.Eventually(soon, s.released(app, 1))
 	}
-	s.must(client.AppsV1().Deployments(s.namespace).Delete(s.ctx, "deleted", metav1.DeleteOptions{}))
-	s.scale("zero", 0)
-	s.update("updated", "c:2")
-	s.patch("paused", `{"spec":{"paused":true}}`)
+	s.Must(client.AppsV1().Deployments(s.Namespace).Delete(s.Ctx, "deleted", metav1.DeleteOptions{}))
+	s.Scale("zero", 0)
+	s.SetImage("updated", "c:2")
+	s.PatchDeployment("paused", `{"spec":{"paused":true}}`)
 	// For a moment, the garbage collector leaves the pod without a controller: it removes the
 	// reference to the Deployment before it deletes the ReplicaSet. kubectl drain would refuse the
 	// pod, as it refuses any pod without a controller.
-	s.eventually(soon, s.hasSplit("deleted", split{}))
+	s.Eventually(soon, s.HasReadySplit("deleted", split{}))
 
 	_, err := s.drain("od-1", time.Minute)
-	s.must(err)
-	s.must(s.empty("od-1")())
-	s.eventually(soon, s.noPodReleased)
+	s.Must(err)
+	s.Must(s.empty("od-1")())
+	s.Eventually(soon, s.noPodReleased)
 	for app, want := range map[string]int{"deleted": 0, "zero": 0, "updated": 1, "paused": 1} {
-		s.eventually(30*time.Second, s.hasSplit(app, split{OnDemand: want}))
+		s.Eventually(30*time.Second, s.HasReadySplit(app, split{OnDemand: want}))
 	}
-	s.eventually(soon, s.complete("updated", 1))
-	s.eventually(soon, s.complete("paused", 1))
+	s.Eventually(soon, s.complete("updated", 1))
+	s.Eventually(soon, s.complete("paused", 1))
 }
 
 // TestDrainWithoutRelease: if a pod cannot be released, its drain behaves like in plain
@@ -203,14 +203,14 @@ func TestDrainWithoutRelease(t *testing.T) {
 	s := start(t, live.OnDemand(1, 10)...)
 	refused := []string{"hashed", "guarded"}
 	for _, app := range append([]string{"first", "second"}, refused...) {
-		s.deploy(app, 1)
+		s.Deploy(app, 1)
 	}
 	for _, app := range refused {
-		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1}))
+		s.Eventually(soon, s.HasReadySplit(app, split{OnDemand: 1}))
 		s.protect(app, 1, maxUnavailable("0"))
 	}
-	s.eventually(soon, s.haveSplits(map[string]split{"first": {OnDemand: 1}, "second": {OnDemand: 1}}))
-	_, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).Create(s.ctx, &policyv1.PodDisruptionBudget{
+	s.Eventually(soon, s.HaveReadySplits(map[string]split{"first": {OnDemand: 1}, "second": {OnDemand: 1}}))
+	_, err := client.PolicyV1().PodDisruptionBudgets(s.Namespace).Create(s.Ctx, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "both"},
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MinAvailable: ptr.To(intstr.FromInt32(2)),
@@ -219,26 +219,26 @@ func TestDrainWithoutRelease(t *testing.T) {
 			}},
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 	s.serve("first", 1)
 	s.serve("second", 1)
 	hash := s.podOf("hashed").Labels[appsv1.DefaultDeploymentUniqueLabelKey]
-	_, err = client.CoreV1().Services(s.namespace).Create(s.ctx, &v1.Service{
+	_, err = client.CoreV1().Services(s.Namespace).Create(s.Ctx, &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "hashed"},
 		Spec: v1.ServiceSpec{
 			Selector: map[string]string{"app": "hashed", appsv1.DefaultDeploymentUniqueLabelKey: hash}, Ports: []v1.ServicePort{{Port: 80}},
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 	s.forbidOwnerChanges("guarded")
-	s.addNodes(live.OnDemand(2, 10)[1:]...)
-	s.startController(drains())
+	s.AddNodes(live.OnDemand(2, 10)[1:]...)
+	s.StartController(drains())
 	_, err = s.drain("od-1", 30*time.Second)
 	if err == nil || !strings.Contains(err.Error(), "disruption budget") {
 		t.Errorf("the drain: %v, want an error because of the budgets of the pods that cannot be released", err)
 	}
-	s.eventually(soon, s.hasEvent("hashed", "NotReplacedFirst", "pod-template-hash"))
-	s.eventually(soon, s.hasEvent("guarded", "NotReplacedFirst", "the API server refuses to change its label"))
+	s.Eventually(soon, s.HasEvent("hashed", "NotReplacedFirst", "pod-template-hash"))
+	s.Eventually(soon, s.HasEvent("guarded", "NotReplacedFirst", "the API server refuses to change its label"))
 	for _, app := range refused {
 		if node := s.podOf(app).Spec.NodeName; node != "od-1" {
 			t.Errorf("the pod of %s is on %s", app, node)
@@ -249,17 +249,17 @@ func TestDrainWithoutRelease(t *testing.T) {
 			t.Errorf("the pod of %s is on %s, want it replaced", app, node)
 		}
 	}
-	s.eventually(soon, s.noPodReleased)
+	s.Eventually(soon, s.noPodReleased)
 }
 
 // forbidOwnerChanges makes the API server reject every change of the owners of the app's pods, and
 // returns when it does.
 func (s *scenario) forbidOwnerChanges(app string) {
 	s.Helper()
-	s.forbids = true
-	name := s.namespace + "-" + app
+	s.ExpectDenials = true
+	name := s.Namespace + "-" + app
 	admission := client.AdmissionregistrationV1()
-	_, err := admission.ValidatingAdmissionPolicies().Create(s.ctx, &admissionv1.ValidatingAdmissionPolicy{
+	_, err := admission.ValidatingAdmissionPolicies().Create(s.Ctx, &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
@@ -270,26 +270,26 @@ func (s *scenario) forbidOwnerChanges(app string) {
 			}}},
 			Validations: []admissionv1.Validation{{
 				Expression: fmt.Sprintf("object.metadata.namespace != %q || object.metadata.?labels[?'app'].orValue('') != %q || "+
-					"object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])", s.namespace, app),
+					"object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])", s.Namespace, app),
 				Message: "owners do not change here",
 				Reason:  ptr.To(metav1.StatusReasonForbidden),
 			}},
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
-	_, err = admission.ValidatingAdmissionPolicyBindings().Create(s.ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+	s.Must(err)
+	_, err = admission.ValidatingAdmissionPolicyBindings().Create(s.Ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 	s.Cleanup(func() {
 		ctx := context.Background()
-		s.must(admission.ValidatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}))
-		s.must(admission.ValidatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{}))
+		s.Must(admission.ValidatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}))
+		s.Must(admission.ValidatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{}))
 	})
 	pod := s.podOf(app).Name
-	s.eventually(soon, func() error {
-		_, err := client.CoreV1().Pods(s.namespace).Patch(s.ctx, pod, types.JSONPatchType,
+	s.Eventually(soon, func() error {
+		_, err := client.CoreV1().Pods(s.Namespace).Patch(s.Ctx, pod, types.JSONPatchType,
 			[]byte(`[{"op":"remove","path":"/metadata/ownerReferences"}]`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		if apierrors.IsForbidden(err) {
 			return nil

@@ -16,5 +16,5 @@ func (s *scenario) serve(app string, least int) {
 // serveFor is serve for a test other than the scenario's.
 func (s *scenario) serveFor(t testing.TB, app string, least int) {
 	s.Helper()
-	s.must(live.Serve(s.ctx, client, s.namespace, app, least, func(gap live.Gap) { t.Errorf("%v", gap) }))
+	s.Must(live.Serve(s.Ctx, client, s.Namespace, app, least, func(gap live.Gap) { t.Errorf("%v", gap) }))
 }

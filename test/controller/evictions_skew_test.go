@@ -42,27 +42,27 @@ var (
 // startResponder adds our responder to the pods of the app and grants the controller the rights in
 // manifests/overlays/eviction-requests. It starts the controller and the simulated controller, and
 // returns the client for EvictionRequests.
-func (s *scenario) startResponder(app string, with settings) dynamic.Interface {
+func (s *scenario) startResponder(app string, with live.Settings) dynamic.Interface {
 	s.Helper()
-	s.patch(app, `{"spec":{"template":{"spec":{"evictionResponders":[{"name":"`+surgeResponder+`","priority":10000}]}}}}`)
-	s.eventually(30*time.Second, s.rolledOut(app))
+	s.PatchDeployment(app, `{"spec":{"template":{"spec":{"evictionResponders":[{"name":"`+surgeResponder+`","priority":10000}]}}}}`)
+	s.Eventually(30*time.Second, s.rolledOut(app))
 	overlay := filepath.Join(controlPlane.Root, "manifests", "overlays", "eviction-requests")
-	out, err := exec.CommandContext(s.ctx, filepath.Join(controlPlane.Root, ".local", "bin", "kubectl"), "--kubeconfig", controlPlane.Kubeconfig,
+	out, err := exec.CommandContext(s.Ctx, filepath.Join(controlPlane.Root, ".local", "bin", "kubectl"), "--kubeconfig", controlPlane.Kubeconfig,
 		"apply", "-k", overlay).CombinedOutput()
 	if err != nil {
 		s.Fatalf("%v: %s", err, out)
 	}
 	own, err := dynamic.NewForConfig(controlPlane.Config())
-	s.must(err)
+	s.Must(err)
 	with["drain.evictionRequests"] = true
-	s.startController(with)
+	s.StartController(with)
 	in := &evictionController{own}
-	ctx, cancel := context.WithCancel(s.ctx)
+	ctx, cancel := context.WithCancel(s.Ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			if err := in.sync(ctx, s.namespace); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
+			if err := in.sync(ctx, s.Namespace); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
 				s.Errorf("the simulated evictionrequest-controller: %v", err)
 			}
 			time.Sleep(200 * time.Millisecond)
@@ -75,7 +75,7 @@ func (s *scenario) startResponder(app string, with settings) dynamic.Interface {
 // rolledOut returns a check that the app's latest change is rolled out.
 func (s *scenario) rolledOut(app string) func() error {
 	return func() error {
-		if d := s.deployment(app); d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas != *d.Spec.Replicas {
+		if d := s.Deployment(app); d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas != *d.Spec.Replicas {
 			return fmt.Errorf("%s is not rolled out: generation %d, status %+v", app, d.Generation, d.Status)
 		}
 		return s.complete(app, 1)()
@@ -86,7 +86,7 @@ func (s *scenario) rolledOut(app string) func() error {
 func (s *scenario) request(own dynamic.Interface, app string) string {
 	s.Helper()
 	pod := s.podOf(app)
-	_, err := own.Resource(evictionRequestResource).Namespace(s.namespace).Create(s.ctx, &unstructured.Unstructured{Object: map[string]any{
+	_, err := own.Resource(evictionRequestResource).Namespace(s.Namespace).Create(s.Ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "lifecycle.k8s.io/v1alpha1", "kind": "EvictionRequest",
 		"metadata": map[string]any{"name": app},
 		"spec": map[string]any{
@@ -94,14 +94,14 @@ func (s *scenario) request(own dynamic.Interface, app string) string {
 			"requester": "example.com/test", "intent": "Eviction",
 		},
 	}}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 	return pod.Name
 }
 
 // gone returns a check that a pod does not exist.
 func (s *scenario) gone(pod string) func() error {
 	return func() error {
-		_, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, pod, metav1.GetOptions{})
+		_, err := client.CoreV1().Pods(s.Namespace).Get(s.Ctx, pod, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -113,7 +113,7 @@ func (s *scenario) gone(pod string) func() error {
 // this state.
 func (s *scenario) hasResponse(own dynamic.Interface, pod, responder, state, message string) func() error {
 	return func() error {
-		e, err := own.Resource(evictionResource).Namespace(s.namespace).Get(s.ctx, pod, metav1.GetOptions{})
+		e, err := own.Resource(evictionResource).Namespace(s.Namespace).Get(s.Ctx, pod, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -129,57 +129,57 @@ func (s *scenario) hasResponse(own dynamic.Interface, pod, responder, state, mes
 // then evicted. Its Service always has a ready endpoint.
 func TestEvictionRequest(t *testing.T) {
 	s := start(t, live.OnDemand(2, 5)...)
-	s.deploy("one", 1)
-	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
+	s.Deploy("one", 1)
+	s.Eventually(soon, s.HasReadySplit("one", split{OnDemand: 1}))
 	own := s.startResponder("one", interruptionsOnly())
 	s.protect("one", 1, maxUnavailable("0"))
 	s.serve("one", 1)
 
 	began := time.Now()
 	pod := s.request(own, "one")
-	s.eventually(30*time.Second, s.gone(pod))
+	s.Eventually(30*time.Second, s.gone(pod))
 	t.Logf("evicted %s after the request", time.Since(began).Round(time.Millisecond))
-	s.eventually(soon, s.complete("one", 1))
-	s.eventually(soon, s.moved(1, "surge", "eviction-request"))
+	s.Eventually(soon, s.complete("one", 1))
+	s.Eventually(soon, s.Moved(1, 1, "surge", "eviction-request"))
 }
 
 // TestEvictionRequestCancelled: the controller restores the released pod, and the pod serves
 // all the time.
 func TestEvictionRequestCancelled(t *testing.T) {
 	s := start(t, live.OnDemand(2, 5)...)
-	s.deploy("one", 1)
-	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
-	s.patch("one", `{"spec":{"minReadySeconds":15}}`) // keeps the surge in progress
+	s.Deploy("one", 1)
+	s.Eventually(soon, s.HasReadySplit("one", split{OnDemand: 1}))
+	s.PatchDeployment("one", `{"spec":{"minReadySeconds":15}}`) // keeps the surge in progress
 	own := s.startResponder("one", interruptionsOnly())
 	s.protect("one", 1, maxUnavailable("0"))
 	s.serve("one", 1)
 
 	pod := s.request(own, "one")
-	s.eventually(soon, s.released("one", 1))
-	s.eventually(soon, s.hasResponse(own, pod, surgeResponder, "Active", "its replacement starts; the pod is evicted when the replacement is ready"))
-	s.must(own.Resource(evictionRequestResource).Namespace(s.namespace).Delete(s.ctx, "one", metav1.DeleteOptions{}))
-	s.eventually(soon, s.noPodReleased)
-	s.eventually(40*time.Second, s.complete("one", 1))
-	if _, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, pod, metav1.GetOptions{}); err != nil {
+	s.Eventually(soon, s.released("one", 1))
+	s.Eventually(soon, s.hasResponse(own, pod, surgeResponder, "Active", "its replacement starts; the pod is evicted when the replacement is ready"))
+	s.Must(own.Resource(evictionRequestResource).Namespace(s.Namespace).Delete(s.Ctx, "one", metav1.DeleteOptions{}))
+	s.Eventually(soon, s.noPodReleased)
+	s.Eventually(40*time.Second, s.complete("one", 1))
+	if _, err := client.CoreV1().Pods(s.Namespace).Get(s.Ctx, pod, metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	s.eventually(soon, s.hasMetric(1, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "eviction-request", "outcome": "restored"}))
+	s.Eventually(soon, s.HasMetric(s.Controller, 1, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "eviction-request", "outcome": "restored"}))
 }
 
 // TestEvictionRequestWithoutRoom: if no replacement can start in time, Kubernetes activates the
 // next responder.
 func TestEvictionRequestWithoutRoom(t *testing.T) {
 	s := start(t, live.OnDemand(1, 1)...)
-	s.deploy("one", 1)
-	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
-	s.patch("one", `{"spec":{"strategy":{"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`) // no node has room beside the pod
+	s.Deploy("one", 1)
+	s.Eventually(soon, s.HasReadySplit("one", split{OnDemand: 1}))
+	s.PatchDeployment("one", `{"spec":{"strategy":{"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`) // no node has room beside the pod
 	with := interruptionsOnly()
 	with["migration.surgeTimeout"] = "10s"
 	own := s.startResponder("one", with)
 	pod := s.request(own, "one")
-	s.eventually(30*time.Second, s.hasResponse(own, pod, surgeResponder, "Completed", "no replacement could start within 10s"))
-	s.eventually(30*time.Second, s.gone(pod)) // the next responder evicts at once
-	s.eventually(soon, s.complete("one", 1))
+	s.Eventually(30*time.Second, s.hasResponse(own, pod, surgeResponder, "Completed", "no replacement could start within 10s"))
+	s.Eventually(30*time.Second, s.gone(pod)) // the next responder evicts at once
+	s.Eventually(soon, s.complete("one", 1))
 }
 
 // evictionController replaces Kubernetes' evictionrequest-controller, with its default responder.

@@ -20,11 +20,11 @@ import (
 // sets the phase of a deleted pod; KWOK does not.
 func TestJobEndsOnOnDemand(t *testing.T) {
 	s := start(t, append(live.Spot(4, 2), live.OnDemand(1, 2)...)...)
-	s.startController(interruptionsOnly())
+	s.StartController(interruptionsOnly())
 	template := live.PodTemplate("batch")
 	template.Spec.RestartPolicy = v1.RestartPolicyNever
 	template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1)
-	_, err := client.BatchV1().Jobs(s.namespace).Create(s.ctx, &batchv1.Job{
+	_, err := client.BatchV1().Jobs(s.Namespace).Create(s.Ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: "batch", Annotations: map[string]string{"spot-aware-scheduler.io/disruption-limit": "3"}},
 		Spec: batchv1.JobSpec{
 			Template: template, BackoffLimit: ptr.To[int32](0),
@@ -35,22 +35,22 @@ func TestJobEndsOnOnDemand(t *testing.T) {
 			}}},
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 	// The Job controller waits longer and longer before it replaces a failed pod.
 	const replaced = 2 * time.Minute
 	for interruption := 1; interruption <= 3; interruption++ {
-		s.eventually(replaced, s.hasSplit("batch", split{Spot: 1}))
+		s.Eventually(replaced, s.HasReadySplit("batch", split{Spot: 1}))
 		s.interruptJob("batch")
-		s.eventually(soon, s.hasDisruptions("batch", fmt.Sprint(interruption)))
+		s.Eventually(soon, s.hasDisruptions("batch", fmt.Sprint(interruption)))
 		if interruption == 2 {
-			s.must(s.controller.Stop())
-			s.startController(interruptionsOnly())
+			s.Must(s.Controller.Stop())
+			s.StartController(interruptionsOnly())
 		}
 	}
-	s.eventually(replaced, s.hasSplit("batch", split{OnDemand: 1}))
+	s.Eventually(replaced, s.HasReadySplit("batch", split{OnDemand: 1}))
 	s.setPhase(s.podOf("batch"), v1.PodSucceeded)
-	s.eventually(soon, s.jobHasCondition("batch", batchv1.JobComplete))
-	s.must(s.hasDisruptions("batch", "3")())
+	s.Eventually(soon, s.jobHasCondition("batch", batchv1.JobComplete))
+	s.Must(s.hasDisruptions("batch", "3")())
 }
 
 // interruptJob announces the reclaim of the node of a Job's only pod, and ends the pod after the
@@ -58,11 +58,11 @@ func TestJobEndsOnOnDemand(t *testing.T) {
 func (s *scenario) interruptJob(app string) {
 	s.Helper()
 	pod := s.podOf(app)
-	if capacity := s.node(pod.Spec.NodeName).Labels["node.kubernetes.io/capacity"]; capacity != lab.Spot {
+	if capacity := s.Node(pod.Spec.NodeName).Labels["node.kubernetes.io/capacity"]; capacity != lab.Spot {
 		s.Fatalf("%s runs on a node with capacity %q, want spot", pod.Name, capacity)
 	}
 	s.notice(pod.Spec.NodeName, 20*time.Second)
-	s.eventually(soon, func() error {
+	s.Eventually(soon, func() error {
 		if s.pod(pod.Name).DeletionTimestamp == nil {
 			return fmt.Errorf("%s still runs on %s", pod.Name, pod.Spec.NodeName)
 		}
@@ -74,7 +74,7 @@ func (s *scenario) interruptJob(app string) {
 // hasDisruptions returns a check that the controller has counted this number of disruptions.
 func (s *scenario) hasDisruptions(job, want string) func() error {
 	return func() error {
-		j, err := client.BatchV1().Jobs(s.namespace).Get(s.ctx, job, metav1.GetOptions{})
+		j, err := client.BatchV1().Jobs(s.Namespace).Get(s.Ctx, job, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

@@ -15,44 +15,44 @@ import (
 func TestLeaderStoppedDuringMoves(t *testing.T) {
 	s := start(t, live.Spot(2, 20)...)
 	replicas := s.deployMovingApps()
-	s.addNodes(live.Nodes("next", lab.Spot, "m5.xlarge", 2, 20)...)
-	both := []*lab.Process{s.startAnotherController(interruptionsOnly()), s.startAnotherController(interruptionsOnly())}
+	s.AddNodes(live.Nodes("next", lab.Spot, "m5.xlarge", 2, 20)...)
+	both := []*lab.Process{s.StartAnotherController(interruptionsOnly()), s.StartAnotherController(interruptionsOnly())}
 	var leader, standby *lab.Process
-	s.eventually(soon, func() error {
+	s.Eventually(soon, func() error {
 		var err error
 		leader, standby, err = s.findLeader(both)
 		return err
 	})
-	s.controller = standby
+	s.Controller = standby
 	nodes := []string{"spot-1", "spot-2"}
 	began := time.Now()
 	for _, node := range nodes {
-		s.editNode(node, tainted(reclaimed))
+		s.EditNode(node, tainted(reclaimed))
 	}
-	s.eventually(soon, s.someMovesDone)
+	s.Eventually(soon, s.someMovesDone)
 
 	signalled := time.Now()
-	s.must(leader.Stop())
+	s.Must(leader.Stop())
 	ended := time.Now()
 	// The lease lasts 15 s, so the leader must have released it.
-	s.eventually(10*time.Second, func() error {
+	s.Eventually(10*time.Second, func() error {
 		_, _, err := s.findLeader([]*lab.Process{standby})
 		return err
 	})
 	t.Logf("it ended within %.1f s, and another leader started %.1f s later", ended.Sub(signalled).Seconds(), time.Since(ended).Seconds())
 	for _, node := range nodes {
-		s.eventually(time.Minute, s.empty(node))
+		s.Eventually(time.Minute, s.empty(node))
 	}
 	t.Logf("all pods had left %.1f s after the leader got SIGTERM", time.Since(signalled).Seconds())
 	for _, node := range nodes {
-		s.editNode(node, untainted(reclaimed))
-		s.eventually(soon, s.marked(node, false))
+		s.EditNode(node, untainted(reclaimed))
+		s.Eventually(soon, s.marked(node, false))
 	}
 	for app, n := range replicas {
-		s.eventually(soon, s.hasSplit(app, split{Spot: n}))
-		s.eventually(soon, s.complete(app, n))
+		s.Eventually(soon, s.HasReadySplit(app, split{Spot: n}))
+		s.Eventually(soon, s.complete(app, n))
 	}
-	s.eventually(soon, s.noPodReleased)
+	s.Eventually(soon, s.noPodReleased)
 	s.requireMovedOnce(began, replicas)
 }
 
@@ -60,7 +60,7 @@ func TestLeaderStoppedDuringMoves(t *testing.T) {
 // error if no controller or more than one leads.
 func (s *scenario) findLeader(controllers []*lab.Process) (leader, standby *lab.Process, err error) {
 	for _, p := range controllers {
-		leads, err := live.Metric(s.ctx, p, "leader_election_master_status", nil)
+		leads, err := live.Metric(s.Ctx, p, "leader_election_master_status", nil)
 		switch {
 		case err != nil:
 			return nil, nil, err

@@ -29,26 +29,26 @@ func repeatedSpotLoss(t *testing.T, times int) {
 	s := start(t, append(live.OnDemand(2, 10), live.Spot(2, 10)...)...)
 	apps := map[string]int{"four": 4, "two": 2, "single": 1}
 	for app, n := range apps {
-		s.deploy(app, int32(n))
+		s.Deploy(app, n)
 	}
 	for app, n := range apps {
-		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1, Spot: n - 1}))
-		s.seen.requireReady(app, 1)
+		s.Eventually(soon, s.HasReadySplit(app, split{OnDemand: 1, Spot: n - 1}))
+		s.Seen.RequireReady(app, 1)
 	}
-	s.startController(settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": calm.String()})
+	s.StartController(live.Settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": calm.String()})
 	began := time.Now()
 	for range times {
-		s.loseNodes("spot-1", "spot-2")
+		s.LoseNodes("spot-1", "spot-2")
 		time.Sleep(20 * time.Second) // spot is missing
-		s.addNodes(live.Spot(2, 10)...)
+		s.AddNodes(live.Spot(2, 10)...)
 		time.Sleep(20 * time.Second) // spot exists
 	}
 	for app := range apps {
 		var moves []time.Time
-		for _, record := range s.seen.all(app) {
+		for _, record := range s.Seen.Pods(app) {
 			// A pod that was deleted with its node was neither released nor evicted.
-			if record.evicted || !record.released.IsZero() {
-				moves = append(moves, cmp.Or(record.released, record.leaves))
+			if record.Evicted || !record.Released().IsZero() {
+				moves = append(moves, cmp.Or(record.Released(), record.Left))
 			}
 		}
 		slices.SortFunc(moves, time.Time.Compare)
@@ -59,8 +59,8 @@ func repeatedSpotLoss(t *testing.T, times int) {
 		}
 		t.Logf("%s: %d rebalancing moves in %s", app, len(moves), time.Since(began).Round(time.Second))
 	}
-	s.eventually(soon, func() error {
-		if deficits := s.auditor.Deficits(); len(deficits) > 0 {
+	s.Eventually(soon, func() error {
+		if deficits := s.Auditor.Deficits(); len(deficits) > 0 {
 			return fmt.Errorf("below their floors: %v", deficits)
 		}
 		return nil

@@ -35,8 +35,9 @@
 //	tenants          pods with false claims about their owners and releases
 //	long             larger and longer runs of mass and outage
 //
-// Helpers: scenario starts and cleans up a test, cluster creates workloads and interruptions, pods
-// and endpoints record availability, observers tests these records, requests reads the audit log.
+// Helpers: scenario starts a test, cluster creates budgets and interruptions, endpoints records the
+// availability of Services, observers tests the records, requests reads the audit log. Package live
+// contains what the live tests of all packages share.
 package controller
 
 import (

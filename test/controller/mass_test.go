@@ -59,23 +59,23 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 		want[app], moved[app] = split{Spot: perWorkload}, split{OnDemand: perWorkload}
 	}
 	s.forEachApp(workloads, func(app string) {
-		edits := []func(*appsv1.Deployment){annotated(minOnDemand, "0")}
+		edits := []func(*appsv1.Deployment){live.Annotated(minOnDemand, "0")}
 		if i, err := strconv.Atoi(strings.TrimPrefix(app, "app-")); err == nil && i%2 == 1 {
-			edits = append(edits, spreadOver(v1.LabelTopologyZone), spreadOver(v1.LabelHostname))
+			edits = append(edits, live.SpreadOver(v1.LabelTopologyZone), live.SpreadOver(v1.LabelHostname))
 		}
-		scenarioOf[app].deploy(app, perWorkload, edits...)
+		scenarioOf[app].Deploy(app, perWorkload, edits...)
 	})
-	s.eventually(5*time.Minute, s.haveSplits(want))
+	s.Eventually(5*time.Minute, s.HaveReadySplits(want))
 	s.forEachApp(workloads, func(app string) { scenarioOf[app].budget(app, app, maxUnavailable("1")) })
-	s.startController(interruptionsOnly()) // its admission policy is part of the load of each pod
+	s.StartController(interruptionsOnly()) // its admission policy is part of the load of each pod
 	floor := s.replacementTime(want)
 	t.Logf("%d pods deleted at once were replaced after %s", workloads*perWorkload, floor.Round(10*time.Millisecond))
 	for app := range want {
-		s.seen.requireReady(app, perWorkload-1) // from now on: the measurement above deleted pods regardless of budgets
+		s.Seen.RequireReady(app, perWorkload-1) // from now on: the measurement above deleted pods regardless of budgets
 	}
-	s.addNodes(live.OnDemand(nodes, slots)...)
+	s.AddNodes(live.OnDemand(nodes, slots)...)
 
-	before := s.seen.removedCount()
+	before := len(s.Seen.Removed(""))
 	began := time.Now()
 	deadline := began.Add(notice)
 	var group errgroup.Group
@@ -88,16 +88,16 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 	}
 	_ = group.Wait()
 	t.Logf("%d nodes with %d pods got notice within %s", nodes, workloads*perWorkload, time.Since(began).Round(time.Millisecond))
-	s.eventually(notice, s.haveBeenRemoved(before+workloads*perWorkload))
+	s.Eventually(notice, s.haveBeenRemoved(before+workloads*perWorkload))
 	if !time.Now().Before(deadline) {
 		t.Errorf("the last pod left %s after the deadline", time.Since(deadline).Round(time.Millisecond))
 	}
 	var took []time.Duration
 	methods := map[string]int{}
-	for _, record := range s.seen.removed("") {
-		if record.leaves.After(began) {
-			took = append(took, record.leaves.Sub(began))
-			methods[record.method()]++
+	for _, record := range s.Seen.Removed("") {
+		if record.Left.After(began) {
+			took = append(took, record.Left.Sub(began))
+			methods[record.Method()]++
 		}
 	}
 	t.Logf("the p99 is %.2f times what it took to replace pods that were deleted at once", percentile(took, 99).Seconds()/floor.Seconds())
@@ -118,8 +118,8 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 	if events > 100 {
 		t.Errorf("%d requests for events more than 20 a second: want at most 100", events)
 	}
-	s.eventually(2*soon, s.haveSplits(moved))
-	s.eventually(soon, s.noPodReleased)
+	s.Eventually(2*soon, s.HaveReadySplits(moved))
+	s.Eventually(soon, s.noPodReleased)
 }
 
 // replacementTime deletes all pods of the apps at once and returns the time until as many are
@@ -128,53 +128,33 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 func (s *scenario) replacementTime(apps map[string]split) time.Duration {
 	s.Helper()
 	var pods []v1.Pod
-	for _, namespace := range append(s.others, s.namespace) {
-		list, err := live.Pods(s.ctx, client, namespace, metav1.ListOptions{})
-		s.must(err)
+	for _, namespace := range append(s.Others, s.Namespace) {
+		list, err := live.Pods(s.Ctx, client, namespace, metav1.ListOptions{})
+		s.Must(err)
 		pods = append(pods, list...)
 	}
-	before := s.seen.removedCount()
+	before := len(s.Seen.Removed(""))
 	began := time.Now()
 	var group errgroup.Group
 	group.SetLimit(50)
 	for _, pod := range pods {
 		group.Go(func() error {
-			return client.CoreV1().Pods(pod.Namespace).Delete(s.ctx, pod.Name, metav1.DeleteOptions{})
+			return client.CoreV1().Pods(pod.Namespace).Delete(s.Ctx, pod.Name, metav1.DeleteOptions{})
 		})
 	}
-	s.must(group.Wait())
-	s.eventually(5*time.Minute, s.haveBeenRemoved(before+len(pods)))
-	s.eventually(5*time.Minute, func() error {
+	s.Must(group.Wait())
+	s.Eventually(5*time.Minute, s.haveBeenRemoved(before+len(pods)))
+	s.Eventually(5*time.Minute, func() error {
 		for app, n := range apps {
-			if ready := s.seen.readyOf(app); ready != n.OnDemand+n.Spot {
+			if ready := s.Seen.Serving(app, nil); ready != n.OnDemand+n.Spot {
 				return fmt.Errorf("%s: %d are ready", app, ready)
 			}
 		}
 		return nil
 	})
 	took := time.Since(began)
-	s.eventually(soon, s.haveSplits(apps))
+	s.Eventually(soon, s.HaveReadySplits(apps))
 	return took
-}
-
-// spreadOver returns an edit that spreads the pods over a topology key.
-func spreadOver(key string) func(*appsv1.Deployment) {
-	return func(d *appsv1.Deployment) {
-		spec := &d.Spec.Template.Spec
-		spec.TopologySpreadConstraints = append(spec.TopologySpreadConstraints, v1.TopologySpreadConstraint{
-			MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: d.Spec.Selector})
-	}
-}
-
-// method returns the method by which the pod was moved.
-func (record podRecord) method() string {
-	switch {
-	case !record.evicted:
-		return "deleted"
-	case !record.released.IsZero():
-		return "surged"
-	}
-	return "evicted"
 }
 
 // percentile returns the smallest duration that is at least as long as p percent of the
@@ -193,15 +173,15 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 	const perWorkload, notice = 5, 40 * time.Second
 	s := start(t, live.Spot(workloads, perWorkload)...)
 	want := map[string]split{}
-	s.forEachApp(workloads, func(app string) { s.deploy(app, perWorkload, annotated(fallbackAfter, "3s")) })
+	s.forEachApp(workloads, func(app string) { s.Deploy(app, perWorkload, live.Annotated(fallbackAfter, "3s")) })
 	for i := range workloads {
 		want[fmt.Sprintf("app-%d", i)] = split{Spot: perWorkload}
 	}
-	s.eventually(3*time.Minute, s.haveSplits(want))
+	s.Eventually(3*time.Minute, s.HaveReadySplits(want))
 	for i := range workloads {
-		s.seen.requireReady(fmt.Sprintf("app-%d", i), 1)
+		s.Seen.RequireReady(fmt.Sprintf("app-%d", i), 1)
 	}
-	s.addNodes(live.OnDemand(1, workloads)...)
+	s.AddNodes(live.OnDemand(1, workloads)...)
 	var deadline time.Time // the latest deadline
 	deadlines := map[string]time.Time{}
 	for i := range workloads {
@@ -211,23 +191,23 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 	}
 	// The first plan must contain all nodes. A plan cannot keep room for floors that are threatened
 	// only by a later notice.
-	s.startController(interruptionsOnly())
+	s.StartController(interruptionsOnly())
 
 	// One replica of each workload leaves early, to the only slot for its floor.
 	early := func(app string) (n int) {
-		for _, record := range s.seen.removed(app) {
-			if record.leaves.Before(deadlines[record.node].Add(-5 * time.Second)) {
+		for _, record := range s.Seen.Removed(app) {
+			if record.Left.Before(deadlines[record.Node].Add(-5 * time.Second)) {
 				n++
 			}
 		}
 		return n
 	}
-	s.eventually(time.Until(deadline)+soon, s.haveBeenRemoved(workloads*perWorkload))
+	s.Eventually(time.Until(deadline)+soon, s.haveBeenRemoved(workloads*perWorkload))
 	s.forEachApp(workloads, func(app string) {
 		if n := early(app); n != 1 {
 			t.Errorf("%d pods of %s left early, want the one with room elsewhere", n, app)
 		}
-		splits, err := live.Splits(s.ctx, client, s.namespace)
+		splits, err := live.Splits(s.Ctx, client, s.Namespace)
 		if got := splits[app]; err != nil || got.OnDemand != 1 {
 			t.Errorf("%s has the split %+v, %v, want its floor of 1 on on-demand", app, got, err)
 		}
@@ -242,40 +222,40 @@ func controllerKilledDuringMoves(t *testing.T, workloads, kills int) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := start(t, live.Spot(1, 2*workloads)...)
 	before, after := map[string]split{}, map[string]split{}
-	s.forEachApp(workloads, func(app string) { s.deploy(app, 2, annotated(minOnDemand, "0")) })
+	s.forEachApp(workloads, func(app string) { s.Deploy(app, 2, live.Annotated(minOnDemand, "0")) })
 	for i := range workloads {
 		app := fmt.Sprintf("app-%d", i)
 		before[app], after[app] = split{Spot: 2}, split{Spot: 2}
 	}
-	s.eventually(3*time.Minute, s.haveSplits(before))
+	s.Eventually(3*time.Minute, s.HaveReadySplits(before))
 	s.forEachApp(workloads, func(app string) { s.protect(app, 2, maxUnavailable("0")) })
 	with := interruptionsOnly()
 	with["leaderElection.leaseDuration"] = "2s"
 	// On a busy machine, a leader may fail to renew this short lease. It then ends as intended,
 	// which is one more kill.
-	controllers := []*supervised{s.supervise(s.startAnotherController(with), 0), s.supervise(s.startAnotherController(with), 0)}
+	controllers := []*supervised{s.supervise(s.StartAnotherController(with), 0), s.supervise(s.StartAnotherController(with), 0)}
 
 	// Pods move from node to node repeatedly, so surges are always in progress.
 	current := "spot-1"
 	for kill := range kills {
 		next := fmt.Sprintf("next-%d-1", kill)
-		s.addNodes(live.Nodes(fmt.Sprintf("next-%d", kill), lab.Spot, "c5.xlarge", 1, 2*workloads)...)
-		s.editNode(current, tainted(reclaimed))
+		s.AddNodes(live.Nodes(fmt.Sprintf("next-%d", kill), lab.Spot, "c5.xlarge", 1, 2*workloads)...)
+		s.EditNode(current, tainted(reclaimed))
 		time.Sleep(time.Duration(random.IntN(5000)) * time.Millisecond) // the random moment
-		s.must(controllers[random.IntN(len(controllers))].running().Kill())
+		s.Must(controllers[random.IntN(len(controllers))].running().Kill())
 		// A leader that is killed during an eviction may have used the budget without effect: the
 		// API server has charged the budget but deletes no pod for a disconnected client.
 		// Kubernetes restores the budget after 2 minutes. The notice ends then, too.
-		s.eventually(2*time.Minute+soon, s.empty(current))
-		s.editNode(current, untainted(reclaimed))
-		s.eventually(soon, s.marked(current, false))
-		s.eventually(soon, s.haveSplits(after))
-		s.must(client.CoreV1().Nodes().Delete(s.ctx, current, metav1.DeleteOptions{}))
+		s.Eventually(2*time.Minute+soon, s.empty(current))
+		s.EditNode(current, untainted(reclaimed))
+		s.Eventually(soon, s.marked(current, false))
+		s.Eventually(soon, s.HaveReadySplits(after))
+		s.Must(client.CoreV1().Nodes().Delete(s.Ctx, current, metav1.DeleteOptions{}))
 		current = next
 	}
-	s.eventually(soon, s.noPodReleased)
+	s.Eventually(soon, s.noPodReleased)
 	s.forEachApp(workloads, func(app string) {
-		if err := live.Until(s.ctx, soon, s.complete(app, 2)); err != nil {
+		if err := live.Until(s.Ctx, soon, s.complete(app, 2)); err != nil {
 			t.Error(err)
 		}
 	})

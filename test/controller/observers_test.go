@@ -42,9 +42,9 @@ func (t *failureRecorder) hasError(what string) func() error {
 func TestObserversReportUnavailability(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	observer := &failureRecorder{TB: t}
-	s.seen.t = observer
-	s.deploy("app", 1)
-	s.eventually(soon, s.hasSplit("app", split{OnDemand: 1}))
+	s.Seen.ReportTo(observer)
+	s.Deploy("app", 1)
+	s.Eventually(soon, s.HasReadySplit("app", split{OnDemand: 1}))
 	s.protect("app", 1, minAvailable("1"))
 	s.serveFor(observer, "app", 1)
 	for _, what := range []string{"Service app has", "app: 0 pods are ready"} {
@@ -52,12 +52,12 @@ func TestObserversReportUnavailability(t *testing.T) {
 			t.Errorf("errors before the deletion: %q", observer.errors)
 		}
 	}
-	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{})
-	s.must(err)
-	s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, pods[0].Name, metav1.DeleteOptions{}))
-	s.eventually(soon, observer.hasError("Service app has 0 ready endpoints"))
-	s.eventually(soon, observer.hasError("app: 0 pods are ready"))
-	if left := s.seen.removed("app"); len(left) != 1 || left[0].name != pods[0].Name || left[0].evicted {
+	pods, err := live.Pods(s.Ctx, client, s.Namespace, metav1.ListOptions{})
+	s.Must(err)
+	s.Must(client.CoreV1().Pods(s.Namespace).Delete(s.Ctx, pods[0].Name, metav1.DeleteOptions{}))
+	s.Eventually(soon, observer.hasError("Service app has 0 ready endpoints"))
+	s.Eventually(soon, observer.hasError("app: 0 pods are ready"))
+	if left := s.Seen.Removed("app"); len(left) != 1 || left[0].Name != pods[0].Name || left[0].Evicted {
 		t.Errorf("left: %+v, want %s, deleted", left, pods[0].Name)
 	}
 }

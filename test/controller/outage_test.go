@@ -27,9 +27,9 @@ func outage(t *testing.T, stop func(*lab.Process) error, restart func(*scenario,
 	ownControlPlane(t)
 	s := start(t, live.Spot(2, 20)...)
 	replicas := s.deployMovingApps()
-	s.addNodes(live.Nodes("next", lab.Spot, "m5.xlarge", 2, 20)...)
-	s.startController(interruptionsOnly())
-	scheduler, controller := s.supervise(s.scheduler, 10*time.Second), s.supervise(s.controller, 10*time.Second)
+	s.AddNodes(live.Nodes("next", lab.Spot, "m5.xlarge", 2, 20)...)
+	s.StartController(interruptionsOnly())
+	scheduler, controller := s.supervise(s.Scheduler, 10*time.Second), s.supervise(s.Controller, 10*time.Second)
 	nodes := []string{"spot-1", "spot-2"}
 	began := time.Now()
 	for _, node := range nodes {
@@ -38,33 +38,33 @@ func outage(t *testing.T, stop func(*lab.Process) error, restart func(*scenario,
 		// that budget after 2 minutes.
 		s.notice(node, 10*time.Minute)
 	}
-	s.eventually(soon, s.someMovesDone)
+	s.Eventually(soon, s.someMovesDone)
 
 	apiServer := controlPlane.Process("kube-apiserver")
-	s.must(stop(apiServer))
+	s.Must(stop(apiServer))
 	before := s.moveProgress()
 	time.Sleep(20 * time.Second) // the length of the outage
-	s.must(restart(s, apiServer))
+	s.Must(restart(s, apiServer))
 	returned := time.Now()
-	s.seen.follow(s, s.namespace)
+	s.Must(s.Seen.Follow(s.Ctx, s.Namespace))
 	// The fake kubelets and Kubernetes' controllers can take over a minute to reconnect. Real
 	// kubelets reconnect faster, and this test is about our controller.
 	for _, name := range []string{"kwok", "kube-controller-manager"} {
 		other := controlPlane.Process(name)
-		s.must(other.Kill())
+		s.Must(other.Kill())
 		_, err := controlPlane.StartAgain(other)
-		s.must(err)
+		s.Must(err)
 	}
 	for _, node := range nodes {
-		s.eventually(3*time.Minute, s.empty(node))
+		s.Eventually(3*time.Minute, s.empty(node))
 	}
 	t.Logf("outage with these numbers of untouched, released and deleted pods: %v; the scheduler was restarted %d times, the controller %d times; "+
 		"all pods had left %.1f s after the outage", before, scheduler.count(), controller.count(), time.Since(returned).Seconds())
 	for app, n := range replicas {
-		s.eventually(time.Minute, s.hasSplit(app, split{Spot: n}))
-		s.eventually(soon, s.complete(app, n))
+		s.Eventually(time.Minute, s.HasReadySplit(app, split{Spot: n}))
+		s.Eventually(soon, s.complete(app, n))
 	}
-	s.eventually(time.Minute, s.noPodReleased)
+	s.Eventually(time.Minute, s.noPodReleased)
 	s.requireMovedOnce(began, replicas)
 }
 
@@ -77,16 +77,16 @@ func (s *scenario) deployMovingApps() (replicas map[string]int) {
 	replicas = map[string]int{}
 	for i := range 6 {
 		app := fmt.Sprintf("surge-%d", i)
-		s.deploy(app, 2, annotated(minOnDemand, "0"), func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = int32(2 * i) })
+		s.Deploy(app, 2, live.Annotated(minOnDemand, "0"), func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = int32(2 * i) })
 		replicas[app] = 2
 	}
 	for i := range 3 {
 		app := fmt.Sprintf("evict-%d", i)
-		s.deploy(app, 5, annotated(minOnDemand, "0"), annotated(surgeAnnotation, "false"))
+		s.Deploy(app, 5, live.Annotated(minOnDemand, "0"), live.Annotated(surgeAnnotation, "false"))
 		replicas[app] = 5
 	}
 	for app, n := range replicas {
-		s.eventually(2*soon, s.complete(app, n))
+		s.Eventually(2*soon, s.complete(app, n))
 		budget := maxUnavailable("0")
 		if surges(app) {
 			s.serve(app, n)
@@ -105,11 +105,11 @@ func surges(app string) bool { return strings.HasPrefix(app, "surge-") }
 // someMovesDone is a check that some pods surge, some have surged, and evictions have begun.
 func (s *scenario) someMovesDone() error {
 	surging, methods := 0, map[string]int{}
-	for _, record := range s.seen.all("") {
+	for _, record := range s.Seen.Pods("") {
 		switch {
-		case !record.leaves.IsZero():
-			methods[record.method()]++
-		case !record.released.IsZero():
+		case !record.Left.IsZero():
+			methods[record.Method()]++
+		case !record.Released().IsZero():
 			surging++
 		}
 	}
@@ -122,12 +122,12 @@ func (s *scenario) someMovesDone() error {
 // moveProgress counts the pods that are still on the reclaimed nodes, that are released, and that
 // have left.
 func (s *scenario) moveProgress() (counts [3]int) {
-	for _, record := range s.seen.all("") {
+	for _, record := range s.Seen.Pods("") {
 		switch {
-		case !strings.HasPrefix(record.node, "spot-"):
-		case !record.leaves.IsZero():
+		case !strings.HasPrefix(record.Node, "spot-"):
+		case !record.Left.IsZero():
 			counts[2]++
-		case !record.released.IsZero():
+		case !record.Released().IsZero():
 			counts[1]++
 		default:
 			counts[0]++
@@ -141,21 +141,21 @@ func (s *scenario) moveProgress() (counts [3]int) {
 // another pod, or deleted a pod.
 func (s *scenario) requireMovedOnce(since time.Time, replicas map[string]int) {
 	s.Helper()
-	s.eventually(soon, s.haveAllBeenRemoved(replicas))
+	s.Eventually(soon, s.haveAllBeenRemoved(replicas))
 	left := map[string]int{}
 	moved := map[string]bool{}
-	for _, record := range s.seen.removed("") {
-		if record.node == "" {
+	for _, record := range s.Seen.Removed("") {
+		if record.Node == "" {
 			continue // the restarted Kubernetes controllers may create an extra replica and delete it before it is bound
 		}
-		left[record.app]++
-		moved[record.name] = true
+		left[record.App]++
+		moved[record.Name] = true
 		want := "evicted"
-		if surges(record.app) {
+		if surges(record.App) {
 			want = "surged"
 		}
-		if method := record.method(); method != want || !strings.HasPrefix(record.node, "spot-") {
-			s.Errorf("%s was %s from %s, want it %s from a reclaimed node", record.name, method, record.node, want)
+		if method := record.Method(); method != want || !strings.HasPrefix(record.Node, "spot-") {
+			s.Errorf("%s was %s from %s, want it %s from a reclaimed node", record.Name, method, record.Node, want)
 		}
 	}
 	for app, n := range replicas {
@@ -179,8 +179,8 @@ func (s *scenario) requireMovedOnce(since time.Time, replicas map[string]int) {
 }
 
 func (s *scenario) startAPIServer(*lab.Process) error {
-	start, err := live.StartAPIServerAgain(s.ctx, controlPlane, client)
-	s.starts = append(s.starts, start)
+	start, err := live.StartAPIServerAgain(s.Ctx, controlPlane, client)
+	s.Starts = append(s.Starts, start)
 	return err
 }
 
@@ -195,7 +195,7 @@ type supervised struct {
 // the program at once the first time, and later after a pause.
 func (s *scenario) supervise(p *lab.Process, pause time.Duration) *supervised {
 	k := &supervised{process: p}
-	ctx, cancel := context.WithCancel(s.ctx)
+	ctx, cancel := context.WithCancel(s.Ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

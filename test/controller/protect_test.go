@@ -20,13 +20,13 @@ import (
 const protectAnnotation = "spot-aware-scheduler.io/protect"
 
 // protected is an edit that opts in to protection.
-var protected = annotated(protectAnnotation, "true")
+var protected = live.Annotated(protectAnnotation, "true")
 
 // hasControllerBudget returns a check that the controller's budget of the app exists, has a status,
 // and allows `maxUnavailable` unavailable pods.
 func (s *scenario) hasControllerBudget(app, maxUnavailable string) func() error {
 	return func() error {
-		b, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, app+"-protected", metav1.GetOptions{})
+		b, err := client.PolicyV1().PodDisruptionBudgets(s.Namespace).Get(s.Ctx, app+"-protected", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (s *scenario) hasControllerBudget(app, maxUnavailable string) func() error 
 // hasNoControllerBudget returns a check that the controller has no budget for the app.
 func (s *scenario) hasNoControllerBudget(app string) func() error {
 	return func() error {
-		_, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, app+"-protected", metav1.GetOptions{})
+		_, err := client.PolicyV1().PodDisruptionBudgets(s.Namespace).Get(s.Ctx, app+"-protected", metav1.GetOptions{})
 		if err == nil {
 			return fmt.Errorf("the controller has a budget for %s", app)
 		}
@@ -59,31 +59,31 @@ func TestProtect(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	apps := []string{"one", "two", "three"}
 	for _, app := range apps {
-		s.deploy(app, 1, protected)
+		s.Deploy(app, 1, protected)
 	}
 	for _, app := range apps {
-		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1}))
+		s.Eventually(soon, s.HasReadySplit(app, split{OnDemand: 1}))
 		s.serve(app, 1)
 	}
-	s.addNodes(live.OnDemand(2, 5)[1:]...)
-	s.startController(drains())
+	s.AddNodes(live.OnDemand(2, 5)[1:]...)
+	s.StartController(drains())
 	for _, app := range apps {
-		s.eventually(soon, s.hasControllerBudget(app, "0"))
-		s.eventually(soon, s.hasEvent(app, "Protected", app+"-protected"))
+		s.Eventually(soon, s.hasControllerBudget(app, "0"))
+		s.Eventually(soon, s.HasEvent(app, "Protected", app+"-protected"))
 	}
 	took, err := s.drain("od-1", time.Minute)
-	s.must(err)
+	s.Must(err)
 	t.Logf("the drain took %s", took.Round(time.Millisecond))
 	s.awaitDrained("od-1", apps)
 
-	s.patch("one", `{"metadata":{"annotations":{"`+protectAnnotation+`":"false"}}}`)
-	s.eventually(soon, s.hasNoControllerBudget("one"))
+	s.PatchDeployment("one", `{"metadata":{"annotations":{"`+protectAnnotation+`":"false"}}}`)
+	s.Eventually(soon, s.hasNoControllerBudget("one"))
 
 	s.budget("users", "two", maxUnavailable("0"))
-	s.eventually(soon, s.hasNoControllerBudget("two"))
-	s.eventually(soon, s.hasEvent("two", "NotProtected", "PodDisruptionBudget users selects its pods"))
-	s.must(client.PolicyV1().PodDisruptionBudgets(s.namespace).Delete(s.ctx, "users", metav1.DeleteOptions{}))
-	s.eventually(soon, s.hasControllerBudget("two", "0"))
+	s.Eventually(soon, s.hasNoControllerBudget("two"))
+	s.Eventually(soon, s.HasEvent("two", "NotProtected", "PodDisruptionBudget users selects its pods"))
+	s.Must(client.PolicyV1().PodDisruptionBudgets(s.Namespace).Delete(s.Ctx, "users", metav1.DeleteOptions{}))
+	s.Eventually(soon, s.hasControllerBudget("two", "0"))
 }
 
 // TestProtectWithoutReplacement: if a replacement finds no room, the budget protects the pod for
@@ -91,10 +91,10 @@ func TestProtect(t *testing.T) {
 // no budget. Events state the reasons.
 func TestProtectWithoutReplacement(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
-	s.deploy("stuck", 1, protected)
-	s.deploy("recreated", 1, protected, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
+	s.Deploy("stuck", 1, protected)
+	s.Deploy("recreated", 1, protected, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "set"}}
-	_, err := client.AppsV1().StatefulSets(s.namespace).Create(s.ctx, &appsv1.StatefulSet{
+	_, err := client.AppsV1().StatefulSets(s.Namespace).Create(s.Ctx, &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "set", Annotations: map[string]string{protectAnnotation: "true"}},
 		Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), Selector: selector, Template: v1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: selector.MatchLabels},
@@ -103,28 +103,28 @@ func TestProtectWithoutReplacement(t *testing.T) {
 			},
 		}},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 	for _, app := range []string{"stuck", "recreated", "set"} {
-		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1}))
+		s.Eventually(soon, s.HasReadySplit(app, split{OnDemand: 1}))
 	}
 	with := drains()
 	with["migration.surgeTimeout"] = "10s"
-	s.startController(with)
-	s.eventually(soon, s.hasControllerBudget("stuck", "0"))
-	s.eventually(soon, s.hasControllerBudget("recreated", "1"))
-	s.eventually(soon, s.hasEvent("recreated", "ProtectionRelaxed", "its Deployment's strategy allows no surge"))
-	s.eventually(soon, s.hasEvent("set", "NotProtected", "StatefulSet"))
+	s.StartController(with)
+	s.Eventually(soon, s.hasControllerBudget("stuck", "0"))
+	s.Eventually(soon, s.hasControllerBudget("recreated", "1"))
+	s.Eventually(soon, s.HasEvent("recreated", "ProtectionRelaxed", "its Deployment's strategy allows no surge"))
+	s.Eventually(soon, s.HasEvent("set", "NotProtected", "StatefulSet"))
 
 	took, err := s.drain("od-1", time.Minute)
-	s.must(err)
+	s.Must(err)
 	t.Logf("the drain took %s", took.Round(time.Millisecond))
 	if took < 10*time.Second || took > 25*time.Second {
 		t.Errorf("the drain took %s, want 10 s and little more", took)
 	}
-	s.eventually(soon, s.hasEvent("stuck", "ProtectionRelaxed", "must leave node od-1, but was not replaced within 10s"))
+	s.Eventually(soon, s.HasEvent("stuck", "ProtectionRelaxed", "must leave node od-1, but was not replaced within 10s"))
 	s.uncordon("od-1")
-	s.eventually(soon, s.hasControllerBudget("stuck", "0"))
+	s.Eventually(soon, s.hasControllerBudget("stuck", "0"))
 
-	s.must(client.AppsV1().Deployments(s.namespace).Delete(s.ctx, "stuck", metav1.DeleteOptions{}))
-	s.eventually(soon, s.hasNoControllerBudget("stuck")) // by the garbage collector, or by the controller
+	s.Must(client.AppsV1().Deployments(s.Namespace).Delete(s.Ctx, "stuck", metav1.DeleteOptions{}))
+	s.Eventually(soon, s.hasNoControllerBudget("stuck")) // by the garbage collector, or by the controller
 }

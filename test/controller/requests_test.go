@@ -171,7 +171,7 @@ func (l *auditLog) parse(line []byte) error {
 func (s *scenario) writes(since time.Time) []request {
 	s.Helper()
 	all, err := requestLog.since(since)
-	s.must(err)
+	s.Must(err)
 	return slices.DeleteFunc(all, func(r request) bool { return !r.writes() })
 }
 
@@ -205,7 +205,7 @@ func (s *scenario) mostRequestsPerSecond(since time.Time, resources ...string) i
 func (s *scenario) requests(since time.Time, resources ...string) []request {
 	s.Helper()
 	all, err := requestLog.since(since)
-	s.must(err)
+	s.Must(err)
 	all = slices.DeleteFunc(all, func(r request) bool { return !slices.Contains(resources, r.resource) })
 	slices.SortFunc(all, func(a, b request) int { return a.at.Compare(b.at) })
 	return all

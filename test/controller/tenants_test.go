@@ -28,41 +28,41 @@ func TestHostileTenants(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, append(live.Spot(2, 20), live.OnDemand(1, 2)...)...)
 			for _, app := range []string{"heals", "leaves"} {
-				s.deploy(app, 3, annotated(fallbackAfter, "3s"))
+				s.Deploy(app, 3, live.Annotated(fallbackAfter, "3s"))
 			}
 			for _, app := range []string{"heals", "leaves"} {
-				s.eventually(soon, s.hasSplit(app, split{OnDemand: 1, Spot: 2}))
+				s.Eventually(soon, s.HasReadySplit(app, split{OnDemand: 1, Spot: 2}))
 			}
-			s.loseNodes("od-1")
+			s.LoseNodes("od-1")
 			for _, app := range []string{"heals", "leaves"} {
-				s.eventually(soon, s.hasSplit(app, split{Spot: 3}))
+				s.Eventually(soon, s.HasReadySplit(app, split{Spot: 3}))
 				s.protect(app, 3, maxUnavailable("0"))
 			}
 			var pods *hostilePods
 			if beside {
 				pods = s.createHostilePods("heals")
 			}
-			s.startController(settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": "1s"})
+			s.StartController(live.Settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": "1s"})
 
 			began := time.Now()
-			s.addNodes(live.Nodes("od-new", lab.OnDemand, "m5.xlarge", 1, 4)...)
+			s.AddNodes(live.Nodes("od-new", lab.OnDemand, "m5.xlarge", 1, 4)...)
 			for _, app := range []string{"heals", "leaves"} {
-				s.eventually(2*soon, s.hasSplit(app, split{OnDemand: 1, Spot: 2}))
+				s.Eventually(2*soon, s.HasReadySplit(app, split{OnDemand: 1, Spot: 2}))
 			}
 			healed := time.Since(began)
 			began = time.Now()
 			s.notice("spot-1", 2*time.Minute)
-			s.eventually(time.Minute, s.empty("spot-1"))
+			s.Eventually(time.Minute, s.empty("spot-1"))
 			left := time.Since(began)
 			for _, app := range []string{"heals", "leaves"} {
-				s.eventually(soon, s.hasSplit(app, split{OnDemand: 1, Spot: 2}))
-				s.eventually(soon, s.complete(app, 3))
+				s.Eventually(soon, s.HasReadySplit(app, split{OnDemand: 1, Spot: 2}))
+				s.Eventually(soon, s.complete(app, 3))
 			}
 			for _, app := range []string{"heals", "leaves"} {
-				s.eventually(soon, s.hasEvent(app+"-", "ReleasedToMove", "heal"))
+				s.Eventually(soon, s.HasEvent(app+"-", "ReleasedToMove", "heal"))
 			}
 			t.Logf("healed after %s, the node is empty after %s", healed.Round(100*time.Millisecond), left.Round(100*time.Millisecond))
-			if deficits := s.auditor.Deficits(); len(deficits) > 0 {
+			if deficits := s.Auditor.Deficits(); len(deficits) > 0 {
 				t.Errorf("below their floors: %v", deficits)
 			}
 			if beside {
@@ -91,15 +91,15 @@ func (s *scenario) createHostilePods(app string) *hostilePods {
 	config := rest.CopyConfig(controlPlane.Config())
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:spot-controller", Groups: []string{"system:masters"}}
 	own, err := kubernetes.NewForConfig(config)
-	s.must(err)
-	h := &hostilePods{scenario: s, namespace: s.newNamespace(), client: own}
-	s.others = append(s.others, h.namespace)
+	s.Must(err)
+	h := &hostilePods{scenario: s, namespace: s.NewNamespace(), client: own}
+	s.Others = append(s.Others, h.namespace)
 	s.Cleanup(h.close) // before the scenario clears the namespace
-	s.addNodes(lab.NodeSpec{Name: hostileNode, Capacity: lab.OnDemand, CPU: "20", Memory: "64Gi", Pods: 110, Taints: []v1.Taint{
+	s.AddNodes(lab.NodeSpec{Name: hostileNode, Capacity: lab.OnDemand, CPU: "20", Memory: "64Gi", Pods: 110, Taints: []v1.Taint{
 		{Key: hostileNode, Effect: v1.TaintEffectNoSchedule},
 	}})
-	victim, err := s.findReplicaSet(s.namespace, app)
-	s.must(err)
+	victim, err := s.findReplicaSet(s.Namespace, app)
+	s.Must(err)
 	owner := func(apiVersion, kind string) func(*v1.Pod) {
 		return func(p *v1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: victim.Name, UID: victim.UID, Controller: ptr.To(true)}}
@@ -110,7 +110,7 @@ func (s *scenario) createHostilePods(app string) *hostilePods {
 	h.pod("released-from-another-namespace", releasedFrom(victim))
 	h.pod("released-from-nothing", releasedFrom(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "gone", UID: "gone"}}))
 	h.pod("no-json", func(p *v1.Pod) {
-		p.Annotations, p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = map[string]string{releasedAnnotation: "{"}, "released"
+		p.Annotations, p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = map[string]string{live.ReleasedAnnotation: "{"}, "released"
 	})
 
 	// Five valid releases of a workload whose replacements never start, and one of a pod that
@@ -118,12 +118,12 @@ func (s *scenario) createHostilePods(app string) *hostilePods {
 	const replicas = 5
 	template := live.PodTemplate("never")
 	template.Spec.SchedulerName, template.Spec.NodeSelector = "nobody", map[string]string{"no": "where"} // its pods are never bound
-	_, err = client.AppsV1().Deployments(h.namespace).Create(s.ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "never"}, Spec: appsv1.DeploymentSpec{
+	_, err = client.AppsV1().Deployments(h.namespace).Create(s.Ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "never"}, Spec: appsv1.DeploymentSpec{
 		Replicas: ptr.To[int32](replicas), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "never"}}, Template: template,
 	}}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 	var never *appsv1.ReplicaSet
-	s.eventually(soon, func() error { never, err = s.findReplicaSet(h.namespace, "never"); return err })
+	s.Eventually(soon, func() error { never, err = s.findReplicaSet(h.namespace, "never"); return err })
 	names := []string{"endless"}
 	for i := range replicas {
 		names = append(names, fmt.Sprintf("heal-%d", i))
@@ -137,20 +137,20 @@ func (s *scenario) createHostilePods(app string) *hostilePods {
 		})
 	}
 	for _, name := range names { // the controller evicts an unready pod at once
-		s.eventually(soon, func() error {
-			p, err := own.CoreV1().Pods(h.namespace).Get(s.ctx, name, metav1.GetOptions{})
-			if err == nil && !isReady(p) {
+		s.Eventually(soon, func() error {
+			p, err := own.CoreV1().Pods(h.namespace).Get(s.Ctx, name, metav1.GetOptions{})
+			if err == nil && !live.IsReady(p) {
 				err = fmt.Errorf("%s is not ready", name)
 			}
 			if err != nil {
 				return err
 			}
 			releasedFrom(never)(p)
-			_, err = own.CoreV1().Pods(h.namespace).Update(s.ctx, p, metav1.UpdateOptions{})
+			_, err = own.CoreV1().Pods(h.namespace).Update(s.Ctx, p, metav1.UpdateOptions{})
 			return err
 		})
 	}
-	s.must(own.CoreV1().Pods(h.namespace).Delete(s.ctx, "endless", metav1.DeleteOptions{}))
+	s.Must(own.CoreV1().Pods(h.namespace).Delete(s.Ctx, "endless", metav1.DeleteOptions{}))
 	return h
 }
 
@@ -167,7 +167,7 @@ func releasedFrom(rs *appsv1.ReplicaSet) func(*v1.Pod) {
 		if err != nil {
 			panic(err)
 		}
-		p.Annotations, p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = map[string]string{releasedAnnotation: string(text)}, "released"
+		p.Annotations, p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = map[string]string{live.ReleasedAnnotation: string(text)}, "released"
 	}
 }
 
@@ -179,13 +179,13 @@ func (h *hostilePods) pod(name string, edit func(*v1.Pod)) {
 	p.Labels[hostileLabel] = "true"
 	p.Name, p.Spec.NodeName, p.Spec.SchedulerName = name, hostileNode, "nobody"
 	edit(p)
-	_, err := h.client.CoreV1().Pods(h.namespace).Create(h.ctx, p, metav1.CreateOptions{})
-	h.must(err)
+	_, err := h.client.CoreV1().Pods(h.namespace).Create(h.Ctx, p, metav1.CreateOptions{})
+	h.Must(err)
 }
 
 // findReplicaSet returns the only ReplicaSet of an app.
 func (s *scenario) findReplicaSet(namespace, app string) (*appsv1.ReplicaSet, error) {
-	list, err := client.AppsV1().ReplicaSets(namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+	list, err := client.AppsV1().ReplicaSets(namespace).List(s.Ctx, metav1.ListOptions{LabelSelector: "app=" + app})
 	if err == nil && len(list.Items) != 1 {
 		err = fmt.Errorf("%s has %d ReplicaSets, want 1", app, len(list.Items))
 	}
@@ -200,24 +200,24 @@ func (s *scenario) findReplicaSet(namespace, app string) (*appsv1.ReplicaSet, er
 func (h *hostilePods) requireUntouched() {
 	h.Helper()
 	for _, name := range []string{"owner-of-another-kind", "released-from-another-namespace", "no-json"} {
-		p, err := h.client.CoreV1().Pods(h.namespace).Get(h.ctx, name, metav1.GetOptions{})
-		h.must(err)
-		if p.DeletionTimestamp != nil || p.Annotations[releasedAnnotation] == "" && name != "owner-of-another-kind" {
+		p, err := h.client.CoreV1().Pods(h.namespace).Get(h.Ctx, name, metav1.GetOptions{})
+		h.Must(err)
+		if p.DeletionTimestamp != nil || p.Annotations[live.ReleasedAnnotation] == "" && name != "owner-of-another-kind" {
 			h.Errorf("%s was touched: terminating %t, annotations %v", name, p.DeletionTimestamp != nil, p.Annotations)
 		}
 	}
-	h.eventually(soon, h.hasMetric(2, "spot_aware_scheduler_invalid_pods", map[string]string{"claim": "release"}))
+	h.Eventually(soon, h.HasMetric(h.Controller, 2, "spot_aware_scheduler_invalid_pods", map[string]string{"claim": "release"}))
 	// Kubernetes' garbage collector deletes the pod whose owner is in another namespace.
-	h.eventually(soon, func() error {
-		if n, err := h.metricValue("spot_aware_scheduler_invalid_pods", map[string]string{"claim": "owner"}); err != nil || n < 1 {
+	h.Eventually(soon, func() error {
+		if n, err := h.MetricValue(h.Controller, "spot_aware_scheduler_invalid_pods", map[string]string{"claim": "owner"}); err != nil || n < 1 {
 			return fmt.Errorf("%d pods with a wrong owner (%v), want 1", n, err)
 		}
 		return nil
 	})
-	h.must(h.hasMetric(0, "spot_aware_scheduler_panics_total", nil)())
-	h.eventually(90*time.Second, h.hasMetric(1, "spot_aware_scheduler_moved_pods_overdue_total", nil))
-	h.eventually(soon, func() error {
-		list, err := client.EventsV1().Events(h.namespace).List(h.ctx, metav1.ListOptions{FieldSelector: "reason=TerminationOverdue"})
+	h.Must(h.HasMetric(h.Controller, 0, "spot_aware_scheduler_panics_total", nil)())
+	h.Eventually(90*time.Second, h.HasMetric(h.Controller, 1, "spot_aware_scheduler_moved_pods_overdue_total", nil))
+	h.Eventually(soon, func() error {
+		list, err := client.EventsV1().Events(h.namespace).List(h.Ctx, metav1.ListOptions{FieldSelector: "reason=TerminationOverdue"})
 		if err == nil && (len(list.Items) != 1 || list.Items[0].Regarding.Name != "endless") {
 			err = fmt.Errorf("%d events TerminationOverdue, want one for the pod endless", len(list.Items))
 		}

@@ -19,12 +19,12 @@ import (
 // Ready=False. The simulated kubelets have no Leases of their own.
 func TestNodeLeaseNotRenewed(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
-	s.deploy("lost", 2, annotated(minOnDemand, "0"))
-	s.eventually(soon, s.hasSplit("lost", split{Spot: 2}))
-	s.addNodes(live.Nodes("alive", lab.Spot, "m5.xlarge", 1, 5)...)
-	s.addNodes(live.OnDemand(2, 5)...)
-	s.deploy("alive", 2, annotated(minOnDemand, "0"), onlyOn(v1.LabelHostname, "alive-1"))
-	s.eventually(soon, s.hasSplit("alive", split{Spot: 2}))
+	s.Deploy("lost", 2, live.Annotated(minOnDemand, "0"))
+	s.Eventually(soon, s.HasReadySplit("lost", split{Spot: 2}))
+	s.AddNodes(live.Nodes("alive", lab.Spot, "m5.xlarge", 1, 5)...)
+	s.AddNodes(live.OnDemand(2, 5)...)
+	s.Deploy("alive", 2, live.Annotated(minOnDemand, "0"), live.OnlyOn(v1.LabelHostname, "alive-1"))
+	s.Eventually(soon, s.HasReadySplit("alive", split{Spot: 2}))
 
 	dies := make(chan struct{})
 	for _, node := range []string{"spot-1", "alive-1", "od-1", "od-2"} {
@@ -32,26 +32,26 @@ func TestNodeLeaseNotRenewed(t *testing.T) {
 	}
 	with := interruptionsOnly()
 	with["interruption.notReadyAfter"] = "20s"
-	s.startController(with)
-	_, err := client.CoreV1().Nodes().Patch(s.ctx, "alive-1", "application/strategic-merge-patch+json",
+	s.StartController(with)
+	_, err := client.CoreV1().Nodes().Patch(s.Ctx, "alive-1", "application/strategic-merge-patch+json",
 		[]byte(`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"KubeletNotReady","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`),
 		metav1.PatchOptions{}, "status")
-	s.must(err)
-	s.requireThroughout(25*time.Second, s.marked("spot-1", false))
+	s.Must(err)
+	s.RequireThroughout(25*time.Second, s.marked("spot-1", false))
 
 	close(dies)
 	unreachable := time.Now()
-	s.eventually(20*time.Second+soon, s.empty("spot-1"))
+	s.Eventually(20*time.Second+soon, s.empty("spot-1"))
 	if after := time.Since(unreachable); after < 18*time.Second { // the last renewal is up to 2 s older
 		t.Errorf("the node counted as reclaimed after %s, want after 20s", after)
 	}
-	s.eventually(soon, s.hasSplit("lost", split{OnDemand: 2}))
-	for _, c := range s.node("spot-1").Status.Conditions {
+	s.Eventually(soon, s.HasReadySplit("lost", split{OnDemand: 2}))
+	for _, c := range s.Node("spot-1").Status.Conditions {
 		if c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
 			t.Errorf("spot-1 has Ready=%s: its Lease was not the only signal", c.Status)
 		}
 	}
-	if touched := s.seen.releasedOrRemoved("alive"); len(touched) > 0 {
+	if touched := s.Seen.ReleasedOrRemoved("alive"); len(touched) > 0 {
 		t.Errorf("moved off a node whose kubelet is alive: %q", touched)
 	}
 }
@@ -62,9 +62,9 @@ func (s *scenario) renew(node string, mayDie bool, dies <-chan struct{}) {
 	s.Helper()
 	leases := client.CoordinationV1().Leases(v1.NamespaceNodeLease)
 	now := func() *metav1.MicroTime { return &metav1.MicroTime{Time: time.Now()} }
-	lease, err := leases.Create(s.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node},
+	lease, err := leases.Create(s.Ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &node, RenewTime: now()}}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	if !mayDie {
 		dies = nil
@@ -80,7 +80,7 @@ func (s *scenario) renew(node string, mayDie bool, dies <-chan struct{}) {
 			case <-time.After(2 * time.Second):
 			}
 			lease.Spec.RenewTime = now()
-			if renewed, err := leases.Update(s.ctx, lease, metav1.UpdateOptions{}); err == nil {
+			if renewed, err := leases.Update(s.Ctx, lease, metav1.UpdateOptions{}); err == nil {
 				lease = renewed
 			}
 		}

@@ -30,25 +30,25 @@ func TestReplacementsWithoutRoomArePending(t *testing.T) {
 		want[fmt.Sprintf("app-%d", i)] = split{Spot: nodes}
 	}
 	for app := range want {
-		s.deploy(app, nodes, annotated(minOnDemand, "0"))
+		s.Deploy(app, nodes, live.Annotated(minOnDemand, "0"))
 	}
-	s.eventually(2*soon, s.haveSplits(want))
+	s.Eventually(2*soon, s.HaveReadySplits(want))
 	began := time.Now()
 	for app := range want {
-		s.scale(app, 2*nodes)
+		s.Scale(app, 2*nodes)
 	}
-	s.eventually(soon, s.wait(nodes*perNode))
+	s.Eventually(soon, s.wait(nodes*perNode))
 	scaled := time.Since(began)
 	for app := range want {
-		s.scale(app, nodes)
+		s.Scale(app, nodes)
 	}
-	s.eventually(soon, s.haveSplits(want))
+	s.Eventually(soon, s.HaveReadySplits(want))
 	for app := range want {
 		s.protect(app, nodes, maxUnavailable("0"))
 	}
-	s.startController(interruptionsOnly())
-	s.eventually(soon, func() error { // a new leader waits for its caches
-		rounds, err := s.metricValue("spot_aware_scheduler_controller_plan_duration_seconds_count", nil)
+	s.StartController(interruptionsOnly())
+	s.Eventually(soon, func() error { // a new leader waits for its caches
+		rounds, err := s.MetricValue(s.Controller, "spot_aware_scheduler_controller_plan_duration_seconds_count", nil)
 		if err == nil && rounds == 0 {
 			err = errors.New("the controller has not started")
 		}
@@ -65,7 +65,7 @@ func TestReplacementsWithoutRoomArePending(t *testing.T) {
 	}
 	_ = group.Wait()
 	given := time.Since(began)
-	s.eventually(soon, s.wait(nodes*perNode))
+	s.Eventually(soon, s.wait(nodes*perNode))
 	took := time.Since(began)
 	t.Logf("%d replacements are pending %s after the first notice; the last notice was set after %s; a scale-up created as many in %s", nodes*perNode,
 		took.Round(time.Millisecond), given.Round(time.Millisecond), scaled.Round(time.Millisecond))
@@ -73,20 +73,20 @@ func TestReplacementsWithoutRoomArePending(t *testing.T) {
 		t.Errorf("the replacements existed after %s, want at most %s", took.Round(time.Millisecond), limit.Round(time.Millisecond))
 	}
 	for app := range want {
-		s.eventually(soon, s.hasEvent(app+"-", "ReleasedToMove", "waits for a new node"))
+		s.Eventually(soon, s.HasEvent(app+"-", "ReleasedToMove", "waits for a new node"))
 	}
-	s.addNodes(live.OnDemand(nodes, perNode)...) // like an autoscaler
-	s.eventually(time.Minute, s.moved(nodes*perNode, "surge", "interruption"))
+	s.AddNodes(live.OnDemand(nodes, perNode)...) // like an autoscaler
+	s.Eventually(time.Minute, s.Moved(nodes*perNode, nodes*perNode, "surge", "interruption"))
 	for app := range want {
-		s.eventually(soon, s.hasSplit(app, split{OnDemand: nodes}))
+		s.Eventually(soon, s.HasReadySplit(app, split{OnDemand: nodes}))
 	}
-	s.eventually(soon, s.noPodReleased)
+	s.Eventually(soon, s.noPodReleased)
 }
 
 // wait returns a check that `want` pods are not bound.
 func (s *scenario) wait(want int) func() error {
 	return func() error {
-		pods, err := client.CoreV1().Pods(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName="})
+		pods, err := client.CoreV1().Pods(s.Namespace).List(s.Ctx, metav1.ListOptions{FieldSelector: "spec.nodeName="})
 		if err == nil && len(pods.Items) != want {
 			err = fmt.Errorf("%d pods are not bound, want %d", len(pods.Items), want)
 		}
@@ -103,7 +103,7 @@ func TestOperatorPodsAreEvictedOneByOne(t *testing.T) {
 	owner := metav1.OwnerReference{
 		APIVersion: "example.com/v1", Kind: "BrokerSet", Name: "broker", UID: "0c1d0d3c-6cf4-4d4b-9a55-3f2f1f6f7c11", Controller: ptr.To(true),
 	}
-	ctx, stop := context.WithCancel(s.ctx)
+	ctx, stop := context.WithCancel(s.Ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- s.runOperator(ctx, owner, brokers) }()
 	t.Cleanup(func() { // before the scenario removes its pods
@@ -112,19 +112,19 @@ func TestOperatorPodsAreEvictedOneByOne(t *testing.T) {
 			t.Error("the operator:", err)
 		}
 	})
-	s.eventually(soon, s.hasSplit(owner.Name, split{Spot: brokers}))
+	s.Eventually(soon, s.HasReadySplit(owner.Name, split{Spot: brokers}))
 	s.protect(owner.Name, brokers, minAvailable("2"))
-	s.addNodes(live.OnDemand(brokers, 1)...)
-	s.startController(interruptionsOnly())
+	s.AddNodes(live.OnDemand(brokers, 1)...)
+	s.StartController(interruptionsOnly())
 
 	began := time.Now()
 	deadline := began.Add(notice)
 	for i := range brokers {
 		s.notice(fmt.Sprintf("spot-%d", i+1), notice)
 	}
-	s.eventually(time.Until(deadline), s.hasSplit(owner.Name, split{OnDemand: brokers}))
+	s.Eventually(time.Until(deadline), s.HasReadySplit(owner.Name, split{OnDemand: brokers}))
 	t.Logf("%d pods replaced one after the other within %s of %s", brokers, time.Since(began).Round(100*time.Millisecond), notice)
-	s.eventually(soon, s.moved(brokers, "evict", "interruption"))
+	s.Eventually(soon, s.Moved(brokers, brokers, "evict", "interruption"))
 }
 
 // runOperator recreates the pods of an operator under their names until ctx is done.
@@ -145,12 +145,12 @@ func (s *scenario) runOperator(ctx context.Context, owner metav1.OwnerReference,
 // of no budget names the evicted pod. If the disruption controller does not see that a pod is gone,
 // it counts the new pod of that name as disrupted for two minutes, and allows no other eviction.
 func (s *scenario) recreatePods(ctx context.Context, owner metav1.OwnerReference, n int) error {
-	pods, err := live.Pods(ctx, client, s.namespace, metav1.ListOptions{})
+	pods, err := live.Pods(ctx, client, s.Namespace, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	// An eviction is in the budget's status before its pod is deleted. So read the budgets second.
-	budgets, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).List(ctx, metav1.ListOptions{})
+	budgets, err := client.PolicyV1().PodDisruptionBudgets(s.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (s *scenario) recreatePods(ctx context.Context, owner metav1.OwnerReference
 		if taken.Has(pod.Name) {
 			continue
 		}
-		if _, err := client.CoreV1().Pods(s.namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		if _, err := client.CoreV1().Pods(s.Namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}
@@ -183,12 +183,12 @@ func (s *scenario) recreatePods(ctx context.Context, owner metav1.OwnerReference
 func TestJobIgnoresDisruption(t *testing.T) {
 	const grace = 5 * time.Second
 	s := start(t, live.Spot(1, 2)...)
-	jobs := client.BatchV1().Jobs(s.namespace)
+	jobs := client.BatchV1().Jobs(s.Namespace)
 	for _, app := range []string{"reclaimed", "by-hand"} {
 		template := live.PodTemplate(app)
 		template.Spec.RestartPolicy = v1.RestartPolicyNever
 		template.Spec.TerminationGracePeriodSeconds = ptr.To(int64(grace.Seconds()))
-		_, err := jobs.Create(s.ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: batchv1.JobSpec{
+		_, err := jobs.Create(s.Ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: batchv1.JobSpec{
 			BackoffLimit: ptr.To[int32](0), Template: template,
 			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
 				Action: batchv1.PodFailurePolicyActionIgnore,
@@ -197,20 +197,20 @@ func TestJobIgnoresDisruption(t *testing.T) {
 				}},
 			}}},
 		}}, metav1.CreateOptions{})
-		s.must(err)
+		s.Must(err)
 	}
 	for _, app := range []string{"reclaimed", "by-hand"} {
-		s.eventually(soon, s.hasSplit(app, split{Spot: 1}))
+		s.Eventually(soon, s.HasReadySplit(app, split{Spot: 1}))
 	}
 	s.budget("reclaimed", "reclaimed", minAvailable("1"))
-	s.addNodes(live.OnDemand(1, 2)...)
+	s.AddNodes(live.OnDemand(1, 2)...)
 
 	byHand := s.podOf("by-hand")
-	s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, byHand.Name, metav1.DeleteOptions{}))
+	s.Must(client.CoreV1().Pods(s.Namespace).Delete(s.Ctx, byHand.Name, metav1.DeleteOptions{}))
 	s.setPhase(byHand, v1.PodFailed)
-	s.eventually(soon, s.jobHasCondition("by-hand", batchv1.JobFailed))
+	s.Eventually(soon, s.jobHasCondition("by-hand", batchv1.JobFailed))
 
-	s.startController(interruptionsOnly())
+	s.StartController(interruptionsOnly())
 	first := s.podOf("reclaimed")
 	deadline := s.notice("spot-1", 20*time.Second)
 	s.requireRemovalAt("reclaimed", deadline.Add(-grace))
@@ -220,16 +220,16 @@ func TestJobIgnoresDisruption(t *testing.T) {
 		t.Errorf("conditions %+v, want DisruptionTarget because of SpotInterruption", marked.Status.Conditions)
 	}
 	s.setPhase(first, v1.PodFailed)
-	s.eventually(soon, s.hasSplit("reclaimed", split{OnDemand: 1}))
+	s.Eventually(soon, s.HasReadySplit("reclaimed", split{OnDemand: 1}))
 	s.setPhase(s.podOf("reclaimed"), v1.PodSucceeded)
-	s.eventually(soon, s.jobHasCondition("reclaimed", batchv1.JobComplete))
+	s.Eventually(soon, s.jobHasCondition("reclaimed", batchv1.JobComplete))
 }
 
 // podOf returns the only pod of the app that is not terminating.
 func (s *scenario) podOf(app string) *v1.Pod {
 	s.Helper()
-	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{LabelSelector: "app=" + app})
-	s.must(err)
+	pods, err := live.Pods(s.Ctx, client, s.Namespace, metav1.ListOptions{LabelSelector: "app=" + app})
+	s.Must(err)
 	pods = slices.DeleteFunc(pods, func(pod v1.Pod) bool { return pod.DeletionTimestamp != nil })
 	if len(pods) != 1 {
 		s.Fatalf("%s has %d pods, want one", app, len(pods))
@@ -239,18 +239,18 @@ func (s *scenario) podOf(app string) *v1.Pod {
 
 func (s *scenario) pod(name string) *v1.Pod {
 	s.Helper()
-	pod, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, name, metav1.GetOptions{})
-	s.must(err)
+	pod, err := client.CoreV1().Pods(s.Namespace).Get(s.Ctx, name, metav1.GetOptions{})
+	s.Must(err)
 	return pod
 }
 
 // setPhase sets the phase of a terminated pod, like its kubelet.
 func (s *scenario) setPhase(pod *v1.Pod, phase v1.PodPhase) {
 	s.Helper()
-	s.eventually(soon, func() error {
+	s.Eventually(soon, func() error {
 		now := s.pod(pod.Name)
 		now.Status.Phase = phase
-		_, err := client.CoreV1().Pods(s.namespace).UpdateStatus(s.ctx, now, metav1.UpdateOptions{})
+		_, err := client.CoreV1().Pods(s.Namespace).UpdateStatus(s.Ctx, now, metav1.UpdateOptions{})
 		return err
 	})
 }
@@ -258,7 +258,7 @@ func (s *scenario) setPhase(pod *v1.Pod, phase v1.PodPhase) {
 // jobHasCondition returns a check that the Job has ended with this condition.
 func (s *scenario) jobHasCondition(name string, want batchv1.JobConditionType) func() error {
 	return func() error {
-		job, err := client.BatchV1().Jobs(s.namespace).Get(s.ctx, name, metav1.GetOptions{})
+		job, err := client.BatchV1().Jobs(s.Namespace).Get(s.Ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

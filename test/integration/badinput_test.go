@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // The scheduler refuses a bad configuration before it contacts an API server. These tests run none.
@@ -91,7 +93,7 @@ func TestBadConfiguration(t *testing.T) {
 
 func edits(list ...func(map[string]any)) []func(map[string]any) { return list }
 
-func set(field string, value any) func(map[string]any) { return args(map[string]any{field: value}) }
+func set(field string, value any) func(map[string]any) { return live.Settings{field: value}.EditSafety }
 
 func rules(list ...any) []any { return list }
 

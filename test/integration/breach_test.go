@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // spotBinding lists a revision's pods on spot nodes just after one more was bound there.
@@ -26,8 +26,8 @@ type spotBinding struct {
 // recording and returns the moments.
 func (s *scenario) watchSpot() (end func() []spotBinding) {
 	s.Helper()
-	list, err := client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{LabelSelector: lab.CapacityLabel + "=" + lab.Spot})
-	s.must(err)
+	list, err := client.CoreV1().Nodes().List(s.Ctx, metav1.ListOptions{LabelSelector: lab.CapacityLabel + "=" + lab.Spot})
+	s.Must(err)
 	isSpot := map[string]bool{}
 	for _, node := range list.Items {
 		isSpot[node.Name] = true
@@ -36,7 +36,7 @@ func (s *scenario) watchSpot() (end func() []spotBinding) {
 	var mu sync.Mutex
 	var moments []spotBinding
 	revisions := map[types.UID]map[string]bool{}
-	update := func(pod *v1.Pod, deleted bool) {
+	update := func(now time.Time, pod *v1.Pod, deleted bool) {
 		owner := metav1.GetControllerOf(pod)
 		if owner == nil || !isSpot[pod.Spec.NodeName] {
 			return
@@ -52,24 +52,12 @@ func (s *scenario) watchSpot() (end func() []spotBinding) {
 			delete(onSpot, pod.Name)
 		} else if !onSpot[pod.Name] {
 			onSpot[pod.Name] = true
-			moments = append(moments, spotBinding{pod.Labels["app"], time.Now(), maps.Clone(onSpot)})
+			moments = append(moments, spotBinding{pod.Labels["app"], now, maps.Clone(onSpot)})
 		}
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(s.namespace))
-	_, err = factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { update(obj.(*v1.Pod), false) },
-		UpdateFunc: func(_, obj any) { update(obj.(*v1.Pod), false) },
-		DeleteFunc: func(obj any) {
-			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = unknown.Obj
-			}
-			update(obj.(*v1.Pod), true)
-		},
-	})
-	s.must(err)
-	ctx, cancel := context.WithCancel(s.ctx)
-	factory.StartWithContext(ctx)
-	factory.WaitForCacheSyncWithContext(ctx)
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(s.Namespace))
+	ctx, cancel := context.WithCancel(s.Ctx)
+	s.Must(live.Observe(ctx, factory, factory.Core().V1().Pods().Informer(), update))
 	s.Cleanup(cancel)
 	return func() []spotBinding {
 		cancel()
@@ -83,10 +71,10 @@ func (s *scenario) watchSpot() (end func() []spotBinding) {
 func (s *scenario) requireWithinBudgets(moments []spotBinding, budgets map[string]int) {
 	s.Helper()
 	if len(moments) == 0 {
-		s.Error("no pod was ever bound to spot: nothing was checked")
+		s.Error("no pod was ever bound to Spot: nothing was checked")
 	}
-	relieved, err := s.eventsOf(s.namespace, "RolloutRelief")
-	s.must(err)
+	relieved, err := s.eventsOf(s.Namespace, "RolloutRelief")
+	s.Must(err)
 	for _, m := range moments {
 		maps.DeleteFunc(m.pods, func(pod string, _ bool) bool { _, ok := relieved[pod]; return ok })
 		if len(m.pods) > budgets[m.app] {

@@ -15,7 +15,7 @@ import (
 // newestOf returns the newest event with this reason about each object of a namespace, by the
 // object's name. Events about nodes are in the namespace default.
 func (s *scenario) newestOf(namespace, reason string) (map[string]eventsv1.Event, error) {
-	list, err := client.EventsV1().Events(namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
+	list, err := client.EventsV1().Events(namespace).List(s.Ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
 	if err != nil {
 		return nil, err
 	}
@@ -38,25 +38,18 @@ func (s *scenario) eventsOf(namespace, reason string) (map[string]string, error)
 
 // metric returns the sum of a metric of the process that places the scenario's pods; see gauge.
 func (s *scenario) metric(name string, labels map[string]string) (int, error) {
-	sum, err := s.gauge(s.metricsProcess(), name, labels)
-	return int(sum), err
+	return s.MetricValue(s.metricsProcess(), name, labels)
 }
 
-// hasMetric returns a check that a metric of the scheduler has this value; see metric.
+// hasMetric returns a check that a metric of that process has this value.
 func (s *scenario) hasMetric(want int, name string, labels map[string]string) func() error {
-	return func() error {
-		got, err := s.metric(name, labels)
-		if err == nil && got != want {
-			err = fmt.Errorf("%s%v is %d, want %d", name, labels, got, want)
-		}
-		return err
-	}
+	return s.HasMetric(s.metricsProcess(), want, name, labels)
 }
 
 // capacities returns the capacity type of the node of each live pod with the label app, by pod
 // name; "" for a waiting pod. Only the project's own label defines the capacity type of a node.
 func (s *scenario) capacities(app string) (map[string]string, error) {
-	pods, err := s.pods(app)
+	pods, err := s.Pods(app)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +57,7 @@ func (s *scenario) capacities(app string) (map[string]string, error) {
 	for _, pod := range pods {
 		at[pod.Name] = ""
 		if pod.Spec.NodeName != "" {
-			node, err := client.CoreV1().Nodes().Get(s.ctx, pod.Spec.NodeName, metav1.GetOptions{})
+			node, err := client.CoreV1().Nodes().Get(s.Ctx, pod.Spec.NodeName, metav1.GetOptions{})
 			if err != nil {
 				return nil, err
 			}
@@ -78,7 +71,7 @@ func (s *scenario) capacities(app string) (map[string]string, error) {
 // and an event of each must contain why.
 func (s *scenario) pendingReason(app string, n int, why string) func() error {
 	return func() error {
-		pods, err := s.pods(app)
+		pods, err := s.Pods(app)
 		if err != nil {
 			return err
 		}
@@ -86,7 +79,7 @@ func (s *scenario) pendingReason(app string, n int, why string) func() error {
 		if len(pods) != n {
 			return fmt.Errorf("%d pods of %s wait, want %d", len(pods), app, n)
 		}
-		events, err := s.newestOf(s.namespace, "FailedScheduling")
+		events, err := s.newestOf(s.Namespace, "FailedScheduling")
 		if err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // startGangs starts a scheduler like start, with config/gang.yaml instead of the default
@@ -45,20 +46,20 @@ func startGangs(t *testing.T, nodes []lab.NodeSpec, edits ...func(config map[str
 func (s *scenario) podGroups() ctrlclient.Client {
 	s.Helper()
 	scheme := runtime.NewScheme()
-	s.must(v1alpha1.AddToScheme(scheme))
+	s.Must(v1alpha1.AddToScheme(scheme))
 	c, err := ctrlclient.New(controlPlane.Config(), ctrlclient.Options{Scheme: scheme})
-	s.must(err)
+	s.Must(err)
 	return c
 }
 
 // group creates a PodGroup.
-func (s *scenario) group(name string, minMember int32, edits ...func(*v1alpha1.PodGroup)) {
+func (s *scenario) group(name string, minMember int, edits ...func(*v1alpha1.PodGroup)) {
 	s.Helper()
-	group := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace}, Spec: v1alpha1.PodGroupSpec{MinMember: minMember}}
+	group := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace}, Spec: v1alpha1.PodGroupSpec{MinMember: int32(minMember)}}
 	for _, edit := range edits {
 		edit(group)
 	}
-	s.must(s.podGroups().Create(s.ctx, group))
+	s.Must(s.podGroups().Create(s.Ctx, group))
 }
 
 // inGang returns an edit that adds a Deployment's pods to a PodGroup.
@@ -67,10 +68,10 @@ func inGang(group string) func(*appsv1.Deployment) {
 }
 
 // gang creates a Deployment, and a PodGroup of the same name for all its replicas.
-func (s *scenario) gang(name string, replicas int32, edits ...func(*appsv1.Deployment)) {
+func (s *scenario) gang(name string, replicas int, edits ...func(*appsv1.Deployment)) {
 	s.Helper()
 	s.group(name, replicas)
-	s.deploy(name, replicas, slices.Concat([]func(*appsv1.Deployment){inGang(name)}, edits)...)
+	s.Deploy(name, replicas, slices.Concat([]func(*appsv1.Deployment){inGang(name)}, edits)...)
 }
 
 // TestGangOverlay shows that the API server accepts the overlay. It also shows that the scheduler
@@ -129,7 +130,7 @@ func TestGangOverlay(t *testing.T) {
 // TestGang shows that a gang waits until all its pods fit, and that its floor is met.
 func TestGang(t *testing.T) {
 	s := startGangs(t, nil)
-	seen := s.watch()
+	seen := s.Watch()
 	for name, test := range map[string]struct {
 		nodes    []lab.NodeSpec
 		create   func(s *scenario)
@@ -138,41 +139,41 @@ func TestGang(t *testing.T) {
 		replicas int
 	}{
 		"four with room for three": {
-			nodes:   slices.Concat(onDemand(1, 1), spotNodes(1, 2)),
+			nodes:   slices.Concat(live.OnDemand(1, 1), live.Spot(1, 2)),
 			create:  func(s *scenario) { s.gang("app", 4) },
-			another: spotNodes(2, 2)[1],
-			want:    split{onDemand: 1, spot: 3},
+			another: live.Spot(2, 2)[1],
+			want:    split{OnDemand: 1, Spot: 3},
 		},
 		"ten with a floor of three and room for nine": {
-			nodes:   slices.Concat(onDemand(1, 3), spotNodes(1, 6)),
-			create:  func(s *scenario) { s.gang("app", 10, annotated(minOnDemand, "3")) },
-			another: spotNodes(2, 5)[1],
-			want:    split{onDemand: 3, spot: 7},
+			nodes:   slices.Concat(live.OnDemand(1, 3), live.Spot(1, 6)),
+			create:  func(s *scenario) { s.gang("app", 10, live.Annotated(minOnDemand, "3")) },
+			another: live.Spot(2, 5)[1],
+			want:    split{OnDemand: 3, Spot: 7},
 		},
 		"ten with room for all, but not for the floor": {
-			nodes:   slices.Concat(onDemand(1, 2), spotNodes(1, 20)),
-			create:  func(s *scenario) { s.gang("app", 10, annotated(minOnDemand, "3")) },
-			another: onDemand(2, 1)[1],
-			want:    split{onDemand: 3, spot: 7},
+			nodes:   slices.Concat(live.OnDemand(1, 2), live.Spot(1, 20)),
+			create:  func(s *scenario) { s.gang("app", 10, live.Annotated(minOnDemand, "3")) },
+			another: live.OnDemand(2, 1)[1],
+			want:    split{OnDemand: 3, Spot: 7},
 		},
 		"a Job of six with room for five": {
-			nodes: spotNodes(1, 5),
+			nodes: live.Spot(1, 5),
 			create: func(s *scenario) {
 				s.group("app", 6)
 				s.job("app", 6, 6, func(job *batchv1.Job) { job.Spec.Template.Labels[v1alpha1.PodGroupLabel] = "app" })
 			},
-			another: spotNodes(2, 5)[1],
-			want:    split{spot: 6},
+			another: live.Spot(2, 5)[1],
+			want:    split{Spot: 6},
 		},
 	} {
 		s.run(name, func(s *scenario) {
 			s.Cleanup(s.clearGangs)
-			s.addNodes(test.nodes...)
+			s.AddNodes(test.nodes...)
 			test.create(s)
-			s.eventually(soon, s.hasSplit("app", split{waiting: test.want.onDemand + test.want.spot}))
+			s.Eventually(soon, s.HasSplit("app", split{Waiting: test.want.OnDemand + test.want.Spot}))
 			s.awaitFailedRetry()
 			s.requireNoneBound(seen, "app")
-			s.requireGangBoundAtOnce(seen, "app", test.want, func() { s.addNodes(test.another) })
+			s.requireGangBoundAtOnce(seen, "app", test.want, func() { s.AddNodes(test.another) })
 		})
 	}
 }
@@ -181,20 +182,20 @@ func TestGang(t *testing.T) {
 func (s *scenario) clearGangs() {
 	s.Helper()
 	s.deleteWorkloadsAndNodes()
-	s.must(s.podGroups().DeleteAllOf(s.ctx, &v1alpha1.PodGroup{}, ctrlclient.InNamespace(s.namespace)))
+	s.Must(s.podGroups().DeleteAllOf(s.Ctx, &v1alpha1.PodGroup{}, ctrlclient.InNamespace(s.Namespace)))
 }
 
 // TestGangKilled kills the scheduler while a gang waits at Permit. No pod of the gang was bound,
 // and the next scheduler places the whole gang.
 func TestGangKilled(t *testing.T) {
-	s := startGangs(t, slices.Concat(onDemand(1, 1), spotNodes(2, 1)))
-	seen := s.watch()
+	s := startGangs(t, slices.Concat(live.OnDemand(1, 1), live.Spot(2, 1)))
+	seen := s.Watch()
 	s.startGangPreemption("app", priorityClass(t, "high", 1_000_000))
-	s.must(s.scheduler.Kill())
+	s.Must(s.Scheduler.Kill())
 	s.requireNoneBound(seen, "app")
 	s.startScheduler()
 	// The lease of the killed leader must expire first, which takes 15 s.
-	s.eventually(time.Minute, func() error {
+	s.Eventually(time.Minute, func() error {
 		attempts, err := s.metric("scheduler_schedule_attempts_total", nil)
 		if err == nil && attempts == 0 {
 			err = fmt.Errorf("the next scheduler has made no attempt yet")
@@ -202,27 +203,27 @@ func TestGangKilled(t *testing.T) {
 		return err
 	})
 	s.requireNoneBound(seen, "app")
-	s.requireGangBoundAtOnce(seen, "app", split{onDemand: 1, spot: 2}, s.releaseVictim)
+	s.requireGangBoundAtOnce(seen, "app", split{OnDemand: 1, Spot: 2}, s.releaseVictim)
 }
 
 // TestGangPartlyBound has the scheduler find a gang with some bound pods, as a scheduler leaves it
 // that is killed during binding. The scheduler places the other pods when all fit, and not before.
 func TestGangPartlyBound(t *testing.T) {
-	s := startGangs(t, slices.Concat(onDemand(1, 2), spotNodes(1, 3)))
-	seen := s.watch()
-	s.must(s.scheduler.Kill())
-	s.gang("app", 6, annotated(minOnDemand, "2"))
-	s.eventually(soon, s.hasSplit("app", split{waiting: 6}))
-	pods, err := s.pods("app")
-	s.must(err)
+	s := startGangs(t, slices.Concat(live.OnDemand(1, 2), live.Spot(1, 3)))
+	seen := s.Watch()
+	s.Must(s.Scheduler.Kill())
+	s.gang("app", 6, live.Annotated(minOnDemand, "2"))
+	s.Eventually(soon, s.HasSplit("app", split{Waiting: 6}))
+	pods, err := s.Pods("app")
+	s.Must(err)
 	for _, pod := range pods[:2] {
-		s.must(client.CoreV1().Pods(s.namespace).Bind(s.ctx, &v1.Binding{
+		s.Must(client.CoreV1().Pods(s.Namespace).Bind(s.Ctx, &v1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: v1.ObjectReference{Kind: "Node", Name: "spot-1"},
 		}, metav1.CreateOptions{}))
 	}
 	s.startScheduler()
 	// The lease of the killed leader must expire first, which takes 15 s.
-	s.eventually(time.Minute, func() error {
+	s.Eventually(time.Minute, func() error {
 		attempts, err := s.metric("scheduler_schedule_attempts_total", nil)
 		if err == nil && attempts == 0 {
 			err = fmt.Errorf("the next scheduler has made no attempt yet")
@@ -230,10 +231,10 @@ func TestGangPartlyBound(t *testing.T) {
 		return err
 	})
 	s.awaitFailedRetry()
-	s.must(s.hasSplit("app", split{spot: 2, waiting: 4})())
-	s.addNodes(spotNodes(2, 2)[1])
+	s.Must(s.HasSplit("app", split{Spot: 2, Waiting: 4})())
+	s.AddNodes(live.Spot(2, 2)[1])
 	added := time.Now()
-	s.eventually(soon, s.hasSplit("app", split{onDemand: 2, spot: 4}))
+	s.Eventually(soon, s.HasSplit("app", split{OnDemand: 2, Spot: 4}))
 	for _, pod := range pods {
 		s.requireBoundAtOnce(seen, pod.Name, added)
 	}

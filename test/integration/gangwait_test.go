@@ -21,15 +21,16 @@ import (
 	"sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // requireNoneBound checks that no pod of the app was bound to a node since seen was started.
-func (s *scenario) requireNoneBound(seen *podRecords, app string) {
+func (s *scenario) requireNoneBound(seen *live.History, app string) {
 	s.Helper()
-	pods, err := s.pods(app)
-	s.must(err)
+	pods, err := s.Pods(app)
+	s.Must(err)
 	for _, pod := range pods {
-		if at := seen.of(pod.Name); !at.bound.IsZero() || pod.Spec.NodeName != "" {
+		if at := seen.Pod(pod.Name); !at.Bound.IsZero() || pod.Spec.NodeName != "" {
 			s.Errorf("%s of a gang that does not fit was bound to %q", pod.Name, pod.Spec.NodeName)
 		}
 	}
@@ -42,8 +43,8 @@ func (s *scenario) awaitFailedRetry() (attempts int) {
 	s.Helper()
 	s.awaitIdleScheduler()
 	before, err := s.metric("scheduler_schedule_attempts_total", nil)
-	s.must(err)
-	s.eventually(soon, func() error {
+	s.Must(err)
+	s.Eventually(soon, func() error {
 		now, err := s.metric("scheduler_schedule_attempts_total", nil)
 		if err == nil && now == before {
 			err = fmt.Errorf("no new attempt since %d attempts", now)
@@ -52,27 +53,27 @@ func (s *scenario) awaitFailedRetry() (attempts int) {
 	})
 	s.awaitIdleScheduler()
 	after, err := s.metric("scheduler_schedule_attempts_total", nil)
-	s.must(err)
+	s.Must(err)
 	return after - before
 }
 
 // requireGangBoundAtOnce checks that the app reaches this split within atOnce of unblock, and that
 // none of its pods is bound before unblock starts. The duration of unblock does not count: other
 // components must first make a new node schedulable, and addNodes waits for that.
-func (s *scenario) requireGangBoundAtOnce(seen *podRecords, app string, want split, unblock func()) {
+func (s *scenario) requireGangBoundAtOnce(seen *live.History, app string, want split, unblock func()) {
 	s.Helper()
 	began := time.Now()
 	unblock()
 	done := time.Now()
-	s.eventually(soon, s.hasSplit(app, want))
-	pods, err := s.pods(app)
-	s.must(err)
+	s.Eventually(soon, s.HasSplit(app, want))
+	pods, err := s.Pods(app)
+	s.Must(err)
 	for _, pod := range pods {
 		if pod.Spec.NodeName == "" {
 			continue
 		}
 		s.requireBoundAtOnce(seen, pod.Name, done)
-		if at := seen.of(pod.Name).bound; at.Before(began) {
+		if at := seen.Pod(pod.Name).Bound; at.Before(began) {
 			s.Errorf("%s was bound %s before the gang fit", pod.Name, began.Sub(at))
 		}
 	}
@@ -82,7 +83,7 @@ func (s *scenario) requireGangBoundAtOnce(seen *podRecords, app string, want spl
 // fit.
 func TestGangWakeUps(t *testing.T) {
 	s := startGangs(t, nil)
-	seen := s.watch()
+	seen := s.Watch()
 	high := priorityClass(t, "high", 1_000_000)
 	reserved := func(node lab.NodeSpec) lab.NodeSpec {
 		node.Taints = []v1.Taint{{Key: "example.com/reserved", Effect: v1.TaintEffectNoSchedule}}
@@ -104,79 +105,79 @@ func TestGangWakeUps(t *testing.T) {
 		want    split
 	}{
 		"node added": {
-			unblock: func(s *scenario) { s.addNodes(spotNodes(2, 1)[1]) },
-			want:    split{onDemand: 1, spot: 2},
+			unblock: func(s *scenario) { s.AddNodes(live.Spot(2, 1)[1]) },
+			want:    split{OnDemand: 1, Spot: 2},
 		},
 		"taint removed": {
-			nodes:   []lab.NodeSpec{reserved(spotNodes(2, 1)[1])},
-			unblock: func(s *scenario) { s.editNode("spot-2", func(node *v1.Node) { node.Spec.Taints = nil }) },
-			want:    split{onDemand: 1, spot: 2},
+			nodes:   []lab.NodeSpec{reserved(live.Spot(2, 1)[1])},
+			unblock: func(s *scenario) { s.EditNode("spot-2", func(node *v1.Node) { node.Spec.Taints = nil }) },
+			want:    split{OnDemand: 1, Spot: 2},
 		},
 		"node labelled": {
-			nodes: spotNodes(2, 1)[1:],
+			nodes: live.Spot(2, 1)[1:],
 			create: func(s *scenario) {
 				for _, node := range []string{"od-1", "spot-1"} {
-					s.editNode(node, func(node *v1.Node) { maps.Copy(node.Labels, pool) })
+					s.EditNode(node, func(node *v1.Node) { maps.Copy(node.Labels, pool) })
 				}
 				s.gang("app", 3, func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeSelector = pool })
 			},
 			unblock: func(s *scenario) {
-				s.editNode("spot-2", func(node *v1.Node) { maps.Copy(node.Labels, pool) })
+				s.EditNode("spot-2", func(node *v1.Node) { maps.Copy(node.Labels, pool) })
 			},
-			want: split{onDemand: 1, spot: 2},
+			want: split{OnDemand: 1, Spot: 2},
 		},
 		"allocatable raised": {
 			unblock: func(s *scenario) {
 				s.editNodeStatus("spot-1", func(status *v1.NodeStatus) { status.Allocatable[v1.ResourceCPU] = resource.MustParse("2") })
 			},
-			want: split{onDemand: 1, spot: 2},
+			want: split{OnDemand: 1, Spot: 2},
 		},
 		"pod of another workload deleted": {
 			spotSlots: 2,
 			full:      true,
 			unblock:   func(s *scenario) { s.deletePod("fill-od-1-1") },
-			want:      split{onDemand: 1, spot: 2},
+			want:      split{OnDemand: 1, Spot: 2},
 		},
 		"PodGroup created": {
 			spotSlots: 2,
-			create:    func(s *scenario) { s.deploy("app", 3, inGang("app")) },
+			create:    func(s *scenario) { s.Deploy("app", 3, inGang("app")) },
 			unblock:   func(s *scenario) { s.group("app", 3) },
-			want:      split{onDemand: 1, spot: 2},
+			want:      split{OnDemand: 1, Spot: 2},
 		},
 		"PodGroup requires fewer pods": {
 			unblock: func(s *scenario) {
 				group, c := &v1alpha1.PodGroup{}, s.podGroups()
-				s.must(c.Get(s.ctx, ctrlclient.ObjectKey{Namespace: s.namespace, Name: "app"}, group))
+				s.Must(c.Get(s.Ctx, ctrlclient.ObjectKey{Namespace: s.Namespace, Name: "app"}, group))
 				group.Spec.MinMember = 2
-				s.must(c.Update(s.ctx, group))
+				s.Must(c.Update(s.Ctx, group))
 			},
-			want: split{onDemand: 1, spot: 1, waiting: 1},
+			want: split{OnDemand: 1, Spot: 1, Waiting: 1},
 		},
 		"PodGroup requires resources of a new node": {
 			create: func(s *scenario) {
 				s.group("app", 3, func(g *v1alpha1.PodGroup) {
 					g.Spec.MinResources = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}
 				})
-				s.deploy("app", 3, inGang("app"))
+				s.Deploy("app", 3, inGang("app"))
 			},
-			unblock: func(s *scenario) { s.addNodes(spotNodes(2, 1)[1]) },
-			want:    split{onDemand: 1, spot: 2},
+			unblock: func(s *scenario) { s.AddNodes(live.Spot(2, 1)[1]) },
+			want:    split{OnDemand: 1, Spot: 2},
 		},
 		"missing pod created": {
 			spotSlots: 2,
 			create: func(s *scenario) {
 				s.group("app", 3)
-				s.deploy("app", 2, inGang("app"))
+				s.Deploy("app", 2, inGang("app"))
 			},
 			waiting: 2,
-			unblock: func(s *scenario) { s.scale("app", 3) },
-			want:    split{onDemand: 1, spot: 2},
+			unblock: func(s *scenario) { s.Scale("app", 3) },
+			want:    split{OnDemand: 1, Spot: 2},
 		},
 		"gate of a pod removed": {
 			spotSlots: 2,
 			create: func(s *scenario) {
 				s.group("app", 3)
-				s.deploy("app", 2, inGang("app"))
+				s.Deploy("app", 2, inGang("app"))
 				s.pod("app", "gated", func(pod *v1.Pod) {
 					pod.Labels[v1alpha1.PodGroupLabel] = "app"
 					pod.Annotations = map[string]string{minOnDemand: "0"}
@@ -184,42 +185,42 @@ func TestGangWakeUps(t *testing.T) {
 				})
 			},
 			unblock: func(s *scenario) { s.patchPod("gated", `{"spec":{"schedulingGates":null}}`) },
-			want:    split{onDemand: 1, spot: 2},
+			want:    split{OnDemand: 1, Spot: 2},
 		},
 		"owner annotated with a lower floor": {
 			spotSlots: 3,
 			full:      true,
-			unblock:   func(s *scenario) { s.patchDeployment("app", annotation(minOnDemand, "0")) },
-			want:      split{spot: 3},
+			unblock:   func(s *scenario) { s.PatchDeployment("app", annotation(minOnDemand, "0")) },
+			want:      split{Spot: 3},
 		},
 		"owner annotated with a fallback that is already due": {
 			spotSlots: 3,
 			full:      true,
-			unblock:   func(s *scenario) { s.patchDeployment("app", annotation(fallbackAfter, "100ms")) },
-			want:      split{spot: 3},
+			unblock:   func(s *scenario) { s.PatchDeployment("app", annotation(fallbackAfter, "100ms")) },
+			want:      split{Spot: 3},
 		},
 		"owner scaled up": {
-			// Three of four replicas may run on spot: the gang of three is complete, and the fourth
+			// Three of four replicas may run on Spot: the gang of three is complete, and the fourth
 			// replica waits.
 			spotSlots: 3,
 			full:      true,
-			unblock:   func(s *scenario) { s.scale("app", 4) },
-			want:      split{spot: 3, waiting: 1},
+			unblock:   func(s *scenario) { s.Scale("app", 4) },
+			want:      split{Spot: 3, Waiting: 1},
 		},
 		"preempted pod terminates": {
 			// Two pods wait at Permit for the third, until they time out. The third waits for a
 			// victim that does not terminate.
-			nodes: spotNodes(2, 1)[1:],
+			nodes: live.Spot(2, 1)[1:],
 			create: func(s *scenario) {
 				s.startGangPreemption("app", high, func(g *v1alpha1.PodGroup) { g.Spec.ScheduleTimeoutSeconds = new(int32(1)) })
 			},
 			unblock: func(s *scenario) { s.releaseVictim() },
-			want:    split{onDemand: 1, spot: 2},
+			want:    split{OnDemand: 1, Spot: 2},
 		},
 	} {
 		s.run(name, func(s *scenario) {
 			s.Cleanup(s.clearGangs)
-			s.addNodes(slices.Concat(onDemand(1, 1), spotNodes(1, max(test.spotSlots, 1)), test.nodes)...)
+			s.AddNodes(slices.Concat(live.OnDemand(1, 1), live.Spot(1, max(test.spotSlots, 1)), test.nodes)...)
 			if test.full {
 				s.fillNode("od-1", 1)
 			}
@@ -228,7 +229,7 @@ func TestGangWakeUps(t *testing.T) {
 			} else {
 				test.create(s)
 			}
-			s.eventually(soon, s.hasSplit("app", split{waiting: cmp.Or(test.waiting, 3)}))
+			s.Eventually(soon, s.HasSplit("app", split{Waiting: cmp.Or(test.waiting, 3)}))
 			s.awaitFailedRetry()
 			s.requireNoneBound(seen, "app")
 			s.requireGangBoundAtOnce(seen, "app", test.want, func() { test.unblock(s) })
@@ -240,32 +241,32 @@ func TestGangWakeUps(t *testing.T) {
 // pods can use the slots that the gang cannot use, and the scheduler does not retry the gang again
 // and again.
 func TestWaitingGangBlocksNoOtherPods(t *testing.T) {
-	for name, size := range map[string]int32{"of four": 4, "of twelve": 12} {
+	for name, size := range map[string]int{"of four": 4, "of twelve": 12} {
 		t.Run(name, func(t *testing.T) {
-			s := startGangs(t, spotNodes(1, int(size)-1))
-			seen := s.watch()
-			s.gang("app", size, annotated(minOnDemand, "0"))
+			s := startGangs(t, live.Spot(1, int(size)-1))
+			seen := s.Watch()
+			s.gang("app", size, live.Annotated(minOnDemand, "0"))
 			// On a loaded machine the timer may retry the gang twice before the scheduler is seen
 			// idle. Each retry is one attempt of all pods, and one more of the pod that its own
 			// gang requeued.
 			if attempts, limit := s.awaitFailedRetry(), 2*int(size)+4; attempts > limit {
 				s.Errorf("%d attempts for a gang that the scheduler retried, want at most %d", attempts, limit)
 			}
-			pods, err := s.pods("app")
-			s.must(err)
+			pods, err := s.Pods("app")
+			s.Must(err)
 			for _, pod := range pods {
 				if node := pod.Status.NominatedNodeName; node != "" {
 					s.Errorf("%s is still nominated to node %s", pod.Name, node)
 				}
 			}
-			s.deploy("other", size-1, annotated(minOnDemand, "0"))
-			s.eventually(soon, s.hasSplit("other", split{spot: int(size) - 1}))
-			others, err := s.pods("other")
-			s.must(err)
+			s.Deploy("other", size-1, live.Annotated(minOnDemand, "0"))
+			s.Eventually(soon, s.HasSplit("other", split{Spot: int(size) - 1}))
+			others, err := s.Pods("other")
+			s.Must(err)
 			for _, pod := range others {
-				s.requireBoundAtOnce(seen, pod.Name, seen.of(pod.Name).appeared)
+				s.requireBoundAtOnce(seen, pod.Name, seen.Pod(pod.Name).Created)
 			}
-			s.must(s.hasSplit("app", split{waiting: int(size)})())
+			s.Must(s.HasSplit("app", split{Waiting: size})())
 		})
 	}
 }
@@ -277,7 +278,7 @@ func TestWaitingGangBlocksNoOtherPods(t *testing.T) {
 func TestCompetingGangs(t *testing.T) {
 	slowWrites := func(config map[string]any) { config["clientConnection"] = map[string]any{"qps": 15, "burst": 15} }
 	for name, test := range map[string]struct {
-		size  int32
+		size  int
 		edits []func(config map[string]any)
 	}{
 		"of four":                     {size: 4},
@@ -286,18 +287,18 @@ func TestCompetingGangs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			size := test.size
-			s := startGangs(t, spotNodes(1, int(size)*3/2), test.edits...)
+			s := startGangs(t, live.Spot(1, int(size)*3/2), test.edits...)
 			gangs := []string{"a", "b", "c"}
 			for _, gang := range gangs {
-				s.gang(gang, size, annotated(minOnDemand, "0"))
+				s.gang(gang, size, live.Annotated(minOnDemand, "0"))
 			}
 			for len(gangs) > 0 {
 				began := time.Now()
 				var whole string
-				s.eventually(time.Minute, func() error {
-					splits, err := s.splits()
+				s.Eventually(time.Minute, func() error {
+					splits, err := s.Splits()
 					for _, gang := range gangs {
-						if splits[gang].spot == int(size) {
+						if splits[gang].Spot == int(size) {
 							whole = gang
 							return err
 						}
@@ -307,14 +308,14 @@ func TestCompetingGangs(t *testing.T) {
 				s.Logf("%s was complete after %s", whole, time.Since(began).Round(time.Millisecond))
 				gangs = slices.DeleteFunc(gangs, func(gang string) bool { return gang == whole })
 				s.awaitIdleScheduler()
-				splits, err := s.splits()
-				s.must(err)
+				splits, err := s.Splits()
+				s.Must(err)
 				for _, gang := range gangs {
-					if splits[gang] != (split{waiting: int(size)}) {
+					if splits[gang] != (split{Waiting: size}) {
 						s.Errorf("%s has %+v while %s runs", gang, splits[gang], whole)
 					}
 				}
-				s.must(client.AppsV1().Deployments(s.namespace).Delete(s.ctx, whole, metav1.DeleteOptions{}))
+				s.Must(client.AppsV1().Deployments(s.Namespace).Delete(s.Ctx, whole, metav1.DeleteOptions{}))
 			}
 		})
 	}
@@ -323,16 +324,16 @@ func TestCompetingGangs(t *testing.T) {
 // TestGangFallback has a gang wait for on-demand capacity for its floor longer than fallbackAfter.
 // The gang is then bound at once, not after one fallbackAfter per pod.
 func TestGangFallback(t *testing.T) {
-	s := startGangs(t, spotNodes(2, 5), args(map[string]any{"fallbackAfter": "8s"}))
-	seen := s.watch()
+	s := startGangs(t, live.Spot(2, 5), live.Settings{"fallbackAfter": "8s"}.EditSafety)
+	seen := s.Watch()
 	began := time.Now()
-	s.gang("app", 8, annotated(minOnDemand, "3"))
-	s.eventually(time.Minute, s.hasSplit("app", split{spot: 8}))
+	s.gang("app", 8, live.Annotated(minOnDemand, "3"))
+	s.Eventually(time.Minute, s.HasSplit("app", split{Spot: 8}))
 	whole := time.Since(began)
-	pods, err := s.pods("app")
-	s.must(err)
+	pods, err := s.Pods("app")
+	s.Must(err)
 	for _, pod := range pods {
-		if at := s.awaitBinding(seen, pod.Name, soon).bound; at.Sub(began) < 8*time.Second {
+		if at := s.awaitBinding(seen, pod.Name, soon).Bound; at.Sub(began) < 8*time.Second {
 			s.Errorf("%s was bound after %s, before fallbackAfter", pod.Name, at.Sub(began))
 		}
 	}
@@ -352,20 +353,20 @@ func (s *scenario) startGangPreemption(name, class string, edits ...func(*v1alph
 	// The context of the test has ended then.
 	s.Cleanup(func() {
 		if err := s.removeFinalizers(context.Background(), "fill-spot-2-1"); !apierrors.IsNotFound(err) {
-			s.must(err)
+			s.Must(err)
 		}
 	})
 	s.group(name, 3, edits...)
-	s.deploy(name, 3, inGang(name), func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = class })
-	s.eventually(soon, func() error {
-		victim, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, "fill-spot-2-1", metav1.GetOptions{})
+	s.Deploy(name, 3, inGang(name), func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = class })
+	s.Eventually(soon, func() error {
+		victim, err := client.CoreV1().Pods(s.Namespace).Get(s.Ctx, "fill-spot-2-1", metav1.GetOptions{})
 		if err == nil && victim.DeletionTimestamp == nil {
 			err = fmt.Errorf("%s has not been preempted", victim.Name)
 		}
 		return err
 	})
-	log, err := os.ReadFile(s.scheduler.Log)
-	s.must(err)
+	log, err := os.ReadFile(s.Scheduler.Log)
+	s.Must(err)
 	if n := bytes.Count(log, []byte("Pod is waiting to be scheduled to node")); n < 2 {
 		s.Fatalf("%d pods wait at Permit, want 2", n)
 	}
@@ -374,10 +375,10 @@ func (s *scenario) startGangPreemption(name, class string, edits ...func(*v1alph
 // releaseVictim lets the victim of startGangPreemption terminate.
 func (s *scenario) releaseVictim() {
 	s.Helper()
-	s.must(s.removeFinalizers(s.ctx, "fill-spot-2-1"))
+	s.Must(s.removeFinalizers(s.Ctx, "fill-spot-2-1"))
 }
 
 func (s *scenario) removeFinalizers(ctx context.Context, pod string) error {
-	_, err := client.CoreV1().Pods(s.namespace).Patch(ctx, pod, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	_, err := client.CoreV1().Pods(s.Namespace).Patch(ctx, pod, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	return err
 }

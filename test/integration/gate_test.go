@@ -37,7 +37,7 @@ func gated(names ...string) func(*v1.PodSpec) {
 
 // gatesOf returns the scheduling gates of all pods with the label app, in order.
 func (s *scenario) gatesOf(app string) (gates []string, err error) {
-	pods, err := s.pods(app)
+	pods, err := s.Pods(app)
 	for i := range pods {
 		for _, gate := range pods[i].Spec.SchedulingGates {
 			gates = append(gates, gate.Name)
@@ -51,21 +51,21 @@ func (s *scenario) gatesOf(app string) (gates []string, err error) {
 // another scheduler, because a policy may have changed it after the gate was added. The timeout of
 // a pod with another gate begins when the other gate is removed.
 func TestGateTimeout(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 10), spotNodes(4, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
+	s := start(t, slices.Concat(live.OnDemand(2, 10), live.Spot(4, 10)), live.Settings{"gateTimeout": gateTimeout.String()}.EditSafety)
 	began := time.Now()
 	with := func(gates ...string) func(*appsv1.Deployment) {
 		return func(d *appsv1.Deployment) { gated(gates...)(&d.Spec.Template.Spec) }
 	}
-	s.deploy("single", 1, with(capacityGate))
-	s.deploy("web", 4, with(capacityGate))
-	s.deploy("theirs", 1, with(foreignGate, capacityGate))
+	s.Deploy("single", 1, with(capacityGate))
+	s.Deploy("web", 4, with(capacityGate))
+	s.Deploy("theirs", 1, with(foreignGate, capacityGate))
 	s.barePod("foreign", func(p *v1.Pod) {
 		p.Spec.SchedulerName = "other-scheduler"
 		gated(capacityGate)(&p.Spec)
 	})
 
-	s.eventually(soon, s.haveSplits(map[string]split{
-		"single": {onDemand: 1}, "web": {onDemand: 1, spot: 3}, "theirs": {waiting: 1}, "foreign": {waiting: 1},
+	s.Eventually(soon, s.haveSplits(map[string]split{
+		"single": {OnDemand: 1}, "web": {OnDemand: 1, Spot: 3}, "theirs": {Waiting: 1}, "foreign": {Waiting: 1},
 	}))
 	// The API server truncates the creation time to a second.
 	if took := time.Since(began); took < gateTimeout-time.Second {
@@ -74,19 +74,19 @@ func TestGateTimeout(t *testing.T) {
 	if gates, err := s.gatesOf("theirs"); err != nil || !slices.Equal(gates, []string{foreignGate, capacityGate}) {
 		t.Errorf("gates of a pod that another gate holds: %v, %v, want both", gates, err)
 	}
-	held, err := s.pods("theirs")
-	s.must(err)
+	held, err := s.Pods("theirs")
+	s.Must(err)
 	began = time.Now()
 	patch := fmt.Sprintf(`{"spec":{"schedulingGates":[{"name":%q}]}}`, capacityGate)
-	_, err = client.CoreV1().Pods(s.namespace).Patch(s.ctx, held[0].Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.must(err)
-	s.eventually(soon, s.hasSplit("theirs", split{onDemand: 1}))
+	_, err = client.CoreV1().Pods(s.Namespace).Patch(s.Ctx, held[0].Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	s.Must(err)
+	s.Eventually(soon, s.HasSplit("theirs", split{OnDemand: 1}))
 	if took := time.Since(began); took < gateTimeout-2*time.Second { // the scheduler looks every 2 s
 		t.Errorf("the gate was removed %s after the other one, want %s", took, gateTimeout)
 	}
-	s.eventually(soon, s.hasMetric(7, expiredGates, nil))
-	s.eventually(soon, func() error {
-		notes, err := s.eventsOf(s.namespace, "CapacityGateExpired")
+	s.Eventually(soon, s.hasMetric(7, expiredGates, nil))
+	s.Eventually(soon, func() error {
+		notes, err := s.eventsOf(s.Namespace, "CapacityGateExpired")
 		if err == nil && len(notes) != 7 {
 			err = fmt.Errorf("events on %d pods, want 7: %v", len(notes), notes)
 		}
@@ -105,7 +105,7 @@ func TestGateTimeout(t *testing.T) {
 // TestOnlyLeaderRemovesGates runs two schedulers. The standby patches no pod. The next leader
 // continues when the first one has stopped.
 func TestOnlyLeaderRemovesGates(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 10), spotNodes(2, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
+	s := start(t, slices.Concat(live.OnDemand(2, 10), live.Spot(2, 10)), live.Settings{"gateTimeout": gateTimeout.String()}.EditSafety)
 	pair := s.startStandby()
 	leading := s.leader(pair)
 	create := func(n int, prefix string) {
@@ -115,7 +115,7 @@ func TestOnlyLeaderRemovesGates(t *testing.T) {
 	}
 	removed := func(p *lab.Process, want int) func() error {
 		return func() error {
-			got, err := s.gauge(p, expiredGates, nil)
+			got, err := live.Metric(s.Ctx, p, expiredGates, nil)
 			if err == nil && int(got) != want {
 				err = fmt.Errorf("removed %v gates, want %d", got, want)
 			}
@@ -123,27 +123,27 @@ func TestOnlyLeaderRemovesGates(t *testing.T) {
 		}
 	}
 	create(5, "first")
-	s.eventually(soon, s.hasSplit("first", split{onDemand: 5}))
-	s.must(removed(pair[leading], 5)())
-	s.must(removed(pair[1-leading], 0)())
+	s.Eventually(soon, s.HasSplit("first", split{OnDemand: 5}))
+	s.Must(removed(pair[leading], 5)())
+	s.Must(removed(pair[1-leading], 0)())
 	s.onlyPatchedBy(pair[leading], "first")
 
 	create(5, "second")
-	s.must(pair[leading].Stop())
-	s.eventually(longestTakeover+onRequests, s.hasSplit("second", split{onDemand: 5}))
-	s.eventually(soon, removed(pair[1-leading], 5))
+	s.Must(pair[leading].Stop())
+	s.Eventually(longestTakeover+onRequests, s.HasSplit("second", split{OnDemand: 5}))
+	s.Eventually(soon, removed(pair[1-leading], 5))
 }
 
 // onlyPatchedBy fails the test unless this scheduler, and no other, logged that it removed the
 // gates of all pods with the label app.
 func (s *scenario) onlyPatchedBy(p *lab.Process, app string) {
 	s.Helper()
-	pods, err := client.CoreV1().Pods(s.namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
-	s.must(err)
+	pods, err := client.CoreV1().Pods(s.Namespace).List(s.Ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+	s.Must(err)
 	for _, other := range controlPlane.Schedulers() {
 		log := live.Tail(other.Log, 100_000)
 		for i := range pods.Items {
-			line := fmt.Sprintf(`"Removed expired capacity gate" pod="%s/%s"`, s.namespace, pods.Items[i].Name)
+			line := fmt.Sprintf(`"Removed expired capacity gate" pod="%s/%s"`, s.Namespace, pods.Items[i].Name)
 			if got := strings.Contains(log, line); got != (other == p) {
 				s.Errorf("%s removed the gate of %s: %t", other.Name, pods.Items[i].Name, got)
 			}
@@ -155,21 +155,21 @@ func (s *scenario) onlyPatchedBy(p *lab.Process, app string) {
 // floor do not use on-demand while the budget has room for them, and the floor is still met. A
 // grant lets a pod run on spot that would otherwise wait.
 func TestAssignedAndGranted(t *testing.T) {
-	s := start(t, onDemand(1, 10), args(map[string]any{"overflow": "Never", "minOnDemand": 2}))
+	s := start(t, live.OnDemand(1, 10), live.Settings{"overflow": "Never", "minOnDemand": 2}.EditSafety)
 	with := func(key, value string) func(*appsv1.Deployment) {
 		return func(d *appsv1.Deployment) {
 			d.Spec.Template.Annotations = map[string]string{"spot-aware-scheduler.io/" + key: value}
 		}
 	}
-	s.deploy("web", 4, with("assigned", "any: beyond the floor"))
-	s.eventually(soon, s.pendingReason("web", 4, "overflow Never: the pod was assigned beyond the floor of 2"))
-	s.addNodes(spotNodes(1, 10)...)
-	s.eventually(soon, s.hasSplit("web", split{onDemand: 2, spot: 2}))
+	s.Deploy("web", 4, with("assigned", "any: beyond the floor"))
+	s.Eventually(soon, s.pendingReason("web", 4, "overflow Never: the pod was assigned beyond the floor of 2"))
+	s.AddNodes(live.Spot(1, 10)...)
+	s.Eventually(soon, s.HasSplit("web", split{OnDemand: 2, Spot: 2}))
 
-	s.editNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
-	s.deploy("waits", 1)
-	s.deploy("granted", 1, with("granted", "fallback"))
-	s.eventually(soon, s.hasSplit("granted", split{spot: 1}))
-	s.must(s.hasSplit("waits", split{waiting: 1})())
-	s.eventually(soon, s.hasMetric(1, "spot_aware_scheduler_placements_total", map[string]string{"reason": "fallback"}))
+	s.EditNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
+	s.Deploy("waits", 1)
+	s.Deploy("granted", 1, with("granted", "fallback"))
+	s.Eventually(soon, s.HasSplit("granted", split{Spot: 1}))
+	s.Must(s.HasSplit("waits", split{Waiting: 1})())
+	s.Eventually(soon, s.hasMetric(1, "spot_aware_scheduler_placements_total", map[string]string{"reason": "fallback"}))
 }

@@ -9,10 +9,12 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 func TestPlacementJobs(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 20), spotNodes(3, 20)))
+	s := start(t, slices.Concat(live.OnDemand(2, 20), live.Spot(3, 20)))
 	annotate := func(floor string) func(*batchv1.Job) {
 		return func(job *batchv1.Job) { job.Annotations[minOnDemand] = floor }
 	}
@@ -42,39 +44,39 @@ func TestPlacementJobs(t *testing.T) {
 		Action:      batchv1.PodFailurePolicyActionIgnore,
 		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{42}},
 	}))
-	s.eventually(soon, s.haveSplits(map[string]split{
-		"retries": {spot: 4}, "indexed": {spot: 4}, "floor": {onDemand: 2, spot: 2}, "few-completions": {onDemand: 1, spot: 1},
-		"no-retry": {onDemand: 3}, "no-retry-annotated": {onDemand: 1, spot: 2},
-		"no-retry-but-disruptions": {spot: 3}, "no-retry-but-some-exits": {onDemand: 3},
+	s.Eventually(soon, s.haveSplits(map[string]split{
+		"retries": {Spot: 4}, "indexed": {Spot: 4}, "floor": {OnDemand: 2, Spot: 2}, "few-completions": {OnDemand: 1, Spot: 1},
+		"no-retry": {OnDemand: 3}, "no-retry-annotated": {OnDemand: 1, Spot: 2},
+		"no-retry-but-disruptions": {Spot: 3}, "no-retry-but-some-exits": {OnDemand: 3},
 	}))
 }
 
 // When a Job is about to complete, it needs fewer pods at once. Its last pods are its whole floor.
 func TestCompletingJob(t *testing.T) {
-	s := start(t, spotNodes(1, 20))
+	s := start(t, live.Spot(1, 20))
 	s.job("ending", 3, 3, func(job *batchv1.Job) { job.Annotations[minOnDemand] = "1" })
-	s.eventually(soon, s.hasSplit("ending", split{spot: 2, waiting: 1}))
-	pods, err := s.pods("ending")
-	s.must(err)
-	s.eventually(soon, s.pendingReason("ending", 1, "2 of at most 2 replicas"))
+	s.Eventually(soon, s.HasSplit("ending", split{Spot: 2, Waiting: 1}))
+	pods, err := s.Pods("ending")
+	s.Must(err)
+	s.Eventually(soon, s.pendingReason("ending", 1, "2 of at most 2 replicas"))
 	pods = slices.DeleteFunc(pods, func(pod v1.Pod) bool { return pod.Spec.NodeName == "" })
 	for i, why := range []string{"1 of at most 1 replicas", "0 of at most 0 replicas"} {
 		// The Job's status lags behind its pods. Without the cordon, the waiting pod could be bound
 		// to the freed slot in the meantime.
-		s.editNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = true })
+		s.EditNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = true })
 		s.completePod(pods[i].Name)
-		s.eventually(soon, func() error {
-			job, err := client.BatchV1().Jobs(s.namespace).Get(s.ctx, "ending", metav1.GetOptions{})
+		s.Eventually(soon, func() error {
+			job, err := client.BatchV1().Jobs(s.Namespace).Get(s.Ctx, "ending", metav1.GetOptions{})
 			if err == nil && job.Status.Succeeded != int32(i+1) {
 				err = fmt.Errorf("%+v", job.Status)
 			}
 			return err
 		})
-		s.editNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = false })
+		s.EditNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = false })
 		// Check only the condition: the event recorder combines similar events into one series and
 		// keeps the first note.
-		s.eventually(soon, func() error {
-			pods, err := s.pods("ending")
+		s.Eventually(soon, func() error {
+			pods, err := s.Pods("ending")
 			for _, pod := range pods {
 				if message := scheduled(&pod).Message; pod.Spec.NodeName == "" && strings.Contains(message, why) {
 					return nil
@@ -83,15 +85,15 @@ func TestCompletingJob(t *testing.T) {
 			return fmt.Errorf("no pod waits because of %q, %v", why, err)
 		})
 	}
-	s.addNodes(onDemand(1, 1)...)
-	s.eventually(soon, s.hasSplit("ending", split{onDemand: 1}))
+	s.AddNodes(live.OnDemand(1, 1)...)
+	s.Eventually(soon, s.HasSplit("ending", split{OnDemand: 1}))
 }
 
 // completePod sets the phase of a pod to Succeeded.
 func (s *scenario) completePod(name string) {
 	s.Helper()
-	s.eventually(soon, func() error {
-		pod, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, name, metav1.GetOptions{})
+	s.Eventually(soon, func() error {
+		pod, err := client.CoreV1().Pods(s.Namespace).Get(s.Ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -99,22 +101,22 @@ func (s *scenario) completePod(name string) {
 			return fmt.Errorf("%s is %s", name, pod.Status.Phase)
 		}
 		pod.Status.Phase = v1.PodSucceeded
-		_, err = client.CoreV1().Pods(s.namespace).UpdateStatus(s.ctx, pod, metav1.UpdateOptions{})
+		_, err = client.CoreV1().Pods(s.Namespace).UpdateStatus(s.Ctx, pod, metav1.UpdateOptions{})
 		return err
 	})
 }
 
-// job creates a Job of podTemplate(name), modified by edits.
+// job creates a Job of live.PodTemplate(name), modified by edits.
 func (s *scenario) job(name string, parallelism, completions int32, edits ...func(*batchv1.Job)) {
 	s.Helper()
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
-		Spec:       batchv1.JobSpec{Parallelism: &parallelism, Completions: &completions, Template: podTemplate(name)},
+		Spec:       batchv1.JobSpec{Parallelism: &parallelism, Completions: &completions, Template: live.PodTemplate(name)},
 	}
 	job.Spec.Template.Spec.RestartPolicy = v1.RestartPolicyNever
 	for _, edit := range edits {
 		edit(job)
 	}
-	_, err := client.BatchV1().Jobs(s.namespace).Create(s.ctx, job, metav1.CreateOptions{})
-	s.must(err)
+	_, err := client.BatchV1().Jobs(s.Namespace).Create(s.Ctx, job, metav1.CreateOptions{})
+	s.Must(err)
 }

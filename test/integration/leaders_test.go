@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
@@ -39,45 +38,34 @@ func (s *scenario) record() *history {
 	s.Helper()
 	h := &history{nodes: map[types.UID]string{}}
 	system := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem))
-	own := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(s.namespace))
-	var synced []cache.InformerSynced
-	for _, informer := range []cache.SharedIndexInformer{system.Coordination().V1().Leases().Informer(), own.Core().V1().Pods().Informer()} {
-		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    h.observe,
-			UpdateFunc: func(_, object any) { h.observe(object) },
-		})
-		s.must(err)
-		synced = append(synced, registration.HasSynced)
-	}
-	system.Start(s.ctx.Done())
-	own.Start(s.ctx.Done())
-	if !cache.WaitForCacheSync(s.ctx.Done(), synced...) {
-		s.Fatal("the test ended before its watches synced")
-	}
+	own := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(s.Namespace))
+	s.Must(live.Observe(s.Ctx, system, system.Coordination().V1().Leases().Informer(), h.observeLease))
+	s.Must(live.Observe(s.Ctx, own, own.Core().V1().Pods().Informer(), h.observePod))
 	return h
 }
 
-func (h *history) observe(object any) {
+func (h *history) observeLease(_ time.Time, lease *coordinationv1.Lease, _ bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch o := object.(type) {
-	case *coordinationv1.Lease:
-		if o.Name != "spot-aware-scheduler" || o.Spec.HolderIdentity == nil || *o.Spec.HolderIdentity == "" {
-			return
-		}
-		if len(h.terms) == 0 || h.terms[len(h.terms)-1].holder != *o.Spec.HolderIdentity {
-			h.terms = append(h.terms, term{holder: *o.Spec.HolderIdentity, acquired: o.Spec.AcquireTime.Time})
-		}
-		h.terms[len(h.terms)-1].renewed = o.Spec.RenewTime.Time
-	case *v1.Pod:
-		node, was := o.Spec.NodeName, h.nodes[o.UID]
-		if was != "" && node != was {
-			h.moved = append(h.moved, fmt.Sprintf("%s: %s, then %q", o.Name, was, node))
-		}
-		if node != "" && was == "" {
-			h.nodes[o.UID] = node
-			h.times = append(h.times, time.Now())
-		}
+	if lease.Name != "spot-aware-scheduler" || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return
+	}
+	if len(h.terms) == 0 || h.terms[len(h.terms)-1].holder != *lease.Spec.HolderIdentity {
+		h.terms = append(h.terms, term{holder: *lease.Spec.HolderIdentity, acquired: lease.Spec.AcquireTime.Time})
+	}
+	h.terms[len(h.terms)-1].renewed = lease.Spec.RenewTime.Time
+}
+
+func (h *history) observePod(now time.Time, pod *v1.Pod, _ bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	node, was := pod.Spec.NodeName, h.nodes[pod.UID]
+	if was != "" && node != was {
+		h.moved = append(h.moved, fmt.Sprintf("%s: %s, then %q", pod.Name, was, node))
+	}
+	if node != "" && was == "" {
+		h.nodes[pod.UID] = node
+		h.times = append(h.times, now)
 	}
 }
 
@@ -133,19 +121,14 @@ func (h *history) hasLeader() error {
 	return nil
 }
 
-// gauge returns the sum of a scheduler's metric over all series with these labels.
-func (s *scenario) gauge(p *lab.Process, name string, labels map[string]string) (float64, error) {
-	return live.Metric(s.ctx, p, name, labels)
-}
-
 // leader returns the index in all of the scheduler that leads.
 func (s *scenario) leader(all []*lab.Process) int {
 	s.Helper()
 	leading := -1
-	s.eventually(soon, func() error {
+	s.Eventually(soon, func() error {
 		for i, p := range all {
 			// A scheduler that is starting serves no metrics yet and does not lead.
-			if leads, err := s.gauge(p, "leader_election_master_status", map[string]string{"name": "kube-scheduler"}); err == nil && leads == 1 {
+			if leads, err := live.Metric(s.Ctx, p, "leader_election_master_status", map[string]string{"name": "kube-scheduler"}); err == nil && leads == 1 {
 				leading = i
 				return nil
 			}
@@ -160,10 +143,10 @@ func (s *scenario) leader(all []*lab.Process) int {
 // differs from these if the client ended before the response.
 func (s *scenario) bindingRequests() map[string]int {
 	s.Helper()
-	text, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").Do(s.ctx).Raw()
-	s.must(err)
+	text, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").Do(s.Ctx).Raw()
+	s.Must(err)
 	parsed := testutil.NewMetrics()
-	s.must(testutil.ParseMetrics(string(text), &parsed))
+	s.Must(testutil.ParseMetrics(string(text), &parsed))
 	codes := map[string]int{}
 	for _, sample := range parsed["apiserver_request_total"] {
 		if sample.Metric["resource"] == "pods" && sample.Metric["subresource"] == "binding" {
@@ -198,10 +181,10 @@ func (s *scenario) requireBoundOnce(h *history, before map[string]int, n int) {
 // requireNoOverbooking fails the test for every node with more pods of the scenario than slots.
 func (s *scenario) requireNoOverbooking() {
 	s.Helper()
-	pods, err := s.livePods(metav1.ListOptions{})
-	s.must(err)
-	nodes, err := client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
-	s.must(err)
+	pods, err := live.Pods(s.Ctx, client, s.Namespace, metav1.ListOptions{})
+	s.Must(err)
+	nodes, err := client.CoreV1().Nodes().List(s.Ctx, metav1.ListOptions{})
+	s.Must(err)
 	on := map[string]int64{}
 	for _, pod := range pods {
 		on[pod.Spec.NodeName]++

@@ -45,9 +45,9 @@
 //	manifests        kustomizations, and the example workloads
 //	optin            the overlay namespace-opt-in
 //
-// Helpers: scenario starts and cleans up a test, cluster creates workloads, waiting creates pods
-// that wait, watch and leaders record what happens, breach checks the spot budgets, events reads
-// events and metrics, proxy delays watches.
+// Helpers: scenario starts a test, waiting creates pods that wait, leaders records the leaders and
+// their bindings, breach checks the spot budgets, events reads events and metrics, proxy delays
+// watches. Package live contains what the live tests of all packages share.
 package integration
 
 import (

@@ -25,6 +25,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 const partOf = "app.kubernetes.io/part-of=spot-aware-scheduler"
@@ -111,7 +112,7 @@ func TestManifests(t *testing.T) {
 		// The CRDs of the Prometheus operator.
 		for _, kind := range []string{"servicemonitors", "prometheusrules"} {
 			k.must(t, "create", "--filename="+filepath.Join("testdata", kind+".yaml"))
-			must(t, until(t.Context(), soon, func() error { // kubectl wait fails at once if the object has no conditions yet
+			must(t, live.Until(t.Context(), soon, func() error { // kubectl wait fails at once if the object has no conditions yet
 				_, stderr, err := k.run("wait", "--for=condition=Established", "crd/"+kind+".monitoring.coreos.com")
 				if err != nil {
 					err = fmt.Errorf("%w: %s", err, stderr)
@@ -122,7 +123,7 @@ func TestManifests(t *testing.T) {
 		applyOverlay(t, k, monitoring, "created")
 		applyOverlay(t, k, monitoring, "unchanged")
 		k.must(t, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--kustomize="+monitoring+"-extender")
-		must(t, until(t.Context(), soon, func() error {
+		must(t, live.Until(t.Context(), soon, func() error {
 			if got := scrapes(); got != "yes" {
 				return fmt.Errorf("may Prometheus read /metrics: %s", got)
 			}
@@ -234,7 +235,7 @@ func wantNoObjects(t *testing.T, k kubectl, when string) {
 		t.Fatalf("the API server's kinds: %v", kinds)
 	}
 	// Kubernetes deletes pods and ReplicaSets shortly after their owner.
-	must(t, until(t.Context(), soon, func() error {
+	must(t, live.Until(t.Context(), soon, func() error {
 		stdout, stderr, err := k.run("get", strings.Join(kinds, ","), "--all-namespaces", "--selector="+partOf, "--output=name")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, stderr)
@@ -274,7 +275,7 @@ func runsOn(t *testing.T, client kubernetes.Interface, nodes ...string) {
 	t.Helper()
 	slices.Sort(nodes)
 	for name := range deployments {
-		must(t, until(t.Context(), soon, func() error {
+		must(t, live.Until(t.Context(), soon, func() error {
 			d, err := client.AppsV1().Deployments("kube-system").Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -329,16 +330,16 @@ func TestManifestsAvoidSpot(t *testing.T) {
 // TestPlacementExampleWorkloads applies the shipped examples, and checks that each is placed as its
 // comment describes.
 func TestPlacementExampleWorkloads(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(3, 8), spotNodes(6, 8)))
-	s.must(client.CoreV1().Namespaces().Delete(s.ctx, s.namespace, metav1.DeleteOptions{}))
-	s.namespace = "spot-example" // the cleanup deletes it like any other namespace
+	s := start(t, slices.Concat(live.OnDemand(3, 8), live.Spot(6, 8)))
+	s.Must(client.CoreV1().Namespaces().Delete(s.Ctx, s.Namespace, metav1.DeleteOptions{}))
+	s.Namespace = "spot-example" // the cleanup deletes it like any other namespace
 	k := kubectl{cp: controlPlane, cache: t.TempDir()}
 	dir := filepath.Join(controlPlane.Root, "manifests", "overlays", "example-workloads")
 	applyOverlay(t, k, dir, "created")
 
-	s.eventually(soon, s.haveSplits(map[string]split{
-		"storefront": {onDemand: 3, spot: 7}, "payments": {onDemand: 2, spot: 1}, "admin": {onDemand: 1}, "thumbnails": {spot: 4},
-		"queue": {onDemand: 1, spot: 2}, "report": {spot: 3},
+	s.Eventually(soon, s.haveSplits(map[string]split{
+		"storefront": {OnDemand: 3, Spot: 7}, "payments": {OnDemand: 2, Spot: 1}, "admin": {OnDemand: 1}, "thumbnails": {Spot: 4},
+		"queue": {OnDemand: 1, Spot: 2}, "report": {Spot: 3},
 	}))
 	applyOverlay(t, k, dir, "unchanged")
 }

@@ -21,28 +21,28 @@ const optIn = "spot-aware-scheduler.io/opt-in"
 // TestNamespaceOptIn tests manifests/overlays/namespace-opt-in. New pods of a labelled namespace
 // get this scheduler and are placed by its rules. All other pods are unchanged.
 func TestNamespaceOptIn(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 20), spotNodes(2, 20)))
+	s := start(t, slices.Concat(live.OnDemand(2, 20), live.Spot(2, 20)))
 	// podTemplate opts in by itself, so plain removes the scheduler name.
 	plain := func(d *appsv1.Deployment) { d.Spec.Template.Spec.SchedulerName = "" }
 
-	s.deploy("before", 1, plain)
-	s.eventually(soon, s.haveScheduler("before", 1, v1.DefaultSchedulerName))
+	s.Deploy("before", 1, plain)
+	s.Eventually(soon, s.haveScheduler("before", 1, v1.DefaultSchedulerName))
 
 	s.applyOptIn()
-	s.labelNamespace(s.namespace, "true")
+	s.labelNamespace(s.Namespace, "true")
 	// Only a new pod shows whether the API server has observed both the policy and the label.
-	s.eventually(soon, func() error { return s.checkSchedulerName(s.namespace, nil, "spot-aware-scheduler") })
+	s.Eventually(soon, func() error { return s.checkSchedulerName(s.Namespace, nil, "spot-aware-scheduler") })
 
 	s.run("every kind of workload", func(s *scenario) {
-		s.deploy("web", 3, plain)
+		s.Deploy("web", 3, plain)
 		s.statefulSet("db", 3, func(set *appsv1.StatefulSet) { set.Spec.Template.Spec.SchedulerName = "" })
-		s.eventually(soon, s.hasSplit("web", split{onDemand: 1, spot: 2}))
-		s.eventually(soon, s.hasSplit("db", split{onDemand: 1, spot: 2}))
-		s.must(s.haveScheduler("web", 3, "spot-aware-scheduler")())
+		s.Eventually(soon, s.HasSplit("web", split{OnDemand: 1, Spot: 2}))
+		s.Eventually(soon, s.HasSplit("db", split{OnDemand: 1, Spot: 2}))
+		s.Must(s.haveScheduler("web", 3, "spot-aware-scheduler")())
 	})
 
 	s.run("pods created before the overlay", func(s *scenario) {
-		s.must(s.haveScheduler("before", 1, v1.DefaultSchedulerName)())
+		s.Must(s.haveScheduler("before", 1, v1.DefaultSchedulerName)())
 	})
 
 	for name, test := range map[string]struct {
@@ -61,24 +61,24 @@ func TestNamespaceOptIn(t *testing.T) {
 		"owned by a DaemonSet":                 {ownedBy("DaemonSet"), v1.DefaultSchedulerName},
 		"already bound to a node":              {func(pod *v1.Pod) { pod.Spec.NodeName = "od-1" }, v1.DefaultSchedulerName},
 	} {
-		s.run(name, func(s *scenario) { s.must(s.checkSchedulerName(s.namespace, test.edit, test.want)) })
+		s.run(name, func(s *scenario) { s.Must(s.checkSchedulerName(s.Namespace, test.edit, test.want)) })
 	}
 
 	s.run("namespace with the label false", func(s *scenario) {
-		s.labelNamespace(s.namespace, "false")
-		s.eventually(soon, func() error { return s.checkSchedulerName(s.namespace, nil, v1.DefaultSchedulerName) })
+		s.labelNamespace(s.Namespace, "false")
+		s.Eventually(soon, func() error { return s.checkSchedulerName(s.Namespace, nil, v1.DefaultSchedulerName) })
 	})
 
 	s.run("namespace without the label", func(s *scenario) {
-		s.must(s.checkSchedulerName(metav1.NamespaceDefault, nil, v1.DefaultSchedulerName))
+		s.Must(s.checkSchedulerName(metav1.NamespaceDefault, nil, v1.DefaultSchedulerName))
 	})
 
 	s.run("kube-system, whatever its label", func(s *scenario) {
 		s.labelNamespace(metav1.NamespaceSystem, "true")
-		s.labelNamespace(s.namespace, "true")
+		s.labelNamespace(s.Namespace, "true")
 		// The other label was set earlier, so the API server has observed it too.
-		s.eventually(soon, func() error { return s.checkSchedulerName(s.namespace, nil, "spot-aware-scheduler") })
-		s.must(s.checkSchedulerName(metav1.NamespaceSystem, nil, v1.DefaultSchedulerName))
+		s.Eventually(soon, func() error { return s.checkSchedulerName(s.Namespace, nil, "spot-aware-scheduler") })
+		s.Must(s.checkSchedulerName(metav1.NamespaceSystem, nil, v1.DefaultSchedulerName))
 		s.labelNamespace(metav1.NamespaceSystem, "")
 	})
 }
@@ -91,7 +91,7 @@ func (s *scenario) applyOptIn() {
 	overlay := filepath.Join(controlPlane.Root, "manifests", "overlays", "namespace-opt-in")
 	if api := live.MutatingPolicies(); api.Version != "v1" {
 		converted := filepath.Join(s.TempDir(), "policy.yaml")
-		s.must(os.WriteFile(converted, []byte(api.Convert(k.must(s.T, "kustomize", overlay))), 0o600))
+		s.Must(os.WriteFile(converted, []byte(api.Convert(k.must(s.T, "kustomize", overlay))), 0o600))
 		s.Cleanup(func() { k.must(s.T, "delete", "--ignore-not-found", "-f", converted) })
 		k.must(s.T, "apply", "-f", converted)
 		return
@@ -108,20 +108,20 @@ func (s *scenario) labelNamespace(namespace, value string) {
 	if value == "" {
 		patch = fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, optIn)
 	}
-	_, err := client.CoreV1().Namespaces().Patch(s.ctx, namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.must(err)
+	_, err := client.CoreV1().Namespaces().Patch(s.Ctx, namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	s.Must(err)
 }
 
 // checkSchedulerName checks which scheduler a new pod gets. It uses a dry run, so nothing is
 // stored.
 func (s *scenario) checkSchedulerName(namespace string, edit func(*v1.Pod), want string) error {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "dry-run"}, Spec: podTemplate("dry-run").Spec}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "dry-run"}, Spec: live.PodTemplate("dry-run").Spec}
 	pod.Spec.SchedulerName = ""
 	if edit != nil {
 		edit(pod)
 	}
 	env := pod.Spec.Containers[0].Env
-	pod, err := client.CoreV1().Pods(namespace).Create(s.ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	pod, err := client.CoreV1().Pods(namespace).Create(s.Ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func ownedBy(kind string) func(*v1.Pod) {
 // haveScheduler returns a check that app has n pods, all with this scheduler.
 func (s *scenario) haveScheduler(app string, n int, want string) func() error {
 	return func() error {
-		pods, err := s.pods(app)
+		pods, err := s.Pods(app)
 		if err == nil && len(pods) != n {
 			err = fmt.Errorf("%s: %d pods, want %d", app, len(pods), n)
 		}

@@ -39,58 +39,58 @@ func TestOutage(t *testing.T) {
 			want := map[string]split{}
 			for i := range 20 {
 				name := fmt.Sprintf("large-%d", i)
-				s.deploy(name, 50, annotated(minOnDemand, "30%"))
-				want[name] = split{onDemand: 15, spot: 35}
+				s.Deploy(name, 50, live.Annotated(minOnDemand, "30%"))
+				want[name] = split{OnDemand: 15, Spot: 35}
 			}
 			// The controllers also recover slowly after an outage. This test measures only the
 			// scheduler, so all pods exist first.
-			s.eventually(time.Minute, func() error {
-				if splits, err := s.splits(); err != nil || waiting(splits) != 1000 {
+			s.Eventually(time.Minute, func() error {
+				if splits, err := s.Splits(); err != nil || waiting(splits) != 1000 {
 					return fmt.Errorf("%d of 1,000 pods exist, %v", waiting(splits), err)
 				}
 				return nil
 			})
 			// Most floors find no on-demand capacity until the end. Spot has room for every
 			// replica, so a scheduler that miscounts the bound pods breaches a floor.
-			allOnDemand := onDemand(20, 15)
-			s.must(s.scheduler.Pause())
-			s.addNodes(slices.Concat(allOnDemand[:5], spotNodes(30, 30))...)
-			s.must(s.scheduler.Resume())
+			allOnDemand := live.OnDemand(20, 15)
+			s.Must(s.Scheduler.Pause())
+			s.AddNodes(slices.Concat(allOnDemand[:5], live.Spot(30, 30))...)
+			s.Must(s.Scheduler.Resume())
 			const placeable = 20*35 + 5*15
-			s.eventually(manyPods, seen.boundAtLeast(50))
+			s.Eventually(manyPods, seen.boundAtLeast(50))
 			component := controlPlane.Process(test.component)
-			s.must(test.interrupt(component))
+			s.Must(test.interrupt(component))
 			left, began := seen.bound(), time.Now()
 			if left >= placeable {
 				t.Errorf("the outage started too late: %d pods were bound", left)
 			}
 			time.Sleep(test.length) // not a wait for a fact: the length of the outage
-			s.must(test.restore(s, component))
+			s.Must(test.restore(s, component))
 			returned := time.Now()
 			// The simulated kubelets, and the controllers that watch their leases, can take over a
 			// minute to reconnect. Until then all nodes look lost and are tainted. Real kubelets
 			// reconnect sooner, and this test measures the scheduler.
 			for _, name := range []string{"kwok", "kube-controller-manager"} {
 				other := controlPlane.Process(name)
-				s.must(other.Kill())
+				s.Must(other.Kill())
 				_, err := controlPlane.StartAgain(other)
-				s.must(err)
+				s.Must(err)
 			}
 
-			s.eventually(manyPods, func() error {
+			s.Eventually(manyPods, func() error {
 				if bound, err := s.bound(); err != nil || bound < placeable {
 					return fmt.Errorf("%d of %d pods are bound, %v", bound, placeable, err)
 				}
 				return nil
 			})
 			all := time.Now()
-			lease, err := client.CoordinationV1().Leases("kube-system").Get(s.ctx, "spot-aware-scheduler", metav1.GetOptions{})
-			s.must(err)
+			lease, err := client.CoordinationV1().Leases("kube-system").Get(s.Ctx, "spot-aware-scheduler", metav1.GetOptions{})
+			s.Must(err)
 			t.Logf("outage of %s with %d of 1,000 pods bound; the scheduler was restarted %d times; the lease was acquired %.1f s after the return, "+
 				"and the %d pods that fit were bound %.1f s after it",
 				returned.Sub(began).Round(time.Second), left, restarts(), lease.Spec.AcquireTime.Sub(returned).Seconds(), placeable, all.Sub(returned).Seconds())
-			s.addNodes(allOnDemand[5:]...)
-			s.eventually(manyPods, s.haveSplits(want))
+			s.AddNodes(allOnDemand[5:]...)
+			s.Eventually(manyPods, s.haveSplits(want))
 			if moved := seen.onTwoNodes(); len(moved) > 0 {
 				t.Errorf("pods on two nodes: %v", moved)
 			}
@@ -103,7 +103,7 @@ func TestOutage(t *testing.T) {
 func waiting(splits map[string]split) int {
 	n := 0
 	for _, at := range splits {
-		n += at.waiting
+		n += at.Waiting
 	}
 	return n
 }
@@ -111,8 +111,8 @@ func waiting(splits map[string]split) int {
 func resume(_ *scenario, p *lab.Process) error { return p.Resume() }
 
 func (s *scenario) startAPIServer(*lab.Process) error {
-	start, err := live.StartAPIServerAgain(s.ctx, controlPlane, client)
-	s.starts = append(s.starts, start)
+	start, err := live.StartAPIServerAgain(s.Ctx, controlPlane, client)
+	s.Starts = append(s.Starts, start)
 	return err
 }
 
@@ -143,13 +143,13 @@ func ownControlPlane(t *testing.T) {
 // returns the number of restarts so far.
 func (s *scenario) restartOnExit() (restarts func() int) {
 	var count atomic.Int32
-	ctx, cancel := context.WithCancel(s.ctx)
+	ctx, cancel := context.WithCancel(s.Ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for pause := time.Duration(0); ; pause = 10 * time.Second {
 			select {
-			case <-s.scheduler.Done():
+			case <-s.Scheduler.Done():
 			case <-ctx.Done():
 				return
 			}
@@ -158,12 +158,12 @@ func (s *scenario) restartOnExit() (restarts func() int) {
 			case <-ctx.Done():
 				return
 			}
-			again, err := controlPlane.StartAgain(s.scheduler)
+			again, err := controlPlane.StartAgain(s.Scheduler)
 			if err != nil {
 				s.Error(err)
 				return
 			}
-			s.scheduler = again
+			s.Scheduler = again
 			count.Add(1)
 		}
 	}()

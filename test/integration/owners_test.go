@@ -11,26 +11,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 func TestPlacementOwners(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(3, 20), spotNodes(3, 20)))
+	s := start(t, slices.Concat(live.OnDemand(3, 20), live.Spot(3, 20)))
 
 	s.run("ReplicationController", func(s *scenario) {
-		replicas, template := int32(3), podTemplate("rc")
-		_, err := client.CoreV1().ReplicationControllers(s.namespace).Create(s.ctx, &v1.ReplicationController{
+		replicas, template := int32(3), live.PodTemplate("rc")
+		_, err := client.CoreV1().ReplicationControllers(s.Namespace).Create(s.Ctx, &v1.ReplicationController{
 			ObjectMeta: metav1.ObjectMeta{Name: "rc"},
 			Spec:       v1.ReplicationControllerSpec{Replicas: &replicas, Selector: template.Labels, Template: &template},
 		}, metav1.CreateOptions{})
-		s.must(err)
-		s.eventually(soon, s.hasSplit("rc", split{onDemand: 1, spot: 2}))
+		s.Must(err)
+		s.Eventually(soon, s.HasSplit("rc", split{OnDemand: 1, Spot: 2}))
 	})
 
 	s.run("ReplicaSet without a Deployment", func(s *scenario) {
 		s.replicaSet("rs", 3)
 		s.replicaSet("rs-annotated", 3, func(rs *appsv1.ReplicaSet) { rs.Annotations[minOnDemand] = "2" })
-		s.eventually(soon, s.hasSplit("rs", split{onDemand: 1, spot: 2}))
-		s.eventually(soon, s.hasSplit("rs-annotated", split{onDemand: 2, spot: 1}))
+		s.Eventually(soon, s.HasSplit("rs", split{OnDemand: 1, Spot: 2}))
+		s.Eventually(soon, s.HasSplit("rs-annotated", split{OnDemand: 2, Spot: 1}))
 	})
 
 	s.run("ReplicaSet of an unknown kind", func(s *scenario) {
@@ -38,7 +39,7 @@ func TestPlacementOwners(t *testing.T) {
 			rs.Annotations[minOnDemand] = "2"
 			rs.OwnerReferences = []metav1.OwnerReference{unknownKind("Rollout")}
 		})
-		s.eventually(soon, s.hasSplit("rs-rollout", split{onDemand: 2, spot: 1}))
+		s.Eventually(soon, s.HasSplit("rs-rollout", split{OnDemand: 2, Spot: 1}))
 	})
 
 	s.run("unknown kind", func(s *scenario) {
@@ -48,38 +49,38 @@ func TestPlacementOwners(t *testing.T) {
 			s.pod("cloneset", fmt.Sprintf("cloneset-%d", i), func(pod *v1.Pod) {
 				pod.OwnerReferences = []metav1.OwnerReference{unknownKind("CloneSet")}
 			})
-			s.eventually(soon, s.hasSplit("cloneset", split{onDemand: 1, spot: i}))
+			s.Eventually(soon, s.HasSplit("cloneset", split{OnDemand: 1, Spot: i}))
 		}
 	})
 
 	s.run("pods that a Deployment controls without a ReplicaSet", func(s *scenario) {
-		none, template := int32(0), podTemplate("jobmanager")
-		d, err := client.AppsV1().Deployments(s.namespace).Create(s.ctx, &appsv1.Deployment{
+		none, template := int32(0), live.PodTemplate("jobmanager")
+		d, err := client.AppsV1().Deployments(s.Namespace).Create(s.Ctx, &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Name: "jobmanager"},
 			Spec:       appsv1.DeploymentSpec{Replicas: &none, Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},
 		}, metav1.CreateOptions{})
-		s.must(err)
+		s.Must(err)
 		for i := range 4 {
 			s.pod("taskmanager", fmt.Sprintf("taskmanager-%d", i), func(pod *v1.Pod) {
 				pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
 			})
-			s.eventually(soon, s.hasSplit("taskmanager", split{onDemand: 1, spot: i}))
+			s.Eventually(soon, s.HasSplit("taskmanager", split{OnDemand: 1, Spot: i}))
 		}
 	})
 
 	s.run("pod without a controller", func(s *scenario) {
 		s.barePod("bare")
-		s.eventually(soon, s.hasSplit("bare", split{onDemand: 1}))
+		s.Eventually(soon, s.HasSplit("bare", split{OnDemand: 1}))
 	})
 
 	s.run("Deployment deleted, pods orphaned", func(s *scenario) {
-		s.deploy("orphan", 3, annotated(minOnDemand, "2"))
-		s.eventually(soon, s.hasSplit("orphan", split{onDemand: 2, spot: 1}))
+		s.Deploy("orphan", 3, live.Annotated(minOnDemand, "2"))
+		s.Eventually(soon, s.HasSplit("orphan", split{OnDemand: 2, Spot: 1}))
 		orphan := metav1.DeletePropagationOrphan
-		s.must(client.AppsV1().Deployments(s.namespace).Delete(s.ctx, "orphan", metav1.DeleteOptions{PropagationPolicy: &orphan}))
+		s.Must(client.AppsV1().Deployments(s.Namespace).Delete(s.Ctx, "orphan", metav1.DeleteOptions{PropagationPolicy: &orphan}))
 		var set appsv1.ReplicaSet
-		s.eventually(soon, func() error {
-			sets, err := client.AppsV1().ReplicaSets(s.namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=orphan"})
+		s.Eventually(soon, func() error {
+			sets, err := client.AppsV1().ReplicaSets(s.Namespace).List(s.Ctx, metav1.ListOptions{LabelSelector: "app=orphan"})
 			if err != nil {
 				return err
 			}
@@ -90,20 +91,20 @@ func TestPlacementOwners(t *testing.T) {
 		})
 		// The ReplicaSet is now a workload by itself. The Deployment's annotations were copied to
 		// it.
-		_, err := client.AppsV1().ReplicaSets(s.namespace).Patch(s.ctx, set.Name, types.MergePatchType, []byte(`{"spec":{"replicas":5}}`), metav1.PatchOptions{})
-		s.must(err)
-		s.eventually(soon, s.hasSplit("orphan", split{onDemand: 2, spot: 3}))
+		_, err := client.AppsV1().ReplicaSets(s.Namespace).Patch(s.Ctx, set.Name, types.MergePatchType, []byte(`{"spec":{"replicas":5}}`), metav1.PatchOptions{})
+		s.Must(err)
+		s.Eventually(soon, s.HasSplit("orphan", split{OnDemand: 2, Spot: 3}))
 	})
 
 	s.run("DaemonSet", func(s *scenario) {
-		s.addNodes(lab.NodeSpec{Name: "leaving", Capacity: lab.Spot, Labels: map[string]string{"autoscaling.cast.ai/draining": "spot-interruption"}})
-		template := podTemplate("daemon")
-		_, err := client.AppsV1().DaemonSets(s.namespace).Create(s.ctx, &appsv1.DaemonSet{
+		s.AddNodes(lab.NodeSpec{Name: "leaving", Capacity: lab.Spot, Labels: map[string]string{"autoscaling.cast.ai/draining": "spot-interruption"}})
+		template := live.PodTemplate("daemon")
+		_, err := client.AppsV1().DaemonSets(s.Namespace).Create(s.Ctx, &appsv1.DaemonSet{
 			ObjectMeta: metav1.ObjectMeta{Name: "daemon", Annotations: map[string]string{minOnDemand: "100%"}},
 			Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},
 		}, metav1.CreateOptions{})
-		s.must(err)
-		s.eventually(soon, s.hasSplit("daemon", split{onDemand: 3, spot: 4}))
+		s.Must(err)
+		s.Eventually(soon, s.HasSplit("daemon", split{OnDemand: 3, Spot: 4}))
 	})
 }
 
@@ -120,27 +121,27 @@ func (s *scenario) replicaSet(name string, replicas int32, edits ...func(*appsv1
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
 		Spec: appsv1.ReplicaSetSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: podTemplate(name),
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: live.PodTemplate(name),
 		},
 	}
 	for _, edit := range edits {
 		edit(rs)
 	}
-	_, err := client.AppsV1().ReplicaSets(s.namespace).Create(s.ctx, rs, metav1.CreateOptions{})
-	s.must(err)
+	_, err := client.AppsV1().ReplicaSets(s.Namespace).Create(s.Ctx, rs, metav1.CreateOptions{})
+	s.Must(err)
 }
 
-// pod creates a pod of podTemplate(app) without a controller object, modified by edits.
+// pod creates a pod of live.PodTemplate(app) without a controller object, modified by edits.
 func (s *scenario) pod(app, name string, edits ...func(*v1.Pod)) {
 	s.Helper()
-	template := podTemplate(app)
+	template := live.PodTemplate(app)
 	pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod.Name = name
 	for _, edit := range edits {
 		edit(pod)
 	}
-	_, err := client.CoreV1().Pods(s.namespace).Create(s.ctx, pod, metav1.CreateOptions{})
-	s.must(err)
+	_, err := client.CoreV1().Pods(s.Namespace).Create(s.Ctx, pod, metav1.CreateOptions{})
+	s.Must(err)
 }
 
 // barePod creates a pod without a controller.

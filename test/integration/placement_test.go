@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // soon is the longest time that an immediate reaction may take on a loaded machine.
@@ -15,19 +17,19 @@ const soon = 20 * time.Second
 const manyPods = 5 * time.Minute
 
 func TestPlacementSingletonsOnOnDemand(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(5, 20), spotNodes(5, 20)))
+	s := start(t, slices.Concat(live.OnDemand(5, 20), live.Spot(5, 20)))
 	for i := range 50 {
-		s.deploy(fmt.Sprintf("single-%d", i), 1)
+		s.Deploy(fmt.Sprintf("single-%d", i), 1)
 	}
 	for i := range 50 {
-		s.eventually(soon, s.hasSplit(fmt.Sprintf("single-%d", i), split{onDemand: 1}))
+		s.Eventually(soon, s.HasSplit(fmt.Sprintf("single-%d", i), split{OnDemand: 1}))
 	}
 }
 
 func TestPlacementFloorThenSpot(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(3, 10), spotNodes(3, 10)))
-	s.deploy("three", 3)
-	s.deploy("ten", 10, annotated(minOnDemand, "30%"))
-	s.eventually(soon, s.hasSplit("three", split{onDemand: 1, spot: 2}))
-	s.eventually(soon, s.hasSplit("ten", split{onDemand: 3, spot: 7}))
+	s := start(t, slices.Concat(live.OnDemand(3, 10), live.Spot(3, 10)))
+	s.Deploy("three", 3)
+	s.Deploy("ten", 10, live.Annotated(minOnDemand, "30%"))
+	s.Eventually(soon, s.HasSplit("three", split{OnDemand: 1, Spot: 2}))
+	s.Eventually(soon, s.HasSplit("ten", split{OnDemand: 3, Spot: 7}))
 }

@@ -28,10 +28,10 @@ func (s *scenario) newProxy() *proxy {
 	s.Helper()
 	config := controlPlane.Config()
 	target, err := url.Parse(config.Host)
-	s.must(err)
+	s.Must(err)
 	// Each client sends its own credentials.
 	transport, err := rest.TransportFor(&rest.Config{Host: config.Host, TLSClientConfig: rest.TLSClientConfig{CAData: config.CAData}})
-	s.must(err)
+	s.Must(err)
 	p := &proxy{open: make(chan struct{})}
 	close(p.open)
 	p.server = httptest.NewUnstartedServer(&httputil.ReverseProxy{
@@ -60,13 +60,13 @@ func (s *scenario) newProxy() *proxy {
 func (p *proxy) kubeconfig(s *scenario) string {
 	s.Helper()
 	config, err := clientcmd.LoadFromFile(controlPlane.SchedulerKubeconfig)
-	s.must(err)
+	s.Must(err)
 	for _, cluster := range config.Clusters {
 		cluster.Server = p.server.URL
 		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 	}
 	file := filepath.Join(s.TempDir(), "kubeconfig")
-	s.must(clientcmd.WriteToFile(*config, file))
+	s.Must(clientcmd.WriteToFile(*config, file))
 	return file
 }
 

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // TestResourceRequests measures the scheduler's usage with 300 nodes and 3,000 pods, and compares
@@ -25,17 +26,17 @@ func TestResourceRequests(t *testing.T) {
 	const perWorkload, workloads, replacedPerSecond = 100, 30, 10
 	d := shippedDeployment(t, "spot-aware-scheduler")
 	container := d.Spec.Template.Spec.Containers[0]
-	s := start(t, slices.Concat(onDemand(100, 15), spotNodes(200, 15)))
+	s := start(t, slices.Concat(live.OnDemand(100, 15), live.Spot(200, 15)))
 
 	want := map[string]split{}
-	began, before := time.Now(), usage(t, s.scheduler)
+	began, before := time.Now(), usage(t, s.Scheduler)
 	for i := range workloads {
 		name := fmt.Sprintf("load-%d", i)
-		s.deploy(name, perWorkload, annotated(minOnDemand, "30%"))
-		want[name] = split{onDemand: 30, spot: 70}
+		s.Deploy(name, perWorkload, live.Annotated(minOnDemand, "30%"))
+		want[name] = split{OnDemand: 30, Spot: 70}
 	}
-	s.eventually(manyPods, s.haveSplits(want))
-	placed := usage(t, s.scheduler)
+	s.Eventually(manyPods, s.haveSplits(want))
+	placed := usage(t, s.Scheduler)
 	t.Logf("placing %d pods: %.1f CPU seconds in %s, at most %d MiB", workloads*perWorkload,
 		(placed.cpu - before.cpu).Seconds(), time.Since(began).Round(time.Second), placed.peak>>20)
 
@@ -43,21 +44,21 @@ func TestResourceRequests(t *testing.T) {
 	const seconds = 10
 	ticker := time.NewTicker(time.Second / replacedPerSecond)
 	defer ticker.Stop()
-	pods, err := s.livePods(metav1.ListOptions{})
-	s.must(err)
+	pods, err := live.Pods(s.Ctx, client, s.Namespace, metav1.ListOptions{})
+	s.Must(err)
 	now := int64(0)
 	var deleting sync.WaitGroup
 	for _, pod := range pods[:seconds*replacedPerSecond] {
 		<-ticker.C
 		deleting.Go(func() {
-			if err := client.CoreV1().Pods(s.namespace).Delete(s.ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+			if err := client.CoreV1().Pods(s.Namespace).Delete(s.Ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	deleting.Wait()
-	s.eventually(soon, s.haveSplits(want))
-	after := usage(t, s.scheduler)
+	s.Eventually(soon, s.haveSplits(want))
+	after := usage(t, s.Scheduler)
 	cores := (after.cpu - placed.cpu).Seconds() / time.Since(began).Seconds()
 	t.Logf("replacing %d pods per second: %.3f cores, %d MiB", replacedPerSecond, cores, after.memory>>20)
 

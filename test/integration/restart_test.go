@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // A killed scheduler leaves bound and unbound pods, and passes no state to its successor. The
@@ -13,25 +15,25 @@ import (
 func TestSchedulerKilledDuringPlacement(t *testing.T) {
 	// Most floors find no on-demand at first. Spot has room for every replica, so a scheduler that
 	// miscounts the bound pods breaches a floor.
-	allOnDemand := onDemand(40, 15)
-	s := start(t, slices.Concat(allOnDemand[:10], spotNodes(60, 30)), limitBindings)
+	allOnDemand := live.OnDemand(40, 15)
+	s := start(t, slices.Concat(allOnDemand[:10], live.Spot(60, 30)), limitBindings)
 	onSpot := s.watchSpot()
 	want, budgets := map[string]split{}, map[string]int{}
 	for i := range 40 {
 		name := fmt.Sprintf("large-%d", i)
-		s.deploy(name, 50, annotated(minOnDemand, "30%"))
+		s.Deploy(name, 50, live.Annotated(minOnDemand, "30%"))
 		budgets[name] = 35
-		want[name] = split{onDemand: 15, spot: 35}
+		want[name] = split{OnDemand: 15, Spot: 35}
 	}
-	s.eventually(time.Minute, func() error {
+	s.Eventually(time.Minute, func() error {
 		if bound, err := s.bound(); err != nil || bound < 600 {
 			return fmt.Errorf("%d pods are bound, %v", bound, err)
 		}
 		return nil
 	})
-	s.must(s.scheduler.Kill())
+	s.Must(s.Scheduler.Kill())
 	left, err := s.bound()
-	s.must(err)
+	s.Must(err)
 	s.Logf("killed with %d of 2,000 pods bound", left)
 	if left >= 1500 {
 		s.Errorf("killed too late: %d pods were bound", left)
@@ -39,14 +41,14 @@ func TestSchedulerKilledDuringPlacement(t *testing.T) {
 
 	s.startScheduler()
 	// The lease of the killed leader must expire first, which takes 15 s.
-	s.eventually(manyPods, func() error {
+	s.Eventually(manyPods, func() error {
 		if bound, err := s.bound(); err != nil || bound < 40*35+10*15 {
 			return fmt.Errorf("%d pods are bound, %v", bound, err)
 		}
 		return nil
 	})
-	s.addNodes(allOnDemand[10:]...)
-	s.eventually(manyPods, s.haveSplits(want))
+	s.AddNodes(allOnDemand[10:]...)
+	s.Eventually(manyPods, s.haveSplits(want))
 	s.requireWithinBudgets(onSpot(), budgets)
 }
 
@@ -59,10 +61,10 @@ func limitBindings(config map[string]any) {
 
 // bound returns the number of live pods that have a node.
 func (s *scenario) bound() (int, error) {
-	splits, err := s.splits()
+	splits, err := s.Splits()
 	n := 0
 	for _, at := range splits {
-		n += at.onDemand + at.spot
+		n += at.OnDemand + at.Spot
 	}
 	return n, err
 }

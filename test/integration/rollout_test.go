@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // group is a node label. It reserves nodes for the pods of one Deployment.
@@ -28,7 +29,7 @@ const rolloutLimit = 4 * time.Minute
 // is known.
 type rollout struct {
 	name            string
-	replicas, floor int32
+	replicas, floor int
 	strategy        appsv1.DeploymentStrategy
 	// middle is called when the update is half complete; nil means nothing.
 	middle func(ctx context.Context, s *scenario, name string) error
@@ -51,7 +52,7 @@ func rollouts(prefix string, room func(rollout) int) []rollout {
 		"paused": pauseAndResume,
 	}
 	var all []rollout
-	for replicas, floor := range map[int32]int32{1: 1, 3: 1, 10: 3} {
+	for replicas, floor := range map[int]int{1: 1, 3: 1, 10: 3} {
 		for strategyName, strategy := range strategies {
 			for course, middle := range courses {
 				r := rollout{
@@ -71,19 +72,19 @@ func rollouts(prefix string, room func(rollout) int) []rollout {
 // spot than its budget, except by rollout relief. Through the extender, the test runs only the
 // rollouts with spare capacity, because the others require the wake-up of waiting pods.
 func TestPlacementRollouts(t *testing.T) {
-	spare := rollouts("spare", func(r rollout) int { return int(2 * r.replicas) })
+	spare := rollouts("spare", func(r rollout) int { return 2 * r.replicas })
 	var scarce []rollout
 	if !throughExtender {
-		scarce = rollouts("scarce", func(r rollout) int { return int(r.floor) })
+		scarce = rollouts("scarce", func(r rollout) int { return r.floor })
 	}
 	s := rollOut(t, slices.Concat(spare, scarce))
-	relieved, err := s.eventsOf(s.namespace, "RolloutRelief")
-	s.must(err)
+	relieved, err := s.eventsOf(s.Namespace, "RolloutRelief")
+	s.Must(err)
 
 	for _, r := range spare {
-		at, err := s.splitOf(r.name)
-		s.must(err)
-		if at.onDemand < int(r.floor) {
+		at, err := s.SplitOf(r.name)
+		s.Must(err)
+		if at.OnDemand < r.floor {
 			s.Errorf("%s: %+v, want %d or more on on-demand", r.name, at, r.floor)
 		}
 	}
@@ -104,9 +105,9 @@ func (s *scenario) requireRolloutRelief(scarce []rollout, relieved int) {
 	s.Helper()
 	workloads, replicas := 0, 0
 	for _, r := range scarce {
-		at, err := s.splitOf(r.name)
-		s.must(err)
-		if lacking := int(r.floor) - at.onDemand; lacking > 0 {
+		at, err := s.SplitOf(r.name)
+		s.Must(err)
+		if lacking := r.floor - at.OnDemand; lacking > 0 {
 			s.Logf("%s: %+v, deficit %d", r.name, at, lacking)
 			workloads, replicas = workloads+1, replicas+lacking
 		}
@@ -114,19 +115,19 @@ func (s *scenario) requireRolloutRelief(scarce []rollout, relieved int) {
 	if workloads == 0 {
 		s.Error("no rollout left a floor unmet: the metrics were not tested")
 	}
-	s.eventually(soon, s.hasMetric(workloads, "spot_aware_scheduler_floors_unmet_workloads", nil))
-	s.eventually(soon, s.hasMetric(replicas, "spot_aware_scheduler_floor_deficit_replicas", nil))
+	s.Eventually(soon, s.hasMetric(workloads, "spot_aware_scheduler_floors_unmet_workloads", nil))
+	s.Eventually(soon, s.hasMetric(replicas, "spot_aware_scheduler_floor_deficit_replicas", nil))
 	if relieved < replicas {
 		s.Errorf("%d pods were relieved, but the deficit is %d replicas", relieved, replicas)
 	}
-	s.eventually(soon, s.hasMetric(relieved, "spot_aware_scheduler_placements_total", map[string]string{"reason": "rollout-relief"}))
+	s.Eventually(soon, s.hasMetric(relieved, "spot_aware_scheduler_placements_total", map[string]string{"reason": "rollout-relief"}))
 }
 
 // rollOut runs rollouts concurrently, each on its own nodes with ample spot capacity.
 func rollOut(t *testing.T, all []rollout) *scenario {
 	var specs []lab.NodeSpec
 	for _, r := range all {
-		own := append(nodes("od-"+r.name, lab.OnDemand, "m5.xlarge", 1, r.room), nodes("spot-"+r.name, lab.Spot, "c5.xlarge", 1, 30)...)
+		own := append(live.Nodes("od-"+r.name, lab.OnDemand, "m5.xlarge", 1, r.room), live.Nodes("spot-"+r.name, lab.Spot, "c5.xlarge", 1, 30)...)
 		for i := range own {
 			own[i].Labels = map[string]string{group: r.name}
 		}
@@ -136,13 +137,13 @@ func rollOut(t *testing.T, all []rollout) *scenario {
 	onSpot := s.watchSpot()
 
 	began := time.Now()
-	running, ctx := errgroup.WithContext(s.ctx)
+	running, ctx := errgroup.WithContext(s.Ctx)
 	for _, r := range all {
-		s.deploy(r.name, r.replicas, annotated(minOnDemand, fmt.Sprint(r.floor)), func(d *appsv1.Deployment) {
+		s.Deploy(r.name, r.replicas, live.Annotated(minOnDemand, fmt.Sprint(r.floor)), func(d *appsv1.Deployment) {
 			d.Spec.Strategy = r.strategy
 			// The delay keeps a rollout half complete until this test observes it, also on a loaded
 			// machine.
-			d.Spec.MinReadySeconds = max(10/r.replicas, 3)
+			d.Spec.MinReadySeconds = int32(max(10/r.replicas, 3))
 			d.Spec.Template.Spec.NodeSelector = map[string]string{group: r.name}
 			d.Spec.Template.Spec.Containers[0].Image = imageOf(1)
 		})
@@ -153,12 +154,12 @@ func rollOut(t *testing.T, all []rollout) *scenario {
 			return nil
 		})
 	}
-	s.must(running.Wait())
+	s.Must(running.Wait())
 	s.Logf("%d rollouts finished after %s", len(all), time.Since(began).Round(time.Second))
 
 	budgets := map[string]int{}
 	for _, r := range all {
-		budgets[r.name] = int(r.replicas - r.floor)
+		budgets[r.name] = r.replicas - r.floor
 	}
 	s.requireWithinBudgets(onSpot(), budgets)
 	return s
@@ -166,7 +167,7 @@ func rollOut(t *testing.T, all []rollout) *scenario {
 
 // run updates the Deployment and returns when the rollout has finished.
 func (r rollout) run(ctx context.Context, s *scenario) error {
-	if err := until(ctx, rolloutLimit, s.rolledOut(ctx, r.name)); err != nil {
+	if err := live.Until(ctx, rolloutLimit, s.rolledOut(ctx, r.name)); err != nil {
 		return err
 	}
 	if err := s.update(ctx, r.name, imageOf(2)); err != nil {
@@ -180,7 +181,7 @@ func (r rollout) run(ctx context.Context, s *scenario) error {
 			return err
 		}
 	}
-	return until(ctx, rolloutLimit, s.rolledOut(ctx, r.name))
+	return live.Until(ctx, rolloutLimit, s.rolledOut(ctx, r.name))
 }
 
 func imageOf(revision int) string { return fmt.Sprintf("registry.invalid/app:%d", revision) }
@@ -191,15 +192,15 @@ func (s *scenario) update(ctx context.Context, name, image string) error {
 }
 
 func (s *scenario) patch(ctx context.Context, name, patch string) error {
-	_, err := client.AppsV1().Deployments(s.namespace).Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := client.AppsV1().Deployments(s.Namespace).Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
 // halfUpdated returns when at least half of the replicas are updated. It fails if no old replica is
 // left by then.
 func (s *scenario) halfUpdated(ctx context.Context, name string) error {
-	return until(ctx, rolloutLimit, func() error {
-		d, err := client.AppsV1().Deployments(s.namespace).Get(ctx, name, metav1.GetOptions{})
+	return live.Until(ctx, rolloutLimit, func() error {
+		d, err := client.AppsV1().Deployments(s.Namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case err != nil:
 			return err
@@ -217,16 +218,16 @@ func pauseAndResume(ctx context.Context, s *scenario, name string) error {
 	if err := s.patch(ctx, name, `{"spec": {"paused": true}}`); err != nil {
 		return err
 	}
-	err := until(ctx, rolloutLimit, func() error {
-		d, err := client.AppsV1().Deployments(s.namespace).Get(ctx, name, metav1.GetOptions{})
+	err := live.Until(ctx, rolloutLimit, func() error {
+		d, err := client.AppsV1().Deployments(s.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		at, err := s.splitOf(name)
+		at, err := s.SplitOf(name)
 		switch {
 		case err != nil:
 			return err
-		case d.Status.ObservedGeneration < d.Generation, at.waiting > 0, at.onDemand+at.spot != int(d.Status.Replicas):
+		case d.Status.ObservedGeneration < d.Generation, at.Waiting > 0, at.OnDemand+at.Spot != int(d.Status.Replicas):
 			return fmt.Errorf("pods still starting or terminating: %+v, %+v", at, d.Status)
 		case d.Status.Replicas == d.Status.UpdatedReplicas:
 			s.Errorf("%s: paused too late, the update is complete: %+v", name, d.Status)
@@ -243,7 +244,7 @@ func pauseAndResume(ctx context.Context, s *scenario, name string) error {
 // revision, and that no other pods exist.
 func (s *scenario) rolledOut(ctx context.Context, name string) func() error {
 	return func() error {
-		d, err := client.AppsV1().Deployments(s.namespace).Get(ctx, name, metav1.GetOptions{})
+		d, err := client.AppsV1().Deployments(s.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

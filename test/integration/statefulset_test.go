@@ -10,9 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// statefulSet creates a StatefulSet of podTemplate(name), modified by edits.
+// statefulSet creates a StatefulSet of live.PodTemplate(name), modified by edits.
 func (s *scenario) statefulSet(name string, replicas int32, edits ...func(*appsv1.StatefulSet)) {
 	s.Helper()
 	set := &appsv1.StatefulSet{
@@ -20,14 +21,14 @@ func (s *scenario) statefulSet(name string, replicas int32, edits ...func(*appsv
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
-			Template: podTemplate(name),
+			Template: live.PodTemplate(name),
 		},
 	}
 	for _, edit := range edits {
 		edit(set)
 	}
-	_, err := client.AppsV1().StatefulSets(s.namespace).Create(s.ctx, set, metav1.CreateOptions{})
-	s.must(err)
+	_, err := client.AppsV1().StatefulSets(s.Namespace).Create(s.Ctx, set, metav1.CreateOptions{})
+	s.Must(err)
 }
 
 // ordinalsAre returns a check that the set has exactly these pods. pods[0] is the capacity type of
@@ -50,7 +51,7 @@ func (s *scenario) ordinalsAre(name string, first int, pods ...string) func() er
 }
 
 func TestPlacementStatefulSetOrdinals(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 20), spotNodes(3, 20)))
+	s := start(t, slices.Concat(live.OnDemand(2, 20), live.Spot(3, 20)))
 	sets := []struct {
 		name  string
 		first int
@@ -72,53 +73,53 @@ func TestPlacementStatefulSetOrdinals(t *testing.T) {
 		})
 	}
 	for _, set := range sets {
-		s.eventually(soon, s.ordinalsAre(set.name, set.first, od, od, sp, sp, sp))
+		s.Eventually(soon, s.ordinalsAre(set.name, set.first, od, od, sp, sp, sp))
 	}
 
 	for _, set := range sets {
 		s.scaleSet(set.name, 2)
 	}
 	for _, set := range sets {
-		s.eventually(soon, s.ordinalsAre(set.name, set.first, od, od))
+		s.Eventually(soon, s.ordinalsAre(set.name, set.first, od, od))
 	}
 
 	// A new pod gets the capacity type of the old pod of its ordinal. This applies to a pod of the
 	// floor and to ordinals that were scaled down.
 	for _, set := range sets {
-		s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, fmt.Sprintf("%s-%d", set.name, set.first+1), metav1.DeleteOptions{}))
+		s.Must(client.CoreV1().Pods(s.Namespace).Delete(s.Ctx, fmt.Sprintf("%s-%d", set.name, set.first+1), metav1.DeleteOptions{}))
 		s.scaleSet(set.name, 5)
 	}
 	for _, set := range sets {
-		s.eventually(soon, s.ordinalsAre(set.name, set.first, od, od, sp, sp, sp))
+		s.Eventually(soon, s.ordinalsAre(set.name, set.first, od, od, sp, sp, sp))
 	}
 }
 
 // An ordinal that waits for on-demand blocks the ordinals after it, unless the set is Parallel.
 func TestStatefulSetWithoutRoomForFloor(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(1, 1), spotNodes(3, 20)))
-	s.deploy("blocker", 1)
-	s.eventually(soon, s.hasSplit("blocker", split{onDemand: 1}))
+	s := start(t, slices.Concat(live.OnDemand(1, 1), live.Spot(3, 20)))
+	s.Deploy("blocker", 1)
+	s.Eventually(soon, s.HasSplit("blocker", split{OnDemand: 1}))
 	s.statefulSet("ordered", 3)
 	s.statefulSet("parallel", 3, func(o *appsv1.StatefulSet) { o.Spec.PodManagementPolicy = appsv1.ParallelPodManagement })
-	s.eventually(soon, s.ordinalsAre("ordered", 0, ""))
-	s.eventually(soon, s.ordinalsAre("parallel", 0, "", lab.Spot, lab.Spot))
-	s.eventually(soon, s.pendingReason("ordered", 1, "/ordered must run on on-demand, and later ordinals wait for this one"))
-	s.eventually(soon, s.pendingReason("parallel", 1, "/parallel must run on on-demand (waits for on-demand room"))
+	s.Eventually(soon, s.ordinalsAre("ordered", 0, ""))
+	s.Eventually(soon, s.ordinalsAre("parallel", 0, "", lab.Spot, lab.Spot))
+	s.Eventually(soon, s.pendingReason("ordered", 1, "/ordered must run on on-demand, and later ordinals wait for this one"))
+	s.Eventually(soon, s.pendingReason("parallel", 1, "/parallel must run on on-demand (waits for on-demand room"))
 
-	s.addNodes(lab.NodeSpec{Name: "more", Capacity: lab.OnDemand})
-	s.eventually(soon, s.ordinalsAre("ordered", 0, lab.OnDemand, lab.Spot, lab.Spot))
-	s.eventually(soon, s.ordinalsAre("parallel", 0, lab.OnDemand, lab.Spot, lab.Spot))
+	s.AddNodes(lab.NodeSpec{Name: "more", Capacity: lab.OnDemand})
+	s.Eventually(soon, s.ordinalsAre("ordered", 0, lab.OnDemand, lab.Spot, lab.Spot))
+	s.Eventually(soon, s.ordinalsAre("parallel", 0, lab.OnDemand, lab.Spot, lab.Spot))
 }
 
 func (s *scenario) scaleSet(name string, replicas int32) {
 	s.Helper()
-	s.eventually(soon, func() error {
-		scale, err := client.AppsV1().StatefulSets(s.namespace).GetScale(s.ctx, name, metav1.GetOptions{})
+	s.Eventually(soon, func() error {
+		scale, err := client.AppsV1().StatefulSets(s.Namespace).GetScale(s.Ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		scale.Spec.Replicas = replicas
-		_, err = client.AppsV1().StatefulSets(s.namespace).UpdateScale(s.ctx, name, scale, metav1.UpdateOptions{})
+		_, err = client.AppsV1().StatefulSets(s.Namespace).UpdateScale(s.Ctx, name, scale, metav1.UpdateOptions{})
 		return err
 	})
 }

@@ -33,46 +33,46 @@ func TestLeaderKilledDuringPlacement(t *testing.T) { leaderKilledDuringPlacement
 func leaderKilledDuringPlacement(t *testing.T, kills int) {
 	// Most floors find no on-demand at first. Spot has room for every replica, so a scheduler that
 	// miscounts the bound pods breaches a floor.
-	allOnDemand := onDemand(40, 15)
-	s := start(t, slices.Concat(allOnDemand[:10], spotNodes(60, 30)), limitBindings)
+	allOnDemand := live.OnDemand(40, 15)
+	s := start(t, slices.Concat(allOnDemand[:10], live.Spot(60, 30)), limitBindings)
 	onSpot, seen := s.watchSpot(), s.record()
 	pair := s.startStandby()
 	before := s.bindingRequests()
 	want, budgets := map[string]split{}, map[string]int{}
 	for i := range 40 {
 		name := fmt.Sprintf("large-%d", i)
-		s.deploy(name, 50, annotated(minOnDemand, "30%"))
+		s.Deploy(name, 50, live.Annotated(minOnDemand, "30%"))
 		budgets[name] = 35
-		want[name] = split{onDemand: 15, spot: 35}
+		want[name] = split{OnDemand: 15, Spot: 35}
 	}
 	const placeable = 40*35 + 10*15
 	for round := range kills + 1 {
 		killed := round < kills
 		leading := s.leader(pair)
-		s.eventually(soon, func() error {
+		s.Eventually(soon, func() error {
 			if len(seen.since(0)) == 0 {
 				return fmt.Errorf("no scheduler leads yet")
 			}
 			return nil
 		})
 		terms := seen.since(0)
-		s.eventually(manyPods, seen.boundAtLeast(200*(round+1)))
+		s.Eventually(manyPods, seen.boundAtLeast(200*(round+1)))
 		how := "killed"
 		if killed {
-			s.must(pair[leading].Kill())
+			s.Must(pair[leading].Kill())
 		} else {
 			how = "stopped"
-			s.must(pair[leading].Stop())
+			s.Must(pair[leading].Stop())
 		}
 		ended, left := time.Now(), seen.bound()
 		if left >= placeable {
 			t.Errorf("%s too late: %d pods were bound", how, left)
 		}
 		again, err := controlPlane.StartAgain(pair[leading])
-		s.must(err)
+		s.Must(err)
 		pair[leading] = again
 
-		s.eventually(longestTakeover+onRequests, func() error {
+		s.Eventually(longestTakeover+onRequests, func() error {
 			if len(seen.since(len(terms))) == 0 {
 				return fmt.Errorf("no scheduler has taken over")
 			}
@@ -81,14 +81,14 @@ func leaderKilledDuringPlacement(t *testing.T, kills int) {
 		last, next := seen.since(len(terms) - 1)[0], seen.since(len(terms))[0]
 		took := next.acquired.Sub(last.renewed)
 		var waited float64
-		s.eventually(soon, func() (err error) {
-			if waited, err = s.gauge(pair[s.leader(pair)], "spot_aware_scheduler_takeover_duration_seconds", nil); err == nil && waited == 0 {
+		s.Eventually(soon, func() (err error) {
+			if waited, err = live.Metric(s.Ctx, pair[s.leader(pair)], "spot_aware_scheduler_takeover_duration_seconds", nil); err == nil && waited == 0 {
 				err = fmt.Errorf("the new leader still waits for its cache")
 			}
 			return err
 		})
 		var decided time.Time
-		s.eventually(soon, func() error {
+		s.Eventually(soon, func() error {
 			if decided = seen.boundAfter(next.acquired); decided.IsZero() {
 				return fmt.Errorf("the new leader has bound no pod")
 			}
@@ -107,9 +107,9 @@ func leaderKilledDuringPlacement(t *testing.T, kills int) {
 			t.Errorf("the leader released its lease, but the next leader acquired it %s later", next.acquired.Sub(ended))
 		}
 	}
-	s.eventually(manyPods, seen.boundAtLeast(placeable))
-	s.addNodes(allOnDemand[10:]...)
-	s.eventually(manyPods, s.haveSplits(want))
+	s.Eventually(manyPods, seen.boundAtLeast(placeable))
+	s.AddNodes(allOnDemand[10:]...)
+	s.Eventually(manyPods, s.haveSplits(want))
 	s.requireWithinBudgets(onSpot(), budgets)
 	s.requireBoundOnce(seen, before, 2000)
 }
@@ -118,9 +118,9 @@ func leaderKilledDuringPlacement(t *testing.T, kills int) {
 // when the test ends.
 func (s *scenario) startStandby() []*lab.Process {
 	s.Helper()
-	second, err := controlPlane.StartScheduler(s.ctx, s.options)
-	s.must(err)
-	pair := []*lab.Process{s.scheduler, second}
+	second, err := controlPlane.StartScheduler(s.Ctx, s.options)
+	s.Must(err)
+	pair := []*lab.Process{s.Scheduler, second}
 	s.Cleanup(func() {
 		for _, p := range pair {
 			if s.Failed() {
@@ -139,12 +139,12 @@ func (s *scenario) startStandby() []*lab.Process {
 func TestTakeoverWithDelayedWatch(t *testing.T) {
 	s := start(t, nil)
 	seen := s.record()
-	s.eventually(soon, seen.hasLeader)
+	s.Eventually(soon, seen.hasLeader)
 	proxy := s.newProxy()
 	behind := s.options
 	behind.Name, behind.Kubeconfig = "stand-by", proxy.kubeconfig(s)
-	standby, err := controlPlane.StartScheduler(s.ctx, behind)
-	s.must(err)
+	standby, err := controlPlane.StartScheduler(s.Ctx, behind)
+	s.Must(err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log("the standby's log ends with:\n" + live.Tail(standby.Log, 40))
@@ -158,20 +158,20 @@ func TestTakeoverWithDelayedWatch(t *testing.T) {
 	placed, want := map[string]split{}, map[string]split{}
 	for i := range 20 {
 		name := fmt.Sprintf("app-%d", i)
-		s.deploy(name, 10, annotated(minOnDemand, "3"))
-		placed[name], want[name] = split{spot: 7, waiting: 3}, split{spot: 7, onDemand: 3}
+		s.Deploy(name, 10, live.Annotated(minOnDemand, "3"))
+		placed[name], want[name] = split{Spot: 7, Waiting: 3}, split{Spot: 7, OnDemand: 3}
 	}
-	s.eventually(soon, func() error {
-		if pending, err := s.gauge(standby, "scheduler_pending_pods", nil); err != nil || pending != 200 {
+	s.Eventually(soon, func() error {
+		if pending, err := live.Metric(s.Ctx, standby, "scheduler_pending_pods", nil); err != nil || pending != 200 {
 			return fmt.Errorf("the standby knows %v of 200 pods, %v", pending, err)
 		}
 		return nil
 	})
 	proxy.hold()
-	s.addNodes(spotNodes(5, 30)...)
-	s.eventually(soon, s.haveSplits(placed))
-	s.must(s.scheduler.Kill())
-	s.eventually(longestTakeover+onRequests, func() error {
+	s.AddNodes(live.Spot(5, 30)...)
+	s.Eventually(soon, s.haveSplits(placed))
+	s.Must(s.Scheduler.Kill())
+	s.Eventually(longestTakeover+onRequests, func() error {
 		if len(seen.since(1)) == 0 {
 			return fmt.Errorf("the standby has not taken over")
 		}
@@ -180,24 +180,24 @@ func TestTakeoverWithDelayedWatch(t *testing.T) {
 
 	// The leader logs every 5 seconds why it waits. By then, a leader that does not wait would have
 	// bound its first pods.
-	s.eventually(soon, func() error {
+	s.Eventually(soon, func() error {
 		if log := live.Tail(standby.Log, 1000); !strings.Contains(log, "Scheduling waits until the watch of pods has caught up") || !strings.Contains(log, "missing=140") {
 			return fmt.Errorf("the standby does not log that it waits for 140 pods")
 		}
 		return nil
 	})
-	s.must(s.haveSplits(placed)())
-	if tried, err := s.gauge(standby, "scheduler_schedule_attempts_total", nil); err != nil || tried != 0 {
+	s.Must(s.haveSplits(placed)())
+	if tried, err := live.Metric(s.Ctx, standby, "scheduler_schedule_attempts_total", nil); err != nil || tried != 0 {
 		t.Errorf("the new leader has tried to schedule %v pods, %v", tried, err)
 	}
 	proxy.release()
-	s.eventually(soon, func() error {
-		if waited, err := s.gauge(standby, "spot_aware_scheduler_takeover_duration_seconds", nil); err != nil || waited == 0 {
+	s.Eventually(soon, func() error {
+		if waited, err := live.Metric(s.Ctx, standby, "spot_aware_scheduler_takeover_duration_seconds", nil); err != nil || waited == 0 {
 			return fmt.Errorf("the new leader still waits, %v", err)
 		}
 		return nil
 	})
-	s.addNodes(onDemand(4, 15)...)
-	s.eventually(soon, s.haveSplits(want))
+	s.AddNodes(live.OnDemand(4, 15)...)
+	s.Eventually(soon, s.haveSplits(want))
 	s.requireBoundOnce(seen, before, 200)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // atOnce is how soon a pod must be bound after the event that unblocks it.
@@ -20,15 +21,15 @@ const atOnce = 2 * time.Second
 func (s *scenario) fillNode(node string, pods int, edits ...func(*v1.Pod)) {
 	s.Helper()
 	for i := range pods {
-		template := podTemplate("fill")
+		template := live.PodTemplate("fill")
 		pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 		pod.Name = fmt.Sprintf("fill-%s-%d", node, i+1)
 		pod.Spec.SchedulerName, pod.Spec.NodeName = "other-scheduler", node
 		for _, edit := range edits {
 			edit(pod)
 		}
-		_, err := client.CoreV1().Pods(s.namespace).Create(s.ctx, pod, metav1.CreateOptions{})
-		s.must(err)
+		_, err := client.CoreV1().Pods(s.Namespace).Create(s.Ctx, pod, metav1.CreateOptions{})
+		s.Must(err)
 	}
 }
 
@@ -36,9 +37,9 @@ func (s *scenario) fillNode(node string, pods int, edits ...func(*v1.Pod)) {
 // pod's condition and an event contain why.
 func (s *scenario) waitingPod(app, why string) (pod string) {
 	s.Helper()
-	s.eventually(soon, s.pendingReason(app, 1, why))
-	pods, err := s.pods(app)
-	s.must(err)
+	s.Eventually(soon, s.pendingReason(app, 1, why))
+	pods, err := s.Pods(app)
+	s.Must(err)
 	for i := range pods {
 		if pods[i].Spec.NodeName == "" {
 			return pods[i].Name
@@ -53,7 +54,7 @@ func (s *scenario) waitingPod(app, why string) (pod string) {
 func (s *scenario) awaitIdleScheduler() {
 	s.Helper()
 	tried, since := -1, time.Now()
-	s.eventually(soon, func() error {
+	s.Eventually(soon, func() error {
 		now, err := s.metric("scheduler_schedule_attempts_total", nil)
 		if err != nil {
 			return err
@@ -69,79 +70,72 @@ func (s *scenario) awaitIdleScheduler() {
 }
 
 // awaitBinding waits at most within until the pod is seen bound, and returns its record.
-func (s *scenario) awaitBinding(seen *podRecords, pod string, within time.Duration) podRecord {
+func (s *scenario) awaitBinding(seen *live.History, pod string, within time.Duration) live.PodRecord {
 	s.Helper()
-	s.eventually(within, func() error {
-		if seen.of(pod).bound.IsZero() {
+	s.Eventually(within, func() error {
+		if seen.Pod(pod).Bound.IsZero() {
 			return fmt.Errorf("%s has no node", pod)
 		}
 		return nil
 	})
-	return seen.of(pod)
+	return seen.Pod(pod)
 }
 
 // requireBoundAtOnce checks that the pod is bound within atOnce after began, and returns its node.
 // It waits longer than that, to distinguish a late binding from none.
-func (s *scenario) requireBoundAtOnce(seen *podRecords, pod string, began time.Time) string {
+func (s *scenario) requireBoundAtOnce(seen *live.History, pod string, began time.Time) string {
 	s.Helper()
 	at := s.awaitBinding(seen, pod, 3*atOnce)
-	if took := at.bound.Sub(began); took > atOnce {
+	if took := at.Bound.Sub(began); took > atOnce {
 		s.Errorf("%s was bound after %s, want at most %s", pod, took, atOnce)
 	} else {
-		s.Logf("%s was bound to %s after %s", pod, at.node, took.Round(time.Millisecond))
+		s.Logf("%s was bound to %s after %s", pod, at.Node, took.Round(time.Millisecond))
 	}
-	return at.node
+	return at.Node
 }
 
 // blockPodCreation admits no more pods to the namespace until thaw is called. This prevents the
 // replacement of a pod from using the room of that pod.
 func (s *scenario) blockPodCreation() (thaw func()) {
 	s.Helper()
-	quotas, pods := client.CoreV1().ResourceQuotas(s.namespace), client.CoreV1().Pods(s.namespace)
+	quotas, pods := client.CoreV1().ResourceQuotas(s.Namespace), client.CoreV1().Pods(s.Namespace)
 	quota := &v1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "no-more-pods"},
 		Spec:       v1.ResourceQuotaSpec{Hard: v1.ResourceList{v1.ResourcePods: {}}},
 	}
-	_, err := quotas.Create(s.ctx, quota, metav1.CreateOptions{})
-	s.must(err)
-	template := podTemplate("frozen")
+	_, err := quotas.Create(s.Ctx, quota, metav1.CreateOptions{})
+	s.Must(err)
+	template := live.PodTemplate("frozen")
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "frozen"}, Spec: template.Spec}
-	s.eventually(soon, func() error {
-		if _, err := pods.Create(s.ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
+	s.Eventually(soon, func() error {
+		if _, err := pods.Create(s.Ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
 			return fmt.Errorf("the namespace still admits pods")
 		}
 		return nil
 	})
 	return func() {
 		s.Helper()
-		s.must(quotas.Delete(s.ctx, quota.Name, metav1.DeleteOptions{}))
+		s.Must(quotas.Delete(s.Ctx, quota.Name, metav1.DeleteOptions{}))
 	}
 }
 
 // patchPod merges a JSON document into a pod.
 func (s *scenario) patchPod(name, patch string) {
 	s.Helper()
-	_, err := client.CoreV1().Pods(s.namespace).Patch(s.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.must(err)
-}
-
-// patchDeployment merges a JSON document into a Deployment.
-func (s *scenario) patchDeployment(name, patch string) {
-	s.Helper()
-	_, err := client.AppsV1().Deployments(s.namespace).Patch(s.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.must(err)
+	_, err := client.CoreV1().Pods(s.Namespace).Patch(s.Ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	s.Must(err)
 }
 
 // editNodeStatus updates the status of a node, and retries on a conflict.
 func (s *scenario) editNodeStatus(name string, edit func(*v1.NodeStatus)) {
 	s.Helper()
-	s.eventually(10*time.Second, func() error {
-		node, err := client.CoreV1().Nodes().Get(s.ctx, name, metav1.GetOptions{})
+	s.Eventually(10*time.Second, func() error {
+		node, err := client.CoreV1().Nodes().Get(s.Ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		edit(&node.Status)
-		_, err = client.CoreV1().Nodes().UpdateStatus(s.ctx, node, metav1.UpdateOptions{})
+		_, err = client.CoreV1().Nodes().UpdateStatus(s.Ctx, node, metav1.UpdateOptions{})
 		return err
 	})
 }
@@ -162,16 +156,16 @@ func annotation(key, value string) string {
 // capacityOf returns the value of the project's label on a node.
 func (s *scenario) capacityOf(node string) string {
 	s.Helper()
-	n, err := client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
-	s.must(err)
+	n, err := client.CoreV1().Nodes().Get(s.Ctx, node, metav1.GetOptions{})
+	s.Must(err)
 	return n.Labels[lab.CapacityLabel]
 }
 
 // podOnSpot returns a live pod with the label app that runs on spot.
 func (s *scenario) podOnSpot(app string) *v1.Pod {
 	s.Helper()
-	pods, err := s.pods(app)
-	s.must(err)
+	pods, err := s.Pods(app)
+	s.Must(err)
 	for i := range pods {
 		if node := pods[i].Spec.NodeName; node != "" && s.capacityOf(node) == lab.Spot {
 			return &pods[i]
@@ -183,12 +177,12 @@ func (s *scenario) podOnSpot(app string) *v1.Pod {
 
 func (s *scenario) deletePod(name string) {
 	s.Helper()
-	s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, name, metav1.DeleteOptions{}))
+	s.Must(client.CoreV1().Pods(s.Namespace).Delete(s.Ctx, name, metav1.DeleteOptions{}))
 }
 
 // deleteWorkloadsAndNodes deletes all workloads and nodes before the next case.
 func (s *scenario) deleteWorkloadsAndNodes() {
 	s.Helper()
-	s.must(s.deleteWorkloads(s.ctx))
-	s.must(client.CoreV1().Nodes().DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	s.Must(live.Clear(s.Ctx, client, s.Namespace))
+	s.Must(client.CoreV1().Nodes().DeleteCollection(s.Ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 }

@@ -9,6 +9,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // TestWaitsSurviveLeaders kills the leader more often than pods fall back. In long_test.go, make
@@ -27,22 +29,22 @@ func TestWaitsSurviveLeaders(t *testing.T) {
 // pool loses a node.
 func waitsSurviveLeaders(t *testing.T, fallback, interval, late time.Duration, edits ...func(map[string]any)) {
 	const plain, foreign = 45, 5
-	s := start(t, append(onDemand(1, 1), spotNodes(3, 30)...), append(edits, args(map[string]any{"fallbackAfter": fallback.String(), "rolloutRelief": "never"}))...)
-	s.editNode("spot-3", func(node *v1.Node) {
+	s := start(t, append(live.OnDemand(1, 1), live.Spot(3, 30)...), append(edits, live.Settings{"fallbackAfter": fallback.String(), "rolloutRelief": "never"}.EditSafety)...)
+	s.EditNode("spot-3", func(node *v1.Node) {
 		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: "spot-aware-scheduler.io/interruption", Effect: v1.TaintEffectNoSchedule})
 	})
-	pair, seen := s.startStandby(), s.watch()
+	pair, seen := s.startStandby(), s.Watch()
 	s.fillNode("od-1", 1)
-	s.deploy("web", plain, annotated(minOnDemand, "100%"))
-	s.deploy("gated", foreign, annotated(minOnDemand, "100%"), func(d *appsv1.Deployment) {
+	s.Deploy("web", plain, live.Annotated(minOnDemand, "100%"))
+	s.Deploy("gated", foreign, live.Annotated(minOnDemand, "100%"), func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: foreignGate}}
 	})
 	wait := func(app string, n int) {
-		s.eventually(soon, func() error {
-			pods, err := s.pods(app)
+		s.Eventually(soon, func() error {
+			pods, err := s.Pods(app)
 			waiting := 0
 			for i := range pods {
-				if !seen.of(pods[i].Name).unschedulable.IsZero() {
+				if !seen.Pod(pods[i].Name).Unschedulable.IsZero() {
 					waiting++
 				}
 			}
@@ -57,8 +59,8 @@ func waitsSurviveLeaders(t *testing.T, fallback, interval, late time.Duration, e
 	kills := 0
 	for next := began.Add(interval); next.Before(began.Add(fallback + interval)); next = next.Add(interval) {
 		if kills == 1 {
-			pods, err := s.pods("gated")
-			s.must(err)
+			pods, err := s.Pods("gated")
+			s.Must(err)
 			for i := range pods {
 				s.patchPod(pods[i].Name, `{"spec":{"schedulingGates":null}}`)
 			}
@@ -66,28 +68,28 @@ func waitsSurviveLeaders(t *testing.T, fallback, interval, late time.Duration, e
 		}
 		time.Sleep(time.Until(next))
 		leading := s.leader(pair)
-		s.must(pair[leading].Kill())
+		s.Must(pair[leading].Kill())
 		again, err := controlPlane.StartAgain(pair[leading])
-		s.must(err)
+		s.Must(err)
 		pair[leading] = again
 		kills++
 	}
-	s.eventually(fallback+late, s.haveSplits(map[string]split{"web": {spot: plain}, "gated": {spot: foreign}, "fill": {onDemand: 1}}))
+	s.Eventually(fallback+late, s.haveSplits(map[string]split{"web": {Spot: plain}, "gated": {Spot: foreign}, "fill": {OnDemand: 1}}))
 	earliest, latest := time.Hour, time.Duration(0)
 	for _, app := range []string{"web", "gated"} {
-		pods, err := s.pods(app)
-		s.must(err)
+		pods, err := s.Pods(app)
+		s.Must(err)
 		for i := range pods {
-			at := seen.of(pods[i].Name)
-			took := at.bound.Sub(at.unschedulable)
+			at := seen.Pod(pods[i].Name)
+			took := at.Bound.Sub(at.Unschedulable)
 			earliest, latest = min(earliest, took), max(latest, took)
 			if took < fallback-time.Second || took > fallback+late {
 				t.Errorf("%s fell back after %s, want %s to %s", pods[i].Name, took, fallback, fallback+late)
 			}
 		}
 	}
-	s.eventually(soon, func() error {
-		lease, err := client.CoordinationV1().Leases("kube-system").Get(s.ctx, "spot-aware-scheduler", metav1.GetOptions{})
+	s.Eventually(soon, func() error {
+		lease, err := client.CoordinationV1().Leases("kube-system").Get(s.Ctx, "spot-aware-scheduler", metav1.GetOptions{})
 		if err == nil && !strings.Contains(lease.Annotations["spot-aware-scheduler.io/memory"], "c5.xlarge/") {
 			err = fmt.Errorf("annotations of the lease: %v", lease.Annotations)
 		}

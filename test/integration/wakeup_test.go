@@ -10,13 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // TestWaitingPodWakes has a pod wait for on-demand capacity in an idle cluster. A single change
 // then unblocks the pod. Without a wake-up the scheduler would retry it only after an hour.
 func TestWaitingPodWakes(t *testing.T) {
 	s := start(t, nil, everyVMEvent)
-	seen := s.watch()
+	seen := s.Watch()
 	// Each case has spot nodes with room, and a full on-demand node od-1.
 	for name, test := range map[string]struct {
 		// alone means that od-1 does not exist. Then only ReplicaSafety rejects nodes, and no other
@@ -27,23 +28,23 @@ func TestWaitingPodWakes(t *testing.T) {
 		another *lab.NodeSpec
 		before  func(s *scenario)
 		// replicas of the workload; 0 means 1. All except one run on spot.
-		replicas int32
+		replicas int
 		unblock  func(s *scenario, waiting string)
 		// wantNode is the capacity type of the node that the pod is bound to.
 		wantNode string
 	}{
 		"on-demand node added": {
-			unblock:  func(s *scenario, _ string) { s.addNodes(*additionalOnDemandNode()) },
+			unblock:  func(s *scenario, _ string) { s.AddNodes(*additionalOnDemandNode()) },
 			wantNode: lab.OnDemand,
 		},
 		"first on-demand node added": {
 			alone:    true,
-			unblock:  func(s *scenario, _ string) { s.addNodes(*additionalOnDemandNode()) },
+			unblock:  func(s *scenario, _ string) { s.AddNodes(*additionalOnDemandNode()) },
 			wantNode: lab.OnDemand,
 		},
 		"spot node relabelled": {
 			unblock: func(s *scenario, _ string) {
-				s.editNode("spot-1", func(node *v1.Node) { node.Labels[lab.CapacityLabel] = lab.OnDemand })
+				s.EditNode("spot-1", func(node *v1.Node) { node.Labels[lab.CapacityLabel] = lab.OnDemand })
 			},
 			wantNode: lab.OnDemand,
 		},
@@ -76,10 +77,10 @@ func TestWaitingPodWakes(t *testing.T) {
 		"signal removed, a label": {
 			another: additionalOnDemandNode(),
 			before: func(s *scenario) {
-				s.editNode("od-2", func(node *v1.Node) { node.Labels["autoscaling.cast.ai/draining"] = "spot-prediction" })
+				s.EditNode("od-2", func(node *v1.Node) { node.Labels["autoscaling.cast.ai/draining"] = "spot-prediction" })
 			},
 			unblock: func(s *scenario, _ string) {
-				s.editNode("od-2", func(node *v1.Node) { delete(node.Labels, "autoscaling.cast.ai/draining") })
+				s.EditNode("od-2", func(node *v1.Node) { delete(node.Labels, "autoscaling.cast.ai/draining") })
 			},
 			wantNode: lab.OnDemand,
 		},
@@ -127,24 +128,24 @@ func TestWaitingPodWakes(t *testing.T) {
 			alone:    true,
 			replicas: 2,
 			unblock: func(s *scenario, _ string) {
-				s.must(client.CoreV1().Nodes().Delete(s.ctx, s.podOnSpot("app").Spec.NodeName, metav1.DeleteOptions{}))
+				s.Must(client.CoreV1().Nodes().Delete(s.Ctx, s.podOnSpot("app").Spec.NodeName, metav1.DeleteOptions{}))
 			},
 			wantNode: lab.Spot,
 		},
 		"owner scaled up": {
-			unblock:  func(s *scenario, _ string) { s.scale("app", 3) },
+			unblock:  func(s *scenario, _ string) { s.Scale("app", 3) },
 			wantNode: lab.Spot,
 		},
 		"owner annotated with a lower floor": {
-			unblock:  func(s *scenario, _ string) { s.patchDeployment("app", annotation(minOnDemand, "0")) },
+			unblock:  func(s *scenario, _ string) { s.PatchDeployment("app", annotation(minOnDemand, "0")) },
 			wantNode: lab.Spot,
 		},
 		"owner annotated with ScheduleAnyway": {
-			unblock:  func(s *scenario, _ string) { s.patchDeployment("app", annotation(whenUnsatisfiable, "ScheduleAnyway")) },
+			unblock:  func(s *scenario, _ string) { s.PatchDeployment("app", annotation(whenUnsatisfiable, "ScheduleAnyway")) },
 			wantNode: lab.Spot,
 		},
 		"owner annotated with a fallback that is already due": {
-			unblock:  func(s *scenario, _ string) { s.patchDeployment("app", annotation(fallbackAfter, "100ms")) },
+			unblock:  func(s *scenario, _ string) { s.PatchDeployment("app", annotation(fallbackAfter, "100ms")) },
 			wantNode: lab.Spot,
 		},
 		"pod itself annotated": {
@@ -154,21 +155,21 @@ func TestWaitingPodWakes(t *testing.T) {
 	} {
 		s.run(name, func(s *scenario) {
 			s.Cleanup(s.deleteWorkloadsAndNodes)
-			s.addNodes(spotNodes(3, 5)...)
+			s.AddNodes(live.Spot(3, 5)...)
 			if !test.alone {
-				s.addNodes(onDemand(1, 1)...)
+				s.AddNodes(live.OnDemand(1, 1)...)
 				s.fillNode("od-1", 1)
 			}
 			if test.another != nil {
-				s.addNodes(*test.another)
+				s.AddNodes(*test.another)
 			}
 			if test.before != nil {
 				test.before(s)
 			}
 			replicas := max(test.replicas, 1)
-			s.deploy("app", replicas)
-			s.eventually(soon, s.hasSplit("app", split{spot: int(replicas) - 1, waiting: 1}))
-			waiting := s.waitingPod("app", fmt.Sprintf("spot budget used up: %d of at most %d replicas of %s/app-", replicas-1, replicas-1, s.namespace))
+			s.Deploy("app", replicas)
+			s.Eventually(soon, s.HasSplit("app", split{Spot: replicas - 1, Waiting: 1}))
+			waiting := s.waitingPod("app", fmt.Sprintf("spot budget used up: %d of at most %d replicas of %s/app-", replicas-1, replicas-1, s.Namespace))
 			// New pods would use the freed room, and hide that the scheduler did not wake the
 			// waiting pod.
 			s.Cleanup(s.blockPodCreation())
@@ -185,11 +186,11 @@ func TestWaitingPodWakes(t *testing.T) {
 
 // additionalOnDemandNode returns a node od-2 of one slot.
 func additionalOnDemandNode(taints ...v1.Taint) *lab.NodeSpec {
-	node := onDemand(2, 1)[1]
+	node := live.OnDemand(2, 1)[1]
 	node.Taints = taints
 	return &node
 }
 
 func removeTaints(s *scenario, _ string) {
-	s.editNode("od-2", func(node *v1.Node) { node.Spec.Taints = nil })
+	s.EditNode("od-2", func(node *v1.Node) { node.Spec.Taints = nil })
 }

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 )
 
 // Gap is a moment at which a Service had too few ready endpoints.
@@ -40,20 +39,9 @@ func Serve(ctx context.Context, client kubernetes.Interface, namespace, app stri
 	e := &endpoints{ctx: ctx, service: app, report: report, slices: map[string]map[types.UID]bool{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = discoveryv1.LabelServiceName + "=" + app }))
-	_, err = factory.Discovery().V1().EndpointSlices().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { e.observe(object.(*discoveryv1.EndpointSlice), false) },
-		UpdateFunc: func(_, object any) { e.observe(object.(*discoveryv1.EndpointSlice), false) },
-		DeleteFunc: func(object any) {
-			if missed, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = missed.Obj
-			}
-			e.observe(object.(*discoveryv1.EndpointSlice), true)
-		},
-	})
-	if err != nil {
+	if err := Observe(ctx, factory, factory.Discovery().V1().EndpointSlices().Informer(), e.observe); err != nil {
 		return err
 	}
-	factory.Start(ctx.Done())
 	return Until(ctx, Soon, func() error { return e.require(least) })
 }
 
@@ -80,7 +68,7 @@ func (e *endpoints) require(least int) error {
 	return nil
 }
 
-func (e *endpoints) observe(slice *discoveryv1.EndpointSlice, deleted bool) {
+func (e *endpoints) observe(now time.Time, slice *discoveryv1.EndpointSlice, deleted bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ctx.Err() != nil {
@@ -98,7 +86,7 @@ func (e *endpoints) observe(slice *discoveryv1.EndpointSlice, deleted bool) {
 		e.slices[slice.Name] = ready
 	}
 	if n := e.ready(); n < e.least {
-		e.report(Gap{Service: e.service, Ready: n, Least: e.least, At: time.Now()})
+		e.report(Gap{Service: e.service, Ready: n, Least: e.least, At: now})
 	}
 }
 

@@ -1,5 +1,6 @@
-// Package live contains the shared code of the tests on a real control plane: nodes and pods of
-// one slot, variants of the shipped configuration, polling, and cleanup.
+// Package live contains the shared code of the tests on a real control plane: one Scenario with its
+// programs, namespace, nodes and workloads, a history of its pods, variants of the shipped
+// configuration, polling, and cleanup.
 package live
 
 import (
