@@ -27,24 +27,24 @@ func TestLongCapacityBuffer(t *testing.T) {
 		InstanceTypes: []string{"c-1x-amd64-linux"}, NodeRegistrationDelay: boot, Flags: []string{"--feature-gates=CapacityBuffer=true"},
 	}})
 	s.buffer("on-demand-room", 1, "500m", "64Mi")
-	s.eventually(boot+soon, s.ready(1))
+	s.Eventually(boot+soon, s.ready(1))
 
 	began := time.Now()
 	s.deploy("first", 1, "500m", "64Mi")
-	s.eventually(soon, s.isAvailableWithSplit("first", split{OnDemand: 1}))
-	pod := s.seen.podsOf("first")[0]
+	s.Eventually(soon, s.isAvailableWithSplit("first", split{OnDemand: 1}))
+	pod := s.Seen.Pods("first")[0]
 	t.Logf("ready %s after its creation, beside a boot of %s", pod.Ready.Sub(began).Round(time.Millisecond), boot)
 	if pod.Ready.Sub(began) > boot/2 {
 		t.Errorf("it was ready after %s: it did not get the spare node", pod.Ready.Sub(began))
 	}
-	s.eventually(boot+soon, s.ready(2)) // the next spare node
+	s.Eventually(boot+soon, s.ready(2)) // the next spare node
 
 	for i := range 3 {
 		s.deploy(fmt.Sprintf("more-%d", i), 1, "500m", "64Mi")
 	}
-	s.eventually(2*boot+soon, s.complete)
-	s.must(s.noNodeOvercommitted())
-	s.must(s.floorsMet())
+	s.Eventually(2*boot+soon, s.complete)
+	s.Must(s.noNodeOvercommitted())
+	s.Must(s.floorsMet())
 }
 
 // buffer makes Karpenter reserve room on on-demand for `replicas` pods.
@@ -53,19 +53,19 @@ func (s *scenario) buffer(name string, replicas int64, cpu, memory string) {
 	template := live.PodTemplate(name)
 	template.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
 	template.Spec.NodeSelector = map[string]string{lab.KarpenterCapacityLabel: lab.OnDemand}
-	_, err := kube.CoreV1().PodTemplates(s.namespace).Create(s.ctx, &v1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}, Template: template}, metav1.CreateOptions{})
-	s.must(err)
+	_, err := kube.CoreV1().PodTemplates(s.Namespace).Create(s.Ctx, &v1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}, Template: template}, metav1.CreateOptions{})
+	s.Must(err)
 	buffer := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"podTemplateRef": map[string]any{"name": name}, "replicas": replicas}}}
 	buffer.SetGroupVersionKind(schema.GroupVersionKind{Group: "autoscaling.x-k8s.io", Version: "v1beta1", Kind: "CapacityBuffer"})
-	buffer.SetNamespace(s.namespace)
+	buffer.SetNamespace(s.Namespace)
 	buffer.SetName(name)
-	s.must(objects.Create(s.ctx, buffer))
+	s.Must(objects.Create(s.Ctx, buffer))
 }
 
 // ready returns a check that `want` nodes are ready.
 func (s *scenario) ready(want int) func() error {
 	return func() error {
-		nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
+		nodes, err := kube.CoreV1().Nodes().List(s.Ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (s *scenario) ready(want int) func() error {
 // noNodeOvercommitted returns an error if the pods on a node request more CPU than it has. The
 // simulated kubelet would run all of the pods.
 func (s *scenario) noNodeOvercommitted() error {
-	pods, err := kube.CoreV1().Pods("").List(s.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName!="})
+	pods, err := kube.CoreV1().Pods("").List(s.Ctx, metav1.ListOptions{FieldSelector: "spec.nodeName!="})
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *scenario) noNodeOvercommitted() error {
 			requested[pod.Spec.NodeName] += c.Resources.Requests.Cpu().MilliValue()
 		}
 	}
-	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
+	nodes, err := kube.CoreV1().Nodes().List(s.Ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}

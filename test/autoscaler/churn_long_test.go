@@ -26,11 +26,11 @@ func TestLongChurn(t *testing.T) {
 	t.Run("spot-aware-scheduler", func(t *testing.T) {
 		s := start(t, setup{mode: true, karpenter: pools()})
 		s.changeDeployments(*churnTime)
-		s.eventually(soon, s.floorsMet)
+		s.Eventually(soon, s.floorsMet)
 		s.requireNoGeneratedLabels()
 		// The auditor fails the test if a pod that the floor requires on on-demand was scheduled
 		// to spot.
-		s.auditor.Require(t)
+		s.Auditor.Require(t)
 	})
 	t.Run("kube-scheduler", func(t *testing.T) {
 		start(t, setup{stock: true, karpenter: pools()}).changeDeployments(*churnTime)
@@ -50,7 +50,7 @@ func (s *scenario) changeDeployments(length time.Duration) {
 	for i := range apps {
 		create(i)
 	}
-	s.eventually(5*time.Minute, s.complete)
+	s.Eventually(5*time.Minute, s.complete)
 
 	changes := map[string]int{}
 	var prices []float64
@@ -62,31 +62,31 @@ func (s *scenario) changeDeployments(length time.Duration) {
 		name := fmt.Sprintf("app-%02d", i)
 		switch change := random.IntN(4); change {
 		case 0, 1:
-			s.scale(name, random.IntN(10)+1)
+			s.Scale(name, random.IntN(10)+1)
 			changes["scaled"]++
 		case 2:
-			s.update(name, fmt.Sprintf("app:%d", random.Int()))
+			s.SetImage(name, fmt.Sprintf("app:%d", random.Int()))
 			changes["rolled out"]++
 		default:
 			s.remove(name)
-			s.eventually(soon, s.isDeleted(name))
+			s.Eventually(soon, s.isDeleted(name))
 			create(i)
 			changes["recreated"]++
 		}
 		price, err := s.price()
-		s.must(err)
+		s.Must(err)
 		prices = append(prices, price)
-		if s.auditor != nil {
-			below += len(s.auditor.Deficits())
+		if s.Auditor != nil {
+			below += len(s.Auditor.Deficits())
 		}
 	}
-	s.eventually(5*time.Minute, s.complete)
+	s.Eventually(5*time.Minute, s.complete)
 	sum := 0.0
 	for _, price := range prices {
 		sum += price
 	}
 	s.Logf("%s of churn (%v): consolidation evicted %d pods; nodes launched: %d on-demand, %d spot, %d never had a pod; %.4f USD/h on average; %d deficits in %d samples",
-		length, changes, s.consolidated(), len(s.seen.launched(lab.OnDemand)), len(s.seen.launched(lab.Spot)), len(s.seen.empty()),
+		length, changes, s.consolidated(), len(launched(s.Seen, lab.OnDemand)), len(launched(s.Seen, lab.Spot)), len(empty(s.Seen)),
 		sum/float64(len(prices)), below, len(prices))
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
@@ -29,35 +30,22 @@ import (
 // The names in manifests and kubectl output, as literals, so that a change of a constant in the
 // code fails the tests.
 const (
-	minOnDemand        = "spot-aware-scheduler.io/min-on-demand"
-	assignedAnnotation = "spot-aware-scheduler.io/assigned"
-	releasedAnnotation = "spot-aware-scheduler.io/released"
+	minOnDemand = "spot-aware-scheduler.io/min-on-demand"
 )
 
 // deploy creates a Deployment whose pods have these CPU and memory requests, changed by edits.
 func (s *scenario) deploy(name string, replicas int, cpu, memory string, edits ...func(*appsv1.Deployment)) {
 	s.Helper()
-	count := int32(replicas)
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: &count,
-			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
-			Template: live.PodTemplate(name),
-		},
+	requests := func(d *appsv1.Deployment) {
+		pod := &d.Spec.Template.Spec
+		pod.Containers[0].Resources.Requests = v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
+		}
+		if s.stock {
+			pod.SchedulerName = v1.DefaultSchedulerName
+		}
 	}
-	pod := &d.Spec.Template.Spec
-	pod.Containers[0].Resources.Requests = v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
-	}
-	if s.stock {
-		pod.SchedulerName = v1.DefaultSchedulerName
-	}
-	for _, edit := range edits {
-		edit(d)
-	}
-	_, err := kube.AppsV1().Deployments(s.namespace).Create(s.ctx, d, metav1.CreateOptions{})
-	s.must(err)
+	s.Deploy(name, replicas, slices.Concat([]func(*appsv1.Deployment){requests}, edits)...)
 }
 
 // floor returns an edit that sets the number of replicas that must run on on-demand: a count or a
@@ -66,37 +54,30 @@ func floor(value string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Annotations[minOnDemand] = value }
 }
 
-// onlyOn returns an edit that restricts the pods to nodes of a capacity type of Karpenter.
-func onlyOn(capacity string) func(*appsv1.Deployment) {
-	return func(d *appsv1.Deployment) {
-		d.Spec.Template.Spec.NodeSelector = map[string]string{lab.KarpenterCapacityLabel: capacity}
-	}
-}
-
 // remove deletes a Deployment with its pods.
 func (s *scenario) remove(name string) {
 	s.Helper()
 	background := metav1.DeletePropagationBackground
-	s.must(kube.AppsV1().Deployments(s.namespace).Delete(s.ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}))
+	s.Must(kube.AppsV1().Deployments(s.Namespace).Delete(s.Ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}))
 }
 
 // split counts the pods of an app by the capacity type of their nodes.
-type split struct{ OnDemand, Spot, Waiting int }
+type split = live.Split
 
-// splits counts all live pods by app. Every label with a spot value counts. Pods that are
-// released do not count.
-func (s *scenario) splits() (map[string]split, error) {
-	pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{})
+// countSplits counts all live pods of a namespace by app. Every label with a spot value counts.
+// Pods that are released do not count.
+func countSplits(ctx context.Context, kube kubernetes.Interface, namespace string) (map[string]split, error) {
+	pods, err := live.Pods(ctx, kube, namespace, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
+	nodes, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	spot := map[string]bool{}
 	for _, node := range nodes.Items {
-		spot[node.Name] = capacityOf(&node) == lab.Spot
+		spot[node.Name] = live.CapacityOf(&node) == lab.Spot
 	}
 	got := map[string]split{}
 	for _, pod := range pods {
@@ -115,22 +96,17 @@ func (s *scenario) splits() (map[string]split, error) {
 	return got, nil
 }
 
-// capacityOf returns the capacity type by the node's labels: lab.Spot or lab.OnDemand.
-func capacityOf(node *v1.Node) string {
-	return cmp.Or(node.Labels[lab.CapacityLabel], node.Labels[lab.KarpenterCapacityLabel])
-}
-
 // isAvailableWithSplit returns a check that the pods of an app have this split and are available.
 func (s *scenario) isAvailableWithSplit(app string, want split) func() error {
 	return func() error {
-		got, err := s.splits()
+		got, err := s.Splits()
 		if err != nil {
 			return err
 		}
 		if got[app] != want {
 			return fmt.Errorf("%s: %+v, want %+v", app, got[app], want)
 		}
-		d, err := kube.AppsV1().Deployments(s.namespace).Get(s.ctx, app, metav1.GetOptions{})
+		d, err := kube.AppsV1().Deployments(s.Namespace).Get(s.Ctx, app, metav1.GetOptions{})
 		if err == nil && int(d.Status.AvailableReplicas) != want.OnDemand+want.Spot {
 			err = fmt.Errorf("%s: %+v, and %d are available", app, got[app], d.Status.AvailableReplicas)
 		}
@@ -148,7 +124,7 @@ type nodeClaim struct {
 // nodeClaims returns all NodeClaims, the oldest first. The capacity type is empty until the node
 // has been launched.
 func (s *scenario) nodeClaims() ([]nodeClaim, error) {
-	list, err := list(s.ctx, lab.NodeClaimKind)
+	list, err := list(s.Ctx, lab.NodeClaimKind)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +167,7 @@ func (s *scenario) consolidate(after time.Duration) {
 	s.Helper()
 	for i := range s.pools {
 		s.pools[i].ConsolidateAfter = after
-		s.must(controlPlane.ApplyNodePool(s.ctx, s.pools[i]))
+		s.Must(controlPlane.ApplyNodePool(s.Ctx, s.pools[i]))
 	}
 }
 
@@ -256,8 +232,8 @@ var generated = regexp.MustCompile(`^[0-9]{10,}$`)
 // requireNoGeneratedLabels fails the test if a node has a label with a generated value.
 func (s *scenario) requireNoGeneratedLabels() {
 	s.Helper()
-	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
-	s.must(err)
+	nodes, err := kube.CoreV1().Nodes().List(s.Ctx, metav1.ListOptions{})
+	s.Must(err)
 	for _, node := range nodes.Items {
 		for key, value := range node.Labels {
 			if generated.MatchString(value) {

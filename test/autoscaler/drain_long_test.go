@@ -39,32 +39,32 @@ var manyNodes = []string{"c-1x-amd64-linux", "c-2x-amd64-linux"}
 func TestLongConsolidation(t *testing.T) {
 	withAndWithoutAssist(t, func(t *testing.T, assist bool) {
 		s := start(t, setup{
-			mode: true, controller: asShipped.with(settings{"drain.assist": assist}), karpenter: lab.KarpenterOptions{InstanceTypes: manyNodes},
+			mode: true, controller: asShipped.With(live.Settings{"drain.assist": assist}), karpenter: lab.KarpenterOptions{InstanceTypes: manyNodes},
 		})
 		const ended = 10
 		end := s.fill(ended)
 		apps := s.deployDrainedApps(1)
 		before, err := s.nodeClaims()
-		s.must(err)
+		s.Must(err)
 
 		end()
 		s.consolidate(5 * time.Second)
-		s.eventually(2*time.Minute, func() error {
-			if done, _ := s.seen.drains(); len(done) == 0 {
+		s.Eventually(2*time.Minute, func() error {
+			if done, _ := drains(s.Seen); len(done) == 0 {
 				return errors.New("Karpenter has drained no node")
 			}
 			return nil
 		})
 		s.awaitStableNodes(40 * time.Second)
-		done, open := s.seen.drains()
+		done, open := drains(s.Seen)
 		if len(open) > 0 {
 			t.Errorf("drains that have not ended: %q", open)
 		}
-		s.eventually(soon, s.complete)
+		s.Eventually(soon, s.complete)
 		s.logDrains(apps, fmt.Sprintf("consolidation of %d nodes", len(before)), done)
 		apps.requireNoGap()
 		s.requireReleases(assist)
-		s.auditor.Require(t)
+		s.Auditor.Require(t)
 	})
 }
 
@@ -78,7 +78,7 @@ func TestLongExpiry(t *testing.T) {
 	)
 	withAndWithoutAssist(t, func(t *testing.T, assist bool) {
 		s := start(t, setup{
-			mode: true, controller: asShipped.with(settings{"drain.assist": assist}),
+			mode: true, controller: asShipped.With(live.Settings{"drain.assist": assist}),
 			karpenter: lab.KarpenterOptions{InstanceTypes: manyNodes, NodePools: []lab.NodePool{
 				{Name: "old", Weight: 10, ExpireAfter: age}, // tried first
 				{Name: "new"},
@@ -86,34 +86,34 @@ func TestLongExpiry(t *testing.T) {
 		})
 		apps := s.deployDrainedApps(0)
 		s.limit("old", "0") // replacements do not expire
-		if done, open := s.seen.drains(); len(done)+len(open) > 0 {
+		if done, open := drains(s.Seen); len(done)+len(open) > 0 {
 			t.Fatal("nodes have expired before the test was ready")
 		}
 		claims, err := s.nodeClaims()
-		s.must(err)
-		s.eventually(2*age, s.draining(len(claims)))
+		s.Must(err)
+		s.Eventually(2*age, s.draining(len(claims)))
 		if !assist {
 			held := s.blockedNodes(apps)
-			s.requireThroughout(blocked, func() error {
-				_, open := s.seen.drains()
+			s.RequireThroughout(blocked, func() error {
+				_, open := drains(s.Seen)
 				if missing := slices.DeleteFunc(slices.Clone(held), func(node string) bool { return slices.Contains(open, node) }); len(missing) > 0 {
 					return fmt.Errorf("nodes whose budgets allow no eviction were drained: %q", missing)
 				}
 				return nil
 			})
-			_, open := s.seen.drains()
+			_, open := drains(s.Seen)
 			t.Logf("expiry of %d nodes without help: %d are not drained %s after the last node expired, and the budgets still block them; %s",
 				len(claims), len(open), blocked, apps)
 			s.requireReleases(false)
 			return
 		}
-		s.eventually(2*time.Minute, s.drained)
-		done, _ := s.seen.drains()
+		s.Eventually(2*time.Minute, s.drained)
+		done, _ := drains(s.Seen)
 		s.logDrains(apps, fmt.Sprintf("expiry of %d nodes", len(claims)), done)
-		s.eventually(soon, s.complete)
+		s.Eventually(soon, s.complete)
 		apps.requireNoGap()
 		s.requireReleases(true)
-		s.auditor.Require(t)
+		s.Auditor.Require(t)
 	})
 }
 
@@ -124,21 +124,21 @@ func TestLongInterruption(t *testing.T) {
 	const grace = 2 * time.Minute
 	withAndWithoutAssist(t, func(t *testing.T, assist bool) {
 		s := start(t, setup{
-			mode: true, controller: asShipped.with(settings{"drain.assist": assist}),
+			mode: true, controller: asShipped.With(live.Settings{"drain.assist": assist}),
 			karpenter: lab.KarpenterOptions{InstanceTypes: manyNodes, NodePools: []lab.NodePool{{TerminationGracePeriod: grace}}},
 		})
 		apps := s.deployDrainedApps(0)
 		claims, err := s.nodeClaims()
-		s.must(err)
+		s.Must(err)
 		began := time.Now()
 		for _, claim := range claims {
-			s.must(s.deleteNodeClaim(claim.Name))
+			s.Must(s.deleteNodeClaim(claim.Name))
 		}
-		s.eventually(soon, s.draining(len(claims)))
-		s.eventually(grace+30*time.Second, s.drained)
+		s.Eventually(soon, s.draining(len(claims)))
+		s.Eventually(grace+30*time.Second, s.drained)
 		took := time.Since(began)
-		done, _ := s.seen.drains()
-		s.eventually(soon, s.complete)
+		done, _ := drains(s.Seen)
+		s.Eventually(soon, s.complete)
 		s.logDrains(apps, fmt.Sprintf("deletion of %d NodeClaims", len(claims)), done)
 		if assist && took >= grace {
 			t.Errorf("the drains ended %s after they began, want them to end within %s", took.Round(time.Second), grace)
@@ -152,7 +152,7 @@ func TestLongInterruption(t *testing.T) {
 			t.Error("no Deployment had a gap, want Karpenter to delete the pods that budgets protect")
 		}
 		s.requireReleases(assist)
-		s.auditor.Require(t)
+		s.Auditor.Require(t)
 	})
 }
 
@@ -218,22 +218,22 @@ func (s *scenario) deployDrainedApps(unavailable int) *appGaps {
 		s.budget(app, unavailable)
 		a.blocked[app] = unavailable == 0
 	}
-	s.eventually(time.Minute, s.complete)
+	s.Eventually(time.Minute, s.complete)
 	var serving errgroup.Group
 	for app, n := range replicas {
 		serving.Go(func() error {
-			return live.Serve(s.ctx, kube, s.namespace, app, n-unavailable, func(gap live.Gap) {
+			return live.Serve(s.Ctx, kube, s.Namespace, app, n-unavailable, func(gap live.Gap) {
 				a.mu.Lock()
 				defer a.mu.Unlock()
 				a.gaps[app] = append(a.gaps[app], gap)
 			})
 		})
 	}
-	s.must(serving.Wait())
-	s.eventually(soon, s.budgetsCount(replicas))
+	s.Must(serving.Wait())
+	s.Eventually(soon, s.budgetsCount(replicas))
 	if s.setup.controller["drain.assist"] == true {
 		for _, app := range protected {
-			s.eventually(soon, s.protected(app, replicas[app]))
+			s.Eventually(soon, s.protected(app, replicas[app]))
 		}
 	}
 	return a
@@ -242,7 +242,7 @@ func (s *scenario) deployDrainedApps(unavailable int) *appGaps {
 // budgetsCount returns a check that every PodDisruptionBudget counts all pods of its app.
 func (s *scenario) budgetsCount(replicas map[string]int) func() error {
 	return func() error {
-		list, err := kube.PolicyV1().PodDisruptionBudgets(s.namespace).List(s.ctx, metav1.ListOptions{})
+		list, err := kube.PolicyV1().PodDisruptionBudgets(s.Namespace).List(s.Ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -260,7 +260,7 @@ func (s *scenario) budgetsCount(replicas map[string]int) func() error {
 // it allows no eviction.
 func (s *scenario) protected(app string, replicas int) func() error {
 	return func() error {
-		b, err := kube.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, app+"-protected", metav1.GetOptions{})
+		b, err := kube.PolicyV1().PodDisruptionBudgets(s.Namespace).Get(s.Ctx, app+"-protected", metav1.GetOptions{})
 		if err == nil && (b.Status.DisruptionsAllowed > 0 || int(b.Status.CurrentHealthy) != replicas) {
 			err = fmt.Errorf("PodDisruptionBudget %s: %+v, want %d pods and no eviction allowed", b.Name, b.Status, replicas)
 		}
@@ -280,20 +280,20 @@ func (s *scenario) fill(n int) (end func()) {
 			s.remove(name(i))
 		}
 		for i := range n {
-			s.eventually(soon, s.isDeleted(name(i)))
+			s.Eventually(soon, s.isDeleted(name(i)))
 		}
 	}
 }
 
 // deleteNodeClaim starts the deletion of a NodeClaim, which drains its node.
 func (s *scenario) deleteNodeClaim(name string) error {
-	claims, err := list(s.ctx, lab.NodeClaimKind)
+	claims, err := list(s.Ctx, lab.NodeClaimKind)
 	if err != nil {
 		return err
 	}
 	for _, claim := range claims {
 		if claim.GetName() == name {
-			return objects.Delete(s.ctx, &claim)
+			return objects.Delete(s.Ctx, &claim)
 		}
 	}
 	return fmt.Errorf("no NodeClaim %s", name)
@@ -302,7 +302,7 @@ func (s *scenario) deleteNodeClaim(name string) error {
 // draining returns a check that `want` nodes are being deleted or have been deleted.
 func (s *scenario) draining(want int) func() error {
 	return func() error {
-		if done, open := s.seen.drains(); len(done)+len(open) < want {
+		if done, open := drains(s.Seen); len(done)+len(open) < want {
 			return fmt.Errorf("%d nodes are being deleted or gone, want %d", len(done)+len(open), want)
 		}
 		return nil
@@ -311,7 +311,7 @@ func (s *scenario) draining(want int) func() error {
 
 // drained is a check that no node is being deleted.
 func (s *scenario) drained() error {
-	if _, open := s.seen.drains(); len(open) > 0 {
+	if _, open := drains(s.Seen); len(open) > 0 {
 		return fmt.Errorf("%d nodes are being drained: %q", len(open), open)
 	}
 	return nil
@@ -319,11 +319,10 @@ func (s *scenario) drained() error {
 
 // blockedNodes returns the nodes with a pod whose eviction a budget blocks.
 func (s *scenario) blockedNodes(a *appGaps) []string {
-	s.seen.mu.Lock()
-	defer s.seen.mu.Unlock()
+	_, draining := drains(s.Seen)
 	nodes := map[string]bool{}
-	for _, pod := range s.seen.pods {
-		if node := s.seen.nodes[pod.Node]; a.blocked[pod.App] && pod.Left.IsZero() && node != nil && !node.Draining.IsZero() {
+	for _, pod := range s.Seen.Pods("") {
+		if a.blocked[pod.App] && pod.Left.IsZero() && slices.Contains(draining, pod.Node) {
 			nodes[pod.Node] = true
 		}
 	}
@@ -335,7 +334,7 @@ func (s *scenario) blockedNodes(a *appGaps) []string {
 func (s *scenario) releases() (moved, restored int) {
 	s.Helper()
 	count := func(outcome string) int {
-		return s.metricValue(s.controller, "spot_aware_scheduler_migrations_total", map[string]string{"method": "surge", "reason": "drain", "outcome": outcome})
+		return s.metricValue(s.Controller, "spot_aware_scheduler_migrations_total", map[string]string{"method": "surge", "reason": "drain", "outcome": outcome})
 	}
 	return count("moved"), count("restored")
 }
@@ -350,7 +349,7 @@ func (s *scenario) requireReleases(assist bool) {
 }
 
 // logDrains logs the durations of the finished drains and their results.
-func (s *scenario) logDrains(a *appGaps, what string, done []nodeRecord) {
+func (s *scenario) logDrains(a *appGaps, what string, done []live.NodeRecord) {
 	s.Helper()
 	var longest, sum time.Duration
 	var first, last time.Time
@@ -368,13 +367,13 @@ func (s *scenario) logDrains(a *appGaps, what string, done []nodeRecord) {
 	s.Logf("%s: %d nodes drained, the last one was deleted %s after the first drain began; a drain took %s on average, %s at most; "+
 		"%d pods released and evicted, %d restored; %d nodes launched, %d never had a pod; %s", what, len(done), last.Sub(first).Round(100*time.Millisecond),
 		(sum / time.Duration(max(len(done), 1))).Round(100*time.Millisecond), longest.Round(100*time.Millisecond), moved, restored,
-		len(s.seen.launched(lab.OnDemand))+len(s.seen.launched(lab.Spot)), len(s.seen.empty()), a)
+		len(launched(s.Seen, lab.OnDemand))+len(launched(s.Seen, lab.Spot)), len(empty(s.Seen)), a)
 }
 
 // drains returns the nodes that have been drained and deleted, and the names of the nodes that
 // are being deleted.
-func (h *history) drains() (done []nodeRecord, open []string) {
-	for _, node := range h.all() {
+func drains(h *live.History) (done []live.NodeRecord, open []string) {
+	for _, node := range h.Nodes() {
 		switch {
 		case node.Draining.IsZero():
 		case node.Gone.IsZero():

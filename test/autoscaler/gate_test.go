@@ -19,19 +19,19 @@ func TestGatePolicy(t *testing.T) {
 		edit func(*v1.PodSpec)
 		want []string
 	}{
-		"no gate":       {func(*v1.PodSpec) {}, []string{gateName}},
-		"another gate":  {func(spec *v1.PodSpec) { spec.SchedulingGates = gatesOf(other) }, []string{other, gateName}},
-		"the same gate": {func(spec *v1.PodSpec) { spec.SchedulingGates = gatesOf(gateName, other) }, []string{gateName, other}},
+		"no gate":       {func(*v1.PodSpec) {}, []string{live.GateName}},
+		"another gate":  {func(spec *v1.PodSpec) { spec.SchedulingGates = gatesOf(other) }, []string{other, live.GateName}},
+		"the same gate": {func(spec *v1.PodSpec) { spec.SchedulingGates = gatesOf(live.GateName, other) }, []string{live.GateName, other}},
 		"two variables of one name": {func(spec *v1.PodSpec) {
 			spec.Containers[0].Env = []v1.EnvVar{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}
-		}, []string{gateName}},
+		}, []string{live.GateName}},
 		"another scheduler": {func(spec *v1.PodSpec) { spec.SchedulerName = v1.DefaultSchedulerName }, nil},
 		"bound to a node":   {func(spec *v1.PodSpec) { spec.NodeName = "node" }, nil},
 	} {
 		s.Run(name, func(t *testing.T) {
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "app"}, Spec: live.PodTemplate("app").Spec}
 			test.edit(&pod.Spec)
-			created, err := kube.CoreV1().Pods(s.namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			created, err := kube.CoreV1().Pods(s.Namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,17 +17,17 @@ import (
 func TestLongSpotWithoutKarpenterLabel(t *testing.T) {
 	s := start(t, setup{mode: true})
 	spot := live.Spot(2, 4)
-	s.must(controlPlane.CreateNodes(s.ctx, spot...))
+	s.Must(controlPlane.CreateNodes(s.Ctx, spot...))
 	s.deploy("web", 4, "1", "64Mi")
 	s.deploy("single", 1, "1", "64Mi")
-	s.eventually(soon, s.hasSplit("web", split{Spot: 3, Waiting: 1}))
-	s.requireThroughout(20*time.Second, s.hasSplit("single", split{Waiting: 1}))
+	s.Eventually(soon, s.HasSplit("web", split{Spot: 3, Waiting: 1}))
+	s.RequireThroughout(20*time.Second, s.HasSplit("single", split{Waiting: 1}))
 	s.requireNoGeneratedLabels()
 
 	for _, node := range spot {
-		s.must(live.EditNode(s.ctx, kube, soon, node.Name, func(n *v1.Node) { n.Labels[lab.KarpenterCapacityLabel] = lab.Spot }))
+		s.Must(live.EditNode(s.Ctx, kube, soon, node.Name, func(n *v1.Node) { n.Labels[lab.KarpenterCapacityLabel] = lab.Spot }))
 	}
-	s.eventually(soon, s.isAvailableWithSplit("single", split{OnDemand: 1}))
-	s.eventually(soon, s.isAvailableWithSplit("web", split{OnDemand: 1, Spot: 3}))
+	s.Eventually(soon, s.isAvailableWithSplit("single", split{OnDemand: 1}))
+	s.Eventually(soon, s.isAvailableWithSplit("web", split{OnDemand: 1, Spot: 3}))
 	s.requireNoGeneratedLabels()
 }

@@ -16,8 +16,8 @@ func TestSingletonLaunchesOnDemandNode(t *testing.T) {
 
 	began := time.Now()
 	s.deploy("single", 1, "200m", "64Mi")
-	s.eventually(soon, s.isAvailableWithSplit("single", split{OnDemand: 1}))
-	pods := s.seen.podsOf("single")
+	s.Eventually(soon, s.isAvailableWithSplit("single", split{OnDemand: 1}))
+	pods := s.Seen.Pods("single")
 	if len(pods) != 1 {
 		t.Fatalf("the singleton had %d pods, want 1: %+v", len(pods), pods)
 	}
@@ -29,6 +29,6 @@ func TestSingletonLaunchesOnDemandNode(t *testing.T) {
 	if !strings.HasPrefix(pods[0].Assigned, lab.OnDemand+":") {
 		t.Errorf("assigned is %q, want prefix %q", pods[0].Assigned, lab.OnDemand+":")
 	}
-	s.must(s.claimed(map[string]int{lab.Spot: 1, lab.OnDemand: 1})())
+	s.Must(s.claimed(map[string]int{lab.Spot: 1, lab.OnDemand: 1})())
 	s.requireNoGeneratedLabels()
 }

@@ -36,7 +36,8 @@
 //	outage_long      the controller is killed or does not run
 //
 // Helpers: scenario starts and cleans up a test, cluster and workloads_long create and check
-// workloads, history records pods and nodes, bound computes the lowest possible price.
+// workloads, bound computes the lowest possible price. Package
+// live contains what the live tests of all packages share.
 package autoscaler
 
 import (

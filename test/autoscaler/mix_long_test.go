@@ -33,19 +33,19 @@ func mix(t *testing.T, apps int) {
 		need.all += int64(replicas) * quantity.MilliValue()
 		pods += replicas
 	}
-	s.eventually(5*time.Minute, s.complete)
+	s.Eventually(5*time.Minute, s.complete)
 	first, err := s.price()
-	s.must(err)
+	s.Must(err)
 	ready := time.Since(began)
-	s.eventually(soon, s.floorsMet)
+	s.Eventually(soon, s.floorsMet)
 	s.changeNodePools()
 
 	types, err := controlPlane.KarpenterTypes(lab.DefaultKarpenterTypes...)
-	s.must(err)
+	s.Must(err)
 	bound := lowestPrice(types, need, 100)
 	t.Logf("%d pods of %d Deployments with %dm CPU, including %dm for floors, ready after %s for %.4f USD/h; lower bound %.4f USD/h",
 		pods, apps, need.all, need.floor, ready.Round(time.Second), first, bound)
-	s.eventually(10*time.Minute, func() error {
+	s.Eventually(10*time.Minute, func() error {
 		price, err := s.price()
 		if err != nil {
 			return err
@@ -59,10 +59,10 @@ func mix(t *testing.T, apps int) {
 		return s.complete()
 	})
 	price, err := s.price()
-	s.must(err)
+	s.Must(err)
 	t.Logf("%.4f USD/h, %.1f %% above the lower bound, after %s; %d on-demand nodes and %d spot nodes launched; consolidation evicted %d pods",
-		price, 100*(price/bound-1), time.Since(began).Round(time.Second), len(s.seen.launched(lab.OnDemand)), len(s.seen.launched(lab.Spot)), s.consolidated())
-	if empty := s.seen.empty(); len(empty) > 0 {
+		price, 100*(price/bound-1), time.Since(began).Round(time.Second), len(launched(s.Seen, lab.OnDemand)), len(launched(s.Seen, lab.Spot)), s.consolidated())
+	if empty := empty(s.Seen); len(empty) > 0 {
 		t.Errorf("%d nodes never had a pod: %+v", len(empty), empty)
 	}
 	s.requireNoGeneratedLabels()

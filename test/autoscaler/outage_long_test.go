@@ -21,29 +21,29 @@ func TestLongControllerKilled(t *testing.T) {
 	s.killController()
 	began := time.Now()
 	s.startController()
-	s.eventually(2*time.Minute, s.complete)
+	s.Eventually(2*time.Minute, s.complete)
 	t.Logf("all pods ran %s after the start of the next controller", time.Since(began).Round(time.Second))
-	s.eventually(soon, s.floorsMet)
+	s.Eventually(soon, s.floorsMet)
 }
 
 // TestLongWithoutController: no controller assigns 200 pods. The scheduler removes their gates
 // after gateTimeout.
 func TestLongWithoutController(t *testing.T) {
 	const gateTimeout = 30 * time.Second
-	s := start(t, setup{mode: true, safety: settings{"gateTimeout": gateTimeout.String()}})
+	s := start(t, setup{mode: true, safety: live.Settings{"gateTimeout": gateTimeout.String()}})
 	// Karpenter does not see the floors of pods whose gates the scheduler has removed.
-	s.must(controlPlane.CreateNodes(s.ctx, append(live.OnDemand(2, 8), live.Spot(2, 16)...)...))
+	s.Must(controlPlane.CreateNodes(s.Ctx, append(live.OnDemand(2, 8), live.Spot(2, 16)...)...))
 	began := s.killController()
-	s.eventually(gateTimeout+time.Minute, s.complete)
+	s.Eventually(gateTimeout+time.Minute, s.complete)
 	t.Logf("all pods ran %s after their creation", time.Since(began).Round(time.Second))
 	for i := range gatedApps {
-		for _, pod := range s.seen.podsOf(appName(i)) {
+		for _, pod := range s.Seen.Pods(appName(i)) {
 			if waited := pod.Bound.Sub(pod.Created); waited < gateTimeout-2*time.Second {
 				t.Errorf("%s was bound %s after its creation, want at least %s", pod.Name, waited.Round(time.Second), gateTimeout)
 			}
 		}
 	}
-	s.must(s.floorsMet())
+	s.Must(s.floorsMet())
 }
 
 func appName(i int) string { return fmt.Sprintf("app-%02d", i) }
@@ -52,19 +52,19 @@ func appName(i int) string { return fmt.Sprintf("app-%02d", i) }
 // returns the time at which it created the first pod.
 func (s *scenario) killController() time.Time {
 	s.Helper()
-	s.must(s.controller.Pause())
+	s.Must(s.Controller.Pause())
 	began := time.Now()
 	for i := range gatedApps {
 		s.deploy(appName(i), gatedReplicas, "100m", "64Mi")
 	}
-	s.eventually(soon, func() error {
-		pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{})
+	s.Eventually(soon, func() error {
+		pods, err := live.Pods(s.Ctx, kube, s.Namespace, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
 		got := 0
 		for i := range pods {
-			if gated(&pods[i]) {
+			if live.Gated(&pods[i]) {
 				got++
 			}
 		}
@@ -73,6 +73,6 @@ func (s *scenario) killController() time.Time {
 		}
 		return nil
 	})
-	s.must(s.controller.Kill())
+	s.Must(s.Controller.Kill())
 	return began
 }

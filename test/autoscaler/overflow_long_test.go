@@ -30,7 +30,7 @@ const (
 // Never, until the annotation of the owner, the pod template, the floor or a rule of the
 // configuration changes.
 func TestLongOverflowChanged(t *testing.T) {
-	s := startWithLimits(t, "0", "", settings{"rules": ruleOverflow("Never")})
+	s := startWithLimits(t, "0", "", live.Settings{"rules": ruleOverflow("Never")})
 	s.deploy("owner", 6, "200m", "64Mi", floor("2"), overflow("Never"))
 	s.deploy("floor", 4, "200m", "64Mi", floor("1"), overflow("Never"))
 	s.deploy("many", 30, "100m", "16Mi", floor("1"), overflow("Never"))
@@ -43,10 +43,10 @@ func TestLongOverflowChanged(t *testing.T) {
 		"owner": {OnDemand: 2, Waiting: 4}, "floor": {OnDemand: 1, Waiting: 3}, "many": {OnDemand: 1, Waiting: 29},
 		"rule": {OnDemand: 1, Waiting: 2}, "template": {OnDemand: 1, Waiting: 3}, "set": {OnDemand: 1, Waiting: 3},
 	}
-	s.eventually(soon, s.haveSplits(waits))
-	before := len(s.seen.launched(lab.OnDemand))
-	s.requireThroughout(nodeStartup, s.haveSplits(waits))
-	if now := len(s.seen.launched(lab.OnDemand)); now != before {
+	s.Eventually(soon, s.HaveSplits(waits))
+	before := len(launched(s.Seen, lab.OnDemand))
+	s.RequireThroughout(nodeStartup, s.HaveSplits(waits))
+	if now := len(launched(s.Seen, lab.OnDemand)); now != before {
 		t.Errorf("Karpenter launched %d on-demand nodes for pods that may not use them", now-before)
 	}
 
@@ -54,22 +54,22 @@ func TestLongOverflowChanged(t *testing.T) {
 	s.annotate("owner", overflowAnnotation, "Allow")
 	s.setFloor("floor", "4")
 	s.annotate("many", overflowAnnotation, "Allow")
-	s.patch("template", `{"spec":{"template":{"metadata":{"annotations":{"`+overflowAnnotation+`":"Allow"}}}}}`)
+	s.PatchDeployment("template", `{"spec":{"template":{"metadata":{"annotations":{"`+overflowAnnotation+`":"Allow"}}}}}`)
 	s.annotateSet("set", overflowAnnotation, "Allow")
 	s.requireRunning(began, map[string]split{
 		"owner": {OnDemand: 6}, "floor": {OnDemand: 4}, "many": {OnDemand: 30}, "template": {OnDemand: 4}, "set": {OnDemand: 4},
 	})
-	s.auditor.Require(t)
-	s.must(s.auditor.Stop()) // it knows only the first rules
+	s.Auditor.Require(t)
+	s.Must(s.Auditor.Stop()) // it knows only the first rules
 	began = time.Now()
-	s.restartWith(settings{"rules": ruleOverflow("Allow")})
+	s.restartWith(live.Settings{"rules": ruleOverflow("Allow")})
 	s.requireRunning(began, map[string]split{"rule": {OnDemand: 3}})
 }
 
 // TestLongFloorChanged: there is no on-demand. The pods of the floors wait, until a floor is lower
 // or only a preference.
 func TestLongFloorChanged(t *testing.T) {
-	s := startWithLimits(t, "", "0", settings{"fallbackAfter": "never"})
+	s := startWithLimits(t, "", "0", live.Settings{"fallbackAfter": "never"})
 	s.deploy("none", 4, "200m", "64Mi", floor("3"))
 	s.deploy("part", 8, "200m", "64Mi", floor("75%"))
 	s.deploy("preferred", 4, "200m", "64Mi", floor("3"))
@@ -79,8 +79,8 @@ func TestLongFloorChanged(t *testing.T) {
 		"none": {Spot: 1, Waiting: 3}, "part": {Spot: 2, Waiting: 6}, "preferred": {Spot: 1, Waiting: 3},
 		"many": {Spot: 1, Waiting: 29}, "set": {Spot: 1, Waiting: 3},
 	}
-	s.eventually(soon, s.haveSplits(waits))
-	s.requireThroughout(nodeStartup, s.haveSplits(waits)) // a limit exempts no pod from its floor
+	s.Eventually(soon, s.HaveSplits(waits))
+	s.RequireThroughout(nodeStartup, s.HaveSplits(waits)) // a limit exempts no pod from its floor
 
 	began := time.Now()
 	s.setFloor("none", "0")
@@ -91,7 +91,7 @@ func TestLongFloorChanged(t *testing.T) {
 	s.requireRunning(began, map[string]split{
 		"none": {Spot: 4}, "part": {Spot: 6, Waiting: 2}, "preferred": {Spot: 4}, "many": {Spot: 30}, "set": {Spot: 4},
 	})
-	s.auditor.Require(t)
+	s.Auditor.Require(t)
 }
 
 // TestLongOverflowForbidden: there is neither type when the overflow is forbidden. Karpenter then
@@ -99,11 +99,11 @@ func TestLongFloorChanged(t *testing.T) {
 func TestLongOverflowForbidden(t *testing.T) {
 	s := startWithLimits(t, "0", "0", nil)
 	s.deploy("web", 3, "200m", "64Mi", floor("0"))
-	waits := s.haveSplits(map[string]split{"web": {Waiting: 3}})
-	s.eventually(soon, waits)
+	waits := s.HaveSplits(map[string]split{"web": {Waiting: 3}})
+	s.Eventually(soon, waits)
 	s.annotate("web", overflowAnnotation, "Never")
-	s.eventually(nodeStartup, func() error {
-		for _, pod := range s.seen.podsOf("web") {
+	s.Eventually(nodeStartup, func() error {
+		for _, pod := range s.Seen.Pods("web") {
 			if pod.Left.IsZero() && !strings.HasPrefix(pod.Assigned, lab.Spot+":") {
 				return fmt.Errorf("%s is assigned %q, want spot", pod.Name, pod.Assigned)
 			}
@@ -111,8 +111,8 @@ func TestLongOverflowForbidden(t *testing.T) {
 		return nil
 	})
 	s.limit("on-demand", "")
-	s.requireThroughout(soon, func() error {
-		if n := len(s.seen.launched("")) + len(s.seen.launched(lab.OnDemand)); n > 0 {
+	s.RequireThroughout(soon, func() error {
+		if n := len(launched(s.Seen, "")) + len(launched(s.Seen, lab.OnDemand)); n > 0 {
 			return errors.New("Karpenter launched an on-demand node for pods that may not use it")
 		}
 		return waits()
@@ -120,7 +120,7 @@ func TestLongOverflowForbidden(t *testing.T) {
 	began := time.Now()
 	s.limit("spot", "")
 	s.requireRunning(began, map[string]split{"web": {Spot: 3}})
-	s.auditor.Require(t)
+	s.Auditor.Require(t)
 }
 
 // TestLongCapacityVanishes: Karpenter launches nodes of the assigned type, but they never arrive,
@@ -128,7 +128,7 @@ func TestLongOverflowForbidden(t *testing.T) {
 func TestLongCapacityVanishes(t *testing.T) {
 	const boot = 20 * time.Second
 	s := start(t, setup{
-		mode: true, controller: settings{"gating.nodeStartup": nodeStartup.String()}, safety: settings{"fallbackAfter": "never"},
+		mode: true, controller: live.Settings{"gating.nodeStartup": nodeStartup.String()}, safety: live.Settings{"fallbackAfter": "never"},
 		karpenter: lab.KarpenterOptions{NodePools: limitedPools("", ""), NodeRegistrationDelay: boot},
 	})
 	s.deploy("allow", 4, "200m", "64Mi", floor("0"))
@@ -148,7 +148,7 @@ func TestLongCapacityVanishes(t *testing.T) {
 	// Until nodeStartup, Karpenter may be starting the node that it reported. The spot node has to
 	// start then.
 	s.requireRunning(began.Add(boot+soon), map[string]split{"floor": {Spot: 4}})
-	s.auditor.Require(t)
+	s.Auditor.Require(t)
 }
 
 // limitedPools returns a spot NodePool that Karpenter tries first and an on-demand NodePool, with
@@ -160,10 +160,10 @@ func limitedPools(spot, onDemand string) []lab.NodePool {
 	}
 }
 
-func startWithLimits(t *testing.T, spot, onDemand string, safety settings) *scenario {
+func startWithLimits(t *testing.T, spot, onDemand string, safety live.Settings) *scenario {
 	t.Helper()
 	return start(t, setup{
-		mode: true, controller: settings{"gating.nodeStartup": nodeStartup.String()}, safety: safety,
+		mode: true, controller: live.Settings{"gating.nodeStartup": nodeStartup.String()}, safety: safety,
 		karpenter: lab.KarpenterOptions{NodePools: limitedPools(spot, onDemand)},
 	})
 }
@@ -181,7 +181,7 @@ func ruleOverflow(value string) []any {
 // annotate sets an annotation of a Deployment.
 func (s *scenario) annotate(name, key, value string) {
 	s.Helper()
-	s.patch(name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value))
+	s.PatchDeployment(name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value))
 }
 
 // deploySet creates a StatefulSet whose pods start in parallel.
@@ -193,27 +193,27 @@ func (s *scenario) deploySet(name string, replicas int32, annotations map[string
 		Replicas: &replicas, PodManagementPolicy: appsv1.ParallelPodManagement,
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: template,
 	}}
-	_, err := kube.AppsV1().StatefulSets(s.namespace).Create(s.ctx, set, metav1.CreateOptions{})
-	s.must(err)
+	_, err := kube.AppsV1().StatefulSets(s.Namespace).Create(s.Ctx, set, metav1.CreateOptions{})
+	s.Must(err)
 }
 
 // annotateSet sets an annotation of a StatefulSet.
 func (s *scenario) annotateSet(name, key, value string) {
 	s.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
-	_, err := kube.AppsV1().StatefulSets(s.namespace).Patch(s.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-	s.must(err)
+	_, err := kube.AppsV1().StatefulSets(s.Namespace).Patch(s.Ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	s.Must(err)
 }
 
 // restartWith restarts the scheduler and the controller with other fields of ReplicaSafetyArgs.
-func (s *scenario) restartWith(safety settings) {
+func (s *scenario) restartWith(safety live.Settings) {
 	s.Helper()
-	s.must(s.scheduler.Stop())
-	s.must(s.controller.Stop())
+	s.Must(s.Scheduler.Stop())
+	s.Must(s.Controller.Stop())
 	s.safety = safety
 	var err error
-	s.scheduler, err = controlPlane.StartScheduler(s.ctx, lab.SchedulerOptions{Edit: safety.editSafety})
-	s.must(err)
+	s.Scheduler, err = controlPlane.StartScheduler(s.Ctx, lab.SchedulerOptions{Edit: safety.EditSafety})
+	s.Must(err)
 	s.startController()
 }
 
@@ -223,7 +223,7 @@ func (s *scenario) vanish(capacity string) {
 	s.Helper()
 	launching := func() (n int) {
 		claims, err := s.nodeClaims()
-		s.must(err)
+		s.Must(err)
 		for _, claim := range claims {
 			if claim.Capacity == capacity && claim.Node == "" {
 				n++
@@ -231,7 +231,7 @@ func (s *scenario) vanish(capacity string) {
 		}
 		return n
 	}
-	s.eventually(soon, func() error {
+	s.Eventually(soon, func() error {
 		if launching() == 0 {
 			return fmt.Errorf("Karpenter launches no %s node", capacity)
 		}
@@ -241,24 +241,11 @@ func (s *scenario) vanish(capacity string) {
 	s.removeMatchingNodes(func(of, node string) bool { return of == capacity && node == "" })
 }
 
-// haveSplits returns a check that the pods of the apps have these splits.
-func (s *scenario) haveSplits(want map[string]split) func() error {
-	return func() error {
-		got, err := s.splits()
-		for app, one := range want {
-			if err == nil && got[app] != one {
-				err = fmt.Errorf("%s: %+v, want %+v", app, got[app], one)
-			}
-		}
-		return err
-	}
-}
-
 // requireRunning waits at most nodeStartup since the change until the pods have these splits.
 func (s *scenario) requireRunning(changed time.Time, want map[string]split) {
 	s.Helper()
 	for app, one := range want {
-		s.eventually(time.Until(changed.Add(nodeStartup)), s.haveSplits(map[string]split{app: one}))
+		s.Eventually(time.Until(changed.Add(nodeStartup)), s.HaveSplits(map[string]split{app: one}))
 		s.Logf("%s: %+v at most %s after the change", app, one, time.Since(changed).Round(100*time.Millisecond))
 	}
 }

@@ -28,7 +28,7 @@ const (
 
 // asShipped are the shipped pauses of the controller after an interruption. Without them,
 // replicas would return to spot at once.
-var asShipped = settings{"rebalance.pauseAfterInterruption": "5m", "rebalance.calmPeriod": "10m"}
+var asShipped = live.Settings{"rebalance.pauseAfterInterruption": "5m", "rebalance.calmPeriod": "10m"}
 
 func TestLongMassReclaim(t *testing.T)             { massReclaim(t, true) }
 func TestLongMassReclaimWithSpotLeft(t *testing.T) { massReclaim(t, false) }
@@ -71,27 +71,27 @@ func massReclaim(t *testing.T, spotGone bool) {
 			least[app] = replicas[app] - unavailable
 		}
 	}
-	s.eventually(2*time.Minute, s.complete)
-	s.eventually(soon, s.floorsMet)
+	s.Eventually(2*time.Minute, s.complete)
+	s.Eventually(soon, s.floorsMet)
 	s.awaitStableNodes(15 * time.Second)
 	before, err := s.price()
-	s.must(err)
+	s.Must(err)
 	for app, n := range replicas { // all can surge
-		s.seen.requireServing(app, n)
+		s.Seen.RequireServing(app, n)
 	}
-	s.must(controlPlane.SetNodeRegistrationDelay(s.ctx, boot))
+	s.Must(controlPlane.SetNodeRegistrationDelay(s.Ctx, boot))
 	if spotGone {
 		s.limit("spot", "0")
 	}
 
 	spot, err := s.spotPods()
-	s.must(err)
+	s.Must(err)
 	creation := s.creationTime(spot)
 	t.Logf("other controllers created %d pods in %s just before", spot, creation.Round(time.Millisecond))
 	began := time.Now()
 	deadline := began.Add(notice)
 	reclaimed := s.announce(lab.Spot, deadline)
-	moving := s.seen.on(reclaimed)
+	moving := on(s.Seen, reclaimed)
 	pods := 0
 	for _, n := range moving {
 		pods += n
@@ -102,8 +102,8 @@ func massReclaim(t *testing.T, spotGone bool) {
 	t.Logf("%d spot nodes with %d pods of %d Deployments have a notice of %s; nodes for %.4f USD/h", len(reclaimed), pods, len(moving), notice, before)
 
 	var last time.Time
-	s.eventually(notice, func() (err error) {
-		last, err = s.seen.lastReplacement(moving, began)
+	s.Eventually(notice, func() (err error) {
+		last, err = lastReplacement(s.Seen, moving, began)
 		return err
 	})
 	t.Logf("the last replacement existed %s after the notice", last.Sub(began).Round(time.Millisecond))
@@ -111,15 +111,15 @@ func massReclaim(t *testing.T, spotGone bool) {
 	if late := last.Sub(began); late > limit {
 		t.Errorf("the last replacement existed %s after the notice, want at most %s", late.Round(time.Millisecond), limit.Round(time.Millisecond))
 	}
-	s.eventually(time.Until(deadline), func() error {
-		for _, deficit := range s.auditor.Deficits() {
+	s.Eventually(time.Until(deadline), func() error {
+		for _, deficit := range s.Auditor.Deficits() {
 			t.Errorf("%s after the notice: %v", time.Since(began).Round(time.Millisecond), deficit)
 		}
-		return s.seen.serve(replicas, reclaimed)
+		return serve(s.Seen, replicas, reclaimed)
 	})
 	t.Logf("all workloads were ready without the reclaimed nodes %s after the notice", time.Since(began).Round(100*time.Millisecond))
-	s.eventually(time.Until(deadline), func() error {
-		if left := s.seen.on(reclaimed); len(left) > 0 {
+	s.Eventually(time.Until(deadline), func() error {
+		if left := on(s.Seen, reclaimed); len(left) > 0 {
 			return fmt.Errorf("pods are on reclaimed nodes: %v", left)
 		}
 		return nil
@@ -127,27 +127,27 @@ func massReclaim(t *testing.T, spotGone bool) {
 	t.Logf("the reclaimed nodes were empty %s after the notice", time.Since(began).Round(100*time.Millisecond))
 
 	for app, n := range least { // from now on Karpenter may consolidate its new nodes
-		s.seen.requireServing(app, n)
+		s.Seen.RequireServing(app, n)
 	}
 	time.Sleep(time.Until(deadline)) // a cloud does not reclaim the nodes earlier
 	s.removeMatchingNodes(func(_, node string) bool { return reclaimed[node] })
-	s.eventually(soon, s.complete)
-	s.eventually(soon, s.floorsMet)
+	s.Eventually(soon, s.complete)
+	s.Eventually(soon, s.floorsMet)
 	if spotGone {
-		s.must(s.onlyOnDemand())
+		s.Must(s.onlyOnDemand())
 	}
-	s.must(s.noNodeOvercommitted())
+	s.Must(s.noNodeOvercommitted())
 	s.requireNoGeneratedLabels()
 	after, err := s.price()
-	s.must(err)
+	s.Must(err)
 	t.Logf("nodes for %.4f USD/h after the deadline; launched %d on-demand nodes and %d spot nodes, %d never had a pod; consolidation evicted %d pods",
-		after, len(s.seen.launched(lab.OnDemand)), len(s.seen.launched(lab.Spot)), len(s.seen.empty()), s.consolidated())
-	s.auditor.Require(t)
+		after, len(launched(s.Seen, lab.OnDemand)), len(launched(s.Seen, lab.Spot)), len(empty(s.Seen)), s.consolidated())
+	s.Auditor.Require(t)
 }
 
 // spotPods returns the number of pods on spot nodes.
 func (s *scenario) spotPods() (n int, err error) {
-	splits, err := s.splits()
+	splits, err := s.Splits()
 	for _, got := range splits {
 		n += got.Spot
 	}
@@ -160,12 +160,12 @@ func (s *scenario) spotPods() (n int, err error) {
 func (s *scenario) creationTime(n int) time.Duration {
 	s.Helper()
 	const each = 4
-	namespace, err := kube.CoreV1().Namespaces().Create(s.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "creation-"}}, metav1.CreateOptions{})
-	s.must(err)
+	namespace, err := kube.CoreV1().Namespaces().Create(s.Ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "creation-"}}, metav1.CreateOptions{})
+	s.Must(err)
 	defer func() {
-		s.must(kube.CoreV1().Namespaces().Delete(s.ctx, namespace.Name, metav1.DeleteOptions{}))
-		s.eventually(time.Minute, func() error {
-			_, err := kube.CoreV1().Namespaces().Get(s.ctx, namespace.Name, metav1.GetOptions{})
+		s.Must(kube.CoreV1().Namespaces().Delete(s.Ctx, namespace.Name, metav1.DeleteOptions{}))
+		s.Eventually(time.Minute, func() error {
+			_, err := kube.CoreV1().Namespaces().Get(s.Ctx, namespace.Name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
@@ -176,16 +176,16 @@ func (s *scenario) creationTime(n int) time.Duration {
 	for i := range (n + each - 1) / each {
 		template := live.PodTemplate(fmt.Sprintf("creation-%d", i))
 		template.Spec.SchedulerName = "none"
-		_, err := kube.AppsV1().Deployments(namespace.Name).Create(s.ctx, &appsv1.Deployment{
+		_, err := kube.AppsV1().Deployments(namespace.Name).Create(s.Ctx, &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Name: template.Labels["app"]},
 			Spec: appsv1.DeploymentSpec{
 				Replicas: new(int32(each)), Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
 			},
 		}, metav1.CreateOptions{})
-		s.must(err)
+		s.Must(err)
 	}
-	s.eventually(time.Minute, func() error {
-		pods, err := kube.CoreV1().Pods(namespace.Name).List(s.ctx, metav1.ListOptions{})
+	s.Eventually(time.Minute, func() error {
+		pods, err := kube.CoreV1().Pods(namespace.Name).List(s.Ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) < n {
 			err = fmt.Errorf("%d pods were created, want %d", len(pods.Items), n)
 		}
@@ -198,11 +198,11 @@ func (s *scenario) creationTime(n int) time.Duration {
 func (s *scenario) budget(app string, unavailable int) {
 	s.Helper()
 	maxUnavailable := intstr.FromInt(unavailable)
-	_, err := kube.PolicyV1().PodDisruptionBudgets(s.namespace).Create(s.ctx, &policyv1.PodDisruptionBudget{
+	_, err := kube.PolicyV1().PodDisruptionBudgets(s.Namespace).Create(s.Ctx, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: app},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &maxUnavailable, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 }
 
 // awaitStableNodes waits until Karpenter has neither launched nor removed a node for this time.
@@ -210,7 +210,7 @@ func (s *scenario) awaitStableNodes(length time.Duration) {
 	s.Helper()
 	var since time.Time
 	var known []nodeClaim
-	s.eventually(5*time.Minute, func() error {
+	s.Eventually(5*time.Minute, func() error {
 		claims, err := s.nodeClaims()
 		switch {
 		case err != nil:
@@ -229,17 +229,17 @@ func (s *scenario) awaitStableNodes(length time.Duration) {
 // their names.
 func (s *scenario) announce(capacity string, deadline time.Time) map[string]bool {
 	s.Helper()
-	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
-	s.must(err)
+	nodes, err := kube.CoreV1().Nodes().List(s.Ctx, metav1.ListOptions{})
+	s.Must(err)
 	names := map[string]bool{}
 	var edits errgroup.Group
 	for _, node := range nodes.Items {
-		if capacityOf(&node) != capacity || node.DeletionTimestamp != nil {
+		if live.CapacityOf(&node) != capacity || node.DeletionTimestamp != nil {
 			continue
 		}
 		names[node.Name] = true
 		edits.Go(func() error {
-			return live.EditNode(s.ctx, kube, soon, node.Name, func(n *v1.Node) {
+			return live.EditNode(s.Ctx, kube, soon, node.Name, func(n *v1.Node) {
 				n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: interruptionTaint, Value: "test", Effect: v1.TaintEffectNoSchedule})
 				if n.Annotations == nil {
 					n.Annotations = map[string]string{}
@@ -248,16 +248,14 @@ func (s *scenario) announce(capacity string, deadline time.Time) map[string]bool
 			})
 		})
 	}
-	s.must(edits.Wait())
+	s.Must(edits.Wait())
 	return names
 }
 
 // on counts the pods on these nodes that are not terminating, by app.
-func (h *history) on(nodes map[string]bool) map[string]int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func on(h *live.History, nodes map[string]bool) map[string]int {
 	pods := map[string]int{}
-	for _, record := range h.pods {
+	for _, record := range h.Pods("") {
 		if nodes[record.Node] && record.Left.IsZero() {
 			pods[record.App]++
 		}
@@ -267,9 +265,9 @@ func (h *history) on(nodes map[string]bool) map[string]int {
 
 // lastReplacement returns the creation time of the last of `want` pods of each app that were
 // created since a time.
-func (h *history) lastReplacement(want map[string]int, since time.Time) (last time.Time, err error) {
+func lastReplacement(h *live.History, want map[string]int, since time.Time) (last time.Time, err error) {
 	for app, n := range want {
-		created := slices.DeleteFunc(h.podsOf(app), func(p podRecord) bool { return p.Created.Before(since) })
+		created := slices.DeleteFunc(h.Pods(app), func(p live.PodRecord) bool { return p.Created.Before(since) })
 		if len(created) < n {
 			return last, fmt.Errorf("%s: %d pods were created, want %d", app, len(created), n)
 		}

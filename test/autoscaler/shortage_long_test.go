@@ -36,30 +36,30 @@ func spotShortage(t *testing.T, consolidating bool) {
 		all[app] = replicas
 		s.deploy(app, replicas, "500m", "64Mi")
 	}
-	s.eventually(time.Minute, s.complete)
-	s.eventually(soon, s.floorsMet)
+	s.Eventually(time.Minute, s.complete)
+	s.Eventually(soon, s.floorsMet)
 	before, err := s.onDemandUse()
-	s.must(err)
+	s.Must(err)
 
 	over := time.Now().Add(shortage)
 	s.limit("spot", "0")
 	s.loseSpot()
 	// A released replica that is about to return to spot still serves, although its Deployment
 	// does not count it.
-	s.eventually(time.Minute, func() error {
-		if err := s.seen.serve(all, nil); err != nil {
+	s.Eventually(time.Minute, func() error {
+		if err := serve(s.Seen, all, nil); err != nil {
 			return err
 		}
 		return s.onlyOnDemand()
 	})
 	overflow, err := s.onDemandUse()
-	s.must(err)
+	s.Must(err)
 	t.Logf("on-demand: %+v before, %+v during the shortage", before, overflow)
-	s.requireThroughout(time.Until(over), s.onlyOnDemand)
+	s.RequireThroughout(time.Until(over), s.onlyOnDemand)
 
 	back := time.Now()
 	s.limit("spot", "")
-	s.eventually(5*time.Minute, func() error {
+	s.Eventually(5*time.Minute, func() error {
 		now, err := s.onDemandUse()
 		if err == nil && now.pods > before.pods {
 			err = fmt.Errorf("%d pods run on on-demand, %d before the shortage", now.pods, before.pods)
@@ -70,7 +70,7 @@ func spotShortage(t *testing.T, consolidating bool) {
 	if !consolidating {
 		s.consolidate(5 * time.Second)
 	}
-	s.eventually(5*time.Minute, func() error {
+	s.Eventually(5*time.Minute, func() error {
 		// Consolidation replaces nodes by at most one node. So one node may remain that is larger
 		// than the nodes before.
 		now, err := s.onDemandUse()
@@ -80,8 +80,8 @@ func spotShortage(t *testing.T, consolidating bool) {
 		return err
 	})
 	t.Logf("on-demand nodes removed %s after the shortage; consolidation evicted %d pods", time.Since(back).Round(time.Second), s.consolidated())
-	s.eventually(soon, s.complete)
-	s.eventually(soon, s.floorsMet)
+	s.Eventually(soon, s.complete)
+	s.Eventually(soon, s.floorsMet)
 	s.requireNoGeneratedLabels()
-	s.auditor.Require(t)
+	s.Auditor.Require(t)
 }

@@ -5,7 +5,6 @@ package autoscaler
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,29 +21,29 @@ import (
 // skew of at most 1 and has its floor on on-demand. So it is over the two NodePools.
 func TestLongZones(t *testing.T) {
 	s := start(t, setup{mode: true, karpenter: lab.KarpenterOptions{NodePools: zonalPools()}})
-	s.deploy("spot", 1, "100m", "16Mi", floor("0"), onlyOn(lab.Spot))
+	s.deploy("spot", 1, "100m", "16Mi", floor("0"), live.OnlyOn(lab.KarpenterCapacityLabel, lab.Spot))
 	// Near a pod on spot, a floor would exclude every node. Other pods could fill the node.
-	s.eventually(soon, s.isAvailableWithSplit("spot", split{Spot: 1}))
+	s.Eventually(soon, s.isAvailableWithSplit("spot", split{Spot: 1}))
 	s.deploy("near", 2, "100m", "16Mi", floor("1"), nearApp("spot"))
-	s.eventually(soon, s.isAvailableWithSplit("near", split{Spot: 2}))
-	s.eventually(soon, s.hasEvent("near-", "ExemptFromFloor", ""))
+	s.Eventually(soon, s.isAvailableWithSplit("near", split{Spot: 2}))
+	s.Eventually(soon, s.HasEvent("near-", "ExemptFromFloor", ""))
 	apps := s.deployZonal()
-	s.deploy("pools", 10, "200m", "64Mi", floor("2"), spreadOver(lab.KarpenterPoolLabel))
-	s.deploy("types", 6, "200m", "64Mi", floor("2"), spreadOver(v1.LabelInstanceTypeStable))
+	s.deploy("pools", 10, "200m", "64Mi", floor("2"), live.SpreadOver(lab.KarpenterPoolLabel))
+	s.deploy("types", 6, "200m", "64Mi", floor("2"), live.SpreadOver(v1.LabelInstanceTypeStable))
 	for _, app := range apps {
-		s.eventually(soon, s.isSpread(app, v1.LabelTopologyZone, zones...))
+		s.Eventually(soon, s.isSpread(app, v1.LabelTopologyZone, zones...))
 	}
-	s.eventually(soon, s.isSpread("pools", lab.KarpenterPoolLabel, lab.Spot, lab.OnDemand))
-	s.eventually(soon, s.isSpread("types", v1.LabelInstanceTypeStable))
-	got, err := s.splits()
-	s.must(err)
+	s.Eventually(soon, s.isSpread("pools", lab.KarpenterPoolLabel, lab.Spot, lab.OnDemand))
+	s.Eventually(soon, s.isSpread("types", v1.LabelInstanceTypeStable))
+	got, err := s.Splits()
+	s.Must(err)
 	for _, app := range append(apps, "pools") {
 		if got[app].Spot < 4 {
 			t.Errorf("%s: %+v, want at least 4 replicas on spot", app, got[app])
 		}
 	}
 	s.logSpread("created", apps...)
-	s.auditor.Require(t)
+	s.Auditor.Require(t)
 }
 
 // The skew and the floors are kept when the workloads of TestLongZones change and when spot is
@@ -56,8 +55,8 @@ func TestLongZoneSpread(t *testing.T) {
 	settled := func(what string) {
 		t.Helper()
 		for _, app := range apps {
-			s.eventually(4*time.Minute, s.isSpread(app, v1.LabelTopologyZone, zones...))
-			if pending := s.seen.longestPending(app); pending > soon {
+			s.Eventually(4*time.Minute, s.isSpread(app, v1.LabelTopologyZone, zones...))
+			if pending := longestPending(s.Seen, app); pending > soon {
 				t.Errorf("a pod of %s was pending for %s", app, pending)
 			}
 		}
@@ -69,19 +68,19 @@ func TestLongZoneSpread(t *testing.T) {
 		}
 	}
 	settled("created")
-	each(func(app string) { s.scale(app, 15) })
+	each(func(app string) { s.Scale(app, 15) })
 	settled("scaled up")
-	each(func(app string) { s.scale(app, 7) })
-	s.eventually(time.Minute, s.complete)
-	s.eventually(soon, s.floorsMet)
+	each(func(app string) { s.Scale(app, 7) })
+	s.Eventually(time.Minute, s.complete)
+	s.Eventually(soon, s.floorsMet)
 	s.logSpread("scaled down", apps...)
-	each(func(app string) { s.update(app, "app:2") })
+	each(func(app string) { s.SetImage(app, "app:2") })
 	settled("rolled out")
-	each(func(app string) { s.scale(app, 10) })
+	each(func(app string) { s.Scale(app, 10) })
 	settled("scaled up again")
 	s.loseSpot()
 	settled("spot reclaimed")
-	s.auditor.Require(t)
+	s.Auditor.Require(t)
 }
 
 // zones are the zones of zonalPools.
@@ -105,10 +104,10 @@ func (s *scenario) deployZonal() []string {
 		domains, c := int32(len(zones)), &d.Spec.Template.Spec.TopologySpreadConstraints[0]
 		c.MinDomains, c.MatchLabelKeys = &domains, []string{appsv1.DefaultDeploymentUniqueLabelKey}
 	}
-	s.deploy("two", 10, "200m", "64Mi", floor("2"), spreadOver(v1.LabelTopologyZone), strict)
-	s.deploy("percent", 9, "200m", "64Mi", floor("30%"), spreadOver(v1.LabelTopologyZone), strict)
-	s.deploy("half", 10, "200m", "64Mi", floor("50%"), spreadOver(v1.LabelTopologyZone), strict)
-	s.deploy("never", 9, "200m", "64Mi", floor("2"), spreadOver(v1.LabelTopologyZone), strict, func(d *appsv1.Deployment) {
+	s.deploy("two", 10, "200m", "64Mi", floor("2"), live.SpreadOver(v1.LabelTopologyZone), strict)
+	s.deploy("percent", 9, "200m", "64Mi", floor("30%"), live.SpreadOver(v1.LabelTopologyZone), strict)
+	s.deploy("half", 10, "200m", "64Mi", floor("50%"), live.SpreadOver(v1.LabelTopologyZone), strict)
+	s.deploy("never", 9, "200m", "64Mi", floor("2"), live.SpreadOver(v1.LabelTopologyZone), strict, func(d *appsv1.Deployment) {
 		d.Annotations["spot-aware-scheduler.io/overflow"] = "Never"
 	})
 	return []string{"two", "percent", "half", "never"}
@@ -126,11 +125,11 @@ func nearApp(app string) func(*appsv1.Deployment) {
 // byDomain counts the bound pods of an app by a label of their nodes, the given domains included.
 // Pods that are released do not count, because the constraint of deployZonal does not select them.
 func (s *scenario) byDomain(app, key string, domains ...string) (map[string]int, error) {
-	pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{LabelSelector: "app=" + app})
+	pods, err := live.Pods(s.Ctx, kube, s.Namespace, metav1.ListOptions{LabelSelector: "app=" + app})
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
+	nodes, err := kube.CoreV1().Nodes().List(s.Ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +152,7 @@ func (s *scenario) byDomain(app, key string, domains ...string) (map[string]int,
 // have its pods and these, and with its floor on on-demand.
 func (s *scenario) isSpread(app, key string, domains ...string) func() error {
 	return func() error {
-		d, err := kube.AppsV1().Deployments(s.namespace).Get(s.ctx, app, metav1.GetOptions{})
+		d, err := kube.AppsV1().Deployments(s.Namespace).Get(s.Ctx, app, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -161,7 +160,7 @@ func (s *scenario) isSpread(app, key string, domains ...string) func() error {
 		if err != nil {
 			return err
 		}
-		got, err := s.splits()
+		got, err := s.Splits()
 		if err != nil {
 			return err
 		}
@@ -187,19 +186,19 @@ func (s *scenario) isSpread(app, key string, domains ...string) func() error {
 // was or has been pending.
 func (s *scenario) logSpread(what string, apps ...string) {
 	s.Helper()
-	got, err := s.splits()
-	s.must(err)
+	got, err := s.Splits()
+	s.Must(err)
 	for _, app := range apps {
 		counts, err := s.byDomain(app, v1.LabelTopologyZone, zones...)
-		s.must(err)
-		s.Logf("%s: %s: %v, %+v, pending for %s at most", what, app, counts, got[app], s.seen.longestPending(app).Round(100*time.Millisecond))
+		s.Must(err)
+		s.Logf("%s: %s: %v, %+v, pending for %s at most", what, app, counts, got[app], longestPending(s.Seen, app).Round(100*time.Millisecond))
 	}
 }
 
 // longestPending returns the longest time that a pod of an app was pending.
-func (h *history) longestPending(app string) time.Duration {
+func longestPending(h *live.History, app string) time.Duration {
 	var pending []time.Duration
-	for _, pod := range h.podsOf(app) {
+	for _, pod := range h.Pods(app) {
 		until := time.Now()
 		if !pod.Bound.IsZero() {
 			until = pod.Bound
@@ -219,21 +218,4 @@ func floorOf(value string, replicas int) int {
 		panic(err)
 	}
 	return min(n, replicas)
-}
-
-// hasEvent returns a check that an object with this name prefix has an event with this reason and
-// with this text in its note.
-func (s *scenario) hasEvent(object, reason, text string) func() error {
-	return func() error {
-		list, err := kube.CoreV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
-		if err != nil {
-			return err
-		}
-		for _, event := range list.Items {
-			if strings.HasPrefix(event.InvolvedObject.Name, object) && strings.Contains(event.Message, text) {
-				return nil
-			}
-		}
-		return fmt.Errorf("no event %s of %s contains %q", reason, object, text)
-	}
 }

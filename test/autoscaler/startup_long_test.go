@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // TestLongSlowNodes: a node takes a minute to start, and fallbackAfter and rolloutRelief are 30
@@ -16,27 +17,27 @@ func TestLongSlowNodes(t *testing.T) {
 	const startup = time.Minute
 	s := start(t, setup{
 		mode:      true,
-		safety:    settings{"fallbackAfter": "30s", "rolloutRelief": "30s"},
+		safety:    live.Settings{"fallbackAfter": "30s", "rolloutRelief": "30s"},
 		karpenter: lab.KarpenterOptions{NodeRegistrationDelay: startup},
 	})
 	s.deploy("single", 1, "800m", "64Mi")
 	s.deploy("web", 4, "400m", "64Mi", floor("2"))
-	s.eventually(startup+soon, s.complete)
-	s.eventually(soon, s.floorsMet)
+	s.Eventually(startup+soon, s.complete)
+	s.Eventually(soon, s.floorsMet)
 	s.requireNoDeletionBeforeBinding("single", "web")
-	if onDemand, spot := len(s.seen.launched(lab.OnDemand)), len(s.seen.launched(lab.Spot)); onDemand != 1 || spot > 1 {
+	if onDemand, spot := len(launched(s.Seen, lab.OnDemand)), len(launched(s.Seen, lab.Spot)); onDemand != 1 || spot > 1 {
 		t.Errorf("%d on-demand nodes and %d spot nodes launched, want at most 1 and 1", onDemand, spot)
 	}
 
 	// The floor of the new revision finds no room either.
-	s.update("web", "app:2")
-	s.eventually(3*startup+soon, s.complete)
-	s.eventually(soon, s.floorsMet)
+	s.SetImage("web", "app:2")
+	s.Eventually(3*startup+soon, s.complete)
+	s.Eventually(soon, s.floorsMet)
 	s.requireNoDeletionBeforeBinding("single", "web")
-	if empty := s.seen.empty(); len(empty) > 0 {
+	if empty := empty(s.Seen); len(empty) > 0 {
 		t.Errorf("%d nodes never had a pod: %+v", len(empty), empty)
 	}
-	t.Logf("%d on-demand nodes and %d spot nodes launched", len(s.seen.launched(lab.OnDemand)), len(s.seen.launched(lab.Spot)))
+	t.Logf("%d on-demand nodes and %d spot nodes launched", len(launched(s.Seen, lab.OnDemand)), len(launched(s.Seen, lab.Spot)))
 	s.requireNoGeneratedLabels()
 }
 
@@ -45,7 +46,7 @@ func TestLongSlowNodes(t *testing.T) {
 func (s *scenario) requireNoDeletionBeforeBinding(apps ...string) {
 	s.Helper()
 	for _, app := range apps {
-		for _, pod := range s.seen.podsOf(app) {
+		for _, pod := range s.Seen.Pods(app) {
 			if !pod.Left.IsZero() && pod.Bound.IsZero() {
 				s.Errorf("%s was deleted after it had waited for %s", pod.Name, pod.Left.Sub(pod.Created).Round(time.Second))
 			}

@@ -30,7 +30,7 @@ const shippedGateTimeout = 30 * time.Second
 
 // modeOff are the controller's settings without the mode. Like with modeOn, the controller does
 // not wait for a calm period.
-var modeOff = modeOn.with(settings{"gating.enabled": false})
+var modeOff = modeOn.With(live.Settings{"gating.enabled": false})
 
 // running is a workload that runs while the mode is enabled or disabled.
 type running struct {
@@ -54,20 +54,20 @@ func TestLongSwitchedOn(t *testing.T) {
 	s := startRunning(t, setup{controller: modeOff})
 	s.requireAllReplicas()
 	began := s.switchOn(nil)
-	s.eventually(2*time.Minute, s.floorsVisible)
+	s.Eventually(2*time.Minute, s.floorsVisible)
 	t.Logf("all %d floor replicas required on-demand %s after the mode was switched on", allFloors, time.Since(began).Round(time.Second))
-	s.eventually(soon, s.floorsExactlyMet)
-	s.eventually(soon, s.movedBySurge(allFloors, "assign"))
+	s.Eventually(soon, s.floorsExactlyMet)
+	s.Eventually(soon, s.Moved(allFloors, allFloors, "surge", "assign"))
 	for _, w := range workloads {
-		if got := s.seen.mostPods(w.app); got > w.replicas+1 {
+		if got := mostPods(s.Seen, w.app); got > w.replicas+1 {
 			t.Errorf("%s had %d pods at a time, want at most %d: the controller replaces one per workload at a time", w.app, got, w.replicas+1)
 		}
 	}
-	s.requireThroughout(20*time.Second, s.movedBySurge(allFloors, "assign"))
+	s.RequireThroughout(20*time.Second, s.Moved(allFloors, allFloors, "surge", "assign"))
 
 	s.remove("keeps-on-demand")
 	s.consolidate(5 * time.Second)
-	s.requireThroughout(time.Minute, s.floorsExactlyMet)
+	s.RequireThroughout(time.Minute, s.floorsExactlyMet)
 	if got := s.consolidated(); got != 0 {
 		t.Errorf("consolidation evicted %d pods, want none", got)
 	}
@@ -79,19 +79,19 @@ func TestLongSwitchedOn(t *testing.T) {
 func TestLongSwitchedOnWithoutHealing(t *testing.T) {
 	s := startRunning(t, setup{controller: modeOff})
 	s.requireAllReplicas()
-	began := s.switchOn(settings{"gating.healRunning": false})
-	s.requireThroughout(time.Minute, s.unchangedSince(began))
+	began := s.switchOn(live.Settings{"gating.healRunning": false})
+	s.RequireThroughout(time.Minute, s.unchangedSince(began))
 	if err := s.floorsVisible(); err == nil {
 		t.Error("the floors of running pods are visible to Karpenter, and no pod was replaced")
 	}
 
 	s.endRequirements()
 	for _, w := range workloads {
-		s.update(w.app, "app:2")
+		s.SetImage(w.app, "app:2")
 	}
-	s.eventually(2*time.Minute, s.complete)
-	s.eventually(time.Minute, s.floorsVisible)
-	s.eventually(time.Minute, s.floorsExactlyMet)
+	s.Eventually(2*time.Minute, s.complete)
+	s.Eventually(time.Minute, s.floorsVisible)
+	s.Eventually(time.Minute, s.floorsExactlyMet)
 	s.requireNoFindings()
 }
 
@@ -103,16 +103,16 @@ func TestLongSwitchedOffWithoutController(t *testing.T) { switchedOff(t, false) 
 // removes them after gateTimeout.
 func switchedOff(t *testing.T, controlled bool) {
 	s := startRunning(t, setup{mode: true})
-	s.must(s.floorsVisible())
+	s.Must(s.floorsVisible())
 	s.requireAllReplicas()
-	s.seen.requireServing("web", 3) // during its rollout
-	s.seen.requireFloor("web", 0)
+	s.Seen.RequireServing("web", 3) // during its rollout
+	s.Seen.RequireFloor("web", 0)
 	// When the mode is disabled, a rollout and a new workload have gated pods.
-	s.must(s.controller.Pause())
-	s.update("web", "app:2")
+	s.Must(s.Controller.Pause())
+	s.SetImage("web", "app:2")
 	s.deploy("gated", 4, "200m", "64Mi", floor("2"))
-	s.eventually(soon, s.gatedPods("gated", 4))
-	s.eventually(soon, func() error {
+	s.Eventually(soon, s.gatedPods("gated", 4))
+	s.Eventually(soon, func() error {
 		if err := s.gatedPods("web", 0)(); err == nil {
 			return errors.New("no pod of the rollout is gated")
 		}
@@ -123,35 +123,35 @@ func switchedOff(t *testing.T, controlled bool) {
 	s.run(commands[0])
 	began := time.Now()
 	if controlled {
-		s.must(s.controller.Resume())
+		s.Must(s.Controller.Resume())
 	} else {
-		s.must(s.controller.Kill())
+		s.Must(s.Controller.Kill())
 	}
-	s.eventually(shippedGateTimeout+soon, s.commandPrints(commands[1], "0"))
+	s.Eventually(shippedGateTimeout+soon, s.commandPrints(commands[1], "0"))
 	t.Logf("no pod was gated %s after the binding was deleted", time.Since(began).Round(100*time.Millisecond))
 	if controlled {
-		s.must(s.controller.Stop())
+		s.Must(s.Controller.Stop())
 	}
 	s.setup.mode, s.setup.controller = false, modeOff
 	s.startController()
 	s.run(commands[2])
 
-	s.eventually(2*time.Minute, s.complete)
-	s.eventually(time.Minute, s.floorsExactlyMet)
-	s.eventually(soon, s.isAvailableWithSplit("gated", split{OnDemand: 2, Spot: 2}))
+	s.Eventually(2*time.Minute, s.complete)
+	s.Eventually(time.Minute, s.floorsExactlyMet)
+	s.Eventually(soon, s.isAvailableWithSplit("gated", split{OnDemand: 2, Spot: 2}))
 	t.Logf("all workloads were complete %s after the binding was deleted", time.Since(began).Round(time.Second))
 
 	// Pods that are created from now on have neither gate nor affinity and start at once.
 	s.endRequirements()
 	created := time.Now()
 	s.deploy("after", 4, "200m", "64Mi", floor("2"))
-	s.eventually(soon, s.isAvailableWithSplit("after", split{OnDemand: 2, Spot: 2}))
-	s.update("shop", "app:2")
-	s.scale("mail", 5)
-	s.eventually(2*time.Minute, s.complete)
-	s.eventually(time.Minute, s.floorsMet)
+	s.Eventually(soon, s.isAvailableWithSplit("after", split{OnDemand: 2, Spot: 2}))
+	s.SetImage("shop", "app:2")
+	s.Scale("mail", 5)
+	s.Eventually(2*time.Minute, s.complete)
+	s.Eventually(time.Minute, s.floorsMet)
 	for _, app := range []string{"after", "shop", "mail"} {
-		for _, pod := range s.seen.podsOf(app) {
+		for _, pod := range s.Seen.Pods(app) {
 			if pod.Created.After(created) && pod.Assigned != "" {
 				t.Errorf("%s was assigned %q after the mode was switched off", pod.Name, pod.Assigned)
 			}
@@ -166,9 +166,9 @@ func switchedOff(t *testing.T, controlled bool) {
 // a new workload, in a rollout and in a move. (TestLongWithoutController has no controller at
 // all.)
 func TestLongPolicyWithoutGating(t *testing.T) {
-	s := startRunning(t, setup{mode: true, controller: settings{"gating.enabled": false}})
+	s := startRunning(t, setup{mode: true, controller: live.Settings{"gating.enabled": false}})
 	for _, w := range workloads {
-		for _, pod := range s.seen.podsOf(w.app) {
+		for _, pod := range s.Seen.Pods(w.app) {
 			if waited := pod.Bound.Sub(pod.Created); waited < shippedGateTimeout-2*time.Second {
 				t.Errorf("%s was bound %s after its creation, want at least %s", pod.Name, waited.Round(time.Second), shippedGateTimeout)
 			}
@@ -181,12 +181,12 @@ func TestLongPolicyWithoutGating(t *testing.T) {
 
 	began := time.Now()
 	s.setFloor("mail", "2")
-	s.eventually(shippedGateTimeout+time.Minute, s.isAvailableWithSplit("mail", split{OnDemand: 2, Spot: 1}))
-	s.eventually(soon, s.movedBySurge(1, "heal"))
-	s.update("web", "app:2")
-	s.update("single", "app:2")
-	s.eventually(4*shippedGateTimeout+time.Minute, s.complete)
-	s.eventually(2*time.Minute, s.floorsMet)
+	s.Eventually(shippedGateTimeout+time.Minute, s.isAvailableWithSplit("mail", split{OnDemand: 2, Spot: 1}))
+	s.Eventually(soon, s.Moved(1, 1, "surge", "heal"))
+	s.SetImage("web", "app:2")
+	s.SetImage("single", "app:2")
+	s.Eventually(4*shippedGateTimeout+time.Minute, s.complete)
+	s.Eventually(2*time.Minute, s.floorsMet)
 	t.Logf("the longest wait of a pod that a move or a rollout made: %s", s.longestWait(began).Round(100*time.Millisecond))
 	s.requireNoFindings()
 }
@@ -195,11 +195,11 @@ func TestLongPolicyWithoutGating(t *testing.T) {
 // run as without the mode, in a new workload, in a rollout and in a scale-up.
 func TestLongGatingWithoutPolicy(t *testing.T) {
 	s := startRunning(t, setup{controller: modeOn})
-	s.update("web", "app:2")
-	s.update("single", "app:2")
-	s.scale("mail", 5)
-	s.eventually(time.Minute, s.complete)
-	s.eventually(time.Minute, s.floorsMet)
+	s.SetImage("web", "app:2")
+	s.SetImage("single", "app:2")
+	s.Scale("mail", 5)
+	s.Eventually(time.Minute, s.complete)
+	s.Eventually(time.Minute, s.floorsMet)
 	t.Logf("the longest wait of a pod: %s", s.longestWait(time.Time{}).Round(100*time.Millisecond))
 	s.stopControllerWithoutRights()
 	s.requireNoFindings()
@@ -210,25 +210,25 @@ func TestLongGatingWithoutPolicy(t *testing.T) {
 // gated, so Karpenter would launch no nodes for them. The controller moves no pods. It does not
 // delete a pod that waits for on-demand either, because the new pod would wait, too.
 func TestLongNoMovesWithoutPolicy(t *testing.T) {
-	s := start(t, setup{controller: modeOn.with(settings{"gating.nodeStartup": "10s"}), karpenter: lab.KarpenterOptions{
+	s := start(t, setup{controller: modeOn.With(live.Settings{"gating.nodeStartup": "10s"}), karpenter: lab.KarpenterOptions{
 		InstanceTypes: []string{"c-4x-amd64-linux"}, NodePools: []lab.NodePool{{CapacityTypes: []string{lab.OnDemand}}},
 	}})
 	s.deploy("beyond-floor", 3, "1200m", "64Mi") // a node has 3900m
-	s.eventually(soon, s.isAvailableWithSplit("beyond-floor", split{OnDemand: 3}))
+	s.Eventually(soon, s.isAvailableWithSplit("beyond-floor", split{OnDemand: 3}))
 	s.pools[0].CapacityTypes = nil
-	s.must(controlPlane.ApplyNodePool(s.ctx, s.pools[0]))
+	s.Must(controlPlane.ApplyNodePool(s.Ctx, s.pools[0]))
 	s.deploy("below-floor", 1, "3500m", "64Mi", floor("0"))
-	s.eventually(soon, s.isAvailableWithSplit("below-floor", split{Spot: 1}))
+	s.Eventually(soon, s.isAvailableWithSplit("below-floor", split{Spot: 1}))
 	s.deploy("waits", 1, "350m", "64Mi") // only spot has room for it, which Karpenter considers sufficient
-	s.eventually(soon, s.claimed(map[string]int{lab.OnDemand: 1, lab.Spot: 1}))
-	s.eventually(soon, s.hasSplit("waits", split{Waiting: 1}))
+	s.Eventually(soon, s.claimed(map[string]int{lab.OnDemand: 1, lab.Spot: 1}))
+	s.Eventually(soon, s.HasSplit("waits", split{Waiting: 1}))
 
 	began := time.Now()
 	s.setFloor("below-floor", "1")
-	s.requireThroughout(time.Minute, s.unchangedSince(began))
-	s.must(s.hasSplit("waits", split{Waiting: 1})())
+	s.RequireThroughout(time.Minute, s.unchangedSince(began))
+	s.Must(s.HasSplit("waits", split{Waiting: 1})())
 	s.stopControllerWithoutRights()
-	s.auditor.Require(t)
+	s.Auditor.Require(t)
 }
 
 // TestLongOverlayDeletedBeforeGating: the overlay is deleted at once, including the rights that it
@@ -237,12 +237,12 @@ func TestLongNoMovesWithoutPolicy(t *testing.T) {
 func TestLongOverlayDeletedBeforeGating(t *testing.T) {
 	const fallback, startup = 20 * time.Second, 10 * time.Second
 	s := start(t, setup{
-		mode: true, safety: settings{"fallbackAfter": fallback.String()}, controller: settings{"gating.nodeStartup": startup.String()},
+		mode: true, safety: live.Settings{"fallbackAfter": fallback.String()}, controller: live.Settings{"gating.nodeStartup": startup.String()},
 		karpenter: lab.KarpenterOptions{NodePools: []lab.NodePool{{CapacityTypes: []string{lab.Spot}}}},
 	})
 	s.deploy("single", 1, "200m", "64Mi")
-	s.eventually(soon, func() error {
-		pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{})
+	s.Eventually(soon, func() error {
+		pods, err := live.Pods(s.Ctx, kube, s.Namespace, metav1.ListOptions{})
 		if err == nil && (len(pods) != 1 || !excludesSpot(&pods[0])) {
 			err = errors.New("the pod does not require on-demand yet")
 		}
@@ -250,9 +250,9 @@ func TestLongOverlayDeletedBeforeGating(t *testing.T) {
 	})
 	began := time.Now()
 	s.setup.mode = false
-	s.must(live.KubectlAutoscalerMode(s.ctx, controlPlane, "delete"))
+	s.Must(live.KubectlAutoscalerMode(s.Ctx, controlPlane, "delete"))
 	// The new pod waits once more, because it had no gate.
-	s.eventually(2*fallback+startup+soon, s.isAvailableWithSplit("single", split{Spot: 1}))
+	s.Eventually(2*fallback+startup+soon, s.isAvailableWithSplit("single", split{Spot: 1}))
 	t.Logf("the new pod ran on spot %s after the overlay was deleted", time.Since(began).Round(time.Second))
 	s.stopControllerWithoutRights()
 }
@@ -263,14 +263,14 @@ func startRunning(t *testing.T, with setup) *scenario {
 	t.Helper()
 	with.karpenter.InstanceTypes = []string{"c-4x-amd64-linux"}
 	s := start(t, with)
-	s.deploy("keeps-on-demand", 1, "100m", "64Mi", floor("0"), onlyOn(lab.OnDemand))
-	s.deploy("keeps-spot", 1, "100m", "64Mi", floor("0"), onlyOn(lab.Spot))
-	s.eventually(shippedGateTimeout+soon, s.complete)
+	s.deploy("keeps-on-demand", 1, "100m", "64Mi", floor("0"), live.OnlyOn(lab.KarpenterCapacityLabel, lab.OnDemand))
+	s.deploy("keeps-spot", 1, "100m", "64Mi", floor("0"), live.OnlyOn(lab.KarpenterCapacityLabel, lab.Spot))
+	s.Eventually(shippedGateTimeout+soon, s.complete)
 	for _, w := range workloads {
 		s.deploy(w.app, w.replicas, "200m", "64Mi", floor(w.floor))
 	}
 	s.budget("web", 0)
-	s.eventually(shippedGateTimeout+time.Minute, s.floorsExactlyMet)
+	s.Eventually(shippedGateTimeout+time.Minute, s.floorsExactlyMet)
 	return s
 }
 
@@ -289,8 +289,8 @@ func (s *scenario) floorsExactlyMet() error {
 // fewer on on-demand than its floor.
 func (s *scenario) requireAllReplicas() {
 	for _, w := range workloads {
-		s.seen.requireServing(w.app, w.replicas)
-		s.seen.requireFloor(w.app, w.onDemand())
+		s.Seen.RequireServing(w.app, w.replicas)
+		s.Seen.RequireFloor(w.app, w.onDemand())
 	}
 }
 
@@ -298,27 +298,19 @@ func (s *scenario) requireAllReplicas() {
 // for a time.
 func (s *scenario) endRequirements() {
 	for _, w := range workloads {
-		s.seen.requireServing(w.app, 0)
-		s.seen.requireFloor(w.app, 0)
+		s.Seen.RequireServing(w.app, 0)
+		s.Seen.RequireFloor(w.app, 0)
 	}
-}
-
-// requireFloor makes the test fail at every moment with fewer serving pods of the app on
-// on-demand.
-func (h *history) requireFloor(app string, least int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.floors[app] = least
 }
 
 // switchOn enables the mode by the instructions in docs/autoscalers.md, with additional settings
 // of the controller. It returns the time of the change.
-func (s *scenario) switchOn(controller settings) time.Time {
+func (s *scenario) switchOn(controller live.Settings) time.Time {
 	s.Helper()
 	began := time.Now()
 	s.setup.mode, s.setup.controller = true, controller
-	s.applyMode()
-	s.must(s.controller.Stop())
+	s.ApplyMode()
+	s.Must(s.Controller.Stop())
 	s.startController()
 	return began
 }
@@ -326,7 +318,7 @@ func (s *scenario) switchOn(controller settings) time.Time {
 // floorsVisible is a check that for each workload, as many pods as its floor exclude spot by
 // their own affinity.
 func (s *scenario) floorsVisible() error {
-	pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{})
+	pods, err := live.Pods(s.Ctx, kube, s.Namespace, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -358,8 +350,8 @@ func excludesSpot(pod *v1.Pod) bool {
 }
 
 // mostPods returns the largest number of pods of an app that existed at the same time.
-func (h *history) mostPods(app string) (most int) {
-	pods := h.podsOf(app)
+func mostPods(h *live.History, app string) (most int) {
+	pods := h.Pods(app)
 	for _, record := range pods {
 		n := 0
 		for _, pod := range pods {
@@ -375,7 +367,7 @@ func (h *history) mostPods(app string) (most int) {
 // unchangedSince returns a check that no pod was created or deleted since a time.
 func (s *scenario) unchangedSince(then time.Time) func() error {
 	return func() error {
-		for _, pod := range s.seen.allPods() {
+		for _, pod := range s.Seen.Pods("") {
 			if pod.Created.After(then) || pod.Left.After(then) {
 				return fmt.Errorf("%s was created or deleted: %+v", pod.Name, pod)
 			}
@@ -384,24 +376,10 @@ func (s *scenario) unchangedSince(then time.Time) func() error {
 	}
 }
 
-// allPods returns the records of all pods, by app.
-func (h *history) allPods() (pods []podRecord) {
-	h.mu.Lock()
-	apps := map[string]bool{}
-	for _, record := range h.pods {
-		apps[record.App] = true
-	}
-	h.mu.Unlock()
-	for app := range apps {
-		pods = append(pods, h.podsOf(app)...)
-	}
-	return pods
-}
-
 // longestWait returns the longest time that a pod waited for a node, of the pods created since a
 // time.
 func (s *scenario) longestWait(since time.Time) (longest time.Duration) {
-	for _, pod := range s.seen.allPods() {
+	for _, pod := range s.Seen.Pods("") {
 		if pod.Created.After(since) && !pod.Bound.IsZero() {
 			longest = max(longest, pod.Bound.Sub(pod.Created))
 		}
@@ -412,13 +390,13 @@ func (s *scenario) longestWait(since time.Time) (longest time.Duration) {
 // gatedPods returns a check that `want` pods of an app have the gate.
 func (s *scenario) gatedPods(app string, want int) func() error {
 	return func() error {
-		pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{LabelSelector: "app=" + app})
+		pods, err := live.Pods(s.Ctx, kube, s.Namespace, metav1.ListOptions{LabelSelector: "app=" + app})
 		if err != nil {
 			return err
 		}
 		got := 0
 		for i := range pods {
-			if gated(&pods[i]) {
+			if live.Gated(&pods[i]) {
 				got++
 			}
 		}
@@ -433,7 +411,7 @@ func (s *scenario) gatedPods(app string, want int) func() error {
 func (s *scenario) documentedCommands(heading string, want int) (commands []string) {
 	s.Helper()
 	page, err := os.ReadFile(filepath.Join(controlPlane.Root, "docs", "autoscalers.md"))
-	s.must(err)
+	s.Must(err)
 	_, section, found := strings.Cut(string(page), "\n"+heading+"\n")
 	if !found {
 		s.Fatalf("docs/autoscalers.md has no heading %q", heading)
@@ -452,7 +430,7 @@ func (s *scenario) documentedCommands(heading string, want int) (commands []stri
 func (s *scenario) run(command string) {
 	s.Helper()
 	_, err := s.shell(command)
-	s.must(err)
+	s.Must(err)
 }
 
 // commandPrints returns a check that a command prints this text. The command may fail: grep -c
@@ -469,7 +447,7 @@ func (s *scenario) commandPrints(command, want string) func() error {
 
 // shell runs a command at the root of the checkout, with kubectl in PATH, and returns its output.
 func (s *scenario) shell(command string) (string, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(s.Ctx, time.Minute)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-c", command)
 	shell.Dir = controlPlane.Root
@@ -486,26 +464,27 @@ func (s *scenario) shell(command string) (string, error) {
 // only right that it may have lacked is the right to read the manifests' admission policy.
 func (s *scenario) stopControllerWithoutRights() {
 	s.Helper()
-	s.must(s.controller.Stop())
-	denials, err := s.controller.Denials()
-	s.must(err)
+	s.Must(s.Controller.Stop())
+	denials, err := s.Controller.Denials()
+	s.Must(err)
 	for _, line := range denials {
 		if !strings.Contains(line, "mutatingadmissionpolicybindings") {
 			s.Errorf("the controller was denied: %s", line)
 		}
 	}
-	s.controller = nil
+	s.Examined(s.Controller)
+	s.Controller = nil
 }
 
 // requireNoFindings fails the test if the auditor has findings or if released pods are left.
 func (s *scenario) requireNoFindings() {
 	s.Helper()
-	s.eventually(soon, s.complete)
-	s.must(s.floorsMet())
-	s.must(s.noNodeOvercommitted())
+	s.Eventually(soon, s.complete)
+	s.Must(s.floorsMet())
+	s.Must(s.noNodeOvercommitted())
 	s.requireNoGeneratedLabels()
-	if released := s.auditor.Released(); len(released) > 0 {
+	if released := s.Auditor.Released(); len(released) > 0 {
 		s.Errorf("pods are left that were released: %v", released)
 	}
-	s.auditor.Require(s.T)
+	s.Auditor.Require(s.T)
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // The controller wants to move pods of the tests in this file, but no node of the wanted capacity
@@ -25,7 +26,7 @@ const watchUnreachable = 45 * time.Second
 const readNodePools = 5 * time.Second
 
 // impatient makes the controller retry moves as often as it can.
-var impatient = settings{"gating.nodeStartup": "10s", "migration.surgeTimeout": "20s"}
+var impatient = live.Settings{"gating.nodeStartup": "10s", "migration.surgeTimeout": "20s"}
 
 func TestTaintedSpot(t *testing.T)             { taintedSpot(t, watchUnreachable) }
 func TestTaintedSpotWithoutNodes(t *testing.T) { taintedSpotWithoutNodes(t, watchUnreachable) }
@@ -36,11 +37,11 @@ func TestOnDemandUnavailable(t *testing.T)     { onDemandUnavailable(t, watchUnr
 func taintedSpot(t *testing.T, length time.Duration) {
 	s := startTainted(t)
 	s.deploy("batch", 2, "500m", "64Mi", floor("0"), toleratesBatch)
-	s.eventually(soon, s.isAvailableWithSplit("batch", split{Spot: 2}))
+	s.Eventually(soon, s.isAvailableWithSplit("batch", split{Spot: 2}))
 	s.deploy("web", 4, "300m", "64Mi", floor("1"))
-	s.eventually(soon, s.isAvailableWithSplit("web", split{OnDemand: 4}))
+	s.Eventually(soon, s.isAvailableWithSplit("web", split{OnDemand: 4}))
 	s.requireNoUselessMove(length, map[string]int{"batch": 0, "web": 0})
-	s.must(s.isAvailableWithSplit("web", split{OnDemand: 4})())
+	s.Must(s.isAvailableWithSplit("web", split{OnDemand: 4})())
 }
 
 // taintedSpotWithoutNodes: like taintedSpot, but the spot NodePool has never had a node. The
@@ -49,9 +50,9 @@ func taintedSpotWithoutNodes(t *testing.T, length time.Duration) {
 	s := startTainted(t)
 	time.Sleep(2 * readNodePools)
 	s.deploy("web", 4, "300m", "64Mi", floor("1"))
-	s.eventually(soon, s.isAvailableWithSplit("web", split{OnDemand: 4}))
+	s.Eventually(soon, s.isAvailableWithSplit("web", split{OnDemand: 4}))
 	s.requireNoUselessMove(length, map[string]int{"web": 0})
-	s.must(s.isAvailableWithSplit("web", split{OnDemand: 4})())
+	s.Must(s.isAvailableWithSplit("web", split{OnDemand: 4})())
 }
 
 // onDemandUnavailable: Karpenter may add no on-demand node, so the floors are not met. Karpenter
@@ -59,7 +60,7 @@ func taintedSpotWithoutNodes(t *testing.T, length time.Duration) {
 // when its pods run on spot. The controller reads the limit of the NodePool, and releases no pod.
 func onDemandUnavailable(t *testing.T, length time.Duration) {
 	s := start(t, setup{
-		mode: true, controller: impatient, safety: settings{"fallbackAfter": "15s"},
+		mode: true, controller: impatient, safety: live.Settings{"fallbackAfter": "15s"},
 		karpenter: lab.KarpenterOptions{NodePools: []lab.NodePool{
 			{Name: "spot", CapacityTypes: []string{lab.Spot}},
 			{Name: "on-demand", CapacityTypes: []string{lab.OnDemand}, CPULimit: "0"},
@@ -67,12 +68,12 @@ func onDemandUnavailable(t *testing.T, length time.Duration) {
 	})
 	s.deploy("late", 3, "300m", "64Mi", floor("0"))
 	s.deploy("web", 4, "300m", "64Mi", floor("2"))
-	s.eventually(soon, s.isAvailableWithSplit("late", split{Spot: 3}))
-	s.eventually(time.Minute+soon, s.isAvailableWithSplit("web", split{Spot: 4}))
+	s.Eventually(soon, s.isAvailableWithSplit("late", split{Spot: 3}))
+	s.Eventually(time.Minute+soon, s.isAvailableWithSplit("web", split{Spot: 4}))
 	s.setFloor("late", "2") // the controller has read the NodePools long before
 	s.requireNoUselessMove(length, map[string]int{"late": 0, "web": 0})
-	s.must(s.isAvailableWithSplit("web", split{Spot: 4})())
-	s.eventually(time.Minute, s.isAvailableWithSplit("late", split{Spot: 3}))
+	s.Must(s.isAvailableWithSplit("web", split{Spot: 4})())
+	s.Eventually(time.Minute, s.isAvailableWithSplit("late", split{Spot: 3}))
 }
 
 // startTainted starts a scenario with an on-demand NodePool, and a spot NodePool that Karpenter
@@ -94,9 +95,9 @@ func toleratesBatch(d *appsv1.Deployment) {
 // are released than given, or if a ready pod leaves: no move of the test can reach its goal.
 func (s *scenario) requireNoUselessMove(length time.Duration, releases map[string]int) {
 	s.Helper()
-	s.requireThroughout(length, func() error {
+	s.RequireThroughout(length, func() error {
 		for app, most := range releases {
-			if err := s.seen.uselessMove(app, most); err != nil {
+			if err := uselessMove(s.Seen, app, most); err != nil {
 				return err
 			}
 		}
@@ -106,15 +107,15 @@ func (s *scenario) requireNoUselessMove(length time.Duration, releases map[strin
 		s.logReleases(app)
 	}
 	refusals, err := s.refusals()
-	s.must(err)
+	s.Must(err)
 	s.Logf("watched for %s; Karpenter refused nodes for %d pods", length, refusals)
-	s.auditor.Require(s.T)
+	s.Auditor.Require(s.T)
 }
 
 // uselessMove returns an error if pods of an app were released more often than given, or if a
 // ready pod left. The error names the capacity type of the pod and of its possible successors.
-func (h *history) uselessMove(app string, most int) error {
-	pods, released := h.podsOf(app), 0
+func uselessMove(h *live.History, app string, most int) error {
+	pods, released := h.Pods(app), 0
 	for _, pod := range pods {
 		released += len(pod.Releases)
 		if pod.Ready.IsZero() || pod.Left.IsZero() {
@@ -141,7 +142,7 @@ func (h *history) uselessMove(app string, most int) error {
 
 // logReleases logs each release of an app.
 func (s *scenario) logReleases(app string) {
-	pods, released := s.seen.podsOf(app), 0
+	pods, released := s.Seen.Pods(app), 0
 	for _, pod := range pods {
 		for _, r := range pod.Releases {
 			released++
@@ -157,7 +158,7 @@ func (s *scenario) logReleases(app string) {
 
 // refusals returns the number of pods for which Karpenter reported that it can add no node.
 func (s *scenario) refusals() (int, error) {
-	list, err := kube.CoreV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=FailedScheduling"})
+	list, err := kube.CoreV1().Events(s.Namespace).List(s.Ctx, metav1.ListOptions{FieldSelector: "reason=FailedScheduling"})
 	if err != nil {
 		return 0, err
 	}

@@ -12,33 +12,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
-
-// patch changes a Deployment by a strategic merge.
-func (s *scenario) patch(name, patch string) {
-	s.Helper()
-	_, err := kube.AppsV1().Deployments(s.namespace).Patch(s.ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.must(err)
-}
-
-// scale sets the replicas of a Deployment.
-func (s *scenario) scale(name string, replicas int) {
-	s.Helper()
-	s.patch(name, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
-}
-
-// update sets the image of a Deployment, which starts a rollout.
-func (s *scenario) update(name, image string) {
-	s.Helper()
-	s.patch(name, fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, "registry.invalid/"+image))
-}
 
 // complete is a check that every Deployment has all its replicas available, and no others.
 func (s *scenario) complete() error {
-	list, err := kube.AppsV1().Deployments(s.namespace).List(s.ctx, metav1.ListOptions{})
+	list, err := kube.AppsV1().Deployments(s.Namespace).List(s.Ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -54,11 +35,11 @@ func (s *scenario) complete() error {
 // floorsMet is a check that every Deployment has its floor on on-demand. Without an annotation,
 // the floor is 1.
 func (s *scenario) floorsMet() error {
-	list, err := kube.AppsV1().Deployments(s.namespace).List(s.ctx, metav1.ListOptions{})
+	list, err := kube.AppsV1().Deployments(s.Namespace).List(s.Ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	got, err := s.splits()
+	got, err := s.Splits()
 	if err != nil {
 		return err
 	}
@@ -78,7 +59,7 @@ func (s *scenario) floorsMet() error {
 // price returns the total price of Karpenter's nodes that are not being deleted, in US dollars
 // per hour.
 func (s *scenario) price() (float64, error) {
-	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{LabelSelector: lab.KarpenterPriceLabel})
+	nodes, err := kube.CoreV1().Nodes().List(s.Ctx, metav1.ListOptions{LabelSelector: lab.KarpenterPriceLabel})
 	if err != nil {
 		return 0, err
 	}
@@ -103,7 +84,7 @@ func (s *scenario) changeNodePools() {
 	for i := range s.pools {
 		if s.pools[i].ConsolidateAfter != 0 {
 			s.pools[i].ConsolidateAfter += time.Second
-			s.must(controlPlane.ApplyNodePool(s.ctx, s.pools[i]))
+			s.Must(controlPlane.ApplyNodePool(s.Ctx, s.pools[i]))
 		}
 	}
 }
@@ -114,7 +95,7 @@ func (s *scenario) limit(pool, cpu string) {
 	for i := range s.pools {
 		if s.pools[i].Name == pool {
 			s.pools[i].CPULimit = cpu
-			s.must(controlPlane.ApplyNodePool(s.ctx, s.pools[i]))
+			s.Must(controlPlane.ApplyNodePool(s.Ctx, s.pools[i]))
 			return
 		}
 	}
@@ -131,53 +112,42 @@ func (s *scenario) loseSpot() {
 // still launching it.
 func (s *scenario) removeMatchingNodes(lost func(capacity, node string) bool) {
 	s.Helper()
-	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
-	s.must(err)
-	claims, err := list(s.ctx, lab.NodeClaimKind)
-	s.must(err)
+	nodes, err := kube.CoreV1().Nodes().List(s.Ctx, metav1.ListOptions{})
+	s.Must(err)
+	claims, err := list(s.Ctx, lab.NodeClaimKind)
+	s.Must(err)
 	for _, claim := range claims {
 		// Otherwise, Karpenter would treat it as a node that is about to register.
 		node, _, _ := unstructured.NestedString(claim.Object, "status", "nodeName")
 		if lost(claim.GetLabels()[lab.KarpenterCapacityLabel], node) {
-			s.must(removeObject(s.ctx, &claim))
+			s.Must(removeObject(s.Ctx, &claim))
 		}
 	}
 	now := int64(0)
 	for _, node := range nodes.Items {
-		if !lost(capacityOf(&node), node.Name) {
+		if !lost(live.CapacityOf(&node), node.Name) {
 			continue
 		}
-		s.must(removeNode(s.ctx, node.Name))
-		s.must(kube.CoreV1().Pods(s.namespace).DeleteCollection(s.ctx, metav1.DeleteOptions{GracePeriodSeconds: &now},
+		s.Must(removeNode(s.Ctx, node.Name))
+		s.Must(kube.CoreV1().Pods(s.Namespace).DeleteCollection(s.Ctx, metav1.DeleteOptions{GracePeriodSeconds: &now},
 			metav1.ListOptions{FieldSelector: "spec.nodeName=" + node.Name}))
 	}
 }
 
 // launched returns all nodes of a capacity type that Karpenter has ever launched.
-func (h *history) launched(capacity string) []nodeRecord {
-	return slices.DeleteFunc(h.all(), func(n nodeRecord) bool { return n.Pool == "" || n.Capacity != capacity })
+func launched(h *live.History, capacity string) []live.NodeRecord {
+	return slices.DeleteFunc(h.Nodes(), func(n live.NodeRecord) bool { return n.Pool == "" || n.Capacity != capacity })
 }
 
 // empty returns Karpenter's nodes that never had a pod of the scenario.
-func (h *history) empty() []nodeRecord {
-	return slices.DeleteFunc(h.all(), func(n nodeRecord) bool { return n.Pool == "" || n.Hosted > 0 })
-}
-
-// hasSplit returns a check that the pods of an app have this split.
-func (s *scenario) hasSplit(app string, want split) func() error {
-	return func() error {
-		got, err := s.splits()
-		if err == nil && got[app] != want {
-			err = fmt.Errorf("%s: %+v, want %+v", app, got[app], want)
-		}
-		return err
-	}
+func empty(h *live.History) []live.NodeRecord {
+	return slices.DeleteFunc(h.Nodes(), func(n live.NodeRecord) bool { return n.Pool == "" || n.Hosted > 0 })
 }
 
 // isDeleted returns a check that neither the Deployment nor one of its ReplicaSets exists.
 func (s *scenario) isDeleted(name string) func() error {
 	return func() error {
-		sets, err := kube.AppsV1().ReplicaSets(s.namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=" + name})
+		sets, err := kube.AppsV1().ReplicaSets(s.Namespace).List(s.Ctx, metav1.ListOptions{LabelSelector: "app=" + name})
 		if err == nil && len(sets.Items) > 0 {
 			err = fmt.Errorf("%d ReplicaSets of %s are left", len(sets.Items), name)
 		}
@@ -196,7 +166,7 @@ type use struct {
 
 // onDemandUse returns the scenario's use of on-demand capacity.
 func (s *scenario) onDemandUse() (use, error) {
-	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{LabelSelector: lab.KarpenterCapacityLabel + "=" + lab.OnDemand})
+	nodes, err := kube.CoreV1().Nodes().List(s.Ctx, metav1.ListOptions{LabelSelector: lab.KarpenterCapacityLabel + "=" + lab.OnDemand})
 	if err != nil {
 		return use{}, err
 	}
@@ -207,7 +177,7 @@ func (s *scenario) onDemandUse() (use, error) {
 			sum.cpus += node.Status.Allocatable.Cpu().Value() // rounded up to whole CPUs
 		}
 	}
-	splits, err := s.splits()
+	splits, err := s.Splits()
 	for _, got := range splits {
 		sum.pods += got.OnDemand
 	}
@@ -228,20 +198,11 @@ func (s *scenario) onlyOnDemand() error {
 	return nil
 }
 
-// requireServing makes the test fail at every moment with fewer serving pods of the app.
-func (h *history) requireServing(app string, least int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.least[app] = least
-}
-
 // serve returns an error unless these numbers of pods of each app serve on nodes other than the
 // excepted nodes.
-func (h *history) serve(want map[string]int, except map[string]bool) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func serve(h *live.History, want map[string]int, except map[string]bool) error {
 	for app, n := range want {
-		if got := h.serving(app, except); got < n {
+		if got := h.Serving(app, except); got < n {
 			return fmt.Errorf("%s: %d pods serve, want %d", app, got, n)
 		}
 	}

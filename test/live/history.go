@@ -321,6 +321,13 @@ func (h *History) FewestOnDemand() int {
 	return h.fewestOnDemand
 }
 
+// RequireServing makes the test fail at every later moment with fewer serving pods of the app.
+func (h *History) RequireServing(app string, least int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.least[app] = least
+}
+
 // RequireReady makes the test fail at every moment with fewer serving pods of the app. At least as
 // many must serve now.
 func (h *History) RequireReady(app string, least int) {

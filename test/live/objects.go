@@ -102,9 +102,12 @@ func IsReady(pod *v1.Pod) bool {
 // Splits returns the splits of the live pods in the scenario's namespaces by their label app; see
 // Splits.
 func (s *Scenario) Splits() (map[string]Split, error) {
-	all := map[string]Split{}
+	count, all := s.CountSplits, map[string]Split{}
+	if count == nil {
+		count = Splits
+	}
 	for _, namespace := range append(s.Others, s.Namespace) {
-		splits, err := Splits(s.Ctx, s.Client, namespace)
+		splits, err := count(s.Ctx, s.Client, namespace)
 		if err != nil {
 			return nil, err
 		}

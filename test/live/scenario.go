@@ -47,6 +47,8 @@ type Scenario struct {
 	// BeforeClear are called by the cleanup after the programs have ended, and before it deletes
 	// the workloads.
 	BeforeClear []func(context.Context) error
+	// CountSplits counts the pods of a namespace by capacity type. nil means Splits.
+	CountSplits func(ctx context.Context, client kubernetes.Interface, namespace string) (map[string]Split, error)
 	// RemoveNodes deletes the nodes at the end. nil deletes the objects.
 	RemoveNodes func(context.Context) error
 }

@@ -69,7 +69,7 @@ spec:
 		object.SetAnnotations(annotations)
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&template)
-	s.must(err)
+	s.Must(err)
 	object.Object["spec"].(map[string]any)["template"] = content
 	s.create(object)
 	return object
@@ -79,14 +79,14 @@ spec:
 func (s *scenario) setImage(rollout *unstructured.Unstructured, image string) {
 	s.Helper()
 	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":%q}]`, image)
-	s.must(objects.Patch(s.ctx, rollout.DeepCopy(), client.RawPatch(types.JSONPatchType, []byte(patch))))
+	s.Must(objects.Patch(s.Ctx, rollout.DeepCopy(), client.RawPatch(types.JSONPatchType, []byte(patch))))
 }
 
 // isAt returns a check that the Rollout has this phase, and that this step is the next.
 func (s *scenario) isAt(rollout *unstructured.Unstructured, phase string, step int64) func() error {
 	return func() error {
 		current := rollout.DeepCopy()
-		if err := objects.Get(s.ctx, client.ObjectKeyFromObject(rollout), current); err != nil {
+		if err := objects.Get(s.Ctx, client.ObjectKeyFromObject(rollout), current); err != nil {
 			return err
 		}
 		gotPhase, _, _ := unstructured.NestedString(current.Object, "status", "phase")
@@ -111,18 +111,18 @@ func (s *scenario) startCanary(rollout *unstructured.Unstructured, image string)
 	s.Helper()
 	began := time.Now()
 	s.setImage(rollout, image)
-	var canary record
-	s.eventually(soon+rolloutRelief, func() error {
-		created := s.seen.since(began)
-		i := slices.IndexFunc(created, func(r record) bool { return !r.ready.IsZero() })
+	var canary live.PodRecord
+	s.Eventually(soon+rolloutRelief, func() error {
+		created := since(s.Seen, began)
+		i := slices.IndexFunc(created, func(r live.PodRecord) bool { return !r.Ready.IsZero() })
 		if i < 0 {
 			return fmt.Errorf("no new pod is ready; new pods: %d", len(created))
 		}
 		canary = created[i]
 		return nil
 	})
-	took := canary.ready.Sub(canary.created).Round(10 * time.Millisecond)
-	s.Logf("canary %s of 10 %%: ready %s after its creation", canary.name, took)
+	took := canary.Ready.Sub(canary.Created).Round(10 * time.Millisecond)
+	s.Logf("canary %s of 10 %%: ready %s after its creation", canary.Name, took)
 	if took > canaryStart {
 		s.Errorf("the canary was ready %s after its creation, want at most %s", took, canaryStart)
 	}
@@ -132,7 +132,7 @@ func (s *scenario) startCanary(rollout *unstructured.Unstructured, image string)
 // resetLeast.
 func (s *scenario) keepsFloor(want int, during string) {
 	s.Helper()
-	got := s.seen.leastOnDemand()
+	got := s.Seen.FewestOnDemand()
 	s.Logf("%s: at least %d pods on on-demand were ready at every moment", during, got)
 	if got < want {
 		s.Errorf("%s: only %d pods on on-demand were ready, want %d", during, got, want)
@@ -158,49 +158,49 @@ func TestLongArgoRollouts(t *testing.T) {
 			rollout := s.rollout(10, test.onTemplate)
 			full := split{OnDemand: 2, Spot: 8}
 			ok := status{Kind: "Rollout", Name: shop, State: "OK", Desired: 10, Floor: 2}
-			s.eventually(time.Minute, s.hasSplit(shop, full))
-			s.eventually(soon, s.isAt(rollout, "Healthy", 4))
-			s.eventually(soon, s.hasStatus(ok))
+			s.Eventually(time.Minute, s.HasReadySplit(shop, full))
+			s.Eventually(soon, s.isAt(rollout, "Healthy", 4))
+			s.Eventually(soon, s.hasStatus(ok))
 
-			s.seen.resetLeast()
+			s.Seen.ResetFewest()
 			s.startCanary(rollout, "registry.invalid/app:2")
-			s.eventually(soon, s.isAt(rollout, "Paused", 1))
-			s.eventually(soon, s.hasFloor(shop, 10, 2))
+			s.Eventually(soon, s.isAt(rollout, "Paused", 1))
+			s.Eventually(soon, s.hasFloor(shop, 10, 2))
 			rolling := ok
 			rolling.State = "RollingOut"
-			s.eventually(soon, s.hasStatus(rolling))
+			s.Eventually(soon, s.hasStatus(rolling))
 			s.promote(rollout)
-			s.eventually(time.Minute, s.isAt(rollout, "Paused", 3))
-			s.eventually(soon, s.hasFloor(shop, 10, 2))
+			s.Eventually(time.Minute, s.isAt(rollout, "Paused", 3))
+			s.Eventually(soon, s.hasFloor(shop, 10, 2))
 			s.keepsFloor(2, "from 0 % to 50 %")
 
 			s.patch(rollout, `{"status":{"abort":true}}`, "status")
-			s.eventually(time.Minute, s.isAt(rollout, "Degraded", 0))
-			s.eventually(time.Minute, s.hasSplit(shop, full))
+			s.Eventually(time.Minute, s.isAt(rollout, "Degraded", 0))
+			s.Eventually(time.Minute, s.HasReadySplit(shop, full))
 			s.keepsFloor(2, "after an abort at 50 %")
 
 			s.startCanary(rollout, "registry.invalid/app:3")
-			s.eventually(soon, s.isAt(rollout, "Paused", 1))
+			s.Eventually(soon, s.isAt(rollout, "Paused", 1))
 			s.promote(rollout)
-			s.eventually(time.Minute, s.isAt(rollout, "Paused", 3))
+			s.Eventually(time.Minute, s.isAt(rollout, "Paused", 3))
 			for _, replicas := range []int{6, 10} {
 				s.patch(rollout, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas), "")
-				s.eventually(time.Minute, s.hasFloor(shop, replicas, 2))
+				s.Eventually(time.Minute, s.hasFloor(shop, replicas, 2))
 			}
-			s.eventually(soon, s.isAt(rollout, "Paused", 3))
+			s.Eventually(soon, s.isAt(rollout, "Paused", 3))
 			s.keepsFloor(2, "a second canary to 50 %, scaled to 6 and back to 10")
 			began := time.Now()
 			s.promote(rollout)
-			s.eventually(2*rolloutRelief, s.isAt(rollout, "Healthy", 4))
+			s.Eventually(2*rolloutRelief, s.isAt(rollout, "Healthy", 4))
 			t.Logf("promotion from 50 %% to 100 %% took %s", time.Since(began).Round(time.Second))
 			s.keepsFloor(test.inPromotion, "promotion from 50 % to 100 %")
-			s.eventually(time.Minute, s.hasSplit(shop, full))
-			s.eventually(soon, s.hasStatus(ok))
+			s.Eventually(time.Minute, s.HasReadySplit(shop, full))
+			s.Eventually(soon, s.hasStatus(ok))
 
-			s.seen.resetLeast()
+			s.Seen.ResetFewest()
 			for _, replicas := range []int{5, 2} {
 				s.patch(rollout, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas), "")
-				s.eventually(soon, s.hasSplit(shop, split{OnDemand: 2, Spot: replicas - 2}))
+				s.Eventually(soon, s.HasReadySplit(shop, split{OnDemand: 2, Spot: replicas - 2}))
 				s.keepsFloor(2, fmt.Sprintf("scale-down to %d", replicas))
 			}
 		})

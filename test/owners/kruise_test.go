@@ -67,8 +67,8 @@ func (s *scenario) kruiseSet(version, kind, name string, ofOwner, ofPods map[str
 // pods returns the live pods of the set.
 func (k *kruiseSet) pods() []v1.Pod {
 	k.Helper()
-	pods, err := live.Pods(k.ctx, kube, k.namespace, metav1.ListOptions{LabelSelector: "app=" + k.name})
-	k.must(err)
+	pods, err := live.Pods(k.Ctx, kube, k.Namespace, metav1.ListOptions{LabelSelector: "app=" + k.name})
+	k.Must(err)
 	return pods
 }
 
@@ -78,14 +78,14 @@ func (k *kruiseSet) createPod(name string) {
 	template := live.PodTemplate(k.name)
 	template.Labels["controller-revision-hash"] = k.name + "-1"
 	k.created++
-	_, err := kube.CoreV1().Pods(k.namespace).Create(k.ctx, &v1.Pod{
+	_, err := kube.CoreV1().Pods(k.Namespace).Create(k.Ctx, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: template.Labels, Annotations: k.annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(k.object, k.object.GroupVersionKind())},
 		},
 		Spec: template.Spec,
 	}, metav1.CreateOptions{})
-	k.must(err)
+	k.Must(err)
 }
 
 // scale creates pods with new names, or deletes pods in the order of a CloneSet: pods that are not
@@ -106,7 +106,7 @@ func (k *kruiseSet) scale(replicas int) {
 		return cmp.Or(cmp.Compare(ready(a), ready(b)), cmp.Compare(cost(a), cost(b)), strings.Compare(b.Name, a.Name))
 	})
 	for _, pod := range pods[:max(0, len(pods)-replicas)] {
-		k.must(kube.CoreV1().Pods(k.namespace).Delete(k.ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+		k.Must(kube.CoreV1().Pods(k.Namespace).Delete(k.Ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 	}
 }
 
@@ -117,8 +117,8 @@ func (k *kruiseSet) updateInPlace(n int) {
 	slices.SortFunc(pods, func(a, b v1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	patch := fmt.Sprintf(`{"metadata":{"labels":{"controller-revision-hash":"%s-2"}},"spec":{"containers":[{"name":"c","image":"registry.invalid/app:2"}]}}`, k.name)
 	for _, pod := range pods[:n] {
-		_, err := kube.CoreV1().Pods(k.namespace).Patch(k.ctx, pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
-		k.must(err)
+		_, err := kube.CoreV1().Pods(k.Namespace).Patch(k.Ctx, pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+		k.Must(err)
 	}
 }
 
@@ -129,31 +129,31 @@ func TestLongKruiseCloneSetByHand(t *testing.T) {
 	s := start(t, false, append(live.OnDemand(1, 4), live.Spot(2, 8)...)...)
 	set := s.kruiseSet("v1alpha1", "CloneSet", "clones", nil, map[string]string{minOnDemand: "2"})
 	set.scale(10)
-	s.eventually(soon, s.hasSplit("clones", split{OnDemand: 2, Spot: 8}))
+	s.Eventually(soon, s.HasReadySplit("clones", split{OnDemand: 2, Spot: 8}))
 	ok := status{Kind: "CloneSet", Name: "clones", State: "OK", Desired: 10, Floor: 2}
-	s.eventually(soon, s.hasStatus(ok))
+	s.Eventually(soon, s.hasStatus(ok))
 
-	before := s.seen.since(time.Time{})
+	before := since(s.Seen, time.Time{})
 	set.updateInPlace(5)
-	s.eventually(soon, s.hasStatus(ok))
+	s.Eventually(soon, s.hasStatus(ok))
 	set.scale(12)
-	s.eventually(soon, s.hasSplit("clones", split{OnDemand: 2, Spot: 10}))
+	s.Eventually(soon, s.HasReadySplit("clones", split{OnDemand: 2, Spot: 10}))
 	ok.Desired = 12
-	s.eventually(soon, s.hasStatus(ok))
-	if created := len(s.seen.since(time.Time{})) - len(before); created != 2 {
+	s.Eventually(soon, s.hasStatus(ok))
+	if created := len(since(s.Seen, time.Time{})) - len(before); created != 2 {
 		t.Errorf("%d pods were created after the in-place update, want 2", created)
 	}
 
 	// The newest pod is now one of the floor.
 	for _, pod := range set.pods() {
 		if strings.HasPrefix(pod.Spec.NodeName, "od-") {
-			s.must(kube.CoreV1().Pods(s.namespace).Delete(s.ctx, pod.Name, metav1.DeleteOptions{}))
+			s.Must(kube.CoreV1().Pods(s.Namespace).Delete(s.Ctx, pod.Name, metav1.DeleteOptions{}))
 			break
 		}
 	}
 	set.scale(12)
-	s.eventually(soon, s.hasSplit("clones", split{OnDemand: 2, Spot: 10}))
-	s.eventually(soon, func() error {
+	s.Eventually(soon, s.HasReadySplit("clones", split{OnDemand: 2, Spot: 10}))
+	s.Eventually(soon, func() error {
 		for _, pod := range set.pods() {
 			if strings.HasPrefix(pod.Spec.NodeName, "od-") && pod.Annotations[v1.PodDeletionCost] == "" {
 				return fmt.Errorf("pod %s of the floor has no deletion cost", pod.Name)
@@ -161,14 +161,14 @@ func TestLongKruiseCloneSetByHand(t *testing.T) {
 		}
 		return nil
 	})
-	s.seen.resetLeast()
+	s.Seen.ResetFewest()
 	for _, replicas := range []int{5, 2} {
 		set.scale(replicas)
-		s.eventually(soon, s.hasSplit("clones", split{OnDemand: 2, Spot: replicas - 2}))
+		s.Eventually(soon, s.HasReadySplit("clones", split{OnDemand: 2, Spot: replicas - 2}))
 		s.keepsFloor(2, fmt.Sprintf("scale-down to %d", replicas))
 	}
-	if notes := s.events("AnnotationNotRead", "clones"); len(notes) > 0 {
-		t.Errorf("the annotation is in the pod template, and the CloneSet has the events %q", notes)
+	if notes, err := s.Events("clones", "AnnotationNotRead"); err != nil || len(notes) > 0 {
+		t.Errorf("the annotation is in the pod template, and the CloneSet has the events %q, %v", notes, err)
 	}
 }
 
@@ -180,19 +180,19 @@ func TestLongKruiseStatefulSetByHand(t *testing.T) {
 	set := s.kruiseSet("v1beta1", "StatefulSet", "db", nil, map[string]string{minOnDemand: "2"})
 	for ordinal := range 5 {
 		set.createPod(fmt.Sprintf("db-%d", ordinal))
-		s.eventually(soon, func() error {
-			if s.seen.ready("db") != ordinal+1 {
+		s.Eventually(soon, func() error {
+			if s.Seen.Serving("db", nil) != ordinal+1 {
 				return fmt.Errorf("db-%d is not ready", ordinal)
 			}
 			return nil
 		})
 	}
-	s.must(s.hasSplit("db", split{OnDemand: 2, Spot: 3})())
-	s.eventually(soon, s.hasStatus(status{Kind: "StatefulSet", Name: "db", State: "OK", Desired: 5, Floor: 2}))
-	s.seen.resetLeast()
+	s.Must(s.HasReadySplit("db", split{OnDemand: 2, Spot: 3})())
+	s.Eventually(soon, s.hasStatus(status{Kind: "StatefulSet", Name: "db", State: "OK", Desired: 5, Floor: 2}))
+	s.Seen.ResetFewest()
 	for ordinal := 4; ordinal >= 2; ordinal-- {
-		s.must(kube.CoreV1().Pods(s.namespace).Delete(s.ctx, fmt.Sprintf("db-%d", ordinal), metav1.DeleteOptions{}))
-		s.eventually(soon, s.hasSplit("db", split{OnDemand: 2, Spot: ordinal - 2}))
+		s.Must(kube.CoreV1().Pods(s.Namespace).Delete(s.Ctx, fmt.Sprintf("db-%d", ordinal), metav1.DeleteOptions{}))
+		s.Eventually(soon, s.HasReadySplit("db", split{OnDemand: 2, Spot: ordinal - 2}))
 	}
 	s.keepsFloor(2, "scale-down to 2")
 }
@@ -207,11 +207,11 @@ func TestLongKruiseAnnotationOnOwnerByHand(t *testing.T) {
 		"db":     s.kruiseSet("v1beta1", "StatefulSet", "db", map[string]string{minOnDemand: "2"}, nil),
 	} {
 		set.scale(4)
-		s.eventually(soon, s.hasSplit(name, split{OnDemand: 1, Spot: 3}))
-		s.eventually(2*soon, func() error {
-			notes := s.events("AnnotationNotRead", name)
-			if len(notes) != 1 || !strings.Contains(notes[0], minOnDemand) || !strings.Contains(notes[0], "pod template") {
-				return fmt.Errorf("events AnnotationNotRead of %s: %q", name, notes)
+		s.Eventually(soon, s.HasReadySplit(name, split{OnDemand: 1, Spot: 3}))
+		s.Eventually(2*soon, func() error {
+			notes, err := s.Events(name, "AnnotationNotRead")
+			if err != nil || len(notes) != 1 || !strings.Contains(notes[0], minOnDemand) || !strings.Contains(notes[0], "pod template") {
+				return fmt.Errorf("events AnnotationNotRead of %s: %q, %v", name, notes, err)
 			}
 			return nil
 		})

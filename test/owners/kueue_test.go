@@ -143,7 +143,7 @@ func copyCertificate(ctx context.Context, folder string) {
 func (s *scenario) queues(label string) {
 	s.Helper()
 	quota := func(flavor string, cpus int) string {
-		return fmt.Sprintf("{name: %s-%s, resources: [{name: cpu, nominalQuota: %d}]}", flavor, s.namespace, cpus)
+		return fmt.Sprintf("{name: %s-%s, resources: [{name: cpu, nominalQuota: %d}]}", flavor, s.Namespace, cpus)
 	}
 	text := ""
 	for _, capacity := range []string{lab.Spot, lab.OnDemand} {
@@ -152,7 +152,7 @@ apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor
 metadata: {name: %s-%s}
 spec: {nodeLabels: {%s: %s}}
----`, capacity, s.namespace, label, capacity)
+---`, capacity, s.Namespace, label, capacity)
 	}
 	for queue, flavors := range map[string]string{
 		lab.Spot: quota(lab.Spot, 20), lab.OnDemand: quota(lab.OnDemand, 20),
@@ -170,23 +170,23 @@ apiVersion: kueue.x-k8s.io/v1beta2
 kind: LocalQueue
 metadata: {name: %[1]s, namespace: %[2]s}
 spec: {clusterQueue: %[1]s-%[2]s}
----`, queue, s.namespace, flavors)
+---`, queue, s.Namespace, flavors)
 	}
 	for _, object := range decode(s.T, text) {
-		s.must(objects.Create(s.ctx, object))
+		s.Must(objects.Create(s.Ctx, object))
 	}
 }
 
 // deploy creates a Deployment in a queue.
 func (s *scenario) deploy(name, queue string, replicas int32) {
 	s.Helper()
-	_, err := kube.AppsV1().Deployments(s.namespace).Create(s.ctx, &appsv1.Deployment{
+	_, err := kube.AppsV1().Deployments(s.Namespace).Create(s.Ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{queueLabel: queue}},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: live.PodTemplate(name),
 		},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 }
 
 // job creates a Job in a queue. Its pods run until the test ends.
@@ -194,22 +194,22 @@ func (s *scenario) job(name, queue string, parallelism int32) {
 	s.Helper()
 	template := live.PodTemplate(name)
 	template.Spec.RestartPolicy = v1.RestartPolicyNever
-	_, err := kube.BatchV1().Jobs(s.namespace).Create(s.ctx, &batchv1.Job{
+	_, err := kube.BatchV1().Jobs(s.Namespace).Create(s.Ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{queueLabel: queue}},
 		Spec:       batchv1.JobSpec{Parallelism: &parallelism, Completions: &parallelism, Template: template},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	s.Must(err)
 }
 
 // runsOnFlavor fails the test unless Kueue selected a capacity type for each pod and the pod's node
 // has it.
 func (s *scenario) runsOnFlavor(label string) {
 	s.Helper()
-	pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{})
-	s.must(err)
+	pods, err := live.Pods(s.Ctx, kube, s.Namespace, metav1.ListOptions{})
+	s.Must(err)
 	for _, pod := range pods {
-		node, err := kube.CoreV1().Nodes().Get(s.ctx, pod.Spec.NodeName, metav1.GetOptions{})
-		s.must(err)
+		node, err := kube.CoreV1().Nodes().Get(s.Ctx, pod.Spec.NodeName, metav1.GetOptions{})
+		s.Must(err)
 		if flavor := pod.Spec.NodeSelector[label]; flavor == "" || node.Labels[label] != flavor {
 			s.Errorf("pod %s: Kueue chose the flavor %q, and the pod runs on %s", pod.Name, flavor, node.Name)
 		}
@@ -240,12 +240,12 @@ func TestLongKueue(t *testing.T) {
 				s.job("job-spot", lab.Spot, 2)
 				s.job("job-on-demand", lab.OnDemand, 2)
 				for app, split := range want {
-					s.eventually(2*soon, s.hasSplit(app, split))
+					s.Eventually(2*soon, s.HasReadySplit(app, split))
 				}
 				s.runsOnFlavor(label)
 				var longest time.Duration
-				for _, r := range s.seen.since(began) {
-					longest = max(longest, r.ready.Sub(r.created))
+				for _, r := range since(s.Seen, began) {
+					longest = max(longest, r.Ready.Sub(r.Created))
 				}
 				t.Logf("14 pods run on the flavors that Kueue chose; the slowest was ready %s after its creation", longest.Round(10*time.Millisecond))
 			})

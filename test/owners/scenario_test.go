@@ -13,11 +13,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,160 +43,35 @@ const (
 // split counts the pods of an app by the capacity type of their nodes.
 type split = live.Split
 
-// scenario is the state of one test. Its objects are deleted at the end of the test.
-type scenario struct {
-	*testing.T
-	ctx       context.Context
-	namespace string
-	// mode is the autoscaler mode: the admission policy, and gating in the controller.
-	mode                  bool
-	scheduler, controller *lab.Process
-	seen                  *history
-	// owners are the objects of other projects in the namespace.
-	owners []*unstructured.Unstructured
-}
+// scenario is a scenario with objects of other projects.
+type scenario struct{ *live.Scenario }
 
 // start starts a scheduler and a controller with these nodes. The controller does not wait for a
-// calm period before it moves pods.
+// calm period before it moves pods. mode is the autoscaler mode: the admission policy, and gating
+// in the controller.
 func start(t *testing.T, mode bool, nodes ...lab.NodeSpec) *scenario {
 	t.Helper()
-	s := &scenario{T: t, ctx: t.Context(), mode: mode}
-	ns, err := kube.CoreV1().Namespaces().Create(s.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
-	s.must(err)
-	s.namespace = ns.Name
-	t.Cleanup(s.clean)
-	s.must(controlPlane.CreateNodes(s.ctx, nodes...))
-	s.seen = s.watch()
+	s := &scenario{live.NewScenario(t, controlPlane, kube, nodes...)}
+	s.Watch()
 	if mode {
-		s.applyMode()
+		s.ApplyMode()
 	}
-	config, err := live.SchedulerConfig(controlPlane.Root, nil)
-	s.must(err)
-	policy, err := audit.PolicyFromSchedulerConfig(config)
-	s.must(err)
-	audit.Watch(t, controlPlane.Config(), audit.Options{Policy: policy})
-	s.scheduler, err = controlPlane.StartScheduler(s.ctx, lab.SchedulerOptions{})
-	s.must(err)
-	s.controller, err = controlPlane.StartController(s.ctx, lab.ControllerOptions{Flags: []string{"-v=2"}, Edit: func(config map[string]any) {
-		rebalance := config["rebalance"].(map[string]any)
-		rebalance["pauseAfterInterruption"], rebalance["calmPeriod"] = "0s", "1s"
-		config["gating"].(map[string]any)["enabled"] = mode
-	}})
-	s.must(err)
-	return s
-}
-
-// applyMode applies the manifests of the autoscaler mode, and waits until the API server sets the
-// gate.
-func (s *scenario) applyMode() {
-	s.Helper()
-	// The manifests grant rights to an account of the base manifests.
-	_, err := controlPlane.ControllerKubeconfig(s.ctx)
-	s.must(err)
-	s.must(live.KubectlAutoscalerMode(s.ctx, controlPlane, "apply"))
-	s.eventually(soon, func() error {
-		pod, err := kube.CoreV1().Pods(s.namespace).Create(s.ctx, &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: live.PodTemplate("probe").Spec,
-		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil && len(pod.Spec.SchedulingGates) == 0 {
-			err = errors.New("the API server does not set the gate")
-		}
-		return err
+	s.Audit(nil, audit.Options{})
+	s.StartScheduler(lab.SchedulerOptions{})
+	s.StartController(live.Settings{
+		"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": "1s", "gating.enabled": mode,
 	})
-}
-
-// clean deletes all objects of the scenario. It stops the programs first, so that no pod is moved
-// or bound meanwhile.
-func (s *scenario) clean() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	if s.Failed() {
-		s.logCluster(ctx)
-	}
-	for _, p := range []*lab.Process{s.scheduler, s.controller} {
-		if p == nil {
-			continue
-		}
-		if s.Failed() {
-			s.Logf("the log of %s ends with:\n%s", p.Name, live.Tail(p.Log, 40))
-		}
-		if err := p.Stop(); err != nil {
-			s.Errorf("stopping %s: %v", p.Name, err)
-		}
-		if err := live.Denied(p); err != nil {
-			s.Error(err)
-		}
-	}
-	if s.mode {
-		if err := live.KubectlAutoscalerMode(ctx, controlPlane, "delete"); err != nil {
-			s.Error(err)
-		}
-	}
-	// Without the old leases, the next programs become leaders at once.
-	for _, lease := range []string{"spot-aware-scheduler", "spot-controller"} {
-		if err := kube.CoordinationV1().Leases("kube-system").Delete(ctx, lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			s.Error(err)
-		}
-	}
-	for _, owner := range s.owners {
-		if err := objects.Delete(ctx, owner, client.PropagationPolicy(metav1.DeletePropagationBackground)); client.IgnoreNotFound(err) != nil {
-			s.Error(err)
-		}
-	}
-	if err := live.Clear(ctx, kube, s.namespace); err != nil {
-		s.Errorf("cleaning up: %v", err)
-	}
-	if err := kube.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}); err != nil {
-		s.Error(err)
-	}
-	if err := kube.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		s.Errorf("cleaning up nodes: %v", err)
-	}
-}
-
-// logCluster logs the state of the cluster after a failure.
-func (s *scenario) logCluster(ctx context.Context) {
-	pods, err := kube.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		s.Error(err)
-		return
-	}
-	for _, pod := range pods.Items {
-		s.Logf("pod %s on %q: phase %s, gates %v, node selector %v, terminating %t, annotations %v", pod.Name, pod.Spec.NodeName, pod.Status.Phase,
-			pod.Spec.SchedulingGates, pod.Spec.NodeSelector, pod.DeletionTimestamp != nil, pod.Annotations)
-	}
-	list, err := kube.EventsV1().Events(s.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		s.Error(err)
-		return
-	}
-	logged := map[string]int{}
-	for _, event := range list.Items {
-		if logged[event.Reason]++; logged[event.Reason] <= 3 {
-			s.Logf("%s %s %s: %s", event.ReportingController, event.Reason, event.Regarding.Name, event.Note)
-		}
-	}
-}
-
-func (s *scenario) must(err error) {
-	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
-}
-
-// eventually waits until check returns nil. It fails with the last error of check after limit.
-func (s *scenario) eventually(limit time.Duration, check func() error) {
-	s.Helper()
-	s.must(live.Until(s.ctx, limit, check))
+	return s
 }
 
 // create creates an object of another project in the scenario's namespace.
 func (s *scenario) create(object *unstructured.Unstructured) {
 	s.Helper()
-	object.SetNamespace(s.namespace)
-	s.must(objects.Create(s.ctx, object))
-	s.owners = append(s.owners, object)
+	object.SetNamespace(s.Namespace)
+	s.Must(objects.Create(s.Ctx, object))
+	s.BeforeClear = append(s.BeforeClear, func(ctx context.Context) error {
+		return client.IgnoreNotFound(objects.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	})
 }
 
 // patch changes an object by a merge patch, or its status if subresource is "status".
@@ -205,24 +80,9 @@ func (s *scenario) patch(object *unstructured.Unstructured, patch string, subres
 	data := client.RawPatch(types.MergePatchType, []byte(patch))
 	target := object.DeepCopy()
 	if subresource == "" {
-		s.must(objects.Patch(s.ctx, target, data))
+		s.Must(objects.Patch(s.Ctx, target, data))
 	} else {
-		s.must(objects.SubResource(subresource).Patch(s.ctx, target, data))
-	}
-}
-
-// hasSplit returns a check that the live pods of an app have this split, and that all pods with a
-// node are ready.
-func (s *scenario) hasSplit(app string, want split) func() error {
-	return func() error {
-		got, err := live.Splits(s.ctx, kube, s.namespace)
-		if err != nil {
-			return err
-		}
-		if ready := s.seen.ready(app); got[app] != want || ready != want.OnDemand+want.Spot {
-			return fmt.Errorf("%s: %+v and %d are ready, want %+v", app, got[app], ready, want)
-		}
-		return nil
+		s.Must(objects.SubResource(subresource).Patch(s.Ctx, target, data))
 	}
 }
 
@@ -230,13 +90,13 @@ func (s *scenario) hasSplit(app string, want split) func() error {
 // least `floor` pods run on on-demand.
 func (s *scenario) hasFloor(app string, replicas, floor int) func() error {
 	return func() error {
-		got, err := live.Splits(s.ctx, kube, s.namespace)
+		got, err := s.Splits()
 		if err != nil {
 			return err
 		}
 		at := got[app]
-		if s.seen.ready(app) != replicas || at.OnDemand+at.Spot != replicas || at.Waiting > 0 || at.OnDemand < floor {
-			return fmt.Errorf("%s: %+v and %d are ready, want %d pods and %d on on-demand", app, at, s.seen.ready(app), replicas, floor)
+		if s.Seen.Serving(app, nil) != replicas || at.OnDemand+at.Spot != replicas || at.Waiting > 0 || at.OnDemand < floor {
+			return fmt.Errorf("%s: %+v and %d are ready, want %d pods and %d on on-demand", app, at, s.Seen.Serving(app, nil), replicas, floor)
 		}
 		return nil
 	}
@@ -251,8 +111,8 @@ type status struct {
 // hasStatus returns a check that kubectl spot status lists only this workload.
 func (s *scenario) hasStatus(want status) func() error {
 	return func() error {
-		command := exec.CommandContext(s.ctx, filepath.Join(controlPlane.Root, "bin", "kubectl-spot"),
-			"status", "-n", s.namespace, "-o", "json", "--kubeconfig="+controlPlane.Kubeconfig,
+		command := exec.CommandContext(s.Ctx, filepath.Join(controlPlane.Root, "bin", "kubectl-spot"),
+			"status", "-n", s.Namespace, "-o", "json", "--kubeconfig="+controlPlane.Kubeconfig,
 			"--scheduler-config="+filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml"))
 		var out, errOut bytes.Buffer
 		command.Stdout, command.Stderr = &out, &errOut
@@ -270,18 +130,9 @@ func (s *scenario) hasStatus(want status) func() error {
 	}
 }
 
-// events returns the notes of the events with this reason of an object.
-func (s *scenario) events(reason, object string) []string {
-	s.Helper()
-	list, err := kube.EventsV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
-	s.must(err)
-	var notes []string
-	for _, event := range list.Items {
-		if event.Regarding.Name == object {
-			notes = append(notes, event.Note)
-		}
-	}
-	return notes
+// since returns the records of the pods that were created after a time.
+func since(seen *live.History, began time.Time) []live.PodRecord {
+	return slices.DeleteFunc(seen.Pods(""), func(r live.PodRecord) bool { return !r.Created.After(began) })
 }
 
 // startProgram starts a program of another project that hack/tools.sh controllers builds, and waits
