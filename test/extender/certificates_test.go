@@ -32,7 +32,7 @@ func newVolume(t testing.TB, files map[string][]byte) *volume {
 	t.Helper()
 	v := &volume{TB: t, dir: t.TempDir(), files: map[string][]byte{}}
 	for name := range files {
-		must(t, os.Symlink(filepath.Join("..data", name), v.path(name)))
+		live.Must(t, os.Symlink(filepath.Join("..data", name), v.path(name)))
 	}
 	v.set(files)
 	return v
@@ -47,13 +47,13 @@ func (v *volume) set(files map[string][]byte) {
 	before := fmt.Sprintf("..%d", v.version)
 	v.version++
 	now := fmt.Sprintf("..%d", v.version)
-	must(v, os.Mkdir(v.path(now), 0o700))
+	live.Must(v, os.Mkdir(v.path(now), 0o700))
 	for name, data := range v.files {
-		must(v, os.WriteFile(filepath.Join(v.path(now), name), data, 0o600))
+		live.Must(v, os.WriteFile(filepath.Join(v.path(now), name), data, 0o600))
 	}
-	must(v, os.Symlink(now, v.path("..data_tmp")))
-	must(v, os.Rename(v.path("..data_tmp"), v.path("..data")))
-	must(v, os.RemoveAll(v.path(before)))
+	live.Must(v, os.Symlink(now, v.path("..data_tmp")))
+	live.Must(v, os.Rename(v.path("..data_tmp"), v.path("..data")))
+	live.Must(v, os.RemoveAll(v.path(before)))
 }
 
 // TestCertificatesAreRenewed replaces every certificate and their CA under a stock kube-scheduler,
@@ -63,13 +63,13 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	const reread = 2 * time.Minute // the extender reads files again at once, or after a minute if it missed the change
 	contents := func(file string) []byte {
 		data, err := os.ReadFile(file)
-		must(t, err)
+		live.Must(t, err)
 		return data
 	}
 	before, err := extendertest.MakeCertificates(t.TempDir())
-	must(t, err)
+	live.Must(t, err)
 	after, err := extendertest.MakeCertificates(t.TempDir())
-	must(t, err)
+	live.Must(t, err)
 	both := slices.Concat(contents(before.CA), contents(after.CA))
 	serving := newVolume(t, map[string][]byte{
 		"ca.crt": contents(before.CA), "tls.crt": contents(before.Cert), "tls.key": contents(before.Key),
@@ -77,22 +77,21 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	// kube-scheduler reads its CA only at its start, so it has both from the start.
 	asking := newVolume(t, map[string][]byte{"ca.crt": both, "tls.crt": contents(before.ClientCert), "tls.key": contents(before.ClientKey)})
 
-	withNodes(t, slices.Concat(live.OnDemand(2, 20), live.Spot(2, 20))...)
+	s := live.NewScenario(t, controlPlane, client, slices.Concat(live.OnDemand(2, 20), live.Spot(2, 20))...)
 	files := extendertest.Certificates{CA: serving.path("ca.crt"), Cert: serving.path("tls.crt"), Key: serving.path("tls.key")}
 	leader := startExtenderWith(t, lab.ExtenderOptions{Certificates: files})
 	old := newClient(t, clientTLS(t, before.CA, before.ClientCert, before.ClientKey))
 	awaitLeader(t, old, leader.Address, "od-1")
 	standby := startExtenderWith(t, lab.ExtenderOptions{Certificates: files})
-	auditor := audit.Watch(t, controlPlane.Config(), audit.Options{Policy: shippedPolicy(t)})
+	s.Audit(nil, audit.Options{})
 	startStock(t, standby.Address, func(extender map[string]any) {
 		tls := extender["tlsConfig"].(map[string]any)
 		tls["caFile"], tls["certFile"], tls["keyFile"] = asking.path("ca.crt"), asking.path("tls.crt"), asking.path("tls.key")
 	})
-	namespace := newNamespace(t)
 	place := func(app string) {
 		t.Helper()
-		deploy(t, namespace, app, 4, 1)
-		must(t, live.Until(t.Context(), live.Soon, hasSplit(t, namespace, app, live.Split{OnDemand: 1, Spot: 3})))
+		deploy(s, app, 4, 1)
+		s.Eventually(live.Soon, s.HasSplit(app, live.Split{OnDemand: 1, Spot: 3}))
 	}
 	ask := func(c *http.Client, e *lab.Extender) error {
 		_, err := feasible(post(c, e.Address, "filter", bytes.NewReader(filterRequest(t, "first", "od-1"))))
@@ -114,21 +113,21 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	place("old-certificates")
 
 	serving.set(map[string][]byte{"ca.crt": both})
-	must(t, live.Until(t.Context(), reread, answered(true, clientTLS(t, before.CA, after.ClientCert, after.ClientKey))))
+	live.Must(t, live.Until(t.Context(), reread, answered(true, clientTLS(t, before.CA, after.ClientCert, after.ClientKey))))
 	place("both-authorities")
 
 	serving.set(map[string][]byte{"tls.crt": contents(after.Cert), "tls.key": contents(after.Key)})
 	asking.set(map[string][]byte{"tls.crt": contents(after.ClientCert), "tls.key": contents(after.ClientKey)})
-	must(t, live.Until(t.Context(), reread, answered(true, clientTLS(t, after.CA, after.ClientCert, after.ClientKey))))
-	must(t, answered(true, clientTLS(t, after.CA, before.ClientCert, before.ClientKey))())
+	live.Must(t, live.Until(t.Context(), reread, answered(true, clientTLS(t, after.CA, after.ClientCert, after.ClientKey))))
+	live.Must(t, answered(true, clientTLS(t, after.CA, before.ClientCert, before.ClientKey))())
 	place("new-certificates")
 
 	// Until now the extender accepts the old certificates, on connections that are open from the
 	// start.
-	must(t, ask(old, leader))
+	live.Must(t, ask(old, leader))
 	serving.set(map[string][]byte{"ca.crt": contents(after.CA)})
 	unauthorized := false
-	must(t, live.Until(t.Context(), reread, func() error {
+	live.Must(t, live.Until(t.Context(), reread, func() error {
 		status, _, err := post(old, leader.Address, "filter", bytes.NewReader(filterRequest(t, "first", "od-1")))
 		unauthorized = unauthorized || status == http.StatusUnauthorized
 		if err == nil || !strings.Contains(err.Error(), "certificate") {
@@ -139,16 +138,16 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if !unauthorized {
 		t.Error("the open connection of a client of the old CA was not rejected with 401")
 	}
-	must(t, live.Until(t.Context(), reread, answered(false, clientTLS(t, after.CA, before.ClientCert, before.ClientKey))))
+	live.Must(t, live.Until(t.Context(), reread, answered(false, clientTLS(t, after.CA, before.ClientCert, before.ClientKey))))
 	// A connection between replicas may have started with the old certificate. It is rejected once,
 	// like a client's.
-	must(t, live.Until(t.Context(), live.Soon, answered(true, clientTLS(t, after.CA, after.ClientCert, after.ClientKey))))
+	live.Must(t, live.Until(t.Context(), live.Soon, answered(true, clientTLS(t, after.CA, after.ClientCert, after.ClientKey))))
 	place("new-authority")
-	auditor.Require(t)
+	s.Auditor.Require(t)
 	for _, certificate := range []string{"serving", "client"} {
 		expires, err := live.Metric(t.Context(), standby.Process, "spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds",
 			map[string]string{"certificate": certificate})
-		if must(t, err); expires < float64(time.Now().Unix()) {
+		if live.Must(t, err); expires < float64(time.Now().Unix()) {
 			t.Errorf("the certificate %q expires at %.0f, want a future time", certificate, expires)
 		}
 	}

@@ -2,7 +2,6 @@ package extender
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -34,7 +33,7 @@ func startExtenderWith(t *testing.T, options lab.ExtenderOptions) *lab.Extender 
 	t.Helper()
 	options.Flags = []string{"-v=2"}
 	e, err := controlPlane.StartExtender(t.Context(), options)
-	must(t, err)
+	live.Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log("end of the extender's log:\n" + live.Tail(e.Log, 40))
@@ -54,7 +53,7 @@ func startExtenderWith(t *testing.T, options lab.ExtenderOptions) *lab.Extender 
 func startStock(t *testing.T, address string, edit func(extender map[string]any)) {
 	t.Helper()
 	options, err := controlPlane.ExtendedScheduler(address)
-	must(t, err)
+	live.Must(t, err)
 	if shipped := options.Edit; edit != nil {
 		options.Edit = func(config map[string]any) {
 			shipped(config)
@@ -63,7 +62,7 @@ func startStock(t *testing.T, address string, edit func(extender map[string]any)
 	}
 	options.Flags = []string{"-v=2", "--pod-max-in-unschedulable-pods-duration=1h"}
 	stock, err := controlPlane.StartScheduler(t.Context(), options)
-	must(t, err)
+	live.Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log("end of the scheduler's log:\n" + live.Tail(stock.Log, 30))
@@ -79,7 +78,7 @@ func startStock(t *testing.T, address string, edit func(extender map[string]any)
 func clientTLS(t testing.TB, ca, certFile, keyFile string) *tls.Config {
 	t.Helper()
 	data, err := os.ReadFile(ca)
-	must(t, err)
+	live.Must(t, err)
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(data) {
 		t.Fatalf("%s has no certificate", ca)
@@ -87,7 +86,7 @@ func clientTLS(t testing.TB, ca, certFile, keyFile string) *tls.Config {
 	config := &tls.Config{RootCAs: roots, ServerName: extendertest.ServerName}
 	if certFile != "" {
 		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-		must(t, err)
+		live.Must(t, err)
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return config
@@ -97,7 +96,7 @@ func clientTLS(t testing.TB, ca, certFile, keyFile string) *tls.Config {
 func schedulerTLS(t testing.TB) *tls.Config {
 	t.Helper()
 	c, err := controlPlane.ExtenderCertificates()
-	must(t, err)
+	live.Must(t, err)
 	return clientTLS(t, c.CA, c.ClientCert, c.ClientKey)
 }
 
@@ -127,7 +126,7 @@ func filterRequest(t testing.TB, pod string, nodes ...string) []byte {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, UID: types.UID("uid-of-" + pod)},
 		Spec:       v1.PodSpec{SchedulerName: "spot-aware-scheduler"},
 	}})
-	must(t, err)
+	live.Must(t, err)
 	return body
 }
 
@@ -152,33 +151,8 @@ func feasible(status int, answer []byte, err error) ([]string, error) {
 // awaitLeader waits until an extender decides.
 func awaitLeader(t testing.TB, c *http.Client, address, node string) {
 	t.Helper()
-	must(t, live.Until(t.Context(), time.Minute, func() error {
+	live.Must(t, live.Until(t.Context(), time.Minute, func() error {
 		_, err := feasible(post(c, address, "filter", bytes.NewReader(filterRequest(t, "first", node))))
 		return err
 	}))
-}
-
-// withNodes creates nodes that are deleted when the test ends.
-func withNodes(t *testing.T, nodes ...lab.NodeSpec) {
-	t.Helper()
-	must(t, controlPlane.CreateNodes(t.Context(), nodes...))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// clearNamespace deletes a namespace with its workloads.
-func clearNamespace(t *testing.T, namespace string) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := live.Clear(ctx, client, namespace); err != nil {
-		t.Error(err)
-	}
-	if err := client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
-		t.Error(err)
-	}
 }

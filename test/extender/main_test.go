@@ -25,10 +25,3 @@ func TestMain(m *testing.M) {
 		return nil
 	}))
 }
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

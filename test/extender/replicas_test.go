@@ -35,26 +35,32 @@ func TestReplicaStoppedUnderLoad(t *testing.T) {
 			// for a second without a binding.
 			const others = 60
 			const limit = 30 * time.Second // without a placement: lease, takeover and backoff
-			withNodes(t, slices.Concat(live.OnDemand(20, 20), live.Spot(40, 20))...)
+			s := live.NewScenario(t, controlPlane, client, slices.Concat(live.OnDemand(20, 20), live.Spot(40, 20))...)
 			first := startExtender(t)
 			awaitLeader(t, newClient(t, schedulerTLS(t)), first.Address, "od-1")
 			second := startExtender(t) // the standby
 			service := newService(t, second, first)
-			auditor := audit.Watch(t, controlPlane.Config(), audit.Options{Policy: shippedPolicy(t), Patience: limit})
+			s.Audit(nil, audit.Options{Patience: limit})
 			startStock(t, service.address(), nil)
-			namespace, other := newNamespace(t), newNamespace(t)
+			namespace, other := s.Namespace, s.NewNamespace()
+			s.Others = []string{other}
 			want := map[string]live.Split{}
 			// Half of the pods are created before the replica stops, and the others during that.
 			createHalf := func(half int) {
 				for i := half * workloads / 2; i < (half+1)*workloads/2; i++ {
 					app := fmt.Sprintf("app-%d", i)
-					deploy(t, namespace, app, replicas, floor)
+					deploy(s, app, replicas, floor)
 					want[app] = live.Split{OnDemand: floor, Spot: replicas - floor}
 				}
-				deployOther(t, other, fmt.Sprintf("other-%d", half), others/2)
+				// The extender makes no decision for these pods.
+				d := live.NewDeployment(fmt.Sprintf("other-%d", half), others/2, func(d *appsv1.Deployment) {
+					d.Spec.Template.Spec.SchedulerName = v1.DefaultSchedulerName
+				})
+				_, err := client.AppsV1().Deployments(other).Create(t.Context(), d, metav1.CreateOptions{})
+				live.Must(t, err)
 			}
 			createHalf(0)
-			must(t, live.Until(t.Context(), time.Minute, func() error { return placed(t, namespace, workloads*replicas/6) }))
+			live.Must(t, live.Until(t.Context(), time.Minute, func() error { return placed(t, namespace, workloads*replicas/6) }))
 			stopped := second
 			if test.leader {
 				stopped = first
@@ -67,12 +73,12 @@ func TestReplicaStoppedUnderLoad(t *testing.T) {
 			}
 			createHalf(1)
 			began := time.Now()
-			must(t, end())
+			live.Must(t, end())
 			if placed(t, namespace, workloads*replicas) == nil {
 				t.Fatal("too late: all pods are placed already")
 			}
 			took := map[string]time.Duration{}
-			must(t, live.Until(t.Context(), 2*limit, func() error {
+			live.Must(t, live.Until(t.Context(), 2*limit, func() error {
 				var waiting []error
 				for namespace, n := range map[string]int{namespace: workloads * replicas, other: others} {
 					if err := placed(t, namespace, n); err != nil {
@@ -90,11 +96,11 @@ func TestReplicaStoppedUnderLoad(t *testing.T) {
 					took[namespace], took[other], limit)
 			}
 			got, err := live.Splits(t.Context(), client, namespace)
-			must(t, err)
+			live.Must(t, err)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("pods per capacity type (-want +got):\n%s", diff)
 			}
-			auditor.Require(t)
+			s.Auditor.Require(t)
 		})
 	}
 }
@@ -122,46 +128,8 @@ func placed(t *testing.T, namespace string, n int) error {
 	return nil
 }
 
-func shippedPolicy(t *testing.T) *audit.Policy {
-	t.Helper()
-	data, err := live.SchedulerConfig(controlPlane.Root, nil)
-	must(t, err)
-	policy, err := audit.PolicyFromSchedulerConfig(data)
-	must(t, err)
-	return policy
-}
-
-// newNamespace returns a namespace. The cleanup of the test deletes it with its objects, before the
-// nodes.
-func newNamespace(t *testing.T) string {
-	t.Helper()
-	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
-	must(t, err)
-	t.Cleanup(func() { clearNamespace(t, ns.Name) })
-	return ns.Name
-}
-
 // deploy creates a Deployment with this floor.
-func deploy(t *testing.T, namespace, app string, replicas int32, floor int) {
-	t.Helper()
-	create(t, namespace, app, replicas, live.PodTemplate(app), map[string]string{"spot-aware-scheduler.io/min-on-demand": fmt.Sprint(floor)})
-}
-
-// deployOther creates a Deployment of the profile for which the extender makes no decision.
-func deployOther(t *testing.T, namespace, app string, replicas int32) {
-	t.Helper()
-	template := live.PodTemplate(app)
-	template.Spec.SchedulerName = v1.DefaultSchedulerName
-	create(t, namespace, app, replicas, template, nil)
-}
-
-func create(t *testing.T, namespace, app string, replicas int32, template v1.PodTemplateSpec, annotations map[string]string) {
-	t.Helper()
-	_, err := client.AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: app, Annotations: annotations},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
-		},
-	}, metav1.CreateOptions{})
-	must(t, err)
+func deploy(s *live.Scenario, app string, replicas, floor int) {
+	s.Helper()
+	s.Deploy(app, replicas, live.Annotated("spot-aware-scheduler.io/min-on-demand", fmt.Sprint(floor)))
 }

@@ -27,12 +27,12 @@ import (
 // TestInvalidRequests checks that the extender rejects unauthorized clients and invalid requests.
 // They must not leave connections, goroutines or memory behind.
 func TestInvalidRequests(t *testing.T) {
-	withNodes(t, slices.Concat(live.OnDemand(1, 4), live.Spot(1, 4))...)
+	live.NewScenario(t, controlPlane, client, slices.Concat(live.OnDemand(1, 4), live.Spot(1, 4))...)
 	e := startExtender(t)
 	ours, err := controlPlane.ExtenderCertificates()
-	must(t, err)
+	live.Must(t, err)
 	theirs, err := extendertest.MakeCertificates(t.TempDir())
-	must(t, err)
+	live.Must(t, err)
 	good := newClient(t, schedulerTLS(t))
 	awaitLeader(t, good, e.Address, "od-1")
 	before := goroutines(t, e)
@@ -124,7 +124,7 @@ func TestInvalidRequests(t *testing.T) {
 		slow.Wait()
 	})
 
-	must(t, live.Until(t.Context(), live.Soon, func() error {
+	live.Must(t, live.Until(t.Context(), live.Soon, func() error {
 		if after := goroutines(t, e); after > before+10 {
 			return fmt.Errorf("%v goroutines, %v before", after, before)
 		}
@@ -142,14 +142,14 @@ func (endless) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 func goroutines(t *testing.T, e *lab.Extender) float64 {
 	t.Helper()
 	n, err := live.Metric(t.Context(), e.Process, "go_goroutines", nil)
-	must(t, err)
+	live.Must(t, err)
 	return n
 }
 
 // TestTerminatedUnderLoad sends SIGTERM while 16 clients send requests. The extender must answer
 // accepted requests completely, accept no new requests, and release its lease.
 func TestTerminatedUnderLoad(t *testing.T) {
-	withNodes(t, live.OnDemand(50, 4)...)
+	live.NewScenario(t, controlPlane, client, live.OnDemand(50, 4)...)
 	e := startExtender(t)
 	client16 := newClient(t, schedulerTLS(t))
 	awaitLeader(t, client16, e.Address, "od-1")
@@ -186,14 +186,14 @@ func TestTerminatedUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	must(t, live.Until(t.Context(), live.Soon, func() error {
+	live.Must(t, live.Until(t.Context(), live.Soon, func() error {
 		if n := answers.Load(); n < 500 {
 			return fmt.Errorf("%d answers", n)
 		}
 		return nil
 	}))
 	began := time.Now()
-	must(t, e.Stop())
+	live.Must(t, e.Stop())
 	took := time.Since(began)
 	close(ended)
 	clients.Wait()
@@ -205,7 +205,7 @@ func TestTerminatedUnderLoad(t *testing.T) {
 		t.Errorf("the extender exited after %s", took)
 	}
 	lease, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), "spot-extender", metav1.GetOptions{})
-	must(t, err)
+	live.Must(t, err)
 	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
 		t.Errorf("the lease is held by %q", *holder)
 	}

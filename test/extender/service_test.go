@@ -16,15 +16,16 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // container returns the extender's container in the manifest.
 func container(t *testing.T) v1.Container {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "manifests/components/extender/deployment.yaml"))
-	must(t, err)
+	live.Must(t, err)
 	var deployment appsv1.Deployment
-	must(t, yaml.UnmarshalStrict(data, &deployment))
+	live.Must(t, yaml.UnmarshalStrict(data, &deployment))
 	return deployment.Spec.Template.Spec.Containers[0]
 }
 
@@ -47,7 +48,7 @@ type service struct {
 func newService(t *testing.T, replicas ...*lab.Extender) *service {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	live.Must(t, err)
 	s := &service{listener: listener, deleted: map[*lab.Extender]bool{}}
 	t.Cleanup(func() { listener.Close() })
 	for _, e := range replicas {

@@ -2,7 +2,6 @@ package kubectl
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -41,20 +40,17 @@ var budgets = map[string]int{"storefront": 5, "checkout": 2, "payments": 2, "kaf
 // script of -o patch, starts the scheduler, and checks that each floor is on on-demand.
 func TestAssess(t *testing.T) {
 	ctx := t.Context()
-	ns, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
-	must(t, err)
-	namespace := ns.Name
-	t.Cleanup(func() { clean(t, namespace) })
-	must(t, controlPlane.CreateNodes(ctx, append(live.OnDemand(4, 8), live.Spot(8, 8)...)...))
-	stock, err := controlPlane.StartStockScheduler(ctx)
-	must(t, err)
+	s := live.NewScenario(t, controlPlane, client, append(live.OnDemand(4, 8), live.Spot(8, 8)...)...)
+	namespace := s.Namespace
+	_, err := controlPlane.StartStockScheduler(ctx)
+	live.Must(t, err)
 	for name, app := range shop {
-		must(t, app.create(t, namespace, name))
+		live.Must(t, app.create(t, namespace, name))
 		if minAvailable, ok := budgets[name]; ok {
 			_, err := client.PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt(minAvailable)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}},
 				metav1.CreateOptions{})
-			must(t, err)
+			live.Must(t, err)
 		}
 	}
 	ready := func(scheduler string) func() error {
@@ -69,10 +65,8 @@ func TestAssess(t *testing.T) {
 				if wanted := pods[i].Spec.SchedulerName; wanted != scheduler && shop[name].kind != "Job" {
 					return fmt.Errorf("%s names the scheduler %s", pods[i].Name, wanted)
 				}
-				for _, c := range pods[i].Status.Conditions {
-					if c.Type == v1.PodReady && c.Status == v1.ConditionTrue && pods[i].DeletionTimestamp == nil {
-						found[name]++
-					}
+				if live.IsReady(&pods[i]) {
+					found[name]++
 				}
 			}
 			for name, app := range shop {
@@ -83,8 +77,8 @@ func TestAssess(t *testing.T) {
 			return nil
 		}
 	}
-	must(t, live.Until(ctx, time.Minute, ready(v1.DefaultSchedulerName)))
-	must(t, live.Until(ctx, time.Minute, func() error { // the disruption controller has counted the pods
+	live.Must(t, live.Until(ctx, time.Minute, ready(v1.DefaultSchedulerName)))
+	live.Must(t, live.Until(ctx, time.Minute, func() error { // the disruption controller has counted the pods
 		budgets, err := client.PolicyV1().PodDisruptionBudgets(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -108,7 +102,7 @@ func TestAssess(t *testing.T) {
 	if r.status != 0 {
 		t.Fatalf("exit status %d\n%s", r.status, r.err)
 	}
-	must(t, json.Unmarshal([]byte(r.out), &fromDump))
+	live.Must(t, json.Unmarshal([]byte(r.out), &fromDump))
 	if diff := cmp.Diff(fromCluster, fromDump); diff != "" {
 		t.Errorf("the cluster and the dump differ (-cluster +dump):\n%s", diff)
 	}
@@ -137,12 +131,11 @@ func TestAssess(t *testing.T) {
 	if err != nil || strings.Count(string(output), "patched") != len(shop)-1 {
 		t.Fatalf("%v\n%s\n%s", err, output, script)
 	}
-	scheduler, err := controlPlane.StartScheduler(ctx, lab.SchedulerOptions{})
-	must(t, err)
-	must(t, live.Until(ctx, 2*time.Minute, ready("spot-aware-scheduler")))
-	must(t, live.Until(ctx, time.Minute, func() error { return rolledOut(t, namespace) }))
-	splits, err := live.Splits(ctx, client, namespace)
-	must(t, err)
+	s.StartScheduler(lab.SchedulerOptions{})
+	live.Must(t, live.Until(ctx, 2*time.Minute, ready("spot-aware-scheduler")))
+	live.Must(t, live.Until(ctx, time.Minute, func() error { return rolledOut(t, namespace) }))
+	splits, err := s.Splits()
+	live.Must(t, err)
 	for name, app := range shop {
 		if app.kind != "Job" && splits[name].OnDemand < app.floor {
 			t.Errorf("%s: %+v, want the floor of %d on on-demand", name, splits[name], app.floor)
@@ -151,7 +144,6 @@ func TestAssess(t *testing.T) {
 			t.Errorf("%s: %+v, want replicas on spot", name, splits[name])
 		}
 	}
-	must(t, errors.Join(stock.Stop(), scheduler.Stop()))
 }
 
 // rolledOut returns an error if a pod of an old revision remains.

@@ -76,10 +76,3 @@ func answer(t *testing.T, into any, args ...string) {
 func shippedConfig() string {
 	return filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml")
 }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -41,7 +41,7 @@ func install(t *testing.T) {
 	root := controlPlane.Root
 	for _, dir := range []string{"manifests/overlays/viewer", "manifests/base"} {
 		objects, err := kubectl(t, "", "kustomize", filepath.Join(root, filepath.FromSlash(dir)))
-		must(t, err)
+		live.Must(t, err)
 		if out, err := kubectl(t, objects, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -72,7 +72,7 @@ func TestRights(t *testing.T) {
 	install(t)
 	namespace := start(t)
 	// Only its PriorityClass determines its priority, to which rules can refer.
-	must(t, app{kind: "StatefulSet"}.create(t, namespace, "idle"))
+	live.Must(t, app{kind: "StatefulSet"}.create(t, namespace, "idle"))
 	for name, args := range commands(namespace) {
 		t.Run(name, func(t *testing.T) {
 			if r := spot(t, controlPlane, append(args, viewer...)...); r.status != 0 || r.err != "" || r.out == "" {
@@ -109,13 +109,13 @@ func requireEachRightMatters(t *testing.T, namespace string) {
 	ctx := t.Context()
 	roles := client.RbacV1().ClusterRoles()
 	shipped, err := roles.Get(ctx, "spot-viewer", metav1.GetOptions{})
-	must(t, err)
+	live.Must(t, err)
 	set := func(rules []rbacv1.PolicyRule) {
 		role, err := roles.Get(ctx, "spot-viewer", metav1.GetOptions{})
-		must(t, err)
+		live.Must(t, err)
 		role.Rules = rules
 		_, err = roles.Update(ctx, role, metav1.UpdateOptions{})
-		must(t, err)
+		live.Must(t, err)
 	}
 	explain := append([]string{"explain", "deploy/web", "-n", namespace, "--scheduler-config", byPriority(t)}, viewer...)
 	for i, rule := range shipped.Rules {
@@ -134,7 +134,7 @@ func requireEachRightMatters(t *testing.T, namespace string) {
 			}
 			set(rules)
 			name := strings.TrimSuffix(resource+"."+rule.APIGroups[0], ".")
-			must(t, live.Until(ctx, 10*time.Second, func() error {
+			live.Must(t, live.Until(ctx, 10*time.Second, func() error {
 				if out, err := kubectl(t, "", append([]string{"auth", "can-i", "list", name, "-A"}, viewer...)...); err == nil {
 					return fmt.Errorf("still: %s", out)
 				}
@@ -162,7 +162,7 @@ func requireEachRightMatters(t *testing.T, namespace string) {
 		}
 	}
 	set(shipped.Rules)
-	must(t, live.Until(ctx, 10*time.Second, func() error {
+	live.Must(t, live.Until(ctx, 10*time.Second, func() error {
 		if r := spot(t, controlPlane, explain...); r.status != 0 || r.err != "" {
 			return fmt.Errorf("exit status %d: %s", r.status, r.err)
 		}
@@ -175,14 +175,14 @@ func requireEachRightMatters(t *testing.T, namespace string) {
 func byPriority(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(shippedConfig())
-	must(t, err)
+	live.Must(t, err)
 	const floor = "minOnDemand: 1\n"
 	if !strings.Contains(string(text), floor) {
 		t.Fatalf("the shipped configuration has no %s", floor)
 	}
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	rule := "      rules: [{name: important, minPriority: 1000000, minOnDemand: 2}]\n"
-	must(t, os.WriteFile(file, []byte(strings.Replace(string(text), floor, floor+rule, 1)), 0o600))
+	live.Must(t, os.WriteFile(file, []byte(strings.Replace(string(text), floor, floor+rule, 1)), 0o600))
 	return file
 }
 
@@ -192,7 +192,7 @@ func oneNamespace(t *testing.T, namespace string) {
 	if out, err := kubectl(t, "", "create", "rolebinding", "tenant", "-n", namespace, "--clusterrole=spot-viewer", "--user=tenant"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	must(t, live.Until(t.Context(), 10*time.Second, func() error {
+	live.Must(t, live.Until(t.Context(), 10*time.Second, func() error {
 		r := spot(t, controlPlane, append([]string{"status", "-n", namespace}, tenant...)...)
 		if r.status != partial {
 			return fmt.Errorf("exit status %d: %s", r.status, r.err)
@@ -222,7 +222,7 @@ func oneNamespace(t *testing.T, namespace string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Cleanup(func() { _, _ = kubectl(t, "", "delete", "rolebinding", "tenant", "-n", "kube-system") })
-	must(t, live.Until(t.Context(), 10*time.Second, func() error {
+	live.Must(t, live.Until(t.Context(), 10*time.Second, func() error {
 		r := spot(t, controlPlane, append([]string{"what-if", "--lose", "all-spot", "-n", namespace}, tenant...)...)
 		if r.status != 0 || r.err != "" || !strings.Contains(r.out, "job/sum") {
 			return fmt.Errorf("exit status %d: %s%s", r.status, r.out, r.err)

@@ -41,14 +41,14 @@ func scale(t *testing.T, nodes int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	cp, err := lab.Start(ctx, lab.Options{NoControllers: true})
-	must(t, err)
+	live.Must(t, err)
 	t.Cleanup(func() {
 		if err := cp.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	began := time.Now()
-	must(t, fill(ctx, cp, nodes))
+	live.Must(t, fill(ctx, cp, nodes))
 	config := cp.Root + "/config/scheduler-config.yaml"
 	t.Logf("%d nodes and %d pods of %d bytes created in %s", nodes, nodes*10, podSize(t, cp), time.Since(began).Round(time.Second))
 	for _, args := range [][]string{
@@ -85,15 +85,15 @@ func dump(t *testing.T, cp *lab.ControlPlane) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "dump.json")
 	out, err := os.Create(file)
-	must(t, err)
+	live.Must(t, err)
 	command := exec.CommandContext(t.Context(), filepath.Join(cp.Root, ".local", "bin", "kubectl"), "get",
 		"nodes,pods,deployments,statefulsets,replicasets,jobs,daemonsets,poddisruptionbudgets,persistentvolumeclaims,persistentvolumes",
 		"-A", "-o", "json", "--kubeconfig="+cp.Kubeconfig)
 	command.Stdout = out
-	must(t, command.Run())
-	must(t, out.Close())
+	live.Must(t, command.Run())
+	live.Must(t, out.Close())
 	info, err := os.Stat(file)
-	must(t, err)
+	live.Must(t, err)
 	t.Logf("the dump has %d MiB", info.Size()>>20)
 	return file
 }
@@ -104,9 +104,9 @@ func podSize(t *testing.T, cp *lab.ControlPlane) int {
 	config := cp.Config()
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf
 	client, err := kubernetes.NewForConfig(config)
-	must(t, err)
+	live.Must(t, err)
 	data, err := client.CoreV1().RESTClient().Get().Namespace("team-3").Resource("pods").Name("app-3-1-1").Do(t.Context()).Raw()
-	must(t, err)
+	live.Must(t, err)
 	return len(data)
 }
 

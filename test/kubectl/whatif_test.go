@@ -1,7 +1,6 @@
 package kubectl
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -86,21 +85,15 @@ func TestWhatIf(t *testing.T) {
 func start(t *testing.T) (namespace string) {
 	t.Helper()
 	ctx := t.Context()
-	ns, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
-	must(t, err)
-	namespace = ns.Name
-	nodes := append(live.OnDemand(3, 4), live.Spot(6, 4)...)
-	must(t, controlPlane.CreateNodes(ctx, nodes...))
-	schedulers := make([]*lab.Process, 2)
-	schedulers[0], err = controlPlane.StartScheduler(ctx, lab.SchedulerOptions{})
-	must(t, err)
-	schedulers[1], err = controlPlane.StartStockScheduler(ctx)
-	must(t, err)
-	t.Cleanup(func() { clean(t, namespace) })
+	s := live.NewScenario(t, controlPlane, client, append(live.OnDemand(3, 4), live.Spot(6, 4)...)...)
+	namespace = s.Namespace
+	s.StartScheduler(lab.SchedulerOptions{})
+	stock, err := controlPlane.StartStockScheduler(ctx)
+	live.Must(t, err)
 	for name, app := range apps {
-		must(t, app.create(t, namespace, name))
+		live.Must(t, app.create(t, namespace, name))
 	}
-	must(t, live.Until(ctx, time.Minute, func() error {
+	live.Must(t, live.Until(ctx, time.Minute, func() error {
 		splits, err := live.Splits(ctx, client, namespace)
 		if err != nil {
 			return err
@@ -114,22 +107,10 @@ func start(t *testing.T) (namespace string) {
 	}))
 	// No scheduler may replace lost pods before the test counts them. A scheduler that stops
 	// gracefully releases its lease.
-	for _, scheduler := range schedulers {
-		must(t, scheduler.Stop())
+	for _, scheduler := range []*lab.Process{s.Scheduler, stock} {
+		live.Must(t, scheduler.Stop())
 	}
 	return namespace
-}
-
-// clean deletes all objects of start.
-func clean(t *testing.T, namespace string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // the test's own context has ended
-	defer cancel()
-	if err := live.Clear(ctx, client, namespace); err != nil {
-		t.Error(err)
-	}
-	if err := client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		t.Error(err)
-	}
 }
 
 func (a app) create(t *testing.T, namespace, name string) error {
@@ -166,20 +147,20 @@ func deleteNodesAndPods(t *testing.T, namespace string, lost func(*v1.Node) bool
 	t.Helper()
 	ctx := t.Context()
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	must(t, err)
+	live.Must(t, err)
 	gone := map[string]bool{}
 	for i := range nodes.Items {
 		if node := &nodes.Items[i]; lost(node) {
 			gone[node.Name] = true
-			must(t, client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}))
+			live.Must(t, client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}))
 		}
 	}
 	before := boundPods(t, namespace)
 	pods, err := live.Pods(ctx, client, namespace, metav1.ListOptions{})
-	must(t, err)
+	live.Must(t, err)
 	for _, pod := range pods {
 		if gone[pod.Spec.NodeName] {
-			must(t, client.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+			live.Must(t, client.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 		}
 	}
 	after := boundPods(t, namespace)
@@ -205,7 +186,7 @@ func deleteNodesAndPods(t *testing.T, namespace string, lost func(*v1.Node) bool
 func boundPods(t *testing.T, namespace string) map[string]int {
 	t.Helper()
 	pods, err := live.Pods(t.Context(), client, namespace, metav1.ListOptions{})
-	must(t, err)
+	live.Must(t, err)
 	counts := map[string]int{}
 	for _, pod := range pods {
 		if pod.Spec.NodeName != "" {
