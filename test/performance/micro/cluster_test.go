@@ -8,7 +8,6 @@
 //	micro_test.go       the benchmarks
 //	thresholds_test.go  the test of the thresholds
 //	risk_test.go        the cost of past losses of spot pools
-//	events_test.go      counting from events instead: a prototype for comparison
 package micro
 
 import (

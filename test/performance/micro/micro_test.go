@@ -28,7 +28,7 @@ func Benchmark(b *testing.B) {
 			}
 			// The ratios of the thresholds, here in real time with all processors.
 			b.Run("Ratios", func(b *testing.B) {
-				ratios := committed(b, byName(points)).Ratios
+				ratios := committed(b).Ratios
 				var took map[string]float64
 				for b.Loop() {
 					took = fastest(b, byName(points), ratios, 3)
@@ -37,17 +37,13 @@ func Benchmark(b *testing.B) {
 					b.Log(r.in(took))
 				}
 			})
-			memory := func(name string, bytesPerPod func(testing.TB, *cluster) float64) {
-				b.Run("Memory/"+name, func(b *testing.B) {
-					var sum float64
-					for b.Loop() {
-						sum += bytesPerPod(b, c)
-					}
-					b.ReportMetric(sum/float64(b.N), "B/pod")
-				})
-			}
-			memory("ReplicaSafety", bytesPerPod)
-			memory("events", bytesPerPodFromEvents)
+			b.Run("Memory/ReplicaSafety", func(b *testing.B) {
+				var sum float64
+				for b.Loop() {
+					sum += bytesPerPod(b, c)
+				}
+				b.ReportMetric(sum/float64(b.N), "B/pod")
+			})
 		})
 	}
 }

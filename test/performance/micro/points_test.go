@@ -100,8 +100,7 @@ func pointsOf(t testing.TB, c *cluster, parallelism int) []point {
 		refusal(t, c, made[replicasafety.Name]),
 		fitsNowhere(c, made[replicasafety.Name]),
 		first(t, c))
-	points = append(points, risks(t, made[spotpreference.Name])...)
-	return append(points, waysToCount(t, c)...)
+	return append(points, risks(t, made[spotpreference.Name])...)
 }
 
 // points returns the points of each plugin at each extension point.
@@ -193,16 +192,11 @@ func bytesPerPod(t testing.TB, c *cluster) float64 {
 	t.Helper()
 	safety, stop := newUncountedPlugin(t, c)
 	defer stop()
-	return heapGrowth(func() { safety.PreFilter(c.ctx, framework.NewCycleState(), c.web, c.infos) }, safety) / float64(c.pods())
-}
-
-// heapGrowth returns the growth of the heap by work in bytes. keep keeps the result of work alive.
-func heapGrowth(work func(), keep any) float64 {
 	before := heap()
-	work()
+	safety.PreFilter(c.ctx, framework.NewCycleState(), c.web, c.infos)
 	after := heap()
-	runtime.KeepAlive(keep)
-	return float64(after) - float64(before)
+	runtime.KeepAlive(safety)
+	return (float64(after) - float64(before)) / float64(c.pods())
 }
 
 // heap returns the bytes in use after two collections. The first collection can leave objects that

@@ -3,7 +3,6 @@ package micro
 import (
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,70 +31,16 @@ func (r ratio) in(took map[string]float64) string {
 }
 
 // committed returns the content of thresholds.yaml.
-func committed(t testing.TB, points map[string]point) thresholds {
+func committed(t testing.TB) thresholds {
 	t.Helper()
 	data, err := os.ReadFile("thresholds.yaml")
 	must(t, err)
-	limits, err := read(data, points)
-	must(t, err)
+	var limits thresholds
+	must(t, yaml.UnmarshalStrict(data, &limits))
+	if len(limits.Ratios) == 0 || len(limits.AllocateNothing) == 0 {
+		t.Fatal("thresholds.yaml: expected ratios and allocateNothing")
+	}
 	return limits
-}
-
-// read parses thresholds strictly, because a wrong name or number would check nothing.
-func read(data []byte, points map[string]point) (thresholds, error) {
-	var t thresholds
-	if err := yaml.UnmarshalStrict(data, &t); err != nil {
-		return t, err
-	}
-	known := func(field, name string) error {
-		if _, ok := points[name]; !ok {
-			return fmt.Errorf("%s: %q: expected the name of a point, such as Filter/ReplicaSafety", field, name)
-		}
-		return nil
-	}
-	for i, r := range t.Ratios {
-		field := fmt.Sprintf("ratios[%d]", i)
-		if err := known(field+".of", r.Of); err != nil {
-			return t, err
-		}
-		if err := known(field+".to", r.To); err != nil {
-			return t, err
-		}
-		if r.AtMost <= 0 {
-			return t, fmt.Errorf("%s.atMost: %v: expected more than 0", field, r.AtMost)
-		}
-	}
-	for i, name := range t.AllocateNothing {
-		field := fmt.Sprintf("allocateNothing[%d]", i)
-		if err := known(field, name); err != nil {
-			return t, err
-		}
-		if points[name].perNode == nil {
-			return t, fmt.Errorf("%s: %q: expected a point of nodes: Filter or Score", field, name)
-		}
-	}
-	if len(t.Ratios) == 0 || len(t.AllocateNothing) == 0 || t.BytesPerPod <= 0 {
-		return t, fmt.Errorf("expected ratios, allocateNothing and bytesPerPod, all non-empty")
-	}
-	return t, nil
-}
-
-func TestBadThresholds(t *testing.T) {
-	points := map[string]point{"Score/A": {}, "Score/B": {}}
-	for name, test := range map[string]struct{ file, want string }{
-		"unknown field":    {"ratio: []", `unknown field "ratio"`},
-		"unknown point":    {"ratios: [{of: Score/A, to: Score/C, atMost: 1}]", `ratios[0].to: "Score/C"`},
-		"no limit":         {"ratios: [{of: Score/A, to: Score/B}]", "ratios[0].atMost: 0"},
-		"not of nodes":     {"allocateNothing: [Score/A]", `allocateNothing[0]: "Score/A": expected a point of nodes`},
-		"nothing to check": {"ratios: [{of: Score/A, to: Score/B, atMost: 1}]", "expected ratios, allocateNothing and bytesPerPod"},
-		"two numbers":      {"bytesPerPod: 100 200", "cannot unmarshal string"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := read([]byte(test.file), points); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want it to contain %q", err, test.want)
-			}
-		})
-	}
 }
 
 // TestThresholds compares the cost of the plugins with thresholds.yaml, at 5,000 nodes with 150,000
@@ -105,7 +50,7 @@ func TestThresholds(t *testing.T) {
 	// One goroutine: otherwise the time of PodTopologySpread would depend on the number of free
 	// processors.
 	points := byName(pointsOf(t, c, 1))
-	limits := committed(t, points)
+	limits := committed(t)
 
 	took := fastest(t, points, limits.Ratios, 7)
 	for _, r := range limits.Ratios {
@@ -116,7 +61,10 @@ func TestThresholds(t *testing.T) {
 		}
 	}
 	for _, name := range limits.AllocateNothing {
-		p := points[name]
+		p, ok := points[name]
+		if !ok || p.perNode == nil {
+			t.Fatalf("thresholds.yaml: %q: expected a point of nodes: Filter or Score", name)
+		}
 		if p.start != nil {
 			p.start()
 		}
@@ -159,7 +107,11 @@ func fastest(t testing.TB, points map[string]point, ratios []ratio, times int) m
 					continue
 				}
 				measured[name] = true
-				ns := nanoseconds(t, points[name], 20*time.Millisecond)
+				p, ok := points[name]
+				if !ok {
+					t.Fatalf("thresholds.yaml: %q: expected the name of a point, such as Filter/ReplicaSafety", name)
+				}
+				ns := nanoseconds(t, p, 20*time.Millisecond)
 				if least, ok := took[name]; !ok || ns < least {
 					took[name] = ns
 				}
