@@ -25,9 +25,9 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
-	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 )
 
 // size is the size of a cluster. searched is the number of nodes that kube-scheduler searches for
@@ -141,24 +141,15 @@ func nodeOf(i int) *v1.Node {
 	if i%10 < 7 {
 		capacity = "spot"
 	}
-	room := v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("16"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")}
-	return &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), UID: uid(1, i), Labels: map[string]string{
-			v1.LabelHostname:           nodeName(i),
-			v1.LabelOSStable:           "linux",
-			v1.LabelArchStable:         "amd64",
-			v1.LabelTopologyRegion:     "r",
-			v1.LabelTopologyZone:       []string{"r-a", "r-b", "r-c"}[i/10%3],
-			v1.LabelInstanceTypeStable: []string{"m6i.xlarge", "m6a.xlarge", "c6i.2xlarge", "r6i.xlarge"}[i/30%4],
-			spot.CapacityLabel:         capacity,
-		}},
-		Status: v1.NodeStatus{Capacity: room, Allocatable: room,
-			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
-	}
+	instanceType := []string{"m6i.xlarge", "m6a.xlarge", "c6i.2xlarge", "r6i.xlarge"}[i/30%4]
+	zone := []string{"r-a", "r-b", "r-c"}[i/10%3]
+	node := clustertest.NewNode(nodeName(i), capacity, instanceType+"/"+zone, "cpu=16")
+	node.Labels[v1.LabelOSStable] = "linux"
+	node.Status.Allocatable[v1.ResourceMemory] = resource.MustParse("64Gi")
+	return node
 }
 
-// workload is a Deployment with its ReplicaSet. Its pods share their common parts, because a
+// testWorkload is a Deployment with its ReplicaSet. Its pods share their common parts, because a
 // million pods take about 2 GB even so.
 type testWorkload struct {
 	deployment *appsv1.Deployment
@@ -171,22 +162,12 @@ var containers = []v1.Container{{Name: "web", Image: "web", Resources: v1.Resour
 	v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("128Mi")}}}}
 
 func newWorkload(i int) *testWorkload {
-	name, namespace := fmt.Sprintf("web-%d", i), fmt.Sprintf("team-%d", i/workloadsPerNamespace)
-	labels := map[string]string{"app": name, appsv1.DefaultDeploymentUniqueLabelKey: "5d9f"}
-	owner := func(kind, name string, uid types.UID) []metav1.OwnerReference {
-		return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
-	}
-	w := &testWorkload{number: i}
-	w.deployment = &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid(2, i)},
-		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To[int32](replicas)},
-	}
-	w.replicaSet = &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-5d9f", UID: uid(3, i), Labels: labels,
-			OwnerReferences: owner("Deployment", name, w.deployment.UID)},
-		Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](replicas), Selector: &metav1.LabelSelector{MatchLabels: labels}},
-	}
-	w.owners = owner("ReplicaSet", w.replicaSet.Name, w.replicaSet.UID)
+	objects := clustertest.NewDeployment(fmt.Sprintf("web-%d", i), replicas, "5d9f")
+	w := &testWorkload{deployment: objects[0].(*appsv1.Deployment), replicaSet: objects[1].(*appsv1.ReplicaSet), number: i}
+	w.deployment.Namespace = fmt.Sprintf("team-%d", i/workloadsPerNamespace)
+	w.replicaSet.Namespace = w.deployment.Namespace
+	w.replicaSet.UID, w.replicaSet.Labels = uid(3, i), w.replicaSet.Spec.Selector.MatchLabels
+	w.owners = []metav1.OwnerReference{*metav1.NewControllerRef(w.replicaSet, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 	return w
 }
 

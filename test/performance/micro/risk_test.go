@@ -6,12 +6,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
@@ -29,10 +27,9 @@ const (
 func risks(t testing.TB, preference fwk.Plugin) []point {
 	t.Helper()
 	work := func(counter *placement.Counter, nodes []fwk.NodeInfo) func() {
-		subject := &workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: replicas}}}
 		settings := decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
 		cycle, pod := framework.NewCycleState(), &v1.Pod{}
-		placement.NewState(subject, settings, decision.WaitTime{}, counter).Write(cycle)
+		placement.NewState(subject(), settings, decision.WaitTime{}, counter).Write(cycle)
 		return func() {
 			if status := preference.(fwk.PreScorePlugin).PreScore(t.Context(), cycle, pod, nodes); !status.IsSuccess() {
 				t.Fatal(status)
@@ -49,6 +46,14 @@ func risks(t testing.TB, preference fwk.Plugin) []point {
 	return []point{
 		{name: "Cycle/SpotPreference/calm", work: work(calm, calmNodes)},
 		{name: "Cycle/SpotPreference/losses", work: work(losing, losingNodes)},
+	}
+}
+
+// subject returns a pod of a workload that runs nowhere yet.
+func subject() *workload.Subject {
+	return &workload.Subject{
+		RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"},
+		Pod:         decision.Pod{Workload: decision.Workload{Desired: replicas}},
 	}
 }
 
@@ -71,14 +76,9 @@ func poolsThatLost(losses bool) (*placement.Counter, []fwk.NodeInfo) {
 func nodeInPool(name string, pool int, withPod bool) fwk.NodeInfo {
 	info := framework.NewNodeInfo()
 	if withPod {
-		info.AddPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name),
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "other", UID: "other", Controller: new(true)}}}})
+		info.AddPod(clustertest.NewPod(name, clustertest.OwnedBy("ReplicaSet", "other")))
 	}
-	info.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{
-		spot.CapacityLabel:         "spot",
-		v1.LabelTopologyZone:       fmt.Sprintf("zone-%d", pool%5),
-		v1.LabelInstanceTypeStable: fmt.Sprintf("m6i.%dxlarge", pool/5),
-	}}})
+	info.SetNode(clustertest.NewNode(name, "spot", fmt.Sprintf("m6i.%dxlarge/zone-%d", pool/5, pool%5)))
 	return info
 }
 
@@ -91,7 +91,7 @@ func TestPoolsHaveLost(t *testing.T) {
 	rank := func(losses bool) int64 {
 		counter, nodes := poolsThatLost(losses)
 		cycle := framework.NewCycleState()
-		placement.NewState(&workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}}, decision.WorkloadSettings{}, decision.WaitTime{}, counter).Write(cycle)
+		placement.NewState(subject(), decision.WorkloadSettings{}, decision.WaitTime{}, counter).Write(cycle)
 		must(t, preference.(fwk.PreScorePlugin).PreScore(t.Context(), cycle, nil, nodes).AsError())
 		rank, status := preference.(fwk.ScorePlugin).Score(t.Context(), cycle, nil, nodes[0])
 		must(t, status.AsError())
