@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,52 +9,20 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 )
 
 // SchedulerName is the profile that the auditor checks.
 const SchedulerName = "spot-aware-scheduler"
 
-// args contains the fields of ReplicaSafetyArgs. The scheduler rejects unknown fields; the
-// auditor ignores them.
+// args contains the fields of ReplicaSafetyArgs besides the settings. The scheduler rejects unknown
+// fields; the auditor ignores them.
 type args struct {
-	overrides
-	UnlabeledNodes string             `json:"unlabeledNodes"`
-	LabelGrace     *metav1.Duration   `json:"labelGrace"`
-	Rules          []ruleArgs         `json:"rules"`
-	CapacityLabels []capacityLabelArg `json:"capacityLabels"`
-	Signals        []signalArgs       `json:"signals"`
-}
-
-type overrides struct {
-	MinOnDemand       *intstr.IntOrString `json:"minOnDemand"`
-	MaxPerPool        *intstr.IntOrString `json:"maxPerPool"`
-	WhenUnsatisfiable string              `json:"whenUnsatisfiable"`
-	FallbackAfter     string              `json:"fallbackAfter"`
-	RolloutRelief     string              `json:"rolloutRelief"`
-	Overflow          string              `json:"overflow"`
-	Exemptions        string              `json:"exemptions"`
-	DisruptionLimit   *intstr.IntOrString `json:"disruptionLimit"`
-	OnDisruptionLimit string              `json:"onDisruptionLimit"`
-	AnnotationPolicy  string              `json:"annotationPolicy"`
-}
-
-type ruleArgs struct {
-	overrides
-	Name            string                `json:"name"`
-	Namespaces      []string              `json:"namespaces"`
-	PodSelector     *metav1.LabelSelector `json:"podSelector"`
-	PriorityClasses []string              `json:"priorityClasses"`
-	MinPriority     *int32                `json:"minPriority"`
-	QOSClasses      []string              `json:"qosClasses"`
-	OwnerKinds      []string              `json:"ownerKinds"`
-}
-
-type capacityLabelArg struct {
-	Key      string   `json:"key"`
-	Spot     []string `json:"spot"`
-	OnDemand []string `json:"onDemand"`
+	UnlabeledNodes string            `json:"unlabeledNodes"`
+	LabelGrace     *metav1.Duration  `json:"labelGrace"`
+	Rules          []json.RawMessage `json:"rules"`
+	CapacityLabels []capacityLabel   `json:"capacityLabels"`
+	Signals        []signalArgs      `json:"signals"`
 }
 
 type signalArgs struct {
@@ -103,7 +72,10 @@ func PolicyFromSchedulerConfig(data []byte) (*Policy, error) {
 // DefaultPolicy returns the policy of a profile without ReplicaSafetyArgs.
 func DefaultPolicy() *Policy {
 	return &Policy{
-		defaults:       settings{minOnDemand: amount{n: 1}, fallbackAfter: 5 * time.Minute, rolloutRelief: 30 * time.Second, overflow: "Allow", exemptions: "Allow", annotations: "Allow", disruptionLimit: noLimit, onDisruptionLimit: "RequireOnDemand"},
+		defaults: settings{
+			minOnDemand: amount{n: 1}, fallbackAfter: 5 * time.Minute, rolloutRelief: 30 * time.Second,
+			overflow: "Allow", exemptions: "Allow", annotations: "Allow", disruptionLimit: noLimit, onDisruptionLimit: "RequireOnDemand",
+		},
 		labelGrace:     30 * time.Second,
 		capacityLabels: slices.Clone(builtinCapacityLabels),
 		signals:        slices.Clone(builtinSignals),
@@ -113,8 +85,12 @@ func DefaultPolicy() *Policy {
 // PolicyFromArgs reads the policy from ReplicaSafetyArgs as YAML or JSON. Missing fields have
 // their defaults.
 func PolicyFromArgs(data []byte) (*Policy, error) {
+	data, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return nil, fmt.Errorf("ReplicaSafetyArgs: %w", err)
+	}
 	var in args
-	if err := yaml.Unmarshal(data, &in); err != nil {
+	if err := json.Unmarshal(data, &in); err != nil {
 		return nil, fmt.Errorf("ReplicaSafetyArgs: %w", err)
 	}
 	policy := DefaultPolicy()
@@ -122,29 +98,27 @@ func PolicyFromArgs(data []byte) (*Policy, error) {
 	if in.LabelGrace != nil {
 		policy.labelGrace = in.LabelGrace.Duration
 	}
-	over, err := in.rule()
+	over, err := textsIn(data)
 	if err != nil {
 		return nil, err
 	}
-	over.override(&policy.defaults)
-	for i, r := range in.Rules {
-		out, err := r.rule()
-		if err != nil {
+	policy.defaults.override(over)
+	for i, text := range in.Rules {
+		r := rule{selector: labels.Everything()}
+		if err := json.Unmarshal(text, &r); err != nil {
+			return nil, fmt.Errorf("rules[%d]: %w", i, err)
+		}
+		if r.settings, err = textsIn(text); err != nil {
 			return nil, fmt.Errorf("rules[%d].%w", i, err)
 		}
-		out.selector = labels.Everything()
 		if r.PodSelector != nil {
-			if out.selector, err = metav1.LabelSelectorAsSelector(r.PodSelector); err != nil {
+			if r.selector, err = metav1.LabelSelectorAsSelector(r.PodSelector); err != nil {
 				return nil, fmt.Errorf("rules[%d].podSelector: %w", i, err)
 			}
 		}
-		out.namespaces, out.priorityClasses, out.minPriority = r.Namespaces, r.PriorityClasses, r.MinPriority
-		out.qosClasses, out.ownerKinds = r.QOSClasses, r.OwnerKinds
-		policy.rules = append(policy.rules, out)
+		policy.rules = append(policy.rules, r)
 	}
-	for _, label := range in.CapacityLabels {
-		policy.capacityLabels = append(policy.capacityLabels, capacityLabel{key: label.Key, spot: label.Spot, onDemand: label.OnDemand})
-	}
+	policy.capacityLabels = append(policy.capacityLabels, in.CapacityLabels...)
 	for i, s := range in.Signals {
 		out, err := s.signal()
 		if err != nil {
@@ -153,53 +127,6 @@ func PolicyFromArgs(data []byte) (*Policy, error) {
 		policy.signals = append(policy.signals, out)
 	}
 	return policy, nil
-}
-
-func (o overrides) rule() (rule, error) {
-	r := rule{overflow: o.Overflow, exemptions: o.Exemptions, annotations: o.AnnotationPolicy, onDisruptionLimit: o.OnDisruptionLimit}
-	if o.DisruptionLimit != nil {
-		limit, err := parseLimit(o.DisruptionLimit.String())
-		if err != nil {
-			return rule{}, fmt.Errorf("disruptionLimit: %w", err)
-		}
-		r.disruptionLimit = &limit
-	}
-	if o.MinOnDemand != nil {
-		a, err := parseAmount(o.MinOnDemand.String())
-		if err != nil {
-			return rule{}, fmt.Errorf("minOnDemand: %w", err)
-		}
-		r.minOnDemand = &a
-	}
-	if o.MaxPerPool != nil {
-		a, err := parsePoolCap(o.MaxPerPool.String())
-		if err != nil {
-			return rule{}, fmt.Errorf("maxPerPool: %w", err)
-		}
-		r.maxPerPool = &a
-	}
-	if o.WhenUnsatisfiable != "" {
-		anyway, err := parseAnyway(o.WhenUnsatisfiable)
-		if err != nil {
-			return rule{}, fmt.Errorf("whenUnsatisfiable: %w", err)
-		}
-		r.anyway = &anyway
-	}
-	if o.FallbackAfter != "" {
-		after, err := parseFallback(o.FallbackAfter)
-		if err != nil {
-			return rule{}, fmt.Errorf("fallbackAfter: %w", err)
-		}
-		r.fallbackAfter = &after
-	}
-	if o.RolloutRelief != "" {
-		after, err := parseFallback(o.RolloutRelief)
-		if err != nil {
-			return rule{}, fmt.Errorf("rolloutRelief: %w", err)
-		}
-		r.rolloutRelief = &after
-	}
-	return r, nil
 }
 
 // signal translates one entry. A key may have a value, as in "VMEventScheduled=True". Without a

@@ -181,33 +181,11 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
-		"rollout relief after another time": {
-			args: "rolloutRelief: 5s",
-			play: func(h *history) {
-				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
-				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(5*time.Second).bind("s", "new")
-			},
-		},
 		"rollout relief of an Argo Rollout after 30 s": {
 			play: func(h *history) {
 				h.spot("s").onDemand("d").argoRevision("web", 1, 1).pods("ReplicaSet", "web-1", "old").bind("d", "old")
 				h.argoRevision("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(30*time.Second).bind("s", "new")
 			},
-		},
-		"rollout relief of an Argo Rollout too early": {
-			play: func(h *history) {
-				h.spot("s").onDemand("d").argoRevision("web", 1, 1).pods("ReplicaSet", "web-1", "old").bind("d", "old")
-				h.argoRevision("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(28900*time.Millisecond).bind("s", "new")
-			},
-			want: over,
-		},
-		"rollout relief although it is off": {
-			args: "rolloutRelief: never",
-			play: func(h *history) {
-				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
-				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(10*time.Minute).bind("s", "new")
-			},
-			want: over,
 		},
 		"rollout relief although the old revision is on spot": {
 			play: func(h *history) {
@@ -259,12 +237,6 @@ func TestBreaches(t *testing.T) {
 				h.wait(20*time.Second).refuse("a").wait(3900*time.Millisecond).bind("s", "a")
 			},
 			want: over,
-		},
-		"fallback by an annotation of the owner": {
-			play: func(h *history) {
-				h.spot("s").deployment("web", 1, map[string]string{"spot-aware-scheduler.io/fallback-after": "5s"}).
-					pods("ReplicaSet", "web-1", "a").refuse("a").wait(5*time.Second).bind("s", "a")
-			},
 		},
 		"ScheduleAnyway": {
 			args: "whenUnsatisfiable: ScheduleAnyway",
@@ -370,21 +342,6 @@ func TestBreaches(t *testing.T) {
 			play: func(h *history) {
 				h.onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b").bind("d", "a").terminate("a").bind("d", "b")
 			},
-		},
-		"overflow Never: the floor lowered less than 2 s before": {
-			args: "{overflow: Never, minOnDemand: 50%}",
-			play: func(h *history) {
-				h.onDemand("d").deployment("web", 4, nil).pods("ReplicaSet", "web-1", "a", "b").bind("d", "a").wait(5*time.Second).
-					scale("web", 2).wait(1900*time.Millisecond).bind("d", "b")
-			},
-		},
-		"overflow Never: the floor lowered more than 2 s before": {
-			args: "{overflow: Never, minOnDemand: 50%}",
-			play: func(h *history) {
-				h.onDemand("d").deployment("web", 4, nil).pods("ReplicaSet", "web-1", "a", "b").bind("d", "a").wait(5*time.Second).
-					scale("web", 2).wait(2100*time.Millisecond).bind("d", "b")
-			},
-			want: []BreachKind{Overflow},
 		},
 		"overflow Never: of an older revision": {
 			args: "overflow: Never",
@@ -582,12 +539,6 @@ func TestBreaches(t *testing.T) {
 				h.onDemand("d").pods("", "", "a").wait(5 * time.Second)
 				h.node("n", nil, func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(h.now) }).wait(30*time.Second).bind("n", "a")
 			},
-		},
-		"floor pod on a young node in a cluster without capacity labels": {
-			play: func(h *history) {
-				h.pods("", "", "a").node("n", nil, func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(h.now) }).wait(5*time.Second).bind("n", "a")
-			},
-			want: []BreachKind{YoungNode},
 		},
 		"bound to another node": {
 			play: func(h *history) { h.onDemand("d", "e").pods("", "", "a").bind("d", "a").bind("e", "a") },

@@ -239,12 +239,12 @@ func (a *Auditor) Require(t testing.TB) {
 	if err := a.settle(); err != nil {
 		t.Fatal(err)
 	}
-	if findings := texts(found[fmt.Stringer](a)); len(findings) > 0 {
+	if findings := asTexts(found[fmt.Stringer](a)); len(findings) > 0 {
 		t.Fatalf("the auditor found:\n%s", strings.Join(findings, "\n"))
 	}
 }
 
-func texts[T fmt.Stringer](list []T) []string {
+func asTexts[T fmt.Stringer](list []T) []string {
 	var out []string
 	for _, one := range list {
 		out = append(out, one.String())

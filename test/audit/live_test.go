@@ -1,7 +1,7 @@
 package audit
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,10 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // TestLive audits a real control plane on which the test itself binds pods, correctly and
@@ -53,7 +53,7 @@ func TestLive(t *testing.T) {
 		player.bind(pods[2], "full")
 		eventually(t, "the floor to be met", func() bool { return len(a.Deficits()) == 0 })
 		a.Require(t)
-		player.remove("web")
+		player.clear()
 	})
 
 	t.Run("puts all replicas on spot", func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestLive(t *testing.T) {
 		if deficits := a.Deficits(); len(deficits) != 1 || deficits[0].Floor != 1 || deficits[0].OnDemand != 0 {
 			t.Errorf("deficits %v, want one replica missing on on-demand", deficits)
 		}
-		player.remove("web")
+		player.clear()
 	})
 
 	t.Run("puts the last replica on spot just before it is judged", func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestLive(t *testing.T) {
 		if len(failing.errors) != 1 {
 			t.Errorf("the test got the errors %q, want the breach", failing.errors)
 		}
-		player.remove("web")
+		player.clear()
 	})
 
 	t.Run("misses an event", func(t *testing.T) {
@@ -148,38 +148,27 @@ type player struct {
 
 func newPlayer(t *testing.T, client kubernetes.Interface, namespace string) *player {
 	t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	return &player{t, client, namespace}
+	p := &player{t, client, namespace}
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	p.must(err)
+	return p
 }
 
 // deploy creates a Deployment and returns the names of its pods when they exist.
-func (p *player) deploy(name string, replicas int32, cpu string) []string {
+func (p *player) deploy(name string, replicas int32, cpu string) (names []string) {
 	p.t.Helper()
-	labels := map[string]string{"app": name}
+	template := live.PodTemplate(name)
+	template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(cpu)
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
-		Replicas: &replicas,
-		Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-			SchedulerName: SchedulerName,
-			Containers: []corev1.Container{{Name: "app", Image: "app", Resources: corev1.ResourceRequirements{
-				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
-			}}},
-		}},
+		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
 	}}
-	if _, err := p.client.AppsV1().Deployments(p.namespace).Create(p.t.Context(), deployment, metav1.CreateOptions{}); err != nil {
-		p.t.Fatal(err)
-	}
-	var names []string
+	_, err := p.client.AppsV1().Deployments(p.namespace).Create(p.t.Context(), deployment, metav1.CreateOptions{})
+	p.must(err)
 	eventually(p.t, "the pods of "+name, func() bool {
-		list, err := p.client.CoreV1().Pods(p.namespace).List(p.t.Context(), metav1.ListOptions{})
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		pods, err := live.Pods(p.t.Context(), p.client, p.namespace, metav1.ListOptions{})
+		p.must(err)
 		names = nil
-		for _, pod := range list.Items {
+		for _, pod := range pods {
 			names = append(names, pod.Name)
 		}
 		return len(names) == int(replicas)
@@ -190,42 +179,39 @@ func (p *player) deploy(name string, replicas int32, cpu string) []string {
 func (p *player) bind(pod, node string) {
 	p.t.Helper()
 	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
-	if err := p.client.CoreV1().Pods(p.namespace).Bind(p.t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		p.t.Fatal(err)
-	}
+	p.must(p.client.CoreV1().Pods(p.namespace).Bind(p.t.Context(), binding, metav1.CreateOptions{}))
 }
 
 func (p *player) refuse(name string) {
 	p.t.Helper()
 	pod, err := p.client.CoreV1().Pods(p.namespace).Get(p.t.Context(), name, metav1.GetOptions{})
+	p.must(err)
+	setScheduled(pod, corev1.ConditionFalse, corev1.PodReasonUnschedulable)
+	_, err = p.client.CoreV1().Pods(p.namespace).UpdateStatus(p.t.Context(), pod, metav1.UpdateOptions{})
+	p.must(err)
+}
+
+// clear deletes the workloads and returns when their pods have been deleted.
+func (p *player) clear() {
+	p.t.Helper()
+	p.must(live.Clear(p.t.Context(), p.client, p.namespace))
+}
+
+func (p *player) must(err error) {
+	p.t.Helper()
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	setScheduled(pod, corev1.ConditionFalse, corev1.PodReasonUnschedulable)
-	if _, err := p.client.CoreV1().Pods(p.namespace).UpdateStatus(p.t.Context(), pod, metav1.UpdateOptions{}); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// remove deletes a Deployment and returns when its pods have been deleted.
-func (p *player) remove(name string) {
-	p.t.Helper()
-	policy := metav1.DeletePropagationForeground
-	if err := p.client.AppsV1().Deployments(p.namespace).Delete(p.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
-		p.t.Fatal(err)
-	}
-	eventually(p.t, "the pods of "+name+" to be deleted", func() bool {
-		list, err := p.client.CoreV1().Pods(p.namespace).List(p.t.Context(), metav1.ListOptions{})
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		return len(list.Items) == 0
-	})
 }
 
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) { return done(), nil })
+	err := live.Until(t.Context(), 30*time.Second, func() error {
+		if !done() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
 	if err != nil {
 		t.Fatalf("waiting for %s: %v", what, err)
 	}

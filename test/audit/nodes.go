@@ -20,30 +20,32 @@ const unreadyAfter = 40 * time.Second
 // capacityLabel maps the values of a label to capacity types. A value in never does not mean spot
 // even if spot contains anyValue.
 type capacityLabel struct {
-	key                   string
-	spot, onDemand, never []string
+	Key      string   `json:"key"`
+	Spot     []string `json:"spot"`
+	OnDemand []string `json:"onDemand"`
+	never    []string
 }
 
 func (l capacityLabel) meansSpot(value string) bool {
-	return (slices.Contains(l.spot, value) || slices.Contains(l.spot, anyValue)) && !slices.Contains(l.never, value)
+	return (slices.Contains(l.Spot, value) || slices.Contains(l.Spot, anyValue)) && !slices.Contains(l.never, value)
 }
 
 // builtinCapacityLabels are the labels of the provisioners. A missing label has no meaning.
 var builtinCapacityLabels = []capacityLabel{
-	{key: ownLabel, spot: []string{"spot"}, onDemand: []string{"on-demand"}},
-	{key: "karpenter.sh/capacity-type", spot: []string{"spot"}, onDemand: []string{"on-demand", "reserved"}},
-	{key: "eks.amazonaws.com/capacityType", spot: []string{"SPOT"}, onDemand: []string{"ON_DEMAND", "CAPACITY_BLOCK"}},
-	{key: "cloud.google.com/gke-spot", spot: []string{"true"}},
-	{key: "cloud.google.com/gke-preemptible", spot: []string{"true"}},
-	{key: "cloud.google.com/gke-provisioning", spot: []string{"spot", "preemptible"}, onDemand: []string{"standard"}},
-	{key: "kubernetes.azure.com/scalesetpriority", spot: []string{"spot"}, onDemand: []string{"regular"}},
-	{key: "node.alibabacloud.com/spot-strategy", spot: []string{"SpotWithPriceLimit", "SpotAsPriceGo"}, onDemand: []string{"NoSpot"}},
-	{key: "oci.oraclecloud.com/oke-is-preemptible", spot: []string{"true"}},
-	{key: "cluster.x-k8s.io/interruptible", spot: []string{anyValue}},
-	{key: "machine.openshift.io/interruptible-instance", spot: []string{anyValue}},
-	{key: "spotinst.io/node-lifecycle", onDemand: []string{"od"}},
-	{key: "scheduling.cast.ai/spot", spot: []string{anyValue}, never: []string{"false"}},
-	{key: "scheduling.cast.ai/spot-fallback", onDemand: []string{"true"}},
+	{Key: ownLabel, Spot: []string{"spot"}, OnDemand: []string{"on-demand"}},
+	{Key: "karpenter.sh/capacity-type", Spot: []string{"spot"}, OnDemand: []string{"on-demand", "reserved"}},
+	{Key: "eks.amazonaws.com/capacityType", Spot: []string{"SPOT"}, OnDemand: []string{"ON_DEMAND", "CAPACITY_BLOCK"}},
+	{Key: "cloud.google.com/gke-spot", Spot: []string{"true"}},
+	{Key: "cloud.google.com/gke-preemptible", Spot: []string{"true"}},
+	{Key: "cloud.google.com/gke-provisioning", Spot: []string{"spot", "preemptible"}, OnDemand: []string{"standard"}},
+	{Key: "kubernetes.azure.com/scalesetpriority", Spot: []string{"spot"}, OnDemand: []string{"regular"}},
+	{Key: "node.alibabacloud.com/spot-strategy", Spot: []string{"SpotWithPriceLimit", "SpotAsPriceGo"}, OnDemand: []string{"NoSpot"}},
+	{Key: "oci.oraclecloud.com/oke-is-preemptible", Spot: []string{"true"}},
+	{Key: "cluster.x-k8s.io/interruptible", Spot: []string{anyValue}},
+	{Key: "machine.openshift.io/interruptible-instance", Spot: []string{anyValue}},
+	{Key: "spotinst.io/node-lifecycle", OnDemand: []string{"od"}},
+	{Key: "scheduling.cast.ai/spot", Spot: []string{anyValue}, never: []string{"false"}},
+	{Key: "scheduling.cast.ai/spot-fallback", OnDemand: []string{"true"}},
 }
 
 type signalKind string
@@ -115,17 +117,17 @@ func (p *Policy) nodeFacts(n *corev1.Node, now time.Time) nodeFacts {
 func (p *Policy) capacity(nodeLabels map[string]string) (spot, labelled bool) {
 	onDemand, unknown := false, false
 	for _, row := range p.capacityLabels {
-		value, present := nodeLabels[row.key]
+		value, present := nodeLabels[row.Key]
 		if !present {
 			continue
 		}
-		isSpot, isOnDemand := row.meansSpot(value), slices.Contains(row.onDemand, value)
-		if row.key == ownLabel && (isSpot || isOnDemand) {
+		isSpot, isOnDemand := row.meansSpot(value), slices.Contains(row.OnDemand, value)
+		if row.Key == ownLabel && (isSpot || isOnDemand) {
 			return isSpot, true
 		}
 		spot, onDemand = spot || isSpot, onDemand || isOnDemand
 		// If a label has values for one type only, other values are expected and not unknown.
-		unknown = unknown || value != "" && !isSpot && !isOnDemand && len(row.spot) > 0 && len(row.onDemand) > 0
+		unknown = unknown || value != "" && !isSpot && !isOnDemand && len(row.Spot) > 0 && len(row.OnDemand) > 0
 	}
 	if spot || onDemand {
 		return spot, true // spot also if aliases contradict each other

@@ -16,7 +16,7 @@ import (
 type effectiveSettings struct {
 	Floor, PoolCap int // PoolCap 0: none
 	Anyway         bool
-	FallbackAfter  time.Duration
+	FallbackAfter  time.Duration // 0: never
 	Relief         time.Duration // 0: the default of 30 s
 	NoOverflow     bool
 }
@@ -27,38 +27,40 @@ func TestResolve(t *testing.T) {
 		kind    string // default Deployment
 		desired int
 		fragile bool
-		owner   map[string]string
-		pod     func(*corev1.Pod)
-		want    effectiveSettings
+		// disruptions is the annotation of a Job.
+		disruptions string
+		owner       map[string]string
+		pod         func(*corev1.Pod)
+		want        effectiveSettings
 	}{
-		"defaults":                            {desired: 3, want: effectiveSettings{Floor: 1, FallbackAfter: never}},
-		"no replicas":                         {desired: 0, want: effectiveSettings{Floor: 0, FallbackAfter: never}},
-		"percent rounds up":                   {args: "minOnDemand: 30%", desired: 4, want: effectiveSettings{Floor: 2, FallbackAfter: never}},
-		"floor is at most desired":            {args: "minOnDemand: 5", desired: 4, want: effectiveSettings{Floor: 4, FallbackAfter: never}},
-		"owner's annotation takes precedence": {args: "minOnDemand: 1", desired: 9, owner: minOnDemand("2"), pod: annotated(minOnDemand("3")), want: effectiveSettings{Floor: 2, FallbackAfter: never}},
-		"bad annotation is skipped":           {args: "minOnDemand: 1", desired: 9, owner: minOnDemand("3O%"), pod: annotated(minOnDemand("3")), want: effectiveSettings{Floor: 3, FallbackAfter: never}},
-		"more than 100% is bad":               {desired: 9, owner: minOnDemand("130%"), want: effectiveSettings{Floor: 1, FallbackAfter: never}},
-		"annotations: Ignore":                 {args: "annotationPolicy: Ignore", desired: 9, owner: minOnDemand("2"), want: effectiveSettings{Floor: 1, FallbackAfter: never}},
-		"annotations: StricterOnly, up":       {args: "annotationPolicy: StricterOnly", desired: 9, owner: minOnDemand("2"), want: effectiveSettings{Floor: 2, FallbackAfter: never}},
+		"defaults":                            {desired: 3, want: effectiveSettings{Floor: 1}},
+		"no replicas":                         {desired: 0, want: effectiveSettings{Floor: 0}},
+		"percent rounds up":                   {args: "minOnDemand: 30%", desired: 4, want: effectiveSettings{Floor: 2}},
+		"floor is at most desired":            {args: "minOnDemand: 5", desired: 4, want: effectiveSettings{Floor: 4}},
+		"owner's annotation takes precedence": {args: "minOnDemand: 1", desired: 9, owner: minOnDemand("2"), pod: annotated(minOnDemand("3")), want: effectiveSettings{Floor: 2}},
+		"bad annotation is skipped":           {args: "minOnDemand: 1", desired: 9, owner: minOnDemand("3O%"), pod: annotated(minOnDemand("3")), want: effectiveSettings{Floor: 3}},
+		"more than 100% is bad":               {desired: 9, owner: minOnDemand("130%"), want: effectiveSettings{Floor: 1}},
+		"annotations: Ignore":                 {args: "annotationPolicy: Ignore", desired: 9, owner: minOnDemand("2"), want: effectiveSettings{Floor: 1}},
+		"annotations: StricterOnly, up":       {args: "annotationPolicy: StricterOnly", desired: 9, owner: minOnDemand("2"), want: effectiveSettings{Floor: 2}},
 		"annotations: StricterOnly, down": {args: "{annotationPolicy: StricterOnly, minOnDemand: 3}", desired: 9, owner: map[string]string{
 			prefix + "min-on-demand": "2", prefix + "when-unsatisfiable": "ScheduleAnyway", prefix + "fallback-after": "1s", prefix + "max-per-pool": "3",
-		}, want: effectiveSettings{Floor: 3, PoolCap: 3, FallbackAfter: never}},
-		"overflow":               {args: "overflow: Never", desired: 3, want: effectiveSettings{Floor: 1, FallbackAfter: never, NoOverflow: true}},
-		"overflow, by a rule":    {args: "{overflow: Never, rules: [{namespaces: [shop], overflow: Allow}]}", desired: 3, want: effectiveSettings{Floor: 1, FallbackAfter: never}},
-		"overflow, bad":          {args: "overflow: Never", desired: 3, owner: map[string]string{prefix + "overflow": "allow"}, want: effectiveSettings{Floor: 1, FallbackAfter: never, NoOverflow: true}},
-		"overflow, annotation":   {args: "overflow: Never", desired: 3, owner: map[string]string{prefix + "overflow": "Allow"}, want: effectiveSettings{Floor: 1, FallbackAfter: never}},
-		"overflow, not stricter": {args: "{overflow: Never, annotationPolicy: StricterOnly}", desired: 3, owner: map[string]string{prefix + "overflow": "Allow"}, want: effectiveSettings{Floor: 1, FallbackAfter: never, NoOverflow: true}},
+		}, want: effectiveSettings{Floor: 3, PoolCap: 3}},
+		"overflow":               {args: "overflow: Never", desired: 3, want: effectiveSettings{Floor: 1, NoOverflow: true}},
+		"overflow, by a rule":    {args: "{overflow: Never, rules: [{namespaces: [shop], overflow: Allow}]}", desired: 3, want: effectiveSettings{Floor: 1}},
+		"overflow, bad":          {args: "overflow: Never", desired: 3, owner: map[string]string{prefix + "overflow": "allow"}, want: effectiveSettings{Floor: 1, NoOverflow: true}},
+		"overflow, annotation":   {args: "overflow: Never", desired: 3, owner: map[string]string{prefix + "overflow": "Allow"}, want: effectiveSettings{Floor: 1}},
+		"overflow, not stricter": {args: "{overflow: Never, annotationPolicy: StricterOnly}", desired: 3, owner: map[string]string{prefix + "overflow": "Allow"}, want: effectiveSettings{Floor: 1, NoOverflow: true}},
 		"overflow, stricter on the pod": {args: "annotationPolicy: StricterOnly", desired: 3, owner: map[string]string{prefix + "overflow": "Allow"},
-			pod: annotated(map[string]string{prefix + "overflow": "Never"}), want: effectiveSettings{Floor: 1, FallbackAfter: never, NoOverflow: true}},
-		"another relief": {args: "rolloutRelief: 2m", desired: 3, want: effectiveSettings{Floor: 1, FallbackAfter: never, Relief: 2 * time.Minute}},
+			pod: annotated(map[string]string{prefix + "overflow": "Never"}), want: effectiveSettings{Floor: 1, NoOverflow: true}},
+		"another relief": {args: "rolloutRelief: 2m", desired: 3, want: effectiveSettings{Floor: 1, Relief: 2 * time.Minute}},
 		"no relief, by a rule": {args: "{rules: [{namespaces: [shop], rolloutRelief: never}]}", desired: 3,
-			want: effectiveSettings{Floor: 1, FallbackAfter: never, Relief: never}},
+			want: effectiveSettings{Floor: 1, Relief: never}},
 		"relief by an annotation": {desired: 3, owner: map[string]string{prefix + "rollout-relief": "1s"},
-			want: effectiveSettings{Floor: 1, FallbackAfter: never, Relief: time.Second}},
+			want: effectiveSettings{Floor: 1, Relief: time.Second}},
 		"relief, StricterOnly, sooner": {args: "annotationPolicy: StricterOnly", desired: 3, owner: map[string]string{prefix + "rollout-relief": "1s"},
-			want: effectiveSettings{Floor: 1, FallbackAfter: never}},
+			want: effectiveSettings{Floor: 1}},
 		"relief, StricterOnly, later": {args: "annotationPolicy: StricterOnly", desired: 3, owner: map[string]string{prefix + "rollout-relief": "never"},
-			want: effectiveSettings{Floor: 1, FallbackAfter: never, Relief: never}},
+			want: effectiveSettings{Floor: 1, Relief: never}},
 		"every annotation": {desired: 10, owner: map[string]string{
 			prefix + "min-on-demand": "0", prefix + "when-unsatisfiable": "ScheduleAnyway", prefix + "fallback-after": "1s", prefix + "max-per-pool": "25%",
 		}, want: effectiveSettings{PoolCap: 3, Anyway: true, FallbackAfter: time.Second}},
@@ -67,31 +69,34 @@ func TestResolve(t *testing.T) {
 			desired: 10, want: effectiveSettings{Floor: 5, PoolCap: 2, Anyway: true, FallbackAfter: 5 * time.Minute}},
 		"first matching rule": {
 			args:    "{fallbackAfter: 5m, rules: [{namespaces: [other], minOnDemand: 4}, {namespaces: [shop], minOnDemand: 5, fallbackAfter: never}, {minOnDemand: 6}]}",
-			desired: 10, want: effectiveSettings{Floor: 5, FallbackAfter: never}},
+			desired: 10, want: effectiveSettings{Floor: 5}},
 		"rule by selector": {
 			args:    "{rules: [{podSelector: {matchLabels: {app: web}}, minOnDemand: 5}]}",
-			desired: 10, pod: func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }, want: effectiveSettings{Floor: 5, FallbackAfter: never}},
+			desired: 10, pod: func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }, want: effectiveSettings{Floor: 5}},
 		"rule by another selector": {
 			args:    "{rules: [{podSelector: {matchLabels: {app: web}}, minOnDemand: 5}]}",
-			desired: 10, want: effectiveSettings{Floor: 1, FallbackAfter: never}},
+			desired: 10, want: effectiveSettings{Floor: 1}},
 		"rule by priority": {
 			args:    "{rules: [{minPriority: 100, minOnDemand: 5}]}",
-			desired: 10, pod: func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](100) }, want: effectiveSettings{Floor: 5, FallbackAfter: never}},
+			desired: 10, pod: func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](100) }, want: effectiveSettings{Floor: 5}},
 		"rule by a higher priority": {
 			args:    "{rules: [{minPriority: 100, minOnDemand: 5}]}",
-			desired: 10, pod: func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](99) }, want: effectiveSettings{Floor: 1, FallbackAfter: never}},
+			desired: 10, pod: func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](99) }, want: effectiveSettings{Floor: 1}},
 		"rule by class": {
 			args:    "{rules: [{priorityClasses: [gold], qosClasses: [Guaranteed], minOnDemand: 5}]}",
-			desired: 10, pod: func(p *corev1.Pod) { p.Spec.PriorityClassName, p.Status.QOSClass = "gold", "Guaranteed" }, want: effectiveSettings{Floor: 5, FallbackAfter: never}},
-		"rule by owner kind": {args: "{rules: [{ownerKinds: [StatefulSet], minOnDemand: 5}]}", kind: "StatefulSet", desired: 10, want: effectiveSettings{Floor: 5, FallbackAfter: never}},
+			desired: 10, pod: func(p *corev1.Pod) { p.Spec.PriorityClassName, p.Status.QOSClass = "gold", "Guaranteed" }, want: effectiveSettings{Floor: 5}},
+		"rule by owner kind": {args: "{rules: [{ownerKinds: [StatefulSet], minOnDemand: 5}]}", kind: "StatefulSet", desired: 10, want: effectiveSettings{Floor: 5}},
 		"rule that forbids annotations": {
 			args:    "{rules: [{namespaces: [shop], minOnDemand: 5, annotationPolicy: Ignore}]}",
-			desired: 10, owner: minOnDemand("0"), want: effectiveSettings{Floor: 5, FallbackAfter: never}},
-		"Job":                               {args: "minOnDemand: 3", kind: "Job", desired: 10, want: effectiveSettings{FallbackAfter: never}},
-		"Job with a rule":                   {args: "{rules: [{ownerKinds: [Job], minOnDemand: 2}]}", kind: "Job", desired: 10, want: effectiveSettings{Floor: 2, FallbackAfter: never}},
-		"Job, annotated":                    {kind: "Job", desired: 10, owner: minOnDemand("30%"), want: effectiveSettings{Floor: 3, FallbackAfter: never}},
-		"Job, fragile":                      {kind: "Job", desired: 10, fragile: true, want: effectiveSettings{Floor: 10, FallbackAfter: never}},
-		"pool cap is 1 or more, by percent": {args: "maxPerPool: 1%", desired: 10, want: effectiveSettings{Floor: 1, PoolCap: 1, FallbackAfter: never}},
+			desired: 10, owner: minOnDemand("0"), want: effectiveSettings{Floor: 5}},
+		"Job":                               {args: "minOnDemand: 3", kind: "Job", desired: 10},
+		"Job with a rule":                   {args: "{rules: [{ownerKinds: [Job], minOnDemand: 2}]}", kind: "Job", desired: 10, want: effectiveSettings{Floor: 2}},
+		"Job, annotated":                    {kind: "Job", desired: 10, owner: minOnDemand("30%"), want: effectiveSettings{Floor: 3}},
+		"Job, fragile":                      {kind: "Job", desired: 10, fragile: true, want: effectiveSettings{Floor: 10}},
+		"Job at its limit":                  {args: "disruptionLimit: 2", kind: "Job", desired: 10, disruptions: "2", want: effectiveSettings{Floor: 10}},
+		"Job below its limit":               {args: "disruptionLimit: 2", kind: "Job", desired: 10, disruptions: "1"},
+		"Job that only prefers on-demand":   {args: "{disruptionLimit: 2, onDisruptionLimit: PreferOnDemand}", kind: "Job", desired: 10, disruptions: "2"},
+		"pool cap is 1 or more, by percent": {args: "maxPerPool: 1%", desired: 10, want: effectiveSettings{Floor: 1, PoolCap: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}
@@ -101,8 +106,13 @@ func TestResolve(t *testing.T) {
 			if test.kind == "" {
 				test.kind = "Deployment"
 			}
-			s, floor := policyOf(t, test.args).resolve(subject{pod, test.kind, policyAnnotations(test.owner), test.desired, test.fragile})
-			got := effectiveSettings{Floor: floor, Anyway: s.anyway, FallbackAfter: s.fallbackAfter, NoOverflow: s.overflow == "Never"}
+			s, floor := policyOf(t, test.args).resolve(subject{
+				pod: pod, kind: test.kind, annotations: policyAnnotations(test.owner), desired: test.desired, fragileJob: test.fragile, disruptions: test.disruptions,
+			})
+			got := effectiveSettings{Floor: floor, Anyway: s.anyway, NoOverflow: s.overflow == "Never"}
+			if s.fallbackAfter != never {
+				got.FallbackAfter = s.fallbackAfter
+			}
 			if s.rolloutRelief != 30*time.Second {
 				got.Relief = s.rolloutRelief
 			}

@@ -205,21 +205,13 @@ func TestLostWakeups(t *testing.T) {
 			},
 			want: a(0),
 		},
-		"exemptions ignored": {
-			args: "rules: [{namespaces: [shop], exemptions: Ignore}]",
-			play: func(h *history) {
-				edit(singleton(h), "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{ownLabel: "spot"} }).wait(60 * s)
-			},
-		},
 		"exempt": {
 			play: func(h *history) {
 				edit(singleton(h), "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{ownLabel: "spot"} }).wait(13 * s)
 			},
 			want: a(0),
 		},
-		"rollout relief after another time": {args: "rolloutRelief: 20s", play: func(h *history) { rollout(h).wait(33 * s) }, want: a(20 * s)},
-		"no rollout relief":                 {args: "rolloutRelief: never", play: func(h *history) { rollout(h).wait(60 * s) }},
-		"rollout relief":                    {play: func(h *history) { rollout(h).wait(43 * s) }, want: a(30 * s)},
+		"rollout relief": {play: func(h *history) { rollout(h).wait(43 * s) }, want: a(30 * s)},
 		"rollout, the old revision has used on-demand for a short time": {
 			play: func(h *history) {
 				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("", "", "w", "x", "y", "z").bind("d", "w", "x", "y", "z")

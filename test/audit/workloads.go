@@ -65,13 +65,10 @@ func roleOf(pod *corev1.Pod) types.UID {
 	} {
 		role += "/" + types.UID(pod.Labels[label])
 	}
-	for _, setting := range []string{
-		"min-on-demand", "max-per-pool", "when-unsatisfiable", "fallback-after", "rollout-relief", "overflow", "protect",
-		"disruption-limit", "on-disruption-limit",
-	} {
-		role += "/" + types.UID(pod.Annotations[prefix+setting])
+	for _, value := range policyAnnotations(pod.Annotations) {
+		role += "/" + types.UID(value)
 	}
-	return role
+	return role + "/" + types.UID(pod.Annotations[prefix+"protect"])
 }
 
 func controllerKind(ref *metav1.OwnerReference) string {
@@ -98,6 +95,7 @@ type ownerFacts struct {
 	start       int // first ordinal of a StatefulSet
 	annotations annotations
 	fragileJob  bool
+	disruptions string    // annotation of a Job
 	deployment  types.UID // of a ReplicaSet, "" unless a Deployment controls it
 	argoRollout types.UID // of a ReplicaSet, "" unless an Argo Rollout controls it
 	rollout     int       // a ReplicaSet's place in the history of either, 0 if unknown
@@ -147,7 +145,7 @@ func readOwner(object metav1.Object) (ownerFacts, bool) {
 		if o.Spec.Completions != nil {
 			facts.desired = max(0, min(facts.desired, int(*o.Spec.Completions-o.Status.Succeeded)))
 		}
-		facts.fragileJob = fragile(o)
+		facts.fragileJob, facts.disruptions = fragile(o), o.Annotations[prefix+"disruptions"]
 	default:
 		return ownerFacts{}, false
 	}
@@ -267,7 +265,9 @@ func (c *core) readings(p *pod, from time.Time, to stamp) []reading {
 	for _, policy := range c.policies.during(from, to) {
 		for _, version := range p.versions.during(from, to) {
 			for _, w := range c.workloads(p, from, to) {
-				s := subject{pod: version.value, kind: w.kind, annotations: w.annotations, desired: w.desired, fragileJob: w.fragileJob}
+				s := subject{
+					pod: version.value, kind: w.kind, annotations: w.annotations, desired: w.desired, fragileJob: w.fragileJob, disruptions: w.disruptions,
+				}
 				resolved, floor := policy.value.resolve(s)
 				assigned, _, _ := strings.Cut(version.value.Annotations[prefix+"assigned"], ":")
 				out = append(out, reading{
