@@ -34,7 +34,7 @@ func replayCommand(root *string) *cobra.Command {
 		Short: "Replay recorded spot capacity under several schedulers, and report cost and availability",
 		Long: `Replays recorded spot capacity and replica counts on a local control plane: nodes get notice, vanish and return as
 in the trace. Each arm is another way to use spot, from all on-demand to this project with its controller. Writes
-report.json, report.md and report.html. Ctrl-C keeps the partial results.
+report.json, and report.md with its plots. Ctrl-C keeps the partial results.
 
 The files have the columns
   capacity  dataset,pool,offset_seconds,capacity; sorted by time for each pool; its last capacity is "end"
@@ -84,7 +84,7 @@ func addInputFlags(command *cobra.Command, options *replay.Options, flags *repla
 	f.StringVar(&flags.from, "from", "", "begin of the window in the trace, as a duration such as 36h (default: selected by the seed)")
 	f.Float64Var(&flags.hours, "hours", 24, "largest length of the window in hours; 0: to the end of the trace")
 	f.StringSliceVar(&flags.arms, "arms", nil, "arms to replay (default: all): "+strings.Join(armNames(), ", "))
-	f.StringVar(&options.Folder, "out", "replay-report", "output folder for report.json, report.md and report.html")
+	f.StringVar(&options.Folder, "out", "replay-report", "output folder for report.json, report.md and its plots")
 	f.StringSliceVar(&flags.compare, "compare", nil, "print the differences of two reports, FIRST,SECOND, instead of a replay")
 	f.StringSliceVar(&flags.results, "results", nil, "write the figures of all reports in a folder into a Markdown page, FOLDER,PAGE, instead of a replay")
 }

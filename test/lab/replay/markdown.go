@@ -268,8 +268,8 @@ func markdownTable(header []string, rows [][]string) string {
 	return b.String()
 }
 
-// Markdown returns report.md.
-func (r *Report) Markdown() string {
+// Markdown returns report.md. plots is the Markdown that shows the plots.
+func (r *Report) Markdown(plots string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Replay of %s\n\n", r.Dataset)
 	for _, w := range r.warnings() {
@@ -279,7 +279,7 @@ func (r *Report) Markdown() string {
 	for _, a := range r.Arms {
 		fmt.Fprintf(&b, "- **%s**: %s\n", a.Name, a.Title)
 	}
-	b.WriteString("\n")
+	b.WriteString("\n" + plots)
 	writeList := func(texts []string) {
 		for _, text := range texts {
 			fmt.Fprintf(&b, "- %s\n", text)
@@ -294,6 +294,10 @@ func (r *Report) Markdown() string {
 		b.WriteString("\n## Reasons for costs above the bound\n\n")
 		b.WriteString(markdownTable(header, rows))
 		writeList(gapExplanations)
+	}
+	for _, a := range r.Arms {
+		fmt.Fprintf(&b, "\n## Services, %s\n\n", a.Name)
+		b.WriteString(markdownTable(a.serviceTable()))
 	}
 	b.WriteString("\n## How it was measured\n\n")
 	writeList(r.facts())

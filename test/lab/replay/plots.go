@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"image/color"
-	"regexp"
-	"slices"
+	"path/filepath"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -15,8 +15,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// The size of a plot is that of a phone, so that its text is readable there. It grows with the
-// page.
+// The size of a plot is that of a phone, so that its text is readable there.
 const (
 	plotWidth  = 360
 	plotHeight = 230
@@ -35,7 +34,6 @@ var (
 // newPlot returns an empty plot in the style of the report.
 func newPlot(x, y string) *plot.Plot {
 	p := plot.New()
-	p.BackgroundColor = color.Transparent
 	p.X.Label.Text, p.Y.Label.Text = x, y
 	face := font.Font{Typeface: "Liberation", Variant: "Sans", Size: textSize}
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
@@ -51,22 +49,56 @@ func newPlot(x, y string) *plot.Plot {
 	return p
 }
 
-var (
-	prolog = regexp.MustCompile(`(?s)^.*?<svg[^>]*viewBox="([^"]*)"[^>]*>`)
-	family = []byte("font-family:Liberation Sans")
-)
-
-// svg returns the plot as an SVG element for a page, which scales with the page.
-func svg(p *plot.Plot, height vg.Length, label string) (string, error) {
+// svg returns the plot as a file. The library knows the width of Liberation Sans; the other fonts
+// are almost as wide.
+func svg(p *plot.Plot, height vg.Length) ([]byte, error) {
 	canvas := vgsvg.New(plotWidth, height)
 	// The right margin keeps the last label of the axis inside.
 	p.Draw(draw.Crop(draw.New(canvas), 2, -12, 2, -6))
 	var out bytes.Buffer
 	if _, err := canvas.WriteTo(&out); err != nil {
-		return "", fmt.Errorf("drawing %s: %w", label, err)
+		return nil, err
 	}
-	text := prolog.ReplaceAll(out.Bytes(), fmt.Appendf(nil, `<svg viewBox="$1" role="img" aria-label="%s">`, label))
-	return string(bytes.ReplaceAll(text, family, append(family, ",Arial,Helvetica,sans-serif"...))), nil
+	const family = "font-family:Liberation Sans"
+	return bytes.ReplaceAll(out.Bytes(), []byte(family), []byte(family+",Arial,Helvetica,sans-serif")), nil
+}
+
+// plotFile is a plot beside a page.
+type plotFile struct {
+	name, caption string // name is the name of the file without its prefix
+	height        vg.Length
+	draw          func() (*plot.Plot, error)
+}
+
+// plotFiles returns the plots of a report: all arms, and each of these arms over time.
+func (r *Report) plotFiles(arms []ArmResult) []plotFile {
+	files := []plotFile{{"plane.svg", "Cost and availability of all arms; the dashed line is the bound", plotHeight + 60, r.planePlot}}
+	for _, a := range arms {
+		files = append(files,
+			plotFile{a.Name + "-ready.svg", "Ready and desired replicas, " + a.Name, plotHeight, func() (*plot.Plot, error) { return r.readyPlot(a) }},
+			plotFile{a.Name + "-spot.svg", "Spot nodes and their use, " + a.Name, plotHeight, func() (*plot.Plot, error) { return r.spotPlot(a) }})
+	}
+	return files
+}
+
+// writePlots writes plots to a folder, and returns the Markdown that shows them.
+func writePlots(folder, prefix string, files []plotFile) (string, error) {
+	var b strings.Builder
+	for _, file := range files {
+		p, err := file.draw()
+		if err != nil {
+			return "", fmt.Errorf("drawing %s: %w", file.name, err)
+		}
+		image, err := svg(p, file.height)
+		if err != nil {
+			return "", fmt.Errorf("drawing %s: %w", file.name, err)
+		}
+		if err := replaceFile(filepath.Join(folder, prefix+file.name), image); err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&b, "![%s](%s)\n", file.caption, prefix+file.name)
+	}
+	return b.String() + "\n", nil
 }
 
 // hourTicks label the time axis in hours.
@@ -121,38 +153,35 @@ func (r *Report) curve(p *plot.Plot, a ArmResult, legend string, shade color.Col
 }
 
 // readyPlot draws ready against desired replicas of an arm.
-func (r *Report) readyPlot(a ArmResult) (string, error) {
+func (r *Report) readyPlot(a ArmResult) (*plot.Plot, error) {
 	p := r.timeline("replicas")
 	if err := r.curve(p, a, "desired", lightBlue, 2.5, func(x Point) float64 { return x.Desired }); err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := r.curve(p, a, "ready (lowest)", red, 1, func(x Point) float64 { return x.LowestReady }); err != nil {
-		return "", err
+		return nil, err
 	}
-	return svg(p, plotHeight, "ready and desired replicas of "+a.Name)
+	return p, nil
 }
 
 // spotPlot draws the spot capacity and what the pods of an arm use of it.
-func (r *Report) spotPlot(a ArmResult) (string, error) {
+func (r *Report) spotPlot(a ArmResult) (*plot.Plot, error) {
 	p := r.timeline("nodes")
 	if err := r.curve(p, a, "spot nodes", lightBlue, 2.5, func(x Point) float64 { return x.SpotNodes }); err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := r.curve(p, a, "requested by pods", green, 1.2, func(x Point) float64 { return x.SpotUsed }); err != nil {
-		return "", err
+		return nil, err
 	}
-	return svg(p, plotHeight, "spot capacity and its use by "+a.Name)
+	return p, nil
 }
 
 // planePlot draws cost against availability, with one point per complete arm and a line for the
 // bound.
-func (r *Report) planePlot() (string, error) {
+func (r *Report) planePlot() (*plot.Plot, error) {
 	p := newPlot("cost, % of all on-demand", "not ready, % of desired")
 	p.Y.Min, p.X.Min, p.X.Max = 0, 0, 105
-	if r.Bound.AllOnDemandPodHoursCost == 0 {
-		return "", nil
-	}
-	of := func(cost float64) float64 { return 100 * cost / r.Bound.AllOnDemandPodHoursCost }
+	of := func(cost float64) float64 { return 100 * ratio(cost, r.Bound.AllOnDemandPodHoursCost) }
 	for _, a := range r.Arms {
 		if !a.Partial {
 			p.Y.Max = max(p.Y.Max, 130*(1-a.ReadyShare))
@@ -162,7 +191,7 @@ func (r *Report) planePlot() (string, error) {
 	p.Y.Max = max(p.Y.Max, 0.01)
 	bound, err := plotter.NewLine(plotter.XYs{{X: of(r.Bound.PodHoursCost), Y: 0}, {X: of(r.Bound.PodHoursCost), Y: p.Y.Max}})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	bound.Color, bound.Dashes = green, []vg.Length{3, 3}
 	p.Add(bound)
@@ -173,14 +202,14 @@ func (r *Report) planePlot() (string, error) {
 		}
 		point, err := plotter.NewScatter(plotter.XYs{{X: of(a.PodHoursCost), Y: 100 * (1 - a.ReadyShare)}})
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		style := armStyles[armIndex(a.Name)]
 		point.Color, point.Shape, point.Radius = style.color, style.shape, 4
 		p.Add(point)
 		p.Legend.Add(a.Name, point)
 	}
-	return svg(p, plotHeight+60, "cost and availability of all arms")
+	return p, nil
 }
 
 // armStyles are the points of the arms, in the order of Arms. Points of different arms with almost
@@ -191,31 +220,4 @@ var armStyles = []struct {
 }{
 	{ink, draw.SquareGlyph{}}, {red, draw.TriangleGlyph{}}, {red, draw.CrossGlyph{}}, {ink, draw.PlusGlyph{}},
 	{lightBlue, draw.BoxGlyph{}}, {blue, draw.RingGlyph{}}, {green, draw.PyramidGlyph{}}, {red, draw.RingGlyph{}},
-}
-
-// outagePlot draws the outage time of the services of an arm with the longest outages.
-func (r *Report) outagePlot(a ArmResult) (string, error) {
-	const most = 12
-	services := slices.DeleteFunc(slices.Clone(a.Services), func(s ServiceResult) bool { return s.OutageSeconds == 0 })
-	if len(services) == 0 {
-		return "", nil
-	}
-	services = services[:min(len(services), most)]
-	slices.Reverse(services) // the longest is at the top
-	p := newPlot("seconds without a ready replica", "")
-	var values plotter.Values
-	var names []string
-	for _, s := range services {
-		values = append(values, s.OutageSeconds)
-		names = append(names, s.Name)
-	}
-	bars, err := plotter.NewBarChart(values, 10)
-	if err != nil {
-		return "", err
-	}
-	bars.Horizontal, bars.Color, bars.LineStyle.Width = true, red, 0
-	p.Add(bars)
-	p.NominalY(names...)
-	p.X.Min = 0
-	return svg(p, vg.Length(70+18*len(names)), "outages of services of "+a.Name)
 }

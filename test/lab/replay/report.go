@@ -251,24 +251,31 @@ func PrepareFolder(folder string) error {
 	return os.Remove(probe.Name())
 }
 
-// Write writes report.json, report.md and report.html to the folder. Each file is replaced at once.
+// Write writes report.json, report.md and its plots to the folder. Each file is replaced at once.
 func (r *Report) Write(folder string) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("writing report.json: %w", err)
 	}
-	page, err := r.HTML()
-	if err != nil {
-		return fmt.Errorf("writing report.html: %w", err)
+	if err := replaceFile(filepath.Join(folder, "report.json"), append(data, '\n')); err != nil {
+		return err
 	}
-	for name, content := range map[string][]byte{"report.json": append(data, '\n'), "report.md": []byte(r.Markdown()), "report.html": page} {
-		temporary := filepath.Join(folder, "."+name)
-		if err := os.WriteFile(temporary, content, 0o644); err != nil {
-			return fmt.Errorf("writing %s: %w", name, err)
-		}
-		if err := os.Rename(temporary, filepath.Join(folder, name)); err != nil {
-			return fmt.Errorf("writing %s: %w", name, err)
-		}
+	plots, err := writePlots(folder, "", r.plotFiles(r.Arms))
+	if err != nil {
+		return err
+	}
+	return replaceFile(filepath.Join(folder, "report.md"), []byte(r.Markdown(plots)))
+}
+
+// replaceFile writes a file at once: a reader observes the old or the new content.
+func replaceFile(path string, content []byte) error {
+	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+	err := os.WriteFile(temporary, content, 0o644)
+	if err == nil {
+		err = os.Rename(temporary, path)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", filepath.Base(path), err)
 	}
 	return nil
 }

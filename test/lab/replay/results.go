@@ -178,42 +178,17 @@ func writeResultPlots(reports []*Report, folder string) (string, error) {
 		}
 		seen[r.Dataset] = true
 		fmt.Fprintf(&b, "### `%s`, seed %d, notice %s, start-up %s\n\n", r.Dataset, r.Seed, duration(r.NoticeSeconds), duration(r.StartupSeconds))
-		for _, plot := range r.resultPlots() {
-			text, err := plot.draw()
-			if err != nil {
-				return "", fmt.Errorf("drawing %s: %w", plot.name, err)
+		var arms []ArmResult
+		for _, name := range []string{"preferred", "controller"} {
+			if a := r.Arm(name); a != nil {
+				arms = append(arms, *a)
 			}
-			name := objectName(r.Dataset) + "-" + plot.name + ".svg"
-			if err := os.WriteFile(filepath.Join(folder, name), []byte(standalone(text)), 0o644); err != nil {
-				return "", fmt.Errorf("writing a plot: %w", err)
-			}
-			fmt.Fprintf(&b, "![%s](%s)\n", plot.caption, name)
 		}
-		b.WriteString("\n")
+		plots, err := writePlots(folder, objectName(r.Dataset)+"-", r.plotFiles(arms))
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(plots)
 	}
 	return b.String(), nil
-}
-
-// resultPlot is a plot on the page of results.
-type resultPlot struct {
-	name, caption string
-	draw          func() (string, error)
-}
-
-// resultPlots returns the plots of a trace: all arms, and two arms over time.
-func (r *Report) resultPlots() []resultPlot {
-	plots := []resultPlot{{"plane", "Cost and availability of all arms; the dashed line is the bound", r.planePlot}}
-	for _, name := range []string{"preferred", "controller"} {
-		if a := r.Arm(name); a != nil {
-			plots = append(plots,
-				resultPlot{name + "-ready", "Ready and desired replicas, " + name, func() (string, error) { return r.readyPlot(*a) }},
-				resultPlot{name + "-spot", "Spot nodes and their use, " + name, func() (string, error) { return r.spotPlot(*a) }})
-		}
-	}
-	return plots
-}
-
-// standalone returns an SVG element as a file. Its background is white in a dark page, too.
-func standalone(svg string) string {
-	return strings.Replace(svg, "<svg ", fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" style="background:#fff" `, plotWidth), 1) + "\n"
 }

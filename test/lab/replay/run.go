@@ -118,7 +118,7 @@ func (r *runner) run(ctx context.Context) error {
 	if len(failed) > 0 {
 		return errors.Join(append(failed, r.write(failed))...)
 	}
-	r.progress.line("report: %s", filepath.Join(r.options.Folder, "report.html"))
+	r.progress.line("report: %s", filepath.Join(r.options.Folder, "report.md"))
 	return nil
 }
 
