@@ -181,6 +181,13 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
+		"rollout relief after another time": {
+			args: "rolloutRelief: 5s",
+			play: func(h *history) {
+				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
+				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(5*time.Second).bind("s", "new")
+			},
+		},
 		"rollout relief of an Argo Rollout after 30 s": {
 			play: func(h *history) {
 				h.spot("s").onDemand("d").argoRevision("web", 1, 1).pods("ReplicaSet", "web-1", "old").bind("d", "old")

@@ -211,7 +211,8 @@ func TestLostWakeups(t *testing.T) {
 			},
 			want: a(0),
 		},
-		"rollout relief": {play: func(h *history) { rollout(h).wait(43 * s) }, want: a(30 * s)},
+		"rollout relief after another time": {args: "rolloutRelief: 20s", play: func(h *history) { rollout(h).wait(33 * s) }, want: a(20 * s)},
+		"rollout relief":                    {play: func(h *history) { rollout(h).wait(43 * s) }, want: a(30 * s)},
 		"rollout, the old revision has used on-demand for a short time": {
 			play: func(h *history) {
 				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("", "", "w", "x", "y", "z").bind("d", "w", "x", "y", "z")
