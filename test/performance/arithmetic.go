@@ -1,8 +1,9 @@
 package main
 
 import (
-	"slices"
 	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/frame"
 )
 
 // rates returns the time from the first binding to the last in seconds, and the average bindings
@@ -23,35 +24,5 @@ func rates(bindings []time.Time) (seconds, average, p50, p99 float64) {
 			perSecond[second]++
 		}
 	}
-	return seconds, average, quantile(perSecond, 0.5), quantile(perSecond, 0.01)
-}
-
-// quantile returns the q-quantile of at least one value, interpolated between its neighbours.
-func quantile(values []float64, q float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	at := q * float64(len(sorted)-1)
-	below := int(at)
-	above := min(below+1, len(sorted)-1)
-	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
-}
-
-// Range is the median, the minimum and the maximum of some figures.
-type Range struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-}
-
-func rangeOf(values []float64) Range {
-	return Range{quantile(values, 0.5), slices.Min(values), slices.Max(values)}
-}
-
-// pairedRatio returns the range of a[i]/b[i]. Each pair was measured in the same round, at most
-// minutes apart. A machine that is slow for longer affects both figures of a pair.
-func pairedRatio(a, b []float64) Range {
-	ratios := make([]float64, len(a))
-	for i := range a {
-		ratios[i] = a[i] / b[i]
-	}
-	return rangeOf(ratios)
+	return seconds, average, frame.Quantile(perSecond, 0.5), frame.Quantile(perSecond, 0.01)
 }

@@ -8,14 +8,11 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,29 +21,17 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/frame"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C terminates this process at once, with all its child processes
-	options, err := parse(os.Args[1:], os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
-		os.Exit(2)
-	}
-	err = run(ctx, options, os.Stdout, os.Stderr)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		// The interruption caused the failure, so do not print it.
-		fmt.Fprintln(os.Stderr, "bench: interrupted; nothing is left running")
-		os.Exit(1)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
-		os.Exit(1)
-	}
+	frame.Main("bench", func(ctx context.Context) error {
+		options, err := parse(os.Args[1:], os.Stderr)
+		if err != nil {
+			return frame.Usage{Err: err}
+		}
+		return run(ctx, options, os.Stdout, os.Stderr)
+	})
 }
 
 // bench measures at one number of nodes.

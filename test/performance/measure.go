@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/frame"
 )
 
 // Measurement is the result of one arm in one round.
@@ -101,7 +102,7 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 	}
 	m.Spread = spreadOf(at, b.workloads, b.nodes)
 	if len(took) > 0 {
-		m.PlacedP50Milliseconds, m.PlacedP99Milliseconds = quantile(took, 0.5), quantile(took, 0.99)
+		m.PlacedP50Milliseconds, m.PlacedP99Milliseconds = frame.Quantile(took, 0.5), frame.Quantile(took, 0.99)
 	}
 	ours := a.name == spotAware || a.extended || a.gated
 	if n := m.Spread.WithoutOnDemand; ours && n > 0 {
@@ -170,7 +171,7 @@ func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan
 	defer cancel()
 	var placed []binding
 	var times []time.Time
-	var cpuBefore float64
+	var before frame.Resources
 	profiled := make(chan error, 1)
 	for len(times) < b.options.pods {
 		select {
@@ -185,7 +186,7 @@ func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan
 		case binding := <-bindings:
 			if len(times) == 0 {
 				var err error
-				if cpuBefore, _, err = usage(process.PID); err != nil {
+				if before, err = frame.ResourcesOf(process.PID); err != nil {
 					return nil, err
 				}
 				go func() { profiled <- b.saveProfile(ctx, process, m) }()
@@ -194,11 +195,11 @@ func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan
 			placed = append(placed, binding)
 		}
 	}
-	cpu, peak, err := usage(process.PID)
+	after, err := frame.ResourcesOf(process.PID)
 	if err != nil {
 		return nil, err
 	}
-	m.CPUSeconds, m.PeakMiB = cpu-cpuBefore, peak
+	m.CPUSeconds, m.PeakMiB = after.CPU-before.CPU, float64(after.Peak)/(1<<20)
 	m.Seconds, m.PodsPerSecond, m.RateP50, m.RateP99 = rates(times)
 	return placed, <-profiled
 }

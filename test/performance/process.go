@@ -7,28 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/prometheus/procfs"
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
-
-// usage returns the CPU seconds that a process has used so far, and its peak memory in MiB.
-func usage(pid int) (cpuSeconds, peakMiB float64, err error) {
-	process, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0, 0, fmt.Errorf("reading the scheduler's resource usage: %w", err)
-	}
-	stat, err := process.Stat()
-	if err != nil {
-		return 0, 0, fmt.Errorf("reading the scheduler's resource usage: %w", err)
-	}
-	status, err := process.NewStatus()
-	if err != nil {
-		return 0, 0, fmt.Errorf("reading the scheduler's resource usage: %w", err)
-	}
-	return stat.CPUTime(), float64(status.VmHWM) / (1 << 20), nil
-}
 
 // readHistogram reads the latencies from the scheduler's metrics.
 func (m *Measurement) readHistogram(ctx context.Context, process *lab.Process) error {

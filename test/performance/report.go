@@ -11,7 +11,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"text/tabwriter"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/frame"
 )
 
 // Report contains all measurements.
@@ -42,8 +43,8 @@ type Size struct {
 
 // Ratios are this project's figures divided by the figures of another arm in the same round.
 type Ratios struct {
-	PodsPerSecond         Range `json:"podsPerSecond"`
-	CPUSecondsPer1000Pods Range `json:"cpuSecondsPer1000Pods"`
+	PodsPerSecond         frame.Range `json:"podsPerSecond"`
+	CPUSecondsPer1000Pods frame.Range `json:"cpuSecondsPer1000Pods"`
 }
 
 func readFacts(ctx context.Context, root string) (Facts, error) {
@@ -86,20 +87,11 @@ func (s Size) ratios() map[string]Ratios {
 			continue
 		}
 		ratios[m.Arm] = Ratios{
-			PodsPerSecond:         pairedRatio(own, s.of(m.Arm, podsPerSecond)),
-			CPUSecondsPer1000Pods: pairedRatio(s.of(spotAware, s.cpuPer1000), s.of(m.Arm, s.cpuPer1000)),
+			PodsPerSecond:         frame.PairedRatio(own, s.of(m.Arm, podsPerSecond)),
+			CPUSecondsPer1000Pods: frame.PairedRatio(s.of(spotAware, s.cpuPer1000), s.of(m.Arm, s.cpuPer1000)),
 		}
 	}
 	return ratios
-}
-
-// text returns the median, followed by the range in brackets unless both ends are equal.
-func (r Range) text(format string) string {
-	median, least, most := fmt.Sprintf(format, r.Median), fmt.Sprintf(format, r.Min), fmt.Sprintf(format, r.Max)
-	if least == most {
-		return median
-	}
-	return fmt.Sprintf("%s [%s-%s]", median, least, most)
 }
 
 // column is a figure in the tables: its median over the rounds, with its range.
@@ -152,20 +144,18 @@ func (s *Size) print(out io.Writer, facts Facts) error {
 		speed = slices.Concat(speed, waiting)
 	}
 	for _, columns := range [][]column{speed, spread} {
-		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprint(table, "arm")
+		header, rows := []string{"arm"}, [][]string{}
 		for _, c := range columns {
-			fmt.Fprintf(table, "\t%s", c.title)
+			header = append(header, c.title)
 		}
-		fmt.Fprintln(table)
 		for _, name := range names {
-			fmt.Fprint(table, name)
+			row := []string{name}
 			for _, c := range columns {
-				fmt.Fprintf(table, "\t%s", rangeOf(s.of(name, c.figure)).text(c.format))
+				row = append(row, frame.RangeOf(s.of(name, c.figure)).Text(c.format))
 			}
-			fmt.Fprintln(table)
+			rows = append(rows, row)
 		}
-		if err := table.Flush(); err != nil {
+		if err := frame.Table(out, header, rows...); err != nil {
 			return err
 		}
 		fmt.Fprintln(out)
@@ -174,14 +164,13 @@ func (s *Size) print(out io.Writer, facts Facts) error {
 		return nil
 	}
 	fmt.Fprintf(out, "%s in relation to each other arm in the same round:\n", spotAware)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "arm\tpods/s\tCPU s per 1,000 pods")
+	var rows [][]string
 	for _, name := range names {
 		if ratio, ok := s.Ratios[name]; ok {
-			fmt.Fprintf(table, "%s\t%s\t%s\n", name, ratio.PodsPerSecond.text("%.3f"), ratio.CPUSecondsPer1000Pods.text("%.3f"))
+			rows = append(rows, []string{name, ratio.PodsPerSecond.Text("%.3f"), ratio.CPUSecondsPer1000Pods.Text("%.3f")})
 		}
 	}
-	return table.Flush()
+	return frame.Table(out, []string{"arm", "pods/s", "CPU s per 1,000 pods"}, rows...)
 }
 
 // explain describes the arms and the columns of the tables.

@@ -23,11 +23,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,6 +33,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender/extendertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/frame"
 )
 
 type options struct {
@@ -61,7 +60,21 @@ func main() {
 		}
 		return
 	}
-	var o options
+	frame.Main("extender", func(ctx context.Context) error {
+		o, err := parse()
+		if err != nil {
+			return frame.Usage{Err: err}
+		}
+		// If the clients' garbage were collected dozens of times per second, the result would include
+		// their pauses.
+		debug.SetGCPercent(-1)
+		debug.SetMemoryLimit(1 << 30)
+		return run(ctx, o)
+	})
+}
+
+// parse parses the command line.
+func parse() (o options, err error) {
 	flag.IntVar(&o.nodes, "nodes", 5000, "number of nodes, 70 % spot")
 	flag.IntVar(&o.clients, "clients", 16, "number of concurrent clients")
 	flag.IntVar(&o.pods, "pods", 500, "number of pods for which each client sends a filter and a prioritize request in a round")
@@ -69,19 +82,9 @@ func main() {
 	flag.BoolVar(&o.together, "together", false, "run servers, clients and control plane on the same cores")
 	flag.Parse()
 	if flag.NArg() > 0 || o.nodes < 10 || o.clients < 1 || o.pods < podsPerWorkload || o.rounds < 1 {
-		fmt.Fprintf(os.Stderr, "extender: expected flags only, at least 10 nodes, 1 client, %d pods and 1 round\n", podsPerWorkload)
-		os.Exit(2)
+		err = fmt.Errorf("expected flags only, at least 10 nodes, 1 client, %d pods and 1 round", podsPerWorkload)
 	}
-	// If the clients' garbage were collected dozens of times per second, the result would include
-	// their pauses.
-	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(1 << 30)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		fmt.Fprintln(os.Stderr, "extender:", err)
-		os.Exit(1)
-	}
+	return o, err
 }
 
 // arm is a measured server, with its rounds that count and the excluded rounds.
@@ -92,10 +95,10 @@ type arm struct {
 
 // round is the result of one round.
 type round struct {
-	latencies map[string][]time.Duration // durations of the requests, by verb; sorted
-	took      time.Duration              // the whole round
-	cpu       float64                    // CPU time of the server, in seconds
-	stolen    float64                    // share of the time of all cores that the hypervisor took
+	latencies map[string][]float64 // durations of the requests in milliseconds, by verb
+	took      time.Duration        // the whole round
+	cpu       float64              // CPU time of the server, in seconds
+	stolen    float64              // share of the time of all cores that the hypervisor took
 }
 
 func run(ctx context.Context, o options) (err error) {
@@ -217,7 +220,11 @@ func (b *bench) measure(pid int, address string) (r round, err error) {
 		defer clients[i].conn.Close()
 	}
 	runtime.GC() // no collection is necessary before the end
-	before, err := readUsage(pid)
+	before, err := frame.ResourcesOf(pid)
+	if err != nil {
+		return r, err
+	}
+	machine, err := cpuTime()
 	if err != nil {
 		return r, err
 	}
@@ -229,20 +236,25 @@ func (b *bench) measure(pid int, address string) (r round, err error) {
 	if err := group.Wait(); err != nil {
 		return r, err
 	}
-	r = round{latencies: map[string][]time.Duration{}, took: time.Since(began)}
-	after, err := readUsage(pid)
+	r = round{latencies: map[string][]float64{}, took: time.Since(began)}
+	after, err := frame.ResourcesOf(pid)
 	if err != nil {
 		return r, err
 	}
-	r.cpu = after.process - before.process
-	if all := after.all - before.all; all > 0 { // in seconds: less than a tick may have passed
-		r.stolen = (after.stolen - before.stolen) / all
+	later, err := cpuTime()
+	if err != nil {
+		return r, err
+	}
+	r.cpu = after.CPU - before.CPU
+	if all := later.all - machine.all; all > 0 { // in seconds: less than a tick may have passed
+		r.stolen = (later.stolen - machine.stolen) / all
 	}
 	for _, verb := range verbs {
 		for _, c := range clients {
-			r.latencies[verb] = append(r.latencies[verb], c.durations[verb]...)
+			for _, took := range c.durations[verb] {
+				r.latencies[verb] = append(r.latencies[verb], 1000*took.Seconds())
+			}
 		}
-		slices.Sort(r.latencies[verb])
 	}
 	return r, nil
 }

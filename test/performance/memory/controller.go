@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"text/tabwriter"
 	"time"
 
-	"github.com/prometheus/procfs"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/frame"
 )
 
 // rest is the resource usage of a controller that has nothing to do.
@@ -45,13 +45,15 @@ func (c *cluster) measureController(ctx context.Context, cp *lab.ControlPlane, n
 		return r, err
 	}
 	defer func() { err = errors.Join(err, process.Stop()) }()
-	if r.synced, _, err = resident(process.PID); err != nil {
+	synced, err := frame.ResourcesOf(process.PID)
+	if err != nil {
 		return r, err
 	}
+	r.synced = synced.Resident
 	ctx, cancel := context.WithTimeout(ctx, leads+c.settle+c.lasts+time.Minute)
 	defer cancel()
-	const rounds = `spot_aware_scheduler_controller_plan_duration_seconds_count (\S+)`
-	if err := until(ctx, process, rounds, func(n float64) bool { return n >= 2 }); err != nil {
+	const rounds = "spot_aware_scheduler_controller_plan_duration_seconds"
+	if err := until(ctx, process, rounds+"_count", nil, func(n float64) bool { return n >= 2 }); err != nil {
 		return r, fmt.Errorf("waiting for its first rounds: %w", err)
 	}
 	churned := make(chan error, 1)
@@ -64,23 +66,15 @@ func (c *cluster) measureController(ctx context.Context, cp *lab.ControlPlane, n
 		cpu, rounds, took float64
 	}
 	read := func() (at reading, err error) {
-		metrics, err := process.Metrics(ctx)
+		used, err := frame.ResourcesOf(process.PID)
 		if err != nil {
 			return at, err
 		}
-		proc, err := procfs.NewProc(process.PID)
-		if err != nil {
+		at.at, at.cpu = time.Now(), used.CPU
+		if at.rounds, err = live.Metric(ctx, process, rounds+"_count", nil); err != nil {
 			return at, err
 		}
-		stat, err := proc.Stat()
-		if err != nil {
-			return at, err
-		}
-		at.at, at.cpu = time.Now(), stat.CPUTime()
-		if at.rounds, err = value(metrics, rounds); err != nil {
-			return at, err
-		}
-		at.took, err = value(metrics, `spot_aware_scheduler_controller_plan_duration_seconds_sum (\S+)`)
+		at.took, err = live.Metric(ctx, process, rounds+"_sum", nil)
 		return at, err
 	}
 	pause(ctx, c.settle)
@@ -100,14 +94,12 @@ func (c *cluster) measureController(ctx context.Context, cp *lab.ControlPlane, n
 	seconds := after.at.Sub(before.at).Seconds()
 	r.cores, r.rounds = (after.cpu-before.cpu)/seconds, (after.rounds-before.rounds)/seconds
 	r.round = time.Duration((after.took - before.took) / max(after.rounds-before.rounds, 1) * float64(time.Second))
-	if r.after, r.peak, err = resident(process.PID); err != nil {
-		return r, err
-	}
-	metrics, err := process.Metrics(ctx)
+	used, err := frame.ResourcesOf(process.PID)
 	if err != nil {
 		return r, err
 	}
-	r.heap, err = value(metrics, `go_gc_heap_live_bytes (\S+)`)
+	r.after, r.peak = used.Resident, used.Peak
+	r.heap, err = live.Metric(ctx, process, "go_gc_heap_live_bytes", nil)
 	return r, err
 }
 
@@ -153,14 +145,15 @@ func (c *cluster) change(ctx context.Context) error {
 	}
 }
 
-func reportRest(w io.Writer, o options, measured []rest) {
+func reportRest(w io.Writer, o options, measured []rest) error {
 	fmt.Fprintf(w, "%d nodes, %d pods, %d Deployments with %d ReplicaSets each; %d pods change in a second, each node every %s\n",
 		o.nodes, o.pods/o.deployments*o.deployments, o.deployments, o.revisions+1, o.churn, heartbeat)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "controller\tcores\trounds/s\ttime of one\tMiB resident\tat most\tlive heap")
+	var rows [][]string
 	for _, m := range measured {
-		fmt.Fprintf(t, "%s\t%.3f\t%.2f\t%s\t%d\t%d\t%.0f\n",
-			m.name, m.cores, m.rounds, m.round.Round(time.Millisecond), m.after>>20, m.peak>>20, m.heap/(1<<20))
+		rows = append(rows, []string{
+			m.name, fmt.Sprintf("%.3f", m.cores), fmt.Sprintf("%.2f", m.rounds), m.round.Round(time.Millisecond).String(),
+			mib(m.after), mib(m.peak), mib(uint64(m.heap)),
+		})
 	}
-	t.Flush()
+	return frame.Table(w, []string{"controller", "cores", "rounds/s", "time of one", "MiB resident", "at most", "live heap"}, rows...)
 }

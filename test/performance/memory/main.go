@@ -14,22 +14,18 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
-	"syscall"
-	"text/tabwriter"
 	"time"
 
-	"github.com/prometheus/procfs"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/frame"
 )
 
 type options struct {
@@ -53,26 +49,20 @@ type measurement struct {
 }
 
 func main() {
-	o, err := parse(os.Args[1:], os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "memory:", err)
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	measured, atRest, err := run(ctx, o, os.Stderr)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "memory:", err)
-		os.Exit(1)
-	}
-	if o.controller {
-		reportRest(os.Stdout, o, atRest)
-	} else {
-		report(os.Stdout, o, measured)
-	}
+	frame.Main("memory", func(ctx context.Context) error {
+		o, err := parse(os.Args[1:], os.Stderr)
+		if err != nil {
+			return frame.Usage{Err: err}
+		}
+		measured, atRest, err := run(ctx, o, os.Stderr)
+		if err != nil {
+			return err
+		}
+		if o.controller {
+			return reportRest(os.Stdout, o, atRest)
+		}
+		return report(os.Stdout, o, measured)
+	})
 }
 
 func parse(args []string, output io.Writer) (options, error) {
@@ -175,24 +165,23 @@ func (c *cluster) measure(ctx context.Context, cp *lab.ControlPlane, name, file 
 	// A leading scheduler has full caches. The Lease of the previous scheduler may still be valid
 	// for a while.
 	for kind, want := range map[string]int{"nodes": c.nodes, "pods": c.pods()} {
-		if err := until(ctx, process, fmt.Sprintf(`scheduler_cache_size\{type="%s"\} (\S+)`, kind), func(got float64) bool { return int(got) >= want }); err != nil {
+		if err := until(ctx, process, "scheduler_cache_size", map[string]string{"type": kind}, func(got float64) bool { return int(got) >= want }); err != nil {
 			return m, fmt.Errorf("waiting for %d %s in its cache: %w", want, kind, err)
 		}
 	}
-	if m.synced, _, err = resident(process.PID); err != nil {
+	synced, err := frame.ResourcesOf(process.PID)
+	if err != nil {
 		return m, err
 	}
 	if err := c.place(ctx); err != nil {
 		return m, err
 	}
-	if m.after, m.peak, err = resident(process.PID); err != nil {
-		return m, err
-	}
-	metrics, err := process.Metrics(ctx)
+	after, err := frame.ResourcesOf(process.PID)
 	if err != nil {
 		return m, err
 	}
-	if m.heap, err = value(metrics, `go_gc_heap_live_bytes (\S+)`); err != nil {
+	m.synced, m.after, m.peak = synced.Resident, after.Resident, after.Peak
+	if m.heap, err = live.Metric(ctx, process, "go_gc_heap_live_bytes", nil); err != nil {
 		return m, err
 	}
 	if c.profiles == "" {
@@ -231,48 +220,29 @@ func (c *cluster) place(ctx context.Context) error {
 	return nil
 }
 
-// resident returns the resident memory of a process, and its peak since the start.
-func resident(pid int) (now, peak uint64, err error) {
-	process, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0, 0, err
-	}
-	status, err := process.NewStatus()
-	return status.VmRSS, status.VmHWM, err
-}
-
 // until waits until a metric of process meets a condition.
-func until(ctx context.Context, process *lab.Process, pattern string, ok func(float64) bool) error {
-	return wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Minute, true, func(ctx context.Context) (bool, error) {
-		metrics, err := process.Metrics(ctx)
-		if err != nil {
-			return false, process.Err() // a controller is ready before it serves metrics
+func until(ctx context.Context, process *lab.Process, name string, labels map[string]string, ok func(float64) bool) error {
+	return live.Until(ctx, 10*time.Minute, func() error {
+		got, err := live.Metric(ctx, process, name, labels) // a controller is ready before it serves metrics
+		if err == nil && !ok(got) {
+			err = fmt.Errorf("%s is %g", name, got)
 		}
-		got, err := value(metrics, pattern)
-		return err == nil && ok(got), nil // the metric appears with the first scheduling cycle
+		return errors.Join(process.Err(), err)
 	})
 }
 
-// value returns the number in metrics that the group of pattern matches.
-func value(metrics, pattern string) (float64, error) {
-	match := regexp.MustCompile(`(?m)^` + pattern + `$`).FindStringSubmatch(metrics)
-	if match == nil {
-		return 0, fmt.Errorf("no metric matches %s", pattern)
-	}
-	return strconv.ParseFloat(match[1], 64)
-}
-
-func report(w io.Writer, o options, measured []measurement) {
+func report(w io.Writer, o options, measured []measurement) error {
 	limit := o.limit
 	if limit == "" {
 		limit = "none"
 	}
 	fmt.Fprintf(w, "MiB with %d nodes, %d pods, %d Deployments with %d ReplicaSets each; GOMEMLIMIT %s\n",
 		o.nodes, o.pods/o.deployments*o.deployments, o.deployments, o.revisions+1, limit)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "scheduler\tresident with full caches\tafter placements\tat most\tlive heap")
+	var rows [][]string
 	for _, m := range measured {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.0f\n", m.name, m.synced>>20, m.after>>20, m.peak>>20, m.heap/(1<<20))
+		rows = append(rows, []string{m.name, mib(m.synced), mib(m.after), mib(m.peak), mib(uint64(m.heap))})
 	}
-	t.Flush()
+	return frame.Table(w, []string{"scheduler", "resident with full caches", "after placements", "at most", "live heap"}, rows...)
 }
+
+func mib(bytes uint64) string { return fmt.Sprint(bytes >> 20) }

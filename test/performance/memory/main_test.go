@@ -24,7 +24,9 @@ func TestSmallCluster(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	var table strings.Builder
-	report(&table, o, measured)
+	if err := report(&table, o, measured); err != nil {
+		t.Fatal(err)
+	}
 	if want := "20 nodes, 100 pods, 10 Deployments with 3 ReplicaSets each"; !strings.Contains(table.String(), want) {
 		t.Errorf("the report lacks %q:\n%s", want, &table)
 	}
@@ -48,7 +50,9 @@ func TestSmallClusterAtRest(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	var table strings.Builder
-	reportRest(&table, o, measured)
+	if err := reportRest(&table, o, measured); err != nil {
+		t.Fatal(err)
+	}
 	if want := "20 nodes, 100 pods, 10 Deployments with 3 ReplicaSets each; 20 pods change in a second"; !strings.Contains(table.String(), want) {
 		t.Errorf("the report lacks %q:\n%s", want, &table)
 	}

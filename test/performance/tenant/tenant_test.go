@@ -34,6 +34,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/frame"
 )
 
 const (
@@ -141,9 +142,6 @@ func large(pod *v1.Pod) {
 
 // pending returns pods that fit nowhere, and pods for which no room was searched before.
 func pending() []runtime.Object {
-	large := func(pod *v1.Pod) {
-		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("32")
-	}
 	return append(deployment("large", "", 3900, large), deployment("waiting", "", 100, nil)...)
 }
 
@@ -227,12 +225,11 @@ func compare(t *testing.T, rounds int, without, with func() time.Duration) {
 		a, b = without(), with()
 		ratios = append(ratios, b.Seconds()/a.Seconds())
 	}
-	slices.Sort(ratios)
-	median := ratios[len(ratios)/2]
-	t.Logf("CPU time with the tenant: %.2f times [%.2f-%.2f], in the last round %s and %s", median, ratios[0], ratios[len(ratios)-1],
+	r := frame.RangeOf(ratios)
+	t.Logf("CPU time with the tenant: %s times, in the last round %s and %s", r.Text("%.2f"),
 		b.Round(time.Millisecond), a.Round(time.Millisecond))
-	if median > mostRatio {
-		t.Errorf("%.2f times the CPU time with the tenant, want at most %.1f", median, mostRatio)
+	if r.Median > mostRatio {
+		t.Errorf("%.2f times the CPU time with the tenant, want at most %.1f", r.Median, mostRatio)
 	}
 }
 
