@@ -38,9 +38,7 @@ func newHistory(t *testing.T, args string) *history {
 func policyOf(t *testing.T, args string) *Policy {
 	t.Helper()
 	policy, err := PolicyFromArgs([]byte(args))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.Contains(args, "fallbackAfter") {
 		policy.defaults.fallbackAfter = never
 	}
@@ -242,4 +240,11 @@ func (h *history) kinds() []BreachKind {
 
 func minOnDemand(value string) map[string]string {
 	return map[string]string{"spot-aware-scheduler.io/min-on-demand": value}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -24,25 +24,19 @@ func TestLive(t *testing.T) {
 		t.Skip("starts a control plane")
 	}
 	cp, err := lab.Start(t.Context(), lab.Options{PodStartup: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := cp.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	client, err := kubernetes.NewForConfig(cp.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nodes := []lab.NodeSpec{
 		{Name: "spot-1", Capacity: lab.Spot}, {Name: "spot-2", Capacity: lab.Spot},
 		{Name: "full", Capacity: lab.OnDemand, CPU: "1"},
 	}
-	if err := cp.CreateNodes(t.Context(), nodes...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cp.CreateNodes(t.Context(), nodes...))
 
 	t.Run("satisfies the policy", func(t *testing.T) {
 		player := newPlayer(t, client, "good")
@@ -95,9 +89,7 @@ func TestLive(t *testing.T) {
 	t.Run("misses an event", func(t *testing.T) {
 		player := newPlayer(t, client, "deaf")
 		a, err := Start(t.Context(), cp.Config(), Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() {
 			if err := a.Stop(); err != nil {
 				t.Error(err)
@@ -106,9 +98,7 @@ func TestLive(t *testing.T) {
 		pod := player.deploy("web", 1, "2")[0]
 		player.refuse(pod)
 		added := time.Now()
-		if err := cp.CreateNodes(t.Context(), lab.NodeSpec{Name: "new", Capacity: lab.OnDemand}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cp.CreateNodes(t.Context(), lab.NodeSpec{Name: "new", Capacity: lab.OnDemand}))
 		eventually(t, "the lost wake-up to be found", func() bool { return len(a.LostWakeups()) > 0 })
 		lost := a.LostWakeups()
 		if len(lost) != 1 || lost[0].Pod != "deaf/"+pod || lost[0].Node != "new" || lost[0].Since.Before(added) || lost[0].At.Sub(lost[0].Since) <= patience {
@@ -150,7 +140,7 @@ func newPlayer(t *testing.T, client kubernetes.Interface, namespace string) *pla
 	t.Helper()
 	p := &player{t, client, namespace}
 	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	p.must(err)
+	must(p.t, err)
 	return p
 }
 
@@ -163,10 +153,10 @@ func (p *player) deploy(name string, replicas int32, cpu string) (names []string
 		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
 	}}
 	_, err := p.client.AppsV1().Deployments(p.namespace).Create(p.t.Context(), deployment, metav1.CreateOptions{})
-	p.must(err)
+	must(p.t, err)
 	eventually(p.t, "the pods of "+name, func() bool {
 		pods, err := live.Pods(p.t.Context(), p.client, p.namespace, metav1.ListOptions{})
-		p.must(err)
+		must(p.t, err)
 		names = nil
 		for _, pod := range pods {
 			names = append(names, pod.Name)
@@ -179,29 +169,22 @@ func (p *player) deploy(name string, replicas int32, cpu string) (names []string
 func (p *player) bind(pod, node string) {
 	p.t.Helper()
 	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
-	p.must(p.client.CoreV1().Pods(p.namespace).Bind(p.t.Context(), binding, metav1.CreateOptions{}))
+	must(p.t, p.client.CoreV1().Pods(p.namespace).Bind(p.t.Context(), binding, metav1.CreateOptions{}))
 }
 
 func (p *player) refuse(name string) {
 	p.t.Helper()
 	pod, err := p.client.CoreV1().Pods(p.namespace).Get(p.t.Context(), name, metav1.GetOptions{})
-	p.must(err)
+	must(p.t, err)
 	setScheduled(pod, corev1.ConditionFalse, corev1.PodReasonUnschedulable)
 	_, err = p.client.CoreV1().Pods(p.namespace).UpdateStatus(p.t.Context(), pod, metav1.UpdateOptions{})
-	p.must(err)
+	must(p.t, err)
 }
 
 // clear deletes the workloads and returns when their pods have been deleted.
 func (p *player) clear() {
 	p.t.Helper()
-	p.must(live.Clear(p.t.Context(), p.client, p.namespace))
-}
-
-func (p *player) must(err error) {
-	p.t.Helper()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, live.Clear(p.t.Context(), p.client, p.namespace))
 }
 
 func eventually(t *testing.T, what string, done func() bool) {

@@ -141,9 +141,7 @@ profiles:
   - {name: ReplicaSafety, args: {minOnDemand: 2, unlabeledNodes: Spot, labelGrace: 5s}}
 `
 	policy, err := PolicyFromSchedulerConfig([]byte(config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff([]any{2, true, 5 * time.Second}, []any{policy.defaults.minOnDemand.n, policy.unlabeledSpot, policy.labelGrace}); diff != "" {
 		t.Errorf("policy (-want +got):\n%s", diff)
 	}

@@ -41,14 +41,10 @@ func TestNames(t *testing.T) {
 	}
 	got := strings.Join(names, "\n") + "\n"
 	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(golden, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
@@ -75,21 +71,15 @@ func collect(t *testing.T, root string) []string {
 			})
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, target := range regexp.MustCompile(`(?m)^([a-z-]+):.*## `).FindAllStringSubmatch(string(makefile), -1) {
 		add("make target", target[1])
 	}
 	binaries, err := os.ReadDir(filepath.Join(root, "cmd"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, binary := range binaries {
 		add("binary", binary.Name())
 	}
@@ -120,13 +110,9 @@ func collect(t *testing.T, root string) []string {
 func chartValues(t *testing.T, file string) (paths []string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var values map[string]any
-	if err := yaml.Unmarshal(data, &values); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(data, &values))
 	var walk func(prefix string, value any)
 	walk = func(prefix string, value any) {
 		fields, ok := value.(map[string]any)
@@ -274,4 +260,11 @@ func text(expression ast.Expr) string {
 		return ""
 	}
 	return value
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -60,14 +60,10 @@ func TestOutput(t *testing.T) {
 	}
 	got := page.String()
 	if *update {
-		if err := os.WriteFile(outputPage, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(outputPage, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(outputPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("output (-want +got):\n%s", diff)
 	}
@@ -131,9 +127,7 @@ func parseFiles(t *testing.T, pattern string) (files []*ast.File) {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		files = append(files, file)
 	}
 	return files

@@ -96,9 +96,7 @@ func TestConfigurationIsCheckedOffline(t *testing.T) {
 	}
 	for text, want := range map[string]string{shipped: "", bad: `args.minOnDemand: Invalid value: "130%"`} {
 		file := filepath.Join(t.TempDir(), "scheduler-config.yaml")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 		args := append([]string{"--config=" + file}, strings.Fields(command[1])...)
 		out, err := exec.Command(filepath.Join(root, "bin/spot-aware-scheduler"), args...).CombinedOutput()
 		if (err != nil) != (want != "") || !strings.Contains(string(out), want) {

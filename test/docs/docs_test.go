@@ -3,7 +3,6 @@
 package docs
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestNamesAreDocumented(t *testing.T) {
@@ -23,24 +24,11 @@ func TestNamesAreDocumented(t *testing.T) {
 		// atLeast detects an expression that matches nothing.
 		atLeast int
 	}{
-		"event reasons": {"pkg/apis/spot/events.go", "docs/events.md", regexp.MustCompile(`Reason\w+ = "(\w+)"`), "`%`", 6},
-		"profiles":      {"pkg/profilemetrics/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "`spot_aware_scheduler_%`", 9},
-		"scheduler":     {"pkg/plugins/replicasafety/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "`spot_aware_scheduler_%`", 2},
-		"extender":      {"pkg/extender/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "%`", 2},
-		"certificates":  {"cmd/extender/metrics.go", "docs/metrics.md", regexp.MustCompile(`"spot_aware_scheduler_(\w+)"`), "`spot_aware_scheduler_%`", 1},
-		"takeovers":     {"cmd/scheduler/takeover.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
-		"rounds":        {"pkg/controller/loop/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 2},
-		"caches":        {"cmd/controller/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
-		"defects":       {"pkg/controller/round/defects.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
-		"moves":         {"pkg/controller/execution/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 4},
-		"gating":        {"pkg/controller/gating/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 4},
-		"gates":         {"pkg/failsafe/gates.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
-		"panics":        {"pkg/recovery/recovery.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
-		"costs":         {"pkg/controller/costs/costs.go", "docs/metrics.md", regexp.MustCompile(`subsystem\+"_(\w+)"`), "`spot_aware_scheduler_%`", 4},
-		"settings":      {"pkg/apis/controller/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 20},
-		"annotations":   {"pkg/apis/spot/names.go", "docs/tuning.md", regexp.MustCompile(`(?:Demand|Pool|Unsatisfiable|After|Relief|Overflow|Protect|Surge)Annotation += "([\w./-]+)"`), "`%`", 8},
-		"outcomes":      {"pkg/decision/admit.go", "docs/metrics.md", regexp.MustCompile(`Outcome += "([\w-]+)"`), "`%`", 7},
-		"args":          {"pkg/apis/config/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 12},
+		"certificates": {"cmd/extender/metrics.go", "docs/metrics.md", regexp.MustCompile(`"spot_aware_scheduler_(\w+)"`), "`spot_aware_scheduler_%`", 1},
+		"settings":     {"pkg/apis/controller/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 20},
+		"annotations":  {"pkg/apis/spot/names.go", "docs/tuning.md", regexp.MustCompile(`(?:Demand|Pool|Unsatisfiable|After|Relief|Overflow|Protect|Surge)Annotation += "([\w./-]+)"`), "`%`", 8},
+		"outcomes":     {"pkg/decision/admit.go", "docs/metrics.md", regexp.MustCompile(`Outcome += "([\w-]+)"`), "`%`", 7},
+		"args":         {"pkg/apis/config/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 12},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, doc := read(t, test.code), read(t, test.doc)
@@ -57,62 +45,34 @@ func TestNamesAreDocumented(t *testing.T) {
 	}
 }
 
-// TestNamesExist checks that the code contains each metric and event reason that has a row in the
-// reference.
-func TestNamesExist(t *testing.T) {
-	for name, test := range map[string]struct {
-		doc, heading string
-		// code lists the folders and files with the names, as string literals. The prefix may be a
-		// constant.
-		code   []string
-		prefix string
-		// atLeast detects an expression that matches nothing.
-		atLeast int
-	}{
-		"metrics": {"docs/metrics.md", "metric", []string{"pkg", "cmd"}, "spot_aware_scheduler_", 25},
-		"events":  {"docs/events.md", "reason", []string{"pkg/apis/spot/events.go"}, "", 25},
+// TestReference checks that the reference describes each metric and event reason of the code, and no
+// other. TestNames in test/contracts compares the list of names with the code.
+func TestReference(t *testing.T) {
+	list := read(t, "test/contracts/testdata/names.txt")
+	for kind, test := range map[string]struct{ doc, heading, prefix string }{
+		"metric":       {"docs/metrics.md", "metric", "spot_aware_scheduler_"},
+		"event reason": {"docs/events.md", "reason", ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			code := ""
-			for _, path := range test.code {
-				code += goCode(t, path)
+		t.Run(kind, func(t *testing.T) {
+			var want, got []string
+			for _, match := range regexp.MustCompile(`(?m)^`+kind+` (\w+)$`).FindAllStringSubmatch(list, -1) {
+				want = append(want, match[1])
 			}
 			page := parse(test.doc, read(t, test.doc))
-			found := 0
 			for _, name := range page.firstColumn(test.heading) {
-				name, ok := strings.CutPrefix(name, test.prefix)
-				if !ok {
-					continue // a name without its prefix, in another table
-				}
-				found++
-				literal := regexp.MustCompile(`"(?:` + test.prefix + `|_)?` + name + `"`)
-				if !literal.MatchString(code) {
-					t.Errorf("%s describes %s, which %v do not contain", test.doc, test.prefix+name, test.code)
+				// A name without the prefix is in another table. The list lacks the metric of
+				// certificates, which TestNamesAreDocumented checks.
+				if name, ok := strings.CutPrefix(name, test.prefix); ok && name != "extender_certificate_expiry_timestamp_seconds" {
+					got = append(got, name)
 				}
 			}
-			if found < test.atLeast {
-				t.Errorf("%s: found %d names, expected at least %d: this test reads too few tables", test.doc, found, test.atLeast)
+			slices.Sort(want)
+			slices.Sort(got)
+			if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
+				t.Errorf("names (-code +%s):\n%s", test.doc, diff)
 			}
 		})
 	}
-}
-
-// goCode returns the content of a Go file, or of all Go files in a folder except tests.
-func goCode(t *testing.T, path string) string {
-	t.Helper()
-	code := ""
-	err := filepath.WalkDir(filepath.Join(root, path), func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
-			return err
-		}
-		data, err := os.ReadFile(file)
-		code += string(data)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return code
 }
 
 // TestMessagesAreReal checks that the code contains each message that a page explains.
@@ -147,8 +107,13 @@ func TestMessagesAreReal(t *testing.T) {
 func read(t *testing.T, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, file))
+	must(t, err)
+	return string(data)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(data)
 }

@@ -30,25 +30,17 @@ func TestKubeadmConfiguration(t *testing.T) {
 	}
 	dir := t.TempDir()
 	config, err := filepath.Abs(filepath.Join(root, "config"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(config, filepath.Join(dir, "config")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.Symlink(config, filepath.Join(dir, "config")))
 	command := exec.Command("bash", "-euc", strings.Join(commands, ""))
 	command.Dir, command.Env = dir, append(os.Environ(), "ip=10.96.0.17")
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%q: %v\n%s", commands, err, out)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "config.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	object, _, err := scheme.Codecs.UniversalDecoder().Decode(data, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := object.(*schedulerconfig.KubeSchedulerConfiguration)
 	if err := validation.ValidateKubeSchedulerConfiguration(got); err != nil {
 		t.Error(err)

@@ -17,15 +17,11 @@ import (
 // usable as heap.
 func TestMemoryLimits(t *testing.T) {
 	files, err := filepath.Glob("../../manifests/components/*/deployment.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checked := 0
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var d appsv1.Deployment
 		if err := yaml.Unmarshal(data, &d); err != nil {
 			t.Fatalf("%s: %v", file, err)

@@ -35,9 +35,7 @@ func pages(t *testing.T) []page {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var pages []page
 	for _, file := range files {
 		pages = append(pages, parse(file, read(t, file)))

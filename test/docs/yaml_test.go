@@ -76,17 +76,13 @@ func decode(t *testing.T, document string) (kind string, err error) {
 	case head.Kind != "":
 		objects := runtime.NewScheme()
 		for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, podgroups.AddToScheme} {
-			if err := add(objects); err != nil {
-				t.Fatal(err)
-			}
+			must(t, add(objects))
 		}
 		_, err := strictly(objects, document)
 		return head.Kind, err
 	default:
 		ours := runtime.NewScheme()
-		if err := config.AddToScheme(ours); err != nil {
-			t.Fatal(err)
-		}
+		must(t, config.AddToScheme(ours))
 		args, err := strictly(ours, "apiVersion: kubescheduler.config.k8s.io/v1\nkind: ReplicaSafetyArgs\n"+document)
 		if err != nil {
 			return "args", err

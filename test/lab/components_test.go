@@ -11,9 +11,7 @@ func TestFreePorts(t *testing.T) {
 	for range ports / 2 {
 		for _, cp := range []*ControlPlane{one, other} {
 			port, err := cp.freePort()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if drawn[port] {
 				t.Errorf("port %s was returned twice", port)
 			}

@@ -22,17 +22,13 @@ func TestKarpenter(t *testing.T) {
 		{Name: "spot", CapacityTypes: []string{Spot}, Weight: 10, CPULimit: "0"},
 		{Name: "on-demand", CapacityTypes: []string{OnDemand}, Labels: map[string]string{"team": "a"}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	waitUntilReady(t, client, createDeployment(t, client, "web", corev1.DefaultSchedulerName, 5))
 	// The pool with the greater weight has no capacity.
 	type node struct{ Pool, Capacity, Team, Type string }
 	provisioned := func() (got []node) {
 		nodes, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, n := range nodes.Items {
 			got = append(got, node{n.Labels[KarpenterPoolLabel], n.Labels[KarpenterCapacityLabel], n.Labels["team"], n.Labels[corev1.LabelInstanceTypeStable]})
 		}
@@ -43,13 +39,9 @@ func TestKarpenter(t *testing.T) {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}
 	types, err := cp.KarpenterTypes(DefaultKarpenterTypes[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nodes, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	allocatable := nodes.Items[0].Status.Allocatable
 	if got, want := allocatable.Cpu().MilliValue(), types[0].CPUMilli; got != want {
 		t.Errorf("the node has %dm CPU, KarpenterTypes reports %dm", got, want)
@@ -61,17 +53,13 @@ func TestKarpenter(t *testing.T) {
 		t.Errorf("the node has room for %d pods, KarpenterTypes reports %d", got, want)
 	}
 	metrics, err := karpenter.Metrics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.Contains(metrics, "karpenter_nodeclaims_created_total") {
 		t.Error("Karpenter's metrics do not count NodeClaims")
 	}
 
 	// ApplyNodePool replaces the specification of a NodePool while Karpenter runs.
-	if err := cp.ApplyNodePool(t.Context(), NodePool{Name: "spot", CapacityTypes: []string{Spot}, Weight: 10}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cp.ApplyNodePool(t.Context(), NodePool{Name: "spot", CapacityTypes: []string{Spot}, Weight: 10}))
 	waitUntilReady(t, client, createDeployment(t, client, "more", corev1.DefaultSchedulerName, 10))
 	eventually(t, "Karpenter to launch a spot node", func(context.Context) error {
 		got := provisioned()
@@ -86,14 +74,10 @@ func TestKarpenter(t *testing.T) {
 
 func TestKarpenterTypes(t *testing.T) {
 	root, err := FindRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cp := &ControlPlane{Root: root}
 	got, err := cp.KarpenterTypes("c-2x-amd64-linux")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := []KarpenterType{{
 		Name: "c-2x-amd64-linux", CPUMilli: 1900, MemoryMiB: 4086, Pods: 32,
 		Price: map[string]float64{Spot: 0.038006477107199996, OnDemand: 0.054294967296},

@@ -27,12 +27,8 @@ import (
 func TestControlPlane(t *testing.T) {
 	cp, client := startLab(t, Options{PodStartup: 100 * time.Millisecond})
 	stock, err := cp.StartStockScheduler(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cp.CreateNodes(t.Context(), NodeSpec{Name: "a"}, NodeSpec{Name: "marked"}, NodeSpec{Name: "broken"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cp.CreateNodes(t.Context(), NodeSpec{Name: "a"}, NodeSpec{Name: "marked"}, NodeSpec{Name: "broken"}))
 	lab := &running{cp, client, stock}
 	t.Run("workloads run", lab.testWorkloadsRun)
 	t.Run("jobs end", lab.testJobsEnd)
@@ -50,9 +46,7 @@ func TestNoControllers(t *testing.T) {
 			t.Errorf("%s runs", name)
 		}
 	}
-	if err := cp.CreateNodes(t.Context(), NodeSpec{Name: "a"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cp.CreateNodes(t.Context(), NodeSpec{Name: "a"}))
 	if _, err := cp.StartStockScheduler(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -61,9 +55,7 @@ func TestNoControllers(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "alone"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.invalid/app"}}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	err = poll(t.Context(), "the pod to be bound", cp.running(), func(ctx context.Context) error {
 		pod, err := pods.Get(ctx, "alone", metav1.GetOptions{})
 		if err == nil && pod.Spec.NodeName == "" {
@@ -86,9 +78,7 @@ type running struct {
 func (lab *running) testWorkloadsRun(t *testing.T) {
 	waitUntilReady(t, lab.kube, createDeployment(t, lab.kube, "web", corev1.DefaultSchedulerName, 5))
 	metrics, err := lab.stock.Metrics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.Contains(metrics, `scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 5`) {
 		t.Errorf("the scheduler's metrics do not count 5 scheduled pods")
 	}
@@ -130,9 +120,7 @@ func (lab *running) testTerminatingPodsVanish(t *testing.T) {
 		}
 		return err
 	})
-	if err := pods.Delete(t.Context(), "slow", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, pods.Delete(t.Context(), "slow", metav1.DeleteOptions{}))
 	eventually(t, "the pod to be deleted", func(ctx context.Context) error {
 		_, err := pods.Get(ctx, "slow", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -153,16 +141,12 @@ func (lab *running) testKubeletsKeepMarks(t *testing.T) {
 	} {
 		_, err := nodes.Patch(ctx, patch.node, types.StrategicMergePatchType, []byte(patch.data), metav1.PatchOptions{},
 			strings.Fields(patch.subresource)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 
 	// KWOK has processed these nodes again once it has handled a node that was created after the
 	// changes.
-	if err := lab.CreateNodes(ctx, NodeSpec{Name: "after-the-marks"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lab.CreateNodes(ctx, NodeSpec{Name: "after-the-marks"}))
 
 	type marks struct {
 		Label, Annotation string
@@ -216,26 +200,18 @@ func (lab *running) testShippedRBAC(t *testing.T) {
 	scheduler, err := lab.StartScheduler(t.Context(), SchedulerOptions{
 		Binary: lab.tool("kube-scheduler"), ConfigFile: secondScheduler(t),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	waitUntilReady(t, lab.kube, createDeployment(t, lab.kube, "granted", "second", 3))
 	denials, err := scheduler.Denials()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(denials) > 0 {
 		t.Errorf("the scheduler was denied:\n%s", strings.Join(denials, "\n"))
 	}
 
 	config, err := clientcmd.BuildConfigFromFlags("", lab.SchedulerKubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = client.CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-scheduler", metav1.GetOptions{})
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("reading the stock scheduler's lock: %v, want forbidden", err)
@@ -256,9 +232,7 @@ kind: KubeSchedulerConfiguration
 leaderElection: {resourceName: spot-aware-scheduler}
 profiles: [{schedulerName: second}]
 `
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -269,18 +243,14 @@ func startLab(t *testing.T, options Options) (*ControlPlane, kubernetes.Interfac
 		t.Skip("starts a control plane")
 	}
 	cp, err := Start(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := cp.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	client, err := kubernetes.NewForConfig(cp.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return cp, client
 }
 
@@ -294,9 +264,7 @@ func createDeployment(t *testing.T, client kubernetes.Interface, name, scheduler
 			Template: podTemplate(name, scheduler),
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return name
 }
 
@@ -330,7 +298,12 @@ func eventually(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := poll(ctx, what, nil, check); err != nil {
+	must(t, poll(ctx, what, nil, check))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -59,12 +59,8 @@ func TestKilledParentLeavesNoProcesses(t *testing.T) {
 	parent.Env = append(os.Environ(), parentVariable+"=1")
 	parent.Stderr = os.Stderr
 	stdout, err := parent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, parent.Start())
 	defer func() {
 		_ = parent.Process.Kill()
 		_ = parent.Wait()
@@ -77,9 +73,7 @@ func TestKilledParentLeavesNoProcesses(t *testing.T) {
 	if got := processesOf(t, dir); len(got) < 5 {
 		t.Fatalf("found only these processes: %q", got)
 	}
-	if err := parent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, parent.Process.Kill())
 	eventually(t, "nothing to be left", func(context.Context) error {
 		if got := processesOf(t, dir); len(got) != 0 {
 			return fmt.Errorf("still running: %q", got)
@@ -97,9 +91,7 @@ func TestDirIsLocked(t *testing.T) {
 	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second lab in the same directory: %v, want an error that contains in use", err)
 	}
-	if err := cp.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cp.Stop())
 	if _, err := os.Stat(cp.Kubeconfig); err != nil {
 		t.Errorf("Stop removed the directory of Options.Dir: %v", err)
 	}
@@ -109,9 +101,7 @@ func TestDirIsLocked(t *testing.T) {
 func TestForeignDirIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "logs")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "empty directory") {
 		t.Errorf("a directory with a foreign file: %v, want an error", err)
 	}
@@ -125,9 +115,7 @@ func TestForeignDirIsRejected(t *testing.T) {
 func TestWaitReportsExitOfComponent(t *testing.T) {
 	cp, _ := startLab(t, Options{})
 	scheduler, err := cp.StartStockScheduler(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	noticed := make(chan error)
 	go func() { noticed <- cp.Wait(t.Context()) }()
 	if err := scheduler.Stop(); err != nil {
@@ -143,9 +131,7 @@ func TestWaitReportsExitOfComponent(t *testing.T) {
 func processesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var found []string
 	for _, file := range files {
 		data, err := os.ReadFile(file)

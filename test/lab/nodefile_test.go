@@ -40,9 +40,7 @@ func TestReadNodes(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadNodes(nodesFile(t, test.text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
@@ -134,8 +132,6 @@ func TestReadInvalidNodes(t *testing.T) {
 func nodesFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "nodes.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

@@ -198,7 +198,7 @@ func (s *source) savings(t *testing.T, cp *lab.ControlPlane) (result savings) {
 	return result
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -15,9 +15,7 @@ import (
 func dashboardOf(t *testing.T) Dashboard {
 	t.Helper()
 	d, err := ReadDashboard(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return d
 }
 
@@ -150,13 +148,9 @@ func TestDashboardCountsOnce(t *testing.T) {
 					"exp_samples": []any{map[string]any{"labels": test.shows, "value": test.want}},
 				}},
 			}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			file := filepath.Join(t.TempDir(), "cases.yaml")
-			if err := os.WriteFile(file, cases, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file, cases, 0o600))
 			testRules(t, file)
 		})
 	}

@@ -109,9 +109,7 @@ func TestQueries(t *testing.T) {
 			}
 		}
 		loaded, err := w.prometheus.Rules(w.ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		n := 0
 		for _, group := range loaded.Groups {
 			for _, rule := range group.Rules {
@@ -156,10 +154,10 @@ func (w *programs) checkMetrics(t *testing.T) error {
 	// The documented caches_synced is the scheduler's, which has a label.
 	for _, p := range []*lab.Process{w.controller, w.extender, w.scheduler} {
 		text, err := p.Metrics(w.ctx)
-		w.must(err)
+		must(w, err)
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-		w.must(err)
+		must(w, err)
 		for name, family := range families {
 			if !strings.HasPrefix(name, "spot_aware_scheduler_") {
 				continue
@@ -218,7 +216,7 @@ func (w *programs) checkLogs(t *testing.T) error {
 		}
 	}
 	pods, err := live.Pods(w.ctx, w.client, namespace, metav1.ListOptions{})
-	w.must(err)
+	must(w, err)
 	for _, pod := range pods {
 		want := 1
 		if pod.Spec.NodeName == "" {
@@ -250,7 +248,7 @@ func start(t *testing.T) *programs {
 	w := &programs{T: t, ctx: t.Context(), began: time.Now()}
 	var err error
 	w.cp, err = lab.Start(w.ctx, lab.Options{})
-	w.must(err)
+	must(w, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, p := range append(append(w.cp.Schedulers(), w.cp.Controllers()...), w.cp.Process("spot-extender")) {
@@ -265,25 +263,25 @@ func start(t *testing.T) *programs {
 		}
 	})
 	w.client, err = kubernetes.NewForConfig(w.cp.Config())
-	w.must(err)
+	must(w, err)
 	for _, name := range []string{namespace, extended} {
 		_, err = w.client.CoreV1().Namespaces().Create(w.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		w.must(err)
+		must(w, err)
 	}
 	contradictory := lab.NodeSpec{Name: "contradictory", InstanceType: "c5.xlarge", Zone: "zone-a",
 		Labels: map[string]string{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"}}
-	w.must(w.cp.CreateNodes(w.ctx, slices.Concat(live.OnDemand(1, 2), live.Spot(3, 4), []lab.NodeSpec{contradictory})...))
+	must(w, w.cp.CreateNodes(w.ctx, slices.Concat(live.OnDemand(1, 2), live.Spot(3, 4), []lab.NodeSpec{contradictory})...))
 	w.scheduler, err = w.cp.StartScheduler(w.ctx, lab.SchedulerOptions{Flags: []string{"-v=2"}})
-	w.must(err)
+	must(w, err)
 	w.controller, err = w.cp.StartController(w.ctx, lab.ControllerOptions{Flags: []string{"-v=2"}, Edit: func(config map[string]any) {
 		config["gating"] = map[string]any{"enabled": true, "labels": []any{lab.CapacityLabel}, "spotLabel": lab.CapacityLabel}
 	}})
-	w.must(err)
+	must(w, err)
 	w.startExtender()
 	rules := filepath.Join(w.TempDir(), "rules.yaml")
 	writeRules(t, rules, allGroups(t))
 	w.prometheus, err = Scrape(w.ctx, w.cp, time.Second, More{Rules: rules}, w.scheduler, w.controller, w.extender)
-	w.must(err)
+	must(w, err)
 	return w
 }
 
@@ -299,14 +297,14 @@ func (w *programs) startExtender() {
 		}
 	}
 	e, err := w.cp.StartExtender(w.ctx, lab.ExtenderOptions{EditScheduler: rename, Flags: []string{"--profile=" + extended}})
-	w.must(err)
+	must(w, err)
 	w.extender = e.Process
 	options, err := w.cp.ExtendedScheduler(e.Address)
-	w.must(err)
+	must(w, err)
 	connect := options.Edit
 	options.Edit = func(config map[string]any) { connect(config); rename(config) }
 	_, err = w.cp.StartScheduler(w.ctx, options)
-	w.must(err)
+	must(w, err)
 }
 
 // runWorkloads places pods. One pod waits for on-demand, and a spot node is reclaimed with notice.
@@ -337,12 +335,12 @@ func (w *programs) runWorkloads() {
 		return err
 	})
 	pods, err := live.Pods(w.ctx, w.client, namespace, metav1.ListOptions{LabelSelector: "app=web"})
-	w.must(err)
+	must(w, err)
 	i := slices.IndexFunc(pods, func(p v1.Pod) bool { return strings.HasPrefix(p.Spec.NodeName, "spot-") })
 	if i < 0 {
 		w.Fatal("no pod of web runs on a spot node")
 	}
-	w.must(live.EditNode(w.ctx, w.client, live.Soon, pods[i].Spec.NodeName, func(n *v1.Node) {
+	must(w, live.EditNode(w.ctx, w.client, live.Soon, pods[i].Spec.NodeName, func(n *v1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: spot.InterruptionTaint, Value: "test", Effect: v1.TaintEffectNoSchedule})
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
@@ -383,7 +381,7 @@ func (w *programs) deploy(in, name string, replicas int32, annotations map[strin
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: template,
 		},
 	}, metav1.CreateOptions{})
-	w.must(err)
+	must(w, err)
 }
 
 // awaitSplit returns when the app has this split. A node without the project's own label counts as
@@ -447,12 +445,5 @@ func (w *programs) eventually(what string, check func() error) {
 	w.Helper()
 	if err := live.Until(w.ctx, 3*live.Soon, check); err != nil {
 		w.Fatalf("%s: %v", what, err)
-	}
-}
-
-func (w *programs) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
 	}
 }

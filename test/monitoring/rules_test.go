@@ -23,9 +23,7 @@ const (
 func read(t *testing.T, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 
@@ -60,9 +58,7 @@ func alertsOf(t *testing.T, overlay string) (groups []group, alerts map[string]r
 				Groups []group `json:"groups"`
 			}
 		}
-		if err := yaml.UnmarshalStrict([]byte(document), &shipped); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.UnmarshalStrict([]byte(document), &shipped))
 		groups = append(groups, shipped.Spec.Groups...)
 	}
 	for _, group := range groups {
@@ -93,12 +89,8 @@ func built(t *testing.T, overlay string) []string {
 func writeRules(t *testing.T, file string, groups []group) {
 	t.Helper()
 	data, err := yaml.Marshal(map[string]any{"groups": groups})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(file, data, 0o600))
 }
 
 // testRules runs a file of test cases with promtool.
@@ -129,9 +121,7 @@ func checkAlerts(t *testing.T, overlay, of string, elsewhere map[string]rule) {
 	cases := read(t, of)
 	dir := t.TempDir()
 	writeRules(t, filepath.Join(dir, "rules.yaml"), groups)
-	if err := os.WriteFile(filepath.Join(dir, "alerts.yaml"), []byte(cases), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "alerts.yaml"), []byte(cases), 0o600))
 	testRules(t, filepath.Join(dir, "alerts.yaml"))
 
 	var file struct {
@@ -146,9 +136,7 @@ func checkAlerts(t *testing.T, overlay, of string, elsewhere map[string]rule) {
 			} `json:"alert_rule_test"`
 		} `json:"tests"`
 	}
-	if err := yaml.Unmarshal([]byte(cases), &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(cases), &file))
 	fires, silent, healthy := map[string]bool{}, map[string]bool{}, ""
 	for _, test := range file.Tests {
 		for _, alert := range test.AlertTests {
@@ -187,9 +175,7 @@ func TestCostRules(t *testing.T) {
 	writeRules(t, filepath.Join(dir, "unknown.yaml"), []group{{Name: "unknown", Rules: []rule{
 		{Record: "spot_aware_scheduler_node_hourly_on_demand_cost_usd", Expr: "unknown * NaN"},
 	}}})
-	if err := os.WriteFile(filepath.Join(dir, "costs.yaml"), []byte(read(t, "costs.yaml")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "costs.yaml"), []byte(read(t, "costs.yaml")), 0o600))
 	testRules(t, filepath.Join(dir, "costs.yaml"))
 }
 

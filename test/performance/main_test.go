@@ -18,23 +18,15 @@ import (
 func TestEveryArm(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.json")
 	o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rounds", "1", "-limit", "1m", "-json", file}, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var table strings.Builder
-	if err := run(t.Context(), o, &table, t.Output()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, run(t.Context(), o, &table, t.Output()))
 	t.Log(table.String())
 
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var report Report
-	if err := json.Unmarshal(data, &report); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(data, &report))
 	if report.Facts.KubeScheduler == "" || !strings.Contains(report.Facts.SpotAwareScheduler, "spot-aware-scheduler") {
 		t.Errorf("facts: %+v", report.Facts)
 	}
@@ -83,25 +75,17 @@ func TestEveryArm(t *testing.T) {
 func TestRate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.json")
 	o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rate", "100", "-rounds", "1", "-limit", "1m", "-arms", gated, "-json", file}, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var table strings.Builder
-	if err := run(t.Context(), o, &table, t.Output()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, run(t.Context(), o, &table, t.Output()))
 	t.Log(table.String())
 	if !strings.Contains(table.String(), "placed p99") {
 		t.Error("the table has no column for the time from creation to binding")
 	}
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var report Report
-	if err := json.Unmarshal(data, &report); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(data, &report))
 	m := report.Sizes[0].Measurements[0]
 	if m.PlacedP50Milliseconds <= 0 || m.PlacedP99Milliseconds < m.PlacedP50Milliseconds {
 		t.Errorf("from creation to binding: p50 %v ms, p99 %v ms", m.PlacedP50Milliseconds, m.PlacedP99Milliseconds)
@@ -137,9 +121,7 @@ func TestBrokenArm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rounds", "1", "-limit", test.limit}, t.Output())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			o.arms = []arm{test.arm}
 			err = run(t.Context(), o, t.Output(), t.Output())
 			if err == nil {
@@ -190,13 +172,18 @@ func TestFlags(t *testing.T) {
 		})
 	}
 	o, err := parse([]string{"-nodes", "100,5000", "-pods", "300", "-arms", "affinity,spot-aware"}, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff([]int{100, 5000}, o.nodes); diff != "" {
 		t.Errorf("nodes (-want +got)\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"affinity", "spot-aware"}, namesOf(o.arms)); diff != "" {
 		t.Errorf("arms (-want +got)\n%s", diff)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

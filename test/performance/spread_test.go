@@ -93,9 +93,7 @@ func TestLayouts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := parse([]string{"-layout", name}, t.Output())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			perZone, perPool, names := map[string]counts{}, map[string]counts{}, map[string]bool{}
 			for i, node := range o.layout.nodes(1200) {
 				names[node.Name] = true

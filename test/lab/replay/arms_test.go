@@ -49,9 +49,7 @@ func TestObjects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			arms, err := SelectArms([]string{name})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			deployments, budget := arms[0].objects(p, p.Services[0], Scales{Busy: 10, Calm: 300})
 			if budget.Spec.MinAvailable.String() != "50%" {
 				t.Errorf("minAvailable %s", budget.Spec.MinAvailable)

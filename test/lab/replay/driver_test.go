@@ -22,9 +22,7 @@ import (
 func replayed(t *testing.T, name string, p *Plan, change func(*toyCluster)) (Result, *driver) {
 	t.Helper()
 	arms, err := SelectArms([]string{name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := newToyCluster(t, p)
 	if change != nil {
 		change(c)
@@ -33,12 +31,8 @@ func replayed(t *testing.T, name string, p *Plan, change func(*toyCluster)) (Res
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c.observe(ctx, d)
-	if err := d.place(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.replay(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.place(ctx))
+	must(t, d.replay(ctx))
 	return d.recorder.Result(d.clock.At(time.Now())), d
 }
 
@@ -129,9 +123,7 @@ func TestInterrupt(t *testing.T) {
 	cause := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	c.observe(ctx, d)
-	if err := d.place(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.place(ctx))
 	d.report = func(time.Duration) { cancel(cause) }
 	if err := d.replay(ctx); !errors.Is(err, cause) {
 		t.Errorf("error %v, want the cause", err)
@@ -147,13 +139,9 @@ func TestNotice(t *testing.T) {
 	c := newToyCluster(t, p)
 	d := newDriver(Arm{Name: "x", Spot: true, Controller: true}, p, Scales{Busy: 10, Calm: 300}, newWaits(scaledTime{}, scaledTime{}), c.client)
 	node := SpotNode{Name: "n", Zone: "a", Notice: 0, Down: 2 * time.Minute}
-	if err := d.apply(t.Context(), []Event{{Kind: NodeUp, Node: node}, {Kind: NodeNotice, Node: node}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.apply(t.Context(), []Event{{Kind: NodeUp, Node: node}, {Kind: NodeNotice, Node: node}}))
 	object, err := c.client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	deadline, err := time.Parse(time.RFC3339, object.Annotations[spot.InterruptionDeadlineAnnotation])
 	if left := time.Until(deadline); err != nil || left > 12*time.Second || left < 5*time.Second {
 		t.Errorf("the deadline is in %s, want 12 s; %v", left, err)
@@ -174,9 +162,7 @@ func TestScaleIsRecordedFirst(t *testing.T) {
 		recorded = d.observer.desired["svc-x"]
 		return true, nil, nil
 	})
-	if err := d.scale(t.Context(), "svc-x", 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.scale(t.Context(), "svc-x", 0))
 	if recorded != 0 {
 		t.Errorf("%d replicas are recorded during the request, want 0", recorded)
 	}
@@ -188,9 +174,7 @@ func TestCreatedNodeIsStarting(t *testing.T) {
 	p := newPlan(t, nil)
 	d := newDriver(Arm{Name: "x", Spot: true}, p, Scales{Busy: 10, Calm: 300}, newWaits(scaledTime{}, scaledTime{}), fake.NewClientset())
 	node := p.node("n", "a", lab.Spot)
-	if err := d.createNode(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.createNode(t.Context(), node))
 	if s := d.observer.status(); s.startingNodes != 1 || !s.moving() {
 		t.Errorf("%d starting nodes before the watch reports the node, want 1", s.startingNodes)
 	}
@@ -220,9 +204,7 @@ func TestDrainDoesNotWait(t *testing.T) {
 		Spec:       corev1.PodSpec{NodeName: "n"},
 	}, false)
 	for range 3 {
-		if err := d.drainer.drain(t.Context(), d.observer); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.drainer.drain(t.Context(), d.observer))
 		time.Sleep(2 * d.drainer.again)
 	}
 	<-began
@@ -256,9 +238,7 @@ func TestTrigger(t *testing.T) {
 			client := fake.NewClientset()
 			d := newDriver(Arm{Controller: true}, newPlan(t, nil), Scales{Busy: 10, Calm: 300}, newWaits(scaledTime{}, scaledTime{}), client)
 			for range 3 { // at most one each second
-				if err := d.trigger(t.Context(), test.status); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.trigger(t.Context(), test.status))
 			}
 			if got := len(client.Actions()); got != test.want {
 				t.Errorf("%d requests, want %d", got, test.want)

@@ -15,9 +15,7 @@ func TestReadCapacity(t *testing.T) {
 	const header = "dataset,pool,offset_seconds,capacity\n"
 	got, err := ReadCapacity("c.csv", strings.NewReader("\ufeff"+header+
 		"other,x,0,1\r\nd,b,0,2\nd,a,60,0\nother,x,5,end\nd,a,120.5,3\nd,b,90,end\nd,a,120.5,end\n"), "d")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := Capacity{Dataset: "d", Pools: []PoolTrace{
 		{Name: "a", Steps: []Step{{At: time.Minute}, {At: 120500 * time.Millisecond, Count: 3}}, End: 120500 * time.Millisecond},
 		{Name: "b", Steps: []Step{{Count: 2}}, End: 90 * time.Second},
@@ -105,9 +103,7 @@ func TestReadWorkload(t *testing.T) {
 func TestReadPrices(t *testing.T) {
 	const header = "instance_type,allocatable_cpu_m,allocatable_memory_mib,max_pods,on_demand_usd_per_hour,spot_usd_per_hour_est\n"
 	prices, err := ReadPrices("p.csv", strings.NewReader(header+"a,3920,14162,58,0.192,0.06\nb,,,,3.06,0.612\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, want := prices["a"], (Price{CPUMilli: 3920, MemoryMiB: 14162, MaxPods: 58, OnDemandUSD: 0.192, SpotUSD: 0.06}); got != want {
 		t.Errorf("price %+v, want %+v", got, want)
 	}
@@ -122,9 +118,7 @@ func TestReadPrices(t *testing.T) {
 
 func TestReadInputs(t *testing.T) {
 	in, err := ReadInputs(Files{}, SampleDataset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(in.Capacity.Pools) != 3 || len(in.Services) < 20 || in.Prices[SampleInstanceType].incomplete != nil {
 		t.Errorf("the sample has %d pools and %d services", len(in.Capacity.Pools), len(in.Services))
 	}
@@ -132,9 +126,7 @@ func TestReadInputs(t *testing.T) {
 		t.Errorf("without --capacity: error %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "c.csv")
-	if err := os.WriteFile(file, []byte("dataset,pool,offset_seconds,capacity\nd,a,0,1\nd,a,9,end\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("dataset,pool,offset_seconds,capacity\nd,a,0,1\nd,a,9,end\n"), 0o600))
 	if _, err := ReadInputs(Files{Capacity: file}, "d"); err == nil || !strings.Contains(err.Error(), "--prices is missing") {
 		t.Errorf("without --prices: error %v", err)
 	}

@@ -37,9 +37,7 @@ func newPlan(t *testing.T, change func(*Inputs, *Settings)) *Plan {
 		change(&in, &s)
 	}
 	p, err := NewPlan(in, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
@@ -116,17 +114,13 @@ func TestNoticeIsWithinTheLifeOfANode(t *testing.T) {
 // victims.
 func TestSeed(t *testing.T) {
 	in, err := ReadInputs(Files{}, SampleDataset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, s := world()
 	s.InstanceType, s.Length, s.From = SampleInstanceType, 12*time.Hour, -1
 	make := func(seed uint64) *Plan {
 		s.Seed = seed
 		p, err := NewPlan(in, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return p
 	}
 	first := make(1)
@@ -253,9 +247,7 @@ func TestWindowAtEnd(t *testing.T) {
 func TestAmount(t *testing.T) {
 	for text, want := range map[string][]int{"0": {0, 0, 0}, "2": {0, 1, 2}, "50%": {0, 1, 2}, "30%": {0, 1, 1}, "100%": {0, 1, 3}} {
 		a, err := ParseAmount(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := []int{a.Of(0), a.Of(1), a.Of(3)}; !slices.Equal(got, want) {
 			t.Errorf("%s of 0, 1 and 3 is %v, want %v", text, got, want)
 		}
@@ -278,9 +270,7 @@ func TestTooManyNodes(t *testing.T) {
 func TestRecordingGaps(t *testing.T) {
 	in, s := world()
 	p, err := NewPlan(in, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := []string{"Pool b was recorded from 30m0s to 2h0m0s only. Its capacity counts as 0 before, and does not change after."}
 	if diff := cmp.Diff(want, p.recordingGaps(in)); diff != "" {
 		t.Errorf("gaps (-want +got):\n%s", diff)
@@ -291,5 +281,12 @@ func TestRecordingGaps(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"No service is scaled in this window."}, p.recordingGaps(in)); diff != "" {
 		t.Errorf("gaps (-want +got):\n%s", diff)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -35,17 +35,11 @@ func sampleReport(t *testing.T) *Report {
 func TestPinnedNames(t *testing.T) {
 	folder := t.TempDir()
 	r := sampleReport(t)
-	if err := r.Write(folder); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Write(folder))
 	data, err := os.ReadFile(filepath.Join(folder, "report.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var decoded map[string]any
-	if err := json.Unmarshal(data, &decoded); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(data, &decoded))
 	arm := decoded["arms"].([]any)[0].(map[string]any)
 	for _, name := range []string{"podHoursCost", "nodeHoursCost", "outages", "outageSeconds", "belowFloorSeconds", "belowBudgetSeconds", "spotShare", "evictions"} {
 		if _, ok := arm[name].(float64); !ok {
@@ -74,9 +68,7 @@ func TestReadReportRejects(t *testing.T) {
 		`{"dataset": "d", "arms": [{"name": "a"}]}`: `unknown arm "a"`,
 	} {
 		path := filepath.Join(t.TempDir(), "report.json")
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(content), 0o644))
 		if _, err := ReadReport(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got %v, want the path and %q", content, err, want)
 		}
@@ -99,13 +91,9 @@ func TestMarkdown(t *testing.T) {
 // TestPlots checks that report.md shows each plot, and that each plot is a file that needs no other.
 func TestPlots(t *testing.T) {
 	folder := t.TempDir()
-	if err := sampleReport(t).Write(folder); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sampleReport(t).Write(folder))
 	page, err := os.ReadFile(filepath.Join(folder, "report.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	plots, err := filepath.Glob(filepath.Join(folder, "*.svg"))
 	if err != nil || len(plots) != 5 {
 		t.Errorf("plots %q, %v; want 5: a plane and two timelines per arm", plots, err)
@@ -176,9 +164,7 @@ func TestBootstrap(t *testing.T) {
 
 func TestFolderThatCannotBeWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	if err := PrepareFolder(filepath.Join(file, "out")); err == nil || !strings.Contains(err.Error(), "--out") {
 		t.Errorf("error %v", err)
 	}

@@ -23,31 +23,21 @@ func TestWriteResults(t *testing.T) {
 		r.NoticeSeconds, r.StartupSeconds, r.Created = 120, 5, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 		change(r)
 		folder := filepath.Join(folder, name)
-		if err := PrepareFolder(folder); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Write(folder); err != nil {
-			t.Fatal(err)
-		}
+		must(t, PrepareFolder(folder))
+		must(t, r.Write(folder))
 	}
 	page := filepath.Join(t.TempDir(), "page.md")
 	write := func(text string) error {
 		t.Helper()
-		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(page, []byte(text), 0o644))
 		return WriteResults(folder, page)
 	}
 	if err := write("# Results\n"); err == nil || !strings.Contains(err.Error(), "page.md: expected the lines") {
 		t.Errorf("a page without a generated part: %v", err)
 	}
-	if err := write("# Results\n" + resultsBegin + "old\n" + resultsEnd + "the end\n"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, write("# Results\n"+resultsBegin+"old\n"+resultsEnd+"the end\n"))
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	at := 0
 	for _, want := range []string{
 		"# Results\n" + resultsBegin, "### Notice 2m0s, start-up 5s, floor 1", "| `another` | 1 | split |", "| `another` | 1 | controller |", "| `another` | 1 | bound | 0.0 |", "| `d` | 1 | controller |", "| `d` | 2 | controller |", "| `d` | 2 | bound |",

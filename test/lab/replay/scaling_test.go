@@ -17,13 +17,9 @@ import (
 func decoded(t *testing.T, file string) map[string]any {
 	t.Helper()
 	data, err := os.ReadFile("../../../config/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var config map[string]any
-	if err := yaml.Unmarshal(data, &config); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(data, &config))
 	return config
 }
 
@@ -37,9 +33,7 @@ func TestScaledController(t *testing.T) {
 		}
 		changed := editController(config, Overrides{"rebalance.calmPeriod": "5m", "rebalance.maxMoves": "20"}, scales)
 		data, err := yaml.Marshal(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		settings, err := controller.Read(data)
 		if err != nil {
 			t.Fatalf("%+v: %v", scales, err)
