@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"fmt"
 	"strings"
 	"time"
@@ -11,15 +12,14 @@ import (
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
@@ -136,10 +136,17 @@ func (c *cluster) makeOriginals(ctx context.Context) (err error) {
 	update := func(manager string) metav1.UpdateOptions { return metav1.UpdateOptions{FieldManager: manager} }
 	nodes, apps, pods := c.client.CoreV1().Nodes(), c.client.AppsV1(), c.client.CoreV1().Pods("default")
 
-	if c.node, err = nodes.Create(ctx, ordinaryNode(), create(kubelet)); err != nil {
+	node, err := ordinaryNode()
+	if err != nil {
 		return err
 	}
-	deployment := ordinaryDeployment()
+	if c.node, err = nodes.Create(ctx, node, create(kubelet)); err != nil {
+		return err
+	}
+	deployment, err := ordinaryDeployment()
+	if err != nil {
+		return err
+	}
 	if c.deployment, err = apps.Deployments("default").Create(ctx, deployment, create(helm)); err != nil {
 		return err
 	}
@@ -286,84 +293,35 @@ func (c *cluster) pending(deployment int) *v1.Pod {
 
 const revisionKey = "deployment.kubernetes.io/revision"
 
-func ordinaryNode() *v1.Node {
-	node := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "original",
-			Labels: map[string]string{
-				v1.LabelHostname: "original", v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64", v1.LabelTopologyRegion: "eu-central-1",
-				v1.LabelTopologyZone: "eu-central-1a", v1.LabelInstanceTypeStable: "m6i.2xlarge", lab.CapacityLabel: lab.Spot,
-				"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
-			},
-			Annotations: map[string]string{
-				"node.alpha.kubernetes.io/ttl": "0", "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-				"csi.volume.kubernetes.io/nodeid": `{"ebs.csi.aws.com":"i-0123456789abcdef0"}`,
-			},
-		},
-		Spec: v1.NodeSpec{ProviderID: "aws:///eu-central-1a/i-0123456789abcdef0", PodCIDR: "10.0.0.0/24"},
-		Status: v1.NodeStatus{
-			Capacity:  v1.ResourceList{"cpu": resource.MustParse("32"), "memory": resource.MustParse("128Gi"), "pods": resource.MustParse("110"), "ephemeral-storage": resource.MustParse("80Gi")},
-			Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.1"}, {Type: v1.NodeHostName, Address: "original"}},
-			NodeInfo: v1.NodeSystemInfo{KernelVersion: "6.12.0", OSImage: "Bottlerocket", ContainerRuntimeVersion: "containerd://2.1.0", KubeletVersion: "v1.36.4",
-				OperatingSystem: "linux", Architecture: "amd64"},
-		},
-	}
-	node.Status.Allocatable = node.Status.Capacity
-	for _, kind := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure, v1.NodeReady} {
-		status := v1.ConditionFalse
-		if kind == v1.NodeReady {
-			status = v1.ConditionTrue
-		}
-		node.Status.Conditions = append(node.Status.Conditions, v1.NodeCondition{Type: kind, Status: status, Reason: "KubeletIsFine", Message: "kubelet is fine"})
+//go:embed originals/node.yaml
+var nodeText []byte
+
+//go:embed originals/deployment.yaml
+var deploymentText []byte
+
+func ordinaryNode() (*v1.Node, error) {
+	node := &v1.Node{}
+	if err := yaml.UnmarshalStrict(nodeText, node); err != nil {
+		return nil, fmt.Errorf("originals/node.yaml: %w", err)
 	}
 	for i := range 30 { // a kubelet reports up to 50
 		digest := strings.Repeat(fmt.Sprintf("%02x", i), 32)
 		node.Status.Images = append(node.Status.Images, v1.ContainerImage{SizeBytes: 100 << 20, Names: []string{
 			fmt.Sprintf("registry.example.com/team/service-%d@sha256:%s", i, digest), fmt.Sprintf("registry.example.com/team/service-%d:1.2.3", i)}})
 	}
-	return node
+	return node, nil
 }
 
-func ordinaryLabels() map[string]string {
-	return map[string]string{"app.kubernetes.io/name": "service", "app.kubernetes.io/instance": "service-prod",
-		"app.kubernetes.io/version": "1.2.3", "helm.sh/chart": "service-4.5.6"}
-}
-
-// ordinaryTemplate returns the pod template of an ordinary web service.
-func ordinaryTemplate() v1.PodTemplateSpec {
-	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http")}}}
-	container := v1.Container{
-		Name: "app", Image: "registry.example.com/team/service:1.2.3-abcdef", LivenessProbe: probe, ReadinessProbe: probe,
-		Ports: []v1.ContainerPort{{Name: "http", ContainerPort: 8080}, {Name: "metrics", ContainerPort: 9090}},
-		Resources: v1.ResourceRequirements{
-			Requests: v1.ResourceList{"cpu": resource.MustParse("250m"), "memory": resource.MustParse("256Mi")},
-			Limits:   v1.ResourceList{"memory": resource.MustParse("512Mi")},
-		},
-		VolumeMounts: []v1.VolumeMount{{Name: "config", MountPath: "/etc/app"}, {Name: "tmp", MountPath: "/tmp"}},
+func ordinaryDeployment() (*appsv1.Deployment, error) {
+	d := &appsv1.Deployment{}
+	if err := yaml.UnmarshalStrict(deploymentText, d); err != nil {
+		return nil, fmt.Errorf("originals/deployment.yaml: %w", err)
 	}
+	container := &d.Spec.Template.Spec.Containers[0]
 	for i := range 15 {
 		container.Env = append(container.Env, v1.EnvVar{Name: fmt.Sprintf("SOME_SETTING_%d", i), Value: "a-value-of-it"})
 	}
-	return v1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: ordinaryLabels(), Annotations: map[string]string{
-			"prometheus.io/scrape": "true", "checksum/config": strings.Repeat("0123456789abcdef", 4)}},
-		Spec: v1.PodSpec{
-			SchedulerName: "spot-aware-scheduler", ServiceAccountName: "service", SecurityContext: &v1.PodSecurityContext{RunAsNonRoot: new(true)},
-			Containers: []v1.Container{container},
-			Volumes: []v1.Volume{
-				{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "service"}}}},
-				{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
-			},
-		},
-	}
-}
-
-func ordinaryDeployment() *appsv1.Deployment {
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "original", Labels: ordinaryLabels(), Annotations: map[string]string{
-			revisionKey: "1", "meta.helm.sh/release-name": "service", "meta.helm.sh/release-namespace": "shop"}},
-		Spec: appsv1.DeploymentSpec{Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: ordinaryLabels()}, Template: ordinaryTemplate()},
-	}
+	return d, nil
 }
 
 // ordinaryReplicaSet returns the ReplicaSet that the Deployment controller creates for a
