@@ -124,7 +124,7 @@ func (k setting) annotate(i int, levels []annotations, s settings, strict bool, 
 	return s
 }
 
-// texts are values of settings by field, as in the configuration. All of them parse.
+// texts are values of settings by field, as in the configuration. All values parse.
 type texts map[string]string
 
 // textsIn returns the settings in an object of the configuration.

@@ -45,8 +45,8 @@ func TestNamesAreDocumented(t *testing.T) {
 	}
 }
 
-// TestReference checks that the reference describes each metric and event reason of the code, and no
-// other. TestNames in test/contracts compares the list of names with the code.
+// TestReference checks that the reference describes each metric and event reason of the code, and
+// no other. TestNames in test/contracts compares the list of names with the code.
 func TestReference(t *testing.T) {
 	list := read(t, "test/contracts/testdata/names.txt")
 	for kind, test := range map[string]struct{ doc, heading, prefix string }{

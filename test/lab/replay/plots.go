@@ -70,7 +70,7 @@ type plotFile struct {
 	draw          func() (*plot.Plot, error)
 }
 
-// plotFiles returns the plots of a report: all arms, and each of these arms over time.
+// plotFiles returns the plots of a report: all arms together, and these arms over time.
 func (r *Report) plotFiles(arms []ArmResult) []plotFile {
 	files := []plotFile{{"plane.svg", "Cost and availability of all arms; the dashed line is the bound", plotHeight + 60, r.planePlot}}
 	for _, a := range arms {

@@ -88,7 +88,8 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// TestPlots checks that report.md shows each plot, and that each plot is a file that needs no other.
+// TestPlots checks that report.md shows each plot, and that each plot is a file that needs no other
+// file.
 func TestPlots(t *testing.T) {
 	folder := t.TempDir()
 	must(t, sampleReport(t).Write(folder))

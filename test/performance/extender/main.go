@@ -65,8 +65,8 @@ func main() {
 		if err != nil {
 			return frame.Usage{Err: err}
 		}
-		// If the clients' garbage were collected dozens of times per second, the result would include
-		// their pauses.
+		// If the clients' garbage were collected dozens of times per second, the result would
+		// include their pauses.
 		debug.SetGCPercent(-1)
 		debug.SetMemoryLimit(1 << 30)
 		return run(ctx, o)
