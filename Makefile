@@ -159,7 +159,7 @@ bench-upstream: tools ## Compares the shipped profile with the default one on Ku
 
 .PHONY: site
 site: export SITE_BASE := $(SITE_BASE)
-site: ## Builds the documentation site into dist/site with Node.js, and checks its links (SITE_BASE).
+site: ## Builds the documentation site into dist/site with Node.js; fails if a link is broken (SITE_BASE).
 	@hack/site.sh
 
 .PHONY: generate

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Builds the documentation site from docs/ into dist/site, and checks its links. The checkout is
-# "latest (main)". Each release, a tag such as v0.1.0, is built from its own files into a folder of
-# its name. SITE_BASE is the path of the site on its host, with a slash at the end.
+# Builds the documentation site from docs/ into dist/site. The checkout is "latest (main)". Each
+# release, a tag such as v0.1.0, is built from its own files into a folder of its name. SITE_BASE is
+# the path of the site on its host, with a slash at the end.
+#
+# The build fails if a page has a link to a page or file that does not exist. make test checks the
+# headings in links (test/docs).
 #
 # npm installs the packages in site/package-lock.json. It connects to a registry only for packages
 # that are not in its cache.
@@ -34,4 +37,8 @@ for tag in "${releases[@]}"; do
   build "$checkout" "$tag" "$base$tag/" "$out/$tag"
   rm -rf "$checkout"
 done
-go run ./hack/sitelinks -base "$base" dist/site
+# The site must be complete: a browser loads no image, script or style from another host.
+if grep -rnoE --include='*.html' '<(script|img|link)[^>]* (src|href)="([a-z]+:)?//[^"]*"' "$out" >&2; then
+  echo "site: expected only parts from the site itself" >&2
+  exit 1
+fi

@@ -80,7 +80,10 @@ const frontPage = {
   },
 }
 
+// link returns the link to a page. It throws an error if the page does not exist: VitePress does not
+// check the links in this file.
 function link(page) {
+  if (!existsSync(path.join(docs, `${page}.md`))) throw new Error(`site/.vitepress/config.mjs: link to ${page}: no such page`)
   return `/${page}`
 }
 
