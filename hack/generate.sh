@@ -15,9 +15,13 @@ cp "$made/scheduling.x-k8s.io_podgroups.yaml" "$to/manifests/overlays/gang/podgr
 .local/bin/controller-gen object paths=./pkg/apis/config output:object:dir="$made"
 mkdir -p "$to/pkg/apis/config"
 cp "$made/zz_generated.deepcopy.go" "$to/pkg/apis/config/zz_generated.deepcopy.go"
-# The table of values in the README of the chart.
+# The README of the chart, with a table of its values. helm-docs logs errors and exits with status 0.
 chart=manifests/charts/spot-aware-scheduler
-go run ./hack/chartreadme "$chart" >"$made/README.md"
+.local/bin/helm-docs --chart-search-root "$chart" --sort-values-order file --log-level warning --dry-run >"$made/README.md" 2>"$made/errors"
+if [ -s "$made/errors" ]; then
+  cat "$made/errors" >&2
+  exit 1
+fi
 mkdir -p "$to/$chart"
 cp "$made/README.md" "$to/$chart/README.md"
 go run ./hack/configreference >"$made/configuration.md"

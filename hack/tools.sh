@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Builds the local control plane, kubectl, the linters, Helm and Karpenter into .local/bin, at the
-# versions pinned in the go.mod of hack/tools, hack/helm and hack/karpenter. The argument selects
-# what it builds:
+# Builds the local control plane, kubectl, Helm, Karpenter, the linter and the generators of pages
+# into .local/bin, at the versions pinned in the go.mod of hack/tools, hack/helm, hack/karpenter,
+# hack/golangci-lint, hack/helm-docs and hack/crd-ref-docs. Each has a module of its own, so that it
+# does not raise the versions of modules of the control plane. The argument selects what it builds:
 #
 #	control-plane  only the control plane, which is all that make demo and make replay need
 #	kubelet        also the kubelet
 #	helm           only Helm
+#	golangci-lint  only that; the same for helm-docs and crd-ref-docs
 #	karpenter      only Karpenter; also copies its CRDs and instance types from the module cache
 #	               into .local/karpenter
 #	controllers    only Argo Rollouts and Kueue, pinned in hack/argo-rollouts/go.mod and
@@ -25,7 +27,7 @@ if [ "${1:-}" = controllers ]; then
 fi
 case ${1:-} in
   [0-9]*) module=kubernetes-$1 folder=bin/$1 ;;
-  helm | karpenter | argo-rollouts | kueue) module=$1 folder=bin ;;
+  helm | golangci-lint | helm-docs | crd-ref-docs | karpenter | argo-rollouts | kueue) module=$1 folder=bin ;;
   *) module=tools folder=bin ;;
 esac
 cd "$(dirname "$0")/$module"
@@ -43,6 +45,13 @@ if [ $module = helm ]; then
   go build -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$(go list -m -f '{{.Version}}' helm.sh/helm/v4)" \
     -o "$bin/helm" helm.sh/helm/v4/cmd/helm
   echo "$want" >"$bin/.built-helm"
+  exit
+fi
+if [ $module = golangci-lint ] || [ $module = helm-docs ] || [ $module = crd-ref-docs ]; then
+  built .built-$module && exit
+  echo "tools: building $module (the first time takes minutes)" >&2
+  go build -ldflags "-s -w" -o "$bin/" "$(go list tool)"
+  echo "$want" >"$bin/.built-$module"
   exit
 fi
 if [ $module = karpenter ]; then
@@ -94,7 +103,7 @@ if ! built .built; then
 fi
 if [ $module != tools ] || [ "${1:-}" = control-plane ]; then exit; fi
 if ! built .built-checks; then
-  build "kubectl and the linters" k8s.io/kubernetes/cmd/kubectl sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck
+  build "kubectl and controller-gen" k8s.io/kubernetes/cmd/kubectl sigs.k8s.io/controller-tools/cmd/controller-gen
   echo "$want" >"$bin/.built-checks"
 fi
 # Only make test-node needs a kubelet.
@@ -103,5 +112,7 @@ if [ "${1:-}" = kubelet ] && ! built .built-kubelet; then
   echo "$want" >"$bin/.built-kubelet"
 fi
 # These are last because they have modules of their own.
-../tools.sh helm
+for module in helm golangci-lint helm-docs crd-ref-docs; do
+  ../tools.sh $module
+done
 exec ../tools.sh karpenter

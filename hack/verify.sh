@@ -16,7 +16,7 @@ check() { # remedy, command...
   fi
 }
 check "gofmt -w ." gofmt -l cmd hack pkg test
-for module in . hack test hack/{tools,helm,karpenter,argo-rollouts,kueue,kubernetes-*}; do
+for module in . hack test hack/{tools,helm,golangci-lint,helm-docs,crd-ref-docs,karpenter,argo-rollouts,kueue,kubernetes-*}; do
   check "go mod tidy in $module" env -C "$module" go mod tidy -diff
 done
 

@@ -84,8 +84,10 @@ func buildCommand(ctx context.Context, args []string) error {
 	if r.date, err = releaseDate(ctx, os.Getenv("SOURCE_DATE_EPOCH")); err != nil {
 		return err
 	}
-	if _, err := run(exec.CommandContext(ctx, "hack/tools.sh", "helm")); err != nil {
-		return err
+	for _, tool := range []string{"helm", "helm-docs"} {
+		if _, err := run(exec.CommandContext(ctx, "hack/tools.sh", tool)); err != nil {
+			return err
+		}
 	}
 	dir, err := r.write(ctx, *dist)
 	if err != nil {

@@ -83,13 +83,9 @@ func packChart(ctx context.Context, root, registry, version string, date time.Ti
 	if err := replaceOnce(filepath.Join(chart, "values.yaml"), "\n  registry: localhost\n", "\n  registry: "+registry+"\n"); err != nil {
 		return file{}, err
 	}
-	host := exec.CommandContext(ctx, "go", "run", "./hack/chartreadme", chart)
-	host.Dir = root
-	readme, err := run(host)
-	if err != nil {
-		return file{}, err
-	}
-	if err := os.WriteFile(filepath.Join(chart, "README.md"), readme, 0o644); err != nil {
+	// The README contains the default values.
+	if _, err := run(exec.CommandContext(ctx, filepath.Join(root, ".local/bin/helm-docs"),
+		"--chart-search-root", chart, "--sort-values-order", "file", "--log-level", "warning")); err != nil {
 		return file{}, err
 	}
 	number := strings.TrimPrefix(version, "v")

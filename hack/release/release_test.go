@@ -45,7 +45,7 @@ func (r *release) check(t *testing.T, dir string) error {
 // product's module, which then contains the tiny program.
 func copySources(t *testing.T) string {
 	dir := t.TempDir()
-	for _, name := range []string{"go.mod", "go.sum", "LICENSE", "config", "manifests", "hack/chartreadme", "hack/release/testdata"} {
+	for _, name := range []string{"go.mod", "go.sum", "LICENSE", "config", "manifests", "hack/release/testdata"} {
 		to := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			t.Fatal(err)
