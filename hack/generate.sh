@@ -24,6 +24,21 @@ if [ -s "$made/errors" ]; then
 fi
 mkdir -p "$to/$chart"
 cp "$made/README.md" "$to/$chart/README.md"
-go run ./hack/configreference >"$made/configuration.md"
+# The reference of the configuration: kinds and fields from the Go types of pkg/apis, flags from the
+# programs.
+flags() { # program; prints its own flags, which precede those of all components
+  go run "./cmd/$1" --help >"$made/help"
+  awk '/^Logs flags:/ { exit } / flags:$/ { own = 1; next } own && NF' "$made/help"
+}
+.local/bin/crd-ref-docs --log-level WARN --source-path pkg/apis --config hack/crd-ref-docs/config.yaml --renderer markdown \
+  --templates-dir hack/crd-ref-docs/templates --output-path "$made/kinds.md"
+{
+  cat "$made/kinds.md"
+  printf '\n## Flags of %s\n%s\n\n```text\n' spot-controller 'Its other settings are in the file of `--config`.'
+  flags controller
+  printf '```\n\n## Flags of %s\n%s\n\n```text\n' spot-extender 'The flags are its whole configuration. The policy is in the file of `--scheduler-config`.'
+  flags extender
+  echo '```'
+} >"$made/configuration.md"
 mkdir -p "$to/docs/reference"
 cp "$made/configuration.md" "$to/docs/reference/configuration.md"

@@ -6,4 +6,6 @@
 // Package config/scheme registers the types with the scheduler.
 //
 // +kubebuilder:object:generate=true
+// +groupName=kubescheduler.config.k8s.io
+// +versionName=v1
 package config

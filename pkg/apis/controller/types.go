@@ -13,6 +13,8 @@ const Kind = "SpotControllerConfiguration"
 // GroupVersion is the required group and version of a configuration file.
 var GroupVersion = schema.GroupVersion{Group: "spot-aware-scheduler.io", Version: "v1beta1"}
 
+// +kubebuilder:object:root=true
+
 // SpotControllerConfiguration is the configuration file of spot-controller. All fields are
 // optional.
 type SpotControllerConfiguration struct {
