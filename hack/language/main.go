@@ -1,29 +1,26 @@
 // Command language checks the English of the project: comments and messages of Go files, comments
-// of scripts and YAML files, and Markdown pages. It also limits the length of files and functions
-// of the product, and rejects the package unsafe there. It prints a line for each finding, and
-// exits with status 1 if there is one.
+// of scripts and YAML files, and Markdown pages. It prints a line for each finding, and exits with
+// status 1 if there is one.
 //
-//	go run ./hack/language [-count] [path...]
+//	go run ./hack/language [path...]
 //
-// -count prints the number of findings per 1,000 comment lines instead, by folder. Without a path
-// it checks the whole repository.
+// Without a path it checks the whole repository.
+//
+// Kept linters do not replace it: misspell knows only misspelled words, lll cannot limit comments
+// to fewer columns than code, and vale reads no messages in code, and needs cgo for comments.
 package main
 
 import (
 	"bufio"
 	"bytes"
-	"cmp"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -32,8 +29,6 @@ const (
 	bannedFile       = "hack/banned-words.txt"
 	maxCommentColumn = 100
 	maxSentenceWords = 35
-	maxFileLines     = 450
-	maxFunctionLines = 60
 )
 
 // finding is one violation.
@@ -47,31 +42,21 @@ type finding struct {
 type checker struct {
 	banned, allowed *regexp.Regexp
 	findings        []finding
-	// commentLines counts the checked lines by folder.
-	commentLines map[string]int
-	// documented reports by folder whether a package there has a doc comment.
-	documented map[string]bool
 }
 
 func main() {
-	count := flag.Bool("count", false, "print the findings per 1,000 comment lines, by folder")
-	flag.Parse()
 	c, err := newChecker()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	paths := flag.Args()
+	paths := os.Args[1:]
 	if len(paths) == 0 {
 		paths = []string{"."}
 	}
 	if err := c.check(paths); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
-	}
-	if *count {
-		c.summarize()
-		return
 	}
 	for _, f := range c.findings {
 		fmt.Printf("%s:%d: %s\n", f.file, f.line, f.text)
@@ -102,7 +87,7 @@ func newChecker() (*checker, error) {
 	compile := func(patterns []string) (*regexp.Regexp, error) {
 		return regexp.Compile(`(?i)\b(?:` + strings.Join(patterns, "|") + `)\b`)
 	}
-	c := &checker{commentLines: map[string]int{}, documented: map[string]bool{}}
+	c := &checker{}
 	if c.banned, err = compile(banned); err != nil {
 		return nil, err
 	}
@@ -115,11 +100,6 @@ func (c *checker) check(paths []string) error {
 	for _, path := range paths {
 		if err := filepath.WalkDir(path, c.visit); err != nil {
 			return err
-		}
-	}
-	for _, folder := range slices.Sorted(maps.Keys(c.documented)) {
-		if !c.documented[folder] {
-			c.add(folder, 1, "the package has no doc comment")
 		}
 	}
 	return nil
@@ -160,8 +140,7 @@ func (c *checker) words(file string, line int, text string) {
 	}
 }
 
-// goFile checks comments, string literals with spaces in them, the length of the file and, in its
-// package's folder, the package comment.
+// goFile checks comments, and string literals with spaces in them.
 func (c *checker) goFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -175,14 +154,10 @@ func (c *checker) goFile(path string) error {
 	if ast.IsGenerated(file) {
 		return nil
 	}
-	folder := filepath.Dir(filepath.ToSlash(path))
-	c.documented[folder] = c.documented[folder] || file.Doc != nil
-	c.product(path, text, files, file)
 	for _, group := range file.Comments {
 		for _, comment := range group.List {
 			at := files.Position(comment.Pos())
 			for i, line := range strings.Split(comment.Text, "\n") {
-				c.commentLines[folder]++
 				c.words(path, at.Line+i, line)
 				column := len([]rune(line))
 				if i == 0 {
@@ -211,30 +186,6 @@ func (c *checker) goFile(path string) error {
 	return nil
 }
 
-// product checks a file of the product: its length, the length of its functions, and its imports.
-func (c *checker) product(path string, text []byte, files *token.FileSet, file *ast.File) {
-	inPkg, inCmd := strings.HasPrefix(filepath.ToSlash(path), "pkg/"), strings.HasPrefix(filepath.ToSlash(path), "cmd/")
-	if !inPkg && !inCmd || strings.HasSuffix(path, "_test.go") {
-		return
-	}
-	if lines := bytes.Count(text, []byte("\n")); inPkg && lines > maxFileLines {
-		c.add(path, 1, "file of %d lines, at most %d", lines, maxFileLines)
-	}
-	for _, declaration := range file.Decls {
-		if function, ok := declaration.(*ast.FuncDecl); ok {
-			first, last := files.Position(function.Pos()).Line, files.Position(function.End()).Line
-			if lines := last - first + 1; lines > maxFunctionLines {
-				c.add(path, first, "function %s of %d lines, at most %d", function.Name.Name, lines, maxFunctionLines)
-			}
-		}
-	}
-	for _, spec := range file.Imports {
-		if spec.Path.Value == `"unsafe"` {
-			c.add(path, files.Position(spec.Pos()).Line, "the product does not use package unsafe")
-		}
-	}
-}
-
 // indentOf returns the column at which a comment begins, with tabs as 4 columns. A comment behind
 // code begins at column 0: the code before it is not counted.
 func indentOf(text []byte, file *token.File, pos token.Pos) int {
@@ -257,7 +208,6 @@ func (c *checker) hashComments(path string) error {
 		if !ok || strings.Count(line[:len(line)-len(comment)], `"`)%2 == 1 {
 			continue
 		}
-		c.commentLines[filepath.Dir(filepath.ToSlash(path))]++
 		c.words(path, i+1, comment)
 		if strings.HasPrefix(strings.TrimSpace(line), "#") && len([]rune(line)) > maxCommentColumn && !generated(text) {
 			c.add(path, i+1, "comment of %d columns, at most %d", len([]rune(line)), maxCommentColumn)
@@ -284,7 +234,6 @@ func (c *checker) markdown(path string) error {
 		return err
 	}
 	defer file.Close()
-	slashed := filepath.ToSlash(path)
 	var paragraph []string
 	began, fenced := 0, false
 	flush := func() {
@@ -308,11 +257,13 @@ func (c *checker) markdown(path string) error {
 		if fenced {
 			continue
 		}
-		c.commentLines[filepath.Dir(slashed)]++
 		prose := code.ReplaceAllString(text, "X")
 		c.words(path, line, prose)
 		begins := trimmed == "" || strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "- ") || strings.HasPrefix(trimmed, "|") ||
-			strings.HasPrefix(trimmed, "* ") || len(trimmed) > 1 && trimmed[0] >= '0' && trimmed[0] <= '9' && strings.Contains(trimmed[:min(4, len(trimmed))], ". ")
+			strings.HasPrefix(
+				trimmed,
+				"* ",
+			) || len(trimmed) > 1 && trimmed[0] >= '0' && trimmed[0] <= '9' && strings.Contains(trimmed[:min(4, len(trimmed))], ". ")
 		if begins {
 			flush()
 		}
@@ -333,23 +284,4 @@ func (c *checker) markdown(path string) error {
 	}
 	flush()
 	return scanner.Err()
-}
-
-// summarize prints the findings about words per 1,000 comment lines.
-func (c *checker) summarize() {
-	words := map[string]int{}
-	total, lines := 0, 0
-	for _, f := range c.findings {
-		if strings.HasPrefix(f.text, `"`) {
-			words[filepath.Dir(filepath.ToSlash(f.file))]++
-			total++
-		}
-	}
-	for _, folder := range slices.SortedFunc(maps.Keys(c.commentLines), func(a, b string) int {
-		return cmp.Or(cmp.Compare(words[b], words[a]), cmp.Compare(a, b))
-	}) {
-		fmt.Printf("%6d  %7.1f  %s\n", words[folder], 1000*float64(words[folder])/float64(c.commentLines[folder]), folder)
-		lines += c.commentLines[folder]
-	}
-	fmt.Printf("%6d  %7.1f  in all, of %d lines\n", total, 1000*float64(total)/float64(lines), lines)
 }

@@ -14,7 +14,6 @@ import (
 // TestFindings checks that each rule finds a violation, and that allowed text has none.
 func TestFindings(t *testing.T) {
 	long := strings.Repeat("word ", 36)
-	lines := strings.Repeat("\tprintln()\n", 59)
 	for name, test := range map[string]struct {
 		file, text string
 		want       []string
@@ -30,11 +29,6 @@ func TestFindings(t *testing.T) {
 		},
 		"allowed phrase":          {"pkg/a/a.go", "// Package a evicts pods after a zorp event.\npackage a\n", nil},
 		"long comment":            {"pkg/a/a.go", "// Package a " + long[:100] + "\npackage a\n", []string{"1: comment of 113 columns, at most 100"}},
-		"no package comment":      {"pkg/a/a.go", "package a\n", []string{"1: the package has no doc comment"}},
-		"long file":               {"pkg/a/a.go", "// Package a evicts pods.\npackage a\n" + strings.Repeat("\n", 449), []string{"1: file of 451 lines, at most 450"}},
-		"long file of a test":     {"pkg/a/a_test.go", "// Package a evicts pods.\npackage a\n" + strings.Repeat("\n", 449), nil},
-		"long function":           {"cmd/a/a.go", "// Command a evicts pods.\npackage main\n\nfunc main() {\n" + lines + "}\n", []string{"4: function main of 61 lines, at most 60"}},
-		"unsafe":                  {"cmd/a/a.go", "// Command a evicts pods.\npackage main\n\nimport _ \"unsafe\"\n", []string{"4: the product does not use package unsafe"}},
 		"long sentence":           {"docs/a.md", "# A\n\n" + long + ".\n", []string{"3: sentence of 36 words, at most 35: " + long[:60] + "…"}},
 		"banned word in a page":   {"docs/a.md", "Pods ZORP.\n", []string{`1: "ZORP" is not the field's English: Pods ZORP.`}},
 		"banned word in a script": {"hack/a.sh", "true # pods zorp\n", []string{`1: "zorp" is not the field's English: pods zorp`}},
