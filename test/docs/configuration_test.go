@@ -1,7 +1,7 @@
 package docs
 
 import (
-	"fmt"
+	"encoding/json"
 	"maps"
 	"reflect"
 	"regexp"
@@ -49,16 +49,22 @@ func defaults(prefix string, object reflect.Value) map[string]string {
 		case !value.IsValid() || value.Kind() == reflect.Slice || value.Kind() == reflect.String && value.Len() == 0:
 		case field.Anonymous:
 			maps.Copy(all, defaults(prefix, value))
+		case isObject(value):
+			maps.Copy(all, defaults(prefix+name+".", value))
 		default:
-			if text, ok := value.Addr().Interface().(fmt.Stringer); ok {
-				// A duration, without the units that are 0, or a number.
-				all[prefix+name] = regexp.MustCompile(`([mh])0[ms](0s)?$`).ReplaceAllString(text.String(), "$1")
-			} else if value.Kind() == reflect.Struct {
-				maps.Copy(all, defaults(prefix+name+".", value))
-			} else {
-				all[prefix+name] = fmt.Sprint(value)
+			text, err := json.Marshal(value.Interface())
+			if err != nil {
+				panic(err)
 			}
+			// A duration without the units that are 0.
+			all[prefix+name] = regexp.MustCompile(`([mh])0[ms](0s)?$`).ReplaceAllString(strings.Trim(string(text), `"`), "$1")
 		}
 	}
 	return all
+}
+
+// isObject reports whether a value is a struct with fields of its own.
+func isObject(value reflect.Value) bool {
+	_, isLeaf := value.Interface().(json.Marshaler)
+	return value.Kind() == reflect.Struct && !isLeaf
 }
