@@ -70,7 +70,8 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 // elect makes the manager lead only with the Lease. mayWrite returns an error if the Lease is too
 // old to send a request. A leader that was frozen may not know yet that another replica leads. Its
 // planned and queued requests are not sent then. memory is connected to the Lease.
-func elect(config *rest.Config, duration time.Duration, options *manager.Options, memory *leader.Memory) (mayWrite func() error, err error) {
+func elect(config *rest.Config, duration time.Duration, options *manager.Options,
+	memory *leader.Memory) (mayWrite func() error, err error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err

@@ -52,7 +52,8 @@ func newCertificates(certFile, keyFile, clientCAFile string, clients []string) (
 	}
 	c := &certificates{serving: serving, clientCA: clientCA, clients: clients, now: time.Now}
 	if _, err := c.servingExpiry(); err != nil {
-		return nil, fmt.Errorf("--tls-cert-file %s: expected one for a DNS name that --client-ca-file %s signed for server auth and client auth: "+
+		return nil, fmt.Errorf("--tls-cert-file %s: expected one for a DNS name that --client-ca-file %s signed for server auth and "+
+			"client auth: "+
 			"%w", certFile, clientCAFile, err)
 	}
 	return c, nil

@@ -58,7 +58,8 @@ config/extender.yaml has the configuration of the scheduler.`,
 			serving.StringVar(&opts.bindAddress, "bind-address", ":8445",
 				"Address on which kube-scheduler is served, as host:port. Without a host, all addresses.")
 			serving.StringVar(&opts.advertiseAddress, "advertise-address", "",
-				"Address of this replica for other replicas, as host:port, or as an IP address with the port of --bind-address. Required if --bind-address "+
+				"Address of this replica for other replicas, as host:port, or as an IP address with the port of --bind-address. Required if "+
+					"--bind-address "+
 					"has no host; otherwise --bind-address is the default.")
 			serving.StringVar(&opts.certFile, "tls-cert-file", "",
 				"Path to the serving certificate as PEM, reloaded when it changes. --client-ca-file must have signed it, for a DNS name and for the "+

@@ -33,8 +33,9 @@ the cluster, or with --from a dump of it. Workloads of kube-system are only show
 -n kube-system. -o patch prints commands that make the workloads opt in.`,
 		Example: `  kubectl spot assess
   kubectl spot assess --html report.html
-  kubectl get nodes,pods,deployments,statefulsets,replicasets,jobs,daemonsets,poddisruptionbudgets,persistentvolumeclaims,persistentvolumes \
-    -A -o json > dump.json
+  kubectl get -A -o json \
+    nodes,pods,deployments,statefulsets,replicasets,jobs,daemonsets,poddisruptionbudgets,persistentvolumeclaims,persistentvolumes \
+    > dump.json
   kubectl spot assess --from dump.json --prices prices.csv
   kubectl spot assess -n shop -o patch > opt-in.sh`,
 		Args: cobra.NoArgs,
@@ -78,7 +79,8 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 	assessment := view.Assess(prices, listed.Scope.Namespace == metav1.NamespaceSystem)
 	assessment.Namespace, assessment.Missing = listed.Scope.Namespace, listed.Missing
 	if n := assessment.UnknownOwners; n > 0 {
-		o.source.ReadErrors = append(o.source.ReadErrors, fmt.Sprintf("the owners of %s are unknown: their workloads are missing", report.Count(n, "pod", "pods")))
+		o.source.ReadErrors = append(o.source.ReadErrors,
+			fmt.Sprintf("the owners of %s are unknown: their workloads are missing", report.Count(n, "pod", "pods")))
 		o.warn("%s", o.source.ReadErrors[len(o.source.ReadErrors)-1])
 	}
 	o.warnIgnored(assessment.Ignored)
@@ -130,7 +132,8 @@ func (o *options) printAssessment(p *printing, a *report.Assessment) error {
 	if !p.noHeaders {
 		o.printSummary(a)
 	}
-	t := newWorkloadTable(a.Namespace, "class", "desired", "floor", "ready", "without spot", "without spot then", "usd/month", "usd/month then")
+	t := newWorkloadTable(a.Namespace, "class", "desired", "floor", "ready", "without spot", "without spot then", "usd/month",
+		"usd/month then")
 	t.columns(wide, "floor source")
 	t.columns(always, "reasons")
 	for i := range a.Workloads {
@@ -149,14 +152,17 @@ func (o *options) printSummary(a *report.Assessment) {
 		fmt.Fprintln(o.Out, o.source.qualified("No workload"+ofNamespace(a.Namespace)+" has pods to assess."))
 		return
 	}
-	fmt.Fprintf(o.Out, "%s: %d can run on spot now, %d with a change, and %d should not.\n", report.Count(len(a.Workloads), "workload", "workloads"),
+	fmt.Fprintf(o.Out, "%s: %d can run on spot now, %d with a change, and %d should not.\n",
+		report.Count(len(a.Workloads), "workload", "workloads"),
 		a.Classes[report.ReadyForSpot], a.Classes[report.NeedsChange], a.Classes[report.NotForSpot])
-	fmt.Fprintf(o.Out, "A loss of all spot nodes (%d) would leave %d without a ready replica; with the policy, %d.\n", a.SpotNodes, a.Outages, a.OutagesThen)
+	fmt.Fprintf(o.Out, "A loss of all spot nodes (%d) would leave %d without a ready replica; with the policy, %d.\n", a.SpotNodes, a.Outages,
+		a.OutagesThen)
 	unknown := ""
 	if a.UnknownCosts > 0 {
 		unknown = fmt.Sprintf(" The costs of %s are unknown.", report.Count(a.UnknownCosts, "workload", "workloads"))
 	}
-	fmt.Fprintf(o.Out, "They cost %.2f USD a month; with the policy and these changes, %.2f.%s\nPrices: %s. Policy: %s.\n\n", a.Now, a.Then, unknown, a.Prices, o.source.Policy.Name)
+	fmt.Fprintf(o.Out, "They cost %.2f USD a month; with the policy and these changes, %.2f.%s\nPrices: %s. Policy: %s.\n\n", a.Now, a.Then,
+		unknown, a.Prices, o.source.Policy.Name)
 }
 
 // printPatches prints a shell script that makes the workloads opt in. A command is a comment if
@@ -177,7 +183,8 @@ func printPatches(out io.Writer, a *report.Assessment) error {
 		if w.Patch == nil {
 			continue
 		}
-		command := fmt.Sprintf("kubectl patch %s %s -n %s --type=strategic -p %s\n", w.Patch.Kind, w.Patch.Name, w.Patch.Namespace, shellQuoted(string(w.Patch.Patch)))
+		command := fmt.Sprintf("kubectl patch %s %s -n %s --type=strategic -p %s\n", w.Patch.Kind, w.Patch.Name, w.Patch.Namespace,
+			shellQuoted(string(w.Patch.Patch)))
 		if printed[command] {
 			continue
 		}

@@ -50,7 +50,8 @@ and 3 for an answer that lacks unreadable objects or assumes a policy.`,
 	flags := command.PersistentFlags()
 	flags.StringVar(&o.configFile, "scheduler-config", "",
 		"Path to the scheduler's configuration file, which has the policy. If empty, the configuration in the cluster is used.")
-	flags.StringVar(&o.profile, "profile", config.DefaultProfile, "schedulerName of the profile in the configuration, and of the pods to show.")
+	flags.StringVar(&o.profile, "profile", config.DefaultProfile,
+		"schedulerName of the profile in the configuration, and of the pods to show.")
 	command.AddCommand(o.statusCommand(), o.nodesCommand(), o.explainCommand(), o.whatIfCommand(), o.savingsCommand(), o.assessCommand())
 	utilruntime.Must(command.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)) // the flag exists
 	return command

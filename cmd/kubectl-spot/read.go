@@ -75,7 +75,8 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	}
 	if assumed != nil {
 		o.source.Policy.AssumedReason = assumed.Error()
-		o.warn("the policy could not be read (%v); the defaults are assumed: %s. Use --scheduler-config FILE to set the policy", assumed, current.Defaults)
+		o.warn("the policy could not be read (%v); the defaults are assumed: %s. Use --scheduler-config FILE to set the policy", assumed,
+			current.Defaults)
 	}
 	view, err := o.viewOf(listed, current)
 	return view, listed, err
@@ -120,7 +121,8 @@ func (o *options) readPolicy(ctx context.Context, client kubernetes.Interface) (
 	}
 	configuration, assumed := lister.ReadConfiguration(ctx, client)
 	if assumed != nil {
-		if ctx.Err() != nil || !(apierrors.IsForbidden(assumed) || apierrors.IsNotFound(assumed) || errors.Is(assumed, lister.ErrNoConfiguration)) {
+		if ctx.Err() != nil || !(apierrors.IsForbidden(assumed) || apierrors.IsNotFound(assumed) ||
+			errors.Is(assumed, lister.ErrNoConfiguration)) {
 			return p, nil, assumed
 		}
 		if o.beforeInstall && errors.Is(assumed, lister.ErrNoConfiguration) {

@@ -53,7 +53,8 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 // built-in prices.
 func addPrices(command *cobra.Command) (read func() (*pricing.Prices, error)) {
 	file := command.Flags().String("prices", "",
-		"Path to a price list in US dollars per hour: CSV (.csv) with the header instanceType,zone,spot,onDemand, or YAML, a list of such objects.")
+		"Path to a price list in US dollars per hour: CSV (.csv) with the header instanceType,zone,spot,onDemand, or YAML, a list of "+
+			"such objects.")
 	return func() (*pricing.Prices, error) { return pricing.ReadFile(*file) }
 }
 
@@ -87,7 +88,8 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 			report.Count(s.SpotNodes, "spot node", "spot nodes"), report.Count(s.OnDemandNodes, "on-demand node", "on-demand nodes"),
 			s.Now, s.AllOnDemand, s.CurrentSavings, percent, s.Prices)
 		if len(s.Surplus) == 0 {
-			fmt.Fprintln(o.Out, o.source.qualified("No workload"+ofNamespace(s.Namespace)+" that opts in has replicas on on-demand beyond its floor that could run on spot."))
+			fmt.Fprintln(o.Out, o.source.qualified("No workload"+ofNamespace(s.Namespace)+" that opts in has replicas on on-demand beyond its "+
+				"floor that could run on spot."))
 			return nil
 		}
 		replicas := 0

@@ -59,7 +59,8 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 		return p.object(o.Out, "SpotStatus", &o.source, map[string]any{"items": all, "otherWorkloads": others}, refs)
 	}
 	if len(all) == 0 {
-		fmt.Fprint(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s opts in: no pod there has schedulerName %s.", scopeName(namespace), o.profile)))
+		fmt.Fprint(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s opts in: no pod there has schedulerName %s.",
+			scopeName(namespace), o.profile)))
 		if others > 0 {
 			fmt.Fprintf(o.ErrOut, " %s another scheduler.", report.Count(others, "workload there names", "workloads there name"))
 		}
@@ -78,7 +79,8 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 }
 
 var stateColours = map[report.State]colour{
-	report.BelowFloor: red, report.OverBudget: red, report.Waiting: yellow, report.RollingOut: yellow, report.Moving: yellow, report.Unknown: yellow,
+	report.BelowFloor: red, report.OverBudget: red, report.Waiting: yellow, report.RollingOut: yellow,
+	report.Moving: yellow, report.Unknown: yellow,
 }
 
 // reasons returns the cell of a column of reasons.

@@ -18,7 +18,8 @@ var unsupported = map[featuregate.Feature]string{
 func checkFeatures(gates featuregate.FeatureGate) error {
 	for feature, why := range unsupported {
 		if gates.Enabled(feature) {
-			return fmt.Errorf("--feature-gates: %s=true is not supported: %s; expected %s=false, the default (AllAlpha=true turns it on too)", feature, why, feature)
+			return fmt.Errorf("--feature-gates: %s=true is not supported: %s; expected %s=false, the default (AllAlpha=true turns it on too)",
+				feature, why, feature)
 		}
 	}
 	return nil

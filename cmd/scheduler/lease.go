@@ -16,7 +16,8 @@ import (
 // is shorter than the lease duration. A process leads for at most one term. The function that
 // guardLease returns reports whether the lease is fresh. It must be called once, before sched runs.
 // ctx ends a wait. Without leader election config is nil, and guardLease has no effect.
-func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler, memory *leader.Memory) (fresh func() bool) {
+func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler,
+	memory *leader.Memory) (fresh func() bool) {
 	if config == nil {
 		return func() bool { return true }
 	}

@@ -33,7 +33,8 @@ func checkConfig(file string) error {
 		enabled = enabled || enables(profile, replicasafety.Name) || enables(profile, spotpreference.Name)
 	}
 	if !enabled {
-		errs = append(errs, field.Required(profiles, "one profile must enable ReplicaSafety and SpotPreference, as in config/scheduler-config.yaml"))
+		errs = append(errs, field.Required(profiles,
+			"one profile must enable ReplicaSafety and SpotPreference, as in config/scheduler-config.yaml"))
 	}
 	if len(errs) == 0 {
 		return nil
@@ -92,7 +93,8 @@ func checkPlugins(profile *schedulerconfig.KubeSchedulerProfile, path *field.Pat
 	var errs field.ErrorList
 	require := func(enabled bool, point, why string) {
 		if !enabled {
-			errs = append(errs, field.Required(path.Child("plugins", point, "enabled"), "ReplicaSafety must be enabled here (or by multiPoint): "+why))
+			errs = append(errs, field.Required(path.Child("plugins", point, "enabled"),
+				"ReplicaSafety must be enabled here (or by multiPoint): "+why))
 		}
 	}
 	require(preFilter, "preFilter", "without it, a profile that prefers spot does not protect floors")

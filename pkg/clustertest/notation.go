@@ -117,7 +117,8 @@ func workload(kind, name string, replicas int32, places []string, o words) []run
 // annotate gives a workload, or a single pod, the annotations that configure its policy.
 func annotate(object metav1.Object, o words) {
 	annotations := maps.Clone(object.GetAnnotations())
-	for option, key := range map[string]string{"min": spot.MinOnDemandAnnotation, "cap": spot.MaxPerPoolAnnotation, "disruptions": spot.DisruptionsAnnotation} {
+	for option, key := range map[string]string{"min": spot.MinOnDemandAnnotation, "cap": spot.MaxPerPoolAnnotation,
+		"disruptions": spot.DisruptionsAnnotation} {
 		if value, given := o.get(option); given {
 			if annotations == nil {
 				annotations = map[string]string{}

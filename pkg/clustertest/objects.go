@@ -196,7 +196,8 @@ func AsRollout(objects []runtime.Object) (rollout []runtime.Object) {
 			ref := &rs.OwnerReferences[0]
 			ref.APIVersion, ref.Kind = "argoproj.io/v1alpha1", "Rollout"
 			rs.Annotations = map[string]string{
-				"rollout.argoproj.io/revision": rs.Annotations["deployment.kubernetes.io/revision"], "rollout.argoproj.io/desired-replicas": fmt.Sprint(*rs.Spec.Replicas)}
+				"rollout.argoproj.io/revision":         rs.Annotations["deployment.kubernetes.io/revision"],
+				"rollout.argoproj.io/desired-replicas": fmt.Sprint(*rs.Spec.Replicas)}
 		}
 		if _, ok := object.(*appsv1.Deployment); !ok {
 			rollout = append(rollout, object)

@@ -20,30 +20,33 @@ type Node struct {
 type Verdict int8
 
 const (
-	// Admitted: the pod may run on the node.
+	// Admitted means that the pod may run on the node.
 	Admitted Verdict = iota
-	// NodeReclaimed: the node has a reclaim signal.
+	// NodeReclaimed means that the node has a reclaim signal.
 	NodeReclaimed
-	// NodeDrained: the node has a drain signal or is being deleted.
+	// NodeDrained means that the node has a drain signal or is being deleted.
 	NodeDrained
-	// OverBudget: the node is spot, and the revision's spot budget is used up.
+	// OverBudget means that the node is spot, and the revision's spot budget is used up.
 	OverBudget
-	// OnFloorOrdinal: the node is spot, and the pod's ordinal belongs to the floor.
+	// OnFloorOrdinal means that the node is spot, and the pod's ordinal belongs to the floor.
 	OnFloorOrdinal
-	// NodeSettling: as OverBudget, OnFloorOrdinal or AfterDisruptions, on a node that may still
+	// NodeSettling is as OverBudget, OnFloorOrdinal or AfterDisruptions, on a node that may still
 	// receive its capacity label.
 	NodeSettling
-	// NodeReserved: the node may still receive its capacity label, and a waiting pod that requires
-	// on-demand could use the node.
+	// NodeReserved means that the node may still receive its capacity label, and a waiting pod that
+	// requires on-demand could use the node.
 	NodeReserved
-	// PoolFull: the node's spot pool already runs as many replicas of the revision as it may.
+	// PoolFull means that the node's spot pool already runs as many replicas of the revision as it
+	// may.
 	PoolFull
-	// OverflowPreempts: the node is on-demand, has room only after an eviction, and the pod is
-	// beyond the floor.
+	// OverflowPreempts means that the node is on-demand, has room only after an eviction, and the
+	// pod is beyond the floor.
 	OverflowPreempts
-	// OverflowRefused: the node is on-demand, the pod is beyond the floor, and overflow is Never.
+	// OverflowRefused means that the node is on-demand, the pod is beyond the floor, and overflow
+	// is Never.
 	OverflowRefused
-	// AfterDisruptions: the node is spot, and the pod's Job has reached its disruption limit.
+	// AfterDisruptions means that the node is spot, and the pod's Job has reached its disruption
+	// limit.
 	AfterDisruptions
 
 	// Verdicts is the number of verdicts.
@@ -177,7 +180,8 @@ func (p *Plan) WaitReason() string {
 	case p.onlyOnDemand:
 		return "no feasible node: the pod's own constraints admit only on-demand"
 	case p.PoolCap > 0 && p.Grant == NotGranted:
-		return fmt.Sprintf("no feasible node: the pod may run on on-demand, and in spot pools with fewer than %d replicas of %s", p.PoolCap, p.revision)
+		return fmt.Sprintf("no feasible node: the pod may run on on-demand, and in spot pools with fewer than %d replicas of %s", p.PoolCap,
+			p.revision)
 	}
 	return "no feasible node: the pod may run on on-demand and on spot"
 }
@@ -233,14 +237,15 @@ type Outcome string
 
 // All outcomes.
 const (
-	// OnFloor: on on-demand, as part of the floor, or because of the disruptions of its Job.
+	// OnFloor means that on on-demand, as part of the floor, or because of the disruptions of its
+	// Job.
 	OnFloor Outcome = "floor"
-	// Overflow: on on-demand beyond the floor, because no spot node was feasible or the budget is
-	// used up.
+	// Overflow means that on on-demand beyond the floor, because no spot node was feasible or the
+	// budget is used up.
 	Overflow Outcome = "overflow"
-	// InBudget: on spot, within the budget.
+	// InBudget means that on spot, within the budget.
 	InBudget Outcome = "budget"
-	// ByExemption: on spot, because the pod's own constraints admit only spot, in a
+	// ByExemption means that on spot, because the pod's own constraints admit only spot, in a
 	// workload with a floor.
 	ByExemption Outcome = "exempt"
 	// ByScheduleAnyway, ByFallback and ByRolloutRelief: on spot beyond the budget or cap, because

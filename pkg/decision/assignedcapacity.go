@@ -5,14 +5,14 @@ package decision
 type AssignedCapacity int8
 
 const (
-	// Unassigned: no capacity type was assigned.
+	// Unassigned means that no capacity type was assigned.
 	Unassigned AssignedCapacity = iota
-	// AssignedOnDemand: the pod belongs to the floor and requires on-demand.
+	// AssignedOnDemand means that the pod belongs to the floor and requires on-demand.
 	AssignedOnDemand
-	// AssignedSpot: the pod is beyond the floor, and the assignment makes it require spot. It
-	// exempts the pod from nothing.
+	// AssignedSpot means that the pod is beyond the floor, and the assignment makes it require
+	// spot. It exempts the pod from nothing.
 	AssignedSpot
-	// AssignedAny: the pod is beyond the floor and requires neither type.
+	// AssignedAny means that the pod is beyond the floor and requires neither type.
 	AssignedAny
 )
 

@@ -36,20 +36,21 @@ type CapacityLabel struct {
 type CapacitySource int8
 
 const (
-	// FromLabel: the project's own label.
+	// FromLabel is the project's own label.
 	FromLabel CapacitySource = iota
-	// FromAlias: one or more aliases that agree.
+	// FromAlias means one or more aliases that agree.
 	FromAlias
-	// FromContradiction: aliases that disagree, or an unknown value of a capacity label without a
-	// known value of another one. The node counts as spot, which is the cautious reading.
+	// FromContradiction means aliases that disagree, or an unknown value of a capacity label
+	// without a known value of another one. The node counts as spot, which is the cautious reading.
 	FromContradiction
-	// FromDefault: no capacity label; Policy.UnlabeledNodes decides.
+	// FromDefault means that the node has no capacity label; Policy.UnlabeledNodes decides.
 	FromDefault
-	// Settling: no capacity label yet, and the node is younger than Policy.LabelGrace. Its label
-	// may still arrive, so the node counts as spot: no pod of a floor may run on it, and other pods
-	// on it use budget.
+	// Settling means that the node has no capacity label yet, and is younger than
+	// Policy.LabelGrace. Its label may still arrive, so the node counts as spot: no pod of a floor
+	// may run on it, and other pods on it use budget.
 	Settling
-	// FromSignal: no capacity label, but an interruption signal that only spot nodes get.
+	// FromSignal means that the node has no capacity label, but an interruption signal that only
+	// spot nodes get.
 	FromSignal
 )
 
@@ -253,13 +254,13 @@ func (n Node) SpreadPool() SpreadPool {
 type SignalClass int8
 
 const (
-	// NoSignal: no interruption of the node is known.
+	// NoSignal means that no interruption of the node is known.
 	NoSignal SignalClass = iota
-	// Advisory: the node may be reclaimed. It gets the lowest scores.
+	// Advisory means that the node may be reclaimed. It gets the lowest scores.
 	Advisory
-	// Drain: another actor already evicts its pods. It gets no new pods.
+	// Drain means that another actor already evicts its pods. It gets no new pods.
 	Drain
-	// Reclaim: the node is reclaimed at a deadline. It gets no new pods.
+	// Reclaim means that the node is reclaimed at a deadline. It gets no new pods.
 	Reclaim
 )
 

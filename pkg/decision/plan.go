@@ -14,12 +14,12 @@ const MaxOwnerDelay = 5 * time.Second
 type Batch int8
 
 const (
-	// NotBatch: the workload is not a Job.
+	// NotBatch means that the workload is not a Job.
 	NotBatch Batch = iota
-	// Retriable: the Job replaces a lost pod.
+	// Retriable means that the Job replaces a lost pod.
 	Retriable
-	// NotRetriable: a lost pod fails the Job (backoffLimit 0, and no podFailurePolicy that ignores
-	// disruptions).
+	// NotRetriable means that a lost pod fails the Job (backoffLimit 0, and no podFailurePolicy
+	// that ignores disruptions).
 	NotRetriable
 )
 
@@ -38,10 +38,10 @@ type Workload struct {
 	// Ordinal is the pod's index in its StatefulSet, relative to the first ordinal of the set. It
 	// is set only if Ordered.
 	Ordinal int
-	// Ordered: the first ordinals form the floor, and replicas are not counted.
+	// Ordered means that the first ordinals form the floor, and replicas are not counted.
 	Ordered bool
-	// BlocksLater: the StatefulSet controller creates no pod of a later ordinal before this one is
-	// ready (OrderedReady).
+	// BlocksLater means that the StatefulSet controller creates no pod of a later ordinal before
+	// this one is ready (OrderedReady).
 	BlocksLater bool
 	Batch       Batch
 }
@@ -54,19 +54,20 @@ type Pod struct {
 	PriorityClass string
 	Priority      int32
 	QOSClass      string
-	// OnlySpot: the pod's own constraints admit no on-demand node (see workload.NodeEvidence).
+	// OnlySpot means that the pod's own constraints admit no on-demand node (see
+	// workload.NodeEvidence).
 	OnlySpot bool
-	// OnlyOnDemand: likewise, the pod's own constraints admit no spot node.
+	// OnlyOnDemand means that likewise, the pod's own constraints admit no spot node.
 	OnlyOnDemand bool
 	// Assigned is the capacity type that was assigned to the pod before it was scheduled. Anyone
 	// who may write the pod can set it, so it only restricts the pod: no plan admits the pod to
 	// more nodes or lets it preempt more pods because of it.
 	Assigned AssignedCapacity
-	// SpreadByAffinity: the pod has a topology spread constraint with whenUnsatisfiable
+	// SpreadByAffinity means that the pod has a topology spread constraint with whenUnsatisfiable
 	// DoNotSchedule that counts only what the pod's node affinity admits. So no assignment makes
 	// the pod require a capacity type.
 	SpreadByAffinity bool
-	// SpreadToOnDemand: a topology spread constraint of the pod with whenUnsatisfiable
+	// SpreadToOnDemand means that a topology spread constraint of the pod with whenUnsatisfiable
 	// DoNotSchedule has a domain without spot nodes. overflow Never would block the pods of all
 	// other domains, so it does not apply.
 	SpreadToOnDemand bool
@@ -114,10 +115,11 @@ func (p *PlacedPods) Add(capacity CapacityType, n int) {
 type WaitTime struct {
 	// For is the time since the pod was first found unschedulable; 0 if it never was.
 	For time.Duration
-	// OlderRevisionOnDemand: an older revision of the pod's workload has pods on on-demand nodes.
+	// OlderRevisionOnDemand means that an older revision of the pod's workload has pods on
+	// on-demand nodes.
 	OlderRevisionOnDemand bool
-	// Healing: a released pod of the revision serves on spot until another pod of the revision is
-	// ready on on-demand.
+	// Healing means that a released pod of the revision serves on spot until another pod of the
+	// revision is ready on on-demand.
 	Healing bool
 }
 
@@ -125,14 +127,14 @@ type WaitTime struct {
 type Grant int8
 
 const (
-	// NotGranted: budget and cap apply.
+	// NotGranted means that budget and cap apply.
 	NotGranted Grant = iota
-	// GrantScheduleAnyway: whenUnsatisfiable of the workload is ScheduleAnyway.
+	// GrantScheduleAnyway means that whenUnsatisfiable of the workload is ScheduleAnyway.
 	GrantScheduleAnyway
-	// GrantFallback: the pod, or a pod that it replaces, has waited for FallbackAfter.
+	// GrantFallback means that the pod, or a pod that it replaces, has waited for FallbackAfter.
 	GrantFallback
-	// GrantRolloutRelief: the pod, or a pod that it replaces, has waited for RolloutRelief while an
-	// older revision had pods on on-demand.
+	// GrantRolloutRelief means that the pod, or a pod that it replaces, has waited for
+	// RolloutRelief while an older revision had pods on on-demand.
 	GrantRolloutRelief
 )
 
@@ -143,8 +145,8 @@ type Plan struct {
 	Floor, Budget int
 	// PoolCap is the maximum number of replicas of the revision in one spot pool; 0 means no cap.
 	PoolCap int
-	// Exempt: the budget does not apply to the pod. The pod's own constraints admit
-	// only spot, and Settings.Exemptions allows that. The cap still applies.
+	// Exempt means that the budget does not apply to the pod. The pod's own constraints admit only
+	// spot, and Settings.Exemptions allows that. The cap still applies.
 	Exempt bool
 	// Grant, if not NotGranted, lifts budget and cap, because the pod has to run somewhere.
 	Grant Grant
@@ -215,7 +217,8 @@ func NewPlan(pod *Pod, settings WorkloadSettings, placed PlacedPods, waiting Wai
 		plan.Grant = GrantRolloutRelief
 	}
 	plan.Prefer = Spot
-	if !plan.Exempt && !plan.ExcludedFromOnDemand() && (pod.OnlyOnDemand || !plan.WithinBudget(0) || !plan.BeyondFloor() || plan.preferOnDemand) {
+	if !plan.Exempt && !plan.ExcludedFromOnDemand() &&
+		(pod.OnlyOnDemand || !plan.WithinBudget(0) || !plan.BeyondFloor() || plan.preferOnDemand) {
 		plan.Prefer = OnDemand
 	}
 	return plan

@@ -9,13 +9,13 @@ import (
 type AnnotationPolicy int8
 
 const (
-	// AllowAnnotations: annotations override rules and defaults.
+	// AllowAnnotations means that annotations override rules and defaults.
 	AllowAnnotations AnnotationPolicy = iota
-	// StricterOnly: an annotation counts only if it makes the workload safer (a higher floor, a
-	// lower cap, DoNotSchedule, a later fallback or rollout relief, a lower disruption limit,
-	// RequireOnDemand, protection) or reduces its use of shared capacity (overflow Never).
+	// StricterOnly means that an annotation counts only if it makes the workload safer (a higher
+	// floor, a lower cap, DoNotSchedule, a later fallback or rollout relief, a lower disruption
+	// limit, RequireOnDemand, protection) or reduces its use of shared capacity (overflow Never).
 	StricterOnly
-	// IgnoreAnnotations: annotations are not read.
+	// IgnoreAnnotations means that annotations are not read.
 	IgnoreAnnotations
 )
 

@@ -15,9 +15,9 @@ import (
 type WhenUnsatisfiable int8
 
 const (
-	// DoNotSchedule: the pod waits.
+	// DoNotSchedule means that the pod waits.
 	DoNotSchedule WhenUnsatisfiable = iota
-	// ScheduleAnyway: floor and cap are only preferences.
+	// ScheduleAnyway means that floor and cap are only preferences.
 	ScheduleAnyway
 )
 
@@ -30,9 +30,9 @@ func (w WhenUnsatisfiable) String() string { return whenUnsatisfiableWords[w] }
 type OverflowPolicy int8
 
 const (
-	// AllowOverflow: these replicas may use on-demand.
+	// AllowOverflow means that these replicas may use on-demand.
 	AllowOverflow OverflowPolicy = iota
-	// NeverOverflow: these replicas wait for spot.
+	// NeverOverflow means that these replicas wait for spot.
 	NeverOverflow
 )
 
@@ -46,9 +46,9 @@ func (p OverflowPolicy) String() string { return overflowWords[p] }
 type ExemptionPolicy int8
 
 const (
-	// AllowExemptions: the pod may run on spot regardless of the floor.
+	// AllowExemptions means that the pod may run on spot regardless of the floor.
 	AllowExemptions ExemptionPolicy = iota
-	// IgnoreExemptions: the pod waits if the floor requires on-demand.
+	// IgnoreExemptions means that the pod waits if the floor requires on-demand.
 	IgnoreExemptions
 )
 
@@ -61,10 +61,10 @@ func (p ExemptionPolicy) String() string { return exemptionWords[p] }
 type DisruptionAction int8
 
 const (
-	// RequireOnDemand: the pods run on on-demand. Like for replicas of a floor, FallbackAfter and
-	// ScheduleAnyway permit spot.
+	// RequireOnDemand means that the pods run on on-demand. Like for replicas of a floor,
+	// FallbackAfter and ScheduleAnyway permit spot.
 	RequireOnDemand DisruptionAction = iota
-	// PreferOnDemand: the pods prefer on-demand, and may run on spot.
+	// PreferOnDemand means that the pods prefer on-demand, and may run on spot.
 	PreferOnDemand
 )
 
@@ -73,7 +73,7 @@ var disruptionActionWords = [...]string{RequireOnDemand: "RequireOnDemand", Pref
 // String returns a as in the configuration.
 func (a DisruptionAction) String() string { return disruptionActionWords[a] }
 
-// Never, as Settings.FallbackAfter or Settings.RolloutRelief, means that a pod may not use spot
+// Never means, as Settings.FallbackAfter or Settings.RolloutRelief, that a pod may not use spot
 // however long it waits.
 const Never time.Duration = -1
 
@@ -100,8 +100,8 @@ type WorkloadSettings struct {
 	// Exemptions decides whether pods that admit only spot are exempt from the floor. No annotation
 	// sets it.
 	Exemptions ExemptionPolicy
-	// Protect: the controller maintains a PodDisruptionBudget for the workload, so that every drain
-	// waits for replacements. It does not change placement.
+	// Protect means that the controller maintains a PodDisruptionBudget for the workload, so that
+	// every drain waits for replacements. It does not change placement.
 	Protect bool
 	// DisruptionLimit is the number of disruptions of a Job's pods after which OnDisruptionLimit
 	// applies to its later pods; 0 means never.
@@ -144,11 +144,13 @@ type value struct {
 // Settings is the only list of the settings of a workload. Rules, annotations, their origins and
 // `explain` follow it.
 var Settings = []Setting{
-	{Name: "minOnDemand", Annotation: spot.MinOnDemandAnnotation, Values: `a count of 0 or more such as "2", or a percentage such as "30%", at most 100%`,
+	{Name: "minOnDemand", Annotation: spot.MinOnDemandAnnotation,
+		Values: `a count of 0 or more such as "2", or a percentage such as "30%", at most 100%`,
 		value: valueOf(
 			func(s *WorkloadSettings) *Quantity { return &s.MinOnDemand }, ParseQuantity, Quantity.String,
 			func(q, base Quantity, desired int) bool { return floor(q, desired) >= floor(base, desired) })},
-	{Name: "maxPerPool", Annotation: spot.MaxPerPoolAnnotation, Values: `a count of 1 or more such as "2", or a percentage from 0% to 100% such as "50%"`,
+	{Name: "maxPerPool", Annotation: spot.MaxPerPoolAnnotation,
+		Values: `a count of 1 or more such as "2", or a percentage from 0% to 100% such as "50%"`,
 		value: valueOf(
 			func(s *WorkloadSettings) **Quantity { return &s.MaxPerPool }, parseMaxPerPool, maxPerPoolText,
 			func(q, base *Quantity, desired int) bool {

@@ -25,7 +25,8 @@ var (
 	}, []string{"verb", "outcome"})
 
 	approvedDesc = metrics.NewDesc(subsystem+"_extender_approved_pods",
-		"Pods that an answer approved and that are not known to be bound yet. They count as if they were bound.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Pods that an answer approved and that are not known to be bound yet. They count as if they "+
+			"were bound.", []string{"profile"}, nil, metrics.ALPHA, "")
 )
 
 // collector collects the current values when metrics are scraped.

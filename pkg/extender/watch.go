@@ -163,7 +163,8 @@ func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) (tim
 		case err != nil || added == 0 && bindings == before:
 			return err
 		case !e.clock.Now().Before(deadline):
-			klog.FromContext(ctx).Info("Started deciding while pods are still being bound; an earlier leader may have approved some", "waited", atMost)
+			klog.FromContext(ctx).Info("Started deciding while pods are still being bound; an earlier leader may have approved some", "waited",
+				atMost)
 			return nil
 		}
 		before = bindings

@@ -122,12 +122,14 @@ func (r *Withdrawer) check(ctx context.Context) error {
 	abandoned := func(since time.Time) bool { return stale || !leased && r.clock.Since(since) >= staleAfter }
 	budgets = slices.DeleteFunc(budgets, func(b *policyv1.PodDisruptionBudget) bool { return !abandoned(b.CreationTimestamp.Time) })
 	for _, budget := range budgets[:min(len(budgets), changesPerCheck)] {
-		err := r.client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(ctx, budget.Name, *metav1.NewPreconditionDeleteOptions(string(budget.UID)))
+		err := r.client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(ctx, budget.Name,
+			*metav1.NewPreconditionDeleteOptions(string(budget.UID)))
 		r.report(ctx, budget, err, spot.ReasonProtectionWithdrawn, "Withdraw", "evictions no longer wait for it")
 	}
 	requests := 0
 	for _, pod := range pods { // in random order, so that no pod that cannot be restored blocks others
-		if release, defect := workload.ReadRelease(pod); requests < changesPerCheck && defect == "" && abandoned(release.At) && r.restore(ctx, pod, release) {
+		if release, defect := workload.ReadRelease(pod); requests < changesPerCheck && defect == "" && abandoned(release.At) &&
+			r.restore(ctx, pod, release) {
 			requests++
 		}
 	}
@@ -158,7 +160,8 @@ func (r *Withdrawer) report(ctx context.Context, object interface {
 		logger.Error(err, "Failed to withdraw what a controller that no longer runs has left, will retry")
 	default:
 		logger.Info("Withdrew what a controller that no longer runs has left", "after", staleAfter)
-		r.recorder.Eventf(object, nil, v1.EventTypeWarning, reason, action, "spot-controller has not renewed its Lease for %s: %s", staleAfter, note)
+		r.recorder.Eventf(object, nil, v1.EventTypeWarning, reason, action, "spot-controller has not renewed its Lease for %s: %s", staleAfter,
+			note)
 	}
 }
 

@@ -39,14 +39,16 @@ func (r *Withdrawer) removeExpiredGates(ctx context.Context, pods []*v1.Pod) {
 		if !r.leads() {
 			return
 		}
-		err := workload.PatchPod(ctx, r.client, pod, workload.PodPatch{Spec: &workload.PodSpecPatch{SchedulingGates: workload.WithoutCapacityGate(pod)}})
+		err := workload.PatchPod(ctx, r.client, pod,
+			workload.PodPatch{Spec: &workload.PodSpecPatch{SchedulingGates: workload.WithoutCapacityGate(pod)}})
 		switch {
 		case gone(err):
 		case err == nil:
 			expiredGates.Inc()
 			klog.FromContext(ctx).Info("Removed expired capacity gate", "pod", klog.KObj(pod), "gateTimeout", r.timeoutOf(pod))
 			r.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonGateExpired, "RemoveGate",
-				"spot-controller did not remove the gate %s within %s: autoscalers do not see whether the pod requires on-demand", spot.CapacityGate, r.timeoutOf(pod))
+				"spot-controller did not remove the gate %s within %s: autoscalers do not see whether the pod requires "+
+					"on-demand", spot.CapacityGate, r.timeoutOf(pod))
 		default:
 			klog.FromContext(ctx).Error(err, "Failed to remove expired capacity gate, will retry", "pod", klog.KObj(pod))
 			if refusal.Denied(err) || refusal.By(err) != "" {

@@ -43,7 +43,8 @@ func (r *Withdrawer) restore(ctx context.Context, pod *v1.Pod, release *workload
 // garbage collector has removed the reference to the old one.
 func takesBack(rs *appsv1.ReplicaSet, pod *v1.Pod, release *workload.Release) bool {
 	original := labels.Merge(pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: release.Hash})
-	stale := rs.UID != release.ReplicaSetUID && slices.ContainsFunc(pod.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == release.ReplicaSetUID })
+	stale := rs.UID != release.ReplicaSetUID &&
+		slices.ContainsFunc(pod.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == release.ReplicaSetUID })
 	return !stale && workload.Selector(rs.Spec.Selector).Matches(original)
 }
 
@@ -55,7 +56,8 @@ func (r *Withdrawer) servesWithout(pod *v1.Pod) bool {
 	}
 	owner := metav1.GetControllerOfNoCopy(pod)
 	d, err := r.deployments.Deployments(pod.Namespace).Get(owner.Name)
-	if err != nil || d.UID != owner.UID || d.Status.ObservedGeneration < d.Generation || int(d.Status.AvailableReplicas) < workload.Replicas(d.Spec.Replicas) {
+	if err != nil || d.UID != owner.UID || d.Status.ObservedGeneration < d.Generation ||
+		int(d.Status.AvailableReplicas) < workload.Replicas(d.Spec.Replicas) {
 		return false
 	}
 	budgets, _ := r.budgets.PodDisruptionBudgets(pod.Namespace).List(labels.Everything())

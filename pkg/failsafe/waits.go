@@ -30,8 +30,10 @@ func (r *Withdrawer) recordWaits(ctx context.Context, pods []*v1.Pod) {
 		if requests++; requests > changesPerCheck || !r.leads() {
 			return
 		}
-		patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, pod.UID, spot.WaitingSinceAnnotation, now.UTC().Format(time.RFC3339))
-		if _, err := r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, pod.UID, spot.WaitingSinceAnnotation,
+			now.UTC().Format(time.RFC3339))
+		if _, err := r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{},
+			"status"); err != nil {
 			klog.FromContext(ctx).V(2).Info("Waiting time not recorded, will retry", "pod", klog.KObj(pod), "err", err)
 		}
 	}

@@ -34,10 +34,12 @@ func NewLock(lock resourcelock.Interface, duration time.Duration) *Lock {
 	return &Lock{Interface: lock, duration: duration.Truncate(time.Second)}
 }
 
-// RenewDeadline and RetryPeriod return the other two durations of a leader election. The components
-// of Kubernetes use these proportions, with a lease of 15 s.
+// RenewDeadline returns the time in which a leader must renew its lease. The components of
+// Kubernetes use this proportion, and that of RetryPeriod, with a lease of 15 s.
 func RenewDeadline(lease time.Duration) time.Duration { return lease * 2 / 3 }
-func RetryPeriod(lease time.Duration) time.Duration   { return lease * 2 / 15 }
+
+// RetryPeriod returns the time between two attempts to acquire or renew a lease.
+func RetryPeriod(lease time.Duration) time.Duration { return lease * 2 / 15 }
 
 // NewLeaseLock returns the lock of a Lease in kube-system, for the process with this identity.
 func NewLeaseLock(config *rest.Config, name, identity string, duration time.Duration) (*Lock, error) {

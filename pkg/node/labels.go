@@ -70,7 +70,8 @@ func (r *LabelReporter) reportMissing(n *v1.Node) {
 		if capacity.Source != decision.FromDefault {
 			return
 		}
-		klog.Background().Info("Node not labeled within its grace", "node", klog.KObj(current), "labelGrace", r.Policy.LabelGrace, "capacityType", capacity.Type)
+		klog.Background().Info("Node not labeled within its grace", "node", klog.KObj(current), "labelGrace", r.Policy.LabelGrace,
+			"capacityType", capacity.Type)
 		r.Recorder.Eventf(current, nil, v1.EventTypeNormal, spot.ReasonNoLabel, "Scheduling",
 			"no capacity label was set within labelGrace (%s): the node counts as %s", r.Policy.LabelGrace, capacity.Type)
 	})

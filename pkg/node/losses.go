@@ -22,17 +22,17 @@ import (
 type Disruption int8
 
 const (
-	// NotDisrupted: no signal announces the removal of the node.
+	// NotDisrupted means that no signal announces the removal of the node.
 	NotDisrupted Disruption = iota
-	// Voluntary: an autoscaler, an operator or a repair removes the node.
+	// Voluntary means that an autoscaler, an operator or a repair removes the node.
 	Voluntary
-	// Unreachable: the kubelet has been unreachable for NotReadyAfter, and no actor removes the
-	// node.
+	// Unreachable means that the kubelet has been unreachable for NotReadyAfter, and no actor
+	// removes the node.
 	Unreachable
-	// DeletedFirst: the Node was deleted before a taint announced the deletion. See
+	// DeletedFirst means that the Node was deleted before a taint announced the deletion. See
 	// Reader.BeginsInterruption.
 	DeletedFirst
-	// Reclaimed: the cloud has announced that it reclaims the node.
+	// Reclaimed means that the cloud has announced that it reclaims the node.
 	Reclaimed
 )
 
@@ -81,7 +81,8 @@ func (r *Reader) Disruption(node *v1.Node, now time.Time) Disruption {
 // is unknown, and the change counts as an interruption. The taints of other autoscalers do not
 // count, because only Karpenter's taint has two meanings.
 func (r *Reader) BeginsInterruption(before, after *v1.Node) bool {
-	return before.DeletionTimestamp == nil && after.DeletionTimestamp != nil && !r.isDraining(before, "") && !r.isDraining(after, providers.KarpenterDisruptedTaint)
+	return before.DeletionTimestamp == nil && after.DeletionTimestamp != nil && !r.isDraining(before, "") &&
+		!r.isDraining(after, providers.KarpenterDisruptedTaint)
 }
 
 // isDraining reports whether a signal announces the removal of the node. It ignores a taint with
@@ -89,7 +90,8 @@ func (r *Reader) BeginsInterruption(before, after *v1.Node) bool {
 func (r *Reader) isDraining(node *v1.Node, except string) bool {
 	own := readControllerMark(node)
 	for i := range r.Signals {
-		if s := &r.Signals[i]; s.Class >= decision.Drain && (s.Kind != providers.TaintSignal || s.Key != except) && hasForeignSignal(s, node, own) {
+		if s := &r.Signals[i]; s.Class >= decision.Drain && (s.Kind != providers.TaintSignal || s.Key != except) &&
+			hasForeignSignal(s, node, own) {
 			return true
 		}
 	}

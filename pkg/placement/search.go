@@ -21,11 +21,11 @@ const maxNarrowNodes = 100
 type Scope string
 
 const (
-	// FewNodes: some nodes of every pool of one capacity type, chosen by the Counter.
+	// FewNodes means some nodes of every pool of one capacity type, chosen by the Counter.
 	FewNodes Scope = "few"
-	// AllNodes: the scheduler searches all nodes until it has found as many as it needs.
+	// AllNodes means that the scheduler searches all nodes until it has found as many as it needs.
 	AllNodes Scope = "all"
-	// AllAfterFew: like AllNodes, because the pod fit on none of the few nodes.
+	// AllAfterFew is like AllNodes, because the pod fit on none of the few nodes.
 	AllAfterFew Scope = "all-after-few"
 )
 
@@ -224,7 +224,8 @@ func newFit(pod *v1.Pod) *fit {
 }
 
 func (f *fit) matches(n *nodeState) bool {
-	if n.free.pods < 1 || f.milliCPU > n.free.milliCPU || f.memory > n.free.memory || n.free.restricted && f.UntoleratedTaint(n.info.Node(), workload.ExcludesPods) != "" {
+	if n.free.pods < 1 || f.milliCPU > n.free.milliCPU || f.memory > n.free.memory ||
+		n.free.restricted && f.UntoleratedTaint(n.info.Node(), workload.ExcludesPods) != "" {
 		return false
 	}
 	for name, want := range f.extended {

@@ -74,7 +74,8 @@ type Placement struct {
 // NewState returns the state for subject under settings. It creates the plan from the counts of the
 // subject's revision in counter. The unbound pods of the revision count too. The caller must not
 // update counter while the state is in use.
-func NewState(subject *workload.Subject, settings decision.WorkloadSettings, waiting decision.WaitTime, counter *Counter, unbound ...UnboundPod) *State {
+func NewState(subject *workload.Subject, settings decision.WorkloadSettings, waiting decision.WaitTime, counter *Counter,
+	unbound ...UnboundPod) *State {
 	revision := counter.revisions[subject.RevisionKey]
 	s := &State{
 		Attempt:    Attempt{Subject: subject, Settings: settings, Waited: waiting.For},
@@ -273,9 +274,10 @@ func (s *State) onSpotIn(p *pool) int {
 // this copy of the state only. A simulated removal has the same effect.
 func (s *State) SimulatePreemption() { s.simulatesPreemption = true }
 
-// AddPod counts pod as one more on the named node, in this copy of the state only. RemovePod counts
-// one less.
-func (s *State) AddPod(pod *v1.Pod, nodeName string)    { s.simulate(pod, nodeName, 1) }
+// AddPod counts pod as one more on the named node, in this copy of the state only.
+func (s *State) AddPod(pod *v1.Pod, nodeName string) { s.simulate(pod, nodeName, 1) }
+
+// RemovePod counts pod as one less on the named node, in this copy of the state only.
 func (s *State) RemovePod(pod *v1.Pod, nodeName string) { s.simulate(pod, nodeName, -1) }
 
 func (s *State) simulate(pod *v1.Pod, nodeName string, delta int) {

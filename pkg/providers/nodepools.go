@@ -14,7 +14,8 @@ var NodePools = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1"
 
 // NodeGroups are the labels that name a node, or a group of nodes that are created alike.
 var NodeGroups = []string{v1.LabelHostname, NodePools.Group + "/nodepool", "eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name",
-	"cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool", "agentpool", "alibabacloud.com/nodepool-id", "doks.digitalocean.com/node-pool"}
+	"cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool", "agentpool",
+	"alibabacloud.com/nodepool-id", "doks.digitalocean.com/node-pool"}
 
 // NodePool contains what an object of NodePools requires of its nodes.
 type NodePool struct {
@@ -47,7 +48,8 @@ func ReadNodePool(object *unstructured.Unstructured) (NodePool, error) {
 	}
 	result := pool.Spec.Template.Spec
 	for key, value := range pool.Spec.Template.Metadata.Labels {
-		result.Requirements = append(result.Requirements, v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}})
+		result.Requirements = append(result.Requirements,
+			v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}})
 	}
 	for name, limit := range pool.Spec.Limits {
 		used := pool.Status.Resources[name]

@@ -63,6 +63,7 @@ const (
 	castDraining = "autoscaling.cast.ai/draining"
 	vmEvent      = "VMEventScheduled"
 
+	// KarpenterDisruptedTaint is the key of the taint of a node that Karpenter removes.
 	KarpenterDisruptedTaint = "karpenter.sh/disrupted"
 )
 
@@ -86,24 +87,30 @@ func Signals() []Signal {
 		{Kind: TaintSignal, Key: "DeletionCandidateOfClusterAutoscaler", Class: decision.Advisory},
 		// k8s-node-termination-handler for GCE. Nodes with GPUs get it, too, before maintenance
 		// that also terminates them.
-		{Kind: TaintSignal, Key: "cloud.google.com/impending-node-termination", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true, Notice: 30 * time.Second},
+		{Kind: TaintSignal, Key: "cloud.google.com/impending-node-termination", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true,
+			Notice: 30 * time.Second},
 		// AKS node problem detector. The condition is set for every scheduled event. "Preempt
 		// Scheduled: …" appears at least 30 s before the VM is reclaimed. A Freeze lasts seconds.
 		// Reboot, Redeploy and Terminate also occur on on-demand nodes (karpenter-provider-azure
 		// #1594).
-		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Mentions: "Preempt", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true, Notice: 30 * time.Second},
+		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Mentions: "Preempt", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true,
+			Notice: 30 * time.Second},
 		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Class: decision.Advisory},
 		// The same since 2026, for preemption only (karpenter-provider-azure #1695, #1829).
-		{Kind: ConditionSignal, Key: "PreemptionScheduled", Value: "True", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true, Notice: 30 * time.Second},
+		{Kind: ConditionSignal, Key: "PreemptionScheduled", Value: "True", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true,
+			Notice: 30 * time.Second},
 		// AKS node auto-repair drains.
 		{Kind: TaintSignal, Key: "remediator.kubernetes.azure.com/unschedulable", Class: decision.Drain},
 		// ACK node problem detector: about five minutes.
-		{Kind: ConditionSignal, Key: "InstanceExpired", Value: "True", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true, Notice: 5 * time.Minute},
+		{Kind: ConditionSignal, Key: "InstanceExpired", Value: "True", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true,
+			Notice: 5 * time.Minute},
 		// OKE.
-		{Kind: TaintSignal, Key: "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true},
+		{Kind: TaintSignal, Key: "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", Class: decision.Reclaim,
+			OnlySpot: true, ProvesSpot: true},
 		// OpenShift machine-api-provider-aws, termination handler; its reason is
 		// TerminationRequested.
-		{Kind: ConditionSignal, Key: "Terminating", Value: "True", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true, Notice: 2 * time.Minute},
+		{Kind: ConditionSignal, Key: "Terminating", Value: "True", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true,
+			Notice: 2 * time.Minute},
 		// CAST AI drains.
 		{Kind: LabelSignal, Key: castDraining, Value: "spot-interruption", Class: decision.Drain, ProvesSpot: true},
 		{Kind: LabelSignal, Key: castDraining, Value: "spot-prediction", Class: decision.Drain, ProvesSpot: true},

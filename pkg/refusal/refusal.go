@@ -13,8 +13,9 @@ import (
 // deniedBy matches what k8s.io/apiserver writes into the message of a denial, and failing what it
 // writes if a webhook that must not fail fails. The text after it is the webhook's or policy's own.
 var (
-	deniedBy = regexp.MustCompile(`(?:admission webhook|\w*[Pp]olicy) ["'][^"']{1,253}["'](?: with binding '[^']{1,253}')? denied (?:the )?request`)
-	failing  = regexp.MustCompile(`failed calling webhook "[^"]{1,253}"`)
+	deniedBy = regexp.MustCompile(`(?:admission webhook|\w*[Pp]olicy) ["'][^"']{1,253}["']` +
+		`(?: with binding '[^']{1,253}')? denied (?:the )?request`)
+	failing = regexp.MustCompile(`failed calling webhook "[^"]{1,253}"`)
 )
 
 // Denied reports whether the API server refuses the request and will refuse it again. A Forbidden

@@ -54,7 +54,8 @@ func (c *changes) newTerms(p *snapshot.Pod) *terms {
 		for i := range terms {
 			term := &terms[i]
 			key := tallyKey{pods: affinityPods(terms[i : i+1]), topologyKey: term.TopologyKey}
-			t.antiAffinityCounts = append(t.antiAffinityCounts, c.tally(key, affinityScopes(c.index, term), func(p *snapshot.Pod) bool { return term.Matches(p.Pod, nil) }))
+			t.antiAffinityCounts = append(t.antiAffinityCounts,
+				c.tally(key, affinityScopes(c.index, term), func(p *snapshot.Pod) bool { return term.Matches(p.Pod, nil) }))
 		}
 	}
 	if len(t.affinityCounts)+len(t.antiAffinityCounts)+len(t.spread) == 0 {

@@ -2,10 +2,10 @@ package snapshot
 
 import "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 
-// The result compares the live pods of the workload, by capacity type, with its floor.
+// FloorStatus compares the live pods of the workload, by capacity type, with its floor.
 func (w *Workload) FloorStatus() decision.FloorStatus { return w.floorStatusOf(w.Revisions) }
 
-// The result is that of the workload if it had no other revision.
+// FloorStatus returns the status of the workload if it had no other revision.
 func (r *Revision) FloorStatus() decision.FloorStatus {
 	return r.Workload.floorStatusOf([]*Revision{r})
 }

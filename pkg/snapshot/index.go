@@ -58,12 +58,14 @@ func (s *Snapshot) BudgetsOf(p *Pod) []*policyv1.PodDisruptionBudget {
 	return all[p.Namespace].Of(p.Labels)
 }
 
-// Topology maps the number of each node to its domain: noDomain, or a number for each value of the
+// Topology maps the number of each node to its domain: NoDomain, or a number for each value of the
 // topology key.
 type Topology []int32
 
+// NoDomain is the entry in a Topology of a node without the label.
 const NoDomain = -1
 
+// Topology returns the domains of all nodes for a topology key.
 func (x *Index) Topology(key string) Topology {
 	if cached, ok := x.topologies[key]; ok {
 		return cached
@@ -128,7 +130,8 @@ func (x *Index) Eligibility(p *Pod, c *v1.TopologySpreadConstraint, keys []strin
 		if slices.ContainsFunc(keys, func(key string) bool { _, has := node.Labels[key]; return !has }) {
 			continue
 		}
-		if honorsAffinity && !constraints.Matches(node.Node) || honorsTaints && constraints.UntoleratedOf(node.Spec.Taints, workload.ExcludesPods) != "" {
+		if honorsAffinity && !constraints.Matches(node.Node) ||
+			honorsTaints && constraints.UntoleratedOf(node.Spec.Taints, workload.ExcludesPods) != "" {
 			continue
 		}
 		e.Nodes[i], seen[domains[i]] = true, true

@@ -34,7 +34,8 @@ func (p *Pod) DeletionCost() int {
 // Moves and scale-downs start at the end of this order. In autoscaler mode, the pods that require
 // on-demand are the floor, because an autoscaler may move every other pod.
 func ByRank(a, b *Pod) int {
-	return cmp.Or(falseLast(a, requiresOnDemand)-falseLast(b, requiresOnDemand), falseLast(a, (*Pod).HasControllerCost)-falseLast(b, (*Pod).HasControllerCost),
+	return cmp.Or(falseLast(a, requiresOnDemand)-falseLast(b, requiresOnDemand),
+		falseLast(a, (*Pod).HasControllerCost)-falseLast(b, (*Pod).HasControllerCost),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 

@@ -34,7 +34,8 @@ func releaseOf(pod *v1.Pod) (release *Release, defect string) {
 		return nil, "it is a DaemonSet pod or a static pod, which cannot be released"
 	case hash != spot.ReleasedHash && hash != release.Hash && hash != "" && !workload.ControlledByDeployment(pod):
 		return nil, fmt.Sprintf("label %s is neither that of a released pod nor the original hash", appsv1.DefaultDeploymentUniqueLabelKey)
-	case controller != nil && !workload.IsDeployment(controller) && workload.KeyOf(pod.Namespace, controller) != releasedFrom(release, pod.Namespace):
+	case controller != nil && !workload.IsDeployment(controller) &&
+		workload.KeyOf(pod.Namespace, controller) != releasedFrom(release, pod.Namespace):
 		return nil, fmt.Sprintf("its controller is %s %s, not the ReplicaSet that it was released from", controller.Kind, controller.Name)
 	}
 	return release, ""

@@ -14,7 +14,7 @@ type PodsInTransition struct {
 	Waiting, Missing int
 }
 
-// Leaves reports whether a pod of the workload is leaving.
+// Leaving reports whether a pod of the workload is leaving.
 func (m PodsInTransition) Leaving() bool { return m.Released+m.Terminating > 0 }
 
 // PodsInTransition returns the motion of each workload by Workload.Key. It omits workloads without

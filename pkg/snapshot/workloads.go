@@ -344,7 +344,8 @@ func rollingOut(w *Workload, newest *appsv1.ReplicaSet) bool {
 	}
 	// The replica count of the newest ReplicaSet decides, not the number of its pods: a ReplicaSet
 	// that waits for quota, or has just lost a pod, is not a rollout.
-	if d := w.Deployment; d != nil && d.Status.ObservedGeneration < d.Generation || newest == nil || workload.Replicas(newest.Spec.Replicas) < w.Desired {
+	if d := w.Deployment; d != nil && d.Status.ObservedGeneration < d.Generation || newest == nil ||
+		workload.Replicas(newest.Spec.Replicas) < w.Desired {
 		return true
 	}
 	return slices.ContainsFunc(w.Revisions, func(r *Revision) bool {

@@ -133,7 +133,8 @@ func schedulingFields(containers []v1.Container) []v1.Container {
 	all := make([]v1.Container, len(containers))
 	for i := range containers {
 		c := &containers[i]
-		all[i] = v1.Container{Name: c.Name, Image: c.Image, Ports: c.Ports, Resources: c.Resources, ResizePolicy: c.ResizePolicy, RestartPolicy: c.RestartPolicy}
+		all[i] = v1.Container{Name: c.Name, Image: c.Image, Ports: c.Ports, Resources: c.Resources, ResizePolicy: c.ResizePolicy,
+			RestartPolicy: c.RestartPolicy}
 	}
 	return all
 }

@@ -18,15 +18,16 @@ import (
 // Such a pod is not exempt from a floor. GrantedExemption shows that the controller found other
 // reasons, such as affinity to other pods.
 func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
-	return pod.Annotations[spot.GrantedAnnotation] == spot.GrantedExemption || (Gated(pod) || AssignedCapacityOf(pod) != decision.AssignedSpot) && requires(pod, func(e *v1.NodeSelectorRequirement) bool {
-		switch e.Operator {
-		case v1.NodeSelectorOpIn:
-			return allMatch(e, policy, decision.Spot)
-		case v1.NodeSelectorOpExists:
-			return policy.PresenceMeansSpot(e.Key)
-		}
-		return false
-	})
+	return pod.Annotations[spot.GrantedAnnotation] == spot.GrantedExemption ||
+		(Gated(pod) || AssignedCapacityOf(pod) != decision.AssignedSpot) && requires(pod, func(e *v1.NodeSelectorRequirement) bool {
+			switch e.Operator {
+			case v1.NodeSelectorOpIn:
+				return allMatch(e, policy, decision.Spot)
+			case v1.NodeSelectorOpExists:
+				return policy.PresenceMeansSpot(e.Key)
+			}
+			return false
+		})
 }
 
 // OnlyOnDemand reports whether the pod's own node selector or required node affinity excludes spot
@@ -56,7 +57,8 @@ func BeforeAssignment(pod *v1.Pod, policy *decision.Policy) *v1.Pod {
 	terms := requiredTerms(pod)
 	for i := range terms {
 		terms[i].MatchExpressions = slices.DeleteFunc(terms[i].MatchExpressions, func(e v1.NodeSelectorRequirement) bool {
-			return e.Key == spot.CapacityLabel || slices.ContainsFunc(policy.CapacityLabels, func(l decision.CapacityLabel) bool { return l.Key == e.Key })
+			return e.Key == spot.CapacityLabel ||
+				slices.ContainsFunc(policy.CapacityLabels, func(l decision.CapacityLabel) bool { return l.Key == e.Key })
 		})
 		if len(terms[i].MatchExpressions)+len(terms[i].MatchFields) == 0 { // the terms are alternatives
 			pod.Spec.Affinity.NodeAffinity = nil

@@ -253,7 +253,8 @@ func (e *NodeEvidence) judge(pod *v1.Pod, c *Constraints, only decision.Capacity
 func contradicts(labels map[string]string, r *v1.NodeSelectorRequirement) bool {
 	value, has := labels[r.Key]
 	listed := slices.Contains(r.Values, value)
-	return has && (r.Operator == v1.NodeSelectorOpIn && !listed || r.Operator == v1.NodeSelectorOpNotIn && listed || r.Operator == v1.NodeSelectorOpDoesNotExist)
+	return has && (r.Operator == v1.NodeSelectorOpIn && !listed || r.Operator == v1.NodeSelectorOpNotIn && listed ||
+		r.Operator == v1.NodeSelectorOpDoesNotExist)
 }
 
 // steady reports whether the node is ready, has no temporary taint, and neither starts nor ends.

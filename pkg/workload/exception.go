@@ -12,10 +12,14 @@ import (
 
 // exceptions contains the events for outcomes that are a deliberate exception to the policy.
 var exceptions = map[decision.Outcome]struct{ kind, reason, note string }{
-	decision.ByExemption:      {v1.EventTypeNormal, spot.ReasonExempt, "placed on spot despite its floor: the pod's own constraints admit only spot"},
-	decision.ByFallback:       {v1.EventTypeWarning, spot.ReasonFellBack, "placed on spot over its budget or cap: no other node had room within fallbackAfter"},
-	decision.ByRolloutRelief:  {v1.EventTypeWarning, spot.ReasonRolloutRelief, "placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity"},
-	decision.ByScheduleAnyway: {v1.EventTypeWarning, spot.ReasonScheduledAnyway, "placed on spot over its budget or cap: whenUnsatisfiable is ScheduleAnyway"},
+	decision.ByExemption: {v1.EventTypeNormal, spot.ReasonExempt,
+		"placed on spot despite its floor: the pod's own constraints admit only spot"},
+	decision.ByFallback: {v1.EventTypeWarning, spot.ReasonFellBack,
+		"placed on spot over its budget or cap: no other node had room within fallbackAfter"},
+	decision.ByRolloutRelief: {v1.EventTypeWarning, spot.ReasonRolloutRelief,
+		"placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity"},
+	decision.ByScheduleAnyway: {v1.EventTypeWarning, spot.ReasonScheduledAnyway,
+		"placed on spot over its budget or cap: whenUnsatisfiable is ScheduleAnyway"},
 }
 
 // RecordException records an event for a pod that was placed on node, if outcome is a deliberate

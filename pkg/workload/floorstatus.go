@@ -37,7 +37,8 @@ type countedRevision struct {
 // FloorStatuses counts the live pods of a scheduler profile by workload, over all its revisions.
 // FloorStatuses omits released pods, because their replacements count, and pods with an unknown
 // owner.
-func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, nodes *NodeEvidence, volumesOf func(*v1.Pod) []*v1.PersistentVolume) map[OwnerKey]FloorStatus {
+func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, nodes *NodeEvidence,
+	volumesOf func(*v1.Pod) []*v1.PersistentVolume) map[OwnerKey]FloorStatus {
 	workloads := map[OwnerKey]*countedWorkload{}
 	revisions := map[OwnerKey]*countedRevision{} // looks up the owner once per revision
 	isCounted := func(pod *v1.Pod, anyProfile bool) bool {

@@ -97,7 +97,8 @@ func directKind(pod *v1.Pod, ref *metav1.OwnerReference) string {
 		return podsOfDeployment
 	case isKind(ref, appsv1.GroupName, "StatefulSet") && ordinalOf(pod.Name, ref.Name) < 0:
 		return podsOfStatefulSet
-	case isKind(ref, batchv1.GroupName, "Job") && pod.Labels[batchv1.ControllerUidLabel] != string(ref.UID) && !strings.HasPrefix(pod.Name, ref.Name+"-"):
+	case isKind(ref, batchv1.GroupName, "Job") && pod.Labels[batchv1.ControllerUidLabel] != string(ref.UID) &&
+		!strings.HasPrefix(pod.Name, ref.Name+"-"):
 		return podsOfJob
 	}
 	return ""

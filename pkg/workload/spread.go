@@ -20,7 +20,8 @@ import (
 // that the pod's node affinity admits, and the pods on them, unless nodeAffinityPolicy is Ignore.
 func SpreadByAffinity(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c v1.TopologySpreadConstraint) bool {
-		return c.WhenUnsatisfiable == v1.DoNotSchedule && ptr.Deref(c.NodeAffinityPolicy, v1.NodeInclusionPolicyHonor) != v1.NodeInclusionPolicyIgnore
+		return c.WhenUnsatisfiable == v1.DoNotSchedule &&
+			ptr.Deref(c.NodeAffinityPolicy, v1.NodeInclusionPolicyHonor) != v1.NodeInclusionPolicyIgnore
 	})
 }
 

@@ -24,21 +24,22 @@ const (
 type BreachKind string
 
 const (
-	// OverBudget: a revision has more pods on spot than its budget.
+	// OverBudget means that a revision has more pods on spot than its budget.
 	OverBudget BreachKind = "over budget"
-	// OrdinalOnSpot: a StatefulSet's ordinal below the floor is on spot.
+	// OrdinalOnSpot means that a StatefulSet's ordinal below the floor is on spot.
 	OrdinalOnSpot BreachKind = "ordinal on spot"
-	// OverPoolCap: a revision has more pods in a spot pool than maxPerPool.
+	// OverPoolCap means that a revision has more pods in a spot pool than maxPerPool.
 	OverPoolCap BreachKind = "over pool cap"
-	// Overflow: a replica beyond the floor is on on-demand although overflow is Never.
+	// Overflow means that a replica beyond the floor is on on-demand although overflow is Never.
 	Overflow BreachKind = "overflow"
-	// UnknownOwner: a pod is on spot although the number of its workload's replicas is unknown.
+	// UnknownOwner means that a pod is on spot although the number of its workload's replicas is
+	// unknown.
 	UnknownOwner BreachKind = "unknown owner"
-	// YoungNode: a floor pod is on a node that may still get its capacity label.
+	// YoungNode means that a floor pod is on a node that may still get its capacity label.
 	YoungNode BreachKind = "young node"
-	// SignalledNode: a pod was bound to a node with an interruption signal.
+	// SignalledNode means that a pod was bound to a node with an interruption signal.
 	SignalledNode BreachKind = "signalled node"
-	// Rebound: the node of a pod changed.
+	// Rebound means that the node of a pod changed.
 	Rebound BreachKind = "rebound"
 )
 
@@ -188,7 +189,8 @@ func (c *core) deny(r reading, b binding, target targetKind) (BreachKind, string
 	if !r.known {
 		return UnknownOwner, fmt.Sprintf("its owner %s %s, or that object's owner, is unknown", p.controllerKind(), p.member.name)
 	}
-	if r.anyway || r.exempt || r.granted || r.exemptions == "Allow" && c.excludes(p.object, false) || c.waitedForFallback(r, p, b.seen.at.Add(clockTolerance)) || c.relievedAt(r, b) {
+	if r.anyway || r.exempt || r.granted || r.exemptions == "Allow" && c.excludes(p.object, false) ||
+		c.waitedForFallback(r, p, b.seen.at.Add(clockTolerance)) || c.relievedAt(r, b) {
 		return "", ""
 	}
 	kind := OverBudget
@@ -240,7 +242,8 @@ func (c *core) denyOverflow(r reading, b binding, _ targetKind) (BreachKind, str
 	if !r.known || r.hardSpread || !r.beyondFloor(b.pod.object.Name, len(others)) || c.excludes(b.pod.object, true) {
 		return "", ""
 	}
-	return Overflow, fmt.Sprintf("the pod is beyond the floor of %s %s (desired %d, floor %d) with overflow Never; the others on on-demand: %s",
+	return Overflow, fmt.Sprintf("the pod is beyond the floor of %s %s (desired %d, floor %d) with overflow Never; the others on "+
+		"on-demand: %s",
 		r.kind, r.name, r.desired, r.floor, describe(others))
 }
 
@@ -353,5 +356,6 @@ func (c *core) history(p *pod, b binding) string {
 	if p.unschedulableSince.IsZero() {
 		return "the scheduler had not found it unschedulable before"
 	}
-	return fmt.Sprintf("first found unschedulable at %s, %s before", clock(p.unschedulableSince), b.seen.at.Sub(p.unschedulableSince).Round(time.Millisecond))
+	return fmt.Sprintf("first found unschedulable at %s, %s before", clock(p.unschedulableSince),
+		b.seen.at.Sub(p.unschedulableSince).Round(time.Millisecond))
 }

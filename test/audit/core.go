@@ -307,7 +307,8 @@ func (c *core) join(p *pod) {
 // lastTransitionTime, because the condition of a gated pod has been False since its creation.
 func (c *core) recordUnschedulable(p *pod, when stamp) {
 	scheduled := podScheduled(p.object)
-	if scheduled == nil || scheduled.Status != corev1.ConditionFalse || scheduled.Reason != corev1.PodReasonUnschedulable || !p.unschedulableSince.IsZero() {
+	if scheduled == nil || scheduled.Status != corev1.ConditionFalse || scheduled.Reason != corev1.PodReasonUnschedulable ||
+		!p.unschedulableSince.IsZero() {
 		return
 	}
 	var written time.Time

@@ -110,7 +110,8 @@ func (c *core) excludes(p *corev1.Pod, spot bool) bool {
 		}
 		exists = true
 		matches, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(n.object)
-		if _, kept := schedulinghelpers.FindMatchingUntoleratedTaint(klog.Background(), n.object.Spec.Taints, p.Spec.Tolerations, hard, false); !kept && err == nil && matches {
+		if _, kept := schedulinghelpers.FindMatchingUntoleratedTaint(klog.Background(), n.object.Spec.Taints, p.Spec.Tolerations, hard,
+			false); !kept && err == nil && matches {
 			return false
 		}
 	}

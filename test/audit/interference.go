@@ -20,7 +20,9 @@ const (
 type Author int
 
 const (
+	// OtherActor means any actor except spot-controller.
 	OtherActor Author = iota
+	// Controller means spot-controller.
 	Controller
 	// PerhapsController means that spot-controller sent a write and was killed before the answer.
 	PerhapsController

@@ -302,7 +302,8 @@ func (c *core) allowedOnSpot(r reading, p *pod, placed int, now time.Time) strin
 	case r.onlyOnDemand: // its waiting time has no effect
 	case !p.unschedulableSince.IsZero() && now.Sub(from) >= r.fallbackAfter:
 		return fmt.Sprintf("spot: unschedulable for longer than fallbackAfter (%s)", r.fallbackAfter)
-	case !p.unschedulableSince.IsZero() && !p.wait.held.IsZero() && now.Sub(from) >= r.rolloutRelief && now.Sub(p.wait.held) >= r.rolloutRelief:
+	case !p.unschedulableSince.IsZero() && !p.wait.held.IsZero() && now.Sub(from) >= r.rolloutRelief &&
+		now.Sub(p.wait.held) >= r.rolloutRelief:
 		return fmt.Sprintf("spot: an older revision has used on-demand for %s", r.rolloutRelief)
 	}
 	return ""

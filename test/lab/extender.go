@@ -29,6 +29,7 @@ type ExtenderOptions struct {
 	Flags []string
 }
 
+// Extender is a running spot-extender.
 type Extender struct {
 	*Process
 	// Address is the host:port at which it serves kube-scheduler and other replicas.

@@ -92,7 +92,8 @@ func (cp *ControlPlane) readKarpenterTypes(names []string) ([]json.RawMessage, e
 	for _, name := range names {
 		one, ok := byName[name]
 		if !ok {
-			return nil, fmt.Errorf("InstanceTypes: Karpenter does not support %q; supported names include %s", name, strings.Join(DefaultKarpenterTypes, ", "))
+			return nil, fmt.Errorf("InstanceTypes: Karpenter does not support %q; supported names include %s", name,
+				strings.Join(DefaultKarpenterTypes, ", "))
 		}
 		chosen = append(chosen, one)
 	}

@@ -310,7 +310,8 @@ func FindRoot() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("no checkout around the executable or the working directory: expected a folder with %s", schedulerAccount.manifests[0])
+	return "", fmt.Errorf("no checkout around the executable or the working directory: expected a folder with %s",
+		schedulerAccount.manifests[0])
 }
 
 // versionOf returns the version of Kubernetes with which hack/tools.sh builds a program. Only the

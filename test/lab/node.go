@@ -19,8 +19,9 @@ const (
 	// CapacityLabel is this project's label for a node's capacity type. It takes precedence over
 	// every alias.
 	CapacityLabel = spot.CapacityLabel
-	// Spot and OnDemand are the values of CapacityLabel.
-	Spot     = "spot"
+	// Spot is the value of CapacityLabel on a spot node.
+	Spot = "spot"
+	// OnDemand is the value of CapacityLabel on an on-demand node.
 	OnDemand = "on-demand"
 
 	// PriceAnnotation on a node is the node's price, in US dollars per hour.

@@ -17,10 +17,11 @@ const (
 	// ServiceAddress is the cluster IP of the Service kubernetes.
 	ServiceAddress = "10.0.0.1"
 
-	// FakeNodeAnnotation, with the value FakeNode, marks the nodes that KWOK manages if there are
-	// also real nodes.
+	// FakeNodeAnnotation marks the nodes that KWOK manages if there are also real nodes. Its value
+	// is FakeNode.
 	FakeNodeAnnotation = "kwok.x-k8s.io/node"
-	FakeNode           = "fake"
+	// FakeNode is the value of FakeNodeAnnotation.
+	FakeNode = "fake"
 )
 
 // StartProgram starts a program that ends with the control plane and with this process. The

@@ -46,13 +46,18 @@ const (
 
 var arms = []arm{
 	{name: spotAware, explain: "this scheduler as shipped", schedulerName: "spot-aware-scheduler"},
-	{name: gated, explain: "the same in the autoscaler mode: the controller removes a gate from each pod", schedulerName: "spot-aware-scheduler", shape: addGate, gated: true},
+	{name: gated, explain: "the same in the autoscaler mode: the controller removes a gate from each pod",
+		schedulerName: "spot-aware-scheduler", shape: addGate, gated: true},
 	{name: extended, explain: "kube-scheduler with spot-extender", schedulerName: "spot-aware-scheduler", extended: true},
 	{name: "default", explain: "kube-scheduler with its own defaults", schedulerName: stockScheduler, config: "default.yaml"},
-	{name: "default-no-spreading", explain: "kube-scheduler without default spreading", schedulerName: stockScheduler, config: "default-no-spreading.yaml"},
-	{name: "affinity", explain: "kube-scheduler; pods prefer spot by node affinity", schedulerName: stockScheduler, config: "default.yaml", shape: preferSpot},
-	{name: "affinity+spread", explain: "the same, and pods spread over capacity types", schedulerName: stockScheduler, config: "default.yaml", shape: preferSpotAndSpread},
-	{name: "bind-only", explain: "kube-scheduler with only the binding plugin: the ceiling", schedulerName: stockScheduler, config: "bind-only.yaml"},
+	{name: "default-no-spreading", explain: "kube-scheduler without default spreading", schedulerName: stockScheduler,
+		config: "default-no-spreading.yaml"},
+	{name: "affinity", explain: "kube-scheduler; pods prefer spot by node affinity", schedulerName: stockScheduler, config: "default.yaml",
+		shape: preferSpot},
+	{name: "affinity+spread", explain: "the same, and pods spread over capacity types", schedulerName: stockScheduler, config: "default.yaml",
+		shape: preferSpotAndSpread},
+	{name: "bind-only", explain: "kube-scheduler with only the binding plugin: the ceiling", schedulerName: stockScheduler,
+		config: "bind-only.yaml"},
 }
 
 // addGate adds the gate like the admission policy of manifests/overlays/autoscaler.
@@ -84,7 +89,8 @@ func preferSpotAndSpread(pod *corev1.PodTemplateSpec) {
 
 // start starts the arm's scheduler and the programs that it needs. clientConnection limits the
 // requests of the scheduler, unless its file has other limits. end stops the additional programs.
-func (a arm) start(ctx context.Context, plane *lab.ControlPlane, clientConnection map[string]any) (scheduler *lab.Process, end func() error, err error) {
+func (a arm) start(ctx context.Context, plane *lab.ControlPlane,
+	clientConnection map[string]any) (scheduler *lab.Process, end func() error, err error) {
 	options, end := a.scheduler(plane, clientConnection), func() error { return nil }
 	if a.extended {
 		extender, err := plane.StartExtender(ctx, lab.ExtenderOptions{})

@@ -166,7 +166,8 @@ func (b *bench) watchBindings(ctx context.Context) (<-chan binding, <-chan error
 
 // await waits until every pod is bound. It sets the rates and the resource usage of m, and returns
 // the bindings in order.
-func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan binding, failed <-chan error, m *Measurement) ([]binding, error) {
+func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan binding, failed <-chan error,
+	m *Measurement) ([]binding, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.options.limit)
 	defer cancel()
 	var placed []binding

@@ -86,7 +86,8 @@ func addInputFlags(command *cobra.Command, options *replay.Options, flags *repla
 	f.StringSliceVar(&flags.arms, "arms", nil, "arms to replay (default: all): "+strings.Join(armNames(), ", "))
 	f.StringVar(&options.Folder, "out", "replay-report", "output folder for report.json, report.md and its plots")
 	f.StringSliceVar(&flags.compare, "compare", nil, "print the differences of two reports, FIRST,SECOND, instead of a replay")
-	f.StringSliceVar(&flags.results, "results", nil, "write the figures of all reports in a folder into a Markdown page, FOLDER,PAGE, instead of a replay")
+	f.StringSliceVar(&flags.results, "results", nil,
+		"write the figures of all reports in a folder into a Markdown page, FOLDER,PAGE, instead of a replay")
 }
 
 func addModelFlags(command *cobra.Command, options *replay.Options, flags *replayFlags) {
@@ -95,7 +96,8 @@ func addModelFlags(command *cobra.Command, options *replay.Options, flags *repla
 	f.DurationVar(&s.Startup, "startup", 5*time.Second, "time from the binding of a pod to its readiness")
 	f.DurationVar(&flags.provisioning, "provisioning", 0, "time until a new node is ready (default: as --startup)")
 	f.DurationVar(&s.EmptyAfter, "empty-after", 10*time.Minute, "time after which an empty on-demand node is removed")
-	f.StringVar(&s.InstanceType, "instance-type", "", `type of all nodes in the file of prices (default: m5.xlarge, or the type of the sample)`)
+	f.StringVar(&s.InstanceType, "instance-type", "",
+		`type of all nodes in the file of prices (default: m5.xlarge, or the type of the sample)`)
 	f.IntVar(&s.VMsPerNode, "vms-per-node", 1, "recorded VMs that one node represents")
 	f.IntVar(&s.Services, "services-limit", 30, "largest number of services")
 	f.IntVar(&s.Pods, "pods-limit", 300, "largest number of pods")

@@ -114,7 +114,8 @@ func decodeConfiguration(data []byte) (*kubescheduler.KubeSchedulerConfiguration
 func Advise(err error) error {
 	switch {
 	case runtime.IsStrictDecodingError(err):
-		return fmt.Errorf("%w; expected each field of docs/reference/configuration.md at most once; for a file of another release see docs/upgrading.md", err)
+		return fmt.Errorf("%w; expected each field of docs/reference/configuration.md at most once; for a file of another release see "+
+			"docs/upgrading.md", err)
 	case runtime.IsNotRegisteredError(err):
 		return fmt.Errorf("%w; expected apiVersion %s and kind KubeSchedulerConfiguration", err, kubescheduler.SchemeGroupVersion)
 	}

@@ -41,7 +41,8 @@ func convertSignals(signals []Signal, path *field.Path) ([]providers.Signal, fie
 		}
 		signal.Kind, signal.Mentions = kinds[0], signals[i].Mentions
 		if signal.Mentions != "" && signal.Kind != providers.ConditionSignal {
-			errs = append(errs, field.Invalid(path.Child("mentions"), signal.Mentions, "expected only beside condition, which has a reason and a message"))
+			errs = append(errs, field.Invalid(path.Child("mentions"), signal.Mentions,
+				"expected only beside condition, which has a reason and a message"))
 		}
 		path = path.Child(string(signal.Kind))
 		var err error

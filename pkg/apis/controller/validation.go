@@ -63,7 +63,8 @@ func (c *SpotControllerConfiguration) validate() (errs field.ErrorList) {
 
 	// A Lease is in whole seconds. The minimum leaves time for more than one renewal.
 	if d := c.LeaderElection.LeaseDuration.Duration; d < 2*time.Second || d%time.Second != 0 {
-		errs = append(errs, field.Invalid(field.NewPath("leaderElection", "leaseDuration"), d.String(), `expected whole seconds, 2 or more, such as "15s"`))
+		errs = append(errs, field.Invalid(field.NewPath("leaderElection", "leaseDuration"), d.String(),
+			`expected whole seconds, 2 or more, such as "15s"`))
 	}
 	// The minimums prevent that a mistyped unit makes the controller delete pods, or move them back
 	// and forth.
@@ -107,7 +108,8 @@ func (c *SpotControllerConfiguration) validateStrings() (errs field.ErrorList) {
 		labelKey(&errs, gating.Child("labels").Index(i), label)
 	}
 	if c.Gating.Enabled && len(c.Gating.Labels) == 0 {
-		errs = append(errs, field.Invalid(gating.Child("labels"), "[]", "expected a node label that marks spot nodes, such as karpenter.sh/capacity-type"))
+		errs = append(errs, field.Invalid(gating.Child("labels"), "[]",
+			"expected a node label that marks spot nodes, such as karpenter.sh/capacity-type"))
 	}
 	if c.Gating.SpotLabel != "" {
 		labelKey(&errs, gating.Child("spotLabel"), c.Gating.SpotLabel)

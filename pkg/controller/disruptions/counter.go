@@ -63,7 +63,8 @@ type Counter struct {
 // New returns a Counter for the pods with the schedulerName profile. It reads from factory, and
 // from failed, whose pods are the failed ones. Neither must have been started. client must not
 // block in order to retry refused calls.
-func New(factory, failed informers.SharedInformerFactory, client kubernetes.Interface, profile string, policy *decision.Policy) (*Counter, error) {
+func New(factory, failed informers.SharedInformerFactory, client kubernetes.Interface, profile string,
+	policy *decision.Policy) (*Counter, error) {
 	owners, err := workload.NewOwners(factory, policy)
 	if err != nil {
 		return nil, err

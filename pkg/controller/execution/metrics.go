@@ -32,7 +32,8 @@ var (
 	evictionsBlocked = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "evictions_blocked_total",
-		Help:      "Pods whose eviction was refused, each counted once, by reason: disruption-budget, several-disruption-budgets, for which the API server refuses every eviction, or denied, by a webhook or a policy.",
+		Help: "Pods whose eviction was refused, each counted once, by reason: disruption-budget, several-disruption-budgets, for which " +
+			"the API server refuses every eviction, or denied, by a webhook or a policy.",
 	}, []string{"reason"})
 
 	evacuationDuration = prometheus.NewHistogram(prometheus.HistogramOpts{

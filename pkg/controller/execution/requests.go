@@ -236,7 +236,8 @@ func (e *Executor) restore(ctx context.Context, a migration.Action) (outcome, er
 		return unclear, err
 	}
 	patch := a.Pod.Release.Restoration(a.Pod.Pod)
-	if _, exists := a.Pod.Annotations[v1.PodDeletionCost]; (!exists || a.Pod.HasControllerCost()) && !workload.MayDisrupt(a.Pod.Pod, e.clock.Now()) {
+	if _, exists := a.Pod.Annotations[v1.PodDeletionCost]; (!exists || a.Pod.HasControllerCost()) &&
+		!workload.MayDisrupt(a.Pod.Pod, e.clock.Now()) {
 		patch.Annotations[v1.PodDeletionCost], patch.Annotations[spot.DeletionCostAnnotation] = ptr.To(protectedCost), ptr.To(protectedCost)
 	}
 	e.forgetRequirement(a.Pod.ReleasedFrom)

@@ -51,7 +51,8 @@ func (e *Executor) Observe(s *snapshot.Snapshot) migration.Progress {
 
 // observe compares the last action with the pod in the caches; nil means that the pod is gone.
 func (e *Executor) observe(w *work, pod *snapshot.Pod) {
-	if w.state == idle && w.action.Kind == migration.Release && w.action.Reason == migration.Drain && (pod == nil || pod.DeletionTimestamp != nil) {
+	if w.state == idle && w.action.Kind == migration.Release && w.action.Reason == migration.Drain &&
+		(pod == nil || pod.DeletionTimestamp != nil) {
 		e.countMove(w.action) // the draining client evicted the pod
 		w.action = migration.Action{}
 	}
@@ -141,7 +142,8 @@ func (e *Executor) observeOverdue(s *snapshot.Snapshot) {
 		if w == nil && pod.Release != nil { // released and removed by an earlier controller
 			w = e.workFor(pod)
 		}
-		if w == nil || pod.Release == nil && w.action.Kind != migration.EvictPod && w.action.Kind != migration.DeletePod || !w.firstReport("overdue") {
+		if w == nil || pod.Release == nil && w.action.Kind != migration.EvictPod && w.action.Kind != migration.DeletePod ||
+			!w.firstReport("overdue") {
 			continue
 		}
 		podsOverdue.Inc()

@@ -341,7 +341,8 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 // assignedToFloor reports whether a pod counts as part of the floor.
 func (a *Assigner) assignedToFloor(pod *v1.Pod) bool {
 	p := decision.Pod{
-		OnlyOnDemand: workload.OnlyOnDemand(pod, a.settings.Policy), SpreadByAffinity: workload.SpreadByAffinity(pod), Assigned: workload.AssignedCapacityOf(pod),
+		OnlyOnDemand: workload.OnlyOnDemand(pod,
+			a.settings.Policy), SpreadByAffinity: workload.SpreadByAffinity(pod), Assigned: workload.AssignedCapacityOf(pod),
 	}
 	return p.AssignedToFloor(pod.Spec.NodeName != "" && !a.nodes.onDemand(pod.Spec.NodeName))
 }

@@ -65,7 +65,8 @@ func (f *facts) excludes(capacity decision.AssignedCapacity) bool {
 // remove.
 func (l *Labels) chooseWithoutOnDemand(settings decision.WorkloadSettings, f facts, floor string) choice {
 	c := choice{
-		assigned: decision.AssignedAny, prefer: l.notSpot, why: floor + ", but no on-demand node that exists or existed could run it", ofRevision: true,
+		assigned: decision.AssignedAny, prefer: l.notSpot, why: floor +
+			", but no on-demand node that exists or existed could run it", ofRevision: true,
 		warning: "The floor does not require on-demand: no on-demand node that exists or existed could run the pod " +
 			"(taints, node selector and affinity, volumes, affinity to other pods)",
 	}
@@ -153,7 +154,8 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 	}
 	if plan.PoolCap > 0 && c.warning == "" {
 		c.ofRevision = true
-		c.warning = fmt.Sprintf("Autoscalers do not see maxPerPool: once a pool runs %d replicas, the pod may wait for a node that no autoscaler starts", plan.PoolCap)
+		c.warning = fmt.Sprintf("Autoscalers do not see maxPerPool: once a pool runs %d replicas, the pod may wait for a node that no "+
+			"autoscaler starts", plan.PoolCap)
 	}
 	return c
 }

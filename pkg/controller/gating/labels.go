@@ -69,7 +69,8 @@ func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, e
 	case policy.UnlabeledNodes == decision.Spot:
 		// A node without the label counts as spot, so the label must exist.
 		if len(onDemand) == 0 {
-			return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label with values that mean on-demand, because unlabeledNodes is Spot")
+			return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label with values that mean on-demand, because " +
+				"unlabeledNodes is Spot")
 		}
 		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: onDemand}, nil
 	case byPresence:
@@ -115,7 +116,8 @@ func withRequired(affinity *v1.Affinity, expressions []v1.NodeSelectorRequiremen
 			continue
 		}
 		for _, e := range expressions {
-			if !slices.ContainsFunc(term.MatchExpressions, func(has v1.NodeSelectorRequirement) bool { return equality.Semantic.DeepEqual(has, e) }) {
+			if !slices.ContainsFunc(term.MatchExpressions,
+				func(has v1.NodeSelectorRequirement) bool { return equality.Semantic.DeepEqual(has, e) }) {
 				term.MatchExpressions = append(term.MatchExpressions, e)
 			}
 		}
@@ -132,7 +134,8 @@ const minWeight = 1
 func withPreferred(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.NodeAffinity {
 	result := nodeAffinity(affinity)
 	preferred := &result.PreferredDuringSchedulingIgnoredDuringExecution
-	*preferred = append(*preferred, v1.PreferredSchedulingTerm{Weight: minWeight, Preference: v1.NodeSelectorTerm{MatchExpressions: expressions}})
+	*preferred = append(*preferred, v1.PreferredSchedulingTerm{Weight: minWeight,
+		Preference: v1.NodeSelectorTerm{MatchExpressions: expressions}})
 	return result
 }
 

@@ -95,7 +95,8 @@ func (a *Assigner) addGrant(s successor, given grant) {
 // does not allow a change of affinity on a pod without a gate. assigned is the number of live pods
 // of the revision that are assigned to the floor, and granted that of pods with a grant. It returns
 // when another pod may have waited long enough; 0 for never.
-func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKey, waiting []sibling, assigned, granted int) (next time.Duration, err error) {
+func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKey, waiting []sibling,
+	assigned, granted int) (next time.Duration, err error) {
 	lists := 0
 	olderOnDemand := sync.OnceValue(func() bool { return a.olderOnDemand(waiting[0].subject) })
 	decide := a.deciderAgain(assigned, granted)
@@ -153,7 +154,8 @@ const reassigned = "reassigned"
 // requirementOf returns the capacity type that the controller made a pod require; Unassigned for
 // none.
 func requirementOf(s sibling) decision.AssignedCapacity {
-	if assigned := s.subject.Pod.Assigned; assigned == decision.AssignedSpot || assigned == decision.AssignedOnDemand && s.subject.Pod.OnlyOnDemand {
+	if assigned := s.subject.Pod.Assigned; assigned == decision.AssignedSpot ||
+		assigned == decision.AssignedOnDemand && s.subject.Pod.OnlyOnDemand {
 		return assigned
 	}
 	return decision.Unassigned
@@ -217,7 +219,8 @@ func (a *Assigner) replaceReason(
 }
 
 // fallbackReason is as replaceReason for a pod that still has to run on on-demand.
-func (a *Assigner) fallbackReason(settings decision.WorkloadSettings, waited time.Duration, olderOnDemand func() bool) (why string, since, after time.Duration) {
+func (a *Assigner) fallbackReason(settings decision.WorkloadSettings, waited time.Duration,
+	olderOnDemand func() bool) (why string, since, after time.Duration) {
 	if settings.FallbackAfter != decision.Never {
 		if waited >= settings.FallbackAfter {
 			return spot.GrantedFallback, waited - settings.FallbackAfter, 0
@@ -291,7 +294,8 @@ func (a *Assigner) olderOnDemand(subject *workload.Subject) bool {
 
 // readRefusal records it if an autoscaler cannot provide a node of the assigned capacity type for a
 // waiting pod. It returns when to read the events of the pod again; 0 for never.
-func (a *Assigner) readRefusal(ctx context.Context, revision workload.OwnerKey, s sibling, waited time.Duration) (again time.Duration, err error) {
+func (a *Assigner) readRefusal(ctx context.Context, revision workload.OwnerKey, s sibling,
+	waited time.Duration) (again time.Duration, err error) {
 	requires, now := s.subject.Pod.Assigned, a.clock.Now()
 	a.mu.Lock()
 	p := a.record(s.pod.UID)

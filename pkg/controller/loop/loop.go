@@ -120,7 +120,8 @@ func signalsDiffer(a, b *v1.Node) bool {
 	status := func(c v1.NodeCondition) string { return string(c.Type) + string(c.Status) + c.Reason + c.Message }
 	return !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) || a.Spec.Unschedulable != b.Spec.Unschedulable ||
 		(a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||
-		!slices.EqualFunc(a.Spec.Taints, b.Spec.Taints, func(a, b v1.Taint) bool { return a.Key == b.Key && a.Value == b.Value && a.Effect == b.Effect }) ||
+		!slices.EqualFunc(a.Spec.Taints, b.Spec.Taints,
+			func(a, b v1.Taint) bool { return a.Key == b.Key && a.Value == b.Value && a.Effect == b.Effect }) ||
 		!slices.EqualFunc(a.Status.Conditions, b.Status.Conditions, func(a, b v1.NodeCondition) bool { return status(a) == status(b) })
 }
 

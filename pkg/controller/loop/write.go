@@ -139,7 +139,8 @@ func (l *Loop) due(planned []Write, kind WriteKind, now time.Time) []Write {
 		return w.Kind != kind || ok && last.version == w.Version && (last.retryAt.IsZero() || now.Before(last.retryAt))
 	})
 	slices.SortStableFunc(due, func(a, b Write) int {
-		return cmp.Or(a.Rank-b.Rank, l.lastTurn[a.tenant()].Compare(l.lastTurn[b.tenant()]), cmp.Compare(l.attempts[a.UID].delay, l.attempts[b.UID].delay))
+		return cmp.Or(a.Rank-b.Rank, l.lastTurn[a.tenant()].Compare(l.lastTurn[b.tenant()]),
+			cmp.Compare(l.attempts[a.UID].delay, l.attempts[b.UID].delay))
 	})
 	turns.RoundRobin(due, 1, func(w Write) string { return w.Name.Namespace })
 	return due[:min(len(due), kinds[kind].maxPerRound)]

@@ -85,7 +85,8 @@ func (p *planner) completeAlone(o *observation) (next Action, waits bool) {
 		next = o.action(Forget, Surge, "its ReplicaSet has adopted it again")
 	case revision == nil && !WantsPods(o.Pod.Deployment):
 		next = orphanDeletion(o, gone)
-	case revision != nil && !o.restored && desiredPods(revision) == 0 && (revision.Workload.Deployment == nil || workload.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
+	case revision != nil && !o.restored && desiredPods(revision) == 0 &&
+		(revision.Workload.Deployment == nil || workload.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
 		next = orphanDeletion(o, revision.Workload.Name+" is scaled to 0")
 	case p.lastMomentReached(o):
 		next = p.deletion(o)
@@ -123,7 +124,8 @@ func WantsPods(d *appsv1.Deployment) bool {
 func (p *planner) servesElsewhere(d *appsv1.Deployment) bool {
 	n := 0
 	for _, pod := range p.snapshot.Pods {
-		if w := pod.Workload; w != nil && w.Deployment != nil && w.Deployment.UID == d.UID && pod.Live() && pod.Node.Remains() && p.isAvailable(pod) {
+		if w := pod.Workload; w != nil && w.Deployment != nil && w.Deployment.UID == d.UID && pod.Live() && pod.Node.Remains() &&
+			p.isAvailable(pod) {
 			n++
 		}
 	}

@@ -141,8 +141,9 @@ func (of departure) returned(o *observation) bool {
 		return false
 	}
 	created := o.Pod.CreationTimestamp.Time
-	return !o.Noticed.IsZero() && created.Sub(o.Noticed) >= lateArrival || slices.ContainsFunc(o.Pod.Node.Pods, func(other *snapshot.Pod) bool {
-		// Times of creation are in whole seconds.
-		return other.Release != nil && workloadKey(other) == workloadKey(o.Pod) && !created.Before(other.Release.At.Truncate(time.Second))
-	})
+	return !o.Noticed.IsZero() && created.Sub(o.Noticed) >= lateArrival ||
+		slices.ContainsFunc(o.Pod.Node.Pods, func(other *snapshot.Pod) bool {
+			// Times of creation are in whole seconds.
+			return other.Release != nil && workloadKey(other) == workloadKey(o.Pod) && !created.Before(other.Release.At.Truncate(time.Second))
+		})
 }

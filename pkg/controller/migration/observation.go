@@ -161,7 +161,8 @@ func (p *planner) isRecreated(o *observation) bool {
 		return !irreplaceable(o.Pod)
 	}
 	owner := workload.RevisionOf(o.Pod.Pod)
-	return len(o.budgets) > 0 || slices.Contains(p.settings.Migration.EvictableOwners, schema.GroupKind{Group: owner.Group, Kind: owner.Kind}.String())
+	return len(o.budgets) > 0 || slices.Contains(p.settings.Migration.EvictableOwners,
+		schema.GroupKind{Group: owner.Group, Kind: owner.Kind}.String())
 }
 
 // irreplaceable reports whether no controller creates another pod for a live pod. The pod has no
@@ -173,7 +174,8 @@ func irreplaceable(pod *snapshot.Pod) bool {
 // lowerOrdinalUnready reports whether the pod belongs to an ordered StatefulSet in which a pod with
 // a lower ordinal does not serve. Kubernetes then creates no later pod again.
 func (p *planner) lowerOrdinalUnready(pod *snapshot.Pod) bool {
-	if pod.Subject == nil || pod.Workload.StatefulSet == nil || pod.Workload.StatefulSet.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+	if pod.Subject == nil || pod.Workload.StatefulSet == nil ||
+		pod.Workload.StatefulSet.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
 		return false
 	}
 	missing := pod.Subject.Pod.Workload.Ordinal

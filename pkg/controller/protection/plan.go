@@ -99,7 +99,8 @@ const syncTimeout, syncRetry = 30 * time.Second, time.Hour
 
 // NewPlanner returns a Planner without memory.
 func NewPlanner(settings Settings) *Planner {
-	return &Planner{settings: settings, waitingSince: map[types.UID]time.Time{}, refused: map[types.UID]string{}, syncFailures: map[types.NamespacedName]syncFailure{}}
+	return &Planner{settings: settings, waitingSince: map[types.UID]time.Time{}, refused: map[types.UID]string{},
+		syncFailures: map[types.NamespacedName]syncFailure{}}
 }
 
 // Plan returns the changes of budgets, the most urgent first, and the workloads that have newly
@@ -193,7 +194,8 @@ func (r *round) plan(w *snapshot.Workload) {
 		r.refuse(w.Deployment, other)
 		return
 	}
-	if failed, ok := r.syncFailures[types.NamespacedName{Namespace: w.Namespace, Name: string(w.Deployment.UID)}]; ok && r.snapshot.Now.Sub(failed.since) >= syncTimeout {
+	if failed, ok := r.syncFailures[types.NamespacedName{Namespace: w.Namespace, Name: string(w.Deployment.UID)}]; ok &&
+		r.snapshot.Now.Sub(failed.since) >= syncTimeout {
 		r.refuse(w.Deployment, fmt.Sprintf("Kubernetes cannot count the pods that its selector selects: %.256s", failed.why))
 		return
 	}

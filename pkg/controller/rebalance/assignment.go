@@ -28,7 +28,8 @@ func (r *round) gatesReplacements(w *snapshot.Workload) bool {
 	var youngest time.Time
 	for _, revision := range w.Revisions {
 		for _, p := range revision.Pods {
-			if made := p.CreationTimestamp.Time; made.After(youngest) && workload.AssignedCapacityOf(p.Pod) == decision.Unassigned && !workload.Gated(p.Pod) {
+			if made := p.CreationTimestamp.Time; made.After(youngest) && workload.AssignedCapacityOf(p.Pod) == decision.Unassigned &&
+				!workload.Gated(p.Pod) {
 				youngest = made
 			}
 		}
@@ -71,6 +72,7 @@ func unassignedOnDemand(p *snapshot.Pod) bool {
 // on-demand.
 func (r *round) assignCandidates(w *snapshot.Workload) []*snapshot.Pod {
 	return r.candidates(w.Revisions, decision.OnDemand, func(p *snapshot.Pod) bool {
-		return unassignedOnDemand(p) && othersReady(p) && (r.settings.Rebalance.LocalStorage == controller.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
+		return unassignedOnDemand(p) && othersReady(p) &&
+			(r.settings.Rebalance.LocalStorage == controller.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
 	})
 }

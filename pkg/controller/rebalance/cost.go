@@ -64,7 +64,8 @@ func costsOf(w *snapshot.Workload, floors bool, now time.Time) (costs []Cost) {
 	}
 	for _, revision := range w.Revisions {
 		for _, p := range revision.Pods {
-			if _, marked := p.Annotations[spot.DeletionCostAnnotation]; marked && !keep[p.UID] && (live <= w.Desired || workload.MayDisrupt(p.Pod, now)) {
+			if _, marked := p.Annotations[spot.DeletionCostAnnotation]; marked && !keep[p.UID] &&
+				(live <= w.Desired || workload.MayDisrupt(p.Pod, now)) {
 				costs = append(costs, Cost{Pod: p})
 			}
 		}

@@ -14,7 +14,8 @@ import (
 // the largest deficit is first. candidates returns the pods of a workload in the order in which the
 // planner tries them. Moves to existing nodes are planned before moves for which an autoscaler has
 // to provision a node.
-func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Workload) int, candidates func(*snapshot.Workload) []*snapshot.Pod) {
+func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Workload) int,
+	candidates func(*snapshot.Workload) []*snapshot.Pod) {
 	var workloads []*snapshot.Workload
 	deficits := map[*snapshot.Workload]int{}
 	for _, w := range r.snapshot.Workloads {
@@ -48,7 +49,8 @@ func (r *round) podsToHeal(w *snapshot.Workload) (pods int) {
 
 // oneToOnDemand moves a pod of a workload to on-demand if an existing node has room. With
 // provision, it moves a pod for which an autoscaler can provision a node.
-func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, candidates func(*snapshot.Workload) []*snapshot.Pod, provision bool) {
+func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, candidates func(*snapshot.Workload) []*snapshot.Pod,
+	provision bool) {
 	if r.moved[w.Key] || provision && !r.gating {
 		return
 	}

@@ -127,7 +127,8 @@ func (m *memory) observe(s *snapshot.Snapshot) {
 	}
 	for _, n := range s.Nodes {
 		seen := m.nodes[n.UID]
-		seen.loss.Observe(n.Disruption, slices.ContainsFunc(n.Pods, func(p *snapshot.Pod) bool { return workload.Occupies(p.Pod, n.Node) }), s.Now)
+		seen.loss.Observe(n.Disruption, slices.ContainsFunc(n.Pods, func(p *snapshot.Pod) bool { return workload.Occupies(p.Pod, n.Node) }),
+			s.Now)
 		if !m.lost(seen, s.Now) && n.Facts.Signal == decision.Reclaim && !node.MarkedAdvisory(n.Node) {
 			m.interrupt(n, s.Now) // maintenance, or an on-demand node: the controller drains it too
 		}
@@ -333,7 +334,8 @@ func forgetOld[K comparable](times map[K]time.Time, now time.Time, ago time.Dura
 
 // rebalancing reports whether reason is the reason of a move of this package.
 func rebalancing(reason string) bool {
-	return slices.Contains([]migration.Reason{migration.Heal, migration.Assign, migration.MakeRoom, migration.ReturnToSpot}, migration.Reason(reason))
+	return slices.Contains([]migration.Reason{migration.Heal, migration.Assign, migration.MakeRoom, migration.ReturnToSpot},
+		migration.Reason(reason))
 }
 
 // recordUnavailable records since when each workload has had replicas that wait for a node or are

@@ -97,7 +97,8 @@ func NewPlanner(settings Settings) *Planner {
 // settled: no pod is leaving, waiting, missing or starting. Pods that have been waiting or missing
 // for long do not prevent a heal.
 func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
-	r := &round{Planner: p, now: s.Now, snapshot: s, room: recoveringRoom{room}, transitions: s.PodsInTransition(), moved: map[workload.OwnerKey]bool{}, placements: map[*snapshot.Pod]*snapshot.Node{}}
+	r := &round{Planner: p, now: s.Now, snapshot: s, room: recoveringRoom{room}, transitions: s.PodsInTransition(),
+		moved: map[workload.OwnerKey]bool{}, placements: map[*snapshot.Pod]*snapshot.Node{}}
 	if p.firstRound.IsZero() {
 		p.firstRound = s.Now
 		p.load(p.settings.Memory)
@@ -161,7 +162,8 @@ func (r *round) mayMove(w *snapshot.Workload, ignoreUnavailable bool) bool {
 	if ignoreUnavailable {
 		pods.Waiting, pods.Missing = 0, 0
 	}
-	return w.InProfile && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && pods == (snapshot.PodsInTransition{}) && !r.moved[w.Key] && recreatedElsewhere(w) &&
+	return w.InProfile && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && pods == (snapshot.PodsInTransition{}) &&
+		!r.moved[w.Key] && recreatedElsewhere(w) &&
 		!r.paused(w.Key, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration) && !r.starting(w)
 }
 
@@ -195,7 +197,8 @@ func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires dec
 	// As in unavailableTooLong: the Deployment may not be able to surge.
 	onlySurge := reason == migration.Heal && r.transitions[w.Key].Missing > 0
 	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
-		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, started: r.now, provisions: to == nil, shortfallBefore: shortfall(w, reason), unavailableBefore: unavailable(r.transitions[w.Key])}
+		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, started: r.now, provisions: to == nil, shortfallBefore: shortfall(w, reason),
+			unavailableBefore: unavailable(r.transitions[w.Key])}
 	}
 	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge, Requires: requires})
 	r.moved[w.Key], r.placements[pod] = true, to
@@ -238,7 +241,8 @@ func (r *round) sortCandidates(pods []*snapshot.Pod) {
 		}
 	}
 	urgency := func(a, b *snapshot.Pod) int {
-		return cmp.Or(migration.TrueFirst(!grows[a], !grows[b]), migration.TrueFirst(attempted(a), attempted(b)), migration.TrueFirst(!ready(a), !ready(b)))
+		return cmp.Or(migration.TrueFirst(!grows[a], !grows[b]), migration.TrueFirst(attempted(a), attempted(b)),
+			migration.TrueFirst(!ready(a), !ready(b)))
 	}
 	slices.SortStableFunc(pods, func(a, b *snapshot.Pod) int {
 		return cmp.Or(

@@ -50,7 +50,8 @@ func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snap
 		return
 	}
 	beyondFloor := r.candidates(w.Revisions, decision.OnDemand, func(p *snapshot.Pod) bool {
-		return !inFloor(p) && othersReady(p) && r.mayBecomeSpot(p) && (r.settings.Rebalance.LocalStorage == controller.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
+		return !inFloor(p) && othersReady(p) && r.mayBecomeSpot(p) &&
+			(r.settings.Rebalance.LocalStorage == controller.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
 	})
 	for _, p := range beyondFloor {
 		if to, since, ok := place(p); ok {
@@ -85,7 +86,8 @@ func (r *round) poolsCalmSince() map[decision.Pool]time.Time {
 // replacement preempts only placeholders.
 func (r *round) spotFor(p *snapshot.Pod, pools map[decision.Pool]time.Time, needed bool) *snapshot.Node {
 	to, why := r.room.Replace(p, r.spotRequirement(p))
-	if to == nil || why == simulation.AfterPreemption && !needed || to.Facts.Capacity.Type != decision.Spot || to.Facts.Signal != decision.NoSignal || !r.calmEnough(p, pools[to.Facts.Pool], needed) {
+	if to == nil || why == simulation.AfterPreemption && !needed || to.Facts.Capacity.Type != decision.Spot ||
+		to.Facts.Signal != decision.NoSignal || !r.calmEnough(p, pools[to.Facts.Pool], needed) {
 		return nil
 	}
 	return to

@@ -144,8 +144,9 @@ func (o *oversized) observe(s *snapshot.Snapshot, recorder events.EventRecorder)
 				continue
 			}
 			if reported[budget.UID] = true; !(*o)[budget.UID] {
-				recorder.Eventf(budget, nil, v1.EventTypeWarning, spot.ReasonTooManyTerms, "Evaluate", "The controller ignores this PodDisruptionBudget, "+
-					"because its selector has more than %d terms; the API server obeys it", workload.MaxTerms)
+				recorder.Eventf(budget, nil, v1.EventTypeWarning, spot.ReasonTooManyTerms, "Evaluate",
+					"The controller ignores this PodDisruptionBudget, "+
+						"because its selector has more than %d terms; the API server obeys it", workload.MaxTerms)
 			}
 		}
 	}

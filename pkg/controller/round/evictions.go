@@ -56,7 +56,8 @@ func (c *Clients) planEvictions(
 	}
 	moves, requested, responses := responder.Plan(s, all, settings)
 	for _, r := range responses {
-		writes = append(writes, c.newWrite(loop.EvictionResponse, r.Eviction, r.Message, func(ctx context.Context) error { return r.Apply(ctx, e.writer, time.Now()) }))
+		writes = append(writes, c.newWrite(loop.EvictionResponse, r.Eviction, r.Message,
+			func(ctx context.Context) error { return r.Apply(ctx, e.writer, time.Now()) }))
 	}
 	return moves, requested, writes
 }

@@ -24,7 +24,8 @@ type NodeOwners struct {
 
 // NewNodeOwners returns NodeOwners that have not started.
 func NewNodeOwners(reader metadata.Interface) *NodeOwners {
-	return &NodeOwners{reader, metadatainformer.NewFilteredMetadataInformer(reader, providers.NodeOwner, metav1.NamespaceAll, 0, nil, nil).Informer()}
+	return &NodeOwners{reader, metadatainformer.NewFilteredMetadataInformer(reader, providers.NodeOwner, metav1.NamespaceAll, 0, nil,
+		nil).Informer()}
 }
 
 // Start implements manager.Runnable. It checks once a minute whether the API server serves the

@@ -95,8 +95,10 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	reader.UseHeartbeats(heartbeats)
 	namespaces := factory.Core().V1().Namespaces()
 	p := &Planner{
-		Requirements: &gating.Requirements{}, AdmissionPolicy: &gating.AdmissionPolicy{}, Provisioning: &simulation.Provisioning{Policy: config.Policy},
-		config: config, clients: clients, reader: reader, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}}, informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
+		Requirements: &gating.Requirements{}, AdmissionPolicy: &gating.AdmissionPolicy{},
+		Provisioning: &simulation.Provisioning{Policy: config.Policy},
+		config:       config, clients: clients, reader: reader, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
+		informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
 		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {
 			return simulation.NewRoomUntil(s, expired)
 		},

@@ -100,7 +100,8 @@ func (p *Planner) reportProtection(c protection.Change) {
 // existing ones.
 func (p *Planner) costWrites(s *snapshot.Snapshot) (writes []loop.Write) {
 	for _, c := range rebalance.DeletionCosts(s, p.config.DeletionCosts.Enabled) {
-		writes = append(writes, p.clients.newWrite(loop.DeletionCost, c.Pod.Pod, "", func(ctx context.Context) error { return p.executor.Patch(ctx, c.Pod.Pod, c.Patch()) }))
+		writes = append(writes, p.clients.newWrite(loop.DeletionCost, c.Pod.Pod, "",
+			func(ctx context.Context) error { return p.executor.Patch(ctx, c.Pod.Pod, c.Patch()) }))
 	}
 	return writes
 }

@@ -52,7 +52,8 @@ func ReadConfiguration(ctx context.Context, client kubernetes.Interface) (Config
 			return readMounted(ctx, client, &deployments.Items[0], m.flag)
 		}
 	}
-	return Configuration{}, fmt.Errorf("%w: namespace %s has no Deployment with the labels %s, and no Deployment of the extender or the controller",
+	return Configuration{}, fmt.Errorf("%w: namespace %s has no Deployment with the labels %s, and no Deployment of the extender or the "+
+		"controller",
 		ErrNoConfiguration, namespace, configMounts[0].labels)
 }
 

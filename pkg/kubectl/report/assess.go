@@ -217,7 +217,8 @@ func (a *assessor) assess(w *snapshot.Workload, newest *snapshot.Revision) Asses
 	settings, origins, _ := a.Policy.Explain(subject)
 	result := AssessedWorkload{
 		Ref: refOf(w), OptedIn: w.InProfile, Desired: w.Desired, Floor: settings.Floor(w.Desired),
-		FloorSource: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.Sources["minOnDemand"]), retries: subject.Workload.Batch == decision.Retriable,
+		FloorSource: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand,
+			origins.Sources["minOnDemand"]), retries: subject.Workload.Batch == decision.Retriable,
 	}
 	for p := range podsOf(w) {
 		if _, ready := p.Ready(); !ready {
@@ -311,7 +312,8 @@ func (c *candidate) findChanges() {
 		c.change(true, "remove the node selector or node affinity that requires spot: it contradicts the floor")
 	case len(c.spot) > 0 && !c.fitsSpot(c.p):
 		node := c.spot[0]
-		c.change(false, "its pods fit no spot node. On %s: %s", node.Name, strings.Join(simulation.NewInspection(c.Snapshot, c.p).Obstacles(node), ", "))
+		c.change(false, "its pods fit no spot node. On %s: %s", node.Name,
+			strings.Join(simulation.NewInspection(c.Snapshot, c.p).Obstacles(node), ", "))
 	}
 	if paths := hostPaths(c.p.Pod); len(paths) > 0 {
 		c.change(true, "check that the data of hostPath volume %s may be lost", strings.Join(paths, ", "))

@@ -125,7 +125,8 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 	}
 	for _, pod := range v.TemplatePods {
 		if subject, err := v.Owners.Subject(pod); err == nil {
-			if owner := ownerOf(pod, subject.Pod.Workload.Kind); strings.EqualFold(owner.Kind, kind) && owner.Namespace == namespace && owner.Name == name {
+			if owner := ownerOf(pod, subject.Pod.Workload.Kind); strings.EqualFold(owner.Kind, kind) && owner.Namespace == namespace &&
+				owner.Name == name {
 				p := simulation.Hypothetical(pod)
 				p.Subject = subject
 				e := &Explanation{Object: owner, Answer: noPodsCreated}
@@ -201,7 +202,8 @@ func (v *View) explainPod(of Ref, p *snapshot.Pod) *Explanation {
 		return e
 	}
 	if p.Release != nil {
-		e.Answer = "it was released from its ReplicaSet and will be removed when its replacement is ready: " + cmp.Or(p.Release.Reason, "unknown reason")
+		e.Answer = "it was released from its ReplicaSet and will be removed when its replacement is ready: " +
+			cmp.Or(p.Release.Reason, "unknown reason")
 		return e
 	}
 	if p.Subject == nil {
@@ -368,7 +370,8 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 // Then the scheduler withholds the node from p until the node's capacity type is known.
 func (v *View) withheldForFloor(n *snapshot.Node, p *snapshot.Pod) bool {
 	return slices.ContainsFunc(v.Snapshot.Pods, func(q *snapshot.Pod) bool {
-		if q == p || q.Spec.NodeName != "" || !q.Live() || q.Subject == nil || q.Spec.SchedulerName != v.Profile || !workload.Unschedulable(q.Pod) {
+		if q == p || q.Spec.NodeName != "" || !q.Live() || q.Subject == nil || q.Spec.SchedulerName != v.Profile ||
+			!workload.Unschedulable(q.Pod) {
 			return false
 		}
 		settings, _ := v.Policy.Settings(&q.Subject.Pod)

@@ -32,7 +32,8 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 		}
 	}
 	if accepting > 0 {
-		return []string{fmt.Sprintf("%s would accept it: the scheduler has not retried it yet, or a constraint prevents it that this command does not check "+
+		return []string{fmt.Sprintf("%s would accept it: the scheduler has not retried it yet, or a constraint prevents it that this "+
+			"command does not check "+
 			"(volume limits, resource claims, gangs, the anti-affinity of other pods)", Count(accepting, "node", "nodes"))}
 	}
 	mostNodes := func(a, b string) int { return cmp.Or(cmp.Compare(byObstacle[b], byObstacle[a]), strings.Compare(a, b)) }
@@ -78,7 +79,8 @@ func (v *View) gateRemedies(p *snapshot.Pod) (all []string) {
 			continue
 		}
 		left := max(0, v.Policy.GateTimeout-v.Snapshot.Now.Sub(p.CreationTimestamp.Time))
-		all = append(all, fmt.Sprintf("the controller, with gating.enabled, removes the scheduling gate %s; otherwise the scheduler removes it in %s (gateTimeout)",
+		all = append(all, fmt.Sprintf("the controller, with gating.enabled, removes the scheduling gate %s; otherwise the scheduler removes "+
+			"it in %s (gateTimeout)",
 			gate.Name, left.Round(time.Second)))
 	}
 	return all

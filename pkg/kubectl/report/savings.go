@@ -105,7 +105,8 @@ func (v *View) price(prices *pricing.Prices) (priced map[*snapshot.Node]*pricing
 
 // surplusOf returns the replicas of a workload on on-demand beyond its floor that could be on spot;
 // false if there are none. ratio is the average cost of spot relative to on-demand.
-func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost, ratio float64, maySpot func(*snapshot.Pod) bool) (Surplus, bool) {
+func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost, ratio float64,
+	maySpot func(*snapshot.Pod) bool) (Surplus, bool) {
 	if !w.InProfile {
 		return Surplus{}, false
 	}

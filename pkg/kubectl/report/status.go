@@ -93,7 +93,8 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 		s.Waiting += len(placement.onMissingNode)
 		pool, inPool := placement.largestPool()
 		withoutPool := placement.OnDemand + placement.Spot - inPool
-		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool, s.LargestPool = &placement.OnDemand, &placement.Spot, &placement.OnDemand, &withoutPool, pool
+		s.OnDemand, s.Spot, s.WithoutSpot = &placement.OnDemand, &placement.Spot, &placement.OnDemand
+		s.WithoutPool, s.LargestPool = &withoutPool, pool
 		s.deficit = placement.FloorDeficit
 	}
 	s.explain(w, &placement, transition, v.NodesUnknown)
@@ -159,7 +160,8 @@ func (v *View) statusWithoutPods(pod *v1.Pod) (Status, bool) {
 	workload := &subject.Pod.Workload
 	settings, _ := v.Policy.Settings(&subject.Pod)
 	s := Status{
-		Ref: ownerOf(pod, workload.Kind), Desired: workload.Desired, Floor: settings.Floor(workload.Desired), Waiting: workload.Desired, State: Waiting,
+		Ref: ownerOf(pod, workload.Kind), Desired: workload.Desired, Floor: settings.Floor(workload.Desired),
+		Waiting: workload.Desired, State: Waiting,
 		Reasons: []string{noPodsCreated},
 	}
 	if !v.NodesUnknown {

@@ -75,7 +75,8 @@ func (p *Plugin) afterEvent(pod *v1.Pod, oldObj, newObj any) bool {
 		return !p.waits(before)
 	case after.UID == pod.UID:
 		// Every attempt changes the pod's status.
-		return !reflect.DeepEqual(before.Spec, after.Spec) || !maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Annotations, after.Annotations) ||
+		return !reflect.DeepEqual(before.Spec, after.Spec) || !maps.Equal(before.Labels, after.Labels) ||
+			!maps.Equal(before.Annotations, after.Annotations) ||
 			!reflect.DeepEqual(before.OwnerReferences, after.OwnerReferences)
 	case after.Spec.NodeName == "":
 		return false

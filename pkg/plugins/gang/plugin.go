@@ -105,7 +105,8 @@ func (p *Plugin) waiting(gang string) map[string]*v1.Pod {
 }
 
 // PreFilter refuses the pods of a gang that pauses or lacks pods.
-func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod,
+	nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	gang := workload.PodGroupOf(pod)
 	if gang == "" {
 		return nil, fwk.NewStatus(fwk.Skip)
@@ -121,7 +122,8 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 }
 
 // PostFilter rejects the gang of a pod that found no node.
-func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod,
+	statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if gang := workload.PodGroupOf(pod); gang != "" {
 		if _, paused := p.backoffs.Paused(gang, pod.UID); !paused {
 			p.backoffs.NoNode(gang, p.why(gang, pod, statuses))

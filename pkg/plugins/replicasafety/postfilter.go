@@ -20,7 +20,8 @@ const reservedRetryDelay = time.Second
 
 // PostFilter records that the pod is unschedulable, and the changes that it waits for. It makes no
 // pod schedulable, so that preemption runs: it follows this plugin in the shipped configuration.
-func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod,
+	_ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	wait := p.newWait(cycle, pod)
 	wait.Gang = p.gangOf(pod)
 	logger, about := klog.FromContext(ctx).V(2), []any(nil)

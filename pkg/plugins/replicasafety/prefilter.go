@@ -21,7 +21,8 @@ var errNotSynced = errors.New("informer caches are not in sync yet")
 // PreFilter decides everything about the pod that does not depend on the node: its workload, its
 // settings, its plan, and which nodes to search. The result is the State of the cycle. PreFilter
 // skips pods without a policy. It also skips Filter if the policy admits the pod on every node.
-func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod,
+	nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	if !workload.PolicyApplies(pod) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}

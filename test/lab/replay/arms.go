@@ -54,7 +54,8 @@ var Arms = []Arm{
 	{Name: "scheduler", Title: "spot-aware-scheduler, drain on notice", Spot: true, Scheduler: true},
 	{Name: "controller", Title: "spot-aware-scheduler and spot-controller", Spot: true, Scheduler: true, Controller: true},
 	{Name: "autoscaler", Title: "the same in the autoscaler mode", Spot: true, Scheduler: true, Controller: true, Gating: true},
-	{Name: "broken-floor", Title: "spot-aware-scheduler without floors (a check of the lab)", Spot: true, Scheduler: true, IgnoreFloor: true, Extra: true},
+	{Name: "broken-floor", Title: "spot-aware-scheduler without floors (a check of the lab)", Spot: true, Scheduler: true, IgnoreFloor: true,
+		Extra: true},
 }
 
 // armIndex returns the index of an arm in Arms, or -1.

@@ -90,7 +90,8 @@ func (p *Plan) itemsAt(when time.Duration) (items []item, total float64) {
 		total += float64(desired) * larger
 		items = append(items, item{
 			count: desired - p.Floor.Of(desired), larger: larger,
-			cpu: float64(s.CPUMilli) / float64(p.Node.CPUMilli), memory: float64(s.MemoryMiB) / float64(p.Node.MemoryMiB), pods: 1 / float64(p.maxPods()),
+			cpu:    float64(s.CPUMilli) / float64(p.Node.CPUMilli),
+			memory: float64(s.MemoryMiB) / float64(p.Node.MemoryMiB), pods: 1 / float64(p.maxPods()),
 		})
 	}
 	return items, total

@@ -65,7 +65,8 @@ func ReadCapacity(file string, from io.Reader, dataset string) (Capacity, error)
 	for _, name := range sortedKeys(pools) {
 		pool := pools[name]
 		if pool.End == 0 {
-			return Capacity{}, &InputError{File: file, Line: lines[name], Problem: fmt.Sprintf("the last row of pool %q: expected the capacity \"end\": rows are missing", name)}
+			return Capacity{}, &InputError{File: file, Line: lines[name],
+				Problem: fmt.Sprintf("the last row of pool %q: expected the capacity \"end\": rows are missing", name)}
 		}
 		result.Pools = append(result.Pools, *pool)
 	}

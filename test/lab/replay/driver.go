@@ -70,7 +70,8 @@ func newDriver(arm Arm, p *Plan, scales Scales, waits *waits, client kubernetes.
 	clock := NewClock(time.Now(), 0)
 	recorder := NewRecorder(p)
 	return &driver{
-		arm: arm, plan: p, scales: scales, waits: waits, client: client, clock: clock, recorder: recorder, observer: newObserver(arm, p, realTime(scanInterval, scales.Busy), clock, recorder),
+		arm: arm, plan: p, scales: scales, waits: waits, client: client, clock: clock, recorder: recorder, observer: newObserver(arm, p,
+			realTime(scanInterval, scales.Busy), clock, recorder),
 		scaler: NewAutoscaler(p), drainer: newDrainer(client, realTime(evictionRetry, scales.Busy)), report: func(time.Duration) {},
 	}
 }

@@ -112,7 +112,8 @@ func (r *Report) gapParts(a ArmResult) []gapPart {
 	}
 	g := a.Gap
 	parts := []gapPart{
-		{"replaced first", g.Extra}, {"waiting pods", g.Missing}, {"return within 15 min", g.Delay}, {"no return", g.Late}, {"floor on spot", g.Floors},
+		{"replaced first", g.Extra}, {"waiting pods", g.Missing}, {"return within 15 min", g.Delay}, {"no return", g.Late}, {"floor on spot",
+			g.Floors},
 	}
 	rest := gapPart{"packing", a.PodHoursCost - r.Bound.PodHoursCost}
 	for _, part := range parts {

@@ -16,8 +16,11 @@ type Files struct {
 	Pools string
 }
 
-// SampleDataset and SampleInstanceType are the dataset and the instance type of the sample.
-const SampleDataset, SampleInstanceType = "sample", "example.xlarge"
+// SampleDataset is the dataset of the sample.
+const SampleDataset = "sample"
+
+// SampleInstanceType is the instance type of the sample.
+const SampleInstanceType = "example.xlarge"
 
 //go:embed sample
 var sample embed.FS
@@ -180,7 +183,8 @@ func ReadServices(file string, from io.Reader) ([]ServiceTrace, error) {
 			return nil, r.invalid("service", objectNameRule)
 		}
 		if other, ok := objects[objectName(name)]; ok {
-			return nil, r.invalid("service", fmt.Sprintf("another name: it differs from service %q only in characters that object names do not have", other))
+			return nil, r.invalid("service", fmt.Sprintf("another name: it differs from service %q only in characters that object names "+
+				"do not have", other))
 		}
 		objects[objectName(name)] = name
 		most, err := r.count("max_replicas")

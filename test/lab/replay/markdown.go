@@ -71,7 +71,8 @@ var explanations = []string{
 // gapExplanations explain the columns of the second table.
 var gapExplanations = []string{
 	"replaced first: a pod and its replacement run at the same time. waiting pods: replicas that are not bound cost nothing.",
-	"return within 15 min: replicas beyond the floor run on on-demand although spot has room, as during the calm period. no return: the same, for longer.",
+	"return within 15 min: replicas beyond the floor run on on-demand although spot has room, as during the calm period. no return: the " +
+		"same, for longer.",
 	"floor on spot: replicas on spot that the floor requires on on-demand.",
 	"packing: the rest. The bound may split replicas over nodes, and may exchange replicas at any time.",
 }
@@ -100,7 +101,8 @@ func (r *Report) findings() []string {
 	var findings []string
 	for _, a := range r.Arms {
 		if late := a.DeletedAtDeadline + a.LostPods; late > 0 {
-			findings = append(findings, fmt.Sprintf("%s: with a notice of %s, pods that did not leave their nodes in time: %d. Deleted at the deadline: %d. "+
+			findings = append(findings, fmt.Sprintf("%s: with a notice of %s, pods that did not leave their nodes in time: %d. Deleted at the "+
+				"deadline: %d. "+
 				"Lost with their nodes: %d. Time below the floor: %s. Time below the budget: %s.",
 				a.Name, duration(r.NoticeSeconds), late, a.DeletedAtDeadline, a.LostPods, span(a.BelowFloorSeconds), span(a.BelowBudgetSeconds)))
 		}
@@ -113,7 +115,8 @@ func (r *Report) calmPeriods() []string {
 	var lines []string
 	for _, a := range r.Arms {
 		if c := a.CalmPeriods; c != nil && c.Short > 0 {
-			lines = append(lines, fmt.Sprintf("%s: %d of %d calm periods were shorter in the trace than configured (%s), %s at least. A smaller --calm-scale avoids this.",
+			lines = append(lines, fmt.Sprintf("%s: %d of %d calm periods were shorter in the trace than configured (%s), %s at least. A "+
+				"smaller --calm-scale avoids this.",
 				a.Name, c.Short, c.Count, findTime(r.ScaledSettings, calmPeriodPath).trace, span(c.ShortestSeconds)))
 		}
 	}
@@ -205,15 +208,19 @@ func (r *Report) facts() []string {
 		fmt.Sprintf("Source: %s; dataset %s, %s from %s.", r.Source, r.Dataset, duration(r.WindowLength), duration(r.FromSeconds)),
 		fmt.Sprintf("Notice %s, start-up of a pod %s, provisioning of a node %s, seed %d.",
 			duration(r.NoticeSeconds), duration(r.StartupSeconds), duration(r.ProvisioningSeconds), r.Seed),
-		fmt.Sprintf("%d services with up to %d pods. Replica counts are as recorded. CPU and memory of each replica are divided by %.4g, so that the "+
+		fmt.Sprintf("%d services with up to %d pods. Replica counts are as recorded. CPU and memory of each replica are divided by %.4g, so "+
+			"that the "+
 			"largest counts request %.3g of the largest spot capacity.", r.Services, r.Pods, r.Divisor, r.Demand),
-		fmt.Sprintf("Up to %d spot nodes, %d removed. A node represents up to %d recorded VMs. One on-demand node always exists. All nodes have the shape and the prices of %s: %d milli-CPUs, %d MiB, $%.4g on-demand, $%.4g spot "+
+		fmt.Sprintf("Up to %d spot nodes, %d removed. A node represents up to %d recorded VMs. One on-demand node always exists. All nodes "+
+			"have the shape and the prices of %s: %d milli-CPUs, %d MiB, $%.4g on-demand, $%.4g spot "+
 			"(an estimate) per hour. The trace determines only when and how much capacity exists.",
 			r.SpotNodes, len(r.Victims), r.VMsPerNode, r.InstanceType, r.Node.CPUMilli, r.Node.MemoryMiB, r.Node.OnDemandUSD, r.Node.SpotUSD),
 		fmt.Sprintf("Floor %s, minAvailable of the budgets %s.", r.Floor, r.Budget),
-		fmt.Sprintf("The bound is the cheapest placement at each moment that keeps every floor with the spot that exists. Replicas may be split over "+
+		fmt.Sprintf("The bound is the cheapest placement at each moment that keeps every floor with the spot that exists. Replicas may be "+
+			"split over "+
 			"nodes. A placement of whole replicas costs %s.", usd(r.Bound.PackedPodHoursCost)),
-		fmt.Sprintf("Time: 1 real second is %g s of the trace during notices, start-up and moves, and %g s while only the calm period is awaited. Idle "+
+		fmt.Sprintf("Time: 1 real second is %g s of the trace during notices, start-up and moves, and %g s while only the calm period is "+
+			"awaited. Idle "+
 			"time is skipped.", r.Scale, r.CalmScale),
 	}
 	if r.Created.IsZero() {
@@ -241,7 +248,8 @@ func (r *Report) warnings() []string {
 		warnings = append(warnings, text)
 	}
 	if real := r.NoticeSeconds / r.Scale; r.NoticeSeconds > 0 && real < shortestNotice.Seconds() {
-		warnings = append(warnings, fmt.Sprintf("The notice is only %.2g s in real time, which is too short for the programs. Use a smaller --scale.", real))
+		warnings = append(warnings, fmt.Sprintf("The notice is only %.2g s in real time, which is too short for the programs. Use a "+
+			"smaller --scale.", real))
 	}
 	warnings = append(warnings, r.Gaps...)
 	for _, a := range r.Arms {

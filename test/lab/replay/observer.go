@@ -48,8 +48,10 @@ type observer struct {
 
 func newObserver(arm Arm, p *Plan, scan time.Duration, clock *Clock, recorder *Recorder) *observer {
 	o := &observer{
-		arm: arm, scan: scan, plan: p, clock: clock, recorder: recorder, services: map[string]Service{}, onDemand: p.node("template", "", lab.OnDemand),
-		pods: map[types.UID]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, removed: map[string]bool{}, noticed: map[string]bool{}, created: map[string]bool{},
+		arm: arm, scan: scan, plan: p, clock: clock, recorder: recorder, services: map[string]Service{}, onDemand: p.node("template", "",
+			lab.OnDemand),
+		pods: map[types.UID]*corev1.Pod{}, nodes: map[string]*corev1.Node{},
+		removed: map[string]bool{}, noticed: map[string]bool{}, created: map[string]bool{},
 		desired: map[string]int{}, unschedulable: map[types.UID]time.Time{}, changed: time.Now(),
 	}
 	for _, s := range p.Services {
@@ -366,6 +368,7 @@ func (o *observer) helps(pod *corev1.Pod, c *placed) bool {
 	if !o.arm.Spread {
 		return true
 	}
-	spotExists := slices.ContainsFunc(slices.Collect(maps.Values(o.nodes)), func(n *corev1.Node) bool { return n.Labels[lab.CapacityLabel] == lab.Spot })
+	spotExists := slices.ContainsFunc(slices.Collect(maps.Values(o.nodes)),
+		func(n *corev1.Node) bool { return n.Labels[lab.CapacityLabel] == lab.Spot })
 	return !spotExists || c.onDemand+1-min(c.spot, c.onDemand+1) <= 1
 }

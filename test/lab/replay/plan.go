@@ -117,7 +117,8 @@ func NewPlan(in Inputs, s Settings) (*Plan, error) {
 		return nil, price.incomplete
 	}
 	if price.SpotUSD > price.OnDemandUSD {
-		return nil, fmt.Errorf("--instance-type: %q: spot costs %g and on-demand %g per hour: expected a lower price of spot", s.InstanceType, price.SpotUSD, price.OnDemandUSD)
+		return nil, fmt.Errorf("--instance-type: %q: spot costs %g and on-demand %g per hour: expected a lower price of spot", s.InstanceType,
+			price.SpotUSD, price.OnDemandUSD)
 	}
 	p.Node = price
 	for _, pool := range in.Capacity.Pools {
@@ -137,7 +138,8 @@ func NewPlan(in Inputs, s Settings) (*Plan, error) {
 		most = max(most, s.Count)
 	}
 	if most == 0 {
-		return nil, fmt.Errorf("dataset %q has no spot capacity from %s for %s: choose another --from or --hours", p.Dataset, p.Window.From, p.Window.Length)
+		return nil, fmt.Errorf("dataset %q has no spot capacity from %s for %s: choose another --from or --hours", p.Dataset, p.Window.From,
+			p.Window.Length)
 	}
 	return p, p.selectServices(in.Services, most)
 }
@@ -348,7 +350,8 @@ func (p *Plan) Timeline(spot bool) []Event {
 		}
 	}
 	slices.SortStableFunc(events, func(a, b Event) int {
-		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Node.Name, b.Node.Name), cmp.Compare(a.Service, b.Service))
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Node.Name, b.Node.Name),
+			cmp.Compare(a.Service, b.Service))
 	})
 	return events
 }

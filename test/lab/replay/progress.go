@@ -55,7 +55,8 @@ func (p *progress) figures(at time.Duration, c Current) {
 	}
 	p.printed = now
 	text := fmt.Sprintf("[%d/%d] %s  %s of %s  %s left  ready %d/%d  outages %d  spot %.0f %%  $%.2f",
-		p.number, p.arms, p.arm, clockText(at), clockText(p.length), p.left(now, at), c.Ready, c.Desired, c.Outages, 100*c.SpotShare, c.PodHoursCost)
+		p.number, p.arms, p.arm, clockText(at), clockText(p.length), p.left(now,
+			at), c.Ready, c.Desired, c.Outages, 100*c.SpotShare, c.PodHoursCost)
 	if !p.terminal {
 		p.line("%s", text)
 		return

@@ -215,10 +215,13 @@ func NewReport(p *Plan, in Inputs) *Report {
 	r := &Report{
 		Partial: true, Dataset: p.Dataset, Source: in.Source, Pools: in.Pools,
 		Seed: p.Settings.Seed, FromSeconds: p.Window.From.Seconds(), WindowLength: p.Window.Length.Seconds(),
-		NoticeSeconds: p.Settings.Notice.Seconds(), StartupSeconds: p.Settings.Startup.Seconds(), ProvisioningSeconds: p.Settings.Provisioning.Seconds(),
-		InstanceType: p.Settings.InstanceType,
-		Node:         Node{CPUMilli: p.Node.CPUMilli, MemoryMiB: p.Node.MemoryMiB, OnDemandUSD: p.Node.OnDemandUSD, SpotUSD: p.Node.SpotUSD},
-		Services:     len(p.Services), Divisor: p.Divisor, VMsPerNode: p.Settings.VMsPerNode, Demand: p.Settings.Demand,
+		NoticeSeconds: p.Settings.Notice.Seconds(), StartupSeconds: p.Settings.Startup.Seconds(),
+		ProvisioningSeconds: p.Settings.Provisioning.Seconds(),
+		InstanceType:        p.Settings.InstanceType,
+		Node: Node{
+			CPUMilli: p.Node.CPUMilli, MemoryMiB: p.Node.MemoryMiB, OnDemandUSD: p.Node.OnDemandUSD, SpotUSD: p.Node.SpotUSD,
+		},
+		Services: len(p.Services), Divisor: p.Divisor, VMsPerNode: p.Settings.VMsPerNode, Demand: p.Settings.Demand,
 		Gaps: p.recordingGaps(in), Floor: p.Floor.String(), Budget: p.Budget.String(),
 		Victims: []string{}, Arms: []ArmResult{}, ScaledSettings: []ScaledSetting{}, Bound: p.Bound(p.Window.Length),
 	}

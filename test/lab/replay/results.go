@@ -60,7 +60,8 @@ func readReports(folder string) ([]*Report, error) {
 		return nil, errors.New(folder + ": no report.json in it or in its subfolders")
 	}
 	slices.SortStableFunc(reports, func(a, b *Report) int {
-		return cmp.Or(cmp.Compare(a.Floor, b.Floor), cmp.Compare(b.NoticeSeconds, a.NoticeSeconds), cmp.Compare(a.StartupSeconds, b.StartupSeconds),
+		return cmp.Or(cmp.Compare(a.Floor, b.Floor), cmp.Compare(b.NoticeSeconds, a.NoticeSeconds),
+			cmp.Compare(a.StartupSeconds, b.StartupSeconds),
 			cmp.Compare(a.Dataset, b.Dataset), cmp.Compare(a.Seed, b.Seed))
 	})
 	for _, r := range reports[1:] {
@@ -77,7 +78,8 @@ func readReports(folder string) ([]*Report, error) {
 // values of one setting are errors.
 func mergeArms(reports []*Report) ([]*Report, error) {
 	plan := func(r *Report) string {
-		return fmt.Sprint(r.Dataset, r.Seed, r.FromSeconds, r.WindowLength, r.NoticeSeconds, r.StartupSeconds, r.ProvisioningSeconds, r.Scale, r.InstanceType, r.Node, r.VMsPerNode, r.Floor, r.Pods, r.Victims)
+		return fmt.Sprint(r.Dataset, r.Seed, r.FromSeconds, r.WindowLength, r.NoticeSeconds, r.StartupSeconds, r.ProvisioningSeconds, r.Scale,
+			r.InstanceType, r.Node, r.VMsPerNode, r.Floor, r.Pods, r.Victims)
 	}
 	var merged []*Report
 	for _, same := range groups(reports, plan) {
@@ -131,7 +133,8 @@ type conditions struct {
 func resultTables(reports []*Report) string {
 	var b strings.Builder
 	for _, group := range groups(reports, func(r *Report) conditions { return conditions{r.Floor, r.NoticeSeconds, r.StartupSeconds} }) {
-		fmt.Fprintf(&b, "### Notice %s, start-up %s, floor %s\n\n", duration(group[0].NoticeSeconds), duration(group[0].StartupSeconds), group[0].Floor)
+		fmt.Fprintf(&b, "### Notice %s, start-up %s, floor %s\n\n", duration(group[0].NoticeSeconds), duration(group[0].StartupSeconds),
+			group[0].Floor)
 		var rows [][]string
 		for _, r := range group {
 			for _, cells := range append(summaryRows([]*Report{r}), boundRow([]*Report{r})) {
@@ -154,10 +157,12 @@ func resultTables(reports []*Report) string {
 
 // resultWindows returns the list of the replayed windows.
 func resultWindows(reports []*Report) string {
-	header := []string{"trace", "seed", "floor", "notice", "start-up", "scale", "calm scale", "from", "length", "services", "pods", "spot nodes", "nodes removed", "measured on", "machine"}
+	header := []string{"trace", "seed", "floor", "notice", "start-up", "scale", "calm scale", "from", "length", "services", "pods",
+		"spot nodes", "nodes removed", "measured on", "machine"}
 	var rows [][]string
 	for _, r := range reports {
-		rows = append(rows, []string{"`" + r.Dataset + "`", fmt.Sprint(r.Seed), r.Floor, duration(r.NoticeSeconds), duration(r.StartupSeconds), fmt.Sprint(r.Scale), fmt.Sprint(r.CalmScale),
+		rows = append(rows, []string{"`" + r.Dataset + "`", fmt.Sprint(r.Seed), r.Floor, duration(r.NoticeSeconds), duration(r.StartupSeconds),
+			fmt.Sprint(r.Scale), fmt.Sprint(r.CalmScale),
 			duration(r.FromSeconds), duration(r.WindowLength), fmt.Sprint(r.Services), fmt.Sprint(r.Pods), fmt.Sprint(r.SpotNodes),
 			fmt.Sprint(len(r.Victims)), r.Created.Format("2006-01-02"), r.Machine})
 	}

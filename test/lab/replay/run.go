@@ -86,7 +86,8 @@ func newRunner(options Options) (*runner, error) {
 	report := NewReport(p, in)
 	report.Command, report.Machine = options.Command, machine()
 	report.Scale, report.CalmScale = options.Scales.Busy, options.Scales.Calm
-	return &runner{options: options, arms: arms, plan: p, report: report, progress: newProgress(options.Out, options.Terminal, len(arms), p.Window.Length)}, nil
+	return &runner{options: options, arms: arms, plan: p, report: report,
+		progress: newProgress(options.Out, options.Terminal, len(arms), p.Window.Length)}, nil
 }
 
 // run runs the arms and writes the report, as described at Run.
@@ -170,7 +171,8 @@ func (r *runner) runArm(ctx context.Context, arm Arm) (result ArmResult, err err
 	}
 	d := newDriver(arm, r.plan, r.options.Scales, waits, clients)
 	d.report = func(at time.Duration) { r.progress.figures(at, d.recorder.Current()) }
-	_, err = clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	_, err = clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return result, cause(ctx, fmt.Errorf("creating the namespace: %w", err))
 	}
@@ -282,7 +284,8 @@ func applyGating(ctx context.Context, plane *lab.ControlPlane) error {
 	return plane.WaitFor(ctx, "the admission policy of the autoscaler mode", func(ctx context.Context) error {
 		probe := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "probe", Namespace: metav1.NamespaceDefault},
-			Spec:       corev1.PodSpec{SchedulerName: schedulerName, Containers: []corev1.Container{{Name: "main", Image: "registry.example/replay:1"}}},
+			Spec: corev1.PodSpec{SchedulerName: schedulerName,
+				Containers: []corev1.Container{{Name: "main", Image: "registry.example/replay:1"}}},
 		}
 		probe, err := clients.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {

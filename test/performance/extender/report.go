@@ -14,7 +14,8 @@ func (b *bench) report(arms []*arm) error {
 	requests := len(verbs) * b.clients * b.pods
 	on := fmt.Sprintf("servers and clients on the same %d cores", runtime.NumCPU())
 	if !b.together {
-		on = fmt.Sprintf("servers on %d core(s), clients and control plane on %d other(s)", b.serverCores.to-b.serverCores.from, b.otherCores.to-b.otherCores.from)
+		on = fmt.Sprintf("servers on %d core(s), clients and control plane on %d other(s)", b.serverCores.to-b.serverCores.from,
+			b.otherCores.to-b.otherCores.from)
 	}
 	counted, excluded := len(arms[0].counted), len(arms[0].excluded)
 	fmt.Printf("%d nodes, %d clients, %d requests in each round, %s; median (least-most) of the rounds\n", b.nodes, b.clients, requests, on)

@@ -150,17 +150,21 @@ func (c *cluster) makeOriginals(ctx context.Context) (err error) {
 	if c.deployment, err = apps.Deployments("default").Create(ctx, deployment, create(helm)); err != nil {
 		return err
 	}
-	c.deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1, AvailableReplicas: 1,
+	c.deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1,
+		AvailableReplicas: 1,
 		Conditions: []appsv1.DeploymentCondition{
-			{Type: appsv1.DeploymentAvailable, Status: v1.ConditionTrue, Reason: "MinimumReplicasAvailable", Message: "Deployment has minimum availability."},
-			{Type: appsv1.DeploymentProgressing, Status: v1.ConditionTrue, Reason: "NewReplicaSetAvailable", Message: "ReplicaSet has successfully progressed."}}}
+			{Type: appsv1.DeploymentAvailable, Status: v1.ConditionTrue, Reason: "MinimumReplicasAvailable",
+				Message: "Deployment has minimum availability."},
+			{Type: appsv1.DeploymentProgressing, Status: v1.ConditionTrue, Reason: "NewReplicaSetAvailable",
+				Message: "ReplicaSet has successfully progressed."}}}
 	if c.deployment, err = apps.Deployments("default").UpdateStatus(ctx, c.deployment, update(controller)); err != nil {
 		return err
 	}
 	if c.replicaSet, err = apps.ReplicaSets("default").Create(ctx, ordinaryReplicaSet(c.deployment), create(controller)); err != nil {
 		return err
 	}
-	c.replicaSet.Status = appsv1.ReplicaSetStatus{ObservedGeneration: 1, Replicas: 1, ReadyReplicas: 1, AvailableReplicas: 1, FullyLabeledReplicas: 1}
+	c.replicaSet.Status = appsv1.ReplicaSetStatus{ObservedGeneration: 1, Replicas: 1, ReadyReplicas: 1, AvailableReplicas: 1,
+		FullyLabeledReplicas: 1}
 	if c.replicaSet, err = apps.ReplicaSets("default").UpdateStatus(ctx, c.replicaSet, update(controller)); err != nil {
 		return err
 	}
@@ -346,24 +350,29 @@ func ordinaryReplicaSet(d *appsv1.Deployment) *appsv1.ReplicaSet {
 // additions of admission: the ServiceAccount's token and tolerations.
 func ordinaryPod(rs *appsv1.ReplicaSet) *v1.Pod {
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: rs.Namespace, Name: rs.Name + "-00000", GenerateName: rs.Name + "-", Labels: rs.Spec.Template.Labels,
+		ObjectMeta: metav1.ObjectMeta{Namespace: rs.Namespace, Name: rs.Name + "-00000", GenerateName: rs.Name + "-",
+			Labels:          rs.Spec.Template.Labels,
 			Annotations:     rs.Spec.Template.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}},
 		Spec: *rs.Spec.Template.Spec.DeepCopy(),
 	}
 	const token = "kube-api-access-x7k2p"
 	pod.Spec.NodeName = "original"
-	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: token, VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-		{ServiceAccountToken: &v1.ServiceAccountTokenProjection{ExpirationSeconds: new(int64(3607)), Path: "token"}},
-		{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []v1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
-		{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "namespace", FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
-	}}}})
+	pod.Spec.Volumes = append(pod.Spec.Volumes,
+		v1.Volume{Name: token, VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{ExpirationSeconds: new(int64(3607)), Path: "token"}},
+			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "kube-root-ca.crt"},
+				Items: []v1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
+			{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "namespace",
+				FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
+		}}}})
 	for i := range pod.Spec.Containers {
 		pod.Spec.Containers[i].VolumeMounts = append(pod.Spec.Containers[i].VolumeMounts,
 			v1.VolumeMount{Name: token, ReadOnly: true, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"})
 	}
 	for _, key := range []string{v1.TaintNodeNotReady, v1.TaintNodeUnreachable} {
-		pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))})
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations,
+			v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))})
 	}
 	return pod
 }
@@ -373,14 +382,16 @@ func runningStatus(pod *v1.Pod) v1.PodStatus {
 	now := metav1.Now()
 	status := v1.PodStatus{Phase: v1.PodRunning, QOSClass: pod.Status.QOSClass, HostIP: "10.0.0.1", HostIPs: []v1.HostIP{{IP: "10.0.0.1"}},
 		PodIP: "10.0.1.17", PodIPs: []v1.PodIP{{IP: "10.0.1.17"}}, StartTime: &now}
-	for _, kind := range []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled} {
+	for _, kind := range []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady,
+		v1.PodScheduled} {
 		status.Conditions = append(status.Conditions, v1.PodCondition{Type: kind, Status: v1.ConditionTrue, LastTransitionTime: now})
 	}
 	for _, c := range pod.Spec.Containers {
 		status.ContainerStatuses = append(status.ContainerStatuses, v1.ContainerStatus{
 			Name: c.Name, Image: c.Image, ImageID: "registry.example.com/team/service@sha256:" + strings.Repeat("0123456789abcdef", 4),
 			ContainerID: "containerd://" + strings.Repeat("0123456789abcdef", 4), Ready: true, Started: new(true),
-			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: now}}, AllocatedResources: c.Resources.Requests, Resources: &c.Resources,
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: now}}, AllocatedResources: c.Resources.Requests,
+			Resources: &c.Resources,
 		})
 	}
 	return status

@@ -119,7 +119,8 @@ func (c *cluster) change(ctx context.Context) error {
 		return err
 	}
 	beat := func(i int) error {
-		text := fmt.Appendf(nil, `{"status":{"conditions":[{"type":%q,"lastHeartbeatTime":%q}]}}`, v1.NodeReady, time.Now().UTC().Format(time.RFC3339))
+		text := fmt.Appendf(nil, `{"status":{"conditions":[{"type":%q,"lastHeartbeatTime":%q}]}}`, v1.NodeReady,
+			time.Now().UTC().Format(time.RFC3339))
 		_, err := c.client.CoreV1().Nodes().PatchStatus(ctx, nodeName(i%c.nodes), text)
 		return err
 	}

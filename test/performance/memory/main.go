@@ -73,26 +73,29 @@ func parse(args []string, output io.Writer) (options, error) {
 	flags.IntVar(&o.pods, "pods", 100_000, "number of pods on nodes, the same for each Deployment")
 	flags.IntVar(&o.deployments, "deployments", 5_000, "number of Deployments")
 	flags.IntVar(&o.revisions, "revisions", 10, "number of past ReplicaSets of each Deployment")
-	flags.IntVar(&o.placed, "placed", 500, "number of pods that the scheduler places before the measurement: one more for each of as many Deployments")
+	flags.IntVar(&o.placed, "placed", 500, "number of pods that the scheduler places before the measurement: one more for each of as "+
+		"many Deployments")
 	flags.StringVar(&o.limit, "gomemlimit", "", "GOMEMLIMIT of the program, such as 900MiB; none if empty")
 	flags.BoolVar(&o.controller, "controller", false, "measure spot-controller at rest instead of the scheduler, including its processor time")
 	flags.IntVar(&o.churn, "churn", 20, "with -controller: number of pods that change per second")
 	flags.DurationVar(&o.settle, "settle", 30*time.Second, "with -controller: how long pods change before the measurement")
 	flags.DurationVar(&o.lasts, "lasts", 2*time.Minute, "with -controller: duration of the measurement")
 	flags.StringVar(&o.profiles, "profiles", "", "folder for a heap profile of each binary; none if empty")
-	flags.Func("binary", "NAME=FILE of a program to measure; repeatable (default bin/spot-aware-scheduler or bin/spot-controller)", func(text string) error {
-		if name, file, ok := strings.Cut(text, "="); !ok || name == "" || file == "" {
-			return errors.New("expected NAME=FILE")
-		}
-		o.binaries = append(o.binaries, text)
-		return nil
-	})
+	flags.Func("binary", "NAME=FILE of a program to measure; repeatable (default bin/spot-aware-scheduler or bin/spot-controller)",
+		func(text string) error {
+			if name, file, ok := strings.Cut(text, "="); !ok || name == "" || file == "" {
+				return errors.New("expected NAME=FILE")
+			}
+			o.binaries = append(o.binaries, text)
+			return nil
+		})
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	if flags.NArg() > 0 || o.nodes < 1 || o.deployments < 1 || o.pods < o.deployments || o.revisions < 0 ||
 		o.placed < 1 || o.placed > o.deployments || o.churn < 1 || o.lasts <= 0 {
-		return o, errors.New("expected flags only, at least 1 node, 1 Deployment and 1 pod for each, 1 pod to place but no more than Deployments, " +
+		return o, errors.New("expected flags only, at least 1 node, 1 Deployment and 1 pod for each, 1 pod to place but no more than " +
+			"Deployments, " +
 			"1 pod that changes per second, and a positive duration")
 	}
 	return o, nil

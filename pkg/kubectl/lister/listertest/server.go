@@ -139,7 +139,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, gv schema.GroupVer
 
 func (s *Server) respond(w http.ResponseWriter, status int, object runtime.Object) {
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
-	data, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions(scheme.Scheme.PrioritizedVersionsAllGroups())), object)
+	data, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer,
+		schema.GroupVersions(scheme.Scheme.PrioritizedVersionsAllGroups())), object)
 	if err != nil {
 		s.t.Error(err)
 	}
