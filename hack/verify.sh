@@ -36,17 +36,10 @@ check "require the same version in both go.mod files" equal
 # packages with the tests, only if the other modules raise no version.
 alone() { diff <(GOWORK=off used ./cmd/...) <(used ./cmd/...); }
 check "go work sync, then go mod tidy in each module" alone
-check "fix the reported problems" go vet ./... ./hack/... ./test/...
-check "fix the reported problems" .local/bin/staticcheck ./... ./hack/... ./test/...
-# Only a real node can run these tests.
-check "fix the reported problems" go vet -tags node ./test/node
-check "fix the reported problems" .local/bin/staticcheck -tags node ./test/node
-# Only make test-long runs these tests.
-check "fix the reported problems" go vet -tags long ./test/autoscaler ./test/controller ./test/kubectl ./test/owners
-check "fix the reported problems" .local/bin/staticcheck -tags long ./test/autoscaler ./test/controller ./test/kubectl ./test/owners
-# Only make test-skew runs these tests.
-check "fix the reported problems" go vet -tags skew ./test/controller
-check "fix the reported problems" .local/bin/staticcheck -tags skew ./test/controller
+# One run with all build tags, so that it also covers the tests of make test-long, make test-node and
+# make test-skew. golangci-lint prints "0 issues." to standard output.
+lint() { .local/bin/golangci-lint run --output.text.path stderr --show-stats=false ./... ./hack/... ./test/...; }
+check "fix the reported problems; .golangci.yaml lists the linters" lint
 
 check "write the English of the Kubernetes documentation (CONTRIBUTING.md)" go run ./hack/language
 
