@@ -45,16 +45,15 @@ type checker struct {
 }
 
 func main() {
-	c, err := newChecker()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
-	}
 	paths := os.Args[1:]
 	if len(paths) == 0 {
 		paths = []string{"."}
 	}
-	if err := c.check(paths); err != nil {
+	c, err := newChecker()
+	if err == nil {
+		err = c.check(paths)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
