@@ -1,4 +1,4 @@
-package audit
+package audit_test
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/audit"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
@@ -24,23 +25,23 @@ func TestLive(t *testing.T) {
 		t.Skip("starts a control plane")
 	}
 	cp, err := lab.Start(t.Context(), lab.Options{PodStartup: 100 * time.Millisecond})
-	must(t, err)
+	live.Must(t, err)
 	t.Cleanup(func() {
 		if err := cp.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	client, err := kubernetes.NewForConfig(cp.Config())
-	must(t, err)
+	live.Must(t, err)
 	nodes := []lab.NodeSpec{
 		{Name: "spot-1", Capacity: lab.Spot}, {Name: "spot-2", Capacity: lab.Spot},
 		{Name: "full", Capacity: lab.OnDemand, CPU: "1"},
 	}
-	must(t, cp.CreateNodes(t.Context(), nodes...))
+	live.Must(t, cp.CreateNodes(t.Context(), nodes...))
 
 	t.Run("satisfies the policy", func(t *testing.T) {
 		player := newPlayer(t, client, "good")
-		a := Watch(t, cp.Config(), Options{})
+		a := audit.Watch(t, cp.Config(), audit.Options{})
 		pods := player.deploy("web", 3, "500m")
 		player.bind(pods[0], "spot-1")
 		player.bind(pods[1], "spot-2")
@@ -53,7 +54,7 @@ func TestLive(t *testing.T) {
 	t.Run("puts all replicas on spot", func(t *testing.T) {
 		player := newPlayer(t, client, "broken")
 		failing := &recorder{TB: t}
-		a := Watch(failing, cp.Config(), Options{})
+		a := audit.Watch(failing, cp.Config(), audit.Options{})
 		pods := player.deploy("web", 3, "500m")
 		for _, pod := range pods {
 			player.bind(pod, "spot-1")
@@ -62,7 +63,7 @@ func TestLive(t *testing.T) {
 		failing.finish()
 
 		breaches := a.Breaches()
-		if len(breaches) != 1 || breaches[0].Kind != OverBudget || breaches[0].Pod != "broken/"+pods[2] || breaches[0].Node != "spot-1" {
+		if len(breaches) != 1 || breaches[0].Kind != audit.OverBudget || breaches[0].Pod != "broken/"+pods[2] || breaches[0].Node != "spot-1" {
 			t.Errorf("breaches %v, want one: pod broken/%s, the third on spot", breaches, pods[2])
 		}
 		if len(failing.errors) != 1 || !strings.Contains(failing.errors[0], "3 on spot with this pod, but the budget of Deployment broken/web (desired 3, floor 1) is 2") {
@@ -77,7 +78,7 @@ func TestLive(t *testing.T) {
 	t.Run("puts the last replica on spot just before it is judged", func(t *testing.T) {
 		player := newPlayer(t, client, "late")
 		failing := &recorder{TB: t}
-		Watch(failing, cp.Config(), Options{})
+		audit.Watch(failing, cp.Config(), audit.Options{})
 		player.bind(player.deploy("web", 1, "500m")[0], "spot-1")
 		failing.finish()
 		if len(failing.errors) != 1 {
@@ -88,8 +89,8 @@ func TestLive(t *testing.T) {
 
 	t.Run("misses an event", func(t *testing.T) {
 		player := newPlayer(t, client, "deaf")
-		a, err := Start(t.Context(), cp.Config(), Options{})
-		must(t, err)
+		a, err := audit.Start(t.Context(), cp.Config(), audit.Options{})
+		live.Must(t, err)
 		t.Cleanup(func() {
 			if err := a.Stop(); err != nil {
 				t.Error(err)
@@ -98,11 +99,11 @@ func TestLive(t *testing.T) {
 		pod := player.deploy("web", 1, "2")[0]
 		player.refuse(pod)
 		added := time.Now()
-		must(t, cp.CreateNodes(t.Context(), lab.NodeSpec{Name: "new", Capacity: lab.OnDemand}))
+		live.Must(t, cp.CreateNodes(t.Context(), lab.NodeSpec{Name: "new", Capacity: lab.OnDemand}))
 		eventually(t, "the lost wake-up to be found", func() bool { return len(a.LostWakeups()) > 0 })
 		lost := a.LostWakeups()
-		if len(lost) != 1 || lost[0].Pod != "deaf/"+pod || lost[0].Node != "new" || lost[0].Since.Before(added) || lost[0].At.Sub(lost[0].Since) <= patience {
-			t.Errorf("lost wake-ups %v, want pod deaf/%s for node new, %s after it was added at %s", lost, pod, patience, clock(added))
+		if len(lost) != 1 || lost[0].Pod != "deaf/"+pod || lost[0].Node != "new" || lost[0].Since.Before(added) || lost[0].At.Sub(lost[0].Since) <= audit.Patience {
+			t.Errorf("lost wake-ups %v, want pod deaf/%s for node new, %s after it was added at %s", lost, pod, audit.Patience, added.Format(time.RFC3339Nano))
 		}
 		if breaches := a.Breaches(); len(breaches) > 0 {
 			t.Errorf("breaches %v, want none", breaches)
@@ -140,7 +141,7 @@ func newPlayer(t *testing.T, client kubernetes.Interface, namespace string) *pla
 	t.Helper()
 	p := &player{t, client, namespace}
 	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	must(p.t, err)
+	live.Must(p.t, err)
 	return p
 }
 
@@ -153,10 +154,10 @@ func (p *player) deploy(name string, replicas int32, cpu string) (names []string
 		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
 	}}
 	_, err := p.client.AppsV1().Deployments(p.namespace).Create(p.t.Context(), deployment, metav1.CreateOptions{})
-	must(p.t, err)
+	live.Must(p.t, err)
 	eventually(p.t, "the pods of "+name, func() bool {
 		pods, err := live.Pods(p.t.Context(), p.client, p.namespace, metav1.ListOptions{})
-		must(p.t, err)
+		live.Must(p.t, err)
 		names = nil
 		for _, pod := range pods {
 			names = append(names, pod.Name)
@@ -169,22 +170,22 @@ func (p *player) deploy(name string, replicas int32, cpu string) (names []string
 func (p *player) bind(pod, node string) {
 	p.t.Helper()
 	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
-	must(p.t, p.client.CoreV1().Pods(p.namespace).Bind(p.t.Context(), binding, metav1.CreateOptions{}))
+	live.Must(p.t, p.client.CoreV1().Pods(p.namespace).Bind(p.t.Context(), binding, metav1.CreateOptions{}))
 }
 
 func (p *player) refuse(name string) {
 	p.t.Helper()
 	pod, err := p.client.CoreV1().Pods(p.namespace).Get(p.t.Context(), name, metav1.GetOptions{})
-	must(p.t, err)
-	setScheduled(pod, corev1.ConditionFalse, corev1.PodReasonUnschedulable)
+	live.Must(p.t, err)
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
 	_, err = p.client.CoreV1().Pods(p.namespace).UpdateStatus(p.t.Context(), pod, metav1.UpdateOptions{})
-	must(p.t, err)
+	live.Must(p.t, err)
 }
 
 // clear deletes the workloads and returns when their pods have been deleted.
 func (p *player) clear() {
 	p.t.Helper()
-	must(p.t, live.Clear(p.t.Context(), p.client, p.namespace))
+	live.Must(p.t, live.Clear(p.t.Context(), p.client, p.namespace))
 }
 
 func eventually(t *testing.T, what string, done func() bool) {

@@ -5,8 +5,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestHealLaunchesOnDemandNode: a floor is raised while no on-demand node exists. Its replicas
