@@ -15,7 +15,7 @@ cp "$made/scheduling.x-k8s.io_podgroups.yaml" "$to/manifests/overlays/gang/podgr
 .local/bin/controller-gen object paths=./pkg/apis/config output:object:dir="$made"
 mkdir -p "$to/pkg/apis/config"
 cp "$made/zz_generated.deepcopy.go" "$to/pkg/apis/config/zz_generated.deepcopy.go"
-# The README of the chart, with a table of its values. helm-docs logs errors and exits with status 0.
+# The README of the chart, with a table of its values. helm-docs logs errors and exits with 0.
 chart=manifests/charts/spot-aware-scheduler
 .local/bin/helm-docs --chart-search-root "$chart" --sort-values-order file --log-level warning --dry-run >"$made/README.md" 2>"$made/errors"
 if [ -s "$made/errors" ]; then
@@ -26,7 +26,7 @@ mkdir -p "$to/$chart"
 cp "$made/README.md" "$to/$chart/README.md"
 # The reference of the configuration: kinds and fields from the Go types of pkg/apis, flags from the
 # programs.
-flags() { # program; prints its own flags, which precede those of all components
+flags() { # program; prints its own flags, before the flags of all components
   go run "./cmd/$1" --help >"$made/help"
   awk '/^Logs flags:/ { exit } / flags:$/ { own = 1; next } own && NF' "$made/help"
 }

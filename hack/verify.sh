@@ -36,8 +36,8 @@ check "require the same version in both go.mod files" equal
 # packages with the tests, only if the other modules raise no version.
 alone() { diff <(GOWORK=off used ./cmd/...) <(used ./cmd/...); }
 check "go work sync, then go mod tidy in each module" alone
-# One run with all build tags, so that it also covers the tests of make test-long, make test-node and
-# make test-skew. golangci-lint prints "0 issues." to standard output.
+# One run with all build tags, so that it also covers the tests of make test-long, make test-node
+# and make test-skew. golangci-lint prints "0 issues." to standard output.
 lint() { .local/bin/golangci-lint run --output.text.path stderr --show-stats=false ./... ./hack/... ./test/...; }
 check "fix the reported problems; .golangci.yaml lists the linters" lint
 

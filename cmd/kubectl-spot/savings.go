@@ -70,7 +70,8 @@ func (o *options) warnUnpriced(pools map[string]int) {
 	if len(pools) == 0 {
 		return
 	}
-	o.warn("no price for %s: these nodes are in no sum; use --prices FILE to set prices", shorten(strings.Join(report.PoolCounts(pools), ", ")))
+	unpriced := shorten(strings.Join(report.PoolCounts(pools), ", "))
+	o.warn("no price for %s: these nodes are in no sum; use --prices FILE to set prices", unpriced)
 }
 
 func (o *options) printSavings(p *printing, s *report.Savings) error {

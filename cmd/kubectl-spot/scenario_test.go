@@ -12,8 +12,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestCommands runs testdata/*.txt. The directive run is followed by command lines, and by what they
-// print, which the flag -rewrite replaces. Its arguments:
+// TestCommands runs testdata/*.txt. The directive run is followed by command lines, and by what
+// they print, which the flag -rewrite replaces. Its arguments:
 //
 //	denied=(RESOURCE,...)  the API server denies these resources
 //	no-config              without --scheduler-config={shipped}

@@ -31,6 +31,7 @@ const (
 // RankClass is the first criterion of a Rank. A larger class is better.
 type RankClass int64
 
+// The classes, the worst first.
 const (
 	// LastResort: the node may be reclaimed soon, or its capacity label may still arrive and its
 	// capacity type is unknown until then.

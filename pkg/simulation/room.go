@@ -152,7 +152,8 @@ func (r *Room) siteNamed(name string) *site {
 func open(n *snapshot.Node) bool {
 	isOwnTaint := func(t v1.Taint) bool { return t.Key == spot.InterruptionTaint }
 	settled := n.Facts.Capacity.Source != decision.Settling
-	return node.Ready(n.Node) && settled && !n.Spec.Unschedulable && n.Facts.Signal < decision.Drain && !slices.ContainsFunc(n.Spec.Taints, isOwnTaint)
+	return node.Ready(n.Node) && settled && !n.Spec.Unschedulable && n.Facts.Signal < decision.Drain &&
+		!slices.ContainsFunc(n.Spec.Taints, isOwnTaint)
 }
 
 // Replace finds the node on which the scheduler would place a replacement of p after p no longer

@@ -15,7 +15,7 @@ import (
 )
 
 // TestScenarios runs testdata/*.txt. Each directive is followed by a cluster in the notation of
-// package clustertest, and by the expected answer, which the flag -rewrite replaces. The directives:
+// package clustertest, and by the expected answer, which the flag -rewrite replaces. Directives:
 //
 //	replace POD...                       the nodes of the replacements, in this order
 //	demand [places=(...)] [moves=(...)]  the nodes that fit pod web-0

@@ -26,8 +26,8 @@ type census struct {
 	defects []Defect
 	// byUID contains the owners in the caches; nil until it is needed.
 	byUID map[types.UID]owner
-	// subjects contains the Subject of one pod of each revision with a known owner, and objects what
-	// it was read from, by Subject.RevisionKey.
+	// subjects contains the Subject of one pod of each revision with a known owner, and objects
+	// what it was read from, by Subject.RevisionKey.
 	subjects  map[workload.OwnerKey]*workload.Subject
 	objects   map[workload.OwnerKey]workload.Objects
 	revisions map[workload.OwnerKey]*Revision

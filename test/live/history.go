@@ -126,7 +126,10 @@ func (h *History) Follow(ctx context.Context, namespace string) error {
 
 // Observe starts an informer of the factory. Until ctx is done, it calls observe with every state
 // of an object, including the last. It returns when all existing objects have been observed.
-func Observe[T any](ctx context.Context, factory informers.SharedInformerFactory, informer cache.SharedIndexInformer, observe func(now time.Time, object T, deleted bool)) error {
+func Observe[T any](
+	ctx context.Context, factory informers.SharedInformerFactory, informer cache.SharedIndexInformer,
+	observe func(now time.Time, object T, deleted bool),
+) error {
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { observe(time.Now(), object.(T), false) },
 		UpdateFunc: func(_, object any) { observe(time.Now(), object.(T), false) },

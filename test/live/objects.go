@@ -71,7 +71,8 @@ func (s *Scenario) Deployment(name string) *appsv1.Deployment {
 // PatchDeployment changes a Deployment by a strategic merge.
 func (s *Scenario) PatchDeployment(name, patch string) {
 	s.Helper()
-	_, err := s.Client.AppsV1().Deployments(s.Namespace).Patch(s.Ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	deployments := s.Client.AppsV1().Deployments(s.Namespace)
+	_, err := deployments.Patch(s.Ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 	s.Must(err)
 }
 

@@ -66,7 +66,8 @@ func NewScenario(t *testing.T, plane *lab.ControlPlane, client kubernetes.Interf
 // NewNamespace creates a namespace. Its name is unique.
 func (s *Scenario) NewNamespace() string {
 	s.Helper()
-	ns, err := s.Client.CoreV1().Namespaces().Create(s.Ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
+	ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}
+	ns, err := s.Client.CoreV1().Namespaces().Create(s.Ctx, ns, metav1.CreateOptions{})
 	s.Must(err)
 	return ns.Name
 }
@@ -265,8 +266,9 @@ func (s *Scenario) logCluster(ctx context.Context) {
 		return
 	}
 	for _, pod := range pods.Items[:min(most, len(pods.Items))] {
-		s.Logf("pod %s on %q: phase %s, ready %t, gates %v, node selector %v, terminating %t, annotations %v, owned by %d", pod.Name, pod.Spec.NodeName,
-			pod.Status.Phase, IsReady(&pod), pod.Spec.SchedulingGates, pod.Spec.NodeSelector, pod.DeletionTimestamp != nil, pod.Annotations, len(pod.OwnerReferences))
+		s.Logf("pod %s on %q: phase %s, ready %t, gates %v, node selector %v, terminating %t, annotations %v, owned by %d",
+			pod.Name, pod.Spec.NodeName, pod.Status.Phase, IsReady(&pod), pod.Spec.SchedulingGates, pod.Spec.NodeSelector,
+			pod.DeletionTimestamp != nil, pod.Annotations, len(pod.OwnerReferences))
 	}
 	budgets, err := s.Client.PolicyV1().PodDisruptionBudgets(s.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

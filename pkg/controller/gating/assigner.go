@@ -92,7 +92,7 @@ type Assigner struct {
 
 // pendingPod contains what the Assigner knows about a pod that is not bound.
 type pendingPod struct {
-	// assigned is the assignment of a pod whose gate was removed, until the cache shows the removal.
+	// assigned is the assignment of a pod whose gate was removed, until the cache shows that.
 	assigned *decision.AssignedCapacity
 	// gatedSince is when the gated pod first had no other gate. It is zero without the gate.
 	gatedSince time.Time
@@ -145,7 +145,9 @@ func New(
 		settings: settings, client: client, executor: execution.New(client, recorder, clock, execution.Settings{}),
 		recorder: recorder, clock: clock, requirements: requirements, admissionPolicy: admissionPolicy,
 		owners: owners, pods: pods.GetIndexer(),
-		queue:      turns.NewQueue("gating", clock, ownerRetry, 5*time.Second, func(revision workload.OwnerKey) string { return revision.Namespace }),
+		queue: turns.NewQueue("gating", clock, ownerRetry, 5*time.Second, func(revision workload.OwnerKey) string {
+			return revision.Namespace
+		}),
 		patchSlots: make(chan struct{}, maxPatches), pending: map[types.UID]*pendingPod{}, grants: map[successor][]grant{},
 		gateRemovedAt: map[string]time.Time{}, nextReassignment: map[workload.OwnerKey]time.Time{},
 		feasibility: feasibility{volumesOf: workload.VolumesOf(factory)},

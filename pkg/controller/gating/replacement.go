@@ -391,7 +391,8 @@ func (a *Assigner) recordNoSuccessor(pod *v1.Pod) {
 	defer a.mu.Unlock()
 	if p := a.record(pod.UID); !p.reported {
 		p.reported = true
-		a.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonNoSuccessor, "Assign", "The pod has waited for on-demand longer than its policy allows, "+
-			"but its affinity can no longer be changed, and no controller would recreate it after a deletion")
+		a.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonNoSuccessor, "Assign",
+			"The pod has waited for on-demand longer than its policy allows, but its affinity can no longer be changed, "+
+				"and no controller would recreate it after a deletion")
 	}
 }

@@ -80,8 +80,10 @@ type Planner struct {
 func NewPlanner(settings Settings) *Planner {
 	settings.Memory = cmp.Or(settings.Memory, &leader.Memory{})
 	return &Planner{settings: settings, memory: memory{
-		passedOn: passedOn{map[workload.OwnerKey]backOff{}, map[workload.OwnerKey]time.Time{}, map[decision.Pool]time.Time{}},
-		attempts: map[workload.OwnerKey]*attempt{}, earlyMoves: map[workload.OwnerKey]time.Time{}, unavailableSince: map[workload.OwnerKey]time.Time{},
+		passedOn:         passedOn{map[workload.OwnerKey]backOff{}, map[workload.OwnerKey]time.Time{}, map[decision.Pool]time.Time{}},
+		attempts:         map[workload.OwnerKey]*attempt{},
+		earlyMoves:       map[workload.OwnerKey]time.Time{},
+		unavailableSince: map[workload.OwnerKey]time.Time{},
 	}}
 }
 

@@ -361,7 +361,8 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 		return 1
 	}
 	slices.SortStableFunc(all, func(a, b NodeGroup) int {
-		return cmp.Or(cmp.Compare(refuses(a), refuses(b)), cmp.Compare(b.Count, a.Count), strings.Compare(a.Capacity, b.Capacity), strings.Compare(a.Pool, b.Pool))
+		return cmp.Or(cmp.Compare(refuses(a), refuses(b)), cmp.Compare(b.Count, a.Count),
+			strings.Compare(a.Capacity, b.Capacity), strings.Compare(a.Pool, b.Pool))
 	})
 	return all
 }

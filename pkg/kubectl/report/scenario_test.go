@@ -16,7 +16,7 @@ import (
 )
 
 // TestScenarios runs testdata/*.txt. Each directive is followed by a cluster in the notation of
-// package clustertest, and by the expected answer, which the flag -rewrite replaces. The directives:
+// package clustertest, and by the expected answer, which the flag -rewrite replaces. Directives:
 //
 //	cluster              objects that the clusters of all later directives of the file contain
 //	status               the statuses

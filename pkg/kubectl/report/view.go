@@ -79,7 +79,7 @@ func refOf(w *snapshot.Workload) Ref {
 	return Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, Role: w.Key.Role}
 }
 
-// podsOf returns the live pods of a workload, those of the oldest revision first.
+// podsOf returns the live pods of a workload, the oldest revision first.
 func podsOf(w *snapshot.Workload) iter.Seq[*snapshot.Pod] {
 	return func(yield func(*snapshot.Pod) bool) {
 		for _, r := range w.Revisions {
@@ -92,7 +92,7 @@ func podsOf(w *snapshot.Workload) iter.Seq[*snapshot.Pod] {
 	}
 }
 
-// spotNodes returns the spot nodes, and a function that reports whether a pod fits any of them.
+// spotNodes returns the spot nodes, and a function that reports whether a pod fits any.
 func (v *View) spotNodes() ([]*snapshot.Node, func(*snapshot.Pod) bool) {
 	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
 	return spot, simulation.FitsAnyNode(spot)

@@ -86,29 +86,28 @@ func Removals(now time.Time) map[string]Removal {
 
 	karpenter, autoscaler := taint("karpenter.sh/disrupted", ""), taint("ToBeDeletedByClusterAutoscaler", "1767225600")
 	candidate := taint("DeletionCandidateOfClusterAutoscaler", "1767225600")
+	candidateMark, rebalanceMark := mark("advisory", "DeletionCandidateOfClusterAutoscaler"), mark("advisory", "rebalance-recommendation")
+	maintenanceMark, byHand := mark("reclaim", "scheduled-maintenance"), taint("spot-aware-scheduler.io/interruption", "by-hand")
 	itn, rebalance := taint("aws-node-termination-handler/spot-itn", "x"), taint("aws-node-termination-handler/rebalance-recommendation", "x")
 	maintenance := taint("aws-node-termination-handler/scheduled-maintenance", "x")
 	lost := func(steps ...change) Removal { return Removal{steps: steps, WantLost: true} }
 	removed := func(steps ...change) Removal { return Removal{steps: steps} }
 	doubtful := func(steps ...change) Removal { return Removal{steps: steps, Doubtful: true} }
 	return map[string]Removal{
-		"Karpenter consolidates an empty node":              removed(empty, karpenter, deleted, gone),
-		"Karpenter consolidates an underutilized node":      removed(karpenter, deleted, ending, empty, gone),
-		"Karpenter consolidates a node with a stuck pod":    removed(karpenter, deleted, gone),
-		"Karpenter cancels a consolidation":                 removed(karpenter, untainted),
-		"Karpenter interrupts":                              lost(deleted, karpenter, ending, empty, gone),
-		"Karpenter interrupts, seen late":                   lost(all(deleted, karpenter), ending, empty, gone),
-		"Karpenter interrupts a node that was just emptied": lost(empty, deleted, gone),
-		"Karpenter interrupts a cordoned node":              lost(cordoned, deleted, karpenter, ending, empty, gone),
-		"Karpenter interrupts a node that may be removed": lost(candidate, mark("advisory", "DeletionCandidateOfClusterAutoscaler"),
-			deleted, karpenter, ending, empty, gone),
-		"the cluster autoscaler removes an empty node":    removed(empty, candidate, autoscaler, gone),
-		"the cluster autoscaler drains a node":            removed(candidate, autoscaler, ending, empty, gone),
-		"the cluster autoscaler deletes pods with a node": removed(autoscaler, gone),
-		"the cluster autoscaler, and the controller helps": removed(candidate, mark("advisory", "DeletionCandidateOfClusterAutoscaler"),
-			empty, autoscaler, gone),
-		"the controller empties a candidate that stays": removed(candidate, mark("advisory", "DeletionCandidateOfClusterAutoscaler"),
-			ending, empty, untainted),
+		"Karpenter consolidates an empty node":                  removed(empty, karpenter, deleted, gone),
+		"Karpenter consolidates an underutilized node":          removed(karpenter, deleted, ending, empty, gone),
+		"Karpenter consolidates a node with a stuck pod":        removed(karpenter, deleted, gone),
+		"Karpenter cancels a consolidation":                     removed(karpenter, untainted),
+		"Karpenter interrupts":                                  lost(deleted, karpenter, ending, empty, gone),
+		"Karpenter interrupts, seen late":                       lost(all(deleted, karpenter), ending, empty, gone),
+		"Karpenter interrupts a node that was just emptied":     lost(empty, deleted, gone),
+		"Karpenter interrupts a cordoned node":                  lost(cordoned, deleted, karpenter, ending, empty, gone),
+		"Karpenter interrupts a node that may be removed":       lost(candidate, candidateMark, deleted, karpenter, ending, empty, gone),
+		"the cluster autoscaler removes an empty node":          removed(empty, candidate, autoscaler, gone),
+		"the cluster autoscaler drains a node":                  removed(candidate, autoscaler, ending, empty, gone),
+		"the cluster autoscaler deletes pods with a node":       removed(autoscaler, gone),
+		"the cluster autoscaler, and the controller helps":      removed(candidate, candidateMark, empty, autoscaler, gone),
+		"the controller empties a candidate that stays":         removed(candidate, candidateMark, ending, empty, untainted),
 		"an operator drains and deletes":                        doubtful(cordoned, ending, empty, gone),
 		"an operator drains, and deletes with a finalizer":      doubtful(cordoned, ending, empty, deleted, karpenter, gone),
 		"an operator deletes a node with pods":                  lost(cordoned, gone),
@@ -122,16 +121,13 @@ func Removals(now time.Time) map[string]Removal {
 		"the cloud reclaims a node that Karpenter consolidates": lost(karpenter, itn, gone),
 		"the cloud reclaims a node that the autoscaler drains":  lost(autoscaler, itn, empty, gone),
 		"the cloud reclaims an empty node":                      lost(empty, itn, gone),
-		"the cloud reclaims after an advisory signal":           lost(rebalance, mark("advisory", "rebalance-recommendation"), gone),
+		"the cloud reclaims after an advisory signal":           lost(rebalance, rebalanceMark, gone),
 		"the termination handler cordons and drains":            lost(all(itn, cordoned), ending, empty, gone),
 		"the controller repeats the notice":                     lost(itn, mark("reclaim", "spot-itn"), ending, empty, gone),
 		"the controller marks an unreachable node":              lost(mark("reclaim", "not-ready"), empty, gone),
-		"the controller marks maintenance": removed(maintenance, mark("reclaim", "scheduled-maintenance"), ending, empty,
-			gone),
-		"the controller marks an advisory signal": doubtful(rebalance, mark("advisory", "rebalance-recommendation"), ending, empty,
-			untainted, gone),
-		"a user sets the project's taint": lost(taint("spot-aware-scheduler.io/interruption", "by-hand"), ending, empty,
-			gone),
+		"the controller marks maintenance":                      removed(maintenance, maintenanceMark, ending, empty, gone),
+		"the controller marks an advisory signal":               doubtful(rebalance, rebalanceMark, ending, empty, untainted, gone),
+		"a user sets the project's taint":                       lost(byHand, ending, empty, gone),
 	}
 }
 

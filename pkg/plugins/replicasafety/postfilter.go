@@ -64,7 +64,8 @@ func (p *Plugin) newWait(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 		// The owner may appear or change. The pod's ReplicaSet may change or lose its owner.
 		// Siblings may be deleted together with their node.
 		return placement.Wait{
-			Owners: []workload.OwnerKey{wait.Owner, workload.RevisionOf(pod)}, DependsOnSiblings: wait.Outdated != nil, RetryAt: wait.Until, OwnerWait: wait,
+			Owners:            []workload.OwnerKey{wait.Owner, workload.RevisionOf(pod)},
+			DependsOnSiblings: wait.Outdated != nil, RetryAt: wait.Until, OwnerWait: wait,
 		}
 	}
 	s := placement.Read(cycle)

@@ -75,8 +75,10 @@ func (r *Report) plotFiles(arms []ArmResult) []plotFile {
 	files := []plotFile{{"plane.svg", "Cost and availability of all arms; the dashed line is the bound", plotHeight + 60, r.planePlot}}
 	for _, a := range arms {
 		files = append(files,
-			plotFile{a.Name + "-ready.svg", "Ready and desired replicas, " + a.Name, plotHeight, func() (*plot.Plot, error) { return r.readyPlot(a) }},
-			plotFile{a.Name + "-spot.svg", "Spot nodes and their use, " + a.Name, plotHeight, func() (*plot.Plot, error) { return r.spotPlot(a) }})
+			plotFile{a.Name + "-ready.svg", "Ready and desired replicas, " + a.Name, plotHeight,
+				func() (*plot.Plot, error) { return r.readyPlot(a) }},
+			plotFile{a.Name + "-spot.svg", "Spot nodes and their use, " + a.Name, plotHeight,
+				func() (*plot.Plot, error) { return r.spotPlot(a) }})
 	}
 	return files
 }

@@ -19,7 +19,8 @@ func (b *bench) report(arms []*arm) error {
 	}
 	counted, excluded := len(arms[0].counted), len(arms[0].excluded)
 	fmt.Printf("%d nodes, %d clients, %d requests in each round, %s; median (least-most) of the rounds\n", b.nodes, b.clients, requests, on)
-	fmt.Printf("%d rounds count; %d are excluded because the hypervisor took more than %g %% of the cores' time\n\n", counted, excluded, 100*maxStolen)
+	fmt.Printf("%d rounds count; %d are excluded because the hypervisor took more than %g %% of the cores' time\n\n",
+		counted, excluded, 100*maxStolen)
 	var table [][]string
 	for _, a := range arms {
 		table = append(table, rows(a.name, a.counted, requests)...)

@@ -168,7 +168,8 @@ func (c *cluster) measure(ctx context.Context, cp *lab.ControlPlane, name, file 
 	// A leading scheduler has full caches. The Lease of the previous scheduler may still be valid
 	// for a while.
 	for kind, want := range map[string]int{"nodes": c.nodes, "pods": c.pods()} {
-		if err := until(ctx, process, "scheduler_cache_size", map[string]string{"type": kind}, func(got float64) bool { return int(got) >= want }); err != nil {
+		enough := func(got float64) bool { return int(got) >= want }
+		if err := until(ctx, process, "scheduler_cache_size", map[string]string{"type": kind}, enough); err != nil {
 			return m, fmt.Errorf("waiting for %d %s in its cache: %w", want, kind, err)
 		}
 	}
