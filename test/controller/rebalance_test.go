@@ -63,7 +63,7 @@ func TestHealDuringPausedRollout(t *testing.T) {
 	s.SetImage("app", "app:2")
 	s.Eventually(soon, func() error {
 		if d := s.Deployment("app"); d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < 2 {
-			return fmt.Errorf("not half-method: %+v", d.Status)
+			return fmt.Errorf("not in the middle of the rollout: %+v", d.Status)
 		}
 		return nil
 	})

@@ -75,6 +75,21 @@ func TestMemory(t *testing.T) {
 					w.pod("web-0").node, w.pod("web-0").name = w.node("o"), "web-9"
 				}
 			}, []string{"0: web-0 heal", "1: web-1 heal", "1.1: web-1 heal"}},
+		// The other pods are as many as the workload wants, so that none seems to be missing.
+		"no move of a paused rollout before its ReplicaSet has created the replacement": {
+			[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 2 s s s min=2"}, []float64{0, 1, 1.5},
+			func(w *world, minute float64) {
+				web := w.workload("web")
+				web.rollingOut, web.paused = true, true
+				switch minute {
+				case 0:
+					w.pod("web-2").revision = 1
+				case 1:
+					web.pods, web.uncreated = web.pods[1:], 1
+				case 1.5:
+					web.pods, web.uncreated = append(web.pods, &pod{name: "web-9", slots: 1, node: w.node("o"), created: start}), 0
+				}
+			}, []string{"0: web-0 heal", "1.5: web-2 heal"}},
 		"no move while the replacement starts": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 3 s s s min=2"}, []float64{0, 1, 2},
 			func(w *world, minute float64) {
 				switch minute {

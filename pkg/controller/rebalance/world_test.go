@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -58,6 +59,7 @@ type testWorkload struct {
 	pods           []*pod // of all revisions
 	rollingOut     bool
 	paused         bool
+	uncreated      int32 // pods that the first ReplicaSet has not created yet
 	unmanaged      bool
 	settings       func(*decision.WorkloadSettings) // changes the settings; nil for no change
 }
@@ -248,6 +250,14 @@ func (w *world) snapshot() *snapshot.Snapshot {
 		}
 		for _, p := range work.pods {
 			s.Pods = append(s.Pods, w.read(p, work, revisions[p.revision], nodes[p.node]))
+		}
+		for i, revision := range revisions {
+			if revision.ReplicaSet != nil {
+				revision.ReplicaSet.Spec.Replicas = ptr.To(int32(len(revision.Pods)))
+			}
+			if i == 0 && work.uncreated > 0 {
+				*revision.ReplicaSet.Spec.Replicas += work.uncreated
+			}
 		}
 	}
 	slices.SortFunc(s.Pods, func(a, b *snapshot.Pod) int { return cmp.Compare(a.Name, b.Name) })
