@@ -43,7 +43,7 @@ func withLabel(key, value string) func(*v1.Node) {
 	}
 }
 
-// One case for each row of the signal table on the design page about signals, on spot nodes.
+// One case for each built-in signal, on spot nodes.
 func TestSignals(t *testing.T) {
 	cases := map[string]struct {
 		node       func(*v1.Node)

@@ -157,8 +157,8 @@ func (r *round) limitReached() bool {
 	return r.inProgress+len(r.moves) >= int(r.settings.Rebalance.MaxMoves)
 }
 
-// transitionsOf is Snapshot.PodsInTransition with the pods that a ReplicaSet has not created yet. In
-// a rollout the ReplicaSets may want more pods than the workload, so that none seems to be missing.
+// transitionsOf is Snapshot.PodsInTransition with the pods that a ReplicaSet has not created yet.
+// In a rollout the ReplicaSets may want more pods than the workload: then none seems to be missing.
 func transitionsOf(s *snapshot.Snapshot) map[workload.OwnerKey]snapshot.PodsInTransition {
 	transitions := s.PodsInTransition()
 	for _, w := range s.Workloads {
