@@ -22,8 +22,10 @@ import (
 func TestLongZones(t *testing.T) {
 	s := start(t, setup{mode: true, karpenter: lab.KarpenterOptions{NodePools: zonalPools()}})
 	s.deploy("spot", 1, "100m", "16Mi", floor("0"), live.OnlyOn(lab.KarpenterCapacityLabel, lab.Spot))
+	s.deploy("single", 1, "100m", "16Mi") // without an on-demand node, nothing is known about such nodes
 	// Near a pod on spot, a floor would exclude every node. Other pods could fill the node.
 	s.Eventually(soon, s.isAvailableWithSplit("spot", split{Spot: 1}))
+	s.Eventually(soon, s.isAvailableWithSplit("single", split{OnDemand: 1}))
 	s.deploy("near", 2, "100m", "16Mi", floor("1"), nearApp("spot"))
 	s.Eventually(soon, s.isAvailableWithSplit("near", split{Spot: 2}))
 	s.Eventually(soon, s.HasEvent("near-", "ExemptFromFloor", ""))

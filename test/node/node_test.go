@@ -168,7 +168,7 @@ func TestRealNode(t *testing.T) {
 			}
 			return fmt.Errorf("%d replicas, but no new replica", len(pods))
 		})
-		if log, want := c.log(bad, true), `unknown field \"minOnDemnd\"`; !strings.Contains(log, want) {
+		if log, want := c.log(bad, true), `args.minOnDemnd: Forbidden: unknown field "minOnDemnd"`; !strings.Contains(log, want) {
 			c.Errorf("the log of %s does not contain %q:\n%s", bad, want, log)
 		}
 
