@@ -164,8 +164,8 @@ func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []string)
 		}
 		e.recordAnswer(state, asked, candidates, &result)
 		if logger.Enabled() {
-			line = append(state.LogFields(), "waited", state.Waited.Round(time.Millisecond), "nodes", len(result.admitted), "of", len(candidates),
-				"mayRunOnSpot", asked.onSpot, "mayRunOnOnDemand", asked.onDemand)
+			line = append(state.LogFields(), "waited", state.Waited.Round(time.Millisecond), "admitted", len(result.admitted),
+				"candidates", len(candidates), "mayRunOnSpot", asked.onSpot, "mayRunOnOnDemand", asked.onDemand)
 		}
 		return nil
 	})
