@@ -22,6 +22,8 @@ import (
 
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 const (
@@ -66,9 +68,9 @@ func render(t *testing.T, v values) (string, error) {
 func file(t *testing.T, v values) string {
 	t.Helper()
 	data, err := yaml.Marshal(v)
-	must(t, err)
+	live.Must(t, err)
 	path := filepath.Join(t.TempDir(), "values.yaml")
-	must(t, os.WriteFile(path, data, 0o600))
+	live.Must(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -94,12 +96,5 @@ func decode(t *testing.T, text string) map[string]object {
 			t.Errorf("%s is defined twice", key)
 		}
 		objects[key] = o
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -76,7 +76,7 @@ func TestRelease(t *testing.T) {
 	c.helm("uninstall", release, "--namespace=spot-system", "--wait", "--timeout=2m")
 	c.wantNoObjects()
 	secrets, err := c.client.CoreV1().Secrets("spot-system").List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	live.Must(t, err)
 	if len(secrets.Items) > 0 {
 		t.Errorf("after uninstall helm's namespace has %d Secrets, want none", len(secrets.Items))
 	}
@@ -100,18 +100,18 @@ func startCluster(t *testing.T) *cluster {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cp, err := lab.Start(ctx, lab.Options{PodStartup: 50 * time.Millisecond, APIServerFlags: live.MutatingPolicies().Flags})
-	must(t, err)
+	live.Must(t, err)
 	t.Cleanup(func() {
 		if err := cp.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	client, err := kubernetes.NewForConfig(cp.Config())
-	must(t, err)
+	live.Must(t, err)
 	c := &cluster{T: t, ControlPlane: cp, client: client}
 	_, err = cp.StartStockScheduler(ctx)
-	must(t, err)
-	must(t, cp.CreateNodes(ctx, live.OnDemand(2, 4)...))
+	live.Must(t, err)
+	live.Must(t, cp.CreateNodes(ctx, live.OnDemand(2, 4)...))
 	// The lab applied these files itself.
 	for _, name := range []string{
 		"scheduler/serviceaccount.yaml", "scheduler/rbac.yaml", "scheduler/admissionpolicy.yaml", "controller/budgets-admissionpolicy.yaml",
@@ -121,7 +121,7 @@ func startCluster(t *testing.T) *cluster {
 	for _, kind := range []string{"servicemonitors", "prometheusrules"} {
 		c.kubectl("create", "--filename="+filepath.Join(cp.Root, "test", "integration", "testdata", kind+".yaml"))
 	}
-	must(t, live.Until(ctx, live.Soon, func() error {
+	live.Must(t, live.Until(ctx, live.Soon, func() error {
 		list, err := client.Discovery().ServerResourcesForGroupVersion("monitoring.coreos.com/v1")
 		if err == nil && len(list.APIResources) < 2 {
 			err = errors.New("the kinds of the Prometheus operator are not served yet")
@@ -134,13 +134,13 @@ func startCluster(t *testing.T) *cluster {
 func (c *cluster) helm(args ...string) {
 	c.Helper()
 	_, err := command(c.T, c.Kubeconfig, "helm", args...)
-	must(c.T, err)
+	live.Must(c.T, err)
 }
 
 func (c *cluster) kubectl(args ...string) {
 	c.Helper()
 	_, err := command(c.T, c.Kubeconfig, "kubectl", append(args, "--cache-dir="+c.TempDir())...)
-	must(c.T, err)
+	live.Must(c.T, err)
 }
 
 // wantFloor fails unless both Deployments are ready and mount one configuration of the scheduler,
@@ -150,7 +150,7 @@ func (c *cluster) wantFloor(want string) {
 	got := map[string]string{}
 	for _, name := range []string{"spot-aware-scheduler", "spot-controller"} {
 		d, err := c.client.AppsV1().Deployments(metav1.NamespaceSystem).Get(c.Context(), name, metav1.GetOptions{})
-		must(c.T, err)
+		live.Must(c.T, err)
 		if d.Status.ReadyReplicas != 2 || d.Status.UpdatedReplicas != 2 {
 			c.Errorf("%s has %d ready and %d updated replicas, want 2", name, d.Status.ReadyReplicas, d.Status.UpdatedReplicas)
 		}
@@ -159,9 +159,9 @@ func (c *cluster) wantFloor(want string) {
 				continue
 			}
 			files, err := c.client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(c.Context(), volume.ConfigMap.Name, metav1.GetOptions{})
-			must(c.T, err)
+			live.Must(c.T, err)
 			policy, _, err := config.ReadPolicy([]byte(files.Data["scheduler-config.yaml"]), config.DefaultProfile)
-			must(c.T, err)
+			live.Must(c.T, err)
 			got[name] = policy.Defaults.MinOnDemand.String()
 		}
 	}
@@ -177,7 +177,7 @@ func (c *cluster) wantOptIn() {
 	_, err := c.client.CoreV1().Namespaces().Create(c.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "shop", Labels: map[string]string{"spot-aware-scheduler.io/opt-in": "true"},
 	}}, metav1.CreateOptions{})
-	must(c.T, err)
+	live.Must(c.T, err)
 	template := live.PodTemplate("web")
 	template.Spec.SchedulerName = ""
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
@@ -185,7 +185,7 @@ func (c *cluster) wantOptIn() {
 	marked := pod.DeepCopy()
 	marked.Annotations = map[string]string{"spot-aware-scheduler.io/released": "x"}
 	// A policy takes effect some time after its creation.
-	must(c.T, live.Until(c.Context(), live.Soon, func() error {
+	live.Must(c.T, live.Until(c.Context(), live.Soon, func() error {
 		created, err := c.client.CoreV1().Pods("shop").Create(c.Context(), pod, dryRun)
 		if err != nil {
 			return err
@@ -205,7 +205,7 @@ func (c *cluster) wantOptIn() {
 // ReplicaSets and EndpointSlices some time after their owners.
 func (c *cluster) wantNoObjects() {
 	c.Helper()
-	must(c.T, live.Until(c.Context(), time.Minute, func() error {
+	live.Must(c.T, live.Until(c.Context(), time.Minute, func() error {
 		if left := append(c.objects(ofRelease), c.objects(ofProduct)...); len(left) > 0 {
 			return fmt.Errorf("after uninstall these objects are left: %s", strings.Join(left, ", "))
 		}
@@ -217,14 +217,14 @@ func (c *cluster) wantNoObjects() {
 func (c *cluster) objects(selector string) []string {
 	c.Helper()
 	client, err := metadata.NewForConfig(c.Config())
-	must(c.T, err)
+	live.Must(c.T, err)
 	lists, err := discovery.ServerPreferredResources(c.client.Discovery())
-	must(c.T, err)
+	live.Must(c.T, err)
 	kinds := 0
 	var found []string
 	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list"}}, lists) {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
-		must(c.T, err)
+		live.Must(c.T, err)
 		for _, resource := range list.APIResources {
 			kinds++
 			items, err := client.Resource(version.WithResource(resource.Name)).List(c.Context(), metav1.ListOptions{LabelSelector: selector})

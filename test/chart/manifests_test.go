@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // TestSameAsKustomize renders the chart and the kustomize manifests with the same settings. All
@@ -112,7 +114,7 @@ patches:
 	} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := render(t, test.values)
-			must(t, err)
+			live.Must(t, err)
 			want := normalize(t, kustomize(t, test.resources, test.more, test.controller))
 			got := normalize(t, rendered)
 			for key, o := range got {
@@ -135,7 +137,7 @@ func TestBetaPolicies(t *testing.T) {
 	all := values{"namespaceOptIn": values{"enabled": true}, "controller": values{"config": values{"gating": values{"enabled": true}}}}
 	text, err := command(t, "", "helm", "template", release, chart, "--values="+file(t, all), "--kube-version=1.34.4",
 		"--api-versions="+group+"v1beta1/MutatingAdmissionPolicy,"+group+"v1beta1/MutatingAdmissionPolicyBinding")
-	must(t, err)
+	live.Must(t, err)
 	found := map[string]int{}
 	for _, o := range decode(t, text) {
 		if kind := o["kind"].(string); strings.Contains(kind, "AdmissionPolicy") {
@@ -154,11 +156,11 @@ func TestPackage(t *testing.T) {
 	all := file(t, values{"monitoring": values{"enabled": true}, "gang": values{"enabled": true}})
 	dir := t.TempDir()
 	_, err := command(t, "", "helm", "package", chart, "--version=1.2.3", "--app-version=v9", "--destination="+dir)
-	must(t, err)
+	live.Must(t, err)
 	got, err := command(t, "", "helm", "template", release, filepath.Join(dir, "spot-aware-scheduler-1.2.3.tgz"), "--values="+all)
-	must(t, err)
+	live.Must(t, err)
 	want, err := command(t, "", "helm", "template", release, chart, "--values="+all)
-	must(t, err)
+	live.Must(t, err)
 	want = strings.NewReplacer("scheduler-0.1.0", "scheduler-1.2.3", ":dev\n", ":v9\n").Replace(want)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("chart and package differ (-chart +package):\n%s", diff)
@@ -169,24 +171,24 @@ func TestPackage(t *testing.T) {
 func kustomize(t *testing.T, resources []string, more string, controller func(config object)) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir()) // kustomize resolves symbolic links too
-	must(t, err)
+	live.Must(t, err)
 	manifests, err := filepath.Abs(filepath.Join(root, "manifests"))
-	must(t, err)
+	live.Must(t, err)
 	relative, err := filepath.Rel(dir, manifests) // kustomize rejects absolute paths
-	must(t, err)
+	live.Must(t, err)
 	text := "resources:\n"
 	for _, folder := range resources {
 		text += fmt.Sprintf("- %s/%s\n", relative, folder)
 	}
 	if controller != nil {
 		data, err := os.ReadFile(filepath.Join(root, "config", "controller-config.yaml"))
-		must(t, err)
+		live.Must(t, err)
 		var config object
-		must(t, yaml.Unmarshal(data, &config))
+		live.Must(t, yaml.Unmarshal(data, &config))
 		controller(config)
 		data, err = yaml.Marshal(config)
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join(dir, "controller-config.yaml"), data, 0o600))
+		live.Must(t, err)
+		live.Must(t, os.WriteFile(filepath.Join(dir, "controller-config.yaml"), data, 0o600))
 		text += `
 configMapGenerator:
 - name: spot-controller-config
@@ -195,9 +197,9 @@ configMapGenerator:
   files: [controller-config.yaml]
 `
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text+more), 0o600))
+	live.Must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text+more), 0o600))
 	out, err := command(t, "", "kubectl", "kustomize", dir)
-	must(t, err)
+	live.Must(t, err)
 	return out
 }
 
@@ -225,7 +227,7 @@ func normalize(t *testing.T, text string) map[string]object {
 		}
 		for file, content := range o["data"].(object) {
 			var config any
-			must(t, yaml.Unmarshal([]byte(content.(string)), &config))
+			live.Must(t, yaml.Unmarshal([]byte(content.(string)), &config))
 			o["data"].(object)[file] = withoutEmptyLists(config)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // TestProgramsCheckValues renders the chart, and loads the configurations with the code of the
@@ -64,7 +65,7 @@ func TestProgramsCheckValues(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := render(t, test.values)
-			must(t, err)
+			live.Must(t, err)
 			message := load(t, decode(t, text))
 			if (message != "") != (test.want != "") || !strings.Contains(message, test.want) {
 				t.Errorf("error %q, want one that contains %q", message, test.want)
@@ -103,7 +104,7 @@ func load(t *testing.T, objects map[string]object) string {
 			}
 			// The scheduler also checks what only it reads, such as SpotPreference.
 			path := filepath.Join(t.TempDir(), name)
-			must(t, os.WriteFile(path, data, 0o600))
+			live.Must(t, os.WriteFile(path, data, 0o600))
 			out, err := exec.CommandContext(t.Context(), filepath.Join(root, "bin", "spot-aware-scheduler"),
 				"--config="+path, "--master=http://unused", "--write-config-to="+os.DevNull).CombinedOutput()
 			if os.IsNotExist(err) {
@@ -160,9 +161,9 @@ type property struct {
 // types.
 func TestSchemaHasAllSettings(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(chart, "values.schema.json"))
-	must(t, err)
+	live.Must(t, err)
 	var s property
-	must(t, json.Unmarshal(data, &s))
+	live.Must(t, json.Unmarshal(data, &s))
 	compareFields(t, "policy", s.Properties["policy"], reflect.TypeFor[config.ReplicaSafetyArgs]())
 	compareFields(t, "preference", s.Properties["preference"], reflect.TypeFor[config.SpotPreferenceArgs]())
 	compareFields(t, "controller.config", s.Properties["controller"].Properties["config"], reflect.TypeFor[controller.SpotControllerConfiguration]())

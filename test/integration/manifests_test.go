@@ -41,16 +41,16 @@ func TestManifests(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cp, err := lab.Start(ctx, lab.Options{})
-	must(t, err)
+	live.Must(t, err)
 	t.Cleanup(func() {
 		if err := cp.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	client, err := kubernetes.NewForConfig(cp.Config())
-	must(t, err)
+	live.Must(t, err)
 	_, err = cp.StartStockScheduler(ctx)
-	must(t, err)
+	live.Must(t, err)
 	k := kubectl{cp: cp, cache: t.TempDir()}
 	base := filepath.Join(cp.Root, "manifests", "base")
 	monitoring := filepath.Join(cp.Root, "manifests", "overlays", "monitoring")
@@ -65,7 +65,7 @@ func TestManifests(t *testing.T) {
 		"pod-security.kubernetes.io/warn=restricted", "pod-security.kubernetes.io/audit=restricted")
 	wantNoObjects(t, k, "before anything is applied")
 
-	must(t, cp.CreateNodes(ctx, lab.NodeSpec{Name: "only", Capacity: lab.OnDemand}))
+	live.Must(t, cp.CreateNodes(ctx, lab.NodeSpec{Name: "only", Capacity: lab.OnDemand}))
 	if !t.Run("apply", func(t *testing.T) {
 		applyOverlay(t, k, base, "created")
 		applyOverlay(t, k, base, "unchanged")
@@ -77,7 +77,7 @@ func TestManifests(t *testing.T) {
 	})
 	t.Run("one replica on each of two nodes, despite a PreferNoSchedule taint", func(t *testing.T) {
 		unwanted := v1.Taint{Key: "unwanted", Effect: v1.TaintEffectPreferNoSchedule}
-		must(t, cp.CreateNodes(t.Context(), lab.NodeSpec{Name: "spot", Capacity: lab.Spot, Taints: []v1.Taint{unwanted}}))
+		live.Must(t, cp.CreateNodes(t.Context(), lab.NodeSpec{Name: "spot", Capacity: lab.Spot, Taints: []v1.Taint{unwanted}}))
 		k.must(t, "--namespace=kube-system", "rollout", "restart", "deployment", "--selector="+partOf)
 		runsOn(t, client, "only", "spot")
 	})
@@ -97,7 +97,7 @@ func TestManifests(t *testing.T) {
 			}
 			nodes = append(nodes, lab.NodeSpec{Name: fmt.Sprintf("spot-%d", i), Labels: map[string]string{label.Key: value}})
 		}
-		must(t, cp.CreateNodes(t.Context(), nodes...))
+		live.Must(t, cp.CreateNodes(t.Context(), nodes...))
 		k.must(t, "--namespace=kube-system", "rollout", "restart", "deployment", "--selector="+partOf)
 		runsOn(t, client, "only", "unlabelled")
 	})
@@ -112,7 +112,7 @@ func TestManifests(t *testing.T) {
 		// The CRDs of the Prometheus operator.
 		for _, kind := range []string{"servicemonitors", "prometheusrules"} {
 			k.must(t, "create", "--filename="+filepath.Join("testdata", kind+".yaml"))
-			must(t, live.Until(t.Context(), soon, func() error { // kubectl wait fails at once if the object has no conditions yet
+			live.Must(t, live.Until(t.Context(), soon, func() error { // kubectl wait fails at once if the object has no conditions yet
 				_, stderr, err := k.run("wait", "--for=condition=Established", "crd/"+kind+".monitoring.coreos.com")
 				if err != nil {
 					err = fmt.Errorf("%w: %s", err, stderr)
@@ -123,7 +123,7 @@ func TestManifests(t *testing.T) {
 		applyOverlay(t, k, monitoring, "created")
 		applyOverlay(t, k, monitoring, "unchanged")
 		k.must(t, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--kustomize="+monitoring+"-extender")
-		must(t, live.Until(t.Context(), soon, func() error {
+		live.Must(t, live.Until(t.Context(), soon, func() error {
 			if got := scrapes(); got != "yes" {
 				return fmt.Errorf("may Prometheus read /metrics: %s", got)
 			}
@@ -139,7 +139,7 @@ func TestManifests(t *testing.T) {
 		images := map[string]string{}
 		for name := range deployments {
 			d, err := client.AppsV1().Deployments("kube-system").Get(t.Context(), name, metav1.GetOptions{})
-			must(t, err)
+			live.Must(t, err)
 			pod := &d.Spec.Template.Spec
 			images[name], got[name] = pod.Containers[0].Image, filesOf(t, client, pod)
 		}
@@ -169,10 +169,10 @@ func TestManifests(t *testing.T) {
 func ownOverlay(t *testing.T, base string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir()) // kustomize resolves symbolic links too
-	must(t, err)
+	live.Must(t, err)
 	base, err = filepath.Rel(dir, base)
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(`
+	live.Must(t, err)
+	live.Must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(`
 resources: [`+base+`]
 images:
 - name: localhost/spot-aware-scheduler
@@ -191,8 +191,8 @@ configMapGenerator:
   behavior: merge
   files: [controller-config.yaml]
 `), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "scheduler-config.yaml"), []byte("changed: true\n"), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "controller-config.yaml"), []byte("changed: too\n"), 0o600))
+	live.Must(t, os.WriteFile(filepath.Join(dir, "scheduler-config.yaml"), []byte("changed: true\n"), 0o600))
+	live.Must(t, os.WriteFile(filepath.Join(dir, "controller-config.yaml"), []byte("changed: too\n"), 0o600))
 	return dir
 }
 
@@ -235,7 +235,7 @@ func wantNoObjects(t *testing.T, k kubectl, when string) {
 		t.Fatalf("the API server's kinds: %v", kinds)
 	}
 	// Kubernetes deletes pods and ReplicaSets shortly after their owner.
-	must(t, live.Until(t.Context(), soon, func() error {
+	live.Must(t, live.Until(t.Context(), soon, func() error {
 		stdout, stderr, err := k.run("get", strings.Join(kinds, ","), "--all-namespaces", "--selector="+partOf, "--output=name")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, stderr)
@@ -260,7 +260,7 @@ func filesOf(t *testing.T, client kubernetes.Interface, pod *v1.PodSpec) map[str
 			for _, volume := range pod.Volumes {
 				if mount.Name == volume.Name && mount.MountPath == filepath.Dir("/"+file) {
 					config, err := client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), volume.ConfigMap.Name, metav1.GetOptions{})
-					must(t, err)
+					live.Must(t, err)
 					files[flag] = config.Data[filepath.Base(file)]
 				}
 			}
@@ -275,7 +275,7 @@ func runsOn(t *testing.T, client kubernetes.Interface, nodes ...string) {
 	t.Helper()
 	slices.Sort(nodes)
 	for name := range deployments {
-		must(t, live.Until(t.Context(), soon, func() error {
+		live.Must(t, live.Until(t.Context(), soon, func() error {
 			d, err := client.AppsV1().Deployments("kube-system").Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -389,15 +389,8 @@ func built(t *testing.T, k kubectl, dir string) []metav1.PartialObjectMetadata {
 func shippedDeployment(t *testing.T, name string) *appsv1.Deployment {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "manifests", "components", deployments[name]))
-	must(t, err)
+	live.Must(t, err)
 	var d appsv1.Deployment
-	must(t, yaml.UnmarshalStrict(data, &d))
+	live.Must(t, yaml.UnmarshalStrict(data, &d))
 	return &d
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

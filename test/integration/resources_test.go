@@ -88,23 +88,23 @@ func usage(t *testing.T, p *lab.Process) used {
 	t.Helper()
 	proc := filepath.Join("/proc", strconv.Itoa(p.PID))
 	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
-	must(t, err)
+	live.Must(t, err)
 	// The fields after the program's name in parentheses start with the third. Fields 14 and 15 are
 	// user and system time in ticks. Linux reports 100 ticks per second to user space (proc(5)).
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	var result used
 	for _, ticks := range fields[14-3 : 16-3] {
 		n, err := strconv.ParseInt(ticks, 10, 64)
-		must(t, err)
+		live.Must(t, err)
 		result.cpu += time.Duration(n) * time.Second / 100
 	}
 	status, err := os.ReadFile(filepath.Join(proc, "status"))
-	must(t, err)
+	live.Must(t, err)
 	for line := range strings.Lines(string(status)) {
 		for name, into := range map[string]*int64{"VmRSS:": &result.memory, "VmHWM:": &result.peak} {
 			if rest, ok := strings.CutPrefix(line, name); ok {
 				kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-				must(t, err)
+				live.Must(t, err)
 				*into = kib << 10
 			}
 		}

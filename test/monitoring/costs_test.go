@@ -41,15 +41,15 @@ var openCost = map[string]float64{"spot-m": 0.0625, "spot-c": 0.046875, "od-m": 
 // the nodes have changed. OpenCost does not run: an HTTP server serves its metric.
 func TestCosts(t *testing.T) {
 	cp, err := lab.Start(t.Context(), lab.Options{})
-	must(t, err)
-	t.Cleanup(func() { must(t, cp.Stop()) })
-	must(t, cp.CreateNodes(t.Context(),
+	live.Must(t, err)
+	t.Cleanup(func() { live.Must(t, cp.Stop()) })
+	live.Must(t, cp.CreateNodes(t.Context(),
 		costNode("spot-m-1", lab.Spot, "m5.xlarge", "zone-a"), costNode("spot-m-2", lab.Spot, "m5.xlarge", "zone-b"),
 		costNode("spot-c", lab.Spot, "c5.xlarge", "zone-a"), costNode("od-m", lab.OnDemand, "m5.xlarge", "zone-a"),
 		costNode("od-c", lab.OnDemand, "c5.xlarge", "zone-b"), costNode("unknown-1", lab.Spot, "x.large", "zone-a"),
 		costNode("unknown-2", lab.OnDemand, "x.large", "zone-a"), costNode("annotated", lab.OnDemand, "y.large", "zone-a")))
 	client, err := kubernetes.NewForConfig(cp.Config())
-	must(t, err)
+	live.Must(t, err)
 	exporter := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		nodes, err := client.CoreV1().Nodes().List(request.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -77,7 +77,7 @@ func TestCosts(t *testing.T) {
 	for _, s := range sources {
 		t.Run(s.name, func(t *testing.T) { s.compare(t, cp, 2) })
 	}
-	must(t, cp.CreateNodes(t.Context(), costNode("spot-c-new", lab.Spot, "c5.xlarge", "zone-b"), costNode("unknown-new", lab.Spot, "x.large", "zone-b")))
+	live.Must(t, cp.CreateNodes(t.Context(), costNode("spot-c-new", lab.Spot, "c5.xlarge", "zone-b"), costNode("unknown-new", lab.Spot, "x.large", "zone-b")))
 	for _, s := range sources {
 		t.Run(s.name+" after new nodes", func(t *testing.T) { s.compare(t, cp, 3) })
 	}
@@ -107,16 +107,16 @@ func (s *source) start(t *testing.T, cp *lab.ControlPlane) {
 	options := lab.ControllerOptions{}
 	if s.controller != "" {
 		prices := filepath.Join(dir, "prices.csv")
-		must(t, os.WriteFile(prices, []byte(s.controller), 0o600))
+		live.Must(t, os.WriteFile(prices, []byte(s.controller), 0o600))
 		options.Edit = func(config map[string]any) { config["costs"] = map[string]any{"priceFile": prices} }
 	}
 	controller, err := cp.StartController(t.Context(), options)
-	must(t, err)
+	live.Must(t, err)
 	rules := filepath.Join(dir, "rules.yaml")
 	groups, _ := alertsOf(t, overlay)
 	writeRules(t, rules, groups)
 	s.prometheus, err = Scrape(t.Context(), cp, time.Second, More{Rules: rules, OpenCost: s.openCost}, controller)
-	must(t, err)
+	live.Must(t, err)
 }
 
 // savings has the fields of kubectl spot savings -o json that the panels show.
@@ -187,20 +187,13 @@ func (s *source) savings(t *testing.T, cp *lab.ControlPlane) (result savings) {
 	args := []string{"savings", "--output=json", "--kubeconfig=" + cp.Kubeconfig, "--scheduler-config=" + filepath.Join(cp.Root, "config", "scheduler-config.yaml")}
 	if s.kubectl != "" {
 		prices := filepath.Join(t.TempDir(), "prices.csv")
-		must(t, os.WriteFile(prices, []byte(s.kubectl), 0o600))
+		live.Must(t, os.WriteFile(prices, []byte(s.kubectl), 0o600))
 		args = append(args, "--prices="+prices)
 	}
 	out, err := exec.CommandContext(t.Context(), filepath.Join(cp.Root, "bin", "kubectl-spot"), args...).Output()
 	if err != nil {
 		t.Fatalf("kubectl spot savings: %v", err)
 	}
-	must(t, json.Unmarshal(out, &result))
+	live.Must(t, json.Unmarshal(out, &result))
 	return result
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 func dashboardOf(t *testing.T) Dashboard {
 	t.Helper()
 	d, err := ReadDashboard(root)
-	must(t, err)
+	live.Must(t, err)
 	return d
 }
 
@@ -148,9 +150,9 @@ func TestDashboardCountsOnce(t *testing.T) {
 					"exp_samples": []any{map[string]any{"labels": test.shows, "value": test.want}},
 				}},
 			}}})
-			must(t, err)
+			live.Must(t, err)
 			file := filepath.Join(t.TempDir(), "cases.yaml")
-			must(t, os.WriteFile(file, cases, 0o600))
+			live.Must(t, os.WriteFile(file, cases, 0o600))
 			testRules(t, file)
 		})
 	}

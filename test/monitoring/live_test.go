@@ -109,7 +109,7 @@ func TestQueries(t *testing.T) {
 			}
 		}
 		loaded, err := w.prometheus.Rules(w.ctx)
-		must(t, err)
+		live.Must(t, err)
 		n := 0
 		for _, group := range loaded.Groups {
 			for _, rule := range group.Rules {
@@ -154,10 +154,10 @@ func (w *programs) checkMetrics(t *testing.T) error {
 	// The documented caches_synced is the scheduler's, which has a label.
 	for _, p := range []*lab.Process{w.controller, w.extender, w.scheduler} {
 		text, err := p.Metrics(w.ctx)
-		must(w, err)
+		live.Must(w, err)
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-		must(w, err)
+		live.Must(w, err)
 		for name, family := range families {
 			if !strings.HasPrefix(name, "spot_aware_scheduler_") {
 				continue
@@ -216,7 +216,7 @@ func (w *programs) checkLogs(t *testing.T) error {
 		}
 	}
 	pods, err := live.Pods(w.ctx, w.client, namespace, metav1.ListOptions{})
-	must(w, err)
+	live.Must(w, err)
 	for _, pod := range pods {
 		want := 1
 		if pod.Spec.NodeName == "" {
@@ -248,7 +248,7 @@ func start(t *testing.T) *programs {
 	w := &programs{T: t, ctx: t.Context(), began: time.Now()}
 	var err error
 	w.cp, err = lab.Start(w.ctx, lab.Options{})
-	must(w, err)
+	live.Must(w, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, p := range append(append(w.cp.Schedulers(), w.cp.Controllers()...), w.cp.Process("spot-extender")) {
@@ -263,25 +263,25 @@ func start(t *testing.T) *programs {
 		}
 	})
 	w.client, err = kubernetes.NewForConfig(w.cp.Config())
-	must(w, err)
+	live.Must(w, err)
 	for _, name := range []string{namespace, extended} {
 		_, err = w.client.CoreV1().Namespaces().Create(w.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		must(w, err)
+		live.Must(w, err)
 	}
 	contradictory := lab.NodeSpec{Name: "contradictory", InstanceType: "c5.xlarge", Zone: "zone-a",
 		Labels: map[string]string{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"}}
-	must(w, w.cp.CreateNodes(w.ctx, slices.Concat(live.OnDemand(1, 2), live.Spot(3, 4), []lab.NodeSpec{contradictory})...))
+	live.Must(w, w.cp.CreateNodes(w.ctx, slices.Concat(live.OnDemand(1, 2), live.Spot(3, 4), []lab.NodeSpec{contradictory})...))
 	w.scheduler, err = w.cp.StartScheduler(w.ctx, lab.SchedulerOptions{Flags: []string{"-v=2"}})
-	must(w, err)
+	live.Must(w, err)
 	w.controller, err = w.cp.StartController(w.ctx, lab.ControllerOptions{Flags: []string{"-v=2"}, Edit: func(config map[string]any) {
 		config["gating"] = map[string]any{"enabled": true, "labels": []any{lab.CapacityLabel}, "spotLabel": lab.CapacityLabel}
 	}})
-	must(w, err)
+	live.Must(w, err)
 	w.startExtender()
 	rules := filepath.Join(w.TempDir(), "rules.yaml")
 	writeRules(t, rules, allGroups(t))
 	w.prometheus, err = Scrape(w.ctx, w.cp, time.Second, More{Rules: rules}, w.scheduler, w.controller, w.extender)
-	must(w, err)
+	live.Must(w, err)
 	return w
 }
 
@@ -297,14 +297,14 @@ func (w *programs) startExtender() {
 		}
 	}
 	e, err := w.cp.StartExtender(w.ctx, lab.ExtenderOptions{EditScheduler: rename, Flags: []string{"--profile=" + extended}})
-	must(w, err)
+	live.Must(w, err)
 	w.extender = e.Process
 	options, err := w.cp.ExtendedScheduler(e.Address)
-	must(w, err)
+	live.Must(w, err)
 	connect := options.Edit
 	options.Edit = func(config map[string]any) { connect(config); rename(config) }
 	_, err = w.cp.StartScheduler(w.ctx, options)
-	must(w, err)
+	live.Must(w, err)
 }
 
 // runWorkloads places pods. One pod waits for on-demand, and a spot node is reclaimed with notice.
@@ -335,12 +335,12 @@ func (w *programs) runWorkloads() {
 		return err
 	})
 	pods, err := live.Pods(w.ctx, w.client, namespace, metav1.ListOptions{LabelSelector: "app=web"})
-	must(w, err)
+	live.Must(w, err)
 	i := slices.IndexFunc(pods, func(p v1.Pod) bool { return strings.HasPrefix(p.Spec.NodeName, "spot-") })
 	if i < 0 {
 		w.Fatal("no pod of web runs on a spot node")
 	}
-	must(w, live.EditNode(w.ctx, w.client, live.Soon, pods[i].Spec.NodeName, func(n *v1.Node) {
+	live.Must(w, live.EditNode(w.ctx, w.client, live.Soon, pods[i].Spec.NodeName, func(n *v1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: spot.InterruptionTaint, Value: "test", Effect: v1.TaintEffectNoSchedule})
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
@@ -381,7 +381,7 @@ func (w *programs) deploy(in, name string, replicas int32, annotations map[strin
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: template,
 		},
 	}, metav1.CreateOptions{})
-	must(w, err)
+	live.Must(w, err)
 }
 
 // awaitSplit returns when the app has this split. A node without the project's own label counts as

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 func read(t *testing.T, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	must(t, err)
+	live.Must(t, err)
 	return string(data)
 }
 
@@ -58,7 +60,7 @@ func alertsOf(t *testing.T, overlay string) (groups []group, alerts map[string]r
 				Groups []group `json:"groups"`
 			}
 		}
-		must(t, yaml.UnmarshalStrict([]byte(document), &shipped))
+		live.Must(t, yaml.UnmarshalStrict([]byte(document), &shipped))
 		groups = append(groups, shipped.Spec.Groups...)
 	}
 	for _, group := range groups {
@@ -89,8 +91,8 @@ func built(t *testing.T, overlay string) []string {
 func writeRules(t *testing.T, file string, groups []group) {
 	t.Helper()
 	data, err := yaml.Marshal(map[string]any{"groups": groups})
-	must(t, err)
-	must(t, os.WriteFile(file, data, 0o600))
+	live.Must(t, err)
+	live.Must(t, os.WriteFile(file, data, 0o600))
 }
 
 // testRules runs a file of test cases with promtool.
@@ -121,7 +123,7 @@ func checkAlerts(t *testing.T, overlay, of string, elsewhere map[string]rule) {
 	cases := read(t, of)
 	dir := t.TempDir()
 	writeRules(t, filepath.Join(dir, "rules.yaml"), groups)
-	must(t, os.WriteFile(filepath.Join(dir, "alerts.yaml"), []byte(cases), 0o600))
+	live.Must(t, os.WriteFile(filepath.Join(dir, "alerts.yaml"), []byte(cases), 0o600))
 	testRules(t, filepath.Join(dir, "alerts.yaml"))
 
 	var file struct {
@@ -136,7 +138,7 @@ func checkAlerts(t *testing.T, overlay, of string, elsewhere map[string]rule) {
 			} `json:"alert_rule_test"`
 		} `json:"tests"`
 	}
-	must(t, yaml.Unmarshal([]byte(cases), &file))
+	live.Must(t, yaml.Unmarshal([]byte(cases), &file))
 	fires, silent, healthy := map[string]bool{}, map[string]bool{}, ""
 	for _, test := range file.Tests {
 		for _, alert := range test.AlertTests {
@@ -175,7 +177,7 @@ func TestCostRules(t *testing.T) {
 	writeRules(t, filepath.Join(dir, "unknown.yaml"), []group{{Name: "unknown", Rules: []rule{
 		{Record: "spot_aware_scheduler_node_hourly_on_demand_cost_usd", Expr: "unknown * NaN"},
 	}}})
-	must(t, os.WriteFile(filepath.Join(dir, "costs.yaml"), []byte(read(t, "costs.yaml")), 0o600))
+	live.Must(t, os.WriteFile(filepath.Join(dir, "costs.yaml"), []byte(read(t, "costs.yaml")), 0o600))
 	testRules(t, filepath.Join(dir, "costs.yaml"))
 }
 

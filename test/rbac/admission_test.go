@@ -55,38 +55,38 @@ type admission struct {
 func newAdmission(t *testing.T) *admission {
 	t.Helper()
 	kubeconfig, err := controlPlane.ControllerKubeconfig(t.Context())
-	must(t, err)
+	live.Must(t, err)
 	a := &admission{T: t, controller: clientOf(t, kubeconfig)}
 	a.mighty, err = as(controllerUser, "system:masters")
-	must(t, err)
+	live.Must(t, err)
 	a.tenant, err = as("tenant", "system:authenticated")
-	must(t, err)
+	live.Must(t, err)
 	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "admission-"}}, metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	a.namespace = ns.Name
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		list, err := client.CoreV1().Pods(a.namespace).List(ctx, metav1.ListOptions{})
-		must(t, err)
+		live.Must(t, err)
 		for _, p := range list.Items { // no controller removes their finalizers
 			_, err := client.CoreV1().Pods(a.namespace).Patch(ctx, p.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-			must(t, err)
+			live.Must(t, err)
 		}
-		must(t, live.Clear(ctx, client, a.namespace))
-		must(t, client.CoreV1().Namespaces().Delete(ctx, a.namespace, metav1.DeleteOptions{}))
+		live.Must(t, live.Clear(ctx, client, a.namespace))
+		live.Must(t, client.CoreV1().Namespaces().Delete(ctx, a.namespace, metav1.DeleteOptions{}))
 	})
 	_, err = client.RbacV1().Roles(a.namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"", "apps"}, Resources: []string{"*"}, Verbs: []string{"*"}},
 	}}, metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	_, err = client.RbacV1().RoleBindings(a.namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "tenant"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "tenant"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "tenant"}},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	owner, err := client.CoreV1().ConfigMaps(a.namespace).Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	a.owner = metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: ptr.To(true)}
 	// A policy takes effect some time after its creation, and so does a right.
 	a.pod("probe", nil)
@@ -94,7 +94,7 @@ func newAdmission(t *testing.T) *admission {
 		`{"metadata":{"labels":{"pod-template-hash":"released"}}}`:                a.tenant,
 		`{"spec":{"containers":[{"name":"c","image":"registry.invalid/other"}]}}`: a.mighty,
 	} {
-		must(t, live.Until(t.Context(), limit, func() error {
+		live.Must(t, live.Until(t.Context(), limit, func() error {
 			_, err := by.CoreV1().Pods(a.namespace).Patch(t.Context(), "probe", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 			return rejectedBy(podsPolicy, err)
 		}))
@@ -106,9 +106,9 @@ func newAdmission(t *testing.T) *admission {
 // shipped policies.
 func TestPoliciesCompile(t *testing.T) {
 	_, err := controlPlane.ControllerKubeconfig(t.Context()) // applies the controller's policy
-	must(t, err)
+	live.Must(t, err)
 	for _, name := range []string{podsPolicy, "spot-controller-jobs", "spot-aware-scheduler-pods", "spot-aware-scheduler-budgets"} {
-		must(t, live.Until(t.Context(), limit, func() error {
+		live.Must(t, live.Until(t.Context(), limit, func() error {
 			policy, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
 			if err == nil && (policy.Status.TypeChecking == nil || policy.Status.ObservedGeneration != policy.Generation) {
 				err = fmt.Errorf("%s has not been checked", name)
@@ -136,7 +136,7 @@ func rejectedBy(policy string, err error) error {
 func (a *admission) pod(name string, edit func(*v1.Pod)) {
 	a.Helper()
 	_, err := a.mighty.CoreV1().Pods(a.namespace).Create(a.Context(), a.newPod(name, edit), metav1.CreateOptions{})
-	must(a.T, err)
+	live.Must(a.T, err)
 }
 
 func (a *admission) newPod(name string, edit func(*v1.Pod)) *v1.Pod {
@@ -355,10 +355,10 @@ func (a *admission) owners(t *testing.T) {
 	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: a.newPod("", nil).Spec}
 	set, err := client.AppsV1().ReplicaSets(a.namespace).Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "owned"},
 		Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](1), Selector: selector, Template: template}}, metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	d, err := client.AppsV1().Deployments(a.namespace).Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](0), Selector: selector, Template: template}}, metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	theirs := a.owner
 	theirs.Controller = nil
 	of := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: set.Name, UID: set.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}
@@ -369,7 +369,7 @@ func (a *admission) owners(t *testing.T) {
 	// The pod must be one that the ReplicaSet created: the ReplicaSet might delete any other pod as
 	// surplus.
 	owned := ""
-	must(t, live.Until(t.Context(), limit, func() error {
+	live.Must(t, live.Until(t.Context(), limit, func() error {
 		list, err := client.CoreV1().Pods(a.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=owned"})
 		if err == nil && len(list.Items) != 1 {
 			err = fmt.Errorf("%d pods, want that of the ReplicaSet", len(list.Items))
@@ -380,9 +380,9 @@ func (a *admission) owners(t *testing.T) {
 		return err
 	}))
 	both, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": []metav1.OwnerReference{of, theirs}}})
-	must(t, err)
+	live.Must(t, err)
 	_, err = client.CoreV1().Pods(a.namespace).Patch(t.Context(), owned, types.MergePatchType, both, metav1.PatchOptions{})
-	must(t, err)
+	live.Must(t, err)
 	a.pod("handed-over", func(p *v1.Pod) { p.OwnerReferences = []metav1.OwnerReference{plain, theirs, to} })
 	for _, step := range []struct {
 		what, pod string
@@ -402,7 +402,7 @@ func (a *admission) owners(t *testing.T) {
 		{"restore", "handed-over", []metav1.OwnerReference{of, theirs}, false},
 	} {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": step.owners}})
-		must(t, err)
+		live.Must(t, err)
 		clients := map[string]kubernetes.Interface{"mighty": a.mighty, "as shipped": a.controller}
 		if step.rejected {
 			delete(clients, "as shipped") // OwnerReferencesPermissionEnforcement may reject the request first
@@ -441,7 +441,7 @@ func TestTenantsCannotMarkPods(t *testing.T) {
 		}
 	}
 	_, err := pods(a.tenant).Create(t.Context(), a.newPod("bare", nil), metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	a.pod("marked", marked)
 	for _, step := range []struct {
 		what, pod, patch string
@@ -481,10 +481,10 @@ func TestTenantsCannotMarkPods(t *testing.T) {
 	if err := rejectedBy(podsPolicy, err); err != nil {
 		t.Errorf("bind with the annotation: %v", err)
 	}
-	must(t, client.CoreV1().Pods(a.namespace).Bind(t.Context(), &v1.Binding{
+	live.Must(t, client.CoreV1().Pods(a.namespace).Bind(t.Context(), &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: "bound"}, Target: v1.ObjectReference{Kind: "Node", Name: "nowhere"},
 	}, metav1.CreateOptions{}))
-	must(t, client.CoreV1().Pods(a.namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "bare", Namespace: a.namespace}}))
+	live.Must(t, client.CoreV1().Pods(a.namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "bare", Namespace: a.namespace}}))
 
 	// Kubernetes' own controllers may create pods, adopt restored pods that still have the
 	// annotation, and release marked pods.
@@ -494,7 +494,7 @@ func TestTenantsCannotMarkPods(t *testing.T) {
 	_, err = a.tenant.AppsV1().ReplicaSets(a.namespace).Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "set"}, Spec: appsv1.ReplicaSetSpec{
 		Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
 	}}, metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	owned := func(want int) func() error {
 		return func() error {
 			list, err := client.CoreV1().Pods(a.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=set"})
@@ -513,9 +513,9 @@ func TestTenantsCannotMarkPods(t *testing.T) {
 			return nil
 		}
 	}
-	must(t, live.Until(t.Context(), limit, owned(2)))
-	must(t, a.patch(a.controller, "restored", `{"metadata":{"labels":{"pod-template-hash":"released"}}}`))
-	must(t, live.Until(t.Context(), limit, owned(3)))
+	live.Must(t, live.Until(t.Context(), limit, owned(2)))
+	live.Must(t, a.patch(a.controller, "restored", `{"metadata":{"labels":{"pod-template-hash":"released"}}}`))
+	live.Must(t, live.Until(t.Context(), limit, owned(3)))
 }
 
 // TestControllerMayOnlyCountDisruptionsOfJobs shows that the controller may change only the count
@@ -534,10 +534,10 @@ func TestControllerMayOnlyCountDisruptionsOfJobs(t *testing.T) {
 	}
 	jobs := func(c kubernetes.Interface) batchclient.JobInterface { return c.BatchV1().Jobs(a.namespace) }
 	_, err := jobs(client).Create(t.Context(), newJob("batch"), metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	t.Cleanup(func() { // no controller removes the finalizer
 		_, err := jobs(client).Patch(context.Background(), "batch", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-		must(t, err)
+		live.Must(t, err)
 	})
 	dryRun := []string{metav1.DryRunAll}
 	patch := func(c kubernetes.Interface, patch string, subresources ...string) func() error {
@@ -593,7 +593,7 @@ func TestOnlyOwnBudgetsMayBeChanged(t *testing.T) {
 	const policy = "spot-aware-scheduler-budgets"
 	a := newAdmission(t)
 	scheduler, err := as("system:serviceaccount:kube-system:spot-aware-scheduler", "system:masters")
-	must(t, err)
+	live.Must(t, err)
 	deployment := &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "web", Controller: ptr.To(true)}
 	budget := func(name string, own bool, owner *metav1.OwnerReference) *policyv1.PodDisruptionBudget {
 		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name}}
@@ -609,7 +609,7 @@ func TestOnlyOwnBudgetsMayBeChanged(t *testing.T) {
 	owner := a.owner // must exist, or the garbage collector would delete the PodDisruptionBudgets
 	for _, b := range []*policyv1.PodDisruptionBudget{budget("own", true, &owner), budget("theirs", false, nil)} {
 		_, err := client.PolicyV1().PodDisruptionBudgets(a.namespace).Create(t.Context(), b, metav1.CreateOptions{})
-		must(t, err)
+		live.Must(t, err)
 	}
 	dryRun := []string{metav1.DryRunAll}
 	budgets := func(c kubernetes.Interface) policyclient.PodDisruptionBudgetInterface {

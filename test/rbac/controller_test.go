@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // TestControllerChanges compares the shipped rights of the controller to change objects with the
@@ -18,7 +20,7 @@ import (
 // covers Secrets, ConfigMaps or a wildcard.
 func TestControllerChanges(t *testing.T) {
 	file, err := os.Open(filepath.Join(controlPlane.Root, "manifests", "components", "controller", "rbac.yaml"))
-	must(t, err)
+	live.Must(t, err)
 	defer file.Close()
 	var changes []string
 	decoder := yaml.NewYAMLOrJSONDecoder(file, 4096)
@@ -30,7 +32,7 @@ func TestControllerChanges(t *testing.T) {
 			}
 			break
 		} else {
-			must(t, err)
+			live.Must(t, err)
 		}
 		if len(role.Rules) > 0 {
 			roles++

@@ -110,9 +110,9 @@ type rights struct {
 func shippedRights(t *testing.T, of account) rights {
 	t.Helper()
 	clusterRole, err := client.RbacV1().ClusterRoles().Get(t.Context(), string(of), metav1.GetOptions{})
-	must(t, err)
+	live.Must(t, err)
 	roles, err := client.RbacV1().Roles(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + string(of)})
-	must(t, err)
+	live.Must(t, err)
 	namespaced := map[string][]rbacv1.PolicyRule{}
 	for _, role := range roles.Items {
 		namespaced[role.Namespace] = role.Rules

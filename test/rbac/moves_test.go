@@ -57,12 +57,12 @@ var ownerGroups = []string{"apps.kruise.io", "ray.io", "kubeflow.org", "sparkope
 // role. It runs a controller until the API server has denied every right.
 func TestControllerNeedsEachRight(t *testing.T) {
 	_, err := controlPlane.ControllerKubeconfig(t.Context()) // which grants the rights
-	must(t, err)
+	live.Must(t, err)
 	scheduler, err := controlPlane.StartScheduler(t.Context(), lab.SchedulerOptions{})
-	must(t, err)
+	live.Must(t, err)
 	defer func() {
-		must(t, scheduler.Stop())
-		must(t, client.CoordinationV1().Leases(namespace).Delete(t.Context(), string(schedulers), metav1.DeleteOptions{}))
+		live.Must(t, scheduler.Stop())
+		live.Must(t, client.CoordinationV1().Leases(namespace).Delete(t.Context(), string(schedulers), metav1.DeleteOptions{}))
 	}()
 	defineNodeOwners(t)
 	shipped := shippedRights(t, controllers)
@@ -112,11 +112,11 @@ func defineNodeOwners(t *testing.T) {
 		"spec":{"group":"%[2]s","scope":"Cluster","names":{"plural":"%[1]s","kind":"NodeClaim"},"versions":[{"name":"%[3]s","served":true,
 		"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`, owner.Resource, owner.Group, owner.Version)
 	definitions := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-	must(t, client.Discovery().RESTClient().Post().AbsPath(definitions).Body([]byte(definition)).SetHeader("Content-Type", "application/json").Do(t.Context()).Error())
+	live.Must(t, client.Discovery().RESTClient().Post().AbsPath(definitions).Body([]byte(definition)).SetHeader("Content-Type", "application/json").Do(t.Context()).Error())
 	t.Cleanup(func() {
-		must(t, client.Discovery().RESTClient().Delete().AbsPath(definitions, owner.Resource+"."+owner.Group).Do(context.Background()).Error())
+		live.Must(t, client.Discovery().RESTClient().Delete().AbsPath(definitions, owner.Resource+"."+owner.Group).Do(context.Background()).Error())
 	})
-	must(t, live.Until(t.Context(), limit, func() error {
+	live.Must(t, live.Until(t.Context(), limit, func() error {
 		return client.Discovery().RESTClient().Get().AbsPath("/apis", owner.Group, owner.Version, owner.Resource).Do(t.Context()).Error()
 	}))
 }

@@ -49,7 +49,7 @@ var mutations = map[string]string{
 func (a *admission) mutatePods(name, condition, patch string) {
 	a.Helper()
 	c, err := ctrlclient.New(controlPlane.Config(), ctrlclient.Options{})
-	must(a.T, err)
+	live.Must(a.T, err)
 	for _, text := range strings.Split(live.MutatingPolicies().Convert(fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
 metadata: {name: %[1]s}
@@ -67,9 +67,9 @@ metadata: {name: %[1]s}
 spec: {policyName: %[1]s, matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[4]s}}}}
 `, name, strconv.Quote(condition), patch, a.namespace)), "---\n") {
 		object := &unstructured.Unstructured{}
-		must(a.T, yaml.Unmarshal([]byte(text), &object.Object))
-		must(a.T, c.Create(a.Context(), object))
-		a.Cleanup(func() { must(a.T, c.Delete(context.Background(), object)) })
+		live.Must(a.T, yaml.Unmarshal([]byte(text), &object.Object))
+		live.Must(a.T, c.Create(a.Context(), object))
+		a.Cleanup(func() { live.Must(a.T, c.Delete(context.Background(), object)) })
 	}
 }
 
@@ -118,9 +118,9 @@ func (a *admission) mutate() {
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelMetadataName: a.namespace}},
 		}},
 	}, metav1.CreateOptions{})
-	must(a.T, err)
-	a.Cleanup(func() { must(a.T, webhooks.Delete(context.Background(), "counts", metav1.DeleteOptions{})) })
-	must(a.T, live.Until(a.Context(), limit, func() error {
+	live.Must(a.T, err)
+	a.Cleanup(func() { live.Must(a.T, webhooks.Delete(context.Background(), "counts", metav1.DeleteOptions{})) })
+	live.Must(a.T, live.Until(a.Context(), limit, func() error {
 		p, err := client.CoreV1().Pods(a.namespace).Create(a.Context(), a.newPod("mutated", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil && (p.Labels["example.com/team"] == "" || p.Labels["example.com/n"] == "" || p.Annotations["example.com/call"] == "") {
 			err = fmt.Errorf("not all mutations are in force: %v %v", p.Labels, p.Annotations)
@@ -133,9 +133,9 @@ func (a *admission) mutate() {
 func clientOf(t *testing.T, kubeconfig string) kubernetes.Interface {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	must(t, err)
+	live.Must(t, err)
 	c, err := kubernetes.NewForConfig(config)
-	must(t, err)
+	live.Must(t, err)
 	return c
 }
 
@@ -174,7 +174,7 @@ func TestRequestsWithForeignMutations(t *testing.T) {
 		a.pod(name, step.edit)
 		for _, patch := range step.patches {
 			before, err := client.CoreV1().Pods(a.namespace).Get(t.Context(), name, metav1.GetOptions{})
-			must(t, err)
+			live.Must(t, err)
 			p, err := step.by.CoreV1().Pods(a.namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			if err != nil {
 				t.Errorf("%s: %v", step.what, err)
@@ -188,7 +188,7 @@ func TestRequestsWithForeignMutations(t *testing.T) {
 	job.Spec.Template.Spec = a.newPod("", nil).Spec
 	job.Spec.Template.Spec.RestartPolicy = v1.RestartPolicyNever
 	job, err := client.BatchV1().Jobs(a.namespace).Create(t.Context(), job, metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	counted, err := a.controller.BatchV1().Jobs(a.namespace).Patch(t.Context(), "batch", types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"spot-aware-scheduler.io/disruptions":"2"}}}`), metav1.PatchOptions{})
 	if err != nil || counted.Annotations["example.com/call"] == job.Annotations["example.com/call"] {
@@ -218,34 +218,34 @@ func (a *admission) gatesGone(names ...string) func() error {
 func TestGatesWithForeignMutations(t *testing.T) {
 	const timeout = time.Second // configure
 	a := newAdmission(t)
-	must(t, controlPlane.Apply(t.Context(), "manifests/overlays/autoscaler/rbac.yaml"))
+	live.Must(t, controlPlane.Apply(t.Context(), "manifests/overlays/autoscaler/rbac.yaml"))
 	t.Cleanup(func() {
-		must(t, client.RbacV1().ClusterRoles().Delete(context.Background(), "spot-controller-autoscaler", metav1.DeleteOptions{}))
-		must(t, client.RbacV1().ClusterRoleBindings().Delete(context.Background(), "spot-controller-autoscaler", metav1.DeleteOptions{}))
+		live.Must(t, client.RbacV1().ClusterRoles().Delete(context.Background(), "spot-controller-autoscaler", metav1.DeleteOptions{}))
+		live.Must(t, client.RbacV1().ClusterRoleBindings().Delete(context.Background(), "spot-controller-autoscaler", metav1.DeleteOptions{}))
 	})
 	a.mutate()
 	a.mutatePods("zzz-elsewhere", `request.operation == "CREATE" && object.metadata.name.startsWith("elsewhere")`,
 		`{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "replace", path: "/spec/schedulerName", value: "elsewhere"}]'}}`)
 	create := func(name string) {
 		_, err := client.CoreV1().Pods(a.namespace).Create(t.Context(), pod(name, capacityGate), metav1.CreateOptions{})
-		must(t, err)
+		live.Must(t, err)
 	}
 	controller, err := controlPlane.StartController(t.Context(), lab.ControllerOptions{
 		Edit: func(config map[string]any) { config["gating"] = map[string]any{"enabled": true} }, EditScheduler: configure,
 	})
-	must(t, err)
+	live.Must(t, err)
 	defer removeLease(t, controllers)
 	create("by-the-controller")
 	gone := live.Until(t.Context(), limit, a.gatesGone("by-the-controller"))
-	must(t, controller.Kill())
-	must(t, gone)
+	live.Must(t, controller.Kill())
+	live.Must(t, gone)
 
 	scheduler, err := controlPlane.StartScheduler(t.Context(), lab.SchedulerOptions{Edit: configure})
-	must(t, err)
+	live.Must(t, err)
 	defer removeLease(t, schedulers)
-	defer func() { must(t, scheduler.Kill()) }()
+	defer func() { live.Must(t, scheduler.Kill()) }()
 	create("by-the-scheduler")
-	must(t, live.Until(t.Context(), limit, func() error { // until the policy is in force
+	live.Must(t, live.Until(t.Context(), limit, func() error { // until the policy is in force
 		p, err := client.CoreV1().Pods(a.namespace).Create(t.Context(), pod("elsewhere"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil && p.Spec.SchedulerName != "elsewhere" {
 			err = errors.New("no policy changes the scheduler")
@@ -253,7 +253,7 @@ func TestGatesWithForeignMutations(t *testing.T) {
 		return err
 	}))
 	create("elsewhere")
-	must(t, live.Until(t.Context(), timeout+10*time.Second, a.gatesGone("by-the-scheduler", "elsewhere")))
+	live.Must(t, live.Until(t.Context(), timeout+10*time.Second, a.gatesGone("by-the-scheduler", "elsewhere")))
 }
 
 func removeLease(t *testing.T, of account) {
@@ -270,17 +270,19 @@ func removeLease(t *testing.T, of account) {
 func TestLocksOfAStoppedController(t *testing.T) {
 	a := newAdmission(t)
 	node := a.namespace + "-node"
-	must(t, controlPlane.CreateNodes(t.Context(), lab.NodeSpec{Name: node, Capacity: lab.OnDemand, CPU: "100"}))
-	t.Cleanup(func() { must(t, client.CoreV1().Nodes().Delete(context.Background(), node, metav1.DeleteOptions{})) })
+	live.Must(t, controlPlane.CreateNodes(t.Context(), lab.NodeSpec{Name: node, Capacity: lab.OnDemand, CPU: "100"}))
+	t.Cleanup(func() {
+		live.Must(t, client.CoreV1().Nodes().Delete(context.Background(), node, metav1.DeleteOptions{}))
+	})
 	removeLease(t, controllers)
 	now := metav1.NowMicro() // without a Lease, the scheduler would give pods back before they are replaced
 	_, err := client.CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: string(controllers)},
 		Spec: coordinationv1.LeaseSpec{RenewTime: &now, LeaseDurationSeconds: ptr.To[int32](3600)}}, metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	scheduler, err := controlPlane.StartScheduler(t.Context(), lab.SchedulerOptions{})
-	must(t, err)
+	live.Must(t, err)
 	defer removeLease(t, schedulers)
-	defer func() { must(t, scheduler.Kill()) }()
+	defer func() { live.Must(t, scheduler.Kill()) }()
 	unmarks := map[string]string{
 		"all-marks":     `{}`,
 		"no-label":      `{"metadata":{"labels":{"pod-template-hash":null}}}`,
@@ -293,24 +295,24 @@ func TestLocksOfAStoppedController(t *testing.T) {
 		d, err := client.AppsV1().Deployments(a.namespace).Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: app},
 			Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels},
 				Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("").Spec}}}, metav1.CreateOptions{})
-		must(t, err)
+		live.Must(t, err)
 		p := a.ready(app, 1)[0]
 		rs := *metav1.GetControllerOf(&p)
 		free := rs
 		free.Controller = nil
 		mark, err := json.Marshal(map[string]any{"replicaSet": rs.Name, "replicaSetUID": rs.UID, "hash": p.Labels[hashKey], "reason": "heal", "at": time.Now().UTC()})
-		must(t, err)
+		live.Must(t, err)
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 			"labels": map[string]string{hashKey: "released"}, "annotations": map[string]string{releasedKey: string(mark)},
 			"ownerReferences": []metav1.OwnerReference{free, {APIVersion: "apps/v1", Kind: "Deployment", Name: app, UID: d.UID, Controller: ptr.To(true)}},
 		}})
-		must(t, err)
+		live.Must(t, err)
 		for _, step := range []struct {
 			by    kubernetes.Interface
 			patch string
 		}{{a.controller, string(patch)}, {a.tenant, unmark}} {
 			_, err := step.by.CoreV1().Pods(a.namespace).Patch(t.Context(), p.Name, types.MergePatchType, []byte(step.patch), metav1.PatchOptions{})
-			must(t, err)
+			live.Must(t, err)
 		}
 		released[app] = p.UID
 		for name, own := range map[string]map[string]string{app: {"spot-aware-scheduler.io/protect": "true"}, app + "-protected": nil} {
@@ -318,22 +320,22 @@ func TestLocksOfAStoppedController(t *testing.T) {
 				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}}}
 			budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "nothing"}}
 			_, err = client.PolicyV1().PodDisruptionBudgets(a.namespace).Create(t.Context(), budget, metav1.CreateOptions{})
-			must(t, err)
+			live.Must(t, err)
 		}
 	}
 	for app := range unmarks {
 		a.ready(app, 2) // the released pod and its replacement
 		_, err := client.AppsV1().Deployments(a.namespace).Patch(t.Context(), app, types.StrategicMergePatchType,
 			[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"registry.invalid/next"}]}}}}`), metav1.PatchOptions{})
-		must(t, err)
+		live.Must(t, err)
 	}
 	removeLease(t, controllers)
 	ago := metav1.NewMicroTime(time.Now().Add(-time.Hour))
 	_, err = client.CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: string(controllers)},
 		Spec: coordinationv1.LeaseSpec{RenewTime: &ago, LeaseDurationSeconds: ptr.To[int32](1)}}, metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	defer removeLease(t, controllers)
-	must(t, live.Until(t.Context(), limit, func() error {
+	live.Must(t, live.Until(t.Context(), limit, func() error {
 		pods, err := client.CoreV1().Pods(a.namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -357,7 +359,7 @@ func TestLocksOfAStoppedController(t *testing.T) {
 // ready returns the pods of an app when there are exactly n and all are ready.
 func (a *admission) ready(app string, n int) (pods []v1.Pod) {
 	a.Helper()
-	must(a.T, live.Until(a.Context(), limit, func() (err error) {
+	live.Must(a.T, live.Until(a.Context(), limit, func() (err error) {
 		pods, err = live.Pods(a.Context(), client, a.namespace, metav1.ListOptions{LabelSelector: "app=" + app})
 		if err != nil {
 			return err

@@ -66,7 +66,7 @@ func TestSchedulerNeedsEachRight(t *testing.T) {
 				t.Errorf("exception %s is not granted", g)
 			}
 		}
-		must(t, shipped.apply(t.Context(), exceptions...))
+		live.Must(t, shipped.apply(t.Context(), exceptions...))
 		r.run(t, nil, func(a attempt) error {
 			if len(a.denials) > 0 {
 				return fmt.Errorf("denials:\n%s", strings.Join(a.denials, "\n"))
@@ -107,7 +107,7 @@ func tokenOf(t *testing.T, account string) string {
 	t.Helper()
 	accounts := client.CoreV1().ServiceAccounts(namespace)
 	token, err := accounts.CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	must(t, err)
+	live.Must(t, err)
 	return token.Status.Token
 }
 
@@ -145,7 +145,7 @@ type attempt struct {
 // without fails the test unless the API server denies each lacking right to the program.
 func (r *runner) without(t *testing.T, flags []string, lacking ...grant) {
 	t.Helper()
-	must(t, r.shipped.apply(t.Context(), lacking...))
+	live.Must(t, r.shipped.apply(t.Context(), lacking...))
 	r.run(t, flags, func(a attempt) error {
 		for _, g := range lacking {
 			if !g.deniedIn(a.denials) {
@@ -160,7 +160,7 @@ func (r *runner) without(t *testing.T, flags []string, lacking ...grant) {
 // server must then deny a right of that role. The binding is restored for the next case, even after
 // a failure.
 func (r *runner) withoutBindings(t *testing.T) {
-	must(t, r.shipped.apply(t.Context()))
+	live.Must(t, r.shipped.apply(t.Context()))
 	isOurs := func(subject rbacv1.Subject) bool {
 		return subject.Namespace == namespace && subject.Name == string(r.shipped.of)
 	}
@@ -176,35 +176,35 @@ func (r *runner) withoutBindings(t *testing.T) {
 	}
 	clusterRoleBindings := client.RbacV1().ClusterRoleBindings()
 	everywhere, err := clusterRoleBindings.List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	live.Must(t, err)
 	for _, binding := range everywhere.Items {
 		if slices.ContainsFunc(binding.Subjects, isOurs) {
 			t.Run("ClusterRoleBinding "+binding.Name, func(t *testing.T) {
 				role, err := client.RbacV1().ClusterRoles().Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
-				must(t, err)
-				must(t, clusterRoleBindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
+				live.Must(t, err)
+				live.Must(t, clusterRoleBindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
 				defer func() {
 					binding.ResourceVersion = ""
 					_, err := clusterRoleBindings.Create(t.Context(), &binding, metav1.CreateOptions{})
-					must(t, err)
+					live.Must(t, err)
 				}()
 				r.run(t, nil, deniedOf(role.Name, role.Rules))
 			})
 		}
 	}
 	namespaced, err := client.RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	live.Must(t, err)
 	for _, binding := range namespaced.Items {
 		if slices.ContainsFunc(binding.Subjects, isOurs) {
 			t.Run("RoleBinding "+binding.Namespace+" "+binding.Name, func(t *testing.T) {
 				roleBindings := client.RbacV1().RoleBindings(binding.Namespace)
 				role, err := client.RbacV1().Roles(binding.Namespace).Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
-				must(t, err)
-				must(t, roleBindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
+				live.Must(t, err)
+				live.Must(t, roleBindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
 				defer func() {
 					binding.ResourceVersion = ""
 					_, err := roleBindings.Create(t.Context(), &binding, metav1.CreateOptions{})
-					must(t, err)
+					live.Must(t, err)
 				}()
 				r.run(t, nil, deniedOf(role.Name, role.Rules))
 			})
@@ -219,8 +219,8 @@ func (r *runner) run(t *testing.T, flags []string, check func(attempt) error) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	w, err := r.prepare(ctx)
-	must(t, err)
-	defer func() { must(t, w.remove(t.Context())) }()
+	live.Must(t, err)
+	defer func() { live.Must(t, w.remove(t.Context())) }()
 
 	earlier := len(r.programs())
 	ready, ended := make(chan struct{}), make(chan error, 1)
@@ -262,7 +262,7 @@ func (r *runner) run(t *testing.T, flags []string, check func(attempt) error) {
 	if err := leases.Delete(t.Context(), string(r.shipped.of), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Error(err)
 	}
-	must(t, err)
+	live.Must(t, err)
 }
 
 // readMetrics reads the program's metrics with a token that the program must check with the API
@@ -284,11 +284,4 @@ func (r *runner) readMetrics(ctx context.Context, url string) error {
 		err = fmt.Errorf("/metrics: %s: %s", response.Status, body)
 	}
 	return err
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -45,7 +45,7 @@ const (
 // the policy that rejects some bindings.
 func createSharedObjects(t *testing.T) {
 	ctx, none := t.Context(), metav1.CreateOptions{}
-	must(t, controlPlane.CreateNodes(ctx,
+	live.Must(t, controlPlane.CreateNodes(ctx,
 		lab.NodeSpec{Name: full, Capacity: lab.OnDemand, CPU: "1"},
 		lab.NodeSpec{Name: spotNode, Capacity: lab.Spot},
 		lab.NodeSpec{Name: devices, Capacity: lab.OnDemand, CPU: "1000", Memory: "1000Gi", Pods: 1000},
@@ -60,7 +60,7 @@ func createSharedObjects(t *testing.T) {
 		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprintf("device-%d", i)})
 	}
 	_, err := client.ResourceV1().ResourceSlices().Create(ctx, slice, none)
-	must(t, err)
+	live.Must(t, err)
 	_, err = client.ResourceV1().DeviceClasses().Create(ctx, &resourcev1.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: driver},
 		Spec: resourcev1.DeviceClassSpec{
@@ -70,16 +70,16 @@ func createSharedObjects(t *testing.T) {
 			ExtendedResourceName: ptr.To(extended),
 		},
 	}, none)
-	must(t, err)
+	live.Must(t, err)
 	_, err = client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: "kubernetes.io/no-provisioner",
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 	}, none)
-	must(t, err)
+	live.Must(t, err)
 	_, err = client.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000,
 	}, none)
-	must(t, err)
+	live.Must(t, err)
 	rejectBindings(t)
 	allowMetrics(t)
 }
@@ -104,17 +104,17 @@ func rejectBindings(t *testing.T) {
 			Validations: []admissionv1.Validation{{Expression: fmt.Sprintf("!object.metadata.name.startsWith(%q)", doomed)}},
 		},
 	}, none)
-	must(t, err)
+	live.Must(t, err)
 	_, err = admission.ValidatingAdmissionPolicyBindings().Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: doomed},
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 			PolicyName: doomed, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		},
 	}, none)
-	must(t, err)
+	live.Must(t, err)
 	_, err = client.CoreV1().Pods("default").Create(ctx, pod(doomed), none)
-	must(t, err)
-	must(t, live.Until(ctx, 30*time.Second, func() error {
+	live.Must(t, err)
+	live.Must(t, live.Until(ctx, 30*time.Second, func() error {
 		err := client.CoreV1().Pods("default").Bind(ctx, &v1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Name: doomed}, Target: v1.ObjectReference{Kind: "Node", Name: "nowhere"},
 		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -123,23 +123,23 @@ func rejectBindings(t *testing.T) {
 		}
 		return nil
 	}))
-	must(t, client.CoreV1().Pods("default").Delete(ctx, doomed, *metav1.NewDeleteOptions(0)))
+	live.Must(t, client.CoreV1().Pods("default").Delete(ctx, doomed, *metav1.NewDeleteOptions(0)))
 }
 
 // allowMetrics creates a ServiceAccount that may read /metrics.
 func allowMetrics(t *testing.T) {
 	ctx, none, meta := t.Context(), metav1.CreateOptions{}, metav1.ObjectMeta{Name: reader}
 	_, err := client.CoreV1().ServiceAccounts(namespace).Create(ctx, &v1.ServiceAccount{ObjectMeta: meta}, none)
-	must(t, err)
+	live.Must(t, err)
 	_, err = client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
 		ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
 	}, none)
-	must(t, err)
+	live.Must(t, err)
 	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: reader},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: reader}},
 	}, none)
-	must(t, err)
+	live.Must(t, err)
 }
 
 // pod returns a small pod for this scheduler, modified by edits.
