@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"unicode"
@@ -44,7 +45,8 @@ the cluster, or with --from a dump of it. Workloads of kube-system are only show
 	p := newPrinting(command, patchFormat, tableFormat)
 	readPrices := addPrices(command)
 	command.Flags().StringVar(&from, "from", "",
-		"Path to the output of kubectl get -o json, or to a directory of such files (*.json). If empty, the cluster is read.")
+		"Path to the output of kubectl get -o json or -o yaml, or of kubectl cluster-info dump, also compressed by gzip; or to a directory of "+
+			"such files; or - for standard input. If empty, the cluster is read.")
 	command.Flags().StringVar(&html, "html", "", "Path of a report for a browser to write, in addition to the output.")
 	for _, flag := range []string{"from", "html"} {
 		utilruntime.Must(command.MarkFlagFilename(flag)) // the flag exists
@@ -100,13 +102,16 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 func (o *options) readDump(ctx context.Context, from string, scope lister.Scope) (*report.View, *lister.Objects, error) {
 	scope.Namespace, scope.Count = o.givenNamespace(), new(atomic.Int64)
 	stop := reportProgress(o.ErrOut, scope.Count)
-	listed, err := lister.Load(ctx, from, scope)
+	listed, err := lister.Load(ctx, from, o.In, scope)
 	stop()
 	if err != nil {
 		return nil, nil, fmt.Errorf("--from: %w", err)
 	}
 	if len(listed.Missing) > 0 {
 		o.warn("the dump has no %s: if the cluster has some, add them to the dump", strings.Join(listed.Missing, ", "))
+	}
+	if len(listed.Unused) > 0 {
+		o.warn("not used: %s", comment(strings.Join(firstOf(listed.Unused, 10), ", ")))
 	}
 	current, err := defaultPolicy()
 	if o.configFile != "" {
@@ -118,6 +123,14 @@ func (o *options) readDump(ctx context.Context, from string, scope lister.Scope)
 	o.source.Policy.Name = current.from
 	view, err := o.viewOf(listed, current)
 	return view, listed, err
+}
+
+// firstOf returns the first n texts, and how many more there are.
+func firstOf(texts []string, n int) []string {
+	if len(texts) <= n {
+		return texts
+	}
+	return append(slices.Clone(texts[:n]), fmt.Sprintf("and %d more", len(texts)-n))
 }
 
 func (o *options) printAssessment(p *printing, a *report.Assessment) error {

@@ -1,17 +1,17 @@
 package lister
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
 
@@ -29,7 +30,7 @@ import (
 )
 
 // expectedDump describes a dump for error messages.
-const expectedDump = "expected the output of kubectl get -o json"
+const expectedDump = "expected the output of kubectl get -o json or -o yaml, or of kubectl cluster-info dump"
 
 // dumpKind is a kind of object that a dump may have.
 type dumpKind struct {
@@ -39,19 +40,35 @@ type dumpKind struct {
 
 // dumpItem is an object in a dump, as JSON.
 type dumpItem struct {
-	file   string
-	number int // in its file, from 1
+	origin origin
 	// kind is the kind of the object if the object itself does not name it.
 	kind schema.GroupKind
-	data *[]byte // of itemBuffers
+	// data is of itemBuffers. It is nil for a list without items.
+	data *[]byte
 }
 
-// Load reads a cluster from a dump instead of an API server: a file that kubectl get -o json wrote,
-// or a directory of such files whose names end in .json. It reads one object at a time, and ignores
-// kinds that no command uses. It returns an error for a dump without nodes or without pods. The
-// contents of a dump are not trusted: names must be names of Kubernetes.
-func Load(ctx context.Context, path string, scope Scope) (*Objects, error) {
-	files, err := dumpFiles(path)
+// origin is the place of an object in a dump.
+type origin struct {
+	file   int // index in dump.files
+	number int // of the object in its file, from 1
+}
+
+func (o origin) compare(other origin) int {
+	return cmp.Or(cmp.Compare(o.file, other.file), cmp.Compare(o.number, other.number))
+}
+
+// Load reads a cluster from a dump instead of an API server: from a file, from all files of a
+// directory and its subdirectories, or from stdin if path is "-". It accepts JSON and YAML, lists
+// and single objects, several documents, and gzip. It reads one object at a time, and ignores kinds
+// that no command uses; Objects.Unused names them. It returns an error for a dump without nodes or
+// without pods, and if two objects have the same name but another UID. The contents of a dump are
+// not trusted: names must be names of Kubernetes.
+func Load(ctx context.Context, path string, stdin io.Reader, scope Scope) (*Objects, error) {
+	files, inDirectory, err := []string{"standard input"}, false, error(nil)
+	if path != "-" {
+		stdin = nil
+		files, inDirectory, err = dumpFiles(path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -60,18 +77,60 @@ func Load(ctx context.Context, path string, scope Scope) (*Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &dump{Objects: s, kinds: map[schema.GroupKind]*dumpKind{}, trimmer: transform.NewMovedPodTrimmer()}
+	d := &dump{
+		Objects: s, stdin: stdin, files: files, inDirectory: inDirectory, kinds: map[schema.GroupKind]*dumpKind{}, trimmer: transform.NewMovedPodTrimmer(),
+		known: map[objectKey]knownObject{}, unusedKinds: map[string]int{},
+	}
 	for _, listing := range listings {
 		if listing.kind.Kind != "PriorityClass" { // a dump lacks them
 			d.kinds[listing.kind.GroupKind()] = &dumpKind{listing: listing}
 		}
 	}
+	if err := d.read(ctx); err != nil {
+		return nil, err
+	}
+	if d.conflict != nil {
+		return nil, d.conflict
+	}
+	for _, listing := range listings {
+		kind, resource := d.kinds[listing.kind.GroupKind()], listing.resource().Resource
+		switch {
+		case kind == nil:
+		case kind.found.Load() || kind.kind.Kind == "ReplicationController": // most clusters have none
+		case kind.kind.Kind == "Node" || kind.kind.Kind == "Pod":
+			return nil, fmt.Errorf("%s: it has no %s: %s of nodes and pods", path, resource, expectedDump)
+		default:
+			s.Missing = append(s.Missing, resource)
+		}
+	}
+	slices.Sort(s.Missing)
+	s.Unused = d.unused()
+	return s, nil
+}
+
+// read reads all files, and adds their objects.
+func (d *dump) read(ctx context.Context) error {
 	items := make(chan dumpItem, 256)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer close(items)
-		for _, file := range files {
-			if err := split(ctx, file, items); err != nil {
+		for i, file := range d.files {
+			number := 0
+			err := d.readFile(file, func(item dumpItem) error {
+				if item.data != nil {
+					number++
+				}
+				item.origin = origin{i, number}
+				select {
+				case items <- item:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
+			if errors.Is(err, errNoDump) && d.inDirectory {
+				d.unusedFiles = append(d.unusedFiles, file)
+			} else if err != nil {
 				return err
 			}
 		}
@@ -81,186 +140,124 @@ func Load(ctx context.Context, path string, scope Scope) (*Objects, error) {
 		group.Go(func() error {
 			for item := range items {
 				if err := d.add(&item); err != nil {
-					return fmt.Errorf("%s: item %d: %w", item.file, item.number, err)
+					return fmt.Errorf("%s: object %d: %w", d.files[item.origin.file], item.origin.number, err)
 				}
-				itemBuffers.Put(item.data) // the object has copies of its strings
+				if item.data != nil {
+					itemBuffers.Put(item.data) // the object has copies of its strings
+				}
 			}
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	for _, kind := range d.kinds {
-		resource := kind.resource().Resource
-		switch {
-		case kind.found.Load() || kind.kind.Kind == "ReplicationController": // most clusters have none
-		case kind.kind.Kind == "Node" || kind.kind.Kind == "Pod":
-			return nil, fmt.Errorf("%s: it has no %s: %s of nodes and pods", path, resource, expectedDump)
-		default:
-			s.Missing = append(s.Missing, resource)
-		}
-	}
-	slices.Sort(s.Missing)
-	return s, nil
+	return group.Wait()
 }
 
-// dumpFiles returns the files of a dump.
-func dumpFiles(path string) ([]string, error) {
+func (d *dump) readFile(name string, send func(dumpItem) error) error {
+	if d.stdin != nil {
+		return readDocuments(d.stdin, name, send)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	return readDocuments(file, name, send)
+}
+
+// dumpFiles returns the files of a dump, in the order of their names.
+func dumpFiles(path string) (files []string, inDirectory bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, expectedDump)
+		return nil, false, fmt.Errorf("%w: %s", err, expectedDump)
 	}
 	if !info.IsDir() {
-		return []string{path}, nil
+		return []string{path}, false, nil
 	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return nil, err
-	}
-	var files []string
-	for _, entry := range entries {
-		if entry.Type().IsRegular() && strings.HasSuffix(entry.Name(), ".json") {
-			files = append(files, filepath.Join(path, entry.Name()))
+	err = filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			files = append(files, file)
 		}
-	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: the directory has no file *.json: %s", path, expectedDump)
-	}
-	return files, nil
-}
-
-// split sends the objects of a file to items.
-func split(ctx context.Context, file string, items chan<- dumpItem) error {
-	f, err := os.Open(file)
-	if err != nil {
 		return err
-	}
-	defer f.Close() //nolint:errcheck // it is only read
-	err = splitList(f, func(item dumpItem) error {
-		item.file = file
-		select {
-		case items <- item:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 	})
-	switch {
-	case err == nil, ctx.Err() != nil:
-		return err
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%s: the file ends before its list ends: %s", file, expectedDump)
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s: the directory has no file: %s", path, expectedDump)
 	}
-	if syntax := (*jsontext.SyntacticError)(nil); errors.As(err, &syntax) {
-		err = fmt.Errorf("invalid JSON: %w", err)
-	}
-	return fmt.Errorf("%s: %s: %w", file, expectedDump, err)
-}
-
-// maxItemBytes limits the size of one value in a dump. etcd stores at most 1.5 MiB per object.
-const maxItemBytes = 16 << 20
-
-var errItemTooLarge = fmt.Errorf("a value has more than %d MiB", maxItemBytes>>20)
-
-// limitedReader limits how much may be read before left is set again.
-type limitedReader struct {
-	io.Reader
-	left int
-}
-
-func (r *limitedReader) Read(p []byte) (int, error) {
-	if r.left <= 0 {
-		return 0, errItemTooLarge
-	}
-	n, err := r.Reader.Read(p[:min(len(p), r.left)])
-	r.left -= n
-	return n, err
-}
-
-// itemBuffers contains the buffers of items that were decoded.
-var itemBuffers = sync.Pool{New: func() any { return new([]byte) }}
-
-// splitList sends the objects of the list that file contains.
-func splitList(file io.Reader, send func(dumpItem) error) error {
-	limited := &limitedReader{file, maxItemBytes}
-	decoder := jsontext.NewDecoder(limited, jsontext.AllowDuplicateNames(true)) // add checks the names in an item
-	if kind := decoder.PeekKind(); kind != '{' && kind != 0 {
-		return errors.New("the file contains no JSON object")
-	}
-	if _, err := decoder.ReadToken(); err != nil {
-		return err
-	}
-	var list metav1.TypeMeta
-	listed := false
-	for decoder.PeekKind() != '}' {
-		name, err := decoder.ReadToken()
-		if err != nil {
-			return err
-		}
-		if name.String() == "items" && decoder.PeekKind() == '[' && !listed {
-			listed = true
-			list.Kind = strings.TrimSuffix(list.Kind, "List")
-			err = sendItems(decoder, limited, list.GroupVersionKind().GroupKind(), send)
-		} else {
-			err = decodeType(decoder, name.String(), &list)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if _, err := decoder.ReadToken(); err != nil {
-		return err
-	}
-	if !listed {
-		return errors.New("the object has no list of items")
-	}
-	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
-		return cmp.Or(err, errors.New("the file continues after its list"))
-	}
-	return nil
-}
-
-// sendItems sends the objects of the array that is the next value. kind is their kind if they do
-// not name it. It only finds where they end, which is several times faster than to decode them.
-func sendItems(decoder *jsontext.Decoder, limited *limitedReader, kind schema.GroupKind, send func(dumpItem) error) error {
-	if _, err := decoder.ReadToken(); err != nil {
-		return err
-	}
-	for number := 1; decoder.PeekKind() != ']'; number++ {
-		limited.left = maxItemBytes
-		value, err := decoder.ReadValue()
-		if err != nil {
-			return fmt.Errorf("item %d: %w", number, err)
-		}
-		buffer := itemBuffers.Get().(*[]byte)
-		*buffer = append((*buffer)[:0], value...)
-		if err := send(dumpItem{number: number, kind: kind, data: buffer}); err != nil {
-			return err
-		}
-	}
-	limited.left = maxItemBytes
-	_, err := decoder.ReadToken()
-	return err
-}
-
-// decodeType decodes the next value into head if it is the value of one of its fields. It skips all
-// other values.
-func decodeType(decoder *jsontext.Decoder, name string, head *metav1.TypeMeta) error {
-	switch {
-	case name == "apiVersion" && decoder.PeekKind() == '"':
-		return json.UnmarshalDecode(decoder, &head.APIVersion)
-	case name == "kind" && decoder.PeekKind() == '"':
-		return json.UnmarshalDecode(decoder, &head.Kind)
-	}
-	return decoder.SkipValue()
+	return files, true, err
 }
 
 // dump adds objects to caches.
 type dump struct {
 	*Objects
-	kinds   map[schema.GroupKind]*dumpKind
-	trimmer *transform.PodTrimmer
+	stdin io.Reader // read instead of files; nil means files
+	files []string  // for errors also the name of stdin
+	// inDirectory reports whether files are all files of a directory: some may be no dump.
+	inDirectory bool
+	kinds       map[schema.GroupKind]*dumpKind
+	trimmer     *transform.PodTrimmer
+	// unusedFiles are files without objects of Kubernetes.
+	unusedFiles []string
+
+	mu sync.Mutex
+	// known has every object that was read.
+	known map[objectKey]knownObject
+	// conflict is the error about the first object with another UID than before.
+	conflict   error
+	conflictAt origin
+	// unusedKinds counts the objects that no command uses.
+	unusedKinds map[string]int
+}
+
+type objectKey struct {
+	kind            schema.GroupKind
+	namespace, name string
+}
+
+type knownObject struct {
+	uid    types.UID
+	origin origin
+}
+
+// store adds an object to its cache. Of several versions of one object the last one counts, in the
+// order of the files. An object with another UID is a conflict.
+func (d *dump) store(kind *dumpKind, object metav1.Object, trimmed any, at origin) error {
+	key := objectKey{kind.kind.GroupKind(), object.GetNamespace(), object.GetName()}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	other, exists := d.known[key]
+	isLast := !exists || other.origin.compare(at) < 0
+	if isLast {
+		d.known[key] = knownObject{object.GetUID(), at}
+	}
+	switch {
+	case exists && other.uid != object.GetUID():
+		first, second := other.origin, at
+		if !isLast {
+			first, second = second, first
+		}
+		if d.conflict == nil || second.compare(d.conflictAt) < 0 {
+			d.conflictAt = second
+			d.conflict = fmt.Errorf("%s: object %d: %s %q has another UID than in %s: expected files of one cluster at one time",
+				d.files[second.file], second.number, key.kind.Kind, namespacedName(object), d.files[first.file])
+		}
+	case isLast:
+		if d.Scope.Count != nil && !exists {
+			d.Scope.Count.Add(1)
+		}
+		return kind.into.Add(trimmed)
+	}
+	return nil
+}
+
+// unused describes the objects and files that no command uses, in a fixed order.
+func (d *dump) unused() (all []string) {
+	for _, kind := range slices.Sorted(maps.Keys(d.unusedKinds)) {
+		all = append(all, fmt.Sprintf("%d of kind %s", d.unusedKinds[kind], cmp.Or(kind, "unknown")))
+	}
+	return append(all, d.unusedFiles...)
+}
+
+func namespacedName(object metav1.Object) string {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}.String()
 }
 
 // skip ignores a value of a type that no reader of a dump uses.
@@ -278,15 +275,21 @@ var neededFields = json.WithUnmarshalers(json.JoinUnmarshalers(
 
 // add adds an object to its cache, unless its kind is unknown or it is outside the scope.
 func (d *dump) add(item *dumpItem) error {
-	own, err := kindOf(*item.data)
-	if err != nil {
-		return err
-	}
-	if own.Kind == "" {
-		own = item.kind
+	own := item.kind
+	if item.data != nil {
+		named, err := kindOf(*item.data)
+		if err != nil {
+			return err
+		}
+		own = cmp.Or(named, own)
 	}
 	kind := d.kinds[own]
 	if kind == nil {
+		d.countUnused(own, item)
+		return nil
+	}
+	kind.found.Store(true)
+	if item.data == nil {
 		return nil
 	}
 	typed, err := scheme.Scheme.New(kind.kind)
@@ -301,9 +304,8 @@ func (d *dump) add(item *dumpItem) error {
 		return fmt.Errorf("%s: %w", own.Kind, err)
 	}
 	if err := checkMeta(object); err != nil {
-		return fmt.Errorf("%s %q: %w", own.Kind, object.GetNamespace()+"/"+object.GetName(), err)
+		return fmt.Errorf("%s %q: %w", own.Kind, namespacedName(object), err)
 	}
-	kind.found.Store(true)
 	pod, isPod := object.(*v1.Pod)
 	if isPod && (pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed) {
 		return nil // as in List
@@ -320,28 +322,17 @@ func (d *dump) add(item *dumpItem) error {
 	if err != nil {
 		return err
 	}
-	if d.Scope.Count != nil {
-		d.Scope.Count.Add(1)
-	}
-	return kind.into.Add(trimmed)
+	return d.store(kind, object, trimmed, item.origin)
 }
 
-// kindOf returns the kind that an object names; zero if none. kubectl writes it first, so that the
-// rest is not read.
-func kindOf(data []byte) (schema.GroupKind, error) {
-	decoder := jsontext.NewDecoder(bytes.NewBuffer(data))
-	if decoder.PeekKind() != '{' {
-		return schema.GroupKind{}, fmt.Errorf("it is no JSON object: %s", expectedDump)
+// countUnused counts an object that no command uses.
+func (d *dump) countUnused(kind schema.GroupKind, item *dumpItem) {
+	if item.data == nil {
+		return
 	}
-	var head metav1.TypeMeta
-	_, err := decoder.ReadToken()
-	for err == nil && decoder.PeekKind() == '"' && (head.APIVersion == "" || head.Kind == "") {
-		var name jsontext.Token
-		if name, err = decoder.ReadToken(); err == nil {
-			err = decodeType(decoder, name.String(), &head)
-		}
-	}
-	return head.GroupVersionKind().GroupKind(), err
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unusedKinds[kind.String()]++
 }
 
 // checkMeta checks the metadata of an object as the API server does, because commands print names

@@ -2,17 +2,22 @@ package lister_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/text/encoding/unicode"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
@@ -55,7 +60,11 @@ func write(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,6 +106,14 @@ func TestLoad(t *testing.T) {
 	}
 	want := summary(t, live)
 	dump := dumpOf(t, append(objects, done, &v1.ConfigMap{ObjectMeta: clustertest.Meta("ignored")})...)
+	var single, yamls []string
+	for _, object := range append(slices.Clone(objects), done) {
+		text := dumpOf(t, object)
+		yamls = append(yamls, toYAML(t, text[strings.Index(text, "[")+1:strings.LastIndex(text, "]")]))
+		single = append(single, text[strings.Index(text, "[")+1:strings.LastIndex(text, "]")])
+	}
+	log := "\n==== START logs for container a of pod b/c ====\n{\nkind: x\n" + strings.Repeat("y", 100_000) + "\n==== END logs for container a of pod b/c ====\n"
+	const noBudgets = `{"kind": "PodDisruptionBudgetList", "apiVersion": "policy/v1", "metadata": {}, "items": null}`
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, []byte(dump)); err != nil {
 		t.Fatal(err)
@@ -110,13 +127,22 @@ func TestLoad(t *testing.T) {
 		nodes = append(nodes, string(text))
 	}
 	for name, files := range map[string]map[string]string{
-		"one file":        {"a.json": dump},
-		"compact":         {"a.json": compact.String()},
-		"several files":   {"a.json": dumpOf(t, objects[:3]...), "b.json": dumpOf(t, objects[3:]...), "c.json": dumpOf(t), "README.md": "ignored"},
-		"a list of nodes": {"a.json": dumpOf(t, objects[2:]...), "b.json": `{"kind": "NodeList", "apiVersion": "v1", "metadata": {"a": [{}]}, "items": [` + strings.Join(nodes, ",") + `]}`},
+		"one file":                  {"a.json": dump},
+		"compact":                   {"a.json": compact.String()},
+		"several files":             {"a.json": dumpOf(t, objects[:3]...), "b/c/b.txt": dumpOf(t, objects[3:]...), "c.json": dumpOf(t), "README.md": "ignored"},
+		"single objects":            {"a.json": strings.Join(single, "\n")},
+		"YAML":                      {"a.yaml": "# a comment\n" + toYAML(t, dump)},
+		"YAML documents":            {"a.yaml": "---\n" + strings.Join(yamls, "---\n# none\n---\n")},
+		"gzip":                      {"a.json.gz": compressed(t, dump)},
+		"UTF-16":                    {"a.json": utf16(t, dump), "b.txt": utf16(t, "text")},
+		"compressed YAML in UTF-16": {"a.yaml.gz": compressed(t, utf16(t, toYAML(t, dump)))},
+		"a byte order mark":         {"a.json": "\ufeff" + dump},
+		"cluster-info dump":         {"a.txt": noBudgets + dumpOf(t, objects[:3]...) + log + log + dumpOf(t, objects[3:]...) + log},
+		"a list of nodes":           {"a.json": dumpOf(t, objects[2:]...), "b.json": `{"kind": "NodeList", "apiVersion": "v1", "metadata": {"a": [{}]}, "items": [` + strings.Join(nodes, ",") + `]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			loaded, err := lister.Load(t.Context(), write(t, files), lister.Scope{})
+			dir := write(t, files)
+			loaded, err := lister.Load(t.Context(), dir, nil, lister.Scope{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +157,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestLoadMissing(t *testing.T) {
-	listed, err := lister.Load(t.Context(), write(t, map[string]string{"a.json": dumpOf(t, clustertest.Objects("node od on-demand m/a\ndeployment web 1 od")...)}), lister.Scope{})
+	listed, err := lister.Load(t.Context(), write(t, map[string]string{"a.json": dumpOf(t, clustertest.Objects("node od on-demand m/a\ndeployment web 1 od")...)}), nil, lister.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,46 +170,124 @@ func TestLoadMissing(t *testing.T) {
 func TestLoadInvalid(t *testing.T) {
 	whole := dumpOf(t, clustertest.Objects(dumped)...)
 	object := func(text string) string { return `{"items": [` + text + `], "kind": "List"}` }
-	for name, test := range map[string]struct {
-		files map[string]string
-		want  string
-	}{
-		"no files":         {map[string]string{"a.yaml": "items: []"}, "the directory has no file *.json"},
-		"an empty file":    {map[string]string{"a.json": ""}, "the file ends before its list ends"},
-		"truncated":        {map[string]string{"a.json": whole[:len(whole)/2]}, "the file ends before its list ends"},
-		"without its end":  {map[string]string{"a.json": whole[:len(whole)-1]}, "the file ends before its list ends"},
-		"YAML":             {map[string]string{"a.json": "apiVersion: v1\nitems: []\n"}, "invalid JSON"},
-		"an array":         {map[string]string{"a.json": "[]"}, "the file contains no JSON object"},
-		"an object":        {map[string]string{"a.json": `{"kind": "Pod"}`}, "the object has no list of items"},
-		"two lists":        {map[string]string{"a.json": whole + whole}, "the file continues after its list"},
-		"a number":         {map[string]string{"a.json": object("1")}, `item 1: it is no JSON object: expected the output`},
-		"no comma":         {map[string]string{"a.json": object("{} {}")}, `invalid JSON: item 2: jsontext: invalid character '{' after array element (expecting ',' or ']')`},
-		"brackets":         {map[string]string{"a.json": object(`{"kind": "Pod", "apiVersion": "v1", "spec": [}}`)}, "item 1: "},
-		"a wrong type":     {map[string]string{"a.json": object(`{"kind": "Pod", "apiVersion": "v1", "spec": 1}`)}, "item 1: Pod: "},
-		"a wrong quantity": {map[string]string{"a.json": object(`{"kind": "Node", "apiVersion": "v1", "status": {"allocatable": {"cpu": "many"}}}`)}, "item 1: Node: "},
-		"no name":          {map[string]string{"a.json": object(`{"kind": "Pod", "apiVersion": "v1"}`)}, `metadata.name: invalid value ""`},
-		"an evil name":     {map[string]string{"a.json": object(`{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x; rm -rf /"}}`)}, `metadata.name: invalid value "x; rm -rf /"`},
-		"an evil namespace": {map[string]string{"a.json": object(`{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x", "namespace": "$(id)"}}`)},
-			`metadata.namespace: invalid value "$(id)"`},
-		"no UID":         {map[string]string{"a.json": object(`{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}}`)}, "metadata.uid: invalid value"},
-		"a huge object":  {map[string]string{"a.json": object(`{"kind": "Pod", "a": "` + strings.Repeat("x", 17<<20) + `"}`)}, `a value has more than 16 MiB within "/items/0`},
-		"a huge field":   {map[string]string{"a.json": `{"a": "` + strings.Repeat("x", 17<<20) + `", "items": []}`}, "a value has more than 16 MiB"},
-		"without pods":   {map[string]string{"a.json": dumpOf(t, clustertest.Objects("node od on-demand m/a")...)}, "it has no pods"},
-		"without nodes":  {map[string]string{"a.json": dumpOf(t, clustertest.Objects("pod web od")...)}, "it has no nodes"},
-		"an empty list":  {map[string]string{"a.json": `{"items": []}`}, "it has no "},
-		"deep brackets":  {map[string]string{"a.json": object(strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000))}, "item 1: "},
-		"a NUL in names": {map[string]string{"a.json": object(`{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x\u0000"}}`)}, "metadata.name"},
+	pod := func(metadata string) string {
+		return object(`{"kind": "Pod", "apiVersion": "v1", "metadata": {` + metadata + `}}`)
+	}
+	for name, test := range map[string]struct{ text, want string }{
+		"an empty file":      {"", "it has no objects of Kubernetes"},
+		"prose":              {"Dear colleagues,\n", "it has no objects of Kubernetes"},
+		"another object":     {`{"items": "none"}`, "it has no pods"},
+		"no object":          {`{"a": {}}`, "it has no objects of Kubernetes"},
+		"truncated":          {whole[:len(whole)/2], "it ends within an object"},
+		"without its end":    {whole[:len(whole)-1], "it ends within an object"},
+		"truncated gzip":     {compressed(t, whole)[:200], "it ends within an object"},
+		"invalid gzip":       {"\x1f\x8b\x00\x00", "it ends within an object"},
+		"invalid UTF-8":      {strings.Replace(whole, "shop", "sh\xc3p", 1), "invalid JSON"},
+		"a truncated log":    {whole + "\n==== START logs for container a of pod b/c ====\nline\n", "it ends within an object"},
+		"invalid YAML":       {"apiVersion: v1\nkind: [\n", "invalid YAML"},
+		"a YAML string":      {"kind: Pod\napiVersion: v1\nmetadata: {name: a, uid: b}\n---\ntext", "a YAML document is not an object"},
+		"too much YAML":      {"apiVersion: v1\nkind: " + strings.Repeat("x", 65<<20), "use kubectl get -o json"},
+		"an array":           {"[]", "it has no objects of Kubernetes"},
+		"text after a list":  {whole + "text", `a document ends before "text"`},
+		"a number":           {object("1"), `object 1: it is no JSON object: expected the output`},
+		"no comma":           {object("{} {}"), `invalid JSON: item 2: jsontext: invalid character '{' after array element (expecting ',' or ']')`},
+		"brackets":           {object(`{"kind": "Pod", "apiVersion": "v1", "spec": [}}`), "item 1: "},
+		"a wrong type":       {object(`{"kind": "Pod", "apiVersion": "v1", "spec": 1}`), "object 1: Pod: "},
+		"a wrong quantity":   {object(`{"kind": "Node", "apiVersion": "v1", "status": {"allocatable": {"cpu": "many"}}}`), "object 1: Node: "},
+		"no name":            {pod(""), `metadata.name: invalid value ""`},
+		"a single object":    {`{"kind": "Pod", "apiVersion": "v1"}`, `metadata.name: invalid value ""`},
+		"an evil name":       {pod(`"name": "x; rm -rf /"`), `metadata.name: invalid value "x; rm -rf /"`},
+		"an evil namespace":  {pod(`"name": "x", "namespace": "$(id)"`), `metadata.namespace: invalid value "$(id)"`},
+		"a NUL in names":     {pod(`"name": "x\u0000"`), "metadata.name"},
+		"no UID":             {pod(`"name": "x"`), "metadata.uid: invalid value"},
+		"another UID":        {strings.Join([]string{pod(`"name": "x", "uid": "1"`), pod(`"name": "x", "uid": "2"`)}, ""), `object 2: Pod "/x" has another UID`},
+		"a huge object":      {object(`{"kind": "Pod", "a": "` + strings.Repeat("x", 17<<20) + `"}`), `a value has more than 16 MiB within "/items/0`},
+		"a huge field":       {`{"a": "` + strings.Repeat("x", 17<<20) + `", "kind": "List", "items": []}`, "it has no objects of Kubernetes"},
+		"a huge field later": {`{"kind": "List", "a": "` + strings.Repeat("x", 17<<20) + `", "items": []}`, "a value has more than 16 MiB"},
+		"without pods":       {dumpOf(t, clustertest.Objects("node od on-demand m/a")...), "it has no pods"},
+		"without nodes":      {dumpOf(t, clustertest.Objects("pod web od")...), "it has no nodes"},
+		"an empty list":      {`{"items": []}`, "it has no "},
+		"deep brackets":      {object(strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000)), "item 1: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := write(t, test.files)
-			_, err := lister.Load(t.Context(), dir, lister.Scope{})
-			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), dir) {
-				t.Errorf("%v, want an error with %q and %s", err, test.want, dir)
+			file := filepath.Join(write(t, map[string]string{"a.json": test.text}), "a.json")
+			_, err := lister.Load(t.Context(), file, nil, lister.Scope{})
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), file+": ") {
+				t.Errorf("%v, want an error with %q and %s", err, test.want, file)
 			}
 		})
 	}
-	if _, err := lister.Load(t.Context(), "/nowhere", lister.Scope{}); err == nil || !strings.Contains(err.Error(), "/nowhere") {
-		t.Errorf("%v, want an error with /nowhere", err)
+	for _, missing := range []string{"/nowhere", t.TempDir()} {
+		if _, err := lister.Load(t.Context(), missing, nil, lister.Scope{}); err == nil || !strings.Contains(err.Error(), missing) {
+			t.Errorf("%v, want an error with %s", err, missing)
+		}
+	}
+}
+
+func compressed(t *testing.T, text string) string {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// utf16 returns a text as PowerShell writes it.
+func utf16(t *testing.T, text string) string {
+	t.Helper()
+	encoded, err := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoded
+}
+
+func toYAML(t *testing.T, text string) string {
+	t.Helper()
+	out, err := yaml.JSONToYAML([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// Files of a directory that are no dump, and objects that no command uses, are named.
+func TestLoadUnused(t *testing.T) {
+	objects := append(clustertest.Objects(dumped), &v1.ConfigMap{ObjectMeta: clustertest.Meta("a")}, &v1.ConfigMap{ObjectMeta: clustertest.Meta("b")})
+	dir := write(t, map[string]string{"a.json": dumpOf(t, objects...), "b/logs.txt": "kind of odd\n", "b/package.json": `{"name": "x"}`, "empty.json": ""})
+	listed, err := lister.Load(t.Context(), dir, nil, lister.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"2 of kind ConfigMap", filepath.Join(dir, "b/logs.txt"), filepath.Join(dir, "b/package.json"), filepath.Join(dir, "empty.json")}
+	if diff := cmp.Diff(want, listed.Unused); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Of several versions of an object the last one counts, in the order of the files.
+func TestLoadVersions(t *testing.T) {
+	objects := clustertest.Objects(dumped)
+	first := dumpOf(t, objects...)
+	for _, object := range objects {
+		if node, ok := object.(*v1.Node); ok {
+			node.Status.Allocatable[v1.ResourceCPU] = resource.MustParse("3")
+		}
+	}
+	second := dumpOf(t, objects...)
+	for range 20 {
+		listed, err := lister.Load(t.Context(), write(t, map[string]string{"a.json": first, "b.json": second}), nil, lister.Scope{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lines := summary(t, listed); !slices.Contains(lines, "od on-demand a 3") || len(lines) != 9 {
+			t.Fatalf("%q", lines)
+		}
 	}
 }
 
@@ -196,7 +300,7 @@ func TestLoadStrings(t *testing.T) {
 		node.Annotations = map[string]string{"example.com/a": value, "example.com/b": strings.Repeat("x", i*1000)}
 		objects = append(objects, node)
 	}
-	loaded, err := lister.Load(t.Context(), write(t, map[string]string{"a.json": dumpOf(t, append(objects, clustertest.NewPod("web"))...)}), lister.Scope{})
+	loaded, err := lister.Load(t.Context(), write(t, map[string]string{"a.json": dumpOf(t, append(objects, clustertest.NewPod("web"))...)}), nil, lister.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,6 +85,8 @@ type Objects struct {
 	// Missing contains the resources that a dump lacks, by name. The cluster may have no such
 	// object, or the dump may be incomplete.
 	Missing []string
+	// Unused describes the objects and names the files of a dump that no command uses.
+	Unused []string
 
 	factory informers.SharedInformerFactory
 	// stores contains the caches of all kinds that are read.

@@ -1,0 +1,337 @@
+package lister
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// errNoDump is the error for a text without objects of Kubernetes.
+var errNoDump = errors.New("it has no objects of Kubernetes")
+
+// peekBytes is how much of a text is read to recognize its form.
+const peekBytes = 64 << 10
+
+// maxItemBytes limits the size of one value in a dump. etcd stores at most 1.5 MiB per object.
+// maxYAMLBytes limits a YAML document, because its decoder needs all of it in memory, many times.
+const (
+	maxItemBytes = 16 << 20
+	maxYAMLBytes = 64 << 20
+)
+
+var (
+	errItemTooLarge = fmt.Errorf("a value has more than %d MiB", maxItemBytes>>20)
+	errYAMLTooLarge = fmt.Errorf("a YAML document has more than %d MiB: use kubectl get -o json", maxYAMLBytes>>20)
+)
+
+// limitedReader limits how much may be read before left is set again.
+type limitedReader struct {
+	io.Reader
+	left    int
+	tooMuch error
+}
+
+func (r *limitedReader) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		return 0, r.tooMuch
+	}
+	n, err := r.Reader.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	return n, err
+}
+
+// itemBuffers contains the buffers of items that were decoded.
+var itemBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// textReader is a Reader whose next bytes can be inspected.
+type textReader struct {
+	io.Reader
+	ahead []byte
+}
+
+func (r *textReader) Read(p []byte) (int, error) {
+	if len(r.ahead) == 0 {
+		return r.Reader.Read(p)
+	}
+	n := copy(p, r.ahead)
+	r.ahead = r.ahead[n:]
+	return n, nil
+}
+
+// peek returns the next bytes after white space: at least n, or all that remain.
+func (r *textReader) peek(n int) ([]byte, error) {
+	for {
+		r.ahead = bytes.TrimLeft(r.ahead, " \t\r\n")
+		if len(r.ahead) >= n {
+			return r.ahead, nil
+		}
+		more := make([]byte, peekBytes)
+		read, err := r.Reader.Read(more)
+		r.ahead = append(r.ahead, more[:read]...)
+		if errors.Is(err, io.EOF) {
+			r.ahead = bytes.TrimLeft(r.ahead, " \t\r\n")
+			return r.ahead, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// skipLines skips all lines up to one that starts with prefix, and this line.
+func (r *textReader) skipLines(prefix string) error {
+	lines := bufio.NewReader(r)
+	defer func() {
+		rest, _ := lines.Peek(lines.Buffered()) // they are buffered
+		r.ahead = append(bytes.Clone(rest), r.ahead...)
+	}()
+	for whole := true; ; {
+		line, isPrefix, err := lines.ReadLine()
+		if err != nil {
+			return err
+		}
+		if whole && strings.HasPrefix(string(line), prefix) {
+			return nil
+		}
+		whole = !isPrefix
+	}
+}
+
+// decoded returns the text of a file: unpacked if it is compressed by gzip, and in UTF-8. PowerShell
+// writes UTF-16 with a byte order mark.
+func decoded(file io.Reader) (*textReader, error) {
+	buffered := bufio.NewReader(file)
+	if start, _ := buffered.Peek(2); bytes.Equal(start, []byte{0x1f, 0x8b}) {
+		unpacked, err := gzip.NewReader(buffered)
+		if err != nil {
+			return nil, err
+		}
+		buffered = bufio.NewReader(unpacked)
+	}
+	start, _ := buffered.Peek(3)
+	for _, mark := range []string{"\xfe\xff", "\xff\xfe", "\xef\xbb\xbf"} {
+		if bytes.HasPrefix(start, []byte(mark)) {
+			return &textReader{Reader: transform.NewReader(buffered, unicode.BOMOverride(transform.Nop))}, nil
+		}
+	}
+	return &textReader{Reader: buffered}, nil
+}
+
+// readDocuments sends the objects of a file. name is its name for errors.
+func readDocuments(in io.Reader, name string, send func(dumpItem) error) error {
+	var sendErr error // is returned as it is
+	text, err := decoded(in)
+	if err == nil {
+		err = splitText(text, func(item dumpItem) error {
+			sendErr = send(item)
+			return sendErr
+		})
+	}
+	switch {
+	case err == nil:
+		return nil
+	case sendErr != nil:
+		return sendErr
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%s: it ends within an object: %s", name, expectedDump)
+	}
+	if syntax := (*jsontext.SyntacticError)(nil); errors.As(err, &syntax) {
+		err = fmt.Errorf("invalid JSON: %w", err)
+	}
+	return fmt.Errorf("%s: %w: %s", name, err, expectedDump)
+}
+
+// yamlStart matches a line at the start of an object or list in YAML.
+var yamlStart = regexp.MustCompile(`(?m)^(apiVersion|kind|items):`)
+
+// The lines around each log in the output of kubectl cluster-info dump.
+const logStart, logEnd = "==== START logs for container", "==== END logs for container"
+
+// splitText sends the objects of a text of one or more documents.
+func splitText(text *textReader, send func(dumpItem) error) error {
+	for first := true; ; first = false {
+		start, err := text.peek(peekBytes)
+		switch {
+		case err != nil:
+			return err
+		case len(start) == 0 && first:
+			return errNoDump
+		case len(start) == 0:
+			return nil
+		case start[0] == '{':
+			err = splitJSON(text, start, send)
+		case bytes.HasPrefix(start, []byte(logStart)):
+			err = text.skipLines(logEnd)
+		case first && yamlStart.Match(start):
+			return splitYAML(text, send)
+		case first:
+			return errNoDump
+		default:
+			line, _, _ := strings.Cut(string(start[:min(len(start), 40)]), "\n")
+			return fmt.Errorf("a document ends before %q", line)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// splitYAML sends the objects of YAML documents.
+func splitYAML(text io.Reader, send func(dumpItem) error) error {
+	limited := &limitedReader{text, maxYAMLBytes, errYAMLTooLarge}
+	documents := yaml.NewYAMLReader(bufio.NewReader(limited))
+	for {
+		limited.left = maxYAMLBytes
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		value, err := yaml.ToJSON(document)
+		switch {
+		case err != nil:
+			return fmt.Errorf("invalid YAML: %w", err)
+		case string(value) == "null": // only comments
+			continue
+		case value[0] != '{':
+			return errors.New("a YAML document is not an object")
+		}
+		if err := splitJSON(&textReader{Reader: bytes.NewReader(value)}, value, send); err != nil {
+			return err
+		}
+	}
+}
+
+// splitJSON sends the next JSON value of a text: an object, or the items of a list. start has the
+// start of the value. The rest of the text remains.
+func splitJSON(text *textReader, start []byte, send func(dumpItem) error) error {
+	limited := &limitedReader{text, maxItemBytes, errItemTooLarge}
+	decoder := jsontext.NewDecoder(limited, jsontext.AllowDuplicateNames(true)) // dump.add checks the names in an item
+	head, isList := headOf(start)
+	var err error
+	switch {
+	case isList:
+		err = splitList(decoder, limited, head, send)
+	case head.Kind == "":
+		return errNoDump
+	default:
+		err = sendValue(decoder, head.GroupVersionKind().GroupKind(), send)
+	}
+	text.ahead = append(bytes.Clone(decoder.UnreadBuffer()), text.ahead...)
+	return err
+}
+
+// headOf returns the type of the object at the start of a text, as far as the text states it, and
+// whether the object is a list.
+func headOf(start []byte) (head metav1.TypeMeta, isList bool) {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(start), jsontext.AllowDuplicateNames(true))
+	_, err := decoder.ReadToken()
+	for err == nil && decoder.PeekKind() == '"' && (head.APIVersion == "" || head.Kind == "") {
+		var name jsontext.Token
+		if name, err = decoder.ReadToken(); err == nil {
+			isList = isList || name.String() == "items"
+			err = decodeType(decoder, name.String(), &head)
+		}
+	}
+	return head, isList || strings.HasSuffix(head.Kind, "List")
+}
+
+// splitList sends the items of a list.
+func splitList(decoder *jsontext.Decoder, limited *limitedReader, list metav1.TypeMeta, send func(dumpItem) error) error {
+	list.Kind = strings.TrimSuffix(list.Kind, "List")
+	kind := list.GroupVersionKind().GroupKind()
+	if _, err := decoder.ReadToken(); err != nil {
+		return err
+	}
+	for decoder.PeekKind() != '}' {
+		name, err := decoder.ReadToken()
+		switch {
+		case err != nil:
+		case name.String() == "items" && decoder.PeekKind() == '[':
+			err = sendItems(decoder, limited, kind, send)
+		default: // kubectl writes null for a list without items
+			err = decoder.SkipValue()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := decoder.ReadToken(); err != nil {
+		return err
+	}
+	return send(dumpItem{kind: kind})
+}
+
+// sendItems sends the objects of the array that is the next value. kind is their kind if they do
+// not name it. It only finds where they end, which is several times faster than to decode them.
+func sendItems(decoder *jsontext.Decoder, limited *limitedReader, kind schema.GroupKind, send func(dumpItem) error) error {
+	if _, err := decoder.ReadToken(); err != nil {
+		return err
+	}
+	for number := 1; decoder.PeekKind() != ']'; number++ {
+		limited.left = maxItemBytes
+		if err := sendValue(decoder, kind, send); err != nil {
+			return fmt.Errorf("item %d: %w", number, err)
+		}
+	}
+	limited.left = maxItemBytes
+	_, err := decoder.ReadToken()
+	return err
+}
+
+// sendValue sends the next value.
+func sendValue(decoder *jsontext.Decoder, kind schema.GroupKind, send func(dumpItem) error) error {
+	value, err := decoder.ReadValue()
+	if err != nil {
+		return err
+	}
+	buffer := itemBuffers.Get().(*[]byte)
+	*buffer = append((*buffer)[:0], value...)
+	return send(dumpItem{kind: kind, data: buffer})
+}
+
+// decodeType decodes the next value into head if it is the value of one of its fields. It skips all
+// other values.
+func decodeType(decoder *jsontext.Decoder, name string, head *metav1.TypeMeta) error {
+	switch {
+	case name == "apiVersion" && decoder.PeekKind() == '"':
+		return json.UnmarshalDecode(decoder, &head.APIVersion)
+	case name == "kind" && decoder.PeekKind() == '"':
+		return json.UnmarshalDecode(decoder, &head.Kind)
+	}
+	return decoder.SkipValue()
+}
+
+// kindOf returns the kind that an object names; zero if none. kubectl writes it first, so that the
+// rest is not read.
+func kindOf(data []byte) (schema.GroupKind, error) {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(data))
+	if decoder.PeekKind() != '{' {
+		return schema.GroupKind{}, fmt.Errorf("it is no JSON object: %s", expectedDump)
+	}
+	var head metav1.TypeMeta
+	_, err := decoder.ReadToken()
+	for err == nil && decoder.PeekKind() == '"' && (head.APIVersion == "" || head.Kind == "") {
+		var name jsontext.Token
+		if name, err = decoder.ReadToken(); err == nil {
+			err = decodeType(decoder, name.String(), &head)
+		}
+	}
+	return head.GroupVersionKind().GroupKind(), err
+}
