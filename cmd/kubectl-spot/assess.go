@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ const patchFormat = "patch"
 
 func (o *options) assessCommand() *cobra.Command {
 	var from, html string
+	var spotPools []string
 	command := &cobra.Command{
 		Use:   "assess",
 		Short: "Show which workloads could run on spot, before the installation",
@@ -31,13 +33,15 @@ func (o *options) assessCommand() *cobra.Command {
 floor that the policy gives it, how many ready replicas a loss of all spot nodes leaves
 today and with the policy, and its costs per month. Nothing needs to be installed. It reads
 the cluster, or with --from a dump of it. Workloads of kube-system are only shown with
--n kube-system. -o patch prints commands that make the workloads opt in.`,
+-n kube-system. -o patch prints commands that make the workloads opt in. If there is no
+spot node yet, --spot-pool describes one.`,
 		Example: `  kubectl spot assess
   kubectl spot assess --html report.html
   kubectl get -A -o json \
     nodes,pods,deployments,statefulsets,replicasets,jobs,daemonsets,poddisruptionbudgets,persistentvolumeclaims,persistentvolumes \
     > dump.json
   kubectl spot assess --from dump.json --prices prices.csv
+  kubectl spot assess --spot-pool instanceType=m5.xlarge,cpu=4,memory=16Gi,taint=spot:NoSchedule
   kubectl spot assess -n shop -o patch > opt-in.sh`,
 		Args: cobra.NoArgs,
 	}
@@ -48,6 +52,8 @@ the cluster, or with --from a dump of it. Workloads of kube-system are only show
 		"Path to the output of kubectl get -o json or -o yaml, or of kubectl cluster-info dump, also compressed by gzip; or to a directory of "+
 			"such files; or - for standard input. If empty, the cluster is read.")
 	command.Flags().StringVar(&html, "html", "", "Path of a report for a browser to write, in addition to the output.")
+	command.Flags().StringArrayVar(&spotPools, "spot-pool", nil,
+		"A spot pool to come, checked as if it existed. May be repeated: "+report.SpotPoolForm+".")
 	for _, flag := range []string{"from", "html"} {
 		utilruntime.Must(command.MarkFlagFilename(flag)) // the flag exists
 	}
@@ -56,12 +62,12 @@ the cluster, or with --from a dump of it. Workloads of kube-system are only show
 		if err != nil {
 			return err
 		}
-		return o.assess(command.Context(), p, prices, from, html)
+		return o.assess(command.Context(), p, prices, from, html, spotPools)
 	}
 	return command
 }
 
-func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Prices, from, html string) error {
+func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Prices, from, html string, spotPools []string) error {
 	o.beforeInstall = true
 	scope := lister.Scope{Volumes: true, DisruptionBudgets: true}
 	read := o.readGivenNamespace
@@ -77,9 +83,18 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 	if listed.NodesGap != nil {
 		return fmt.Errorf("nodes cannot be read, so nothing can be assessed: %w", listed.NodesGap.Err)
 	}
-	view.Controller, view.DisruptionBudgetsUnknown = listed.Controller, listed.DisruptionBudgetsGap != nil
+	view.Controller = listed.Controller
+	view.DisruptionBudgetsUnknown = listed.DisruptionBudgetsGap != nil || slices.Contains(listed.Missing, "poddisruptionbudgets")
+	for _, text := range spotPools {
+		pool, err := view.NewSpotPool(text)
+		if err != nil {
+			return fmt.Errorf("--spot-pool: %w; %w", err, errUsage)
+		}
+		view.SpotPools = append(view.SpotPools, pool)
+	}
 	assessment := view.Assess(prices, listed.Scope.Namespace == metav1.NamespaceSystem)
-	assessment.Namespace, assessment.Missing = listed.Scope.Namespace, listed.Missing
+	assessment.Cluster, assessment.Namespace = o.clusterName(from), listed.Scope.Namespace
+	assessment.Missing, assessment.Unused = listed.Missing, listed.Unused
 	if n := assessment.UnknownOwners; n > 0 {
 		o.source.ReadErrors = append(o.source.ReadErrors,
 			fmt.Sprintf("the owners of %s are unknown: their workloads are missing", report.Count(n, "pod", "pods")))
@@ -145,19 +160,45 @@ func (o *options) printAssessment(p *printing, a *report.Assessment) error {
 	if !p.noHeaders {
 		o.printSummary(a)
 	}
-	t := newWorkloadTable(a.Namespace, "class", "desired", "floor", "ready", "without spot", "without spot then", "usd/month",
-		"usd/month then")
+	t := newWorkloadTable(a.Namespace, "class", "desired", "floor", "ready", "without spot", "without spot then", "effect then",
+		"usd/month", "usd/month then")
 	t.columns(wide, "floor source")
-	t.columns(always, "reasons")
+	t.columns(always, "reasons", "offers")
 	for i := range a.Workloads {
 		w := &a.Workloads[i]
-		t.workload(classColours[w.Class], w.Ref, w.Class, w.Desired, w.Floor, w.Ready, w.WithoutSpot, w.WithoutSpotThen,
-			report.OptionalDollars(w.Now), report.OptionalDollars(w.Then), w.FloorSource, p.reasons(w.Reasons))
+		t.workload(classColours[w.Class], w.Ref, w.Class, w.Desired, w.Floor, w.Ready, report.OptionalCount(w.WithoutSpot),
+			report.OptionalCount(w.WithoutSpotThen), w.EffectThen, report.OptionalDollars(w.Now), report.OptionalDollars(w.Then), w.FloorSource,
+			p.reasons(w.Reasons), p.reasons(offersOf(w)))
 	}
-	return p.table(o.Out, t)
+	if err := p.table(o.Out, t); err != nil || p.noHeaders {
+		return err
+	}
+	if a.Classes[report.ReadyForSpot]+a.Classes[report.StaysOnDemand] > 0 {
+		fmt.Fprintln(o.Out, "\nNext: repeat with -o patch > opt-in.sh, and read the commands that make the workloads opt in.")
+	}
+	return nil
 }
 
-var classColours = map[report.Class]colour{report.NeedsChange: yellow, report.NotForSpot: red}
+func offersOf(w *report.AssessedWorkload) (texts []string) {
+	for _, offer := range w.Offers {
+		texts = append(texts, offer.String())
+	}
+	return texts
+}
+
+// clusterName names the dump or the cluster.
+func (o *options) clusterName(from string) string {
+	if from != "" {
+		return "Dump " + from
+	}
+	config, err := o.flags.ToRawKubeConfigLoader().RawConfig()
+	if err != nil || config.CurrentContext == "" {
+		return "Cluster without a context"
+	}
+	return "Context " + cmp.Or(*o.flags.Context, config.CurrentContext)
+}
+
+var classColours = map[report.Class]colour{report.NeedsChange: yellow, report.NotForSpot: red, report.NotChecked: yellow}
 
 // printSummary prints the sums.
 func (o *options) printSummary(a *report.Assessment) {
@@ -165,17 +206,18 @@ func (o *options) printSummary(a *report.Assessment) {
 		fmt.Fprintln(o.Out, o.source.qualified("No workload"+ofNamespace(a.Namespace)+" has pods to assess."))
 		return
 	}
-	fmt.Fprintf(o.Out, "%s: %d can run on spot now, %d with a change, and %d should not.\n",
-		report.Count(len(a.Workloads), "workload", "workloads"),
-		a.Classes[report.ReadyForSpot], a.Classes[report.NeedsChange], a.Classes[report.NotForSpot])
-	fmt.Fprintf(o.Out, "A loss of all spot nodes (%d) would leave %d without a ready replica; with the policy, %d.\n", a.SpotNodes, a.Outages,
-		a.OutagesThen)
-	unknown := ""
-	if a.UnknownCosts > 0 {
-		unknown = fmt.Sprintf(" The costs of %s are unknown.", report.Count(a.UnknownCosts, "workload", "workloads"))
+	fmt.Fprintf(o.Out, "%s. %s: %s.\n", a.Cluster, report.Count(len(a.Workloads), "workload", "workloads"), a.Summary())
+	fmt.Fprintf(o.Out, "%s no ready replica outside spot (%s); with the policy, %d.\n",
+		report.Count(a.Outages, "workload has", "workloads have"), report.Count(a.SpotNodes, "spot node", "spot nodes"), a.OutagesThen)
+	if a.Now == nil {
+		fmt.Fprint(o.Out, "The costs of no workload are known.")
+	} else {
+		fmt.Fprintf(o.Out, "They cost %.2f USD a month; with the policy and these changes, %.2f.", *a.Now, *a.Then)
+		if a.UnknownCosts > 0 {
+			fmt.Fprintf(o.Out, " The costs of %s are unknown.", report.Count(a.UnknownCosts, "workload", "workloads"))
+		}
 	}
-	fmt.Fprintf(o.Out, "They cost %.2f USD a month; with the policy and these changes, %.2f.%s\nPrices: %s. Policy: %s.\n\n", a.Now, a.Then,
-		unknown, a.Prices, o.source.Policy.Name)
+	fmt.Fprintf(o.Out, "\nPrices: %s. Policy: %s.\n\n", a.Prices, o.source.Policy.Name)
 }
 
 // printPatches prints a shell script that makes the workloads opt in. A command is a comment if
@@ -186,11 +228,11 @@ func printPatches(out io.Writer, a *report.Assessment) error {
 	var script strings.Builder
 	for i := range a.Workloads {
 		w := &a.Workloads[i]
-		if w.OptedIn {
+		if w.Class == report.OptedIn {
 			continue
 		}
 		fmt.Fprintf(&script, "# %s in namespace %s: %s\n", comment(w.Ref.String()), comment(w.Namespace), w.Class)
-		for _, reason := range w.Reasons {
+		for _, reason := range slices.Concat(w.Reasons, offersOf(w)) {
 			fmt.Fprintf(&script, "#   %s\n", comment(reason))
 		}
 		if w.Patch == nil {
@@ -202,7 +244,7 @@ func printPatches(out io.Writer, a *report.Assessment) error {
 			continue
 		}
 		printed[command] = true
-		if w.Hold() {
+		if w.Class == report.NeedsChange {
 			script.WriteString("# ")
 		}
 		script.WriteString(command)

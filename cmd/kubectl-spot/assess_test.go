@@ -9,23 +9,17 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
 )
 
 // dumpFile returns a dump of objects. A pod without a profile in its line names the default
 // scheduler.
 func dumpFile(t *testing.T, cluster string, edit func(*v1.Pod)) string {
 	t.Helper()
-	items := []runtime.Object{}
-	for _, object := range clustertest.Objects(cluster) {
-		kinds, _, err := scheme.Scheme.ObjectKinds(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		object.GetObjectKind().SetGroupVersionKind(kinds[0])
+	objects := clustertest.Objects(cluster)
+	for _, object := range objects {
 		if pod, ok := object.(*v1.Pod); ok {
 			if pod.Spec.SchedulerName == clustertest.Profile {
 				pod.Spec.SchedulerName = v1.DefaultSchedulerName
@@ -35,20 +29,15 @@ func dumpFile(t *testing.T, cluster string, edit func(*v1.Pod)) string {
 				edit(pod)
 			}
 		}
-		items = append(items, object)
-	}
-	data, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
-	if err != nil {
-		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "dump.json")
-	if err := os.WriteFile(file, data, 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(listertest.Dump(t, objects...)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file
 }
 
-const assessed = "node od on-demand m5.xlarge/a\nnode sp spot m5.xlarge/a\ndeployment web 3 od sp sp\npod bare od"
+const assessed = "node od on-demand m5.xlarge/a\nnode sp spot m5.xlarge/a\ndeployment web 3 od sp sp\nbudget web 1\ndeployment api 1 od\ndeployment log 2 od sp\npod bare od"
 
 func TestAssessHTML(t *testing.T) {
 	html := filepath.Join(t.TempDir(), "report.html")
@@ -63,7 +52,7 @@ func TestAssessHTML(t *testing.T) {
 
 // The script runs only kubectl, whatever tenants write into their objects.
 func TestPatchesAreSafe(t *testing.T) {
-	file := dumpFile(t, "node od on-demand m5.xlarge/a\ndeployment web 3 od od od\ndeployment other 3 od od od", func(pod *v1.Pod) {
+	file := dumpFile(t, "node od on-demand m5.xlarge/a\nnode sp spot m5.xlarge/a\ndeployment web 3 od od od\ndeployment other 3 od od od\nbudget web 1\nbudget other 1", func(pod *v1.Pod) {
 		if pod.Name != "web-0" && strings.HasPrefix(pod.Name, "web") {
 			return
 		}

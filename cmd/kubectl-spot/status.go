@@ -33,7 +33,7 @@ Workloads with problems come first.`,
 		if err != nil {
 			return err
 		}
-		view, listed, err := o.readNamespaceView(command.Context(), lister.Scope{})
+		view, listed, err := o.readNamespaceView(command.Context(), lister.Scope{DisruptionBudgets: true})
 		if err != nil {
 			return err
 		}

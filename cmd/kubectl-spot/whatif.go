@@ -60,7 +60,7 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 			return err
 		}
 	}
-	view, listed, err := o.readNamespaceView(ctx, lister.Scope{})
+	view, listed, err := o.readNamespaceView(ctx, lister.Scope{DisruptionBudgets: true})
 	if err != nil {
 		return err
 	}

@@ -111,8 +111,8 @@ func (r *textReader) skipLines(prefix string) error {
 	}
 }
 
-// decoded returns the text of a file: unpacked if it is compressed by gzip, and in UTF-8. PowerShell
-// writes UTF-16 with a byte order mark.
+// decoded returns the text of a file: unpacked if it is compressed by gzip, and in UTF-8.
+// PowerShell writes UTF-16 with a byte order mark.
 func decoded(file io.Reader) (*textReader, error) {
 	buffered := bufio.NewReader(file)
 	if start, _ := buffered.Peek(2); bytes.Equal(start, []byte{0x1f, 0x8b}) {

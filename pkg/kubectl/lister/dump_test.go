@@ -14,9 +14,7 @@ import (
 	"golang.org/x/text/encoding/unicode"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
@@ -32,28 +30,6 @@ const dumped = `
 	statefulset db 2 od - volume=a
 	job sum 1 sp
 	pod bare od`
-
-// dumpOf returns objects in the form of kubectl get -o json.
-func dumpOf(t testing.TB, objects ...runtime.Object) string {
-	t.Helper()
-	items := []any{}
-	for _, object := range objects {
-		kinds, _, err := scheme.Scheme.ObjectKinds(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		object.GetObjectKind().SetGroupVersionKind(kinds[0])
-		if meta := object.(metav1.Object); meta.GetUID() == "" {
-			meta.SetUID("uid")
-		}
-		items = append(items, object)
-	}
-	data, err := json.MarshalIndent(map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": items}, "", "    ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
-}
 
 // write writes files to a new folder. It returns the folder.
 func write(t testing.TB, files map[string]string) string {
@@ -105,10 +81,10 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := summary(t, live)
-	dump := dumpOf(t, append(objects, done, &v1.ConfigMap{ObjectMeta: clustertest.Meta("ignored")})...)
+	dump := listertest.Dump(t, append(objects, done, &v1.ConfigMap{ObjectMeta: clustertest.Meta("ignored")})...)
 	var single, yamls []string
 	for _, object := range append(slices.Clone(objects), done) {
-		text := dumpOf(t, object)
+		text := listertest.Dump(t, object)
 		yamls = append(yamls, toYAML(t, text[strings.Index(text, "[")+1:strings.LastIndex(text, "]")]))
 		single = append(single, text[strings.Index(text, "[")+1:strings.LastIndex(text, "]")])
 	}
@@ -129,7 +105,7 @@ func TestLoad(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"one file":                  {"a.json": dump},
 		"compact":                   {"a.json": compact.String()},
-		"several files":             {"a.json": dumpOf(t, objects[:3]...), "b/c/b.txt": dumpOf(t, objects[3:]...), "c.json": dumpOf(t), "README.md": "ignored"},
+		"several files":             {"a.json": listertest.Dump(t, objects[:3]...), "b/c/b.txt": listertest.Dump(t, objects[3:]...), "c.json": listertest.Dump(t), "README.md": "ignored"},
 		"single objects":            {"a.json": strings.Join(single, "\n")},
 		"YAML":                      {"a.yaml": "# a comment\n" + toYAML(t, dump)},
 		"YAML documents":            {"a.yaml": "---\n" + strings.Join(yamls, "---\n# none\n---\n")},
@@ -137,8 +113,8 @@ func TestLoad(t *testing.T) {
 		"UTF-16":                    {"a.json": utf16(t, dump), "b.txt": utf16(t, "text")},
 		"compressed YAML in UTF-16": {"a.yaml.gz": compressed(t, utf16(t, toYAML(t, dump)))},
 		"a byte order mark":         {"a.json": "\ufeff" + dump},
-		"cluster-info dump":         {"a.txt": noBudgets + dumpOf(t, objects[:3]...) + log + log + dumpOf(t, objects[3:]...) + log},
-		"a list of nodes":           {"a.json": dumpOf(t, objects[2:]...), "b.json": `{"kind": "NodeList", "apiVersion": "v1", "metadata": {"a": [{}]}, "items": [` + strings.Join(nodes, ",") + `]}`},
+		"cluster-info dump":         {"a.txt": noBudgets + listertest.Dump(t, objects[:3]...) + log + log + listertest.Dump(t, objects[3:]...) + log},
+		"a list of nodes":           {"a.json": listertest.Dump(t, objects[2:]...), "b.json": `{"kind": "NodeList", "apiVersion": "v1", "metadata": {"a": [{}]}, "items": [` + strings.Join(nodes, ",") + `]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := write(t, files)
@@ -157,7 +133,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestLoadMissing(t *testing.T) {
-	listed, err := lister.Load(t.Context(), write(t, map[string]string{"a.json": dumpOf(t, clustertest.Objects("node od on-demand m/a\ndeployment web 1 od")...)}), nil, lister.Scope{})
+	listed, err := lister.Load(t.Context(), write(t, map[string]string{"a.json": listertest.Dump(t, clustertest.Objects("node od on-demand m/a\ndeployment web 1 od")...)}), nil, lister.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +144,7 @@ func TestLoadMissing(t *testing.T) {
 
 // Each error names the file and what was expected.
 func TestLoadInvalid(t *testing.T) {
-	whole := dumpOf(t, clustertest.Objects(dumped)...)
+	whole := listertest.Dump(t, clustertest.Objects(dumped)...)
 	object := func(text string) string { return `{"items": [` + text + `], "kind": "List"}` }
 	pod := func(metadata string) string {
 		return object(`{"kind": "Pod", "apiVersion": "v1", "metadata": {` + metadata + `}}`)
@@ -204,8 +180,8 @@ func TestLoadInvalid(t *testing.T) {
 		"a huge object":      {object(`{"kind": "Pod", "a": "` + strings.Repeat("x", 17<<20) + `"}`), `a value has more than 16 MiB within "/items/0`},
 		"a huge field":       {`{"a": "` + strings.Repeat("x", 17<<20) + `", "kind": "List", "items": []}`, "it has no objects of Kubernetes"},
 		"a huge field later": {`{"kind": "List", "a": "` + strings.Repeat("x", 17<<20) + `", "items": []}`, "a value has more than 16 MiB"},
-		"without pods":       {dumpOf(t, clustertest.Objects("node od on-demand m/a")...), "it has no pods"},
-		"without nodes":      {dumpOf(t, clustertest.Objects("pod web od")...), "it has no nodes"},
+		"without pods":       {listertest.Dump(t, clustertest.Objects("node od on-demand m/a")...), "it has no pods"},
+		"without nodes":      {listertest.Dump(t, clustertest.Objects("pod web od")...), "it has no nodes"},
 		"an empty list":      {`{"items": []}`, "it has no "},
 		"deep brackets":      {object(strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000)), "item 1: "},
 	} {
@@ -259,7 +235,7 @@ func toYAML(t *testing.T, text string) string {
 // Files of a directory that are no dump, and objects that no command uses, are named.
 func TestLoadUnused(t *testing.T) {
 	objects := append(clustertest.Objects(dumped), &v1.ConfigMap{ObjectMeta: clustertest.Meta("a")}, &v1.ConfigMap{ObjectMeta: clustertest.Meta("b")})
-	dir := write(t, map[string]string{"a.json": dumpOf(t, objects...), "b/logs.txt": "kind of odd\n", "b/package.json": `{"name": "x"}`, "empty.json": ""})
+	dir := write(t, map[string]string{"a.json": listertest.Dump(t, objects...), "b/logs.txt": "kind of odd\n", "b/package.json": `{"name": "x"}`, "empty.json": ""})
 	listed, err := lister.Load(t.Context(), dir, nil, lister.Scope{})
 	if err != nil {
 		t.Fatal(err)
@@ -273,13 +249,13 @@ func TestLoadUnused(t *testing.T) {
 // Of several versions of an object the last one counts, in the order of the files.
 func TestLoadVersions(t *testing.T) {
 	objects := clustertest.Objects(dumped)
-	first := dumpOf(t, objects...)
+	first := listertest.Dump(t, objects...)
 	for _, object := range objects {
 		if node, ok := object.(*v1.Node); ok {
 			node.Status.Allocatable[v1.ResourceCPU] = resource.MustParse("3")
 		}
 	}
-	second := dumpOf(t, objects...)
+	second := listertest.Dump(t, objects...)
 	for range 20 {
 		listed, err := lister.Load(t.Context(), write(t, map[string]string{"a.json": first, "b.json": second}), nil, lister.Scope{})
 		if err != nil {
@@ -300,7 +276,7 @@ func TestLoadStrings(t *testing.T) {
 		node.Annotations = map[string]string{"example.com/a": value, "example.com/b": strings.Repeat("x", i*1000)}
 		objects = append(objects, node)
 	}
-	loaded, err := lister.Load(t.Context(), write(t, map[string]string{"a.json": dumpOf(t, append(objects, clustertest.NewPod("web"))...)}), nil, lister.Scope{})
+	loaded, err := lister.Load(t.Context(), write(t, map[string]string{"a.json": listertest.Dump(t, append(objects, clustertest.NewPod("web"))...)}), nil, lister.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,10 @@
 package report_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,10 +13,14 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"pgregory.net/rapid"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
@@ -22,8 +28,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 )
 
-// assess assesses a cluster whose pods name the default scheduler, unless their line has a profile.
-func assess(t *testing.T, cluster string, edit func(runtime.Object), more ...runtime.Object) *report.Assessment {
+// assessedView returns a cluster as assess reads it.
+func assessedView(t *testing.T, cluster string, edit func(runtime.Object), more ...runtime.Object) *report.View {
 	t.Helper()
 	objects := append(clustertest.Objects(cluster), more...)
 	for _, object := range objects {
@@ -40,11 +46,17 @@ func assess(t *testing.T, cluster string, edit func(runtime.Object), more ...run
 	}
 	view := viewOf(t, listed, basic())
 	view.Controller = listed.Controller
+	return view
+}
+
+// assess assesses a cluster whose pods name the default scheduler, unless their line has a profile.
+func assess(t *testing.T, cluster string, edit func(runtime.Object), more ...runtime.Object) *report.Assessment {
+	t.Helper()
 	list, err := pricing.Read([]byte("instanceType,zone,spot,onDemand\nm,,0.4,1\nodonly,,,1\n"), "prices.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return view.Assess(list, false)
+	return assessedView(t, cluster, edit, more...).Assess(list, false)
 }
 
 // editPods returns an edit of all pods.
@@ -93,16 +105,16 @@ func TestAssessClasses(t *testing.T) {
 	}{
 		"ready":                             {"deployment web 3 od od od", nil, []runtime.Object{budget}, report.ReadyForSpot, "", 1, "deployment"},
 		"its own floor":                     {"deployment web 4 od od od od min=50%", nil, []runtime.Object{budget}, report.ReadyForSpot, "", 2, "deployment"},
-		"no budget":                         {"deployment web 3 od od od", nil, nil, report.NeedsChange, "add a PodDisruptionBudget", 1, "deployment"},
+		"no budget":                         {"deployment web 3 od od od", nil, nil, report.NeedsChange, "add a PodDisruptionBudget", 1, "-deployment"},
 		"stateful":                          {"statefulset web 3 od od od", nil, []runtime.Object{budget}, report.ReadyForSpot, "", 1, "statefulset"},
-		"a single replica":                  {"deployment web 1 od", nil, nil, report.NeedsChange, "run a second replica", 1, "deployment"},
-		"a single replica with a budget":    {"deployment web 1 od", nil, []runtime.Object{budget}, report.NeedsChange, "run a second replica", 1, "deployment"},
+		"a single replica":                  {"deployment web 1 od", nil, nil, report.StaysOnDemand, "", 1, "deployment"},
+		"a single replica with a budget":    {"deployment web 1 od", nil, []runtime.Object{budget}, report.StaysOnDemand, "", 1, "deployment"},
 		"a single replica that may be lost": {"deployment web 1 od min=0", nil, nil, report.ReadyForSpot, "", 0, "deployment"},
 		"a budget that allows nothing now":  {"deployment web 3 od od od", nil, []runtime.Object{unhealthy}, report.NeedsChange, "allows no eviction now: 2 of 3 pods are healthy", 1, "-deployment"},
 		"two budgets":                       {"deployment web 3 od od od", nil, []runtime.Object{budget, maxUnavailable("web", "1")}, report.NeedsChange, "keep one of its 2 PodDisruptionBudgets", 1, "-deployment"},
-		"requires on-demand":                {"deployment web 3 od od od only=on-demand", nil, []runtime.Object{budget}, report.NeedsChange, "remove the node selector or node affinity that requires on-demand", 1, "deployment"},
+		"requires on-demand":                {"deployment web 3 od od od only=on-demand", nil, []runtime.Object{budget}, report.NeedsChange, "remove the node selector or node affinity that requires on-demand", 1, "-deployment"},
 		"requires spot":                     {"deployment web 3 sp sp sp only=spot", nil, []runtime.Object{budget}, report.NeedsChange, "it contradicts the floor", 1, "-deployment"},
-		"fits no spot node":                 {"deployment web 3 od od od cpu=9", nil, []runtime.Object{budget}, report.NeedsChange, "fit no spot node. On sp: insufficient cpu", 1, "deployment"},
+		"fits no spot node":                 {"deployment web 3 od od od cpu=9", nil, []runtime.Object{budget}, report.NeedsChange, "fit no spot node. On sp: insufficient cpu", 1, "-deployment"},
 		"another scheduler":                 {"deployment web 3 od od od profile=volcano", nil, []runtime.Object{budget}, report.NeedsChange, "name the scheduler volcano", 1, "-deployment"},
 		"data on nodes":                     {"deployment web 3 od od od", editPods(hostPath), []runtime.Object{budget}, report.NeedsChange, "hostPath volume data may be lost", 1, "-deployment"},
 		"a Job":                             {"job web 3 od od od", nil, nil, report.NeedsChange, "create the Job again", 0, ""},
@@ -111,16 +123,35 @@ func TestAssessClasses(t *testing.T) {
 			[]runtime.Object{budget}, report.NeedsChange, "set schedulerName in Database db, which controls it", 1, ""},
 		"an unknown kind": {"pod web-1 od owner=CloneSet/web\npod web-2 od owner=CloneSet/web", nil, []runtime.Object{budget}, report.NeedsChange, "in the pod template of CloneSet web", 1, ""},
 
+		"opted in":                   {"deployment web 3 od od od", editPods(func(pod *v1.Pod) { pod.Spec.SchedulerName = clustertest.Profile }), []runtime.Object{budget}, report.OptedIn, "", 1, ""},
+		"a node autoscaler":          {"deployment x-aws-cluster-autoscaler 1 od", nil, nil, report.Infrastructure, "", 1, ""},
+		"this scheduler":             {"deployment spot-aware-scheduler 2 od od", nil, nil, report.Infrastructure, "", 1, ""},
+		"another scheduler's pods":   {"deployment web 1 od", editPods(func(pod *v1.Pod) { pod.Spec.Containers[0].Image = "docker.io/volcanosh/volcano-scheduler:v1@sha256:0" }), nil, report.Infrastructure, "", 1, ""},
+		"a label of an autoscaler":   {"deployment web 1 od", editPods(func(pod *v1.Pod) { pod.Labels["app.kubernetes.io/name"] = "karpenter" }), nil, report.Infrastructure, "", 1, ""},
+		"a critical component":       {"deployment dns 2 od od class=system-cluster-critical", nil, nil, report.Infrastructure, "", 1, ""},
+		"an app with a similar name": {"deployment airflow-scheduler 1 od", nil, nil, report.StaysOnDemand, "", 1, "deployment"},
+		"do not disrupt":             {"deployment web 3 od od od", editPods(func(pod *v1.Pod) { pod.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"} }), []runtime.Object{budget}, report.NeedsChange, "asks not to disrupt", 1, "-deployment"},
+		"one pod is not safe": {"deployment web 3 od od od", editPods(func(pod *v1.Pod) {
+			if pod.Name == "web-2" {
+				pod.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+			}
+		}), []runtime.Object{budget}, report.NeedsChange, "asks not to disrupt", 1, "-deployment"},
+		"a long grace period":     {"deployment web 3 od od od", editPods(func(pod *v1.Pod) { pod.Spec.TerminationGracePeriodSeconds = new(int64(7200)) }), []runtime.Object{budget}, report.NeedsChange, "its grace period of 2h0m0s", 1, "-deployment"},
+		"fewer pods than desired": {"deployment web 3 od od", nil, []runtime.Object{budget}, report.NotChecked, "2 of its 3 pods are known", 1, ""},
+		"an unknown claim": {"statefulset web 3 od od od", editPods(func(pod *v1.Pod) {
+			pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "gone"}}}}
+		}), []runtime.Object{budget}, report.NotChecked, "whether its data is on one node", 1, ""},
+
 		"a bare pod":                   {"pod web-1 od", nil, nil, report.NotForSpot, "no controller creates the pod again", 1, ""},
-		"a single replica with a path": {"deployment web 1 od", editPods(hostPath), nil, report.NotForSpot, "hostPath volume data", 1, "deployment"},
-		"a budget that blocks":         {"deployment web 3 od od od", nil, []runtime.Object{maxUnavailable("web", "0")}, report.NotForSpot, "blocks every eviction: maxUnavailable 0", 1, ""},
-		"a budget of all":              {"deployment web 3 od od od", nil, []runtime.Object{clustertest.NewBudget("web", 3)}, report.NotForSpot, "blocks every eviction: minAvailable 3 of 3", 1, ""},
-		"a floor of all":               {"deployment web 3 od od od min=100%", nil, []runtime.Object{budget}, report.NotForSpot, "its floor is all of its replicas: minOnDemand 100% from annotation", 3, "deployment"},
+		"a single replica with a path": {"deployment web 1 od", editPods(hostPath), nil, report.NotForSpot, "hostPath volume data", 1, ""},
+		"a budget that blocks":         {"deployment web 3 od od od", nil, []runtime.Object{maxUnavailable("web", "0")}, report.NeedsChange, "blocks every eviction: maxUnavailable 0 of 3", 1, "-deployment"},
+		"a budget of all":              {"deployment web 3 od od od", nil, []runtime.Object{clustertest.NewBudget("web", 3)}, report.NeedsChange, "blocks every eviction: minAvailable 3 of 3", 1, "-deployment"},
+		"a floor of all":               {"deployment web 3 od od od min=100%", nil, []runtime.Object{budget}, report.StaysOnDemand, "", 3, "deployment"},
 		"a Job that does not retry": {"job web 1 od", func(object runtime.Object) {
 			if job, ok := object.(*batchv1.Job); ok {
 				job.Spec.BackoffLimit = new(int32(0))
 			}
-		}, nil, report.NotForSpot, "from the default of Jobs without retries", 1, ""},
+		}, nil, report.NotForSpot, "the Job fails if it loses a pod", 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := assess(t, nodes+test.cluster, test.edit, test.more...)
@@ -130,11 +161,11 @@ func TestAssessClasses(t *testing.T) {
 			w := a.Workloads[0]
 			patch := ""
 			if w.Patch != nil {
-				if patch = w.Patch.Kind; w.Hold() {
+				if patch = w.Patch.Kind; w.Class == report.NeedsChange {
 					patch = "-" + patch
 				}
 			}
-			if why := strings.Join(w.Reasons, "; "); w.Class != test.class || !strings.Contains(why, test.why) || test.why == "" && why != "" && test.class == report.ReadyForSpot ||
+			if why := strings.Join(w.Reasons, "; "); w.Class != test.class || !strings.Contains(why, test.why) || test.why == "" && why != "" ||
 				w.Floor != test.floor || patch != test.patch {
 				t.Errorf("%s %q floor %d patch %q, want %s %q floor %d patch %q", w.Class, why, w.Floor, patch, test.class, test.why, test.floor, test.patch)
 			}
@@ -152,8 +183,8 @@ func TestAssessLocalVolume(t *testing.T) {
 			pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 		}
 	}, clustertest.NewBudget("web", 1))
-	if w := a.Workloads[0]; w.Class != report.NotForSpot || !strings.Contains(w.Reasons[0], "PersistentVolume") || w.WithoutSpotThen != 2 {
-		t.Errorf("%s %v, %d left", w.Class, w.Reasons, w.WithoutSpotThen)
+	if w := a.Workloads[0]; w.Class != report.NotForSpot || !strings.Contains(w.Reasons[0], "PersistentVolume") || w.Patch != nil || report.OptionalCount(w.WithoutSpotThen) != "2" {
+		t.Errorf("%s %v, patch %v, %v left", w.Class, w.Reasons, w.Patch, report.OptionalCount(w.WithoutSpotThen))
 	}
 }
 
@@ -193,7 +224,7 @@ func TestAssessNumbers(t *testing.T) {
 	}))
 	got := map[string]string{}
 	for _, w := range a.Workloads {
-		got[w.Name] = fmt.Sprintf("%d ready, %d then %d left, %s then %s", w.Ready, w.WithoutSpot, w.WithoutSpotThen, report.OptionalDollars(w.Now), report.OptionalDollars(w.Then))
+		got[w.Name] = fmt.Sprintf("%d ready, %s then %s left, %s then %s", w.Ready, report.OptionalCount(w.WithoutSpot), report.OptionalCount(w.WithoutSpotThen), report.OptionalDollars(w.Now), report.OptionalDollars(w.Then))
 	}
 	const quarter = report.HoursPerMonth / 4.0
 	want := map[string]string{
@@ -213,27 +244,128 @@ func TestAssessNumbers(t *testing.T) {
 	if a.UnknownCosts != 3 || a.Outages != 3 || a.OutagesThen != 1 || a.SpotNodes != 1 || a.OnDemandNodes != 3 || a.Unpriced["x/a"] != 1 {
 		t.Errorf("%+v", a)
 	}
-	if now, then := fmt.Sprintf("%.2f", a.Now), fmt.Sprintf("%.2f", a.Then); now != fmt.Sprintf("%.2f", quarter*6.8) || then != fmt.Sprintf("%.2f", quarter*6.8) {
+	if now, then := report.OptionalDollars(a.Now), report.OptionalDollars(a.Then); now != fmt.Sprintf("%.2f", quarter*6.8) || then != fmt.Sprintf("%.2f", quarter*6.8) {
 		t.Errorf("%s then %s", now, then)
 	}
 }
 
-// A workload that has opted in needs no patch.
-func TestAssessOptedIn(t *testing.T) {
-	a := assess(t, "node od on-demand m/a\ndeployment web 3 od od od", editPods(func(pod *v1.Pod) { pod.Spec.SchedulerName = clustertest.Profile }))
-	if w := a.Workloads[0]; !w.OptedIn || w.Patch != nil {
-		t.Errorf("%+v, want no patch", w)
+// What is not known is not 0.
+func TestAssessUnknown(t *testing.T) {
+	a := assess(t, "node od on-demand x/a\nnode gone spot m/a\ndeployment web 3 od gone gone", func(object runtime.Object) {
+		switch o := object.(type) {
+		case *v1.Node:
+			if o.Name == "gone" {
+				o.Name = "other"
+			}
+		case *v1.Pod:
+			o.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+		}
+	})
+	w := a.Workloads[0]
+	if w.Ready != 3 || w.UnknownNodes != 2 || w.WithoutSpot != nil || w.Now != nil || a.Now != nil || a.UnknownOutages != 1 || a.Outages != 0 {
+		t.Errorf("%+v\n%+v", w, a)
+	}
+	free := assess(t, "node od on-demand m/a\ndeployment web 1 od", editPods(func(pod *v1.Pod) { pod.Spec.Containers[0].Resources = v1.ResourceRequirements{} }))
+	if free.Now != nil || free.UnknownCosts != 1 {
+		t.Errorf("pods without requests cost %v", report.OptionalDollars(free.Now))
+	}
+	gpus := assess(t, "node od on-demand m/a\ndeployment web 1 od", func(object runtime.Object) {
+		switch o := object.(type) {
+		case *v1.Node:
+			o.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("2")
+		case *v1.Pod:
+			o.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("1")
+		}
+	})
+	if got, want := report.OptionalDollars(gpus.Now), fmt.Sprintf("%.2f", report.HoursPerMonth/2.0); got != want {
+		t.Errorf("a pod with half of the GPUs costs %s, want %s", got, want)
+	}
+}
+
+// Without spot nodes, a pool to come decides.
+func TestAssessSpotPool(t *testing.T) {
+	for pool, want := range map[string]report.Class{
+		"":                                       report.NotChecked,
+		"instanceType=m":                         report.ReadyForSpot,
+		"instanceType=m,taint=spot:NoSchedule":   report.NeedsChange,
+		"instanceType=small,cpu=500m,memory=1Gi": report.NeedsChange,
+		"instanceType=large,cpu=64,memory=256Gi,zone=b,label=a=b": report.ReadyForSpot,
+	} {
+		view := assessedView(t, "node od on-demand m/a\ndeployment web 3 od od od", nil, clustertest.NewBudget("web", 1))
+		if pool != "" {
+			node, err := view.NewSpotPool(pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			view.SpotPools = append(view.SpotPools, node)
+		}
+		if w := view.Assess(pricing.BuiltIn(), false).Workloads[0]; w.Class != want {
+			t.Errorf("%q: %s %q, want %s", pool, w.Class, w.Reasons, want)
+		}
+	}
+	view := assessedView(t, "node od on-demand m/a", nil)
+	for text, want := range map[string]string{
+		"":                                 "has no value",
+		"zone=a":                           "it has no instanceType",
+		"instanceType=x":                   "the size of x is unknown: add cpu and memory",
+		"instanceType=x,cpu=1":             "the size of x is unknown: add cpu and memory",
+		"instanceType=m,cpu=many,memory=1": `cpu "many": quantities must match`,
+		"instanceType=m,taint=a=b":         "expected KEY[=VALUE]:NoSchedule",
+		"instanceType=m,size=4":            `unknown field "size"`,
+	} {
+		if _, err := view.NewSpotPool(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// A second replica and the floor of a PodDisruptionBudget are offers with a price.
+func TestAssessOffers(t *testing.T) {
+	quorum := clustertest.NewBudget("web", 1)
+	quorum.Spec.MinAvailable = new(intstr.FromInt32(2))
+	const quarter = report.HoursPerMonth / 4.0
+	for name, test := range map[string]struct {
+		cluster string
+		edit    func(runtime.Object)
+		more    []runtime.Object
+		want    string
+		effect  report.LossEffect
+	}{
+		"a single replica":  {"deployment web 1 od", nil, nil, fmt.Sprintf("a second replica, on spot (%.2f USD a month)", quarter*0.4), report.LossKeepsFloor},
+		"a single database": {"statefulset web 1 od", nil, nil, "", report.LossKeepsFloor},
+		"Recreate": {"deployment web 1 od", func(object runtime.Object) {
+			if d, ok := object.(*appsv1.Deployment); ok {
+				d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
+			}
+		}, nil, "", report.LossKeepsFloor},
+		"a quorum": {"statefulset web 3 od od od", nil, []runtime.Object{quorum},
+			fmt.Sprintf("a floor of 2, which its PodDisruptionBudget requires: annotation spot-aware-scheduler.io/min-on-demand (%.2f USD a month)", quarter*0.6), report.LossBelowDisruptionBudget},
+		"a minority":        {"deployment web 4 od od od od", nil, []runtime.Object{quorum}, "", report.LossBelowDisruptionBudget},
+		"a floor as budget": {"statefulset web 3 od od od min=2", nil, []runtime.Object{quorum}, "", report.LossKeepsFloor},
+		"maxUnavailable":    {"statefulset web 5 od od od od od", nil, []runtime.Object{maxUnavailable("web", "1")}, "a floor of 4", report.LossBelowDisruptionBudget},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := assess(t, "node od on-demand m/a\nnode od2 on-demand m/a\nnode sp spot m/a\n"+test.cluster, test.edit, test.more...).Workloads[0]
+			got := ""
+			for _, offer := range w.Offers {
+				got += offer.String()
+			}
+			if !strings.HasPrefix(got, test.want) || test.want == "" && got != "" || w.EffectThen != test.effect {
+				t.Errorf("offers %q, effect %s; want %q, %s", got, w.EffectThen, test.want, test.effect)
+			}
+		})
 	}
 }
 
 // A patch sets only the scheduler.
 func TestAssessPatches(t *testing.T) {
 	for cluster, want := range map[string]string{
-		"deployment web 3 od":  `{"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}`,
-		"statefulset web 3 od": `{"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}`,
-		"job web 3 od":         `{"spec":{"jobTemplate":{"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}}}`,
+		"deployment web 3 od od od":  `{"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}`,
+		"statefulset web 3 od od od": `{"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}`,
+		"job web 3 od od od":         `{"spec":{"jobTemplate":{"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}}}`,
 	} {
-		a := assess(t, "node od on-demand m/a\n"+cluster, controlled[*batchv1.Job](clustertest.OwnedBy("batch/v1/CronJob", "nightly")))
+		a := assess(t, "node od on-demand m/a\nnode sp spot m/a\n"+cluster, controlled[*batchv1.Job](clustertest.OwnedBy("batch/v1/CronJob", "nightly")),
+			clustertest.NewBudget("web", 1))
 		if patch := a.Workloads[0].Patch; patch == nil || string(patch.Patch) != want || !json.Valid(patch.Patch) {
 			t.Errorf("%s: %+v, want %s", cluster, patch, want)
 		}
@@ -261,4 +393,99 @@ func TestAssessmentHTML(t *testing.T) {
 			t.Errorf("the page contains %q", never)
 		}
 	}
+}
+
+// Less input never gives a workload a better class, and never a command that is not a comment.
+func TestAssessLess(t *testing.T) {
+	quorum := clustertest.NewBudget("quorum", 1)
+	quorum.Spec.MinAvailable = new(intstr.FromInt32(2))
+	objects := append(clustertest.Objects(`
+		node od on-demand m/a
+		node od2 on-demand m/b label=disk=ssd
+		node sp spot m/a
+		node sp2 spot small/b cpu=1 label=disk=ssd
+		node tainted spot m/b taint=example.com/team
+		deployment web 3 od od2 sp
+		deployment blocked 3 od od2 sp
+		deployment none 3 od od2 sp
+		deployment single 1 od
+		deployment path 1 od
+		deployment large 2 od od2 cpu=2
+		deployment ssd 2 od2 od2 requires=disk=ssd
+		deployment kept 2 od od
+		deployment volcano-scheduler 1 od
+		deployment old 4 od od sp sp old=2
+		deployment ours 2 od sp profile=spot-aware-scheduler
+		statefulset quorum 3 od od2 sp
+		statefulset local 3 od od od volume=a
+		statefulset data 3 od od od volume=a
+		job sum 2 sp sp
+		pod bare od
+		pod clone-1 od owner=CloneSet/clone
+		pod clone-2 sp owner=CloneSet/clone`), quorum, clustertest.NewBudget("web", 1), maxUnavailable("blocked", "0"), clustertest.NewBudget("large", 1),
+		clustertest.NewBudget("ssd", 1), clustertest.NewBudget("kept", 1), clustertest.NewBudget("data", 1), clustertest.NewBudget("local", 1), clustertest.NewBudget("clone", 1))
+	for _, object := range objects {
+		switch o := object.(type) {
+		case *v1.PersistentVolume:
+			if strings.Contains(o.Name, "local") {
+				o.Spec.Local = &v1.LocalVolumeSource{Path: "/disk"}
+			}
+		case *v1.Pod:
+			if !strings.HasPrefix(o.Name, "ours") {
+				o.Spec.SchedulerName = v1.DefaultSchedulerName
+			}
+			if strings.HasPrefix(o.Name, "path") {
+				hostPath(o)
+			}
+			if o.Name == "kept-1" {
+				o.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
+			}
+		}
+	}
+	classesOf := func(t clustertest.TB, objects []runtime.Object) map[string]report.AssessedWorkload {
+		listed, err := lister.Load(context.Background(), "-", strings.NewReader(listertest.Dump(t, objects...)), lister.Scope{})
+		if err != nil {
+			return nil // there are no nodes or no pods
+		}
+		view := viewOf(t, listed, basic())
+		view.Controller, view.DisruptionBudgetsUnknown = listed.Controller, slices.Contains(listed.Missing, "poddisruptionbudgets")
+		all := map[string]report.AssessedWorkload{}
+		for _, w := range view.Assess(pricing.BuiltIn(), false).Workloads {
+			all[w.Ref.String()] = w
+		}
+		return all
+	}
+	rank := []report.Class{report.NotChecked, report.NotForSpot, report.NeedsChange, report.StaysOnDemand, report.ReadyForSpot}
+	active := func(w report.AssessedWorkload) bool { return w.Patch != nil && w.Class != report.NeedsChange }
+	groupOf := func(object runtime.Object) string { // the kind; spot nodes are a kind of their own
+		if node, ok := object.(*v1.Node); ok {
+			return node.Labels[spot.CapacityLabel]
+		}
+		return fmt.Sprintf("%T", object)
+	}
+	var groups []string
+	for _, object := range objects {
+		if group := groupOf(object); !slices.Contains(groups, group) {
+			groups = append(groups, group)
+		}
+	}
+	whole := classesOf(t, objects)
+	if len(whole) != 17 {
+		t.Fatalf("%d workloads, want 17: %v", len(whole), whole)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		removed := rapid.SliceOfNDistinct(rapid.IntRange(0, len(objects)-1), 0, 12, rapid.ID[int]).Draw(t, "removed")
+		kinds := rapid.SliceOfN(rapid.SampledFrom(groups), 0, 2).Draw(t, "removed kinds")
+		var rest []runtime.Object
+		for i, object := range objects {
+			if !slices.Contains(removed, i) && !slices.Contains(kinds, groupOf(object)) {
+				rest = append(rest, object)
+			}
+		}
+		for name, less := range classesOf(t, rest) {
+			if more := whole[name]; slices.Index(rank, less.Class) > slices.Index(rank, more.Class) || active(less) && !active(more) {
+				t.Errorf("without some objects, %s is %s %q (patch %v), with all %s %q", name, less.Class, less.Reasons, less.Patch, more.Class, more.Reasons)
+			}
+		}
+	})
 }

@@ -17,8 +17,8 @@ import (
 var assessmentText string
 
 var assessmentPage = template.Must(template.New("assessment").Funcs(template.FuncMap{
-	"usd":       dollars,
 	"orUnknown": OptionalDollars,
+	"count":     OptionalCount,
 	"join":      func(texts []string) string { return strings.Join(texts, "; ") },
 	"list":      func(texts []string) string { return strings.Join(texts, ", ") },
 	"workloads": func(n int) string { return Count(n, "workload", "workloads") },
@@ -26,9 +26,13 @@ var assessmentPage = template.Must(template.New("assessment").Funcs(template.Fun
 
 // classTitles are the headings of the classes for a reader who does not know the product.
 var classTitles = map[Class]string{
-	ReadyForSpot: "Can run on spot now",
-	NeedsChange:  "Can run on spot with a change",
-	NotForSpot:   "Should not run on spot",
+	ReadyForSpot:   "Can run on spot now",
+	NeedsChange:    "Can run on spot with a change",
+	StaysOnDemand:  "Stays on on-demand: the floor is all of its replicas",
+	OptedIn:        "Opted in already",
+	Infrastructure: "Infrastructure of the cluster",
+	NotForSpot:     "Should not run on spot",
+	NotChecked:     "Cannot be checked",
 }
 
 // assessmentSection has the workloads of one class.
@@ -43,19 +47,19 @@ type assessmentSection struct {
 func (a *Assessment) HTML(policy string, warnings []string, now time.Time) ([]byte, error) {
 	data := struct {
 		*Assessment
-		Spot, WithChange, No int // workloads by class
-		Policy, Date         string
-		Warnings, Unpriced   []string
-		Sections             []assessmentSection
-	}{Assessment: a, Spot: a.Classes[ReadyForSpot], WithChange: a.Classes[NeedsChange], No: a.Classes[NotForSpot],
-		Policy: policy, Date: now.UTC().Format("2 January 2006 15:04 UTC"), Warnings: warnings, Unpriced: PoolCounts(a.Unpriced)}
+		Policy, Date       string
+		Warnings, Unpriced []string
+		Sections           []assessmentSection
+	}{Assessment: a, Policy: policy, Date: now.UTC().Format("2 January 2006 15:04 UTC"), Warnings: warnings, Unpriced: PoolCounts(a.Unpriced)}
 	for _, class := range classes {
 		section := assessmentSection{Title: classTitles[class]}
 		switch class {
 		case NeedsChange:
 			section.WhyHeader = "change"
-		case NotForSpot:
+		case NotForSpot, OptedIn:
 			section.WhyHeader = "reason"
+		case NotChecked:
+			section.WhyHeader = "not known"
 		}
 		for i := range a.Workloads {
 			if a.Workloads[i].Class == class {
@@ -80,8 +84,42 @@ func PoolCounts(nodes map[string]int) (all []string) {
 	return all
 }
 
-// Difference returns how many US dollars per month the policy saves or costs.
-func (a *Assessment) Difference() float64 { return math.Abs(a.Now - a.Then) }
+// Difference describes what the policy saves or costs per month.
+func (a *Assessment) Difference() string {
+	if a.Now == nil {
+		return "unknown"
+	}
+	direction := "less"
+	if *a.Then > *a.Now {
+		direction = "more"
+	}
+	return dollars(math.Abs(*a.Now-*a.Then)) + " USD a month " + direction
+}
+
+// Summary counts the workloads by class, in words.
+func (a *Assessment) Summary() string {
+	parts := []string{}
+	for _, part := range []struct {
+		class Class
+		text  string
+	}{
+		{ReadyForSpot, "can run on spot now"}, {NeedsChange, "with a change"}, {StaysOnDemand, "on on-demand only"}, {OptedIn, "opted in"},
+		{Infrastructure, "are infrastructure"}, {NotForSpot, "should not"}, {NotChecked, "cannot be checked"},
+	} {
+		if n := a.Classes[part.class]; n > 0 || part.class == ReadyForSpot {
+			parts = append(parts, fmt.Sprintf("%d %s", n, part.text))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// OptionalCount returns a number, or "unknown" for nil.
+func OptionalCount(n *int) string {
+	if n == nil {
+		return "unknown"
+	}
+	return strconv.Itoa(*n)
+}
 
 // OptionalDollars returns an amount, or "unknown" for nil.
 func OptionalDollars(usd *float64) string {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -73,7 +74,8 @@ func (v *View) Savings(prices *pricing.Prices) *Savings {
 	if totals.Spot.OnDemand > 0 {
 		ratio = totals.Spot.Now / totals.Spot.OnDemand
 	}
-	spot, fits := v.spotNodes()
+	spot := v.spotNodes()
+	fits := simulation.FitsAnyNode(spot)
 	maySpot := func(p *snapshot.Pod) bool { // by its own node selector and affinity, and by the spot nodes if there are any
 		return !workload.OnlyOnDemand(p.Pod, v.Policy) && (len(spot) == 0 || fits(p))
 	}
@@ -141,15 +143,17 @@ func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost, ra
 	return s, true
 }
 
-// share returns the part of its node's cost that a pod pays: the larger of its shares of CPU and
-// memory. Unrequested resources belong to no pod.
-func share(p *snapshot.Pod) float64 {
-	shareOf := func(name v1.ResourceName) float64 {
-		allocatable, requested := p.Node.Status.Allocatable[name], p.Requests[name]
-		if allocatable.IsZero() {
-			return 0
-		}
-		return requested.AsApproximateFloat64() / allocatable.AsApproximateFloat64()
+// share returns the part of its node's cost that a pod pays: the largest of its shares of CPU,
+// memory and devices such as GPUs. Unrequested resources belong to no pod. It returns 0 for a pod
+// that requests nothing or has no node.
+func share(p *snapshot.Pod) (largest float64) {
+	if p.Node == nil {
+		return 0
 	}
-	return max(shareOf(v1.ResourceCPU), shareOf(v1.ResourceMemory))
+	for name, requested := range p.Requests {
+		if allocatable := p.Node.Status.Allocatable[name]; name != v1.ResourcePods && name != v1.ResourceEphemeralStorage && !allocatable.IsZero() {
+			largest = max(largest, requested.AsApproximateFloat64()/allocatable.AsApproximateFloat64())
+		}
+	}
+	return largest
 }

@@ -27,13 +27,16 @@ const (
 	RollingOut State = "RollingOut"
 	// Moving means that pods are being moved or deleted.
 	Moving State = "Moving"
+	// AtRisk means that the floor is met, but a loss of all spot nodes would leave fewer replicas
+	// than a PodDisruptionBudget requires.
+	AtRisk State = "AtRisk"
 	// Unknown means that nodes could not be read, so it is unknown whether the floor is met.
 	Unknown State = "Unknown"
 	// OK means that no other state applies.
 	OK State = "OK"
 )
 
-var states = []State{BelowFloor, OverBudget, Waiting, RollingOut, Moving, Unknown, OK}
+var states = []State{BelowFloor, OverBudget, Waiting, RollingOut, Moving, AtRisk, Unknown, OK}
 
 // Status is the state of one workload of the profile. Fields that depend on nodes are nil if nodes
 // could not be read.
@@ -97,7 +100,7 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 		s.WithoutPool, s.LargestPool = &withoutPool, pool
 		s.deficit = placement.FloorDeficit
 	}
-	s.explain(w, &placement, transition, v.NodesUnknown)
+	s.explain(w, &placement, transition, v.NodesUnknown, v.requiredByBudget(slices.Collect(podsOf(w)), w.Desired))
 	for _, r := range w.Revisions[max(0, len(w.Revisions)-1):] {
 		if len(r.Pods) > 0 {
 			_, origins, invalid := v.Policy.Explain(&r.Pods[0].Subject.Pod)
@@ -111,7 +114,7 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 }
 
 // explain sets State and Reasons.
-func (s *Status) explain(w *snapshot.Workload, placement *placement, transition snapshot.PodsInTransition, noNodes bool) {
+func (s *Status) explain(w *snapshot.Workload, placement *placement, transition snapshot.PodsInTransition, noNodes bool, required int) {
 	note := func(state State, format string, args ...any) {
 		if slices.Index(states, state) < slices.Index(states, s.State) {
 			s.State = state
@@ -141,6 +144,9 @@ func (s *Status) explain(w *snapshot.Workload, placement *placement, transition 
 	}
 	if n := transition.Released + transition.Terminating; n > 0 {
 		note(Moving, "%s leaving", Count(n, "pod is", "pods are"))
+	}
+	if left := placement.OnDemand; !noNodes && left < required {
+		note(AtRisk, "a loss of all spot leaves %d, but a PodDisruptionBudget requires %d", left, required)
 	}
 	if noNodes {
 		note(Unknown, "nodes cannot be read")

@@ -19,7 +19,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -40,9 +39,11 @@ type View struct {
 	TemplatePods []*v1.Pod
 	// NodesUnknown reports whether nodes could not be read.
 	NodesUnknown bool
-	// DisruptionBudgetsUnknown reports whether PodDisruptionBudgets could not be read. Only Assess
-	// uses it.
+	// DisruptionBudgetsUnknown reports whether PodDisruptionBudgets could not be read, or a dump
+	// has none. SpotPools has spot nodes that do not exist, one for each pool to come
+	// (NewSpotPool). Only Assess uses both.
 	DisruptionBudgetsUnknown bool
+	SpotPools                []*snapshot.Node
 	// Controller returns the controller of a workload's own object (lister.Objects.Controller).
 	// Only Assess uses it.
 	Controller func(apiVersion, kind, namespace, name string) *metav1.OwnerReference
@@ -92,10 +93,9 @@ func podsOf(w *snapshot.Workload) iter.Seq[*snapshot.Pod] {
 	}
 }
 
-// spotNodes returns the spot nodes, and a function that reports whether a pod fits any.
-func (v *View) spotNodes() ([]*snapshot.Node, func(*snapshot.Pod) bool) {
-	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
-	return spot, simulation.FitsAnyNode(spot)
+// spotNodes returns the spot nodes.
+func (v *View) spotNodes() []*snapshot.Node {
+	return slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
 }
 
 // placement has the placement of a workload's live pods.

@@ -80,11 +80,28 @@ const (
 	LossToZero LossEffect = "ToZero"
 	// LossBelowFloor means that fewer replicas than the floor remain.
 	LossBelowFloor LossEffect = "BelowFloor"
+	// LossBelowDisruptionBudget means that at least the floor remains, but fewer replicas than a
+	// PodDisruptionBudget requires.
+	LossBelowDisruptionBudget LossEffect = "BelowDisruptionBudget"
 	// LossKeepsFloor means that at least the floor remains.
 	LossKeepsFloor LossEffect = "KeepsFloor"
 )
 
-var lossEffects = []LossEffect{LossToZero, LossBelowFloor, LossKeepsFloor}
+var lossEffects = []LossEffect{LossToZero, LossBelowFloor, LossBelowDisruptionBudget, LossKeepsFloor}
+
+// effectOf returns the effect of a loss that leaves so many replicas of a workload with this floor,
+// if its PodDisruptionBudgets require so many.
+func effectOf(left, floor, required int) LossEffect {
+	switch {
+	case left == 0:
+		return LossToZero
+	case left < floor:
+		return LossBelowFloor
+	case left < required:
+		return LossBelowDisruptionBudget
+	}
+	return LossKeepsFloor
+}
 
 // AffectedWorkload is a workload that loses replicas.
 type AffectedWorkload struct {
@@ -168,7 +185,7 @@ func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) 
 			continue
 		}
 		seen[w] = true
-		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Effect: LossKeepsFloor}
+		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor}
 		for p := range podsOf(w) {
 			if p.Node == nil {
 				continue
@@ -178,12 +195,7 @@ func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) 
 				l.After++
 			}
 		}
-		switch {
-		case l.After == 0:
-			l.Effect = LossToZero
-		case l.After < l.Floor:
-			l.Effect = LossBelowFloor
-		}
+		l.Effect = effectOf(l.After, l.Floor, v.requiredByBudget(slices.Collect(podsOf(w)), w.Desired))
 		all = append(all, l)
 	}
 	slices.SortFunc(all, func(a, b AffectedWorkload) int {

@@ -36,7 +36,7 @@ func list(t *testing.T, cluster string, scope lister.Scope) *lister.Objects {
 	return listed
 }
 
-func viewOf(t *testing.T, listed *lister.Objects, policy *decision.Policy) *report.View {
+func viewOf(t clustertest.TB, listed *lister.Objects, policy *decision.Policy) *report.View {
 	t.Helper()
 	snapshot, err := listed.Snapshot(policy, providers.Signals(), clustertest.Profile, clustertest.Now)
 	if err != nil {

@@ -1,0 +1,33 @@
+package listertest
+
+import (
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+)
+
+// Dump returns objects in the form of kubectl get -o json.
+func Dump(t clustertest.TB, objects ...runtime.Object) string {
+	t.Helper()
+	items := []any{}
+	for _, object := range objects {
+		kinds, _, err := scheme.Scheme.ObjectKinds(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		object.GetObjectKind().SetGroupVersionKind(kinds[0])
+		if meta := object.(metav1.Object); meta.GetUID() == "" {
+			meta.SetUID("uid")
+		}
+		items = append(items, object)
+	}
+	data, err := json.MarshalIndent(map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": items}, "", "    ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

@@ -1,0 +1,261 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// longestNotice is the longest notice of a cloud before it reclaims a spot node (AWS).
+const longestNotice = 2 * time.Minute
+
+// candidate is a workload that is being assessed.
+type candidate struct {
+	*assessor
+	w        *snapshot.Workload
+	p        *snapshot.Pod // of the newest revision
+	pods     []*snapshot.Pod
+	subject  *decision.Pod
+	settings decision.WorkloadSettings
+	result   AssessedWorkload
+
+	// obstacles are why no replica should run on spot, unknown is what the input lacks, and changes
+	// is what should change.
+	obstacles, unknown, changes []string
+}
+
+// add adds a text to a list, once.
+func add(list *[]string, format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(*list, text) {
+		*list = append(*list, text)
+	}
+}
+
+// countReplicas counts the ready replicas and where they run.
+func (c *candidate) countReplicas() {
+	r, onDemand := &c.result, 0
+	for _, p := range c.pods {
+		_, ready := workload.Ready(p.Pod)
+		if ready {
+			r.Ready++
+		}
+		switch {
+		case p.Spec.NodeName != "" && p.Node == nil:
+			r.UnknownNodes++
+		case ready && capacityOf(p) == decision.OnDemand:
+			onDemand++
+		}
+	}
+	if r.UnknownNodes == 0 {
+		r.WithoutSpot = &onDemand
+	}
+}
+
+// classify sets the class, its reasons and the patch.
+func (c *candidate) classify() {
+	staysOnDemand := c.result.Floor == c.w.Desired
+	c.findObstacles()
+	c.findUnknown(staysOnDemand)
+	c.findChanges(staysOnDemand)
+	patch := c.patch()
+	r := &c.result
+	switch {
+	case c.isInfrastructure():
+		r.Class = Infrastructure
+	case c.w.InProfile:
+		r.Class, r.Reasons = OptedIn, c.obstacles
+	case len(c.obstacles) > 0:
+		r.Class, r.Reasons = NotForSpot, c.obstacles
+	case len(c.unknown) > 0:
+		r.Class, r.Reasons = NotChecked, slices.Concat(c.unknown, c.changes)
+	case len(c.changes) > 0:
+		r.Class, r.Reasons, r.Patch = NeedsChange, c.changes, patch
+	case staysOnDemand:
+		r.Class, r.Patch = StaysOnDemand, patch
+	default:
+		r.Class, r.Patch = ReadyForSpot, patch
+	}
+}
+
+// findObstacles finds why no replica should run on spot.
+func (c *candidate) findObstacles() {
+	if c.w.Kind == "Pod" {
+		add(&c.obstacles, "no controller creates the pod again if its node is lost")
+	}
+	if c.subject.Workload.Batch == decision.NotRetriable {
+		add(&c.obstacles, "the Job fails if it loses a pod")
+	}
+	for _, p := range c.pods {
+		for _, volume := range p.Volumes {
+			if volume.Spec.Local != nil || volume.Spec.HostPath != nil {
+				add(&c.obstacles, "its data is on one node: PersistentVolume %s", volume.Name)
+			}
+		}
+		if c.w.Desired == 1 {
+			for _, name := range hostPaths(p.Pod) {
+				add(&c.obstacles, "a single replica has data on its node: hostPath volume %s", name)
+			}
+		}
+	}
+}
+
+// findUnknown finds what the input lacks.
+func (c *candidate) findUnknown(staysOnDemand bool) {
+	if c.subject.Workload.Batch == decision.NotBatch && len(c.pods) < c.w.Desired {
+		add(&c.unknown, "%d of its %d pods are known", len(c.pods), c.w.Desired)
+	}
+	for _, p := range c.pods {
+		claims := 0
+		for i := range p.Spec.Volumes {
+			if p.Spec.Volumes[i].PersistentVolumeClaim != nil {
+				claims++
+			}
+		}
+		if claims > len(p.Volumes) {
+			add(&c.unknown, "whether its data is on one node: a PersistentVolumeClaim or PersistentVolume is not known")
+		}
+	}
+	if staysOnDemand {
+		return
+	}
+	if len(c.spot) == 0 {
+		add(&c.unknown, "whether its pods fit spot nodes: there is none; --spot-pool describes one")
+	}
+	if c.needsBudget() && c.DisruptionBudgetsUnknown {
+		add(&c.unknown, "whether a PodDisruptionBudget blocks evictions: none is known")
+	}
+}
+
+// findChanges finds what should change before the replicas beyond the floor run on spot.
+func (c *candidate) findChanges(staysOnDemand bool) {
+	name := c.p.Spec.SchedulerName
+	if name != "" && name != v1.DefaultSchedulerName && name != c.Profile {
+		add(&c.changes, "its pods name the scheduler %s: check that they do not need it", name)
+	}
+	if c.subject.OnlySpot && c.result.Floor > 0 {
+		add(&c.changes, "remove the node selector or node affinity that requires spot: it contradicts the floor")
+	}
+	for _, p := range c.pods {
+		for _, name := range hostPaths(p.Pod) {
+			add(&c.changes, "check that the data of hostPath volume %s may be lost", name)
+		}
+	}
+	if staysOnDemand {
+		return
+	}
+	switch {
+	case c.subject.OnlyOnDemand:
+		add(&c.changes, "remove the node selector or node affinity that requires on-demand")
+	case len(c.spot) > 0 && !c.fitsSpot(c.p):
+		node := c.spot[0]
+		add(&c.changes, "its pods fit no spot node. On %s: %s", node.Name,
+			strings.Join(simulation.NewInspection(c.Snapshot, c.p).Obstacles(node), ", "))
+	}
+	for _, p := range c.pods {
+		if !workload.MayDisrupt(p.Pod, c.Snapshot.Now) {
+			add(&c.changes, "an annotation asks not to disrupt its pods, but spot nodes are reclaimed")
+		}
+		if grace := time.Duration(ptr.Deref(p.Spec.TerminationGracePeriodSeconds, 0)) * time.Second; grace > longestNotice {
+			add(&c.changes, "its grace period of %s is longer than the notice of a spot node, at most %s", grace, longestNotice)
+		}
+	}
+	if c.needsBudget() && !c.DisruptionBudgetsUnknown {
+		c.findBudgetChanges()
+	}
+}
+
+// patch returns the patch that makes the workload opt in. It is nil if no patch can, and then adds
+// the change that replaces it.
+func (c *candidate) patch() *Patch {
+	if c.w.Kind == "Pod" {
+		return nil
+	}
+	ref := c.result.Ref
+	patch := &Patch{Kind: strings.ToLower(ref.Kind), Namespace: ref.Namespace, Name: ref.Name,
+		Patch: json.RawMessage(`{"spec":{"template":{"spec":` + c.optIn + `}}}`)}
+	controller := c.Controller(ref.APIVersion, ref.Kind, ref.Namespace, ref.Name)
+	switch kind := groupKind(ref.APIVersion, ref.Kind); {
+	case controller != nil && kind == "Job.batch" && groupKind(controller.APIVersion, controller.Kind) == "CronJob.batch":
+		patch.Kind, patch.Name = "cronjob", controller.Name
+		patch.Patch = json.RawMessage(`{"spec":{"jobTemplate":` + string(patch.Patch) + `}}`)
+		return patch
+	case controller != nil:
+		add(&c.changes, "set schedulerName in %s %s, which controls it", controller.Kind, controller.Name)
+	case kind == "Job.batch":
+		add(&c.changes, "set schedulerName in the manifest, and create the Job again: its pod template cannot change")
+	case kind == "Deployment.apps", kind == "StatefulSet.apps":
+		return patch
+	case kind == "ReplicaSet.apps", kind == "ReplicationController":
+		add(&c.changes, "delete its pods after it opted in: a %s does not replace them", ref.Kind)
+		return patch
+	default:
+		if by := metav1.GetControllerOfNoCopy(c.p); by.Kind != workload.RevisionOf(c.p.Pod).Kind { // it did not create the pod from its template
+			add(&c.changes, "set schedulerName in the pods that %s %s controls", by.Kind, by.Name)
+		} else {
+			add(&c.changes, "set schedulerName in the pod template of %s %s", ref.Kind, ref.Name)
+		}
+	}
+	return nil
+}
+
+// findOffers finds what the workload could have in addition: a second replica, and the floor that
+// its PodDisruptionBudget implies.
+func (c *candidate) findOffers() {
+	r := &c.result
+	if r.Class == StaysOnDemand && c.w.Desired == 1 && c.mayHaveSibling() {
+		offer := Offer{Text: "a second replica, on spot"}
+		if cost := c.priced[c.p.Node]; cost != nil && cost.Spot > 0 && share(c.p) > 0 {
+			offer.Cost = new(share(c.p) * cost.Spot * HoursPerMonth)
+		}
+		r.Offers = append(r.Offers, offer)
+	}
+	required := c.requiredByBudget(c.pods, c.w.Desired)
+	if r.keepsPlace() || required <= r.Floor || required >= c.w.Desired || c.w.StatefulSet == nil && 2*required <= c.w.Desired {
+		return
+	}
+	offer := Offer{Text: fmt.Sprintf("a floor of %d, which its PodDisruptionBudget requires: annotation %s", required,
+		spot.MinOnDemandAnnotation)}
+	if _, then := c.costWithFloor(required); then != nil && r.Then != nil {
+		offer.Cost = new(*then - *r.Then)
+	}
+	r.Offers = append(r.Offers, offer)
+}
+
+// mayHaveSibling reports whether nothing indicates that the workload must have only one replica.
+func (c *candidate) mayHaveSibling() bool {
+	for i := range c.p.Spec.Volumes {
+		if v := &c.p.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.HostPath != nil {
+			return false
+		}
+	}
+	return c.w.Deployment != nil && c.w.Deployment.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType
+}
+
+// groupKind returns a kind with its group, such as Deployment.apps.
+func groupKind(apiVersion, kind string) string {
+	return schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind().String()
+}
+
+// hostPaths returns the names of the hostPath volumes of a pod.
+func hostPaths(pod *v1.Pod) (names []string) {
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].HostPath != nil {
+			names = append(names, pod.Spec.Volumes[i].Name)
+		}
+	}
+	return names
+}
