@@ -105,9 +105,17 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 		if g.Accepts {
 			accepts = "yes"
 		}
-		t.row(plain, g.Count, g.Capacity, cell(g.Pool), accepts, cell(strings.Join(g.Reasons, "; ")), strings.Join(g.Names, ","))
+		t.row(plain, g.Count, g.Capacity, cell(poolOf(g)), accepts, cell(strings.Join(g.Reasons, "; ")), strings.Join(g.Names, ","))
 	}
 	return p.table(out, &t)
+}
+
+// poolOf returns the pool of a group of nodes, or how many it has.
+func poolOf(g *report.NodeGroup) string {
+	if g.Pools > 1 {
+		return fmt.Sprintf("%d pools", g.Pools)
+	}
+	return g.Pool
 }
 
 // policy prints the settings and the budget.

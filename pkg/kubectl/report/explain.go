@@ -57,8 +57,8 @@ type Explanation struct {
 	// Nodes has all nodes, grouped by their properties for the pod: groups that accept the pod
 	// first, then by size.
 	Nodes []NodeGroup `json:"nodes,omitempty"`
-	// Remedies lists the changes that would let the scheduler place a waiting pod; nil if the pod
-	// has a node.
+	// Remedies lists the changes that would let the scheduler place the pod; nil if the pod has a
+	// node, or if a node would accept one more replica.
 	Remedies []string `json:"remedies,omitempty"`
 }
 
@@ -72,8 +72,10 @@ type Setting struct {
 // NodeGroup is a group of nodes that are equal for a pod.
 type NodeGroup struct {
 	Capacity string `json:"capacity"`
-	// Pool is TYPE/ZONE; "" if labels do not define it.
-	Pool string `json:"pool,omitempty"`
+	// Pool is TYPE/ZONE; "" if labels do not define it. Pools counts the pools of the nodes if they
+	// are in several: then Pool is "".
+	Pool  string `json:"pool,omitempty"`
+	Pools int    `json:"pools,omitempty"`
 	// Accepts reports whether the nodes accept the pod.
 	Accepts bool `json:"accepts"`
 	// Reasons is why the nodes do not accept the pod: first the reason of the policy, in the
@@ -156,28 +158,45 @@ func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 	if last == nil {
 		return &Explanation{Object: refOf(w), Answer: "all its pods are being deleted or moved"}
 	}
-	if last.Subject.Pod.Workload.Ordered {
-		return v.explainPod(refOf(w), last) // another ordinal may differ
-	}
-	more, subject := *last, *last.Subject
-	subject.Pod = *subject.Pod.Replacement()
-	more.Node, more.Subject = nil, &subject
+	more, what := oneMore(w, last)
 	e := &Explanation{Object: refOf(w)}
 	if !v.applies(e, last.Pod) {
 		return e
 	}
 	placement := placementOf(w)
-	plan := v.plan(e, &more, refOf(w), last.Revision.Pods, decision.WaitTime{})
+	plan := v.plan(e, more, refOf(w), last.Revision.Pods, decision.WaitTime{})
 	if v.NodesUnknown {
 		e.Answer = fmt.Sprintf("%s of %d; none is waiting; %s", Count(live, "replica", "replicas"), w.Desired, nodesUnread)
 		return e
 	}
-	e.Answer = fmt.Sprintf("%d of %d replicas are bound to nodes, %d on on-demand and %d on spot; none is waiting. One more would prefer %s",
-		placement.OnDemand+placement.Spot, w.Desired, placement.OnDemand, placement.Spot, plan.Prefer)
-	if plan.Exempt || subject.OnlyOnDemand {
+	e.Answer = fmt.Sprintf("%d of %d replicas are bound to nodes, %d on on-demand and %d on spot; none is waiting. %s would prefer %s",
+		placement.OnDemand+placement.Spot, w.Desired, placement.OnDemand, placement.Spot, what, plan.Prefer)
+	if plan.Exempt || more.Subject.OnlyOnDemand {
 		e.Answer += ", because " + e.onlyType(plan.Prefer)
 	}
+	if !slices.ContainsFunc(e.Nodes, func(g NodeGroup) bool { return g.Accepts }) {
+		e.Answer += ", but no node would accept it"
+		e.Remedies = v.remedies(e, more, &plan, decision.WaitTime{})
+	}
 	return e
+}
+
+// oneMore returns the pod that the controller of w would create next, in words too: a surge pod
+// during a rollout, else a pod of one more replica. last is a pod of the newest revision.
+func oneMore(w *snapshot.Workload, last *snapshot.Pod) (pod *snapshot.Pod, what string) {
+	more, subject := *last, *last.Subject
+	subject.Pod = *subject.Pod.Replacement()
+	more.Node, more.Subject = nil, &subject
+	of := &subject.Pod.Workload
+	switch {
+	case of.Ordered:
+		more.Volumes = nil // those of another ordinal
+		of.Ordinal = w.Desired
+	case w.RollingOut:
+		return &more, "The next pod of the rollout"
+	}
+	of.Desired = w.Desired + 1
+	return &more, fmt.Sprintf("With %d replicas, the new one", of.Desired)
 }
 
 // applies reports whether the policy applies to a pod. If not, it sets the answer to the reason.
@@ -332,7 +351,7 @@ func distributionOf(pods []*snapshot.Pod) (d decision.Distribution) {
 // of the pod.
 func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.Distribution) (all []NodeGroup) {
 	inspection := simulation.NewInspection(v.Snapshot, p)
-	index := map[string]int{}
+	index, pools := map[string]int{}, map[string]map[string]bool{}
 	for _, n := range v.Snapshot.Nodes {
 		verdict, obstacles := plan.Admit(n.Facts, 0, siblings.InPool(n.Facts)), inspection.Obstacles(n)
 		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.withheldForFloor(n, p) {
@@ -345,7 +364,10 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 		if reason := plan.Reason(verdict); reason != "" {
 			g.Reasons = append([]string{reason}, obstacles...)
 		}
-		key := strings.Join(append([]string{g.Capacity, g.Pool, fmt.Sprint(verdict)}, g.Reasons...), "\x00")
+		key := strings.Join(append([]string{g.Capacity, fmt.Sprint(verdict)}, g.Reasons...), "\x00")
+		if g.Accepts {
+			key += "\x00" + g.Pool // which of them is chosen depends on the pool
+		}
 		at, known := index[key]
 		if !known {
 			at = len(all)
@@ -353,6 +375,12 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 		}
 		all[at].Names = append(all[at].Names, n.Name)
 		all[at].Count++
+		if pools[key] == nil {
+			pools[key] = map[string]bool{}
+		}
+		if pools[key][g.Pool] = true; len(pools[key]) > 1 {
+			all[at].Pool, all[at].Pools = "", len(pools[key])
+		}
 	}
 	refuses := func(g NodeGroup) int {
 		if g.Accepts {

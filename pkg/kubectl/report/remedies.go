@@ -8,25 +8,36 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// remedies lists the changes that would let the scheduler place a waiting pod.
+// autoscalersPage describes the autoscaler mode.
+const autoscalersPage = "https://github.com/spot-aware-scheduler/spot-aware-scheduler/blob/main/docs/autoscalers.md"
+
+// remedies lists the changes that would let the scheduler place a pod.
 func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, waiting decision.WaitTime) (all []string) {
 	if len(p.Spec.SchedulingGates) > 0 {
 		return v.gateRemedies(p)
 	}
 	accepting, refused := 0, map[decision.Verdict]int{} // number of nodes that only the policy refuses
-	byObstacle := map[string]int{}                      // number of nodes that the policy admits, by their only obstacle
+	onDemandNeeded := plan.RequiresOnDemand() && !slices.ContainsFunc(e.Nodes, func(g NodeGroup) bool {
+		return g.Capacity == decision.OnDemand.String() && len(g.obstacles) == 0
+	})
+	byObstacle := map[string]int{} // number of nodes that the policy admits, by their only obstacle
+	var cordoned []string          // nodes whose only obstacle is that they are cordoned
 	for i := range e.Nodes {
 		switch g := &e.Nodes[i]; {
 		case g.Accepts:
 			accepting += g.Count
 		case g.verdict != decision.Admitted && len(g.obstacles) == 0:
 			refused[g.verdict] += g.Count
+		case g.verdict == decision.Admitted && len(g.obstacles) == 1 && g.obstacles[0] == "taint "+v1.TaintNodeUnschedulable:
+			cordoned = append(cordoned, g.Names...)
 		case g.verdict == decision.Admitted && len(g.obstacles) == 1:
 			byObstacle[g.Capacity+" nodes: "+g.obstacles[0]] += g.Count
 		}
@@ -39,6 +50,12 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 	mostNodes := func(a, b string) int { return cmp.Or(cmp.Compare(byObstacle[b], byObstacle[a]), strings.Compare(a, b)) }
 	for _, obstacle := range slices.SortedFunc(maps.Keys(byObstacle), mostNodes) {
 		all = append(all, fmt.Sprintf("%d %s is the only obstacle", byObstacle[obstacle], obstacle))
+	}
+	if len(cordoned) > 0 {
+		all = append(all, fmt.Sprintf("%s: kubectl uncordon %s", Count(len(cordoned), "node is only cordoned", "nodes are only cordoned"), cordoned[0]))
+	}
+	if onDemandNeeded {
+		all = append(all, "an on-demand node with room for it: add one, or let an autoscaler add it ("+autoscalersPage+")")
 	}
 	for verdict := range decision.Verdict(decision.Verdicts) {
 		if n := refused[verdict]; n > 0 {
