@@ -152,11 +152,11 @@ func (o *options) printAssessment(p *printing, a *report.Assessment) error {
 	if p.format() == patchFormat {
 		return printPatches(o.Out, a)
 	}
+	o.warnUnpriced(a.Unpriced)
 	if !p.humanReadable() {
 		refs := refsOf(a.Workloads, func(w *report.AssessedWorkload) report.Ref { return w.Ref })
 		return p.object(o.Out, "SpotAssessment", &o.source, a, refs)
 	}
-	o.warnUnpriced(a.Unpriced)
 	if !p.noHeaders {
 		o.printSummary(a)
 	}

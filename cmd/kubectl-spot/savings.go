@@ -15,9 +15,9 @@ func (o *options) savingsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "savings",
 		Short: "Show what spot saves now and could still save",
-		Long: `Shows what the nodes cost per hour, what they would cost if all were on-demand, and which
-workloads have replicas on on-demand beyond their floors that could run on spot (with -n,
-workloads of one namespace). Prices are from the file of --prices or from
+		Long: `Shows what the nodes cost, how much of the spot nodes pods request and save, what each
+workload costs and saves, and which replicas on on-demand beyond their floors could run on
+spot. With -n, the workloads are of one namespace. Prices are from the file of --prices or from
 the node annotations spot-aware-scheduler.io/usd-per-hour and
 spot-aware-scheduler.io/on-demand-usd-per-hour, which take precedence. Without --prices, the
 list prices of a dozen AWS instance types in us-east-1 and the average spot discount apply.`,
@@ -34,15 +34,14 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 		if err != nil {
 			return err
 		}
-		view, listed, err := o.readGivenNamespace(command.Context(), lister.Scope{Volumes: true})
+		view, listed, err := o.readGivenNamespace(command.Context(), lister.Scope{Volumes: true, AllPods: o.givenNamespace() != ""})
 		if err != nil {
 			return err
 		}
 		if listed.NodesGap != nil {
 			return fmt.Errorf("nodes cannot be read, so their cost is unknown: %w", listed.NodesGap.Err)
 		}
-		savings := view.Savings(prices)
-		savings.Namespace = listed.Scope.Namespace
+		savings := view.Savings(prices, listed.Scope.Namespace)
 		o.warnIgnored(savings.Ignored)
 		return o.printSavings(p, savings)
 	}
@@ -65,45 +64,68 @@ func (o *options) warnIgnored(annotations []string) {
 	}
 }
 
-// warnUnpriced prints which nodes have no price, by pool.
+// warnUnpriced reports which nodes have no price, by pool. The answer then is not complete.
 func (o *options) warnUnpriced(pools map[string]int) {
 	if len(pools) == 0 {
 		return
 	}
-	unpriced := shorten(strings.Join(report.PoolCounts(pools), ", "))
-	o.warn("no price for %s: these nodes are in no sum; use --prices FILE to set prices", unpriced)
+	unpriced := fmt.Sprintf("no price for %s: these nodes are in no sum; use --prices FILE to set prices", strings.Join(report.PoolCounts(pools), ", "))
+	o.source.ReadErrors = append(o.source.ReadErrors, unpriced)
+	o.warn("%s", unpriced)
 }
 
 func (o *options) printSavings(p *printing, s *report.Savings) error {
+	o.warnUnpriced(s.Unpriced)
 	if !p.humanReadable() {
-		refs := refsOf(s.Surplus, func(w *report.Surplus) report.Ref { return w.Ref })
+		refs := refsOf(s.Workloads, func(w *report.WorkloadCost) report.Ref { return w.Ref })
 		return p.object(o.Out, "SpotSavings", &o.source, s, refs)
 	}
-	o.warnUnpriced(s.Unpriced)
 	if !p.noHeaders {
-		percent := 0.0
-		if s.AllOnDemand > 0 {
-			percent = 100 * s.CurrentSavings / s.AllOnDemand
-		}
-		fmt.Fprintf(o.Out, "%s and %s cost %.3f USD an hour; all on-demand they would cost %.3f. Spot saves %.3f, %.0f %%.\nPrices: %s.\n",
-			report.Count(s.SpotNodes, "spot node", "spot nodes"), report.Count(s.OnDemandNodes, "on-demand node", "on-demand nodes"),
-			s.Now, s.AllOnDemand, s.CurrentSavings, percent, s.Prices)
-		if len(s.Surplus) == 0 {
-			fmt.Fprintln(o.Out, o.source.qualified("No workload"+ofNamespace(s.Namespace)+" that opts in has replicas on on-demand beyond its "+
-				"floor that could run on spot."))
-			return nil
-		}
-		replicas := 0
-		for i := range s.Surplus {
-			replicas += s.Surplus[i].Replicas
-		}
-		fmt.Fprintf(o.Out, "On on-demand beyond the floors: %s; on spot they would save %.3f USD an hour more.\n\n",
-			report.Count(replicas, "replica", "replicas"), s.PossibleSavings)
+		o.printNodeCosts(s)
 	}
-	t := newWorkloadTable(s.Namespace, "floor", "on-demand", "surplus", "savings usd/hour")
-	for i := range s.Surplus {
-		w := &s.Surplus[i]
-		t.workload(plain, w.Ref, w.Floor, w.OnDemand, w.Replicas, fmt.Sprintf("%.4f", w.PossibleSavings))
+	t := newWorkloadTable(s.Namespace, "on-demand", "spot", "floor", "usd/month", "saved usd/month", "surplus", "savings usd/month")
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		t.workload(plain, w.Ref, w.OnDemand, w.Spot, w.Floor, report.OptionalDollars(w.Cost), report.OptionalDollars(w.Saved), w.Surplus,
+			report.OptionalDollars(w.PossibleSavings))
 	}
 	return p.table(o.Out, t)
+}
+
+// printNodeCosts prints the sums of the nodes and of the namespaces.
+func (o *options) printNodeCosts(s *report.Savings) {
+	fmt.Fprintf(o.Out, "Nodes with a price: %d of %d. Prices: %s.\n", s.PricedNodes, s.SpotNodes+s.OnDemandNodes, s.Prices)
+	if s.PricedNodes > 0 {
+		fmt.Fprintf(o.Out, "They cost %s: spot nodes %s, on-demand nodes %s.\n", hourAndMonth(s.Now), hourAndMonth(s.Spot), hourAndMonth(s.OnDemand))
+	}
+	if s.SpotUse != nil {
+		fmt.Fprintf(o.Out, "Pods request %.0f %% of the spot nodes. On on-demand, this room would cost %s more. Idle spot costs %s.\n",
+			100**s.SpotUse, hourAndMonth(s.UsedSavings), hourAndMonth(s.IdleSpot))
+	}
+	replicas := 0
+	for i := range s.Workloads {
+		replicas += s.Workloads[i].Surplus
+	}
+	if replicas == 0 {
+		fmt.Fprintln(o.Out, o.source.qualified("No workload"+ofNamespace(s.Namespace)+" that opts in has replicas on on-demand beyond its "+
+			"floor that could run on spot."))
+	} else {
+		fmt.Fprintf(o.Out, "On on-demand beyond the floors: %s; on spot they would save %s.\n",
+			report.Count(replicas, "replica", "replicas"), hourAndMonth(s.PossibleSavings))
+	}
+	fmt.Fprintln(o.Out, "\nNAMESPACE: cost and what spot saves, USD a month")
+	for i := range s.Namespaces {
+		n := &s.Namespaces[i]
+		unknown := ""
+		if n.UnknownCosts > 0 {
+			unknown = fmt.Sprintf(", without %s of unknown cost", report.Count(n.UnknownCosts, "workload", "workloads"))
+		}
+		fmt.Fprintf(o.Out, "  %s: %.2f, saves %.2f%s\n", n.Namespace, n.Cost, n.Saved, unknown)
+	}
+	fmt.Fprintln(o.Out)
+}
+
+// hourAndMonth returns an amount per hour in words, also per month.
+func hourAndMonth(usd float64) string {
+	return fmt.Sprintf("%.3f USD an hour (%.2f a month)", usd, usd*report.HoursPerMonth)
 }

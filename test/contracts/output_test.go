@@ -32,7 +32,7 @@ var answers = []struct {
 	{"nodes", "SpotNodes", []string{"Node"}, [][2]string{{"`items`", "The nodes, see Node."}}},
 	{"explain", "SpotExplanation", []string{"Explanation", "Setting", "NodeGroup"}, nil},
 	{"what-if", "SpotWhatIf", []string{"WhatIf", "AffectedWorkload", "Change"}, nil},
-	{"savings", "SpotSavings", []string{"Savings", "Surplus"}, nil},
+	{"savings", "SpotSavings", []string{"Savings", "NamespaceCost", "WorkloadCost"}, nil},
 	{"assess", "SpotAssessment", []string{"Assessment", "AssessedWorkload", "WorkloadChange", "Patch"}, nil},
 }
 

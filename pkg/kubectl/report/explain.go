@@ -190,7 +190,7 @@ func oneMore(w *snapshot.Workload, last *snapshot.Pod) (pod *snapshot.Pod, what 
 	of := &subject.Pod.Workload
 	switch {
 	case of.Ordered:
-		more.Volumes = nil // those of another ordinal
+		more.Volumes = nil // another ordinal has other volumes
 		of.Ordinal = w.Desired
 	case w.RollingOut:
 		return &more, "The next pod of the rollout"
@@ -366,7 +366,7 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 		}
 		key := strings.Join(append([]string{g.Capacity, fmt.Sprint(verdict)}, g.Reasons...), "\x00")
 		if g.Accepts {
-			key += "\x00" + g.Pool // which of them is chosen depends on the pool
+			key += "\x00" + g.Pool // the pool decides between nodes that accept
 		}
 		at, known := index[key]
 		if !known {

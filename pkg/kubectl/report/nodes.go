@@ -62,7 +62,7 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		losses, pods := v.affectedBy(func(other *snapshot.Node) bool { return other == n }, n.Pods)
 		node.Replicas = pods
 		for _, l := range losses {
-			if l.Effect != LossKeepsFloor {
+			if l.Effect == LossToZero || l.Effect == LossBelowFloor {
 				node.WorkloadsBelowFloor = append(node.WorkloadsBelowFloor, l.Ref)
 				node.BelowFloor++
 			}

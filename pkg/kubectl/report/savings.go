@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,58 +15,91 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// Savings is the cost of the nodes in US dollars per hour, and the savings that are possible.
+// Savings is the cost of the nodes in US dollars per hour and of the workloads per month, what spot
+// saves, and what it could still save.
 type Savings struct {
 	SpotNodes     int `json:"spotNodes"`
 	OnDemandNodes int `json:"onDemandNodes"`
+	// PricedNodes counts the nodes with a price. Unpriced counts the others by TYPE/ZONE or node
+	// name. They are in no sum.
+	PricedNodes int            `json:"pricedNodes"`
+	Unpriced    map[string]int `json:"unpriced,omitempty"`
 	// Now is the cost of the nodes with a price. AllOnDemand is their cost if all were on-demand.
 	Now         float64 `json:"usdPerHour"`
 	AllOnDemand float64 `json:"usdPerHourAllOnDemand"`
 	// Spot and OnDemand are the parts of Now by capacity type.
 	Spot     float64 `json:"usdPerHourSpot"`
 	OnDemand float64 `json:"usdPerHourOnDemand"`
+	// CurrentSavings is the additional cost of the spot nodes if they were on-demand, whether pods
+	// use them or not. Discounts on on-demand nodes do not count.
+	CurrentSavings float64 `json:"savingsUsdPerHour"`
+	// UsedSavings is the part of CurrentSavings that pods request. IdleSpot is the cost of the room
+	// on spot nodes that no pod requests. SpotUse is the requested part of their cost, from 0 to 1;
+	// nil without a spot node that has a price.
+	UsedSavings float64  `json:"usedSavingsUsdPerHour"`
+	IdleSpot    float64  `json:"idleSpotUsdPerHour"`
+	SpotUse     *float64 `json:"spotUse,omitempty"`
 	// Prices describes the source of the prices.
 	Prices string `json:"prices"`
-	// CurrentSavings is what spot saves now: the additional cost of the spot nodes if they were
-	// on-demand. Discounts on on-demand nodes do not count.
-	CurrentSavings float64 `json:"savingsUsdPerHour"`
 	// Ignored lists annotations that are not a valid price; such a node has the price of the list.
 	Ignored []string `json:"ignored,omitempty"`
-	// Unpriced counts the nodes without a price by TYPE/ZONE or node name. They are in no sum.
-	Unpriced map[string]int `json:"unpriced,omitempty"`
-	// Namespace is the namespace of the workloads in Surplus; "" for all. The caller sets it.
+	// Namespace is the namespace of the workloads; "" for all.
 	Namespace string `json:"namespace,omitempty"`
-	// Surplus lists the workloads with replicas on on-demand beyond their floors that could be on
-	// spot, the largest savings first. PossibleSavings is the sum of their savings.
-	Surplus         []Surplus `json:"items"`
-	PossibleSavings float64   `json:"possibleSavingsUsdPerHour"`
+	// Namespaces has the sums of the workloads of each namespace.
+	Namespaces []NamespaceCost `json:"namespaces"`
+	// Workloads lists the workloads with replicas on nodes: the largest possible savings first,
+	// then the highest costs. PossibleSavings is the sum of their possible savings per hour.
+	Workloads       []WorkloadCost `json:"items"`
+	PossibleSavings float64        `json:"possibleSavingsUsdPerHour"`
 }
 
-// Surplus is a workload with replicas on on-demand beyond its floor.
-type Surplus struct {
+// NamespaceCost is the cost of the workloads of a namespace in US dollars per month.
+type NamespaceCost struct {
+	Namespace string `json:"namespace"`
+	// Cost and Saved are the sums of the known figures of its workloads. UnknownCosts counts the
+	// workloads without them.
+	Cost         float64 `json:"usdPerMonth"`
+	Saved        float64 `json:"savedUsdPerMonth"`
+	UnknownCosts int     `json:"unknownCosts,omitempty"`
+}
+
+// WorkloadCost is the cost of the replicas of a workload in US dollars per month.
+type WorkloadCost struct {
 	Ref      `json:",inline"`
 	Floor    int `json:"floor"`
 	OnDemand int `json:"onDemand"`
-	// Replicas is the number of replicas that could be on spot. PossibleSavings is what that
-	// would save.
-	Replicas        int     `json:"surplus"`
-	PossibleSavings float64 `json:"savingsUsdPerHour"`
+	Spot     int `json:"spot"`
+	// Cost is the cost of its replicas, and Saved is what those on spot would cost more on
+	// on-demand. Both are nil if the cost of a replica is unknown.
+	Cost  *float64 `json:"usdPerMonth,omitempty"`
+	Saved *float64 `json:"savedUsdPerMonth,omitempty"`
+	// Surplus counts its replicas on on-demand beyond the floor that could be on spot.
+	// PossibleSavings is what that would save; nil if it is unknown.
+	Surplus         int      `json:"surplus"`
+	PossibleSavings *float64 `json:"savingsUsdPerMonth,omitempty"`
 }
 
 // Savings computes the costs of the nodes from a price list. The cost of a replica is its share of
-// its node: the larger of the shares of CPU and memory that it requests. Its cost on spot is the
-// same share of the node's spot price in the list. Without a spot price in the list, it is the
-// current cost times the average ratio of spot to on-demand in this cluster.
-func (v *View) Savings(prices *pricing.Prices) *Savings {
-	s := &Savings{Prices: prices.From, Unpriced: map[string]int{}, Surplus: []Surplus{}}
+// its node (see share). Its cost on spot is the same share of the node's spot price in the list.
+// Without a spot price in the list, it is the current cost times the average ratio of spot to
+// on-demand in this cluster.
+// namespace limits the workloads; "" means all.
+func (v *View) Savings(prices *pricing.Prices, namespace string) *Savings {
+	s := &Savings{Prices: prices.From, Namespace: namespace, Unpriced: map[string]int{}, Workloads: []WorkloadCost{}, Namespaces: []NamespaceCost{}}
 	priced, ignored := v.price(prices)
-	s.Ignored = ignored
+	s.Ignored, s.PricedNodes = ignored, len(priced)
 	var totals pricing.Totals
 	for _, n := range v.Snapshot.Nodes {
-		if priced[n] == nil {
+		c := priced[n]
+		if c == nil {
 			s.Unpriced[poolName(n)]++
 		}
-		totals.Add(n.Facts.Capacity.Type, priced[n])
+		totals.Add(n.Facts.Capacity.Type, c)
+		if c != nil && n.Facts.Capacity.Type == decision.Spot {
+			used := min(1, requestedOf(n))
+			s.UsedSavings += used * (c.OnDemand - c.Now)
+			s.IdleSpot += (1 - used) * c.Now
+		}
 	}
 	s.SpotNodes, s.OnDemandNodes = totals.Spot.Nodes, totals.OnDemand.Nodes
 	s.Now, s.Spot, s.OnDemand = totals.Now(), totals.Spot.Now, totals.OnDemand.Now
@@ -74,21 +108,78 @@ func (v *View) Savings(prices *pricing.Prices) *Savings {
 	if totals.Spot.OnDemand > 0 {
 		ratio = totals.Spot.Now / totals.Spot.OnDemand
 	}
+	if s.Spot > 0 {
+		s.SpotUse = new(1 - s.IdleSpot/s.Spot)
+	}
+	v.addWorkloads(s, priced, ratio)
+	return s
+}
+
+// addWorkloads adds the costs of workloads and namespaces. ratio is the average cost of spot
+// relative to on-demand.
+func (v *View) addWorkloads(s *Savings, priced map[*snapshot.Node]*pricing.Cost, ratio float64) {
 	spot := v.spotNodes()
 	fits := simulation.FitsAnyNode(spot)
 	maySpot := func(p *snapshot.Pod) bool { // by its own node selector and affinity, and by the spot nodes if there are any
 		return !workload.OnlyOnDemand(p.Pod, v.Policy) && (len(spot) == 0 || fits(p))
 	}
+	namespaces := map[string]*NamespaceCost{}
 	for _, w := range v.Snapshot.Workloads {
-		if surplus, ok := surplusOf(w, priced, ratio, maySpot); ok {
-			s.Surplus = append(s.Surplus, surplus)
-			s.PossibleSavings += surplus.PossibleSavings
+		c := costOfWorkload(w, priced)
+		if c.OnDemand+c.Spot == 0 || s.Namespace != "" && w.Namespace != s.Namespace {
+			continue
+		}
+		if w.InProfile {
+			c.addSurplus(w, priced, ratio, maySpot)
+		}
+		s.Workloads = append(s.Workloads, c)
+		s.PossibleSavings += ptr.Deref(c.PossibleSavings, 0) / HoursPerMonth
+		in := namespaces[w.Namespace]
+		if in == nil {
+			in = &NamespaceCost{Namespace: w.Namespace}
+			namespaces[w.Namespace] = in
+		}
+		if c.Cost == nil {
+			in.UnknownCosts++
+			continue
+		}
+		in.Cost += *c.Cost
+		in.Saved += *c.Saved
+	}
+	for _, name := range slices.Sorted(maps.Keys(namespaces)) {
+		s.Namespaces = append(s.Namespaces, *namespaces[name])
+	}
+	slices.SortFunc(s.Workloads, func(a, b WorkloadCost) int {
+		return cmp.Or(cmp.Compare(ptr.Deref(b.PossibleSavings, 0), ptr.Deref(a.PossibleSavings, 0)),
+			cmp.Compare(ptr.Deref(b.Cost, 0), ptr.Deref(a.Cost, 0)), compareRefs(a.Ref, b.Ref))
+	})
+}
+
+// costOfWorkload returns the cost of the replicas of a workload that are on nodes.
+func costOfWorkload(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost) WorkloadCost {
+	c := WorkloadCost{Ref: refOf(w), Floor: w.Floor}
+	cost, saved, known := 0.0, 0.0, true
+	for p := range podsOf(w) {
+		if p.Node == nil {
+			continue
+		}
+		of, s := priced[p.Node], share(p)*HoursPerMonth
+		if of == nil || s == 0 {
+			known = false
+			of = &pricing.Cost{}
+		}
+		cost += s * of.Now
+		if p.Node.Facts.Capacity.Type == decision.Spot {
+			c.Spot++
+			saved += s * (of.OnDemand - of.Now)
+		} else {
+			c.OnDemand++
 		}
 	}
-	slices.SortFunc(s.Surplus, func(a, b Surplus) int {
-		return cmp.Or(cmp.Compare(b.PossibleSavings, a.PossibleSavings), compareRefs(a.Ref, b.Ref))
-	})
-	return s
+	if known {
+		c.Cost, c.Saved = &cost, &saved
+	}
+	return c
 }
 
 // price returns the costs of the nodes whose costs are known, and the annotations that are not a
@@ -105,53 +196,69 @@ func (v *View) price(prices *pricing.Prices) (priced map[*snapshot.Node]*pricing
 	return priced, ignored
 }
 
-// surplusOf returns the replicas of a workload on on-demand beyond its floor that could be on spot;
-// false if there are none. ratio is the average cost of spot relative to on-demand.
-func surplusOf(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost, ratio float64,
-	maySpot func(*snapshot.Pod) bool) (Surplus, bool) {
-	if !w.InProfile {
-		return Surplus{}, false
-	}
-	s := Surplus{Floor: w.Floor}
+// addSurplus adds the replicas on on-demand beyond the floor that could be on spot, and what that
+// would save.
+func (c *WorkloadCost) addSurplus(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost, ratio float64,
+	maySpot func(*snapshot.Pod) bool) {
 	var savings []float64
+	known := true
 	for p := range podsOf(w) {
 		if p.Node == nil || p.Node.Facts.Capacity.Type != decision.OnDemand {
 			continue
 		}
-		s.OnDemand++
 		if workload := &p.Subject.Pod.Workload; w.Floor > 0 && workload.Ordered && workload.Ordinal < w.Floor {
 			continue // the ordinal belongs to the floor
 		}
 		if !maySpot(p) {
 			continue
 		}
-		c := ptr.Deref(priced[p.Node], pricing.Cost{})
-		savings = append(savings, max(0, share(p)*(c.Now-cmp.Or(c.Spot, c.Now*ratio))))
+		cost, s := priced[p.Node], share(p)*HoursPerMonth
+		if cost == nil || s == 0 {
+			known = false
+			cost = &pricing.Cost{}
+		}
+		savings = append(savings, max(0, s*(cost.Now-cmp.Or(cost.Spot, cost.Now*ratio))))
 	}
-	s.Replicas = len(savings)
+	c.Surplus = len(savings)
 	if w.StatefulSet == nil {
-		s.Replicas = max(0, min(s.Replicas, s.OnDemand-w.Floor))
+		c.Surplus = max(0, min(c.Surplus, c.OnDemand-w.Floor))
 	}
-	if s.Replicas == 0 {
-		return s, false
-	}
-	s.Ref = refOf(w)
 	slices.SortFunc(savings, func(a, b float64) int { return cmp.Compare(b, a) })
-	for _, saving := range savings[:s.Replicas] {
-		s.PossibleSavings += saving
+	possible := 0.0
+	for _, saving := range savings[:c.Surplus] {
+		possible += saving
 	}
-	return s, true
+	if known {
+		c.PossibleSavings = &possible
+	}
+}
+
+// requestedOf returns the largest part of a resource of a node that its pods request.
+func requestedOf(n *snapshot.Node) (largest float64) {
+	requested := v1.ResourceList{}
+	for _, p := range n.Pods {
+		for name, amount := range p.Requests {
+			sum := requested[name]
+			sum.Add(amount)
+			requested[name] = sum
+		}
+	}
+	return largestShare(requested, n)
 }
 
 // share returns the part of its node's cost that a pod pays: the largest of its shares of CPU,
 // memory and devices such as GPUs. Unrequested resources belong to no pod. It returns 0 for a pod
 // that requests nothing or has no node.
-func share(p *snapshot.Pod) (largest float64) {
+func share(p *snapshot.Pod) float64 {
 	if p.Node == nil {
 		return 0
 	}
-	for name, requested := range p.Requests {
-		if allocatable := p.Node.Status.Allocatable[name]; name != v1.ResourcePods && name != v1.ResourceEphemeralStorage && !allocatable.IsZero() {
+	return largestShare(p.Requests, p.Node)
+}
+
+func largestShare(requests v1.ResourceList, n *snapshot.Node) (largest float64) {
+	for name, requested := range requests {
+		if allocatable := n.Status.Allocatable[name]; name != v1.ResourcePods && name != v1.ResourceEphemeralStorage && !allocatable.IsZero() {
 			largest = max(largest, requested.AsApproximateFloat64()/allocatable.AsApproximateFloat64())
 		}
 	}
