@@ -47,6 +47,7 @@ spot node yet, --spot-pool describes one.`,
 	}
 	o.addAllNamespaces(command)
 	p := newPrinting(command, patchFormat, tableFormat)
+	p.addSortBy(command)
 	readPrices := addPrices(command)
 	command.Flags().StringVar(&from, "from", "",
 		"Path to the output of kubectl get -o json or -o yaml, or of kubectl cluster-info dump, also compressed by gzip; or to a directory of "+
@@ -109,6 +110,9 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 		if err := os.WriteFile(html, page, 0o644); err != nil { //nolint:gosec // a report to share
 			return fmt.Errorf("--html: expected a file that can be written: %w", err)
 		}
+	}
+	if err := sorted(p, assessment.Workloads); err != nil {
+		return err
 	}
 	return o.printAssessment(p, assessment)
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/component-base/version"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 )
@@ -38,7 +40,8 @@ pod runs on its node or waits, which replicas would be lost with which nodes, wh
 saves, and which workloads could run on spot. The answers come from the decision code of the scheduler. It only reads.
 
 The exit status is 0 for a complete answer, 1 for no answer, 2 for an invalid command line,
-and 3 for an answer that lacks unreadable objects or assumes a policy.`,
+3 for an answer that lacks unreadable objects or assumes a policy, and 4 for what-if
+--fail-on.`,
 		SilenceErrors:      true,
 		SilenceUsage:       true,
 		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl spot"},
@@ -46,15 +49,46 @@ and 3 for an answer that lacks unreadable objects or assumes a policy.`,
 		PersistentPostRunE: func(*cobra.Command, []string) error { return o.source.complete() },
 		CompletionOptions:  cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
+	command.SetUsageTemplate(usageTemplate(command.UsageTemplate()))
 	o.flags.AddFlags(command.PersistentFlags())
 	flags := command.PersistentFlags()
 	flags.StringVar(&o.configFile, "scheduler-config", "",
 		"Path to the scheduler's configuration file, which has the policy. If empty, the configuration in the cluster is used.")
 	flags.StringVar(&o.profile, "profile", config.DefaultProfile,
 		"schedulerName of the profile in the configuration, and of the pods to show.")
-	command.AddCommand(o.statusCommand(), o.nodesCommand(), o.explainCommand(), o.whatIfCommand(), o.savingsCommand(), o.assessCommand())
+	command.AddCommand(o.statusCommand(), o.nodesCommand(), o.explainCommand(), o.whatIfCommand(), o.savingsCommand(), o.assessCommand(),
+		versionCommand(o.IOStreams), optionsCommand())
 	utilruntime.Must(command.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)) // the flag exists
 	return command
+}
+
+// usageTemplate replaces the global flags, which would hide the flags of a command, by a reference.
+func usageTemplate(template string) string {
+	before, rest, _ := strings.Cut(template, "{{if .HasAvailableInheritedFlags}}")
+	_, after, _ := strings.Cut(rest, "{{end}}")
+	return before + "{{if .HasAvailableInheritedFlags}}\n\nUse \"kubectl spot options\" for the flags of all commands.{{end}}" + after
+}
+
+func optionsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "options",
+		Short: "List the flags of all commands",
+		Args:  cobra.NoArgs,
+		Run: func(command *cobra.Command, _ []string) {
+			fmt.Fprintf(command.OutOrStdout(), "The following flags can be passed to any command:\n\n%s", command.InheritedFlags().FlagUsages())
+		},
+	}
+}
+
+func versionCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of the plugin",
+		Args:  cobra.NoArgs,
+		Run: func(*cobra.Command, []string) {
+			fmt.Fprintln(streams.Out, version.Get().GitVersion)
+		},
+	}
 }
 
 // addAllNamespaces adds the flag -A to a command.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,19 +16,19 @@ import (
 
 func (o *options) nodesCommand() *cobra.Command {
 	command := &cobra.Command{
-		Use:   "nodes",
+		Use:   "nodes [NAME...]",
 		Short: "Show capacity type, interruption signals and affected replicas",
 		Long: `Shows the capacity type of each node with its source, its pool, the strongest
 interruption signal and its deadline, how many replicas would be lost with it, and how many
 workloads would then be below their floor or have no replica. Nodes with signals come first.`,
 		Example: `  kubectl spot nodes
   kubectl spot nodes -l topology.kubernetes.io/zone=us-east-1a -o wide`,
-		Args: cobra.NoArgs,
 	}
 	o.addAllNamespaces(command)
 	parseSelector := addSelector(command)
 	p := newPrinting(command)
-	command.RunE = func(command *cobra.Command, _ []string) error {
+	p.addSortBy(command)
+	command.RunE = func(command *cobra.Command, args []string) error {
 		selector, err := parseSelector()
 		if err != nil {
 			return err
@@ -44,8 +45,18 @@ workloads would then be below their floor or have no replica. Nodes with signals
 			fmt.Fprintf(o.ErrOut, "No node matches -l %s.\n", selector)
 			return nil
 		}
+		for _, name := range args {
+			if !slices.ContainsFunc(all, func(n report.Node) bool { return n.Name == name }) {
+				return fmt.Errorf("node %q is not in the cluster, or the selector excludes it", name)
+			}
+		}
+		all = slices.DeleteFunc(all, func(n report.Node) bool { return len(args) > 0 && !slices.Contains(args, n.Name) })
+		if err := sorted(p, all); err != nil {
+			return err
+		}
 		return o.printNodes(p, all, view.Snapshot.Now)
 	}
+	addWatch(command, p)
 	return command
 }
 
@@ -84,7 +95,8 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 		return nil
 	}
 	var t table
-	t.columns(always, "name", "capacity", "source", "pool", "interruption", "deadline", "replicas", "below floor")
+	t.columns(always, "name", "status", "age", "capacity", "source", "pool", "free cpu", "free memory", "interruption", "deadline", "replicas",
+		"below floor")
 	t.columns(wide, "signals", "workloads below floor")
 	for i := range all {
 		n := &all[i]
@@ -103,7 +115,8 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 		case "reclaim":
 			c = red
 		}
-		t.row(c, n.Name, n.Capacity, n.CapacitySource, cell(n.Pool), interruption, cell(deadline), n.Replicas, n.BelowFloor,
+		t.row(c, n.Name, n.Status, duration.HumanDuration(now.Sub(n.Created)), n.Capacity, n.CapacitySource, cell(n.Pool), n.FreeCPU, n.FreeMemory, interruption,
+			cell(deadline), n.Replicas, n.BelowFloor,
 			cell(strings.Join(n.Signals, ", ")), cell(strings.Join(below, ", ")))
 	}
 	return p.table(o.Out, &t)

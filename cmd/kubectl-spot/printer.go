@@ -29,6 +29,10 @@ const tableFormat = "table"
 type printing struct {
 	flags     *genericclioptions.PrintFlags
 	noHeaders bool
+	// sortBy is the field to sort by; "" is the order of the answer.
+	sortBy string
+	// seen has the rows of the last table with -w; nil without it.
+	seen map[string]bool
 	// others are the formats that only this command has.
 	others []string
 }
@@ -38,7 +42,7 @@ type printing struct {
 func newPrinting(command *cobra.Command, others ...string) *printing {
 	p := &printing{flags: genericclioptions.NewPrintFlags(""), others: others}
 	p.flags.AddFlags(command)
-	formats := append(p.flags.AllowedFormats(), "wide")
+	formats := append(p.flags.AllowedFormats(), "wide", strings.TrimSuffix(customColumns, "="))
 	formats = append(formats, others...)
 	slices.Sort(formats)
 	command.Flag("output").Usage = fmt.Sprintf("Output format. One of: (%s).", strings.Join(formats, ", "))
@@ -51,6 +55,10 @@ func newPrinting(command *cobra.Command, others ...string) *printing {
 
 // check rejects an unknown format before anything is read.
 func (p *printing) check() error {
+	if strings.HasPrefix(p.format(), customColumns) {
+		_, _, err := p.customTable()
+		return err
+	}
 	if p.humanReadable() || p.format() == "name" || slices.Contains(p.others, p.format()) {
 		return nil
 	}
@@ -130,10 +138,6 @@ func (p *printing) object(out io.Writer, kind string, from *source, answer any, 
 		}
 		return nil
 	}
-	printer, err := p.flags.ToPrinter()
-	if err != nil {
-		return err
-	}
 	object := &unstructured.Unstructured{}
 	for _, part := range []any{answer, from} { // the fields of both are fields of the object
 		data, err := json.Marshal(part)
@@ -144,8 +148,15 @@ func (p *printing) object(out io.Writer, kind string, from *source, answer any, 
 			return err
 		}
 	}
+	if strings.HasPrefix(p.format(), customColumns) {
+		return p.custom(out, object)
+	}
 	object.SetAPIVersion(apiVersion)
 	object.SetKind(kind)
+	printer, err := p.flags.ToPrinter()
+	if err != nil {
+		return err
+	}
 	return printer.PrintObj(object, out)
 }
 
@@ -206,6 +217,9 @@ const (
 
 // table prints a table, with colours only on a terminal. A table without rows prints nothing.
 func (p *printing) table(out io.Writer, t *table) error {
+	if p.seen != nil {
+		p.changed(t)
+	}
 	if len(t.Rows) == 0 {
 		return nil
 	}

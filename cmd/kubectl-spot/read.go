@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -67,7 +69,7 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	err = group.Wait()
 	stop()
 	if err != nil {
-		return nil, nil, withHint(err, scope.Namespace)
+		return nil, nil, o.withHint(err, scope.Namespace)
 	}
 	o.source.noOwners, o.source.Policy.Name = listed.OwnersMissing, current.from
 	for _, gap := range listed.Gaps {
@@ -108,7 +110,7 @@ func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, 
 	}
 	return &report.View{
 		Snapshot: snapshot, Policy: current.Policy, Signals: current.signals, Profile: o.profile, Owners: owners, TemplatePods: wanted,
-		NodesUnknown: listed.NodesGap != nil,
+		NodesUnknown: listed.NodesGap != nil, Namespace: listed.Scope.Namespace,
 	}, nil
 }
 
@@ -176,11 +178,31 @@ func (o *options) warn(format string, args ...any) {
 }
 
 // rightsHint explains how to get missing rights.
-const rightsHint = "the ClusterRole spot-viewer has all required rights (manifests/overlays/viewer; docs/kubectl-spot.md)"
+const rightsHint = "the ClusterRole spot-viewer has all required rights (" + docsURL + "kubectl-spot.md#rights)"
 
-// withHint adds advice to an error of the API server.
-func withHint(err error, namespace string) error {
+// docsURL is the address of the documentation.
+const docsURL = "https://github.com/spot-aware-scheduler/spot-aware-scheduler/blob/main/docs/"
+
+// withHint adds advice to an error of the API server, and makes a sentence of an error of the
+// connection.
+func (o *options) withHint(err error, namespace string) error {
+	var failed *url.Error
 	switch {
+	case errors.As(err, &failed) && !errors.Is(err, context.Canceled):
+		cause := failed.Err
+		if op := (*net.OpError)(nil); errors.As(cause, &op) {
+			cause = op.Err
+		}
+		config, loadErr := o.flags.ToRawKubeConfigLoader().RawConfig()
+		if loadErr == nil && len(config.Clusters) == 0 && *o.flags.APIServer == "" {
+			return errors.New("no cluster is configured: set KUBECONFIG or --kubeconfig, or use kubectl spot assess --from with a dump")
+		}
+		server := failed.URL
+		if parsed, err := url.Parse(failed.URL); err == nil {
+			server = parsed.Host
+		}
+		return fmt.Errorf("the API server %s does not answer (%w): check the context (kubectl config current-context), and whether kubectl get nodes works",
+			server, cause)
 	case lister.Denied(err) && namespace == "":
 		return fmt.Errorf("%w\nIf you have rights in one namespace only, use -n NAMESPACE. %s", err, sentence(rightsHint))
 	case lister.Denied(err):

@@ -28,6 +28,7 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 	}
 	o.addAllNamespaces(command)
 	p := newPrinting(command)
+	p.addSortBy(command)
 	readPrices := addPrices(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		prices, err := readPrices()
@@ -41,8 +42,11 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 		if listed.NodesGap != nil {
 			return fmt.Errorf("nodes cannot be read, so their cost is unknown: %w", listed.NodesGap.Err)
 		}
-		savings := view.Savings(prices, listed.Scope.Namespace)
+		savings := view.Savings(prices)
 		o.warnIgnored(savings.Ignored)
+		if err := sorted(p, savings.Workloads); err != nil {
+			return err
+		}
 		return o.printSavings(p, savings)
 	}
 	return command

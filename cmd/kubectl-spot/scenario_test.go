@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +49,9 @@ func TestCommands(t *testing.T) {
 	})
 }
 
+// ages matches the age of a node, which depends on the date.
+var ages = regexp.MustCompile(` (\d+y)?\d+d `)
+
 // answer returns what a command line prints, and its exit status unless it is 0.
 func answer(t *testing.T, line string, more []string, paths map[string]string) string {
 	t.Helper()
@@ -62,7 +66,7 @@ func answer(t *testing.T, line string, more []string, paths map[string]string) s
 		args = append(args, more...)
 	}
 	out, errOut, status := execute(t, args...)
-	text := "$ " + line + "\n" + out
+	text := "$ " + line + "\n" + ages.ReplaceAllString(out, " AGE ")
 	if !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}

@@ -13,22 +13,24 @@ import (
 
 func (o *options) statusCommand() *cobra.Command {
 	command := &cobra.Command{
-		Use:   "status",
+		Use:   "status [KIND/NAME...]",
 		Short: "Show floor, on-demand and spot replicas of each workload",
 		Long: `Shows for each workload that opts in how many replicas it wants, how many must survive the
 loss of all spot (FLOOR), how many run on on-demand and on spot nodes, how many would
 remain without any spot and without the spot pool with most replicas, and how many wait.
 Workloads with problems come first.`,
 		Example: `  kubectl spot status -A
-  kubectl spot status -n shop -o wide
+  kubectl spot status deploy/web sts/db -n shop -o wide
+  kubectl spot status -A --sort-by=.desired -w
   kubectl spot status -n shop -l app.kubernetes.io/part-of=checkout
   kubectl spot status -A -o jsonpath='{range .items[?(@.state=="BelowFloor")]}{.namespace}/{.name}{"\n"}{end}'`,
-		Args: cobra.NoArgs,
+		ValidArgsFunction: o.completeWorkloads,
 	}
 	o.addAllNamespaces(command)
 	parseSelector := addSelector(command)
 	p := newPrinting(command)
-	command.RunE = func(command *cobra.Command, _ []string) error {
+	p.addSortBy(command)
+	command.RunE = func(command *cobra.Command, args []string) error {
 		selector, err := parseSelector()
 		if err != nil {
 			return err
@@ -48,9 +50,39 @@ Workloads with problems come first.`,
 				return nil
 			}
 		}
+		if all, err = named(all, args); err != nil {
+			return err
+		}
+		if err := sorted(p, all); err != nil {
+			return err
+		}
 		return o.printStatus(p, all, others, namespace)
 	}
+	addWatch(command, p)
 	return command
+}
+
+// named returns the workloads with the names KIND/NAME; all without names.
+func named(all []report.Status, names []string) (found []report.Status, err error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	for _, arg := range names {
+		kind, name, ok := strings.Cut(arg, "/")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("invalid value %q: expected KIND/NAME, such as deploy/web; %w", arg, errUsage)
+		}
+		before := len(found)
+		for i := range all {
+			if strings.EqualFold(all[i].Kind, kindOf(kind)) && all[i].Name == name {
+				found = append(found, all[i])
+			}
+		}
+		if len(found) == before {
+			return nil, fmt.Errorf("%s: no such workload opts in; kubectl spot explain %s explains it", arg, arg)
+		}
+	}
+	return found, nil
 }
 
 func (o *options) printStatus(p *printing, all []report.Status, others int, namespace string) error {
@@ -64,7 +96,7 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 		if others > 0 {
 			fmt.Fprintf(o.ErrOut, " %s another scheduler.", report.Count(others, "workload there names", "workloads there name"))
 		}
-		fmt.Fprintln(o.ErrOut, " docs/opt-in.md explains how; use -A for all namespaces and --profile for another scheduler's pods.")
+		fmt.Fprintln(o.ErrOut, " "+docsURL+"opt-in.md explains how; use -A for all namespaces and --profile for another scheduler's pods.")
 		return nil
 	}
 	t := newWorkloadTable(namespace, "state", "desired", "floor", "on-demand", "spot", "waiting", "without spot", "without pool")

@@ -15,37 +15,58 @@ import (
 
 func (o *options) whatIfCommand() *cobra.Command {
 	var lose []string
-	var policyFile string
+	var policyFile, failOn string
 	command := &cobra.Command{
 		Use:   "what-if (--lose NODES... | --policy FILE)",
 		Short: "Show the effect of a loss of nodes, or of another policy",
 		Long: `Shows which workloads would have no replica left, or fewer than their floor, if nodes were
 lost at once: the state at that moment, before any replica is recreated. --lose may be
 repeated; then all these nodes are lost. With --policy, it shows which floors another
-configuration would change, and which workloads would then lack replicas on on-demand.`,
+configuration would change, and which workloads would then lack replicas on on-demand.
+RECOVERABLE counts the lost replicas for which the remaining nodes have room.
+With --fail-on, the exit status is 4 if a workload has this effect, or a worse one.`,
 		Example: `  kubectl spot what-if --lose all-spot -A
   kubectl spot what-if --lose pool=m5.xlarge/us-east-1a --lose zone=us-east-1b -A
+  kubectl spot what-if --lose all-spot -A --fail-on below-floor
   kubectl spot what-if --policy stricter.yaml -A
   kubectl spot what-if --policy stricter.yaml --lose all-spot -A -o json`,
 		Args: cobra.NoArgs,
 	}
 	o.addAllNamespaces(command)
 	p := newPrinting(command)
+	p.addSortBy(command)
 	command.Flags().StringArrayVar(&lose, "lose", nil,
 		"Nodes that are lost: all-spot, pool=TYPE/ZONE (its spot nodes), zone=ZONE or node=NAME. May be repeated.")
 	command.Flags().StringVar(&policyFile, "policy", "", "Path to a scheduler configuration file with another policy.")
+	command.Flags().StringVar(&failOn, "fail-on", "",
+		"Exit with status 4 if a workload has this effect or a worse one: "+failuresText+". ToZeroAllowed never fails.")
 	utilruntime.Must(command.RegisterFlagCompletionFunc("lose", o.completeLosses)) // the flag exists
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		return o.whatIf(command.Context(), p, lose, policyFile)
+		return o.whatIf(command.Context(), p, lose, policyFile, failOn)
 	}
 	return command
 }
 
+// failures are the values of --fail-on.
+var failures = map[string]report.LossEffect{
+	"to-zero": report.LossToZero, "below-floor": report.LossBelowFloor, "below-disruption-budget": report.LossBelowDisruptionBudget,
+}
+
+// failuresText lists them.
+const failuresText = "to-zero, below-floor or below-disruption-budget"
+
 // whatIf prints what would be lost with nodes, and what the policy in a file would change. Either
 // may be empty, but not both.
-func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policyFile string) error {
+func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policyFile, failOn string) error {
 	if len(lose) == 0 && policyFile == "" {
 		return fmt.Errorf("--lose or --policy is required; %w", errUsage)
+	}
+	limit, known := failures[failOn]
+	switch {
+	case failOn != "" && !known:
+		return fmt.Errorf("--fail-on: invalid value %q: expected %s; %w", failOn, failuresText, errUsage)
+	case failOn != "" && len(lose) == 0:
+		return fmt.Errorf("--fail-on requires --lose; %w", errUsage)
 	}
 	var err error
 	losses := make([]report.Loss, len(lose))
@@ -60,7 +81,7 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 			return err
 		}
 	}
-	view, listed, err := o.readNamespaceView(ctx, lister.Scope{DisruptionBudgets: true})
+	view, listed, err := o.readNamespaceView(ctx, lister.Scope{AllPods: true, Volumes: true, DisruptionBudgets: true})
 	if err != nil {
 		return err
 	}
@@ -80,14 +101,23 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 	if policyFile != "" {
 		result.Policy, result.Changes = policyFile, view.Changes(alternative)
 	}
-	return o.printWhatIf(p, result, listed.Scope.Namespace)
+	if err := sorted(p, result.Workloads); err != nil {
+		return err
+	}
+	if err := o.printWhatIf(p, result, listed.Scope.Namespace); err != nil {
+		return err
+	}
+	if known && slices.ContainsFunc(result.Workloads, func(w report.AffectedWorkload) bool { return w.Effect.AtLeast(limit) }) {
+		return errUnsafe
+	}
+	return nil
 }
 
 func (o *options) printWhatIf(p *printing, result *report.WhatIf, namespace string) error {
 	if !p.humanReadable() {
 		var refs []report.Ref
 		for _, l := range result.Workloads {
-			if l.Effect != report.LossKeepsFloor {
+			if l.Effect != report.LossKeepsFloor && l.Effect != report.LossToZeroAllowed {
 				refs = append(refs, l.Ref)
 			}
 		}
@@ -113,22 +143,27 @@ func (o *options) printWhatIf(p *printing, result *report.WhatIf, namespace stri
 // losses prints the affected workloads. Workloads that still meet their floor are printed only with
 // -o wide.
 func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string) error {
-	zero, below := 0, 0
-	t := newWorkloadTable(namespace, "effect", "desired", "floor", "before", "after")
+	zero, below, allowed, lost, recoverable := 0, 0, 0, 0, 0
+	t := newWorkloadTable(namespace, "effect", "desired", "floor", "before", "after", "recoverable")
 	for i := range result.Workloads {
 		l := &result.Workloads[i]
+		lost, recoverable = lost+l.Before-l.After, recoverable+l.Recoverable
 		c := plain
 		switch l.Effect {
 		case report.LossToZero:
 			zero, c = zero+1, red
 		case report.LossBelowFloor:
 			below, c = below+1, yellow
+		case report.LossBelowDisruptionBudget:
+			c = yellow
+		case report.LossToZeroAllowed:
+			allowed++
 		default:
 			if !p.wide() {
 				continue
 			}
 		}
-		t.workload(c, l.Ref, l.Effect, l.Desired, l.Floor, l.Before, l.After)
+		t.workload(c, l.Ref, l.Effect, l.Desired, l.Floor, l.Before, l.After, l.Recoverable)
 	}
 	if !p.noHeaders {
 		fmt.Fprintf(out, "%s%s would be lost with %s.",
@@ -140,9 +175,10 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 			fmt.Fprintln(out)
 			return nil
 		}
-		fmt.Fprintf(out, " Of %s, %d would have no replica left, %d fewer than the floor, and %d would still meet it.\n",
+		fmt.Fprintf(out, " Of %s, %d would have no replica left, %d fewer than the floor, and %d would still meet it (%d with the floor 0).\n"+
+			"The remaining nodes have room for %d of the %d lost replicas.\n",
 			report.Count(len(result.Workloads), "affected workload", "affected workloads"),
-			zero, below, len(result.Workloads)-zero-below)
+			zero, below, len(result.Workloads)-zero-below, allowed, recoverable, lost)
 	}
 	return p.table(out, t)
 }

@@ -145,7 +145,7 @@ type Assessment struct {
 // workload a better class, because what is not known counts as NotChecked.
 func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 	priced, _ := v.price(prices)
-	savings := v.Savings(prices, "")
+	savings := v.Savings(prices)
 	a := &Assessment{
 		SpotNodes: savings.SpotNodes, OnDemandNodes: savings.OnDemandNodes, Workloads: []AssessedWorkload{}, Classes: map[Class]int{},
 		Prices: savings.Prices, Ignored: savings.Ignored, Unpriced: savings.Unpriced,

@@ -2,10 +2,12 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -23,6 +25,12 @@ type Node struct {
 	CapacitySource string `json:"source"`
 	// Pool is TYPE/ZONE; "" if the labels do not define it.
 	Pool string `json:"pool,omitempty"`
+	// Status is Ready or NotReady, with SchedulingDisabled if the node is cordoned, as in kubectl.
+	Status  string    `json:"status"`
+	Created time.Time `json:"age"`
+	// FreeCPU and FreeMemory are what no pod requests.
+	FreeCPU    string `json:"freeCpu"`
+	FreeMemory string `json:"freeMemory"`
 	// Interruption is the class of the strongest signal: "none", "advisory", "drain" or "reclaim".
 	// Signals lists all signals.
 	Interruption string   `json:"interruption"`
@@ -50,7 +58,8 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		facts := n.Facts
 		node := Node{
 			Name: n.Name, Capacity: facts.Capacity.Type.String(), CapacitySource: capacitySource(v.Policy, n), class: facts.Signal,
-			Interruption: facts.Signal.String(), Pool: definedPool(n),
+			Interruption: facts.Signal.String(), Pool: definedPool(n), Status: statusOf(n.Node), Created: n.CreationTimestamp.Time,
+			FreeCPU: freeOf(n, v1.ResourceCPU), FreeMemory: freeOf(n, v1.ResourceMemory),
 		}
 		announced := reader.Announcements(n.Node, facts.Capacity.Type, v.Snapshot.Now)
 		for _, a := range announced {
@@ -62,7 +71,7 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		losses, pods := v.affectedBy(func(other *snapshot.Node) bool { return other == n }, n.Pods)
 		node.Replicas = pods
 		for _, l := range losses {
-			if l.Effect == LossToZero || l.Effect == LossBelowFloor {
+			if l.Effect.AtLeast(LossBelowFloor) {
 				node.WorkloadsBelowFloor = append(node.WorkloadsBelowFloor, l.Ref)
 				node.BelowFloor++
 			}
@@ -71,6 +80,30 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 	}
 	slices.SortStableFunc(all, func(a, b Node) int { return cmp.Compare(b.class, a.class) })
 	return all
+}
+
+// statusOf returns the status of a node as kubectl get nodes prints it.
+func statusOf(n *v1.Node) string {
+	status := "Ready"
+	if !node.Ready(n) {
+		status = "NotReady"
+	}
+	if n.Spec.Unschedulable {
+		status += ",SchedulingDisabled"
+	}
+	return status
+}
+
+// freeOf returns how much of a resource no pod on the node requests; memory in mebibytes.
+func freeOf(n *snapshot.Node, name v1.ResourceName) string {
+	free := n.Status.Allocatable[name].DeepCopy()
+	for _, p := range n.Pods {
+		free.Sub(p.Requests[name])
+	}
+	if name == v1.ResourceMemory {
+		return fmt.Sprintf("%dMi", free.Value()>>20)
+	}
+	return free.String()
 }
 
 // capacitySource returns the source of a node's capacity type.

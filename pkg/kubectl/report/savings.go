@@ -83,9 +83,8 @@ type WorkloadCost struct {
 // its node (see share). Its cost on spot is the same share of the node's spot price in the list.
 // Without a spot price in the list, it is the current cost times the average ratio of spot to
 // on-demand in this cluster.
-// namespace limits the workloads; "" means all.
-func (v *View) Savings(prices *pricing.Prices, namespace string) *Savings {
-	s := &Savings{Prices: prices.From, Namespace: namespace, Unpriced: map[string]int{}, Workloads: []WorkloadCost{}, Namespaces: []NamespaceCost{}}
+func (v *View) Savings(prices *pricing.Prices) *Savings {
+	s := &Savings{Prices: prices.From, Namespace: v.Namespace, Unpriced: map[string]int{}, Workloads: []WorkloadCost{}, Namespaces: []NamespaceCost{}}
 	priced, ignored := v.price(prices)
 	s.Ignored, s.PricedNodes = ignored, len(priced)
 	var totals pricing.Totals
@@ -126,7 +125,7 @@ func (v *View) addWorkloads(s *Savings, priced map[*snapshot.Node]*pricing.Cost,
 	namespaces := map[string]*NamespaceCost{}
 	for _, w := range v.Snapshot.Workloads {
 		c := costOfWorkload(w, priced)
-		if c.OnDemand+c.Spot == 0 || s.Namespace != "" && w.Namespace != s.Namespace {
+		if c.OnDemand+c.Spot == 0 || !v.includes(w.Namespace) {
 			continue
 		}
 		if w.InProfile {

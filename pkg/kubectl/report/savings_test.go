@@ -31,7 +31,7 @@ func TestSavings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := view.Savings(list, "")
+	got := view.Savings(list)
 	// On-demand costs 1+1+2+3 and spot 0.4+0.2. With on-demand only, it would be 1+1+2+3+1+1. On
 	// average, spot costs 0.3 of on-demand; this applies to c, for which the list has no spot
 	// price.
@@ -74,14 +74,14 @@ func TestSavingsExcludeDiscounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := view.Savings(list, ""); s.CurrentSavings != 0 || s.Now != 0.1 || s.AllOnDemand != 1 {
+	if s := view.Savings(list); s.CurrentSavings != 0 || s.Now != 0.1 || s.AllOnDemand != 1 {
 		t.Errorf("saved %v of %v and %v, want none", s.CurrentSavings, s.Now, s.AllOnDemand)
 	}
 }
 
 func TestInvalidPriceAnnotations(t *testing.T) {
 	for _, value := range []string{"-1", "cheap", "NaN", "+Inf"} {
-		s := newView(t, basic(), "node n spot m/a annotation=spot-aware-scheduler.io/usd-per-hour="+value).Savings(pricing.New(nil, "none"), "")
+		s := newView(t, basic(), "node n spot m/a annotation=spot-aware-scheduler.io/usd-per-hour="+value).Savings(pricing.New(nil, "none"))
 		want := fmt.Sprintf("node n: annotation spot-aware-scheduler.io/usd-per-hour: invalid value %q: expected US dollars per hour, 0 or more", value)
 		if len(s.Ignored) != 1 || s.Ignored[0] != want || s.Unpriced["m/a"] != 1 {
 			t.Errorf("%q, unpriced %v, want %q and no price", s.Ignored, s.Unpriced, want)
@@ -92,11 +92,11 @@ func TestInvalidPriceAnnotations(t *testing.T) {
 // The cost of a replica on a node without a price, or without requests, is unknown.
 func TestSavingsUnknown(t *testing.T) {
 	s := newView(t, basic(), "node sp spot m/a\nnode other spot x/a\ndeployment web 2 sp other\ndeployment known 2 sp sp\ndeployment lost 1 -").Savings(pricing.New([]pricing.Price{
-		{InstanceType: "m", Spot: new(0.4), OnDemand: new(1.0)}}, "list"), "")
+		{InstanceType: "m", Spot: new(0.4), OnDemand: new(1.0)}}, "list"))
 	if len(s.Workloads) != 2 || s.Workloads[0].Name != "known" || s.Workloads[1].Cost != nil || s.Workloads[1].Saved != nil || s.Namespaces[0].UnknownCosts != 1 {
 		t.Errorf("%+v", s)
 	}
-	if s := newView(t, basic(), "node sp spot x/a").Savings(pricing.New(nil, "none"), ""); s.SpotUse != nil || s.PricedNodes != 0 {
+	if s := newView(t, basic(), "node sp spot x/a").Savings(pricing.New(nil, "none")); s.SpotUse != nil || s.PricedNodes != 0 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -105,7 +105,7 @@ func answer(t *testing.T, d *datadriven.TestData, view *report.View, args []stri
 	case "lose":
 		return lossLines(t, d, view, args)
 	case "surplus":
-		for _, w := range view.Savings(pricing.New(nil, "none"), "").Workloads {
+		for _, w := range view.Savings(pricing.New(nil, "none")).Workloads {
 			if w.Surplus > 0 {
 				lines = append(lines, fmt.Sprintf("%s %d", w.Name, w.Surplus))
 			}
@@ -131,7 +131,7 @@ func lossLines(t *testing.T, d *datadriven.TestData, view *report.View, args []s
 	}
 	lines := []string{fmt.Sprintf("%d nodes, %d pods", result.Nodes, result.Pods)}
 	for _, l := range result.Workloads {
-		lines = append(lines, fmt.Sprintf("%s %s %d to %d", l.Ref, l.Effect, l.Before, l.After))
+		lines = append(lines, fmt.Sprintf("%s %s %d to %d, room for %d", l.Ref, l.Effect, l.Before, l.After, l.Recoverable))
 	}
 	return lines
 }

@@ -32,6 +32,9 @@ type View struct {
 	Policy  *decision.Policy
 	Signals []providers.Signal
 	Profile string
+	// Namespace limits the workloads of answers, although the Snapshot has other pods; "" means
+	// all.
+	Namespace string
 	// Owners finds the owners of pods.
 	Owners *workload.Owners
 	// TemplatePods has one pod of each workload of the profile, made from its pod template
@@ -92,6 +95,9 @@ func podsOf(w *snapshot.Workload) iter.Seq[*snapshot.Pod] {
 		}
 	}
 }
+
+// includes reports whether answers contain workloads of a namespace.
+func (v *View) includes(namespace string) bool { return v.Namespace == "" || v.Namespace == namespace }
 
 // spotNodes returns the spot nodes.
 func (v *View) spotNodes() []*snapshot.Node {

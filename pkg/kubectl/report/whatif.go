@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -78,6 +79,9 @@ type LossEffect string
 const (
 	// LossToZero means that no replica remains.
 	LossToZero LossEffect = "ToZero"
+	// LossToZeroAllowed means that no replica remains, and that the policy allows it: the floor is
+	// 0.
+	LossToZeroAllowed LossEffect = "ToZeroAllowed"
 	// LossBelowFloor means that fewer replicas than the floor remain.
 	LossBelowFloor LossEffect = "BelowFloor"
 	// LossBelowDisruptionBudget means that at least the floor remains, but fewer replicas than a
@@ -87,7 +91,12 @@ const (
 	LossKeepsFloor LossEffect = "KeepsFloor"
 )
 
-var lossEffects = []LossEffect{LossToZero, LossBelowFloor, LossBelowDisruptionBudget, LossKeepsFloor}
+var lossEffects = []LossEffect{LossToZero, LossBelowFloor, LossBelowDisruptionBudget, LossToZeroAllowed, LossKeepsFloor}
+
+// AtLeast reports whether the effect is as bad as another one, or worse.
+func (e LossEffect) AtLeast(other LossEffect) bool {
+	return slices.Index(lossEffects, e) <= slices.Index(lossEffects, other)
+}
 
 // effectOf returns the effect of a loss that leaves so many replicas of a workload with this floor,
 // if its PodDisruptionBudgets require so many.
@@ -111,9 +120,12 @@ type AffectedWorkload struct {
 	Floor   int `json:"floor"`
 	// Before counts its replicas on nodes. After counts the replicas that remain at the moment of
 	// the loss, before any is recreated.
-	Before int        `json:"before"`
-	After  int        `json:"after"`
-	Effect LossEffect `json:"effect"`
+	Before int `json:"before"`
+	After  int `json:"after"`
+	// Recoverable counts the lost replicas for which the remaining nodes have room under the
+	// policy.
+	Recoverable int        `json:"recoverable"`
+	Effect      LossEffect `json:"effect"`
 }
 
 // WhatIf is the result of a hypothetical loss of nodes or change of the policy.
@@ -153,7 +165,33 @@ func (v *View) SimulateLoss(losses []Loss) (*WhatIf, error) {
 	}
 	result.Nodes = len(lost)
 	result.Workloads, result.Pods = v.affectedBy(func(n *snapshot.Node) bool { return lost[n] }, pods)
+	v.recover(result.Workloads, lost, pods)
 	return result, nil
+}
+
+// recover sets the numbers of recoverable pods. The first workloads, which lose most, get room
+// first.
+func (v *View) recover(workloads []AffectedWorkload, lost map[*snapshot.Node]bool, pods []*snapshot.Pod) {
+	// A Room uses no node that is about to be reclaimed. The facts of the nodes are restored below.
+	for n := range lost {
+		facts := n.Facts
+		defer func() { n.Facts = facts }()
+		n.Facts.Signal = decision.Reclaim
+	}
+	of := map[Ref][]*snapshot.Pod{}
+	for _, p := range pods {
+		if p.Workload != nil && p.Workload.Kind != "Pod" && p.Live() { // nothing creates a bare pod again
+			of[refOf(p.Workload)] = append(of[refOf(p.Workload)], p)
+		}
+	}
+	room := simulation.NewRoom(v.Snapshot)
+	for i := range workloads {
+		for _, p := range of[workloads[i].Ref] {
+			if to, _ := room.Replace(p, decision.Unassigned); to != nil {
+				workloads[i].Recoverable++
+			}
+		}
+	}
 }
 
 // choicesLike returns some choices of the same form.
@@ -176,7 +214,7 @@ func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) 
 	all = []AffectedWorkload{}
 	seen := map[*snapshot.Workload]bool{}
 	for _, p := range pods {
-		if p.Workload == nil || !p.Live() {
+		if p.Workload == nil || !p.Live() || !v.includes(p.Namespace) {
 			continue
 		}
 		count++
@@ -196,6 +234,9 @@ func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) 
 			}
 		}
 		l.Effect = effectOf(l.After, l.Floor, v.requiredByBudget(slices.Collect(podsOf(w)), w.Desired))
+		if l.Effect == LossToZero && w.InProfile && l.Floor == 0 {
+			l.Effect = LossToZeroAllowed
+		}
 		all = append(all, l)
 	}
 	slices.SortFunc(all, func(a, b AffectedWorkload) int {
