@@ -16,7 +16,8 @@
 //	deployment|statefulset|job NAME REPLICAS [PLACE...] [OPTION...]
 //	daemonset|pod NAME PLACE [OPTION...]
 //	class NAME PRIORITY
-//	budget APP N            a PodDisruptionBudget that allows N disruptions of the pods of an app
+//	budget APP N            a PodDisruptionBudget that allows N disruptions of the pods of an app,
+//	                        with minAvailable=VALUE or maxUnavailable=VALUE
 //
 // A node is ready. CAPACITY is spot, on-demand, or "-" for a node without capacity label. Its pool
 // is m/a by default. The options of a node:
@@ -39,6 +40,8 @@
 //	old=N                   the first N pods belong to an older ReplicaSet, web-old
 //	start=N                 the first ordinal of a StatefulSet
 //	volume=ZONE             each pod has a volume that is bound in this zone; unbound for none
+//	local  hostpath         the volume is a disk of the node; each pod has a hostPath volume
+//	by=KIND/NAME            the controller of the workload itself, as in OwnedBy
 //	mixed                   the labels of the pods differ
 //
 // The options of pods, which apply to all pods of a workload. Only pending pods use waits and

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
@@ -54,11 +55,18 @@ func read(line []string) []runtime.Object {
 	case "class":
 		return []runtime.Object{&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: int32(number(places[0]))}}
 	case "budget":
-		return []runtime.Object{&policyv1.PodDisruptionBudget{
+		budget := &policyv1.PodDisruptionBudget{
 			ObjectMeta: Meta(name),
 			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: ofApp(name)},
 			Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: int32(number(places[0]))},
-		}}
+		}
+		if value, given := o.get("minAvailable"); given {
+			budget.Spec.MinAvailable = new(intstr.Parse(value))
+		}
+		if value, given := o.get("maxUnavailable"); given {
+			budget.Spec.MaxUnavailable = new(intstr.Parse(value))
+		}
+		return []runtime.Object{budget}
 	case "pod":
 		var owners []metav1.OwnerReference
 		if owner, given := o.get("owner"); given {
@@ -108,6 +116,10 @@ func workload(kind, name string, replicas int32, places []string, o words) []run
 		panic(fmt.Sprintf("unknown directive %q", kind))
 	}
 	annotate(objects[0].(metav1.Object), o)
+	if by, given := o.get("by"); given {
+		i := strings.LastIndex(by, "/")
+		objects[0].(metav1.Object).SetOwnerReferences([]metav1.OwnerReference{OwnedBy(by[:i], by[i+1:])})
+	}
 	for i, where := range places {
 		objects = append(objects, replica(name, i, ownerOf(i), where, o)...)
 	}
@@ -140,6 +152,12 @@ func replica(app string, i int, owner metav1.OwnerReference, where string, o wor
 	var objects []runtime.Object
 	if zone, given := o.get("volume"); given {
 		objects = addVolume(pod, zone)
+		if volume, ok := objects[len(objects)-1].(*v1.PersistentVolume); ok && o.has("local") {
+			volume.Spec.Local = &v1.LocalVolumeSource{Path: "/disk"}
+		}
+	}
+	if o.has("hostpath") {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/data"}}})
 	}
 	place(pod, where, o)
 	if o.has("mixed") {
@@ -293,7 +311,7 @@ func addVolume(pod *v1.Pod, zone string) []runtime.Object {
 // The options of nodes, and of workloads and pods.
 var (
 	nodeOptions = strings.Fields("cpu pods born cordoned notready taint label without annotation")
-	podOptions  = strings.Fields(`min cap disruptions old start volume mixed
+	podOptions  = strings.Fields(`min cap disruptions old start volume local hostpath by mixed minAvailable maxUnavailable
 		owner profile cpu port priority preempts class born waits nominated gated assigned granted kept
 		tolerates zone only requires anti near spread skew domains taints selector perrevision`)
 )
@@ -303,7 +321,7 @@ type words []string
 
 // isOption reports whether a word is an option, not a place.
 func isOption(word string) bool {
-	return strings.Contains(word, "=") || slices.Contains([]string{"cordoned", "notready", "gated", "mixed", "kept", "perrevision"}, word)
+	return strings.Contains(word, "=") || slices.Contains([]string{"cordoned", "notready", "gated", "mixed", "kept", "perrevision", "local", "hostpath"}, word)
 }
 
 // check panics if an option is not known.

@@ -227,16 +227,19 @@ func (w *AssessedWorkload) keepsPlace() bool {
 // assessor assesses the workloads of one View.
 type assessor struct {
 	*View
-	priced   map[*snapshot.Node]*pricing.Cost
-	spot     []*snapshot.Node
-	fitsSpot func(*snapshot.Pod) bool
-	optIn    string // the JSON of the fields of a pod that opts in
+	priced                 map[*snapshot.Node]*pricing.Cost
+	spot, onDemand         []*snapshot.Node
+	fitsSpot, fitsOnDemand func(*snapshot.Pod) bool
+	optIn                  string // the JSON of the fields of a pod that opts in
 }
 
 func (v *View) newAssessor(priced map[*snapshot.Node]*pricing.Cost) *assessor {
-	spot := append(v.spotNodes(), v.SpotPools...)
+	spot, onDemand := append(v.nodesOf(decision.Spot), v.SpotPools...), v.nodesOf(decision.OnDemand)
 	optIn, _ := json.Marshal(map[string]string{"schedulerName": v.Profile}) // a map of strings always has a JSON form
-	return &assessor{View: v, priced: priced, spot: spot, fitsSpot: simulation.FitsAnyNode(spot), optIn: string(optIn)}
+	return &assessor{
+		View: v, priced: priced, spot: spot, onDemand: onDemand, fitsSpot: simulation.FitsAnyNode(spot),
+		fitsOnDemand: simulation.FitsAnyNode(onDemand), optIn: string(optIn),
+	}
 }
 
 // assess assesses a workload. newest is its newest revision with pods.

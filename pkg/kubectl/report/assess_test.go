@@ -112,8 +112,8 @@ func TestAssessClasses(t *testing.T) {
 		"a single replica that may be lost": {"deployment web 1 od min=0", nil, nil, report.ReadyForSpot, "", 0, "deployment"},
 		"a budget that allows nothing now":  {"deployment web 3 od od od", nil, []runtime.Object{unhealthy}, report.NeedsChange, "allows no eviction now: 2 of 3 pods are healthy", 1, "-deployment"},
 		"two budgets":                       {"deployment web 3 od od od", nil, []runtime.Object{budget, maxUnavailable("web", "1")}, report.NeedsChange, "keep one of its 2 PodDisruptionBudgets", 1, "-deployment"},
-		"requires on-demand":                {"deployment web 3 od od od only=on-demand", nil, []runtime.Object{budget}, report.NeedsChange, "remove the node selector or node affinity that requires on-demand", 1, "-deployment"},
-		"requires spot":                     {"deployment web 3 sp sp sp only=spot", nil, []runtime.Object{budget}, report.NeedsChange, "it contradicts the floor", 1, "-deployment"},
+		"requires on-demand":                {"deployment web 3 od od od only=on-demand", nil, []runtime.Object{budget}, report.NeedsChange, "admits only on-demand nodes", 1, "-deployment"},
+		"requires spot":                     {"deployment web 3 sp sp sp only=spot", nil, []runtime.Object{budget}, report.NeedsChange, "that contradicts the floor", 1, "-deployment"},
 		"fits no spot node":                 {"deployment web 3 od od od cpu=9", nil, []runtime.Object{budget}, report.NeedsChange, "fit no spot node. On sp: insufficient cpu", 1, "-deployment"},
 		"another scheduler":                 {"deployment web 3 od od od profile=volcano", nil, []runtime.Object{budget}, report.NeedsChange, "name the scheduler volcano", 1, "-deployment"},
 		"data on nodes":                     {"deployment web 3 od od od", editPods(hostPath), []runtime.Object{budget}, report.NeedsChange, "hostPath volume data may be lost", 1, "-deployment"},
@@ -185,6 +185,20 @@ func TestAssessLocalVolume(t *testing.T) {
 	}, clustertest.NewBudget("web", 1))
 	if w := a.Workloads[0]; w.Class != report.NotForSpot || !strings.Contains(w.Reasons[0], "PersistentVolume") || w.Patch != nil || report.OptionalCount(w.WithoutSpotThen) != "2" {
 		t.Errorf("%s %v, patch %v, %v left", w.Class, w.Reasons, w.Patch, report.OptionalCount(w.WithoutSpotThen))
+	}
+}
+
+// The first ordinals of a StatefulSet need on-demand, and the others spot, each where its volume is.
+func TestAssessOrdinals(t *testing.T) {
+	for zone, want := range map[string]report.Class{"a": report.NeedsChange, "b": report.ReadyForSpot} {
+		a := assess(t, "node od on-demand m/a\nnode sp spot m/b\nstatefulset web 2 od sp volume=a", func(object runtime.Object) {
+			if volume, ok := object.(*v1.PersistentVolume); ok && volume.Name == "pv-web-1" {
+				volume.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values = []string{zone}
+			}
+		}, clustertest.NewBudget("web", 1))
+		if w := a.Workloads[0]; w.Class != want {
+			t.Errorf("volume of ordinal 1 in zone %s: %s %q, want %s", zone, w.Class, w.Reasons, want)
+		}
 	}
 }
 

@@ -129,6 +129,9 @@ func (c *candidate) findUnknown(staysOnDemand bool) {
 			add(&c.unknown, "whether its data is on one node: a PersistentVolumeClaim or PersistentVolume is not known")
 		}
 	}
+	if c.result.Floor > 0 && len(c.onDemand) == 0 {
+		add(&c.unknown, "whether its floor fits on-demand nodes: there is none")
+	}
 	if staysOnDemand {
 		return
 	}
@@ -146,8 +149,8 @@ func (c *candidate) findChanges(staysOnDemand bool) {
 	if name != "" && name != v1.DefaultSchedulerName && name != c.Profile {
 		add(&c.changes, "its pods name the scheduler %s: check that they do not need it", name)
 	}
-	if c.subject.OnlySpot && c.result.Floor > 0 {
-		add(&c.changes, "remove the node selector or node affinity that requires spot: it contradicts the floor")
+	if c.result.Floor > 0 {
+		c.checkFit(decision.OnDemand, c.onDemand, c.fitsOnDemand)
 	}
 	for _, p := range c.pods {
 		for _, name := range hostPaths(p.Pod) {
@@ -157,14 +160,7 @@ func (c *candidate) findChanges(staysOnDemand bool) {
 	if staysOnDemand {
 		return
 	}
-	switch {
-	case c.subject.OnlyOnDemand:
-		add(&c.changes, "remove the node selector or node affinity that requires on-demand")
-	case len(c.spot) > 0 && !c.fitsSpot(c.p):
-		node := c.spot[0]
-		add(&c.changes, "its pods fit no spot node. On %s: %s", node.Name,
-			strings.Join(simulation.NewInspection(c.Snapshot, c.p).Obstacles(node), ", "))
-	}
+	c.checkFit(decision.Spot, c.spot, c.fitsSpot)
 	for _, p := range c.pods {
 		if !workload.MayDisrupt(p.Pod, c.Snapshot.Now) {
 			add(&c.changes, "an annotation asks not to disrupt its pods, but spot nodes are reclaimed")
@@ -175,6 +171,29 @@ func (c *candidate) findChanges(staysOnDemand bool) {
 	}
 	if c.needsBudget() && !c.DisruptionBudgetsUnknown {
 		c.findBudgetChanges()
+	}
+}
+
+// checkFit adds a change if a pod that would run on a capacity type fits none of its nodes. Pods of
+// a StatefulSet may have volumes in different zones, and its first ordinals are the floor.
+func (c *candidate) checkFit(capacity decision.CapacityType, nodes []*snapshot.Node, fits func(*snapshot.Pod) bool) {
+	for _, p := range c.pods {
+		subject := &p.Subject.Pod
+		if of := &subject.Workload; of.Ordered && (of.Ordinal < c.result.Floor) != (capacity == decision.OnDemand) {
+			continue
+		}
+		switch {
+		case capacity == decision.Spot && subject.OnlyOnDemand:
+			add(&c.changes, "its node selector, node affinity or volume admits only on-demand nodes")
+		case capacity == decision.OnDemand && subject.OnlySpot:
+			add(&c.changes, "its node selector, node affinity or volume admits only spot nodes: that contradicts the floor")
+		case len(nodes) > 0 && !fits(p):
+			add(&c.changes, "its pods fit no %s node. On %s: %s", capacity, nodes[0].Name,
+				strings.Join(simulation.NewInspection(c.Snapshot, p).Obstacles(nodes[0]), ", "))
+		default:
+			continue
+		}
+		return
 	}
 }
 

@@ -117,7 +117,7 @@ func (v *View) Savings(prices *pricing.Prices) *Savings {
 // addWorkloads adds the costs of workloads and namespaces. ratio is the average cost of spot
 // relative to on-demand.
 func (v *View) addWorkloads(s *Savings, priced map[*snapshot.Node]*pricing.Cost, ratio float64) {
-	spot := v.spotNodes()
+	spot := v.nodesOf(decision.Spot)
 	fits := simulation.FitsAnyNode(spot)
 	maySpot := func(p *snapshot.Pod) bool { // by its own node selector and affinity, and by the spot nodes if there are any
 		return !workload.OnlyOnDemand(p.Pod, v.Policy) && (len(spot) == 0 || fits(p))

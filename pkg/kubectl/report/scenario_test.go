@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -26,6 +27,8 @@ import (
 //	placement POD...     why pods are on their nodes
 //	lose NODES...        the loss of nodes
 //	surplus              the replicas on on-demand that could be on spot
+//	assess               the class of each workload without the product, its floor, reasons, offers,
+//	                     and whether it has a command; # if the command is a comment
 //
 // NAME=VALUE sets a setting of the policy, gateTimeout=DURATION its gateTimeout, and nodes-unknown
 // means that nodes could not be read.
@@ -68,6 +71,11 @@ func scenarioView(t *testing.T, d *datadriven.TestData, cluster string) (view *r
 	if len(overrides) > 0 {
 		policy.Rules = []decision.Rule{{Name: "scenario", Overrides: clustertest.Overrides(overrides...)}}
 	}
+	if d.Cmd == "assess" {
+		return assessedView(t, cluster, editPods(func(pod *v1.Pod) {
+			pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+		})), args
+	}
 	view = newView(t, policy, cluster)
 	view.NodesUnknown = nodesUnknown
 	return view, args
@@ -104,6 +112,18 @@ func answer(t *testing.T, d *datadriven.TestData, view *report.View, args []stri
 		}
 	case "lose":
 		return lossLines(t, d, view, args)
+	case "assess":
+		for _, w := range view.Assess(pricing.BuiltIn(), false).Workloads {
+			command := "no command"
+			switch {
+			case w.Patch != nil && w.Class == report.NeedsChange:
+				command = "# patch " + w.Patch.Kind + " " + w.Patch.Name
+			case w.Patch != nil:
+				command = "patch " + w.Patch.Kind + " " + w.Patch.Name
+			}
+			lines = append(lines, fmt.Sprintf("%s %s, floor %d of %d, left %s then %s: %s %q %q", w.Ref, w.Class, w.Floor, w.Desired,
+				report.OptionalCount(w.WithoutSpot), report.OptionalCount(w.WithoutSpotThen), command, w.Reasons, w.Offers))
+		}
 	case "surplus":
 		for _, w := range view.Savings(pricing.New(nil, "none")).Workloads {
 			if w.Surplus > 0 {

@@ -99,9 +99,9 @@ func podsOf(w *snapshot.Workload) iter.Seq[*snapshot.Pod] {
 // includes reports whether answers contain workloads of a namespace.
 func (v *View) includes(namespace string) bool { return v.Namespace == "" || v.Namespace == namespace }
 
-// spotNodes returns the spot nodes.
-func (v *View) spotNodes() []*snapshot.Node {
-	return slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
+// nodesOf returns the nodes of a capacity type.
+func (v *View) nodesOf(capacity decision.CapacityType) []*snapshot.Node {
+	return slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != capacity })
 }
 
 // placement has the placement of a workload's live pods.
