@@ -158,6 +158,9 @@ func readDocuments(in io.Reader, name string, send func(dumpItem) error) error {
 // yamlStart matches a line at the start of an object or list in YAML.
 var yamlStart = regexp.MustCompile(`(?m)^(apiVersion|kind|items):`)
 
+// tarMagicAt is the place of "ustar" in a tar archive.
+const tarMagicAt = 257
+
 // The lines around each log in the output of kubectl cluster-info dump.
 const logStart, logEnd = "==== START logs for container", "==== END logs for container"
 
@@ -178,6 +181,8 @@ func splitText(text *textReader, send func(dumpItem) error) error {
 			err = text.skipLines(logEnd)
 		case first && yamlStart.Match(start):
 			return splitYAML(text, send)
+		case first && (bytes.HasPrefix(start, []byte("PK\x03\x04")) || len(start) > tarMagicAt && bytes.HasPrefix(start[tarMagicAt:], []byte("ustar"))):
+			return fmt.Errorf("%w: it is an archive: unpack it, and use its directory", errNoDump)
 		case first:
 			return errNoDump
 		default:

@@ -151,6 +151,8 @@ func TestLoadInvalid(t *testing.T) {
 	}
 	for name, test := range map[string]struct{ text, want string }{
 		"an empty file":      {"", "it has no objects of Kubernetes"},
+		"a tar archive":      {strings.Repeat("x", 257) + "ustar", "it is an archive: unpack it"},
+		"a zip archive":      {"PK\x03\x04", "it is an archive: unpack it"},
 		"prose":              {"Dear colleagues,\n", "it has no objects of Kubernetes"},
 		"another object":     {`{"items": "none"}`, "it has no pods"},
 		"no object":          {`{"a": {}}`, "it has no objects of Kubernetes"},
