@@ -41,7 +41,7 @@ check "go work sync, then go mod tidy in each module" alone
 lint() { .local/bin/golangci-lint run --output.text.path stderr --show-stats=false ./... ./hack/... ./test/...; }
 check "fix the reported problems; .golangci.yaml lists the linters" lint
 
-check "write the English of the Kubernetes documentation (CONTRIBUTING.md)" go run ./hack/language
+check "write the English of the Kubernetes documentation (CONTRIBUTING.md)" hack/english.sh
 
 generated() { # prints the differences from the result of hack/generate.sh
   local made status file

@@ -143,7 +143,7 @@ func TestWakeOwned(t *testing.T) {
 	woken.expect(t, "rs-1", "shop/a")
 	w.WakeOwned(replicaSetKey("web"), all)
 	woken.expect(t, "web", "shop/a", "shop/b")
-	w.WakeOwned(replicaSetKey("nobody's"), all)
+	w.WakeOwned(replicaSetKey("unowned"), all)
 	woken.expect(t, "an owner without waiting pods")
 	w.endThrottles(t, c)
 	w.AddUnschedulable(podOf("a", "rs-1"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-9")}})

@@ -58,7 +58,7 @@ func describe(s *snapshot.Snapshot) (lines []string) {
 
 func TestSnapshot(t *testing.T) {
 	daemon := &v1.Pod{ObjectMeta: clustertest.Meta("daemon", clustertest.OwnedBy("DaemonSet", "daemons")), Spec: v1.PodSpec{NodeName: "od"}}
-	orphan := &v1.Pod{ObjectMeta: clustertest.Meta("orphan", clustertest.OwnedBy("ReplicaSet", "nobody")), Spec: v1.PodSpec{NodeName: "od"}}
+	orphan := &v1.Pod{ObjectMeta: clustertest.Meta("orphan", clustertest.OwnedBy("ReplicaSet", "missing")), Spec: v1.PodSpec{NodeName: "od"}}
 	bare := &v1.Pod{ObjectMeta: clustertest.Meta("bare"), Spec: v1.PodSpec{NodeName: "gone", SchedulerName: clustertest.Profile}}
 	done := &v1.Pod{ObjectMeta: clustertest.Meta("done"), Status: v1.PodStatus{Phase: v1.PodSucceeded}}
 	cases := map[string]struct {

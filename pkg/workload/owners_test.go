@@ -193,7 +193,7 @@ func TestSubject(t *testing.T) {
 				clone("done", func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }),
 				clone("failed", func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }),
 				podOf("other", by("CloneSet", "others")),
-				podOf("of-nobody"),
+				podOf("unowned"),
 			},
 			pod:          podOf("unbound", cloneSet),
 			want:         decision.Workload{Kind: "CloneSet", Revision: "shop/clones", Desired: 2},

@@ -117,7 +117,7 @@ func (s *scenario) createHostilePods(app string) *hostilePods {
 	// does not terminate.
 	const replicas = 5
 	template := live.PodTemplate("never")
-	template.Spec.SchedulerName, template.Spec.NodeSelector = "nobody", map[string]string{"no": "where"} // its pods are never bound
+	template.Spec.SchedulerName, template.Spec.NodeSelector = "no-scheduler", map[string]string{"no": "where"} // its pods are never bound
 	_, err = client.AppsV1().Deployments(h.namespace).Create(s.Ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "never"}, Spec: appsv1.DeploymentSpec{
 		Replicas: ptr.To[int32](replicas), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "never"}}, Template: template,
 	}}, metav1.CreateOptions{})
@@ -177,7 +177,7 @@ func (h *hostilePods) pod(name string, edit func(*v1.Pod)) {
 	template := live.PodTemplate(name)
 	p := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	p.Labels[hostileLabel] = "true"
-	p.Name, p.Spec.NodeName, p.Spec.SchedulerName = name, hostileNode, "nobody"
+	p.Name, p.Spec.NodeName, p.Spec.SchedulerName = name, hostileNode, "no-scheduler"
 	edit(p)
 	_, err := h.client.CoreV1().Pods(h.namespace).Create(h.Ctx, p, metav1.CreateOptions{})
 	h.Must(err)

@@ -142,7 +142,7 @@ func TestTakeoverWithDelayedWatch(t *testing.T) {
 	s.Eventually(soon, seen.hasLeader)
 	proxy := s.newProxy()
 	behind := s.options
-	behind.Name, behind.Kubeconfig = "stand-by", proxy.kubeconfig(s)
+	behind.Name, behind.Kubeconfig = "standby", proxy.kubeconfig(s)
 	standby, err := controlPlane.StartScheduler(s.Ctx, behind)
 	s.Must(err)
 	t.Cleanup(func() {

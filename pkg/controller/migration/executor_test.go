@@ -290,13 +290,13 @@ func TestOrphansAreVerified(t *testing.T) {
 	for name, test := range map[string]struct {
 		// exists changes the owners. The caches lack the ReplicaSet, and in the caches the
 		// Deployment is scaled to 0.
-		exists func(*world)
-		goes   func(*world)
+		exists  func(*world)
+		changed func(*world)
 	}{
-		"gone":                          {goes: func(w *world) { delete(w.replicaSets, "web-1") }},
-		"reclaimed":                     {goes: func(w *world) { w.replicaSets["web-1"].DeletionTimestamp = new(metav1.NewTime(start)) }},
-		"another":                       {goes: func(w *world) { w.replicaSets["web-1"].UID = "another"; selectsOther(w) }},
-		"idle":                          {goes: scaled},
+		"gone":                          {changed: func(w *world) { delete(w.replicaSets, "web-1") }},
+		"reclaimed":                     {changed: func(w *world) { w.replicaSets["web-1"].DeletionTimestamp = new(metav1.NewTime(start)) }},
+		"another":                       {changed: func(w *world) { w.replicaSets["web-1"].UID = "another"; selectsOther(w) }},
+		"idle":                          {changed: scaled},
 		"a ReplicaSet of the same name": {newReplicaSet, scaled},
 		"one that selects it no more":   {newReplicaSet, selectsOther},
 		"its Deployment":                {handOver, func(w *world) { delete(w.deployments, "web") }},
@@ -322,7 +322,7 @@ func TestOrphansAreVerified(t *testing.T) {
 			b := newBench(w, false)
 			b.round(0)
 			b.want(t, nil, nil)
-			test.goes(w)
+			test.changed(w)
 			b.pass(time.Second)
 			b.round(0)
 			b.want(t, []string{"delete old"}, []string{"DeletedOrphan Pod"})
@@ -466,9 +466,9 @@ func TestRestoreToDeletedReplicaSet(t *testing.T) {
 			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 2*time.Minute)
 			w.sync()
 			b := newBench(w, false)
-			for _, goes := range []func(*world){test.before, test.after} {
-				if goes != nil {
-					goes(w)
+			for _, step := range []func(*world){test.before, test.after} {
+				if step != nil {
+					step(w)
 				}
 				b.round(0)
 			}

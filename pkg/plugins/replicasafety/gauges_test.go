@@ -110,13 +110,13 @@ func TestObserveLongestDeficit(t *testing.T) {
 	pods := w.factory.Core().V1().Pods().Informer().GetStore()
 	for _, step := range []struct {
 		after      time.Duration
-		come, goes string
+		come, gone string
 		on         string
 		want       time.Duration
 	}{
 		{come: "a", on: "spot"},
 		{after: 10 * time.Minute, come: "b", on: "spot", want: 10 * time.Minute},
-		{after: time.Minute, goes: "a", come: "c", on: "spot", want: time.Minute},
+		{after: time.Minute, gone: "a", come: "c", on: "spot", want: time.Minute},
 		{after: time.Minute, come: "b", on: "on-demand", want: time.Minute},
 		{after: time.Minute, come: "c", on: "on-demand"},
 		{after: time.Minute, come: "c", on: "spot"},
@@ -124,7 +124,7 @@ func TestObserveLongestDeficit(t *testing.T) {
 		w.clock.Step(step.after)
 		pod := podOf(step.come)
 		pod.Spec.NodeName = step.on
-		if err := errors.Join(pods.Add(pod), pods.Delete(podOf(step.goes))); err != nil {
+		if err := errors.Join(pods.Add(pod), pods.Delete(podOf(step.gone))); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.plugin.gauges().LongestDeficit; got != step.want {

@@ -164,10 +164,10 @@ func TestSummary(t *testing.T) {
 		},
 		"in the order of shown, with the first object by name": {
 			events: []eventsv1.Event{
-				event(spot.ReasonEvicted, "Pod", "b", "leaves b"), event(spot.ReasonInterruption, "Node", "n", "goes"),
+				event(spot.ReasonEvicted, "Pod", "b", "leaves b"), event(spot.ReasonInterruption, "Node", "n", "reclaimed"),
 				event(spot.ReasonEvicted, "Pod", "a", "leaves a"), event(spot.ReasonEvicted, "Pod", "c", "leaves c"),
 			},
-			want: []eventSummary{{spot.ReasonInterruption, 1, "Node n", "goes"}, {spot.ReasonEvicted, 3, "Pod a", "leaves a"}},
+			want: []eventSummary{{spot.ReasonInterruption, 1, "Node n", "reclaimed"}, {spot.ReasonEvicted, 3, "Pod a", "leaves a"}},
 		},
 		"two events on one object": {
 			events: []eventsv1.Event{event(spot.ReasonNoRoom, "Pod", "a", "first"), event(spot.ReasonNoRoom, "Pod", "a", "again")},
