@@ -163,7 +163,7 @@ site: ## Builds the documentation site into dist/site with Node.js; fails if a l
 	@hack/site.sh
 
 .PHONY: generate
-generate: tools ## Generates files from Go types, the reference of the configuration, and the README of the chart.
+generate: tools ## Generates files from Go types, the reference of the configuration, tables of docs, and the README of the chart.
 	@hack/generate.sh
 
 .PHONY: verify

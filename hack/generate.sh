@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Generates files from Go types, the reference of the configuration from Go types and flags, and the
-# README of the chart from its values, into the checkout or into the folder given as an argument.
+# Generates files from Go types, the reference of the configuration from Go types and flags, the
+# tables of metrics and events from the code, and the README of the chart from its values, into the
+# checkout or into the folder given as an argument.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 to=${1:-.}
@@ -42,3 +43,8 @@ flags() { # program; prints its own flags, before the flags of all components
 } >"$made/configuration.md"
 mkdir -p "$to/docs/reference"
 cp "$made/configuration.md" "$to/docs/reference/configuration.md"
+# The tables of metrics and events, in pages with other text.
+for kind in metrics events; do
+  go run ./hack/tables $kind docs/$kind.md >"$made/$kind.md"
+  cp "$made/$kind.md" "$to/docs/$kind.md"
+done

@@ -243,7 +243,7 @@ func TestExpiries(t *testing.T) {
 		t.Errorf("two days later (-want +got):\n%s", diff)
 	}
 	err := testutil.CustomCollectAndCompare(&expiries{certificates: s.certificates}, strings.NewReader(`
-		# HELP spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds [ALPHA] Expiry of a certificate or of the authority that signed it, whichever is first, in seconds since 1970. By certificate: serving, which replicas also present to each other (0 if it is not valid now), or client, of the last scheduler that sent a request in the past 24 hours.
+		# HELP spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds [ALPHA] Expiry of a certificate or of the authority that signed it, whichever is first, in seconds since 1970. By certificate: 'serving', which replicas also present to each other (0 if it is not valid now), or 'client', of the last scheduler that sent a request in the past 24 hours.
 		# TYPE spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds gauge
 		spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds{certificate="serving"} 0
 	`))

@@ -28,7 +28,7 @@ var units = []Unit{Node, Pod, Workload, Round}
 var panics = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Subsystem: "spot_aware_scheduler",
 	Name:      "panics_total",
-	Help:      "Recovered panics, by the unit of work: node, pod, workload, or round if no smaller unit recovered it.",
+	Help:      "Recovered panics, each a bug, by the unit of work: 'node', 'pod', 'workload', or 'round' if no smaller unit recovered it.",
 }, []string{"unit"})
 
 // RegisterMetrics registers the metric. It must be called once per registry. All series start at 0.

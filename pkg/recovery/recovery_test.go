@@ -32,7 +32,7 @@ func TestRecover(t *testing.T) {
 		}
 	}
 	const want = `
-# HELP spot_aware_scheduler_panics_total Recovered panics, by the unit of work: node, pod, workload, or round if no smaller unit recovered it.
+# HELP spot_aware_scheduler_panics_total Recovered panics, each a bug, by the unit of work: 'node', 'pod', 'workload', or 'round' if no smaller unit recovered it.
 # TYPE spot_aware_scheduler_panics_total counter
 spot_aware_scheduler_panics_total{unit="node"} 0
 spot_aware_scheduler_panics_total{unit="pod"} 0

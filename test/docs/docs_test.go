@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestNamesAreDocumented(t *testing.T) {
@@ -24,11 +22,10 @@ func TestNamesAreDocumented(t *testing.T) {
 		// atLeast detects an expression that matches nothing.
 		atLeast int
 	}{
-		"certificates": {"cmd/extender/metrics.go", "docs/metrics.md", regexp.MustCompile(`"spot_aware_scheduler_(\w+)"`), "`spot_aware_scheduler_%`", 1},
-		"settings":     {"pkg/apis/controller/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 20},
-		"annotations":  {"pkg/apis/spot/names.go", "docs/tuning.md", regexp.MustCompile(`(?:Demand|Pool|Unsatisfiable|After|Relief|Overflow|Protect|Surge)Annotation += "([\w./-]+)"`), "`%`", 8},
-		"outcomes":     {"pkg/decision/admit.go", "docs/metrics.md", regexp.MustCompile(`Outcome += "([\w-]+)"`), "`%`", 7},
-		"args":         {"pkg/apis/config/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 12},
+		"settings":    {"pkg/apis/controller/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 20},
+		"annotations": {"pkg/apis/spot/names.go", "docs/tuning.md", regexp.MustCompile(`(?:Demand|Pool|Unsatisfiable|After|Relief|Overflow|Protect|Surge)Annotation += "([\w./-]+)"`), "`%`", 8},
+		"outcomes":    {"pkg/decision/admit.go", "docs/metrics.md", regexp.MustCompile(`Outcome += "([\w-]+)"`), "`%`", 7},
+		"args":        {"pkg/apis/config/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 12},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, doc := read(t, test.code), read(t, test.doc)
@@ -40,36 +37,6 @@ func TestNamesAreDocumented(t *testing.T) {
 				if want := strings.ReplaceAll(test.as, "%", match[1]); !strings.Contains(doc, want) {
 					t.Errorf("%s does not mention %s of %s", test.doc, want, test.code)
 				}
-			}
-		})
-	}
-}
-
-// TestReference checks that the reference describes each metric and event reason of the code, and
-// no other. TestNames in test/contracts compares the list of names with the code.
-func TestReference(t *testing.T) {
-	list := read(t, "test/contracts/testdata/names.txt")
-	for kind, test := range map[string]struct{ doc, heading, prefix string }{
-		"metric":       {"docs/metrics.md", "metric", "spot_aware_scheduler_"},
-		"event reason": {"docs/events.md", "reason", ""},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			var want, got []string
-			for _, match := range regexp.MustCompile(`(?m)^`+kind+` (\w+)$`).FindAllStringSubmatch(list, -1) {
-				want = append(want, match[1])
-			}
-			page := parse(test.doc, read(t, test.doc))
-			for _, name := range page.firstColumn(test.heading) {
-				// A name without the prefix is in another table. The list lacks the metric of
-				// certificates, which TestNamesAreDocumented checks.
-				if name, ok := strings.CutPrefix(name, test.prefix); ok && name != "extender_certificate_expiry_timestamp_seconds" {
-					got = append(got, name)
-				}
-			}
-			slices.Sort(want)
-			slices.Sort(got)
-			if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
-				t.Errorf("names (-code +%s):\n%s", test.doc, diff)
 			}
 		})
 	}

@@ -1,124 +1,223 @@
+// This file has the reasons of the events that this project records. hack/generate.sh writes the
+// tables of docs/events.md from the comments: type, object, meaning and remedy.
+
 package spot
 
-// The reasons of the events that this project records. docs/events.md lists them with the action to
-// take for each.
+// Placement: events about where pods run, and about the capacity types of nodes.
 const (
-	// ReasonInvalidPolicy (Warning, on the pod): an annotation does not parse. The scheduler
-	// ignores it and uses the next level of policy.
+	// ReasonInvalidPolicy (Warning, on the pod): the value of an annotation is invalid and ignored;
+	// the next level applies (pod, rule, default).
+	//
+	// Remedy: correct the annotation that the message names.
 	ReasonInvalidPolicy = "InvalidSpotPolicy"
-	// ReasonFellBack (Warning, on the pod): the pod waited for fallbackAfter. The scheduler placed
-	// it on spot over its budget or cap.
+	// ReasonFellBack (Warning, on the pod): the pod, or a pod that it replaces, waited for
+	// on-demand for `fallbackAfter`. Now it runs on spot, beyond spot budget or cap.
+	//
+	// Remedy: add on-demand capacity; a floor is not met until a replica returns.
 	ReasonFellBack = "FellBackToSpot"
-	// ReasonRolloutRelief (Warning, on the pod): the scheduler placed a replica of the floor on
-	// spot. Older replicas of the same workload occupy the on-demand capacity that it waited for.
+	// ReasonRolloutRelief (Warning, on the pod): the pod belongs to the floor of a new revision,
+	// and older replicas used the on-demand room for `rolloutRelief`.
+	//
+	// Remedy: as for `FellBackToSpot`; room for one more replica on on-demand avoids it.
 	ReasonRolloutRelief = "RolloutRelief"
-	// ReasonScheduledAnyway (Warning, on the pod): the scheduler placed the pod on spot over its
-	// budget or cap, as ScheduleAnyway permits.
+	// ReasonScheduledAnyway (Warning, on the pod): `ScheduleAnyway` allowed the pod on spot, beyond
+	// spot budget or cap.
+	//
+	// Remedy: nothing, or add on-demand capacity.
 	ReasonScheduledAnyway = "SpotBudgetExceeded"
-	// ReasonExempt (Normal, on the pod): the pod runs on spot because its own selector or affinity
-	// admits only spot.
+	// ReasonExempt (Normal, on the pod): the pod's own selector, affinity or volumes admit only
+	// spot, so it runs there in spite of its floor.
+	//
+	// Remedy: remove the selector if this is not intended.
 	ReasonExempt = "ExemptFromFloor"
-	// ReasonContradictoryLabels (Warning, on the node): the capacity labels contradict each other,
-	// or all their values are unknown. The node counts as spot.
+	// ReasonContradictoryLabels (Warning, on the node): the labels of the node contradict each
+	// other, or have only unknown values. It counts as spot.
+	//
+	// Remedy: set `node.kubernetes.io/capacity` on the node, or correct the labels.
 	ReasonContradictoryLabels = "ContradictoryCapacityLabels"
-	// ReasonUnknownLabel (Warning, on the node): a capacity label has an unknown value, which is
-	// ignored. Another capacity label decides.
+	// ReasonUnknownLabel (Warning, on the node): a capacity label has an unknown value; another
+	// label decides.
+	//
+	// Remedy: require `In [on-demand]` instead of `NotIn [spot]`, because Karpenter invents values;
+	// or correct the label.
 	ReasonUnknownLabel = "UnknownCapacityLabel"
-	// ReasonNoLabel (Normal, on the node): the node received no capacity label within labelGrace.
-	// From now on, unlabeledNodes determines its capacity type.
+	// ReasonNoLabel (Normal, on the node): no capacity label arrived within `labelGrace`: from now
+	// on `unlabeledNodes` decides.
+	//
+	// Remedy: nothing, if `unlabeledNodes` is right; otherwise label the nodes, or raise
+	// `labelGrace`.
 	ReasonNoLabel = "NoCapacityLabel"
+)
 
-	// ReasonMoving (Normal, on the workload): the controller is moving pods of the workload.
+// Moves: events about moves of pods, PodDisruptionBudgets and settings. The controller records them,
+// except where a comment names the scheduler.
+const (
+	// ReasonMoving (Normal, on the workload): the controller moves pods of the workload, for the
+	// reason in brackets.
 	ReasonMoving = "MovingPods"
-	// ReasonReleased (Normal, on the pod): the controller released the pod from its ReplicaSet. It
-	// evicts the pod when the replacement is ready.
+	// ReasonReleased (Normal, on the pod): the pod was taken out of its ReplicaSet, which starts a
+	// replacement; it serves meanwhile. `waits for a new node`: no node has room.
+	//
+	// Remedy: nothing; without an autoscaler add capacity.
 	ReasonReleased = "ReleasedToMove"
-	// ReasonRestored (Warning, on the pod and its workload): the controller returned the released
-	// pod to its ReplicaSet, because no replacement became ready in time.
-	ReasonRestored = "RestoredToReplicaSet"
-	// ReasonEvicted (Normal, on the pod): the controller evicted the pod, so that its replacement
-	// runs on another node.
+	// ReasonEvicted (Normal, on the pod): the pod was evicted: its replacement is ready, or the
+	// message gives the reason why there was no surge.
 	ReasonEvicted = "EvictedToMove"
-	// ReasonDeleted (Warning, on the pod and its workload): the controller deleted the pod, because
-	// its PodDisruptionBudget would not have permitted an eviction before the deadline of the node.
-	ReasonDeleted = "DeletedAtDeadline"
-	// ReasonOrphan (Normal, on the pod): the controller deleted a released pod, because its
-	// ReplicaSet no longer exists or no longer wants replicas.
-	ReasonOrphan = "DeletedOrphan"
-	// ReasonBlocked (Warning, on the pod, and on its workload if a webhook or a policy refuses):
-	// the eviction of the pod is refused.
+	// ReasonRestored (Warning, on the pod and its workload): no replacement was ready in time, and
+	// the pod was restored to its ReplicaSet. By the scheduler: spot-controller has not renewed its
+	// Lease for 5 min.
+	//
+	// Remedy: examine the replacement (quota, image, readiness probe), or check whether
+	// spot-controller runs.
+	ReasonRestored = "RestoredToReplicaSet"
+	// ReasonBlocked (Warning, on the pod and, if a webhook or a policy refuses, on its workload): a
+	// PodDisruptionBudget, a webhook or a policy refuses the eviction; the message names it. The
+	// controller retries.
+	//
+	// Remedy: allow one disruption; let only one PodDisruptionBudget match a pod, whose pods
+	// Kubernetes can count; exempt the controller's ServiceAccount.
 	ReasonBlocked = "EvictionBlocked"
 	// ReasonRefused (Warning, on the object and, for a pod, on its workload): a webhook or a policy
-	// refuses a change that the controller must make, or the scheduler for an expired gate.
+	// refuses a change by the controller, or the scheduler's removal of an overdue gate. The
+	// program retries.
+	//
+	// Remedy: exempt the controller's ServiceAccount, for a gate also the scheduler's; or repair
+	// the webhook. If a webhook changes the image of a gated pod in the same request, delete the
+	// pod, as SECURITY.md explains.
 	ReasonRefused = "ChangeRefused"
-	// ReasonShortNotice (Warning, on the pod and its workload): the pod's node is reclaimed before
-	// its replacement can be available.
+	// ReasonShortNotice (Warning, on the pod and its workload): `minReadySeconds` is longer than
+	// what is left until the node is reclaimed, so the pod is deleted before its replacement is
+	// available.
+	//
+	// Remedy: reduce `minReadySeconds`.
 	ReasonShortNotice = "NoticeTooShort"
-	// ReasonNoRoom (Warning, on the pod): the pod stays on a node that it should leave, because no
-	// node has room for its replacement.
+	// ReasonNoRoom (Warning, on the pod): the pod should move, but no node has room for a
+	// replacement: it stays, at an interruption until the time in the message.
+	//
+	// Remedy: add capacity.
 	ReasonNoRoom = "NoRoomForReplacement"
-	// ReasonUseless (Warning, on the pod): the pod stays on a node that it should leave until its
-	// last moment. Its replacement returned to the same node, or the pods of its workload were
-	// moved off the node too often. It is recorded once for each workload and node.
+	// ReasonUseless (Warning, on the pod): a move would not help: a replacement returned to the
+	// same node, or too many moves have started off this node. The pod stays until its last moment.
+	// The event is recorded once for each workload and node.
+	//
+	// Remedy: remove `nodeName` or the toleration from the pod template, or find out who sets and
+	// clears the signal.
 	ReasonUseless = "MoveUseless"
-	// ReasonNotReplacedFirst (Warning, on the pod): another actor drains the node, and no
+	// ReasonNotReplacedFirst (Warning, on the pod): another tool drains the node, and no
 	// replacement can start before the pod is evicted.
+	//
+	// Remedy: correct what the message names, such as a Service that selects by
+	// `pod-template-hash`.
 	ReasonNotReplacedFirst = "NotReplacedFirst"
-	// ReasonProtected (Normal, on the Deployment): a PodDisruptionBudget of the controller blocks
-	// the eviction of pods until they are replaced.
+	// ReasonProtected (Normal, on the Deployment): the PodDisruptionBudget in the message blocks
+	// evictions until a replacement is ready.
 	ReasonProtected = "Protected"
-	// ReasonProtectionRelaxed (Warning, on the Deployment): that PodDisruptionBudget permits the
-	// eviction of pods that are not replaced.
+	// ReasonProtectionRelaxed (Warning, on the Deployment): the PodDisruptionBudget of `Protected`
+	// now allows evictions before a replacement is ready.
+	//
+	// Remedy: correct what the message names, such as missing room.
 	ReasonProtectionRelaxed = "ProtectionRelaxed"
-	// ReasonNotProtected (Warning, on the Deployment or StatefulSet): the workload requests
-	// protection, but cannot have it.
+	// ReasonNotProtected (Warning, on the Deployment or StatefulSet): the workload asks for
+	// protection, but the controller creates no PodDisruptionBudget for it.
+	//
+	// Remedy: correct the reason in the message; for a StatefulSet create a PodDisruptionBudget
+	// yourself.
 	ReasonNotProtected = "NotProtected"
-	// ReasonProtectionWithdrawn (Warning, on the PodDisruptionBudget): the scheduler deleted it,
-	// because no controller is running.
+	// ReasonProtectionWithdrawn (Warning, on the PodDisruptionBudget): the scheduler deleted the
+	// PodDisruptionBudget, because spot-controller has not renewed its Lease for 5 min.
+	//
+	// Remedy: check whether spot-controller runs. It creates the PodDisruptionBudget again.
 	ReasonProtectionWithdrawn = "ProtectionWithdrawn"
-	// ReasonOverdue (Warning, on the pod): the pod was moved, and is still terminating one minute
-	// after its grace period.
+	// ReasonTooManyTerms (Warning, on the PodDisruptionBudget): its selector has more than 200
+	// terms, so the controller ignores it. The API server still obeys it.
+	//
+	// Remedy: write fewer terms.
+	ReasonTooManyTerms = "TooManyTerms"
+	// ReasonDeleted (Warning, on the pod and its workload): the node is reclaimed, and only the
+	// grace period of the pod was left. The pod has the condition `DisruptionTarget` with the
+	// reason `SpotInterruption`.
+	//
+	// Remedy: shorten the grace period, add room, or allow a disruption.
+	ReasonDeleted = "DeletedAtDeadline"
+	// ReasonOrphan (Normal, on the pod): a released pod that no ReplicaSet or Deployment wants any
+	// more was deleted. By the scheduler, as a Warning: no controller runs, and the Deployment has
+	// all its replicas.
+	//
+	// Remedy: nothing; for a Warning check whether spot-controller runs.
+	ReasonOrphan = "DeletedOrphan"
+	// ReasonOverdue (Warning, on the pod): the pod was moved, and still terminates a minute after
+	// its grace period. It no longer counts towards `rebalance.maxMoves`.
+	//
+	// Remedy: find a finalizer that no controller removes, or a node that no longer responds.
 	ReasonOverdue = "TerminationOverdue"
-	// ReasonPodsLost (Warning, on the node): the node disappeared before all pods were moved off
-	// it.
+	// ReasonAnnotationNotRead (Warning, on the owner of pods): no program reads settings from
+	// objects of this kind, such as a CloneSet. Only for kinds that the ClusterRole
+	// `spot-controller` may get.
+	//
+	// Remedy: set the annotation in the pod template.
+	ReasonAnnotationNotRead = "AnnotationNotRead"
+	// ReasonPodsLost (Warning, on the node): the node vanished with pods on it; the message counts
+	// them.
+	//
+	// Remedy: as for `DeletedAtDeadline`; compare the notice with the notice that the provider
+	// promises.
 	ReasonPodsLost = "PodsLostWithNode"
+)
 
-	// ReasonInterruption (Warning, on the node): the node is reclaimed at a deadline. The
-	// controller tainted it and moves its pods. Pods that the controller deletes because of it get
-	// a DisruptionTarget condition with the same reason.
+// Autoscalers: events about what autoscalers see, if gating.enabled is set.
+const (
+	// ReasonHiddenFromAutoscaler (Warning, on the pod): node affinity does not express a part of
+	// the policy: `maxPerPool`, a floor for a pod that admits only spot, a topology spread
+	// constraint, or a floor that no on-demand node could run.
+	//
+	// Remedy: no `maxPerPool` with autoscalers; remove the pod's own affinity; `nodeAffinityPolicy:
+	// Ignore` in the constraint; a fitting on-demand node, or a floor of 0.
+	ReasonHiddenFromAutoscaler = "HiddenFromAutoscaler"
+	// ReasonHiddenCapacity (Warning, on the node): no label of `gating.labels` on the node shows
+	// its capacity type to autoscalers.
+	//
+	// Remedy: add the autoscaler's own capacity label to the node, or the node's label to
+	// `gating.labels`.
+	ReasonHiddenCapacity = "CapacityHiddenFromAutoscaler"
+	// ReasonReplacedPending (Warning, on the pod): the pod waited too long for on-demand, with
+	// affinity that cannot be changed, so the controller deleted it before it ever ran.
+	//
+	// Remedy: read the autoscaler's events on the pod.
+	ReasonReplacedPending = "ReplacedWhilePending"
+	// ReasonGateExpired (Warning, on the pod): the controller did not remove the gate within
+	// `gateTimeout`, so autoscalers do not see the floor.
+	//
+	// Remedy: check whether spot-controller runs, with `gating.enabled: true`.
+	ReasonGateExpired = "CapacityGateExpired"
+	// ReasonNoSuccessor (Warning, on the pod): as for `ReplacedWhilePending`, but no controller
+	// would create the pod again: it continues to wait.
+	//
+	// Remedy: as for `ReplacedWhilePending`.
+	ReasonNoSuccessor = "FallbackNeedsController"
+)
+
+// Interruptions: events about marks on nodes. The controller records them when it has changed the
+// marks.
+const (
+	// ReasonInterruption (Warning, on the node): the node will be reclaimed; the message has the
+	// time and the signal. The controller tainted it, and moves its pods.
 	ReasonInterruption = "SpotInterruption"
-	// ReasonAdvisory (Normal, on the node): the node may be reclaimed. The controller tainted it
-	// and moves its pods one at a time.
+	// ReasonAdvisory (Normal, on the node): the node has an advisory signal. The controller tainted
+	// it, and moves its pods one after the other (`interruption.advisory.enabled`).
 	ReasonAdvisory = "InterruptionAdvisory"
-	// ReasonInterruptionOver (Normal, on the node): the controller removed its taint. The
-	// interruption signal was cleared, or an advisory signal expired.
+	// ReasonInterruptionOver (Normal, on the node): the controller removed its taint: the signal
+	// was cleared, or an advisory signal expired.
 	ReasonInterruptionOver = "InterruptionOver"
 	// ReasonInvalidDeadline (Warning, on the node): the deadline annotation does not parse, or is
-	// older than the signals. The deadline of the signals applies.
+	// older than the signal. The signals define the deadline.
+	//
+	// Remedy: correct the annotation: RFC 3339; remove it together with its signal.
 	ReasonInvalidDeadline = "InvalidInterruptionDeadline"
 	// ReasonUnexpectedNotice (Warning, on the node): the node has a signal that only spot nodes
-	// get, but no label marks it as spot.
+	// get, but no label marks it as spot. On a node that is labelled on-demand the signal is only
+	// advisory.
+	//
+	// Remedy: set `node.kubernetes.io/capacity: spot` on the node, or let its provisioner set its
+	// label.
 	ReasonUnexpectedNotice = "UnexpectedSpotNotice"
-	// ReasonAnnotationNotRead (Warning, on the owner of pods): an annotation with a setting has no
-	// effect there.
-	ReasonAnnotationNotRead = "AnnotationNotRead"
-	// ReasonTooManyTerms (Warning, on the PodDisruptionBudget): its selector is not evaluated.
-	ReasonTooManyTerms = "TooManyTerms"
-
-	// ReasonHiddenFromAutoscaler (Warning, on the pod): the policy requires something that cannot
-	// be expressed in fields that autoscalers read, or on-demand although no on-demand node could
-	// run the pod.
-	ReasonHiddenFromAutoscaler = "HiddenFromAutoscaler"
-	// ReasonHiddenCapacity (Warning, on the node): autoscalers and the policy disagree on the
-	// capacity type of the node.
-	ReasonHiddenCapacity = "CapacityHiddenFromAutoscaler"
-	// ReasonReplacedPending (Warning, on the pod): the controller deleted a pending pod that could
-	// not be scheduled. Its successor gets another node affinity.
-	ReasonReplacedPending = "ReplacedWhilePending"
-	// ReasonNoSuccessor (Warning, on the pod): the pod cannot be scheduled. The controller does not
-	// delete it, because no other controller would create it again.
-	ReasonNoSuccessor = "FallbackNeedsController"
-	// ReasonGateExpired (Warning, on the pod): the scheduler removed the capacity gate, because the
-	// controller did not remove it in time.
-	ReasonGateExpired = "CapacityGateExpired"
 )

@@ -32,7 +32,7 @@ var (
 		"Nodes with an unknown price, by capacity type.",
 		[]string{"capacity_type"}, nil, metrics.ALPHA, "")
 	nodeDesc = metrics.NewDesc(subsystem+"_node_hourly_on_demand_cost_usd",
-		"Cost of a node in US dollars per hour if it were on-demand; NaN if the price is unknown.",
+		"Cost of a node in US dollars per hour if it were on-demand, for the rules of OpenCost; NaN if the price is unknown.",
 		[]string{"node", "capacity_type"}, nil, metrics.ALPHA, "")
 )
 

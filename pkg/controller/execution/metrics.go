@@ -26,14 +26,15 @@ var (
 	migrations = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "migrations_total",
-		Help:      "Pods moved, by method (surge, evict, delete), by reason, and by outcome: moved, restored, abandoned or dry-run.",
+		Help: "Moved pods, counted when they are gone, by method ('surge', 'evict', 'delete'), by reason, and by outcome: 'moved', 'restored', " +
+			"'abandoned' or 'dry-run'.",
 	}, []string{"method", "reason", "outcome"})
 
 	evictionsBlocked = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "evictions_blocked_total",
-		Help: "Pods whose eviction was refused, each counted once, by reason: disruption-budget, several-disruption-budgets, for which " +
-			"the API server refuses every eviction, or denied, by a webhook or a policy.",
+		Help: "Pods whose eviction was refused, each counted once, by reason: 'disruption-budget', 'several-disruption-budgets', for " +
+			"which the API server refuses every eviction, or 'denied', by a webhook or a policy.",
 	}, []string{"reason"})
 
 	evacuationDuration = prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -23,14 +23,14 @@ var (
 	assignedPods = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "assigned_pods_total",
-		Help:           "Pods whose capacity gate was removed, by the capacity type that was assigned: on-demand, spot, any or none.",
+		Help:           "Pods whose capacity gate was removed, by the capacity type that was assigned: 'on-demand', 'spot', 'any' or 'none'.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"capacity_type"})
 	replacedPods = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "replaced_pending_pods_total",
-		Help: "Unschedulable pods deleted for a successor with another affinity, by reason: fallback, rollout-relief or " +
-			"reassigned.",
+		Help: "Unschedulable pods deleted for a successor with another affinity, by reason: 'fallback', 'rollout-relief' " +
+			"or 'reassigned'.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
 	hiddenNodes = metrics.NewGauge(&metrics.GaugeOpts{

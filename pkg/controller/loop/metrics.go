@@ -28,8 +28,9 @@ var (
 	writesTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "controller_writes_total",
-		Help: "Changes of objects other than moves, by kind (node-mark, eviction-response, budget, deletion-cost) " +
-			"and by outcome: done, outdated (the object had changed), failed, or dry-run.",
+		Help: "Changes of objects other than moves, by kind ('node-mark', 'eviction-response' for the status of an Eviction, 'budget' for the " +
+			"PodDisruptionBudget of a protected Deployment, 'deletion-cost') and by outcome: 'done', 'outdated' (the object had changed, and " +
+			"the controller plans again), 'failed', or 'dry-run'.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"kind", "outcome"})
 )

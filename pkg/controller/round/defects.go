@@ -28,8 +28,8 @@ import (
 var invalidPods = metrics.NewGaugeVec(&metrics.GaugeOpts{
 	Subsystem: "spot_aware_scheduler",
 	Name:      "invalid_pods",
-	Help: "Pods with an invalid claim, by claim: owner (the UID of their controller reference belongs to another object) " +
-		"or release (their annotation or label marks them as released, although the controller did not release them).",
+	Help: "Pods with an invalid claim, by claim: 'owner' (the UID of their controller reference belongs to another object) " +
+		"or 'release' (their annotation or label marks them as released, although the controller did not release them).",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"claim"})
 

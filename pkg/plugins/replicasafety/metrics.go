@@ -22,7 +22,7 @@ var (
 		Name:      "decision_duration_seconds",
 		Help: "Time of PreFilter of ReplicaSafety: find the pod's owner, count its siblings, plan its placement and choose the nodes " +
 			"to search. " +
-			"The label search is few, all, or all-after-few if the pod fit on none of the few nodes.",
+			"The label search is 'few', 'all', or 'all-after-few' if the pod fit on none of the few nodes.",
 		// 1 us to 0.5 s: a warm count takes microseconds. A cold count of 100,000 nodes takes tens
 		// of milliseconds.
 		Buckets:        metrics.ExponentialBuckets(1e-6, 2, 20),
@@ -30,7 +30,8 @@ var (
 	}, []string{"profile", "search"})
 
 	boundDesc = metrics.NewDesc(subsystem+"_bound_pods",
-		"Bound pods, by capacity type of the node and by their part of the workload: floor or beyond-floor. "+
+		"Bound pods, by capacity type of the node and by their part of the workload: 'floor' (on spot: the replicas that the "+
+			"floor lacks on on-demand) or 'beyond-floor'. "+
 			"Pods that may run on spot only are excluded. Pods that may run on on-demand only are excluded from beyond-floor.",
 		[]string{"profile", "capacity_type", "part"}, nil, metrics.ALPHA, "")
 )
