@@ -9,64 +9,51 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
+	"testing/fstest"
 	"time"
 )
 
-// file is a file of the release or of one of its archives.
-type file struct {
-	name       string // with slashes, relative
-	data       []byte
-	executable bool
+// files are the regular files of a release, an archive or an image by their names, which are
+// relative and have slashes.
+type files = fstest.MapFS
+
+// newFile returns a file. Archives keep only whether it is executable.
+func newFile(data []byte, executable bool) *fstest.MapFile {
+	mode := fs.FileMode(0o644)
+	if executable {
+		mode = 0o755
+	}
+	return &fstest.MapFile{Data: data, Mode: mode}
 }
 
-func sorted(files []file) []file {
-	return slices.SortedFunc(slices.Values(files), func(a, b file) int { return strings.Compare(a.name, b.name) })
+// dated returns the files and their folders with the time date.
+func dated(from files, date time.Time) files {
+	all := files{}
+	for name, f := range from {
+		all[name] = &fstest.MapFile{Data: f.Data, Mode: f.Mode, ModTime: date}
+		for folder := path.Dir(name); folder != "."; folder = path.Dir(folder) {
+			all[folder] = &fstest.MapFile{Mode: fs.ModeDir | 0o755, ModTime: date}
+		}
+	}
+	return all
 }
 
 // tarred returns a tar file of the files, sorted, and of their folders. Owner is root, and all
 // times are date.
-func tarred(files []file, date time.Time) ([]byte, error) {
+func tarred(from files, date time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	folders := map[string]bool{".": true}
-	for _, f := range sorted(files) {
-		for _, folder := range missing(folders, path.Dir(f.name)) {
-			err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: 0o755, ModTime: date, Format: tar.FormatPAX})
-			if err != nil {
-				return nil, err
-			}
-		}
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o644, Size: int64(len(f.data)), ModTime: date, Format: tar.FormatPAX}
-		if f.executable {
-			header.Mode = 0o755
-		}
-		if err := w.WriteHeader(header); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(f.data); err != nil {
-			return nil, err
-		}
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	err := errors.Join(w.AddFS(dated(from, date)), w.Close())
+	return out.Bytes(), err
 }
 
-// missing adds the folder and its parents to known, and returns the new ones, parents first.
-func missing(known map[string]bool, folder string) []string {
-	if known[folder] {
-		return nil
-	}
-	known[folder] = true
-	return append(missing(known, path.Dir(folder)), folder)
-}
-
-func tarGz(files []file, date time.Time) ([]byte, error) {
-	data, err := tarred(files, date)
+func tarGz(from files, date time.Time) ([]byte, error) {
+	data, err := tarred(from, date)
 	if err != nil {
 		return nil, err
 	}
@@ -76,37 +63,19 @@ func tarGz(files []file, date time.Time) ([]byte, error) {
 		return nil, err
 	}
 	_, err = w.Write(data)
-	if err := errors.Join(err, w.Close()); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	err = errors.Join(err, w.Close())
+	return out.Bytes(), err
 }
 
-func zipped(files []file, date time.Time) ([]byte, error) {
+func zipped(from files, date time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	w := zip.NewWriter(&out)
-	for _, f := range sorted(files) {
-		header := &zip.FileHeader{Name: f.name, Method: zip.Deflate, Modified: date}
-		header.SetMode(0o644)
-		if f.executable {
-			header.SetMode(0o755)
-		}
-		entry, err := w.CreateHeader(header)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := entry.Write(f.data); err != nil {
-			return nil, err
-		}
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	err := errors.Join(w.AddFS(dated(from, date)), w.Close())
+	return out.Bytes(), err
 }
 
 // untar returns the regular files of a tar file, which may be gzipped.
-func untar(data []byte) ([]file, error) {
+func untar(data []byte) (files, error) {
 	var r io.Reader = bytes.NewReader(data)
 	if bytes.HasPrefix(data, []byte("\x1f\x8b")) {
 		var err error
@@ -114,11 +83,11 @@ func untar(data []byte) ([]file, error) {
 			return nil, err
 		}
 	}
-	var files []file
+	all := files{}
 	for reader := tar.NewReader(r); ; {
 		header, err := reader.Next()
 		if errors.Is(err, io.EOF) {
-			return files, nil
+			return all, nil
 		}
 		if err != nil {
 			return nil, err
@@ -133,35 +102,41 @@ func untar(data []byte) ([]file, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", header.Name, err)
 		}
-		files = append(files, file{strings.TrimPrefix(path.Clean(header.Name), "/"), content, header.Mode&0o111 != 0})
+		all[strings.TrimPrefix(path.Clean(header.Name), "/")] = newFile(content, header.Mode&0o111 != 0)
 	}
 }
 
-func unzip(data []byte) ([]file, error) {
+func unzip(data []byte) (files, error) {
 	r, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		return nil, err
 	}
-	var files []file
-	for _, entry := range r.File {
-		reader, err := entry.Open()
-		if err != nil {
-			return nil, err
+	return readAll(r)
+}
+
+// readAll returns the files of a file system, such as a folder.
+func readAll(from fs.FS) (files, error) {
+	all := files{}
+	err := fs.WalkDir(from, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
 		}
-		content, err := io.ReadAll(reader)
+		info, err := entry.Info()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", entry.Name, err)
+			return err
 		}
-		files = append(files, file{entry.Name, content, entry.Mode()&0o111 != 0})
-	}
-	return files, nil
+		data, err := fs.ReadFile(from, name)
+		all[name] = newFile(data, info.Mode()&0o111 != 0)
+		return err
+	})
+	return all, err
 }
 
 // checksums returns the input of sha256sum -c for the files.
-func checksums(files []file) []byte {
+func checksums(from files) []byte {
 	var out bytes.Buffer
-	for _, f := range sorted(files) {
-		fmt.Fprintf(&out, "%x  %s\n", sha256.Sum256(f.data), f.name)
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		fmt.Fprintf(&out, "%x  %s\n", sha256.Sum256(from[name].Data), name)
 	}
 	return out.Bytes()
 }

@@ -3,16 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -63,12 +59,19 @@ type binary struct {
 	program
 	platform
 	data     []byte
-	licenses []file
+	licenses files
 }
 
-// title returns the name of the binary's files in the release, without extension.
-func (b *binary) title(version string) string { return title(b.program, version, b.platform) }
+// content returns the binary with a name, and its licences.
+func (b *binary) content(name string) files {
+	content := files{name: newFile(b.data, true)}
+	for license, f := range b.licenses {
+		content["licenses/"+license] = f
+	}
+	return content
+}
 
+// title returns the name of the files about a binary, without extension.
 func title(p program, version string, on platform) string {
 	return fmt.Sprintf("%s_%s_%s_%s", p.name, version, on.os, on.arch)
 }
@@ -84,41 +87,38 @@ func (r *release) write(ctx context.Context, dist string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(stage)
-	files, err := r.build(ctx)
+	made, err := r.build(ctx)
 	if err != nil {
 		return "", err
 	}
-	files = append(files, file{name: "checksums.txt", data: checksums(files)})
-	for _, f := range files {
-		if err := os.WriteFile(filepath.Join(stage, f.name), f.data, 0o644); err != nil {
-			return "", err
-		}
+	made["checksums.txt"] = newFile(checksums(made), false)
+	if err := os.CopyFS(stage, made); err != nil {
+		return "", err
 	}
 	dir := filepath.Join(dist, r.version)
 	return dir, errors.Join(os.Chmod(stage, 0o755), os.RemoveAll(dir), os.Rename(stage, dir))
 }
 
 // build returns the files of the release except the checksums.
-func (r *release) build(ctx context.Context) ([]file, error) {
-	var files []file
-	third := map[string]file{} // the licences of all binaries
+func (r *release) build(ctx context.Context) (files, error) {
+	made := files{}
+	third := files{} // the licences of all binaries
 	digests := map[string]string{}
-	add := func(b *binary) error {
-		sbom, err := sbom(b, r.version, r.date)
-		files = append(files, file{name: b.title(r.version) + ".spdx.json", data: sbom})
-		for _, f := range b.licenses {
-			third[f.name] = f
+	compile := func(p program, on platform) (*binary, error) {
+		b, err := r.compile(ctx, p, on)
+		if err != nil {
+			return nil, err
 		}
-		return err
+		sbom, err := sbom(b, r.version, r.date)
+		made[title(p, r.version, on)+".spdx.json"] = newFile(sbom, false)
+		maps.Copy(third, b.licenses)
+		return b, err
 	}
 	for _, p := range r.images {
 		var binaries []*binary
 		for _, on := range imagePlatforms {
-			b, err := r.compile(ctx, p, on)
+			b, err := compile(p, on)
 			if err != nil {
-				return nil, err
-			}
-			if err := add(b); err != nil {
 				return nil, err
 			}
 			binaries = append(binaries, b)
@@ -128,50 +128,44 @@ func (r *release) build(ctx context.Context) ([]file, error) {
 			return nil, err
 		}
 		digests[p.name] = digest
-		files = append(files, file{name: imageFile(p, r.version), data: archive})
+		made[imageFile(p, r.version)] = newFile(archive, false)
 	}
-	var packages []pluginPackage
 	for _, on := range pluginPlatforms {
-		b, err := r.compile(ctx, r.plugin, on)
+		b, err := compile(r.plugin, on)
 		if err != nil {
 			return nil, err
 		}
-		if err := add(b); err != nil {
-			return nil, err
-		}
-		f, err := packPlugin(r.root, b, r.version, r.date)
+		data, err := packPlugin(r.root, b, r.date)
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, f)
-		packages = append(packages, pluginPackage{on, f.name, sha256.Sum256(f.data)})
+		made[packageFile(r.plugin, r.version, on)] = newFile(data, false)
 	}
-	more, err := r.describe(ctx, digests, packages)
+	archive, err := tarGz(third, r.date)
 	if err != nil {
 		return nil, err
 	}
-	archive, err := tarGz(slices.Collect(maps.Values(third)), r.date)
-	if err != nil {
-		return nil, err
-	}
-	return append(append(files, more...), file{name: "third-party-licenses.tar.gz", data: archive}), nil
+	made["third-party-licenses.tar.gz"] = newFile(archive, false)
+	return made, r.describe(ctx, made, digests)
 }
 
-// describe returns the chart, install.yaml and the krew manifest, which name images and packages.
-func (r *release) describe(ctx context.Context, digests map[string]string, packages []pluginPackage) ([]file, error) {
-	chart, err := packChart(ctx, r.root, r.registry, r.version, r.date)
+// describe adds the chart, install.yaml and the krew manifest, which name images and packages.
+func (r *release) describe(ctx context.Context, made files, digests map[string]string) error {
+	krew, err := krewManifest(r.version, made, r.plugin)
 	if err != nil {
-		return nil, fmt.Errorf("chart: %w", err)
+		return fmt.Errorf("krew manifest: %w", err)
 	}
 	install, err := installManifest(r.root, r.registry, r.version, digests)
 	if err != nil {
-		return nil, fmt.Errorf("install.yaml: %w", err)
+		return fmt.Errorf("install.yaml: %w", err)
 	}
-	krew, err := krewManifest(r.version, packages)
+	chart, err := packChart(ctx, r.root, r.registry, r.version, r.date)
 	if err != nil {
-		return nil, fmt.Errorf("krew manifest: %w", err)
+		return fmt.Errorf("chart: %w", err)
 	}
-	return []file{chart, {name: "install.yaml", data: install}, {name: krewFile, data: krew}}, nil
+	made[krewFile], made["install.yaml"] = newFile(krew, false), newFile(install, false)
+	made["spot-aware-scheduler-"+strings.TrimPrefix(r.version, "v")+".tgz"] = newFile(chart, false)
+	return nil
 }
 
 func imageFile(p program, version string) string { return p.name + "_" + version + "_image.tar" }
@@ -195,14 +189,8 @@ func (r *release) compile(ctx context.Context, p program, on platform) (*binary,
 	if b.data, err = os.ReadFile(out); err != nil {
 		return nil, err
 	}
-	if b.licenses, err = licenses(ctx, r.root, p.pkg, on); err != nil {
-		return nil, err
-	}
-	info, err := buildinfo.Read(bytes.NewReader(b.data))
-	if err != nil {
-		return nil, err
-	}
-	return b, checkLicenses(b.licenses, info)
+	b.licenses, err = licenses(ctx, r.root, p.pkg, on)
+	return b, err
 }
 
 // goCommand returns a go command for a platform that does not depend on the user's settings.
@@ -226,21 +214,17 @@ func run(cmd *exec.Cmd) ([]byte, error) {
 }
 
 // packPlugin returns the package of the plugin for one platform: the binary and all licences.
-func packPlugin(root string, b *binary, version string, date time.Time) (file, error) {
+func packPlugin(root string, b *binary, date time.Time) ([]byte, error) {
 	license, err := os.ReadFile(filepath.Join(root, "LICENSE"))
 	if err != nil {
-		return file{}, err
+		return nil, err
 	}
-	files := []file{{name: executable(b.program, b.platform), data: b.data, executable: true}, {name: "LICENSE", data: license}}
-	for _, f := range b.licenses {
-		files = append(files, file{name: path.Join("licenses", f.name), data: f.data})
-	}
-	pack := tarGz
+	content := b.content(executable(b.program, b.platform))
+	content["LICENSE"] = newFile(license, false)
 	if b.os == "windows" {
-		pack = zipped
+		return zipped(content, date)
 	}
-	data, err := pack(files, date)
-	return file{name: b.title(version) + packageExtension(b.platform), data: data}, err
+	return tarGz(content, date)
 }
 
 func executable(p program, on platform) string {
@@ -250,9 +234,9 @@ func executable(p program, on platform) string {
 	return p.name
 }
 
-func packageExtension(on platform) string {
+func packageFile(p program, version string, on platform) string {
 	if on.os == "windows" {
-		return ".zip"
+		return title(p, version, on) + ".zip"
 	}
-	return ".tar.gz"
+	return title(p, version, on) + ".tar.gz"
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"debug/elf"
 	"errors"
@@ -52,7 +51,7 @@ func checkArchive(ctx context.Context, w io.Writer, archive, arch, name, version
 // binary for one architecture and licences, run as a non-root user, and be small enough to pull
 // quickly. On a machine of that architecture, checkImage also runs the binary. It prints its
 // results, and returns the first violation.
-func checkImage(ctx context.Context, w io.Writer, image v1.Image, arch, version string) ([]file, error) {
+func checkImage(ctx context.Context, w io.Writer, image v1.Image, arch, version string) (files, error) {
 	config, err := image.ConfigFile()
 	if err != nil {
 		return nil, err
@@ -66,22 +65,22 @@ func checkImage(ctx context.Context, w io.Writer, image v1.Image, arch, version 
 	if err != nil {
 		return nil, err
 	}
-	files, err := untar(data)
+	content, err := untar(data)
 	if err != nil {
 		return nil, err
 	}
-	b, err := onlyBinary(files, config.Config.Entrypoint[0])
+	binary := strings.TrimPrefix(config.Config.Entrypoint[0], "/")
+	if err := onlyBinary(content, binary); err != nil {
+		return nil, err
+	}
+	if err := checkBinary(content[binary].Data, arch); err != nil {
+		return nil, fmt.Errorf("/%s: %w", binary, err)
+	}
+	compressed, err := compressedSize(image)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkBinary(b.data, arch); err != nil {
-		return nil, fmt.Errorf("/%s: %w", b.name, err)
-	}
-	compressed, err := gzipped(data)
-	if err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(w, "  contents    /%s, %d bytes, and %d files in /licenses; nothing else\n", b.name, len(b.data), len(files)-1)
+	fmt.Fprintf(w, "  contents    /%s, %d bytes, and %d files in /licenses; nothing else\n", binary, len(content[binary].Data), len(content)-1)
 	fmt.Fprintf(w, "  binary      static, stripped; runs as %s\n", config.Config.User)
 	fmt.Fprintf(w, "  size        %.1f MB compressed (at most %d MB)\n", float64(compressed)/1e6, maxCompressed/1_000_000)
 	if compressed > maxCompressed {
@@ -89,9 +88,9 @@ func checkImage(ctx context.Context, w io.Writer, image v1.Image, arch, version 
 	}
 	if arch != runtime.GOARCH || runtime.GOOS != "linux" {
 		fmt.Fprintf(w, "  not run     this machine is %s/%s\n", runtime.GOOS, runtime.GOARCH)
-		return files, nil
+		return content, nil
 	}
-	return files, runImage(ctx, w, files, b.name, version)
+	return content, runImage(ctx, w, content, binary, version)
 }
 
 // checkConfig returns an error if the image's configuration is wrong.
@@ -114,27 +113,31 @@ func checkConfig(c *v1.ConfigFile, arch, version string) error {
 	return nil
 }
 
-// onlyBinary returns the file of the entrypoint, and an error if there are files other than it and
-// licences.
-func onlyBinary(files []file, entrypoint string) (file, error) {
-	var b file
-	licenses := 0
-	for _, f := range files {
-		switch {
-		case "/"+f.name == entrypoint && f.executable:
-			b = f
-		case strings.HasPrefix(f.name, "licenses/") && !f.executable && len(f.data) > 0:
-			licenses++
-		default:
-			return file{}, fmt.Errorf("contains /%s (executable: %t, %d bytes), want only %s and licences",
-				f.name, f.executable, len(f.data), entrypoint)
+// onlyBinary returns an error unless the files are the executable binary and licences.
+func onlyBinary(content files, binary string) error {
+	for name, f := range content {
+		executable := f.Mode&0o111 != 0
+		if executable != (name == binary) || !executable && (len(f.Data) == 0 || !strings.HasPrefix(name, "licenses/")) {
+			return fmt.Errorf("contains %s (executable: %t, %d bytes), want only %s and licences", name, executable, len(f.Data), binary)
 		}
 	}
-	if b.name == "" || licenses == 0 {
-		return file{}, fmt.Errorf("contains %d files, including %d licences; want the entrypoint %s and licences",
-			len(files), licenses, entrypoint)
+	if content[binary] == nil || len(content) == 1 {
+		return fmt.Errorf("contains %d files, want %s and licences", len(content), binary)
 	}
-	return b, nil
+	return nil
+}
+
+// compressedSize returns the size of the image in a registry.
+func compressedSize(image v1.Image) (int64, error) {
+	manifest, err := image.Manifest()
+	if err != nil {
+		return 0, err
+	}
+	var total int64
+	for _, layer := range manifest.Layers {
+		total += layer.Size
+	}
+	return total, nil
 }
 
 // checkBinary returns an error if the ELF file needs other files to start, or is larger than
@@ -160,42 +163,15 @@ func checkBinary(data []byte, arch string) error {
 	return nil
 }
 
-// gzipped returns the size of data after gzip compression, which registries use for layers.
-func gzipped(data []byte) (int64, error) {
-	var n counter
-	w := gzip.NewWriter(&n)
-	if _, err := w.Write(data); err != nil {
-		return 0, err
-	}
-	err := w.Close()
-	return int64(n), err
-}
-
-type counter int64
-
-func (n *counter) Write(p []byte) (int, error) {
-	*n += counter(len(p))
-	return len(p), nil
-}
-
 // runImage starts the image's binary as its user in a root with only the image's files, like a
 // container runtime. Only root may do that; other users run the binary directly.
-func runImage(ctx context.Context, w io.Writer, files []file, binary, version string) error {
+func runImage(ctx context.Context, w io.Writer, content files, binary, version string) error {
 	root, err := os.MkdirTemp("", "release-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(root)
-	for _, f := range files {
-		path, mode := filepath.Join(root, f.name), os.FileMode(0o644)
-		if f.executable {
-			mode = 0o755
-		}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, f.data, mode)); err != nil {
-			return err
-		}
-	}
-	if err := os.Chmod(root, 0o755); err != nil {
+	if err := errors.Join(os.CopyFS(root, content), os.Chmod(root, 0o755)); err != nil {
 		return err
 	}
 	cmd, how := exec.CommandContext(ctx, filepath.Join(root, binary), "--version"), "as this user (only root can start it in an empty root)"

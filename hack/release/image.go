@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
-	"path/filepath"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -48,30 +46,22 @@ func imageArchive(binaries []*binary, registry, version string, date time.Time) 
 	}
 	if err := to.AppendIndex(index, layout.WithAnnotations(map[string]string{
 		"org.opencontainers.image.ref.name": version,
-		"io.containerd.image.name":          imageName(binaries[0].program, registry, version),
+		"io.containerd.image.name":          registry + "/" + binaries[0].name + ":" + version,
 	})); err != nil {
 		return nil, "", err
 	}
-	files, err := readFolder(dir)
+	content, err := readAll(os.DirFS(dir))
 	if err != nil {
 		return nil, "", err
 	}
-	archive, err := tarred(files, date)
+	archive, err := tarred(content, date)
 	return archive, digest.String(), err
-}
-
-func imageName(p program, registry, version string) string {
-	return registry + "/" + p.name + ":" + version
 }
 
 // newImage returns an image with the binary, its licences and nothing else, as the Dockerfile
 // builds it.
 func newImage(b *binary, version string, date time.Time) (v1.Image, error) {
-	files := []file{{name: b.name, data: b.data, executable: true}}
-	for _, f := range b.licenses {
-		files = append(files, file{name: path.Join("licenses", f.name), data: f.data})
-	}
-	data, err := tarred(files, date)
+	data, err := tarred(b.content(b.name), date)
 	if err != nil {
 		return nil, err
 	}
@@ -104,22 +94,4 @@ func newImage(b *binary, version string, date time.Time) (v1.Image, error) {
 		},
 	}
 	return mutate.ConfigFile(image, config)
-}
-
-// readFolder returns all files under dir, with names relative to dir.
-func readFolder(dir string) ([]file, error) {
-	var files []file
-	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		relative, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		files = append(files, file{name: filepath.ToSlash(relative), data: data})
-		return err
-	})
-	return files, err
 }

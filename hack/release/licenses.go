@@ -24,12 +24,12 @@ const goFolder = "go"
 // licenses returns the licence files of all modules in a binary, and of Go. For each package in the
 // binary these are the files in its folder and in the folders above it, up to the root of its
 // module. So parts of a module with terms of their own are included.
-func licenses(ctx context.Context, root, pkg string, on platform) ([]file, error) {
+func licenses(ctx context.Context, root, pkg string, on platform) (files, error) {
 	out, err := run(goCommand(ctx, root, on, "list", "-deps", "-json=Dir,Standard,Module", pkg))
 	if err != nil {
 		return nil, err
 	}
-	found := map[string]file{}
+	found := files{}
 	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p struct {
 			Dir      string
@@ -62,14 +62,7 @@ func licenses(ctx context.Context, root, pkg string, on platform) ([]file, error
 		return nil, err
 	}
 	dir := strings.TrimSpace(string(goroot))
-	if err := addLicenses(found, dir, dir, goFolder); err != nil {
-		return nil, err
-	}
-	var files []file
-	for _, f := range found {
-		files = append(files, f)
-	}
-	return sorted(files), nil
+	return found, addLicenses(found, dir, dir, goFolder)
 }
 
 // moduleFolder returns the folder with the licences of a module. The main module has no version.
@@ -81,7 +74,7 @@ func moduleFolder(module, version string) string {
 }
 
 // addLicenses adds the licence files in dir and in the folders above it, up to root.
-func addLicenses(found map[string]file, dir, root, folder string) error {
+func addLicenses(found files, dir, root, folder string) error {
 	for ; ; dir = filepath.Dir(dir) {
 		relative, err := filepath.Rel(root, dir)
 		if err != nil || strings.HasPrefix(relative, "..") {
@@ -96,14 +89,11 @@ func addLicenses(found map[string]file, dir, root, folder string) error {
 				continue
 			}
 			name := path.Join(folder, filepath.ToSlash(relative), entry.Name())
-			if _, ok := found[name]; ok {
-				continue
-			}
 			data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 			if err != nil {
 				return err
 			}
-			found[name] = file{name: name, data: data}
+			found[name] = newFile(data, false)
 		}
 		if relative == "." {
 			return nil
@@ -111,19 +101,13 @@ func addLicenses(found map[string]file, dir, root, folder string) error {
 	}
 }
 
-// checkLicenses returns an error if the files lack a licence of Go or of a module in the binary.
-func checkLicenses(files []file, info *debug.BuildInfo) error {
-	folders := []string{goFolder, moduleFolder(info.Main.Path, info.Main.Version)}
-	for _, m := range modules(info) {
-		folders = append(folders, moduleFolder(m.Path, m.Version))
-	}
-	for _, folder := range folders {
-		ok := false
-		for _, f := range files {
-			ok = ok || strings.HasPrefix(f.name, folder+"/")
-		}
-		if !ok {
-			return fmt.Errorf("licences: found no licence file of %s", folder)
+// checkLicenses returns an error if the files of an image or a package lack a licence of Go or of a
+// module in the binary.
+func checkLicenses(content files, info *debug.BuildInfo) error {
+	for _, m := range append(modules(info), &info.Main, &debug.Module{Path: goFolder}) {
+		folder := moduleFolder(m.Path, m.Version)
+		if _, err := content.ReadDir("licenses/" + folder); err != nil {
+			return fmt.Errorf("contains no licence of %s", folder)
 		}
 	}
 	return nil

@@ -18,7 +18,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -29,55 +28,49 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-var commands = map[string]func(ctx context.Context, args []string) error{
-	"build":       buildCommand,
-	"check":       checkCommand,
-	"check-image": checkImageCommand,
-	"licenses":    licensesCommand,
-}
-
-// errUsage is a wrong command line. The error before it explains it.
-var errUsage = errors.New("usage: release build|check|check-image|licenses [flags] (see hack/release/main.go)")
+const usage = "usage: release build|check|check-image|licenses [flags] [argument] (see hack/release/main.go)"
 
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	err := errUsage
-	if len(os.Args) > 1 && commands[os.Args[1]] != nil {
-		err = commands[os.Args[1]](ctx, os.Args[2:])
+	r := release{root: ".", images: images, plugin: plugin}
+	flags := flag.NewFlagSet("release", flag.ExitOnError)
+	flags.StringVar(&r.version, "version", "", "`version`, such as v0.1.0")
+	flags.StringVar(&r.registry, "registry", "ghcr.io/spot-aware-scheduler", "build: `registry` of the images, and the path in it")
+	flags.StringVar(&r.ldflags, "ldflags", "", "build: `flags` of the linker")
+	arch := flags.String("arch", runtime.GOARCH, "check-image, licenses: `architecture`, amd64 or arm64")
+	name := flags.String("name", "", "check-image: `name:tag` of the image in the archive")
+	out := flags.String("out", "", "licenses: `folder` to write; its old content is removed")
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, usage)
+		os.Exit(2)
+	}
+	flags.Parse(os.Args[2:])
+	var err error
+	switch command := os.Args[1]; {
+	case machines[*arch] == 0:
+		err = fmt.Errorf("-arch=%s: expected amd64 or arm64", *arch)
+	case command == "build" && flags.NArg() == 0:
+		err = r.buildCommand(ctx)
+	case command == "check" && flags.NArg() == 1:
+		err = checkRelease(ctx, os.Stdout, flags.Arg(0), r.version, images, plugin)
+	case command == "check-image" && flags.NArg() == 1 && *name != "" && r.version != "":
+		err = checkArchive(ctx, os.Stdout, flags.Arg(0), *arch, *name, r.version)
+	case command == "licenses" && flags.NArg() == 1 && *out != "":
+		err = writeLicenses(ctx, flags.Arg(0), *arch, *out)
+	default:
+		err = errors.New(usage)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "release: %v\n", err)
 		cancel()
-		if errors.Is(err, errUsage) {
-			os.Exit(2)
-		}
 		os.Exit(1)
 	}
 }
 
-// parse parses the flags and returns an error unless count arguments follow them.
-func parse(flags *flag.FlagSet, args []string, count int) error {
-	if err := flags.Parse(args); err != nil || flags.NArg() != count {
-		return fmt.Errorf("%s: %d arguments after the flags, expected %d: %w", flags.Name(), flags.NArg(), count, errUsage)
-	}
-	return nil
-}
-
-func buildCommand(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("build", flag.ContinueOnError)
-	r := release{root: ".", images: images, plugin: plugin}
-	flags.StringVar(&r.version, "version", "", "`version`, such as v0.1.0")
-	flags.StringVar(&r.registry, "registry", "ghcr.io/spot-aware-scheduler", "`registry` of the images, and the path in it")
-	flags.StringVar(&r.ldflags, "ldflags", "", "`flags` of the linker")
-	dist := flags.String("dist", "dist", "`folder` to which the release's own folder is added")
-	if err := parse(flags, args, 0); err != nil {
-		return err
-	}
-	if err := checkVersion(r.version); err != nil {
-		return err
-	}
-	if err := checkRegistry(r.registry); err != nil {
+// buildCommand verifies the settings, makes the tools, and builds the release in dist.
+func (r *release) buildCommand(ctx context.Context) error {
+	if err := errors.Join(checkVersion(r.version), checkRegistry(r.registry)); err != nil {
 		return err
 	}
 	var err error
@@ -89,64 +82,20 @@ func buildCommand(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	dir, err := r.write(ctx, *dist)
+	dir, err := r.write(ctx, "dist")
+	if err == nil {
+		fmt.Println("release: wrote", dir)
+	}
+	return err
+}
+
+// writeLicenses writes the licences of a Linux binary into the folder out.
+func writeLicenses(ctx context.Context, pkg, arch, out string) error {
+	found, err := licenses(ctx, ".", pkg, platform{"linux", arch})
 	if err != nil {
 		return err
 	}
-	fmt.Println("release: wrote", dir)
-	return nil
-}
-
-func checkCommand(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("check", flag.ContinueOnError)
-	version := flags.String("version", "", "`version` of the release")
-	if err := parse(flags, args, 1); err != nil {
-		return err
-	}
-	if err := checkVersion(*version); err != nil {
-		return err
-	}
-	return checkRelease(ctx, os.Stdout, flags.Arg(0), *version, images, plugin)
-}
-
-func checkImageCommand(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("check-image", flag.ContinueOnError)
-	arch := flags.String("arch", runtime.GOARCH, "`architecture` of the image: amd64 or arm64")
-	name := flags.String("name", "", "`name:tag` of the image in the archive")
-	version := flags.String("version", "", "`version` of the image and its binary")
-	if err := parse(flags, args, 1); err != nil {
-		return err
-	}
-	if machines[*arch] == 0 || *name == "" || *version == "" {
-		return fmt.Errorf("check-image: expected -arch amd64 or arm64, -name and -version: %w", errUsage)
-	}
-	return checkArchive(ctx, os.Stdout, flags.Arg(0), *arch, *name, *version)
-}
-
-func licensesCommand(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("licenses", flag.ContinueOnError)
-	arch := flags.String("arch", runtime.GOARCH, "`architecture` of the binary")
-	out := flags.String("out", "", "`folder` to write; its old content is removed")
-	if err := parse(flags, args, 1); err != nil {
-		return err
-	}
-	if *out == "" {
-		return fmt.Errorf("licenses: expected -out: %w", errUsage)
-	}
-	files, err := licenses(ctx, ".", flags.Arg(0), platform{"linux", *arch})
-	if err != nil {
-		return err
-	}
-	if err := os.RemoveAll(*out); err != nil {
-		return err
-	}
-	for _, f := range files {
-		path := filepath.Join(*out, f.name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, f.data, 0o644)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(os.RemoveAll(out), os.CopyFS(out, found))
 }
 
 // checkVersion returns an error unless the version can be a tag in git, of an image and of a chart.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"sigs.k8s.io/kustomize/api/krusty"
-	kustomize "sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
@@ -19,39 +19,7 @@ import (
 // installManifest returns the objects of manifests/base with the images of the release. Digests pin
 // the images, so a registry cannot replace them.
 func installManifest(root, registry, version string, digests map[string]string) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "release-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	// kustomize resolves symbolic links, and rejects absolute paths.
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return nil, err
-	}
-	base, err := filepath.Abs(filepath.Join(root, "manifests", "base"))
-	if err != nil {
-		return nil, err
-	}
-	if base, err = filepath.EvalSymlinks(base); err != nil {
-		return nil, err
-	}
-	if base, err = filepath.Rel(dir, base); err != nil {
-		return nil, err
-	}
-	k := kustomize.Kustomization{Resources: []string{base}}
-	for name, digest := range digests {
-		k.Images = append(k.Images, kustomize.Image{
-			Name: "localhost/" + name, NewName: registry + "/" + name, NewTag: version, Digest: digest,
-		})
-	}
-	data, err := yaml.Marshal(k)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), data, 0o600); err != nil {
-		return nil, err
-	}
-	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
+	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, "manifests/base"))
 	if err != nil {
 		return nil, err
 	}
@@ -59,53 +27,54 @@ func installManifest(root, registry, version string, digests map[string]string) 
 	if err != nil {
 		return nil, err
 	}
-	head := fmt.Sprintf("# spot-aware-scheduler %s: the scheduler and the controller, with the shipped configuration.\n"+
-		"# kubectl apply -f install.yaml\n", version)
-	return append([]byte(head), out...), nil
+	text := fmt.Sprintf("# spot-aware-scheduler %s: the scheduler and the controller, with the shipped configuration.\n"+
+		"# kubectl apply -f install.yaml\n%s", version, out)
+	for name, digest := range digests {
+		text = strings.ReplaceAll(text, "image: localhost/"+name+":dev\n", fmt.Sprintf("image: %s/%s:%s@%s\n", registry, name, version, digest))
+	}
+	return []byte(text), nil
 }
 
 // packChart returns the Helm chart with the images of the release as defaults.
-func packChart(ctx context.Context, root, registry, version string, date time.Time) (file, error) {
+func packChart(ctx context.Context, root, registry, version string, date time.Time) ([]byte, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
-		return file{}, err
+		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "release-")
 	if err != nil {
-		return file{}, err
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	chart := filepath.Join(dir, "spot-aware-scheduler")
 	// -L copies the manifests to which the chart has links.
 	if _, err := run(exec.CommandContext(ctx, "cp", "-RL", filepath.Join(root, "manifests/charts/spot-aware-scheduler"), chart)); err != nil {
-		return file{}, err
+		return nil, err
 	}
 	if err := replaceOnce(filepath.Join(chart, "values.yaml"), "\n  registry: localhost\n", "\n  registry: "+registry+"\n"); err != nil {
-		return file{}, err
+		return nil, err
 	}
 	// The README contains the default values.
 	if _, err := run(exec.CommandContext(ctx, filepath.Join(root, ".local/bin/helm-docs"),
 		"--chart-search-root", chart, "--sort-values-order", "file", "--log-level", "warning")); err != nil {
-		return file{}, err
+		return nil, err
 	}
 	number := strings.TrimPrefix(version, "v")
 	_, err = run(exec.CommandContext(ctx, filepath.Join(root, ".local/bin/helm"), "package",
 		"--version", number, "--app-version", version, "--destination", dir, chart))
 	if err != nil {
-		return file{}, err
+		return nil, err
 	}
-	name := "spot-aware-scheduler-" + number + ".tgz"
-	data, err := os.ReadFile(filepath.Join(dir, name))
+	data, err := os.ReadFile(filepath.Join(dir, "spot-aware-scheduler-"+number+".tgz"))
 	if err != nil {
-		return file{}, err
+		return nil, err
 	}
 	// Helm writes the times of the files.
-	files, err := untar(data)
+	content, err := untar(data)
 	if err != nil {
-		return file{}, err
+		return nil, err
 	}
-	data, err = tarGz(files, date)
-	return file{name: name, data: data}, err
+	return tarGz(content, date)
 }
 
 // replaceOnce replaces a text that the file must contain exactly once.
@@ -123,62 +92,35 @@ func replaceOnce(path, old, text string) error {
 // krewFile is the manifest's name in krew's index.
 const krewFile = "spot.yaml"
 
-// pluginPackage is an archive of the plugin for one platform.
-type pluginPackage struct {
-	platform
-	name   string
-	sha256 [32]byte
-}
-
-// krewPlugin is a Plugin of krew. Krew's own Go module needs another client-go than the product.
-type krewPlugin struct {
-	APIVersion string       `json:"apiVersion"`
-	Kind       string       `json:"kind"`
-	Metadata   krewMetadata `json:"metadata"`
-	Spec       krewSpec     `json:"spec"`
-}
-
-type krewMetadata struct {
-	Name string `json:"name"`
-}
-
-type krewSpec struct {
-	Version          string         `json:"version"`
-	Homepage         string         `json:"homepage"`
-	ShortDescription string         `json:"shortDescription"`
-	Description      string         `json:"description"`
-	Platforms        []krewPlatform `json:"platforms"`
-}
-
-type krewPlatform struct {
-	Selector krewSelector `json:"selector"`
-	URI      string       `json:"uri"`
-	SHA256   string       `json:"sha256"`
-	Bin      string       `json:"bin"`
-}
-
-type krewSelector struct {
-	MatchLabels map[string]string `json:"matchLabels"`
-}
-
-// krewManifest returns the manifest with which kubectl krew installs the packages.
-func krewManifest(version string, packages []pluginPackage) ([]byte, error) {
-	p := krewPlugin{APIVersion: "krew.googlecontainertools.github.com/v1alpha2", Kind: "Plugin", Metadata: krewMetadata{Name: "spot"}}
-	p.Spec = krewSpec{
-		Version:          version,
-		Homepage:         repository,
-		ShortDescription: "Show and plan the use of spot nodes",
-		Description: "Shows where workloads run, on spot or on-demand nodes, and why.\n" +
-			"Assesses which workloads could run on spot and what that would save,\n" +
-			"also in clusters without spot-aware-scheduler.\n",
-	}
-	for _, on := range packages {
-		p.Spec.Platforms = append(p.Spec.Platforms, krewPlatform{
-			Selector: krewSelector{map[string]string{"os": on.os, "arch": on.arch}},
-			URI:      fmt.Sprintf("%s/releases/download/%s/%s", repository, version, on.name),
-			SHA256:   fmt.Sprintf("%x", on.sha256),
-			Bin:      executable(plugin, on.platform),
+// krewManifest returns the manifest with which kubectl krew installs the packages of the plugin in
+// made. Krew's own Go module needs another client-go than the product, so its types are not used.
+func krewManifest(version string, made files, plugin program) ([]byte, error) {
+	var platforms []any
+	for _, on := range pluginPlatforms {
+		name := packageFile(plugin, version, on)
+		data, err := made.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		platforms = append(platforms, map[string]any{
+			"selector": map[string]any{"matchLabels": map[string]string{"os": on.os, "arch": on.arch}},
+			"uri":      fmt.Sprintf("%s/releases/download/%s/%s", repository, version, name),
+			"sha256":   fmt.Sprintf("%x", sha256.Sum256(data)),
+			"bin":      executable(plugin, on),
 		})
 	}
-	return yaml.Marshal(p)
+	return yaml.Marshal(map[string]any{
+		"apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+		"kind":       "Plugin",
+		"metadata":   map[string]string{"name": "spot"},
+		"spec": map[string]any{
+			"version":          version,
+			"homepage":         repository,
+			"shortDescription": "Show and plan the use of spot nodes",
+			"description": "Shows where workloads run, on spot or on-demand nodes, and why.\n" +
+				"Assesses which workloads could run on spot and what that would save,\n" +
+				"also in clusters without spot-aware-scheduler.\n",
+			"platforms": platforms,
+		},
+	})
 }

@@ -24,7 +24,7 @@ func sbom(b *binary, version string, date time.Time) ([]byte, error) {
 		return nil, err
 	}
 	sum := fmt.Sprintf("%x", sha256.Sum256(b.data))
-	name := b.title(version)
+	name := title(b.program, version, b.platform)
 	main := goPackage(b.name, version, info.Main.Path)
 	main.PackageChecksums = []spdx.Checksum{{Algorithm: spdx.SHA256, Value: sum}}
 	main.PackageFileName = executable(b.program, b.platform)

@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -40,15 +41,15 @@ func main() {
 		os.Exit(2)
 	}
 	page, err := os.ReadFile(os.Args[2])
+	text := ""
 	if err == nil {
-		var text string
 		text, err = fill(string(page), os.Args[1], ".")
-		fmt.Print(text)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "tables: %s: %v\n", os.Args[2], err)
 		os.Exit(1)
 	}
+	fmt.Print(text)
 }
 
 var marker = regexp.MustCompile(`(?m)^<!-- table: (.*) -->\n(?:.+\n)*`)
@@ -78,7 +79,7 @@ func fill(page, kind, root string) (string, error) {
 }
 
 var (
-	constructor = regexp.MustCompile(`^New(Desc|(Counter|Gauge|Histogram)(Vec)?)$`)
+	constructor = regexp.MustCompile(`^New(Desc|Counter|Gauge|Histogram)(Vec)?$`)
 	// quoted is a label value in the help text of a metric.
 	quoted = regexp.MustCompile(`'([\w./-]+)'`)
 )
@@ -86,15 +87,15 @@ var (
 // metrics returns the rows of metrics by the folder that declares them, in the order of the code.
 func metrics(root string) (map[string][]string, error) {
 	rows := map[string][]string{}
-	visit := func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+	visit := func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return err
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
-		folder, err := filepath.Rel(root, filepath.Dir(path))
+		folder := path.Dir(name)
 		ast.Inspect(file, func(node ast.Node) bool {
 			if call, ok := node.(*ast.CallExpr); ok {
 				if row := metric(call); row != "" {
@@ -103,10 +104,9 @@ func metrics(root string) (map[string][]string, error) {
 			}
 			return true
 		})
-		return err
+		return nil
 	}
-	err := errors.Join(filepath.WalkDir(filepath.Join(root, "cmd"), visit), filepath.WalkDir(filepath.Join(root, "pkg"), visit))
-	return rows, err
+	return rows, errors.Join(fs.WalkDir(os.DirFS(root), "cmd", visit), fs.WalkDir(os.DirFS(root), "pkg", visit))
 }
 
 // metric returns the row of the metric that a call creates; "" if the call creates none.
@@ -115,23 +115,19 @@ func metric(call *ast.CallExpr) string {
 	if !ok || !constructor.MatchString(function.Sel.Name) {
 		return ""
 	}
-	var name, help, kind string
-	if strings.HasPrefix(function.Sel.Name, "NewDesc") {
-		name, help, kind = text(call.Args[0]), text(call.Args[1]), "gauge" // as all collectors of this project
-	} else {
-		kind = strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(function.Sel.Name, "New"), "Vec"))
-		ast.Inspect(call.Args[0], func(node ast.Node) bool {
-			if pair, ok := node.(*ast.KeyValueExpr); ok {
-				switch pair.Key.(*ast.Ident).Name {
-				case "Name":
-					name = "spot_aware_scheduler_" + text(pair.Value)
-				case "Help":
-					help = text(pair.Value)
-				}
-			}
-			return true
-		})
+	kind := strings.ToLower(constructor.FindStringSubmatch(function.Sel.Name)[1])
+	var name, help string
+	if kind == "desc" { // the collectors of this project have only gauges
+		name, help, kind = text(call.Args[0]), text(call.Args[1]), "gauge"
 	}
+	ast.Inspect(call, func(node ast.Node) bool {
+		if pair, ok := node.(*ast.KeyValueExpr); ok && fmt.Sprint(pair.Key) == "Name" {
+			name = "spot_aware_scheduler_" + text(pair.Value)
+		} else if ok && fmt.Sprint(pair.Key) == "Help" {
+			help = text(pair.Value)
+		}
+		return true
+	})
 	if name == "" {
 		return "" // another function of this name
 	}
