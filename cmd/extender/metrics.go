@@ -15,7 +15,8 @@ const clientRetention = 24 * time.Hour
 // expiryDesc describes the metric of certificates. docs/metrics.md lists it.
 var expiryDesc = metrics.NewDesc("spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds",
 	"Expiry of a certificate or of the authority that signed it, whichever is first, in seconds since 1970. By certificate: 'serving', "+
-		"which replicas also present to each other (0 if it is not valid now), or 'client', of the last scheduler that sent a request in the past 24 hours.",
+		"which replicas also present to each other (0 if it is not valid now), or 'client', of the last "+
+		"scheduler that sent a request in the past 24 hours.",
 	[]string{"certificate"}, nil, metrics.ALPHA, "")
 
 // expiries collects the expiries of certificates.

@@ -4,9 +4,9 @@
 //	tables metrics docs/metrics.md
 //	tables events docs/events.md
 //
-// A marker is a comment in Markdown, <!-- table: NAME... -->. Its table ends at the next empty line.
-// The names are folders that declare metrics, or the first words of the comments of the constants
-// in pkg/apis/spot/events.go.
+// A marker is a comment in Markdown, <!-- table: NAME... -->. Its table ends at the next empty
+// line. The names are folders that declare metrics, or the first words of the comments of the
+// constants in pkg/apis/spot/events.go.
 package main
 
 import (

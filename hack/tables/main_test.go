@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMistakes checks that a page with a mistake in its markers is refused. make verify compares the
-// tables.
+// TestMistakes checks that a page with a mistake in its markers is refused. make verify compares
+// the tables.
 func TestMistakes(t *testing.T) {
 	page, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {

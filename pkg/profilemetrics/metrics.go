@@ -51,7 +51,8 @@ var (
 	nodesDesc = metrics.NewDesc(subsystem+"_nodes",
 		"Nodes, by capacity type and by its source: 'label' (node.kubernetes.io/capacity), 'alias' (a provisioner's label), 'contradiction' "+
 			"(aliases that disagree: counts as spot), 'default' (no label: unlabeledNodes), 'signal' (no label, but a signal that only spot "+
-			"nodes get) or 'settling' (no label yet, younger than labelGrace).", []string{"profile", "capacity_type", "source"}, nil, metrics.ALPHA, "")
+			"nodes get) or 'settling' (no label yet, younger than labelGrace).",
+		[]string{"profile", "capacity_type", "source"}, nil, metrics.ALPHA, "")
 )
 
 var registerOnce sync.Once

@@ -150,7 +150,7 @@ func (w *programs) checkMetrics(t *testing.T) error {
 	documented, served := map[string]metric{}, map[string]metric{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(spot_aware_scheduler_\\w+)` \\| (\\w+) \\| ([^|]*)\\|").FindAllStringSubmatch(page, -1) {
 		labels := strings.NewReplacer("`", "", ",", "").Replace(strings.TrimSpace(row[3]))
-		// caches_synced has two rows. That of the scheduler, whose metrics are read last, has a label.
+		// caches_synced has two rows. That of the scheduler, which is read last, has a label.
 		if labels != "" || documented[row[1]].Labels == "" {
 			documented[row[1]] = metric{row[2], labels}
 		}

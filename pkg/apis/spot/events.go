@@ -49,8 +49,8 @@ const (
 	ReasonNoLabel = "NoCapacityLabel"
 )
 
-// Moves: events about moves of pods, PodDisruptionBudgets and settings. The controller records them,
-// except where a comment names the scheduler.
+// Moves: events about moves of pods, PodDisruptionBudgets and settings. The controller records
+// them, except where a comment names the scheduler.
 const (
 	// ReasonMoving (Normal, on the workload): the controller moves pods of the workload, for the
 	// reason in brackets.
