@@ -1,4 +1,4 @@
-// The release tool and the checks of the repository. hack/tools, hack/helm and others pin programs in
+// The release tool and the generator of tables in docs. hack/tools, hack/helm and others pin programs in
 // modules of their own.
 module github.com/spot-aware-scheduler/spot-aware-scheduler/hack
 

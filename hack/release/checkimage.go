@@ -11,10 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -27,20 +27,16 @@ const maxCompressed = 80_000_000
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
 // checkArchive verifies a docker-archive that make image built.
-func checkArchive(ctx context.Context, w io.Writer, archive, arch, name, version string) error {
-	open := func() (io.ReadCloser, error) { return os.Open(archive) }
-	manifest, err := tarball.LoadManifest(open)
+func checkArchive(ctx context.Context, w io.Writer, archive, arch, tag, version string) error {
+	want, err := name.NewTag(tag)
+	if err != nil {
+		return err
+	}
+	image, err := tarball.ImageFromPath(archive, &want)
 	if err != nil {
 		return fmt.Errorf("%s: %w", archive, err)
 	}
-	if len(manifest) != 1 || !slices.Equal(manifest[0].RepoTags, []string{name}) {
-		return fmt.Errorf("%s: contains %v, want one image named %s", archive, manifest, name)
-	}
-	image, err := tarball.Image(open, nil)
-	if err != nil {
-		return fmt.Errorf("%s: %w", archive, err)
-	}
-	fmt.Fprintf(w, "image: %s linux/%s: %s\n", name, arch, archive)
+	fmt.Fprintf(w, "image: %s linux/%s: %s\n", tag, arch, archive)
 	if _, err := checkImage(ctx, w, image, arch, version); err != nil {
 		return fmt.Errorf("%s: %w", archive, err)
 	}

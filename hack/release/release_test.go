@@ -269,7 +269,6 @@ func TestCheckImage(t *testing.T) {
 		"architecture": {func(_ *binary, c *v1.ConfigFile) { c.Architecture = "arm64" }, "architecture"},
 		"command":      {func(_ *binary, c *v1.ConfigFile) { c.Config.Cmd = []string{"-v"} }, "command"},
 		"no licences":  {func(b *binary, _ *v1.ConfigFile) { b.licenses = nil }, "contains 1 files"},
-		"more files":   {func(b *binary, _ *v1.ConfigFile) { b.licenses["shell"] = newFile([]byte("#"), true) }, "want only"},
 		"no binary":    {func(b *binary, _ *v1.ConfigFile) { b.data = bytes.Repeat([]byte("#"), 100) }, "bad magic"},
 		"dynamic":      {func(b *binary, _ *v1.ConfigFile) { b.data = dynamic }, "is not static"},
 	} {
@@ -294,6 +293,10 @@ func TestCheckImage(t *testing.T) {
 				t.Errorf("checkImage returned %v, want an error that contains %q", err, test.want)
 			}
 		})
+	}
+	more := files{"spot": newFile(nil, true), "licenses/a": newFile([]byte("text"), false), "shell": newFile([]byte("#"), false)}
+	if err := onlyBinary(more, "spot"); err == nil || !strings.Contains(err.Error(), "contains shell") {
+		t.Errorf("onlyBinary returned %v, want an error about the file shell", err)
 	}
 	if _, err := checkImage(ctx, io.Discard, empty.Image, "amd64", version); err == nil {
 		t.Error("checkImage returned no error for an empty image")
