@@ -261,11 +261,13 @@ func (c *cluster) create(cmd command) error {
 			proto.parallel, err = oneOf(value, map[string]bool{"Parallel": true, "OrderedReady": false})
 		case "onDisruption":
 			proto.ignoresDisruption, err = oneOf(value, map[string]bool{"Ignore": true})
-		case "min-on-demand", "max-per-pool", "when-unsatisfiable", "fallback-after", "rollout-relief", "overflow",
-			"disruption-limit", "on-disruption-limit", "disruptions", "protect":
-			proto.annotations[annotationPrefix+key] = value
 		default:
-			return fmt.Errorf("no such key")
+			annotation := annotationPrefix + key
+			isSetting := slices.ContainsFunc(decision.Settings, func(s decision.Setting) bool { return s.Annotation == annotation })
+			if !isSetting && annotation != spot.DisruptionsAnnotation {
+				return fmt.Errorf("no such key")
+			}
+			proto.annotations[annotation] = value
 		}
 		return err
 	})

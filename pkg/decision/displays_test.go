@@ -287,8 +287,8 @@ func (c *cluster) next(a args) (*pod, error) {
 	return nil, fmt.Errorf("no pod of %s waits", w.name)
 }
 
-// showSettings prints the settings of the pods of a workload, the source of each setting, and the
-// annotations without effect.
+// showSettings prints the settings of the pods of a workload by source, and the annotations without
+// effect. It omits the settings that have the value of the default policy and no other source.
 func (c *cluster) showSettings(a args) (string, error) {
 	if err := a.expect("workload"); err != nil {
 		return "", err
@@ -302,17 +302,27 @@ func (c *cluster) showSettings(a args) (string, error) {
 	if other, more := c.policy.Settings(subject); other.String() != settings.String() || !slices.Equal(more, invalid) {
 		return "", fmt.Errorf("Settings returns %s, but Explain %s", other, settings)
 	}
-	out := settings.String() + "\n"
+	out := ""
+	defaults := newCluster().policy.Defaults
 	bySource := map[string][]string{}
-	for _, setting := range decision.Settings {
-		source := origins.Sources[setting.Name]
-		bySource[source] = append(bySource[source], setting.Name)
+	for i := range decision.Settings {
+		setting := &decision.Settings[i]
+		source, value := origins.Sources[setting.Name], setting.Text(settings)
+		if usual := source == "the profile" || source == "the default"; !usual || value != setting.Text(defaults) {
+			bySource[source] = append(bySource[source], setting.Name+"="+value)
+		}
 	}
 	for _, source := range slices.Sorted(maps.Keys(bySource)) {
-		out += fmt.Sprintf("  %s: %s\n", source, strings.Join(bySource[source], ", "))
+		out += fmt.Sprintf("%s: %s\n", source, strings.Join(bySource[source], ", "))
+	}
+	if out == "" {
+		out = "the defaults\n"
+	}
+	if settings.Disruptions > 0 {
+		out += fmt.Sprintf("disruptions: %d\n", settings.Disruptions)
 	}
 	for _, text := range origins.Overruled {
-		out += "  no effect: " + text + "\n"
+		out += "no effect: " + text + "\n"
 	}
 	for _, i := range invalid {
 		out += "! " + i.String() + "\n"

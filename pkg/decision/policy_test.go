@@ -158,31 +158,6 @@ func TestParseSettings(t *testing.T) {
 	}
 }
 
-// unusual has a value of each setting that differs from that of the zero WorkloadSettings.
-var unusual = map[string]string{
-	"minOnDemand": "7", "maxPerPool": "7", "whenUnsatisfiable": "ScheduleAnyway", "fallbackAfter": "7s", "rolloutRelief": "7s",
-	"overflow": "Never", "exemptions": "Ignore", "protect": "true", "disruptionLimit": "7", "onDisruptionLimit": "PreferOnDemand",
-}
-
-// Every setting has its own name and, if any, its own annotation, and overrides only itself.
-func TestSettingsAreDistinct(t *testing.T) {
-	seen := map[string]bool{}
-	for _, setting := range decision.Settings {
-		for _, key := range []string{setting.Name, setting.Annotation} {
-			if key != "" && seen[key] {
-				t.Errorf("%s twice", key)
-			}
-			seen[key] = true
-		}
-		settings := overrides(t, setting.Name, unusual[setting.Name]).Apply(decision.WorkloadSettings{})
-		for _, other := range decision.Settings {
-			if changed := other.Text(settings) != other.Text(decision.WorkloadSettings{}); changed != (other.Name == setting.Name) {
-				t.Errorf("%s changes %s: %t", setting.Name, other.Name, changed)
-			}
-		}
-	}
-}
-
 func TestParseDisruptions(t *testing.T) {
 	for value, want := range map[string]int{"2": 2, "0": 0, "-2": -1, "9999999999": -1, "many": -1} {
 		if got, err := decision.ParseDisruptions(value); (err != nil) != (want < 0) || err == nil && got != want {
@@ -191,36 +166,12 @@ func TestParseDisruptions(t *testing.T) {
 	}
 }
 
-// TestMessages pins the texts that users read in events.
-func TestMessages(t *testing.T) {
-	tests := map[string]struct{ got, want string }{
-		"invalid annotation": {
-			got:  decision.InvalidAnnotation{Object: "Deployment", Key: spot.MinOnDemandAnnotation, Value: "3O%", Expected: "expected a number"}.String(),
-			want: `annotation spot-aware-scheduler.io/min-on-demand on the Deployment is ignored: invalid value "3O%": expected a number`,
-		},
-		"settings, least": {
-			got:  decision.WorkloadSettings{FallbackAfter: decision.Never, RolloutRelief: decision.Never}.String(),
-			want: "minOnDemand=0 maxPerPool=no cap whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never overflow=Allow exemptions=Allow protect=false",
-		},
-		"settings, most": {
-			got: decision.WorkloadSettings{
-				MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: time.Minute,
-				RolloutRelief: 30 * time.Second, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
-			}.String(),
-			want: "minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m0s rolloutRelief=30s overflow=Never exemptions=Ignore protect=false",
-		},
-		"settings with a disruption limit": {
-			got: decision.WorkloadSettings{FallbackAfter: decision.Never, RolloutRelief: decision.Never, DisruptionLimit: 3, Disruptions: 1}.String(),
-			want: "minOnDemand=0 maxPerPool=no cap whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never overflow=Allow exemptions=Allow protect=false " +
-				"disruptionLimit=3 onDisruptionLimit=RequireOnDemand disruptions=1",
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			if test.got != test.want {
-				t.Errorf("got  %s\nwant %s", test.got, test.want)
-			}
-		})
+// TestInvalidAnnotationText pins the text that users read in events.
+func TestInvalidAnnotationText(t *testing.T) {
+	got := decision.InvalidAnnotation{Object: "Deployment", Key: spot.MinOnDemandAnnotation, Value: "3O%", Expected: "expected a number"}.String()
+	want := `annotation spot-aware-scheduler.io/min-on-demand on the Deployment is ignored: invalid value "3O%": expected a number`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 

@@ -406,11 +406,14 @@ func TestMayAdmitMoreMissesNothing(t *testing.T) {
 // TestStricterOnlyOnlyTightens: with StricterOnly no annotation makes a workload less safe than
 // rules and defaults do.
 func TestStricterOnlyOnlyTightens(t *testing.T) {
+	var keys []string
+	for _, setting := range decision.Settings {
+		if setting.Annotation != "" {
+			keys = append(keys, setting.Annotation)
+		}
+	}
 	annotations := rapid.MapOfN(
-		rapid.SampledFrom([]string{
-			spot.MinOnDemandAnnotation, spot.MaxPerPoolAnnotation, spot.WhenUnsatisfiableAnnotation, spot.FallbackAfterAnnotation,
-			spot.RolloutReliefAnnotation, spot.OverflowAnnotation, spot.DisruptionLimitAnnotation, spot.OnDisruptionLimitAnnotation,
-		}),
+		rapid.SampledFrom(keys),
 		rapid.SampledFrom([]string{"Allow", "Never", "0", "1", "3", "20%", "60%", "100%", "DoNotSchedule", "ScheduleAnyway", "0s", "30s", "10m", "never", "PreferOnDemand", "RequireOnDemand", "junk"}), 0, 6)
 	rapid.Check(t, func(t *rapid.T) {
 		pod := &decision.Pod{Annotations: annotations.Draw(t, "on the pod")}

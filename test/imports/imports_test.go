@@ -43,12 +43,12 @@ var order = [][]string{
 	{"kubectl/lister"},
 	{"kubectl/report"},
 	// Fixtures of tests.
-	{"node/nodetest", "kubectl/lister/listertest", "extender/extendertest", "clustertest"},
+	{"decision/decisiontest", "node/nodetest", "kubectl/lister/listertest", "extender/extendertest", "clustertest"},
 }
 
 // fixtures are imported only by tests.
 var fixtures = []string{
-	module + "/test", module + "/pkg/node/nodetest", module + "/pkg/kubectl/lister/listertest", module + "/pkg/extender/extendertest",
+	module + "/test", module + "/pkg/decision/decisiontest", module + "/pkg/node/nodetest", module + "/pkg/kubectl/lister/listertest", module + "/pkg/extender/extendertest",
 	module + "/pkg/clustertest",
 }
 
