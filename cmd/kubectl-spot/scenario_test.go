@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 )
 
 // TestCommands runs testdata/*.txt. The directive run is followed by command lines, and by what
@@ -19,7 +21,7 @@ import (
 //	denied=(RESOURCE,...)  the API server denies these resources
 //	no-config              without --scheduler-config={shipped}
 //
-// A name in braces is a file, as in files.
+// A name in braces is a file, as in files, or the settings of the default policy.
 func TestCommands(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		paths := files(t)
@@ -76,6 +78,11 @@ func answer(t *testing.T, line string, more []string, paths map[string]string) s
 	if status != 0 {
 		text += fmt.Sprintf("exit status %d\n", status)
 	}
+	policy, _, err := (&config.ReplicaSafetyArgs{}).Policy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	toNames = append(toNames, policy.Defaults.String(), "{default settings}")
 	return strings.NewReplacer(toNames...).Replace(text)
 }
 

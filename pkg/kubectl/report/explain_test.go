@@ -10,7 +10,50 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision/decisiontest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
+
+// An explanation shows every setting with an effect, in the order of the table, with its value and
+// its source.
+func TestExplainShowsEverySetting(t *testing.T) {
+	for i := range decision.Settings {
+		setting := &decision.Settings[i]
+		policy := basic()
+		policy.Defaults.DisruptionLimit = 5 // with it, all settings have an effect on Jobs
+		value := clustertest.Overrides(setting.Name, decisiontest.OtherValue(setting, policy.Defaults))
+		policy.Rules = []decision.Rule{{Name: "r", Overrides: value}}
+		for _, object := range []string{"job/sum", "deployment/web"} {
+			kind, name, _ := strings.Cut(object, "/")
+			e, err := newView(t, policy, "node od on-demand m/a\njob sum 1 od\ndeployment web 1 od").Explain(kind, clustertest.Namespace, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			settings := value.Apply(policy.Defaults)
+			var want []report.Setting
+			for j := range decision.Settings {
+				other := &decision.Settings[j]
+				source := "the profile"
+				switch {
+				case j == i:
+					source = `rule "r"`
+				case other.Name == "protect":
+					source = "the default"
+				}
+				shown := report.Setting{Name: other.Name, Value: other.Text(settings), Source: source}
+				if kind == "job" && other.Name == "minOnDemand" && j != i {
+					shown.Value, shown.Source = "0", "the default of Jobs that retry"
+				}
+				if other.Applies(settings, kind == "job") {
+					want = append(want, shown)
+				}
+			}
+			if diff := cmp.Diff(want, e.Settings); diff != "" {
+				t.Errorf("%s with another %s: settings (-want +got):\n%s", object, setting.Name, diff)
+			}
+		}
+	}
+}
 
 // Rules by QoS class and by priority also apply to workloads without pods, by their pod templates.
 func TestRulesWithoutPods(t *testing.T) {

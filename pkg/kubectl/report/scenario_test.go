@@ -23,7 +23,7 @@ import (
 //	cluster              objects that the clusters of all later directives of the file contain
 //	status               the statuses
 //	explain KIND/NAME    the explanation, without settings
-//	settings KIND/NAME   the settings in the explanation
+//	settings KIND/NAME   the settings in the explanation that are not from the profile
 //	placement POD...     why pods are on their nodes
 //	lose NODES...        the loss of nodes
 //	surplus              the replicas on on-demand that could be on spot
@@ -99,6 +99,9 @@ func answer(t *testing.T, d *datadriven.TestData, view *report.View, args []stri
 			return explanationLines(e)
 		}
 		for _, s := range e.Settings {
+			if s.Source == "the profile" || s.Source == "the default" {
+				continue
+			}
 			lines = append(lines, fmt.Sprintf("%s %s from %s", s.Name, s.Value, s.Source))
 		}
 	case "placement":
