@@ -158,12 +158,7 @@ func TestReplicaSafetyArgsErrors(t *testing.T) {
 			{name: c, namespaces: [x], qosClasses: [Burstable], minOnDemand: 1}, {name: d, namespaces: [x], ownerKinds: [Job], minOnDemand: 1},
 			{name: e, namespaces: [x], priorityClasses: [p], minOnDemand: 1}, {name: f, namespaces: [x], podSelector: {matchLabels: {a: b}}, minOnDemand: 1},
 			{name: g, namespaces: [z], minOnDemand: 1}]`, nil},
-		"rule that sets nothing":                   {`rules: [{name: a, namespaces: [x]}]`, []fieldErr{{required, "args.rules[0]", ""}}},
-		"rule that sets the relief only":           {`rules: [{name: a, namespaces: [x], rolloutRelief: never}]`, nil},
-		"rule that sets the disruption limit only": {`rules: [{name: a, namespaces: [x], disruptionLimit: 2}]`, nil},
-		"rule that sets onDisruptionLimit only":    {`rules: [{name: a, namespaces: [x], onDisruptionLimit: PreferOnDemand}]`, nil},
-		"rule that sets the exemptions only":       {`rules: [{name: a, namespaces: [x], exemptions: Ignore}]`, nil},
-		"rule that sets the overflow only":         {`rules: [{name: a, namespaces: [x], overflow: Never}]`, nil},
+		"rule that sets nothing": {`rules: [{name: a, namespaces: [x]}]`, []fieldErr{{required, "args.rules[0]", ""}}},
 		"settings of a rule": {
 			`rules: [{name: a, minOnDemand: "101%", maxPerPool: 0, whenUnsatisfiable: x, fallbackAfter: x, rolloutRelief: x, overflow: x, exemptions: x, disruptionLimit: x, onDisruptionLimit: x, annotationPolicy: x}]`,
 			[]fieldErr{
