@@ -132,6 +132,7 @@ func TestHelmChecksValues(t *testing.T) {
 		"unknown setting":             {values{"policy": values{"minOnDemnd": 1}}, []string{"/policy", "minOnDemnd"}},
 		"unknown setting of a rule":   {values{"policy": values{"rules": []any{values{"name": "a", "floor": 1}}}}, []string{"/policy/rules/0", "floor"}},
 		"unknown word":                {values{"policy": values{"overflow": "Sometimes"}}, []string{"/policy/overflow", "Allow", "Never"}},
+		"unknown word in a rule":      {values{"policy": values{"rules": []any{values{"name": "a", "overflow": "No"}}}}, []string{"/policy/rules/0/overflow", "Allow", "Never"}},
 		"wrong price":                 {values{"controller": values{"prices": []any{values{"instanceType": "m", "spot": "cheap"}}}}, []string{"/controller/prices/0/spot", "number"}},
 		"wrong type":                  {values{"controller": values{"config": values{"dryRun": "yes"}}}, []string{"/controller/config/dryRun", "boolean"}},
 		"profiles of their own":       {values{"scheduler": values{"config": values{"profiles": []any{}}}}, []string{"/scheduler/config", "profiles"}},

@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 func TestNamesAreDocumented(t *testing.T) {
@@ -22,10 +25,9 @@ func TestNamesAreDocumented(t *testing.T) {
 		// atLeast detects an expression that matches nothing.
 		atLeast int
 	}{
-		"settings":    {"pkg/apis/controller/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 20},
-		"annotations": {"pkg/apis/spot/names.go", "docs/tuning.md", regexp.MustCompile(`(?:Demand|Pool|Unsatisfiable|After|Relief|Overflow|Protect|Surge)Annotation += "([\w./-]+)"`), "`%`", 8},
-		"outcomes":    {"pkg/decision/admit.go", "docs/metrics.md", regexp.MustCompile(`Outcome += "([\w-]+)"`), "`%`", 7},
-		"args":        {"pkg/apis/config/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 12},
+		"settings": {"pkg/apis/controller/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 20},
+		"outcomes": {"pkg/decision/admit.go", "docs/metrics.md", regexp.MustCompile(`Outcome += "([\w-]+)"`), "`%`", 7},
+		"args":     {"pkg/apis/config/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 12},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, doc := read(t, test.code), read(t, test.doc)
@@ -34,11 +36,42 @@ func TestNamesAreDocumented(t *testing.T) {
 				t.Fatalf("%s: found %d names, expected at least %d: the expression matches too little", test.code, len(names), test.atLeast)
 			}
 			for _, match := range names {
+				if slices.ContainsFunc(decision.Settings, func(s decision.Setting) bool { return s.Name == match[1] }) {
+					continue // TestSettingsAreDocumented
+				}
 				if want := strings.ReplaceAll(test.as, "%", match[1]); !strings.Contains(doc, want) {
 					t.Errorf("%s does not mention %s of %s", test.doc, want, test.code)
 				}
 			}
 		})
+	}
+}
+
+// TestSettingsAreDocumented checks that the reference of the configuration has every setting of
+// workloads, and that the page about tuning has its annotation, or its name if it has none.
+func TestSettingsAreDocumented(t *testing.T) {
+	reference := read(t, "docs/reference/configuration.md")
+	tuning := parse("docs/tuning.md", read(t, "docs/tuning.md"))
+	annotations := tuning.firstColumn("annotation")
+	known := []string{spot.SurgeAnnotation}
+	for _, setting := range decision.Settings {
+		if !strings.Contains(reference, "\n| `"+setting.Name+"` |") {
+			t.Errorf("docs/reference/configuration.md has no row for %s: make generate adds it", setting.Name)
+		}
+		switch {
+		case setting.Annotation == "":
+			if !strings.Contains(read(t, tuning.file), "`"+setting.Name+"`") {
+				t.Errorf("%s does not mention %s", tuning.file, setting.Name)
+			}
+		case !slices.Contains(annotations, setting.Annotation):
+			t.Errorf("%s has no row for %s", tuning.file, setting.Annotation)
+		}
+		known = append(known, setting.Annotation)
+	}
+	for _, annotation := range annotations {
+		if !slices.Contains(known, annotation) {
+			t.Errorf("%s describes the annotation %s, which is no setting", tuning.file, annotation)
+		}
 	}
 }
 

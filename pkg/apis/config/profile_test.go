@@ -11,7 +11,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // ReadPolicy returns the same policy as the scheduler's decoder.
@@ -50,8 +49,15 @@ func TestReadPolicyShipped(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if policy.Defaults.MinOnDemand != decision.Count(1) || len(signals) != len(providers.Signals()) {
-			t.Errorf("%s: %s, %d signals", name, policy.Defaults, len(signals))
+		defaults, builtin, err := (&config.ReplicaSafetyArgs{}).Policy()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(defaults, policy, cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })); diff != "" {
+			t.Errorf("%s: policy (-defaults +file):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(builtin, signals); diff != "" {
+			t.Errorf("%s: signals (-builtin +file):\n%s", name, diff)
 		}
 	}
 }
