@@ -76,17 +76,11 @@ poolRisk:
 `
 )
 
+// TestDefaults checks that the decoder applies SetDefaults. TestPolicyOfDefaults has the values.
 func TestDefaults(t *testing.T) {
 	safety := func(change func(*config.ReplicaSafetyArgs)) *config.ReplicaSafetyArgs {
-		a := &config.ReplicaSafetyArgs{
-			WorkloadSettings: config.WorkloadSettings{
-				MinOnDemand: ptr.To(intstr.FromInt32(1)), WhenUnsatisfiable: ptr.To(config.DoNotSchedule),
-				FallbackAfter: &config.DurationOrNever{Duration: duration(5 * time.Minute)}, RolloutRelief: &config.DurationOrNever{Duration: duration(30 * time.Second)},
-				Overflow: ptr.To(config.AllowOverflow), Exemptions: ptr.To(config.AllowExemptions), OnDisruptionLimit: ptr.To(config.RequireOnDemand),
-			},
-			UnlabeledNodes: ptr.To(config.OnDemand), AnnotationPolicy: ptr.To(config.AllowAnnotations),
-			LabelGrace: ptr.To(duration(30 * time.Second)), GateTimeout: ptr.To(duration(30 * time.Second)),
-		}
+		a := &config.ReplicaSafetyArgs{}
+		a.SetDefaults()
 		change(a)
 		return a
 	}
@@ -194,8 +188,21 @@ func TestPolicyOfDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defaults := map[string]string{
+		"minOnDemand": "1", "maxPerPool": "no cap", "whenUnsatisfiable": "DoNotSchedule", "fallbackAfter": "5m0s", "rolloutRelief": "30s",
+		"overflow": "Allow", "exemptions": "Allow", "protect": "false", "disruptionLimit": "never", "onDisruptionLimit": "RequireOnDemand",
+	}
+	for _, setting := range decision.Settings {
+		if want, got := defaults[setting.Name], setting.Text(policy.Defaults); want != "" && got != want {
+			t.Errorf("%s is %s, want %s", setting.Name, got, want)
+		}
+		delete(defaults, setting.Name)
+	}
+	if len(defaults) > 0 {
+		t.Errorf("no settings %v", defaults)
+	}
 	want := &decision.Policy{
-		Defaults:       decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second},
+		Defaults:       policy.Defaults,
 		LabelGrace:     30 * time.Second,
 		GateTimeout:    30 * time.Second,
 		CapacityLabels: providers.CapacityLabels(),
