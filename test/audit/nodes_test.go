@@ -7,7 +7,33 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
+
+// The auditor has its own list of signals. It contains every built-in signal that excludes pods,
+// and no other. It may be more precise about conditions.
+func TestBuiltinSignals(t *testing.T) {
+	want, got := map[signal]bool{}, map[signal]bool{}
+	for _, s := range providers.Signals() {
+		if s.Class == decision.Advisory {
+			continue
+		}
+		value := s.Value
+		if value == "" {
+			value = anyValue
+		}
+		want[signal{kind: signalKind(s.Kind), key: s.Key, value: value, mentions: s.Mentions, onlySpot: s.OnlySpot}] = true
+	}
+	for _, s := range builtinSignals {
+		s.reason = ""
+		got[s] = true
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(signal{})); diff != "" {
+		t.Errorf("signals that exclude pods (-product +auditor):\n%s", diff)
+	}
+}
 
 func TestCapacity(t *testing.T) {
 	type capacity struct{ Spot, Labelled bool }
