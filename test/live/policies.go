@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
@@ -39,9 +40,9 @@ func (api PolicyAPI) Convert(manifests string) string {
 	return strings.ReplaceAll(manifests, group+"v1"+kind, group+api.Version+kind)
 }
 
-// KubectlAutoscalerMode runs kubectl to apply or delete the shipped manifests of the autoscaler
-// mode.
-func KubectlAutoscalerMode(ctx context.Context, cp *lab.ControlPlane, verb string) error {
+// KubectlAutoscalerMode runs kubectl with a verb, apply or delete, and its flags on the shipped
+// manifests of the autoscaler mode.
+func KubectlAutoscalerMode(ctx context.Context, cp *lab.ControlPlane, verb ...string) error {
 	const overlay = "manifests/overlays/autoscaler"
 	kubectl := filepath.Join(cp.Root, ".local", "bin", "kubectl")
 	manifests, err := exec.CommandContext(ctx, kubectl, "kustomize", filepath.Join(cp.Root, overlay)).Output()
@@ -52,10 +53,10 @@ func KubectlAutoscalerMode(ctx context.Context, cp *lab.ControlPlane, verb strin
 		}
 		return fmt.Errorf("building %s: %w", overlay, err)
 	}
-	command := exec.CommandContext(ctx, kubectl, "--kubeconfig="+cp.Kubeconfig, verb, "-f", "-")
+	command := exec.CommandContext(ctx, kubectl, append(slices.Clone(verb), "--kubeconfig="+cp.Kubeconfig, "-f", "-")...)
 	command.Stdin = strings.NewReader(MutatingPolicies().Convert(string(manifests)))
 	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("kubectl %s of %s: %w: %s", verb, overlay, err, out)
+		return fmt.Errorf("kubectl %s of %s: %w: %s", verb[0], overlay, err, out)
 	}
 	return nil
 }

@@ -128,7 +128,9 @@ func (s *Scenario) ApplyMode() {
 	_, err := s.Plane.ControllerKubeconfig(s.Ctx)
 	s.Must(err)
 	s.Must(KubectlAutoscalerMode(s.Ctx, s.Plane, "apply"))
-	s.BeforeClear = append(s.BeforeClear, func(ctx context.Context) error { return KubectlAutoscalerMode(ctx, s.Plane, "delete") })
+	s.BeforeClear = append(s.BeforeClear, func(ctx context.Context) error {
+		return KubectlAutoscalerMode(ctx, s.Plane, "delete", "--ignore-not-found")
+	})
 	s.Eventually(2*Soon, func() error {
 		pod, err := s.Client.CoreV1().Pods(s.Namespace).Create(s.Ctx, &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: PodTemplate("probe").Spec,
