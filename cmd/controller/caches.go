@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"net/http"
 
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -66,12 +64,12 @@ func (c *caches) whenSynced(run func(context.Context) error) manager.Runnable {
 	})
 }
 
-// ready is a healthz.Checker.
-func (c *caches) ready(*http.Request) error {
+// full reports whether every cache is full.
+func (c *caches) full() bool {
 	select {
 	case <-c.synced:
-		return nil
+		return true
 	default:
-		return errors.New("the caches are being filled")
+		return false
 	}
 }

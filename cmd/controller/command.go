@@ -8,7 +8,6 @@ import (
 
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
@@ -18,10 +17,9 @@ import (
 
 // options are the flags of the command line.
 type options struct {
-	configFile, schedulerConfigFile string
-	profile                         string
-	kubeconfig                      string
-	dryRun                          bool
+	app.PolicyFlags
+	configFile string
+	dryRun     bool
 }
 
 // setup is the content of the files on the command line.
@@ -43,15 +41,10 @@ to on-demand nodes if a floor is not met, and back to spot when it has room. It
 enforces the placement policy of spot-aware-scheduler, and reads the policy from
 the scheduler's configuration file.`,
 		AddFlags: func(sets *cliflag.NamedFlagSets) {
+			opts.AddTo(sets, "controller")
 			flags := sets.FlagSet("controller")
 			flags.StringVar(&opts.configFile, "config", "",
 				"The file with the SpotControllerConfiguration. Required; config/controller-config.yaml is an example.")
-			flags.StringVar(&opts.schedulerConfigFile, "scheduler-config", "",
-				"The scheduler's configuration file, which contains the policy. Required.")
-			flags.StringVar(&opts.profile, "profile", config.DefaultProfile,
-				"The schedulerName of the profile in that file whose policy applies, to the pods with this schedulerName.")
-			flags.StringVar(&opts.kubeconfig, "kubeconfig", "",
-				"A kubeconfig with the cluster and the credential. Default: the ServiceAccount of the pod that this runs in.")
 			flags.BoolVar(&opts.dryRun, "dry-run", false,
 				"Only log what would be done. A dry run does not acquire the Lease, so it can run beside an active controller.")
 		},
@@ -60,27 +53,24 @@ the scheduler's configuration file.`,
 			if err != nil {
 				return nil, err
 			}
-			return func(ctx context.Context) error { return start(ctx, opts.kubeconfig, setup) }, nil
+			return func(ctx context.Context) error { return start(ctx, opts.Kubeconfig, setup) }, nil
 		},
 	}
 }
 
 // read reads both files, and then the price list. It returns the errors of both files at once.
 func (o *options) read() (*setup, error) {
-	if o.configFile == "" || o.schedulerConfigFile == "" {
+	if o.configFile == "" || o.SchedulerConfigFile == "" {
 		return nil, app.UsageError(errors.New("--config and --scheduler-config are required"))
 	}
-	s := &setup{Config: round.Config{Profile: o.profile}}
-	err := errors.Join(
-		app.ReadFile(o.configFile, func(data []byte) (err error) {
-			s.SpotControllerConfiguration, err = controller.Read(data)
-			return err
-		}),
-		app.ReadFile(o.schedulerConfigFile, func(data []byte) (err error) {
-			s.Policy, s.Signals, err = config.ReadPolicy(data, o.profile)
-			return err
-		}),
-	)
+	s := &setup{Config: round.Config{Profile: o.Profile}}
+	configErr := app.ReadFile(o.configFile, func(data []byte) (err error) {
+		s.SpotControllerConfiguration, err = controller.Read(data)
+		return err
+	})
+	var policyErr error
+	s.Policy, s.Signals, policyErr = o.Read()
+	err := errors.Join(configErr, policyErr)
 	if err != nil {
 		return nil, err
 	}

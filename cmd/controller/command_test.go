@@ -99,7 +99,10 @@ func TestReadFiles(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := options{configFile: fileWith(t, test.config), schedulerConfigFile: fileWith(t, test.scheduler), profile: "spot-aware-scheduler"}
+			o := options{
+				PolicyFlags: app.PolicyFlags{SchedulerConfigFile: fileWith(t, test.scheduler), Profile: "spot-aware-scheduler"},
+				configFile:  fileWith(t, test.config),
+			}
 			_, err := o.read()
 			if (err != nil) != (test.want != nil) {
 				t.Fatal(err)
@@ -123,7 +126,7 @@ func TestDryRun(t *testing.T) {
 		"neither": {shipped, false, false}, "flag": {shipped, true, true}, "file": {on, false, true}, "both": {on, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := options{configFile: test.file, schedulerConfigFile: shippedScheduler, profile: "spot-aware-scheduler", dryRun: test.flag}
+			o := options{configFile: test.file, PolicyFlags: app.PolicyFlags{SchedulerConfigFile: shippedScheduler, Profile: "spot-aware-scheduler"}, dryRun: test.flag}
 			setup, err := o.read()
 			if err != nil {
 				t.Fatal(err)
@@ -158,7 +161,7 @@ func TestPriceFile(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(filepath.Dir(config), "prices.yaml"), []byte(test.prices), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			o := options{configFile: config, schedulerConfigFile: shippedScheduler, profile: "spot-aware-scheduler"}
+			o := options{configFile: config, PolicyFlags: app.PolicyFlags{SchedulerConfigFile: shippedScheduler, Profile: "spot-aware-scheduler"}}
 			setup, err := o.read()
 			if test.want != "" {
 				if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), config) || !strings.Contains(err.Error(), "costs.priceFile: ") {

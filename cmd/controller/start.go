@@ -76,18 +76,13 @@ func elect(config *rest.Config, duration time.Duration, options *manager.Options
 	if err != nil {
 		return nil, err
 	}
-	renewDeadline, retryPeriod := leader.RenewDeadline(duration), leader.RetryPeriod(duration)
-	lock, err := leader.NewLeaseLock(config, name, host+"_"+string(uuid.NewUUID()), duration)
+	lock, err := app.Elect(config, name, host+"_"+string(uuid.NewUUID()), duration, options)
 	if err != nil {
 		return nil, err
 	}
 	lock.Remember(memory)
-	options.LeaderElection, options.LeaderElectionID, options.LeaderElectionResourceLockInterface = true, name, lock
-	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &duration, &renewDeadline, &retryPeriod
-	// The process ends with the manager, after everything that requires the Lease has ended.
-	options.LeaderElectionReleaseOnCancel = true
 	return func() error {
-		if !lock.RenewedWithin(renewDeadline) {
+		if !lock.RenewedWithin(leader.RenewDeadline(duration)) {
 			return errStaleLease
 		}
 		return nil
@@ -150,7 +145,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		}
 	}
 	return errors.Join(
-		mgr.AddReadyzCheck("caches", caches.ready), mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
+		mgr.AddReadyzCheck("caches", app.ReadyWhen(caches.full)), mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
 	)
 }
 

@@ -8,31 +8,26 @@ import (
 
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
-
-	// Registers the metrics of leader election.
-	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection"
 )
 
 // options has the values of the command line.
 type options struct {
-	schedulerConfigFile, profile, kubeconfig string
-	bindAddress, advertiseAddress            string
-	metricsAddress, healthAddress            string
-	certFile, keyFile, clientCAFile          string
-	allowedClients                           []string
+	app.PolicyFlags
+	bindAddress, advertiseAddress   string
+	metricsAddress, healthAddress   string
+	certFile, keyFile, clientCAFile string
+	allowedClients                  []string
 }
 
 // setup has the command line and the contents of its files.
 type setup struct {
 	options
-	policy           *decision.Policy
-	signals          []providers.Signal
-	ignoredArguments []string // arguments in the file that have no effect here
-	tls              *certificates
+	policy  *decision.Policy
+	signals []providers.Signal
+	tls     *certificates
 }
 
 // newCommand returns the command.
@@ -47,29 +42,20 @@ configuration file of spot-aware-scheduler. It decides about the pods that name
 that file's profile in spec.schedulerName, and permits all nodes for other pods.
 config/extender.yaml has the configuration of the scheduler.`,
 		AddFlags: func(sets *cliflag.NamedFlagSets) {
-			flags := sets.FlagSet("extender")
-			flags.StringVar(&opts.schedulerConfigFile, "scheduler-config", "",
-				"Path to the configuration file of spot-aware-scheduler, which has the policy. Required; config/scheduler-config.yaml is an example.")
-			flags.StringVar(&opts.profile, "profile", config.DefaultProfile,
-				"schedulerName of the profile in --scheduler-config. Its policy applies to the pods that name this profile.")
-			flags.StringVar(&opts.kubeconfig, "kubeconfig", "",
-				"Path to a kubeconfig. If empty, the ServiceAccount of the pod is used.")
+			opts.AddTo(sets, "extender")
 			serving := sets.FlagSet("serving")
 			serving.StringVar(&opts.bindAddress, "bind-address", ":8445",
 				"Address on which kube-scheduler is served, as host:port. Without a host, all addresses.")
 			serving.StringVar(&opts.advertiseAddress, "advertise-address", "",
-				"Address of this replica for other replicas, as host:port, or as an IP address with the port of --bind-address. Required if "+
-					"--bind-address "+
-					"has no host; otherwise --bind-address is the default.")
+				"Address of this replica for clients of other replicas, as host:port, or as an IP address with the port of --bind-address. "+
+					"Required if --bind-address has no host; otherwise --bind-address is the default.")
 			serving.StringVar(&opts.certFile, "tls-cert-file", "",
-				"Path to the serving certificate as PEM, reloaded when it changes. --client-ca-file must have signed it, for a DNS name and for the "+
-					"usages server auth and client auth: replicas authenticate each other with it. Required.")
+				"Path to the serving certificate as PEM, reloaded when it changes. Required.")
 			serving.StringVar(&opts.keyFile, "tls-private-key-file", "", "Path to the key of --tls-cert-file. Required.")
 			serving.StringVar(&opts.clientCAFile, "client-ca-file", "",
 				"Path to the authorities whose client certificates are accepted, as PEM, reloaded when it changes. Required.")
 			serving.StringSliceVar(&opts.allowedClients, "allowed-client-names", []string{"kube-scheduler"},
-				"Common names or DNS names of the client certificates that are permitted. Other replicas are permitted by the DNS name in "+
-					"--tls-cert-file.")
+				"Common names or DNS names of the client certificates that are permitted.")
 			serving.StringVar(&opts.metricsAddress, "metrics-bind-address", ":8443",
 				"Address of /metrics, served over HTTPS to clients with permission to read it. 0 disables it.")
 			serving.StringVar(&opts.healthAddress, "health-probe-bind-address", ":8081",
@@ -91,14 +77,8 @@ func (o *options) read() (*setup, error) {
 		return nil, app.UsageError(err)
 	}
 	s := &setup{options: *o}
-	policyErr := app.ReadFile(o.schedulerConfigFile, func(data []byte) (err error) {
-		if s.policy, s.signals, err = config.ReadPolicy(data, o.profile); err != nil {
-			return err
-		}
-		s.ignoredArguments, err = config.RiskFields(data, o.profile)
-		return err
-	})
-	var tlsErr error
+	var policyErr, tlsErr error
+	s.policy, s.signals, policyErr = o.Read()
 	s.tls, tlsErr = newCertificates(o.certFile, o.keyFile, o.clientCAFile, o.allowedClients)
 	return s, errors.Join(policyErr, tlsErr)
 }
@@ -108,7 +88,7 @@ func (o *options) check() error {
 	var errs []error
 	addError := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for _, file := range []struct{ flag, value string }{
-		{"--scheduler-config", o.schedulerConfigFile}, {"--tls-cert-file", o.certFile}, {"--tls-private-key-file", o.keyFile},
+		{"--scheduler-config", o.SchedulerConfigFile}, {"--tls-cert-file", o.certFile}, {"--tls-private-key-file", o.keyFile},
 		{"--client-ca-file", o.clientCAFile},
 	} {
 		if file.value == "" {
@@ -125,7 +105,7 @@ func (o *options) check() error {
 	}
 	switch advertised, _, err := net.SplitHostPort(o.advertiseAddress); {
 	case o.advertiseAddress == "" && everywhere:
-		addError("--advertise-address: required if --bind-address is %q: the IP address of this replica for other replicas", o.bindAddress)
+		addError("--advertise-address: required if --bind-address is %q: the IP address of this replica for clients of other replicas", o.bindAddress)
 	case o.advertiseAddress == "":
 		o.advertiseAddress = o.bindAddress
 	case err != nil || advertised == "":

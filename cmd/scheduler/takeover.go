@@ -30,7 +30,7 @@ func guardTakeover(ctx context.Context, config *rest.Config, sched *scheduler.Sc
 	t, err := leader.NewTakeover(config, func(uid types.UID) bool {
 		pod, err := sched.Cache.GetPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})
 		return err == nil && pod.Spec.NodeName != ""
-	})
+	}, leader.BoundPods)
 	if err != nil {
 		return err
 	}

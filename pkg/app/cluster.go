@@ -1,7 +1,9 @@
 package app
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,11 +18,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
@@ -74,6 +78,32 @@ func ManagerOptions(healthAddress, metricsAddress string, shutdown time.Duration
 			BindAddress: metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
 		},
 	}
+}
+
+// ReadyWhen returns a check that fails until synced reports that the caches are full.
+func ReadyWhen(synced func() bool) healthz.Checker {
+	return func(*http.Request) error {
+		if !synced() {
+			return errors.New("the caches are being filled")
+		}
+		return nil
+	}
+}
+
+// Elect makes a manager lead only with the Lease name in kube-system. identity is the identity of
+// this process in the Lease. The manager releases the Lease after its runnables have ended. A
+// runnable may run for some time after the Lease has expired, so actions need Lock.RenewedWithin.
+func Elect(config *rest.Config, name, identity string, duration time.Duration, options *manager.Options) (*leader.Lock, error) {
+	lock, err := leader.NewLeaseLock(config, name, identity, duration)
+	if err != nil {
+		return nil, err
+	}
+	renewDeadline, retryPeriod := leader.RenewDeadline(duration), leader.RetryPeriod(duration)
+	options.LeaderElection, options.LeaderElectionID, options.LeaderElectionResourceLockInterface = true, name, lock
+	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &duration, &renewDeadline, &retryPeriod
+	// The process ends with the manager, after everything that requires the Lease has ended.
+	options.LeaderElectionReleaseOnCancel = true
+	return lock, nil
 }
 
 // ServeAllMetrics adds the metrics of the Kubernetes registry to controller-runtime's registry,

@@ -4,10 +4,8 @@
 //
 //	extender.go   one decision, and its answers: filter, scores, preemption
 //	asked.go      pods that the scheduler asked about and that are not bound yet
-//	watch.go      informer events, takeover from an earlier leader, cleanup
-//	message.go    requests and answers, as JSON
-//	handler.go    HTTP
-//	forwarder.go  forwarding from a standby replica to the leader
+//	watch.go      informer events, and takeover from an earlier leader
+//	handler.go    HTTP: requests and answers
 //
 // The extender differs from the plugins in one point. A scheduler assumes a pod on its node at
 // once, but an extender learns of the binding later, from a watch. Therefore an answer is an

@@ -2,17 +2,23 @@ package extender
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -29,6 +35,9 @@ const (
 	maxNarrowAnswers = 2
 	// nominationTimeout is the time within which the watch shows the pod's nomination.
 	nominationTimeout = 10 * time.Second
+	// deletedFor is the time for which deleted pods are known. A request is older than its pod's
+	// deletion only if the scheduler's watch is slower than the extender's.
+	deletedFor = 5 * time.Minute
 	// unknownNodeReason is the reason for a node that is not in the cache: the node may be new or
 	// already deleted.
 	unknownNodeReason = "node is not known to the extender yet"
@@ -45,12 +54,15 @@ type Extender struct {
 	waiting     *placement.WaitingPods
 	nominations *placement.Nominations
 
+	// placements counts the observed bindings and nominations of pods of all profiles.
+	placements atomic.Int64
+
 	// mu serializes decisions and events: each decision counts all earlier approvals.
 	mu      sync.Mutex
 	cluster *placement.Cluster
-	asked   askedPods
-	// bindings counts the observed bindings of pods of all profiles.
-	bindings int
+	asked   map[types.UID]*askedPod
+	// deleted contains the pods that were deleted in the past deletedFor.
+	deleted *utilcache.Expiring
 }
 
 // New returns an Extender for the pods whose schedulerName is profile. It counts nothing until
@@ -67,7 +79,8 @@ func New(profile string, policy *decision.Policy, signals []providers.Signal, fa
 		waiting:     placement.NewWaitingPods(clock, func(map[string]*v1.Pod) {}),
 		nominations: placement.NewNominations(),
 		cluster:     placement.NewCluster(&node.Reader{Policy: policy, Signals: signals}),
-		asked:       askedPods{map[types.UID]*askedPod{}, workload.Groups[workload.OwnerKey, *askedPod]{}},
+		deleted:     utilcache.NewExpiringWithClock(clock),
+		asked:       map[types.UID]*askedPod{},
 	}, nil
 }
 
@@ -83,9 +96,8 @@ func (e *Extender) decide(pod *v1.Pod, use func(*placement.State, *askedPod) err
 	if err != nil {
 		return err
 	}
-	cached, err := e.pods.Pods(pod.Namespace).Get(pod.Name)
-	if err != nil || cached.UID != pod.UID {
-		if cached = pod; workload.HasUnsupportedController(pod) {
+	if workload.HasUnsupportedController(pod) {
+		if cached, err := e.pods.Pods(pod.Namespace).Get(pod.Name); err != nil || cached.UID != pod.UID {
 			subject.Pod.Workload.Desired++ // it is the number of cached pods, which do not include this one
 		}
 	}
@@ -93,32 +105,37 @@ func (e *Extender) decide(pod *v1.Pod, use func(*placement.State, *askedPod) err
 	attempt.Settings, attempt.Invalid = e.policy.Settings(&subject.Pod)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if _, deleted := e.deleted.Get(pod.UID); deleted {
+		return errors.New("the pod was deleted") // no later event would end an approval
+	}
 	now := e.clock.Now()
 	e.cluster.Refresh(now)
 	var unbound []placement.UnboundPod
-	for uid, other := range e.asked.byRevision[subject.RevisionKey] {
-		if as, ok := other.counts(e.cluster, now); ok && uid != pod.UID {
+	counted := sets.New[types.UID]()
+	for uid, other := range e.asked {
+		if uid == pod.UID || other.revision != subject.RevisionKey {
+			continue
+		}
+		if as, ok := other.counts(e.cluster, now); ok {
 			unbound = append(unbound, as)
+			counted.Insert(uid)
 		}
 	}
 	for _, nominated := range e.nominations.Siblings(pod) {
-		if other := e.asked.pods[nominated.Pod.UID]; other != nil {
-			if _, counted := other.counts(e.cluster, now); counted {
-				continue
-			}
+		if !counted.Has(nominated.Pod.UID) {
+			unbound = append(unbound, nominated)
 		}
-		unbound = append(unbound, nominated)
 	}
 	waiting := e.waiting.View(pod, placement.Gang{}, false, e.cluster.Counter)
 	state, err := e.cluster.Decide(attempt, waiting, e.owners, noVolumes, now, unbound...)
 	if err != nil {
 		return err
 	}
-	asked := e.asked.pods[pod.UID]
-	if asked == nil {
+	asked := e.asked[pod.UID]
+	if asked == nil || now.Sub(asked.lastAsked) >= maxApproval {
 		asked = &askedPod{lastAsked: now}
 	}
-	asked.pod = cached // a request has no containers
+	asked.pod, asked.revision = pod, subject.RevisionKey
 	return use(state, asked)
 }
 
@@ -126,99 +143,89 @@ func (e *Extender) decide(pod *v1.Pod, use func(*placement.State, *askedPod) err
 func noVolumes(*v1.Pod) []*v1.PersistentVolume { return nil }
 
 // record stores the entry of a pod after an answer.
-func (e *Extender) record(state *placement.State, asked *askedPod) {
+func (e *Extender) record(asked *askedPod) {
 	if !e.cluster.IsBound(asked.pod.UID) { // a bound pod counts already, and no event would remove the entry
-		e.asked.put(state.Subject.RevisionKey, asked)
+		e.asked[asked.pod.UID] = asked
 	}
-}
-
-// filtered is the result of filter.
-type filtered struct {
-	// admitted has the indices of the candidates that the pod may use.
-	admitted []int
-	// reasons has the reason for refusing each candidate. It is set only if admitted is empty.
-	reasons []string
 }
 
 // filter returns the candidates (names of nodes) that the pod may use, and records this as an
-// approval. An error means that the extender cannot decide now; the scheduler should retry.
-func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []string) (result filtered, err error) {
+// approval. If there are none, it returns the reason for refusing each candidate. An error means
+// that the extender cannot decide now; the scheduler should retry.
+func (e *Extender) filter(ctx context.Context, pod *v1.Pod, candidates []string) (admitted []string, refused map[string]string, err error) {
 	if !e.appliesTo(pod) {
-		for i := range candidates {
-			result.admitted = append(result.admitted, i)
-		}
-		return result, nil
+		return candidates, nil, nil
 	}
-	var line []any
-	logger := klog.FromContext(ctx).V(2)
+	var fields []any
 	err = e.decide(pod, func(state *placement.State, asked *askedPod) (err error) {
 		if asked.answers < maxNarrowAnswers {
 			// The nodes have one capacity type, and if pools are capped one spot pool. So the
 			// approval is known before the scheduler has chosen a node.
-			result.admitted = state.Select(candidates)
+			for _, i := range state.Select(candidates) {
+				admitted = append(admitted, candidates[i])
+			}
 		}
-		if len(result.admitted) == 0 {
-			if result, err = e.examine(state, candidates); err != nil {
+		if len(admitted) == 0 {
+			if admitted, refused, err = e.examine(state, candidates); err != nil {
 				return err
 			}
 		}
-		e.recordAnswer(state, asked, candidates, &result)
-		if logger.Enabled() {
-			line = append(state.LogFields(), "waited", state.Waited.Round(time.Millisecond), "admitted", len(result.admitted),
-				"candidates", len(candidates), "mayRunOnSpot", asked.onSpot, "mayRunOnOnDemand", asked.onDemand)
-		}
+		e.recordAnswer(state, asked, admitted)
+		fields = append(state.LogFields(), "waited", state.Waited.Round(time.Millisecond), "admitted", len(admitted), "candidates",
+			len(candidates), "mayRunOnSpot", asked.approval.Spot > 0, "mayRunOnOnDemand", asked.approval.OnDemand > 0)
 		return nil
 	})
-	if line != nil {
-		logger.Info("Filtered nodes", line...) // without the lock, because writing may be slow
+	if err == nil {
+		klog.FromContext(ctx).V(2).Info("Filtered nodes", fields...) // without the lock, because writing may be slow
 	}
-	return result, err
+	return admitted, refused, err
 }
 
 // examine returns all candidates that the policy admits, or the reasons if it admits none.
-func (e *Extender) examine(state *placement.State, candidates []string) (result filtered, err error) {
+func (e *Extender) examine(state *placement.State, candidates []string) (admitted []string, refused map[string]string, err error) {
 	unknown := 0
-	verdicts := make([]decision.Verdict, len(candidates))
-	for i, name := range candidates {
-		if verdicts[i] = state.Admit(name); verdicts[i] == decision.Admitted {
-			result.admitted = append(result.admitted, i)
-		} else if !e.cluster.HasNode(name) {
+	refused = make(map[string]string, len(candidates))
+	var reasons [decision.Verdicts]string
+	for _, name := range candidates {
+		verdict := state.Admit(name)
+		if verdict == decision.Admitted {
+			admitted = append(admitted, name)
+			continue
+		}
+		if !e.cluster.HasNode(name) {
 			unknown++
 		}
-	}
-	switch {
-	case len(result.admitted) > 0:
-		return result, nil
-	case unknown > 0:
-		// A refusal makes the pod wait for an event in the cluster. After an error, the scheduler
-		// retries after its backoff.
-		return result, fmt.Errorf("%d of %d nodes: %s, and no other node is admitted", unknown, len(candidates), unknownNodeReason)
-	}
-	var reasons [decision.Verdicts]string
-	for _, verdict := range verdicts {
 		if reasons[verdict] == "" {
 			reasons[verdict] = state.Plan.Reason(verdict)
 		}
-		result.reasons = append(result.reasons, reasons[verdict])
+		refused[name] = reasons[verdict]
 	}
-	return result, nil
+	switch {
+	case len(admitted) > 0:
+		return admitted, nil, nil
+	case unknown > 0:
+		// A refusal makes the pod wait for an event in the cluster. After an error, the scheduler
+		// retries after its backoff.
+		return nil, nil, fmt.Errorf("%d of %d nodes: %s, and no other node is admitted", unknown, len(candidates), unknownNodeReason)
+	}
+	return nil, refused, nil
 }
 
-// recordAnswer records the approval of the pod, or that the pod waits.
-func (e *Extender) recordAnswer(state *placement.State, asked *askedPod, candidates []string, result *filtered) {
+// recordAnswer records the approval of the pod for these nodes, or that the pod waits.
+func (e *Extender) recordAnswer(state *placement.State, asked *askedPod, admitted []string) {
 	if len(state.Invalid) > 0 && !slices.Equal(state.Invalid, asked.invalid) {
 		profilemetrics.RecordInvalidAnnotations(e.profile, len(state.Invalid))
 		workload.RecordInvalid(e.recorder, asked.pod, state.Invalid)
 	}
 	asked.lastAsked, asked.invalid, asked.plan, asked.inPools = e.clock.Now(), state.Invalid, state.Plan, state.InCappedPools()
 	var pools []decision.SpreadPool
-	for _, i := range result.admitted {
-		if _, pool, _ := e.cluster.Node(candidates[i]); len(pools) == 0 || pool != pools[len(pools)-1] {
+	for _, name := range admitted {
+		if _, pool, _ := e.cluster.Node(name); len(pools) == 0 || pool != pools[len(pools)-1] {
 			pools = append(pools, pool)
 		}
 	}
 	asked.allow(pools, &state.Plan)
-	if e.record(state, asked); len(result.admitted) > 0 {
+	if e.record(asked); len(admitted) > 0 {
 		asked.answers++
 	} else if !e.cluster.IsBound(asked.pod.UID) {
 		e.waiting.AddUnschedulable(asked.pod, placement.Wait{ForOnDemand: state.Plan.RequiresOnDemand()})
@@ -227,8 +234,11 @@ func (e *Extender) recordAnswer(state *placement.State, asked *askedPod, candida
 
 // scores returns the score of each candidate, from 0 to 10 as defined by decision.ExtenderScore.
 // All are 0 if the policy does not apply to the pod; so is the score of an unknown node.
-func (e *Extender) scores(pod *v1.Pod, candidates []string) ([]int64, error) {
-	scores := make([]int64, len(candidates))
+func (e *Extender) scores(pod *v1.Pod, candidates []string) (extenderv1.HostPriorityList, error) {
+	scores := make(extenderv1.HostPriorityList, len(candidates))
+	for i, name := range candidates {
+		scores[i].Host = name
+	}
 	if !e.appliesTo(pod) {
 		return scores, nil
 	}
@@ -242,39 +252,33 @@ func (e *Extender) scores(pod *v1.Pod, candidates []string) ([]int64, error) {
 		}
 		decision.ScoreBands(ranks)
 		for at, i := range known {
-			scores[i] = decision.ExtenderScore(ranks[at])
+			scores[i].Score = decision.ExtenderScore(ranks[at])
 		}
 		return nil
 	})
 }
 
-// preemptionNodes returns the candidates on which the pod may preempt other pods. Every candidate
-// has room for the pod after an eviction, and the scheduler may soon nominate the pod to one. So
-// the pod counts for nominationTimeout, and its siblings preempt no more than the budget permits.
-func (e *Extender) preemptionNodes(pod *v1.Pod, candidates []string) (open map[string]bool, err error) {
-	open = map[string]bool{}
+// admitPreemption removes the candidates on which the pod may not preempt other pods. Every
+// candidate has room for the pod after an eviction, and the scheduler may soon nominate the pod to
+// one. So the pod counts for nominationTimeout, and its siblings preempt no more than the budget
+// permits.
+func (e *Extender) admitPreemption(pod *v1.Pod, candidates map[string]*extenderv1.MetaVictims) error {
 	if !e.appliesTo(pod) {
-		for _, name := range candidates {
-			open[name] = true
-		}
-		return open, nil
+		return nil
 	}
-	return open, e.decide(pod, func(state *placement.State, asked *askedPod) error {
+	return e.decide(pod, func(state *placement.State, asked *askedPod) error {
 		state.SimulatePreemption()
-		claim := decision.PlacedPods{OnDemand: 1}
-		for _, name := range candidates {
-			if state.Admit(name) != decision.Admitted {
-				continue
-			}
-			open[name] = true
+		maps.DeleteFunc(candidates, func(name string, _ *extenderv1.MetaVictims) bool { return state.Admit(name) != decision.Admitted })
+		if len(candidates) == 0 {
+			return nil
+		}
+		asked.claim, asked.claimUntil = decision.PlacedPods{OnDemand: 1}, e.clock.Now().Add(nominationTimeout)
+		for name := range candidates {
 			if _, pool, _ := e.cluster.Node(name); pool.Capacity == decision.Spot {
-				claim = decision.PlacedPods{Spot: 1}
+				asked.claim = decision.PlacedPods{Spot: 1}
 			}
 		}
-		if len(open) > 0 {
-			asked.claim, asked.claimUntil = claim, e.clock.Now().Add(nominationTimeout)
-			e.record(state, asked)
-		}
+		e.record(asked)
 		return nil
 	})
 }

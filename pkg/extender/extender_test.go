@@ -14,13 +14,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -125,19 +124,19 @@ func TestApprovalsEnd(t *testing.T) {
 		"deleted":            {func(w *world, pod *v1.Pod) { w.created(pod); w.deleted(pod) }, true},
 		"its node is deleted": {func(w *world, pod *v1.Pod) {
 			w.bound(pod, "spot-0")
-			w.nodeHandler().OnDelete(w.objects["spot-0"])
+			w.setNode(w.objects["spot-0"], nil)
 		}, true},
 		"its node becomes on-demand": {func(w *world, pod *v1.Pod) {
 			w.bound(pod, "spot-0")
 			node := w.objects["spot-0"].DeepCopy()
 			node.Labels[spot.CapacityLabel] = "on-demand"
-			w.setNode(node)
+			w.setNode(w.objects["spot-0"], node)
 		}, true},
 		"terminates": {func(w *world, pod *v1.Pod) {
 			before := w.bound(pod, "spot-0")
 			after := before.DeepCopy()
 			after.DeletionTimestamp = &pod.CreationTimestamp
-			w.podHandler().OnUpdate(before, after)
+			w.setPod(before, after)
 		}, true},
 		"refused later": {func(w *world, pod *v1.Pod) {
 			// The scheduler may still bind the pod because of the first answer.
@@ -148,37 +147,12 @@ func TestApprovalsEnd(t *testing.T) {
 			w.bound(pod, "gone")
 			w.clock.Step(unknownNodeTimeout)
 		}, true},
-		"missing from the cache, exists": {func(w *world, pod *v1.Pod) {
-			w.clock.Step(time.Hour)
-			w.sweepWith(func(context.Context, types.NamespacedName) (types.UID, error) { return pod.UID, nil })
-		}, false},
-		"missing from the cache, API server unavailable": {func(w *world, pod *v1.Pod) {
-			w.clock.Step(time.Hour)
-			w.sweepWith(func(context.Context, types.NamespacedName) (types.UID, error) { return "", errors.New("unavailable") })
-		}, false},
-		"missing from the cache, not found": {func(w *world, pod *v1.Pod) {
-			w.clock.Step(missingTimeout)
-			w.sweepWith(func(_ context.Context, pod types.NamespacedName) (types.UID, error) {
-				return "", apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, pod.Name)
-			})
-		}, true},
-		"missing from the cache, replaced by a pod of the same name": {func(w *world, pod *v1.Pod) {
-			w.clock.Step(missingTimeout)
-			w.sweepWith(func(context.Context, types.NamespacedName) (types.UID, error) { return "another", nil })
-		}, true},
-		"pending for hours": {func(w *world, pod *v1.Pod) {
-			if err := w.factory.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
-				w.Fatal(err)
-			}
-			w.clock.Step(maxApproval)
-			w.sweepWith(nil)
-		}, true},
-		"pending for minutes": {func(w *world, pod *v1.Pod) {
-			if err := w.factory.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
-				w.Fatal(err)
-			}
+		"pending for half an hour": {func(w *world, _ *v1.Pod) { w.clock.Step(maxApproval) }, true},
+		"pending for minutes":      {func(w *world, _ *v1.Pod) { w.clock.Step(maxApproval - time.Second) }, false},
+		"asked again meanwhile": {func(w *world, pod *v1.Pod) {
 			w.clock.Step(maxApproval - time.Second)
-			w.sweepWith(nil)
+			w.filter(pod)
+			w.clock.Step(time.Second)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -195,8 +169,23 @@ func TestApprovalsEnd(t *testing.T) {
 	}
 }
 
-func (w *world) sweepWith(get func(context.Context, types.NamespacedName) (types.UID, error)) {
-	w.sweep(w.Context(), get)
+// A request may arrive after the deletion of its pod, which no later event reports.
+func TestDeletedPod(t *testing.T) {
+	w := newCluster(t)
+	w.build("deployment web 2")
+	pod := podOf("web", 0)
+	w.created(pod)
+	w.deleted(pod)
+	if _, _, err := w.Extender.filter(t.Context(), pod, w.names); err == nil || !strings.Contains(err.Error(), "deleted") {
+		t.Errorf("error %v, want one about the deletion", err)
+	}
+	if w.Approved() != 0 {
+		t.Error("a deleted pod was approved")
+	}
+	// A StatefulSet creates a pod with the same name.
+	again := pod.DeepCopy()
+	again.UID = "again"
+	w.want("its replacement", w.filter(again), onDemand...)
 }
 
 // If the scheduler asks about a pod again and again, a later filter refuses the pod on the nodes
@@ -259,7 +248,7 @@ func TestForgedOwners(t *testing.T) {
 		w.bound(pod, spotNodes[0])
 		again := pod.DeepCopy()
 		again.Name, again.UID = fmt.Sprintf("asked-%d", i), types.UID(fmt.Sprintf("asked-%d", i))
-		if _, err := w.Extender.filter(t.Context(), again, w.names); err != nil {
+		if _, _, err := w.Extender.filter(t.Context(), again, w.names); err != nil {
 			if unknown := (*workload.UnknownOwner)(nil); !errors.As(err, &unknown) {
 				t.Errorf("%s: %v, want an UnknownOwner", pod.Name, err)
 			}
@@ -273,12 +262,12 @@ func TestForgedOwners(t *testing.T) {
 func TestDecisionErrors(t *testing.T) {
 	w := newCluster(t)
 	pod := podOf("web", 0)
-	_, err := w.Extender.filter(t.Context(), pod, w.names)
+	_, _, err := w.Extender.filter(t.Context(), pod, w.names)
 	if unknown := (*workload.UnknownOwner)(nil); !errors.As(err, &unknown) {
 		t.Errorf("without an owner: %v, want an UnknownOwner", err)
 	}
 	w.build("deployment web 1")
-	if _, err := w.Extender.filter(t.Context(), pod, []string{"spot-0", "new"}); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNodeReason) {
+	if _, _, err := w.Extender.filter(t.Context(), pod, []string{"spot-0", "new"}); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNodeReason) {
 		t.Errorf("with an unknown node: %v", err)
 	}
 	w.want("with an unknown node and a known one", w.filter(pod, "new", "on-demand-0"), "on-demand-0")
@@ -314,23 +303,17 @@ func TestPreemptionsCount(t *testing.T) {
 	w.bound(podOf("web", 0), "on-demand-0")
 	w.bound(podOf("web", 1), "spot-0")
 	all := []string{"on-demand-0", "spot-0", "spot-1", "spot-2"}
-	open := func(n int) []string {
-		names, err := w.preemptionNodes(podOf("web", n), all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return slices.Sorted(maps.Keys(names))
-	}
+	open := func(n int) []string { return w.preemption(podOf("web", n), all...) }
 	w.want("the first", open(2), "spot-0", "spot-1", "spot-2")
 	w.want("the second, immediately", open(3))
 	w.want("the first again", open(2), "spot-0", "spot-1", "spot-2")
 	nominated := podOf("web", 2).DeepCopy()
 	nominated.Status.NominatedNodeName = "spot-1"
-	w.podHandler().OnUpdate(podOf("web", 2), nominated)
+	w.setPod(podOf("web", 2), nominated)
 	w.clock.Step(time.Hour)
 	w.want("the second, while the first is nominated", open(3))
 	w.want("the first, whose own nomination does not count", open(2), "spot-0", "spot-1", "spot-2")
-	w.podHandler().OnUpdate(nominated, podOf("web", 2))
+	w.setPod(nominated, podOf("web", 2))
 	w.clock.Step(nominationTimeout)
 	w.want("the second, after the nomination has ended", open(3), "spot-0", "spot-1", "spot-2")
 	w.clock.Step(nominationTimeout)
@@ -345,7 +328,7 @@ func TestApprovedAndNominated(t *testing.T) {
 	w.want("the pod", w.filter(podOf("web", 1)), spotNodes...)
 	nominated := podOf("web", 1)
 	nominated.Status.NominatedNodeName = "spot-0"
-	w.podHandler().OnUpdate(podOf("web", 1), nominated)
+	w.setPod(podOf("web", 1), nominated)
 	w.want("its sibling", w.filter(podOf("web", 2), spotNodes...), spotNodes...)
 }
 
@@ -467,14 +450,28 @@ func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 	}
 }
 
-// Open returns the nodes that the policy admits.
-func TestOpen(t *testing.T) {
+// A pod preempts others only on nodes that the policy admits.
+func TestPreemption(t *testing.T) {
 	w := newCluster(t)
 	w.build("deployment web 1")
-	open, err := w.preemptionNodes(podOf("web", 0), []string{"spot-0", "on-demand-0", "unknown"})
-	if diff := cmp.Diff(map[string]bool{"on-demand-0": true}, open); diff != "" || err != nil {
-		t.Errorf("open (-want +got):\n%s\n%v", diff, err)
+	w.want("admitted", w.preemption(podOf("web", 0), "spot-0", "on-demand-0", "unknown"), "on-demand-0")
+	other := podOf("web", 1)
+	other.Spec.SchedulerName = v1.DefaultSchedulerName
+	w.want("of another profile", w.preemption(other, "spot-0", "unknown"), "spot-0", "unknown")
+}
+
+// preemption sends a preempt request for a pod and returns the permitted nodes in alphabetical
+// order.
+func (w *world) preemption(pod *v1.Pod, names ...string) []string {
+	w.Helper()
+	candidates := map[string]*extenderv1.MetaVictims{}
+	for _, name := range names {
+		candidates[name] = &extenderv1.MetaVictims{}
 	}
+	if err := w.admitPreemption(pod, candidates); err != nil {
+		w.Fatal(err)
+	}
+	return slices.Sorted(maps.Keys(candidates))
 }
 
 func TestScores(t *testing.T) {
@@ -488,32 +485,42 @@ func TestScores(t *testing.T) {
 	}
 	// Spot nodes score highest, and among them the nodes without a sibling, in pools without a
 	// sibling.
-	if diff := cmp.Diff([]int64{4, 5, 9, 8, 9, 0}, scores); diff != "" {
+	var got []int64
+	for _, score := range scores {
+		got = append(got, score.Score)
+	}
+	if diff := cmp.Diff([]int64{4, 5, 9, 8, 9, 0}, got); diff != "" {
 		t.Errorf("scores of %v (-want +got):\n%s", w.names, diff)
 	}
 }
 
 // A new leader counts nominations: the scheduler writes them before slow steps of a binding.
-func TestInherit(t *testing.T) {
+func TestNominationsOfAnEarlierLeader(t *testing.T) {
 	w := newCluster(t)
 	w.build("deployment web 2")
 	w.bound(podOf("web", 0), "on-demand-0")
 	pod := podOf("web", 1)
-	pod.Status.NominatedNodeName = "spot-0"
-	if added, _ := w.inherit([]v1.Pod{*pod}); added != 1 {
-		t.Errorf("%d pods, want 1", added)
+	if w.Counts(pod.UID) {
+		t.Error("an unknown pod counts")
 	}
-	if added, _ := w.inherit([]v1.Pod{*pod}); added != 0 {
-		t.Errorf("the same again: %d pods, want none", added)
+	nominated := pod.DeepCopy()
+	nominated.Status.NominatedNodeName = "spot-0"
+	w.created(nominated)
+	if !w.Counts(pod.UID) {
+		t.Error("a nominated pod does not count")
 	}
 	w.want("a sibling", w.filter(podOf("web", 2), spotNodes...))
-	w.want("itself", w.filter(pod, spotNodes...), spotNodes...)
-
-	// A pod that was bound after the list was made counts once.
-	w.bound(pod, "spot-0")
-	if added, _ := w.inherit([]v1.Pod{*pod}); added != 0 || w.Approved() != 0 {
-		t.Errorf("bound after the list: %d pods, and %d approved, want none", added, w.Approved())
+	w.want("itself", w.filter(nominated, spotNodes...), spotNodes...)
+	w.setPod(nominated, pod)
+	w.forget(pod.UID)
+	if w.Counts(pod.UID) {
+		t.Error("a pod counts whose nomination has ended")
 	}
+	w.bound(pod, "spot-0")
+	if !w.Counts(pod.UID) {
+		t.Error("a bound pod does not count")
+	}
+	w.want("a sibling of the bound pod", w.filter(podOf("web", 2), spotNodes...))
 }
 
 // TakeOver waits while the scheduler binds pods, of any profile because all share its client rate
@@ -539,21 +546,16 @@ func TestTakeOver(t *testing.T) {
 						w.bound(other, "on-demand-0")
 					})
 				}
-				failed := false
-				err := w.TakeOver(t.Context(), func(ctx context.Context) (time.Duration, error) {
+				for at := 100 * time.Millisecond; at < test.nominations; at += 500 * time.Millisecond {
+					time.AfterFunc(at, func() {
+						other := podOf("web", int(at/time.Millisecond))
+						other.Status.NominatedNodeName = "spot-0"
+						w.created(other)
+					})
+				}
+				err := w.TakeOver(t.Context(), func(context.Context) (time.Duration, error) {
 					time.Sleep(time.Second)
 					return time.Second, nil
-				}, func(context.Context) ([]v1.Pod, error) {
-					if at := time.Since(began); at > 0 && at <= test.nominations {
-						pod := podOf("api", int(at/time.Millisecond))
-						pod.Status.NominatedNodeName = "spot-0"
-						if !failed {
-							failed = true
-							return nil, errors.New("the API server is busy")
-						}
-						return []v1.Pod{*pod}, nil
-					}
-					return nil, nil
 				}, time.Minute)
 				if err != nil {
 					t.Fatal(err)
@@ -566,8 +568,7 @@ func TestTakeOver(t *testing.T) {
 		})
 	}
 	w := newCluster(t)
-	if err := w.TakeOver(t.Context(), func(context.Context) (time.Duration, error) { return 0, context.Canceled }, func(context.Context) ([]v1.Pod, error) { return nil, nil },
-		time.Minute); !errors.Is(err, context.Canceled) {
+	if err := w.TakeOver(t.Context(), func(context.Context) (time.Duration, error) { return 0, context.Canceled }, time.Minute); !errors.Is(err, context.Canceled) {
 		t.Errorf("end of the term during the wait: %v", err)
 	}
 }
@@ -672,13 +673,12 @@ func TestScoreByZone(t *testing.T) {
 	w.bound(podOf("web", 0), "od")
 	w.bound(podOf("web", 1), "spot-a1")
 	scores, err := w.scores(podOf("web", 2), []string{"spot-a2", "spot-b"})
-	if err != nil || scores[0] >= scores[1] {
+	if err != nil || scores[0].Score >= scores[1].Score {
 		t.Errorf("scores %v, %v, want more for the zone without siblings", scores, err)
 	}
 }
 
-// The claim of a pod on an unknown node ends when the node is known, and is removed when it has
-// expired.
+// The claim of a pod on an unknown node ends when the node is known, and when it has expired.
 func TestUnknownNode(t *testing.T) {
 	w := newCluster(t)
 	w.build("deployment web 3")
@@ -689,13 +689,9 @@ func TestUnknownNode(t *testing.T) {
 	w.want("two on spot", w.filter(podOf("web", 3), spotNodes...), spotNodes...)
 	w.bound(podOf("web", 2), "gone")
 	w.clock.Step(unknownNodeTimeout - 1)
-	if w.missing(); w.asked.pods[podOf("web", 2).UID] == nil {
-		t.Error("the claim was removed before it expired")
-	}
+	w.want("before the claim has expired", w.filter(podOf("web", 4), spotNodes...))
 	w.clock.Step(1)
-	if w.missing(); w.asked.pods[podOf("web", 2).UID] != nil {
-		t.Error("the claim was not removed")
-	}
+	w.want("after the claim has expired", w.filter(podOf("web", 4), spotNodes...), spotNodes...)
 }
 
 // The informers feed the extender. Invalid capacity labels of a node are reported.

@@ -2,34 +2,21 @@ package extender
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	"github.com/go-json-experiment/json"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
-const (
-	// MaxBody is the maximum size of a request in bytes. 100,000 nodes take 3 MB with
-	// nodeCacheCapable; without it, one node takes about 10 kB.
-	MaxBody = 64 << 20
-	// bodiesAtOnce limits the memory that all requests use together. Further requests wait in order
-	// of arrival.
-	bodiesAtOnce = 2 * MaxBody
-	// decideTimeout is the maximum time for a request after its body was read, and the maximum time
-	// that a request waits to be read.
-	decideTimeout = 5 * time.Second
-)
+// MaxBody is the maximum size of a request in bytes. The names of 100,000 nodes take 3 to 7 MB.
+const MaxBody = 16 << 20
 
 // Role reports which replica is the leader.
 type Role interface {
@@ -40,194 +27,165 @@ type Role interface {
 	Leader() string
 }
 
-// filterVerb is the only verb whose answer has an error field.
-const filterVerb = "filter"
+// The verbs of the protocol. Only the answer of filterVerb has an error field.
+const (
+	filterVerb     = "filter"
+	prioritizeVerb = "prioritize"
+	preemptVerb    = "preempt"
+)
 
-// handler serves the verbs of an extender.
-type handler struct {
-	extender *Extender
-	role     Role
-	// transport and scheme are for requests to the leader.
-	transport *http.Transport
-	scheme    string
-	memory    *semaphore.Weighted
-}
-
-// verb makes the decision about the request in body and returns the answer, which is encoded as
-// JSON. It returns an error if no decision is possible or the request is invalid.
-type verb func(ctx context.Context, body []byte) (answer any, err error)
+// The outcomes of a request, which are values of a metric label.
+const (
+	answered   = "answered"
+	redirected = "redirected"
+	refused    = "refused"
+	failed     = "failed"
+)
 
 // NewHandler returns a handler for POST /filter, /prioritize and /preempt. While role reports that
-// this replica does not lead, it forwards requests to the leader over connections of dialTLS; nil
-// means plain HTTP.
-func NewHandler(extender *Extender, role Role, dialTLS DialTLS) http.Handler {
-	h := &handler{extender: extender, role: role, memory: semaphore.NewWeighted(bodiesAtOnce)}
-	h.transport, h.scheme = newTransport(dialTLS)
+// another replica leads, it redirects requests to that replica.
+func NewHandler(extender *Extender, role Role) http.Handler {
 	mux := http.NewServeMux()
-	for name, do := range map[string]verb{filterVerb: h.filter, "prioritize": h.prioritize, "preempt": h.preempt} {
-		mux.HandleFunc("POST /"+name, func(w http.ResponseWriter, r *http.Request) {
+	for verb, answer := range map[string]answer{
+		filterVerb: extender.answerFilter, prioritizeVerb: extender.answerPrioritize, preemptVerb: extender.answerPreempt,
+	} {
+		mux.HandleFunc("POST /"+verb, func(w http.ResponseWriter, r *http.Request) {
 			began := time.Now()
-			outcome := h.serve(w, r, do)
-			requestDuration.WithLabelValues(name, outcome).Observe(time.Since(began).Seconds())
+			outcome := extender.serve(w, r, verb, role, answer)
+			requestDuration.WithLabelValues(verb, outcome).Observe(time.Since(began).Seconds())
 		})
 	}
 	return mux
 }
 
-// The outcomes of a request, which are values of a metric label.
-const (
-	answered  = "answered"
-	forwarded = "forwarded"
-	refused   = "refused"
-	failed    = "failed"
-)
+// answer returns the answer to a request, or an error if no decision is possible now.
+type answer func(context.Context, *request) (any, error)
 
-// badRequest is an error of the client.
-type badRequest struct {
-	status int
-	error
-}
-
-// notLeading is the reason why this replica does not decide.
-type notLeading struct{ error }
-
-// ifLeading calls decide if this replica leads, or if the policy does not apply to pod: every
-// replica passes such pods.
-func (h *handler) ifLeading(pod *v1.Pod, decide func() (any, error)) (any, error) {
-	if !h.extender.appliesTo(pod) {
-		return decide()
-	}
-	if err := h.role.Leads(); err != nil {
-		return nil, notLeading{err}
-	}
-	answer, err := decide()
+// serve answers one request. Every replica answers about pods to which the policy does not apply.
+// Only the leader answers about other pods.
+func (e *Extender) serve(w http.ResponseWriter, r *http.Request, verb string, role Role, answer answer) (outcome string) {
+	request, err := read(http.MaxBytesReader(w, r.Body, MaxBody), verb)
 	if err != nil {
-		return nil, err
+		return refuse(w, r, err)
 	}
-	// If the lease expired during the decision, another replica may have decided too.
-	return answer, h.role.Leads()
-}
-
-// serve answers one request.
-func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcome string) {
-	body, release, err := h.read(w, r)
-	if err != nil {
-		return h.fail(w, r, err)
-	}
-	defer release()
-	ctx, cancel := context.WithTimeout(r.Context(), decideTimeout)
-	defer cancel()
-	result, err := do(ctx, body)
-	if standby := (notLeading{}); errors.As(err, &standby) {
-		if err := h.forwardToLeader(w, r.WithContext(ctx), body); err != nil {
-			return h.fail(w, r, fmt.Errorf("%w; %w", standby.error, err))
+	leads := func() error {
+		if !e.appliesTo(request.Pod) {
+			return nil
 		}
-		return forwarded
+		return role.Leads()
+	}
+	if err := leads(); err != nil {
+		if leader := role.Leader(); leader != "" {
+			// kube-scheduler follows the redirect, repeats the request, and verifies the leader's
+			// certificate for the same name. The connection ends, so the next one may reach the
+			// leader directly.
+			w.Header().Set("Connection", "close")
+			http.Redirect(w, r, "https://"+leader+r.URL.Path, http.StatusTemporaryRedirect)
+			return redirected
+		}
+		return fail(w, r, verb, err)
+	}
+	result, err := answer(r.Context(), request)
+	if err == nil {
+		err = leads() // if the lease expired during the decision, another replica may have decided too
 	}
 	if err != nil {
-		return h.fail(w, r, err)
+		return fail(w, r, verb, err)
 	}
-	answer, err := json.Marshal(result)
-	if err != nil {
-		return h.fail(w, r, fmt.Errorf("encoding the answer: %w", err))
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(answer))) // avoids chunked encoding
-	_, _ = w.Write(answer)                                      // if it fails, the client has disconnected and will retry
+	write(w, result)
 	return answered
 }
 
-// read reads the body of a request. The caller calls release when it no longer needs the body.
-func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, release func(), err error) {
-	size := r.ContentLength
-	if size > MaxBody {
-		return nil, nil, badRequest{http.StatusRequestEntityTooLarge, fmt.Errorf("expected a body of at most %d bytes", MaxBody)}
-	}
-	if size < 0 {
-		// A body of unknown length would have to count with MaxBody. Two such bodies would block
-		// all other requests.
-		return nil, nil, badRequest{http.StatusLengthRequired, errors.New("expected a Content-Length")}
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), decideTimeout)
-	defer cancel()
-	if err := h.memory.Acquire(ctx, size); err != nil {
-		return nil, nil, fmt.Errorf("waiting for memory: %w", err)
-	}
-	release = func() { h.memory.Release(size) }
-	body = make([]byte, size) // growing step by step would need up to three times as much memory
-	if _, err := io.ReadFull(r.Body, body); err != nil {
-		release()
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = badRequest{http.StatusRequestTimeout, fmt.Errorf("timed out reading the body: %w", err)}
-		} else {
-			err = badRequest{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
-		}
-		return nil, nil, err
-	}
-	return body, release, nil
+// write sends an answer.
+func write(w http.ResponseWriter, answer any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.MarshalWrite(w, answer) // if it fails, the client has disconnected and will retry
 }
 
-// fail answers with an error.
-func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outcome string) {
-	status, outcome := http.StatusServiceUnavailable, failed
-	if bad := (badRequest{}); errors.As(err, &bad) {
-		status, outcome = bad.status, refused
-		w.Header().Set("Connection", "close") // the client may still be sending the body
+// refuse answers a request that cannot be read.
+func refuse(w http.ResponseWriter, r *http.Request, err error) (outcome string) {
+	status := http.StatusBadRequest
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		status, err = http.StatusRequestEntityTooLarge, fmt.Errorf("expected a body of at most %d bytes", tooLarge.Limit)
 	}
-	klog.FromContext(r.Context()).V(2).Info("Request failed", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "err", err.Error())
-	if outcome == failed && r.URL.Path == "/"+filterVerb {
+	klog.FromContext(r.Context()).V(2).Info("Request refused", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "err", err.Error())
+	w.Header().Set("Connection", "close") // the client may still be sending the body
+	http.Error(w, err.Error(), status)
+	return refused
+}
+
+// fail answers a request about which no decision is possible now. The scheduler retries the pod.
+func fail(w http.ResponseWriter, r *http.Request, verb string, err error) (outcome string) {
+	klog.FromContext(r.Context()).V(2).Info("Request failed", "path", r.URL.Path, "client", r.RemoteAddr, "err", err.Error())
+	if verb == filterVerb {
 		// kube-scheduler reads only the status of an answer other than 200: the pod's condition
 		// would lack the reason, and the connection would be closed. An answer with an error is not
 		// an approval.
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(filterResult{Error: err.Error()})
-		return outcome
+		write(w, filterResult{Error: err.Error()})
+	} else {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	}
-	http.Error(w, err.Error(), status)
-	return outcome
+	return failed
 }
 
-// answer decodes the body of a filter or prioritize request, and calls decide as ifLeading does.
-func (h *handler) answer(body []byte, decide func(*request) (any, error)) (any, error) {
-	request, err := readRequest(body)
+// request contains the fields of an extenderv1.ExtenderArgs and an ExtenderPreemptionArgs that the
+// extender uses: a pod, and the nodes that fit the pod or would fit it after a preemption.
+type request struct {
+	Pod                   *v1.Pod
+	NodeNames             *[]string
+	NodeNameToMetaVictims map[string]*extenderv1.MetaVictims
+}
+
+// read decodes a request. An error names the field, and the expected value.
+func read(body io.Reader, verb string) (*request, error) {
+	r := &request{}
+	if err := json.UnmarshalRead(body, r); err != nil {
+		return nil, fmt.Errorf("expected the JSON of the arguments of %s: %w", verb, err)
+	}
 	switch {
-	case errors.Is(err, errTooMany):
-		return nil, badRequest{http.StatusRequestEntityTooLarge, err}
-	case err != nil:
-		return nil, badRequest{http.StatusBadRequest, err}
+	case r.Pod == nil:
+		return nil, errors.New("args.Pod: expected the pod to schedule, got none")
+	case r.Pod.Name == "" || r.Pod.UID == "":
+		return nil, errors.New("args.Pod: expected one with metadata.name and metadata.uid")
+	case verb != preemptVerb && r.NodeNames == nil:
+		return nil, errors.New("args.NodeNames: expected the names of nodes (nodeCacheCapable: true), got none")
+	case verb == preemptVerb && r.NodeNameToMetaVictims == nil:
+		return nil, errors.New("args.NodeNameToMetaVictims: expected the names of nodes (nodeCacheCapable: true), got none")
 	}
-	return h.ifLeading(request.pod, func() (any, error) { return decide(request) })
-}
-
-func (h *handler) filter(ctx context.Context, body []byte) (any, error) {
-	return h.answer(body, func(request *request) (any, error) {
-		result, err := h.extender.filter(ctx, request.pod, request.candidates)
-		if err != nil {
-			klog.FromContext(ctx).V(2).Info("Decision failed", "pod", klog.KObj(request.pod), "err", err.Error())
-			return filterResult{Error: err.Error()}, nil
+	for name, victims := range r.NodeNameToMetaVictims {
+		if victims == nil || slices.Contains(victims.Pods, nil) {
+			return nil, fmt.Errorf("args.NodeNameToMetaVictims[%q]: expected an object whose Pods are objects, got null", name)
 		}
-		return request.filtered(&result), nil
-	})
-}
-
-func (h *handler) prioritize(_ context.Context, body []byte) (any, error) {
-	return h.answer(body, func(request *request) (any, error) {
-		scores, err := h.extender.scores(request.pod, request.candidates)
-		return request.priorities(scores), err
-	})
-}
-
-// preempt returns the preemption candidates that the policy permits for the pod. The scheduler's
-// preemption simulation does not ask extenders. Without this verb it would evict pods from nodes
-// that the pod may not use.
-func (h *handler) preempt(_ context.Context, body []byte) (any, error) {
-	pod, permitted, err := readPreemption(body)
-	if err != nil {
-		return nil, badRequest{http.StatusBadRequest, err}
 	}
-	return h.ifLeading(pod, func() (any, error) {
-		open, err := h.extender.preemptionNodes(pod, slices.Collect(maps.Keys(permitted)))
-		maps.DeleteFunc(permitted, func(name string, _ *extenderv1.MetaVictims) bool { return !open[name] })
-		return extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: permitted}, err
-	})
+	return r, nil
+}
+
+// filterResult contains the fields of an extenderv1.ExtenderFilterResult that the extender uses.
+// All refusals are unresolvable: to remove other pods from a node changes neither the budget nor
+// whether the node is about to be reclaimed, so preemption has nothing to look for there.
+type filterResult struct {
+	NodeNames                  *[]string         `json:",omitzero"`
+	FailedAndUnresolvableNodes map[string]string `json:",omitzero"`
+	Error                      string            `json:",omitzero"`
+}
+
+func (e *Extender) answerFilter(ctx context.Context, r *request) (any, error) {
+	admitted, refused, err := e.filter(ctx, r.Pod, *r.NodeNames)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Decision failed", "pod", klog.KObj(r.Pod), "err", err.Error())
+		return filterResult{Error: err.Error()}, nil
+	}
+	return filterResult{NodeNames: &admitted, FailedAndUnresolvableNodes: refused}, nil
+}
+
+func (e *Extender) answerPrioritize(_ context.Context, r *request) (any, error) {
+	return e.scores(r.Pod, *r.NodeNames)
+}
+
+// answerPreempt returns the preemption candidates that the policy permits for the pod. The
+// scheduler's preemption simulation does not ask extenders. Without this verb it would evict pods
+// from nodes that the pod may not use.
+func (e *Extender) answerPreempt(_ context.Context, r *request) (any, error) {
+	err := e.admitPreemption(r.Pod, r.NodeNameToMetaVictims)
+	return extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: r.NodeNameToMetaVictims}, err
 }

@@ -40,20 +40,17 @@ func (r *role) setReason(err error) { r.reason.Store(&err) }
 
 // serves starts a server for w and returns its address. The server stops at the end of the test.
 func (w *world) serves(role Role) string {
-	server := httptest.NewServer(NewHandler(w.Extender, role, nil))
+	server := httptest.NewServer(NewHandler(w.Extender, role))
 	w.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
 // post sends a body and returns the answer.
-func post(t testing.TB, address, path string, body io.Reader, headers ...string) (status int, answer string) {
+func post(t testing.TB, address, path string, body io.Reader) (status int, answer string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+path, body)
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, name := range headers {
-		request.Header.Set(name, "1")
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -89,8 +86,8 @@ func TestServing(t *testing.T) {
 		t.Errorf("/prioritize: status %d, %v: %s", status, err, answer)
 	}
 	status, answer = post(t, address, "/preempt", bytes.NewReader(asJSON(t, extenderv1.ExtenderPreemptionArgs{
-		Pod: podOf("web", 0), NodeNameToVictims: map[string]*extenderv1.Victims{
-			"on-demand-0": {Pods: []*v1.Pod{podOf("api", 0)}, NumPDBViolations: 1}, "unknown": {},
+		Pod: podOf("web", 0), NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{
+			"on-demand-0": {Pods: []*extenderv1.MetaPod{{UID: "api-0-uid"}}, NumPDBViolations: 1}, "unknown": {},
 		},
 	})))
 	const want = `{"NodeNameToMetaVictims":{"on-demand-0":{"Pods":[{"UID":"api-0-uid"}],"NumPDBViolations":1}}}`
@@ -113,26 +110,22 @@ func TestStatuses(t *testing.T) {
 		want    int
 		message string
 	}{
-		"broken JSON": {"/filter", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderArgs"},
+		"broken JSON": {"/filter", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "arguments of filter"},
 		"two lists of names": {"/filter", strings.NewReader(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"NodeNames":["a"],"NodeNames":["b"]}`), http.StatusBadRequest,
 			`duplicate object member name "NodeNames"`},
-		"broken preemption": {"/preempt", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderPreemptionArgs"},
+		"broken preemption": {"/preempt", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "arguments of preempt"},
 		"no pod":            {"/preempt", strings.NewReader(`{}`), http.StatusBadRequest, "Pod: expected"},
-		"no victims":        {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},
-		"no victim":         {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},
-		"no meta victims":   {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
-		"no meta victim":    {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
+		"victims as pods":   {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":{}}`)), http.StatusBadRequest, `NodeNameToMetaVictims: expected the names of nodes`},
+		"no victims":        {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
+		"no victim":         {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
 		"another verb":      {"/bind", strings.NewReader(`{}`), http.StatusNotFound, ""},
-		"too long":          {"/filter", bytes.NewReader(make([]byte, MaxBody+1)), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
-		"unknown length":    {"/filter", io.LimitReader(zeros{}, 100), http.StatusLengthRequired, "Content-Length"},
-		"too many names": {"/filter", strings.NewReader(`{"NodeNames":[` + strings.Repeat(`"",`, maxCandidates) + `""]}`), http.StatusRequestEntityTooLarge,
-			"args.NodeNames: expected at most 100000 nodes"},
-		"maximum number of names": {"/filter", strings.NewReader(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"NodeNames":[` +
-			strings.Repeat(`"",`, maxCandidates-1) + `"\u0061"]}`), http.StatusOK, `"a"]}`},
-		"too many with an escaped one": {"/filter", strings.NewReader(`{"NodeNames":[` + strings.Repeat(`"",`, maxCandidates) + `"\u0061"]}`),
-			http.StatusRequestEntityTooLarge, "args.NodeNames: expected at most 100000 nodes"},
-		"too many nodes": {"/filter", strings.NewReader(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"Nodes":{"items":[` + strings.Repeat(`{},`, maxCandidates) + `{}]}}`),
-			http.StatusRequestEntityTooLarge, "args.Nodes.items: expected at most 100000 nodes"},
+		"too long": {"/filter", strings.NewReader(`{"NodeNames":["` + strings.Repeat("a", MaxBody) + `"]}`), http.StatusRequestEntityTooLarge,
+			"at most 16777216 bytes"},
+		"too long, of unknown length": {"/filter", io.MultiReader(strings.NewReader(`{"NodeNames":["`+strings.Repeat("a", MaxBody)), strings.NewReader(`"]}`)),
+			http.StatusRequestEntityTooLarge, "at most 16777216 bytes"},
+		"no JSON": {"/filter", bytes.NewReader(make([]byte, MaxBody+1)), http.StatusBadRequest, "arguments of filter"},
+		"100,000 names": {"/filter", strings.NewReader(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"NodeNames":[` +
+			strings.Repeat(`"ip-10-100-100-100.eu-central-1.compute.internal",`, 99_999) + `"\u0061"]}`), http.StatusOK, `"a"]}`},
 		"scores without a pod": {"/prioritize", strings.NewReader(`{"NodeNames":[]}`), http.StatusBadRequest, "Pod: expected"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,45 +144,40 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
-// A standby replica forwards requests to the leader, once.
-func TestForwarding(t *testing.T) {
+// A standby replica redirects requests about pods of the profile to the leader.
+func TestStandby(t *testing.T) {
 	errStandby := errors.New("this replica is on standby")
-	active, standby := newCluster(t), newCluster(t)
-	active.build("deployment web 2")
-	leads, follows := &role{}, &role{}
+	w := newCluster(t)
+	w.build("deployment web 2")
+	follows := &role{leader: "10.0.0.7:8445"}
 	follows.setReason(errStandby)
-	follows.leader = active.serves(leads)
-	address := standby.serves(follows)
-
-	status, answer := post(t, address, "/filter", standby.args(podOf("web", 0)))
-	if status != http.StatusOK || !strings.Contains(answer, `"on-demand-0","on-demand-1"`) {
-		t.Errorf("status %d: %s", status, answer)
+	handler := NewHandler(w.Extender, follows)
+	for path, args := range map[string]io.Reader{
+		"/filter": w.args(podOf("web", 0)), "/prioritize": w.args(podOf("web", 0)),
+		"/preempt": strings.NewReader(`{"Pod":{"metadata":{"name":"p","uid":"u"},"spec":{"schedulerName":"spot-aware-scheduler"}},"NodeNameToMetaVictims":{"a":{}}}`),
+	} {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, args))
+		header := answer.Result().Header
+		if want := "https://10.0.0.7:8445" + path; answer.Code != http.StatusTemporaryRedirect || header.Get("Location") != want || header.Get("Connection") != "close" {
+			t.Errorf("%s: status %d, %v, want a redirect to %s that closes the connection", path, answer.Code, header, want)
+		}
 	}
-	if approved := active.Approved(); approved != 1 {
-		t.Errorf("%d pods approved by the leader, want 1", approved)
+	if w.Approved() != 0 {
+		t.Error("the standby replica approved a pod")
 	}
 	// Every replica passes pods to which the policy does not apply.
 	other := podOf("web", 1)
 	other.Spec.SchedulerName = v1.DefaultSchedulerName
-	leads.setReason(errStandby)
-	if status, answer := post(t, address, "/filter", standby.args(other)); status != http.StatusOK {
+	address := w.serves(follows)
+	if status, answer := post(t, address, "/filter", w.args(other)); status != http.StatusOK || !strings.Contains(answer, `"spot-2"`) {
 		t.Errorf("status %d: %s", status, answer)
 	}
-	wantError(t, address, standby.args(podOf("web", 0)), errStandby.Error())
-	// Each replica takes the other one for the leader.
-	leads.leader = address
-	wantError(t, address, standby.args(podOf("web", 0)), errForwarded.Error())
-	// The leader rejects this replica's certificate.
-	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) }))
-	defer strict.Close()
-	follows.leader = strict.Listener.Addr().String()
-	wantError(t, address, standby.args(podOf("web", 0)), "rejected the client certificate")
 	follows.leader = ""
-	wantError(t, address, standby.args(podOf("web", 0)), errNoLeader.Error())
+	wantError(t, address, w.args(podOf("web", 0)), errStandby.Error())
+	if status, answer := post(t, address, "/prioritize", w.args(podOf("web", 0))); status != http.StatusServiceUnavailable || !strings.Contains(answer, errStandby.Error()) {
+		t.Errorf("/prioritize: status %d: %s", status, answer)
+	}
 }
 
 // wantError fails the test unless /filter answers with an error that kube-scheduler can read and
@@ -201,12 +189,9 @@ func wantError(t *testing.T, address string, args io.Reader, message string) {
 	}
 }
 
-// Each answer contains only the nodes of its own request, also if a standby replica forwards it.
+// Each answer contains only the nodes of its own request.
 func TestConcurrentRequests(t *testing.T) {
-	leader, standby := newCluster(t), newCluster(t)
-	follows := &role{leader: leader.serves(&role{})}
-	follows.setReason(errors.New("this replica is on standby"))
-	addresses := []string{follows.leader, standby.serves(follows)}
+	address := newCluster(t).serves(&role{})
 	var asking sync.WaitGroup
 	for client := range 8 {
 		asking.Go(func() {
@@ -217,7 +202,7 @@ func TestConcurrentRequests(t *testing.T) {
 				}
 				pod := podOf("web", client)
 				pod.OwnerReferences = nil // no owner that the extender would have to know
-				status, answer := post(t, addresses[n%2], "/prioritize", bytes.NewReader(asJSON(t, extenderv1.ExtenderArgs{Pod: pod, NodeNames: &nodes})))
+				status, answer := post(t, address, "/prioritize", bytes.NewReader(asJSON(t, extenderv1.ExtenderArgs{Pod: pod, NodeNames: &nodes})))
 				var scores extenderv1.HostPriorityList
 				if err := json.Unmarshal([]byte(answer), &scores); err != nil || status != http.StatusOK {
 					t.Errorf("status %d, %v: %s", status, err, answer)
@@ -262,7 +247,7 @@ func (*lateRole) Leader() string { return "" }
 // CPU time too, because other processes of the machine change the elapsed time.
 func BenchmarkRequests(b *testing.B) {
 	w := newLargeWorld(b)
-	handler := NewHandler(w.Extender, &role{}, nil)
+	handler := NewHandler(w.Extender, &role{})
 	pod := podOf("web", 0)
 	for _, name := range []string{"app", "proxy"} { // so that the pod has a typical length
 		c := v1.Container{Name: name, Image: "registry.example/team/" + name + ":v1.2.3"}
@@ -285,7 +270,7 @@ func BenchmarkRequests(b *testing.B) {
 			b.ReportAllocs()
 			before := cpuTime(b)
 			for b.Loop() {
-				w.asked.forget(pod.UID) // otherwise later answers for this pod would differ
+				w.forget(pod.UID) // otherwise later answers for this pod would differ
 				answer := &countingWriter{header: http.Header{}}
 				handler.ServeHTTP(answer, &http.Request{
 					Method: http.MethodPost, URL: &url.URL{Path: "/" + c.verb}, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),

@@ -5,37 +5,24 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const subsystem = "spot_aware_scheduler"
 
-// The metrics that only the extender has; docs/metrics.md lists them. Their labels are small closed
-// sets; profile is the schedulerName of the configured profile.
-var (
-	requestDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
-		Subsystem: subsystem,
-		Name:      "extender_request_duration_seconds",
-		Help: "Time from a request's headers to the end of its answer, by verb ('filter', 'prioritize', 'preempt') and outcome: 'answered', " +
-			"'forwarded' (to the leader), 'refused' (bad request) or 'failed' (no decision was possible; kube-scheduler retries).",
-		// 50 us to 1.6 s: a request with 5,000 nodes takes less than a millisecond.
-		Buckets:        metrics.ExponentialBuckets(50e-6, 2, 16),
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"verb", "outcome"})
-
-	approvedDesc = metrics.NewDesc(subsystem+"_extender_approved_pods",
-		"Pods that an answer approved and that are not known to be bound yet. They count as if they "+
-			"were bound. If the value only grows, the watch has stalled.", []string{"profile"}, nil, metrics.ALPHA, "")
-)
-
-// collector collects the current values when metrics are scraped.
-type collector struct {
-	metrics.BaseStableCollector
-	*Extender
-	synced func() bool
-	floors func() profilemetrics.Floors
-}
+// requestDuration is one of the metrics that only the extender has; docs/metrics.md lists them. Its
+// labels are small closed sets.
+var requestDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
+	Subsystem: subsystem,
+	Name:      "extender_request_duration_seconds",
+	Help: "Time from a request's headers to the end of its answer, by verb ('filter', 'prioritize', 'preempt') and outcome: 'answered', " +
+		"'redirected' (to the leader), 'refused' (bad request) or 'failed' (no decision was possible; kube-scheduler retries).",
+	// 50 us to 1.6 s: a request with 5,000 nodes takes less than a millisecond.
+	Buckets:        metrics.ExponentialBuckets(50e-6, 2, 16),
+	StabilityLevel: metrics.ALPHA,
+}, []string{"verb", "outcome"})
 
 // RegisterMetrics registers the metrics with the registry of the Kubernetes components. It must be
 // called once, with the result of Watch.
@@ -48,27 +35,29 @@ func (e *Extender) RegisterMetrics(synced func() bool) {
 		return floors
 	})
 	legacyregistry.MustRegister(requestDuration)
-	legacyregistry.CustomMustRegister(&collector{Extender: e, synced: synced, floors: floors})
-	profilemetrics.RegisterCounters(e.profile)
-	for _, verb := range []string{"filter", "prioritize", "preempt"} {
-		for _, outcome := range []string{answered, forwarded, refused, failed} {
+	legacyregistry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
+		Subsystem:      subsystem,
+		Name:           "extender_approved_pods",
+		Help:           "Pods that an answer approved and that are not known to be bound yet. They count as if they were bound. If the value only grows, the watch has stalled.",
+		ConstLabels:    map[string]string{"profile": e.profile},
+		StabilityLevel: metrics.ALPHA,
+	}, func() float64 { return float64(e.Approved()) }))
+	profilemetrics.Register(e.profile, func() profilemetrics.Gauges {
+		gauges := profilemetrics.Gauges{CachesSynced: synced(), Nodes: e.nodes(), Floors: floors()}
+		gauges.WaitingForOnDemand, gauges.LongestWait = e.waiting.ForOnDemand()
+		return gauges
+	})
+	for _, verb := range []string{filterVerb, prioritizeVerb, preemptVerb} {
+		for _, outcome := range []string{answered, redirected, refused, failed} {
 			requestDuration.WithLabelValues(verb, outcome)
 		}
 	}
 }
 
-func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
-	profilemetrics.Describe(ch)
-	ch <- approvedDesc
-}
-
-func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
-	profilemetrics.Send(ch, approvedDesc, float64(c.Approved()), c.profile)
-	c.mu.Lock()
-	c.cluster.Refresh(c.clock.Now())
-	nodes := c.cluster.Nodes()
-	c.mu.Unlock()
-	gauges := profilemetrics.Gauges{CachesSynced: c.synced(), Nodes: nodes, Floors: c.floors()}
-	gauges.WaitingForOnDemand, gauges.LongestWait = c.waiting.ForOnDemand()
-	gauges.Collect(ch, c.profile)
+// nodes returns the number of nodes by capacity.
+func (e *Extender) nodes() map[decision.Capacity]int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cluster.Refresh(e.clock.Now())
+	return e.cluster.Nodes()
 }

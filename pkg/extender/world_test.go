@@ -52,14 +52,12 @@ func (w *world) build(lines string) {
 	for _, object := range clustertest.Objects(lines) {
 		if node, ok := object.(*v1.Node); ok {
 			w.names, w.objects[node.Name] = append(w.names, node.Name), node
-			w.setNode(node)
+			w.setNode(nil, node)
 			continue
 		}
 		clustertest.Fill(w, w.factory, object)
 	}
 }
-
-func (w *world) setNode(node *v1.Node) { w.nodeHandler().OnAdd(node, false) }
 
 // nodes adds n nodes of a capacity type, each in its own pool.
 func (w *world) nodes(n int, capacity string) {
@@ -86,29 +84,30 @@ func (w *world) filterWithReasons(pod *v1.Pod, names ...string) (kept, reasons [
 	if len(names) == 0 {
 		names = w.names
 	}
-	result, err := w.Extender.filter(w.Context(), pod, names)
+	admitted, refused, err := w.Extender.filter(w.Context(), pod, names)
 	if err != nil {
 		w.Fatal(err)
 	}
-	for _, i := range result.admitted {
-		kept = append(kept, names[i])
+	for _, name := range names {
+		if reason, ok := refused[name]; ok {
+			reasons = append(reasons, reason)
+		}
 	}
-	slices.Sort(kept)
-	return kept, result.reasons
+	return slices.Sorted(slices.Values(admitted)), reasons
 }
 
 // created sends the event of a new pod without a node.
-func (w *world) created(pod *v1.Pod) { w.podHandler().OnAdd(pod, false) }
+func (w *world) created(pod *v1.Pod) { w.setPod(nil, pod) }
 
 // bound sends the event of a binding and returns the bound pod.
 func (w *world) bound(pod *v1.Pod, node string) *v1.Pod {
 	after := pod.DeepCopy()
 	after.Spec.NodeName = node
-	w.podHandler().OnUpdate(pod, after)
+	w.setPod(pod, after)
 	return after
 }
 
-func (w *world) deleted(pod *v1.Pod) { w.podHandler().OnDelete(pod) }
+func (w *world) deleted(pod *v1.Pod) { w.setPod(pod, nil) }
 
 // newLargeWorld has 5,000 nodes, 3,500 on spot, in 12 pools of each capacity type, and a
 // Deployment with 100 replicas.

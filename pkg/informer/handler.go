@@ -12,6 +12,16 @@ type Handler[T any] struct {
 	Delete func(object T)
 }
 
+// Changes returns a Handler that passes every change of an object to changed. before is nil for a
+// new object, after for a deleted object.
+func Changes[T any](changed func(before, after *T)) Handler[*T] {
+	return Handler[*T]{
+		Add:    func(object *T) { changed(nil, object) },
+		Update: changed,
+		Delete: func(object *T) { changed(object, nil) },
+	}
+}
+
 // OnAdd implements cache.ResourceEventHandler.
 func (h Handler[T]) OnAdd(obj any, _ bool) {
 	if h.Add != nil {

@@ -27,6 +27,8 @@ type Lock struct {
 	duration time.Duration
 	// renewed is the start of the last successful renewal; nil before the first.
 	renewed atomic.Pointer[time.Time]
+	// holder is the holder of the lease when it was last read; nil before.
+	holder atomic.Pointer[string]
 }
 
 // NewLock returns a lock that records its renewals. duration is the duration of the lease.
@@ -58,6 +60,24 @@ func (l *Lock) RenewedWithin(atMost time.Duration) bool {
 	return renewed != nil && age(*renewed) < min(atMost, l.duration)
 }
 
+// Holder returns the identity of the process that had the lease when it was last read; "" if it is
+// not known.
+func (l *Lock) Holder() string {
+	if holder := l.holder.Load(); holder != nil {
+		return *holder
+	}
+	return ""
+}
+
+// Get reads the lease. Candidates read it in every retry period.
+func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.holder.Store(&record.HolderIdentity)
+	}
+	return record, raw, err
+}
+
 // Create creates the lease and acquires it.
 func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(record, func() error { return l.Interface.Create(ctx, record) })
@@ -79,6 +99,9 @@ func (l *Lock) write(record resourcelock.LeaderElectionRecord, write func() erro
 			age(*last).Round(time.Second), l.duration)
 	}
 	err := write()
+	if err == nil {
+		l.holder.Store(&record.HolderIdentity)
+	}
 	if err == nil && record.HolderIdentity != "" {
 		l.renewed.Store(&began)
 	}

@@ -13,7 +13,15 @@ import (
 // counter counts the writes.
 type counter struct {
 	resourcelock.Interface
-	wrote int
+	wrote  int
+	holder string
+}
+
+func (c *counter) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if c.holder == "" {
+		return nil, nil, errors.New("the API server is not available")
+	}
+	return &resourcelock.LeaderElectionRecord{HolderIdentity: c.holder}, nil, nil
 }
 
 func (c *counter) Create(context.Context, resourcelock.LeaderElectionRecord) error {
@@ -69,4 +77,25 @@ func TestRenewedWithin(t *testing.T) {
 			t.Error("fresh although the lease expired")
 		}
 	})
+}
+
+// A replica knows the holder from its last successful read or write.
+func TestHolder(t *testing.T) {
+	server := &counter{}
+	lock := NewLock(server, 15*time.Second)
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want string
+	}{
+		{"not available", func() error { _, _, err := lock.Get(t.Context()); return err }, ""},
+		{"read", func() error { server.holder = "other"; _, _, err := lock.Get(t.Context()); return err }, "other"},
+		{"not available again", func() error { server.holder = ""; _, _, err := lock.Get(t.Context()); return err }, "other"},
+		{"acquired", func() error { return lock.Update(t.Context(), ownRecord) }, "me"},
+		{"released", func() error { return lock.Update(t.Context(), resourcelock.LeaderElectionRecord{}) }, ""},
+	} {
+		if err := step.do(); lock.Holder() != step.want {
+			t.Errorf("%s: holder %q, want %q; %v", step.name, lock.Holder(), step.want, err)
+		}
+	}
 }

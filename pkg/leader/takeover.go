@@ -34,31 +34,46 @@ const (
 	PageSize = 2000
 )
 
-// boundPods selects the pods that occupy room on a node. The scheduler's own informer also omits
-// pods that have ended.
-const boundPods = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+// The pods whose placement a new leader must know.
+const (
+	// BoundPods selects the pods that occupy room on a node. The scheduler's own informer also
+	// omits pods that have ended.
+	BoundPods = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+	// NominatedPods selects the unbound pods with a nominated node. A scheduler nominates a pod
+	// before a slow step of its binding.
+	NominatedPods = "spec.nodeName=,status.nominatedNodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+)
 
 // Takeover is the beginning of a leader's term. A leader decides from its cache, which a watch
 // fills. The cache contains the leader's own decisions immediately, but the decisions of its
 // predecessors only after the watch has delivered them. docs/design/availability.md explains this
 // in full.
 type Takeover struct {
-	// List returns the pods that are bound and have not ended. The result must not be older than
-	// the call.
+	// List returns the pods that the cache must contain: those that are bound, and have not ended.
+	// The result must not be older than the call.
 	List func(context.Context) (map[types.UID]types.NamespacedName, error)
-	// IsCached reports whether the scheduler's cache contains the pod as bound.
+	// IsCached reports whether the cache contains the pod and its placement.
 	IsCached func(types.UID) bool
 }
 
-// NewTakeover returns a Takeover that lists the pods of the cluster in config.
-func NewTakeover(config *rest.Config, isCached func(types.UID) bool) (Takeover, error) {
+// NewTakeover returns a Takeover that lists the pods of the cluster in config which any of the field
+// selectors selects.
+func NewTakeover(config *rest.Config, isCached func(types.UID) bool, selectors ...string) (Takeover, error) {
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
 		return Takeover{}, fmt.Errorf("creating a client for takeovers: %w", err)
 	}
 	pods := client.Resource(v1.SchemeGroupVersion.WithResource("pods"))
 	return Takeover{
-		List:     func(ctx context.Context) (map[types.UID]types.NamespacedName, error) { return listBound(ctx, pods) },
+		List: func(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
+			listed := map[types.UID]types.NamespacedName{}
+			for _, selector := range selectors {
+				if err := list(ctx, pods, selector, listed); err != nil {
+					return nil, err
+				}
+			}
+			return listed, nil
+		},
 		IsCached: isCached,
 	}, nil
 }
@@ -119,21 +134,20 @@ func (t Takeover) bound(ctx context.Context) (map[types.UID]types.NamespacedName
 	}
 }
 
-// listBound returns the current pods that boundPods selects. It sets no resource version, so the
+// list adds the pods that a field selector selects to listed. It sets no resource version, so the
 // list is a consistent read. Only the metadata of the pods is transferred.
-func listBound(ctx context.Context, pods metadata.ResourceInterface) (map[types.UID]types.NamespacedName, error) {
-	bound := map[types.UID]types.NamespacedName{}
-	options := metav1.ListOptions{FieldSelector: boundPods, Limit: PageSize}
+func list(ctx context.Context, pods metadata.ResourceInterface, selector string, listed map[types.UID]types.NamespacedName) error {
+	options := metav1.ListOptions{FieldSelector: selector, Limit: PageSize}
 	for {
 		page, err := pods.List(ctx, options)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, pod := range page.Items {
-			bound[pod.UID] = types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+			listed[pod.UID] = types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 		}
 		if page.Continue == "" {
-			return bound, nil
+			return nil
 		}
 		// The next page has the state of the first page, or the API server returns an error.
 		options.Continue = page.Continue

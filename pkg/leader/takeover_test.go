@@ -27,19 +27,19 @@ func (p *pages) List(_ context.Context, options metav1.ListOptions) (*metav1.Par
 	return p.pages[len(p.options)-1], nil
 }
 
-func TestListBound(t *testing.T) {
+func TestList(t *testing.T) {
 	page := func(next string, names ...string) *metav1.PartialObjectMetadataList {
-		list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{Continue: next}}
+		page := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{Continue: next}}
 		for _, name := range names {
-			list.Items = append(list.Items, metav1.PartialObjectMetadata{
+			page.Items = append(page.Items, metav1.PartialObjectMetadata{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID("uid-" + name)},
 			})
 		}
-		return list
+		return page
 	}
 	server := &pages{pages: []*metav1.PartialObjectMetadataList{page("next", "a", "b"), page("", "c")}}
-	got, err := listBound(t.Context(), server)
-	if err != nil {
+	got := map[types.UID]types.NamespacedName{}
+	if err := list(t.Context(), server, BoundPods, got); err != nil {
 		t.Fatal(err)
 	}
 	want := map[types.UID]types.NamespacedName{
@@ -57,7 +57,7 @@ func TestListBound(t *testing.T) {
 	}
 
 	server.options, server.failAt = nil, 2
-	if got, err := listBound(t.Context(), server); err == nil {
-		t.Errorf("got %v, want the error of the second page", got)
+	if list(t.Context(), server, BoundPods, got) == nil {
+		t.Error("want the error of the second page")
 	}
 }

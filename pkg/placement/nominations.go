@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -27,6 +28,18 @@ func (n *Nominations) Has(revision workload.OwnerKey) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.pods[revision]) > 0
+}
+
+// HasPod reports whether the pod is nominated.
+func (n *Nominations) HasPod(pod types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, pods := range n.pods {
+		if pods[pod] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // Set records the change of a pod from before, nil for a new pod, to after, nil for a deleted pod.

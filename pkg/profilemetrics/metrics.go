@@ -19,8 +19,8 @@ var (
 	placements = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "placements_total",
-		Help: "Pods bound, by capacity type of the node and by the reason for the choice: 'floor', 'overflow' (on-demand beyond " +
-			"the floor), 'budget', or the exceptions 'exempt', 'fallback', 'rollout-relief' and 'schedule-anyway'.",
+		Help: "Pods bound, by capacity type of the node and by the reason for the choice: floor, overflow (on-demand beyond the " +
+			"floor), budget, or the exceptions exempt, fallback, rollout-relief and schedule-anyway.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"profile", "capacity_type", "reason"})
 
@@ -32,20 +32,18 @@ var (
 	}, []string{"profile"})
 
 	waitingDesc = metrics.NewDesc(subsystem+"_waiting_for_on_demand_pods",
-		"Pods that wait for on-demand capacity because the policy keeps them off spot; 0 on a standby.",
-		[]string{"profile"}, nil, metrics.ALPHA, "")
+		"Pods that wait for on-demand capacity because the policy keeps them off spot.", []string{"profile"}, nil, metrics.ALPHA, "")
 	floorsUnmetDesc = metrics.NewDesc(subsystem+"_floors_unmet_workloads",
-		"Workloads with fewer replicas on on-demand nodes than their floor, without exempt pods. The replicas of all live revisions count, "+
-			"and the floor is at most the number of live pods.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Workloads with fewer replicas on on-demand nodes than their floor. The replicas of all live revisions count, and the floor is at "+
+			"most the number of live pods.", []string{"profile"}, nil, metrics.ALPHA, "")
 	deficitDesc = metrics.NewDesc(subsystem+"_floor_deficit_replicas",
-		"Replicas missing on on-demand nodes, summed over the workloads with an unmet floor: the deficit.",
-		[]string{"profile"}, nil, metrics.ALPHA, "")
+		"Replicas missing on on-demand nodes, summed over the workloads with an unmet floor.", []string{"profile"}, nil, metrics.ALPHA, "")
 	longestDeficitDesc = metrics.NewDesc(subsystem+"_longest_floor_deficit_seconds",
 		"Seconds that the longest unmet floor has been unmet, as observed by this process; 0 if every "+
 			"floor is met.", []string{"profile"}, nil, metrics.ALPHA, "")
 	longestWaitDesc = metrics.NewDesc(subsystem+"_longest_wait_for_on_demand_seconds",
 		"Longest current wait for on-demand capacity, in seconds since this process first found the pod unschedulable; 0 if no "+
-			"pod waits, and on a standby.", []string{"profile"}, nil, metrics.ALPHA, "")
+			"pod waits.", []string{"profile"}, nil, metrics.ALPHA, "")
 	cachesSyncedDesc = metrics.NewDesc(subsystem+"_caches_synced",
 		"1 if the informer caches that decisions depend on have synced, otherwise 0.", []string{"profile"}, nil, metrics.ALPHA, "")
 	nodesDesc = metrics.NewDesc(subsystem+"_nodes",
@@ -53,16 +51,39 @@ var (
 			"(aliases that disagree: counts as spot), 'default' (no label: unlabeledNodes), 'signal' (no label, but a signal that only spot "+
 			"nodes get) or 'settling' (no label yet, younger than labelGrace).",
 		[]string{"profile", "capacity_type", "source"}, nil, metrics.ALPHA, "")
+	boundDesc = metrics.NewDesc(subsystem+"_bound_pods",
+		"Bound pods, by capacity type of the node and by their part of the workload: 'floor' (on spot: the replicas that the "+
+			"floor lacks on on-demand) or 'beyond-floor'. "+
+			"Pods that may run on spot only are excluded. Pods that may run on on-demand only are excluded from beyond-floor.",
+		[]string{"profile", "capacity_type", "part"}, nil, metrics.ALPHA, "")
 )
 
-var registerOnce sync.Once
+// collector collects the gauges of all profiles of this process when the metrics are scraped.
+type collector struct {
+	metrics.BaseStableCollector
 
-// RegisterCounters registers the counters with the registry of the Kubernetes components.
+	mu       sync.Mutex
+	profiles map[string]func() Gauges
+}
+
+var (
+	gauges       = &collector{profiles: map[string]func() Gauges{}}
+	registerOnce sync.Once
+)
+
+// Register registers the metrics of profile with the registry of the Kubernetes components. A
+// scrape calls read for the gauges, never concurrently.
 //
-// Every series of profile exists from the start with the value 0. A series that appears with its
+// Every series of a counter exists from the start with the value 0. A series that appears with its
 // first count would not show an increase.
-func RegisterCounters(profile string) {
-	registerOnce.Do(func() { legacyregistry.MustRegister(placements, invalidAnnotations) })
+func Register(profile string, read func() Gauges) {
+	registerOnce.Do(func() {
+		legacyregistry.MustRegister(placements, invalidAnnotations)
+		legacyregistry.CustomMustRegister(gauges)
+	})
+	gauges.mu.Lock()
+	gauges.profiles[profile] = read
+	gauges.mu.Unlock()
 	for capacity, outcomes := range map[decision.CapacityType][]decision.Outcome{
 		decision.OnDemand: {decision.OnFloor, decision.Overflow},
 		decision.Spot:     {decision.InBudget, decision.ByExemption, decision.ByFallback, decision.ByRolloutRelief, decision.ByScheduleAnyway},
@@ -92,6 +113,17 @@ type Gauges struct {
 	LongestWait time.Duration
 	Floors
 	Nodes map[decision.Capacity]int
+	// Bound is nil if bound pods are not counted.
+	Bound map[BoundPart]int
+}
+
+// BoundPart classifies bound pods by capacity type and by whether they are part of the floor. Like
+// the floor, it counts all revisions of a workload together. If a floor lacks replicas on on-demand
+// nodes, as many pods on spot count as part of it. Pods beyond the floor could run on spot, so pods
+// that require on-demand nodes are excluded there.
+type BoundPart struct {
+	Capacity decision.CapacityType
+	Floor    bool
 }
 
 // Floors describes the unmet floors. Its values come from all pods.
@@ -102,34 +134,50 @@ type Floors struct {
 	LongestDeficit time.Duration
 }
 
-// Describe sends the descriptions of the metrics in Gauges to ch.
-func Describe(ch chan<- *metrics.Desc) {
+// DescribeWithStability implements metrics.StableCollector.
+func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	for _, desc := range []*metrics.Desc{
-		cachesSyncedDesc, waitingDesc, longestWaitDesc, floorsUnmetDesc, deficitDesc, longestDeficitDesc, nodesDesc,
+		cachesSyncedDesc, waitingDesc, longestWaitDesc, floorsUnmetDesc, deficitDesc, longestDeficitDesc, nodesDesc, boundDesc,
 	} {
 		ch <- desc
 	}
 }
 
-// Collect sends the values of a profile to ch.
-func (g *Gauges) Collect(ch chan<- metrics.Metric, profile string) {
+// CollectWithStability implements metrics.StableCollector.
+func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for profile, read := range c.profiles {
+		values := read()
+		values.collect(ch, profile)
+	}
+}
+
+// collect sends the values of a profile to ch.
+func (g *Gauges) collect(ch chan<- metrics.Metric, profile string) {
 	synced := 0.0
 	if g.CachesSynced {
 		synced = 1
 	}
-	Send(ch, cachesSyncedDesc, synced, profile)
-	Send(ch, waitingDesc, float64(g.WaitingForOnDemand), profile)
-	Send(ch, longestWaitDesc, g.LongestWait.Seconds(), profile)
-	Send(ch, floorsUnmetDesc, float64(g.FloorsUnmet), profile)
-	Send(ch, deficitDesc, float64(g.FloorDeficit), profile)
-	Send(ch, longestDeficitDesc, g.LongestDeficit.Seconds(), profile)
+	send(ch, cachesSyncedDesc, synced, profile)
+	send(ch, waitingDesc, float64(g.WaitingForOnDemand), profile)
+	send(ch, longestWaitDesc, g.LongestWait.Seconds(), profile)
+	send(ch, floorsUnmetDesc, float64(g.FloorsUnmet), profile)
+	send(ch, deficitDesc, float64(g.FloorDeficit), profile)
+	send(ch, longestDeficitDesc, g.LongestDeficit.Seconds(), profile)
 	for capacity, n := range g.Nodes {
-		Send(ch, nodesDesc, float64(n), profile, capacity.Type.String(), capacity.Source.String())
+		send(ch, nodesDesc, float64(n), profile, capacity.Type.String(), capacity.Source.String())
+	}
+	if g.Bound == nil {
+		return
+	}
+	for _, capacity := range []decision.CapacityType{decision.OnDemand, decision.Spot} {
+		send(ch, boundDesc, float64(g.Bound[BoundPart{capacity, true}]), profile, capacity.String(), "floor")
+		send(ch, boundDesc, float64(g.Bound[BoundPart{capacity, false}]), profile, capacity.String(), "beyond-floor")
 	}
 }
 
-// Send sends the value of a gauge to ch.
-func Send(ch chan<- metrics.Metric, desc *metrics.Desc, value float64, labels ...string) {
+func send(ch chan<- metrics.Metric, desc *metrics.Desc, value float64, labels ...string) {
 	ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
 }
 

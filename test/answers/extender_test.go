@@ -41,7 +41,7 @@ func newExtending(t *testing.T, c *scenario) *extending {
 	if !synced() {
 		t.Fatal("the extender has not counted the objects in its informers")
 	}
-	return &extending{t, extender.NewHandler(decides, leader{}, nil), c.nodes()}
+	return &extending{t, extender.NewHandler(decides, leader{}), c.nodes()}
 }
 
 // leader makes the extender decide itself.

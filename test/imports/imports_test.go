@@ -26,7 +26,8 @@ var order = [][]string{
 	{"node"},
 	{"workload"},
 	// The settings and the common parts of programs.
-	{"apis/config", "apis/controller", "app", "leader", "profilemetrics"},
+	{"apis/config", "apis/controller", "leader", "profilemetrics"},
+	{"app"},
 	{"apis/config/scheme"},
 	// The controller.
 	{"snapshot"},

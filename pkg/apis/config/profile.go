@@ -19,11 +19,8 @@ import (
 // DefaultProfile is the schedulerName of the profile in the shipped configuration.
 const DefaultProfile = "spot-aware-scheduler"
 
-// The plugins whose arguments this package reads. The arguments of replicaSafety are the policy.
-const (
-	replicaSafety  = "ReplicaSafety"
-	spotPreference = "SpotPreference"
-)
+// replicaSafety is the plugin whose arguments are the policy.
+const replicaSafety = "ReplicaSafety"
 
 // ReadPolicy returns the policy and the interruption signals in a KubeSchedulerConfiguration (YAML
 // or JSON), as ReplicaSafetyArgs.Policy does. They belong to the first profile whose
@@ -45,26 +42,6 @@ func ReadPolicy(data []byte, profile string) (*decision.Policy, []providers.Sign
 		return nil, nil, errs.ToAggregate()
 	}
 	return policy, signals, nil
-}
-
-// RiskFields returns the names of the SpotPreference arguments that the given profile sets to other
-// values than the defaults: riskHalfLife, poolRisk. It does not validate their values.
-func RiskFields(data []byte, profile string) (fields []string, err error) {
-	p, _, err := readProfile(data, profile)
-	if err != nil {
-		return nil, err
-	}
-	args, _ := argsOf[SpotPreferenceArgs](p, spotPreference)
-	args.SetDefaults()
-	var defaults SpotPreferenceArgs
-	defaults.SetDefaults()
-	if *args.RiskHalfLife != *defaults.RiskHalfLife {
-		fields = append(fields, "riskHalfLife")
-	}
-	if len(args.PoolRisk) > 0 {
-		fields = append(fields, "poolRisk")
-	}
-	return fields, nil
 }
 
 // readProfile returns the profile with the given name and its field path.
@@ -131,23 +108,14 @@ func policyArgs(profile *kubescheduler.KubeSchedulerProfile, path *field.Path) (
 		return nil, nil, field.Required(path.Child("plugins", "multiPoint", "enabled"),
 			replicaSafety+" must be enabled: a profile without it enforces no floor")
 	}
-	args, i := argsOf[ReplicaSafetyArgs](profile, replicaSafety)
+	args := &ReplicaSafetyArgs{} // without defaults
 	path = path.Child("pluginConfig")
+	i := slices.IndexFunc(profile.PluginConfig, func(p kubescheduler.PluginConfig) bool { return p.Name == replicaSafety })
 	if i >= 0 {
 		path = path.Index(i).Child("args")
+		if configured, ok := profile.PluginConfig[i].Args.Object.(*ReplicaSafetyArgs); ok { // the decoder chose the type by the plugin's name
+			args = configured
+		}
 	}
 	return args, path, nil
-}
-
-// argsOf returns the arguments of a plugin in a profile, without defaults, and the index of its
-// pluginConfig entry; -1 for none.
-func argsOf[T any](profile *kubescheduler.KubeSchedulerProfile, plugin string) (args *T, i int) {
-	i = slices.IndexFunc(profile.PluginConfig, func(p kubescheduler.PluginConfig) bool { return p.Name == plugin })
-	if i >= 0 {
-		args, _ = any(profile.PluginConfig[i].Args.Object).(*T) // the decoder chose the type by the plugin's name
-	}
-	if args == nil {
-		args = new(T)
-	}
-	return args, i
 }

@@ -11,7 +11,6 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	certutil "k8s.io/client-go/util/cert"
@@ -31,6 +30,11 @@ const ServerName = "spot-extender.kube-system.svc"
 // MakeCertificates makes an authority and certificates that are valid for a day, in a new
 // directory.
 func MakeCertificates(dir string) (Certificates, error) {
+	return MakeCertificatesUntil(dir, time.Now().Add(24*time.Hour))
+}
+
+// MakeCertificatesUntil is MakeCertificates, with the expiry of the certificates.
+func MakeCertificatesUntil(dir string, until time.Time) (Certificates, error) {
 	c := Certificates{
 		CA: filepath.Join(dir, "ca.crt"), Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"),
 		ClientCert: filepath.Join(dir, "client.crt"), ClientKey: filepath.Join(dir, "client.key"),
@@ -49,19 +53,18 @@ func MakeCertificates(dir string) (Certificates, error) {
 	if err := writeCertificate(c.CA, "", ca.Raw, nil); err != nil {
 		return c, err
 	}
-	both := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	for i, certificate := range []struct {
 		cert, key, name string
-		usages          []x509.ExtKeyUsage
-	}{{c.Cert, c.Key, ServerName, both}, {c.ClientCert, c.ClientKey, "kube-scheduler", both[1:]}} {
+		usage           x509.ExtKeyUsage
+	}{{c.Cert, c.Key, ServerName, x509.ExtKeyUsageServerAuth}, {c.ClientCert, c.ClientKey, "kube-scheduler", x509.ExtKeyUsageClientAuth}} {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			return c, fmt.Errorf("making certificates: %w", err)
 		}
 		raw, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 			SerialNumber: big.NewInt(int64(i) + 2), Subject: pkix.Name{CommonName: certificate.name}, DNSNames: []string{certificate.name},
-			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: slices.Clone(certificate.usages),
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
+			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{certificate.usage},
 		}, ca, key.Public(), caKey)
 		if err != nil {
 			return c, fmt.Errorf("making certificates: %w", err)

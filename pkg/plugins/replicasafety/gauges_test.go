@@ -45,8 +45,8 @@ func TestObserveFloors(t *testing.T) {
 	floor2 := map[string]string{spot.MinOnDemandAnnotation: "2"}
 	// bound returns the expected pods on on-demand within and beyond the floor, then the same on
 	// spot.
-	bound := func(floor, beyond, spotFloor, spotBeyond int) map[boundPart]int {
-		return map[boundPart]int{
+	bound := func(floor, beyond, spotFloor, spotBeyond int) map[profilemetrics.BoundPart]int {
+		return map[profilemetrics.BoundPart]int{
 			{Capacity: decision.OnDemand, Floor: true}: floor, {Capacity: decision.OnDemand}: beyond,
 			{Capacity: decision.Spot, Floor: true}: spotFloor, {Capacity: decision.Spot}: spotBeyond,
 		}
@@ -54,7 +54,7 @@ func TestObserveFloors(t *testing.T) {
 	cases := map[string]struct {
 		objects                [][]runtime.Object
 		wantUnmet, wantDeficit int
-		wantBound              map[boundPart]int
+		wantBound              map[profilemetrics.BoundPart]int
 	}{
 		"met":                           {[][]runtime.Object{deployment("web", 3, "1"), on("on-demand", web("a")), on("spot", web("b"), web("c"))}, 0, 0, bound(1, 0, 0, 2)},
 		"all on spot":                   {[][]runtime.Object{withAnnotations(floor2, deployment("web", 3, "1")), on("spot", web("a"), web("b"), web("c"))}, 1, 2, bound(0, 0, 2, 1)},
@@ -141,8 +141,8 @@ func TestObserveNodesAndWaiting(t *testing.T) {
 	w := newWorld(t, nil, onDemand("on-demand"), spotNode("spot-1"), spotNode("spot-2"), young("young"), settled, contradictory)
 	w.plugin.waiting.AddUnschedulable(podOf("p"), placement.Wait{ForOnDemand: true})
 	w.clock.Step(time.Second)
-	want := gaugeValues{Bound: map[boundPart]int{}, Gauges: profilemetrics.Gauges{
-		CachesSynced: true, WaitingForOnDemand: 1, LongestWait: time.Second,
+	want := profilemetrics.Gauges{
+		Bound: map[profilemetrics.BoundPart]int{}, CachesSynced: true, WaitingForOnDemand: 1, LongestWait: time.Second,
 		Nodes: map[decision.Capacity]int{
 			{Type: decision.OnDemand, Source: decision.FromLabel}:     1,
 			{Type: decision.Spot, Source: decision.FromLabel}:         2,
@@ -150,7 +150,7 @@ func TestObserveNodesAndWaiting(t *testing.T) {
 			{Type: decision.OnDemand, Source: decision.FromDefault}:   1,
 			{Type: decision.Spot, Source: decision.FromContradiction}: 1,
 		},
-	}}
+	}
 	if diff := cmp.Diff(want, w.plugin.gauges()); diff != "" {
 		t.Errorf("gauges (-want +got):\n%s", diff)
 	}
