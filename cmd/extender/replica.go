@@ -26,9 +26,9 @@ const (
 	// so that another replica can lead.
 	syncTimeout = 2 * time.Minute
 	// maxTakeover is the maximum time that a new leader waits for a scheduler that still binds pods
-	// which an earlier leader approved. By default the scheduler's rate limit permits 3,000 bindings
-	// in this time. Without this limit, a scheduler that binds pods of other profiles could block
-	// the leader forever.
+	// which an earlier leader approved. By default the scheduler's rate limit permits 3,000
+	// bindings in this time. Without this limit, a scheduler that binds pods of other profiles
+	// could block the leader forever.
 	maxTakeover = time.Minute
 	// bindingTimeout is the maximum time that a stopping leader waits for the bindings of pods that
 	// it approved. It still has the lease, but makes no decisions. Other replicas do not know these

@@ -79,7 +79,7 @@ func fill(page, kind, root string) (string, error) {
 }
 
 var (
-	constructor = regexp.MustCompile(`^New(Desc|Counter|Gauge|Histogram)(Vec)?$`)
+	constructor = regexp.MustCompile(`^New(Desc|Counter|Gauge|Histogram)(Vec|Func)?$`)
 	// quoted is a label value in the help text of a metric.
 	quoted = regexp.MustCompile(`'([\w./-]+)'`)
 )
@@ -117,6 +117,7 @@ func metric(call *ast.CallExpr) string {
 	}
 	kind := strings.ToLower(constructor.FindStringSubmatch(function.Sel.Name)[1])
 	var name, help string
+	var labels []string
 	if kind == "desc" { // the collectors of this project have only gauges
 		name, help, kind = text(call.Args[0]), text(call.Args[1]), "gauge"
 	}
@@ -125,13 +126,14 @@ func metric(call *ast.CallExpr) string {
 			name = "spot_aware_scheduler_" + text(pair.Value)
 		} else if ok && fmt.Sprint(pair.Key) == "Help" {
 			help = text(pair.Value)
+		} else if ok && fmt.Sprint(pair.Key) == "ConstLabels" {
+			labels = append(labels, "`"+text(pair.Value.(*ast.CompositeLit).Elts[0].(*ast.KeyValueExpr).Key)+"`")
 		}
 		return true
 	})
 	if name == "" {
 		return "" // another function of this name
 	}
-	var labels []string
 	for _, argument := range call.Args[1:] {
 		if list, ok := argument.(*ast.CompositeLit); ok {
 			for _, label := range list.Elts {

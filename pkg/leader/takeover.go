@@ -49,14 +49,14 @@ const (
 // predecessors only after the watch has delivered them. docs/design/availability.md explains this
 // in full.
 type Takeover struct {
-	// List returns the pods that the cache must contain: those that are bound, and have not ended.
-	// The result must not be older than the call.
+	// List returns the pods whose placement the cache must contain. The result must not be older
+	// than the call.
 	List func(context.Context) (map[types.UID]types.NamespacedName, error)
 	// IsCached reports whether the cache contains the pod and its placement.
 	IsCached func(types.UID) bool
 }
 
-// NewTakeover returns a Takeover that lists the pods of the cluster in config which any of the field
+// NewTakeover returns a Takeover for the cluster in config. It lists the pods that any of the field
 // selectors selects.
 func NewTakeover(config *rest.Config, isCached func(types.UID) bool, selectors ...string) (Takeover, error) {
 	client, err := metadata.NewForConfig(config)
@@ -78,9 +78,9 @@ func NewTakeover(config *rest.Config, isCached func(types.UID) bool, selectors .
 	}, nil
 }
 
-// Wait returns when the cache contains every pod that was bound when the term began, except pods
-// that have ended meanwhile. It returns how long it waited. The only error is that of ctx: to
-// decide earlier would be unsafe, however long it takes.
+// Wait returns when the cache contains every pod that List returned when the term began, except
+// pods that List no longer returns. It returns how long it waited. The only error is that of ctx:
+// to decide earlier would be unsafe, however long it takes.
 func (t Takeover) Wait(ctx context.Context) (time.Duration, error) {
 	logger, began := klog.FromContext(ctx), time.Now()
 	if err := Sleep(ctx, Settle); err != nil {

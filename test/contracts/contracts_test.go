@@ -195,7 +195,7 @@ func inspectCall(node *ast.CallExpr, path string, add func(kind, name string)) {
 			add("metric", strings.TrimPrefix(text(name.Y), "_"))
 		}
 	}
-	if !ofProgram(path) {
+	if !ofProgram(path) && !strings.Contains(path, "pkg/app/") { // pkg/app has the flags that programs share
 		return
 	}
 	// StringVar(&variable, "name", …), StringVarP, String("name", …) and the like.

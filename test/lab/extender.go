@@ -32,7 +32,7 @@ type ExtenderOptions struct {
 // Extender is a running spot-extender.
 type Extender struct {
 	*Process
-	// Address is the host:port at which it serves kube-scheduler and other replicas.
+	// Address is the host:port at which it serves kube-scheduler.
 	Address string
 }
 
