@@ -145,7 +145,8 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		}
 	}
 	return errors.Join(
-		mgr.AddReadyzCheck("caches", app.ReadyWhen(caches.full)), mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
+		mgr.AddReadyzCheck("caches", app.ReadyWhen(caches.full)),
+		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
 	)
 }
 

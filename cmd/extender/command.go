@@ -47,7 +47,7 @@ config/extender.yaml has the configuration of the scheduler.`,
 			serving.StringVar(&opts.bindAddress, "bind-address", ":8445",
 				"Address on which kube-scheduler is served, as host:port. Without a host, all addresses.")
 			serving.StringVar(&opts.advertiseAddress, "advertise-address", "",
-				"Address of this replica for clients of other replicas, as host:port, or as an IP address with the port of --bind-address. "+
+				"Address to which other replicas redirect kube-scheduler, as host:port, or as an IP address with the port of --bind-address. "+
 					"Required if --bind-address has no host; otherwise --bind-address is the default.")
 			serving.StringVar(&opts.certFile, "tls-cert-file", "",
 				"Path to the serving certificate as PEM, reloaded when it changes. Required.")
@@ -105,7 +105,7 @@ func (o *options) check() error {
 	}
 	switch advertised, _, err := net.SplitHostPort(o.advertiseAddress); {
 	case o.advertiseAddress == "" && everywhere:
-		addError("--advertise-address: required if --bind-address is %q: the IP address of this replica for clients of other replicas", o.bindAddress)
+		addError("--advertise-address: required if --bind-address is %q: the IP address to which other replicas redirect clients", o.bindAddress)
 	case o.advertiseAddress == "":
 		o.advertiseAddress = o.bindAddress
 	case err != nil || advertised == "":

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,9 +17,11 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // lease is a lease in memory.
@@ -34,15 +39,21 @@ func (l *lease) Update(_ context.Context, record resourcelock.LeaderElectionReco
 	return nil
 }
 
-// newReplica returns a replica without an API server, whose caches are full when synced returns
-// true.
+// newReplica returns a replica of a cluster with an on-demand node. Its caches count as full when
+// synced returns true.
 func newReplica(t *testing.T, lease *lease, synced func() bool) *replica {
 	t.Helper()
-	decider, err := extender.New("spot-aware-scheduler", &decision.Policy{}, nil,
-		informers.NewSharedInformerFactory(fake.NewClientset(), 0), events.NewFakeRecorder(10), clock.RealClock{})
+	factory := informers.NewSharedInformerFactory(fake.NewClientset(clustertest.NewNode("od", "on-demand", "a/z")), 0)
+	decider, err := extender.New("spot-aware-scheduler", &decision.Policy{CapacityLabels: providers.CapacityLabels()}, nil, factory,
+		events.NewFakeRecorder(10), clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := decider.Watch(factory); err != nil {
+		t.Fatal(err)
+	}
+	factory.Start(t.Context().Done())
+	t.Cleanup(factory.Shutdown)
 	return &replica{
 		identity: "10.0.0.7:8445_own", lock: leader.NewLock(lease, leaseDuration), decider: decider, synced: synced,
 		takeover: leader.Takeover{
@@ -89,6 +100,59 @@ func TestTerm(t *testing.T) {
 		}
 		want("after the term", errNotDeciding)
 	})
+}
+
+// A leader that stops waits for the bindings of the pods that it approved, if it still has the lease.
+func TestStop(t *testing.T) {
+	for name, test := range map[string]struct {
+		approved bool
+		idle     time.Duration // without a renewal of the lease
+		want     time.Duration
+	}{
+		"nothing approved":  {false, 0, 0},
+		"a pod is approved": {true, 0, bindingTimeout},
+		"without the lease": {true, leaseDuration, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReplica(t, &lease{}, yes)
+				renew := func() {
+					if err := r.lock.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: r.identity}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				renew()
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- r.Start(ctx) }()
+				time.Sleep(leader.Settle + time.Second)
+				if test.approved {
+					approve(t, r)
+				}
+				renew()
+				time.Sleep(test.idle)
+				began := time.Now()
+				stop()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took != test.want {
+					t.Errorf("stopped after %s, want %s", took, test.want)
+				}
+			})
+		})
+	}
+}
+
+// approve makes the replica approve a pod.
+func approve(t *testing.T, r *replica) {
+	t.Helper()
+	body := `{"Pod":{"metadata":{"namespace":"n","name":"p","uid":"u"},"spec":{"schedulerName":"spot-aware-scheduler"}},"NodeNames":["od"]}`
+	answer := httptest.NewRecorder()
+	extender.NewHandler(r.decider, r).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/filter", strings.NewReader(body)))
+	if n := r.decider.Approved(); n != 1 {
+		t.Fatalf("%d pods approved, want 1: %s", n, answer.Body)
+	}
 }
 
 // A leader whose caches do not fill exits, so that another replica can lead.

@@ -169,6 +169,18 @@ func TestApprovalsEnd(t *testing.T) {
 	}
 }
 
+// When an approval has expired, earlier answers no longer count.
+func TestAskedAfterExpiry(t *testing.T) {
+	w := newCluster(t)
+	w.build("deployment web 2")
+	w.bound(podOf("web", 0), "on-demand-1")
+	pod := podOf("web", 1)
+	w.want("the pod", w.filter(pod, spotNodes...), spotNodes...)
+	w.clock.Step(maxApproval)
+	w.want("the pod, later", w.filter(pod, onDemand...), onDemand...)
+	w.want("its sibling", w.filter(podOf("web", 2), spotNodes...), spotNodes...)
+}
+
 // A request may arrive after the deletion of its pod, which no later event reports.
 func TestDeletedPod(t *testing.T) {
 	w := newCluster(t)

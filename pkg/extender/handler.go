@@ -108,7 +108,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) (outcome string) 
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		status, err = http.StatusRequestEntityTooLarge, fmt.Errorf("expected a body of at most %d bytes", tooLarge.Limit)
 	}
-	klog.FromContext(r.Context()).V(2).Info("Request refused", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "err", err.Error())
+	klog.FromContext(r.Context()).V(2).Info("Request failed", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "err", err.Error())
 	w.Header().Set("Connection", "close") // the client may still be sending the body
 	http.Error(w, err.Error(), status)
 	return refused

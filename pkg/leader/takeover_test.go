@@ -3,12 +3,16 @@ package leader
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 )
 
 // pages is a metadata client that only lists pods, page by page.
@@ -59,5 +63,24 @@ func TestList(t *testing.T) {
 	server.options, server.failAt = nil, 2
 	if list(t.Context(), server, BoundPods, got) == nil {
 		t.Error("want the error of the second page")
+	}
+}
+
+// The pods of all selectors must be in the cache.
+func TestSelectors(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := map[string]string{BoundPods: "bound", NominatedPods: "nominated"}[r.URL.Query().Get("fieldSelector")]
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":[{"metadata":{"namespace":"n","name":%q,"uid":%q}}]}`, name, name)
+	}))
+	defer server.Close()
+	takeover, err := NewTakeover(&rest.Config{Host: server.URL}, nil, BoundPods, NominatedPods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := takeover.List(t.Context())
+	want := map[types.UID]types.NamespacedName{"bound": {Namespace: "n", Name: "bound"}, "nominated": {Namespace: "n", Name: "nominated"}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("pods (-want +got):\n%s\n%v", diff, err)
 	}
 }
