@@ -102,7 +102,8 @@ func TestTerm(t *testing.T) {
 	})
 }
 
-// A leader that stops waits for the bindings of the pods that it approved, if it still has the lease.
+// A leader that stops waits for the bindings of the pods that it approved, if it still has the
+// lease.
 func TestStop(t *testing.T) {
 	for name, test := range map[string]struct {
 		approved bool
