@@ -6,12 +6,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
-
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 )
 
+// TB is the part of testing.TB that Dump uses. *rapid.T has it too.
+type TB interface {
+	Helper()
+	Fatal(args ...any)
+}
+
 // Dump returns objects in the form of kubectl get -o json.
-func Dump(t clustertest.TB, objects ...runtime.Object) string {
+func Dump(t TB, objects ...runtime.Object) string {
 	t.Helper()
 	items := []any{}
 	for _, object := range objects {
