@@ -26,6 +26,8 @@ type Release struct {
 	Hash          string    `json:"hash"`
 	// Reason is the reason of the release, a migration.Reason.
 	Reason string `json:"reason"`
+	// ToSpot: in the autoscaler mode, the replacement must require spot.
+	ToSpot bool `json:"toSpot,omitempty"`
 	// At is the time of the release.
 	At time.Time `json:"at"`
 }

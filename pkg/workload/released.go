@@ -1,7 +1,6 @@
 package workload
 
 import (
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -29,14 +28,22 @@ func indexReleased(obj any) ([]string, error) {
 
 // HasReleased reports whether a live pod was released from the ReplicaSet within the last hour, for
 // this reason, or for any if it is "". The pod serves until its replacement reaches the goal of the
-// release. So the replacement of a heal, for example, must wait for on-demand. A user who forges
-// the claim delays only pods of the own namespace.
+// release. So the replacement of a heal, for example, must wait for on-demand.
 func (o *Owners) HasReleased(revision OwnerKey, reason string, now time.Time) bool {
+	return len(o.Released(revision, now, func(_ *v1.Pod, r *Release) bool { return reason == "" || r.Reason == reason })) > 0
+}
+
+// Released returns the live pods that were released from the ReplicaSet within the last hour, and
+// whose release matches. A user who forges the claim affects only pods of the own namespace.
+func (o *Owners) Released(revision OwnerKey, now time.Time, matches func(*v1.Pod, *Release) bool) (released []*v1.Pod) {
 	pods, _ := o.podIndex.ByIndex(releasedPodsByReplicaSet, string(revision.UID)) // NewOwners has added the index
-	return slices.ContainsFunc(pods, func(obj any) bool {
+	for _, obj := range pods {
 		pod := obj.(*v1.Pod)
 		release, _ := ReadRelease(pod)
-		return pod.Namespace == revision.Namespace && Live(pod) && release != nil &&
-			(reason == "" || release.Reason == reason) && now.Sub(release.At).Abs() < maxRelease
-	})
+		if pod.Namespace == revision.Namespace && Live(pod) && release != nil &&
+			now.Sub(release.At).Abs() < maxRelease && matches(pod, release) {
+			released = append(released, pod)
+		}
+	}
+	return released
 }

@@ -50,15 +50,6 @@ type Settings struct {
 	RequestTimeout time.Duration
 	// DryRun only logs what would be done, once for each pod. Nothing is written, not even events.
 	DryRun bool
-	// Requirements records which replacements must require spot (*gating.Requirements). nil: no
-	// replacement must.
-	Requirements Requirements
-}
-
-// Requirements makes the next new pod of a revision require spot.
-type Requirements interface {
-	RequireSpot(revision workload.OwnerKey, until time.Time)
-	Forget(revision workload.OwnerKey)
 }
 
 // Delays between two attempts for one pod. Each attempt is planned anew. A deletion at the deadline
@@ -79,9 +70,6 @@ const (
 	// forbiddenPause is how long an action must have been forbidden to count as denied. A starting
 	// API server forbids everything until it has loaded the RBAC rules.
 	forbiddenPause = 10 * time.Second
-	// requirementTimeout is how long the ReplicaSet may take to create a replacement that must
-	// require spot. It usually takes milliseconds, and seconds after failures.
-	requirementTimeout = time.Minute
 )
 
 // With these multiples of the concurrency, actions of one namespace or of one kind that hang, for

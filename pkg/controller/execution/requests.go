@@ -191,7 +191,7 @@ func (e *Executor) release(ctx context.Context, a migration.Action) (outcome, er
 	rs := a.Pod.Revision.ReplicaSet
 	state, err := json.Marshal(snapshot.Release{
 		ReplicaSet: rs.Name, ReplicaSetUID: rs.UID, Hash: a.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey],
-		Reason: string(a.Reason), At: e.clock.Now().UTC(),
+		Reason: string(a.Reason), ToSpot: a.ToSpot, At: e.clock.Now().UTC(),
 	})
 	if err != nil {
 		return unclear, err
@@ -210,16 +210,7 @@ func (e *Executor) release(ctx context.Context, a migration.Action) (outcome, er
 			APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: ptr.To(true),
 		})
 	}
-	if a.ToSpot && e.settings.Requirements != nil {
-		// The requirement precedes the request, because the replacement may exist before the
-		// response arrives.
-		e.settings.Requirements.RequireSpot(a.Pod.Revision.Key, e.clock.Now().Add(requirementTimeout))
-	}
-	o, err := outcomeOf(e.Patch(ctx, a.Pod.Pod, patch))
-	if o != accepted {
-		e.forgetRequirement(a.Pod.Revision)
-	}
-	return o, err
+	return outcomeOf(e.Patch(ctx, a.Pod.Pod, patch))
 }
 
 // protectedCost is the deletion cost of a restored pod that asked not to be disrupted. It is larger
@@ -240,14 +231,5 @@ func (e *Executor) restore(ctx context.Context, a migration.Action) (outcome, er
 		!workload.MayDisrupt(a.Pod.Pod, e.clock.Now()) {
 		patch.Annotations[v1.PodDeletionCost], patch.Annotations[spot.DeletionCostAnnotation] = ptr.To(protectedCost), ptr.To(protectedCost)
 	}
-	e.forgetRequirement(a.Pod.ReleasedFrom)
 	return outcomeOf(e.Patch(ctx, a.Pod.Pod, patch))
-}
-
-// forgetRequirement withdraws the requirement for a replacement of the revision, because no
-// replacement is expected any more.
-func (e *Executor) forgetRequirement(revision *snapshot.Revision) {
-	if e.settings.Requirements != nil && revision != nil {
-		e.settings.Requirements.Forget(revision.Key)
-	}
 }

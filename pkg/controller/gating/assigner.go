@@ -60,12 +60,11 @@ type Settings struct {
 
 // Assigner assigns gated pods and removes their gates.
 type Assigner struct {
-	settings     Settings
-	client       kubernetes.Interface
-	executor     *execution.Executor
-	recorder     events.EventRecorder
-	clock        clock.Clock
-	requirements *Requirements
+	settings Settings
+	client   kubernetes.Interface
+	executor *execution.Executor
+	recorder events.EventRecorder
+	clock    clock.Clock
 	// admissionPolicy is updated while this replica leads.
 	admissionPolicy *AdmissionPolicy
 
@@ -93,7 +92,7 @@ type Assigner struct {
 // pendingPod contains what the Assigner knows about a pod that is not bound.
 type pendingPod struct {
 	// assigned is the assignment of a pod whose gate was removed, until the cache shows that.
-	assigned *decision.AssignedCapacity
+	assigned *choice
 	// gatedSince is when the gated pod first had no other gate. It is zero without the gate.
 	gatedSince time.Time
 	// unschedulableSince is when the pod was first found unschedulable without a gate; zero if it
@@ -131,7 +130,7 @@ const podsByRevision = "spot-aware-scheduler.io/pods-by-revision"
 // not block in order to retry refused calls.
 func New(
 	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker,
-	requirements *Requirements, admissionPolicy *AdmissionPolicy, settings Settings,
+	admissionPolicy *AdmissionPolicy, settings Settings,
 ) (*Assigner, error) {
 	owners, err := workload.NewOwners(factory, settings.Policy)
 	if err != nil {
@@ -143,7 +142,7 @@ func New(
 	pods := factory.Core().V1().Pods().Informer()
 	a := &Assigner{
 		settings: settings, client: client, executor: execution.New(client, recorder, clock, execution.Settings{}),
-		recorder: recorder, clock: clock, requirements: requirements, admissionPolicy: admissionPolicy,
+		recorder: recorder, clock: clock, admissionPolicy: admissionPolicy,
 		owners: owners, pods: pods.GetIndexer(),
 		queue: turns.NewQueue("gating", clock, ownerRetry, 5*time.Second, func(revision workload.OwnerKey) string {
 			return revision.Namespace
@@ -299,7 +298,7 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 			continue // their owners may still change what the decision depends on
 		}
 		if made, done := assignments[pod.UID]; done {
-			if made == decision.AssignedOnDemand {
+			if made.assigned == decision.AssignedOnDemand {
 				assigned++
 			} else {
 				others++
@@ -335,7 +334,7 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 	}
 	// A warning about the pods beyond the floor is recorded on the first one. Pods of the
 	// floor may have been assigned before.
-	assigned, err = a.assignGated(ctx, revision, gated, assigned, others == 0)
+	assigned, err = a.assignGated(ctx, revision, gated, assigned, a.unreplaced(revision, pods, assignments), others == 0)
 	next, failed := a.replaceWaiting(ctx, revision, waiting, assigned, granted)
 	return earlier(again, next), errors.Join(err, failed)
 }
@@ -378,11 +377,11 @@ func (a *Assigner) livePods(revision workload.OwnerKey) ([]*v1.Pod, error) {
 // livePodsWithAssignments returns what livePods does, and the assignments of the pods whose gates
 // the cache still shows. It holds the lock for both: otherwise observe could see that a gate was
 // removed, and delete the assignment of a pod that was read with its gate.
-func (a *Assigner) livePodsWithAssignments(revision workload.OwnerKey) ([]*v1.Pod, map[types.UID]decision.AssignedCapacity, error) {
+func (a *Assigner) livePodsWithAssignments(revision workload.OwnerKey) ([]*v1.Pod, map[types.UID]*choice, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	pods, err := a.livePods(revision)
-	assignments := map[types.UID]decision.AssignedCapacity{}
+	assignments := map[types.UID]*choice{}
 	for _, pod := range pods {
 		p := a.pending[pod.UID]
 		switch {
@@ -390,7 +389,7 @@ func (a *Assigner) livePodsWithAssignments(revision workload.OwnerKey) ([]*v1.Po
 		case !workload.Gated(pod):
 			p.assigned, p.gatedSince = nil, time.Time{}
 		case p.assigned != nil:
-			assignments[pod.UID] = *p.assigned
+			assignments[pod.UID] = p.assigned
 		}
 	}
 	return pods, assignments, err

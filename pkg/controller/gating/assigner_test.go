@@ -49,7 +49,7 @@ func start(t *testing.T, settings decision.WorkloadSettings, objects ...runtime.
 	}
 	w := &world{t: t, client: fake.NewClientset(objects...), events: events.NewFakeRecorder(100)}
 	factory := informers.NewSharedInformerFactory(w.client, 0)
-	w.Assigner, err = New(factory, w.client, w.events, clock.RealClock{}, &Requirements{}, &AdmissionPolicy{},
+	w.Assigner, err = New(factory, w.client, w.events, clock.RealClock{}, &AdmissionPolicy{},
 		Settings{Profile: profile, Policy: policy, Labels: labels, NodeStartup: 3 * time.Minute})
 	if err != nil {
 		t.Fatal(err)

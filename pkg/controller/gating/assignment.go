@@ -3,11 +3,14 @@ package gating
 import (
 	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -18,9 +21,12 @@ import (
 )
 
 // assignGated decides on the gated pods of a revision one after the other, and patches them
-// concurrently. first reports whether no assigned pod of the revision may run on spot.
-// It returns the new number of pods that require on-demand.
-func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, gated []sibling, assigned int, first bool) (int, error) {
+// concurrently. returning are the released pods that the next pods of the revision replace on spot.
+// first reports whether no assigned pod of the revision may run on spot. It returns the new number
+// of pods that require on-demand.
+func (a *Assigner) assignGated(
+	ctx context.Context, revision workload.OwnerKey, gated []sibling, assigned int, returning []*v1.Pod, first bool,
+) (int, error) {
 	var patches errgroup.Group
 	patches.SetLimit(maxPatches)
 	for _, s := range gated {
@@ -29,8 +35,8 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 		grant, hadGrant := a.takeGrant(successorOf(revision, s))
 		if hadGrant {
 			f.granted = grant.why
-		} else {
-			f.toSpot = a.requirements.Take(revision, a.clock.Now())
+		} else if len(returning) > 0 {
+			f.returns, returning = returning[0].Name, returning[1:]
 		}
 		c := a.settings.Labels.choose(s.subject, s.settings, f)
 		if c.assigned == decision.AssignedOnDemand || own {
@@ -43,7 +49,7 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 			first = first && c.warning == ""
 		}
 		a.mu.Lock()
-		a.record(s.pod.UID).assigned = &c.assigned
+		a.record(s.pod.UID).assigned = &c
 		a.mu.Unlock()
 		patches.Go(func() error {
 			a.patchSlots <- struct{}{}
@@ -60,11 +66,8 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 			switch {
 			case apierrors.IsNotFound(err):
 				return nil
-			case !known: // the pod may have got what it was given
-			case hadGrant:
+			case hadGrant && known: // otherwise the pod may have got the grant
 				a.addGrant(successorOf(revision, s), grant)
-			case f.toSpot:
-				a.requirements.RequireSpot(revision, a.clock.Now().Add(a.settings.NodeStartup))
 			}
 			if apierrors.IsConflict(err) { // the cache will soon show another version
 				a.queue.AddAfter(revision, ownerRetry)
@@ -74,6 +77,22 @@ func (a *Assigner) assignGated(ctx context.Context, revision workload.OwnerKey, 
 		})
 	}
 	return assigned, patches.Wait()
+}
+
+// unreplaced returns the released pods of a revision whose replacements must require spot, and that
+// no pod of the revision replaces yet. The cache shows a release before the replacement, because
+// one watch delivers both. The next new pod may belong to a scale-up instead. This is harmless: the
+// intended number of pods of the revision requires spot.
+func (a *Assigner) unreplaced(revision workload.OwnerKey, pods []*v1.Pod, assignments map[types.UID]*choice) []*v1.Pod {
+	return a.owners.Released(revision, a.clock.Now(), func(released *v1.Pod, r *workload.Release) bool {
+		return r.ToSpot && !slices.ContainsFunc(pods, func(pod *v1.Pod) bool {
+			annotation := pod.Annotations[spot.AssignedAnnotation]
+			if c, ok := assignments[pod.UID]; ok {
+				annotation = c.annotation()
+			}
+			return strings.Contains(annotation, whyReturns(released.Name))
+		})
+	})
 }
 
 // unassign removes the assignment of a pod after a failed patch. If the pod has another controller

@@ -36,6 +36,12 @@ func (c choice) annotation() string {
 	return cmp.Or(c.assigned.String(), "none") + ": " + c.why
 }
 
+// whyReturns explains the requirement of a pod that replaces a released pod. It also identifies the
+// replacement.
+func whyReturns(released string) string {
+	return "replaces pod " + released + ", which returns to spot"
+}
+
 // facts are the inputs of a choice besides the pod and its settings.
 type facts struct {
 	// assigned is the number of other live pods of the revision that require on-demand, or will.
@@ -43,8 +49,9 @@ type facts struct {
 	// granted is the grant for the waiting time of the pod's predecessor: spot.GrantedFallback,
 	// spot.GrantedRelief or "".
 	granted string
-	// toSpot means that the pod replaces one that returns to spot.
-	toSpot bool
+	// returns is the name of the released pod that returns to spot, and that this pod replaces; ""
+	// for none.
+	returns string
 	// couldRun reports whether a node of a capacity type, existing or new, could run the pod; nil
 	// means always.
 	couldRun func(decision.AssignedCapacity) bool
@@ -138,15 +145,15 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
 	}
 	c := choice{assigned: decision.AssignedAny, why: floor, prefer: l.spot}
-	requiresSpot := len(l.spot) > 0 && (f.toSpot || settings.Overflow == decision.NeverOverflow)
+	requiresSpot := len(l.spot) > 0 && (f.returns != "" || settings.Overflow == decision.NeverOverflow)
 	switch {
 	case settings.Overflow == decision.NeverOverflow && pod.SpreadToOnDemand:
 		c.ofRevision = true
 		c.warning = "overflow Never does not apply: a topology spread constraint has a domain without spot nodes, and some replica must run there"
 	case requiresSpot && f.excludes(decision.AssignedSpot):
 		c.why += ", and no spot node that exists or existed could run it"
-	case requiresSpot && f.toSpot:
-		c = choice{assigned: decision.AssignedSpot, why: "replaces a replica that returns to spot", require: l.spot}
+	case requiresSpot && f.returns != "":
+		c = choice{assigned: decision.AssignedSpot, why: whyReturns(f.returns), require: l.spot}
 	case requiresSpot:
 		c = choice{assigned: decision.AssignedSpot, why: "overflow Never, " + floor, require: l.spot}
 	case plan.PrefersOnDemandAfterDisruptions():

@@ -31,8 +31,8 @@ func TestChoose(t *testing.T) {
 		"no floor":                                      {pod: decision.Pod{Workload: deployment}, want: decision.AssignedAny},
 		"overflow Never":                                {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.AssignedSpot, require: "In"},
 		"overflow Never, own affinity for on-demand":    {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.Unassigned},
-		"returns to spot":                               {pod: decision.Pod{Workload: deployment}, facts: facts{toSpot: true}, want: decision.AssignedSpot, require: "In"},
-		"returns to spot, part of the floor":            {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MinOnDemand: third}, facts: facts{toSpot: true}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"returns to spot":                               {pod: decision.Pod{Workload: deployment}, facts: facts{returns: "web-0"}, want: decision.AssignedSpot, require: "In"},
+		"returns to spot, part of the floor":            {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MinOnDemand: third}, facts: facts{returns: "web-0"}, want: decision.AssignedOnDemand, require: "NotIn"},
 		"granted":                                       {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MinOnDemand: third}, facts: facts{granted: spot.GrantedFallback}, want: decision.AssignedAny},
 		"a floor that is a preference":                  {pod: decision.Pod{Workload: deployment}, settings: decision.WorkloadSettings{MinOnDemand: third, WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.Unassigned},
 		"an ordinal of the floor":                       {pod: decision.Pod{Workload: at(set, 0)}, settings: decision.WorkloadSettings{MinOnDemand: decision.Count(1)}, facts: facts{assigned: 3}, want: decision.AssignedOnDemand, require: "NotIn"},
@@ -53,7 +53,7 @@ func TestChoose(t *testing.T) {
 		"a spread, overflow Never":                      {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.AssignedAny, warns: true},
 		"a spread to on-demand, overflow Never":         {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true, SpreadToOnDemand: true}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.AssignedAny, warns: true},
 		"only counts on on-demand, overflow Never":      {pod: decision.Pod{Workload: deployment, SpreadToOnDemand: true}, settings: decision.WorkloadSettings{Overflow: decision.NeverOverflow}, want: decision.AssignedAny, warns: true},
-		"a spread, returns to spot":                     {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true}, facts: facts{toSpot: true}, want: decision.AssignedAny, warns: true},
+		"a spread, returns to spot":                     {pod: decision.Pod{Workload: deployment, SpreadByAffinity: true}, facts: facts{returns: "web-0"}, want: decision.AssignedAny, warns: true},
 		"own affinity for on-demand, part of the floor": {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.WorkloadSettings{MinOnDemand: third}, want: decision.Unassigned},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestChooseWithoutSpotLabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 2}}
-	for _, f := range []facts{{}, {toSpot: true}} {
+	for _, f := range []facts{{}, {returns: "web-0"}} {
 		if c := l.choose(&workload.Subject{Pod: pod}, decision.WorkloadSettings{Overflow: decision.NeverOverflow}, f); c.assigned != decision.AssignedAny || c.require != nil {
 			t.Errorf("choose = %+v, want no requirement", c)
 		}

@@ -13,7 +13,6 @@
 //	feasibility.go   whether a node of a capacity type could run a gated pod
 //	labels.go        node affinity for spot and for not spot
 //	replacement.go   deletion of pods that wait too long, and grants for their successors
-//	requirements.go  replacements of moved pods that must require spot
 //	admission.go     whether the admission policy is bound
 //	nodes.go         nodes for which autoscalers and the policy see different capacity types
 //

@@ -1,17 +1,13 @@
 package migration_test
 
 import (
-	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
@@ -19,7 +15,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // roomOn is a Room with room on one capacity type only.
@@ -145,47 +140,16 @@ func TestNodeStartup(t *testing.T) {
 	}
 }
 
-// requirements records its calls and their times.
-type requirements struct {
-	mu    sync.Mutex
-	calls []string
-	clock *clocktesting.FakePassiveClock
-}
-
-func (w *requirements) RequireSpot(revision workload.OwnerKey, until time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.calls = append(w.calls, fmt.Sprintf("want spot for %s for %s", revision.UID, until.Sub(w.clock.Now())))
-}
-
-func (w *requirements) Forget(revision workload.OwnerKey) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.calls = append(w.calls, "forget "+string(revision.UID))
-}
-
-// The requirement of a replacement precedes the release of the pod. It is withdrawn if the pod is
-// not released, or if it is restored.
-func TestWishes(t *testing.T) {
-	group := schema.GroupResource{Resource: "pods"}
+// The release records whether the replacement must require spot.
+func TestReleaseToSpot(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason   migration.Reason
 		requires decision.AssignedCapacity
-		dryRun   bool
-		fail     error
-		restored bool
-		want     []string // of the ReplicaSet's UID
+		want     bool
 	}{
-		"return": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, want: []string{"want spot for %s for 1m0s"}},
-		"return, refused": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, fail: apierrors.NewForbidden(group, "web", nil),
-			want: []string{"want spot for %s for 1m0s", "forget %s"}},
-		"return, in doubt": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, fail: errors.New("timeout"),
-			want: []string{"want spot for %s for 1m0s", "forget %s"}},
-		"return, restored": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, restored: true,
-			want: []string{"want spot for %s for 1m0s", "forget %s"}},
-		"return, dry run":            {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, dryRun: true},
-		"return to room that exists": {reason: migration.ReturnToSpot},
-		"heal":                       {reason: migration.Heal, requires: decision.AssignedOnDemand},
+		"return":                     {migration.ReturnToSpot, decision.AssignedSpot, true},
+		"return to room that exists": {migration.ReturnToSpot, decision.Unassigned, false},
+		"heal":                       {migration.Heal, decision.AssignedOnDemand, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -193,42 +157,24 @@ func TestWishes(t *testing.T) {
 			w.deployment("web", 1)
 			w.pod("web", w.replicaSets["web-1"], "remaining")
 			w.sync()
-			clock := clocktesting.NewFakePassiveClock(w.now)
-			recorded := &requirements{clock: clock}
-			executor := execution.New(w.client(), &recorder{}, clock, execution.Settings{
-				Concurrency: 1, RequestTimeout: time.Second, DryRun: test.dryRun, Requirements: recorded,
+			executor := execution.New(w.client(), &recorder{}, clocktesting.NewFakePassiveClock(w.now), execution.Settings{
+				Concurrency: 1, RequestTimeout: time.Second,
 			})
-			w.fail = func(verb, _, _ string) (error, bool) {
-				if verb == "patch" && test.requires == decision.AssignedSpot && len(recorded.calls) == 0 {
-					t.Error("the pod was released before any requirement")
+			s := w.snapshot()
+			planned := moves(s, test.reason, time.Time{}, "web")
+			planned[0].Requires = test.requires
+			capacity := decision.Spot
+			if test.reason == migration.Heal {
+				capacity = decision.OnDemand
+			}
+			executor.Do(quiet, migration.Plan(s, roomOn{capacity}, planned, settings, executor.Observe(s)))
+			executor.Wait()
+			w.sync()
+			for _, pod := range w.snapshot().Pods {
+				if pod.Release == nil || pod.Release.ToSpot != test.want {
+					t.Errorf("release %+v, want one with ToSpot %v", pod.Release, test.want)
 				}
-				return test.fail, true
 			}
-			round := func(requested ...string) {
-				s := w.snapshot()
-				planned := moves(s, test.reason, time.Time{}, requested...)
-				for i := range planned {
-					planned[i].Requires = test.requires
-				}
-				capacity := decision.Spot
-				if test.reason == migration.Heal {
-					capacity = decision.OnDemand
-				}
-				executor.Do(quiet, migration.Plan(s, roomOn{capacity}, planned, settings, executor.Observe(s)))
-				executor.Wait()
-			}
-			round("web")
-			if test.restored {
-				w.sync()
-				w.now = w.now.Add(settings.Migration.SurgeTimeout.Duration)
-				clock.SetTime(w.now)
-				round()
-			}
-			var want []string
-			for _, line := range test.want {
-				want = append(want, fmt.Sprintf(line, w.replicaSets["web-1"].UID))
-			}
-			clustertest.Equal(t, "requirements", want, recorded.calls)
 		})
 	}
 }

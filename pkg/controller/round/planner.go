@@ -57,8 +57,6 @@ type Clients struct {
 
 // Planner plans the rounds of the loop. It is not safe for concurrent use.
 type Planner struct {
-	// Requirements records which replacements of moved pods must require spot.
-	Requirements *gating.Requirements
 	// AdmissionPolicy reports whether new pods are gated.
 	AdmissionPolicy *gating.AdmissionPolicy
 	// Provisioning is the evidence about the nodes that autoscalers add.
@@ -95,9 +93,8 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	reader.UseHeartbeats(heartbeats)
 	namespaces := factory.Core().V1().Namespaces()
 	p := &Planner{
-		Requirements: &gating.Requirements{}, AdmissionPolicy: &gating.AdmissionPolicy{},
-		Provisioning: &simulation.Provisioning{Policy: config.Policy},
-		config:       config, clients: clients, reader: reader, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
+		AdmissionPolicy: &gating.AdmissionPolicy{}, Provisioning: &simulation.Provisioning{Policy: config.Policy},
+		config: config, clients: clients, reader: reader, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
 		informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
 		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {
 			return simulation.NewRoomUntil(s, expired)
@@ -123,7 +120,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	p.rebalancer = rebalance.NewPlanner(rebalancing)
 	p.protector = protection.NewPlanner(protection.Settings{Interruption: p.interruptions, ReplacementTimeout: config.replacementTimeout()})
 	p.executor = execution.New(clients.Writer, clients.Recorder, clock.RealClock{}, execution.Settings{
-		Concurrency: int(config.Concurrency), RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun, Requirements: p.Requirements,
+		Concurrency: int(config.Concurrency), RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun,
 	})
 	return p, nil
 }
