@@ -31,7 +31,7 @@ func newAssigner(
 		return nil, fmt.Errorf("creating the client that removes gates: %w", err)
 	}
 	assigner, err := gating.New(caches.factory, client, recorder, clock.RealClock{}, planner.AdmissionPolicy,
-		gating.Settings{Profile: setup.Profile, Policy: setup.Policy, Labels: setup.gatingLabels, NodeStartup: setup.Gating.NodeStartup.Duration,
+		gating.Settings{Profile: setup.Profile, Policy: setup.Policy, Labels: setup.GatingLabels, NodeStartup: setup.Gating.NodeStartup.Duration,
 			Provisioning: planner.Provisioning})
 	if err != nil {
 		return nil, fmt.Errorf("connecting the gates to the caches: %w", err)

@@ -25,8 +25,6 @@ type options struct {
 // setup is the content of the files on the command line.
 type setup struct {
 	round.Config
-	// gatingLabels is nil unless gating is enabled.
-	gatingLabels *gating.Labels
 	// prices are the prices of nodes in metrics.
 	prices *pricing.Prices
 }
@@ -75,7 +73,7 @@ func (o *options) read() (*setup, error) {
 		return nil, err
 	}
 	if s.Gating.Enabled {
-		if s.gatingLabels, err = gating.NewLabels(s.Policy, s.Gating.Labels, s.Gating.SpotLabel); err != nil {
+		if s.GatingLabels, err = gating.NewLabels(s.Policy, s.Gating.Labels, s.Gating.SpotLabel); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.configFile, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -70,7 +71,7 @@ type Assigner struct {
 
 	owners *workload.Owners
 	pods   cache.Indexer // indexed by revision
-	nodes  *nodes
+	nodes  corelisters.NodeLister
 	// feasibility is the input of couldRun.
 	feasibility feasibility
 	queue       workqueue.TypedRateLimitingInterface[workload.OwnerKey]
@@ -149,9 +150,8 @@ func New(
 		}),
 		patchSlots: make(chan struct{}, maxPatches), pending: map[types.UID]*pendingPod{}, grants: map[successor][]grant{},
 		gateRemovedAt: map[string]time.Time{}, nextReassignment: map[workload.OwnerKey]time.Time{},
-		feasibility: feasibility{volumesOf: workload.VolumesOf(factory)},
+		nodes: factory.Core().V1().Nodes().Lister(), feasibility: feasibility{volumesOf: workload.VolumesOf(factory)},
 	}
-	a.nodes = &nodes{settings: settings, recorder: recorder, reported: map[types.UID]string{}, lister: factory.Core().V1().Nodes().Lister()}
 	err = pods.AddIndexers(cache.Indexers{podsByRevision: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*v1.Pod); ok && pod.Spec.SchedulerName == settings.Profile {
 			return []string{workload.RevisionOf(pod).Index()}, nil
@@ -161,17 +161,10 @@ func New(
 	if err != nil {
 		return nil, err
 	}
-	if _, err := pods.AddEventHandler(informer.Handler[*v1.Pod]{
+	_, err = pods.AddEventHandler(informer.Handler[*v1.Pod]{
 		Add:    a.observe,
 		Update: func(_, pod *v1.Pod) { a.observe(pod) },
 		Delete: a.forgetPod,
-	}); err != nil {
-		return nil, err
-	}
-	_, err = factory.Core().V1().Nodes().Informer().AddEventHandler(informer.Handler[*v1.Node]{
-		Add:    a.observeNode,
-		Update: func(_, node *v1.Node) { a.observeNode(node) },
-		Delete: a.nodes.forget,
 	})
 	return a, err
 }
@@ -183,9 +176,6 @@ func (a *Assigner) Run(ctx context.Context) {
 	a.leading.Store(true)
 	for _, obj := range a.pods.List() {
 		a.observe(obj.(*v1.Pod))
-	}
-	for _, node := range a.nodes.list() {
-		a.observeNode(node)
 	}
 	var running sync.WaitGroup
 	running.Go(func() { a.admissionPolicy.watch(ctx, a.client) })
@@ -225,12 +215,6 @@ func (a *Assigner) observe(pod *v1.Pod) {
 	a.mu.Unlock()
 	if needsWork {
 		a.queue.Add(workload.RevisionOf(pod))
-	}
-}
-
-func (a *Assigner) observeNode(node *v1.Node) {
-	if a.leading.Load() {
-		a.nodes.observe(node)
 	}
 }
 
@@ -345,7 +329,18 @@ func (a *Assigner) assignedToFloor(pod *v1.Pod) bool {
 		OnlyOnDemand: workload.OnlyOnDemand(pod,
 			a.settings.Policy), SpreadByAffinity: workload.SpreadByAffinity(pod), Assigned: workload.AssignedCapacityOf(pod),
 	}
-	return p.AssignedToFloor(pod.Spec.NodeName != "" && !a.nodes.onDemand(pod.Spec.NodeName))
+	return p.AssignedToFloor(pod.Spec.NodeName != "" && !a.onDemand(pod.Spec.NodeName))
+}
+
+// capacity returns the capacity type of a node according to the policy.
+func (a *Assigner) capacity(node *v1.Node) decision.Capacity {
+	return a.settings.Policy.Capacity(node.Labels, a.clock.Since(node.CreationTimestamp.Time))
+}
+
+// onDemand reports whether the named node exists and is on-demand.
+func (a *Assigner) onDemand(name string) bool {
+	node, err := a.nodes.Get(name)
+	return err == nil && a.capacity(node).Type == decision.OnDemand
 }
 
 // earlier returns the shorter of two durations; 0 means never.

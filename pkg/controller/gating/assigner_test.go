@@ -594,26 +594,3 @@ func TestWarnsOncePerRevision(t *testing.T) {
 		}
 	}
 }
-
-// A node is reported once, until its labels change.
-func TestHiddenNodes(t *testing.T) {
-	label := func(value string) string { return "label=" + karpenter + "=" + value }
-	w := start(t, decision.WorkloadSettings{},
-		clustertest.NewNode("hidden", "spot", "m/a"), clustertest.NewNode("refused", "on-demand", "m/a", label("spot")),
-		clustertest.NewNode("spot", "", "m/a", label("spot")), clustertest.NewNode("on-demand", "", "m/a", label("on-demand")),
-		clustertest.NewNode("unlabeled", "", "m/a"))
-	for _, name := range []string{"hidden", "spot"} {
-		n, err := w.client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.Annotations = map[string]string{"a": "b"}
-		if _, err := w.client.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	time.Sleep(100 * time.Millisecond)
-	if got := len(w.events.Events); got != 2 {
-		t.Errorf("%d events, want 2", got)
-	}
-}

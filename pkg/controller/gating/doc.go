@@ -11,10 +11,9 @@
 //	assignment.go    decisions on the gated pods of a revision, and their patches
 //	choice.go        the affinity of a gated pod
 //	feasibility.go   whether a node of a capacity type could run a gated pod
-//	labels.go        node affinity for spot and for not spot
+//	labels.go        node affinity for spot and for not spot, and nodes that it misjudges
 //	replacement.go   deletion of pods that wait too long, and grants for their successors
 //	admission.go     whether the admission policy is bound
-//	nodes.go         nodes for which autoscalers and the policy see different capacity types
 //
 // The written affinity counts: a pod belongs to the floor if its own required affinity excludes
 // spot, whether or not it is bound. If the controller does not run, the scheduler removes the gate

@@ -42,8 +42,8 @@ func (a *Assigner) couldRun(pod *v1.Pod, requires decision.AssignedCapacity) boo
 func (a *Assigner) snapshot(now time.Time) *snapshot.Snapshot {
 	s := &snapshot.Snapshot{Now: now}
 	byName := map[string]*snapshot.Node{}
-	for _, node := range a.nodes.list() {
-		n := &snapshot.Node{Node: node, Facts: decision.Node{Capacity: a.nodes.capacity(node)}}
+	for _, node := range snapshot.All(a.nodes) {
+		n := &snapshot.Node{Node: node, Facts: decision.Node{Capacity: a.capacity(node)}}
 		s.Nodes, byName[node.Name] = append(s.Nodes, n), n
 	}
 	for _, obj := range a.pods.List() {

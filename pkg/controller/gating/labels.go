@@ -81,12 +81,21 @@ func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, e
 	return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label whose values or whose presence mean spot")
 }
 
-// admitsFloor reports whether pods that require nodes other than spot fit on a node with the labels
-// of this node.
-func (l *Labels) admitsFloor(node *v1.Node) bool {
+// Disagreement describes how the affinity of floors and the policy, according to which the node has
+// this capacity, disagree about a node; empty if they agree.
+func (l *Labels) Disagreement(node *v1.Node, capacity decision.Capacity) string {
 	notSpot := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: l.notSpot}}}
 	admits, err := nodeaffinity.NewLazyErrorNodeSelector(notSpot).Match(node)
-	return err == nil && admits
+	admits = admits && err == nil
+	switch {
+	case !capacity.Labeled():
+	case capacity.Type == decision.Spot && admits:
+		return "Autoscalers consider this spot node on-demand and start no on-demand node while it has room: it has none of the labels in " +
+			"gating.labels that mark spot nodes"
+	case capacity.Type == decision.OnDemand && !admits:
+		return "Pods of a floor do not fit on this on-demand node: a label in gating.labels marks it as spot"
+	}
+	return ""
 }
 
 // nodeAffinity returns a copy of the node affinity; empty if there is none. The argument may be

@@ -151,7 +151,8 @@ func TestPrefer(t *testing.T) {
 	}
 }
 
-func TestAdmitsFloor(t *testing.T) {
+// TestDisagreement checks on-demand nodes: the affinity of floors must admit them.
+func TestDisagreement(t *testing.T) {
 	l, err := NewLabels(builtin(), []string{karpenter, "cluster.x-k8s.io/interruptible"}, "")
 	if err != nil {
 		t.Fatal(err)
@@ -164,8 +165,9 @@ func TestAdmitsFloor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.admitsFloor(&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: node}}); got != want {
-			t.Errorf("admitsFloor(%q) = %v, want %v", text, got, want)
+		got := l.Disagreement(&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: node}}, decision.Capacity{Type: decision.OnDemand}) == ""
+		if got != want {
+			t.Errorf("%q admits pods of a floor: %v, want %v", text, got, want)
 		}
 	}
 }

@@ -33,17 +33,11 @@ var (
 			"or 'reassigned'.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
-	hiddenNodes = metrics.NewGauge(&metrics.GaugeOpts{
-		Subsystem:      subsystem,
-		Name:           "hidden_capacity_nodes",
-		Help:           "Nodes for which autoscalers and the policy see different capacity types.",
-		StabilityLevel: metrics.ALPHA,
-	})
 )
 
 // RegisterMetrics registers the metrics of the controller. It must be called at most once.
 func RegisterMetrics() {
-	legacyregistry.MustRegister(gateDuration, assignedPods, replacedPods, hiddenNodes)
+	legacyregistry.MustRegister(gateDuration, assignedPods, replacedPods)
 	for _, a := range []string{decision.AssignedOnDemand.String(), decision.AssignedSpot.String(), decision.AssignedAny.String(), "none"} {
 		assignedPods.WithLabelValues(a).Add(0) // a series that appears with its first count would not show an increase
 	}

@@ -2,6 +2,7 @@ package round
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strings"
 	"sync/atomic"
@@ -16,71 +17,110 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// invalidPods counts the defects of the last snapshot. docs/metrics.md lists it.
-var invalidPods = metrics.NewGaugeVec(&metrics.GaugeOpts{
-	Subsystem: "spot_aware_scheduler",
-	Name:      "invalid_pods",
-	Help: "Pods with an invalid claim, by claim: 'owner' (the UID of their controller reference belongs to another object) " +
-		"or 'release' (their annotation or label marks them as released, although the controller did not release them).",
-	StabilityLevel: metrics.ALPHA,
-}, []string{"claim"})
+// Both metrics describe the last snapshot. docs/metrics.md lists them.
+var (
+	invalidPods = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: "spot_aware_scheduler",
+		Name:      "invalid_pods",
+		Help: "Pods with an invalid claim, by claim: 'owner' (the UID of their controller reference belongs to another object) " +
+			"or 'release' (their annotation or label marks them as released, although the controller did not release them).",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"claim"})
+	hiddenNodes = metrics.NewGauge(&metrics.GaugeOpts{
+		Subsystem:      "spot_aware_scheduler",
+		Name:           "hidden_capacity_nodes",
+		Help:           "Nodes for which autoscalers and the policy see different capacity types.",
+		StabilityLevel: metrics.ALPHA,
+	})
+)
 
-// RegisterMetrics registers the metric of defects. It must be called at most once. All series exist
-// from then on with value 0.
+// RegisterMetrics registers the metrics of defects. It must be called at most once. All series
+// exist from then on with value 0.
 func RegisterMetrics() {
-	legacyregistry.MustRegister(invalidPods)
+	legacyregistry.MustRegister(invalidPods, hiddenNodes)
 	for _, kind := range snapshot.DefectKinds {
 		invalidPods.WithLabelValues(string(kind)).Set(0)
 	}
 }
 
-// defects logs each pod with an invalid claim once, and counts such pods. It remembers only
-// existing pods.
+// defects reports what is wrong with objects, each once while it is. It remembers only what applied
+// to the last snapshot.
 type defects struct {
-	logged map[types.UID]snapshot.DefectKind
+	recorder        events.EventRecorder
+	known, observed map[defect]bool
 }
 
-func (d *defects) observe(s *snapshot.Snapshot) {
-	logged, counts := map[types.UID]snapshot.DefectKind{}, map[snapshot.DefectKind]int{}
-	for _, defect := range s.Defects {
-		counts[defect.Kind]++
-		if d.logged[defect.Pod.UID] != defect.Kind {
-			klog.Background().Info("Ignored invalid claim of pod", "pod", klog.KObj(defect.Pod), "claim", defect.Kind, "reason", defect.Why)
-		}
-		logged[defect.Pod.UID] = defect.Kind
+// defect identifies a report.
+type defect struct {
+	object    types.UID
+	kind, why string
+}
+
+// isNew reports whether a defect did not exist in the last snapshot.
+func (d *defects) isNew(object metav1.Object, kind, why string) bool {
+	key := defect{object.GetUID(), kind, why}
+	d.observed[key] = true
+	return !d.known[key]
+}
+
+// warn emits a Warning for a new defect. reason is that of the event.
+func (d *defects) warn(object client.Object, reason, why string) {
+	if d.isNew(object, reason, why) {
+		d.recorder.Eventf(object, nil, v1.EventTypeWarning, reason, "Compare", "%s", why)
 	}
-	d.logged = logged
+}
+
+// observe logs pods with an invalid claim, and counts them. It emits events on
+//
+//   - nodes with a signal that only spot nodes get, but without a label that marks them as spot
+//   - nodes for which autoscalers and the policy see different capacity types, if labels is not nil
+//   - PodDisruptionBudgets with more than workload.MaxTerms terms, which the controller does not
+//     evaluate
+func (d *defects) observe(s *snapshot.Snapshot, signals []providers.Signal, labels *gating.Labels) {
+	d.known, d.observed = d.observed, map[defect]bool{}
+	counts := map[snapshot.DefectKind]int{}
+	for _, claim := range s.Defects {
+		counts[claim.Kind]++
+		if d.isNew(claim.Pod, string(claim.Kind), "") {
+			klog.Background().Info("Ignored invalid claim of pod", "pod", klog.KObj(claim.Pod), "claim", claim.Kind, "reason", claim.Why)
+		}
+	}
 	for _, kind := range snapshot.DefectKinds {
 		invalidPods.WithLabelValues(string(kind)).Set(float64(counts[kind]))
 	}
-}
-
-// spotNotices reports, once, each node with a signal that only spot nodes get, but without a label
-// that marks it as spot. It contains the capacity types of the reported nodes.
-type spotNotices map[types.UID]decision.Capacity
-
-func (n *spotNotices) observe(s *snapshot.Snapshot, signals []providers.Signal, recorder events.EventRecorder) {
-	reported := spotNotices{}
+	hidden := 0
 	for _, node := range s.Nodes {
-		capacity, signal := node.Facts.Capacity, providers.SpotNotice(signals, node.Node)
-		if signal == nil || capacity.Type == decision.Spot && capacity.Source != decision.FromSignal {
-			continue
+		capacity := node.Facts.Capacity
+		if signal := providers.SpotNotice(signals, node.Node); signal != nil && (capacity.Type != decision.Spot || capacity.Source == decision.FromSignal) {
+			d.warn(node.Node, spot.ReasonUnexpectedNotice, fmt.Sprintf(
+				"Only spot nodes get %s, but no label marks the node as spot: it counts as %s (%s)", signal, capacity.Type, capacity.Source))
 		}
-		if known, ok := (*n)[node.UID]; !ok || known != capacity {
-			recorder.Eventf(node.Node, nil, v1.EventTypeWarning, spot.ReasonUnexpectedNotice, "Compare",
-				"Only spot nodes get %s, but no label marks the node as spot: it counts as %s (%s)", signal, capacity.Type, capacity.Source)
+		if labels != nil {
+			if why := labels.Disagreement(node.Node, capacity); why != "" {
+				hidden++
+				d.warn(node.Node, spot.ReasonHiddenCapacity, why)
+			}
 		}
-		reported[node.UID] = capacity
 	}
-	*n = reported
+	hiddenNodes.Set(float64(hidden))
+	for _, budgets := range s.Budgets {
+		for _, budget := range budgets {
+			if workload.Terms(budget.Spec.Selector) > workload.MaxTerms {
+				d.warn(budget, spot.ReasonTooManyTerms, fmt.Sprintf("The controller ignores this PodDisruptionBudget, "+
+					"because its selector has more than %d terms; the API server obeys it", workload.MaxTerms))
+			}
+		}
+	}
 }
 
 // unreadAnnotations warns of settings in annotations of objects that the policy does not read. It
@@ -130,25 +170,4 @@ func unreadAnnotation(of *v1.ObjectReference, reader metadata.Interface) string 
 		return ""
 	}
 	return decision.SettingAnnotation(object.Annotations)
-}
-
-// oversized reports, once, each PodDisruptionBudget with more than workload.MaxTerms terms, which
-// the controller does not evaluate. It contains the reported ones.
-type oversized map[types.UID]bool
-
-func (o *oversized) observe(s *snapshot.Snapshot, recorder events.EventRecorder) {
-	reported := oversized{}
-	for _, budgets := range s.Budgets {
-		for _, budget := range budgets {
-			if workload.Terms(budget.Spec.Selector) <= workload.MaxTerms {
-				continue
-			}
-			if reported[budget.UID] = true; !(*o)[budget.UID] {
-				recorder.Eventf(budget, nil, v1.EventTypeWarning, spot.ReasonTooManyTerms, "Evaluate",
-					"The controller ignores this PodDisruptionBudget, "+
-						"because its selector has more than %d terms; the API server obeys it", workload.MaxTerms)
-			}
-		}
-	}
-	*o = reported
 }

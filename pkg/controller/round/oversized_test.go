@@ -28,10 +28,11 @@ func TestOversized(t *testing.T) {
 		budget.Spec.Selector = selector(terms)
 		return &snapshot.Snapshot{Budgets: map[string][]*policyv1.PodDisruptionBudget{clustertest.Namespace: {budget}}}
 	}
-	var reported oversized
+	var d defects
 	for i, step := range []struct{ terms, want int }{{20, 0}, {201, 1}, {201, 0}, {20, 0}, {20000, 1}} {
 		recorder := events.NewFakeRecorder(9)
-		reported.observe(snapshotOf(step.terms), recorder)
+		d.recorder = recorder
+		d.observe(snapshotOf(step.terms), nil, nil)
 		if len(recorder.Events) != step.want {
 			t.Errorf("step %d: %d events, want %d", i, len(recorder.Events), step.want)
 		}

@@ -67,9 +67,7 @@ type Planner struct {
 	reader        *snapshot.Reader
 	informers     []cache.SharedIndexInformer
 	defects       defects
-	notices       spotNotices
 	unread        unreadAnnotations
-	oversized     oversized
 	interruptions interruption.Settings
 	rebalancer    *rebalance.Planner
 	protector     *protection.Planner
@@ -94,7 +92,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	namespaces := factory.Core().V1().Namespaces()
 	p := &Planner{
 		AdmissionPolicy: &gating.AdmissionPolicy{}, Provisioning: &simulation.Provisioning{Policy: config.Policy},
-		config: config, clients: clients, reader: reader, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
+		defects: defects{recorder: clients.Recorder}, config: config, clients: clients, reader: reader, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
 		informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
 		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {
 			return simulation.NewRoomUntil(s, expired)
@@ -158,13 +156,9 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	if err != nil {
 		return loop.Plan{}, fmt.Errorf("reading the cluster: %w", err)
 	}
-	p.defects.observe(s)
-	if !p.config.DryRun {
-		p.notices.observe(s, p.config.Signals, p.clients.Recorder)
-		if p.clients.NodeOwners != nil {
-			p.unread.observe(s, p.clients.NodeOwners.reader, p.clients.Recorder)
-		}
-		p.oversized.observe(s, p.clients.Recorder)
+	p.defects.observe(s, p.config.Signals, p.config.GatingLabels)
+	if !p.config.DryRun && p.clients.NodeOwners != nil {
+		p.unread.observe(s, p.clients.NodeOwners.reader, p.clients.Recorder)
 	}
 	progress := p.executor.Observe(s)
 

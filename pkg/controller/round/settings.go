@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
@@ -18,6 +19,8 @@ type Config struct {
 	Policy  *decision.Policy
 	// Signals is the table of signals.
 	Signals []providers.Signal
+	// GatingLabels are the labels of the autoscaler mode; nil unless it is enabled.
+	GatingLabels *gating.Labels
 	// Memory passes state on to later leaders; nil for none.
 	Memory *leader.Memory
 }

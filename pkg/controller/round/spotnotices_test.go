@@ -17,7 +17,7 @@ import (
 // reported again if it vanished meanwhile, or if its effect changes.
 func TestSpotNotices(t *testing.T) {
 	recorder := events.NewFakeRecorder(9)
-	var notices spotNotices
+	d := defects{recorder: recorder}
 	for i, step := range []struct {
 		taint    string
 		capacity decision.Capacity
@@ -37,7 +37,7 @@ func TestSpotNotices(t *testing.T) {
 			n.Spec.Taints = []v1.Taint{{Key: step.taint, Effect: v1.TaintEffectNoSchedule}}
 		}
 		s := &snapshot.Snapshot{Nodes: []*snapshot.Node{{Node: n, Facts: decision.Node{Capacity: step.capacity}}}}
-		notices.observe(s, providers.Signals(), recorder)
+		d.observe(s, providers.Signals(), nil)
 		got := ""
 		select {
 		case got = <-recorder.Events:

@@ -1,0 +1,51 @@
+package round
+
+import (
+	"testing"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// A node that autoscalers and the policy see differently is counted, and reported once, until its
+// labels change.
+func TestHiddenNodes(t *testing.T) {
+	const karpenter = "karpenter.sh/capacity-type"
+	policy := &decision.Policy{CapacityLabels: providers.CapacityLabels()}
+	labels, err := gating.NewLabels(policy, []string{karpenter}, karpenter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hiddenNodes.Create(nil)
+	recorder := events.NewFakeRecorder(9)
+	d := defects{recorder: recorder}
+	node := func(name string, capacity decision.CapacityType, source decision.CapacitySource, label string) *snapshot.Node {
+		n := clustertest.NewNode(name, "", "m/a")
+		if label != "" {
+			n.Labels[karpenter] = label
+		}
+		return &snapshot.Node{Node: n, Facts: decision.Node{Capacity: decision.Capacity{Type: capacity, Source: source}}}
+	}
+	first := []*snapshot.Node{
+		node("hidden", decision.Spot, decision.FromLabel, ""), node("refused", decision.OnDemand, decision.FromLabel, "spot"),
+		node("spot", decision.Spot, decision.FromLabel, "spot"), node("on-demand", decision.OnDemand, decision.FromLabel, "on-demand"),
+		node("unlabeled", decision.OnDemand, decision.FromDefault, ""),
+	}
+	corrected := append([]*snapshot.Node{node("hidden", decision.Spot, decision.FromLabel, "spot")}, first[1:]...)
+	for i, step := range []struct {
+		nodes  []*snapshot.Node
+		events int // so far
+		hidden float64
+	}{{first, 2, 2}, {first, 2, 2}, {corrected, 2, 1}, {first, 3, 2}} {
+		d.observe(&snapshot.Snapshot{Nodes: step.nodes}, nil, labels)
+		if got, err := testutil.GetGaugeMetricValue(hiddenNodes); err != nil || got != step.hidden || len(recorder.Events) != step.events {
+			t.Errorf("step %d: %g hidden nodes (%v) and %d events, want %g and %d", i, got, err, len(recorder.Events), step.hidden, step.events)
+		}
+	}
+}
