@@ -10,12 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -25,6 +23,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/turns"
@@ -79,7 +78,6 @@ func New(factory, failed informers.SharedInformerFactory, client kubernetes.Inte
 // Run counts until ctx is done. The caches must be synced. It may be called once. It starts with
 // all disrupted pods that exist, because a previous leader may not have counted them.
 func (c *Counter) Run(ctx context.Context) error {
-	context.AfterFunc(ctx, c.queue.ShutDown)
 	for _, pods := range c.pods {
 		registration, err := pods.AddEventHandler(informer.Handler[*v1.Pod]{
 			Add: c.observe,
@@ -94,14 +92,12 @@ func (c *Counter) Run(ctx context.Context) error {
 		}
 		defer func() { _ = pods.RemoveEventHandler(registration) }() // fails only if the informer has stopped
 	}
-	var running sync.WaitGroup
-	for range workers {
-		running.Go(func() {
-			for c.processNext(ctx) {
-			}
-		})
-	}
-	running.Wait()
+	turns.Process(ctx, c.queue, workers, func(ctx context.Context, pod *v1.Pod) (again time.Duration, err error) {
+		if err := client.IgnoreNotFound(c.count(ctx, pod)); err != nil {
+			return 0, fmt.Errorf("counting the disruption of the Job of pod %s: %w", klog.KObj(pod), err)
+		}
+		return 0, nil
+	})
 	return nil
 }
 
@@ -115,27 +111,6 @@ func (c *Counter) observe(pod *v1.Pod) {
 // disruption. The condition alone does not suffice, because the deletion may fail afterwards.
 func disrupted(pod *v1.Pod) bool {
 	return (pod.DeletionTimestamp != nil || pod.Status.Phase == v1.PodFailed) && workload.OfJob(pod) && workload.Disrupted(pod)
-}
-
-// processNext processes one pod. It returns false after the queue has shut down.
-func (c *Counter) processNext(ctx context.Context) bool {
-	pod, down := c.queue.Get()
-	if down {
-		return false
-	}
-	defer c.queue.Done(pod)
-	err := c.count(ctx, pod)
-	switch {
-	case ctx.Err() != nil:
-	case err == nil || apierrors.IsNotFound(err):
-		c.queue.Forget(pod)
-	case apierrors.IsConflict(err):
-		c.queue.AddRateLimited(pod)
-	default:
-		klog.FromContext(ctx).Error(err, "Failed to count the disruption of a Job, retrying", "pod", klog.KObj(pod))
-		c.queue.AddRateLimited(pod)
-	}
-	return true
 }
 
 // count adds the pod to the disruptions of its Job, unless it is counted already, or the Job does

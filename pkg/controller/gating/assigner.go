@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -96,11 +97,9 @@ type pendingPod struct {
 	assigned *choice
 	// gatedSince is when the gated pod first had no other gate. It is zero without the gate.
 	gatedSince time.Time
-	// unschedulableSince is when the pod was first found unschedulable without a gate; zero if it
-	// was not.
-	unschedulableSince time.Time
-	// eventsRead is when the events of the pod were last read for refusals.
-	eventsRead time.Time
+	// eventsRead is when the events of the pod were last read for refusals. startingUntil is until
+	// when an autoscaler may be starting a node for the pod.
+	eventsRead, startingUntil time.Time
 	// reported means that the pod has an event of recordNoSuccessor.
 	reported bool
 }
@@ -171,21 +170,15 @@ func New(
 
 // Run assigns gated pods until ctx is done. The caches must be synced. It may be called once.
 func (a *Assigner) Run(ctx context.Context) {
-	context.AfterFunc(ctx, a.queue.ShutDown)
 	klog.FromContext(ctx).Info("Started assigning capacity types to gated pods", "labels", a.settings.Labels)
 	a.leading.Store(true)
 	for _, obj := range a.pods.List() {
 		a.observe(obj.(*v1.Pod))
 	}
-	var running sync.WaitGroup
-	running.Go(func() { a.admissionPolicy.watch(ctx, a.client) })
-	for range workers {
-		running.Go(func() {
-			for a.processNext(ctx) {
-			}
-		})
-	}
-	running.Wait()
+	var watching sync.WaitGroup
+	watching.Go(func() { a.admissionPolicy.watch(ctx, a.client) })
+	turns.Process(ctx, a.queue, workers, a.reconcile)
+	watching.Wait()
 }
 
 // observe queues the revision of a pod that may need work.
@@ -201,16 +194,11 @@ func (a *Assigner) observe(pod *v1.Pod) {
 	needsWork := gated && !workload.HasOtherGates(pod) || !gated && workload.Unschedulable(pod)
 	a.mu.Lock()
 	p := a.record(pod.UID)
-	since := &p.gatedSince
-	if !gated {
+	switch {
+	case !gated:
 		p.assigned, p.gatedSince = nil, time.Time{}
-		since = &p.unschedulableSince
-	}
-	if needsWork && since.IsZero() {
-		*since = a.clock.Now()
-		if began, recorded := workload.WaitingSince(pod, *since); recorded {
-			*since = began
-		}
+	case needsWork && p.gatedSince.IsZero():
+		p.gatedSince = a.clock.Now()
 	}
 	a.mu.Unlock()
 	if needsWork {
@@ -233,28 +221,6 @@ func (a *Assigner) forgetPod(pod *v1.Pod) {
 		defer a.mu.Unlock()
 		delete(a.gateRemovedAt, pod.Namespace)
 	}
-}
-
-// processNext processes one revision. It returns false after the queue has shut down.
-func (a *Assigner) processNext(ctx context.Context) bool {
-	revision, down := a.queue.Get()
-	if down {
-		return false
-	}
-	defer a.queue.Done(revision)
-	again, err := a.reconcile(ctx, revision)
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		klog.FromContext(ctx).Error(err, "Failed to reconcile gated pods, retrying", "revision", revision)
-		a.queue.AddRateLimited(revision)
-	default:
-		a.queue.Forget(revision)
-		if again > 0 {
-			a.queue.AddAfter(revision, again)
-		}
-	}
-	return true
 }
 
 // sibling is a pod of a revision with its owners and settings.
@@ -320,7 +286,10 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 	// floor may have been assigned before.
 	assigned, err = a.assignGated(ctx, revision, gated, assigned, a.unreplaced(revision, pods, assignments), others == 0)
 	next, failed := a.replaceWaiting(ctx, revision, waiting, assigned, granted)
-	return earlier(again, next), errors.Join(err, failed)
+	if err = errors.Join(err, failed); err != nil {
+		err = fmt.Errorf("assigning capacity types to the pods of %+v: %w", revision, err)
+	}
+	return earlier(again, next), err
 }
 
 // assignedToFloor reports whether a pod counts as part of the floor.

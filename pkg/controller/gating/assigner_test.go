@@ -466,9 +466,6 @@ func TestFallbackWithoutEvents(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(v1.Resource("events"), "", errors.New("no right"))
 		})
 		pod := unschedulable(gated("ReplicaSet", "web-r", "web-0"), waited, "on-demand")
-		w.mu.Lock()
-		w.record(pod.UID).unschedulableSince = pod.CreationTimestamp.Time
-		w.mu.Unlock()
 		w.create(pod)
 		time.Sleep(200 * time.Millisecond)
 		if got := w.gone("web-0"); got != want {

@@ -278,7 +278,6 @@ func TestUselessReassignment(t *testing.T) {
 	for i := range 3 {
 		pod := unschedulable(gated("ReplicaSet", "web-r", fmt.Sprint("web-", i)), time.Minute, "")
 		w.mu.Lock()
-		w.record(pod.UID).unschedulableSince = time.Now().Add(-time.Minute)
 		w.gateRemovedAt["shop"] = time.Now() // of a pod of another workload
 		w.mu.Unlock()
 		w.create(pod)

@@ -29,8 +29,8 @@ const grantFor = time.Minute
 // reassignAfter is how long a pod waits, although its successor would be assigned another capacity
 // type, before the controller replaces it. Such pods lost their gate while the controller did not
 // run, or the policy or the nodes have changed. reconsiderInterval is the interval at which the
-// controller decides again about the waiting pods.
-const reassignAfter, reconsiderInterval = 30 * time.Second, 10 * time.Second
+// controller examines the waiting pods.
+const reassignAfter, reconsiderInterval = 30 * time.Second, 5 * time.Second
 
 // maxEventLists limits for how many pods of one revision the controller lists events at a time.
 const maxEventLists = 10
@@ -40,7 +40,7 @@ const maxEventLists = 10
 var provisioningEvents = providers.ProvisioningEvents()
 
 // refusalDelay is how long an autoscaler may take to report a refusal, and refusalInterval is the
-// interval at which the controller reads the events of a waiting pod.
+// interval at which the controller reads the events of a waiting pod for refusals.
 const refusalDelay, refusalInterval = 10 * time.Second, 30 * time.Second
 
 // reassignAgain is how long after a reassignment another pod of the revision may be reassigned if
@@ -94,33 +94,31 @@ func (a *Assigner) addGrant(s successor, given grant) {
 // replaceWaiting deletes the pods of a revision that have waited too long, because the API server
 // does not allow a change of affinity on a pod without a gate. assigned is the number of live pods
 // of the revision that are assigned to the floor, and granted that of pods with a grant. It returns
-// when another pod may have waited long enough; 0 for never.
+// when to examine the waiting pods again; 0 if there is none.
 func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKey, waiting []sibling,
-	assigned, granted int) (next time.Duration, err error) {
+	assigned, granted int) (again time.Duration, err error) {
+	if len(waiting) == 0 {
+		return 0, nil
+	}
+	if err := a.readRefusal(ctx, revision, waiting[0]); err != nil {
+		return 0, err
+	}
 	lists := 0
 	olderOnDemand := sync.OnceValue(func() bool { return a.olderOnDemand(waiting[0].subject) })
 	decide := a.deciderAgain(assigned, granted)
-	for i, s := range waiting {
-		waited, ok := a.waitedFor(s.pod)
-		if !ok {
+	for _, s := range waiting {
+		waited, known := a.waitedFor(s.pod)
+		if !known {
 			continue
 		}
-		if i == 0 {
-			if next, err = a.readRefusal(ctx, revision, s, waited); err != nil {
-				return next, err
-			}
-		}
-		why, since, after := a.replaceReason(s, waited, decide, olderOnDemand)
+		why, overdue := a.replaceReason(s, waited, decide, olderOnDemand)
 		switch now := a.clock.Now(); {
-		case why == "":
-		case why != reassigned && a.owners.HasReleased(revision, workload.HealReason, now): // its goal is on-demand
-			why, after = "", refusalDelay // the released pod serves, and returns without it
-		case why == reassigned && requirementOf(s) == decision.AssignedSpot && a.owners.HasReleased(revision, "", now):
-			why, after = "", refusalDelay // as above; its goal is spot
-		}
-		if why == "" {
-			next = earlier(next, after)
+		case why == "" || now.Before(a.recorded(s.pod.UID).startingUntil):
 			continue
+		case why != reassigned && a.owners.HasReleased(revision, workload.HealReason, now): // its goal is on-demand
+			continue // the released pod serves, and returns without it
+		case why == reassigned && requirementOf(s) == decision.AssignedSpot && a.owners.HasReleased(revision, "", now):
+			continue // as above; its goal is spot
 		}
 		if !isRecreated(s.pod) {
 			if why != reassigned {
@@ -129,22 +127,22 @@ func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKe
 			continue
 		}
 		if lists++; lists > maxEventLists {
-			return earlier(next, time.Second), nil
+			return time.Second, nil
 		}
 		started, _, err := a.provisioningOf(ctx, s.pod)
 		if err != nil {
-			return next, err
+			return 0, err
 		}
-		if left := a.settings.NodeStartup - max(a.clock.Since(started), since); left > 0 {
-			next = earlier(next, left)
+		if left := a.settings.NodeStartup - max(a.clock.Since(started), overdue); left > 0 {
+			a.mu.Lock()
+			a.record(s.pod.UID).startingUntil = a.clock.Now().Add(left)
+			a.mu.Unlock()
 			continue
 		}
-		if err := a.replace(ctx, revision, s, why); err != nil {
-			return next, err
-		}
-		return earlier(next, time.Second), nil // one at a time, because the successor counts too
+		// One at a time, because the successor counts too.
+		return time.Second, a.replace(ctx, revision, s, why)
 	}
-	return next, nil
+	return reconsiderInterval, nil
 }
 
 // reassigned is a reason to replace a pod without a grant: the successor is assigned another
@@ -184,15 +182,15 @@ func (a *Assigner) deciderAgain(assigned, granted int) func(sibling) decision.As
 	}
 }
 
-// replaceReason returns the reason to replace a pod that has waited that long, and since when the
-// reason applies. Without a reason, it returns after how much more waiting this may change; 0 for
-// never. decide returns what the pod's successor would be assigned.
+// replaceReason returns the reason to replace a pod that has waited that long, and for how long the
+// reason has applied; "" without a reason. decide returns what the pod's successor would be
+// assigned.
 func (a *Assigner) replaceReason(
 	s sibling, waited time.Duration, decide func(sibling) decision.AssignedCapacity, olderOnDemand func() bool,
-) (why string, since, after time.Duration) {
+) (why string, overdue time.Duration) {
 	pod, requires := &s.subject.Pod, requirementOf(s)
 	if pod.Granted != decision.NotGranted || pod.OnlySpot {
-		return "", 0, 0
+		return "", 0
 	}
 	next := decision.Unassigned
 	switch {
@@ -203,48 +201,32 @@ func (a *Assigner) replaceReason(
 		next = decide(s)
 	}
 	switch {
-	case requires == decision.Unassigned && next != decision.AssignedOnDemand && next != decision.AssignedSpot:
-		return "", 0, reconsiderInterval
-	case next == requires && requires == decision.AssignedSpot:
-		return "", 0, reconsiderInterval
-	case next == requires:
-		why, since, after = a.fallbackReason(s.settings, waited, olderOnDemand)
-		return why, since, earlier(after, reconsiderInterval)
-	case !a.assignsSuccessors(s.pod):
-		return "", 0, time.Minute
-	case waited >= reassignAfter:
-		return reassigned, waited - reassignAfter, 0
+	case next == requires && requires == decision.AssignedOnDemand:
+		return fallbackReason(s.settings, waited, olderOnDemand)
+	case next == requires, requires == decision.Unassigned && next == decision.AssignedAny:
+	case waited >= reassignAfter && a.assignsSuccessors(s.pod):
+		return reassigned, waited - reassignAfter
 	}
-	return "", 0, reassignAfter - waited
+	return "", 0
 }
 
 // fallbackReason is as replaceReason for a pod that still has to run on on-demand.
-func (a *Assigner) fallbackReason(settings decision.WorkloadSettings, waited time.Duration,
-	olderOnDemand func() bool) (why string, since, after time.Duration) {
-	if settings.FallbackAfter != decision.Never {
-		if waited >= settings.FallbackAfter {
-			return spot.GrantedFallback, waited - settings.FallbackAfter, 0
-		}
-		after = settings.FallbackAfter - waited
+func fallbackReason(settings decision.WorkloadSettings, waited time.Duration, olderOnDemand func() bool) (why string, overdue time.Duration) {
+	fallback, relief := settings.FallbackAfter, settings.RolloutRelief
+	switch {
+	case fallback != decision.Never && waited >= fallback:
+		return spot.GrantedFallback, waited - fallback
+	case relief != decision.Never && waited >= relief && olderOnDemand():
+		return spot.GrantedRelief, waited - relief
 	}
-	if relief := settings.RolloutRelief; relief != decision.Never {
-		switch {
-		case waited < relief:
-			after = earlier(after, relief-waited)
-		case olderOnDemand():
-			return spot.GrantedRelief, waited - relief, 0
-		default:
-			after = earlier(after, max(relief, time.Second)) // older replicas may be bound there later
-		}
-	}
-	return "", 0, after
+	return "", 0
 }
 
 // waitedFor returns how long no scheduler has found a node for the pod, since its last gate was
-// removed.
-func (a *Assigner) waitedFor(pod *v1.Pod) (time.Duration, bool) {
-	since := a.recorded(pod.UID).unschedulableSince
-	return a.clock.Since(since), !since.IsZero()
+// removed, if the pod records it.
+func (a *Assigner) waitedFor(pod *v1.Pod) (waited time.Duration, known bool) {
+	since, known := workload.WaitingSince(pod, a.clock.Now())
+	return a.clock.Since(since), known
 }
 
 // isRecreated reports whether the pod's controller recreates it after a deletion without other
@@ -293,29 +275,30 @@ func (a *Assigner) olderOnDemand(subject *workload.Subject) bool {
 }
 
 // readRefusal records it if an autoscaler cannot provide a node of the assigned capacity type for a
-// waiting pod. It returns when to read the events of the pod again; 0 for never.
-func (a *Assigner) readRefusal(ctx context.Context, revision workload.OwnerKey, s sibling,
-	waited time.Duration) (again time.Duration, err error) {
+// waiting pod.
+func (a *Assigner) readRefusal(ctx context.Context, revision workload.OwnerKey, s sibling) error {
 	requires, now := s.subject.Pod.Assigned, a.clock.Now()
+	waited, known := a.waitedFor(s.pod)
+	if !known || waited < refusalDelay || requires != decision.AssignedOnDemand && requires != decision.AssignedSpot ||
+		a.settings.Provisioning.Refused(revision, requires, now) {
+		return nil
+	}
 	a.mu.Lock()
 	p := a.record(s.pod.UID)
-	left := max(refusalDelay-waited, refusalInterval-now.Sub(p.eventsRead))
-	if left <= 0 {
+	early := now.Sub(p.eventsRead) < refusalInterval
+	if !early {
 		p.eventsRead = now
 	}
 	a.mu.Unlock()
-	switch {
-	case requires != decision.AssignedOnDemand && requires != decision.AssignedSpot, a.settings.Provisioning.Refused(revision, requires, now):
-		return 0, nil
-	case left > 0:
-		return left, nil
+	if early {
+		return nil
 	}
 	started, refused, err := a.provisioningOf(ctx, s.pod)
 	if err == nil && refused.After(started) {
 		a.settings.Provisioning.Refuse(revision, requires, now)
 		klog.FromContext(ctx).Info("Autoscaler cannot provide a node", "pod", klog.KObj(s.pod), "requires", requires)
 	}
-	return refusalInterval, err
+	return err
 }
 
 // provisioningOf returns when an autoscaler last reported that it starts a node for the pod, and

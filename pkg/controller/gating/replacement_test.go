@@ -137,9 +137,6 @@ func TestGrantOfALostDeletion(t *testing.T) {
 		return true, nil, errors.New("connection reset by peer")
 	})
 	pod := unschedulable(gated("ReplicaSet", "web-r", "web-0"), 9*time.Minute, "on-demand")
-	w.mu.Lock()
-	w.record(pod.UID).unschedulableSince = pod.CreationTimestamp.Time
-	w.mu.Unlock()
 	w.create(pod)
 	w.until("the pod is deleted", func() bool { return w.gone("web-0") })
 	w.create(gated("ReplicaSet", "web-r", "web-1"))

@@ -1,9 +1,13 @@
 package turns
 
 import (
+	"context"
+	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
@@ -20,6 +24,43 @@ func NewQueue[T comparable](
 		workqueue.NewTypedItemExponentialFailureRateLimiter[T](minRetry, maxRetry),
 		workqueue.TypedRateLimitingQueueConfig[T]{DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(
 			workqueue.TypedDelayingQueueConfig[T]{Name: name, Clock: clock, Queue: ready})})
+}
+
+// Process calls process for each item of the queue until ctx is done. It processes several items at
+// a time, but never one item twice at a time. It processes the item again after the returned time,
+// if that is not 0, and after an error.
+func Process[T comparable](
+	ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], workers int,
+	process func(context.Context, T) (again time.Duration, err error),
+) {
+	context.AfterFunc(ctx, queue.ShutDown)
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for {
+				item, down := queue.Get()
+				if down {
+					return
+				}
+				again, err := process(ctx, item)
+				switch {
+				case ctx.Err() != nil:
+				case err != nil:
+					if !apierrors.IsConflict(err) { // the cache will soon show another version
+						klog.FromContext(ctx).Error(err, "Failed, will retry")
+					}
+					queue.AddRateLimited(item)
+				default:
+					queue.Forget(item)
+					if again > 0 {
+						queue.AddAfter(item, again)
+					}
+				}
+				queue.Done(item)
+			}
+		})
+	}
+	running.Wait()
 }
 
 // storage implements workqueue.Queue.
