@@ -116,10 +116,6 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	}
 	nodes := caches.factory.Core().V1().Nodes()
 	legacyregistry.CustomMustRegister(costs.NewCollector(nodes.Lister(), caches.synced, setup.prices, planner.CapacityType))
-	besideRounds, err := newBesideRounds(config, setup, caches, planner, mayWrite, recorder)
-	if err != nil {
-		return err
-	}
 	rounds := loop.New(planner.Plan, caches.synced, setup.DryRun, int(setup.Concurrency))
 	for _, informer := range planner.Informers() {
 		if err := rounds.Watch(informer); err != nil {
@@ -135,9 +131,16 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		return rounds.Start(ctx)
 	})
 	nodePools := &round.NodePools{Reader: readers.dynamic, Provisioning: planner.Provisioning}
-	runnables := append([]manager.Runnable{caches, nodeOwners, nodePools, leading}, besideRounds...)
+	runnables := []manager.Runnable{caches, nodeOwners, nodePools, leading}
 	if evictions != nil {
 		runnables = append(runnables, evictions)
+	}
+	if !setup.DryRun {
+		besideRounds, err := newBesideRounds(config, setup, caches, planner, mayWrite, recorder)
+		if err != nil {
+			return err
+		}
+		runnables = append(runnables, besideRounds...)
 	}
 	for _, r := range runnables {
 		if err := mgr.Add(r); err != nil {
@@ -148,27 +151,6 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		mgr.AddReadyzCheck("caches", app.ReadyWhen(caches.full)),
 		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
 	)
-}
-
-// newBesideRounds returns the runnables that act on single pods beside the rounds, if they are
-// enabled.
-func newBesideRounds(
-	config *rest.Config, setup *setup, caches *caches, planner *round.Planner, mayWrite func() error, recorder events.EventRecorder,
-) (runnables []manager.Runnable, err error) {
-	assigner, err := newAssigner(config, setup, caches, planner, mayWrite, recorder)
-	if err != nil {
-		return nil, err
-	}
-	counter, err := newCounter(config, setup, caches, mayWrite)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range []manager.Runnable{assigner, counter} {
-		if r != nil {
-			runnables = append(runnables, r)
-		}
-	}
-	return runnables, nil
 }
 
 // discardRecorder drops all events.

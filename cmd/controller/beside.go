@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/disruptions"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
+)
+
+// The rate and the burst of requests beside the rounds. gatesPerSecond exceeds the rate at which a
+// scheduler places pods. A Job needs at most as many counts as its disruption limit.
+const gatesPerSecond, countsPerSecond = 1000, 100
+
+// newBesideRounds returns the runnables of a leader that act on single pods beside the rounds. Each
+// has its own client, so that new pods and counts do not wait for moves: the Job controller creates
+// the next pod about a second after a disruption, and the scheduler needs the count by then. It
+// must be called before the caches are started.
+func newBesideRounds(
+	config *rest.Config, setup *setup, caches *caches, planner *round.Planner, mayWrite func() error, recorder events.EventRecorder,
+) ([]manager.Runnable, error) {
+	counts, err := newWriter(config, countsPerSecond, mayWrite)
+	gates, failed := newWriter(config, gatesPerSecond, mayWrite)
+	if err = errors.Join(err, failed); err != nil {
+		return nil, fmt.Errorf("creating the clients that count disruptions and remove gates: %w", err)
+	}
+	counter, err := disruptions.New(caches.factory, caches.failedPods, counts, setup.Profile, setup.Policy)
+	if err != nil {
+		return nil, fmt.Errorf("connecting the counter of disruptions to the caches: %w", err)
+	}
+	runnables := []manager.Runnable{caches.whenSynced(counter.Run)}
+	if !setup.Gating.Enabled {
+		return runnables, nil
+	}
+	assigner, err := gating.New(caches.factory, gates, recorder, clock.RealClock{}, planner.AdmissionPolicy, gating.Settings{
+		Profile: setup.Profile, Policy: setup.Policy, Labels: setup.GatingLabels, NodeStartup: setup.Gating.NodeStartup.Duration,
+		Provisioning: planner.Provisioning,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connecting the gates to the caches: %w", err)
+	}
+	return append(runnables, caches.whenSynced(func(ctx context.Context) error {
+		assigner.Run(ctx)
+		return nil
+	})), nil
+}
