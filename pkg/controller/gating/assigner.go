@@ -82,13 +82,10 @@ type Assigner struct {
 	mu sync.Mutex
 	// pending contains the pods that are not bound.
 	pending map[types.UID]*pendingPod
-	// grants contains the grants for the successors of deleted pods.
-	grants map[successor][]grant
+	// replaced contains the last replacement of a revision.
+	replaced map[workload.OwnerKey]replacement
 	// gateRemovedAt contains when the gate of a pod was last removed, by namespace.
 	gateRemovedAt map[string]time.Time
-	// nextReassignment contains when another pod of a revision may be reassigned, until a gate of
-	// the revision is removed.
-	nextReassignment map[workload.OwnerKey]time.Time
 }
 
 // pendingPod contains what the Assigner knows about a pod that is not bound.
@@ -147,9 +144,9 @@ func New(
 		queue: turns.NewQueue("gating", clock, ownerRetry, 5*time.Second, func(revision workload.OwnerKey) string {
 			return revision.Namespace
 		}),
-		patchSlots: make(chan struct{}, maxPatches), pending: map[types.UID]*pendingPod{}, grants: map[successor][]grant{},
-		gateRemovedAt: map[string]time.Time{}, nextReassignment: map[workload.OwnerKey]time.Time{},
-		nodes: factory.Core().V1().Nodes().Lister(), feasibility: feasibility{volumesOf: workload.VolumesOf(factory)},
+		patchSlots: make(chan struct{}, maxPatches), pending: map[types.UID]*pendingPod{}, replaced: map[workload.OwnerKey]replacement{},
+		gateRemovedAt: map[string]time.Time{},
+		nodes:         factory.Core().V1().Nodes().Lister(), feasibility: feasibility{volumesOf: workload.VolumesOf(factory)},
 	}
 	err = pods.AddIndexers(cache.Indexers{podsByRevision: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*v1.Pod); ok && pod.Spec.SchedulerName == settings.Profile {

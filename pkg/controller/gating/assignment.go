@@ -32,7 +32,7 @@ func (a *Assigner) assignGated(
 	for _, s := range gated {
 		own := s.subject.Pod.OnlyOnDemand
 		f := a.factsOf(s.pod, assigned)
-		grant, hadGrant := a.takeGrant(successorOf(revision, s))
+		grant, hadGrant := a.takeGrant(revision, s)
 		if hadGrant {
 			f.granted = grant.why
 		} else if len(returning) > 0 {
@@ -67,7 +67,7 @@ func (a *Assigner) assignGated(
 			case apierrors.IsNotFound(err):
 				return nil
 			case hadGrant && known: // otherwise the pod may have got the grant
-				a.addGrant(successorOf(revision, s), grant)
+				a.addReplacement(revision, grant)
 			}
 			if apierrors.IsConflict(err) { // the cache will soon show another version
 				a.queue.AddAfter(revision, ownerRetry)
@@ -146,7 +146,9 @@ func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 		p.gatedSince = time.Time{}
 	}
 	a.gateRemovedAt[pod.Namespace] = a.clock.Now()
-	delete(a.nextReassignment, workload.RevisionOf(pod))
+	if revision := workload.RevisionOf(pod); a.replaced[revision].why == reassigned {
+		delete(a.replaced, revision)
+	}
 	a.mu.Unlock()
 	if !since.IsZero() {
 		gateDuration.Observe(a.clock.Since(since).Seconds())

@@ -331,7 +331,7 @@ func TestLostAnswer(t *testing.T) {
 		return true, nil, errors.New("connection reset by peer")
 	})
 	one := gated("ReplicaSet", "web-r", "web-0")
-	w.addGrant(successor{revision: workload.RevisionOf(one)}, grant{spot.GrantedFallback, time.Now().Add(time.Minute)})
+	w.addReplacement(workload.RevisionOf(one), replacement{"web", spot.GrantedFallback, time.Now()})
 	w.create(one)
 	w.assigned()
 	w.create(gated("ReplicaSet", "web-r", "web-1"))

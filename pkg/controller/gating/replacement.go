@@ -47,48 +47,45 @@ const refusalDelay, refusalInterval = 10 * time.Second, 30 * time.Second
 // no gate of the revision was removed in between.
 const reassignAgain = time.Hour
 
-// successor identifies the pod that gets the grant of a deleted pod: the next pod of the revision,
-// or the pod with the same name in a StatefulSet.
-type successor struct {
-	revision workload.OwnerKey
-	name     string
+// replacement is the deletion of a waiting pod, until its successor is assigned.
+type replacement struct {
+	pod string // its name
+	why string
+	at  time.Time
 }
 
-func successorOf(revision workload.OwnerKey, s sibling) successor {
-	if s.subject.Pod.Workload.Ordered {
-		return successor{revision: revision, name: s.pod.Name}
-	}
-	return successor{revision: revision}
-}
-
-// grant is why a pod was deleted, and until when its successor may run on spot for this reason.
-type grant struct {
-	why   string
-	until time.Time
-}
-
-// takeGrant removes and returns the oldest valid grant of a successor.
-func (a *Assigner) takeGrant(s successor) (grant, bool) {
+// mayReplace reports whether a pod of the revision may be replaced for this reason. The pods of a
+// revision are replaced one at a time, because the successor counts too.
+func (a *Assigner) mayReplace(revision workload.OwnerKey, why string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.clock.Now()
-	valid := slices.DeleteFunc(a.grants[s], func(held grant) bool { return !held.until.After(now) })
-	if len(valid) == 0 {
-		delete(a.grants, s)
-		return grant{}, false
+	last, pending := a.replaced[revision]
+	delay := grantFor
+	if why == reassigned && last.why == reassigned {
+		delay = reassignAgain
 	}
-	if a.grants[s] = valid[1:]; len(valid) == 1 {
-		delete(a.grants, s)
-	}
-	return valid[0], true
+	return !pending || a.clock.Since(last.at) >= delay
 }
 
-func (a *Assigner) addGrant(s successor, given grant) {
+// addReplacement records a replacement, and forgets the outdated ones.
+func (a *Assigner) addReplacement(revision workload.OwnerKey, r replacement) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.clock.Now()
-	maps.DeleteFunc(a.grants, func(_ successor, held []grant) bool { return !held[len(held)-1].until.After(now) })
-	a.grants[s] = append(a.grants[s], given)
+	maps.DeleteFunc(a.replaced, func(_ workload.OwnerKey, r replacement) bool { return a.clock.Since(r.at) >= reassignAgain })
+	a.replaced[revision] = r
+}
+
+// takeGrant returns the replacement whose reason is a grant for the gated pod, and forgets it: the
+// next pod of the revision gets the grant, or the pod with the same name in a StatefulSet.
+func (a *Assigner) takeGrant(revision workload.OwnerKey, s sibling) (r replacement, granted bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r, pending := a.replaced[revision]
+	if !pending || r.why == reassigned || a.clock.Since(r.at) >= grantFor || s.subject.Pod.Workload.Ordered && s.pod.Name != r.pod {
+		return replacement{}, false
+	}
+	delete(a.replaced, revision)
+	return r, true
 }
 
 // replaceWaiting deletes the pods of a revision that have waited too long, because the API server
@@ -113,7 +110,7 @@ func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKe
 		}
 		why, overdue := a.replaceReason(s, waited, decide, olderOnDemand)
 		switch now := a.clock.Now(); {
-		case why == "" || now.Before(a.recorded(s.pod.UID).startingUntil):
+		case why == "" || !a.mayReplace(revision, why) || now.Before(a.recorded(s.pod.UID).startingUntil):
 			continue
 		case why != reassigned && a.owners.HasReleased(revision, workload.HealReason, now): // its goal is on-demand
 			continue // the released pod serves, and returns without it
@@ -139,7 +136,6 @@ func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKe
 			a.mu.Unlock()
 			continue
 		}
-		// One at a time, because the successor counts too.
 		return time.Second, a.replace(ctx, revision, s, why)
 	}
 	return reconsiderInterval, nil
@@ -239,24 +235,12 @@ func isRecreated(pod *v1.Pod) bool {
 // assignsSuccessors reports whether a successor of the pod would be assigned: the controller has
 // removed a gate in the namespace after the pod was created, or the gate of the pod, and the policy
 // is bound. Otherwise the admission policy may be missing, or the API server may refuse the
-// controller's patches, and the successor would be in the same situation as the pod. So would it if
-// no gate of the revision was removed since the last reassignment.
+// controller's patches, and the successor would be in the same situation as the pod.
 func (a *Assigner) assignsSuccessors(pod *v1.Pod) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	gates := a.gateRemovedAt[pod.Namespace].After(pod.CreationTimestamp.Time) ||
+	return a.gateRemovedAt[pod.Namespace].After(pod.CreationTimestamp.Time) ||
 		workload.AssignedCapacityOf(pod) != decision.Unassigned && a.admissionPolicy.GatesReplacement(time.Time{})
-	return gates && !a.clock.Now().Before(a.nextReassignment[workload.RevisionOf(pod)])
-}
-
-// delayReassignment records that no other pod of the revision is reassigned for that long, unless a
-// gate of the revision is removed: that of the successor, which counts as part of the floor.
-func (a *Assigner) delayReassignment(revision workload.OwnerKey, delay time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := a.clock.Now()
-	maps.DeleteFunc(a.nextReassignment, func(_ workload.OwnerKey, at time.Time) bool { return !now.Before(at) })
-	a.nextReassignment[revision] = now.Add(delay)
 }
 
 // olderOnDemand reports whether an older revision of the pod's workload has pods on on-demand
@@ -340,18 +324,13 @@ func lastRecorded(e *v1.Event) time.Time {
 // replace deletes a pod that never ran, and gives its successor the grant. It does nothing if the
 // pod has changed, for example because it was bound.
 func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s sibling, why string) error {
-	key := successorOf(revision, s)
 	// Before the deletion, because the successor may exist before the API server answers.
-	if why == reassigned {
-		a.delayReassignment(revision, grantFor)
-	} else {
-		a.addGrant(key, grant{why, a.clock.Now().Add(grantFor)})
-	}
+	a.addReplacement(revision, replacement{s.pod.Name, why, a.clock.Now()})
 	err := a.executor.DeletePending(ctx, s.pod)
 	if performed, _ := a.executor.Performed(ctx, s.pod, err, func(*v1.Pod) bool { return false }); !performed {
-		if why != reassigned {
-			a.takeGrant(key)
-		}
+		a.mu.Lock()
+		delete(a.replaced, revision)
+		a.mu.Unlock()
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -360,7 +339,6 @@ func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 	replacedPods.WithLabelValues(why).Inc()
 	note := "No on-demand node was found, and the pod's affinity cannot be loosened: its successor may run on spot (" + why + ")"
 	if why == reassigned {
-		a.delayReassignment(revision, reassignAgain)
 		note = "The pod waited with affinity that does not express its policy: its successor is assigned a capacity type again"
 	}
 	a.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, spot.ReasonReplacedPending, "Replace", "%s", note)

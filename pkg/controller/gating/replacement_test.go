@@ -93,37 +93,51 @@ func TestReconsider(t *testing.T) {
 	}
 }
 
-// After a change, the pods of a revision are replaced one after the other, each after the gate of
-// its predecessor's successor was removed.
-func TestReconsidersOneAtATime(t *testing.T) {
-	objects := clustertest.NewDeployment("web", 4)
-	for i := range 4 {
-		objects = append(objects, unschedulable(gated("ReplicaSet", "web-r", fmt.Sprint("web-", i)), time.Minute, "spot"))
-	}
-	w := start(t, decision.WorkloadSettings{FallbackAfter: decision.Never}, objects...)
-	w.mu.Lock()
-	w.gateRemovedAt["shop"] = time.Now()
-	w.mu.Unlock()
-	left := func() (n int) {
-		for i := range 4 {
-			if !w.gone(fmt.Sprint("web-", i)) {
-				n++
+// The pods of a revision are replaced one after the other, each after the gate of its predecessor's
+// successor was removed.
+func TestReplacesOneAtATime(t *testing.T) {
+	for name, test := range map[string]struct {
+		settings            decision.WorkloadSettings
+		assigned, successor string
+	}{
+		"after a change": {decision.WorkloadSettings{FallbackAfter: decision.Never}, "spot", "any"},
+		"fallback": {decision.WorkloadSettings{
+			MinOnDemand: decision.Percent(100), FallbackAfter: 10 * time.Second, RolloutRelief: decision.Never}, "on-demand", "any"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := clustertest.NewDeployment("web", 4)
+			for i := range 4 {
+				objects = append(objects, unschedulable(gated("ReplicaSet", "web-r", fmt.Sprint("web-", i)), time.Hour, test.assigned))
 			}
-		}
-		return n
-	}
-	for i := range 4 {
-		w.queue.Add(workload.RevisionOf(objects[2].(*v1.Pod)))
-		w.until("one more pod is deleted", func() bool { return left() == 3-i })
-		for range 3 {
-			w.queue.Add(workload.RevisionOf(objects[2].(*v1.Pod)))
-			time.Sleep(20 * time.Millisecond)
-		}
-		if got := left(); got != 3-i {
-			t.Fatalf("%d pods are left, want %d", got, 3-i)
-		}
-		w.create(gated("ReplicaSet", "web-r", fmt.Sprint("next-", i)))
-		w.assigned()
+			w := start(t, test.settings, objects...)
+			w.mu.Lock()
+			w.gateRemovedAt["shop"] = time.Now()
+			w.mu.Unlock()
+			left := func() (n int) {
+				for i := range 4 {
+					if !w.gone(fmt.Sprint("web-", i)) {
+						n++
+					}
+				}
+				return n
+			}
+			for i := range 4 {
+				w.queue.Add(workload.RevisionOf(objects[2].(*v1.Pod)))
+				w.until("one more pod is deleted", func() bool { return left() == 3-i })
+				for range 3 {
+					w.queue.Add(workload.RevisionOf(objects[2].(*v1.Pod)))
+					time.Sleep(20 * time.Millisecond)
+				}
+				if got := left(); got != 3-i {
+					t.Fatalf("%d pods are left, want %d", got, 3-i)
+				}
+				next := fmt.Sprint("next-", i)
+				w.create(gated("ReplicaSet", "web-r", next))
+				if got := w.assigned(); got[next] != test.successor {
+					t.Errorf("assigned %v, want %s %s", got, next, test.successor)
+				}
+			}
+		})
 	}
 }
 
