@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -71,7 +70,7 @@ func New(factory, failed informers.SharedInformerFactory, client kubernetes.Inte
 	return &Counter{
 		profile: profile, policy: policy, client: client, owners: owners, jobs: factory.Batch().V1().Jobs().Lister(),
 		pods:  []cache.SharedIndexInformer{factory.Core().V1().Pods().Informer(), failed.Core().V1().Pods().Informer()},
-		queue: turns.NewQueue("disruptions", clock.RealClock{}, minRetry, maxRetry, (*v1.Pod).GetNamespace),
+		queue: turns.NewQueue("disruptions", minRetry, maxRetry, (*v1.Pod).GetNamespace),
 	}, nil
 }
 

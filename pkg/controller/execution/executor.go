@@ -5,9 +5,9 @@
 //	release, restore, forget       patch                         migration    Executor.Do
 //	evict                          eviction                      migration    Executor.Do
 //	delete                         patch of the status, delete   migration    Executor.Do
-//	deletion cost                  patch                         rebalance    Executor.Patch
-//	affinity, without the gate     patch                         gating       Executor.Patch
-//	deletion of a pending pod      delete                        gating       Executor.DeletePending
+//	deletion cost                  patch                         rebalance    Patch
+//	affinity, without the gate     patch                         gating       Patch
+//	deletion of a pending pod      delete                        gating       DeletePending
 //
 // Do performs the actions of a plan concurrently, each once. The requests of the actions are in
 // requests.go. results.go finds their results in the caches, and events.go reports them. writes.go
@@ -298,7 +298,7 @@ func (e *Executor) perform(ctx context.Context, a migration.Action) (o outcome, 
 	case migration.Restore:
 		return e.restore(ctx, a)
 	case migration.Forget:
-		return outcomeOf(e.Patch(ctx, a.Pod.Pod, workload.PodPatch{Annotations: map[string]*string{spot.ReleasedAnnotation: nil}}))
+		return outcomeOf(Patch(ctx, e.client, a.Pod.Pod, workload.PodPatch{Annotations: map[string]*string{spot.ReleasedAnnotation: nil}}))
 	case migration.EvictPod:
 		return e.evict(ctx, a)
 	}

@@ -210,7 +210,7 @@ func (e *Executor) release(ctx context.Context, a migration.Action) (outcome, er
 			APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: ptr.To(true),
 		})
 	}
-	return outcomeOf(e.Patch(ctx, a.Pod.Pod, patch))
+	return outcomeOf(Patch(ctx, e.client, a.Pod.Pod, patch))
 }
 
 // protectedCost is the deletion cost of a restored pod that asked not to be disrupted. It is larger
@@ -231,5 +231,5 @@ func (e *Executor) restore(ctx context.Context, a migration.Action) (outcome, er
 		!workload.MayDisrupt(a.Pod.Pod, e.clock.Now()) {
 		patch.Annotations[v1.PodDeletionCost], patch.Annotations[spot.DeletionCostAnnotation] = ptr.To(protectedCost), ptr.To(protectedCost)
 	}
-	return outcomeOf(e.Patch(ctx, a.Pod.Pod, patch))
+	return outcomeOf(Patch(ctx, e.client, a.Pod.Pod, patch))
 }

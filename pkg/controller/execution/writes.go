@@ -7,20 +7,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Patch changes a pod, unless it has changed since it was planned for.
-func (e *Executor) Patch(ctx context.Context, pod *v1.Pod, patch workload.PodPatch) error {
-	return workload.PatchPod(ctx, e.client, pod, patch)
+func Patch(ctx context.Context, client kubernetes.Interface, pod *v1.Pod, patch workload.PodPatch) error {
+	return workload.PatchPod(ctx, client, pod, patch)
 }
 
 // DeletePending deletes a pod that never ran, unless it has changed, for example because it was
 // bound.
-func (e *Executor) DeletePending(ctx context.Context, pod *v1.Pod) error {
-	return e.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+func DeletePending(ctx context.Context, client kubernetes.Interface, pod *v1.Pod) error {
+	return client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0),
 		Preconditions:      &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
 	})
@@ -28,7 +29,9 @@ func (e *Executor) DeletePending(ctx context.Context, pod *v1.Pod) error {
 
 // Performed reports whether the API server has performed the request that returned err, as far as
 // this is known: the answer may be lost. done reports it for the current pod, if that exists.
-func (e *Executor) Performed(ctx context.Context, pod *v1.Pod, err error, done func(*v1.Pod) bool) (performed, known bool) {
+func Performed(
+	ctx context.Context, client kubernetes.Interface, pod *v1.Pod, err error, done func(*v1.Pod) bool,
+) (performed, known bool) {
 	if err == nil {
 		return true, true
 	}
@@ -38,7 +41,7 @@ func (e *Executor) Performed(ctx context.Context, pod *v1.Pod, err error, done f
 	if !slices.Contains(lost, apierrors.ReasonForError(err)) {
 		return false, true
 	}
-	current, err := e.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	current, err := client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {
 		return apierrors.IsNotFound(err), apierrors.IsNotFound(err)
 	}

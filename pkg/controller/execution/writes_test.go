@@ -7,7 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
@@ -18,8 +17,7 @@ func TestDeletePending(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: clustertest.Meta("web")}
 	pod.UID, pod.ResourceVersion = "u", "7"
 	client := fake.NewClientset(pod)
-	e := New(client, nil, clocktesting.NewFakePassiveClock(clustertest.Now), Settings{})
-	if err := e.DeletePending(t.Context(), pod); err != nil {
+	if err := DeletePending(t.Context(), client, pod); err != nil {
 		t.Fatal(err)
 	}
 	want := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}}

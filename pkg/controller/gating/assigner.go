@@ -21,7 +21,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/turns"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
@@ -64,7 +63,6 @@ type Settings struct {
 type Assigner struct {
 	settings Settings
 	client   kubernetes.Interface
-	executor *execution.Executor
 	recorder events.EventRecorder
 	clock    clock.Clock
 	// admissionPolicy is updated while this replica leads.
@@ -138,10 +136,10 @@ func New(
 	}
 	pods := factory.Core().V1().Pods().Informer()
 	a := &Assigner{
-		settings: settings, client: client, executor: execution.New(client, recorder, clock, execution.Settings{}),
+		settings: settings, client: client,
 		recorder: recorder, clock: clock, admissionPolicy: admissionPolicy,
 		owners: owners, pods: pods.GetIndexer(),
-		queue: turns.NewQueue("gating", clock, ownerRetry, 5*time.Second, func(revision workload.OwnerKey) string {
+		queue: turns.NewQueue("gating", ownerRetry, 5*time.Second, func(revision workload.OwnerKey) string {
 			return revision.Namespace
 		}),
 		patchSlots: make(chan struct{}, maxPatches), pending: map[types.UID]*pendingPod{}, replaced: map[workload.OwnerKey]replacement{},

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -28,7 +29,6 @@ func (a *Assigner) assignGated(
 	ctx context.Context, revision workload.OwnerKey, gated []sibling, assigned int, returning []*v1.Pod, first bool,
 ) (int, error) {
 	var patches errgroup.Group
-	patches.SetLimit(maxPatches)
 	for _, s := range gated {
 		own := s.subject.Pod.OnlyOnDemand
 		f := a.factsOf(s.pod, assigned)
@@ -58,7 +58,7 @@ func (a *Assigner) assignGated(
 			if err == nil {
 				return nil
 			}
-			performed, known := a.executor.Performed(ctx, s.pod, err, func(current *v1.Pod) bool { return !workload.Gated(current) })
+			performed, known := execution.Performed(ctx, a.client, s.pod, err, func(current *v1.Pod) bool { return !workload.Gated(current) })
 			if performed {
 				return nil
 			}
@@ -138,7 +138,7 @@ func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 		spec.Affinity = &v1.Affinity{NodeAffinity: withPreferred(pod.Spec.Affinity, c.prefer)}
 	}
 	since := a.recorded(pod.UID).gatedSince // observe resets it if the event of the patch arrives before its answer
-	if err := a.executor.Patch(ctx, pod, workload.PodPatch{Annotations: annotations, Spec: &spec}); err != nil {
+	if err := execution.Patch(ctx, a.client, pod, workload.PodPatch{Annotations: annotations, Spec: &spec}); err != nil {
 		return err
 	}
 	a.mu.Lock()

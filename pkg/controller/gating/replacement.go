@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -326,8 +327,8 @@ func lastRecorded(e *v1.Event) time.Time {
 func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s sibling, why string) error {
 	// Before the deletion, because the successor may exist before the API server answers.
 	a.addReplacement(revision, replacement{s.pod.Name, why, a.clock.Now()})
-	err := a.executor.DeletePending(ctx, s.pod)
-	if performed, _ := a.executor.Performed(ctx, s.pod, err, func(*v1.Pod) bool { return false }); !performed {
+	err := execution.DeletePending(ctx, a.client, s.pod)
+	if performed, _ := execution.Performed(ctx, a.client, s.pod, err, func(*v1.Pod) bool { return false }); !performed {
 		a.mu.Lock()
 		delete(a.replaced, revision)
 		a.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
@@ -101,7 +102,7 @@ func (p *Planner) reportProtection(c protection.Change) {
 func (p *Planner) costWrites(s *snapshot.Snapshot) (writes []loop.Write) {
 	for _, c := range rebalance.DeletionCosts(s, p.config.DeletionCosts.Enabled) {
 		writes = append(writes, p.clients.newWrite(loop.DeletionCost, c.Pod.Pod, "",
-			func(ctx context.Context) error { return p.executor.Patch(ctx, c.Pod.Pod, c.Patch()) }))
+			func(ctx context.Context) error { return execution.Patch(ctx, p.clients.Writer, c.Pod.Pod, c.Patch()) }))
 	}
 	return writes
 }

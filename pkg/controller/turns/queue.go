@@ -8,22 +8,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 // NewQueue returns a queue in which namespaces take turns: Get returns the oldest item of the
 // namespace whose last turn is the longest ago. AddRateLimited waits for minRetry, and twice as
 // long after each failure of the item, up to maxRetry. The queue has metrics with this name.
 func NewQueue[T comparable](
-	name string, clock clock.WithTicker, minRetry, maxRetry time.Duration, namespace func(T) string,
+	name string, minRetry, maxRetry time.Duration, namespace func(T) string,
 ) workqueue.TypedRateLimitingInterface[T] {
 	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[T]{
-		Name: name, Clock: clock, Queue: &storage[T]{namespace: namespace, items: map[string][]T{}},
+		Name: name, Queue: &storage[T]{namespace: namespace, items: map[string][]T{}},
 	})
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[T](minRetry, maxRetry),
 		workqueue.TypedRateLimitingQueueConfig[T]{DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(
-			workqueue.TypedDelayingQueueConfig[T]{Name: name, Clock: clock, Queue: ready})})
+			workqueue.TypedDelayingQueueConfig[T]{Name: name, Queue: ready})})
 }
 
 // Process calls process for each item of the queue until ctx is done. It processes several items at

@@ -4,12 +4,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 func TestQueue(t *testing.T) {
-	queue := NewQueue("test", clock.RealClock{}, time.Millisecond, time.Second, func(item string) string { return item[:1] })
+	queue := NewQueue("test", time.Millisecond, time.Second, func(item string) string { return item[:1] })
 	defer queue.ShutDown()
 	add := func(items string) {
 		for _, item := range strings.Fields(items) {
