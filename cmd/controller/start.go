@@ -122,9 +122,6 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 			return fmt.Errorf("watching: %w", err)
 		}
 	}
-	if err := rounds.WatchNodes(nodes.Informer()); err != nil {
-		return fmt.Errorf("watching nodes: %w", err)
-	}
 	leading := manager.RunnableFunc(func(ctx context.Context) error {
 		// The Lease is released after all requests sent under it have been answered.
 		defer planner.Wait()

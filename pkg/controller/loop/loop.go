@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -76,6 +77,8 @@ type Loop struct {
 	// changed contains one element if an object has changed since the last round began, and
 	// nodeChanged if a node may have received a signal.
 	changed, nodeChanged chan struct{}
+	// mu protects both maps while writes are recorded.
+	mu sync.Mutex
 	// attempts are the last attempts of the planned writes, by the UID of the object.
 	attempts map[types.UID]attempt
 	// lastTurn is when a write of a tenant was last attempted.
@@ -94,23 +97,19 @@ func New(plan func(now time.Time) (Plan, error), synced <-chan struct{}, dryRun 
 		changed: make(chan struct{}, 1), nodeChanged: make(chan struct{}, 1), attempts: map[types.UID]attempt{}, lastTurn: map[tenant]time.Time{}}
 }
 
-// Watch triggers a round after every event of an informer.
+// Watch triggers a round after every event of an informer, and an early one if a node may have
+// received a signal.
 func (l *Loop) Watch(informer cache.SharedIndexInformer) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { notify(l.changed) },
-		UpdateFunc: func(any, any) { notify(l.changed) },
+		AddFunc: func(any) { notify(l.changed) },
+		UpdateFunc: func(before, after any) {
+			if node, ok := before.(*v1.Node); ok && signalsDiffer(node, after.(*v1.Node)) {
+				notify(l.nodeChanged)
+			}
+			notify(l.changed)
+		},
 		DeleteFunc: func(any) { notify(l.changed) },
 	})
-	return err
-}
-
-// WatchNodes triggers an early round if a node may have received a signal.
-func (l *Loop) WatchNodes(nodes cache.SharedIndexInformer) error {
-	_, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
-		if signalsDiffer(before.(*v1.Node), after.(*v1.Node)) {
-			notify(l.nodeChanged)
-		}
-	}})
 	return err
 }
 

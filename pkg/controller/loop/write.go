@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -159,50 +158,42 @@ func (l *Loop) forgetUnplanned(writes []Write) {
 // write performs the writes, a list for each kind, until ctx is done. No kind waits for another. It
 // reports whether a write failed.
 func (l *Loop) write(ctx context.Context, due [][]Write) (anyFailed bool) {
-	errs := make([][]error, len(due))
-	var running sync.WaitGroup
-	for i, writes := range due {
-		running.Go(func() { errs[i] = l.writeKind(ctx, writes) })
+	var running errgroup.Group
+	for _, writes := range due {
+		running.Go(func() error { return l.writeKind(ctx, writes) })
 	}
-	running.Wait()
-	logger := klog.FromContext(ctx)
-	for i, writes := range due {
-		for j, w := range writes[:len(errs[i])] {
-			outcome := l.record(logger, w, errs[i][j])
-			writesTotal.WithLabelValues(string(w.Kind), outcome).Inc()
-			anyFailed = anyFailed || outcome == failed
-		}
-	}
-	return anyFailed
+	return running.Wait() != nil
 }
 
-// writeKind performs the writes in order, several at a time, until ctx is done. It returns the
-// results of the writes that it started.
-func (l *Loop) writeKind(ctx context.Context, writes []Write) []error {
-	errs := make([]error, len(writes))
+// writeKind performs the writes in order, several at a time, until ctx is done. It returns an error
+// if a write failed.
+func (l *Loop) writeKind(ctx context.Context, writes []Write) error {
 	var group errgroup.Group
 	group.SetLimit(l.concurrency)
-	started := 0
-	for i, w := range writes {
+	for _, w := range writes {
 		if ctx.Err() != nil {
 			break
 		}
-		started++
-		if l.dryRun {
-			errs[i] = ErrDryRun
-			continue
-		}
 		group.Go(func() error {
-			errs[i] = w.try(ctx)
+			err := ErrDryRun
+			if !l.dryRun {
+				err = w.try(ctx)
+			}
+			outcome := l.record(klog.FromContext(ctx), w, err)
+			writesTotal.WithLabelValues(string(w.Kind), outcome).Inc()
+			if outcome == failed {
+				return err
+			}
 			return nil
 		})
 	}
-	_ = group.Wait() // the errors are in errs
-	return errs[:started]
+	return group.Wait()
 }
 
 // record logs and remembers an attempt of a write, and returns its outcome.
 func (l *Loop) record(logger klog.Logger, w Write, err error) (outcome string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	last := attempt{version: w.Version}
 	l.lastTurn[w.tenant()] = time.Now()
 	values := []any{"kind", w.Kind, "object", w.Name}
