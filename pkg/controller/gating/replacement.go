@@ -208,7 +208,9 @@ func (a *Assigner) replaceReason(
 }
 
 // fallbackReason is as replaceReason for a pod that still has to run on on-demand.
-func fallbackReason(settings decision.WorkloadSettings, waited time.Duration, olderOnDemand func() bool) (why string, overdue time.Duration) {
+func fallbackReason(
+	settings decision.WorkloadSettings, waited time.Duration, olderOnDemand func() bool,
+) (why string, overdue time.Duration) {
 	fallback, relief := settings.FallbackAfter, settings.RolloutRelief
 	switch {
 	case fallback != decision.Never && waited >= fallback:

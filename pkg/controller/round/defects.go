@@ -101,7 +101,8 @@ func (d *defects) observe(s *snapshot.Snapshot, signals []providers.Signal, labe
 	hidden := 0
 	for _, node := range s.Nodes {
 		capacity := node.Facts.Capacity
-		if signal := providers.SpotNotice(signals, node.Node); signal != nil && (capacity.Type != decision.Spot || capacity.Source == decision.FromSignal) {
+		labeledSpot := capacity.Type == decision.Spot && capacity.Source != decision.FromSignal
+		if signal := providers.SpotNotice(signals, node.Node); signal != nil && !labeledSpot {
 			d.warn(node.Node, spot.ReasonUnexpectedNotice, fmt.Sprintf(
 				"Only spot nodes get %s, but no label marks the node as spot: it counts as %s (%s)", signal, capacity.Type, capacity.Source))
 		}

@@ -92,7 +92,8 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	namespaces := factory.Core().V1().Namespaces()
 	p := &Planner{
 		AdmissionPolicy: &gating.AdmissionPolicy{}, Provisioning: &simulation.Provisioning{Policy: config.Policy},
-		defects: defects{recorder: clients.Recorder}, config: config, clients: clients, reader: reader, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
+		config: config, clients: clients, reader: reader,
+		defects: defects{recorder: clients.Recorder}, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
 		informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
 		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {
 			return simulation.NewRoomUntil(s, expired)
