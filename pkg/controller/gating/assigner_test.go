@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -55,8 +57,17 @@ func start(t *testing.T, settings decision.WorkloadSettings, objects ...runtime.
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	// The fake watch loses changes before it begins, which may be after the caches are synced.
+	watching := make(chan struct{})
+	began := sync.OnceFunc(func() { close(watching) })
+	w.client.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		defer began()
+		pods, err := w.client.Tracker().Watch(action.GetResource(), action.GetNamespace())
+		return true, pods, err
+	})
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
+	<-watching
 	ended := make(chan struct{})
 	go func() { defer close(ended); w.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended; factory.Shutdown() })
