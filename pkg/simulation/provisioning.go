@@ -36,7 +36,7 @@ type Provisioning struct {
 	mu       sync.Mutex
 	kinds    map[uint64]*nodeKind
 	nodes    map[*v1.Node]uint64   // the kinds of the nodes of the last Snapshot
-	refusals map[refusal]time.Time // when each refusal ends
+	refusals map[refusal]time.Time // when each refusal was reported
 	pools    []providers.NodePool
 }
 
@@ -52,22 +52,46 @@ type refusal struct {
 	requires decision.AssignedCapacity
 }
 
-// Refuse records that an autoscaler adds no node for these pods.
-func (k *Provisioning) Refuse(revision workload.OwnerKey, requires decision.AssignedCapacity, now time.Time) {
+// Refuse records that an autoscaler reported at a time that it adds no node for these pods. The
+// refusal ends after an hour, or if a pod of the revision runs on a younger node of this capacity
+// type.
+func (k *Provisioning) Refuse(revision workload.OwnerKey, requires decision.AssignedCapacity, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.refusals == nil {
 		k.refusals = map[refusal]time.Time{}
 	}
-	maps.DeleteFunc(k.refusals, func(_ refusal, until time.Time) bool { return !now.Before(until) })
-	k.refusals[refusal{revision, requires}] = now.Add(rememberRefusal)
+	maps.DeleteFunc(k.refusals, func(_ refusal, earlier time.Time) bool { return at.Sub(earlier) >= rememberRefusal })
+	k.refusals[refusal{revision, requires}] = at
 }
 
 // Refused reports whether a refusal is recorded.
 func (k *Provisioning) Refused(revision workload.OwnerKey, requires decision.AssignedCapacity, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return now.Before(k.refusals[refusal{revision, requires}])
+	at, known := k.refusals[refusal{revision, requires}]
+	return known && now.Sub(at) < rememberRefusal
+}
+
+// endRefusals ends the refusals that an autoscaler revised: a pod of the revision runs on a node of
+// the required capacity type that is younger than the report. An autoscaler may report a limit that
+// was just raised. The caller must hold k.mu.
+func (k *Provisioning) endRefusals(s *snapshot.Snapshot) {
+	if len(k.refusals) == 0 {
+		return
+	}
+	for _, w := range s.Workloads {
+		for _, r := range w.Revisions {
+			for _, requires := range []decision.AssignedCapacity{decision.AssignedSpot, decision.AssignedOnDemand} {
+				at, known := k.refusals[refusal{r.Key, requires}]
+				if known && slices.ContainsFunc(r.Pods, func(p *snapshot.Pod) bool {
+					return p.Node != nil && requires.Admits(p.Node.Facts.Capacity.Type) && p.Node.CreationTimestamp.After(at)
+				}) {
+					delete(k.refusals, refusal{r.Key, requires})
+				}
+			}
+		}
+	}
 }
 
 // SetPools replaces what is known about the pools from which an autoscaler adds nodes.
@@ -111,6 +135,7 @@ func (k *Provisioning) observe(s *snapshot.Snapshot) (examples []*snapshot.Node)
 	if k.kinds == nil {
 		k.kinds = map[uint64]*nodeKind{}
 	}
+	k.endRefusals(s)
 	nodes, kinds := make(map[*v1.Node]uint64, len(s.Nodes)), k.kinds
 	for _, n := range s.Nodes {
 		if n.Facts.Capacity.Source == decision.Settling || providers.Starting(n.Node) {

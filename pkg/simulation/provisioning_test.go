@@ -11,6 +11,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // A pod without evidence by nodes fits no new spot node if no pool can add one for it.
@@ -123,5 +124,34 @@ func TestRefusals(t *testing.T) {
 	s.Now = s.Now.Add(time.Hour)
 	if !f.FitsNewNode(x, decision.AssignedSpot) {
 		t.Error("the refusal does not end")
+	}
+}
+
+// A refusal ends if a pod of the revision runs on a younger node of the capacity type.
+func TestRevisedRefusal(t *testing.T) {
+	for name, test := range map[string]struct {
+		node string
+		ends bool
+	}{
+		"younger spot node":      {"node n spot m/a born=1m", true},
+		"older spot node":        {"node n spot m/a born=10m", false},
+		"younger on-demand node": {"node n on-demand m/a born=1m", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := clustertest.NewWorld(t)
+			w.Build("node o on-demand m/a\n" + test.node + "\ndeployment x 2 o n\ndeployment y 2 o o")
+			k, s := &simulation.Provisioning{}, w.Snapshot()
+			x, y := clustertest.Find(t, s, "x-0"), clustertest.Find(t, s, "y-0")
+			for _, p := range []*snapshot.Pod{x, y} {
+				k.Refuse(p.Revision.Key, decision.AssignedSpot, s.Now.Add(-5*time.Minute))
+			}
+			k.Feasibility(s)
+			if ends := !k.Refused(x.Revision.Key, decision.AssignedSpot, s.Now); ends != test.ends {
+				t.Errorf("the refusal ends: %t, want %t", ends, test.ends)
+			}
+			if !k.Refused(y.Revision.Key, decision.AssignedSpot, s.Now) {
+				t.Error("the refusal of another revision ends")
+			}
+		})
 	}
 }

@@ -282,7 +282,7 @@ func (a *Assigner) readRefusal(ctx context.Context, revision workload.OwnerKey, 
 	}
 	started, refused, err := a.provisioningOf(ctx, s.pod)
 	if err == nil && refused.After(started) {
-		a.settings.Provisioning.Refuse(revision, requires, now)
+		a.settings.Provisioning.Refuse(revision, requires, refused)
 		klog.FromContext(ctx).Info("Autoscaler cannot provide a node", "pod", klog.KObj(s.pod), "requires", requires)
 	}
 	return err
