@@ -77,6 +77,10 @@ func TestDrain(t *testing.T) {
 		"the owner of the node is terminated in an hour": {pod: protect("true"), taint: karpenter, node: func(w *world) {
 			w.settings.OwnerAnnotations = func(n *v1.Node) map[string]string { return map[string]string{terminates: inAnHour} }
 		}, want: "web-0 drain +3600, web-1 drain"},
+		"terminated in an hour, the owner lacks the annotation": {pod: protect("true"), taint: karpenter, node: func(w *world) {
+			w.annotate(terminates, inAnHour)
+			w.settings.OwnerAnnotations = func(*v1.Node) map[string]string { return nil }
+		}, want: "web-0 drain +3600, web-1 drain"},
 		"terminated, but not drained": {pod: protect("true"), node: func(w *world) { w.annotate(terminates, inAnHour) }},
 		"released before it was protected": {pod: func(w *world) {
 			protect("true")(w)
@@ -128,6 +132,7 @@ func TestAssistsOnce(t *testing.T) {
 	release()
 	expect(time.Minute, "web-0 drain, web-1 drain")
 	w.pods[0].Release = nil
+	expect(time.Minute, "web-1 drain")
 	expect(time.Minute, "web-1 drain")
 	w.node.Spec.Unschedulable = false
 	expect(time.Minute, "")

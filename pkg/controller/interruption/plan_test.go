@@ -53,8 +53,10 @@ type world struct {
 	onDemand bool          // the node is on-demand
 	overdue  time.Duration // of the node's Lease
 	// wrote counts the applied marks.
-	wrote  int
-	events []string
+	wrote int
+	// events has the reasons of all events, and lastNote the note of the last one.
+	events   []string
+	lastNote string
 }
 
 func newWorld(t *testing.T) *world {
@@ -172,7 +174,7 @@ func (w *world) round(after time.Duration) string {
 		}
 		w.wrote++
 		for _, e := range m.Events {
-			w.events = append(w.events, e.Reason)
+			w.events, w.lastNote = append(w.events, e.Reason), e.Note
 		}
 	}
 	if again, _ := interruption.Plan(w.snapshot(), w.settings); len(again) > 0 {
@@ -579,10 +581,22 @@ func TestEvents(t *testing.T) {
 	w.untaint(awsReclaim)
 	w.round(time.Second)
 	w.round(30 * time.Minute)
+	clustertest.Equal(t, "note", "Advisory expired: the node was not reclaimed in time", w.lastNote)
 	w.untaint(awsAdvisory)
 	w.round(2 * time.Hour)
 	want := []string{spot.ReasonAdvisory, spot.ReasonInterruption, spot.ReasonAdvisory, spot.ReasonInterruptionOver}
 	clustertest.Equal(t, "events", want, w.events)
+
+	w.taint(awsReclaim, "x", nil)
+	w.round(0)
+	w.untaint(awsReclaim)
+	w.round(0)
+	clustertest.Equal(t, "note", "Interruption signal cleared", w.lastNote)
+	w.taint(awsAdvisory, "x", nil)
+	w.round(0)
+	w.untaint(awsAdvisory) // when it would expire
+	w.round(30 * time.Minute)
+	clustertest.Equal(t, "note", "Interruption signal cleared", w.lastNote)
 }
 
 func foreign(n *v1.Node) (taints []v1.Taint) {
