@@ -53,6 +53,7 @@ func TestNewFloorStatus(t *testing.T) {
 		"two revisions over budget":    {3, 2, false, []string{"s s", "s s"}, FloorStatus{FloorOnSpot: 2, Spot: 4, FloorDeficit: 2, OverBudget: 2, Healable: 2}},
 		"exempt":                       {2, 1, false, []string{"e e"}, FloorStatus{Spot: 2}},
 		"one exempt":                   {3, 1, false, []string{"e s s"}, FloorStatus{FloorOnSpot: 1, Spot: 3, FloorDeficit: 1, OverBudget: 1, Healable: 1}},
+		"only exempt on spot":          {4, 4, false, []string{"o - e e"}, FloorStatus{OnDemand: 1, Spot: 2, FloorOnDemand: 1, FloorDeficit: 1}},
 		"admits only spot, not exempt": {2, 1, false, []string{"x x"}, FloorStatus{FloorOnSpot: 1, Spot: 2, FloorDeficit: 1, OverBudget: 1}},
 		"no floor":                     {3, 0, false, []string{"s o -"}, FloorStatus{OnDemand: 1, Spot: 1, Surplus: 1}},
 		"no replicas":                  {3, 1, false, nil, FloorStatus{}},
