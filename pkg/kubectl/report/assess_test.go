@@ -103,9 +103,12 @@ func TestAssessClasses(t *testing.T) {
 		floor   int
 		patch   string // the kind, or - if the command is to wait for a change
 	}{
-		"ready":                             {"deployment web 3 od od od", nil, []runtime.Object{budget}, report.ReadyForSpot, "", 1, "deployment"},
-		"its own floor":                     {"deployment web 4 od od od od min=50%", nil, []runtime.Object{budget}, report.ReadyForSpot, "", 2, "deployment"},
-		"no budget":                         {"deployment web 3 od od od", nil, nil, report.NeedsChange, "add a PodDisruptionBudget", 1, "-deployment"},
+		"ready":         {"deployment web 3 od od od", nil, []runtime.Object{budget}, report.ReadyForSpot, "", 1, "deployment"},
+		"its own floor": {"deployment web 4 od od od od min=50%", nil, []runtime.Object{budget}, report.ReadyForSpot, "", 2, "deployment"},
+		"no budget":     {"deployment web 3 od od od", nil, nil, report.NeedsChange, "add a PodDisruptionBudget", 1, "-deployment"},
+		"protected by the controller": {"deployment web 3 od od od", editPods(func(pod *v1.Pod) {
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, spot.ProtectAnnotation, "true")
+		}), nil, report.ReadyForSpot, "", 1, "deployment"},
 		"stateful":                          {"statefulset web 3 od od od", nil, []runtime.Object{budget}, report.ReadyForSpot, "", 1, "statefulset"},
 		"a single replica":                  {"deployment web 1 od", nil, nil, report.StaysOnDemand, "", 1, "deployment"},
 		"a single replica with a budget":    {"deployment web 1 od", nil, []runtime.Object{budget}, report.StaysOnDemand, "", 1, "deployment"},

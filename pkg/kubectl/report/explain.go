@@ -354,7 +354,7 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 	index, pools := map[string]int{}, map[string]map[string]bool{}
 	for _, n := range v.Snapshot.Nodes {
 		verdict, obstacles := plan.Admit(n.Facts, 0, siblings.InPool(n.Facts)), inspection.Obstacles(n)
-		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.withheldForFloor(n, p) {
+		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.withheldForFloor(n) {
 			verdict = decision.AdmitReserved(verdict)
 		}
 		g := NodeGroup{
@@ -395,11 +395,11 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 	return all
 }
 
-// withheldForFloor reports whether a pod other than p waits for on-demand and could use the node.
-// Then the scheduler withholds the node from p until the node's capacity type is known.
-func (v *View) withheldForFloor(n *snapshot.Node, p *snapshot.Pod) bool {
+// withheldForFloor reports whether a pod waits for on-demand and could use the node. Then the
+// scheduler withholds the node from other pods until the node's capacity type is known.
+func (v *View) withheldForFloor(n *snapshot.Node) bool {
 	return slices.ContainsFunc(v.Snapshot.Pods, func(q *snapshot.Pod) bool {
-		if q == p || q.Spec.NodeName != "" || !q.Live() || q.Subject == nil || q.Spec.SchedulerName != v.Profile ||
+		if q.Spec.NodeName != "" || !q.Live() || q.Subject == nil || q.Spec.SchedulerName != v.Profile ||
 			!workload.Unschedulable(q.Pod) {
 			return false
 		}

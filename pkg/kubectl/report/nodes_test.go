@@ -18,6 +18,7 @@ func TestNodes(t *testing.T) {
 		node b on-demand m/a
 		node c - m/a label=karpenter.sh/capacity-type=spot
 		node d - m/a
+		node i - m/a born=10s
 		node e typo m/a
 		node h 5958825377106311128 m/a label=karpenter.sh/capacity-type=on-demand
 		node f spot m/b taint=aws-node-termination-handler/spot-itn annotation=spot-aware-scheduler.io/interruption-deadline=`+deadline+`
@@ -42,6 +43,7 @@ func TestNodes(t *testing.T) {
 		`d on-demand by no capacity label: unlabeledNodes, m/a, none [], 0 []`,
 		`e spot by contradiction: node.kubernetes.io/capacity=typo, m/a, none [], 0 []`,
 		`h on-demand by karpenter.sh/capacity-type=on-demand; ignored: node.kubernetes.io/capacity=5958825377106311128, m/a, none [], 0 []`,
+		`i spot by no label yet: counts as spot during labelGrace, m/a, none [], 0 []`,
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)

@@ -275,7 +275,7 @@ func (v *View) Changes(then *View) []Change {
 	for _, w := range then.Snapshot.Workloads {
 		hasPods[refOf(w)] = true
 		before := now[refOf(w)]
-		if before == nil || !w.InProfile {
+		if before == nil {
 			continue
 		}
 		current, changed := placementOf(before), placementOf(w)

@@ -18,6 +18,8 @@ const shop = `
 	node od-b on-demand m/b
 	node sp-a spot m/a
 	node sp-b spot m/b
+	node od-c on-demand c/b
+	node sp-c spot /
 	deployment web 4 od-a sp-a sp-a sp-b
 	deployment api 4 od-a od-b sp-a sp-b min=3
 	deployment one 1 sp-b
@@ -36,7 +38,7 @@ func TestInvalidLosses(t *testing.T) {
 		"node=":        `invalid value "node=": expected all-spot`,
 		"zone=z":       "--lose zone=z: no node matches; possible values: zone=a, zone=b",
 		"pool=c/a":     "--lose pool=c/a: no node matches; possible values: pool=m/a, pool=m/b",
-		"node=missing": "--lose node=missing: no node matches; possible values: node=od-a, node=od-b, node=sp-a, node=sp-b",
+		"node=missing": "--lose node=missing: no node matches; possible values: node=od-a, node=od-b, node=od-c, node=sp-a, node=sp-b, node=sp-c",
 	} {
 		loss, err := report.ParseLoss(text)
 		if err == nil {
@@ -69,6 +71,7 @@ func TestChanges(t *testing.T) {
 			now:     basic(), then: none,
 			want: []string{"deployment/web 1 to 0: 3 there, lacks 0, frees 1"},
 		},
+		"no pods, same policy": {cluster: "deployment web 4", now: basic(), then: basic()},
 		"no pods, or none wanted": {
 			cluster: "deployment web 4\nstatefulset db 2\ndeployment idle 0\ndeployment some 4 -",
 			now:     basic(), then: burstable,

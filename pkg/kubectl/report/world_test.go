@@ -17,6 +17,7 @@ func basic() *decision.Policy {
 	return &decision.Policy{
 		Defaults:       decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second},
 		CapacityLabels: providers.CapacityLabels(),
+		LabelGrace:     30 * time.Second,
 	}
 }
 
