@@ -57,6 +57,7 @@ func TestBegin(t *testing.T) {
 		noRoom  bool
 		fails   bool
 		gentle  bool
+		useless string
 		want    []string
 		wantWhy string
 	}{
@@ -177,7 +178,16 @@ func TestBegin(t *testing.T) {
 		},
 		"heal, to a node of the right type":                {given: ordinal, reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: fits},
 		"back to spot, where only on-demand has room left": {given: ordinal, reason: migration.ReturnToSpot},
-		"already terminating":                              {given: func(w *world) { w.terminate(w.pod("db-0", w.statefulSet("db", 1), "reclaimed")) }, left: time.Second},
+		"its owner's template names its node": {
+			given: func(w *world) {
+				set := w.statefulSet("db", 1)
+				set.Spec.Template.Spec.NodeName = "reclaimed"
+				w.pod("db-0", set, "reclaimed")
+			}, reason: migration.Heal,
+			want: []string{"stay db-0"}, wantWhy: "the template of its owner names this node",
+		},
+		"its move is useless": {given: replica, reason: migration.Heal, useless: "no use", want: []string{"stay web"}, wantWhy: "no use"},
+		"already terminating": {given: func(w *world) { w.terminate(w.pod("db-0", w.statefulSet("db", 1), "reclaimed")) }, left: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -194,7 +204,7 @@ func TestBegin(t *testing.T) {
 				if test.fails {
 					pod.Subject = &workload.Subject{Pod: decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}}
 				}
-				requested = append(requested, migration.Move{Pod: pod, Reason: reason, Deadline: deadline})
+				requested = append(requested, migration.Move{Pod: pod, Reason: reason, Deadline: deadline, Useless: test.useless})
 			}
 			r := &room{left: 10}
 			if test.noRoom {

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
@@ -98,11 +99,13 @@ func TestLowerOrdinalUnready(t *testing.T) {
 	for name, test := range map[string]struct {
 		parallel bool
 		ready    bool
+		created  bool // db-0 was created after the notice: it may have moved too
 		after    time.Duration
 		want     []string
 	}{
 		"not ready":                     {want: []string{"stay db-1", "stay db-2"}},
 		"ready":                         {ready: true, want: []string{"evict db-1 by evict"}},
+		"not ready, and new":            {created: true},
 		"not ready, parallel":           {parallel: true, after: 100 * time.Second, want: []string{"evict db-1 by evict"}},
 		"not ready, at the last moment": {after: 110 * time.Second, want: []string{"delete db-1 by delete 10s", "delete db-2 by delete 10s"}},
 	} {
@@ -115,6 +118,9 @@ func TestLowerOrdinalUnready(t *testing.T) {
 			w.pod("db-0", set, "remaining")
 			if !test.ready {
 				w.setReady(w.pods["db-0"], v1.ConditionFalse)
+			}
+			if test.created {
+				w.pods["db-0"].CreationTimestamp = metav1.NewTime(start)
 			}
 			for _, name := range []string{"db-1", "db-2"} {
 				w.pod(name, set, "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(10))
@@ -193,5 +199,23 @@ func TestLastServingReplica(t *testing.T) {
 			all := slices.Concat(moves(s, migration.Interruption, w.now.Add(2*time.Minute), "web-0"), moves(s, test.reason, time.Time{}, "web-1"))
 			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: 10}, all, settings, nil)))
 		})
+	}
+}
+
+// The eviction of a pod that is not ready uses no PodDisruptionBudget.
+func TestUnreadyPodUsesNoBudget(t *testing.T) {
+	w := newWorld(t)
+	w.deployment("web", 2).Annotations = map[string]string{spot.SurgeAnnotation: "false"}
+	w.budget("web", 0)
+	w.setReady(w.pod("web-0", w.replicaSets["web-1"], "reclaimed"), v1.ConditionFalse)
+	w.pod("web-1", w.replicaSets["web-1"], "reclaimed")
+	w.sync()
+	s := w.snapshot()
+	actions := migration.Plan(s, &room{left: 10}, noticed(s, 2*time.Minute, "web-0", "web-1"), settings, nil)
+	clustertest.Equal(t, "actions", []string{"evict web-0 by evict", "evict web-1 by evict"}, describe(actions))
+	for _, a := range actions {
+		if a.LikelyRefused {
+			t.Errorf("the eviction of %s counts as refused, want one allowed eviction of a ready pod", a.Pod.Name)
+		}
 	}
 }
