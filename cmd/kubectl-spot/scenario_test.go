@@ -97,6 +97,7 @@ func files(t *testing.T) map[string]string {
 	return map[string]string{
 		"{shipped}":    "../../config/scheduler-config.yaml",
 		"{invalid}":    policyFile(t, "minOnDemand: 1\n", "minOnDemand: 130%\n"),
+		"{noFloor}":    policyFile(t, "minOnDemand: 1\n", "minOnDemand: 0\n"),
 		"{byPriority}": policyFile(t, "minOnDemand: 1\n", "minOnDemand: 1\n      rules: [{name: important, minPriority: 100, minOnDemand: 2}]\n"),
 		"{dump}":       dumpFile(t, assessed, nil),
 		"{gaps}":       dumpFile(t, "node n spot x.large/a\npod lost n owner=ReplicaSet/gone\ndeployment web 2 n n", nil),
