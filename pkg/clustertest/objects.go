@@ -1,6 +1,7 @@
 package clustertest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -189,19 +190,22 @@ func NewReplicaSet(deployment, revision string, replicas int32) *appsv1.ReplicaS
 }
 
 // AsRollout turns the objects of a Deployment into a Rollout of Argo, which no cache has. Its
-// ReplicaSets state its replica count.
+// ReplicaSets state its replica count: that of the Deployment, if it is the first object.
 func AsRollout(objects []runtime.Object) (rollout []runtime.Object) {
+	var desired *int32
 	for _, object := range objects {
-		if rs, ok := object.(*appsv1.ReplicaSet); ok {
-			ref := &rs.OwnerReferences[0]
+		switch object := object.(type) {
+		case *appsv1.Deployment:
+			desired = object.Spec.Replicas
+			continue
+		case *appsv1.ReplicaSet:
+			ref := &object.OwnerReferences[0]
 			ref.APIVersion, ref.Kind = "argoproj.io/v1alpha1", "Rollout"
-			rs.Annotations = map[string]string{
-				"rollout.argoproj.io/revision":         rs.Annotations["deployment.kubernetes.io/revision"],
-				"rollout.argoproj.io/desired-replicas": fmt.Sprint(*rs.Spec.Replicas)}
+			object.Annotations = map[string]string{
+				"rollout.argoproj.io/revision":         object.Annotations["deployment.kubernetes.io/revision"],
+				"rollout.argoproj.io/desired-replicas": fmt.Sprint(*cmp.Or(desired, object.Spec.Replicas))}
 		}
-		if _, ok := object.(*appsv1.Deployment); !ok {
-			rollout = append(rollout, object)
-		}
+		rollout = append(rollout, object)
 	}
 	return rollout
 }

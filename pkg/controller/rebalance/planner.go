@@ -99,7 +99,7 @@ func NewPlanner(settings Settings) *Planner {
 // settled: no pod is leaving, waiting, missing or starting. Pods that have been waiting or missing
 // for long do not prevent a heal.
 func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
-	r := &round{Planner: p, now: s.Now, snapshot: s, room: recoveringRoom{room}, transitions: transitionsOf(s),
+	r := &round{Planner: p, now: s.Now, snapshot: s, room: recoveringRoom{room}, transitions: s.PodsInTransition(),
 		moved: map[workload.OwnerKey]bool{}, placements: map[*snapshot.Pod]*snapshot.Node{}}
 	if p.firstRound.IsZero() {
 		p.firstRound = s.Now
@@ -155,25 +155,6 @@ type round struct {
 // limitReached reports whether no more moves may start.
 func (r *round) limitReached() bool {
 	return r.inProgress+len(r.moves) >= int(r.settings.Rebalance.MaxMoves)
-}
-
-// transitionsOf is Snapshot.PodsInTransition with the pods that a ReplicaSet has not created yet.
-// In a rollout the ReplicaSets may want more pods than the workload: then none seems to be missing.
-func transitionsOf(s *snapshot.Snapshot) map[workload.OwnerKey]snapshot.PodsInTransition {
-	transitions := s.PodsInTransition()
-	for _, w := range s.Workloads {
-		missing := 0
-		for _, revision := range w.Revisions {
-			if rs := revision.ReplicaSet; rs != nil {
-				missing += max(0, workload.Replicas(rs.Spec.Replicas)-len(revision.Pods))
-			}
-		}
-		if m := transitions[w.Key]; w.InProfile && missing > m.Missing {
-			m.Missing = missing
-			transitions[w.Key] = m
-		}
-	}
-	return transitions
 }
 
 // mayMove reports whether a pod of the workload may be moved. ignoreUnavailable permits waiting and
