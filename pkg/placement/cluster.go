@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -139,20 +138,10 @@ func (c *Cluster) IsBound(pod types.UID) bool {
 func (n *clusterNode) Node() *v1.Node          { return n.object }
 func (n *clusterNode) Pods() iter.Seq[*v1.Pod] { return maps.Values(n.pods) }
 
-func (n *clusterNode) Free(resource v1.ResourceName) int64 {
-	amount := func(list v1.ResourceList) int64 {
-		quantity := list[resource]
-		if resource == v1.ResourceCPU {
-			return quantity.MilliValue()
-		}
-		return quantity.Value()
-	}
-	free := amount(n.object.Status.Allocatable)
-	if resource == v1.ResourcePods {
-		return free - int64(len(n.pods))
-	}
+func (n *clusterNode) Free() workload.Resources {
+	free := workload.ResourcesOf(n.object.Status.Allocatable)
 	for _, pod := range n.pods {
-		free -= amount(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
+		free.Add(workload.RequestsOf(pod), -1)
 	}
 	return free
 }

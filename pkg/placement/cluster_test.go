@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // All pods on a node occupy it, also without a controller and while they terminate.
@@ -26,13 +27,6 @@ func TestClusterFree(t *testing.T) {
 		c.SetPod(pod, terminating(pod))
 	}
 	c.Refresh(now)
-	info := c.nodes["n"].info
-	for name, want := range map[v1.ResourceName]int64{v1.ResourceCPU: 2000, v1.ResourceMemory: 14 << 30, v1.ResourcePods: 8, "example.com/gpu": 0} {
-		if got := info.Free(name); got != want {
-			t.Errorf("free %s: %d, want %d", name, got, want)
-		}
-	}
-	if free := c.nodes["n"].free; free.milliCPU != 2000 || free.memory != 14<<30 || free.pods != 8 {
-		t.Errorf("free capacity for searches: %+v", free)
-	}
+	want := workload.Resources{MilliCPU: 2000, Memory: 14 << 30, Pods: 8, Others: map[v1.ResourceName]int64{"example.com/gpu": 0}}
+	clustertest.Equal(t, "free resources", want, c.nodes["n"].free)
 }

@@ -77,15 +77,17 @@ type NodeInfo interface {
 	Node() *v1.Node
 	// Pods yields the pods on the node, live or not.
 	Pods() iter.Seq[*v1.Pod]
-	// Free returns the amount of a resource that no pod on the node requests. CPU is in
-	// thousandths.
-	Free(resource v1.ResourceName) int64
+	// Free returns the resources that no pod on the node requests.
+	Free() workload.Resources
 }
 
 // nodeState contains the facts and pod counts of one node.
 type nodeState struct {
-	facts      decision.Node
-	free       freeCapacity
+	facts decision.Node
+	// free is stored in the node because a search reads it for a hundred nodes that are not in the
+	// CPU cache. Following pointers would dominate its cost.
+	free       workload.Resources
+	restricted bool // cordoned or tainted: some pods cannot be scheduled here
 	pods       []revisionCount
 	pool       *pool // nil: not counted
 	position   int   // index in pool.nodes
@@ -97,24 +99,6 @@ type nodeState struct {
 	history    nodeHistory
 	// State.Select sets its number, and the index of the node in its names.
 	selection, candidate int
-}
-
-// freeCapacity is the unused capacity of a node. A copy is stored in the node because a search
-// reads it for a hundred nodes that are not in the CPU cache. Following pointers would dominate its
-// cost.
-type freeCapacity struct {
-	milliCPU, memory, pods int64
-	restricted             bool // cordoned or tainted: some pods cannot be scheduled here
-}
-
-func freeCapacityOf(info NodeInfo) freeCapacity {
-	node := info.Node()
-	return freeCapacity{
-		milliCPU:   info.Free(v1.ResourceCPU),
-		memory:     info.Free(v1.ResourceMemory),
-		pods:       info.Free(v1.ResourcePods),
-		restricted: node.Spec.Unschedulable || len(node.Spec.Taints) > 0,
-	}
 }
 
 type revisionCount struct {
@@ -176,7 +160,8 @@ func (c *Counter) recount(n *nodeState, now time.Time) {
 	c.uncount(n)
 	facts, until := c.reader.Read(object, now)
 	until = node.Earlier(until, c.Evidence.Set(object, facts.Capacity, now))
-	n.facts, n.free, n.until = facts, freeCapacityOf(n.info), math.MaxInt64
+	n.facts, n.free, n.until = facts, n.info.Free(), math.MaxInt64
+	n.restricted = object.Spec.Unschedulable || len(object.Spec.Taints) > 0
 	if !until.IsZero() {
 		n.until = until.UnixNano()
 		c.nextChange = min(c.nextChange, n.until)

@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -14,12 +13,12 @@ import (
 // reserveUnlabeled reserves unlabeled nodes for other pods, whose requirements are fits. Admit then
 // refuses a node that waits for its capacity label if another pod roughly fits on the node. If the
 // affinity of the state's pod names its nodes, the pod has no alternative, so no node is reserved.
-func (s *State) reserveUnlabeled(fits []*fit) {
+func (s *State) reserveUnlabeled(fits []*workload.Requirements) {
 	if len(fits) == 0 || !s.Plan.AdmitsSpot() || workload.SelectsNodesByName(s.Pod) {
 		return
 	}
 	for n := range s.Counter.settling {
-		if !slices.ContainsFunc(fits, func(f *fit) bool { return f.matches(n) }) {
+		if !slices.ContainsFunc(fits, n.fits) {
 			continue
 		}
 		if s.reserved == nil {
@@ -45,8 +44,7 @@ func shapeOf(pod *v1.Pod) string {
 	if pod.Spec.Affinity != nil {
 		nodes = pod.Spec.Affinity.NodeAffinity
 	}
-	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	text, err := json.Marshal([]any{requests, pod.Spec.NodeSelector, nodes, pod.Spec.Tolerations})
+	text, err := json.Marshal([]any{workload.RequestsOf(pod), pod.Spec.NodeSelector, nodes, pod.Spec.Tolerations})
 	if err != nil { // unreachable: such values can always be marshaled
 		return string(pod.UID)
 	}
@@ -56,11 +54,11 @@ func shapeOf(pod *v1.Pod) string {
 // onDemandFits returns the node requirements of the pods that wait for on-demand capacity
 // because the policy keeps them off spot. It ignores the pod except. It returns the requirements of
 // one pod of each shape. The caller must hold w.mu.
-func (w *WaitingPods) onDemandFits(except types.UID) (fits []*fit) {
+func (w *WaitingPods) onDemandFits(except types.UID) (fits []*workload.Requirements) {
 	for _, pods := range w.onDemandShapes {
 		for uid, entry := range pods {
 			if uid != except {
-				fits = append(fits, entry.fit)
+				fits = append(fits, entry.requirements)
 				break
 			}
 		}

@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	resourcehelper "k8s.io/component-helpers/resource"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -77,14 +76,15 @@ func (s *State) Search(cycle fwk.CycleState) (*fwk.PreFilterResult, Scope) {
 	if len(s.Counter.order) <= maxNarrowNodes || workload.SelectsNodesByName(s.Pod) {
 		return nil, AllNodes
 	}
-	fits := newFit(s.Pod)
+	requirements := requirementsOf(s.Pod)
+	fits := func(n *nodeState) bool { return n.fits(requirements) }
 	s.Counter.rotation++
 	for _, capacity := range s.capacityTypes() {
-		if names := s.candidates(s.orderedPools(capacity), fits.matches); len(names) > 0 {
+		if names := s.candidates(s.orderedPools(capacity), fits); len(names) > 0 {
 			this.scope = FewNodes
 			return &fwk.PreFilterResult{NodeNames: names}, FewNodes
 		}
-		if fits.extended != nil {
+		if len(requirements.Needs.Others) > 0 {
 			break // DRA drivers may provide resources that the nodes do not list
 		}
 	}
@@ -195,43 +195,16 @@ func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 	return pools
 }
 
-// fit is a cheap, approximate test of whether a pod fits on a node. The plugins of Kubernetes
-// decide in the end: an error of fit costs a second search but never causes a wrong placement.
-type fit struct {
-	workload.Constraints
-	milliCPU, memory int64
-	extended         map[v1.ResourceName]int64
+// requirementsOf returns the requirements of a pod for a cheap, approximate test of whether it fits
+// on a node. The plugins of Kubernetes decide in the end: an error costs a second search but never
+// causes a wrong placement.
+func requirementsOf(pod *v1.Pod) *workload.Requirements {
+	requirements := workload.NewRequirements(pod, nil, workload.RequestsOf(pod))
+	return &requirements
 }
 
-func newFit(pod *v1.Pod) *fit {
-	f := &fit{Constraints: workload.NewConstraints(pod, nil)}
-	for name, quantity := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
-		switch name {
-		case v1.ResourceCPU:
-			f.milliCPU = quantity.MilliValue()
-		case v1.ResourceMemory:
-			f.memory = quantity.Value()
-		case v1.ResourceEphemeralStorage:
-			// Nodes are rarely short of ephemeral storage.
-		default:
-			if f.extended == nil {
-				f.extended = map[v1.ResourceName]int64{}
-			}
-			f.extended[name] = quantity.Value()
-		}
-	}
-	return f
-}
-
-func (f *fit) matches(n *nodeState) bool {
-	if n.free.pods < 1 || f.milliCPU > n.free.milliCPU || f.memory > n.free.memory ||
-		n.free.restricted && f.UntoleratedTaint(n.info.Node(), workload.ExcludesPods) != "" {
-		return false
-	}
-	for name, want := range f.extended {
-		if want > n.info.Free(name) {
-			return false
-		}
-	}
-	return f.Matches(n.info.Node())
+// fits reports whether a pod with these requirements roughly fits on the node.
+func (n *nodeState) fits(pod *workload.Requirements) bool {
+	return n.free.Covers(&pod.Needs) &&
+		!(n.restricted && pod.UntoleratedTaint(n.info.Node(), workload.ExcludesPods) != "") && pod.Matches(n.info.Node())
 }

@@ -148,6 +148,10 @@ func TestSearch(t *testing.T) {
 		"node selector":                {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 150, nil}}, pod: func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: "b"} }}, map[string]int{"on-demand-b": 50}},
 		"an extended resource of few nodes": {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 3, func(i *nodeInfo) { i.has.scalar = map[v1.ResourceName]int64{"example.com/gpu": 1} }}},
 			pod: func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1") }}, map[string]int{"on-demand-b": 3}},
+		"ephemeral storage of few nodes": {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 3, func(i *nodeInfo) { i.has.ephemeral = 1 << 30 }}},
+			pod: func(p *v1.Pod) {
+				p.Spec.Containers[0].Resources.Requests[v1.ResourceEphemeralStorage] = resource.MustParse("1Gi")
+			}}, map[string]int{"on-demand-b": 3}},
 		"an advisory signal": {search{desired: 3, groups: []group{{"on-demand", "a", 150, advised}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
 	}
 	for name, test := range cases {

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // snapshotPosition is a node of the last snapshot with its generation at that time. Update compares
@@ -82,17 +84,23 @@ func (n snapshotInfo) Pods() iter.Seq[*v1.Pod] {
 	}
 }
 
-func (n snapshotInfo) Free(resource v1.ResourceName) int64 {
+func (n snapshotInfo) Free() workload.Resources {
 	has, used := n.GetAllocatable(), n.GetRequested()
-	switch resource {
-	case v1.ResourceCPU:
-		return has.GetMilliCPU() - used.GetMilliCPU()
-	case v1.ResourceMemory:
-		return has.GetMemory() - used.GetMemory()
-	case v1.ResourcePods:
-		return int64(has.GetAllowedPodNumber() - len(n.GetPods()))
+	free := workload.Resources{
+		MilliCPU: has.GetMilliCPU() - used.GetMilliCPU(), Memory: has.GetMemory() - used.GetMemory(),
+		EphemeralStorage: has.GetEphemeralStorage() - used.GetEphemeralStorage(),
+		Pods:             int64(has.GetAllowedPodNumber() - len(n.GetPods())),
 	}
-	return has.GetScalarResources()[resource] - used.GetScalarResources()[resource]
+	for name, amount := range has.GetScalarResources() {
+		// Most nodes list huge pages but have none, and need no map.
+		if amount -= used.GetScalarResources()[name]; amount > 0 {
+			if free.Others == nil {
+				free.Others = map[v1.ResourceName]int64{}
+			}
+			free.Others[name] = amount
+		}
+	}
+	return free
 }
 
 // HasPod reports whether the snapshot contains the pod on the node, where the Counter counts it. An

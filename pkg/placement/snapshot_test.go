@@ -44,10 +44,12 @@ type room struct {
 	cpu, memory int64
 	pods        int
 	scalar      map[v1.ResourceName]int64
+	ephemeral   int64
 }
 
 func (r *room) GetMilliCPU() int64                            { return r.cpu }
 func (r *room) GetMemory() int64                              { return r.memory }
+func (r *room) GetEphemeralStorage() int64                    { return r.ephemeral }
 func (r *room) GetAllowedPodNumber() int                      { return r.pods }
 func (r *room) GetScalarResources() map[v1.ResourceName]int64 { return r.scalar }
 

@@ -100,13 +100,14 @@ type gangState struct {
 
 type waitingPod struct {
 	Wait
-	pod       *v1.Pod
-	since     time.Time
-	timer     clock.Timer
-	shape     string // key in WaitingPods.onDemandShapes; "" if the pod is not in it
-	fit       *fit   // the requirements that shape describes; nil without a shape
-	due       bool   // a change of an owner may unblock the pod, and it has not been woken since
-	lastBatch uint64 // the number of the last batch with the pod; 0 if none
+	pod   *v1.Pod
+	since time.Time
+	timer clock.Timer
+	shape string // key in WaitingPods.onDemandShapes; "" if the pod is not in it
+	// requirements are what shape describes; nil without a shape.
+	requirements *workload.Requirements
+	due          bool   // a change of an owner may unblock the pod, and it has not been woken since
+	lastBatch    uint64 // the number of the last batch with the pod; 0 if none
 }
 
 // NewWaitingPods returns an empty registry that retries pods by calling wake, which must not block.
@@ -152,7 +153,7 @@ func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) (last Wait) {
 	}
 	w.pods[pod.UID] = entry
 	if wait.ForOnDemand {
-		entry.shape, entry.fit = shapeOf(pod), newFit(pod)
+		entry.shape, entry.requirements = shapeOf(pod), requirementsOf(pod)
 		w.onDemandShapes.Put(entry.shape, pod.UID, entry)
 	}
 	for _, owner := range wait.Owners {
@@ -183,7 +184,7 @@ type View struct {
 	// MayPreempt means that preemption may have nominated a node for a waiting pod of the revision.
 	MayPreempt bool
 	// onDemandFits are the requirements of the other pods that wait for on-demand.
-	onDemandFits []*fit
+	onDemandFits []*workload.Requirements
 }
 
 // View returns what is known about pod. MayPreempt is set only if siblings is true, because finding

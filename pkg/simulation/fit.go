@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,65 +12,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// Amounts contains requests or capacities in whole units, and CPU in thousandths.
-type Amounts struct {
-	milliCPU, memory, ephemeral, pods int64
-	others                            map[v1.ResourceName]int64 // nil: none
-}
-
-// AmountsOf returns the amounts of a list.
-func AmountsOf(list v1.ResourceList) (a Amounts) {
-	a.Add(list, 1)
-	return a
-}
-
-// Add adds list times sign.
-func (a *Amounts) Add(list v1.ResourceList, sign int64) {
-	for name, quantity := range list {
-		switch name {
-		case v1.ResourceCPU:
-			a.milliCPU += sign * quantity.MilliValue()
-		case v1.ResourceMemory:
-			a.memory += sign * quantity.Value()
-		case v1.ResourceEphemeralStorage:
-			a.ephemeral += sign * quantity.Value()
-		case v1.ResourcePods:
-			a.pods += sign * quantity.Value()
-		default:
-			if a.others == nil {
-				a.others = map[v1.ResourceName]int64{}
-			}
-			a.others[name] += sign * quantity.Value()
-		}
-	}
-}
-
-// Clone returns a copy.
-func (a *Amounts) Clone() *Amounts {
-	b := *a
-	b.others = maps.Clone(a.others)
-	return &b
-}
-
-// Covers reports whether there is enough of every requested resource. Resources that are not
-// requested may be overcommitted.
-func (a *Amounts) Covers(need *Amounts) bool {
-	short := func(need, have int64) bool { return need > 0 && need > have }
-	if short(need.pods, a.pods) || short(need.milliCPU, a.milliCPU) || short(need.memory, a.memory) || short(need.ephemeral, a.ephemeral) {
-		return false
-	}
-	for name, n := range need.others {
-		if short(n, a.others[name]) {
-			return false
-		}
-	}
-	return true
-}
-
 // free contains the unused resources of a node.
 type free struct {
 	measured bool
-	Amounts
+	workload.Resources
 	ports fwk.HostPortInfo // in use; nil: not computed yet
 }
 
@@ -81,10 +25,7 @@ func (at *site) measure() {
 		return
 	}
 	at.free.measured = true
-	at.free.Amounts = AmountsOf(at.Status.Allocatable)
-	for _, p := range at.Pods {
-		at.free.Add(p.Requests, -1)
-	}
+	at.free.Resources = at.Free(func(*snapshot.Pod) bool { return true })
 }
 
 // usedPorts returns the host ports that are in use on the node.
@@ -112,10 +53,9 @@ func (at *site) reserve(c *class) {
 type class struct {
 	pod      *snapshot.Pod // an example
 	requests v1.ResourceList
-	needs    Amounts // requests
 	ports    []v1.ContainerPort
 	terms    *terms // nil: independent of other pods
-	workload.Constraints
+	workload.Requirements
 
 	// suitability caches, by site.index, whether a node is suitable for such pods.
 	suitability []suitability
@@ -153,7 +93,7 @@ func (r *Room) classOf(p *snapshot.Pod) *class {
 // newClass returns the class of p with these requests, without the terms that depend on other pods.
 func newClass(p *snapshot.Pod, requests v1.ResourceList) *class {
 	return &class{
-		pod: p, requests: requests, needs: AmountsOf(requests), ports: hostPorts(p.Pod), Constraints: workload.NewConstraints(p.Pod, p.Volumes),
+		pod: p, requests: requests, ports: hostPorts(p.Pod), Requirements: workload.NewRequirements(p.Pod, p.Volumes, requests),
 	}
 }
 
@@ -174,7 +114,7 @@ func (c *class) contains(p *snapshot.Pod) bool {
 // reports whether it may have room after other pods were placed.
 func (c *class) fits(at *site) (fits, ever bool) {
 	at.measure()
-	if !at.free.Covers(&c.needs) || !c.suits(at) {
+	if !at.free.Covers(&c.Needs) || !c.suits(at) {
 		return false, false
 	}
 	if len(c.ports) > 0 && conflict(at.usedPorts(), c.ports) {

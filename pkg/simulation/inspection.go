@@ -19,7 +19,7 @@ func NewInspection(s *snapshot.Snapshot, p *snapshot.Pod) *Demand {
 // Hypothetical returns a pod to inspect that is in no Snapshot. It is not bound, and has no volumes
 // and no workload.
 func Hypothetical(pod *v1.Pod) *snapshot.Pod {
-	return &snapshot.Pod{Pod: pod, Requests: snapshot.RequestsOf(pod)}
+	return &snapshot.Pod{Pod: pod, Requests: workload.RequestsOf(pod)}
 }
 
 // Obstacles returns the reasons why the pod cannot run on the node in the current state of the
@@ -45,15 +45,10 @@ func (d *Demand) Obstacles(node *snapshot.Node) (all []string) {
 
 // insufficient returns the resources that the node does not have enough of.
 func (d *Demand) insufficient(node *snapshot.Node) (all []string) {
-	free := AmountsOf(node.Status.Allocatable)
-	for _, p := range node.Pods {
-		if p != d.class.pod {
-			free.Add(p.Requests, -1)
-		}
-	}
+	free := node.Free(func(p *snapshot.Pod) bool { return p != d.class.pod })
 	requests := d.class.requests
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
-		if need := AmountsOf(v1.ResourceList{name: requests[name]}); !free.Covers(&need) {
+		if need := workload.ResourcesOf(v1.ResourceList{name: requests[name]}); !free.Covers(&need) {
 			all = append(all, "insufficient "+string(name))
 		}
 	}
@@ -99,6 +94,6 @@ func FitsAnyNode(nodes []*snapshot.Node) func(*snapshot.Pod) bool {
 // suitableWhenHealthy reports whether the node would accept pods of the class if it were empty and
 // healthy. Temporary taints are ignored.
 func (c *class) suitableWhenHealthy(node *snapshot.Node) bool {
-	whole := AmountsOf(node.Status.Allocatable)
-	return whole.Covers(&c.needs) && c.Admit(node.Node, workload.PermanentTaint)
+	whole := workload.ResourcesOf(node.Status.Allocatable)
+	return whole.Covers(&c.Needs) && c.Admit(node.Node, workload.PermanentTaint)
 }

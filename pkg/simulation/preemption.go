@@ -109,7 +109,7 @@ func (r *Room) enough(at *site, c *class, priority int32) bool {
 			}
 		}
 	}
-	return at.without.Covers(&c.needs) && c.suits(at)
+	return at.without.Covers(&c.Needs) && c.suits(at)
 }
 
 // preemptible reports whether the pod has a lower priority, and is still on its node. A pod that

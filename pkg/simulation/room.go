@@ -16,6 +16,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Room simulates on which nodes the scheduler would still find room. For nodes it considers
@@ -68,7 +69,7 @@ type site struct {
 	// lowest is set by Room.byLowestPriority, and the cache without, for one priority, by
 	// Room.enough.
 	lowest     int32
-	without    *Amounts
+	without    *workload.Resources
 	withoutFor int32
 }
 

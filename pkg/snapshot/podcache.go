@@ -4,8 +4,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
@@ -82,23 +80,13 @@ func (k *podCache) update(pods []*v1.Pod) []*podFacts {
 func newPodFacts(pod *v1.Pod) (p *podFacts) {
 	p = &podFacts{pod: pod, effective: pod}
 	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
-	p.requests = RequestsOf(pod)
+	p.requests = workload.RequestsOf(pod)
 	release, defect := releaseOf(pod)
 	if release != nil {
 		p.original = beforeRelease(pod, release)
 	}
 	p.hasOpinion, p.release, p.claimDefect = workload.PolicyApplies(pod), release, defect
 	return p
-}
-
-// RequestsOf returns the resources that a pod occupies on a node, as in the scheduler of Kubernetes
-// 1.36 (PodInfo.CalculateResource).
-func RequestsOf(pod *v1.Pod) v1.ResourceList {
-	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
-		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true,
-	})
-	requests[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
-	return requests
 }
 
 // merged returns the merger of two sorted lists.

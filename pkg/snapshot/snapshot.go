@@ -68,6 +68,18 @@ func (n *Node) Remains() bool {
 	return n != nil && n.Facts.Signal < decision.Drain && !n.Spec.Unschedulable
 }
 
+// Free returns the resources of the node that remain without the requests of the pods on it that
+// counts reports.
+func (n *Node) Free(counts func(*Pod) bool) workload.Resources {
+	free := workload.ResourcesOf(n.Status.Allocatable)
+	for _, p := range n.Pods {
+		if counts(p) {
+			free.Add(p.Requests, -1)
+		}
+	}
+	return free
+}
+
 // Pod is a pod with its workload.
 type Pod struct {
 	*v1.Pod

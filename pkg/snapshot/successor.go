@@ -4,6 +4,8 @@ import (
 	"maps"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Successor returns what the pod that replaces p requests: for each resource, the larger of p's own
@@ -16,7 +18,7 @@ func (p *Pod) Successor() (needs v1.ResourceList, larger bool) {
 	if template == nil {
 		return needs, false
 	}
-	for name, request := range RequestsOf(&v1.Pod{Spec: *template}) {
+	for name, request := range workload.RequestsOf(&v1.Pod{Spec: *template}) {
 		if own := needs[name]; request.Cmp(own) > 0 {
 			if !larger {
 				needs, larger = maps.Clone(needs), true

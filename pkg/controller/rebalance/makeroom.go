@@ -81,17 +81,11 @@ func (r *round) leaving(p *snapshot.Pod) bool {
 // ended.
 type onDemandNode struct {
 	*snapshot.Node
-	free simulation.Amounts
+	free workload.Resources
 }
 
 func (r *round) newOnDemandNode(n *snapshot.Node) *onDemandNode {
-	node := &onDemandNode{Node: n}
-	node.free.Add(n.Status.Allocatable, 1)
-	for _, p := range n.Pods {
-		if !r.leaving(p) {
-			node.add(p, -1)
-		}
-	}
+	node := &onDemandNode{n, n.Free(func(p *snapshot.Pod) bool { return !r.leaving(p) })}
 	for p, to := range r.placements {
 		if to == n {
 			node.add(p, -1)
@@ -105,8 +99,7 @@ func (o *onDemandNode) add(p *snapshot.Pod, sign int64) { o.free.Add(p.Requests,
 
 // fits reports whether the free resources are enough for a pod.
 func (o *onDemandNode) fits(p *snapshot.Pod) bool {
-	var needs simulation.Amounts
-	needs.Add(p.Requests, 1)
+	needs := workload.ResourcesOf(p.Requests)
 	return o.free.Covers(&needs)
 }
 
