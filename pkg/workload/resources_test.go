@@ -1,4 +1,4 @@
-package simulation_test
+package workload_test
 
 import (
 	"testing"
@@ -6,18 +6,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Every resource limits the room, and only if it is requested.
-func TestAmountsCover(t *testing.T) {
+func TestResourcesCover(t *testing.T) {
 	for _, name := range []v1.ResourceName{
 		v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods, "example.com/gpu",
 	} {
-		of := func(text string) simulation.Amounts {
-			return simulation.AmountsOf(v1.ResourceList{name: resource.MustParse(text)})
+		of := func(text string) workload.Resources {
+			return workload.ResourcesOf(v1.ResourceList{name: resource.MustParse(text)})
 		}
-		free, none := of("3"), simulation.Amounts{}
+		free, none := of("3"), workload.Resources{}
 		free.Add(v1.ResourceList{name: resource.MustParse("1")}, -1)
 		two, three := of("2"), of("3")
 		if !free.Covers(&two) || free.Covers(&three) || none.Covers(&two) {
