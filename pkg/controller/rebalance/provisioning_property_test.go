@@ -43,19 +43,28 @@ func (m *market) replace(work *testWorkload, p *pod, requires decision.AssignedC
 	return next
 }
 
-// place schedules waiting pods, and then provisions nodes for waiting pods that require a capacity
-// type.
+// place schedules waiting pods, and then provisions nodes for replacements that require a capacity
+// type, until each has one: pods that waited before may take the first nodes.
 func (m *market) place() {
 	m.schedule()
-	for _, p := range m.surging {
-		for capacity, requires := range map[decision.CapacityType]bool{decision.OnDemand: p.onlyOnDemand, decision.Spot: p.onlySpot} {
-			if p.node == nil && requires && m.sells[capacity] {
-				m.replacements++
-				m.addNode(fmt.Sprintf("provisioned%03d", m.replacements), capacity.String(), 1).created = m.now
+	for _, work := range m.workloads {
+		for _, p := range slices.Clone(work.pods) {
+			if next := m.surging[p]; next != nil {
+				m.provision(next)
 			}
 		}
 	}
-	m.schedule()
+}
+
+// provision adds nodes until a replacement has one, if its required capacity type is for sale.
+func (m *market) provision(p *pod) {
+	for capacity, requires := range map[decision.CapacityType]bool{decision.OnDemand: p.onlyOnDemand, decision.Spot: p.onlySpot} {
+		for p.node == nil && requires && m.sells[capacity] {
+			m.replacements++
+			m.addNode(fmt.Sprintf("provisioned%03d", m.replacements), capacity.String(), 1).created = m.now
+			m.schedule()
+		}
+	}
 }
 
 // begin begins a move: a surge for a Deployment, otherwise an eviction.
