@@ -122,7 +122,8 @@ func (p *printing) customTable() (*table, []*jsonpath.JSONPath, error) {
 		header, text, given := strings.Cut(column, ":")
 		by, err := path(text)
 		if !given || header == "" || err != nil {
-			return nil, nil, fmt.Errorf("--output: invalid value %q: expected %sHEADER:PATH,..., such as NAME:.name; %w", p.format(), customColumns, errUsage)
+			return nil, nil, fmt.Errorf("--output: invalid value %q: expected %sHEADER:PATH,..., such as NAME:.name; %w",
+				p.format(), customColumns, errUsage)
 		}
 		t.columns(always, header)
 		paths = append(paths, by)

@@ -115,7 +115,8 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 		case "reclaim":
 			c = red
 		}
-		t.row(c, n.Name, n.Status, duration.HumanDuration(now.Sub(n.Created)), n.Capacity, n.CapacitySource, cell(n.Pool), n.FreeCPU, n.FreeMemory, interruption,
+		t.row(c, n.Name, n.Status, duration.HumanDuration(now.Sub(n.Created)), n.Capacity, n.CapacitySource, cell(n.Pool),
+			n.FreeCPU, n.FreeMemory, interruption,
 			cell(deadline), n.Replicas, n.BelowFloor,
 			cell(strings.Join(n.Signals, ", ")), cell(strings.Join(below, ", ")))
 	}

@@ -201,8 +201,8 @@ func (o *options) withHint(err error, namespace string) error {
 		if parsed, err := url.Parse(failed.URL); err == nil {
 			server = parsed.Host
 		}
-		return fmt.Errorf("the API server %s does not answer (%w): check the context (kubectl config current-context), and whether kubectl get nodes works",
-			server, cause)
+		const hint = "check the context (kubectl config current-context), and whether kubectl get nodes works"
+		return fmt.Errorf("the API server %s does not answer (%w): %s", server, cause, hint)
 	case lister.Denied(err) && namespace == "":
 		return fmt.Errorf("%w\nIf you have rights in one namespace only, use -n NAMESPACE. %s", err, sentence(rightsHint))
 	case lister.Denied(err):

@@ -73,7 +73,8 @@ func (o *options) warnUnpriced(pools map[string]int) {
 	if len(pools) == 0 {
 		return
 	}
-	unpriced := fmt.Sprintf("no price for %s: these nodes are in no sum; use --prices FILE to set prices", strings.Join(report.PoolCounts(pools), ", "))
+	unpriced := fmt.Sprintf("no price for %s: these nodes are in no sum; use --prices FILE to set prices",
+		strings.Join(report.PoolCounts(pools), ", "))
 	o.source.ReadErrors = append(o.source.ReadErrors, unpriced)
 	o.warn("%s", unpriced)
 }
@@ -100,7 +101,8 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 func (o *options) printNodeCosts(s *report.Savings) {
 	fmt.Fprintf(o.Out, "Nodes with a price: %d of %d. Prices: %s.\n", s.PricedNodes, s.SpotNodes+s.OnDemandNodes, s.Prices)
 	if s.PricedNodes > 0 {
-		fmt.Fprintf(o.Out, "They cost %s: spot nodes %s, on-demand nodes %s.\n", hourAndMonth(s.Now), hourAndMonth(s.Spot), hourAndMonth(s.OnDemand))
+		fmt.Fprintf(o.Out, "They cost %s: spot nodes %s, on-demand nodes %s.\n",
+			hourAndMonth(s.Now), hourAndMonth(s.Spot), hourAndMonth(s.OnDemand))
 	}
 	if s.SpotUse != nil {
 		fmt.Fprintf(o.Out, "Pods request %.0f %% of the spot nodes. On on-demand, this room would cost %s more. Idle spot costs %s.\n",

@@ -162,7 +162,8 @@ func replica(app string, i int, owner metav1.OwnerReference, where string, o wor
 		}
 	}
 	if o.has("hostpath") {
-		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/data"}}})
+		source := v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/data"}}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "host", VolumeSource: source})
 	}
 	place(pod, where, o)
 	if o.has("mixed") {
@@ -326,7 +327,8 @@ type words []string
 
 // isOption reports whether a word is an option, not a place.
 func isOption(word string) bool {
-	return strings.Contains(word, "=") || slices.Contains([]string{"cordoned", "notready", "gated", "mixed", "kept", "perrevision", "local", "hostpath"}, word)
+	return strings.Contains(word, "=") ||
+		slices.Contains([]string{"cordoned", "notready", "gated", "mixed", "kept", "perrevision", "local", "hostpath"}, word)
 }
 
 // check panics if an option is not known.

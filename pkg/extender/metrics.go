@@ -36,9 +36,10 @@ func (e *Extender) RegisterMetrics(synced func() bool) {
 	})
 	legacyregistry.MustRegister(requestDuration)
 	legacyregistry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
-		Subsystem:      subsystem,
-		Name:           "extender_approved_pods",
-		Help:           "Pods that an answer approved and that are not known to be bound yet. They count as if they were bound. If the value only grows, the watch has stalled.",
+		Subsystem: subsystem,
+		Name:      "extender_approved_pods",
+		Help: "Pods that an answer approved and that are not known to be bound yet. They count as if they were bound. " +
+			"If the value only grows, the watch has stalled.",
 		ConstLabels:    map[string]string{"profile": e.profile},
 		StabilityLevel: metrics.ALPHA,
 	}, func() float64 { return float64(e.Approved()) }))

@@ -158,8 +158,11 @@ func readDocuments(in io.Reader, name string, send func(dumpItem) error) error {
 // yamlStart matches a line at the start of an object or list in YAML.
 var yamlStart = regexp.MustCompile(`(?m)^(apiVersion|kind|items):`)
 
-// tarMagicAt is the place of "ustar" in a tar archive.
-const tarMagicAt = 257
+// isArchive reports whether a text starts as a zip or tar archive does.
+func isArchive(start []byte) bool {
+	const tarMagicAt = 257
+	return bytes.HasPrefix(start, []byte("PK\x03\x04")) || len(start) > tarMagicAt && bytes.HasPrefix(start[tarMagicAt:], []byte("ustar"))
+}
 
 // The lines around each log in the output of kubectl cluster-info dump.
 const logStart, logEnd = "==== START logs for container", "==== END logs for container"
@@ -181,7 +184,7 @@ func splitText(text *textReader, send func(dumpItem) error) error {
 			err = text.skipLines(logEnd)
 		case first && yamlStart.Match(start):
 			return splitYAML(text, send)
-		case first && (bytes.HasPrefix(start, []byte("PK\x03\x04")) || len(start) > tarMagicAt && bytes.HasPrefix(start[tarMagicAt:], []byte("ustar"))):
+		case first && isArchive(start):
 			return fmt.Errorf("%w: it is an archive: unpack it, and use its directory", errNoDump)
 		case first:
 			return errNoDump

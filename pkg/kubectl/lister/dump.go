@@ -78,7 +78,8 @@ func Load(ctx context.Context, path string, stdin io.Reader, scope Scope) (*Obje
 		return nil, err
 	}
 	d := &dump{
-		Objects: s, stdin: stdin, files: files, inDirectory: inDirectory, kinds: map[schema.GroupKind]*dumpKind{}, trimmer: transform.NewMovedPodTrimmer(),
+		Objects: s, stdin: stdin, files: files, inDirectory: inDirectory,
+		kinds: map[schema.GroupKind]*dumpKind{}, trimmer: transform.NewMovedPodTrimmer(),
 		known: map[objectKey]knownObject{}, unusedKinds: map[string]int{},
 	}
 	for _, listing := range listings {

@@ -191,7 +191,7 @@ func TestAssessLocalVolume(t *testing.T) {
 	}
 }
 
-// The first ordinals of a StatefulSet need on-demand, and the others spot, each where its volume is.
+// The first ordinals of a StatefulSet need on-demand, and the others spot, where their volumes are.
 func TestAssessOrdinals(t *testing.T) {
 	for zone, want := range map[string]report.Class{"a": report.NeedsChange, "b": report.ReadyForSpot} {
 		a := assess(t, "node od on-demand m/a\nnode sp spot m/b\nstatefulset web 2 od sp volume=a", func(object runtime.Object) {

@@ -52,7 +52,8 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 		all = append(all, fmt.Sprintf("%d %s is the only obstacle", byObstacle[obstacle], obstacle))
 	}
 	if len(cordoned) > 0 {
-		all = append(all, fmt.Sprintf("%s: kubectl uncordon %s", Count(len(cordoned), "node is only cordoned", "nodes are only cordoned"), cordoned[0]))
+		all = append(all, fmt.Sprintf("%s: kubectl uncordon %s",
+			Count(len(cordoned), "node is only cordoned", "nodes are only cordoned"), cordoned[0]))
 	}
 	if onDemandNeeded {
 		all = append(all, "an on-demand node with room for it: add one, or let an autoscaler add it ("+autoscalersPage+")")
@@ -62,6 +63,23 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 			all = append(all, fmt.Sprintf("%s refused only by the policy: %s", Count(n, "node is", "nodes are"), plan.Reason(verdict)))
 		}
 	}
+	all = append(all, settingRemedies(e, p, refused)...)
+	if plan.Grant == decision.NotGranted && !plan.AdmitsSpot() && !p.Subject.Pod.OnlyOnDemand {
+		settings, _ := v.Policy.Settings(&p.Subject.Pod)
+		if in, ok := settings.NextChange(waiting.For, waiting.OlderRevisionOnDemand); ok {
+			all = append(all, fmt.Sprintf("time: in %s it may use any spot node (it has waited for %s)",
+				in.Round(time.Second), waiting.For.Round(time.Second)))
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, "another node: each existing node has more than one obstacle")
+	}
+	return all
+}
+
+// settingRemedies lists the settings that would let nodes accept the pod that only the policy
+// refuses.
+func settingRemedies(e *Explanation, p *snapshot.Pod, refused map[decision.Verdict]int) (all []string) {
 	on := "the " + e.Workload.Kind
 	if workload.HasUnsupportedController(p.Pod) {
 		on = "its pod template"
@@ -74,16 +92,6 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 	}
 	if refused[decision.OverflowRefused] > 0 {
 		all = append(all, fmt.Sprintf("overflow Allow: annotation %s on %s", spot.OverflowAnnotation, on))
-	}
-	if plan.Grant == decision.NotGranted && !plan.AdmitsSpot() && !p.Subject.Pod.OnlyOnDemand {
-		settings, _ := v.Policy.Settings(&p.Subject.Pod)
-		if in, ok := settings.NextChange(waiting.For, waiting.OlderRevisionOnDemand); ok {
-			all = append(all, fmt.Sprintf("time: in %s it may use any spot node (it has waited for %s)",
-				in.Round(time.Second), waiting.For.Round(time.Second)))
-		}
-	}
-	if len(all) == 0 {
-		all = append(all, "another node: each existing node has more than one obstacle")
 	}
 	return all
 }

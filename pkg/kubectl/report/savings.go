@@ -84,7 +84,9 @@ type WorkloadCost struct {
 // Without a spot price in the list, it is the current cost times the average ratio of spot to
 // on-demand in this cluster.
 func (v *View) Savings(prices *pricing.Prices) *Savings {
-	s := &Savings{Prices: prices.From, Namespace: v.Namespace, Unpriced: map[string]int{}, Workloads: []WorkloadCost{}, Namespaces: []NamespaceCost{}}
+	s := &Savings{
+		Prices: prices.From, Namespace: v.Namespace, Unpriced: map[string]int{}, Workloads: []WorkloadCost{}, Namespaces: []NamespaceCost{},
+	}
 	priced, ignored := v.price(prices)
 	s.Ignored, s.PricedNodes = ignored, len(priced)
 	var totals pricing.Totals

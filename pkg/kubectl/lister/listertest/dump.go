@@ -29,7 +29,8 @@ func Dump(t TB, objects ...runtime.Object) string {
 		}
 		items = append(items, object)
 	}
-	data, err := json.MarshalIndent(map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": items}, "", "    ")
+	list := map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": items}
+	data, err := json.MarshalIndent(list, "", "    ")
 	if err != nil {
 		t.Fatal(err)
 	}
