@@ -25,6 +25,11 @@ type Memory struct {
 	own  bool // whether this process has stored a value
 }
 
+// ReadMemory returns the memory that a lease contains.
+func ReadMemory(lease *coordinationv1.Lease) *Memory {
+	return &Memory{text: lease.Annotations[spot.MemoryAnnotation]}
+}
+
 // Remember connects m to the lease. It must be called before the election begins.
 func (l *Lock) Remember(m *Memory) {
 	if inner, ok := l.Interface.(*resourcelock.LeaseLock); ok {

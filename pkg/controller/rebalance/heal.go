@@ -41,10 +41,18 @@ func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Wor
 // not reclaimed. It skips workloads during a rollout unless the rollout is paused: the end of the
 // rollout may remove the deficit.
 func (r *round) podsToHeal(w *snapshot.Workload) (pods int) {
-	if w.RollingOut && !rolloutPaused(w) || !r.mayMove(w, r.unavailableTooLong(w)) {
+	if pods = w.FloorStatus().Healable; pods == 0 {
 		return 0
 	}
-	return w.FloorStatus().Healable
+	o := Obstacle{Cause: RollingOut}
+	if !w.RollingOut || rolloutPaused(w) {
+		o = r.obstacle(w, r.unavailableTooLong(w))
+	}
+	if o.Cause != "" {
+		r.note(w, migration.Heal, o)
+		return 0
+	}
+	return pods
 }
 
 // oneToOnDemand moves a pod of a workload to on-demand if an existing node has room. With
@@ -54,7 +62,8 @@ func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, can
 	if r.moved[w.Key] || provision && !r.gating {
 		return
 	}
-	for _, p := range candidates(w) {
+	pods, o := candidates(w), Obstacle{}
+	for _, p := range pods {
 		requires := r.onDemandRequirement(p)
 		to, why := r.room.Replace(p, requires)
 		if reason == migration.Assign && why == simulation.AfterPreemption {
@@ -64,7 +73,14 @@ func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, can
 			r.addMove(p, reason, requires, to)
 			return
 		}
+		if o = noRoom(why); o.Cause == NoRoom { // why is about all nodes
+			o.Detail = "no on-demand node that it may use has room"
+		}
 	}
+	if r.obstacles != nil && len(pods) == 0 {
+		o = r.noCandidate(w, decision.Spot, func(*snapshot.Pod) Cause { return "" })
+	}
+	r.note(w, reason, o)
 }
 
 // healCandidates returns the candidates of a workload whose move to on-demand reduces the deficit.

@@ -186,7 +186,7 @@ func (c *roomPlanner) reserve(waiting *snapshot.Pod, node *onDemandNode) {
 func (c *roomPlanner) spotPlacements(pods []*snapshot.Pod, pools map[decision.Pool]time.Time) map[*snapshot.Pod]*snapshot.Node {
 	to := map[*snapshot.Pod]*snapshot.Node{}
 	for _, p := range pods {
-		if to[p] = c.spotFor(p, pools, true); to[p] == nil {
+		if to[p], _ = c.spotFor(p, pools, true); to[p] == nil {
 			c.movable[p.Workload.Key] = 0
 			return nil
 		}

@@ -39,9 +39,6 @@ type memory struct {
 	firstRound time.Time
 	// attempts has the latest move of each workload with an open outcome.
 	attempts map[workload.OwnerKey]*attempt
-	// earlyMoves is the time at which a workload last moved to a pool that had not been calm for
-	// two calm periods.
-	earlyMoves map[workload.OwnerKey]time.Time
 	// unavailableSince is the time since which a workload has had replicas that do not run.
 	unavailableSince map[workload.OwnerKey]time.Time
 	// nodes has the nodes of the last round.
@@ -60,6 +57,9 @@ type passedOn struct {
 	// Disrupted is the time at which a spot pool last lost a node or had a node that is being
 	// reclaimed.
 	Disrupted map[decision.Pool]time.Time
+	// EarlyMoves is the time at which a workload last moved to a pool that had not been calm for
+	// two calm periods.
+	EarlyMoves map[workload.OwnerKey]time.Time
 }
 
 // load adds what the last leader passed on.
@@ -69,6 +69,7 @@ func (m *memory) load(from *leader.Memory) {
 	maps.Copy(m.BackOffs, last.BackOffs)
 	maps.Copy(m.Interrupted, last.Interrupted)
 	maps.Copy(m.Disrupted, last.Disrupted)
+	maps.Copy(m.EarlyMoves, last.EarlyMoves)
 }
 
 // attempt is a move with an open outcome.
@@ -158,11 +159,19 @@ func (m *memory) interrupt(n *snapshot.Node, now time.Time) {
 	}
 }
 
-// paused reports whether the pause or back-off of a workload has not ended.
-func (m *memory) paused(workload workload.OwnerKey, now time.Time, pause time.Duration) bool {
+// pause returns the pause or back-off of a workload that has not ended.
+func (m *memory) pause(workload workload.OwnerKey, now time.Time, pause time.Duration) Obstacle {
 	last, ok := m.Interrupted[workload]
 	b := m.BackOffs[workload]
-	return ok && now.Before(last.Add(pause)) || now.Before(b.Until) || b.stopped(m.nodesVersion)
+	switch {
+	case ok && now.Before(last.Add(pause)):
+		return Obstacle{Cause: Interrupted, Until: last.Add(pause)}
+	case b.stopped(m.nodesVersion):
+		return Obstacle{Cause: Stopped}
+	case now.Before(b.Until):
+		return Obstacle{Cause: BackedOff, Until: b.Until}
+	}
+	return Obstacle{}
 }
 
 // track updates the attempts and returns the number of moves in progress. A move is in progress
@@ -324,7 +333,7 @@ func (m *memory) forget(r *round) {
 	})
 	forgetOld(m.Interrupted, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration)
 	forgetOld(m.Disrupted, r.now, 2*r.settings.Rebalance.CalmPeriod.Duration)
-	forgetOld(m.earlyMoves, r.now, r.settings.Rebalance.CalmPeriod.Duration)
+	forgetOld(m.EarlyMoves, r.now, r.settings.Rebalance.CalmPeriod.Duration)
 }
 
 // forgetOld removes the times that are at least so long ago.

@@ -80,9 +80,9 @@ type Planner struct {
 func NewPlanner(settings Settings) *Planner {
 	settings.Memory = cmp.Or(settings.Memory, &leader.Memory{})
 	return &Planner{settings: settings, memory: memory{
-		passedOn:         passedOn{map[workload.OwnerKey]backOff{}, map[workload.OwnerKey]time.Time{}, map[decision.Pool]time.Time{}},
+		passedOn: passedOn{map[workload.OwnerKey]backOff{}, map[workload.OwnerKey]time.Time{}, map[decision.Pool]time.Time{},
+			map[workload.OwnerKey]time.Time{}},
 		attempts:         map[workload.OwnerKey]*attempt{},
-		earlyMoves:       map[workload.OwnerKey]time.Time{},
 		unavailableSince: map[workload.OwnerKey]time.Time{},
 	}}
 }
@@ -99,7 +99,12 @@ func NewPlanner(settings Settings) *Planner {
 // settled: no pod is leaving, waiting, missing or starting. Pods that have been waiting or missing
 // for long do not prevent a heal.
 func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
-	r := &round{Planner: p, now: s.Now, snapshot: s, room: recoveringRoom{room}, transitions: s.PodsInTransition(),
+	return p.plan(s, room, nil).moves
+}
+
+// plan plans a round. It adds to obstacles, unless it is nil, why workloads are not moved.
+func (p *Planner) plan(s *snapshot.Snapshot, room Room, obstacles map[Shortfall]Obstacle) *round {
+	r := &round{Planner: p, now: s.Now, snapshot: s, room: recoveringRoom{room}, transitions: s.PodsInTransition(), obstacles: obstacles,
 		moved: map[workload.OwnerKey]bool{}, placements: map[*snapshot.Pod]*snapshot.Node{}}
 	if p.firstRound.IsZero() {
 		p.firstRound = s.Now
@@ -126,7 +131,7 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 	p.forget(r)
 	r.reportStopped()
 	p.settings.Memory.Store(p.passedOn)
-	return r.moves
+	return r
 }
 
 // round is one run of Plan.
@@ -146,6 +151,8 @@ type round struct {
 	// placements has the future nodes of leaving pods' replacements and of waiting pods. nil means
 	// unknown or none.
 	placements map[*snapshot.Pod]*snapshot.Node
+	// obstacles has why workloads are not moved; nil unless Explain needs it.
+	obstacles map[Shortfall]Obstacle
 	// surges reports whether a pod can be moved by surge.
 	surges func(*snapshot.Pod) bool
 	// feasibility finds the pods that a new node could run.
@@ -157,16 +164,9 @@ func (r *round) limitReached() bool {
 	return r.inProgress+len(r.moves) >= int(r.settings.Rebalance.MaxMoves)
 }
 
-// mayMove reports whether a pod of the workload may be moved. ignoreUnavailable permits waiting and
-// missing pods: the move makes room for them, or unavailableTooLong applies to them.
+// mayMove reports whether a pod of the workload may be moved; see obstacle.
 func (r *round) mayMove(w *snapshot.Workload, ignoreUnavailable bool) bool {
-	pods := r.transitions[w.Key]
-	if ignoreUnavailable {
-		pods.Waiting, pods.Missing = 0, 0
-	}
-	return w.InProfile && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && pods == (snapshot.PodsInTransition{}) &&
-		!r.moved[w.Key] && recreatedElsewhere(w) &&
-		!r.paused(w.Key, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration) && !r.starting(w)
+	return r.obstacle(w, ignoreUnavailable) == Obstacle{}
 }
 
 // recreatedElsewhere reports whether the workload's controller recreates an evicted pod elsewhere.

@@ -3,12 +3,11 @@ package rebalance
 import (
 	"time"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // returnToSpot moves replicas beyond the floor from on-demand to calm spot with room. While a pool
@@ -18,25 +17,28 @@ import (
 // autoscaler has to provision a node.
 func (r *round) returnToSpot() {
 	if pools := r.poolsCalmSince(); len(pools) > 0 {
-		r.returnAll(func(p *snapshot.Pod) (*snapshot.Node, time.Time, bool) {
-			to := r.spotFor(p, pools, false)
+		r.returnAll(func(p *snapshot.Pod) (*snapshot.Node, time.Time, Obstacle) {
+			to, o := r.spotFor(p, pools, false)
 			if to == nil {
-				return nil, time.Time{}, false
+				return nil, time.Time{}, o
 			}
-			return to, pools[to.Facts.Pool], true
+			return to, pools[to.Facts.Pool], Obstacle{}
 		})
 	}
 	if r.gating && r.settings.Gating.ProvisionsForReturn() {
 		since := r.calmSince()
-		r.returnAll(func(p *snapshot.Pod) (*snapshot.Node, time.Time, bool) {
-			return nil, since, r.spotProvisionable(p) && r.calmEnough(p, since, false)
+		r.returnAll(func(p *snapshot.Pod) (*snapshot.Node, time.Time, Obstacle) {
+			if !r.spotProvisionable(p) {
+				return nil, since, noRoom("no existing spot node, and no known node that an autoscaler adds, would run it")
+			}
+			return nil, since, r.untilTrusted(p, since, false)
 		})
 	}
 }
 
 // returnAll moves one replica of each workload beyond its floor to spot. place returns the new node
-// and since when its pool has been calm; ok is false if the replica stays.
-func (r *round) returnAll(place func(*snapshot.Pod) (to *snapshot.Node, since time.Time, ok bool)) {
+// and since when its pool has been calm, or the obstacle if the replica stays.
+func (r *round) returnAll(place func(*snapshot.Pod) (to *snapshot.Node, since time.Time, o Obstacle)) {
 	for _, w := range r.snapshot.Workloads {
 		if r.limitReached() {
 			return
@@ -45,20 +47,30 @@ func (r *round) returnAll(place func(*snapshot.Pod) (to *snapshot.Node, since ti
 	}
 }
 
-func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snapshot.Node, time.Time, bool)) {
-	if w.FloorStatus().Surplus == 0 || w.RollingOut || !r.mayMove(w, false) {
+func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snapshot.Node, time.Time, Obstacle)) {
+	if w.FloorStatus().Surplus == 0 {
 		return
 	}
-	beyondFloor := r.candidates(w.Revisions, decision.OnDemand, func(p *snapshot.Pod) bool {
-		return !inFloor(p) && othersReady(p) && r.mayBecomeSpot(p) &&
-			(r.settings.Rebalance.LocalStorage == controller.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
-	})
+	o := Obstacle{Cause: RollingOut}
+	if !w.RollingOut {
+		o = r.obstacle(w, false)
+	}
+	if o.Cause != "" {
+		r.note(w, migration.ReturnToSpot, o)
+		return
+	}
+	beyondFloor := r.candidates(w.Revisions, decision.OnDemand, func(p *snapshot.Pod) bool { return r.staysOnOnDemand(p) == "" })
 	for _, p := range beyondFloor {
-		if to, since, ok := place(p); ok {
+		to, since, stays := place(p)
+		if o = stays; o.Cause == "" {
 			r.addMoveToSpot(p, migration.ReturnToSpot, to, since)
 			return
 		}
 	}
+	if r.obstacles != nil && len(beyondFloor) == 0 {
+		o = r.noCandidate(w, decision.OnDemand, r.staysOnOnDemand)
+	}
+	r.note(w, migration.ReturnToSpot, o)
 }
 
 // poolsCalmSince returns for each usable spot pool since when it has been calm: since its last
@@ -83,35 +95,44 @@ func (r *round) poolsCalmSince() map[decision.Pool]time.Time {
 
 // spotFor returns the node on which the replacement would be placed if that is a spot node without
 // an interruption signal in a trusted pool; else nil. Unless another pod needs the room of p, the
-// replacement preempts only placeholders.
-func (r *round) spotFor(p *snapshot.Pod, pools map[decision.Pool]time.Time, needed bool) *snapshot.Node {
+// replacement preempts only placeholders. If it returns nil, it returns the obstacle too.
+func (r *round) spotFor(p *snapshot.Pod, pools map[decision.Pool]time.Time, needed bool) (*snapshot.Node, Obstacle) {
 	to, why := r.room.Replace(p, r.spotRequirement(p))
-	if to == nil || why == simulation.AfterPreemption && !needed || to.Facts.Capacity.Type != decision.Spot ||
-		to.Facts.Signal != decision.NoSignal || !r.calmEnough(p, pools[to.Facts.Pool], needed) {
-		return nil
+	if to == nil {
+		return nil, noRoom(why)
 	}
-	return to
+	if why == simulation.AfterPreemption && !needed || to.Facts.Capacity.Type != decision.Spot || to.Facts.Signal != decision.NoSignal {
+		return nil, noRoom("no spot node without an interruption signal has room for it")
+	}
+	if o := r.untilTrusted(p, pools[to.Facts.Pool], needed); o.Cause != "" {
+		if r.obstacles != nil {
+			o.Detail = to.Facts.Pool.InstanceType + "/" + to.Facts.Pool.Zone
+		}
+		return nil, o
+	}
+	return to, Obstacle{}
 }
 
-// calmEnough reports whether a pod may be moved to spot that has been calm since then. If another
-// pod needs the room, a pool that is not calm is trusted with one replica of a workload per calm
-// period.
-func (r *round) calmEnough(p *snapshot.Pod, since time.Time, needed bool) bool {
-	calm := r.now.Sub(since)
-	if calm >= 2*r.settings.Rebalance.CalmPeriod.Duration {
-		return true
-	}
-	if calm < r.settings.Rebalance.CalmPeriod.Duration && !needed {
-		return false
+// untilTrusted returns the obstacle to a move of a pod to spot that has been calm since then. If
+// another pod needs the room, a pool that is not calm is trusted with one replica of a workload per
+// calm period.
+func (r *round) untilTrusted(p *snapshot.Pod, since time.Time, needed bool) Obstacle {
+	period := r.settings.Rebalance.CalmPeriod.Duration
+	calm := since.Add(period)
+	if r.now.Before(calm) && !needed {
+		return Obstacle{Cause: NotCalm, Until: calm}
 	}
 	a := r.attempts[p.Workload.Key]
-	return !r.hadEarlyMove(p.Workload) || a != nil && a.pod == p.UID
+	if !r.now.Before(calm.Add(period)) || !r.hadEarlyMove(p.Workload) || a != nil && a.pod == p.UID {
+		return Obstacle{}
+	}
+	return Obstacle{Cause: OnePerPeriod, Until: node.Earlier(calm.Add(period), r.EarlyMoves[p.Workload.Key].Add(period))}
 }
 
 // hadEarlyMove reports whether the workload has used its move to a pool that had not been calm for
 // two calm periods.
 func (r *round) hadEarlyMove(w *snapshot.Workload) bool {
-	last, moved := r.earlyMoves[w.Key]
+	last, moved := r.EarlyMoves[w.Key]
 	return moved && r.now.Sub(last) < r.settings.Rebalance.CalmPeriod.Duration
 }
 
@@ -119,7 +140,7 @@ func (r *round) hadEarlyMove(w *snapshot.Workload) bool {
 // provisioned if to is nil. since is the time since which that spot has been calm.
 func (r *round) addMoveToSpot(p *snapshot.Pod, reason migration.Reason, to *snapshot.Node, since time.Time) {
 	if r.now.Sub(since) < 2*r.settings.Rebalance.CalmPeriod.Duration && !r.hadEarlyMove(p.Workload) {
-		r.earlyMoves[p.Workload.Key] = r.now
+		r.EarlyMoves[p.Workload.Key] = r.now
 	}
 	requires := decision.Unassigned
 	if reason == migration.ReturnToSpot { // make room uses only existing nodes
