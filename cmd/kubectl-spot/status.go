@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ func (o *options) statusCommand() *cobra.Command {
 		Long: `Shows for each workload that opts in how many replicas it wants, how many must survive the
 loss of all spot (FLOOR), how many run on on-demand and on spot nodes, how many would
 remain without any spot and without the spot pool with most replicas, and how many wait.
-Workloads with problems come first.`,
+REASONS shows what a move waits for, and until when. Workloads with problems come first.`,
 		Example: `  kubectl spot status -A
   kubectl spot status deploy/web sts/db -n shop -o wide
   kubectl spot status -A --sort-by=.desired -w
@@ -35,8 +36,11 @@ Workloads with problems come first.`,
 		if err != nil {
 			return err
 		}
-		view, listed, err := o.readNamespaceView(command.Context(), lister.Scope{DisruptionBudgets: true})
+		view, listed, err := o.readNamespaceView(command.Context(), lister.Scope{DisruptionBudgets: true, Volumes: o.allNamespaces})
 		if err != nil {
+			return err
+		}
+		if err := o.readController(command.Context(), view); err != nil {
 			return err
 		}
 		namespace := listed.Scope.Namespace
@@ -112,23 +116,43 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 
 var stateColours = map[report.State]colour{
 	report.BelowFloor: red, report.OverBudget: red, report.Waiting: yellow, report.RollingOut: yellow,
-	report.Moving: yellow, report.Unknown: yellow,
+	report.Moving: yellow, report.Surplus: yellow, report.Unknown: yellow,
 }
 
-// reasons returns the cell of a column of reasons.
+// reasons returns the cell of a column of reasons: all with -o wide, otherwise whole reasons, at
+// least the first, while the cell is short.
 func (p *printing) reasons(reasons []string) string {
-	text := strings.Join(reasons, "; ")
-	if !p.wide() {
-		text = shorten(text)
+	const most = 160
+	text := ""
+	for i, reason := range reasons {
+		if i > 0 && !p.wide() && len(text)+len(reason) > most {
+			text += fmt.Sprintf("; %d more (-o wide)", len(reasons)-i)
+			break
+		}
+		if i > 0 {
+			text += "; "
+		}
+		text += reason
 	}
 	return cell(text)
 }
 
-// shorten truncates text that would break lines on most terminals; -o wide prints all of it.
-func shorten(text string) string {
-	const most = 72
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
+// readController sets View.Rebalancer if an answer depends on it, and reports what could not be
+// read.
+func (o *options) readController(ctx context.Context, view *report.View) error {
+	if !view.HasMisplaced() {
+		return nil
 	}
-	return text
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	view.Rebalancer, err = lister.ReadController(ctx, client, view.Snapshot.Now)
+	if err != nil {
+		return o.withHint(err, view.Namespace)
+	}
+	for _, gap := range view.Rebalancer.Gaps {
+		o.recordGap(gap.String())
+	}
+	return nil
 }

@@ -45,9 +45,9 @@ func TestFloorStatuses(t *testing.T) {
 	}{
 		"floor met":                   {objects(nodes, web(3, "od", "sp", "sp")), state{State: report.OK}},
 		"over budget":                 {objects(nodes, web(3, "sp", "sp", "sp")), state{Deficit: 1, OverBudget: 1, Heals: true, State: report.BelowFloor}},
-		"surplus":                     {objects(nodes, web(3, "od", "od", "sp")), state{Surplus: 1, State: report.OK}},
+		"surplus":                     {objects(nodes, web(3, "od", "od", "sp")), state{Surplus: 1, State: report.Surplus}},
 		"floor met by its ordinals":   {objects(nodes, db(3, "od", "sp", "sp")), state{State: report.OK}},
-		"an ordinal beyond the floor": {objects(nodes, db(3, "od", "od", "sp")), state{Surplus: 1, State: report.OK}},
+		"an ordinal beyond the floor": {objects(nodes, db(3, "od", "od", "sp")), state{Surplus: 1, State: report.Surplus}},
 		"floor on the wrong ordinal":  {objects(nodes, db(3, "sp", "od", "sp")), state{Deficit: 1, OverBudget: 1, Surplus: 1, Misplaced: 1, Heals: true, State: report.BelowFloor}},
 		"all ordinals on spot":        {objects(nodes, db(2, "sp", "sp")), state{Deficit: 1, OverBudget: 1, Misplaced: 1, Heals: true, State: report.BelowFloor}},
 	} {

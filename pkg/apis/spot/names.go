@@ -110,3 +110,13 @@ const (
 	PriceAnnotation         = "spot-aware-scheduler.io/usd-per-hour"
 	OnDemandPriceAnnotation = "spot-aware-scheduler.io/on-demand-usd-per-hour"
 )
+
+// Annotations are all annotations of this project. Any other one with its prefix has no effect.
+var Annotations = []string{
+	MinOnDemandAnnotation, MaxPerPoolAnnotation, WhenUnsatisfiableAnnotation, FallbackAfterAnnotation,
+	RolloutReliefAnnotation, OverflowAnnotation, ProtectAnnotation, DisruptionLimitAnnotation,
+	OnDisruptionLimitAnnotation, DisruptionsAnnotation, DisruptedPodsAnnotation,
+	InterruptionDeadlineAnnotation, InterruptionStateAnnotation, ReleasedAnnotation, SurgeAnnotation,
+	DeletionCostAnnotation, AssignedAnnotation, WaitingSinceAnnotation, MemoryAnnotation,
+	GrantedAnnotation, PriceAnnotation, OnDemandPriceAnnotation,
+}

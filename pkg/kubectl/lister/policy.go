@@ -25,7 +25,10 @@ var configMounts = []configMount{
 	{"app.kubernetes.io/name=spot-controller,app.kubernetes.io/component=controller", "--scheduler-config="},
 }
 
-// Configuration is the configuration file that the scheduler in the cluster was started with.
+// controllerMount is the configuration of the controller itself.
+var controllerMount = configMount{configMounts[2].labels, configMounts[0].flag}
+
+// Configuration is a configuration file with which a program in the cluster was started.
 type Configuration struct {
 	Data []byte
 	// From describes where the configuration was found.
@@ -41,8 +44,13 @@ var ErrNoConfiguration = errors.New("no configuration found")
 // name of the ConfigMap ends in a hash, and older ConfigMaps may still exist. The error names the
 // missing right or object.
 func ReadConfiguration(ctx context.Context, client kubernetes.Interface) (Configuration, error) {
+	return readFirst(ctx, client, configMounts)
+}
+
+// readFirst returns the configuration of the first Deployment that exists.
+func readFirst(ctx context.Context, client kubernetes.Interface, mounts []configMount) (Configuration, error) {
 	const namespace = metav1.NamespaceSystem
-	for _, m := range configMounts {
+	for _, m := range mounts {
 		deployments, err := client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: m.labels})
 		if err != nil {
 			return Configuration{}, err
@@ -52,9 +60,12 @@ func ReadConfiguration(ctx context.Context, client kubernetes.Interface) (Config
 			return readMounted(ctx, client, &deployments.Items[0], m.flag)
 		}
 	}
-	return Configuration{}, fmt.Errorf("%w: namespace %s has no Deployment with the labels %s, and no Deployment of the extender or the "+
-		"controller",
-		ErrNoConfiguration, namespace, configMounts[0].labels)
+	others := ""
+	if len(mounts) > 1 {
+		others = ", and no Deployment of the extender or the controller"
+	}
+	return Configuration{}, fmt.Errorf("%w: namespace %s has no Deployment with the labels %s%s", ErrNoConfiguration, namespace,
+		mounts[0].labels, others)
 }
 
 // readMounted returns the configuration file that the flag of a Deployment names.

@@ -10,9 +10,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Savings is the cost of the nodes in US dollars per hour and of the workloads per month, what spot
@@ -119,11 +117,7 @@ func (v *View) Savings(prices *pricing.Prices) *Savings {
 // addWorkloads adds the costs of workloads and namespaces. ratio is the average cost of spot
 // relative to on-demand.
 func (v *View) addWorkloads(s *Savings, priced map[*snapshot.Node]*pricing.Cost, ratio float64) {
-	spot := v.nodesOf(decision.Spot)
-	fits := simulation.FitsAnyNode(spot)
-	maySpot := func(p *snapshot.Pod) bool { // by its own node selector and affinity, and by the spot nodes if there are any
-		return !workload.OnlyOnDemand(p.Pod, v.Policy) && (len(spot) == 0 || fits(p))
-	}
+	maySpot := v.maySpot()
 	namespaces := map[string]*NamespaceCost{}
 	for _, w := range v.Snapshot.Workloads {
 		c := costOfWorkload(w, priced)
@@ -203,16 +197,8 @@ func (c *WorkloadCost) addSurplus(w *snapshot.Workload, priced map[*snapshot.Nod
 	maySpot func(*snapshot.Pod) bool) {
 	var savings []float64
 	known := true
-	for p := range podsOf(w) {
-		if p.Node == nil || p.Node.Facts.Capacity.Type != decision.OnDemand {
-			continue
-		}
-		if workload := &p.Subject.Pod.Workload; w.Floor > 0 && workload.Ordered && workload.Ordinal < w.Floor {
-			continue // the ordinal belongs to the floor
-		}
-		if !maySpot(p) {
-			continue
-		}
+	pods, surplus := surplusOf(w, maySpot)
+	for _, p := range pods {
 		cost, s := priced[p.Node], share(p)*HoursPerMonth
 		if cost == nil || s == 0 {
 			known = false
@@ -220,10 +206,7 @@ func (c *WorkloadCost) addSurplus(w *snapshot.Workload, priced map[*snapshot.Nod
 		}
 		savings = append(savings, max(0, s*(cost.Now-cmp.Or(cost.Spot, cost.Now*ratio))))
 	}
-	c.Surplus = len(savings)
-	if w.StatefulSet == nil {
-		c.Surplus = max(0, min(c.Surplus, c.OnDemand-w.Floor))
-	}
+	c.Surplus = surplus
 	slices.SortFunc(savings, func(a, b float64) int { return cmp.Compare(b, a) })
 	possible := 0.0
 	for _, saving := range savings[:c.Surplus] {

@@ -31,7 +31,8 @@ import (
 //	                     and whether it has a command; # if the command is a comment
 //
 // NAME=VALUE sets a setting of the policy, gateTimeout=DURATION its gateTimeout, and nodes-unknown
-// means that nodes could not be read.
+// means that nodes could not be read. With controller, all pods are ready, and a controller runs as
+// rebalancerOf describes; -n means that only the namespace was read.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if filepath.Ext(path) != ".txt" { // failed histories of other tests
@@ -64,6 +65,8 @@ func scenarioView(t *testing.T, d *datadriven.TestData, cluster string) (view *r
 			policy.GateTimeout = timeout
 		case arg.Key == "nodes-unknown":
 			nodesUnknown = true
+		case arg.Key == "controller":
+			view = readyView(t, cluster)
 		default:
 			args = append(args, strings.Join(append([]string{arg.Key}, arg.Vals...), "="))
 		}
@@ -76,7 +79,11 @@ func scenarioView(t *testing.T, d *datadriven.TestData, cluster string) (view *r
 			pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 		})), args
 	}
-	view = newView(t, policy, cluster)
+	if view == nil {
+		view = newView(t, policy, cluster)
+	} else if args = rebalancerOf(t, d, view, args); d.HasArg("-n") {
+		view.Namespace, args = clustertest.Namespace, nil
+	}
 	view.NodesUnknown = nodesUnknown
 	return view, args
 }

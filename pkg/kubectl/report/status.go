@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -30,13 +32,15 @@ const (
 	// AtRisk means that the floor is met, but a loss of all spot nodes would leave fewer replicas
 	// than a PodDisruptionBudget requires.
 	AtRisk State = "AtRisk"
+	// Surplus means that replicas beyond the floor run on on-demand and could be on spot.
+	Surplus State = "Surplus"
 	// Unknown means that nodes could not be read, so it is unknown whether the floor is met.
 	Unknown State = "Unknown"
 	// OK means that no other state applies.
 	OK State = "OK"
 )
 
-var states = []State{BelowFloor, OverBudget, Waiting, RollingOut, Moving, AtRisk, Unknown, OK}
+var states = []State{BelowFloor, OverBudget, Waiting, RollingOut, Moving, AtRisk, Surplus, Unknown, OK}
 
 // Status is the state of one workload of the profile. Fields that depend on nodes are nil if nodes
 // could not be read.
@@ -68,14 +72,23 @@ type Status struct {
 func (v *View) Statuses() (all []Status, others int) {
 	all = []Status{} // not null in JSON
 	seen := map[Ref]bool{}
-	transitions := v.Snapshot.PodsInTransition()
+	transitions, obstacles, maySpot := v.Snapshot.PodsInTransition(), v.obstacles(), v.maySpot()
 	for _, w := range v.Snapshot.Workloads {
 		seen[refOf(w)] = true // includes a workload that is about to opt in, because it has pods
 		if !w.InProfile {
-			others++
+			if s, ok := v.notOptedIn(w); ok {
+				all = append(all, s)
+			} else {
+				others++
+			}
 			continue
 		}
-		all = append(all, v.status(w, transitions[w.Key]))
+		heal, surplus := v.awaited(obstacles, w, migration.Heal), ""
+		if _, n := surplusOf(w, maySpot); n > 0 && !v.NodesUnknown {
+			surplus = fmt.Sprintf("%s beyond the floor of %d on on-demand could be on spot%s", Count(n, "replica", "replicas"), w.Floor,
+				v.awaited(obstacles, w, migration.ReturnToSpot))
+		}
+		all = append(all, v.status(w, transitions[w.Key], heal, surplus))
 	}
 	for _, pod := range v.TemplatePods {
 		if s, ok := v.statusWithoutPods(pod); ok && !seen[s.Ref] {
@@ -89,18 +102,45 @@ func (v *View) Statuses() (all []Status, others int) {
 	return all, others
 }
 
-func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition) Status {
+// notOptedIn returns the status of a workload of another scheduler that was probably meant to opt
+// in: no scheduler has placed its pods, and the name of theirs is close to the profile's, or they
+// have settings although they name the default scheduler.
+func (v *View) notOptedIn(w *snapshot.Workload) (s Status, ok bool) {
+	reason := ""
+	for p := range podsOf(w) {
+		name := p.Spec.SchedulerName
+		setting := cmp.Or(decision.SettingAnnotation(p.Subject.Pod.Workload.Annotations), decision.SettingAnnotation(p.Annotations))
+		switch hint := didYouMean(name, []string{v.Profile}); {
+		case p.Spec.NodeName == "" && hint != "":
+			reason = fmt.Sprintf("it does not opt in: schedulerName %q%s", name, hint)
+		case name == v1.DefaultSchedulerName && setting != "":
+			reason = fmt.Sprintf("it does not opt in (schedulerName %q), so annotation %s has no effect", name, setting)
+		default:
+			return s, false
+		}
+	}
+	if reason == "" {
+		return s, false
+	}
+	placement := placementOf(w)
+	s = Status{Ref: refOf(w), Desired: w.Desired, State: OK, Reasons: []string{reason}, Waiting: len(placement.waiting)}
+	if s.Waiting > 0 {
+		s.State = Waiting
+	}
+	s.place(&placement, v.NodesUnknown)
+	return s, true
+}
+
+// status returns the status of a workload. heal is what a heal waits for (View.awaited). surplus is
+// the reason of the state Surplus; "" without surplus.
+func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition, heal, surplus string) Status {
 	placement := placementOf(w)
 	s := Status{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Waiting: len(placement.waiting) + transition.Missing, State: OK}
-	if !v.NodesUnknown {
-		s.Waiting += len(placement.onMissingNode)
-		pool, inPool := placement.largestPool()
-		withoutPool := placement.OnDemand + placement.Spot - inPool
-		s.OnDemand, s.Spot, s.WithoutSpot = &placement.OnDemand, &placement.Spot, &placement.OnDemand
-		s.WithoutPool, s.LargestPool = &withoutPool, pool
-		s.deficit = placement.FloorDeficit
+	s.deficit = s.place(&placement, v.NodesUnknown)
+	s.explain(w, &placement, transition, v.NodesUnknown, heal, v.requiredByBudget(slices.Collect(podsOf(w)), w.Desired))
+	if surplus != "" {
+		s.note(Surplus, "%s", surplus)
 	}
-	s.explain(w, &placement, transition, v.NodesUnknown, v.requiredByBudget(slices.Collect(podsOf(w)), w.Desired))
 	for _, r := range w.Revisions[max(0, len(w.Revisions)-1):] {
 		if len(r.Pods) > 0 {
 			_, origins, invalid := v.Policy.Explain(&r.Pods[0].Subject.Pod)
@@ -108,27 +148,48 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 				s.Reasons = append(s.Reasons, annotation.String())
 			}
 			s.Reasons = append(s.Reasons, origins.Overruled...)
+			s.Reasons = append(s.Reasons, unknownKeys(r.Pods[0])...)
 		}
 	}
 	return s
 }
 
-// explain sets State and Reasons.
-func (s *Status) explain(w *snapshot.Workload, placement *placement, transition snapshot.PodsInTransition, noNodes bool, required int) {
-	note := func(state State, format string, args ...any) {
-		if slices.Index(states, state) < slices.Index(states, s.State) {
-			s.State = state
-		}
-		s.Reasons = append(s.Reasons, fmt.Sprintf(format, args...))
+// place sets what depends on nodes, unless they are unknown. It returns the floor deficit.
+func (s *Status) place(placement *placement, noNodes bool) (deficit int) {
+	if noNodes {
+		return 0
 	}
+	s.Waiting += len(placement.onMissingNode)
+	pool, inPool := placement.largestPool()
+	withoutPool := placement.OnDemand + placement.Spot - inPool
+	s.OnDemand, s.Spot, s.WithoutSpot = &placement.OnDemand, &placement.Spot, &placement.OnDemand
+	s.WithoutPool, s.LargestPool = &withoutPool, pool
+	return placement.FloorDeficit
+}
+
+// note adds a reason, and sets State if the reason's is worse.
+func (s *Status) note(state State, format string, args ...any) {
+	if slices.Index(states, state) < slices.Index(states, s.State) {
+		s.State = state
+	}
+	s.Reasons = append(s.Reasons, fmt.Sprintf(format, args...))
+}
+
+// explain sets State and Reasons.
+func (s *Status) explain(w *snapshot.Workload, placement *placement, transition snapshot.PodsInTransition, noNodes bool, heal string,
+	required int) {
+	note := s.note
 	switch {
 	case len(placement.misplaced) > 0:
-		note(BelowFloor, "%s of the floor on spot", strings.Join(placement.misplaced, ", "))
+		note(BelowFloor, "%s of the floor on spot%s", strings.Join(placement.misplaced, ", "), heal)
 	case s.deficit > 0:
-		note(BelowFloor, "%d of the floor of %d on on-demand", placement.FloorOnDemand, w.Floor)
+		note(BelowFloor, "%d of the floor of %d on on-demand%s", placement.FloorOnDemand, w.Floor, heal)
 	}
 	if placement.OverBudget > len(placement.misplaced) && !noNodes {
-		note(OverBudget, "%d on spot beyond the budget of %d", placement.OverBudget, w.Desired-w.Floor)
+		if s.State == BelowFloor {
+			heal = "" // the first reason has it
+		}
+		note(OverBudget, "%d on spot beyond the budget of %d%s", placement.OverBudget, w.Desired-w.Floor, heal)
 	}
 	if n := len(placement.waiting); n > 0 {
 		note(Waiting, "%s: %s", Count(n, "pod waits", "pods wait"), waitReason(placement.waiting[0]))

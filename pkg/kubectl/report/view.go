@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -42,6 +43,9 @@ type View struct {
 	TemplatePods []*v1.Pod
 	// NodesUnknown reports whether nodes could not be read.
 	NodesUnknown bool
+	// Rebalancer is the state of the controller, by which Statuses knows what a workload waits for;
+	// nil if it is unknown.
+	Rebalancer *lister.Controller
 	// DisruptionBudgetsUnknown reports whether PodDisruptionBudgets could not be read, or a dump
 	// has none. SpotPools has spot nodes that do not exist, one for each pool to come
 	// (NewSpotPool). Only Assess uses both.

@@ -1,0 +1,114 @@
+package lister
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+)
+
+// Controller is what a cluster shows of the controller.
+type Controller struct {
+	// Config is its configuration; the default if it could not be read.
+	Config *controller.SpotControllerConfiguration
+	// Memory is what its leaders have passed on. Began is the start of the leader's term; zero if
+	// it is unknown.
+	Memory *leader.Memory
+	Began  time.Time
+	// Inactive is why no controller moves pods; "" if one does, or if this is unknown.
+	Inactive string
+	// Selects reports whether it moves pods of a namespace; nil means all.
+	Selects func(namespace string) bool
+	// Gaps has what could not be read.
+	Gaps []Gap
+}
+
+// clockSkew is by how much the clock of the user may be ahead of the controller's. A controller
+// counts as running for so long after its Lease has expired.
+const clockSkew = time.Minute
+
+// ReadController returns the state of the controller at now. It returns an error only if the API
+// server is unavailable.
+func ReadController(ctx context.Context, client kubernetes.Interface, now time.Time) (*Controller, error) {
+	c := &Controller{Config: controller.Default(), Memory: &leader.Memory{}}
+	lease, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leader.Controller, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		c.Inactive = "no controller is running (Lease kube-system/" + leader.Controller + " does not exist)"
+		return c, nil
+	case err == nil:
+		c.readLease(lease, now)
+	default:
+		if err := c.gap(err, "whether a controller is running, and its pauses and failed moves, are unknown"); err != nil {
+			return nil, err
+		}
+	}
+	found, err := readFirst(ctx, client, []configMount{controllerMount})
+	if err == nil {
+		var config *controller.SpotControllerConfiguration
+		if config, err = controller.Read(found.Data); err == nil {
+			c.Config = config
+		} else {
+			err = fmt.Errorf("%w: %s: %w", ErrNoConfiguration, found.From, err)
+		}
+	}
+	if err = c.gap(err, "the shipped configuration of the controller is assumed"); err != nil {
+		return nil, err
+	}
+	if c.Config.DryRun {
+		c.Inactive = "the controller moves no pod (dryRun)"
+	}
+	return c, c.readNamespaces(ctx, client)
+}
+
+// gap records that a part could not be read. It returns other errors.
+func (c *Controller) gap(err error, consequence string) error {
+	if err == nil || !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) && !errors.Is(err, ErrNoConfiguration) {
+		return err
+	}
+	c.Gaps = append(c.Gaps, Gap{err, consequence})
+	return nil
+}
+
+func (c *Controller) readLease(lease *coordinationv1.Lease, now time.Time) {
+	c.Memory = leader.ReadMemory(lease)
+	spec := &lease.Spec
+	if spec.AcquireTime != nil {
+		c.Began = spec.AcquireTime.Time
+	}
+	renewed := cmp.Or(spec.RenewTime, &metav1.MicroTime{})
+	valid := time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0)) * time.Second
+	if ptr.Deref(spec.HolderIdentity, "") == "" || now.Sub(renewed.Time) > valid+clockSkew {
+		c.Inactive = fmt.Sprintf("no controller is running (Lease kube-system/%s was last renewed at %s)", leader.Controller,
+			renewed.UTC().Format(time.RFC3339))
+	}
+}
+
+// readNamespaces sets Selects.
+func (c *Controller) readNamespaces(ctx context.Context, client kubernetes.Interface) error {
+	configured := c.Config.Rebalance.NamespaceSelector
+	selector, err := metav1.LabelSelectorAsSelector(configured)
+	if configured == nil || err != nil || selector.Empty() {
+		return err
+	}
+	namespaces, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return c.gap(err, "which namespaces the controller's rebalance.namespaceSelector selects is unknown")
+	}
+	selected := map[string]bool{}
+	for i := range namespaces.Items {
+		selected[namespaces.Items[i].Name] = true
+	}
+	c.Selects = func(namespace string) bool { return selected[namespace] }
+	return nil
+}
