@@ -86,7 +86,7 @@ func TestRights(t *testing.T) {
 	}
 	t.Run("nothing but reading", func(t *testing.T) {
 		for _, verb := range []string{"create", "update", "patch", "delete", "watch"} {
-			for _, resource := range []string{"nodes", "pods", "pods/eviction", "deployments", "configmaps", "secrets"} {
+			for _, resource := range []string{"nodes", "pods", "pods/eviction", "deployments", "configmaps", "leases", "secrets"} {
 				if out, err := kubectl(t, "", append([]string{"auth", "can-i", verb, resource, "-n", "kube-system"}, viewer...)...); err == nil {
 					t.Errorf("may %s %s: %s", verb, resource, out)
 				}
