@@ -71,7 +71,8 @@ func upCommand(root *string) *cobra.Command {
 		Use:   "up",
 		Short: "Start a control plane and print KUBECONFIG=... when it is ready; Ctrl-C stops it",
 		Long: `Starts etcd, kube-apiserver, kube-controller-manager, fake nodes, spot-aware-scheduler (with
-config/scheduler-config.yaml and the shipped RBAC) and the default scheduler. Prints one line, KUBECONFIG=...,
+config/scheduler-config.yaml and the shipped RBAC) and the default scheduler. The Deployments of this project in
+kube-system are scaled to 0: kubectl spot reads the policy there. Prints one line, KUBECONFIG=...,
 when all of it is ready, and runs until Ctrl-C, or until one of its processes ends.
 
 With --karpenter, Karpenter buys simulated nodes for pods that find no room, and removes nodes that are not needed
@@ -114,6 +115,9 @@ func up(ctx context.Context, root, nodesFile, dir string, karpenter bool, stdout
 		return err
 	}
 	if _, err := plane.StartStockScheduler(ctx); err != nil {
+		return err
+	}
+	if err := plane.PublishConfiguration(ctx); err != nil {
 		return err
 	}
 	if karpenter {

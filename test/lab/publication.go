@@ -1,0 +1,58 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// PublishConfiguration creates the shipped Deployments of the scheduler and the controller, scaled
+// to 0, and the ConfigMaps that they mount. The lab runs these programs as processes, but kubectl
+// spot finds their configuration as in any other cluster.
+func (cp *ControlPlane) PublishConfiguration(ctx context.Context) error {
+	for name, file := range map[string]string{
+		"spot-aware-scheduler-config": "scheduler-config.yaml", "spot-controller-config": "controller-config.yaml",
+	} {
+		data, err := os.ReadFile(filepath.Join(cp.Root, "config", file))
+		if err != nil {
+			return fmt.Errorf("reading a configuration: %w", err)
+		}
+		configMap := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{file: string(data)}}
+		if _, err := cp.client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Create(ctx, configMap, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating ConfigMap %s: %w", name, err)
+		}
+	}
+	for _, component := range []string{"scheduler", "controller"} {
+		deployment, err := cp.shippedDeployment(component)
+		if err != nil {
+			return err
+		}
+		deployment.Spec.Replicas = new(int32(0))
+		if _, err := cp.client.AppsV1().Deployments(metav1.NamespaceSystem).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating Deployment %s: %w", deployment.Name, err)
+		}
+	}
+	return nil
+}
+
+// shippedDeployment returns the Deployment of a component of the manifests.
+func (cp *ControlPlane) shippedDeployment(component string) (*appsv1.Deployment, error) {
+	path := filepath.Join(cp.Root, "manifests", "components", component, "deployment.yaml")
+	objects, err := readManifest(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, object := range objects {
+		if object.GetKind() == "Deployment" {
+			deployment := &appsv1.Deployment{}
+			return deployment, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, deployment)
+		}
+	}
+	return nil, fmt.Errorf("%s has no Deployment", path)
+}
