@@ -19,8 +19,8 @@ var (
 	placements = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "placements_total",
-		Help: "Pods bound, by capacity type of the node and by the reason for the choice: floor, overflow (on-demand beyond the " +
-			"floor), budget, or the exceptions exempt, fallback, rollout-relief and schedule-anyway.",
+		Help: "Pods bound, by capacity type of the node and by the reason for the choice: 'floor', 'overflow' (on-demand beyond " +
+			"the floor), 'budget', or the exceptions 'exempt', 'fallback', 'rollout-relief' and 'schedule-anyway'.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"profile", "capacity_type", "reason"})
 
@@ -32,18 +32,20 @@ var (
 	}, []string{"profile"})
 
 	waitingDesc = metrics.NewDesc(subsystem+"_waiting_for_on_demand_pods",
-		"Pods that wait for on-demand capacity because the policy keeps them off spot.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Pods that wait for on-demand capacity because the policy keeps them off spot; 0 on a standby.",
+		[]string{"profile"}, nil, metrics.ALPHA, "")
 	floorsUnmetDesc = metrics.NewDesc(subsystem+"_floors_unmet_workloads",
-		"Workloads with fewer replicas on on-demand nodes than their floor. The replicas of all live revisions count, and the floor is at "+
-			"most the number of live pods.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Workloads with fewer replicas on on-demand nodes than their floor, without exempt pods. The replicas of all live revisions count, "+
+			"and the floor is at most the number of live pods.", []string{"profile"}, nil, metrics.ALPHA, "")
 	deficitDesc = metrics.NewDesc(subsystem+"_floor_deficit_replicas",
-		"Replicas missing on on-demand nodes, summed over the workloads with an unmet floor.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Replicas missing on on-demand nodes, summed over the workloads with an unmet floor: the deficit.",
+		[]string{"profile"}, nil, metrics.ALPHA, "")
 	longestDeficitDesc = metrics.NewDesc(subsystem+"_longest_floor_deficit_seconds",
 		"Seconds that the longest unmet floor has been unmet, as observed by this process; 0 if every "+
 			"floor is met.", []string{"profile"}, nil, metrics.ALPHA, "")
 	longestWaitDesc = metrics.NewDesc(subsystem+"_longest_wait_for_on_demand_seconds",
 		"Longest current wait for on-demand capacity, in seconds since this process first found the pod unschedulable; 0 if no "+
-			"pod waits.", []string{"profile"}, nil, metrics.ALPHA, "")
+			"pod waits, and on a standby.", []string{"profile"}, nil, metrics.ALPHA, "")
 	cachesSyncedDesc = metrics.NewDesc(subsystem+"_caches_synced",
 		"1 if the informer caches that decisions depend on have synced, otherwise 0.", []string{"profile"}, nil, metrics.ALPHA, "")
 	nodesDesc = metrics.NewDesc(subsystem+"_nodes",

@@ -68,7 +68,7 @@ func exists(file string) bool {
 }
 
 // help returns the help text of a program that make build built. If the words contain a subcommand,
-// it is the help text of the subcommand.
+// it is the help text of the subcommand, for kubectl spot with the flags of all commands.
 func help(t *testing.T, words []string) string {
 	t.Helper()
 	args := []string{"--help"}
@@ -78,6 +78,11 @@ func help(t *testing.T, words []string) string {
 	out, err := exec.Command(filepath.Join(root, words[0]), args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %s: %v (make build builds it)\n%s", words[0], args, err, out)
+	}
+	if words[0] == "bin/kubectl-spot" {
+		shared, err := exec.Command(filepath.Join(root, words[0]), "options").CombinedOutput()
+		must(t, err)
+		out = append(out, shared...)
 	}
 	return string(out)
 }

@@ -114,6 +114,8 @@ func TestAssess(t *testing.T) {
 		class := "WithChange"
 		if _, ok := budgets[name]; ok {
 			class = "Now"
+		} else if app.replicas == 1 {
+			class = "OnDemand"
 		}
 		want[name] = item{name, class, app.floor}
 	}
@@ -122,8 +124,12 @@ func TestAssess(t *testing.T) {
 	}
 
 	// The script of -o patch contains a command for each workload except the Job, which cannot be
-	// patched.
+	// patched. The commands that wait for a change are comments.
 	script := spot(t, controlPlane, "assess", "-n", namespace, "--scheduler-config", shippedConfig(), "-o", "patch").out
+	if active, all := strings.Count(script, "\nkubectl patch"), strings.Count(script, "kubectl patch"); active >= all || all != len(shop)-1 {
+		t.Errorf("%d of %d commands are active\n%s", active, all, script)
+	}
+	script = strings.ReplaceAll(script, "# kubectl patch", "kubectl patch")
 	run := exec.CommandContext(ctx, "sh", "-e", "-c", script)
 	run.Env = append(os.Environ(), "KUBECONFIG="+controlPlane.Kubeconfig,
 		"PATH="+filepath.Join(controlPlane.Root, ".local", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))

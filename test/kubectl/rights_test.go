@@ -224,7 +224,7 @@ func oneNamespace(t *testing.T, namespace string) {
 	t.Cleanup(func() { _, _ = kubectl(t, "", "delete", "rolebinding", "tenant", "-n", "kube-system") })
 	live.Must(t, live.Until(t.Context(), 10*time.Second, func() error {
 		r := spot(t, controlPlane, append([]string{"what-if", "--lose", "all-spot", "-n", namespace}, tenant...)...)
-		if r.status != 0 || r.err != "" || !strings.Contains(r.out, "job/sum") {
+		if r.status != partial || !strings.Contains(r.err, "pods of other namespaces are not seen") || !strings.Contains(r.out, "deployment/web") {
 			return fmt.Errorf("exit status %d: %s%s", r.status, r.out, r.err)
 		}
 		return nil
@@ -238,7 +238,8 @@ func oneNamespace(t *testing.T, namespace string) {
 // TestPlugin runs the plugin through kubectl, in a cluster without nodes or workloads.
 func TestPlugin(t *testing.T) {
 	if out, err := kubectl(t, "", "spot", "status", "-n", v1.NamespaceDefault, "--scheduler-config", shippedConfig()); err != nil ||
-		out != "No workload in namespace default opts in: no pod there has schedulerName spot-aware-scheduler. docs/opt-in.md explains how; "+
+		out != "No workload in namespace default opts in: no pod there has schedulerName spot-aware-scheduler. "+
+			"https://github.com/spot-aware-scheduler/spot-aware-scheduler/blob/main/docs/opt-in.md explains how; "+
 			"use -A for all namespaces and --profile for another scheduler's pods.\n" {
 		t.Errorf("%v\n%s", err, out)
 	}

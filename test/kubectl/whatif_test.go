@@ -172,6 +172,8 @@ func deleteNodesAndPods(t *testing.T, namespace string, lost func(*v1.Node) bool
 		}
 		falls := "KeepsFloor"
 		switch {
+		case left == 0 && app.floor == 0:
+			falls = "ToZeroAllowed"
 		case left == 0:
 			falls = "ToZero"
 		case left < app.floor:

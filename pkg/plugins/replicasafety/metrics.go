@@ -21,7 +21,7 @@ var (
 		Name:      "decision_duration_seconds",
 		Help: "Time of PreFilter of ReplicaSafety: find the pod's owner, count its siblings, plan its placement and choose the nodes " +
 			"to search. " +
-			"The label search is few, all, or all-after-few if the pod fit on none of the few nodes.",
+			"The label search is 'few', 'all', or 'all-after-few' if the pod fit on none of the few nodes.",
 		// 1 us to 0.5 s: a warm count takes microseconds. A cold count of 100,000 nodes takes tens
 		// of milliseconds.
 		Buckets:        metrics.ExponentialBuckets(1e-6, 2, 20),
