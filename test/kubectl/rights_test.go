@@ -224,7 +224,7 @@ func oneNamespace(t *testing.T, namespace string) {
 	t.Cleanup(func() { _, _ = kubectl(t, "", "delete", "rolebinding", "tenant", "-n", "kube-system") })
 	live.Must(t, live.Until(t.Context(), 10*time.Second, func() error {
 		r := spot(t, controlPlane, append([]string{"what-if", "--lose", "all-spot", "-n", namespace}, tenant...)...)
-		if r.status != partial || !strings.Contains(r.err, "pods of other namespaces are not seen") || !strings.Contains(r.out, "deployment/web") {
+		if r.status != partial || !strings.Contains(r.err, "pods of other namespaces are not seen") || !strings.Contains(r.out, "job/sum") {
 			return fmt.Errorf("exit status %d: %s%s", r.status, r.out, r.err)
 		}
 		return nil

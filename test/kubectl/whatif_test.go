@@ -172,7 +172,7 @@ func deleteNodesAndPods(t *testing.T, namespace string, lost func(*v1.Node) bool
 		}
 		falls := "KeepsFloor"
 		switch {
-		case left == 0 && app.floor == 0:
+		case left == 0 && app.floor == 0 && !app.other:
 			falls = "ToZeroAllowed"
 		case left == 0:
 			falls = "ToZero"
