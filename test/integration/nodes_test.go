@@ -14,7 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-func TestPlacementUnlabeledNodes(t *testing.T) {
+func TestUnlabeledNodes(t *testing.T) {
 	s := start(t, []lab.NodeSpec{{Name: "plain-1", CPU: "10"}, {Name: "plain-2", CPU: "10"}}, set("labelGrace", labelGrace.String()))
 	s.Deploy("single", 1)
 	s.Deploy("three", 3)
