@@ -231,7 +231,8 @@ func splitYAML(text io.Reader, send func(dumpItem) error) error {
 func splitJSON(text *textReader, start []byte, send func(dumpItem) error) error {
 	limited := &limitedReader{text, maxItemBytes, errItemTooLarge}
 	decoder := jsontext.NewDecoder(limited, jsontext.AllowDuplicateNames(true)) // dump.add checks the names in an item
-	head, isList := headOf(start)
+	// start may end within the object: then the rest of its type is not known.
+	head, isList, _ := headOf(start, jsontext.AllowDuplicateNames(true))
 	var err error
 	switch {
 	case isList:
@@ -245,11 +246,12 @@ func splitJSON(text *textReader, start []byte, send func(dumpItem) error) error 
 	return err
 }
 
-// headOf returns the type of the object at the start of a text, as far as the text states it, and
-// whether the object is a list.
-func headOf(start []byte) (head metav1.TypeMeta, isList bool) {
-	decoder := jsontext.NewDecoder(bytes.NewBuffer(start), jsontext.AllowDuplicateNames(true))
-	_, err := decoder.ReadToken()
+// headOf returns the type of the JSON object at the start of data, as far as it is stated before an
+// error, and whether the object is a list. kubectl writes the type first, so that the rest is not
+// read.
+func headOf(data []byte, options ...jsontext.Options) (head metav1.TypeMeta, isList bool, err error) {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(data), options...)
+	_, err = decoder.ReadToken()
 	for err == nil && decoder.PeekKind() == '"' && (head.APIVersion == "" || head.Kind == "") {
 		var name jsontext.Token
 		if name, err = decoder.ReadToken(); err == nil {
@@ -257,7 +259,7 @@ func headOf(start []byte) (head metav1.TypeMeta, isList bool) {
 			err = decodeType(decoder, name.String(), &head)
 		}
 	}
-	return head, isList || strings.HasSuffix(head.Kind, "List")
+	return head, isList || strings.HasSuffix(head.Kind, "List"), err
 }
 
 // splitList sends the items of a list.
@@ -326,20 +328,11 @@ func decodeType(decoder *jsontext.Decoder, name string, head *metav1.TypeMeta) e
 	return decoder.SkipValue()
 }
 
-// kindOf returns the kind that an object names; zero if none. kubectl writes it first, so that the
-// rest is not read.
+// kindOf returns the kind that an object names; zero if none.
 func kindOf(data []byte) (schema.GroupKind, error) {
-	decoder := jsontext.NewDecoder(bytes.NewBuffer(data))
-	if decoder.PeekKind() != '{' {
+	if jsontext.Value(data).Kind() != '{' {
 		return schema.GroupKind{}, fmt.Errorf("it is no JSON object: %s", expectedDump)
 	}
-	var head metav1.TypeMeta
-	_, err := decoder.ReadToken()
-	for err == nil && decoder.PeekKind() == '"' && (head.APIVersion == "" || head.Kind == "") {
-		var name jsontext.Token
-		if name, err = decoder.ReadToken(); err == nil {
-			err = decodeType(decoder, name.String(), &head)
-		}
-	}
+	head, _, err := headOf(data)
 	return head.GroupVersionKind().GroupKind(), err
 }
