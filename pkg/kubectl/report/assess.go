@@ -144,8 +144,7 @@ type Assessment struct {
 // other schedulers get the floor that they would have if they opted in. Less input never gives a
 // workload a better class, because what is not known counts as NotChecked.
 func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
-	priced, _ := v.price(prices)
-	savings := v.Savings(prices)
+	savings, priced := v.nodeCosts(prices)
 	a := &Assessment{
 		SpotNodes: savings.SpotNodes, OnDemandNodes: savings.OnDemandNodes, Workloads: []AssessedWorkload{}, Classes: map[Class]int{},
 		Prices: savings.Prices, Ignored: savings.Ignored, Unpriced: savings.Unpriced,
@@ -261,7 +260,7 @@ func (a *assessor) assess(w *snapshot.Workload, newest *snapshot.Revision) Asses
 		result.WithoutSpotThen = result.WithoutSpot
 	}
 	if result.WithoutSpotThen != nil {
-		result.EffectThen = effectOf(*result.WithoutSpotThen, 0, a.requiredByBudget(c.pods, w.Desired))
+		result.EffectThen = effectOf(*result.WithoutSpotThen, 0, a.requiredByBudget(w))
 	}
 	result.Now, result.Then = c.costWithFloor(result.Floor)
 	c.findOffers()

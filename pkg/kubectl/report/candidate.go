@@ -242,7 +242,7 @@ func (c *candidate) findOffers() {
 		}
 		r.Offers = append(r.Offers, offer)
 	}
-	required := c.requiredByBudget(c.pods, c.w.Desired)
+	required := c.requiredByBudget(c.w)
 	if r.keepsPlace() || required <= r.Floor || required >= c.w.Desired || c.w.StatefulSet == nil && 2*required <= c.w.Desired {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -55,11 +56,11 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		if !selector.Matches(labels.Set(n.Labels)) {
 			continue
 		}
-		facts := n.Facts
+		facts, free := n.Facts, n.Free(func(*snapshot.Pod) bool { return true })
 		node := Node{
 			Name: n.Name, Capacity: facts.Capacity.Type.String(), CapacitySource: capacitySource(v.Policy, n), class: facts.Signal,
 			Interruption: facts.Signal.String(), Pool: definedPool(n), Status: statusOf(n.Node), Created: n.CreationTimestamp.Time,
-			FreeCPU: freeOf(n, v1.ResourceCPU), FreeMemory: freeOf(n, v1.ResourceMemory),
+			FreeCPU: resource.NewMilliQuantity(free.MilliCPU, resource.DecimalSI).String(), FreeMemory: fmt.Sprintf("%dMi", free.Memory>>20),
 		}
 		announced := reader.Announcements(n.Node, facts.Capacity.Type, v.Snapshot.Now)
 		for _, a := range announced {
@@ -92,18 +93,6 @@ func statusOf(n *v1.Node) string {
 		status += ",SchedulingDisabled"
 	}
 	return status
-}
-
-// freeOf returns how much of a resource no pod on the node requests; memory in mebibytes.
-func freeOf(n *snapshot.Node, name v1.ResourceName) string {
-	free := n.Status.Allocatable[name].DeepCopy()
-	for _, p := range n.Pods {
-		free.Sub(p.Requests[name])
-	}
-	if name == v1.ResourceMemory {
-		return fmt.Sprintf("%dMi", free.Value()>>20)
-	}
-	return free.String()
 }
 
 // capacitySource returns the source of a node's capacity type.

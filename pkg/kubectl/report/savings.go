@@ -82,6 +82,18 @@ type WorkloadCost struct {
 // Without a spot price in the list, it is the current cost times the average ratio of spot to
 // on-demand in this cluster.
 func (v *View) Savings(prices *pricing.Prices) *Savings {
+	s, priced := v.nodeCosts(prices)
+	ratio := 1.0 // of spot to on-demand; without any spot node no saving is assumed
+	if ifOnDemand := s.Spot + s.CurrentSavings; ifOnDemand > 0 {
+		ratio = s.Spot / ifOnDemand
+	}
+	v.addWorkloads(s, priced, ratio)
+	return s
+}
+
+// nodeCosts returns the sums of the nodes, without workloads, and the costs of the nodes whose
+// costs are known.
+func (v *View) nodeCosts(prices *pricing.Prices) (*Savings, map[*snapshot.Node]*pricing.Cost) {
 	s := &Savings{
 		Prices: prices.From, Namespace: v.Namespace, Unpriced: map[string]int{}, Workloads: []WorkloadCost{}, Namespaces: []NamespaceCost{},
 	}
@@ -103,15 +115,10 @@ func (v *View) Savings(prices *pricing.Prices) *Savings {
 	s.SpotNodes, s.OnDemandNodes = totals.Spot.Nodes, totals.OnDemand.Nodes
 	s.Now, s.Spot, s.OnDemand = totals.Now(), totals.Spot.Now, totals.OnDemand.Now
 	s.AllOnDemand, s.CurrentSavings = totals.AllOnDemand(), totals.Saved()
-	ratio := 1.0 // of spot to on-demand; without any spot node no saving is assumed
-	if totals.Spot.OnDemand > 0 {
-		ratio = totals.Spot.Now / totals.Spot.OnDemand
-	}
 	if s.Spot > 0 {
 		s.SpotUse = new(1 - s.IdleSpot/s.Spot)
 	}
-	v.addWorkloads(s, priced, ratio)
-	return s
+	return s, priced
 }
 
 // addWorkloads adds the costs of workloads and namespaces. ratio is the average cost of spot

@@ -137,7 +137,7 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 	placement := placementOf(w)
 	s := Status{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Waiting: len(placement.waiting) + transition.Missing, State: OK}
 	s.deficit = s.place(&placement, v.NodesUnknown)
-	s.explain(w, &placement, transition, v.NodesUnknown, heal, v.requiredByBudget(slices.Collect(podsOf(w)), w.Desired))
+	s.explain(w, &placement, transition, v.NodesUnknown, heal, v.requiredByBudget(w))
 	if surplus != "" {
 		s.note(Surplus, "%s", surplus)
 	}

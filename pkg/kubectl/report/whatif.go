@@ -233,7 +233,7 @@ func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) 
 				l.After++
 			}
 		}
-		l.Effect = effectOf(l.After, l.Floor, v.requiredByBudget(slices.Collect(podsOf(w)), w.Desired))
+		l.Effect = effectOf(l.After, l.Floor, v.requiredByBudget(w))
 		if l.Effect == LossToZero && w.InProfile && l.Floor == 0 {
 			l.Effect = LossToZeroAllowed
 		}
