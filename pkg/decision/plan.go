@@ -175,7 +175,7 @@ type Plan struct {
 func NewPlan(pod *Pod, settings WorkloadSettings, placed PlacedPods, waiting WaitTime) Plan {
 	w := &pod.Workload
 	plan := Plan{
-		Floor:         floor(settings.MinOnDemand, w.Desired),
+		Floor:         settings.Floor(w.Desired),
 		Exempt:        settings.Exempts(pod),
 		PoolCap:       poolCap(settings.MaxPerPool, w.Desired),
 		placed:        placed,
@@ -365,5 +365,6 @@ func (s WorkloadSettings) Exempts(pod *Pod) bool {
 	return pod.OnlySpot && pod.Assigned != AssignedSpot && s.Exemptions == AllowExemptions
 }
 
-// Floor returns how many of desired replicas must survive the loss of all spot nodes.
+// Floor returns how many of desired replicas must survive the loss of all spot nodes. Plans,
+// reports and the rebalancer all use it, so that they agree.
 func (s WorkloadSettings) Floor(desired int) int { return floor(s.MinOnDemand, desired) }

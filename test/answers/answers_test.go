@@ -183,6 +183,10 @@ func TestAnswers(t *testing.T) {
 						t.Errorf("settings %s, want %s in them", got, word)
 					}
 				}
+				// The rebalancer and reports compare pods with the floor of the settings.
+				if floor := state.Settings.Floor(state.Subject.Pod.Workload.Desired); floor != state.Plan.Floor {
+					t.Errorf("the plan has a floor of %d, but WorkloadSettings.Floor returns %d", state.Plan.Floor, floor)
+				}
 				requireEqual(t, "the plan that explain shows", numbersPlanned(state.Settings, state.Subject.Pod.Workload.Desired, &state.Plan),
 					numbersShown(explanation))
 			})
