@@ -47,7 +47,7 @@ type setting struct {
 	skipLaxer bool
 }
 
-var known = []setting{
+var known = [...]setting{
 	{field: "minOnDemand", annotation: "min-on-demand",
 		set:      func(s *settings, text string) (err error) { s.minOnDemand, err = parseAmount(text); return err },
 		stricter: func(now, before settings, desired int) bool { return now.floor(desired) > before.floor(desired) }},
@@ -95,7 +95,7 @@ var known = []setting{
 
 // annotations are the values of the policy annotations of one object, in the order of known. A
 // missing annotation is "", which does not parse either.
-type annotations [10]string
+type annotations [len(known)]string
 
 func policyAnnotations(from map[string]string) (values annotations) {
 	for i, setting := range known {
