@@ -36,29 +36,29 @@ func TestAnnounced(t *testing.T) {
 	}{
 		"nothing": {func(*v1.Node) {}, decision.Spot, nil},
 		"a taint": {withTaint("aws-node-termination-handler/spot-itn", "x"), decision.Spot,
-			[]Announcement{{"taint aws-node-termination-handler/spot-itn", decision.Reclaim, time.Time{}, 2 * time.Minute, true, nil}}},
+			[]Announcement{{Name: "taint aws-node-termination-handler/spot-itn", Class: decision.Reclaim, Notice: 2 * time.Minute, Timed: true}}},
 		"a taint with its time": {func(n *v1.Node) {
 			n.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted", TimeAdded: &metav1.Time{Time: ago(time.Minute)}}}
-		}, decision.OnDemand, []Announcement{{"taint karpenter.sh/disrupted", decision.Drain, ago(time.Minute), 0, false, nil}}},
+		}, decision.OnDemand, []Announcement{{Name: "taint karpenter.sh/disrupted", Class: decision.Drain, Since: ago(time.Minute)}}},
 		"a condition": {withCondition("InstanceExpired", v1.ConditionTrue, ago(time.Second)), decision.Spot,
-			[]Announcement{{"condition InstanceExpired=True", decision.Reclaim, ago(time.Second), 5 * time.Minute, true, nil}}},
+			[]Announcement{{Name: "condition InstanceExpired=True", Class: decision.Reclaim, Since: ago(time.Second), Notice: 5 * time.Minute, Timed: true}}},
 		"a label": {withLabel("autoscaling.cast.ai/draining", "spot-prediction"), decision.Spot,
-			[]Announcement{{"label autoscaling.cast.ai/draining=spot-prediction", decision.Drain, time.Time{}, 0, false, nil}}},
+			[]Announcement{{Name: "label autoscaling.cast.ai/draining=spot-prediction", Class: decision.Drain}}},
 		"several signals, in the order of the table, then deletion and unreachable kubelet": {func(n *v1.Node) {
 			n.DeletionTimestamp = &metav1.Time{Time: ago(time.Second)}
 			withCondition(v1.NodeReady, v1.ConditionUnknown, ago(time.Minute))(n)
 			withTaint("karpenter.sh/disrupted", "")(n)
 			withTaint(spot.InterruptionTaint, "by-hand")(n)
 		}, decision.Spot, []Announcement{
-			{"taint " + spot.InterruptionTaint, decision.Reclaim, time.Time{}, 0, false, nil},
-			{"taint karpenter.sh/disrupted", decision.Drain, time.Time{}, 0, false, nil},
-			{Deletion, decision.Drain, ago(time.Second), 0, false, nil},
-			{UnreachableKubelet, decision.Reclaim, ago(50 * time.Second), 0, true, nil},
+			{Name: "taint " + spot.InterruptionTaint, Class: decision.Reclaim},
+			{Name: "taint karpenter.sh/disrupted", Class: decision.Drain},
+			{Name: Deletion, Class: decision.Drain, Since: ago(time.Second)},
+			{Name: UnreachableKubelet, Class: decision.Reclaim, Since: ago(50 * time.Second), Timed: true},
 		}},
 		"unreachable, an on-demand node": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(time.Hour)), decision.OnDemand, nil},
 		"unreachable for 9 s":            {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(9*time.Second)), decision.Spot, nil},
 		"unreachable for 10 s": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(10*time.Second)), decision.Spot,
-			[]Announcement{{UnreachableKubelet, decision.Reclaim, now, 0, true, nil}}},
+			[]Announcement{{Name: UnreachableKubelet, Class: decision.Reclaim, Since: now, Timed: true}}},
 	}
 	reader := &Reader{Signals: providers.Signals(), NotReadyAfter: 10 * time.Second}
 	for name, test := range cases {

@@ -102,7 +102,9 @@ func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, no
 	for i := range r.Signals {
 		s := &r.Signals[i]
 		if since, on := s.PresentSince(node); on {
-			all = append(all, Announcement{s.String(), s.ClassOn(capacity), since, s.Notice, s.Notice > 0, s})
+			all = append(all, Announcement{
+				Name: s.String(), Class: s.ClassOn(capacity), Since: since, Notice: s.Notice, Timed: s.Notice > 0, Signal: s,
+			})
 		}
 	}
 	if node.DeletionTimestamp != nil {

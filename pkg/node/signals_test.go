@@ -118,6 +118,9 @@ func TestSignals(t *testing.T) {
 		if !covered[i] {
 			t.Errorf("no case for the built-in signal %s %s=%s", s.Kind, s.Key, s.Value)
 		}
+		if s.Class != decision.Drain && (s.SparesPods || s.Termination != "") {
+			t.Errorf("%s: SparesPods and Termination have no effect on a signal of class %s", s.String(), s.Class)
+		}
 	}
 }
 

@@ -44,14 +44,16 @@ type Signal struct {
 	ProvesSpot bool
 	// Notice is how much time is left when the signal appears; 0 if it is unknown or recorded
 	// elsewhere. Only the controller uses it: the scheduler places no pods on a node that is about
-	// to be reclaimed, however much time is left.
+	// to be reclaimed, however much time is left. A node that is reclaimed earlier has the time in
+	// spot.InterruptionDeadlineAnnotation. No field contains the key of another annotation for it.
 	Notice time.Duration
 	// SparesPods: the client that drains the node because of the signal does not evict pods with a
 	// do-not-disrupt annotation (workload.DoNotDisrupt) and pods that tolerate the signal's taint.
 	SparesPods bool
 	// Termination is the key of an annotation with the time (RFC 3339) at which that client
 	// terminates the node with all remaining pods. The annotation is on the Node, or on the
-	// NodeOwner that owns the Node. It may be missing.
+	// NodeOwner that owns the Node. It may be missing. Like SparesPods it is only for the class
+	// Drain: it is not the deadline of a reclaim.
 	Termination string
 }
 
