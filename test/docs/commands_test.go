@@ -105,7 +105,7 @@ func TestConfigurationIsCheckedOffline(t *testing.T) {
 		args := append([]string{"--config=" + file}, strings.Fields(command[1])...)
 		out, err := exec.Command(filepath.Join(root, "bin/spot-aware-scheduler"), args...).CombinedOutput()
 		if (err != nil) != (want != "") || !strings.Contains(string(out), want) {
-			t.Errorf("%v: %v, want an error that contains %q\n%s", args, err, want, out)
+			t.Errorf("bin/spot-aware-scheduler %v: %v, want an error that contains %q (make build builds the program)\n%s", args, err, want, out)
 		}
 	}
 }

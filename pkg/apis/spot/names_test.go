@@ -27,11 +27,11 @@ func TestAnnotations(t *testing.T) {
 		count++
 		value, _ := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
 		if !slices.Contains(spot.Annotations, value) {
-			t.Errorf("%s is not listed", spec.Names[0].Name)
+			t.Errorf("Annotations in names.go does not list %s", spec.Names[0].Name)
 		}
 		return true
 	})
 	if count != len(spot.Annotations) {
-		t.Errorf("%d constants, but %d are listed", count, len(spot.Annotations))
+		t.Errorf("names.go has %d constants of annotations, but Annotations lists %d", count, len(spot.Annotations))
 	}
 }
