@@ -66,6 +66,7 @@ func (p *Planner) Explain(s *snapshot.Snapshot, room Room, began time.Time) map[
 		p.firstRound = began
 	}
 	r := p.plan(s, room, map[Shortfall]Obstacle{})
+	calm := r.calmSince().Add(r.settings.Rebalance.CalmPeriod.Duration)
 	for _, w := range s.Workloads {
 		if !w.InProfile {
 			continue
@@ -73,11 +74,12 @@ func (p *Planner) Explain(s *snapshot.Snapshot, room Room, began time.Time) map[
 		for reason, isEnabled := range map[migration.Reason]bool{
 			migration.Heal: p.settings.Rebalance.Heal, migration.ReturnToSpot: p.settings.Rebalance.ReturnToSpot,
 		} {
-			_, noted := r.obstacles[Shortfall{w.Key, reason}]
-			if noted && r.moved[w.Key] { // to a node that an autoscaler adds, or for another reason
-				r.obstacles[Shortfall{w.Key, reason}] = Obstacle{Cause: Planned}
-			}
+			o, noted := r.obstacles[Shortfall{w.Key, reason}]
 			switch {
+			case noted && r.moved[w.Key]: // to a node that an autoscaler adds, or for another reason
+				r.obstacles[Shortfall{w.Key, reason}] = Obstacle{Cause: Planned}
+			case reason == migration.ReturnToSpot && o.Cause == Interrupted && calm.After(o.Until): // no pool is calm when the pause ends
+				r.obstacles[Shortfall{w.Key, reason}] = Obstacle{Cause: NotCalm, Until: calm}
 			case shortfall(w, reason) == 0 || noted:
 			case !isEnabled:
 				r.note(w, reason, Obstacle{Cause: SwitchedOff, Detail: "rebalance." + switches[reason]})
