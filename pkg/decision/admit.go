@@ -222,7 +222,7 @@ func (p *Plan) waitHint(condition string) string {
 
 // short formats a duration without trailing zero units: 5m instead of 5m0s.
 func short(d time.Duration) string {
-	s := d.Round(time.Second).String()
+	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")
 	}

@@ -365,7 +365,7 @@ func waitText(d time.Duration) string {
 	if d == Never {
 		return "never"
 	}
-	return d.String()
+	return short(d)
 }
 
 // notEarlier reports whether a ends at the same time as b or later. Either may be Never.

@@ -118,7 +118,7 @@ func TestTextOfSettings(t *testing.T) {
 				MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: time.Minute,
 				RolloutRelief: 30 * time.Second, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
 			},
-			"minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m0s rolloutRelief=30s overflow=Never exemptions=Ignore protect=false",
+			"minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m rolloutRelief=30s overflow=Never exemptions=Ignore protect=false",
 		},
 		"a disruption limit": {
 			decision.WorkloadSettings{FallbackAfter: decision.Never, DisruptionLimit: 3, Disruptions: 1},

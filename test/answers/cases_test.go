@@ -119,7 +119,7 @@ func cases() map[string]scenario {
 			policy: "fallbackAfter: 5m", objects: objects(nodes, web(3, "sp", "sp")), pod: next(),
 			want: answers{"od": "", "sp": "spot budget used up: 2 of at most 2 replicas of shop/web-1 run on spot " +
 				"(waits for on-demand room, may run on any spot node after 5m)"},
-			first: []string{"od"}, settings: "minOnDemand=1 maxPerPool=no cap whenUnsatisfiable=DoNotSchedule fallbackAfter=5m0s" + others,
+			first: []string{"od"}, settings: "minOnDemand=1 maxPerPool=no cap whenUnsatisfiable=DoNotSchedule fallbackAfter=5m" + others,
 		},
 		"ScheduleAnyway": {
 			policy:  "maxPerPool: 1",

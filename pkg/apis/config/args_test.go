@@ -189,7 +189,7 @@ func TestPolicyOfDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	defaults := map[string]string{
-		"minOnDemand": "1", "maxPerPool": "no cap", "whenUnsatisfiable": "DoNotSchedule", "fallbackAfter": "5m0s", "rolloutRelief": "30s",
+		"minOnDemand": "1", "maxPerPool": "no cap", "whenUnsatisfiable": "DoNotSchedule", "fallbackAfter": "5m", "rolloutRelief": "30s",
 		"overflow": "Allow", "exemptions": "Allow", "protect": "false", "disruptionLimit": "never", "onDisruptionLimit": "RequireOnDemand",
 	}
 	for _, setting := range decision.Settings {
