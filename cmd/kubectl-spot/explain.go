@@ -136,12 +136,13 @@ func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
 	if e.Disruptions != "" {
 		fmt.Fprintf(b, "  %-18s %s\n", "disruptions", e.Disruptions)
 	}
-	fmt.Fprintf(b, "  So of %d replicas %d must survive the loss of all spot. ", e.Desired, e.Floor)
+	fmt.Fprintf(b, "  So %d of %d replicas must survive the loss of all spot. ", e.Floor, e.Desired)
 	if e.Ordinal != nil {
 		fmt.Fprintf(b, "%s; this is ordinal %d.\n", sentence(e.BudgetUsage), *e.Ordinal)
 		return
 	}
-	fmt.Fprintf(b, "%d of its revision may be on spot; %s are on spot and %s on on-demand", e.Budget, number(e.OnSpot), number(e.OnOnDemand))
+	fmt.Fprintf(b, "At most %d of its revision may be on spot; it has %s on spot and %s on on-demand",
+		e.Budget, number(e.OnSpot), number(e.OnOnDemand))
 	if e.Pod != "" {
 		fmt.Fprint(b, ", without this pod")
 	}

@@ -31,8 +31,8 @@ type Explanation struct {
 	// Then no field below is set.
 	Workload *Ref   `json:"workload,omitempty"`
 	Revision string `json:"revision,omitempty"`
-	// Settings are the settings in effect, with their origins. Ignored lists the annotations that
-	// have no effect.
+	// Settings are the settings in effect, with their origins. Ignored lists the annotations and
+	// labels that have no effect.
 	Settings []Setting `json:"settings,omitempty"`
 	Ignored  []string  `json:"ignored,omitempty"`
 	// Assigned is the value of the annotation by which the controller assigned a capacity type to
@@ -169,8 +169,16 @@ func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 		e.Answer = fmt.Sprintf("%s of %d; none is waiting; %s", Count(live, "replica", "replicas"), w.Desired, nodesUnread)
 		return e
 	}
-	e.Answer = fmt.Sprintf("%d of %d replicas are bound to nodes, %d on on-demand and %d on spot; none is waiting. %s would prefer %s",
-		placement.OnDemand+placement.Spot, w.Desired, placement.OnDemand, placement.Spot, what, plan.Prefer)
+	missing := ""
+	if n := len(placement.onMissingNode); n > 0 {
+		missing = fmt.Sprintf(", %d on deleted nodes", n)
+	}
+	would := "prefer"
+	if plan.RequiresOnDemand() {
+		would = "require"
+	}
+	e.Answer = fmt.Sprintf("%d of %d replicas are bound to nodes, %d on on-demand and %d on spot%s; none is waiting. %s would %s %s",
+		live, w.Desired, placement.OnDemand, placement.Spot, missing, what, would, plan.Prefer)
 	if plan.Exempt || more.Subject.OnlyOnDemand {
 		e.Answer += ", because " + e.onlyType(plan.Prefer)
 	}
@@ -297,7 +305,7 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 	for _, annotation := range invalid {
 		e.Ignored = append(e.Ignored, annotation.String())
 	}
-	e.Ignored = append(e.Ignored, origins.Overruled...)
+	e.Ignored = append(append(e.Ignored, origins.Overruled...), unknownKeys(p)...)
 	if workload.HasUnsupportedController(p.Pod) {
 		e.Ignored = append(e.Ignored, "annotations on its controller are not read: set them in the pod template")
 	}
@@ -335,16 +343,6 @@ func disruptionsOf(s decision.WorkloadSettings, plan *decision.Plan) string {
 	default:
 		return counted + ": at the limit, its pods run on on-demand"
 	}
-}
-
-// distributionOf counts the bound pods by where they run.
-func distributionOf(pods []*snapshot.Pod) (d decision.Distribution) {
-	for _, p := range pods {
-		if p.Node != nil {
-			d.Add(p.Node.Facts, 1)
-		}
-	}
-	return d
 }
 
 // groups checks every node against the plan and the pod's requirements. siblings are those

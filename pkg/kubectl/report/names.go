@@ -10,6 +10,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
+// anyDomain is the start of spot.Domain, also if the rest is misspelled.
+const anyDomain = "spot-aware-"
+
 // unknownKeys returns a reason for each annotation and label of a pod and its owner that has the
 // prefix of this project, and that nothing reads.
 func unknownKeys(p *snapshot.Pod) (reasons []string) {
@@ -20,7 +23,7 @@ func unknownKeys(p *snapshot.Pod) (reasons []string) {
 	}{{owner.Kind, owner.Annotations}, {"pod", p.Annotations}}
 	for _, o := range on {
 		for _, key := range slices.Sorted(maps.Keys(o.annotations)) {
-			if strings.HasPrefix(key, spot.Domain) && !slices.Contains(spot.Annotations, key) {
+			if strings.HasPrefix(key, anyDomain) && !slices.Contains(spot.Annotations, key) {
 				reasons = append(reasons, fmt.Sprintf("annotation %s on the %s is unknown%s", key, o.object, didYouMean(key, spot.Annotations)))
 			}
 		}
@@ -32,7 +35,7 @@ func unknownKeys(p *snapshot.Pod) (reasons []string) {
 		switch {
 		case slices.Contains(spot.Annotations, key):
 			reasons = append(reasons, fmt.Sprintf("label %s on the pod has no effect: it must be an annotation", key))
-		case strings.HasPrefix(key, spot.Domain):
+		case strings.HasPrefix(key, anyDomain):
 			reasons = append(reasons, fmt.Sprintf("label %s on the pod has no effect%s", key, didYouMean(key, spot.Annotations)))
 		}
 	}

@@ -23,6 +23,8 @@ func TestUnknownKeys(t *testing.T) {
 			want: []string{"annotation spot-aware-scheduler.io/min-on-demnad on the Deployment is unknown: did you mean spot-aware-scheduler.io/min-on-demand?"}},
 		"misspelled on the pod": {pod: map[string]string{spot.Domain + "fallbackAfter": "2"},
 			want: []string{"annotation spot-aware-scheduler.io/fallbackAfter on the pod is unknown: did you mean spot-aware-scheduler.io/fallback-after?"}},
+		"another domain": {pod: map[string]string{"spot-aware-schedular.io/min-on-demand": "2"},
+			want: []string{"annotation spot-aware-schedular.io/min-on-demand on the pod is unknown: did you mean spot-aware-scheduler.io/min-on-demand?"}},
 		"like no other": {pod: map[string]string{spot.Domain + "zebra": "2"},
 			want: []string{"annotation spot-aware-scheduler.io/zebra on the pod is unknown"}},
 		"a label": {labels: map[string]string{spot.MinOnDemandAnnotation: "2", spot.Domain + "over-flow": "Never"}, want: []string{
@@ -43,9 +45,17 @@ func TestUnknownKeys(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all, _ := viewOf(t, listed, basic()).Statuses()
+			view := viewOf(t, listed, basic())
+			all, _ := view.Statuses()
 			if diff := cmp.Diff(test.want, all[0].Reasons); diff != "" {
 				t.Errorf("reasons (-want +got):\n%s", diff)
+			}
+			e, err := view.Explain("Deployment", clustertest.Namespace, "web")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, e.Ignored); diff != "" {
+				t.Errorf("ignored (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -152,6 +152,16 @@ func (s *placement) largestPool() (name string, pods int) {
 	return name, pods
 }
 
+// distributionOf counts the bound pods by where they run.
+func distributionOf(pods []*snapshot.Pod) (d decision.Distribution) {
+	for _, p := range pods {
+		if p.Node != nil {
+			d.Add(p.Node.Facts, 1)
+		}
+	}
+	return d
+}
+
 // definedPool returns the name of the pool of a node as TYPE/ZONE; "" if its labels do not define
 // a pool.
 func definedPool(n *snapshot.Node) string {
