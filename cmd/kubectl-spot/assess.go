@@ -211,8 +211,12 @@ func (o *options) printSummary(a *report.Assessment) {
 		return
 	}
 	fmt.Fprintf(o.Out, "%s. %s: %s.\n", a.Cluster, report.Count(len(a.Workloads), "workload", "workloads"), a.Summary())
-	fmt.Fprintf(o.Out, "%s no ready replica outside spot (%s); with the policy, %d.\n",
+	fmt.Fprintf(o.Out, "%s no ready replica outside spot (%s); with the policy, %d. Jobs that retry do not count.",
 		report.Count(a.Outages, "workload has", "workloads have"), report.Count(a.SpotNodes, "spot node", "spot nodes"), a.OutagesThen)
+	if a.UnknownOutages > 0 {
+		fmt.Fprintf(o.Out, " It is unknown for %s.", report.Count(a.UnknownOutages, "workload", "workloads"))
+	}
+	fmt.Fprintln(o.Out)
 	if a.Now == nil {
 		fmt.Fprint(o.Out, "The costs of no workload are known.")
 	} else {

@@ -18,9 +18,10 @@ func (o *options) nodesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "nodes [NAME...]",
 		Short: "Show capacity type, interruption signals and affected replicas",
-		Long: `Shows the capacity type of each node with its source, its pool, the strongest
-interruption signal and its deadline, how many replicas would be lost with it, and how many
-workloads would then be below their floor or have no replica. Nodes with signals come first.`,
+		Long: `Shows the capacity type of each node, its pool, the strongest interruption signal and
+its deadline, how many replicas would be lost with it, and how many workloads would then be
+below their floor or have no replica. Nodes with signals come first. -o wide shows which label
+defines the capacity type, all signals, and these workloads.`,
 		Example: `  kubectl spot nodes
   kubectl spot nodes -l topology.kubernetes.io/zone=us-east-1a -o wide`,
 	}
@@ -95,9 +96,9 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 		return nil
 	}
 	var t table
-	t.columns(always, "name", "status", "age", "capacity", "source", "pool", "free cpu", "free memory", "interruption", "deadline", "replicas",
+	t.columns(always, "name", "status", "age", "capacity", "pool", "free cpu", "free memory", "interruption", "deadline", "replicas",
 		"below floor")
-	t.columns(wide, "signals", "workloads below floor")
+	t.columns(wide, "source", "signals", "workloads below floor")
 	for i := range all {
 		n := &all[i]
 		deadline := ""
@@ -115,10 +116,10 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 		case "reclaim":
 			c = red
 		}
-		t.row(c, n.Name, n.Status, duration.HumanDuration(now.Sub(n.Created)), n.Capacity, n.CapacitySource, cell(n.Pool),
+		t.row(c, n.Name, n.Status, duration.HumanDuration(now.Sub(n.Created)), n.Capacity, cell(n.Pool),
 			n.FreeCPU, n.FreeMemory, interruption,
 			cell(deadline), n.Replicas, n.BelowFloor,
-			cell(strings.Join(n.Signals, ", ")), cell(strings.Join(below, ", ")))
+			n.CapacitySource, cell(strings.Join(n.Signals, ", ")), cell(strings.Join(below, ", ")))
 	}
 	return p.table(o.Out, &t)
 }

@@ -261,6 +261,14 @@ func cell(text string) string {
 	return text
 }
 
+// orNone returns a value, or a placeholder if there is none.
+func orNone(none bool, value any) any {
+	if none {
+		return cell("")
+	}
+	return value
+}
+
 // sentence returns text with a capital letter.
 func sentence(text string) string {
 	if text == "" {

@@ -91,22 +91,22 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 	t := newWorkloadTable(s.Namespace, "on-demand", "spot", "floor", "usd/month", "saved usd/month", "surplus", "savings usd/month")
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
-		t.workload(plain, w.Ref, w.OnDemand, w.Spot, w.Floor, report.OptionalDollars(w.Cost), report.OptionalDollars(w.Saved), w.Surplus,
-			report.OptionalDollars(w.PossibleSavings))
+		t.workload(plain, w.Ref, w.OnDemand, w.Spot, orNone(w.NoFloor, w.Floor), report.OptionalDollars(w.Cost), report.OptionalDollars(w.Saved),
+			orNone(w.NoFloor, w.Surplus), orNone(w.NoFloor, report.OptionalDollars(w.PossibleSavings)))
 	}
 	return p.table(o.Out, t)
 }
 
 // printNodeCosts prints the sums of the nodes and of the namespaces.
 func (o *options) printNodeCosts(s *report.Savings) {
-	fmt.Fprintf(o.Out, "Nodes with a price: %d of %d. Prices: %s.\n", s.PricedNodes, s.SpotNodes+s.OnDemandNodes, s.Prices)
+	fmt.Fprintf(o.Out, "Nodes of the cluster with a price: %d of %d. Prices: %s.\n", s.PricedNodes, s.SpotNodes+s.OnDemandNodes, s.Prices)
 	if s.PricedNodes > 0 {
 		fmt.Fprintf(o.Out, "They cost %s: spot nodes %s, on-demand nodes %s.\n",
 			hourAndMonth(s.Now), hourAndMonth(s.Spot), hourAndMonth(s.OnDemand))
 	}
 	if s.SpotUse != nil {
-		fmt.Fprintf(o.Out, "Pods request %.0f %% of the spot nodes. On on-demand, this room would cost %s more. Idle spot costs %s.\n",
-			100**s.SpotUse, hourAndMonth(s.UsedSavings), hourAndMonth(s.IdleSpot))
+		fmt.Fprintf(o.Out, "Spot saves %s for what pods request, %.0f %% of the spot nodes. The idle rest costs %s.\n",
+			hourAndMonth(s.UsedSavings), 100**s.SpotUse, hourAndMonth(s.IdleSpot))
 	}
 	replicas := 0
 	for i := range s.Workloads {
@@ -116,8 +116,8 @@ func (o *options) printNodeCosts(s *report.Savings) {
 		fmt.Fprintln(o.Out, o.source.qualified("No workload"+ofNamespace(s.Namespace)+" that opts in has replicas on on-demand beyond its "+
 			"floor that could run on spot."))
 	} else {
-		fmt.Fprintf(o.Out, "On on-demand beyond the floors: %s; on spot they would save %s.\n",
-			report.Count(replicas, "replica", "replicas"), hourAndMonth(s.PossibleSavings))
+		fmt.Fprintf(o.Out, "%s on on-demand beyond the floors. On spot they would save %s.\n",
+			report.Count(replicas, "replica runs", "replicas run"), hourAndMonth(s.PossibleSavings))
 	}
 	fmt.Fprintln(o.Out, "\nNAMESPACE: cost and what spot saves, USD a month")
 	for i := range s.Namespaces {

@@ -17,8 +17,9 @@ func (o *options) statusCommand() *cobra.Command {
 		Use:   "status [KIND/NAME...]",
 		Short: "Show floor, on-demand and spot replicas of each workload",
 		Long: `Shows for each workload that opts in how many replicas it wants, how many must survive the
-loss of all spot (FLOOR), how many run on on-demand and on spot nodes, how many would
-remain without any spot and without the spot pool with most replicas, and how many wait.
+loss of all spot (FLOOR), how many run on on-demand and on spot nodes, how many wait, and
+how many would remain without any spot. -o wide also shows how many would remain without
+the spot pool with most replicas.
 REASONS shows what a move waits for, and until when. Workloads with problems come first.`,
 		Example: `  kubectl spot status -A
   kubectl spot status deploy/web sts/db -n shop -o wide
@@ -103,12 +104,12 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 		fmt.Fprintln(o.ErrOut, " "+docsURL+"opt-in.md explains how; use -A for all namespaces and --profile for another scheduler's pods.")
 		return nil
 	}
-	t := newWorkloadTable(namespace, "state", "desired", "floor", "on-demand", "spot", "waiting", "without spot", "without pool")
-	t.columns(wide, "largest pool")
+	t := newWorkloadTable(namespace, "state", "desired", "floor", "on-demand", "spot", "waiting", "without spot")
+	t.columns(wide, "without pool", "largest pool")
 	t.columns(always, "reasons")
 	for i := range all {
 		s := &all[i]
-		t.workload(stateColours[s.State], s.Ref, s.State, s.Desired, s.Floor, number(s.OnDemand), number(s.Spot), s.Waiting,
+		t.workload(stateColours[s.State], s.Ref, s.State, s.Desired, orNone(s.NoFloor, s.Floor), number(s.OnDemand), number(s.Spot), s.Waiting,
 			number(s.WithoutSpot), number(s.WithoutPool), cell(s.LargestPool), p.reasons(s.Reasons))
 	}
 	return p.table(o.Out, t)
@@ -119,13 +120,13 @@ var stateColours = map[report.State]colour{
 	report.Moving: yellow, report.Surplus: yellow, report.Unknown: yellow,
 }
 
-// reasons returns the cell of a column of reasons: all with -o wide, otherwise whole reasons, at
-// least the first, while the cell is short.
+// reasons returns the cell of a column of reasons: all with -o wide, otherwise whole reasons until
+// the cell is long. The first may be only what is missing, and the next why.
 func (p *printing) reasons(reasons []string) string {
-	const most = 160
+	const long = 160
 	text := ""
 	for i, reason := range reasons {
-		if i > 0 && !p.wide() && len(text)+len(reason) > most {
+		if len(text) > long && !p.wide() {
 			text += fmt.Sprintf("; %d more (-o wide)", len(reasons)-i)
 			break
 		}

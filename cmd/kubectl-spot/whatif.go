@@ -28,6 +28,7 @@ With --fail-on, the exit status is 4 if a workload has this effect, or a worse o
 		Example: `  kubectl spot what-if --lose all-spot -A
   kubectl spot what-if --lose pool=m5.xlarge/us-east-1a --lose zone=us-east-1b -A
   kubectl spot what-if --lose all-spot -A --fail-on below-floor
+  kubectl spot what-if --lose node=worker-1 -A -o wide   # before a drain
   kubectl spot what-if --policy stricter.yaml -A
   kubectl spot what-if --policy stricter.yaml --lose all-spot -A -o json`,
 		Args: cobra.NoArgs,
@@ -140,30 +141,21 @@ func (o *options) printWhatIf(p *printing, result *report.WhatIf, namespace stri
 	return p.losses(o.Out, result, namespace)
 }
 
+var effectColours = map[report.LossEffect]colour{
+	report.LossToZero: red, report.LossBelowFloor: yellow, report.LossBelowDisruptionBudget: yellow,
+}
+
 // losses prints the affected workloads. Workloads that still meet their floor are printed only with
 // -o wide.
 func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string) error {
-	zero, below, allowed, lost, recoverable := 0, 0, 0, 0, 0
+	lost, recoverable, count := 0, 0, map[report.LossEffect]int{}
 	t := newWorkloadTable(namespace, "effect", "desired", "floor", "before", "after", "recoverable")
 	for i := range result.Workloads {
 		l := &result.Workloads[i]
 		lost, recoverable = lost+l.Before-l.After, recoverable+l.Recoverable
-		c := plain
-		switch l.Effect {
-		case report.LossToZero:
-			zero, c = zero+1, red
-		case report.LossBelowFloor:
-			below, c = below+1, yellow
-		case report.LossBelowDisruptionBudget:
-			c = yellow
-		case report.LossToZeroAllowed:
-			allowed++
-		default:
-			if !p.wide() {
-				continue
-			}
+		if count[l.Effect]++; l.Effect != report.LossKeepsFloor || p.wide() {
+			t.workload(effectColours[l.Effect], l.Ref, l.Effect, l.Desired, orNone(l.NoFloor, l.Floor), l.Before, l.After, l.Recoverable)
 		}
-		t.workload(c, l.Ref, l.Effect, l.Desired, l.Floor, l.Before, l.After, l.Recoverable)
 	}
 	if !p.noHeaders {
 		fmt.Fprintf(out, "%s%s would be lost with %s.",
@@ -175,10 +167,16 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 			fmt.Fprintln(out)
 			return nil
 		}
-		fmt.Fprintf(out, " Of %s, %d would have no replica left, %d fewer than the floor, and %d would still meet it (%d with the floor 0).\n"+
+		allowed := ""
+		if n := count[report.LossToZeroAllowed]; n > 0 {
+			allowed = fmt.Sprintf(" (%d with the floor 0)", n)
+		}
+		fmt.Fprintf(out, " Of %s, %d would have no replica left%s, %d fewer than the floor, "+
+			"%d fewer than a PodDisruptionBudget requires, and %d would keep enough.\n"+
 			"The remaining nodes have room for %d of the %d lost replicas.\n",
 			report.Count(len(result.Workloads), "affected workload", "affected workloads"),
-			zero, below, len(result.Workloads)-zero-below, allowed, recoverable, lost)
+			count[report.LossToZero]+count[report.LossToZeroAllowed], allowed, count[report.LossBelowFloor],
+			count[report.LossBelowDisruptionBudget], count[report.LossKeepsFloor], recoverable, lost)
 	}
 	return p.table(out, t)
 }

@@ -181,7 +181,7 @@ func place(pod *v1.Pod, where string, o words) *v1.Pod {
 		if waits, given := o.get("waits"); given {
 			pod.Status.Conditions = []v1.PodCondition{{
 				Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: ago(waits),
-				Message: "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available.",
+				Message: "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: 0/2 nodes are available.",
 			}}
 		}
 	case '!':

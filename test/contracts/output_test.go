@@ -140,6 +140,9 @@ func rowsOf(structure *ast.StructType) (rows []row) {
 			continue
 		}
 		key, _, _ := strings.Cut(reflect.StructTag(text(field.Tag)).Get("json"), ",")
+		if key == "-" { // not in the output
+			continue
+		}
 		name := "inline" // an embedded type
 		if len(field.Names) > 0 {
 			name = field.Names[0].Name

@@ -88,7 +88,7 @@ func (p *Planner) Explain(s *snapshot.Snapshot, room Room, began time.Time) map[
 			case r.limitReached():
 				r.note(w, reason, Obstacle{Cause: LimitReached})
 			case reason == migration.ReturnToSpot && len(r.poolsCalmSince()) == 0:
-				r.note(w, reason, noRoom("the cluster has no spot node that remains"))
+				r.note(w, reason, noRoom("the cluster has no usable spot node"))
 			default:
 				r.note(w, reason, Obstacle{Cause: NotExamined})
 			}

@@ -260,7 +260,7 @@ func (a *assessor) assess(w *snapshot.Workload, newest *snapshot.Revision) Asses
 		result.WithoutSpotThen = result.WithoutSpot
 	}
 	if result.WithoutSpotThen != nil {
-		result.EffectThen = effectOf(*result.WithoutSpotThen, 0, a.requiredByBudget(w))
+		result.EffectThen = effectOf(*result.WithoutSpotThen, 0, a.requiredByBudget(w), !result.keepsPlace())
 	}
 	result.Now, result.Then = c.costWithFloor(result.Floor)
 	c.findOffers()

@@ -359,6 +359,8 @@ func TestAssessOffers(t *testing.T) {
 			fmt.Sprintf("a floor of 2, which its PodDisruptionBudget requires: annotation spot-aware-scheduler.io/min-on-demand (%.2f USD a month)", quarter*0.6), report.LossBelowDisruptionBudget},
 		"a minority":        {"deployment web 4 od od od od", nil, []runtime.Object{quorum}, "", report.LossBelowDisruptionBudget},
 		"a floor as budget": {"statefulset web 3 od od od min=2", nil, []runtime.Object{quorum}, "", report.LossKeepsFloor},
+		"the floor 0":       {"deployment web 2 sp sp min=0", nil, nil, "", report.LossToZeroAllowed},
+		"no floor":          {"pod web sp", nil, nil, "", report.LossToZero},
 		"maxUnavailable":    {"statefulset web 5 od od od od od", nil, []runtime.Object{maxUnavailable("web", "1")}, "a floor of 4", report.LossBelowDisruptionBudget},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -75,6 +75,9 @@ type WorkloadCost struct {
 	// PossibleSavings is what that would save; nil if it is unknown.
 	Surplus         int      `json:"surplus"`
 	PossibleSavings *float64 `json:"savingsUsdPerMonth,omitempty"`
+
+	// NoFloor is as in AffectedWorkload. Then there is no surplus either.
+	NoFloor bool `json:"-"`
 }
 
 // Savings computes the costs of the nodes from a price list. The cost of a replica is its share of
@@ -159,7 +162,7 @@ func (v *View) addWorkloads(s *Savings, priced map[*snapshot.Node]*pricing.Cost,
 
 // costOfWorkload returns the cost of the replicas of a workload that are on nodes.
 func costOfWorkload(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost) WorkloadCost {
-	c := WorkloadCost{Ref: refOf(w), Floor: w.Floor}
+	c := WorkloadCost{Ref: refOf(w), Floor: w.Floor, NoFloor: !w.InProfile}
 	cost, saved, known := 0.0, 0.0, true
 	for p := range podsOf(w) {
 		if p.Node == nil {

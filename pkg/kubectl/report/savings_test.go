@@ -47,8 +47,8 @@ func TestSavings(t *testing.T) {
 			apiVersion = "batch/v1"
 		}
 		c := report.WorkloadCost{Ref: report.Ref{APIVersion: apiVersion, Kind: kind, Namespace: "shop", Name: name}, Floor: floor, OnDemand: onDemand, Spot: spot,
-			Cost: &cost, Saved: &saved, Surplus: surplus}
-		if name != "theirs" {
+			Cost: &cost, Saved: &saved, Surplus: surplus, NoFloor: name == "theirs"}
+		if !c.NoFloor {
 			c.PossibleSavings = &possible
 		}
 		return c

@@ -198,6 +198,9 @@ func explanationLines(e *report.Explanation) []string {
 func statusLines(all []report.Status) (lines []string) {
 	for _, s := range all {
 		line := fmt.Sprintf("%s %s: %d of %d", s.Ref, s.State, s.Floor, s.Desired)
+		if s.NoFloor {
+			line = fmt.Sprintf("%s %s: no floor of %d", s.Ref, s.State, s.Desired)
+		}
 		if s.Spot != nil {
 			line += fmt.Sprintf(", %d+%d, left %d and %d without %s", *s.OnDemand, *s.Spot, *s.WithoutSpot, *s.WithoutPool, s.LargestPool)
 		}

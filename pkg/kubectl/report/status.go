@@ -63,7 +63,9 @@ type Status struct {
 	State       State    `json:"state"`
 	Reasons     []string `json:"reasons,omitempty"`
 
-	deficit int // missing replicas on on-demand
+	// NoFloor is as in AffectedWorkload.
+	NoFloor bool `json:"-"`
+	deficit int  // missing replicas on on-demand
 }
 
 // Statuses returns the states of the workloads of the profile, worst first: by State, then by the
@@ -123,7 +125,7 @@ func (v *View) notOptedIn(w *snapshot.Workload) (s Status, ok bool) {
 		return s, false
 	}
 	placement := placementOf(w)
-	s = Status{Ref: refOf(w), Desired: w.Desired, State: OK, Reasons: []string{reason}, Waiting: len(placement.waiting)}
+	s = Status{Ref: refOf(w), Desired: w.Desired, NoFloor: true, State: OK, Reasons: []string{reason}, Waiting: len(placement.waiting)}
 	if s.Waiting > 0 {
 		s.State = Waiting
 	}
@@ -138,9 +140,6 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 	s := Status{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Waiting: len(placement.waiting) + transition.Missing, State: OK}
 	s.deficit = s.place(&placement, v.NodesUnknown)
 	s.explain(w, &placement, transition, v.NodesUnknown, heal, v.requiredByBudget(w))
-	if surplus != "" {
-		s.note(Surplus, "%s", surplus)
-	}
 	for _, r := range w.Revisions[max(0, len(w.Revisions)-1):] {
 		if len(r.Pods) > 0 {
 			_, origins, invalid := v.Policy.Explain(&r.Pods[0].Subject.Pod)
@@ -150,6 +149,9 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 			s.Reasons = append(s.Reasons, origins.Overruled...)
 			s.Reasons = append(s.Reasons, unknownKeys(r.Pods[0])...)
 		}
+	}
+	if surplus != "" { // after the annotations that have no effect, because it waits anyway
+		s.note(Surplus, "%s", surplus)
 	}
 	return s
 }
@@ -251,6 +253,7 @@ func waitReason(p *snapshot.Pod) string {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
 			message, _, _ := strings.Cut(c.Message, " preemption:")
+			message = strings.TrimSuffix(message, " no new claims to deallocate,") // which Kubernetes adds to every pod without claims
 			return cmp.Or(strings.TrimSuffix(message, "."), c.Reason)
 		}
 	}

@@ -99,9 +99,11 @@ func (e LossEffect) AtLeast(other LossEffect) bool {
 }
 
 // effectOf returns the effect of a loss that leaves so many replicas of a workload with this floor,
-// if its PodDisruptionBudgets require so many.
-func effectOf(left, floor, required int) LossEffect {
+// if its PodDisruptionBudgets require so many. hasFloor reports whether the policy applies to it.
+func effectOf(left, floor, required int, hasFloor bool) LossEffect {
 	switch {
+	case left == 0 && floor == 0 && hasFloor:
+		return LossToZeroAllowed
 	case left == 0:
 		return LossToZero
 	case left < floor:
@@ -126,6 +128,9 @@ type AffectedWorkload struct {
 	// policy.
 	Recoverable int        `json:"recoverable"`
 	Effect      LossEffect `json:"effect"`
+
+	// NoFloor reports that its pods have another schedulerName.
+	NoFloor bool `json:"-"`
 }
 
 // WhatIf is the result of a hypothetical loss of nodes or change of the policy.
@@ -223,7 +228,7 @@ func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) 
 			continue
 		}
 		seen[w] = true
-		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor}
+		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, NoFloor: !w.InProfile}
 		for p := range podsOf(w) {
 			if p.Node == nil {
 				continue
@@ -233,10 +238,7 @@ func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) 
 				l.After++
 			}
 		}
-		l.Effect = effectOf(l.After, l.Floor, v.requiredByBudget(w))
-		if l.Effect == LossToZero && w.InProfile && l.Floor == 0 {
-			l.Effect = LossToZeroAllowed
-		}
+		l.Effect = effectOf(l.After, l.Floor, v.requiredByBudget(w), w.InProfile)
 		all = append(all, l)
 	}
 	slices.SortFunc(all, func(a, b AffectedWorkload) int {
