@@ -115,7 +115,9 @@ func workload(kind, name string, replicas int32, places []string, o words) []run
 		objects = append(objects, set)
 		ownerOf = func(int) metav1.OwnerReference { return OwnedBy("StatefulSet", name) }
 	case "job":
-		objects = append(objects, NewJob(name, replicas))
+		job := NewJob(name, replicas)
+		job.Spec.Template = template
+		objects = append(objects, job)
 		ownerOf = func(int) metav1.OwnerReference { return OwnedBy("Job", name) }
 	default:
 		panic(fmt.Sprintf("unknown directive %q", kind))

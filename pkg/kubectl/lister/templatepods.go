@@ -6,20 +6,22 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// TemplatePods returns one pod of each Deployment and StatefulSet whose scheduler name is profile.
-// A workload that is scaled to 0 has none, unless Scope.IncludeScaledToZero is set. The pod is made
-// from the template, with the fields that the API server would set. The order is by namespace, kind
-// and name of the owner. Commands use these pods for workloads that have none. A Deployment without
-// a ReplicaSet is omitted.
+// TemplatePods returns one pod of each Deployment, StatefulSet and active Job whose scheduler name
+// is profile. A workload that is scaled to 0 has none, unless Scope.IncludeScaledToZero is set. The
+// pod is made from the template, with the fields that the API server would set. The order is by
+// namespace, kind and name of the owner. Commands use these pods for workloads that have none. A
+// Deployment without a ReplicaSet is omitted.
 func (s *Objects) TemplatePods(profile string) []*v1.Pod {
-	apps := s.factory.Apps().V1()
+	apps, kind := s.factory.Apps().V1(), appsv1.SchemeGroupVersion.WithKind
 	wants := func(template *v1.PodTemplateSpec, replicas *int32) bool {
 		return template.Spec.SchedulerName == profile && (s.Scope.IncludeScaledToZero || workload.Replicas(replicas) > 0)
 	}
@@ -36,7 +38,7 @@ func (s *Objects) TemplatePods(profile string) []*v1.Pod {
 	for _, d := range snapshot.All(apps.Deployments().Lister()) {
 		key, _ := workload.ControllerKey(d)
 		if rs := newest[key]; rs != nil && wants(&d.Spec.Template, d.Spec.Replicas) {
-			pods = append(pods, podOf(rs, "ReplicaSet", &d.Spec.Template, d.Name))
+			pods = append(pods, podOf(rs, kind("ReplicaSet"), &d.Spec.Template, d.Name))
 		}
 	}
 	for _, set := range snapshot.All(apps.StatefulSets().Lister()) {
@@ -45,10 +47,17 @@ func (s *Objects) TemplatePods(profile string) []*v1.Pod {
 			if set.Spec.Ordinals != nil {
 				first = set.Spec.Ordinals.Start
 			}
-			pods = append(pods, podOf(set, "StatefulSet", &set.Spec.Template, fmt.Sprintf("%s-%d", set.Name, first)))
+			pods = append(pods, podOf(set, kind("StatefulSet"), &set.Spec.Template, fmt.Sprintf("%s-%d", set.Name, first)))
 		}
 	}
-	kindOf := func(pod *v1.Pod) string { return pod.OwnerReferences[0].Kind } // ReplicaSet for a Deployment, which has the same order
+	for _, job := range snapshot.All(s.factory.Batch().V1().Jobs().Lister()) {
+		// It has failed, is complete, or is suspended: all conditions mean that it creates no pods.
+		ends := slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Status == v1.ConditionTrue })
+		if !ends && wants(&job.Spec.Template, job.Spec.Parallelism) {
+			pods = append(pods, podOf(job, batchv1.SchemeGroupVersion.WithKind("Job"), &job.Spec.Template, job.Name+"-0"))
+		}
+	}
+	kindOf := func(pod *v1.Pod) string { return pod.OwnerReferences[0].Kind } // ReplicaSet for a Deployment
 	slices.SortFunc(pods, func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(kindOf(a), kindOf(b)), cmp.Compare(a.Name, b.Name))
 	})
@@ -60,9 +69,9 @@ func (s *Objects) TemplatePods(profile string) []*v1.Pod {
 }
 
 // podOf returns a pod that owner would create.
-func podOf(owner metav1.Object, kind string, template *v1.PodTemplateSpec, name string) *v1.Pod {
+func podOf(owner metav1.Object, kind schema.GroupVersionKind, template *v1.PodTemplateSpec, name string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: template.Spec}
 	pod.Namespace, pod.Name = owner.GetNamespace(), name
-	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))}
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)}
 	return pod
 }

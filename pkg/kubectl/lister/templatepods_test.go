@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -26,16 +27,28 @@ func setOf(name string, replicas int32, spec v1.PodSpec) *appsv1.StatefulSet {
 		Spec: appsv1.StatefulSetSpec{Replicas: &replicas, Template: v1.PodTemplateSpec{Spec: spec}}}
 }
 
+// jobOf returns a Job with a condition, or an active Job without one.
+func jobOf(name string, condition batchv1.JobConditionType) *batchv1.Job {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	job.Spec.Template.Spec.SchedulerName = "spot-aware-scheduler"
+	if condition != "" {
+		job.Status.Conditions = []batchv1.JobCondition{
+			{Type: "Other", Status: v1.ConditionFalse}, {Type: condition, Status: v1.ConditionTrue}}
+	}
+	return job
+}
+
 func TestTemplatePods(t *testing.T) {
 	for name, test := range map[string]struct {
 		scope lister.Scope
 		want  []string
 	}{
-		"replicas wanted":       {lister.Scope{}, []string{"db-0"}},
-		"including scaled to 0": {lister.Scope{IncludeScaledToZero: true}, []string{"db-0", "idle-0"}},
+		"replicas wanted":       {lister.Scope{}, []string{"report-0", "db-0"}},
+		"including scaled to 0": {lister.Scope{IncludeScaledToZero: true}, []string{"report-0", "db-0", "idle-0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := listertest.Start(t, setOf("idle", 0, v1.PodSpec{}), setOf("db", 1, v1.PodSpec{}))
+			server := listertest.Start(t, setOf("idle", 0, v1.PodSpec{}), setOf("db", 1, v1.PodSpec{}), jobOf("report", ""),
+				jobOf("done", batchv1.JobComplete), jobOf("failed", batchv1.JobFailed), jobOf("suspended", batchv1.JobSuspended))
 			var got []string
 			for _, pod := range templatePods(t, server, test.scope) {
 				got = append(got, pod.Name)

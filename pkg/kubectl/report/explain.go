@@ -93,7 +93,7 @@ type NodeGroup struct {
 const nodesUnread = "nodes cannot be read, so it is unknown which nodes have room"
 
 // noPodsCreated is the answer for a workload that has replicas but no pods.
-const noPodsCreated = "its controller has created none of its pods: see the events of its ReplicaSet or StatefulSet"
+const noPodsCreated = "its controller has created none of its pods: see the events of its ReplicaSet, StatefulSet or Job"
 
 // ErrNotFound means that an object is not in the cluster, or was not read.
 var ErrNotFound = errors.New("not found")

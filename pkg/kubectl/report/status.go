@@ -241,11 +241,11 @@ func (v *View) statusWithoutPods(pod *v1.Pod) (Status, bool) {
 
 // ownerOf returns the owner of a pod of View.TemplatePods.
 func ownerOf(pod *v1.Pod, kind string) Ref {
-	name := pod.Name
-	if kind == "StatefulSet" {
-		name = pod.OwnerReferences[0].Name
+	name := pod.OwnerReferences[0].Name
+	if kind == "Deployment" { // which owns a ReplicaSet
+		name = pod.Name
 	}
-	return Ref{APIVersion: "apps/v1", Kind: kind, Namespace: pod.Namespace, Name: name}
+	return Ref{APIVersion: pod.OwnerReferences[0].APIVersion, Kind: kind, Namespace: pod.Namespace, Name: name}
 }
 
 // waitReason returns the scheduler's message for a waiting pod.
