@@ -141,9 +141,9 @@ func rollOut(t *testing.T, all []rollout) *scenario {
 	for _, r := range all {
 		s.Deploy(r.name, r.replicas, live.Annotated(minOnDemand, fmt.Sprint(r.floor)), func(d *appsv1.Deployment) {
 			d.Spec.Strategy = r.strategy
-			// The delay keeps a rollout half complete until this test observes it, also on a loaded
-			// machine.
-			d.Spec.MinReadySeconds = int32(max(10/r.replicas, 3))
+			// The delay keeps a rollout half complete until this test has observed and paused it,
+			// also on a loaded machine.
+			d.Spec.MinReadySeconds = int32(max(30/r.replicas, 3))
 			d.Spec.Template.Spec.NodeSelector = map[string]string{group: r.name}
 			d.Spec.Template.Spec.Containers[0].Image = imageOf(1)
 		})
