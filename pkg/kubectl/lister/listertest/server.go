@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
@@ -27,8 +28,11 @@ type Server struct {
 	// invalid if the server does not listen.
 	URL string
 	// Deny contains the resources that the user may not list or get: "pods" in all namespaces,
-	// "pods/shop" in that namespace, "pods/*" only for a list over all namespaces.
+	// "pods/shop" in that namespace, "pods/*" only for a list over all namespaces, "log" and
+	// "proxy" for these parts of pods.
 	Deny []string
+	// Text is the log and the metrics of all pods.
+	Text string
 
 	t       testing.TB
 	objects []runtime.Object
@@ -74,8 +78,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet || r.URL.Query().Has("watch") {
 		s.t.Errorf("%s %s: want only reads", r.Method, r.URL)
 	}
-	// /api/v1/namespaces/NAMESPACE/pods/NAME or /apis/apps/v1/deployments. No client requests a
-	// namespace itself.
+	if r.URL.Path == "/version" {
+		_, _ = w.Write([]byte(`{"gitVersion": "v1.99.0-test"}`))
+		return
+	}
+	// /api/v1/namespaces/NAMESPACE/pods/NAME, the same with /log or /proxy/metrics, or
+	// /apis/apps/v1/deployments. No client requests a namespace itself.
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	gv := schema.GroupVersion{Version: parts[1]}
 	parts = parts[2:]
@@ -87,9 +95,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		namespace, parts = parts[1], parts[2:]
 	}
 	resource := parts[0]
+	if len(parts) > 2 {
+		resource = parts[2]
+	}
 	if s.denies(resource, namespace) {
 		message := fmt.Errorf("user cannot list resource %q in API group %q", resource, gv.Group)
 		s.respond(w, http.StatusForbidden, ptrTo(apierrors.NewForbidden(gv.WithResource(resource).GroupResource(), "", message).Status()))
+		return
+	}
+	if len(parts) > 2 {
+		_, _ = w.Write([]byte(s.Text))
 		return
 	}
 	var found []runtime.Object
@@ -155,14 +170,10 @@ func (s *Server) denies(resource, namespace string) bool {
 	})
 }
 
-// matches reports whether an object matches a label selector key=value,key=value.
+// matches reports whether an object matches a label selector.
 func matches(object metav1.Object, selector string) bool {
-	for part := range strings.SplitSeq(selector, ",") {
-		if key, value, given := strings.Cut(part, "="); given && object.GetLabels()[key] != value {
-			return false
-		}
-	}
-	return true
+	parsed, err := labels.Parse(selector)
+	return err == nil && parsed.Matches(labels.Set(object.GetLabels()))
 }
 
 func ptrTo(status metav1.Status) *metav1.Status { return &status }
