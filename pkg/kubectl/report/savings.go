@@ -131,7 +131,7 @@ func (v *View) addWorkloads(s *Savings, priced map[*snapshot.Node]*pricing.Cost,
 	namespaces := map[string]*NamespaceCost{}
 	for _, w := range v.Snapshot.Workloads {
 		c := costOfWorkload(w, priced)
-		if c.OnDemand+c.Spot == 0 || !v.includes(w.Namespace) {
+		if c.OnDemand+c.Spot == 0 || !v.Includes(w.Namespace) {
 			continue
 		}
 		if w.InProfile {

@@ -100,8 +100,8 @@ func podsOf(w *snapshot.Workload) iter.Seq[*snapshot.Pod] {
 	}
 }
 
-// includes reports whether answers contain workloads of a namespace.
-func (v *View) includes(namespace string) bool { return v.Namespace == "" || v.Namespace == namespace }
+// Includes reports whether answers contain workloads of a namespace.
+func (v *View) Includes(namespace string) bool { return v.Namespace == "" || v.Namespace == namespace }
 
 // nodesOf returns the nodes of a capacity type.
 func (v *View) nodesOf(capacity decision.CapacityType) []*snapshot.Node {

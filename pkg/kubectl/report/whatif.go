@@ -219,7 +219,7 @@ func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) 
 	all = []AffectedWorkload{}
 	seen := map[*snapshot.Workload]bool{}
 	for _, p := range pods {
-		if p.Workload == nil || !p.Live() || !v.includes(p.Namespace) {
+		if p.Workload == nil || !p.Live() || !v.Includes(p.Namespace) {
 			continue
 		}
 		count++
