@@ -18,6 +18,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
 )
 
+// clusterText is the log and the metrics of all pods.
+const clusterText = "I1127 03:04:42.123456       1 evict.go:25] \"Evicted pod\" pod=\"shop/p\" node=\"n\" err=\"User \\\"jane\\\" cannot\\nmarker\"\n" +
+	"spot_aware_scheduler_floor_deficit{namespace=\"shop\",workload=\"p\"} 1.5e+06\n"
+
 // cluster returns the kubeconfig of an API server with one pod on one spot node in namespace shop,
 // a StatefulSet that is scaled to 0, and more. The API server denies the resources in denied,
 // separated by commas.
@@ -27,6 +31,7 @@ func cluster(t *testing.T, denied string, more ...runtime.Object) (kubeconfig st
 	objects = append(objects, clustertest.Objects("node n spot m5.xlarge/a\npod p n\nstatefulset idle 0")...)
 	objects[len(objects)-2].(*v1.Pod).Labels["app"] = "web"
 	server := listertest.Start(t, objects...)
+	server.Text = clusterText
 	if denied != "" {
 		server.Deny = strings.Split(denied, ",")
 	}
