@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -143,15 +145,13 @@ func TestBugReport(t *testing.T) {
 			t.Errorf("%s has no %q:\n%s", file, want, text)
 		}
 	}
-	configurations := 0
-	for file, text := range files {
-		if strings.HasPrefix(file, "configuration/") && (strings.Contains(text, "kind: KubeSchedulerConfiguration") ||
-			strings.Contains(text, "kind: SpotControllerConfiguration")) {
-			configurations++
+	for _, program := range []string{"scheduler", "controller"} {
+		read := func(file string) bool {
+			return strings.HasPrefix(file, "configuration/") && strings.HasSuffix(file, "/"+program+"-config.yaml")
 		}
-	}
-	if configurations != 2 {
-		t.Errorf("%d configurations, want that of the scheduler and of the controller", configurations)
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(files)), read) {
+			t.Errorf("no configuration of the %s in %q", program, slices.Collect(maps.Keys(files)))
+		}
 	}
 	anonymized, _ := bugReport(t, 0, "-n", namespace, "--anonymize")
 	for file, text := range anonymized {
