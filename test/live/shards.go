@@ -29,7 +29,7 @@ const (
 // the tests on it and stops it. If SPOT_SHARDS is a number above 1 and -run names no subtest,
 // Sharded instead starts that many processes of the test binary, and more. Each calls run for a
 // part of the tests, so each has a control plane of its own. Most live tests wait most of the time.
-// more is positive for a package whose tests take longer than those of the others.
+// more is positive for a package whose tests take longest.
 //
 // testdata/seconds.txt of the package contains the duration of tests, as lines "TestName seconds".
 // The durations balance the parts and have no other effect.
