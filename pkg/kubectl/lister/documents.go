@@ -132,11 +132,11 @@ func decoded(file io.Reader) (*textReader, error) {
 }
 
 // readDocuments sends the objects of a file. name is its name for errors.
-func readDocuments(in io.Reader, name string, send func(dumpItem) error) error {
+func readDocuments(in io.Reader, name string, send func(*dumpItem) error) error {
 	var sendErr error // is returned as it is
 	text, err := decoded(in)
 	if err == nil {
-		err = splitText(text, func(item dumpItem) error {
+		err = splitText(text, func(item *dumpItem) error {
 			sendErr = send(item)
 			return sendErr
 		})
@@ -168,7 +168,7 @@ func isArchive(start []byte) bool {
 const logStart, logEnd = "==== START logs for container", "==== END logs for container"
 
 // splitText sends the objects of a text of one or more documents.
-func splitText(text *textReader, send func(dumpItem) error) error {
+func splitText(text *textReader, send func(*dumpItem) error) error {
 	for first := true; ; first = false {
 		start, err := text.peek(peekBytes)
 		switch {
@@ -199,7 +199,7 @@ func splitText(text *textReader, send func(dumpItem) error) error {
 }
 
 // splitYAML sends the objects of YAML documents.
-func splitYAML(text io.Reader, send func(dumpItem) error) error {
+func splitYAML(text io.Reader, send func(*dumpItem) error) error {
 	limited := &limitedReader{text, maxYAMLBytes, errYAMLTooLarge}
 	documents := yaml.NewYAMLReader(bufio.NewReader(limited))
 	for {
@@ -228,9 +228,9 @@ func splitYAML(text io.Reader, send func(dumpItem) error) error {
 
 // splitJSON sends the next JSON value of a text: an object, or the items of a list. start has the
 // start of the value. The rest of the text remains.
-func splitJSON(text *textReader, start []byte, send func(dumpItem) error) error {
+func splitJSON(text *textReader, start []byte, send func(*dumpItem) error) error {
 	limited := &limitedReader{text, maxItemBytes, errItemTooLarge}
-	decoder := jsontext.NewDecoder(limited, jsontext.AllowDuplicateNames(true)) // dump.add checks the names in an item
+	decoder := jsontext.NewDecoder(limited, jsontext.AllowDuplicateNames(true)) // dump.decode checks the names in an item
 	// start may end within the object: then the rest of its type is not known.
 	head, isList, _ := headOf(start, jsontext.AllowDuplicateNames(true))
 	var err error
@@ -263,7 +263,7 @@ func headOf(data []byte, options ...jsontext.Options) (head metav1.TypeMeta, isL
 }
 
 // splitList sends the items of a list.
-func splitList(decoder *jsontext.Decoder, limited *limitedReader, list metav1.TypeMeta, send func(dumpItem) error) error {
+func splitList(decoder *jsontext.Decoder, limited *limitedReader, list metav1.TypeMeta, send func(*dumpItem) error) error {
 	list.Kind = strings.TrimSuffix(list.Kind, "List")
 	kind := list.GroupVersionKind().GroupKind()
 	if _, err := decoder.ReadToken(); err != nil {
@@ -285,12 +285,12 @@ func splitList(decoder *jsontext.Decoder, limited *limitedReader, list metav1.Ty
 	if _, err := decoder.ReadToken(); err != nil {
 		return err
 	}
-	return send(dumpItem{kind: kind})
+	return send(&dumpItem{kind: kind})
 }
 
 // sendItems sends the objects of the array that is the next value. kind is their kind if they do
 // not name it. It only finds where they end, which is several times faster than to decode them.
-func sendItems(decoder *jsontext.Decoder, limited *limitedReader, kind schema.GroupKind, send func(dumpItem) error) error {
+func sendItems(decoder *jsontext.Decoder, limited *limitedReader, kind schema.GroupKind, send func(*dumpItem) error) error {
 	if _, err := decoder.ReadToken(); err != nil {
 		return err
 	}
@@ -306,14 +306,14 @@ func sendItems(decoder *jsontext.Decoder, limited *limitedReader, kind schema.Gr
 }
 
 // sendValue sends the next value.
-func sendValue(decoder *jsontext.Decoder, kind schema.GroupKind, send func(dumpItem) error) error {
+func sendValue(decoder *jsontext.Decoder, kind schema.GroupKind, send func(*dumpItem) error) error {
 	value, err := decoder.ReadValue()
 	if err != nil {
 		return err
 	}
 	buffer := itemBuffers.Get().(*[]byte)
 	*buffer = append((*buffer)[:0], value...)
-	return send(dumpItem{kind: kind, data: buffer})
+	return send(&dumpItem{kind: kind, data: buffer})
 }
 
 // decodeType decodes the next value into head if it is the value of one of its fields. It skips all

@@ -12,12 +12,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,26 +32,23 @@ const expectedDump = "expected the output of kubectl get -o json or -o yaml, or 
 // dumpKind is a kind of object that a dump may have.
 type dumpKind struct {
 	listing
-	found atomic.Bool
+	found bool
 }
 
-// dumpItem is an object in a dump, as JSON.
+// dumpItem is an object in a dump.
 type dumpItem struct {
-	origin origin
-	// kind is the kind of the object if the object itself does not name it.
-	kind schema.GroupKind
-	// data is of itemBuffers. It is nil for a list without items.
-	data *[]byte
-}
-
-// origin is the place of an object in a dump.
-type origin struct {
-	file   int // index in dump.files
+	file   string
 	number int // of the object in its file, from 1
-}
+	// kind is the kind of the object. Before it is decoded, it is zero if only the object itself
+	// names it.
+	kind schema.GroupKind
+	// data is the object as JSON, of itemBuffers. It is nil for a list without items.
+	data *[]byte
 
-func (o origin) compare(other origin) int {
-	return cmp.Or(cmp.Compare(o.file, other.file), cmp.Compare(o.number, other.number))
+	decoded chan struct{} // closed when the fields below are set
+	// object is nil if no command uses the object, or if it is outside the scope.
+	object metav1.Object
+	err    error
 }
 
 // Load reads a cluster from a dump instead of an API server: from a file, from all files of a
@@ -90,14 +84,11 @@ func Load(ctx context.Context, path string, stdin io.Reader, scope Scope) (*Obje
 	if err := d.read(ctx); err != nil {
 		return nil, err
 	}
-	if d.conflict != nil {
-		return nil, d.conflict
-	}
 	for _, listing := range listings {
 		kind, resource := d.kinds[listing.kind.GroupKind()], listing.resource().Resource
 		switch {
 		case kind == nil:
-		case kind.found.Load() || kind.kind.Kind == "ReplicationController": // most clusters have none
+		case kind.found || kind.kind.Kind == "ReplicationController": // most clusters have none
 		case kind.kind.Kind == "Node" || kind.kind.Kind == "Pod":
 			return nil, fmt.Errorf("%s: it has no %s: %s of nodes and pods", path, resource, expectedDump)
 		default:
@@ -109,51 +100,69 @@ func Load(ctx context.Context, path string, stdin io.Reader, scope Scope) (*Obje
 	return s, nil
 }
 
-// read reads all files, and adds their objects.
+// read reads all files. It decodes their objects concurrently, and stores them in the order of the
+// files, so that the result does not depend on the speed of the readers.
 func (d *dump) read(ctx context.Context) error {
-	items := make(chan dumpItem, 256)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		defer close(items)
-		for i, file := range d.files {
-			number := 0
-			err := d.readFile(file, func(item dumpItem) error {
-				if item.data != nil {
-					number++
-				}
-				item.origin = origin{i, number}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	toDecode, toStore := make(chan *dumpItem, 256), make(chan *dumpItem, 256)
+	var readErr error // may be read when toStore is closed
+	go func() {
+		defer close(toDecode)
+		defer close(toStore)
+		readErr = d.readFiles(func(item *dumpItem) error {
+			item.decoded = make(chan struct{})
+			for _, next := range []chan<- *dumpItem{toDecode, toStore} {
 				select {
-				case items <- item:
-					return nil
+				case next <- item:
 				case <-ctx.Done():
 					return ctx.Err()
-				}
-			})
-			if errors.Is(err, errNoDump) && d.inDirectory {
-				d.unusedFiles = append(d.unusedFiles, file)
-			} else if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	for range runtime.GOMAXPROCS(0) {
-		group.Go(func() error {
-			for item := range items {
-				if err := d.add(&item); err != nil {
-					return fmt.Errorf("%s: object %d: %w", d.files[item.origin.file], item.origin.number, err)
-				}
-				if item.data != nil {
-					itemBuffers.Put(item.data) // the object has copies of its strings
 				}
 			}
 			return nil
 		})
+	}()
+	for range runtime.GOMAXPROCS(0) {
+		go func() {
+			for item := range toDecode {
+				item.err = d.decode(item)
+				close(item.decoded)
+			}
+		}()
 	}
-	return group.Wait()
+	for item := range toStore {
+		<-item.decoded
+		if item.err == nil {
+			item.err = d.store(item)
+		}
+		if item.err != nil {
+			return fmt.Errorf("%s: object %d: %w", item.file, item.number, item.err)
+		}
+	}
+	return readErr
 }
 
-func (d *dump) readFile(name string, send func(dumpItem) error) error {
+// readFiles sends the objects of all files.
+func (d *dump) readFiles(send func(*dumpItem) error) error {
+	for _, file := range d.files {
+		number := 0
+		err := d.readFile(file, func(item *dumpItem) error {
+			if item.data != nil {
+				number++
+			}
+			item.file, item.number = file, number
+			return send(item)
+		})
+		if errors.Is(err, errNoDump) && d.inDirectory {
+			d.unusedFiles = append(d.unusedFiles, file)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *dump) readFile(name string, send func(*dumpItem) error) error {
 	if d.stdin != nil {
 		return readDocuments(d.stdin, name, send)
 	}
@@ -197,56 +206,41 @@ type dump struct {
 	trimmer     *transform.PodTrimmer
 	// unusedFiles are files without objects of Kubernetes.
 	unusedFiles []string
-
-	mu sync.Mutex
-	// known has every object that was read.
+	// known has every object that was stored.
 	known map[objectKey]knownObject
-	// conflict is the error about the first object with another UID than before.
-	conflict   error
-	conflictAt origin
 	// unusedKinds counts the objects that no command uses.
 	unusedKinds map[string]int
 }
 
-type objectKey struct {
-	kind            schema.GroupKind
-	namespace, name string
-}
-
 type knownObject struct {
-	uid    types.UID
-	origin origin
+	uid  types.UID
+	file string
 }
 
-// store adds an object to its cache. Of several versions of one object the last one counts, in the
-// order of the files. An object with another UID is a conflict.
-func (d *dump) store(kind *dumpKind, object metav1.Object, trimmed any, at origin) error {
-	key := objectKey{kind.kind.GroupKind(), object.GetNamespace(), object.GetName()}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	other, exists := d.known[key]
-	isLast := !exists || other.origin.compare(at) < 0
-	if isLast {
-		d.known[key] = knownObject{object.GetUID(), at}
-	}
+// store adds an object to its cache. Of several versions of one object the last one counts. An
+// object with another UID is an error.
+func (d *dump) store(item *dumpItem) error {
+	kind, object := d.kinds[item.kind], item.object
 	switch {
-	case exists && other.uid != object.GetUID():
-		first, second := other.origin, at
-		if !isLast {
-			first, second = second, first
-		}
-		if d.conflict == nil || second.compare(d.conflictAt) < 0 {
-			d.conflictAt = second
-			d.conflict = fmt.Errorf("%s: object %d: %s %q has another UID than in %s: expected files of one cluster at one time",
-				d.files[second.file], second.number, key.kind.Kind, namespacedName(object), d.files[first.file])
-		}
-	case isLast:
-		if d.Scope.Count != nil && !exists {
-			d.Scope.Count.Add(1)
-		}
-		return kind.into.Add(trimmed)
+	case kind != nil:
+		kind.found = true
+	case item.data != nil:
+		d.unusedKinds[item.kind.String()]++
 	}
-	return nil
+	if object == nil {
+		return nil
+	}
+	key := objectKey{item.kind, object.GetNamespace(), object.GetName()}
+	other, exists := d.known[key]
+	if exists && other.uid != object.GetUID() {
+		return fmt.Errorf("%s %q has another UID than in %s: expected files of one cluster at one time",
+			item.kind.Kind, namespacedName(object), other.file)
+	}
+	d.known[key] = knownObject{object.GetUID(), item.file}
+	if d.Scope.Count != nil && !exists {
+		d.Scope.Count.Add(1)
+	}
+	return kind.into.Add(object)
 }
 
 // unused describes the objects and files that no command uses, in a fixed order.
@@ -274,23 +268,19 @@ var neededFields = json.WithUnmarshalers(json.JoinUnmarshalers(
 	skip[[]v1.ContainerStatus](), // of a pod that is being resized, only the specification counts
 ))
 
-// add adds an object to its cache, unless its kind is unknown or it is outside the scope.
-func (d *dump) add(item *dumpItem) error {
-	own := item.kind
-	if item.data != nil {
-		named, err := kindOf(*item.data)
-		if err != nil {
-			return err
-		}
-		own = cmp.Or(named, own)
-	}
-	kind := d.kinds[own]
-	if kind == nil {
-		d.countUnused(own, item)
+// decode decodes an object, without the fields that nothing reads.
+func (d *dump) decode(item *dumpItem) error {
+	if item.data == nil {
 		return nil
 	}
-	kind.found.Store(true)
-	if item.data == nil {
+	defer itemBuffers.Put(item.data) // the object has copies of its strings
+	named, err := kindOf(*item.data)
+	if err != nil {
+		return err
+	}
+	item.kind = cmp.Or(named, item.kind)
+	kind := d.kinds[item.kind]
+	if kind == nil {
 		return nil
 	}
 	typed, err := scheme.Scheme.New(kind.kind)
@@ -302,38 +292,20 @@ func (d *dump) add(item *dumpItem) error {
 		return err
 	}
 	if err := json.Unmarshal(*item.data, object, neededFields); err != nil {
-		return fmt.Errorf("%s: %w", own.Kind, err)
+		return fmt.Errorf("%s: %w", item.kind.Kind, err)
 	}
 	if err := checkMeta(object); err != nil {
-		return fmt.Errorf("%s %q: %w", own.Kind, namespacedName(object), err)
+		return fmt.Errorf("%s %q: %w", item.kind.Kind, namespacedName(object), err)
 	}
-	pod, isPod := object.(*v1.Pod)
-	if isPod && (pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed) {
+	if pod, ok := object.(*v1.Pod); ok && (pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed) {
 		return nil // as in List
 	}
 	if in := object.GetNamespace(); in != "" && d.Scope.Namespace != "" && in != d.Scope.Namespace {
 		return nil
 	}
-	var trimmed any
-	if isPod {
-		trimmed, err = d.trimmer.Trim(pod)
-	} else {
-		trimmed, err = transform.Trim(object)
-	}
-	if err != nil {
-		return err
-	}
-	return d.store(kind, object, trimmed, item.origin)
-}
-
-// countUnused counts an object that no command uses.
-func (d *dump) countUnused(kind schema.GroupKind, item *dumpItem) {
-	if item.data == nil {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.unusedKinds[kind.String()]++
+	trimmed, err := d.trimmer.Trim(object)
+	item.object = trimmed.(metav1.Object)
+	return err
 }
 
 // checkMeta checks the metadata of an object as the API server does, because commands print names

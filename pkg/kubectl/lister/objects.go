@@ -91,7 +91,7 @@ type Objects struct {
 	factory informers.SharedInformerFactory
 	// stores contains the caches of all kinds that are read.
 	stores map[schema.GroupKind]cache.Store
-	labels map[workloadKey]labels.Set // cache of podLabels
+	labels map[objectKey]labels.Set // cache of podLabels
 }
 
 // newObjects returns Objects without contents, and the lists to read.
@@ -298,7 +298,7 @@ func (s *Objects) Owners(policy *decision.Policy) (*workload.Owners, error) {
 // labels that all pods of the workload share. It returns none if the workload does not exist. Of
 // apiVersion, only the group matters.
 func (s *Objects) Labels(apiVersion, kind, namespace, name string) labels.Set {
-	key := workloadKey{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name}
+	key := objectKey{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name}
 	object, isRead := s.object(key)
 	switch {
 	case !isRead:
@@ -312,7 +312,7 @@ func (s *Objects) Labels(apiVersion, kind, namespace, name string) labels.Set {
 // Controller returns the controller of a workload's own object, such as the CronJob of a Job; nil
 // if it has none, or if its kind is not read. Of apiVersion, only the group matters.
 func (s *Objects) Controller(apiVersion, kind, namespace, name string) *metav1.OwnerReference {
-	object, _ := s.object(workloadKey{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name})
+	object, _ := s.object(objectKey{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name})
 	if object == nil {
 		return nil
 	}
@@ -321,7 +321,7 @@ func (s *Objects) Controller(apiVersion, kind, namespace, name string) *metav1.O
 
 // object returns the object of a workload; nil if it does not exist. isRead reports whether its
 // kind is read.
-func (s *Objects) object(key workloadKey) (object metav1.Object, isRead bool) {
+func (s *Objects) object(key objectKey) (object metav1.Object, isRead bool) {
 	store, isRead := s.stores[key.kind] // other groups also have a Job or a StatefulSet
 	if !isRead {
 		return nil, false
@@ -331,19 +331,19 @@ func (s *Objects) object(key workloadKey) (object metav1.Object, isRead bool) {
 	return object, true
 }
 
-// workloadKey identifies a workload.
-type workloadKey struct {
+// objectKey identifies an object.
+type objectKey struct {
 	kind            schema.GroupKind
 	namespace, name string
 }
 
 // podLabels returns the labels that all pods of a workload share, for workloads of kinds that are
 // not read.
-func (s *Objects) podLabels() map[workloadKey]labels.Set {
+func (s *Objects) podLabels() map[objectKey]labels.Set {
 	if s.labels != nil {
 		return s.labels
 	}
-	s.labels = map[workloadKey]labels.Set{}
+	s.labels = map[objectKey]labels.Set{}
 	for _, pod := range snapshot.All(s.factory.Core().V1().Pods().Lister()) {
 		ref := metav1.GetControllerOfNoCopy(pod)
 		if ref == nil {
@@ -356,7 +356,7 @@ func (s *Objects) podLabels() map[workloadKey]labels.Set {
 			}
 			owner = workload.KeyOf(pod.Namespace, ref)
 		}
-		key := workloadKey{schema.GroupKind{Group: owner.Group, Kind: owner.Kind}, pod.Namespace, ref.Name}
+		key := objectKey{schema.GroupKind{Group: owner.Group, Kind: owner.Kind}, pod.Namespace, ref.Name}
 		if common, ok := s.labels[key]; ok {
 			maps.DeleteFunc(common, func(key, value string) bool {
 				other, ok := pod.Labels[key]
