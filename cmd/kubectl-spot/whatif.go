@@ -69,15 +69,14 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 	case failOn != "" && len(lose) == 0:
 		return fmt.Errorf("--fail-on requires --lose; %w", errUsage)
 	}
-	var err error
-	losses := make([]report.Loss, len(lose))
-	for i, text := range lose {
-		if losses[i], err = report.ParseLoss(text); err != nil {
+	for _, text := range lose {
+		if err := report.CheckLoss(text); err != nil {
 			return fmt.Errorf("--lose: %w; %w", err, errUsage)
 		}
 	}
 	var other policy
 	if policyFile != "" {
+		var err error
 		if other, err = o.readPolicyFile(policyFile); err != nil {
 			return err
 		}
@@ -95,7 +94,7 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 			return err
 		}
 	}
-	result, err := alternative.SimulateLoss(losses)
+	result, err := alternative.SimulateLoss(lose)
 	if err != nil {
 		return err
 	}

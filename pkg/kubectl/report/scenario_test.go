@@ -147,15 +147,12 @@ func answer(t *testing.T, d *datadriven.TestData, view *report.View, args []stri
 }
 
 func lossLines(t *testing.T, d *datadriven.TestData, view *report.View, args []string) []string {
-	var losses []report.Loss
 	for _, text := range args {
-		loss, err := report.ParseLoss(text)
-		if err != nil {
+		if err := report.CheckLoss(text); err != nil {
 			d.Fatalf(t, "%v", err)
 		}
-		losses = append(losses, loss)
 	}
-	result, err := view.SimulateLoss(losses)
+	result, err := view.SimulateLoss(args)
 	if err != nil {
 		d.Fatalf(t, "%v", err)
 	}

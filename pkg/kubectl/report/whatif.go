@@ -11,65 +11,55 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// allSpot selects all spot nodes in ParseLoss. lossForms lists all forms.
-const (
-	allSpot   = "all-spot"
-	lossForms = "all-spot, pool=TYPE/ZONE, zone=ZONE or node=NAME"
-)
+// allSpot is the loss of all spot nodes.
+const allSpot = "all-spot"
 
-// Loss is a set of nodes that are lost at once.
-type Loss struct {
-	// Text is the user's input.
-	Text    string
-	matches func(*snapshot.Node) bool
-}
+// lossForms are the forms of a loss: all-spot; pool=TYPE/ZONE, the spot nodes of one instance type in
+// one zone; zone=ZONE, all nodes of a zone; node=NAME. LossChoices has their order.
+var lossForms = []string{allSpot, "pool", "zone", "node"}
 
-// ParseLoss parses a set of nodes: "all-spot"; "pool=TYPE/ZONE" for the spot nodes of one instance
-// type in one zone; "zone=ZONE" for all nodes of a zone; "node=NAME". The error has the expected
-// form.
-func ParseLoss(text string) (Loss, error) {
-	spot := func(n *snapshot.Node) bool { return n.Facts.Capacity.Type == decision.Spot }
-	key, value, given := strings.Cut(text, "=")
-	loss := Loss{Text: text}
+// CheckLoss returns an error with the expected form if a text is no loss.
+func CheckLoss(text string) error {
+	form, value, given := strings.Cut(text, "=")
+	instanceType, zone, _ := strings.Cut(value, "/")
 	switch {
-	case text == allSpot:
-		loss.matches = spot
-	case key == "pool" && given:
-		instanceType, zone, ok := strings.Cut(value, "/")
-		pool := decision.NewPool(instanceType, zone)
-		if !ok || pool == (decision.Pool{}) {
-			return loss, fmt.Errorf("invalid value %q: expected pool=TYPE/ZONE, such as pool=m5.xlarge/us-east-1a", text)
-		}
-		loss.matches = func(n *snapshot.Node) bool { return spot(n) && n.Facts.Pool == pool }
-	case key == "zone" && value != "":
-		loss.matches = func(n *snapshot.Node) bool { return n.Facts.Zone == value }
-	case key == "node" && value != "":
-		loss.matches = func(n *snapshot.Node) bool { return n.Name == value }
-	default:
-		return loss, fmt.Errorf("invalid value %q: expected %s", text, lossForms)
+	case text == allSpot, (form == "zone" || form == "node") && value != "":
+		return nil
+	case form == "pool" && given && decision.NewPool(instanceType, zone) == (decision.Pool{}):
+		return fmt.Errorf("invalid value %q: expected pool=TYPE/ZONE, such as pool=m5.xlarge/us-east-1a", text)
+	case form == "pool" && given:
+		return nil
 	}
-	return loss, nil
+	return fmt.Errorf("invalid value %q: expected all-spot, pool=TYPE/ZONE, zone=ZONE or node=NAME", text)
 }
 
-// LossChoices returns the inputs of ParseLoss that match a node of the cluster: all-spot, then
-// pools, zones and nodes by name.
+// lossesOf returns all losses that include a node.
+func lossesOf(n *snapshot.Node) []string {
+	losses := []string{"node=" + n.Name}
+	if n.Facts.Zone != "" {
+		losses = append(losses, "zone="+n.Facts.Zone)
+	}
+	if n.Facts.Capacity.Type == decision.Spot {
+		losses = append(losses, allSpot)
+		if pool := definedPool(n); pool != "" {
+			losses = append(losses, "pool="+pool)
+		}
+	}
+	return losses
+}
+
+// LossChoices returns the losses that include a node of the cluster, and all-spot.
 func (v *View) LossChoices() []string {
-	var pools, zones, nodes []string
 	choices := []string{allSpot}
 	for _, n := range v.Snapshot.Nodes {
-		nodes = append(nodes, "node="+n.Name)
-		if zone := n.Facts.Zone; zone != "" {
-			zones = append(zones, "zone="+zone)
-		}
-		if pool := definedPool(n); pool != "" && n.Facts.Capacity.Type == decision.Spot {
-			pools = append(pools, "pool="+pool)
-		}
+		choices = append(choices, lossesOf(n)...)
 	}
-	for _, list := range [][]string{pools, zones, nodes} {
-		slices.Sort(list)
-		choices = append(choices, slices.Compact(list)...)
+	formOf := func(loss string) int {
+		form, _, _ := strings.Cut(loss, "=")
+		return slices.Index(lossForms, form)
 	}
-	return choices
+	slices.SortFunc(choices, func(a, b string) int { return cmp.Or(cmp.Compare(formOf(a), formOf(b)), strings.Compare(a, b)) })
+	return slices.Compact(choices)
 }
 
 // LossEffect is the effect of a loss on a workload.
@@ -148,24 +138,23 @@ type WhatIf struct {
 }
 
 // SimulateLoss returns the result of losing all nodes of the losses at once. It returns an error if
-// no node matches a loss.
-func (v *View) SimulateLoss(losses []Loss) (*WhatIf, error) {
-	result := &WhatIf{Changes: []Change{}}
+// a loss includes no node.
+func (v *View) SimulateLoss(losses []string) (*WhatIf, error) {
+	result := &WhatIf{Lose: losses, Changes: []Change{}}
 	lost := map[*snapshot.Node]bool{}
 	var pods []*snapshot.Pod
 	for _, loss := range losses {
-		result.Lose = append(result.Lose, loss.Text)
 		found := false
 		for _, n := range v.Snapshot.Nodes {
-			if loss.matches(n) {
+			if slices.Contains(lossesOf(n), loss) {
 				found = true
 				if !lost[n] {
 					lost[n], pods = true, append(pods, n.Pods...)
 				}
 			}
 		}
-		if !found && loss.Text != allSpot { // which may be empty
-			return nil, fmt.Errorf("--lose %s: no node matches; possible values: %s", loss.Text, v.choicesLike(loss.Text))
+		if !found && loss != allSpot { // which may be empty
+			return nil, fmt.Errorf("--lose %s: no node matches; possible values: %s", loss, v.choicesLike(loss))
 		}
 	}
 	result.Nodes = len(lost)

@@ -40,9 +40,9 @@ func TestInvalidLosses(t *testing.T) {
 		"pool=c/a":     "--lose pool=c/a: no node matches; possible values: pool=m/a, pool=m/b",
 		"node=missing": "--lose node=missing: no node matches; possible values: node=od-a, node=od-b, node=od-c, node=sp-a, node=sp-b, node=sp-c",
 	} {
-		loss, err := report.ParseLoss(text)
+		err := report.CheckLoss(text)
 		if err == nil {
-			_, err = newView(t, basic(), shop).SimulateLoss([]report.Loss{loss})
+			_, err = newView(t, basic(), shop).SimulateLoss([]string{text})
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
