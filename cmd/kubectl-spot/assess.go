@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -119,10 +118,8 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 
 // readDump is like readView, for a dump.
 func (o *options) readDump(ctx context.Context, from string, scope lister.Scope) (*report.View, *lister.Objects, error) {
-	scope.Namespace, scope.Count = o.givenNamespace(), new(atomic.Int64)
-	stop := reportProgress(o.ErrOut, scope.Count)
+	scope.Namespace = o.givenNamespace()
 	listed, err := lister.Load(ctx, from, o.In, scope)
-	stop()
 	if err != nil {
 		return nil, nil, fmt.Errorf("--from: %w", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -55,8 +54,6 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	var listed *lister.Objects
 	var current policy
 	var assumed error // why the policy had to be assumed
-	scope.Count = new(atomic.Int64)
-	stop := reportProgress(o.ErrOut, scope.Count)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		listed, err = lister.List(groupCtx, client, scope)
@@ -66,9 +63,7 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 		current, assumed, err = o.readPolicy(groupCtx, client)
 		return err
 	})
-	err = group.Wait()
-	stop()
-	if err != nil {
+	if err := group.Wait(); err != nil {
 		return nil, nil, o.withHint(err, scope.Namespace)
 	}
 	o.source.noOwners, o.source.Policy.Name = listed.OwnersMissing, current.from

@@ -237,9 +237,6 @@ func (d *dump) store(item *dumpItem) error {
 			item.kind.Kind, namespacedName(object), other.file)
 	}
 	d.known[key] = knownObject{object.GetUID(), item.file}
-	if d.Scope.Count != nil && !exists {
-		d.Scope.Count.Add(1)
-	}
 	return kind.into.Add(object)
 }
 

@@ -5,12 +5,10 @@
 package lister
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -52,8 +50,6 @@ type Scope struct {
 	DisruptionBudgets bool
 	// IncludeScaledToZero adds workloads that are scaled to 0 to TemplatePods.
 	IncludeScaledToZero bool
-	// Count counts the objects that have been read; nil means that they are not counted.
-	Count *atomic.Int64
 }
 
 // Gap is a resource that could not be read.
@@ -145,12 +141,11 @@ func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Objec
 	if err != nil {
 		return nil, err
 	}
-	count := cmp.Or(scope.Count, new(atomic.Int64))
 	gaps := make([]*Gap, len(listings))
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range listings {
 		group.Go(func() (err error) {
-			gaps[i], err = listings[i].read(ctx, client.CoreV1().RESTClient(), count)
+			gaps[i], err = listings[i].read(ctx, client.CoreV1().RESTClient())
 			return err
 		})
 	}
@@ -220,12 +215,12 @@ func listings(scope *Scope) []listing {
 
 // read lists the objects. The gap is nil if all could be listed. It is meaningless if there is an
 // error. client may be the client of any group.
-func (k *listing) read(ctx context.Context, client rest.Interface, count *atomic.Int64) (*Gap, error) {
-	err := k.list(ctx, client, k.namespace, count)
+func (k *listing) read(ctx context.Context, client rest.Interface) (*Gap, error) {
+	err := k.list(ctx, client, k.namespace)
 	var gap *Gap
 	if apierrors.IsForbidden(err) && k.fallback != nil {
 		gap = &Gap{err, k.fallbackConsequence}
-		err = k.list(ctx, client, *k.fallback, count)
+		err = k.list(ctx, client, *k.fallback)
 	}
 	if apierrors.IsForbidden(err) && !k.required {
 		return &Gap{err, k.consequence}, nil
@@ -238,9 +233,8 @@ func (k *listing) read(ctx context.Context, client rest.Interface, count *atomic
 const pageSize = 1000
 
 // list adds the objects of a namespace, or of all namespaces if it is empty, to the cache, without
-// the fields that nothing reads. It adds their number to count. After an error the cache contains
-// only a part.
-func (k *listing) list(ctx context.Context, client rest.Interface, namespace string, count *atomic.Int64) error {
+// the fields that nothing reads. After an error the cache contains only a part.
+func (k *listing) list(ctx context.Context, client rest.Interface, namespace string) error {
 	apiPath := "/apis"
 	if k.kind.Group == "" {
 		apiPath = "/api"
@@ -266,7 +260,6 @@ func (k *listing) list(ctx context.Context, client rest.Interface, namespace str
 		if err != nil {
 			return err
 		}
-		count.Add(1)
 		return k.into.Add(trimmed)
 	})
 	if status := apierrors.APIStatus(nil); err == nil || errors.As(err, &status) {
