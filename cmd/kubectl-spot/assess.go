@@ -167,7 +167,7 @@ func (o *options) printAssessment(p *printing, a *report.Assessment) error {
 	t.columns(always, "reasons", "offers")
 	for i := range a.Workloads {
 		w := &a.Workloads[i]
-		t.workload(classColours[w.Class], w.Ref, w.Class, w.Desired, w.Floor, w.Ready, report.OptionalCount(w.WithoutSpot),
+		t.workload(w.Ref, w.Class, w.Desired, w.Floor, w.Ready, report.OptionalCount(w.WithoutSpot),
 			report.OptionalCount(w.WithoutSpotThen), w.EffectThen, report.OptionalDollars(w.Now), report.OptionalDollars(w.Then), w.FloorSource,
 			p.reasons(w.Reasons), p.reasons(offersOf(w)))
 	}
@@ -198,8 +198,6 @@ func (o *options) clusterName(from string) string {
 	}
 	return "Context " + cmp.Or(*o.flags.Context, config.CurrentContext)
 }
-
-var classColours = map[report.Class]colour{report.NeedsChange: yellow, report.NotForSpot: red, report.NotChecked: yellow}
 
 // printSummary prints the sums.
 func (o *options) printSummary(a *report.Assessment) {

@@ -125,13 +125,3 @@ func TestSelectorOfPods(t *testing.T) {
 		}
 	}
 }
-
-func TestColours(t *testing.T) {
-	text := "HEADER\none\ntwo\n"
-	if got, want := coloured(text, []colour{plain, red}, false), "HEADER\none\n\x1b[31mtwo\x1b[0m\n"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if got, want := coloured("one\ntwo\n", []colour{yellow, plain}, true), "\x1b[33mone\x1b[0m\ntwo\n"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-}

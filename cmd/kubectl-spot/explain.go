@@ -105,7 +105,7 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 		if g.Accepts {
 			accepts = "yes"
 		}
-		t.row(plain, g.Count, g.Capacity, cell(poolOf(g)), accepts, cell(strings.Join(g.Reasons, "; ")), strings.Join(g.Names, ","))
+		t.row(g.Count, g.Capacity, cell(poolOf(g)), accepts, cell(strings.Join(g.Reasons, "; ")), strings.Join(g.Names, ","))
 	}
 	return p.table(out, &t)
 }

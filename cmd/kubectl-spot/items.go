@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/jsonpath"
 )
@@ -110,7 +111,7 @@ func (p *printing) custom(out io.Writer, object *unstructured.Unstructured) erro
 			}
 			cells[i] = cell(text)
 		}
-		t.row(plain, cells...)
+		t.row(cells...)
 	}
 	return p.table(out, t)
 }
@@ -161,7 +162,7 @@ func addWatch(command *cobra.Command, p *printing) {
 // changed removes the rows that were printed before. The columns AGE and DEADLINE always change.
 func (p *printing) changed(t *table) {
 	seen := map[string]bool{}
-	rows, colours := t.Rows[:0:0], t.colours[:0:0]
+	var rows []metav1.TableRow
 	for i := range t.Rows {
 		var key strings.Builder
 		for j, column := range t.ColumnDefinitions {
@@ -170,8 +171,8 @@ func (p *printing) changed(t *table) {
 			}
 		}
 		if seen[key.String()] = true; !p.seen[key.String()] {
-			rows, colours = append(rows, t.Rows[i]), append(colours, t.colours[i])
+			rows = append(rows, t.Rows[i])
 		}
 	}
-	p.seen, t.Rows, t.colours = seen, rows, colours
+	p.seen, t.Rows = seen, rows
 }

@@ -109,14 +109,11 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 		for j, ref := range n.WorkloadsBelowFloor {
 			below[j] = ref.Namespace + "/" + ref.Name
 		}
-		interruption, c := n.Interruption, yellow
-		switch interruption {
-		case "none":
-			interruption, c = cell(""), plain
-		case "reclaim":
-			c = red
+		interruption := n.Interruption
+		if interruption == "none" {
+			interruption = cell("")
 		}
-		t.row(c, n.Name, n.Status, duration.HumanDuration(now.Sub(n.Created)), n.Capacity, cell(n.Pool),
+		t.row(n.Name, n.Status, duration.HumanDuration(now.Sub(n.Created)), n.Capacity, cell(n.Pool),
 			n.FreeCPU, n.FreeMemory, interruption,
 			cell(deadline), n.Replicas, n.BelowFloor,
 			n.CapacitySource, cell(strings.Join(n.Signals, ", ")), cell(strings.Join(below, ", ")))

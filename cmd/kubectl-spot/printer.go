@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -163,8 +162,7 @@ func (p *printing) object(out io.Writer, kind string, from *source, answer any, 
 // table is output for a person.
 type table struct {
 	metav1.Table
-	colours    []colour // by row
-	namespaced bool     // whether rows of workloads start with the namespace
+	namespaced bool // whether rows of workloads start with the namespace
 }
 
 // The priorities of columns. A wide column is shown only with -o wide.
@@ -191,31 +189,20 @@ func (t *table) columns(priority int32, names ...string) {
 	}
 }
 
-func (t *table) row(c colour, cells ...any) {
+func (t *table) row(cells ...any) {
 	t.Rows = append(t.Rows, metav1.TableRow{Cells: cells})
-	t.colours = append(t.colours, c)
 }
 
 // workload adds a row of a table of workloads.
-func (t *table) workload(c colour, ref report.Ref, cells ...any) {
+func (t *table) workload(ref report.Ref, cells ...any) {
 	cells = append([]any{ref.String()}, cells...)
 	if t.namespaced {
 		cells = append([]any{ref.Namespace}, cells...)
 	}
-	t.row(c, cells...)
+	t.row(cells...)
 }
 
-// colour is the escape sequence of a colour; "" is the terminal's default.
-type colour string
-
-const (
-	plain  colour = ""
-	red    colour = "\x1b[31m"
-	yellow colour = "\x1b[33m"
-	end           = "\x1b[0m"
-)
-
-// table prints a table, with colours only on a terminal. A table without rows prints nothing.
+// table prints a table. A table without rows prints nothing.
 func (p *printing) table(out io.Writer, t *table) error {
 	if p.seen != nil {
 		p.changed(t)
@@ -223,34 +210,7 @@ func (p *printing) table(out io.Writer, t *table) error {
 	if len(t.Rows) == 0 {
 		return nil
 	}
-	var text bytes.Buffer
-	printer := printers.NewTablePrinter(printers.PrintOptions{Wide: p.wide(), NoHeaders: p.noHeaders})
-	if err := printer.PrintObj(&t.Table, &text); err != nil {
-		return err
-	}
-	if !printers.AllowsColorOutput(out) {
-		_, err := out.Write(text.Bytes())
-		return err
-	}
-	_, err := io.WriteString(out, coloured(text.String(), t.colours, p.noHeaders))
-	return err
-}
-
-// coloured adds colours to the rows.
-func coloured(text string, colours []colour, noHeaders bool) string {
-	var b strings.Builder
-	row := -1
-	if noHeaders {
-		row = 0
-	}
-	for line := range strings.Lines(text) {
-		if row >= 0 && colours[row] != plain {
-			line = string(colours[row]) + strings.TrimSuffix(line, "\n") + end + "\n"
-		}
-		b.WriteString(line)
-		row++
-	}
-	return b.String()
+	return printers.NewTablePrinter(printers.PrintOptions{Wide: p.wide(), NoHeaders: p.noHeaders}).PrintObj(&t.Table, out)
 }
 
 // cell returns a placeholder for empty text, as kubectl does, so that programs can count columns.

@@ -91,7 +91,7 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 	t := newWorkloadTable(s.Namespace, "on-demand", "spot", "floor", "usd/month", "saved usd/month", "surplus", "savings usd/month")
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
-		t.workload(plain, w.Ref, w.OnDemand, w.Spot, orNone(w.NoFloor, w.Floor), report.OptionalDollars(w.Cost), report.OptionalDollars(w.Saved),
+		t.workload(w.Ref, w.OnDemand, w.Spot, orNone(w.NoFloor, w.Floor), report.OptionalDollars(w.Cost), report.OptionalDollars(w.Saved),
 			orNone(w.NoFloor, w.Surplus), orNone(w.NoFloor, report.OptionalDollars(w.PossibleSavings)))
 	}
 	return p.table(o.Out, t)

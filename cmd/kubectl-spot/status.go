@@ -109,15 +109,10 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 	t.columns(always, "reasons")
 	for i := range all {
 		s := &all[i]
-		t.workload(stateColours[s.State], s.Ref, s.State, s.Desired, orNone(s.NoFloor, s.Floor), number(s.OnDemand), number(s.Spot), s.Waiting,
+		t.workload(s.Ref, s.State, s.Desired, orNone(s.NoFloor, s.Floor), number(s.OnDemand), number(s.Spot), s.Waiting,
 			number(s.WithoutSpot), number(s.WithoutPool), cell(s.LargestPool), p.reasons(s.Reasons))
 	}
 	return p.table(o.Out, t)
-}
-
-var stateColours = map[report.State]colour{
-	report.BelowFloor: red, report.OverBudget: red, report.Waiting: yellow, report.RollingOut: yellow,
-	report.Moving: yellow, report.Surplus: yellow, report.Unknown: yellow,
 }
 
 // reasons returns the cell of a column of reasons: all with -o wide, otherwise whole reasons until

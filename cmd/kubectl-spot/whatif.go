@@ -140,10 +140,6 @@ func (o *options) printWhatIf(p *printing, result *report.WhatIf, namespace stri
 	return p.losses(o.Out, result, namespace)
 }
 
-var effectColours = map[report.LossEffect]colour{
-	report.LossToZero: red, report.LossBelowFloor: yellow, report.LossBelowDisruptionBudget: yellow,
-}
-
 // losses prints the affected workloads. Workloads that still meet their floor are printed only with
 // -o wide.
 func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string) error {
@@ -153,7 +149,7 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 		l := &result.Workloads[i]
 		lost, recoverable = lost+l.Before-l.After, recoverable+l.Recoverable
 		if count[l.Effect]++; l.Effect != report.LossKeepsFloor || p.wide() {
-			t.workload(effectColours[l.Effect], l.Ref, l.Effect, l.Desired, orNone(l.NoFloor, l.Floor), l.Before, l.After, l.Recoverable)
+			t.workload(l.Ref, l.Effect, l.Desired, orNone(l.NoFloor, l.Floor), l.Before, l.After, l.Recoverable)
 		}
 	}
 	if !p.noHeaders {
@@ -187,11 +183,7 @@ func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace strin
 	for i := range result.Changes {
 		c := &result.Changes[i]
 		missing, freed = missing+c.FloorDeficit, freed+c.AdditionalSpot
-		colour := plain
-		if c.FloorDeficit > 0 {
-			colour = yellow
-		}
-		t.workload(colour, c.Ref, c.Desired, c.FloorNow, c.FloorThen, c.OnDemandThen, c.FloorDeficit, c.AdditionalSpot)
+		t.workload(c.Ref, c.Desired, c.FloorNow, c.FloorThen, c.OnDemandThen, c.FloorDeficit, c.AdditionalSpot)
 	}
 	if !p.noHeaders {
 		changed := report.Count(len(result.Changes),
