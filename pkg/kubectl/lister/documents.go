@@ -251,12 +251,18 @@ func splitJSON(text *textReader, start []byte, send func(*dumpItem) error) error
 // read.
 func headOf(data []byte, options ...jsontext.Options) (head metav1.TypeMeta, isList bool, err error) {
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(data), options...)
+	fields := map[string]*string{"apiVersion": &head.APIVersion, "kind": &head.Kind}
 	_, err = decoder.ReadToken()
 	for err == nil && decoder.PeekKind() == '"' && (head.APIVersion == "" || head.Kind == "") {
-		var name jsontext.Token
-		if name, err = decoder.ReadToken(); err == nil {
-			isList = isList || name.String() == "items"
-			err = decodeType(decoder, name.String(), &head)
+		var name string
+		if err = json.UnmarshalDecode(decoder, &name); err != nil {
+			break
+		}
+		isList = isList || name == "items"
+		if field := fields[name]; field != nil && decoder.PeekKind() == '"' {
+			err = json.UnmarshalDecode(decoder, field)
+		} else {
+			err = decoder.SkipValue()
 		}
 	}
 	return head, isList || strings.HasSuffix(head.Kind, "List"), err
@@ -314,18 +320,6 @@ func sendValue(decoder *jsontext.Decoder, kind schema.GroupKind, send func(*dump
 	buffer := itemBuffers.Get().(*[]byte)
 	*buffer = append((*buffer)[:0], value...)
 	return send(&dumpItem{kind: kind, data: buffer})
-}
-
-// decodeType decodes the next value into head if it is the value of one of its fields. It skips all
-// other values.
-func decodeType(decoder *jsontext.Decoder, name string, head *metav1.TypeMeta) error {
-	switch {
-	case name == "apiVersion" && decoder.PeekKind() == '"':
-		return json.UnmarshalDecode(decoder, &head.APIVersion)
-	case name == "kind" && decoder.PeekKind() == '"':
-		return json.UnmarshalDecode(decoder, &head.Kind)
-	}
-	return decoder.SkipValue()
 }
 
 // kindOf returns the kind that an object names; zero if none.

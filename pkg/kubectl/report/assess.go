@@ -287,17 +287,15 @@ func (c *candidate) costWithFloor(floor int) (now, then *float64) {
 	var current, later float64
 	left := floor
 	for _, p := range onDemandFirst(c.pods) {
-		cost := c.priced[p.Node]
-		if cost == nil || share(p) == 0 { // a pod without requests uses an unknown part of its node
+		cost, ok := costOf(p, c.priced)
+		if !ok {
 			return nil, nil
 		}
-		s := share(p) * HoursPerMonth
-		current += s * cost.Now
-		onDemand, spot := cost.OnDemand, cost.Spot
+		current += cost.Now
 		if capacityOf(p) == decision.Spot {
-			spot = cost.Now
+			cost.Spot = cost.Now
 		} else {
-			onDemand = cost.Now
+			cost.OnDemand = cost.Now
 		}
 		inFloor := left > 0
 		if subject := &p.Subject.Pod.Workload; subject.Ordered {
@@ -306,13 +304,13 @@ func (c *candidate) costWithFloor(floor int) (now, then *float64) {
 		left--
 		switch {
 		case c.result.keepsPlace():
-			later += s * cost.Now
+			later += cost.Now
 		case inFloor:
-			later += s * onDemand
-		case spot == 0: // the list has no spot price
+			later += cost.OnDemand
+		case cost.Spot == 0: // the list has no spot price
 			return nil, nil
 		default:
-			later += s * spot
+			later += cost.Spot
 		}
 	}
 	return &current, &later

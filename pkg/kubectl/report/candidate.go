@@ -237,8 +237,8 @@ func (c *candidate) findOffers() {
 	r := &c.result
 	if r.Class == StaysOnDemand && c.w.Desired == 1 && c.mayHaveSibling() {
 		offer := Offer{Text: "a second replica, on spot"}
-		if cost := c.priced[c.p.Node]; cost != nil && cost.Spot > 0 && share(c.p) > 0 {
-			offer.Cost = new(share(c.p) * cost.Spot * HoursPerMonth)
+		if cost, ok := costOf(c.p, c.priced); ok && cost.Spot > 0 {
+			offer.Cost = &cost.Spot
 		}
 		r.Offers = append(r.Offers, offer)
 	}

@@ -100,21 +100,24 @@ func (v *View) nodeCosts(prices *pricing.Prices) (*Savings, map[*snapshot.Node]*
 	s := &Savings{
 		Prices: prices.From, Namespace: v.Namespace, Unpriced: map[string]int{}, Workloads: []WorkloadCost{}, Namespaces: []NamespaceCost{},
 	}
-	priced, ignored := v.price(prices)
-	s.Ignored, s.PricedNodes = ignored, len(priced)
+	priced := make(map[*snapshot.Node]*pricing.Cost, len(v.Snapshot.Nodes))
 	var totals pricing.Totals
 	for _, n := range v.Snapshot.Nodes {
-		c := priced[n]
+		c, _, ignored := prices.Cost(n.Node, n.Facts.Capacity.Type)
+		s.Ignored = append(s.Ignored, ignored...)
+		totals.Add(n.Facts.Capacity.Type, c)
 		if c == nil {
 			s.Unpriced[poolName(n)]++
+			continue
 		}
-		totals.Add(n.Facts.Capacity.Type, c)
-		if c != nil && n.Facts.Capacity.Type == decision.Spot {
+		priced[n] = c
+		if n.Facts.Capacity.Type == decision.Spot {
 			used := min(1, requestedOf(n))
 			s.UsedSavings += used * (c.OnDemand - c.Now)
 			s.IdleSpot += (1 - used) * c.Now
 		}
 	}
+	s.PricedNodes = len(priced)
 	s.SpotNodes, s.OnDemandNodes = totals.Spot.Nodes, totals.OnDemand.Nodes
 	s.Now, s.Spot, s.OnDemand = totals.Now(), totals.Spot.Now, totals.OnDemand.Now
 	s.AllOnDemand, s.CurrentSavings = totals.AllOnDemand(), totals.Saved()
@@ -168,15 +171,12 @@ func costOfWorkload(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cos
 		if p.Node == nil {
 			continue
 		}
-		of, s := priced[p.Node], share(p)*HoursPerMonth
-		if of == nil || s == 0 {
-			known = false
-			of = &pricing.Cost{}
-		}
-		cost += s * of.Now
+		of, ok := costOf(p, priced)
+		known = known && ok
+		cost += of.Now
 		if p.Node.Facts.Capacity.Type == decision.Spot {
 			c.Spot++
-			saved += s * (of.OnDemand - of.Now)
+			saved += of.OnDemand - of.Now
 		} else {
 			c.OnDemand++
 		}
@@ -187,20 +187,6 @@ func costOfWorkload(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cos
 	return c
 }
 
-// price returns the costs of the nodes whose costs are known, and the annotations that are not a
-// valid price.
-func (v *View) price(prices *pricing.Prices) (priced map[*snapshot.Node]*pricing.Cost, ignored []string) {
-	priced = make(map[*snapshot.Node]*pricing.Cost, len(v.Snapshot.Nodes))
-	for _, n := range v.Snapshot.Nodes {
-		cost, _, invalid := prices.Cost(n.Node, n.Facts.Capacity.Type)
-		ignored = append(ignored, invalid...)
-		if cost != nil {
-			priced[n] = cost
-		}
-	}
-	return priced, ignored
-}
-
 // addSurplus adds the replicas on on-demand beyond the floor that could be on spot, and what that
 // would save.
 func (c *WorkloadCost) addSurplus(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost, ratio float64,
@@ -209,12 +195,9 @@ func (c *WorkloadCost) addSurplus(w *snapshot.Workload, priced map[*snapshot.Nod
 	known := true
 	pods, surplus := surplusOf(w, maySpot)
 	for _, p := range pods {
-		cost, s := priced[p.Node], share(p)*HoursPerMonth
-		if cost == nil || s == 0 {
-			known = false
-			cost = &pricing.Cost{}
-		}
-		savings = append(savings, max(0, s*(cost.Now-cmp.Or(cost.Spot, cost.Now*ratio))))
+		cost, ok := costOf(p, priced)
+		known = known && ok
+		savings = append(savings, max(0, cost.Now-cmp.Or(cost.Spot, cost.Now*ratio)))
 	}
 	c.Surplus = surplus
 	slices.SortFunc(savings, func(a, b float64) int { return cmp.Compare(b, a) })
@@ -225,6 +208,16 @@ func (c *WorkloadCost) addSurplus(w *snapshot.Workload, priced map[*snapshot.Nod
 	if known {
 		c.PossibleSavings = &possible
 	}
+}
+
+// costOf returns the costs of a replica in US dollars per month: its share of the costs of its node.
+// ok is false if they are unknown. A pod without requests uses an unknown part of its node.
+func costOf(p *snapshot.Pod, priced map[*snapshot.Node]*pricing.Cost) (cost pricing.Cost, ok bool) {
+	of, part := priced[p.Node], share(p)*HoursPerMonth
+	if of == nil || part == 0 {
+		return cost, false
+	}
+	return pricing.Cost{Now: part * of.Now, OnDemand: part * of.OnDemand, Spot: part * of.Spot}, true
 }
 
 // requestedOf returns the largest part of a resource of a node that its pods request.
