@@ -83,7 +83,6 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 	if listed.NodesGap != nil {
 		return fmt.Errorf("nodes cannot be read, so nothing can be assessed: %w", listed.NodesGap.Err)
 	}
-	view.Controller = listed.Controller
 	view.DisruptionBudgetsUnknown = listed.DisruptionBudgetsGap != nil || slices.Contains(listed.Missing, "poddisruptionbudgets")
 	for _, text := range spotPools {
 		pool, err := view.NewSpotPool(text)

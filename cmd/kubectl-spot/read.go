@@ -105,7 +105,7 @@ func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, 
 	}
 	return &report.View{
 		Snapshot: snapshot, Policy: current.Policy, Signals: current.signals, Profile: o.profile, Owners: owners, TemplatePods: wanted,
-		NodesUnknown: listed.NodesGap != nil, Namespace: listed.Scope.Namespace,
+		NodesUnknown: listed.NodesGap != nil, Namespace: listed.Scope.Namespace, Object: listed.Object,
 	}, nil
 }
 

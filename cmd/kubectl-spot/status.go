@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -47,9 +46,7 @@ REASONS shows what a move waits for, and until when. Workloads with problems com
 		namespace := listed.Scope.Namespace
 		all, others := view.Statuses()
 		if len(all) > 0 && !selector.Empty() {
-			all = slices.DeleteFunc(all, func(s report.Status) bool {
-				return !selector.Matches(listed.Labels(s.APIVersion, s.Kind, s.Namespace, s.Name))
-			})
+			all = view.Select(all, selector)
 			if len(all) == 0 && p.humanReadable() {
 				fmt.Fprintln(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s that opts in matches -l %s.", scopeName(namespace), selector)))
 				return nil

@@ -212,6 +212,12 @@ type dump struct {
 	unusedKinds map[string]int
 }
 
+// objectKey identifies an object.
+type objectKey struct {
+	kind            schema.GroupKind
+	namespace, name string
+}
+
 type knownObject struct {
 	uid  types.UID
 	file string

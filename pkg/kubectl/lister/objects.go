@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -20,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
@@ -87,7 +85,6 @@ type Objects struct {
 	factory informers.SharedInformerFactory
 	// stores contains the caches of all kinds that are read.
 	stores map[schema.GroupKind]cache.Store
-	labels map[objectKey]labels.Set // cache of podLabels
 }
 
 // newObjects returns Objects without contents, and the lists to read.
@@ -287,79 +284,16 @@ func (s *Objects) Owners(policy *decision.Policy) (*workload.Owners, error) {
 	return workload.NewOwners(s.factory, policy)
 }
 
-// Labels returns the labels of a workload's own object. For a kind that is not read, it returns the
-// labels that all pods of the workload share. It returns none if the workload does not exist. Of
-// apiVersion, only the group matters.
-func (s *Objects) Labels(apiVersion, kind, namespace, name string) labels.Set {
-	key := objectKey{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name}
-	object, isRead := s.object(key)
-	switch {
-	case !isRead:
-		return s.podLabels()[key]
-	case object == nil:
+// Object returns the object of a workload. It is nil if the object does not exist, or if its kind is
+// not read. Of apiVersion, only the group matters.
+func (s *Objects) Object(apiVersion, kind, namespace, name string) metav1.Object {
+	store := s.stores[schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind()] // other groups also have a Job or a StatefulSet
+	if store == nil {
 		return nil
 	}
-	return object.GetLabels()
-}
-
-// Controller returns the controller of a workload's own object, such as the CronJob of a Job; nil
-// if it has none, or if its kind is not read. Of apiVersion, only the group matters.
-func (s *Objects) Controller(apiVersion, kind, namespace, name string) *metav1.OwnerReference {
-	object, _ := s.object(objectKey{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name})
-	if object == nil {
-		return nil
-	}
-	return metav1.GetControllerOfNoCopy(object)
-}
-
-// object returns the object of a workload; nil if it does not exist. isRead reports whether its
-// kind is read.
-func (s *Objects) object(key objectKey) (object metav1.Object, isRead bool) {
-	store, isRead := s.stores[key.kind] // other groups also have a Job or a StatefulSet
-	if !isRead {
-		return nil, false
-	}
-	found, _, _ := store.GetByKey(key.namespace + "/" + key.name) // a cache returns no error
-	object, _ = found.(metav1.Object)
-	return object, true
-}
-
-// objectKey identifies an object.
-type objectKey struct {
-	kind            schema.GroupKind
-	namespace, name string
-}
-
-// podLabels returns the labels that all pods of a workload share, for workloads of kinds that are
-// not read.
-func (s *Objects) podLabels() map[objectKey]labels.Set {
-	if s.labels != nil {
-		return s.labels
-	}
-	s.labels = map[objectKey]labels.Set{}
-	for _, pod := range snapshot.All(s.factory.Core().V1().Pods().Lister()) {
-		ref := metav1.GetControllerOfNoCopy(pod)
-		if ref == nil {
-			continue
-		}
-		owner := workload.RevisionOf(pod)
-		if rs, err := s.factory.Apps().V1().ReplicaSets().Lister().ReplicaSets(pod.Namespace).Get(ref.Name); err == nil && rs.UID == owner.UID {
-			if ref = metav1.GetControllerOfNoCopy(rs); ref == nil {
-				continue
-			}
-			owner = workload.KeyOf(pod.Namespace, ref)
-		}
-		key := objectKey{schema.GroupKind{Group: owner.Group, Kind: owner.Kind}, pod.Namespace, ref.Name}
-		if common, ok := s.labels[key]; ok {
-			maps.DeleteFunc(common, func(key, value string) bool {
-				other, ok := pod.Labels[key]
-				return !ok || other != value
-			})
-		} else {
-			s.labels[key] = maps.Clone(pod.Labels)
-		}
-	}
-	return s.labels
+	found, _, _ := store.GetByKey(namespace + "/" + name) // a cache returns no error
+	object, _ := found.(metav1.Object)
+	return object
 }
 
 // Denied reports whether an error of List means that the user may not list pods.

@@ -15,7 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -98,54 +97,44 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestLabels: the labels are copied from the workload's own object, regardless of its pods. For
-// kinds that are not read, they are the labels that all pods share.
-func TestLabels(t *testing.T) {
+// TestObject: the object of a workload is found by group, kind, namespace and name.
+func TestObject(t *testing.T) {
 	meta := func(kind string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "shop", Name: "x", Labels: map[string]string{"kind": kind}}
 	}
-	clones, theirs := ownedBy("CloneSet"), ownedBy("batch.volcano.sh/v1alpha1/Job")
-	elsewhere := clones("a", map[string]string{"app": "ledger"})
-	elsewhere.Namespace = "bank"
 	listed, err := lister.List(t.Context(), listertest.Start(t,
 		&appsv1.Deployment{ObjectMeta: meta("Deployment")}, &appsv1.ReplicaSet{ObjectMeta: meta("ReplicaSet")},
 		&appsv1.StatefulSet{ObjectMeta: meta("StatefulSet")}, &v1.ReplicationController{ObjectMeta: meta("ReplicationController")},
-		&batchv1.Job{ObjectMeta: meta("Job")}, &v1.Pod{ObjectMeta: meta("Pod")},
-		clones("a", map[string]string{"app": "web", "hash": "1", "canary": "true"}), clones("b", map[string]string{"app": "web", "hash": "2"}),
-		theirs("c", map[string]string{"app": "sum"}), elsewhere,
+		&batchv1.Job{ObjectMeta: meta("Job")}, &v1.Pod{ObjectMeta: meta("Pod")}, ownedBy("CloneSet")("a", nil),
 	).Client(), lister.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	type workload struct{ apiVersion, kind, namespace, name string }
-	want := map[workload]labels.Set{
-		{"apps/v1", "Deployment", "shop", "x"}:            {"kind": "Deployment"},
-		{"apps/v1", "ReplicaSet", "shop", "x"}:            {"kind": "ReplicaSet"},
-		{"apps/v1", "StatefulSet", "shop", "x"}:           {"kind": "StatefulSet"},
-		{"v1", "ReplicationController", "shop", "x"}:      {"kind": "ReplicationController"},
-		{"batch/v1", "Job", "shop", "x"}:                  {"kind": "Job"},
-		{"v1", "Pod", "shop", "x"}:                        {"kind": "Pod"},
-		{"batch.volcano.sh/v1alpha1", "Job", "shop", "x"}: {"app": "sum"},
-		// These workloads do not exist.
-		{"apps.kruise.io/v1alpha1", "StatefulSet", "shop", "x"}: nil,
-		{"example.com/v1", "CloneSet", "shop", "x"}:             nil,
+	want := map[workload]string{
+		{"apps/v1", "Deployment", "shop", "x"}:       "Deployment",
+		{"apps/v1", "ReplicaSet", "shop", "x"}:       "ReplicaSet",
+		{"apps/v1", "StatefulSet", "shop", "x"}:      "StatefulSet",
+		{"apps/v1beta1", "StatefulSet", "shop", "x"}: "StatefulSet",
+		{"v1", "ReplicationController", "shop", "x"}: "ReplicationController",
+		{"batch/v1", "Job", "shop", "x"}:             "Job",
+		{"v1", "Pod", "shop", "x"}:                   "Pod",
+		// These objects do not exist, or are of kinds that are not read.
+		{"batch.volcano.sh/v1alpha1", "Job", "shop", "x"}:       "",
+		{"apps.kruise.io/v1alpha1", "StatefulSet", "shop", "x"}: "",
+		{"apps.kruise.io/v1alpha1", "CloneSet", "shop", "x"}:    "",
 	}
 	for w := range maps.Clone(want) {
-		want[workload{w.apiVersion, w.kind, "shop", "y"}], want[workload{w.apiVersion, w.kind, "bank", "x"}] = nil, nil
+		want[workload{w.apiVersion, w.kind, "shop", "y"}], want[workload{w.apiVersion, w.kind, "bank", "x"}] = "", ""
 	}
-	for _, apiVersion := range []string{"apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1"} { // a reference has the version of its writer
-		want[workload{apiVersion, "CloneSet", "shop", "x"}] = labels.Set{"app": "web"}
-		want[workload{apiVersion, "CloneSet", "bank", "x"}] = labels.Set{"app": "ledger"}
-		want[workload{apiVersion, "CloneSet", "shop", "y"}] = nil
+	got := map[workload]string{}
+	for w := range want {
+		if got[w] = ""; listed.Object(w.apiVersion, w.kind, w.namespace, w.name) != nil {
+			got[w] = listed.Object(w.apiVersion, w.kind, w.namespace, w.name).GetLabels()["kind"]
+		}
 	}
-	for range 2 { // the second result is cached
-		got := map[workload]labels.Set{}
-		for w := range want {
-			got[w] = listed.Labels(w.apiVersion, w.kind, w.namespace, w.name)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

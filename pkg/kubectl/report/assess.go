@@ -152,7 +152,11 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 	if len(priced) > 0 {
 		a.Nodes = new(savings.Now * HoursPerMonth)
 	}
-	assessor := v.newAssessor(priced)
+	spot, onDemand := append(v.nodesOf(decision.Spot), v.SpotPools...), v.nodesOf(decision.OnDemand)
+	assessor := &assessor{
+		View: v, priced: priced, spot: spot, onDemand: onDemand,
+		fitsSpot: simulation.FitsAnyNode(spot), fitsOnDemand: simulation.FitsAnyNode(onDemand),
+	}
 	for _, p := range v.Snapshot.Pods {
 		if p.Workload == nil && p.Live() && workload.PolicyApplies(p.Pod) && included(p.Namespace, system) {
 			a.UnknownOwners++
@@ -229,16 +233,6 @@ type assessor struct {
 	priced                 map[*snapshot.Node]*pricing.Cost
 	spot, onDemand         []*snapshot.Node
 	fitsSpot, fitsOnDemand func(*snapshot.Pod) bool
-	optIn                  string // the JSON of the fields of a pod that opts in
-}
-
-func (v *View) newAssessor(priced map[*snapshot.Node]*pricing.Cost) *assessor {
-	spot, onDemand := append(v.nodesOf(decision.Spot), v.SpotPools...), v.nodesOf(decision.OnDemand)
-	optIn, _ := json.Marshal(map[string]string{"schedulerName": v.Profile}) // a map of strings always has a JSON form
-	return &assessor{
-		View: v, priced: priced, spot: spot, onDemand: onDemand, fitsSpot: simulation.FitsAnyNode(spot),
-		fitsOnDemand: simulation.FitsAnyNode(onDemand), optIn: string(optIn),
-	}
 }
 
 // assess assesses a workload. newest is its newest revision with pods.

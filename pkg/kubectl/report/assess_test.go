@@ -44,9 +44,7 @@ func assessedView(t *testing.T, cluster string, edit func(runtime.Object), more 
 	if err != nil {
 		t.Fatal(err)
 	}
-	view := viewOf(t, listed, basic())
-	view.Controller = listed.Controller
-	return view
+	return viewOf(t, listed, basic())
 }
 
 // assess assesses a cluster whose pods name the default scheduler, unless their line has a profile.
@@ -467,7 +465,7 @@ func TestAssessLess(t *testing.T) {
 			return nil // there are no nodes or no pods
 		}
 		view := viewOf(t, listed, basic())
-		view.Controller, view.DisruptionBudgetsUnknown = listed.Controller, slices.Contains(listed.Missing, "poddisruptionbudgets")
+		view.DisruptionBudgetsUnknown = slices.Contains(listed.Missing, "poddisruptionbudgets")
 		all := map[string]report.AssessedWorkload{}
 		for _, w := range view.Assess(pricing.BuiltIn(), false).Workloads {
 			all[w.Ref.String()] = w

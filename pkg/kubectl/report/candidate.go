@@ -204,9 +204,13 @@ func (c *candidate) patch() *Patch {
 		return nil
 	}
 	ref := c.result.Ref
+	optIn, _ := json.Marshal(map[string]string{"schedulerName": c.Profile}) // a map of strings always has a JSON form
 	patch := &Patch{Kind: strings.ToLower(ref.Kind), Namespace: ref.Namespace, Name: ref.Name,
-		Patch: json.RawMessage(`{"spec":{"template":{"spec":` + c.optIn + `}}}`)}
-	controller := c.Controller(ref.APIVersion, ref.Kind, ref.Namespace, ref.Name)
+		Patch: json.RawMessage(`{"spec":{"template":{"spec":` + string(optIn) + `}}}`)}
+	var controller *metav1.OwnerReference
+	if object := c.Object(ref.APIVersion, ref.Kind, ref.Namespace, ref.Name); object != nil {
+		controller = metav1.GetControllerOfNoCopy(object)
+	}
 	switch kind := groupKind(ref.APIVersion, ref.Kind); {
 	case controller != nil && kind == "Job.batch" && groupKind(controller.APIVersion, controller.Kind) == "CronJob.batch":
 		patch.Kind, patch.Name = "cronjob", controller.Name

@@ -3,10 +3,12 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -102,6 +104,37 @@ func (v *View) Statuses() (all []Status, others int) {
 			cmp.Compare(b.deficit, a.deficit), cmp.Compare(b.Waiting, a.Waiting), compareRefs(a.Ref, b.Ref))
 	})
 	return all, others
+}
+
+// Select returns the statuses that a selector selects by the labels of the workload's own object. For
+// a kind that is not read, these are the labels that all pods of the object share.
+func (v *View) Select(all []Status, selector labels.Selector) []Status {
+	ofObject := func(ref Ref) Ref {
+		ref.Role = ""
+		return ref
+	}
+	shared := map[Ref]labels.Set{}
+	for _, p := range v.Snapshot.Pods {
+		if p.Workload == nil {
+			continue
+		}
+		ref := ofObject(refOf(p.Workload))
+		if common, ok := shared[ref]; ok {
+			maps.DeleteFunc(common, func(key, value string) bool {
+				other, ok := p.Labels[key]
+				return !ok || other != value
+			})
+		} else {
+			shared[ref] = maps.Clone(p.Labels)
+		}
+	}
+	return slices.DeleteFunc(all, func(s Status) bool {
+		own := shared[ofObject(s.Ref)]
+		if object := v.Object(s.APIVersion, s.Kind, s.Namespace, s.Name); object != nil {
+			own = object.GetLabels()
+		}
+		return !selector.Matches(own)
+	})
 }
 
 // notOptedIn returns the status of a workload of another scheduler that was probably meant to opt

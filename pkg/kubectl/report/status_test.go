@@ -1,9 +1,11 @@
 package report_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
@@ -29,7 +31,9 @@ func TestRolloutIsOneWorkload(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want a Rollout of 4 with a budget of 3", object[0], e, err)
 		}
 	}
-	if labels := listed.Labels("argoproj.io/v1alpha1", "Rollout", "shop", "web"); labels["app"] != "web" {
-		t.Errorf("labels %v, want the labels of its pods", labels)
+	for app, want := range map[string]int{"web": 1, "db": 0} {
+		if got := view.Select(slices.Clone(all), labels.SelectorFromSet(labels.Set{"app": app})); len(got) != want {
+			t.Errorf("app=%s selects %d workloads, want %d: the labels of its pods count", app, len(got), want)
+		}
 	}
 }

@@ -51,9 +51,8 @@ type View struct {
 	// (NewSpotPool). Only Assess uses both.
 	DisruptionBudgetsUnknown bool
 	SpotPools                []*snapshot.Node
-	// Controller returns the controller of a workload's own object (lister.Objects.Controller).
-	// Only Assess uses it.
-	Controller func(apiVersion, kind, namespace, name string) *metav1.OwnerReference
+	// Object returns a workload's own object (lister.Objects.Object). Only Select and Assess use it.
+	Object func(apiVersion, kind, namespace, name string) metav1.Object
 }
 
 // Ref names an object.

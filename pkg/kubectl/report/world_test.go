@@ -49,6 +49,6 @@ func viewOf(t clustertest.TB, listed *lister.Objects, policy *decision.Policy) *
 	}
 	return &report.View{
 		Snapshot: snapshot, Policy: policy, Signals: providers.Signals(), Profile: clustertest.Profile, Owners: owners,
-		TemplatePods: listed.TemplatePods(clustertest.Profile),
+		TemplatePods: listed.TemplatePods(clustertest.Profile), Object: listed.Object,
 	}
 }
