@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -133,19 +134,13 @@ func decoded(file io.Reader) (*textReader, error) {
 
 // readDocuments sends the objects of a file. name is its name for errors.
 func readDocuments(in io.Reader, name string, send func(*dumpItem) error) error {
-	var sendErr error // is returned as it is
 	text, err := decoded(in)
 	if err == nil {
-		err = splitText(text, func(item *dumpItem) error {
-			sendErr = send(item)
-			return sendErr
-		})
+		err = splitText(text, send)
 	}
 	switch {
-	case err == nil:
-		return nil
-	case sendErr != nil:
-		return sendErr
+	case err == nil, errors.Is(err, context.Canceled): // by send
+		return err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s: it ends within an object: %s", name, expectedDump)
 	}

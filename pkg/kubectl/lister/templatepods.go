@@ -1,7 +1,6 @@
 package lister
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -17,9 +16,9 @@ import (
 
 // TemplatePods returns one pod of each Deployment, StatefulSet and active Job whose scheduler name
 // is profile. A workload that is scaled to 0 has none, unless Scope.IncludeScaledToZero is set. The
-// pod is made from the template, with the fields that the API server would set. The order is by
-// namespace, kind and name of the owner. Commands use these pods for workloads that have none. A
-// Deployment without a ReplicaSet is omitted.
+// pod is made from the template, with the fields that the API server would set. The order is
+// undefined. Commands use these pods for workloads that have none. A Deployment without a
+// ReplicaSet is omitted.
 func (s *Objects) TemplatePods(profile string) []*v1.Pod {
 	apps, kind := s.factory.Apps().V1(), appsv1.SchemeGroupVersion.WithKind
 	wants := func(template *v1.PodTemplateSpec, replicas *int32) bool {
@@ -57,10 +56,6 @@ func (s *Objects) TemplatePods(profile string) []*v1.Pod {
 			pods = append(pods, podOf(job, batchv1.SchemeGroupVersion.WithKind("Job"), &job.Spec.Template, job.Name+"-0"))
 		}
 	}
-	kindOf := func(pod *v1.Pod) string { return pod.OwnerReferences[0].Kind } // ReplicaSet for a Deployment
-	slices.SortFunc(pods, func(a, b *v1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(kindOf(a), kindOf(b)), cmp.Compare(a.Name, b.Name))
-	})
 	classes := snapshot.All(s.factory.Scheduling().V1().PriorityClasses().Lister())
 	for _, pod := range pods {
 		applyDefaults(pod, classes)

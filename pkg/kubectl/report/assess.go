@@ -43,8 +43,6 @@ const (
 	NotChecked Class = "Unchecked"
 )
 
-var classes = []Class{ReadyForSpot, NeedsChange, StaysOnDemand, OptedIn, Infrastructure, NotForSpot, NotChecked}
-
 // AssessedWorkload is the answer for one workload.
 type AssessedWorkload struct {
 	Ref   `json:",inline"`
@@ -168,8 +166,12 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 			a.add(&one)
 		}
 	}
+	order := map[Class]int{}
+	for i, c := range classes {
+		order[c.class] = i
+	}
 	slices.SortStableFunc(a.Workloads, func(a, b AssessedWorkload) int {
-		return cmp.Or(cmp.Compare(slices.Index(classes, a.Class), slices.Index(classes, b.Class)), cmp.Compare(b.saving(), a.saving()))
+		return cmp.Or(cmp.Compare(order[a.Class], order[b.Class]), cmp.Compare(b.saving(), a.saving()))
 	})
 	return a
 }

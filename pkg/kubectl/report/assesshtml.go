@@ -24,15 +24,20 @@ var assessmentPage = template.Must(template.New("assessment").Funcs(template.Fun
 	"workloads": func(n int) string { return Count(n, "workload", "workloads") },
 }).Parse(assessmentText))
 
-// classTitles are the headings of the classes for a reader who does not know the product.
-var classTitles = map[Class]string{
-	ReadyForSpot:   "Can run on spot now",
-	NeedsChange:    "Can run on spot with a change",
-	StaysOnDemand:  "Stays on on-demand: the floor is all of its replicas",
-	OptedIn:        "Opted in already",
-	Infrastructure: "Infrastructure of the cluster",
-	NotForSpot:     "Should not run on spot",
-	NotChecked:     "Cannot be checked",
+// classes describes the classes, in the order in which they are shown.
+var classes = []struct {
+	class Class
+	// title is the heading for a reader who does not know the product, and reasons that of the
+	// column of reasons; "" without such a column. summary follows the number of workloads.
+	title, reasons, summary string
+}{
+	{ReadyForSpot, "Can run on spot now", "", "can run on spot now"},
+	{NeedsChange, "Can run on spot with a change", "change", "with a change"},
+	{StaysOnDemand, "Stays on on-demand: the floor is all of its replicas", "", "on on-demand only"},
+	{OptedIn, "Opted in already", "reason", "opted in"},
+	{Infrastructure, "Infrastructure of the cluster", "", "are infrastructure"},
+	{NotForSpot, "Should not run on spot", "reason", "should not"},
+	{NotChecked, "Cannot be checked", "not known", "cannot be checked"},
 }
 
 // assessmentSection has the workloads of one class.
@@ -51,22 +56,9 @@ func (a *Assessment) HTML(policy string, warnings []string, now time.Time) ([]by
 		Warnings, Unpriced []string
 		Sections           []assessmentSection
 	}{Assessment: a, Policy: policy, Date: now.UTC().Format("2 January 2006 15:04 UTC"), Warnings: warnings, Unpriced: PoolCounts(a.Unpriced)}
-	for _, class := range classes {
-		section := assessmentSection{Title: classTitles[class]}
-		switch class {
-		case NeedsChange:
-			section.WhyHeader = "change"
-		case NotForSpot, OptedIn:
-			section.WhyHeader = "reason"
-		case NotChecked:
-			section.WhyHeader = "not known"
-		}
-		for i := range a.Workloads {
-			if a.Workloads[i].Class == class {
-				section.Workloads = append(section.Workloads, a.Workloads[i])
-			}
-		}
-		data.Sections = append(data.Sections, section)
+	for _, c := range classes {
+		ofOthers := func(w AssessedWorkload) bool { return w.Class != c.class }
+		data.Sections = append(data.Sections, assessmentSection{c.title, c.reasons, slices.DeleteFunc(slices.Clone(a.Workloads), ofOthers)})
 	}
 	var out bytes.Buffer
 	if err := assessmentPage.Execute(&out, data); err != nil {
@@ -99,15 +91,9 @@ func (a *Assessment) Difference() string {
 // Summary counts the workloads by class, in words.
 func (a *Assessment) Summary() string {
 	parts := []string{}
-	for _, part := range []struct {
-		class Class
-		text  string
-	}{
-		{ReadyForSpot, "can run on spot now"}, {NeedsChange, "with a change"}, {StaysOnDemand, "on on-demand only"}, {OptedIn, "opted in"},
-		{Infrastructure, "are infrastructure"}, {NotForSpot, "should not"}, {NotChecked, "cannot be checked"},
-	} {
-		if n := a.Classes[part.class]; n > 0 || part.class == ReadyForSpot {
-			parts = append(parts, fmt.Sprintf("%d %s", n, part.text))
+	for _, c := range classes {
+		if n := a.Classes[c.class]; n > 0 || c.class == ReadyForSpot {
+			parts = append(parts, fmt.Sprintf("%d %s", n, c.summary))
 		}
 	}
 	return strings.Join(parts, ", ")
