@@ -126,7 +126,7 @@ func (o *options) readDump(ctx context.Context, from string, scope lister.Scope)
 		o.warn("the dump has no %s: if the cluster has some, add them to the dump", strings.Join(listed.Missing, ", "))
 	}
 	if len(listed.Unused) > 0 {
-		o.warn("not used: %s", comment(strings.Join(firstOf(listed.Unused, 10), ", ")))
+		o.warn("not used: %s", comment(report.SomeOf(listed.Unused)))
 	}
 	current, err := defaultPolicy()
 	if o.configFile != "" {
@@ -138,14 +138,6 @@ func (o *options) readDump(ctx context.Context, from string, scope lister.Scope)
 	o.source.Policy.Name = current.from
 	view, err := o.viewOf(listed, current)
 	return view, listed, err
-}
-
-// firstOf returns the first n texts, and how many more there are.
-func firstOf(texts []string, n int) []string {
-	if len(texts) <= n {
-		return texts
-	}
-	return append(slices.Clone(texts[:n]), fmt.Sprintf("and %d more", len(texts)-n))
 }
 
 func (o *options) printAssessment(p *printing, a *report.Assessment) error {

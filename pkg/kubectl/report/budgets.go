@@ -1,6 +1,8 @@
 package report
 
 import (
+	"slices"
+
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -28,18 +30,12 @@ func required(b *policyv1.PodDisruptionBudget, pods int) (n int, setting string,
 // requiredByBudget returns how many replicas of a workload its PodDisruptionBudgets keep available;
 // 0 without one. A budget that selects pods of other workloads too requires no number of this one.
 func (v *View) requiredByBudget(w *snapshot.Workload) (most int) {
-	var first *snapshot.Pod
-	pods := 0
-	for _, r := range w.Revisions {
-		if pods += len(r.Pods); first == nil && len(r.Pods) > 0 {
-			first = r.Pods[0]
-		}
-	}
-	if first == nil {
+	pods := slices.Collect(podsOf(w))
+	if len(pods) == 0 {
 		return 0
 	}
-	for _, b := range v.Snapshot.BudgetsOf(first) {
-		if n, _, ok := required(b, w.Desired); ok && int(b.Status.ExpectedPods) <= max(w.Desired, pods) {
+	for _, b := range v.Snapshot.BudgetsOf(pods[0]) {
+		if n, _, ok := required(b, w.Desired); ok && int(b.Status.ExpectedPods) <= max(w.Desired, len(pods)) {
 			most = max(most, n)
 		}
 	}

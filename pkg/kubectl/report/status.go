@@ -300,3 +300,12 @@ func Count(n int, one, many string) string {
 	}
 	return fmt.Sprintf("%d %s", n, many)
 }
+
+// SomeOf returns the first texts of a list as one text, and how many more there are.
+func SomeOf(texts []string) string {
+	const most = 10
+	if len(texts) <= most {
+		return strings.Join(texts, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
+}

@@ -78,7 +78,7 @@ func (r Ref) String() string {
 
 func compareRefs(a, b Ref) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name),
-		strings.Compare(a.Role, b.Role))
+		strings.Compare(a.Role, b.Role), strings.Compare(a.APIVersion, b.APIVersion))
 }
 
 // refOf returns the Ref of a workload.

@@ -142,40 +142,38 @@ type WhatIf struct {
 func (v *View) SimulateLoss(losses []string) (*WhatIf, error) {
 	result := &WhatIf{Lose: losses, Changes: []Change{}}
 	lost := map[*snapshot.Node]bool{}
-	var pods []*snapshot.Pod
 	for _, loss := range losses {
-		found := false
+		found := loss == allSpot // which may be empty
 		for _, n := range v.Snapshot.Nodes {
 			if slices.Contains(lossesOf(n), loss) {
-				found = true
-				if !lost[n] {
-					lost[n], pods = true, append(pods, n.Pods...)
-				}
+				found, lost[n] = true, true
 			}
 		}
-		if !found && loss != allSpot { // which may be empty
+		if !found {
 			return nil, fmt.Errorf("--lose %s: no node matches; possible values: %s", loss, v.choicesLike(loss))
 		}
 	}
 	result.Nodes = len(lost)
-	result.Workloads, result.Pods = v.affectedBy(func(n *snapshot.Node) bool { return lost[n] }, pods)
-	v.recover(result.Workloads, lost, pods)
+	result.Workloads, result.Pods = v.affectedBy(lost)
+	v.recover(result.Workloads, lost)
 	return result, nil
 }
 
 // recover sets the numbers of recoverable pods. The first workloads, which lose most, get room
 // first.
-func (v *View) recover(workloads []AffectedWorkload, lost map[*snapshot.Node]bool, pods []*snapshot.Pod) {
-	// A Room uses no node that is about to be reclaimed. The facts of the nodes are restored below.
-	for n := range lost {
+func (v *View) recover(workloads []AffectedWorkload, lost map[*snapshot.Node]bool) {
+	of := map[Ref][]*snapshot.Pod{}
+	for _, n := range v.Snapshot.Nodes {
+		if !lost[n] {
+			continue
+		}
 		facts := n.Facts
 		defer func() { n.Facts = facts }()
-		n.Facts.Signal = decision.Reclaim
-	}
-	of := map[Ref][]*snapshot.Pod{}
-	for _, p := range pods {
-		if p.Workload != nil && p.Workload.Kind != "Pod" && p.Live() { // nothing creates a bare pod again
-			of[refOf(p.Workload)] = append(of[refOf(p.Workload)], p)
+		n.Facts.Signal = decision.Reclaim // a Room uses no node that is about to be reclaimed
+		for _, p := range n.Pods {
+			if p.Workload != nil && p.Workload.Kind != "Pod" && p.Live() { // nothing creates a bare pod again
+				of[refOf(p.Workload)] = append(of[refOf(p.Workload)], p)
+			}
 		}
 	}
 	room := simulation.NewRoom(v.Snapshot)
@@ -190,23 +188,19 @@ func (v *View) recover(workloads []AffectedWorkload, lost map[*snapshot.Node]boo
 
 // choicesLike returns some choices of the same form.
 func (v *View) choicesLike(text string) string {
-	const maxChoices = 10
 	form, _, _ := strings.Cut(text, "=")
 	like := slices.DeleteFunc(v.LossChoices(), func(choice string) bool { return !strings.HasPrefix(choice, form+"=") })
-	switch {
-	case len(like) == 0:
-		return "none"
-	case len(like) > maxChoices:
-		return fmt.Sprintf("%s and %d more", strings.Join(like[:maxChoices], ", "), len(like)-maxChoices)
-	}
-	return strings.Join(like, ", ")
+	return cmp.Or(SomeOf(like), "none")
 }
 
-// affectedBy returns the workloads with a live pod among pods, and the number of such pods. pods
-// must be all pods on the lost nodes.
-func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) (all []AffectedWorkload, count int) {
+// affectedBy returns the workloads with a live pod on the lost nodes, and the number of such pods.
+func (v *View) affectedBy(lost map[*snapshot.Node]bool) (all []AffectedWorkload, count int) {
 	all = []AffectedWorkload{}
 	seen := map[*snapshot.Workload]bool{}
+	var pods []*snapshot.Pod
+	for n := range lost {
+		pods = append(pods, n.Pods...)
+	}
 	for _, p := range pods {
 		if p.Workload == nil || !p.Live() || !v.Includes(p.Namespace) {
 			continue
@@ -223,7 +217,7 @@ func (v *View) affectedBy(lost func(*snapshot.Node) bool, pods []*snapshot.Pod) 
 				continue
 			}
 			l.Before++
-			if !lost(p.Node) {
+			if !lost[p.Node] {
 				l.After++
 			}
 		}
