@@ -4,13 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"strings"
-	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -55,8 +53,9 @@ func (r *limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// itemBuffers contains the buffers of items that were decoded.
-var itemBuffers = sync.Pool{New: func() any { return new([]byte) }}
+// sendFunc receives an object as JSON. kind is its kind if the object itself does not name it. data is
+// valid until it returns. It is nil for a list, after its items.
+type sendFunc func(kind schema.GroupKind, data []byte) error
 
 // textReader is a Reader whose next bytes can be inspected.
 type textReader struct {
@@ -133,14 +132,14 @@ func decoded(file io.Reader) (*textReader, error) {
 }
 
 // readDocuments sends the objects of a file. name is its name for errors.
-func readDocuments(in io.Reader, name string, send func(*dumpItem) error) error {
+func readDocuments(in io.Reader, name string, send sendFunc) error {
 	text, err := decoded(in)
 	if err == nil {
 		err = splitText(text, send)
 	}
 	switch {
-	case err == nil, errors.Is(err, context.Canceled): // by send
-		return err
+	case err == nil:
+		return nil
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s: it ends within an object: %s", name, expectedDump)
 	}
@@ -163,7 +162,7 @@ func isArchive(start []byte) bool {
 const logStart, logEnd = "==== START logs for container", "==== END logs for container"
 
 // splitText sends the objects of a text of one or more documents.
-func splitText(text *textReader, send func(*dumpItem) error) error {
+func splitText(text *textReader, send sendFunc) error {
 	for first := true; ; first = false {
 		start, err := text.peek(peekBytes)
 		switch {
@@ -194,7 +193,7 @@ func splitText(text *textReader, send func(*dumpItem) error) error {
 }
 
 // splitYAML sends the objects of YAML documents.
-func splitYAML(text io.Reader, send func(*dumpItem) error) error {
+func splitYAML(text io.Reader, send sendFunc) error {
 	limited := &limitedReader{text, maxYAMLBytes, errYAMLTooLarge}
 	documents := yaml.NewYAMLReader(bufio.NewReader(limited))
 	for {
@@ -223,9 +222,9 @@ func splitYAML(text io.Reader, send func(*dumpItem) error) error {
 
 // splitJSON sends the next JSON value of a text: an object, or the items of a list. start has the
 // start of the value. The rest of the text remains.
-func splitJSON(text *textReader, start []byte, send func(*dumpItem) error) error {
+func splitJSON(text *textReader, start []byte, send sendFunc) error {
 	limited := &limitedReader{text, maxItemBytes, errItemTooLarge}
-	decoder := jsontext.NewDecoder(limited, jsontext.AllowDuplicateNames(true)) // dump.decode checks the names in an item
+	decoder := jsontext.NewDecoder(limited, jsontext.AllowDuplicateNames(true)) // dump.add checks the names in an item
 	// start may end within the object: then the rest of its type is not known.
 	head, isList, _ := headOf(start, jsontext.AllowDuplicateNames(true))
 	var err error
@@ -264,7 +263,7 @@ func headOf(data []byte, options ...jsontext.Options) (head metav1.TypeMeta, isL
 }
 
 // splitList sends the items of a list.
-func splitList(decoder *jsontext.Decoder, limited *limitedReader, list metav1.TypeMeta, send func(*dumpItem) error) error {
+func splitList(decoder *jsontext.Decoder, limited *limitedReader, list metav1.TypeMeta, send sendFunc) error {
 	list.Kind = strings.TrimSuffix(list.Kind, "List")
 	kind := list.GroupVersionKind().GroupKind()
 	if _, err := decoder.ReadToken(); err != nil {
@@ -286,12 +285,12 @@ func splitList(decoder *jsontext.Decoder, limited *limitedReader, list metav1.Ty
 	if _, err := decoder.ReadToken(); err != nil {
 		return err
 	}
-	return send(&dumpItem{kind: kind})
+	return send(kind, nil)
 }
 
 // sendItems sends the objects of the array that is the next value. kind is their kind if they do
 // not name it. It only finds where they end, which is several times faster than to decode them.
-func sendItems(decoder *jsontext.Decoder, limited *limitedReader, kind schema.GroupKind, send func(*dumpItem) error) error {
+func sendItems(decoder *jsontext.Decoder, limited *limitedReader, kind schema.GroupKind, send sendFunc) error {
 	if _, err := decoder.ReadToken(); err != nil {
 		return err
 	}
@@ -307,14 +306,12 @@ func sendItems(decoder *jsontext.Decoder, limited *limitedReader, kind schema.Gr
 }
 
 // sendValue sends the next value.
-func sendValue(decoder *jsontext.Decoder, kind schema.GroupKind, send func(*dumpItem) error) error {
+func sendValue(decoder *jsontext.Decoder, kind schema.GroupKind, send sendFunc) error {
 	value, err := decoder.ReadValue()
 	if err != nil {
 		return err
 	}
-	buffer := itemBuffers.Get().(*[]byte)
-	*buffer = append((*buffer)[:0], value...)
-	return send(&dumpItem{kind: kind, data: buffer})
+	return send(kind, value)
 }
 
 // kindOf returns the kind that an object names; zero if none.

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 
 	"github.com/go-json-experiment/json"
@@ -33,22 +32,6 @@ const expectedDump = "expected the output of kubectl get -o json or -o yaml, or 
 type dumpKind struct {
 	listing
 	found bool
-}
-
-// dumpItem is an object in a dump.
-type dumpItem struct {
-	file   string
-	number int // of the object in its file, from 1
-	// kind is the kind of the object. Before it is decoded, it is zero if only the object itself
-	// names it.
-	kind schema.GroupKind
-	// data is the object as JSON, of itemBuffers. It is nil for a list without items.
-	data *[]byte
-
-	decoded chan struct{} // closed when the fields below are set
-	// object is nil if no command uses the object, or if it is outside the scope.
-	object metav1.Object
-	err    error
 }
 
 // Load reads a cluster from a dump instead of an API server: from a file, from all files of a
@@ -100,69 +83,33 @@ func Load(ctx context.Context, path string, stdin io.Reader, scope Scope) (*Obje
 	return s, nil
 }
 
-// read reads all files. It decodes their objects concurrently, and stores them in the order of the
-// files, so that the result does not depend on the speed of the readers.
+// read reads all files, and adds their objects in this order.
 func (d *dump) read(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	toDecode, toStore := make(chan *dumpItem, 256), make(chan *dumpItem, 256)
-	var readErr error // may be read when toStore is closed
-	go func() {
-		defer close(toDecode)
-		defer close(toStore)
-		readErr = d.readFiles(func(item *dumpItem) error {
-			item.decoded = make(chan struct{})
-			for _, next := range []chan<- *dumpItem{toDecode, toStore} {
-				select {
-				case next <- item:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
-			return nil
-		})
-	}()
-	for range runtime.GOMAXPROCS(0) {
-		go func() {
-			for item := range toDecode {
-				item.err = d.decode(item)
-				close(item.decoded)
-			}
-		}()
-	}
-	for item := range toStore {
-		<-item.decoded
-		if item.err == nil {
-			item.err = d.store(item)
-		}
-		if item.err != nil {
-			return fmt.Errorf("%s: object %d: %w", item.file, item.number, item.err)
-		}
-	}
-	return readErr
-}
-
-// readFiles sends the objects of all files.
-func (d *dump) readFiles(send func(*dumpItem) error) error {
 	for _, file := range d.files {
-		number := 0
-		err := d.readFile(file, func(item *dumpItem) error {
-			if item.data != nil {
+		number := 0       // of the object in its file, from 1
+		var failure error // of an object; it is returned as it is
+		err := d.readFile(file, func(kind schema.GroupKind, data []byte) error {
+			if data != nil {
 				number++
 			}
-			item.file, item.number = file, number
-			return send(item)
+			if err := cmp.Or(ctx.Err(), d.add(file, kind, data)); err != nil {
+				failure = fmt.Errorf("%s: object %d: %w", file, number, err)
+			}
+			return failure
 		})
-		if errors.Is(err, errNoDump) && d.inDirectory {
+		switch {
+		case failure != nil:
+			return failure
+		case errors.Is(err, errNoDump) && d.inDirectory:
 			d.unusedFiles = append(d.unusedFiles, file)
-		} else if err != nil {
+		case err != nil:
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *dump) readFile(name string, send func(*dumpItem) error) error {
+func (d *dump) readFile(name string, send sendFunc) error {
 	if d.stdin != nil {
 		return readDocuments(d.stdin, name, send)
 	}
@@ -223,29 +170,6 @@ type knownObject struct {
 	file string
 }
 
-// store adds an object to its cache. Of several versions of one object the last one counts. An
-// object with another UID is an error.
-func (d *dump) store(item *dumpItem) error {
-	kind, object := d.kinds[item.kind], item.object
-	switch {
-	case kind != nil:
-		kind.found = true
-	case item.data != nil:
-		d.unusedKinds[item.kind.String()]++
-	}
-	if object == nil {
-		return nil
-	}
-	key := objectKey{item.kind, object.GetNamespace(), object.GetName()}
-	other, exists := d.known[key]
-	if exists && other.uid != object.GetUID() {
-		return fmt.Errorf("%s %q has another UID than in %s: expected files of one cluster at one time",
-			item.kind.Kind, namespacedName(object), other.file)
-	}
-	d.known[key] = knownObject{object.GetUID(), item.file}
-	return kind.into.Add(object)
-}
-
 // unused describes the objects and files that no command uses, in a fixed order.
 func (d *dump) unused() (all []string) {
 	for _, kind := range slices.Sorted(maps.Keys(d.unusedKinds)) {
@@ -271,22 +195,28 @@ var neededFields = json.WithUnmarshalers(json.JoinUnmarshalers(
 	skip[[]v1.ContainerStatus](), // of a pod that is being resized, only the specification counts
 ))
 
-// decode decodes an object, without the fields that nothing reads.
-func (d *dump) decode(item *dumpItem) error {
-	if item.data == nil {
+// add adds an object to its cache, without the fields that nothing reads, unless no command uses it.
+// Of several versions of one object the last one counts. An object with another UID is an error.
+// kind and data are those of a sendFunc.
+func (d *dump) add(file string, kind schema.GroupKind, data []byte) error {
+	if data != nil {
+		named, err := kindOf(data)
+		if err != nil {
+			return err
+		}
+		kind = cmp.Or(named, kind)
+	}
+	of := d.kinds[kind]
+	switch {
+	case of != nil:
+		of.found = true
+	case data != nil:
+		d.unusedKinds[kind.String()]++
+	}
+	if of == nil || data == nil {
 		return nil
 	}
-	defer itemBuffers.Put(item.data) // the object has copies of its strings
-	named, err := kindOf(*item.data)
-	if err != nil {
-		return err
-	}
-	item.kind = cmp.Or(named, item.kind)
-	kind := d.kinds[item.kind]
-	if kind == nil {
-		return nil
-	}
-	typed, err := scheme.Scheme.New(kind.kind)
+	typed, err := scheme.Scheme.New(of.kind)
 	if err != nil {
 		return err
 	}
@@ -294,11 +224,11 @@ func (d *dump) decode(item *dumpItem) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(*item.data, object, neededFields); err != nil {
-		return fmt.Errorf("%s: %w", item.kind.Kind, err)
+	if err := json.Unmarshal(data, object, neededFields); err != nil {
+		return fmt.Errorf("%s: %w", kind.Kind, err)
 	}
 	if err := checkMeta(object); err != nil {
-		return fmt.Errorf("%s %q: %w", item.kind.Kind, namespacedName(object), err)
+		return fmt.Errorf("%s %q: %w", kind.Kind, namespacedName(object), err)
 	}
 	if pod, ok := object.(*v1.Pod); ok && (pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed) {
 		return nil // as in List
@@ -306,9 +236,17 @@ func (d *dump) decode(item *dumpItem) error {
 	if in := object.GetNamespace(); in != "" && d.Scope.Namespace != "" && in != d.Scope.Namespace {
 		return nil
 	}
+	key := objectKey{kind, object.GetNamespace(), object.GetName()}
+	if other, exists := d.known[key]; exists && other.uid != object.GetUID() {
+		return fmt.Errorf("%s %q has another UID than in %s: expected files of one cluster at one time",
+			kind.Kind, namespacedName(object), other.file)
+	}
+	d.known[key] = knownObject{object.GetUID(), file}
 	trimmed, err := d.trimmer.Trim(object)
-	item.object = trimmed.(metav1.Object)
-	return err
+	if err != nil {
+		return err
+	}
+	return of.into.Add(trimmed)
 }
 
 // checkMeta checks the metadata of an object as the API server does, because commands print names
