@@ -101,21 +101,16 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 	t.columns(wide, "names")
 	for i := range e.Nodes {
 		g := &e.Nodes[i]
-		accepts := "no"
+		accepts, pool := "no", cell(g.Pool)
 		if g.Accepts {
 			accepts = "yes"
 		}
-		t.row(g.Count, g.Capacity, cell(poolOf(g)), accepts, cell(strings.Join(g.Reasons, "; ")), strings.Join(g.Names, ","))
+		if g.Pools > 1 {
+			pool = fmt.Sprintf("%d pools", g.Pools)
+		}
+		t.row(g.Count, g.Capacity, pool, accepts, cell(strings.Join(g.Reasons, "; ")), strings.Join(g.Names, ","))
 	}
 	return p.table(out, &t)
-}
-
-// poolOf returns the pool of a group of nodes, or how many it has.
-func poolOf(g *report.NodeGroup) string {
-	if g.Pools > 1 {
-		return fmt.Sprintf("%d pools", g.Pools)
-	}
-	return g.Pool
 }
 
 // policy prints the settings and the budget.

@@ -53,8 +53,8 @@ func (r *limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sendFunc receives an object as JSON. kind is its kind if the object itself does not name it. data is
-// valid until it returns. It is nil for a list, after its items.
+// sendFunc receives an object as JSON. kind is its kind if the object itself does not name it. data
+// is valid until it returns. It is nil for a list, after its items.
 type sendFunc func(kind schema.GroupKind, data []byte) error
 
 // textReader is a Reader whose next bytes can be inspected.
@@ -312,13 +312,4 @@ func sendValue(decoder *jsontext.Decoder, kind schema.GroupKind, send sendFunc) 
 		return err
 	}
 	return send(kind, value)
-}
-
-// kindOf returns the kind that an object names; zero if none.
-func kindOf(data []byte) (schema.GroupKind, error) {
-	if jsontext.Value(data).Kind() != '{' {
-		return schema.GroupKind{}, fmt.Errorf("it is no JSON object: %s", expectedDump)
-	}
-	head, _, err := headOf(data)
-	return head.GroupVersionKind().GroupKind(), err
 }

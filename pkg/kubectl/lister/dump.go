@@ -195,16 +195,19 @@ var neededFields = json.WithUnmarshalers(json.JoinUnmarshalers(
 	skip[[]v1.ContainerStatus](), // of a pod that is being resized, only the specification counts
 ))
 
-// add adds an object to its cache, without the fields that nothing reads, unless no command uses it.
-// Of several versions of one object the last one counts. An object with another UID is an error.
-// kind and data are those of a sendFunc.
+// add adds an object to its cache, without the fields that nothing reads, unless no command uses
+// it. Of several versions of one object the last one counts. An object with another UID is an
+// error. kind and data are those of a sendFunc.
 func (d *dump) add(file string, kind schema.GroupKind, data []byte) error {
 	if data != nil {
-		named, err := kindOf(data)
+		if jsontext.Value(data).Kind() != '{' {
+			return fmt.Errorf("it is no JSON object: %s", expectedDump)
+		}
+		head, _, err := headOf(data)
 		if err != nil {
 			return err
 		}
-		kind = cmp.Or(named, kind)
+		kind = cmp.Or(head.GroupVersionKind().GroupKind(), kind)
 	}
 	of := d.kinds[kind]
 	switch {

@@ -284,8 +284,8 @@ func (s *Objects) Owners(policy *decision.Policy) (*workload.Owners, error) {
 	return workload.NewOwners(s.factory, policy)
 }
 
-// Object returns the object of a workload. It is nil if the object does not exist, or if its kind is
-// not read. Of apiVersion, only the group matters.
+// Object returns the object of a workload. It is nil if the object does not exist, or if its kind
+// is not read. Of apiVersion, only the group matters.
 func (s *Objects) Object(apiVersion, kind, namespace, name string) metav1.Object {
 	store := s.stores[schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind()] // other groups also have a Job or a StatefulSet
 	if store == nil {

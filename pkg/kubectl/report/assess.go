@@ -155,14 +155,15 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 		View: v, priced: priced, spot: spot, onDemand: onDemand,
 		fitsSpot: simulation.FitsAnyNode(spot), fitsOnDemand: simulation.FitsAnyNode(onDemand),
 	}
+	included := func(namespace string) bool { return system || namespace != metav1.NamespaceSystem }
 	for _, p := range v.Snapshot.Pods {
-		if p.Workload == nil && p.Live() && workload.PolicyApplies(p.Pod) && included(p.Namespace, system) {
+		if p.Workload == nil && p.Live() && workload.PolicyApplies(p.Pod) && included(p.Namespace) {
 			a.UnknownOwners++
 		}
 	}
 	for _, w := range v.Snapshot.Workloads {
-		if newest := newestWithPods(w); newest != nil && w.Desired > 0 && included(w.Namespace, system) {
-			one := assessor.assess(w, newest)
+		if pods := slices.Collect(podsOf(w)); len(pods) > 0 && w.Desired > 0 && included(w.Namespace) {
+			one := assessor.assess(w, pods)
 			a.add(&one)
 		}
 	}
@@ -174,20 +175,6 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 		return cmp.Or(cmp.Compare(order[a.Class], order[b.Class]), cmp.Compare(b.saving(), a.saving()))
 	})
 	return a
-}
-
-func included(namespace string, system bool) bool {
-	return system || namespace != metav1.NamespaceSystem
-}
-
-// newestWithPods returns the newest revision that has pods; nil if none has.
-func newestWithPods(w *snapshot.Workload) *snapshot.Revision {
-	for _, r := range slices.Backward(w.Revisions) {
-		if len(r.Pods) > 0 {
-			return r
-		}
-	}
-	return nil
 }
 
 // add adds a workload and counts it.
@@ -237,12 +224,12 @@ type assessor struct {
 	fitsSpot, fitsOnDemand func(*snapshot.Pod) bool
 }
 
-// assess assesses a workload. newest is its newest revision with pods.
-func (a *assessor) assess(w *snapshot.Workload, newest *snapshot.Revision) AssessedWorkload {
-	p := newest.Pods[0]
+// assess assesses a workload. pods are its live pods.
+func (a *assessor) assess(w *snapshot.Workload, pods []*snapshot.Pod) AssessedWorkload {
+	p := pods[len(pods)-1].Revision.Pods[0] // of the newest revision with pods
 	subject := &p.Subject.Pod
 	settings, origins, _ := a.Policy.Explain(subject)
-	c := &candidate{assessor: a, w: w, p: p, pods: slices.Collect(podsOf(w)), subject: subject, settings: settings}
+	c := &candidate{assessor: a, w: w, p: p, pods: pods, subject: subject, settings: settings}
 	c.result = AssessedWorkload{
 		Ref: refOf(w), Desired: w.Desired, Floor: settings.Floor(w.Desired),
 		FloorSource: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.Sources["minOnDemand"]),

@@ -298,7 +298,11 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 	plan := decision.NewPlan(pod, settings, placed, waiting)
 	e.Workload, e.Revision = &w, pod.Workload.Revision
 	job := pod.Workload.Batch != decision.NotBatch
-	e.Settings = settingsOf(settings, job, &origins)
+	for i := range decision.Settings {
+		if setting := &decision.Settings[i]; setting.Applies(settings, job) {
+			e.Settings = append(e.Settings, Setting{setting.Name, setting.Text(settings), origins.Sources[setting.Name]})
+		}
+	}
 	if job {
 		e.Disruptions = disruptionsOf(settings, &plan)
 	}
@@ -319,16 +323,6 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 	e.BudgetUsage = plan.BudgetUsage()
 	e.Nodes = v.groups(p, &plan, &siblingsAt)
 	return plan
-}
-
-// settingsOf lists the settings that apply to a pod, with their origins.
-func settingsOf(s decision.WorkloadSettings, job bool, from *decision.Origins) (list []Setting) {
-	for i := range decision.Settings {
-		if setting := &decision.Settings[i]; setting.Applies(s, job) {
-			list = append(list, Setting{setting.Name, setting.Text(s), from.Sources[setting.Name]})
-		}
-	}
-	return list
 }
 
 // disruptionsOf describes the disruptions of a Job; "" without a limit.

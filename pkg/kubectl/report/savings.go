@@ -210,8 +210,8 @@ func (c *WorkloadCost) addSurplus(w *snapshot.Workload, priced map[*snapshot.Nod
 	}
 }
 
-// costOf returns the costs of a replica in US dollars per month: its share of the costs of its node.
-// ok is false if they are unknown. A pod without requests uses an unknown part of its node.
+// costOf returns the costs of a replica in US dollars per month: its share of the costs of its
+// node. ok is false if they are unknown. A pod without requests uses an unknown part of its node.
 func costOf(p *snapshot.Pod, priced map[*snapshot.Node]*pricing.Cost) (cost pricing.Cost, ok bool) {
 	of, part := priced[p.Node], share(p)*HoursPerMonth
 	if of == nil || part == 0 {

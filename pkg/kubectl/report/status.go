@@ -106,8 +106,8 @@ func (v *View) Statuses() (all []Status, others int) {
 	return all, others
 }
 
-// Select returns the statuses that a selector selects by the labels of the workload's own object. For
-// a kind that is not read, these are the labels that all pods of the object share.
+// Select returns the statuses that a selector selects by the labels of the workload's own object.
+// For a kind that is not read, these are the labels that all pods of the object share.
 func (v *View) Select(all []Status, selector labels.Selector) []Status {
 	ofObject := func(ref Ref) Ref {
 		ref.Role = ""

@@ -51,7 +51,8 @@ type View struct {
 	// (NewSpotPool). Only Assess uses both.
 	DisruptionBudgetsUnknown bool
 	SpotPools                []*snapshot.Node
-	// Object returns a workload's own object (lister.Objects.Object). Only Select and Assess use it.
+	// Object returns a workload's own object (lister.Objects.Object). Only Select and Assess use
+	// it.
 	Object func(apiVersion, kind, namespace, name string) metav1.Object
 }
 

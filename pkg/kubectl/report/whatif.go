@@ -14,8 +14,8 @@ import (
 // allSpot is the loss of all spot nodes.
 const allSpot = "all-spot"
 
-// lossForms are the forms of a loss: all-spot; pool=TYPE/ZONE, the spot nodes of one instance type in
-// one zone; zone=ZONE, all nodes of a zone; node=NAME. LossChoices has their order.
+// lossForms are the forms of a loss: all-spot; pool=TYPE/ZONE, the spot nodes of one instance type
+// in one zone; zone=ZONE, all nodes of a zone; node=NAME. LossChoices has their order.
 var lossForms = []string{allSpot, "pool", "zone", "node"}
 
 // CheckLoss returns an error with the expected form if a text is no loss.
