@@ -79,17 +79,12 @@ func (o *options) completeLosses(command *cobra.Command, _ []string, _ string) (
 func (o *options) completeNamespaces(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	o, ctx, cancel := o.completing(command)
 	defer cancel()
-	client, err := o.connect()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	list, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
 	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
+	if client, err := o.connect(); err == nil {
+		list, _ := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // empty if there is an error
+		for i := range list.Items {
+			names = append(names, list.Items[i].Name)
+		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -90,12 +90,8 @@ func sorted[T any](p *printing, items []T) error {
 	return nil
 }
 
-// custom prints the items of an object in the columns that the user chose: HEADER:PATH,...
-func (p *printing) custom(out io.Writer, object *unstructured.Unstructured) error {
-	t, paths, err := p.customTable()
-	if err != nil {
-		return err
-	}
+// printCustom prints the items of an object in the columns that the user chose: HEADER:PATH,...
+func (p *printing) printCustom(out io.Writer, object *unstructured.Unstructured) error {
 	items := []any{object.Object} // of explain
 	for _, list := range []string{"items", "workloads"} {
 		if found, ok, _ := unstructured.NestedSlice(object.Object, list); ok {
@@ -103,33 +99,32 @@ func (p *printing) custom(out io.Writer, object *unstructured.Unstructured) erro
 		}
 	}
 	for _, item := range items {
-		cells := make([]any, len(paths))
-		for i, by := range paths {
+		cells := make([]any, len(p.paths))
+		for i, by := range p.paths {
 			text, err := valueOf(by, item)
 			if err != nil {
 				return err
 			}
 			cells[i] = cell(text)
 		}
-		t.row(cells...)
+		p.custom.row(cells...)
 	}
-	return p.table(out, t)
+	return p.table(out, &p.custom)
 }
 
-// customTable returns an empty table of the user's columns, and their paths.
-func (p *printing) customTable() (*table, []*jsonpath.JSONPath, error) {
-	t, paths := &table{}, []*jsonpath.JSONPath{}
+// parseColumns reads the user's columns and their paths.
+func (p *printing) parseColumns() error {
 	for column := range strings.SplitSeq(strings.TrimPrefix(p.format(), customColumns), ",") {
 		header, text, given := strings.Cut(column, ":")
 		by, err := path(text)
 		if !given || header == "" || err != nil {
-			return nil, nil, fmt.Errorf("--output: invalid value %q: expected %sHEADER:PATH,..., such as NAME:.name; %w",
+			return fmt.Errorf("--output: invalid value %q: expected %sHEADER:PATH,..., such as NAME:.name; %w",
 				p.format(), customColumns, errUsage)
 		}
-		t.columns(always, header)
-		paths = append(paths, by)
+		p.custom.columns(always, header)
+		p.paths = append(p.paths, by)
 	}
-	return t, paths, nil
+	return nil
 }
 
 // watchInterval is the time between two readings of the cluster with -w.

@@ -13,6 +13,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
@@ -34,6 +35,9 @@ type printing struct {
 	seen map[string]bool
 	// others are the formats that only this command has.
 	others []string
+	// custom has the user's own columns, and paths their JSON paths.
+	custom table
+	paths  []*jsonpath.JSONPath
 }
 
 // newPrinting adds the flags -o and --no-headers to a command. others are formats that the command
@@ -55,8 +59,7 @@ func newPrinting(command *cobra.Command, others ...string) *printing {
 // check rejects an unknown format before anything is read.
 func (p *printing) check() error {
 	if strings.HasPrefix(p.format(), customColumns) {
-		_, _, err := p.customTable()
-		return err
+		return p.parseColumns()
 	}
 	if p.humanReadable() || p.format() == "name" || slices.Contains(p.others, p.format()) {
 		return nil
@@ -148,7 +151,7 @@ func (p *printing) object(out io.Writer, kind string, from *source, answer any, 
 		}
 	}
 	if strings.HasPrefix(p.format(), customColumns) {
-		return p.custom(out, object)
+		return p.printCustom(out, object)
 	}
 	object.SetAPIVersion(apiVersion)
 	object.SetKind(kind)

@@ -122,13 +122,7 @@ func decoded(file io.Reader) (*textReader, error) {
 		}
 		buffered = bufio.NewReader(unpacked)
 	}
-	start, _ := buffered.Peek(3)
-	for _, mark := range []string{"\xfe\xff", "\xff\xfe", "\xef\xbb\xbf"} {
-		if bytes.HasPrefix(start, []byte(mark)) {
-			return &textReader{Reader: transform.NewReader(buffered, unicode.BOMOverride(transform.Nop))}, nil
-		}
-	}
-	return &textReader{Reader: buffered}, nil
+	return &textReader{Reader: transform.NewReader(buffered, unicode.BOMOverride(transform.Nop))}, nil
 }
 
 // readDocuments sends the objects of a file. name is its name for errors.

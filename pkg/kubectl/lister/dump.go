@@ -28,12 +28,6 @@ import (
 // expectedDump describes a dump for error messages.
 const expectedDump = "expected the output of kubectl get -o json or -o yaml, or of kubectl cluster-info dump"
 
-// dumpKind is a kind of object that a dump may have.
-type dumpKind struct {
-	listing
-	found bool
-}
-
 // Load reads a cluster from a dump instead of an API server: from a file, from all files of a
 // directory and its subdirectories, or from stdin if path is "-". It accepts JSON and YAML, lists
 // and single objects, several documents, and gzip. It reads one object at a time, and ignores kinds
@@ -56,23 +50,21 @@ func Load(ctx context.Context, path string, stdin io.Reader, scope Scope) (*Obje
 	}
 	d := &dump{
 		Objects: s, stdin: stdin, files: files, inDirectory: inDirectory,
-		kinds: map[schema.GroupKind]*dumpKind{}, trimmer: transform.NewMovedPodTrimmer(),
+		kinds: map[schema.GroupKind]*listing{}, trimmer: transform.NewMovedPodTrimmer(),
 		known: map[objectKey]knownObject{}, unusedKinds: map[string]int{},
 	}
-	for _, listing := range listings {
-		if listing.kind.Kind != "PriorityClass" { // a dump lacks them
-			d.kinds[listing.kind.GroupKind()] = &dumpKind{listing: listing}
-		}
+	listings = slices.DeleteFunc(listings, func(l listing) bool { return l.kind.Kind == "PriorityClass" }) // a dump lacks them
+	for i := range listings {
+		d.kinds[listings[i].kind.GroupKind()] = &listings[i]
 	}
 	if err := d.read(ctx); err != nil {
 		return nil, err
 	}
-	for _, listing := range listings {
-		kind, resource := d.kinds[listing.kind.GroupKind()], listing.resource().Resource
-		switch {
-		case kind == nil:
-		case kind.found || kind.kind.Kind == "ReplicationController": // most clusters have none
-		case kind.kind.Kind == "Node" || kind.kind.Kind == "Pod":
+	for i := range listings {
+		resource := listings[i].resource().Resource
+		switch kind := listings[i].kind.Kind; {
+		case listings[i].found || kind == "ReplicationController": // most clusters have none
+		case kind == "Node" || kind == "Pod":
 			return nil, fmt.Errorf("%s: it has no %s: %s of nodes and pods", path, resource, expectedDump)
 		default:
 			s.Missing = append(s.Missing, resource)
@@ -149,7 +141,7 @@ type dump struct {
 	files []string  // for errors also the name of stdin
 	// inDirectory reports whether files are all files of a directory: some may be no dump.
 	inDirectory bool
-	kinds       map[schema.GroupKind]*dumpKind
+	kinds       map[schema.GroupKind]*listing
 	trimmer     *transform.PodTrimmer
 	// unusedFiles are files without objects of Kubernetes.
 	unusedFiles []string

@@ -123,6 +123,7 @@ type listing struct {
 	// required reports whether the command cannot continue without the list. owners reports whether
 	// the objects own pods.
 	required, owners bool
+	found            bool // whether a dump has the kind
 }
 
 // resource returns the resource of the kind, whose name is its plural.
