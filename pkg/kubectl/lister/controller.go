@@ -14,21 +14,19 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
 // Controller is what a cluster shows of the controller.
 type Controller struct {
-	// Config is its configuration; the default if it could not be read.
-	Config *controller.SpotControllerConfiguration
-	// Memory is what its leaders have passed on. Began is the start of the leader's term; zero if
-	// it is unknown.
-	Memory *leader.Memory
-	Began  time.Time
+	// Settings are those of its planner: its configuration, or the default if it could not be read,
+	// and what its leaders have passed on.
+	Settings rebalance.Settings
+	// Began is the start of the leader's term; zero if it is unknown.
+	Began time.Time
 	// Inactive is why no controller moves pods; "" if one does, or if this is unknown.
 	Inactive string
-	// Selects reports whether it moves pods of a namespace; nil means all.
-	Selects func(namespace string) bool
 	// Gaps has what could not be read.
 	Gaps []Gap
 }
@@ -40,7 +38,8 @@ const clockSkew = time.Minute
 // ReadController returns the state of the controller at now. It returns an error only if the API
 // server is unavailable.
 func ReadController(ctx context.Context, client kubernetes.Interface, now time.Time) (*Controller, error) {
-	c := &Controller{Config: controller.Default(), Memory: &leader.Memory{}}
+	config := controller.Default()
+	c := &Controller{Settings: rebalance.Settings{Rebalance: config.Rebalance, Gating: config.Gating, Memory: &leader.Memory{}}}
 	lease, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leader.Controller, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -55,18 +54,14 @@ func ReadController(ctx context.Context, client kubernetes.Interface, now time.T
 	}
 	found, err := readFirst(ctx, client, []configMount{controllerMount})
 	if err == nil {
-		var config *controller.SpotControllerConfiguration
-		if config, err = controller.Read(found.Data); err == nil {
-			c.Config = config
-		} else {
+		if config, err = controller.Read(found.Data); err != nil {
 			err = fmt.Errorf("%w: %s: %w", ErrNoConfiguration, found.From, err)
+		} else if c.Settings.Rebalance, c.Settings.Gating = config.Rebalance, config.Gating; config.DryRun {
+			c.Inactive = "the controller moves no pod (dryRun)"
 		}
 	}
 	if err = c.gap(err, "the shipped configuration of the controller is assumed"); err != nil {
 		return nil, err
-	}
-	if c.Config.DryRun {
-		c.Inactive = "the controller moves no pod (dryRun)"
 	}
 	return c, c.readNamespaces(ctx, client)
 }
@@ -81,7 +76,7 @@ func (c *Controller) gap(err error, consequence string) error {
 }
 
 func (c *Controller) readLease(lease *coordinationv1.Lease, now time.Time) {
-	c.Memory = leader.ReadMemory(lease)
+	c.Settings.Memory = leader.ReadMemory(lease)
 	spec := &lease.Spec
 	if spec.AcquireTime != nil {
 		c.Began = spec.AcquireTime.Time
@@ -96,7 +91,7 @@ func (c *Controller) readLease(lease *coordinationv1.Lease, now time.Time) {
 
 // readNamespaces sets Selects.
 func (c *Controller) readNamespaces(ctx context.Context, client kubernetes.Interface) error {
-	configured := c.Config.Rebalance.NamespaceSelector
+	configured := c.Settings.Rebalance.NamespaceSelector
 	selector, err := metav1.LabelSelectorAsSelector(configured)
 	if configured == nil || err != nil || selector.Empty() {
 		return err
@@ -109,6 +104,6 @@ func (c *Controller) readNamespaces(ctx context.Context, client kubernetes.Inter
 	for i := range namespaces.Items {
 		selected[namespaces.Items[i].Name] = true
 	}
-	c.Selects = func(namespace string) bool { return selected[namespace] }
+	c.Settings.Selects = func(namespace string) bool { return selected[namespace] }
 	return nil
 }

@@ -82,19 +82,19 @@ func TestReadController(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := cmp.Or(test.wantMaxMoves, 5); got.Inactive != test.wantInactive || got.Config.Rebalance.MaxMoves != want {
-				t.Errorf("inactive: %q, maxMoves %d; want %q, %d", got.Inactive, got.Config.Rebalance.MaxMoves, test.wantInactive, want)
+			if want := cmp.Or(test.wantMaxMoves, 5); got.Inactive != test.wantInactive || got.Settings.Rebalance.MaxMoves != want {
+				t.Errorf("inactive: %q, maxMoves %d; want %q, %d", got.Inactive, got.Settings.Rebalance.MaxMoves, test.wantInactive, want)
 			}
 			if gaps := fmt.Sprint(got.Gaps); !strings.Contains(gaps, test.wantGaps) || test.wantGaps == "" && len(got.Gaps) > 0 {
 				t.Errorf("gaps %s, want %q", gaps, test.wantGaps)
 			}
 			selected := ""
 			for _, namespace := range []string{"shop", "bank"} {
-				if got.Selects != nil && got.Selects(namespace) {
+				if got.Settings.Selects != nil && got.Settings.Selects(namespace) {
 					selected += namespace
 				}
 			}
-			if selected != test.wantSelects || (got.Selects != nil) != (test.wantSelects != "") {
+			if selected != test.wantSelects || (got.Settings.Selects != nil) != (test.wantSelects != "") {
 				t.Errorf("selects %q, want %q", selected, test.wantSelects)
 			}
 		})

@@ -162,7 +162,7 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 		}
 	}
 	for _, w := range v.Snapshot.Workloads {
-		if pods := slices.Collect(podsOf(w)); len(pods) > 0 && w.Desired > 0 && included(w.Namespace) {
+		if pods := podsOf(w); len(pods) > 0 && w.Desired > 0 && included(w.Namespace) {
 			one := assessor.assess(w, pods)
 			a.add(&one)
 		}

@@ -1,8 +1,6 @@
 package report
 
 import (
-	"slices"
-
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -30,7 +28,7 @@ func required(b *policyv1.PodDisruptionBudget, pods int) (n int, setting string,
 // requiredByBudget returns how many replicas of a workload its PodDisruptionBudgets keep available;
 // 0 without one. A budget that selects pods of other workloads too requires no number of this one.
 func (v *View) requiredByBudget(w *snapshot.Workload) (most int) {
-	pods := slices.Collect(podsOf(w))
+	pods := podsOf(w)
 	if len(pods) == 0 {
 		return 0
 	}

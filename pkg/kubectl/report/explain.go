@@ -148,7 +148,7 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 	var last *snapshot.Pod
 	live := 0
-	for p := range podsOf(w) {
+	for _, p := range podsOf(w) {
 		if p.Spec.NodeName == "" {
 			return v.explainPod(refOf(w), p)
 		}

@@ -34,10 +34,7 @@ func (v *View) obstacles() map[rebalance.Shortfall]rebalance.Obstacle {
 	}
 	until := time.Now().Add(searchTimeout)
 	room := simulation.NewRoomUntil(v.Snapshot, func() bool { return !time.Now().Before(until) })
-	planner := rebalance.NewPlanner(rebalance.Settings{
-		Rebalance: c.Config.Rebalance, Gating: c.Config.Gating, Memory: c.Memory, Selects: c.Selects,
-	})
-	return planner.Explain(v.Snapshot, room, c.Began)
+	return rebalance.NewPlanner(c.Settings).Explain(v.Snapshot, room, c.Began)
 }
 
 // awaited returns what a shortfall waits for, as the end of a reason: ": CAUSE, until TIME". It
@@ -80,7 +77,7 @@ func (v *View) maySpot() func(*snapshot.Pod) bool {
 // them are beyond the floor.
 func surplusOf(w *snapshot.Workload, maySpot func(*snapshot.Pod) bool) (pods []*snapshot.Pod, surplus int) {
 	onDemand := 0
-	for p := range podsOf(w) {
+	for _, p := range podsOf(w) {
 		if p.Node == nil || p.Node.Facts.Capacity.Type != decision.OnDemand {
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
@@ -56,7 +57,8 @@ func readyView(t *testing.T, cluster string) *report.View {
 //	off=STEP  select=NAMESPACE
 //	maxMoves=TALLY            a stroke for each move
 func rebalancerOf(t *testing.T, d *datadriven.TestData, view *report.View, args []string) (others []string) {
-	c := &lister.Controller{Config: controller.Default()}
+	config := controller.Default()
+	c := &lister.Controller{Settings: rebalance.Settings{Rebalance: config.Rebalance, Gating: config.Gating}}
 	memory := map[string]map[string]any{"BackOffs": {}, "Interrupted": {}, "Disrupted": {}, "EarlyMoves": {}}
 	for _, arg := range args {
 		key, value, _ := strings.Cut(arg, "=")
@@ -75,12 +77,12 @@ func rebalancerOf(t *testing.T, d *datadriven.TestData, view *report.View, args 
 		case "failed":
 			memory["BackOffs"][workload] = map[string]any{"Until": clustertest.Now.Add(age), "Failures": 1}
 		case "off":
-			c.Config.Rebalance.Heal = value != "heal" && c.Config.Rebalance.Heal
-			c.Config.Rebalance.ReturnToSpot = value != "returnToSpot" && c.Config.Rebalance.ReturnToSpot
+			c.Settings.Rebalance.Heal = value != "heal" && c.Settings.Rebalance.Heal
+			c.Settings.Rebalance.ReturnToSpot = value != "returnToSpot" && c.Settings.Rebalance.ReturnToSpot
 		case "maxMoves":
-			c.Config.Rebalance.MaxMoves = int32(len(value)) // as a tally: |
+			c.Settings.Rebalance.MaxMoves = int32(len(value)) // as a tally: |
 		case "select":
-			c.Selects = func(namespace string) bool { return namespace == value }
+			c.Settings.Selects = func(namespace string) bool { return namespace == value }
 		default:
 			others = append(others, arg)
 		}
@@ -89,7 +91,7 @@ func rebalancerOf(t *testing.T, d *datadriven.TestData, view *report.View, args 
 	if err != nil {
 		d.Fatalf(t, "%v", err)
 	}
-	c.Memory = leader.ReadMemory(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{spot.MemoryAnnotation: string(text)}}})
+	c.Settings.Memory = leader.ReadMemory(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{spot.MemoryAnnotation: string(text)}}})
 	view.Rebalancer = c
 	return others
 }

@@ -167,7 +167,7 @@ func (v *View) addWorkloads(s *Savings, priced map[*snapshot.Node]*pricing.Cost,
 func costOfWorkload(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost) WorkloadCost {
 	c := WorkloadCost{Ref: refOf(w), Floor: w.Floor, NoFloor: !w.InProfile}
 	cost, saved, known := 0.0, 0.0, true
-	for p := range podsOf(w) {
+	for _, p := range podsOf(w) {
 		if p.Node == nil {
 			continue
 		}

@@ -142,7 +142,7 @@ func (v *View) Select(all []Status, selector labels.Selector) []Status {
 // have settings although they name the default scheduler.
 func (v *View) notOptedIn(w *snapshot.Workload) (s Status, ok bool) {
 	reason := ""
-	for p := range podsOf(w) {
+	for _, p := range podsOf(w) {
 		name := p.Spec.SchedulerName
 		setting := cmp.Or(decision.SettingAnnotation(p.Subject.Pod.Workload.Annotations), decision.SettingAnnotation(p.Annotations))
 		switch hint := didYouMean(name, []string{v.Profile}); {

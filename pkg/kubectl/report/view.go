@@ -9,7 +9,6 @@ package report
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -88,16 +87,11 @@ func refOf(w *snapshot.Workload) Ref {
 }
 
 // podsOf returns the live pods of a workload, the oldest revision first.
-func podsOf(w *snapshot.Workload) iter.Seq[*snapshot.Pod] {
-	return func(yield func(*snapshot.Pod) bool) {
-		for _, r := range w.Revisions {
-			for _, p := range r.Pods {
-				if !yield(p) {
-					return
-				}
-			}
-		}
+func podsOf(w *snapshot.Workload) (pods []*snapshot.Pod) {
+	for _, r := range w.Revisions {
+		pods = append(pods, r.Pods...)
 	}
+	return pods
 }
 
 // Includes reports whether answers contain workloads of a namespace.
@@ -127,7 +121,7 @@ func placementOf(w *snapshot.Workload) placement {
 	for _, misplaced := range s.Misplaced {
 		s.misplaced = append(s.misplaced, w.Revisions[misplaced.Revision].Pods[misplaced.Replica].Name)
 	}
-	for p := range podsOf(w) {
+	for _, p := range podsOf(w) {
 		s.exempt = w.Settings.Exempts(&p.Subject.Pod)
 		switch {
 		case p.Spec.NodeName == "":

@@ -212,7 +212,7 @@ func (v *View) affectedBy(lost map[*snapshot.Node]bool) (all []AffectedWorkload,
 		}
 		seen[w] = true
 		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, NoFloor: !w.InProfile}
-		for p := range podsOf(w) {
+		for _, p := range podsOf(w) {
 			if p.Node == nil {
 				continue
 			}
