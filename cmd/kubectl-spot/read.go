@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,19 +50,12 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	if err != nil {
 		return nil, nil, err
 	}
+	current, assumed, err := o.readPolicy(ctx, client) // first, because it is small and may be invalid
 	var listed *lister.Objects
-	var current policy
-	var assumed error // why the policy had to be assumed
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		listed, err = lister.List(groupCtx, client, scope)
-		return err
-	})
-	group.Go(func() (err error) {
-		current, assumed, err = o.readPolicy(groupCtx, client)
-		return err
-	})
-	if err := group.Wait(); err != nil {
+	if err == nil {
+		listed, err = lister.List(ctx, client, scope)
+	}
+	if err != nil {
 		return nil, nil, o.withHint(err, scope.Namespace)
 	}
 	o.source.noOwners, o.source.Policy.Name = listed.OwnersMissing, current.from

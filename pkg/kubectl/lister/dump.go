@@ -189,7 +189,7 @@ var neededFields = json.WithUnmarshalers(json.JoinUnmarshalers(
 
 // add adds an object to its cache, without the fields that nothing reads, unless no command uses
 // it. Of several versions of one object the last one counts. An object with another UID is an
-// error. kind and data are those of a sendFunc.
+// error. See sendFunc for kind and data.
 func (d *dump) add(file string, kind schema.GroupKind, data []byte) error {
 	if data != nil {
 		if jsontext.Value(data).Kind() != '{' {

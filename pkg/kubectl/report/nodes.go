@@ -44,21 +44,21 @@ type Node struct {
 	Replicas            int   `json:"replicas"`
 	BelowFloor          int   `json:"belowFloor"`
 	WorkloadsBelowFloor []Ref `json:"workloadsBelowFloor,omitempty"`
-
-	class decision.SignalClass
 }
 
 // Nodes returns the nodes that selector selects: the strongest signal first, then by name.
 func (v *View) Nodes(selector labels.Selector) []Node {
 	reader := node.Reader{Policy: v.Policy, Signals: v.Signals}
+	nodes := slices.Clone(v.Snapshot.Nodes)
+	slices.SortStableFunc(nodes, func(a, b *snapshot.Node) int { return cmp.Compare(b.Facts.Signal, a.Facts.Signal) })
 	all := []Node{} // not null in JSON
-	for _, n := range v.Snapshot.Nodes {
+	for _, n := range nodes {
 		if !selector.Matches(labels.Set(n.Labels)) {
 			continue
 		}
 		facts, free := n.Facts, n.Free(func(*snapshot.Pod) bool { return true })
 		node := Node{
-			Name: n.Name, Capacity: facts.Capacity.Type.String(), CapacitySource: capacitySource(v.Policy, n), class: facts.Signal,
+			Name: n.Name, Capacity: facts.Capacity.Type.String(), CapacitySource: capacitySource(v.Policy, n),
 			Interruption: facts.Signal.String(), Pool: definedPool(n), Status: statusOf(n.Node), Created: n.CreationTimestamp.Time,
 			FreeCPU: resource.NewMilliQuantity(free.MilliCPU, resource.DecimalSI).String(), FreeMemory: fmt.Sprintf("%dMi", free.Memory>>20),
 		}
@@ -79,7 +79,6 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		}
 		all = append(all, node)
 	}
-	slices.SortStableFunc(all, func(a, b Node) int { return cmp.Compare(b.class, a.class) })
 	return all
 }
 
