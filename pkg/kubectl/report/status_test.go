@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
@@ -34,6 +35,27 @@ func TestRolloutIsOneWorkload(t *testing.T) {
 	for app, want := range map[string]int{"web": 1, "db": 0} {
 		if got := view.Select(slices.Clone(all), labels.SelectorFromSet(labels.Set{"app": app})); len(got) != want {
 			t.Errorf("app=%s selects %d workloads, want %d: the labels of its pods count", app, len(got), want)
+		}
+	}
+}
+
+// For a kind that is read, the labels of the workload's own object count, not those of its pods.
+func TestSelectByOwnLabels(t *testing.T) {
+	objects := clustertest.Objects("node od on-demand m/a\ndeployment web 1 od")
+	objects[1].(*appsv1.Deployment).Labels = map[string]string{"team": "a"}
+	listed, err := lister.List(t.Context(), listertest.Start(t, objects...).Client(), lister.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	view := viewOf(t, listed, basic())
+	all, _ := view.Statuses()
+	for selector, want := range map[string]int{"team=a": 1, "app=web": 0} {
+		parsed, err := labels.Parse(selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := view.Select(slices.Clone(all), parsed); len(got) != want {
+			t.Errorf("%s selects %d workloads, want %d", selector, len(got), want)
 		}
 	}
 }
