@@ -69,14 +69,7 @@ spot node yet, --spot-pool describes one.`,
 
 func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Prices, from, html string, spotPools []string) error {
 	o.beforeInstall = true
-	scope := lister.Scope{Volumes: true, DisruptionBudgets: true}
-	read := o.readGivenNamespace
-	if from != "" {
-		read = func(ctx context.Context, scope lister.Scope) (*report.View, *lister.Objects, error) {
-			return o.readDump(ctx, from, scope)
-		}
-	}
-	view, listed, err := read(ctx, scope)
+	view, listed, err := o.readDump(ctx, from, lister.Scope{Volumes: true, DisruptionBudgets: true})
 	if err != nil {
 		return err
 	}
@@ -115,8 +108,11 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 	return o.printAssessment(p, assessment)
 }
 
-// readDump is like readView, for a dump.
+// readDump is like readGivenNamespace, for a dump; without one it reads the cluster.
 func (o *options) readDump(ctx context.Context, from string, scope lister.Scope) (*report.View, *lister.Objects, error) {
+	if from == "" {
+		return o.readGivenNamespace(ctx, scope)
+	}
 	scope.Namespace = o.givenNamespace()
 	listed, err := lister.Load(ctx, from, o.In, scope)
 	if err != nil {

@@ -74,21 +74,16 @@ func (r *textReader) Read(p []byte) (int, error) {
 
 // peek returns the next bytes after white space: at least n, or all that remain.
 func (r *textReader) peek(n int) ([]byte, error) {
+	more, read, err := make([]byte, peekBytes), 0, error(nil)
 	for {
-		r.ahead = bytes.TrimLeft(r.ahead, " \t\r\n")
-		if len(r.ahead) >= n {
+		r.ahead = bytes.TrimLeft(append(r.ahead, more[:read]...), " \t\r\n")
+		switch {
+		case len(r.ahead) >= n || errors.Is(err, io.EOF):
 			return r.ahead, nil
-		}
-		more := make([]byte, peekBytes)
-		read, err := r.Reader.Read(more)
-		r.ahead = append(r.ahead, more[:read]...)
-		if errors.Is(err, io.EOF) {
-			r.ahead = bytes.TrimLeft(r.ahead, " \t\r\n")
-			return r.ahead, nil
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
 		}
+		read, err = r.Reader.Read(more)
 	}
 }
 

@@ -400,7 +400,8 @@ func TestAssessmentHTML(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"&lt;script&gt;", "&lt;the&gt; policy", "&lt;b&gt;gap", "shop: deployment/web", "Should not run on spot", "1 March 2026"} {
+	for _, want := range []string{"&lt;script&gt;", "&lt;the&gt; policy", "&lt;b&gt;gap", "shop: deployment/web", "Should not run on spot", "1 March 2026",
+		`<td class="why" data-label="change">`, `<td class="why" data-label="reason">no controller creates the pod again`} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q", want)
 		}
