@@ -20,8 +20,8 @@ import (
 
 // Controller is what a cluster shows of the controller.
 type Controller struct {
-	// Settings are the settings of its planner: its configuration, or the default if it could not be
-	// read, and what its leaders have passed on.
+	// Settings are the settings of its planner: its configuration, or the default if it could not
+	// be read, and what its leaders have passed on.
 	Settings rebalance.Settings
 	// Began is the start of the leader's term; zero if it is unknown.
 	Began time.Time
