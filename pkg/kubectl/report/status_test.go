@@ -39,7 +39,8 @@ func TestRolloutIsOneWorkload(t *testing.T) {
 	}
 }
 
-// For a kind that is read, the labels of the workload's own object count, not the labels of its pods.
+// For a kind that is read, the labels of the workload's own object count, not the labels of its
+// pods.
 func TestSelectByOwnLabels(t *testing.T) {
 	objects := clustertest.Objects("node od on-demand m/a\ndeployment web 1 od")
 	objects[1].(*appsv1.Deployment).Labels = map[string]string{"team": "a"}
