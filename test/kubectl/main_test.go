@@ -5,6 +5,8 @@ package kubectl
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -28,7 +30,8 @@ var (
 func TestMain(m *testing.M) {
 	os.Exit(live.Main(m, lab.Options{PodStartup: 50 * time.Millisecond}, func(cp *lab.ControlPlane, c kubernetes.Interface) error {
 		controlPlane, client = cp, c
-		return nil
+		_, err := cp.ControllerKubeconfig(context.Background()) // it creates the account, so it precedes install
+		return err
 	}))
 }
 
@@ -40,10 +43,11 @@ type result struct {
 	maxRSS   int64 // bytes
 }
 
-// spot runs the built kubectl-spot.
+// spot runs the built kubectl-spot, or the program in the variable KUBECTL_SPOT.
 func spot(t *testing.T, cp *lab.ControlPlane, args ...string) result {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), filepath.Join(cp.Root, "bin", "kubectl-spot"), append(args, "--kubeconfig="+cp.Kubeconfig)...)
+	program := cmp.Or(os.Getenv("KUBECTL_SPOT"), filepath.Join(cp.Root, "bin", "kubectl-spot"))
+	command := exec.CommandContext(t.Context(), program, append(args, "--kubeconfig="+cp.Kubeconfig)...)
 	var out, errOut bytes.Buffer
 	command.Stdout, command.Stderr = &out, &errOut
 	began := time.Now()
