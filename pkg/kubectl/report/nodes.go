@@ -69,7 +69,7 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		if facts.Signal == decision.Reclaim {
 			node.Deadline = deadlineOf(n, announced)
 		}
-		losses, pods := v.affectedBy(map[*snapshot.Node]bool{n: true})
+		losses, pods := v.affectedBy(n)
 		node.Replicas = pods
 		for _, l := range losses {
 			if l.Effect.AtLeast(LossBelowFloor) {

@@ -121,6 +121,7 @@ type AffectedWorkload struct {
 
 	// NoFloor reports that its pods have another schedulerName.
 	NoFloor bool `json:"-"`
+	lost    []*snapshot.Pod
 }
 
 // WhatIf is the result of a hypothetical loss of nodes or change of the policy.
@@ -141,86 +142,63 @@ type WhatIf struct {
 // a loss includes no node.
 func (v *View) SimulateLoss(losses []string) (*WhatIf, error) {
 	result := &WhatIf{Lose: losses, Changes: []Change{}}
-	lost := map[*snapshot.Node]bool{}
+	choices := v.LossChoices()
 	for _, loss := range losses {
-		found := loss == allSpot // which may be empty
-		for _, n := range v.Snapshot.Nodes {
-			if slices.Contains(lossesOf(n), loss) {
-				found, lost[n] = true, true
-			}
-		}
-		if !found {
-			return nil, fmt.Errorf("--lose %s: no node matches; possible values: %s", loss, v.choicesLike(loss))
+		if !slices.Contains(choices, loss) {
+			form, _, _ := strings.Cut(loss, "=")
+			ofForm := slices.DeleteFunc(choices, func(choice string) bool { return !strings.HasPrefix(choice, form+"=") })
+			return nil, fmt.Errorf("--lose %s: no node matches; possible values: %s", loss, cmp.Or(SomeOf(ofForm), "none"))
 		}
 	}
+	lost := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool {
+		return !slices.ContainsFunc(lossesOf(n), func(loss string) bool { return slices.Contains(losses, loss) })
+	})
 	result.Nodes = len(lost)
-	result.Workloads, result.Pods = v.affectedBy(lost)
+	result.Workloads, result.Pods = v.affectedBy(lost...)
 	v.recover(result.Workloads, lost)
 	return result, nil
 }
 
 // recover sets the numbers of recoverable pods. The first workloads, which lose most, get room
 // first.
-func (v *View) recover(workloads []AffectedWorkload, lost map[*snapshot.Node]bool) {
-	of := map[Ref][]*snapshot.Pod{}
-	for _, n := range v.Snapshot.Nodes {
-		if !lost[n] {
-			continue
-		}
+func (v *View) recover(workloads []AffectedWorkload, lost []*snapshot.Node) {
+	for _, n := range lost {
 		facts := n.Facts
 		defer func() { n.Facts = facts }()
 		n.Facts.Signal = decision.Reclaim // a Room uses no node that is about to be reclaimed
-		for _, p := range n.Pods {
-			if p.Workload != nil && p.Workload.Kind != "Pod" && p.Live() { // nothing creates a bare pod again
-				of[refOf(p.Workload)] = append(of[refOf(p.Workload)], p)
-			}
-		}
 	}
 	room := simulation.NewRoom(v.Snapshot)
 	for i := range workloads {
-		for _, p := range of[workloads[i].Ref] {
+		w := &workloads[i]
+		for _, p := range w.lost {
+			if w.Kind == "Pod" {
+				break // nothing creates a bare pod again
+			}
 			if to, _ := room.Replace(p, decision.Unassigned); to != nil {
-				workloads[i].Recoverable++
+				w.Recoverable++
 			}
 		}
 	}
-}
-
-// choicesLike returns some choices of the same form.
-func (v *View) choicesLike(text string) string {
-	form, _, _ := strings.Cut(text, "=")
-	like := slices.DeleteFunc(v.LossChoices(), func(choice string) bool { return !strings.HasPrefix(choice, form+"=") })
-	return cmp.Or(SomeOf(like), "none")
 }
 
 // affectedBy returns the workloads with a live pod on the lost nodes, and the number of such pods.
-func (v *View) affectedBy(lost map[*snapshot.Node]bool) (all []AffectedWorkload, count int) {
+func (v *View) affectedBy(nodes ...*snapshot.Node) (all []AffectedWorkload, count int) {
 	all = []AffectedWorkload{}
-	seen := map[*snapshot.Workload]bool{}
-	var pods []*snapshot.Pod
-	for n := range lost {
-		pods = append(pods, n.Pods...)
+	lost := map[*snapshot.Workload][]*snapshot.Pod{}
+	for _, n := range nodes {
+		for _, p := range n.Pods {
+			if p.Workload != nil && p.Live() && v.Includes(p.Namespace) {
+				lost[p.Workload] = append(lost[p.Workload], p)
+			}
+		}
 	}
-	for _, p := range pods {
-		if p.Workload == nil || !p.Live() || !v.Includes(p.Namespace) {
-			continue
+	for w, pods := range lost {
+		count += len(pods)
+		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, NoFloor: !w.InProfile, lost: pods}
+		for _, r := range w.Revisions {
+			l.Before += r.Placed.OnDemand + r.Placed.Spot
 		}
-		count++
-		w := p.Workload
-		if seen[w] {
-			continue
-		}
-		seen[w] = true
-		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, NoFloor: !w.InProfile}
-		for _, p := range podsOf(w) {
-			if p.Node == nil {
-				continue
-			}
-			l.Before++
-			if !lost[p.Node] {
-				l.After++
-			}
-		}
+		l.After = l.Before - len(pods)
 		l.Effect = effectOf(l.After, l.Floor, v.requiredByBudget(w), w.InProfile)
 		all = append(all, l)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -97,5 +98,28 @@ func TestChanges(t *testing.T) {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Nothing creates a bare pod again, and a terminating pod is not lost. A loss does not change the
+// View.
+func TestLossOfPodsWithoutReplacement(t *testing.T) {
+	view := newView(t, basic(), "node od on-demand m/a\nnode sp spot m/a\npod bare sp\ndeployment web 3 sp sp !sp")
+	for range 2 {
+		result, err := view.SimulateLoss([]string{"all-spot"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, w := range result.Workloads {
+			got = append(got, fmt.Sprintf("%s %d to %d, room for %d", w.Ref, w.Before, w.After, w.Recoverable))
+		}
+		want := []string{"deployment/web 2 to 0, room for 2", "pod/bare 1 to 0, room for 0"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("lost (-want +got):\n%s", diff)
+		}
+		if n := view.Nodes(labels.Everything()); n[0].Interruption+n[1].Interruption != "nonenone" {
+			t.Errorf("the loss remains: %v", n)
+		}
 	}
 }
