@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -81,7 +80,7 @@ type WorkloadCost struct {
 }
 
 // Savings computes the costs of the nodes from a price list. The cost of a replica is its share of
-// its node (see share). Its cost on spot is the same share of the node's spot price in the list.
+// its node (see costOf). Its cost on spot is the same share of the node's spot price in the list.
 // Without a spot price in the list, it is the current cost times the average ratio of spot to
 // on-demand in this cluster.
 func (v *View) Savings(prices *pricing.Prices) *Savings {
@@ -90,7 +89,33 @@ func (v *View) Savings(prices *pricing.Prices) *Savings {
 	if ifOnDemand := s.Spot + s.CurrentSavings; ifOnDemand > 0 {
 		ratio = s.Spot / ifOnDemand
 	}
-	v.addWorkloads(s, priced, ratio)
+	maySpot := v.maySpot()
+	for _, w := range v.Snapshot.Workloads {
+		c := costOfWorkload(w, priced)
+		if c.OnDemand+c.Spot == 0 || !v.Includes(w.Namespace) {
+			continue
+		}
+		if w.InProfile {
+			c.addSurplus(w, priced, ratio, maySpot)
+		}
+		s.Workloads = append(s.Workloads, c)
+		s.PossibleSavings += ptr.Deref(c.PossibleSavings, 0) / HoursPerMonth
+		last := len(s.Namespaces) - 1 // the workloads are in the order of namespaces
+		if last < 0 || s.Namespaces[last].Namespace != w.Namespace {
+			s.Namespaces, last = append(s.Namespaces, NamespaceCost{Namespace: w.Namespace}), last+1
+		}
+		in := &s.Namespaces[last]
+		if c.Cost == nil {
+			in.UnknownCosts++
+			continue
+		}
+		in.Cost += *c.Cost
+		in.Saved += *c.Saved
+	}
+	slices.SortFunc(s.Workloads, func(a, b WorkloadCost) int {
+		return cmp.Or(cmp.Compare(ptr.Deref(b.PossibleSavings, 0), ptr.Deref(a.PossibleSavings, 0)),
+			cmp.Compare(ptr.Deref(b.Cost, 0), ptr.Deref(a.Cost, 0)), compareRefs(a.Ref, b.Ref))
+	})
 	return s
 }
 
@@ -112,7 +137,7 @@ func (v *View) nodeCosts(prices *pricing.Prices) (*Savings, map[*snapshot.Node]*
 		}
 		priced[n] = c
 		if n.Facts.Capacity.Type == decision.Spot {
-			used := min(1, requestedOf(n))
+			used := min(1, share(n, n.Pods...))
 			s.UsedSavings += used * (c.OnDemand - c.Now)
 			s.IdleSpot += (1 - used) * c.Now
 		}
@@ -125,42 +150,6 @@ func (v *View) nodeCosts(prices *pricing.Prices) (*Savings, map[*snapshot.Node]*
 		s.SpotUse = new(1 - s.IdleSpot/s.Spot)
 	}
 	return s, priced
-}
-
-// addWorkloads adds the costs of workloads and namespaces. ratio is the average cost of spot
-// relative to on-demand.
-func (v *View) addWorkloads(s *Savings, priced map[*snapshot.Node]*pricing.Cost, ratio float64) {
-	maySpot := v.maySpot()
-	namespaces := map[string]*NamespaceCost{}
-	for _, w := range v.Snapshot.Workloads {
-		c := costOfWorkload(w, priced)
-		if c.OnDemand+c.Spot == 0 || !v.Includes(w.Namespace) {
-			continue
-		}
-		if w.InProfile {
-			c.addSurplus(w, priced, ratio, maySpot)
-		}
-		s.Workloads = append(s.Workloads, c)
-		s.PossibleSavings += ptr.Deref(c.PossibleSavings, 0) / HoursPerMonth
-		in := namespaces[w.Namespace]
-		if in == nil {
-			in = &NamespaceCost{Namespace: w.Namespace}
-			namespaces[w.Namespace] = in
-		}
-		if c.Cost == nil {
-			in.UnknownCosts++
-			continue
-		}
-		in.Cost += *c.Cost
-		in.Saved += *c.Saved
-	}
-	for _, name := range slices.Sorted(maps.Keys(namespaces)) {
-		s.Namespaces = append(s.Namespaces, *namespaces[name])
-	}
-	slices.SortFunc(s.Workloads, func(a, b WorkloadCost) int {
-		return cmp.Or(cmp.Compare(ptr.Deref(b.PossibleSavings, 0), ptr.Deref(a.PossibleSavings, 0)),
-			cmp.Compare(ptr.Deref(b.Cost, 0), ptr.Deref(a.Cost, 0)), compareRefs(a.Ref, b.Ref))
-	})
 }
 
 // costOfWorkload returns the cost of the replicas of a workload that are on nodes.
@@ -191,62 +180,49 @@ func costOfWorkload(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cos
 // would save.
 func (c *WorkloadCost) addSurplus(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost, ratio float64,
 	maySpot func(*snapshot.Pod) bool) {
-	var savings []float64
-	known := true
 	pods, surplus := surplusOf(w, maySpot)
-	for _, p := range pods {
-		cost, ok := costOf(p, priced)
-		known = known && ok
-		savings = append(savings, max(0, cost.Now-cmp.Or(cost.Spot, cost.Now*ratio)))
-	}
 	c.Surplus = surplus
-	slices.SortFunc(savings, func(a, b float64) int { return cmp.Compare(b, a) })
-	possible := 0.0
-	for _, saving := range savings[:c.Surplus] {
-		possible += saving
+	savings := make([]float64, len(pods))
+	for i, p := range pods {
+		cost, ok := costOf(p, priced)
+		if !ok {
+			return
+		}
+		savings[i] = max(0, cost.Now-cmp.Or(cost.Spot, cost.Now*ratio))
 	}
-	if known {
-		c.PossibleSavings = &possible
+	slices.SortFunc(savings, func(a, b float64) int { return cmp.Compare(b, a) })
+	c.PossibleSavings = new(float64)
+	for _, saving := range savings[:surplus] {
+		*c.PossibleSavings += saving
 	}
 }
 
 // costOf returns the costs of a replica in US dollars per month: its share of the costs of its
 // node. ok is false if they are unknown. A pod without requests uses an unknown part of its node.
+// Unrequested resources belong to no pod.
 func costOf(p *snapshot.Pod, priced map[*snapshot.Node]*pricing.Cost) (cost pricing.Cost, ok bool) {
-	of, part := priced[p.Node], share(p)*HoursPerMonth
-	if of == nil || part == 0 {
+	of := priced[p.Node]
+	if of == nil {
 		return cost, false
 	}
-	return pricing.Cost{Now: part * of.Now, OnDemand: part * of.OnDemand, Spot: part * of.Spot}, true
+	part := share(p.Node, p) * HoursPerMonth
+	return pricing.Cost{Now: part * of.Now, OnDemand: part * of.OnDemand, Spot: part * of.Spot}, part > 0
 }
 
-// requestedOf returns the largest part of a resource of a node that its pods request.
-func requestedOf(n *snapshot.Node) (largest float64) {
+// share returns the part of a node that its pods request: the largest of their shares of CPU, memory
+// and devices such as GPUs.
+func share(n *snapshot.Node, pods ...*snapshot.Pod) (largest float64) {
 	requested := v1.ResourceList{}
-	for _, p := range n.Pods {
+	for _, p := range pods {
 		for name, amount := range p.Requests {
 			sum := requested[name]
 			sum.Add(amount)
 			requested[name] = sum
 		}
 	}
-	return largestShare(requested, n)
-}
-
-// share returns the part of its node's cost that a pod pays: the largest of its shares of CPU,
-// memory and devices such as GPUs. Unrequested resources belong to no pod. It returns 0 for a pod
-// that requests nothing or has no node.
-func share(p *snapshot.Pod) float64 {
-	if p.Node == nil {
-		return 0
-	}
-	return largestShare(p.Requests, p.Node)
-}
-
-func largestShare(requests v1.ResourceList, n *snapshot.Node) (largest float64) {
-	for name, requested := range requests {
+	for name, sum := range requested {
 		if allocatable := n.Status.Allocatable[name]; name != v1.ResourcePods && name != v1.ResourceEphemeralStorage && !allocatable.IsZero() {
-			largest = max(largest, requested.AsApproximateFloat64()/allocatable.AsApproximateFloat64())
+			largest = max(largest, sum.AsApproximateFloat64()/allocatable.AsApproximateFloat64())
 		}
 	}
 	return largest

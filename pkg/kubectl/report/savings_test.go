@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
@@ -98,5 +99,23 @@ func TestSavingsUnknown(t *testing.T) {
 	}
 	if s := newView(t, basic(), "node sp spot x/a").Savings(pricing.New(nil, "none")); s.SpotUse != nil || s.PricedNodes != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// The namespaces are in the order of their names, each with all its workloads.
+func TestSavingsOfNamespaces(t *testing.T) {
+	list, err := pricing.Read([]byte(prices), "prices.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := edited(t, "node od on-demand m/a\npod a od\npod b od\npod c od\npod d od", func(pod *v1.Pod) {
+		if pod.Name != "b" {
+			pod.Namespace = "bank"
+		}
+	})
+	const pod = 0.25 * report.HoursPerMonth
+	want := []report.NamespaceCost{{Namespace: "bank", Cost: 3 * pod}, {Namespace: "shop", Cost: pod}}
+	if diff := cmp.Diff(want, viewOf(t, listed, basic()).Savings(list).Namespaces); diff != "" {
+		t.Errorf("namespaces (-want +got):\n%s", diff)
 	}
 }
