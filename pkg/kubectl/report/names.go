@@ -16,20 +16,17 @@ const anyDomain = "spot-aware-"
 // unknownKeys returns a reason for each annotation and label of a pod and its owner that has the
 // prefix of this project, and that nothing reads.
 func unknownKeys(p *snapshot.Pod) (reasons []string) {
-	owner := &p.Subject.Pod.Workload
-	on := []struct {
-		object      string
-		annotations map[string]string
-	}{{owner.Kind, owner.Annotations}, {"pod", p.Annotations}}
-	for _, o := range on {
-		for _, key := range slices.Sorted(maps.Keys(o.annotations)) {
+	addUnknown := func(annotations map[string]string, object string) {
+		for _, key := range slices.Sorted(maps.Keys(annotations)) {
 			if strings.HasPrefix(key, anyDomain) && !slices.Contains(spot.Annotations, key) {
-				reasons = append(reasons, fmt.Sprintf("annotation %s on the %s is unknown%s", key, o.object, didYouMean(key, spot.Annotations)))
+				reasons = append(reasons, fmt.Sprintf("annotation %s on the %s is unknown%s", key, object, didYouMean(key, spot.Annotations)))
 			}
 		}
-		if o.object == owner.Kind && owner.Kind == "Pod" {
-			break // the pod is its own workload
-		}
+	}
+	owner := &p.Subject.Pod.Workload
+	addUnknown(owner.Annotations, owner.Kind)
+	if owner.Kind != "Pod" { // else the pod is its own workload
+		addUnknown(p.Annotations, "pod")
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
 		switch {
@@ -51,10 +48,10 @@ func didYouMean(name string, known []string) string {
 			closest, distance = k, d
 		}
 	}
-	if closest == "" {
-		return ""
+	if closest != "" {
+		closest = fmt.Sprintf(": did you mean %s?", closest)
 	}
-	return fmt.Sprintf(": did you mean %s?", closest)
+	return closest
 }
 
 // editDistance returns the smallest number of bytes to insert, delete or replace that makes a of b.

@@ -40,9 +40,6 @@ func (v *View) obstacles() map[rebalance.Shortfall]rebalance.Obstacle {
 // awaited returns what a shortfall waits for, as the end of a reason: ": CAUSE, until TIME". It
 // returns "" if that is unknown.
 func (v *View) awaited(obstacles map[rebalance.Shortfall]rebalance.Obstacle, w *snapshot.Workload, reason migration.Reason) string {
-	if v.Rebalancer == nil {
-		return ""
-	}
 	o, ok := obstacles[rebalance.Shortfall{Workload: w.Key, Reason: reason}]
 	switch {
 	case !ok:
