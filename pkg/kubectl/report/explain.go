@@ -86,7 +86,8 @@ type NodeGroup struct {
 	Count int      `json:"count"`
 
 	verdict   decision.Verdict
-	obstacles []string // the reasons that are not of the policy
+	obstacles []string        // the reasons that are not of the policy
+	pools     map[string]bool // the pools of the nodes
 }
 
 // nodesUnread replaces the parts of an answer that depend on nodes.
@@ -146,24 +147,19 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 // explainWorkload explains the first waiting pod of w, or else one more replica of its newest
 // revision with pods.
 func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
-	var last *snapshot.Pod
-	live := 0
-	for _, p := range podsOf(w) {
-		if p.Spec.NodeName == "" {
-			return v.explainPod(refOf(w), p)
-		}
-		last = p
-		live++
+	placement, pods := placementOf(w), podsOf(w)
+	if len(placement.waiting) > 0 {
+		return v.explainPod(refOf(w), placement.waiting[0])
 	}
-	if last == nil {
+	if len(pods) == 0 {
 		return &Explanation{Object: refOf(w), Answer: "all its pods are being deleted or moved"}
 	}
+	live, last := len(pods), pods[len(pods)-1]
 	more, what := oneMore(w, last)
 	e := &Explanation{Object: refOf(w)}
 	if !v.applies(e, last.Pod) {
 		return e
 	}
-	placement := placementOf(w)
 	plan := v.plan(e, more, refOf(w), last.Revision.Pods, decision.WaitTime{})
 	if v.NodesUnknown {
 		e.Answer = fmt.Sprintf("%s of %d; none is waiting; %s", Count(live, "replica", "replicas"), w.Desired, nodesUnread)
@@ -306,10 +302,7 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 	if job {
 		e.Disruptions = disruptionsOf(settings, &plan)
 	}
-	for _, annotation := range invalid {
-		e.Ignored = append(e.Ignored, annotation.String())
-	}
-	e.Ignored = append(append(e.Ignored, origins.Overruled...), unknownKeys(p)...)
+	e.Ignored = ignoredOf(p, origins, invalid)
 	if workload.HasUnsupportedController(p.Pod) {
 		e.Ignored = append(e.Ignored, "annotations on its controller are not read: set them in the pod template")
 	}
@@ -343,20 +336,21 @@ func disruptionsOf(s decision.WorkloadSettings, plan *decision.Plan) string {
 // of the pod.
 func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.Distribution) (all []NodeGroup) {
 	inspection := simulation.NewInspection(v.Snapshot, p)
-	index, pools := map[string]int{}, map[string]map[string]bool{}
+	index := map[string]int{}
 	for _, n := range v.Snapshot.Nodes {
 		verdict, obstacles := plan.Admit(n.Facts, 0, siblings.InPool(n.Facts)), inspection.Obstacles(n)
 		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.withheldForFloor(n) {
 			verdict = decision.AdmitReserved(verdict)
 		}
 		g := NodeGroup{
-			Capacity: n.Facts.Capacity.Type.String(), Pool: definedPool(n), Accepts: verdict == decision.Admitted && len(obstacles) == 0,
-			Reasons: obstacles, verdict: verdict, obstacles: obstacles,
+			Capacity: n.Facts.Capacity.Type.String(), Pool: definedPool(n), Reasons: obstacles,
+			verdict: verdict, obstacles: obstacles, pools: map[string]bool{},
 		}
 		if reason := plan.Reason(verdict); reason != "" {
 			g.Reasons = append([]string{reason}, obstacles...)
 		}
-		key := strings.Join(append([]string{g.Capacity, fmt.Sprint(verdict)}, g.Reasons...), "\x00")
+		g.Accepts = len(g.Reasons) == 0
+		key := strings.Join(append([]string{g.Capacity}, g.Reasons...), "\x00")
 		if g.Accepts {
 			key += "\x00" + g.Pool // the pool decides between nodes that accept
 		}
@@ -365,23 +359,15 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 			at = len(all)
 			index[key], all = at, append(all, g)
 		}
-		all[at].Names = append(all[at].Names, n.Name)
-		all[at].Count++
-		if pools[key] == nil {
-			pools[key] = map[string]bool{}
+		of := &all[at]
+		of.Names = append(of.Names, n.Name)
+		of.Count++
+		if of.pools[g.Pool] = true; len(of.pools) > 1 {
+			of.Pool, of.Pools = "", len(of.pools)
 		}
-		if pools[key][g.Pool] = true; len(pools[key]) > 1 {
-			all[at].Pool, all[at].Pools = "", len(pools[key])
-		}
-	}
-	refuses := func(g NodeGroup) int {
-		if g.Accepts {
-			return 0
-		}
-		return 1
 	}
 	slices.SortStableFunc(all, func(a, b NodeGroup) int {
-		return cmp.Or(cmp.Compare(refuses(a), refuses(b)), cmp.Compare(b.Count, a.Count),
+		return cmp.Or(cmp.Compare(min(1, len(a.Reasons)), min(1, len(b.Reasons))), cmp.Compare(b.Count, a.Count),
 			strings.Compare(a.Capacity, b.Capacity), strings.Compare(a.Pool, b.Pool))
 	})
 	return all

@@ -7,11 +7,21 @@ import (
 	"strings"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // anyDomain is the start of spot.Domain, also if the rest is misspelled.
 const anyDomain = "spot-aware-"
+
+// ignoredOf returns a reason for each annotation and label of a pod and its owner that has no
+// effect.
+func ignoredOf(p *snapshot.Pod, origins decision.Origins, invalid []decision.InvalidAnnotation) (reasons []string) {
+	for _, annotation := range invalid {
+		reasons = append(reasons, annotation.String())
+	}
+	return append(append(reasons, origins.Overruled...), unknownKeys(p)...)
+}
 
 // unknownKeys returns a reason for each annotation and label of a pod and its owner that has the
 // prefix of this project, and that nothing reads.

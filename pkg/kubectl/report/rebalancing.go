@@ -73,12 +73,10 @@ func (v *View) maySpot() func(*snapshot.Pod) bool {
 // surplusOf returns the replicas of a workload on on-demand that could be on spot, and how many of
 // them are beyond the floor.
 func surplusOf(w *snapshot.Workload, maySpot func(*snapshot.Pod) bool) (pods []*snapshot.Pod, surplus int) {
-	onDemand := 0
 	for _, p := range podsOf(w) {
 		if p.Node == nil || p.Node.Facts.Capacity.Type != decision.OnDemand {
 			continue
 		}
-		onDemand++
 		if of := &p.Subject.Pod.Workload; w.Floor > 0 && of.Ordered && of.Ordinal < w.Floor {
 			continue // the ordinal belongs to the floor
 		}
@@ -86,8 +84,5 @@ func surplusOf(w *snapshot.Workload, maySpot func(*snapshot.Pod) bool) (pods []*
 			pods = append(pods, p)
 		}
 	}
-	if w.StatefulSet != nil {
-		return pods, len(pods)
-	}
-	return pods, max(0, min(len(pods), onDemand-w.Floor))
+	return pods, min(len(pods), w.FloorStatus().Surplus)
 }

@@ -87,12 +87,12 @@ func (v *View) Statuses() (all []Status, others int) {
 			}
 			continue
 		}
-		heal, surplus := v.awaited(obstacles, w, migration.Heal), ""
-		if _, n := surplusOf(w, maySpot); n > 0 && !v.NodesUnknown {
-			surplus = fmt.Sprintf("%s beyond the floor of %d on on-demand could be on spot%s", Count(n, "replica", "replicas"), w.Floor,
+		s := v.status(w, transitions[w.Key], v.awaited(obstacles, w, migration.Heal))
+		if _, n := surplusOf(w, maySpot); n > 0 { // after the annotations that have no effect, because it waits anyway
+			s.note(Surplus, "%s beyond the floor of %d on on-demand could be on spot%s", Count(n, "replica", "replicas"), w.Floor,
 				v.awaited(obstacles, w, migration.ReturnToSpot))
 		}
-		all = append(all, v.status(w, transitions[w.Key], heal, surplus))
+		all = append(all, s)
 	}
 	for _, pod := range v.TemplatePods {
 		if s, ok := v.statusWithoutPods(pod); ok && !seen[s.Ref] {
@@ -166,25 +166,17 @@ func (v *View) notOptedIn(w *snapshot.Workload) (s Status, ok bool) {
 	return s, true
 }
 
-// status returns the status of a workload. heal is what a heal waits for (View.awaited). surplus is
-// the reason of the state Surplus; "" without surplus.
-func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition, heal, surplus string) Status {
+// status returns the status of a workload, without Surplus. heal is what a heal waits for
+// (View.awaited).
+func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition, heal string) Status {
 	placement := placementOf(w)
 	s := Status{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Waiting: len(placement.waiting) + transition.Missing, State: OK}
 	s.deficit = s.place(&placement, v.NodesUnknown)
 	s.explain(w, &placement, transition, v.NodesUnknown, heal, v.requiredByBudget(w))
-	for _, r := range w.Revisions[max(0, len(w.Revisions)-1):] {
-		if len(r.Pods) > 0 {
-			_, origins, invalid := v.Policy.Explain(&r.Pods[0].Subject.Pod)
-			for _, annotation := range invalid {
-				s.Reasons = append(s.Reasons, annotation.String())
-			}
-			s.Reasons = append(s.Reasons, origins.Overruled...)
-			s.Reasons = append(s.Reasons, unknownKeys(r.Pods[0])...)
-		}
-	}
-	if surplus != "" { // after the annotations that have no effect, because it waits anyway
-		s.note(Surplus, "%s", surplus)
+	if n := len(w.Revisions); n > 0 && len(w.Revisions[n-1].Pods) > 0 {
+		newest := w.Revisions[n-1].Pods[0]
+		_, origins, invalid := v.Policy.Explain(&newest.Subject.Pod)
+		s.Reasons = append(s.Reasons, ignoredOf(newest, origins, invalid)...)
 	}
 	return s
 }
@@ -215,12 +207,16 @@ func (s *Status) explain(w *snapshot.Workload, placement *placement, transition 
 	required int) {
 	note := s.note
 	switch {
-	case len(placement.misplaced) > 0:
-		note(BelowFloor, "%s of the floor on spot%s", strings.Join(placement.misplaced, ", "), heal)
+	case len(placement.Misplaced) > 0:
+		var names []string
+		for _, at := range placement.Misplaced {
+			names = append(names, w.Revisions[at.Revision].Pods[at.Replica].Name)
+		}
+		note(BelowFloor, "%s of the floor on spot%s", strings.Join(names, ", "), heal)
 	case s.deficit > 0:
 		note(BelowFloor, "%d of the floor of %d on on-demand%s", placement.FloorOnDemand, w.Floor, heal)
 	}
-	if placement.OverBudget > len(placement.misplaced) && !noNodes {
+	if placement.OverBudget > len(placement.Misplaced) && !noNodes {
 		if s.State == BelowFloor {
 			heal = "" // the first reason has it
 		}

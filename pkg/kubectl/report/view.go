@@ -107,8 +107,6 @@ type placement struct {
 	decision.FloorStatus
 	// waiting pods have no node. Pods onMissingNode are bound to a node that does not exist.
 	waiting, onMissingNode []*snapshot.Pod
-	// misplaced has the names of the pods on the wrong capacity type.
-	misplaced []string
 	// inPool counts the pods on spot by poolName.
 	inPool map[string]int
 	// exempt reports whether the node selector or affinity of the newest pods admits only spot, and
@@ -118,9 +116,6 @@ type placement struct {
 
 func placementOf(w *snapshot.Workload) placement {
 	s := placement{FloorStatus: w.FloorStatus(), inPool: map[string]int{}}
-	for _, misplaced := range s.Misplaced {
-		s.misplaced = append(s.misplaced, w.Revisions[misplaced.Revision].Pods[misplaced.Replica].Name)
-	}
 	for _, p := range podsOf(w) {
 		s.exempt = w.Settings.Exempts(&p.Subject.Pod)
 		switch {
