@@ -250,32 +250,25 @@ func (a *assessor) assess(w *snapshot.Workload, pods []*snapshot.Pod) AssessedWo
 	return *result
 }
 
-// onDemandFirst returns the replicas that are on nodes: those on on-demand first.
-func onDemandFirst(pods []*snapshot.Pod) []*snapshot.Pod {
-	all := slices.DeleteFunc(slices.Clone(pods), func(p *snapshot.Pod) bool { return p.Spec.NodeName == "" })
-	slices.SortStableFunc(all, func(a, b *snapshot.Pod) int { return cmp.Compare(capacityOf(a), capacityOf(b)) })
-	return all
-}
-
-func capacityOf(p *snapshot.Pod) decision.CapacityType {
-	if p.Node == nil {
-		return decision.Spot
-	}
-	return p.Node.Facts.Capacity.Type
-}
-
 // costWithFloor returns the costs of the replicas of a workload per month, today and with a floor,
 // as in View.Savings. Both are nil if one is unknown. Only replicas on nodes cost something.
 func (c *candidate) costWithFloor(floor int) (now, then *float64) {
 	var current, later float64
 	left := floor
-	for _, p := range onDemandFirst(c.pods) {
+	if c.result.UnknownNodes > 0 {
+		return nil, nil
+	}
+	pods := slices.DeleteFunc(slices.Clone(c.pods), func(p *snapshot.Pod) bool { return p.Node == nil })
+	slices.SortStableFunc(pods, func(a, b *snapshot.Pod) int { // the floor is first on on-demand
+		return cmp.Compare(a.Node.Facts.Capacity.Type, b.Node.Facts.Capacity.Type)
+	})
+	for _, p := range pods {
 		cost, ok := costOf(p, c.priced)
 		if !ok {
 			return nil, nil
 		}
 		current += cost.Now
-		if capacityOf(p) == decision.Spot {
+		if p.Node.Facts.Capacity.Type == decision.Spot {
 			cost.Spot = cost.Now
 		} else {
 			cost.OnDemand = cost.Now

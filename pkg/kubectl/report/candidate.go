@@ -56,7 +56,7 @@ func (c *candidate) countReplicas() {
 		switch {
 		case p.Spec.NodeName != "" && p.Node == nil:
 			r.UnknownNodes++
-		case ready && capacityOf(p) == decision.OnDemand:
+		case ready && p.Node != nil && p.Node.Facts.Capacity.Type == decision.OnDemand:
 			onDemand++
 		}
 	}
