@@ -7,10 +7,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubectl/pkg/util/qos"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -69,4 +72,27 @@ func podOf(owner metav1.Object, kind schema.GroupVersionKind, template *v1.PodTe
 	pod.Namespace, pod.Name = owner.GetNamespace(), name
 	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)}
 	return pod
+}
+
+// applyDefaults sets the fields of a pod from a template that the API server would set, as far as
+// rules of the policy use them: its QoS class and its priority. classes contains the
+// PriorityClasses of the cluster. It ignores LimitRanges.
+func applyDefaults(pod *v1.Pod, classes []*schedulingv1.PriorityClass) {
+	withRequests := &v1.Pod{Spec: pod.Spec}
+	transform.DefaultRequests(&withRequests.Spec)
+	pod.Status.QOSClass = qos.ComputePodQOS(withRequests)
+	var class *schedulingv1.PriorityClass
+	for _, c := range classes {
+		switch {
+		case pod.Spec.PriorityClassName != "":
+			if c.Name == pod.Spec.PriorityClassName {
+				class = c
+			}
+		case c.GlobalDefault && (class == nil || c.Value < class.Value): // the lowest if there are several
+			class = c
+		}
+	}
+	if class != nil {
+		pod.Spec.PriorityClassName, pod.Spec.Priority = class.Name, &class.Value
+	}
 }
