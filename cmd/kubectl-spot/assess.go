@@ -73,10 +73,10 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 	if err != nil {
 		return err
 	}
-	if listed.NodesGap != nil {
-		return fmt.Errorf("nodes cannot be read, so nothing can be assessed: %w", listed.NodesGap.Err)
+	if gap := listed.GapOf("Node"); gap != nil {
+		return fmt.Errorf("nodes cannot be read, so nothing can be assessed: %w", gap.Err)
 	}
-	view.DisruptionBudgetsUnknown = listed.DisruptionBudgetsGap != nil || slices.Contains(listed.Missing, "poddisruptionbudgets")
+	view.DisruptionBudgetsUnknown = listed.GapOf("PodDisruptionBudget") != nil || slices.Contains(listed.Missing, "poddisruptionbudgets")
 	for _, text := range spotPools {
 		pool, err := view.NewSpotPool(text)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
@@ -38,8 +39,8 @@ defines the capacity type, all signals, and these workloads.`,
 		if err != nil {
 			return err
 		}
-		if listed.NodesGap != nil {
-			return fmt.Errorf("nodes cannot be read, and this command needs them: %w", listed.NodesGap.Err)
+		if gap := listed.GapOf("Node"); gap != nil {
+			return fmt.Errorf("nodes cannot be read, and this command needs them: %w", gap.Err)
 		}
 		all := view.Nodes(selector)
 		if len(all) == 0 && !selector.Empty() && p.humanReadable() {
@@ -65,7 +66,7 @@ defines the capacity type, all signals, and these workloads.`,
 // have a namespace.
 func (o *options) readWideView(ctx context.Context, scope lister.Scope) (*report.View, *lister.Objects, error) {
 	view, listed, err := o.readView(ctx, scope)
-	if !lister.Denied(err) {
+	if !apierrors.IsForbidden(err) {
 		return view, listed, err
 	}
 	namespace, nsErr := o.namespace()

@@ -92,12 +92,12 @@ func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, 
 	}
 	wanted := listed.TemplatePods(o.profile)
 	needed := func(pod *v1.Pod) bool { return current.NeedsPriorityClass(pod.Spec.PriorityClassName) }
-	if listed.PriorityClassesGap != nil && slices.ContainsFunc(wanted, needed) {
-		o.recordGap(listed.PriorityClassesGap.String())
+	if gap := listed.GapOf("PriorityClass"); gap != nil && slices.ContainsFunc(wanted, needed) {
+		o.recordGap(gap.String())
 	}
 	return &report.View{
 		Snapshot: snapshot, Policy: current.Policy, Signals: current.signals, Profile: o.profile, Owners: owners, TemplatePods: wanted,
-		NodesUnknown: listed.NodesGap != nil, Namespace: listed.Scope.Namespace, Object: listed.Object,
+		NodesUnknown: listed.GapOf("Node") != nil, Namespace: listed.Scope.Namespace, Object: listed.Object,
 	}, nil
 }
 
@@ -190,9 +190,9 @@ func (o *options) withHint(err error, namespace string) error {
 		}
 		const hint = "check the context (kubectl config current-context), and whether kubectl get nodes works"
 		return fmt.Errorf("the API server %s does not answer (%w): %s", server, cause, hint)
-	case lister.Denied(err) && namespace == "":
+	case apierrors.IsForbidden(err) && namespace == "":
 		return fmt.Errorf("%w\nIf you have rights in one namespace only, use -n NAMESPACE. %s", err, sentence(rightsHint))
-	case lister.Denied(err):
+	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w\n%s", err, sentence(rightsHint))
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w: the API server rejected the credential of the current context (kubectl config current-context)", err)

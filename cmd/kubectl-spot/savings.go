@@ -39,8 +39,8 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 		if err != nil {
 			return err
 		}
-		if listed.NodesGap != nil {
-			return fmt.Errorf("nodes cannot be read, so their cost is unknown: %w", listed.NodesGap.Err)
+		if gap := listed.GapOf("Node"); gap != nil {
+			return fmt.Errorf("nodes cannot be read, so their cost is unknown: %w", gap.Err)
 		}
 		savings := view.Savings(prices)
 		o.warnIgnored(savings.Ignored)

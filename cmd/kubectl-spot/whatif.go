@@ -85,8 +85,8 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 	if err != nil {
 		return err
 	}
-	if listed.NodesGap != nil {
-		return fmt.Errorf("nodes cannot be read, so the affected replicas are unknown: %w", listed.NodesGap.Err)
+	if gap := listed.GapOf("Node"); gap != nil {
+		return fmt.Errorf("nodes cannot be read, so the affected replicas are unknown: %w", gap.Err)
 	}
 	alternative := view
 	if policyFile != "" {

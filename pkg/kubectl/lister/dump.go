@@ -35,35 +35,25 @@ const expectedDump = "expected the output of kubectl get -o json or -o yaml, or 
 // without pods, and if two objects have the same name but another UID. The contents of a dump are
 // not trusted: names must be names of Kubernetes.
 func Load(ctx context.Context, path string, stdin io.Reader, scope Scope) (*Objects, error) {
-	files, inDirectory, err := []string{"standard input"}, false, error(nil)
-	if path != "-" {
-		stdin = nil
-		files, inDirectory, err = dumpFiles(path)
-	}
-	if err != nil {
-		return nil, err
-	}
 	scope.Volumes, scope.DisruptionBudgets = true, true
-	s, listings, err := newObjects(nil, scope)
+	s, err := newObjects(nil, scope)
 	if err != nil {
 		return nil, err
 	}
-	d := &dump{
-		Objects: s, stdin: stdin, files: files, inDirectory: inDirectory,
-		kinds: map[schema.GroupKind]*listing{}, trimmer: transform.NewMovedPodTrimmer(),
-		known: map[objectKey]knownObject{}, unusedKinds: map[string]int{},
+	s.listings = slices.DeleteFunc(s.listings, func(l listing) bool { return l.kind.Kind == "PriorityClass" }) // a dump lacks them
+	d := &dump{Objects: s, trimmer: transform.NewMovedPodTrimmer(), unusedKinds: map[string]int{}}
+	if path == "-" {
+		err = d.read(ctx, "standard input", stdin)
+	} else {
+		err = d.readFiles(ctx, path)
 	}
-	listings = slices.DeleteFunc(listings, func(l listing) bool { return l.kind.Kind == "PriorityClass" }) // a dump lacks them
-	for i := range listings {
-		d.kinds[listings[i].kind.GroupKind()] = &listings[i]
-	}
-	if err := d.read(ctx); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	for i := range listings {
-		resource := listings[i].resource().Resource
-		switch kind := listings[i].kind.Kind; {
-		case listings[i].found || kind == "ReplicationController": // most clusters have none
+	for i := range s.listings {
+		resource := s.listings[i].resource().Resource
+		switch kind := s.listings[i].kind.Kind; {
+		case s.listings[i].found || kind == "ReplicationController": // most clusters have none
 		case kind == "Node" || kind == "Pod":
 			return nil, fmt.Errorf("%s: it has no %s: %s of nodes and pods", path, resource, expectedDump)
 		default:
@@ -71,107 +61,73 @@ func Load(ctx context.Context, path string, stdin io.Reader, scope Scope) (*Obje
 		}
 	}
 	slices.Sort(s.Missing)
-	s.Unused = d.unused()
+	for _, kind := range slices.Sorted(maps.Keys(d.unusedKinds)) {
+		s.Unused = append(s.Unused, fmt.Sprintf("%d of kind %s", d.unusedKinds[kind], cmp.Or(kind, "unknown")))
+	}
+	s.Unused = append(s.Unused, d.unusedFiles...)
 	return s, nil
-}
-
-// read reads all files, and adds their objects in this order.
-func (d *dump) read(ctx context.Context) error {
-	for _, file := range d.files {
-		number := 0       // of the object in its file, from 1
-		var failure error // of an object; it is returned as it is
-		err := d.readFile(file, func(kind schema.GroupKind, data []byte) error {
-			if data != nil {
-				number++
-			}
-			if err := cmp.Or(ctx.Err(), d.add(file, kind, data)); err != nil {
-				failure = fmt.Errorf("%s: object %d: %w", file, number, err)
-			}
-			return failure
-		})
-		switch {
-		case failure != nil:
-			return failure
-		case errors.Is(err, errNoDump) && d.inDirectory:
-			d.unusedFiles = append(d.unusedFiles, file)
-		case err != nil:
-			return err
-		}
-	}
-	return nil
-}
-
-func (d *dump) readFile(name string, send sendFunc) error {
-	if d.stdin != nil {
-		return readDocuments(d.stdin, name, send)
-	}
-	file, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer file.Close() //nolint:errcheck // it is only read
-	return readDocuments(file, name, send)
-}
-
-// dumpFiles returns the files of a dump, in the order of their names.
-func dumpFiles(path string) (files []string, inDirectory bool, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, false, fmt.Errorf("%w: %s", err, expectedDump)
-	}
-	if !info.IsDir() {
-		return []string{path}, false, nil
-	}
-	err = filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() {
-			files = append(files, file)
-		}
-		return err
-	})
-	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s: the directory has no file: %s", path, expectedDump)
-	}
-	return files, true, err
 }
 
 // dump adds objects to caches.
 type dump struct {
 	*Objects
-	stdin io.Reader // read instead of files; nil means files
-	files []string  // for errors also the name of stdin
-	// inDirectory reports whether files are all files of a directory: some may be no dump.
-	inDirectory bool
-	kinds       map[schema.GroupKind]*listing
-	trimmer     *transform.PodTrimmer
-	// unusedFiles are files without objects of Kubernetes.
+	trimmer *transform.PodTrimmer
+	// unusedFiles are the files of a directory without objects of Kubernetes.
 	unusedFiles []string
-	// known has every object that was stored.
-	known map[objectKey]knownObject
 	// unusedKinds counts the objects that no command uses.
 	unusedKinds map[string]int
 }
 
-// objectKey identifies an object.
-type objectKey struct {
-	kind            schema.GroupKind
-	namespace, name string
-}
-
-type knownObject struct {
-	uid  types.UID
-	file string
-}
-
-// unused describes the objects and files that no command uses, in a fixed order.
-func (d *dump) unused() (all []string) {
-	for _, kind := range slices.Sorted(maps.Keys(d.unusedKinds)) {
-		all = append(all, fmt.Sprintf("%d of kind %s", d.unusedKinds[kind], cmp.Or(kind, "unknown")))
+// readFiles reads a file, or the files of a directory in the order of their names.
+func (d *dump) readFiles(ctx context.Context, path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, expectedDump)
 	}
-	return append(all, d.unusedFiles...)
+	if !info.IsDir() {
+		return d.readFile(ctx, path)
+	}
+	files := 0
+	err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		files++
+		if err = d.readFile(ctx, name); errors.Is(err, errNoDump) {
+			d.unusedFiles = append(d.unusedFiles, name)
+			return nil
+		}
+		return err
+	})
+	if err == nil && files == 0 {
+		err = fmt.Errorf("%s: the directory has no file: %s", path, expectedDump)
+	}
+	return err
 }
 
-func namespacedName(object metav1.Object) string {
-	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}.String()
+func (d *dump) readFile(ctx context.Context, name string) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	return d.read(ctx, name, file)
+}
+
+// read adds the objects of a file in its order.
+func (d *dump) read(ctx context.Context, name string, file io.Reader) error {
+	number := 0       // of the object in its file, from 1
+	var failure error // of an object; it is returned as it is
+	err := readDocuments(file, name, func(kind schema.GroupKind, data []byte) error {
+		if data != nil {
+			number++
+		}
+		if err := cmp.Or(ctx.Err(), d.add(kind, data)); err != nil {
+			failure = fmt.Errorf("%s: object %d: %w", name, number, err)
+		}
+		return failure
+	})
+	return cmp.Or(failure, err)
 }
 
 // skip ignores a value of a type that no reader of a dump uses.
@@ -190,7 +146,7 @@ var neededFields = json.WithUnmarshalers(json.JoinUnmarshalers(
 // add adds an object to its cache, without the fields that nothing reads, unless no command uses
 // it. Of several versions of one object the last one counts. An object with another UID is an
 // error. See sendFunc for kind and data.
-func (d *dump) add(file string, kind schema.GroupKind, data []byte) error {
+func (d *dump) add(kind schema.GroupKind, data []byte) error {
 	if data != nil {
 		if jsontext.Value(data).Kind() != '{' {
 			return fmt.Errorf("it is no JSON object: %s", expectedDump)
@@ -201,7 +157,7 @@ func (d *dump) add(file string, kind schema.GroupKind, data []byte) error {
 		}
 		kind = cmp.Or(head.GroupVersionKind().GroupKind(), kind)
 	}
-	of := d.kinds[kind]
+	of := d.listing(kind)
 	switch {
 	case of != nil:
 		of.found = true
@@ -222,8 +178,9 @@ func (d *dump) add(file string, kind schema.GroupKind, data []byte) error {
 	if err := json.Unmarshal(data, object, neededFields); err != nil {
 		return fmt.Errorf("%s: %w", kind.Kind, err)
 	}
+	name := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 	if err := checkMeta(object); err != nil {
-		return fmt.Errorf("%s %q: %w", kind.Kind, namespacedName(object), err)
+		return fmt.Errorf("%s %q: %w", kind.Kind, name, err)
 	}
 	if pod, ok := object.(*v1.Pod); ok && (pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed) {
 		return nil // as in List
@@ -231,12 +188,13 @@ func (d *dump) add(file string, kind schema.GroupKind, data []byte) error {
 	if in := object.GetNamespace(); in != "" && d.Scope.Namespace != "" && in != d.Scope.Namespace {
 		return nil
 	}
-	key := objectKey{kind, object.GetNamespace(), object.GetName()}
-	if other, exists := d.known[key]; exists && other.uid != object.GetUID() {
-		return fmt.Errorf("%s %q has another UID than in %s: expected files of one cluster at one time",
-			kind.Kind, namespacedName(object), other.file)
+	stored, _, err := of.into.Get(object)
+	if err != nil {
+		return err
 	}
-	d.known[key] = knownObject{object.GetUID(), file}
+	if other, exists := stored.(metav1.Object); exists && other.GetUID() != object.GetUID() {
+		return fmt.Errorf("%s %q has another UID than before: expected files of one cluster at one time", kind.Kind, name)
+	}
 	trimmed, err := d.trimmer.Trim(object)
 	if err != nil {
 		return err

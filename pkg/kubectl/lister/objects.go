@@ -64,18 +64,12 @@ func (g Gap) String() string { return fmt.Sprintf("%v: %s", g.Err, g.Consequence
 type Objects struct {
 	// Scope selected the objects.
 	Scope Scope
-	// Gaps contains all gaps except PriorityClassesGap.
+	// Gaps contains all gaps except of PriorityClasses, which matter only to rules by priority, for
+	// workloads without pods.
 	Gaps []Gap
-	// NodesGap is the gap if nodes could not be listed, else nil.
-	NodesGap *Gap
-	// DisruptionBudgetsGap is the gap if PodDisruptionBudgets could not be listed, else nil.
-	DisruptionBudgetsGap *Gap
 	// OwnersMissing reports whether a kind of owner could not be listed. Some pods then seem to
 	// have no workload.
 	OwnersMissing bool
-	// PriorityClassesGap is the gap if PriorityClasses could not be listed, else nil. It is not in
-	// Gaps, because it matters only to rules by priority, for workloads without pods.
-	PriorityClassesGap *Gap
 	// Missing contains the resources that a dump lacks, by name. The cluster may have no such
 	// object, or the dump may be incomplete.
 	Missing []string
@@ -83,29 +77,47 @@ type Objects struct {
 	Unused []string
 
 	factory informers.SharedInformerFactory
-	// stores contains the caches of all kinds that are read.
-	stores map[schema.GroupKind]cache.Store
+	// listings contains the lists and caches of all kinds that are read.
+	listings []listing
 }
 
-// newObjects returns Objects without contents, and the lists to read.
-func newObjects(client kubernetes.Interface, scope Scope) (*Objects, []listing, error) {
+// newObjects returns Objects without contents.
+func newObjects(client kubernetes.Interface, scope Scope) (*Objects, error) {
 	factory := informers.NewSharedInformerFactory(client, 0) // never started: it only provides the caches
-	s := &Objects{Scope: scope, factory: factory, stores: map[schema.GroupKind]cache.Store{}}
+	s := &Objects{Scope: scope, factory: factory, listings: listings(&scope)}
 	// This adds the indexes. They are then filled while the API server responds, not afterwards.
 	// They do not depend on the policy.
 	if _, err := s.Owners(nil); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	all := listings(&scope)
-	for i := range all {
-		informer, err := factory.ForResource(all[i].resource())
+	for i := range s.listings {
+		informer, err := factory.ForResource(s.listings[i].resource())
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		all[i].into = informer.Informer().GetStore()
-		s.stores[all[i].kind.GroupKind()] = all[i].into
+		s.listings[i].into = informer.Informer().GetStore()
 	}
-	return s, all, nil
+	return s, nil
+}
+
+// listing returns the list of a kind; nil if it is not read.
+func (s *Objects) listing(kind schema.GroupKind) *listing {
+	for i := range s.listings {
+		if s.listings[i].kind.GroupKind() == kind {
+			return &s.listings[i]
+		}
+	}
+	return nil
+}
+
+// GapOf returns the gap of a kind, such as Node; nil if it was listed, or if it is not read.
+func (s *Objects) GapOf(kind string) *Gap {
+	for i := range s.listings {
+		if s.listings[i].kind.Kind == kind {
+			return s.listings[i].gap
+		}
+	}
+	return nil
 }
 
 // listing is the list of one kind of object.
@@ -124,6 +136,7 @@ type listing struct {
 	// the objects own pods.
 	required, owners bool
 	found            bool // whether a dump has the kind
+	gap              *Gap // nil if all objects could be listed
 }
 
 // resource returns the resource of the kind, whose name is its plural.
@@ -135,43 +148,24 @@ func (k *listing) resource() schema.GroupVersionResource {
 // List reads the cluster. It returns an error of the API server if the server is unavailable, does
 // not authenticate the user, or does not let the user list pods.
 func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Objects, error) {
-	s, listings, err := newObjects(client, scope)
+	s, err := newObjects(client, scope)
 	if err != nil {
 		return nil, err
 	}
-	gaps := make([]*Gap, len(listings))
 	group, ctx := errgroup.WithContext(ctx)
-	for i := range listings {
-		group.Go(func() (err error) {
-			gaps[i], err = listings[i].read(ctx, client.CoreV1().RESTClient())
-			return err
-		})
+	for i := range s.listings {
+		group.Go(func() error { return s.listings[i].read(ctx, client.CoreV1().RESTClient()) })
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	for i, gap := range gaps {
-		if gap != nil {
-			s.record(&listings[i], gap)
+	for i := range s.listings {
+		if of := &s.listings[i]; of.gap != nil && of.kind.Kind != "PriorityClass" {
+			s.Gaps = append(s.Gaps, *of.gap)
+			s.OwnersMissing = s.OwnersMissing || of.owners
 		}
 	}
 	return s, nil
-}
-
-// record records the gap of a listing.
-func (s *Objects) record(of *listing, gap *Gap) {
-	switch {
-	case of.kind.Kind == "PriorityClass":
-		s.PriorityClassesGap = gap
-		return
-	case of.kind.Kind == "Node":
-		s.NodesGap = gap
-	case of.kind.Kind == "PodDisruptionBudget":
-		s.DisruptionBudgetsGap = gap
-	case of.owners:
-		s.OwnersMissing = true
-	}
-	s.Gaps = append(s.Gaps, *gap)
 }
 
 // listings returns the lists of a scope: the largest first, although all requests are concurrent.
@@ -211,19 +205,17 @@ func listings(scope *Scope) []listing {
 	return all
 }
 
-// read lists the objects. The gap is nil if all could be listed. It is meaningless if there is an
-// error. client may be the client of any group.
-func (k *listing) read(ctx context.Context, client rest.Interface) (*Gap, error) {
+// read lists the objects, or sets the gap. client may be the client of any group.
+func (k *listing) read(ctx context.Context, client rest.Interface) error {
 	err := k.list(ctx, client, k.namespace)
-	var gap *Gap
 	if apierrors.IsForbidden(err) && k.fallback != nil {
-		gap = &Gap{err, k.fallbackConsequence}
+		k.gap = &Gap{err, k.fallbackConsequence}
 		err = k.list(ctx, client, *k.fallback)
 	}
 	if apierrors.IsForbidden(err) && !k.required {
-		return &Gap{err, k.consequence}, nil
+		k.gap, err = &Gap{err, k.consequence}, nil
 	}
-	return gap, err
+	return err
 }
 
 // pageSize is how many objects the API server returns at a time. A larger page costs memory on both
@@ -288,14 +280,11 @@ func (s *Objects) Owners(policy *decision.Policy) (*workload.Owners, error) {
 // Object returns the object of a workload. It is nil if the object does not exist, or if its kind
 // is not read. Of apiVersion, only the group matters.
 func (s *Objects) Object(apiVersion, kind, namespace, name string) metav1.Object {
-	store := s.stores[schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind()] // other groups also have a Job or a StatefulSet
-	if store == nil {
+	of := s.listing(schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind()) // other groups also have a Job or a StatefulSet
+	if of == nil {
 		return nil
 	}
-	found, _, _ := store.GetByKey(namespace + "/" + name) // a cache returns no error
+	found, _, _ := of.into.GetByKey(namespace + "/" + name) // a cache returns no error
 	object, _ := found.(metav1.Object)
 	return object
 }
-
-// Denied reports whether an error of List means that the user may not list pods.
-func Denied(err error) bool { return apierrors.IsForbidden(err) }

@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,7 +61,7 @@ func TestList(t *testing.T) {
 			server.Deny = test.denied
 			listed, err := lister.List(t.Context(), server.Client(), test.scope)
 			if test.wantErr != "" {
-				if err == nil || !lister.Denied(err) || !strings.Contains(err.Error(), test.wantErr) {
+				if err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.wantErr) {
 					t.Errorf("%v, want a denial", err)
 				}
 				return
@@ -90,8 +91,8 @@ func TestList(t *testing.T) {
 					t.Errorf("gap %v, want %q", gap, test.gaps[i])
 				}
 			}
-			if (listed.NodesGap != nil) != test.noNodes || listed.OwnersMissing != test.noOwners {
-				t.Errorf("no nodes %t, no owners %t, want %t and %t", listed.NodesGap != nil, listed.OwnersMissing, test.noNodes, test.noOwners)
+			if (listed.GapOf("Node") != nil) != test.noNodes || listed.OwnersMissing != test.noOwners {
+				t.Errorf("no nodes %t, no owners %t, want %t and %t", listed.GapOf("Node") != nil, listed.OwnersMissing, test.noNodes, test.noOwners)
 			}
 		})
 	}

@@ -153,8 +153,8 @@ func TestTemplatePodPriority(t *testing.T) {
 			if got := fmt.Sprintf("%q %d", pods[0].Spec.PriorityClassName, ptr.Deref(pods[0].Spec.Priority, 0)); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
-			if (listed.PriorityClassesGap != nil) != test.gap || len(listed.Gaps) > 0 {
-				t.Errorf("gap %v, other gaps %v, want a gap: %t, and no other gaps", listed.PriorityClassesGap, listed.Gaps, test.gap)
+			if (listed.GapOf("PriorityClass") != nil) != test.gap || len(listed.Gaps) > 0 {
+				t.Errorf("gap %v, other gaps %v, want a gap: %t, and no other gaps", listed.GapOf("PriorityClass"), listed.Gaps, test.gap)
 			}
 		})
 	}
