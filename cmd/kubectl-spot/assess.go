@@ -69,7 +69,7 @@ spot node yet, --spot-pool describes one.`,
 
 func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Prices, from, html string, spotPools []string) error {
 	o.beforeInstall = true
-	view, listed, err := o.readDump(ctx, from, lister.Scope{Volumes: true, DisruptionBudgets: true})
+	view, listed, err := o.readDump(ctx, from, lister.Scope{Namespace: o.givenNamespace(), Volumes: true, DisruptionBudgets: true})
 	if err != nil {
 		return err
 	}
@@ -88,9 +88,7 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 	assessment.Cluster, assessment.Namespace = o.clusterName(from), listed.Scope.Namespace
 	assessment.Missing, assessment.Unused = listed.Missing, listed.Unused
 	if n := assessment.UnknownOwners; n > 0 {
-		o.source.ReadErrors = append(o.source.ReadErrors,
-			fmt.Sprintf("the owners of %s are unknown: their workloads are missing", report.Count(n, "pod", "pods")))
-		o.warn("%s", o.source.ReadErrors[len(o.source.ReadErrors)-1])
+		o.lacks(fmt.Sprintf("the owners of %s are unknown: their workloads are missing", report.Count(n, "pod", "pods")))
 	}
 	o.warnIgnored(assessment.Ignored)
 	if html != "" {
@@ -108,12 +106,11 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 	return o.printAssessment(p, assessment)
 }
 
-// readDump is like readGivenNamespace, for a dump; without one it reads the cluster.
+// readDump is like readWideView, for a dump; without one it reads the cluster.
 func (o *options) readDump(ctx context.Context, from string, scope lister.Scope) (*report.View, *lister.Objects, error) {
 	if from == "" {
-		return o.readGivenNamespace(ctx, scope)
+		return o.readWideView(ctx, scope)
 	}
-	scope.Namespace = o.givenNamespace()
 	listed, err := lister.Load(ctx, from, o.In, scope)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--from: %w", err)

@@ -98,14 +98,10 @@ func (r *bugReport) create(ctx context.Context, file string) error {
 	if err != nil {
 		return fmt.Errorf("--file must be a new file in a directory that can be written: %w", err)
 	}
-	var content bytes.Buffer
-	compressed := gzip.NewWriter(&content)
+	compressed := gzip.NewWriter(out)
 	r.archive = tar.NewWriter(compressed)
-	err = cmp.Or(r.collect(ctx), ctx.Err(), r.archive.Close(), compressed.Close())
-	if err == nil {
-		_, err = out.Write(content.Bytes())
-	}
-	if err = errors.Join(err, out.Close()); err != nil {
+	err = cmp.Or(r.collect(ctx), ctx.Err(), r.archive.Close(), compressed.Close(), out.Close())
+	if err != nil {
 		return errors.Join(err, os.Remove(file))
 	}
 	fmt.Fprintf(r.Out, "Wrote %s. Read it before you publish it.\n", file)
@@ -118,12 +114,10 @@ func (r *bugReport) add(file, text string) {
 	_, _ = r.archive.Write([]byte(text))
 }
 
-// lacks reports whether there is an error, and records that the part could not be read.
-func (r *bugReport) lacks(part string, err error) bool {
+// failed reports whether there is an error, and records that the part could not be read.
+func (r *bugReport) failed(part string, err error) bool {
 	if err != nil && !errors.Is(err, context.Canceled) {
-		gap := comment(part + ": " + strings.ReplaceAll(err.Error(), "\n", ". "))
-		r.source.ReadErrors = append(r.source.ReadErrors, gap)
-		r.warn("%s", gap)
+		r.lacks(comment(part + ": " + strings.ReplaceAll(err.Error(), "\n", ". ")))
 	}
 	return err != nil
 }
@@ -136,7 +130,7 @@ func (r *bugReport) addJSON(name string, values ...any) {
 	for _, value := range values {
 		var decoded any
 		data, err := json.Marshal(value)
-		r.lacks(name, cmp.Or(err, json.Unmarshal(data, &decoded)))
+		r.failed(name, cmp.Or(err, json.Unmarshal(data, &decoded)))
 		data, _ = json.MarshalIndent(r.clean(name, decoded), "", " ") // what was decoded can be encoded
 		fmt.Fprintf(&text, "%s\n", data)
 	}
@@ -159,14 +153,11 @@ func (r *bugReport) clean(path string, value any) any {
 			return cleaned
 		}
 	case []any:
-		cleaned := []any{}
 		for i := range v {
-			if child := r.clean(path, v[i]); child != nil {
-				cleaned = append(cleaned, child)
-			}
+			v[i] = r.clean(path, v[i])
 		}
-		if len(cleaned) > 0 {
-			return cleaned
+		if v = slices.DeleteFunc(v, func(child any) bool { return child == nil }); len(v) > 0 {
+			return v
 		}
 	default:
 		text, isText := v.(string)
@@ -188,12 +179,12 @@ func (r *bugReport) collect(ctx context.Context) (err error) {
 	if err != nil { // every user may read it
 		return r.withHint(err, "")
 	}
-	r.view, _, err = r.readGivenNamespace(ctx, lister.Scope{Volumes: true, DisruptionBudgets: true, AllPods: r.givenNamespace() != ""})
-	if !r.lacks("objects", err) {
+	r.view, _, err = r.readWideView(ctx, lister.Scope{Namespace: r.givenNamespace(), AllPods: true, Volumes: true, DisruptionBudgets: true})
+	if !r.failed("objects", err) {
 		if r.names != nil {
 			r.names.addNames(r.view)
 		}
-		r.lacks("state of the controller", r.readController(ctx, r.view))
+		r.failed("state of the controller", r.readController(ctx, r.view))
 		r.addObjects()
 		r.addAnswers()
 	}
@@ -241,8 +232,8 @@ func (r *bugReport) addAnswers() {
 	var text bytes.Buffer
 	for _, pod := range r.waiting[:min(len(r.waiting), maxExplained)] {
 		e, err := r.view.Explain("Pod", pod.Namespace, pod.Name)
-		if !r.lacks("explain", err) {
-			r.lacks("explain", p.explanation(&text, e))
+		if !r.failed("explain", err) {
+			r.failed("explain", p.explanation(&text, e))
 			fmt.Fprintln(&text)
 		}
 	}
@@ -254,7 +245,7 @@ func (r *bugReport) addPrograms(ctx context.Context, server []byte) {
 	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name in (" + strings.Join(programs, ",") + ")"}
 	versions, configMaps := fmt.Sprintf("kubectl spot: %s\nAPI server: %s\n", version.Get().GitVersion, server), map[string]bool{}
 	deployments, err := r.client.AppsV1().Deployments(metav1.NamespaceSystem).List(ctx, ours)
-	r.lacks("images and configuration", err)
+	r.failed("images and configuration", err)
 	for i := range deployments.Items { // none if there is an error
 		pod := &deployments.Items[i].Spec.Template.Spec
 		for j := range pod.Containers {
@@ -268,14 +259,14 @@ func (r *bugReport) addPrograms(ctx context.Context, server []byte) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(configMaps)) {
 		configMap, err := r.client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
-		r.lacks("configuration", err)
+		r.failed("configuration", err)
 		for _, key := range slices.Sorted(maps.Keys(configMap.Data)) {
 			r.add("configuration/"+r.names.text(name)+"/"+r.names.text(key), r.names.text(configMap.Data[key]))
 		}
 	}
 	r.add("versions.txt", versions)
 	pods, err := r.client.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, ours)
-	r.lacks("pods of the programs", err)
+	r.failed("pods of the programs", err)
 	r.ours = pods.Items
 }
 
@@ -286,7 +277,7 @@ func (r *bugReport) addEvents(ctx context.Context) {
 		about[pod.Namespace+"/"+pod.Name] = true
 	}
 	events, err := r.client.CoreV1().Events(r.givenNamespace()).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-	r.lacks("events", err)
+	r.failed("events", err)
 	kept := slices.DeleteFunc(events.Items, func(e v1.Event) bool {
 		return !about[e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name] &&
 			!slices.Contains(programs, cmp.Or(e.ReportingController, e.Source.Component))
@@ -306,13 +297,13 @@ func (r *bugReport) addLogAndMetrics(ctx context.Context, pod *v1.Pod) {
 	pods, file, c := r.client.CoreV1().Pods(pod.Namespace), r.names.text(pod.Name)+".txt", &pod.Spec.Containers[0]
 	last := &v1.PodLogOptions{Container: c.Name, TailLines: new(int64(maxLogLines)), LimitBytes: new(int64(maxLogBytes))}
 	log, err := pods.GetLogs(pod.Name, last).DoRaw(ctx)
-	if !r.lacks("log of pod "+pod.Name, err) {
+	if !r.failed("log of pod "+pod.Name, err) {
 		r.add("logs/"+file, r.names.text(string(log)))
 	}
 	for _, port := range c.Ports {
 		if port.Name == "https-metrics" {
 			metrics, err := pods.ProxyGet("https", pod.Name, fmt.Sprint(port.ContainerPort), "metrics", nil).DoRaw(ctx)
-			if !r.lacks("metrics of pod "+pod.Name, err) {
+			if !r.failed("metrics of pod "+pod.Name, err) {
 				r.add("metrics/"+file, labelValue.ReplaceAllStringFunc(string(metrics), r.names.text))
 			}
 		}

@@ -122,7 +122,8 @@ func (o *options) namespace() (string, error) {
 	return namespace, nil
 }
 
-// givenNamespace returns the namespace of -n, or "" without it or with -A.
+// givenNamespace returns the namespace of -n, or "" without it or with -A: the namespace of the
+// context has no effect.
 func (o *options) givenNamespace() string {
 	if o.allNamespaces {
 		return ""

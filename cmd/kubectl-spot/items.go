@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -59,11 +58,7 @@ func sorted[T any](p *printing, items []T) error {
 	}
 	all, numbers, found := make([]keyed, len(items)), true, false
 	for i := range items {
-		object := map[string]any{}
-		data, err := json.Marshal(&items[i])
-		if err == nil {
-			err = json.Unmarshal(data, &object)
-		}
+		object, err := objectOf(&items[i])
 		if err != nil {
 			return err
 		}

@@ -70,17 +70,17 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 		return 0
 	case errors.Is(err, errPartial):
 		return exitPartial
-	case errors.Is(err, errUnsafe):
-		fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
-		return exitUnsafe
 	case !parsed && !errors.Is(err, errUsage):
 		err = fmt.Errorf("%w; %w", err, errUsage)
 	}
 	text := strings.ReplaceAll(err.Error(), errUsage.Error(), "try "+executed.CommandPath()+" --help")
 	text = strings.NewReplacer("\n\nDid you mean this?\n\t", "; did you mean: ", "\n;", ";", "\n\t", ", ").Replace(text)
 	fmt.Fprintf(streams.ErrOut, "error: %s\n", text)
-	if errors.Is(err, errUsage) {
+	switch {
+	case errors.Is(err, errUsage):
 		return exitUsage
+	case errors.Is(err, errUnsafe):
+		return exitUnsafe
 	}
 	return exitFailed
 }

@@ -62,11 +62,11 @@ defines the capacity type, all signals, and these workloads.`,
 	return command
 }
 
-// readWideView reads the whole cluster, or only the namespace if that is denied. scope must not
-// have a namespace.
+// readWideView is like readView. If scope has no namespace, and the whole cluster may not be read,
+// it reads only the namespace of the context.
 func (o *options) readWideView(ctx context.Context, scope lister.Scope) (*report.View, *lister.Objects, error) {
 	view, listed, err := o.readView(ctx, scope)
-	if !apierrors.IsForbidden(err) {
+	if !apierrors.IsForbidden(err) || scope.Namespace != "" {
 		return view, listed, err
 	}
 	namespace, nsErr := o.namespace()
@@ -74,17 +74,8 @@ func (o *options) readWideView(ctx context.Context, scope lister.Scope) (*report
 		return nil, nil, err
 	}
 	o.recordGap(fmt.Sprintf("pods cannot be listed in all namespaces: only pods of namespace %s are counted", namespace))
-	scope.Namespace = namespace
+	scope.Namespace, scope.AllPods = namespace, false // all pods were denied
 	return o.readView(ctx, scope)
-}
-
-// readGivenNamespace reads the namespace of -n, or the whole cluster without it: the namespace of
-// the context has no effect.
-func (o *options) readGivenNamespace(ctx context.Context, scope lister.Scope) (*report.View, *lister.Objects, error) {
-	if scope.Namespace = o.givenNamespace(); scope.Namespace != "" {
-		return o.readView(ctx, scope)
-	}
-	return o.readWideView(ctx, scope)
 }
 
 func (o *options) printNodes(p *printing, all []report.Node, now time.Time) error {

@@ -140,16 +140,11 @@ func (p *printing) object(out io.Writer, kind string, from *source, answer any, 
 		}
 		return nil
 	}
-	object := &unstructured.Unstructured{}
-	for _, part := range []any{answer, from} { // the fields of both are fields of the object
-		data, err := json.Marshal(part)
-		if err != nil {
-			return err
-		}
-		if err := json.Unmarshal(data, &object.Object); err != nil {
-			return err
-		}
+	fields, err := objectOf(answer, from)
+	if err != nil {
+		return err
 	}
+	object := &unstructured.Unstructured{Object: fields}
 	if strings.HasPrefix(p.format(), customColumns) {
 		return p.printCustom(out, object)
 	}
@@ -160,6 +155,20 @@ func (p *printing) object(out io.Writer, kind string, from *source, answer any, 
 		return err
 	}
 	return printer.PrintObj(object, out)
+}
+
+// objectOf returns a JSON object with the fields of all parts.
+func objectOf(parts ...any) (object map[string]any, err error) {
+	for _, part := range parts {
+		data, err := json.Marshal(part)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(data, &object); err != nil {
+			return nil, err
+		}
+	}
+	return object, nil
 }
 
 // table is output for a person.

@@ -148,16 +148,20 @@ func (o *options) readPolicyFile(file string) (p policy, err error) {
 	return p, err
 }
 
-// recordGap reports once that an object could not be read.
+// recordGap is like lacks, for an object that could not be read.
 func (o *options) recordGap(gap string) {
-	if slices.Contains(o.source.ReadErrors, gap) {
-		return
-	}
 	if len(o.source.ReadErrors) == 0 {
 		o.warn("not everything could be read: %s", rightsHint)
 	}
-	o.source.ReadErrors = append(o.source.ReadErrors, gap)
-	o.warn("%s", gap)
+	o.lacks(gap)
+}
+
+// lacks reports once what the answer lacks.
+func (o *options) lacks(gap string) {
+	if !slices.Contains(o.source.ReadErrors, gap) {
+		o.source.ReadErrors = append(o.source.ReadErrors, gap)
+		o.warn("%s", gap)
+	}
 }
 
 func (o *options) warn(format string, args ...any) {

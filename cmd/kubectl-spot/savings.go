@@ -35,7 +35,7 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 		if err != nil {
 			return err
 		}
-		view, listed, err := o.readGivenNamespace(command.Context(), lister.Scope{Volumes: true, AllPods: o.givenNamespace() != ""})
+		view, listed, err := o.readWideView(command.Context(), lister.Scope{Namespace: o.givenNamespace(), AllPods: true, Volumes: true})
 		if err != nil {
 			return err
 		}
@@ -73,10 +73,8 @@ func (o *options) warnUnpriced(pools map[string]int) {
 	if len(pools) == 0 {
 		return
 	}
-	unpriced := fmt.Sprintf("no price for %s: these nodes are in no sum; use --prices FILE to set prices",
-		strings.Join(report.PoolCounts(pools), ", "))
-	o.source.ReadErrors = append(o.source.ReadErrors, unpriced)
-	o.warn("%s", unpriced)
+	o.lacks(fmt.Sprintf("no price for %s: these nodes are in no sum; use --prices FILE to set prices",
+		strings.Join(report.PoolCounts(pools), ", ")))
 }
 
 func (o *options) printSavings(p *printing, s *report.Savings) error {
