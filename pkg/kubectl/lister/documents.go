@@ -37,22 +37,6 @@ var (
 	errYAMLTooLarge = fmt.Errorf("a YAML document has more than %d MiB: use kubectl get -o json", maxYAMLBytes>>20)
 )
 
-// limitedReader limits how much may be read before left is set again.
-type limitedReader struct {
-	io.Reader
-	left    int
-	tooMuch error
-}
-
-func (r *limitedReader) Read(p []byte) (int, error) {
-	if r.left <= 0 {
-		return 0, r.tooMuch
-	}
-	n, err := r.Reader.Read(p[:min(len(p), r.left)])
-	r.left -= n
-	return n, err
-}
-
 // sendFunc receives an object as JSON. kind is its kind if the object itself does not name it. data
 // is valid until it returns. It is nil for a list, after its items.
 type sendFunc func(kind schema.GroupKind, data []byte) error
@@ -183,15 +167,17 @@ func splitText(text *textReader, send sendFunc) error {
 
 // splitYAML sends the objects of YAML documents.
 func splitYAML(text io.Reader, send sendFunc) error {
-	limited := &limitedReader{text, maxYAMLBytes, errYAMLTooLarge}
+	limited := &io.LimitedReader{R: text}
 	documents := yaml.NewYAMLReader(bufio.NewReader(limited))
 	for {
-		limited.left = maxYAMLBytes
+		limited.N = maxYAMLBytes
 		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
+		switch {
+		case limited.N == 0: // the rest of the document was not read
+			return errYAMLTooLarge
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		value, err := yaml.ToJSON(document)
@@ -212,7 +198,7 @@ func splitYAML(text io.Reader, send sendFunc) error {
 // splitJSON sends the next JSON value of a text: an object, or the items of a list. start has the
 // start of the value. The rest of the text remains.
 func splitJSON(text *textReader, start []byte, send sendFunc) error {
-	limited := &limitedReader{text, maxItemBytes, errItemTooLarge}
+	limited := &io.LimitedReader{R: text, N: maxItemBytes}
 	decoder := jsontext.NewDecoder(limited, jsontext.AllowDuplicateNames(true)) // dump.add checks the names in an item
 	// start may end within the object: then the rest of its type is not known.
 	head, isList, _ := headOf(start, jsontext.AllowDuplicateNames(true))
@@ -224,6 +210,9 @@ func splitJSON(text *textReader, start []byte, send sendFunc) error {
 		return errNoDump
 	default:
 		err = sendValue(decoder, head.GroupVersionKind().GroupKind(), send)
+	}
+	if err != nil && limited.N == 0 {
+		return fmt.Errorf("%w: %s", errItemTooLarge, err)
 	}
 	text.ahead = append(bytes.Clone(decoder.UnreadBuffer()), text.ahead...)
 	return err
@@ -252,7 +241,7 @@ func headOf(data []byte, options ...jsontext.Options) (head metav1.TypeMeta, isL
 }
 
 // splitList sends the items of a list.
-func splitList(decoder *jsontext.Decoder, limited *limitedReader, list metav1.TypeMeta, send sendFunc) error {
+func splitList(decoder *jsontext.Decoder, limited *io.LimitedReader, list metav1.TypeMeta, send sendFunc) error {
 	list.Kind = strings.TrimSuffix(list.Kind, "List")
 	kind := list.GroupVersionKind().GroupKind()
 	if _, err := decoder.ReadToken(); err != nil {
@@ -279,17 +268,17 @@ func splitList(decoder *jsontext.Decoder, limited *limitedReader, list metav1.Ty
 
 // sendItems sends the objects of the array that is the next value. kind is their kind if they do
 // not name it. It only finds where they end, which is several times faster than to decode them.
-func sendItems(decoder *jsontext.Decoder, limited *limitedReader, kind schema.GroupKind, send sendFunc) error {
+func sendItems(decoder *jsontext.Decoder, limited *io.LimitedReader, kind schema.GroupKind, send sendFunc) error {
 	if _, err := decoder.ReadToken(); err != nil {
 		return err
 	}
 	for number := 1; decoder.PeekKind() != ']'; number++ {
-		limited.left = maxItemBytes
+		limited.N = maxItemBytes
 		if err := sendValue(decoder, kind, send); err != nil {
 			return fmt.Errorf("item %d: %w", number, err)
 		}
 	}
-	limited.left = maxItemBytes
+	limited.N = maxItemBytes
 	_, err := decoder.ReadToken()
 	return err
 }

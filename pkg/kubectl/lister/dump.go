@@ -15,7 +15,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -171,10 +170,7 @@ func (d *dump) add(kind schema.GroupKind, data []byte) error {
 	if err != nil {
 		return err
 	}
-	object, err := meta.Accessor(typed)
-	if err != nil {
-		return err
-	}
+	object := typed.(metav1.Object) // all kinds of Kubernetes have metadata
 	if err := json.Unmarshal(data, object, neededFields); err != nil {
 		return fmt.Errorf("%s: %w", kind.Kind, err)
 	}

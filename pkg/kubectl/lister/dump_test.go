@@ -179,7 +179,7 @@ func TestLoadInvalid(t *testing.T) {
 		"a NUL in names":     {pod(`"name": "x\u0000"`), "metadata.name"},
 		"no UID":             {pod(`"name": "x"`), "metadata.uid: invalid value"},
 		"another UID":        {strings.Join([]string{pod(`"name": "x", "uid": "1"`), pod(`"name": "x", "uid": "2"`)}, ""), `object 2: Pod "/x" has another UID`},
-		"a huge object":      {object(`{"kind": "Pod", "a": "` + strings.Repeat("x", 17<<20) + `"}`), `a value has more than 16 MiB within "/items/0`},
+		"a huge object":      {object(`{"kind": "Pod", "a": "` + strings.Repeat("x", 17<<20) + `"}`), `a value has more than 16 MiB: item 1: jsontext: unexpected EOF within "/items/0`},
 		"a huge field":       {`{"a": "` + strings.Repeat("x", 17<<20) + `", "kind": "List", "items": []}`, "it has no objects of Kubernetes"},
 		"a huge field later": {`{"kind": "List", "a": "` + strings.Repeat("x", 17<<20) + `", "items": []}`, "a value has more than 16 MiB"},
 		"without pods":       {listertest.Dump(t, clustertest.Objects("node od on-demand m/a")...), "it has no pods"},
