@@ -44,9 +44,7 @@ spot node yet, --spot-pool describes one.`,
   kubectl spot assess -n shop -o patch > opt-in.sh`,
 		Args: cobra.NoArgs,
 	}
-	o.addAllNamespaces(command)
-	p := newPrinting(command, patchFormat, tableFormat)
-	p.addSortBy(command)
+	p := o.newListPrinting(command, patchFormat, tableFormat)
 	readPrices := addPrices(command)
 	command.Flags().StringVar(&from, "from", "",
 		"Path to the output of kubectl get -o json or -o yaml, or of kubectl cluster-info dump, also compressed by gzip; or to a directory of "+

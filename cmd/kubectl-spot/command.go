@@ -91,6 +91,15 @@ func versionCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	}
 }
 
+// newListPrinting is like newPrinting, for a command with a list of items. It also adds the flags
+// -A and --sort-by.
+func (o *options) newListPrinting(command *cobra.Command, others ...string) *printing {
+	o.addAllNamespaces(command)
+	p := newPrinting(command, others...)
+	command.Flags().StringVar(&p.sortBy, "sort-by", "", "Sort by a field of the items of -o json, such as .desired.")
+	return p
+}
+
 // addAllNamespaces adds the flag -A to a command.
 func (o *options) addAllNamespaces(command *cobra.Command) {
 	command.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Use all namespaces instead of one.")

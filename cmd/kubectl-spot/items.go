@@ -37,11 +37,6 @@ func valueOf(p *jsonpath.JSONPath, object any) (string, error) {
 	return out.String(), err
 }
 
-// addSortBy adds the flag --sort-by to a command.
-func (p *printing) addSortBy(command *cobra.Command) {
-	command.Flags().StringVar(&p.sortBy, "sort-by", "", "Sort by a field of the items of -o json, such as .desired.")
-}
-
 // sorted sorts the items of an answer by the flag --sort-by: by number if all values are numbers.
 func sorted[T any](p *printing, items []T) error {
 	if p.sortBy == "" || len(items) == 0 {

@@ -26,10 +26,8 @@ defines the capacity type, all signals, and these workloads.`,
 		Example: `  kubectl spot nodes
   kubectl spot nodes -l topology.kubernetes.io/zone=us-east-1a -o wide`,
 	}
-	o.addAllNamespaces(command)
 	parseSelector := addSelector(command)
-	p := newPrinting(command)
-	p.addSortBy(command)
+	p := o.newListPrinting(command)
 	command.RunE = func(command *cobra.Command, args []string) error {
 		selector, err := parseSelector()
 		if err != nil {

@@ -26,9 +26,7 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
   kubectl spot savings --prices prices.csv -o json`,
 		Args: cobra.NoArgs,
 	}
-	o.addAllNamespaces(command)
-	p := newPrinting(command)
-	p.addSortBy(command)
+	p := o.newListPrinting(command)
 	readPrices := addPrices(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		prices, err := readPrices()

@@ -27,10 +27,8 @@ REASONS shows what a move waits for, and until when. Workloads with problems com
   kubectl spot status -A -o jsonpath='{range .items[?(@.state=="BelowFloor")]}{.namespace}/{.name}{"\n"}{end}'`,
 		ValidArgsFunction: o.completeWorkloads,
 	}
-	o.addAllNamespaces(command)
 	parseSelector := addSelector(command)
-	p := newPrinting(command)
-	p.addSortBy(command)
+	p := o.newListPrinting(command)
 	command.RunE = func(command *cobra.Command, args []string) error {
 		selector, err := parseSelector()
 		if err != nil {

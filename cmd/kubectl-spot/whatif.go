@@ -33,9 +33,7 @@ With --fail-on, the exit status is 4 if a workload has this effect, or a worse o
   kubectl spot what-if --policy stricter.yaml --lose all-spot -A -o json`,
 		Args: cobra.NoArgs,
 	}
-	o.addAllNamespaces(command)
-	p := newPrinting(command)
-	p.addSortBy(command)
+	p := o.newListPrinting(command)
 	command.Flags().StringArrayVar(&lose, "lose", nil,
 		"Nodes that are lost: all-spot, pool=TYPE/ZONE (its spot nodes), zone=ZONE or node=NAME. May be repeated.")
 	command.Flags().StringVar(&policyFile, "policy", "", "Path to a scheduler configuration file with another policy.")
