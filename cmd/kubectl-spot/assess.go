@@ -126,7 +126,7 @@ func (o *options) readDump(ctx context.Context, from string, scope lister.Scope)
 	if err != nil {
 		return nil, nil, err
 	}
-	o.source.Policy.Name = current.from
+	o.source.Policy = current.source
 	view, err := o.viewOf(listed, current)
 	return view, listed, err
 }

@@ -27,7 +27,7 @@ import (
 type policy struct {
 	*decision.Policy
 	signals []providers.Signal
-	from    string
+	source  policySource
 }
 
 // connect returns the client.
@@ -50,7 +50,7 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	if err != nil {
 		return nil, nil, err
 	}
-	current, assumed, err := o.readPolicy(ctx, client) // first, because it is small and may be invalid
+	current, err := o.readPolicy(ctx, client) // first, because it is small and may be invalid
 	var listed *lister.Objects
 	if err == nil {
 		listed, err = lister.List(ctx, client, scope)
@@ -58,13 +58,12 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	if err != nil {
 		return nil, nil, o.withHint(err, scope.Namespace)
 	}
-	o.source.noOwners, o.source.Policy.Name = listed.OwnersMissing, current.from
+	o.source.noOwners, o.source.Policy = listed.OwnersMissing, current.source
 	for _, gap := range listed.Gaps {
 		o.recordGap(gap.String())
 	}
-	if assumed != nil {
-		o.source.Policy.AssumedReason = assumed.Error()
-		o.warn("the policy could not be read (%v); the defaults are assumed: %s. Use --scheduler-config FILE to set the policy", assumed,
+	if assumed := current.source.AssumedReason; assumed != "" {
+		o.warn("the policy could not be read (%s); the defaults are assumed: %s. Use --scheduler-config FILE to set the policy", assumed,
 			current.Defaults)
 	}
 	view, err := o.viewOf(listed, current)
@@ -102,48 +101,51 @@ func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, 
 }
 
 // readPolicy returns the policy of the file or of the cluster. If the cluster's policy cannot be
-// read, it returns the defaults, and assumed is the reason.
-func (o *options) readPolicy(ctx context.Context, client kubernetes.Interface) (p policy, assumed, err error) {
+// read, it returns the defaults, and the reason in their source.
+func (o *options) readPolicy(ctx context.Context, client kubernetes.Interface) (policy, error) {
 	if o.configFile != "" {
-		p, err = o.readPolicyFile(o.configFile)
-		return p, nil, err
+		return o.readPolicyFile(o.configFile)
 	}
-	configuration, assumed := lister.ReadConfiguration(ctx, client)
-	if assumed != nil {
-		if ctx.Err() != nil || !(apierrors.IsForbidden(assumed) || apierrors.IsNotFound(assumed) ||
-			errors.Is(assumed, lister.ErrNoConfiguration)) {
-			return p, nil, assumed
-		}
-		if o.beforeInstall && errors.Is(assumed, lister.ErrNoConfiguration) {
-			assumed = nil
-		}
-		p, err = defaultPolicy()
-		return p, assumed, err
+	found, err := lister.ReadConfiguration(ctx, client)
+	if err == nil {
+		return o.parsePolicy(found.Data, found.From)
 	}
-	p.from = configuration.From
-	p.Policy, p.signals, err = config.ReadPolicy(configuration.Data, o.profile)
-	if err != nil {
-		err = fmt.Errorf("%s: %w", p.from, err)
+	none := errors.Is(err, lister.ErrNoConfiguration)
+	if ctx.Err() != nil || !none && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return policy{}, err
 	}
-	return p, nil, err
+	defaults, defaultsErr := defaultPolicy()
+	if !none || !o.beforeInstall {
+		defaults.source.AssumedReason = err.Error()
+	}
+	return defaults, defaultsErr
 }
 
 // defaultPolicy returns the policy of a configuration without settings.
 func defaultPolicy() (p policy, err error) {
 	var args config.ReplicaSafetyArgs
-	p.from = "the defaults"
+	p.source.Name = "the defaults"
 	p.Policy, p.signals, err = args.Policy()
 	return p, err
 }
 
-func (o *options) readPolicyFile(file string) (p policy, err error) {
+func (o *options) readPolicyFile(file string) (policy, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return p, fmt.Errorf("configuration file: %w", err)
+		return policy{}, fmt.Errorf("configuration file: %w", err)
 	}
-	p.from = file
+	p, err := o.parsePolicy(data, file)
+	if err != nil {
+		err = fmt.Errorf("configuration file %w", err)
+	}
+	return p, err
+}
+
+// parsePolicy returns the policy of a configuration.
+func (o *options) parsePolicy(data []byte, from string) (p policy, err error) {
+	p.source.Name = from
 	if p.Policy, p.signals, err = config.ReadPolicy(data, o.profile); err != nil {
-		err = fmt.Errorf("configuration file %s: %w", file, err)
+		err = fmt.Errorf("%s: %w", from, err)
 	}
 	return p, err
 }
