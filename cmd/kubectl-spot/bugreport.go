@@ -335,7 +335,8 @@ var (
 const kubernetesWords = `PodScheduled Initialized ContainersReady PodReadyToStartContainers MemoryPressure DiskPressure PIDPressure
 	NetworkUnavailable KubeletReady KubeletNotReady NoSchedule PreferNoSchedule NoExecute NotIn DoesNotExist Equal Exists Guaranteed
 	Burstable BestEffort ephemeral-storage amd64 arm64 linux hostname FailedScheduling SuccessfulCreate FailedCreate Preempted Pulling
-	Pulled Killing Unhealthy BackOff untolerated incoming didn unreachable leaderElect resourceName resourceNamespace qps multiPoint
+	Pulled Killing Unhealthy BackOff untolerated incoming didn unreachable not-ready memory-pressure disk-pressure
+	PreemptLowerPriority Never leaderElect resourceName resourceNamespace qps multiPoint
 	PodTopologySpread defaultingType defaultConstraints get list watch`
 
 func newAnonymizer() *anonymizer {

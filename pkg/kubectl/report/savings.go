@@ -209,8 +209,8 @@ func costOf(p *snapshot.Pod, priced map[*snapshot.Node]*pricing.Cost) (cost pric
 	return pricing.Cost{Now: part * of.Now, OnDemand: part * of.OnDemand, Spot: part * of.Spot}, part > 0
 }
 
-// share returns the part of a node that its pods request: the largest of their shares of CPU, memory
-// and devices such as GPUs.
+// share returns the part of a node that its pods request: the largest of their shares of CPU,
+// memory and devices such as GPUs.
 func share(n *snapshot.Node, pods ...*snapshot.Pod) (largest float64) {
 	requested := v1.ResourceList{}
 	for _, p := range pods {
