@@ -47,8 +47,8 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// importedBy returns the packages outside cmd, docs and pkg that the Go files under a folder import,
-// each with one of the files.
+// importedBy returns the packages outside cmd, docs and pkg that the Go files under a folder
+// import, each with one of the files.
 func importedBy(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	imports := map[string]string{}
