@@ -181,12 +181,13 @@ func (r *bugReport) collect(ctx context.Context) (err error) {
 	}
 	r.view, _, err = r.readWideView(ctx, lister.Scope{Namespace: r.givenNamespace(), AllPods: true, Volumes: true, DisruptionBudgets: true})
 	if !r.failed("objects", err) {
-		if r.names != nil {
-			r.names.addNames(r.view)
-		}
 		r.failed("state of the controller", r.readController(ctx, r.view))
+		statuses, others := r.view.Statuses()
+		if r.names != nil {
+			r.names.addNames(r.view, statuses)
+		}
 		r.addObjects()
-		r.addAnswers()
+		r.addAnswers(statuses, others)
 	}
 	r.addPrograms(ctx, server)
 	r.addEvents(ctx)
@@ -223,8 +224,7 @@ func (r *bugReport) addObjects() {
 }
 
 // addAnswers adds the answers of status, and of explain for pods that wait.
-func (r *bugReport) addAnswers() {
-	all, others := r.view.Statuses()
+func (r *bugReport) addAnswers(all []report.Status, others int) {
 	all = slices.DeleteFunc(all, func(s report.Status) bool { return !r.view.Includes(s.Namespace) })
 	r.addJSON("status", map[string]any{"items": all, "otherWorkloads": others, "policySource": r.source.Policy})
 	p := newPrinting(&cobra.Command{})
@@ -369,8 +369,9 @@ func (a *anonymizer) add(kind, name string) {
 	}
 }
 
-// addNames adds the names of objects. The zones and instance types of nodes are public.
-func (a *anonymizer) addNames(view *report.View) {
+// addNames adds the names of objects. statuses also has the workloads without pods. The zones and
+// instance types of nodes are public.
+func (a *anonymizer) addNames(view *report.View, statuses []report.Status) {
 	for _, n := range view.Snapshot.Nodes {
 		a.add("node", n.Name)
 		a.publish(n.Labels[v1.LabelTopologyZone] + " " + n.Labels[v1.LabelTopologyRegion] + " " + n.Labels[v1.LabelInstanceTypeStable])
@@ -378,7 +379,6 @@ func (a *anonymizer) addNames(view *report.View) {
 	for _, w := range view.Snapshot.Workloads {
 		a.add("workload", w.Name)
 	}
-	statuses, _ := view.Statuses() // also of workloads without pods
 	for i := range statuses {
 		a.add("namespace", statuses[i].Namespace)
 		a.add("workload", statuses[i].Name)
