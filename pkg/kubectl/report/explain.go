@@ -343,13 +343,12 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 			verdict = decision.AdmitReserved(verdict)
 		}
 		g := NodeGroup{
-			Capacity: n.Facts.Capacity.Type.String(), Pool: definedPool(n), Reasons: obstacles,
-			verdict: verdict, obstacles: obstacles, pools: map[string]bool{},
+			Capacity: n.Facts.Capacity.Type.String(), Pool: definedPool(n), Accepts: verdict == decision.Admitted && len(obstacles) == 0,
+			Reasons: obstacles, verdict: verdict, obstacles: obstacles, pools: map[string]bool{},
 		}
 		if reason := plan.Reason(verdict); reason != "" {
 			g.Reasons = append([]string{reason}, obstacles...)
 		}
-		g.Accepts = len(g.Reasons) == 0
 		key := strings.Join(append([]string{g.Capacity}, g.Reasons...), "\x00")
 		if g.Accepts {
 			key += "\x00" + g.Pool // the pool decides between nodes that accept
@@ -366,8 +365,14 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 			of.Pool, of.Pools = "", len(of.pools)
 		}
 	}
+	refuses := func(g NodeGroup) int {
+		if g.Accepts {
+			return 0
+		}
+		return 1
+	}
 	slices.SortStableFunc(all, func(a, b NodeGroup) int {
-		return cmp.Or(cmp.Compare(min(1, len(a.Reasons)), min(1, len(b.Reasons))), cmp.Compare(b.Count, a.Count),
+		return cmp.Or(cmp.Compare(refuses(a), refuses(b)), cmp.Compare(b.Count, a.Count),
 			strings.Compare(a.Capacity, b.Capacity), strings.Compare(a.Pool, b.Pool))
 	})
 	return all
