@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Runs all tests in this order: quick tests; tests on a real control plane, which mostly wait, side
 # by side; benchmarks one by one, because they share two cores. The three packages with most live
-# tests run in SPOT_SHARDS processes each (3 by default; test/integration in one more), which have
-# control planes of their own.
+# tests run in SPOT_SHARDS processes each (3 by default), which have control planes of their own.
 # UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results of the
 # product's tests.
 # LONG=1 adds slow tests: the race detector; many more random histories; three runs of the live

@@ -63,7 +63,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(live.Sharded(m, 0, func() int {
+	os.Exit(live.Sharded(m, func() int {
 		return live.Main(m, lab.Options{PodStartup: podStartup, APIServerFlags: live.MutatingPolicies().Flags}, func(cp *lab.ControlPlane, c kubernetes.Interface) (err error) {
 			controlPlane, kube = cp, c
 			objects, err = client.New(cp.Config(), client.Options{})

@@ -68,7 +68,7 @@ var (
 	alphaFlags []string
 )
 
-func TestMain(m *testing.M) { os.Exit(live.Sharded(m, 0, func() int { return run(m) })) }
+func TestMain(m *testing.M) { os.Exit(live.Sharded(m, func() int { return run(m) })) }
 
 func run(m *testing.M) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

@@ -66,7 +66,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(live.Sharded(m, 1, func() int {
+	os.Exit(live.Sharded(m, func() int {
 		return live.Main(m, lab.Options{APIServerFlags: live.MutatingPolicies().Flags}, func(cp *lab.ControlPlane, c kubernetes.Interface) error {
 			controlPlane, client = cp, c
 			return nil

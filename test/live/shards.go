@@ -27,13 +27,12 @@ const (
 
 // Sharded runs the tests of a package and returns the exit status. run starts a control plane, runs
 // the tests on it and stops it. If SPOT_SHARDS is a number above 1 and -run names no subtest,
-// Sharded instead starts that many processes of the test binary, and more. Each calls run for a
-// part of the tests, so each has a control plane of its own. Most live tests wait most of the time.
-// more is positive for a package whose tests take longest.
+// Sharded instead starts that many processes of the test binary. Each calls run for a part of the
+// tests, so each has a control plane of its own. Most live tests wait most of the time.
 //
 // testdata/seconds.txt of the package contains the duration of tests, as lines "TestName seconds".
 // The durations balance the parts and have no other effect.
-func Sharded(m *testing.M, more int, run func() int) int {
+func Sharded(m *testing.M, run func() int) int {
 	if os.Getenv(listVariable) != "" {
 		return m.Run()
 	}
@@ -52,7 +51,7 @@ func Sharded(m *testing.M, more int, run func() int) int {
 		fmt.Fprintln(os.Stderr, "listing the tests:", err)
 		return 1
 	}
-	if n = min(n+more, len(tests)); n < 2 {
+	if n = min(n, len(tests)); n < 2 {
 		return run()
 	}
 	return runShards(divide(tests, seconds("testdata/seconds.txt"), n))
