@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,37 +10,18 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/jsonpath"
+	"k8s.io/kubectl/pkg/cmd/get"
 )
-
-// customColumns is the prefix of the output format with the user's own columns, as in kubectl get.
-const customColumns = "custom-columns="
-
-// path returns the JSON path of a text such as .desired, desired or {.desired}.
-func path(text string) (*jsonpath.JSONPath, error) {
-	text = strings.TrimPrefix(strings.TrimSuffix(strings.TrimPrefix(text, "{"), "}"), ".")
-	if text == "" {
-		return nil, errors.New("expected a JSON path such as .desired")
-	}
-	p := jsonpath.New("").AllowMissingKeys(true)
-	return p, p.Parse("{." + text + "}")
-}
-
-// valueOf returns the value of a path in an object; "" if it is missing.
-func valueOf(p *jsonpath.JSONPath, object any) (string, error) {
-	var out bytes.Buffer
-	err := p.Execute(&out, object)
-	return out.String(), err
-}
 
 // sorted sorts the items of an answer by the flag --sort-by: by number if all values are numbers.
 func sorted[T any](p *printing, items []T) error {
 	if p.sortBy == "" || len(items) == 0 {
 		return nil
 	}
-	by, err := path(p.sortBy)
-	if err != nil {
+	path, err := get.RelaxedJSONPathExpression(p.sortBy)
+	by := jsonpath.New("").AllowMissingKeys(true)
+	if err := cmp.Or(err, by.Parse(path)); err != nil {
 		return fmt.Errorf("--sort-by: invalid value %q: %w; %w", p.sortBy, err, errUsage)
 	}
 	type keyed struct {
@@ -57,10 +35,11 @@ func sorted[T any](p *printing, items []T) error {
 		if err != nil {
 			return err
 		}
-		text, err := valueOf(by, object)
-		if err != nil {
+		var value strings.Builder
+		if err := by.Execute(&value, object); err != nil {
 			return fmt.Errorf("--sort-by: invalid value %q: %w; %w", p.sortBy, err, errUsage)
 		}
+		text := value.String()
 		number, notNumber := strconv.ParseFloat(text, 64)
 		numbers, found = numbers && (notNumber == nil || text == ""), found || text != ""
 		all[i] = keyed{items[i], text, number}
@@ -76,43 +55,6 @@ func sorted[T any](p *printing, items []T) error {
 	})
 	for i := range all {
 		items[i] = all[i].item
-	}
-	return nil
-}
-
-// printCustom prints the items of an object in the columns that the user chose: HEADER:PATH,...
-func (p *printing) printCustom(out io.Writer, object *unstructured.Unstructured) error {
-	items := []any{object.Object} // of explain
-	for _, list := range []string{"items", "workloads"} {
-		if found, ok, _ := unstructured.NestedSlice(object.Object, list); ok {
-			items = found
-		}
-	}
-	for _, item := range items {
-		cells := make([]any, len(p.paths))
-		for i, by := range p.paths {
-			text, err := valueOf(by, item)
-			if err != nil {
-				return err
-			}
-			cells[i] = cell(text)
-		}
-		p.custom.row(cells...)
-	}
-	return p.table(out, &p.custom)
-}
-
-// parseColumns reads the user's columns and their paths.
-func (p *printing) parseColumns() error {
-	for column := range strings.SplitSeq(strings.TrimPrefix(p.format(), customColumns), ",") {
-		header, text, given := strings.Cut(column, ":")
-		by, err := path(text)
-		if !given || header == "" || err != nil {
-			return fmt.Errorf("--output: invalid value %q: expected %sHEADER:PATH,..., such as NAME:.name; %w",
-				p.format(), customColumns, errUsage)
-		}
-		p.custom.columns(always, header)
-		p.paths = append(p.paths, by)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -13,7 +14,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
-	"k8s.io/client-go/util/jsonpath"
+	"k8s.io/kubectl/pkg/cmd/get"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
@@ -25,6 +26,9 @@ const apiVersion = "spot-aware-scheduler.io/v1alpha1"
 // tableFormat is the name of the default format, for commands that accept it.
 const tableFormat = "table"
 
+// customColumns is the prefix of the output format with the user's own columns, as in kubectl get.
+const customColumns = "custom-columns="
+
 // printing has the flags for the output format.
 type printing struct {
 	flags     *genericclioptions.PrintFlags
@@ -35,9 +39,6 @@ type printing struct {
 	seen map[string]bool
 	// others are the formats that only this command has.
 	others []string
-	// custom has the user's own columns, and paths their JSON paths.
-	custom table
-	paths  []*jsonpath.JSONPath
 }
 
 // newPrinting adds the flags -o and --no-headers to a command. others are formats that the command
@@ -58,19 +59,24 @@ func newPrinting(command *cobra.Command, others ...string) *printing {
 
 // check rejects an unknown format before anything is read.
 func (p *printing) check() error {
-	if strings.HasPrefix(p.format(), customColumns) {
-		return p.parseColumns()
-	}
 	if p.humanReadable() || p.format() == "name" || slices.Contains(p.others, p.format()) {
 		return nil
 	}
-	if _, err := p.flags.ToPrinter(); err != nil {
+	if _, err := p.printer(); err != nil {
 		if len(p.others) > 0 {
 			err = fmt.Errorf("%w; also %s", err, strings.Join(p.others, ", "))
 		}
 		return fmt.Errorf("%w; %w", err, errUsage)
 	}
 	return nil
+}
+
+// printer returns the printer for programs, except for the format name.
+func (p *printing) printer() (printers.ResourcePrinter, error) {
+	if columns, custom := strings.CutPrefix(p.format(), customColumns); custom {
+		return get.NewCustomColumnsPrinterFromSpec(columns, unstructured.UnstructuredJSONScheme, p.noHeaders)
+	}
+	return p.flags.ToPrinter()
 }
 
 func (p *printing) format() string { return *p.flags.OutputFormat }
@@ -145,14 +151,18 @@ func (p *printing) object(out io.Writer, kind string, from *source, answer any, 
 		return err
 	}
 	object := &unstructured.Unstructured{Object: fields}
-	if strings.HasPrefix(p.format(), customColumns) {
-		return p.printCustom(out, object)
-	}
 	object.SetAPIVersion(apiVersion)
 	object.SetKind(kind)
-	printer, err := p.flags.ToPrinter()
+	printer, err := p.printer()
 	if err != nil {
 		return err
+	}
+	if list := cmp.Or(fields["items"], fields["workloads"]); list != nil && strings.HasPrefix(p.format(), customColumns) {
+		all, err := (&unstructured.Unstructured{Object: map[string]any{"items": list}}).ToList()
+		if err != nil {
+			return err
+		}
+		return printer.PrintObj(all, out) // a row for each item
 	}
 	return printer.PrintObj(object, out)
 }
