@@ -88,7 +88,6 @@ func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Price
 	if n := assessment.UnknownOwners; n > 0 {
 		o.lacks(fmt.Sprintf("the owners of %s are unknown: their workloads are missing", report.Count(n, "pod", "pods")))
 	}
-	o.warnIgnored(assessment.Ignored)
 	if html != "" {
 		page, err := assessment.HTML(o.source.Policy.Name, o.source.ReadErrors, view.Snapshot.Now)
 		if err != nil {
@@ -135,7 +134,7 @@ func (o *options) printAssessment(p *printing, a *report.Assessment) error {
 	if p.format() == patchFormat {
 		return printPatches(o.Out, a)
 	}
-	o.warnUnpriced(a.Unpriced)
+	o.warnPrices(a.NodePrices)
 	if !p.humanReadable() {
 		refs := refsOf(a.Workloads, func(w *report.AssessedWorkload) report.Ref { return w.Ref })
 		return p.object(o.Out, "SpotAssessment", &o.source, a, refs)

@@ -41,7 +41,6 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 			return fmt.Errorf("nodes cannot be read, so their cost is unknown: %w", gap.Err)
 		}
 		savings := view.Savings(prices)
-		o.warnIgnored(savings.Ignored)
 		if err := sorted(p, savings.Workloads); err != nil {
 			return err
 		}
@@ -59,24 +58,20 @@ func addPrices(command *cobra.Command) (read func() (*pricing.Prices, error)) {
 	return func() (*pricing.Prices, error) { return pricing.ReadFile(*file) }
 }
 
-// warnIgnored prints the annotations that are not a valid price.
-func (o *options) warnIgnored(annotations []string) {
-	for _, annotation := range annotations {
+// warnPrices reports the annotations that are not a valid price, and which nodes have no price, by
+// pool. The answer then is not complete.
+func (o *options) warnPrices(of report.NodePrices) {
+	for _, annotation := range of.Ignored {
 		o.warn("%s: ignored", annotation)
 	}
-}
-
-// warnUnpriced reports which nodes have no price, by pool. The answer then is not complete.
-func (o *options) warnUnpriced(pools map[string]int) {
-	if len(pools) == 0 {
-		return
+	if len(of.Unpriced) > 0 {
+		o.lacks(fmt.Sprintf("no price for %s: these nodes are in no sum; use --prices FILE to set prices",
+			strings.Join(report.PoolCounts(of.Unpriced), ", ")))
 	}
-	o.lacks(fmt.Sprintf("no price for %s: these nodes are in no sum; use --prices FILE to set prices",
-		strings.Join(report.PoolCounts(pools), ", ")))
 }
 
 func (o *options) printSavings(p *printing, s *report.Savings) error {
-	o.warnUnpriced(s.Unpriced)
+	o.warnPrices(s.NodePrices)
 	if !p.humanReadable() {
 		refs := refsOf(s.Workloads, func(w *report.WorkloadCost) report.Ref { return w.Ref })
 		return p.object(o.Out, "SpotSavings", &o.source, s, refs)

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"maps"
 	"os"
 	"path/filepath"
@@ -32,7 +33,7 @@ var answers = []struct {
 	{"nodes", "SpotNodes", []string{"Node"}, [][2]string{{"`items`", "The nodes, see Node."}}},
 	{"explain", "SpotExplanation", []string{"Explanation", "Setting", "NodeGroup"}, nil},
 	{"what-if", "SpotWhatIf", []string{"WhatIf", "AffectedWorkload", "Change"}, nil},
-	{"savings", "SpotSavings", []string{"Savings", "NamespaceCost", "WorkloadCost"}, nil},
+	{"savings", "SpotSavings", []string{"Savings", "NodePrices", "NamespaceCost", "WorkloadCost"}, nil},
 	{"assess", "SpotAssessment", []string{"Assessment", "AssessedWorkload", "WorkloadChange", "Patch"}, nil},
 }
 
@@ -153,7 +154,7 @@ func rowsOf(structure *ast.StructType) (rows []row) {
 		}
 		last := &rows[len(rows)-1]
 		if name == "inline" {
-			last.comment = []string{"The", "keys", "of", "Ref."}
+			last.comment = []string{"The", "keys", "of", types.ExprString(field.Type) + "."}
 			rows = append(rows, row{})
 			continue
 		}

@@ -105,10 +105,9 @@ type Patch struct {
 type Assessment struct {
 	// Cluster names the cluster or the dump, and Namespace the namespace of the workloads; "" for
 	// all except kube-system. The caller sets both.
-	Cluster       string `json:"cluster"`
-	Namespace     string `json:"namespace,omitempty"`
-	SpotNodes     int    `json:"spotNodes"`
-	OnDemandNodes int    `json:"onDemandNodes"`
+	Cluster    string `json:"cluster"`
+	Namespace  string `json:"namespace,omitempty"`
+	NodePrices `json:",inline"`
 	// Workloads is in the order of class, then of savings, the largest first.
 	Workloads []AssessedWorkload `json:"items"`
 	// Classes counts the workloads by class.
@@ -126,10 +125,6 @@ type Assessment struct {
 	UnknownCosts int      `json:"unknownCosts"`
 	// Nodes is the cost of the nodes with a price in US dollars per month; nil if none has one.
 	Nodes *float64 `json:"nodesUsdPerMonth,omitempty"`
-	// Prices, Ignored and Unpriced are as in Savings.
-	Prices   string         `json:"prices"`
-	Ignored  []string       `json:"ignored,omitempty"`
-	Unpriced map[string]int `json:"unpriced,omitempty"`
 	// UnknownOwners counts the pods whose owner is unknown. They are in no workload.
 	UnknownOwners int `json:"unknownOwners,omitempty"`
 	// Missing and Unused are as in lister.Objects. The caller sets them.
@@ -143,10 +138,7 @@ type Assessment struct {
 // workload a better class, because what is not known counts as NotChecked.
 func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 	savings, priced := v.nodeCosts(prices)
-	a := &Assessment{
-		SpotNodes: savings.SpotNodes, OnDemandNodes: savings.OnDemandNodes, Workloads: []AssessedWorkload{}, Classes: map[Class]int{},
-		Prices: savings.Prices, Ignored: savings.Ignored, Unpriced: savings.Unpriced,
-	}
+	a := &Assessment{NodePrices: savings.NodePrices, Workloads: []AssessedWorkload{}, Classes: map[Class]int{}}
 	if len(priced) > 0 {
 		a.Nodes = new(savings.Now * HoursPerMonth)
 	}

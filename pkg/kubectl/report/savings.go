@@ -12,15 +12,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
+// NodePrices are the nodes and the source of their prices.
+type NodePrices struct {
+	SpotNodes     int `json:"spotNodes"`
+	OnDemandNodes int `json:"onDemandNodes"`
+	// Prices describes the source of the prices.
+	Prices string `json:"prices"`
+	// Unpriced counts the nodes without a price by TYPE/ZONE or node name. They are in no sum.
+	Unpriced map[string]int `json:"unpriced,omitempty"`
+	// Ignored lists annotations that are not a valid price; such a node has the price of the list.
+	Ignored []string `json:"ignored,omitempty"`
+}
+
 // Savings is the cost of the nodes in US dollars per hour and of the workloads per month, what spot
 // saves, and what it could still save.
 type Savings struct {
-	SpotNodes     int `json:"spotNodes"`
-	OnDemandNodes int `json:"onDemandNodes"`
-	// PricedNodes counts the nodes with a price. Unpriced counts the others by TYPE/ZONE or node
-	// name. They are in no sum.
-	PricedNodes int            `json:"pricedNodes"`
-	Unpriced    map[string]int `json:"unpriced,omitempty"`
+	NodePrices `json:",inline"`
+	// PricedNodes counts the nodes with a price.
+	PricedNodes int `json:"pricedNodes"`
 	// Now is the cost of the nodes with a price. AllOnDemand is their cost if all were on-demand.
 	Now         float64 `json:"usdPerHour"`
 	AllOnDemand float64 `json:"usdPerHourAllOnDemand"`
@@ -36,10 +45,6 @@ type Savings struct {
 	UsedSavings float64  `json:"usedSavingsUsdPerHour"`
 	IdleSpot    float64  `json:"idleSpotUsdPerHour"`
 	SpotUse     *float64 `json:"spotUse,omitempty"`
-	// Prices describes the source of the prices.
-	Prices string `json:"prices"`
-	// Ignored lists annotations that are not a valid price; such a node has the price of the list.
-	Ignored []string `json:"ignored,omitempty"`
 	// Namespace is the namespace of the workloads; "" for all.
 	Namespace string `json:"namespace,omitempty"`
 	// Namespaces has the sums of the workloads of each namespace.
@@ -122,9 +127,8 @@ func (v *View) Savings(prices *pricing.Prices) *Savings {
 // nodeCosts returns the sums of the nodes, without workloads, and the costs of the nodes whose
 // costs are known.
 func (v *View) nodeCosts(prices *pricing.Prices) (*Savings, map[*snapshot.Node]*pricing.Cost) {
-	s := &Savings{
-		Prices: prices.From, Namespace: v.Namespace, Unpriced: map[string]int{}, Workloads: []WorkloadCost{}, Namespaces: []NamespaceCost{},
-	}
+	s := &Savings{Namespace: v.Namespace, Workloads: []WorkloadCost{}, Namespaces: []NamespaceCost{}}
+	s.NodePrices = NodePrices{Prices: prices.From, Unpriced: map[string]int{}}
 	priced := make(map[*snapshot.Node]*pricing.Cost, len(v.Snapshot.Nodes))
 	var totals pricing.Totals
 	for _, n := range v.Snapshot.Nodes {

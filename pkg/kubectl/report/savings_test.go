@@ -36,7 +36,8 @@ func TestSavings(t *testing.T) {
 	// On-demand costs 1+1+2+3 and spot 0.4+0.2. With on-demand only, it would be 1+1+2+3+1+1. On
 	// average, spot costs 0.3 of on-demand; this applies to c, for which the list has no spot
 	// price.
-	want := &report.Savings{SpotNodes: 3, OnDemandNodes: 4, PricedNodes: 6, Now: 7.6, Spot: 0.6, OnDemand: 7, AllOnDemand: 9, CurrentSavings: 1.4, Prices: "prices.csv", Unpriced: map[string]int{"x/a": 1}}
+	want := &report.Savings{PricedNodes: 6, Now: 7.6, Spot: 0.6, OnDemand: 7, AllOnDemand: 9, CurrentSavings: 1.4}
+	want.NodePrices = report.NodePrices{SpotNodes: 3, OnDemandNodes: 4, Prices: "prices.csv", Unpriced: map[string]int{"x/a": 1}}
 	// Each pod requests a quarter of its node, of c half. Pods request 2 of 4 CPUs on sp-a, and
 	// 1 on sp-b.
 	want.UsedSavings, want.IdleSpot, want.SpotUse = 0.5*0.6+0.25*0.8, 0.5*0.4+0.75*0.2, new(1-0.35/0.6)
