@@ -161,7 +161,7 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 	}
 	order := map[Class]int{}
 	for i, c := range classes {
-		order[c.class] = i
+		order[c.Class] = i
 	}
 	slices.SortStableFunc(a.Workloads, func(a, b AssessedWorkload) int {
 		return cmp.Or(cmp.Compare(order[a.Class], order[b.Class]), cmp.Compare(b.saving(), a.saving()))

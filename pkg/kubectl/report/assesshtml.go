@@ -17,6 +17,7 @@ import (
 var assessmentText string
 
 var assessmentPage = template.Must(template.New("assessment").Funcs(template.FuncMap{
+	"classes":   func() any { return classes },
 	"orUnknown": OptionalDollars,
 	"count":     OptionalCount,
 	"join":      func(texts []string) string { return strings.Join(texts, "; ") },
@@ -26,10 +27,10 @@ var assessmentPage = template.Must(template.New("assessment").Funcs(template.Fun
 
 // classes describes the classes, in the order in which they are shown.
 var classes = []struct {
-	class Class
-	// title is the heading for a reader who does not know the product, and reasons that of the
-	// column of reasons; "" without such a column. summary follows the number of workloads.
-	title, reasons, summary string
+	Class Class
+	// Title is the heading for a reader who does not know the product, and Reasons that of the
+	// column of reasons; "" without such a column. Summary follows the number of workloads.
+	Title, Reasons, Summary string
 }{
 	{ReadyForSpot, "Can run on spot now", "", "can run on spot now"},
 	{NeedsChange, "Can run on spot with a change", "change", "with a change"},
@@ -40,13 +41,6 @@ var classes = []struct {
 	{NotChecked, "Cannot be checked", "not known", "cannot be checked"},
 }
 
-// assessmentSection has the workloads of one class.
-type assessmentSection struct {
-	Title     string
-	WhyHeader string
-	Workloads []AssessedWorkload
-}
-
 // HTML returns the assessment as a page that needs no other file and no network. policy is the
 // source of the policy. warnings are shown first.
 func (a *Assessment) HTML(policy string, warnings []string, now time.Time) ([]byte, error) {
@@ -54,12 +48,7 @@ func (a *Assessment) HTML(policy string, warnings []string, now time.Time) ([]by
 		*Assessment
 		Policy, Date       string
 		Warnings, Unpriced []string
-		Sections           []assessmentSection
 	}{Assessment: a, Policy: policy, Date: now.UTC().Format("2 January 2006 15:04 UTC"), Warnings: warnings, Unpriced: PoolCounts(a.Unpriced)}
-	for _, c := range classes {
-		ofOthers := func(w AssessedWorkload) bool { return w.Class != c.class }
-		data.Sections = append(data.Sections, assessmentSection{c.title, c.reasons, slices.DeleteFunc(slices.Clone(a.Workloads), ofOthers)})
-	}
 	var out bytes.Buffer
 	if err := assessmentPage.Execute(&out, data); err != nil {
 		return nil, err
@@ -92,8 +81,8 @@ func (a *Assessment) Difference() string {
 func (a *Assessment) Summary() string {
 	parts := []string{}
 	for _, c := range classes {
-		if n := a.Classes[c.class]; n > 0 || c.class == ReadyForSpot {
-			parts = append(parts, fmt.Sprintf("%d %s", n, c.summary))
+		if n := a.Classes[c.Class]; n > 0 || c.Class == ReadyForSpot {
+			parts = append(parts, fmt.Sprintf("%d %s", n, c.Summary))
 		}
 	}
 	return strings.Join(parts, ", ")
