@@ -172,7 +172,46 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 	placement := placementOf(w)
 	s := Status{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Waiting: len(placement.waiting) + transition.Missing, State: OK}
 	s.deficit = s.place(&placement, v.NodesUnknown)
-	s.explain(w, &placement, transition, v.NodesUnknown, heal, v.requiredByBudget(w))
+	switch {
+	case len(placement.Misplaced) > 0:
+		var names []string
+		for _, at := range placement.Misplaced {
+			names = append(names, w.Revisions[at.Revision].Pods[at.Replica].Name)
+		}
+		s.note(BelowFloor, "%s of the floor on spot%s", strings.Join(names, ", "), heal)
+	case s.deficit > 0:
+		s.note(BelowFloor, "%d of the floor of %d on on-demand%s", placement.FloorOnDemand, w.Floor, heal)
+	}
+	if placement.OverBudget > len(placement.Misplaced) && !v.NodesUnknown {
+		if s.State == BelowFloor {
+			heal = "" // the first reason has it
+		}
+		s.note(OverBudget, "%d on spot beyond the budget of %d%s", placement.OverBudget, w.Desired-w.Floor, heal)
+	}
+	if n := len(placement.waiting); n > 0 {
+		s.note(Waiting, "%s: %s", Count(n, "pod waits", "pods wait"), waitReason(placement.waiting[0]))
+	}
+	if n := len(placement.onMissingNode); n > 0 && !v.NodesUnknown {
+		s.note(Waiting, "%s on a deleted node", Count(n, "pod is", "pods are"))
+	}
+	if transition.Missing > 0 {
+		s.note(Waiting, "%s not created by its controller yet", Count(transition.Missing, "pod is", "pods are"))
+	}
+	if w.RollingOut {
+		s.note(RollingOut, "rolling out")
+	}
+	if n := transition.Released + transition.Terminating; n > 0 {
+		s.note(Moving, "%s leaving", Count(n, "pod is", "pods are"))
+	}
+	if left, required := placement.OnDemand, v.requiredByBudget(w); !v.NodesUnknown && left < required {
+		s.note(AtRisk, "a loss of all spot leaves %d, but a PodDisruptionBudget requires %d", left, required)
+	}
+	if v.NodesUnknown {
+		s.note(Unknown, "nodes cannot be read")
+	}
+	if placement.exempt {
+		s.note(OK, "its own constraints admit only spot: the floor does not apply")
+	}
 	if n := len(w.Revisions); n > 0 && len(w.Revisions[n-1].Pods) > 0 {
 		newest := w.Revisions[n-1].Pods[0]
 		_, origins, invalid := v.Policy.Explain(&newest.Subject.Pod)
@@ -202,52 +241,6 @@ func (s *Status) note(state State, format string, args ...any) {
 	s.Reasons = append(s.Reasons, fmt.Sprintf(format, args...))
 }
 
-// explain sets State and Reasons.
-func (s *Status) explain(w *snapshot.Workload, placement *placement, transition snapshot.PodsInTransition, noNodes bool, heal string,
-	required int) {
-	note := s.note
-	switch {
-	case len(placement.Misplaced) > 0:
-		var names []string
-		for _, at := range placement.Misplaced {
-			names = append(names, w.Revisions[at.Revision].Pods[at.Replica].Name)
-		}
-		note(BelowFloor, "%s of the floor on spot%s", strings.Join(names, ", "), heal)
-	case s.deficit > 0:
-		note(BelowFloor, "%d of the floor of %d on on-demand%s", placement.FloorOnDemand, w.Floor, heal)
-	}
-	if placement.OverBudget > len(placement.Misplaced) && !noNodes {
-		if s.State == BelowFloor {
-			heal = "" // the first reason has it
-		}
-		note(OverBudget, "%d on spot beyond the budget of %d%s", placement.OverBudget, w.Desired-w.Floor, heal)
-	}
-	if n := len(placement.waiting); n > 0 {
-		note(Waiting, "%s: %s", Count(n, "pod waits", "pods wait"), waitReason(placement.waiting[0]))
-	}
-	if n := len(placement.onMissingNode); n > 0 && !noNodes {
-		note(Waiting, "%s on a deleted node", Count(n, "pod is", "pods are"))
-	}
-	if transition.Missing > 0 {
-		note(Waiting, "%s not created by its controller yet", Count(transition.Missing, "pod is", "pods are"))
-	}
-	if w.RollingOut {
-		note(RollingOut, "rolling out")
-	}
-	if n := transition.Released + transition.Terminating; n > 0 {
-		note(Moving, "%s leaving", Count(n, "pod is", "pods are"))
-	}
-	if left := placement.OnDemand; !noNodes && left < required {
-		note(AtRisk, "a loss of all spot leaves %d, but a PodDisruptionBudget requires %d", left, required)
-	}
-	if noNodes {
-		note(Unknown, "nodes cannot be read")
-	}
-	if placement.exempt {
-		note(OK, "its own constraints admit only spot: the floor does not apply")
-	}
-}
-
 // statusWithoutPods returns the status of a workload without pods, given a pod that it would
 // create. It returns false if the owner is unknown or is scaled to 0.
 func (v *View) statusWithoutPods(pod *v1.Pod) (Status, bool) {
@@ -262,9 +255,7 @@ func (v *View) statusWithoutPods(pod *v1.Pod) (Status, bool) {
 		Waiting: workload.Desired, State: Waiting,
 		Reasons: []string{noPodsCreated},
 	}
-	if !v.NodesUnknown {
-		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool = new(int), new(int), new(int), new(int)
-	}
+	s.place(&placement{}, v.NodesUnknown)
 	return s, true
 }
 
