@@ -136,10 +136,12 @@ func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
 		fmt.Fprintf(b, "%s; this is ordinal %d.\n", sentence(e.BudgetUsage), *e.Ordinal)
 		return
 	}
-	fmt.Fprintf(b, "At most %d of its revision may be on spot; it has %s on spot and %s on on-demand",
-		e.Budget, number(e.OnSpot), number(e.OnOnDemand))
-	if e.Pod != "" {
-		fmt.Fprint(b, ", without this pod")
+	fmt.Fprintf(b, "At most %d of its revision may be on spot", e.Budget)
+	if e.OnSpot != nil && e.OnOnDemand != nil {
+		fmt.Fprintf(b, "; it has %d on spot and %d on on-demand", *e.OnSpot, *e.OnOnDemand)
+		if e.Pod != "" {
+			fmt.Fprint(b, ", without this pod")
+		}
 	}
 	fmt.Fprintln(b, ".")
 }

@@ -258,11 +258,3 @@ func sentence(text string) string {
 	}
 	return strings.ToUpper(text[:1]) + text[1:]
 }
-
-// number returns a number, or ? if it is unknown.
-func number(n *int) string {
-	if n == nil {
-		return "?"
-	}
-	return fmt.Sprint(*n)
-}

@@ -104,8 +104,8 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 	t.columns(always, "reasons")
 	for i := range all {
 		s := &all[i]
-		t.workload(s.Ref, s.State, s.Desired, orNone(s.NoFloor, s.Floor), number(s.OnDemand), number(s.Spot), s.Waiting,
-			number(s.WithoutSpot), number(s.WithoutPool), cell(s.LargestPool), p.reasons(s.Reasons))
+		t.workload(s.Ref, s.State, s.Desired, orNone(s.NoFloor, s.Floor), report.OptionalCount(s.OnDemand), report.OptionalCount(s.Spot),
+			s.Waiting, report.OptionalCount(s.WithoutSpot), report.OptionalCount(s.WithoutPool), cell(s.LargestPool), p.reasons(s.Reasons))
 	}
 	return p.table(o.Out, t)
 }

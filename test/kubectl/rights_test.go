@@ -276,8 +276,8 @@ func oneNamespace(t *testing.T, namespace string) {
 			t.Errorf("no warning contains %q:\n%s", want, r.err)
 		}
 	}
-	if !strings.Contains(r.out, "deployment/web") || !strings.Contains(r.out, "?") {
-		t.Errorf("expected deployment/web, and ? for unknown values:\n%s", r.out)
+	if !strings.Contains(r.out, "deployment/web") || !strings.Contains(r.out, "unknown") {
+		t.Errorf("expected deployment/web, and unknown values:\n%s", r.out)
 	}
 	if r := spot(t, controlPlane, append([]string{"status", "-A"}, tenant...)...); r.status != 1 || !strings.Contains(r.err, "-n NAMESPACE") {
 		t.Errorf("-A: exit status %d\n%s", r.status, r.err)
