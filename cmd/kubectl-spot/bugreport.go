@@ -21,7 +21,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/version"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/docs"
@@ -57,7 +56,6 @@ var freeKeys = regexp.MustCompile(`\.(labels|annotations|nodeSelector|matchLabel
 // bugReport is the content of an archive.
 type bugReport struct {
 	*options
-	client  kubernetes.Interface
 	names   *anonymizer    // nil without --anonymize
 	view    *report.View   // nil if pods cannot be read
 	allowed *regexp.Regexp // allowedFields
@@ -172,7 +170,7 @@ func (r *bugReport) clean(path string, value any) any {
 
 // collect reads all parts. It returns an error if the API server does not answer.
 func (r *bugReport) collect(ctx context.Context) (err error) {
-	if r.client, err = r.connect(); err != nil {
+	if err := r.connect(); err != nil {
 		return err
 	}
 	server, err := r.client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)

@@ -9,6 +9,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/version"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
@@ -17,7 +18,8 @@ import (
 // options has the flags that all subcommands share.
 type options struct {
 	genericiooptions.IOStreams
-	flags *genericclioptions.ConfigFlags
+	flags  *genericclioptions.ConfigFlags
+	client kubernetes.Interface // set by connect
 	// configFile is a KubeSchedulerConfiguration; if empty, the cluster's own is used.
 	configFile    string
 	profile       string
@@ -140,18 +142,10 @@ func (o *options) givenNamespace() string {
 	return *o.flags.Namespace
 }
 
-// scopeName returns the requested namespace for a message.
-func scopeName(namespace string) string {
-	if namespace == "" {
-		return "any namespace"
-	}
-	return "namespace " + namespace
-}
-
 // ofNamespace returns the suffix of a message with the namespace, or "" for all namespaces.
 func ofNamespace(namespace string) string {
 	if namespace == "" {
 		return ""
 	}
-	return " of " + scopeName(namespace)
+	return " of namespace " + namespace
 }

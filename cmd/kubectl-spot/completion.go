@@ -80,8 +80,8 @@ func (o *options) completeNamespaces(command *cobra.Command, _ []string, _ strin
 	o, ctx, cancel := o.completing(command)
 	defer cancel()
 	var names []string
-	if client, err := o.connect(); err == nil {
-		list, _ := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // empty if there is an error
+	if o.connect() == nil {
+		list, _ := o.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // empty if there is an error
 		for i := range list.Items {
 			names = append(names, list.Items[i].Name)
 		}

@@ -30,30 +30,30 @@ type policy struct {
 	source  policySource
 }
 
-// connect returns the client.
-func (o *options) connect() (kubernetes.Interface, error) {
+// connect sets the client.
+func (o *options) connect() error {
 	cfg, err := o.flags.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+		return fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	cfg.ContentType = runtime.ContentTypeProtobuf
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	cfg.QPS = -1 // a dozen requests, in parallel
 	cfg.WarningHandler = rest.NoWarnings{}
-	return kubernetes.NewForConfig(cfg)
+	o.client, err = kubernetes.NewForConfig(cfg)
+	return err
 }
 
 // readView reads the cluster and the policy. It prints on standard error, and records in o.source,
 // what could not be read and what is unknown because of this.
 func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.View, *lister.Objects, error) {
-	client, err := o.connect()
-	if err != nil {
+	if err := o.connect(); err != nil {
 		return nil, nil, err
 	}
-	current, err := o.readPolicy(ctx, client) // first, because it is small and may be invalid
+	current, err := o.readPolicy(ctx) // first, because it is small and may be invalid
 	var listed *lister.Objects
 	if err == nil {
-		listed, err = lister.List(ctx, client, scope)
+		listed, err = lister.List(ctx, o.client, scope)
 	}
 	if err != nil {
 		return nil, nil, o.withHint(err, scope.Namespace)
@@ -102,11 +102,11 @@ func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, 
 
 // readPolicy returns the policy of the file or of the cluster. If the cluster's policy cannot be
 // read, it returns the defaults, and the reason in their source.
-func (o *options) readPolicy(ctx context.Context, client kubernetes.Interface) (policy, error) {
+func (o *options) readPolicy(ctx context.Context) (policy, error) {
 	if o.configFile != "" {
 		return o.readPolicyFile(o.configFile)
 	}
-	found, err := lister.ReadConfiguration(ctx, client)
+	found, err := lister.ReadConfiguration(ctx, o.client)
 	if err == nil {
 		return o.parsePolicy(found.Data, found.From)
 	}

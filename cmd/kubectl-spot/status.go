@@ -46,7 +46,7 @@ REASONS shows what a move waits for, and until when. Workloads with problems com
 		if len(all) > 0 && !selector.Empty() {
 			all = view.Select(all, selector)
 			if len(all) == 0 && p.humanReadable() {
-				fmt.Fprintln(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s that opts in matches -l %s.", scopeName(namespace), selector)))
+				fmt.Fprintln(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload%s that opts in matches -l %s.", ofNamespace(namespace), selector)))
 				return nil
 			}
 		}
@@ -91,10 +91,10 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 		return p.object(o.Out, "SpotStatus", &o.source, map[string]any{"items": all, "otherWorkloads": others}, refs)
 	}
 	if len(all) == 0 {
-		fmt.Fprint(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s opts in: no pod there has schedulerName %s.",
-			scopeName(namespace), o.profile)))
+		fmt.Fprint(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload%s opts in: none has schedulerName %s.",
+			ofNamespace(namespace), o.profile)))
 		if others > 0 {
-			fmt.Fprintf(o.ErrOut, " %s another scheduler.", report.Count(others, "workload there names", "workloads there name"))
+			fmt.Fprintf(o.ErrOut, " %s another scheduler.", report.Count(others, "workload names", "workloads name"))
 		}
 		fmt.Fprintln(o.ErrOut, " "+docsURL+"opt-in.md explains how; use -A for all namespaces and --profile for another scheduler's pods.")
 		return nil
@@ -134,11 +134,8 @@ func (o *options) readController(ctx context.Context, view *report.View) error {
 	if !view.HasMisplaced() {
 		return nil
 	}
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	view.Rebalancer, err = lister.ReadController(ctx, client, view.Snapshot.Now)
+	var err error
+	view.Rebalancer, err = lister.ReadController(ctx, o.client, view.Snapshot.Now)
 	if err != nil {
 		return o.withHint(err, view.Namespace)
 	}
