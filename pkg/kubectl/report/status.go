@@ -67,7 +67,8 @@ type Status struct {
 
 	// NoFloor is as in AffectedWorkload.
 	NoFloor bool `json:"-"`
-	deficit int  // missing replicas on on-demand
+	// deficit counts the missing replicas on on-demand, and surplus those beyond the floor.
+	deficit, surplus int
 }
 
 // Statuses returns the states of the workloads of the profile, worst first: by State, then by the
@@ -171,7 +172,7 @@ func (v *View) notOptedIn(w *snapshot.Workload) (s Status, ok bool) {
 func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition, heal string) Status {
 	placement := placementOf(w)
 	s := Status{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Waiting: len(placement.waiting) + transition.Missing, State: OK}
-	s.deficit = s.place(&placement, v.NodesUnknown)
+	s.place(&placement, v.NodesUnknown)
 	switch {
 	case len(placement.Misplaced) > 0:
 		var names []string
@@ -220,17 +221,17 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 	return s
 }
 
-// place sets what depends on nodes, unless they are unknown. It returns the floor deficit.
-func (s *Status) place(placement *placement, noNodes bool) (deficit int) {
+// place sets what depends on nodes, unless they are unknown.
+func (s *Status) place(placement *placement, noNodes bool) {
 	if noNodes {
-		return 0
+		return
 	}
 	s.Waiting += len(placement.onMissingNode)
 	pool, inPool := placement.largestPool()
 	withoutPool := placement.OnDemand + placement.Spot - inPool
 	s.OnDemand, s.Spot, s.WithoutSpot = &placement.OnDemand, &placement.Spot, &placement.OnDemand
 	s.WithoutPool, s.LargestPool = &withoutPool, pool
-	return placement.FloorDeficit
+	s.deficit, s.surplus = placement.FloorDeficit, placement.Surplus
 }
 
 // note adds a reason, and sets State if the reason's is worse.

@@ -11,12 +11,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// allSpot is the loss of all spot nodes.
+// allSpot is the loss of all spot nodes. The other losses are pool=TYPE/ZONE, the spot nodes of one
+// instance type in one zone; zone=ZONE, all nodes of a zone; and node=NAME.
 const allSpot = "all-spot"
-
-// lossForms are the forms of a loss: all-spot; pool=TYPE/ZONE, the spot nodes of one instance type
-// in one zone; zone=ZONE, all nodes of a zone; node=NAME. LossChoices has their order.
-var lossForms = []string{allSpot, "pool", "zone", "node"}
 
 // CheckLoss returns an error with the expected form if a text is no loss.
 func CheckLoss(text string) error {
@@ -54,11 +51,7 @@ func (v *View) LossChoices() []string {
 	for _, n := range v.Snapshot.Nodes {
 		choices = append(choices, lossesOf(n)...)
 	}
-	formOf := func(loss string) int {
-		form, _, _ := strings.Cut(loss, "=")
-		return slices.Index(lossForms, form)
-	}
-	slices.SortFunc(choices, func(a, b string) int { return cmp.Or(cmp.Compare(formOf(a), formOf(b)), strings.Compare(a, b)) })
+	slices.Sort(choices)
 	return slices.Compact(choices)
 }
 
@@ -228,35 +221,21 @@ type Change struct {
 // difference: by missing replicas in descending order, then by namespace, kind and name.
 func (v *View) Changes(then *View) []Change {
 	all := []Change{}
-	now := map[Ref]*snapshot.Workload{}
-	for _, w := range v.Snapshot.Workloads {
-		if w.InProfile {
-			now[refOf(w)] = w
-		}
+	now := map[Ref]Status{}
+	current, _ := v.Statuses()
+	for _, s := range current {
+		now[s.Ref] = s
 	}
-	hasPods := map[Ref]bool{} // of the workloads with pods
-	for _, w := range then.Snapshot.Workloads {
-		hasPods[refOf(w)] = true
-		before := now[refOf(w)]
-		if before == nil {
+	changed, _ := then.Statuses()
+	for _, s := range changed {
+		before, known := now[s.Ref]
+		if !known || s.NoFloor || before.Floor == s.Floor && *before.OnDemand == *s.OnDemand {
 			continue
 		}
-		current, changed := placementOf(before), placementOf(w)
-		if before.Floor == w.Floor && current.OnDemand == changed.OnDemand {
-			continue
-		}
-		c := Change{Ref: refOf(w), Desired: w.Desired, FloorNow: before.Floor, FloorThen: w.Floor, OnDemandThen: changed.OnDemand}
-		c.FloorDeficit = changed.FloorDeficit
-		// The surplus under the current policy is not a change.
-		c.AdditionalSpot = max(0, changed.Surplus-current.Surplus)
-		all = append(all, c)
-	}
-	for _, pod := range then.TemplatePods {
-		before, known := v.statusWithoutPods(pod)
-		after, _ := then.statusWithoutPods(pod)
-		if known && !hasPods[before.Ref] && before.Floor != after.Floor {
-			all = append(all, Change{Ref: before.Ref, Desired: after.Desired, FloorNow: before.Floor, FloorThen: after.Floor})
-		}
+		all = append(all, Change{
+			Ref: s.Ref, Desired: s.Desired, FloorNow: before.Floor, FloorThen: s.Floor, OnDemandThen: *s.OnDemand, FloorDeficit: s.deficit,
+			AdditionalSpot: max(0, s.surplus-before.surplus), // the surplus under the current policy is not a change
+		})
 	}
 	slices.SortFunc(all, func(a, b Change) int {
 		return cmp.Or(cmp.Compare(b.FloorDeficit, a.FloorDeficit), compareRefs(a.Ref, b.Ref))

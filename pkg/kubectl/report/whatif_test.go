@@ -59,6 +59,8 @@ func TestChanges(t *testing.T) {
 	burstable.Rules = []decision.Rule{{Name: "burstable", QOSClasses: []string{"Burstable"}, Overrides: clustertest.Overrides("minOnDemand", "2")}}
 	none := basic()
 	none.Defaults.MinOnDemand = decision.Count(0)
+	unlabeled := basic()
+	unlabeled.UnlabeledNodes = decision.Spot
 	for name, test := range map[string]struct {
 		cluster   string // shop if it is empty
 		now, then *decision.Policy
@@ -77,6 +79,11 @@ func TestChanges(t *testing.T) {
 			cluster: "deployment web 4\nstatefulset db 2\ndeployment idle 0\ndeployment some 4 -",
 			now:     basic(), then: burstable,
 			want: []string{"deployment/web 1 to 2: 0 there, lacks 0, frees 0", "statefulset/db 1 to 2: 0 there, lacks 0, frees 0"},
+		},
+		"nodes of another capacity type, also of a workload that does not opt in": {
+			cluster: "node n - m/a\ndeployment web 2 n n\ndeployment theirs 1 n profile=default-scheduler min=1",
+			now:     basic(), then: unlabeled,
+			want: []string{"deployment/web 1 to 1: 0 there, lacks 1, frees 0"},
 		},
 		"an ordinal on spot, and pods that admit only spot": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\nstatefulset db 2 sp od\ndeployment web 2 sp sp only=spot",
