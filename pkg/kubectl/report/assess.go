@@ -222,24 +222,23 @@ func (a *assessor) assess(w *snapshot.Workload, pods []*snapshot.Pod) AssessedWo
 	subject := &p.Subject.Pod
 	settings, origins, _ := a.Policy.Explain(subject)
 	c := &candidate{assessor: a, w: w, p: p, pods: pods, subject: subject, settings: settings}
-	c.result = AssessedWorkload{
+	c.AssessedWorkload = AssessedWorkload{
 		Ref: refOf(w), Desired: w.Desired, Floor: settings.Floor(w.Desired),
 		FloorSource: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.Sources["minOnDemand"]),
 		retries:     subject.Workload.Batch == decision.Retriable,
 	}
 	c.countReplicas()
 	c.classify()
-	result := &c.result
-	result.WithoutSpotThen = &result.Floor
-	if result.keepsPlace() {
-		result.WithoutSpotThen = result.WithoutSpot
+	c.WithoutSpotThen = &c.Floor
+	if c.keepsPlace() {
+		c.WithoutSpotThen = c.WithoutSpot
 	}
-	if result.WithoutSpotThen != nil {
-		result.EffectThen = effectOf(*result.WithoutSpotThen, 0, a.requiredByBudget(w), !result.keepsPlace())
+	if c.WithoutSpotThen != nil {
+		c.EffectThen = effectOf(*c.WithoutSpotThen, 0, a.requiredByBudget(w), !c.keepsPlace())
 	}
-	result.Now, result.Then = c.costWithFloor(result.Floor)
+	c.Now, c.Then = c.costWithFloor(c.Floor)
 	c.findOffers()
-	return *result
+	return c.AssessedWorkload
 }
 
 // costWithFloor returns the costs of the replicas of a workload per month, today and with a floor,
@@ -247,7 +246,7 @@ func (a *assessor) assess(w *snapshot.Workload, pods []*snapshot.Pod) AssessedWo
 func (c *candidate) costWithFloor(floor int) (now, then *float64) {
 	var current, later float64
 	left := floor
-	if c.result.UnknownNodes > 0 {
+	if c.UnknownNodes > 0 {
 		return nil, nil
 	}
 	pods := slices.DeleteFunc(slices.Clone(c.pods), func(p *snapshot.Pod) bool { return p.Node == nil })
@@ -271,7 +270,7 @@ func (c *candidate) costWithFloor(floor int) (now, then *float64) {
 		}
 		left--
 		switch {
-		case c.result.keepsPlace():
+		case c.keepsPlace():
 			later += cost.Now
 		case inFloor:
 			later += cost.OnDemand

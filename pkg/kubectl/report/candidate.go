@@ -31,7 +31,8 @@ type candidate struct {
 	pods     []*snapshot.Pod
 	subject  *decision.Pod
 	settings decision.WorkloadSettings
-	result   AssessedWorkload
+	// AssessedWorkload is the answer.
+	AssessedWorkload
 
 	// obstacles are why no replica should run on spot, unknown is what the input lacks, and changes
 	// is what should change.
@@ -47,47 +48,46 @@ func add(list *[]string, format string, args ...any) {
 
 // countReplicas counts the ready replicas and where they run.
 func (c *candidate) countReplicas() {
-	r, onDemand := &c.result, 0
+	onDemand := 0
 	for _, p := range c.pods {
 		_, ready := workload.Ready(p.Pod)
 		if ready {
-			r.Ready++
+			c.Ready++
 		}
 		switch {
 		case p.Spec.NodeName != "" && p.Node == nil:
-			r.UnknownNodes++
+			c.UnknownNodes++
 		case ready && p.Node != nil && p.Node.Facts.Capacity.Type == decision.OnDemand:
 			onDemand++
 		}
 	}
-	if r.UnknownNodes == 0 {
-		r.WithoutSpot = &onDemand
+	if c.UnknownNodes == 0 {
+		c.WithoutSpot = &onDemand
 	}
 }
 
 // classify sets the class, its reasons and the patch.
 func (c *candidate) classify() {
-	staysOnDemand := c.result.Floor == c.w.Desired
+	staysOnDemand := c.Floor == c.w.Desired
 	c.findObstacles()
 	c.findUnknown(staysOnDemand)
 	c.findChanges(staysOnDemand)
 	patch := c.patch()
-	r := &c.result
 	switch {
 	case c.isInfrastructure():
-		r.Class = Infrastructure
+		c.Class = Infrastructure
 	case c.w.InProfile:
-		r.Class, r.Reasons = OptedIn, c.obstacles
+		c.Class, c.Reasons = OptedIn, c.obstacles
 	case len(c.obstacles) > 0:
-		r.Class, r.Reasons = NotForSpot, c.obstacles
+		c.Class, c.Reasons = NotForSpot, c.obstacles
 	case len(c.unknown) > 0:
-		r.Class, r.Reasons = NotChecked, slices.Concat(c.unknown, c.changes)
+		c.Class, c.Reasons = NotChecked, slices.Concat(c.unknown, c.changes)
 	case len(c.changes) > 0:
-		r.Class, r.Reasons, r.Patch = NeedsChange, c.changes, patch
+		c.Class, c.Reasons, c.Patch = NeedsChange, c.changes, patch
 	case staysOnDemand:
-		r.Class, r.Patch = StaysOnDemand, patch
+		c.Class, c.Patch = StaysOnDemand, patch
 	default:
-		r.Class, r.Patch = ReadyForSpot, patch
+		c.Class, c.Patch = ReadyForSpot, patch
 	}
 }
 
@@ -129,7 +129,7 @@ func (c *candidate) findUnknown(staysOnDemand bool) {
 			add(&c.unknown, "whether its data is on one node: a PersistentVolumeClaim or PersistentVolume is not known")
 		}
 	}
-	if c.result.Floor > 0 && len(c.onDemand) == 0 {
+	if c.Floor > 0 && len(c.onDemand) == 0 {
 		add(&c.unknown, "whether its floor fits on-demand nodes: there is none")
 	}
 	if staysOnDemand {
@@ -149,7 +149,7 @@ func (c *candidate) findChanges(staysOnDemand bool) {
 	if name != "" && name != v1.DefaultSchedulerName && name != c.Profile {
 		add(&c.changes, "its pods name the scheduler %s: check that they do not need it", name)
 	}
-	if c.result.Floor > 0 {
+	if c.Floor > 0 {
 		c.checkFit(decision.OnDemand, c.onDemand, c.fitsOnDemand)
 	}
 	for _, p := range c.pods {
@@ -179,7 +179,7 @@ func (c *candidate) findChanges(staysOnDemand bool) {
 func (c *candidate) checkFit(capacity decision.CapacityType, nodes []*snapshot.Node, fits func(*snapshot.Pod) bool) {
 	for _, p := range c.pods {
 		subject := &p.Subject.Pod
-		if of := &subject.Workload; of.Ordered && (of.Ordinal < c.result.Floor) != (capacity == decision.OnDemand) {
+		if of := &subject.Workload; of.Ordered && (of.Ordinal < c.Floor) != (capacity == decision.OnDemand) {
 			continue
 		}
 		switch {
@@ -203,7 +203,7 @@ func (c *candidate) patch() *Patch {
 	if c.w.Kind == "Pod" {
 		return nil
 	}
-	ref := c.result.Ref
+	ref := c.Ref
 	optIn, _ := json.Marshal(map[string]string{"schedulerName": c.Profile}) // a map of strings always has a JSON form
 	patch := &Patch{Kind: strings.ToLower(ref.Kind), Namespace: ref.Namespace, Name: ref.Name,
 		Patch: json.RawMessage(`{"spec":{"template":{"spec":` + string(optIn) + `}}}`)}
@@ -238,24 +238,23 @@ func (c *candidate) patch() *Patch {
 // findOffers finds what the workload could have in addition: a second replica, and the floor that
 // its PodDisruptionBudget implies.
 func (c *candidate) findOffers() {
-	r := &c.result
-	if r.Class == StaysOnDemand && c.w.Desired == 1 && c.mayHaveSibling() {
+	if c.Class == StaysOnDemand && c.w.Desired == 1 && c.mayHaveSibling() {
 		offer := Offer{Text: "a second replica, on spot"}
 		if cost, ok := costOf(c.p, c.priced); ok && cost.Spot > 0 {
 			offer.Cost = &cost.Spot
 		}
-		r.Offers = append(r.Offers, offer)
+		c.Offers = append(c.Offers, offer)
 	}
 	required := c.requiredByBudget(c.w)
-	if r.keepsPlace() || required <= r.Floor || required >= c.w.Desired || c.w.StatefulSet == nil && 2*required <= c.w.Desired {
+	if c.keepsPlace() || required <= c.Floor || required >= c.w.Desired || c.w.StatefulSet == nil && 2*required <= c.w.Desired {
 		return
 	}
 	offer := Offer{Text: fmt.Sprintf("a floor of %d, which its PodDisruptionBudget requires: annotation %s", required,
 		spot.MinOnDemandAnnotation)}
-	if _, then := c.costWithFloor(required); then != nil && r.Then != nil {
-		offer.Cost = new(*then - *r.Then)
+	if _, then := c.costWithFloor(required); then != nil && c.Then != nil {
+		offer.Cost = new(*then - *c.Then)
 	}
-	r.Offers = append(r.Offers, offer)
+	c.Offers = append(c.Offers, offer)
 }
 
 // mayHaveSibling reports whether nothing indicates that the workload must have only one replica.
