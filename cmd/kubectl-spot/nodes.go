@@ -91,21 +91,13 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 	t.columns(wide, "source", "signals", "workloads below floor")
 	for i := range all {
 		n := &all[i]
-		deadline := ""
-		if !n.Deadline.IsZero() {
-			deadline = until(n.Deadline.Sub(now))
-		}
 		below := make([]string, len(n.WorkloadsBelowFloor))
 		for j, ref := range n.WorkloadsBelowFloor {
 			below[j] = ref.Namespace + "/" + ref.Name
 		}
-		interruption := n.Interruption
-		if interruption == "none" {
-			interruption = cell("")
-		}
 		t.row(n.Name, n.Status, duration.HumanDuration(now.Sub(n.Created)), n.Capacity, cell(n.Pool),
-			n.FreeCPU, n.FreeMemory, interruption,
-			cell(deadline), n.Replicas, n.BelowFloor,
+			n.FreeCPU, n.FreeMemory, orNone(n.Interruption == "none", n.Interruption),
+			orNone(n.Deadline.IsZero(), until(n.Deadline.Sub(now))), n.Replicas, n.BelowFloor,
 			n.CapacitySource, cell(strings.Join(n.Signals, ", ")), cell(strings.Join(below, ", ")))
 	}
 	return p.table(o.Out, &t)

@@ -253,8 +253,5 @@ func orNone(none bool, value any) any {
 
 // sentence returns text with a capital letter.
 func sentence(text string) string {
-	if text == "" {
-		return text
-	}
 	return strings.ToUpper(text[:1]) + text[1:]
 }

@@ -72,13 +72,6 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 			return fmt.Errorf("--lose: %w; %w", err, errUsage)
 		}
 	}
-	var other policy
-	if policyFile != "" {
-		var err error
-		if other, err = o.readPolicyFile(policyFile); err != nil {
-			return err
-		}
-	}
 	view, listed, err := o.readNamespaceView(ctx, lister.Scope{AllPods: true, Volumes: true, DisruptionBudgets: true})
 	if err != nil {
 		return err
@@ -88,6 +81,10 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 	}
 	alternative := view
 	if policyFile != "" {
+		other, err := o.readPolicyFile(policyFile)
+		if err != nil {
+			return err
+		}
 		if alternative, err = o.viewOf(listed, other); err != nil {
 			return err
 		}

@@ -125,10 +125,9 @@ type listing struct {
 	kind schema.GroupVersionKind
 	into cache.Store
 	// namespace is the namespace to list; "" means all. If the list is denied and fallback is not
-	// nil, fallback is listed instead.
-	namespace string
-	fallback  *string
-	options   metav1.ListOptions
+	// empty, fallback is listed instead.
+	namespace, fallback string
+	options             metav1.ListOptions
 	// consequence describes the information that is missing without the list. fallbackConsequence
 	// describes the information that is missing if only fallback could be listed.
 	consequence, fallbackConsequence string
@@ -177,7 +176,7 @@ func listings(scope *Scope) []listing {
 		options: metav1.ListOptions{FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"},
 	}
 	if scope.AllPods && scope.Namespace != "" {
-		pods.namespace, pods.fallback = "", &scope.Namespace
+		pods.namespace, pods.fallback = "", scope.Namespace
 		pods.fallbackConsequence = "pods of other namespaces are not seen, so nodes seem to have more room than they have"
 	}
 	all := []listing{pods}
@@ -208,9 +207,9 @@ func listings(scope *Scope) []listing {
 // read lists the objects, or sets the gap. client may be the client of any group.
 func (k *listing) read(ctx context.Context, client rest.Interface) error {
 	err := k.list(ctx, client, k.namespace)
-	if apierrors.IsForbidden(err) && k.fallback != nil {
+	if apierrors.IsForbidden(err) && k.fallback != "" {
 		k.gap = &Gap{err, k.fallbackConsequence}
-		err = k.list(ctx, client, *k.fallback)
+		err = k.list(ctx, client, k.fallback)
 	}
 	if apierrors.IsForbidden(err) && !k.required {
 		k.gap, err = &Gap{err, k.consequence}, nil

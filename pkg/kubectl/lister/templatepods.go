@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubectl/pkg/util/qos"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
@@ -45,10 +46,7 @@ func (s *Objects) TemplatePods(profile string) []*v1.Pod {
 	}
 	for _, set := range snapshot.All(apps.StatefulSets().Lister()) {
 		if wants(&set.Spec.Template, set.Spec.Replicas) {
-			first := int32(0)
-			if set.Spec.Ordinals != nil {
-				first = set.Spec.Ordinals.Start
-			}
+			first := ptr.Deref(set.Spec.Ordinals, appsv1.StatefulSetOrdinals{}).Start
 			pods = append(pods, podOf(set, kind("StatefulSet"), &set.Spec.Template, fmt.Sprintf("%s-%d", set.Name, first)))
 		}
 	}
