@@ -67,12 +67,10 @@ spot node yet, --spot-pool describes one.`,
 
 func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Prices, from, html string, spotPools []string) error {
 	o.beforeInstall = true
-	view, listed, err := o.readDump(ctx, from, lister.Scope{Namespace: o.givenNamespace(), Volumes: true, DisruptionBudgets: true})
+	scope := lister.Scope{Namespace: o.givenNamespace(), Volumes: true, NodesRequired: true, DisruptionBudgets: true}
+	view, listed, err := o.readDump(ctx, from, scope)
 	if err != nil {
 		return err
-	}
-	if gap := listed.GapOf("Node"); gap != nil {
-		return fmt.Errorf("nodes cannot be read, so nothing can be assessed: %w", gap.Err)
 	}
 	view.DisruptionBudgetsUnknown = listed.GapOf("PodDisruptionBudget") != nil || slices.Contains(listed.Missing, "poddisruptionbudgets")
 	for _, text := range spotPools {

@@ -33,12 +33,9 @@ defines the capacity type, all signals, and these workloads.`,
 		if err != nil {
 			return err
 		}
-		view, listed, err := o.readWideView(command.Context(), lister.Scope{})
+		view, _, err := o.readWideView(command.Context(), lister.Scope{NodesRequired: true})
 		if err != nil {
 			return err
-		}
-		if gap := listed.GapOf("Node"); gap != nil {
-			return fmt.Errorf("nodes cannot be read, and this command needs them: %w", gap.Err)
 		}
 		all := view.Nodes(selector)
 		if len(all) == 0 && !selector.Empty() && p.humanReadable() {

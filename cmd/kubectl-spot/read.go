@@ -62,6 +62,9 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	for _, gap := range listed.Gaps {
 		o.recordGap(gap.String())
 	}
+	if gap := listed.GapOf("Node"); gap != nil && scope.NodesRequired {
+		return nil, nil, fmt.Errorf("nodes cannot be read, and this command needs them: %s", gap.Err) // fewer pods would not help
+	}
 	if assumed := current.source.AssumedReason; assumed != "" {
 		o.warn("the policy could not be read (%s); the defaults are assumed: %s. Use --scheduler-config FILE to set the policy", assumed,
 			current.Defaults)

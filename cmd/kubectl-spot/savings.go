@@ -33,12 +33,10 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 		if err != nil {
 			return err
 		}
-		view, listed, err := o.readWideView(command.Context(), lister.Scope{Namespace: o.givenNamespace(), AllPods: true, Volumes: true})
+		scope := lister.Scope{Namespace: o.givenNamespace(), AllPods: true, Volumes: true, NodesRequired: true}
+		view, _, err := o.readWideView(command.Context(), scope)
 		if err != nil {
 			return err
-		}
-		if gap := listed.GapOf("Node"); gap != nil {
-			return fmt.Errorf("nodes cannot be read, so their cost is unknown: %w", gap.Err)
 		}
 		savings := view.Savings(prices)
 		if err := sorted(p, savings.Workloads); err != nil {

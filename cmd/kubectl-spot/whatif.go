@@ -72,12 +72,9 @@ func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policy
 			return fmt.Errorf("--lose: %w; %w", err, errUsage)
 		}
 	}
-	view, listed, err := o.readNamespaceView(ctx, lister.Scope{AllPods: true, Volumes: true, DisruptionBudgets: true})
+	view, listed, err := o.readNamespaceView(ctx, lister.Scope{AllPods: true, Volumes: true, NodesRequired: true, DisruptionBudgets: true})
 	if err != nil {
 		return err
-	}
-	if gap := listed.GapOf("Node"); gap != nil {
-		return fmt.Errorf("nodes cannot be read, so the affected replicas are unknown: %w", gap.Err)
 	}
 	alternative := view
 	if policyFile != "" {

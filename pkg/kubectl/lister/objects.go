@@ -44,6 +44,8 @@ type Scope struct {
 	AllPods bool
 	// Volumes also reads claims and volumes, which limit the nodes that a pod can run on.
 	Volumes bool
+	// NodesRequired reports whether the command has no answer without nodes.
+	NodesRequired bool
 	// DisruptionBudgets also reads PodDisruptionBudgets.
 	DisruptionBudgets bool
 	// IncludeScaledToZero adds workloads that are scaled to 0 to TemplatePods.
