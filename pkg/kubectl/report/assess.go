@@ -143,7 +143,7 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 		a.Nodes = new(savings.Now * HoursPerMonth)
 	}
 	spot, onDemand := append(v.nodesOf(decision.Spot), v.SpotPools...), v.nodesOf(decision.OnDemand)
-	assessor := &assessor{
+	base := candidate{
 		View: v, priced: priced, spot: spot, onDemand: onDemand,
 		fitsSpot: simulation.FitsAnyNode(spot), fitsOnDemand: simulation.FitsAnyNode(onDemand),
 	}
@@ -155,8 +155,9 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 	}
 	for _, w := range v.Snapshot.Workloads {
 		if pods := podsOf(w); len(pods) > 0 && w.Desired > 0 && included(w.Namespace) {
-			one := assessor.assess(w, pods)
-			a.add(&one)
+			c := base
+			c.assess(w, pods)
+			a.add(&c.AssessedWorkload)
 		}
 	}
 	order := map[Class]int{}
@@ -208,24 +209,17 @@ func (w *AssessedWorkload) keepsPlace() bool {
 	return w.Class == NotForSpot || w.Class == NotChecked || w.Class == Infrastructure
 }
 
-// assessor assesses the workloads of one View.
-type assessor struct {
-	*View
-	priced                 map[*snapshot.Node]*pricing.Cost
-	spot, onDemand         []*snapshot.Node
-	fitsSpot, fitsOnDemand func(*snapshot.Pod) bool
-}
-
 // assess assesses a workload. pods are its live pods.
-func (a *assessor) assess(w *snapshot.Workload, pods []*snapshot.Pod) AssessedWorkload {
-	p := pods[len(pods)-1].Revision.Pods[0] // of the newest revision with pods
-	subject := &p.Subject.Pod
-	settings, origins, _ := a.Policy.Explain(subject)
-	c := &candidate{assessor: a, w: w, p: p, pods: pods, subject: subject, settings: settings}
+func (c *candidate) assess(w *snapshot.Workload, pods []*snapshot.Pod) {
+	c.w, c.pods = w, pods
+	c.p = pods[len(pods)-1].Revision.Pods[0] // of the newest revision with pods
+	c.subject = &c.p.Subject.Pod
+	settings, origins, _ := c.Policy.Explain(c.subject)
+	c.settings = settings
 	c.AssessedWorkload = AssessedWorkload{
 		Ref: refOf(w), Desired: w.Desired, Floor: settings.Floor(w.Desired),
 		FloorSource: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.Sources["minOnDemand"]),
-		retries:     subject.Workload.Batch == decision.Retriable,
+		retries:     c.subject.Workload.Batch == decision.Retriable,
 	}
 	c.countReplicas()
 	c.classify()
@@ -234,11 +228,10 @@ func (a *assessor) assess(w *snapshot.Workload, pods []*snapshot.Pod) AssessedWo
 		c.WithoutSpotThen = c.WithoutSpot
 	}
 	if c.WithoutSpotThen != nil {
-		c.EffectThen = effectOf(*c.WithoutSpotThen, 0, a.requiredByBudget(w), !c.keepsPlace())
+		c.EffectThen = effectOf(*c.WithoutSpotThen, 0, c.requiredByBudget(w), !c.keepsPlace())
 	}
 	c.Now, c.Then = c.costWithFloor(c.Floor)
 	c.findOffers()
-	return c.AssessedWorkload
 }
 
 // costWithFloor returns the costs of the replicas of a workload per month, today and with a floor,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -25,7 +26,11 @@ const longestNotice = 2 * time.Minute
 
 // candidate is a workload that is being assessed.
 type candidate struct {
-	*assessor
+	*View
+	priced                 map[*snapshot.Node]*pricing.Cost
+	spot, onDemand         []*snapshot.Node
+	fitsSpot, fitsOnDemand func(*snapshot.Pod) bool
+
 	w        *snapshot.Workload
 	p        *snapshot.Pod // of the newest revision
 	pods     []*snapshot.Pod
