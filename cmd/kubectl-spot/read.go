@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -185,20 +184,13 @@ func (o *options) withHint(err error, namespace string) error {
 	var failed *url.Error
 	switch {
 	case errors.As(err, &failed) && !errors.Is(err, context.Canceled):
-		cause := failed.Err
-		if op := (*net.OpError)(nil); errors.As(cause, &op) {
-			cause = op.Err
-		}
 		config, loadErr := o.flags.ToRawKubeConfigLoader().RawConfig()
 		if loadErr == nil && len(config.Clusters) == 0 && *o.flags.APIServer == "" {
 			return errors.New("no cluster is configured: set KUBECONFIG or --kubeconfig, or use kubectl spot assess --from with a dump")
 		}
-		server := failed.URL
-		if parsed, err := url.Parse(failed.URL); err == nil {
-			server = parsed.Host
-		}
+		server := o.client.CoreV1().RESTClient().Get().URL().Host
 		const hint = "check the context (kubectl config current-context), and whether kubectl get nodes works"
-		return fmt.Errorf("the API server %s does not answer (%w): %s", server, cause, hint)
+		return fmt.Errorf("the API server %s does not answer (%w): %s", server, failed.Err, hint)
 	case apierrors.IsForbidden(err) && namespace == "":
 		return fmt.Errorf("%w\nIf you have rights in one namespace only, use -n NAMESPACE. %s", err, sentence(rightsHint))
 	case apierrors.IsForbidden(err):

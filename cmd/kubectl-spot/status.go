@@ -130,11 +130,10 @@ func (p *printing) reasons(reasons []string) string {
 
 // readController sets View.Rebalancer if an answer depends on it, and reports what could not be
 // read.
-func (o *options) readController(ctx context.Context, view *report.View) error {
+func (o *options) readController(ctx context.Context, view *report.View) (err error) {
 	if !view.HasMisplaced() {
 		return nil
 	}
-	var err error
 	view.Rebalancer, err = lister.ReadController(ctx, o.client, view.Snapshot.Now)
 	if err != nil {
 		return o.withHint(err, view.Namespace)
