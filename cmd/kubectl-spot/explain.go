@@ -72,18 +72,17 @@ what would let a waiting pod start. The scheduler reports the same reasons.`,
 
 // explanation prints an explanation in the style of kubectl describe.
 func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s in namespace %s: %s.\n", e.Object, e.Object.Namespace, e.Answer)
+	fmt.Fprintf(out, "%s in namespace %s: %s.\n", e.Object, e.Object.Namespace, e.Answer)
 	if e.Pod != "" && e.Object.Kind != "Pod" {
-		fmt.Fprintf(&b, "This explains its pod %s.\n", e.Pod)
+		fmt.Fprintf(out, "This explains its pod %s.\n", e.Pod)
 	}
 	if e.Workload != nil {
-		p.policy(&b, e)
+		p.policy(out, e)
 	}
 	if len(e.Remedies) > 0 {
-		fmt.Fprintln(&b, "\nWhat would let it start:")
+		fmt.Fprintln(out, "\nWhat would let it start:")
 		for _, remedy := range e.Remedies {
-			fmt.Fprintf(&b, "  - %s\n", remedy)
+			fmt.Fprintf(out, "  - %s\n", remedy)
 		}
 	}
 	if len(e.Nodes) > 0 {
@@ -91,10 +90,7 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 		if e.Pod == "" {
 			subject = "one more replica"
 		}
-		fmt.Fprintf(&b, "\nNodes for %s:\n", subject)
-	}
-	if _, err := io.WriteString(out, b.String()); err != nil {
-		return err
+		fmt.Fprintf(out, "\nNodes for %s:\n", subject)
 	}
 	var t table
 	t.columns(always, "count", "capacity", "pool", "accepts", "reasons")
@@ -114,34 +110,34 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 }
 
 // policy prints the settings and the budget.
-func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
-	fmt.Fprintf(b, "\nThe policy for %s (%s):\n", e.Workload, e.Revision)
+func (p *printing) policy(out io.Writer, e *report.Explanation) {
+	fmt.Fprintf(out, "\nThe policy for %s (%s):\n", e.Workload, e.Revision)
 	for _, s := range e.Settings {
-		fmt.Fprintf(b, "  %-18s %-14s from %s\n", s.Name, s.Value, s.Source)
+		fmt.Fprintf(out, "  %-18s %-14s from %s\n", s.Name, s.Value, s.Source)
 	}
 	for _, ignored := range e.Ignored {
-		fmt.Fprintf(b, "  %s\n", ignored)
+		fmt.Fprintf(out, "  %s\n", ignored)
 	}
 	if e.Assigned != "" {
-		fmt.Fprintf(b, "  %-18s %q by the controller, before the pod was scheduled\n", "assigned", e.Assigned)
+		fmt.Fprintf(out, "  %-18s %q by the controller, before the pod was scheduled\n", "assigned", e.Assigned)
 	}
 	if e.Granted != "" {
-		fmt.Fprintf(b, "  %-18s %q by the controller: any spot node, regardless of budget and cap\n", "granted", e.Granted)
+		fmt.Fprintf(out, "  %-18s %q by the controller: any spot node, regardless of budget and cap\n", "granted", e.Granted)
 	}
 	if e.Disruptions != "" {
-		fmt.Fprintf(b, "  %-18s %s\n", "disruptions", e.Disruptions)
+		fmt.Fprintf(out, "  %-18s %s\n", "disruptions", e.Disruptions)
 	}
-	fmt.Fprintf(b, "  So %d of %d replicas must survive the loss of all spot. ", e.Floor, e.Desired)
+	fmt.Fprintf(out, "  So %d of %d replicas must survive the loss of all spot. ", e.Floor, e.Desired)
 	if e.Ordinal != nil {
-		fmt.Fprintf(b, "%s; this is ordinal %d.\n", sentence(e.BudgetUsage), *e.Ordinal)
+		fmt.Fprintf(out, "%s; this is ordinal %d.\n", sentence(e.BudgetUsage), *e.Ordinal)
 		return
 	}
-	fmt.Fprintf(b, "At most %d of its revision may be on spot", e.Budget)
+	fmt.Fprintf(out, "At most %d of its revision may be on spot", e.Budget)
 	if e.OnSpot != nil && e.OnOnDemand != nil {
-		fmt.Fprintf(b, "; it has %d on spot and %d on on-demand", *e.OnSpot, *e.OnOnDemand)
+		fmt.Fprintf(out, "; it has %d on spot and %d on on-demand", *e.OnSpot, *e.OnOnDemand)
 		if e.Pod != "" {
-			fmt.Fprint(b, ", without this pod")
+			fmt.Fprint(out, ", without this pod")
 		}
 	}
-	fmt.Fprintln(b, ".")
+	fmt.Fprintln(out, ".")
 }
