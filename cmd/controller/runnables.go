@@ -31,7 +31,7 @@ func newBesideRounds(
 	if err = errors.Join(err, failed); err != nil {
 		return nil, fmt.Errorf("creating the clients that count disruptions and remove gates: %w", err)
 	}
-	counter, err := disruptions.New(caches.factory, caches.failedPods, counts, setup.Profile, setup.Policy)
+	counter, err := disruptions.New(caches.factory, caches.failedPods, counts, planner.Scope, setup.Policy)
 	if err != nil {
 		return nil, fmt.Errorf("connecting the counter of disruptions to the caches: %w", err)
 	}
@@ -40,7 +40,7 @@ func newBesideRounds(
 		return runnables, nil
 	}
 	assigner, err := gating.New(caches.factory, gates, recorder, clock.RealClock{}, planner.AdmissionPolicy, gating.Settings{
-		Profile: setup.Profile, Policy: setup.Policy, Labels: setup.GatingLabels, NodeStartup: setup.Gating.NodeStartup.Duration,
+		Scope: planner.Scope, Policy: setup.Policy, Labels: setup.GatingLabels, NodeStartup: setup.Gating.NodeStartup.Duration,
 		Provisioning: planner.Provisioning,
 	})
 	if err != nil {

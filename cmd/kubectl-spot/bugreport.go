@@ -210,7 +210,7 @@ func (r *bugReport) addObjects() {
 		nodes = append(nodes, n.Node)
 	}
 	for _, p := range r.view.Snapshot.Pods {
-		if p.Subject != nil && p.Workload.InProfile && r.view.Includes(p.Namespace) {
+		if p.Subject != nil && p.Workload.InScope && r.view.Includes(p.Namespace) {
 			pods = append(pods, map[string]any{"pod": p.Pod, "annotations": p.Subject.Pod.Workload.Annotations})
 			if p.Spec.NodeName == "" {
 				r.waiting = append(r.waiting, *p.Pod)

@@ -49,7 +49,7 @@ func (o *options) completeWorkloads(command *cobra.Command, args []string, toCom
 	kind, _, named := strings.Cut(toComplete, "/")
 	if named && kindOf(kind) == "Pod" {
 		for _, p := range view.Snapshot.Pods {
-			if p.Subject != nil && p.Workload.InProfile {
+			if p.Subject != nil && p.Workload.InScope {
 				choices = append(choices, kind+"/"+p.Name)
 			}
 		}

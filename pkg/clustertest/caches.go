@@ -37,6 +37,8 @@ func CacheOf(t TB, factory informers.SharedInformerFactory, object runtime.Objec
 		informer = core.Nodes().Informer()
 	case *v1.Pod:
 		informer = core.Pods().Informer()
+	case *v1.Namespace:
+		informer = core.Namespaces().Informer()
 	case *v1.Service:
 		informer = core.Services().Informer()
 	case *v1.PersistentVolume:

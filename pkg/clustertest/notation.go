@@ -80,11 +80,11 @@ func read(line []string) []runtime.Object {
 	case "daemonset":
 		return []runtime.Object{place(NewPod(name, OwnedBy("DaemonSet", name)), places[0], o)}
 	}
-	return workload(kind, name, int32(number(places[0])), places[1:], o)
+	return workloadOf(kind, name, int32(number(places[0])), places[1:], o)
 }
 
 // workload returns a workload and its pods.
-func workload(kind, name string, replicas int32, places []string, o words) []runtime.Object {
+func workloadOf(kind, name string, replicas int32, places []string, o words) []runtime.Object {
 	template := v1.PodTemplateSpec{Spec: place(NewPod(name+"-template"), "-", o).Spec}
 	var objects []runtime.Object
 	var ownerOf func(replica int) metav1.OwnerReference

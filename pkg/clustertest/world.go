@@ -13,6 +13,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // BasicPolicy is the policy of a World: a floor of 1, and no fallback to spot.
@@ -45,7 +46,8 @@ func NewWorld(t TB) *World {
 	t.Helper()
 	w := &World{t: t, Factory: informers.NewSharedInformerFactory(fake.NewClientset(), 0), Policy: *BasicPolicy, Pods: map[string]*v1.Pod{}}
 	var err error
-	if w.Reader, err = snapshot.NewReader(w.Factory, &w.Policy, providers.Signals(), Profile, 0); err != nil {
+	scope := workload.Scope{Profile: Profile, Namespaces: w.Factory.Core().V1().Namespaces().Lister()}
+	if w.Reader, err = snapshot.NewReader(w.Factory, &w.Policy, providers.Signals(), scope, 0); err != nil {
 		t.Fatal(err)
 	}
 	return w

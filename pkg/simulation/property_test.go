@@ -209,7 +209,7 @@ func (r *slowRoom) replace(p *snapshot.Pod, requires decision.AssignedCapacity) 
 			continue
 		}
 		rank := decision.Rank(0)
-		if revision != nil && revision.Workload.InProfile {
+		if revision != nil && revision.Workload.InScope {
 			subject := decision.Pod{Workload: decision.Workload{Desired: revision.Workload.Desired}}
 			if p.Subject != nil {
 				subject = p.Subject.Pod
@@ -363,7 +363,7 @@ func TestNeverTooMuch(t *testing.T) {
 			}
 		}
 		for r, n := range onSpot {
-			if w := r.Workload; w.InProfile && w.StatefulSet == nil && toSpot[r] && n > max(w.Desired-w.Floor, r.Placed.Spot) {
+			if w := r.Workload; w.InScope && w.StatefulSet == nil && toSpot[r] && n > max(w.Desired-w.Floor, r.Placed.Spot) {
 				rt.Fatalf("%s has %d replicas on spot, budget %d, %d before, in\n%s", w.Name, n, w.Desired-w.Floor, r.Placed.Spot, lines)
 			}
 		}

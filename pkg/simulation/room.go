@@ -266,7 +266,7 @@ func noRoomReason(plan *decision.Plan, refused decision.Verdict) string {
 // placed. It returns nil if the policy does not apply. overflow Never does not reject a replacement
 // that requires on-demand.
 func planOf(p *snapshot.Pod, revision *snapshot.Revision, placed decision.PlacedPods, requires decision.AssignedCapacity) *decision.Plan {
-	if p.Replacement == nil || revision == nil || !revision.Workload.InProfile {
+	if p.Replacement == nil || revision == nil || !revision.Workload.InScope {
 		return nil
 	}
 	settings := cmp.Or(revision.Settings, &revision.Workload.Settings)

@@ -14,6 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // A Snapshot contains the events of nodes since the previous Snapshot, even if nodes changed
@@ -32,7 +33,7 @@ func TestNodeEvents(t *testing.T) {
 	}
 	client := fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(client, 0)
-	reader, err := snapshot.NewReader(factory, clustertest.BasicPolicy, providers.Signals(), clustertest.Profile, 0)
+	reader, err := snapshot.NewReader(factory, clustertest.BasicPolicy, providers.Signals(), workload.Scope{Profile: clustertest.Profile}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,10 +27,10 @@ import (
 // depend on a pod alone. Snapshot must not be called concurrently. The returned Snapshots are
 // independent of the Reader.
 type Reader struct {
-	policy  *decision.Policy
-	profile string
-	reader  *node.Reader
-	owners  *workload.Owners
+	policy *decision.Policy
+	scope  workload.Scope
+	reader *node.Reader
+	owners *workload.Owners
 	// heartbeats contains the renewals of the kubelets' Leases. If nil, only the condition Ready of
 	// a node counts.
 	heartbeats *node.Heartbeats
@@ -48,10 +48,10 @@ type Reader struct {
 }
 
 // NewReader registers the informers that it needs with factory, which must not be started yet.
-// signals contains all signals, including the built-in ones. profile is the scheduler name of pods
-// that the policy applies to. notReadyAfter is as in node.Reader.
+// signals contains all signals, including the built-in ones. scope selects the pods that
+// the policy applies to. notReadyAfter is as in node.Reader.
 func NewReader(
-	factory informers.SharedInformerFactory, policy *decision.Policy, signals []providers.Signal, profile string, notReadyAfter time.Duration,
+	factory informers.SharedInformerFactory, policy *decision.Policy, signals []providers.Signal, scope workload.Scope, notReadyAfter time.Duration,
 ) (*Reader, error) {
 	owners, err := workload.NewOwners(factory, policy)
 	if err != nil {
@@ -63,7 +63,7 @@ func NewReader(
 	}
 	r := &Reader{
 		policy:      policy,
-		profile:     profile,
+		scope:       scope,
 		reader:      &node.Reader{Policy: policy, Signals: signals, NotReadyAfter: notReadyAfter},
 		owners:      owners,
 		factory:     factory,

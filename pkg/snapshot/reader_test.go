@@ -29,7 +29,7 @@ import (
 func describe(s *snapshot.Snapshot) (lines []string) {
 	for _, w := range s.Workloads {
 		line := fmt.Sprintf("%s %s desired=%d", w.Kind, w.Name, w.Desired)
-		if w.InProfile {
+		if w.InScope {
 			line += fmt.Sprintf(" ours floor=%d %s", w.Floor, w.Settings.MinOnDemand)
 		}
 		for _, r := range w.Revisions {

@@ -158,16 +158,18 @@ type Workload struct {
 	// APIVersion is the version of Kind in the owner references of the pods. For a Deployment or
 	// StatefulSet it is the version that the controller reads.
 	APIVersion, Kind, Namespace, Name string
-	// Ours reports whether all live pods of the workload name the scheduler profile whose policy
-	// the controller reads. If no pod is live, all its pods must name it. One live pod suffices if
-	// the pods have no common template (workload.OwnerKey.Direct). The policy does not apply
-	// to other workloads: the controller only moves their pods off nodes that are about to be
-	// reclaimed or drained.
-	InProfile bool
+	// InScope reports whether the policy applies to all live pods of the workload (workload.Scope).
+	// If no pod is live, it must apply to all pods. One live pod suffices if the pods have no
+	// common template (workload.OwnerKey.Direct). The controller moves the pods of other workloads
+	// only off nodes that are about to be reclaimed or drained.
+	InScope bool
+	// KeepsScheduler reports whether another scheduler places a live pod of the workload. Such a
+	// scheduler enforces no floor: only the gates of new pods do.
+	KeepsScheduler bool
 	// Desired is its replica count: the largest that its revisions state.
 	Desired int
 	// Floor is how many replicas must survive the loss of all spot nodes: the largest floor of its
-	// revisions. It is 0 if the workload is not Ours.
+	// revisions. It is 0 if the workload is not InScope.
 	Floor int
 	// Settings are the settings of its newest revision; zero if the workload is not Ours.
 	Settings decision.WorkloadSettings

@@ -11,7 +11,7 @@ type PodsInTransition struct {
 	// Waiting counts the live pods that are not bound to an existing node. Missing counts the pods
 	// that the controller of the workload, or a ReplicaSet of it, has not created yet. In a rollout
 	// the ReplicaSets may want more pods than the workload: then only they show that pods are
-	// missing. It is 0 unless the workload is InProfile, because the replica count of others is
+	// missing. It is 0 unless the workload is InScope, because the replica count of others is
 	// unknown.
 	Waiting, Missing int
 }
@@ -37,7 +37,7 @@ func (s *Snapshot) PodsInTransition() map[workload.OwnerKey]PodsInTransition {
 				}
 			}
 		}
-		if w.InProfile {
+		if w.InScope {
 			m.Missing = max(0, w.Desired-live, notCreated)
 		}
 		if m != (PodsInTransition{}) {

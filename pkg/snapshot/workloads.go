@@ -38,8 +38,8 @@ type census struct {
 type workloadState struct {
 	Workload
 	live                 bool               // whether a pod is live
-	foreign, foreignLive bool               // whether a pod, or a live pod, names another profile
-	ownLive              bool               // whether a live pod names the profile
+	foreign, foreignLive bool               // whether a pod, or a live pod, is out of scope
+	ownLive              bool               // whether a live pod is in scope
 	newest               *appsv1.ReplicaSet // the newest ReplicaSet, even if it wants no pods (but see isNewer)
 }
 
@@ -98,7 +98,7 @@ func (c *census) count(p *Pod, facts *podFacts) error {
 		return nil
 	}
 	p.Replacement = &subject.Pod
-	foreign := p.Spec.SchedulerName != c.profile
+	foreign := !c.scope.Includes(p.Pod)
 	if !foreign && p.Live() && workload.HasUnsupportedController(facts.effective) {
 		settings, _ := c.policy.Settings(&subject.Pod)
 		*revision.Settings = revision.Settings.Stricter(settings, subject.Pod.Workload.Desired)
@@ -113,6 +113,7 @@ func (c *census) count(p *Pod, facts *podFacts) error {
 	if !p.Live() {
 		return nil
 	}
+	workload.KeepsScheduler = workload.KeepsScheduler || c.scope.KeepsScheduler(p.Pod)
 	workload.live, workload.foreignLive, workload.ownLive = true, workload.foreignLive || foreign, workload.ownLive || !foreign
 	revision.Pods = append(revision.Pods, p)
 	if p.Node != nil {
@@ -289,7 +290,7 @@ func (c *census) finish() []*Workload {
 }
 
 // complete computes the fields that depend on all pods of the workload. If it fails, the workload
-// is not Ours.
+// is not InScope.
 func (c *workloadState) complete() {
 	w := &c.Workload
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
@@ -307,7 +308,7 @@ func (c *workloadState) complete() {
 			floor = max(floor, settings.Floor(w.Desired))
 		}
 	}
-	w.InProfile, w.Settings, w.Floor = true, settings, floor
+	w.InScope, w.Settings, w.Floor = true, settings, floor
 }
 
 // JudgeByNodes sets OnlySpot and OnlyOnDemand in the Subjects of pods by the nodes that exist. Only

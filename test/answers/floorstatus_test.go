@@ -62,7 +62,7 @@ func TestFloorStatuses(t *testing.T) {
 				c := &scenario{objects: test.objects}
 				policy, signals := c.readPolicy(t)
 				factory := informers.NewSharedInformerFactory(fake.NewClientset(test.objects...), 0)
-				reader, err := snapshot.NewReader(factory, policy, signals, profile, 0)
+				reader, err := snapshot.NewReader(factory, policy, signals, workload.Scope{Profile: profile}, 0)
 				if err != nil {
 					t.Fatal(err)
 				}

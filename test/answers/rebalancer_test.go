@@ -15,6 +15,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // elsewhere is the node that runs the pod to replace. It is cordoned and has no capacity label, so
@@ -43,7 +44,7 @@ func newRebalancing(t *testing.T, c *scenario) *rebalancing {
 	r := &rebalancing{T: t, client: running.client(), pod: c.pod.Name, nodes: c.nodes()}
 	factory := informers.NewSharedInformerFactory(r.client, 0)
 	var err error
-	if r.reader, err = snapshot.NewReader(factory, policy, signals, profile, 0); err != nil {
+	if r.reader, err = snapshot.NewReader(factory, policy, signals, workload.Scope{Profile: profile}, 0); err != nil {
 		t.Fatal(err)
 	}
 	start(t, factory)

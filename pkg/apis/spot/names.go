@@ -24,6 +24,16 @@ const (
 	OnDisruptionLimitAnnotation = "spot-aware-scheduler.io/on-disruption-limit"
 )
 
+// OptInLabel opts in pods: all new pods of a namespace with this label, or the pods that have it.
+// The label of a pod has priority.
+const (
+	OptInLabel = "spot-aware-scheduler.io/opt-in"
+	// KeepScheduler opts in a pod that another scheduler places.
+	KeepScheduler = "keep-scheduler"
+	// OptOut opts out a pod in a namespace that opts in.
+	OptOut = "false"
+)
+
 // The disruptions of a Job whose policy has a disruption limit, as annotations of the Job. The
 // controller counts up to the limit. Anyone who may write the Job can change the count. It affects
 // only the pods of that Job.

@@ -47,9 +47,9 @@ const (
 // collection of pods of a deleted node all set it. Each pod counts once: the Job also records the
 // UIDs of the counted pods, and each write requires the version of the Job that was read.
 type Counter struct {
-	profile string
-	policy  *decision.Policy
-	client  kubernetes.Interface
+	scope  workload.Scope
+	policy *decision.Policy
+	client kubernetes.Interface
 
 	owners *workload.Owners
 	jobs   batchlisters.JobLister
@@ -58,17 +58,16 @@ type Counter struct {
 	queue workqueue.TypedRateLimitingInterface[*v1.Pod]
 }
 
-// New returns a Counter for the pods with the schedulerName profile. It reads from factory, and
-// from failed, whose pods are the failed ones. Neither must have been started. client must not
+// New returns a Counter for the pods in scope. It reads from factory, and from failed, whose pods are the failed ones. Neither must have been started. client must not
 // block in order to retry refused calls.
-func New(factory, failed informers.SharedInformerFactory, client kubernetes.Interface, profile string,
+func New(factory, failed informers.SharedInformerFactory, client kubernetes.Interface, scope workload.Scope,
 	policy *decision.Policy) (*Counter, error) {
 	owners, err := workload.NewOwners(factory, policy)
 	if err != nil {
 		return nil, err
 	}
 	return &Counter{
-		profile: profile, policy: policy, client: client, owners: owners, jobs: factory.Batch().V1().Jobs().Lister(),
+		scope: scope, policy: policy, client: client, owners: owners, jobs: factory.Batch().V1().Jobs().Lister(),
 		pods:  []cache.SharedIndexInformer{factory.Core().V1().Pods().Informer(), failed.Core().V1().Pods().Informer()},
 		queue: turns.NewQueue("disruptions", minRetry, maxRetry, (*v1.Pod).GetNamespace),
 	}, nil
@@ -101,7 +100,7 @@ func (c *Counter) Run(ctx context.Context) error {
 }
 
 func (c *Counter) observe(pod *v1.Pod) {
-	if pod.Spec.SchedulerName == c.profile && disrupted(pod) {
+	if disrupted(pod) && c.scope.Includes(pod) {
 		c.queue.Add(pod)
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/disruptions"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const profile, namespace = "spot-aware-scheduler", "shop"
@@ -115,7 +116,7 @@ func (c *cluster) run() {
 	defer cancel()
 	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithTransform(transform.Trim))
 	failed := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithTransform(transform.FailedPod))
-	counter, err := disruptions.New(factory, failed, c.client, profile, &c.policy)
+	counter, err := disruptions.New(factory, failed, c.client, workload.Scope{Profile: profile}, &c.policy)
 	if err != nil {
 		c.Fatal(err)
 	}

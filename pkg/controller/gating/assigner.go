@@ -47,10 +47,10 @@ const ownerRetry = 50 * time.Millisecond
 
 // Settings configures an Assigner.
 type Settings struct {
-	// Profile is the schedulerName of the pods to assign.
-	Profile string
-	Policy  *decision.Policy
-	Labels  *Labels
+	// Scope selects the pods to assign.
+	Scope  workload.Scope
+	Policy *decision.Policy
+	Labels *Labels
 	// NodeStartup is how long a pod waits for a node that an autoscaler starts for it, before it
 	// falls back.
 	NodeStartup time.Duration
@@ -147,7 +147,7 @@ func New(
 		nodes:         factory.Core().V1().Nodes().Lister(), feasibility: feasibility{volumesOf: workload.VolumesOf(factory)},
 	}
 	err = pods.AddIndexers(cache.Indexers{podsByRevision: func(obj any) ([]string, error) {
-		if pod, ok := obj.(*v1.Pod); ok && pod.Spec.SchedulerName == settings.Profile {
+		if pod, ok := obj.(*v1.Pod); ok && workload.PolicyApplies(pod) {
 			return []string{workload.RevisionOf(pod).Index()}, nil
 		}
 		return nil, nil
@@ -176,16 +176,17 @@ func (a *Assigner) Run(ctx context.Context) {
 	watching.Wait()
 }
 
-// observe queues the revision of a pod that may need work.
+// observe queues the revision of a pod that may need work. A gated pod that is out of scope needs
+// work too: nothing else removes its gate.
 func (a *Assigner) observe(pod *v1.Pod) {
-	if !a.leading.Load() || pod.Spec.SchedulerName != a.settings.Profile {
-		return
-	}
-	if pod.Spec.NodeName != "" || !workload.Live(pod) {
-		a.forget(pod.UID)
+	if !a.leading.Load() {
 		return
 	}
 	gated := workload.Gated(pod)
+	if pod.Spec.NodeName != "" || !workload.Live(pod) || !gated && !a.settings.Scope.Includes(pod) {
+		a.forget(pod.UID)
+		return
+	}
 	needsWork := gated && !workload.HasOtherGates(pod) || !gated && workload.Unschedulable(pod)
 	a.mu.Lock()
 	p := a.record(pod.UID)
@@ -235,6 +236,7 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 		return 0, err
 	}
 	var gated, waiting []sibling
+	var outOfScope []*v1.Pod
 	subjects := a.owners.Subjects()
 	assigned, granted, others := 0, 0, 0
 	for _, pod := range pods {
@@ -248,6 +250,10 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 			} else {
 				others++
 			}
+			continue
+		}
+		if pending && !a.settings.Scope.Includes(pod) {
+			outOfScope = append(outOfScope, pod)
 			continue
 		}
 		switch {
@@ -281,7 +287,7 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 	// floor may have been assigned before.
 	assigned, err = a.assignGated(ctx, revision, gated, assigned, a.unreplaced(revision, pods, assignments), others == 0)
 	next, failed := a.replaceWaiting(ctx, revision, waiting, assigned, granted)
-	if err = errors.Join(err, failed); err != nil {
+	if err = errors.Join(err, failed, a.ungate(ctx, outOfScope)); err != nil {
 		err = fmt.Errorf("assigning capacity types to the pods of %+v: %w", revision, err)
 	}
 	return earlier(again, next), err
@@ -315,7 +321,7 @@ func earlier(a, b time.Duration) time.Duration {
 	return a
 }
 
-// livePods returns the live pods of a revision of the profile, the oldest first.
+// livePods returns the live pods of a revision that are gated or in scope, the oldest first.
 func (a *Assigner) livePods(revision workload.OwnerKey) ([]*v1.Pod, error) {
 	objs, err := a.pods.ByIndex(podsByRevision, revision.Index())
 	if err != nil {
@@ -323,7 +329,7 @@ func (a *Assigner) livePods(revision workload.OwnerKey) ([]*v1.Pod, error) {
 	}
 	var pods []*v1.Pod
 	for _, obj := range objs {
-		if pod := obj.(*v1.Pod); workload.Counts(pod) {
+		if pod := obj.(*v1.Pod); workload.Counts(pod) && (a.settings.Scope.Includes(pod) || workload.Gated(pod)) {
 			pods = append(pods, pod)
 		}
 	}

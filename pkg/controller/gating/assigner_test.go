@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,7 +53,10 @@ func start(t *testing.T, settings decision.WorkloadSettings, objects ...runtime.
 	w := &world{t: t, client: fake.NewClientset(objects...), events: events.NewFakeRecorder(100)}
 	factory := informers.NewSharedInformerFactory(w.client, 0)
 	w.Assigner, err = New(factory, w.client, w.events, clock.RealClock{}, &AdmissionPolicy{},
-		Settings{Profile: profile, Policy: policy, Labels: labels, NodeStartup: 3 * time.Minute})
+		Settings{
+			Scope:  workload.Scope{Profile: profile, Namespaces: factory.Core().V1().Namespaces().Lister()},
+			Policy: policy, Labels: labels, NodeStartup: 3 * time.Minute,
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +250,43 @@ func TestControllerChangesDuringTheAssignment(t *testing.T) {
 	}
 }
 
-// The Assigner decides on a pod when it has no other gate, by its node selector at that time. It
-// ignores pods of other schedulers.
+// Pods that keep their scheduler are assigned like the pods of the profile, and count together with
+// them. A gated pod that is out of scope loses its gate, and gets no affinity.
+func TestKeptScheduler(t *testing.T) {
+	shop := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{spot.OptInLabel: spot.KeepScheduler}}}
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never},
+		append(clustertest.NewDeployment("web", 6), shop)...)
+	pods := map[string]*v1.Pod{}
+	for _, name := range []string{"a-out", "b-kept", "c-ours", "d-kept", "e-kept"} {
+		pods[name] = gated("ReplicaSet", "web-r", name)
+		if name != "c-ours" {
+			pods[name].Spec.SchedulerName = v1.DefaultSchedulerName
+		}
+	}
+	pods["a-out"].Labels = map[string]string{spot.OptInLabel: spot.OptOut}
+	w.create(slices.Collect(maps.Values(pods))...)
+	got := w.assigned()
+	if got["a-out"] != "none" || count(got, "on-demand") != 2 || count(got, "any") != 2 {
+		t.Errorf("assigned %v, want 2 pods on-demand and 2 any, without the pod that opts out", got)
+	}
+	if pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "a-out", metav1.GetOptions{}); err != nil || pod.Spec.Affinity != nil {
+		t.Errorf("the pod that opts out: %v, affinity %v, want none", err, pod.Spec.Affinity)
+	}
+	shop = shop.DeepCopy()
+	shop.Labels, shop.ResourceVersion = nil, "2"
+	if _, err := w.client.CoreV1().Namespaces().Update(t.Context(), shop, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	late := gated("ReplicaSet", "web-r", "late")
+	late.Spec.SchedulerName = v1.DefaultSchedulerName
+	w.until("the label of the namespace is gone", func() bool { return !w.settings.Scope.KeepsScheduler(late) })
+	w.create(late)
+	if got := w.assigned()["late"]; got != "none" {
+		t.Errorf("the pod of a namespace that opts in no more is assigned %q, want none", got)
+	}
+}
+
+// The Assigner decides on a pod when it has no other gate, by its node selector at that time.
 func TestOtherGates(t *testing.T) {
 	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}, clustertest.NewDeployment("web", 3)...)
 	held := func(name string) *v1.Pod {
@@ -255,9 +294,7 @@ func TestOtherGates(t *testing.T) {
 		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "quota.example/wait"})
 		return pod
 	}
-	other := gated("ReplicaSet", "web-r", "other")
-	other.Spec.SchedulerName = "default-scheduler"
-	w.create(other, held("spot"), held("any"), gated("ReplicaSet", "web-r", "free"))
+	w.create(held("spot"), held("any"), gated("ReplicaSet", "web-r", "free"))
 	get := func(name string) *v1.Pod {
 		pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -267,7 +304,7 @@ func TestOtherGates(t *testing.T) {
 	}
 	w.until("the pod without another gate is decided", func() bool { return !workload.Gated(get("free")) })
 	time.Sleep(100 * time.Millisecond)
-	for _, name := range []string{"other", "spot", "any"} {
+	for _, name := range []string{"spot", "any"} {
 		if pod := get(name); !workload.Gated(pod) || pod.Annotations != nil {
 			t.Errorf("%s: gates %v, annotations %v, want it unchanged", name, pod.Spec.SchedulingGates, pod.Annotations)
 		}

@@ -48,35 +48,55 @@ func (a *Assigner) assignGated(
 			}
 			first = first && c.warning == ""
 		}
-		a.mu.Lock()
-		a.record(s.pod.UID).assigned = &c
-		a.mu.Unlock()
-		patches.Go(func() error {
-			a.patchSlots <- struct{}{}
-			defer func() { <-a.patchSlots }()
-			err := a.patch(ctx, s.pod, c)
-			if err == nil {
-				return nil
-			}
-			performed, known := execution.Performed(ctx, a.client, s.pod, err, func(current *v1.Pod) bool { return !workload.Gated(current) })
-			if performed {
-				return nil
-			}
-			a.unassign(s.pod)
-			switch {
-			case apierrors.IsNotFound(err):
-				return nil
-			case hadGrant && known: // otherwise the pod may have got the grant
+		a.startPatch(ctx, &patches, s.pod, c, func() {
+			if hadGrant {
 				a.addReplacement(revision, grant)
 			}
-			if apierrors.IsConflict(err) { // the cache will soon show another version
-				a.queue.AddAfter(revision, ownerRetry)
-				return nil
-			}
-			return err
 		})
 	}
 	return assigned, patches.Wait()
+}
+
+// ungate removes the gates of pods that the policy does not apply to: their label, that of their
+// namespace or their scheduler has changed since the gate was added.
+func (a *Assigner) ungate(ctx context.Context, pods []*v1.Pod) error {
+	var patches errgroup.Group
+	for _, pod := range pods {
+		a.startPatch(ctx, &patches, pod, choice{why: "the policy does not apply to the pod any more"}, func() {})
+	}
+	return patches.Wait()
+}
+
+// startPatch records the choice and begins to write it to the pod. It calls undo if the pod is
+// known to have got nothing.
+func (a *Assigner) startPatch(ctx context.Context, patches *errgroup.Group, pod *v1.Pod, c choice, undo func()) {
+	a.mu.Lock()
+	a.record(pod.UID).assigned = &c
+	a.mu.Unlock()
+	patches.Go(func() error {
+		a.patchSlots <- struct{}{}
+		defer func() { <-a.patchSlots }()
+		err := a.patch(ctx, pod, c)
+		if err == nil {
+			return nil
+		}
+		performed, known := execution.Performed(ctx, a.client, pod, err, func(current *v1.Pod) bool { return !workload.Gated(current) })
+		if performed {
+			return nil
+		}
+		a.unassign(pod)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case known:
+			undo()
+		}
+		if apierrors.IsConflict(err) { // the cache will soon show another version
+			a.queue.AddAfter(workload.RevisionOf(pod), ownerRetry)
+			return nil
+		}
+		return err
+	})
 }
 
 // unreplaced returns the released pods of a revision whose replacements must require spot, and that

@@ -81,7 +81,7 @@ func newSpotNode(name string, ready v1.ConditionStatus) *snapshot.Node {
 // pod returns a pod of its own workload that was created an hour ago.
 func (w *world) pod(name, kind string) *snapshot.Pod {
 	key := workload.OwnerKey{UID: clustertest.UID(name)}
-	own := &snapshot.Workload{Key: key, Kind: kind, InProfile: true, Desired: 1}
+	own := &snapshot.Workload{Key: key, Kind: kind, InScope: true, Desired: 1}
 	p := &snapshot.Pod{Workload: own, Revision: &snapshot.Revision{Key: key, Workload: own}, Pod: clustertest.NewPod(name, clustertest.OwnedBy("ReplicaSet", name))}
 	own.Revisions = []*snapshot.Revision{p.Revision}
 	p.Revision.Pods = []*snapshot.Pod{p}

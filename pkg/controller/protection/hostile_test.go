@@ -25,7 +25,7 @@ func TestSelectorsOfManyTerms(t *testing.T) {
 	s := &snapshot.Snapshot{Now: start, Nodes: []*snapshot.Node{node}, Budgets: map[string][]*policyv1.PodDisruptionBudget{}}
 	for i := range 100 {
 		pod := clustertest.NewReplica(fmt.Sprintf("web%03d", i), node)
-		pod.Workload.InProfile, pod.Workload.Settings.Protect = true, i == 0
+		pod.Workload.InScope, pod.Workload.Settings.Protect = true, i == 0
 		node.Pods, s.Pods, s.Workloads = append(node.Pods, pod), append(s.Pods, pod), append(s.Workloads, pod.Workload)
 	}
 	const budgets, terms = 5, 20000

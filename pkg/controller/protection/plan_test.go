@@ -74,7 +74,7 @@ func (w *world) deployment(name string, edits ...func(*appsv1.Deployment)) *snap
 		edit(d)
 	}
 	pod.Revision.ReplicaSet.Spec.Selector = metav1.AddLabelToSelector(d.Spec.Selector.DeepCopy(), appsv1.DefaultDeploymentUniqueLabelKey, "r")
-	pod.Workload.InProfile, pod.Workload.Settings = true, decision.WorkloadSettings{Protect: true}
+	pod.Workload.InScope, pod.Workload.Settings = true, decision.WorkloadSettings{Protect: true}
 	w.node.Pods = append(w.node.Pods, pod)
 	w.snapshot.Pods = append(w.snapshot.Pods, pod)
 	w.snapshot.Workloads = append(w.snapshot.Workloads, pod.Workload)

@@ -54,7 +54,7 @@ func costsOf(w *snapshot.Workload, floors bool, now time.Time) (costs []Cost) {
 	for _, revision := range w.Revisions {
 		live += len(revision.Pods)
 	}
-	if floors && ordersByCost(w) && w.InProfile && !anyPod(w, hasUsersCost) {
+	if floors && ordersByCost(w) && w.InScope && !anyPod(w, hasUsersCost) {
 		for _, p := range floorOf(w) {
 			keep[p.UID] = true
 			if !p.HasControllerCost() && w.Desired > w.Floor {

@@ -64,7 +64,7 @@ func (r *round) waitingPods() (waiting []*snapshot.Pod) {
 
 // waitsForOnDemand reports whether a pod is unschedulable and may run on on-demand only.
 func waitsForOnDemand(p *snapshot.Pod) bool {
-	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.InProfile || !p.Live() || p.Status.NominatedNodeName != "" ||
+	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.InScope || !p.Live() || p.Status.NominatedNodeName != "" ||
 		!workload.Unschedulable(p.Pod) || simulation.Excessive(p) {
 		return false
 	}

@@ -19,6 +19,7 @@ const (
 	Planned       Cause = "the controller moves one of its replicas next"
 	SwitchedOff   Cause = "the controller's configuration switches this step off"
 	NotSelected   Cause = "rebalance.namespaceSelector does not select its namespace"
+	NotGated      Cause = "its new pods get no gate, and their scheduler enforces no floor"
 	NotRecreated  Cause = "the controller does not move pods of this kind"
 	RollingOut    Cause = "its rollout ends first"
 	Unsettled     Cause = "its other pods are leaving, missing or waiting for a node"
@@ -68,7 +69,7 @@ func (p *Planner) Explain(s *snapshot.Snapshot, room Room, began time.Time) map[
 	r := p.plan(s, room, map[Shortfall]Obstacle{})
 	calm := r.calmSince().Add(r.settings.Rebalance.CalmPeriod.Duration)
 	for _, w := range s.Workloads {
-		if !w.InProfile {
+		if !w.InScope {
 			continue
 		}
 		for reason, isEnabled := range map[migration.Reason]bool{
@@ -117,10 +118,12 @@ func (r *round) obstacle(w *snapshot.Workload, ignoreUnavailable bool) Obstacle 
 		pods.Waiting, pods.Missing = 0, 0
 	}
 	switch {
-	case !w.InProfile || r.settings.Selects != nil && !r.settings.Selects(w.Namespace):
+	case !w.InScope || r.settings.Selects != nil && !r.settings.Selects(w.Namespace):
 		return Obstacle{Cause: NotSelected}
 	case !recreatedElsewhere(w):
 		return Obstacle{Cause: NotRecreated}
+	case w.KeepsScheduler && !(r.gating && r.gatesReplacements(w)):
+		return Obstacle{Cause: NotGated}
 	case r.moved[w.Key]:
 		return Obstacle{Cause: Planned}
 	case pods != (snapshot.PodsInTransition{}):

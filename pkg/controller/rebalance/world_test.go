@@ -219,7 +219,7 @@ func (w *world) snapshot() *snapshot.Snapshot {
 	}
 	for _, work := range w.workloads {
 		object := &snapshot.Workload{
-			Key: workload.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name)}, Kind: work.kind, Namespace: "shop", Name: work.name, InProfile: !work.unmanaged,
+			Key: workload.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name)}, Kind: work.kind, Namespace: "shop", Name: work.name, InScope: !work.unmanaged,
 			Desired: work.desired, Floor: work.floor, RollingOut: work.rollingOut,
 			Settings: decision.WorkloadSettings{MinOnDemand: decision.Count(work.floor), FallbackAfter: decision.Never},
 		}

@@ -140,7 +140,7 @@ func (u *unreadAnnotations) observe(s *snapshot.Snapshot, reader metadata.Interf
 	for _, w := range s.Workloads {
 		key := w.Key
 		key.Role = "" // all roles have one object
-		if _, known := u.read[key]; known || !w.InProfile || w.Key.Direct() || len(due) == 20 ||
+		if _, known := u.read[key]; known || !w.InScope || w.Key.Direct() || len(due) == 20 ||
 			len(w.Revisions[0].Pods) == 0 || !workload.HasUnsupportedController(w.Revisions[0].Pods[0].Pod) {
 			continue
 		}

@@ -57,6 +57,8 @@ type Clients struct {
 
 // Planner plans the rounds of the loop. It is not safe for concurrent use.
 type Planner struct {
+	// Scope selects the pods that the policy applies to.
+	Scope workload.Scope
 	// AdmissionPolicy reports whether new pods are gated.
 	AdmissionPolicy *gating.AdmissionPolicy
 	// Provisioning is the evidence about the nodes that autoscalers add.
@@ -80,7 +82,12 @@ type Planner struct {
 
 // NewPlanner connects the planners and the executor. It must be called before factory is started.
 func NewPlanner(config Config, factory informers.SharedInformerFactory, clients Clients) (*Planner, error) {
-	reader, err := snapshot.NewReader(factory, config.Policy, config.Signals, config.Profile, config.Interruption.NotReadyAfter.Duration)
+	namespaces := factory.Core().V1().Namespaces()
+	scope := workload.Scope{Profile: config.Profile}
+	if config.Gating.Enabled {
+		scope.Namespaces = namespaces.Lister()
+	}
+	reader, err := snapshot.NewReader(factory, config.Policy, config.Signals, scope, config.Interruption.NotReadyAfter.Duration)
 	if err != nil {
 		return nil, err
 	}
@@ -89,10 +96,9 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 		return nil, err
 	}
 	reader.UseHeartbeats(heartbeats)
-	namespaces := factory.Core().V1().Namespaces()
 	p := &Planner{
 		AdmissionPolicy: &gating.AdmissionPolicy{}, Provisioning: &simulation.Provisioning{Policy: config.Policy},
-		config: config, clients: clients, reader: reader,
+		Scope: scope, config: config, clients: clients, reader: reader,
 		defects: defects{recorder: clients.Recorder}, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
 		informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
 		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {

@@ -39,7 +39,7 @@ func TestUnreadAnnotations(t *testing.T) {
 		"no right":             {"CloneSet", setting, "c", nil, apierrors.NewForbidden(v1.Resource("x"), "c", nil), 2, false},
 		"supported kind":       {"ReplicaSet", setting, "c", nil, nil, 0, false},
 		"pods of a Deployment": {"Deployment", setting, "c", nil, nil, 0, false},
-		"another scheduler":    {"CloneSet", setting, "c", func(w *snapshot.Workload) { w.InProfile = false }, nil, 0, false},
+		"another scheduler":    {"CloneSet", setting, "c", func(w *snapshot.Workload) { w.InScope = false }, nil, 0, false},
 		"forged kind":          {"CloneSet", setting, "c", func(w *snapshot.Workload) { w.Kind = "../other/secret" }, nil, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestUnreadAnnotations(t *testing.T) {
 					pod := clustertest.NewPod(role, clustertest.OwnedBy(test.owner, "c"))
 					pod.Labels = map[string]string{"ray.io/node-type": role}
 					ref := pod.OwnerReferences[0]
-					w := &snapshot.Workload{Key: workload.RevisionOf(pod), APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: "shop", Name: "c", InProfile: true}
+					w := &snapshot.Workload{Key: workload.RevisionOf(pod), APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: "shop", Name: "c", InScope: true}
 					w.Revisions = []*snapshot.Revision{{Workload: w, Pods: []*snapshot.Pod{{Pod: pod}}}}
 					if test.change != nil {
 						test.change(w)

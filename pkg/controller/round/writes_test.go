@@ -18,7 +18,7 @@ import (
 func TestBudgetWrites(t *testing.T) {
 	node := &snapshot.Node{Node: clustertest.NewNode("n", "spot", "m/a")}
 	pod := clustertest.NewReplica("web", node)
-	pod.Workload.InProfile, pod.Workload.Settings.Protect = true, true
+	pod.Workload.InScope, pod.Workload.Settings.Protect = true, true
 	leftover := clustertest.NewBudget("gone-protected", 1)
 	leftover.Labels = map[string]string{spot.ProtectLabel: "true"}
 	s := &snapshot.Snapshot{

@@ -262,7 +262,7 @@ func (k *listing) list(ctx context.Context, client rest.Interface, namespace str
 // Snapshot returns the cluster under the policy, for the pods whose scheduler name is profile.
 // signals contains all signals.
 func (s *Objects) Snapshot(policy *decision.Policy, signals []providers.Signal, profile string, now time.Time) (*snapshot.Snapshot, error) {
-	reader, err := snapshot.NewReader(s.factory, policy, signals, profile, 0)
+	reader, err := snapshot.NewReader(s.factory, policy, signals, workload.Scope{Profile: profile}, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (c *candidate) classify() {
 	switch {
 	case c.isInfrastructure():
 		c.Class = Infrastructure
-	case c.w.InProfile:
+	case c.w.InScope:
 		c.Class, c.Reasons = OptedIn, c.obstacles
 	case len(c.obstacles) > 0:
 		c.Class, c.Reasons = NotForSpot, c.obstacles

@@ -18,7 +18,7 @@ const searchTimeout = time.Second
 // Statuses needs View.Rebalancer.
 func (v *View) HasMisplaced() bool {
 	for _, w := range v.Snapshot.Workloads {
-		if s := w.FloorStatus(); w.InProfile && !v.NodesUnknown && (s.Healable > 0 || s.Surplus > 0) {
+		if s := w.FloorStatus(); w.InScope && !v.NodesUnknown && (s.Healable > 0 || s.Surplus > 0) {
 			return true
 		}
 	}

@@ -100,7 +100,7 @@ func (v *View) Savings(prices *pricing.Prices) *Savings {
 		if c.OnDemand+c.Spot == 0 || !v.Includes(w.Namespace) {
 			continue
 		}
-		if w.InProfile {
+		if w.InScope {
 			c.addSurplus(w, priced, ratio, maySpot)
 		}
 		s.Workloads = append(s.Workloads, c)
@@ -158,7 +158,7 @@ func (v *View) nodeCosts(prices *pricing.Prices) (*Savings, map[*snapshot.Node]*
 
 // costOfWorkload returns the cost of the replicas of a workload that are on nodes.
 func costOfWorkload(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost) WorkloadCost {
-	c := WorkloadCost{Ref: refOf(w), Floor: w.Floor, NoFloor: !w.InProfile}
+	c := WorkloadCost{Ref: refOf(w), Floor: w.Floor, NoFloor: !w.InScope}
 	cost, saved, known := 0.0, 0.0, true
 	for _, p := range podsOf(w) {
 		if p.Node == nil {

@@ -80,7 +80,7 @@ func (v *View) Statuses() (all []Status, others int) {
 	transitions, obstacles, maySpot := v.Snapshot.PodsInTransition(), v.obstacles(), v.maySpot()
 	for _, w := range v.Snapshot.Workloads {
 		seen[refOf(w)] = true // includes a workload that is about to opt in, because it has pods
-		if !w.InProfile {
+		if !w.InScope {
 			if s, ok := v.notOptedIn(w); ok {
 				all = append(all, s)
 			} else {

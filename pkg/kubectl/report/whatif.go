@@ -187,12 +187,12 @@ func (v *View) affectedBy(nodes ...*snapshot.Node) (all []AffectedWorkload, coun
 	}
 	for w, pods := range lost {
 		count += len(pods)
-		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, NoFloor: !w.InProfile, lost: pods}
+		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, NoFloor: !w.InScope, lost: pods}
 		for _, r := range w.Revisions {
 			l.Before += r.Placed.OnDemand + r.Placed.Spot
 		}
 		l.After = l.Before - len(pods)
-		l.Effect = effectOf(l.After, l.Floor, v.requiredByBudget(w), w.InProfile)
+		l.Effect = effectOf(l.After, l.Floor, v.requiredByBudget(w), w.InScope)
 		all = append(all, l)
 	}
 	slices.SortFunc(all, func(a, b AffectedWorkload) int {

@@ -276,7 +276,7 @@ func assigner(t *testing.T, objects []runtime.Object) func() time.Duration {
 		client := &fake.Clientset{}
 		factory := informers.NewSharedInformerFactory(client, 0)
 		a, err := gating.New(factory, client, &events.FakeRecorder{}, clock.RealClock{}, &gating.AdmissionPolicy{},
-			gating.Settings{Profile: c.Profile, Policy: c.Policy, Labels: labels, NodeStartup: 3 * time.Minute})
+			gating.Settings{Scope: workload.Scope{Profile: c.Profile}, Policy: c.Policy, Labels: labels, NodeStartup: 3 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,43 @@
+package workload
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+)
+
+// Scope selects the pods that a policy applies to. It is the only definition in Go. The admission
+// policy in manifests/overlays/autoscaler gates the same pods. PolicyApplies excludes the pods that
+// belong on one node.
+type Scope struct {
+	// Profile is the schedulerName of the pods that spot-aware-scheduler places.
+	Profile string
+	// Namespaces contains the namespaces whose pods may opt in and keep their scheduler. If it is
+	// nil, no pod keeps its scheduler.
+	Namespaces corelisters.NamespaceLister
+}
+
+// Includes reports whether the policy applies to the pod.
+func (s Scope) Includes(pod *v1.Pod) bool {
+	return pod.Spec.SchedulerName == s.Profile || s.KeepsScheduler(pod)
+}
+
+// KeepsScheduler reports whether the policy applies to the pod although another scheduler places
+// it. The label spot.OptInLabel of the pod decides. If it has another value than the two below, or
+// is missing, the label of the namespace decides. Pods in kube-system have no policy: the
+// controller runs there, and must not wait for itself.
+func (s Scope) KeepsScheduler(pod *v1.Pod) bool {
+	if s.Namespaces == nil || pod.Spec.SchedulerName == s.Profile || pod.Namespace == metav1.NamespaceSystem {
+		return false
+	}
+	switch pod.Labels[spot.OptInLabel] {
+	case spot.KeepScheduler:
+		return true
+	case spot.OptOut:
+		return false
+	}
+	namespace, err := s.Namespaces.Get(pod.Namespace)
+	return err == nil && namespace.Labels[spot.OptInLabel] == spot.KeepScheduler
+}
