@@ -165,6 +165,17 @@ func (p *Policy) ValuesOf(key string, capacity CapacityType) (values []string, b
 	return values, false
 }
 
+// CapacityKeys returns the keys of the capacity labels other than the project's own one, in the
+// order of the table.
+func (p *Policy) CapacityKeys() (keys []string) {
+	for i := range p.CapacityLabels {
+		if key := p.CapacityLabels[i].Key; !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // PresenceMeansSpot reports whether only spot nodes have the node label key, so that its presence
 // means spot.
 func (p *Policy) PresenceMeansSpot(key string) bool {

@@ -38,7 +38,7 @@ func (a *Assigner) assignGated(
 		} else if len(returning) > 0 {
 			f.returns, returning = returning[0].Name, returning[1:]
 		}
-		c := a.settings.Labels.choose(s.subject, s.settings, f)
+		c := f.labels.choose(s.subject, s.settings, f)
 		if c.assigned == decision.AssignedOnDemand || own {
 			assigned++
 		}
@@ -130,8 +130,9 @@ func (a *Assigner) unassign(pod *v1.Pod) {
 
 // factsOf returns the facts about a pod besides its grant and its predecessor.
 func (a *Assigner) factsOf(pod *v1.Pod, assigned int) facts {
+	labels, hidden := a.labelsFor(pod)
 	return facts{
-		assigned: assigned,
+		labels: labels, hidden: hidden, assigned: assigned,
 		couldRun: func(requires decision.AssignedCapacity) bool { return a.couldRun(pod, requires) },
 		onlySpot: func() bool {
 			tolerant := *pod

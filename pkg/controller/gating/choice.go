@@ -44,6 +44,10 @@ func whyReturns(released string) string {
 
 // facts are the inputs of a choice besides the pod and its settings.
 type facts struct {
+	// labels are the expressions for the pod. hidden is the name of a spot node that they do not
+	// exclude although the pod's scheduler knows nothing else of the floor; "" for none.
+	labels *Labels
+	hidden string
 	// assigned is the number of other live pods of the revision that require on-demand, or will.
 	assigned int
 	// granted is the grant for the waiting time of the pod's predecessor: spot.GrantedFallback,
@@ -137,6 +141,11 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 		return c
 	case pod.OnlyOnDemand:
 		return choice{why: "its own node selector or affinity admits no spot"} // it counts as part of the floor
+	case ofFloor && f.hidden != "":
+		return choice{
+			why: "no label excludes the spot node " + f.hidden + ", " + floor, ofRevision: true,
+			warning: "The pod is part of the floor, but gets no affinity: no label that affinity can express marks " + f.hidden + " as spot",
+		}
 	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
 		return choice{why: "whenUnsatisfiable ScheduleAnyway: the floor is a preference, " + floor, prefer: l.notSpot}
 	case ofFloor && f.excludes(decision.AssignedOnDemand):

@@ -14,13 +14,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// feasibility is the input of couldRun. It is at most a second old.
+// feasibility is what the nodes imply for gated pods. It is at most a second old.
 type feasibility struct {
 	volumesOf func(*v1.Pod) []*v1.PersistentVolume
 
 	mu sync.Mutex
 	*simulation.Feasibility
-	at time.Time
+	nodes []*snapshot.Node
+	// labels and hidden are the result of Labels.forNodes for the nodes, if labels is not nil.
+	labels *Labels
+	hidden *v1.Node
+	at     time.Time
 }
 
 // couldRun reports whether a node of a capacity type, existing or new, could run the gated pod.
@@ -32,10 +36,36 @@ func (a *Assigner) couldRun(pod *v1.Pod, requires decision.AssignedCapacity) boo
 	p.Volumes = a.feasibility.volumesOf(pod)
 	a.feasibility.mu.Lock()
 	defer a.feasibility.mu.Unlock()
-	if now := a.clock.Now(); a.feasibility.Feasibility == nil || now.Sub(a.feasibility.at) >= time.Second {
-		a.feasibility.Feasibility, a.feasibility.at = a.settings.Provisioning.Feasibility(a.snapshot(now)), now
-	}
+	a.refresh()
 	return simulation.Excessive(p) || a.feasibility.FitsLater(p, requires)
+}
+
+// refresh updates a.feasibility if it is too old. The caller must hold its lock.
+func (a *Assigner) refresh() {
+	f, now := &a.feasibility, a.clock.Now()
+	if f.Feasibility != nil && now.Sub(f.at) < time.Second {
+		return
+	}
+	s := a.snapshot(now)
+	f.Feasibility, f.at, f.nodes, f.labels = a.settings.Provisioning.Feasibility(s), now, s.Nodes, nil
+}
+
+// labelsFor returns the labels for the affinity of a pod. hidden is the name of a spot node that
+// they do not exclude, if the pod's scheduler could place the pod there; empty if there is none.
+func (a *Assigner) labelsFor(pod *v1.Pod) (labels *Labels, hidden string) {
+	if !a.settings.Scope.KeepsScheduler(pod) {
+		return a.settings.Labels, ""
+	}
+	a.feasibility.mu.Lock()
+	defer a.feasibility.mu.Unlock()
+	a.refresh()
+	if a.feasibility.labels == nil {
+		a.feasibility.labels, a.feasibility.hidden = a.settings.Labels.forNodes(a.settings.Policy, a.feasibility.nodes)
+	}
+	if a.feasibility.hidden != nil {
+		hidden = a.feasibility.hidden.Name
+	}
+	return a.feasibility.labels, hidden
 }
 
 // snapshot returns the nodes and the bound pods, which pod affinity may select.

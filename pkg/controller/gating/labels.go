@@ -10,7 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // Labels contains the node affinity expressions for capacity types.
@@ -47,18 +49,24 @@ func NewLabels(policy *decision.Policy, keys []string, spotKey string) (*Labels,
 		errs = append(errs, field.Invalid(path, "[]", "expected a node label that marks spot nodes"))
 	}
 	if spotKey != "" {
-		values, byPresence := policy.ValuesOf(spotKey, decision.Spot)
-		switch {
-		case byPresence:
-			l.spot = []v1.NodeSelectorRequirement{{Key: spotKey, Operator: v1.NodeSelectorOpExists}}
-		case len(values) > 0:
-			l.spot = []v1.NodeSelectorRequirement{{Key: spotKey, Operator: v1.NodeSelectorOpIn, Values: values}}
-		default:
+		if e, ok := isSpot(policy, spotKey); ok {
+			l.spot = []v1.NodeSelectorRequirement{e}
+		} else {
 			errs = append(errs, field.Invalid(field.NewPath("gating", "spotLabel"), spotKey,
 				`expected a capacity label with values that mean spot, or "" if no pod shall require spot`))
 		}
 	}
 	return l, errs.ToAggregate()
+}
+
+// isSpot returns the expression that matches nodes that are spot according to the label key; false
+// if there is none.
+func isSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, bool) {
+	values, byPresence := policy.ValuesOf(key, decision.Spot)
+	if byPresence {
+		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpExists}, true
+	}
+	return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: values}, len(values) > 0
 }
 
 // notSpot returns the expression that matches nodes that are not spot according to the label key.
@@ -81,13 +89,88 @@ func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, e
 	return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label whose values or whose presence mean spot")
 }
 
+// forNodes returns the expressions for pods whose scheduler knows only their affinity. They exclude
+// every spot node in nodes, and not only those that have a label of l. hidden is a spot node that
+// no expression excludes; nil if there is none.
+//
+// It adds a label only if spot nodes have no other one. Karpenter invents a value for an added
+// label that it does not know. The policy ignores such a value beside Karpenter's own label.
+func (l *Labels) forNodes(policy *decision.Policy, nodes []*snapshot.Node) (derived *Labels, hidden *v1.Node) {
+	derived = &Labels{notSpot: l.notSpot, spot: l.spot}
+	byType := map[decision.CapacityType][]*v1.Node{}
+	for _, n := range nodes {
+		if capacity := n.Facts.Capacity; capacity.Labeled() {
+			byType[capacity.Type] = append(byType[capacity.Type], n.Node)
+		}
+	}
+	onDemandNodes, spotNodes := byType[decision.OnDemand], byType[decision.Spot]
+	keys := append(policy.CapacityKeys(), spot.CapacityLabel)
+	exclude := func(key string) (v1.NodeSelectorRequirement, bool) {
+		e, err := notSpot(policy, key)
+		return e, err == nil
+	}
+	if policy.UnlabeledNodes == decision.Spot && len(onDemandNodes) > 0 && len(matching(derived.notSpot, onDemandNodes)) == 0 {
+		derived.notSpot = mostMatching(keys, exclude, onDemandNodes)
+	}
+	left := matching(derived.notSpot, spotNodes)
+	for _, key := range keys {
+		e, ok := exclude(key)
+		if len(left) == 0 || !ok || policy.UnlabeledNodes == decision.Spot { // then one label must exist
+			continue
+		}
+		with := append(slices.Clone(derived.notSpot), e)
+		if still := matching(with, spotNodes); len(still) < len(left) {
+			derived.notSpot, left = with, still
+		}
+	}
+	if len(left) > 0 {
+		hidden = left[0]
+	}
+	if len(l.spot) > 0 && len(spotNodes) > 0 && len(matching(l.spot, spotNodes)) == 0 {
+		derived.spot = mostMatching(keys, func(key string) (v1.NodeSelectorRequirement, bool) { return isSpot(policy, key) }, spotNodes)
+	}
+	return derived, hidden
+}
+
+// mostMatching returns the expression of the key for which most nodes match; none if no node
+// matches any.
+func mostMatching(
+	keys []string, expression func(key string) (v1.NodeSelectorRequirement, bool), nodes []*v1.Node,
+) (best []v1.NodeSelectorRequirement) {
+	most := 0
+	for _, key := range keys {
+		e, ok := expression(key)
+		if !ok {
+			continue
+		}
+		if n := len(matching([]v1.NodeSelectorRequirement{e}, nodes)); n > most {
+			most, best = n, []v1.NodeSelectorRequirement{e}
+		}
+	}
+	return best
+}
+
+// matching returns the nodes that match all expressions.
+func matching(expressions []v1.NodeSelectorRequirement, nodes []*v1.Node) (matched []*v1.Node) {
+	for _, node := range nodes {
+		if admits(expressions, node) {
+			matched = append(matched, node)
+		}
+	}
+	return matched
+}
+
+// admits reports whether the node matches all expressions.
+func admits(expressions []v1.NodeSelectorRequirement, node *v1.Node) bool {
+	selector := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: expressions}}}
+	matches, err := nodeaffinity.NewLazyErrorNodeSelector(selector).Match(node)
+	return matches && err == nil
+}
+
 // Disagreement describes how the affinity of floors and the policy, according to which the node has
 // this capacity, disagree about a node; empty if they agree.
 func (l *Labels) Disagreement(node *v1.Node, capacity decision.Capacity) string {
-	notSpot := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: l.notSpot}}}
-	admits, err := nodeaffinity.NewLazyErrorNodeSelector(notSpot).Match(node)
-	admits = admits && err == nil
-	switch {
+	switch admits := admits(l.notSpot, node); {
 	case !capacity.Labeled():
 	case capacity.Type == decision.Spot && admits:
 		return "Autoscalers consider this spot node on-demand and start no on-demand node while it has room: it has none of the labels in " +

@@ -1,10 +1,13 @@
 package gating
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
+	diff "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -13,6 +16,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 const karpenter = "karpenter.sh/capacity-type"
@@ -122,7 +126,7 @@ func TestNarrow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
 			clustertest.Equal(t, "affinity", test.want.NodeAffinity, withRequired(test.affinity, []v1.NodeSelectorRequirement{not}))
-			if diff := cmp.Diff(before, test.affinity); diff != "" {
+			if diff := diff.Diff(before, test.affinity); diff != "" {
 				t.Errorf("the affinity itself was changed:\n%s", diff)
 			}
 		})
@@ -144,7 +148,7 @@ func TestPrefer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
 			clustertest.Equal(t, "affinity", test.want.NodeAffinity, withPreferred(test.affinity, spot))
-			if diff := cmp.Diff(before, test.affinity); diff != "" {
+			if diff := diff.Diff(before, test.affinity); diff != "" {
 				t.Errorf("the affinity itself was changed:\n%s", diff)
 			}
 		})
@@ -169,5 +173,83 @@ func TestDisagreement(t *testing.T) {
 		if got != want {
 			t.Errorf("%q admits pods of a floor: %v, want %v", text, got, want)
 		}
+	}
+}
+
+// The affinity of pods that keep their scheduler excludes all spot nodes that exist, whichever
+// labels they have, and admits all on-demand nodes.
+func TestLabelsForNodes(t *testing.T) {
+	const eks, gke, aks, own, cast = "eks.amazonaws.com/capacityType", "cloud.google.com/gke-spot",
+		"kubernetes.azure.com/scalesetpriority", spot.CapacityLabel, "scheduling.cast.ai/spot"
+	notIn := func(key, value string) v1.NodeSelectorRequirement {
+		return expression(key, v1.NodeSelectorOpNotIn, value)
+	}
+	in := func(key, value string) v1.NodeSelectorRequirement { return expression(key, v1.NodeSelectorOpIn, value) }
+	unlabeledSpot := builtin()
+	unlabeledSpot.UnlabeledNodes = decision.Spot
+	ofKarpenter := notIn(karpenter, "spot")
+	for name, test := range map[string]struct {
+		policy  *decision.Policy
+		nodes   []map[string]string
+		notSpot []v1.NodeSelectorRequirement
+		spot    v1.NodeSelectorRequirement
+		hidden  string
+	}{
+		"no node":   {notSpot: []v1.NodeSelectorRequirement{ofKarpenter}, spot: in(karpenter, "spot")},
+		"Karpenter": {nodes: []map[string]string{{karpenter: "spot", own: "spot"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter}, spot: in(karpenter, "spot")},
+		"EKS": {
+			nodes:   []map[string]string{{eks: "SPOT"}, {eks: "ON_DEMAND"}},
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: in(eks, "SPOT"),
+		},
+		"GKE": {nodes: []map[string]string{{gke: "true"}, {}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(gke, "true")}, spot: in(gke, "true")},
+		"AKS": {
+			nodes:   []map[string]string{{aks: "spot"}, {aks: "regular"}},
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(aks, "spot")}, spot: in(aks, "spot"),
+		},
+		"label of this project": {
+			nodes: []map[string]string{{own: "spot"}, {own: "on-demand"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(own, "spot")},
+			spot: in(own, "spot"),
+		},
+		"two provisioners": {
+			nodes:   []map[string]string{{karpenter: "spot"}, {eks: "SPOT"}, {karpenter: "on-demand"}},
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: in(karpenter, "spot"),
+		},
+		"label that affinity cannot express": {
+			nodes: []map[string]string{{cast: "yes"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter}, hidden: "node-0",
+		},
+		"unlabeled nodes are spot": {
+			policy: unlabeledSpot, nodes: []map[string]string{{eks: "SPOT"}, {eks: "ON_DEMAND"}, {}},
+			notSpot: []v1.NodeSelectorRequirement{expression(eks, v1.NodeSelectorOpIn, "ON_DEMAND", "CAPACITY_BLOCK")}, spot: in(eks, "SPOT"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := cmp.Or(test.policy, builtin())
+			l, err := NewLabels(policy, []string{karpenter}, karpenter)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var nodes []*snapshot.Node
+			for i, nodeLabels := range test.nodes {
+				node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", i), Labels: nodeLabels}}
+				nodes = append(nodes, &snapshot.Node{Node: node, Facts: decision.Node{Capacity: policy.Capacity(nodeLabels, time.Hour)}})
+			}
+			got, node := l.forNodes(policy, nodes)
+			var hidden string
+			if node != nil {
+				hidden = node.Name
+			}
+			var want []v1.NodeSelectorRequirement
+			if test.spot.Key != "" {
+				want = append(want, test.spot)
+			}
+			if diff := diff.Diff(test.notSpot, got.notSpot) + diff.Diff(want, got.spot) + diff.Diff(test.hidden, hidden); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			for _, n := range nodes {
+				if onDemand := n.Facts.Capacity.Type == decision.OnDemand; admits(got.notSpot, n.Node) != onDemand && hidden == "" {
+					t.Errorf("node with labels %v: admitted is %t, on-demand is %t", n.Labels, !onDemand, onDemand)
+				}
+			}
+		})
 	}
 }

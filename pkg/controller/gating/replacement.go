@@ -174,7 +174,7 @@ func (a *Assigner) deciderAgain(assigned, granted int) func(sibling) decision.As
 		case decision.Unassigned:
 			f.assigned += granted // a granted pod replaces a replica of the floor that did not fit on on-demand
 		}
-		decided[requires] = a.settings.Labels.choose(&subject, s.settings, f).assigned
+		decided[requires] = f.labels.choose(&subject, s.settings, f).assigned
 		return decided[requires]
 	}
 }
