@@ -10,6 +10,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/failsafe"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
@@ -31,5 +32,6 @@ func registerMetrics() {
 	execution.RegisterMetrics(ctrlmetrics.Registry)
 	recovery.RegisterMetrics(ctrlmetrics.Registry)
 	gating.RegisterMetrics()
+	failsafe.RegisterMetrics()
 	app.ServeAllMetrics()
 }

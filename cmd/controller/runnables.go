@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
@@ -13,6 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/disruptions"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/failsafe"
 )
 
 // The rate and the burst of requests beside the rounds. gatesPerSecond exceeds the rate at which a
@@ -24,7 +26,8 @@ const gatesPerSecond, countsPerSecond = 1000, 100
 // the next pod about a second after a disruption, and the scheduler needs the count by then. It
 // must be called before the caches are started.
 func newBesideRounds(
-	config *rest.Config, setup *setup, caches *caches, planner *round.Planner, mayWrite func() error, recorder events.EventRecorder,
+	config *rest.Config, setup *setup, caches *caches, planner *round.Planner, mayWrite func() error, elected <-chan struct{},
+	recorder events.EventRecorder,
 ) ([]manager.Runnable, error) {
 	counts, err := newWriter(config, countsPerSecond, mayWrite)
 	gates, failed := newWriter(config, gatesPerSecond, mayWrite)
@@ -39,6 +42,11 @@ func newBesideRounds(
 	if !setup.Gating.Enabled {
 		return runnables, nil
 	}
+	withdrawer, err := newWithdrawer(config, setup, caches, elected, recorder)
+	if err != nil {
+		return nil, err
+	}
+	runnables = append(runnables, withdrawer)
 	assigner, err := gating.New(caches.factory, gates, recorder, clock.RealClock{}, planner.AdmissionPolicy, gating.Settings{
 		Scope: planner.Scope, Policy: setup.Policy, Labels: setup.GatingLabels, NodeStartup: setup.Gating.NodeStartup.Duration,
 		Provisioning: planner.Provisioning,
@@ -51,3 +59,49 @@ func newBesideRounds(
 		return nil
 	})), nil
 }
+
+// standby is a runnable of the replicas that do not lead.
+type standby struct{ manager.RunnableFunc }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (standby) NeedLeaderElection() bool { return false }
+
+// withdrawalsPerSecond is the rate and the burst of the requests of a standby.
+const withdrawalsPerSecond = 50
+
+// newWithdrawer returns the runnable with which a standby removes the gates that the leader does not
+// remove in time. No scheduler of this project may run, which would do the same.
+func newWithdrawer(
+	config *rest.Config, setup *setup, caches *caches, elected <-chan struct{}, recorder events.EventRecorder,
+) (manager.Runnable, error) {
+	leads := func() bool {
+		select {
+		case <-elected:
+			return true
+		default:
+			return false
+		}
+	}
+	client, err := newWriter(config, withdrawalsPerSecond, func() error {
+		if leads() {
+			return errLeads
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("creating the client that removes expired gates: %w", err)
+	}
+	withdrawer := failsafe.NewWithdrawer(caches.factory, client, recorder, clock.RealClock{},
+		map[string]time.Duration{setup.Profile: setup.Policy.GateTimeout}, func() bool { return !leads() })
+	return standby{func(ctx context.Context) error {
+		select {
+		case <-caches.synced:
+			withdrawer.Run(ctx)
+		case <-ctx.Done():
+		}
+		return nil
+	}}, nil
+}
+
+// errLeads is why a replica that leads does not send a request of a standby.
+var errLeads = errors.New("this replica leads now")

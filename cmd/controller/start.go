@@ -133,7 +133,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		runnables = append(runnables, evictions)
 	}
 	if !setup.DryRun {
-		besideRounds, err := newBesideRounds(config, setup, caches, planner, mayWrite, recorder)
+		besideRounds, err := newBesideRounds(config, setup, caches, planner, mayWrite, mgr.Elected(), recorder)
 		if err != nil {
 			return err
 		}

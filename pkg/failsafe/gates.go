@@ -15,20 +15,20 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// The scheduler increments expiredGates. docs/metrics.md lists it.
+// The scheduler and a standby controller increment expiredGates. docs/metrics.md lists it.
 var expiredGates = metrics.NewCounter(&metrics.CounterOpts{
 	Subsystem:      "spot_aware_scheduler",
 	Name:           "expired_capacity_gates_total",
-	Help:           "Capacity gates that the scheduler removed because the controller did not remove them within gateTimeout.",
+	Help:           "Capacity gates that the scheduler or a standby controller removed because the leading controller did not remove them within gateTimeout.",
 	StabilityLevel: metrics.ALPHA,
 })
 
-// RegisterMetrics registers the metrics of a scheduler. It must be called at most once.
+// RegisterMetrics registers the metrics of a Withdrawer. It must be called at most once.
 func RegisterMetrics() { legacyregistry.MustRegister(expiredGates) }
 
 // removeExpiredGates removes capacity gates that the controller has not removed in time, so no pod
-// waits for a controller that does not run. The Filter still protects the floor, but autoscalers do
-// not see it. For a pod that names another scheduler, because a policy or a webhook changed it
+// waits for a controller that does not run. The Filter still protects the floor of pods that our
+// scheduler places, but autoscalers do not see it. The controller heals the floors of other pods. For a pod that names another scheduler, because a policy or a webhook changed it
 // after the gate was added, the longest timeout of all profiles applies.
 //
 // While a pod has other gates, its gate does not expire: the controller waits for the final node
@@ -39,8 +39,10 @@ func (r *Withdrawer) removeExpiredGates(ctx context.Context, pods []*v1.Pod) {
 		if !r.leads() {
 			return
 		}
-		err := workload.PatchPod(ctx, r.client, pod,
-			workload.PodPatch{Spec: &workload.PodSpecPatch{SchedulingGates: workload.WithoutCapacityGate(pod)}})
+		err := workload.PatchPod(ctx, r.client, pod, workload.PodPatch{
+			Annotations: map[string]*string{spot.AssignedAnnotation: new("none: the gate expired")},
+			Spec:        &workload.PodSpecPatch{SchedulingGates: workload.WithoutCapacityGate(pod)},
+		})
 		switch {
 		case gone(err):
 		case err == nil:

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -22,14 +23,13 @@ func (r *round) podsToAssign(w *snapshot.Workload) (pods int) {
 }
 
 // gatesReplacements reports whether the replacement of a pod would be assigned a capacity type. It
-// would if the youngest unassigned pod is older than the admission policy. Without this check,
-// replacements would never end.
+// would if the youngest pod without a decision is older than the admission policy. Without this
+// check, replacements would never end.
 func (r *round) gatesReplacements(w *snapshot.Workload) bool {
 	var youngest time.Time
 	for _, revision := range w.Revisions {
 		for _, p := range revision.Pods {
-			if made := p.CreationTimestamp.Time; made.After(youngest) && workload.AssignedCapacityOf(p.Pod) == decision.Unassigned &&
-				!workload.Gated(p.Pod) {
+			if made := p.CreationTimestamp.Time; made.After(youngest) && p.Annotations[spot.AssignedAnnotation] == "" && !workload.Gated(p.Pod) {
 				youngest = made
 			}
 		}
