@@ -32,6 +32,7 @@
 // Operation:
 //
 //	gate             pods that get the gate of the mode
+//	keep             pods that kube-scheduler places
 //	switch_long      the mode is enabled and disabled while workloads run
 //	outage_long      the controller is killed or does not run
 //

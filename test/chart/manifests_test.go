@@ -75,6 +75,11 @@ patches:
 			resources:  []string{"base", "overlays/eviction-requests"},
 			controller: func(config object) { config["drain"].(object)["evictionRequests"] = true },
 		},
+		"any scheduler": {
+			values:    values{"scheduler": values{"enabled": false}},
+			resources: []string{"overlays/any-scheduler"},
+			controller: func(config object) { config["gating"].(object)["enabled"] = true },
+		},
 		"extender": {
 			values:    values{"extender": values{"enabled": true}},
 			resources: []string{"overlays/extender"},

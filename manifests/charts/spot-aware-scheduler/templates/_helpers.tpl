@@ -92,6 +92,9 @@ settings of the values. Parameters: file.
 {{- if eq .name "spot-controller-config" -}}
 {{- $header := dict "apiVersion" "spot-aware-scheduler.io/v1beta1" "kind" "SpotControllerConfiguration" -}}
 {{- $config := merge $header .root.Values.controller.config -}}
+{{- if not .root.Values.scheduler.enabled -}}
+  {{- $config = mergeOverwrite $config (dict "gating" (dict "enabled" true)) -}}
+{{- end -}}
 {{- $files := dict -}}
 {{- with .root.Values.controller.prices -}}
   {{- $_ := set $files "prices.yaml" (toYaml .) -}}

@@ -1,0 +1,136 @@
+package autoscaler
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// startKept starts the controller beside kube-scheduler, in a namespace whose pods keep their
+// scheduler.
+func startKept(t *testing.T, nodes ...lab.NodeSpec) *live.Scenario {
+	t.Helper()
+	s := live.NewScenario(t, controlPlane, kube, nodes...)
+	s.CountSplits = splitsByName
+	s.Watch()
+	s.ApplyMode()
+	s.Must(labelNamespace(s.Ctx, s.Namespace, "keep-scheduler"))
+	var err error
+	s.Scheduler, err = controlPlane.StartStockScheduler(s.Ctx)
+	s.Must(err)
+	s.StartController(modeOn)
+	return s
+}
+
+// splitsByName counts as countSplits does, by the names of the nodes: od-1 is on-demand.
+func splitsByName(ctx context.Context, kube kubernetes.Interface, namespace string) (map[string]live.Split, error) {
+	pods, err := live.Pods(ctx, kube, namespace, metav1.ListOptions{})
+	splits := map[string]live.Split{}
+	for _, pod := range pods {
+		counts := splits[pod.Labels["app"]]
+		switch {
+		case pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == "released":
+		case pod.Spec.NodeName == "":
+			counts.Waiting++
+		case strings.HasPrefix(pod.Spec.NodeName, "od-"):
+			counts.OnDemand++
+		default:
+			counts.Spot++
+		}
+		splits[pod.Labels["app"]] = counts
+	}
+	return splits, err
+}
+
+// kept is an edit that makes kube-scheduler place the pods of a Deployment.
+func kept(d *appsv1.Deployment) { d.Spec.Template.Spec.SchedulerName = v1.DefaultSchedulerName }
+
+// labelled returns the nodes with the label key instead of the project's own one.
+func labelled(nodes []lab.NodeSpec, key string, values map[string]string) []lab.NodeSpec {
+	for i := range nodes {
+		nodes[i].Labels = map[string]string{key: values[nodes[i].Capacity]}
+		nodes[i].Capacity = ""
+	}
+	return nodes
+}
+
+// TestKeptScheduler: kube-scheduler places 36 replicas of eight Deployments. As many as the floors
+// require run on on-demand, after the first placement, a rollout of all and the reclaim of a node.
+func TestKeptScheduler(t *testing.T) {
+	s := startKept(t, append(live.OnDemand(3, 10), live.Spot(4, 20)...)...)
+	want := map[string]live.Split{}
+	for replicas := 1; replicas <= 8; replicas++ {
+		floor := []string{"1", "2", "30%"}[replicas%3]
+		least := map[string]int{"1": 1, "2": 2, "30%": (3*replicas + 9) / 10}[floor]
+		least = max(min(least, replicas), 1)
+		if replicas == 1 {
+			least = 1
+		}
+		name := fmt.Sprint("app-", replicas)
+		want[name] = live.Split{OnDemand: least, Spot: replicas - least}
+		s.Deploy(name, replicas, kept, live.Annotated("spot-aware-scheduler.io/min-on-demand", floor))
+	}
+	s.Eventually(soon, s.HaveReadySplits(want))
+	for name := range want {
+		s.SetImage(name, "registry.invalid/app:2")
+	}
+	s.Eventually(3*soon, s.HaveReadySplits(want))
+
+	s.EditNode("spot-1", func(node *v1.Node) {
+		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: "spot-aware-scheduler.io/interruption", Value: "test", Effect: v1.TaintEffectNoSchedule})
+	})
+	s.Eventually(2*soon, func() error {
+		pods, err := kube.CoreV1().Pods(s.Namespace).List(s.Ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=spot-1"})
+		if err == nil && len(pods.Items) > 0 {
+			err = fmt.Errorf("%d pods on the reclaimed node", len(pods.Items))
+		}
+		return err
+	})
+	s.Eventually(2*soon, s.HaveReadySplits(want))
+}
+
+// TestKeptSchedulerByLabels: the floors hold on the node groups of other provisioners, whose labels
+// the configuration does not name. Pods that opt out run anywhere.
+func TestKeptSchedulerByLabels(t *testing.T) {
+	for name, provisioner := range map[string]struct{ key, spot, onDemand string }{
+		"EKS": {"eks.amazonaws.com/capacityType", "SPOT", "ON_DEMAND"},
+		"AKS": {"kubernetes.azure.com/scalesetpriority", "spot", "regular"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := labelled(append(live.OnDemand(1, 10), live.Spot(2, 10)...), provisioner.key,
+				map[string]string{lab.Spot: provisioner.spot, lab.OnDemand: provisioner.onDemand})
+			s := startKept(t, nodes...)
+			s.Deploy("web", 6, kept, live.Annotated("spot-aware-scheduler.io/min-on-demand", "2"))
+			s.Eventually(soon, s.HasReadySplit("web", live.Split{OnDemand: 2, Spot: 4}))
+			s.Deploy("out", 4, kept, func(d *appsv1.Deployment) {
+				d.Spec.Template.Labels[optInLabel] = "false"
+				d.Spec.Template.Spec.NodeSelector = map[string]string{provisioner.key: provisioner.spot}
+			})
+			s.Eventually(soon, s.HasReadySplit("out", live.Split{Spot: 4}))
+		})
+	}
+}
+
+// TestKeptSchedulerOutage: new pods wait while no controller runs. The next one places them as
+// usual.
+func TestKeptSchedulerOutage(t *testing.T) {
+	s := startKept(t, append(live.OnDemand(1, 10), live.Spot(2, 10)...)...)
+	s.Deploy("before", 3, kept)
+	s.Eventually(soon, s.HasReadySplit("before", live.Split{OnDemand: 1, Spot: 2}))
+	s.Must(s.Controller.Kill())
+	s.Deploy("meanwhile", 3, kept)
+	s.Eventually(soon, s.HasSplit("meanwhile", live.Split{Waiting: 3}))
+	s.RequireThroughout(2*time.Second, s.HasSplit("meanwhile", live.Split{Waiting: 3}))
+	s.StartController(modeOn)
+	s.Eventually(2*soon, s.HasReadySplit("meanwhile", live.Split{OnDemand: 1, Spot: 2}))
+}
