@@ -23,7 +23,7 @@ func startKept(t *testing.T, nodes ...lab.NodeSpec) *live.Scenario {
 	s := live.NewScenario(t, controlPlane, kube, nodes...)
 	s.CountSplits = splitsByName
 	s.Watch()
-	s.ApplyMode()
+	s.ApplyMode(live.AnyScheduler)
 	s.Must(labelNamespace(s.Ctx, s.Namespace, "keep-scheduler"))
 	var err error
 	s.Scheduler, err = controlPlane.StartStockScheduler(s.Ctx)

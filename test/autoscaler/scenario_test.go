@@ -63,7 +63,7 @@ func start(t *testing.T, with setup) *scenario {
 	s.pools = s.setup.karpenter.NodePools
 	s.Watch()
 	if s.mode {
-		s.ApplyMode()
+		s.ApplyMode(live.AutoscalerMode)
 	}
 	var err error
 	if s.stock {

@@ -250,7 +250,7 @@ func TestLongOverlayDeletedBeforeGating(t *testing.T) {
 	})
 	began := time.Now()
 	s.setup.mode = false
-	s.Must(live.KubectlAutoscalerMode(s.Ctx, controlPlane, "delete"))
+	s.Must(live.KubectlMode(s.Ctx, controlPlane, live.AutoscalerMode, "delete"))
 	// The new pod waits once more, because it had no gate.
 	s.Eventually(2*fallback+startup+soon, s.isAvailableWithSplit("single", split{Spot: 1}))
 	t.Logf("the new pod ran on spot %s after the overlay was deleted", time.Since(began).Round(time.Second))
@@ -309,7 +309,7 @@ func (s *scenario) switchOn(controller live.Settings) time.Time {
 	s.Helper()
 	began := time.Now()
 	s.setup.mode, s.setup.controller = true, controller
-	s.ApplyMode()
+	s.ApplyMode(live.AutoscalerMode)
 	s.Must(s.Controller.Stop())
 	s.startController()
 	return began

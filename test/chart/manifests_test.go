@@ -76,8 +76,8 @@ patches:
 			controller: func(config object) { config["drain"].(object)["evictionRequests"] = true },
 		},
 		"any scheduler": {
-			values:    values{"scheduler": values{"enabled": false}},
-			resources: []string{"overlays/any-scheduler"},
+			values:     values{"scheduler": values{"enabled": false}},
+			resources:  []string{"overlays/any-scheduler"},
 			controller: func(config object) { config["gating"].(object)["enabled"] = true },
 		},
 		"extender": {

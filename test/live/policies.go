@@ -40,10 +40,16 @@ func (api PolicyAPI) Convert(manifests string) string {
 	return strings.ReplaceAll(manifests, group+"v1"+kind, group+api.Version+kind)
 }
 
-// KubectlAutoscalerMode runs kubectl with a verb, apply or delete, and its flags on the shipped
-// manifests of the autoscaler mode.
-func KubectlAutoscalerMode(ctx context.Context, cp *lab.ControlPlane, verb ...string) error {
-	const overlay = "manifests/overlays/autoscaler"
+// The overlays that gate new pods.
+const (
+	AutoscalerMode = "manifests/overlays/autoscaler"
+	AnyScheduler   = "manifests/overlays/any-scheduler"
+)
+
+// KubectlMode runs kubectl with a verb, apply or delete, and its flags on the shipped manifests of
+// an overlay that gates new pods. Of AnyScheduler it uses only the objects that AutoscalerMode has
+// too, and the PodDisruptionBudget: the controller of a test is a process.
+func KubectlMode(ctx context.Context, cp *lab.ControlPlane, overlay string, verb ...string) error {
 	kubectl := filepath.Join(cp.Root, ".local", "bin", "kubectl")
 	manifests, err := exec.CommandContext(ctx, kubectl, "kustomize", filepath.Join(cp.Root, overlay)).Output()
 	if err != nil {
@@ -53,8 +59,15 @@ func KubectlAutoscalerMode(ctx context.Context, cp *lab.ControlPlane, verb ...st
 		}
 		return fmt.Errorf("building %s: %w", overlay, err)
 	}
+	var used []string
+	for _, object := range strings.Split(string(manifests), "\n---\n") {
+		if strings.Contains(object, "\nkind: Mutating") || strings.Contains(object, "\nkind: PodDisruptionBudget\n") ||
+			strings.Contains(object, "\n  name: spot-controller-autoscaler\n") {
+			used = append(used, object)
+		}
+	}
 	command := exec.CommandContext(ctx, kubectl, append(slices.Clone(verb), "--kubeconfig="+cp.Kubeconfig, "-f", "-")...)
-	command.Stdin = strings.NewReader(MutatingPolicies().Convert(string(manifests)))
+	command.Stdin = strings.NewReader(MutatingPolicies().Convert(strings.Join(used, "\n---\n")))
 	if out, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("kubectl %s of %s: %w: %s", verb[0], overlay, err, out)
 	}

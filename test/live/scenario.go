@@ -120,16 +120,16 @@ func (s *Scenario) StartAnotherController(with Settings, flags ...string) *lab.P
 	return p
 }
 
-// ApplyMode applies the manifests of the autoscaler mode, and waits until the API server sets the
-// gate. The cleanup deletes the manifests.
-func (s *Scenario) ApplyMode() {
+// ApplyMode applies the manifests of AutoscalerMode or AnyScheduler, and waits until the API server
+// sets the gate. The cleanup deletes the manifests.
+func (s *Scenario) ApplyMode(overlay string) {
 	s.Helper()
 	// The manifests grant rights to an account of the base manifests.
 	_, err := s.Plane.ControllerKubeconfig(s.Ctx)
 	s.Must(err)
-	s.Must(KubectlAutoscalerMode(s.Ctx, s.Plane, "apply"))
+	s.Must(KubectlMode(s.Ctx, s.Plane, overlay, "apply"))
 	s.BeforeClear = append(s.BeforeClear, func(ctx context.Context) error {
-		return KubectlAutoscalerMode(ctx, s.Plane, "delete", "--ignore-not-found")
+		return KubectlMode(ctx, s.Plane, overlay, "delete", "--ignore-not-found")
 	})
 	s.Eventually(2*Soon, func() error {
 		pod, err := s.Client.CoreV1().Pods(s.Namespace).Create(s.Ctx, &v1.Pod{

@@ -54,7 +54,7 @@ func start(t *testing.T, mode bool, nodes ...lab.NodeSpec) *scenario {
 	s := &scenario{live.NewScenario(t, controlPlane, kube, nodes...)}
 	s.Watch()
 	if mode {
-		s.ApplyMode()
+		s.ApplyMode(live.AutoscalerMode)
 	}
 	s.Audit(nil, audit.Options{})
 	s.StartScheduler(lab.SchedulerOptions{})

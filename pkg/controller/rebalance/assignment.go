@@ -22,9 +22,13 @@ func (r *round) podsToAssign(w *snapshot.Workload) (pods int) {
 	return unassigned(w)
 }
 
+// readyLag is how long the API server may take to gate new pods after the first round of a leader.
+const readyLag = 10 * time.Second
+
 // gatesReplacements reports whether the replacement of a pod would be assigned a capacity type. It
 // would if the youngest pod without a decision is older than the admission policy. Without this
-// check, replacements would never end.
+// check, replacements would never end. A pod that keeps its scheduler may be younger, because a
+// webhook gates none while no controller is ready.
 func (r *round) gatesReplacements(w *snapshot.Workload) bool {
 	var youngest time.Time
 	for _, revision := range w.Revisions {
@@ -33,6 +37,9 @@ func (r *round) gatesReplacements(w *snapshot.Workload) bool {
 				youngest = made
 			}
 		}
+	}
+	if w.KeepsScheduler && youngest.Before(r.firstRound.Add(readyLag)) {
+		youngest = time.Time{} // once, because its replacement is younger
 	}
 	return r.settings.GatesReplacement == nil || r.settings.GatesReplacement(youngest)
 }

@@ -59,6 +59,7 @@ type testWorkload struct {
 	pods           []*pod // of all revisions
 	rollingOut     bool
 	paused         bool
+	keepsScheduler bool
 	uncreated      int32 // pods that the first ReplicaSet has not created yet
 	unmanaged      bool
 	settings       func(*decision.WorkloadSettings) // changes the settings; nil for no change
@@ -220,7 +221,7 @@ func (w *world) snapshot() *snapshot.Snapshot {
 	for _, work := range w.workloads {
 		object := &snapshot.Workload{
 			Key: workload.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name)}, Kind: work.kind, Namespace: "shop", Name: work.name, InScope: !work.unmanaged,
-			Desired: work.desired, Floor: work.floor, RollingOut: work.rollingOut,
+			Desired: work.desired, Floor: work.floor, RollingOut: work.rollingOut, KeepsScheduler: work.keepsScheduler,
 			Settings: decision.WorkloadSettings{MinOnDemand: decision.Count(work.floor), FallbackAfter: decision.Never},
 		}
 		if work.settings != nil {
