@@ -20,6 +20,7 @@ type options struct {
 	app.PolicyFlags
 	configFile string
 	dryRun     bool
+	failsafe   bool
 }
 
 // setup is the content of the files on the command line.
@@ -27,6 +28,8 @@ type setup struct {
 	round.Config
 	// prices are the prices of nodes in metrics.
 	prices *pricing.Prices
+	// failsafe: the process only removes gates that no controller removes in time.
+	failsafe bool
 }
 
 // newCommand returns the command.
@@ -45,6 +48,8 @@ the scheduler's configuration file.`,
 				"The file with the SpotControllerConfiguration. Required; config/controller-config.yaml is an example.")
 			flags.BoolVar(&opts.dryRun, "dry-run", false,
 				"Only log what would be done. A dry run does not acquire the Lease, so it can run beside an active controller.")
+			flags.BoolVar(&opts.failsafe, "failsafe", false,
+				"Only remove the gates of pods that no controller has removed within gateTimeout. It acquires no Lease.")
 		},
 		Read: func() (func(context.Context) error, error) {
 			setup, err := opts.read()
@@ -80,7 +85,7 @@ func (o *options) read() (*setup, error) {
 	if s.prices, err = o.readPrices(s.Costs.PriceFile); err != nil {
 		return nil, fmt.Errorf("%s: costs.priceFile: %w", o.configFile, err)
 	}
-	s.DryRun = s.DryRun || o.dryRun
+	s.DryRun, s.failsafe = s.DryRun || o.dryRun, o.failsafe
 	return s, nil
 }
 

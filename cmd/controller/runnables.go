@@ -9,8 +9,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/disruptions"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
@@ -42,7 +44,15 @@ func newBesideRounds(
 	if !setup.Gating.Enabled {
 		return runnables, nil
 	}
-	withdrawer, err := newWithdrawer(config, setup, caches, elected, recorder)
+	leads := func() bool {
+		select {
+		case <-elected:
+			return true
+		default:
+			return false
+		}
+	}
+	withdrawer, err := newWithdrawer(config, setup, caches, leads, recorder)
 	if err != nil {
 		return nil, err
 	}
@@ -69,19 +79,11 @@ func (standby) NeedLeaderElection() bool { return false }
 // withdrawalsPerSecond is the rate and the burst of the requests of a standby.
 const withdrawalsPerSecond = 50
 
-// newWithdrawer returns the runnable with which a standby removes the gates that the leader does not
-// remove in time. No scheduler of this project may run, which would do the same.
+// newWithdrawer returns the runnable that removes the gates that no controller removes in time, while
+// this replica does not lead. A scheduler of this project does the same.
 func newWithdrawer(
-	config *rest.Config, setup *setup, caches *caches, elected <-chan struct{}, recorder events.EventRecorder,
+	config *rest.Config, setup *setup, caches *caches, leads func() bool, recorder events.EventRecorder,
 ) (manager.Runnable, error) {
-	leads := func() bool {
-		select {
-		case <-elected:
-			return true
-		default:
-			return false
-		}
-	}
 	client, err := newWriter(config, withdrawalsPerSecond, func() error {
 		if leads() {
 			return errLeads
@@ -105,3 +107,30 @@ func newWithdrawer(
 
 // errLeads is why a replica that leads does not send a request of a standby.
 var errLeads = errors.New("this replica leads now")
+
+// startFailsafe removes the gates that no controller removes in time, until ctx is done. It works
+// while no controller runs.
+func startFailsafe(ctx context.Context, config *rest.Config, setup *setup, options manager.Options) error {
+	mgr, err := manager.New(config, options)
+	if err != nil {
+		return fmt.Errorf("creating the manager: %w", err)
+	}
+	readers, err := newReaders(config)
+	if err != nil {
+		return fmt.Errorf("creating the clients that read: %w", err)
+	}
+	caches, err := newCaches(readers.kubernetes)
+	if err != nil {
+		return fmt.Errorf("creating the caches: %w", err)
+	}
+	withdrawer, err := newWithdrawer(config, setup, caches, func() bool { return false }, mgr.GetEventRecorder(name))
+	if err != nil {
+		return err
+	}
+	err = errors.Join(mgr.Add(caches), mgr.Add(withdrawer), mgr.AddReadyzCheck("caches", app.ReadyWhen(caches.full)),
+		mgr.AddHealthzCheck("ping", healthz.Ping))
+	if err != nil {
+		return fmt.Errorf("adding to the manager: %w", err)
+	}
+	return mgr.Start(ctx)
+}

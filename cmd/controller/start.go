@@ -47,6 +47,9 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 	// A dry run does not lead. It writes nothing, not even the Lease, and can run beside an active
 	// controller.
 	mayWrite := func() error { return loop.ErrDryRun }
+	if setup.failsafe {
+		return startFailsafe(ctx, config, setup, options)
+	}
 	if !setup.DryRun {
 		setup.Memory = &leader.Memory{}
 		if mayWrite, err = elect(config, setup.LeaderElection.LeaseDuration.Duration, &options, setup.Memory); err != nil {

@@ -121,16 +121,22 @@ func TestKeptSchedulerByLabels(t *testing.T) {
 	}
 }
 
-// TestKeptSchedulerOutage: new pods wait while no controller runs. The next one places them as
-// usual.
+// TestKeptSchedulerOutage: no controller runs, so the failsafe removes the gates of new pods after
+// gateTimeout, and kube-scheduler places them on spot alone. The next controller heals their floor.
 func TestKeptSchedulerOutage(t *testing.T) {
 	s := startKept(t, append(live.OnDemand(1, 10), live.Spot(2, 10)...)...)
-	s.Deploy("before", 3, kept)
-	s.Eventually(soon, s.HasReadySplit("before", live.Split{OnDemand: 1, Spot: 2}))
+	s.StartAnotherController(modeOn, "--failsafe")
+	s.EditNode("od-1", func(node *v1.Node) { node.Spec.Unschedulable = true })
 	s.Must(s.Controller.Kill())
-	s.Deploy("meanwhile", 3, kept)
-	s.Eventually(soon, s.HasSplit("meanwhile", live.Split{Waiting: 3}))
-	s.RequireThroughout(2*time.Second, s.HasSplit("meanwhile", live.Split{Waiting: 3}))
+	began := time.Now()
+	s.Deploy("web", 3, kept)
+	s.Eventually(soon, s.HasSplit("web", live.Split{Waiting: 3}))
+	s.Eventually(time.Minute, s.HasReadySplit("web", live.Split{Spot: 3}))
+	t.Logf("ready without a controller after %s", time.Since(began).Round(100*time.Millisecond))
+
+	s.EditNode("od-1", func(node *v1.Node) { node.Spec.Unschedulable = false })
+	began = time.Now()
 	s.StartController(modeOn)
-	s.Eventually(2*soon, s.HasReadySplit("meanwhile", live.Split{OnDemand: 1, Spot: 2}))
+	s.Eventually(time.Minute, s.HasReadySplit("web", live.Split{OnDemand: 1, Spot: 2}))
+	t.Logf("healed %s after the controller was started", time.Since(began).Round(100*time.Millisecond))
 }
