@@ -46,14 +46,23 @@ files/components and the name of its values.
 */}}
 {{- define "spot.program" -}}
 {{- $folder := printf "components/%s" .component -}}
-{{- $partOf := include "spot.partOf" . | fromYaml -}}
+{{- $partOf := include "spot.partOf" .root | fromYaml -}}
 {{- include "spot.manifests" (dict "root" .root "folder" $folder "labels" $partOf "skip" list) }}
+{{ include "spot.deployment" (merge (dict "file" (printf "%s/deployment.yaml" $folder)) .) }}
+{{- end -}}
+
+{{/*
+spot.deployment writes the Deployment in a file below files/. Parameters: file; component, the name
+of its values.
+*/}}
+{{- define "spot.deployment" -}}
+{{- $partOf := include "spot.partOf" .root | fromYaml -}}
 {{- $values := index .root.Values .component -}}
 {{- $image := .root.Values.image -}}
-{{- $deployment := .root.Files.Get (printf "files/%s/deployment.yaml" $folder) | fromYaml -}}
+{{- $deployment := .root.Files.Get (printf "files/%s" .file) | fromYaml -}}
 {{- $template := $deployment.spec.template -}}
 {{- $container := first $template.spec.containers -}}
-{{- $_ := set $deployment.spec "replicas" $values.replicas -}}
+{{- if not .replicas }}{{ $_ := set $deployment.spec "replicas" $values.replicas }}{{ end -}}
 {{- $_ := set $container "image" ($values.image | default (printf "%s/%s:%s" $image.registry $container.name ($image.tag | default .root.Chart.AppVersion))) -}}
 {{- $_ := set $container "imagePullPolicy" $image.pullPolicy -}}
 {{- $_ := set $container "resources" $values.resources -}}
