@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -31,6 +32,7 @@ const (
 // must not decrease.
 type core struct {
 	profile  string // spec.schedulerName of the judged pods
+	gated    bool   // Options.Gated
 	policies timeline[*Policy]
 	nodes    map[string]*node
 	owners   map[types.UID]*owner
@@ -82,6 +84,7 @@ type pod struct {
 	requests resources
 
 	seen               stamp
+	ungated            time.Time // when it lost the gate of the controller; zero if it had none
 	unschedulableSince time.Time // when the scheduler first found it unschedulable; zero if never
 	node               string    // "" while unbound
 	bound              stamp
@@ -277,6 +280,9 @@ func (c *core) observePod(when stamp, how change, object *corev1.Pod) bool {
 		p.versions.add(object, when)
 		relevant = true
 	}
+	if hasGate(p.object) && !hasGate(object) {
+		p.ungated = when.at
+	}
 	p.object = object
 	c.recordUnschedulable(p, when)
 	c.recordBinding(p, when, how)
@@ -358,8 +364,19 @@ func (c *core) recordBinding(p *pod, when stamp, how change) {
 	if how == listed || p.object.Spec.SchedulerName != c.profile || created {
 		return
 	}
-	c.bindings = append(c.bindings, b)
 	c.wakeups.progress = when.at
+	if c.gated {
+		if p.ungated.IsZero() || strings.HasPrefix(p.object.Annotations[prefix+"assigned"], "none:") {
+			return
+		}
+		b.at = p.ungated
+	}
+	c.bindings = append(c.bindings, b)
+}
+
+// hasGate reports whether the pod waits for a decision of the controller.
+func hasGate(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == prefix+"capacity" })
 }
 
 // recordEnd records the time from which the pod does not count.

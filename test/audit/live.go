@@ -29,6 +29,10 @@ type Options struct {
 	// SchedulerName is the profile whose pods are judged, and the name of the scheduler's lease
 	// in kube-system if it has one. "" means the constant SchedulerName.
 	SchedulerName string
+	// Gated means that the scheduler does not know the policy: the controller decides when it removes
+	// the gate of a pod. A binding is judged by the values since that decision. A pod without a
+	// decision is not judged.
+	Gated bool
 	// Author returns who wrote this version of a node. The auditor calls it three seconds after it
 	// observed the version. nil: the auditor does not check changes of nodes.
 	Author func(node string, resourceVersion uint64) Author
@@ -96,7 +100,7 @@ func start(ctx context.Context, config *rest.Config, options Options, report fun
 	}
 	a := &Auditor{client: client, core: newCore(profile, policy, time.Now()), report: report}
 	a.core.moves.forged = options.Forged
-	a.core.author = options.Author
+	a.core.author, a.core.gated = options.Author, options.Gated
 	if options.Patience > 0 {
 		a.core.wakeups.patience = options.Patience
 	}

@@ -18,23 +18,27 @@ import (
 var churnTime = flag.Duration("churn", 15*time.Minute, "time for which TestLongChurn changes workloads, for each scheduler")
 
 // TestLongChurn scales, rolls out, deletes and creates Deployments while Karpenter consolidates.
-// It then makes the same changes with kube-scheduler, whose pods prefer spot.
+// It then makes the same changes with kube-scheduler, once with the policy, and once with pods that
+// prefer spot.
 func TestLongChurn(t *testing.T) {
 	pools := func() lab.KarpenterOptions {
 		return lab.KarpenterOptions{NodePools: []lab.NodePool{{ConsolidateAfter: 10 * time.Second}}}
 	}
-	t.Run("spot-aware-scheduler", func(t *testing.T) {
-		s := start(t, setup{mode: true, karpenter: pools()})
-		s.changeDeployments(*churnTime)
-		s.Eventually(soon, s.floorsMet)
-		s.requireNoGeneratedLabels()
-		// The auditor fails the test if a pod that the floor requires on on-demand was scheduled
-		// to spot.
-		s.Auditor.Require(t)
-	})
+	t.Run("spot-aware-scheduler", func(t *testing.T) { churn(t, setup{mode: true, karpenter: pools()}) })
+	t.Run("keep-scheduler", func(t *testing.T) { churn(t, setup{keeps: true, karpenter: pools()}) })
 	t.Run("kube-scheduler", func(t *testing.T) {
 		start(t, setup{stock: true, karpenter: pools()}).changeDeployments(*churnTime)
 	})
+}
+
+// churn changes Deployments. The auditor fails the test if a pod that the floor requires on
+// on-demand was scheduled to spot.
+func churn(t *testing.T, with setup) {
+	s := start(t, with)
+	s.changeDeployments(*churnTime)
+	s.Eventually(soon, s.floorsMet)
+	s.requireNoGeneratedLabels()
+	s.Auditor.Require(t)
 }
 
 // changeDeployments changes a random Deployment every two seconds and logs the cost. The sequence

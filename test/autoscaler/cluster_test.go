@@ -41,7 +41,7 @@ func (s *scenario) deploy(name string, replicas int, cpu, memory string, edits .
 		pod.Containers[0].Resources.Requests = v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
 		}
-		if s.stock {
+		if s.stock || s.keeps {
 			pod.SchedulerName = v1.DefaultSchedulerName
 		}
 	}

@@ -12,9 +12,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/audit"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
+
+// keepScheduler starts kube-scheduler for pods that keep it, and audits the decisions about them.
+func keepScheduler(s *live.Scenario, safety live.Settings) {
+	s.Helper()
+	s.ApplyMode(live.AnyScheduler)
+	s.Must(labelNamespace(s.Ctx, s.Namespace, "keep-scheduler"))
+	s.Audit(safety.EditSafety, audit.Options{SchedulerName: v1.DefaultSchedulerName, Gated: true})
+	var err error
+	s.Scheduler, err = controlPlane.StartStockScheduler(s.Ctx)
+	s.Must(err)
+}
 
 // startKept starts the controller beside kube-scheduler, in a namespace whose pods keep their
 // scheduler.
@@ -23,11 +35,7 @@ func startKept(t *testing.T, nodes ...lab.NodeSpec) *live.Scenario {
 	s := live.NewScenario(t, controlPlane, kube, nodes...)
 	s.CountSplits = splitsByName
 	s.Watch()
-	s.ApplyMode(live.AnyScheduler)
-	s.Must(labelNamespace(s.Ctx, s.Namespace, "keep-scheduler"))
-	var err error
-	s.Scheduler, err = controlPlane.StartStockScheduler(s.Ctx)
-	s.Must(err)
+	keepScheduler(s, nil)
 	s.StartController(modeOn)
 	return s
 }

@@ -8,10 +8,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
-// TestSingletonLaunchesOnDemandNode: spot has room, and no on-demand node exists. Karpenter
+// A singleton launches an on-demand node: spot has room, and no on-demand node exists. Karpenter
 // launches one, although Kubernetes' own plugins would allow the singleton on spot.
-func TestSingletonLaunchesOnDemandNode(t *testing.T) {
-	s := start(t, setup{mode: true})
+func TestSingletonLaunchesOnDemandNode(t *testing.T)     { singletonLaunches(t, setup{mode: true}) }
+func TestKeptSingletonLaunchesOnDemandNode(t *testing.T) { singletonLaunches(t, setup{keeps: true}) }
+
+func singletonLaunches(t *testing.T, with setup) {
+	t.Helper()
+	s := start(t, with)
 	s.launchSpotNode()
 
 	began := time.Now()

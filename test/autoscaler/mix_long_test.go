@@ -15,12 +15,15 @@ import (
 // tolerance is the allowed ratio of the nodes' price to the lower bound.
 const tolerance = 1.05
 
-func TestLongMix(t *testing.T) { mix(t, 100) }
+func TestLongMix(t *testing.T)     { mix(t, setup{mode: true}) }
+func TestLongKeptMix(t *testing.T) { mix(t, setup{keeps: true}) }
 
-// mix creates this many Deployments with several floors in an empty cluster while Karpenter
+// mix creates 100 Deployments with several floors in an empty cluster while Karpenter
 // consolidates.
-func mix(t *testing.T, apps int) {
-	s := start(t, setup{mode: true, karpenter: lab.KarpenterOptions{NodePools: []lab.NodePool{{ConsolidateAfter: 5 * time.Second}}}})
+func mix(t *testing.T, with setup) {
+	const apps = 100
+	with.karpenter.NodePools = []lab.NodePool{{ConsolidateAfter: 5 * time.Second}}
+	s := start(t, with)
 	began := time.Now()
 	cpus, floors := []string{"100m", "200m", "300m", "500m"}, []string{"1", "30%", "2"}
 	var need demand

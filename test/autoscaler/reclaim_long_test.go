@@ -30,8 +30,9 @@ const (
 // replicas would return to spot at once.
 var asShipped = live.Settings{"rebalance.pauseAfterInterruption": "5m", "rebalance.calmPeriod": "10m"}
 
-func TestLongMassReclaim(t *testing.T)             { massReclaim(t, true) }
-func TestLongMassReclaimWithSpotLeft(t *testing.T) { massReclaim(t, false) }
+func TestLongMassReclaim(t *testing.T)             { massReclaim(t, setup{mode: true}, true) }
+func TestLongMassReclaimWithSpotLeft(t *testing.T) { massReclaim(t, setup{mode: true}, false) }
+func TestLongKeptMassReclaim(t *testing.T)         { massReclaim(t, setup{keeps: true}, true) }
 
 // massReclaim reclaims all spot nodes at once, with a notice of two minutes. New nodes take 30 s
 // to boot. With spotGone, Karpenter cannot launch spot nodes any more and launches on-demand.
@@ -40,7 +41,7 @@ func TestLongMassReclaimWithSpotLeft(t *testing.T) { massReclaim(t, false) }
 //
 // The time until all replacements exist depends on their number: the API server, the controllers
 // and the scheduler create about 100 a second on two cores.
-func massReclaim(t *testing.T, spotGone bool) {
+func massReclaim(t *testing.T, with setup, spotGone bool) {
 	const (
 		apps         = 24
 		notice, boot = 2 * time.Minute, 30 * time.Second
@@ -48,14 +49,16 @@ func massReclaim(t *testing.T, spotGone bool) {
 		// multiple of the time in which the ReplicaSet controller creates as many pods.
 		pendingAfter, pendingRatio = 2 * time.Second, 6
 	)
-	s := start(t, setup{mode: true, controller: asShipped, karpenter: lab.KarpenterOptions{
+	with.controller = asShipped
+	with.karpenter = lab.KarpenterOptions{
 		// Small types, so that there are many nodes.
 		InstanceTypes: []string{"c-1x-amd64-linux", "c-2x-amd64-linux", "c-4x-amd64-linux"},
 		NodePools: []lab.NodePool{
 			{Name: "spot", CapacityTypes: []string{lab.Spot}, Weight: 10, ConsolidateAfter: 5 * time.Second}, // tried first
 			{Name: "on-demand", CapacityTypes: []string{lab.OnDemand}, ConsolidateAfter: 5 * time.Second},
 		},
-	}})
+	}
+	s := start(t, with)
 	replicas, least := map[string]int{}, map[string]int{}
 	cpus, floors := []string{"100m", "200m", "300m", "500m"}, []string{"1", "30%", "2"}
 	for i := range apps {

@@ -20,6 +20,8 @@ type setup struct {
 	mode bool
 	// stock starts kube-scheduler instead of this project's scheduler.
 	stock bool
+	// keeps enables the mode for pods that keep their scheduler, kube-scheduler.
+	keeps bool
 	// controller are settings of the controller's configuration. nil without mode: no controller
 	// is started.
 	controller live.Settings
@@ -62,14 +64,20 @@ func start(t *testing.T, with setup) *scenario {
 	}
 	s.pools = s.setup.karpenter.NodePools
 	s.Watch()
-	if s.mode {
+	var err error
+	switch {
+	case s.keeps:
+		s.mode = true
+		keepScheduler(s.Scenario, s.safety)
+	case s.mode:
 		s.ApplyMode(live.AutoscalerMode)
 	}
-	var err error
-	if s.stock {
+	switch {
+	case s.keeps:
+	case s.stock:
 		s.Scheduler, err = controlPlane.StartStockScheduler(s.Ctx)
 		s.Must(err)
-	} else {
+	default:
 		s.Audit(s.safety.EditSafety, audit.Options{})
 		s.StartScheduler(lab.SchedulerOptions{Edit: s.safety.EditSafety})
 	}
