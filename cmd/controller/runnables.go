@@ -79,8 +79,8 @@ func (standby) NeedLeaderElection() bool { return false }
 // withdrawalsPerSecond is the rate and the burst of the requests of a standby.
 const withdrawalsPerSecond = 50
 
-// newWithdrawer returns the runnable that removes the gates that no controller removes in time, while
-// this replica does not lead. A scheduler of this project does the same.
+// newWithdrawer returns the runnable that removes the gates that no controller removes in time,
+// while this replica does not lead. A scheduler of this project does the same.
 func newWithdrawer(
 	config *rest.Config, setup *setup, caches *caches, leads func() bool, recorder events.EventRecorder,
 ) (manager.Runnable, error) {

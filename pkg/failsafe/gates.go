@@ -17,9 +17,10 @@ import (
 
 // The scheduler and a standby controller increment expiredGates. docs/metrics.md lists it.
 var expiredGates = metrics.NewCounter(&metrics.CounterOpts{
-	Subsystem:      "spot_aware_scheduler",
-	Name:           "expired_capacity_gates_total",
-	Help:           "Capacity gates that the scheduler or a standby controller removed because the leading controller did not remove them within gateTimeout.",
+	Subsystem: "spot_aware_scheduler",
+	Name:      "expired_capacity_gates_total",
+	Help: "Capacity gates that the scheduler or a standby controller removed because the leading controller did not remove them " +
+		"within gateTimeout.",
 	StabilityLevel: metrics.ALPHA,
 })
 
@@ -28,8 +29,8 @@ func RegisterMetrics() { legacyregistry.MustRegister(expiredGates) }
 
 // removeExpiredGates removes capacity gates that the controller has not removed in time, so no pod
 // waits for a controller that does not run. The Filter still protects the floor of pods that our
-// scheduler places, but autoscalers do not see it. The controller heals the floors of other pods. For a pod that names another scheduler, because a policy or a webhook changed it
-// after the gate was added, the longest timeout of all profiles applies.
+// scheduler places, but autoscalers do not see it. The controller heals the floors of other pods.
+// The longest timeout of all profiles applies to a pod that another scheduler places.
 //
 // While a pod has other gates, its gate does not expire: the controller waits for the final node
 // selector. The timeout begins when the last other gate is removed.

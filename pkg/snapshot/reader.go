@@ -51,7 +51,8 @@ type Reader struct {
 // signals contains all signals, including the built-in ones. scope selects the pods that
 // the policy applies to. notReadyAfter is as in node.Reader.
 func NewReader(
-	factory informers.SharedInformerFactory, policy *decision.Policy, signals []providers.Signal, scope workload.Scope, notReadyAfter time.Duration,
+	factory informers.SharedInformerFactory, policy *decision.Policy, signals []providers.Signal, scope workload.Scope,
+	notReadyAfter time.Duration,
 ) (*Reader, error) {
 	owners, err := workload.NewOwners(factory, policy)
 	if err != nil {

@@ -29,9 +29,9 @@ type Options struct {
 	// SchedulerName is the profile whose pods are judged, and the name of the scheduler's lease
 	// in kube-system if it has one. "" means the constant SchedulerName.
 	SchedulerName string
-	// Gated means that the scheduler does not know the policy: the controller decides when it removes
-	// the gate of a pod. A binding is judged by the values since that decision. A pod without a
-	// decision is not judged.
+	// Gated means that the scheduler does not know the policy: the controller decides when it
+	// removes the gate of a pod. A binding is judged by the values since that decision. A pod
+	// without a decision is not judged.
 	Gated bool
 	// Author returns who wrote this version of a node. The auditor calls it three seconds after it
 	// observed the version. nil: the auditor does not check changes of nodes.

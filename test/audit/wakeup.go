@@ -93,9 +93,10 @@ func (c *core) schedulerStarted(at time.Time) {
 	}
 }
 
-// updatePending updates the set of pods that wait for the audited scheduler.
+// updatePending updates the set of pods that wait for the audited scheduler. Another
+// scheduler is not audited.
 func (c *core) updatePending(p *pod) {
-	waits := p.node == "" && p.live() && p.object.Spec.SchedulerName == c.profile && len(p.object.Spec.SchedulingGates) == 0 &&
+	waits := !c.gated && p.node == "" && p.live() && p.object.Spec.SchedulerName == c.profile && len(p.object.Spec.SchedulingGates) == 0 &&
 		p.member.kind != noOpinion && p.member.kind != released && isModeled(p.object)
 	if waits {
 		c.wakeups.pending[p.uid] = p

@@ -79,6 +79,9 @@ func TestGatePolicy(t *testing.T) {
 	}
 }
 
+// capacityLabel is the label of simulated nodes.
+const capacityLabel = "node.kubernetes.io/capacity"
+
 // optInLabel opts in pods and namespaces.
 const optInLabel = "spot-aware-scheduler.io/opt-in"
 

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/audit"
@@ -147,4 +149,103 @@ func TestKeptSchedulerOutage(t *testing.T) {
 	s.StartController(modeOn)
 	s.Eventually(time.Minute, s.HasReadySplit("web", live.Split{OnDemand: 1, Spot: 2}))
 	t.Logf("healed %s after the controller was started", time.Since(began).Round(100*time.Millisecond))
+}
+
+// TestKeptPods shows what happens to pods whose opt-in is unusual or changes.
+func TestKeptPods(t *testing.T) {
+	s := startKept(t, append(live.OnDemand(1, 20), live.Spot(2, 20)...)...)
+	s.StartScheduler(lab.SchedulerOptions{})
+	optIn := func(value string) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) { d.Spec.Template.Labels[optInLabel] = value }
+	}
+	two := live.Annotated(minOnDemand, "2")
+	onSpot := func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.NodeSelector = map[string]string{capacityLabel: lab.Spot}
+	}
+
+	// Only the pods of the Deployment out have no policy.
+	s.Deploy("own", 4, optIn("keep-scheduler"), two)
+	s.Deploy("kept", 4, kept, optIn("keep-scheduler"), two)
+	s.Deploy("unknown-value", 4, kept, optIn("yes"), two) // the label of the namespace decides
+	s.Deploy("out", 4, kept, optIn("false"), two, onSpot)
+	s.Deploy("only-spot", 4, kept, two, onSpot)
+	s.Eventually(soon, s.HaveReadySplits(map[string]live.Split{
+		"own": {OnDemand: 2, Spot: 2}, "kept": {OnDemand: 2, Spot: 2}, "unknown-value": {OnDemand: 2, Spot: 2},
+		"out": {Spot: 4}, "only-spot": {Spot: 4},
+	}))
+	s.Eventually(soon, s.HasEvent("only-spot-", "HiddenFromAutoscaler", ""))
+
+	// While the controller is paused, pods with the gate lose their owner, opt out, or reach a
+	// deadline.
+	s.Must(s.Controller.Pause())
+	s.Deploy("orphans", 2, kept)
+	s.Deploy("opted-out", 2, kept, onSpot)
+	late := int64(5)
+	template := live.PodTemplate("late")
+	template.Spec.SchedulerName, template.Spec.RestartPolicy = v1.DefaultSchedulerName, v1.RestartPolicyNever
+	_, err := kube.BatchV1().Jobs(s.Namespace).Create(s.Ctx, &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "late"}, Spec: batchv1.JobSpec{ActiveDeadlineSeconds: &late, Template: template},
+	}, metav1.CreateOptions{})
+	s.Must(err)
+	s.Eventually(soon, s.HaveSplits(map[string]live.Split{"orphans": {Waiting: 2}, "opted-out": {Waiting: 2}, "late": {Waiting: 1}}))
+	orphan := metav1.DeletePropagationOrphan
+	s.Must(kube.AppsV1().Deployments(s.Namespace).Delete(s.Ctx, "orphans", metav1.DeleteOptions{PropagationPolicy: &orphan}))
+	s.Must(kube.AppsV1().ReplicaSets(s.Namespace).DeleteCollection(s.Ctx, metav1.DeleteOptions{PropagationPolicy: &orphan},
+		metav1.ListOptions{LabelSelector: "app=orphans"}))
+	pods, err := s.Pods("opted-out")
+	s.Must(err)
+	for _, pod := range pods {
+		_, err := kube.CoreV1().Pods(s.Namespace).Patch(s.Ctx, pod.Name, types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"labels":{%q:"false"}}}`, optInLabel), metav1.PatchOptions{})
+		s.Must(err)
+	}
+	// The time in the gate counts for the deadline of a Job.
+	s.Eventually(soon, s.HasSplit("late", live.Split{}))
+	s.Must(s.Controller.Resume())
+	s.Eventually(soon, s.HaveReadySplits(map[string]live.Split{
+		"orphans":   {OnDemand: 2}, // each is a single replica now
+		"opted-out": {Spot: 2},
+	}))
+	for _, pod := range s.Seen.Pods("opted-out") {
+		if !strings.HasPrefix(pod.Assigned, "none: the policy does not apply") {
+			t.Errorf("%s is assigned %q", pod.Name, pod.Assigned)
+		}
+	}
+}
+
+// TestKeptSwitched: the mode is enabled and disabled for a namespace with running workloads, of
+// which our scheduler places one.
+func TestKeptSwitched(t *testing.T) {
+	s := startKept(t, append(live.OnDemand(1, 40), live.Spot(2, 40)...)...)
+	s.StartScheduler(lab.SchedulerOptions{})
+	s.Must(labelNamespace(s.Ctx, s.Namespace, "true")) // has no effect without the overlay namespace-opt-in
+	want := map[string]live.Split{"own": {OnDemand: 2, Spot: 4}}
+	s.Deploy("own", 6, live.Annotated(minOnDemand, "2"))
+	preferSpot := func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 100, Preference: v1.NodeSelectorTerm{
+				MatchExpressions: []v1.NodeSelectorRequirement{{Key: capacityLabel, Operator: v1.NodeSelectorOpIn, Values: []string{lab.Spot}}},
+			}}},
+		}}
+	}
+	before := map[string]live.Split{}
+	for i := range 4 {
+		name := fmt.Sprint("app-", i)
+		s.Deploy(name, 4, kept, preferSpot)
+		before[name], want[name] = live.Split{Spot: 4}, live.Split{OnDemand: 1, Spot: 3}
+	}
+	s.Eventually(soon, s.HaveReadySplits(before))
+	for name := range want {
+		s.Seen.RequireServing(name, want[name].OnDemand+want[name].Spot-1)
+	}
+	began := time.Now()
+	s.Must(labelNamespace(s.Ctx, s.Namespace, "keep-scheduler"))
+	s.Eventually(time.Minute, s.HaveReadySplits(want))
+	t.Logf("all floors were met %s after the mode was enabled", time.Since(began).Round(100*time.Millisecond))
+
+	s.Must(labelNamespace(s.Ctx, s.Namespace, "other"))
+	s.Deploy("after", 4, kept, preferSpot)
+	s.Eventually(soon, s.HasReadySplit("after", live.Split{Spot: 4}))
+	s.SetImage("own", "registry.invalid/app:2")
+	s.Eventually(soon, s.HaveReadySplits(map[string]live.Split{"own": want["own"]}))
 }

@@ -58,8 +58,9 @@ type Counter struct {
 	queue workqueue.TypedRateLimitingInterface[*v1.Pod]
 }
 
-// New returns a Counter for the pods in scope. It reads from factory, and from failed, whose pods are the failed ones. Neither must have been started. client must not
-// block in order to retry refused calls.
+// New returns a Counter for the pods in scope. It reads from factory, and from failed, whose pods
+// are the failed ones. Neither must have been started. client must not block in order to retry
+// refused calls.
 func New(factory, failed informers.SharedInformerFactory, client kubernetes.Interface, scope workload.Scope,
 	policy *decision.Policy) (*Counter, error) {
 	owners, err := workload.NewOwners(factory, policy)

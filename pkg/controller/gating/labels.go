@@ -90,8 +90,8 @@ func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, e
 }
 
 // forNodes returns the expressions for pods whose scheduler knows only their affinity. They exclude
-// every spot node in nodes, and not only those that have a label of l. hidden is a spot node that
-// no expression excludes; nil if there is none.
+// every spot node in nodes, also a node without any label of l. The second result is a spot node
+// that no expression excludes; nil if there is none.
 //
 // It adds a label only if spot nodes have no other one. Karpenter invents a value for an added
 // label that it does not know. The policy ignores such a value beside Karpenter's own label.
