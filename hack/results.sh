@@ -39,7 +39,7 @@ for seed in 2 3; do # other windows; gcp_v100_bamboo and aws_p3_bamboo are too s
   # Nodes are removed all the time. With a larger --calm-scale, calm periods would be too short.
   run aws_v100x16_3z controller 120s 5s --seed $seed --calm-scale 20
 done
-for arm in controller autoscaler scheduler; do
+for arm in controller autoscaler any-scheduler scheduler; do
   run aws_v100x4_3z $arm 120s 5s
   run gcp_v100_bamboo $arm 120s 5s $gcp
   run aws_p3_bamboo $arm 120s 5s $p3

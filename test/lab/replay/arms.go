@@ -28,7 +28,8 @@ type Arm struct {
 	// Controller reports that this project's controller runs. Otherwise the lab drains nodes that
 	// get notice, like a node termination handler.
 	Controller bool
-	// Gating reports that the autoscaler mode is on.
+	// Gating reports that the controller assigns a capacity type to each new pod. Without Scheduler,
+	// the pods keep kube-scheduler.
 	Gating bool
 	// PreferSpot, RequireOnDemand and Spread are constraints of the pods.
 	PreferSpot, RequireOnDemand, Spread bool
@@ -40,6 +41,9 @@ type Arm struct {
 	// Extra reports that the arm runs only if it is named.
 	Extra bool
 }
+
+// hasPolicy reports whether this project's policy applies to the pods.
+func (a Arm) hasPolicy() bool { return a.Scheduler || a.Controller }
 
 // checksFloors reports that a violated floor is reported as broken. Without the controller, a
 // scale-down or a drain can violate floors, because they are enforced only when a pod is placed.
@@ -54,6 +58,7 @@ var Arms = []Arm{
 	{Name: "scheduler", Title: "spot-aware-scheduler, drain on notice", Spot: true, Scheduler: true},
 	{Name: "controller", Title: "spot-aware-scheduler and spot-controller", Spot: true, Scheduler: true, Controller: true},
 	{Name: "autoscaler", Title: "the same in the autoscaler mode", Spot: true, Scheduler: true, Controller: true, Gating: true},
+	{Name: "any-scheduler", Title: "kube-scheduler and spot-controller", Spot: true, Controller: true, Gating: true},
 	{Name: "broken-floor", Title: "spot-aware-scheduler without floors (a check of the lab)", Spot: true, Scheduler: true, IgnoreFloor: true,
 		Extra: true},
 }
@@ -98,6 +103,15 @@ const (
 	schedulerName  = "spot-aware-scheduler"
 )
 
+// namespace returns the namespace of the services. Its pods opt in if they keep kube-scheduler.
+func (a Arm) namespace() *corev1.Namespace {
+	meta := metav1.ObjectMeta{Name: namespace}
+	if a.Gating && !a.Scheduler {
+		meta.Labels = map[string]string{spot.OptInLabel: spot.KeepScheduler}
+	}
+	return &corev1.Namespace{ObjectMeta: meta}
+}
+
 // deployments returns the replicas of the Deployments of a service, by name.
 func (a Arm) deployments(p *Plan, service string, desired int) map[string]int {
 	if !a.Split {
@@ -118,9 +132,9 @@ func (a Arm) objects(p *Plan, s Service, scales Scales) ([]*appsv1.Deployment, *
 			labels[partLabel] = strings.TrimPrefix(name, s.Name+"-")
 		}
 		meta := metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels, Annotations: map[string]string{}}
-		if a.Scheduler && !a.IgnoreFloor {
+		if a.hasPolicy() && !a.IgnoreFloor {
 			meta.Annotations[spot.MinOnDemandAnnotation] = p.Floor.String()
-		} else if a.Scheduler {
+		} else if a.hasPolicy() {
 			meta.Annotations[spot.MinOnDemandAnnotation] = "0"
 		}
 		deployments = append(deployments, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{

@@ -17,8 +17,11 @@ import (
 
 func TestSelectArms(t *testing.T) {
 	all, err := SelectArms(nil)
-	if err != nil || len(all) != 7 || slices.ContainsFunc(all, func(a Arm) bool { return a.Extra }) {
-		t.Errorf("%d arms, %v; want the 7 arms of a report", len(all), err)
+	if err != nil || len(all) != 8 || slices.ContainsFunc(all, func(a Arm) bool { return a.Extra }) {
+		t.Errorf("%d arms, %v; want the 8 arms of a report", len(all), err)
+	}
+	if len(armStyles) != len(Arms) {
+		t.Errorf("%d arms have %d points in plots", len(Arms), len(armStyles))
 	}
 	some, err := SelectArms([]string{"controller", "broken-floor", "on-demand"})
 	if err != nil || len(some) != 3 || some[0].Name != "on-demand" {
@@ -26,6 +29,19 @@ func TestSelectArms(t *testing.T) {
 	}
 	if _, err := SelectArms([]string{"controller", "nope"}); err == nil {
 		t.Error("an unknown arm is no error")
+	}
+}
+
+// TestOptIn: only the pods of the arm any-scheduler opt in and keep kube-scheduler.
+func TestOptIn(t *testing.T) {
+	for _, arm := range Arms {
+		want := map[string]string(nil)
+		if arm.Name == "any-scheduler" {
+			want = map[string]string{"spot-aware-scheduler.io/opt-in": "keep-scheduler"}
+		}
+		if diff := cmp.Diff(want, arm.namespace().Labels); diff != "" {
+			t.Errorf("%s: labels of the namespace (-want +got):\n%s", arm.Name, diff)
+		}
 	}
 }
 
@@ -40,12 +56,13 @@ func TestObjects(t *testing.T) {
 		prefers   bool
 		hardSkews int
 	}{
-		"on-demand":    {"", "", map[string]int{"svc-x": 3}, map[string][]string{"svc-x": {lab.OnDemand}}, false, 0},
-		"preferred":    {"", "", map[string]int{"svc-x": 3}, map[string][]string{"svc-x": {lab.Spot, lab.OnDemand}}, true, 0},
-		"spread":       {"", "", map[string]int{"svc-x": 3}, map[string][]string{"svc-x": {lab.Spot, lab.OnDemand}}, true, 1},
-		"split":        {"", "", map[string]int{"svc-x-base": 1, "svc-x-spot": 2}, map[string][]string{"svc-x-base": {lab.OnDemand}, "svc-x-spot": {lab.Spot}}, false, 0},
-		"controller":   {schedulerName, "1", map[string]int{"svc-x": 3}, map[string][]string{"svc-x": {lab.Spot, lab.OnDemand}}, false, 0},
-		"broken-floor": {schedulerName, "0", map[string]int{"svc-x": 3}, map[string][]string{"svc-x": {lab.Spot, lab.OnDemand}}, false, 0},
+		"on-demand":     {"", "", map[string]int{"svc-x": 3}, map[string][]string{"svc-x": {lab.OnDemand}}, false, 0},
+		"preferred":     {"", "", map[string]int{"svc-x": 3}, map[string][]string{"svc-x": {lab.Spot, lab.OnDemand}}, true, 0},
+		"spread":        {"", "", map[string]int{"svc-x": 3}, map[string][]string{"svc-x": {lab.Spot, lab.OnDemand}}, true, 1},
+		"split":         {"", "", map[string]int{"svc-x-base": 1, "svc-x-spot": 2}, map[string][]string{"svc-x-base": {lab.OnDemand}, "svc-x-spot": {lab.Spot}}, false, 0},
+		"controller":    {schedulerName, "1", map[string]int{"svc-x": 3}, map[string][]string{"svc-x": {lab.Spot, lab.OnDemand}}, false, 0},
+		"any-scheduler": {"", "1", map[string]int{"svc-x": 3}, map[string][]string{"svc-x": {lab.Spot, lab.OnDemand}}, false, 0},
+		"broken-floor":  {schedulerName, "0", map[string]int{"svc-x": 3}, map[string][]string{"svc-x": {lab.Spot, lab.OnDemand}}, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			arms, err := SelectArms([]string{name})

@@ -123,12 +123,12 @@ func (r *Report) calmPeriods() []string {
 	return lines
 }
 
-// highCosts names the main reason of each arm of this project that costs much more than the bound.
+// highCosts names the main reason of each arm with this project's policy that costs much more than the bound.
 func (r *Report) highCosts() []string {
 	var findings []string
 	for _, arm := range Arms {
 		a := r.Arm(arm.Name)
-		if !arm.Scheduler || a == nil {
+		if !arm.hasPolicy() || a == nil {
 			continue
 		}
 		if part := r.mainReason(*a); part != nil {

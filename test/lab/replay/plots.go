@@ -221,5 +221,6 @@ var armStyles = []struct {
 	shape draw.GlyphDrawer
 }{
 	{ink, draw.SquareGlyph{}}, {red, draw.TriangleGlyph{}}, {red, draw.CrossGlyph{}}, {ink, draw.PlusGlyph{}},
-	{lightBlue, draw.BoxGlyph{}}, {blue, draw.RingGlyph{}}, {green, draw.PyramidGlyph{}}, {red, draw.RingGlyph{}},
+	{lightBlue, draw.BoxGlyph{}}, {blue, draw.RingGlyph{}}, {green, draw.PyramidGlyph{}}, {blue, draw.PlusGlyph{}},
+	{red, draw.RingGlyph{}},
 }

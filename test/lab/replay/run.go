@@ -171,8 +171,7 @@ func (r *runner) runArm(ctx context.Context, arm Arm) (result ArmResult, err err
 	}
 	d := newDriver(arm, r.plan, r.options.Scales, waits, clients)
 	d.report = func(at time.Duration) { r.progress.figures(at, d.recorder.Current()) }
-	_, err = clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
-		metav1.CreateOptions{})
+	_, err = clients.CoreV1().Namespaces().Create(ctx, arm.namespace(), metav1.CreateOptions{})
 	if err != nil {
 		return result, cause(ctx, fmt.Errorf("creating the namespace: %w", err))
 	}
@@ -204,17 +203,18 @@ func cause(ctx context.Context, err error) error {
 // controller, which are zero without it.
 func (r *runner) startPrograms(ctx context.Context, plane *lab.ControlPlane, arm Arm) (*waits, error) {
 	r.addSettings(commonSettings(r.plan, r.options.Scales))
-	if !arm.Scheduler {
-		return newWaits(scaledTime{}, scaledTime{}), startStockScheduler(ctx, plane)
-	}
 	editPolicy := func(config map[string]any) {
 		r.addSettings(editScheduler(config, r.options.SchedulerSettings, r.options.Scales))
 	}
-	if _, err := plane.StartScheduler(ctx, lab.SchedulerOptions{Edit: editPolicy}); err != nil {
-		return nil, err
+	start := startStockScheduler
+	if arm.Scheduler {
+		start = func(ctx context.Context, plane *lab.ControlPlane) error {
+			_, err := plane.StartScheduler(ctx, lab.SchedulerOptions{Edit: editPolicy})
+			return err
+		}
 	}
-	if !arm.Controller {
-		return newWaits(scaledTime{}, scaledTime{}), nil
+	if err := start(ctx, plane); err != nil || !arm.Controller {
+		return newWaits(scaledTime{}, scaledTime{}), err
 	}
 	if arm.Gating {
 		if _, err := plane.ControllerKubeconfig(ctx); err != nil { // creates the controller's account
