@@ -24,8 +24,8 @@ type arm struct {
 	shape func(*corev1.PodTemplateSpec)
 	// extended means kube-scheduler with this project's extender, both as shipped.
 	extended bool
-	// gated means that the pods have the capacity gate, which this project's controller removes, as
-	// in the autoscaler mode.
+	// gated means that the pods have the capacity gate, which this project's controller removes. So
+	// kube-scheduler respects floors too.
 	gated bool
 	// checkout, if set, is the folder of another checkout of this project. The arm is the scheduler
 	// of that checkout, as shipped there.
@@ -40,6 +40,7 @@ func before(checkout string) arm {
 const (
 	spotAware      = "spot-aware"
 	gated          = "gated"
+	anyScheduler   = "any-scheduler"
 	extended       = "extender"
 	stockScheduler = corev1.DefaultSchedulerName
 )
@@ -48,6 +49,8 @@ var arms = []arm{
 	{name: spotAware, explain: "this scheduler as shipped", schedulerName: "spot-aware-scheduler"},
 	{name: gated, explain: "the same in the autoscaler mode: the controller removes a gate from each pod",
 		schedulerName: "spot-aware-scheduler", shape: addGate, gated: true},
+	{name: anyScheduler, explain: "kube-scheduler with its own defaults; the controller removes a gate from each pod",
+		schedulerName: stockScheduler, config: "default.yaml", shape: addGate, gated: true},
 	{name: extended, explain: "kube-scheduler with spot-extender", schedulerName: "spot-aware-scheduler", extended: true},
 	{name: "default", explain: "kube-scheduler with its own defaults", schedulerName: stockScheduler, config: "default.yaml"},
 	{name: "default-no-spreading", explain: "kube-scheduler without default spreading", schedulerName: stockScheduler,
@@ -87,19 +90,24 @@ func preferSpotAndSpread(pod *corev1.PodTemplateSpec) {
 	}}
 }
 
-// start starts the arm's scheduler and the programs that it needs. clientConnection limits the
-// requests of the scheduler, unless its file has other limits. end stops the additional programs.
-func (a arm) start(ctx context.Context, plane *lab.ControlPlane,
-	clientConnection map[string]any) (scheduler *lab.Process, end func() error, err error) {
-	options, end := a.scheduler(plane, clientConnection), func() error { return nil }
+// start starts the arm's scheduler and the programs that it needs: the extender or the controller.
+// It returns them with the scheduler first. If one does not start, it stops the others.
+// clientConnection limits the requests of the scheduler, unless its file has other limits.
+func (a arm) start(ctx context.Context, plane *lab.ControlPlane, clientConnection map[string]any) (programs []*lab.Process, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, kill(programs))
+		}
+	}()
+	options := a.scheduler(plane, clientConnection)
 	if a.extended {
 		extender, err := plane.StartExtender(ctx, lab.ExtenderOptions{})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		end = extender.Kill
+		programs = append(programs, extender.Process)
 		if options, err = plane.ExtendedScheduler(extender.Address); err != nil {
-			return nil, nil, errors.Join(err, end())
+			return programs, err
 		}
 		edit := options.Edit
 		options.Edit = func(config map[string]any) {
@@ -107,19 +115,30 @@ func (a arm) start(ctx context.Context, plane *lab.ControlPlane,
 			config["clientConnection"] = maps.Clone(clientConnection)
 		}
 	}
-	if scheduler, err = plane.StartScheduler(ctx, options); err != nil {
-		return nil, nil, errors.Join(err, end())
+	scheduler, err := plane.StartScheduler(ctx, options)
+	if err != nil {
+		return programs, err
 	}
+	programs = append([]*lab.Process{scheduler}, programs...)
 	if a.gated {
 		controller, err := plane.StartController(ctx, lab.ControllerOptions{Edit: func(config map[string]any) {
 			config["gating"] = map[string]any{"enabled": true, "labels": []any{lab.CapacityLabel}, "spotLabel": lab.CapacityLabel}
 		}})
 		if err != nil {
-			return nil, nil, errors.Join(err, scheduler.Kill())
+			return programs, err
 		}
-		end = controller.Kill
+		programs = append(programs, controller)
 	}
-	return scheduler, end, nil
+	return programs, nil
+}
+
+// kill kills programs.
+func kill(programs []*lab.Process) error {
+	var errs []error
+	for _, p := range programs {
+		errs = append(errs, p.Kill())
+	}
+	return errors.Join(errs...)
 }
 
 // scheduler returns the options of the arm's scheduler. clientConnection limits its requests,

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/frame"
 )
@@ -95,7 +96,10 @@ func runSize(ctx context.Context, o options, root string, nodes int, stderr io.W
 			size.Measurements = append(size.Measurements, *m)
 		}
 	}
-	size.Ratios = size.ratios()
+	size.Ratios = map[string]map[string]Ratios{}
+	for _, own := range compared {
+		size.Ratios[own] = size.ratios(own)
+	}
 	return size, nil
 }
 
@@ -112,7 +116,9 @@ func prepare(ctx context.Context, o options, plane *lab.ControlPlane, nodes int)
 		return nil, err
 	}
 	_, err = client.CoreV1().Namespaces().Create(ctx,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: namespace, Labels: map[string]string{spot.OptInLabel: spot.KeepScheduler}, // for the arm any-scheduler
+		}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("creating the namespace: %w", err)
 	}

@@ -48,7 +48,7 @@ func TestEveryArm(t *testing.T) {
 		// Check the purpose of the arms: a floor with the other pods on spot, no preference, and a
 		// preference without a floor.
 		switch spread := m.Spread; m.Arm {
-		case spotAware:
+		case spotAware, gated, anyScheduler:
 			if spread.SpotUsed < 1 || spread.WithoutOnDemand > 0 {
 				t.Errorf("%s: %+v", m.Arm, spread)
 			}
@@ -65,8 +65,10 @@ func TestEveryArm(t *testing.T) {
 	if diff := cmp.Diff(namesOf(arms), measured); diff != "" {
 		t.Errorf("arms (-want +got)\n%s", diff)
 	}
-	if want := len(arms) - 1; len(report.Sizes[0].Ratios) != want {
-		t.Errorf("%d ratios, want %d", len(report.Sizes[0].Ratios), want)
+	for _, own := range compared {
+		if n, want := len(report.Sizes[0].Ratios[own]), len(arms)-1; n != want {
+			t.Errorf("%d ratios of %s, want %d", n, own, want)
+		}
 	}
 }
 
@@ -74,7 +76,7 @@ func TestEveryArm(t *testing.T) {
 // times.
 func TestRate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.json")
-	o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rate", "100", "-rounds", "1", "-limit", "1m", "-arms", gated, "-json", file}, t.Output())
+	o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rate", "100", "-rounds", "1", "-limit", "1m", "-arms", anyScheduler, "-json", file}, t.Output())
 	must(t, err)
 	var table strings.Builder
 	must(t, run(t.Context(), o, &table, t.Output()))
@@ -89,6 +91,9 @@ func TestRate(t *testing.T) {
 	m := report.Sizes[0].Measurements[0]
 	if m.PlacedP50Milliseconds <= 0 || m.PlacedP99Milliseconds < m.PlacedP50Milliseconds {
 		t.Errorf("from creation to binding: p50 %v ms, p99 %v ms", m.PlacedP50Milliseconds, m.PlacedP99Milliseconds)
+	}
+	if m.GateP50Milliseconds <= 0 || m.GateP99Milliseconds < m.GateP50Milliseconds || m.GateP99Milliseconds > m.PlacedP99Milliseconds {
+		t.Errorf("from creation to the removal of the gate: p50 %v ms, p99 %v ms", m.GateP50Milliseconds, m.GateP99Milliseconds)
 	}
 	// It may exceed 100 because of pods that were created during the start of the scheduler.
 	if m.PodsPerSecond > 200 {

@@ -35,15 +35,20 @@ type Measurement struct {
 	// waited for the scheduler to start. 0 if there are none.
 	PlacedP50Milliseconds float64 `json:"placedP50Milliseconds,omitempty"`
 	PlacedP99Milliseconds float64 `json:"placedP99Milliseconds,omitempty"`
+	// Quantiles of the time from just before a pod's creation to the removal of its gate, of the same
+	// pods. 0 if the pods have no gate.
+	GateP50Milliseconds float64 `json:"gateP50Milliseconds,omitempty"`
+	GateP99Milliseconds float64 `json:"gateP99Milliseconds,omitempty"`
 	// Quantiles of the time from taking a pod from the queue to its binding, from the scheduler's
 	// own histogram.
 	LatencyP50Milliseconds float64 `json:"latencyP50Milliseconds"`
 	LatencyP99Milliseconds float64 `json:"latencyP99Milliseconds"`
 	// CPUSeconds is the CPU time of the scheduler's process from the first binding to the last.
-	// PeakMiB is its peak memory.
-	CPUSeconds float64 `json:"cpuSeconds"`
-	PeakMiB    float64 `json:"peakMiB"`
-	Spread     Spread  `json:"spread"`
+	// PeakMiB is its peak memory. OtherCPUSeconds is the CPU time of the extender or the controller.
+	CPUSeconds      float64 `json:"cpuSeconds"`
+	PeakMiB         float64 `json:"peakMiB"`
+	OtherCPUSeconds float64 `json:"otherCPUSeconds,omitempty"`
+	Spread          Spread  `json:"spread"`
 }
 
 // measure has the arm's scheduler place all workloads, and removes them. It starts a new scheduler,
@@ -61,15 +66,16 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	bindings, failed, err := b.watchBindings(watching)
+	bindings, failed, err := b.watchBindings(watching, a)
 	if err != nil {
 		return nil, err
 	}
-	process, end, err := a.start(ctx, b.plane, b.clientConnection)
+	programs, err := a.start(ctx, b.plane, b.clientConnection)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, process.Kill(), end()) }()
+	defer func() { err = errors.Join(err, kill(programs)) }()
+	process := programs[0]
 
 	if late {
 		if err := b.joinLate(ctx, process); err != nil {
@@ -83,7 +89,7 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 		work.Go(func() error { return creation.create(workCtx, b.workloads, a) })
 	}
 	work.Go(func() (err error) {
-		placed, err = b.await(workCtx, process, bindings, failed, m)
+		placed, err = b.await(workCtx, programs, bindings, failed, m)
 		return err
 	})
 	if err := work.Wait(); err != nil {
@@ -93,16 +99,20 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 		return nil, err
 	}
 	at := placements{}
-	var took []float64
+	var took, gated []float64
 	for _, binding := range placed {
 		at.add(binding.app, binding.node)
 		if began := creation.began[binding.pod]; began.After(placed[0].at) {
 			took = append(took, binding.at.Sub(began).Seconds()*1000)
+			gated = append(gated, binding.ungated.Sub(began).Seconds()*1000)
 		}
 	}
 	m.Spread = spreadOf(at, b.workloads, b.nodes)
 	if len(took) > 0 {
 		m.PlacedP50Milliseconds, m.PlacedP99Milliseconds = frame.Quantile(took, 0.5), frame.Quantile(took, 0.99)
+	}
+	if a.gated && len(gated) > 0 {
+		m.GateP50Milliseconds, m.GateP99Milliseconds = frame.Quantile(gated, 0.5), frame.Quantile(gated, 0.99)
 	}
 	ours := a.name == spotAware || a.extended || a.gated
 	if n := m.Spread.WithoutOnDemand; ours && n > 0 {
@@ -122,16 +132,17 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 	return m, clear(ctx, b.client)
 }
 
-// binding is the binding of a pod to a node, and the time at which the bench observed it.
+// binding is the binding of a pod to a node, and the time at which the bench observed it. ungated
+// is the time at which it first observed the pod without a gate.
 type binding struct {
 	pod, app, node string
-	at             time.Time
+	ungated, at    time.Time
 }
 
-// watchBindings sends every binding from now on, once, until ctx is done or the watch fails. The
-// API server closes watches of slow clients. A new watch then continues where the last one ended. A
-// client that lists the pods again would see all bindings at the same time.
-func (b *bench) watchBindings(ctx context.Context) (<-chan binding, <-chan error, error) {
+// watchBindings sends every binding of the arm from now on, once, until ctx is done or the watch
+// fails. The API server closes watches of slow clients. A new watch then continues where the last
+// one ended. A client that lists the pods again would see all bindings at the same time.
+func (b *bench) watchBindings(ctx context.Context, a arm) (<-chan binding, <-chan error, error) {
 	pods := b.client.CoreV1().Pods(namespace)
 	list, err := pods.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -140,7 +151,10 @@ func (b *bench) watchBindings(ctx context.Context) (<-chan binding, <-chan error
 	bindings, failed := make(chan binding, b.options.pods), make(chan error, 1)
 	go func() {
 		bound := fields.OneTermNotEqualSelector("spec.nodeName", "").String()
-		version, seen := list.ResourceVersion, sets.New[types.UID]()
+		if a.gated {
+			bound = "" // also watch the pods without a node, for the removal of their gates
+		}
+		version, seen, ungated := list.ResourceVersion, sets.New[types.UID](), map[types.UID]time.Time{}
 		for ctx.Err() == nil {
 			watch, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: bound, ResourceVersion: version, AllowWatchBookmarks: true})
 			if err != nil {
@@ -154,9 +168,12 @@ func (b *bench) watchBindings(ctx context.Context) (<-chan binding, <-chan error
 					return
 				}
 				version = pod.ResourceVersion
+				if len(pod.Spec.SchedulingGates) == 0 && ungated[pod.UID].IsZero() {
+					ungated[pod.UID] = time.Now()
+				}
 				if pod.Spec.NodeName != "" && !seen.Has(pod.UID) {
 					seen.Insert(pod.UID)
-					bindings <- binding{pod.Name, pod.Labels[appLabel], pod.Spec.NodeName, time.Now()}
+					bindings <- binding{pod.Name, pod.Labels[appLabel], pod.Spec.NodeName, ungated[pod.UID], time.Now()}
 				}
 			}
 		}
@@ -166,14 +183,14 @@ func (b *bench) watchBindings(ctx context.Context) (<-chan binding, <-chan error
 
 // await waits until every pod is bound. It sets the rates and the resource usage of m, and returns
 // the bindings in order.
-func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan binding, failed <-chan error,
+func (b *bench) await(ctx context.Context, programs []*lab.Process, bindings <-chan binding, failed <-chan error,
 	m *Measurement) ([]binding, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.options.limit)
 	defer cancel()
 	var placed []binding
 	var times []time.Time
-	var before frame.Resources
-	profiled := make(chan error, 1)
+	var before []frame.Resources
+	process, profiled := programs[0], make(chan error, 1)
 	for len(times) < b.options.pods {
 		select {
 		case <-process.Done():
@@ -187,7 +204,7 @@ func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan
 		case binding := <-bindings:
 			if len(times) == 0 {
 				var err error
-				if before, err = frame.ResourcesOf(process.PID); err != nil {
+				if before, err = resourcesOf(programs); err != nil {
 					return nil, err
 				}
 				go func() { profiled <- b.saveProfile(ctx, process, m) }()
@@ -196,11 +213,26 @@ func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan
 			placed = append(placed, binding)
 		}
 	}
-	after, err := frame.ResourcesOf(process.PID)
+	after, err := resourcesOf(programs)
 	if err != nil {
 		return nil, err
 	}
-	m.CPUSeconds, m.PeakMiB = after.CPU-before.CPU, float64(after.Peak)/(1<<20)
+	m.CPUSeconds, m.PeakMiB = after[0].CPU-before[0].CPU, float64(after[0].Peak)/(1<<20)
+	for i := range programs[1:] {
+		m.OtherCPUSeconds += after[i+1].CPU - before[i+1].CPU
+	}
 	m.Seconds, m.PodsPerSecond, m.RateP50, m.RateP99 = rates(times)
 	return placed, <-profiled
+}
+
+// resourcesOf returns the resources of each program.
+func resourcesOf(programs []*lab.Process) (all []frame.Resources, err error) {
+	for _, p := range programs {
+		r, err := frame.ResourcesOf(p.PID)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
 }

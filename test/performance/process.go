@@ -34,16 +34,16 @@ func (m *Measurement) readHistogram(ctx context.Context, process *lab.Process) e
 	return fmt.Errorf("%s: no metric %s of scheduled pods", process.Name, name)
 }
 
-// saveProfile saves a CPU profile of the next 20 s of this project's scheduler, if -profile is set.
+// saveProfile saves a CPU profile of the next 20 s of the arm's scheduler, if -profile is set.
 func (b *bench) saveProfile(ctx context.Context, process *lab.Process, m *Measurement) error {
-	if b.options.profile == "" || m.Arm != spotAware {
+	if b.options.profile == "" {
 		return nil
 	}
 	profile, err := process.Get(ctx, "/debug/pprof/profile?seconds=20")
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(b.options.profile, fmt.Sprintf("cpu-%d-nodes-round-%d.pprof", len(b.nodes), m.Round))
+	file := filepath.Join(b.options.profile, fmt.Sprintf("cpu-%s-%d-nodes-round-%d.pprof", m.Arm, len(b.nodes), m.Round))
 	if err := os.WriteFile(file, []byte(profile), 0o644); err != nil {
 		return fmt.Errorf("saving a profile: %w", err)
 	}

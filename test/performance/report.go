@@ -37,11 +37,12 @@ type Size struct {
 	Pods         int           `json:"pods"`
 	Workloads    int           `json:"workloads"`
 	Measurements []Measurement `json:"measurements"`
-	// Ratios compare this project's scheduler with each other arm in the same round.
-	Ratios map[string]Ratios `json:"ratios"`
+	// Ratios compare this project's scheduler, and kube-scheduler with this project's controller, with
+	// each other arm in the same round. The keys are the names of both arms.
+	Ratios map[string]map[string]Ratios `json:"ratios"`
 }
 
-// Ratios are this project's figures divided by the figures of another arm in the same round.
+// Ratios are the figures of an arm divided by the figures of another arm in the same round.
 type Ratios struct {
 	PodsPerSecond         frame.Range `json:"podsPerSecond"`
 	CPUSecondsPer1000Pods frame.Range `json:"cpuSecondsPer1000Pods"`
@@ -78,17 +79,20 @@ func podsPerSecond(m Measurement) float64 { return m.PodsPerSecond }
 // cpuPer1000 returns the CPU seconds of the scheduler for 1,000 pods.
 func (s Size) cpuPer1000(m Measurement) float64 { return m.CPUSeconds * 1000 / float64(s.Pods) }
 
-// ratios compares this project's scheduler with each other arm.
-func (s Size) ratios() map[string]Ratios {
+// compared are the arms that are compared with all others.
+var compared = []string{spotAware, anyScheduler}
+
+// ratios compares an arm with each other arm.
+func (s Size) ratios(arm string) map[string]Ratios {
 	ratios := map[string]Ratios{}
-	own := s.of(spotAware, podsPerSecond)
+	own := s.of(arm, podsPerSecond)
 	for _, m := range s.Measurements {
-		if _, known := ratios[m.Arm]; m.Arm == spotAware || known || len(own) == 0 {
+		if _, known := ratios[m.Arm]; m.Arm == arm || known || len(own) == 0 {
 			continue
 		}
 		ratios[m.Arm] = Ratios{
 			PodsPerSecond:         frame.PairedRatio(own, s.of(m.Arm, podsPerSecond)),
-			CPUSecondsPer1000Pods: frame.PairedRatio(s.of(spotAware, s.cpuPer1000), s.of(m.Arm, s.cpuPer1000)),
+			CPUSecondsPer1000Pods: frame.PairedRatio(s.of(arm, s.cpuPer1000), s.of(m.Arm, s.cpuPer1000)),
 		}
 	}
 	return ratios
@@ -113,6 +117,8 @@ var speed = []column{
 var waiting = []column{
 	{"placed p50 ms", "%.0f", func(m Measurement) float64 { return m.PlacedP50Milliseconds }},
 	{"placed p99 ms", "%.0f", func(m Measurement) float64 { return m.PlacedP99Milliseconds }},
+	{"gate p50 ms", "%.0f", func(m Measurement) float64 { return m.GateP50Milliseconds }},
+	{"gate p99 ms", "%.0f", func(m Measurement) float64 { return m.GateP99Milliseconds }},
 }
 
 var spread = []column{
@@ -139,7 +145,8 @@ func (s *Size) print(out io.Writer, facts Facts) error {
 			names = append(names, m.Arm)
 		}
 	}
-	speed := append(slices.Clone(speed), column{"CPU s per 1,000", "%.2f", s.cpuPer1000})
+	speed := append(slices.Clone(speed), column{"CPU s per 1,000", "%.2f", s.cpuPer1000},
+		column{"other CPU s", "%.2f", func(m Measurement) float64 { return m.OtherCPUSeconds * 1000 / float64(s.Pods) }})
 	if slices.Max(s.of(names[0], waiting[1].figure)) > 0 {
 		speed = slices.Concat(speed, waiting)
 	}
@@ -160,17 +167,22 @@ func (s *Size) print(out io.Writer, facts Facts) error {
 		}
 		fmt.Fprintln(out)
 	}
-	if len(s.Ratios) == 0 {
-		return nil
-	}
-	fmt.Fprintf(out, "%s in relation to each other arm in the same round:\n", spotAware)
-	var rows [][]string
-	for _, name := range names {
-		if ratio, ok := s.Ratios[name]; ok {
-			rows = append(rows, []string{name, ratio.PodsPerSecond.Text("%.3f"), ratio.CPUSecondsPer1000Pods.Text("%.3f")})
+	for _, own := range compared {
+		if len(s.Ratios[own]) == 0 {
+			continue
+		}
+		fmt.Fprintf(out, "%s in relation to each other arm in the same round:\n", own)
+		var rows [][]string
+		for _, name := range names {
+			if ratio, ok := s.Ratios[own][name]; ok {
+				rows = append(rows, []string{name, ratio.PodsPerSecond.Text("%.3f"), ratio.CPUSecondsPer1000Pods.Text("%.3f")})
+			}
+		}
+		if err := frame.Table(out, []string{"arm", "pods/s", "CPU s per 1,000 pods"}, rows...); err != nil {
+			return err
 		}
 	}
-	return frame.Table(out, []string{"arm", "pods/s", "CPU s per 1,000 pods"}, rows...)
+	return nil
 }
 
 // explain describes the arms and the columns of the tables.
@@ -183,8 +195,10 @@ func explain(out io.Writer, arms []arm) {
 Each figure is the median over the rounds, with its range in brackets.
 pods/s          from the first binding to the last; p50 and p99: the rate that 50 % and 99 % of the seconds in between reached
 latency         from taking a pod from the queue to its binding, from the scheduler's own histogram
-placed          from the request that creates a pod to its binding; only pods that are created after the first binding
-CPU, peak       of the scheduler's process: CPU seconds per 1,000 pods, from the first binding to the last; its peak memory
+placed, gate    from the request that creates a pod to its binding, and to the removal of its gate; only pods that are created after
+                the first binding
+CPU, peak       of the scheduler's process: CPU seconds per 1,000 pods, from the first binding to the last; its peak memory;
+                other: the same CPU seconds of the extender or the controller
 skew            pods of a workload in its fullest domain minus pods in its emptiest: maximum and mean over all workloads;
                 over all nodes, zones and pools (instance type and zone), and over the spot nodes of each pool
 of spot budget  share of the pods on spot among the pods that may run there if every workload has one pod on on-demand
