@@ -70,6 +70,26 @@ func newBesideRounds(
 	})), nil
 }
 
+// publicationsPerSecond is the rate and the burst of the requests that publish the certificate of the
+// webhook.
+const publicationsPerSecond = 10
+
+// addWebhook adds the webhook that gates new pods if it is configured. The replicas that do not lead
+// serve it too, so they may write its configuration.
+func addWebhook(mgr manager.Manager, config *rest.Config, setup *setup) error {
+	if !setup.Gating.ServesWebhook() {
+		return nil
+	}
+	client, err := newWriter(config, publicationsPerSecond, func() error { return nil })
+	if err != nil {
+		return fmt.Errorf("creating the client that publishes the certificate of the webhook: %w", err)
+	}
+	if err := gating.AddWebhook(mgr, client, setup.Gating.Webhook.BindAddress); err != nil {
+		return fmt.Errorf("adding the webhook: %w", err)
+	}
+	return nil
+}
+
 // standby is a runnable of the replicas that do not lead.
 type standby struct{ manager.RunnableFunc }
 

@@ -141,6 +141,9 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 			return err
 		}
 		runnables = append(runnables, besideRounds...)
+		if err := addWebhook(mgr, config, setup); err != nil {
+			return err
+		}
 	}
 	for _, r := range runnables {
 		if err := mgr.Add(r); err != nil {

@@ -53,7 +53,7 @@ type LeaderElection struct {
 // Server configures an HTTP server of the controller.
 type Server struct {
 	// BindAddress is a host and a port. An empty host means all addresses. Default ":8443" for
-	// metrics and ":8081" for health.
+	// metrics, ":8081" for health, and none for the webhook.
 	BindAddress string `json:"bindAddress,omitempty"`
 }
 
@@ -157,7 +157,7 @@ type DeletionCosts struct {
 
 // Gating configures the autoscaler mode: the controller writes the required capacity type on each
 // pod, where autoscalers can see it. It requires the admission policy of
-// manifests/overlays/autoscaler, which adds a scheduling gate to new pods.
+// manifests/overlays/autoscaler, or the webhook, which add a scheduling gate to new pods.
 type Gating struct {
 	// Enabled: the controller writes the capacity type on gated pods and removes their gate.
 	// Default false: the scheduler removes the gate after gateTimeout.
@@ -179,6 +179,9 @@ type Gating struct {
 	// requiring it, one of a workload at a time. These replicas started before the mode was
 	// enabled. Default true.
 	HealRunning bool `json:"healRunning,omitempty"`
+	// Webhook: all replicas serve the webhook of manifests/components/webhook, for API servers
+	// without MutatingAdmissionPolicies. Its Service expects ":9443".
+	Webhook Server `json:"webhook,omitempty"`
 }
 
 // Costs configures the metrics of hourly costs.
@@ -235,3 +238,6 @@ func Default() *SpotControllerConfiguration {
 func (g *Gating) ProvisionsForReturn() bool {
 	return g.Enabled && g.ProvisionForReturn && g.SpotLabel != ""
 }
+
+// ServesWebhook reports whether the controller serves the webhook that gates new pods.
+func (g *Gating) ServesWebhook() bool { return g.Enabled && g.Webhook.BindAddress != "" }

@@ -101,6 +101,13 @@ func (c *SpotControllerConfiguration) validateStrings() (errs field.ErrorList) {
 	if c.Metrics == c.Health {
 		errs = append(errs, field.Invalid(health, c.Health.BindAddress, "must differ from metrics.bindAddress"))
 	}
+	if webhook := c.Gating.Webhook; webhook.BindAddress != "" {
+		path := gating.Child("webhook", "bindAddress")
+		address(&errs, path, webhook.BindAddress)
+		if webhook == c.Metrics || webhook == c.Health {
+			errs = append(errs, field.Invalid(path, webhook.BindAddress, "must differ from metrics.bindAddress and health.bindAddress"))
+		}
+	}
 	for i, owner := range c.Migration.EvictableOwners {
 		groupKind(&errs, field.NewPath("migration", "evictableOwners").Index(i), owner)
 	}

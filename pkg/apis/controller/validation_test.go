@@ -46,7 +46,7 @@ rebalance:
   pauseAfterInterruption: 0s
   calmPeriod: 1ms
 deletionCosts: {enabled: false}
-gating: {enabled: true, labels: [eks.amazonaws.com/capacityType], spotLabel: "", nodeStartup: 10s, provisionForReturn: false, healRunning: false}
+gating: {enabled: true, labels: [eks.amazonaws.com/capacityType], spotLabel: "", nodeStartup: 10s, provisionForReturn: false, healRunning: false, webhook: {bindAddress: ":9443"}}
 costs: {priceFile: prices.csv}
 `
 
@@ -81,8 +81,11 @@ func TestRead(t *testing.T) {
 					NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "In", Values: []string{"mail", "shop"}}}},
 					LocalStorage:      MoveLocalStorage, MaxMoves: 1, CalmPeriod: duration(time.Millisecond),
 				},
-				Gating: Gating{Enabled: true, Labels: []string{"eks.amazonaws.com/capacityType"}, NodeStartup: duration(10 * time.Second)},
-				Costs:  Costs{PriceFile: "prices.csv"},
+				Gating: Gating{
+					Enabled: true, Labels: []string{"eks.amazonaws.com/capacityType"}, NodeStartup: duration(10 * time.Second),
+					Webhook: Server{BindAddress: ":9443"},
+				},
+				Costs: Costs{PriceFile: "prices.csv"},
 			}
 		}},
 		"no evictable owners": {head + "migration: {evictableOwners: []}\n", func(c *SpotControllerConfiguration) { c.Migration.EvictableOwners = []string{} }},
@@ -215,12 +218,15 @@ rebalance: {namespaceSelector: {matchLabels: {a: "b c"}}}
 			"interruption.namespaceSelector.matchExpressions[0].operator", "interruption.namespaceSelector.matchLabels",
 			"rebalance.namespaceSelector.matchLabels",
 		}},
-		"gating without labels":             {"gating: {enabled: true, labels: []}", []string{"gating.labels"}},
-		"a lease of a second":               {"leaderElection: {leaseDuration: 1s}", []string{"leaderElection.leaseDuration"}},
-		"half a request":                    {"requestsPerSecond: 0.5", []string{"requestsPerSecond"}},
-		"advisory without interruption":     {"interruption: {enabled: false, advisory: {enabled: true}}", []string{"interruption.advisory.enabled"}},
-		"metrics and health on one address": {`health: {bindAddress: ":8443"}`, []string{"health.bindAddress"}},
-		"an address without a port":         {"metrics: {bindAddress: localhost}", []string{"metrics.bindAddress"}},
+		"gating without labels":              {"gating: {enabled: true, labels: []}", []string{"gating.labels"}},
+		"a lease of a second":                {"leaderElection: {leaseDuration: 1s}", []string{"leaderElection.leaseDuration"}},
+		"half a request":                     {"requestsPerSecond: 0.5", []string{"requestsPerSecond"}},
+		"advisory without interruption":      {"interruption: {enabled: false, advisory: {enabled: true}}", []string{"interruption.advisory.enabled"}},
+		"metrics and health on one address":  {`health: {bindAddress: ":8443"}`, []string{"health.bindAddress"}},
+		"webhook and metrics on one address": {`gating: {webhook: {bindAddress: ":8443"}}`, []string{"gating.webhook.bindAddress"}},
+		"webhook and health on one address":  {`gating: {webhook: {bindAddress: ":8081"}}`, []string{"gating.webhook.bindAddress"}},
+		"a webhook without a port":           {`gating: {webhook: {bindAddress: localhost}}`, []string{"gating.webhook.bindAddress"}},
+		"an address without a port":          {"metrics: {bindAddress: localhost}", []string{"metrics.bindAddress"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Read([]byte(head + test.file))

@@ -13,10 +13,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
-// policyBinding is the name of the MutatingAdmissionPolicyBinding in manifests/overlays/autoscaler.
-const policyBinding = "spot-aware-scheduler-capacity"
+// policyBinding is the name of the MutatingAdmissionPolicyBinding in manifests/overlays/autoscaler,
+// and webhookConfiguration that of the MutatingWebhookConfiguration in manifests/components/webhook.
+const policyBinding, webhookConfiguration = "spot-aware-scheduler-capacity", "spot-aware-scheduler-capacity"
 
-// checkInterval is the interval at which the controller checks whether the policy is bound.
+// checkInterval is the interval at which the controller checks whether the policy is bound, and
+// whether the API server trusts the webhook.
 // effectDelay is the maximum time until the API server applies a new binding. missingDelay and
 // forbiddenDelay are how long the API server must find no policy or refuse the check before the
 // policy counts as missing: a policy that is replaced is missing for a moment, and an API server
@@ -31,6 +33,8 @@ const (
 // AdmissionPolicy reports whether the admission policy is bound, so that new pods get the capacity
 // gate. The zero value means that this is unknown. It is safe for concurrent use.
 type AdmissionPolicy struct {
+	// Webhook: the webhook gates new pods, and its configuration counts instead of the binding.
+	Webhook bool
 	// boundSince is when the admission policy was bound; nil if it is not.
 	boundSince atomic.Pointer[time.Time]
 	// missing reports whether the API server answered repeatedly that there is no such policy.
@@ -53,8 +57,12 @@ func (p *AdmissionPolicy) GatesReplacement(created time.Time) bool {
 // watch checks periodically whether the policy is bound, until ctx is done.
 func (p *AdmissionPolicy) watch(ctx context.Context, client kubernetes.Interface) {
 	reported, absent := false, time.Duration(0)
+	created := bindingCreated
+	if p.Webhook {
+		created = webhookCreated
+	}
 	for {
-		boundSince, err := bindingCreated(ctx, client)
+		boundSince, err := created(ctx, client)
 		switch {
 		case err == nil:
 			p.boundSince.Store(&boundSince)
@@ -67,7 +75,7 @@ func (p *AdmissionPolicy) watch(ctx context.Context, client kubernetes.Interface
 			p.boundSince.Store(nil)
 			p.missing.Store(true)
 			if !reported {
-				klog.FromContext(ctx).Info("Admission policy not bound, new pods get no capacity gate; apply manifests/overlays/autoscaler", "err", err)
+				klog.FromContext(ctx).Info("Admission policy or webhook missing, new pods get no capacity gate; apply its manifests", "err", err)
 			}
 		}
 		reported = err != nil
@@ -86,4 +94,10 @@ func bindingCreated(ctx context.Context, client kubernetes.Interface) (time.Time
 	}
 	beta, err := client.AdmissionregistrationV1beta1().MutatingAdmissionPolicyBindings().Get(ctx, policyBinding, metav1.GetOptions{})
 	return beta.GetCreationTimestamp().Time, err
+}
+
+// webhookCreated returns when the configuration of the webhook was created.
+func webhookCreated(ctx context.Context, client kubernetes.Interface) (time.Time, error) {
+	hook, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, webhookConfiguration, metav1.GetOptions{})
+	return hook.GetCreationTimestamp().Time, err
 }

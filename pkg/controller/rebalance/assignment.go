@@ -27,8 +27,8 @@ const readyLag = 10 * time.Second
 
 // gatesReplacements reports whether the replacement of a pod would be assigned a capacity type. It
 // would if the youngest pod without a decision is older than the admission policy. Without this
-// check, replacements would never end. A pod that keeps its scheduler may be younger, because a
-// webhook gates none while no controller is ready.
+// check, replacements would never end. A pod may be younger if it keeps its scheduler, or with the
+// webhook, which gates none while no controller is ready.
 func (r *round) gatesReplacements(w *snapshot.Workload) bool {
 	var youngest time.Time
 	for _, revision := range w.Revisions {
@@ -38,7 +38,7 @@ func (r *round) gatesReplacements(w *snapshot.Workload) bool {
 			}
 		}
 	}
-	if w.KeepsScheduler && youngest.Before(r.firstRound.Add(readyLag)) {
+	if (w.KeepsScheduler || r.settings.Gating.ServesWebhook()) && youngest.Before(r.firstRound.Add(readyLag)) {
 		youngest = time.Time{} // once, because its replacement is younger
 	}
 	return r.settings.GatesReplacement == nil || r.settings.GatesReplacement(youngest)

@@ -254,6 +254,26 @@ func TestKeptScheduler(t *testing.T) {
 	}
 }
 
+// The webhook gates no pod while no controller is ready. So the next leader replaces such pods of
+// the floor, although they are younger than the configuration of the webhook.
+func TestWebhookOutage(t *testing.T) {
+	for name, test := range map[string]struct {
+		webhook string
+		want    []string
+	}{"webhook": {":9443", []string{"web-0 assign on-demand"}}, "policy": {"", nil}} {
+		t.Run(name, func(t *testing.T) {
+			with := provisioning()
+			with.Gating.Webhook.BindAddress = test.webhook
+			with.GatesReplacement = func(created time.Time) bool { return created.Before(start.Add(-24 * time.Hour)) }
+			w, p := newWorld("node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"), rebalance.NewPlanner(with)
+			for _, pod := range []string{"web-0", "web-1", "web-2"} {
+				w.pod(pod).created = w.now.Add(-time.Minute)
+			}
+			clustertest.Equal(t, "moves", test.want, w.planProvisioning(p))
+		})
+	}
+}
+
 // A surge for which the autoscaler provisioned no node is undone and retried with an increasing
 // back-off.
 func TestProvisioningBackOff(t *testing.T) {

@@ -97,7 +97,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	}
 	reader.UseHeartbeats(heartbeats)
 	p := &Planner{
-		AdmissionPolicy: &gating.AdmissionPolicy{}, Provisioning: &simulation.Provisioning{Policy: config.Policy},
+		AdmissionPolicy: &gating.AdmissionPolicy{Webhook: config.Gating.ServesWebhook()}, Provisioning: &simulation.Provisioning{Policy: config.Policy},
 		Scope: scope, config: config, clients: clients, reader: reader,
 		defects: defects{recorder: clients.Recorder}, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
 		informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),

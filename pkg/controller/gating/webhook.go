@@ -1,0 +1,126 @@
+package gating
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// webhookPath and webhookHost are the path and the Service in manifests/components/webhook.
+const webhookPath, webhookHost = "/gate", "spot-controller-webhook.kube-system.svc"
+
+// The limits of requests to the webhook. Everyone who can connect may send requests, so together
+// they must fit into the memory of the controller. The API server stores no pod above maxReview. It
+// waits 2 s for a response, and then admits the pod without a gate.
+const (
+	maxReview     = 4 << 20 // bytes
+	maxReviews    = 16      // concurrent
+	reviewTimeout = 2 * time.Second
+)
+
+// AddWebhook adds the webhook that gates new pods to the manager. Every replica serves it at
+// address, a valid host and port, and is ready only when the API server trusts its certificate.
+// client must be allowed to patch the configuration of the webhook.
+func AddWebhook(mgr manager.Manager, client kubernetes.Interface, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return err
+	}
+	certificate := &certificate{client: client, ip: net.ParseIP(host)}
+	server := webhook.NewServer(webhook.Options{Host: host, Port: number, TLSOpts: []func(*tls.Config){func(config *tls.Config) {
+		config.GetCertificate = certificate.get
+		config.NextProtos = []string{"http/1.1"} // like the API server, so that its requests use all replicas
+	}}})
+	server.Register(webhookPath, limited(http.HandlerFunc(review)))
+	return errors.Join(mgr.Add(server), mgr.Add(certificate), mgr.AddReadyzCheck("webhook", func(*http.Request) error {
+		_, err := certificate.get(nil)
+		return err
+	}))
+}
+
+// limited limits the size, the duration and the number of concurrent requests.
+func limited(next http.Handler) http.Handler {
+	slots := make(chan struct{}, maxReviews)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
+		defer cancel()
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-ctx.Done():
+			http.Error(w, "too many requests", http.StatusServiceUnavailable)
+			return
+		}
+		// A writer without deadlines, as in a test, needs none.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(reviewTimeout))
+		r.Body = http.MaxBytesReader(w, r.Body, maxReview)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// review answers an AdmissionReview of a new pod: it is allowed, with the gate. It responds with an
+// HTTP error to anything else, because failurePolicy: Ignore then admits the pod as it is. An
+// AdmissionReview with an error would refuse the pod. So this is not an admission.Handler of
+// controller-runtime, which responds so to a large request or after a panic.
+func review(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		Request *struct {
+			UID    types.UID `json:"uid"`
+			Object *struct {
+				Spec struct {
+					NodeName        string                 `json:"nodeName"`
+					SchedulingGates []v1.PodSchedulingGate `json:"schedulingGates"`
+				} `json:"spec"`
+			} `json:"object"`
+		} `json:"request"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || in.Request == nil || in.Request.Object == nil {
+		http.Error(w, fmt.Sprintf("expected an AdmissionReview of a pod: %v", err), http.StatusBadRequest)
+		return
+	}
+	response := &admissionv1.AdmissionResponse{UID: in.Request.UID, Allowed: true}
+	spec := in.Request.Object.Spec
+	if patch := gatePatch(&v1.Pod{Spec: v1.PodSpec{NodeName: spec.NodeName, SchedulingGates: spec.SchedulingGates}}); patch != "" {
+		response.Patch, response.PatchType = []byte(patch), ptr.To(admissionv1.PatchTypeJSONPatch)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{ // an error means that the API server has gone
+		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}, Response: response,
+	})
+}
+
+// gatePatch returns the JSON patch that adds the gate to a pod; "" if the pod has the gate, or is on
+// a node, because the API server refuses such a pod with a gate.
+func gatePatch(pod *v1.Pod) string {
+	const gate = `{"name":"` + spot.CapacityGate + `"}`
+	switch {
+	case pod.Spec.NodeName != "" || workload.Gated(pod):
+		return ""
+	case len(pod.Spec.SchedulingGates) == 0:
+		return `[{"op":"add","path":"/spec/schedulingGates","value":[` + gate + `]}]`
+	default:
+		return `[{"op":"add","path":"/spec/schedulingGates/-","value":` + gate + `}]`
+	}
+}

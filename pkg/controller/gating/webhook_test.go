@@ -1,0 +1,134 @@
+package gating
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+)
+
+// reviewOf returns the request of the API server for a pod in JSON.
+func reviewOf(pod string) string {
+	return `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1","operation":"CREATE","object":` + pod + `}}`
+}
+
+// send sends a body to the webhook, and returns the response and its body.
+func send(t *testing.T, body io.Reader) (*http.Response, string) {
+	t.Helper()
+	server := httptest.NewServer(limited(http.HandlerFunc(review)))
+	defer server.Close()
+	response, err := http.Post(server.URL+webhookPath, "application/json", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(text)
+}
+
+// The webhook allows every pod, and adds the gate once, after the gates of others, unless the pod is
+// on a node.
+func TestWebhookResponse(t *testing.T) {
+	add := func(path, value string) string {
+		return `[{"op":"add","path":"/spec/schedulingGates` + path + `","value":` + value + `}]`
+	}
+	gate := `{"name":"` + spot.CapacityGate + `"}`
+	for name, test := range map[string]struct{ spec, want string }{
+		"no gates":         {`{"containers":[{"name":"app"}]}`, add("", "["+gate+"]")},
+		"gates of null":    {`{"schedulingGates":null}`, add("", "["+gate+"]")},
+		"empty gates":      {`{"schedulingGates":[]}`, add("", "["+gate+"]")},
+		"another gate":     {`{"schedulingGates":[{"name":"example.com/wait"}]}`, add("/-", gate)},
+		"the gate":         {`{"schedulingGates":[` + gate + `]}`, ""},
+		"both":             {`{"schedulingGates":[{"name":"example.com/wait"},` + gate + `]}`, ""},
+		"on a node":        {`{"nodeName":"node-1"}`, ""},
+		"on no node":       {`{"nodeName":""}`, add("", "["+gate+"]")},
+		"no specification": {`null`, add("", "["+gate+"]")},
+		"fields of later versions, wrong types elsewhere": {
+			`{"later":[1],"containers":"none","tolerations":{}}`, add("", "["+gate+"]"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			response, text := send(t, strings.NewReader(reviewOf(`{"spec":`+test.spec+`}`)))
+			var got admissionv1.AdmissionReview
+			if err := json.Unmarshal([]byte(text), &got); err != nil || response.StatusCode != http.StatusOK {
+				t.Fatalf("%s: %s: %v", response.Status, text, err)
+			}
+			want := admissionv1.AdmissionReview{
+				TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+				Response: &admissionv1.AdmissionResponse{UID: "u1", Allowed: true},
+			}
+			if test.want != "" {
+				jsonPatch := admissionv1.PatchTypeJSONPatch
+				want.Response.Patch, want.Response.PatchType = []byte(test.want), &jsonPatch
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("response (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The webhook responds to everything else with an HTTP error, never with an AdmissionReview: the API
+// server then admits the pod without a gate (failurePolicy: Ignore).
+func TestWebhookFailsOpen(t *testing.T) {
+	huge, err := json.Marshal(v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
+		Name: "app", Args: []string{strings.Repeat("<", maxReview/6)}, // each is 6 bytes in JSON
+	}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, body := range map[string]string{
+		"nothing":              "",
+		"no JSON":              "\x00\xff",
+		"no request":           `{"kind":"AdmissionReview"}`,
+		"no object":            reviewOf("null"),
+		"an object of text":    reviewOf(`"pod"`),
+		"gates of text":        reviewOf(`{"spec":{"schedulingGates":"wait"}}`),
+		"a node of numbers":    reviewOf(`{"spec":{"nodeName":1}}`),
+		"deeply nested fields": reviewOf(strings.Repeat(`{"spec":`, 100_000)),
+		"deeply nested lists":  reviewOf(`{"metadata":` + strings.Repeat("[", 1_000_000)),
+		"a huge pod":           reviewOf(string(huge)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if response, text := send(t, strings.NewReader(body)); response.StatusCode < 400 {
+				t.Errorf("%s: %.200s", response.Status, text)
+			}
+		})
+	}
+}
+
+// Requests that arrive slowly occupy a slot only for a while.
+func TestWebhookLimits(t *testing.T) {
+	server := httptest.NewServer(limited(http.HandlerFunc(review)))
+	defer server.Close()
+	for range 2 * maxReviews {
+		body, writer := io.Pipe()
+		defer writer.Close()
+		go func() {
+			if response, err := http.Post(server.URL, "application/json", body); err == nil {
+				response.Body.Close()
+			}
+		}()
+	}
+	w := &world{t: t}
+	w.until("a review is answered beside slow requests", func() bool {
+		response, err := http.Post(server.URL, "application/json", strings.NewReader(reviewOf(`{}`)))
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+}
