@@ -42,7 +42,7 @@ func TestRelease(t *testing.T) {
 	c := startCluster(t)
 	c.helm("lint", "--strict", chart)
 	all := values{
-		"controller":     values{"config": values{"gating": values{"enabled": true}}},
+		"controller":     values{"admission": "policy", "config": values{"gating": values{"enabled": true}}},
 		"monitoring":     values{"enabled": true, "labels": values{"release": "prometheus"}},
 		"namespaceOptIn": values{"enabled": true},
 		"viewer":         values{"enabled": true, "group": "platform"},

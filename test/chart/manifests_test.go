@@ -26,6 +26,8 @@ func TestSameAsKustomize(t *testing.T) {
 		values values
 		// resources are folders in manifests.
 		resources []string
+		// components are folders in manifests with components of kustomize.
+		components []string
 		// more is added to the kustomization.
 		more string
 		// controller edits the controller's configuration.
@@ -80,6 +82,17 @@ patches:
 			resources:  []string{"overlays/any-scheduler"},
 			controller: func(config object) { config["gating"].(object)["enabled"] = true },
 		},
+		"any scheduler with the webhook": {
+			values:     values{"scheduler": values{"enabled": false}, "controller": values{"admission": "webhook"}},
+			resources:  []string{"overlays/any-scheduler-webhook"},
+			controller: withWebhook,
+		},
+		"autoscaler with the webhook": {
+			values:     values{"controller": values{"admission": "webhook", "config": values{"gating": values{"enabled": true}}}},
+			resources:  []string{"base", "overlays/autoscaler"},
+			components: []string{"components/webhook"},
+			controller: withWebhook,
+		},
 		"extender": {
 			values:    values{"extender": values{"enabled": true}},
 			resources: []string{"overlays/extender"},
@@ -120,7 +133,7 @@ patches:
 		t.Run(name, func(t *testing.T) {
 			rendered, err := render(t, test.values)
 			live.Must(t, err)
-			want := normalize(t, kustomize(t, test.resources, test.more, test.controller))
+			want := normalize(t, kustomize(t, test.resources, test.components, test.more, test.controller))
 			got := normalize(t, rendered)
 			for key, o := range got {
 				removeChartLabels(t, key, o)
@@ -139,7 +152,10 @@ patches:
 // MutatingAdmissionPolicies only as v1beta1.
 func TestBetaPolicies(t *testing.T) {
 	const group = "admissionregistration.k8s.io/"
-	all := values{"namespaceOptIn": values{"enabled": true}, "controller": values{"config": values{"gating": values{"enabled": true}}}}
+	all := values{
+		"namespaceOptIn": values{"enabled": true},
+		"controller":     values{"admission": "policy", "config": values{"gating": values{"enabled": true}}},
+	}
 	text, err := command(t, "", "helm", "template", release, chart, "--values="+file(t, all), "--kube-version=1.34.4",
 		"--api-versions="+group+"v1beta1/MutatingAdmissionPolicy,"+group+"v1beta1/MutatingAdmissionPolicyBinding")
 	live.Must(t, err)
@@ -152,6 +168,48 @@ func TestBetaPolicies(t *testing.T) {
 	want := map[string]int{group + "v1beta1 MutatingAdmissionPolicy": 4, group + "v1 ValidatingAdmissionPolicy": 8}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("policies and bindings (-want +got):\n%s", diff)
+	}
+}
+
+// The version of the cluster selects the admission policy or the webhook, unless a value does. A dry
+// run gates nothing.
+func TestAdmission(t *testing.T) {
+	for name, test := range map[string]struct {
+		version, admission string
+		config             values
+		want               string
+	}{
+		"1.35":                         {version: "1.35.9", want: "webhook"},
+		"1.35 of a managed cluster":    {version: "v1.35.9-eks-4136f65", want: "webhook"},
+		"1.36":                         {version: "1.36.0", want: "policy"},
+		"1.36 of a managed cluster":    {version: "v1.36.1-gke.1200", want: "policy"},
+		"1.35 with the beta policies":  {version: "1.35.9", admission: "policy", want: "policy"},
+		"1.36 with the webhook":        {version: "1.36.0", admission: "webhook", want: "webhook"},
+		"dry run":                      {version: "1.36.0", config: values{"dryRun": true}},
+		"dry run before 1.36":          {version: "1.35.9", config: values{"dryRun": true}},
+		"dry run with the webhook":     {version: "1.36.0", admission: "webhook", config: values{"dryRun": true}},
+		"the section gating is absent": {version: "1.35.9", config: values{"gating": nil}, want: "webhook"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := values{"scheduler": values{"enabled": false}, "controller": values{"admission": test.admission}}
+			if test.config != nil {
+				v["controller"].(values)["config"] = test.config
+			}
+			text, err := command(t, "", "helm", "template", release, chart, "--values="+file(t, v), "--kube-version="+test.version)
+			live.Must(t, err)
+			got := ""
+			for key := range decode(t, text) {
+				switch kind, _, _ := strings.Cut(key, " "); kind {
+				case "MutatingAdmissionPolicy":
+					got += "policy"
+				case "MutatingWebhookConfiguration":
+					got += "webhook"
+				}
+			}
+			if got != test.want || strings.Contains(text, "bindAddress: :9443") != (test.want == "webhook") {
+				t.Errorf("admission by %q, want %q, and the webhook in the configuration only with it", got, test.want)
+			}
+		})
 	}
 }
 
@@ -172,8 +230,15 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// kustomize builds a kustomization with the resources, which are folders in manifests.
-func kustomize(t *testing.T, resources []string, more string, controller func(config object)) string {
+// withWebhook edits a configuration of the controller.
+func withWebhook(config object) {
+	gating := config["gating"].(object)
+	gating["enabled"], gating["webhook"] = true, object{"bindAddress": ":9443"}
+}
+
+// kustomize builds a kustomization with the resources and components, which are folders in
+// manifests.
+func kustomize(t *testing.T, resources, components []string, more string, controller func(config object)) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir()) // kustomize resolves symbolic links too
 	live.Must(t, err)
@@ -183,6 +248,10 @@ func kustomize(t *testing.T, resources []string, more string, controller func(co
 	live.Must(t, err)
 	text := "resources:\n"
 	for _, folder := range resources {
+		text += fmt.Sprintf("- %s/%s\n", relative, folder)
+	}
+	text += "components:\n"
+	for _, folder := range components {
 		text += fmt.Sprintf("- %s/%s\n", relative, folder)
 	}
 	if controller != nil {

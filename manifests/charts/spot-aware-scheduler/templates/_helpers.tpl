@@ -41,6 +41,17 @@ app.kubernetes.io/part-of: spot-aware-scheduler
 {{- end -}}
 
 {{/*
+spot.admission returns what gates new pods: policy, webhook, or nothing if the autoscaler mode is
+off or the controller only logs. MutatingAdmissionPolicies are on by default from Kubernetes 1.36.
+*/}}
+{{- define "spot.admission" -}}
+{{- $config := .Values.controller.config -}}
+{{- if and (or (not .Values.scheduler.enabled) (dig "gating" "enabled" false $config)) (not $config.dryRun) -}}
+{{ .Values.controller.admission | default (ternary "policy" "webhook" (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version)) }}
+{{- end -}}
+{{- end -}}
+
+{{/*
 spot.program writes the objects of a program. Parameters: component, the folder of the program in
 files/components and the name of its values.
 */}}
@@ -103,6 +114,9 @@ settings of the values. Parameters: file.
 {{- $config := merge $header .root.Values.controller.config -}}
 {{- if not .root.Values.scheduler.enabled -}}
   {{- $config = mergeOverwrite $config (dict "gating" (dict "enabled" true)) -}}
+{{- end -}}
+{{- if eq (include "spot.admission" .root) "webhook" -}}
+  {{- $config = mergeOverwrite $config (dict "gating" (dict "webhook" (dict "bindAddress" ":9443"))) -}}
 {{- end -}}
 {{- $files := dict -}}
 {{- with .root.Values.controller.prices -}}
