@@ -32,6 +32,7 @@
 // Operation:
 //
 //	gate             pods that get the gate of the mode
+//	webhook          the same with the webhook instead of the admission policy
 //	keep             pods that kube-scheduler places
 //	switch_long      the mode is enabled and disabled while workloads run
 //	outage_long      the controller is killed or does not run

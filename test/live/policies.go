@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -42,14 +43,24 @@ func (api PolicyAPI) Convert(manifests string) string {
 
 // The overlays that gate new pods.
 const (
-	AutoscalerMode = "manifests/overlays/autoscaler"
-	AnyScheduler   = "manifests/overlays/any-scheduler"
+	AutoscalerMode      = "manifests/overlays/autoscaler"
+	AnyScheduler        = "manifests/overlays/any-scheduler"
+	AnySchedulerWebhook = "manifests/overlays/any-scheduler-webhook"
 )
+
+// service matches the Service of a webhook in a manifest.
+var service = regexp.MustCompile(`service:\n( {6}.*\n)+`)
 
 // KubectlMode runs kubectl with a verb, apply or delete, and its flags on the shipped manifests of
 // an overlay that gates new pods. Of AnyScheduler it uses only the objects that AutoscalerMode has
 // too, and the PodDisruptionBudget: the controller of a test is a process.
 func KubectlMode(ctx context.Context, cp *lab.ControlPlane, overlay string, verb ...string) error {
+	return kubectlMode(ctx, cp, overlay, "", verb...)
+}
+
+// kubectlMode is KubectlMode. The API server sends requests to the webhook of AnySchedulerWebhook at
+// the address in webhook, not to its Service.
+func kubectlMode(ctx context.Context, cp *lab.ControlPlane, overlay, webhook string, verb ...string) error {
 	kubectl := filepath.Join(cp.Root, ".local", "bin", "kubectl")
 	manifests, err := exec.CommandContext(ctx, kubectl, "kustomize", filepath.Join(cp.Root, overlay)).Output()
 	if err != nil {
@@ -62,7 +73,8 @@ func KubectlMode(ctx context.Context, cp *lab.ControlPlane, overlay string, verb
 	var used []string
 	for _, object := range strings.Split(string(manifests), "\n---\n") {
 		if strings.Contains(object, "\nkind: Mutating") || strings.Contains(object, "\nkind: PodDisruptionBudget\n") ||
-			strings.Contains(object, "\n  name: spot-controller-autoscaler\n") {
+			strings.Contains(object, "\n  name: spot-controller-autoscaler\n") || strings.Contains(object, "\n  name: spot-controller-webhook\n") {
+			object = service.ReplaceAllString(object, "url: https://"+webhook+"/gate\n")
 			used = append(used, object)
 		}
 	}

@@ -124,13 +124,26 @@ func (s *Scenario) StartAnotherController(with Settings, flags ...string) *lab.P
 // sets the gate. The cleanup deletes the manifests.
 func (s *Scenario) ApplyMode(overlay string) {
 	s.Helper()
+	s.ApplyWebhook(overlay, "")
+	s.WaitForGate()
+}
+
+// ApplyWebhook applies the manifests of an overlay that gates new pods, with the address of the
+// webhook. The cleanup deletes them.
+func (s *Scenario) ApplyWebhook(overlay, webhook string) {
+	s.Helper()
 	// The manifests grant rights to an account of the base manifests.
 	_, err := s.Plane.ControllerKubeconfig(s.Ctx)
 	s.Must(err)
-	s.Must(KubectlMode(s.Ctx, s.Plane, overlay, "apply"))
+	s.Must(kubectlMode(s.Ctx, s.Plane, overlay, webhook, "apply"))
 	s.BeforeClear = append(s.BeforeClear, func(ctx context.Context) error {
-		return KubectlMode(ctx, s.Plane, overlay, "delete", "--ignore-not-found")
+		return kubectlMode(ctx, s.Plane, overlay, webhook, "delete", "--ignore-not-found")
 	})
+}
+
+// WaitForGate waits until the API server sets the gate.
+func (s *Scenario) WaitForGate() {
+	s.Helper()
 	s.Eventually(2*Soon, func() error {
 		pod, err := s.Client.CoreV1().Pods(s.Namespace).Create(s.Ctx, &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: PodTemplate("probe").Spec,
