@@ -28,7 +28,7 @@ type setup struct {
 	round.Config
 	// prices are the prices of nodes in metrics.
 	prices *pricing.Prices
-	// failsafe: the process only removes gates that no controller removes in time.
+	// failsafe: the process only withdraws what a controller that does not run has left.
 	failsafe bool
 }
 
@@ -49,7 +49,8 @@ the scheduler's configuration file.`,
 			flags.BoolVar(&opts.dryRun, "dry-run", false,
 				"Only log what would be done. A dry run does not acquire the Lease, so it can run beside an active controller.")
 			flags.BoolVar(&opts.failsafe, "failsafe", false,
-				"Only remove the gates of pods that no controller has removed within gateTimeout. It acquires no Lease.")
+				"Only remove gates that no controller removes within gateTimeout, and what a controller that no longer runs has left: "+
+					"PodDisruptionBudgets and releases of pods. It acquires no Lease. dryRun in the file has no effect.")
 		},
 		Read: func() (func(context.Context) error, error) {
 			setup, err := opts.read()
@@ -65,6 +66,9 @@ the scheduler's configuration file.`,
 func (o *options) read() (*setup, error) {
 	if o.configFile == "" || o.SchedulerConfigFile == "" {
 		return nil, app.UsageError(errors.New("--config and --scheduler-config are required"))
+	}
+	if o.failsafe && o.dryRun {
+		return nil, app.UsageError(errors.New("--failsafe and --dry-run exclude each other: a failsafe that removes no gate has no effect"))
 	}
 	s := &setup{Config: round.Config{Profile: o.Profile}}
 	configErr := app.ReadFile(o.configFile, func(data []byte) (err error) {

@@ -99,8 +99,8 @@ func (standby) NeedLeaderElection() bool { return false }
 // withdrawalsPerSecond is the rate and the burst of the requests of a standby.
 const withdrawalsPerSecond = 50
 
-// newWithdrawer returns the runnable that removes the gates that no controller removes in time,
-// while this replica does not lead. A scheduler of this project does the same.
+// newWithdrawer returns the runnable that withdraws what no controller withdraws in time, while this
+// replica does not lead. A scheduler of this project does the same.
 func newWithdrawer(
 	config *rest.Config, setup *setup, caches *caches, leads func() bool, recorder events.EventRecorder,
 ) (manager.Runnable, error) {
@@ -111,7 +111,7 @@ func newWithdrawer(
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("creating the client that removes expired gates: %w", err)
+		return nil, fmt.Errorf("creating the client that withdraws what a controller left: %w", err)
 	}
 	withdrawer := failsafe.NewWithdrawer(caches.factory, client, recorder, clock.RealClock{},
 		map[string]time.Duration{setup.Profile: setup.Policy.GateTimeout}, func() bool { return !leads() })
@@ -128,8 +128,8 @@ func newWithdrawer(
 // errLeads is why a replica that leads does not send a request of a standby.
 var errLeads = errors.New("this replica leads now")
 
-// startFailsafe removes the gates that no controller removes in time, until ctx is done. It works
-// while no controller runs.
+// startFailsafe withdraws what no controller withdraws in time, until ctx is done. It works while no
+// controller runs. It ignores dryRun: the pods that wait for a dry run would wait for ever.
 func startFailsafe(ctx context.Context, config *rest.Config, setup *setup, options manager.Options) error {
 	mgr, err := manager.New(config, options)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/costs"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
@@ -144,6 +145,12 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		if err := addWebhook(mgr, config, setup); err != nil {
 			return err
 		}
+	}
+	if setup.DryRun && setup.Gating.Enabled {
+		runnables = append(runnables, manager.RunnableFunc(func(ctx context.Context) error {
+			gating.WarnDryRun(ctx, readers.kubernetes, setup.Policy.GateTimeout)
+			return nil
+		}))
 	}
 	for _, r := range runnables {
 		if err := mgr.Add(r); err != nil {

@@ -30,7 +30,7 @@ func RegisterMetrics() { legacyregistry.MustRegister(expiredGates) }
 // removeExpiredGates removes capacity gates that the controller has not removed in time, so no pod
 // waits for a controller that does not run. The Filter still protects the floor of pods that our
 // scheduler places, but autoscalers do not see it. The controller heals the floors of other pods.
-// The longest timeout of all profiles applies to a pod that another scheduler places.
+// For a pod that names another scheduler, the longest timeout of all profiles applies.
 //
 // While a pod has other gates, its gate does not expire: the controller waits for the final node
 // selector. The timeout begins when the last other gate is removed.
@@ -41,8 +41,11 @@ func (r *Withdrawer) removeExpiredGates(ctx context.Context, pods []*v1.Pod) {
 			return
 		}
 		err := workload.PatchPod(ctx, r.client, pod, workload.PodPatch{
-			Annotations: map[string]*string{spot.AssignedAnnotation: new("none: the gate expired")},
-			Spec:        &workload.PodSpecPatch{SchedulingGates: workload.WithoutCapacityGate(pod)},
+			Annotations: map[string]*string{
+				spot.AssignedAnnotation:     new("none: the gate expired"),
+				spot.WaitingSinceAnnotation: new(r.clock.Now().UTC().Format(time.RFC3339)), // it was the last gate
+			},
+			Spec: &workload.PodSpecPatch{SchedulingGates: workload.WithoutCapacityGate(pod)},
 		})
 		switch {
 		case gone(err):

@@ -84,6 +84,10 @@ func TestRemovalOfExpiredGates(t *testing.T) {
 	}); err != nil {
 		t.Fatal("the gates of the old pods are not removed")
 	}
+	other, err := client.CoreV1().Pods("shop").Get(ctx, "other", metav1.GetOptions{})
+	if err != nil || other.Annotations[spot.WaitingSinceAnnotation] == "" {
+		t.Errorf("annotations %v, %v; want the time from which the pod waits, for its fallback", other.Annotations, err)
+	}
 	for i, want := range []string{"Warning ChangeRefused", "Warning CapacityGateExpired", "Warning CapacityGateExpired"} {
 		if event := <-recorder.Events; !strings.HasPrefix(event, want) || i == 0 && !strings.Contains(event, "deny.example.com") {
 			t.Errorf("event %q, want %s", event, want)

@@ -64,7 +64,7 @@ const (
 	// message gives the reason why there was no surge.
 	ReasonEvicted = "EvictedToMove"
 	// ReasonRestored (Warning, on the pod and its workload): no replacement was ready in time, and
-	// the pod was restored to its ReplicaSet. By the scheduler: spot-controller has not renewed its
+	// the pod was restored to its ReplicaSet. By a failsafe: spot-controller has not renewed its
 	// Lease for 5 min.
 	//
 	// Remedy: examine the replacement (quota, image, readiness probe), or check whether
@@ -123,7 +123,7 @@ const (
 	// Remedy: correct the reason in the message; for a StatefulSet create a PodDisruptionBudget
 	// yourself.
 	ReasonNotProtected = "NotProtected"
-	// ReasonProtectionWithdrawn (Warning, on the PodDisruptionBudget): the scheduler deleted the
+	// ReasonProtectionWithdrawn (Warning, on the PodDisruptionBudget): the scheduler or `--failsafe` deleted the
 	// PodDisruptionBudget, because spot-controller has not renewed its Lease for 5 min.
 	//
 	// Remedy: check whether spot-controller runs. It creates the PodDisruptionBudget again.
@@ -140,7 +140,7 @@ const (
 	// Remedy: shorten the grace period, add room, or allow a disruption.
 	ReasonDeleted = "DeletedAtDeadline"
 	// ReasonOrphan (Normal, on the pod): a released pod that no ReplicaSet or Deployment wants any
-	// more was deleted. By the scheduler, as a Warning: no controller runs, and the Deployment has
+	// more was deleted. By a failsafe, as a Warning: no controller runs, and the Deployment has
 	// all its replicas.
 	//
 	// Remedy: nothing; for a Warning check whether spot-controller runs.

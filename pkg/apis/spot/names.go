@@ -76,8 +76,8 @@ const (
 	DeletionCostAnnotation = "spot-aware-scheduler.io/deletion-cost"
 	// ProtectLabel has the value "true" on the PodDisruptionBudgets that the controller creates for
 	// workloads that request protection. The controller changes and deletes budgets with this
-	// label, or with the name and controller of such. The scheduler deletes them while no
-	// controller is running.
+	// label, or with the name and controller of such. The scheduler, or the controller with the
+	// flag --failsafe, deletes them while no controller is running.
 	ProtectLabel = "spot-aware-scheduler.io/protect"
 	// EvictionResponder is the name of the controller in spec.evictionResponders of pods.
 	EvictionResponder = "spot-aware-scheduler.io/surge"
@@ -93,8 +93,8 @@ const (
 	// write it. It therefore affects only preferences of that pod.
 	AssignedAnnotation = "spot-aware-scheduler.io/assigned"
 	// WaitingSinceAnnotation is the time (RFC 3339) from which a pod that had scheduling gates
-	// waits for a node. The controller writes it when it removes the last gate, otherwise the
-	// scheduler when it finds the pod unschedulable. Anyone who may write the pod can write it: the
+	// waits for a node. The program that removes CapacityGate writes it with the last gate, otherwise
+	// the scheduler when it finds the pod unschedulable. Anyone who may write the pod can write it: the
 	// time with gates may then count as waiting time, but no time before the pod was created.
 	WaitingSinceAnnotation = "spot-aware-scheduler.io/waiting-since"
 	// MemoryAnnotation contains, as JSON on the Lease of a program, what its leaders pass on to

@@ -85,6 +85,14 @@ func (p *AdmissionPolicy) watch(ctx context.Context, client kubernetes.Interface
 	}
 }
 
+// WarnDryRun logs a warning if the policy is bound although this controller only runs dry.
+func WarnDryRun(ctx context.Context, client kubernetes.Interface, gateTimeout time.Duration) {
+	if _, err := bindingCreated(ctx, client); err == nil {
+		klog.FromContext(ctx).Info("Warning: the admission policy gates new pods, and a dry run removes no gates. Unless another controller "+
+			"leads, each pod waits for gateTimeout", "gateTimeout", gateTimeout)
+	}
+}
+
 // bindingCreated returns when the policy was bound. Before Kubernetes 1.36, the API server serves
 // only the version v1beta1 of the binding.
 func bindingCreated(ctx context.Context, client kubernetes.Interface) (time.Time, error) {

@@ -1,7 +1,9 @@
 package gating
 
 import (
+	"bytes"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 )
 
 func TestAdmissionPolicy(t *testing.T) {
@@ -114,4 +118,17 @@ func TestForbiddenAdmissionPolicy(t *testing.T) {
 			t.Error("the policy counts as bound although the check is forbidden for long")
 		}
 	})
+}
+
+// A dry run warns only if pods wait for it.
+func TestWarnDryRun(t *testing.T) {
+	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policyBinding}}
+	for want, client := range map[int]*fake.Clientset{0: fake.NewClientset(), 1: fake.NewClientset(binding)} {
+		var log bytes.Buffer
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+		WarnDryRun(ctx, client, time.Minute)
+		if got := strings.Count(log.String(), "Warning: the admission policy gates new pods"); got != want {
+			t.Errorf("%d warnings, want %d: %s", got, want, log.String())
+		}
+	}
 }
