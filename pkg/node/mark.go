@@ -52,6 +52,16 @@ func MarkedAdvisory(node *v1.Node) bool {
 	return m.Class == decision.Advisory.String() && m.isOn(node)
 }
 
+// repeatsDrain reports whether the signal is on the node only because the controller's own taint
+// repeats a signal of the class Drain.
+func repeatsDrain(s *providers.Signal, node *v1.Node) bool {
+	if s.Key != spot.InterruptionTaint {
+		return false
+	}
+	own := readControllerMark(node)
+	return own.Class == decision.Drain.String() && !hasForeignSignal(s, node, own)
+}
+
 // hasForeignSignal reports whether the signal is on the node because of a mark that the controller
 // did not write.
 func hasForeignSignal(s *providers.Signal, node *v1.Node, own ControllerMark) bool {

@@ -55,7 +55,7 @@ func (r *Reader) Read(node *v1.Node, now time.Time) (facts decision.Node, until 
 	}
 	for i := range r.Signals {
 		if s := &r.Signals[i]; s.ClassOn(facts.Capacity.Type) > facts.Signal && s.IsOn(node) {
-			facts.Signal = s.ClassOn(facts.Capacity.Type)
+			facts.Signal = max(facts.Signal, classOn(node, s, facts.Capacity.Type))
 		}
 	}
 	if facts.Capacity.Type == decision.Spot && facts.Signal < decision.Reclaim {
@@ -68,6 +68,14 @@ func (r *Reader) Read(node *v1.Node, now time.Time) (facts decision.Node, until 
 		}
 	}
 	return facts, until
+}
+
+// classOn returns the class of a signal on the node.
+func classOn(node *v1.Node, s *providers.Signal, capacity decision.CapacityType) decision.SignalClass {
+	if repeatsDrain(s, node) {
+		return decision.Drain
+	}
+	return s.ClassOn(capacity)
 }
 
 // Announcement is a fact on a Node that announces that the node is, or may be, about to be
@@ -103,7 +111,7 @@ func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, no
 		s := &r.Signals[i]
 		if since, on := s.PresentSince(node); on {
 			all = append(all, Announcement{
-				Name: s.String(), Class: s.ClassOn(capacity), Since: since, Notice: s.Notice, Timed: s.Notice > 0, Signal: s,
+				Name: s.String(), Class: classOn(node, s, capacity), Since: since, Notice: s.Notice, Timed: s.Notice > 0, Signal: s,
 			})
 		}
 	}

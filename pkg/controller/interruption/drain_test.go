@@ -11,6 +11,9 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -141,4 +144,92 @@ func TestAssistsOnce(t *testing.T) {
 	}
 	w.node.Spec.Unschedulable = true
 	expect(time.Hour, "web-0 drain, web-1 drain")
+}
+
+// TestTaintForOtherSchedulers: another scheduler sees only taints and cordons. The taint repeats
+// other signals of a drain as long as they last, and only while pods keep their scheduler.
+func TestTaintForOtherSchedulers(t *testing.T) {
+	condition := func(name string) func(*world) {
+		return func(w *world) {
+			w.node.Status.Conditions = append(w.node.Status.Conditions, v1.NodeCondition{Type: v1.NodeConditionType(name), Status: v1.ConditionTrue})
+		}
+	}
+	drained := condition("DrainInProgress")
+	custom := func(kind providers.SignalKind) func(*world) {
+		return func(w *world) {
+			w.settings.Signals = append(slices.Clone(w.settings.Signals),
+				providers.Signal{Kind: kind, Key: "example.com/maintenance", Value: "soon", Class: decision.Drain})
+			w.node.Labels["example.com/maintenance"] = "soon"
+			w.annotate("example.com/maintenance", "soon")
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*world)
+		own    bool // our scheduler places the pods
+		want   string
+	}{
+		"nothing":                    {change: func(*world) {}},
+		"a condition":                {change: drained, want: "DrainInProgress:NoSchedule state"},
+		"a condition, our scheduler": {change: drained, own: true},
+		"a label":                    {change: custom(providers.LabelSignal), want: "maintenance:NoSchedule state"},
+		"an annotation":              {change: custom(providers.AnnotationSignal), want: "maintenance:NoSchedule state"},
+		"deleted":                    {change: func(w *world) { w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"x"} }, want: "deletion:NoSchedule state"},
+		"a taint":                    {change: func(w *world) { w.taint("karpenter.sh/disrupted", "", nil) }},
+		"a condition and a taint":    {change: func(w *world) { drained(w); w.taint("ToBeDeletedByClusterAutoscaler", "1", nil) }},
+		"a taint that only prefers": {change: func(w *world) {
+			w.node.Spec.Taints = []v1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: v1.TaintEffectPreferNoSchedule}}
+		}, want: "ToBeDeletedByClusterAutoscaler:NoSchedule state"},
+		"a condition, cordoned":         {change: func(w *world) { drained(w); w.node.Spec.Unschedulable = true }},
+		"a condition, tainted by hand":  {change: func(w *world) { w.settings.Interruption.Enabled = false; drained(w); w.taint(own, "mine", nil) }, want: "mine:NoSchedule"},
+		"a condition of maintenance":    {change: func(w *world) { w.settings.Interruption.Advisory.Enabled = false; condition("MaintenancePlanned")(w) }},
+		"reclaimed, and it is disabled": {change: func(w *world) { w.settings.Interruption.Enabled = false; w.event("Preempt Scheduled", 0) }, want: "VMEventScheduled:NoSchedule state"},
+		"unreachable, no pod moves": {change: func(w *world) {
+			w.ready(v1.ConditionUnknown)
+			w.now, w.pods = start.Add(time.Hour), w.pods[:1]
+			w.pods[0].OwnerReferences = nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.other.Status.Conditions[0].Status = v1.ConditionTrue
+			w.pods[0].Workload.KeepsScheduler = !test.own
+			test.change(w)
+			w.round(0)
+			if got := w.marks(); got != test.want || len(w.events) > 0 {
+				t.Errorf("marks %q and events %v, want %q and none", got, w.events, test.want)
+			}
+			if facts, _ := (&node.Reader{Policy: &decision.Policy{}, Signals: w.settings.Signals}).Read(w.node, w.now); strings.HasSuffix(test.want, "state") &&
+				name != "reclaimed, and it is disabled" && facts.Signal != decision.Drain {
+				t.Errorf("the node has a signal of the class %s, want drain: the taint only repeats the signal", facts.Signal)
+			}
+			if !strings.HasSuffix(test.want, "state") || w.node.DeletionTimestamp != nil {
+				return
+			}
+			w.node.Status.Conditions, w.node.Labels = w.node.Status.Conditions[:1], map[string]string{}
+			delete(w.node.Annotations, "example.com/maintenance")
+			w.untaint("ToBeDeletedByClusterAutoscaler")
+			w.round(time.Minute)
+			if got := w.marks(); got != "" || len(w.events) > 0 {
+				t.Errorf("marks %q and events %v after the end of the signal, want none", got, w.events)
+			}
+		})
+	}
+}
+
+// TestDrainThenReclaim: a reclaim after a drain gets its own marks.
+func TestDrainThenReclaim(t *testing.T) {
+	w := newWorld(t)
+	w.pods[0].Workload.KeepsScheduler = true
+	w.node.Status.Conditions = append(w.node.Status.Conditions, v1.NodeCondition{Type: "DrainInProgress", Status: v1.ConditionTrue})
+	w.round(0)
+	w.taint(awsReclaim, "x", nil)
+	w.round(time.Second)
+	if got, want := w.marks(), "spot-itn:NoSchedule +121 state"; got != want || !slices.Equal(w.events, []string{spot.ReasonInterruption}) {
+		t.Errorf("marks %q and events %v, want %q", got, w.events, want)
+	}
+	w.untaint(awsReclaim)
+	w.round(time.Second)
+	if got, want := w.marks(), "DrainInProgress:NoSchedule state"; got != want || !slices.Equal(w.events, []string{spot.ReasonInterruption, spot.ReasonInterruptionOver}) {
+		t.Errorf("marks %q and events %v, want %q", got, w.events, want)
+	}
 }

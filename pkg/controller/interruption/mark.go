@@ -96,7 +96,9 @@ func (m *Mark) setDeadline(n *observedNode, want desired) (own string) {
 
 // addClassEvent adds the event for a change of the class of the node's signals.
 func (m *Mark) addClassEvent(n *observedNode, class decision.SignalClass, want desired) {
-	switch {
+	switch drain := decision.Drain.String(); {
+	case want.Class == drain && n.state.Class == "", want.Class == "" && n.state.Class == drain:
+		// The client that drains the node reports it.
 	case want.Class == decision.Reclaim.String():
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: pods are moved by %s",
 			n.signals[0].Name, want.deadline.UTC().Format(time.RFC3339))

@@ -14,6 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -152,6 +153,17 @@ func (o *observedNode) wroteTaint(t v1.Taint) bool { return o.state.Wrote(&t) }
 func (o *observedNode) blockedByOthers() bool {
 	return slices.ContainsFunc(o.otherTaints, func(t v1.Taint) bool {
 		return t.Key == spot.InterruptionTaint && t.Effect != v1.TaintEffectPreferNoSchedule
+	})
+}
+
+// blocksNewPods reports whether every scheduler keeps new pods off the node: it is cordoned, another
+// client set the project's taint, a signal is itself a taint, or Kubernetes sets one because the
+// kubelet is unreachable.
+func (o *observedNode) blocksNewPods() bool {
+	return o.Spec.Unschedulable || o.blockedByOthers() || slices.ContainsFunc(o.signals, func(a node.Announcement) bool {
+		return isUnreachable(a) || a.Signal != nil && a.Signal.Kind == providers.TaintSignal && slices.ContainsFunc(o.otherTaints, func(t v1.Taint) bool {
+			return t.Key == a.Signal.Key && t.Effect != v1.TaintEffectPreferNoSchedule
+		})
 	})
 }
 

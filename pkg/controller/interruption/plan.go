@@ -61,7 +61,9 @@ func (s *Settings) Draining(n *snapshot.Node, class decision.SignalClass) bool {
 //   - reclaim: The node gets the project's taint and the deadline. Every pod is moved by then,
 //     except DaemonSet, static and terminating pods. For a node that is only unreachable, see
 //     staysOnUnreachableNode.
-//   - drain: The node gets no mark, because a user or a tool drains it. See Settings.Drain.
+//   - drain: A user or a tool drains the node. See Settings.Drain. The node gets the project's taint
+//     only if no other scheduler would see the drain, and some pods keep their scheduler. So does a
+//     node with a reclaim signal if Interruption is disabled.
 //   - advisory: See Settings.Interruption. One pod of a workload is moved at a time. Pods that must
 //     not be disturbed unnecessarily (MayDisrupt) are not moved. Nor are pods without a controller
 //     and pods of Jobs, which are not recreated elsewhere without loss.
@@ -77,6 +79,7 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 		now:      s.Now.UTC().Truncate(time.Second),
 		reader:   node.Reader{Signals: settings.Signals, NotReadyAfter: settings.Interruption.NotReadyAfter.Duration, Overdue: s.Overdue},
 	}
+	p.otherSchedulers = slices.ContainsFunc(s.Workloads, func(w *snapshot.Workload) bool { return w.KeepsScheduler })
 	if settings.Interruption.Advisory.Enabled {
 		p.inTransition, p.advised = s.PodsInTransition(), map[workload.OwnerKey]migration.Move{}
 	}
@@ -104,6 +107,8 @@ type planner struct {
 	// objects.
 	at, now time.Time
 	reader  node.Reader
+	// otherSchedulers reports whether other schedulers place pods that the policy applies to.
+	otherSchedulers bool
 	// kubelets counts the unreachable nodes that observe has read.
 	kubelets kubelets
 	// inTransition contains the pods in transition of each workload. advised contains the one move
@@ -136,6 +141,9 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 		want, moves = p.reclaim(n)
 	case p.Interruption.Advisory.Enabled:
 		want = p.advisory(n, class == decision.Advisory)
+	}
+	if class >= decision.Drain && want.Taint == "" && p.otherSchedulers && !n.blocksNewPods() {
+		want.Class, want.Taint = decision.Drain.String(), taintValue(n.signals[0])
 	}
 	if p.Drain.Assist && p.Draining(n.Node, class) {
 		released, drained := p.drain(n)
@@ -338,7 +346,7 @@ func taintValue(a node.Announcement) string {
 	if isUnreachable(a) {
 		return node.UnreachableReason
 	}
-	_, key, _ := strings.Cut(a.Name, " ")
+	key := a.Name[strings.Index(a.Name, " ")+1:]
 	key, _, _ = strings.Cut(key, "=")
 	return key[strings.LastIndex(key, "/")+1:]
 }

@@ -58,6 +58,7 @@ func TestAnyHistoryOfANode(t *testing.T) {
 	keys := []string{awsReclaim, awsAdvisory, maintenance, "cloud.google.com/impending-node-termination", "karpenter.sh/disrupted", "example.com/dedicated"}
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
+		w.pods[0].Workload.KeepsScheduler = rapid.Bool().Draw(rt, "keeps its scheduler")
 		byHand := false
 		step := func() {
 			before := w.node
@@ -92,7 +93,7 @@ func TestAnyHistoryOfANode(t *testing.T) {
 			}
 		}
 		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 7).Draw(rt, "what") {
+			switch rapid.IntRange(0, 8).Draw(rt, "what") {
 			case 0, 1:
 				key := rapid.SampledFrom(keys).Draw(rt, "key")
 				w.untaint(key)
@@ -115,6 +116,9 @@ func TestAnyHistoryOfANode(t *testing.T) {
 			case 7:
 				w.node = w.node.DeepCopy()
 				w.annotate(spot.InterruptionStateAnnotation, rapid.SampledFrom([]string{"", "{", `{"taint":5}`}).Draw(rt, "state"))
+			case 8:
+				w.node = w.node.DeepCopy()
+				w.node.Status.Conditions = append(w.node.Status.Conditions, v1.NodeCondition{Type: "DrainInProgress", Status: v1.ConditionTrue})
 			}
 			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 600).Draw(rt, "later")) * time.Second)
 			step()
