@@ -64,6 +64,7 @@ func newBesideRounds(
 	if err != nil {
 		return nil, fmt.Errorf("connecting the gates to the caches: %w", err)
 	}
+	assigner.RegisterGauges(setup.Signals)
 	return append(runnables, caches.whenSynced(func(ctx context.Context) error {
 		assigner.Run(ctx)
 		return nil

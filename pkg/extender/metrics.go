@@ -28,9 +28,10 @@ var requestDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 // called once, with the result of Watch.
 func (e *Extender) RegisterMetrics(synced func() bool) {
 	var deficits workload.Deficits
+	includes := workload.Scope{Profile: e.profile}.Includes
 	floors := profilemetrics.Limited(func() (floors profilemetrics.Floors) {
 		pods, _ := e.pods.List(labels.Everything()) // a cache lister returns no error
-		statuses := e.owners.FloorStatuses(pods, e.profile, e.cluster.Evidence, noVolumes)
+		statuses := e.owners.FloorStatuses(pods, includes, e.cluster.Evidence, noVolumes)
 		floors.FloorsUnmet, floors.FloorDeficit, floors.LongestDeficit = deficits.Update(statuses, e.clock.Now())
 		return floors
 	})

@@ -1,5 +1,6 @@
-// Package profilemetrics contains the metrics of a scheduler profile that the scheduler and the
-// extender have in common. docs/metrics.md lists them.
+// Package profilemetrics contains the metrics about the pods of a scheduler profile. The scheduler
+// and the extender serve them. For pods that keep their scheduler, the controller does.
+// docs/metrics.md lists them.
 package profilemetrics
 
 import (
@@ -14,7 +15,8 @@ import (
 
 const subsystem = "spot_aware_scheduler"
 
-// The labels are small closed sets. The label profile is the schedulerName of a configured profile.
+// The labels are small closed sets. The label profile is the schedulerName of a configured profile,
+// or spot.KeepScheduler for pods that keep their scheduler.
 var (
 	placements = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
@@ -64,6 +66,8 @@ var (
 type collector struct {
 	metrics.BaseStableCollector
 
+	withoutCaches bool // omit caches_synced
+
 	mu       sync.Mutex
 	profiles map[string]func() Gauges
 }
@@ -95,6 +99,12 @@ func Register(profile string, read func() Gauges) {
 		}
 	}
 	invalidAnnotations.WithLabelValues(profile)
+}
+
+// RegisterWithoutCaches does what Register does in a program that has its own caches_synced.
+func RegisterWithoutCaches(profile string, read func() Gauges) {
+	gauges.withoutCaches = true
+	Register(profile, read)
 }
 
 // RecordPlacement counts a pod that was bound.
@@ -138,8 +148,11 @@ type Floors struct {
 
 // DescribeWithStability implements metrics.StableCollector.
 func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
+	if !c.withoutCaches {
+		ch <- cachesSyncedDesc
+	}
 	for _, desc := range []*metrics.Desc{
-		cachesSyncedDesc, waitingDesc, longestWaitDesc, floorsUnmetDesc, deficitDesc, longestDeficitDesc, nodesDesc, boundDesc,
+		waitingDesc, longestWaitDesc, floorsUnmetDesc, deficitDesc, longestDeficitDesc, nodesDesc, boundDesc,
 	} {
 		ch <- desc
 	}
@@ -151,17 +164,19 @@ func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	defer c.mu.Unlock()
 	for profile, read := range c.profiles {
 		values := read()
+		if !c.withoutCaches {
+			synced := 0.0
+			if values.CachesSynced {
+				synced = 1
+			}
+			send(ch, cachesSyncedDesc, synced, profile)
+		}
 		values.collect(ch, profile)
 	}
 }
 
-// collect sends the values of a profile to ch.
+// collect sends the values of a profile except CachesSynced to ch.
 func (g *Gauges) collect(ch chan<- metrics.Metric, profile string) {
-	synced := 0.0
-	if g.CachesSynced {
-		synced = 1
-	}
-	send(ch, cachesSyncedDesc, synced, profile)
 	send(ch, waitingDesc, float64(g.WaitingForOnDemand), profile)
 	send(ch, longestWaitDesc, g.LongestWait.Seconds(), profile)
 	send(ch, floorsUnmetDesc, float64(g.FloorsUnmet), profile)

@@ -23,10 +23,14 @@ var exceptions = map[decision.Outcome]struct{ kind, reason, note string }{
 }
 
 // RecordException records an event for a pod that was placed on node, if outcome is a deliberate
-// exception to its policy.
+// exception to its policy. plan is nil if another scheduler placed the pod.
 func RecordException(recorder events.EventRecorder, pod *v1.Pod, outcome decision.Outcome, node string, plan *decision.Plan) {
 	if e, ok := exceptions[outcome]; ok {
-		recorder.Eventf(pod, nil, e.kind, e.reason, "Binding", "%s (node %s; %s)", e.note, node, plan.BudgetUsage())
+		usage := ""
+		if plan != nil {
+			usage = "; " + plan.BudgetUsage()
+		}
+		recorder.Eventf(pod, nil, e.kind, e.reason, "Binding", "%s (node %s%s)", e.note, node, usage)
 	}
 }
 

@@ -21,7 +21,7 @@ type FloorStatus struct {
 type countedWorkload struct {
 	desired, floor int
 	ordered        bool
-	direct         bool // OwnerKey.Direct: a pod of another profile counts too
+	direct         bool // OwnerKey.Direct: a pod that is not included counts too
 	revisions      [][]decision.Replica
 	onlyOnDemand   int
 	exempt         int
@@ -34,23 +34,20 @@ type countedRevision struct {
 	settings decision.WorkloadSettings
 }
 
-// FloorStatuses counts the live pods of a scheduler profile by workload, over all its revisions.
+// FloorStatuses counts the live pods that are included by workload, over all its revisions.
 // FloorStatuses omits released pods, because their replacements count, and pods with an unknown
 // owner.
-func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, nodes *NodeEvidence,
+func (o *Owners) FloorStatuses(pods []*v1.Pod, includes func(*v1.Pod) bool, nodes *NodeEvidence,
 	volumesOf func(*v1.Pod) []*v1.PersistentVolume) map[OwnerKey]FloorStatus {
 	workloads := map[OwnerKey]*countedWorkload{}
 	revisions := map[OwnerKey]*countedRevision{} // looks up the owner once per revision
-	isCounted := func(pod *v1.Pod, anyProfile bool) bool {
-		return (anyProfile || pod.Spec.SchedulerName == profile) && Counts(pod)
-	}
 	subjectOf := o.Subjects()
 	// Collect all revisions first: a pod with a wrong owner reference then does not affect the
 	// others, regardless of its position in the list.
 	for _, pod := range pods {
 		key := RevisionOf(pod)
 		known := revisions[key]
-		if known != nil && !HasUnsupportedController(pod) || !isCounted(pod, false) {
+		if known != nil && !HasUnsupportedController(pod) || !Counts(pod) || !includes(pod) {
 			continue
 		}
 		subject, err := subjectOf(pod)
@@ -77,7 +74,7 @@ func (o *Owners) FloorStatuses(pods []*v1.Pod, profile string, nodes *NodeEviden
 		r.floor = max(r.floor, r.settings.Floor(r.desired))
 	}
 	for _, pod := range pods {
-		if r := revisions[RevisionOf(pod)]; r != nil && isCounted(pod, r.direct) {
+		if r := revisions[RevisionOf(pod)]; r != nil && Counts(pod) && (r.direct || includes(pod)) {
 			o.addReplica(r, pod, nodes, volumesOf)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // FloorStatuses judges each pod by itself. The result does not depend on the order of the pods.
@@ -85,7 +86,7 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 			policy.Rules = []decision.Rule{{PriorityClasses: []string{"critical"}, Overrides: clustertest.Overrides("minOnDemand", "100%")}}
 			owners := ownersIn(t, informers.NewSharedInformerFactory(fake.NewClientset(), 0), &policy, append(slices.Clone(test.owners), test.pods[0], test.pods[1])...)
 			for _, pods := range [][]*v1.Pod{test.pods, {test.pods[1], test.pods[0]}} {
-				statuses := owners.FloorStatuses(pods, "s", nodes, noVolumes)
+				statuses := owners.FloorStatuses(pods, workload.Scope{Profile: "s"}.Includes, nodes, noVolumes)
 				if len(statuses) != 1 {
 					t.Fatalf("%d workloads, want 1", len(statuses))
 				}

@@ -107,7 +107,7 @@ func ofMetrics(t *testing.T, owners *workload.Owners, policy *decision.Policy, s
 	for _, n := range s.Nodes {
 		nodes.Set(n.Node, n.Facts.Capacity, s.Now)
 	}
-	standings := owners.FloorStatuses(pods, profile, nodes, func(*v1.Pod) []*v1.PersistentVolume { return nil })
+	standings := owners.FloorStatuses(pods, workload.Scope{Profile: profile}.Includes, nodes, func(*v1.Pod) []*v1.PersistentVolume { return nil })
 	if len(standings) != 1 {
 		t.Fatalf("%d workloads are measured, want 1", len(standings))
 	}

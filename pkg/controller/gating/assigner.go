@@ -156,8 +156,13 @@ func New(
 		return nil, err
 	}
 	_, err = pods.AddEventHandler(informer.Handler[*v1.Pod]{
-		Add:    a.observe,
-		Update: func(_, pod *v1.Pod) { a.observe(pod) },
+		Add: a.observe,
+		Update: func(before, pod *v1.Pod) {
+			a.observe(pod)
+			if before.Spec.NodeName == "" && pod.Spec.NodeName != "" {
+				a.observeBinding(pod)
+			}
+		},
 		Delete: a.forgetPod,
 	})
 	return a, err
@@ -224,6 +229,7 @@ type sibling struct {
 	pod      *v1.Pod
 	subject  *workload.Subject
 	settings decision.WorkloadSettings
+	invalid  []decision.InvalidAnnotation
 }
 
 // reconcile assigns the gated pods of a revision and deletes unschedulable pods whose affinity must
@@ -376,10 +382,10 @@ func (a *Assigner) resolve(
 	if err != nil {
 		return s, 0, err
 	}
-	settings, _ := a.settings.Policy.Settings(&subject.Pod)
+	settings, invalid := a.settings.Policy.Settings(&subject.Pod)
 	// siblings includes the pod itself.
 	if subject.Pod.OutdatedOwner(settings, decision.PlacedPods{OnDemand: siblings - 1}) != "" && age < decision.MaxOwnerDelay {
 		return s, ownerRetry, nil
 	}
-	return sibling{pod, subject, settings}, 0, nil
+	return sibling{pod, subject, settings, invalid}, 0, nil
 }

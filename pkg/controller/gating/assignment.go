@@ -18,6 +18,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -47,6 +48,9 @@ func (a *Assigner) assignGated(
 				c.warning = ""
 			}
 			first = first && c.warning == ""
+		}
+		if a.settings.Scope.KeepsScheduler(s.pod) {
+			c.invalid = s.invalid
 		}
 		a.startPatch(ctx, &patches, s.pod, c, func() {
 			if hadGrant {
@@ -178,6 +182,10 @@ func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	klog.FromContext(ctx).V(2).Info("Removed capacity gate", "pod", klog.KObj(pod), "assigned", c.annotation())
 	if c.warning != "" {
 		a.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonHiddenFromAutoscaler, "Assign", "%s", c.warning)
+	}
+	if len(c.invalid) > 0 {
+		profilemetrics.RecordInvalidAnnotations(keptProfile, len(c.invalid))
+		workload.RecordInvalid(a.recorder, pod, c.invalid)
 	}
 	return nil
 }

@@ -29,6 +29,9 @@ type choice struct {
 	// event is enough.
 	warning    string
 	ofRevision bool
+	// invalid contains the annotations that were ignored, if no scheduler of this project reports
+	// them.
+	invalid []decision.InvalidAnnotation
 }
 
 // annotation returns the value of spot.AssignedAnnotation.
@@ -41,6 +44,9 @@ func (c choice) annotation() string {
 func whyReturns(released string) string {
 	return "replaces pod " + released + ", which returns to spot"
 }
+
+// whyAnyway explains that a pod of the floor may run anywhere. It also identifies such a pod.
+const whyAnyway = "whenUnsatisfiable ScheduleAnyway"
 
 // facts are the inputs of a choice besides the pod and its settings.
 type facts struct {
@@ -147,7 +153,7 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 			warning: "The pod is part of the floor, but gets no affinity: no label that affinity can express marks " + f.hidden + " as spot",
 		}
 	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
-		return choice{why: "whenUnsatisfiable ScheduleAnyway: the floor is a preference, " + floor, prefer: l.notSpot}
+		return choice{why: whyAnyway + ": the floor is a preference, " + floor, prefer: l.notSpot}
 	case ofFloor && f.excludes(decision.AssignedOnDemand):
 		return l.chooseWithoutOnDemand(settings, f, floor)
 	case ofFloor:

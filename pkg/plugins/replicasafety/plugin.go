@@ -34,6 +34,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -64,8 +65,8 @@ type Plugin struct {
 	schedulesGangs func() bool
 	volumesOf      func(*v1.Pod) []*v1.PersistentVolume // workload.VolumesOf
 
-	// Only gauges uses deficits.
-	deficits workload.Deficits
+	// Only gauges uses cluster.
+	cluster profilemetrics.Cluster
 }
 
 var (
@@ -131,6 +132,10 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memo
 		nominations:    placement.NewNominations(),
 		volumesOf:      workload.VolumesOf(factory),
 		schedulesGangs: gangs,
+	}
+	p.cluster = profilemetrics.Cluster{
+		Nodes: p.nodes, Reader: reader, Pods: p.pods, Owners: owners, VolumesOf: p.volumesOf,
+		Includes: workload.Scope{Profile: p.profile}.Includes,
 	}
 	p.labels = &node.LabelReporter{Policy: policy, Nodes: p.nodes, Recorder: p.recorder, Clock: p.clock}
 	p.counter.Memory = memory
