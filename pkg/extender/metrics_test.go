@@ -10,7 +10,7 @@ import (
 )
 
 // Alerts use increases, and a series that appears with its first count is not one. The dashboard
-// finds the profile by its caches_synced series.
+// finds the profile by the series of invalid_annotations_total.
 func TestInitialMetrics(t *testing.T) {
 	w := newWorld(t)
 	w.nodes(1, "spot")

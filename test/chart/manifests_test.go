@@ -115,6 +115,11 @@ patches:
 			values:    values{"monitoring": values{"enabled": true}, "extender": values{"enabled": true}},
 			resources: []string{"overlays/extender", "overlays/monitoring-extender"},
 		},
+		"monitoring of any scheduler": {
+			values:     values{"monitoring": values{"enabled": true}, "scheduler": values{"enabled": false}},
+			resources:  []string{"overlays/any-scheduler", "overlays/monitoring-any-scheduler"},
+			controller: func(config object) { config["gating"].(object)["enabled"] = true },
+		},
 		"namespace opt-in": {
 			values:    values{"namespaceOptIn": values{"enabled": true}},
 			resources: []string{"base", "overlays/namespace-opt-in"},

@@ -20,6 +20,8 @@ const (
 	overlay = root + "/manifests/overlays/monitoring"
 	// extenderOverlay is for a cluster that runs spot-extender instead of the scheduler.
 	extenderOverlay = root + "/manifests/overlays/monitoring-extender"
+	// anySchedulerOverlay is for a cluster without a scheduler of this project.
+	anySchedulerOverlay = root + "/manifests/overlays/monitoring-any-scheduler"
 )
 
 func read(t *testing.T, file string) string {
@@ -114,6 +116,7 @@ func TestAlerts(t *testing.T) {
 	_, elsewhere := alertsOf(t, overlay)
 	t.Run("scheduler", func(t *testing.T) { checkAlerts(t, overlay, "alerts.yaml", nil) })
 	t.Run("extender", func(t *testing.T) { checkAlerts(t, extenderOverlay, "extender.yaml", elsewhere) })
+	t.Run("any scheduler", func(t *testing.T) { checkAlerts(t, anySchedulerOverlay, "any-scheduler.yaml", elsewhere) })
 }
 
 // checkAlerts checks the alerts of an overlay with a file of cases. For alerts that fire elsewhere,
