@@ -43,9 +43,9 @@ func (r *LabelReporter) Handler() informer.Handler[*v1.Node] {
 // reportInvalid records an event if the capacity labels of after are invalid, unless before
 // had the same fault. before is nil for a new node.
 func (r *LabelReporter) reportInvalid(before, after *v1.Node) {
-	reason, note := r.fault(after.Labels)
+	reason, note := LabelFault(r.Policy, after.Labels)
 	if before != nil {
-		if _, reported := r.fault(before.Labels); note == reported {
+		if _, reported := LabelFault(r.Policy, before.Labels); note == reported {
 			return
 		}
 	}
@@ -77,15 +77,15 @@ func (r *LabelReporter) reportMissing(n *v1.Node) {
 	})
 }
 
-// fault returns the event reason and note for a fault in a node's capacity labels. Both are
+// LabelFault returns the event reason and note for a fault in a node's capacity labels. Both are
 // empty if there is no fault.
-func (r *LabelReporter) fault(labels map[string]string) (reason, note string) {
-	unknown := r.Policy.UnknownLabels(labels)
+func LabelFault(policy *decision.Policy, labels map[string]string) (reason, note string) {
+	unknown := policy.UnknownLabels(labels)
 	for i, key := range unknown {
 		unknown[i] = key + "=" + labels[key]
 	}
 	values := strings.Join(unknown, ", ")
-	capacity := r.Policy.Capacity(labels, 0)
+	capacity := policy.Capacity(labels, 0)
 	switch contradiction := capacity.Source == decision.FromContradiction; {
 	case contradiction && values == "":
 		return spot.ReasonContradictoryLabels, "capacity labels contradict each other: the node counts as spot"

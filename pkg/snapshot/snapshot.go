@@ -51,6 +51,15 @@ type Snapshot struct {
 	index *Index
 }
 
+// SchedulersOfPods reports whether our scheduler, and whether other schedulers, place pods that the
+// policy applies to.
+func (s *Snapshot) SchedulersOfPods() (ours, others bool) {
+	for _, w := range s.Workloads {
+		ours, others = ours || w.InScope && !w.KeepsScheduler, others || w.KeepsScheduler
+	}
+	return ours, others
+}
+
 // Node is a node with the facts that a decision needs.
 type Node struct {
 	*v1.Node

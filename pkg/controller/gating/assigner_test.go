@@ -286,6 +286,29 @@ func TestKeptScheduler(t *testing.T) {
 	}
 }
 
+// Without a label that marks a spot node, a pod that keeps its scheduler loses its gate at once, gets
+// no affinity, and an event says so. The scheduler of this project needs no label.
+func TestKeptSchedulerWithoutLabel(t *testing.T) {
+	hidden := clustertest.NewNode("hidden", "", "m/a")
+	hidden.Labels["scheduling.cast.ai/spot"] = "yes"
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never},
+		append(clustertest.NewDeployment("web", 4), keptNamespace(), hidden, clustertest.NewNode("od", "on-demand", "m/a"))...)
+	kept, ours := gated("ReplicaSet", "web-r", "a-kept"), gated("ReplicaSet", "web-r", "b-ours")
+	kept.Spec.SchedulerName = v1.DefaultSchedulerName
+	w.create(kept, ours)
+	if got := w.assigned(); got["a-kept"] != "none" || got["b-ours"] != "on-demand" {
+		t.Errorf("assigned %v, want none to the pod that keeps its scheduler, and on-demand to the other", got)
+	}
+	pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "a-kept", metav1.GetOptions{})
+	if err != nil || pod.Spec.Affinity != nil || !strings.Contains(pod.Annotations[spot.AssignedAnnotation], "no label excludes the spot node hidden") {
+		t.Errorf("the pod has the affinity %v and the annotations %v (%v), want none, and the reason", pod.Spec.Affinity, pod.Annotations, err)
+	}
+	w.until("an event", func() bool { return len(w.events.Events) > 0 })
+	if event := <-w.events.Events; !strings.Contains(event, spot.ReasonHiddenFromAutoscaler) || !strings.Contains(event, "marks hidden as spot") {
+		t.Errorf("event %q, want the node without a label", event)
+	}
+}
+
 // The Assigner decides on a pod when it has no other gate, by its node selector at that time.
 func TestOtherGates(t *testing.T) {
 	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}, clustertest.NewDeployment("web", 3)...)

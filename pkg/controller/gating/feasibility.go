@@ -21,7 +21,7 @@ type feasibility struct {
 	mu sync.Mutex
 	*simulation.Feasibility
 	nodes []*snapshot.Node
-	// labels and hidden are the result of Labels.forNodes for the nodes, if labels is not nil.
+	// labels and hidden are the result of Labels.ForNodes for the nodes, if labels is not nil.
 	labels *Labels
 	hidden *v1.Node
 	at     time.Time
@@ -60,7 +60,7 @@ func (a *Assigner) labelsFor(pod *v1.Pod) (labels *Labels, hidden string) {
 	defer a.feasibility.mu.Unlock()
 	a.refresh()
 	if a.feasibility.labels == nil {
-		a.feasibility.labels, a.feasibility.hidden = a.settings.Labels.forNodes(a.settings.Policy, a.feasibility.nodes)
+		a.feasibility.labels, a.feasibility.hidden = a.settings.Labels.ForNodes(a.settings.Policy, a.feasibility.nodes)
 	}
 	if a.feasibility.hidden != nil {
 		hidden = a.feasibility.hidden.Name

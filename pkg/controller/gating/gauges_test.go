@@ -18,7 +18,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
-// served returns the series of the pods that keep their scheduler, without those that are 0.
+// served returns the series of the pods that keep their scheduler whose value is not 0.
 func served(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
@@ -65,7 +65,7 @@ func (w *world) bind(name, node string) {
 }
 
 // The controller serves the metrics and records the events of the pods that keep their scheduler,
-// and no others: the scheduler serves those of its own pods.
+// and no others: the scheduler serves the metrics of its own pods.
 func TestMetricsOfKeptPods(t *testing.T) {
 	node := func(name, capacity string) *v1.Node { return clustertest.NewNode(name, capacity, "m/a") }
 	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never},

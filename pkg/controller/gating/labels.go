@@ -89,13 +89,13 @@ func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, e
 	return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label whose values or whose presence mean spot")
 }
 
-// forNodes returns the expressions for pods whose scheduler knows only their affinity. They exclude
-// every spot node in nodes, also a node without any label of l. The second result is a spot node
-// that no expression excludes; nil if there is none.
+// ForNodes returns the expressions for pods whose scheduler knows only their affinity. They exclude
+// every spot node in nodes, and not only nodes with a label of l. hidden is a spot node that
+// no expression excludes; nil if there is none.
 //
 // It adds a label only if spot nodes have no other one. Karpenter invents a value for an added
 // label that it does not know. The policy ignores such a value beside Karpenter's own label.
-func (l *Labels) forNodes(policy *decision.Policy, nodes []*snapshot.Node) (derived *Labels, hidden *v1.Node) {
+func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (derived *Labels, hidden *v1.Node) {
 	derived = &Labels{notSpot: l.notSpot, spot: l.spot}
 	byType := map[decision.CapacityType][]*v1.Node{}
 	for _, n := range nodes {

@@ -233,7 +233,7 @@ func TestLabelsForNodes(t *testing.T) {
 				node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", i), Labels: nodeLabels}}
 				nodes = append(nodes, &snapshot.Node{Node: node, Facts: decision.Node{Capacity: policy.Capacity(nodeLabels, time.Hour)}})
 			}
-			got, node := l.forNodes(policy, nodes)
+			got, node := l.ForNodes(policy, nodes)
 			var hidden string
 			if node != nil {
 				hidden = node.Name

@@ -79,7 +79,7 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 		now:      s.Now.UTC().Truncate(time.Second),
 		reader:   node.Reader{Signals: settings.Signals, NotReadyAfter: settings.Interruption.NotReadyAfter.Duration, Overdue: s.Overdue},
 	}
-	p.otherSchedulers = slices.ContainsFunc(s.Workloads, func(w *snapshot.Workload) bool { return w.KeepsScheduler })
+	_, p.otherSchedulers = s.SchedulersOfPods()
 	if settings.Interruption.Advisory.Enabled {
 		p.inTransition, p.advised = s.PodsInTransition(), map[workload.OwnerKey]migration.Move{}
 	}

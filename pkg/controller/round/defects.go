@@ -22,6 +22,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -57,6 +58,7 @@ func RegisterMetrics() {
 // to the last snapshot.
 type defects struct {
 	recorder        events.EventRecorder
+	policy          *decision.Policy
 	known, observed map[defect]bool
 }
 
@@ -83,7 +85,10 @@ func (d *defects) warn(object client.Object, reason, why string) {
 // observe logs pods with an invalid claim, and counts them. It emits events on
 //
 //   - nodes with a signal that only spot nodes get, but without a label that marks them as spot
-//   - nodes for which autoscalers and the policy see different capacity types, if labels is not nil
+//   - nodes for which autoscalers and the policy see different capacity types, if labels is not nil.
+//     If only other schedulers place pods, the labels are derived from the nodes
+//   - nodes with invalid capacity labels, if only other schedulers place pods. Otherwise our
+//     scheduler reports them
 //   - PodDisruptionBudgets with more than workload.MaxTerms terms, which the controller does not
 //     evaluate
 func (d *defects) observe(s *snapshot.Snapshot, signals []providers.Signal, labels *gating.Labels) {
@@ -98,18 +103,28 @@ func (d *defects) observe(s *snapshot.Snapshot, signals []providers.Signal, labe
 	for _, kind := range snapshot.DefectKinds {
 		invalidPods.WithLabelValues(string(kind)).Set(float64(counts[kind]))
 	}
+	ours, others := s.SchedulersOfPods()
+	onlyOthers := others && !ours
+	if onlyOthers && labels != nil {
+		labels, _ = labels.ForNodes(d.policy, s.Nodes)
+	}
 	hidden := 0
-	for _, node := range s.Nodes {
-		capacity := node.Facts.Capacity
+	for _, n := range s.Nodes {
+		capacity := n.Facts.Capacity
+		if onlyOthers {
+			if reason, why := node.LabelFault(d.policy, n.Labels); why != "" {
+				d.warn(n.Node, reason, why)
+			}
+		}
 		labeledSpot := capacity.Type == decision.Spot && capacity.Source != decision.FromSignal
-		if signal := providers.SpotNotice(signals, node.Node); signal != nil && !labeledSpot {
-			d.warn(node.Node, spot.ReasonUnexpectedNotice, fmt.Sprintf(
+		if signal := providers.SpotNotice(signals, n.Node); signal != nil && !labeledSpot {
+			d.warn(n.Node, spot.ReasonUnexpectedNotice, fmt.Sprintf(
 				"Only spot nodes get %s, but no label marks the node as spot: it counts as %s (%s)", signal, capacity.Type, capacity.Source))
 		}
 		if labels != nil {
-			if why := labels.Disagreement(node.Node, capacity); why != "" {
+			if why := labels.Disagreement(n.Node, capacity); why != "" {
 				hidden++
-				d.warn(node.Node, spot.ReasonHiddenCapacity, why)
+				d.warn(n.Node, spot.ReasonHiddenCapacity, why)
 			}
 		}
 	}

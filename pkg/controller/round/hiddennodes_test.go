@@ -1,11 +1,13 @@
 package round
 
 import (
+	"strings"
 	"testing"
 
 	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics/testutil"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -46,6 +48,52 @@ func TestHiddenNodes(t *testing.T) {
 		d.observe(&snapshot.Snapshot{Nodes: step.nodes}, nil, labels)
 		if got, err := testutil.GetGaugeMetricValue(hiddenNodes); err != nil || got != step.hidden || len(recorder.Events) != step.events {
 			t.Errorf("step %d: %g hidden nodes (%v) and %d events, want %g and %d", i, got, err, len(recorder.Events), step.hidden, step.events)
+		}
+	}
+}
+
+// If only other schedulers place pods, the labels for their affinity are derived from the nodes, and
+// the controller reports invalid labels. Beside our own scheduler it does neither.
+func TestHiddenNodesOfOtherSchedulers(t *testing.T) {
+	const karpenter, eks = "karpenter.sh/capacity-type", "eks.amazonaws.com/capacityType"
+	policy := &decision.Policy{CapacityLabels: providers.CapacityLabels()}
+	labels, err := gating.NewLabels(policy, []string{karpenter}, karpenter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hiddenNodes.Create(nil)
+	nodes := []*snapshot.Node{}
+	for name, label := range map[string][2]string{"spot": {eks, "SPOT"}, "on-demand": {eks, "ON_DEMAND"}, "odd": {karpenter, "odd"}} {
+		n := clustertest.NewNode(name, "", "m/a")
+		n.Labels[label[0]] = label[1]
+		nodes = append(nodes, &snapshot.Node{Node: n, Facts: decision.Node{Capacity: policy.Capacity(n.Labels, 0)}})
+	}
+	for name, test := range map[string]struct {
+		ours, others bool
+		hidden       float64
+		events       int
+	}{"others": {false, true, 1, 2}, "both": {true, true, 2, 2}, "ours": {true, false, 2, 2}, "no pods": {false, false, 2, 2}} {
+		s := &snapshot.Snapshot{Nodes: nodes}
+		if test.ours {
+			s.Workloads = append(s.Workloads, &snapshot.Workload{InScope: true})
+		}
+		if test.others {
+			s.Workloads = append(s.Workloads, &snapshot.Workload{InScope: true, KeepsScheduler: true})
+		}
+		recorder := events.NewFakeRecorder(9)
+		d := defects{recorder: recorder, policy: policy}
+		d.observe(s, nil, labels)
+		faults := 0
+		if got, err := testutil.GetGaugeMetricValue(hiddenNodes); err != nil || got != test.hidden || len(recorder.Events) != test.events {
+			t.Errorf("%s: %g hidden nodes (%v) and %d events, want %g and %d", name, got, err, len(recorder.Events), test.hidden, test.events)
+		}
+		for len(recorder.Events) > 0 {
+			if event := <-recorder.Events; strings.Contains(event, spot.ReasonContradictoryLabels) {
+				faults++
+			}
+		}
+		if want := map[bool]int{true: 1}[name == "others"]; faults != want {
+			t.Errorf("%s: %d events about invalid labels, want %d", name, faults, want)
 		}
 	}
 }
