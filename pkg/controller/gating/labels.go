@@ -123,6 +123,10 @@ func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (deri
 			derived.notSpot, left = with, still
 		}
 	}
+	if policy.UnlabeledNodes != decision.Spot { // otherwise one label must have a known value
+		derived.notSpot = withoutUnknown(derived.notSpot, policy, left)
+		left = matching(derived.notSpot, spotNodes)
+	}
 	if len(left) > 0 {
 		hidden = left[0]
 	}
@@ -130,6 +134,28 @@ func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (deri
 		derived.spot = mostMatching(keys, func(key string) (v1.NodeSelectorRequirement, bool) { return isSpot(policy, key) }, spotNodes)
 	}
 	return derived, hidden
+}
+
+// maxUnknown limits how many values withoutUnknown adds.
+const maxUnknown = 10
+
+// withoutUnknown returns the expressions with the unknown values of the capacity labels of nodes
+// excluded too. Such nodes count as spot. Without it, one node with a misspelled label would hide
+// all floors.
+func withoutUnknown(expressions []v1.NodeSelectorRequirement, policy *decision.Policy, nodes []*v1.Node) []v1.NodeSelectorRequirement {
+	result := slices.Clone(expressions)
+	for _, node := range nodes[:min(len(nodes), maxUnknown)] {
+		for _, key := range policy.UnknownLabels(node.Labels) {
+			i := slices.IndexFunc(result, func(e v1.NodeSelectorRequirement) bool { return e.Key == key && e.Operator == v1.NodeSelectorOpNotIn })
+			if i < 0 {
+				i, result = len(result), append(result, v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpNotIn})
+			}
+			if value := node.Labels[key]; !slices.Contains(result[i].Values, value) {
+				result[i].Values = append(slices.Clone(result[i].Values), value)
+			}
+		}
+	}
+	return result
 }
 
 // mostMatching returns the expression of the key for which most nodes match; none if no node

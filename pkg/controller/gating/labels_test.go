@@ -217,6 +217,21 @@ func TestLabelsForNodes(t *testing.T) {
 		"label that affinity cannot express": {
 			nodes: []map[string]string{{cast: "yes"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter}, hidden: "node-0",
 		},
+		"an unknown value": {
+			nodes:   []map[string]string{{karpenter: "odd"}, {karpenter: "spot"}, {karpenter: "on-demand"}},
+			notSpot: []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot", "odd")}, spot: in(karpenter, "spot"),
+		},
+		"unknown values of another label": {
+			nodes:   []map[string]string{{eks: "odd"}, {eks: "even"}, {eks: "odd"}, {karpenter: "on-demand"}},
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, expression(eks, v1.NodeSelectorOpNotIn, "odd", "even")},
+		},
+		"a contradiction": {
+			nodes:   []map[string]string{{karpenter: "on-demand", eks: "SPOT"}, {karpenter: "on-demand"}},
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: in(eks, "SPOT"),
+		},
+		"an unknown value beside a known one": {
+			nodes: []map[string]string{{karpenter: "on-demand", eks: "odd"}, {karpenter: "spot"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter}, spot: in(karpenter, "spot"),
+		},
 		"unlabeled nodes are spot": {
 			policy: unlabeledSpot, nodes: []map[string]string{{eks: "SPOT"}, {eks: "ON_DEMAND"}, {}},
 			notSpot: []v1.NodeSelectorRequirement{expression(eks, v1.NodeSelectorOpIn, "ON_DEMAND", "CAPACITY_BLOCK")}, spot: in(eks, "SPOT"),

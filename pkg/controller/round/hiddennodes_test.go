@@ -63,7 +63,7 @@ func TestHiddenNodesOfOtherSchedulers(t *testing.T) {
 	}
 	hiddenNodes.Create(nil)
 	nodes := []*snapshot.Node{}
-	for name, label := range map[string][2]string{"spot": {eks, "SPOT"}, "on-demand": {eks, "ON_DEMAND"}, "odd": {karpenter, "odd"}} {
+	for name, label := range map[string][2]string{"spot": {eks, "SPOT"}, "on-demand": {eks, "ON_DEMAND"}, "odd": {karpenter, "odd"}, "hidden": {"scheduling.cast.ai/spot", "yes"}} {
 		n := clustertest.NewNode(name, "", "m/a")
 		n.Labels[label[0]] = label[1]
 		nodes = append(nodes, &snapshot.Node{Node: n, Facts: decision.Node{Capacity: policy.Capacity(n.Labels, 0)}})
@@ -72,7 +72,7 @@ func TestHiddenNodesOfOtherSchedulers(t *testing.T) {
 		ours, others bool
 		hidden       float64
 		events       int
-	}{"others": {false, true, 1, 2}, "both": {true, true, 2, 2}, "ours": {true, false, 2, 2}, "no pods": {false, false, 2, 2}} {
+	}{"others": {false, true, 1, 2}, "both": {true, true, 3, 3}, "ours": {true, false, 3, 3}, "no pods": {false, false, 3, 3}} {
 		s := &snapshot.Snapshot{Nodes: nodes}
 		if test.ours {
 			s.Workloads = append(s.Workloads, &snapshot.Workload{InScope: true})
