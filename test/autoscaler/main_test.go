@@ -33,7 +33,8 @@
 //
 //	gate             pods that get the gate of the mode
 //	webhook          the same with the webhook instead of the admission policy
-//	keep             pods that kube-scheduler places
+//	keep             pods that kube-scheduler places, keep_long more of them and outages
+//	keepsignals      nodes that kube-scheduler sees differently
 //	switch_long      the mode is enabled and disabled while workloads run
 //	outage_long      the controller is killed or does not run
 //
