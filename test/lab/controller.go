@@ -89,6 +89,24 @@ func (cp *ControlPlane) StartController(ctx context.Context, options ControllerO
 	return cp.untilReady(ctx, p)
 }
 
+// anySchedulerConfig is the configuration of the controller beside another scheduler.
+const anySchedulerConfig = "manifests/overlays/any-scheduler/controller-config.yaml"
+
+// StartAnyScheduler starts what manifests/overlays/any-scheduler installs: the admission policy that
+// gates new pods, the controller, and the process that removes gates while no controller does.
+func (cp *ControlPlane) StartAnyScheduler(ctx context.Context) error {
+	if err := cp.Apply(ctx, "manifests/overlays/autoscaler/policy.yaml", "manifests/overlays/autoscaler/rbac.yaml"); err != nil {
+		return err
+	}
+	for _, flags := range [][]string{nil, {"--failsafe"}} {
+		options := ControllerOptions{ConfigFile: filepath.Join(cp.Root, filepath.FromSlash(anySchedulerConfig)), Flags: flags}
+		if _, err := cp.StartController(ctx, options); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ControllerKubeconfig returns a file with the credential of the ServiceAccount
 // kube-system/spot-controller. The first call applies the shipped manifests of that account.
 func (cp *ControlPlane) ControllerKubeconfig(ctx context.Context) (string, error) {

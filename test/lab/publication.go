@@ -12,23 +12,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// PublishConfiguration creates the shipped Deployments of the scheduler and the controller, scaled
-// to 0, and the ConfigMaps that they mount. The lab runs these programs as processes, but kubectl
-// spot finds their configuration as in any other cluster.
-func (cp *ControlPlane) PublishConfiguration(ctx context.Context) error {
+// PublishConfiguration creates the shipped Deployments of the controller and, unless another
+// scheduler places the pods, of the scheduler, scaled to 0, and the ConfigMaps that they mount. The
+// lab runs these programs as processes, but kubectl spot finds their configuration as in any other
+// cluster.
+func (cp *ControlPlane) PublishConfiguration(ctx context.Context, anyScheduler bool) error {
+	controllerConfig, components := "config/controller-config.yaml", []string{"scheduler", "controller"}
+	if anyScheduler {
+		controllerConfig, components = anySchedulerConfig, components[1:]
+	}
 	for name, file := range map[string]string{
-		"spot-aware-scheduler-config": "scheduler-config.yaml", "spot-controller-config": "controller-config.yaml",
+		"spot-aware-scheduler-config": "config/scheduler-config.yaml", "spot-controller-config": controllerConfig,
 	} {
-		data, err := os.ReadFile(filepath.Join(cp.Root, "config", file))
+		data, err := os.ReadFile(filepath.Join(cp.Root, file))
 		if err != nil {
 			return fmt.Errorf("reading a configuration: %w", err)
 		}
-		configMap := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{file: string(data)}}
+		configMap := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{filepath.Base(file): string(data)}}
 		if _, err := cp.client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Create(ctx, configMap, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("creating ConfigMap %s: %w", name, err)
 		}
 	}
-	for _, component := range []string{"scheduler", "controller"} {
+	for _, component := range components {
 		deployment, err := cp.shippedDeployment(component)
 		if err != nil {
 			return err

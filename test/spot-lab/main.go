@@ -65,8 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func upCommand(root *string) *cobra.Command {
-	var nodesFile, dir string
-	var karpenter bool
+	var o upOptions
 	command := &cobra.Command{
 		Use:   "up",
 		Short: "Start a control plane and print KUBECONFIG=... when it is ready; Ctrl-C stops it",
@@ -76,32 +75,52 @@ kube-system are scaled to 0: kubectl spot reads the policy there. Prints one lin
 when all of it is ready, and runs until Ctrl-C, or until one of its processes ends.
 
 With --karpenter, Karpenter buys simulated nodes for pods that find no room, and removes nodes that are not needed
-for 30 s. Its NodePool is called default. No other nodes are created unless --nodes is set.`,
+for 30 s. Its NodePool is called default. No other nodes are created unless --nodes is set.
+
+With --mode=keep-scheduler, the default scheduler places all pods. Instead of spot-aware-scheduler, spot-controller runs
+as in manifests/overlays/any-scheduler.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return up(cmd.Context(), *root, nodesFile, dir, karpenter, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			o.root = *root
+			return up(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	command.Flags().StringVar(&nodesFile, "nodes", "",
+	command.Flags().Func("mode", "the `mode`: own, or keep-scheduler: pods that opt in keep the default scheduler (default own)",
+		func(mode string) error {
+			if o.keepScheduler = mode == keepScheduler; !o.keepScheduler && mode != own {
+				return fmt.Errorf("expected %s or %s", own, keepScheduler)
+			}
+			return nil
+		})
+	command.Flags().StringVar(&o.nodesFile, "nodes", "",
 		"YAML list of node groups {namePrefix, count, capacity, instanceType, zone, labels, taints, cpu, memory, pods} "+
 			"(default: the demo's nodes)")
-	command.Flags().BoolVar(&karpenter, "karpenter", false, "start Karpenter with its provider of simulated nodes")
-	command.Flags().StringVar(&dir, "dir", "", "directory for logs, kubeconfigs and data (default: a temporary directory)")
+	command.Flags().BoolVar(&o.karpenter, "karpenter", false, "start Karpenter with its provider of simulated nodes")
+	command.Flags().StringVar(&o.dir, "dir", "", "directory for logs, kubeconfigs and data (default: a temporary directory)")
 	return command
 }
 
-func up(ctx context.Context, root, nodesFile, dir string, karpenter bool, stdout, stderr io.Writer) (err error) {
+// The values of the flag --mode, as of kubectl spot assess.
+const own, keepScheduler = "own", "keep-scheduler"
+
+// upOptions are the flags of the command up.
+type upOptions struct {
+	root, nodesFile, dir     string
+	karpenter, keepScheduler bool
+}
+
+func up(ctx context.Context, o upOptions, stdout, stderr io.Writer) (err error) {
 	var nodes []lab.NodeSpec
-	if !karpenter {
+	if !o.karpenter {
 		nodes = lab.DefaultNodes()
 	}
-	if nodesFile != "" {
-		if nodes, err = lab.ReadNodes(nodesFile); err != nil {
+	if o.nodesFile != "" {
+		if nodes, err = lab.ReadNodes(o.nodesFile); err != nil {
 			return err
 		}
 	}
 	progress := func(step string) { fmt.Fprintln(stderr, step) }
-	plane, err := lab.Start(ctx, lab.Options{Root: root, Dir: dir, Progress: progress})
+	plane, err := lab.Start(ctx, lab.Options{Root: o.root, Dir: o.dir, Progress: progress})
 	if err != nil {
 		return err
 	}
@@ -110,17 +129,23 @@ func up(ctx context.Context, root, nodesFile, dir string, karpenter bool, stdout
 			err = stopErr
 		}
 	}()
-	progress("starting spot-aware-scheduler and the default scheduler")
-	if _, err := plane.StartScheduler(ctx, lab.SchedulerOptions{}); err != nil {
+	if o.keepScheduler {
+		progress("starting spot-controller and the default scheduler")
+		err = plane.StartAnyScheduler(ctx)
+	} else {
+		progress("starting spot-aware-scheduler and the default scheduler")
+		_, err = plane.StartScheduler(ctx, lab.SchedulerOptions{})
+	}
+	if err != nil {
 		return err
 	}
 	if _, err := plane.StartStockScheduler(ctx); err != nil {
 		return err
 	}
-	if err := plane.PublishConfiguration(ctx); err != nil {
+	if err := plane.PublishConfiguration(ctx, o.keepScheduler); err != nil {
 		return err
 	}
-	if karpenter {
+	if o.karpenter {
 		progress("starting Karpenter")
 		pool := lab.NodePool{ConsolidateAfter: 30 * time.Second}
 		if _, err := plane.StartKarpenter(ctx, lab.KarpenterOptions{NodePools: []lab.NodePool{pool}}); err != nil {

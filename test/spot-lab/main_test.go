@@ -29,6 +29,7 @@ func TestExitStatus(t *testing.T) {
 		"flag without value": {
 			[]string{"up", "--nodes"}, exitUsage, "--nodes",
 		},
+		"unknown mode":       {[]string{"up", "--mode", "mine"}, exitUsage, "expected own or keep-scheduler"},
 		"no such nodes file": {[]string{"up", "--nodes", "/nowhere"}, exitFailed, "/nowhere"},
 		"bad nodes file":     {[]string{"up", "--nodes", badNodes}, exitFailed, "nodes[0].count: Invalid value: -1"},
 		"binaries missing":   {[]string{"up", "--root", t.TempDir()}, exitFailed, "hack/tools.sh"},
