@@ -23,7 +23,7 @@ const sections = {
     'design/gang', 'design/jobs', 'design/extender', 'design/costs', 'design/replay',
   ],
   Tasks: [
-    'install', 'opt-in', 'tuning', 'kubectl-spot', 'monitoring', 'troubleshooting', 'coexistence', 'autoscalers', 'upgrading',
+    'install', 'any-scheduler', 'opt-in', 'tuning', 'kubectl-spot', 'monitoring', 'troubleshooting', 'coexistence', 'autoscalers', 'upgrading',
   ],
   Reference: ['versions', 'reference/configuration', 'reference/kubectl-spot', 'metrics', 'events'],
   Results: ['demo', 'results', 'results/figures'],
