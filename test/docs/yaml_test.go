@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -53,7 +54,9 @@ func decode(t *testing.T, document string) (kind string, err error) {
 	}
 	switch {
 	case head.Kind == "Kustomization":
-		return head.Kind, build(t, document)
+		// A reader who keeps the scheduler names its overlay instead of the base.
+		kept := strings.ReplaceAll(document, base, "/manifests/overlays/any-scheduler\n")
+		return head.Kind, errors.Join(build(t, document), build(t, kept))
 	case head.Kind == controller.Kind:
 		_, err := controller.Read([]byte(document))
 		return head.Kind, err
@@ -115,6 +118,9 @@ func template(t *testing.T, values string) error {
 	return nil
 }
 
+// base ends the path of the resource that installs the scheduler and the controller.
+const base = "/manifests/base\n"
+
 // build runs kubectl on a kustomization in a folder beside the clone.
 func build(t *testing.T, kustomization string) error {
 	beside := t.TempDir()
@@ -144,7 +150,7 @@ func build(t *testing.T, kustomization string) error {
 	}
 	// The result must contain the effect of each part of the overlay.
 	for field, want := range map[string]string{
-		"newName:": "image: registry.example/spot-aware-scheduler:v1\n", "configMapGenerator:": "# mine\n",
+		base: "image: registry.example/spot-aware-scheduler:v1\n", "configMapGenerator:": "# mine\n",
 		"newName: registry.example/spot-controller": "image: registry.example/spot-controller:v1\n", "- controller-config.yaml": "# mine too\n",
 		"patches:": "schedulerName: spot-aware-scheduler\n",
 	} {
