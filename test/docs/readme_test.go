@@ -15,9 +15,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestKeepYourScheduler follows README.md: it starts the cluster in which pods keep their scheduler,
-// and runs the commands for the other shell. The default scheduler must place all 24 pods, and as
-// many as the floors require on on-demand.
+// TestKeepYourScheduler follows README.md: it starts the cluster in which pods keep their
+// scheduler, and runs the commands for the other shell. The default scheduler must place all 24
+// pods, and as many as the floors require on on-demand.
 func TestKeepYourScheduler(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane")
@@ -80,8 +80,8 @@ func TestKeepYourScheduler(t *testing.T) {
 	t.Errorf("running pods by workload (-want +got):\n%s", diff)
 }
 
-// stepsToKeepTheScheduler returns the command in README.md that starts the cluster, and the commands
-// for the other shell.
+// stepsToKeepTheScheduler returns the command in README.md that starts the cluster, and the
+// commands for the other shell.
 func stepsToKeepTheScheduler(t *testing.T) (up, steps string) {
 	t.Helper()
 	readme := parse("README.md", read(t, "README.md"))

@@ -92,8 +92,8 @@ func (cp *ControlPlane) StartController(ctx context.Context, options ControllerO
 // anySchedulerConfig is the configuration of the controller beside another scheduler.
 const anySchedulerConfig = "manifests/overlays/any-scheduler/controller-config.yaml"
 
-// StartAnyScheduler starts what manifests/overlays/any-scheduler installs: the admission policy that
-// gates new pods, the controller, and the process that removes gates while no controller does.
+// StartAnyScheduler starts what manifests/overlays/any-scheduler installs: the admission policy
+// that gates new pods, the controller, and the process that removes gates while no controller does.
 func (cp *ControlPlane) StartAnyScheduler(ctx context.Context) error {
 	if err := cp.Apply(ctx, "manifests/overlays/autoscaler/policy.yaml", "manifests/overlays/autoscaler/rbac.yaml"); err != nil {
 		return err
