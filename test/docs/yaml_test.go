@@ -55,8 +55,11 @@ func decode(t *testing.T, document string) (kind string, err error) {
 	switch {
 	case head.Kind == "Kustomization":
 		// A reader who keeps the scheduler names its overlay instead of the base.
-		kept := strings.ReplaceAll(document, base, "/manifests/overlays/any-scheduler\n")
-		return head.Kind, errors.Join(build(t, document), build(t, kept))
+		err := build(t, document)
+		for _, overlay := range []string{"any-scheduler", "any-scheduler-webhook"} {
+			err = errors.Join(err, build(t, strings.ReplaceAll(document, base, "/manifests/overlays/"+overlay+"\n")))
+		}
+		return head.Kind, err
 	case head.Kind == controller.Kind:
 		_, err := controller.Read([]byte(document))
 		return head.Kind, err
