@@ -259,7 +259,11 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 			continue
 		}
 		if pending && !a.settings.Scope.Includes(pod) {
-			outOfScope = append(outOfScope, pod)
+			if a.clock.Since(pod.CreationTimestamp.Time) < decision.MaxOwnerDelay {
+				again = earlier(again, ownerRetry) // the cache may not show the label of its namespace yet
+			} else {
+				outOfScope = append(outOfScope, pod)
+			}
 			continue
 		}
 		switch {

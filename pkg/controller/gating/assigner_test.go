@@ -264,6 +264,8 @@ func TestKeptScheduler(t *testing.T) {
 		}
 	}
 	pods["a-out"].Labels = map[string]string{spot.OptInLabel: spot.OptOut}
+	old := metav1.NewTime(time.Now().Add(-time.Minute))
+	pods["a-out"].CreationTimestamp = old
 	w.create(slices.Collect(maps.Values(pods))...)
 	got := w.assigned()
 	if got["a-out"] != "none" || count(got, "on-demand") != 2 || count(got, "any") != 2 {
@@ -278,11 +280,23 @@ func TestKeptScheduler(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := gated("ReplicaSet", "web-r", "late")
-	late.Spec.SchedulerName = v1.DefaultSchedulerName
+	late.Spec.SchedulerName, late.CreationTimestamp = v1.DefaultSchedulerName, old
 	w.until("the label of the namespace is gone", func() bool { return !w.settings.Scope.KeepsScheduler(late) })
 	w.create(late)
 	if got := w.assigned()["late"]; got != "none" {
 		t.Errorf("the pod of a namespace that opts in no more is assigned %q, want none", got)
+	}
+	// The API server gated the pod, so the namespace has the label, which the cache does not show yet.
+	early := gated("ReplicaSet", "web-r", "early")
+	early.Spec.SchedulerName = v1.DefaultSchedulerName
+	w.create(early)
+	time.Sleep(2 * ownerRetry)
+	shop.Labels, shop.ResourceVersion = map[string]string{spot.OptInLabel: spot.KeepScheduler}, "3"
+	if _, err := w.client.CoreV1().Namespaces().Update(t.Context(), shop, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.assigned()["early"]; got != "any" {
+		t.Errorf("the first pod of a namespace that opts in is assigned %q, want any", got)
 	}
 }
 

@@ -22,13 +22,13 @@ func (r *round) podsToAssign(w *snapshot.Workload) (pods int) {
 	return unassigned(w)
 }
 
-// readyLag is how long the API server may take to gate new pods after the first round of a leader.
-const readyLag = 10 * time.Second
-
 // gatesReplacements reports whether the replacement of a pod would be assigned a capacity type. It
 // would if the youngest pod without a decision is older than the admission policy. Without this
-// check, replacements would never end. A pod may be younger if it keeps its scheduler, or with the
-// webhook, which gates none while no controller is ready.
+// check, replacements would never end.
+//
+// A pod that keeps its scheduler may be younger than the policy, because it opted in later. With the
+// webhook every pod may be, because it gates none while no controller is ready. Then the back-off
+// ends the moves if replacements are not gated.
 func (r *round) gatesReplacements(w *snapshot.Workload) bool {
 	var youngest time.Time
 	for _, revision := range w.Revisions {
@@ -38,8 +38,8 @@ func (r *round) gatesReplacements(w *snapshot.Workload) bool {
 			}
 		}
 	}
-	if (w.KeepsScheduler || r.settings.Gating.ServesWebhook()) && youngest.Before(r.firstRound.Add(readyLag)) {
-		youngest = time.Time{} // once, because its replacement is younger
+	if w.KeepsScheduler || r.settings.Gating.ServesWebhook() {
+		youngest = time.Time{}
 	}
 	return r.settings.GatesReplacement == nil || r.settings.GatesReplacement(youngest)
 }
