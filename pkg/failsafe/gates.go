@@ -42,7 +42,7 @@ func (r *Withdrawer) removeExpiredGates(ctx context.Context, pods []*v1.Pod) {
 		}
 		err := workload.PatchPod(ctx, r.client, pod, workload.PodPatch{
 			Annotations: map[string]*string{
-				spot.AssignedAnnotation:     new("none: the gate expired"),
+				spot.AssignedAnnotation:     new(spot.GateExpired),
 				spot.WaitingSinceAnnotation: new(r.clock.Now().UTC().Format(time.RFC3339)), // it was the last gate
 			},
 			Spec: &workload.PodSpecPatch{SchedulingGates: workload.WithoutCapacityGate(pod)},

@@ -92,6 +92,8 @@ const (
 	// CapacityGate: an assigned capacity, a colon and the reason. Anyone who may write the pod can
 	// write it. It therefore affects only preferences of that pod.
 	AssignedAnnotation = "spot-aware-scheduler.io/assigned"
+	// GateExpired is its value if a failsafe removed CapacityGate instead of the controller.
+	GateExpired = "none: the gate expired"
 	// WaitingSinceAnnotation is the time (RFC 3339) from which a pod that had scheduling gates
 	// waits for a node. The program that removes CapacityGate writes it with the last gate, otherwise
 	// the scheduler when it finds the pod unschedulable. Anyone who may write the pod can write it: the
