@@ -34,7 +34,7 @@ import (
 const maxExplained, maxEvents, maxLogLines, maxLogBytes = 20, 500, 1000, 1 << 20
 
 // programs are the names of our programs, in their labels and in events.
-var programs = []string{"spot-aware-scheduler", "spot-extender", "spot-controller"}
+var programs = []string{"spot-aware-scheduler", "spot-extender", "spot-controller", "spot-failsafe"}
 
 // allowedFields matches the paths of the values that a JSON file may have. %s are keys of labels
 // and annotations that decisions read. Other annotations can have anything, even the whole object.

@@ -13,6 +13,8 @@ import (
 	"k8s.io/component-base/version"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 )
 
 // options has the flags that all subcommands share.
@@ -27,6 +29,8 @@ type options struct {
 	// beforeInstall reports whether a cluster without the scheduler is expected. The defaults are
 	// then its future policy, not an assumption.
 	beforeInstall bool
+	// gating is the section of the controller's configuration, by which pods keep their scheduler.
+	gating controller.Gating
 	// source describes the data that readView has read.
 	source source
 }
@@ -34,6 +38,7 @@ type options struct {
 // newCommand returns the command. It sets parsed after the command line was parsed.
 func newCommand(streams genericiooptions.IOStreams, parsed *bool) *cobra.Command {
 	o := &options{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), source: source{ReadErrors: []string{}}}
+	o.gating = lister.AssumedGating()
 	command := &cobra.Command{
 		Use:   "kubectl-spot",
 		Short: "Show how workloads use spot and on-demand nodes",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +22,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // policy is a policy with its source.
@@ -49,12 +52,18 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	if err := o.connect(); err != nil {
 		return nil, nil, err
 	}
+	var gatingGaps []lister.Gap
+	var reading errgroup.Group
+	reading.Go(func() (err error) {
+		o.gating, gatingGaps, err = lister.ReadGating(ctx, o.client)
+		return err
+	})
 	current, err := o.readPolicy(ctx) // first, because it is small and may be invalid
 	var listed *lister.Objects
 	if err == nil {
 		listed, err = lister.List(ctx, o.client, scope)
 	}
-	if err != nil {
+	if err = cmp.Or(err, reading.Wait()); err != nil {
 		return nil, nil, o.withHint(err, scope.Namespace)
 	}
 	o.source.noOwners, o.source.Policy = listed.OwnersMissing, current.source
@@ -69,6 +78,12 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 			current.Defaults)
 	}
 	view, err := o.viewOf(listed, current)
+	keepsScheduler := func(w *snapshot.Workload) bool { return w.KeepsScheduler }
+	if err == nil && !o.beforeInstall && slices.ContainsFunc(view.Snapshot.Workloads, keepsScheduler) {
+		for _, gap := range gatingGaps {
+			o.recordGap(gap.String())
+		}
+	}
 	return view, listed, err
 }
 
@@ -83,7 +98,8 @@ func (o *options) readNamespaceView(ctx context.Context, scope lister.Scope) (vi
 // viewOf returns the cluster under a policy. Like readView, it reports objects that the policy
 // needs and that could not be read.
 func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, error) {
-	snapshot, err := listed.Snapshot(current.Policy, current.signals, o.profile, time.Now())
+	scope := listed.PolicyScope(o.profile, o.gating)
+	read, err := listed.Snapshot(current.Policy, current.signals, scope, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -91,14 +107,17 @@ func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, 
 	if err != nil {
 		return nil, err
 	}
-	wanted := listed.TemplatePods(o.profile)
+	if gap := listed.GapOf("Namespace"); gap != nil && o.gating.Enabled {
+		o.recordGap(gap.String())
+	}
+	wanted := listed.TemplatePods(scope)
 	needed := func(pod *v1.Pod) bool { return current.NeedsPriorityClass(pod.Spec.PriorityClassName) }
 	if gap := listed.GapOf("PriorityClass"); gap != nil && slices.ContainsFunc(wanted, needed) {
 		o.recordGap(gap.String())
 	}
 	return &report.View{
-		Snapshot: snapshot, Policy: current.Policy, Signals: current.signals, Profile: o.profile, Owners: owners, TemplatePods: wanted,
-		NodesUnknown: listed.GapOf("Node") != nil, Namespace: listed.Scope.Namespace, Object: listed.Object,
+		Snapshot: read, Policy: current.Policy, Signals: current.signals, Scope: scope, Owners: owners, TemplatePods: wanted,
+		Gating: o.gating, NodesUnknown: listed.GapOf("Node") != nil, Namespace: listed.Scope.Namespace, Object: listed.Object,
 	}, nil
 }
 

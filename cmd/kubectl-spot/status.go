@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
@@ -91,8 +92,8 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 		return p.object(o.Out, "SpotStatus", &o.source, map[string]any{"items": all, "otherWorkloads": others}, refs)
 	}
 	if len(all) == 0 {
-		fmt.Fprint(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload%s opts in: none has schedulerName %s.",
-			ofNamespace(namespace), o.profile)))
+		fmt.Fprint(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload%s opts in: none has schedulerName %s, or keeps its "+
+			"scheduler by the label %s: %s.", ofNamespace(namespace), o.profile, spot.OptInLabel, spot.KeepScheduler)))
 		if others > 0 {
 			fmt.Fprintf(o.ErrOut, " %s another scheduler.", report.Count(others, "workload names", "workloads name"))
 		}

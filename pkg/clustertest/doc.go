@@ -16,6 +16,7 @@
 //	deployment|statefulset|job NAME REPLICAS [PLACE...] [OPTION...]
 //	daemonset|pod NAME PLACE [OPTION...]
 //	class NAME PRIORITY
+//	namespace NAME OPT-IN   a namespace with this value of the opt-in label
 //	budget APP N            a PodDisruptionBudget that allows N disruptions of the pods of an app,
 //	                        with minAvailable=VALUE or maxUnavailable=VALUE
 //
@@ -55,8 +56,9 @@
 //	born=DURATION           the age
 //	waits=DURATION          the age of the condition PodScheduled=False
 //	nominated=NODE
-//	gated  gated=NAME       a scheduling gate, by default example.com/gate
-//	assigned=TEXT           the annotation with the assigned capacity
+//	gated  gated=NAME,...   scheduling gates, by default example.com/gate
+//	assigned=TEXT           the annotation with the assigned capacity; _ is a space
+//	optin=VALUE             the opt-in label
 //	granted=TEXT            the annotation with the grant
 //	kept                    the controller's deletion cost
 //	tolerates=KEY           any taint with this key

@@ -53,6 +53,8 @@ func read(line []string) []runtime.Object {
 			pool = places[1]
 		}
 		return []runtime.Object{NewNode(name, capacity, pool, o...)}
+	case "namespace":
+		return []runtime.Object{&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{spot.OptInLabel: places[0]}}}}
 	case "class":
 		return []runtime.Object{&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: int32(number(places[0]))}}
 	case "budget":
@@ -86,6 +88,9 @@ func read(line []string) []runtime.Object {
 // workload returns a workload and its pods.
 func workloadOf(kind, name string, replicas int32, places []string, o words) []runtime.Object {
 	template := v1.PodTemplateSpec{Spec: place(NewPod(name+"-template"), "-", o).Spec}
+	if value, given := o.get("optin"); given {
+		template.Labels = map[string]string{spot.OptInLabel: value}
+	}
 	var objects []runtime.Object
 	var ownerOf func(replica int) metav1.OwnerReference
 	switch kind {
@@ -217,12 +222,17 @@ func setOptions(pod *v1.Pod, o words) {
 		pod.CreationTimestamp = ago(born)
 	}
 	if gate, given := o.get("gated"); given {
-		spec.SchedulingGates = []v1.PodSchedulingGate{{Name: cmp.Or(gate, "example.com/gate")}}
+		for name := range strings.SplitSeq(cmp.Or(gate, "example.com/gate"), ",") {
+			spec.SchedulingGates = append(spec.SchedulingGates, v1.PodSchedulingGate{Name: name})
+		}
 	}
 	for option, key := range map[string]string{"assigned": spot.AssignedAnnotation, "granted": spot.GrantedAnnotation} {
 		if value, given := o.get(option); given {
-			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, value)
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, strings.ReplaceAll(value, "_", " "))
 		}
+	}
+	if value, given := o.get("optin"); given {
+		pod.Labels[spot.OptInLabel] = value
 	}
 	if o.has("kept") {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, v1.PodDeletionCost, "1000")
@@ -320,7 +330,7 @@ func addVolume(pod *v1.Pod, zone string) []runtime.Object {
 var (
 	nodeOptions = strings.Fields("cpu pods born cordoned notready taint label without annotation")
 	podOptions  = strings.Fields(`min cap disruptions old start volume local hostpath by mixed minAvailable maxUnavailable
-		owner profile cpu port priority preempts class born waits nominated gated assigned granted kept
+		owner profile cpu port priority preempts class born waits nominated gated assigned granted optin kept
 		tolerates zone only requires anti near spread skew domains taints selector perrevision`)
 )
 

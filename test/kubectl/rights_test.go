@@ -309,7 +309,8 @@ func oneNamespace(t *testing.T, namespace string) {
 // TestPlugin runs the plugin through kubectl, in a cluster without nodes or workloads.
 func TestPlugin(t *testing.T) {
 	if out, err := kubectl(t, "", "spot", "status", "-n", v1.NamespaceDefault, "--scheduler-config", shippedConfig()); err != nil ||
-		out != "No workload of namespace default opts in: none has schedulerName spot-aware-scheduler. "+
+		out != "No workload of namespace default opts in: none has schedulerName spot-aware-scheduler, "+
+			"or keeps its scheduler by the label spot-aware-scheduler.io/opt-in: keep-scheduler. "+
 			"https://github.com/spot-aware-scheduler/spot-aware-scheduler/blob/main/docs/opt-in.md explains how; "+
 			"use -A for all namespaces and --profile for another scheduler's pods.\n" {
 		t.Errorf("%v\n%s", err, out)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
@@ -52,18 +53,41 @@ func ReadController(ctx context.Context, client kubernetes.Interface, now time.T
 			return nil, err
 		}
 	}
+	if err = c.readConfig(ctx, client, "the shipped configuration of the controller is assumed"); err != nil {
+		return nil, err
+	}
+	return c, c.readNamespaces(ctx, client)
+}
+
+// AssumedGating is the section gating of a controller whose configuration is not known. It is
+// enabled: a label opts in a pod, as a schedulerName does, whether or not a program runs.
+func AssumedGating() controller.Gating {
+	gating := controller.Default().Gating
+	gating.Enabled = true
+	return gating
+}
+
+// ReadGating returns the section gating of the controller's configuration; AssumedGating and a gap
+// if it cannot be read. It returns an error only if the API server is unavailable.
+func ReadGating(ctx context.Context, client kubernetes.Interface) (controller.Gating, []Gap, error) {
+	c := &Controller{Settings: rebalance.Settings{Gating: AssumedGating()}}
+	err := c.readConfig(ctx, client, "gating.enabled is assumed, because pods opt in with the label "+spot.OptInLabel)
+	return c.Settings.Gating, c.Gaps, err
+}
+
+// readConfig reads the configuration. consequence describes the information that is missing without
+// it.
+func (c *Controller) readConfig(ctx context.Context, client kubernetes.Interface, consequence string) error {
 	found, err := readFirst(ctx, client, []configMount{controllerMount})
 	if err == nil {
+		var config *controller.SpotControllerConfiguration
 		if config, err = controller.Read(found.Data); err != nil {
 			err = fmt.Errorf("%w: %s: %w", ErrNoConfiguration, found.From, err)
 		} else if c.Settings.Rebalance, c.Settings.Gating = config.Rebalance, config.Gating; config.DryRun {
 			c.Inactive = "the controller moves no pod (dryRun)"
 		}
 	}
-	if err = c.gap(err, "the shipped configuration of the controller is assumed"); err != nil {
-		return nil, err
-	}
-	return c, c.readNamespaces(ctx, client)
+	return c.gap(err, consequence)
 }
 
 // gap records that a part could not be read. It returns other errors.

@@ -52,7 +52,7 @@ func Load(ctx context.Context, path string, stdin io.Reader, scope Scope) (*Obje
 	for i := range s.listings {
 		resource := s.listings[i].resource().Resource
 		switch kind := s.listings[i].kind.Kind; {
-		case s.listings[i].found || kind == "ReplicationController": // most clusters have none
+		case s.listings[i].found || kind == "ReplicationController" || kind == "Namespace": // most clusters have none, or no label
 		case kind == "Node" || kind == "Pod":
 			return nil, fmt.Errorf("%s: it has no %s: %s of nodes and pods", path, resource, expectedDump)
 		default:

@@ -21,6 +21,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const dumped = `
@@ -50,7 +51,7 @@ func write(t testing.TB, files map[string]string) string {
 // summary has the facts of a cluster that do not depend on how it was read.
 func summary(t *testing.T, listed *lister.Objects) (lines []string) {
 	t.Helper()
-	s, err := listed.Snapshot(clustertest.BasicPolicy, providers.Signals(), clustertest.Profile, clustertest.Now)
+	s, err := listed.Snapshot(clustertest.BasicPolicy, providers.Signals(), workload.Scope{Profile: clustertest.Profile}, clustertest.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +283,7 @@ func TestLoadStrings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := loaded.Snapshot(clustertest.BasicPolicy, providers.Signals(), clustertest.Profile, clustertest.Now)
+	s, err := loaded.Snapshot(clustertest.BasicPolicy, providers.Signals(), workload.Scope{Profile: clustertest.Profile}, clustertest.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // podsFrom returns a client of an API server that answers lists of pods as serve does and all other
@@ -56,7 +57,7 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := listed.Snapshot(policy, nil, "spot-aware-scheduler", now)
+	snapshot, err := listed.Snapshot(policy, nil, workload.Scope{Profile: "spot-aware-scheduler"}, now)
 	if err != nil || len(snapshot.Pods) != pages {
 		t.Errorf("%v, %d pods, want %d", err, len(snapshot.Pods), pages)
 	}

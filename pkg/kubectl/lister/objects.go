@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -67,7 +68,7 @@ type Objects struct {
 	// Scope selected the objects.
 	Scope Scope
 	// Gaps contains all gaps except of PriorityClasses, which matter only to rules by priority, for
-	// workloads without pods.
+	// workloads without pods, and of Namespaces, which matter only if the controller removes gates.
 	Gaps []Gap
 	// OwnersMissing reports whether a kind of owner could not be listed. Some pods then seem to
 	// have no workload.
@@ -161,7 +162,7 @@ func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Objec
 		return nil, err
 	}
 	for i := range s.listings {
-		if of := &s.listings[i]; of.gap != nil && of.kind.Kind != "PriorityClass" {
+		if of := &s.listings[i]; of.gap != nil && of.kind.Kind != "PriorityClass" && of.kind.Kind != "Namespace" {
 			s.Gaps = append(s.Gaps, *of.gap)
 			s.OwnersMissing = s.OwnersMissing || of.owners
 		}
@@ -192,7 +193,8 @@ func listings(scope *Scope) []listing {
 	all = append(all,
 		listing{kind: core("Node"), consequence: "which pods run on spot is unknown"},
 		listing{kind: schedulingv1.SchemeGroupVersion.WithKind("PriorityClass"),
-			consequence: "which rules by priority apply to workloads without pods is unknown"})
+			consequence: "which rules by priority apply to workloads without pods is unknown"},
+		listing{kind: core("Namespace"), consequence: "which pods opt in by the label of their namespace is unknown"})
 	if scope.Volumes {
 		const consequence = "which nodes can reach a pod's volumes is unknown"
 		all = append(all,
@@ -259,10 +261,22 @@ func (k *listing) list(ctx context.Context, client rest.Interface, namespace str
 	return fmt.Errorf("list of %s: %w", k.resource().Resource, err)
 }
 
-// Snapshot returns the cluster under the policy, for the pods whose scheduler name is profile.
-// signals contains all signals.
-func (s *Objects) Snapshot(policy *decision.Policy, signals []providers.Signal, profile string, now time.Time) (*snapshot.Snapshot, error) {
-	reader, err := snapshot.NewReader(s.factory, policy, signals, workload.Scope{Profile: profile}, 0)
+// PolicyScope selects the pods that the policy of a profile applies to. gating is the section of the
+// controller's configuration.
+func (s *Objects) PolicyScope(profile string, gating controller.Gating) workload.Scope {
+	scope := workload.Scope{Profile: profile}
+	if gating.Enabled { // as in round.NewPlanner
+		scope.Namespaces = s.factory.Core().V1().Namespaces().Lister()
+	}
+	return scope
+}
+
+// Snapshot returns the cluster under the policy, for the pods that scope includes. signals contains
+// all signals.
+func (s *Objects) Snapshot(
+	policy *decision.Policy, signals []providers.Signal, scope workload.Scope, now time.Time,
+) (*snapshot.Snapshot, error) {
+	reader, err := snapshot.NewReader(s.factory, policy, signals, scope, 0)
 	if err != nil {
 		return nil, err
 	}

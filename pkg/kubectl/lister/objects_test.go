@@ -24,6 +24,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 var (
@@ -69,7 +70,7 @@ func TestList(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			snapshot, err := listed.Snapshot(policy, nil, "spot-aware-scheduler", now)
+			snapshot, err := listed.Snapshot(policy, nil, workload.Scope{Profile: "spot-aware-scheduler"}, now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -180,7 +181,7 @@ func TestTrimmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := listed.Snapshot(policy, nil, "spot-aware-scheduler", now)
+	snapshot, err := listed.Snapshot(policy, nil, workload.Scope{Profile: "spot-aware-scheduler"}, now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,7 +151,7 @@ func (c *candidate) findUnknown(staysOnDemand bool) {
 // findChanges finds what should change before the replicas beyond the floor run on spot.
 func (c *candidate) findChanges(staysOnDemand bool) {
 	name := c.p.Spec.SchedulerName
-	if name != "" && name != v1.DefaultSchedulerName && name != c.Profile {
+	if name != "" && name != v1.DefaultSchedulerName && name != c.Scope.Profile {
 		add(&c.changes, "its pods name the scheduler %s: check that they do not need it", name)
 	}
 	if c.Floor > 0 {
@@ -209,7 +209,7 @@ func (c *candidate) patch() *Patch {
 		return nil
 	}
 	ref := c.Ref
-	optIn, _ := json.Marshal(map[string]string{"schedulerName": c.Profile}) // a map of strings always has a JSON form
+	optIn, _ := json.Marshal(map[string]string{"schedulerName": c.Scope.Profile}) // a map of strings always has a JSON form
 	patch := &Patch{Kind: strings.ToLower(ref.Kind), Namespace: ref.Namespace, Name: ref.Name,
 		Patch: json.RawMessage(`{"spec":{"template":{"spec":` + string(optIn) + `}}}`)}
 	var controller *metav1.OwnerReference

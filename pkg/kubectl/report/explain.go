@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
@@ -26,6 +24,9 @@ type Explanation struct {
 	OnNode string `json:"onNode,omitempty"`
 	// Answer is the summary in one sentence.
 	Answer string `json:"answer"`
+	// Scheduler is the scheduler that places the pod if the pod keeps its scheduler; "" otherwise.
+	// It does not know the policy, so Nodes then has only the reasons of Kubernetes.
+	Scheduler string `json:"scheduler,omitempty"`
 	// Workload is the owner of the pod. Revision is the revision with which its siblings are
 	// counted. They are nil and "" if the policy does not apply to the pod or its owner is unknown.
 	// Then no field below is set.
@@ -169,12 +170,17 @@ func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 	if n := len(placement.onMissingNode); n > 0 {
 		missing = fmt.Sprintf(", %d on deleted nodes", n)
 	}
+	e.Answer = fmt.Sprintf("%d of %d replicas are bound to nodes, %d on on-demand and %d on spot%s; none is waiting. ",
+		live, w.Desired, placement.OnDemand, placement.Spot, missing)
+	if e.Scheduler != "" {
+		e.Answer += fmt.Sprintf("The controller decides about each new pod before scheduler %q places it", e.Scheduler)
+		return e
+	}
 	would := "prefer"
 	if plan.RequiresOnDemand() {
 		would = "require"
 	}
-	e.Answer = fmt.Sprintf("%d of %d replicas are bound to nodes, %d on on-demand and %d on spot%s; none is waiting. %s would %s %s",
-		live, w.Desired, placement.OnDemand, placement.Spot, missing, what, would, plan.Prefer)
+	e.Answer += fmt.Sprintf("%s would %s %s", what, would, plan.Prefer)
 	if plan.Exempt || more.Subject.OnlyOnDemand {
 		e.Answer += ", because " + e.onlyType(plan.Prefer)
 	}
@@ -201,19 +207,6 @@ func oneMore(w *snapshot.Workload, last *snapshot.Pod) (pod *snapshot.Pod, what 
 	}
 	of.Desired = w.Desired + 1
 	return &more, fmt.Sprintf("With %d replicas, the new one", of.Desired)
-}
-
-// applies reports whether the policy applies to a pod. If not, it sets the answer to the reason.
-func (v *View) applies(e *Explanation, pod *v1.Pod) bool {
-	switch {
-	case !workload.PolicyApplies(pod):
-		e.Answer = "the policy does not apply to it: pods of DaemonSets and static pods are bound to their nodes"
-	case pod.Spec.SchedulerName != v.Profile:
-		e.Answer = fmt.Sprintf("the policy does not apply to it: its schedulerName is %q, not %q", pod.Spec.SchedulerName, v.Profile)
-	default:
-		return true
-	}
-	return false
 }
 
 func (v *View) explainPod(of Ref, p *snapshot.Pod) *Explanation {
@@ -261,6 +254,9 @@ func (v *View) explainPod(of Ref, p *snapshot.Pod) *Explanation {
 		if workload.Gated(p.Pod) {
 			e.Answer = "it has the scheduling gate " + spot.CapacityGate + " until the controller assigns a capacity type to it"
 		}
+		if e.Scheduler != "" {
+			e.Answer += "; " + placedBy(p)
+		}
 		if v.NodesUnknown {
 			e.Answer += "; " + nodesUnread
 		} else {
@@ -293,6 +289,9 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 	settings, origins, invalid := v.Policy.Explain(pod)
 	plan := decision.NewPlan(pod, settings, placed, waiting)
 	e.Workload, e.Revision = &w, pod.Workload.Revision
+	if v.Scope.KeepsScheduler(p.Pod) {
+		e.Scheduler = p.Spec.SchedulerName
+	}
 	job := pod.Workload.Batch != decision.NotBatch
 	for i := range decision.Settings {
 		if setting := &decision.Settings[i]; setting.Applies(settings, job) {
@@ -302,7 +301,10 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 	if job {
 		e.Disruptions = disruptionsOf(settings, &plan)
 	}
-	e.Ignored = ignoredOf(p, origins, invalid)
+	e.Ignored = v.ignoredOf(p, origins, invalid)
+	if e.Scheduler != "" && plan.PoolCap > 0 {
+		e.Ignored = append(e.Ignored, "maxPerPool has no effect: node affinity cannot express it")
+	}
 	if workload.HasUnsupportedController(p.Pod) {
 		e.Ignored = append(e.Ignored, "annotations on its controller are not read: set them in the pod template")
 	}
@@ -314,7 +316,9 @@ func (v *View) plan(e *Explanation, p *snapshot.Pod, w Ref, siblings []*snapshot
 		e.Ordinal = &pod.Workload.Ordinal
 	}
 	e.BudgetUsage = plan.BudgetUsage()
-	e.Nodes = v.groups(p, &plan, &siblingsAt)
+	if e.Scheduler == "" || e.Pod != "" && !workload.Gated(p.Pod) { // else the controller decides first
+		e.Nodes = v.groups(p, &plan, &siblingsAt)
+	}
 	return plan
 }
 
@@ -339,7 +343,9 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 	index := map[string]int{}
 	for _, n := range v.Snapshot.Nodes {
 		verdict, obstacles := plan.Admit(n.Facts, 0, siblings.InPool(n.Facts)), inspection.Obstacles(n)
-		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.withheldForFloor(n) {
+		if v.Scope.KeepsScheduler(p.Pod) {
+			verdict = decision.Admitted
+		} else if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.withheldForFloor(n) {
 			verdict = decision.AdmitReserved(verdict)
 		}
 		g := NodeGroup{
@@ -382,7 +388,7 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 // scheduler withholds the node from other pods until the node's capacity type is known.
 func (v *View) withheldForFloor(n *snapshot.Node) bool {
 	return slices.ContainsFunc(v.Snapshot.Pods, func(q *snapshot.Pod) bool {
-		if q.Spec.NodeName != "" || !q.Live() || q.Subject == nil || q.Spec.SchedulerName != v.Profile ||
+		if q.Spec.NodeName != "" || !q.Live() || q.Subject == nil || q.Spec.SchedulerName != v.Scope.Profile ||
 			!workload.Unschedulable(q.Pod) {
 			return false
 		}
@@ -396,6 +402,9 @@ func (v *View) withheldForFloor(n *snapshot.Node) bool {
 // there (snapshot.ByRank). If more pods are there than the floor or the budget permits, the last
 // ones are beyond it.
 func (v *View) placementReason(e *Explanation, p *snapshot.Pod, siblings []*snapshot.Pod, waiting decision.WaitTime) string {
+	if e.Scheduler != "" {
+		return placedBy(p)
+	}
 	capacity := p.Node.Facts.Capacity.Type
 	there := distributionOf(slices.DeleteFunc(slices.Clone(siblings), func(q *snapshot.Pod) bool {
 		return q.Node != nil && q.Node.Facts.Capacity.Type == capacity && snapshot.ByRank(q, p) > 0

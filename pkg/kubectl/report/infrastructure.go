@@ -9,7 +9,7 @@ import (
 // depends on: this project, schedulers, node autoscalers, and what drains nodes. A component has
 // the name as a part of its own name, between hyphens: release-aws-cluster-autoscaler.
 var infrastructure = []string{
-	"spot-aware-scheduler", "spot-controller", "spot-extender",
+	"spot-aware-scheduler", "spot-controller", "spot-extender", "spot-failsafe",
 	"kube-scheduler", "scheduler-plugins", "descheduler", "volcano", "kueue", "yunikorn", "koordinator", "koord-scheduler", "koord-manager",
 	"koord-descheduler", "kai-scheduler", "kube-batch", "nos-scheduler", "armada-scheduler",
 	"karpenter", "cluster-autoscaler", "cluster-proportional-autoscaler", "keda", "keda-operator", "vertical-pod-autoscaler", "vpa",

@@ -16,9 +16,12 @@ const anyDomain = "spot-aware-"
 
 // ignoredOf returns a reason for each annotation and label of a pod and its owner that has no
 // effect.
-func ignoredOf(p *snapshot.Pod, origins decision.Origins, invalid []decision.InvalidAnnotation) (reasons []string) {
+func (v *View) ignoredOf(p *snapshot.Pod, origins decision.Origins, invalid []decision.InvalidAnnotation) (reasons []string) {
 	for _, annotation := range invalid {
 		reasons = append(reasons, annotation.String())
+	}
+	if ignored := v.ignoredOptIn(p.Pod); ignored != "" {
+		reasons = append(reasons, ignored)
 	}
 	return append(append(reasons, origins.Overruled...), unknownKeys(p)...)
 }
@@ -40,6 +43,7 @@ func unknownKeys(p *snapshot.Pod) (reasons []string) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
 		switch {
+		case key == spot.OptInLabel: // see ignoredOptIn
 		case slices.Contains(spot.Annotations, key):
 			reasons = append(reasons, fmt.Sprintf("label %s on the pod has no effect: it must be an annotation", key))
 		case strings.HasPrefix(key, anyDomain):

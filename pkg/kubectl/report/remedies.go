@@ -25,7 +25,11 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 		return v.gateRemedies(p)
 	}
 	accepting, refused := 0, map[decision.Verdict]int{} // number of nodes that only the policy refuses
-	onDemandNeeded := plan.RequiresOnDemand() && !slices.ContainsFunc(e.Nodes, func(g NodeGroup) bool {
+	requiresOnDemand := plan.RequiresOnDemand()
+	if e.Scheduler != "" { // it knows only the affinity that the controller wrote
+		requiresOnDemand = p.Subject.Pod.Assigned == decision.AssignedOnDemand
+	}
+	onDemandNeeded := requiresOnDemand && !slices.ContainsFunc(e.Nodes, func(g NodeGroup) bool {
 		return g.Capacity == decision.OnDemand.String() && len(g.obstacles) == 0
 	})
 	byObstacle := map[string]int{} // number of nodes that the policy admits, by their only obstacle
@@ -64,7 +68,7 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 		}
 	}
 	all = append(all, settingRemedies(e, p, refused)...)
-	if plan.Grant == decision.NotGranted && !plan.AdmitsSpot() && !p.Subject.Pod.OnlyOnDemand {
+	if plan.Grant == decision.NotGranted && e.Scheduler == "" && !plan.AdmitsSpot() && !p.Subject.Pod.OnlyOnDemand {
 		settings, _ := v.Policy.Settings(&p.Subject.Pod)
 		if in, ok := settings.NextChange(waiting.For, waiting.OlderRevisionOnDemand); ok {
 			all = append(all, fmt.Sprintf("time: in %s it may use any spot node (it has waited for %s)",
@@ -104,7 +108,7 @@ func (v *View) gateRemedies(p *snapshot.Pod) (all []string) {
 			continue
 		}
 		left := max(0, v.Policy.GateTimeout-v.Snapshot.Now.Sub(p.CreationTimestamp.Time))
-		all = append(all, fmt.Sprintf("the controller, with gating.enabled, removes the scheduling gate %s; otherwise the scheduler removes "+
+		all = append(all, fmt.Sprintf("the controller, with gating.enabled, removes the scheduling gate %s; otherwise a failsafe removes "+
 			"it in %s (gateTimeout)",
 			gate.Name, left.Round(time.Second)))
 	}

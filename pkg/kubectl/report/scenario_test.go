@@ -13,6 +13,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 )
@@ -31,7 +32,7 @@ import (
 //	                     and whether it has a command; # if the command is a comment
 //
 // NAME=VALUE sets a setting of the policy, gateTimeout=DURATION its gateTimeout, and nodes-unknown
-// means that nodes could not be read. With controller, all pods are ready, and a controller runs as
+// means that nodes could not be read. gating-disabled means that gating.enabled is false. With controller, all pods are ready, and a controller runs as
 // rebalancerOf describes; -n means that only the namespace was read.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -52,7 +53,7 @@ func TestScenarios(t *testing.T) {
 
 // scenarioView returns the View of a directive, and the arguments that do not describe it.
 func scenarioView(t *testing.T, d *datadriven.TestData, cluster string) (view *report.View, args []string) {
-	policy, overrides, nodesUnknown := basic(), []string(nil), false
+	policy, overrides, nodesUnknown, gatingDisabled := basic(), []string(nil), false, false
 	for _, arg := range d.CmdArgs {
 		switch {
 		case slices.ContainsFunc(decision.Settings, func(s decision.Setting) bool { return s.Name == arg.Key }):
@@ -65,6 +66,8 @@ func scenarioView(t *testing.T, d *datadriven.TestData, cluster string) (view *r
 			policy.GateTimeout = timeout
 		case arg.Key == "nodes-unknown":
 			nodesUnknown = true
+		case arg.Key == "gating-disabled":
+			gatingDisabled = true
 		case arg.Key == "controller":
 			view = readyView(t, cluster)
 		default:
@@ -75,12 +78,15 @@ func scenarioView(t *testing.T, d *datadriven.TestData, cluster string) (view *r
 		policy.Rules = []decision.Rule{{Name: "scenario", Overrides: clustertest.Overrides(overrides...)}}
 	}
 	if d.Cmd == "assess" {
-		return assessedView(t, cluster, editPods(func(pod *v1.Pod) {
+		view = assessedView(t, cluster, editPods(func(pod *v1.Pod) {
 			pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
-		})), args
+		}))
+		return view, args
 	}
 	if view == nil {
-		view = newView(t, policy, cluster)
+		gating := lister.AssumedGating()
+		gating.Enabled = !gatingDisabled
+		view = viewWith(t, list(t, cluster, lister.Scope{IncludeScaledToZero: true}), policy, gating)
 	} else if args = rebalancerOf(t, d, view, args); d.HasArg("-n") {
 		view.Namespace, args = clustertest.Namespace, nil
 	}

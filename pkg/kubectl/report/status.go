@@ -6,13 +6,17 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // State is the state of a workload in one word.
@@ -32,7 +36,7 @@ const (
 	// Moving means that pods are being moved or deleted.
 	Moving State = "Moving"
 	// AtRisk means that the floor is met, but a loss of all spot nodes would leave fewer replicas
-	// than a PodDisruptionBudget requires.
+	// than a PodDisruptionBudget requires, or new pods of the floor cannot require on-demand.
 	AtRisk State = "AtRisk"
 	// Surplus means that replicas beyond the floor run on on-demand and could be on spot.
 	Surplus State = "Surplus"
@@ -78,6 +82,7 @@ func (v *View) Statuses() (all []Status, others int) {
 	all = []Status{} // not null in JSON
 	seen := map[Ref]bool{}
 	transitions, obstacles, maySpot := v.Snapshot.PodsInTransition(), v.obstacles(), v.maySpot()
+	hidden := sync.OnceValue(func() *v1.Node { return gating.HiddenNode(v.Policy, v.Gating.Labels, v.Snapshot.Nodes) })
 	for _, w := range v.Snapshot.Workloads {
 		seen[refOf(w)] = true // includes a workload that is about to opt in, because it has pods
 		if !w.InScope {
@@ -92,6 +97,9 @@ func (v *View) Statuses() (all []Status, others int) {
 		if _, n := surplusOf(w, maySpot); n > 0 { // after the annotations that have no effect, because it waits anyway
 			s.note(Surplus, "%s beyond the floor of %d on on-demand could be on spot%s", Count(n, "replica", "replicas"), w.Floor,
 				v.awaited(obstacles, w, migration.ReturnToSpot))
+		}
+		if w.KeepsScheduler {
+			s.noteKept(v, w, hidden())
 		}
 		all = append(all, s)
 	}
@@ -146,7 +154,9 @@ func (v *View) notOptedIn(w *snapshot.Workload) (s Status, ok bool) {
 	for _, p := range podsOf(w) {
 		name := p.Spec.SchedulerName
 		setting := cmp.Or(decision.SettingAnnotation(p.Subject.Pod.Workload.Annotations), decision.SettingAnnotation(p.Annotations))
-		switch hint := didYouMean(name, []string{v.Profile}); {
+		switch hint, ignored := didYouMean(name, []string{v.Scope.Profile}), v.ignoredOptIn(p.Pod); {
+		case ignored != "":
+			reason = "it does not opt in: " + ignored
 		case p.Spec.NodeName == "" && hint != "":
 			reason = fmt.Sprintf("it does not opt in: schedulerName %q%s", name, hint)
 		case name == v1.DefaultSchedulerName && setting != "":
@@ -216,7 +226,7 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 	if n := len(w.Revisions); n > 0 && len(w.Revisions[n-1].Pods) > 0 {
 		newest := w.Revisions[n-1].Pods[0]
 		_, origins, invalid := v.Policy.Explain(&newest.Subject.Pod)
-		s.Reasons = append(s.Reasons, ignoredOf(newest, origins, invalid)...)
+		s.Reasons = append(s.Reasons, v.ignoredOf(newest, origins, invalid)...)
 	}
 	return s
 }
@@ -271,6 +281,12 @@ func ownerOf(pod *v1.Pod, kind string) Ref {
 
 // waitReason returns the scheduler's message for a waiting pod.
 func waitReason(p *snapshot.Pod) string {
+	switch gated := workload.Gated(p.Pod); {
+	case gated && workload.HasOtherGates(p.Pod):
+		return "SchedulingGated: the controller waits until its other scheduling gates are removed"
+	case gated:
+		return "SchedulingGated: the controller has not removed " + spot.CapacityGate + " yet"
+	}
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
 			message, _, _ := strings.Cut(c.Message, " preemption:")

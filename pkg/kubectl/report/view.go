@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -27,17 +28,18 @@ import (
 // use.
 type View struct {
 	Snapshot *snapshot.Snapshot
-	// Policy and Signals are the ones with which the Snapshot was read. Profile is the
-	// schedulerName of the pods to which the policy applies.
+	// Policy, Signals and Scope are the ones with which the Snapshot was read. Gating is the section
+	// of the controller's configuration.
 	Policy  *decision.Policy
 	Signals []providers.Signal
-	Profile string
+	Scope   workload.Scope
+	Gating  controller.Gating
 	// Namespace limits the workloads of answers, although the Snapshot has other pods; "" means
 	// all.
 	Namespace string
 	// Owners finds the owners of pods.
 	Owners *workload.Owners
-	// TemplatePods has one pod of each workload of the profile, made from its pod template
+	// TemplatePods has one pod of each workload that Scope includes, made from its pod template
 	// (lister.Objects.TemplatePods). It represents workloads without any pod.
 	TemplatePods []*v1.Pod
 	// NodesUnknown reports whether nodes could not be read.

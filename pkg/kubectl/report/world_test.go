@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
@@ -39,7 +40,14 @@ func list(t *testing.T, cluster string, scope lister.Scope) *lister.Objects {
 
 func viewOf(t clustertest.TB, listed *lister.Objects, policy *decision.Policy) *report.View {
 	t.Helper()
-	snapshot, err := listed.Snapshot(policy, providers.Signals(), clustertest.Profile, clustertest.Now)
+	return viewWith(t, listed, policy, lister.AssumedGating())
+}
+
+// viewWith is like viewOf, for a configuration of the controller.
+func viewWith(t clustertest.TB, listed *lister.Objects, policy *decision.Policy, gating controller.Gating) *report.View {
+	t.Helper()
+	scope := listed.PolicyScope(clustertest.Profile, gating)
+	snapshot, err := listed.Snapshot(policy, providers.Signals(), scope, clustertest.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +56,7 @@ func viewOf(t clustertest.TB, listed *lister.Objects, policy *decision.Policy) *
 		t.Fatal(err)
 	}
 	return &report.View{
-		Snapshot: snapshot, Policy: policy, Signals: providers.Signals(), Profile: clustertest.Profile, Owners: owners,
-		TemplatePods: listed.TemplatePods(clustertest.Profile), Object: listed.Object,
+		Snapshot: snapshot, Policy: policy, Signals: providers.Signals(), Scope: scope, Gating: gating, Owners: owners,
+		TemplatePods: listed.TemplatePods(scope), Object: listed.Object,
 	}
 }

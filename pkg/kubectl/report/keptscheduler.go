@@ -1,0 +1,69 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// noteKept adds reasons that only concern a workload whose pods keep their scheduler. hidden is
+// gating.HiddenNode.
+func (s *Status) noteKept(v *View, w *snapshot.Workload, hidden *v1.Node) {
+	expired := 0
+	for _, p := range podsOf(w) {
+		if v.Scope.KeepsScheduler(p.Pod) && p.Annotations[spot.AssignedAnnotation] == spot.GateExpired {
+			expired++
+		}
+	}
+	if expired > 0 {
+		s.note(OK, "%s scheduled without a decision of the controller: the gate expired", Count(expired, "pod was", "pods were"))
+	}
+	if w.Floor > 0 && hidden != nil {
+		s.note(AtRisk, "new pods of the floor do not require on-demand: no label that node affinity can express marks node %s as spot",
+			hidden.Name)
+	}
+}
+
+// applies reports whether the policy applies to a pod. If not, it sets the answer to the reason.
+func (v *View) applies(e *Explanation, pod *v1.Pod) bool {
+	switch {
+	case !workload.PolicyApplies(pod):
+		e.Answer = "the policy does not apply to it: pods of DaemonSets and static pods are bound to their nodes"
+	case !v.Scope.Includes(pod):
+		e.Answer = fmt.Sprintf("the policy does not apply to it: its schedulerName is %q, not %q, and it does not opt in with the label %s: %s",
+			pod.Spec.SchedulerName, v.Scope.Profile, spot.OptInLabel, spot.KeepScheduler)
+		if ignored := v.ignoredOptIn(pod); ignored != "" {
+			e.Answer += "; " + ignored
+		}
+	default:
+		return true
+	}
+	return false
+}
+
+// ignoredOptIn returns a reason if the opt-in label of a pod has no effect; "" if it has one, or if
+// there is no label.
+func (v *View) ignoredOptIn(pod *v1.Pod) string {
+	value, ours := pod.Labels[spot.OptInLabel], pod.Spec.SchedulerName == v.Scope.Profile
+	if value == "" || value == spot.OptOut && !ours || value == spot.KeepScheduler && v.Scope.KeepsScheduler(pod) {
+		return ""
+	}
+	return fmt.Sprintf("label %s on the pod has no effect: it requires the value %s or %s, another scheduler than %s, "+
+		"and gating.enabled of the controller", spot.OptInLabel, spot.KeepScheduler, spot.OptOut, v.Scope.Profile)
+}
+
+// placedBy names the scheduler of a pod that keeps it, and what the controller decided before.
+func placedBy(p *snapshot.Pod) string {
+	decided := "no decision of the controller is recorded"
+	assigned := p.Annotations[spot.AssignedAnnotation]
+	if p.Subject.Pod.Assigned != decision.Unassigned || strings.HasPrefix(assigned, "none: ") {
+		decided = fmt.Sprintf("the recorded decision of the controller is %q", assigned)
+	}
+	return fmt.Sprintf("scheduler %q places it; %s", p.Spec.SchedulerName, decided)
+}

@@ -1,0 +1,30 @@
+package report_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+)
+
+// Explain promises nothing that another scheduler does not know.
+func TestKeptIgnored(t *testing.T) {
+	const capped = "maxPerPool has no effect: node affinity cannot express it"
+	for options, want := range map[string][]string{
+		"profile=default-scheduler cap=50%": {capped},
+		"profile=default-scheduler":         nil,
+		"profile=default-scheduler optin=true cap=50%": {"label spot-aware-scheduler.io/opt-in on the pod has no effect: it requires the value keep-scheduler or false, " +
+			"another scheduler than spot-aware-scheduler, and gating.enabled of the controller", capped},
+		"cap=50%": nil,
+	} {
+		view := newView(t, basic(), "namespace shop keep-scheduler\nnode sp spot m/a\ndeployment web 2 sp sp "+options)
+		e, err := view.Explain("Deployment", clustertest.Namespace, "web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, e.Ignored); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", options, diff)
+		}
+	}
+}
