@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
@@ -23,21 +24,22 @@ import (
 const patchFormat = "patch"
 
 func (o *options) assessCommand() *cobra.Command {
-	var from, html string
+	var from, html, mode string
 	var spotPools []string
 	command := &cobra.Command{
 		Use:   "assess",
 		Short: "Show which workloads could run on spot, before the installation",
 		Long: `Shows for each workload whether it can run on spot now, with a change, or should not, the
 floor that the policy gives it, how many ready replicas a loss of all spot nodes leaves
-today and with the policy, and its costs per month. Nothing needs to be installed. It reads
-the cluster, or with --from a dump of it. Workloads of kube-system are only shown with
+today and with the policy, and its costs per month. Nothing needs to be installed. With
+--mode keep-scheduler, pods keep their scheduler, and opt in by a label. It reads the
+cluster, or with --from a dump of it. Workloads of kube-system are only shown with
 -n kube-system. -o patch prints commands that make the workloads opt in. If there is no
 spot node yet, --spot-pool describes one.`,
 		Example: `  kubectl spot assess
   kubectl spot assess --html report.html
   kubectl get -A -o json \
-    nodes,pods,deployments,statefulsets,replicasets,jobs,daemonsets,poddisruptionbudgets,persistentvolumeclaims,persistentvolumes \
+    nodes,pods,deployments,statefulsets,replicasets,jobs,daemonsets,poddisruptionbudgets,persistentvolumeclaims,persistentvolumes,namespaces \
     > dump.json
   kubectl spot assess --from dump.json --prices prices.csv
   kubectl spot assess --spot-pool instanceType=m5.xlarge,cpu=4,memory=16Gi,taint=spot:NoSchedule
@@ -50,28 +52,39 @@ spot node yet, --spot-pool describes one.`,
 		"Path to the output of kubectl get -o json or -o yaml, or of kubectl cluster-info dump, also compressed by gzip; or to a directory of "+
 			"such files; or - for standard input. If empty, the cluster is read.")
 	command.Flags().StringVar(&html, "html", "", "Path of a report for a browser to write, in addition to the output.")
+	modes := []string{string(report.ModeOwn), string(report.ModeKeepScheduler)}
+	command.Flags().StringVar(&mode, "mode", modes[0],
+		"own: our scheduler places the pods that opt in. keep-scheduler: they keep their scheduler, and only the controller is installed.")
+	complete := cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)
+	utilruntime.Must(command.RegisterFlagCompletionFunc("mode", complete)) // the flag exists
 	command.Flags().StringArrayVar(&spotPools, "spot-pool", nil,
 		"A spot pool to come, checked as if it existed. May be repeated: "+report.SpotPoolForm+".")
 	for _, flag := range []string{"from", "html"} {
 		utilruntime.Must(command.MarkFlagFilename(flag)) // the flag exists
 	}
 	command.RunE = func(command *cobra.Command, _ []string) error {
+		if !slices.Contains(modes, mode) {
+			return fmt.Errorf("--mode: invalid value %q: expected %s; %w", mode, strings.Join(modes, " or "), errUsage)
+		}
 		prices, err := readPrices()
 		if err != nil {
 			return err
 		}
-		return o.assess(command.Context(), p, prices, from, html, spotPools)
+		return o.assess(command.Context(), p, prices, report.Mode(mode), from, html, spotPools)
 	}
 	return command
 }
 
-func (o *options) assess(ctx context.Context, p *printing, prices *pricing.Prices, from, html string, spotPools []string) error {
+func (o *options) assess(
+	ctx context.Context, p *printing, prices *pricing.Prices, mode report.Mode, from, html string, spotPools []string,
+) error {
 	o.beforeInstall = true
 	scope := lister.Scope{Namespace: o.givenNamespace(), Volumes: true, NodesRequired: true, DisruptionBudgets: true}
 	view, listed, err := o.readDump(ctx, from, scope)
 	if err != nil {
 		return err
 	}
+	view.Mode = mode
 	view.DisruptionBudgetsUnknown = listed.GapOf("PodDisruptionBudget") != nil || slices.Contains(listed.Missing, "poddisruptionbudgets")
 	for _, text := range spotPools {
 		pool, err := view.NewSpotPool(text)
@@ -155,6 +168,9 @@ func (o *options) printAssessment(p *printing, a *report.Assessment) error {
 	}
 	if a.Classes[report.ReadyForSpot]+a.Classes[report.StaysOnDemand] > 0 {
 		fmt.Fprintln(o.Out, "\nNext: repeat with -o patch > opt-in.sh, and read the commands that make the workloads opt in.")
+		if a.Mode == report.ModeKeepScheduler {
+			fmt.Fprintf(o.Out, "Or opt in all new pods of a namespace: kubectl label namespace NAME %s=%s\n", spot.OptInLabel, spot.KeepScheduler)
+		}
 	}
 	return nil
 }
@@ -199,7 +215,8 @@ func (o *options) printSummary(a *report.Assessment) {
 			fmt.Fprintf(o.Out, " The costs of %s are unknown.", report.Count(a.UnknownCosts, "workload", "workloads"))
 		}
 	}
-	fmt.Fprintf(o.Out, "\nPrices: %s. Policy: %s.\n\n", a.Prices, o.source.Policy.Name)
+	fmt.Fprintf(o.Out, "\nPrices: %s. Policy: %s. Mode: %s (--mode %s needs no second scheduler).\n\n",
+		a.Prices, o.source.Policy.Name, a.Mode, report.ModeKeepScheduler)
 }
 
 // printPatches prints a shell script that makes the workloads opt in. A command is a comment if

@@ -52,19 +52,36 @@ func TestAssessHTML(t *testing.T) {
 
 // The script runs only kubectl, whatever tenants write into their objects.
 func TestPatchesAreSafe(t *testing.T) {
-	file := dumpFile(t, "node od on-demand m5.xlarge/a\nnode sp spot m5.xlarge/a\ndeployment web 3 od od od\ndeployment other 3 od od od\nbudget web 1\nbudget other 1", func(pod *v1.Pod) {
+	file := dumpFile(t, "node od on-demand m5.xlarge/a\nnode sp spot m5.xlarge/a\ndeployment web 3 od od od\ndeployment other 3 od od od\nbudget web 1\nbudget other 1\n"+
+		"deployment evil 3 od od od\nbudget evil 1", func(pod *v1.Pod) {
 		if pod.Name != "web-0" && strings.HasPrefix(pod.Name, "web") {
 			return
 		}
-		pod.Spec.SchedulerName = "x\ntouch evil\r\x1b[2J"
+		if strings.HasPrefix(pod.Name, "evil") {
+			pod.Spec.SchedulerName = "x\ntouch evil\r\x1b[2J"
+		}
 		pod.Spec.Volumes = []v1.Volume{{Name: "v\u2028\ntouch evil", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}}}
 	})
-	script, err, status := execute(t, "assess", "--from", file, "-o", "patch", "--profile", "it's\nmine; touch evil")
+	for mode, want := range map[string]struct {
+		patch    string
+		commands int
+	}{
+		"own":            {`{"spec":{"template":{"spec":{"schedulerName":"it's\nmine; touch evil"}}}}`, 2}, // evil keeps its scheduler
+		"keep-scheduler": {`{"spec":{"template":{"metadata":{"labels":{"spot-aware-scheduler.io/opt-in":"keep-scheduler"}}}}}`, 3},
+	} {
+		t.Run(mode, func(t *testing.T) { requireSafe(t, file, mode, want.patch, want.commands) })
+	}
+}
+
+// requireSafe runs the script for a dump. Each of its commands must have this patch.
+func requireSafe(t *testing.T, dump, mode, want string, commands int) {
+	t.Helper()
+	script, err, status := execute(t, "assess", "--from", dump, "-o", "patch", "--profile", "it's\nmine; touch evil", "--mode", mode)
 	if status != 0 {
 		t.Fatalf("exit status %d\n%s", status, err)
 	}
 	for line := range strings.Lines(script) {
-		if !strings.HasPrefix(line, "#") { // both workloads name another scheduler
+		if !strings.HasPrefix(line, "#") { // all workloads have a hostPath volume
 			t.Errorf("the script runs %q", line)
 		}
 	}
@@ -76,17 +93,12 @@ func TestPatchesAreSafe(t *testing.T) {
 	if runErr != nil {
 		t.Fatalf("%v\n%s\n%s", runErr, out, script)
 	}
-	var patch struct {
-		Spec struct {
-			Template struct{ Spec map[string]string }
-		}
-	}
 	for line := range strings.Lines(string(out)) {
-		if err := json.Unmarshal([]byte(line), &patch); err != nil || patch.Spec.Template.Spec["schedulerName"] != "it's\nmine; touch evil" {
-			t.Errorf("%v: %s", err, line)
+		if strings.TrimSpace(line) != want || !json.Valid([]byte(line)) {
+			t.Errorf("the patch is %s, want %s", line, want)
 		}
 	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 || strings.Count(string(out), "\n") != 2 {
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 || strings.Count(string(out), "\n") != commands {
 		t.Errorf("%v, files %v\n%s", err, entries, out)
 	}
 }

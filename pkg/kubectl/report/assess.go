@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
@@ -18,6 +19,12 @@ import (
 
 // HoursPerMonth converts prices per hour to prices per month.
 const HoursPerMonth = 730
+
+// Mode is how workloads opt in.
+type Mode string
+
+// The modes: the pods name our scheduler, or they keep their scheduler and have spot.OptInLabel.
+const ModeOwn, ModeKeepScheduler Mode = "own", "keep-scheduler"
 
 // Class is whether a workload can run on spot.
 type Class string
@@ -33,7 +40,7 @@ const (
 	// StaysOnDemand means that the floor is all of its replicas. If it opts in, all run on
 	// on-demand.
 	StaysOnDemand Class = "OnDemand"
-	// OptedIn means that its pods name the scheduler already.
+	// OptedIn means that its pods name the scheduler already, or opt in and keep theirs.
 	OptedIn Class = "OptedIn"
 	// Infrastructure means that placement or autoscaling of pods depends on it.
 	Infrastructure Class = "Infrastructure"
@@ -108,6 +115,8 @@ type Assessment struct {
 	Cluster    string `json:"cluster"`
 	Namespace  string `json:"namespace,omitempty"`
 	NodePrices `json:",inline"`
+	// Mode is how workloads opt in: "own" or "keep-scheduler".
+	Mode Mode `json:"mode"`
 	// Workloads is in the order of class, then of savings, the largest first.
 	Workloads []AssessedWorkload `json:"items"`
 	// Classes counts the workloads by class.
@@ -138,7 +147,9 @@ type Assessment struct {
 // workload a better class, because what is not known counts as NotChecked.
 func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 	savings, priced := v.nodeCosts(prices)
-	a := &Assessment{NodePrices: savings.NodePrices, Workloads: []AssessedWorkload{}, Classes: map[Class]int{}}
+	a := &Assessment{
+		NodePrices: savings.NodePrices, Mode: cmp.Or(v.Mode, ModeOwn), Workloads: []AssessedWorkload{}, Classes: map[Class]int{},
+	}
 	if len(priced) > 0 {
 		a.Nodes = new(savings.Now * HoursPerMonth)
 	}
@@ -146,6 +157,7 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 	base := candidate{
 		View: v, priced: priced, spot: spot, onDemand: onDemand,
 		fitsSpot: simulation.FitsAnyNode(spot), fitsOnDemand: simulation.FitsAnyNode(onDemand),
+		hidden: gating.HiddenNode(v.Policy, v.Gating.Labels, v.Snapshot.Nodes),
 	}
 	included := func(namespace string) bool { return system || namespace != metav1.NamespaceSystem }
 	for _, p := range v.Snapshot.Pods {

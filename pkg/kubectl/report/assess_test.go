@@ -116,7 +116,7 @@ func TestAssessClasses(t *testing.T) {
 		"requires on-demand":                {"deployment web 3 od od od only=on-demand", nil, []runtime.Object{budget}, report.NeedsChange, "admits only on-demand nodes", 1, "-deployment"},
 		"requires spot":                     {"deployment web 3 sp sp sp only=spot", nil, []runtime.Object{budget}, report.NeedsChange, "that contradicts the floor", 1, "-deployment"},
 		"fits no spot node":                 {"deployment web 3 od od od cpu=9", nil, []runtime.Object{budget}, report.NeedsChange, "fit no spot node. On sp: insufficient cpu", 1, "-deployment"},
-		"another scheduler":                 {"deployment web 3 od od od profile=volcano", nil, []runtime.Object{budget}, report.NeedsChange, "name the scheduler volcano", 1, "-deployment"},
+		"another scheduler":                 {"deployment web 3 od od od profile=volcano", nil, []runtime.Object{budget}, report.NotForSpot, "name the scheduler volcano, which only --mode keep-scheduler keeps", 1, ""},
 		"data on nodes":                     {"deployment web 3 od od od", editPods(hostPath), []runtime.Object{budget}, report.NeedsChange, "hostPath volume data may be lost", 1, "-deployment"},
 		"a Job":                             {"job web 3 od od od", nil, nil, report.NeedsChange, "create the Job again", 0, ""},
 		"a CronJob":                         {"job web 3 od od od", controlled[*batchv1.Job](clustertest.OwnedBy("batch/v1/CronJob", "nightly")), nil, report.ReadyForSpot, "", 0, "cronjob"},
@@ -374,7 +374,7 @@ func TestAssessOffers(t *testing.T) {
 	}
 }
 
-// A patch sets only the scheduler.
+// A patch sets only the scheduler, or the label.
 func TestAssessPatches(t *testing.T) {
 	for cluster, want := range map[string]string{
 		"deployment web 3 od od od":  `{"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}`,
@@ -385,6 +385,13 @@ func TestAssessPatches(t *testing.T) {
 			clustertest.NewBudget("web", 1))
 		if patch := a.Workloads[0].Patch; patch == nil || string(patch.Patch) != want || !json.Valid(patch.Patch) {
 			t.Errorf("%s: %+v, want %s", cluster, patch, want)
+		}
+		view := assessedView(t, "node od on-demand m/a\nnode sp spot m/a\n"+cluster, controlled[*batchv1.Job](clustertest.OwnedBy("batch/v1/CronJob", "nightly")),
+			clustertest.NewBudget("web", 1))
+		view.Mode = report.ModeKeepScheduler
+		want = strings.Replace(want, `{"spec":{"schedulerName":"spot-aware-scheduler"}}`, `{"metadata":{"labels":{"spot-aware-scheduler.io/opt-in":"keep-scheduler"}}}`, 1)
+		if patch := view.Assess(pricing.BuiltIn(), false).Workloads[0].Patch; patch == nil || string(patch.Patch) != want || !json.Valid(patch.Patch) {
+			t.Errorf("keep-scheduler, %s: %+v, want %s", cluster, patch, want)
 		}
 	}
 }
@@ -401,7 +408,7 @@ func TestAssessmentHTML(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"&lt;script&gt;", "&lt;the&gt; policy", "&lt;b&gt;gap", "shop: deployment/web", "Should not run on spot", "1 March 2026",
-		`<td class="why" data-label="change">`, `<td class="why" data-label="reason">no controller creates the pod again`} {
+		`<td class="why" data-label="reason">no controller creates the pod again`} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q", want)
 		}

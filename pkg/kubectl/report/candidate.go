@@ -30,6 +30,7 @@ type candidate struct {
 	priced                 map[*snapshot.Node]*pricing.Cost
 	spot, onDemand         []*snapshot.Node
 	fitsSpot, fitsOnDemand func(*snapshot.Pod) bool
+	hidden                 *v1.Node // gating.HiddenNode
 
 	w        *snapshot.Workload
 	p        *snapshot.Pod // of the newest revision
@@ -98,6 +99,12 @@ func (c *candidate) classify() {
 
 // findObstacles finds why no replica should run on spot.
 func (c *candidate) findObstacles() {
+	switch name := c.p.Spec.SchedulerName; {
+	case c.Mode == ModeKeepScheduler && c.w.Namespace == metav1.NamespaceSystem:
+		add(&c.obstacles, "pods of kube-system cannot opt in")
+	case c.Mode != ModeKeepScheduler && name != "" && name != v1.DefaultSchedulerName && name != c.Scope.Profile:
+		add(&c.obstacles, "its pods name the scheduler %s, which only --mode %s keeps", name, ModeKeepScheduler)
+	}
 	if c.w.Kind == "Pod" {
 		add(&c.obstacles, "no controller creates the pod again if its node is lost")
 	}
@@ -150,11 +157,13 @@ func (c *candidate) findUnknown(staysOnDemand bool) {
 
 // findChanges finds what should change before the replicas beyond the floor run on spot.
 func (c *candidate) findChanges(staysOnDemand bool) {
-	name := c.p.Spec.SchedulerName
-	if name != "" && name != v1.DefaultSchedulerName && name != c.Scope.Profile {
-		add(&c.changes, "its pods name the scheduler %s: check that they do not need it", name)
-	}
 	if c.Floor > 0 {
+		if c.Mode == ModeKeepScheduler && c.hidden != nil {
+			add(&c.changes, "label the spot nodes: no label that node affinity can express marks node %s as spot", c.hidden.Name)
+		}
+		if c.Mode == ModeKeepScheduler && c.subject.SpreadByAffinity {
+			add(&c.changes, "set nodeAffinityPolicy: Ignore in its topology spread constraints: with Honor, the floor is only a preference")
+		}
 		c.checkFit(decision.OnDemand, c.onDemand, c.fitsOnDemand)
 	}
 	for _, p := range c.pods {
@@ -209,9 +218,13 @@ func (c *candidate) patch() *Patch {
 		return nil
 	}
 	ref := c.Ref
-	optIn, _ := json.Marshal(map[string]string{"schedulerName": c.Scope.Profile}) // a map of strings always has a JSON form
-	patch := &Patch{Kind: strings.ToLower(ref.Kind), Namespace: ref.Namespace, Name: ref.Name,
-		Patch: json.RawMessage(`{"spec":{"template":{"spec":` + string(optIn) + `}}}`)}
+	setting, value, form := "schedulerName", c.Scope.Profile, `{"spec":{"template":{"spec":{"schedulerName":%s}}}}`
+	if c.Mode == ModeKeepScheduler {
+		setting, value = "the label "+spot.OptInLabel, spot.KeepScheduler
+		form = `{"spec":{"template":{"metadata":{"labels":{"` + spot.OptInLabel + `":%s}}}}}`
+	}
+	text, _ := json.Marshal(value) // a string always has a JSON form
+	patch := &Patch{Kind: strings.ToLower(ref.Kind), Namespace: ref.Namespace, Name: ref.Name, Patch: fmt.Appendf(nil, form, text)}
 	var controller *metav1.OwnerReference
 	if object := c.Object(ref.APIVersion, ref.Kind, ref.Namespace, ref.Name); object != nil {
 		controller = metav1.GetControllerOfNoCopy(object)
@@ -222,9 +235,9 @@ func (c *candidate) patch() *Patch {
 		patch.Patch = json.RawMessage(`{"spec":{"jobTemplate":` + string(patch.Patch) + `}}`)
 		return patch
 	case controller != nil:
-		add(&c.changes, "set schedulerName in %s %s, which controls it", controller.Kind, controller.Name)
+		add(&c.changes, "set %s in %s %s, which controls it", setting, controller.Kind, controller.Name)
 	case kind == "Job.batch":
-		add(&c.changes, "set schedulerName in the manifest, and create the Job again: its pod template cannot change")
+		add(&c.changes, "set %s in the manifest, and create the Job again: its pod template cannot change", setting)
 	case kind == "Deployment.apps", kind == "StatefulSet.apps":
 		return patch
 	case kind == "ReplicaSet.apps", kind == "ReplicationController":
@@ -232,9 +245,9 @@ func (c *candidate) patch() *Patch {
 		return patch
 	default:
 		if by := metav1.GetControllerOfNoCopy(c.p); by.Kind != workload.RevisionOf(c.p.Pod).Kind { // it did not create the pod from its template
-			add(&c.changes, "set schedulerName in the pods that %s %s controls", by.Kind, by.Name)
+			add(&c.changes, "set %s in the pods that %s %s controls", setting, by.Kind, by.Name)
 		} else {
-			add(&c.changes, "set schedulerName in the pod template of %s %s", ref.Kind, ref.Name)
+			add(&c.changes, "set %s in the pod template of %s %s", setting, ref.Kind, ref.Name)
 		}
 	}
 	return nil

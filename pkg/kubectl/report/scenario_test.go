@@ -29,7 +29,8 @@ import (
 //	lose NODES...        the loss of nodes
 //	surplus              the replicas on on-demand that could be on spot
 //	assess               the class of each workload without the product, its floor, reasons, offers,
-//	                     and whether it has a command; # if the command is a comment
+//	                     and whether it has a command; # if the command is a comment.
+//	                     mode=MODE is the mode
 //
 // NAME=VALUE sets a setting of the policy, gateTimeout=DURATION its gateTimeout, and nodes-unknown
 // means that nodes could not be read. gating-disabled means that gating.enabled is false. With controller, all pods are ready, and a controller runs as
@@ -81,6 +82,9 @@ func scenarioView(t *testing.T, d *datadriven.TestData, cluster string) (view *r
 		view = assessedView(t, cluster, editPods(func(pod *v1.Pod) {
 			pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 		}))
+		if d.HasArg("mode") {
+			d.ScanArgs(t, "mode", (*string)(&view.Mode))
+		}
 		return view, args
 	}
 	if view == nil {

@@ -47,6 +47,8 @@ type View struct {
 	// Rebalancer is the state of the controller, by which Statuses knows what a workload waits for;
 	// nil if it is unknown.
 	Rebalancer *lister.Controller
+	// Mode is how workloads opt in; "" is ModeOwn. Only Assess uses it.
+	Mode Mode
 	// DisruptionBudgetsUnknown reports whether PodDisruptionBudgets could not be read, or a dump
 	// has none. SpotPools has spot nodes that do not exist, one for each pool to come
 	// (NewSpotPool). Only Assess uses both.
