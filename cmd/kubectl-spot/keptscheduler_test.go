@@ -67,7 +67,14 @@ func TestKeptScheduler(t *testing.T) {
 			}
 		})
 	}
-	kubeconfig := "--kubeconfig=" + cluster(t, "", controllerOnly(t, "gating: {enabled: true}")...)
+	// Without an installation, only assess is complete.
+	kubeconfig := "--kubeconfig=" + cluster(t, "", controllerOnly(t, "")[:2]...)
+	for command, want := range map[string]int{"assess": 0, "nodes": exitPartial} {
+		if out, errOut, status := execute(t, command, "-n", "bank", shipped, kubeconfig); status != want || strings.Contains(errOut, "gating.enabled") != (want != 0) {
+			t.Errorf("%s: exit status %d, want %d\n%s%s", command, status, want, out, errOut)
+		}
+	}
+	kubeconfig = "--kubeconfig=" + cluster(t, "", controllerOnly(t, "gating: {enabled: true}")...)
 	got := map[string]string{}
 	for _, line := range []string{
 		"explain pod/kept -n bank -o jsonpath={.scheduler}:{.floor}:{.settings[0].value}",

@@ -148,13 +148,19 @@ func (v *View) Select(all []Status, selector labels.Selector) []Status {
 
 // notOptedIn returns the status of a workload of another scheduler that was probably meant to opt
 // in: no scheduler has placed its pods, and the name of theirs is close to the profile's, or they
-// have settings although they name the default scheduler.
+// have settings although they name the default scheduler. A workload that is opting in has a status
+// too: its new pods may wait for the controller.
 func (v *View) notOptedIn(w *snapshot.Workload) (s Status, ok bool) {
-	reason := ""
+	reason, placement := "", placementOf(w)
 	for _, p := range podsOf(w) {
 		name := p.Spec.SchedulerName
 		setting := cmp.Or(decision.SettingAnnotation(p.Subject.Pod.Workload.Annotations), decision.SettingAnnotation(p.Annotations))
 		switch hint, ignored := didYouMean(name, []string{v.Scope.Profile}), v.ignoredOptIn(p.Pod); {
+		case w.KeepsScheduler:
+			reason = "not all its pods opt in: the policy applies when all do"
+			if len(placement.waiting) > 0 {
+				reason += "; " + waitReason(placement.waiting[0])
+			}
 		case ignored != "":
 			reason = "it does not opt in: " + ignored
 		case p.Spec.NodeName == "" && hint != "":
@@ -168,7 +174,6 @@ func (v *View) notOptedIn(w *snapshot.Workload) (s Status, ok bool) {
 	if reason == "" {
 		return s, false
 	}
-	placement := placementOf(w)
 	s = Status{Ref: refOf(w), Desired: w.Desired, NoFloor: true, State: OK, Reasons: []string{reason}, Waiting: len(placement.waiting)}
 	if s.Waiting > 0 {
 		s.State = Waiting
