@@ -136,7 +136,7 @@ func (a *Assigner) unassign(pod *v1.Pod) {
 func (a *Assigner) factsOf(pod *v1.Pod, assigned int) facts {
 	labels, hidden := a.labelsFor(pod)
 	return facts{
-		labels: labels, hidden: hidden, assigned: assigned,
+		labels: labels, hidden: hidden, kept: a.settings.Scope.KeepsScheduler(pod), assigned: assigned,
 		couldRun: func(requires decision.AssignedCapacity) bool { return a.couldRun(pod, requires) },
 		onlySpot: func() bool {
 			tolerant := *pod

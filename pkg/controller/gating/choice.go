@@ -54,6 +54,8 @@ type facts struct {
 	// exclude although the pod's scheduler knows nothing else of the floor; "" for none.
 	labels *Labels
 	hidden string
+	// kept reports whether another scheduler places the pod.
+	kept bool
 	// assigned is the number of other live pods of the revision that require on-demand, or will.
 	assigned int
 	// granted is the grant for the waiting time of the pod's predecessor: spot.GrantedFallback,
@@ -178,6 +180,9 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 		c.ofRevision = true
 		c.warning = fmt.Sprintf("Autoscalers do not see maxPerPool: once a pool runs %d replicas, the pod may wait for a node that no "+
 			"autoscaler starts", plan.PoolCap)
+		if f.kept {
+			c.warning = "maxPerPool has no effect on this pod: another scheduler places it, and node affinity cannot express a cap"
+		}
 	}
 	return c
 }

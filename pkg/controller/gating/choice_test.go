@@ -106,3 +106,18 @@ func TestChooseWithoutSpotLabel(t *testing.T) {
 		}
 	}
 }
+
+// Another scheduler ignores the cap, and ours lets the pod wait.
+func TestWarningOfACap(t *testing.T) {
+	l, err := NewLabels(builtin(), []string{karpenter}, karpenter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pools := decision.Count(1)
+	for kept, want := range map[bool]string{true: "maxPerPool has no effect", false: "the pod may wait"} {
+		subject := &workload.Subject{Pod: decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 3}}}
+		if c := l.choose(subject, decision.WorkloadSettings{MaxPerPool: &pools}, facts{kept: kept}); !strings.Contains(c.warning, want) {
+			t.Errorf("keeps its scheduler: %t: warning %q, want %q", kept, c.warning, want)
+		}
+	}
+}
