@@ -91,6 +91,16 @@ func addWebhook(mgr manager.Manager, config *rest.Config, setup *setup) error {
 	return nil
 }
 
+// newDryRunWarning returns the runnable that warns if pods wait for a dry run.
+func newDryRunWarning(readers readers, setup *setup) manager.Runnable {
+	return manager.RunnableFunc(func(ctx context.Context) error {
+		if setup.Gating.Enabled {
+			gating.WarnDryRun(ctx, readers.kubernetes, setup.Policy.GateTimeout)
+		}
+		return nil
+	})
+}
+
 // standby is a runnable of the replicas that do not lead.
 type standby struct{ manager.RunnableFunc }
 
@@ -100,8 +110,8 @@ func (standby) NeedLeaderElection() bool { return false }
 // withdrawalsPerSecond is the rate and the burst of the requests of a standby.
 const withdrawalsPerSecond = 50
 
-// newWithdrawer returns the runnable that withdraws what no controller withdraws in time, while this
-// replica does not lead. A scheduler of this project does the same.
+// newWithdrawer returns the runnable that withdraws what no controller withdraws in time, while
+// this replica does not lead. A scheduler of this project does the same.
 func newWithdrawer(
 	config *rest.Config, setup *setup, caches *caches, leads func() bool, recorder events.EventRecorder,
 ) (manager.Runnable, error) {
@@ -129,8 +139,8 @@ func newWithdrawer(
 // errLeads is why a replica that leads does not send a request of a standby.
 var errLeads = errors.New("this replica leads now")
 
-// startFailsafe withdraws what no controller withdraws in time, until ctx is done. It works while no
-// controller runs. It ignores dryRun: the pods that wait for a dry run would wait for ever.
+// startFailsafe withdraws what no controller withdraws in time, until ctx is done. It works while
+// no controller runs. It ignores dryRun: the pods that wait for a dry run would wait for ever.
 func startFailsafe(ctx context.Context, config *rest.Config, setup *setup, options manager.Options) error {
 	mgr, err := manager.New(config, options)
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/costs"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
@@ -136,7 +135,9 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	if evictions != nil {
 		runnables = append(runnables, evictions)
 	}
-	if !setup.DryRun {
+	if setup.DryRun {
+		runnables = append(runnables, newDryRunWarning(readers, setup))
+	} else {
 		besideRounds, err := newBesideRounds(config, setup, caches, planner, mayWrite, mgr.Elected(), recorder)
 		if err != nil {
 			return err
@@ -145,12 +146,6 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		if err := addWebhook(mgr, config, setup); err != nil {
 			return err
 		}
-	}
-	if setup.DryRun && setup.Gating.Enabled {
-		runnables = append(runnables, manager.RunnableFunc(func(ctx context.Context) error {
-			gating.WarnDryRun(ctx, readers.kubernetes, setup.Policy.GateTimeout)
-			return nil
-		}))
 	}
 	for _, r := range runnables {
 		if err := mgr.Add(r); err != nil {

@@ -1,7 +1,7 @@
 // Package failsafe is what other programs do for the controller while no controller leads: the
-// scheduler's leader, a standby of the controller, and the controller with the flag --failsafe. They
-// remove capacity gates that would block pods, delete PodDisruptionBudgets that would block drains,
-// and give released pods back to their ReplicaSets.
+// scheduler's leader, a standby of the controller, and the controller with the flag --failsafe.
+// They remove capacity gates that would block pods, delete PodDisruptionBudgets that would block
+// drains, and give released pods back to their ReplicaSets.
 package failsafe
 
 import (
@@ -46,8 +46,8 @@ const changesPerCheck, gatesPerCheck = 20, 100
 
 // Withdrawer withdraws what a controller that no longer runs has left. It removes gates, deletes
 // the PodDisruptionBudgets, so that no drain waits for it, and restores the pods that it released,
-// so that no replica of an old revision serves forever. A controller that starts again recreates the
-// budgets.
+// so that no replica of an old revision serves forever. A controller that starts again recreates
+// the budgets.
 type Withdrawer struct {
 	client      kubernetes.Interface
 	recorder    events.EventRecorder

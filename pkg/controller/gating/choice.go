@@ -177,12 +177,16 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 		c = choice{why: floor, prefer: l.notSpot}
 	}
 	if plan.PoolCap > 0 && c.warning == "" {
-		c.ofRevision = true
-		c.warning = fmt.Sprintf("Autoscalers do not see maxPerPool: once a pool runs %d replicas, the pod may wait for a node that no "+
-			"autoscaler starts", plan.PoolCap)
-		if f.kept {
-			c.warning = "maxPerPool has no effect on this pod: another scheduler places it, and node affinity cannot express a cap"
-		}
+		c.ofRevision, c.warning = true, capWarning(&plan, f.kept)
 	}
 	return c
+}
+
+// capWarning returns the warning about the pool cap of a plan. kept is as in facts.
+func capWarning(plan *decision.Plan, kept bool) string {
+	if kept {
+		return "maxPerPool has no effect on this pod: another scheduler places it, and node affinity cannot express a cap"
+	}
+	return fmt.Sprintf("Autoscalers do not see maxPerPool: once a pool runs %d replicas, the pod may wait for a node that no "+
+		"autoscaler starts", plan.PoolCap)
 }

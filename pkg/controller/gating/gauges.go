@@ -33,8 +33,8 @@ func (a *Assigner) RegisterGauges(signals []providers.Signal) {
 	}))
 }
 
-// waitingForOnDemand returns how many pods that keep their scheduler wait for an on-demand node that
-// they require, and the longest wait.
+// waitingForOnDemand returns how many pods that keep their scheduler wait for an on-demand node
+// that they require, and the longest wait.
 func (a *Assigner) waitingForOnDemand() (pods int, longest time.Duration) {
 	for _, obj := range a.pods.List() {
 		pod := obj.(*v1.Pod)

@@ -156,12 +156,13 @@ func (o *observedNode) blockedByOthers() bool {
 	})
 }
 
-// blocksNewPods reports whether every scheduler keeps new pods off the node: it is cordoned, another
-// client set the project's taint, a signal is itself a taint, or Kubernetes sets one because the
-// kubelet is unreachable.
+// blocksNewPods reports whether every scheduler keeps new pods off the node: it is cordoned,
+// another client set the project's taint, a signal is itself a taint, or Kubernetes sets one
+// because the kubelet is unreachable.
 func (o *observedNode) blocksNewPods() bool {
 	return o.Spec.Unschedulable || o.blockedByOthers() || slices.ContainsFunc(o.signals, func(a node.Announcement) bool {
-		return isUnreachable(a) || a.Signal != nil && a.Signal.Kind == providers.TaintSignal && slices.ContainsFunc(o.otherTaints, func(t v1.Taint) bool {
+		isTaint := a.Signal != nil && a.Signal.Kind == providers.TaintSignal
+		return isUnreachable(a) || isTaint && slices.ContainsFunc(o.otherTaints, func(t v1.Taint) bool {
 			return t.Key == a.Signal.Key && t.Effect != v1.TaintEffectPreferNoSchedule
 		})
 	})

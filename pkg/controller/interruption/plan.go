@@ -61,9 +61,9 @@ func (s *Settings) Draining(n *snapshot.Node, class decision.SignalClass) bool {
 //   - reclaim: The node gets the project's taint and the deadline. Every pod is moved by then,
 //     except DaemonSet, static and terminating pods. For a node that is only unreachable, see
 //     staysOnUnreachableNode.
-//   - drain: A user or a tool drains the node. See Settings.Drain. The node gets the project's taint
-//     only if no other scheduler would see the drain, and some pods keep their scheduler. So does a
-//     node with a reclaim signal if Interruption is disabled.
+//   - drain: A user or a tool drains the node. See Settings.Drain. The node gets the project's
+//     taint only if other schedulers would not see the drain, and some pods keep their scheduler.
+//     So does a node with a reclaim signal if Interruption is disabled.
 //   - advisory: See Settings.Interruption. One pod of a workload is moved at a time. Pods that must
 //     not be disturbed unnecessarily (MayDisrupt) are not moved. Nor are pods without a controller
 //     and pods of Jobs, which are not recreated elsewhere without loss.

@@ -85,8 +85,8 @@ func (d *defects) warn(object client.Object, reason, why string) {
 // observe logs pods with an invalid claim, and counts them. It emits events on
 //
 //   - nodes with a signal that only spot nodes get, but without a label that marks them as spot
-//   - nodes for which autoscalers and the policy see different capacity types, if labels is not nil.
-//     If only other schedulers place pods, the labels are derived from the nodes
+//   - nodes for which autoscalers and the policy see different capacity types, if labels is not
+//     nil. If only other schedulers place pods, the labels are derived from the nodes
 //   - nodes with invalid capacity labels, if only other schedulers place pods. Otherwise our
 //     scheduler reports them
 //   - PodDisruptionBudgets with more than workload.MaxTerms terms, which the controller does not

@@ -52,8 +52,8 @@ func TestHiddenNodes(t *testing.T) {
 	}
 }
 
-// If only other schedulers place pods, the labels for their affinity are derived from the nodes, and
-// the controller reports invalid labels. Beside our own scheduler it does neither.
+// If only other schedulers place pods, the labels for their affinity are derived from the nodes,
+// and the controller reports invalid labels. Beside our own scheduler it does neither.
 func TestHiddenNodesOfOtherSchedulers(t *testing.T) {
 	const karpenter, eks = "karpenter.sh/capacity-type", "eks.amazonaws.com/capacityType"
 	policy := &decision.Policy{CapacityLabels: providers.CapacityLabels()}
