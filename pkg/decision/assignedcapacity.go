@@ -57,8 +57,9 @@ func (p *Pod) Replacement() *Pod {
 }
 
 // AssignedToFloor reports whether the pod counts as part of the floor because of its node selector
-// and affinity, or as long as it is not on spot, because of its assignment. A pod with
-// SpreadByAffinity does not require what it was assigned.
+// and affinity, or because of its assignment, as long as it is not on spot. A pod with
+// SpreadByAffinity does not require what it was assigned. Another scheduler may have bound any pod
+// to a node whose label was set later.
 func (p *Pod) AssignedToFloor(onSpot bool) bool {
-	return p.OnlyOnDemand || p.SpreadByAffinity && p.Assigned == AssignedOnDemand && !onSpot
+	return !onSpot && (p.OnlyOnDemand || p.SpreadByAffinity && p.Assigned == AssignedOnDemand)
 }

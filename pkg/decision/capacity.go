@@ -65,6 +65,9 @@ type Capacity struct {
 	Source CapacitySource
 }
 
+// IsSpot reports whether the node is spot, and not only because it may still receive its label.
+func (c Capacity) IsSpot() bool { return c.Type == Spot && c.Source != Settling }
+
 // Labeled reports whether a label, not a default, decided.
 func (c Capacity) Labeled() bool { return c.Source <= FromContradiction }
 

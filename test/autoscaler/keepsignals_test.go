@@ -32,7 +32,7 @@ func TestKeptSchedulerSignals(t *testing.T) {
 			return nil
 		}
 	}
-	s.Deploy("first", 1, kept)
+	s.Deploy("first", 1, kept, live.OnlyOn("kubernetes.io/hostname", "od-2")) // the controller does not move it
 	s.Eventually(soon, s.HasReadySplit("first", live.Split{OnDemand: 1}))
 	setDrain(v1.ConditionTrue)
 	s.Eventually(soon, isTainted(true))

@@ -309,7 +309,8 @@ func (a *Assigner) assignedToFloor(pod *v1.Pod) bool {
 		OnlyOnDemand: workload.OnlyOnDemand(pod,
 			a.settings.Policy), SpreadByAffinity: workload.SpreadByAffinity(pod), Assigned: workload.AssignedCapacityOf(pod),
 	}
-	return p.AssignedToFloor(pod.Spec.NodeName != "" && !a.onDemand(pod.Spec.NodeName))
+	node, err := a.nodes.Get(pod.Spec.NodeName)
+	return p.AssignedToFloor(err == nil && a.capacity(node).IsSpot())
 }
 
 // capacity returns the capacity type of a node according to the policy.

@@ -228,3 +228,32 @@ func TestExceptionsOfKeptPods(t *testing.T) {
 	w.bind("last", "spot")
 	w.until("9 placements, all but the mislabeled", func() bool { return placements() == total+9 })
 }
+
+// A replica of the floor that another scheduler placed on a node which turned out to be spot is no
+// longer part of the floor. While the node may still receive its label, it is.
+func TestFloorOnALateSpotNode(t *testing.T) {
+	for name, want := range map[string]string{"spot": "on-demand", "on-demand": "any", "": "any"} {
+		t.Run(name, func(t *testing.T) {
+			late := clustertest.NewNode("late", name, "m/a")
+			late.CreationTimestamp = metav1.Now()
+			w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+				append(clustertest.NewDeployment("web", 3), keptNamespace(), clustertest.NewNode("od", "on-demand", "m/a"), late)...)
+			w.settings.Policy.LabelGrace = time.Minute
+			first, second := gated("ReplicaSet", "web-r", "first"), gated("ReplicaSet", "web-r", "second")
+			first.Spec.SchedulerName, second.Spec.SchedulerName = v1.DefaultSchedulerName, v1.DefaultSchedulerName
+			w.create(first)
+			if got := w.assigned(); got["first"] != "on-demand" {
+				t.Fatalf("assigned %v, want on-demand", got)
+			}
+			w.bind("first", "late")
+			w.until("the binding is in the cache", func() bool {
+				obj, exists, _ := w.pods.GetByKey("shop/first")
+				return exists && obj.(*v1.Pod).Spec.NodeName != ""
+			})
+			w.create(second)
+			if got := w.assigned(); got["second"] != want {
+				t.Errorf("assigned %v, want %s to the second", got, want)
+			}
+		})
+	}
+}

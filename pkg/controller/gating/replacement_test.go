@@ -29,7 +29,10 @@ func TestReconsider(t *testing.T) {
 	web := func(name, assigned string, waited time.Duration) *v1.Pod {
 		return unschedulable(gated("ReplicaSet", "web-r", name), waited, assigned)
 	}
-	bound := func(name, assigned string) *v1.Pod { return clustertest.Run("n", web(name, assigned, time.Hour)) }
+	bound := func(name, assigned string) *v1.Pod {
+		node := map[bool]string{true: "o", false: "n"}[assigned == "on-demand"]
+		return clustertest.Run(node, web(name, assigned, time.Hour))
+	}
 	released := clustertest.NewPod("web-released", clustertest.OwnedBy("ReplicaSet", "web-r"))
 	released.Labels["pod-template-hash"] = "r"
 	clustertest.ReleaseFor("return", time.Now(), released)

@@ -39,7 +39,8 @@ func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*snapshot.Wor
 // podsToHeal returns the number of pods of a workload that should run on on-demand, or 0 if the
 // workload may not be healed now. Heal does not wait for a calm period, because on-demand nodes are
 // not reclaimed. It skips workloads during a rollout unless the rollout is paused: the end of the
-// rollout may remove the deficit.
+// rollout may remove the deficit. It waits for the labels of nodes on which another scheduler has
+// placed pods: they may be on-demand.
 func (r *round) podsToHeal(w *snapshot.Workload) (pods int) {
 	if pods = w.FloorStatus().Healable; pods == 0 {
 		return 0
@@ -47,6 +48,13 @@ func (r *round) podsToHeal(w *snapshot.Workload) (pods int) {
 	o := Obstacle{Cause: RollingOut}
 	if !w.RollingOut || rolloutPaused(w) {
 		o = r.obstacle(w, r.unavailableTooLong(w))
+	}
+	if o.Cause == "" && w.KeepsScheduler && slices.ContainsFunc(w.Revisions, func(revision *snapshot.Revision) bool {
+		return slices.ContainsFunc(revision.Pods, func(p *snapshot.Pod) bool {
+			return p.Node != nil && p.Node.Facts.Capacity.Source == decision.Settling
+		})
+	}) {
+		o = Obstacle{Cause: Unlabeled}
 	}
 	if o.Cause != "" {
 		r.note(w, migration.Heal, o)

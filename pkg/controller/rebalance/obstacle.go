@@ -24,6 +24,7 @@ const (
 	RollingOut    Cause = "its rollout ends first"
 	Unsettled     Cause = "its other pods are leaving, missing or waiting for a node"
 	Starting      Cause = "a pod of it is starting"
+	Unlabeled     Cause = "a node of its pods may still get its capacity label (labelGrace)"
 	OthersUnready Cause = "another pod of it is not ready"
 	Interrupted   Cause = "paused after an interruption (pauseAfterInterruption)"
 	BackedOff     Cause = "back-off after a failed move"

@@ -105,7 +105,7 @@ func (r *round) calmSince() time.Time {
 func otherAssigned(p *snapshot.Pod) int {
 	n := 0
 	for _, other := range p.Revision.Pods {
-		if other != p && other.Subject.Pod.AssignedToFloor(runsOn(other, decision.Spot)) {
+		if other != p && other.Subject.Pod.AssignedToFloor(other.Node != nil && other.Node.Facts.Capacity.IsSpot()) {
 			n++
 		}
 	}

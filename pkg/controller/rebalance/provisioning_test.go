@@ -266,6 +266,28 @@ func TestWebhookOutage(t *testing.T) {
 	}
 }
 
+// Another scheduler may place a replica of the floor on a node without a label. The controller waits
+// for the label, and heals the floor if it says spot.
+func TestKeptSchedulerWithoutLabel(t *testing.T) {
+	for name, test := range map[string]struct {
+		source decision.CapacitySource
+		kept   bool
+		want   []string
+	}{
+		"no label yet":                {decision.Settling, true, nil},
+		"no label yet, our scheduler": {decision.Settling, false, []string{"web-0 heal"}},
+		"labelled as spot":            {decision.FromLabel, true, []string{"web-0 heal on-demand"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("node o on-demand cpu=4", "node n spot cpu=4", "node s spot cpu=4", "deployment web 3 s s n min=1")
+			w.workload("web").keepsScheduler = test.kept
+			w.pod("web-2").onlyOnDemand = true // by the affinity that its assignment added
+			w.node("n").facts.Capacity.Source = test.source
+			clustertest.Equal(t, "moves", test.want, w.planProvisioning(rebalance.NewPlanner(provisioning())))
+		})
+	}
+}
+
 // A surge for which the autoscaler provisioned no node is undone and retried with an increasing
 // back-off.
 func TestProvisioningBackOff(t *testing.T) {
