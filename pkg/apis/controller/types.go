@@ -53,7 +53,7 @@ type LeaderElection struct {
 // Server configures an HTTP server of the controller.
 type Server struct {
 	// BindAddress is a host and a port. An empty host means all addresses. Default ":8443" for
-	// metrics, ":8081" for health, and none for the webhook.
+	// metrics and ":8081" for health.
 	BindAddress string `json:"bindAddress,omitempty"`
 }
 
@@ -179,9 +179,16 @@ type Gating struct {
 	// requiring it, one of a workload at a time. These replicas started before the mode was
 	// enabled. Default true.
 	HealRunning bool `json:"healRunning,omitempty"`
-	// Webhook: all replicas serve the webhook of manifests/components/webhook, for API servers
-	// without MutatingAdmissionPolicies. Its Service expects ":9443".
-	Webhook Server `json:"webhook,omitempty"`
+	// Webhook configures the webhook that gates new pods instead of the admission policy.
+	Webhook Webhook `json:"webhook,omitempty"`
+}
+
+// Webhook configures the webhook of manifests/components/webhook, for API servers without
+// MutatingAdmissionPolicies.
+type Webhook struct {
+	// BindAddress is a host and a port on which every replica serves the webhook. An empty host
+	// means all addresses. The manifests expect ":9443". Default none: no webhook is served.
+	BindAddress string `json:"bindAddress,omitempty"`
 }
 
 // Costs configures the metrics of hourly costs.

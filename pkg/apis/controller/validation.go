@@ -101,11 +101,11 @@ func (c *SpotControllerConfiguration) validateStrings() (errs field.ErrorList) {
 	if c.Metrics == c.Health {
 		errs = append(errs, field.Invalid(health, c.Health.BindAddress, "must differ from metrics.bindAddress"))
 	}
-	if webhook := c.Gating.Webhook; webhook.BindAddress != "" {
+	if webhook := c.Gating.Webhook.BindAddress; webhook != "" {
 		path := gating.Child("webhook", "bindAddress")
-		address(&errs, path, webhook.BindAddress)
-		if webhook == c.Metrics || webhook == c.Health {
-			errs = append(errs, field.Invalid(path, webhook.BindAddress, "must differ from metrics.bindAddress and health.bindAddress"))
+		address(&errs, path, webhook)
+		if webhook == c.Metrics.BindAddress || webhook == c.Health.BindAddress {
+			errs = append(errs, field.Invalid(path, webhook, "must differ from metrics.bindAddress and health.bindAddress"))
 		}
 	}
 	for i, owner := range c.Migration.EvictableOwners {

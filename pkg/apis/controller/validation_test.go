@@ -83,7 +83,7 @@ func TestRead(t *testing.T) {
 				},
 				Gating: Gating{
 					Enabled: true, Labels: []string{"eks.amazonaws.com/capacityType"}, NodeStartup: duration(10 * time.Second),
-					Webhook: Server{BindAddress: ":9443"},
+					Webhook: Webhook{BindAddress: ":9443"},
 				},
 				Costs: Costs{PriceFile: "prices.csv"},
 			}

@@ -91,6 +91,30 @@ func TestBetaAdmissionPolicy(t *testing.T) {
 	}
 }
 
+// With the webhook, its configuration counts and the policy does not.
+func TestWebhookConfiguration(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	meta := metav1.ObjectMeta{Name: webhookConfiguration, CreationTimestamp: metav1.NewTime(at)}
+	for webhook, object := range map[bool]runtime.Object{
+		true: &admissionv1.MutatingWebhookConfiguration{ObjectMeta: meta}, false: &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			counts, other := AdmissionPolicy{Webhook: webhook}, AdmissionPolicy{Webhook: !webhook}
+			for _, policy := range []*AdmissionPolicy{&counts, &other} {
+				go policy.watch(t.Context(), fake.NewClientset(object))
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if !counts.GatesNewPods() || !counts.GatesReplacement(at) || counts.GatesReplacement(at.Add(time.Minute)) {
+				t.Errorf("webhook %t: the object does not count", webhook)
+			}
+			if other.GatesNewPods() || other.GatesReplacement(at) {
+				t.Errorf("webhook %t: the object counts", !webhook)
+			}
+		})
+	}
+}
+
 // An API server that has just started forbids requests for a moment. That does not mean that the
 // policy is gone.
 func TestForbiddenAdmissionPolicy(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 )
 
 // renewBefore is the remaining validity at which a replica replaces its certificate, which is valid
-// for a year. maxAuthorities is how many authorities the webhook's configuration keeps: those of all
-// replicas, and of some that have ended.
+// for a year. maxAuthorities is how many authorities the webhook's configuration keeps: of all
+// replicas, and of some replicas that have ended.
 const (
 	renewBefore    = 30 * 24 * time.Hour
 	maxAuthorities = 16
@@ -126,8 +126,8 @@ func (c *certificate) generate() error {
 	return nil
 }
 
-// add returns a bundle of authorities with the one of this replica, and whether it was missing. It
-// omits the ones that have expired, and the oldest beyond the maximum.
+// add returns a bundle with the authority of this replica, and whether it was missing. It omits
+// expired authorities, and the oldest beyond the maximum.
 func (c *certificate) add(bundle []byte) (with []byte, missing bool) {
 	authorities, _ := certutil.ParseCertsPEM(bundle) // what is not a certificate is omitted
 	if slices.ContainsFunc(authorities, c.authority.Equal) {

@@ -68,7 +68,7 @@ func requireTrust(t *testing.T, c *certificate, bundle []byte, serverName string
 	connection.Close()
 }
 
-// Each replica adds its own authority, so the API server trusts all of them.
+// Each replica adds its own authority, so the API server trusts every replica.
 func TestCertificates(t *testing.T) {
 	client := newConfiguration("")
 	replicas := []*certificate{{client: client}, {client: client, ip: net.ParseIP("127.0.0.1")}}

@@ -3,9 +3,9 @@
 // pod, they consider a free spot node sufficient.
 //
 // An admission policy (manifests/overlays/autoscaler) or the webhook adds the scheduling gate
-// spot.CapacityGate to new pods. For each gated pod, the leading controller decides with package decision. In one patch
-// it adds required node affinity and removes the gate. The API server allows tighter affinity only
-// while a gate is on the pod.
+// spot.CapacityGate to new pods. For each gated pod, the leading controller decides with package
+// decision. In one patch it adds required node affinity and removes the gate. The API server allows
+// tighter affinity only while a gate is on the pod.
 //
 //	assigner.go      the work queue, with one item per revision
 //	assignment.go    decisions on the gated pods of a revision, and their patches

@@ -111,8 +111,8 @@ func review(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// gatePatch returns the JSON patch that adds the gate to a pod; "" if the pod has the gate, or is on
-// a node, because the API server refuses such a pod with a gate.
+// gatePatch returns the JSON patch that adds the gate to a pod; "" if the pod has the gate, or is
+// on a node, because the API server refuses such a pod with a gate.
 func gatePatch(pod *v1.Pod) string {
 	const gate = `{"name":"` + spot.CapacityGate + `"}`
 	switch {

@@ -2,10 +2,13 @@ package gating
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,8 +41,8 @@ func send(t *testing.T, body io.Reader) (*http.Response, string) {
 	return response, string(text)
 }
 
-// The webhook allows every pod, and adds the gate once, after the gates of others, unless the pod is
-// on a node.
+// The webhook allows every pod, and adds the gate once, after the gates of others, unless the pod
+// is on a node.
 func TestWebhookResponse(t *testing.T) {
 	add := func(path, value string) string {
 		return `[{"op":"add","path":"/spec/schedulingGates` + path + `","value":` + value + `}]`
@@ -80,8 +83,8 @@ func TestWebhookResponse(t *testing.T) {
 	}
 }
 
-// The webhook responds to everything else with an HTTP error, never with an AdmissionReview: the API
-// server then admits the pod without a gate (failurePolicy: Ignore).
+// The webhook responds to everything else with an HTTP error, never with an AdmissionReview: the
+// API server then admits the pod without a gate (failurePolicy: Ignore).
 func TestWebhookFailsOpen(t *testing.T) {
 	huge, err := json.Marshal(v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
 		Name: "app", Args: []string{strings.Repeat("<", maxReview/6)}, // each is 6 bytes in JSON
@@ -109,20 +112,57 @@ func TestWebhookFailsOpen(t *testing.T) {
 	}
 }
 
-// Requests that arrive slowly occupy a slot only for a while.
-func TestWebhookLimits(t *testing.T) {
-	server := httptest.NewServer(limited(http.HandlerFunc(review)))
+// A request that finds no free slot in time gets an error.
+func TestWebhookSlots(t *testing.T) {
+	var entered atomic.Int32
+	end := make(chan struct{})
+	server := httptest.NewServer(limited(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		entered.Add(1)
+		<-end
+	})))
 	defer server.Close()
-	for range 2 * maxReviews {
-		body, writer := io.Pipe()
-		defer writer.Close()
+	defer close(end)
+	const more = 3
+	refused := make(chan struct{}, maxReviews+more)
+	for range maxReviews + more {
 		go func() {
-			if response, err := http.Post(server.URL, "application/json", body); err == nil {
-				response.Body.Close()
+			response, err := http.Post(server.URL, "application/json", nil)
+			if err != nil {
+				return
+			}
+			defer response.Body.Close()
+			if response.StatusCode == http.StatusServiceUnavailable {
+				refused <- struct{}{}
 			}
 		}()
 	}
 	w := &world{t: t}
+	w.until("all other requests are refused", func() bool { return len(refused) == more })
+	if got := entered.Load(); got != maxReviews {
+		t.Errorf("%d concurrent requests, want %d", got, maxReviews)
+	}
+}
+
+// Requests that arrive slowly occupy all slots only for a while.
+func TestWebhookLimits(t *testing.T) {
+	var entered atomic.Int32
+	server := httptest.NewServer(limited(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		entered.Add(1)
+		review(w, r)
+	})))
+	defer server.Close()
+	for range maxReviews {
+		connection, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer connection.Close()
+		if _, err := fmt.Fprint(connection, "POST / HTTP/1.1\r\nHost: webhook\r\nContent-Length: 9\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{t: t}
+	w.until("all slots are occupied", func() bool { return entered.Load() == maxReviews })
 	w.until("a review is answered beside slow requests", func() bool {
 		response, err := http.Post(server.URL, "application/json", strings.NewReader(reviewOf(`{}`)))
 		if err != nil {
