@@ -37,7 +37,7 @@ func MutatingPolicies() PolicyAPI {
 // Convert returns manifests with the MutatingAdmissionPolicies in this version, like the command in
 // docs/versions.md.
 func (api PolicyAPI) Convert(manifests string) string {
-	const group, kind = "apiVersion: admissionregistration.k8s.io/", "\nkind: Mutating"
+	const group, kind = "apiVersion: admissionregistration.k8s.io/", "\nkind: MutatingAdmission"
 	return strings.ReplaceAll(manifests, group+"v1"+kind, group+api.Version+kind)
 }
 
@@ -58,8 +58,8 @@ func KubectlMode(ctx context.Context, cp *lab.ControlPlane, overlay string, verb
 	return kubectlMode(ctx, cp, overlay, "", verb...)
 }
 
-// kubectlMode is KubectlMode. The API server sends requests to the webhook of AnySchedulerWebhook at
-// the address in webhook, not to its Service.
+// kubectlMode is KubectlMode. The API server sends requests to the webhook of AnySchedulerWebhook
+// at the address in webhook, not to its Service.
 func kubectlMode(ctx context.Context, cp *lab.ControlPlane, overlay, webhook string, verb ...string) error {
 	kubectl := filepath.Join(cp.Root, ".local", "bin", "kubectl")
 	manifests, err := exec.CommandContext(ctx, kubectl, "kustomize", filepath.Join(cp.Root, overlay)).Output()
