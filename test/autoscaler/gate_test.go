@@ -26,7 +26,7 @@ func TestGatePolicy(t *testing.T) {
 }
 
 // checkGates fails unless the right pods get the gate, once, after the gates of others. The API
-// server accepts all of them.
+// server accepts every pod.
 func checkGates(s *live.Scenario) {
 	s.Helper()
 	const other, keep = "example.com/wait", "keep-scheduler"

@@ -3,10 +3,12 @@ package autoscaler
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,9 +25,9 @@ type webhookScenario struct {
 // startWebhook applies the manifests of the webhook and starts kube-scheduler. It starts no
 // controller.
 //
-// The API server of the lab runs on this machine and reaches no Service. So the configuration of the
-// webhook has a URL, which differs from what ships: one process serves it, and its certificate has
-// the address as a further name. The rights, the rules and the conditions are the shipped ones.
+// The API server of the lab runs on this machine and reaches no Service. So the configuration of
+// the webhook has a URL, which differs from what ships: one process serves it, and its certificate
+// has the address as a further name. The rights, the rules and the conditions are the shipped ones.
 func startWebhook(t *testing.T, nodes ...lab.NodeSpec) *webhookScenario {
 	t.Helper()
 	s := &webhookScenario{Scenario: live.NewScenario(t, controlPlane, kube, nodes...)}
@@ -45,23 +47,29 @@ func at(address string) live.Settings {
 	return modeOn.With(live.Settings{"gating.webhook.bindAddress": address})
 }
 
-// create creates a pod with a dry run, and returns its gates. It fails the test if that takes as long
-// as the timeout of the webhook.
+// create creates a pod with a dry run, and returns its gates. It fails the test if that takes as
+// long as the timeout of the webhook, three times in a row because the machine may be busy.
 func (s *webhookScenario) create(edit func(*v1.PodSpec)) []v1.PodSchedulingGate {
 	s.Helper()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "app"}, Spec: live.PodTemplate("app").Spec}
 	edit(&pod.Spec)
-	began := time.Now()
-	gates, err := admittedGates(s.Ctx, s.Namespace, pod)
-	s.Must(err)
-	if took := time.Since(began); took > 1500*time.Millisecond {
-		s.Errorf("creating a pod took %s", took)
+	for attempt := 1; ; attempt++ {
+		began := time.Now()
+		gates, err := admittedGates(s.Ctx, s.Namespace, pod)
+		s.Must(err)
+		took := time.Since(began)
+		if took < 1500*time.Millisecond {
+			return gates
+		}
+		if attempt == 3 {
+			s.Fatalf("creating a pod took %s", took)
+		}
 	}
-	return gates
 }
 
-// TestGateWebhook shows which pods get the gate from the webhook, which a standby serves. A pod that
-// the webhook cannot read is admitted without the gate, and so are all pods without a controller.
+// TestGateWebhook shows which pods get the gate from the webhook, which a standby serves. A pod
+// that the webhook cannot read is admitted without the gate, and so are all pods without a
+// controller.
 func TestGateWebhook(t *testing.T) {
 	s := startWebhook(t)
 	asIs := func(*v1.PodSpec) {}
@@ -85,12 +93,44 @@ func TestGateWebhook(t *testing.T) {
 	s.Must(err)
 	for _, webhook := range configuration.Webhooks {
 		if got := strings.Count(string(webhook.ClientConfig.CABundle), "BEGIN CERTIFICATE"); got != 2 {
-			t.Errorf("the bundle of %s has %d authorities, want those of both replicas", webhook.Name, got)
+			t.Errorf("the bundle of %s has %d authorities, want one for each replica", webhook.Name, got)
 		}
+	}
+	s.requireRights()
+
+	dry, err := controlPlane.FreeAddress()
+	s.Must(err)
+	s.StartAnotherController(at(dry), "--dry-run")
+	if connection, err := net.Dial("tcp", dry); err == nil {
+		connection.Close()
+		t.Error("a dry run serves the webhook")
 	}
 	s.Must(standby.Kill())
 	if gates := s.create(asIs); len(gates) > 0 {
 		t.Errorf("gates %v after the controller was killed", gates)
+	}
+}
+
+// requireRights fails unless the controller may only read and patch its own configuration.
+func (s *webhookScenario) requireRights() {
+	s.Helper()
+	const own = "spot-aware-scheduler-capacity"
+	for _, test := range []struct {
+		verb, name string
+		want       bool
+	}{
+		{"get", own, true}, {"patch", own, true}, {"update", own, false}, {"delete", own, false}, {"create", own, false},
+		{"patch", "another", false}, {"get", "another", false}, {"list", "", false},
+	} {
+		review, err := kube.AuthorizationV1().SubjectAccessReviews().Create(s.Ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:kube-system:spot-controller", ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: test.verb, Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations", Name: test.name,
+			}},
+		}, metav1.CreateOptions{})
+		s.Must(err)
+		if review.Status.Allowed != test.want {
+			s.Errorf("the controller may %s configuration %q: %t, want %t", test.verb, test.name, review.Status.Allowed, test.want)
+		}
 	}
 }
 

@@ -176,8 +176,8 @@ func TestBetaPolicies(t *testing.T) {
 	}
 }
 
-// The version of the cluster selects the admission policy or the webhook, unless a value does. A dry
-// run gates nothing.
+// The version of the cluster selects the admission policy or the webhook, unless a value does. A
+// dry run gates nothing.
 func TestAdmission(t *testing.T) {
 	for name, test := range map[string]struct {
 		version, admission string
