@@ -71,12 +71,12 @@ func newBesideRounds(
 	})), nil
 }
 
-// publicationsPerSecond is the rate and the burst of the requests that publish the certificate of the
-// webhook.
+// publicationsPerSecond is the rate and the burst of the requests that publish the certificate of
+// the webhook.
 const publicationsPerSecond = 10
 
-// addWebhook adds the webhook that gates new pods if it is configured. The replicas that do not lead
-// serve it too, so they may write its configuration.
+// addWebhook adds the webhook that gates new pods if it is configured. The replicas that do not
+// lead serve it too, so they may write its configuration.
 func addWebhook(mgr manager.Manager, config *rest.Config, setup *setup) error {
 	if !setup.Gating.ServesWebhook() {
 		return nil

@@ -13,8 +13,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
-// policyBinding is the name of the MutatingAdmissionPolicyBinding in manifests/overlays/autoscaler,
-// and webhookConfiguration that of the MutatingWebhookConfiguration in manifests/components/webhook.
+// policyBinding is the name of the MutatingAdmissionPolicyBinding in manifests/overlays/autoscaler.
+// webhookConfiguration is the name of the MutatingWebhookConfiguration in
+// manifests/components/webhook.
 const policyBinding, webhookConfiguration = "spot-aware-scheduler-capacity", "spot-aware-scheduler-capacity"
 
 // checkInterval is the interval at which the controller checks whether the policy is bound, and
