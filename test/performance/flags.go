@@ -44,7 +44,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.qps, "qps", 0,
 		"limit of every scheduler's requests per second, and twice that at once (default: the shipped configuration's)")
 	flags.StringVar(&o.profile, "profile", "",
-		"existing folder for CPU profiles of the schedulers, which slow them down a little (default: none)")
+		"existing folder for CPU profiles of the schedulers and of the API server, which slow them down a little (default: none)")
 	flags.StringVar(&o.json, "json", "", "file for all figures as JSON (default: none)")
 	if err := flags.Parse(args); err != nil {
 		return o, err

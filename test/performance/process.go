@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
@@ -34,18 +35,31 @@ func (m *Measurement) readHistogram(ctx context.Context, process *lab.Process) e
 	return fmt.Errorf("%s: no metric %s of scheduled pods", process.Name, name)
 }
 
-// saveProfile saves a CPU profile of the next 20 s of the arm's scheduler, if -profile is set.
+// saveProfile saves CPU profiles of the next 20 s of the arm's scheduler and of the API server, which
+// shares the machine, if -profile is set.
 func (b *bench) saveProfile(ctx context.Context, process *lab.Process, m *Measurement) error {
 	if b.options.profile == "" {
 		return nil
 	}
-	profile, err := process.Get(ctx, "/debug/pprof/profile?seconds=20")
-	if err != nil {
-		return err
+	save := func(program string, profile []byte, err error) error {
+		file := filepath.Join(b.options.profile, fmt.Sprintf("cpu-%s-%s-%d-nodes-round-%d.pprof", m.Arm, program, len(b.nodes), m.Round))
+		if err == nil {
+			err = os.WriteFile(file, profile, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("saving a profile of the %s: %w", program, err)
+		}
+		return nil
 	}
-	file := filepath.Join(b.options.profile, fmt.Sprintf("cpu-%s-%d-nodes-round-%d.pprof", m.Arm, len(b.nodes), m.Round))
-	if err := os.WriteFile(file, []byte(profile), 0o644); err != nil {
-		return fmt.Errorf("saving a profile: %w", err)
-	}
-	return nil
+	const path, seconds = "/debug/pprof/profile", "20"
+	var group errgroup.Group
+	group.Go(func() error {
+		profile, err := process.Get(ctx, path+"?seconds="+seconds)
+		return save("scheduler", []byte(profile), err)
+	})
+	group.Go(func() error {
+		profile, err := b.client.CoreV1().RESTClient().Get().AbsPath(path).Param("seconds", seconds).DoRaw(ctx)
+		return save("apiserver", profile, err)
+	})
+	return group.Wait()
 }
