@@ -10,6 +10,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // explain answers like `kubectl spot explain pod/NAME`.
@@ -20,7 +21,8 @@ func explain(t *testing.T, c *scenario) *report.Explanation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := listed.Snapshot(policy, signals, profile, time.Now())
+	scope := workload.Scope{Profile: profile}
+	snapshot, err := listed.Snapshot(policy, signals, scope, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +30,7 @@ func explain(t *testing.T, c *scenario) *report.Explanation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	view := &report.View{Snapshot: snapshot, Policy: policy, Signals: signals, Profile: profile, Owners: owners}
+	view := &report.View{Snapshot: snapshot, Policy: policy, Signals: signals, Scope: scope, Owners: owners}
 	explanation, err := view.Explain("pod", c.pod.Namespace, c.pod.Name)
 	if err != nil {
 		t.Fatal(err)

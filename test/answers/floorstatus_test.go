@@ -77,7 +77,7 @@ func TestFloorStatuses(t *testing.T) {
 					t.Fatal(err)
 				}
 				requireEqual(t, "the metrics", test.want, ofMetrics(t, owners, policy, snapshot, test.want))
-				all, _ := (&report.View{Snapshot: snapshot, Policy: policy, Signals: signals, Profile: profile, Owners: owners}).Statuses()
+				all, _ := (&report.View{Snapshot: snapshot, Policy: policy, Signals: signals, Scope: workload.Scope{Profile: profile}, Owners: owners}).Statuses()
 				if len(all) != 1 {
 					t.Fatalf("%d workloads are reported, want 1", len(all))
 				}

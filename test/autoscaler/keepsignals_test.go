@@ -61,7 +61,7 @@ func TestKeptSchedulerSignals(t *testing.T) {
 }
 
 // TestKeptSchedulerLabelGrace: kube-scheduler places a replica of the floor on a node without a
-// capacity label, because the affinity excludes only spot. When the label says that the node is
+// capacity label, because the affinity excludes only spot. When the label marks the node as
 // spot, the controller moves the replica to on-demand.
 func TestKeptSchedulerLabelGrace(t *testing.T) {
 	s := startKept(t, append(live.OnDemand(1, 10), live.Spot(1, 10)...)...)

@@ -33,7 +33,7 @@
 //
 //	gate             pods that get the gate of the mode
 //	webhook          the same with the webhook instead of the admission policy
-//	keep             pods that kube-scheduler places, keep_long more of them and outages
+//	keep             pods that kube-scheduler places, keep_long many, and outages
 //	keepsignals      nodes that kube-scheduler sees differently
 //	switch_long      the mode is enabled and disabled while workloads run
 //	outage_long      the controller is killed or does not run

@@ -300,8 +300,8 @@ func TestKeptScheduler(t *testing.T) {
 	}
 }
 
-// Without a label that marks a spot node, a pod that keeps its scheduler loses its gate at once,
-// gets no affinity, and an event says so. The scheduler of this project needs no label.
+// Without a label that marks a spot node, a pod that keeps its scheduler loses its gate at once, and
+// gets an event instead of an affinity. The scheduler of this project needs no label.
 func TestKeptSchedulerWithoutLabel(t *testing.T) {
 	hidden := clustertest.NewNode("hidden", "", "m/a")
 	hidden.Labels["scheduling.cast.ai/spot"] = "yes"

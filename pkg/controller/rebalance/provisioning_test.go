@@ -267,7 +267,7 @@ func TestWebhookOutage(t *testing.T) {
 }
 
 // Another scheduler may place a replica of the floor on a node without a label. The controller waits
-// for the label, and heals the floor if it says spot.
+// for the label, and heals the floor if the node is spot.
 func TestKeptSchedulerWithoutLabel(t *testing.T) {
 	for name, test := range map[string]struct {
 		source decision.CapacitySource
