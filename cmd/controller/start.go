@@ -139,13 +139,10 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		runnables = append(runnables, newDryRunWarning(readers, setup))
 	} else {
 		besideRounds, err := newBesideRounds(config, setup, caches, planner, mayWrite, mgr.Elected(), recorder)
-		if err != nil {
+		if err = errors.Join(err, addWebhook(mgr, config, setup)); err != nil {
 			return err
 		}
 		runnables = append(runnables, besideRounds...)
-		if err := addWebhook(mgr, config, setup); err != nil {
-			return err
-		}
 	}
 	for _, r := range runnables {
 		if err := mgr.Add(r); err != nil {

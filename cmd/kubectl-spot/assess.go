@@ -39,7 +39,7 @@ spot node yet, --spot-pool describes one.`,
 		Example: `  kubectl spot assess
   kubectl spot assess --html report.html
   kubectl get -A -o json \
-    nodes,pods,deployments,statefulsets,replicasets,jobs,daemonsets,poddisruptionbudgets,persistentvolumeclaims,persistentvolumes,namespaces \
+    nodes,pods,deployments,statefulsets,replicasets,jobs,daemonsets,poddisruptionbudgets,pvc,pv,namespaces \
     > dump.json
   kubectl spot assess --from dump.json --prices prices.csv
   kubectl spot assess --spot-pool instanceType=m5.xlarge,cpu=4,memory=16Gi,taint=spot:NoSchedule

@@ -12,9 +12,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestKeptSchedulerSignals: kube-scheduler sees a drain that only a condition announces, because the
-// controller taints the node until the condition ends. The controller serves the metrics and records
-// the events that our scheduler would.
+// TestKeptSchedulerSignals: kube-scheduler sees a drain that only a condition announces, because
+// the controller taints the node until the condition ends. The controller serves the metrics and
+// records the events that our scheduler would.
 func TestKeptSchedulerSignals(t *testing.T) {
 	s := startKept(t, append(live.OnDemand(2, 10), live.Spot(2, 10)...)...)
 	setDrain := func(status v1.ConditionStatus) {

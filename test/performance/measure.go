@@ -35,8 +35,8 @@ type Measurement struct {
 	// waited for the scheduler to start. 0 if there are none.
 	PlacedP50Milliseconds float64 `json:"placedP50Milliseconds,omitempty"`
 	PlacedP99Milliseconds float64 `json:"placedP99Milliseconds,omitempty"`
-	// Quantiles of the time from just before a pod's creation to the removal of its gate, of the same
-	// pods. 0 if the pods have no gate.
+	// Quantiles of the time from just before a pod's creation to the removal of its gate, of the
+	// same pods. 0 if the pods have no gate.
 	GateP50Milliseconds float64 `json:"gateP50Milliseconds,omitempty"`
 	GateP99Milliseconds float64 `json:"gateP99Milliseconds,omitempty"`
 	// Quantiles of the time from taking a pod from the queue to its binding, from the scheduler's
@@ -44,7 +44,8 @@ type Measurement struct {
 	LatencyP50Milliseconds float64 `json:"latencyP50Milliseconds"`
 	LatencyP99Milliseconds float64 `json:"latencyP99Milliseconds"`
 	// CPUSeconds is the CPU time of the scheduler's process from the first binding to the last.
-	// PeakMiB is its peak memory. OtherCPUSeconds is the CPU time of the extender or the controller.
+	// PeakMiB is its peak memory. OtherCPUSeconds is the CPU time of the extender or the
+	// controller.
 	CPUSeconds      float64 `json:"cpuSeconds"`
 	PeakMiB         float64 `json:"peakMiB"`
 	OtherCPUSeconds float64 `json:"otherCPUSeconds,omitempty"`

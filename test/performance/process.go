@@ -35,8 +35,8 @@ func (m *Measurement) readHistogram(ctx context.Context, process *lab.Process) e
 	return fmt.Errorf("%s: no metric %s of scheduled pods", process.Name, name)
 }
 
-// saveProfile saves CPU profiles of the next 20 s of the arm's scheduler and of the API server, which
-// shares the machine, if -profile is set.
+// saveProfile saves CPU profiles of the next 20 s of the arm's scheduler and of the API server,
+// which shares the machine, if -profile is set.
 func (b *bench) saveProfile(ctx context.Context, process *lab.Process, m *Measurement) error {
 	if b.options.profile == "" {
 		return nil

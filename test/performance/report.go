@@ -37,8 +37,8 @@ type Size struct {
 	Pods         int           `json:"pods"`
 	Workloads    int           `json:"workloads"`
 	Measurements []Measurement `json:"measurements"`
-	// Ratios compare this project's scheduler, and kube-scheduler with this project's controller, with
-	// each other arm in the same round. The keys are the names of both arms.
+	// Ratios compare this project's scheduler, and kube-scheduler with this project's controller,
+	// with each other arm in the same round. The keys are the names of both arms.
 	Ratios map[string]map[string]Ratios `json:"ratios"`
 }
 

@@ -123,8 +123,9 @@ const (
 	// Remedy: correct the reason in the message; for a StatefulSet create a PodDisruptionBudget
 	// yourself.
 	ReasonNotProtected = "NotProtected"
-	// ReasonProtectionWithdrawn (Warning, on the PodDisruptionBudget): the scheduler or `--failsafe` deleted the
-	// PodDisruptionBudget, because spot-controller has not renewed its Lease for 5 min.
+	// ReasonProtectionWithdrawn (Warning, on the PodDisruptionBudget): the scheduler or
+	// `--failsafe` deleted the PodDisruptionBudget, because spot-controller has not renewed its
+	// Lease for 5 min.
 	//
 	// Remedy: check whether spot-controller runs. It creates the PodDisruptionBudget again.
 	ReasonProtectionWithdrawn = "ProtectionWithdrawn"

@@ -95,9 +95,10 @@ const (
 	// GateExpired is its value if a failsafe removed CapacityGate instead of the controller.
 	GateExpired = "none: the gate expired"
 	// WaitingSinceAnnotation is the time (RFC 3339) from which a pod that had scheduling gates
-	// waits for a node. The program that removes CapacityGate writes it with the last gate, otherwise
-	// the scheduler when it finds the pod unschedulable. Anyone who may write the pod can write it: the
-	// time with gates may then count as waiting time, but no time before the pod was created.
+	// waits for a node. The program that removes CapacityGate writes it with the last gate,
+	// otherwise the scheduler when it finds the pod unschedulable. Anyone who may write the pod can
+	// write it: the time with gates may then count as waiting time, but no time before the pod was
+	// created.
 	WaitingSinceAnnotation = "spot-aware-scheduler.io/waiting-since"
 	// MemoryAnnotation contains, as JSON on the Lease of a program, what its leaders pass on to
 	// later leaders. Who may write the Lease may also make another replica lead.

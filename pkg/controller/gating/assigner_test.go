@@ -286,7 +286,8 @@ func TestKeptScheduler(t *testing.T) {
 	if got := w.assigned()["late"]; got != "none" {
 		t.Errorf("the pod of a namespace that opts in no more is assigned %q, want none", got)
 	}
-	// The API server gated the pod, so the namespace has the label, which the cache does not show yet.
+	// The API server gated the pod, so the namespace has the label, which the cache does not show
+	// yet.
 	early := gated("ReplicaSet", "web-r", "early")
 	early.Spec.SchedulerName = v1.DefaultSchedulerName
 	w.create(early)
@@ -300,8 +301,8 @@ func TestKeptScheduler(t *testing.T) {
 	}
 }
 
-// Without a label that marks a spot node, a pod that keeps its scheduler loses its gate at once, and
-// gets an event instead of an affinity. The scheduler of this project needs no label.
+// Without a label that marks a spot node, a pod that keeps its scheduler loses its gate at once,
+// and gets an event instead of an affinity. The scheduler of this project needs no label.
 func TestKeptSchedulerWithoutLabel(t *testing.T) {
 	hidden := clustertest.NewNode("hidden", "", "m/a")
 	hidden.Labels["scheduling.cast.ai/spot"] = "yes"

@@ -158,8 +158,8 @@ func withoutUnknown(expressions []v1.NodeSelectorRequirement, policy *decision.P
 	return result
 }
 
-// HiddenNode returns a spot node that the affinity of pods that keep their scheduler cannot exclude;
-// nil if there is none, or if the configured keys are invalid.
+// HiddenNode returns a spot node that the affinity of pods that keep their scheduler cannot
+// exclude; nil if there is none, or if the configured keys are invalid.
 func HiddenNode(policy *decision.Policy, keys []string, nodes []*snapshot.Node) (hidden *v1.Node) {
 	if labels, err := NewLabels(policy, keys, ""); err == nil {
 		_, hidden = labels.ForNodes(policy, nodes)

@@ -26,9 +26,9 @@ func (r *round) podsToAssign(w *snapshot.Workload) (pods int) {
 // would if the youngest pod without a decision is older than the admission policy. Without this
 // check, replacements would never end.
 //
-// A pod that keeps its scheduler may be younger than the policy, because it opted in later. With the
-// webhook every pod may be, because it gates none while no controller is ready. Then the back-off
-// ends the moves if replacements are not gated.
+// A pod that keeps its scheduler may be younger than the policy, because it opted in later. With
+// the webhook every pod may be, because it gates none while no controller is ready. Then the
+// back-off ends the moves if replacements are not gated.
 func (r *round) gatesReplacements(w *snapshot.Workload) bool {
 	var youngest time.Time
 	for _, revision := range w.Revisions {

@@ -226,7 +226,8 @@ func TestProvisioningDisabled(t *testing.T) {
 }
 
 // A workload whose pods keep their scheduler is moved only if new pods get gates, because that
-// scheduler enforces no floor. Its pods may be younger than the policy, because they opted in later.
+// scheduler enforces no floor. Its pods may be younger than the policy, because they opted in
+// later.
 func TestKeptScheduler(t *testing.T) {
 	for name, test := range map[string]struct {
 		gates func(created time.Time) bool
@@ -266,8 +267,8 @@ func TestWebhookOutage(t *testing.T) {
 	}
 }
 
-// Another scheduler may place a replica of the floor on a node without a label. The controller waits
-// for the label, and heals the floor if the node is spot.
+// Another scheduler may place a replica of the floor on a node without a label. The controller
+// waits for the label, and heals the floor if the node is spot.
 func TestKeptSchedulerWithoutLabel(t *testing.T) {
 	for name, test := range map[string]struct {
 		source decision.CapacitySource

@@ -97,8 +97,9 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	}
 	reader.UseHeartbeats(heartbeats)
 	p := &Planner{
-		AdmissionPolicy: &gating.AdmissionPolicy{Webhook: config.Gating.ServesWebhook()}, Provisioning: &simulation.Provisioning{Policy: config.Policy},
-		Scope: scope, config: config, clients: clients, reader: reader,
+		AdmissionPolicy: &gating.AdmissionPolicy{Webhook: config.Gating.ServesWebhook()},
+		Provisioning:    &simulation.Provisioning{Policy: config.Policy},
+		Scope:           scope, config: config, clients: clients, reader: reader,
 		defects: defects{recorder: clients.Recorder, policy: config.Policy}, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
 		informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
 		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {

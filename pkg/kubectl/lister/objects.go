@@ -261,8 +261,8 @@ func (k *listing) list(ctx context.Context, client rest.Interface, namespace str
 	return fmt.Errorf("list of %s: %w", k.resource().Resource, err)
 }
 
-// PolicyScope selects the pods that the policy of a profile applies to. gating is the section of the
-// controller's configuration.
+// PolicyScope selects the pods that the policy of a profile applies to. gating is the section of
+// the controller's configuration.
 func (s *Objects) PolicyScope(profile string, gating controller.Gating) workload.Scope {
 	scope := workload.Scope{Profile: profile}
 	if gating.Enabled { // as in round.NewPlanner

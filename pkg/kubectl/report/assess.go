@@ -24,7 +24,10 @@ const HoursPerMonth = 730
 type Mode string
 
 // The modes: the pods name our scheduler, or they keep their scheduler and have spot.OptInLabel.
-const ModeOwn, ModeKeepScheduler Mode = "own", "keep-scheduler"
+const (
+	ModeOwn           Mode = "own"
+	ModeKeepScheduler Mode = "keep-scheduler"
+)
 
 // Class is whether a workload can run on spot.
 type Class string

@@ -33,8 +33,9 @@ import (
 //	                     mode=MODE is the mode
 //
 // NAME=VALUE sets a setting of the policy, gateTimeout=DURATION its gateTimeout, and nodes-unknown
-// means that nodes could not be read. gating-disabled means that gating.enabled is false. With controller, all pods are ready, and a controller runs as
-// rebalancerOf describes; -n means that only the namespace was read.
+// means that nodes could not be read. gating-disabled means that gating.enabled is false. With
+// controller, all pods are ready, and a controller runs as rebalancerOf describes; -n means that
+// only the namespace was read.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if filepath.Ext(path) != ".txt" { // failed histories of other tests

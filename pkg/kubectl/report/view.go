@@ -28,8 +28,8 @@ import (
 // use.
 type View struct {
 	Snapshot *snapshot.Snapshot
-	// Policy, Signals and Scope are the ones with which the Snapshot was read. Gating is the section
-	// of the controller's configuration.
+	// Policy, Signals and Scope are the ones with which the Snapshot was read. Gating is the
+	// section of the controller's configuration.
 	Policy  *decision.Policy
 	Signals []providers.Signal
 	Scope   workload.Scope

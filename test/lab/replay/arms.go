@@ -28,8 +28,8 @@ type Arm struct {
 	// Controller reports that this project's controller runs. Otherwise the lab drains nodes that
 	// get notice, like a node termination handler.
 	Controller bool
-	// Gating reports that the controller assigns a capacity type to each new pod. Without Scheduler,
-	// the pods keep kube-scheduler.
+	// Gating reports that the controller assigns a capacity type to each new pod. Without
+	// Scheduler, the pods keep kube-scheduler.
 	Gating bool
 	// PreferSpot, RequireOnDemand and Spread are constraints of the pods.
 	PreferSpot, RequireOnDemand, Spread bool

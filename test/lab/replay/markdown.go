@@ -123,7 +123,8 @@ func (r *Report) calmPeriods() []string {
 	return lines
 }
 
-// highCosts names the main reason of each arm with this project's policy that costs much more than the bound.
+// highCosts names the main reason of each arm with this project's policy that costs much more than
+// the bound.
 func (r *Report) highCosts() []string {
 	var findings []string
 	for _, arm := range Arms {
