@@ -34,7 +34,7 @@ const (
 // exists only in the memory of this process, and no Secret is necessary.
 type certificate struct {
 	client kubernetes.Interface
-	ip     net.IP // a further name; nil for none
+	ips    []net.IP // further names
 
 	own       *tls.Certificate
 	authority *x509.Certificate // signed only own; its key is not kept
@@ -79,16 +79,11 @@ func (c *certificate) publish(ctx context.Context) error {
 		return err
 	}
 	// A patch keeps the fields that this version of client-go does not know.
-	type operation struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}
-	operations := []operation{{"test", "/metadata/resourceVersion", configuration.ResourceVersion}}
+	operations := []map[string]any{{"op": "test", "path": "/metadata/resourceVersion", "value": configuration.ResourceVersion}}
 	for i := range configuration.Webhooks {
-		bundle, missing := c.add(configuration.Webhooks[i].ClientConfig.CABundle)
-		if missing {
-			operations = append(operations, operation{"add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", i), bundle})
+		if bundle, missing := c.add(configuration.Webhooks[i].ClientConfig.CABundle); missing {
+			path := fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", i)
+			operations = append(operations, map[string]any{"op": "add", "path": path, "value": bundle})
 		}
 	}
 	if len(operations) > 1 {
@@ -106,11 +101,7 @@ func (c *certificate) publish(ctx context.Context) error {
 }
 
 func (c *certificate) generate() error {
-	var ips []net.IP
-	if c.ip != nil {
-		ips = append(ips, c.ip)
-	}
-	chain, key, err := certutil.GenerateSelfSignedCertKey(webhookHost, ips, nil)
+	chain, key, err := certutil.GenerateSelfSignedCertKey(webhookHost, c.ips, nil)
 	if err != nil {
 		return err
 	}

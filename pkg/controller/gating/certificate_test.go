@@ -71,7 +71,7 @@ func requireTrust(t *testing.T, c *certificate, bundle []byte, serverName string
 // Each replica adds its own authority, so the API server trusts every replica.
 func TestCertificates(t *testing.T) {
 	client := newConfiguration("")
-	replicas := []*certificate{{client: client}, {client: client, ip: net.ParseIP("127.0.0.1")}}
+	replicas := []*certificate{{client: client}, {client: client, ips: []net.IP{net.ParseIP("127.0.0.1")}}}
 	for _, c := range replicas {
 		if _, err := c.get(nil); err == nil {
 			t.Error("a certificate that the API server does not trust is served")

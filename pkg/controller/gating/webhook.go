@@ -40,16 +40,16 @@ const (
 // address, a valid host and port, and is ready only when the API server trusts its certificate.
 // client must be allowed to patch the configuration of the webhook.
 func AddWebhook(mgr manager.Manager, client kubernetes.Interface, address string) error {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
+	host, text, err := net.SplitHostPort(address)
+	port, invalid := strconv.Atoi(text)
+	if err = errors.Join(err, invalid); err != nil {
 		return err
 	}
-	number, err := strconv.Atoi(port)
-	if err != nil {
-		return err
+	certificate := &certificate{client: client}
+	if ip := net.ParseIP(host); ip != nil {
+		certificate.ips = []net.IP{ip}
 	}
-	certificate := &certificate{client: client, ip: net.ParseIP(host)}
-	server := webhook.NewServer(webhook.Options{Host: host, Port: number, TLSOpts: []func(*tls.Config){func(config *tls.Config) {
+	server := webhook.NewServer(webhook.Options{Host: host, Port: port, TLSOpts: []func(*tls.Config){func(config *tls.Config) {
 		config.GetCertificate = certificate.get
 		config.NextProtos = []string{"http/1.1"} // like the API server, so that its requests use all replicas
 	}}})
