@@ -78,7 +78,7 @@ const publicationsPerSecond = 10
 // addWebhook adds the webhook that gates new pods if it is configured. The replicas that do not
 // lead serve it too, so they may write its configuration.
 func addWebhook(mgr manager.Manager, config *rest.Config, setup *setup) error {
-	if !setup.Gating.ServesWebhook() {
+	if !setup.Gating.ServesWebhook() || setup.DryRun {
 		return nil
 	}
 	client, err := newWriter(config, publicationsPerSecond, func() error { return nil })

@@ -149,7 +149,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 			return fmt.Errorf("adding to the manager: %w", err)
 		}
 	}
-	return errors.Join(
+	return errors.Join(addWebhook(mgr, config, setup),
 		mgr.AddReadyzCheck("caches", app.ReadyWhen(caches.full)),
 		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
 	)
