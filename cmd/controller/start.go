@@ -139,7 +139,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		runnables = append(runnables, newDryRunWarning(readers, setup))
 	} else {
 		besideRounds, err := newBesideRounds(config, setup, caches, planner, mayWrite, mgr.Elected(), recorder)
-		if err = errors.Join(err, addWebhook(mgr, config, setup)); err != nil {
+		if err != nil {
 			return err
 		}
 		runnables = append(runnables, besideRounds...)
