@@ -36,7 +36,7 @@ func onFloor(floor string, replicas int) live.Split {
 
 // keptWorkloads changes workloads at random. The sequence of changes is always the same.
 type keptWorkloads struct {
-	*live.Scenario
+	*keptScenario
 	random *rand.Rand
 	// want are the splits of the workloads by app.
 	want map[string]live.Split
@@ -107,7 +107,7 @@ func (k *keptWorkloads) change(deployments int) string {
 func TestLongKeptChurn(t *testing.T) {
 	const deployments = 100
 	s := startKept(t, append(live.OnDemand(6, 100), live.Spot(12, 100)...)...)
-	k := &keptWorkloads{Scenario: s, random: rand.New(rand.NewPCG(1, 2)), want: map[string]live.Split{}}
+	k := &keptWorkloads{keptScenario: s, random: rand.New(rand.NewPCG(1, 2)), want: map[string]live.Split{}}
 	began := time.Now()
 	for i := range deployments {
 		k.deploy(i, i%10+1)
@@ -139,26 +139,26 @@ func TestLongKeptOutages(t *testing.T) {
 	const apps, replicas = 40, 5
 	for name, outage := range map[string]struct {
 		// cut ends programs, and repair starts them again. Both run while pods are gated.
-		cut, repair func(s *live.Scenario, standby *lab.Process)
+		cut, repair func(s *keptScenario, standby *lab.Process)
 		// undecided means that pods start without a decision before the repair.
 		undecided bool
 		limit     time.Duration
 	}{
 		"the leader is killed": {
-			cut:   func(s *live.Scenario, _ *lab.Process) { s.Must(s.Controller.Kill()) },
+			cut:   func(s *keptScenario, _ *lab.Process) { s.Must(s.Controller.Kill()) },
 			limit: time.Minute,
 		},
 		"all controllers are killed": {
-			cut: func(s *live.Scenario, standby *lab.Process) {
+			cut: func(s *keptScenario, standby *lab.Process) {
 				s.Must(s.Controller.Kill())
 				s.Must(standby.Kill())
 			},
 			undecided: true,
-			repair:    func(s *live.Scenario, _ *lab.Process) { s.StartController(modeOn) },
+			repair:    func(s *keptScenario, _ *lab.Process) { s.StartController(s.settings) },
 			limit:     shippedGateTimeout + 30*time.Second,
 		},
 		"the API server is gone for 20 s": {
-			cut: func(s *live.Scenario, _ *lab.Process) {
+			cut: func(s *keptScenario, _ *lab.Process) {
 				s.Must(s.Controller.Resume())
 				s.Must(controlPlane.Process("kube-apiserver").Kill())
 				time.Sleep(20 * time.Second)
@@ -169,15 +169,18 @@ func TestLongKeptOutages(t *testing.T) {
 				// them again.
 				s.Scheduler, err = controlPlane.StartStockScheduler(s.Ctx)
 				s.Must(err)
-				s.StartController(modeOn)
+				s.StartController(s.standby())
 			},
 			limit: time.Minute,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startKept(t, append(live.OnDemand(2, 100), live.Spot(4, 100)...)...)
-			standby := s.StartAnotherController(modeOn)
-			s.StartAnotherController(modeOn, "--failsafe")
+			s.Must(s.Controller.Stop())
+			s.StartController(s.standby())
+			standby := s.StartAnotherController(s.settings) // serves the webhook while the leader is paused
+			s.WaitForGate()
+			s.StartAnotherController(s.standby(), "--failsafe")
 			s.Must(s.Controller.Pause())
 			want := map[string]live.Split{}
 			for i := range apps {
@@ -230,10 +233,10 @@ func TestLongKeptReclaim(t *testing.T) {
 		for _, notice := range []time.Duration{2 * time.Minute, 30 * time.Second, 0} {
 			t.Run(fmt.Sprintf("%s, notice %s", name, notice), func(t *testing.T) {
 				nodes := append(live.OnDemand(4, 50), live.Spot(6, 50)...)
-				var s *live.Scenario
+				s := &keptScenario{}
 				edit := kept
 				if own {
-					s = live.NewScenario(t, controlPlane, kube, nodes...)
+					s.Scenario = live.NewScenario(t, controlPlane, kube, nodes...)
 					s.CountSplits = splitsByName
 					s.Watch()
 					s.ApplyMode(live.AutoscalerMode)
@@ -244,7 +247,7 @@ func TestLongKeptReclaim(t *testing.T) {
 				} else {
 					s = startKept(t, nodes...)
 					s.Must(s.Controller.Stop())
-					s.StartController(modeOn.With(asShipped))
+					s.StartController(s.settings.With(asShipped))
 				}
 				want, gone := map[string]live.Split{}, map[string]live.Split{}
 				for i := range apps {

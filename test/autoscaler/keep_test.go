@@ -22,7 +22,6 @@ import (
 // keepScheduler starts kube-scheduler for pods that keep it, and audits the decisions about them.
 func keepScheduler(s *live.Scenario, safety live.Settings) {
 	s.Helper()
-	s.ApplyMode(live.AnyScheduler)
 	s.Must(labelNamespace(s.Ctx, s.Namespace, "keep-scheduler"))
 	s.Audit(safety.EditSafety, audit.Options{SchedulerName: v1.DefaultSchedulerName, Gated: true})
 	var err error
@@ -30,16 +29,43 @@ func keepScheduler(s *live.Scenario, safety live.Settings) {
 	s.Must(err)
 }
 
-// startKept starts the controller beside kube-scheduler, in a namespace whose pods keep their
-// scheduler.
-func startKept(t *testing.T, nodes ...lab.NodeSpec) *live.Scenario {
+// keptScenario is a scenario in a namespace whose pods keep kube-scheduler.
+type keptScenario struct {
+	*live.Scenario
+	// settings are the settings of the controller that gates pods.
+	settings live.Settings
+}
+
+// startKept starts the controller beside kube-scheduler. Before Kubernetes 1.36 the webhook of the
+// controller gates the pods, as in docs/versions.md.
+func startKept(t *testing.T, nodes ...lab.NodeSpec) *keptScenario {
 	t.Helper()
-	s := live.NewScenario(t, controlPlane, kube, nodes...)
+	s := &keptScenario{live.NewScenario(t, controlPlane, kube, nodes...), modeOn}
 	s.CountSplits = splitsByName
 	s.Watch()
-	keepScheduler(s, nil)
-	s.StartController(modeOn)
+	if servesWebhook() {
+		s.settings = s.standby()
+		s.ApplyWebhook(live.AnySchedulerWebhook, s.settings["gating.webhook.bindAddress"].(string))
+	} else {
+		s.ApplyMode(live.AnyScheduler)
+	}
+	keepScheduler(s.Scenario, nil)
+	s.StartController(s.settings)
+	s.WaitForGate()
 	return s
+}
+
+func servesWebhook() bool { return live.MutatingPolicies().Version != "v1" }
+
+// standby returns the settings of another controller. The API server of the lab sends no pods to
+// its webhook.
+func (s *keptScenario) standby() live.Settings {
+	if !servesWebhook() {
+		return modeOn
+	}
+	address, err := controlPlane.FreeAddress()
+	s.Must(err)
+	return at(address)
 }
 
 // splitsByName counts as countSplits does, by the names of the nodes: od-1 is on-demand.
@@ -135,7 +161,7 @@ func TestKeptSchedulerByLabels(t *testing.T) {
 // gateTimeout, and kube-scheduler places them on spot alone. The next controller heals their floor.
 func TestKeptSchedulerOutage(t *testing.T) {
 	s := startKept(t, append(live.OnDemand(1, 10), live.Spot(2, 10)...)...)
-	s.StartAnotherController(modeOn, "--failsafe")
+	s.StartAnotherController(s.standby(), "--failsafe")
 	s.EditNode("od-1", func(node *v1.Node) { node.Spec.Unschedulable = true })
 	s.Must(s.Controller.Kill())
 	began := time.Now()
@@ -146,7 +172,7 @@ func TestKeptSchedulerOutage(t *testing.T) {
 
 	s.EditNode("od-1", func(node *v1.Node) { node.Spec.Unschedulable = false })
 	began = time.Now()
-	s.StartController(modeOn)
+	s.StartController(s.settings)
 	s.Eventually(time.Minute, s.HasReadySplit("web", live.Split{OnDemand: 1, Spot: 2}))
 	t.Logf("healed %s after the controller was started", time.Since(began).Round(100*time.Millisecond))
 }

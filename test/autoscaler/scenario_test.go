@@ -68,6 +68,7 @@ func start(t *testing.T, with setup) *scenario {
 	switch {
 	case s.keeps:
 		s.mode = true
+		s.ApplyMode(live.AnyScheduler)
 		keepScheduler(s.Scenario, s.safety)
 	case s.mode:
 		s.ApplyMode(live.AutoscalerMode)
