@@ -4,8 +4,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 )
 
 // Explain promises nothing that another scheduler does not know.
@@ -25,6 +28,19 @@ func TestKeptIgnored(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, e.Ignored); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", options, diff)
+		}
+	}
+}
+
+// Pods of kube-system cannot keep their scheduler and opt in.
+func TestAssessSystem(t *testing.T) {
+	pod := clustertest.NewPod("a", clustertest.OwnedBy("CloneSet", "a"))
+	pod.Namespace, pod.Spec.NodeName = metav1.NamespaceSystem, "od"
+	view := assessedView(t, "node od on-demand m/a\nnode sp spot m/a", nil, pod)
+	for mode, want := range map[report.Mode]report.Class{report.ModeOwn: report.NeedsChange, report.ModeKeepScheduler: report.NotForSpot} {
+		view.Mode = mode
+		if got := view.Assess(pricing.BuiltIn(), true).Workloads; len(got) != 1 || got[0].Class != want {
+			t.Errorf("%s: %+v, want %s", mode, got, want)
 		}
 	}
 }
