@@ -154,7 +154,7 @@ func TestLongArgoRollouts(t *testing.T) {
 		"one more pod":      {slots: 3, onTemplate: true, inPromotion: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t, false, append(live.OnDemand(1, test.slots), live.Spot(2, 8)...)...)
+			s := start(t, "", append(live.OnDemand(1, test.slots), live.Spot(2, 8)...)...)
 			rollout := s.rollout(10, test.onTemplate)
 			full := split{OnDemand: 2, Spot: 8}
 			ok := status{Kind: "Rollout", Name: shop, State: "OK", Desired: 10, Floor: 2}

@@ -126,7 +126,7 @@ func (k *kruiseSet) updateInPlace(n int) {
 // of the floor, and updates half of the pods in place.
 func TestLongKruiseCloneSetByHand(t *testing.T) {
 	install(t, decode(t, kruiseCRDs))
-	s := start(t, false, append(live.OnDemand(1, 4), live.Spot(2, 8)...)...)
+	s := start(t, "", append(live.OnDemand(1, 4), live.Spot(2, 8)...)...)
 	set := s.kruiseSet("v1alpha1", "CloneSet", "clones", nil, map[string]string{minOnDemand: "2"})
 	set.scale(10)
 	s.Eventually(soon, s.HasReadySplit("clones", split{OnDemand: 2, Spot: 8}))
@@ -176,7 +176,7 @@ func TestLongKruiseCloneSetByHand(t *testing.T) {
 // scales it down from the highest ordinal.
 func TestLongKruiseStatefulSetByHand(t *testing.T) {
 	install(t, decode(t, kruiseCRDs))
-	s := start(t, false, append(live.OnDemand(1, 4), live.Spot(2, 8)...)...)
+	s := start(t, "", append(live.OnDemand(1, 4), live.Spot(2, 8)...)...)
 	set := s.kruiseSet("v1beta1", "StatefulSet", "db", nil, map[string]string{minOnDemand: "2"})
 	for ordinal := range 5 {
 		set.createPod(fmt.Sprintf("db-%d", ordinal))
@@ -201,7 +201,7 @@ func TestLongKruiseStatefulSetByHand(t *testing.T) {
 // StatefulSet only. It has no effect there, and an event on the object reports it.
 func TestLongKruiseAnnotationOnOwnerByHand(t *testing.T) {
 	install(t, decode(t, kruiseCRDs))
-	s := start(t, false, append(live.OnDemand(1, 4), live.Spot(2, 8)...)...)
+	s := start(t, "", append(live.OnDemand(1, 4), live.Spot(2, 8)...)...)
 	for name, set := range map[string]*kruiseSet{
 		"clones": s.kruiseSet("v1alpha1", "CloneSet", "clones", map[string]string{minOnDemand: "2"}, nil),
 		"db":     s.kruiseSet("v1beta1", "StatefulSet", "db", map[string]string{minOnDemand: "2"}, nil),

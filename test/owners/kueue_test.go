@@ -4,11 +4,14 @@ package owners
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -158,7 +161,16 @@ spec: {nodeLabels: {%s: %s}}
 		lab.Spot: quota(lab.Spot, 20), lab.OnDemand: quota(lab.OnDemand, 20),
 		"both": quota(lab.Spot, 2) + ", " + quota(lab.OnDemand, 20),
 	} {
-		text += fmt.Sprintf(`
+		text += s.queue(queue, flavors)
+	}
+	for _, object := range decode(s.T, text) {
+		s.Must(objects.Create(s.Ctx, object))
+	}
+}
+
+// queue returns the manifests of a queue with these flavors. The ClusterQueue is the first.
+func (s *scenario) queue(name, flavors string) string {
+	return fmt.Sprintf(`
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: ClusterQueue
 metadata: {name: %[1]s-%[2]s}
@@ -170,20 +182,16 @@ apiVersion: kueue.x-k8s.io/v1beta2
 kind: LocalQueue
 metadata: {name: %[1]s, namespace: %[2]s}
 spec: {clusterQueue: %[1]s-%[2]s}
----`, queue, s.Namespace, flavors)
-	}
-	for _, object := range decode(s.T, text) {
-		s.Must(objects.Create(s.Ctx, object))
-	}
+---`, name, s.Namespace, flavors)
 }
 
-// deploy creates a Deployment in a queue.
-func (s *scenario) deploy(name, queue string, replicas int32) {
+// deploy creates a Deployment in a queue, with a floor of 1 unless annotations has another.
+func (s *scenario) deploy(name, queue string, replicas int32, annotations map[string]string) {
 	s.Helper()
 	_, err := kube.AppsV1().Deployments(s.Namespace).Create(s.Ctx, &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{queueLabel: queue}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{queueLabel: queue}, Annotations: annotations},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: live.PodTemplate(name),
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: s.template(name),
 		},
 	}, metav1.CreateOptions{})
 	s.Must(err)
@@ -192,7 +200,7 @@ func (s *scenario) deploy(name, queue string, replicas int32) {
 // job creates a Job in a queue. Its pods run until the test ends.
 func (s *scenario) job(name, queue string, parallelism int32) {
 	s.Helper()
-	template := live.PodTemplate(name)
+	template := s.template(name)
 	template.Spec.RestartPolicy = v1.RestartPolicyNever
 	_, err := kube.BatchV1().Jobs(s.Namespace).Create(s.Ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{queueLabel: queue}},
@@ -220,7 +228,7 @@ func (s *scenario) runsOnFlavor(label string) {
 // flavor that Kueue chose, whatever the floor of its workload is.
 func TestLongKueue(t *testing.T) {
 	startKueue(t)
-	for name, mode := range map[string]bool{"plain": false, "autoscaler mode": true} {
+	for name, mode := range map[string]string{"plain": "", "autoscaler mode": live.AutoscalerMode, "any scheduler": live.AnyScheduler} {
 		for _, label := range []string{lab.CapacityLabel, karpenterLabel} {
 			t.Run(name+", "+label, func(t *testing.T) {
 				nodes := append(live.OnDemand(2, 8), live.Spot(2, 8)...)
@@ -234,9 +242,9 @@ func TestLongKueue(t *testing.T) {
 					"job-spot": {Spot: 2}, "job-on-demand": {OnDemand: 2},
 				}
 				began := time.Now()
-				s.deploy("web-spot", lab.Spot, 3)
-				s.deploy("web-on-demand", lab.OnDemand, 3)
-				s.deploy("web-both", "both", 4)
+				s.deploy("web-spot", lab.Spot, 3, nil)
+				s.deploy("web-on-demand", lab.OnDemand, 3, nil)
+				s.deploy("web-both", "both", 4, nil)
 				s.job("job-spot", lab.Spot, 2)
 				s.job("job-on-demand", lab.OnDemand, 2)
 				for app, split := range want {
@@ -250,5 +258,89 @@ func TestLongKueue(t *testing.T) {
 				t.Logf("14 pods run on the flavors that Kueue chose; the slowest was ready %s after its creation", longest.Round(10*time.Millisecond))
 			})
 		}
+	}
+}
+
+// TestLongKueueQuota: the gate of a pod does not expire while the pod waits for quota, and the
+// controller decides after the real Kueue has admitted the pod.
+func TestLongKueueQuota(t *testing.T) {
+	const kueueGate, gateTimeout = "kueue.x-k8s.io/admission", 30 * time.Second
+	startKueue(t)
+	for name, mode := range map[string]string{"autoscaler mode": live.AutoscalerMode, "any scheduler": live.AnyScheduler} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, mode, append(live.OnDemand(2, 8), live.Spot(2, 8)...)...)
+			flavor := fmt.Sprintf(`
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: any-%s}
+---`, s.Namespace)
+			flavors := func(cpus int) string {
+				return fmt.Sprintf("{name: any-%s, resources: [{name: cpu, nominalQuota: %d}]}", s.Namespace, cpus)
+			}
+			for _, object := range decode(t, flavor+s.queue("any", flavors(0))) {
+				s.Must(objects.Create(s.Ctx, object))
+			}
+			setQuota := func(cpus int) {
+				queue := decode(t, s.queue("any", flavors(cpus)))[0]
+				spec, err := json.Marshal(map[string]any{"spec": queue.Object["spec"]})
+				s.Must(err)
+				s.patch(queue, string(spec), "")
+			}
+			// haveGates returns a check that so many pods wait for Kueue and for the controller, in this
+			// order, and that so many others wait only for the controller.
+			haveGates := func(queued, admitted int) func() error {
+				return func() error {
+					pods, err := live.Pods(s.Ctx, kube, s.Namespace, metav1.ListOptions{})
+					got := [2]int{}
+					for _, pod := range pods {
+						gates := pod.Spec.SchedulingGates
+						switch {
+						case !live.Gated(&pod):
+							err = errors.Join(err, fmt.Errorf("%s has the gates %v, want %s", pod.Name, gates, live.GateName))
+						case len(gates) == 1:
+							got[1]++
+						case (gates[0].Name == kueueGate) == (pod.Name == "single"):
+							got[0]++
+						}
+					}
+					if want := [2]int{queued, admitted}; err == nil && got != want {
+						err = fmt.Errorf("%d pods wait for both and the controller, want %d", got, want)
+					}
+					return err
+				}
+			}
+			s.deploy("web", "any", 6, map[string]string{minOnDemand: "2"})
+			// The gates of this pod have the other order.
+			single := s.template("single")
+			single.Labels[queueLabel], single.Spec.SchedulingGates = "any", []v1.PodSchedulingGate{{Name: kueueGate}}
+			_, err := kube.CoreV1().Pods(s.Namespace).Create(s.Ctx, &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "single", Labels: single.Labels}, Spec: single.Spec,
+			}, metav1.CreateOptions{})
+			s.Must(err)
+			s.Eventually(soon, haveGates(7, 0))
+			s.RequireThroughout(gateTimeout+15*time.Second, haveGates(7, 0))
+
+			// Kueue admits three pods, and the timeout of their last gate begins.
+			s.Must(s.Controller.Pause())
+			setQuota(3)
+			s.Eventually(soon, haveGates(4, 3))
+			s.RequireThroughout(5*time.Second, haveGates(4, 3))
+			s.Must(s.Controller.Resume())
+			s.Eventually(soon, func() error {
+				splits, err := s.Splits()
+				if web := splits["web"]; err == nil && (web.OnDemand != min(2, 6-web.Waiting) || web.Waiting+splits["single"].Waiting != 4) {
+					err = fmt.Errorf("%+v, want 3 pods, and web with 2 on on-demand if it has 2", splits)
+				}
+				return err
+			})
+			s.job("job", "any", 2)
+			setQuota(20)
+			s.Eventually(2*soon, s.HaveReadySplits(map[string]split{"web": {OnDemand: 2, Spot: 4}, "single": {OnDemand: 1}, "job": {Spot: 2}}))
+			for _, pod := range s.Seen.Pods("") {
+				if strings.HasPrefix(pod.Assigned, "none:") {
+					t.Errorf("%s is assigned %q", pod.Name, pod.Assigned)
+				}
+			}
+		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,24 +45,46 @@ const (
 type split = live.Split
 
 // scenario is a scenario with objects of other projects.
-type scenario struct{ *live.Scenario }
+type scenario struct {
+	*live.Scenario
+	schedulerName string // of the pods
+}
 
 // start starts a scheduler and a controller with these nodes. The controller does not wait for a
-// calm period before it moves pods. mode is the autoscaler mode: the admission policy, and gating
-// in the controller.
-func start(t *testing.T, mode bool, nodes ...lab.NodeSpec) *scenario {
+// calm period before it moves pods. mode is the overlay that gates new pods: live.AutoscalerMode,
+// live.AnyScheduler, which starts kube-scheduler and a failsafe, or "".
+func start(t *testing.T, mode string, nodes ...lab.NodeSpec) *scenario {
 	t.Helper()
-	s := &scenario{live.NewScenario(t, controlPlane, kube, nodes...)}
+	s := &scenario{live.NewScenario(t, controlPlane, kube, nodes...), "spot-aware-scheduler"}
 	s.Watch()
-	if mode {
-		s.ApplyMode(live.AutoscalerMode)
+	if mode != "" {
+		s.ApplyMode(mode)
 	}
-	s.Audit(nil, audit.Options{})
-	s.StartScheduler(lab.SchedulerOptions{})
-	s.StartController(live.Settings{
-		"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": "1s", "gating.enabled": mode,
-	})
+	settings := live.Settings{
+		"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": "1s", "gating.enabled": mode != "",
+	}
+	if mode == live.AnyScheduler {
+		s.schedulerName = v1.DefaultSchedulerName
+		_, err := kube.CoreV1().Namespaces().Patch(s.Ctx, s.Namespace, types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"spot-aware-scheduler.io/opt-in":"keep-scheduler"}}}`), metav1.PatchOptions{})
+		s.Must(err)
+		s.Audit(nil, audit.Options{SchedulerName: s.schedulerName, Gated: true})
+		s.Scheduler, err = controlPlane.StartStockScheduler(s.Ctx)
+		s.Must(err)
+		s.StartAnotherController(settings, "--failsafe")
+	} else {
+		s.Audit(nil, audit.Options{})
+		s.StartScheduler(lab.SchedulerOptions{})
+	}
+	s.StartController(settings)
 	return s
+}
+
+// template returns a pod of an app.
+func (s *scenario) template(app string) v1.PodTemplateSpec {
+	template := live.PodTemplate(app)
+	template.Spec.SchedulerName = s.schedulerName
+	return template
 }
 
 // create creates an object of another project in the scenario's namespace.
