@@ -286,8 +286,8 @@ metadata: {name: any-%s}
 				s.Must(err)
 				s.patch(queue, string(spec), "")
 			}
-			// haveGates returns a check that so many pods wait for Kueue and for the controller, in this
-			// order, and that so many others wait only for the controller.
+			// haveGates returns a check that so many pods wait for Kueue and for the controller, in
+			// this order, and that so many others wait only for the controller.
 			haveGates := func(queued, admitted int) func() error {
 				return func() error {
 					pods, err := live.Pods(s.Ctx, kube, s.Namespace, metav1.ListOptions{})

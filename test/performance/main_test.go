@@ -92,7 +92,8 @@ func TestRate(t *testing.T) {
 	if m.PlacedP50Milliseconds <= 0 || m.PlacedP99Milliseconds < m.PlacedP50Milliseconds {
 		t.Errorf("from creation to binding: p50 %v ms, p99 %v ms", m.PlacedP50Milliseconds, m.PlacedP99Milliseconds)
 	}
-	// A binding is at least half a millisecond later: it needs an attempt of the scheduler and a request.
+	// A binding is at least half a millisecond later: it needs an attempt of the scheduler and a
+	// request.
 	if m.GateP50Milliseconds <= 0 || m.GateP99Milliseconds < m.GateP50Milliseconds || m.GateP50Milliseconds > m.PlacedP50Milliseconds-0.5 {
 		t.Errorf("from creation to the removal of the gate: p50 %v ms, p99 %v ms", m.GateP50Milliseconds, m.GateP99Milliseconds)
 	}
