@@ -1,6 +1,7 @@
 package rebalance
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
@@ -69,10 +70,24 @@ func unassigned(w *snapshot.Workload) (total int) {
 }
 
 // unassignedOnDemand reports whether a pod runs on on-demand, may be part of the floor and does not
-// require on-demand. No assignment makes a pod with SpreadByAffinity require it.
+// require on-demand. No assignment makes a pod require it that has SpreadByAffinity, or whose
+// affinity cannot exclude spot.
 func unassignedOnDemand(p *snapshot.Pod) bool {
 	pod := &p.Subject.Pod
-	return runsOn(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && !pod.SpreadByAffinity && (!pod.Workload.Ordered || inFloor(p))
+	return runsOn(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && !pod.SpreadByAffinity &&
+		!strings.HasPrefix(p.Annotations[spot.AssignedAnnotation], spot.NotExcluded) && (!pod.Workload.Ordered || inFloor(p))
+}
+
+// requireOnDemand returns the number of pods that require on-demand.
+func requireOnDemand(w *snapshot.Workload) (n int) {
+	for _, revision := range w.Revisions {
+		for _, p := range revision.Pods {
+			if p.Subject.Pod.OnlyOnDemand {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // assignCandidates returns the candidates of a workload that may be replaced by pods that require

@@ -259,7 +259,7 @@ func shortfall(w *snapshot.Workload, reason migration.Reason) int {
 	case migration.Heal:
 		return w.FloorStatus().Healable
 	case migration.Assign:
-		return unassigned(w)
+		return w.Floor - requireOnDemand(w) // a replacement on spot is no success
 	}
 	return w.FloorStatus().Surplus
 }

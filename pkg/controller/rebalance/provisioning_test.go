@@ -175,6 +175,10 @@ func TestProvisioning(t *testing.T) {
 			func(w *world) { w.pod("web-2").unready = true }, nil, nil},
 		"running: not during a rollout, even if it is paused": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) { w.workload("web").rollingOut, w.workload("web").paused = true, true }, nil, nil},
+		"running: no label excludes a spot node": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
+			func(w *world) {
+				w.pod("web-0").annotations = map[string]string{spot.AssignedAnnotation: spot.NotExcluded + "s, floor"}
+			}, nil, nil},
 		"running: the floor is a preference": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) {
 				w.workload("web").settings = func(s *decision.WorkloadSettings) { s.WhenUnsatisfiable = decision.ScheduleAnyway }
@@ -287,6 +291,21 @@ func TestKeptSchedulerWithoutLabel(t *testing.T) {
 			clustertest.Equal(t, "moves", test.want, w.planProvisioning(rebalance.NewPlanner(provisioning())))
 		})
 	}
+}
+
+// A move whose replacement runs on spot failed, although no pod on on-demand lacks the requirement
+// any more. Without the back-off, heal would begin at once, and then the same move again.
+func TestAssignedPodOnSpot(t *testing.T) {
+	w, p := newWorld("node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 o s min=1"), rebalance.NewPlanner(provisioning())
+	clustertest.Equal(t, "moves", []string{"web-0 assign on-demand"}, w.planProvisioning(p))
+	replaced := w.pod("web-0")
+	replaced.name, replaced.node = "web-9", w.node("s")
+	for _, wait := range []time.Duration{time.Second, 30 * time.Second} {
+		w.now = start.Add(wait)
+		clustertest.Equal(t, "moves", []string(nil), w.planProvisioning(p))
+	}
+	w.now = start.Add(2 * time.Minute)
+	clustertest.Equal(t, "moves", []string{"web-1 heal on-demand"}, w.planProvisioning(p))
 }
 
 // A surge for which the autoscaler provisioned no node is undone and retried with an increasing
