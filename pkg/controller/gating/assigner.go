@@ -382,7 +382,7 @@ func (a *Assigner) resolve(
 		if age < decision.MaxOwnerDelay {
 			return s, ownerRetry, nil
 		}
-		return s, time.Second, nil // the scheduler removes the gate after gateTimeout
+		return s, time.Second, nil // a failsafe removes the gate after gateTimeout
 	}
 	if err != nil {
 		return s, 0, err

@@ -93,7 +93,7 @@ func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, e
 // every spot node in nodes, and not only nodes with a label of l. hidden is a spot node that
 // no expression excludes; nil if there is none.
 //
-// It adds a label only if spot nodes have no other one. Karpenter invents a value for an added
+// It adds a label only if nodes have no other one. Karpenter invents a value for an added
 // label that it does not know. The policy ignores such a value beside Karpenter's own label.
 func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (derived *Labels, hidden *v1.Node) {
 	derived = &Labels{notSpot: l.notSpot, spot: l.spot}
@@ -111,6 +111,9 @@ func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (deri
 	}
 	if policy.UnlabeledNodes == decision.Spot && len(onDemandNodes) > 0 && len(matching(derived.notSpot, onDemandNodes)) == 0 {
 		derived.notSpot = mostMatching(keys, exclude, onDemandNodes)
+	}
+	if policy.UnlabeledNodes != decision.Spot {
+		derived.notSpot = append(slices.Clone(l.notSpot), l.ofOnDemand(policy, keys, nodes)...)
 	}
 	left := matching(derived.notSpot, spotNodes)
 	for _, key := range keys {
@@ -134,6 +137,27 @@ func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (deri
 		derived.spot = mostMatching(keys, func(key string) (v1.NodeSelectorRequirement, bool) { return isSpot(policy, key) }, spotNodes)
 	}
 	return derived, hidden
+}
+
+// ofOnDemand returns expressions with the labels of on-demand nodes, whose provisioner may later
+// start its first spot node. It returns none if a node has a label of l: then the provisioner of that
+// node may invent a value for another label.
+func (l *Labels) ofOnDemand(policy *decision.Policy, keys []string, nodes []*snapshot.Node) (added []v1.NodeSelectorRequirement) {
+	for _, n := range nodes {
+		if slices.ContainsFunc(l.notSpot, func(e v1.NodeSelectorRequirement) bool { _, has := n.Labels[e.Key]; return has }) {
+			return nil
+		}
+	}
+	for _, key := range keys {
+		e, err := notSpot(policy, key)
+		if err == nil && slices.ContainsFunc(nodes, func(n *snapshot.Node) bool {
+			meaning, known := policy.LabelMeaning(key, n.Labels[key])
+			return known && meaning == decision.OnDemand
+		}) {
+			added = append(added, e)
+		}
+	}
+	return added
 }
 
 // maxUnknown limits how many values withoutUnknown adds.

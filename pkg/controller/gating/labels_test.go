@@ -201,6 +201,14 @@ func TestLabelsForNodes(t *testing.T) {
 			nodes:   []map[string]string{{eks: "SPOT"}, {eks: "ON_DEMAND"}},
 			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: in(eks, "SPOT"),
 		},
+		"EKS without a spot node": {
+			nodes: []map[string]string{{eks: "ON_DEMAND"}, {}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")},
+			spot: in(karpenter, "spot"),
+		},
+		"EKS without a spot node, and Karpenter": {
+			nodes: []map[string]string{{eks: "ON_DEMAND"}, {karpenter: "on-demand"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter},
+			spot: in(karpenter, "spot"),
+		},
 		"GKE": {nodes: []map[string]string{{gke: "true"}, {}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(gke, "true")}, spot: in(gke, "true")},
 		"AKS": {
 			nodes:   []map[string]string{{aks: "spot"}, {aks: "regular"}},
