@@ -50,7 +50,7 @@ the scheduler's configuration file.`,
 				"Only log what would be done. A dry run does not acquire the Lease, so it can run beside an active controller.")
 			flags.BoolVar(&opts.failsafe, "failsafe", false,
 				"Only remove gates that no controller removes within gateTimeout, and what a controller that no longer runs has left: "+
-					"PodDisruptionBudgets and releases of pods. It acquires no Lease. dryRun in the file has no effect.")
+					"PodDisruptionBudgets and releases of pods. It acquires no Lease. A dry run has no effect on it.")
 		},
 		Read: func() (func(context.Context) error, error) {
 			setup, err := opts.read()
@@ -66,9 +66,6 @@ the scheduler's configuration file.`,
 func (o *options) read() (*setup, error) {
 	if o.configFile == "" || o.SchedulerConfigFile == "" {
 		return nil, app.UsageError(errors.New("--config and --scheduler-config are required"))
-	}
-	if o.failsafe && o.dryRun {
-		return nil, app.UsageError(errors.New("--failsafe and --dry-run exclude each other: a failsafe that removes no gate has no effect"))
 	}
 	s := &setup{Config: round.Config{Profile: o.Profile}}
 	configErr := app.ReadFile(o.configFile, func(data []byte) (err error) {

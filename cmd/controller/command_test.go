@@ -56,7 +56,6 @@ func TestExitStatus(t *testing.T) {
 		"no file":                        {nil, app.ExitUsage},
 		"no scheduler's file":            {[]string{"--config=" + shipped}, app.ExitUsage},
 		"no file but the scheduler's":    {[]string{"--scheduler-config=" + shippedScheduler}, app.ExitUsage},
-		"a failsafe that runs dry":       {append(and("--failsafe"), "--dry-run"), app.ExitUsage},
 		"an unknown flag":                {[]string{"--config=" + shipped, "--dryrun"}, app.ExitUsage},
 		"an argument":                    {and("now"), app.ExitUsage},
 		"an unknown format of logs":      {and("--logging-format=xml"), app.ExitUsage},
