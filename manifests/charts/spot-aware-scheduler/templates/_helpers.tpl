@@ -117,6 +117,8 @@ settings of the values. Parameters: file.
 {{- end -}}
 {{- if eq (include "spot.admission" .root) "webhook" -}}
   {{- $config = mergeOverwrite $config (dict "gating" (dict "webhook" (dict "bindAddress" ":9443"))) -}}
+{{- else if dig "gating" "webhook" "bindAddress" "" $config -}}
+  {{- fail (printf "controller.config.gating.webhook.bindAddress: invalid value %q: expected no address unless controller.admission is webhook" $config.gating.webhook.bindAddress) -}}
 {{- end -}}
 {{- $files := dict -}}
 {{- with .root.Values.controller.prices -}}
