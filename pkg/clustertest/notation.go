@@ -85,7 +85,7 @@ func read(line []string) []runtime.Object {
 	return workloadOf(kind, name, int32(number(places[0])), places[1:], o)
 }
 
-// workload returns a workload and its pods.
+// workloadOf returns a workload and its pods.
 func workloadOf(kind, name string, replicas int32, places []string, o words) []runtime.Object {
 	template := v1.PodTemplateSpec{Spec: place(NewPod(name+"-template"), "-", o).Spec}
 	if value, given := o.get("optin"); given {

@@ -19,7 +19,7 @@ import (
 var expiredGates = metrics.NewCounter(&metrics.CounterOpts{
 	Subsystem: "spot_aware_scheduler",
 	Name:      "expired_capacity_gates_total",
-	Help: "Capacity gates that the scheduler or a standby controller removed because the leading controller did not remove them " +
+	Help: "Capacity gates that the scheduler, a standby controller or --failsafe removed because the leading controller did not remove them " +
 		"within gateTimeout.",
 	StabilityLevel: metrics.ALPHA,
 })

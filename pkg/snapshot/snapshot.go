@@ -180,7 +180,7 @@ type Workload struct {
 	// Floor is how many replicas must survive the loss of all spot nodes: the largest floor of its
 	// revisions. It is 0 if the workload is not InScope.
 	Floor int
-	// Settings are the settings of its newest revision; zero if the workload is not Ours.
+	// Settings are the settings of its newest revision; zero if the workload is not InScope.
 	Settings decision.WorkloadSettings
 	// Deployment is the object itself if it is one, else nil.
 	Deployment *appsv1.Deployment

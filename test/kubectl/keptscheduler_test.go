@@ -1,11 +1,13 @@
 package kubectl
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,9 +78,17 @@ func TestKeptScheduler(t *testing.T) {
 	})
 
 	s.StartController(live.Settings{"gating.enabled": true})
-	s.Eventually(time.Minute, s.HasReadySplit("web", live.Split{OnDemand: 2, Spot: 2}))
-	pods, err := live.Pods(s.Ctx, client, s.Namespace, metav1.ListOptions{})
-	s.Must(err)
+	var pods []v1.Pod
+	s.Eventually(time.Minute, func() error {
+		if err := s.HasReadySplit("web", live.Split{OnDemand: 2, Spot: 2})(); err != nil {
+			return err
+		}
+		pods, err = live.Pods(s.Ctx, client, s.Namespace, metav1.ListOptions{})
+		if slices.ContainsFunc(pods, func(pod v1.Pod) bool { return pod.Annotations["spot-aware-scheduler.io/assigned"] == "" }) {
+			err = errors.New("the rollout has not ended")
+		}
+		return err
+	})
 	eventually(map[string]string{
 		"status":                             "deployment/web   OK      4         2       2           2      0         2",
 		"explain pod/" + pods[0].Name:        fmt.Sprintf("the recorded decision of the controller is %q", pods[0].Annotations["spot-aware-scheduler.io/assigned"]),

@@ -169,10 +169,10 @@ const (
 const (
 	// ReasonHiddenFromAutoscaler (Warning, on the pod): node affinity does not express a part of
 	// the policy: `maxPerPool`, a floor for a pod that admits only spot, a topology spread
-	// constraint, or a floor that no on-demand node could run.
+	// constraint, a floor that no on-demand node could run, or a spot node without a usable label.
 	//
 	// Remedy: no `maxPerPool` with autoscalers; remove the pod's own affinity; `nodeAffinityPolicy:
-	// Ignore` in the constraint; a fitting on-demand node, or a floor of 0.
+	// Ignore` in the constraint; a fitting on-demand node, or a floor of 0; label the node.
 	ReasonHiddenFromAutoscaler = "HiddenFromAutoscaler"
 	// ReasonHiddenCapacity (Warning, on the node): no label of `gating.labels` on the node shows
 	// its capacity type to autoscalers.
@@ -186,7 +186,7 @@ const (
 	// Remedy: read the autoscaler's events on the pod.
 	ReasonReplacedPending = "ReplacedWhilePending"
 	// ReasonGateExpired (Warning, on the pod): the controller did not remove the gate within
-	// `gateTimeout`, so autoscalers do not see the floor.
+	// `gateTimeout`, so autoscalers and other schedulers do not see the floor.
 	//
 	// Remedy: check whether spot-controller runs, with `gating.enabled: true`.
 	ReasonGateExpired = "CapacityGateExpired"
