@@ -140,8 +140,8 @@ func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (deri
 }
 
 // ofOnDemand returns expressions with the labels of on-demand nodes, whose provisioner may later
-// start its first spot node. It returns none if a node has a label of l: then the provisioner of that
-// node may invent a value for another label.
+// start its first spot node. It returns none if a node has a label of l: then the provisioner of
+// that node may invent a value for another label.
 func (l *Labels) ofOnDemand(policy *decision.Policy, keys []string, nodes []*snapshot.Node) (added []v1.NodeSelectorRequirement) {
 	for _, n := range nodes {
 		if slices.ContainsFunc(l.notSpot, func(e v1.NodeSelectorRequirement) bool { _, has := n.Labels[e.Key]; return has }) {
