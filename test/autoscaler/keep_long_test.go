@@ -176,10 +176,7 @@ func TestLongKeptOutages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startKept(t, append(live.OnDemand(2, 100), live.Spot(4, 100)...)...)
-			s.Must(s.Controller.Stop())
-			s.StartController(s.standby())
-			standby := s.StartAnotherController(s.settings) // serves the webhook while the leader is paused
-			s.WaitForGate()
+			standby := s.separateLeader()
 			s.StartAnotherController(s.standby(), "--failsafe")
 			s.Must(s.Controller.Pause())
 			want := map[string]live.Split{}
