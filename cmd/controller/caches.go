@@ -52,16 +52,16 @@ func (c *caches) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (c *caches) NeedLeaderElection() bool { return false }
 
-// whenSynced returns a runnable of the leader that runs when every cache is full.
-func (c *caches) whenSynced(run func(context.Context) error) manager.Runnable {
-	return manager.RunnableFunc(func(ctx context.Context) error {
+// whenSynced returns a runnable that runs when every cache is full, only on the leader.
+func (c *caches) whenSynced(run func(context.Context) error) manager.RunnableFunc {
+	return func(ctx context.Context) error {
 		select {
 		case <-c.synced:
 			return run(ctx)
 		case <-ctx.Done():
 			return nil
 		}
-	})
+	}
 }
 
 // full reports whether every cache is full.

@@ -126,14 +126,10 @@ func newWithdrawer(
 	}
 	withdrawer := failsafe.NewWithdrawer(caches.factory, client, recorder, clock.RealClock{},
 		map[string]time.Duration{setup.Profile: setup.Policy.GateTimeout}, func() bool { return !leads() })
-	return standby{func(ctx context.Context) error {
-		select {
-		case <-caches.synced:
-			withdrawer.Run(ctx)
-		case <-ctx.Done():
-		}
+	return standby{caches.whenSynced(func(ctx context.Context) error {
+		withdrawer.Run(ctx)
 		return nil
-	}}, nil
+	})}, nil
 }
 
 // errLeads is why a replica that leads does not send a request of a standby.

@@ -19,6 +19,16 @@ type Scope struct {
 	Namespaces corelisters.NamespaceLister
 }
 
+// NewScope returns the scope of a profile. Pods keep their scheduler only if the controller removes
+// their gates.
+func NewScope(profile string, gating bool, namespaces corelisters.NamespaceLister) Scope {
+	scope := Scope{Profile: profile}
+	if gating {
+		scope.Namespaces = namespaces
+	}
+	return scope
+}
+
 // Includes reports whether the policy applies to the pod.
 func (s Scope) Includes(pod *v1.Pod) bool {
 	return pod.Spec.SchedulerName == s.Profile || s.KeepsScheduler(pod)

@@ -94,8 +94,8 @@ const (
 	AssignedAnnotation = "spot-aware-scheduler.io/assigned"
 	// GateExpired is its value if a failsafe removed CapacityGate instead of the controller.
 	GateExpired = "none: the gate expired"
-	// NotExcluded is the beginning of its value if affinity cannot exclude all spot nodes.
-	NotExcluded = "none: no label excludes the spot node "
+	// NotExcluded is a part of its value if affinity cannot exclude all spot nodes.
+	NotExcluded = "no label excludes the spot node "
 	// WaitingSinceAnnotation is the time (RFC 3339) from which a pod that had scheduling gates
 	// waits for a node. The program that removes CapacityGate writes it with the last gate,
 	// otherwise the scheduler when it finds the pod unschedulable. Anyone who may write the pod can

@@ -18,8 +18,8 @@ import (
 // manifests/components/webhook.
 const policyBinding, webhookConfiguration = "spot-aware-scheduler-capacity", "spot-aware-scheduler-capacity"
 
-// checkInterval is the interval at which the controller checks whether the policy is bound, and
-// whether the API server trusts the webhook.
+// checkInterval is the interval at which the controller checks whether the policy is bound or the
+// webhook configured, and whether the configuration has the authority of its certificate.
 // effectDelay is the maximum time until the API server applies a new binding. missingDelay and
 // forbiddenDelay are how long the API server must find no policy or refuse the check before the
 // policy counts as missing: a policy that is replaced is missing for a moment, and an API server

@@ -3,7 +3,6 @@ package gating
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -152,7 +151,7 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 		return choice{why: "its own node selector or affinity admits no spot"} // it counts as part of the floor
 	case ofFloor && f.hidden != "":
 		return choice{
-			why: strings.TrimPrefix(spot.NotExcluded, "none: ") + f.hidden + ", " + floor, ofRevision: true,
+			why: spot.NotExcluded + f.hidden + ", " + floor, ofRevision: true,
 			warning: "The pod is part of the floor, but gets no affinity: no label that affinity can express marks " + f.hidden + " as spot",
 		}
 	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:

@@ -160,7 +160,7 @@ func (l *Labels) ofOnDemand(policy *decision.Policy, keys []string, nodes []*sna
 	return added
 }
 
-// maxUnknown limits how many values withoutUnknown adds.
+// maxUnknown limits of how many nodes withoutUnknown adds values.
 const maxUnknown = 10
 
 // withoutUnknown returns the expressions with the unknown values of the capacity labels of nodes

@@ -31,6 +31,12 @@ func (r *round) podsToAssign(w *snapshot.Workload) (pods int) {
 // the webhook every pod may be, because it gates none while no controller is ready. Then the
 // back-off ends the moves if replacements are not gated.
 func (r *round) gatesReplacements(w *snapshot.Workload) bool {
+	switch {
+	case r.settings.GatesReplacement == nil:
+		return true
+	case w.KeepsScheduler || r.settings.Gating.ServesWebhook():
+		return r.settings.GatesReplacement(time.Time{})
+	}
 	var youngest time.Time
 	for _, revision := range w.Revisions {
 		for _, p := range revision.Pods {
@@ -39,10 +45,7 @@ func (r *round) gatesReplacements(w *snapshot.Workload) bool {
 			}
 		}
 	}
-	if w.KeepsScheduler || r.settings.Gating.ServesWebhook() {
-		youngest = time.Time{}
-	}
-	return r.settings.GatesReplacement == nil || r.settings.GatesReplacement(youngest)
+	return r.settings.GatesReplacement(youngest)
 }
 
 // unassigned returns the number of pods on on-demand that should require on-demand but do not.
@@ -75,7 +78,7 @@ func unassigned(w *snapshot.Workload) (total int) {
 func unassignedOnDemand(p *snapshot.Pod) bool {
 	pod := &p.Subject.Pod
 	return runsOn(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && !pod.SpreadByAffinity &&
-		!strings.HasPrefix(p.Annotations[spot.AssignedAnnotation], spot.NotExcluded) && (!pod.Workload.Ordered || inFloor(p))
+		!strings.Contains(p.Annotations[spot.AssignedAnnotation], spot.NotExcluded) && (!pod.Workload.Ordered || inFloor(p))
 }
 
 // requireOnDemand returns the number of pods that require on-demand.

@@ -177,7 +177,7 @@ func TestProvisioning(t *testing.T) {
 			func(w *world) { w.workload("web").rollingOut, w.workload("web").paused = true, true }, nil, nil},
 		"running: no label excludes a spot node": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) {
-				w.pod("web-0").annotations = map[string]string{spot.AssignedAnnotation: spot.NotExcluded + "s, floor"}
+				w.pod("web-0").annotations = map[string]string{spot.AssignedAnnotation: "none: no label excludes the spot node s, floor"}
 			}, nil, nil},
 		"running: the floor is a preference": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) {

@@ -83,10 +83,7 @@ type Planner struct {
 // NewPlanner connects the planners and the executor. It must be called before factory is started.
 func NewPlanner(config Config, factory informers.SharedInformerFactory, clients Clients) (*Planner, error) {
 	namespaces := factory.Core().V1().Namespaces()
-	scope := workload.Scope{Profile: config.Profile}
-	if config.Gating.Enabled {
-		scope.Namespaces = namespaces.Lister()
-	}
+	scope := workload.NewScope(config.Profile, config.Gating.Enabled, namespaces.Lister())
 	reader, err := snapshot.NewReader(factory, config.Policy, config.Signals, scope, config.Interruption.NotReadyAfter.Duration)
 	if err != nil {
 		return nil, err

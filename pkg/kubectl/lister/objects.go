@@ -264,11 +264,7 @@ func (k *listing) list(ctx context.Context, client rest.Interface, namespace str
 // PolicyScope selects the pods that the policy of a profile applies to. gating is the section of
 // the controller's configuration.
 func (s *Objects) PolicyScope(profile string, gating controller.Gating) workload.Scope {
-	scope := workload.Scope{Profile: profile}
-	if gating.Enabled { // as in round.NewPlanner
-		scope.Namespaces = s.factory.Core().V1().Namespaces().Lister()
-	}
-	return scope
+	return workload.NewScope(profile, gating.Enabled, s.factory.Core().V1().Namespaces().Lister())
 }
 
 // Snapshot returns the cluster under the policy, for the pods that scope includes. signals contains
