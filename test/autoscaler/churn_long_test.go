@@ -10,7 +10,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
@@ -96,12 +95,7 @@ func (s *scenario) changeDeployments(length time.Duration) {
 
 // preferSpot is an edit that makes pods of the stock scheduler prefer spot.
 func (s *scenario) preferSpot(d *appsv1.Deployment) {
-	if !s.stock {
-		return
+	if s.stock {
+		preferSpot(lab.KarpenterCapacityLabel)(d)
 	}
-	d.Spec.Template.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
-		PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 100, Preference: v1.NodeSelectorTerm{
-			MatchExpressions: []v1.NodeSelectorRequirement{{Key: lab.KarpenterCapacityLabel, Operator: v1.NodeSelectorOpIn, Values: []string{lab.Spot}}},
-		}}},
-	}}
 }

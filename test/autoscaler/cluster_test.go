@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -52,6 +53,27 @@ func (s *scenario) deploy(name string, replicas int, cpu, memory string, edits .
 // percentage.
 func floor(value string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Annotations[minOnDemand] = value }
+}
+
+// floorOf returns the number of replicas that must run on on-demand.
+func floorOf(value string, replicas int) int {
+	parsed := intstr.Parse(value)
+	n, err := intstr.GetScaledValueFromIntOrPercent(&parsed, replicas, true)
+	if err != nil {
+		panic(err)
+	}
+	return min(n, replicas)
+}
+
+// preferSpot returns an edit that makes pods prefer the nodes that this label marks as spot.
+func preferSpot(key string) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 100, Preference: v1.NodeSelectorTerm{
+				MatchExpressions: []v1.NodeSelectorRequirement{{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{lab.Spot}}},
+			}}},
+		}}
+	}
 }
 
 // remove deletes a Deployment with its pods.

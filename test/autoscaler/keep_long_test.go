@@ -4,7 +4,6 @@ package autoscaler
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -26,12 +25,6 @@ func keptTemplate(app string) v1.PodTemplateSpec {
 	template := live.PodTemplate(app)
 	template.Spec.SchedulerName = v1.DefaultSchedulerName
 	return template
-}
-
-// onFloor returns the split of this many replicas if as many as the floor run on on-demand.
-func onFloor(floor string, replicas int) live.Split {
-	n := floorOf(floor, replicas)
-	return live.Split{OnDemand: n, Spot: replicas - n}
 }
 
 // keptWorkloads changes workloads at random. The sequence of changes is always the same.
@@ -186,13 +179,7 @@ func TestLongKeptOutages(t *testing.T) {
 				want[name] = onFloor("2", replicas)
 			}
 			began := time.Now()
-			s.Eventually(soon, func() error {
-				pods, err := live.Pods(s.Ctx, kube, s.Namespace, metav1.ListOptions{})
-				if err == nil && len(pods) < apps*replicas {
-					err = fmt.Errorf("%d pods", len(pods))
-				}
-				return err
-			})
+			s.Eventually(soon, s.HasGated("", apps*replicas))
 			outage.cut(s, standby)
 			if outage.undecided {
 				s.Eventually(outage.limit, func() error {
@@ -268,14 +255,8 @@ func TestLongKeptReclaim(t *testing.T) {
 				}
 				began := time.Now()
 				names := map[string]bool{}
-				for _, node := range live.Spot(6, 50) {
-					names[node.Name] = true
-					if notice > 0 {
-						s.EditNode(node.Name, func(n *v1.Node) {
-							n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: interruptionTaint, Value: "test", Effect: v1.TaintEffectNoSchedule})
-							n.Annotations[deadlineAnnotation] = began.Add(notice).UTC().Format(time.RFC3339)
-						})
-					}
+				if notice > 0 {
+					names = announce(s.Scenario, lab.Spot, began.Add(notice))
 				}
 				if notice > 0 {
 					s.Eventually(notice, func() error {
@@ -290,8 +271,8 @@ func TestLongKeptReclaim(t *testing.T) {
 					time.Sleep(time.Until(began.Add(notice)))
 				}
 				var lost []string
-				for name := range maps.Keys(names) {
-					lost = append(lost, name)
+				for _, node := range live.Spot(6, 50) {
+					lost = append(lost, node.Name)
 				}
 				s.LoseNodes(lost...)
 				s.Eventually(2*soon, s.HaveReadySplits(gone))

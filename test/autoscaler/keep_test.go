@@ -111,6 +111,12 @@ func labelled(nodes []lab.NodeSpec, key string, values map[string]string) []lab.
 	return nodes
 }
 
+// onFloor returns the split of this many replicas if as many as the floor run on on-demand.
+func onFloor(floor string, replicas int) live.Split {
+	n := floorOf(floor, replicas)
+	return live.Split{OnDemand: n, Spot: replicas - n}
+}
+
 // TestKeptScheduler: kube-scheduler places 36 replicas of eight Deployments. As many as the floors
 // require run on on-demand, after the first placement, a rollout of all and the reclaim of a node.
 func TestKeptScheduler(t *testing.T) {
@@ -118,13 +124,8 @@ func TestKeptScheduler(t *testing.T) {
 	want := map[string]live.Split{}
 	for replicas := 1; replicas <= 8; replicas++ {
 		floor := []string{"1", "2", "30%"}[replicas%3]
-		least := map[string]int{"1": 1, "2": 2, "30%": (3*replicas + 9) / 10}[floor]
-		least = max(min(least, replicas), 1)
-		if replicas == 1 {
-			least = 1
-		}
 		name := fmt.Sprint("app-", replicas)
-		want[name] = live.Split{OnDemand: least, Spot: replicas - least}
+		want[name] = onFloor(floor, replicas)
 		s.Deploy(name, replicas, kept, live.Annotated("spot-aware-scheduler.io/min-on-demand", floor))
 	}
 	s.Eventually(soon, s.HaveReadySplits(want))
@@ -262,17 +263,10 @@ func TestKeptSwitched(t *testing.T) {
 	s.Must(labelNamespace(s.Ctx, s.Namespace, "true")) // has no effect without the overlay namespace-opt-in
 	want := map[string]live.Split{"own": {OnDemand: 2, Spot: 4}}
 	s.Deploy("own", 6, live.Annotated(minOnDemand, "2"))
-	preferSpot := func(d *appsv1.Deployment) {
-		d.Spec.Template.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
-			PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 100, Preference: v1.NodeSelectorTerm{
-				MatchExpressions: []v1.NodeSelectorRequirement{{Key: capacityLabel, Operator: v1.NodeSelectorOpIn, Values: []string{lab.Spot}}},
-			}}},
-		}}
-	}
 	before := map[string]live.Split{}
 	for i := range 4 {
 		name := fmt.Sprint("app-", i)
-		s.Deploy(name, 4, kept, preferSpot)
+		s.Deploy(name, 4, kept, preferSpot(capacityLabel))
 		before[name], want[name] = live.Split{Spot: 4}, live.Split{OnDemand: 1, Spot: 3}
 	}
 	s.Eventually(soon, s.HaveReadySplits(before))
@@ -285,7 +279,7 @@ func TestKeptSwitched(t *testing.T) {
 	t.Logf("all floors were met %s after the mode was enabled", time.Since(began).Round(100*time.Millisecond))
 
 	s.Must(labelNamespace(s.Ctx, s.Namespace, "other"))
-	s.Deploy("after", 4, kept, preferSpot)
+	s.Deploy("after", 4, kept, preferSpot(capacityLabel))
 	s.Eventually(soon, s.HasReadySplit("after", live.Split{Spot: 4}))
 	s.SetImage("own", "registry.invalid/app:2")
 	s.Eventually(soon, s.HaveReadySplits(map[string]live.Split{"own": want["own"]}))

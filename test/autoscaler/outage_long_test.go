@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
@@ -57,22 +55,7 @@ func (s *scenario) killController() time.Time {
 	for i := range gatedApps {
 		s.deploy(appName(i), gatedReplicas, "100m", "64Mi")
 	}
-	s.Eventually(soon, func() error {
-		pods, err := live.Pods(s.Ctx, kube, s.Namespace, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		got := 0
-		for i := range pods {
-			if live.Gated(&pods[i]) {
-				got++
-			}
-		}
-		if got != gatedApps*gatedReplicas {
-			return fmt.Errorf("%d of %d pods have the gate", got, gatedApps*gatedReplicas)
-		}
-		return nil
-	})
+	s.Eventually(soon, s.HasGated("", gatedApps*gatedReplicas))
 	s.Must(s.Controller.Kill())
 	return began
 }

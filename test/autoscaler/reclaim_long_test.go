@@ -93,7 +93,7 @@ func massReclaim(t *testing.T, with setup, spotGone bool) {
 	t.Logf("other controllers created %d pods in %s just before", spot, creation.Round(time.Millisecond))
 	began := time.Now()
 	deadline := began.Add(notice)
-	reclaimed := s.announce(lab.Spot, deadline)
+	reclaimed := announce(s.Scenario, lab.Spot, deadline)
 	moving := on(s.Seen, reclaimed)
 	pods := 0
 	for _, n := range moving {
@@ -230,7 +230,7 @@ func (s *scenario) awaitStableNodes(length time.Duration) {
 
 // announce marks all nodes of a capacity type at once as reclaimed at the deadline, and returns
 // their names.
-func (s *scenario) announce(capacity string, deadline time.Time) map[string]bool {
+func announce(s *live.Scenario, capacity string, deadline time.Time) map[string]bool {
 	s.Helper()
 	nodes, err := kube.CoreV1().Nodes().List(s.Ctx, metav1.ListOptions{})
 	s.Must(err)

@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
@@ -210,14 +209,4 @@ func longestPending(h *live.History, app string) time.Duration {
 		pending = append(pending, until.Sub(pod.Created))
 	}
 	return slices.Max(pending)
-}
-
-// floorOf returns the number of replicas that must run on on-demand.
-func floorOf(value string, replicas int) int {
-	parsed := intstr.Parse(value)
-	n, err := intstr.GetScaledValueFromIntOrPercent(&parsed, replicas, true)
-	if err != nil {
-		panic(err)
-	}
-	return min(n, replicas)
 }

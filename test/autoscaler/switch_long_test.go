@@ -111,9 +111,9 @@ func switchedOff(t *testing.T, controlled bool) {
 	s.Must(s.Controller.Pause())
 	s.SetImage("web", "app:2")
 	s.deploy("gated", 4, "200m", "64Mi", floor("2"))
-	s.Eventually(soon, s.gatedPods("gated", 4))
+	s.Eventually(soon, s.HasGated("gated", 4))
 	s.Eventually(soon, func() error {
-		if err := s.gatedPods("web", 0)(); err == nil {
+		if err := s.HasGated("web", 0)(); err == nil {
 			return errors.New("no pod of the rollout is gated")
 		}
 		return nil
@@ -385,26 +385,6 @@ func (s *scenario) longestWait(since time.Time) (longest time.Duration) {
 		}
 	}
 	return longest
-}
-
-// gatedPods returns a check that `want` pods of an app have the gate.
-func (s *scenario) gatedPods(app string, want int) func() error {
-	return func() error {
-		pods, err := live.Pods(s.Ctx, kube, s.Namespace, metav1.ListOptions{LabelSelector: "app=" + app})
-		if err != nil {
-			return err
-		}
-		got := 0
-		for i := range pods {
-			if live.Gated(&pods[i]) {
-				got++
-			}
-		}
-		if got != want {
-			return fmt.Errorf("%d pods of %s are gated, want %d", got, app, want)
-		}
-		return nil
-	}
 }
 
 // documentedCommands returns the kubectl commands under a heading of docs/autoscalers.md.

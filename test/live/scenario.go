@@ -160,6 +160,31 @@ func Gated(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate v1.PodSchedulingGate) bool { return gate.Name == GateName })
 }
 
+// HasGated returns a check that so many pods of the app, or of all apps if it is empty, have the
+// gate.
+func (s *Scenario) HasGated(app string, want int) func() error {
+	return func() error {
+		var options metav1.ListOptions
+		if app != "" {
+			options.LabelSelector = "app=" + app
+		}
+		pods, err := Pods(s.Ctx, s.Client, s.Namespace, options)
+		if err != nil {
+			return err
+		}
+		got := 0
+		for i := range pods {
+			if Gated(&pods[i]) {
+				got++
+			}
+		}
+		if got != want {
+			return fmt.Errorf("%d pods are gated, want %d %s", got, want, app)
+		}
+		return nil
+	}
+}
+
 // Must ends the test if err is not nil.
 func Must(t testing.TB, err error) {
 	t.Helper()
