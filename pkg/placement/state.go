@@ -34,6 +34,8 @@ type Attempt struct {
 type State struct {
 	Attempt
 	Counter *Counter
+	// Unblocked is View.Unblocked.
+	Unblocked bool
 	// NominatedNode is the node that preemption nominated for the pod, if any.
 	NominatedNode string
 	// Placement is the placement of the pod. Reserve sets it on the state of the cycle itself, not
@@ -127,7 +129,7 @@ func (c *Counter) Decide(a Attempt, waiting View, owners *workload.Owners, volum
 	if c.Evidence.Judge(a.Pod, volumesOf, &a.Subject.Pod, &state.Plan) {
 		state = NewState(a.Subject, a.Settings, waited, c, unbound...)
 	}
-	state.Pod, state.Invalid = a.Pod, a.Invalid
+	state.Pod, state.Invalid, state.Unblocked = a.Pod, a.Invalid, waiting.Unblocked
 	state.reserveUnlabeled(waiting.onDemandFits)
 	return state, nil
 }

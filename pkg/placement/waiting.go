@@ -106,8 +106,9 @@ type waitingPod struct {
 	shape string // key in WaitingPods.onDemandShapes; "" if the pod is not in it
 	// requirements are what shape describes; nil without a shape.
 	requirements *workload.Requirements
-	due          bool   // a change of an owner may unblock the pod, and it has not been woken since
-	lastBatch    uint64 // the number of the last batch with the pod; 0 if none
+	due          bool        // a change may unblock the pod, and it has not been woken since
+	unblocked    atomic.Bool // see View.Unblocked
+	lastBatch    uint64      // the number of the last batch with the pod; 0 if none
 }
 
 // NewWaitingPods returns an empty registry that retries pods by calling wake, which must not block.
@@ -160,7 +161,10 @@ func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) (last Wait) {
 		w.byOwner.Put(owner, pod.UID, entry)
 	}
 	if !wait.RetryAt.IsZero() {
-		entry.timer = w.clock.AfterFunc(wait.RetryAt.Sub(now), func() { w.wake(podsByKey(entry.pod)) })
+		entry.timer = w.clock.AfterFunc(wait.RetryAt.Sub(now), func() {
+			entry.unblocked.Store(true)
+			w.wake(podsByKey(entry.pod))
+		})
 	}
 	return last
 }
@@ -181,6 +185,9 @@ type View struct {
 	GangSince time.Time
 	// Last is the last Wait that was recorded for the pod; the zero Wait if it does not wait.
 	Last Wait
+	// Unblocked means that a change of an owner, or Wait.RetryAt, may have unblocked the pod since
+	// its last attempt. The scheduling queue reports no event about either.
+	Unblocked bool
 	// MayPreempt means that preemption may have nominated a node for a waiting pod of the revision.
 	MayPreempt bool
 	// onDemandFits are the requirements of the other pods that wait for on-demand.
@@ -203,7 +210,7 @@ func (w *WaitingPods) View(pod *v1.Pod, gang Gang, siblings bool, counter *Count
 		}
 	}
 	if entry := w.pods[pod.UID]; entry != nil {
-		v.Last = entry.Wait
+		v.Last, v.Unblocked = entry.Wait, entry.unblocked.Load()
 	}
 	if siblings {
 		for _, entry := range w.byOwner[workload.RevisionOf(pod)] {

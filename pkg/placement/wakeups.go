@@ -83,10 +83,10 @@ func (w *WaitingPods) endThrottle(owner workload.OwnerKey) {
 // owner has changed. If it had nothing to do, owner is no longer throttled.
 func (w *WaitingPods) wakeNext(owner workload.OwnerKey, change ownerChange) {
 	if change.siblingLeft {
-		w.markDue(owner, func(_ *v1.Pod, wait Wait) bool { return wait.DependsOnSiblings })
+		w.markDue(owner, false, func(_ *v1.Pod, wait Wait) bool { return wait.DependsOnSiblings })
 	}
 	if change.check != nil {
-		w.markDue(owner, change.check())
+		w.markDue(owner, true, change.check())
 	}
 	w.mu.Lock()
 	pods := w.nextBatch(owner)
@@ -105,9 +105,10 @@ func (w *WaitingPods) wakeNext(owner workload.OwnerKey, change ownerChange) {
 	}
 }
 
-// markDue marks the pods of owner that unblocked reports. It calls unblocked without the lock,
-// because there may be thousands of pods and the scheduling cycle needs the lock.
-func (w *WaitingPods) markDue(owner workload.OwnerKey, unblocked func(*v1.Pod, Wait) bool) {
+// markDue marks the pods of owner that unblocked reports; ownerChanged means that owner itself
+// changed. It calls unblocked without the lock, because there may be thousands of pods and the
+// scheduling cycle needs the lock.
+func (w *WaitingPods) markDue(owner workload.OwnerKey, ownerChanged bool, unblocked func(*v1.Pod, Wait) bool) {
 	w.mu.Lock()
 	entries := make([]*waitingPod, 0, len(w.byOwner[owner]))
 	for _, entry := range w.byOwner[owner] {
@@ -119,6 +120,9 @@ func (w *WaitingPods) markDue(owner workload.OwnerKey, unblocked func(*v1.Pod, W
 	defer w.mu.Unlock()
 	for _, entry := range entries {
 		entry.due = true
+		if ownerChanged {
+			entry.unblocked.Store(true)
+		}
 	}
 }
 

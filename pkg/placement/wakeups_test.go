@@ -112,6 +112,33 @@ func TestWakeOwnedChecks(t *testing.T) {
 	}
 }
 
+// A pod is unblocked by a change of its owner or by time, until its next attempt.
+func TestUnblocked(t *testing.T) {
+	w, c, woken := newWaiting()
+	owner, pod := replicaSetKey("rs"), podOf("p", "rs")
+	refuse := func(retryAt time.Time) {
+		w.AddUnschedulable(pod, Wait{Owners: []workload.OwnerKey{owner}, DependsOnSiblings: true, RetryAt: retryAt})
+		woken.take()
+	}
+	expect := func(when string, want bool) {
+		t.Helper()
+		if got := w.View(pod, Gang{}, false, empty).Unblocked; got != want {
+			t.Errorf("%s: Unblocked = %t, want %t", when, got, want)
+		}
+	}
+	refuse(time.Time{})
+	expect("refused", false)
+	w.WakeSiblings(owner)
+	expect("a sibling left", false)
+	w.endThrottles(t, c)
+	w.WakeOwned(owner, all)
+	expect("the owner changed", true)
+	refuse(c.Now().Add(time.Hour))
+	expect("refused again", false)
+	c.Step(time.Hour)
+	expect("RetryAt", true)
+}
+
 // One change wakes as many pods per second as the limit allows, the longest waiting first, and each
 // pod once.
 func TestWakeOwnedInBatches(t *testing.T) {

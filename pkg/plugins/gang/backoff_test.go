@@ -5,9 +5,12 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 )
 
 var start = clustertest.Now
@@ -84,6 +87,20 @@ func TestPause(t *testing.T) {
 	r.Refused("other")
 	if _, paused := r.Paused("other", "unfit"); paused {
 		t.Error("a gang without assumed nodes is paused")
+	}
+}
+
+// The pause ends for a pod that its owner or time unblocked.
+func TestPauseEndsForUnblockedPods(t *testing.T) {
+	for _, unblocked := range []bool{false, true} {
+		r, _, _ := newTestBackoffs()
+		r.NoNode("g", "no room")
+		r.Rejected("g", "victim")
+		cycle := framework.NewCycleState()
+		(&placement.State{Unblocked: unblocked}).Write(cycle)
+		if _, paused := (&Plugin{backoffs: r}).paused("g", cycle, &v1.Pod{}); paused == unblocked {
+			t.Errorf("unblocked = %t: paused = %t", unblocked, paused)
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -111,7 +112,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	if gang == "" {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	if why, paused := p.backoffs.Paused(gang, pod.UID); paused {
+	if why, paused := p.paused(gang, cycle, pod); paused {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
 	}
 	result, status := p.Coscheduling.PreFilter(ctx, cycle, pod, nodes)
@@ -119,6 +120,15 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 		p.backoffs.Refused(gang)
 	}
 	return result, status
+}
+
+// paused reports whether the gang pauses, and why. The pause ends if a change that no hint reports
+// may have unblocked the pod.
+func (p *Plugin) paused(gang string, cycle fwk.CycleState, pod *v1.Pod) (why string, paused bool) {
+	if s := placement.Read(cycle); s != nil && s.Unblocked {
+		p.backoffs.EventSeen(gang)
+	}
+	return p.backoffs.Paused(gang, pod.UID)
 }
 
 // PostFilter rejects the gang of a pod that found no node.

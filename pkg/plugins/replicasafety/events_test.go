@@ -300,6 +300,8 @@ func TestOwnerChangeWakesPodsThatItMayHelp(t *testing.T) {
 		"Deployment over its budget is scaled up":            {nil, webPod, 2, on(3, nil), on(4, nil), true},
 		"Deployment over its budget is scaled down":          {nil, webPod, 2, on(4, map[string]string{floorAnnotation: "2"}), on(3, map[string]string{floorAnnotation: "2"}), false},
 		"Deployment within its budget is scaled":             {nil, webPod, 1, on(3, nil), on(4, nil), false},
+		"gang within its budget is scaled":                   {nil, inGang(web("p")), 1, on(3, nil), on(4, nil), true},
+		"gang's other annotation":                            {nil, inGang(web("p")), 1, on(3, nil), on(3, map[string]string{"a": "b"}), false},
 		"outdated Deployment is scaled up":                   {nil, webPod, 3, on(3, nil), on(4, nil), true},
 		"outdated Deployment is scaled down":                 {nil, webPod, 3, on(3, nil), on(2, nil), false},
 		"outdated Deployment is annotated":                   {nil, webPod, 3, on(3, nil), on(3, map[string]string{"a": "b"}), false},
@@ -327,6 +329,7 @@ func TestOwnerChangeWakesPodsThatItMayHelp(t *testing.T) {
 				objects = append(objects, deployment("web", 3, "1")[1])
 			}
 			w := newWorld(t, test.args, objects...)
+			w.plugin.schedulesGangs = func() bool { return true }
 			w.nodes(spotNode("full"))
 			for i := range test.onSpot {
 				sibling := test.pod.DeepCopy()

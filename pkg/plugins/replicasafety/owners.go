@@ -72,8 +72,10 @@ func (p *Plugin) ownerCheck() func(*v1.Pod, placement.Wait) bool {
 		}
 		subject, err := subjectOf(pod)
 		if wait.Attempt != nil {
-			// Without its owner the pod would only wait for the owner.
-			return err == nil && p.mayUnblock(wait.Attempt, subject)
+			// Without its owner the pod would only wait for the owner. A pod of a gang may wait for
+			// a sibling, which other replica counts unblock.
+			return err == nil && (wait.Gang != placement.Gang{} && subject.Pod.Workload.Desired != wait.Attempt.Subject.Pod.Workload.Desired ||
+				p.mayUnblock(wait.Attempt, subject))
 		}
 		if outdated := wait.OwnerWait.Outdated; outdated != nil {
 			return err != nil || subject.Pod.Workload.Desired > outdated.Desired || !equalExceptScale(subject.Pod.Workload, *outdated)
