@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"fmt"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -50,4 +52,21 @@ func (s Scope) KeepsScheduler(pod *v1.Pod) bool {
 	}
 	namespace, err := s.Namespaces.Get(pod.Namespace)
 	return err == nil && namespace.Labels[spot.OptInLabel] == spot.KeepScheduler
+}
+
+// IgnoredOptIn returns why the label spot.OptInLabel of the pod has no effect; empty if it has one,
+// or is missing.
+func (s Scope) IgnoredOptIn(pod *v1.Pod) string {
+	value, ok := pod.Labels[spot.OptInLabel]
+	switch {
+	case !ok || s.Namespaces == nil || value == spot.OptOut:
+		return ""
+	case value == spot.KeepScheduler && pod.Spec.SchedulerName == s.Profile:
+		return fmt.Sprintf("The label %s=%s has no effect: %s places the pod", spot.OptInLabel, value, s.Profile)
+	case value == spot.KeepScheduler && pod.Namespace == metav1.NamespaceSystem:
+		return fmt.Sprintf("The label %s=%s has no effect in %s", spot.OptInLabel, value, pod.Namespace)
+	case value != spot.KeepScheduler && !s.Includes(pod):
+		return fmt.Sprintf("The label %s=%s of a pod has no effect: expected %s or %s", spot.OptInLabel, value, spot.KeepScheduler, spot.OptOut)
+	}
+	return ""
 }

@@ -216,6 +216,7 @@ func TestKeptPods(t *testing.T) {
 		"out": {Spot: 4}, "only-spot": {Spot: 4},
 	}))
 	s.Eventually(soon, s.HasEvent("only-spot-", "HiddenFromAutoscaler", ""))
+	s.Eventually(soon, s.HasEvent("own-", "OptInIgnored", ""))
 
 	// While the controller is paused, pods with the gate lose their owner, opt out, or reach a
 	// deadline.
@@ -253,6 +254,7 @@ func TestKeptPods(t *testing.T) {
 			t.Errorf("%s is assigned %q", pod.Name, pod.Assigned)
 		}
 	}
+	s.Eventually(soon, s.HasEvent("opted-out-", "OptInIgnored", ""))
 }
 
 // TestKeptSwitched: the mode is enabled and disabled for a namespace with running workloads, of

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/turns"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
@@ -156,7 +157,10 @@ func New(
 		return nil, err
 	}
 	_, err = pods.AddEventHandler(informer.Handler[*v1.Pod]{
-		Add: a.observe,
+		Add: func(pod *v1.Pod) {
+			a.observe(pod)
+			a.reportIgnoredOptIn(pod)
+		},
 		Update: func(before, pod *v1.Pod) {
 			a.observe(pod)
 			if before.Spec.NodeName == "" && pod.Spec.NodeName != "" {
@@ -204,6 +208,16 @@ func (a *Assigner) observe(pod *v1.Pod) {
 	a.mu.Unlock()
 	if needsWork {
 		a.queue.Add(workload.RevisionOf(pod))
+	}
+}
+
+// reportIgnoredOptIn records an event on a new pod whose label has no effect.
+func (a *Assigner) reportIgnoredOptIn(pod *v1.Pod) {
+	if !a.leading.Load() || pod.Spec.NodeName != "" || !workload.Live(pod) {
+		return
+	}
+	if why := a.settings.Scope.IgnoredOptIn(pod); why != "" {
+		a.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonOptInIgnored, "Assign", "%s", why)
 	}
 }
 

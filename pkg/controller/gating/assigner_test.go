@@ -274,6 +274,18 @@ func TestKeptScheduler(t *testing.T) {
 	if pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "a-out", metav1.GetOptions{}); err != nil || pod.Spec.Affinity != nil {
 		t.Errorf("the pod that opts out: %v, affinity %v, want none", err, pod.Spec.Affinity)
 	}
+	w.until("an event", func() bool { return len(w.events.Events) > 0 })
+	if event := <-w.events.Events; !strings.Contains(event, spot.ReasonOptInIgnored) {
+		t.Errorf("event %q on the pod that opts out, want %s", event, spot.ReasonOptInIgnored)
+	}
+	ignored := gated("ReplicaSet", "web-r", "ignored")
+	ignored.Labels = map[string]string{spot.OptInLabel: spot.KeepScheduler}
+	w.create(ignored)
+	w.until("an event", func() bool { return len(w.events.Events) > 0 })
+	if event := <-w.events.Events; !strings.Contains(event, "has no effect: ") {
+		t.Errorf("event %q on the pod that names our scheduler, want %s", event, spot.ReasonOptInIgnored)
+	}
+	w.assigned()
 	shop = shop.DeepCopy()
 	shop.Labels, shop.ResourceVersion = nil, "2"
 	if _, err := w.client.CoreV1().Namespaces().Update(t.Context(), shop, metav1.UpdateOptions{}); err != nil {
@@ -301,13 +313,19 @@ func TestKeptScheduler(t *testing.T) {
 	}
 }
 
-// Without a label that marks a spot node, a pod that keeps its scheduler loses its gate at once,
-// and gets an event instead of an affinity. The scheduler of this project needs no label.
+// If the labels of spot nodes have more values than affinity lists, a pod that keeps its scheduler
+// loses its gate at once, and gets an event instead of an affinity. The scheduler of this project
+// needs no label.
 func TestKeptSchedulerWithoutLabel(t *testing.T) {
+	objects := append(clustertest.NewDeployment("web", 4), keptNamespace(), clustertest.NewNode("od", "on-demand", "m/a"))
+	for i := range maxValues {
+		node := clustertest.NewNode(fmt.Sprint("spot-", i), "", "m/a")
+		node.Labels["scheduling.cast.ai/spot"] = fmt.Sprint("a-", i)
+		objects = append(objects, node)
+	}
 	hidden := clustertest.NewNode("hidden", "", "m/a")
-	hidden.Labels["scheduling.cast.ai/spot"] = "yes"
-	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never},
-		append(clustertest.NewDeployment("web", 4), keptNamespace(), hidden, clustertest.NewNode("od", "on-demand", "m/a"))...)
+	hidden.Labels["scheduling.cast.ai/spot"] = "b"
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}, append(objects, hidden)...)
 	kept, ours := gated("ReplicaSet", "web-r", "a-kept"), gated("ReplicaSet", "web-r", "b-ours")
 	kept.Spec.SchedulerName = v1.DefaultSchedulerName
 	w.create(kept, ours)

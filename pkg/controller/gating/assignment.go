@@ -66,7 +66,9 @@ func (a *Assigner) assignGated(
 func (a *Assigner) ungate(ctx context.Context, pods []*v1.Pod) error {
 	var patches errgroup.Group
 	for _, pod := range pods {
-		a.startPatch(ctx, &patches, pod, choice{why: "the policy does not apply to the pod any more"}, func() {})
+		c := choice{why: "the policy does not apply to the pod any more"}
+		a.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonOptInIgnored, "Assign", "Removed the gate: %s", c.why)
+		a.startPatch(ctx, &patches, pod, c, func() {})
 	}
 	return patches.Wait()
 }

@@ -3,10 +3,12 @@ package gating
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -127,7 +129,7 @@ func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (deri
 		}
 	}
 	if policy.UnlabeledNodes != decision.Spot { // otherwise one label must have a known value
-		derived.notSpot = withoutUnknown(derived.notSpot, policy, left)
+		derived.notSpot = withoutValues(derived.notSpot, policy, keys, left)
 		left = matching(derived.notSpot, spotNodes)
 	}
 	if len(left) > 0 {
@@ -160,26 +162,45 @@ func (l *Labels) ofOnDemand(policy *decision.Policy, keys []string, nodes []*sna
 	return added
 }
 
-// maxUnknown limits of how many nodes withoutUnknown adds values.
-const maxUnknown = 10
+// maxValues limits how many values withoutValues adds.
+const maxValues = 10
 
-// withoutUnknown returns the expressions with the unknown values of the capacity labels of nodes
-// excluded too. Such nodes count as spot. Without it, one node with a misspelled label would hide
-// all floors.
-func withoutUnknown(expressions []v1.NodeSelectorRequirement, policy *decision.Policy, nodes []*v1.Node) []v1.NodeSelectorRequirement {
-	result := slices.Clone(expressions)
-	for _, node := range nodes[:min(len(nodes), maxUnknown)] {
-		for _, key := range policy.UnknownLabels(node.Labels) {
-			i := slices.IndexFunc(result, func(e v1.NodeSelectorRequirement) bool { return e.Key == key && e.Operator == v1.NodeSelectorOpNotIn })
-			if i < 0 {
-				i, result = len(result), append(result, v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpNotIn})
-			}
-			if value := node.Labels[key]; !slices.Contains(result[i].Values, value) {
-				result[i].Values = append(slices.Clone(result[i].Values), value)
+// withoutValues returns the expressions with the values of the capacity labels of spot nodes
+// excluded too: unknown values, because such nodes count as spot, and values that mean spot because
+// they are not in a list. Without it, one node with a misspelled label would hide all floors.
+func withoutValues(
+	expressions []v1.NodeSelectorRequirement, policy *decision.Policy, keys []string, nodes []*v1.Node,
+) []v1.NodeSelectorRequirement {
+	values := map[string]sets.Set[string]{}
+	for _, node := range nodes {
+		marks := policy.UnknownLabels(node.Labels)
+		for _, key := range keys {
+			value, ok := node.Labels[key]
+			if meaning, known := policy.LabelMeaning(key, value); ok && known && meaning == decision.Spot {
+				marks = append(marks, key)
 			}
 		}
+		for _, key := range marks {
+			if values[key] == nil {
+				values[key] = sets.New[string]()
+			}
+			values[key].Insert(node.Labels[key])
+		}
 	}
-	return result
+	result, left := slices.Clone(expressions), maxValues
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		i := slices.IndexFunc(result, func(e v1.NodeSelectorRequirement) bool { return e.Key == key && e.Operator == v1.NodeSelectorOpNotIn })
+		if i < 0 {
+			i, result = len(result), append(result, v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpNotIn})
+		}
+		added := sets.List(values[key].Delete(result[i].Values...))
+		added = added[:min(len(added), left)]
+		left -= len(added)
+		result[i].Values = append(slices.Clone(result[i].Values), added...)
+	}
+	return slices.DeleteFunc(result, func(e v1.NodeSelectorRequirement) bool {
+		return e.Operator == v1.NodeSelectorOpNotIn && len(e.Values) == 0
+	})
 }
 
 // HiddenNode returns a spot node that the affinity of pods that keep their scheduler cannot

@@ -222,8 +222,15 @@ func TestLabelsForNodes(t *testing.T) {
 			nodes:   []map[string]string{{karpenter: "spot"}, {eks: "SPOT"}, {karpenter: "on-demand"}},
 			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: in(karpenter, "spot"),
 		},
-		"label that affinity cannot express": {
-			nodes: []map[string]string{{cast: "yes"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter}, hidden: "node-0",
+		"CAST AI": {
+			nodes:   []map[string]string{{cast: "true"}, {cast: "yes"}, {cast: "false"}, {}},
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, expression(cast, v1.NodeSelectorOpNotIn, "true", "yes")},
+		},
+		"more values than affinity lists": {
+			nodes: []map[string]string{{cast: "a"}, {cast: "a"}, {cast: "b"}, {cast: "c"}, {cast: "d"}, {cast: "e"}, {cast: "f"},
+				{cast: "g"}, {cast: "h"}, {cast: "i"}, {cast: "k"}, {cast: "j"}},
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, expression(cast, v1.NodeSelectorOpNotIn, strings.Split("abcdefghij", "")...)},
+			hidden:  "node-10",
 		},
 		"an unknown value": {
 			nodes:   []map[string]string{{karpenter: "odd"}, {karpenter: "spot"}, {karpenter: "on-demand"}},
@@ -231,7 +238,7 @@ func TestLabelsForNodes(t *testing.T) {
 		},
 		"unknown values of another label": {
 			nodes:   []map[string]string{{eks: "odd"}, {eks: "even"}, {eks: "odd"}, {karpenter: "on-demand"}},
-			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, expression(eks, v1.NodeSelectorOpNotIn, "odd", "even")},
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, expression(eks, v1.NodeSelectorOpNotIn, "even", "odd")},
 		},
 		"a contradiction": {
 			nodes:   []map[string]string{{karpenter: "on-demand", eks: "SPOT"}, {karpenter: "on-demand"}},

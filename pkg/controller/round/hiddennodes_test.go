@@ -72,7 +72,7 @@ func TestHiddenNodesOfOtherSchedulers(t *testing.T) {
 		ours, others bool
 		hidden       float64
 		events       int
-	}{"others": {false, true, 1, 2}, "both": {true, true, 3, 3}, "ours": {true, false, 3, 3}, "no pods": {false, false, 3, 3}} {
+	}{"others": {false, true, 0, 1}, "both": {true, true, 3, 3}, "ours": {true, false, 3, 3}, "no pods": {false, false, 3, 3}} {
 		s := &snapshot.Snapshot{Nodes: nodes}
 		if test.ours {
 			s.Workloads = append(s.Workloads, &snapshot.Workload{InScope: true})
