@@ -14,6 +14,10 @@ type PodsInTransition struct {
 	// missing. It is 0 unless the workload is InScope, because the replica count of others is
 	// unknown.
 	Waiting, Missing int
+	// Excess counts the live pods that the controller of the workload, or a ReplicaSet of it, is
+	// about to delete, because it was scaled down. Which ones is not known yet. It is 0 unless the
+	// workload is InScope, as Missing.
+	Excess int
 }
 
 // Leaving reports whether a pod of the workload is leaving.
@@ -25,11 +29,12 @@ func (s *Snapshot) PodsInTransition() map[workload.OwnerKey]PodsInTransition {
 	transitions := map[workload.OwnerKey]PodsInTransition{}
 	for _, w := range s.Workloads {
 		var m PodsInTransition
-		live, notCreated := 0, 0
+		live, notCreated, notDeleted := 0, 0, 0
 		for _, r := range w.Revisions {
 			live += len(r.Pods)
 			if r.ReplicaSet != nil {
-				notCreated += max(0, workload.Replicas(r.ReplicaSet.Spec.Replicas)-len(r.Pods))
+				missing := workload.Replicas(r.ReplicaSet.Spec.Replicas) - len(r.Pods)
+				notCreated, notDeleted = notCreated+max(0, missing), notDeleted+max(0, -missing)
 			}
 			for _, p := range r.Pods {
 				if p.Node == nil {
@@ -38,7 +43,10 @@ func (s *Snapshot) PodsInTransition() map[workload.OwnerKey]PodsInTransition {
 			}
 		}
 		if w.InScope {
-			m.Missing = max(0, w.Desired-live, notCreated)
+			m.Missing, m.Excess = max(0, w.Desired-live, notCreated), notDeleted
+			if !w.RollingOut { // in a rollout there may be more pods than replicas
+				m.Excess = max(m.Excess, live-w.Desired)
+			}
 		}
 		if m != (PodsInTransition{}) {
 			transitions[w.Key] = m

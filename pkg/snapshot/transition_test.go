@@ -21,6 +21,9 @@ func TestPodsInTransition(t *testing.T) {
 		"settled":                            {"deployment web 3 od od od old=1", 1, snapshot.PodsInTransition{}},
 		"fewer pods than replicas":           {"deployment web 3 od od old=1", 1, snapshot.PodsInTransition{Missing: 1}},
 		"fewer pods than a ReplicaSet wants": {"deployment web 3 od od od old=1", 3, snapshot.PodsInTransition{Missing: 2}},
+		"more pods than replicas":            {"deployment web 2 od od od", 0, snapshot.PodsInTransition{Excess: 1}},
+		"more pods than a ReplicaSet wants":  {"deployment web 3 od od od old=2", 1, snapshot.PodsInTransition{Excess: 1}},
+		"StatefulSet is scaled down":         {"statefulset db 1 od od", 0, snapshot.PodsInTransition{Excess: 1}},
 		"a deleted node":                     {"deployment web 3 od od gone old=1", 1, snapshot.PodsInTransition{Waiting: 1}},
 		"another profile":                    {"deployment web 3 od od old=1 profile=other", 3, snapshot.PodsInTransition{}},
 	} {

@@ -20,6 +20,9 @@ const (
 	// minutes to become ready, and most clouds give two minutes' notice. One more minute allows
 	// for an eviction that a PodDisruptionBudget delays.
 	forgetAfter = 3 * time.Minute
+	// forgetGatedAfter is the limit with gating: an autoscaler has three minutes to start a node
+	// for the replacement.
+	forgetGatedAfter = 4 * time.Minute
 	// forgetDrainedAfter is the limit for a pod that was released because another actor drains
 	// its node. The pod waits ten minutes for its eviction.
 	forgetDrainedAfter = 11 * time.Minute
@@ -252,8 +255,11 @@ func (c *core) findForgotten(now time.Time) {
 		}
 		finding := Forgotten{At: now, Pod: p.name(), Node: p.node}
 		limit := forgetAfter
-		if r.Reason == "drain" {
+		switch {
+		case r.Reason == "drain":
 			limit = forgetDrainedAfter
+		case c.gated:
+			limit = forgetGatedAfter
 		}
 		switch {
 		case now.Sub(r.since) > limit:

@@ -179,6 +179,8 @@ func TestForgottenReleases(t *testing.T) {
 		"stays too long":                       {wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
 		"waits for a drain":                    {reason: "drain", wait: forgetDrainedAfter, left: []string{"shop/a"}},
 		"stays on a drained node":              {reason: "drain", wait: forgetDrainedAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
+		"waits for a new node":                 {play: func(h *history) { h.core.gated = true }, wait: forgetGatedAfter, left: []string{"shop/a"}},
+		"stays too long for a new node":        {play: func(h *history) { h.core.gated = true }, wait: forgetGatedAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
 		"is evicted":                           {play: func(h *history) { h.vanish("a") }, wait: 2 * forgetAfter},
 		"is restored":                          {play: func(h *history) { h.restore("a", "web-1") }, wait: 2 * forgetAfter},
 		"restored, with its annotation":        {play: func(h *history) { h.restore("a", "web-1").annotate("a", "web-1", "heal") }, wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},

@@ -22,7 +22,7 @@ const (
 	NotGated      Cause = "its new pods get no gate, and their scheduler enforces no floor"
 	NotRecreated  Cause = "the controller does not move pods of this kind"
 	RollingOut    Cause = "its rollout ends first"
-	Unsettled     Cause = "its other pods are leaving, missing or waiting for a node"
+	Unsettled     Cause = "its other pods are leaving, missing, too many or waiting for a node"
 	Starting      Cause = "a pod of it is starting"
 	Unlabeled     Cause = "a node of its pods may still get its capacity label (labelGrace)"
 	OthersUnready Cause = "another pod of it is not ready"

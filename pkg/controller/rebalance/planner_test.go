@@ -85,6 +85,8 @@ func TestFirstRound(t *testing.T) {
 			nothing, []string{"b-0 heal"}},
 		"heal: not during a rollout": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 2 s s min=1"},
 			func(w *world) { w.workload("web").rollingOut = true }, nil},
+		"heal: not while surplus pods are deleted": {[]string{"node o on-demand cpu=4", "node s spot cpu=9", "deployment web 4 o o s s s s s min=2"},
+			nothing, nil},
 		"heal: a paused rollout, the newest revision": {[]string{"node o on-demand cpu=4", "node s spot cpu=9", "deployment web 4 s s s s min=1"},
 			func(w *world) {
 				w.workload("web").rollingOut, w.workload("web").paused = true, true
