@@ -55,18 +55,12 @@ func (s Scope) KeepsScheduler(pod *v1.Pod) bool {
 }
 
 // IgnoredOptIn returns why the label spot.OptInLabel of the pod has no effect; empty if it has one,
-// or is missing.
+// or if there is no label.
 func (s Scope) IgnoredOptIn(pod *v1.Pod) string {
-	value, ok := pod.Labels[spot.OptInLabel]
-	switch {
-	case !ok || s.Namespaces == nil || value == spot.OptOut:
+	value, ours := pod.Labels[spot.OptInLabel], pod.Spec.SchedulerName == s.Profile
+	if value == "" || value == spot.OptOut && !ours || value == spot.KeepScheduler && s.KeepsScheduler(pod) {
 		return ""
-	case value == spot.KeepScheduler && pod.Spec.SchedulerName == s.Profile:
-		return fmt.Sprintf("The label %s=%s has no effect: %s places the pod", spot.OptInLabel, value, s.Profile)
-	case value == spot.KeepScheduler && pod.Namespace == metav1.NamespaceSystem:
-		return fmt.Sprintf("The label %s=%s has no effect in %s", spot.OptInLabel, value, pod.Namespace)
-	case value != spot.KeepScheduler && !s.Includes(pod):
-		return fmt.Sprintf("The label %s=%s of a pod has no effect: expected %s or %s", spot.OptInLabel, value, spot.KeepScheduler, spot.OptOut)
 	}
-	return ""
+	return fmt.Sprintf("label %s on the pod has no effect: it requires the value %s or %s, another scheduler than %s, "+
+		"and gating.enabled of the controller", spot.OptInLabel, spot.KeepScheduler, spot.OptOut, s.Profile)
 }

@@ -26,14 +26,14 @@ func TestScope(t *testing.T) {
 		"namespace, a scheduler of others":       {"shop", "keep-scheduler", none, "volcano", true, true, false},
 		"namespace, our scheduler":               {"shop", "keep-scheduler", none, "spot-aware-scheduler", true, false, false},
 		"namespace, the pod opts out":            {"shop", "keep-scheduler", "false", "default-scheduler", false, false, false},
-		"namespace, an unknown value of the pod": {"shop", "keep-scheduler", "yes", "default-scheduler", true, true, false},
-		"namespace, true of the pod":             {"shop", "keep-scheduler", "true", "default-scheduler", true, true, false},
+		"namespace, an unknown value of the pod": {"shop", "keep-scheduler", "yes", "default-scheduler", true, true, true},
+		"namespace, true of the pod":             {"shop", "keep-scheduler", "true", "default-scheduler", true, true, true},
 		"namespace with our scheduler":           {"shop", "true", none, "default-scheduler", false, false, false},
 		"pod":                                    {"shop", none, "keep-scheduler", "default-scheduler", true, true, false},
 		"pod, namespace with our scheduler":      {"shop", "true", "keep-scheduler", "default-scheduler", true, true, false},
 		"pod, namespace opts out":                {"shop", "false", "keep-scheduler", "default-scheduler", true, true, false},
 		"true of the pod alone":                  {"shop", none, "true", "default-scheduler", false, false, true},
-		"pod opts out, but names our scheduler":  {"shop", none, "false", "spot-aware-scheduler", true, false, false},
+		"pod opts out, but names our scheduler":  {"shop", none, "false", "spot-aware-scheduler", true, false, true},
 		"pod in kube-system":                     {"kube-system", "keep-scheduler", "keep-scheduler", "default-scheduler", false, false, true},
 		"pod, unknown namespace":                 {"other", none, "keep-scheduler", "default-scheduler", true, true, false},
 		"pod, but names our scheduler":           {"shop", none, "keep-scheduler", "spot-aware-scheduler", true, false, true},
@@ -48,10 +48,7 @@ func TestScope(t *testing.T) {
 				}})
 			}
 			pod := &v1.Pod{Spec: v1.PodSpec{SchedulerName: test.scheduler}}
-			pod.Namespace, pod.Labels = test.namespace, map[string]string{}
-			if test.podLabel != none {
-				pod.Labels[spot.OptInLabel] = test.podLabel
-			}
+			pod.Namespace, pod.Labels = test.namespace, map[string]string{spot.OptInLabel: test.podLabel}
 			scope := workload.Scope{Profile: "spot-aware-scheduler", Namespaces: factory.Core().V1().Namespaces().Lister()}
 			if includes, keeps := scope.Includes(pod), scope.KeepsScheduler(pod); includes != test.includes || keeps != test.keeps {
 				t.Errorf("includes %t, keeps its scheduler %t, want %t and %t", includes, keeps, test.includes, test.keeps)

@@ -38,24 +38,13 @@ func (v *View) applies(e *Explanation, pod *v1.Pod) bool {
 	case !v.Scope.Includes(pod):
 		e.Answer = fmt.Sprintf("the policy does not apply to it: its schedulerName is %q, not %q, and it does not opt in with the label %s: %s",
 			pod.Spec.SchedulerName, v.Scope.Profile, spot.OptInLabel, spot.KeepScheduler)
-		if ignored := v.ignoredOptIn(pod); ignored != "" {
+		if ignored := v.Scope.IgnoredOptIn(pod); ignored != "" {
 			e.Answer += "; " + ignored
 		}
 	default:
 		return true
 	}
 	return false
-}
-
-// ignoredOptIn returns a reason if the opt-in label of a pod has no effect; "" if it has one, or if
-// there is no label.
-func (v *View) ignoredOptIn(pod *v1.Pod) string {
-	value, ours := pod.Labels[spot.OptInLabel], pod.Spec.SchedulerName == v.Scope.Profile
-	if value == "" || value == spot.OptOut && !ours || value == spot.KeepScheduler && v.Scope.KeepsScheduler(pod) {
-		return ""
-	}
-	return fmt.Sprintf("label %s on the pod has no effect: it requires the value %s or %s, another scheduler than %s, "+
-		"and gating.enabled of the controller", spot.OptInLabel, spot.KeepScheduler, spot.OptOut, v.Scope.Profile)
 }
 
 // placedBy names the scheduler of a pod that keeps it, and what the controller decided before.

@@ -20,7 +20,7 @@ func (v *View) ignoredOf(p *snapshot.Pod, origins decision.Origins, invalid []de
 	for _, annotation := range invalid {
 		reasons = append(reasons, annotation.String())
 	}
-	if ignored := v.ignoredOptIn(p.Pod); ignored != "" {
+	if ignored := v.Scope.IgnoredOptIn(p.Pod); ignored != "" {
 		reasons = append(reasons, ignored)
 	}
 	return append(append(reasons, origins.Overruled...), unknownKeys(p)...)
@@ -43,7 +43,7 @@ func unknownKeys(p *snapshot.Pod) (reasons []string) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
 		switch {
-		case key == spot.OptInLabel: // see ignoredOptIn
+		case key == spot.OptInLabel: // see Scope.IgnoredOptIn
 		case slices.Contains(spot.Annotations, key):
 			reasons = append(reasons, fmt.Sprintf("label %s on the pod has no effect: it must be an annotation", key))
 		case strings.HasPrefix(key, anyDomain):

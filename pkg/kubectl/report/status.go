@@ -155,7 +155,7 @@ func (v *View) notOptedIn(w *snapshot.Workload) (s Status, ok bool) {
 	for _, p := range podsOf(w) {
 		name := p.Spec.SchedulerName
 		setting := cmp.Or(decision.SettingAnnotation(p.Subject.Pod.Workload.Annotations), decision.SettingAnnotation(p.Annotations))
-		switch hint, ignored := didYouMean(name, []string{v.Scope.Profile}), v.ignoredOptIn(p.Pod); {
+		switch hint, ignored := didYouMean(name, []string{v.Scope.Profile}), v.Scope.IgnoredOptIn(p.Pod); {
 		case w.KeepsScheduler:
 			reason = "not all its pods opt in: the policy applies when all do"
 			if len(placement.waiting) > 0 {
