@@ -174,11 +174,11 @@ const (
 	// Remedy: no `maxPerPool` with autoscalers; remove the pod's own affinity; `nodeAffinityPolicy:
 	// Ignore` in the constraint; a fitting on-demand node, or a floor of 0; label the node.
 	ReasonHiddenFromAutoscaler = "HiddenFromAutoscaler"
-	// ReasonOptInIgnored (Warning, on the pod): the label `spot-aware-scheduler.io/opt-in` of the pod
-	// has no effect, or the pod is no longer in the scope of the policy although it was gated.
+	// ReasonOptInIgnored (Warning, on the pod): the label `spot-aware-scheduler.io/opt-in` of the
+	// pod has no effect, or the policy does not apply any more to a pod with the gate.
 	//
-	// Remedy: the value `keep-scheduler` or `false`; not both `keep-scheduler` and the schedulerName
-	// of this project.
+	// Remedy: the value `keep-scheduler` or `false`; not both `keep-scheduler` and the
+	// schedulerName of this project.
 	ReasonOptInIgnored = "OptInIgnored"
 	// ReasonHiddenCapacity (Warning, on the node): no label of `gating.labels` on the node shows
 	// its capacity type to autoscalers.
