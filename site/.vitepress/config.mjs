@@ -22,6 +22,7 @@ const sections = {
     'architecture', 'glossary', 'design/placement', 'design/controller', 'design/availability', 'design/throughput',
     'design/gang', 'design/jobs', 'design/extender', 'design/costs', 'design/replay',
   ],
+  'First week': ['adoption', 'on-demand', 'disruption-budgets', 'clouds', 'gitops', 'integrations', 'rehearsal', 'uninstall'],
   Tasks: [
     'install', 'any-scheduler', 'opt-in', 'tuning', 'kubectl-spot', 'monitoring', 'troubleshooting', 'coexistence', 'autoscalers', 'upgrading',
   ],
