@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Generates files from Go types, the reference of the configuration from Go types and flags, the
-# tables of metrics and events from the code, and the README of the chart from its values, into the
-# checkout or into the folder given as an argument.
+# tables of metrics and events from the code, the README of the chart from its values, and a picture
+# from the page about the demo, into the checkout or into the folder given as an argument.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 to=${1:-.}
@@ -48,3 +48,6 @@ for kind in metrics events; do
   go run ./hack/tables $kind docs/$kind.md >"$made/$kind.md"
   cp "$made/$kind.md" "$to/docs/$kind.md"
 done
+# The picture of the effect, from the table of the demo.
+go run ./hack/effect docs/demo.md >"$made/effect.svg"
+cp "$made/effect.svg" "$to/docs/effect.svg"
