@@ -1,6 +1,6 @@
 // Effect prints a picture, in SVG, of what the loss of all spot nodes does to one workload of the
-// demo: with kube-scheduler and a preference for spot, and with this project's scheduler. The
-// numbers are those of the table in the page about the demo.
+// demo: with kube-scheduler and a preference for spot, and with this project's scheduler. It
+// reads the numbers from the table in the page about the demo.
 //
 //	effect docs/demo.md
 package main

@@ -141,10 +141,10 @@ func resultTables(reports []*Report) string {
 				if a := r.Arm(cells[0]); a != nil {
 					cells[1] = r.aboveBound(*a) // with its range
 				}
-				rows = append(rows, append([]string{"`" + r.Dataset + "`", fmt.Sprint(r.Seed)}, cells...))
+				rows = append(rows, append([]string{"`" + r.Dataset + "`", fmt.Sprint(r.Seed), fmt.Sprint(len(r.Victims))}, cells...))
 			}
 		}
-		b.WriteString(markdownTable(append([]string{"trace", "seed"}, summaryHeader()...), rows))
+		b.WriteString(markdownTable(append([]string{"trace", "seed", "nodes removed"}, summaryHeader()...), rows))
 		for _, r := range group {
 			for _, finding := range slices.Concat(r.warnings(), r.highCosts(), r.calmPeriods()) {
 				fmt.Fprintf(&b, "- `%s`, seed %d: %s\n", r.Dataset, r.Seed, finding)

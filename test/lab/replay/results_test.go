@@ -40,7 +40,7 @@ func TestWriteResults(t *testing.T) {
 	must(t, err)
 	at := 0
 	for _, want := range []string{
-		"# Results\n" + resultsBegin, "### Notice 2m0s, start-up 5s, floor 1", "| `another` | 1 | split |", "| `another` | 1 | controller |", "| `another` | 1 | bound | 0.0 |", "| `d` | 1 | controller |", "| `d` | 2 | controller |", "| `d` | 2 | bound |",
+		"# Results\n" + resultsBegin, "### Notice 2m0s, start-up 5s, floor 1", "| trace | seed | nodes removed | arm |", "| `another` | 1 | 4 | split |", "| `another` | 1 | 4 | controller |", "| `another` | 1 | 4 | bound | 0.0 |", "| `d` | 1 | 4 | controller |", "| `d` | 2 | 4 | controller |", "| `d` | 2 | 4 | bound |",
 		"seed 2: BROKEN: arm controller", "### Notice 30s, start-up 5s, floor 1", "### Notice 2m0s, start-up 5s, floor 30%", "![Ready and desired replicas, controller](another-controller-ready.svg)", "### Windows", "2026-01-02", resultsEnd + "the end\n",
 	} {
 		next := strings.Index(string(text[at:]), want)
