@@ -43,6 +43,12 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 	// larger part of the API server's capacity.
 	config.QPS, config.Burst = eventsPerSecond, eventBurst
 	registerMetrics()
+	// A dry run only reads, so it can run beside another installation too.
+	if setup.failsafe || !setup.DryRun {
+		if err := leader.CheckInstallation(ctx, config, leader.Namespace(), name); err != nil {
+			return err
+		}
+	}
 	options := app.ManagerOptions(setup.Health.BindAddress, setup.Metrics.BindAddress, shutdownTimeout)
 	// A dry run does not lead. It writes nothing, not even the Lease, and can run beside an active
 	// controller.

@@ -49,6 +49,9 @@ func start(ctx context.Context, setup *setup) error {
 		return err
 	}
 	config.QPS, config.Burst = clientQPS, clientQPS
+	if err := leader.CheckInstallation(ctx, config, leader.Namespace(), name); err != nil {
+		return err
+	}
 	options := app.ManagerOptions(setup.healthAddress, setup.metricsAddress, stopTimeout)
 	replica := &replica{identity: setup.advertiseAddress + identitySeparator + string(uuid.NewUUID())}
 	if replica.lock, err = app.Elect(config, name, replica.identity, leaseDuration, &options); err != nil {

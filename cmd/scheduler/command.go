@@ -85,6 +85,11 @@ func runScheduler(command *cobra.Command, opts *options.Options) error {
 	if err != nil {
 		return err
 	}
+	if lock := &config.ComponentConfig.LeaderElection; lock.LeaderElect {
+		if err := leader.CheckInstallation(ctx, config.KubeConfig, lock.ResourceNamespace, lock.ResourceName); err != nil {
+			return err
+		}
+	}
 	if err := guardTakeover(ctx, config.KubeConfig, sched); err != nil {
 		return err
 	}

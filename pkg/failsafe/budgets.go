@@ -113,7 +113,7 @@ func (r *Withdrawer) check(ctx context.Context) error {
 	if len(budgets)+len(pods) == 0 {
 		return nil
 	}
-	lease, err := r.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leader.Controller, metav1.GetOptions{})
+	lease, err := r.client.CoordinationV1().Leases(leader.Namespace()).Get(ctx, leader.Controller, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading the controller's Lease: %w", err)
 	}

@@ -158,3 +158,29 @@ func TestDeletionOfManyBudgets(t *testing.T) {
 		t.Errorf("%d budgets remain, want %d", len(left.Items), changesPerCheck)
 	}
 }
+
+// The Lease of a controller in the namespace of the installation counts, and no other.
+func TestLeaseInTheNamespaceOfTheInstallation(t *testing.T) {
+	for namespace, want := range map[string]int{"spot": 1, "kube-system": 0} {
+		t.Setenv("POD_NAMESPACE", "spot")
+		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web-protected", UID: "b", Labels: map[string]string{spot.ProtectLabel: "true"},
+			CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
+		}}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "spot-controller"}}
+		lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = new(metav1.NewMicroTime(now)), new(int32(15))
+		client := fake.NewClientset(budget, lease)
+		factory := informers.NewSharedInformerFactory(client, 0)
+		w := NewWithdrawer(factory, client, events.NewFakeRecorder(10), clocktesting.NewFakeClock(now),
+			map[string]time.Duration{"": time.Hour}, func() bool { return true })
+		factory.Start(t.Context().Done())
+		factory.WaitForCacheSync(t.Context().Done())
+		if err := w.check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		left, err := client.PolicyV1().PodDisruptionBudgets("shop").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(left.Items) != want {
+			t.Errorf("with a Lease in %s %d budgets remain, want %d: %v", namespace, len(left.Items), want, err)
+		}
+	}
+}

@@ -8,12 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Controller is the name of the Lease in kube-system that the leading controller renews.
+// Controller is the name of the Lease that the leading controller renews.
 const Controller = "spot-controller"
 
 // Lock is the lock of a leader election. It records when the leader last renewed it. A leader that
@@ -43,9 +42,9 @@ func RenewDeadline(lease time.Duration) time.Duration { return lease * 2 / 3 }
 // RetryPeriod returns the time between two attempts to acquire or renew a lease.
 func RetryPeriod(lease time.Duration) time.Duration { return lease * 2 / 15 }
 
-// NewLeaseLock returns the lock of a Lease in kube-system, for the process with this identity.
+// NewLeaseLock returns the lock of a Lease in Namespace, for the process with this identity.
 func NewLeaseLock(config *rest.Config, name, identity string, duration time.Duration) (*Lock, error) {
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, metav1.NamespaceSystem, name,
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, Namespace(), name,
 		resourcelock.ResourceLockConfig{Identity: identity}, config, RenewDeadline(duration))
 	if err != nil {
 		return nil, fmt.Errorf("creating the lock of leader election: %w", err)

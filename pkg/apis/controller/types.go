@@ -43,7 +43,7 @@ type SpotControllerConfiguration struct {
 }
 
 // LeaderElection configures how the replicas elect the active one. The lock is the Lease
-// kube-system/spot-controller.
+// spot-controller in the namespace of the controller.
 type LeaderElection struct {
 	// LeaseDuration is the time without an active replica after a leader has died without releasing
 	// the Lease: whole seconds, 2 or more. Default 15s.

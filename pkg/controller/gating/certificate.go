@@ -81,6 +81,10 @@ func (c *certificate) publish(ctx context.Context) error {
 	// A patch keeps the fields that this version of client-go does not know.
 	operations := []map[string]any{{"op": "test", "path": "/metadata/resourceVersion", "value": configuration.ResourceVersion}}
 	for i := range configuration.Webhooks {
+		if service := configuration.Webhooks[i].ClientConfig.Service; service != nil && service.Namespace != leader.Namespace() {
+			return fmt.Errorf("MutatingWebhookConfiguration %s belongs to an installation in namespace %s, not %s: apply the manifests again",
+				webhookConfiguration, service.Namespace, leader.Namespace())
+		}
 		if bundle, missing := c.add(configuration.Webhooks[i].ClientConfig.CABundle); missing {
 			path := fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", i)
 			operations = append(operations, map[string]any{"op": "add", "path": path, "value": bundle})
@@ -101,7 +105,7 @@ func (c *certificate) publish(ctx context.Context) error {
 }
 
 func (c *certificate) generate() error {
-	chain, key, err := certutil.GenerateSelfSignedCertKey(webhookHost, c.ips, nil)
+	chain, key, err := certutil.GenerateSelfSignedCertKey(webhookHost(), c.ips, nil)
 	if err != nil {
 		return err
 	}

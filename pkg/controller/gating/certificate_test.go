@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func TestCertificates(t *testing.T) {
 	}
 	for _, bundle := range bundles(t, client) {
 		for _, c := range replicas {
-			requireTrust(t, c, bundle, webhookHost)
+			requireTrust(t, c, bundle, webhookHost())
 		}
 		requireTrust(t, replicas[1], bundle, "127.0.0.1")
 	}
@@ -91,6 +92,34 @@ func TestCertificates(t *testing.T) {
 	for _, action := range client.Actions() {
 		if action.GetVerb() != "get" {
 			t.Errorf("%s of a configuration that has all authorities", action.GetVerb())
+		}
+	}
+}
+
+// The certificate has the name of the Service in the namespace of the installation. Another
+// installation's configuration is not changed.
+func TestCertificateInAnotherNamespace(t *testing.T) {
+	for _, namespace := range []string{"spot", "kube-system"} {
+		t.Setenv("POD_NAMESPACE", namespace)
+		client := newConfiguration("")
+		configurations := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+		configuration, err := configurations.Get(t.Context(), webhookConfiguration, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		configuration.Webhooks[0].ClientConfig.Service = &admissionv1.ServiceReference{Namespace: "spot", Name: "spot-controller-webhook"}
+		if _, err := configurations.Update(t.Context(), configuration, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c := &certificate{client: client}
+		err = c.publish(t.Context())
+		if namespace == "spot" {
+			if err != nil {
+				t.Fatal(err)
+			}
+			requireTrust(t, c, bundles(t, client)[0], "spot-controller-webhook.spot.svc")
+		} else if _, served := c.get(nil); err == nil || !strings.Contains(err.Error(), "installation in namespace spot") || served == nil {
+			t.Errorf("%v, want an error that names the other installation, and no certificate", err)
 		}
 	}
 }
@@ -114,7 +143,7 @@ func TestCertificateAgain(t *testing.T) {
 	replaced := newConfiguration("no certificate")
 	c.client = replaced
 	publish(t, c)
-	requireTrust(t, c, bundles(t, replaced)[1], webhookHost)
+	requireTrust(t, c, bundles(t, replaced)[1], webhookHost())
 	if after, _ := c.get(nil); after != before {
 		t.Error("the certificate changed with the configuration")
 	}
@@ -165,7 +194,7 @@ func TestAuthorities(t *testing.T) {
 	if err != nil || len(authorities) != maxAuthorities || !authorities[maxAuthorities-1].Equal(c.authority) {
 		t.Errorf("%d authorities, want the last %d: %v", len(authorities), maxAuthorities, err)
 	}
-	chain, _, err := certutil.GenerateSelfSignedCertKeyWithOptions(certutil.SelfSignedCertKeyOptions{Host: webhookHost, MaxAge: time.Minute})
+	chain, _, err := certutil.GenerateSelfSignedCertKeyWithOptions(certutil.SelfSignedCertKeyOptions{Host: webhookHost(), MaxAge: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

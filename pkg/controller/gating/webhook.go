@@ -21,11 +21,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// webhookPath and webhookHost are the path and the Service in manifests/components/webhook.
-const webhookPath, webhookHost = "/gate", "spot-controller-webhook.kube-system.svc"
+// webhookPath is the path in manifests/components/webhook.
+const webhookPath = "/gate"
+
+// webhookHost returns the name of the Service in manifests/components/webhook.
+func webhookHost() string { return "spot-controller-webhook." + leader.Namespace() + ".svc" }
 
 // The limits of requests to the webhook. Everyone who can connect may send requests, so together
 // they must fit into the memory of the controller. The API server stores no pod above maxReview. It
