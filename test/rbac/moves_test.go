@@ -29,6 +29,8 @@ import (
 // requests another of the same group.
 func groupOf(g grant) string {
 	switch g.String() {
+	case "list leases.coordination.k8s.io":
+		return "the first request, without which the controller ends"
 	case "get leases.coordination.k8s.io spot-controller":
 		return "lists"
 	case "create leases.coordination.k8s.io":
