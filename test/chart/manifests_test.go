@@ -15,8 +15,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestSameAsKustomize renders the chart and the kustomize manifests with the same settings. All
-// objects must be equal, except for
+// TestSameAsKustomize renders the chart and the kustomize manifests with the same settings, in a
+// namespace other than kube-system. All objects must be equal, except for
 //
 //   - the labels of the chart,
 //   - the hashes in the names of ConfigMaps, which depend also on comments, and
@@ -241,8 +241,8 @@ func withWebhook(config object) {
 	gating["enabled"], gating["webhook"] = true, object{"bindAddress": ":9443"}
 }
 
-// kustomize builds a kustomization with the resources and components, which are folders in
-// manifests.
+// kustomize builds a kustomization in the namespace elsewhere with the resources and components,
+// which are folders in manifests.
 func kustomize(t *testing.T, resources, components []string, more string, controller func(config object)) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir()) // kustomize resolves symbolic links too
@@ -251,7 +251,7 @@ func kustomize(t *testing.T, resources, components []string, more string, contro
 	live.Must(t, err)
 	relative, err := filepath.Rel(dir, manifests) // kustomize rejects absolute paths
 	live.Must(t, err)
-	text := "resources:\n"
+	text := "namespace: " + elsewhere + "\nresources:\n"
 	for _, folder := range resources {
 		text += fmt.Sprintf("- %s/%s\n", relative, folder)
 	}
@@ -299,7 +299,7 @@ func normalize(t *testing.T, text string) map[string]object {
 	}
 	objects := decode(t, configMap.ReplaceAllString(text, "$1"))
 	for _, name := range []string{"spot-aware-scheduler-config", "spot-controller-config"} {
-		o, ok := objects["ConfigMap kube-system/"+name]
+		o, ok := objects["ConfigMap "+elsewhere+"/"+name]
 		if !ok || full[name] == "" {
 			t.Errorf("no ConfigMap %s with a hash", name)
 			continue

@@ -18,7 +18,8 @@ KIND/NAME of objects to omit.
 {{- end -}}
 
 {{/*
-spot.object writes an object with the labels of its manifest, labels, and the labels of the chart.
+spot.object writes an object with the labels of its manifest, labels, and the labels of the chart, in
+the namespace of the release. kube-system is the namespace of the manifests.
 It uses the beta version of MutatingAdmissionPolicies if the API server does not serve another
 one. Parameters: object; labels.
 */}}
@@ -32,7 +33,8 @@ one. Parameters: object; labels.
 {{- $labels := dict "app.kubernetes.io/managed-by" .root.Release.Service "app.kubernetes.io/instance" .root.Release.Name
     "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version) -}}
 ---
-{{ toYaml (mergeOverwrite .object (dict "metadata" (dict "labels" (merge $labels .labels)))) }}
+{{ toYaml (mergeOverwrite .object (dict "metadata" (dict "labels" (merge $labels .labels))))
+    | replace "namespace: kube-system" (printf "namespace: %s" (quote .root.Release.Namespace)) }}
 {{- end -}}
 
 {{/* spot.partOf is the label of all parts of the product, as YAML. */}}
