@@ -242,7 +242,11 @@ func (r *bugReport) addAnswers(all []report.Status, others int) {
 func (r *bugReport) addPrograms(ctx context.Context, server []byte) {
 	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name in (" + strings.Join(programs, ",") + ")"}
 	versions, configMaps := fmt.Sprintf("kubectl spot: %s\nAPI server: %s\n", version.Get().GitVersion, server), map[string]bool{}
-	deployments, err := r.client.AppsV1().Deployments(metav1.NamespaceSystem).List(ctx, ours)
+	namespace, err := lister.FindNamespace(ctx, r.client)
+	if r.failed("the namespace of the installation", err) {
+		namespace = metav1.NamespaceSystem
+	}
+	deployments, err := r.client.AppsV1().Deployments(namespace).List(ctx, ours)
 	r.failed("images and configuration", err)
 	for i := range deployments.Items { // none if there is an error
 		pod := &deployments.Items[i].Spec.Template.Spec
@@ -256,14 +260,14 @@ func (r *bugReport) addPrograms(ctx context.Context, server []byte) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(configMaps)) {
-		configMap, err := r.client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+		configMap, err := r.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 		r.failed("configuration", err)
 		for _, key := range slices.Sorted(maps.Keys(configMap.Data)) {
 			r.add("configuration/"+r.names.text(name)+"/"+r.names.text(key), r.names.text(configMap.Data[key]))
 		}
 	}
 	r.add("versions.txt", versions)
-	pods, err := r.client.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, ours)
+	pods, err := r.client.CoreV1().Pods(namespace).List(ctx, ours)
 	r.failed("pods of the programs", err)
 	r.ours = pods.Items
 }

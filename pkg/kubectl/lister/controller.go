@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -32,19 +31,19 @@ type Controller struct {
 	Gaps []Gap
 }
 
-// clockSkew is by how much the clock of the user may be ahead of the controller's. A controller
-// counts as running for so long after its Lease has expired.
-const clockSkew = time.Minute
-
 // ReadController returns the state of the controller at now. It returns an error only if the API
 // server is unavailable.
 func ReadController(ctx context.Context, client kubernetes.Interface, now time.Time) (*Controller, error) {
 	config := controller.Default()
 	c := &Controller{Settings: rebalance.Settings{Rebalance: config.Rebalance, Gating: config.Gating, Memory: &leader.Memory{}}}
-	lease, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leader.Controller, metav1.GetOptions{})
+	namespace, err := FindNamespace(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	lease, err := client.CoordinationV1().Leases(namespace).Get(ctx, leader.Controller, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		c.Inactive = "no controller is running (Lease kube-system/" + leader.Controller + " does not exist)"
+		c.Inactive = "no controller is running (Lease " + namespace + "/" + leader.Controller + " does not exist)"
 		return c, nil
 	case err == nil:
 		c.readLease(lease, now)
@@ -105,10 +104,9 @@ func (c *Controller) readLease(lease *coordinationv1.Lease, now time.Time) {
 	if spec.AcquireTime != nil {
 		c.Began = spec.AcquireTime.Time
 	}
-	renewed := cmp.Or(spec.RenewTime, &metav1.MicroTime{})
-	valid := time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0)) * time.Second
-	if ptr.Deref(spec.HolderIdentity, "") == "" || now.Sub(renewed.Time) > valid+clockSkew {
-		c.Inactive = fmt.Sprintf("no controller is running (Lease kube-system/%s was last renewed at %s)", leader.Controller,
+	if !leader.Held(lease, now) {
+		renewed := cmp.Or(spec.RenewTime, &metav1.MicroTime{})
+		c.Inactive = fmt.Sprintf("no controller is running (Lease %s/%s was last renewed at %s)", lease.Namespace, leader.Controller,
 			renewed.UTC().Format(time.RFC3339))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -38,6 +39,22 @@ func lease(holder string, renewed time.Duration) *coordinationv1.Lease {
 		HolderIdentity: &holder, LeaseDurationSeconds: new(int32(15)), RenewTime: &at, AcquireTime: &at}}
 }
 
+// bindingIn returns the ClusterRoleBinding of an installation in a namespace.
+func bindingIn(namespace string) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "spot-controller"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "spot-controller", Namespace: namespace}},
+	}
+}
+
+// in moves the namespaced objects to another namespace.
+func in(namespace string, objects ...runtime.Object) []runtime.Object {
+	for _, object := range objects {
+		object.(metav1.Object).SetNamespace(namespace)
+	}
+	return objects
+}
+
 func TestReadController(t *testing.T) {
 	labeled := func(name, team string) *v1.Namespace {
 		return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": team}}}
@@ -58,6 +75,14 @@ func TestReadController(t *testing.T) {
 		"released": {objects: append(controllerObjects(""), lease("", time.Second)),
 			wantInactive: "no controller is running (Lease kube-system/spot-controller was last renewed at 2026-03-01T11:59:59Z)"},
 		"no Lease": {wantInactive: "no controller is running (Lease kube-system/spot-controller does not exist)"},
+		"another namespace": {wantMaxMoves: 7,
+			objects: append(in("spot", append(controllerObjects("rebalance: {maxMoves: 7}"), lease("c", time.Second))...), bindingIn("spot"))},
+		"another namespace, expired": {objects: append(in("spot", append(controllerObjects(""), lease("c", 2*time.Minute))...), bindingIn("spot")),
+			wantInactive: "no controller is running (Lease spot/spot-controller was last renewed at 2026-03-01T11:58:00Z)"},
+		"another namespace, no Lease": {objects: []runtime.Object{bindingIn("spot"), lease("c", time.Second)},
+			wantInactive: "no controller is running (Lease spot/spot-controller does not exist)"},
+		"no right to read the namespace": {denied: "clusterrolebindings", wantMaxMoves: 7,
+			objects: append(controllerObjects("rebalance: {maxMoves: 7}"), lease("c", time.Second), bindingIn("spot"))},
 		"dry run": {objects: append(controllerObjects("dryRun: true"), lease("c", time.Second)),
 			wantInactive: "the controller moves no pod (dryRun)"},
 		"no Deployment": {objects: []runtime.Object{lease("c", time.Second)},

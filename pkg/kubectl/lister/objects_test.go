@@ -227,9 +227,12 @@ func TestReadConfiguration(t *testing.T) {
 			d.Labels = map[string]string{"app.kubernetes.io/name": "spot-controller", "app.kubernetes.io/component": "controller"}
 			d.Spec.Template.Spec.Containers[0].Args = []string{"--scheduler-config=/etc/here/gang.yaml"}
 		})}, want: "config-new from ConfigMap kube-system/config-new, key gang.yaml"},
-		"no Deployment": {wantErr: "namespace kube-system has no Deployment with the labels app.kubernetes.io/name=spot-aware-scheduler"},
-		"no ConfigMap":  {objects: []runtime.Object{deployment(nil)}, wantErr: `configmaps "config-new" not found`},
-		"no key":        {objects: []runtime.Object{deployment(nil), configMap("config-new", "other.yaml")}, wantErr: "ConfigMap kube-system/config-new has no key gang.yaml"},
+		"another namespace": {objects: append(in("spot", deployment(nil), configMap("config-new", "gang.yaml")), bindingIn("spot")),
+			want: "config-new from ConfigMap spot/config-new, key gang.yaml"},
+		"none in the namespace": {objects: []runtime.Object{deployment(nil), bindingIn("spot")}, wantErr: "namespace spot has no Deployment"},
+		"no Deployment":         {wantErr: "namespace kube-system has no Deployment with the labels app.kubernetes.io/name=spot-aware-scheduler"},
+		"no ConfigMap":          {objects: []runtime.Object{deployment(nil)}, wantErr: `configmaps "config-new" not found`},
+		"no key":                {objects: []runtime.Object{deployment(nil), configMap("config-new", "other.yaml")}, wantErr: "ConfigMap kube-system/config-new has no key gang.yaml"},
 		"no flag": {objects: []runtime.Object{deployment(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Args = nil })},
 			wantErr: "Deployment kube-system/scheduler: no configuration found: no container has the argument --config=FILE"},
 		"no ConfigMap volume": {objects: []runtime.Object{deployment(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Volumes[0].ConfigMap = nil })},

@@ -9,8 +9,11 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
 // configMount is a Deployment of the manifests that mounts the scheduler's configuration, and the
@@ -35,6 +38,25 @@ type Configuration struct {
 	From string
 }
 
+// FindNamespace returns the namespace of the installation, which the ClusterRoleBinding of the
+// controller names. Without this object, or the right to read it, that is the default of the
+// manifests.
+func FindNamespace(ctx context.Context, client kubernetes.Interface) (string, error) {
+	binding, err := client.RbacV1().ClusterRoleBindings().Get(ctx, leader.Controller, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		return metav1.NamespaceSystem, nil
+	case err != nil:
+		return "", err
+	}
+	for i := range binding.Subjects {
+		if namespace := binding.Subjects[i].Namespace; namespace != "" {
+			return namespace, nil
+		}
+	}
+	return metav1.NamespaceSystem, nil
+}
+
 // ErrNoConfiguration means that the cluster has no scheduler of this project, or that its
 // Deployment has an unknown form.
 var ErrNoConfiguration = errors.New("no configuration found")
@@ -49,7 +71,10 @@ func ReadConfiguration(ctx context.Context, client kubernetes.Interface) (Config
 
 // readFirst returns the configuration of the first Deployment that exists.
 func readFirst(ctx context.Context, client kubernetes.Interface, mounts []configMount) (Configuration, error) {
-	const namespace = metav1.NamespaceSystem
+	namespace, err := FindNamespace(ctx, client)
+	if err != nil {
+		return Configuration{}, err
+	}
 	for _, m := range mounts {
 		deployments, err := client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: m.labels})
 		if err != nil {
