@@ -51,27 +51,28 @@ func TestRelease(t *testing.T) {
 	flags := []string{"--namespace=spot-system", "--wait", "--timeout=2m", "--values=" + file(t, all)}
 
 	c.helm(append([]string{"install", release, chart, "--create-namespace"}, flags...)...)
-	c.wantFloor("1")
+	c.wantFloor("spot-system", "1")
 	if got := len(c.objects(ofRelease)); got < 40 {
 		t.Errorf("the release has %d objects, expected at least 40", got)
 	}
 	c.wantOptIn()
+	c.wantRefusals("spot-system", "the Helm release "+release)
 
 	c.helm(append([]string{"upgrade", release, chart, "--set=policy.minOnDemand=30%"}, flags...)...)
-	c.wantFloor("30%")
+	c.wantFloor("spot-system", "30%")
 	_, err := command(t, c.Kubeconfig, "helm", append([]string{"upgrade", release, chart, "--set=policy.minOnDemnd=1"}, flags...)...)
 	if err == nil || !strings.Contains(err.Error(), "minOnDemnd") {
 		t.Errorf("upgrade with policy.minOnDemnd: %v, want an error about this name", err)
 	}
-	c.wantFloor("30%")
+	c.wantFloor("spot-system", "30%")
 	// Pods that fit no node represent replicas that do not become ready.
 	if _, err := command(t, c.Kubeconfig, "helm", append(append([]string{"upgrade", release, chart}, flags...),
 		"--set=policy.minOnDemand=2,podTemplate.spec.nodeSelector.none=x", "--rollback-on-failure", "--timeout=10s")...); err == nil {
 		t.Error("an upgrade with pods that fit no node succeeded, want an error")
 	}
-	c.wantFloor("30%")
+	c.wantFloor("spot-system", "30%")
 	c.helm("rollback", release, "1", "--namespace=spot-system", "--wait", "--timeout=2m")
-	c.wantFloor("1")
+	c.wantFloor("spot-system", "1")
 
 	c.helm("uninstall", release, "--namespace=spot-system", "--wait", "--timeout=2m")
 	c.wantNoObjects()
@@ -85,9 +86,9 @@ func TestRelease(t *testing.T) {
 		c := &cluster{T: t, ControlPlane: c.ControlPlane, client: c.client}
 		c.kubectl("apply", "--kustomize="+filepath.Join(c.Root, "manifests", "base"))
 		c.helm("install", release, chart, "--namespace=kube-system", "--take-ownership", "--force-conflicts", "--wait", "--timeout=2m")
-		c.wantFloor("1")
+		c.wantFloor(metav1.NamespaceSystem, "1")
 		c.kubectl("--namespace=kube-system", "delete", "configmaps", "--selector="+ofProduct+",app.kubernetes.io/managed-by!=Helm")
-		c.wantFloor("1")
+		c.wantFloor(metav1.NamespaceSystem, "1")
 		c.helm("uninstall", release, "--namespace=kube-system", "--wait", "--timeout=2m")
 		c.wantNoObjects()
 	})
@@ -143,13 +144,13 @@ func (c *cluster) kubectl(args ...string) {
 	live.Must(c.T, err)
 }
 
-// wantFloor fails unless both Deployments are ready and mount one configuration of the scheduler,
+// wantFloor fails unless both Deployments in the namespace are ready and mount one configuration of the scheduler,
 // with this default floor.
-func (c *cluster) wantFloor(want string) {
+func (c *cluster) wantFloor(namespace, want string) {
 	c.Helper()
 	got := map[string]string{}
 	for _, name := range []string{"spot-aware-scheduler", "spot-controller"} {
-		d, err := c.client.AppsV1().Deployments(metav1.NamespaceSystem).Get(c.Context(), name, metav1.GetOptions{})
+		d, err := c.client.AppsV1().Deployments(namespace).Get(c.Context(), name, metav1.GetOptions{})
 		live.Must(c.T, err)
 		if d.Status.ReadyReplicas != 2 || d.Status.UpdatedReplicas != 2 {
 			c.Errorf("%s has %d ready and %d updated replicas, want 2", name, d.Status.ReadyReplicas, d.Status.UpdatedReplicas)
@@ -158,7 +159,7 @@ func (c *cluster) wantFloor(want string) {
 			if volume.ConfigMap == nil || !strings.HasPrefix(volume.ConfigMap.Name, "spot-aware-scheduler-config-") {
 				continue
 			}
-			files, err := c.client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(c.Context(), volume.ConfigMap.Name, metav1.GetOptions{})
+			files, err := c.client.CoreV1().ConfigMaps(namespace).Get(c.Context(), volume.ConfigMap.Name, metav1.GetOptions{})
 			live.Must(c.T, err)
 			policy, _, err := config.ReadPolicy([]byte(files.Data["scheduler-config.yaml"]), config.DefaultProfile)
 			live.Must(c.T, err)
@@ -167,6 +168,32 @@ func (c *cluster) wantFloor(want string) {
 	}
 	if diff := cmp.Diff(map[string]string{"spot-aware-scheduler": want, "spot-controller": want}, got); diff != "" {
 		c.Errorf("floors in the mounted configurations (-want +got):\n%s", diff)
+	}
+}
+
+// wantRefusals fails unless a second installation is refused, by helm and by kubectl, with an error
+// that names the first.
+func (c *cluster) wantRefusals(namespace, by string) {
+	c.Helper()
+	base := filepath.Join(c.Root, "manifests", "base")
+	for _, second := range []struct {
+		want    string
+		program []string
+	}{
+		{"installed in namespace " + namespace + " by " + by, []string{"helm", "install", "second", chart, "--namespace=second", "--create-namespace"}},
+		{"installed in namespace " + namespace + " by " + by, []string{"helm", "install", "second", chart, "--namespace=" + namespace}},
+		{"installed in namespace " + namespace + ", and a cluster", []string{"kubectl", "apply", "--dry-run=server", "--kustomize=" + base}},
+	} {
+		live.Must(c.T, live.Until(c.Context(), live.Soon, func() error { // a policy takes effect some time after its creation
+			_, err := command(c.T, c.Kubeconfig, second.program[0], second.program[1:]...)
+			if err == nil || !strings.Contains(err.Error(), second.want) {
+				return fmt.Errorf("%s: %w, want an error with %q", strings.Join(second.program, " "), err, second.want)
+			}
+			return nil
+		}))
+	}
+	if namespaces, err := c.client.CoreV1().Secrets("second").List(c.Context(), metav1.ListOptions{}); err != nil || len(namespaces.Items) > 0 {
+		c.Errorf("the refused release left %d Secrets: %v", len(namespaces.Items), err)
 	}
 }
 
