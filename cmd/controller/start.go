@@ -45,7 +45,7 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 	registerMetrics()
 	// A dry run only reads, so it can run beside another installation too.
 	if setup.failsafe || !setup.DryRun {
-		if err := leader.CheckInstallation(ctx, config, leader.Namespace(), name); err != nil {
+		if err := leader.CheckInstallation(ctx, config, name); err != nil {
 			return err
 		}
 	}

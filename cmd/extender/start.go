@@ -49,7 +49,7 @@ func start(ctx context.Context, setup *setup) error {
 		return err
 	}
 	config.QPS, config.Burst = clientQPS, clientQPS
-	if err := leader.CheckInstallation(ctx, config, leader.Namespace(), name); err != nil {
+	if err := leader.CheckInstallation(ctx, config, name); err != nil {
 		return err
 	}
 	options := app.ManagerOptions(setup.healthAddress, setup.metricsAddress, stopTimeout)

@@ -86,7 +86,7 @@ func runScheduler(command *cobra.Command, opts *options.Options) error {
 		return err
 	}
 	if lock := &config.ComponentConfig.LeaderElection; lock.LeaderElect {
-		if err := leader.CheckInstallation(ctx, config.KubeConfig, lock.ResourceNamespace, lock.ResourceName); err != nil {
+		if err := leader.CheckInstallation(ctx, config.KubeConfig, lock.ResourceName); err != nil {
 			return err
 		}
 	}

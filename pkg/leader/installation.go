@@ -36,28 +36,28 @@ func Held(lease *coordinationv1.Lease, now time.Time) bool {
 	return ptr.Deref(lease.Spec.HolderIdentity, "") != "" && now.Sub(renewed.Time) <= valid+clockSkew
 }
 
-// CheckInstallation returns an error if another installation runs: if a process holds the Lease
-// name outside this installation's namespace. A program calls it before it acquires a Lease. It also returns an
-// error without the right to list Leases, because only the installation that the
-// ClusterRoleBindings name has it. If the API server is unavailable, it logs that and returns nil,
-// because a restarted program must not wait longer than necessary.
-func CheckInstallation(ctx context.Context, config *rest.Config, namespace, name string) error {
+// CheckInstallation returns an error if this process does not belong to the installation of the
+// cluster: if it may not list Leases. Only the ServiceAccounts that the ClusterRoleBindings name
+// may, and an admission policy keeps another installation from changing these. A Lease in another
+// namespace is no evidence, because its users may write it. name is the name of the
+// ClusterRoleBinding. If the API server is unavailable, CheckInstallation logs that and returns
+// nil, because a restarted program must not wait longer than necessary.
+func CheckInstallation(ctx context.Context, config *rest.Config, name string) error {
 	config = rest.CopyConfig(config)
 	config.Timeout = checkTimeout
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("creating the client that looks for other installations: %w", err)
 	}
-	return checkInstallation(ctx, client, namespace, name)
+	return checkInstallation(ctx, client, name)
 }
 
-func checkInstallation(ctx context.Context, client kubernetes.Interface, namespace, name string) error {
-	named := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
+func checkInstallation(ctx context.Context, client kubernetes.Interface, name string) error {
 	for attempt := 1; ; attempt++ {
-		leases, err := client.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, named)
+		_, err := client.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
 		switch {
 		case err == nil:
-			return anotherHolds(leases.Items, namespace, name, time.Now())
+			return nil
 		case !apierrors.IsForbidden(err):
 			klog.FromContext(ctx).Error(err, "Check for another installation failed")
 			return nil
@@ -70,17 +70,4 @@ func checkInstallation(ctx context.Context, client kubernetes.Interface, namespa
 			return err
 		}
 	}
-}
-
-// anotherHolds returns an error that names a Lease of this name outside of namespace, if one is held.
-func anotherHolds(leases []coordinationv1.Lease, namespace, name string, now time.Time) error {
-	for i := range leases {
-		lease := &leases[i]
-		if lease.Name == name && lease.Namespace != namespace && Held(lease, now) {
-			return fmt.Errorf("another installation of spot-aware-scheduler runs in namespace %s: %s holds the Lease %s/%s. "+
-				"A cluster can have one installation, so this one in namespace %s does not start", lease.Namespace,
-				*lease.Spec.HolderIdentity, lease.Namespace, name, namespace)
-		}
-	}
-	return nil
 }
