@@ -18,16 +18,17 @@ const releases = (process.env.SITE_RELEASES ?? '').split(' ').filter(Boolean)
 
 // Every page of docs/ except its README, which is the home page, is in one section.
 const sections = {
-  Concepts: [
-    'architecture', 'glossary', 'design/placement', 'design/controller', 'design/availability', 'design/throughput',
-    'design/gang', 'design/jobs', 'design/extender', 'design/costs', 'design/replay',
-  ],
+  Concepts: ['architecture', 'alternatives', 'glossary'],
   'First week': ['adoption', 'on-demand', 'disruption-budgets', 'clouds', 'gitops', 'integrations', 'rehearsal', 'uninstall'],
   Tasks: [
     'install', 'any-scheduler', 'opt-in', 'tuning', 'kubectl-spot', 'monitoring', 'troubleshooting', 'coexistence', 'autoscalers', 'upgrading',
   ],
   Reference: ['versions', 'reference/configuration', 'reference/kubectl-spot', 'metrics', 'events'],
   Results: ['demo', 'results', 'results/figures'],
+  Design: [
+    'design/placement', 'design/controller', 'design/availability', 'design/throughput', 'design/gang', 'design/jobs',
+    'design/extender', 'design/costs', 'design/replay', 'design/packages',
+  ],
 }
 checkSections()
 
