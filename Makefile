@@ -162,6 +162,13 @@ site: export SITE_BASE := $(SITE_BASE)
 site: ## Builds the documentation site into dist/site with Node.js; fails if a link is broken (SITE_BASE).
 	@hack/site.sh
 
+# PICTURES is a folder for pictures of all pages. CHROMIUM is the browser.
+PICTURES ?=
+
+.PHONY: test-site
+test-site: site ## Checks the site in headless Chromium: clipped cells, pictures, search (CHROMIUM, PICTURES; a minute).
+	@node site/check.mjs dist/site $(PICTURES)
+
 .PHONY: generate
 generate: tools ## Generates files from Go types, the reference of the configuration, tables of docs, and the README of the chart.
 	@hack/generate.sh

@@ -40,16 +40,17 @@ export default defineConfig({
   srcDir: 'docs',
   outDir: '../dist/site',
   rewrites: { 'README.md': 'index.md' },
-  head: [['link', { rel: 'icon', href: 'data:,' }]],
+  head: [['link', { rel: 'icon', type: 'image/svg+xml', href: `${base}favicon.svg` }]],
   markdown: {
     anchor: { slugify },
     config(md) {
       md.core.ruler.push('outside-docs', linkOutside)
       md.core.ruler.push('prose', markProse)
+      md.core.ruler.push('figures', captionImages)
     },
   },
   // site/docs is a link to docs/. With its own path, pages find Vue in site/node_modules.
-  vite: { publicDir: false, resolve: { preserveSymlinks: true } },
+  vite: { publicDir: path.join(root, 'site/public'), resolve: { preserveSymlinks: true } },
   transformPageData(page) {
     if (page.relativePath === 'index.md') Object.assign(page.frontmatter, frontPage)
   },
@@ -62,7 +63,7 @@ export default defineConfig({
       text, collapsed: false, items: pages.map((page) => ({ text: title(page), link: link(page) })),
     })),
     outline: { level: [2, 3] },
-    search: { provider: 'local' },
+    search: { provider: 'local', options: { miniSearch: { options: { tokenize }, searchOptions: { boostDocument } } } },
     socialLinks: [{ icon: 'github', link: repository }],
     editLink: { pattern: `${repository}/edit/main/docs/:path`, text: 'Edit this page' },
     footer: { message: 'Apache License 2.0' },
@@ -144,4 +145,37 @@ function markProse(state) {
   state.tokens.forEach((token, i) => {
     if (token.type === 'td_open' && state.tokens[i + 1].content.length > 60) token.attrJoin('class', 'prose')
   })
+}
+
+// captionImages turns a paragraph of images into a row of figures, whose captions are the texts of
+// the images.
+function captionImages(state) {
+  state.tokens.forEach((token, i) => {
+    const children = (token.children ?? []).filter((child) => child.type !== 'softbreak')
+    if (children.length === 0 || !children.every((child) => child.type === 'image')) return
+    // A paragraph of HTML cannot contain figures.
+    state.tokens[i - 1].tag = state.tokens[i + 1].tag = 'div'
+    state.tokens[i - 1].attrJoin('class', 'figures')
+    const tag = (name, nesting) => new state.Token(`${name}_${nesting > 0 ? 'open' : 'close'}`, name, nesting)
+    token.children = children.flatMap((image) => [
+      tag('figure', 1), image, tag('figcaption', 1), ...image.children, tag('figcaption', -1), tag('figure', -1),
+    ])
+  })
+}
+
+// The next two functions also run in the browser, so they use nothing from outside.
+
+// tokenize returns the words of a text for the search. A name such as min-on-demand is one word in
+// addition to its parts: a page with the name is a better result than a page with the parts.
+function tokenize(text) {
+  const names = text.match(/[\p{L}\p{N}]+([-_./][\p{L}\p{N}]+)+/gu) ?? []
+  return [...text.split(/[\n\r\p{Z}\p{P}]+/u), ...names]
+}
+
+// boostDocument returns the weight of a page in the search. The pages that define terms for users
+// come before the reasons for the design and generated pages.
+function boostDocument(id) {
+  const page = id.replace(/#.*/, '')
+  if (/\/(design|reference|results)\//.test(page)) return 0.5
+  return /\/(tuning\.html)?$/.test(page) ? 2 : 1 // the overview and the settings
 }
