@@ -20,6 +20,8 @@ const (
 	plotWidth  = 360
 	plotHeight = 230
 	textSize   = 10.5
+
+	planeHeight = plotHeight + 60 // for the legend with all arms
 )
 
 var (
@@ -49,9 +51,26 @@ func newPlot(x, y string) *plot.Plot {
 	return p
 }
 
+// onDark has the colours of plots on dark pages. Plots have no background. A browser applies the
+// theme of the page, or that of the operating system.
+var onDark = fmt.Sprintf(`<style>@media (prefers-color-scheme: dark) {
+text { fill: %[1]s !important }
+[style*="stroke:%[2]s"] { stroke: %[1]s !important }
+[style*="stroke:%[3]s"] { stroke: #4B5159 !important }
+[style*="stroke:%[4]s"] { stroke: #7AA2F7 !important }
+[style*="stroke:%[5]s"] { stroke: #FF7B72 !important }
+}</style>
+`, "#DFDFD6", hex(ink), hex(faint), hex(blue), hex(red))
+
+// hex returns a colour as in the files of plots.
+func hex(c color.NRGBA) string {
+	return fmt.Sprintf("#%02X%02X%02X", c.R, c.G, c.B)
+}
+
 // svg returns the plot as a file. The library knows the width of Liberation Sans; the other fonts
 // are almost as wide.
 func svg(p *plot.Plot, height vg.Length) ([]byte, error) {
+	p.BackgroundColor = nil
 	canvas := vgsvg.New(plotWidth, height)
 	// The right margin keeps the last label of the axis inside.
 	p.Draw(draw.Crop(draw.New(canvas), 2, -12, 2, -6))
@@ -60,7 +79,10 @@ func svg(p *plot.Plot, height vg.Length) ([]byte, error) {
 		return nil, err
 	}
 	const family = "font-family:Liberation Sans"
-	return bytes.ReplaceAll(out.Bytes(), []byte(family), []byte(family+",Arial,Helvetica,sans-serif")), nil
+	image := bytes.ReplaceAll(out.Bytes(), []byte(family), []byte(family+",Arial,Helvetica,sans-serif"))
+	// In pixels, two plots are beside each other on a page of GitHub.
+	image = bytes.ReplaceAll(image, []byte(`pt" `), []byte(`" `))
+	return bytes.Replace(image, []byte("<g "), []byte(onDark+"<g "), 1), nil
 }
 
 // plotFile is a plot beside a page.
@@ -70,37 +92,50 @@ type plotFile struct {
 	draw          func() (*plot.Plot, error)
 }
 
-// plotFiles returns the plots of a report: all arms together, and these arms over time.
-func (r *Report) plotFiles(arms []ArmResult) []plotFile {
-	files := []plotFile{{"plane.svg", "Cost and availability of all arms; the dashed line is the bound", plotHeight + 60, r.planePlot}}
-	for _, a := range arms {
-		files = append(files,
-			plotFile{a.Name + "-ready.svg", "Ready and desired replicas, " + a.Name, plotHeight,
-				func() (*plot.Plot, error) { return r.readyPlot(a) }},
-			plotFile{a.Name + "-spot.svg", "Spot nodes and their use, " + a.Name, plotHeight,
-				func() (*plot.Plot, error) { return r.spotPlot(a) }})
+// plotFiles returns the plots of a report, in rows: all arms together, and these arms over time.
+func (r *Report) plotFiles(arms []ArmResult) [][]plotFile {
+	pods := plane{"pods", r.Bound.AllOnDemandPodHoursCost, r.Bound.PodHoursCost,
+		func(a ArmResult) float64 { return a.PodHoursCost }}
+	planes := []plotFile{{"plane.svg", r.planeCaption("Cost by pods (what they request) and availability, with the bound (dashed)"), planeHeight,
+		func() (*plot.Plot, error) { return r.planePlot(pods) }}}
+	if a := r.Arm("on-demand"); a != nil && !a.Partial {
+		nodes := plane{"nodes", a.NodeHoursCost, 0, func(a ArmResult) float64 { return a.NodeHoursCost }}
+		planes = append(planes, plotFile{"plane-nodes.svg", r.planeCaption("Cost by nodes (idle ones too) and availability"), planeHeight,
+			func() (*plot.Plot, error) { return r.planePlot(nodes) }})
 	}
-	return files
+	rows := [][]plotFile{planes}
+	for _, a := range arms {
+		rows = append(rows, []plotFile{
+			{a.Name + "-ready.svg", "Ready and desired replicas, " + a.Name, plotHeight,
+				func() (*plot.Plot, error) { return r.readyPlot(a) }},
+			{a.Name + "-spot.svg", "Spot nodes and their use, " + a.Name, plotHeight,
+				func() (*plot.Plot, error) { return r.spotPlot(a) }}})
+	}
+	return rows
 }
 
-// writePlots writes plots to a folder, and returns the Markdown that shows them.
-func writePlots(folder, prefix string, files []plotFile) (string, error) {
+// writePlots writes plots to a folder, and returns the Markdown that shows them, a paragraph for
+// each row.
+func writePlots(folder, prefix string, rows [][]plotFile) (string, error) {
 	var b strings.Builder
-	for _, file := range files {
-		p, err := file.draw()
-		if err != nil {
-			return "", fmt.Errorf("drawing %s: %w", file.name, err)
+	for _, row := range rows {
+		for _, file := range row {
+			p, err := file.draw()
+			if err != nil {
+				return "", fmt.Errorf("drawing %s: %w", file.name, err)
+			}
+			image, err := svg(p, file.height)
+			if err != nil {
+				return "", fmt.Errorf("drawing %s: %w", file.name, err)
+			}
+			if err := replaceFile(filepath.Join(folder, prefix+file.name), image); err != nil {
+				return "", err
+			}
+			fmt.Fprintf(&b, "![%s](%s)\n", file.caption, prefix+file.name)
 		}
-		image, err := svg(p, file.height)
-		if err != nil {
-			return "", fmt.Errorf("drawing %s: %w", file.name, err)
-		}
-		if err := replaceFile(filepath.Join(folder, prefix+file.name), image); err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, "![%s](%s)\n", file.caption, prefix+file.name)
+		b.WriteString("\n")
 	}
-	return b.String() + "\n", nil
+	return b.String(), nil
 }
 
 // hourTicks label the time axis in hours.
@@ -178,31 +213,72 @@ func (r *Report) spotPlot(a ArmResult) (*plot.Plot, error) {
 	return p, nil
 }
 
-// planePlot draws cost against availability, with one point per complete arm and a line for the
-// bound.
-func (r *Report) planePlot() (*plot.Plot, error) {
-	p := newPlot("cost, % of all on-demand", "not ready, % of desired")
-	p.Y.Min, p.X.Min, p.X.Max = 0, 0, 105
-	of := func(cost float64) float64 { return 100 * ratio(cost, r.Bound.AllOnDemandPodHoursCost) }
-	for _, a := range r.Arms {
-		if !a.Partial {
-			p.Y.Max = max(p.Y.Max, 130*(1-a.ReadyShare))
-			p.X.Max = max(p.X.Max, of(a.PodHoursCost)*1.05)
+// plane is the cost of the arms in one unit.
+type plane struct {
+	unit     string  // what has the cost
+	onDemand float64 // the cost of all on-demand
+	bound    float64 // 0 if the unit has none
+	cost     func(ArmResult) float64
+}
+
+// planeRange returns the upper end of the axis of replicas that are not ready, in percent. If one arm
+// has more than four times as much as all others, the axis ends before it: otherwise the other
+// points would be on one line. Then planeRange returns that arm too.
+func (r *Report) planeRange() (float64, *ArmResult) {
+	var first, second float64
+	var last *ArmResult
+	for i, a := range r.Arms {
+		if a.Partial {
+			continue
+		}
+		if share := notReady(a); share > first {
+			first, second, last = share, first, &r.Arms[i]
+		} else {
+			second = max(second, share)
 		}
 	}
-	p.Y.Max = max(p.Y.Max, 0.01)
-	bound, err := plotter.NewLine(plotter.XYs{{X: of(r.Bound.PodHoursCost), Y: 0}, {X: of(r.Bound.PodHoursCost), Y: p.Y.Max}})
-	if err != nil {
-		return nil, err
+	if second >= 0.01 && first > 4*second {
+		return second * 1.5, last
 	}
-	bound.Color, bound.Dashes = green, []vg.Length{3, 3}
-	p.Add(bound)
-	p.Legend.Add("bound", bound)
+	return max(first*1.3, 0.01), nil
+}
+
+// notReady returns how many of the desired replicas were not ready, in percent.
+func notReady(a ArmResult) float64 {
+	return 100 * (1 - a.ReadyShare)
+}
+
+// planeCaption adds to the caption of a plane which arm is beyond its axis.
+func (r *Report) planeCaption(text string) string {
+	if _, beyond := r.planeRange(); beyond != nil {
+		text += fmt.Sprintf(". Beyond the axis: %s, %.2g %% not ready", beyond.Name, notReady(*beyond))
+	}
+	return text
+}
+
+// planePlot draws cost against availability, with one point per complete arm and a line for the
+// bound.
+func (r *Report) planePlot(in plane) (*plot.Plot, error) {
+	p := newPlot("cost by "+in.unit+", % of all on-demand", "not ready, % of desired")
+	top, beyond := r.planeRange()
+	p.Y.Min, p.Y.Max, p.X.Min, p.X.Max = 0, top, 0, 105
+	of := func(cost float64) float64 { return 100 * ratio(cost, in.onDemand) }
+	if in.bound > 0 {
+		bound, err := plotter.NewLine(plotter.XYs{{X: of(in.bound), Y: 0}, {X: of(in.bound), Y: top}})
+		if err != nil {
+			return nil, err
+		}
+		bound.Color, bound.Dashes = green, []vg.Length{3, 3}
+		p.Add(bound)
+		p.Legend.Add("bound", bound)
+	}
 	for _, a := range r.Arms {
 		if a.Partial {
 			continue
 		}
-		point, err := plotter.NewScatter(plotter.XYs{{X: of(a.PodHoursCost), Y: 100 * (1 - a.ReadyShare)}})
+		at := plotter.XY{X: of(in.cost(a)), Y: min(notReady(a), top)}
+		p.X.Max = max(p.X.Max, at.X*1.05)
+		point, err := plotter.NewScatter(plotter.XYs{at})
 		if err != nil {
 			return nil, err
 		}
@@ -210,8 +286,26 @@ func (r *Report) planePlot() (*plot.Plot, error) {
 		point.Color, point.Shape, point.Radius = style.color, style.shape, 4
 		p.Add(point)
 		p.Legend.Add(a.Name, point)
+		if beyond != nil && a.Name == beyond.Name {
+			if err := addLabel(p, at, fmt.Sprintf("%.2g %% ↑", notReady(a))); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return p, nil
+}
+
+// addLabel writes a text to the right of a point.
+func addLabel(p *plot.Plot, at plotter.XY, text string) error {
+	label, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{at}, Labels: []string{text}})
+	if err != nil {
+		return err
+	}
+	label.TextStyle[0].Font, label.TextStyle[0].Color = p.Legend.TextStyle.Font, ink
+	label.TextStyle[0].YAlign = draw.YCenter
+	label.Offset = vg.Point{X: 8}
+	p.Add(label)
+	return nil
 }
 
 // armStyles are the points of the arms, in the order of Arms. Points of different arms with almost

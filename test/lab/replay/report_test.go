@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,12 +103,59 @@ func TestPlots(t *testing.T) {
 	for _, plot := range plots {
 		image, err := os.ReadFile(plot)
 		if err != nil || !strings.Contains(string(image), "<svg ") || !strings.HasSuffix(strings.TrimSpace(string(image)), "</svg>") ||
-			strings.Contains(string(image), "href=") {
+			strings.Contains(string(image), "href=") || strings.Contains(string(image), "background") {
 			t.Errorf("%s is no complete plot: %v", plot, err)
 		}
 		if !strings.Contains(string(page), "("+filepath.Base(plot)+")") {
 			t.Errorf("report.md does not show %s", plot)
 		}
+	}
+}
+
+// TestPlaneRange checks that one arm does not press the others onto the axis of costs, and that the
+// caption names it.
+func TestPlaneRange(t *testing.T) {
+	tests := map[string]struct {
+		notReady   []float64
+		wantTop    float64
+		wantBeyond string
+	}{
+		"one arm far off":           {[]float64{0.1, 6, 0.2}, 0.3, "preferred"},
+		"two arms far off":          {[]float64{6, 5, 0.2}, 7.8, ""},
+		"no arm far off":            {[]float64{0.1, 0.3, 0.2}, 0.39, ""},
+		"all others are ready":      {[]float64{0, 6, 0}, 7.8, ""},
+		"all are ready":             {[]float64{0, 0, 0}, 0.01, ""},
+		"differences of a few pods": {[]float64{0, 0.012, 0.002}, 0.0156, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := &Report{}
+			for i, share := range test.notReady {
+				r.Arms = append(r.Arms, ArmResult{Name: Arms[i].Name, Result: Result{Figures: Figures{ReadyShare: 1 - share/100}, NodeHoursCost: 1}})
+			}
+			top, beyond := r.planeRange()
+			got := ""
+			if beyond != nil {
+				got = beyond.Name
+			}
+			if math.Abs(top-test.wantTop) > 1e-9 || got != test.wantBeyond {
+				t.Errorf("axis up to %g, %q beyond it; want %g, %q", top, got, test.wantTop, test.wantBeyond)
+			}
+			planes := r.plotFiles(nil)[0]
+			if len(planes) != 2 {
+				t.Fatalf("%d planes, want one by pods and one by nodes", len(planes))
+			}
+			for _, file := range planes {
+				if named := strings.Contains(file.caption, "Beyond the axis: preferred"); named != (test.wantBeyond != "") {
+					t.Errorf("caption %q, want the arm beyond the axis: %q", file.caption, test.wantBeyond)
+				}
+				p, err := file.draw()
+				must(t, err)
+				if p.Y.Max > top*1.01 {
+					t.Errorf("%s: the axis ends at %g, want %g", file.name, p.Y.Max, top)
+				}
+			}
+		})
 	}
 }
 
