@@ -45,7 +45,7 @@ export default defineConfig({
     anchor: { slugify },
     config(md) {
       md.core.ruler.push('outside-docs', linkOutside)
-      md.core.ruler.push('prose', markProse)
+      md.core.ruler.push('cells', markCells)
       md.core.ruler.push('figures', captionImages)
     },
   },
@@ -140,10 +140,14 @@ function linkOutside(state) {
   }
 }
 
-// markProse gives table cells with sentences the class prose, so that the style can widen them.
-function markProse(state) {
+// markCells gives table cells with sentences the class prose, so that the style can widen them, and
+// cells with figures such as "+3.6 % (+2.2 to +5.2)" the class figure, so that they are one line.
+function markCells(state) {
   state.tokens.forEach((token, i) => {
-    if (token.type === 'td_open' && state.tokens[i + 1].content.length > 60) token.attrJoin('class', 'prose')
+    if (token.type !== 'td_open') return
+    const { content } = state.tokens[i + 1]
+    if (content.length > 60) token.attrJoin('class', 'prose')
+    if (/^[-+]?\d[^,;]{0,30}$/.test(content)) token.attrJoin('class', 'figure')
   })
 }
 
