@@ -20,7 +20,7 @@ const themes = ['light', 'dark']
 // reader of the first page looks for, not one of the many limits in other pages.
 const searches = [
   ['limits', ''],
-  ['HPA', 'autoscalers'],
+  ['HPA', 'integrations'],
   ['min-on-demand', 'tuning'],
 ]
 
