@@ -91,8 +91,9 @@ func ReadyWhen(synced func() bool) healthz.Checker {
 }
 
 // Elect makes a manager lead only with the Lease name in the installation's namespace. identity is
-// the identity of this process in the Lease. The manager releases the Lease after its runnables have ended. A
-// runnable may run for some time after the Lease has expired, so actions need Lock.RenewedWithin.
+// the identity of this process in the Lease. The manager releases the Lease after its runnables
+// have ended. A runnable may run for some time after the Lease has expired, so actions need
+// Lock.RenewedWithin.
 func Elect(config *rest.Config, name, identity string, duration time.Duration, options *manager.Options) (*leader.Lock, error) {
 	lock, err := leader.NewLeaseLock(config, name, identity, duration)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// A program must not start beside the installation of another namespace. A Lease that a user of that
-// namespace wrote does not keep it from starting.
+// A program must not start beside the installation of another namespace. A Lease that a user of
+// that namespace wrote does not keep it from starting.
 func TestCheckInstallation(t *testing.T) {
 	forbidden := apierrors.NewForbidden(coordinationv1.Resource("leases"), "", nil)
 	for name, test := range map[string]struct {

@@ -39,7 +39,8 @@ func (s Scope) Includes(pod *v1.Pod) bool {
 // KeepsScheduler reports whether the policy applies to the pod although another scheduler places
 // it. The label spot.OptInLabel of the pod decides. If it has another value than the two below, or
 // is missing, the label of the namespace decides. Pods in kube-system have no policy. The
-// manifests opt out the pods of our programs by the label, because they must not wait for themselves.
+// manifests opt out the pods of our programs by the label, because they must not wait for
+// themselves.
 func (s Scope) KeepsScheduler(pod *v1.Pod) bool {
 	if s.Namespaces == nil || pod.Spec.SchedulerName == s.Profile || pod.Namespace == metav1.NamespaceSystem {
 		return false

@@ -144,8 +144,8 @@ func (c *cluster) kubectl(args ...string) {
 	live.Must(c.T, err)
 }
 
-// wantFloor fails unless both Deployments in the namespace are ready and mount one configuration of the scheduler,
-// with this default floor.
+// wantFloor fails unless both Deployments in the namespace are ready and mount one configuration of
+// the scheduler, with this default floor.
 func (c *cluster) wantFloor(namespace, want string) {
 	c.Helper()
 	got := map[string]string{}

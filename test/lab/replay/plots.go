@@ -96,7 +96,8 @@ type plotFile struct {
 func (r *Report) plotFiles(arms []ArmResult) [][]plotFile {
 	pods := plane{"pods", r.Bound.AllOnDemandPodHoursCost, r.Bound.PodHoursCost,
 		func(a ArmResult) float64 { return a.PodHoursCost }}
-	planes := []plotFile{{"plane.svg", r.planeCaption("Cost by pods (what they request) and availability, with the bound (dashed)"), planeHeight,
+	planes := []plotFile{{"plane.svg",
+		r.planeCaption("Cost by pods (what they request) and availability, with the bound (dashed)"), planeHeight,
 		func() (*plot.Plot, error) { return r.planePlot(pods) }}}
 	if a := r.Arm("on-demand"); a != nil && !a.Partial {
 		nodes := plane{"nodes", a.NodeHoursCost, 0, func(a ArmResult) float64 { return a.NodeHoursCost }}
@@ -221,8 +222,8 @@ type plane struct {
 	cost     func(ArmResult) float64
 }
 
-// planeRange returns the upper end of the axis of replicas that are not ready, in percent. If one arm
-// has more than four times as much as all others, the axis ends before it: otherwise the other
+// planeRange returns the upper end of the axis of replicas that are not ready, in percent. If one
+// arm has more than four times as much as all others, the axis ends before it: otherwise the other
 // points would be on one line. Then planeRange returns that arm too.
 func (r *Report) planeRange() (float64, *ArmResult) {
 	var first, second float64
