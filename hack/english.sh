@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Prints the texts that break the rules of English in CONTRIBUTING.md which a program can check, and
 # exits with status 1 if there are any: the phrases of hack/banned-words.txt, in all texts except
-# the data of tests; sentences of pages with more than 35 words; and comments of scripts and YAML
-# files that are wider than 100 columns. .golangci.yaml has the width of comments in Go.
+# the data of tests and the copies in the chart; sentences of pages with more than 35 words; and
+# comments of scripts and YAML files that are wider than 100 columns. .golangci.yaml has the width
+# of comments in Go.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 # without prints the matching lines like git grep.
 # It fails if there is one, or if it cannot search.
 without() {
-  git grep --untracked -nE "$@" ':!*/testdata/*'
+  git grep --untracked -nE "$@" ':!*/testdata/*' ':!manifests/charts/*/files/*'
   [ $? = 1 ]
 }
 failed=0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Generates files from Go types, the reference of the configuration from Go types and flags, the
-# tables of metrics and events from the code, the README of the chart from its values, and a picture
-# from the page about the demo, into the checkout or into the folder given as an argument.
+# tables of metrics and events from the code, the manifests and the README of the chart, and a
+# picture from the page about the demo, into the checkout or into the folder given as an argument.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 to=${1:-.}
@@ -12,18 +12,30 @@ trap 'rm -rf "$made"' EXIT
 .local/bin/controller-gen crd paths=sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1 output:crd:dir="$made"
 mkdir -p "$to/manifests/overlays/gang"
 cp "$made/scheduling.x-k8s.io_podgroups.yaml" "$to/manifests/overlays/gang/podgroups.yaml"
+# The manifests and the configuration that the chart renders. They are copies, because Windows, Flux
+# and parent charts do not follow links.
+chart=manifests/charts/spot-aware-scheduler
+files=$made/files
+mkdir -p "$files/config"
+cp config/{scheduler-config,gang}.yaml "$files/config"
+cp -R manifests/components manifests/overlays "$files"
+cp "$made/scheduling.x-k8s.io_podgroups.yaml" "$files/overlays/gang/podgroups.yaml"
+rm -r "$files"/overlays/example-workloads*
+find "$files" \( -name kustomization.yaml -o -name controller-config.yaml \) -delete
+find "$files" -type d -empty -delete
+mkdir -p "$to/$chart"
+rm -rf "$to/$chart/files"
+mv "$files" "$to/$chart/files"
 # Deep copies of the arguments of the plugins.
 .local/bin/controller-gen object paths=./pkg/apis/config output:object:dir="$made"
 mkdir -p "$to/pkg/apis/config"
 cp "$made/zz_generated.deepcopy.go" "$to/pkg/apis/config/zz_generated.deepcopy.go"
 # The README of the chart, with a table of its values. helm-docs logs errors and exits with 0.
-chart=manifests/charts/spot-aware-scheduler
 .local/bin/helm-docs --chart-search-root "$chart" --sort-values-order file --log-level warning --dry-run >"$made/README.md" 2>"$made/errors"
 if [ -s "$made/errors" ]; then
   cat "$made/errors" >&2
   exit 1
 fi
-mkdir -p "$to/$chart"
 cp "$made/README.md" "$to/$chart/README.md"
 # The reference of the configuration: kinds and fields from the Go types of pkg/apis, flags from the
 # programs.

@@ -16,7 +16,7 @@ check() { # remedy, command...
   fi
 }
 check "gofmt -w ." gofmt -l cmd hack pkg test
-for module in . hack test hack/{tools,helm,golangci-lint,helm-docs,crd-ref-docs,karpenter,argo-rollouts,kueue,kubernetes-*}; do
+for module in . hack test hack/{tools,helm,helm3,golangci-lint,helm-docs,crd-ref-docs,karpenter,argo-rollouts,kueue,kubernetes-*}; do
   check "go mod tidy in $module" env -C "$module" go mod tidy -diff
 done
 
@@ -43,6 +43,7 @@ check "fix the reported problems; .golangci.yaml lists the linters" lint
 
 check "write the English of the Kubernetes documentation (CONTRIBUTING.md)" hack/english.sh
 
+chart=manifests/charts/spot-aware-scheduler
 generated() { # prints the differences from the result of hack/generate.sh
   local made status file
   made=$(mktemp -d)
@@ -51,6 +52,8 @@ generated() { # prints the differences from the result of hack/generate.sh
   while read -r file; do
     diff "$made/$file" "$file" || status=1
   done < <(cd "$made" && find docs manifests pkg -type f)
+  # A file without a manifest must not stay in the chart.
+  diff -r "$made/$chart/files" "$chart/files" || status=1
   rm -r "$made"
   return $status
 }
@@ -66,7 +69,7 @@ while read -r file; do
   check "fix the manifests" built "$(dirname "$file")"
 done < <(find config manifests -name kustomization.yaml -exec grep -L '^kind: Component$' {} +)
 # helm lint prints its result to standard output also if it finds nothing.
-linted() { .local/bin/helm lint --quiet --strict manifests/charts/spot-aware-scheduler; }
+linted() { .local/bin/helm lint --quiet --strict --set image.registry=localhost "$chart"; }
 check "fix the chart" linted
 [ $failed = 0 ] && echo "verify: passed"
 exit $failed

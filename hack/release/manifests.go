@@ -47,8 +47,7 @@ func packChart(ctx context.Context, root, registry, version string, date time.Ti
 	}
 	defer os.RemoveAll(dir)
 	chart := filepath.Join(dir, "spot-aware-scheduler")
-	// -L copies the manifests to which the chart has links.
-	if _, err := run(exec.CommandContext(ctx, "cp", "-RL", filepath.Join(root, "manifests/charts/spot-aware-scheduler"), chart)); err != nil {
+	if _, err := run(exec.CommandContext(ctx, "cp", "-R", filepath.Join(root, "manifests/charts/spot-aware-scheduler"), chart)); err != nil {
 		return nil, err
 	}
 	if err := replaceOnce(filepath.Join(chart, "values.yaml"), "\n  registry: localhost\n", "\n  registry: "+registry+"\n"); err != nil {

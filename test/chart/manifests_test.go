@@ -218,8 +218,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestPackage shows that a package contains the files behind the links of the chart, and that its
-// appVersion is the default tag of the images.
+// TestPackage shows that a package contains all files of the chart, and that its appVersion is the
+// default tag of the images.
 func TestPackage(t *testing.T) {
 	all := file(t, values{"monitoring": values{"enabled": true}, "gang": values{"enabled": true}})
 	dir := t.TempDir()
