@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Builds the local control plane, kubectl, Helm, Karpenter, the linter and the generators of pages
-# into .local/bin, at the versions pinned in the go.mod of hack/tools, hack/helm, hack/karpenter,
-# hack/golangci-lint, hack/helm-docs and hack/crd-ref-docs. Each has a module of its own, so that it
-# does not raise the versions of modules of the control plane. The argument selects what it builds:
+# into .local/bin, at the versions pinned in the go.mod of hack/tools, hack/helm, hack/helm3,
+# hack/karpenter, hack/golangci-lint, hack/helm-docs and hack/crd-ref-docs. Each has a module of its
+# own, so that it does not raise the versions of modules of the control plane. The argument selects
+# what it builds:
 #
 #	control-plane  only the control plane, which is all that make demo and make replay need
 #	kubelet        also the kubelet
-#	helm           only Helm
+#	helm           only Helm; the same for helm3, which is Helm 3
 #	golangci-lint  only that; the same for helm-docs and crd-ref-docs
 #	karpenter      only Karpenter; also copies its CRDs and instance types from the module cache
 #	               into .local/karpenter
@@ -27,7 +28,7 @@ if [ "${1:-}" = controllers ]; then
 fi
 case ${1:-} in
   [0-9]*) module=kubernetes-$1 folder=bin/$1 ;;
-  helm | golangci-lint | helm-docs | crd-ref-docs | karpenter | argo-rollouts | kueue) module=$1 folder=bin ;;
+  helm | helm3 | golangci-lint | helm-docs | crd-ref-docs | karpenter | argo-rollouts | kueue) module=$1 folder=bin ;;
   *) module=tools folder=bin ;;
 esac
 cd "$(dirname "$0")/$module"
@@ -45,6 +46,17 @@ if [ $module = helm ]; then
   go build -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$(go list -m -f '{{.Version}}' helm.sh/helm/v4)" \
     -o "$bin/helm" helm.sh/helm/v4/cmd/helm
   echo "$want" >"$bin/.built-helm"
+  exit
+fi
+if [ $module = helm3 ]; then
+  built .built-helm3 && exit
+  echo "tools: building helm3 (the first time takes minutes)" >&2
+  # Without a version of Kubernetes, helm template assumes 1.20, which the chart refuses.
+  minor=$(go list -m -f '{{.Version}}' k8s.io/client-go | cut -d. -f2)
+  go build -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$(go list -m -f '{{.Version}}' helm.sh/helm/v3) \
+    -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=$minor" \
+    -o "$bin/helm3" helm.sh/helm/v3/cmd/helm
+  echo "$want" >"$bin/.built-helm3"
   exit
 fi
 if [ $module = golangci-lint ] || [ $module = helm-docs ] || [ $module = crd-ref-docs ]; then
@@ -112,7 +124,7 @@ if [ "${1:-}" = kubelet ] && ! built .built-kubelet; then
   echo "$want" >"$bin/.built-kubelet"
 fi
 # These are last because they have modules of their own.
-for module in helm golangci-lint helm-docs crd-ref-docs; do
+for module in helm helm3 golangci-lint helm-docs crd-ref-docs; do
   ../tools.sh $module
 done
 exec ../tools.sh karpenter
