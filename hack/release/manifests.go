@@ -35,6 +35,12 @@ func installManifest(root, registry, version string, digests map[string]string) 
 	return []byte(text), nil
 }
 
+// The lines of the chart's values.yaml about the registry: without releases, and of a release.
+const (
+	unpublished = "The registry, and the path in it. Required, because no images are published yet.\n  registry: \"\"\n"
+	published   = "The registry, and the path in it.\n  registry: "
+)
+
 // packChart returns the Helm chart with the images of the release as defaults.
 func packChart(ctx context.Context, root, registry, version string, date time.Time) ([]byte, error) {
 	root, err := filepath.Abs(root)
@@ -50,7 +56,7 @@ func packChart(ctx context.Context, root, registry, version string, date time.Ti
 	if _, err := run(exec.CommandContext(ctx, "cp", "-R", filepath.Join(root, "manifests/charts/spot-aware-scheduler"), chart)); err != nil {
 		return nil, err
 	}
-	if err := replaceOnce(filepath.Join(chart, "values.yaml"), "\n  registry: localhost\n", "\n  registry: "+registry+"\n"); err != nil {
+	if err := replaceOnce(filepath.Join(chart, "values.yaml"), unpublished, published+registry+"\n"); err != nil {
 		return nil, err
 	}
 	// The README contains the default values.

@@ -1,9 +1,11 @@
-// Package chart tests the Helm chart in manifests/charts with the pinned helm.
+// Package chart tests the Helm chart in manifests/charts with the pinned Helm 3 and Helm 4.
 //
 // The tests by file; the suffix _test.go is omitted.
 //
 //	manifests        the chart renders the same objects as the kustomize manifests
 //	values           the programs accept the configurations of the chart, and reject invalid ones
+//	settings         each value changes the objects
+//	places           parent charts, names, versions of Kubernetes and images
 //	live             lint, install, upgrade, rollback and uninstall on a real control plane
 //
 // Helpers: chart runs helm and kubectl, and decodes objects.
@@ -14,12 +16,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -59,16 +64,39 @@ func command(t *testing.T, kubeconfig, program string, args ...string) (string, 
 	return out.String(), nil
 }
 
-// render returns the objects of the chart as text, or helm's error.
-func render(t *testing.T, v values) (string, error) {
+// kubeVersion selects the version for which the chart is rendered, unless a test sets another one.
+const kubeVersion = "--kube-version=1.36.4"
+
+// render returns the objects of the chart as text, or Helm's error. Helm 3 and Helm 4 must agree.
+func render(t *testing.T, v values, flags ...string) (string, error) {
 	t.Helper()
-	return command(t, "", "helm", "template", release, chart, "--namespace="+elsewhere, "--values="+file(t, v))
+	return renderFolder(t, chart, v, flags...)
 }
 
-// file writes values to a file and returns its path.
+// renderFolder is render for the chart in a folder or a package.
+func renderFolder(t *testing.T, folder string, v values, flags ...string) (string, error) {
+	t.Helper()
+	args := append([]string{"template", release, folder, "--namespace=" + elsewhere, kubeVersion, "--values=" + file(t, v)}, flags...)
+	text, err := command(t, "", "helm", args...)
+	text3, err3 := command(t, "", "helm3", args...)
+	if (err == nil) != (err3 == nil) {
+		t.Fatalf("Helm 4: %v\nHelm 3: %v\nwant the same", err, err3)
+	}
+	if err == nil {
+		if diff := cmp.Diff(decode(t, text3), decode(t, text)); diff != "" {
+			t.Errorf("Helm 3 and Helm 4 differ (-3 +4):\n%s", diff)
+		}
+	}
+	return text, err
+}
+
+// file writes values to a file and returns its path. The images have a registry unless the values
+// name one.
 func file(t *testing.T, v values) string {
 	t.Helper()
-	data, err := yaml.Marshal(v)
+	all := values{"image": values{"registry": "localhost"}}
+	maps.Copy(all, v)
+	data, err := yaml.Marshal(all)
 	live.Must(t, err)
 	path := filepath.Join(t.TempDir(), "values.yaml")
 	live.Must(t, os.WriteFile(path, data, 0o600))
@@ -101,4 +129,34 @@ func decode(t *testing.T, text string) map[string]object {
 		}
 		objects[key] = o
 	}
+}
+
+// find returns the object with this kind and name, in any namespace, or nil.
+func find(objects map[string]object, kind, name string) object {
+	for key, o := range objects {
+		if strings.HasPrefix(key, kind+" ") && strings.HasSuffix(key, "/"+name) {
+			return o
+		}
+	}
+	return nil
+}
+
+// at returns the field of an object at a path such as "spec/containers/0/name", or nil. ~1 is a
+// slash in the name of a field.
+func at(o any, path string) any {
+	for _, name := range strings.Split(path, "/") {
+		switch v := o.(type) {
+		case object:
+			o = v[strings.ReplaceAll(name, "~1", "/")]
+		case []any:
+			i, err := strconv.Atoi(name)
+			if err != nil || i >= len(v) {
+				return nil
+			}
+			o = v[i]
+		default:
+			return nil
+		}
+	}
+	return o
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,8 @@ type cluster struct {
 	*testing.T
 	*lab.ControlPlane
 	client kubernetes.Interface
+	// program is helm or helm3.
+	program string
 }
 
 // TestRelease installs the chart with all parts that run beside each other, changes its policy,
@@ -40,7 +43,20 @@ type cluster struct {
 // ready. The namespace of the release is not kube-system.
 func TestRelease(t *testing.T) {
 	c := startCluster(t)
-	c.helm("lint", "--strict", chart)
+	for _, program := range []string{"helm", "helm3"} {
+		t.Run(program, func(t *testing.T) {
+			c := &cluster{T: t, ControlPlane: c.ControlPlane, client: c.client, program: program}
+			c.wantRelease()
+		})
+	}
+}
+
+// wantRelease fails unless one program can install and change a release, as TestRelease describes.
+func (c *cluster) wantRelease() {
+	c.Helper()
+	t := c.T
+	rollback := map[string]string{"helm": "--rollback-on-failure", "helm3": "--atomic"}[c.program]
+	c.helm("lint", "--strict", "--set=image.registry=localhost", chart)
 	all := values{
 		"controller":     values{"admission": "policy", "config": values{"gating": values{"enabled": true}}},
 		"monitoring":     values{"enabled": true, "labels": values{"release": "prometheus"}},
@@ -60,14 +76,14 @@ func TestRelease(t *testing.T) {
 
 	c.helm(append([]string{"upgrade", release, chart, "--set=policy.minOnDemand=30%"}, flags...)...)
 	c.wantFloor("spot-system", "30%")
-	_, err := command(t, c.Kubeconfig, "helm", append([]string{"upgrade", release, chart, "--set=policy.minOnDemnd=1"}, flags...)...)
+	_, err := command(t, c.Kubeconfig, c.program, append([]string{"upgrade", release, chart, "--set=policy.minOnDemnd=1"}, flags...)...)
 	if err == nil || !strings.Contains(err.Error(), "minOnDemnd") {
 		t.Errorf("upgrade with policy.minOnDemnd: %v, want an error about this name", err)
 	}
 	c.wantFloor("spot-system", "30%")
 	// Pods that fit no node represent replicas that do not become ready.
-	if _, err := command(t, c.Kubeconfig, "helm", append(append([]string{"upgrade", release, chart}, flags...),
-		"--set=policy.minOnDemand=2,podTemplate.spec.nodeSelector.none=x", "--rollback-on-failure", "--timeout=10s")...); err == nil {
+	if _, err := command(t, c.Kubeconfig, c.program, append(append([]string{"upgrade", release, chart}, flags...),
+		"--set=policy.minOnDemand=2,podTemplate.spec.nodeSelector.none=x", rollback, "--timeout=10s")...); err == nil {
 		t.Error("an upgrade with pods that fit no node succeeded, want an error")
 	}
 	c.wantFloor("spot-system", "30%")
@@ -83,9 +99,13 @@ func TestRelease(t *testing.T) {
 	}
 
 	t.Run("a release takes over what kubectl applied", func(t *testing.T) {
-		c := &cluster{T: t, ControlPlane: c.ControlPlane, client: c.client}
+		c := &cluster{T: t, ControlPlane: c.ControlPlane, client: c.client, program: c.program}
 		c.kubectl("apply", "--kustomize="+filepath.Join(c.Root, "manifests", "base"))
-		c.helm("install", release, chart, "--namespace=kube-system", "--take-ownership", "--force-conflicts", "--wait", "--timeout=2m")
+		flags := []string{"--namespace=kube-system", "--take-ownership", "--wait", "--timeout=2m", "--set=image.registry=localhost"}
+		if c.program == "helm" { // Helm 3 has no server-side apply, which reports conflicts
+			flags = append(flags, "--force-conflicts")
+		}
+		c.helm(append([]string{"install", release, chart}, flags...)...)
 		c.wantFloor(metav1.NamespaceSystem, "1")
 		c.kubectl("--namespace=kube-system", "delete", "configmaps", "--selector="+ofProduct+",app.kubernetes.io/managed-by!=Helm")
 		c.wantFloor(metav1.NamespaceSystem, "1")
@@ -134,7 +154,7 @@ func startCluster(t *testing.T) *cluster {
 
 func (c *cluster) helm(args ...string) {
 	c.Helper()
-	_, err := command(c.T, c.Kubeconfig, "helm", args...)
+	_, err := command(c.T, c.Kubeconfig, c.program, args...)
 	live.Must(c.T, err)
 }
 
@@ -176,12 +196,13 @@ func (c *cluster) wantFloor(namespace, want string) {
 func (c *cluster) wantRefusals(namespace, by string) {
 	c.Helper()
 	base := filepath.Join(c.Root, "manifests", "base")
+	install := slices.Clip([]string{c.program, "install", "second", chart, "--set=image.registry=localhost"})
 	for _, second := range []struct {
 		want    string
 		program []string
 	}{
-		{"installed in namespace " + namespace + " by " + by, []string{"helm", "install", "second", chart, "--namespace=second", "--create-namespace"}},
-		{"installed in namespace " + namespace + " by " + by, []string{"helm", "install", "second", chart, "--namespace=" + namespace}},
+		{"installed in namespace " + namespace + " by " + by, append(install, "--namespace=second", "--create-namespace")},
+		{"installed in namespace " + namespace + " by " + by, append(install, "--namespace="+namespace)},
 		{"installed in namespace " + namespace + ", and a cluster", []string{"kubectl", "apply", "--dry-run=server", "--kustomize=" + base}},
 	} {
 		live.Must(c.T, live.Until(c.Context(), live.Soon, func() error { // a policy takes effect some time after its creation
@@ -201,8 +222,9 @@ func (c *cluster) wantRefusals(namespace, by string) {
 // namespace, and rejects a mark of the controller by another user.
 func (c *cluster) wantOptIn() {
 	c.Helper()
+	namespace := "shop-" + c.program
 	_, err := c.client.CoreV1().Namespaces().Create(c.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: "shop", Labels: map[string]string{"spot-aware-scheduler.io/opt-in": "true"},
+		Name: namespace, Labels: map[string]string{"spot-aware-scheduler.io/opt-in": "true"},
 	}}, metav1.CreateOptions{})
 	live.Must(c.T, err)
 	template := live.PodTemplate("web")
@@ -213,14 +235,14 @@ func (c *cluster) wantOptIn() {
 	marked.Annotations = map[string]string{"spot-aware-scheduler.io/released": "x"}
 	// A policy takes effect some time after its creation.
 	live.Must(c.T, live.Until(c.Context(), live.Soon, func() error {
-		created, err := c.client.CoreV1().Pods("shop").Create(c.Context(), pod, dryRun)
+		created, err := c.client.CoreV1().Pods(namespace).Create(c.Context(), pod, dryRun)
 		if err != nil {
 			return err
 		}
 		if s := created.Spec; s.SchedulerName != "spot-aware-scheduler" || len(s.SchedulingGates) != 1 {
 			return fmt.Errorf("scheduler %q and gates %v, want spot-aware-scheduler and its gate", s.SchedulerName, s.SchedulingGates)
 		}
-		_, err = c.client.CoreV1().Pods("shop").Create(c.Context(), marked, dryRun)
+		_, err = c.client.CoreV1().Pods(namespace).Create(c.Context(), marked, dryRun)
 		if err == nil || !strings.Contains(err.Error(), "only spot-controller may set") {
 			return fmt.Errorf("creating a pod with the mark of a release: %v, want a rejection", err)
 		}

@@ -161,7 +161,7 @@ func TestBetaPolicies(t *testing.T) {
 		"namespaceOptIn": values{"enabled": true},
 		"controller":     values{"admission": "policy", "config": values{"gating": values{"enabled": true}}},
 	}
-	text, err := command(t, "", "helm", "template", release, chart, "--values="+file(t, all), "--kube-version=1.34.4",
+	text, err := render(t, all, "--kube-version=1.34.4",
 		"--api-versions="+group+"v1beta1/MutatingAdmissionPolicy,"+group+"v1beta1/MutatingAdmissionPolicyBinding")
 	live.Must(t, err)
 	found := map[string]int{}
@@ -170,7 +170,7 @@ func TestBetaPolicies(t *testing.T) {
 			found[fmt.Sprintf("%s %s", o["apiVersion"], strings.TrimSuffix(kind, "Binding"))]++
 		}
 	}
-	want := map[string]int{group + "v1beta1 MutatingAdmissionPolicy": 4, group + "v1 ValidatingAdmissionPolicy": 8}
+	want := map[string]int{group + "v1beta1 MutatingAdmissionPolicy": 4, group + "v1 ValidatingAdmissionPolicy": 11}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("policies and bindings (-want +got):\n%s", diff)
 	}
@@ -200,7 +200,7 @@ func TestAdmission(t *testing.T) {
 			if test.config != nil {
 				v["controller"].(values)["config"] = test.config
 			}
-			text, err := command(t, "", "helm", "template", release, chart, "--values="+file(t, v), "--kube-version="+test.version)
+			text, err := render(t, v, "--kube-version="+test.version)
 			live.Must(t, err)
 			got := ""
 			for key := range decode(t, text) {
@@ -221,17 +221,19 @@ func TestAdmission(t *testing.T) {
 // TestPackage shows that a package contains all files of the chart, and that its appVersion is the
 // default tag of the images.
 func TestPackage(t *testing.T) {
-	all := file(t, values{"monitoring": values{"enabled": true}, "gang": values{"enabled": true}})
-	dir := t.TempDir()
-	_, err := command(t, "", "helm", "package", chart, "--version=1.2.3", "--app-version=v9", "--destination="+dir)
-	live.Must(t, err)
-	got, err := command(t, "", "helm", "template", release, filepath.Join(dir, "spot-aware-scheduler-1.2.3.tgz"), "--values="+all)
-	live.Must(t, err)
-	want, err := command(t, "", "helm", "template", release, chart, "--values="+all)
+	all := values{"monitoring": values{"enabled": true}, "gang": values{"enabled": true}}
+	want, err := render(t, all)
 	live.Must(t, err)
 	want = strings.NewReplacer("scheduler-0.1.0", "scheduler-1.2.3", ":dev\n", ":v9\n").Replace(want)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("chart and package differ (-chart +package):\n%s", diff)
+	for _, helm := range []string{"helm", "helm3"} {
+		dir := t.TempDir()
+		_, err := command(t, "", helm, "package", chart, "--version=1.2.3", "--app-version=v9", "--destination="+dir)
+		live.Must(t, err)
+		got, err := renderFolder(t, filepath.Join(dir, "spot-aware-scheduler-1.2.3.tgz"), all)
+		live.Must(t, err)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("chart and package of %s differ (-chart +package):\n%s", helm, diff)
+		}
 	}
 }
 

@@ -99,7 +99,7 @@ func checkReferences(t *testing.T, key string, o object, objects map[string]obje
 // TestDefaultNamespace shows that a release in kube-system is the same as the manifests without a
 // namespace.
 func TestDefaultNamespace(t *testing.T) {
-	text, err := command(t, "", "helm", "template", release, chart, "--namespace=kube-system")
+	text, err := render(t, nil, "--namespace=kube-system")
 	live.Must(t, err)
 	chart := decode(t, text)
 	text, err = command(t, "", "kubectl", "kustomize", filepath.Join(root, "manifests", "base"))

@@ -136,6 +136,41 @@ func TestHelmChecksValues(t *testing.T) {
 		"wrong price":                 {values{"controller": values{"prices": []any{values{"instanceType": "m", "spot": "cheap"}}}}, []string{"/controller/prices/0/spot", "number"}},
 		"wrong type":                  {values{"controller": values{"config": values{"dryRun": "yes"}}}, []string{"/controller/config/dryRun", "boolean"}},
 		"profiles of their own":       {values{"scheduler": values{"config": values{"profiles": []any{}}}}, []string{"/scheduler/config", "profiles"}},
+		"wrong selector":              {program("nodeSelector", "pool=a"), []string{"/controller/nodeSelector", "object"}},
+		"wrong toleration":            {program("tolerations", []any{values{"ky": "a"}}), []string{"/controller/tolerations/0", "ky"}},
+		"wrong affinity":              {program("affinity", values{"nodes": values{}}), []string{"/controller/affinity", "nodes"}},
+		"wrong spread":                {program("topologySpreadConstraints", []any{values{"maxSkew": 1}}), []string{"/controller/topologySpreadConstraints/0", "topologyKey"}},
+		"wrong priority class":        {program("priorityClassName", 5), []string{"/controller/priorityClassName", "string"}},
+		"wrong annotations":           {program("podAnnotations", values{"a": 1}), []string{"/controller/podAnnotations/a", "string"}},
+		"label of the selector":       {program("podLabels", values{"app.kubernetes.io/name": "a"}), []string{"/controller/podLabels/app.kubernetes.io~1name"}},
+		"wrong environment":           {program("extraEnv", []any{values{"value": "a"}}), []string{"/controller/extraEnv/0", "name"}},
+		"wrong volume":                {program("extraVolumes", values{}), []string{"/controller/extraVolumes", "array"}},
+		"wrong mount":                 {program("extraVolumeMounts", []any{values{"name": "a"}}), []string{"/controller/extraVolumeMounts/0", "mountPath"}},
+		"wrong security context":      {program("securityContext", true), []string{"/controller/securityContext", "object"}},
+		"wrong liveness probe":        {program("livenessProbe", values{"period": 1}), []string{"/controller/livenessProbe", "period"}},
+		"wrong readiness probe":       {program("readinessProbe", values{"periodSeconds": 0}), []string{"/controller/readinessProbe/periodSeconds"}},
+		"wrong strategy":              {program("strategy", values{"type": "None"}), []string{"/controller/strategy/type", "Recreate"}},
+		"wrong history":               {program("revisionHistoryLimit", -1), []string{"/controller/revisionHistoryLimit", "0"}},
+		"wrong budget":                {program("podDisruptionBudget", values{"minAvailable": "half"}), []string{"/controller/podDisruptionBudget/minAvailable"}},
+		"wrong ServiceAccount":        {program("serviceAccount", values{"nme": "a"}), []string{"/controller/serviceAccount", "nme"}},
+		"wrong memory":                {program("goMemoryLimit", "1Gi"), []string{"/controller/goMemoryLimit"}},
+		"wrong resources":             {program("resources", values{"limit": values{}}), []string{"/controller/resources", "limit"}},
+		"value of another program":    {program("enabled", true), []string{"/controller/enabled"}},
+		"containers":                  {values{"podTemplate": values{"spec": values{"containers": []any{}}}}, []string{"/podTemplate/spec/containers"}},
+		"volumes":                     {values{"podTemplate": values{"spec": values{"volumes": []any{}}}}, []string{"/podTemplate/spec/volumes"}},
+		"wrong common label":          {values{"commonLabels": values{"helm.sh/chart": "a"}}, []string{"/commonLabels/helm.sh~1chart"}},
+		"wrong common annotation":     {values{"commonAnnotations": values{"a": true}}, []string{"/commonAnnotations/a", "string"}},
+		"wrong registry":              {values{"global": values{"imageRegistry": 5}}, []string{"/global/imageRegistry", "string"}},
+		"wrong pull secret":           {values{"global": values{"imagePullSecrets": []any{values{"nme": "a"}}}}, []string{"/global/imagePullSecrets/0", "name"}},
+		"wrong interval":              {values{"monitoring": values{"serviceMonitor": values{"interval": "soon"}}}, []string{"/monitoring/serviceMonitor/interval"}},
+		"wrong relabelings":           {values{"monitoring": values{"serviceMonitor": values{"relabelings": "a"}}}, []string{"/monitoring/serviceMonitor/relabelings", "array"}},
+		"wrong switch of rules":       {values{"monitoring": values{"prometheusRule": false}}, []string{"/monitoring/prometheusRule", "object"}},
+		"wrong switch of dashboards":  {values{"monitoring": values{"dashboard": values{"enable": false}}}, []string{"/monitoring/dashboard", "enable"}},
+		"wrong switch of policies":    {values{"networkPolicy": values{"enabled": "no"}}, []string{"/networkPolicy/enabled", "boolean"}},
+		"wrong name":                  {values{"fullnameOverride": "A_b"}, []string{"/fullnameOverride"}},
+		"wrong part of the name":      {values{"nameOverride": "a.b"}, []string{"/nameOverride"}},
+		"wrong object":                {values{"extraObjects": []any{values{"kind": "Secret"}}}, []string{"/extraObjects/0", "apiVersion"}},
+		"unknown unit of memory":      {program("resources", values{"limits": values{"memory": "1GB"}}), []string{"controller.resources.limits.memory: invalid value \"1GB\""}},
 		"gangs without the scheduler": {values{"gang": values{"enabled": true}, "extender": values{"enabled": true}}, []string{"gang.enabled: true: expected false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,6 +185,11 @@ func TestHelmChecksValues(t *testing.T) {
 			}
 		})
 	}
+}
+
+// program returns a value of the controller.
+func program(name string, v any) values {
+	return values{"controller": values{name: v}}
 }
 
 // property is a part of values.schema.json.

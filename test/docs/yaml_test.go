@@ -114,7 +114,8 @@ func template(t *testing.T, values string) error {
 		return err
 	}
 	chart := filepath.Join(root, "manifests/charts/spot-aware-scheduler")
-	out, err := exec.Command(filepath.Join(root, ".local/bin/helm"), "template", "spot-aware-scheduler", chart, "--values="+file).CombinedOutput()
+	out, err := exec.Command(filepath.Join(root, ".local/bin/helm"), "template", "spot-aware-scheduler", chart, "--set=image.registry=localhost",
+		"--values="+file).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("helm template: %w (make tools builds it)\n%s", err, out)
 	}
