@@ -127,14 +127,42 @@ func (cp *ControlPlane) startControllerManager(flags []string) error {
 	return err
 }
 
-func (cp *ControlPlane) startKwok(podStartup time.Duration) error {
-	config := filepath.Join(cp.Dir, "kwok.yaml")
+// kwokConfig is the name of KWOK's configuration in the lab's directory.
+const kwokConfig = "kwok.yaml"
+
+// writeKwokConfig writes the stages of the fake kubelets. Pods become ready this time after their
+// binding.
+func (cp *ControlPlane) writeKwokConfig(podStartup time.Duration) error {
 	text := strings.NewReplacer(
 		"POD_STARTUP_MILLISECONDS", strconv.FormatInt(podStartup.Milliseconds(), 10),
 		"RUN_TIME_ANNOTATION", RunTimeAnnotation,
 	).Replace(stages)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("starting kwok: %w", err)
+	if err := os.WriteFile(filepath.Join(cp.Dir, kwokConfig), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("writing the stages of kwok: %w", err)
+	}
+	return nil
+}
+
+// SetPodStartup changes Options.PodStartup while the control plane runs. It restarts the fake
+// kubelets, so the time of a pod that is not ready yet begins again.
+func (cp *ControlPlane) SetPodStartup(podStartup time.Duration) error {
+	kwok := cp.Process("kwok")
+	if kwok == nil {
+		return errors.New("changing the start-up time of pods: kwok does not run")
+	}
+	if err := cp.writeKwokConfig(podStartup); err != nil {
+		return err
+	}
+	if err := kwok.Kill(); err != nil {
+		return err
+	}
+	_, err := cp.StartAgain(kwok)
+	return err
+}
+
+func (cp *ControlPlane) startKwok(podStartup time.Duration) error {
+	if err := cp.writeKwokConfig(podStartup); err != nil {
+		return err
 	}
 	nodes := "--manage-all-nodes=true"
 	if cp.realNodes {
@@ -142,7 +170,7 @@ func (cp *ControlPlane) startKwok(podStartup time.Duration) error {
 	}
 	_, err := cp.start("kwok", cp.tool("kwok"),
 		"--kubeconfig="+cp.Kubeconfig,
-		"--config="+config,
+		"--config="+filepath.Join(cp.Dir, kwokConfig),
 		nodes,
 		// KWOK renews no Leases. Otherwise KWOK 0.8.0 stops renewing the Leases of all other
 		// nodes if a node is deleted during a renewal and soon recreated under the same name: the

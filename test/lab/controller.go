@@ -89,22 +89,33 @@ func (cp *ControlPlane) StartController(ctx context.Context, options ControllerO
 	return cp.untilReady(ctx, p)
 }
 
-// anySchedulerConfig is the configuration of the controller beside another scheduler.
-const anySchedulerConfig = "manifests/overlays/any-scheduler/controller-config.yaml"
+// gatingConfig is a configuration of the controller that only enables gating. It is shipped for
+// clusters with another scheduler.
+const gatingConfig = "manifests/overlays/any-scheduler/controller-config.yaml"
 
-// StartAnyScheduler starts what manifests/overlays/any-scheduler installs: the admission policy
-// that gates new pods, the controller, and the process that removes gates while no controller does.
-func (cp *ControlPlane) StartAnyScheduler(ctx context.Context) error {
+// StartAutoscalerMode starts the controller with the autoscaler mode. Like
+// manifests/overlays/autoscaler, it first installs the admission policy that gates new pods.
+func (cp *ControlPlane) StartAutoscalerMode(ctx context.Context) error {
 	if err := cp.Apply(ctx, "manifests/overlays/autoscaler/policy.yaml", "manifests/overlays/autoscaler/rbac.yaml"); err != nil {
 		return err
 	}
-	for _, flags := range [][]string{nil, {"--failsafe"}} {
-		options := ControllerOptions{ConfigFile: filepath.Join(cp.Root, filepath.FromSlash(anySchedulerConfig)), Flags: flags}
-		if _, err := cp.StartController(ctx, options); err != nil {
-			return err
-		}
+	_, err := cp.StartController(ctx, cp.gatingController())
+	return err
+}
+
+// StartAnyScheduler starts what manifests/overlays/any-scheduler installs: the autoscaler mode, and
+// the process that removes gates while no controller does.
+func (cp *ControlPlane) StartAnyScheduler(ctx context.Context) error {
+	if err := cp.StartAutoscalerMode(ctx); err != nil {
+		return err
 	}
-	return nil
+	_, err := cp.StartController(ctx, cp.gatingController("--failsafe"))
+	return err
+}
+
+// gatingController returns the options of a controller with gating and these flags.
+func (cp *ControlPlane) gatingController(flags ...string) ControllerOptions {
+	return ControllerOptions{ConfigFile: filepath.Join(cp.Root, filepath.FromSlash(gatingConfig)), Flags: flags}
 }
 
 // ControllerKubeconfig returns a file with the credential of the ServiceAccount

@@ -31,6 +31,7 @@ func TestControlPlane(t *testing.T) {
 	must(t, cp.CreateNodes(t.Context(), NodeSpec{Name: "a"}, NodeSpec{Name: "marked"}, NodeSpec{Name: "broken"}))
 	lab := &running{cp, client, stock}
 	t.Run("workloads run", lab.testWorkloadsRun)
+	t.Run("pods start later on request", lab.testPodStartup)
 	t.Run("jobs end", lab.testJobsEnd)
 	t.Run("terminating pods vanish", lab.testTerminatingPodsVanish)
 	t.Run("fake kubelets preserve manual changes", lab.testKubeletsKeepMarks)
@@ -82,6 +83,26 @@ func (lab *running) testWorkloadsRun(t *testing.T) {
 	if !strings.Contains(metrics, `scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 5`) {
 		t.Errorf("the scheduler's metrics do not count 5 scheduled pods")
 	}
+}
+
+func (lab *running) testPodStartup(t *testing.T) {
+	must(t, lab.SetPodStartup(time.Hour))
+	name := createDeployment(t, lab.kube, "late", corev1.DefaultSchedulerName, 1)
+	eventually(t, "the pod to be bound", func(ctx context.Context) error {
+		pods, err := lab.kube.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
+		if err == nil && (len(pods.Items) == 0 || pods.Items[0].Spec.NodeName == "") {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+	time.Sleep(2 * time.Second)
+	deployment, err := lab.kube.AppsV1().Deployments("default").Get(t.Context(), name, metav1.GetOptions{})
+	must(t, err)
+	if deployment.Status.ReadyReplicas != 0 {
+		t.Error("a pod with a start-up time of an hour is ready after seconds")
+	}
+	must(t, lab.SetPodStartup(100*time.Millisecond))
+	waitUntilReady(t, lab.kube, name)
 }
 
 func (lab *running) testJobsEnd(t *testing.T) {

@@ -26,6 +26,10 @@ const (
 
 	// PriceAnnotation on a node is the node's price, in US dollars per hour.
 	PriceAnnotation = "lab.spot-aware-scheduler.io/usd-per-hour"
+
+	// ephemeralStorage is the ephemeral storage of every node. Pods that request some would
+	// otherwise stay Pending.
+	ephemeralStorage = "20Gi"
 )
 
 // NodeSpec describes a fake node. Only Name is required.
@@ -81,6 +85,8 @@ func (s NodeSpec) Node() *corev1.Node {
 		corev1.ResourceCPU:    resource.MustParse(cpu),
 		corev1.ResourceMemory: resource.MustParse(memory),
 		corev1.ResourcePods:   *resource.NewQuantity(int64(pods), resource.DecimalSI),
+
+		corev1.ResourceEphemeralStorage: resource.MustParse(ephemeralStorage),
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Labels: labels, Annotations: annotations},

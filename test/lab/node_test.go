@@ -52,6 +52,9 @@ func TestNode(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("node (-want +got):\n%s", diff)
 			}
+			if storage := node.Status.Allocatable.StorageEphemeral().String(); storage != "20Gi" {
+				t.Errorf("ephemeral storage %s, want 20Gi", storage)
+			}
 			if diff := cmp.Diff(node.Status.Capacity, node.Status.Allocatable); diff != "" {
 				t.Errorf("capacity and allocatable differ (-capacity +allocatable):\n%s", diff)
 			}

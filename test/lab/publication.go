@@ -12,14 +12,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
+// Installation is the part of this project that a lab publishes as installed. The zero value is the
+// scheduler and the controller, as in manifests/base.
+type Installation struct {
+	// AnyScheduler means that another scheduler places the pods.
+	AnyScheduler bool
+	// Gating means that the controller has the autoscaler mode. AnyScheduler includes it.
+	Gating bool
+}
+
 // PublishConfiguration creates the shipped Deployments of the controller and, unless another
 // scheduler places the pods, of the scheduler, scaled to 0, and the ConfigMaps that they mount. The
 // lab runs these programs as processes, but kubectl spot finds their configuration as in any other
 // cluster.
-func (cp *ControlPlane) PublishConfiguration(ctx context.Context, anyScheduler bool) error {
+func (cp *ControlPlane) PublishConfiguration(ctx context.Context, installed Installation) error {
 	controllerConfig, components := "config/controller-config.yaml", []string{"scheduler", "controller"}
-	if anyScheduler {
-		controllerConfig, components = anySchedulerConfig, components[1:]
+	if installed.Gating || installed.AnyScheduler {
+		controllerConfig = gatingConfig
+	}
+	if installed.AnyScheduler {
+		components = components[1:]
 	}
 	for name, file := range map[string]string{
 		"spot-aware-scheduler-config": "config/scheduler-config.yaml", "spot-controller-config": controllerConfig,

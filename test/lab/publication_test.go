@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	"sigs.k8s.io/yaml"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 )
@@ -21,18 +22,35 @@ func TestPublishConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, anyScheduler := range []bool{false, true} {
+	tests := map[string]struct {
+		installed   Installation
+		deployments int
+		gating      bool
+	}{
+		"scheduler and controller": {Installation{}, 2, false},
+		"autoscaler mode":          {Installation{Gating: true}, 2, true},
+		"another scheduler":        {Installation{AnyScheduler: true}, 1, true},
+	}
+	for name, test := range tests {
 		cp := &ControlPlane{Root: root, client: fake.NewClientset()}
-		if err := cp.PublishConfiguration(t.Context(), anyScheduler); err != nil {
+		if err := cp.PublishConfiguration(t.Context(), test.installed); err != nil {
 			t.Fatal(err)
 		}
 		found, err := lister.ReadConfiguration(t.Context(), cp.client)
 		if err != nil || string(found.Data) != string(shipped) {
-			t.Errorf("another scheduler %t: %s, %v; want config/scheduler-config.yaml", anyScheduler, found.From, err)
+			t.Errorf("%s: %s, %v; want config/scheduler-config.yaml", name, found.From, err)
 		}
 		deployments, err := cp.client.AppsV1().Deployments("kube-system").List(t.Context(), metav1.ListOptions{})
-		if want := map[bool]int{false: 2, true: 1}[anyScheduler]; err != nil || len(deployments.Items) != want {
-			t.Errorf("another scheduler %t: %d Deployments, %v; want %d", anyScheduler, len(deployments.Items), err, want)
+		if err != nil || len(deployments.Items) != test.deployments {
+			t.Errorf("%s: %d Deployments, %v; want %d", name, len(deployments.Items), err, test.deployments)
+		}
+		config, err := cp.client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), "spot-controller-config", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var controller struct{ Gating struct{ Enabled bool } }
+		if err := yaml.Unmarshal([]byte(config.Data["controller-config.yaml"]), &controller); err != nil || controller.Gating.Enabled != test.gating {
+			t.Errorf("%s: gating %t, %v; want %t", name, controller.Gating.Enabled, err, test.gating)
 		}
 	}
 }

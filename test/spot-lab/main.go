@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -69,16 +70,20 @@ func upCommand(root *string) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "up",
 		Short: "Start a control plane and print KUBECONFIG=... when it is ready; Ctrl-C stops it",
-		Long: `Starts etcd, kube-apiserver, kube-controller-manager, fake nodes, spot-aware-scheduler (with
-config/scheduler-config.yaml and the shipped RBAC) and the default scheduler. The Deployments of this project in
-kube-system are scaled to 0: kubectl spot reads the policy there. Prints one line, KUBECONFIG=...,
-when all of it is ready, and runs until Ctrl-C, or until one of its processes ends.
+		Long: `Starts etcd, kube-apiserver, kube-controller-manager, fake nodes, spot-aware-scheduler, spot-controller and the
+default scheduler, with the shipped configuration and RBAC. The Deployments of this project in kube-system are scaled
+to 0: kubectl spot reads the policy there. When all of it is ready, prints one line, KUBECONFIG=..., and on standard
+error the first commands for another shell. Runs until Ctrl-C, or until one of its processes ends.
 
 With --karpenter, Karpenter buys simulated nodes for pods that find no room, and removes nodes that are not needed
-for 30 s. Its NodePool is called default. No other nodes are created unless --nodes is set.
+for 30 s. The autoscaler mode is on, as with manifests/overlays/autoscaler, so that Karpenter sees the floors. Its
+NodePool is called default. No other nodes are created unless --nodes is set.
 
-With --mode=keep-scheduler, the default scheduler places all pods. Instead of spot-aware-scheduler, spot-controller runs
-as in manifests/overlays/any-scheduler.`,
+With --mode=keep-scheduler, the default scheduler places all pods. spot-aware-scheduler does not run, and
+spot-controller runs as in manifests/overlays/any-scheduler.
+
+With --controller=false, no controller runs and no pod gets a scheduling gate, so both modes above are without effect
+on pods.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.root = *root
@@ -96,6 +101,7 @@ as in manifests/overlays/any-scheduler.`,
 		"YAML list of node groups {namePrefix, count, capacity, instanceType, zone, labels, taints, cpu, memory, pods} "+
 			"(default: the demo's nodes)")
 	command.Flags().BoolVar(&o.karpenter, "karpenter", false, "start Karpenter with its provider of simulated nodes")
+	command.Flags().BoolVar(&o.controller, "controller", true, "start spot-controller")
 	command.Flags().StringVar(&o.dir, "dir", "", "directory for logs, kubeconfigs and data (default: a temporary directory)")
 	return command
 }
@@ -105,11 +111,20 @@ const own, keepScheduler = "own", "keep-scheduler"
 
 // upOptions are the flags of the command up.
 type upOptions struct {
-	root, nodesFile, dir     string
-	karpenter, keepScheduler bool
+	root, nodesFile, dir                 string
+	karpenter, keepScheduler, controller bool
 }
 
+// podStartup is long enough to watch the moves of pods.
+const podStartup = 5 * time.Second
+
+// gates reports whether new pods get the scheduling gate of the autoscaler mode.
+func (o upOptions) gates() bool { return o.controller && (o.karpenter || o.keepScheduler) }
+
 func up(ctx context.Context, o upOptions, stdout, stderr io.Writer) (err error) {
+	if version := lab.KubernetesVersion(); o.gates() && slices.Contains([]string{"1.34", "1.35"}, version) {
+		return fmt.Errorf("SPOT_KUBERNETES=%s: this mode requires 1.36 or later, unless --controller=false is set", version)
+	}
 	var nodes []lab.NodeSpec
 	if !o.karpenter {
 		nodes = lab.DefaultNodes()
@@ -120,7 +135,7 @@ func up(ctx context.Context, o upOptions, stdout, stderr io.Writer) (err error) 
 		}
 	}
 	progress := func(step string) { fmt.Fprintln(stderr, step) }
-	plane, err := lab.Start(ctx, lab.Options{Root: o.root, Dir: o.dir, Progress: progress})
+	plane, err := lab.Start(ctx, lab.Options{Root: o.root, Dir: o.dir, PodStartup: podStartup, Progress: progress})
 	if err != nil {
 		return err
 	}
@@ -129,20 +144,7 @@ func up(ctx context.Context, o upOptions, stdout, stderr io.Writer) (err error) 
 			err = stopErr
 		}
 	}()
-	if o.keepScheduler {
-		progress("starting spot-controller and the default scheduler")
-		err = plane.StartAnyScheduler(ctx)
-	} else {
-		progress("starting spot-aware-scheduler and the default scheduler")
-		_, err = plane.StartScheduler(ctx, lab.SchedulerOptions{})
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := plane.StartStockScheduler(ctx); err != nil {
-		return err
-	}
-	if err := plane.PublishConfiguration(ctx, o.keepScheduler); err != nil {
+	if err := startProject(ctx, plane, o, progress); err != nil {
 		return err
 	}
 	if o.karpenter {
@@ -157,8 +159,42 @@ func up(ctx context.Context, o upOptions, stdout, stderr io.Writer) (err error) 
 		return err
 	}
 	progress("ready; Ctrl-C stops it")
+	fmt.Fprint(stderr, hints(plane.Root, plane.Kubeconfig, o.keepScheduler))
 	fmt.Fprintf(stdout, "KUBECONFIG=%s\n", plane.Kubeconfig)
 	return plane.Wait(ctx)
+}
+
+// startProject starts the schedulers and the controller of the options, and publishes their
+// configuration.
+func startProject(ctx context.Context, plane *lab.ControlPlane, o upOptions, progress func(step string)) error {
+	if _, err := plane.StartStockScheduler(ctx); err != nil {
+		return err
+	}
+	if !o.keepScheduler {
+		progress("starting spot-aware-scheduler")
+		if _, err := plane.StartScheduler(ctx, lab.SchedulerOptions{}); err != nil {
+			return err
+		}
+	}
+	if o.controller {
+		progress("starting spot-controller")
+		if err := startController(ctx, plane, o); err != nil {
+			return err
+		}
+	}
+	return plane.PublishConfiguration(ctx, lab.Installation{AnyScheduler: o.keepScheduler, Gating: o.gates()})
+}
+
+// startController starts the controller in the mode of the options.
+func startController(ctx context.Context, plane *lab.ControlPlane, o upOptions) error {
+	switch {
+	case o.keepScheduler:
+		return plane.StartAnyScheduler(ctx)
+	case o.karpenter:
+		return plane.StartAutoscalerMode(ctx)
+	}
+	_, err := plane.StartController(ctx, lab.ControllerOptions{})
+	return err
 }
 
 func demoCommand(root *string) *cobra.Command {
