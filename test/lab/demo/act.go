@@ -23,7 +23,7 @@ const (
 	placeTimeout = 30 * time.Second
 	// watchFor is the time for which the demo watches the workloads after the loss, unless all
 	// replicas are ready earlier.
-	watchFor = 8 * time.Second
+	watchFor = podStartup + 4*time.Second
 	// parallel is the number of concurrent requests when many objects are created or deleted.
 	parallel = 32
 )
@@ -48,6 +48,9 @@ func (d *demo) act(ctx context.Context, p placement) (map[string]result, error) 
 	if _, err := d.waitUntilWhole(ctx, workloads, placeTimeout); err != nil {
 		return nil, err
 	}
+	if err := d.plane.SetPodStartup(podStartup); err != nil {
+		return nil, err
+	}
 	results, err := d.measure(ctx)
 	if err != nil {
 		return nil, err
@@ -69,6 +72,9 @@ func (d *demo) act(ctx context.Context, p placement) (map[string]result, error) 
 		r := results[name]
 		r.Outage = outage
 		results[name] = r
+	}
+	if err := d.plane.SetPodStartup(quickStartup); err != nil {
+		return nil, err
 	}
 	return results, d.clear(ctx)
 }

@@ -23,9 +23,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
-// podStartup is the time that a fake pod takes to become ready. Real pods take longer, and so do
-// real outages.
-const podStartup = 2 * time.Second
+// podStartup is the time that a replacement takes to become ready after spot was lost or got
+// notice: pulling an image and starting a program. Outages last as long.
+const podStartup = 20 * time.Second
+
+// quickStartup is that time for all other pods, which the demo only waits for.
+const quickStartup = time.Second
 
 // schedulerName is the profile of the shipped configuration.
 const schedulerName = "spot-aware-scheduler"
@@ -59,7 +62,7 @@ func Run(ctx context.Context, options Options) (err error) {
 		fmt.Fprintf(options.Out, "%5.1fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
 	}}
 	d.plane, err = lab.Start(ctx, lab.Options{
-		Root: options.Root, PodStartup: podStartup, Progress: func(step string) { d.progress("%s", step) },
+		Root: options.Root, PodStartup: quickStartup, Progress: func(step string) { d.progress("%s", step) },
 	})
 	if err != nil {
 		return err
@@ -105,6 +108,7 @@ func Run(ctx context.Context, options Options) (err error) {
 		return errors.Join(first.verdict(), fmt.Errorf("act 2: %w", err))
 	}
 	second.write(options.Out, options.Color)
+	writeVerdict(options.Out, options.Color, first, second)
 	return errors.Join(first.verdict(), second.verdict())
 }
 

@@ -31,6 +31,9 @@ const (
 	fallbackAfter = "1s"
 	// calm replaces the controller's calmPeriod and pauseAfterInterruption, for the same reason.
 	calm = 5 * time.Second
+	// recoverTimeout is the time in which all replicas of services become ready again after the
+	// pool was deleted. Some are evicted only when others are ready.
+	recoverTimeout = 3 * podStartup
 	// returnTimeout limits the return to spot.
 	returnTimeout = 90 * time.Second
 )
@@ -199,6 +202,9 @@ func (d *demo) drainPool(ctx context.Context, r *reclaimed) error {
 		return errors.New("no singleton fell back to spot")
 	}
 	total := count(placed)
+	if err := d.plane.SetPodStartup(podStartup); err != nil {
+		return err
+	}
 	d.recorder.start(time.Now(), names(workloads))
 	r.Notice = time.Now()
 	if err := d.giveNotice(ctx, doomed); err != nil {
@@ -223,7 +229,7 @@ func (d *demo) drainPool(ctx context.Context, r *reclaimed) error {
 	if err := d.waitUntilSeen(ctx, pods); err != nil {
 		return err
 	}
-	_, err = d.until(ctx, placeTimeout, func() (bool, string) {
+	_, err = d.until(ctx, recoverTimeout, func() (bool, string) {
 		n := d.notReady()
 		return n == 0, fmt.Sprintf("%d replicas of services are not ready", n)
 	})
@@ -237,6 +243,9 @@ func (d *demo) drainPool(ctx context.Context, r *reclaimed) error {
 // recreatePool creates as many new nodes of the pool as it had. It waits until on-demand runs no
 // more replicas than the floors.
 func (d *demo) recreatePool(ctx context.Context, r *reclaimed) error {
+	if err := d.plane.SetPodStartup(quickStartup); err != nil {
+		return err
+	}
 	back := time.Now()
 	pool := slices.Clone(r.Pool)
 	for i := range pool {

@@ -135,7 +135,8 @@ func (r report) method() []string {
 		fmt.Sprintf("Measured on %d nodes in %d zones: %d on-demand, %d spot in %d pools. After each placement every "+
 			"spot node and its pods were deleted at once, without notice.", len(r.nodes), len(zones), len(r.nodes)-spot, spot, len(pools)),
 		fmt.Sprintf("lowest: the fewest ready replicas that a watch reported. outage: time without a ready replica; > if it had not ended after "+
-			"%.0f s. A new pod takes %.0f s to start here.", watchFor.Seconds(), podStartup.Seconds()),
+			"%.0f s. A replacement takes %.0f s to start here; to save time, the pods before the loss take %.0f s.",
+			watchFor.Seconds(), podStartup.Seconds(), quickStartup.Seconds()),
 		"The Job is batch, which may be interrupted. PodDisruptionBudgets exist, but do not protect against lost nodes.",
 		"Cost: each replica pays the larger of its CPU and memory shares of its node's hourly price. That is the AWS us-east-1 " +
 			"Linux on-demand list price; for spot an estimate, that price less the Spot Advisor's average saving.",
