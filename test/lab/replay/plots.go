@@ -96,13 +96,12 @@ type plotFile struct {
 func (r *Report) plotFiles(arms []ArmResult) [][]plotFile {
 	pods := plane{"pods", r.Bound.AllOnDemandPodHoursCost, r.Bound.PodHoursCost,
 		func(a ArmResult) float64 { return a.PodHoursCost }}
-	planes := []plotFile{{"plane.svg",
-		r.planeCaption("Cost by pods (what they request) and availability, with the bound (dashed)"), planeHeight,
-		func() (*plot.Plot, error) { return r.planePlot(pods) }}}
+	caption := r.planeCaption("Cost by pods (what they request) and availability, with the bound (dashed)")
+	planes := []plotFile{{"plane.svg", caption, planeHeight, func() (*plot.Plot, error) { return r.planePlot(pods) }}}
 	if a := r.Arm("on-demand"); a != nil && !a.Partial {
 		nodes := plane{"nodes", a.NodeHoursCost, 0, func(a ArmResult) float64 { return a.NodeHoursCost }}
-		planes = append(planes, plotFile{"plane-nodes.svg", r.planeCaption("Cost by nodes (idle ones too) and availability"), planeHeight,
-			func() (*plot.Plot, error) { return r.planePlot(nodes) }})
+		caption := r.planeCaption("Cost by nodes (idle ones too) and availability")
+		planes = append(planes, plotFile{"plane-nodes.svg", caption, planeHeight, func() (*plot.Plot, error) { return r.planePlot(nodes) }})
 	}
 	rows := [][]plotFile{planes}
 	for _, a := range arms {
@@ -224,7 +223,7 @@ type plane struct {
 
 // planeRange returns the upper end of the axis of replicas that are not ready, in percent. If one
 // arm has more than four times as much as all others, the axis ends before it: otherwise the other
-// points would be on one line. Then planeRange returns that arm too.
+// points would be on one line. Then planeRange returns that arm too, otherwise nil.
 func (r *Report) planeRange() (float64, *ArmResult) {
 	var first, second float64
 	var last *ArmResult

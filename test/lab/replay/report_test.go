@@ -103,7 +103,8 @@ func TestPlots(t *testing.T) {
 	for _, plot := range plots {
 		image, err := os.ReadFile(plot)
 		if err != nil || !strings.Contains(string(image), "<svg ") || !strings.HasSuffix(strings.TrimSpace(string(image)), "</svg>") ||
-			strings.Contains(string(image), "href=") || strings.Contains(string(image), "background") {
+			strings.Contains(string(image), "href=") || !strings.Contains(string(image), "prefers-color-scheme: dark") ||
+			strings.Contains(string(image), "fill:#FFFFFF") {
 			t.Errorf("%s is no complete plot: %v", plot, err)
 		}
 		if !strings.Contains(string(page), "("+filepath.Base(plot)+")") {
