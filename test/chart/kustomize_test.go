@@ -39,6 +39,21 @@ func TestKustomizationInAnotherNamespace(t *testing.T) {
 	controller, err := c.StartController(t.Context(), lab.ControllerOptions{Kubeconfig: c.kubeconfig(elsewhere, "spot-controller")})
 	live.Must(t, err)
 
+	t.Run("the policies compile", func(t *testing.T) {
+		live.Must(t, live.Until(t.Context(), live.Soon, func() error {
+			policies, err := c.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: ofProduct})
+			if err != nil || len(policies.Items) < 5 {
+				return fmt.Errorf("%d policies, want 5: %w", len(policies.Items), err)
+			}
+			for i := range policies.Items {
+				policy := &policies.Items[i]
+				if checked := policy.Status.TypeChecking; checked == nil || len(checked.ExpressionWarnings) > 0 {
+					return fmt.Errorf("policy %s: %v", policy.Name, checked)
+				}
+			}
+			return nil
+		}))
+	})
 	t.Run("places pods and drains a reclaimed node", func(t *testing.T) { c.requirePlacementAndDrain(t) })
 	t.Run("the API server limits the controller", func(t *testing.T) {
 		_, err := command(t, c.Kubeconfig, "kubectl", "label", "pods", "--namespace=shop", "--all", "pod-template-hash=released", "--overwrite")
