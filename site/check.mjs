@@ -1,5 +1,5 @@
-// Checks the built site in headless Chromium, as a reader sees it: on a laptop and on a phone, with
-// the light and the dark theme. make test-site runs it.
+// Checks the built site in headless Chromium, as a reader sees it: on a laptop, a tablet and a phone,
+// with the light and the dark theme. make test-site runs it.
 //
 //   node site/check.mjs SITE [PICTURES]
 //
@@ -13,7 +13,7 @@ import path from 'node:path'
 
 const [site, pictures] = process.argv.slice(2)
 const base = process.env.SITE_BASE || '/'
-const widths = [1400, 390] // a laptop and a phone, in CSS pixels
+const widths = [1400, 800, 390] // a laptop, a tablet and a phone, in CSS pixels
 const themes = ['light', 'dark']
 
 // The first result of the search must be on the page that defines the term. 'limits' is what a
@@ -196,7 +196,7 @@ async function checkPages(tab, address) {
     }
     for (const error of await tab.run(findBroken)) errors.push(`${page}: ${error}`)
   }
-  console.log(`${pages.length} pages, ${widths.join(' and ')} px, ${themes.join(' and ')}: ${errors.length} clipped or broken`)
+  console.log(`${pages.length} pages, ${widths.join(', ')} px, ${themes.join(' and ')}: ${errors.length} clipped or broken`)
   return errors
 }
 

@@ -47,6 +47,8 @@ export default defineConfig({
       md.core.ruler.push('outside-docs', linkOutside)
       md.core.ruler.push('cells', markCells)
       md.core.ruler.push('figures', captionImages)
+      const code = md.renderer.rules.code_inline
+      md.renderer.rules.code_inline = (...args) => breakNames(code(...args))
     },
   },
   // site/docs is a link to docs/. With its own path, pages find Vue in site/node_modules.
@@ -149,6 +151,12 @@ function markCells(state) {
     if (content.length > 60) token.attrJoin('class', 'prose')
     if (/^[-+]?\d[^,;]{0,30}$/.test(content)) token.attrJoin('class', 'figure')
   })
+}
+
+// breakNames lets a line break after the separators of a long name, so that the names of metrics and
+// fields do not fill the screen of a phone.
+function breakNames(html) {
+  return html.length > 34 ? html.replace(/([a-z0-9][_./])(?=[a-z])/gi, '$1<wbr>') : html
 }
 
 // captionImages turns a paragraph of images into a row of figures, whose captions are the texts of
