@@ -6,6 +6,7 @@
 //	values           the programs accept the configurations of the chart, and reject invalid ones
 //	settings         each value changes the objects
 //	places           parent charts, names, versions of Kubernetes and images
+//	installation     a release beside another installation is refused
 //	live             lint, install, upgrade, rollback and uninstall on a real control plane
 //
 // Helpers: chart runs helm and kubectl, and decodes objects.
