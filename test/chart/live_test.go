@@ -196,6 +196,7 @@ func (c *cluster) wantFloor(namespace, want string) {
 func (c *cluster) wantRefusals(namespace, by string) {
 	c.Helper()
 	base := filepath.Join(c.Root, "manifests", "base")
+	const wayOut = ", and a cluster can have one installation: remove it first, or delete ClusterRoleBinding spot-"
 	install := slices.Clip([]string{c.program, "install", "second", chart, "--set=image.registry=localhost"})
 	for _, second := range []struct {
 		want    string
@@ -203,7 +204,7 @@ func (c *cluster) wantRefusals(namespace, by string) {
 	}{
 		{"installed in namespace " + namespace + " by " + by, append(install, "--namespace=second", "--create-namespace")},
 		{"installed in namespace " + namespace + " by " + by, append(install, "--namespace="+namespace)},
-		{"installed in namespace " + namespace + ", and a cluster", []string{"kubectl", "apply", "--dry-run=server", "--kustomize=" + base}},
+		{"installed in namespace " + namespace + wayOut, []string{"kubectl", "apply", "--dry-run=server", "--kustomize=" + base}},
 	} {
 		live.Must(c.T, live.Until(c.Context(), live.Soon, func() error { // a policy takes effect some time after its creation
 			_, err := command(c.T, c.Kubeconfig, second.program[0], second.program[1:]...)
