@@ -150,6 +150,25 @@ func TestSettings(t *testing.T) {
 			values{"controller": values{"podDisruptionBudget": values{"maxUnavailable": "50%"}}},
 			"PodDisruptionBudget", "spot-controller", "spec/maxUnavailable", "50%",
 		},
+		"null in a budget": {
+			values{"controller": values{"podDisruptionBudget": values{"minAvailable": nil}}},
+			"PodDisruptionBudget", "spot-controller", "spec/maxUnavailable", 1.0,
+		},
+		"null and a limit in a budget": {
+			values{"controller": values{"podDisruptionBudget": values{"maxUnavailable": nil, "minAvailable": 0}}},
+			"PodDisruptionBudget", "spot-controller", "spec/minAvailable", 0.0,
+		},
+		"nulls": {
+			values{
+				"commonLabels": nil, "podTemplate": nil,
+				"controller": values{"extraEnv": nil, "extraArgs": nil, "extraVolumes": nil, "extraVolumeMounts": nil, "podLabels": nil},
+			},
+			"Deployment", "spot-controller", pod + "serviceAccountName", "spot-controller",
+		},
+		"namespace in an annotation": {
+			values{"controller": values{"podAnnotations": values{"namespace": "kube-system"}}},
+			"Deployment", "spot-controller", "spec/template/metadata/annotations/namespace", "kube-system",
+		},
 		"no budget": {
 			values{"controller": values{"podDisruptionBudget": values{"enabled": false}}}, "PodDisruptionBudget", "spot-controller", "kind", nil,
 		},
@@ -256,7 +275,7 @@ func TestSettings(t *testing.T) {
 
 // TestControllerAwayIsSilent shows that a controller without replicas causes no alert about it.
 func TestControllerAwayIsSilent(t *testing.T) {
-	for replicas, want := range map[int]bool{0: false, 1: true} {
+	for replicas, want := range map[any]bool{0: false, 1: true, nil: true} { // null means 2, as in the manifest
 		text, err := render(t, values{"monitoring": values{"enabled": true}, "controller": values{"replicas": replicas}})
 		live.Must(t, err)
 		alerts := map[string]bool{}
@@ -267,7 +286,7 @@ func TestControllerAwayIsSilent(t *testing.T) {
 			}
 		}
 		if alerts["SpotControllerAway"] != want || !alerts["SpotControllerBlind"] || !alerts["PodsWaitForOnDemand"] {
-			t.Errorf("%d replicas: alerts %v, want SpotControllerAway: %t, and the others", replicas, alerts, want)
+			t.Errorf("%v replicas: alerts %v, want SpotControllerAway: %t, and the others", replicas, alerts, want)
 		}
 	}
 }

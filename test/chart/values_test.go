@@ -152,6 +152,19 @@ func TestHelmChecksValues(t *testing.T) {
 		"wrong strategy":              {program("strategy", values{"type": "None"}), []string{"/controller/strategy/type", "Recreate"}},
 		"wrong history":               {program("revisionHistoryLimit", -1), []string{"/controller/revisionHistoryLimit", "0"}},
 		"wrong budget":                {program("podDisruptionBudget", values{"minAvailable": "half"}), []string{"/controller/podDisruptionBudget/minAvailable"}},
+		"count as text in a budget":   {program("podDisruptionBudget", values{"maxUnavailable": "1"}), []string{"/controller/podDisruptionBudget/maxUnavailable"}},
+		"budget without a limit":      {program("podDisruptionBudget", values{"maxUnavailable": nil}), []string{"PodDisruptionBudget spot-controller", "maxUnavailable"}},
+		"memory that Go rejects":      {program("goMemoryLimit", "800MB"), []string{"/controller/goMemoryLimit"}},
+		"variable of the chart":       {program("extraEnv", []any{values{"name": "POD_NAMESPACE"}}), []string{"/controller/extraEnv/0/name"}},
+		"Recreate with an update":     {program("strategy", values{"type": "Recreate", "rollingUpdate": values{}}), []string{"/controller/strategy/rollingUpdate"}},
+		"successes of liveness":       {program("livenessProbe", values{"successThreshold": 1}), []string{"/controller/livenessProbe/successThreshold"}},
+		"label of opt-in":             {program("podLabels", values{optIn: "true"}), []string{"/controller/podLabels/spot-aware-scheduler.io~1opt-in"}},
+		"common label of opt-in":      {values{"commonLabels": values{optIn: "true"}}, []string{"/commonLabels/spot-aware-scheduler.io~1opt-in"}},
+		"selected label of a pod":     {podTemplate("metadata", values{"labels": values{"app.kubernetes.io/name": nil}}), []string{"/podTemplate/metadata/labels/app.kubernetes.io~1name"}},
+		"ServiceAccount of a pod":     {podTemplate("spec", values{"serviceAccountName": "a"}), []string{"/podTemplate/spec/serviceAccountName"}},
+		"registry with a slash":       {values{"image": values{"registry": "registry.example/"}}, []string{"/image/registry"}},
+		"global registry with slash":  {values{"global": values{"imageRegistry": "registry.example/"}}, []string{"/global/imageRegistry"}},
+		"rights of two programs":      {program("serviceAccount", values{"name": "spot-aware-scheduler"}), []string{"controller.serviceAccount.name: spot-aware-scheduler: expected another name"}},
 		"wrong ServiceAccount":        {program("serviceAccount", values{"nme": "a"}), []string{"/controller/serviceAccount", "nme"}},
 		"wrong memory":                {program("goMemoryLimit", "1Gi"), []string{"/controller/goMemoryLimit"}},
 		"wrong resources":             {program("resources", values{"limit": values{}}), []string{"/controller/resources", "limit"}},
@@ -172,6 +185,10 @@ func TestHelmChecksValues(t *testing.T) {
 		"wrong object":                {values{"extraObjects": []any{values{"kind": "Secret"}}}, []string{"/extraObjects/0", "apiVersion"}},
 		"unknown unit of memory":      {program("resources", values{"limits": values{"memory": "1GB"}}), []string{"controller.resources.limits.memory: invalid value \"1GB\""}},
 		"gangs without the scheduler": {values{"gang": values{"enabled": true}, "extender": values{"enabled": true}}, []string{"gang.enabled: true: expected false"}},
+		"two placers with one ServiceAccount": {
+			values{"extender": values{"enabled": true, "serviceAccount": values{"name": "a"}}, "controller": values{"serviceAccount": values{"name": "a"}}},
+			[]string{"controller.serviceAccount.name: a: expected another name"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := render(t, test.values)
@@ -191,6 +208,14 @@ func TestHelmChecksValues(t *testing.T) {
 func program(name string, v any) values {
 	return values{"controller": values{name: v}}
 }
+
+// podTemplate returns a value of all pods.
+func podTemplate(name string, v any) values {
+	return values{"podTemplate": values{name: v}}
+}
+
+// optIn is the label that opts pods in. The programs' pods must not wait for the programs.
+const optIn = "spot-aware-scheduler.io/opt-in"
 
 // property is a part of values.schema.json.
 type property struct {

@@ -30,15 +30,18 @@ object; values, of its program.
   {{- with .values.serviceAccount.annotations }}{{ $_ := set $object.metadata "annotations" . }}{{ end -}}
 {{- else if eq $object.kind "PodDisruptionBudget" -}}
   {{- $budget := .values.podDisruptionBudget -}}
-  {{- $unused := ternary "minAvailable" "maxUnavailable" (eq (toString $budget.minAvailable) "") -}}
-  {{- $_ := merge (omit $budget "enabled" $unused) (omit $object.spec "maxUnavailable") | set $object "spec" -}}
+  {{- $limit := ternary "maxUnavailable" "minAvailable" (has $budget.minAvailable (list nil "")) -}}
+  {{- if kindIs "invalid" (index $budget $limit) -}}
+    {{- fail (printf "PodDisruptionBudget %s: expected podDisruptionBudget.maxUnavailable or minAvailable" $object.metadata.name) -}}
+  {{- end -}}
+  {{- $_ := merge (pick $budget $limit) (omit $object.spec "maxUnavailable") | set $object "spec" -}}
 {{- else if eq $object.kind "ServiceMonitor" -}}
   {{- range $endpoint := $object.spec.endpoints -}}
     {{- range $field := list "interval" "relabelings" -}}
       {{- with get $.root.Values.monitoring.serviceMonitor $field }}{{ $_ := set $endpoint $field . }}{{ end -}}
     {{- end -}}
   {{- end -}}
-{{- else if and (eq $object.kind "PrometheusRule") (eq (int .root.Values.controller.replicas) 0) -}}
+{{- else if and (eq $object.kind "PrometheusRule") (eq (toString .root.Values.controller.replicas) "0") -}}
   {{- range $group := $object.spec.groups -}}
     {{- $rules := list -}}
     {{- range $group.rules }}{{ if ne (get . "alert") "SpotControllerAway" }}{{ $rules = append $rules . }}{{ end }}{{ end -}}
@@ -49,9 +52,9 @@ object; values, of its program.
 
 {{/*
 spot.object writes an object with the labels of its manifest, labels, the labels of the chart, and
-the names, labels and annotations of the values, in the namespace of the release. kube-system is the
-namespace of the manifests. It uses the beta version of MutatingAdmissionPolicies if the API server
-does not serve another one. Parameters: object; labels.
+the names, labels and annotations of the values, in the namespace of the release. It uses the beta
+version of MutatingAdmissionPolicies if the API server does not serve another one. Parameters:
+object; labels.
 */}}
 {{- define "spot.object" -}}
 {{- $group := "admissionregistration.k8s.io" -}}
@@ -62,14 +65,13 @@ does not serve another one. Parameters: object; labels.
 {{- end -}}
 {{- $labels := dict "app.kubernetes.io/managed-by" .root.Release.Service "app.kubernetes.io/instance" .root.Release.Name
     "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version) -}}
-{{- $metadata := dict "labels" (merge $labels .labels .root.Values.commonLabels) -}}
+{{- $metadata := dict "labels" (merge $labels .labels (.root.Values.commonLabels | default dict)) -}}
 {{- with .root.Values.commonAnnotations -}}
   {{- $_ := merge (dict) ($.object.metadata.annotations | default dict) . | set $metadata "annotations" -}}
 {{- end -}}
 {{- include "spot.rename" (dict "root" .root "object" .object) -}}
 ---
-{{ toYaml (mergeOverwrite .object (dict "metadata" $metadata))
-    | replace "namespace: kube-system" (printf "namespace: %s" (quote .root.Release.Namespace)) }}
+{{ toYaml (mergeOverwrite .object (dict "metadata" $metadata)) }}
 {{- end -}}
 
 {{/*
@@ -102,8 +104,8 @@ manifests, as YAML.
 {{- end -}}
 
 {{/*
-spot.rename replaces the names in an object by spot.names and spot.serviceAccounts. Parameters:
-object.
+spot.rename replaces the names in an object by spot.names and spot.serviceAccounts, and the
+namespace of the manifests by that of the release. Parameters: object.
 */}}
 {{- define "spot.rename" -}}
 {{- $names := include "spot.names" .root | fromYaml -}}
@@ -118,6 +120,11 @@ object.
 {{- end -}}
 {{- range $object.subjects -}}
   {{- if and (eq .kind "ServiceAccount") (hasKey $accounts .name) }}{{ $_ := set . "name" (get $accounts .name) }}{{ end -}}
+{{- end -}}
+{{- $places := $object.subjects | default list | concat (list $object.metadata) -}}
+{{- range $object.webhooks }}{{ $places = append $places .clientConfig.service }}{{ end -}}
+{{- range $places -}}
+  {{- if .namespace }}{{ $_ := set . "namespace" $.root.Release.Namespace }}{{ end -}}
 {{- end -}}
 {{- end -}}
 
@@ -245,28 +252,28 @@ of its values.
 {{- range $container.env -}}
   {{- if eq .name "GOMEMLIMIT" }}{{ $_ := set . "value" (include "spot.goMemoryLimit" (dict "component" $.component "values" $values)) }}{{ end -}}
 {{- end -}}
-{{- $_ := set $container "env" (concat $container.env $values.extraEnv) -}}
-{{- $_ := set $container "volumeMounts" (concat $container.volumeMounts $values.extraVolumeMounts) -}}
+{{- $_ := set $container "env" (concat $container.env ($values.extraEnv | default list)) -}}
+{{- $_ := set $container "volumeMounts" (concat $container.volumeMounts ($values.extraVolumeMounts | default list)) -}}
 {{- $args := $container.args -}}
 {{- if .root.Values.gang.enabled -}}
   {{- $args = toYaml $args | replace "/scheduler-config.yaml" "/gang.yaml" | fromYamlArray -}}
 {{- end -}}
-{{- $_ := set $container "args" (concat $args $values.extraArgs) -}}
+{{- $_ := set $container "args" (concat $args ($values.extraArgs | default list)) -}}
 
 {{- range $template.spec.volumes -}}
   {{- with .configMap }}{{ $_ := set . "name" (include "spot.configMapName" (dict "root" $.root "name" .name)) }}{{ end -}}
 {{- end -}}
-{{- $_ := set $template.spec "volumes" (concat $template.spec.volumes $values.extraVolumes) -}}
+{{- $_ := set $template.spec "volumes" (concat $template.spec.volumes ($values.extraVolumes | default list)) -}}
 {{- range .root.Values.global.imagePullSecrets -}}
   {{- $_ := ternary (dict "name" .) . (kindIs "string" .) | append ($template.spec.imagePullSecrets | default list) | set $template.spec "imagePullSecrets" -}}
 {{- end -}}
 {{- $fields = list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "priorityClassName" -}}
 {{- include "spot.override" (dict "to" $template.spec "values" $values "fields" $fields) -}}
-{{- $labels := merge (dict) $template.metadata.labels $partOf $values.podLabels .root.Values.commonLabels -}}
+{{- $labels := merge (dict) $template.metadata.labels $partOf ($values.podLabels | default dict) (.root.Values.commonLabels | default dict) -}}
 {{- $metadata := dict "labels" $labels -}}
 {{- with $values.podAnnotations }}{{ $_ := set $metadata "annotations" . }}{{ end -}}
 {{- include "spot.merge" (dict "to" $template "from" (dict "metadata" $metadata)) -}}
-{{- include "spot.merge" (dict "to" $template "from" (deepCopy .root.Values.podTemplate)) }}
+{{- include "spot.merge" (dict "to" $template "from" (.root.Values.podTemplate | default dict | deepCopy)) }}
 {{ include "spot.object" (dict "root" .root "object" $deployment "labels" $partOf) }}
 {{- end -}}
 
