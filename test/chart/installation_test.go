@@ -9,8 +9,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestInstallation shows which ClusterRoleBindings in the cluster refuse a release. A value of a copy
-// of the chart replaces the lookup, which finds nothing without a cluster.
+// TestInstallation shows which ClusterRoleBindings in the cluster refuse a release. A value of a
+// copy of the chart replaces the lookup, which finds nothing without a cluster.
 func TestInstallation(t *testing.T) {
 	folder := t.TempDir()
 	live.Must(t, os.CopyFS(folder, os.DirFS(chart)))
