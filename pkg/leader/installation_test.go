@@ -1,6 +1,8 @@
 package leader
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,8 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 )
 
 // A program must not start beside the installation of another namespace. A Lease that a user of
@@ -45,5 +51,31 @@ func TestCheckInstallation(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// An API server that is newer than the tested versions is a warning, and no reason not to start.
+func TestUntestedVersion(t *testing.T) {
+	newest := fmt.Sprintf("1.%d", newestMinor)
+	for file, want := range map[string]string{
+		"docs/versions.md": "Kubernetes 1.34 to " + newest,
+		"manifests/charts/spot-aware-scheduler/templates/_helpers.tpl": fmt.Sprintf("spot.newestMinor\" -}}\n%d\n", newestMinor),
+	} {
+		text, err := os.ReadFile("../../" + file)
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s (%v) does not contain %q", file, err, want)
+		}
+	}
+	for server, want := range map[string]bool{"v" + newest + ".4-eks-1": false, fmt.Sprintf("v1.%d.0-gke.5", newestMinor+1): true, "odd": false} {
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		client := fake.NewClientset()
+		client.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: server}
+		if err := checkInstallation(klog.NewContext(t.Context(), logger), client, "spot-controller"); err != nil {
+			t.Errorf("%s: %v", server, err)
+		}
+		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+		if got := strings.Contains(log, "not tested"); got != want {
+			t.Errorf("%s: warning = %t, want %t; log:\n%s", server, got, want, log)
+		}
 	}
 }
