@@ -12,8 +12,8 @@ import (
 const noticeTaint = "aws-node-termination-handler/spot-itn"
 
 // hints returns commands for another shell. They can be pasted as they are, in this order, from any
-// folder.
-func hints(root, kubeconfig string, keepScheduler bool) string {
+// folder. With Karpenter any replica may run on on-demand, on a node that was started for a floor.
+func hints(root, kubeconfig string, keepScheduler, karpenter bool) string {
 	examples := "example-workloads"
 	if keepScheduler {
 		examples = "example-workloads-keep"
@@ -24,6 +24,9 @@ func hints(root, kubeconfig string, keepScheduler bool) string {
 		fmt.Fprintf(&b, "kubectl or kubectl-spot is missing. This builds them:\n  make -C %s tools build\n", quoted(root))
 	}
 	node := "kubectl -n spot-example get pods -l app=thumbnails -o jsonpath='{.items[0].spec.nodeName}'"
+	if karpenter {
+		node = "kubectl get nodes -l karpenter.sh/capacity-type=spot -o jsonpath='{.items[0].metadata.name}'"
+	}
 	fmt.Fprintf(&b, `In another shell, with example workloads:
   export KUBECONFIG=%s PATH=%s:%s:"$PATH"
   kubectl apply -k %s && kubectl -n spot-example wait deployment --all --for=condition=Available --timeout=2m

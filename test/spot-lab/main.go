@@ -159,7 +159,7 @@ func up(ctx context.Context, o upOptions, stdout, stderr io.Writer) (err error) 
 		return err
 	}
 	progress("ready; Ctrl-C stops it")
-	fmt.Fprint(stderr, hints(plane.Root, plane.Kubeconfig, o.keepScheduler))
+	fmt.Fprint(stderr, hints(plane.Root, plane.Kubeconfig, o.keepScheduler, o.karpenter))
 	fmt.Fprintf(stdout, "KUBECONFIG=%s\n", plane.Kubeconfig)
 	return plane.Wait(ctx)
 }
