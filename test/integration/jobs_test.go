@@ -64,6 +64,7 @@ func TestCompletingJob(t *testing.T) {
 		// The Job's status lags behind its pods. Without the cordon, the waiting pod could be bound
 		// to the freed slot in the meantime.
 		s.EditNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = true })
+		s.awaitCordon(fmt.Sprint("cordon-", i))
 		s.completePod(pods[i].Name)
 		s.Eventually(soon, func() error {
 			job, err := client.BatchV1().Jobs(s.Namespace).Get(s.Ctx, "ending", metav1.GetOptions{})
@@ -72,6 +73,7 @@ func TestCompletingJob(t *testing.T) {
 			}
 			return err
 		})
+		s.awaitJobs(fmt.Sprint("marker-", i))
 		s.EditNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = false })
 		// Check only the condition: the event recorder combines similar events into one series and
 		// keeps the first note.
@@ -87,6 +89,38 @@ func TestCompletingJob(t *testing.T) {
 	}
 	s.AddNodes(live.OnDemand(1, 1)...)
 	s.Eventually(soon, s.HasSplit("ending", split{OnDemand: 1}))
+}
+
+// awaitCordon returns after the scheduler has seen that all nodes are cordoned, and refuses to bind
+// the pod of a new Job. The names of the Jobs start with name.
+func (s *scenario) awaitCordon(name string) {
+	s.Helper()
+	for i := range 5 {
+		job := fmt.Sprint(name, "-", i)
+		s.job(job, 1, 1)
+		refused := s.pendingReason(job, 1, "unschedulable")
+		s.Eventually(soon, func() error {
+			if s.HasSplit(job, split{Spot: 1})() == nil {
+				return nil
+			}
+			return refused()
+		})
+		if refused() == nil {
+			return
+		}
+	}
+	s.Fatal("the scheduler does not see the cordon")
+}
+
+// awaitJobs returns after the scheduler has seen all earlier changes of Jobs. It binds no pod of a
+// Job that it does not know, and its watch delivers the changes of all Jobs in their order. name is
+// the name of a new Job, whose pod tolerates a cordon.
+func (s *scenario) awaitJobs(name string) {
+	s.Helper()
+	s.job(name, 1, 1, func(job *batchv1.Job) {
+		job.Spec.Template.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists}}
+	})
+	s.Eventually(soon, s.HasSplit(name, split{Spot: 1}))
 }
 
 // completePod sets the phase of a pod to Succeeded.
