@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -15,13 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 )
 
 const (
-	// clockSkew is by how much the clock of the reader may be ahead of the holder's. A lease counts
-	// as held for so long after it has expired.
-	clockSkew = time.Minute
 	// An API server that has just started refuses requests until it has loaded the roles.
 	checkAttempts, checkEvery = 6, 2 * time.Second
 	checkTimeout              = 5 * time.Second
@@ -32,13 +27,6 @@ const (
 // Namespace returns the namespace of this process' installation, which contains its Leases. The
 // manifests set POD_NAMESPACE to the namespace of the pod.
 func Namespace() string { return cmp.Or(os.Getenv("POD_NAMESPACE"), metav1.NamespaceSystem) }
-
-// Held reports whether a process holds the lease at now.
-func Held(lease *coordinationv1.Lease, now time.Time) bool {
-	renewed := cmp.Or(lease.Spec.RenewTime, &metav1.MicroTime{})
-	valid := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
-	return ptr.Deref(lease.Spec.HolderIdentity, "") != "" && now.Sub(renewed.Time) <= valid+clockSkew
-}
 
 // CheckInstallation returns an error if this process does not belong to the installation of the
 // cluster: if it may not list Leases. Only the ServiceAccounts that the ClusterRoleBindings name

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -30,6 +31,10 @@ type Controller struct {
 	// Gaps has what could not be read.
 	Gaps []Gap
 }
+
+// clockSkew is by how much the clock of the user may be ahead of the controller's. A controller
+// counts as running for so long after its Lease has expired.
+const clockSkew = time.Minute
 
 // ReadController returns the state of the controller at now. It returns an error only if the API
 // server is unavailable.
@@ -104,8 +109,9 @@ func (c *Controller) readLease(lease *coordinationv1.Lease, now time.Time) {
 	if spec.AcquireTime != nil {
 		c.Began = spec.AcquireTime.Time
 	}
-	if !leader.Held(lease, now) {
-		renewed := cmp.Or(spec.RenewTime, &metav1.MicroTime{})
+	renewed := cmp.Or(spec.RenewTime, &metav1.MicroTime{})
+	valid := time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0)) * time.Second
+	if ptr.Deref(spec.HolderIdentity, "") == "" || now.Sub(renewed.Time) > valid+clockSkew {
 		c.Inactive = fmt.Sprintf("no controller is running (Lease %s/%s was last renewed at %s)", lease.Namespace, leader.Controller,
 			renewed.UTC().Format(time.RFC3339))
 	}
