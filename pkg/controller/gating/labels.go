@@ -190,17 +190,21 @@ func withoutValues(
 	result, left := slices.Clone(expressions), maxValues
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		i := slices.IndexFunc(result, func(e v1.NodeSelectorRequirement) bool { return e.Key == key && e.Operator == v1.NodeSelectorOpNotIn })
-		if i < 0 {
-			i, result = len(result), append(result, v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpNotIn})
+		if i >= 0 {
+			values[key].Delete(result[i].Values...)
 		}
-		added := sets.List(values[key].Delete(result[i].Values...))
+		added := sets.List(values[key])
 		added = added[:min(len(added), left)]
 		left -= len(added)
-		result[i].Values = append(slices.Clone(result[i].Values), added...)
+		switch {
+		case len(added) == 0:
+		case i >= 0:
+			result[i].Values = append(slices.Clone(result[i].Values), added...)
+		default:
+			result = append(result, v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpNotIn, Values: added})
+		}
 	}
-	return slices.DeleteFunc(result, func(e v1.NodeSelectorRequirement) bool {
-		return e.Operator == v1.NodeSelectorOpNotIn && len(e.Values) == 0
-	})
+	return result
 }
 
 // HiddenNode returns a spot node that the affinity of pods that keep their scheduler cannot
