@@ -145,10 +145,8 @@ func (c *cluster) requirePlacementAndDrain(t *testing.T) {
 			on, ready := map[string]int{}, 0
 			for i := range pods {
 				on[pods[i].Spec.NodeName]++
-				for _, condition := range pods[i].Status.Conditions {
-					if condition.Type == v1.PodReady && condition.Status == v1.ConditionTrue {
-						ready++
-					}
+				if live.IsReady(&pods[i]) {
+					ready++
 				}
 			}
 			if len(pods) != int(replicas) || ready != int(replicas) || !want(on) {
