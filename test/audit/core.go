@@ -290,7 +290,7 @@ func (c *core) observePod(when stamp, how change, object *corev1.Pod) bool {
 		relevant = true
 	}
 	c.updateRequests(p)
-	c.updatePending(p)
+	c.updatePending(p, when.at)
 	c.followMove(p, before, when, how)
 	return relevant
 }

@@ -15,8 +15,8 @@ const (
 	// patience is the default of Options.Patience: the time for which a pod may stay pending
 	// although it could run. The scheduler's longest back-off is 10 s.
 	patience = 12 * time.Second
-	// backlog is a number of pods that the scheduler has not tried yet. If more are pending, the
-	// scheduler is still working through its queue.
+	// backlog is a number of pods that the scheduler has not tried since it started. If more are
+	// pending, the scheduler is still working through its queue.
 	backlog = 20
 	// silence is the time without a renewal after which a leader counts as lost. It renews its
 	// lease every 2 s.
@@ -82,20 +82,25 @@ type waiting struct {
 	node     string    // where it could run at the last check
 	detail   string
 	held     time.Time // since when an older revision has used on-demand continuously; zero if none does
+	queued   bool      // it waits since before the scheduler started, and has not changed since
 	reported bool
 }
 
-// schedulerStarted resets every clock: a scheduler loses the state of its queue in a restart.
+// schedulerStarted resets every clock: a scheduler loses the state of its queue in a restart, and
+// tries all pods again.
 func (c *core) schedulerStarted(at time.Time) {
-	c.wakeups.started = at
+	c.wakeups.started, c.wakeups.progress = at, at
 	for _, p := range c.wakeups.pending {
-		p.wait = waiting{reported: p.wait.reported}
+		p.wait = waiting{reported: p.wait.reported, queued: true}
 	}
 }
 
 // updatePending updates the set of pods that wait for the audited scheduler. Another
-// scheduler is not audited.
-func (c *core) updatePending(p *pod) {
+// scheduler is not audited. The pod has changed at a time.
+func (c *core) updatePending(p *pod, at time.Time) {
+	if p.wait.queued {
+		p.wait.queued, c.wakeups.progress = false, at
+	}
 	waits := !c.gated && p.node == "" && p.live() && p.object.Spec.SchedulerName == c.profile && len(p.object.Spec.SchedulingGates) == 0 &&
 		p.member.kind != noOpinion && p.member.kind != released && isModeled(p.object)
 	if waits {
@@ -174,15 +179,20 @@ func (c *core) stale(pods []*pod) bool {
 }
 
 // busy reports whether the scheduler is working through a long queue, in which a pod may wait
-// without being lost.
+// without being lost. After a start, the result of most tries cannot be observed, because it is
+// the same as before.
 func (c *core) busy(now time.Time) bool {
-	untried := 0
+	untried, queued := 0, 0
 	for _, p := range c.wakeups.pending {
 		if podScheduled(p.object) == nil {
 			untried++
 		}
+		if p.wait.queued {
+			queued++
+		}
 	}
-	return untried > backlog && now.Sub(c.wakeups.progress) < window
+	idle := now.Sub(c.wakeups.progress)
+	return untried > backlog && idle < window || queued > backlog && idle < c.wakeups.patience
 }
 
 // pass is one evaluation of pending pods at one time.

@@ -251,7 +251,12 @@ func TestLostWakeups(t *testing.T) {
 		"a long queue that makes progress": {play: func(h *history) { queue(h, true) }},
 		"a long queue without progress": {
 			play: func(h *history) { queue(h, false) },
-			want: manyLost(30),
+			want: manyLost(30, 2*s),
+		},
+		"a long queue after a restart": {play: func(h *history) { restarted(h, 8) }},
+		"a long queue after a restart, without progress": {
+			play: func(h *history) { restarted(h, 1).wait(30 * s) },
+			want: manyLost(29, 16*s),
 		},
 		"no scheduler": {play: func(h *history) {
 			h.write(lease("old")).onDemand("d").pods("", "", "a").wait(60 * s)
@@ -356,10 +361,28 @@ func queue(h *history, moves bool) {
 	}
 }
 
-func manyLost(n int) []lost {
+// restarted lets a new scheduler try 30 pods that an earlier one found unschedulable: it binds one
+// of the last n every 4 s.
+func restarted(h *history, n int) *history {
+	for i := range 30 {
+		h.pods("", "", fmt.Sprintf("p%02d", i)).refuse(fmt.Sprintf("p%02d", i))
+	}
+	h.node("d", nil, func(n *corev1.Node) {
+		n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("100")
+		n.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("100")
+	})
+	h.core.setPolicy(DefaultPolicy(), h.now)
+	for i := range n {
+		h.wait(4*time.Second).bind("d", fmt.Sprintf("p%02d", 29-i))
+	}
+	return h
+}
+
+// manyLost returns the lost wake-ups of the first n pods.
+func manyLost(n int, since time.Duration) []lost {
 	var out []lost
 	for i := range n {
-		out = append(out, lost{fmt.Sprintf("shop/p%02d", i), 2 * time.Second})
+		out = append(out, lost{fmt.Sprintf("shop/p%02d", i), since})
 	}
 	return out
 }
