@@ -44,8 +44,9 @@ type PodRecord struct {
 	Bound, Ready  time.Time
 	// Left is the first observation of the pod's termination or deletion.
 	Left time.Time
-	// Evicted reports whether the pod was removed by an eviction.
-	Evicted bool
+	// Evicted reports whether the pod was removed by an eviction, and TaintEvicted whether
+	// Kubernetes deleted it because of a taint of its node.
+	Evicted, TaintEvicted bool
 	// Serving reports whether the pod is ready and not terminating, as a PodDisruptionBudget
 	// counts.
 	Serving bool
@@ -244,6 +245,8 @@ func (r *PodRecord) observeConditions(now time.Time, pod *v1.Pod, leaves bool) {
 			r.Serving = !leaves
 		case c.Type == v1.DisruptionTarget && c.Reason == "EvictionByEvictionAPI":
 			r.Evicted = true
+		case c.Type == v1.DisruptionTarget && c.Reason == "DeletionByTaintManager":
+			r.TaintEvicted = true
 		case c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable:
 			r.Unschedulable = cmp.Or(r.Unschedulable, now)
 		}

@@ -10,7 +10,8 @@ type Cause string
 const (
 	// Reclaim: the pod's node is being reclaimed, and its PodDisruptionBudgets are respected.
 	Reclaim Cause = "reclaim"
-	// Deadline: the pod's node is being reclaimed, and no time is left for its PodDisruptionBudgets.
+	// Deadline: the pod's node is being reclaimed, and no time is left for its
+	// PodDisruptionBudgets.
 	Deadline Cause = "deadline"
 	// Unreachable: the only signal of the pod's node is that its kubelet is unreachable.
 	Unreachable Cause = "unreachable"
