@@ -52,14 +52,22 @@ type readers struct {
 	metadata   metadata.Interface
 }
 
+var errReadOnly = errors.New("this client is read-only")
+
 func newReaders(config *rest.Config) (r readers, err error) {
 	config = rest.CopyConfig(config)
-	config.Wrap(guard(func() error { return errors.New("this client is read-only") }))
+	config.Wrap(guard(func() error { return errReadOnly }))
 	var errs [3]error
 	r.kubernetes, errs[0] = kubernetes.NewForConfig(config)
 	r.dynamic, errs[1] = dynamic.NewForConfig(config)
 	r.metadata, errs[2] = metadata.NewForConfig(config)
 	return r, errors.Join(errs[:]...)
+}
+
+// newLive returns a client that reads single objects. perSecond is its rate and its burst: a deletion
+// needs at most two reads and two writes, so it does not wait longer for its reads.
+func newLive(config *rest.Config, perSecond int) (kubernetes.Interface, error) {
+	return newWriter(config, perSecond, func() error { return errReadOnly })
 }
 
 // newEvictions returns the Evictions that the controller responds to; nil if it responds to none.

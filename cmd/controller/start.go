@@ -108,6 +108,10 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	if err != nil {
 		return fmt.Errorf("creating the client that writes: %w", err)
 	}
+	live, err := newLive(config, int(setup.RequestsPerSecond))
+	if err != nil {
+		return fmt.Errorf("creating the client that confirms facts about nodes: %w", err)
+	}
 	evictions, err := newEvictions(config, setup, readers, mayWrite)
 	if err != nil {
 		return err
@@ -118,7 +122,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		return fmt.Errorf("creating the caches: %w", err)
 	}
 	planner, err := round.NewPlanner(setup.Config, caches.factory, round.Clients{
-		Writer: writer, RequestTimeout: requestTimeout, Recorder: recorder, Evictions: evictions, NodeOwners: nodeOwners,
+		Writer: writer, RequestTimeout: requestTimeout, Live: live, Recorder: recorder, Evictions: evictions, NodeOwners: nodeOwners,
 	})
 	if err != nil {
 		return fmt.Errorf("connecting the planners to the caches: %w", err)

@@ -6,11 +6,13 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 )
@@ -30,15 +32,23 @@ type Heartbeats struct {
 	clock clock.PassiveClock
 
 	mu      sync.Mutex
-	renewed map[string]time.Time // by node name
-	last    time.Time            // latest renewal of any Lease
-	resumed time.Time            // when renewals were observed again after a pause
+	renewed map[string]renewal // by node name
+	last    time.Time          // latest renewal of any Lease
+	resumed time.Time          // when renewals were observed again after a pause
+}
+
+// renewal is the last renewal of a Lease that was observed, at the local time at. changed reports
+// whether renewTime was observed to change, and not for the first time.
+type renewal struct {
+	at        time.Time
+	renewTime metav1.MicroTime
+	changed   bool
 }
 
 // WatchHeartbeats registers an informer of the kubelets' Leases with factory, which must not be
 // started yet.
 func WatchHeartbeats(factory informers.SharedInformerFactory, clock clock.PassiveClock) (*Heartbeats, error) {
-	h := &Heartbeats{clock: clock, renewed: map[string]time.Time{}}
+	h := &Heartbeats{clock: clock, renewed: map[string]renewal{}}
 	leases := factory.InformerFor(&coordinationv1.Lease{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		return coordinationinformers.NewLeaseInformer(client, v1.NamespaceNodeLease, resync, cache.Indexers{})
 	})
@@ -50,10 +60,10 @@ func WatchHeartbeats(factory informers.SharedInformerFactory, clock clock.Passiv
 // 5,000 nodes has 500 renewals per second.
 func (h *Heartbeats) handler() cache.ResourceEventHandler {
 	return informer.Handler[*coordinationv1.Lease]{
-		Add: func(lease *coordinationv1.Lease) { h.recordRenewal(lease.Name) },
+		Add: func(lease *coordinationv1.Lease) { h.recordRenewal(lease, false) },
 		Update: func(before, after *coordinationv1.Lease) {
 			if !after.Spec.RenewTime.Equal(before.Spec.RenewTime) {
-				h.recordRenewal(after.Name)
+				h.recordRenewal(after, true)
 			}
 		},
 		Delete: func(lease *coordinationv1.Lease) { h.remove(lease.Name) },
@@ -62,14 +72,34 @@ func (h *Heartbeats) handler() cache.ResourceEventHandler {
 
 // recordRenewal records a renewal of a Lease. The times have no monotonic part, so a clock that is
 // set forward counts as a pause.
-func (h *Heartbeats) recordRenewal(name string) {
+func (h *Heartbeats) recordRenewal(lease *coordinationv1.Lease, changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.clock.Now().Round(0)
 	if now.Sub(h.last) >= overdueAfter {
 		h.resumed = now
 	}
-	h.last, h.renewed[name] = now, now
+	h.last, h.renewed[lease.Name] = now, renewal{now, ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}), changed}
+}
+
+// recordRead records a Lease that was read from the API server. It does not prove that the watch
+// delivers renewals, so it does not end a pause.
+func (h *Heartbeats) recordRead(lease *coordinationv1.Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before, known := h.renewed[lease.Name]
+	if renewTime := ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}); !known || !before.renewTime.Equal(&renewTime) {
+		h.renewed[lease.Name] = renewal{h.clock.Now().Round(0), renewTime, known}
+	}
+}
+
+// seenRenewed reports whether a renewal of the node's Lease was observed within overdueAfter. A
+// Lease that was observed only once may be of a kubelet that ended long ago.
+func (h *Heartbeats) seenRenewed(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last := h.renewed[name]
+	return last.changed && h.clock.Now().Round(0).Sub(last.at) < overdueAfter
 }
 
 func (h *Heartbeats) remove(name string) {
@@ -88,7 +118,8 @@ func (h *Heartbeats) Overdue(now time.Time) map[string]time.Time {
 		return nil
 	}
 	overdue := map[string]time.Time{}
-	for name, at := range h.renewed {
+	for name, last := range h.renewed {
+		at := last.at
 		if at.Before(h.resumed) {
 			at = h.resumed
 		}

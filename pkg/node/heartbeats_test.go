@@ -30,7 +30,7 @@ type heartbeatsFixture struct {
 
 func newHeartbeatsFixture() *heartbeatsFixture {
 	clock := clocktesting.NewFakePassiveClock(now)
-	return &heartbeatsFixture{&Heartbeats{clock: clock, renewed: map[string]time.Time{}}, clock, map[string]*coordinationv1.Lease{}}
+	return &heartbeatsFixture{&Heartbeats{clock: clock, renewed: map[string]renewal{}}, clock, map[string]*coordinationv1.Lease{}}
 }
 
 // renew renews the Leases of nodes. It creates missing Leases.

@@ -29,6 +29,9 @@ type Reader struct {
 	// Overdue contains the nodes whose Lease is overdue, as returned by Heartbeats. If it is nil,
 	// only the condition Ready counts.
 	Overdue map[string]time.Time
+	// Unconfirmed contains the nodes whose kubelet seems unreachable, but that do not count as lost
+	// yet, as returned by LiveReader. If it is nil, no node needs a confirmation.
+	Unconfirmed map[string]bool
 }
 
 // Capacity returns the capacity type of the node at now. Without a capacity label, a signal that
@@ -125,10 +128,10 @@ func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, no
 }
 
 // lostAt returns when a spot node with an unreachable kubelet counts as lost. It returns false if
-// the kubelet is not unreachable.
+// the kubelet is not unreachable, or if this must be confirmed first.
 func (r *Reader) lostAt(node *v1.Node) (time.Time, bool) {
 	since, unreachable := r.KubeletUnreachable(node)
-	return since.Add(cmp.Or(r.NotReadyAfter, NotReadyReclaimAfter)), unreachable
+	return since.Add(cmp.Or(r.NotReadyAfter, NotReadyReclaimAfter)), unreachable && !r.Unconfirmed[node.Name]
 }
 
 // KubeletUnreachable reports whether the node's kubelet is unreachable, and since when: the

@@ -34,6 +34,8 @@ type Reader struct {
 	// heartbeats contains the renewals of the kubelets' Leases. If nil, only the condition Ready of
 	// a node counts.
 	heartbeats *node.Heartbeats
+	// live confirms that nodes are lost; nil if that needs no confirmation.
+	live *node.LiveReader
 
 	// factory provides the lists. The listers below look up single objects.
 	factory     informers.SharedInformerFactory
@@ -81,9 +83,12 @@ func NewReader(
 	return r, nil
 }
 
-// UseHeartbeats makes Snapshots include overdue Leases. It must be called before the first
-// Snapshot.
-func (r *Reader) UseHeartbeats(h *node.Heartbeats) { r.heartbeats = h }
+// UseHeartbeats makes Snapshots include overdue Leases. If live is not nil, they also include the
+// Nodes that it has read, and a node with an unreachable kubelet counts as lost only if live has
+// confirmed it. It must be called before the first Snapshot.
+func (r *Reader) UseHeartbeats(h *node.Heartbeats, live *node.LiveReader) {
+	r.heartbeats, r.live = h, live
+}
 
 // Informers returns the informers whose events may change a plan: all inputs of a Snapshot.
 func (r *Reader) Informers() []cache.SharedIndexInformer { return r.informers }
@@ -124,6 +129,12 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 	if r.heartbeats != nil {
 		s.Overdue = r.heartbeats.Overdue(s.Now)
 	}
+	if r.live != nil {
+		r.live.Update(nodes)
+		reader := *r.reader
+		reader.Overdue = s.Overdue
+		s.Unconfirmed, s.Until = r.live.Unconfirmed(&reader, nodes, s.Now)
+	}
 	byName := make(map[string]*Node, len(nodes))
 	slab := make([]Node, len(nodes))
 	s.Nodes = make([]*Node, len(nodes))
@@ -144,7 +155,7 @@ func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, disru
 	facts = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Signal: decision.Drain}
 	defer recovery.Recover(recovery.Node, klog.KObj(node))
 	reader := *r.reader
-	reader.Overdue = s.Overdue
+	reader.Overdue, reader.Unconfirmed = s.Overdue, s.Unconfirmed
 	disruption = reader.Disruption(node, s.Now)
 	facts, until = reader.Read(node, s.Now)
 	return facts, disruption, until

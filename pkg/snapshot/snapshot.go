@@ -23,10 +23,13 @@ import (
 // list has a fixed order, so that the same cluster gives the same plans.
 type Snapshot struct {
 	Now time.Time
-	// Until is when the Facts of a node next change although the node does not; zero means never.
+	// Until is when the Facts of a node next change, or may change, although the node does not; zero
+	// means never.
 	Until time.Time
 	// Overdue contains the nodes whose Lease is overdue, as in node.Reader.
 	Overdue map[string]time.Time
+	// Unconfirmed contains the nodes that do not count as lost yet, as in node.Reader.
+	Unconfirmed map[string]bool
 	// Nodes contains all nodes, by name.
 	Nodes []*Node
 	// Events contains the events of nodes since the Reader's previous Snapshot, oldest first.

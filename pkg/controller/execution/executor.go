@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
@@ -50,6 +51,10 @@ type Settings struct {
 	RequestTimeout time.Duration
 	// DryRun only logs what would be done, once for each pod. Nothing is written, not even events.
 	DryRun bool
+	// Unchanged is LiveReader.Unchanged of package node. It is called before a deletion at the last
+	// moment, which cannot be undone. If it does not confirm the Node that the deletion was planned
+	// for, the deletion is not sent, and is planned again. nil confirms every Node.
+	Unchanged func(ctx context.Context, planned *v1.Node, silence bool) (bool, error)
 }
 
 // Delays between two attempts for one pod. Each attempt is planned anew. A deletion at the deadline

@@ -111,6 +111,9 @@ func (e *Executor) delete(ctx context.Context, a migration.Action) (outcome, err
 		}
 	}
 	if a.Method == migration.Delete {
+		if err := e.confirmNode(ctx, a); err != nil {
+			return outcomeOf(err)
+		}
 		e.setDisruptionTarget(ctx, a)
 	}
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))}
@@ -130,8 +133,29 @@ func (e *Executor) delete(ctx context.Context, a migration.Action) (outcome, err
 	return unclear, err
 }
 
-// conditionTimeout limits the duration of the request that sets the condition DisruptionTarget.
-const conditionTimeout = 2 * time.Second
+// errNodeChanged is why a deletion is not sent.
+var errNodeChanged = errors.New("its node has changed, and the caches were late")
+
+// confirmNode returns an error unless the node of a pod that is about to be deleted is as in the
+// plan, according to the API server.
+func (e *Executor) confirmNode(ctx context.Context, a migration.Action) error {
+	if e.settings.Unchanged == nil || a.Pod.Node == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.shortTimeout())
+	defer cancel()
+	unchanged, err := e.settings.Unchanged(ctx, a.Pod.Node.Node, a.Unreachable)
+	if err == nil && !unchanged {
+		err = errNodeChanged
+	}
+	return err
+}
+
+// shortTimeout limits each request that precedes a deletion: it leaves time for the deletion if the
+// request hangs.
+func (e *Executor) shortTimeout() time.Duration {
+	return min(e.settings.RequestTimeout/4, 2*time.Second)
+}
 
 // setDisruptionTarget sets the condition DisruptionTarget on a pod that is about to be deleted
 // against its PodDisruptionBudget. The eviction API sets it too, and the podFailurePolicy of a Job
@@ -150,8 +174,7 @@ func (e *Executor) setDisruptionTarget(ctx context.Context, a migration.Action) 
 		}}},
 	})
 	if err == nil {
-		// The timeout leaves time for the deletion if the request hangs.
-		patching, cancel := context.WithTimeout(ctx, min(e.settings.RequestTimeout/2, conditionTimeout))
+		patching, cancel := context.WithTimeout(ctx, e.shortTimeout())
 		defer cancel()
 		_, err = e.client.CoreV1().Pods(a.Pod.Namespace).Patch(
 			patching, a.Pod.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")

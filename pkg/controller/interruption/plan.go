@@ -77,7 +77,10 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 		Settings: settings,
 		at:       s.Now,
 		now:      s.Now.UTC().Truncate(time.Second),
-		reader:   node.Reader{Signals: settings.Signals, NotReadyAfter: settings.Interruption.NotReadyAfter.Duration, Overdue: s.Overdue},
+		reader: node.Reader{
+			Signals: settings.Signals, NotReadyAfter: settings.Interruption.NotReadyAfter.Duration,
+			Overdue: s.Overdue, Unconfirmed: s.Unconfirmed,
+		},
 	}
 	_, p.otherSchedulers = s.SchedulersOfPods()
 	if settings.Interruption.Advisory.Enabled {
@@ -172,10 +175,13 @@ func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move
 	if !n.blockedByOthers() {
 		want.Taint = taintValue(n.signals[0])
 	}
+	unreachable := slices.ContainsFunc(n.signals, isUnreachable)
 	onlyUnreachable := !slices.ContainsFunc(n.signals, func(a node.Announcement) bool { return !isUnreachable(a) })
 	for _, pod := range n.Pods {
 		if p.mayMove(pod) && !(onlyUnreachable && staysOnUnreachableNode(pod)) {
-			moves = append(moves, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: want.deadline, Noticed: first})
+			moves = append(moves, migration.Move{
+				Pod: pod, Reason: migration.Interruption, Deadline: want.deadline, Noticed: first, Unreachable: unreachable,
+			})
 		}
 	}
 	if onlyUnreachable && len(moves) == 0 && n.state.Class != want.Class {

@@ -5,9 +5,7 @@ package loop
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
@@ -103,7 +102,7 @@ func (l *Loop) Watch(informer cache.SharedIndexInformer) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { notify(l.changed) },
 		UpdateFunc: func(before, after any) {
-			if node, ok := before.(*v1.Node); ok && signalsDiffer(node, after.(*v1.Node)) {
+			if n, ok := before.(*v1.Node); ok && node.SignalsDiffer(n, after.(*v1.Node)) {
 				notify(l.nodeChanged)
 			}
 			notify(l.changed)
@@ -111,17 +110,6 @@ func (l *Loop) Watch(informer cache.SharedIndexInformer) error {
 		DeleteFunc: func(any) { notify(l.changed) },
 	})
 	return err
-}
-
-// signalsDiffer reports whether a field has changed that can contain a signal. Most updates of
-// nodes are heartbeats.
-func signalsDiffer(a, b *v1.Node) bool {
-	status := func(c v1.NodeCondition) string { return string(c.Type) + string(c.Status) + c.Reason + c.Message }
-	return !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) || a.Spec.Unschedulable != b.Spec.Unschedulable ||
-		(a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||
-		!slices.EqualFunc(a.Spec.Taints, b.Spec.Taints,
-			func(a, b v1.Taint) bool { return a.Key == b.Key && a.Value == b.Value && a.Effect == b.Effect }) ||
-		!slices.EqualFunc(a.Status.Conditions, b.Status.Conditions, func(a, b v1.NodeCondition) bool { return status(a) == status(b) })
 }
 
 // notify puts an element into a channel of capacity one, if it is empty.

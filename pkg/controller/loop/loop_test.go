@@ -11,13 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
@@ -460,36 +457,6 @@ func TestLastMomentDuringHangingWrites(t *testing.T) {
 			}
 			if got[1] != test.want {
 				t.Errorf("with a last moment after %s the next round begins after %s, want %s", test.next, got[1], test.want)
-			}
-		})
-	}
-}
-
-func TestSignalsDiffer(t *testing.T) {
-	for name, test := range map[string]struct {
-		change func(*v1.Node)
-		want   bool
-	}{
-		"a heartbeat": {func(n *v1.Node) {
-			n.ResourceVersion, n.Status.Conditions[0].LastHeartbeatTime = "2", metav1.NewTime(time.Unix(60, 0))
-			n.Status.Images = []v1.ContainerImage{{SizeBytes: 1}}
-		}, false},
-		"a taint":      {func(n *v1.Node) { n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "reclaimed"}) }, true},
-		"a condition":  {func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionUnknown }, true},
-		"a reason":     {func(n *v1.Node) { n.Status.Conditions[0].Reason = "Preempt" }, true},
-		"a message":    {func(n *v1.Node) { n.Status.Conditions[0].Message = "Preempt Scheduled" }, true},
-		"a label":      {func(n *v1.Node) { n.Labels["reclaimed"] = "yes" }, true},
-		"a deadline":   {func(n *v1.Node) { n.Annotations[spot.InterruptionDeadlineAnnotation] = "now" }, true},
-		"a cordon":     {func(n *v1.Node) { n.Spec.Unschedulable = true }, true},
-		"a new status": {func(n *v1.Node) { n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "Going"}) }, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}}}
-			before.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
-			after := before.DeepCopy()
-			test.change(after)
-			if got := signalsDiffer(before, after); got != test.want {
-				t.Errorf("signals differ: %t, want %t", got, test.want)
 			}
 		})
 	}

@@ -74,6 +74,8 @@ type Move struct {
 	Deadline time.Time
 	// Noticed is when the node's interruption was first noticed; zero if unknown.
 	Noticed time.Time
+	// Unreachable: the kubelet of the node is unreachable, and the deadline may follow from that.
+	Unreachable bool
 	// OnlySurge forbids an eviction before the replacement is ready. Moves with a deadline do not
 	// set it.
 	OnlySurge bool

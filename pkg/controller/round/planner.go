@@ -47,6 +47,8 @@ type Clients struct {
 	// Writer performs the writes and the moves. RequestTimeout is the timeout of its requests.
 	Writer         kubernetes.Interface
 	RequestTimeout time.Duration
+	// Live confirms facts about nodes (node.LiveReader); nil if they need no confirmation.
+	Live kubernetes.Interface
 	// Recorder emits the events of the planners.
 	Recorder events.EventRecorder
 	// Evictions are the Evictions that the controller responds to; nil if it responds to none.
@@ -92,7 +94,15 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	if err != nil {
 		return nil, err
 	}
-	reader.UseHeartbeats(heartbeats)
+	executing := execution.Settings{
+		Concurrency: int(config.Concurrency), RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun,
+	}
+	var live *node.LiveReader
+	if clients.Live != nil {
+		live = node.NewLiveReader(clients.Live, heartbeats, clock.RealClock{})
+		executing.Unchanged = live.Unchanged
+	}
+	reader.UseHeartbeats(heartbeats, live)
 	p := &Planner{
 		AdmissionPolicy: &gating.AdmissionPolicy{Webhook: config.Gating.ServesWebhook()},
 		Provisioning:    &simulation.Provisioning{Policy: config.Policy},
@@ -122,9 +132,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	}
 	p.rebalancer = rebalance.NewPlanner(rebalancing)
 	p.protector = protection.NewPlanner(protection.Settings{Interruption: p.interruptions, ReplacementTimeout: config.replacementTimeout()})
-	p.executor = execution.New(clients.Writer, clients.Recorder, clock.RealClock{}, execution.Settings{
-		Concurrency: int(config.Concurrency), RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun,
-	})
+	p.executor = execution.New(clients.Writer, clients.Recorder, clock.RealClock{}, executing)
 	return p, nil
 }
 

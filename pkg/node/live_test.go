@@ -1,0 +1,388 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+)
+
+// liveFixture is a LiveReader with an API server and a cache of Nodes, which may be late.
+type liveFixture struct {
+	*LiveReader
+	*heartbeatsFixture
+	api    *fake.Clientset
+	cached []*v1.Node
+	// mu protects err, which answers every read if it is not nil.
+	mu  sync.Mutex
+	err error
+}
+
+// newLiveFixture returns a fixture with these spot nodes, in the API server and in the cache. All
+// kubelets have renewed their Leases just now.
+func newLiveFixture(names ...string) *liveFixture {
+	f := &liveFixture{heartbeatsFixture: newHeartbeatsFixture(), api: fake.NewClientset()}
+	f.LiveReader = NewLiveReader(f.api, f.Heartbeats, f.heartbeatsFixture.clock)
+	f.api.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.err != nil, nil, f.err
+	})
+	for _, name := range names {
+		n := nodeWith(spotNodeLabels)
+		withCondition(v1.NodeReady, v1.ConditionTrue, now)(n)
+		n.Name, n.UID, n.ResourceVersion = name, "first", "1"
+		f.cached = append(f.cached, n)
+		f.renew(name)
+		lease := f.leases[name].DeepCopy()
+		lease.Namespace = v1.NamespaceNodeLease
+		must(errors.Join(f.api.Tracker().Add(n.DeepCopy()), f.api.Tracker().Add(lease)))
+	}
+	return f
+}
+
+// must fails the test if the fake API server does.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+var (
+	nodeResource  = v1.SchemeGroupVersion.WithResource("nodes")
+	leaseResource = coordinationv1.SchemeGroupVersion.WithResource("leases")
+)
+
+// change changes a Node in the API server only.
+func (f *liveFixture) change(name string, edit func(*v1.Node)) {
+	object, err := f.api.Tracker().Get(nodeResource, "", name)
+	must(err)
+	n := object.DeepCopyObject().(*v1.Node)
+	edit(n)
+	version, _ := strconv.Atoi(n.ResourceVersion)
+	n.ResourceVersion = strconv.Itoa(version + 1)
+	must(f.api.Tracker().Update(nodeResource, n, ""))
+}
+
+// renewLive renews the Lease of a node in the API server only.
+func (f *liveFixture) renewLive(name string) {
+	lease := f.leases[name].DeepCopy()
+	lease.Namespace, lease.Spec.RenewTime = v1.NamespaceNodeLease, &metav1.MicroTime{Time: f.heartbeatsFixture.clock.Now()}
+	must(f.api.Tracker().Update(leaseResource, lease, v1.NamespaceNodeLease))
+}
+
+func (f *liveFixture) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+// gets returns how many reads the API server has answered.
+func (f *liveFixture) gets() (n int) {
+	for _, a := range f.api.Actions() {
+		if a.GetVerb() == "get" {
+			n++
+		}
+	}
+	return n
+}
+
+// round reads the cache as a Snapshot does, and returns the nodes that count as lost. It waits for
+// the reads that it started.
+func (f *liveFixture) round() (lost []string) {
+	at := f.heartbeatsFixture.clock.Now()
+	nodes := slices.Clone(f.cached)
+	f.Update(nodes)
+	reader := Reader{Policy: builtin, Signals: providers.Signals(), Overdue: f.Overdue(at)}
+	reader.Unconfirmed, _ = f.Unconfirmed(&reader, nodes, at)
+	for _, n := range nodes {
+		if slices.ContainsFunc(reader.Announcements(n, reader.Capacity(n, at).Type, at), func(a Announcement) bool { return a.Name == UnreachableKubelet }) {
+			lost = append(lost, n.Name)
+		}
+	}
+	f.await()
+	return lost
+}
+
+// await waits for all reads.
+func (f *liveFixture) await() {
+	f.LiveReader.mu.Lock()
+	var all []*liveRead
+	for _, r := range f.reads {
+		all = append(all, r)
+	}
+	f.LiveReader.mu.Unlock()
+	for _, r := range all {
+		<-r.done
+	}
+}
+
+// A node whose Lease is overdue in the cache counts as lost only after a read has confirmed it.
+func TestSilenceIsConfirmed(t *testing.T) {
+	unknown := func(n *v1.Node) {
+		n.Status.Conditions[0] = v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now)}
+	}
+	unreachableInCache := func(f *liveFixture) {
+		f.cached[0] = f.cached[0].DeepCopy()
+		unknown(f.cached[0])
+		f.wait(NotReadyReclaimAfter, "a", "b")
+	}
+	unreachable := func(f *liveFixture) { // also in the API server, and the Lease is not renewed
+		f.change("a", unknown)
+		f.cached[0] = f.cached[0].DeepCopy()
+		f.cached[0].ResourceVersion = "2"
+		unknown(f.cached[0])
+		f.wait(NotReadyReclaimAfter, "b")
+	}
+	overdue := func(f *liveFixture) { f.wait(NotReadyReclaimAfter, "b") }
+	for name, test := range map[string]struct {
+		play func(*liveFixture)
+		// want reports whether a counts as lost in the round after the first.
+		want bool
+		// wantAt reports whether it counts in the first.
+		wantAt bool
+	}{
+		"the Lease is overdue":              {play: overdue, want: true},
+		"events of the Lease are late":      {play: func(f *liveFixture) { overdue(f); f.renewLive("a") }},
+		"the read fails":                    {play: func(f *liveFixture) { overdue(f); f.fail(errors.New("busy")) }},
+		"the Node does not exist any more":  {play: func(f *liveFixture) { overdue(f); f.deleteNode("a") }, want: true},
+		"the Lease does not exist any more": {play: func(f *liveFixture) { overdue(f); f.deleteLease("a") }},
+		"not overdue for long enough":       {play: func(f *liveFixture) { f.wait(NotReadyReclaimAfter-time.Second, "b") }},
+		"confirmed by an earlier leader":    {play: func(f *liveFixture) { overdue(f); f.mark() }, want: true, wantAt: true},
+		"marked, but its Lease is renewed":  {play: func(f *liveFixture) { f.mark(); unreachableInCache(f) }},
+		"Unknown in the cache only":         {play: func(f *liveFixture) { f.change("a", func(*v1.Node) {}); stopLeases(f, "a"); unreachableInCache(f) }},
+		"Unknown, and the Lease is renewed": {play: unreachableInCache},
+		"Unknown, the Lease is late":        {play: func(f *liveFixture) { unreachable(f); f.renewLive("a") }},
+		"Unknown, and the Lease is not":     {play: unreachable, want: true},
+		"Unknown, and it never had a Lease": {play: func(f *liveFixture) { stopLeases(f, "a"); unreachable(f) }, want: true},
+		"a signal on an on-demand node":     {play: func(f *liveFixture) { f.cached[0].Labels = nil; overdue(f) }},
+		"its Node was replaced, and is Ready": {play: func(f *liveFixture) {
+			f.change("a", func(n *v1.Node) { n.UID = "second" })
+			stopLeases(f, "a")
+			unreachableInCache(f)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newLiveFixture("a", "b")
+			test.play(f)
+			if got := slices.Contains(f.round(), "a"); got != test.wantAt {
+				t.Errorf("before a read: lost: %t, want %t", got, test.wantAt)
+			}
+			if got := slices.Contains(f.round(), "a"); got != test.want {
+				t.Errorf("after a read: lost: %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// stopLeases deletes the Lease of a node.
+func stopLeases(f *liveFixture, name string) {
+	f.deleteLease(name)
+	f.remove(name)
+}
+
+// deleteNode and deleteLease change the API server only.
+func (f *liveFixture) deleteNode(name string) { must(f.api.Tracker().Delete(nodeResource, "", name)) }
+
+func (f *liveFixture) deleteLease(name string) {
+	must(f.api.Tracker().Delete(leaseResource, v1.NamespaceNodeLease, name))
+}
+
+// mark adds the controller's mark to the node a in the cache.
+func (f *liveFixture) mark() {
+	n := f.cached[0].DeepCopy()
+	n.Annotations = map[string]string{spot.InterruptionStateAnnotation: `{"class":"reclaim","taint":"not-ready"}`}
+	n.Spec.Taints = []v1.Taint{{Key: spot.InterruptionTaint, Value: UnreachableReason, Effect: v1.TaintEffectNoSchedule}}
+	f.cached[0] = n
+}
+
+// A live kubelet whose events are late for long is never lost, and costs few reads.
+func TestLateEventsOfALiveKubelet(t *testing.T) {
+	f := newLiveFixture("a", "b")
+	for range 400 {
+		f.wait(time.Second, "b")
+		f.renewLive("a")
+		if lost := f.round(); len(lost) > 0 {
+			t.Fatalf("lost at %s: %v", f.heartbeatsFixture.clock.Now(), lost)
+		}
+	}
+	if got := f.gets(); got > 2*400/int(NotReadyReclaimAfter/time.Second) {
+		t.Errorf("%d reads, want at most two for each %s", got, NotReadyReclaimAfter)
+	}
+}
+
+// A deletion is sent only if the Node is as it was planned for.
+func TestUnchanged(t *testing.T) {
+	tainted := func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "reclaimed"}} }
+	for name, test := range map[string]struct {
+		play    func(*liveFixture)
+		silence bool
+		want    bool
+		wantErr bool
+	}{
+		"the same version":            {play: func(*liveFixture) {}, want: true},
+		"a heartbeat":                 {play: func(f *liveFixture) { f.change("a", func(n *v1.Node) { n.Status.Images = nil }) }, want: true},
+		"a taint was removed":         {play: func(f *liveFixture) { tainted(f.cached[0]); f.change("a", func(*v1.Node) {}) }},
+		"the read is older":           {play: func(f *liveFixture) { tainted(f.cached[0]); f.cached[0].ResourceVersion = "2" }, want: true},
+		"replaced":                    {play: func(f *liveFixture) { f.change("a", func(n *v1.Node) { n.UID = "second" }) }},
+		"gone":                        {play: func(f *liveFixture) { f.deleteNode("a") }, want: true},
+		"gone, silence":               {play: func(f *liveFixture) { f.deleteNode("a") }, silence: true, want: true},
+		"the read fails":              {play: func(f *liveFixture) { f.fail(errors.New("busy")) }, wantErr: true},
+		"silence is confirmed":        {play: func(f *liveFixture) { f.wait(time.Minute, "b") }, silence: true, want: true},
+		"silence, but events late":    {play: func(f *liveFixture) { f.wait(time.Minute, "b"); f.renewLive("a") }, silence: true},
+		"silence, renewed since":      {play: func(f *liveFixture) { f.wait(time.Minute, "b"); f.renew("a") }, silence: true},
+		"the Lease is not the reason": {play: func(f *liveFixture) { f.wait(time.Minute, "b"); f.renewLive("a") }, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newLiveFixture("a", "b")
+			test.play(f)
+			got, err := f.Unchanged(t.Context(), f.cached[0], test.silence)
+			if got != test.want || (err != nil) != test.wantErr {
+				t.Errorf("%t, %v, want %t, error: %t", got, err, test.want, test.wantErr)
+			}
+		})
+	}
+}
+
+// What was read replaces an older Node of the cache until the cache has it, also if later reads
+// fail.
+func TestUpdate(t *testing.T) {
+	f := newLiveFixture("a", "b")
+	versions := func() (all []string) {
+		nodes := slices.Clone(f.cached)
+		f.Update(nodes)
+		for _, n := range nodes {
+			all = append(all, n.Name+n.ResourceVersion)
+		}
+		return all
+	}
+	want := func(want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, versions()); diff != "" {
+			t.Errorf("nodes (-want +got):\n%s", diff)
+		}
+	}
+	f.change("a", func(n *v1.Node) { n.Spec.Unschedulable = true })
+	want("a1", "b1")
+	_, _ = f.Unchanged(t.Context(), f.cached[0], false)
+	want("a2", "b1")
+	f.fail(errors.New("busy"))
+	f.wait(time.Minute)
+	_, _ = f.Unchanged(t.Context(), f.cached[0], false)
+	want("a2", "b1")
+	f.cached[0] = f.cached[0].DeepCopy()
+	f.cached[0].ResourceVersion = "10"
+	want("a10", "b1")
+	f.cached = f.cached[1:]
+	want("b1")
+	if len(f.reads) > 0 {
+		t.Errorf("%d reads of nodes that do not exist are remembered", len(f.reads))
+	}
+}
+
+// 3,000 pods on 100 nodes need one read of each node in each readInterval, also if all are deleted
+// at once. While reads fail, it is one in each failedReadInterval.
+func TestReadsAreShared(t *testing.T) {
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprintf("n-%02d", i))
+	}
+	for _, test := range []struct {
+		err     error
+		silence bool
+		want    int // reads in 30 s
+	}{
+		{nil, false, 1000}, {nil, true, 2000}, {errors.New("busy"), false, 3000},
+	} {
+		f := newLiveFixture(names...)
+		f.fail(test.err)
+		for second := range 30 {
+			pods := 100
+			if second == 0 {
+				pods = 3000
+			}
+			var group sync.WaitGroup
+			for pod := range pods {
+				group.Go(func() { _, _ = f.Unchanged(t.Context(), f.cached[pod%100], test.silence) })
+			}
+			group.Wait()
+			if got := f.gets(); second == 0 && got > 200 {
+				t.Errorf("%+v: %d reads at once, want at most two of each node", test, got)
+			}
+			f.heartbeatsFixture.clock.SetTime(f.heartbeatsFixture.clock.Now().Add(time.Second))
+		}
+		if got := f.gets(); got != test.want {
+			t.Errorf("%+v: %d reads in 30 s, want %d", test, got, test.want)
+		}
+	}
+}
+
+// A round starts few reads, and does not wait for them.
+func TestReadsOfARound(t *testing.T) {
+	var names []string
+	for i := range 200 {
+		names = append(names, fmt.Sprintf("n-%03d", i))
+	}
+	f := newLiveFixture(append(names, "z")...)
+	f.wait(NotReadyReclaimAfter, "z")
+	for round := range 4 {
+		if lost := f.round(); len(lost) != maxSilenceReads*round {
+			t.Errorf("round %d: %d nodes are lost, want those that were read before", round, len(lost))
+		}
+	}
+	hangs := newLiveFixture("a", "z")
+	hangs.wait(NotReadyReclaimAfter, "z")
+	hangs.mu.Lock() // the API server does not answer
+	at := hangs.heartbeatsFixture.clock.Now()
+	reader := Reader{Policy: builtin, Overdue: hangs.Overdue(at)}
+	unconfirmed, next := hangs.Unconfirmed(&reader, hangs.cached, at)
+	hangs.mu.Unlock()
+	if !unconfirmed["a"] || len(unconfirmed) != 1 || next != at.Add(silenceReadTime) {
+		t.Errorf("unconfirmed: %v, next %s", unconfirmed, next)
+	}
+	hangs.await()
+}
+
+func TestSignalsDiffer(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*v1.Node)
+		want   bool
+	}{
+		"a heartbeat": {func(n *v1.Node) {
+			n.ResourceVersion, n.Status.Conditions[0].LastHeartbeatTime = "2", metav1.NewTime(time.Unix(60, 0))
+			n.Status.Images = []v1.ContainerImage{{SizeBytes: 1}}
+		}, false},
+		"a taint":      {func(n *v1.Node) { n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "reclaimed"}) }, true},
+		"a condition":  {func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionUnknown }, true},
+		"a reason":     {func(n *v1.Node) { n.Status.Conditions[0].Reason = "Preempt" }, true},
+		"a message":    {func(n *v1.Node) { n.Status.Conditions[0].Message = "Preempt Scheduled" }, true},
+		"a label":      {func(n *v1.Node) { n.Labels["reclaimed"] = "yes" }, true},
+		"a deadline":   {func(n *v1.Node) { n.Annotations[spot.InterruptionDeadlineAnnotation] = "now" }, true},
+		"a cordon":     {func(n *v1.Node) { n.Spec.Unschedulable = true }, true},
+		"a new status": {func(n *v1.Node) { n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "Going"}) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}}}
+			before.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+			after := before.DeepCopy()
+			test.change(after)
+			if got := SignalsDiffer(before, after); got != test.want {
+				t.Errorf("signals differ: %t, want %t", got, test.want)
+			}
+		})
+	}
+}
