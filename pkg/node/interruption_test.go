@@ -39,6 +39,7 @@ func TestInterruptionSignals(t *testing.T) {
 		"label autoscaling.cast.ai/draining=spot-prediction":                                 false,
 		"condition DrainInProgress=True":                                                     false,
 		"condition Drained=True":                                                             false,
+		"condition GracefulNodeShutdownInProgress=True":                                      false,
 		"condition MaintenancePlanned=True":                                                  false,
 		"condition MaintenanceInProgress=True":                                               false,
 		"taint node.kubernetes.io/out-of-service":                                            false,

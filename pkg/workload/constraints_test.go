@@ -85,6 +85,7 @@ func TestAdmitsOnly(t *testing.T) {
 		"on-demand is unregistered":       {nodes: []*v1.Node{node("od", "on-demand", "m/a", "taint=karpenter.sh/unregistered"), sp}},
 		"on-demand is uninitialized":      {nodes: []*v1.Node{node("od", "on-demand", "m/a", "taint=node.cloudprovider.kubernetes.io/uninitialized"), sp}},
 		"on-demand has no network yet":    {nodes: []*v1.Node{node("od", "on-demand", "m/a", "taint=node.cilium.io/agent-not-ready"), sp}},
+		"on-demand awaits its readiness":  {nodes: []*v1.Node{node("od", "on-demand", "m/a", "taint=readiness.k8s.io/example.com/gpu-driver"), sp}},
 		"on-demand, a marked start-up":    {nodes: []*v1.Node{node("od", "on-demand", "m/a", "taint=startup-taint.cluster-autoscaler.kubernetes.io/x"), sp}},
 		"on-demand, a start-up of a pool": {nodes: []*v1.Node{node("od", "on-demand", "m/a", "taint=x", "label=karpenter.sh/registered=true"), sp}},
 		"young on-demand is tainted":      {nodes: []*v1.Node{node("od", "on-demand", "m/a", "taint=x", "born=29s"), sp}},

@@ -88,6 +88,7 @@ var builtinSignals = []signal{
 	{kind: label, key: "autoscaling.cast.ai/draining", value: "spot-prediction"},
 	{kind: condition, key: "DrainInProgress", value: "True"},
 	{kind: condition, key: "Drained", value: "True"},
+	{kind: condition, key: "GracefulNodeShutdownInProgress", value: "True"},
 	{kind: taint, key: "node.kubernetes.io/out-of-service", value: anyValue},
 }
 

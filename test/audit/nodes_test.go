@@ -135,6 +135,7 @@ func TestSignals(t *testing.T) {
 		"unready on on-demand":               {edit: conditionOf("Ready", "False", "")},
 		"drain in progress":                  {edit: conditionOf("DrainInProgress", "True", ""), want: true},
 		"drained":                            {edit: conditionOf("Drained", "True", ""), want: true},
+		"shutdown":                           {edit: conditionOf("GracefulNodeShutdownInProgress", "True", ""), want: true},
 		"maintenance":                        {edit: conditionOf("MaintenanceInProgress", "True", "")},
 		"out of service":                     {edit: taintOf("node.kubernetes.io/out-of-service"), want: true},
 		"unready on spot":                    {args: spot, edit: conditionOf("Ready", "Unknown", ""), want: true},
