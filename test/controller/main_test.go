@@ -14,6 +14,7 @@
 //	mass             a reclaim of many nodes; the controller is killed meanwhile
 //	urgency          no node has room; pods of operators and Jobs
 //	unreachable      a node whose Lease is not renewed
+//	delayed          watches that are late: live reads before deletions
 //
 // Other moves:
 //

@@ -140,9 +140,9 @@ func TestTakeoverWithDelayedWatch(t *testing.T) {
 	s := start(t, nil)
 	seen := s.record()
 	s.Eventually(soon, seen.hasLeader)
-	proxy := s.newProxy()
+	proxy := s.NewProxy(map[string]func(string) bool{"/api/v1/pods": func(string) bool { return true }})
 	behind := s.options
-	behind.Name, behind.Kubeconfig = "standby", proxy.kubeconfig(s)
+	behind.Name, behind.Kubeconfig = "standby", proxy.Kubeconfig(s.Scenario, controlPlane.SchedulerKubeconfig)
 	standby, err := controlPlane.StartScheduler(s.Ctx, behind)
 	s.Must(err)
 	t.Cleanup(func() {
@@ -167,7 +167,7 @@ func TestTakeoverWithDelayedWatch(t *testing.T) {
 		}
 		return nil
 	})
-	proxy.hold()
+	proxy.Hold()
 	s.AddNodes(live.Spot(5, 30)...)
 	s.Eventually(soon, s.haveSplits(placed))
 	s.Must(s.Scheduler.Kill())
@@ -190,7 +190,7 @@ func TestTakeoverWithDelayedWatch(t *testing.T) {
 	if tried, err := live.Metric(s.Ctx, standby, "scheduler_schedule_attempts_total", nil); err != nil || tried != 0 {
 		t.Errorf("the new leader has tried to schedule %v pods, %v", tried, err)
 	}
-	proxy.release()
+	proxy.Release()
 	s.Eventually(soon, func() error {
 		if waited, err := live.Metric(s.Ctx, standby, "spot_aware_scheduler_takeover_duration_seconds", nil); err != nil || waited == 0 {
 			return fmt.Errorf("the new leader still waits, %v", err)
