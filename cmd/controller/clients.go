@@ -50,24 +50,22 @@ type readers struct {
 	kubernetes kubernetes.Interface
 	dynamic    dynamic.Interface
 	metadata   metadata.Interface
+	// live reads Nodes and Leases before a removal. Its rate limit is its own: a deletion needs as
+	// many writes as reads at most, so it does not wait longer for its reads.
+	live kubernetes.Interface
 }
 
-var errReadOnly = errors.New("this client is read-only")
-
-func newReaders(config *rest.Config) (r readers, err error) {
+// newReaders returns clients that only read. perSecond is the rate and the burst of the live reads.
+func newReaders(config *rest.Config, perSecond int32) (r readers, err error) {
+	readOnly := func() error { return errors.New("this client is read-only") }
+	var errs [4]error
+	r.live, errs[3] = newWriter(config, int(perSecond), readOnly)
 	config = rest.CopyConfig(config)
-	config.Wrap(guard(func() error { return errReadOnly }))
-	var errs [3]error
+	config.Wrap(guard(readOnly))
 	r.kubernetes, errs[0] = kubernetes.NewForConfig(config)
 	r.dynamic, errs[1] = dynamic.NewForConfig(config)
 	r.metadata, errs[2] = metadata.NewForConfig(config)
 	return r, errors.Join(errs[:]...)
-}
-
-// newLive returns a client that reads single objects. perSecond is its rate and its burst: a deletion
-// needs at most two reads and two writes, so it does not wait longer for its reads.
-func newLive(config *rest.Config, perSecond int) (kubernetes.Interface, error) {
-	return newWriter(config, perSecond, func() error { return errReadOnly })
 }
 
 // newEvictions returns the Evictions that the controller responds to; nil if it responds to none.

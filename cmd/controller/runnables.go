@@ -142,7 +142,7 @@ func startFailsafe(ctx context.Context, config *rest.Config, setup *setup, optio
 	if err != nil {
 		return fmt.Errorf("creating the manager: %w", err)
 	}
-	readers, err := newReaders(config)
+	readers, err := newReaders(config, setup.RequestsPerSecond)
 	if err != nil {
 		return fmt.Errorf("creating the clients that read: %w", err)
 	}

@@ -100,17 +100,13 @@ func elect(config *rest.Config, duration time.Duration, options *manager.Options
 
 // add adds all runnables to the manager.
 func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func() error, recorder events.EventRecorder) error {
-	readers, err := newReaders(config)
+	readers, err := newReaders(config, setup.RequestsPerSecond)
 	if err != nil {
 		return fmt.Errorf("creating the clients that read: %w", err)
 	}
 	writer, err := newWriter(config, int(setup.RequestsPerSecond), mayWrite)
 	if err != nil {
 		return fmt.Errorf("creating the client that writes: %w", err)
-	}
-	live, err := newLive(config, int(setup.RequestsPerSecond))
-	if err != nil {
-		return fmt.Errorf("creating the client that confirms facts about nodes: %w", err)
 	}
 	evictions, err := newEvictions(config, setup, readers, mayWrite)
 	if err != nil {
@@ -122,7 +118,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		return fmt.Errorf("creating the caches: %w", err)
 	}
 	planner, err := round.NewPlanner(setup.Config, caches.factory, round.Clients{
-		Writer: writer, RequestTimeout: requestTimeout, Live: live, Recorder: recorder, Evictions: evictions, NodeOwners: nodeOwners,
+		Writer: writer, RequestTimeout: requestTimeout, Live: readers.live, Recorder: recorder, Evictions: evictions, NodeOwners: nodeOwners,
 	})
 	if err != nil {
 		return fmt.Errorf("connecting the planners to the caches: %w", err)

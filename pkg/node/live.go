@@ -108,7 +108,7 @@ func (l *LiveReader) Update(nodes []*v1.Node) {
 }
 
 // Unconfirmed returns the spot nodes whose kubelet has been unreachable for long enough according
-// to the reader, but for which no read has confirmed it. It starts reads of them and does not wait.
+// to the reader, while no read has confirmed it. It starts their reads and does not wait.
 // next is when their results are expected; zero if there are none. A node that the controller has
 // marked as unreachable is confirmed: an earlier read confirmed it.
 func (l *LiveReader) Unconfirmed(reader *Reader, nodes []*v1.Node, now time.Time) (unconfirmed map[string]bool, next time.Time) {

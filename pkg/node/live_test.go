@@ -341,7 +341,7 @@ func TestReadsOfARound(t *testing.T) {
 	f.wait(NotReadyReclaimAfter, "z")
 	for round := range 4 {
 		if lost := f.round(); len(lost) != maxSilenceReads*round {
-			t.Errorf("round %d: %d nodes are lost, want those that were read before", round, len(lost))
+			t.Errorf("round %d: %d nodes are lost, want the nodes of earlier reads", round, len(lost))
 		}
 	}
 	hangs := newLiveFixture("a", "z")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -61,6 +62,7 @@ func (s *Scenario) NewProxy(delays map[string]func(name string) bool) *Proxy {
 		},
 	})
 	p.server.EnableHTTP2 = true
+	p.server.Config.ErrorLog = log.New(io.Discard, "", 0) // programs lose their connections when the test ends
 	p.server.StartTLS()
 	s.Cleanup(func() {
 		p.Release()

@@ -36,11 +36,11 @@ func groupOf(g grant) string {
 	case "create leases.coordination.k8s.io":
 		return "watches"
 	// These requests follow a read of the pod, the release of another pod, and the authentication
-	// of the metrics client.
-	case "create pods/eviction", "create events.events.k8s.io", "create subjectaccessreviews.authorization.k8s.io":
+	// of the metrics client. The read of a Node precedes the deletion of a pod.
+	case "create pods/eviction", "create events.events.k8s.io", "create subjectaccessreviews.authorization.k8s.io", "get nodes":
 		return "later requests"
-	case "patch events.events.k8s.io":
-		return "repeated events"
+	case "patch events.events.k8s.io", "get leases.coordination.k8s.io": // the read of a Lease follows that of a Node
+		return "last requests"
 	}
 	switch g.verb {
 	case "list":
@@ -126,8 +126,8 @@ func defineNodeOwners(t *testing.T) {
 // moves has one object for each kind of request that the controller sends to the API server.
 type moves struct {
 	namespace string
-	// Nodes: reclaimed has two minutes' notice, expired has no time left, and room runs the
-	// replacements.
+	// Nodes: reclaimed has two minutes' notice, expired has no time left and its kubelet is
+	// unreachable, and room runs the replacements.
 	reclaimed, expired, room string
 	// uids are the UIDs of the pods that the controller must evict.
 	uids []types.UID
@@ -204,6 +204,10 @@ func makeMoves(ctx context.Context) (*moves, error) {
 		return m, err
 	}
 	if err := m.makeDisruptedJob(ctx); err != nil {
+		return m, err
+	}
+	unreachable := `{"status":{"conditions":[{"type":"Ready","status":"Unknown","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
+	if _, err := client.CoreV1().Nodes().Patch(ctx, m.expired, types.StrategicMergePatchType, []byte(unreachable), metav1.PatchOptions{}, "status"); err != nil {
 		return m, err
 	}
 	for node, deadline := range map[string]time.Time{m.reclaimed: time.Now().Add(2 * time.Minute), m.expired: time.Now().Add(-time.Minute)} {
