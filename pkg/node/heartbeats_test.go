@@ -89,6 +89,17 @@ func TestHeartbeats(t *testing.T) {
 			h.renew("a")
 			h.wait(19*time.Second, "a")
 		}, nil},
+		"a read does not end a pause": {func(h *heartbeatsFixture) {
+			h.renew("a", "b")
+			h.wait(time.Hour)
+			h.recordRead(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+		}, nil},
+		"a read counts as a renewal": {func(h *heartbeatsFixture) {
+			h.renew("a", "b", "c")
+			h.wait(time.Minute, "c")
+			h.recordRead(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+			h.recordRead(h.leases["b"])
+		}, map[string]time.Duration{"b": time.Minute}},
 		"overdue after a pause without renewals": {func(h *heartbeatsFixture) {
 			h.renew("a", "b", "c")
 			h.wait(time.Hour)

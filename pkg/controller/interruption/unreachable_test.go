@@ -87,3 +87,21 @@ func TestUnreachableWithinASecond(t *testing.T) {
 		t.Error("no moves, want moves of both pods")
 	}
 }
+
+// A silent node without a confirmation gets no mark and no moves. The moves of a confirmed one say
+// that its kubelet is unreachable.
+func TestSilenceMustBeConfirmed(t *testing.T) {
+	w := newWorld(t)
+	s := &snapshot.Snapshot{Now: start.Add(time.Hour), Unconfirmed: map[string]bool{"a": true}}
+	w.addNode(s, "a", v1.ConditionUnknown)
+	w.addNode(s, "b", v1.ConditionUnknown)
+	w.addNode(s, "c", v1.ConditionTrue).Spec.Taints = []v1.Taint{{Key: awsReclaim, Effect: v1.TaintEffectNoSchedule}}
+	s.Nodes = append(s.Nodes, &snapshot.Node{Node: newNode("ready", v1.ConditionTrue)})
+	marks, moves := interruption.Plan(s, settings)
+	got := map[string]bool{} // by pod: whether the kubelet is unreachable
+	for _, m := range moves {
+		got[m.Pod.Name] = m.Unreachable
+	}
+	clustertest.Equal(t, "moves", map[string]bool{"p-b": true, "p-c": false}, got)
+	clustertest.Equal(t, "marked nodes", 2, len(marks))
+}
