@@ -131,8 +131,12 @@ func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, no
 // the kubelet is not unreachable, or if this must be confirmed first.
 func (r *Reader) lostAt(node *v1.Node) (time.Time, bool) {
 	since, unreachable := r.KubeletUnreachable(node)
-	return since.Add(cmp.Or(r.NotReadyAfter, NotReadyReclaimAfter)), unreachable && !r.Unconfirmed[node.Name]
+	return since.Add(r.LostAfter()), unreachable && !r.Unconfirmed[node.Name]
 }
+
+// LostAfter returns how long the kubelet of a spot node must be unreachable until the node counts
+// as lost.
+func (r *Reader) LostAfter() time.Duration { return cmp.Or(r.NotReadyAfter, NotReadyReclaimAfter) }
 
 // KubeletUnreachable reports whether the node's kubelet is unreachable, and since when: the
 // condition Ready is Unknown, or the Lease is overdue. A kubelet that reports Ready=False is alive.

@@ -64,6 +64,7 @@ const (
 	nth          = "aws-node-termination-handler/"
 	castDraining = "autoscaling.cast.ai/draining"
 	vmEvent      = "VMEventScheduled"
+	preemption   = "PreemptionScheduled"
 
 	// KarpenterDisruptedTaint is the key of the taint of a node that Karpenter removes.
 	KarpenterDisruptedTaint = "karpenter.sh/disrupted"
@@ -99,7 +100,7 @@ func Signals() []Signal {
 			Notice: 30 * time.Second},
 		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Class: decision.Advisory},
 		// The same since 2026, for preemption only (karpenter-provider-azure #1695, #1829).
-		{Kind: ConditionSignal, Key: "PreemptionScheduled", Value: "True", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true,
+		{Kind: ConditionSignal, Key: preemption, Value: "True", Class: decision.Reclaim, OnlySpot: true, ProvesSpot: true,
 			Notice: 30 * time.Second},
 		// AKS node auto-repair drains.
 		{Kind: TaintSignal, Key: "remediator.kubernetes.azure.com/unschedulable", Class: decision.Drain},
@@ -163,6 +164,16 @@ func (s *Signal) IsInterruption() bool {
 		return s.Value == "spot-interruption"
 	}
 	return s.Class == decision.Reclaim
+}
+
+// Source returns the tool that sets the signal: the prefix of its key. Two signals of one source
+// prove no more than one.
+func (s *Signal) Source() string {
+	if s.Key == preemption {
+		return vmEvent // the node problem detector of AKS sets both
+	}
+	source, _, _ := strings.Cut(s.Key, "/")
+	return source
 }
 
 // String returns the signal as it appears on a node: "taint example.com/maintenance=soon", or

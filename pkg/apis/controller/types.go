@@ -74,8 +74,23 @@ type Interruption struct {
 	// DeleteAtDeadline: the controller deletes a pod if a PodDisruptionBudget still forbids its
 	// eviction when only the pod's grace period is left. Default true.
 	DeleteAtDeadline bool `json:"deleteAtDeadline,omitempty"`
+	// Breaker configures the breaker for reclaim signals.
+	Breaker Breaker `json:"breaker,omitempty"`
 	// Advisory configures the handling of nodes that may be reclaimed.
 	Advisory Advisory `json:"advisory,omitempty"`
+}
+
+// Breaker configures when so many spot nodes get a reclaim signal within a minute that the
+// controller doubts the signals. For these nodes it only starts replacements, and evicts pods whose
+// replacement is ready, until a second fact confirms that the node is being reclaimed. The zero
+// Breaker never opens.
+type Breaker struct {
+	// MaxPercent is the percentage of spot nodes above which the breaker opens: 1 to 100. With 100
+	// it never opens. Default 50.
+	MaxPercent int32 `json:"maxPercent,omitempty"`
+	// MinNodes is the number of nodes that never opens the breaker, whatever their percentage is: 1
+	// or more. Default 10.
+	MinNodes int32 `json:"minNodes,omitempty"`
 }
 
 // Advisory configures the handling of nodes that may be reclaimed, but often are not.
@@ -219,6 +234,7 @@ func Default() *SpotControllerConfiguration {
 		Health:            Server{BindAddress: ":8081"},
 		Interruption: Interruption{
 			Enabled: true, DefaultNotice: duration(2 * time.Minute), NotReadyAfter: duration(40 * time.Second), DeleteAtDeadline: true,
+			Breaker:  Breaker{MaxPercent: 50, MinNodes: 10},
 			Advisory: Advisory{TimeLimit: duration(30 * time.Minute), Pause: duration(time.Hour)},
 		},
 		Drain: Drain{Assist: true},

@@ -60,6 +60,11 @@ func (c *SpotControllerConfiguration) validate() (errs field.ErrorList) {
 	positive(&errs, field.NewPath("requestsPerSecond"), c.RequestsPerSecond)
 	positive(&errs, field.NewPath("concurrency"), c.Concurrency)
 	positive(&errs, rebalance.Child("maxMoves"), c.Rebalance.MaxMoves)
+	positive(&errs, interruption.Child("breaker", "minNodes"), c.Interruption.Breaker.MinNodes)
+	if percent := c.Interruption.Breaker.MaxPercent; percent < 1 || percent > 100 {
+		errs = append(errs, field.Invalid(interruption.Child("breaker", "maxPercent"), percent,
+			"expected a whole number from 1 to 100; with 100 the breaker never opens"))
+	}
 
 	// A Lease is in whole seconds. The minimum leaves time for more than one renewal.
 	if d := c.LeaderElection.LeaseDuration.Duration; d < 2*time.Second || d%time.Second != 0 {

@@ -33,6 +33,7 @@ interruption:
   defaultNotice: 30s
   notReadyAfter: 25s
   deleteAtDeadline: false
+  breaker: {maxPercent: 100, minNodes: 1}
   advisory: {enabled: true, timeLimit: 10s, pause: 1m}
 drain: {assist: false, cordons: true, evictionRequests: true}
 migration: {surgeTimeout: 3m, evictableOwners: [Shard.example.com]}
@@ -73,6 +74,7 @@ func TestRead(t *testing.T) {
 				Interruption: Interruption{
 					Enabled: true, NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "shop"}},
 					DefaultNotice: duration(30 * time.Second), NotReadyAfter: duration(25 * time.Second),
+					Breaker:  Breaker{MaxPercent: 100, MinNodes: 1},
 					Advisory: Advisory{Enabled: true, TimeLimit: duration(10 * time.Second), Pause: duration(time.Minute)},
 				},
 				Drain:     Drain{Cordons: true, EvictionRequests: true},

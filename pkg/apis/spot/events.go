@@ -103,6 +103,12 @@ const (
 	// Remedy: remove `nodeName` or the toleration from the pod template, or find out who sets and
 	// clears the signal.
 	ReasonUseless = "MoveUseless"
+	// ReasonUnconfirmed (Warning, on the pod): the breaker is open, and no replacement can start
+	// before the eviction of the pod. It stays until a second fact confirms that its node is being
+	// reclaimed.
+	//
+	// Remedy: as for `BreakerOpened`.
+	ReasonUnconfirmed = "ReclaimNotConfirmed"
 	// ReasonNotReplacedFirst (Warning, on the pod): another tool drains the node, and no
 	// replacement can start before the pod is evicted.
 	//
@@ -215,6 +221,16 @@ const (
 	// ReasonInterruptionOver (Normal, on the node): the controller removed its taint: the signal
 	// was cleared, or an advisory signal expired.
 	ReasonInterruptionOver = "InterruptionOver"
+	// ReasonBreakerOpened (Warning, on the Lease of the controller): more spot nodes got a reclaim
+	// signal within a minute than `interruption.breaker` allows. Until a second fact confirms the
+	// end of a node, only pods whose replacement is ready are evicted from it. A new leader repeats
+	// the event.
+	//
+	// Remedy: find out whether the nodes are being reclaimed. If not, remove the signals.
+	ReasonBreakerOpened = "BreakerOpened"
+	// ReasonBreakerClosed (Normal, on the Lease of the controller): every node of `BreakerOpened` is
+	// confirmed, gone, or without signals.
+	ReasonBreakerClosed = "BreakerClosed"
 	// ReasonInvalidDeadline (Warning, on the node): the deadline annotation does not parse, or is
 	// older than the signal. The signals define the deadline.
 	//

@@ -67,8 +67,10 @@ func (e *Executor) reportStay(ctx context.Context, a migration.Action) {
 		}
 	case a.Reason == migration.Drain:
 		reason, note = spot.ReasonNotReplacedFirst, "Node %s is being drained: %s"
+	case a.Unconfirmed:
+		reason = spot.ReasonUnconfirmed
 	}
-	if e.workFor(a.Pod).firstReport(string(migration.Stay)) {
+	if e.workFor(a.Pod).firstReport(string(migration.Stay) + reason) {
 		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "message", a.Why)...)
 		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, reason, "Stay", note, a.Pod.Node.Name, a.Why)
 	}

@@ -235,7 +235,7 @@ func (e *Executor) isDue(a migration.Action) bool {
 	switch {
 	case a.LikelyRefused:
 		wait = maxPause
-		if w.pause == 0 && !a.Deadline.IsZero() { // not tried yet: try at least once in time
+		if w.pause == 0 && !a.LastMoment.IsZero() { // not tried yet: try at least once in time
 			wait = min(wait, a.LastMoment.Sub(now)/2)
 		}
 		w.action.LikelyRefused = true
@@ -287,7 +287,7 @@ func (e *Executor) perform(ctx context.Context, a migration.Action) (o outcome, 
 	o = unclear
 	defer recovery.Recover(recovery.Pod, klog.KObj(a.Pod))
 	timeout := e.settings.RequestTimeout
-	if a.Kind != migration.DeletePod && !a.Deadline.IsZero() {
+	if a.Kind != migration.DeletePod && !a.LastMoment.IsZero() {
 		// The pod is deleted at its last moment, so a hanging request must be aborted before that.
 		timeout = min(timeout, max(a.LastMoment.Sub(e.clock.Now()), time.Second))
 	}
@@ -382,7 +382,7 @@ func (w *work) staysForbidden(a migration.Action, now time.Time) bool {
 	if now.Sub(w.forbidden) >= 3*forbiddenPause { // not the second answer to one attempt
 		w.forbidden = now
 	}
-	return now.Sub(w.forbidden) >= forbiddenPause || !a.Deadline.IsZero() && a.LastMoment.Sub(w.forbidden) < 2*forbiddenPause
+	return now.Sub(w.forbidden) >= forbiddenPause || !a.LastMoment.IsZero() && a.LastMoment.Sub(w.forbidden) < 2*forbiddenPause
 }
 
 // Departures returns the moves that this process has started. The result is valid until the next

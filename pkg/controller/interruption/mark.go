@@ -99,6 +99,9 @@ func (m *Mark) addClassEvent(n *observedNode, class decision.SignalClass, want d
 	switch drain := decision.Drain.String(); {
 	case want.Class == drain && n.state.Class == "", want.Class == "" && n.state.Class == drain:
 		// The client that drains the node reports it.
+	case n.unconfirmed:
+		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: the breaker is open, so only pods whose replacement is ready are evicted",
+			n.signals[0].Name)
 	case want.Class == decision.Reclaim.String():
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: pods are moved by %s",
 			n.signals[0].Name, want.deadline.UTC().Format(time.RFC3339))

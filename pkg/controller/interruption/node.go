@@ -38,6 +38,11 @@ type observedNode struct {
 	tainted     bool
 	otherTaints []v1.Taint
 	deadline    deadlineAnnotation
+	// reclaimStart is when the newest reclaim signal began; zero without one. inBurst reports
+	// whether the node belongs to a burst of signals, and unconfirmed whether the breaker concerns
+	// it. observeBreaker sets all three.
+	reclaimStart         time.Time
+	inBurst, unconfirmed bool
 }
 
 // state is the content of spot.InterruptionStateAnnotation. Later versions read it, so the names of
@@ -53,6 +58,8 @@ type state struct {
 	// if it was in the future when the controller first read the signal. Without it, the signal
 	// would seem to repeat at that time.
 	FutureStarts map[string]time.Time `json:"futureStarts,omitempty"`
+	// Burst: the reclaim signal belongs to a burst that opened the breaker.
+	Burst bool `json:"burst,omitempty"`
 	// Released contains the pods that were released for a drain of the node. During the same drain
 	// no pod is released twice.
 	Released []types.UID `json:"released,omitempty"`

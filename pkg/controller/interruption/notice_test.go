@@ -17,7 +17,7 @@ func TestMovesContainNoticed(t *testing.T) {
 	w.taint(awsReclaim, "x", &metav1.Time{Time: noticed})
 	for range 3 {
 		w.round(5 * time.Second)
-		_, moves := interruption.Plan(w.snapshot(), w.settings)
+		_, moves, _ := interruption.Plan(w.snapshot(), w.settings)
 		if len(moves) != 2 {
 			t.Fatalf("%d moves, want 2", len(moves))
 		}

@@ -47,6 +47,9 @@ type Settings struct {
 	// Selects reports whether pods of a namespace are moved; nil selects all namespaces. Marks on
 	// nodes are independent of it.
 	Selects func(namespace string) bool
+	// ForcedBreaker is what a user has set the breaker to: true is open, for every node with a
+	// reclaim signal that is not confirmed, and false is closed. nil: the nodes decide.
+	ForcedBreaker *bool
 }
 
 // Draining reports whether another component drains a node whose signals have this class.
@@ -60,7 +63,8 @@ func (s *Settings) Draining(n *snapshot.Node, class decision.SignalClass) bool {
 //
 //   - reclaim: The node gets the project's taint and the deadline. Every pod is moved by then,
 //     except DaemonSet, static and terminating pods. For a node that is only unreachable, see
-//     staysOnUnreachableNode.
+//     staysOnUnreachableNode. While the breaker is open, moves off unconfirmed nodes are limited
+//     (migration.Move.Unconfirmed).
 //   - drain: A user or a tool drains the node. See Settings.Drain. The node gets the project's
 //     taint only if other schedulers would not see the drain, and some pods keep their scheduler.
 //     So does a node with a reclaim signal if Interruption is disabled.
@@ -72,27 +76,14 @@ func (s *Settings) Draining(n *snapshot.Node, class decision.SignalClass) bool {
 // and few other nodes are unreachable (unreachableLimit). Otherwise the cause is more likely in the
 // control plane. An unreachable node without pods to move gets no mark, because new nodes are
 // unreachable too.
-func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migration.Move) {
-	p := &planner{
-		Settings: settings,
-		at:       s.Now,
-		now:      s.Now.UTC().Truncate(time.Second),
-		reader: node.Reader{
-			Signals: settings.Signals, NotReadyAfter: settings.Interruption.NotReadyAfter.Duration,
-			Overdue: s.Overdue, Unconfirmed: s.Unconfirmed,
-		},
-	}
+func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migration.Move, breaker Breaker) {
+	p := newPlanner(s, settings)
 	_, p.otherSchedulers = s.SchedulersOfPods()
 	if settings.Interruption.Advisory.Enabled {
 		p.inTransition, p.advised = s.PodsInTransition(), map[workload.OwnerKey]migration.Move{}
 	}
-	var nodes []observedNode
-	for _, n := range s.Nodes {
-		if observed, ok := p.observe(n); ok {
-			nodes = append(nodes, observed)
-		}
-	}
-	p.limitUnreachable(nodes)
+	nodes := p.observeAll()
+	breaker = p.observeBreaker(nodes)
 	for i := range nodes {
 		if mark, ok := p.planNode(&nodes[i]); ok {
 			marks = append(marks, mark)
@@ -100,20 +91,49 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 	}
 	p.moves = slices.AppendSeq(p.moves, maps.Values(p.advised))
 	slices.SortStableFunc(p.moves, migration.ByDeadline)
-	return marks, p.moves
+	return marks, p.moves, breaker
+}
+
+func newPlanner(s *snapshot.Snapshot, settings Settings) *planner {
+	return &planner{
+		Settings: settings,
+		snapshot: s,
+		at:       s.Now,
+		now:      s.Now.UTC().Truncate(time.Second),
+		reader: node.Reader{
+			Signals: settings.Signals, NotReadyAfter: settings.Interruption.NotReadyAfter.Duration,
+			Overdue: s.Overdue, Unconfirmed: s.Unconfirmed,
+		},
+	}
+}
+
+// observeAll reads all nodes. It returns those for which there may be something to plan.
+func (p *planner) observeAll() (nodes []observedNode) {
+	for _, n := range p.snapshot.Nodes {
+		if n.Facts.Capacity.Type == decision.Spot {
+			p.spotNodes++
+		}
+		if observed, ok := p.observe(n); ok {
+			nodes = append(nodes, observed)
+		}
+	}
+	p.limitUnreachable(nodes)
+	return nodes
 }
 
 // planner is the state of one run of Plan.
 type planner struct {
 	Settings
+	snapshot *snapshot.Snapshot
 	// at is when the snapshot was taken. now is the same in whole seconds, as all times on API
 	// objects.
 	at, now time.Time
 	reader  node.Reader
 	// otherSchedulers reports whether other schedulers place pods that the policy applies to.
 	otherSchedulers bool
-	// kubelets counts the unreachable nodes that observe has read.
-	kubelets kubelets
+	// kubelets counts the unreachable nodes that observe has read, and spotNodes all spot nodes.
+	kubelets  kubelets
+	spotNodes int
 	// inTransition contains the pods in transition of each workload. advised contains the one move
 	// of each workload because of advisory signals: of the pod with the lowest deletion cost, then
 	// of the first by node and name. Both are nil without Advisory.
@@ -159,7 +179,7 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 
 // reclaim plans for a node with a reclaim signal.
 func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move) {
-	want.Class = decision.Reclaim.String()
+	want.Class, want.Burst = decision.Reclaim.String(), n.inBurst
 	want.Starts, want.FutureStarts = map[string]time.Time{}, map[string]time.Time{}
 	first, oldest := p.now, p.now
 	for _, a := range n.signals {
@@ -180,7 +200,8 @@ func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move
 	for _, pod := range n.Pods {
 		if p.mayMove(pod) && !(onlyUnreachable && staysOnUnreachableNode(pod)) {
 			moves = append(moves, migration.Move{
-				Pod: pod, Reason: migration.Interruption, Deadline: want.deadline, Noticed: first, Unreachable: unreachable,
+				Pod: pod, Reason: migration.Interruption, Deadline: want.deadline, Noticed: first,
+				Unreachable: unreachable, Unconfirmed: n.unconfirmed,
 			})
 		}
 	}

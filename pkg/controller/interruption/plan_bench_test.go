@@ -35,7 +35,7 @@ func BenchmarkPlan(b *testing.B) {
 				p.Node, n.Pods = n, []*snapshot.Pod{p}
 				s.Nodes, s.Pods, s.Workloads = append(s.Nodes, n), append(s.Pods, p), append(s.Workloads, p.Workload)
 			}
-			if marks, _ := interruption.Plan(s, settings); len(marks) > 0 {
+			if marks, _, _ := interruption.Plan(s, settings); len(marks) > 0 {
 				b.Fatalf("%d marks are written, want none: %+v", len(marks), marks[0])
 			}
 			b.ReportAllocs()

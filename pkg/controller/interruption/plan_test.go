@@ -162,7 +162,7 @@ func (w *world) round(after time.Duration) string {
 	w.t.Helper()
 	w.now = w.now.Add(after)
 	s := w.snapshot()
-	marks, moves := interruption.Plan(s, w.settings)
+	marks, moves, _ := interruption.Plan(s, w.settings)
 	for _, m := range marks {
 		client := fake.NewClientset(w.node)
 		if err := interruption.Apply(w.t.Context(), client, m); err != nil {
@@ -177,7 +177,7 @@ func (w *world) round(after time.Duration) string {
 			w.events, w.lastNote = append(w.events, e.Reason), e.Note
 		}
 	}
-	if again, _ := interruption.Plan(w.snapshot(), w.settings); len(again) > 0 {
+	if again, _, _ := interruption.Plan(w.snapshot(), w.settings); len(again) > 0 {
 		w.t.Errorf("a second plan contains another mark: %+v", again[0])
 	}
 	if got := w.node.Annotations["theirs"]; got != "stays" {
@@ -625,7 +625,7 @@ func TestOrder(t *testing.T) {
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
-	marks, moves := interruption.Plan(s, settings)
+	marks, moves, _ := interruption.Plan(s, settings)
 	var got []string
 	for _, m := range marks {
 		got = append(got, m.Node.Name)
@@ -658,7 +658,7 @@ func TestAdvisoryFollowsDeletionCost(t *testing.T) {
 				n.Spec.Taints, n.Pods, p.Annotations = []v1.Taint{{Key: awsAdvisory}}, []*snapshot.Pod{p}, test.annotations[i]
 				s.Nodes = append(s.Nodes, n)
 			}
-			if _, moves := interruption.Plan(s, settings); len(moves) != 1 || moves[0].Pod.Name != test.want {
+			if _, moves, _ := interruption.Plan(s, settings); len(moves) != 1 || moves[0].Pod.Name != test.want {
 				t.Errorf("%d moves, the first of %s; want one of %s", len(moves), moves[0].Pod.Name, test.want)
 			}
 		})
@@ -671,7 +671,7 @@ func TestConflict(t *testing.T) {
 	w := newWorld(t)
 	w.node.ResourceVersion = "7"
 	w.taint(awsReclaim, "x", at(0))
-	marks, _ := interruption.Plan(w.snapshot(), settings)
+	marks, _, _ := interruption.Plan(w.snapshot(), settings)
 	client := fake.NewClientset()
 	var body []byte
 	client.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {

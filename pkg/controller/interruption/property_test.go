@@ -63,11 +63,11 @@ func TestAnyHistoryOfANode(t *testing.T) {
 		step := func() {
 			before := w.node
 			text, existed := before.Annotations[spot.InterruptionDeadlineAnnotation]
-			marks, moves := interruption.Plan(w.snapshot(), w.settings)
+			marks, moves, _ := interruption.Plan(w.snapshot(), w.settings)
 			for _, m := range marks {
 				w.node = write(w.node, m)
 			}
-			if again, _ := interruption.Plan(w.snapshot(), w.settings); len(again) > 0 {
+			if again, _, _ := interruption.Plan(w.snapshot(), w.settings); len(again) > 0 {
 				rt.Fatalf("a second plan contains another mark: %+v", again)
 			}
 			if diff := cmp.Diff(foreign(before), foreign(w.node)); diff != "" {

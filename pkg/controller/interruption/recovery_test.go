@@ -22,7 +22,7 @@ func TestPlanAroundAPanic(t *testing.T) {
 	s.Nodes = append([]*snapshot.Node{{
 		Node: bad, Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}, Pods: []*snapshot.Pod{nil},
 	}}, s.Nodes...)
-	marks, moves := interruption.Plan(s, w.settings)
+	marks, moves, _ := interruption.Plan(s, w.settings)
 	var got []string
 	for _, m := range marks {
 		got = append(got, "mark "+m.Node.Name)

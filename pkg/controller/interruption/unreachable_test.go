@@ -51,7 +51,7 @@ func TestManyUnreachableNodes(t *testing.T) {
 		}
 		// A node that has never reported does not affect the others.
 		s.Nodes = append(s.Nodes, &snapshot.Node{Node: &v1.Node{}})
-		if _, moves := interruption.Plan(s, settings); len(moves) != test.want {
+		if _, moves, _ := interruption.Plan(s, settings); len(moves) != test.want {
 			t.Errorf("%+v: %d moves", test, len(moves))
 		}
 	}
@@ -70,7 +70,7 @@ func TestCountedNodeStaysCounted(t *testing.T) {
 	for i := range 6 {
 		s.Nodes = append(s.Nodes, &snapshot.Node{Node: newNode(fmt.Sprint("ready-", i), v1.ConditionTrue)})
 	}
-	_, moves := interruption.Plan(s, settings)
+	_, moves, _ := interruption.Plan(s, settings)
 	got := map[string]bool{} // by pod: whether time is left
 	for _, m := range moves {
 		got[m.Pod.Name] = m.Deadline.After(s.Now)

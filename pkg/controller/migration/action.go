@@ -49,7 +49,7 @@ type Action struct {
 	// Method is the method of the move. A Stay may have none.
 	Method Method
 	// LastMoment is when the controller deletes the pod if it is still on its node; zero without a
-	// Deadline.
+	// Deadline and for an Unconfirmed move.
 	LastMoment time.Time
 	// Grace is the grace period of a deletion, at least 1 s. nil means the pod's own grace period.
 	Grace *time.Duration

@@ -18,7 +18,7 @@ const shortestGrace = time.Second
 
 // lastMomentReached reports whether the pod has no more time for an eviction.
 func (p *planner) lastMomentReached(o *observation) bool {
-	return !o.Deadline.IsZero() && !p.now.Before(p.lastMoment(o))
+	return !o.Deadline.IsZero() && !o.Unconfirmed && !p.now.Before(p.lastMoment(o))
 }
 
 // deletion returns the action of a pod at its last moment: its deletion, or its eviction if
@@ -34,9 +34,9 @@ func (p *planner) deletion(o *observation) Action {
 }
 
 // lastMoment returns when the controller deletes the pod of a move with a deadline, if it is still
-// on its node.
+// on its node; zero if the move is unconfirmed.
 func (p *planner) lastMoment(o *observation) time.Time {
-	if o.spread {
+	if o.spread && !o.Unconfirmed {
 		return node.Earlier(o.latest, p.spreadMoment(o))
 	}
 	return o.latest
@@ -77,7 +77,7 @@ func (p *planner) spreadMoment(o *observation) time.Time {
 func (p *planner) assignLastMoments(observed []*observation) {
 	var all []*observation
 	for _, o := range observed {
-		if o.Deadline.IsZero() {
+		if o.Deadline.IsZero() || o.Unconfirmed {
 			continue
 		}
 		o.latest = o.Deadline.Add(-o.grace)

@@ -45,7 +45,8 @@ type observation struct {
 	// grace is the grace period of the pod, at least shortestGrace.
 	grace time.Duration
 	// spread reports whether the deletions of the replicas of its workload are spread over the
-	// notice (isSpread). latest is when the pod is deleted at the latest; zero without a Deadline.
+	// notice (isSpread). latest is when the pod is deleted at the latest; zero without a Deadline
+	// and for an unconfirmed move.
 	spread bool
 	latest time.Time
 	// restored reports whether the label of a released pod was restored. Then adopted reports

@@ -45,10 +45,10 @@ var (
 	})
 )
 
-// RegisterMetrics registers the metrics of defects. It must be called at most once. All series
+// RegisterMetrics registers the metrics of defects and of the breaker. It must be called at most once. All series
 // exist from then on with value 0.
 func RegisterMetrics() {
-	legacyregistry.MustRegister(invalidPods, hiddenNodes)
+	legacyregistry.MustRegister(invalidPods, hiddenNodes, breakerOpen)
 	for _, kind := range snapshot.DefectKinds {
 		invalidPods.WithLabelValues(string(kind)).Set(0)
 	}

@@ -73,6 +73,7 @@ type Planner struct {
 	defects       defects
 	unread        unreadAnnotations
 	interruptions interruption.Settings
+	breaker       breakerReport
 	rebalancer    *rebalance.Planner
 	protector     *protection.Planner
 	executor      *execution.Executor
@@ -107,6 +108,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 		AdmissionPolicy: &gating.AdmissionPolicy{Webhook: config.Gating.ServesWebhook()},
 		Provisioning:    &simulation.Provisioning{Policy: config.Policy},
 		Scope:           scope, config: config, clients: clients, reader: reader,
+		breaker: breakerReport{recorder: clients.Recorder},
 		defects: defects{recorder: clients.Recorder, policy: config.Policy}, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
 		informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
 		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {
@@ -175,7 +177,8 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	}
 	progress := p.executor.Observe(s)
 
-	marks, moves := interruption.Plan(s, p.interruptions)
+	marks, moves, breaker := interruption.Plan(s, p.interruptions)
+	p.breaker.observe(breaker)
 	migrating := p.config.migrationSettings(p.AdmissionPolicy.GatesNewPods())
 	migrating.Departures = p.executor.Departures()
 	migrating.Provisioning = p.Provisioning
@@ -196,8 +199,9 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	return loop.Plan{
 		Writes: slices.Concat(p.markWrites(marks), responses, p.budgetWrites(s, requested), p.costWrites(s)),
 		Move:   func(ctx context.Context) { p.executor.Do(ctx, actions) },
-		Moving: len(moves)+len(actions)+len(progress) > 0,
-		Next:   node.Earlier(lastMoment, s.Until),
+		Moving: len(progress) > 0 || slices.ContainsFunc(moves, func(m migration.Move) bool { return !m.Unconfirmed || now.Before(m.Deadline) }) ||
+			slices.ContainsFunc(actions, func(a migration.Action) bool { return !a.Unconfirmed }),
+		Next: node.Earlier(lastMoment, s.Until),
 	}, nil
 }
 

@@ -1,0 +1,165 @@
+package interruption
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+)
+
+// Breaker is the state of the breaker for reclaim signals. A handler that is broken, or a mistake
+// in the table of signals, may announce the reclaim of every spot node.
+//
+// The breaker opens if more spot nodes than controller.Breaker allows get a reclaim signal within
+// burstWindow, and no second fact confirms them. These nodes are unconfirmed. Later signals and
+// earlier signals are not concerned, nor are advisory signals and drains.
+//
+// A node stays unconfirmed until a second fact confirms its end, its reclaim signals end, or it
+// vanishes. The breaker is open while such a node exists. So a node never becomes confirmed because
+// other nodes have vanished, have lost their signals or were added: in a false alarm, an
+// autoscaler deletes the nodes that are empty by then, and users remove the taints one by one.
+// The state annotation of a node records that it belongs to a burst. A new leader reads it there.
+type Breaker struct {
+	Open bool
+	// Unconfirmed are the nodes whose reclaim is not confirmed, by name.
+	Unconfirmed []*snapshot.Node
+}
+
+// burstWindow is the longest time between the first and the last signal of a burst, and between a
+// signal and a cordon that confirms it.
+const burstWindow = time.Minute
+
+// ReadBreaker returns the state of the breaker that Plan returns.
+func ReadBreaker(s *snapshot.Snapshot, settings Settings) Breaker {
+	p := newPlanner(s, settings)
+	return p.observeBreaker(p.observeAll())
+}
+
+// breakerBound returns how many unconfirmed nodes a burst may have while the breaker stays closed.
+func breakerBound(limits controller.Breaker, spotNodes int) int {
+	if limits.MaxPercent == 0 || limits.MaxPercent >= 100 {
+		return math.MaxInt
+	}
+	return max(int(limits.MinNodes), spotNodes*int(limits.MaxPercent)/100)
+}
+
+// observeBreaker decides which nodes belong to a burst and which are unconfirmed.
+func (p *planner) observeBreaker(nodes []observedNode) (b Breaker) {
+	if !p.Interruption.Enabled {
+		return Breaker{}
+	}
+	bound := breakerBound(p.Interruption.Breaker, p.spotNodes)
+	var doubtful, spotNodes []*observedNode
+	for i := range nodes {
+		n := &nodes[i]
+		if n.reclaimStart = p.reclaimStart(n); n.reclaimStart.IsZero() {
+			continue
+		}
+		n.inBurst = n.state.Burst && bound < math.MaxInt
+		if p.confirmed(n) {
+			continue
+		}
+		doubtful = append(doubtful, n)
+		if n.Facts.Capacity.Type == decision.Spot {
+			spotNodes = append(spotNodes, n)
+		}
+	}
+	findBursts(spotNodes, bound)
+	for _, n := range doubtful {
+		if n.unconfirmed = n.inBurst; p.ForcedBreaker != nil {
+			n.unconfirmed = *p.ForcedBreaker
+		}
+		if n.unconfirmed {
+			b.Unconfirmed = append(b.Unconfirmed, n.Node)
+		}
+	}
+	b.Open = len(b.Unconfirmed) > 0 || p.ForcedBreaker != nil && *p.ForcedBreaker
+	return b
+}
+
+// findBursts sets inBurst of the nodes whose signals began within burstWindow of more than bound
+// signals.
+func findBursts(nodes []*observedNode, bound int) {
+	slices.SortStableFunc(nodes, func(a, b *observedNode) int { return a.reclaimStart.Compare(b.reclaimStart) })
+	end, marked := 0, 0
+	for first, n := range nodes {
+		for end < len(nodes) && nodes[end].reclaimStart.Sub(n.reclaimStart) <= burstWindow {
+			end++
+		}
+		if end-first > bound {
+			for marked = max(marked, first); marked < end; marked++ {
+				nodes[marked].inBurst = true
+			}
+		}
+	}
+}
+
+// reclaimStart returns when the newest reclaim signal of the node began; zero without one. An
+// unreachable kubelet is not such a signal: limitUnreachable has its own limit.
+func (p *planner) reclaimStart(n *observedNode) (newest time.Time) {
+	for _, a := range n.signals {
+		if a.Class == decision.Reclaim && !isUnreachable(a) {
+			if start, _ := p.start(n, a); start.After(newest) {
+				newest = start
+			}
+		}
+	}
+	return newest
+}
+
+// confirmed reports whether a second fact confirms that a node with a reclaim signal will end:
+//
+//   - a signal of another source (providers.Signal.Source), of the class reclaim or drain, such as
+//     the deletion of the Node or an unreachable kubelet, as far as limitUnreachable believes it
+//   - the kubelet reports that the node shuts down, or has not been ready for NotReadyAfter
+//   - a cordon, see cordonedFor
+func (p *planner) confirmed(n *observedNode) bool {
+	first := ""
+	for _, a := range n.signals {
+		if a.Class < decision.Drain {
+			continue
+		}
+		source := a.Name
+		if a.Signal != nil {
+			source = a.Signal.Source()
+		}
+		if first != "" && source != first {
+			return true
+		}
+		first = source
+	}
+	_, ready := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady)
+	if ready != nil && ready.Status == v1.ConditionFalse &&
+		(strings.Contains(ready.Message, kubeletShutdown) || !p.at.Before(ready.LastTransitionTime.Add(p.reader.LostAfter()))) {
+		return true
+	}
+	return n.cordonedFor()
+}
+
+// kubeletShutdown is what a kubelet with a graceful node shutdown reports
+// (pkg/kubelet/nodeshutdown).
+const kubeletShutdown = "node is shutting down"
+
+// cordonedFor reports whether another actor than the source of the reclaim signals has cordoned the
+// node because of them: within burstWindow of the newest. It is false for signals that are not
+// conditions of the node, because tools that set a taint often cordon as well. A later cordon may
+// be an operator's reaction to the signal.
+func (o *observedNode) cordonedFor() bool {
+	if slices.ContainsFunc(o.signals, func(a node.Announcement) bool {
+		return a.Class == decision.Reclaim && a.Signal != nil && a.Signal.Kind != providers.ConditionSignal
+	}) {
+		return false
+	}
+	return slices.ContainsFunc(o.Spec.Taints, func(t v1.Taint) bool {
+		return t.Key == v1.TaintNodeUnschedulable && t.TimeAdded != nil && t.TimeAdded.Sub(o.reclaimStart).Abs() <= burstWindow
+	})
+}
