@@ -27,6 +27,8 @@ type departure struct {
 	// present are the pods of the workload that were on the node when the first move because of
 	// the node's current signal started. It is nil if there was no such move.
 	present map[types.UID]bool
+	// cleared is when that signal ended; zero if it has not, or if this is unknown.
+	cleared time.Time
 	// isReported reports whether an event has reported that further moves are useless.
 	isReported bool
 }
@@ -60,7 +62,7 @@ func (d Departures) Record(a Action, now time.Time) {
 	of := d[key]
 	of.starts = append(of.starts, now)
 	if of.present == nil && !a.Pod.Node.Remains() {
-		of.present = map[types.UID]bool{}
+		of.present, of.cleared = map[types.UID]bool{}, time.Time{}
 		for _, pod := range a.Pod.Node.Pods {
 			if workloadKey(pod) == key.workload {
 				of.present[pod.UID] = true
@@ -82,7 +84,7 @@ func (d Departures) FirstUseless(pod *snapshot.Pod) bool {
 }
 
 // Expire removes what no longer counts in s. A node whose signals are cleared starts anew, except
-// for the number of moves.
+// for the number of moves and the time at which they were cleared.
 func (d Departures) Expire(s *snapshot.Snapshot) {
 	if len(d) == 0 {
 		return
@@ -94,10 +96,14 @@ func (d Departures) Expire(s *snapshot.Snapshot) {
 	for key, of := range d {
 		node := nodes[key.node]
 		if node.Remains() {
+			if of.present != nil {
+				of.cleared = s.Now
+			}
 			of.present, of.isReported = nil, false
 		}
 		of.starts = slices.DeleteFunc(of.starts, func(at time.Time) bool { return s.Now.Sub(at) >= departureWindow })
-		if d[key] = of; node == nil || len(of.starts) == 0 && of.present == nil && !of.isReported {
+		if d[key] = of; node == nil || len(of.starts) == 0 && of.present == nil && !of.isReported &&
+			s.Now.Sub(of.cleared) >= departureWindow {
 			delete(d, key)
 		}
 	}
