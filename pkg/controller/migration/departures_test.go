@@ -23,7 +23,7 @@ func (b *bench) second(noticed, deadline time.Time, place func() string) {
 	var requested []migration.Move
 	for _, pod := range s.Pods {
 		if !deadline.IsZero() && pod.Spec.NodeName == "reclaimed" && pod.DeletionTimestamp == nil {
-			requested = append(requested, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline, Noticed: noticed})
+			requested = append(requested, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline, Noticed: noticed, Unconfirmed: b.unconfirmed})
 		}
 	}
 	progress := b.executor.Observe(s)

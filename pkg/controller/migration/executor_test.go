@@ -57,6 +57,8 @@ type bench struct {
 	*recorder
 	clock    *clocktesting.FakePassiveClock
 	executor *execution.Executor
+	// unconfirmed: the breaker is open for the moves of second.
+	unconfirmed bool
 }
 
 func newBench(w *world, dryRun bool) *bench {
