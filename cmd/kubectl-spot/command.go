@@ -30,7 +30,9 @@ type options struct {
 	// then its future policy, not an assumption.
 	beforeInstall bool
 	// gating is the section of the controller's configuration, by which pods keep their scheduler.
-	gating controller.Gating
+	// interruption is the section by which the breaker opens.
+	gating       controller.Gating
+	interruption controller.Interruption
 	// source describes the data that readView has read.
 	source source
 }

@@ -55,7 +55,7 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	var gatingGaps []lister.Gap
 	var reading errgroup.Group
 	reading.Go(func() (err error) {
-		o.gating, gatingGaps, err = lister.ReadGating(ctx, o.client)
+		o.gating, o.interruption, gatingGaps, err = lister.ReadSections(ctx, o.client)
 		return err
 	})
 	current, err := o.readPolicy(ctx) // first, because it is small and may be invalid
@@ -78,6 +78,9 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 			current.Defaults)
 	}
 	view, err := o.viewOf(listed, current)
+	if err == nil {
+		o.reportBreaker(view)
+	}
 	keepsScheduler := func(w *snapshot.Workload) bool { return w.KeepsScheduler }
 	if err == nil && !o.beforeInstall && slices.ContainsFunc(view.Snapshot.Workloads, keepsScheduler) {
 		for _, gap := range gatingGaps {
@@ -85,6 +88,16 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 		}
 	}
 	return view, listed, err
+}
+
+// reportBreaker warns if the breaker for reclaim signals is open, and again if it changes (-w).
+func (o *options) reportBreaker(view *report.View) {
+	n := len(view.Breaker().Unconfirmed)
+	if n != o.source.UnconfirmedNodes && n > 0 {
+		o.warn("the breaker for reclaim signals is open: %s a signal that nothing else confirms, and only pods whose replacement is ready are "+
+			"evicted from them", report.Count(n, "node has", "nodes have"))
+	}
+	o.source.UnconfirmedNodes = n
 }
 
 // readNamespaceView is like readView, for the requested namespace.
@@ -117,7 +130,7 @@ func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, 
 	}
 	return &report.View{
 		Snapshot: read, Policy: current.Policy, Signals: current.signals, Scope: scope, Owners: owners, TemplatePods: wanted,
-		Gating: o.gating, NodesUnknown: listed.GapOf("Node") != nil, Namespace: listed.Scope.Namespace, Object: listed.Object,
+		Gating: o.gating, Interruption: o.interruption, NodesUnknown: listed.GapOf("Node") != nil, Namespace: listed.Scope.Namespace, Object: listed.Object,
 	}, nil
 }
 

@@ -24,6 +24,8 @@ type Controller struct {
 	// Settings are the settings of its planner: its configuration, or the default if it could not
 	// be read, and what its leaders have passed on.
 	Settings rebalance.Settings
+	// Interruption is the section of its configuration, or the default.
+	Interruption controller.Interruption
 	// Began is the start of the leader's term; zero if it is unknown.
 	Began time.Time
 	// Inactive is why no controller moves pods; "" if one does, or if this is unknown.
@@ -40,7 +42,8 @@ const clockSkew = time.Minute
 // server is unavailable.
 func ReadController(ctx context.Context, client kubernetes.Interface, now time.Time) (*Controller, error) {
 	config := controller.Default()
-	c := &Controller{Settings: rebalance.Settings{Rebalance: config.Rebalance, Gating: config.Gating, Memory: &leader.Memory{}}}
+	c := &Controller{Settings: rebalance.Settings{Rebalance: config.Rebalance, Gating: config.Gating, Memory: &leader.Memory{}},
+		Interruption: config.Interruption}
 	namespace, err := FindNamespace(ctx, client)
 	if err != nil {
 		return nil, err
@@ -71,12 +74,13 @@ func AssumedGating() controller.Gating {
 	return gating
 }
 
-// ReadGating returns the section gating of the controller's configuration; AssumedGating and a gap
-// if it cannot be read. It returns an error only if the API server is unavailable.
-func ReadGating(ctx context.Context, client kubernetes.Interface) (controller.Gating, []Gap, error) {
-	c := &Controller{Settings: rebalance.Settings{Gating: AssumedGating()}}
+// ReadSections returns the sections gating and interruption of the controller's configuration;
+// AssumedGating, the default and a gap if it cannot be read. It returns an error only if the API
+// server is unavailable.
+func ReadSections(ctx context.Context, client kubernetes.Interface) (controller.Gating, controller.Interruption, []Gap, error) {
+	c := &Controller{Settings: rebalance.Settings{Gating: AssumedGating()}, Interruption: controller.Default().Interruption}
 	err := c.readConfig(ctx, client, "gating.enabled is assumed, because pods opt in with the label "+spot.OptInLabel)
-	return c.Settings.Gating, c.Gaps, err
+	return c.Settings.Gating, c.Interruption, c.Gaps, err
 }
 
 // readConfig reads the configuration. consequence describes the information that is missing without
@@ -87,7 +91,7 @@ func (c *Controller) readConfig(ctx context.Context, client kubernetes.Interface
 		var config *controller.SpotControllerConfiguration
 		if config, err = controller.Read(found.Data); err != nil {
 			err = fmt.Errorf("%w: %s: %w", ErrNoConfiguration, found.From, err)
-		} else if c.Settings.Rebalance, c.Settings.Gating = config.Rebalance, config.Gating; config.DryRun {
+		} else if c.Settings.Rebalance, c.Settings.Gating, c.Interruption = config.Rebalance, config.Gating, config.Interruption; config.DryRun {
 			c.Inactive = "the controller moves no pod (dryRun)"
 		}
 	}

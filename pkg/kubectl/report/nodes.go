@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -36,6 +37,9 @@ type Node struct {
 	// Signals lists all signals.
 	Interruption string   `json:"interruption"`
 	Signals      []string `json:"signals,omitempty"`
+	// Unconfirmed: the breaker for reclaim signals is open, and nothing else confirms that the node
+	// is being reclaimed.
+	Unconfirmed bool `json:"unconfirmed,omitempty"`
 	// Deadline is the time at which the node is reclaimed; zero if unknown.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Replicas is the number of workload pods that would be lost with the node.
@@ -48,6 +52,7 @@ type Node struct {
 
 // Nodes returns the nodes that selector selects: the strongest signal first, then by name.
 func (v *View) Nodes(selector labels.Selector) []Node {
+	breaker := v.Breaker()
 	reader := node.Reader{Policy: v.Policy, Signals: v.Signals}
 	nodes := slices.Clone(v.Snapshot.Nodes)
 	slices.SortStableFunc(nodes, func(a, b *snapshot.Node) int { return cmp.Compare(b.Facts.Signal, a.Facts.Signal) })
@@ -60,7 +65,8 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		node := Node{
 			Name: n.Name, Capacity: facts.Capacity.Type.String(), CapacitySource: capacitySource(v.Policy, n),
 			Interruption: facts.Signal.String(), Pool: definedPool(n), Status: statusOf(n.Node), Created: n.CreationTimestamp.Time,
-			FreeCPU: resource.NewMilliQuantity(free.MilliCPU, resource.DecimalSI).String(), FreeMemory: fmt.Sprintf("%dMi", free.Memory>>20),
+			Unconfirmed: slices.Contains(breaker.Unconfirmed, n),
+			FreeCPU:     resource.NewMilliQuantity(free.MilliCPU, resource.DecimalSI).String(), FreeMemory: fmt.Sprintf("%dMi", free.Memory>>20),
 		}
 		announced := reader.Announcements(n.Node, facts.Capacity.Type, v.Snapshot.Now)
 		for _, a := range announced {
@@ -80,6 +86,12 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		all = append(all, node)
 	}
 	return all
+}
+
+// Breaker returns the state of the breaker for reclaim signals, as the controller reads it from the
+// nodes.
+func (v *View) Breaker() interruption.Breaker {
+	return interruption.ReadBreaker(v.Snapshot, interruption.Settings{Interruption: v.Interruption, Signals: v.Signals})
 }
 
 // statusOf returns the status of a node as kubectl get nodes prints it.

@@ -28,12 +28,13 @@ import (
 // use.
 type View struct {
 	Snapshot *snapshot.Snapshot
-	// Policy, Signals and Scope are the ones with which the Snapshot was read. Gating is the
-	// section of the controller's configuration.
-	Policy  *decision.Policy
-	Signals []providers.Signal
-	Scope   workload.Scope
-	Gating  controller.Gating
+	// Policy, Signals and Scope are the ones with which the Snapshot was read. Gating and
+	// Interruption are sections of the controller's configuration.
+	Policy       *decision.Policy
+	Signals      []providers.Signal
+	Scope        workload.Scope
+	Gating       controller.Gating
+	Interruption controller.Interruption
 	// Namespace limits the workloads of answers, although the Snapshot has other pods; "" means
 	// all.
 	Namespace string
