@@ -94,8 +94,8 @@ type source struct {
 	Policy policySource `json:"policySource"`
 	// ReadErrors lists what could not be read; never nil.
 	ReadErrors []string `json:"readErrors"`
-	// UnconfirmedNodes is the number of nodes because of which the breaker for reclaim signals is
-	// open; 0 if it is closed.
+	// UnconfirmedNodes counts the nodes whose reclaim signal nothing else confirms, while the
+	// breaker is open; 0 if it is closed.
 	UnconfirmedNodes int `json:"unconfirmedNodes,omitempty"`
 	// noOwners reports whether owners are missing.
 	noOwners bool

@@ -130,7 +130,8 @@ func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, 
 	}
 	return &report.View{
 		Snapshot: read, Policy: current.Policy, Signals: current.signals, Scope: scope, Owners: owners, TemplatePods: wanted,
-		Gating: o.gating, Interruption: o.interruption, NodesUnknown: listed.GapOf("Node") != nil, Namespace: listed.Scope.Namespace, Object: listed.Object,
+		Gating: o.gating, Interruption: o.interruption, NodesUnknown: listed.GapOf("Node") != nil, Namespace: listed.Scope.Namespace,
+		Object: listed.Object,
 	}, nil
 }
 

@@ -213,6 +213,9 @@ migration: {surgeTimeout: 4999ms}
 			"interruption.advisory.pause", "interruption.advisory.timeLimit", "interruption.defaultNotice", "interruption.notReadyAfter",
 			"migration.surgeTimeout",
 		}},
+		"a breaker of nothing":       {"interruption: {breaker: {maxPercent: 0, minNodes: 0}}", []string{"interruption.breaker.maxPercent", "interruption.breaker.minNodes"}},
+		"a breaker of more than all": {"interruption: {breaker: {maxPercent: 101, minNodes: -1}}", []string{"interruption.breaker.maxPercent", "interruption.breaker.minNodes"}},
+		"a breaker of a part":        {"interruption: {breaker: {maxPercent: 0.5, minNodes: 50%}}", []string{"interruption.breaker.maxPercent", "interruption.breaker.minNodes"}},
 		"selectors": {`
 interruption: {namespaceSelector: {matchLabels: {a b: c}, matchExpressions: [{key: a, operator: Is}]}}
 rebalance: {namespaceSelector: {matchLabels: {a: "b c"}}}

@@ -228,8 +228,8 @@ const (
 	//
 	// Remedy: find out whether the nodes are being reclaimed. If not, remove the signals.
 	ReasonBreakerOpened = "BreakerOpened"
-	// ReasonBreakerClosed (Normal, on the Lease of the controller): every node of `BreakerOpened` is
-	// confirmed, gone, or without signals.
+	// ReasonBreakerClosed (Normal, on the Lease of the controller): every node of `BreakerOpened`
+	// is confirmed, gone, or without signals.
 	ReasonBreakerClosed = "BreakerClosed"
 	// ReasonInvalidDeadline (Warning, on the node): the deadline annotation does not parse, or is
 	// older than the signal. The signals define the deadline.

@@ -20,8 +20,8 @@ import (
 // in the table of signals, may announce the reclaim of every spot node.
 //
 // The breaker opens if more spot nodes than controller.Breaker allows get a reclaim signal within
-// burstWindow, and no second fact confirms them. These nodes are unconfirmed. Later signals and
-// earlier signals are not concerned, nor are advisory signals and drains.
+// burstWindow, and no second fact confirms them. These nodes are unconfirmed. Signals before and
+// after the burst, advisory signals and drains have their usual effect.
 //
 // A node stays unconfirmed until a second fact confirms its end, its reclaim signals end, or it
 // vanishes. The breaker is open while such a node exists. So a node never becomes confirmed because
@@ -150,9 +150,9 @@ func (p *planner) confirmed(n *observedNode) bool {
 const kubeletShutdown = "node is shutting down"
 
 // cordonedFor reports whether another actor than the source of the reclaim signals has cordoned the
-// node because of them: within burstWindow of the newest. It is false for signals that are not
-// conditions of the node, because tools that set a taint often cordon as well. A later cordon may
-// be an operator's reaction to the signal.
+// node, within burstWindow of the newest signal. It returns false unless all signals are conditions
+// of the node: tools that set a taint often cordon as well. A later cordon may be an operator's
+// reaction to the signal.
 func (o *observedNode) cordonedFor() bool {
 	if slices.ContainsFunc(o.signals, func(a node.Announcement) bool {
 		return a.Class == decision.Reclaim && a.Signal != nil && a.Signal.Kind != providers.ConditionSignal

@@ -138,8 +138,8 @@ func (p *planner) completeReplaced(o *observation, replaced bool) Action {
 	drained := o.Reason == Drain && o.Deadline.IsZero() // the draining client evicts the pod
 	waited, timeout := p.now.Sub(o.Pod.Release.At), p.replacementTimeout(o.Pod.ReleasedFrom, o.Reason)
 	if o.Pod.Node != nil {
-		// When the signal of many nodes ends, the scheduler places their pending replacements at once.
-		// If the pods were restored at that moment, too many replicas would run on spot.
+		// When the signal of many nodes ends, the scheduler places their pending replacements at
+		// once. If the pods were restored at that moment, too many replicas would run on spot.
 		waited = min(waited, p.now.Sub(p.settings.Departures[keyOfDeparture(o.Pod)].cleared))
 	}
 	evicted := max(drainTimeout, timeout+drainMargin)

@@ -77,8 +77,8 @@ type Move struct {
 	// Unreachable: the kubelet of the node is unreachable, and the deadline may follow from that.
 	Unreachable bool
 	// Unconfirmed: the breaker for reclaim signals is open, and nothing else confirms that the node
-	// is being reclaimed. The pod is released if possible, and a released pod is evicted as usual. It
-	// is not evicted before its release, and has no last moment. Only moves with a deadline are
+	// is being reclaimed. The pod is released if possible, and a released pod is evicted as usual.
+	// It is not evicted before its release, and has no last moment. Only moves with a deadline are
 	// unconfirmed.
 	Unconfirmed bool
 	// OnlySurge forbids an eviction before the replacement is ready. Moves with a deadline do not

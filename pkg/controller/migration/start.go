@@ -27,7 +27,7 @@ func (p *planner) start(o *observation) Action {
 	case o.noSurge == "":
 		return p.withReplacement(o, o.action(Release, Surge, ""))
 	case o.Unconfirmed:
-		return o.action(Stay, "", "the breaker is open, nothing else confirms that the node is being reclaimed, and no surge is possible: "+o.noSurge)
+		return o.action(Stay, "", "the breaker is open, nothing else confirms the reclaim of the node, and no surge is possible: "+o.noSurge)
 	case o.ordinalUnready && o.changing:
 		return Action{} // the pod with the lower ordinal may be moving
 	case o.ordinalUnready:

@@ -16,7 +16,7 @@ import (
 var breakerOpen = metrics.NewGauge(&metrics.GaugeOpts{
 	Subsystem:      "spot_aware_scheduler",
 	Name:           "breaker_open",
-	Help:           "1 while the breaker for reclaim signals is open (interruption.breaker). 0 otherwise, and on a replica that does not lead.",
+	Help:           "1 while the breaker for reclaim signals is open (interruption.breaker), 0 otherwise and on a replica that does not lead.",
 	StabilityLevel: metrics.ALPHA,
 })
 

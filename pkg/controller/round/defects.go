@@ -45,8 +45,8 @@ var (
 	})
 )
 
-// RegisterMetrics registers the metrics of defects and of the breaker. It must be called at most once. All series
-// exist from then on with value 0.
+// RegisterMetrics registers the metrics of defects and of the breaker. It must be called at most
+// once. All series exist from then on with value 0.
 func RegisterMetrics() {
 	legacyregistry.MustRegister(invalidPods, hiddenNodes, breakerOpen)
 	for _, kind := range snapshot.DefectKinds {

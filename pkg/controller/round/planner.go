@@ -199,10 +199,17 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	return loop.Plan{
 		Writes: slices.Concat(p.markWrites(marks), responses, p.budgetWrites(s, requested), p.costWrites(s)),
 		Move:   func(ctx context.Context) { p.executor.Do(ctx, actions) },
-		Moving: len(progress) > 0 || slices.ContainsFunc(moves, func(m migration.Move) bool { return !m.Unconfirmed || now.Before(m.Deadline) }) ||
-			slices.ContainsFunc(actions, func(a migration.Action) bool { return !a.Unconfirmed }),
-		Next: node.Earlier(lastMoment, s.Until),
+		Moving: isMoving(now, moves, actions) || len(progress) > 0,
+		Next:   node.Earlier(lastMoment, s.Until),
 	}, nil
+}
+
+// isMoving reports whether pods are being moved. Moves that wait for a confirmation after their
+// deadline do not count, because that may last for hours.
+func isMoving(now time.Time, moves []migration.Move, actions []migration.Action) bool {
+	waits := func(m *migration.Move) bool { return m.Unconfirmed && !now.Before(m.Deadline) }
+	return slices.ContainsFunc(moves, func(m migration.Move) bool { return !waits(&m) }) ||
+		slices.ContainsFunc(actions, func(a migration.Action) bool { return a.Kind != migration.Stay || !waits(&a.Move) })
 }
 
 // searchUntil returns when a round must end its search for room if the search starts at now.

@@ -2,12 +2,14 @@ package report_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 )
 
@@ -47,5 +49,27 @@ func TestNodes(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+}
+
+// The breaker is open for nodes with the signal, and the report shows it.
+func TestUnconfirmedNodes(t *testing.T) {
+	var cluster strings.Builder
+	for i := range 12 {
+		fmt.Fprintf(&cluster, "node a-%d spot m/a taint=aws-node-termination-handler/spot-itn\n", i)
+	}
+	view := newView(t, basic(), cluster.String()+"node b spot m/a\n")
+	for percent, want := range map[int32]int{50: 12, 100: 0} {
+		view.Interruption = controller.Default().Interruption
+		view.Interruption.Breaker.MaxPercent = percent
+		got := 0
+		for _, n := range view.Nodes(labels.Everything()) {
+			if n.Unconfirmed {
+				got++
+			}
+		}
+		if got != want || view.Breaker().Open != (want > 0) {
+			t.Errorf("%d %%: %d nodes are unconfirmed, open: %t, want %d", percent, got, view.Breaker().Open, want)
+		}
 	}
 }
