@@ -15,6 +15,7 @@
 //	urgency          no node has room; pods of operators and Jobs
 //	unreachable      a node whose Lease is not renewed
 //	delayed          watches that are late: live reads before deletions
+//	breaker, breaker_long  many reclaim signals at once, false and true
 //
 // Other moves:
 //
