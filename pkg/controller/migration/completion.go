@@ -140,7 +140,7 @@ func (p *planner) completeReplaced(o *observation, replaced bool) Action {
 	if o.Pod.Node != nil {
 		// When the signal of many nodes ends, the scheduler places their pending replacements at
 		// once. If the pods were restored at that moment, too many replicas would run on spot.
-		waited = min(waited, p.now.Sub(p.settings.Departures[keyOfDeparture(o.Pod)].cleared))
+		waited = min(waited, p.settings.Departures[keyOfDeparture(o.Pod)].sinceCleared(o.Pod.Node, p.now))
 	}
 	evicted := max(drainTimeout, timeout+drainMargin)
 	switch {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -107,6 +108,16 @@ func (d Departures) Expire(s *snapshot.Snapshot) {
 			delete(d, key)
 		}
 	}
+}
+
+// sinceCleared returns for how long the node has had no signal since the first move because of one;
+// the longest Duration if this is unknown. It is 0 while the taint of the controller is still on the
+// node, which keeps replacements off it.
+func (of departure) sinceCleared(node *snapshot.Node, now time.Time) time.Duration {
+	if of.present != nil && node.Facts.Signal == decision.Reclaim {
+		return 0
+	}
+	return now.Sub(of.cleared)
 }
 
 // obstacle explains why a move would not help, or would be repeated for ever; "" if nothing is

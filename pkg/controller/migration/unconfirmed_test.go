@@ -226,6 +226,7 @@ func TestReleasedPodWaitsAfterClearedSignal(t *testing.T) {
 	if !isReleased() {
 		t.Fatal("the pod is not released")
 	}
+	seconds(1, time.Time{}) // the taint of the controller is still on the node
 	w.calm = true
 	seconds(110, time.Time{})
 	if !isReleased() {
