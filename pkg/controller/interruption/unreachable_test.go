@@ -97,7 +97,7 @@ func TestSilenceMustBeConfirmed(t *testing.T) {
 	w.addNode(s, "b", v1.ConditionUnknown)
 	w.addNode(s, "c", v1.ConditionTrue).Spec.Taints = []v1.Taint{{Key: awsReclaim, Effect: v1.TaintEffectNoSchedule}}
 	s.Nodes = append(s.Nodes, &snapshot.Node{Node: newNode("ready", v1.ConditionTrue)})
-	marks, moves := interruption.Plan(s, settings)
+	marks, moves, _ := interruption.Plan(s, settings)
 	got := map[string]bool{} // by pod: whether the kubelet is unreachable
 	for _, m := range moves {
 		got[m.Pod.Name] = m.Unreachable
