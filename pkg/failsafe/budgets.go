@@ -22,9 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	policylisters "k8s.io/client-go/listers/policy/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -49,14 +47,12 @@ const changesPerCheck, gatesPerCheck = 20, 100
 // so that no replica of an old revision serves forever. A controller that starts again recreates
 // the budgets.
 type Withdrawer struct {
-	client      kubernetes.Interface
-	recorder    events.EventRecorder
-	clock       clock.WithTicker
-	budgets     policylisters.PodDisruptionBudgetLister
-	pods        corelisters.PodLister
-	replicaSets appslisters.ReplicaSetLister
-	deployments appslisters.DeploymentLister
-	leads       func() bool
+	client   kubernetes.Interface
+	recorder events.EventRecorder
+	clock    clock.WithTicker
+	pods     corelisters.PodLister
+	releases *Releases
+	leads    func() bool
 	// gateTimeouts contains the age of a pod at which its gate expires, by scheduler name.
 	gateTimeouts   map[string]time.Duration
 	longestTimeout time.Duration
@@ -74,10 +70,8 @@ func NewWithdrawer(
 	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker,
 	gateTimeouts map[string]time.Duration, leads func() bool,
 ) *Withdrawer {
-	budgets, apps := factory.Policy().V1().PodDisruptionBudgets(), factory.Apps().V1()
-	return &Withdrawer{ // each Lister makes the factory start its informer
-		client: client, recorder: recorder, clock: clock, budgets: budgets.Lister(), pods: factory.Core().V1().Pods().Lister(),
-		replicaSets: apps.ReplicaSets().Lister(), deployments: apps.Deployments().Lister(), leads: leads,
+	return &Withdrawer{
+		client: client, recorder: recorder, clock: clock, pods: factory.Core().V1().Pods().Lister(), releases: NewReleases(factory), leads: leads,
 		gateTimeouts: gateTimeouts, longestTimeout: slices.Max(slices.Collect(maps.Values(gateTimeouts))),
 	}
 }
@@ -107,7 +101,7 @@ func (r *Withdrawer) check(ctx context.Context) error {
 	pods, _ := r.pods.List(labels.Everything()) // a lister of a cache returns no error
 	r.removeExpiredGates(ctx, pods)
 	r.recordWaits(ctx, pods)
-	budgets, _ := r.budgets.List(labels.Everything())
+	budgets, _ := r.releases.budgets.List(labels.Everything())
 	budgets = slices.DeleteFunc(budgets, func(b *policyv1.PodDisruptionBudget) bool { return !workload.ManagedDisruptionBudget(b) })
 	pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool { return p.DeletionTimestamp != nil || !workload.Released(p) })
 	if len(budgets)+len(pods) == 0 {

@@ -67,6 +67,7 @@ func TestRestorationOfReleasedPods(t *testing.T) {
 		"without the annotation":            {pod: released(unannotated), others: []runtime.Object{web(0), rs}, want: "restored"},
 		"without any mark":                  {pod: released(unlabelled, unannotated), others: []runtime.Object{web(0), rs}, want: "restored"},
 		"of a ReplicaSet alone":             {pod: released(standalone), others: []runtime.Object{rs}, want: "labelled"},
+		"of a ReplicaSet alone, restored":   {pod: released(standalone, func(p *v1.Pod) { p.Labels[hashKey] = "r" }), others: []runtime.Object{rs}},
 		"of a ReplicaSet alone, no label":   {pod: released(standalone, unlabelled), others: []runtime.Object{rs}, want: "labelled"},
 		"another ReplicaSet":                {pod: released(func(p *v1.Pod) { p.Labels["app"] = "other" }), others: []runtime.Object{web(2), rs}},
 		"ReplicaSet terminating":            {pod: released(), others: []runtime.Object{web(2), terminating}},
