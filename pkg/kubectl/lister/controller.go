@@ -113,12 +113,20 @@ func (c *Controller) readLease(lease *coordinationv1.Lease, now time.Time) {
 	if spec.AcquireTime != nil {
 		c.Began = spec.AcquireTime.Time
 	}
-	renewed := cmp.Or(spec.RenewTime, &metav1.MicroTime{})
-	valid := time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0)) * time.Second
-	if ptr.Deref(spec.HolderIdentity, "") == "" || now.Sub(renewed.Time) > valid+clockSkew {
+	if !held(spec, now) {
 		c.Inactive = fmt.Sprintf("no controller is running (Lease %s/%s was last renewed at %s)", lease.Namespace, leader.Controller,
-			renewed.UTC().Format(time.RFC3339))
+			renewedAt(spec))
 	}
+}
+
+// held reports whether a controller holds the Lease.
+func held(spec *coordinationv1.LeaseSpec, now time.Time) bool {
+	valid := time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0)) * time.Second
+	return ptr.Deref(spec.HolderIdentity, "") != "" && now.Sub(cmp.Or(spec.RenewTime, &metav1.MicroTime{}).Time) <= valid+clockSkew
+}
+
+func renewedAt(spec *coordinationv1.LeaseSpec) string {
+	return cmp.Or(spec.RenewTime, &metav1.MicroTime{}).UTC().Format(time.RFC3339)
 }
 
 // readNamespaces sets Selects.

@@ -261,6 +261,9 @@ func (k *listing) list(ctx context.Context, client rest.Interface, namespace str
 	return fmt.Errorf("list of %s: %w", k.resource().Resource, err)
 }
 
+// Factory returns the factory whose informers have the caches. It must not be started.
+func (s *Objects) Factory() informers.SharedInformerFactory { return s.factory }
+
 // PolicyScope selects the pods that the policy of a profile applies to. gating is the section of
 // the controller's configuration.
 func (s *Objects) PolicyScope(profile string, gating controller.Gating) workload.Scope {
