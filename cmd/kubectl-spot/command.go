@@ -46,7 +46,8 @@ func newCommand(streams genericiooptions.IOStreams, parsed *bool) *cobra.Command
 		Short: "Show how workloads use spot and on-demand nodes",
 		Long: `Shows how the workloads of spot-aware-scheduler use spot and on-demand nodes, why a
 pod runs on its node or waits, which replicas would be lost with which nodes, what spot
-saves, and which workloads could run on spot. The answers come from the decision code of the scheduler. It only reads.
+saves, and which workloads could run on spot. The answers come from the decision code of the
+scheduler. Only cleanup --yes changes objects.
 
 The exit status is 0 for a complete answer, 1 for no answer, 2 for an invalid command line,
 3 for an answer that lacks unreadable objects or assumes a policy, and 4 for what-if
@@ -66,7 +67,7 @@ The exit status is 0 for a complete answer, 1 for no answer, 2 for an invalid co
 	flags.StringVar(&o.profile, "profile", config.DefaultProfile,
 		"schedulerName of the profile in the configuration, and of the pods to show.")
 	command.AddCommand(o.statusCommand(), o.nodesCommand(), o.explainCommand(), o.whatIfCommand(), o.savingsCommand(), o.assessCommand(),
-		o.bugReportCommand(), versionCommand(o.IOStreams), optionsCommand())
+		o.bugReportCommand(), o.cleanupCommand(), versionCommand(o.IOStreams), optionsCommand())
 	utilruntime.Must(command.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)) // the flag exists
 	return command
 }

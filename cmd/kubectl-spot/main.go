@@ -1,5 +1,6 @@
 // Command kubectl-spot is a kubectl plugin: `kubectl spot` shows how workloads use spot and
-// on-demand nodes, why, and the effect of hypothetical losses. It only reads.
+// on-demand nodes, why, and the effect of hypothetical losses. Only `kubectl spot cleanup --yes`
+// changes objects.
 package main
 
 import (

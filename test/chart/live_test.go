@@ -90,8 +90,14 @@ func (c *cluster) wantRelease() {
 	c.helm("rollback", release, "1", "--namespace=spot-system", "--wait", "--timeout=2m")
 	c.wantFloor("spot-system", "1")
 
+	if _, err := c.cleanup(); err == nil || !strings.Contains(err.Error(), "Deployment spot-system/spot-controller exists") {
+		t.Errorf("kubectl spot cleanup of a running installation: %v, want a refusal", err)
+	}
 	c.helm("uninstall", release, "--namespace=spot-system", "--wait", "--timeout=2m")
 	c.wantNoObjects()
+	if out, err := c.cleanup(); err != nil || out != "Nothing is left.\n" {
+		t.Errorf("kubectl spot cleanup after uninstall: %v, %q", err, out)
+	}
 	secrets, err := c.client.CoreV1().Secrets("spot-system").List(t.Context(), metav1.ListOptions{})
 	live.Must(t, err)
 	if len(secrets.Items) > 0 {
@@ -156,6 +162,11 @@ func (c *cluster) helm(args ...string) {
 	c.Helper()
 	_, err := command(c.T, c.Kubeconfig, c.program, args...)
 	live.Must(c.T, err)
+}
+
+// cleanup returns the answer of kubectl spot cleanup.
+func (c *cluster) cleanup() (string, error) {
+	return command(c.T, c.Kubeconfig, filepath.Join("..", "..", "bin", "kubectl-spot"), "cleanup", "--yes")
 }
 
 func (c *cluster) kubectl(args ...string) {

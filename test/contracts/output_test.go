@@ -35,6 +35,7 @@ var answers = []struct {
 	{"what-if", "SpotWhatIf", []string{"WhatIf", "AffectedWorkload", "Change"}, nil},
 	{"savings", "SpotSavings", []string{"Savings", "NodePrices", "NamespaceCost", "WorkloadCost"}, nil},
 	{"assess", "SpotAssessment", []string{"Assessment", "AssessedWorkload", "WorkloadChange", "Patch"}, nil},
+	{"cleanup", "SpotCleanup", []string{"Cleanup", "CleanupItem", "LeftMark"}, nil},
 }
 
 // TestOutput compares the page about the output of kubectl spot with the types that it prints. If
