@@ -128,7 +128,7 @@ func (c *Cleanup) addNodes(nodes []*v1.Node, signals []providers.Signal, now tim
 	for _, node := range nodes {
 		ref, taints := Ref{APIVersion: "v1", Kind: "Node", Name: node.Name}, node.Spec.Taints
 		s := &snapshot.Snapshot{Now: now, Nodes: []*snapshot.Node{{Node: node}}}
-		marks, _ := interruption.Plan(s, interruption.Settings{Signals: signals})
+		marks, _, _ := interruption.Plan(s, interruption.Settings{Signals: signals})
 		for _, mark := range marks {
 			changes := removed(mark.Annotations)
 			if mark.Taints != nil {
