@@ -35,7 +35,7 @@ type Breaker struct {
 }
 
 // burstWindow is the longest time between the first and the last signal of a burst, and between a
-// signal and a cordon that confirms it.
+// signal and a drain or a cordon that confirms it.
 const burstWindow = time.Minute
 
 // ReadBreaker returns the state of the breaker that Plan returns.
@@ -118,14 +118,16 @@ func (p *planner) reclaimStart(n *observedNode) (newest time.Time) {
 
 // confirmed reports whether a second fact confirms that a node with a reclaim signal will end:
 //
-//   - a signal of another source (providers.Signal.Source), of the class reclaim or drain, such as
-//     the deletion of the Node or an unreachable kubelet, as far as limitUnreachable believes it
+//   - a reclaim signal of another source (providers.Signal.Source), or an unreachable kubelet, as
+//     far as limitUnreachable believes it
+//   - a drain, a deletion or, see isCordoned, a cordon that began within burstWindow of the signal.
+//     A later one may be a reaction to the signal: an autoscaler removes nodes that are empty by
+//     then, and an operator cordons nodes.
 //   - the kubelet reports that the node shuts down, or has not been ready for NotReadyAfter
-//   - a cordon, see cordonedFor
 func (p *planner) confirmed(n *observedNode) bool {
 	first := ""
 	for _, a := range n.signals {
-		if a.Class < decision.Drain {
+		if a.Class < decision.Drain || a.Class == decision.Drain && !n.besideReclaim(a.Since) {
 			continue
 		}
 		source := a.Name
@@ -142,24 +144,29 @@ func (p *planner) confirmed(n *observedNode) bool {
 		(strings.Contains(ready.Message, kubeletShutdown) || !p.at.Before(ready.LastTransitionTime.Add(p.reader.LostAfter()))) {
 		return true
 	}
-	return n.cordonedFor()
+	return n.isCordoned()
 }
 
 // kubeletShutdown is what a kubelet with a graceful node shutdown reports
 // (pkg/kubelet/nodeshutdown).
 const kubeletShutdown = "node is shutting down"
 
-// cordonedFor reports whether another actor than the source of the reclaim signals has cordoned the
-// node, within burstWindow of the newest signal. It returns false unless all signals are conditions
-// of the node: tools that set a taint often cordon as well. A later cordon may be an operator's
-// reaction to the signal.
-func (o *observedNode) cordonedFor() bool {
+// besideReclaim reports whether something that began then began within burstWindow of the newest
+// reclaim signal.
+func (o *observedNode) besideReclaim(began time.Time) bool {
+	return began.Sub(o.reclaimStart).Abs() <= burstWindow
+}
+
+// isCordoned reports whether another actor than the source of the reclaim signals has cordoned the
+// node beside them. It returns false unless all signals are conditions of the node: tools that set
+// a taint often cordon as well.
+func (o *observedNode) isCordoned() bool {
 	if slices.ContainsFunc(o.signals, func(a node.Announcement) bool {
 		return a.Class == decision.Reclaim && a.Signal != nil && a.Signal.Kind != providers.ConditionSignal
 	}) {
 		return false
 	}
 	return slices.ContainsFunc(o.Spec.Taints, func(t v1.Taint) bool {
-		return t.Key == v1.TaintNodeUnschedulable && t.TimeAdded != nil && t.TimeAdded.Sub(o.reclaimStart).Abs() <= burstWindow
+		return t.Key == v1.TaintNodeUnschedulable && t.TimeAdded != nil && o.besideReclaim(t.TimeAdded.Time)
 	})
 }

@@ -176,13 +176,20 @@ func TestConfirmed(t *testing.T) {
 		facts []func(*snapshot.Node)
 		want  bool
 	}{
-		"no signal but a silent kubelet":     {[]func(*snapshot.Node){ready(v1.ConditionUnknown, "", -time.Minute)}, true},
-		"only a signal":                      {[]func(*snapshot.Node){aws}, false},
-		"two signals of one source":          {[]func(*snapshot.Node){aws, taint(maintenance, 0)}, false},
-		"two signals of Azure":               {[]func(*snapshot.Node){preempt, condition("PreemptionScheduled", "")}, false},
-		"an advisory signal":                 {[]func(*snapshot.Node){aws, taint("DeletionCandidateOfClusterAutoscaler", 0)}, false},
-		"a signal of another source":         {[]func(*snapshot.Node){aws, taint("cloud.google.com/impending-node-termination", 0)}, true},
-		"a drain by another actor":           {[]func(*snapshot.Node){aws, taint("karpenter.sh/disrupted", 0)}, true},
+		"no signal but a silent kubelet": {[]func(*snapshot.Node){ready(v1.ConditionUnknown, "", -time.Minute)}, true},
+		"only a signal":                  {[]func(*snapshot.Node){aws}, false},
+		"two signals of one source":      {[]func(*snapshot.Node){aws, taint(maintenance, 0)}, false},
+		"two signals of Azure":           {[]func(*snapshot.Node){preempt, condition("PreemptionScheduled", "")}, false},
+		"an advisory signal":             {[]func(*snapshot.Node){aws, taint("DeletionCandidateOfClusterAutoscaler", 0)}, false},
+		"a signal of another source":     {[]func(*snapshot.Node){aws, taint("cloud.google.com/impending-node-termination", 0)}, true},
+		"a drain by another actor":       {[]func(*snapshot.Node){aws, taint("karpenter.sh/disrupted", time.Minute)}, true},
+		"a drain later, by a reaction":   {[]func(*snapshot.Node){aws, taint("karpenter.sh/disrupted", 61*time.Second)}, false},
+		"a drain at an unknown time": {[]func(*snapshot.Node){aws, func(n *snapshot.Node) {
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "ToBeDeletedByClusterAutoscaler"})
+		}}, false},
+		"the Node is deleted later, by a reaction": {[]func(*snapshot.Node){aws, func(n *snapshot.Node) {
+			n.DeletionTimestamp = at(2 * time.Minute)
+		}}, false},
 		"the project's own taint and a tool": {[]func(*snapshot.Node){aws, taint(own, 0)}, true},
 		"the Node is being deleted": {[]func(*snapshot.Node){aws, func(n *snapshot.Node) {
 			n.DeletionTimestamp = &metav1.Time{Time: start}
@@ -240,7 +247,7 @@ func TestBreakerCloses(t *testing.T) {
 	want(3*time.Minute, 10)
 	f.signal(10, 11, 4*time.Minute) // a single signal later is believed
 	want(4*time.Minute, 10)
-	f.Nodes[0].DeletionTimestamp = at(5 * time.Minute)
+	f.taint(f.Nodes[0], own, 5*time.Minute)
 	want(5*time.Minute, 9)
 	f.Nodes = f.Nodes[9:]
 	want(6*time.Minute, 1)
@@ -290,6 +297,7 @@ func TestAnyHistoryOfAFleet(t *testing.T) {
 					key := rapid.SampledFrom([]string{awsReclaim, awsReclaim, awsReclaim, maintenance, awsAdvisory}).Draw(rt, "key")
 					f.untaint(n, key)
 					f.taint(n, key, now)
+					delete(unconfirmed, n.Name)
 				}
 			},
 			"later": func(rt *rapid.T) { now += time.Duration(rapid.IntRange(1, 200).Draw(rt, "seconds")) * time.Second },
