@@ -23,6 +23,9 @@ const (
 	// A read serves all who ask for the same node within readInterval, a failed one within
 	// failedReadInterval. Thus a mass reclaim needs one read of a node, not of each pod.
 	readInterval, failedReadInterval = 3 * time.Second, time.Second
+	// newestLifetime limits how long a Node that was read replaces that of the cache, in case the
+	// versions of the API server were set back.
+	newestLifetime = 10 * time.Minute
 	// readTimeout limits a read, including its wait for the rate limit of the client.
 	readTimeout = 2 * time.Second
 	// maxSilenceReads is how many reads of silent nodes a round starts. silenceReadTime is when
@@ -99,7 +102,7 @@ func (l *LiveReader) Update(nodes []*v1.Node) {
 		switch {
 		case !found:
 			delete(l.reads, name)
-		case r.newest != nil && newer(r.newest, nodes[i]):
+		case r.newest != nil && newer(r.newest, nodes[i]) && l.clock.Since(r.began) < newestLifetime:
 			nodes[i] = r.newest
 		default:
 			r.newest = nil

@@ -284,6 +284,11 @@ func TestUpdate(t *testing.T) {
 	f.wait(time.Minute)
 	_, _ = f.Unchanged(t.Context(), f.cached[0], false)
 	want("a2", "b1")
+	f.wait(newestLifetime)
+	want("a1", "b1")
+	f.fail(nil)
+	_, _ = f.Unchanged(t.Context(), f.cached[0], false)
+	want("a2", "b1")
 	f.cached[0] = f.cached[0].DeepCopy()
 	f.cached[0].ResourceVersion = "10"
 	want("a10", "b1")

@@ -88,8 +88,8 @@ func TestUnreachableWithinASecond(t *testing.T) {
 	}
 }
 
-// A silent node without a confirmation gets no mark and no moves. The moves of a confirmed one say
-// that its kubelet is unreachable.
+// A silent node without a confirmation gets no mark and no moves. The moves of a confirmed node
+// record that its kubelet is unreachable.
 func TestSilenceMustBeConfirmed(t *testing.T) {
 	w := newWorld(t)
 	s := &snapshot.Snapshot{Now: start.Add(time.Hour), Unconfirmed: map[string]bool{"a": true}}
