@@ -121,7 +121,7 @@ func Signals() []Signal {
 		// need not drain the node.
 		{Kind: ConditionSignal, Key: "DrainInProgress", Value: "True", Class: decision.Drain},
 		{Kind: ConditionSignal, Key: "Drained", Value: "True", Class: decision.Drain},
-		// The node shuts down and ends its pods. In Kubernetes 1.37 the kubelet does not set it yet.
+		// The node shuts down and ends its pods. The kubelet of Kubernetes 1.37 does not set it.
 		{Kind: ConditionSignal, Key: "GracefulNodeShutdownInProgress", Value: "True", Class: decision.Drain},
 		{Kind: ConditionSignal, Key: "MaintenancePlanned", Value: "True", Class: decision.Advisory},
 		{Kind: ConditionSignal, Key: "MaintenanceInProgress", Value: "True", Class: decision.Advisory},

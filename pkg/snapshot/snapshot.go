@@ -23,8 +23,8 @@ import (
 // list has a fixed order, so that the same cluster gives the same plans.
 type Snapshot struct {
 	Now time.Time
-	// Until is when the Facts of a node next change, or may change, although the node does not. Zero
-	// means never.
+	// Until is when the Facts of a node may next change although the node does not; zero means
+	// never.
 	Until time.Time
 	// Overdue contains the nodes whose Lease is overdue, as in node.Reader.
 	Overdue map[string]time.Time
