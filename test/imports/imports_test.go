@@ -32,6 +32,7 @@ var order = [][]string{
 	// The controller.
 	{"snapshot"},
 	{"simulation"},
+	{"controller/safety"},
 	{"controller/costs", "controller/loop", "controller/migration"},
 	{"controller/execution"},
 	{"controller/disruptions", "controller/gating", "controller/interruption", "controller/rebalance", "controller/responder"},
