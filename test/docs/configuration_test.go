@@ -36,7 +36,7 @@ func TestDefaultsAreDocumented(t *testing.T) {
 	}
 }
 
-// defaults returns the values of the set fields of an object, by their paths. It omits lists.
+// defaults returns the values of the set fields of an object, by their paths. It omits lists and maps.
 func defaults(prefix string, object reflect.Value) map[string]string {
 	all := map[string]string{}
 	for field, value := range object.Fields() {
@@ -46,7 +46,7 @@ func defaults(prefix string, object reflect.Value) map[string]string {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		value = reflect.Indirect(value)
 		switch {
-		case !value.IsValid() || value.Kind() == reflect.Slice || value.Kind() == reflect.String && value.Len() == 0:
+		case !value.IsValid() || value.Kind() == reflect.Slice || value.Kind() == reflect.Map || value.Kind() == reflect.String && value.Len() == 0:
 		case field.Anonymous:
 			maps.Copy(all, defaults(prefix, value))
 		case isObject(value):

@@ -66,7 +66,17 @@ versions that all Kubernetes components have; `--help` lists them.
 | field | values | meaning |
 |---|---|---|
 {{- template "rows" (dict "type" .Type "prefix" (printf "%s." .Name) "gv" $in.gv) }}
-{{ else if and $isList .Type.UnderlyingType.Fields }}
+{{ range .Type.Fields }}
+{{- if and (hasSuffix " array" (markdownRenderType .Type)) .Type.UnderlyingType .Type.UnderlyingType.Fields }}
+### {{ .Type.Name }}
+{{ template "text" (dict "name" .Type.Name "doc" .Type.UnderlyingType.Doc) }}
+
+| field | values | meaning |
+|---|---|---|
+{{- template "rows" (dict "type" .Type.UnderlyingType "prefix" "" "gv" $in.gv) }}
+{{ end }}
+{{- end }}
+{{- else if and $isList .Type.UnderlyingType.Fields }}
 ### {{ .Type.Name }}
 {{ template "text" (dict "name" .Type.Name "doc" .Type.UnderlyingType.Doc) }}
 
@@ -85,6 +95,7 @@ versions that all Kubernetes components have; `--help` lists them.
 {{- else if eq $name "integer" }}a whole number
 {{- else if eq $name "float" }}a number
 {{- else if eq $name "string" }}a string
+{{- else if eq $name "object (keys:string, values:integer)" }}reasons and whole numbers
 {{- else if eq $name "string array" }}list of strings
 {{- else if hasSuffix " array" $name }}list of {{ trimSuffix " array" $name }}
 {{- else if eq .Type.Name "Duration" }}a duration such as "30s"

@@ -36,6 +36,7 @@ type SpotControllerConfiguration struct {
 	Interruption   Interruption   `json:"interruption,omitempty"`
 	Drain          Drain          `json:"drain,omitempty"`
 	Migration      Migration      `json:"migration,omitempty"`
+	Limits         Limits         `json:"limits,omitempty"`
 	Rebalance      Rebalance      `json:"rebalance,omitempty"`
 	DeletionCosts  DeletionCosts  `json:"deletionCosts,omitempty"`
 	Gating         Gating         `json:"gating,omitempty"`
@@ -133,6 +134,35 @@ type Migration struct {
 	// kinds of Kubernetes itself are always included. Default: the kinds of Strimzi, CloudNativePG
 	// and OpenKruise.
 	EvictableOwners []string `json:"evictableOwners,omitempty"`
+}
+
+// Limits bounds the moves that start within any hour, if their reason is one that Reasons may
+// contain. Other moves, such as moves with a deadline, are counted, but never refused. 0 forbids
+// moves.
+type Limits struct {
+	// MovesPerHour is the maximum in the whole cluster: 0 to 2000. Default 1200.
+	MovesPerHour int32 `json:"movesPerHour,omitempty"`
+	// MovesPerHourPerNamespace is the maximum in one namespace: 0 or more. Default 1200.
+	MovesPerHourPerNamespace int32 `json:"movesPerHourPerNamespace,omitempty"`
+	// MovesPerHourPerWorkload is the maximum of one workload: 0 or more. Default 300.
+	MovesPerHourPerWorkload int32 `json:"movesPerHourPerWorkload,omitempty"`
+	// Reasons contains the maximum for a reason in the whole cluster: advisory, heal, make-room,
+	// return-to-spot or assign. Default none.
+	Reasons map[string]int32 `json:"reasons,omitempty"`
+	// Schedules are the times at which no pod returns to spot. They add up. Default none.
+	Schedules []Schedule `json:"schedules,omitempty"`
+}
+
+// LimitedReasons are the reasons of moves that Limits bounds.
+var LimitedReasons = []string{"advisory", "assign", "heal", "make-room", "return-to-spot"}
+
+// Schedule is a recurring period.
+type Schedule struct {
+	// Schedule is when the period begins, in UTC: five fields of cron, such as "0 9 * * mon-fri",
+	// or a word such as "@daily".
+	Schedule string `json:"schedule"`
+	// Duration is how long the period lasts: 1m or more. It must end before it always begins again.
+	Duration metav1.Duration `json:"duration"`
 }
 
 // Rebalance configures which pods are moved to better nodes, and how many.
@@ -244,6 +274,7 @@ func Default() *SpotControllerConfiguration {
 				"StrimziPodSet.core.strimzi.io", "Cluster.postgresql.cnpg.io", "CloneSet.apps.kruise.io", "StatefulSet.apps.kruise.io",
 			},
 		},
+		Limits: Limits{MovesPerHour: 1200, MovesPerHourPerNamespace: 1200, MovesPerHourPerWorkload: 300},
 		Rebalance: Rebalance{
 			Heal: true, MakeRoom: true, ReturnToSpot: true, LocalStorage: KeepLocalStorage, MaxMoves: 5,
 			PauseAfterInterruption: duration(5 * time.Minute), CalmPeriod: duration(10 * time.Minute),

@@ -96,7 +96,7 @@ func (c *SpotControllerConfiguration) validate() (errs field.ErrorList) {
 	if c.Interruption.Advisory.Enabled && !c.Interruption.Enabled {
 		errs = append(errs, field.Invalid(interruption.Child("advisory", "enabled"), true, "must be false if interruption.enabled is false"))
 	}
-	return append(errs, c.validateStrings()...)
+	return append(append(errs, c.Limits.validate(field.NewPath("limits"))...), c.validateStrings()...)
 }
 
 func (c *SpotControllerConfiguration) validateStrings() (errs field.ErrorList) {

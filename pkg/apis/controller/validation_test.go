@@ -37,6 +37,12 @@ interruption:
   advisory: {enabled: true, timeLimit: 10s, pause: 1m}
 drain: {assist: false, cordons: true, evictionRequests: true}
 migration: {surgeTimeout: 3m, evictableOwners: [Shard.example.com]}
+limits:
+  movesPerHour: 0
+  movesPerHourPerNamespace: 2
+  movesPerHourPerWorkload: 1
+  reasons: {heal: 0, return-to-spot: 5}
+  schedules: [{schedule: "0 9 * * mon-fri", duration: 8h}]
 rebalance:
   namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [mail, shop]}]}
   heal: false
@@ -79,6 +85,10 @@ func TestRead(t *testing.T) {
 				},
 				Drain:     Drain{Cordons: true, EvictionRequests: true},
 				Migration: Migration{SurgeTimeout: duration(3 * time.Minute), EvictableOwners: []string{"Shard.example.com"}},
+				Limits: Limits{
+					MovesPerHourPerNamespace: 2, MovesPerHourPerWorkload: 1, Reasons: map[string]int32{"heal": 0, "return-to-spot": 5},
+					Schedules: []Schedule{{"0 9 * * mon-fri", duration(8 * time.Hour)}},
+				},
 				Rebalance: Rebalance{
 					NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "In", Values: []string{"mail", "shop"}}}},
 					LocalStorage:      MoveLocalStorage, MaxMoves: 1, CalmPeriod: duration(time.Millisecond),
@@ -222,6 +232,28 @@ rebalance: {namespaceSelector: {matchLabels: {a: "b c"}}}
 `, []string{
 			"interruption.namespaceSelector.matchExpressions[0].operator", "interruption.namespaceSelector.matchLabels",
 			"rebalance.namespaceSelector.matchLabels",
+		}},
+		"limits": {`
+limits: {movesPerHour: 2001, movesPerHourPerNamespace: -1, movesPerHourPerWorkload: 1.5, reasons: {heal: -1, deadline: 5, heel: 1}, schedules: 5}
+`, []string{
+			"limits.movesPerHour", "limits.movesPerHourPerNamespace", "limits.movesPerHourPerWorkload", "limits.reasons[deadline]",
+			"limits.reasons[heal]", "limits.reasons[heel]", "limits.schedules",
+		}},
+		"schedules": {`
+limits:
+  schedules:
+  - {schedule: "0 9 * * mon-fri", duration: 59s}
+  - {schedule: "0 0 30 2 *", duration: 1h} # no such date
+  - {schedule: "0 9 * *", duration: 1h}
+  - {schedule: "@every 1h", duration: 10m}
+  - {schedule: "TZ=Europe/Berlin 0 9 * * *", duration: 1h}
+  - {schedule: "0 * * * *", duration: 1h}
+  - {duration: 1h}
+  - {schedule: "0 0 * * *", duration: 25h}
+  - {schedule: "0 0 * * mon-fri", duration: 24h} # ends on Saturday
+`, []string{
+			"limits.schedules[0].duration", "limits.schedules[1].schedule", "limits.schedules[2].schedule", "limits.schedules[3].schedule",
+			"limits.schedules[4].schedule", "limits.schedules[5].duration", "limits.schedules[6].schedule", "limits.schedules[7].duration",
 		}},
 		"gating without labels":              {"gating: {enabled: true, labels: []}", []string{"gating.labels"}},
 		"a lease of a second":                {"leaderElection: {leaseDuration: 1s}", []string{"leaderElection.leaseDuration"}},
