@@ -47,6 +47,7 @@ if [ -n "${LONG:-}" ]; then
   # The race detector requires a C compiler.
   step env CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/node/... ./pkg/workload/... ./pkg/transform/... ./pkg/providers/... ./pkg/plugins/... ./pkg/apis/...
   step go test -count=1 ./pkg/decision ./pkg/placement ./pkg/node ./pkg/simulation -rapid.checks=20000
+  step go test -count=1 ./pkg/controller/safety -run TestLimitsHold -rapid.checks=10000
   step go test -count=3 -timeout 40m -run 'TestWaitingPodWakes|TestFallback|TestSchedulerKilledDuringPlacement' ./test/integration
   # Karpenter with 100 workloads, half an hour of changes to workloads, drains, and spot that is not
   # available. Each test uses about a third of a core.

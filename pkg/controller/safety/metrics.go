@@ -1,0 +1,36 @@
+package safety
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const subsystem = "spot_aware_scheduler"
+
+// Metrics of removals. docs/metrics.md lists them.
+var (
+	removals = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "removals_total",
+		Help: "Evictions and deletions of pods that the API server accepted, by cause: 'reclaim', 'deadline', 'unreachable', 'advisory', " +
+			"'heal', 'make-room', 'return-to-spot', 'assign', 'drain', 'eviction-request', 'pending' or 'obsolete'.",
+	}, []string{"cause"})
+
+	ledgerWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "ledger_writes_total",
+		Help: "Writes of the ledger of moves, by outcome: 'succeeded' or 'failed'. Without the ledger no move starts that 'limits' " +
+			"bounds.",
+	}, []string{"outcome"})
+)
+
+// RegisterMetrics registers the metrics of removals; call it once per registry. All series exist
+// from then on with value 0.
+func RegisterMetrics(registry prometheus.Registerer) {
+	registry.MustRegister(removals, ledgerWrites)
+	for cause := range Rules {
+		removals.WithLabelValues(string(cause))
+	}
+	for _, outcome := range []string{"succeeded", "failed"} {
+		ledgerWrites.WithLabelValues(outcome)
+	}
+}
