@@ -109,6 +109,13 @@ const (
 	//
 	// Remedy: as for `BreakerOpened`.
 	ReasonUnconfirmed = "ReclaimNotConfirmed"
+	// ReasonLimitReached (Warning, on the workload): a limit or a schedule of `limits` in the
+	// controller's configuration refuses moves of its pods for now. The message has the limit, and
+	// when the next move may start. The event is recorded at most once an hour for each workload
+	// and reason of moves.
+	//
+	// Remedy: find out what causes so many moves. Then wait, or raise the limit.
+	ReasonLimitReached = "LimitReached"
 	// ReasonNotReplacedFirst (Warning, on the pod): another tool drains the node, and no
 	// replacement can start before the pod is evicted.
 	//

@@ -2,7 +2,9 @@ package execution
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,8 +13,10 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // recordEvents emits the events for an action that the API server performed: on the pod, and also
@@ -20,7 +24,7 @@ import (
 // client-go aggregates them.
 func (e *Executor) recordEvents(a migration.Action) {
 	onPod := func(reason, note string) {
-		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, reason, string(a.Kind), note, a.Reason, a.Why)
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, reason, string(a.Kind), note+" [%s]", a.Reason, a.Why, a.ID)
 	}
 	moving := func(note string) {
 		if owner := ownerOf(a.Pod); owner != nil {
@@ -41,10 +45,10 @@ func (e *Executor) recordEvents(a migration.Action) {
 			moving("replacements start after the evictions")
 		}
 	case a.Method == migration.Delete:
-		e.warn(a, spot.ReasonDeleted, "Deleted: "+a.Why,
+		e.warn(a, spot.ReasonDeleted, fmt.Sprintf("Deleted: %s [%s]", a.Why, a.ID),
 			fmt.Sprintf("Deleted pods (%s): no time was left to evict them before their nodes are reclaimed", a.Reason))
 	default:
-		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, spot.ReasonOrphan, string(a.Kind), "Deleted: %s", a.Why)
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, spot.ReasonOrphan, string(a.Kind), "Deleted: %s [%s]", a.Why, a.ID)
 	}
 }
 
@@ -54,6 +58,36 @@ func (e *Executor) reportDryRun(ctx context.Context, a migration.Action) {
 		klog.FromContext(ctx).Info("Would perform action (dry run)", append(logValues(a), "message", a.Why)...)
 		migrations.WithLabelValues(string(a.Method), string(a.Reason), dryRun).Inc()
 	}
+}
+
+// limitedKey is the subject of an event about limits.
+type limitedKey struct {
+	workload workload.OwnerKey
+	cause    safety.Cause
+}
+
+// isLimited reports whether limits refuse the start of a move. It reports this once for each
+// workload and cause until the limit may have ended, and at most once an hour.
+func (e *Executor) isLimited(ctx context.Context, a migration.Action) bool {
+	var refused *safety.LimitError
+	if !errors.As(e.settings.Gate.Check(a.Removal()), &refused) {
+		return a.Limited // until the next plan
+	}
+	w, now := a.Pod.OwnWorkload(), e.clock.Now()
+	if w == nil {
+		return true
+	}
+	maps.DeleteFunc(e.limited, func(_ limitedKey, until time.Time) bool { return !now.Before(until) })
+	key := limitedKey{w.Key, refused.Cause}
+	if _, reported := e.limited[key]; reported {
+		return true
+	}
+	e.limited[key] = now.Add(max(time.Hour, refused.Until.Sub(now)))
+	klog.FromContext(ctx).Info("Move waits because of a limit", append(logValues(a), "message", refused.Error())...)
+	if owner := ownerOf(a.Pod); owner != nil {
+		e.recorder.Eventf(owner, nil, v1.EventTypeWarning, spot.ReasonLimitReached, string(a.Kind), "Moves wait (%s): %s", refused.Cause, refused)
+	}
+	return true
 }
 
 // reportStay reports once why a pod stays; once for a workload and node if its move is useless.
@@ -84,12 +118,28 @@ func logValues(a migration.Action) []any {
 		values = append(values, "node", node.Name, "capacityType", node.Facts.Capacity.Type)
 	}
 	if workload := a.Pod.OwnWorkload(); workload != nil {
-		values = append(values, "workload", klog.KRef(workload.Namespace, workload.Name), "desired", workload.Desired, "floor", workload.Floor)
+		values = append(values, "workload", klog.KRef(workload.Namespace, workload.Name), "desired", workload.Desired,
+			"floor", workload.Floor, "serving", serving(workload))
 	}
 	if !a.Deadline.IsZero() {
 		values = append(values, "deadline", a.Deadline)
 	}
+	if a.ID != "" {
+		values = append(values, "id", a.ID)
+	}
 	return values
+}
+
+// serving counts the ready pods of a workload that do not terminate, when the action was planned.
+func serving(w *snapshot.Workload) (n int) {
+	for _, revision := range w.Revisions {
+		for _, pod := range revision.Pods {
+			if _, ready := pod.Ready(); ready && pod.DeletionTimestamp == nil {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // warn emits a Warning for an action on its pod, and on its workload if it has a note for it.

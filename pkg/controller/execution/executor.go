@@ -34,6 +34,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -55,6 +56,8 @@ type Settings struct {
 	// moment, which cannot be undone. If it does not confirm the Node that the deletion was planned
 	// for, the deletion is not sent, and is planned again. nil confirms every Node.
 	Unchanged func(ctx context.Context, planned *v1.Node, silence bool) (bool, error)
+	// Gate is the Gate of the client; nil: none. A move that it would refuse is not requested.
+	Gate *safety.Gate
 }
 
 // Delays between two attempts for one pod. Each attempt is planned anew. A deletion at the deadline
@@ -109,6 +112,8 @@ type Executor struct {
 	nodes    map[types.UID]*interruptedNode
 	// departures are the moves that this process has started.
 	departures migration.Departures
+	// limited is until when events about limits of a workload's moves are not repeated.
+	limited map[limitedKey]time.Time
 }
 
 // New returns an Executor. The client must not wait inside calls for the API server to allow a
@@ -118,6 +123,7 @@ func New(client kubernetes.Interface, recorder events.EventRecorder, clock clock
 		client: client, recorder: recorder, clock: clock, settings: settings,
 		busy: map[migration.Kind]int{}, busyIn: map[string]int{}, evicting: map[types.UID]bool{},
 		pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{}, departures: migration.Departures{},
+		limited: map[limitedKey]time.Time{},
 	}
 }
 
@@ -165,6 +171,7 @@ func (e *Executor) Do(ctx context.Context, actions []migration.Action) {
 	defer e.mu.Unlock()
 	clear(e.queue)
 	e.queue = e.queue[:0]
+	limited := map[safety.Cause]int{}
 	for _, a := range actions {
 		if !e.settings.DryRun {
 			e.reportObstacles(a)
@@ -172,12 +179,15 @@ func (e *Executor) Do(ctx context.Context, actions []migration.Action) {
 		switch {
 		case e.settings.DryRun:
 			e.reportDryRun(ctx, a)
+		case e.isLimited(ctx, a):
+			limited[a.Removal().Cause]++
 		case a.Kind == migration.Stay:
 			e.reportStay(ctx, a)
 		case e.isDue(a):
 			e.queue = append(e.queue, a)
 		}
 	}
+	setLimited(limited)
 	for range min(len(e.queue), totalFactor*e.settings.Concurrency-e.workers) {
 		e.workers++
 		e.running.Go(func() { e.run(ctx) })
@@ -273,6 +283,7 @@ func (e *Executor) next(ctx context.Context) (migration.Action, bool) {
 	}
 	a := e.queue[i]
 	e.queue = slices.Delete(e.queue, i, i+1)
+	a.ID = safety.NewID()
 	e.workFor(a.Pod).begin(a, requesting, e.clock.Now())
 	if a.DisruptionBudget != "" {
 		e.evicting[a.DisruptionBudget] = true

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 )
 
 const subsystem = "spot_aware_scheduler"
@@ -51,6 +52,13 @@ var (
 		Help:      "Pods that were still on an interrupted node when it vanished, and not yet terminating.",
 	})
 
+	movesLimited = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Subsystem: subsystem,
+		Name:      "moves_limited",
+		Help: "Moves that the last plan would start, and that a limit or a schedule of 'limits' refuses, by cause: 'advisory', 'heal', " +
+			"'make-room', 'return-to-spot' or 'assign'. Except for 'advisory', at most 20 of a cause are counted.",
+	}, []string{"cause"})
+
 	podsOverdue = prometheus.NewCounter(prometheus.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "moved_pods_overdue_total",
@@ -58,11 +66,20 @@ var (
 	})
 )
 
+// setLimited sets how many moves of each cause limits refuse.
+func setLimited(moves map[safety.Cause]int) {
+	for cause, rule := range safety.Rules {
+		if rule.Limited {
+			movesLimited.WithLabelValues(string(cause)).Set(float64(moves[cause]))
+		}
+	}
+}
+
 // RegisterMetrics registers the metrics of moves; call it once per registry. All series exist from
 // then on with value 0. A series that appears with its first count shows no increase, so no alert
 // would fire.
 func RegisterMetrics(registry prometheus.Registerer) {
-	registry.MustRegister(migrations, evictionsBlocked, evacuationDuration, podsLost, podsOverdue)
+	registry.MustRegister(migrations, evictionsBlocked, evacuationDuration, podsLost, podsOverdue, movesLimited)
 	for _, method := range []migration.Method{migration.Surge, migration.Evict, migration.Delete} {
 		for _, reason := range migration.Reasons {
 			for _, outcome := range []string{moved, restored, abandoned, dryRun} {
@@ -70,6 +87,7 @@ func RegisterMetrics(registry prometheus.Registerer) {
 			}
 		}
 	}
+	setLimited(nil)
 	for _, reason := range []outcome{refused, blockedBySeveral, denied} {
 		evictionsBlocked.WithLabelValues(string(reason))
 	}

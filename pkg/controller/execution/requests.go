@@ -20,6 +20,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -65,7 +66,7 @@ func (e *Executor) evict(ctx context.Context, a migration.Action) (outcome, erro
 			return gone, nil
 		}
 	}
-	err := pods.EvictV1(ctx, &policyv1.Eviction{
+	err := pods.EvictV1(safety.WithRemoval(ctx, a.Removal()), &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: a.Pod.Namespace, Name: a.Pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))},
 	})
@@ -122,7 +123,7 @@ func (e *Executor) delete(ctx context.Context, a migration.Action) (outcome, err
 		options.GracePeriodSeconds = &seconds
 	}
 	pods := e.client.CoreV1().Pods(a.Pod.Namespace)
-	err := pods.Delete(ctx, a.Pod.Name, options)
+	err := pods.Delete(safety.WithRemoval(ctx, a.Removal()), a.Pod.Name, options)
 	if !apierrors.IsConflict(err) {
 		return outcomeOf(err)
 	}
@@ -233,7 +234,7 @@ func (e *Executor) release(ctx context.Context, a migration.Action) (outcome, er
 			APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: ptr.To(true),
 		})
 	}
-	return outcomeOf(Patch(ctx, e.client, a.Pod.Pod, patch))
+	return outcomeOf(Patch(safety.WithRemoval(ctx, a.Removal()), e.client, a.Pod.Pod, patch))
 }
 
 // protectedCost is the deletion cost of a restored pod that asked not to be disrupted. It is larger

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -329,7 +330,8 @@ func lastRecorded(e *v1.Event) time.Time {
 func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s sibling, why string) error {
 	// Before the deletion, because the successor may exist before the API server answers.
 	a.addReplacement(revision, replacement{s.pod.Name, why, a.clock.Now()})
-	err := execution.DeletePending(ctx, a.client, s.pod)
+	id := safety.NewID()
+	err := execution.DeletePending(ctx, a.client, s.pod, id)
 	if performed, _ := execution.Performed(ctx, a.client, s.pod, err, func(*v1.Pod) bool { return false }); !performed {
 		a.mu.Lock()
 		delete(a.replaced, revision)
@@ -344,8 +346,8 @@ func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 	if why == reassigned {
 		note = "The pod waited with affinity that does not express its policy: its successor is assigned a capacity type again"
 	}
-	a.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, spot.ReasonReplacedPending, "Replace", "%s", note)
-	klog.FromContext(ctx).Info("Deleted unschedulable pod", "pod", klog.KObj(s.pod), "reason", why)
+	a.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, spot.ReasonReplacedPending, "Replace", "%s [%s]", note, id)
+	klog.FromContext(ctx).Info("Deleted unschedulable pod", "pod", klog.KObj(s.pod), "reason", why, "id", id)
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 )
 
 // Method is how a pod is moved. It is a label of the migrations metric.
@@ -72,4 +74,30 @@ type Action struct {
 	ToSpot bool
 	// Why explains the decision to users.
 	Why string
+	// ID identifies the request in the log and in events; the executor sets it.
+	ID string
+}
+
+// Removal describes the request of a release, an eviction or a deletion.
+func (a *Action) Removal() safety.Removal {
+	r := safety.Removal{ID: a.ID, Cause: a.cause(), Namespace: a.Pod.Namespace, Pod: a.Pod.Name, Starts: a.Limited || a.starts()}
+	if w := a.Pod.OwnWorkload(); w != nil {
+		r.Workload = w.Kind + "/" + w.Name
+	}
+	return r
+}
+
+// cause returns the cause of the removal.
+func (a *Action) cause() safety.Cause {
+	switch {
+	case a.Orphan || a.Reason == Unknown:
+		return safety.Obsolete
+	case a.Unreachable:
+		return safety.Unreachable
+	case a.Method == Delete:
+		return safety.Deadline
+	case a.Reason == Interruption:
+		return safety.Reclaim
+	}
+	return safety.Cause(a.Reason) // the other reasons have the names of their causes
 }

@@ -91,6 +91,8 @@ type Move struct {
 	// Useless explains why the pod stays: its move would not help, or would not end; "" if it may
 	// move.
 	Useless string
+	// Limited: limits currently refuse the start of the move (package safety), so the pod stays.
+	Limited bool
 }
 
 // action returns an action for the pod of the move.

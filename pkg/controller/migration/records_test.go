@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -76,14 +77,12 @@ func gather() (map[string]float64, error) {
 			switch {
 			case labels["method"] != "":
 				name = labels["method"] + " " + labels["reason"] + " " + labels["outcome"]
+			case labels["cause"] != "":
+				name += " " + labels["cause"]
 			case labels["reason"] != "":
 				name += " " + labels["reason"]
 			}
-			if metric.Histogram != nil {
-				counts[name] = metric.Histogram.GetSampleSum()
-			} else {
-				counts[name] = metric.Counter.GetValue()
-			}
+			counts[name] = metric.Counter.GetValue() + metric.Gauge.GetValue() + metric.Histogram.GetSampleSum()
 		}
 	}
 	return counts, err
@@ -293,11 +292,12 @@ func TestLogOfAMove(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		_, line, _ = strings.Cut(line, "] ")
 		line, _, _ = strings.Cut(line, " outcome=")
+		line = regexp.MustCompile(` id="[a-z0-9]{10}"`).ReplaceAllString(line, ` id="ID"`)
 		got = append(got, strings.TrimSpace(line))
 	}
 	// The fields that depend on the world's node and workload have default values.
 	about := ` pod="shop/db-0" action="evict" reason="interruption" method="evict" node="reclaimed" capacityType="on-demand" workload="shop/db"` +
-		` desired=1 floor=0 deadline="` + start.Add(10*time.Minute).String() + `"`
+		` desired=1 floor=0 serving=1 deadline="` + start.Add(10*time.Minute).String() + `" id="ID"`
 	want := []string{`"Action failed, will retry"` + about, `"Evicted pod"` + about + ` message="a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet"`}
 	clustertest.Equal(t, "logged", want, got)
 }

@@ -139,6 +139,9 @@ func (r *round) hadEarlyMove(w *snapshot.Workload) bool {
 // addMoveToSpot adds a move to a node that spotFor returned, or to a node that has to be
 // provisioned if to is nil. since is the time since which that spot has been calm.
 func (r *round) addMoveToSpot(p *snapshot.Pod, reason migration.Reason, to *snapshot.Node, since time.Time) {
+	if r.refuse(p, reason) {
+		return
+	}
 	if r.now.Sub(since) < 2*r.settings.Rebalance.CalmPeriod.Duration && !r.hadEarlyMove(p.Workload) {
 		r.EarlyMoves[p.Workload.Key] = r.now
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/responder"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
@@ -55,6 +56,8 @@ type Clients struct {
 	Evictions *Evictions
 	// NodeOwners are the objects that own nodes; nil if none is known.
 	NodeOwners *NodeOwners
+	// Gate decides which moves may start; nil: all.
+	Gate *safety.Gate
 }
 
 // Planner plans the rounds of the loop. It is not safe for concurrent use.
@@ -97,6 +100,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	}
 	executing := execution.Settings{
 		Concurrency: int(config.Concurrency), RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun,
+		Gate: clients.Gate,
 	}
 	var live *node.LiveReader
 	if clients.Live != nil {
@@ -127,7 +131,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	}
 	rebalancing := rebalance.Settings{
 		Rebalance: config.Rebalance, Gating: config.Gating, GatesReplacement: p.AdmissionPolicy.GatesReplacement,
-		Provisioning: p.Provisioning, Memory: config.Memory,
+		Provisioning: p.Provisioning, Memory: config.Memory, Refuses: p.refuses,
 	}
 	if rebalancing.Selects, err = selects(namespaces.Lister(), config.Rebalance.NamespaceSelector); err != nil {
 		return nil, err
@@ -194,6 +198,9 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	// decides which moves get the room, the urgent ones first.
 	halfWay := began.Add(until.Sub(began) / 2)
 	moves = slices.Concat(moves, requests, p.rebalancer.Plan(s, p.newRoom(s, after(halfWay))))
+	for i := range moves {
+		moves[i].Limited = p.refuses(moves[i].Pod, moves[i].Reason)
+	}
 	actions := migration.Plan(s, p.newRoom(s, after(until)), moves, migrating, progress)
 
 	return loop.Plan{
@@ -204,12 +211,18 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	}, nil
 }
 
-// isMoving reports whether pods are being moved. Moves that wait for a confirmation after their
-// deadline do not count, because that may last for hours.
+// isMoving reports whether pods are being moved. Moves that limits refuse, and moves that wait for
+// a confirmation after their deadline, do not count, because that may last for hours.
 func isMoving(now time.Time, moves []migration.Move, actions []migration.Action) bool {
-	waits := func(m *migration.Move) bool { return m.Unconfirmed && !now.Before(m.Deadline) }
+	waits := func(m *migration.Move) bool { return m.Limited || m.Unconfirmed && !now.Before(m.Deadline) }
 	return slices.ContainsFunc(moves, func(m migration.Move) bool { return !waits(&m) }) ||
 		slices.ContainsFunc(actions, func(a migration.Action) bool { return a.Kind != migration.Stay || !waits(&a.Move) })
+}
+
+// refuses reports whether limits currently refuse the start of a move.
+func (p *Planner) refuses(pod *snapshot.Pod, reason migration.Reason) bool {
+	start := migration.Action{Move: migration.Move{Pod: pod, Reason: reason, Limited: true}}
+	return p.clients.Gate.Check(start.Removal()) != nil
 }
 
 // searchUntil returns when a round must end its search for room if the search starts at now.
