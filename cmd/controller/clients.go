@@ -10,8 +10,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
 // requestTimeout is the timeout of a write request. The result of a request that takes longer is
@@ -28,20 +31,48 @@ const (
 // responsesPerSecond is the rate and the burst of responses to Evictions.
 const responsesPerSecond = 20
 
+// permission decides which requests may be sent. A nil gate refuses no removal.
+type permission struct {
+	// mayWrite returns an error while no request that changes an object may be sent.
+	mayWrite func() error
+	gate     *safety.Gate
+}
+
+// newMover returns the client that moves pods, and its permission. The Gate has a client of its own
+// for the ledger, which waits for no other request.
+func newMover(config *rest.Config, setup *setup, mayWrite func() error) (kubernetes.Interface, permission, error) {
+	client, err := newWriter(config, ledgerWritesPerSecond, permission{mayWrite: mayWrite})
+	if err != nil {
+		return nil, permission{}, err
+	}
+	may := permission{mayWrite, safety.NewGate(safety.Options{
+		Limits: setup.Limits, Ledgers: client.CoreV1().ConfigMaps(leader.Namespace()), Clock: clock.RealClock{},
+	})}
+	writer, err := newWriter(config, int(setup.RequestsPerSecond), may)
+	return writer, may, err
+}
+
+// ledgerWritesPerSecond is the rate and the burst of requests for the ledger: at most a write and a
+// read each second.
+const ledgerWritesPerSecond = 5
+
 // newWriter returns the client that changes objects; see writing.
-func newWriter(config *rest.Config, perSecond int, mayWrite func() error) (kubernetes.Interface, error) {
-	return kubernetes.NewForConfig(writing(config, perSecond, mayWrite))
+func newWriter(config *rest.Config, perSecond int, may permission) (kubernetes.Interface, error) {
+	return kubernetes.NewForConfig(writing(config, perSecond, may))
 }
 
 // writing returns the configuration of a client that changes objects. While mayWrite returns an
-// error, a request that changes an object fails with this error and is not sent. Calls do not retry
-// refused requests. perSecond is the rate and the burst.
-func writing(config *rest.Config, perSecond int, mayWrite func() error) *rest.Config {
+// error, a request that changes an object fails with this error and is not sent. So does a request
+// that removes a pod while the Gate refuses it. Calls do not retry refused requests. perSecond is
+// the rate and the burst.
+func writing(config *rest.Config, perSecond int, may permission) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(withoutRetries)
 	config.QPS, config.Burst = float32(perSecond), perSecond
 	config.Timeout = requestTimeout
-	config.Wrap(guard(mayWrite))
+	config.Wrap(guard(may.mayWrite)) // again, because the Gate may wait for the ledger
+	config.Wrap(may.gate.Enforce)
+	config.Wrap(guard(may.mayWrite))
 	return config
 }
 
@@ -59,7 +90,7 @@ type readers struct {
 func newReaders(config *rest.Config, perSecond int32) (r readers, err error) {
 	readOnly := func() error { return errors.New("this client is read-only") }
 	var errs [4]error
-	r.live, errs[3] = newWriter(config, int(perSecond), readOnly)
+	r.live, errs[3] = newWriter(config, int(perSecond), permission{mayWrite: readOnly})
 	config = rest.CopyConfig(config)
 	config.Wrap(guard(readOnly))
 	r.kubernetes, errs[0] = kubernetes.NewForConfig(config)
@@ -69,11 +100,11 @@ func newReaders(config *rest.Config, perSecond int32) (r readers, err error) {
 }
 
 // newEvictions returns the Evictions that the controller responds to; nil if it responds to none.
-func newEvictions(config *rest.Config, setup *setup, readers readers, mayWrite func() error) (*round.Evictions, error) {
+func newEvictions(config *rest.Config, setup *setup, readers readers, may permission) (*round.Evictions, error) {
 	if !setup.Drain.EvictionRequests {
 		return nil, nil
 	}
-	writer, err := dynamic.NewForConfig(writing(config, responsesPerSecond, mayWrite))
+	writer, err := dynamic.NewForConfig(writing(config, responsesPerSecond, may))
 	if err != nil {
 		return nil, fmt.Errorf("creating the client that responds to Evictions: %w", err)
 	}
@@ -94,6 +125,19 @@ func withoutRetries(next http.RoundTripper) http.RoundTripper {
 		}
 		return response, err
 	})
+}
+
+// withCause gives the requests of a client the cause.
+func withCause(cause safety.Cause) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(request *http.Request) (*http.Response, error) {
+			if request.Method == http.MethodDelete {
+				r := safety.Removal{ID: safety.NewID(), Cause: cause}
+				request = request.WithContext(safety.WithRemoval(request.Context(), r))
+			}
+			return next.RoundTrip(request)
+		})
+	}
 }
 
 // guard lets requests that change an object pass only while mayWrite returns nil.

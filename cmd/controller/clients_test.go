@@ -15,9 +15,12 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 )
 
 var eviction = &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}
+
+var removal = safety.Removal{ID: "id", Cause: safety.Drain, Namespace: "ns", Pod: "p"}
 
 // server is an API server that refuses every request for now, as it does if a PodDisruptionBudget
 // forbids an eviction.
@@ -39,12 +42,12 @@ func server(t *testing.T) (*rest.Config, func() []string) {
 // A refusal is returned at once, with its Retry-After.
 func TestRefusedAtOnce(t *testing.T) {
 	config, methods := server(t)
-	client, err := newWriter(config, 1000, func() error { return nil })
+	client, err := newWriter(config, 1000, permission{mayWrite: func() error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	err = client.PolicyV1().Evictions("ns").Evict(t.Context(), eviction)
+	err = client.PolicyV1().Evictions("ns").Evict(safety.WithRemoval(t.Context(), removal), eviction)
 	seconds, ok := apierrors.SuggestsClientDelay(err)
 	if took := time.Since(began); took > 5*time.Second || !apierrors.IsTooManyRequests(err) || !ok || seconds != 10 {
 		t.Errorf("after %s: %v (in %d s), want TooManyRequests (in 10 s) at once", took, err, seconds)
@@ -66,15 +69,16 @@ func TestGuard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config, methods := server(t)
-			client, err := newWriter(config, 1000, func() error { return test.may })
+			client, err := newWriter(config, 1000, permission{mayWrite: func() error { return test.may }})
 			if err != nil {
 				t.Fatal(err)
 			}
 			pods := client.CoreV1().Pods("ns")
 			_, _ = pods.Get(t.Context(), "p", metav1.GetOptions{})
 			_, patch := pods.Patch(t.Context(), "p", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
-			remove := pods.Delete(t.Context(), "p", metav1.DeleteOptions{})
-			evict := client.PolicyV1().Evictions("ns").Evict(t.Context(), eviction)
+			removing := safety.WithRemoval(t.Context(), removal)
+			remove := pods.Delete(removing, "p", metav1.DeleteOptions{})
+			evict := client.PolicyV1().Evictions("ns").Evict(removing, eviction)
 			if got := methods(); !slices.Equal(got, test.want) {
 				t.Errorf("requests %v, want %v", got, test.want)
 			}

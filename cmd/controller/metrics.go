@@ -10,6 +10,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/failsafe"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
@@ -30,6 +31,7 @@ func registerMetrics() {
 	loop.RegisterMetrics()
 	round.RegisterMetrics()
 	execution.RegisterMetrics(ctrlmetrics.Registry)
+	safety.RegisterMetrics(ctrlmetrics.Registry)
 	recovery.RegisterMetrics(ctrlmetrics.Registry)
 	gating.RegisterMetrics()
 	failsafe.RegisterMetrics()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -16,6 +17,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/disruptions"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/failsafe"
 )
 
@@ -28,11 +30,11 @@ const gatesPerSecond, countsPerSecond = 1000, 100
 // the next pod about a second after a disruption, and the scheduler needs the count by then. It
 // must be called before the caches are started.
 func newBesideRounds(
-	config *rest.Config, setup *setup, caches *caches, planner *round.Planner, mayWrite func() error, elected <-chan struct{},
+	config *rest.Config, setup *setup, caches *caches, planner *round.Planner, may permission, elected <-chan struct{},
 	recorder events.EventRecorder,
 ) ([]manager.Runnable, error) {
-	counts, err := newWriter(config, countsPerSecond, mayWrite)
-	gates, failed := newWriter(config, gatesPerSecond, mayWrite)
+	counts, err := newWriter(config, countsPerSecond, may)
+	gates, failed := newWriter(config, gatesPerSecond, may)
 	if err = errors.Join(err, failed); err != nil {
 		return nil, fmt.Errorf("creating the clients that count disruptions and remove gates: %w", err)
 	}
@@ -52,7 +54,7 @@ func newBesideRounds(
 			return false
 		}
 	}
-	withdrawer, err := newWithdrawer(config, setup, caches, leads, recorder)
+	withdrawer, err := newWithdrawer(config, setup, caches, leads, may.gate, recorder)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +83,7 @@ func addWebhook(mgr manager.Manager, config *rest.Config, setup *setup) error {
 	if !setup.Gating.ServesWebhook() || setup.DryRun {
 		return nil
 	}
-	client, err := newWriter(config, publicationsPerSecond, func() error { return nil })
+	client, err := newWriter(config, publicationsPerSecond, permission{mayWrite: func() error { return nil }})
 	if err != nil {
 		return fmt.Errorf("creating the client that publishes the certificate of the webhook: %w", err)
 	}
@@ -113,14 +115,16 @@ const withdrawalsPerSecond = 50
 // newWithdrawer returns the runnable that withdraws what no controller withdraws in time, while
 // this replica does not lead. A scheduler of this project does the same.
 func newWithdrawer(
-	config *rest.Config, setup *setup, caches *caches, leads func() bool, recorder events.EventRecorder,
+	config *rest.Config, setup *setup, caches *caches, leads func() bool, gate *safety.Gate, recorder events.EventRecorder,
 ) (manager.Runnable, error) {
-	client, err := newWriter(config, withdrawalsPerSecond, func() error {
+	config = writing(config, withdrawalsPerSecond, permission{gate: gate, mayWrite: func() error {
 		if leads() {
 			return errLeads
 		}
 		return nil
-	})
+	}})
+	config.Wrap(withCause(safety.Obsolete))
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("creating the client that withdraws what a controller left: %w", err)
 	}
@@ -150,7 +154,7 @@ func startFailsafe(ctx context.Context, config *rest.Config, setup *setup, optio
 	if err != nil {
 		return fmt.Errorf("creating the caches: %w", err)
 	}
-	withdrawer, err := newWithdrawer(config, setup, caches, func() bool { return false }, mgr.GetEventRecorder(name))
+	withdrawer, err := newWithdrawer(config, setup, caches, func() bool { return false }, nil, mgr.GetEventRecorder(name))
 	if err != nil {
 		return err
 	}

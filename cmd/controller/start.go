@@ -104,11 +104,11 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	if err != nil {
 		return fmt.Errorf("creating the clients that read: %w", err)
 	}
-	writer, err := newWriter(config, int(setup.RequestsPerSecond), mayWrite)
+	writer, may, err := newMover(config, setup, mayWrite)
 	if err != nil {
 		return fmt.Errorf("creating the client that writes: %w", err)
 	}
-	evictions, err := newEvictions(config, setup, readers, mayWrite)
+	evictions, err := newEvictions(config, setup, readers, may)
 	if err != nil {
 		return err
 	}
@@ -119,6 +119,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	}
 	planner, err := round.NewPlanner(setup.Config, caches.factory, round.Clients{
 		Writer: writer, RequestTimeout: requestTimeout, Live: readers.live, Recorder: recorder, Evictions: evictions, NodeOwners: nodeOwners,
+		Gate: may.gate,
 	})
 	if err != nil {
 		return fmt.Errorf("connecting the planners to the caches: %w", err)
@@ -144,7 +145,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	if setup.DryRun {
 		runnables = append(runnables, newDryRunWarning(readers, setup))
 	} else {
-		besideRounds, err := newBesideRounds(config, setup, caches, planner, mayWrite, mgr.Elected(), recorder)
+		besideRounds, err := newBesideRounds(config, setup, caches, planner, may, mgr.Elected(), recorder)
 		if err != nil {
 			return err
 		}
