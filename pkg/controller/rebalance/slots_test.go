@@ -7,7 +7,9 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
 // Slots of MaxMoves are used by pods that were released from existing workloads, one per workload,
@@ -111,4 +113,22 @@ func TestRoomOfLingeringPod(t *testing.T) {
 			clustertest.Equal(t, "moves", test.want, w.plan(rebalance.NewPlanner(rebalance.Settings{Rebalance: controller.Rebalance{MakeRoom: true, MaxMoves: 5}})))
 		})
 	}
+}
+
+// A move that limits refuse uses no slot of MaxMoves. It has not failed: it is planned at once when
+// the limit ends.
+func TestLimitedMoves(t *testing.T) {
+	limited, refused := settings, true
+	limited.Rebalance.MaxMoves = 1
+	limited.Refuses = func(p *snapshot.Pod, _ migration.Reason) bool { return refused && p.Workload.Name == "api" }
+	w := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment api 2 s s min=1", "deployment web 2 s s min=1")
+	p := rebalance.NewPlanner(limited)
+	clustertest.Equal(t, "moves", []string{"web-0 heal", "api-0 heal limited"}, w.plan(p))
+	w.workload("web").floor = 0
+	for _, after := range []time.Duration{time.Minute, 2 * time.Hour} { // longer than moveTimeout
+		w.now = start.Add(after)
+		clustertest.Equal(t, "moves", []string{"api-0 heal limited"}, w.plan(p))
+	}
+	refused = false
+	clustertest.Equal(t, "moves", []string{"api-0 heal"}, w.plan(p))
 }

@@ -391,6 +391,9 @@ func (w *world) plan(p *rebalance.Planner) []string {
 		if m.Useless != "" {
 			what += " stopped"
 		}
+		if m.Limited {
+			what += " limited"
+		}
 		moves = append(moves, m.Pod.Name+" "+what)
 	}
 	return moves
