@@ -36,7 +36,8 @@ func TestDefaultsAreDocumented(t *testing.T) {
 	}
 }
 
-// defaults returns the values of the set fields of an object, by their paths. It omits lists and maps.
+// defaults returns the values of the set fields of an object, by their paths. It omits lists and
+// maps.
 func defaults(prefix string, object reflect.Value) map[string]string {
 	all := map[string]string{}
 	for field, value := range object.Fields() {

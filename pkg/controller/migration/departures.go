@@ -111,8 +111,8 @@ func (d Departures) Expire(s *snapshot.Snapshot) {
 }
 
 // sinceCleared returns for how long the node has had no signal since the first move because of one;
-// the longest Duration if this is unknown. It is 0 while the taint of the controller is still on the
-// node, which keeps replacements off it.
+// the longest Duration if this is unknown. It is 0 while the taint of the controller is still on
+// the node, which keeps replacements off it.
 func (of departure) sinceCleared(node *snapshot.Node, now time.Time) time.Duration {
 	if of.present != nil && node.Facts.Signal == decision.Reclaim {
 		return 0
