@@ -1,0 +1,175 @@
+package safety
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
+)
+
+// SwitchesName is the name of the ConfigMap with the switches, in the namespace of the
+// installation. Users create it with kubectl spot; no manifest contains it.
+const SwitchesName = "spot-controller-switches"
+
+// The keys of a Pause and a ForcedBreaker in the ConfigMap. Their values are YAML.
+const pauseKey, breakerKey = "pause", "breaker"
+
+// Switch is what all switches contain.
+type Switch struct {
+	// Until is when the switch ends; nil means that only a user ends it.
+	Until *metav1.Time `json:"until,omitempty"`
+	// By is the name of the user who set the switch, and Since is when. Both may be missing.
+	By    string       `json:"by,omitempty"`
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+func (s *Switch) ended(now time.Time) bool { return s.Until != nil && !now.Before(s.Until.Time) }
+
+// String returns until when the switch is in effect, and who set it when.
+func (s *Switch) String() string {
+	text := "without an end"
+	if s.Until != nil {
+		text = "until " + s.Until.UTC().Format(time.RFC3339)
+	}
+	if s.Since != nil {
+		text += ", since " + s.Since.UTC().Format(time.RFC3339)
+	}
+	if s.By != "" {
+		text += ", by " + s.By
+	}
+	return text
+}
+
+// Pause stops removals, releases and new taints.
+type Pause struct {
+	Switch `json:",inline"`
+	// Only contains the causes that are paused. Empty means all.
+	Only []Cause `json:"only,omitempty"`
+	// Message is for other users.
+	Message string `json:"message,omitempty"`
+}
+
+// Stops reports whether a cause is paused; a nil Pause stops none. A pause of Reclaim includes
+// Deadline: otherwise the pods would be deleted that could not be evicted in time.
+func (p *Pause) Stops(c Cause) bool {
+	return p != nil && (len(p.Only) == 0 || slices.Contains(p.Only, c) || c == Deadline && slices.Contains(p.Only, Reclaim))
+}
+
+// String describes the pause in words for users.
+func (p *Pause) String() string {
+	text := "everything"
+	if len(p.Only) > 0 {
+		text = joined(p.Only)
+	}
+	text += " " + p.Switch.String()
+	if p.Message != "" {
+		text += ": " + refusal.Short(p.Message)
+	}
+	return text
+}
+
+// ForcedBreaker replaces the decision of the breaker. State is BreakerOpen or BreakerClosed.
+type ForcedBreaker struct {
+	Switch `json:",inline"`
+	State  string `json:"state"`
+}
+
+// The values of ForcedBreaker.State.
+const BreakerOpen, BreakerClosed = "Open", "Closed"
+
+// String describes the breaker in words for users.
+func (b *ForcedBreaker) String() string { return b.State + " " + b.Switch.String() }
+
+// Open reports whether the breaker is open; nil if b is nil, and the controller decides.
+func (b *ForcedBreaker) Open() *bool {
+	if b == nil {
+		return nil
+	}
+	return ptr.To(b.State == BreakerOpen)
+}
+
+// SwitchValues are the switches that are set.
+type SwitchValues struct {
+	Pause   *Pause
+	Breaker *ForcedBreaker
+}
+
+// At returns the switches that have not ended.
+func (v SwitchValues) At(now time.Time) SwitchValues {
+	if v.Pause != nil && v.Pause.ended(now) {
+		v.Pause = nil
+	}
+	if v.Breaker != nil && v.Breaker.ended(now) {
+		v.Breaker = nil
+	}
+	return v
+}
+
+// ReadSwitches returns the switches in a ConfigMap. An invalid pause is a pause of everything
+// without an end, because a user may have meant any pause. An invalid breaker is not set. In both
+// cases the error names the key and what is wrong.
+func ReadSwitches(configMap *v1.ConfigMap) (values SwitchValues, err error) {
+	if text, ok := configMap.Data[breakerKey]; ok {
+		b := &ForcedBreaker{}
+		invalid := yaml.UnmarshalStrict([]byte(text), b)
+		values.Breaker = b
+		if invalid == nil && b.State != BreakerOpen && b.State != BreakerClosed {
+			invalid = fmt.Errorf("state: invalid value %q: expected %s or %s", b.State, BreakerOpen, BreakerClosed)
+		}
+		if invalid != nil {
+			values.Breaker, err = nil, fmt.Errorf("key %s is ignored: %w", breakerKey, invalid)
+		}
+	}
+	if text, ok := configMap.Data[pauseKey]; ok {
+		p := &Pause{}
+		invalid := yaml.UnmarshalStrict([]byte(text), p)
+		if invalid == nil {
+			invalid = CheckCauses(p.Only)
+		}
+		if invalid != nil {
+			p = &Pause{Message: "key " + pauseKey + " is invalid, so everything is paused"}
+			err = errors.Join(fmt.Errorf("%s: %w", p.Message, invalid), err)
+		}
+		values.Pause = p
+	}
+	return values, err
+}
+
+// CheckCauses returns an error that lists all causes if one is unknown.
+func CheckCauses(causes []Cause) error {
+	for _, c := range causes {
+		if _, known := Rules[c]; !known {
+			return fmt.Errorf("unknown reason %q: expected %s", c, joined(slices.Sorted(maps.Keys(Rules))))
+		}
+	}
+	return nil
+}
+
+// Store replaces the content of a ConfigMap. A switch that is nil is removed.
+func (v SwitchValues) Store(configMap *v1.ConfigMap) error {
+	configMap.Data = map[string]string{}
+	for key, value := range map[string]any{pauseKey: v.Pause, breakerKey: v.Breaker} {
+		text, err := yaml.Marshal(value)
+		if err != nil {
+			return err
+		}
+		if string(text) != "null\n" {
+			configMap.Data[key] = string(text)
+		}
+	}
+	return nil
+}
+
+// joined returns causes separated by commas.
+func joined(causes []Cause) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(causes), " ", ", "), "[]")
+}
