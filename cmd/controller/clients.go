@@ -36,18 +36,26 @@ type permission struct {
 	// mayWrite returns an error while no request that changes an object may be sent.
 	mayWrite func() error
 	gate     *safety.Gate
+	// switches are what users can pause. They have not started.
+	switches *safety.SwitchWatcher
 }
 
 // newMover returns the client that moves pods, and its permission. The Gate has a client of its own
 // for the ledger, which waits for no other request.
-func newMover(config *rest.Config, setup *setup, mayWrite func() error) (kubernetes.Interface, permission, error) {
+func newMover(
+	config *rest.Config, setup *setup, readers readers, mayWrite func() error,
+) (kubernetes.Interface, permission, error) {
 	client, err := newWriter(config, ledgerWritesPerSecond, permission{mayWrite: mayWrite})
 	if err != nil {
 		return nil, permission{}, err
 	}
-	may := permission{mayWrite, safety.NewGate(safety.Options{
-		Limits: setup.Limits, Ledgers: client.CoreV1().ConfigMaps(leader.Namespace()), Clock: clock.RealClock{},
-	})}
+	may := permission{mayWrite: mayWrite}
+	if may.switches, err = safety.NewSwitchWatcher(readers.kubernetes, leader.Namespace(), clock.RealClock{}); err != nil {
+		return nil, permission{}, err
+	}
+	may.gate = safety.NewGate(safety.Options{
+		Limits: setup.Limits, Ledgers: client.CoreV1().ConfigMaps(leader.Namespace()), Switches: may.switches, Clock: clock.RealClock{},
+	})
 	writer, err := newWriter(config, int(setup.RequestsPerSecond), may)
 	return writer, may, err
 }

@@ -27,7 +27,7 @@ func TestRemovalsNeedACause(t *testing.T) {
 	} {
 		for _, gate := range []*safety.Gate{nil, safety.NewGate(safety.Options{Clock: clock.RealClock{}})} {
 			config, methods := server(t)
-			config = writing(config, 1000, permission{may, gate})
+			config = writing(config, 1000, permission{mayWrite: may, gate: gate})
 			test.change(config)
 			client, err := kubernetes.NewForConfig(config)
 			if err != nil {
@@ -51,7 +51,7 @@ func TestStaleLeaseCountsNothing(t *testing.T) {
 	config, methods := server(t)
 	refuses := func() error { return errStaleLease }
 	gate := safety.NewGate(safety.Options{Clock: clock.RealClock{}}) // with limits of 0
-	client, err := newWriter(config, 1000, permission{refuses, gate})
+	client, err := newWriter(config, 1000, permission{mayWrite: refuses, gate: gate})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -104,7 +105,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	if err != nil {
 		return fmt.Errorf("creating the clients that read: %w", err)
 	}
-	writer, may, err := newMover(config, setup, mayWrite)
+	writer, may, err := newMover(config, setup, readers, mayWrite)
 	if err != nil {
 		return fmt.Errorf("creating the client that writes: %w", err)
 	}
@@ -119,7 +120,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	}
 	planner, err := round.NewPlanner(setup.Config, caches.factory, round.Clients{
 		Writer: writer, RequestTimeout: requestTimeout, Live: readers.live, Recorder: recorder, Evictions: evictions, NodeOwners: nodeOwners,
-		Gate: may.gate,
+		Gate: may.gate, Switches: may.switches,
 	})
 	if err != nil {
 		return fmt.Errorf("connecting the planners to the caches: %w", err)
@@ -138,7 +139,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		return rounds.Start(ctx)
 	})
 	nodePools := &round.NodePools{Reader: readers.dynamic, Provisioning: planner.Provisioning}
-	runnables := []manager.Runnable{caches, nodeOwners, nodePools, leading}
+	runnables := []manager.Runnable{caches, may.switches, nodeOwners, nodePools, leading}
 	if evictions != nil {
 		runnables = append(runnables, evictions)
 	}
@@ -151,15 +152,20 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		}
 		runnables = append(runnables, besideRounds...)
 	}
+	return errors.Join(addRunnables(mgr, runnables), addWebhook(mgr, config, setup),
+		mgr.AddReadyzCheck("caches", app.ReadyWhen(caches.full)),
+		mgr.AddReadyzCheck("switches", func(*http.Request) error { return may.switches.Unread() }),
+		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
+	)
+}
+
+func addRunnables(mgr manager.Manager, runnables []manager.Runnable) error {
 	for _, r := range runnables {
 		if err := mgr.Add(r); err != nil {
 			return fmt.Errorf("adding to the manager: %w", err)
 		}
 	}
-	return errors.Join(addWebhook(mgr, config, setup),
-		mgr.AddReadyzCheck("caches", app.ReadyWhen(caches.full)),
-		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
-	)
+	return nil
 }
 
 // discardRecorder drops all events.

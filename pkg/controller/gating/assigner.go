@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/turns"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
@@ -58,6 +59,8 @@ type Settings struct {
 	// Provisioning is the evidence about the nodes that autoscalers add. nil means that only the
 	// nodes of the caches count, and that no planner learns about refusals.
 	Provisioning *simulation.Provisioning
+	// Paused reports whether a user has paused removals with a cause; nil: nothing is paused.
+	Paused func(safety.Cause) bool
 }
 
 // Assigner assigns gated pods and removes their gates.

@@ -138,6 +138,9 @@ func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKe
 			a.mu.Unlock()
 			continue
 		}
+		if a.settings.Paused != nil && a.settings.Paused(safety.Pending) {
+			return time.Second, nil
+		}
 		return time.Second, a.replace(ctx, revision, s, why)
 	}
 	return reconsiderInterval, nil

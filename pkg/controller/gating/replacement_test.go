@@ -3,6 +3,7 @@ package gating
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -162,4 +164,24 @@ func TestGrantOfALostDeletion(t *testing.T) {
 	if got := w.assigned(); got["web-1"] != "any" || got["web-2"] != "on-demand" {
 		t.Errorf("assigned %v, want one grant", got)
 	}
+}
+
+// While deletions of pending pods are paused, gates are still removed. The deletion follows.
+func TestPause(t *testing.T) {
+	settings := decision.WorkloadSettings{MinOnDemand: decision.Percent(100), FallbackAfter: 10 * time.Second, RolloutRelief: decision.Never}
+	w := start(t, settings, append(clustertest.NewDeployment("web", 3), pooled("o", "on-demand", "a"), pooled("n", "spot", "a"))...)
+	var resumed atomic.Bool
+	w.settings.Paused = func(c safety.Cause) bool { return c == safety.Pending && !resumed.Load() }
+	w.create(unschedulable(gated("ReplicaSet", "web-r", "web-0"), time.Minute, "on-demand"))
+	w.create(gated("ReplicaSet", "web-r", "web-1"))
+	w.until("the gate is removed", func() bool { return w.assigned()["web-1"] != "" })
+	pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-0", metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("the pod was deleted: %v", err)
+	}
+	if again, err := w.reconcile(t.Context(), workload.RevisionOf(pod)); err != nil || again == 0 || again > time.Second || w.gone("web-0") {
+		t.Errorf("reconciled again after %s, %v; deleted: %v", again, err, w.gone("web-0"))
+	}
+	resumed.Store(true)
+	w.until("the pod is deleted", func() bool { return w.gone("web-0") })
 }

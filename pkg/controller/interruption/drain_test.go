@@ -11,6 +11,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -231,5 +232,23 @@ func TestDrainThenReclaim(t *testing.T) {
 	w.round(time.Second)
 	if got, want := w.marks(), "DrainInProgress:NoSchedule state"; got != want || !slices.Equal(w.events, []string{spot.ReasonInterruption, spot.ReasonInterruptionOver}) {
 		t.Errorf("marks %q and events %v, want %q", got, w.events, want)
+	}
+}
+
+// A pod that a pause has restored is released again for the same drain after the pause.
+func TestDrainAfterPause(t *testing.T) {
+	w := newWorld(t)
+	w.settings.Drain.Assist, w.settings.Drain.Cordons = true, true
+	w.node.Spec.Unschedulable = true
+	paused := false
+	w.settings.Paused = func(c safety.Cause) bool { return paused && c == safety.Drain }
+	w.round(0)
+	w.pods[0].Release = &snapshot.Release{Reason: string(migration.Drain), At: w.now}
+	w.round(time.Second)
+	w.pods[0].Release, paused = nil, true
+	w.round(time.Second)
+	paused = false
+	if got, want := w.round(time.Second), "web-0 drain, web-1 drain"; got != want {
+		t.Errorf("after the pause: moves %q, want %q", got, want)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -25,6 +26,8 @@ type Mark struct {
 	// Annotations are the annotations to write. A nil value removes one. An empty map leaves all
 	// annotations unchanged.
 	Annotations map[string]*string
+	// Cause is why the node gets the controller's taint; "" if it gets none, or has it already.
+	Cause safety.Cause
 	// Events are the events to emit on the node after the write.
 	Events []Event
 }
@@ -99,6 +102,9 @@ func (m *Mark) addClassEvent(n *observedNode, class decision.SignalClass, want d
 	switch drain := decision.Drain.String(); {
 	case want.Class == drain && n.state.Class == "", want.Class == "" && n.state.Class == drain:
 		// The client that drains the node reports it.
+	case want.Class == decision.Reclaim.String() && want.paused:
+		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: the node is expected to vanish at %s, and the controller is paused",
+			n.signals[0].Name, want.deadline.UTC().Format(time.RFC3339))
 	case n.unconfirmed:
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: the breaker is open, so only pods whose replacement is ready are evicted",
 			n.signals[0].Name)

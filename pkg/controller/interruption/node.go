@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -173,6 +174,25 @@ func (o *observedNode) blocksNewPods() bool {
 			return t.Key == a.Signal.Key && t.Effect != v1.TaintEffectPreferNoSchedule
 		})
 	})
+}
+
+// onlyUnreachable reports whether every signal of the node is that its kubelet is unreachable.
+func (o *observedNode) onlyUnreachable() bool {
+	return !slices.ContainsFunc(o.signals, func(a node.Announcement) bool { return !isUnreachable(a) })
+}
+
+// cause returns why pods leave the node, or why it gets the project's taint. class is the class of
+// its signals.
+func (o *observedNode) cause(class decision.SignalClass) safety.Cause {
+	switch {
+	case class == decision.Advisory:
+		return safety.Advisory
+	case class == decision.Drain:
+		return safety.Drain
+	case o.onlyUnreachable():
+		return safety.Unreachable
+	}
+	return safety.Reclaim
 }
 
 // keepStrongestSignals removes the signals of weaker classes, and returns the strongest class.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -50,7 +51,11 @@ type Settings struct {
 	// ForcedBreaker is what a user has set the breaker to: true is open, for every node with a
 	// reclaim signal that is not confirmed, and false is closed. nil: the nodes decide.
 	ForcedBreaker *bool
+	// Paused is as in migration.Settings. No node gets a taint because of a paused cause.
+	Paused func(safety.Cause) bool
 }
+
+func (s *Settings) isPaused(cause safety.Cause) bool { return s.Paused != nil && s.Paused(cause) }
 
 // Draining reports whether another component drains a node whose signals have this class.
 func (s *Settings) Draining(n *snapshot.Node, class decision.SignalClass) bool {
@@ -151,6 +156,8 @@ type desired struct {
 	// staleDeadline reports whether the deadline annotation is before every signal. Then it belongs
 	// to an earlier interruption, and is replaced.
 	staleDeadline bool
+	// paused reports whether moves off the node are paused.
+	paused bool
 }
 
 // planNode plans for one node. ok is false if its marks are correct.
@@ -172,7 +179,13 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 		released, drained := p.drain(n)
 		want.Released, moves = released, append(moves, drained...)
 	}
-	mark, ok = newMark(n, class, want)
+	cause := n.cause(class)
+	if want.paused = p.isPaused(cause); want.paused && !n.tainted {
+		want.Taint = ""
+	}
+	if mark, ok = newMark(n, class, want); want.Taint != "" && !n.tainted {
+		mark.Cause = cause
+	}
 	p.moves = append(p.moves, moves...)
 	return mark, ok
 }
@@ -196,7 +209,7 @@ func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move
 		want.Taint = taintValue(n.signals[0])
 	}
 	unreachable := slices.ContainsFunc(n.signals, isUnreachable)
-	onlyUnreachable := !slices.ContainsFunc(n.signals, func(a node.Announcement) bool { return !isUnreachable(a) })
+	onlyUnreachable := n.onlyUnreachable()
 	for _, pod := range n.Pods {
 		if p.mayMove(pod) && !(onlyUnreachable && staysOnUnreachableNode(pod)) {
 			moves = append(moves, migration.Move{
@@ -310,7 +323,7 @@ func (p *planner) drain(n *observedNode) (released []types.UID, moves []migratio
 		}
 		isReleased := pod.Release != nil && pod.Release.Reason == string(migration.Drain)
 		wasReleased := slices.Contains(n.state.Released, pod.UID)
-		if isReleased || wasReleased {
+		if isReleased || wasReleased && !p.isPaused(safety.Drain) { // restored by a pause: released again after it
 			released = append(released, pod.UID)
 		}
 		move := migration.Move{Pod: pod, Reason: migration.Drain, OnlySurge: true}

@@ -77,8 +77,8 @@ func inLeavingOrder(observed []*observation) []*observation {
 // would not. A pod whose ReplicaSet is gone serves until the replicas that its Deployment wants are
 // served elsewhere. If its Deployment wants none, no other controller would delete the pod.
 func (p *planner) completeAlone(o *observation) (next Action, waits bool) {
-	release, revision := o.Pod.Release, o.Pod.ReleasedFrom
-	unready := !o.ready && p.now.Sub(o.readySince) >= unreadyTimeout
+	release, revision, paused := o.Pod.Release, o.Pod.ReleasedFrom, p.isPausedFor(o)
+	unready := !o.ready && p.now.Sub(o.readySince) >= unreadyTimeout && !paused
 	gone := fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)
 	switch {
 	case o.adopted:
@@ -88,7 +88,7 @@ func (p *planner) completeAlone(o *observation) (next Action, waits bool) {
 	case revision != nil && !o.restored && desiredPods(revision) == 0 &&
 		(revision.Workload.Deployment == nil || workload.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
 		next = orphanDeletion(o, revision.Workload.Name+" is scaled to 0")
-	case p.lastMomentReached(o):
+	case p.lastMomentReached(o) && !paused:
 		next = p.deletion(o)
 	case revision == nil && (o.Pod.Node == nil || unready || p.servesElsewhere(o.Pod.Deployment)):
 		next = o.action(EvictPod, Surge, gone)
@@ -143,7 +143,11 @@ func (p *planner) completeReplaced(o *observation, replaced bool) Action {
 		waited = min(waited, p.settings.Departures[keyOfDeparture(o.Pod)].sinceCleared(o.Pod.Node, p.now))
 	}
 	evicted := max(drainTimeout, timeout+drainMargin)
-	switch {
+	switch paused := p.isPausedFor(o); {
+	case paused && replaced:
+		return Action{}
+	case paused:
+		return o.action(Restore, Surge, "the controller is paused")
 	case drained && o.requested != Drain:
 		return o.action(Restore, Surge, "its node is no longer being drained")
 	case replaced && !drained:

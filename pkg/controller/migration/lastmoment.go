@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -16,9 +17,10 @@ const requestsPerDeletion = 2
 // of 0 the API server would remove the pod object before its containers have ended.
 const shortestGrace = time.Second
 
-// lastMomentReached reports whether the pod has no more time for an eviction.
+// lastMomentReached reports whether the pod has no more time for an eviction. While deletions are
+// paused, evictions continue.
 func (p *planner) lastMomentReached(o *observation) bool {
-	return !o.Deadline.IsZero() && !o.Unconfirmed && !p.now.Before(p.lastMoment(o))
+	return !o.Deadline.IsZero() && !o.Unconfirmed && !p.now.Before(p.lastMoment(o)) && !p.isPaused(safety.Deadline)
 }
 
 // deletion returns the action of a pod at its last moment: its deletion, or its eviction if

@@ -22,6 +22,8 @@ func (p *planner) start(o *observation) Action {
 	switch {
 	case o.Useless != "":
 		return o.action(Stay, "", o.Useless)
+	case p.isPausedFor(o):
+		return Action{}
 	case last:
 		return p.deletion(o)
 	case o.Limited && o.Deadline.IsZero():

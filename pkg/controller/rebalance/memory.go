@@ -231,6 +231,8 @@ func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snap
 	case pod != nil && pod.Release != nil:
 		a.released = true
 	case pod != nil && pod.DeletionTimestamp != nil:
+	case pod != nil && r.isPaused(a.reason):
+		delete(m.attempts, w.Key)
 	case pod != nil:
 		if a.released || r.now.Sub(a.started) >= moveTimeout {
 			m.recordFailure(w.Key, a, r.now)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
@@ -490,4 +491,33 @@ func TestFailuresStop(t *testing.T) {
 		"420: web-420 heal stopped", "440: web-420 heal",
 	}
 	clustertest.Equal(t, "moves", want, log)
+}
+
+// A pause ends moves, but they do not count as failed. They continue after the pause.
+func TestPause(t *testing.T) {
+	w := newWorld("node o on-demand cpu=9", "node r spot cpu=0", "node s spot cpu=9", "deployment web 3 o o o min=1")
+	paused, settings := migration.Reason(""), settings
+	settings.Paused = func(r migration.Reason) bool { return r == paused }
+	p := rebalance.NewPlanner(settings)
+	for _, step := range []struct {
+		minute   float64
+		paused   migration.Reason
+		released string
+		want     string
+	}{
+		{0, "", "", "web-0 return-to-spot"},
+		{0.5, "", "return-to-spot", ""},
+		{0.6, migration.ReturnToSpot, "return-to-spot", ""},
+		{0.7, migration.ReturnToSpot, "", ""},
+		{0.8, "", "", "web-0 return-to-spot"},
+		{30, migration.ReturnToSpot, "", ""},
+		{30.1, migration.Heal, "", "web-0 return-to-spot"},
+		{30.2, "", "", "web-0 return-to-spot"},
+	} {
+		w.now, paused = start.Add(time.Duration(step.minute*float64(time.Minute))), step.paused
+		w.pod("web-0").released = step.released
+		if got := strings.Join(w.plan(p), ", "); got != step.want {
+			t.Errorf("minute %g: moves %q, want %q", step.minute, got, step.want)
+		}
+	}
 }

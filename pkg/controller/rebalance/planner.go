@@ -46,6 +46,9 @@ type Settings struct {
 	Refuses func(*snapshot.Pod, migration.Reason) bool
 	// Selects reports whether workloads of a namespace may be moved; nil means all.
 	Selects func(namespace string) bool
+	// Paused reports whether a user has paused moves for a reason. None is planned, and one that is
+	// given up counts as no failure. nil: nothing is paused.
+	Paused func(migration.Reason) bool
 }
 
 // Room is a migration.Room whose search time is limited. *simulation.Room implements it.
@@ -123,22 +126,27 @@ func (p *Planner) plan(s *snapshot.Snapshot, room Room, obstacles map[Shortfall]
 	r.surges, r.feasibility = migration.CanSurge(s), p.settings.Provisioning.Feasibility(s)
 	p.recordUnavailable(r.transitions, r.now)
 	r.inProgress = p.track(r)
-	if p.settings.Rebalance.Heal {
+	if p.settings.Rebalance.Heal && !p.isPaused(migration.Heal) {
 		r.toOnDemand(migration.Heal, r.podsToHeal, r.healCandidates)
 	}
-	if r.refusedInStep = 0; p.settings.Rebalance.MakeRoom {
+	if r.refusedInStep = 0; p.settings.Rebalance.MakeRoom && !p.isPaused(migration.MakeRoom) {
 		r.makeRoom()
 	}
-	if r.refusedInStep = 0; r.gating && p.settings.Rebalance.Heal && p.settings.Gating.HealRunning {
+	if r.refusedInStep = 0; r.gating && p.settings.Rebalance.Heal && p.settings.Gating.HealRunning &&
+		!p.isPaused(migration.Assign) {
 		r.toOnDemand(migration.Assign, r.podsToAssign, r.assignCandidates)
 	}
-	if r.refusedInStep = 0; p.settings.Rebalance.ReturnToSpot {
+	if r.refusedInStep = 0; p.settings.Rebalance.ReturnToSpot && !p.isPaused(migration.ReturnToSpot) {
 		r.returnToSpot()
 	}
 	p.forget(r)
 	r.reportStopped()
 	p.settings.Memory.Store(p.passedOn)
 	return r
+}
+
+func (p *Planner) isPaused(reason migration.Reason) bool {
+	return p.settings.Paused != nil && p.settings.Paused(reason)
 }
 
 // round is one run of Plan.

@@ -58,6 +58,8 @@ type Clients struct {
 	NodeOwners *NodeOwners
 	// Gate decides which moves may start; nil: all.
 	Gate *safety.Gate
+	// Switches are what users can pause; nil: nothing.
+	Switches *safety.SwitchWatcher
 }
 
 // Planner plans the rounds of the loop. It is not safe for concurrent use.
@@ -122,7 +124,12 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	if clients.Evictions != nil {
 		p.informers = append(p.informers, clients.Evictions.informer)
 	}
-	p.interruptions = interruption.Settings{Interruption: config.Interruption, Drain: config.Drain, Signals: config.Signals}
+	if clients.Switches != nil {
+		p.informers = append(p.informers, clients.Switches.Informer())
+	}
+	p.interruptions = interruption.Settings{
+		Interruption: config.Interruption, Drain: config.Drain, Signals: config.Signals, Paused: clients.Paused,
+	}
 	if p.interruptions.Selects, err = selects(namespaces.Lister(), config.Interruption.NamespaceSelector); err != nil {
 		return nil, err
 	}
@@ -132,6 +139,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	rebalancing := rebalance.Settings{
 		Rebalance: config.Rebalance, Gating: config.Gating, GatesReplacement: p.AdmissionPolicy.GatesReplacement,
 		Provisioning: p.Provisioning, Memory: config.Memory, Refuses: p.refuses,
+		Paused: func(reason migration.Reason) bool { return clients.Paused(safety.Cause(reason)) }, // which have the same names
 	}
 	if rebalancing.Selects, err = selects(namespaces.Lister(), config.Rebalance.NamespaceSelector); err != nil {
 		return nil, err
@@ -165,6 +173,9 @@ func (p *Planner) CapacityType(node *v1.Node, now time.Time) decision.CapacityTy
 	return p.reader.CapacityType(node, now)
 }
 
+// Paused is Clients.Paused.
+func (p *Planner) Paused(cause safety.Cause) bool { return p.clients.Paused(cause) }
+
 // Wait returns when no move has a request in flight. Plan must not be called meanwhile.
 func (p *Planner) Wait() { p.executor.Wait() }
 
@@ -181,11 +192,13 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	}
 	progress := p.executor.Observe(s)
 
+	switchesRead := p.observeSwitches()
 	marks, moves, breaker := interruption.Plan(s, p.interruptions)
 	p.breaker.observe(breaker)
 	migrating := p.config.migrationSettings(p.AdmissionPolicy.GatesNewPods())
 	migrating.Departures = p.executor.Departures()
 	migrating.Provisioning = p.Provisioning
+	migrating.Paused = p.clients.Paused
 	lastMoment := migration.NextLastMoment(s, moves, migrating)
 
 	began := time.Now()
@@ -202,6 +215,9 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 		moves[i].Limited = p.refuses(moves[i].Pod, moves[i].Reason)
 	}
 	actions := migration.Plan(s, p.newRoom(s, after(until)), moves, migrating, progress)
+	if !switchesRead {
+		actions = nil
+	}
 
 	return loop.Plan{
 		Writes: slices.Concat(p.markWrites(marks), responses, p.budgetWrites(s, requested), p.costWrites(s)),

@@ -17,6 +17,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
@@ -29,6 +30,9 @@ func (p *Planner) markWrites(marks []interruption.Mark) (writes []loop.Write) {
 			notes = append(notes, e.Reason+": "+e.Note)
 		}
 		writes = append(writes, p.clients.newWrite(loop.NodeMark, m.Node.Node, strings.Join(notes, "; "), func(ctx context.Context) error {
+			if m.Cause != "" {
+				ctx = safety.WithRemoval(ctx, safety.Removal{ID: safety.NewID(), Cause: m.Cause})
+			}
 			if err := interruption.Apply(ctx, p.clients.Writer, m); err != nil {
 				return err
 			}
