@@ -33,6 +33,8 @@ type options struct {
 	// interruption is the section by which the breaker opens.
 	gating       controller.Gating
 	interruption controller.Interruption
+	// switchWarning is the last warning about switches.
+	switchWarning string
 	// source describes the data that readView has read.
 	source source
 }
@@ -47,7 +49,7 @@ func newCommand(streams genericiooptions.IOStreams, parsed *bool) *cobra.Command
 		Long: `Shows how the workloads of spot-aware-scheduler use spot and on-demand nodes, why a
 pod runs on its node or waits, which replicas would be lost with which nodes, what spot
 saves, and which workloads could run on spot. The answers come from the decision code of the
-scheduler. Only cleanup --yes changes objects.
+scheduler. Only cleanup --yes, pause, resume and breaker change objects.
 
 The exit status is 0 for a complete answer, 1 for no answer, 2 for an invalid command line,
 3 for an answer that lacks unreadable objects or assumes a policy, and 4 for what-if
@@ -67,7 +69,8 @@ The exit status is 0 for a complete answer, 1 for no answer, 2 for an invalid co
 	flags.StringVar(&o.profile, "profile", config.DefaultProfile,
 		"schedulerName of the profile in the configuration, and of the pods to show.")
 	command.AddCommand(o.statusCommand(), o.nodesCommand(), o.explainCommand(), o.whatIfCommand(), o.savingsCommand(), o.assessCommand(),
-		o.bugReportCommand(), o.cleanupCommand(), versionCommand(o.IOStreams), optionsCommand())
+		o.bugReportCommand(), o.cleanupCommand(), o.pauseCommand(), o.resumeCommand(), o.breakerCommand(), versionCommand(o.IOStreams),
+		optionsCommand())
 	utilruntime.Must(command.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)) // the flag exists
 	return command
 }

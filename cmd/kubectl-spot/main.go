@@ -1,6 +1,6 @@
 // Command kubectl-spot is a kubectl plugin: `kubectl spot` shows how workloads use spot and
-// on-demand nodes, why, and the effect of hypothetical losses. Only `kubectl spot cleanup --yes`
-// changes objects.
+// on-demand nodes, why, and the effect of hypothetical losses. Only `kubectl spot cleanup --yes`,
+// pause, resume and breaker change objects.
 package main
 
 import (

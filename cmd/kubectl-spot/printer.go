@@ -16,6 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/kubectl/pkg/cmd/get"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
 
@@ -97,6 +98,9 @@ type source struct {
 	// UnconfirmedNodes counts the nodes whose reclaim signal nothing else confirms, while the
 	// breaker is open; 0 if it is closed.
 	UnconfirmedNodes int `json:"unconfirmedNodes,omitempty"`
+	// Pause and Breaker are the switches of the controller that are in effect, with who set them.
+	Pause   *safety.Pause         `json:"pause,omitempty"`
+	Breaker *safety.ForcedBreaker `json:"breaker,omitempty"`
 	// noOwners reports whether owners are missing.
 	noOwners bool
 }

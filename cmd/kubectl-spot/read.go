@@ -54,6 +54,13 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	}
 	var gatingGaps []lister.Gap
 	var reading errgroup.Group
+	switches, switchesErr := &v1.ConfigMap{}, error(nil)
+	if !o.beforeInstall {
+		reading.Go(func() error {
+			switches, switchesErr = o.getSwitches(ctx)
+			return nil // a gap
+		})
+	}
 	reading.Go(func() (err error) {
 		o.gating, o.interruption, gatingGaps, err = lister.ReadSections(ctx, o.client)
 		return err
@@ -70,6 +77,7 @@ func (o *options) readView(ctx context.Context, scope lister.Scope) (*report.Vie
 	for _, gap := range listed.Gaps {
 		o.recordGap(gap.String())
 	}
+	o.useSwitches(switches, switchesErr)
 	if gap := listed.GapOf("Node"); gap != nil && scope.NodesRequired {
 		return nil, nil, fmt.Errorf("nodes cannot be read, and this command needs them: %s", gap.Err) // fewer pods would not help
 	}
@@ -130,8 +138,8 @@ func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, 
 	}
 	return &report.View{
 		Snapshot: read, Policy: current.Policy, Signals: current.signals, Scope: scope, Owners: owners, TemplatePods: wanted,
-		Gating: o.gating, Interruption: o.interruption, NodesUnknown: listed.GapOf("Node") != nil, Namespace: listed.Scope.Namespace,
-		Object: listed.Object,
+		Gating: o.gating, Interruption: o.interruption, Pause: o.source.Pause, ForcedBreaker: o.source.Breaker.Open(),
+		NodesUnknown: listed.GapOf("Node") != nil, Namespace: listed.Scope.Namespace, Object: listed.Object,
 	}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -42,6 +43,8 @@ func (v *View) obstacles() map[rebalance.Shortfall]rebalance.Obstacle {
 func (v *View) awaited(obstacles map[rebalance.Shortfall]rebalance.Obstacle, w *snapshot.Workload, reason migration.Reason) string {
 	o, ok := obstacles[rebalance.Shortfall{Workload: w.Key, Reason: reason}]
 	switch {
+	case v.Pause.Stops(safety.Cause(reason)): // which have the same names
+		return ": the controller is paused " + v.Pause.Switch.String()
 	case !ok:
 		return ""
 	case v.Rebalancer.Inactive != "" && o.Cause != rebalance.NotRecreated:

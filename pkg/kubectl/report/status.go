@@ -14,6 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -219,6 +220,9 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 	if n := transition.Released + transition.Terminating; n > 0 {
 		s.note(Moving, "%s leaving", Count(n, "pod is", "pods are"))
 	}
+	if n := reclaimed(w); n > 0 && v.Pause.Stops(safety.Reclaim) {
+		s.note(AtRisk, "%s with a node that is being reclaimed: the controller is paused", Count(n, "pod ends", "pods end"))
+	}
 	if left, required := placement.OnDemand, v.requiredByBudget(w); !v.NodesUnknown && left < required {
 		s.note(AtRisk, "a loss of all spot leaves %d, but a PodDisruptionBudget requires %d", left, required)
 	}
@@ -234,6 +238,16 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 		s.Reasons = append(s.Reasons, v.ignoredOf(newest, origins, invalid)...)
 	}
 	return s
+}
+
+// reclaimed counts the pods on nodes that are being reclaimed.
+func reclaimed(w *snapshot.Workload) (n int) {
+	for _, p := range podsOf(w) {
+		if p.Node != nil && p.Node.Facts.Signal == decision.Reclaim {
+			n++
+		}
+	}
+	return n
 }
 
 // place sets what depends on nodes, unless they are unknown.

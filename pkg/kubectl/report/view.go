@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -43,6 +44,10 @@ type View struct {
 	// TemplatePods has one pod of each workload that Scope includes, made from its pod template
 	// (lister.Objects.TemplatePods). It represents workloads without any pod.
 	TemplatePods []*v1.Pod
+	// Pause is the pause of the controller that is in effect; nil if there is none.
+	Pause *safety.Pause
+	// ForcedBreaker is as in interruption.Settings.
+	ForcedBreaker *bool
 	// NodesUnknown reports whether nodes could not be read.
 	NodesUnknown bool
 	// Rebalancer is the state of the controller, by which Statuses knows what a workload waits for;
