@@ -62,6 +62,7 @@ func (c *cluster) wantRelease() {
 		"monitoring":     values{"enabled": true, "labels": values{"release": "prometheus"}},
 		"namespaceOptIn": values{"enabled": true},
 		"viewer":         values{"enabled": true, "group": "platform"},
+		"operator":       values{"enabled": true, "group": "platform"},
 		"gang":           values{"enabled": true},
 	}
 	flags := []string{"--namespace=spot-system", "--wait", "--timeout=2m", "--values=" + file(t, all)}

@@ -134,6 +134,16 @@ patches:
     - {op: replace, path: /subjects/0/name, value: platform}
 `,
 		},
+		"operator": {
+			values:    values{"operator": values{"enabled": true, "group": "platform"}},
+			resources: []string{"base", "overlays/operator"},
+			more: `
+patches:
+- target: {kind: RoleBinding, name: spot-operator}
+  patch: |
+    - {op: replace, path: /subjects/0/name, value: platform}
+`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := render(t, test.values)
