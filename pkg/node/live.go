@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -194,8 +195,9 @@ func (l *LiveReader) perform(r *liveRead, name string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r.err = err
-	if err == nil && node != nil {
+	if r.err = err; err != nil {
+		klog.Background().V(2).Info("Reading a node before a removal failed, will retry", "node", klog.KRef("", name), "err", err)
+	} else if node != nil {
 		r.node, r.newest = node, node
 	}
 	close(r.done)

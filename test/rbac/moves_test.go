@@ -31,7 +31,7 @@ func groupOf(g grant) string {
 	switch g.String() {
 	case "list leases.coordination.k8s.io":
 		return "the first request, without which the controller ends"
-	case "get leases.coordination.k8s.io spot-controller":
+	case "get leases.coordination.k8s.io": // of the leader election, and of silent nodes
 		return "lists"
 	case "create leases.coordination.k8s.io":
 		return "watches"
@@ -39,8 +39,8 @@ func groupOf(g grant) string {
 	// of the metrics client. The read of a Node precedes the deletion of a pod.
 	case "create pods/eviction", "create events.events.k8s.io", "create subjectaccessreviews.authorization.k8s.io", "get nodes":
 		return "later requests"
-	case "patch events.events.k8s.io", "get leases.coordination.k8s.io": // the read of a Lease follows that of a Node
-		return "last requests"
+	case "patch events.events.k8s.io":
+		return "repeated events"
 	}
 	switch g.verb {
 	case "list":
@@ -126,9 +126,9 @@ func defineNodeOwners(t *testing.T) {
 // moves has one object for each kind of request that the controller sends to the API server.
 type moves struct {
 	namespace string
-	// Nodes: reclaimed has two minutes' notice, expired has no time left and its kubelet is
+	// Nodes: reclaimed has two minutes' notice, expired has no time left, the kubelet of silent is
 	// unreachable, and room runs the replacements.
-	reclaimed, expired, room string
+	reclaimed, expired, silent, room string
 	// uids are the UIDs of the pods that the controller must evict.
 	uids []types.UID
 }
@@ -140,7 +140,7 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &moves{namespace: ns.Name, reclaimed: ns.Name + "-reclaimed", expired: ns.Name + "-expired", room: ns.Name + "-room"}
+	m := &moves{namespace: ns.Name, reclaimed: ns.Name + "-reclaimed", expired: ns.Name + "-expired", silent: ns.Name + "-silent", room: ns.Name + "-room"}
 	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.reclaimed, Capacity: lab.Spot}); err != nil {
 		return m, err
 	}
@@ -171,7 +171,8 @@ func makeMoves(ctx context.Context) (*moves, error) {
 
 	// The controller deletes a pod with no time left, and released pods whose ReplicaSet no longer
 	// exists: one without a controller, and one whose Deployment wants no replicas.
-	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.expired, Capacity: lab.Spot}, lab.NodeSpec{Name: m.room, Capacity: lab.OnDemand, CPU: "10"}); err != nil {
+	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.expired, Capacity: lab.Spot}, lab.NodeSpec{Name: m.silent, Capacity: lab.Spot},
+		lab.NodeSpec{Name: m.room, Capacity: lab.OnDemand, CPU: "10"}); err != nil {
 		return m, err
 	}
 	meta, selector, template = parts("idle")
@@ -207,7 +208,7 @@ func makeMoves(ctx context.Context) (*moves, error) {
 		return m, err
 	}
 	unreachable := `{"status":{"conditions":[{"type":"Ready","status":"Unknown","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
-	if _, err := client.CoreV1().Nodes().Patch(ctx, m.expired, types.StrategicMergePatchType, []byte(unreachable), metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := client.CoreV1().Nodes().Patch(ctx, m.silent, types.StrategicMergePatchType, []byte(unreachable), metav1.PatchOptions{}, "status"); err != nil {
 		return m, err
 	}
 	for node, deadline := range map[string]time.Time{m.reclaimed: time.Now().Add(2 * time.Minute), m.expired: time.Now().Add(-time.Minute)} {
@@ -364,7 +365,7 @@ func (m *moves) remove(ctx context.Context) error {
 	if err := live.Clear(ctx, client, m.namespace); err != nil {
 		return err
 	}
-	for _, node := range []string{m.reclaimed, m.expired, m.room} {
+	for _, node := range []string{m.reclaimed, m.expired, m.silent, m.room} {
 		if err := client.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
