@@ -170,7 +170,7 @@ func (o *options) getSwitches(ctx context.Context) (*v1.ConfigMap, error) {
 	return configMap, err
 }
 
-// useSwitches adds the switches that are in effect to the answer, and warns of them. err is the
+// useSwitches warns of the switches that are in effect, and adds them to the answer. err is the
 // error of getSwitches.
 func (o *options) useSwitches(configMap *v1.ConfigMap, err error) {
 	if err != nil {

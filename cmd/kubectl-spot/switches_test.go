@@ -99,7 +99,7 @@ func (s *switchServer) respond(w http.ResponseWriter, status int, object runtime
 
 // values returns the switches in the server.
 func (s *switchServer) values() safety.SwitchValues {
-	values, err := safety.ReadSwitches(s.configMap) // with those that have ended
+	values, err := safety.ReadSwitches(s.configMap)
 	if err != nil {
 		s.t.Error(err)
 	}

@@ -83,8 +83,11 @@ type ForcedBreaker struct {
 	State  string `json:"state"`
 }
 
-// The values of ForcedBreaker.State.
-const BreakerOpen, BreakerClosed = "Open", "Closed"
+// All values of ForcedBreaker.State.
+const (
+	BreakerOpen   = "Open"
+	BreakerClosed = "Closed"
+)
 
 // String describes the breaker in words for users.
 func (b *ForcedBreaker) String() string { return b.State + " " + b.Switch.String() }
