@@ -21,7 +21,8 @@ const sections = {
   Concepts: ['architecture', 'alternatives', 'glossary'],
   'First week': ['adoption', 'on-demand', 'disruption-budgets', 'clouds', 'gitops', 'integrations', 'rehearsal', 'uninstall'],
   Tasks: [
-    'install', 'any-scheduler', 'opt-in', 'tuning', 'kubectl-spot', 'monitoring', 'troubleshooting', 'coexistence', 'autoscalers', 'upgrading',
+    'install', 'any-scheduler', 'opt-in', 'tuning', 'kubectl-spot', 'monitoring', 'operations', 'troubleshooting', 'coexistence', 'autoscalers',
+    'upgrading',
   ],
   Reference: ['versions', 'reference/configuration', 'reference/kubectl-spot', 'metrics', 'events'],
   Results: ['demo', 'results', 'results/figures'],
