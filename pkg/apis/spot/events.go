@@ -70,8 +70,8 @@ const (
 	// Remedy: examine the replacement (quota, image, readiness probe), or check whether
 	// spot-controller runs.
 	ReasonRestored = "RestoredToReplicaSet"
-	// ReasonInvalidSwitches (Warning, on the ConfigMap): the ConfigMap `spot-controller-switches` has
-	// an invalid value. An invalid pause pauses everything, and an invalid breaker is ignored.
+	// ReasonInvalidSwitches (Warning, on the ConfigMap): the ConfigMap `spot-controller-switches`
+	// has an invalid value. An invalid pause pauses everything, and an invalid breaker is ignored.
 	//
 	// Remedy: `kubectl spot pause` or `kubectl spot resume` replaces the value.
 	ReasonInvalidSwitches = "InvalidSwitches"

@@ -125,7 +125,7 @@ func logValues(a migration.Action) []any {
 		values = append(values, "deadline", a.Deadline)
 	}
 	if a.ID != "" {
-		values = append(values, "id", a.ID)
+		values = append(values, "cause", a.Removal().Cause, "id", a.ID)
 	}
 	return values
 }

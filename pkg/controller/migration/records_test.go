@@ -297,7 +297,7 @@ func TestLogOfAMove(t *testing.T) {
 	}
 	// The fields that depend on the world's node and workload have default values.
 	about := ` pod="shop/db-0" action="evict" reason="interruption" method="evict" node="reclaimed" capacityType="on-demand" workload="shop/db"` +
-		` desired=1 floor=0 serving=1 deadline="` + start.Add(10*time.Minute).String() + `" id="ID"`
+		` desired=1 floor=0 serving=1 deadline="` + start.Add(10*time.Minute).String() + `" cause="reclaim" id="ID"`
 	want := []string{`"Action failed, will retry"` + about, `"Evicted pod"` + about + ` message="a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet"`}
 	clustertest.Equal(t, "logged", want, got)
 }

@@ -41,7 +41,8 @@ type Rule struct {
 	// SavesCost: the move only saves cost, so the schedules apply.
 	SavesCost bool
 	// Confirmed: while the breaker is open, the removal waits until a second fact confirms the end
-	// of the node. Otherwise the breaker has no effect.
+	// of the node. A Reclaim of the node then needs a ready replacement. Other removals do not
+	// depend on the breaker.
 	Confirmed bool
 	// Checked: the Node and the Lease of its kubelet are read from the API server before the
 	// removal.

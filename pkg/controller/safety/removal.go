@@ -71,7 +71,7 @@ func (g *Gate) Enforce(next http.RoundTripper) http.RoundTripper {
 			return next.RoundTrip(request)
 		}
 		r, marked := FromContext(request.Context())
-		removes := removesPods(request)
+		removes := RemovesPods(request)
 		if !marked && !removes {
 			return next.RoundTrip(request)
 		}
@@ -96,8 +96,8 @@ type transport func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
 
-// removesPods reports whether a request evicts a pod or deletes pods.
-func removesPods(request *http.Request) bool {
+// RemovesPods reports whether a request evicts a pod or deletes pods.
+func RemovesPods(request *http.Request) bool {
 	_, path, _ := strings.Cut(request.URL.Path, "/api/v1/namespaces/") // a proxy may add a prefix
 	parts := strings.Split(path, "/")                                  // NAMESPACE/pods/NAME/eviction
 	if len(parts) < 2 || parts[1] != "pods" {
