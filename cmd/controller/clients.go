@@ -135,11 +135,11 @@ func withoutRetries(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// withCause gives the requests of a client that remove pods the cause.
+// withCause gives the deletions of pods by a client the cause.
 func withCause(cause safety.Cause) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return transport(func(request *http.Request) (*http.Response, error) {
-			if safety.RemovesPods(request) {
+			if request.Method == http.MethodDelete && safety.RemovesPods(request) {
 				r := safety.Removal{ID: safety.NewID(), Cause: cause}
 				request = request.WithContext(safety.WithRemoval(request.Context(), r))
 			}
