@@ -13,11 +13,14 @@ func TestMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const marker = "<!-- table: pkg/controller/execution -->\n"
+	const marker = "<!-- table: pkg/controller/costs -->\n"
+	if !strings.Contains(string(page), marker) {
+		t.Fatalf("docs/metrics.md does not contain %q", marker)
+	}
 	for want, text := range map[string]string{
 		"":              marker,
 		"no marker has": "",
-		"found no":      strings.Replace(marker, "execution", "execution pkg", 1),
+		"found no":      strings.Replace(marker, "costs", "costs pkg", 1),
 		"second marker": marker + "\n" + marker,
 	} {
 		_, err := fill(strings.Replace(string(page), marker, text, 1), "metrics", "../..")
