@@ -17,12 +17,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
+
+// Two groups of rights.
+const laterRequests, repeatedRequests = "later requests", "repeated requests"
 
 // groupOf returns the group of a right of the controller. The test removes the rights of a group
 // together, because each start takes seconds. No right of a group is needed before the controller
@@ -37,10 +42,12 @@ func groupOf(g grant) string {
 		return "watches"
 	// These requests follow a read of the pod, the release of another pod, and the authentication
 	// of the metrics client. The read of a Node precedes the deletion of a pod.
-	case "create pods/eviction", "create events.events.k8s.io", "create subjectaccessreviews.authorization.k8s.io", "get nodes":
-		return "later requests"
-	case "patch events.events.k8s.io":
-		return "repeated events"
+	// The read of the ledger precedes its creation.
+	case "create pods/eviction", "create events.events.k8s.io", "create subjectaccessreviews.authorization.k8s.io", "get nodes",
+		"create configmaps":
+		return laterRequests
+	case "patch events.events.k8s.io", "update configmaps spot-controller-ledger":
+		return repeatedRequests
 	}
 	switch g.verb {
 	case "list":
@@ -100,10 +107,25 @@ func TestControllerNeedsEachRight(t *testing.T) {
 				// requests.
 				t.Setenv("KUBE_FEATURE_WatchListClient", "false")
 			}
+			switch name {
+			case laterRequests:
+				deleteLedger(t)
+			case repeatedRequests:
+				deleteLedger(t)
+				_, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(),
+					&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: safety.Ledger}}, metav1.CreateOptions{})
+				live.Must(t, err)
+			}
 			r.without(t, nil, grants...)
 		})
 	}
 	r.withoutBindings(t)
+}
+
+// deleteLedger deletes the ledger if it exists, so that the controller creates it.
+func deleteLedger(t *testing.T) {
+	t.Helper()
+	live.Must(t, ctrlclient.IgnoreNotFound(client.CoreV1().ConfigMaps(namespace).Delete(t.Context(), safety.Ledger, metav1.DeleteOptions{})))
 }
 
 // defineNodeOwners defines the resource of the objects that own nodes. The controller watches them
