@@ -119,14 +119,10 @@ func newEvictions(config *rest.Config, setup *setup, readers readers, may permis
 	return round.NewEvictions(readers.dynamic, writer), nil
 }
 
-type transport func(*http.Request) (*http.Response, error)
-
-func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
-
 // withoutRetries makes calls ignore Retry-After. client-go would retry up to ten times, for 10 s
 // each if a PodDisruptionBudget refuses an eviction.
 func withoutRetries(next http.RoundTripper) http.RoundTripper {
-	return transport(func(request *http.Request) (*http.Response, error) {
+	return safety.Transport(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)
 		if response != nil {
 			response.Header.Del("Retry-After")
@@ -138,7 +134,7 @@ func withoutRetries(next http.RoundTripper) http.RoundTripper {
 // withCause gives the deletions of pods by a client the cause.
 func withCause(cause safety.Cause) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
-		return transport(func(request *http.Request) (*http.Response, error) {
+		return safety.Transport(func(request *http.Request) (*http.Response, error) {
 			if request.Method == http.MethodDelete && safety.RemovesPods(request) {
 				r := safety.Removal{ID: safety.NewID(), Cause: cause}
 				request = request.WithContext(safety.WithRemoval(request.Context(), r))
@@ -151,14 +147,10 @@ func withCause(cause safety.Cause) func(http.RoundTripper) http.RoundTripper {
 // guard lets requests that change an object pass only while mayWrite returns nil.
 func guard(mayWrite func() error) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
-		return transport(func(request *http.Request) (*http.Response, error) {
+		return safety.Transport(func(request *http.Request) (*http.Response, error) {
 			if request.Method != http.MethodGet {
 				if err := mayWrite(); err != nil {
-					if request.Body != nil {
-						// required of every RoundTripper; the body was not read
-						_ = request.Body.Close()
-					}
-					return nil, err
+					return safety.Refuse(request, err)
 				}
 			}
 			return next.RoundTrip(request)

@@ -66,7 +66,7 @@ func (e *PausedError) Error() string { return fmt.Sprintf("paused (%s): %s", e.C
 // Enforce returns a transport that asks g before each request that changes an object and has a
 // Removal in its context. A request that removes pods without a Removal fails.
 func (g *Gate) Enforce(next http.RoundTripper) http.RoundTripper {
-	return transport(func(request *http.Request) (*http.Response, error) {
+	return Transport(func(request *http.Request) (*http.Response, error) {
 		if request.Method == http.MethodGet {
 			return next.RoundTrip(request)
 		}
@@ -80,10 +80,7 @@ func (g *Gate) Enforce(next http.RoundTripper) http.RoundTripper {
 			err = g.Allow(request.Context(), r)
 		}
 		if err != nil {
-			if request.Body != nil {
-				_ = request.Body.Close() // required of every RoundTripper; the body was not read
-			}
-			return nil, err
+			return Refuse(request, err)
 		}
 		response, err := next.RoundTrip(request)
 		g.answered(r, removes, response)
@@ -91,10 +88,20 @@ func (g *Gate) Enforce(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-type transport func(*http.Request) (*http.Response, error)
+// Transport is a function as an http.RoundTripper.
+type Transport func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
-func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
+func (t Transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
+
+// Refuse returns err for a request that is not sent. It closes the body, as required of every
+// RoundTripper.
+func Refuse(request *http.Request, err error) (*http.Response, error) {
+	if request.Body != nil {
+		_ = request.Body.Close() // it was not read
+	}
+	return nil, err
+}
 
 // RemovesPods reports whether a request evicts a pod or deletes pods.
 func RemovesPods(request *http.Request) bool {

@@ -1,6 +1,7 @@
 package safety
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 )
 
 // SwitchWatcher knows the switches in the cluster. It implements Switches. It is safe for
@@ -41,11 +44,9 @@ func NewSwitchWatcher(client kubernetes.Interface, namespace string, clock clock
 	w := &SwitchWatcher{clock: clock, informer: factory.Core().V1().ConfigMaps().Informer()}
 	w.last.Store(&observedSwitches{})
 	var err error
-	w.handler, err = w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { w.observe(object.(*v1.ConfigMap)) },
-		UpdateFunc: func(_, object any) { w.observe(object.(*v1.ConfigMap)) },
-		DeleteFunc: func(any) { w.observe(&v1.ConfigMap{}) },
-	})
+	w.handler, err = w.informer.AddEventHandler(informer.Changes(func(_, after *v1.ConfigMap) {
+		w.observe(cmp.Or(after, &v1.ConfigMap{}))
+	}))
 	return w, err
 }
 
