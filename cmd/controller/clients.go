@@ -54,7 +54,7 @@ func newMover(
 		return nil, permission{}, err
 	}
 	may.gate = safety.NewGate(safety.Options{
-		Limits: setup.Limits, Ledgers: client.CoreV1().ConfigMaps(leader.Namespace()), Switches: may.switches, Clock: clock.RealClock{},
+		Limits: setup.Limits, Ledgers: client.CoreV1().ConfigMaps(leader.Namespace()), Paused: may.switches.Paused, Clock: clock.RealClock{},
 	})
 	writer, err := newWriter(config, int(setup.RequestsPerSecond), may)
 	return writer, may, err
@@ -136,8 +136,7 @@ func withCause(cause safety.Cause) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return safety.Transport(func(request *http.Request) (*http.Response, error) {
 			if request.Method == http.MethodDelete && safety.RemovesPods(request) {
-				r := safety.Removal{ID: safety.NewID(), Cause: cause}
-				request = request.WithContext(safety.WithRemoval(request.Context(), r))
+				request = request.WithContext(safety.WithRemoval(request.Context(), safety.Removal{Cause: cause}))
 			}
 			return next.RoundTrip(request)
 		})

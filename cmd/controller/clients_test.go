@@ -20,7 +20,7 @@ import (
 
 var eviction = &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}
 
-var removal = safety.Removal{ID: "id", Cause: safety.Drain, Namespace: "ns", Pod: "p"}
+var removal = safety.Removal{Cause: safety.Drain, Pod: "uid", Namespace: "ns"}
 
 // server is an API server that refuses every request for now, as it does if a PodDisruptionBudget
 // forbids an eviction.

@@ -55,7 +55,7 @@ func TestStaleLeaseCountsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := safety.Removal{ID: "id", Cause: safety.Heal, Namespace: "ns", Pod: "p", Starts: true}
+	r := safety.Removal{Cause: safety.Heal, Pod: "uid", Namespace: "ns", Starts: true}
 	err = client.CoreV1().Pods("ns").Delete(safety.WithRemoval(t.Context(), r), "p", metav1.DeleteOptions{})
 	if err == nil || !strings.Contains(err.Error(), errStaleLease.Error()) || len(methods()) > 0 {
 		t.Errorf("%v with requests %v, want the error of the lease", err, methods())

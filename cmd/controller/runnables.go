@@ -61,7 +61,7 @@ func newBesideRounds(
 	runnables = append(runnables, withdrawer)
 	assigner, err := gating.New(caches.factory, gates, recorder, clock.RealClock{}, planner.AdmissionPolicy, gating.Settings{
 		Scope: planner.Scope, Policy: setup.Policy, Labels: setup.GatingLabels, NodeStartup: setup.Gating.NodeStartup.Duration,
-		Provisioning: planner.Provisioning, Paused: planner.Paused,
+		Provisioning: planner.Provisioning, Paused: may.switches.Paused,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connecting the gates to the caches: %w", err)

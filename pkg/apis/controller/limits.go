@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -11,28 +12,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxMovesPerHour bounds the size of the ledger, which has a line of at most 400 bytes for each
-// move and must be smaller than 1 MiB.
-const maxMovesPerHour = 2000
+// MaxMovesPerHour bounds the size of the ledger of moves, which must be smaller than 1 MiB.
+const MaxMovesPerHour = 2000
 
 // maxStarts is how many starts of a period are examined for an end of the period: one per minute
 // for more than a month.
 const maxStarts = 50000
 
-var errEvery = errors.New("an interval has no fixed start")
-
 func (l *Limits) validate(path *field.Path) (errs field.ErrorList) {
 	limit := func(path *field.Path, n int32) {
-		if n < 0 {
-			errs = append(errs, field.Invalid(path, n, "expected a whole number of 0 or more; 0 forbids these moves"))
+		if n < 0 || n > MaxMovesPerHour {
+			errs = append(errs, field.Invalid(path, n, fmt.Sprintf("expected a whole number from 0 to %d; 0 forbids these moves", MaxMovesPerHour)))
 		}
 	}
 	limit(path.Child("movesPerHour"), l.MovesPerHour)
 	limit(path.Child("movesPerHourPerNamespace"), l.MovesPerHourPerNamespace)
 	limit(path.Child("movesPerHourPerWorkload"), l.MovesPerHourPerWorkload)
-	if l.MovesPerHour > maxMovesPerHour {
-		errs = append(errs, field.Invalid(path.Child("movesPerHour"), l.MovesPerHour, "expected at most 2000"))
-	}
 	for _, reason := range slices.Sorted(maps.Keys(l.Reasons)) {
 		key := path.Child("reasons").Key(reason)
 		if !slices.Contains(LimitedReasons, reason) {
@@ -51,7 +46,7 @@ func (s *Schedule) validate(path *field.Path) (errs field.ErrorList) {
 	if duration < time.Minute {
 		errs = append(errs, field.Invalid(path.Child("duration"), duration.String(), `expected 1m or more, such as "8h"`))
 	}
-	starts, err := s.parse()
+	starts, err := s.starts()
 	if err != nil {
 		return append(errs, field.Invalid(path.Child("schedule"), s.Schedule,
 			`expected five fields of cron in UTC, such as "0 9 * * mon-fri": `+err.Error()))
@@ -71,23 +66,21 @@ func (s *Schedule) validate(path *field.Path) (errs field.ErrorList) {
 		"the period begins again before it ends, so it never ends: to stop these moves, set rebalance.returnToSpot to false"))
 }
 
-// parse returns the starts of the period. An interval such as "@every 1h" has no starts of its own:
-// it counts from the time of the question.
-func (s *Schedule) parse() (cron.Schedule, error) {
-	if strings.HasPrefix(s.Schedule, "@every") {
-		return nil, errEvery
+// starts returns the starts of the period.
+func (s *Schedule) starts() (cron.Schedule, error) {
+	if strings.HasPrefix(s.Schedule, "@every") { // from the time of the question
+		return nil, errors.New("an interval has no fixed start")
 	}
 	return cron.ParseStandard("TZ=UTC " + s.Schedule)
 }
 
 // Until returns when the current period ends; zero if there is none at now. The Schedule must be
 // valid.
-func (s *Schedule) Until(now time.Time) time.Time {
-	starts, err := s.parse()
+func (s *Schedule) Until(now time.Time) (until time.Time) {
+	starts, err := s.starts()
 	if err != nil {
-		return time.Time{}
+		return until
 	}
-	var until time.Time
 	for start := starts.Next(now.UTC().Add(-s.Duration.Duration)); !start.IsZero() && !start.After(now); start = starts.Next(start) {
 		until = start.Add(s.Duration.Duration)
 	}

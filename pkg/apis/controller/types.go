@@ -137,14 +137,14 @@ type Migration struct {
 }
 
 // Limits bounds the moves that start within any hour, if their reason is one that Reasons may
-// contain. Other moves, such as moves with a deadline, are counted, but never refused. 0 forbids
-// moves.
+// contain. Other moves, such as moves with a deadline, are never refused: metrics count them. 0
+// forbids moves.
 type Limits struct {
 	// MovesPerHour is the maximum in the whole cluster: 0 to 2000. Default 1200.
 	MovesPerHour int32 `json:"movesPerHour,omitempty"`
-	// MovesPerHourPerNamespace is the maximum in one namespace: 0 or more. Default 1200.
+	// MovesPerHourPerNamespace is the maximum in one namespace: 0 to 2000. Default 1200.
 	MovesPerHourPerNamespace int32 `json:"movesPerHourPerNamespace,omitempty"`
-	// MovesPerHourPerWorkload is the maximum of one workload: 0 or more. Default 300.
+	// MovesPerHourPerWorkload is the maximum of one workload: 0 to 2000. Default 300.
 	MovesPerHourPerWorkload int32 `json:"movesPerHourPerWorkload,omitempty"`
 	// Reasons contains the maximum for a reason in the whole cluster: advisory, heal, make-room,
 	// return-to-spot or assign. Default none.

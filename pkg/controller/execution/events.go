@@ -24,7 +24,7 @@ import (
 // client-go aggregates them.
 func (e *Executor) recordEvents(a migration.Action) {
 	onPod := func(reason, note string) {
-		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, reason, string(a.Kind), note+" [%s]", a.Reason, a.Why, a.ID)
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, reason, string(a.Kind), note, a.Reason, a.Why)
 	}
 	moving := func(note string) {
 		if owner := ownerOf(a.Pod); owner != nil {
@@ -45,10 +45,10 @@ func (e *Executor) recordEvents(a migration.Action) {
 			moving("replacements start after the evictions")
 		}
 	case a.Method == migration.Delete:
-		e.warn(a, spot.ReasonDeleted, fmt.Sprintf("Deleted: %s [%s]", a.Why, a.ID),
+		e.warn(a, spot.ReasonDeleted, "Deleted: "+a.Why,
 			fmt.Sprintf("Deleted pods (%s): no time was left to evict them before their nodes are reclaimed", a.Reason))
 	default:
-		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, spot.ReasonOrphan, string(a.Kind), "Deleted: %s [%s]", a.Why, a.ID)
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, spot.ReasonOrphan, string(a.Kind), "Deleted: %s", a.Why)
 	}
 }
 
@@ -113,7 +113,7 @@ func (e *Executor) reportStay(ctx context.Context, a migration.Action) {
 // logValues returns the log fields of an action: the pod, its node and its current or former
 // workload.
 func logValues(a migration.Action) []any {
-	values := []any{"pod", klog.KObj(a.Pod), "action", a.Kind, "reason", a.Reason, "method", a.Method}
+	values := []any{"pod", klog.KObj(a.Pod), "podUID", a.Pod.UID, "action", a.Kind, "cause", a.Removal().Cause, "reason", a.Reason, "method", a.Method}
 	if node := a.Pod.Node; node != nil {
 		values = append(values, "node", node.Name, "capacityType", node.Facts.Capacity.Type)
 	}
@@ -123,9 +123,6 @@ func logValues(a migration.Action) []any {
 	}
 	if !a.Deadline.IsZero() {
 		values = append(values, "deadline", a.Deadline)
-	}
-	if a.ID != "" {
-		values = append(values, "cause", a.Removal().Cause, "id", a.ID)
 	}
 	return values
 }

@@ -283,7 +283,6 @@ func (e *Executor) next(ctx context.Context) (migration.Action, bool) {
 	}
 	a := e.queue[i]
 	e.queue = slices.Delete(e.queue, i, i+1)
-	a.ID = safety.NewID()
 	e.workFor(a.Pod).begin(a, requesting, e.clock.Now())
 	if a.DisruptionBudget != "" {
 		e.evicting[a.DisruptionBudget] = true

@@ -20,11 +20,9 @@ func Patch(ctx context.Context, client kubernetes.Interface, pod *v1.Pod, patch 
 }
 
 // DeletePending deletes a pod that never ran, unless it has changed, for example because it was
-// bound. id identifies the request in the log and in events.
-func DeletePending(ctx context.Context, client kubernetes.Interface, pod *v1.Pod, id string) error {
-	ctx = safety.WithRemoval(ctx, safety.Removal{
-		ID: id, Cause: safety.Pending, Namespace: pod.Namespace, Pod: pod.Name, Starts: true,
-	})
+// bound.
+func DeletePending(ctx context.Context, client kubernetes.Interface, pod *v1.Pod) error {
+	ctx = safety.WithRemoval(ctx, safety.Removal{Cause: safety.Pending, Pod: pod.UID, Namespace: pod.Namespace, Starts: true})
 	return client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0),
 		Preconditions:      &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},

@@ -17,7 +17,7 @@ func TestDeletePending(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: clustertest.Meta("web")}
 	pod.UID, pod.ResourceVersion = "u", "7"
 	client := fake.NewClientset(pod)
-	if err := DeletePending(t.Context(), client, pod, "id"); err != nil {
+	if err := DeletePending(t.Context(), client, pod); err != nil {
 		t.Fatal(err)
 	}
 	want := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}}

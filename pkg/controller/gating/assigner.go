@@ -59,8 +59,7 @@ type Settings struct {
 	// Provisioning is the evidence about the nodes that autoscalers add. nil means that only the
 	// nodes of the caches count, and that no planner learns about refusals.
 	Provisioning *simulation.Provisioning
-	// Paused reports whether a user has paused removals with a cause; nil: nothing is paused.
-	Paused func(safety.Cause) bool
+	Paused       safety.Paused
 }
 
 // Assigner assigns gated pods and removes their gates.

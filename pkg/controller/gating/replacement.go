@@ -138,7 +138,7 @@ func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKe
 			a.mu.Unlock()
 			continue
 		}
-		if a.settings.Paused != nil && a.settings.Paused(safety.Pending) {
+		if a.settings.Paused.Stops(safety.Pending) {
 			return time.Second, nil
 		}
 		return time.Second, a.replace(ctx, revision, s, why)
@@ -333,8 +333,7 @@ func lastRecorded(e *v1.Event) time.Time {
 func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s sibling, why string) error {
 	// Before the deletion, because the successor may exist before the API server answers.
 	a.addReplacement(revision, replacement{s.pod.Name, why, a.clock.Now()})
-	id := safety.NewID()
-	err := execution.DeletePending(ctx, a.client, s.pod, id)
+	err := execution.DeletePending(ctx, a.client, s.pod)
 	if performed, _ := execution.Performed(ctx, a.client, s.pod, err, func(*v1.Pod) bool { return false }); !performed {
 		a.mu.Lock()
 		delete(a.replaced, revision)
@@ -349,8 +348,8 @@ func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 	if why == reassigned {
 		note = "The pod waited with affinity that does not express its policy: its successor is assigned a capacity type again"
 	}
-	a.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, spot.ReasonReplacedPending, "Replace", "%s [%s]", note, id)
-	klog.FromContext(ctx).Info("Deleted unschedulable pod", "pod", klog.KObj(s.pod), "reason", why, "id", id)
+	a.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, spot.ReasonReplacedPending, "Replace", "%s", note)
+	klog.FromContext(ctx).Info("Deleted unschedulable pod", "pod", klog.KObj(s.pod), "podUID", s.pod.UID, "cause", safety.Pending, "reason", why)
 	return nil
 }
 

@@ -171,7 +171,7 @@ func TestPause(t *testing.T) {
 	settings := decision.WorkloadSettings{MinOnDemand: decision.Percent(100), FallbackAfter: 10 * time.Second, RolloutRelief: decision.Never}
 	w := start(t, settings, append(clustertest.NewDeployment("web", 3), pooled("o", "on-demand", "a"), pooled("n", "spot", "a"))...)
 	var resumed atomic.Bool
-	w.settings.Paused = func(c safety.Cause) bool { return c == safety.Pending && !resumed.Load() }
+	w.settings.Paused = clustertest.Paused(func(c safety.Cause) bool { return c == safety.Pending && !resumed.Load() })
 	w.create(unschedulable(gated("ReplicaSet", "web-r", "web-0"), time.Minute, "on-demand"))
 	w.create(gated("ReplicaSet", "web-r", "web-1"))
 	w.until("the gate is removed", func() bool { return w.assigned()["web-1"] != "" })

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -241,7 +242,7 @@ func TestDrainAfterPause(t *testing.T) {
 	w.settings.Drain.Assist, w.settings.Drain.Cordons = true, true
 	w.node.Spec.Unschedulable = true
 	paused := false
-	w.settings.Paused = func(c safety.Cause) bool { return paused && c == safety.Drain }
+	w.settings.Paused = clustertest.Paused(func(c safety.Cause) bool { return paused && c == safety.Drain })
 	w.round(0)
 	w.pods[0].Release = &snapshot.Release{Reason: string(migration.Drain), At: w.now}
 	w.round(time.Second)

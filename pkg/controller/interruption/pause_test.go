@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 )
 
@@ -36,7 +37,7 @@ func TestPausedTaint(t *testing.T) {
 				w.taint(test.taint, "", nil)
 			}
 			paused := false
-			w.settings.Paused = func(c safety.Cause) bool { return paused && (test.only == "" || c == test.only) }
+			w.settings.Paused = clustertest.Paused(func(c safety.Cause) bool { return paused && (test.only == "" || c == test.only) })
 			if test.before != "" {
 				w.round(0)
 				if got := w.marks(); got != test.before {

@@ -52,10 +52,8 @@ type Settings struct {
 	// reclaim signal that is not confirmed, and false is closed. nil: the nodes decide.
 	ForcedBreaker *bool
 	// Paused is as in migration.Settings. No node gets a taint because of a paused cause.
-	Paused func(safety.Cause) bool
+	Paused safety.Paused
 }
-
-func (s *Settings) isPaused(cause safety.Cause) bool { return s.Paused != nil && s.Paused(cause) }
 
 // Draining reports whether another component drains a node whose signals have this class.
 func (s *Settings) Draining(n *snapshot.Node, class decision.SignalClass) bool {
@@ -180,7 +178,7 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 		want.Released, moves = released, append(moves, drained...)
 	}
 	cause := n.cause(class)
-	if want.paused = p.isPaused(cause); want.paused && !n.tainted {
+	if want.paused = p.Paused.Stops(cause); want.paused && !n.tainted {
 		want.Taint = ""
 	}
 	if mark, ok = newMark(n, class, want); want.Taint != "" && !n.tainted {
@@ -323,7 +321,7 @@ func (p *planner) drain(n *observedNode) (released []types.UID, moves []migratio
 		}
 		isReleased := pod.Release != nil && pod.Release.Reason == string(migration.Drain)
 		wasReleased := slices.Contains(n.state.Released, pod.UID)
-		if isReleased || wasReleased && !p.isPaused(safety.Drain) { // restored by a pause: released again after it
+		if isReleased || wasReleased && !p.Paused.Stops(safety.Drain) { // restored by a pause: released again after it
 			released = append(released, pod.UID)
 		}
 		move := migration.Move{Pod: pod, Reason: migration.Drain, OnlySurge: true}

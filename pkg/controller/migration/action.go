@@ -74,17 +74,25 @@ type Action struct {
 	ToSpot bool
 	// Why explains the decision to users.
 	Why string
-	// ID identifies the request in the log and in events; the executor sets it.
-	ID string
 }
 
 // Removal describes the request of a release, an eviction or a deletion.
 func (a *Action) Removal() safety.Removal {
-	r := safety.Removal{ID: a.ID, Cause: a.cause(), Namespace: a.Pod.Namespace, Pod: a.Pod.Name, Starts: a.Limited || a.starts()}
+	r := safety.Removal{Cause: a.cause(), Pod: a.Pod.UID, Namespace: a.Pod.Namespace, Starts: a.Limited || a.starts()}
 	if w := a.Pod.OwnWorkload(); w != nil {
 		r.Workload = w.Kind + "/" + w.Name
 	}
 	return r
+}
+
+// isPaused reports whether the release and the eviction of a pod are paused.
+func (p *planner) isPaused(o *observation) bool {
+	return p.settings.Paused.Stops((&Action{Move: o.Move, Kind: EvictPod}).cause())
+}
+
+// removes reports whether the action removes or releases its pod.
+func (a *Action) removes() bool {
+	return a.Kind == Release || a.Kind == EvictPod || a.Kind == DeletePod
 }
 
 // cause returns the cause of the removal.

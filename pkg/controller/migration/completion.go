@@ -77,7 +77,7 @@ func inLeavingOrder(observed []*observation) []*observation {
 // would not. A pod whose ReplicaSet is gone serves until the replicas that its Deployment wants are
 // served elsewhere. If its Deployment wants none, no other controller would delete the pod.
 func (p *planner) completeAlone(o *observation) (next Action, waits bool) {
-	release, revision, paused := o.Pod.Release, o.Pod.ReleasedFrom, p.isPausedFor(o)
+	release, revision, paused := o.Pod.Release, o.Pod.ReleasedFrom, p.isPaused(o)
 	unready := !o.ready && p.now.Sub(o.readySince) >= unreadyTimeout && !paused
 	gone := fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)
 	switch {
@@ -143,7 +143,7 @@ func (p *planner) completeReplaced(o *observation, replaced bool) Action {
 		waited = min(waited, p.settings.Departures[keyOfDeparture(o.Pod)].sinceCleared(o.Pod.Node, p.now))
 	}
 	evicted := max(drainTimeout, timeout+drainMargin)
-	switch paused := p.isPausedFor(o); {
+	switch paused := p.isPaused(o); {
 	case paused && replaced:
 		return Action{}
 	case paused:

@@ -20,7 +20,7 @@ const shortestGrace = time.Second
 // lastMomentReached reports whether the pod has no more time for an eviction. While deletions are
 // paused, evictions continue.
 func (p *planner) lastMomentReached(o *observation) bool {
-	return !o.Deadline.IsZero() && !o.Unconfirmed && !p.now.Before(p.lastMoment(o)) && !p.isPaused(safety.Deadline)
+	return !o.Deadline.IsZero() && !o.Unconfirmed && !p.now.Before(p.lastMoment(o)) && !p.settings.Paused.Stops(safety.Deadline)
 }
 
 // deletion returns the action of a pod at its last moment: its deletion, or its eviction if

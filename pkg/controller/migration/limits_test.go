@@ -26,7 +26,7 @@ func TestLimitReached(t *testing.T) {
 		Limits: controller.Limits{MovesPerHour: 1, MovesPerHourPerNamespace: 9, MovesPerHourPerWorkload: 9}, Clock: b.clock,
 	})
 	b.executor = execution.New(w.client(), b.recorder, b.clock, execution.Settings{Concurrency: 2, RequestTimeout: time.Second, Gate: gate})
-	other := safety.Removal{ID: "other", Cause: safety.Assign, Namespace: "mail", Workload: "Deployment/mail", Starts: true}
+	other := safety.Removal{Cause: safety.Assign, Pod: "other", Namespace: "mail", Workload: "Deployment/mail", Starts: true}
 	if err := gate.Allow(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func TestPause(t *testing.T) {
 			test.given(w)
 			w.sync()
 			s, settings := w.snapshot(), settings
-			settings.Paused = func(c safety.Cause) bool { return (&safety.Pause{Only: test.paused}).Stops(c) }
+			settings.Paused = clustertest.Paused((&safety.Pause{Only: test.paused}).Stops)
 			requested := noticed(s, test.left, "old")
 			requested[0].Unreachable = test.unreachable
 			room := &room{left: 10}

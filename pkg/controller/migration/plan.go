@@ -34,10 +34,10 @@ type Settings struct {
 	// Provisioning is the evidence about the nodes that autoscalers add. nil means that only the
 	// nodes of the Snapshot count.
 	Provisioning *simulation.Provisioning
-	// Paused reports whether a user has paused removals with a cause. No such move starts or ends.
-	// Its released pods return to their ReplicaSets, unless their replacements are ready: then the
-	// ReplicaSet would delete one of two ready pods. nil: nothing is paused.
-	Paused func(safety.Cause) bool
+	// Paused is what a user has paused. No such move starts or ends. Its released pods return to
+	// their ReplicaSets, unless their replacements are ready: then the ReplicaSet would delete one
+	// of two ready pods.
+	Paused safety.Paused
 }
 
 // Progress contains what an Executor knows about pods beyond the caches, by the UID of the pod.
@@ -121,7 +121,7 @@ func newPlanner(s *snapshot.Snapshot, settings Settings, progress Progress) *pla
 func (p *planner) add(o *observation, step func(*observation) Action) {
 	recovery.Guard(recovery.Pod, klog.KObj(o.Pod), func() {
 		a := step(o)
-		if a.Kind == "" || a.removes() && p.isPaused(a.cause()) {
+		if a.Kind == "" || a.removes() && p.settings.Paused.Stops(a.cause()) {
 			return
 		}
 		if a.Kind == EvictPod {

@@ -22,7 +22,7 @@ func (p *planner) start(o *observation) Action {
 	switch {
 	case o.Useless != "":
 		return o.action(Stay, "", o.Useless)
-	case p.isPausedFor(o):
+	case p.isPaused(o):
 		return Action{}
 	case last:
 		return p.deletion(o)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
@@ -231,7 +232,7 @@ func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snap
 	case pod != nil && pod.Release != nil:
 		a.released = true
 	case pod != nil && pod.DeletionTimestamp != nil:
-	case pod != nil && r.isPaused(a.reason):
+	case pod != nil && r.settings.Paused.Stops(safety.Cause(a.reason)):
 		delete(m.attempts, w.Key)
 	case pod != nil:
 		if a.released || r.now.Sub(a.started) >= moveTimeout {

@@ -15,6 +15,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
@@ -497,7 +498,7 @@ func TestFailuresStop(t *testing.T) {
 func TestPause(t *testing.T) {
 	w := newWorld("node o on-demand cpu=9", "node r spot cpu=0", "node s spot cpu=9", "deployment web 3 o o o min=1")
 	paused, settings := migration.Reason(""), settings
-	settings.Paused = func(r migration.Reason) bool { return r == paused }
+	settings.Paused = clustertest.Paused(func(c safety.Cause) bool { return c == safety.Cause(paused) })
 	p := rebalance.NewPlanner(settings)
 	for _, step := range []struct {
 		minute   float64

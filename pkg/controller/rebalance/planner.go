@@ -16,6 +16,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
@@ -46,9 +47,9 @@ type Settings struct {
 	Refuses func(*snapshot.Pod, migration.Reason) bool
 	// Selects reports whether workloads of a namespace may be moved; nil means all.
 	Selects func(namespace string) bool
-	// Paused reports whether a user has paused moves for a reason. None is planned, and one that is
-	// given up counts as no failure. nil: nothing is paused.
-	Paused func(migration.Reason) bool
+	// Paused is what a user has paused. No such move is planned, and one that is given up counts as
+	// no failure.
+	Paused safety.Paused
 }
 
 // Room is a migration.Room whose search time is limited. *simulation.Room implements it.
@@ -126,27 +127,23 @@ func (p *Planner) plan(s *snapshot.Snapshot, room Room, obstacles map[Shortfall]
 	r.surges, r.feasibility = migration.CanSurge(s), p.settings.Provisioning.Feasibility(s)
 	p.recordUnavailable(r.transitions, r.now)
 	r.inProgress = p.track(r)
-	if p.settings.Rebalance.Heal && !p.isPaused(migration.Heal) {
+	if p.settings.Rebalance.Heal && !p.settings.Paused.Stops(safety.Heal) {
 		r.toOnDemand(migration.Heal, r.podsToHeal, r.healCandidates)
 	}
-	if r.refusedInStep = 0; p.settings.Rebalance.MakeRoom && !p.isPaused(migration.MakeRoom) {
+	if r.refusedInStep = 0; p.settings.Rebalance.MakeRoom && !p.settings.Paused.Stops(safety.MakeRoom) {
 		r.makeRoom()
 	}
 	if r.refusedInStep = 0; r.gating && p.settings.Rebalance.Heal && p.settings.Gating.HealRunning &&
-		!p.isPaused(migration.Assign) {
+		!p.settings.Paused.Stops(safety.Assign) {
 		r.toOnDemand(migration.Assign, r.podsToAssign, r.assignCandidates)
 	}
-	if r.refusedInStep = 0; p.settings.Rebalance.ReturnToSpot && !p.isPaused(migration.ReturnToSpot) {
+	if r.refusedInStep = 0; p.settings.Rebalance.ReturnToSpot && !p.settings.Paused.Stops(safety.ReturnToSpot) {
 		r.returnToSpot()
 	}
 	p.forget(r)
 	r.reportStopped()
 	p.settings.Memory.Store(p.passedOn)
 	return r
-}
-
-func (p *Planner) isPaused(reason migration.Reason) bool {
-	return p.settings.Paused != nil && p.settings.Paused(reason)
 }
 
 // round is one run of Plan.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
@@ -58,7 +59,7 @@ type Clients struct {
 	NodeOwners *NodeOwners
 	// Gate decides which moves may start; nil: all.
 	Gate *safety.Gate
-	// Switches are what users can pause; nil: nothing.
+	// Switches are what users have switched; nil: nothing.
 	Switches *safety.SwitchWatcher
 }
 
@@ -125,10 +126,10 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 		p.informers = append(p.informers, clients.Evictions.informer)
 	}
 	if clients.Switches != nil {
-		p.informers = append(p.informers, clients.Switches.Informer())
+		p.informers = append(p.informers, clients.Switches.Informer)
 	}
 	p.interruptions = interruption.Settings{
-		Interruption: config.Interruption, Drain: config.Drain, Signals: config.Signals, Paused: clients.Paused,
+		Interruption: config.Interruption, Drain: config.Drain, Signals: config.Signals, Paused: clients.Switches.Paused,
 	}
 	if p.interruptions.Selects, err = selects(namespaces.Lister(), config.Interruption.NamespaceSelector); err != nil {
 		return nil, err
@@ -139,7 +140,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	rebalancing := rebalance.Settings{
 		Rebalance: config.Rebalance, Gating: config.Gating, GatesReplacement: p.AdmissionPolicy.GatesReplacement,
 		Provisioning: p.Provisioning, Memory: config.Memory, Refuses: p.refuses,
-		Paused: func(reason migration.Reason) bool { return clients.Paused(safety.Cause(reason)) }, // which have the same names
+		Paused: clients.Switches.Paused,
 	}
 	if rebalancing.Selects, err = selects(namespaces.Lister(), config.Rebalance.NamespaceSelector); err != nil {
 		return nil, err
@@ -173,9 +174,6 @@ func (p *Planner) CapacityType(node *v1.Node, now time.Time) decision.CapacityTy
 	return p.reader.CapacityType(node, now)
 }
 
-// Paused is Clients.Paused.
-func (p *Planner) Paused(cause safety.Cause) bool { return p.clients.Paused(cause) }
-
 // Wait returns when no move has a request in flight. Plan must not be called meanwhile.
 func (p *Planner) Wait() { p.executor.Wait() }
 
@@ -192,13 +190,17 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	}
 	progress := p.executor.Observe(s)
 
-	switchesRead := p.observeSwitches()
+	safety.Paused(p.clients.Switches.Paused).Report()
+	forced, configMap, invalid := p.clients.Switches.Breaker()
+	if p.interruptions.ForcedBreaker = forced; invalid != nil {
+		p.defects.warn(configMap, spot.ReasonInvalidSwitches, invalid.Error())
+	}
 	marks, moves, breaker := interruption.Plan(s, p.interruptions)
 	p.breaker.observe(breaker)
 	migrating := p.config.migrationSettings(p.AdmissionPolicy.GatesNewPods())
 	migrating.Departures = p.executor.Departures()
 	migrating.Provisioning = p.Provisioning
-	migrating.Paused = p.clients.Paused
+	migrating.Paused = p.clients.Switches.Paused
 	lastMoment := migration.NextLastMoment(s, moves, migrating)
 
 	began := time.Now()
@@ -215,8 +217,8 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 		moves[i].Limited = p.refuses(moves[i].Pod, moves[i].Reason)
 	}
 	actions := migration.Plan(s, p.newRoom(s, after(until)), moves, migrating, progress)
-	if !switchesRead {
-		actions = nil
+	if p.clients.Switches.Unread() != nil {
+		actions = nil // no released pod returns to its ReplicaSet either
 	}
 
 	return loop.Plan{

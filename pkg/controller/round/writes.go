@@ -31,7 +31,7 @@ func (p *Planner) markWrites(marks []interruption.Mark) (writes []loop.Write) {
 		}
 		writes = append(writes, p.clients.newWrite(loop.NodeMark, m.Node.Node, strings.Join(notes, "; "), func(ctx context.Context) error {
 			if m.Cause != "" {
-				ctx = safety.WithRemoval(ctx, safety.Removal{ID: safety.NewID(), Cause: m.Cause})
+				ctx = safety.WithRemoval(ctx, safety.Removal{Cause: m.Cause})
 			}
 			if err := interruption.Apply(ctx, p.clients.Writer, m); err != nil {
 				return err

@@ -3,12 +3,13 @@ package safety
 import (
 	"context"
 	"fmt"
-	"net/http"
+	"math"
+	"net/url"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 
@@ -21,6 +22,9 @@ const (
 	// margin is how much longer a move counts. Its request may reach the API server so long after
 	// it was counted.
 	margin = time.Minute
+	// maxWorkload limits the length of a workload's name in the ledger, which tenants choose.
+	// Workloads of a namespace with the same beginning count as one.
+	maxWorkload = 250
 )
 
 // Options configure a Gate.
@@ -29,8 +33,7 @@ type Options struct {
 	// Ledgers is the client of the ledger; nil: the process alone remembers moves. Only a leader
 	// may write with it.
 	Ledgers corev1.ConfigMapInterface
-	// Switches are what users can switch; nil: nothing is paused.
-	Switches Switches
+	Paused  Paused
 	// Clock is read for ages of moves in this process (Since, which is monotonic), and for times in
 	// the ledger (Now).
 	Clock clock.PassiveClock
@@ -43,59 +46,49 @@ type Options struct {
 // the version that this process knows. So the limits also hold across restarts and if two processes
 // believe that they lead. In no hour do more limited moves start than a limit allows, except in
 // these cases, which reset what is known:
-//   - Another client removes entries from the ledger or makes them unreadable, and a new process
-//     reads it before a process that knows them writes it again.
+//   - Another client removes entries from the ledger or makes them unreadable, and a process that
+//     does not know them reads or creates it before one that knows them writes it again.
 //   - The wall clock of a process that reads the ledger is ahead of the clock of the process that
 //     wrote it last. Entries then expire earlier by the difference.
 //   - A process is suspended after its last check, and its request arrives more than margin late.
+//
+// A move counts from its last attempt, also if the API server refuses the request. Further attempts
+// for the same pod are the same move.
 type Gate struct {
 	Options
 	started time.Time
-	// wake interrupts the wait before a write of the ledger.
-	wake chan struct{}
-	// failing reports whether the last write failed.
-	failing atomic.Bool
 
 	mu sync.Mutex
-	// entries are the moves that count, by ID.
-	entries map[string]*entry
-	// unlimited are the newest entries of this process for moves that limits do not bound.
-	unlimited map[Cause]*entry
-	// withdrawn are the IDs of moves that were counted, but did not start. The ledger may still
-	// contain them.
-	withdrawn map[string]bool
-	// pending are the moves whose requests wait until the ledger contains them.
-	pending []*entry
-	// writing reports whether a goroutine writes the ledger. changed reports whether the ledger
-	// lacks a change that no request waits for.
-	writing, changed bool
-	// written is when the last write began, as an age of the process.
-	written time.Duration
-	// stored is the ledger as this process last read or wrote it; nil if that is not known.
-	stored *v1.ConfigMap
+	// moves are the limited moves that count, by the UID of their pods.
+	moves map[types.UID]*move
+
+	// ledger is what the process knows about the ledger. A request takes it out of the channel while
+	// it uses the ledger.
+	ledger chan ledger
 }
 
-// entry is a line of the ledger.
-type entry struct {
-	id                  string
-	cause               Cause
-	namespace, workload string
-	// at is when the move was counted, as an age of the process. It is negative for moves of
-	// earlier processes.
-	at time.Duration
-	// n is the number of moves: 1 for a limited one. Others of one cause are counted together for
-	// flushInterval.
-	n int
-	// done receives the result of the write of a limited move of this process; otherwise nil.
-	done chan error
+// move is a limited move, and a value of the ledger.
+type move struct {
+	// Time is when the move was counted, rounded up. at is the same as an age of this process. It is
+	// negative for moves of earlier processes.
+	Time metav1.Time `json:"time"`
+	at   time.Duration
+
+	Cause     Cause  `json:"cause"`
+	Namespace string `json:"namespace"`
+	Workload  string `json:"workload"`
+
+	// written reports whether the ledger contains the move. refused is why it must not start,
+	// although it counts: the ledger had other moves. Only the holder of the ledger uses them.
+	written bool
+	refused error
 }
 
 // NewGate returns a Gate that has not read the ledger yet.
 func NewGate(options Options) *Gate {
-	return &Gate{
-		Options: options, started: options.Clock.Now(), wake: make(chan struct{}, 1), written: -flushInterval,
-		entries: map[string]*entry{}, unlimited: map[Cause]*entry{}, withdrawn: map[string]bool{},
-	}
+	g := &Gate{Options: options, started: options.Clock.Now(), moves: map[types.UID]*move{}, ledger: make(chan ledger, 1)}
+	g.ledger <- ledger{began: -writeInterval}
+	return g
 }
 
 // LimitError is returned for a move that a limit or a schedule refuses.
@@ -123,12 +116,12 @@ func (g *Gate) Check(r Removal) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.refusal(newEntry(r))
+	return g.refusal(r.Pod, g.newMove(r))
 }
 
 // Allow returns nil if a removal may be requested now. A limited move then counts, and is in the
-// ledger. Allow returns a *PausedError while a user has paused the cause, a *LimitError if a limit
-// or a schedule refuses the move, and another error if the ledger cannot be written in time.
+// ledger. Otherwise Allow returns why: a user has paused the cause, a limit or a schedule refuses
+// the move (*LimitError), or the ledger cannot be read or written in time.
 func (g *Gate) Allow(ctx context.Context, r Removal) error {
 	rule, known := Rules[r.Cause]
 	if !known {
@@ -137,95 +130,94 @@ func (g *Gate) Allow(ctx context.Context, r Removal) error {
 	if g == nil {
 		return nil
 	}
-	if err := g.paused(r); err != nil || !r.Starts {
-		return err
+	if g.Paused.Stops(r.Cause) {
+		return g.Paused(r.Cause)
 	}
-	if !rule.Limited {
-		g.countUnlimited(r.Cause)
+	if !r.Starts || !rule.Limited {
 		return nil
 	}
-	e := newEntry(r)
-	if err := g.count(e); err != nil {
+	if err := g.use(ctx, g.read); err != nil { // so that moves of earlier processes count
 		return err
 	}
-	var err error
-	select {
-	case err = <-e.done:
-	case <-ctx.Done():
-		err = fmt.Errorf("writing the ledger of moves: %w", ctx.Err())
-	}
+	m, err := g.count(r)
 	if err == nil {
-		err = g.paused(r) // the write may have taken a second
+		err = g.use(ctx, func(ctx context.Context, l *ledger) error { return g.write(ctx, l, m) })
 	}
-	if err != nil {
-		g.withdraw(e.id)
+	if err == nil && g.Paused.Stops(r.Cause) { // the write may have taken a second
+		err = g.Paused(r.Cause)
 	}
 	return err
 }
 
-func (g *Gate) paused(r Removal) error {
-	if g.Switches == nil {
-		return nil
+func (g *Gate) newMove(r Removal) *move {
+	workload := url.QueryEscape(r.Workload) // a tenant may write characters that JSON has to escape
+	return &move{Cause: r.Cause, Namespace: r.Namespace, Workload: workload[:min(len(workload), maxWorkload)], at: g.age()}
+}
+
+// count counts a limited move.
+func (g *Gate) count(r Removal) (*move, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.newMove(r)
+	if err := g.refusal(r.Pod, m); err != nil {
+		return nil, err
 	}
-	if message, paused := g.Switches.Paused(r.Cause); paused {
-		return &PausedError{r.Cause, message}
+	g.moves[r.Pod] = m
+	return m, nil
+}
+
+// refusal returns the *LimitError that refuses the start of a move of a pod now; nil if it may
+// start. Other moves count, also if they are not in the ledger yet.
+func (g *Gate) refusal(pod types.UID, m *move) error {
+	now := g.Clock.Now()
+	if Rules[m.Cause].SavesCost {
+		for i := range g.Limits.Schedules {
+			s := &g.Limits.Schedules[i]
+			if until := s.Until(now); until.After(now) {
+				return &LimitError{m.Cause, fmt.Sprintf("limits.schedules %q for %s", s.Schedule, s.Duration.Duration), until}
+			}
+		}
+	}
+	reason, limited := g.Limits.Reasons[string(m.Cause)]
+	if !limited {
+		reason = math.MaxInt32
+	}
+	g.expire()
+	for _, limit := range []struct {
+		name   string
+		most   int32
+		counts func(*move) bool
+	}{
+		{"movesPerHour", g.Limits.MovesPerHour, func(*move) bool { return true }},
+		{"movesPerHourPerNamespace", g.Limits.MovesPerHourPerNamespace, func(o *move) bool { return o.Namespace == m.Namespace }},
+		{"movesPerHourPerWorkload", g.Limits.MovesPerHourPerWorkload,
+			func(o *move) bool { return o.Namespace == m.Namespace && o.Workload == m.Workload }},
+		{"reasons." + string(m.Cause), reason, func(o *move) bool { return o.Cause == m.Cause }},
+	} {
+		moves, oldest := int32(0), g.age()
+		for other, o := range g.moves {
+			if other != pod && limit.counts(o) {
+				moves, oldest = moves+1, min(oldest, o.at)
+			}
+		}
+		if moves < limit.most {
+			continue
+		}
+		refused := &LimitError{Cause: m.Cause, Limit: fmt.Sprintf("limits.%s is %d", limit.name, limit.most)}
+		if limit.most > 0 {
+			refused.Until = now.Add(oldest + window + margin - g.age())
+		}
+		return refused
 	}
 	return nil
 }
 
-// answered records the answer of the API server to a removal; nil if there was none. A request that
-// the API server has refused starts no move.
-func (g *Gate) answered(r Removal, removes bool, response *http.Response) {
-	switch {
-	case response == nil:
-	case response.StatusCode < http.StatusMultipleChoices && removes:
-		removals.WithLabelValues(string(r.Cause)).Inc()
-	case g != nil && response.StatusCode >= http.StatusBadRequest && response.StatusCode < http.StatusInternalServerError:
-		g.withdraw(r.ID)
-	}
-}
-
-// count counts a limited move, and starts to write the ledger.
-func (g *Gate) count(e *entry) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err := g.refusal(e); err != nil {
-		return err
-	}
-	if g.Ledgers == nil {
-		e.done <- nil
-	} else {
-		g.pending = append(g.pending, e)
-	}
-	e.at = g.age()
-	g.entries[e.id] = e
-	g.startWriting()
-	return nil
-}
-
-// countUnlimited counts a move that limits do not bound. It waits for nothing.
-func (g *Gate) countUnlimited(cause Cause) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	e := g.unlimited[cause]
-	if e == nil || g.age()-e.at >= flushInterval {
-		e = &entry{id: NewID(), cause: cause, namespace: "-", workload: "-", at: g.age()}
-		g.unlimited[cause], g.entries[e.id] = e, e
-	}
-	e.n++
-	g.changed = true
-	g.startWriting()
-}
-
-// withdraw no longer counts a limited move of this process, because it has not started.
-func (g *Gate) withdraw(id string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if e := g.entries[id]; e != nil && e.done != nil {
-		delete(g.entries, id)
-		g.withdrawn[id] = true
-		g.changed = true
-		g.startWriting()
+// expire removes the moves that no longer count.
+func (g *Gate) expire() {
+	for pod, m := range g.moves {
+		if g.age()-m.at >= window+margin {
+			delete(g.moves, pod)
+		}
 	}
 }
 

@@ -1,133 +1,101 @@
 package safety
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 )
 
-const (
-	// Ledger is the name of the ConfigMap with the moves of the last hour, one a line:
-	//
-	//	TIME ID CAUSE NUMBER NAMESPACE WORKLOAD
-	//
-	// It only adds to what the leader remembers. A line that cannot be parsed is ignored.
-	Ledger = "spot-controller-ledger"
-	// ledgerKey is its only key.
-	ledgerKey = "moves"
-)
+// Ledger is the name of the ConfigMap with the limited moves of the last hour: its keys are the
+// UIDs of the pods, and its values are JSON. It only adds to what the leader remembers. A value
+// that cannot be decoded is ignored.
+const Ledger = "spot-controller-ledger"
 
-const (
-	// writeInterval is the least time between two writes. flushInterval is that time if no request
-	// waits for the write.
-	writeInterval, flushInterval = time.Second, time.Minute
-	// writeTimeout limits a write, with its retries after conflicts.
-	writeTimeout = 8 * time.Second
-	// maxLine is the length of the longest line, with a namespace of 63 characters.
-	maxLine = 400
-	// maxEntries limits the entries of a ledger that another client has edited: with maxLine, to
-	// the size of a ConfigMap. It exceeds what this project writes.
-	maxEntries = 2500
-)
+// writeInterval is the least time between the beginnings of two writes.
+const writeInterval = time.Second
 
-// startWriting makes sure that a goroutine writes the ledger. The caller has locked g.mu.
-func (g *Gate) startWriting() {
-	switch {
-	case g.Ledgers == nil:
-	case !g.writing:
-		g.writing = true
-		go g.write()
-	default:
+// ledger is what a process knows about the ledger.
+type ledger struct {
+	// stored is the ConfigMap as it was last read or written; nil if that is not known.
+	stored *v1.ConfigMap
+	// began is when the last write began, as an age of the process.
+	began time.Duration
+	// failing reports whether the last use failed.
+	failing bool
+}
+
+// use calls f while no other request uses the ledger.
+func (g *Gate) use(ctx context.Context, f func(context.Context, *ledger) error) error {
+	if g.Ledgers == nil {
+		return nil
+	}
+	select {
+	case l := <-g.ledger:
+		defer func() { g.ledger <- l }()
+		return f(ctx, &l)
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the ledger of moves: %w", ctx.Err())
+	}
+}
+
+// write writes all moves into the ledger, unless it contains m.
+func (g *Gate) write(ctx context.Context, l *ledger, m *move) error {
+	for !m.written && m.refused == nil {
 		select {
-		case g.wake <- struct{}{}:
-		default: // it is awake
+		case <-time.After(l.began + writeInterval - g.age()):
+		case <-ctx.Done():
+			return fmt.Errorf("writing the ledger of moves: %w", ctx.Err())
+		}
+		if l.stored != nil && l.stored.ResourceVersion == "" { // it did not exist, and may exist now
+			l.stored = nil
+		}
+		if err := g.read(ctx, l); err != nil {
+			return err
+		}
+		configMap, moves := g.render(l)
+		if !slices.Contains(moves, m) {
+			return errors.New("another request moves the pod")
+		}
+		l.began = g.age()
+		err := g.put(ctx, l, configMap)
+		switch {
+		case err == nil:
+			for _, m := range moves {
+				m.written = true
+			}
+		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+			// Another client has changed, created or deleted the ledger.
+		default:
+			return l.report(fmt.Errorf("writing the ledger of moves: %w", err))
 		}
 	}
+	return m.refused
 }
 
-// write writes the ledger until it contains all changes.
-func (g *Gate) write() {
-	for {
-		g.mu.Lock()
-		interval := writeInterval
-		if len(g.pending) == 0 {
-			interval = flushInterval
-		}
-		if g.writing = len(g.pending) > 0 || g.changed; !g.writing {
-			g.mu.Unlock()
-			return
-		}
-		wait := g.written + interval - g.age()
-		if wait > 0 {
-			g.mu.Unlock()
-			select {
-			case <-time.After(wait):
-			case <-g.wake:
-			}
-			continue
-		}
-		batch := g.pending
-		g.pending, g.changed = nil, false
-		g.mu.Unlock()
-		g.save(batch)
-	}
-}
-
-// save writes all entries. The requests of the batch wait for it. It answers those first that
-// exceed a limit together with entries of other processes.
-func (g *Gate) save(batch []*entry) {
-	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
-	defer cancel()
-	waited := len(batch) > 0
-	var err error
-	for retry := true; retry; {
-		if err = g.read(ctx); err != nil {
-			break
-		}
-		var ledger *v1.ConfigMap
-		var withdrawn map[string]bool
-		if ledger, withdrawn, batch = g.render(batch); waited && len(batch) == 0 {
-			return
-		}
-		err = g.put(ctx, ledger, withdrawn)
-		// Another client has changed, created or deleted the ledger.
-		retry = apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
-		if retry {
-			select {
-			case <-time.After(writeInterval):
-			case <-ctx.Done():
-				retry = false
-			}
-		}
-	}
-	if err != nil {
-		ledgerWrites.WithLabelValues("failed").Inc()
-		err = fmt.Errorf("writing the ledger of moves: %w", err)
-	}
-	for _, e := range batch {
-		e.done <- err
-	}
-	if first := g.failing.Swap(err != nil); err != nil && !first {
+// report returns err. It logs the first of several errors.
+func (l *ledger) report(err error) error {
+	ledgerWrites.WithLabelValues("failed").Inc()
+	if !l.failing {
 		klog.Background().Error(err, "Ledger not written; moves that limits bound wait", "configMap", Ledger)
 	}
+	l.failing = true
+	return err
 }
 
-// read reads the ledger unless its version is known, and adds its entries.
-func (g *Gate) read(ctx context.Context) error {
-	g.mu.Lock()
-	known := g.stored != nil
-	g.mu.Unlock()
-	if known {
+// read reads the ledger unless its version is known, and adds its moves.
+func (g *Gate) read(ctx context.Context, l *ledger) error {
+	if l.stored != nil {
 		return nil
 	}
 	stored, err := g.Ledgers.Get(ctx, Ledger, metav1.GetOptions{})
@@ -137,112 +105,70 @@ func (g *Gate) read(ctx context.Context) error {
 		}}}, nil
 	}
 	if err != nil {
-		return err
+		return l.report(fmt.Errorf("reading the ledger of moves: %w", err))
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.stored = stored
-	g.merge(stored.Data[ledgerKey])
+	l.stored = stored
+	g.merge(stored.Data)
 	return nil
 }
 
-// put writes the ledger. The error of a write that may have been performed makes the next save read
+// put writes the ledger. The error of a write that may have been performed makes the next use read
 // the ledger first.
-func (g *Gate) put(ctx context.Context, ledger *v1.ConfigMap, withdrawn map[string]bool) (err error) {
-	g.mu.Lock()
-	g.written = g.age()
-	g.mu.Unlock()
-	if ledger.ResourceVersion == "" {
-		ledger, err = g.Ledgers.Create(ctx, ledger, metav1.CreateOptions{})
+func (g *Gate) put(ctx context.Context, l *ledger, configMap *v1.ConfigMap) (err error) {
+	if l.stored = nil; configMap.ResourceVersion == "" {
+		configMap, err = g.Ledgers.Create(ctx, configMap, metav1.CreateOptions{})
 	} else {
-		ledger, err = g.Ledgers.Update(ctx, ledger, metav1.UpdateOptions{})
+		configMap, err = g.Ledgers.Update(ctx, configMap, metav1.UpdateOptions{})
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.stored = ledger; err != nil {
-		g.stored = nil
-		return err
+	if err == nil {
+		l.stored, l.failing = configMap, false
+		ledgerWrites.WithLabelValues("succeeded").Inc()
 	}
-	ledgerWrites.WithLabelValues("succeeded").Inc()
-	for id := range withdrawn { // the ledger does not contain them any more
-		delete(g.withdrawn, id)
-	}
-	return nil
+	return err
 }
 
-// render returns the ledger with all entries, the withdrawn moves that it omits, and the rest of
-// the batch. It removes the moves of the batch that a limit now refuses, because the ledger had
-// entries of other processes.
-func (g *Gate) render(batch []*entry) (ledger *v1.ConfigMap, withdrawn map[string]bool, rest []*entry) {
+// render returns the ledger with all moves. It refuses those that no longer may start, because the
+// ledger had moves of other processes.
+func (g *Gate) render(l *ledger) (configMap *v1.ConfigMap, moves []*move) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, e := range batch {
-		if g.entries[e.id] != e { // its request waits no more
-			continue
-		}
-		if err := g.refusal(e); err != nil {
-			delete(g.entries, e.id)
-			e.done <- err
-			continue
-		}
-		rest = append(rest, e)
-	}
 	g.expire()
-	entries := slices.SortedFunc(maps.Values(g.entries), func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id))
-	})
-	var text strings.Builder
-	for _, e := range entries {
-		// Rounded up, so that no entry becomes older with each leader. The wall clock may have been
-		// set since e was counted.
-		at := g.Clock.Now().Add(e.at - g.age() + time.Second - 1).UTC().Truncate(time.Second)
-		fmt.Fprintln(&text, at.Format(time.RFC3339), e.id, e.cause, e.n, e.namespace, e.workload)
+	configMap = l.stored.DeepCopy()
+	configMap.Data = map[string]string{}
+	for pod, m := range g.moves {
+		if !m.written {
+			m.refused = g.refusal(pod, m)
+		}
+		// Rounded up, so that no move becomes older with each leader. The wall clock may have been
+		// set since m was counted.
+		m.Time = metav1.NewTime(g.Clock.Now().Add(m.at - g.age() + time.Second - 1))
+		text, _ := json.Marshal(m) // it has no values that JSON lacks
+		configMap.Data[string(pod)] = string(text)
+		moves = append(moves, m)
 	}
-	ledger = g.stored.DeepCopy()
-	ledger.Data = map[string]string{ledgerKey: text.String()}
-	return ledger, maps.Clone(g.withdrawn), rest
+	return configMap, moves
 }
 
-// merge adds the entries in the text of a ledger that this process does not know. An entry of the
-// future counts as of now: a clock was wrong. Of too many entries, the newest count.
-func (g *Gate) merge(text string) {
+// merge adds the moves in a ledger. A move of the future counts as of now: a clock was wrong.
+// Another client may have added more moves than any limit allows: then some of them count.
+func (g *Gate) merge(data map[string]string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	unreadable := 0
-	for line := range strings.Lines(text) {
-		e, at, ok := parse(strings.TrimSpace(line))
-		if !ok {
+	for pod, text := range data {
+		m := &move{written: true}
+		if err := json.Unmarshal([]byte(text), m); err != nil || !Rules[m.Cause].Limited {
 			unreadable++
 			continue
 		}
-		if g.withdrawn[e.id] || g.entries[e.id] != nil {
-			continue
-		}
-		if age := max(g.Clock.Now().Sub(at), 0); age < window+margin {
-			e.at = g.age() - age
-			g.entries[e.id] = e
+		m.at = g.age() - max(g.Clock.Now().Sub(m.Time.Time), 0)
+		if known := g.moves[types.UID(pod)]; known != nil {
+			known.at = max(known.at, m.at)
+		} else if len(g.moves) < controller.MaxMovesPerHour {
+			g.moves[types.UID(pod)] = m
 		}
 	}
 	if unreadable > 0 {
-		klog.Background().Info("Ledger lines not readable, and ignored", "configMap", Ledger, "lines", unreadable)
+		klog.Background().Info("Ledger entries not readable, and ignored", "configMap", Ledger, "entries", unreadable)
 	}
-	if len(g.entries) <= maxEntries {
-		return
-	}
-	foreign := slices.DeleteFunc(slices.Collect(maps.Values(g.entries)), func(e *entry) bool { return e.done != nil })
-	slices.SortFunc(foreign, func(a, b *entry) int { return cmp.Compare(a.at, b.at) })
-	for _, e := range foreign[:min(len(g.entries)-maxEntries, len(foreign))] {
-		delete(g.entries, e.id)
-	}
-}
-
-// parse returns the entry of a line of the ledger, and when it was counted.
-func parse(line string) (e *entry, at time.Time, ok bool) {
-	f := strings.Fields(line)
-	if len(f) != 6 || len(line) > maxLine {
-		return nil, at, false
-	}
-	at, timeErr := time.Parse(time.RFC3339, f[0])
-	n, numberErr := strconv.Atoi(f[3])
-	e = &entry{id: f[1], cause: Cause(f[2]), n: n, namespace: f[4], workload: f[5]}
-	_, known := Rules[e.cause]
-	return e, at, known && timeErr == nil && numberErr == nil && n > 0
 }

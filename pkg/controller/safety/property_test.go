@@ -2,12 +2,14 @@ package safety_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
@@ -27,9 +29,11 @@ type step struct {
 	offset  time.Duration
 	verb    string
 	move    safety.Removal
-	fault   fault
-	tamper  string
-	then    time.Duration
+	// again is how many steps ago the pod was moved that is moved again; 0 for a new pod.
+	again  int
+	fault  fault
+	tamper string
+	then   time.Duration
 }
 
 var offsets = []time.Duration{0, 0, -24 * time.Hour, 24 * time.Hour, -30 * time.Second, 30 * time.Second}
@@ -74,6 +78,7 @@ func drawHistory(t *rapid.T) history {
 		case "fault":
 			s.fault = fault(rapid.IntRange(int(refused), int(slow)).Draw(t, "fault"))
 		case "move":
+			s.again = max(rapid.IntRange(-10, 5).Draw(t, "again"), 0)
 			s.verb = rapid.SampledFrom([]string{"evict", "delete", "patch"}).Draw(t, "verb")
 			s.move.Cause = rapid.SampledFrom([]safety.Cause{safety.Heal, safety.ReturnToSpot}).Draw(t, "cause")
 			s.move.Namespace = nameOf("ns", rapid.IntRange(0, 1).Draw(t, "namespace"))
@@ -86,16 +91,32 @@ func drawHistory(t *rapid.T) history {
 	return h
 }
 
-var tampers = map[string]func(text string) (string, bool){
-	"delete":   func(string) (string, bool) { return "", false },
-	"empty":    func(string) (string, bool) { return "", true },
-	"garble":   func(text string) (string, bool) { return "{" + strings.ReplaceAll(text, "Z ", "\x00"), true },
-	"truncate": func(text string) (string, bool) { return text[:len(text)/2], true },
-	"add": func(text string) (string, bool) {
-		return text + "2026-13-45 x\n" + strings.Repeat("y ", 500) + "\n", true
+// tampers change the data of the ledger; nil deletes it.
+var tampers = map[string]func(data map[string]string) map[string]string{
+	"delete": func(map[string]string) map[string]string { return nil },
+	"empty":  func(map[string]string) map[string]string { return map[string]string{} },
+	"garble": func(data map[string]string) map[string]string {
+		for pod, text := range data {
+			data[pod] = "x" + text
+		}
+		return data
 	},
-	"future": func(text string) (string, bool) {
-		return text + time.Now().Add(48*time.Hour).UTC().Format(time.RFC3339) + " forged heal 1 ns0 Deployment%2Fweb0\n", true
+	"truncate": func(data map[string]string) map[string]string {
+		pods := slices.Sorted(maps.Keys(data))
+		for _, pod := range pods[:(len(pods)+1)/2] {
+			data[pod] = data[pod][:len(data[pod])/2]
+		}
+		return data
+	},
+	"add": func(data map[string]string) map[string]string {
+		data["x"], data["y"] = `{"time":"2026-13-45","cause":"heal"}`, strings.Repeat("y ", 500)
+		data["z"] = `{"time":"` + time.Now().UTC().Format(time.RFC3339) + `","cause":"deadline","namespace":"ns0"}`
+		return data
+	},
+	"future": func(data map[string]string) map[string]string {
+		at := time.Now().Add(48 * time.Hour).UTC().Format(time.RFC3339)
+		data["forged"] = `{"time":"` + at + `","cause":"heal","namespace":"ns0","workload":"Deployment%2Fweb0"}`
+		return data
 	},
 }
 
@@ -126,11 +147,15 @@ func (h *history) run(t testing.TB) *server {
 		case "tamper":
 			s.tamper(tampers[step.tamper])
 		case "unlimited":
-			r := safety.Removal{ID: safety.NewID(), Cause: safety.Deadline, Namespace: "ns", Pod: "p", Starts: true}
+			r := safety.Removal{Cause: safety.Deadline, Pod: "p", Namespace: "ns", Starts: true}
 			go func() { _ = p.request("delete", r, works) }()
 		case "move":
-			r := step.move
-			r.ID, r.Pod, r.Starts = fmt.Sprint("move-", i), fmt.Sprint("pod-", i), true
+			earlier := max(i-step.again, 0)
+			if h.steps[earlier].kind != "move" {
+				earlier = i
+			}
+			r := h.steps[earlier].move
+			r.Pod, r.Starts = types.UID(fmt.Sprint("pod-", earlier)), true
 			go func() { _ = p.request(step.verb, r, step.fault) }()
 		}
 		time.Sleep(step.then)
@@ -164,18 +189,18 @@ func TestLimitsHold(t *testing.T) {
 func exceeded(s *server, limits controller.Limits) (broken []string) {
 	count := func(name string, most int32, matches func(a, b safety.Removal) bool) {
 		for i, first := range s.moves {
-			n := 0
+			pods := map[types.UID]bool{}
 			for _, m := range s.moves[i:] {
 				within := m.at.Sub(first.at) < time.Hour
 				reset := slices.ContainsFunc(s.resets, func(at time.Time) bool {
 					return !at.After(m.at) && (!at.Before(first.began) || !at.Before(m.began))
 				})
 				if safety.Rules[m.Cause].Limited && within && !reset && matches(first.Removal, m.Removal) {
-					n++
+					pods[m.Pod] = true
 				}
 			}
-			if safety.Rules[first.Cause].Limited && n > int(most) {
-				broken = append(broken, fmt.Sprintf("%s: %d moves in the hour from %s, at most %d", name, n, first.at, most))
+			if safety.Rules[first.Cause].Limited && len(pods) > int(most) {
+				broken = append(broken, fmt.Sprintf("%s: %d moves in the hour from %s, at most %d", name, len(pods), first.at, most))
 			}
 		}
 	}

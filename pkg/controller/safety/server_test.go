@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"strings"
@@ -41,9 +42,10 @@ type server struct {
 	// moves are the requests for pods that were performed, and writes the writes of the ledger.
 	moves  []performed
 	writes []write
-	// removed are the IDs that other clients have removed from the ledger.
+	// removed are the entries that other clients have removed from the ledger.
 	removed map[string]bool
-	// resets are the times at which a process read a ledger that lacks moves (safety.Gate).
+	// resets are the times at which a process read or created a ledger that lacks moves
+	// (safety.Gate).
 	resets []time.Time
 }
 
@@ -82,7 +84,7 @@ type process struct {
 	born   time.Time
 	offset atomic.Int64
 	dead   bool
-	known  map[string]bool // the IDs that it has read or written
+	known  map[string]bool // the entries that it has read or written
 }
 
 // Now returns the wall clock of the process.
@@ -113,22 +115,24 @@ func (s *server) start(t testing.TB, limits controller.Limits, offset time.Durat
 
 // request sends the request of a removal.
 func (p *process) request(verb string, r safety.Removal, f fault) error {
-	ctx := context.WithValue(safety.WithRemoval(context.Background(), r), sentKey{}, sent{f, time.Now()})
+	ctx := context.WithValue(safety.WithRemoval(context.Background(), r), sentKey{}, sent{r, f, time.Now()})
 	pods := p.client.CoreV1().Pods(r.Namespace)
 	switch verb {
 	case "evict":
-		return pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Pod}})
+		return pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: string(r.Pod)}})
 	case "delete":
-		return pods.Delete(ctx, r.Pod, metav1.DeleteOptions{})
+		return pods.Delete(ctx, string(r.Pod), metav1.DeleteOptions{})
 	}
-	_, err := pods.Patch(ctx, r.Pod, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+	_, err := pods.Patch(ctx, string(r.Pod), types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
 	return err
 }
 
 type sentKey struct{}
 
-// sent is how a request for a pod is answered, and when a process began to send it.
+// sent is a removal, how its request is answered, and when a process began to send it. The context
+// of a write of the ledger may have it too.
 type sent struct {
+	safety.Removal
 	fault
 	at time.Time
 }
@@ -146,6 +150,9 @@ func (p *process) RoundTrip(request *http.Request) (*http.Response, error) {
 	of, _ := request.Context().Value(sentKey{}).(sent)
 	f := of.fault
 	ledger := strings.Contains(request.URL.Path, "/configmaps")
+	if ledger {
+		f = works
+	}
 	if ledger && request.Method != http.MethodGet && len(p.faults) > 0 {
 		f, p.faults = p.faults[0], p.faults[1:]
 	}
@@ -164,8 +171,7 @@ func (p *process) RoundTrip(request *http.Request) (*http.Response, error) {
 	case ledger:
 		code, answer = p.answerLedger(request.Method, body, write{p, began, ahead})
 	default:
-		r, _ := safety.FromContext(request.Context())
-		p.moves = append(p.moves, performed{r, of.at, time.Now()})
+		p.moves = append(p.moves, performed{of.Removal, of.at, time.Now()})
 		code, answer = http.StatusOK, &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	}
 	if f == lostAfter {
@@ -210,8 +216,15 @@ func (p *process) answerLedger(method string, body []byte, w write) (code int, a
 	if method == http.MethodPut && !exists {
 		return http.StatusNotFound, nil
 	}
-	if len(written.Data["moves"]) >= 1<<20 {
+	size := 0
+	for key, value := range written.Data {
+		size += len(key) + len(value)
+	}
+	if size >= 1<<20 {
 		return http.StatusRequestEntityTooLarge, nil
+	}
+	if method == http.MethodPost && p.lacks() {
+		p.resets = append(p.resets, time.Now())
 	}
 	p.store(written)
 	p.writes, p.writer = append(p.writes, w), min(w.ahead, p.ahead())
@@ -226,57 +239,57 @@ func (s *server) store(ledger *v1.ConfigMap) {
 		ledger.Name, ledger.ResourceVersion = safety.Ledger, fmt.Sprint(s.version)
 		ledger.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
 	}
-	for id := range s.ids() {
-		delete(s.removed, id)
+	for entry := range s.entries() {
+		delete(s.removed, entry)
 	}
 }
 
-// ids returns the IDs in the ledger.
-func (s *server) ids() map[string]bool {
-	ids := map[string]bool{}
+// entries returns the entries of the ledger: UIDs of pods with the times of their moves. An entry
+// with an older time is another one: it expires earlier.
+func (s *server) entries() map[string]bool {
+	entries := map[string]bool{}
 	if s.ledger != nil {
-		for line := range strings.Lines(s.ledger.Data["moves"]) {
-			if f := strings.Fields(line); len(f) == 6 {
-				ids[f[1]] = true
+		for pod, text := range s.ledger.Data {
+			var value struct{ Time, Cause string }
+			if json.Unmarshal([]byte(text), &value) == nil && value.Cause != "" {
+				entries[pod+" "+value.Time] = true
 			}
 		}
 	}
-	return ids
+	return entries
 }
 
 // tamper changes the ledger as another client.
-func (s *server) tamper(change func(text string) (string, bool)) {
+func (s *server) tamper(change func(data map[string]string) map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ledger == nil {
 		return
 	}
-	before := s.ids()
-	if text, exists := change(s.ledger.Data["moves"]); exists {
-		s.store(&v1.ConfigMap{Data: map[string]string{"moves": text}})
+	before := s.entries()
+	if data := change(maps.Clone(s.ledger.Data)); data != nil {
+		s.store(&v1.ConfigMap{Data: data})
 	} else {
 		s.store(nil)
 	}
-	after := s.ids()
-	for id := range before {
-		if !after[id] {
-			s.removed[id] = true
+	after := s.entries()
+	for entry := range before {
+		if !after[entry] {
+			s.removed[entry] = true
 		}
 	}
 }
 
-// learn records the IDs that the process has read or written.
+// learn records the entries that the process has read or written.
 func (p *process) learn() {
-	for id := range p.ids() {
-		p.known[id] = true
-	}
+	maps.Copy(p.known, p.entries())
 }
 
 // lacks reports whether another client has removed moves from the ledger that the process does not
 // know.
 func (p *process) lacks() bool {
-	for id := range p.removed {
-		if !p.known[id] {
+	for entry := range p.removed {
+		if !p.known[entry] {
 			return true
 		}
 	}

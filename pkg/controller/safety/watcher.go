@@ -18,12 +18,31 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/informer"
 )
 
-// SwitchWatcher knows the switches in the cluster. It implements Switches. It is safe for
-// concurrent use. Until it has read the switches, everything is paused: a new leader must not
-// remove a pod before it knows that no user forbids it.
+// Paused returns why removals with the cause are paused; nil if they are not. A nil Paused pauses
+// nothing.
+type Paused func(Cause) error
+
+// Stops reports whether removals with the cause are paused.
+func (p Paused) Stops(c Cause) bool { return p != nil && p(c) != nil }
+
+// Report sets the metric of the causes that are paused. A leader calls it in every round.
+func (p Paused) Report() {
+	for cause := range Rules {
+		value := 0.0
+		if p.Stops(cause) {
+			value = 1
+		}
+		pausedCauses.WithLabelValues(string(cause)).Set(value)
+	}
+}
+
+// SwitchWatcher knows the switches in the cluster. It is safe for concurrent use. Until it has read
+// the switches, everything is paused: a new leader must not remove a pod before it knows that no
+// user forbids it. Without a SwitchWatcher (nil), nothing is paused.
 type SwitchWatcher struct {
+	// Informer is the informer of the ConfigMap.
+	Informer cache.SharedIndexInformer
 	clock    clock.PassiveClock
-	informer cache.SharedIndexInformer
 	handler  cache.ResourceEventHandlerRegistration
 	last     atomic.Pointer[observedSwitches] // never nil
 }
@@ -41,70 +60,52 @@ func NewSwitchWatcher(client kubernetes.Interface, namespace string, clock clock
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
 			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, SwitchesName).String()
 		}))
-	w := &SwitchWatcher{clock: clock, informer: factory.Core().V1().ConfigMaps().Informer()}
+	w := &SwitchWatcher{clock: clock, Informer: factory.Core().V1().ConfigMaps().Informer()}
 	w.last.Store(&observedSwitches{})
 	var err error
-	w.handler, err = w.informer.AddEventHandler(informer.Changes(func(_, after *v1.ConfigMap) {
-		w.observe(cmp.Or(after, &v1.ConfigMap{}))
+	w.handler, err = w.Informer.AddEventHandler(informer.Changes(func(_, after *v1.ConfigMap) {
+		configMap := cmp.Or(after, &v1.ConfigMap{})
+		values, err := ReadSwitches(configMap)
+		w.last.Store(&observedSwitches{configMap, values, err})
+		klog.Background().Info("Read switches", "pause", values.Pause, "breaker", values.Breaker, "err", err)
 	}))
 	return w, err
 }
 
 // Start implements manager.Runnable.
 func (w *SwitchWatcher) Start(ctx context.Context) error {
-	w.informer.RunWithContext(ctx)
+	w.Informer.RunWithContext(ctx)
 	return nil
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (w *SwitchWatcher) NeedLeaderElection() bool { return false }
 
-// Informer returns the informer of the ConfigMap.
-func (w *SwitchWatcher) Informer() cache.SharedIndexInformer { return w.informer }
-
-func (w *SwitchWatcher) observe(configMap *v1.ConfigMap) {
-	values, err := ReadSwitches(configMap)
-	w.last.Store(&observedSwitches{configMap, values, err})
-	klog.Background().Info("Read switches", "pause", values.Pause, "breaker", values.Breaker, "err", err)
-}
-
 // Unread returns an error until the switches are read.
 func (w *SwitchWatcher) Unread() error {
-	if !w.handler.HasSynced() {
+	if w != nil && !w.handler.HasSynced() {
 		return fmt.Errorf("ConfigMap %s has not been read yet", SwitchesName)
 	}
 	return nil
 }
 
-// Invalid returns the ConfigMap and what is wrong with it; nil if nothing is.
-func (w *SwitchWatcher) Invalid() (*v1.ConfigMap, error) {
-	last := w.last.Load()
-	return last.configMap, last.err
-}
-
-// Paused implements Switches.
-func (w *SwitchWatcher) Paused(c Cause) (message string, paused bool) {
-	if err := w.Unread(); err != nil {
-		return err.Error(), true
+// Paused implements Paused.
+func (w *SwitchWatcher) Paused(c Cause) error {
+	if err := w.Unread(); err != nil || w == nil {
+		return err
 	}
 	if pause := w.last.Load().values.At(w.clock.Now()).Pause; pause.Stops(c) {
-		return pause.String(), true
+		return fmt.Errorf("paused (%s): %s", c, pause)
 	}
-	return "", false
+	return nil
 }
 
-// Breaker implements Switches.
-func (w *SwitchWatcher) Breaker() (forced *bool) {
-	return w.last.Load().values.At(w.clock.Now()).Breaker.Open()
-}
-
-// ReportPaused sets the metric of the causes that are paused. A leader calls it in every round.
-func ReportPaused(switches Switches) {
-	for cause := range Rules {
-		value := 0.0
-		if _, paused := switches.Paused(cause); paused {
-			value = 1
-		}
-		pausedCauses.WithLabelValues(string(cause)).Set(value)
+// Breaker returns whether a user forces the breaker to be open, nil if the breaker decides, and
+// what is wrong with the ConfigMap.
+func (w *SwitchWatcher) Breaker() (forced *bool, configMap *v1.ConfigMap, invalid error) {
+	if w == nil {
+		return nil, nil, nil
 	}
+	last := w.last.Load()
+	return last.values.At(w.clock.Now()).Breaker.Open(), last.configMap, last.err
 }

@@ -63,7 +63,7 @@ func (w *watcher) until(want string) {
 	w.t.Helper()
 	got := ""
 	if err := wait.PollUntilContextTimeout(w.t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		got = paused(func(c safety.Cause) bool { _, paused := w.Paused(c); return paused })
+		got = paused(safety.Paused(w.Paused).Stops)
 		return got == want, nil
 	}); err != nil {
 		w.t.Fatalf("paused %q, want %q", got, want)
@@ -99,28 +99,28 @@ func TestSwitchWatcher(t *testing.T) {
 	w.until("heal")
 	change(configMaps.Update(t.Context(), configMapWith("until: 2026-11-27T13:00:00Z\nby: jane\nmessage: wait"), metav1.UpdateOptions{}))
 	w.until(all)
-	if message, _ := w.Paused(safety.Heal); message != "everything until 2026-11-27T13:00:00Z, by jane: wait" {
-		t.Errorf("message %q", message)
+	if err := w.Paused(safety.Heal); err == nil || err.Error() != "paused (heal): everything until 2026-11-27T13:00:00Z, by jane: wait" {
+		t.Errorf("message %q", err)
 	}
 	w.clock.SetTime(now.Add(time.Hour))
 	w.until("")
 	change(configMaps.Update(t.Context(), configMapWith("end: x"), metav1.UpdateOptions{}))
 	w.until(all)
-	if _, err := w.Invalid(); err == nil {
+	if _, _, err := w.Breaker(); err == nil {
 		t.Error("the invalid pause is not reported")
 	}
 	if err := configMaps.Delete(t.Context(), safety.SwitchesName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.until("")
-	if _, err := w.Invalid(); err != nil {
+	if _, _, err := w.Breaker(); err != nil {
 		t.Errorf("after the deletion: %v", err)
 	}
 	open := configMapWith("")
 	open.Data = map[string]string{"breaker": "state: Open"}
 	change(configMaps.Create(t.Context(), open, metav1.CreateOptions{}))
 	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		forced := w.Breaker()
+		forced, _, _ := w.Breaker()
 		return forced != nil && *forced, nil
 	}); err != nil {
 		t.Error("the breaker is not open")
