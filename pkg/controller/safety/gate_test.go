@@ -112,6 +112,23 @@ func TestNextLeader(t *testing.T) {
 	}
 }
 
+// TestRefusedStarts: a start that a new leader refuses because of earlier moves does not count.
+func TestRefusedStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.start(t, threePerHour, 0).perform(t)
+		time.Sleep(30 * time.Minute)
+		next := s.start(t, threePerHour, 0)
+		if err := next.request("evict", heal(10), works); err == nil {
+			t.Error("a fourth move started")
+		}
+		time.Sleep(32 * time.Minute)
+		if n := next.perform(t); n != 3 {
+			t.Errorf("in the next window: %d moves, want 3", n)
+		}
+	})
+}
+
 // TestClockStepOfALeader: a step of the wall clock changes nothing for the leader.
 func TestClockStepOfALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
