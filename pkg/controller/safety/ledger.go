@@ -57,9 +57,6 @@ func (g *Gate) write(ctx context.Context, l *ledger, m *move) error {
 		case <-ctx.Done():
 			return fmt.Errorf("writing the ledger of moves: %w", ctx.Err())
 		}
-		if l.stored != nil && l.stored.ResourceVersion == "" { // it did not exist, and may exist now
-			l.stored = nil
-		}
 		if err := g.read(ctx, l); err != nil {
 			return err
 		}
