@@ -62,15 +62,15 @@ type Gate struct {
 	// moves are the limited moves that count, by the UID of their pods.
 	moves map[types.UID]*move
 
-	// ledger is what the process knows about the ledger. A request takes it out of the channel while
-	// it uses the ledger.
+	// ledger is what the process knows about the ledger. A request takes it out of the channel
+	// while it uses the ledger.
 	ledger chan ledger
 }
 
 // move is a limited move, and a value of the ledger.
 type move struct {
-	// Time is when the move was counted, rounded up. at is the same as an age of this process. It is
-	// negative for moves of earlier processes.
+	// Time is when the move was counted, rounded up. at is the same as an age of this process. It
+	// is negative for moves of earlier processes.
 	Time metav1.Time `json:"time"`
 	at   time.Duration
 

@@ -115,16 +115,20 @@ func TestNextLeader(t *testing.T) {
 // TestRefusedStarts: a start that a new leader refuses because of earlier moves does not count.
 func TestRefusedStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer()
-		s.start(t, threePerHour, 0).perform(t)
-		time.Sleep(30 * time.Minute)
-		next := s.start(t, threePerHour, 0)
-		if err := next.request("evict", heal(10), works); err == nil {
-			t.Error("a fourth move started")
-		}
-		time.Sleep(32 * time.Minute)
-		if n := next.perform(t); n != 3 {
-			t.Errorf("in the next window: %d moves, want 3", n)
+		for ahead, then := range map[time.Duration]time.Duration{
+			0: 32 * time.Minute, -24 * time.Hour: 62 * time.Minute, // moves of the future count as of now
+		} {
+			s := newServer()
+			s.start(t, threePerHour, 0).perform(t)
+			time.Sleep(30 * time.Minute)
+			next := s.start(t, threePerHour, ahead)
+			if err := next.request("evict", heal(10), works); err == nil {
+				t.Error("a fourth move started")
+			}
+			time.Sleep(then)
+			if n := next.perform(t); n != 3 {
+				t.Errorf("clock ahead by %s: in the next window %d moves, want 3", ahead, n)
+			}
 		}
 	})
 }

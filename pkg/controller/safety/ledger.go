@@ -124,8 +124,8 @@ func (g *Gate) put(ctx context.Context, l *ledger, configMap *v1.ConfigMap) (err
 	return err
 }
 
-// render returns the ledger with all moves. It refuses those that no longer may start, because the
-// ledger had moves of other processes.
+// render returns the ledger with all moves. It refuses each move that no longer may start, because
+// the ledger had moves of other processes.
 func (g *Gate) render(l *ledger) (configMap *v1.ConfigMap, moves []*move) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -147,7 +147,7 @@ func (g *Gate) render(l *ledger) (configMap *v1.ConfigMap, moves []*move) {
 }
 
 // merge adds the moves in a ledger. A move of the future counts as of now: a clock was wrong.
-// Another client may have added more moves than any limit allows: then some of them count.
+// Another client may have added more moves than any limit allows. The rest then does not count.
 func (g *Gate) merge(data map[string]string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
