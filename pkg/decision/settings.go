@@ -2,7 +2,6 @@ package decision
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,10 +20,8 @@ const (
 	ScheduleAnyway
 )
 
-var whenUnsatisfiableWords = [...]string{DoNotSchedule: "DoNotSchedule", ScheduleAnyway: "ScheduleAnyway"}
-
 // String returns w as in the configuration.
-func (w WhenUnsatisfiable) String() string { return whenUnsatisfiableWords[w] }
+func (w WhenUnsatisfiable) String() string { return [...]string{"DoNotSchedule", "ScheduleAnyway"}[w] }
 
 // OverflowPolicy decides what happens to replicas beyond the floor if no spot node is feasible.
 type OverflowPolicy int8
@@ -36,10 +33,8 @@ const (
 	NeverOverflow
 )
 
-var overflowWords = [...]string{AllowOverflow: "Allow", NeverOverflow: "Never"}
-
 // String returns p as in the configuration.
-func (p OverflowPolicy) String() string { return overflowWords[p] }
+func (p OverflowPolicy) String() string { return [...]string{"Allow", "Never"}[p] }
 
 // ExemptionPolicy decides whether a pod is exempt from the floor if its own node selector or
 // required node affinity admits only spot.
@@ -52,10 +47,8 @@ const (
 	IgnoreExemptions
 )
 
-var exemptionWords = [...]string{AllowExemptions: "Allow", IgnoreExemptions: "Ignore"}
-
 // String returns p as in the configuration.
-func (p ExemptionPolicy) String() string { return exemptionWords[p] }
+func (p ExemptionPolicy) String() string { return [...]string{"Allow", "Ignore"}[p] }
 
 // DisruptionAction decides what applies to the pods of a Job that has reached its DisruptionLimit.
 type DisruptionAction int8
@@ -68,10 +61,8 @@ const (
 	PreferOnDemand
 )
 
-var disruptionActionWords = [...]string{RequireOnDemand: "RequireOnDemand", PreferOnDemand: "PreferOnDemand"}
-
 // String returns a as in the configuration.
-func (a DisruptionAction) String() string { return disruptionActionWords[a] }
+func (a DisruptionAction) String() string { return [...]string{"RequireOnDemand", "PreferOnDemand"}[a] }
 
 // Never means, as Settings.FallbackAfter or Settings.RolloutRelief, that a pod may not use spot
 // however long it waits.
@@ -159,7 +150,7 @@ var Settings = []Setting{
 	{Name: "whenUnsatisfiable", Annotation: spot.WhenUnsatisfiableAnnotation, Values: "DoNotSchedule or ScheduleAnyway",
 		value: valueOf(
 			func(s *WorkloadSettings) *WhenUnsatisfiable { return &s.WhenUnsatisfiable },
-			parseWord[WhenUnsatisfiable](whenUnsatisfiableWords), WhenUnsatisfiable.String,
+			parseWord[WhenUnsatisfiable], WhenUnsatisfiable.String,
 			func(_, base WhenUnsatisfiable, _ int) bool { return base != DoNotSchedule })},
 	{Name: "fallbackAfter", Annotation: spot.FallbackAfterAnnotation, Values: `a duration of 0 or more such as "5m", or "never"`,
 		value: valueOf(
@@ -170,12 +161,12 @@ var Settings = []Setting{
 	{Name: "overflow", Annotation: spot.OverflowAnnotation, Values: "Allow or Never",
 		value: valueOf(
 			func(s *WorkloadSettings) *OverflowPolicy { return &s.Overflow },
-			parseWord[OverflowPolicy](overflowWords), OverflowPolicy.String,
+			parseWord[OverflowPolicy], OverflowPolicy.String,
 			func(p, _ OverflowPolicy, _ int) bool { return p == NeverOverflow })},
 	{Name: "exemptions", Values: "Allow or Ignore",
 		value: valueOf(
 			func(s *WorkloadSettings) *ExemptionPolicy { return &s.Exemptions },
-			parseWord[ExemptionPolicy](exemptionWords), ExemptionPolicy.String, nil)},
+			parseWord[ExemptionPolicy], ExemptionPolicy.String, nil)},
 	{Name: "protect", Annotation: spot.ProtectAnnotation, Values: "true or false", OnlyRules: true,
 		value: valueOf(
 			func(s *WorkloadSettings) *bool { return &s.Protect }, parseBool, strconv.FormatBool,
@@ -188,7 +179,7 @@ var Settings = []Setting{
 		applies: func(s *WorkloadSettings, job bool) bool { return job && s.DisruptionLimit > 0 },
 		value: valueOf(
 			func(s *WorkloadSettings) *DisruptionAction { return &s.OnDisruptionLimit },
-			parseWord[DisruptionAction](disruptionActionWords), DisruptionAction.String,
+			parseWord[DisruptionAction], DisruptionAction.String,
 			func(a, _ DisruptionAction, _ int) bool { return a == RequireOnDemand })},
 }
 
@@ -342,12 +333,15 @@ func maxPerPoolText(q *Quantity) string {
 	return q.String()
 }
 
-// parseWord returns a function that parses the word of a value.
-func parseWord[T ~int8](words [2]string) func(string) (T, bool) {
-	return func(s string) (T, bool) {
-		i := slices.Index(words[:], s)
-		return T(i), i >= 0
+// parseWord parses the text of one of the two values of T.
+func parseWord[T interface {
+	~int8
+	fmt.Stringer
+}](text string) (T, bool) {
+	if text == T(0).String() {
+		return 0, true
 	}
+	return 1, text == T(1).String()
 }
 
 func parseBool(s string) (value, ok bool) { return s == "true", s == "true" || s == "false" }
