@@ -198,7 +198,7 @@ func (r *bugReport) collect(ctx context.Context) (err error) {
 
 // addObjects adds the nodes, and the pods of the profile with the annotations of their workloads.
 func (r *bugReport) addObjects() {
-	nodes, pods, read := []any{}, []any{}, providers.RoleLabels()
+	nodes, pods, read := []any{}, []any{}, slices.Clone(providers.RoleLabels)
 	for _, label := range r.view.Policy.CapacityLabels {
 		read = append(read, label.Key)
 	}

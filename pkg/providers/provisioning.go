@@ -10,15 +10,13 @@ type ProvisioningEvent struct {
 	Refusal bool
 }
 
-// ProvisioningEvents returns the known events, each with its source.
-func ProvisioningEvents() []ProvisioningEvent {
-	return []ProvisioningEvent{
-		// karpenter pkg/controllers/provisioning/scheduling/events.go. The scheduler's events have
-		// the reason FailedScheduling too, with another message.
-		{Reason: "Nominated"},
-		{Reason: "FailedScheduling", Mentions: "Failed to schedule pod", Refusal: true},
-		// cluster-autoscaler processors/status/eventing_scale_up_processor.go.
-		{Reason: "TriggeredScaleUp"},
-		{Reason: "NotTriggerScaleUp", Refusal: true},
-	}
+// ProvisioningEvents are the known events, each with its source.
+var ProvisioningEvents = []ProvisioningEvent{
+	// karpenter pkg/controllers/provisioning/scheduling/events.go. The scheduler's events have
+	// the reason FailedScheduling too, with another message.
+	{Reason: "Nominated"},
+	{Reason: "FailedScheduling", Mentions: "Failed to schedule pod", Refusal: true},
+	// cluster-autoscaler processors/status/eventing_scale_up_processor.go.
+	{Reason: "TriggeredScaleUp"},
+	{Reason: "NotTriggerScaleUp", Refusal: true},
 }

@@ -10,13 +10,11 @@ type RevisionController struct {
 	Revision string
 }
 
-// RevisionControllers returns the known controllers, each with its source.
-func RevisionControllers() []RevisionController {
-	return []RevisionController{
-		// Kubernetes pkg/controller/deployment/util/deployment_util.go.
-		{Group: "apps", Kind: "Deployment", Revision: "deployment.kubernetes.io/revision"},
-		// argo-rollouts utils/annotations/annotations.go. It copies the other annotations of a
-		// Rollout to its ReplicaSets.
-		{Group: "argoproj.io", Kind: "Rollout", Desired: "rollout.argoproj.io/desired-replicas", Revision: "rollout.argoproj.io/revision"},
-	}
+// RevisionControllers are the known controllers, each with its source.
+var RevisionControllers = []RevisionController{
+	// Kubernetes pkg/controller/deployment/util/deployment_util.go.
+	{Group: "apps", Kind: "Deployment", Revision: "deployment.kubernetes.io/revision"},
+	// argo-rollouts utils/annotations/annotations.go. It copies the other annotations of a
+	// Rollout to its ReplicaSets.
+	{Group: "argoproj.io", Kind: "Rollout", Desired: "rollout.argoproj.io/desired-replicas", Revision: "rollout.argoproj.io/revision"},
 }

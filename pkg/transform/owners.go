@@ -149,13 +149,13 @@ func trimOwner(m *metav1.ObjectMeta) {
 	m.ManagedFields, m.Labels, m.Annotations = nil, nil, filterKeys(m.Annotations, isOwnAnnotation)
 }
 
-var revisionControllers = providers.RevisionControllers()
-
 // isOwnAnnotation reports whether the key is the project's own, or one that a controller writes on
 // the ReplicaSets of its revisions.
 func isOwnAnnotation(key string) bool {
 	return strings.HasPrefix(key, spot.Domain) ||
-		slices.ContainsFunc(revisionControllers, func(c providers.RevisionController) bool { return key == c.Revision || key == c.Desired })
+		slices.ContainsFunc(providers.RevisionControllers, func(c providers.RevisionController) bool {
+			return key == c.Revision || key == c.Desired
+		})
 }
 
 // filterKeys returns the entries of the map whose keys keep accepts. It returns the map itself if

@@ -63,14 +63,12 @@ func RevisionOf(pod *v1.Pod) OwnerKey {
 	return OwnerKey{Namespace: pod.Namespace, Kind: "Pod", UID: pod.UID}
 }
 
-var roleLabels = providers.RoleLabels()
-
 // roleOf returns the role of a pod under a controller of an unsupported kind, which may create pods
 // from several templates: the values of the pod's role labels, and its own settings. It depends
 // only on the pod, so every program groups the pods in the same way. Valid settings are short.
 func roleOf(pod *v1.Pod) string {
 	parts := make([]string, 0, 8) // on the stack
-	for _, label := range roleLabels {
+	for _, label := range providers.RoleLabels {
 		if value := pod.Labels[label]; value != "" && !slices.Contains(parts, value) {
 			parts = append(parts, value)
 		}

@@ -10,14 +10,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
-var revisionControllers = providers.RevisionControllers()
-
 // revisionController returns the controller of a ReplicaSet that keeps its revisions in
 // ReplicaSets; nil if it has none.
 func revisionController(rs *appsv1.ReplicaSet) (*metav1.OwnerReference, *providers.RevisionController) {
 	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
-		for i := range revisionControllers {
-			if c := &revisionControllers[i]; isKind(owner, c.Group, c.Kind) {
+		for i := range providers.RevisionControllers {
+			if c := &providers.RevisionControllers[i]; isKind(owner, c.Group, c.Kind) {
 				return owner, c
 			}
 		}

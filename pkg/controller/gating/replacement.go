@@ -37,10 +37,6 @@ const reassignAfter, reconsiderInterval = 30 * time.Second, 5 * time.Second
 // maxEventLists limits for how many pods of one revision the controller lists events at a time.
 const maxEventLists = 10
 
-// provisioningEvents are the events by which autoscalers report that they start a node for a pod,
-// or that they cannot.
-var provisioningEvents = providers.ProvisioningEvents()
-
 // refusalDelay is how long an autoscaler may take to report a refusal, and refusalInterval is the
 // interval at which the controller reads the events of a waiting pod for refusals.
 const refusalDelay, refusalInterval = 10 * time.Second, 30 * time.Second
@@ -307,7 +303,7 @@ func (a *Assigner) provisioningOf(ctx context.Context, pod *v1.Pod) (started, re
 	}
 	for i := range list.Items {
 		e, at := &list.Items[i], lastRecorded(&list.Items[i])
-		for _, known := range provisioningEvents {
+		for _, known := range providers.ProvisioningEvents {
 			switch matches := e.Reason == known.Reason && strings.Contains(e.Message, known.Mentions); {
 			case matches && known.Refusal && at.After(refused):
 				refused = at
