@@ -2,6 +2,7 @@ package transform
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -177,51 +178,16 @@ func (t *PodTrimmer) share(pod *v1.Pod) {
 	t.latest[controller.UID] = weak.Make(pod)
 }
 
-// shareParts replaces parts of pod by equal parts of other. It compares every part, because the
-// controller reference is a claim of the pod's writer.
+// shareParts replaces the fields of pod by equal fields of other, so that both share memory. It
+// compares every field, because the controller reference is a claim of the pod's writer.
 func shareParts(pod, other *v1.Pod) {
-	sameText(&pod.Namespace, other.Namespace)
-	sameText(&pod.GenerateName, other.GenerateName)
-	same(&pod.Labels, other.Labels)
-	same(&pod.Annotations, other.Annotations)
-	same(&pod.OwnerReferences, other.OwnerReferences)
-	same(&pod.Finalizers, other.Finalizers)
-
-	mine, theirs := &pod.Spec, &other.Spec
-	same(&mine.Containers, theirs.Containers)
-	same(&mine.InitContainers, theirs.InitContainers)
-	same(&mine.Volumes, theirs.Volumes)
-	same(&mine.NodeSelector, theirs.NodeSelector)
-	same(&mine.Affinity, theirs.Affinity)
-	same(&mine.Tolerations, theirs.Tolerations)
-	same(&mine.TopologySpreadConstraints, theirs.TopologySpreadConstraints)
-	same(&mine.Overhead, theirs.Overhead)
-	sameText(&mine.ServiceAccountName, theirs.ServiceAccountName)
-	sameText(&mine.DeprecatedServiceAccount, theirs.DeprecatedServiceAccount)
-	sameText(&mine.SchedulerName, theirs.SchedulerName)
-	sameText(&mine.PriorityClassName, theirs.PriorityClassName)
-	same(&mine.Priority, theirs.Priority)
-	same(&mine.PreemptionPolicy, theirs.PreemptionPolicy)
-	same(&mine.TerminationGracePeriodSeconds, theirs.TerminationGracePeriodSeconds)
-	same(&mine.EnableServiceLinks, theirs.EnableServiceLinks)
-	sameText(&mine.RestartPolicy, theirs.RestartPolicy)
-	sameText(&mine.DNSPolicy, theirs.DNSPolicy)
-	sameText(&pod.Status.Phase, other.Status.Phase)
-	sameText(&pod.Status.QOSClass, other.Status.QOSClass)
-	same(&pod.Status.Conditions, other.Status.Conditions)
-}
-
-// sameText replaces *mine by other if they are equal, so that both share memory.
-func sameText[T ~string](mine *T, other T) {
-	if *mine == other {
-		*mine = other
-	}
-}
-
-// same replaces *mine by other if they are semantically equal.
-func same[T any](mine *T, other T) {
-	if equality.Semantic.DeepEqual(*mine, other) {
-		*mine = other
+	for _, part := range [][2]any{{&pod.ObjectMeta, &other.ObjectMeta}, {&pod.Spec, &other.Spec}, {&pod.Status, &other.Status}} {
+		mine, theirs := reflect.ValueOf(part[0]).Elem(), reflect.ValueOf(part[1]).Elem()
+		for i := range mine.NumField() {
+			if !mine.Field(i).IsZero() && equality.Semantic.DeepEqual(mine.Field(i).Interface(), theirs.Field(i).Interface()) {
+				mine.Field(i).Set(theirs.Field(i))
+			}
+		}
 	}
 }
 
