@@ -53,6 +53,8 @@ type Extender struct {
 	clock       clock.WithDelayedExecution
 	waiting     *placement.WaitingPods
 	nominations *placement.Nominations
+	// gauges reads metrics. Only RegisterMetrics uses it.
+	gauges profilemetrics.Cluster
 
 	// placements counts the observed bindings and nominations of pods of all profiles.
 	placements atomic.Int64
@@ -73,14 +75,19 @@ func New(profile string, policy *decision.Policy, signals []providers.Signal, fa
 	if err != nil {
 		return nil, err
 	}
+	core, reader := factory.Core().V1(), &node.Reader{Policy: policy, Signals: signals}
 	return &Extender{
-		profile: profile, policy: policy, owners: owners, pods: factory.Core().V1().Pods().Lister(), recorder: recorder, clock: clock,
+		profile: profile, policy: policy, owners: owners, pods: core.Pods().Lister(), recorder: recorder, clock: clock,
 		// kube-scheduler itself decides when to retry a pod.
 		waiting:     placement.NewWaitingPods(clock, func(map[string]*v1.Pod) {}),
 		nominations: placement.NewNominations(),
-		cluster:     placement.NewCluster(&node.Reader{Policy: policy, Signals: signals}),
+		cluster:     placement.NewCluster(reader),
 		deleted:     utilcache.NewExpiringWithClock(clock),
 		asked:       map[types.UID]*askedPod{},
+		gauges: profilemetrics.Cluster{
+			Nodes: core.Nodes().Lister(), Reader: reader, Pods: core.Pods().Lister(), Owners: owners, VolumesOf: noVolumes,
+			Includes: workload.Scope{Profile: profile}.Includes,
+		},
 	}, nil
 }
 

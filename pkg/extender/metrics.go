@@ -1,13 +1,10 @@
 package extender
 
 import (
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const subsystem = "spot_aware_scheduler"
@@ -27,14 +24,6 @@ var requestDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 // RegisterMetrics registers the metrics with the registry of the Kubernetes components. It must be
 // called once, with the result of Watch.
 func (e *Extender) RegisterMetrics(synced func() bool) {
-	var deficits workload.Deficits
-	includes := workload.Scope{Profile: e.profile}.Includes
-	floors := profilemetrics.Limited(func() (floors profilemetrics.Floors) {
-		pods, _ := e.pods.List(labels.Everything()) // a cache lister returns no error
-		statuses := e.owners.FloorStatuses(pods, includes, e.cluster.Evidence, noVolumes)
-		floors.FloorsUnmet, floors.FloorDeficit, floors.LongestDeficit = deficits.Update(statuses, e.clock.Now())
-		return floors
-	})
 	legacyregistry.MustRegister(requestDuration)
 	legacyregistry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
 		Subsystem: subsystem,
@@ -44,8 +33,10 @@ func (e *Extender) RegisterMetrics(synced func() bool) {
 		ConstLabels:    map[string]string{"profile": e.profile},
 		StabilityLevel: metrics.ALPHA,
 	}, func() float64 { return float64(e.Approved()) }))
+	read := profilemetrics.Limited(func() profilemetrics.Gauges { return e.gauges.Read(e.clock.Now()) })
 	profilemetrics.Register(e.profile, func() profilemetrics.Gauges {
-		gauges := profilemetrics.Gauges{CachesSynced: synced(), Nodes: e.nodes(), Floors: floors()}
+		gauges := read()
+		gauges.CachesSynced = synced()
 		gauges.WaitingForOnDemand, gauges.LongestWait = e.waiting.ForOnDemand()
 		return gauges
 	})
@@ -54,12 +45,4 @@ func (e *Extender) RegisterMetrics(synced func() bool) {
 			requestDuration.WithLabelValues(verb, outcome)
 		}
 	}
-}
-
-// nodes returns the number of nodes by capacity.
-func (e *Extender) nodes() map[decision.Capacity]int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.cluster.Refresh(e.clock.Now())
-	return e.cluster.Nodes()
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 )
 
 // Alerts use increases, and a series that appears with its first count is not one. The dashboard
@@ -53,15 +55,15 @@ func TestInitialMetrics(t *testing.T) {
 		`longest_wait_for_on_demand_seconds`+profile+` 0`,
 		`floor_deficit_replicas`+profile+` 0`,
 	)
-	// The metric reads the informer's cache.
+	// The metrics read the informers' caches.
 	misplaced := podOf("web", 1)
 	misplaced.Spec.NodeName = "spot-0"
-	if err := w.factory.Core().V1().Pods().Informer().GetStore().Add(misplaced); err != nil {
-		t.Fatal(err)
-	}
+	clustertest.Fill(t, w.factory, misplaced, w.objects["spot-0"])
 	unmet := func() bool {
 		text := served()
-		return strings.Contains(text, "floors_unmet_workloads"+profile+" 1\n") && strings.Contains(text, "floor_deficit_replicas"+profile+" 1\n")
+		return strings.Contains(text, "floors_unmet_workloads"+profile+" 1\n") && strings.Contains(text, "floor_deficit_replicas"+profile+" 1\n") &&
+			strings.Contains(text, `bound_pods{capacity_type="spot",part="floor",profile="spot-aware-scheduler"} 1`) &&
+			strings.Contains(text, `nodes{capacity_type="spot",profile="spot-aware-scheduler",source="label"} 1`)
 	}
 	for deadline := time.Now().Add(10 * time.Second); !unmet(); time.Sleep(time.Millisecond) { // observations are rate-limited
 		if time.Now().After(deadline) {

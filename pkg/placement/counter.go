@@ -300,15 +300,6 @@ func (c *Counter) Node(name string) (facts decision.Node, pool decision.SpreadPo
 	return n.facts, n.pool.key, true
 }
 
-// Nodes returns the number of nodes by capacity type and by its source.
-func (c *Counter) Nodes() map[decision.Capacity]int {
-	counts := map[decision.Capacity]int{}
-	for _, n := range c.nodes {
-		counts[n.facts.Capacity]++
-	}
-	return counts
-}
-
 // NextSettled returns a time no later than the next at which a node stops waiting for its capacity
 // label, or its taints become evidence. It returns the zero time if there is none.
 func (c *Counter) NextSettled() time.Time {

@@ -122,11 +122,13 @@ type Gauges struct {
 	CachesSynced       bool
 	WaitingForOnDemand int
 	// LongestWait is the longest wait of a pod in WaitingForOnDemand; 0 without any.
-	LongestWait time.Duration
-	Floors
-	Nodes map[decision.Capacity]int
-	// Bound is nil if bound pods are not counted.
-	Bound map[BoundPart]int
+	LongestWait  time.Duration
+	FloorsUnmet  int
+	FloorDeficit int
+	// LongestDeficit is the time since when the longest unmet floor has been unmet; 0 without any.
+	LongestDeficit time.Duration
+	Nodes          map[decision.Capacity]int
+	Bound          map[BoundPart]int
 }
 
 // BoundPart classifies bound pods by capacity type and by whether they are part of the floor. Like
@@ -136,14 +138,6 @@ type Gauges struct {
 type BoundPart struct {
 	Capacity decision.CapacityType
 	Floor    bool
-}
-
-// Floors describes the unmet floors. Its values come from all pods.
-type Floors struct {
-	FloorsUnmet  int
-	FloorDeficit int
-	// LongestDeficit is the time since when the longest unmet floor has been unmet; 0 without any.
-	LongestDeficit time.Duration
 }
 
 // DescribeWithStability implements metrics.StableCollector.
@@ -184,9 +178,6 @@ func (g *Gauges) collect(ch chan<- metrics.Metric, profile string) {
 	send(ch, longestDeficitDesc, g.LongestDeficit.Seconds(), profile)
 	for capacity, n := range g.Nodes {
 		send(ch, nodesDesc, float64(n), profile, capacity.Type.String(), capacity.Source.String())
-	}
-	if g.Bound == nil {
-		return
 	}
 	for _, capacity := range []decision.CapacityType{decision.OnDemand, decision.Spot} {
 		send(ch, boundDesc, float64(g.Bound[BoundPart{capacity, true}]), profile, capacity.String(), "floor")
