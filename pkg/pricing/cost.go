@@ -77,13 +77,3 @@ func (t *Totals) Add(capacity decision.CapacityType, cost *Cost) {
 	of.Now += cost.Now
 	of.OnDemand += cost.OnDemand
 }
-
-// Now returns the current cost of all nodes.
-func (t *Totals) Now() float64 { return t.Spot.Now + t.OnDemand.Now }
-
-// AllOnDemand returns the cost of all nodes if all were on-demand.
-func (t *Totals) AllOnDemand() float64 { return t.Spot.OnDemand + t.OnDemand.OnDemand }
-
-// Saved returns what spot saves: the additional cost of the spot nodes if they were on-demand.
-// Discounts on on-demand nodes do not count.
-func (t *Totals) Saved() float64 { return t.Spot.OnDemand - t.Spot.Now }

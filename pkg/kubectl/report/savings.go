@@ -148,8 +148,8 @@ func (v *View) nodeCosts(prices *pricing.Prices) (*Savings, map[*snapshot.Node]*
 	}
 	s.PricedNodes = len(priced)
 	s.SpotNodes, s.OnDemandNodes = totals.Spot.Nodes, totals.OnDemand.Nodes
-	s.Now, s.Spot, s.OnDemand = totals.Now(), totals.Spot.Now, totals.OnDemand.Now
-	s.AllOnDemand, s.CurrentSavings = totals.AllOnDemand(), totals.Saved()
+	s.Now, s.Spot, s.OnDemand = totals.Spot.Now+totals.OnDemand.Now, totals.Spot.Now, totals.OnDemand.Now
+	s.AllOnDemand, s.CurrentSavings = totals.Spot.OnDemand+totals.OnDemand.OnDemand, totals.Spot.OnDemand-totals.Spot.Now
 	if s.Spot > 0 {
 		s.SpotUse = new(1 - s.IdleSpot/s.Spot)
 	}
