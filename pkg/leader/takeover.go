@@ -10,9 +10,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
 )
 
@@ -137,21 +139,15 @@ func (t Takeover) bound(ctx context.Context) (map[types.UID]types.NamespacedName
 // list adds the pods that a field selector selects to listed. It sets no resource version, so the
 // list is a consistent read. Only the metadata of the pods is transferred.
 func list(ctx context.Context, pods metadata.ResourceInterface, selector string, listed map[types.UID]types.NamespacedName) error {
-	options := metav1.ListOptions{FieldSelector: selector, Limit: PageSize}
-	for {
-		page, err := pods.List(ctx, options)
-		if err != nil {
-			return err
-		}
-		for _, pod := range page.Items {
-			listed[pod.UID] = types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-		}
-		if page.Continue == "" {
-			return nil
-		}
-		// The next page has the state of the first page, or the API server returns an error.
-		options.Continue = page.Continue
-	}
+	// The next page has the state of the first page, or the API server returns an error.
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return pods.List(ctx, options)
+	})
+	return pages.EachListItem(ctx, metav1.ListOptions{FieldSelector: selector, Limit: PageSize}, func(object runtime.Object) error {
+		pod := object.(*metav1.PartialObjectMetadata)
+		listed[pod.UID] = types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+		return nil
+	})
 }
 
 // first returns the alphabetically first pod. pods must not be empty.
