@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -95,11 +96,14 @@ func ReadyWhen(synced func() bool) healthz.Checker {
 // have ended. A runnable may run for some time after the Lease has expired, so actions need
 // Lock.RenewedWithin.
 func Elect(config *rest.Config, name, identity string, duration time.Duration, options *manager.Options) (*leader.Lock, error) {
-	lock, err := leader.NewLeaseLock(config, name, identity, duration)
+	// The retry period is as long, in proportion, as that of the components of Kubernetes.
+	renewDeadline, retryPeriod := leader.RenewDeadline(duration), duration*2/15
+	lease, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, leader.Namespace(), name,
+		resourcelock.ResourceLockConfig{Identity: identity}, config, renewDeadline)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("creating the lock of leader election: %w", err)
 	}
-	renewDeadline, retryPeriod := leader.RenewDeadline(duration), leader.RetryPeriod(duration)
+	lock := leader.NewLock(lease, duration)
 	options.LeaderElection, options.LeaderElectionID, options.LeaderElectionResourceLockInterface = true, name, lock
 	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &duration, &renewDeadline, &retryPeriod
 	// The process ends with the manager, after everything that requires the Lease has ended.

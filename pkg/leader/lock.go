@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
@@ -36,21 +35,8 @@ func NewLock(lock resourcelock.Interface, duration time.Duration) *Lock {
 }
 
 // RenewDeadline returns the time in which a leader must renew its lease. The components of
-// Kubernetes use this proportion, and that of RetryPeriod, with a lease of 15 s.
+// Kubernetes use this proportion with a lease of 15 s.
 func RenewDeadline(lease time.Duration) time.Duration { return lease * 2 / 3 }
-
-// RetryPeriod returns the time between two attempts to acquire or renew a lease.
-func RetryPeriod(lease time.Duration) time.Duration { return lease * 2 / 15 }
-
-// NewLeaseLock returns the lock of a Lease in Namespace, for the process with this identity.
-func NewLeaseLock(config *rest.Config, name, identity string, duration time.Duration) (*Lock, error) {
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, Namespace(), name,
-		resourcelock.ResourceLockConfig{Identity: identity}, config, RenewDeadline(duration))
-	if err != nil {
-		return nil, fmt.Errorf("creating the lock of leader election: %w", err)
-	}
-	return NewLock(lock, duration), nil
-}
 
 // RenewedWithin reports whether the lease was renewed less than atMost ago, and so recently that no
 // other process can have acquired it.
