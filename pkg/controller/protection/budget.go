@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -38,10 +39,6 @@ func newBudget(d *appsv1.Deployment, maxUnavailable intstr.IntOrString) *policyv
 	}
 }
 
-func nameOf(b *policyv1.PodDisruptionBudget) types.NamespacedName {
-	return types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
-}
-
 // Apply performs a change. It updates and deletes only the object that the change was planned for.
 // It returns an error if that object is gone or if its name belongs to another object.
 func (c *Change) Apply(ctx context.Context, client kubernetes.Interface) error {
@@ -64,7 +61,7 @@ func (c *Change) Apply(ctx context.Context, client kubernetes.Interface) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%s of PodDisruptionBudget %s: %w", c.Kind, nameOf(c.Budget), err)
+		return fmt.Errorf("%s of PodDisruptionBudget %s: %w", c.Kind, klog.KObj(c.Budget), err)
 	}
 	return nil
 }

@@ -201,7 +201,7 @@ func (r *round) plan(w *snapshot.Workload) {
 	}
 	allowed, why := r.allows(w)
 	budget := newBudget(w.Deployment, allowed)
-	r.desired[nameOf(budget)] = Change{Create, budget, w.Deployment, why}
+	r.desired[client.ObjectKeyFromObject(budget)] = Change{Create, budget, w.Deployment, why}
 }
 
 func (r *round) refuse(object client.Object, why string) {
@@ -213,7 +213,7 @@ func (r *round) refuse(object client.Object, why string) {
 
 // reconcile compares a budget with the desired budget of the same name.
 func (r *round) reconcile(existing *policyv1.PodDisruptionBudget) {
-	name := nameOf(existing)
+	name := client.ObjectKeyFromObject(existing)
 	want, ok := r.desired[name]
 	delete(r.desired, name)
 	switch {
