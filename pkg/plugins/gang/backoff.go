@@ -103,8 +103,14 @@ func (r *backoffs) Rejected(gang string, victim types.UID) {
 	g.victims[victim] = true
 }
 
+// refused returns the record of the gang, which it creates if necessary, and schedules a retry. The
+// caller of refused, endPause, restart and wait must hold r.mu.
 func (r *backoffs) refused(gang string) *backoff {
-	g := r.get(gang)
+	g := r.gangs[gang]
+	if g == nil {
+		g = &backoff{next: firstRetry, pause: firstPause, victims: map[types.UID]bool{}}
+		r.gangs[gang] = g
+	}
 	if g.timer == nil {
 		r.wait(gang, g, g.next)
 		g.next = min(2*g.next, lastRetry)
@@ -181,17 +187,6 @@ func (r *backoffs) Paused(gang string, pod types.UID) (why string, paused bool) 
 	}
 	r.refused(gang)
 	return g.why, true
-}
-
-// get returns the record of the gang and creates it if necessary. The caller of get, refused,
-// endPause, restart and wait must hold r.mu.
-func (r *backoffs) get(gang string) *backoff {
-	g := r.gangs[gang]
-	if g == nil {
-		g = &backoff{next: firstRetry, pause: firstPause, victims: map[types.UID]bool{}}
-		r.gangs[gang] = g
-	}
-	return g
 }
 
 func (r *backoffs) wait(gang string, g *backoff, until time.Duration) {

@@ -41,7 +41,11 @@ func registerMetrics(profile string, read func() profilemetrics.Gauges) {
 	}
 }
 
-// recordDecision records the duration of one decision, by the scope of the search that follows it.
-func recordDecision(profile string, scope placement.Scope, seconds float64) {
-	decisionDuration.WithLabelValues(profile, string(scope)).Observe(seconds)
+// gauges reads the values of the metrics from the informer caches at a scrape. It must not be
+// called concurrently.
+func (p *Plugin) gauges() profilemetrics.Gauges {
+	values := p.cluster.Read(p.clock.Now())
+	values.CachesSynced = p.synced()
+	values.WaitingForOnDemand, values.LongestWait = p.waiting.ForOnDemand()
+	return values
 }

@@ -10,8 +10,7 @@
 //	nominations.go siblings with nominated nodes
 //	binding.go     Reserve, PostBind: metrics and events of placements
 //	signature.go   SignPod: pods that may share one decision
-//	metrics.go     metrics that only the scheduler has
-//	gauges.go      metrics of floor deficits and nodes
+//	metrics.go     metrics of decisions, floor deficits and nodes
 package replicasafety
 
 import (

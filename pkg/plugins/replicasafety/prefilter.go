@@ -57,7 +57,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	}
 	state.Write(cycle)
 	nodesToSearch, scope := state.Search(cycle)
-	recordDecision(p.profile, scope, p.clock.Since(start).Seconds())
+	decisionDuration.WithLabelValues(p.profile, string(scope)).Observe(p.clock.Since(start).Seconds())
 	logPlan(klog.FromContext(ctx), state, scope)
 	if scope != placement.FewNodes && state.AdmitsAll() {
 		state.MarkMayPreempt()
