@@ -44,10 +44,7 @@ func shapeOf(pod *v1.Pod) string {
 	if pod.Spec.Affinity != nil {
 		nodes = pod.Spec.Affinity.NodeAffinity
 	}
-	text, err := json.Marshal([]any{workload.RequestsOf(pod), pod.Spec.NodeSelector, nodes, pod.Spec.Tolerations})
-	if err != nil { // unreachable: such values can always be marshaled
-		return string(pod.UID)
-	}
+	text, _ := json.Marshal([]any{workload.RequestsOf(pod), pod.Spec.NodeSelector, nodes, pod.Spec.Tolerations}) // it has no error
 	return string(text)
 }
 

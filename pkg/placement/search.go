@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -76,7 +75,7 @@ func (s *State) Search(cycle fwk.CycleState) (*fwk.PreFilterResult, Scope) {
 	if len(s.Counter.order) <= maxNarrowNodes || workload.SelectsNodesByName(s.Pod) {
 		return nil, AllNodes
 	}
-	requirements := requirementsOf(s.Pod)
+	requirements := workload.NewRequirements(s.Pod, nil, workload.RequestsOf(s.Pod))
 	fits := func(n *nodeState) bool { return n.fits(requirements) }
 	s.Counter.rotation++
 	for _, capacity := range s.capacityTypes() {
@@ -195,15 +194,9 @@ func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 	return pools
 }
 
-// requirementsOf returns the requirements of a pod for a cheap, approximate test of whether it fits
-// on a node. The plugins of Kubernetes decide in the end: an error costs a second search but never
+// fits reports whether a pod with these requirements roughly fits on the node, which is a cheap
+// test. The plugins of Kubernetes decide in the end: an error costs a second search but never
 // causes a wrong placement.
-func requirementsOf(pod *v1.Pod) *workload.Requirements {
-	requirements := workload.NewRequirements(pod, nil, workload.RequestsOf(pod))
-	return &requirements
-}
-
-// fits reports whether a pod with these requirements roughly fits on the node.
 func (n *nodeState) fits(pod *workload.Requirements) bool {
 	return n.free.Covers(&pod.Needs) &&
 		!(n.restricted && pod.UntoleratedTaint(n.info.Node(), workload.ExcludesPods) != "") && pod.Matches(n.info.Node())

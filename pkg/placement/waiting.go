@@ -154,7 +154,7 @@ func (w *WaitingPods) AddUnschedulable(pod *v1.Pod, wait Wait) (last Wait) {
 	}
 	w.pods[pod.UID] = entry
 	if wait.ForOnDemand {
-		entry.shape, entry.requirements = shapeOf(pod), requirementsOf(pod)
+		entry.shape, entry.requirements = shapeOf(pod), workload.NewRequirements(pod, nil, workload.RequestsOf(pod))
 		w.onDemandShapes.Put(entry.shape, pod.UID, entry)
 	}
 	for _, owner := range wait.Owners {

@@ -55,7 +55,7 @@ type class struct {
 	requests v1.ResourceList
 	ports    []v1.ContainerPort
 	terms    *terms // nil: independent of other pods
-	workload.Requirements
+	*workload.Requirements
 
 	// suitability caches, by site.index, whether a node is suitable for such pods.
 	suitability []suitability

@@ -83,6 +83,6 @@ type Requirements struct {
 }
 
 // NewRequirements returns the requirements of a pod whose claims are bound to these volumes.
-func NewRequirements(pod *v1.Pod, volumes []*v1.PersistentVolume, requests v1.ResourceList) Requirements {
-	return Requirements{NewConstraints(pod, volumes), ResourcesOf(requests)}
+func NewRequirements(pod *v1.Pod, volumes []*v1.PersistentVolume, requests v1.ResourceList) *Requirements {
+	return &Requirements{NewConstraints(pod, volumes), ResourcesOf(requests)}
 }
