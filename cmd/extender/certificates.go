@@ -37,7 +37,6 @@ func newCertificates(certFile, keyFile, clientCAFile string, clients []string) (
 	return &certificates{serving: serving, clientCA: clientCA, clients: clients}, errors.Join(servingErr, caErr)
 }
 
-// tls returns the TLS configuration of the server.
 func (c *certificates) tls() *tls.Config {
 	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		authority, ok := c.clientCA.VerifyOptions()

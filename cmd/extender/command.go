@@ -13,7 +13,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
-// options has the values of the command line.
 type options struct {
 	app.PolicyFlags
 	bindAddress, advertiseAddress   string
@@ -22,7 +21,6 @@ type options struct {
 	allowedClients                  []string
 }
 
-// setup has the command line and the contents of its files.
 type setup struct {
 	options
 	policy  *decision.Policy
@@ -30,7 +28,6 @@ type setup struct {
 	tls     *certificates
 }
 
-// newCommand returns the command.
 func newCommand() *app.Command {
 	var opts options
 	return &app.Command{

@@ -95,7 +95,6 @@ func start(ctx context.Context, setup *setup) error {
 	)
 }
 
-// newServer returns the server for schedulers.
 func newServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:     handler,

@@ -182,7 +182,6 @@ func offersOf(w *report.AssessedWorkload) (texts []string) {
 	return texts
 }
 
-// clusterName names the dump or the cluster.
 func (o *options) clusterName(from string) string {
 	if from != "" {
 		return "Dump " + from
@@ -194,7 +193,6 @@ func (o *options) clusterName(from string) string {
 	return "Context " + cmp.Or(*o.flags.Context, config.CurrentContext)
 }
 
-// printSummary prints the sums.
 func (o *options) printSummary(a *report.Assessment) {
 	if len(a.Workloads) == 0 {
 		fmt.Fprintln(o.Out, o.source.qualified("No workload"+ofNamespace(a.Namespace)+" has pods to assess."))

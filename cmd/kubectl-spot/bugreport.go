@@ -53,7 +53,6 @@ const allowedFields = `^((status|` +
 // freeKeys matches the paths of maps whose keys users choose.
 var freeKeys = regexp.MustCompile(`\.(labels|annotations|nodeSelector|matchLabels|allocatable|requests|limits|overhead)$`)
 
-// bugReport is the content of an archive.
 type bugReport struct {
 	*options
 	names   *anonymizer    // nil without --anonymize
@@ -290,7 +289,6 @@ func (r *bugReport) addEvents(ctx context.Context) {
 	r.addJSON("events", kept[max(0, len(kept)-maxEvents):])
 }
 
-// labelValue matches the value of a label of a metric.
 var labelValue = regexp.MustCompile(`"(?:[^"\\\n]|\\.)*"`)
 
 // addLogAndMetrics adds the end of the log and the metrics of one of our pods. The API server does
@@ -355,7 +353,6 @@ func newAnonymizer() *anonymizer {
 	return a
 }
 
-// publish makes the words of a text public.
 func (a *anonymizer) publish(text string) {
 	for _, w := range word.FindAllString(strings.ToLower(text), -1) {
 		a.public[w] = true
@@ -391,7 +388,6 @@ func (a *anonymizer) addNames(view *report.View, statuses []report.Status) {
 	}
 }
 
-// text returns a text with the replacements.
 func (a *anonymizer) text(text string) string {
 	if a == nil {
 		return text

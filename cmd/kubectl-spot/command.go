@@ -113,7 +113,6 @@ func (o *options) newListPrinting(command *cobra.Command, others ...string) *pri
 	return p
 }
 
-// addAllNamespaces adds the flag -A to a command.
 func (o *options) addAllNamespaces(command *cobra.Command) {
 	command.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Use all namespaces instead of one.")
 }

@@ -35,7 +35,6 @@ func (o *options) completionView(command *cobra.Command) *report.View {
 	return view
 }
 
-// completeWorkloads completes the argument of explain.
 func (o *options) completeWorkloads(command *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	const nothing = cobra.ShellCompDirectiveNoFileComp
 	if len(args) > 0 {
@@ -66,7 +65,6 @@ func (o *options) completeWorkloads(command *cobra.Command, args []string, toCom
 	return append(choices, "pod/"), nothing | cobra.ShellCompDirectiveNoSpace
 }
 
-// completeLosses completes --lose.
 func (o *options) completeLosses(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var choices []string
 	if view := o.completionView(command); view != nil {
@@ -75,7 +73,6 @@ func (o *options) completeLosses(command *cobra.Command, _ []string, _ string) (
 	return choices, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeNamespaces completes -n.
 func (o *options) completeNamespaces(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	o, ctx, cancel := o.completing(command)
 	defer cancel()

@@ -109,7 +109,6 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 	return p.table(out, &t)
 }
 
-// policy prints the settings and the budget.
 func (p *printing) policy(out io.Writer, e *report.Explanation) {
 	fmt.Fprintf(out, "\nThe policy for %s (%s):\n", e.Workload, e.Revision)
 	for _, s := range e.Settings {

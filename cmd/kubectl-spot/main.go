@@ -57,7 +57,6 @@ var errUnsafe = errors.New("a workload would have the effect of --fail-on, or a 
 // errPartial is returned for an incomplete answer. The gaps have already been printed.
 var errPartial = errors.New("not everything could be read")
 
-// run executes a command line and returns the exit status.
 func run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	parsed := false // errors before parsing has succeeded are usage errors
 	command := newCommand(streams, &parsed)

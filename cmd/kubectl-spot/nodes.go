@@ -100,7 +100,6 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 	return p.table(o.Out, &t)
 }
 
-// until returns the time until an event in words.
 func until(d time.Duration) string {
 	if d < 0 {
 		return duration.HumanDuration(-d) + " ago"

@@ -30,7 +30,6 @@ const tableFormat = "table"
 // customColumns is the prefix of the output format with the user's own columns, as in kubectl get.
 const customColumns = "custom-columns="
 
-// printing has the flags for the output format.
 type printing struct {
 	flags     *genericclioptions.PrintFlags
 	noHeaders bool
@@ -105,7 +104,6 @@ type source struct {
 	noOwners bool
 }
 
-// policySource describes where the policy was read.
 type policySource struct {
 	Name string `json:"name"`
 	// AssumedReason is why the policy had to be assumed; "" if it was read.
@@ -211,7 +209,6 @@ func newWorkloadTable(namespace string, columns ...string) *table {
 	return t
 }
 
-// columns adds columns with a priority.
 func (t *table) columns(priority int32, names ...string) {
 	for _, name := range names {
 		t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority})
@@ -222,7 +219,6 @@ func (t *table) row(cells ...any) {
 	t.Rows = append(t.Rows, metav1.TableRow{Cells: cells})
 }
 
-// workload adds a row of a table of workloads.
 func (t *table) workload(ref report.Ref, cells ...any) {
 	cells = append([]any{ref.String()}, cells...)
 	if t.namespaced {
@@ -250,7 +246,6 @@ func cell(text string) string {
 	return text
 }
 
-// orNone returns a value, or a placeholder if there is none.
 func orNone(none bool, value any) any {
 	if none {
 		return cell("")
@@ -258,7 +253,6 @@ func orNone(none bool, value any) any {
 	return value
 }
 
-// sentence returns text with a capital letter.
 func sentence(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }

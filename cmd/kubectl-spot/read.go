@@ -25,14 +25,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-// policy is a policy with its source.
 type policy struct {
 	*decision.Policy
 	signals []providers.Signal
 	source  policySource
 }
 
-// connect sets the client.
 func (o *options) connect() error {
 	cfg, err := o.flags.ToRESTConfig()
 	if err != nil {
@@ -184,7 +182,6 @@ func (o *options) readPolicyFile(file string) (policy, error) {
 	return p, err
 }
 
-// parsePolicy returns the policy of a configuration.
 func (o *options) parsePolicy(data []byte, from string) (p policy, err error) {
 	p.source.Name = from
 	if p.Policy, p.signals, err = config.ReadPolicy(data, o.profile); err != nil {
@@ -213,10 +210,8 @@ func (o *options) warn(format string, args ...any) {
 	fmt.Fprintf(o.ErrOut, "warning: "+format+"\n", args...)
 }
 
-// rightsHint explains how to get missing rights.
 const rightsHint = "the ClusterRole spot-viewer has all required rights (" + docsURL + "kubectl-spot.md#rights)"
 
-// docsURL is the address of the documentation.
 const docsURL = "https://github.com/spot-aware-scheduler/spot-aware-scheduler/blob/main/docs/"
 
 // withHint adds advice to an error of the API server, and makes a sentence of an error of the

@@ -86,7 +86,6 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 	return p.table(o.Out, t)
 }
 
-// printNodeCosts prints the sums of the nodes and of the namespaces.
 func (o *options) printNodeCosts(s *report.Savings) {
 	fmt.Fprintf(o.Out, "Nodes of the cluster with a price: %d of %d. Prices: %s.\n", s.PricedNodes, s.SpotNodes+s.OnDemandNodes, s.Prices)
 	if s.PricedNodes > 0 {
@@ -120,7 +119,6 @@ func (o *options) printNodeCosts(s *report.Savings) {
 	fmt.Fprintln(o.Out)
 }
 
-// hourAndMonth returns an amount per hour in words, also per month.
 func hourAndMonth(usd float64) string {
 	return fmt.Sprintf("%.3f USD an hour (%.2f a month)", usd, usd*report.HoursPerMonth)
 }

@@ -51,7 +51,6 @@ var failures = map[string]report.LossEffect{
 	"to-zero": report.LossToZero, "below-floor": report.LossBelowFloor, "below-disruption-budget": report.LossBelowDisruptionBudget,
 }
 
-// failuresText lists them.
 const failuresText = "to-zero, below-floor or below-disruption-budget"
 
 // whatIf prints what would be lost with nodes, and what the policy in a file would change. Either
@@ -168,7 +167,6 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 	return p.table(out, t)
 }
 
-// changes prints the effect of another policy.
 func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace string) error {
 	missing, freed := 0, 0
 	t := newWorkloadTable(namespace, "desired", "floor now", "floor then", "on-demand then", "floor deficit", "more on spot")

@@ -34,7 +34,6 @@ func Objects(lines string) []runtime.Object {
 	return objects
 }
 
-// read returns the objects of one line.
 func read(line []string) []runtime.Object {
 	kind, name, rest := line[0], line[1], line[2:]
 	first := slices.IndexFunc(rest, isOption)
@@ -85,7 +84,6 @@ func read(line []string) []runtime.Object {
 	return workloadOf(kind, name, int32(number(places[0])), places[1:], o)
 }
 
-// workloadOf returns a workload and its pods.
 func workloadOf(kind, name string, replicas int32, places []string, o words) []runtime.Object {
 	template := v1.PodTemplateSpec{Spec: place(NewPod(name+"-template"), "-", o).Spec}
 	if value, given := o.get("optin"); given {
@@ -179,7 +177,6 @@ func replica(app string, i int, owner metav1.OwnerReference, where string, o wor
 	return append(objects, pod)
 }
 
-// place gives pod its options and its place.
 func place(pod *v1.Pod, where string, o words) *v1.Pod {
 	setOptions(pod, o)
 	switch where[0] {
@@ -305,7 +302,6 @@ func requireLabels(pod *v1.Pod, expressions string) {
 		RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}}}}
 }
 
-// ofApp returns the selector of the pods of an app.
 func ofApp(app string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 }
@@ -343,7 +339,6 @@ func isOption(word string) bool {
 		slices.Contains([]string{"cordoned", "notready", "gated", "mixed", "kept", "perrevision", "local", "hostpath"}, word)
 }
 
-// check panics if an option is not known.
 func (o words) check(known []string) {
 	for _, word := range o {
 		if name, _, _ := strings.Cut(word, "="); !slices.Contains(known, name) {

@@ -137,7 +137,6 @@ func (p *Plan) Reason(v Verdict) string {
 	return ""
 }
 
-// beyondFloorReason returns why the pod is beyond the floor.
 func (p *Plan) beyondFloorReason() string {
 	switch {
 	case p.Floor == 0:

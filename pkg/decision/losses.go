@@ -56,7 +56,6 @@ func (l Losses) Expired(now time.Time, halfLife time.Duration) bool {
 	return l.Count == 0 || now.Sub(l.Latest)/expiredAfter >= halfLife
 }
 
-// decay returns the weight of a loss of that age.
 func decay(age, halfLife time.Duration) float64 {
 	return math.Exp2(-float64(max(age, 0)) / float64(halfLife))
 }

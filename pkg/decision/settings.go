@@ -121,7 +121,6 @@ type Setting struct {
 	value
 }
 
-// value accesses the value of a setting.
 type value struct {
 	// parse sets the value in s, and reports whether text is valid.
 	parse func(s *WorkloadSettings, text string) bool
@@ -307,7 +306,6 @@ func (o Overrides) applied(s WorkloadSettings) WorkloadSettings {
 	return s
 }
 
-// has reports whether o overrides Settings[i].
 func (o *Overrides) has(i int) bool { return o.given&(1<<i) != 0 }
 
 // stricterThan returns the settings of o that are at least as strict as base for a workload of
@@ -381,7 +379,6 @@ func disruptionLimitText(limit int) string {
 // notHigher reports whether the DisruptionLimit a is at most b. Either may be 0, which means never.
 func notHigher(a, b, _ int) bool { return b == 0 || a != 0 && a <= b }
 
-// floor returns how many of desired replicas q requires on on-demand.
 func floor(q Quantity, desired int) int { return min(desired, q.Of(desired)) }
 
 // poolCap returns how many of desired replicas of a revision may run in one spot pool; 0 means no

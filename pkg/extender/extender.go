@@ -91,7 +91,6 @@ func New(profile string, policy *decision.Policy, signals []providers.Signal, fa
 	}, nil
 }
 
-// appliesTo reports whether the policy applies to pod.
 func (e *Extender) appliesTo(pod *v1.Pod) bool {
 	return pod.Spec.SchedulerName == e.profile && workload.PolicyApplies(pod)
 }
@@ -149,7 +148,6 @@ func (e *Extender) decide(pod *v1.Pod, use func(*placement.State, *askedPod) err
 // noVolumes returns nil: the extender does not watch PersistentVolumes.
 func noVolumes(*v1.Pod) []*v1.PersistentVolume { return nil }
 
-// record stores the entry of a pod after an answer.
 func (e *Extender) record(asked *askedPod) {
 	if !e.cluster.IsBound(asked.pod.UID) { // a bound pod counts already, and no event would remove the entry
 		e.asked[asked.pod.UID] = asked

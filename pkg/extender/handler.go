@@ -96,13 +96,11 @@ func (e *Extender) serve(w http.ResponseWriter, r *http.Request, verb string, ro
 	return answered
 }
 
-// write sends an answer.
 func write(w http.ResponseWriter, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.MarshalWrite(w, answer) // if it fails, the client has disconnected and will retry
 }
 
-// refuse answers a request that cannot be read.
 func refuse(w http.ResponseWriter, r *http.Request, err error) (outcome string) {
 	status := http.StatusBadRequest
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {

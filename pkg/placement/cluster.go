@@ -22,7 +22,6 @@ type Cluster struct {
 	bound   map[types.UID]struct{}
 }
 
-// clusterNode is a Node with its pods.
 type clusterNode struct {
 	name    string
 	object  *v1.Node // nil if only pods on the node are known

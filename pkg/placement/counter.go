@@ -81,7 +81,6 @@ type NodeInfo interface {
 	Free() workload.Resources
 }
 
-// nodeState contains the facts and pod counts of one node.
 type nodeState struct {
 	facts decision.Node
 	// free is stored in the node because a search reads it for a hundred nodes that are not in the
@@ -122,7 +121,6 @@ func NewCounter(reader *node.Reader) *Counter {
 	}
 }
 
-// node returns the state of the named node and creates it if necessary.
 func (c *Counter) node(name string) *nodeState {
 	n := c.nodes[name]
 	if n == nil {
@@ -148,7 +146,6 @@ func (c *Counter) findNextChange() {
 	}
 }
 
-// recount reads n and its pods again.
 func (c *Counter) recount(n *nodeState, now time.Time) {
 	object := n.info.Node()
 	if n.history.uid != object.UID {
@@ -237,7 +234,6 @@ func (c *Counter) tally(into []revisionCount, pods iter.Seq[*v1.Pod]) []revision
 	return into
 }
 
-// pool returns the pool for key and creates it if necessary.
 func (c *Counter) pool(key decision.SpreadPool) *pool {
 	if p := c.poolOf[key]; p != nil {
 		return p
@@ -252,7 +248,6 @@ func (c *Counter) pool(key decision.SpreadPool) *pool {
 	return p
 }
 
-// add counts n more pods of r in p.
 func (r *revision) add(p *pool, n int) {
 	i := slices.IndexFunc(r.pools, func(in poolCount) bool { return in.pool == p })
 	if i < 0 {
@@ -264,7 +259,6 @@ func (r *revision) add(p *pool, n int) {
 	}
 }
 
-// placed returns the number of r's pods by capacity type.
 func (r *revision) placed() decision.PlacedPods {
 	var placed decision.PlacedPods
 	if r == nil {
@@ -276,7 +270,6 @@ func (r *revision) placed() decision.PlacedPods {
 	return placed
 }
 
-// siblings returns the number of r's pods on n.
 func (n *nodeState) siblings(r *revision) int {
 	for _, pods := range n.pods {
 		if pods.revision == r {

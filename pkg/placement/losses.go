@@ -115,7 +115,6 @@ func (c *Counter) UpdateRisks(prior map[decision.Pool]float64, halfLife time.Dur
 	}
 }
 
-// storedLosses returns the losses that earlier leaders recorded.
 func (c *Counter) storedLosses() map[*pool]decision.Losses {
 	var stored map[decision.Pool]decision.Losses
 	c.Memory.Load(&stored)

@@ -71,7 +71,6 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 	}
 }
 
-// snapshotInfo is a node of the scheduler's snapshot.
 type snapshotInfo struct{ fwk.NodeInfo }
 
 func (n snapshotInfo) Pods() iter.Seq[*v1.Pod] {

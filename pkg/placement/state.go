@@ -222,7 +222,6 @@ func (s *State) Rank(nodeName string) decision.Rank {
 	return s.Plan.Rank(n.facts, s.siblingsAround(n), n.pool.risk)
 }
 
-// siblingsAround counts the siblings on n, in its zone and in its pool.
 func (s *State) siblingsAround(n *nodeState) decision.Siblings {
 	around := decision.Siblings{OnNode: n.siblings(s.revision), InZone: s.inZone[n.pool.zone]}
 	if n.pool.key.Capacity == decision.Spot { // on-demand nodes are not reclaimed with their pool

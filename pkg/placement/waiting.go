@@ -250,7 +250,6 @@ func (w *WaitingPods) MarkBound(pod types.UID, gang Gang) {
 	w.gangOf[pod] = gang
 }
 
-// gang returns the record of a gang and creates it if necessary.
 func (w *WaitingPods) gang(gang Gang) *gangState {
 	g := w.gangs[gang]
 	if g == nil {
@@ -260,7 +259,6 @@ func (w *WaitingPods) gang(gang Gang) *gangState {
 	return g
 }
 
-// removeIfEmpty removes a gang without pods.
 func (w *WaitingPods) removeIfEmpty(gang Gang) {
 	if g := w.gangs[gang]; g != nil && g.bound == 0 && len(g.waiting) == 0 {
 		delete(w.gangs, gang)

@@ -23,7 +23,6 @@ const (
 // pod with that Wait. The caller uses the function immediately, for all pods of one owner.
 type OwnerCheck func() func(*v1.Pod, Wait) bool
 
-// ownerChange describes changes of an owner.
 type ownerChange struct {
 	check       OwnerCheck // nil if the owner itself has not changed
 	siblingLeft bool       // a pod of the owner no longer counts as a sibling

@@ -12,7 +12,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// free contains the unused resources of a node.
 type free struct {
 	measured bool
 	workload.Resources
@@ -28,7 +27,6 @@ func (at *site) measure() {
 	at.free.Resources = at.Free(func(*snapshot.Pod) bool { return true })
 }
 
-// usedPorts returns the host ports that are in use on the node.
 func (at *site) usedPorts() fwk.HostPortInfo {
 	if at.free.ports == nil {
 		at.free.ports = fwk.HostPortInfo{}
@@ -39,7 +37,6 @@ func (at *site) usedPorts() fwk.HostPortInfo {
 	return at.free.ports
 }
 
-// reserve reserves room on the node for one pod of a class.
 func (at *site) reserve(c *class) {
 	at.measure()
 	at.free.Add(c.requests, -1)
@@ -135,14 +132,12 @@ func (c *class) suits(at *site) bool {
 	return c.suitability[at.index] == suitable
 }
 
-// addPorts adds host ports to those in use.
 func addPorts(used fwk.HostPortInfo, ports []v1.ContainerPort) {
 	for _, port := range ports {
 		used.Add(port.HostIP, string(port.Protocol), port.HostPort)
 	}
 }
 
-// conflict reports whether one of the host ports is in use.
 func conflict(used fwk.HostPortInfo, ports []v1.ContainerPort) bool {
 	for _, port := range ports {
 		if used.CheckConflict(port.HostIP, string(port.Protocol), port.HostPort) {

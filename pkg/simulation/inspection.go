@@ -43,7 +43,6 @@ func (d *Demand) Obstacles(node *snapshot.Node) (all []string) {
 	return append(all, d.terms().refusals(d.changes.index.Numbers[node])...)
 }
 
-// insufficient returns the resources that the node does not have enough of.
 func (d *Demand) insufficient(node *snapshot.Node) (all []string) {
 	free := node.Free(func(p *snapshot.Pod) bool { return p != d.class.pod })
 	requests := d.class.requests
@@ -55,7 +54,6 @@ func (d *Demand) insufficient(node *snapshot.Node) (all []string) {
 	return all
 }
 
-// refusals returns the terms that exclude the node.
 func (t *terms) refusals(node int) (all []string) {
 	if t == nil {
 		return nil

@@ -175,7 +175,6 @@ func exampleOf(node *snapshot.Node) *snapshot.Node {
 	return &snapshot.Node{Node: example, Facts: decision.Node{Capacity: node.Facts.Capacity}}
 }
 
-// hashOf identifies the kind of an example.
 func hashOf(example *snapshot.Node) uint64 {
 	h := fnv.New64a()
 	// Maps are printed in the order of their keys. A hash returns no error.

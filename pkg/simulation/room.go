@@ -49,7 +49,6 @@ type Room struct {
 	byLowest []*site
 }
 
-// query is the input of Replace.
 type query struct {
 	pod      *snapshot.Pod
 	requires decision.AssignedCapacity
@@ -60,7 +59,6 @@ type result struct {
 	why string
 }
 
-// site is a node in the simulation.
 type site struct {
 	*snapshot.Node
 	index int // in Snapshot.Nodes
@@ -84,7 +82,6 @@ type group struct {
 	rank     decision.Rank
 }
 
-// distribution counts the pods of one revision in the simulation.
 type distribution struct {
 	decision.Distribution
 	onNode map[*site]int

@@ -29,7 +29,6 @@ type terms struct {
 	spread             []*spread
 }
 
-// spread is one hard topology spread constraint.
 type spread struct {
 	*v1.TopologySpreadConstraint
 	selector labels.Selector
@@ -37,7 +36,6 @@ type spread struct {
 	pods     *tally
 }
 
-// newTerms returns the terms of p.
 func (c *changes) newTerms(p *snapshot.Pod) *terms {
 	t := &terms{spread: c.newSpread(p)}
 	if affinity := p.Spec.Affinity; affinity != nil {
@@ -70,7 +68,6 @@ func selectsNamespaces(term v1.PodAffinityTerm) bool {
 	return term.NamespaceSelector != nil && len(term.NamespaceSelector.MatchLabels)+len(term.NamespaceSelector.MatchExpressions) > 0
 }
 
-// newSpread returns the hard topology spread constraints of p.
 func (c *changes) newSpread(p *snapshot.Pod) (all []*spread) {
 	var keys []string
 	for i := range p.Spec.TopologySpreadConstraints {
@@ -131,7 +128,6 @@ func (t *terms) applyTo(pod, other *snapshot.Pod) bool {
 	return true
 }
 
-// matchesAffinity reports whether p matches all terms of the affinity.
 func (t *terms) matchesAffinity(p *snapshot.Pod) bool {
 	for i := range t.affinity {
 		if !t.affinity[i].Matches(p.Pod, nil) {

@@ -33,7 +33,6 @@ const (
 // DefectKinds contains all kinds.
 var DefectKinds = []DefectKind{WrongOwner, WrongRelease}
 
-// owner is an object that can own pods.
 type owner struct {
 	key  workload.OwnerKey
 	name string

@@ -89,7 +89,6 @@ func newPodFacts(pod *v1.Pod) (p *podFacts) {
 	return p
 }
 
-// merged returns the merger of two sorted lists.
 func merged(a, b []*podFacts) []*podFacts {
 	if len(b) == 0 {
 		return a

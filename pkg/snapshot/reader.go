@@ -186,7 +186,6 @@ func (r *Reader) readServices() map[string][]map[string]string {
 	return byNamespace
 }
 
-// byName orders pods by namespace and name.
 func byName(a, b *v1.Pod) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }

@@ -186,7 +186,6 @@ func (c *census) subjectOf(p *podFacts) (*workload.Subject, error) {
 	return subject, nil
 }
 
-// sameWorkload reports whether two pods of one revision have the same workload.
 func sameWorkload(a, b *workload.Subject) bool {
 	return a.WorkloadKey == b.WorkloadKey && reflect.DeepEqual(a.Pod.Workload, b.Pod.Workload)
 }
@@ -275,7 +274,6 @@ func (w *workloadState) isNewer(rs *appsv1.ReplicaSet) bool {
 	return compareReplicaSets(w.newest, rs) < 0
 }
 
-// finish completes the workloads and returns them in order.
 func (c *census) finish() []*Workload {
 	all := make([]*Workload, 0, len(c.workloads))
 	for _, state := range c.workloads {

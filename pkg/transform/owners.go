@@ -136,7 +136,6 @@ func withDefaults(requests, others v1.ResourceList) v1.ResourceList {
 	return all
 }
 
-// wholeIfEqual returns whole if trimmed is equal to it, and trimmed otherwise.
 func wholeIfEqual[T any](whole, trimmed *T) *T {
 	if reflect.DeepEqual(whole, trimmed) {
 		return whole

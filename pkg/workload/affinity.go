@@ -95,7 +95,6 @@ func requiresAll(terms []v1.NodeSelectorTerm, match func(*v1.NodeSelectorRequire
 	return selects
 }
 
-// requiredTerms returns the terms of the pod's required node affinity.
 func requiredTerms(pod *v1.Pod) []v1.NodeSelectorTerm {
 	affinity := pod.Spec.Affinity
 	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -109,7 +108,6 @@ func allMatch(e *v1.NodeSelectorRequirement, policy *decision.Policy, capacity d
 	return len(e.Values) > 0 && !slices.ContainsFunc(e.Values, func(value string) bool { return !valueMeans(e.Key, value, policy, capacity) })
 }
 
-// valueMeans reports whether the value of a capacity label means this capacity type.
 func valueMeans(key, value string, policy *decision.Policy, capacity decision.CapacityType) bool {
 	t, ok := policy.LabelMeaning(key, value)
 	return ok && t == capacity

@@ -73,7 +73,6 @@ func (c *Constraints) Admit(node *v1.Node, counts func(*v1.Taint) bool) bool {
 // ExcludesPods reports whether a taint excludes pods that do not tolerate it.
 func ExcludesPods(t *v1.Taint) bool { return t.Effect != v1.TaintEffectPreferNoSchedule }
 
-// signals contains the known signals.
 var signals = providers.Signals()
 
 // PermanentTaint reports whether a taint excludes pods, and indicates the kind of a node rather

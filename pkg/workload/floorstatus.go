@@ -17,7 +17,6 @@ type FloorStatus struct {
 	Exempt int
 }
 
-// countedWorkload collects the replicas of one workload.
 type countedWorkload struct {
 	desired, floor int
 	ordered        bool
@@ -27,7 +26,6 @@ type countedWorkload struct {
 	exempt         int
 }
 
-// countedRevision is one revision of a workload.
 type countedRevision struct {
 	*countedWorkload
 	index    int // index in revisions
@@ -85,7 +83,6 @@ func (o *Owners) FloorStatuses(pods []*v1.Pod, includes func(*v1.Pod) bool, node
 	return statuses
 }
 
-// addReplica adds a pod to its revision.
 func (o *Owners) addReplica(r *countedRevision, pod *v1.Pod, nodes *NodeEvidence, volumesOf func(*v1.Pod) []*v1.PersistentVolume) {
 	var replica decision.Replica
 	if pod.Spec.NodeName != "" {

@@ -342,7 +342,6 @@ func Ready(pod *v1.Pod) (since time.Time, ready bool) {
 	return c.LastTransitionTime.Time, c.Status == v1.ConditionTrue
 }
 
-// jobDesired returns how many pods a Job still wants to run in parallel.
 func jobDesired(job *batchv1.Job) int {
 	desired := Replicas(job.Spec.Parallelism)
 	if job.Spec.Completions != nil {

@@ -44,7 +44,6 @@ func ReadPolicy(data []byte, profile string) (*decision.Policy, []providers.Sign
 	return policy, signals, nil
 }
 
-// readProfile returns the profile with the given name and its field path.
 func readProfile(data []byte, profile string) (*kubescheduler.KubeSchedulerProfile, *field.Path, error) {
 	config, err := decodeConfiguration(data)
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// convertRules converts the rules to the type of package decision.
 func convertRules(rules []Rule, path *field.Path) ([]decision.Rule, field.ErrorList) {
 	var errs field.ErrorList
 	var result []decision.Rule

@@ -31,7 +31,6 @@ func Unmarshal(data []byte, target any) (field.ErrorList, error) {
 	return d.errs, err
 }
 
-// decoder collects errors.
 type decoder struct {
 	errs field.ErrorList
 	// seen are the values that belong to a field of the target, and whether they have such values
@@ -105,7 +104,6 @@ func next(from *jsontext.Decoder) jsontext.Pointer {
 	return pointer.AppendToken(strconv.FormatInt(n, 10))
 }
 
-// findUnknown adds an error for each field that the target does not have.
 func (d *decoder) findUnknown(data []byte) error {
 	tokens := jsontext.NewDecoder(bytes.NewReader(data))
 	for kind := tokens.PeekKind(); kind != jsontext.KindInvalid; kind = tokens.PeekKind() {
@@ -131,7 +129,6 @@ func (d *decoder) findUnknown(data []byte) error {
 	return nil
 }
 
-// kinds are the names of the kinds of JSON values.
 var kinds = map[jsontext.Kind]string{'"': "a string", '0': "a number", 't': "a boolean", 'f': "a boolean", '[': "a list", '{': "an object"}
 
 // expected describes the values of a type. got is the kind of the wrong value, and err the error of

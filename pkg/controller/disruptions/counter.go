@@ -147,7 +147,6 @@ func (c *Counter) count(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// countedPods returns the UIDs of the pods that the Job's count includes.
 func countedPods(job *batchv1.Job) []string {
 	text := job.Annotations[spot.DisruptedPodsAnnotation]
 	if text == "" {

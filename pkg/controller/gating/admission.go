@@ -105,7 +105,6 @@ func bindingCreated(ctx context.Context, client kubernetes.Interface) (time.Time
 	return beta.GetCreationTimestamp().Time, err
 }
 
-// webhookCreated returns when the configuration of the webhook was created.
 func webhookCreated(ctx context.Context, client kubernetes.Interface) (time.Time, error) {
 	hook, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, webhookConfiguration, metav1.GetOptions{})
 	return hook.GetCreationTimestamp().Time, err

@@ -213,7 +213,6 @@ func (a *Assigner) observe(pod *v1.Pod) {
 	}
 }
 
-// reportIgnoredOptIn records an event on a new pod whose label has no effect.
 func (a *Assigner) reportIgnoredOptIn(pod *v1.Pod) {
 	if !a.leading.Load() || pod.Spec.NodeName != "" || !workload.Live(pod) {
 		return
@@ -223,7 +222,6 @@ func (a *Assigner) reportIgnoredOptIn(pod *v1.Pod) {
 	}
 }
 
-// forget removes the record of a pod.
 func (a *Assigner) forget(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -240,7 +238,6 @@ func (a *Assigner) forgetPod(pod *v1.Pod) {
 	}
 }
 
-// sibling is a pod of a revision with its owners and settings.
 type sibling struct {
 	pod      *v1.Pod
 	subject  *workload.Subject
@@ -319,7 +316,6 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 	return earlier(again, next), err
 }
 
-// assignedToFloor reports whether a pod counts as part of the floor.
 func (a *Assigner) assignedToFloor(pod *v1.Pod) bool {
 	p := decision.Pod{
 		OnlyOnDemand: workload.OnlyOnDemand(pod,
@@ -329,12 +325,10 @@ func (a *Assigner) assignedToFloor(pod *v1.Pod) bool {
 	return p.AssignedToFloor(err == nil && a.capacity(node).IsSpot())
 }
 
-// capacity returns the capacity type of a node according to the policy.
 func (a *Assigner) capacity(node *v1.Node) decision.Capacity {
 	return a.settings.Policy.Capacity(node.Labels, a.clock.Since(node.CreationTimestamp.Time))
 }
 
-// onDemand reports whether the named node exists and is on-demand.
 func (a *Assigner) onDemand(name string) bool {
 	node, err := a.nodes.Get(name)
 	return err == nil && a.capacity(node).Type == decision.OnDemand

@@ -11,7 +11,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// choice is the decision on a gated pod.
 type choice struct {
 	// assigned and why are the content of spot.AssignedAnnotation.
 	assigned decision.AssignedCapacity
@@ -34,7 +33,6 @@ type choice struct {
 	invalid []decision.InvalidAnnotation
 }
 
-// annotation returns the value of spot.AssignedAnnotation.
 func (c choice) annotation() string {
 	return cmp.Or(c.assigned.String(), "none") + ": " + c.why
 }
@@ -72,7 +70,6 @@ type facts struct {
 	onlySpot func() bool
 }
 
-// excludes reports whether no node of a capacity type could run the pod.
 func (f *facts) excludes(capacity decision.AssignedCapacity) bool {
 	return f.couldRun != nil && !f.couldRun(capacity)
 }

@@ -234,7 +234,6 @@ func mostMatching(
 	return best
 }
 
-// matching returns the nodes that match all expressions.
 func matching(expressions []v1.NodeSelectorRequirement, nodes []*v1.Node) (matched []*v1.Node) {
 	for _, node := range nodes {
 		if admits(expressions, node) {
@@ -244,7 +243,6 @@ func matching(expressions []v1.NodeSelectorRequirement, nodes []*v1.Node) (match
 	return matched
 }
 
-// admits reports whether the node matches all expressions.
 func admits(expressions []v1.NodeSelectorRequirement, node *v1.Node) bool {
 	selector := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: expressions}}}
 	matches, err := nodeaffinity.NewLazyErrorNodeSelector(selector).Match(node)

@@ -134,7 +134,6 @@ func (p *Planner) Plan(s *snapshot.Snapshot, requested map[types.UID]bool) ([]Ch
 	return inOrder(slices.AppendSeq(r.changes, maps.Values(r.desired))), r.refusals
 }
 
-// inOrder sorts changes by rank, namespace and name.
 func inOrder(changes []Change) []Change {
 	slices.SortFunc(changes, func(a, b Change) int {
 		return cmp.Or(a.Rank()-b.Rank(), cmp.Compare(a.Budget.Namespace, b.Budget.Namespace), cmp.Compare(a.Budget.Name, b.Budget.Name))
@@ -157,7 +156,6 @@ type waitingPod struct {
 	since time.Time
 }
 
-// round is the state of one run of Plan.
 type round struct {
 	*Planner
 	snapshot    *snapshot.Snapshot
@@ -211,7 +209,6 @@ func (r *round) refuse(object client.Object, why string) {
 	}
 }
 
-// reconcile compares a budget with the desired budget of the same name.
 func (r *round) reconcile(existing *policyv1.PodDisruptionBudget) {
 	name := client.ObjectKeyFromObject(existing)
 	want, ok := r.desired[name]
@@ -281,7 +278,6 @@ func (p *Planner) observeSyncFailures(s *snapshot.Snapshot) {
 	}
 }
 
-// drain is how a node is being drained.
 type drain int
 
 const (
@@ -290,7 +286,6 @@ const (
 	unassisted              // a user or a tool may drain it, and the controller does not help
 )
 
-// drainOf returns the drain that the signals of a node show.
 func (p *Planner) drainOf(n *snapshot.Node) drain {
 	switch {
 	case n.Facts.Signal == decision.Reclaim && !p.settings.Interruption.Interruption.Enabled:

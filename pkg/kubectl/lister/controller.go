@@ -119,7 +119,6 @@ func (c *Controller) readLease(lease *coordinationv1.Lease, now time.Time) {
 	}
 }
 
-// held reports whether a controller holds the Lease.
 func held(spec *coordinationv1.LeaseSpec, now time.Time) bool {
 	valid := time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0)) * time.Second
 	return ptr.Deref(spec.HolderIdentity, "") != "" && now.Sub(cmp.Or(spec.RenewTime, &metav1.MicroTime{}).Time) <= valid+clockSkew
@@ -129,7 +128,6 @@ func renewedAt(spec *coordinationv1.LeaseSpec) string {
 	return cmp.Or(spec.RenewTime, &metav1.MicroTime{}).UTC().Format(time.RFC3339)
 }
 
-// readNamespaces sets Selects.
 func (c *Controller) readNamespaces(ctx context.Context, client kubernetes.Interface) error {
 	configured := c.Settings.Rebalance.NamespaceSelector
 	selector, err := metav1.LabelSelectorAsSelector(configured)

@@ -134,7 +134,6 @@ func isArchive(start []byte) bool {
 // The lines around each log in the output of kubectl cluster-info dump.
 const logStart, logEnd = "==== START logs for container", "==== END logs for container"
 
-// splitText sends the objects of a text of one or more documents.
 func splitText(text *textReader, send sendFunc) error {
 	for first := true; ; first = false {
 		start, err := text.peek(peekBytes)
@@ -165,7 +164,6 @@ func splitText(text *textReader, send sendFunc) error {
 	}
 }
 
-// splitYAML sends the objects of YAML documents.
 func splitYAML(text io.Reader, send sendFunc) error {
 	limited := &io.LimitedReader{R: text}
 	documents := yaml.NewYAMLReader(bufio.NewReader(limited))
@@ -240,7 +238,6 @@ func headOf(data []byte, options ...jsontext.Options) (head metav1.TypeMeta, isL
 	return head, isList || strings.HasSuffix(head.Kind, "List"), err
 }
 
-// splitList sends the items of a list.
 func splitList(decoder *jsontext.Decoder, limited *io.LimitedReader, list metav1.TypeMeta, send sendFunc) error {
 	list.Kind = strings.TrimSuffix(list.Kind, "List")
 	kind := list.GroupVersionKind().GroupKind()
@@ -283,7 +280,6 @@ func sendItems(decoder *jsontext.Decoder, limited *io.LimitedReader, kind schema
 	return err
 }
 
-// sendValue sends the next value.
 func sendValue(decoder *jsontext.Decoder, kind schema.GroupKind, send sendFunc) error {
 	value, err := decoder.ReadValue()
 	if err != nil {

@@ -67,7 +67,6 @@ func Load(ctx context.Context, path string, stdin io.Reader, scope Scope) (*Obje
 	return s, nil
 }
 
-// dump adds objects to caches.
 type dump struct {
 	*Objects
 	trimmer *transform.PodTrimmer

@@ -84,7 +84,6 @@ type Objects struct {
 	listings []listing
 }
 
-// newObjects returns Objects without contents.
 func newObjects(client kubernetes.Interface, scope Scope) (*Objects, error) {
 	factory := informers.NewSharedInformerFactory(client, 0) // never started: it only provides the caches
 	s := &Objects{Scope: scope, factory: factory, listings: listings(&scope)}
@@ -123,7 +122,6 @@ func (s *Objects) GapOf(kind string) *Gap {
 	return nil
 }
 
-// listing is the list of one kind of object.
 type listing struct {
 	kind schema.GroupVersionKind
 	into cache.Store

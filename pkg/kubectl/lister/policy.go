@@ -28,7 +28,6 @@ var configMounts = []configMount{
 	{"app.kubernetes.io/name=spot-controller,app.kubernetes.io/component=controller", "--scheduler-config="},
 }
 
-// controllerMount is the configuration of the controller itself.
 var controllerMount = configMount{configMounts[2].labels, configMounts[0].flag}
 
 // Configuration is a configuration file with which a program in the cluster was started.
@@ -69,7 +68,6 @@ func ReadConfiguration(ctx context.Context, client kubernetes.Interface) (Config
 	return readFirst(ctx, client, configMounts)
 }
 
-// readFirst returns the configuration of the first Deployment that exists.
 func readFirst(ctx context.Context, client kubernetes.Interface, mounts []configMount) (Configuration, error) {
 	namespace, err := FindNamespace(ctx, client)
 	if err != nil {

@@ -65,7 +65,6 @@ func (s *Objects) TemplatePods(scope workload.Scope) []*v1.Pod {
 	return pods
 }
 
-// podOf returns a pod that owner would create.
 func podOf(owner metav1.Object, kind schema.GroupVersionKind, template *v1.PodTemplateSpec, name string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: template.Spec}
 	pod.Namespace, pod.Name = owner.GetNamespace(), name

@@ -185,7 +185,6 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 	return a
 }
 
-// add adds a workload and counts it.
 func (a *Assessment) add(w *AssessedWorkload) {
 	a.Workloads = append(a.Workloads, *w)
 	a.Classes[w.Class]++

@@ -46,7 +46,6 @@ func (c *candidate) needsBudget() bool {
 	return c.subject.Workload.Batch == decision.NotBatch && c.w.Desired > 1
 }
 
-// findBudgetChanges finds what should change in the PodDisruptionBudgets.
 func (c *candidate) findBudgetChanges() {
 	selecting := c.Snapshot.BudgetsOf(c.p)
 	if len(selecting) == 0 {

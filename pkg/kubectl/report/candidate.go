@@ -24,7 +24,6 @@ import (
 // longestNotice is the longest notice of a cloud before it reclaims a spot node (AWS).
 const longestNotice = 2 * time.Minute
 
-// candidate is a workload that is being assessed.
 type candidate struct {
 	*View
 	priced                 map[*snapshot.Node]*pricing.Cost
@@ -52,7 +51,6 @@ func add(list *[]string, format string, args ...any) {
 	}
 }
 
-// countReplicas counts the ready replicas and where they run.
 func (c *candidate) countReplicas() {
 	onDemand := 0
 	for _, p := range c.pods {
@@ -72,7 +70,6 @@ func (c *candidate) countReplicas() {
 	}
 }
 
-// classify sets the class, its reasons and the patch.
 func (c *candidate) classify() {
 	staysOnDemand := c.Floor == c.w.Desired
 	c.findObstacles()
@@ -97,7 +94,6 @@ func (c *candidate) classify() {
 	}
 }
 
-// findObstacles finds why no replica should run on spot.
 func (c *candidate) findObstacles() {
 	switch name := c.p.Spec.SchedulerName; {
 	case c.Mode == ModeKeepScheduler && c.w.Namespace == metav1.NamespaceSystem:
@@ -125,7 +121,6 @@ func (c *candidate) findObstacles() {
 	}
 }
 
-// findUnknown finds what the input lacks.
 func (c *candidate) findUnknown(staysOnDemand bool) {
 	if c.subject.Workload.Batch == decision.NotBatch && len(c.pods) < c.w.Desired {
 		add(&c.unknown, "%d of its %d pods are known", len(c.pods), c.w.Desired)
@@ -290,7 +285,6 @@ func groupKind(apiVersion, kind string) string {
 	return schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind().String()
 }
 
-// hostPaths returns the names of the hostPath volumes of a pod.
 func hostPaths(pod *v1.Pod) (names []string) {
 	for i := range pod.Spec.Volumes {
 		if pod.Spec.Volumes[i].HostPath != nil {

@@ -108,7 +108,6 @@ func statusOf(n *v1.Node) string {
 	return status
 }
 
-// capacitySource returns the source of a node's capacity type.
 func capacitySource(policy *decision.Policy, n *snapshot.Node) string {
 	label := func(key string) string { return key + "=" + n.Labels[key] }
 	switch n.Facts.Capacity.Source {

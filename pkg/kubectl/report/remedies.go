@@ -16,10 +16,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// autoscalersPage describes the autoscaler mode.
 const autoscalersPage = "https://github.com/spot-aware-scheduler/spot-aware-scheduler/blob/main/docs/autoscalers.md"
 
-// remedies lists the changes that would let the scheduler place a pod.
 func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, waiting decision.WaitTime) (all []string) {
 	if len(p.Spec.SchedulingGates) > 0 {
 		return v.gateRemedies(p)

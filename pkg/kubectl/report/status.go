@@ -240,7 +240,6 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 	return s
 }
 
-// reclaimed counts the pods on nodes that are being reclaimed.
 func reclaimed(w *snapshot.Workload) (n int) {
 	for _, p := range podsOf(w) {
 		if p.Node != nil && p.Node.Facts.Signal == decision.Reclaim {

@@ -91,7 +91,6 @@ func compareRefs(a, b Ref) int {
 		strings.Compare(a.Role, b.Role), strings.Compare(a.APIVersion, b.APIVersion))
 }
 
-// refOf returns the Ref of a workload.
 func refOf(w *snapshot.Workload) Ref {
 	return Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, Role: w.Key.Role}
 }
@@ -107,12 +106,10 @@ func podsOf(w *snapshot.Workload) (pods []*snapshot.Pod) {
 // Includes reports whether answers contain workloads of a namespace.
 func (v *View) Includes(namespace string) bool { return v.Namespace == "" || v.Namespace == namespace }
 
-// nodesOf returns the nodes of a capacity type.
 func (v *View) nodesOf(capacity decision.CapacityType) []*snapshot.Node {
 	return slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return n.Facts.Capacity.Type != capacity })
 }
 
-// placement has the placement of a workload's live pods.
 type placement struct {
 	decision.FloorStatus
 	// waiting pods have no node. Pods onMissingNode are bound to a node that does not exist.
@@ -151,7 +148,6 @@ func (s *placement) largestPool() (name string, pods int) {
 	return name, pods
 }
 
-// distributionOf counts the bound pods by where they run.
 func distributionOf(pods []*snapshot.Pod) (d decision.Distribution) {
 	for _, p := range pods {
 		if p.Node != nil {

@@ -30,7 +30,6 @@ func CheckLoss(text string) error {
 	return fmt.Errorf("invalid value %q: expected all-spot, pool=TYPE/ZONE, zone=ZONE or node=NAME", text)
 }
 
-// lossesOf returns all losses that include a node.
 func lossesOf(n *snapshot.Node) []string {
 	losses := []string{"node=" + n.Name}
 	if n.Facts.Zone != "" {

@@ -87,12 +87,10 @@ func (p *Plugin) afterEvent(pod *v1.Pod, oldObj, newObj any) bool {
 		!reflect.DeepEqual(before.OwnerReferences, after.OwnerReferences) || !reflect.DeepEqual(requests(before), requests(after))
 }
 
-// dependsOnPods reports whether the nodes of other pods can affect where the pod fits.
 func dependsOnPods(pod *v1.Pod) bool {
 	return pod.Spec.Affinity != nil && pod.Spec.Affinity.PodAffinity != nil || len(pod.Spec.TopologySpreadConstraints) > 0
 }
 
-// waits reports whether the pod still exists and has no node.
 func (p *Plugin) waits(pod *v1.Pod) bool {
 	current, err := p.pods.Pods(pod.Namespace).Get(pod.Name)
 	return !apierrors.IsNotFound(err) && (err != nil || current.UID == pod.UID && current.Spec.NodeName == "")

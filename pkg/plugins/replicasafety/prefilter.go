@@ -78,7 +78,6 @@ func (p *Plugin) reportInvalid(cycle fwk.CycleState, attempt *placement.Attempt,
 	workload.RecordInvalid(p.recorder, attempt.Pod, attempt.Invalid)
 }
 
-// logPlan logs the plan and the scope of the search.
 func logPlan(logger klog.Logger, s *placement.State, scope placement.Scope) {
 	if logger = logger.V(4); !logger.Enabled() { // computing the arguments costs more than the plan
 		return

@@ -132,7 +132,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.list(w, r, gv, resource, found)
 }
 
-// list responds with a list.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, resource string, found []runtime.Object) {
 	for kind := range scheme.Scheme.KnownTypes(gv) {
 		item, isList := strings.CutSuffix(kind, "List")
@@ -170,7 +169,6 @@ func (s *Server) denies(resource, namespace string) bool {
 	})
 }
 
-// matches reports whether an object matches a label selector.
 func matches(object metav1.Object, selector string) bool {
 	parsed, err := labels.Parse(selector)
 	return err == nil && parsed.Matches(labels.Set(object.GetLabels()))
