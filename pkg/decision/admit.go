@@ -265,12 +265,6 @@ func (p *Plan) Outcome(node Node, inPool int) Outcome {
 		return ByExemption
 	case p.WithinBudget(0) && !p.poolFull(node, inPool):
 		return InBudget
-	case p.Grant == GrantScheduleAnyway:
-		return ByScheduleAnyway
-	case p.Grant == GrantFallback:
-		return ByFallback
-	case p.Grant == GrantRolloutRelief:
-		return ByRolloutRelief
 	}
-	return InBudget
+	return p.Grant.Outcome()
 }

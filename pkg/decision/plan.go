@@ -138,6 +138,11 @@ const (
 	GrantRolloutRelief
 )
 
+// Outcome returns the reason for a placement on spot with this grant; InBudget without one.
+func (g Grant) Outcome() Outcome {
+	return [...]Outcome{InBudget, ByScheduleAnyway, ByFallback, ByRolloutRelief}[g]
+}
+
 // Plan is the part of a pod's decision that does not depend on the node.
 type Plan struct {
 	// Floor is the number of replicas of the workload that must survive the loss of all spot nodes.

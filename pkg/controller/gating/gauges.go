@@ -83,14 +83,8 @@ func (a *Assigner) outcomeOf(pod *v1.Pod, capacity decision.CapacityType) decisi
 		return ""
 	case anyway:
 		return decision.ByScheduleAnyway
-	}
-	switch pod.Annotations[spot.GrantedAnnotation] {
-	case spot.GrantedFallback:
-		return decision.ByFallback
-	case spot.GrantedRelief:
-		return decision.ByRolloutRelief
-	case spot.GrantedExemption:
+	case pod.Annotations[spot.GrantedAnnotation] == spot.GrantedExemption:
 		return decision.ByExemption
 	}
-	return decision.InBudget
+	return workload.GrantOf(pod).Outcome()
 }
