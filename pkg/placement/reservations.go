@@ -17,14 +17,11 @@ func (s *State) reserveUnlabeled(fits []*workload.Requirements) {
 	if len(fits) == 0 || !s.Plan.AdmitsSpot() || workload.SelectsNodesByName(s.Pod) {
 		return
 	}
+	s.reserved = map[*nodeState]struct{}{}
 	for n := range s.Counter.settling {
-		if !slices.ContainsFunc(fits, n.fits) {
-			continue
+		if slices.ContainsFunc(fits, n.fits) {
+			s.reserved[n] = struct{}{}
 		}
-		if s.reserved == nil {
-			s.reserved = map[*nodeState]struct{}{}
-		}
-		s.reserved[n] = struct{}{}
 	}
 }
 

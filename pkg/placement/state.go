@@ -41,13 +41,15 @@ type State struct {
 	// Placement is the placement of the pod. Reserve sets it on the state of the cycle itself, not
 	// on a copy.
 	Placement *Placement
+	// MayPreempt is set when preemption may nominate a node for the pod. It remains valid after the
+	// cycle. If Filter is skipped, the State sees no simulated eviction, so the caller must set it.
+	MayPreempt *atomic.Bool
 
 	revision *revision
 	// These count the revision's pods by pool index and by zone index, including unbound pods.
 	inPool, inZone []int
 	unbound        []UnboundPod
 	refusals       *refusals
-	mayPreempt     *atomic.Bool            // preemption was simulated in some copy of the state
 	reserved       map[*nodeState]struct{} // set by reserveUnlabeled
 	// The fields below record simulated changes, by preemption and nominated pods, in this copy
 	// only.
@@ -87,7 +89,7 @@ func NewState(subject *workload.Subject, settings decision.WorkloadSettings, wai
 		inZone:     make([]int, len(counter.zones)),
 		unbound:    unbound,
 		refusals:   &refusals{},
-		mayPreempt: &atomic.Bool{},
+		MayPreempt: &atomic.Bool{},
 	}
 	if revision != nil {
 		for _, in := range revision.pools {
@@ -200,15 +202,6 @@ func (s *State) admit(n *nodeState) decision.Verdict {
 // workload's floor.
 func (s *State) AdmitsAll() bool { return s.Counter.spotOrSignaled == 0 && !s.Plan.Overflows() }
 
-// PreemptionFlag returns a flag that is set when preemption may nominate a node for the pod. The
-// flag remains valid after the cycle. If Filter is skipped, the State sees no simulated eviction,
-// so the caller must call MarkMayPreempt.
-func (s *State) PreemptionFlag() *atomic.Bool { return s.mayPreempt }
-
-// MarkMayPreempt records that preemption may nominate a node for the pod without a call to the
-// State.
-func (s *State) MarkMayPreempt() { s.mayPreempt.Store(true) }
-
 // RanksAlike reports whether all nodes have the same rank for the pod: all nodes are on-demand
 // without a signal, and the pod has no siblings to spread from.
 func (s *State) RanksAlike() bool { return s.Counter.spotOrSignaled == 0 && s.revision == nil }
@@ -284,7 +277,7 @@ func (s *State) RemovePod(pod *v1.Pod, nodeName string) { s.simulate(pod, nodeNa
 func (s *State) simulate(pod *v1.Pod, nodeName string, delta int) {
 	if delta < 0 && !s.simulatesPreemption {
 		s.simulatesPreemption = true
-		s.mayPreempt.Store(true)
+		s.MayPreempt.Store(true)
 	}
 	n := s.Counter.nodes[nodeName]
 	if slices.ContainsFunc(s.unbound, func(other UnboundPod) bool { return other.Pod.UID == pod.UID }) {

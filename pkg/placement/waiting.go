@@ -62,8 +62,8 @@ type Wait struct {
 	RetryAt time.Time
 	// Gang is the gang of the pod; the zero Gang if it has none.
 	Gang Gang
-	// PreemptionFlag is State.PreemptionFlag of the last cycle; nil if that cycle had no State.
-	PreemptionFlag *atomic.Bool
+	// MayPreempt is State.MayPreempt of the last cycle; nil if that cycle had no State.
+	MayPreempt *atomic.Bool
 	// Attempt is the attempt in which the plan refused the nodes; nil if there was no plan.
 	Attempt *Attempt
 	// OwnerWait is set if the pod waits for its owner.
@@ -214,7 +214,7 @@ func (w *WaitingPods) View(pod *v1.Pod, gang Gang, siblings bool, counter *Count
 	}
 	if siblings {
 		for _, entry := range w.byOwner[workload.RevisionOf(pod)] {
-			if entry.PreemptionFlag != nil && entry.PreemptionFlag.Load() {
+			if entry.MayPreempt != nil && entry.MayPreempt.Load() {
 				v.MayPreempt = true
 				break
 			}

@@ -26,7 +26,7 @@ func (w *world) nominate(node string, pods ...*v1.Pod) {
 		info, err := framework.NewPodInfo(pod)
 		w.must(err)
 		w.nominated.add(node, info)
-		w.plugin.waiting.AddUnschedulable(pod, placement.Wait{Owners: []workload.OwnerKey{workload.RevisionOf(pod)}, PreemptionFlag: preempts()})
+		w.plugin.waiting.AddUnschedulable(pod, placement.Wait{Owners: []workload.OwnerKey{workload.RevisionOf(pod)}, MayPreempt: preempts()})
 	}
 }
 

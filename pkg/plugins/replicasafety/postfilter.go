@@ -79,7 +79,7 @@ func (p *Plugin) newWait(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 		ForOnDemand:       s.Plan.RequiresOnDemand(),
 		NodeReserved:      s.HasReserved(),
 		DependsOnSiblings: s.Plan.DependsOnSiblings(),
-		PreemptionFlag:    s.PreemptionFlag(),
+		MayPreempt:        s.MayPreempt,
 		Attempt:           &attempt,
 	}
 	if inDeployment {

@@ -394,7 +394,7 @@ func TestWaitOf(t *testing.T) {
 				w.clock.Step(test.waited)
 			}
 			o := w.try(test.pod)
-			if diff := cmp.Diff(test.want, w.plugin.newWait(o.state, test.pod), cmpopts.IgnoreFields(placement.Wait{}, "PreemptionFlag", "Attempt", "OwnerWait"), cmpopts.EquateApproxTime(0)); diff != "" {
+			if diff := cmp.Diff(test.want, w.plugin.newWait(o.state, test.pod), cmpopts.IgnoreFields(placement.Wait{}, "MayPreempt", "Attempt", "OwnerWait"), cmpopts.EquateApproxTime(0)); diff != "" {
 				t.Errorf("waitOf (-want +got):\n%s", diff)
 			}
 		})

@@ -53,14 +53,14 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 		return nil, fwk.AsStatus(err)
 	}
 	if state.NominatedNode = nominatedNode; nominatedNode != "" {
-		state.MarkMayPreempt() // the pod may keep the nomination without another eviction
+		state.MayPreempt.Store(true) // the pod may keep the nomination without another eviction
 	}
 	state.Write(cycle)
 	nodesToSearch, scope := state.Search(cycle)
 	decisionDuration.WithLabelValues(p.profile, string(scope)).Observe(p.clock.Since(start).Seconds())
 	logPlan(klog.FromContext(ctx), state, scope)
 	if scope != placement.FewNodes && state.AdmitsAll() {
-		state.MarkMayPreempt()
+		state.MayPreempt.Store(true)
 		return nil, fwk.NewStatus(fwk.Skip) // otherwise Filter would return the same answer for thousands of nodes
 	}
 	return nodesToSearch, nil
