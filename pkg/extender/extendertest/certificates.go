@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"math/big"
 	"os"
@@ -39,19 +40,26 @@ func MakeCertificatesUntil(dir string, until time.Time) (Certificates, error) {
 		CA: filepath.Join(dir, "ca.crt"), Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"),
 		ClientCert: filepath.Join(dir, "client.crt"), ClientKey: filepath.Join(dir, "client.key"),
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := c.write(dir, until); err != nil {
 		return c, fmt.Errorf("making certificates: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Certificates) write(dir string, until time.Time) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
 	}
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return c, fmt.Errorf("making certificates: %w", err)
+		return err
 	}
 	ca, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: "spot-extender"}, caKey)
 	if err != nil {
-		return c, fmt.Errorf("making certificates: %w", err)
+		return err
 	}
 	if err := writeCertificate(c.CA, "", ca.Raw, nil); err != nil {
-		return c, err
+		return err
 	}
 	for i, certificate := range []struct {
 		cert, key, name string
@@ -59,7 +67,7 @@ func MakeCertificatesUntil(dir string, until time.Time) (Certificates, error) {
 	}{{c.Cert, c.Key, ServerName, x509.ExtKeyUsageServerAuth}, {c.ClientCert, c.ClientKey, "kube-scheduler", x509.ExtKeyUsageClientAuth}} {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
-			return c, fmt.Errorf("making certificates: %w", err)
+			return err
 		}
 		raw, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 			SerialNumber: big.NewInt(int64(i) + 2), Subject: pkix.Name{CommonName: certificate.name}, DNSNames: []string{certificate.name},
@@ -67,31 +75,24 @@ func MakeCertificatesUntil(dir string, until time.Time) (Certificates, error) {
 			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{certificate.usage},
 		}, ca, key.Public(), caKey)
 		if err != nil {
-			return c, fmt.Errorf("making certificates: %w", err)
+			return err
 		}
 		if err := writeCertificate(certificate.cert, certificate.key, raw, key); err != nil {
-			return c, err
+			return err
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // writeCertificate writes a certificate and, if keyFile is not empty, its key.
 func writeCertificate(certFile, keyFile string, raw []byte, key *ecdsa.PrivateKey) error {
-	cert, err := x509.ParseCertificate(raw)
-	if err != nil {
-		return fmt.Errorf("making certificates: %w", err)
-	}
-	pem, err := certutil.EncodeCertificates(cert)
-	if err != nil {
-		return fmt.Errorf("making certificates: %w", err)
-	}
-	if err := os.WriteFile(certFile, pem, 0o600); err != nil || keyFile == "" {
+	block := pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateBlockType, Bytes: raw})
+	if err := os.WriteFile(certFile, block, 0o600); err != nil || keyFile == "" {
 		return err
 	}
 	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
-		return fmt.Errorf("making certificates: %w", err)
+		return err
 	}
 	return os.WriteFile(keyFile, keyPEM, 0o600)
 }

@@ -100,7 +100,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if s.denies(resource, namespace) {
 		message := fmt.Errorf("user cannot list resource %q in API group %q", resource, gv.Group)
-		s.respond(w, http.StatusForbidden, ptrTo(apierrors.NewForbidden(gv.WithResource(resource).GroupResource(), "", message).Status()))
+		s.respond(w, http.StatusForbidden, new(apierrors.NewForbidden(gv.WithResource(resource).GroupResource(), "", message).Status()))
 		return
 	}
 	if len(parts) > 2 {
@@ -123,7 +123,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(parts) > 1 {
 		if len(found) == 0 {
-			s.respond(w, http.StatusNotFound, ptrTo(apierrors.NewNotFound(gv.WithResource(resource).GroupResource(), parts[1]).Status()))
+			s.respond(w, http.StatusNotFound, new(apierrors.NewNotFound(gv.WithResource(resource).GroupResource(), parts[1]).Status()))
 			return
 		}
 		s.respond(w, http.StatusOK, found[0])
@@ -173,5 +173,3 @@ func matches(object metav1.Object, selector string) bool {
 	parsed, err := labels.Parse(selector)
 	return err == nil && parsed.Matches(labels.Set(object.GetLabels()))
 }
-
-func ptrTo(status metav1.Status) *metav1.Status { return &status }
