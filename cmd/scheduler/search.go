@@ -29,10 +29,8 @@ func searchNarrowly(sched *scheduler.Scheduler, percentage *int32) {
 		result, err := schedule(ctx, profile, cycle, pod)
 		// If ReplicaSafety is not in the diagnosis, another plugin refused the pod before any node
 		// was searched.
-		nodesOmitted := func(unfit *framework.FitError) bool {
-			return unfit.Diagnosis.UnschedulablePlugins.Has(replicasafety.Name)
-		}
-		if unfit := (*framework.FitError)(nil); errors.As(err, &unfit) && nodesOmitted(unfit) && placement.Widen(cycle) {
+		unfit, ok := errors.AsType[*framework.FitError](err)
+		if ok && unfit.Diagnosis.UnschedulablePlugins.Has(replicasafety.Name) && placement.Widen(cycle) {
 			return schedule(ctx, profile, cycle, pod)
 		}
 		return result, err

@@ -39,11 +39,7 @@ func checkConfig(file string) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	var fieldErrs []error
-	for _, fieldErr := range errs {
-		fieldErrs = append(fieldErrs, fieldErr)
-	}
-	return fmt.Errorf("configuration file %s:\n%w", file, errors.Join(fieldErrs...))
+	return fmt.Errorf("configuration file %s:\n%w", file, errors.Join(errs.ToAggregate().Errors()...))
 }
 
 // checkLock refuses the lock of the cluster's own scheduler, which is the default. Otherwise the
