@@ -47,8 +47,6 @@ func UsageError(err error) error { return usageError{err} }
 
 type usageError struct{ error }
 
-func (m usageError) Unwrap() error { return m.error }
-
 // Execute runs a command line and returns the exit status.
 func (c *Command) Execute(ctx context.Context, args []string, stderr io.Writer) int {
 	parsed := false // the flags were parsed; earlier errors are wrong usage
