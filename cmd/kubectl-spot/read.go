@@ -23,6 +23,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 type policy struct {
@@ -117,7 +118,7 @@ func (o *options) readNamespaceView(ctx context.Context, scope lister.Scope) (vi
 // viewOf returns the cluster under a policy. Like readView, it reports objects that the policy
 // needs and that could not be read.
 func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, error) {
-	scope := listed.PolicyScope(o.profile, o.gating)
+	scope := workload.NewScope(o.profile, o.gating.Enabled, listed.Factory().Core().V1().Namespaces().Lister())
 	read, err := listed.Snapshot(current.Policy, current.signals, scope, time.Now())
 	if err != nil {
 		return nil, err

@@ -28,7 +28,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -261,12 +260,6 @@ func (k *listing) list(ctx context.Context, client rest.Interface, namespace str
 
 // Factory returns the factory whose informers have the caches. It must not be started.
 func (s *Objects) Factory() informers.SharedInformerFactory { return s.factory }
-
-// PolicyScope selects the pods that the policy of a profile applies to. gating is the section of
-// the controller's configuration.
-func (s *Objects) PolicyScope(profile string, gating controller.Gating) workload.Scope {
-	return workload.NewScope(profile, gating.Enabled, s.factory.Core().V1().Namespaces().Lister())
-}
 
 // Snapshot returns the cluster under the policy, for the pods that scope includes. signals contains
 // all signals.

@@ -89,19 +89,16 @@ func (a *Assessment) Summary() string {
 }
 
 // OptionalCount returns a number, or "unknown" for nil.
-func OptionalCount(n *int) string {
-	if n == nil {
-		return "unknown"
-	}
-	return strconv.Itoa(*n)
-}
+func OptionalCount(n *int) string { return optional(n, strconv.Itoa) }
 
 // OptionalDollars returns an amount, or "unknown" for nil.
-func OptionalDollars(usd *float64) string {
-	if usd == nil {
+func OptionalDollars(usd *float64) string { return optional(usd, dollars) }
+
+func optional[T any](value *T, text func(T) string) string {
+	if value == nil {
 		return "unknown"
 	}
-	return dollars(*usd)
+	return text(*value)
 }
 
 func dollars(usd float64) string { return strconv.FormatFloat(usd, 'f', 2, 64) }

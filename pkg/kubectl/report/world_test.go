@@ -11,6 +11,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // basic returns the policy of most tests: a floor of 1, and a fallback to spot after 5 minutes.
@@ -46,7 +47,7 @@ func viewOf(t clustertest.TB, listed *lister.Objects, policy *decision.Policy) *
 // viewWith is like viewOf, for a configuration of the controller.
 func viewWith(t clustertest.TB, listed *lister.Objects, policy *decision.Policy, gating controller.Gating) *report.View {
 	t.Helper()
-	scope := listed.PolicyScope(clustertest.Profile, gating)
+	scope := workload.NewScope(clustertest.Profile, gating.Enabled, listed.Factory().Core().V1().Namespaces().Lister())
 	snapshot, err := listed.Snapshot(policy, providers.Signals(), scope, clustertest.Now)
 	if err != nil {
 		t.Fatal(err)
