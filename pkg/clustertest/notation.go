@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
@@ -100,8 +99,8 @@ func workloadOf(kind, name string, replicas int32, places []string, o words) []r
 		objects = NewDeployment(name, replicas, revisions...)
 		objects[0].(*appsv1.Deployment).Spec.Template = template
 		if old > 0 { // each ReplicaSet wants its share of the pods
-			objects[1].(*appsv1.ReplicaSet).Spec.Replicas = ptr.To(int32(old))
-			objects[2].(*appsv1.ReplicaSet).Spec.Replicas = ptr.To(int32(max(int(replicas), len(places)) - old))
+			objects[1].(*appsv1.ReplicaSet).Spec.Replicas = new(int32(old))
+			objects[2].(*appsv1.ReplicaSet).Spec.Replicas = new(int32(max(int(replicas), len(places)) - old))
 		}
 		ownerOf = func(i int) metav1.OwnerReference {
 			if i < old {

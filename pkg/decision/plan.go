@@ -257,12 +257,8 @@ func (p *Plan) AdmitsSpot() bool { return p.Exempt || p.Grant != NotGranted || p
 //
 // A pod that disruptions of its Job keep off spot uses on-demand like a replica of the floor.
 func (p *Plan) BeyondFloor() bool {
-	if p.requireOnDemand {
-		return false
-	}
-	if p.ordered {
-		// See WithinBudget for ordinals below the first ordinal of the set.
-		return p.Floor == 0 || p.ordinal >= p.Floor
+	if p.requireOnDemand || p.ordered {
+		return p.WithinBudget(0)
 	}
 	return p.floorMet() || p.assigned.BeyondFloor() && p.WithinBudget(0)
 }

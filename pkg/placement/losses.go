@@ -24,7 +24,7 @@ func (c *Counter) RecordEvent(event node.Event) { c.events.Add(event) }
 
 // readEvents applies the informer events since the last Update. It must run before the snapshot is
 // read, because that removes the nodes that no longer exist.
-func (c *Counter) readEvents(now time.Time) {
+func (c *Counter) readEvents() {
 	for _, event := range c.events.Take() {
 		if n := c.nodes[event.Name]; n != nil && n.history.uid == event.UID {
 			n.history.loss.Record(event)

@@ -23,7 +23,7 @@ type snapshotPosition struct {
 // Update synchronizes the counts with snapshot, which must list all nodes of the scheduler's
 // snapshot. Facts that depend on time are evaluated at now.
 func (c *Counter) Update(snapshot []fwk.NodeInfo, now time.Time) {
-	c.readEvents(now)
+	c.readEvents()
 	nanos := now.UnixNano()
 	due := nanos >= c.nextChange
 	moved := len(snapshot) != len(c.order)

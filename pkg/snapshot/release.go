@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -53,7 +52,7 @@ func beforeRelease(pod *v1.Pod, release *Release) *v1.Pod {
 	before.Labels = labels.Merge(pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: release.Hash})
 	before.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet",
-		Name: release.ReplicaSet, UID: release.ReplicaSetUID, Controller: ptr.To(true),
+		Name: release.ReplicaSet, UID: release.ReplicaSetUID, Controller: new(true),
 	}}
 	return &before
 }

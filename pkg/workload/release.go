@@ -107,7 +107,7 @@ func WithController(refs []metav1.OwnerReference, controller types.UID) []metav1
 		}
 	}
 	if i := slices.IndexFunc(refs, func(ref metav1.OwnerReference) bool { return ref.UID == controller }); i >= 0 && controller != "" {
-		refs[i].Controller = ptr.To(true)
+		refs[i].Controller = new(true)
 	}
 	return refs
 }

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/decoding"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -70,7 +69,7 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 		Overrides:       convertSettings(&errs, path, r),
 	}
 	if r.AnnotationPolicy != nil {
-		rule.Annotations = ptr.To(convertAnnotationPolicy(&errs, path, *r.AnnotationPolicy))
+		rule.Annotations = new(convertAnnotationPolicy(&errs, path, *r.AnnotationPolicy))
 	}
 	if rule.Empty() && rule.Annotations == nil && len(errs) == 0 {
 		names := []string{"annotationPolicy"}

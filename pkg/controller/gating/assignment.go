@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
@@ -150,13 +149,13 @@ func (a *Assigner) factsOf(pod *v1.Pod, assigned int) facts {
 
 // patch writes a choice to the exact version of the pod that it was made for, and removes the gate.
 func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
-	annotations := map[string]*string{spot.AssignedAnnotation: ptr.To(c.annotation())}
+	annotations := map[string]*string{spot.AssignedAnnotation: new(c.annotation())}
 	if c.granted != "" {
 		annotations[spot.GrantedAnnotation] = &c.granted
 	}
 	spec := workload.PodSpecPatch{SchedulingGates: workload.WithoutCapacityGate(pod)}
 	if len(spec.SchedulingGates) == 0 {
-		annotations[spot.WaitingSinceAnnotation] = ptr.To(a.clock.Now().UTC().Format(time.RFC3339))
+		annotations[spot.WaitingSinceAnnotation] = new(a.clock.Now().UTC().Format(time.RFC3339))
 	}
 	switch {
 	case len(c.require) > 0:

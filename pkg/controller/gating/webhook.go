@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
@@ -107,7 +106,7 @@ func review(w http.ResponseWriter, r *http.Request) {
 	response := &admissionv1.AdmissionResponse{UID: in.Request.UID, Allowed: true}
 	spec := in.Request.Object.Spec
 	if patch := gatePatch(&v1.Pod{Spec: v1.PodSpec{NodeName: spec.NodeName, SchedulingGates: spec.SchedulingGates}}); patch != "" {
-		response.Patch, response.PatchType = []byte(patch), ptr.To(admissionv1.PatchTypeJSONPatch)
+		response.Patch, response.PatchType = []byte(patch), new(admissionv1.PatchTypeJSONPatch)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{ // an error means that the API server has gone
