@@ -8,16 +8,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// refusals creates the statuses of one cycle. Filter runs on thousands of nodes in parallel, and
-// the framework writes the plugin's name into every status, so each node needs its own. Statuses
-// are allocated in blocks, and each reason is formatted once.
+// refusals contains the statuses of one cycle, by verdict. Each reason is formatted once, because
+// Filter runs on thousands of nodes in parallel.
 type refusals struct {
-	mu      sync.Mutex
-	reasons [decision.Verdicts]*fwk.Status
-	block   []fwk.Status
+	mu       sync.Mutex
+	statuses [decision.Verdicts]*fwk.Status
 }
-
-const refusalsPerBlock = 64
 
 // Refusal returns the status that refuses a node with verdict v, which must not be
 // decision.Admitted. All refusals are unresolvable: evicting other pods from the node changes
@@ -26,14 +22,9 @@ func (s *State) Refusal(v decision.Verdict) *fwk.Status {
 	r := s.refusals
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.reasons[v] == nil {
-		r.reasons[v] = fwk.NewStatus(fwk.UnschedulableAndUnresolvable, s.Plan.Reason(v))
+	if r.statuses[v] == nil {
+		r.statuses[v] = fwk.NewStatus(fwk.UnschedulableAndUnresolvable, s.Plan.Reason(v))
 	}
-	if len(r.block) == 0 {
-		r.block = make([]fwk.Status, refusalsPerBlock)
-	}
-	status := &r.block[0]
-	r.block = r.block[1:]
-	*status = *r.reasons[v]
-	return status
+	status := *r.statuses[v] // the framework writes the plugin's name into the status of each node
+	return &status
 }
