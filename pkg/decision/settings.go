@@ -263,27 +263,20 @@ func ParseOverrides(values map[string]string) (Overrides, []InvalidSetting) {
 }
 
 func parseOverrides(values map[string]string, key func(*Setting) string) (Overrides, []InvalidSetting) {
-	var o *Overrides // allocated only if needed: most objects have no settings
+	var o Overrides
 	var invalid []InvalidSetting
 	for i := range Settings {
 		setting := &Settings[i]
 		text, ok := values[key(setting)]
-		if !ok {
-			continue
-		}
-		if o == nil {
-			o = &Overrides{}
-		}
-		if setting.parse(&o.values, text) {
+		switch {
+		case !ok:
+		case setting.parse(&o.values, text):
 			o.given |= 1 << i
-		} else {
+		default:
 			invalid = append(invalid, InvalidSetting{Key: key(setting), Value: text, Expected: "expected " + setting.Values})
 		}
 	}
-	if o == nil {
-		return Overrides{}, nil
-	}
-	return *o, invalid
+	return o, invalid
 }
 
 // Empty reports whether o overrides nothing.
@@ -291,13 +284,6 @@ func (o *Overrides) Empty() bool { return o.given == 0 }
 
 // Apply returns s with the values of o.
 func (o Overrides) Apply(s WorkloadSettings) WorkloadSettings {
-	if o.Empty() {
-		return s // without an allocation
-	}
-	return o.applied(s)
-}
-
-func (o Overrides) applied(s WorkloadSettings) WorkloadSettings {
 	for i := range Settings {
 		if o.has(i) {
 			Settings[i].copy(&s, &o.values)
