@@ -70,9 +70,8 @@ func (k *podCache) update(pods []*v1.Pod) []*podFacts {
 		delete(k.byPod, p.pod)
 		return true
 	})
-	// Sorts only the new pods, because sorting all pods would take most of the time.
-	slices.SortFunc(added, func(a, b *podFacts) int { return byName(a.pod, b.pod) })
-	k.sorted = merged(k.sorted, added)
+	k.sorted = append(k.sorted, added...)
+	slices.SortStableFunc(k.sorted, func(a, b *podFacts) int { return byName(a.pod, b.pod) })
 	return k.sorted
 }
 
@@ -87,19 +86,4 @@ func newPodFacts(pod *v1.Pod) (p *podFacts) {
 	}
 	p.hasOpinion, p.release, p.claimDefect = workload.PolicyApplies(pod), release, defect
 	return p
-}
-
-func merged(a, b []*podFacts) []*podFacts {
-	if len(b) == 0 {
-		return a
-	}
-	all := make([]*podFacts, 0, len(a)+len(b))
-	for len(a) > 0 && len(b) > 0 {
-		if byName(a[0].pod, b[0].pod) <= 0 {
-			all, a = append(all, a[0]), a[1:]
-		} else {
-			all, b = append(all, b[0]), b[1:]
-		}
-	}
-	return append(append(all, a...), b...)
 }
