@@ -32,6 +32,8 @@ type CapacityLabel struct {
 	SpotUnless []string
 }
 
+var ownLabel = CapacityLabel{Key: spot.CapacityLabel, Spot: []string{Spot.String()}, OnDemand: []string{OnDemand.String()}}
+
 // CapacitySource is the origin of a node's capacity type.
 type CapacitySource int8
 
@@ -74,7 +76,7 @@ func (c Capacity) Labeled() bool { return c.Source <= FromContradiction }
 // Capacity returns the capacity type of a node with these labels and this age.
 func (p *Policy) Capacity(labels map[string]string, age time.Duration) Capacity {
 	own := labels[spot.CapacityLabel]
-	if t, ok := ownLabelType(own); ok {
+	if t, ok := ownLabel.meaning(own); ok {
 		return Capacity{t, FromLabel}
 	}
 	unknown := own != ""
@@ -112,10 +114,8 @@ func (p *Policy) Capacity(labels map[string]string, age time.Duration) Capacity 
 // lists values for both capacity types, because a label whose row lists one type may have any other
 // value.
 func (p *Policy) UnknownLabels(labels map[string]string) (keys []string) {
-	if own := labels[spot.CapacityLabel]; own != "" {
-		if _, known := ownLabelType(own); !known {
-			keys = append(keys, spot.CapacityLabel)
-		}
+	if ownLabel.unknown(labels[spot.CapacityLabel]) {
+		keys = append(keys, spot.CapacityLabel)
 	}
 	for i := range p.CapacityLabels {
 		row := &p.CapacityLabels[i]
@@ -134,7 +134,7 @@ func (p *Policy) UnknownLabels(labels map[string]string) (keys []string) {
 // none.
 func (p *Policy) LabelMeaning(key, value string) (CapacityType, bool) {
 	if key == spot.CapacityLabel {
-		return ownLabelType(value)
+		return ownLabel.meaning(value)
 	}
 	for i := range p.CapacityLabels {
 		if row := &p.CapacityLabels[i]; row.Key == key {
@@ -192,16 +192,6 @@ func (p *Policy) PresenceMeansSpot(key string) bool {
 		}
 	}
 	return found
-}
-
-func ownLabelType(value string) (CapacityType, bool) {
-	switch value {
-	case "spot":
-		return Spot, true
-	case "on-demand":
-		return OnDemand, true
-	}
-	return OnDemand, false
 }
 
 func (row *CapacityLabel) meaning(value string) (CapacityType, bool) {
