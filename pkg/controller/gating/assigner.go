@@ -176,7 +176,8 @@ func New(
 
 // Run assigns gated pods until ctx is done. The caches must be synced. It may be called once.
 func (a *Assigner) Run(ctx context.Context) {
-	klog.FromContext(ctx).Info("Started assigning capacity types to gated pods", "labels", a.settings.Labels)
+	klog.FromContext(ctx).Info("Started assigning capacity types to gated pods",
+		"labels", slices.Concat(a.settings.Labels.notSpot, a.settings.Labels.spot))
 	a.leading.Store(true)
 	for _, obj := range a.pods.List() {
 		a.observe(obj.(*v1.Pod))

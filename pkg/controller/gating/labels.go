@@ -2,7 +2,6 @@ package gating
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -311,13 +310,4 @@ func withPreferred(affinity *v1.Affinity, expressions []v1.NodeSelectorRequireme
 	*preferred = append(*preferred, v1.PreferredSchedulingTerm{Weight: minWeight,
 		Preference: v1.NodeSelectorTerm{MatchExpressions: expressions}})
 	return result
-}
-
-// String formats the expressions for the log.
-func (l *Labels) String() string {
-	spot := "nothing"
-	if len(l.spot) > 0 {
-		spot = fmt.Sprint(l.spot[0])
-	}
-	return fmt.Sprintf("not spot: %v; spot: %s", l.notSpot, spot)
 }
