@@ -111,9 +111,7 @@ func (o *Owners) addReplica(r *countedRevision, pod *v1.Pod, nodes *NodeEvidence
 
 // Deficits records since when the floors of workloads have not been met. The zero value is empty.
 // It is not safe for concurrent use.
-type Deficits struct {
-	since map[OwnerKey]time.Time
-}
+type Deficits map[OwnerKey]time.Time
 
 // Update records the statuses at now. It returns the number of unmet floors, the number of
 // replicas that they lack in total, and how long the oldest has been unmet at every Update.
@@ -123,7 +121,7 @@ func (d *Deficits) Update(statuses map[OwnerKey]FloorStatus, now time.Time) (flo
 		if s.FloorDeficit == 0 {
 			continue
 		}
-		since, wasUnmet := d.since[key]
+		since, wasUnmet := (*d)[key]
 		if !wasUnmet {
 			since = now
 		}
@@ -132,6 +130,6 @@ func (d *Deficits) Update(statuses map[OwnerKey]FloorStatus, now time.Time) (flo
 		replicas += s.FloorDeficit
 		longest = max(longest, now.Sub(since))
 	}
-	d.since = unmet
+	*d = unmet
 	return floors, replicas, longest
 }
