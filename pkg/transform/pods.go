@@ -125,8 +125,6 @@ func FailedPod(obj any) (any, error) {
 	}, nil
 }
 
-// schedulingFields returns the containers with only the fields that describe what they occupy on
-// their node.
 func schedulingFields(containers []v1.Container) []v1.Container {
 	if len(containers) == 0 {
 		return nil

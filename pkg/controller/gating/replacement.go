@@ -246,8 +246,6 @@ func (a *Assigner) assignsSuccessors(pod *v1.Pod) bool {
 		workload.AssignedCapacityOf(pod) != decision.Unassigned && a.admissionPolicy.GatesReplacement(time.Time{})
 }
 
-// olderOnDemand reports whether an older revision of the pod's workload has pods on on-demand
-// nodes.
 func (a *Assigner) olderOnDemand(subject *workload.Subject) bool {
 	older, err := a.owners.OlderRevisions(subject)
 	if err != nil {
@@ -261,8 +259,6 @@ func (a *Assigner) olderOnDemand(subject *workload.Subject) bool {
 	})
 }
 
-// readRefusal records it if an autoscaler cannot provide a node of the assigned capacity type for a
-// waiting pod.
 func (a *Assigner) readRefusal(ctx context.Context, revision workload.OwnerKey, s sibling) error {
 	requires, now := s.subject.Pod.Assigned, a.clock.Now()
 	waited, known := a.waitedFor(s.pod)
