@@ -60,37 +60,32 @@ func WatchHeartbeats(factory informers.SharedInformerFactory, clock clock.Passiv
 // 5,000 nodes has 500 renewals per second.
 func (h *Heartbeats) handler() cache.ResourceEventHandler {
 	return informer.Handler[*coordinationv1.Lease]{
-		Add: func(lease *coordinationv1.Lease) { h.recordRenewal(lease, false) },
-		Update: func(before, after *coordinationv1.Lease) {
-			if !after.Spec.RenewTime.Equal(before.Spec.RenewTime) {
-				h.recordRenewal(after, true)
-			}
-		},
+		Add:    func(lease *coordinationv1.Lease) { h.record(lease, true) },
+		Update: func(_, after *coordinationv1.Lease) { h.record(after, true) },
 		Delete: func(lease *coordinationv1.Lease) { h.remove(lease.Name) },
 	}
 }
 
-// recordRenewal records a renewal of a Lease. The times have no monotonic part, so a clock that is
-// set forward counts as a pause.
-func (h *Heartbeats) recordRenewal(lease *coordinationv1.Lease, changed bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := h.clock.Now().Round(0)
-	if now.Sub(h.last) >= overdueAfter {
-		h.resumed = now
-	}
-	h.last, h.renewed[lease.Name] = now, renewal{now, ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}), changed}
-}
-
-// recordRead records a Lease that was read from the API server. It does not prove that the watch
-// delivers renewals, so it does not end a pause.
-func (h *Heartbeats) recordRead(lease *coordinationv1.Lease) {
+// record records a Lease if it is new or was renewed. A Lease that was read (not watched) does not
+// prove that the watch delivers renewals, so it does not end a pause. The times have no monotonic
+// part, so a clock that is set forward counts as a pause.
+func (h *Heartbeats) record(lease *coordinationv1.Lease, watched bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before, known := h.renewed[lease.Name]
-	if renewTime := ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}); !known || !before.renewTime.Equal(&renewTime) {
-		h.renewed[lease.Name] = renewal{h.clock.Now().Round(0), renewTime, known}
+	renewTime := ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})
+	if known && before.renewTime.Equal(&renewTime) {
+		return
 	}
+	now := h.clock.Now().Round(0)
+	h.renewed[lease.Name] = renewal{now, renewTime, known}
+	if !watched {
+		return
+	}
+	if now.Sub(h.last) >= overdueAfter {
+		h.resumed = now
+	}
+	h.last = now
 }
 
 // seenRenewed reports whether a renewal of the node's Lease was observed within overdueAfter. A

@@ -91,14 +91,18 @@ func TestHeartbeats(t *testing.T) {
 		}, nil},
 		"a read does not end a pause": {func(h *heartbeatsFixture) {
 			h.renew("a", "b")
-			h.wait(time.Hour)
-			h.recordRead(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+			for range 360 {
+				h.wait(10 * time.Second)
+				h.record(&coordinationv1.Lease{
+					ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: h.clock.Now()}},
+				}, false)
+			}
 		}, nil},
 		"a read counts as a renewal": {func(h *heartbeatsFixture) {
 			h.renew("a", "b", "c")
 			h.wait(time.Minute, "c")
-			h.recordRead(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
-			h.recordRead(h.leases["b"])
+			h.record(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, false)
+			h.record(h.leases["b"], false)
 		}, map[string]time.Duration{"b": time.Minute}},
 		"overdue after a pause without renewals": {func(h *heartbeatsFixture) {
 			h.renew("a", "b", "c")

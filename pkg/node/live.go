@@ -5,34 +5,23 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 const (
-	// A read serves all who ask for the same node within readInterval, a failed one within
-	// failedReadInterval. Thus a mass reclaim needs one read of a node, not of each pod.
-	readInterval, failedReadInterval = 3 * time.Second, time.Second
-	// newestLifetime limits how long a Node that was read replaces that of the cache, in case the
-	// versions of the API server were set back.
-	newestLifetime = 10 * time.Minute
-	// readTimeout limits a read, including its wait for the rate limit of the client.
-	readTimeout = 2 * time.Second
-	// maxSilenceReads is how many reads of silent nodes a round starts. silenceReadTime is when
-	// their results are expected.
-	maxSilenceReads = 50
-	silenceReadTime = 500 * time.Millisecond
+	// silenceTimeout limits the reads before a round, and silenceReaders how many nodes it reads at
+	// a time.
+	silenceTimeout = 500 * time.Millisecond
+	silenceReaders = 16
 )
 
 // LiveReader reads Nodes, and the Leases of their kubelets, from the API server. A watch may be
@@ -41,182 +30,86 @@ const (
 //
 // The node lifecycle controller does the same from Kubernetes 1.37 on (feature gate
 // NodeControllerLeaseCircuitBreaker): it reads the Lease of a node before it marks the node as
-// unreachable. After a stale Lease it waits for the cache of all Leases. A LiveReader uses what it
-// has read instead, and also reads the Node, because signals are on the Node.
+// unreachable. A LiveReader also reads the Node, because signals are on the Node.
 //
 // If a read fails, the fact is not confirmed. This is the lesser harm: an API server that answers
 // no read would not delete the pod either, and the pod ends with its node. A pod that was deleted
-// for a signal that no longer exists does not return. All methods may be called concurrently.
+// for a signal that no longer exists does not return.
 type LiveReader struct {
 	client     kubernetes.Interface
 	heartbeats *Heartbeats
-	clock      clock.PassiveClock
-
-	mu    sync.Mutex
-	reads map[string]*liveRead // the last read of each node, by its name
-}
-
-// liveRead is a read of a Node and, if lease is set, of the Lease of its kubelet.
-type liveRead struct {
-	began time.Time
-	lease bool
-	// done is closed when the result is known: node and err. A Node that does not exist is nil
-	// without an error.
-	done chan struct{}
-	node *v1.Node
-	err  error
-	// newest is the Node of this read, or of an earlier one if this failed.
-	newest *v1.Node
+	// silent contains the nodes of the last round whose kubelet is silent according to a read.
+	silent map[string]bool
 }
 
 // NewLiveReader returns a LiveReader that reads with this client.
-func NewLiveReader(client kubernetes.Interface, heartbeats *Heartbeats, clock clock.PassiveClock) *LiveReader {
-	return &LiveReader{client: client, heartbeats: heartbeats, clock: clock, reads: map[string]*liveRead{}}
+func NewLiveReader(client kubernetes.Interface, heartbeats *Heartbeats) *LiveReader {
+	return &LiveReader{client: client, heartbeats: heartbeats}
 }
 
-// Unchanged reports whether no signal on the Node has changed since the version that an action was
-// planned for. silence reports whether the action has a kubelet that seems unreachable as its
-// reason: then the kubelet must also not have renewed its Lease. A Node that no longer exists is
-// unchanged. A change is in the Nodes that Update returns afterwards.
+// Unchanged reports whether, according to the API server, no signal on the Node has changed since
+// the version that an action was planned for. silence reports whether the action has a kubelet that
+// seems unreachable as its reason: then other signals do not matter, but the kubelet must not have
+// renewed its Lease. A Node that no longer exists is unchanged. Unchanged may be called
+// concurrently.
 func (l *LiveReader) Unchanged(ctx context.Context, planned *v1.Node, silence bool) (bool, error) {
-	r, _ := l.read(planned.Name, silence)
-	select {
-	case <-r.done:
-	case <-ctx.Done():
-		return false, ctx.Err()
+	node, err := l.client.CoreV1().Nodes().Get(ctx, planned.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("reading node %s from the API server: %w", planned.Name, err)
+	case node.UID != planned.UID:
+		return false, nil
+	case !silence:
+		return !SignalsDiffer(planned, node), nil
 	}
-	if r.err != nil {
-		return false, fmt.Errorf("reading node %s from the API server: %w", planned.Name, r.err)
+	lease, err := l.client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, planned.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err): // only the condition Ready counts
+		_, unreachable := new(Reader).KubeletUnreachable(node)
+		return unreachable, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the Lease of node %s from the API server: %w", planned.Name, err)
 	}
-	alive := silence && l.heartbeats.seenRenewed(planned.Name)
-	same := r.node == nil || !newer(r.node, planned) || r.node.UID == planned.UID && !SignalsDiffer(planned, r.node)
-	return same && !alive, nil
-}
-
-// Update replaces each Node of a cache that is older than what was read. The Nodes must be sorted
-// by name.
-func (l *LiveReader) Update(nodes []*v1.Node) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for name, r := range l.reads {
-		i, found := slices.BinarySearchFunc(nodes, name, func(n *v1.Node, name string) int { return strings.Compare(n.Name, name) })
-		switch {
-		case !found:
-			delete(l.reads, name)
-		case r.newest != nil && newer(r.newest, nodes[i]) && l.clock.Since(r.began) < newestLifetime:
-			nodes[i] = r.newest
-		default:
-			r.newest = nil
-		}
-	}
+	l.heartbeats.record(lease, false)
+	return !l.heartbeats.seenRenewed(planned.Name), nil
 }
 
 // Unconfirmed returns the spot nodes whose kubelet has been unreachable for long enough according
-// to the reader, while no read has confirmed it. It starts their reads and does not wait.
-// next is when their results are expected; zero if there are none. A node that the controller has
-// marked as unreachable is confirmed: an earlier read confirmed it.
-func (l *LiveReader) Unconfirmed(reader *Reader, nodes []*v1.Node, now time.Time) (unconfirmed map[string]bool, next time.Time) {
-	started := 0
+// to the reader, while no read has confirmed it. First it reads those without a confirmation, for
+// silenceTimeout at most. It must not be called concurrently.
+func (l *LiveReader) Unconfirmed(reader *Reader, nodes []*v1.Node, now time.Time) map[string]bool {
+	silent, unconfirmed := map[string]bool{}, map[string]bool{}
+	var unread []*v1.Node
 	for _, n := range nodes {
 		lostAt, unreachable := reader.lostAt(n)
-		if !unreachable || now.Before(lostAt) || reader.Capacity(n, now).Type != decision.Spot || l.confirmed(n, lostAt) {
-			continue
-		}
-		if unconfirmed == nil {
-			unconfirmed = map[string]bool{}
-		}
-		unconfirmed[n.Name] = true
-		if started < maxSilenceReads && !l.heartbeats.seenRenewed(n.Name) {
-			if _, isNew := l.read(n.Name, true); isNew {
-				started++
-				next = now.Add(silenceReadTime)
-			}
-		}
-	}
-	return unconfirmed, next
-}
-
-// confirmed reports whether a node counts as lost at lostAt because of the silence of its kubelet.
-func (l *LiveReader) confirmed(n *v1.Node, lostAt time.Time) bool {
-	if l.heartbeats.seenRenewed(n.Name) {
-		return false
-	}
-	if own := readControllerMark(n); own.Taint == UnreachableReason && own.isOn(n) {
-		return true
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := l.reads[n.Name]
-	return r != nil && r.isDone() && r.err == nil && r.lease && !r.began.Before(lostAt) && (r.node == nil || !newer(r.node, n))
-}
-
-// read returns the last read of a node if it is recent, else a new one. A read without the Lease
-// does not serve a caller that needs the Lease.
-func (l *LiveReader) read(name string, lease bool) (r *liveRead, isNew bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	last, now := l.reads[name], l.clock.Now()
-	if last != nil && (last.lease || !lease) {
-		interval := readInterval
-		if last.isDone() && last.err != nil {
-			interval = failedReadInterval
-		}
-		if !last.isDone() || now.Sub(last.began) < interval {
-			return last, false
-		}
-	}
-	r = &liveRead{began: now, lease: lease, done: make(chan struct{})}
-	if last != nil {
-		r.newest = last.newest
-	}
-	l.reads[name] = r
-	go l.perform(r, name)
-	return r, true
-}
-
-// perform sends the requests of a read.
-func (l *LiveReader) perform(r *liveRead, name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
-	defer cancel()
-	node, err := l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		node, err = nil, nil
-	}
-	if err == nil && node != nil && r.lease {
-		lease, failed := l.client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
 		switch {
-		case failed == nil:
-			l.heartbeats.recordRead(lease)
-		case apierrors.IsNotFound(failed):
-			l.heartbeats.remove(name)
+		case !unreachable || now.Before(lostAt) || reader.Capacity(n, now).Type != decision.Spot:
+		case l.silent[n.Name] && !l.heartbeats.seenRenewed(n.Name):
+			silent[n.Name] = true
 		default:
-			err = failed
+			unread = append(unread, n)
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if r.err = err; err != nil {
-		klog.Background().V(2).Info("Reading a node before a removal failed, will retry", "node", klog.KRef("", name), "err", err)
-	} else if node != nil {
-		r.node, r.newest = node, node
+	ctx, cancel := context.WithTimeout(context.Background(), silenceTimeout)
+	defer cancel()
+	isSilent := make([]bool, len(unread))
+	workqueue.ParallelizeUntil(ctx, silenceReaders, len(unread), func(i int) {
+		var err error
+		if isSilent[i], err = l.Unchanged(ctx, unread[i], true); err != nil {
+			klog.Background().V(2).Info("Reading a node before a removal failed, will retry", "node", klog.KObj(unread[i]), "err", err)
+		}
+	})
+	for i, n := range unread {
+		if isSilent[i] {
+			silent[n.Name] = true
+		} else {
+			unconfirmed[n.Name] = true
+		}
 	}
-	close(r.done)
-}
-
-func (r *liveRead) isDone() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// newer reports whether a is a later version than b. If the API server's versions cannot be
-// compared, a version that was read counts as later if it differs.
-func newer(a, b *v1.Node) bool {
-	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
-	return order > 0 || err != nil && a.ResourceVersion != b.ResourceVersion
+	l.silent = silent
+	return unconfirmed
 }
 
 // SignalsDiffer reports whether a field has changed that can contain a signal. Most updates of

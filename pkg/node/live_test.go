@@ -2,19 +2,20 @@ package node
 
 import (
 	"errors"
-	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -27,19 +28,15 @@ type liveFixture struct {
 	*heartbeatsFixture
 	api    *fake.Clientset
 	cached []*v1.Node
-	// mu protects err, which answers every read if it is not nil.
-	mu  sync.Mutex
-	err error
+	err    error // answers every read if it is not nil
 }
 
 // newLiveFixture returns a fixture with these spot nodes, in the API server and in the cache. All
 // kubelets have renewed their Leases just now.
 func newLiveFixture(names ...string) *liveFixture {
 	f := &liveFixture{heartbeatsFixture: newHeartbeatsFixture(), api: fake.NewClientset()}
-	f.LiveReader = NewLiveReader(f.api, f.Heartbeats, f.heartbeatsFixture.clock)
+	f.LiveReader = NewLiveReader(f.api, f.Heartbeats)
 	f.api.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
 		return f.err != nil, nil, f.err
 	})
 	for _, name := range names {
@@ -81,14 +78,8 @@ func (f *liveFixture) change(name string, edit func(*v1.Node)) {
 // renewLive renews the Lease of a node in the API server only.
 func (f *liveFixture) renewLive(name string) {
 	lease := f.leases[name].DeepCopy()
-	lease.Namespace, lease.Spec.RenewTime = v1.NamespaceNodeLease, &metav1.MicroTime{Time: f.heartbeatsFixture.clock.Now()}
+	lease.Namespace, lease.Spec.RenewTime = v1.NamespaceNodeLease, &metav1.MicroTime{Time: f.clock.Now().Add(-24 * time.Hour)}
 	must(f.api.Tracker().Update(leaseResource, lease, v1.NamespaceNodeLease))
-}
-
-func (f *liveFixture) fail(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err = err
 }
 
 // gets returns how many reads the API server has answered.
@@ -101,34 +92,17 @@ func (f *liveFixture) gets() (n int) {
 	return n
 }
 
-// round reads the cache as a Snapshot does, and returns the nodes that count as lost. It waits for
-// the reads that it started.
+// round reads the cache as a Snapshot does, and returns the nodes that count as lost.
 func (f *liveFixture) round() (lost []string) {
-	at := f.heartbeatsFixture.clock.Now()
-	nodes := slices.Clone(f.cached)
-	f.Update(nodes)
+	at := f.clock.Now()
 	reader := Reader{Policy: builtin, Signals: providers.Signals(), Overdue: f.Overdue(at)}
-	reader.Unconfirmed, _ = f.Unconfirmed(&reader, nodes, at)
-	for _, n := range nodes {
+	reader.Unconfirmed = f.Unconfirmed(&reader, f.cached, at)
+	for _, n := range f.cached {
 		if slices.ContainsFunc(reader.Announcements(n, reader.Capacity(n, at).Type, at), func(a Announcement) bool { return a.Name == UnreachableKubelet }) {
 			lost = append(lost, n.Name)
 		}
 	}
-	f.await()
 	return lost
-}
-
-// await waits for all reads.
-func (f *liveFixture) await() {
-	f.LiveReader.mu.Lock()
-	var all []*liveRead
-	for _, r := range f.reads {
-		all = append(all, r)
-	}
-	f.LiveReader.mu.Unlock()
-	for _, r := range all {
-		<-r.done
-	}
 }
 
 // A node whose Lease is overdue in the cache counts as lost only after a read has confirmed it.
@@ -151,18 +125,16 @@ func TestSilenceIsConfirmed(t *testing.T) {
 	overdue := func(f *liveFixture) { f.wait(NotReadyReclaimAfter, "b") }
 	for name, test := range map[string]struct {
 		play func(*liveFixture)
-		// want reports whether a counts as lost in the round after the first.
-		want bool
-		// wantAt reports whether it counts in the first.
-		wantAt bool
+		want bool // whether a counts as lost
 	}{
 		"the Lease is overdue":              {play: overdue, want: true},
 		"events of the Lease are late":      {play: func(f *liveFixture) { overdue(f); f.renewLive("a") }},
-		"the read fails":                    {play: func(f *liveFixture) { overdue(f); f.fail(errors.New("busy")) }},
+		"a new leader reads an old Lease":   {play: func(f *liveFixture) { f.unknownFor(time.Hour) }, want: true},
+		"the read fails":                    {play: func(f *liveFixture) { overdue(f); f.err = errors.New("busy") }},
 		"the Node does not exist any more":  {play: func(f *liveFixture) { overdue(f); f.deleteNode("a") }, want: true},
 		"the Lease does not exist any more": {play: func(f *liveFixture) { overdue(f); f.deleteLease("a") }},
 		"not overdue for long enough":       {play: func(f *liveFixture) { f.wait(NotReadyReclaimAfter-time.Second, "b") }},
-		"confirmed by an earlier leader":    {play: func(f *liveFixture) { overdue(f); f.mark() }, want: true, wantAt: true},
+		"marked by an earlier leader":       {play: func(f *liveFixture) { overdue(f); f.mark() }, want: true},
 		"marked, but its Lease is renewed":  {play: func(f *liveFixture) { f.mark(); unreachableInCache(f) }},
 		"Unknown in the cache only":         {play: func(f *liveFixture) { f.change("a", func(*v1.Node) {}); stopLeases(f, "a"); unreachableInCache(f) }},
 		"Unknown, and the Lease is renewed": {play: unreachableInCache},
@@ -179,14 +151,25 @@ func TestSilenceIsConfirmed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newLiveFixture("a", "b")
 			test.play(f)
-			if got := slices.Contains(f.round(), "a"); got != test.wantAt {
-				t.Errorf("before a read: lost: %t, want %t", got, test.wantAt)
-			}
-			if got := slices.Contains(f.round(), "a"); got != test.want {
-				t.Errorf("after a read: lost: %t, want %t", got, test.want)
+			for range 2 {
+				if got := slices.Contains(f.round(), "a"); got != test.want {
+					t.Errorf("lost: %t, want %t", got, test.want)
+				}
 			}
 		})
 	}
+}
+
+// unknownFor makes the condition Ready of the node a Unknown since long ago.
+func (f *liveFixture) unknownFor(long time.Duration) {
+	unknown := func(n *v1.Node) {
+		n.Status.Conditions[0] = v1.NodeCondition{
+			Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(f.clock.Now().Add(-long)),
+		}
+	}
+	f.change("a", unknown)
+	f.cached[0] = f.cached[0].DeepCopy()
+	unknown(f.cached[0])
 }
 
 // stopLeases deletes the Lease of a node.
@@ -202,12 +185,36 @@ func (f *liveFixture) deleteLease(name string) {
 	must(f.api.Tracker().Delete(leaseResource, v1.NamespaceNodeLease, name))
 }
 
-// mark adds the controller's mark to the node a in the cache.
+// mark adds the controller's mark to the node a.
 func (f *liveFixture) mark() {
-	n := f.cached[0].DeepCopy()
-	n.Annotations = map[string]string{spot.InterruptionStateAnnotation: `{"class":"reclaim","taint":"not-ready"}`}
-	n.Spec.Taints = []v1.Taint{{Key: spot.InterruptionTaint, Value: UnreachableReason, Effect: v1.TaintEffectNoSchedule}}
-	f.cached[0] = n
+	mark := func(n *v1.Node) {
+		n.Annotations = map[string]string{spot.InterruptionStateAnnotation: `{"class":"reclaim","taint":"not-ready"}`}
+		n.Spec.Taints = []v1.Taint{{Key: spot.InterruptionTaint, Value: UnreachableReason, Effect: v1.TaintEffectNoSchedule}}
+	}
+	f.change("a", mark)
+	f.cached[0] = f.cached[0].DeepCopy()
+	mark(f.cached[0])
+}
+
+// A silence is confirmed once. If the kubelet returns and is silent again, it is read again.
+func TestSilenceIsReadOnce(t *testing.T) {
+	f, reads := newLiveFixture("a", "b"), 0
+	for range 2 {
+		f.wait(NotReadyReclaimAfter, "b")
+		for range 3 {
+			if lost := f.round(); !slices.Equal(lost, []string{"a"}) || f.gets() != reads+2 {
+				t.Errorf("lost: %v, after %d reads", lost, f.gets())
+			}
+		}
+		f.renew("a")
+		f.renewLive("a")
+		f.unknownFor(NotReadyReclaimAfter) // not updated yet
+		if lost := f.round(); len(lost) > 0 {
+			t.Errorf("lost after a renewal: %v", lost)
+		}
+		f.cached[0].Status.Conditions[0].Status = v1.ConditionTrue
+		reads = f.gets()
+	}
 }
 
 // A live kubelet whose events are late for long is never lost, and costs few reads.
@@ -217,7 +224,7 @@ func TestLateEventsOfALiveKubelet(t *testing.T) {
 		f.wait(time.Second, "b")
 		f.renewLive("a")
 		if lost := f.round(); len(lost) > 0 {
-			t.Fatalf("lost at %s: %v", f.heartbeatsFixture.clock.Now(), lost)
+			t.Fatalf("lost at %s: %v", f.clock.Now(), lost)
 		}
 	}
 	if got := f.gets(); got > 2*400/int(NotReadyReclaimAfter/time.Second) {
@@ -234,14 +241,17 @@ func TestUnchanged(t *testing.T) {
 		want    bool
 		wantErr bool
 	}{
-		"the same version":            {play: func(*liveFixture) {}, want: true},
-		"a heartbeat":                 {play: func(f *liveFixture) { f.change("a", func(n *v1.Node) { n.Status.Images = nil }) }, want: true},
-		"a taint was removed":         {play: func(f *liveFixture) { tainted(f.cached[0]); f.change("a", func(*v1.Node) {}) }},
-		"the read is older":           {play: func(f *liveFixture) { tainted(f.cached[0]); f.cached[0].ResourceVersion = "2" }, want: true},
-		"replaced":                    {play: func(f *liveFixture) { f.change("a", func(n *v1.Node) { n.UID = "second" }) }},
+		"the same version":    {play: func(*liveFixture) {}, want: true},
+		"a heartbeat":         {play: func(f *liveFixture) { f.change("a", func(n *v1.Node) { n.Status.Images = nil }) }, want: true},
+		"a taint was removed": {play: func(f *liveFixture) { tainted(f.cached[0]); f.change("a", func(*v1.Node) {}) }},
+		"replaced":            {play: func(f *liveFixture) { f.change("a", func(n *v1.Node) { n.UID = "second" }) }},
+		"replaced, silence": {play: func(f *liveFixture) {
+			f.wait(time.Minute, "b")
+			f.change("a", func(n *v1.Node) { n.UID = "second" })
+		}, silence: true},
 		"gone":                        {play: func(f *liveFixture) { f.deleteNode("a") }, want: true},
 		"gone, silence":               {play: func(f *liveFixture) { f.deleteNode("a") }, silence: true, want: true},
-		"the read fails":              {play: func(f *liveFixture) { f.fail(errors.New("busy")) }, wantErr: true},
+		"the read fails":              {play: func(f *liveFixture) { f.err = errors.New("busy") }, wantErr: true},
 		"silence is confirmed":        {play: func(f *liveFixture) { f.wait(time.Minute, "b") }, silence: true, want: true},
 		"silence, but events late":    {play: func(f *liveFixture) { f.wait(time.Minute, "b"); f.renewLive("a") }, silence: true},
 		"silence, renewed since":      {play: func(f *liveFixture) { f.wait(time.Minute, "b"); f.renew("a") }, silence: true},
@@ -258,108 +268,20 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// What was read replaces an older Node of the cache until the cache has it, also if later reads
-// fail.
-func TestUpdate(t *testing.T) {
-	f := newLiveFixture("a", "b")
-	versions := func() (all []string) {
-		nodes := slices.Clone(f.cached)
-		f.Update(nodes)
-		for _, n := range nodes {
-			all = append(all, n.Name+n.ResourceVersion)
-		}
-		return all
+// If the API server does not answer, a round waits for silenceTimeout, and no node counts as lost.
+func TestHangingReads(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) { <-request.Context().Done() }))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
 	}
-	want := func(want ...string) {
-		t.Helper()
-		if diff := cmp.Diff(want, versions()); diff != "" {
-			t.Errorf("nodes (-want +got):\n%s", diff)
-		}
-	}
-	f.change("a", func(n *v1.Node) { n.Spec.Unschedulable = true })
-	want("a1", "b1")
-	_, _ = f.Unchanged(t.Context(), f.cached[0], false)
-	want("a2", "b1")
-	f.fail(errors.New("busy"))
-	f.wait(time.Minute)
-	_, _ = f.Unchanged(t.Context(), f.cached[0], false)
-	want("a2", "b1")
-	f.wait(newestLifetime)
-	want("a1", "b1")
-	f.fail(nil)
-	_, _ = f.Unchanged(t.Context(), f.cached[0], false)
-	want("a2", "b1")
-	f.cached[0] = f.cached[0].DeepCopy()
-	f.cached[0].ResourceVersion = "10"
-	want("a10", "b1")
-	f.cached = f.cached[1:]
-	want("b1")
-	if len(f.reads) > 0 {
-		t.Errorf("%d reads of nodes that do not exist are remembered", len(f.reads))
-	}
-}
-
-// 3,000 pods on 100 nodes need one read of each node in each readInterval, also if all are deleted
-// at once. While reads fail, it is one in each failedReadInterval.
-func TestReadsAreShared(t *testing.T) {
-	var names []string
-	for i := range 100 {
-		names = append(names, fmt.Sprintf("n-%02d", i))
-	}
-	for _, test := range []struct {
-		err     error
-		silence bool
-		want    int // reads in 30 s
-	}{
-		{nil, false, 1000}, {nil, true, 2000}, {errors.New("busy"), false, 3000},
-	} {
-		f := newLiveFixture(names...)
-		f.fail(test.err)
-		for second := range 30 {
-			pods := 100
-			if second == 0 {
-				pods = 3000
-			}
-			var group sync.WaitGroup
-			for pod := range pods {
-				group.Go(func() { _, _ = f.Unchanged(t.Context(), f.cached[pod%100], test.silence) })
-			}
-			group.Wait()
-			if got := f.gets(); second == 0 && got > 200 {
-				t.Errorf("%+v: %d reads at once, want at most two of each node", test, got)
-			}
-			f.heartbeatsFixture.clock.SetTime(f.heartbeatsFixture.clock.Now().Add(time.Second))
-		}
-		if got := f.gets(); got != test.want {
-			t.Errorf("%+v: %d reads in 30 s, want %d", test, got, test.want)
-		}
-	}
-}
-
-// A round starts few reads, and does not wait for them.
-func TestReadsOfARound(t *testing.T) {
-	var names []string
-	for i := range 200 {
-		names = append(names, fmt.Sprintf("n-%03d", i))
-	}
-	f := newLiveFixture(append(names, "z")...)
+	f := newLiveFixture("a", "b", "z")
 	f.wait(NotReadyReclaimAfter, "z")
-	for round := range 4 {
-		if lost := f.round(); len(lost) != maxSilenceReads*round {
-			t.Errorf("round %d: %d nodes are lost, want the nodes of earlier reads", round, len(lost))
-		}
+	f.client = client
+	if lost := f.round(); len(lost) > 0 {
+		t.Errorf("lost: %v", lost)
 	}
-	hangs := newLiveFixture("a", "z")
-	hangs.wait(NotReadyReclaimAfter, "z")
-	hangs.mu.Lock() // the API server does not answer
-	at := hangs.heartbeatsFixture.clock.Now()
-	reader := Reader{Policy: builtin, Overdue: hangs.Overdue(at)}
-	unconfirmed, next := hangs.Unconfirmed(&reader, hangs.cached, at)
-	hangs.mu.Unlock()
-	if !unconfirmed["a"] || len(unconfirmed) != 1 || next != at.Add(silenceReadTime) {
-		t.Errorf("unconfirmed: %v, next %s", unconfirmed, next)
-	}
-	hangs.await()
 }
 
 func TestSignalsDiffer(t *testing.T) {

@@ -83,9 +83,9 @@ func NewReader(
 	return r, nil
 }
 
-// UseHeartbeats makes Snapshots include overdue Leases. If live is not nil, they also include the
-// Nodes that it has read, and a node with an unreachable kubelet counts as lost only if live has
-// confirmed it. It must be called before the first Snapshot.
+// UseHeartbeats makes Snapshots include overdue Leases. If live is not nil, a node with an
+// unreachable kubelet counts as lost only if live has confirmed it. It must be called before the
+// first Snapshot.
 func (r *Reader) UseHeartbeats(h *node.Heartbeats, live *node.LiveReader) {
 	r.heartbeats, r.live = h, live
 }
@@ -130,10 +130,9 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 		s.Overdue = r.heartbeats.Overdue(s.Now)
 	}
 	if r.live != nil {
-		r.live.Update(nodes)
 		reader := *r.reader
 		reader.Overdue = s.Overdue
-		s.Unconfirmed, s.Until = r.live.Unconfirmed(&reader, nodes, s.Now)
+		s.Unconfirmed = r.live.Unconfirmed(&reader, nodes, s.Now)
 	}
 	byName := make(map[string]*Node, len(nodes))
 	slab := make([]Node, len(nodes))

@@ -72,8 +72,7 @@ func TestDelayedEventsOfLiveNodes(t *testing.T) {
 }
 
 // TestDelayedEndOfReclaim: a reclaim is withdrawn, and the watch of the Node is late. No pod is
-// deleted against its PodDisruptionBudget when the deadline passes, and the controller removes its
-// marks.
+// deleted against its PodDisruptionBudget when the deadline passes.
 func TestDelayedEndOfReclaim(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	s.Deploy("web", 2, live.Annotated(minOnDemand, "0"), live.Annotated(surgeAnnotation, "false"))
@@ -90,5 +89,4 @@ func TestDelayedEndOfReclaim(t *testing.T) {
 	proxy.Hold()
 	s.EditNode("spot-1", untainted(impending))
 	s.RequireThroughout(time.Until(deadline)+15*time.Second, s.untouched("web"))
-	s.Must(s.marked("spot-1", false)())
 }

@@ -66,6 +66,9 @@ func (e *Executor) evict(ctx context.Context, a migration.Action) (outcome, erro
 			return gone, nil
 		}
 	}
+	if err := e.confirmNode(ctx, a); err != nil {
+		return outcomeOf(err)
+	}
 	err := pods.EvictV1(safety.WithRemoval(ctx, a.Removal()), &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: a.Pod.Namespace, Name: a.Pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))},
@@ -111,10 +114,10 @@ func (e *Executor) delete(ctx context.Context, a migration.Action) (outcome, err
 			return unclear, err
 		}
 	}
+	if err := e.confirmNode(ctx, a); err != nil {
+		return outcomeOf(err)
+	}
 	if a.Method == migration.Delete {
-		if err := e.confirmNode(ctx, a); err != nil {
-			return outcomeOf(err)
-		}
 		e.setDisruptionTarget(ctx, a)
 	}
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))}
@@ -134,20 +137,17 @@ func (e *Executor) delete(ctx context.Context, a migration.Action) (outcome, err
 	return unclear, err
 }
 
-// errNodeChanged is why a deletion is not sent.
-var errNodeChanged = errors.New("its node has changed, and the caches were late")
-
-// confirmNode returns an error unless the node of a pod that is about to be deleted is as in the
-// plan, according to the API server.
+// confirmNode returns an error for a removal whose cause is checked (safety.Rule), unless the node of
+// the pod is as in the plan, according to the API server.
 func (e *Executor) confirmNode(ctx context.Context, a migration.Action) error {
-	if e.settings.Unchanged == nil || a.Pod.Node == nil {
+	if e.settings.Unchanged == nil || a.Pod.Node == nil || !safety.Rules[a.Removal().Cause].Checked {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.shortTimeout())
 	defer cancel()
 	unchanged, err := e.settings.Unchanged(ctx, a.Pod.Node.Node, a.Unreachable)
 	if err == nil && !unchanged {
-		err = errNodeChanged
+		err = errors.New("its node has changed, and the caches were late")
 	}
 	return err
 }

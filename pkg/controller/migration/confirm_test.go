@@ -3,6 +3,7 @@ package migration_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
 // A deletion at the last moment is sent only after the API server has confirmed the node, and is
@@ -56,19 +58,29 @@ func TestDeletionIsConfirmed(t *testing.T) {
 	}
 }
 
-// Only a deletion at the last moment needs the confirmation: an eviction respects the
-// PodDisruptionBudgets.
-func TestEvictionIsNotConfirmed(t *testing.T) {
-	w := newWorld(t)
-	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
-	w.sync()
-	b := newBench(w, false)
-	b.executor = execution.New(w.client(), b.recorder, b.clock, execution.Settings{
-		Concurrency: 2, RequestTimeout: time.Second, Unchanged: func(context.Context, *v1.Node, bool) (bool, error) {
-			t.Error("the node was read")
-			return false, nil
-		},
-	})
-	b.round(10*time.Minute, "db-0")
-	b.want(t, []string{"evict db-0"}, []string{"EvictedToMove Pod", "MovingPods StatefulSet"})
+// An eviction respects the PodDisruptionBudgets, so it needs the confirmation only if the silence of
+// the kubelet is its cause.
+func TestConfirmedEvictions(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		w := newWorld(t)
+		w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+		w.sync()
+		b := newBench(w, false)
+		var reads []bool
+		b.executor = execution.New(w.client(), b.recorder, b.clock, execution.Settings{
+			Concurrency: 2, RequestTimeout: time.Second, Unchanged: func(_ context.Context, _ *v1.Node, silence bool) (bool, error) {
+				reads = append(reads, silence)
+				return true, nil
+			},
+		})
+		s := b.snapshot()
+		evicted := moves(s, migration.Interruption, start.Add(10*time.Minute), "db-0")
+		evicted[0].Unreachable = silent
+		b.executor.Do(quiet, migration.Plan(s, &room{left: 10}, evicted, settings, b.executor.Observe(s)))
+		b.executor.Wait()
+		b.want(t, []string{"evict db-0"}, []string{"EvictedToMove Pod", "MovingPods StatefulSet"})
+		if want := map[bool][]bool{true: {true}}[silent]; !slices.Equal(reads, want) {
+			t.Errorf("silent: %t: reads %v, want %v", silent, reads, want)
+		}
+	}
 }

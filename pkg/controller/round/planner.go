@@ -107,7 +107,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	}
 	var live *node.LiveReader
 	if clients.Live != nil {
-		live = node.NewLiveReader(clients.Live, heartbeats, clock.RealClock{})
+		live = node.NewLiveReader(clients.Live, heartbeats)
 		executing.Unchanged = live.Unchanged
 	}
 	reader.UseHeartbeats(heartbeats, live)
