@@ -16,6 +16,7 @@
 //	unreachable      a node whose Lease is not renewed
 //	delayed          watches that are late: live reads before deletions
 //	breaker, breaker_long  many reclaim signals at once, false and true
+//	pause            kubectl spot pause during moves
 //
 // Other moves:
 //
@@ -23,6 +24,7 @@
 //	surge            the move methods of all kinds of workloads; surges that fail
 //	jobs             the disruption limit of Jobs
 //	autoscaler       a surge while a HorizontalPodAutoscaler scales the workload
+//	limits           moves per hour
 //
 // Drains by others:
 //
