@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/failsafe"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
@@ -24,18 +26,16 @@ import (
 // and because some changes need others: a pod may be deleted only when our budget is gone.
 const cleanupRounds, cleanupPause = 5, time.Second
 
-// maxWaitingNames is how many waiting pods a warning names.
-const maxWaitingNames = 5
-
 func (o *options) cleanupCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove what an uninstallation left on objects",
 		Long: `Lists what the programs wrote on objects of other owners, and with --yes removes it: gates,
-released pods, deletion costs, PodDisruptionBudgets, and the marks of nodes. Released pods are
-restored. It does not restart running pods. With -n, it ignores nodes and other namespaces. It
-refuses if the controller may still run, or if new pods still get gates. With --yes, it prints the
-changes that it made, and the exit status is 1 if an object could not be changed.`,
+released pods, deletion costs, PodDisruptionBudgets, the marks of nodes, and two ConfigMaps of the
+controller. Released pods are restored. It does not restart running pods. With -n, it ignores nodes
+and other namespaces. It refuses if the controller may still run, or if new pods still get gates.
+With --yes, it prints the changes that it made, and the exit status is 1 if an object could not be
+changed.`,
 		Example: `  kubectl spot cleanup
   kubectl spot cleanup --yes`,
 		Args: cobra.NoArgs,
@@ -79,7 +79,8 @@ func (o *options) cleanup(ctx context.Context, p *printing, yes bool) error {
 		last = "These changes are not complete."
 		for i := range found.Items {
 			ref := found.Items[i].Ref
-			errs = append(errs, fmt.Errorf("%s was not changed: %w", nameOf(ref), cmp.Or(failed[ref], errChanged)))
+			changing := errors.New("it changes too often; run the command again")
+			errs = append(errs, fmt.Errorf("%s was not changed: %w", nameOf(ref), cmp.Or(failed[ref], changing)))
 		}
 	case len(found.Left) > 0:
 		last = "Nothing else is left."
@@ -87,9 +88,6 @@ func (o *options) cleanup(ctx context.Context, p *printing, yes bool) error {
 	found.Items = done
 	return errors.Join(append(errs, o.printCleanup(p, found, last))...)
 }
-
-// errChanged is the error of an object that changed between each reading and writing.
-var errChanged = errors.New("it changes too often; run the command again")
 
 // readCleanup returns what is left in the cluster. It returns an error if the programs may still
 // run, or if the user may not list all kinds, because a ReplicaSet that is not listed would seem to
@@ -109,10 +107,17 @@ func (o *options) readCleanup(ctx context.Context) (*report.Cleanup, error) {
 	if err == nil && len(listed.Gaps) > 0 {
 		err = listed.Gaps[0].Err
 	}
+	var configMaps []v1.ConfigMap
+	for _, name := range []string{safety.SwitchesName, safety.Ledger} {
+		found, listErr := o.client.CoreV1().ConfigMaps(o.givenNamespace()).List(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: name}))
+		if err = cmp.Or(err, listErr); err == nil {
+			configMaps = append(configMaps, found.Items...)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	return report.NewCleanup(listed.Factory(), o.givenNamespace(), current.signals, o.profile, now), nil
+	return report.NewCleanup(listed.Factory(), configMaps, o.givenNamespace(), current.signals, o.profile, now), nil
 }
 
 // change makes the changes of items that have not failed, and returns the successful ones. It adds
@@ -125,11 +130,13 @@ func (o *options) change(ctx context.Context, items []report.CleanupItem, failed
 			continue
 		case item.Mark != nil:
 			err = interruption.Apply(ctx, o.client, *item.Mark)
-		case item.Budget != nil:
-			err = o.client.PolicyV1().PodDisruptionBudgets(item.Namespace).Delete(ctx, item.Name,
-				*metav1.NewPreconditionDeleteOptions(string(item.Budget.UID)))
-		default:
+		case item.Pod != nil:
 			err = failsafe.EndRelease(ctx, o.client, item.Pod, item.Patch)
+		case item.Kind == "ConfigMap":
+			err = o.client.CoreV1().ConfigMaps(item.Namespace).Delete(ctx, item.Name, *metav1.NewPreconditionDeleteOptions(string(item.UID)))
+		default:
+			err = o.client.PolicyV1().PodDisruptionBudgets(item.Namespace).Delete(ctx, item.Name,
+				*metav1.NewPreconditionDeleteOptions(string(item.UID)))
 		}
 		if err == nil {
 			done = append(done, *item)
@@ -148,7 +155,7 @@ func (o *options) printCleanup(p *printing, c *report.Cleanup, last string) erro
 	}
 	if n := len(c.Waiting); n > 0 {
 		o.warn("%s for scheduler %s and cannot start without it: %s (%suninstall.md)", report.Count(n, "pod waits", "pods wait"), o.profile,
-			strings.Join(c.Waiting[:min(n, maxWaitingNames)], ", "), docsURL)
+			strings.Join(c.Waiting[:min(n, 5)], ", "), docsURL)
 	}
 	if p.humanReadable() {
 		fmt.Fprintln(o.Out, last)

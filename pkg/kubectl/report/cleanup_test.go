@@ -170,7 +170,7 @@ func newCleanup(t *testing.T, namespace string, objects ...runtime.Object) *repo
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	clustertest.Fill(t, factory, objects...)
-	return report.NewCleanup(factory, namespace, providers.Signals(), clustertest.Profile, clustertest.Now)
+	return report.NewCleanup(factory, nil, namespace, providers.Signals(), clustertest.Profile, clustertest.Now)
 }
 
 // changesOf returns the requests that a cleanup sends.
@@ -200,8 +200,8 @@ func changesOf(t *testing.T, c *report.Cleanup) (changes []string) {
 				text += " spec " + encode(item.Patch.Spec)
 			}
 		}
-		if (item.Pod != nil) == (item.Mark != nil || item.Budget != nil) {
-			t.Errorf("%s: want a pod, a budget or a mark", item.Ref)
+		if (item.Pod != nil) == (item.Mark != nil || item.UID != "") {
+			t.Errorf("%s: want a pod, a mark or a UID", item.Ref)
 		}
 		changes = append(changes, text)
 	}

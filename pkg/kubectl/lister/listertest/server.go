@@ -22,7 +22,7 @@ import (
 )
 
 // Server is an API server with objects of Kubernetes' built-in kinds. It supports label selectors,
-// but ignores field selectors.
+// and the field selector metadata.name. It ignores other field selectors.
 type Server struct {
 	// URL is the address of the server until the end of the test, without TLS or credentials. It is
 	// invalid if the server does not listen.
@@ -107,6 +107,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(s.Text))
 		return
 	}
+	named, byName := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 	var found []runtime.Object
 	for _, object := range s.objects {
 		kinds, _, err := scheme.Scheme.ObjectKinds(object)
@@ -117,7 +118,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		plural, _ := meta.UnsafeGuessKindToResource(kinds[0])
 		accessor, _ := meta.Accessor(object)
 		if plural == gv.WithResource(resource) && (namespace == "" || accessor.GetNamespace() == namespace) &&
-			(len(parts) == 1 || accessor.GetName() == parts[1]) && matches(accessor, r.URL.Query().Get("labelSelector")) {
+			(len(parts) == 1 || accessor.GetName() == parts[1]) && (!byName || accessor.GetName() == named) &&
+			matches(accessor, r.URL.Query().Get("labelSelector")) {
 			found = append(found, object)
 		}
 	}
