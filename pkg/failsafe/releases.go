@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	policylisters "k8s.io/client-go/listers/policy/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -68,6 +69,7 @@ func (r *Withdrawer) restore(ctx context.Context, pod *v1.Pod, release *workload
 	}
 	reason, note := spot.ReasonRestored, "it was given back to ReplicaSet "+release.ReplicaSet
 	if patch == nil {
+		ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("cause", "obsolete", "podUID", pod.UID)) // as the controller logs
 		reason, note = spot.ReasonOrphan, "it was deleted, because its ReplicaSet is gone and its Deployment has all replicas"
 	}
 	r.report(ctx, pod, EndRelease(ctx, r.client, pod, patch), reason, "Restore", note)

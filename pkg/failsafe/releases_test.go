@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -95,7 +97,8 @@ func TestRestorationOfReleasedPods(t *testing.T) {
 			w := NewWithdrawer(factory, client, recorder, clocktesting.NewFakeClock(now), map[string]time.Duration{"": time.Hour}, func() bool { return true })
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
-			if err := w.check(t.Context()); err != nil {
+			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+			if err := w.check(klog.NewContext(t.Context(), logger)); err != nil {
 				t.Fatal(err)
 			}
 			got, err := client.CoreV1().Pods(test.pod.Namespace).Get(t.Context(), "web-0", metav1.GetOptions{})
@@ -123,6 +126,10 @@ func TestRestorationOfReleasedPods(t *testing.T) {
 			if test.want != "" {
 				if event := <-recorder.Events; !strings.Contains(event, "has not renewed its Lease") {
 					t.Errorf("event %q", event)
+				}
+				log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+				if want := fmt.Sprintf("cause=%q podUID=%q", "obsolete", test.pod.UID); strings.Contains(log, want) != (test.want == "deleted") {
+					t.Errorf("log %q, want %q only for a deletion", log, want)
 				}
 			}
 		})
