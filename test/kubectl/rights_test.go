@@ -3,6 +3,7 @@ package kubectl
 import (
 	"archive/tar"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,10 +30,10 @@ var (
 	tenant   = []string{"--as=tenant", "--as-group=system:authenticated"}
 )
 
-// kubectl runs the pinned kubectl, which finds the plugin on the PATH.
+// kubectl runs the pinned kubectl, which finds the plugin on the PATH. Cleanups may call it too.
 func kubectl(t *testing.T, input string, args ...string) (string, error) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), filepath.Join(controlPlane.Root, ".local", "bin", "kubectl"), args...)
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(controlPlane.Root, ".local", "bin", "kubectl"), args...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+controlPlane.Kubeconfig,
 		"PATH="+filepath.Join(controlPlane.Root, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 	command.Stdin = strings.NewReader(input)
