@@ -1,6 +1,7 @@
 // Package kubectl runs the built kubectl-spot against a real control plane, with kubelets simulated
 // by KWOK. It checks that kubectl-spot predicts the effect of lost nodes, that the shipped rights
-// are sufficient and minimal, and its speed on a large cluster.
+// are sufficient and minimal, and its speed on a large cluster. It also follows the runbook,
+// docs/operations.md.
 package kubectl
 
 import (
