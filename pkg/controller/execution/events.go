@@ -2,9 +2,7 @@ package execution
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,10 +11,8 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // recordEvents emits the events for an action that the API server performed: on the pod, and also
@@ -60,34 +56,19 @@ func (e *Executor) reportDryRun(ctx context.Context, a migration.Action) {
 	}
 }
 
-// limitedKey is the subject of an event about limits.
-type limitedKey struct {
-	workload workload.OwnerKey
-	cause    safety.Cause
-}
-
-// isLimited reports whether limits refuse the start of a move. It reports this once for each
-// workload and cause until the limit may have ended, and at most once an hour.
-func (e *Executor) isLimited(ctx context.Context, a migration.Action) bool {
-	var refused *safety.LimitError
-	if !errors.As(e.settings.Gate.Check(a.Removal()), &refused) {
-		return a.Limited // until the next plan
+// reportLimited reports that limits refuse moves of a workload, at most once an hour for a reason.
+func (e *Executor) reportLimited(ctx context.Context, a migration.Action) {
+	owner := ownerOf(a.Pod)
+	if owner == nil {
+		return
 	}
-	w, now := a.Pod.OwnWorkload(), e.clock.Now()
-	if w == nil {
-		return true
+	key := string(owner.UID) + " " + string(a.Reason)
+	if _, reported := e.limited.Get(key); reported {
+		return
 	}
-	maps.DeleteFunc(e.limited, func(_ limitedKey, until time.Time) bool { return !now.Before(until) })
-	key := limitedKey{w.Key, refused.Cause}
-	if _, reported := e.limited[key]; reported {
-		return true
-	}
-	e.limited[key] = now.Add(max(time.Hour, refused.Until.Sub(now)))
-	klog.FromContext(ctx).Info("Move waits because of a limit", append(logValues(a), "message", refused.Error())...)
-	if owner := ownerOf(a.Pod); owner != nil {
-		e.recorder.Eventf(owner, nil, v1.EventTypeWarning, spot.ReasonLimitReached, string(a.Kind), "Moves wait (%s): %s", refused.Cause, refused)
-	}
-	return true
+	e.limited.Add(key, nil, time.Hour)
+	klog.FromContext(ctx).Info("Move waits because of a limit", append(logValues(a), "message", a.Limited)...)
+	e.recorder.Eventf(owner, nil, v1.EventTypeWarning, spot.ReasonLimitReached, string(a.Kind), "Moves wait (%s): %s", a.Reason, a.Limited)
 }
 
 // reportStay reports once why a pod stays; once for a workload and node if its move is useless.
@@ -99,6 +80,9 @@ func (e *Executor) reportStay(ctx context.Context, a migration.Action) {
 		if !e.departures.FirstUseless(a.Pod) {
 			return
 		}
+	case a.Limited != "":
+		e.reportLimited(ctx, a)
+		return
 	case a.Reason == migration.Drain:
 		reason, note = spot.ReasonNotReplacedFirst, "Node %s is being drained: %s"
 	case a.Unconfirmed:

@@ -27,6 +27,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -56,8 +57,6 @@ type Settings struct {
 	// checked (safety.Rule). If it does not confirm the Node that the removal was planned for, the
 	// removal is not sent, and is planned again. nil confirms every Node.
 	Unchanged func(ctx context.Context, planned *v1.Node, silence bool) (bool, error)
-	// Gate is the Gate of the client; nil: none. A move that it would refuse is not requested.
-	Gate *safety.Gate
 }
 
 // Delays between two attempts for one pod. Each attempt is planned anew. A deletion at the deadline
@@ -79,6 +78,9 @@ const (
 	// API server forbids everything until it has loaded the RBAC rules.
 	forbiddenPause = 10 * time.Second
 )
+
+// maxLimited limits how many workloads and reasons reportLimited remembers.
+const maxLimited = 10_000
 
 // With these multiples of the concurrency, actions of one namespace or of one kind that hang, for
 // example because of a slow webhook, do not delay others.
@@ -112,8 +114,8 @@ type Executor struct {
 	nodes    map[types.UID]*interruptedNode
 	// departures are the moves that this process has started.
 	departures migration.Departures
-	// limited is until when events about limits of a workload's moves are not repeated.
-	limited map[limitedKey]time.Time
+	// limited contains the workloads and reasons that reportLimited has reported in the last hour.
+	limited *cache.LRUExpireCache
 }
 
 // New returns an Executor. The client must not wait inside calls for the API server to allow a
@@ -123,7 +125,7 @@ func New(client kubernetes.Interface, recorder events.EventRecorder, clock clock
 		client: client, recorder: recorder, clock: clock, settings: settings,
 		busy: map[migration.Kind]int{}, busyIn: map[string]int{}, evicting: map[types.UID]bool{},
 		pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{}, departures: migration.Departures{},
-		limited: map[limitedKey]time.Time{},
+		limited: cache.NewLRUExpireCacheWithClock(maxLimited, clock),
 	}
 }
 
@@ -176,11 +178,12 @@ func (e *Executor) Do(ctx context.Context, actions []migration.Action) {
 		if !e.settings.DryRun {
 			e.reportObstacles(a)
 		}
+		if a.Limited != "" {
+			limited[safety.Cause(a.Reason)]++
+		}
 		switch {
 		case e.settings.DryRun:
 			e.reportDryRun(ctx, a)
-		case e.isLimited(ctx, a):
-			limited[a.Removal().Cause]++
 		case a.Kind == migration.Stay:
 			e.reportStay(ctx, a)
 		case e.isDue(a):

@@ -55,8 +55,8 @@ var (
 	movesLimited = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Subsystem: subsystem,
 		Name:      "moves_limited",
-		Help: "Moves that the last plan would start, and that a limit or a schedule of 'limits' refuses, by cause: 'advisory', 'heal', " +
-			"'make-room', 'return-to-spot' or 'assign'. Except for 'advisory', at most 20 of a cause are counted.",
+		Help: "Pods that would be moved next, but stay because a limit or a schedule of 'limits' refuses moves of their workloads, by cause: " +
+			"'advisory', 'heal', 'make-room', 'return-to-spot' or 'assign'.",
 	}, []string{"cause"})
 
 	podsOverdue = prometheus.NewCounter(prometheus.CounterOpts{

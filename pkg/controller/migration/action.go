@@ -78,7 +78,7 @@ type Action struct {
 
 // Removal describes the request of a release, an eviction or a deletion.
 func (a *Action) Removal() safety.Removal {
-	r := safety.Removal{Cause: a.cause(), Pod: a.Pod.UID, Namespace: a.Pod.Namespace, Starts: a.Limited || a.starts()}
+	r := safety.Removal{Cause: a.cause(), Pod: a.Pod.UID, Namespace: a.Pod.Namespace, Starts: a.starts()}
 	if w := a.Pod.OwnWorkload(); w != nil {
 		r.Workload = w.Kind + "/" + w.Name
 	}

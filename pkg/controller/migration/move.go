@@ -91,8 +91,9 @@ type Move struct {
 	// Useless explains why the pod stays: its move would not help, or would not end; "" if it may
 	// move.
 	Useless string
-	// Limited: limits currently refuse the start of the move (package safety), so the pod stays.
-	Limited bool
+	// Limited is why limits refuse the start of the move now (package safety), so that the pod
+	// stays; "" if they do not.
+	Limited string
 }
 
 // action returns an action for the pod of the move.

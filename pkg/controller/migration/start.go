@@ -26,8 +26,8 @@ func (p *planner) start(o *observation) Action {
 		return Action{}
 	case last:
 		return p.deletion(o)
-	case o.Limited && o.Deadline.IsZero():
-		return o.action(Stay, "", "limits of moves are reached")
+	case o.Limited != "":
+		return o.action(Stay, "", o.Limited)
 	case o.noSurge == "":
 		return p.withReplacement(o, o.action(Release, Surge, ""))
 	case o.Unconfirmed:

@@ -71,6 +71,9 @@ func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, can
 		return
 	}
 	pods, o := candidates(w), Obstacle{}
+	if len(pods) > 0 && r.isLimited(pods[0], reason) {
+		return
+	}
 	for _, p := range pods {
 		requires := r.onDemandRequirement(p)
 		to, why := r.room.Replace(p, requires)

@@ -182,11 +182,14 @@ func (c *roomPlanner) reserve(waiting *snapshot.Pod, node *onDemandNode) {
 	c.placements[waiting] = node.Node
 }
 
-// spotPlacements returns the placements of pods on spot; nil unless all pods have one.
+// spotPlacements returns the placements of pods on spot; nil unless all pods have one and may move.
 func (c *roomPlanner) spotPlacements(pods []*snapshot.Pod, pools map[decision.Pool]time.Time) map[*snapshot.Pod]*snapshot.Node {
 	to := map[*snapshot.Pod]*snapshot.Node{}
 	for _, p := range pods {
-		if to[p], _ = c.spotFor(p, pools, true); to[p] == nil {
+		if !c.isLimited(p, migration.MakeRoom) {
+			to[p], _ = c.spotFor(p, pools, true)
+		}
+		if to[p] == nil {
 			c.movable[p.Workload.Key] = 0
 			return nil
 		}

@@ -43,8 +43,8 @@ type Settings struct {
 	Provisioning *simulation.Provisioning
 	// Memory passes state on to the planners of later leaders; nil for none.
 	Memory *leader.Memory
-	// Refuses reports whether limits currently refuse the start of a move; nil means never.
-	Refuses func(*snapshot.Pod, migration.Reason) bool
+	// Limited returns why limits refuse the start of a move now; "" if they do not. nil: never.
+	Limited func(*snapshot.Pod, migration.Reason) string
 	// Selects reports whether workloads of a namespace may be moved; nil means all.
 	Selects func(namespace string) bool
 	// Paused is what a user has paused. No such move is planned, and one that is given up counts as
@@ -93,10 +93,6 @@ func NewPlanner(settings Settings) *Planner {
 	}}
 }
 
-// maxRefused is how many moves that limits refuse a step of a round may find. The search for room
-// for them takes time.
-const maxRefused = 20
-
 // Plan returns the moves to make: first heal, then make room, then replacements of pods in a floor
 // that do not require on-demand, then return to spot. It returns a move again until it starts. Each
 // snapshot must be later than the previous one. room must be a new Room of s. A replacement with an
@@ -107,10 +103,10 @@ const maxRefused = 20
 // place. These are pods of Deployments, ReplicaSets, StatefulSets and ReplicationControllers, whose
 // annotations permit it (workload.MayDisrupt), on nodes that remain. A workload moves only if it is
 // settled: no pod is leaving, waiting, missing or starting. Pods that have been waiting or missing
-// for long do not prevent a heal. Moves that Settings.Refuses are last, with Limited set.
+// for long do not prevent a heal. Moves that limits refuse are last, with Limited set.
 func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 	r := p.plan(s, room, nil)
-	return slices.Concat(r.moves, r.refused)
+	return slices.Concat(r.moves, r.limited)
 }
 
 // plan plans a round. It adds to obstacles, unless it is nil, why workloads are not moved.
@@ -130,14 +126,14 @@ func (p *Planner) plan(s *snapshot.Snapshot, room Room, obstacles map[Shortfall]
 	if p.settings.Rebalance.Heal && !p.settings.Paused.Stops(safety.Heal) {
 		r.toOnDemand(migration.Heal, r.podsToHeal, r.healCandidates)
 	}
-	if r.refusedInStep = 0; p.settings.Rebalance.MakeRoom && !p.settings.Paused.Stops(safety.MakeRoom) {
+	if p.settings.Rebalance.MakeRoom && !p.settings.Paused.Stops(safety.MakeRoom) {
 		r.makeRoom()
 	}
-	if r.refusedInStep = 0; r.gating && p.settings.Rebalance.Heal && p.settings.Gating.HealRunning &&
+	if r.gating && p.settings.Rebalance.Heal && p.settings.Gating.HealRunning &&
 		!p.settings.Paused.Stops(safety.Assign) {
 		r.toOnDemand(migration.Assign, r.podsToAssign, r.assignCandidates)
 	}
-	if r.refusedInStep = 0; p.settings.Rebalance.ReturnToSpot && !p.settings.Paused.Stops(safety.ReturnToSpot) {
+	if p.settings.Rebalance.ReturnToSpot && !p.settings.Paused.Stops(safety.ReturnToSpot) {
 		r.returnToSpot()
 	}
 	p.forget(r)
@@ -160,10 +156,8 @@ type round struct {
 	// moved has the workloads with a move in this round.
 	moved map[workload.OwnerKey]bool
 	moves []migration.Move
-	// refused contains the moves that limits refuse, for reports. They use none of MaxMoves.
-	// refusedInStep counts the refused moves of the current step.
-	refused       []migration.Move
-	refusedInStep int
+	// limited contains moves that limits refuse, for reports. They use none of MaxMoves.
+	limited []migration.Move
 	// placements has the future nodes of leaving pods' replacements and of waiting pods. nil means
 	// unknown or none.
 	placements map[*snapshot.Pod]*snapshot.Node
@@ -177,20 +171,20 @@ type round struct {
 
 // limitReached reports whether no more moves may start.
 func (r *round) limitReached() bool {
-	return r.inProgress+len(r.moves) >= int(r.settings.Rebalance.MaxMoves) || r.refusedInStep >= maxRefused
+	return r.inProgress+len(r.moves) >= int(r.settings.Rebalance.MaxMoves)
 }
 
-// refuse reports whether limits refuse the move of a pod. It then records the move.
-func (r *round) refuse(pod *snapshot.Pod, reason migration.Reason) bool {
-	if r.settings.Refuses == nil || !r.settings.Refuses(pod, reason) {
+// isLimited reports whether limits refuse the moves of the workload of a candidate. It is called
+// before the search for room, which takes time. The workload then waits, and has not failed.
+func (r *round) isLimited(candidate *snapshot.Pod, reason migration.Reason) bool {
+	if r.settings.Limited == nil {
 		return false
 	}
-	key := pod.Workload.Key
-	delete(r.attempts, key) // it waits, and has not failed
-	r.refused = append(r.refused, migration.Move{Pod: pod, Reason: reason, Limited: true})
-	r.refusedInStep++
-	r.moved[key] = true
-	return true
+	why := r.settings.Limited(candidate, reason)
+	if why != "" {
+		r.limited = append(r.limited, migration.Move{Pod: candidate, Reason: reason, Limited: why})
+	}
+	return why != ""
 }
 
 // mayMove reports whether a pod of the workload may be moved; see obstacle.
@@ -224,9 +218,6 @@ func othersReady(p *snapshot.Pod) bool {
 // addMove adds a move. requires is the capacity type that the replacement will require. to is its
 // expected node, or nil if a node has to be provisioned.
 func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires decision.AssignedCapacity, to *snapshot.Node) {
-	if r.refuse(pod, reason) {
-		return
-	}
 	w := pod.Workload
 	// As in unavailableTooLong: the Deployment may not be able to surge.
 	onlySurge := reason == migration.Heal && r.transitions[w.Key].Missing > 0

@@ -60,6 +60,9 @@ func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snap
 		return
 	}
 	beyondFloor := r.candidates(w.Revisions, decision.OnDemand, func(p *snapshot.Pod) bool { return r.staysOnOnDemand(p) == "" })
+	if len(beyondFloor) > 0 && r.isLimited(beyondFloor[0], migration.ReturnToSpot) {
+		return
+	}
 	for _, p := range beyondFloor {
 		to, since, stays := place(p)
 		if o = stays; o.Cause == "" {
@@ -139,9 +142,6 @@ func (r *round) hadEarlyMove(w *snapshot.Workload) bool {
 // addMoveToSpot adds a move to a node that spotFor returned, or to a node that has to be
 // provisioned if to is nil. since is the time since which that spot has been calm.
 func (r *round) addMoveToSpot(p *snapshot.Pod, reason migration.Reason, to *snapshot.Node, since time.Time) {
-	if r.refuse(p, reason) {
-		return
-	}
 	if r.now.Sub(since) < 2*r.settings.Rebalance.CalmPeriod.Duration && !r.hadEarlyMove(p.Workload) {
 		r.EarlyMoves[p.Workload.Key] = r.now
 	}

@@ -2,6 +2,7 @@ package rebalance_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,9 +119,14 @@ func TestRoomOfLingeringPod(t *testing.T) {
 // A move that limits refuse uses no slot of MaxMoves. It has not failed: it is planned at once when
 // the limit ends.
 func TestLimitedMoves(t *testing.T) {
-	limited, refused := settings, true
+	limited, why := settings, "limits.movesPerHour is 1"
 	limited.Rebalance.MaxMoves = 1
-	limited.Refuses = func(p *snapshot.Pod, _ migration.Reason) bool { return refused && p.Workload.Name == "api" }
+	limited.Limited = func(p *snapshot.Pod, _ migration.Reason) string {
+		if p.Workload.Name == "api" {
+			return why
+		}
+		return ""
+	}
 	w := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment api 2 s s min=1", "deployment web 2 s s min=1")
 	p := rebalance.NewPlanner(limited)
 	clustertest.Equal(t, "moves", []string{"web-0 heal", "api-0 heal limited"}, w.plan(p))
@@ -129,6 +135,39 @@ func TestLimitedMoves(t *testing.T) {
 		w.now = start.Add(after)
 		clustertest.Equal(t, "moves", []string{"api-0 heal limited"}, w.plan(p))
 	}
-	refused = false
+	why = ""
 	clustertest.Equal(t, "moves", []string{"api-0 heal"}, w.plan(p))
+}
+
+// A pod gets room from a workload that limits do not refuse to move.
+func TestLimitedMakeRoom(t *testing.T) {
+	w := newWorld("node o on-demand cpu=2", "node s spot cpu=9", "deployment a 1 o min=0", "deployment b 1 o min=0", "deployment one 1 - min=1")
+	limited := rebalance.Settings{Rebalance: controller.Rebalance{MakeRoom: true, MaxMoves: 5}}
+	limited.Limited = func(p *snapshot.Pod, _ migration.Reason) string { return map[string]string{"a": "limits.movesPerHourPerWorkload is 0"}[p.Workload.Name] }
+	clustertest.Equal(t, "moves", []string{"b-0 make-room", "a-0 make-room limited"}, w.plan(rebalance.NewPlanner(limited)))
+}
+
+// Limits that refuse the moves of many workloads do not keep others from moving, and no time is
+// spent on the search for their room.
+func TestLimitedMovesDelayNoOthers(t *testing.T) {
+	cluster := []string{"node o on-demand cpu=99", "node s spot cpu=99", "deployment web 2 s s min=1", "deployment back 2 o o min=0"}
+	for i := range 30 {
+		cluster = append(cluster, fmt.Sprintf("deployment heal-%02d 3 s s s min=3", i), fmt.Sprintf("deployment return-%02d 2 o o min=0", i))
+	}
+	w := newWorld(cluster...)
+	limited := settings
+	limited.Limited = func(p *snapshot.Pod, _ migration.Reason) string {
+		if strings.Contains(p.Workload.Name, "-") {
+			return "limits.movesPerHourPerWorkload is 0"
+		}
+		return ""
+	}
+	counts := map[string]int{}
+	for _, move := range w.plan(rebalance.NewPlanner(limited)) {
+		name, what, _ := strings.Cut(move, " ")
+		counts[name[:strings.Index(name, "-")]+" "+what]++
+	}
+	clustertest.Equal(t, "moves", map[string]int{
+		"web heal": 1, "heal heal limited": 30, "back return-to-spot": 1, "return return-to-spot limited": 30,
+	}, counts)
 }

@@ -391,7 +391,7 @@ func (w *world) plan(p *rebalance.Planner) []string {
 		if m.Useless != "" {
 			what += " stopped"
 		}
-		if m.Limited {
+		if m.Limited != "" {
 			what += " limited"
 		}
 		moves = append(moves, m.Pod.Name+" "+what)

@@ -103,7 +103,6 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	}
 	executing := execution.Settings{
 		Concurrency: int(config.Concurrency), RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun,
-		Gate: clients.Gate,
 	}
 	var live *node.LiveReader
 	if clients.Live != nil {
@@ -139,7 +138,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	}
 	rebalancing := rebalance.Settings{
 		Rebalance: config.Rebalance, Gating: config.Gating, GatesReplacement: p.AdmissionPolicy.GatesReplacement,
-		Provisioning: p.Provisioning, Memory: config.Memory, Refuses: p.refuses,
+		Provisioning: p.Provisioning, Memory: config.Memory, Limited: p.limited,
 		Paused: clients.Switches.Paused,
 	}
 	if rebalancing.Selects, err = selects(namespaces.Lister(), config.Rebalance.NamespaceSelector); err != nil {
@@ -212,10 +211,10 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	// The rebalancer has a Room of its own, and half of the time for the search. migration.Plan
 	// decides which moves get the room, the urgent ones first.
 	halfWay := began.Add(until.Sub(began) / 2)
-	moves = slices.Concat(moves, requests, p.rebalancer.Plan(s, p.newRoom(s, after(halfWay))))
 	for i := range moves {
-		moves[i].Limited = p.refuses(moves[i].Pod, moves[i].Reason)
+		moves[i].Limited = p.limited(moves[i].Pod, moves[i].Reason)
 	}
+	moves = slices.Concat(moves, requests, p.rebalancer.Plan(s, p.newRoom(s, after(halfWay))))
 	actions := migration.Plan(s, p.newRoom(s, after(until)), moves, migrating, progress)
 	if p.clients.Switches.Unread() != nil {
 		actions = nil // no released pod returns to its ReplicaSet either
@@ -232,15 +231,18 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 // isMoving reports whether pods are being moved. Moves that limits refuse, and moves that wait for
 // a confirmation after their deadline, do not count, because that may last for hours.
 func isMoving(now time.Time, moves []migration.Move, actions []migration.Action) bool {
-	waits := func(m *migration.Move) bool { return m.Limited || m.Unconfirmed && !now.Before(m.Deadline) }
+	waits := func(m *migration.Move) bool { return m.Limited != "" || m.Unconfirmed && !now.Before(m.Deadline) }
 	return slices.ContainsFunc(moves, func(m migration.Move) bool { return !waits(&m) }) ||
 		slices.ContainsFunc(actions, func(a migration.Action) bool { return a.Kind != migration.Stay || !waits(&a.Move) })
 }
 
-// refuses reports whether limits currently refuse the start of a move.
-func (p *Planner) refuses(pod *snapshot.Pod, reason migration.Reason) bool {
-	start := migration.Action{Move: migration.Move{Pod: pod, Reason: reason, Limited: true}}
-	return p.clients.Gate.Check(start.Removal()) != nil
+// limited returns why limits refuse the start of a move now; "" if they do not.
+func (p *Planner) limited(pod *snapshot.Pod, reason migration.Reason) string {
+	start := migration.Action{Move: migration.Move{Pod: pod, Reason: reason}, Kind: migration.EvictPod}
+	if err := p.clients.Gate.Check(start.Removal()); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // searchUntil returns when a round must end its search for room if the search starts at now.
