@@ -1,15 +1,14 @@
 package interruption
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	nodeutil "k8s.io/component-helpers/node/util"
+	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -39,17 +38,9 @@ type Breaker struct {
 const burstWindow = time.Minute
 
 // ReadBreaker returns the state of the breaker that Plan returns.
-func ReadBreaker(s *snapshot.Snapshot, settings Settings) Breaker {
-	p := newPlanner(s, settings)
-	return p.observeBreaker(p.observeAll())
-}
-
-// breakerBound returns how many unconfirmed nodes a burst may have while the breaker stays closed.
-func breakerBound(limits controller.Breaker, spotNodes int) int {
-	if limits.MaxPercent == 0 || limits.MaxPercent >= 100 {
-		return math.MaxInt
-	}
-	return max(int(limits.MinNodes), spotNodes*int(limits.MaxPercent)/100)
+func ReadBreaker(s *snapshot.Snapshot, settings Settings) (b Breaker) {
+	_, _, b = Plan(s, settings)
+	return b
 }
 
 // observeBreaker decides which nodes belong to a burst and which are unconfirmed.
@@ -57,14 +48,15 @@ func (p *planner) observeBreaker(nodes []observedNode) (b Breaker) {
 	if !p.Interruption.Enabled {
 		return Breaker{}
 	}
-	bound := breakerBound(p.Interruption.Breaker, p.spotNodes)
+	percent := int(p.Interruption.Breaker.MaxPercent)
+	isOff := percent == 0 || percent >= 100
 	var doubtful, spotNodes []*observedNode
 	for i := range nodes {
 		n := &nodes[i]
 		if n.reclaimStart = p.reclaimStart(n); n.reclaimStart.IsZero() {
 			continue
 		}
-		n.inBurst = n.state.Burst && bound < math.MaxInt
+		n.inBurst = n.state.Burst && !isOff
 		if p.confirmed(n) {
 			continue
 		}
@@ -73,16 +65,15 @@ func (p *planner) observeBreaker(nodes []observedNode) (b Breaker) {
 			spotNodes = append(spotNodes, n)
 		}
 	}
-	findBursts(spotNodes, bound)
+	if !isOff {
+		findBursts(spotNodes, max(int(p.Interruption.Breaker.MinNodes), p.spotNodes*percent/100))
+	}
 	for _, n := range doubtful {
-		if n.unconfirmed = n.inBurst; p.ForcedBreaker != nil {
-			n.unconfirmed = *p.ForcedBreaker
-		}
-		if n.unconfirmed {
+		if n.unconfirmed = ptr.Deref(p.ForcedBreaker, n.inBurst); n.unconfirmed {
 			b.Unconfirmed = append(b.Unconfirmed, n.Node)
 		}
 	}
-	b.Open = len(b.Unconfirmed) > 0 || p.ForcedBreaker != nil && *p.ForcedBreaker
+	b.Open = ptr.Deref(p.ForcedBreaker, len(b.Unconfirmed) > 0)
 	return b
 }
 
@@ -125,26 +116,20 @@ func (p *planner) reclaimStart(n *observedNode) (newest time.Time) {
 //     then, and an operator cordons nodes.
 //   - the kubelet reports that the node shuts down, or has not been ready for NotReadyAfter
 func (p *planner) confirmed(n *observedNode) bool {
-	first := ""
+	sources := map[string]bool{}
 	for _, a := range n.signals {
-		if a.Class < decision.Drain || a.Class == decision.Drain && !n.besideReclaim(a.Since) {
-			continue
-		}
 		source := a.Name
 		if a.Signal != nil {
 			source = a.Signal.Source()
 		}
-		if first != "" && source != first {
-			return true
+		if a.Class == decision.Reclaim || a.Class == decision.Drain && n.besideReclaim(a.Since) {
+			sources[source] = true
 		}
-		first = source
 	}
 	_, ready := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady)
-	if ready != nil && ready.Status == v1.ConditionFalse &&
-		(strings.Contains(ready.Message, kubeletShutdown) || !p.at.Before(ready.LastTransitionTime.Add(p.reader.LostAfter()))) {
-		return true
-	}
-	return n.isCordoned()
+	ends := ready != nil && ready.Status == v1.ConditionFalse &&
+		(strings.Contains(ready.Message, kubeletShutdown) || !p.at.Before(ready.LastTransitionTime.Add(p.reader.LostAfter())))
+	return len(sources) > 1 || ends || n.isCordoned()
 }
 
 // kubeletShutdown is what a kubelet with a graceful node shutdown reports

@@ -93,6 +93,9 @@ type deadlineAnnotation struct {
 func (p *planner) observe(n *snapshot.Node) (o observedNode, ok bool) {
 	defer recovery.Recover(recovery.Node, klog.KObj(n))
 	o.Node = n
+	if n.Facts.Capacity.Type == decision.Spot {
+		p.spotNodes++
+	}
 	if _, ready := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady); ready != nil { // the kubelet has reported
 		p.kubelets.reported++
 		if _, unreachable := p.reader.KubeletUnreachable(n.Node); unreachable {

@@ -80,12 +80,26 @@ func (s *Settings) Draining(n *snapshot.Node, class decision.SignalClass) bool {
 // control plane. An unreachable node without pods to move gets no mark, because new nodes are
 // unreachable too.
 func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migration.Move, breaker Breaker) {
-	p := newPlanner(s, settings)
+	p := &planner{
+		Settings: settings,
+		at:       s.Now,
+		now:      s.Now.UTC().Truncate(time.Second),
+		reader: node.Reader{
+			Signals: settings.Signals, NotReadyAfter: settings.Interruption.NotReadyAfter.Duration,
+			Overdue: s.Overdue, Unconfirmed: s.Unconfirmed,
+		},
+	}
 	_, p.otherSchedulers = s.SchedulersOfPods()
 	if settings.Interruption.Advisory.Enabled {
 		p.inTransition, p.advised = s.PodsInTransition(), map[workload.OwnerKey]migration.Move{}
 	}
-	nodes := p.observeAll()
+	var nodes []observedNode
+	for _, n := range s.Nodes {
+		if observed, ok := p.observe(n); ok {
+			nodes = append(nodes, observed)
+		}
+	}
+	p.limitUnreachable(nodes)
 	breaker = p.observeBreaker(nodes)
 	for i := range nodes {
 		if mark, ok := p.planNode(&nodes[i]); ok {
@@ -97,44 +111,16 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 	return marks, p.moves, breaker
 }
 
-func newPlanner(s *snapshot.Snapshot, settings Settings) *planner {
-	return &planner{
-		Settings: settings,
-		snapshot: s,
-		at:       s.Now,
-		now:      s.Now.UTC().Truncate(time.Second),
-		reader: node.Reader{
-			Signals: settings.Signals, NotReadyAfter: settings.Interruption.NotReadyAfter.Duration,
-			Overdue: s.Overdue, Unconfirmed: s.Unconfirmed,
-		},
-	}
-}
-
-// observeAll reads all nodes. It returns those for which there may be something to plan.
-func (p *planner) observeAll() (nodes []observedNode) {
-	for _, n := range p.snapshot.Nodes {
-		if n.Facts.Capacity.Type == decision.Spot {
-			p.spotNodes++
-		}
-		if observed, ok := p.observe(n); ok {
-			nodes = append(nodes, observed)
-		}
-	}
-	p.limitUnreachable(nodes)
-	return nodes
-}
-
 // planner is the state of one run of Plan.
 type planner struct {
 	Settings
-	snapshot *snapshot.Snapshot
 	// at is when the snapshot was taken. now is the same in whole seconds, as all times on API
 	// objects.
 	at, now time.Time
 	reader  node.Reader
 	// otherSchedulers reports whether other schedulers place pods that the policy applies to.
 	otherSchedulers bool
-	// kubelets counts the unreachable nodes that observe has read, and spotNodes all spot nodes.
+	// kubelets counts the unreachable nodes that observe has read, and spotNodes the spot nodes.
 	kubelets  kubelets
 	spotNodes int
 	// inTransition contains the pods in transition of each workload. advised contains the one move
