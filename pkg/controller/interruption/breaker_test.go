@@ -270,6 +270,10 @@ func TestForcedBreaker(t *testing.T) {
 			t.Errorf("%d: %d nodes are unconfirmed, want %d", i, len(got.Unconfirmed), test.want)
 		}
 	}
+	f.settings.ForcedBreaker, f.settings.Interruption.Breaker.MaxPercent = nil, 100
+	if got := f.plan(t, 5*time.Minute); got.Open {
+		t.Errorf("open with 100%%: %s", names(got))
+	}
 }
 
 // TestAnyHistoryOfAFleet checks random histories. A node that is unconfirmed stays so until the

@@ -143,7 +143,9 @@ func TestLimitedMoves(t *testing.T) {
 func TestLimitedMakeRoom(t *testing.T) {
 	w := newWorld("node o on-demand cpu=2", "node s spot cpu=9", "deployment a 1 o min=0", "deployment b 1 o min=0", "deployment one 1 - min=1")
 	limited := rebalance.Settings{Rebalance: controller.Rebalance{MakeRoom: true, MaxMoves: 5}}
-	limited.Limited = func(p *snapshot.Pod, _ migration.Reason) string { return map[string]string{"a": "limits.movesPerHourPerWorkload is 0"}[p.Workload.Name] }
+	limited.Limited = func(p *snapshot.Pod, _ migration.Reason) string {
+		return map[string]string{"a": "limits.movesPerHourPerWorkload is 0"}[p.Workload.Name]
+	}
 	clustertest.Equal(t, "moves", []string{"b-0 make-room", "a-0 make-room limited"}, w.plan(rebalance.NewPlanner(limited)))
 }
 

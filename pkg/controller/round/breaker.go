@@ -1,9 +1,10 @@
 package round
 
 import (
+	"fmt"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
@@ -20,31 +21,22 @@ var breakerOpen = metrics.NewGauge(&metrics.GaugeOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-// breakerReport reports when the breaker opens and closes.
-type breakerReport struct {
-	recorder events.EventRecorder
-	open     bool
-}
-
-// observe reports a change of the breaker: as a metric, in the log, and as an event on the Lease of
-// the controller, which exists while a controller leads.
-func (r *breakerReport) observe(b interruption.Breaker) {
-	if b.Open == r.open {
+// reportBreaker reports a change of the breaker: as a metric, in the log, and as an event on the
+// Lease of the controller, which exists while a controller leads.
+func (p *Planner) reportBreaker(b interruption.Breaker) {
+	if b.Open == p.breakerOpen {
 		return
 	}
-	r.open = b.Open
-	on := &v1.ObjectReference{
+	p.breakerOpen = b.Open
+	value, kind, reason, note := 0.0, v1.EventTypeNormal, spot.ReasonBreakerClosed, "No node has an unconfirmed reclaim signal"
+	if b.Open {
+		value, kind, reason = 1, v1.EventTypeWarning, spot.ReasonBreakerOpened
+		note = fmt.Sprintf("%d nodes have a reclaim signal that nothing else confirms: only pods whose replacement is ready are evicted from them",
+			len(b.Unconfirmed))
+	}
+	breakerOpen.Set(value)
+	klog.Background().Info("Breaker for reclaim signals changed", "reason", reason, "message", note)
+	p.clients.Recorder.Eventf(&v1.ObjectReference{
 		APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease", Namespace: leader.Namespace(), Name: leader.Controller,
-	}
-	if !b.Open {
-		breakerOpen.Set(0)
-		klog.Background().Info("Breaker for reclaim signals closed")
-		r.recorder.Eventf(on, nil, v1.EventTypeNormal, spot.ReasonBreakerClosed, "Plan", "No node has an unconfirmed reclaim signal")
-		return
-	}
-	breakerOpen.Set(1)
-	klog.Background().Info("Breaker for reclaim signals opened", "nodes", len(b.Unconfirmed))
-	r.recorder.Eventf(on, nil, v1.EventTypeWarning, spot.ReasonBreakerOpened, "Plan",
-		"%d nodes have a reclaim signal that nothing else confirms: only pods whose replacement is ready are evicted from them",
-		len(b.Unconfirmed))
+	}, nil, kind, reason, "Plan", "%s", note)
 }

@@ -25,13 +25,13 @@ func (e *breakerEvents) Eventf(_, _ runtime.Object, kind, reason, _, note string
 func TestBreakerReport(t *testing.T) {
 	RegisterMetrics()
 	var got breakerEvents
-	report := breakerReport{recorder: &got}
+	p := &Planner{clients: Clients{Recorder: &got}}
 	for i, open := range []bool{false, true, true, false, false} {
 		state := interruption.Breaker{Open: open}
 		if open {
 			state.Unconfirmed = make([]*snapshot.Node, 10+i)
 		}
-		report.observe(state)
+		p.reportBreaker(state)
 		want := 0.0
 		if open {
 			want = 1

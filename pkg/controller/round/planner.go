@@ -79,7 +79,7 @@ type Planner struct {
 	defects       defects
 	unread        unreadAnnotations
 	interruptions interruption.Settings
-	breaker       breakerReport
+	breakerOpen   bool
 	rebalancer    *rebalance.Planner
 	protector     *protection.Planner
 	executor      *execution.Executor
@@ -114,7 +114,6 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 		AdmissionPolicy: &gating.AdmissionPolicy{Webhook: config.Gating.ServesWebhook()},
 		Provisioning:    &simulation.Provisioning{Policy: config.Policy},
 		Scope:           scope, config: config, clients: clients, reader: reader,
-		breaker: breakerReport{recorder: clients.Recorder},
 		defects: defects{recorder: clients.Recorder, policy: config.Policy}, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
 		informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
 		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {
@@ -195,7 +194,7 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 		p.defects.warn(configMap, spot.ReasonInvalidSwitches, invalid.Error())
 	}
 	marks, moves, breaker := interruption.Plan(s, p.interruptions)
-	p.breaker.observe(breaker)
+	p.reportBreaker(breaker)
 	migrating := p.config.migrationSettings(p.AdmissionPolicy.GatesNewPods())
 	migrating.Departures = p.executor.Departures()
 	migrating.Provisioning = p.Provisioning
