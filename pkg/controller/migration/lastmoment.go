@@ -20,7 +20,8 @@ const shortestGrace = time.Second
 // lastMomentReached reports whether the pod has no more time for an eviction. While deletions are
 // paused, evictions continue.
 func (p *planner) lastMomentReached(o *observation) bool {
-	return !o.Deadline.IsZero() && !o.Unconfirmed && !p.now.Before(p.lastMoment(o)) && !p.settings.Paused.Stops(safety.Deadline)
+	at := p.lastMoment(o)
+	return !at.IsZero() && !p.now.Before(at) && !p.settings.Paused.Stops(safety.Deadline)
 }
 
 // deletion returns the action of a pod at its last moment: its deletion, or its eviction if
@@ -35,10 +36,10 @@ func (p *planner) deletion(o *observation) Action {
 	return a
 }
 
-// lastMoment returns when the controller deletes the pod of a move with a deadline, if it is still
-// on its node; zero if the move is unconfirmed.
+// lastMoment returns when the controller deletes the pod if it is still on its node; zero without a
+// deadline and for an unconfirmed move.
 func (p *planner) lastMoment(o *observation) time.Time {
-	if o.spread && !o.Unconfirmed {
+	if o.spread {
 		return node.Earlier(o.latest, p.spreadMoment(o))
 	}
 	return o.latest
@@ -56,7 +57,7 @@ const leastShareBeforeDeletion = 0.1
 func (o *observation) isSpread() bool {
 	notice := o.Deadline.Sub(o.Noticed)
 	beforeDeletion := notice - o.grace
-	return notice > 0 && beforeDeletion.Seconds() < leastShareBeforeDeletion*notice.Seconds() &&
+	return !o.Unconfirmed && notice > 0 && beforeDeletion.Seconds() < leastShareBeforeDeletion*notice.Seconds() &&
 		(o.Pod.ReleasedFrom != nil || o.Pod.Workload != nil && o.recreated)
 }
 
@@ -117,9 +118,6 @@ func (p *planner) assignLastMoments(observed []*observation) {
 func NextLastMoment(s *snapshot.Snapshot, moves []Move, settings Settings) (next time.Time) {
 	p := newPlanner(s, settings, nil)
 	for _, o := range p.observe(moves) {
-		if o.Deadline.IsZero() {
-			continue
-		}
 		if at := p.lastMoment(o); at.After(p.now) {
 			next = node.Earlier(next, at)
 		}

@@ -130,9 +130,7 @@ func (p *planner) add(o *observation, step func(*observation) Action) {
 		if a.Kind == EvictPod || a.Kind == Release {
 			a.Unevictable = neverEvicted(o.budgets)
 		}
-		if !a.Deadline.IsZero() {
-			a.LastMoment = p.lastMoment(o)
-		}
+		a.LastMoment = p.lastMoment(o)
 		if a.starts() && !a.LikelyRefused {
 			p.starting[keyOfDeparture(a.Pod)]++
 			p.replacementPending = p.replacementPending || !a.WithoutRoom && !a.Deadline.IsZero() && !o.Refused
