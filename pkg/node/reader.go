@@ -53,32 +53,15 @@ func (r *Reader) Read(node *v1.Node, now time.Time) (facts decision.Node, until 
 	}
 	facts.Zone = node.Labels[v1.LabelTopologyZone]
 	facts.Pool = decision.NewPool(node.Labels[v1.LabelInstanceTypeStable], facts.Zone)
-	if node.DeletionTimestamp != nil {
-		facts.Signal = decision.Drain
-	}
-	for i := range r.Signals {
-		if s := &r.Signals[i]; s.ClassOn(facts.Capacity.Type) > facts.Signal && s.IsOn(node) {
-			facts.Signal = max(facts.Signal, classOn(node, s, facts.Capacity.Type))
-		}
+	for _, a := range r.Announcements(node, facts.Capacity.Type, now) {
+		facts.Signal = max(facts.Signal, a.Class)
 	}
 	if facts.Capacity.Type == decision.Spot && facts.Signal < decision.Reclaim {
 		if lostAt, unreachable := r.lostAt(node); unreachable {
-			if now.Before(lostAt) {
-				until = Earlier(until, lostAt)
-			} else {
-				facts.Signal = decision.Reclaim
-			}
+			until = Earlier(until, lostAt)
 		}
 	}
 	return facts, until
-}
-
-// classOn returns the class of a signal on the node.
-func classOn(node *v1.Node, s *providers.Signal, capacity decision.CapacityType) decision.SignalClass {
-	if repeatsDrain(s, node) {
-		return decision.Drain
-	}
-	return s.ClassOn(capacity)
 }
 
 // Announcement is a fact on a Node that announces that the node is, or may be, about to be
@@ -107,15 +90,16 @@ const (
 )
 
 // Announcements returns the announcements on a node of this capacity type at now: signals in the
-// order of the table, then Deletion, then UnreachableKubelet. The largest class equals the Signal
-// that Read returns for the node.
+// order of the table, then Deletion, then UnreachableKubelet.
 func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, now time.Time) (all []Announcement) {
 	for i := range r.Signals {
 		s := &r.Signals[i]
 		if since, on := s.PresentSince(node); on {
-			all = append(all, Announcement{
-				Name: s.String(), Class: classOn(node, s, capacity), Since: since, Notice: s.Notice, Timed: s.Notice > 0, Signal: s,
-			})
+			class := s.ClassOn(capacity)
+			if repeatsDrain(s, node) {
+				class = decision.Drain
+			}
+			all = append(all, Announcement{Name: s.String(), Class: class, Since: since, Notice: s.Notice, Timed: s.Notice > 0, Signal: s})
 		}
 	}
 	if node.DeletionTimestamp != nil {
