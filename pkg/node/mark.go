@@ -31,7 +31,6 @@ func (m *ControllerMark) Wrote(t *v1.Taint) bool {
 	return m.Taint != "" && t.Key == spot.InterruptionTaint && t.Effect == v1.TaintEffectNoSchedule && t.Value == m.Taint
 }
 
-// isOn reports whether the controller's taint is on the node.
 func (m *ControllerMark) isOn(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return m.Wrote(&t) })
 }

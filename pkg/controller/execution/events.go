@@ -48,7 +48,6 @@ func (e *Executor) recordEvents(a migration.Action) {
 	}
 }
 
-// reportDryRun logs what would be done.
 func (e *Executor) reportDryRun(ctx context.Context, a migration.Action) {
 	if a.Kind != migration.Stay && a.Kind != migration.Forget && e.workFor(a.Pod).firstReport(string(a.Kind)) {
 		klog.FromContext(ctx).Info("Would perform action (dry run)", append(logValues(a), "message", a.Why)...)
@@ -179,7 +178,6 @@ func (e *Executor) reportObstacles(a migration.Action) {
 	}
 }
 
-// countMove counts a completed move.
 func (e *Executor) countMove(a migration.Action) {
 	outcome := moved
 	switch {

@@ -202,7 +202,6 @@ func (e *Executor) Wait() { e.running.Wait() }
 
 func (w *work) enter(s state, now time.Time) { w.state, w.since = s, now }
 
-// begin stores the action that w starts now.
 func (w *work) begin(a migration.Action, s state, now time.Time) {
 	if w.action.Kind != a.Kind {
 		w.pause, w.refused = 0, false
@@ -219,7 +218,6 @@ func (w *work) firstReport(key string) bool {
 	return first
 }
 
-// workFor returns what the executor remembers about a pod.
 func (e *Executor) workFor(pod *snapshot.Pod) *work {
 	w, ok := e.pods[pod.UID]
 	if !ok {
@@ -258,7 +256,6 @@ func (e *Executor) isDue(a migration.Action) bool {
 	return now.Sub(w.since) >= wait
 }
 
-// run performs queued actions until none can start.
 func (e *Executor) run(ctx context.Context) {
 	for {
 		a, ok := e.next(ctx)
@@ -295,7 +292,6 @@ func (e *Executor) next(ctx context.Context) (migration.Action, bool) {
 	return a, true
 }
 
-// perform sends the requests of an action.
 func (e *Executor) perform(ctx context.Context, a migration.Action) (o outcome, err error) {
 	o = unclear
 	defer recovery.Recover(recovery.Pod, klog.KObj(a.Pod))
@@ -323,7 +319,6 @@ func (e *Executor) perform(ctx context.Context, a migration.Action) (o outcome, 
 	return e.delete(ctx, a)
 }
 
-// performed are the log messages for actions that the API server performed.
 var performed = map[migration.Kind]string{
 	migration.Release:   "Released pod from its ReplicaSet",
 	migration.Restore:   "Restored released pod to its ReplicaSet",
@@ -332,7 +327,6 @@ var performed = map[migration.Kind]string{
 	migration.DeletePod: "Deleted pod",
 }
 
-// finish records the outcome of an action and reports it.
 func (e *Executor) finish(ctx context.Context, a migration.Action, o outcome, err error) {
 	logger := klog.FromContext(ctx).WithValues(logValues(a)...)
 	e.mu.Lock()

@@ -66,7 +66,6 @@ var (
 	})
 )
 
-// setLimited sets how many moves of each cause limits refuse.
 func setLimited(moves map[safety.Cause]int) {
 	for cause, rule := range safety.Rules {
 		if rule.Limited {

@@ -26,7 +26,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// outcome is the result of an action.
 type outcome string
 
 const (
@@ -84,7 +83,6 @@ func (e *Executor) evict(ctx context.Context, a migration.Action) (outcome, erro
 	return outcomeOf(err)
 }
 
-// outcomeOf returns the outcome of a request that returned err.
 func outcomeOf(err error) (outcome, error) {
 	switch {
 	case err == nil:
@@ -107,7 +105,6 @@ func severalBudgets(err error) bool {
 		strings.Contains(status.Status().Message, "more than one PodDisruptionBudget")
 }
 
-// delete deletes a pod.
 func (e *Executor) delete(ctx context.Context, a migration.Action) (outcome, error) {
 	if a.Orphan {
 		if wanted, err := e.isWanted(ctx, a.Pod); err != nil || wanted {

@@ -75,7 +75,6 @@ func (e *Executor) observe(w *work, pod *snapshot.Pod) {
 	}
 }
 
-// interruptedNode is a node with a reclaim signal.
 type interruptedNode struct {
 	node *snapshot.Node
 	// since is when this process first saw the signal.

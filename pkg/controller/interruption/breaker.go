@@ -43,7 +43,6 @@ func ReadBreaker(s *snapshot.Snapshot, settings Settings) (b Breaker) {
 	return b
 }
 
-// observeBreaker decides which nodes belong to a burst and which are unconfirmed.
 func (p *planner) observeBreaker(nodes []observedNode) (b Breaker) {
 	if !p.Interruption.Enabled {
 		return Breaker{}

@@ -97,7 +97,6 @@ func (m *Mark) setDeadline(n *observedNode, want desired) (own string) {
 	return text
 }
 
-// addClassEvent adds the event for a change of the class of the node's signals.
 func (m *Mark) addClassEvent(n *observedNode, class decision.SignalClass, want desired) {
 	switch drain := decision.Drain.String(); {
 	case want.Class == drain && n.state.Class == "", want.Class == "" && n.state.Class == drain:

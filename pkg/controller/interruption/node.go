@@ -179,7 +179,6 @@ func (o *observedNode) blocksNewPods() bool {
 	})
 }
 
-// onlyUnreachable reports whether every signal of the node is that its kubelet is unreachable.
 func (o *observedNode) onlyUnreachable() bool {
 	return !slices.ContainsFunc(o.signals, func(a node.Announcement) bool { return !isUnreachable(a) })
 }

@@ -111,7 +111,6 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 	return marks, p.moves, breaker
 }
 
-// planner is the state of one run of Plan.
 type planner struct {
 	Settings
 	// at is when the snapshot was taken. now is the same in whole seconds, as all times on API
@@ -174,7 +173,6 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 	return mark, ok
 }
 
-// reclaim plans for a node with a reclaim signal.
 func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move) {
 	want.Class, want.Burst = decision.Reclaim.String(), n.inBurst
 	want.Starts, want.FutureStarts = map[string]time.Time{}, map[string]time.Time{}
@@ -354,12 +352,10 @@ func (p *planner) termination(n *observedNode) (at time.Time) {
 	return at
 }
 
-// mayMove reports whether the controller may move a pod off an interrupted node.
 func (p *planner) mayMove(pod *snapshot.Pod) bool {
 	return pod.DeletionTimestamp == nil && workload.PolicyApplies(pod.Pod) && (p.Selects == nil || p.Selects(pod.Namespace))
 }
 
-// tolerates reports whether a pod tolerates a taint with this key and the effect NoSchedule.
 func tolerates(pod *v1.Pod, key string) bool {
 	return corev1.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations,
 		&v1.Taint{Key: key, Effect: v1.TaintEffectNoSchedule}, false)

@@ -73,7 +73,6 @@ const (
 	EvictionResponse WriteKind = "eviction-response"
 )
 
-// kinds describes the kinds of writes.
 var kinds = map[WriteKind]struct {
 	// unit is what a panic of the write concerns.
 	unit recovery.Unit
@@ -145,7 +144,6 @@ func (l *Loop) due(planned []Write, kind WriteKind, now time.Time) []Write {
 	return due[:min(len(due), kinds[kind].maxPerRound)]
 }
 
-// forgetUnplanned removes what is known of writes that are no longer planned.
 func (l *Loop) forgetUnplanned(writes []Write) {
 	planned, tenants := map[types.UID]bool{}, map[tenant]bool{}
 	for _, w := range writes {
@@ -190,7 +188,6 @@ func (l *Loop) writeKind(ctx context.Context, writes []Write) error {
 	return group.Wait()
 }
 
-// record logs and remembers an attempt of a write, and returns its outcome.
 func (l *Loop) record(logger klog.Logger, w Write, err error) (outcome string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

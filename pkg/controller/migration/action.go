@@ -95,7 +95,6 @@ func (a *Action) removes() bool {
 	return a.Kind == Release || a.Kind == EvictPod || a.Kind == DeletePod
 }
 
-// cause returns the cause of the removal.
 func (a *Action) cause() safety.Cause {
 	switch {
 	case a.Orphan || a.Reason == Unknown:

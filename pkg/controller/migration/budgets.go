@@ -46,7 +46,6 @@ func neverEvicted(selecting []*budget) string {
 	return ""
 }
 
-// budgetsOf returns the PodDisruptionBudgets that select a pod.
 func (p *planner) budgetsOf(pod *snapshot.Pod) (selecting []*budget) {
 	for _, pdb := range p.snapshot.BudgetsOf(pod) {
 		if p.budgets[pdb] == nil {

@@ -21,7 +21,6 @@ type departureKey struct {
 	node     types.UID
 }
 
-// departure contains the moves of a workload off a node.
 type departure struct {
 	// starts are the times at which moves started, the oldest first.
 	starts []time.Time

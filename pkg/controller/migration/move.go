@@ -96,7 +96,6 @@ type Move struct {
 	Limited string
 }
 
-// action returns an action for the pod of the move.
 func (m Move) action(kind Kind, method Method, why string) Action {
 	return Action{Move: m, Kind: kind, Method: method, Why: why}
 }

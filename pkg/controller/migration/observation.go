@@ -206,7 +206,6 @@ func workloadKey(pod *snapshot.Pod) workload.OwnerKey {
 	return workload.RevisionOf(pod.Pod)
 }
 
-// siblingsOf returns the counts of the pod's workload.
 func (p *planner) siblingsOf(pod *snapshot.Pod) *siblings {
 	key := workloadKey(pod)
 	if p.siblings[key] == nil {
@@ -220,7 +219,6 @@ func (p *planner) siblingsOf(pod *snapshot.Pod) *siblings {
 	return p.siblings[key]
 }
 
-// count adds a pod to the counts of its workload.
 func (p *planner) count(pod *snapshot.Pod) {
 	s := p.siblingsOf(pod)
 	if p.serves(pod) {
@@ -247,7 +245,6 @@ func (p *planner) serves(pod *snapshot.Pod) bool {
 // Such a pod no longer counts.
 func (p PodProgress) leaving() bool { return p.InFlight == EvictPod || p.InFlight == DeletePod }
 
-// remove counts the pod as gone.
 func (o *observation) remove() {
 	if o.serves {
 		o.serving--
@@ -285,7 +282,6 @@ func (o *observation) safeWithout() bool {
 // longestGrace is the longest grace period, in seconds, that a Duration can express.
 const longestGrace = math.MaxInt64 / int64(time.Second)
 
-// gracePeriod returns the grace period of the pod, at least shortestGrace.
 func gracePeriod(pod *snapshot.Pod) time.Duration {
 	seconds := ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 	return max(time.Duration(min(seconds, longestGrace))*time.Second, shortestGrace)

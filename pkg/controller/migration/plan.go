@@ -80,7 +80,6 @@ func Plan(s *snapshot.Snapshot, room Room, moves []Move, settings Settings, prog
 	return inOrder(p.actions)
 }
 
-// planner is the state of one run of Plan.
 type planner struct {
 	now      time.Time
 	snapshot *snapshot.Snapshot

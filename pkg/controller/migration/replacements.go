@@ -112,7 +112,6 @@ func minReady(revision *snapshot.Revision) time.Duration {
 	return time.Duration(revision.ReplicaSet.Spec.MinReadySeconds) * time.Second
 }
 
-// desiredPods returns how many pods a revision asks for.
 func desiredPods(r *snapshot.Revision) int {
 	switch {
 	case r.ReplicaSet != nil:

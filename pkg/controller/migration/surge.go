@@ -199,7 +199,6 @@ func antiAffinityConflict(pod *snapshot.Pod) string {
 	return ""
 }
 
-// releasedLabels returns the labels of the pod after its release.
 func releasedLabels(pod *snapshot.Pod) labels.Set {
 	return labels.Merge(pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: spot.ReleasedHash})
 }

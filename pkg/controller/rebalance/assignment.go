@@ -81,7 +81,6 @@ func unassignedOnDemand(p *snapshot.Pod) bool {
 		!strings.Contains(p.Annotations[spot.AssignedAnnotation], spot.NotExcluded) && (!pod.Workload.Ordered || inFloor(p))
 }
 
-// requireOnDemand returns the number of pods that require on-demand.
 func requireOnDemand(w *snapshot.Workload) (n int) {
 	for _, revision := range w.Revisions {
 		for _, p := range revision.Pods {

@@ -97,13 +97,11 @@ func (r *round) newOnDemandNode(n *snapshot.Node) *onDemandNode {
 // add returns the requests of a pod to the node; with sign -1 it subtracts them.
 func (o *onDemandNode) add(p *snapshot.Pod, sign int64) { o.free.Add(p.Requests, sign) }
 
-// fits reports whether the free resources are enough for a pod.
 func (o *onDemandNode) fits(p *snapshot.Pod) bool {
 	needs := workload.ResourcesOf(p.Requests)
 	return o.free.Covers(&needs)
 }
 
-// roomPlanner is the make-room step of one round.
 type roomPlanner struct {
 	*round
 	onDemand []*onDemandNode

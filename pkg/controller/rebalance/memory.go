@@ -102,7 +102,6 @@ func (b *backOff) stopped(nodesVersion func() uint64) bool {
 	return b.Failures >= maxFailures && b.Nodes == nodesVersion()
 }
 
-// seenNode is a node of the last round.
 type seenNode struct {
 	*snapshot.Node
 	loss node.LossDetector
@@ -315,7 +314,6 @@ func versionOf(s *snapshot.Snapshot) uint64 {
 	return h.Sum64()
 }
 
-// forget removes entries that are no longer needed.
 func (m *memory) forget(r *round) {
 	workloads := map[workload.OwnerKey]bool{}
 	for _, w := range r.snapshot.Workloads {
@@ -339,7 +337,6 @@ func (m *memory) forget(r *round) {
 	forgetOld(m.EarlyMoves, r.now, r.settings.Rebalance.CalmPeriod.Duration)
 }
 
-// forgetOld removes the times that are at least so long ago.
 func forgetOld[K comparable](times map[K]time.Time, now time.Time, ago time.Duration) {
 	maps.DeleteFunc(times, func(_ K, at time.Time) bool { return now.Sub(at) >= ago })
 }

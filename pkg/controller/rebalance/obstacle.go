@@ -176,7 +176,6 @@ func (r *round) noCandidate(w *snapshot.Workload, capacity decision.CapacityType
 	return o
 }
 
-// noRoom returns the obstacle of a pod for which Room found no suitable node.
 func noRoom(why string) Obstacle {
 	if why == simulation.NotExamined {
 		return Obstacle{Cause: NotExamined}

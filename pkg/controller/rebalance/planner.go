@@ -142,7 +142,6 @@ func (p *Planner) plan(s *snapshot.Snapshot, room Room, obstacles map[Shortfall]
 	return r
 }
 
-// round is one run of Plan.
 type round struct {
 	*Planner
 	now         time.Time
@@ -300,7 +299,6 @@ func inFloor(p *snapshot.Pod) bool {
 	return w.Ordered && p.Workload.Floor > 0 && w.Ordinal < p.Workload.Floor
 }
 
-// runsOn reports whether the pod runs on a node of a capacity type.
 func runsOn(p *snapshot.Pod, capacity decision.CapacityType) bool {
 	return p.Node != nil && p.Node.Facts.Capacity.Type == capacity
 }

@@ -38,7 +38,6 @@ const heartbeatInterval = 5 * time.Minute
 // of Evictions may be newer, in particular for a new leader.
 const podsDelay = 30 * time.Second
 
-// eviction contains the fields that are read from an Eviction.
 type eviction struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Status            struct {
@@ -142,7 +141,6 @@ func Released(s *snapshot.Snapshot) (moves []migration.Move) {
 	return moves
 }
 
-// ended reports whether the eviction is no longer requested.
 func ended(object *unstructured.Unstructured) bool {
 	conditions, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "conditions")
 	all, _ := conditions.([]any)

@@ -62,7 +62,6 @@ type defects struct {
 	known, observed map[defect]bool
 }
 
-// defect identifies a report.
 type defect struct {
 	object    types.UID
 	kind, why string

@@ -256,5 +256,4 @@ func searchUntil(now, expected, next time.Time) time.Time {
 	return until
 }
 
-// after returns a function that reports whether the time at has come.
 func after(at time.Time) func() bool { return func() bool { return !time.Now().Before(at) } }

@@ -45,7 +45,6 @@ func (p *Planner) markWrites(marks []interruption.Mark) (writes []loop.Write) {
 	return writes
 }
 
-// newWrite returns a write of an object.
 func (c *Clients) newWrite(kind loop.WriteKind, object client.Object, why string, apply func(context.Context) error) loop.Write {
 	return loop.Write{
 		Kind: kind, UID: object.GetUID(), Version: object.GetResourceVersion(), Name: klog.KObj(object), Why: why,
@@ -88,7 +87,6 @@ func (p *Planner) budgetWrites(s *snapshot.Snapshot, requested map[types.UID]boo
 	return writes
 }
 
-// reportProtection emits the event for a changed PodDisruptionBudget on its Deployment.
 func (p *Planner) reportProtection(c protection.Change) {
 	switch {
 	case c.Kind == protection.Delete:
