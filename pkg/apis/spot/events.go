@@ -103,7 +103,7 @@ const (
 	ReasonNoRoom = "NoRoomForReplacement"
 	// ReasonUseless (Warning, on the pod): a move would not help: a replacement returned to the
 	// same node, or too many moves have started off this node. The pod stays until its last moment.
-	// The event is recorded once for each workload and node.
+	// The event is recorded at most once an hour for each workload and node.
 	//
 	// Remedy: remove `nodeName` or the toleration from the pod template, or find out who sets and
 	// clears the signal.

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -55,42 +56,38 @@ func (e *Executor) reportDryRun(ctx context.Context, a migration.Action) {
 	}
 }
 
-// reportLimited reports that limits refuse moves of a workload, at most once an hour for a reason.
-func (e *Executor) reportLimited(ctx context.Context, a migration.Action) {
-	owner := ownerOf(a.Pod)
-	if owner == nil {
-		return
-	}
-	key := string(owner.UID) + " " + string(a.Reason)
-	if _, reported := e.limited.Get(key); reported {
-		return
-	}
-	e.limited.Add(key, nil, time.Hour)
-	klog.FromContext(ctx).Info("Move waits because of a limit", append(logValues(a), "message", a.Limited)...)
-	e.recorder.Eventf(owner, nil, v1.EventTypeWarning, spot.ReasonLimitReached, string(a.Kind), "Moves wait (%s): %s", a.Reason, a.Limited)
-}
-
-// reportStay reports once why a pod stays; once for a workload and node if its move is useless.
+// reportStay reports once why a pod stays. If limits refuse its move, or the move is useless, it
+// reports this at most once an hour for the workload, or for the workload and the node.
 func (e *Executor) reportStay(ctx context.Context, a migration.Action) {
-	reason, note := spot.ReasonNoRoom, "Stays on node %s: %s"
+	var on runtime.Object = a.Pod.Pod
+	subject := a.Pod.UID
+	if owner := ownerOf(a.Pod); owner != nil {
+		subject = owner.UID
+		if a.Limited != "" {
+			on = owner
+		}
+	}
+	reason, note, hourly := spot.ReasonNoRoom, "Stays on node "+a.Pod.Node.Name, ""
 	switch {
 	case a.Useless != "":
-		reason = spot.ReasonUseless
-		if !e.departures.FirstUseless(a.Pod) {
-			return
-		}
+		reason, hourly = spot.ReasonUseless, string(subject+a.Pod.Node.UID)
 	case a.Limited != "":
-		e.reportLimited(ctx, a)
-		return
+		reason, note, hourly = spot.ReasonLimitReached, fmt.Sprintf("Moves wait (%s)", a.Reason), string(subject)+string(a.Reason)
 	case a.Reason == migration.Drain:
-		reason, note = spot.ReasonNotReplacedFirst, "Node %s is being drained: %s"
+		reason, note = spot.ReasonNotReplacedFirst, fmt.Sprintf("Node %s is being drained", a.Pod.Node.Name)
 	case a.Unconfirmed:
 		reason = spot.ReasonUnconfirmed
 	}
-	if e.workFor(a.Pod).firstReport(string(migration.Stay) + reason) {
-		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "message", a.Why)...)
-		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, reason, "Stay", note, a.Pod.Node.Name, a.Why)
+	if hourly != "" {
+		if _, reported := e.hourly.Get(hourly); reported {
+			return
+		}
+		e.hourly.Add(hourly, nil, time.Hour)
+	} else if !e.workFor(a.Pod).firstReport(string(migration.Stay) + reason) {
+		return
 	}
+	klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "message", a.Why)...)
+	e.recorder.Eventf(on, nil, v1.EventTypeWarning, reason, "Stay", "%s: %s", note, a.Why)
 }
 
 // logValues returns the log fields of an action: the pod, its node and its current or former

@@ -79,8 +79,8 @@ const (
 	forbiddenPause = 10 * time.Second
 )
 
-// maxLimited limits how many workloads and reasons reportLimited remembers.
-const maxLimited = 10_000
+// maxHourly limits how many reports of the last hour are remembered.
+const maxHourly = 10_000
 
 // With these multiples of the concurrency, actions of one namespace or of one kind that hang, for
 // example because of a slow webhook, do not delay others.
@@ -114,8 +114,8 @@ type Executor struct {
 	nodes    map[types.UID]*interruptedNode
 	// departures are the moves that this process has started.
 	departures migration.Departures
-	// limited contains the workloads and reasons that reportLimited has reported in the last hour.
-	limited *cache.LRUExpireCache
+	// hourly contains what reportStay has reported in the last hour.
+	hourly *cache.LRUExpireCache
 }
 
 // New returns an Executor. The client must not wait inside calls for the API server to allow a
@@ -125,7 +125,7 @@ func New(client kubernetes.Interface, recorder events.EventRecorder, clock clock
 		client: client, recorder: recorder, clock: clock, settings: settings,
 		busy: map[migration.Kind]int{}, busyIn: map[string]int{}, evicting: map[types.UID]bool{},
 		pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{}, departures: migration.Departures{},
-		limited: cache.NewLRUExpireCacheWithClock(maxLimited, clock),
+		hourly: cache.NewLRUExpireCacheWithClock(maxHourly, clock),
 	}
 }
 

@@ -29,8 +29,6 @@ type departure struct {
 	present map[types.UID]bool
 	// cleared is when that signal ended; zero if it has not, or if this is unknown.
 	cleared time.Time
-	// isReported reports whether an event has reported that further moves are useless.
-	isReported bool
 }
 
 const (
@@ -72,17 +70,6 @@ func (d Departures) Record(a Action, now time.Time) {
 	d[key] = of
 }
 
-// FirstUseless reports whether no event has reported yet that further moves of the workload of a
-// pod off its node are useless, and records that one does.
-func (d Departures) FirstUseless(pod *snapshot.Pod) bool {
-	key := keyOfDeparture(pod)
-	of := d[key]
-	first := !of.isReported
-	of.isReported = true
-	d[key] = of
-	return first
-}
-
 // Expire removes what no longer counts in s. A node whose signals are cleared starts anew, except
 // for the number of moves and the time at which they were cleared.
 func (d Departures) Expire(s *snapshot.Snapshot) {
@@ -99,11 +86,10 @@ func (d Departures) Expire(s *snapshot.Snapshot) {
 			if of.present != nil {
 				of.cleared = s.Now
 			}
-			of.present, of.isReported = nil, false
+			of.present = nil
 		}
 		of.starts = slices.DeleteFunc(of.starts, func(at time.Time) bool { return s.Now.Sub(at) >= departureWindow })
-		if d[key] = of; node == nil || len(of.starts) == 0 && of.present == nil && !of.isReported &&
-			s.Now.Sub(of.cleared) >= departureWindow {
+		if d[key] = of; node == nil || len(of.starts) == 0 && of.present == nil && s.Now.Sub(of.cleared) >= departureWindow {
 			delete(d, key)
 		}
 	}
