@@ -17,12 +17,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-const (
-	// silenceTimeout limits the reads before a round, and silenceReaders how many nodes it reads at
-	// a time.
-	silenceTimeout = 500 * time.Millisecond
-	silenceReaders = 16
-)
+// silenceTimeout limits the time for the reads of silent nodes before a round.
+const silenceTimeout = 500 * time.Millisecond
 
 // LiveReader reads Nodes, and the Leases of their kubelets, from the API server. A watch may be
 // minutes late and its cache does not show this, so a LiveReader confirms a fact before an action
@@ -95,18 +91,14 @@ func (l *LiveReader) Unconfirmed(reader *Reader, nodes []*v1.Node, now time.Time
 	ctx, cancel := context.WithTimeout(context.Background(), silenceTimeout)
 	defer cancel()
 	isSilent := make([]bool, len(unread))
-	workqueue.ParallelizeUntil(ctx, silenceReaders, len(unread), func(i int) {
+	workqueue.ParallelizeUntil(ctx, 16, len(unread), func(i int) {
 		var err error
 		if isSilent[i], err = l.Unchanged(ctx, unread[i], true); err != nil {
 			klog.Background().V(2).Info("Reading a node before a removal failed, will retry", "node", klog.KObj(unread[i]), "err", err)
 		}
 	})
 	for i, n := range unread {
-		if isSilent[i] {
-			silent[n.Name] = true
-		} else {
-			unconfirmed[n.Name] = true
-		}
+		silent[n.Name], unconfirmed[n.Name] = isSilent[i], !isSilent[i]
 	}
 	l.silent = silent
 	return unconfirmed

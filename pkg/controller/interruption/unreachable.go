@@ -43,24 +43,20 @@ func (k *kubelets) unreachableLimit() int {
 // signal from the signals of all others. Nodes that already counted as gone continue to do so; then
 // the longest time decides.
 func (p *planner) limitUnreachable(nodes []observedNode) {
-	type unreachableNode struct {
-		node    *observedNode
-		counted bool // already in an earlier round
-		since   time.Time
-	}
-	var all []unreachableNode
+	var all []*observedNode
 	for i := range nodes {
-		n := &nodes[i]
-		if at := slices.IndexFunc(n.signals, isUnreachable); at >= 0 {
-			_, counted := n.state.Starts[node.UnreachableKubelet]
-			all = append(all, unreachableNode{n, counted, n.signals[at].Since})
+		if slices.ContainsFunc(nodes[i].signals, isUnreachable) {
+			all = append(all, &nodes[i])
 		}
 	}
-	slices.SortStableFunc(all, func(a, b unreachableNode) int {
-		return cmp.Or(migration.TrueFirst(a.counted, b.counted), a.since.Compare(b.since))
+	slices.SortStableFunc(all, func(a, b *observedNode) int {
+		_, countedA := a.state.Starts[node.UnreachableKubelet]
+		_, countedB := b.state.Starts[node.UnreachableKubelet]
+		since := func(o *observedNode) time.Time { return o.signals[slices.IndexFunc(o.signals, isUnreachable)].Since }
+		return cmp.Or(migration.TrueFirst(countedA, countedB), since(a).Compare(since(b)))
 	})
-	for _, s := range all[min(p.kubelets.unreachableLimit(), len(all)):] {
-		s.node.signals = slices.DeleteFunc(s.node.signals, isUnreachable)
+	for _, n := range all[min(p.kubelets.unreachableLimit(), len(all)):] {
+		n.signals = slices.DeleteFunc(n.signals, isUnreachable)
 	}
 }
 

@@ -116,6 +116,9 @@ func (p *planner) assignLastMoments(observed []*observation) {
 // NextLastMoment returns the first time after now at which a pod must be deleted if it is still on
 // its node, so that Plan returns a new action; zero if none exists.
 func NextLastMoment(s *snapshot.Snapshot, moves []Move, settings Settings) (next time.Time) {
+	if len(moves) == 0 { // a deadline belongs to a requested move
+		return next
+	}
 	p := newPlanner(s, settings, nil)
 	for _, o := range p.observe(moves) {
 		if at := p.lastMoment(o); at.After(p.now) {
