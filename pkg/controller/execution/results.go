@@ -86,29 +86,24 @@ type interruptedNode struct {
 // observeNodes measures how long nodes take to become empty. It also counts the pods that were on a
 // node when it vanished.
 func (e *Executor) observeNodes(s *snapshot.Snapshot) {
-	now := e.clock.Now()
-	there := map[types.UID]bool{}
+	now, vanished := e.clock.Now(), e.nodes
+	e.nodes = map[types.UID]*interruptedNode{}
 	for _, node := range s.Nodes {
+		i := vanished[node.UID]
+		delete(vanished, node.UID)
 		if node.Facts.Signal != decision.Reclaim {
-			delete(e.nodes, node.UID)
 			continue
 		}
-		i := e.nodes[node.UID]
 		if i == nil {
 			i = &interruptedNode{since: now}
-			e.nodes[node.UID] = i
 		}
 		occupied := slices.ContainsFunc(node.Pods, func(pod *snapshot.Pod) bool { return workload.PolicyApplies(pod.Pod) })
 		if i.occupied && !occupied {
 			evacuationDuration.Observe(now.Sub(i.since).Seconds())
 		}
-		there[node.UID], i.node, i.occupied = true, node, occupied
+		e.nodes[node.UID], i.node, i.occupied = i, node, occupied
 	}
-	for uid, i := range e.nodes {
-		if there[uid] {
-			continue
-		}
-		delete(e.nodes, uid)
+	for _, i := range vanished {
 		lost := 0
 		for _, pod := range s.Pods {
 			ending := pod.DeletionTimestamp != nil // its replacement exists or is being created
