@@ -10,9 +10,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
@@ -38,9 +40,11 @@ type LiveReader struct {
 	silent map[string]bool
 }
 
-// NewLiveReader returns a LiveReader that reads with this client.
-func NewLiveReader(client kubernetes.Interface, heartbeats *Heartbeats) *LiveReader {
-	return &LiveReader{client: client, heartbeats: heartbeats}
+// NewLiveReader returns a LiveReader that reads with this client. It watches the Leases of the
+// kubelets with factory, which must not be started yet.
+func NewLiveReader(client kubernetes.Interface, factory informers.SharedInformerFactory, clock clock.PassiveClock) (*LiveReader, error) {
+	heartbeats, err := WatchHeartbeats(factory, clock)
+	return &LiveReader{client: client, heartbeats: heartbeats}, err
 }
 
 // Unchanged reports whether, according to the API server, no signal on the Node has changed since
@@ -72,16 +76,18 @@ func (l *LiveReader) Unchanged(ctx context.Context, planned *v1.Node, silence bo
 	return !l.heartbeats.seenRenewed(planned.Name), nil
 }
 
-// Unconfirmed returns the spot nodes whose kubelet has been unreachable for long enough according
-// to the reader, while no read has confirmed it. First it reads those without a confirmation, for
-// silenceTimeout at most. It must not be called concurrently.
-func (l *LiveReader) Unconfirmed(reader *Reader, nodes []*v1.Node, now time.Time) map[string]bool {
+// Silent returns the values for Overdue and Unconfirmed of reader at now. First it reads the spot
+// nodes that seem to be lost without a confirmation, for silenceTimeout at most. It must not be
+// called concurrently.
+func (l *LiveReader) Silent(reader *Reader, nodes []*v1.Node, now time.Time) (overdue map[string]time.Time, unconfirmed map[string]bool) {
+	cached := *reader
+	cached.Overdue = l.heartbeats.Overdue(now)
 	silent, unconfirmed := map[string]bool{}, map[string]bool{}
 	var unread []*v1.Node
 	for _, n := range nodes {
-		lostAt, unreachable := reader.lostAt(n)
+		lostAt, unreachable := cached.lostAt(n)
 		switch {
-		case !unreachable || now.Before(lostAt) || reader.Capacity(n, now).Type != decision.Spot:
+		case !unreachable || now.Before(lostAt) || cached.Capacity(n, now).Type != decision.Spot:
 		case l.silent[n.Name] && !l.heartbeats.seenRenewed(n.Name):
 			silent[n.Name] = true
 		default:
@@ -101,7 +107,7 @@ func (l *LiveReader) Unconfirmed(reader *Reader, nodes []*v1.Node, now time.Time
 		silent[n.Name], unconfirmed[n.Name] = isSilent[i], !isSilent[i]
 	}
 	l.silent = silent
-	return unconfirmed
+	return cached.Overdue, unconfirmed
 }
 
 // SignalsDiffer reports whether a field has changed that can contain a signal. Most updates of

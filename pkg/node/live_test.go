@@ -35,7 +35,7 @@ type liveFixture struct {
 // kubelets have renewed their Leases just now.
 func newLiveFixture(names ...string) *liveFixture {
 	f := &liveFixture{heartbeatsFixture: newHeartbeatsFixture(), api: fake.NewClientset()}
-	f.LiveReader = NewLiveReader(f.api, f.Heartbeats)
+	f.LiveReader = &LiveReader{client: f.api, heartbeats: f.Heartbeats}
 	f.api.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return f.err != nil, nil, f.err
 	})
@@ -95,8 +95,8 @@ func (f *liveFixture) gets() (n int) {
 // round reads the cache as a Snapshot does, and returns the nodes that count as lost.
 func (f *liveFixture) round() (lost []string) {
 	at := f.clock.Now()
-	reader := Reader{Policy: builtin, Signals: providers.Signals(), Overdue: f.Overdue(at)}
-	reader.Unconfirmed = f.Unconfirmed(&reader, f.cached, at)
+	reader := Reader{Policy: builtin, Signals: providers.Signals()}
+	reader.Overdue, reader.Unconfirmed = f.Silent(&reader, f.cached, at)
 	for _, n := range f.cached {
 		if slices.ContainsFunc(reader.Announcements(n, reader.Capacity(n, at).Type, at), func(a Announcement) bool { return a.Name == UnreachableKubelet }) {
 			lost = append(lost, n.Name)

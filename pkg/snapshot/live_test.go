@@ -27,13 +27,13 @@ func TestLiveReads(t *testing.T) {
 	returned := unreachable("returned") // its events are late
 	returned.Status.Conditions[0].Status = v1.ConditionTrue
 	clock := clocktesting.NewFakePassiveClock(clustertest.Now)
-	heartbeats, err := node.WatchHeartbeats(informers.NewSharedInformerFactory(fake.NewClientset(), 0), clock)
+	live, err := node.NewLiveReader(fake.NewClientset(unreachable("lost"), returned), informers.NewSharedInformerFactory(fake.NewClientset(), 0), clock)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := clustertest.NewWorld(t)
 	w.Put(unreachable("lost"), unreachable("returned"))
-	w.Reader.UseHeartbeats(heartbeats, node.NewLiveReader(fake.NewClientset(unreachable("lost"), returned), heartbeats))
+	w.Reader.UseLiveReader(live)
 	got := map[string]decision.SignalClass{}
 	for _, n := range w.Snapshot().Nodes {
 		got[n.Name] = n.Facts.Signal

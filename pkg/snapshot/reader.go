@@ -31,10 +31,7 @@ type Reader struct {
 	scope  workload.Scope
 	reader *node.Reader
 	owners *workload.Owners
-	// heartbeats contains the renewals of the kubelets' Leases. If nil, only the condition Ready of
-	// a node counts.
-	heartbeats *node.Heartbeats
-	// live confirms that nodes are lost; nil if that needs no confirmation.
+	// live knows which kubelets are silent. If nil, only the condition Ready of a node counts.
 	live *node.LiveReader
 
 	// factory provides the lists. The listers below look up single objects.
@@ -83,12 +80,9 @@ func NewReader(
 	return r, nil
 }
 
-// UseHeartbeats makes Snapshots include overdue Leases. If live is not nil, a node with an
-// unreachable kubelet counts as lost only if live has confirmed it. It must be called before the
-// first Snapshot.
-func (r *Reader) UseHeartbeats(h *node.Heartbeats, live *node.LiveReader) {
-	r.heartbeats, r.live = h, live
-}
+// UseLiveReader makes Snapshots include overdue Leases. A node with an unreachable kubelet then
+// counts as lost only if live has confirmed it. It must be called before the first Snapshot.
+func (r *Reader) UseLiveReader(live *node.LiveReader) { r.live = live }
 
 // Informers returns the informers whose events may change a plan: all inputs of a Snapshot.
 func (r *Reader) Informers() []cache.SharedIndexInformer { return r.informers }
@@ -126,13 +120,8 @@ func All[T any](lister interface {
 // readNodes fills s.Nodes and returns the nodes by name.
 func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 	slices.SortFunc(nodes, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
-	if r.heartbeats != nil {
-		s.Overdue = r.heartbeats.Overdue(s.Now)
-	}
 	if r.live != nil {
-		reader := *r.reader
-		reader.Overdue = s.Overdue
-		s.Unconfirmed = r.live.Unconfirmed(&reader, nodes, s.Now)
+		s.Overdue, s.Unconfirmed = r.live.Silent(r.reader, nodes, s.Now)
 	}
 	byName := make(map[string]*Node, len(nodes))
 	slab := make([]Node, len(nodes))

@@ -49,7 +49,7 @@ type Clients struct {
 	// Writer performs the writes and the moves. RequestTimeout is the timeout of its requests.
 	Writer         kubernetes.Interface
 	RequestTimeout time.Duration
-	// Live confirms facts about nodes (node.LiveReader); nil if they need no confirmation.
+	// Live confirms facts about nodes (node.LiveReader).
 	Live kubernetes.Interface
 	// Recorder emits the events of the planners.
 	Recorder events.EventRecorder
@@ -97,19 +97,15 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	if err != nil {
 		return nil, err
 	}
-	heartbeats, err := node.WatchHeartbeats(factory, clock.RealClock{})
+	live, err := node.NewLiveReader(clients.Live, factory, clock.RealClock{})
 	if err != nil {
 		return nil, err
 	}
+	reader.UseLiveReader(live)
 	executing := execution.Settings{
 		Concurrency: int(config.Concurrency), RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun,
+		Unchanged: live.Unchanged,
 	}
-	var live *node.LiveReader
-	if clients.Live != nil {
-		live = node.NewLiveReader(clients.Live, heartbeats)
-		executing.Unchanged = live.Unchanged
-	}
-	reader.UseHeartbeats(heartbeats, live)
 	p := &Planner{
 		AdmissionPolicy: &gating.AdmissionPolicy{Webhook: config.Gating.ServesWebhook()},
 		Provisioning:    &simulation.Provisioning{Policy: config.Policy},

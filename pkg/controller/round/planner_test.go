@@ -66,7 +66,7 @@ func TestLeasesTriggerNoRound(t *testing.T) {
 	client := fake.NewClientset()
 	factory := app.NewInformers(client)
 	planner, err := NewPlanner(Config{SpotControllerConfiguration: settings, Policy: &decision.Policy{}, Signals: providers.Signals()}, factory,
-		Clients{Writer: client, Recorder: &events.FakeRecorder{}})
+		Clients{Writer: client, Live: client, Recorder: &events.FakeRecorder{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func shippedPlanner(t *testing.T, factory informers.SharedInformerFactory, clien
 		t.Fatal(err)
 	}
 	planner, err := NewPlanner(Config{SpotControllerConfiguration: settings, Profile: config.DefaultProfile, Policy: policy, Signals: signals}, factory,
-		Clients{Writer: client, RequestTimeout: 10 * time.Second, Recorder: &events.FakeRecorder{}})
+		Clients{Writer: client, Live: client, RequestTimeout: 10 * time.Second, Recorder: &events.FakeRecorder{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -238,7 +238,8 @@ func compare(t *testing.T, rounds int, without, with func() time.Duration) {
 func planner(t *testing.T, objects []runtime.Object) func() time.Duration {
 	client := fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(client, 0)
-	p, err := round.NewPlanner(configuration(t), factory, round.Clients{Writer: client, RequestTimeout: time.Second, Recorder: &events.FakeRecorder{}})
+	p, err := round.NewPlanner(configuration(t), factory,
+		round.Clients{Writer: client, Live: client, RequestTimeout: time.Second, Recorder: &events.FakeRecorder{}})
 	if err != nil {
 		t.Fatal(err)
 	}
