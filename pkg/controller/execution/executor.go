@@ -109,10 +109,9 @@ type Executor struct {
 	queue []migration.Action
 	// evicting contains the PodDisruptionBudgets to which an eviction is being charged. With two
 	// evictions at a time, the API server would have to retry one.
-	evicting map[types.UID]bool
-	pods     map[types.UID]*work
-	nodes    map[types.UID]*interruptedNode
-	// departures are the moves that this process has started.
+	evicting   map[types.UID]bool
+	pods       map[types.UID]*work
+	nodes      map[types.UID]*interruptedNode
 	departures migration.Departures
 	// hourly contains what reportStay has reported in the last hour.
 	hourly *cache.LRUExpireCache
@@ -134,8 +133,7 @@ type work struct {
 	// action is the last action that was started, without its pod.
 	action migration.Action
 	state  state
-	// since is when state began.
-	since time.Time
+	since  time.Time
 	// pause is the delay between the last attempt and the next.
 	pause time.Duration
 	// denied is when the release was denied; zero if it was not.
@@ -153,7 +151,6 @@ type work struct {
 type state int8
 
 const (
-	// idle: no action is in flight.
 	idle state = iota
 	// requesting: a request is in flight.
 	requesting

@@ -11,7 +11,6 @@ const subsystem = "spot_aware_scheduler"
 
 // Outcomes of migrations, as values of the metric's label.
 const (
-	// moved: the pod is gone, as planned.
 	moved = "moved"
 	// restored: the controller restored the pod to its ReplicaSet, because no replacement was ready
 	// in time.

@@ -29,7 +29,6 @@ import (
 type outcome string
 
 const (
-	// accepted: the API server performed the action.
 	accepted outcome = "accepted"
 	// gone: the pod was already gone or terminating.
 	gone outcome = "gone"

@@ -27,8 +27,7 @@ type observedNode struct {
 	// signals are the announcements on the node, in the order of node.Reader. The controller's own
 	// taint is not a signal. keepStrongestSignals removes the signals of weaker classes.
 	signals []node.Announcement
-	// ready reports whether the kubelet reports the node as ready.
-	ready bool
+	ready   bool
 	// state is the content of the state annotation. It is zero if the annotation is missing or
 	// cannot be parsed. stateText is the text of the annotation, and hasState whether it exists.
 	state     state
@@ -84,8 +83,7 @@ type deadlineAnnotation struct {
 	// time is the value; valid reports whether it could be parsed.
 	time  time.Time
 	valid bool
-	// own reports whether the controller wrote the annotation.
-	own bool
+	own   bool
 }
 
 // observe reads a node. ok is false if the node has no signal, no mark and no cordon: then there is

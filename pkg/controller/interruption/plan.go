@@ -139,8 +139,7 @@ type desired struct {
 	// staleDeadline reports whether the deadline annotation is before every signal. Then it belongs
 	// to an earlier interruption, and is replaced.
 	staleDeadline bool
-	// paused reports whether moves off the node are paused.
-	paused bool
+	paused        bool
 }
 
 // planNode plans for one node. ok is false if its marks are correct.

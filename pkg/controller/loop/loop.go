@@ -67,10 +67,9 @@ type Plan struct {
 // Loop plans and acts on the whole cluster in rounds while this replica leads. Its memory between
 // rounds only limits requests.
 type Loop struct {
-	plan   func(now time.Time) (Plan, error)
-	synced <-chan struct{}
-	dryRun bool
-	// concurrency is the number of concurrent writes of one kind.
+	plan        func(now time.Time) (Plan, error)
+	synced      <-chan struct{}
+	dryRun      bool
 	concurrency int
 
 	// changed contains one element if an object has changed since the last round began, and

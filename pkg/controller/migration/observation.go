@@ -32,7 +32,6 @@ type observation struct {
 	*siblings
 	// desired is how many replicas the workload of the pod wants, at least 1.
 	desired int
-	// budgets are the PodDisruptionBudgets that select the pod.
 	budgets []*budget
 	// ready reports whether the pod is ready, since readySince. serves reports whether it is also
 	// not terminating and not about to be removed, and isSafe whether its node also remains.

@@ -89,13 +89,11 @@ type planner struct {
 	// siblings counts the pods of each workload if there are moves.
 	siblings map[workload.OwnerKey]*siblings
 	surges   *surgeRules
-	// budgets are the PodDisruptionBudgets that select a pod of the plan.
-	budgets map[*policyv1.PodDisruptionBudget]*budget
+	budgets  map[*policyv1.PodDisruptionBudget]*budget
 	// chooseFirstReplaced sets siblings.firstReplaced of all workloads when it is first needed. By
 	// then the plan contains the moves with a deadline, whose pods no longer serve.
 	chooseFirstReplaced func()
-	// feasibility finds the pods that a new node could run.
-	feasibility func() *simulation.Feasibility
+	feasibility         func() *simulation.Feasibility
 	// replacementPending reports whether a replacement with room is not bound yet. A replacement
 	// whose pod the API server does not evict is not pending.
 	replacementPending bool

@@ -36,21 +36,18 @@ const (
 // memory is the state that a planner keeps between rounds.
 type memory struct {
 	passedOn
-	// firstRound is the time of the first round.
 	firstRound time.Time
 	// attempts has the latest move of each workload with an open outcome.
 	attempts map[workload.OwnerKey]*attempt
 	// unavailableSince is the time since which a workload has had replicas that do not run.
 	unavailableSince map[workload.OwnerKey]time.Time
-	// nodes has the nodes of the last round.
-	nodes map[types.UID]*seenNode
+	nodes            map[types.UID]*seenNode
 	// nodesVersion returns a value that differs if a fact about the nodes of the round differs.
 	nodesVersion func() uint64
 }
 
 // passedOn is the part of the memory that a planner passes on to later leaders.
 type passedOn struct {
-	// BackOffs has the back-off of each workload.
 	BackOffs map[workload.OwnerKey]backOff
 	// Interrupted is the time at which a workload last had a pod on a node that was being
 	// reclaimed.

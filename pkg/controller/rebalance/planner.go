@@ -152,19 +152,16 @@ type round struct {
 	gating bool
 	// inProgress is the number of moves that have started and not ended.
 	inProgress int
-	// moved has the workloads with a move in this round.
-	moved map[workload.OwnerKey]bool
-	moves []migration.Move
+	moved      map[workload.OwnerKey]bool
+	moves      []migration.Move
 	// limited contains moves that limits refuse, for reports. They use none of MaxMoves.
 	limited []migration.Move
 	// placements has the future nodes of leaving pods' replacements and of waiting pods. nil means
 	// unknown or none.
 	placements map[*snapshot.Pod]*snapshot.Node
 	// obstacles has why workloads are not moved; nil unless Explain needs it.
-	obstacles map[Shortfall]Obstacle
-	// surges reports whether a pod can be moved by surge.
-	surges func(*snapshot.Pod) bool
-	// feasibility finds the pods that a new node could run.
+	obstacles   map[Shortfall]Obstacle
+	surges      func(*snapshot.Pod) bool
 	feasibility *simulation.Feasibility
 }
 
