@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,8 @@ type arm struct {
 	// gated means that the pods have the capacity gate, which this project's controller removes. So
 	// kube-scheduler respects floors too.
 	gated bool
+	// ceiling, if set, are the flags of the program that decides nothing (runCeiling).
+	ceiling []string
 	// checkout, if set, is the folder of another checkout of this project. The arm is the scheduler
 	// of that checkout, as shipped there.
 	checkout string
@@ -42,6 +45,8 @@ const (
 	gated          = "gated"
 	anyScheduler   = "any-scheduler"
 	extended       = "extender"
+	bindAndEvent   = "bind-and-event"
+	bindOnly       = "bind"
 	stockScheduler = corev1.DefaultSchedulerName
 )
 
@@ -59,8 +64,9 @@ var arms = []arm{
 		shape: preferSpot},
 	{name: "affinity+spread", explain: "the same, and pods spread over capacity types", schedulerName: stockScheduler, config: "default.yaml",
 		shape: preferSpotAndSpread},
-	{name: "bind-only", explain: "kube-scheduler with only the binding plugin: the ceiling", schedulerName: stockScheduler,
-		config: "bind-only.yaml"},
+	{name: bindAndEvent, explain: "a program that binds each pod to the next node, and creates an event: the ceiling", schedulerName: "ceiling",
+		ceiling: []string{ceilingFlag, "--events"}},
+	{name: bindOnly, explain: "the same without events", schedulerName: "ceiling", ceiling: []string{ceilingFlag}},
 }
 
 // addGate adds the gate like the admission policy of manifests/overlays/autoscaler.
@@ -154,6 +160,9 @@ func (a arm) scheduler(plane *lab.ControlPlane, clientConnection map[string]any)
 	if a.checkout != "" {
 		options.Binary = filepath.Join(a.checkout, "bin", "spot-aware-scheduler")
 		options.ConfigFile = filepath.Join(a.checkout, "config", "scheduler-config.yaml")
+	}
+	if a.ceiling != nil {
+		options.Binary, options.Flags = os.Args[0], a.ceiling
 	}
 	if a.config != "" {
 		options.Binary = stockBinary(plane.Root)

@@ -26,6 +26,9 @@ import (
 )
 
 func main() {
+	if isCeiling() {
+		runCeiling()
+	}
 	frame.Main("bench", func(ctx context.Context) error {
 		options, err := parse(os.Args[1:], os.Stderr)
 		if err != nil {

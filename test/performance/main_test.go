@@ -56,7 +56,7 @@ func TestEveryArm(t *testing.T) {
 			if spread.OnSpot < 0.95 {
 				t.Errorf("%s: %+v", m.Arm, spread)
 			}
-		case "default", "default-no-spreading", "bind-only":
+		case "default", "default-no-spreading", bindOnly, bindAndEvent:
 			if spread.OnSpot < 0.5 || spread.OnSpot > 0.9 {
 				t.Errorf("%s: %+v, want about 70 %% on spot", m.Arm, spread)
 			}
@@ -155,7 +155,7 @@ func TestFlags(t *testing.T) {
 		"one pod":                 {[]string{"-pods", "1"}, []string{"-pods", "1", "at least 2"}},
 		"an arm twice":            {[]string{"-arms", "default,default"}, []string{"-arms", "default", "once"}},
 		"no rounds":               {[]string{"-rounds", "-1"}, []string{"-rounds", "-1", "at least 1"}},
-		"unknown arm":             {[]string{"-arms", "default,best"}, []string{"-arms", `"best"`, "bind-only"}},
+		"unknown arm":             {[]string{"-arms", "default,best"}, []string{"-arms", `"best"`, "bind-and-event"}},
 		"unknown layout":          {[]string{"-layout", "all"}, []string{"-layout", `"all"`, "rare-on-demand"}},
 		"no time":                 {[]string{"-limit", "0s"}, []string{"-limit", "0s", "above 0"}},
 		"negative rate":           {[]string{"-rate", "-5"}, []string{"-rate", "-5", "at least 1"}},
@@ -186,6 +186,13 @@ func TestFlags(t *testing.T) {
 	if diff := cmp.Diff([]string{"affinity", "spot-aware"}, namesOf(o.arms)); diff != "" {
 		t.Errorf("arms (-want +got)\n%s", diff)
 	}
+}
+
+func TestMain(m *testing.M) {
+	if isCeiling() {
+		runCeiling()
+	}
+	os.Exit(m.Run())
 }
 
 func must(t testing.TB, err error) {

@@ -49,7 +49,11 @@ type Measurement struct {
 	CPUSeconds      float64 `json:"cpuSeconds"`
 	PeakMiB         float64 `json:"peakMiB"`
 	OtherCPUSeconds float64 `json:"otherCPUSeconds,omitempty"`
-	Spread          Spread  `json:"spread"`
+	// APIServerCPUSeconds and EtcdCPUSeconds are the CPU time of the API server and of etcd in the
+	// same time.
+	APIServerCPUSeconds float64 `json:"apiServerCPUSeconds"`
+	EtcdCPUSeconds      float64 `json:"etcdCPUSeconds"`
+	Spread              Spread  `json:"spread"`
 }
 
 // measure has the arm's scheduler place all workloads, and removes them. It starts a new scheduler,
@@ -122,6 +126,11 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 	if share := m.Spread.SpotUsed; ours && share < 0.99 {
 		return nil, fmt.Errorf("%.1f %% of the pods that may run on spot do, although it has room: expected at least 99 %%", 100*share)
 	}
+	if a.ceiling != nil {
+		if err := b.checkCeiling(ctx, a, m); err != nil {
+			return nil, err
+		}
+	}
 	if err := process.Stop(); err != nil {
 		return nil, err
 	}
@@ -192,6 +201,7 @@ func (b *bench) await(ctx context.Context, programs []*lab.Process, bindings <-c
 	var times []time.Time
 	var before []frame.Resources
 	process, profiled := programs[0], make(chan error, 1)
+	programs = append([]*lab.Process{b.plane.Process("kube-apiserver"), b.plane.Process("etcd")}, programs...)
 	for len(times) < b.options.pods {
 		select {
 		case <-process.Done():
@@ -218,9 +228,10 @@ func (b *bench) await(ctx context.Context, programs []*lab.Process, bindings <-c
 	if err != nil {
 		return nil, err
 	}
-	m.CPUSeconds, m.PeakMiB = after[0].CPU-before[0].CPU, float64(after[0].Peak)/(1<<20)
-	for i := range programs[1:] {
-		m.OtherCPUSeconds += after[i+1].CPU - before[i+1].CPU
+	cpu := func(i int) float64 { return after[i].CPU - before[i].CPU }
+	m.APIServerCPUSeconds, m.EtcdCPUSeconds, m.CPUSeconds, m.PeakMiB = cpu(0), cpu(1), cpu(2), float64(after[2].Peak)/(1<<20)
+	for i := range programs[3:] {
+		m.OtherCPUSeconds += cpu(i + 3)
 	}
 	m.Seconds, m.PodsPerSecond, m.RateP50, m.RateP99 = rates(times)
 	return placed, <-profiled

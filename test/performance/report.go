@@ -45,7 +45,7 @@ type Size struct {
 // Ratios are the figures of an arm divided by the figures of another arm in the same round.
 type Ratios struct {
 	PodsPerSecond         frame.Range `json:"podsPerSecond"`
-	CPUSecondsPer1000Pods frame.Range `json:"cpuSecondsPer1000Pods"`
+	CPUMillisecondsPerPod frame.Range `json:"cpuMillisecondsPerPod"`
 }
 
 func readFacts(ctx context.Context, root string) (Facts, error) {
@@ -76,8 +76,12 @@ func (s Size) of(arm string, figure func(Measurement) float64) []float64 {
 
 func podsPerSecond(m Measurement) float64 { return m.PodsPerSecond }
 
-// cpuPer1000 returns the CPU seconds of the scheduler for 1,000 pods.
-func (s Size) cpuPer1000(m Measurement) float64 { return m.CPUSeconds * 1000 / float64(s.Pods) }
+// perPod returns a CPU time in milliseconds per pod.
+func (s Size) perPod(seconds func(Measurement) float64) func(Measurement) float64 {
+	return func(m Measurement) float64 { return seconds(m) * 1000 / float64(s.Pods) }
+}
+
+func cpuSeconds(m Measurement) float64 { return m.CPUSeconds }
 
 // compared are the arms that are compared with all others.
 var compared = []string{spotAware, anyScheduler}
@@ -92,7 +96,7 @@ func (s Size) ratios(arm string) map[string]Ratios {
 		}
 		ratios[m.Arm] = Ratios{
 			PodsPerSecond:         frame.PairedRatio(own, s.of(m.Arm, podsPerSecond)),
-			CPUSecondsPer1000Pods: frame.PairedRatio(s.of(arm, s.cpuPer1000), s.of(m.Arm, s.cpuPer1000)),
+			CPUMillisecondsPerPod: frame.PairedRatio(s.of(arm, cpuSeconds), s.of(m.Arm, cpuSeconds)),
 		}
 	}
 	return ratios
@@ -145,8 +149,10 @@ func (s *Size) print(out io.Writer, facts Facts) error {
 			names = append(names, m.Arm)
 		}
 	}
-	speed := append(slices.Clone(speed), column{"CPU s per 1,000", "%.2f", s.cpuPer1000},
-		column{"other CPU s", "%.2f", func(m Measurement) float64 { return m.OtherCPUSeconds * 1000 / float64(s.Pods) }})
+	speed := append(slices.Clone(speed), column{"CPU ms per pod", "%.2f", s.perPod(cpuSeconds)},
+		column{"other", "%.2f", s.perPod(func(m Measurement) float64 { return m.OtherCPUSeconds })},
+		column{"API server", "%.2f", s.perPod(func(m Measurement) float64 { return m.APIServerCPUSeconds })},
+		column{"etcd", "%.2f", s.perPod(func(m Measurement) float64 { return m.EtcdCPUSeconds })})
 	if slices.Max(s.of(names[0], waiting[1].figure)) > 0 {
 		speed = slices.Concat(speed, waiting)
 	}
@@ -175,10 +181,10 @@ func (s *Size) print(out io.Writer, facts Facts) error {
 		var rows [][]string
 		for _, name := range names {
 			if ratio, ok := s.Ratios[own][name]; ok {
-				rows = append(rows, []string{name, ratio.PodsPerSecond.Text("%.3f"), ratio.CPUSecondsPer1000Pods.Text("%.3f")})
+				rows = append(rows, []string{name, ratio.PodsPerSecond.Text("%.3f"), ratio.CPUMillisecondsPerPod.Text("%.3f")})
 			}
 		}
-		if err := frame.Table(out, []string{"arm", "pods/s", "CPU s per 1,000 pods"}, rows...); err != nil {
+		if err := frame.Table(out, []string{"arm", "pods/s", "CPU ms per pod"}, rows...); err != nil {
 			return err
 		}
 	}
@@ -197,8 +203,8 @@ pods/s          from the first binding to the last; p50 and p99: the rate that 5
 latency         from taking a pod from the queue to its binding, from the scheduler's own histogram
 placed, gate    from the request that creates a pod to its binding, and to the removal of its gate; only pods that are created after
                 the first binding
-CPU, peak       of the scheduler's process: CPU seconds per 1,000 pods, from the first binding to the last; its peak memory;
-                other: the same CPU seconds of the extender or the controller
+CPU, peak       of the scheduler's process: CPU milliseconds per pod, from the first binding to the last, and its peak memory;
+                other: the same of the extender or the controller; API server, etcd: the same of these
 skew            pods of a workload in its fullest domain minus pods in its emptiest: maximum and mean over all workloads;
                 over all nodes, zones and pools (instance type and zone), and over the spot nodes of each pool
 of spot budget  share of the pods on spot among the pods that may run there if every workload has one pod on on-demand

@@ -96,8 +96,8 @@ func Table(out io.Writer, header []string, rows ...[]string) error {
 	return table.Flush()
 }
 
-// Resources are what a process uses: CPU time in seconds, and resident memory in bytes, now and at
-// most since its start.
+// Resources are what a process uses: CPU time of its threads in seconds, and resident memory in
+// bytes, now and at most since its start. Threads of Go programs do not end.
 type Resources struct {
 	CPU            float64
 	Resident, Peak uint64
@@ -109,10 +109,18 @@ func ResourcesOf(pid int) (r Resources, err error) {
 	if err != nil {
 		return r, fmt.Errorf("reading the resource usage of process %d: %w", pid, err)
 	}
-	stat, err := process.Stat()
+	threads, err := procfs.AllThreads(pid)
 	if err != nil {
-		return r, fmt.Errorf("reading the resource usage of process %d: %w", pid, err)
+		return r, fmt.Errorf("reading the threads of process %d: %w", pid, err)
+	}
+	for _, t := range threads { // stat of the process has a resolution of 10 ms
+		time, err := t.Schedstat()
+		if err != nil {
+			return r, fmt.Errorf("reading the CPU time of process %d: %w", pid, err)
+		}
+		r.CPU += float64(time.RunningNanoseconds) / 1e9
 	}
 	status, err := process.NewStatus()
-	return Resources{CPU: stat.CPUTime(), Resident: status.VmRSS, Peak: status.VmHWM}, err
+	r.Resident, r.Peak = status.VmRSS, status.VmHWM
+	return r, err
 }
