@@ -50,7 +50,7 @@ func isCeiling() bool { return slices.Contains(os.Args, ceilingFlag) }
 func runCeiling() {
 	flags := flag.NewFlagSet("ceiling", flag.ExitOnError)
 	flags.Bool(strings.TrimLeft(ceilingFlag, "-"), true, "be this program")
-	config := flags.String("config", "", "KubeSchedulerConfiguration, of which only clientConnection.kubeconfig is read")
+	config := flags.String("config", "", "KubeSchedulerConfiguration; the program reads only clientConnection.kubeconfig")
 	address := flags.String("bind-address", "127.0.0.1", "address of the server")
 	port := flags.String("secure-port", "", "port of the server")
 	inFlight := flags.Int("in-flight", 50, "number of concurrent bindings")
@@ -227,7 +227,7 @@ func (b *bench) checkCeiling(ctx context.Context, a arm, m *Measurement) error {
 	if slices.Contains(a.ceiling, "--events") {
 		want = b.options.pods
 	}
-	// An event is created after its binding, so those of the last bindings may be missing.
+	// An event is created after its binding, so the last events may be missing.
 	if n := len(events.Items); n > want || n < want-50 {
 		return fmt.Errorf("%d events of bindings, want %d", n, want)
 	}

@@ -204,7 +204,7 @@ latency         from taking a pod from the queue to its binding, from the schedu
 placed, gate    from the request that creates a pod to its binding, and to the removal of its gate; only pods that are created after
                 the first binding
 CPU, peak       of the scheduler's process: CPU milliseconds per pod, from the first binding to the last, and its peak memory;
-                other: the same of the extender or the controller; API server, etcd: the same of these
+                other, API server, etcd: the same of the extender or the controller, of kube-apiserver and of etcd
 skew            pods of a workload in its fullest domain minus pods in its emptiest: maximum and mean over all workloads;
                 over all nodes, zones and pools (instance type and zone), and over the spot nodes of each pool
 of spot budget  share of the pods on spot among the pods that may run there if every workload has one pod on on-demand
