@@ -53,9 +53,9 @@ type Settings struct {
 	RequestTimeout time.Duration
 	// DryRun only logs what would be done, once for each pod. Nothing is written, not even events.
 	DryRun bool
-	// Unchanged is LiveReader.Unchanged of package node. It is called before a removal whose cause is
-	// checked (safety.Rule). If it does not confirm the Node that the removal was planned for, the
-	// removal is not sent, and is planned again. nil confirms every Node.
+	// Unchanged is LiveReader.Unchanged of package node. It is called before a removal whose cause
+	// is checked (safety.Rule). If it does not confirm the Node that the removal was planned for,
+	// the removal is not sent, and is planned again. nil confirms every Node.
 	Unchanged func(ctx context.Context, planned *v1.Node, silence bool) (bool, error)
 }
 

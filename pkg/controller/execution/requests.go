@@ -133,8 +133,8 @@ func (e *Executor) delete(ctx context.Context, a migration.Action) (outcome, err
 	return unclear, err
 }
 
-// confirmNode returns an error for a removal whose cause is checked (safety.Rule), unless the node of
-// the pod is as in the plan, according to the API server.
+// confirmNode returns an error for a removal whose cause is checked (safety.Rule), unless the node
+// of the pod is as in the plan, according to the API server.
 func (e *Executor) confirmNode(ctx context.Context, a migration.Action) error {
 	if e.settings.Unchanged == nil || a.Pod.Node == nil || !safety.Rules[a.Removal().Cause].Checked {
 		return nil

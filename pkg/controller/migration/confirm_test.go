@@ -58,8 +58,8 @@ func TestDeletionIsConfirmed(t *testing.T) {
 	}
 }
 
-// An eviction respects the PodDisruptionBudgets, so it needs the confirmation only if the silence of
-// the kubelet is its cause.
+// An eviction respects the PodDisruptionBudgets, so it needs the confirmation only if the silence
+// of the kubelet is its cause.
 func TestConfirmedEvictions(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		w := newWorld(t)

@@ -31,8 +31,8 @@ func (p *Planner) reportBreaker(b interruption.Breaker) {
 	value, kind, reason, note := 0.0, v1.EventTypeNormal, spot.ReasonBreakerClosed, "No node has an unconfirmed reclaim signal"
 	if b.Open {
 		value, kind, reason = 1, v1.EventTypeWarning, spot.ReasonBreakerOpened
-		note = fmt.Sprintf("%d nodes have a reclaim signal that nothing else confirms: only pods whose replacement is ready are evicted from them",
-			len(b.Unconfirmed))
+		note = fmt.Sprintf("%d nodes have a reclaim signal that nothing else confirms: "+
+			"only pods whose replacement is ready are evicted from them", len(b.Unconfirmed))
 	}
 	breakerOpen.Set(value)
 	klog.Background().Info("Breaker for reclaim signals changed", "reason", reason, "message", note)
