@@ -310,7 +310,11 @@ func (e *Executor) perform(ctx context.Context, a migration.Action) (o outcome, 
 		return e.restore(ctx, a)
 	case migration.Forget:
 		return outcomeOf(Patch(ctx, e.client, a.Pod.Pod, workload.PodPatch{Annotations: map[string]*string{spot.ReleasedAnnotation: nil}}))
-	case migration.EvictPod:
+	}
+	if err := e.confirmNode(ctx, a); err != nil {
+		return outcomeOf(err)
+	}
+	if a.Kind == migration.EvictPod {
 		return e.evict(ctx, a)
 	}
 	return e.delete(ctx, a)

@@ -64,9 +64,6 @@ func (e *Executor) evict(ctx context.Context, a migration.Action) (outcome, erro
 			return gone, nil
 		}
 	}
-	if err := e.confirmNode(ctx, a); err != nil {
-		return outcomeOf(err)
-	}
 	err := pods.EvictV1(safety.WithRemoval(ctx, a.Removal()), &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: a.Pod.Namespace, Name: a.Pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))},
@@ -109,9 +106,6 @@ func (e *Executor) delete(ctx context.Context, a migration.Action) (outcome, err
 		if wanted, err := e.isWanted(ctx, a.Pod); err != nil || wanted {
 			return unclear, err
 		}
-	}
-	if err := e.confirmNode(ctx, a); err != nil {
-		return outcomeOf(err)
 	}
 	if a.Method == migration.Delete {
 		e.setDisruptionTarget(ctx, a)

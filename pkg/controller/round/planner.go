@@ -102,10 +102,6 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 		return nil, err
 	}
 	reader.UseLiveReader(live)
-	executing := execution.Settings{
-		Concurrency: int(config.Concurrency), RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun,
-		Unchanged: live.Unchanged,
-	}
 	p := &Planner{
 		AdmissionPolicy: &gating.AdmissionPolicy{Webhook: config.Gating.ServesWebhook()},
 		Provisioning:    &simulation.Provisioning{Policy: config.Policy},
@@ -141,7 +137,9 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	}
 	p.rebalancer = rebalance.NewPlanner(rebalancing)
 	p.protector = protection.NewPlanner(protection.Settings{Interruption: p.interruptions, ReplacementTimeout: config.replacementTimeout()})
-	p.executor = execution.New(clients.Writer, clients.Recorder, clock.RealClock{}, executing)
+	p.executor = execution.New(clients.Writer, clients.Recorder, clock.RealClock{}, execution.Settings{
+		Concurrency: int(config.Concurrency), RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun, Unchanged: live.Unchanged,
+	})
 	return p, nil
 }
 
