@@ -145,12 +145,10 @@ func (o *observedNode) besideReclaim(began time.Time) bool {
 // node beside them. It returns false unless all signals are conditions of the node: tools that set
 // a taint often cordon as well.
 func (o *observedNode) isCordoned() bool {
-	if slices.ContainsFunc(o.signals, func(a node.Announcement) bool {
+	noCondition := func(a node.Announcement) bool {
 		return a.Class == decision.Reclaim && a.Signal != nil && a.Signal.Kind != providers.ConditionSignal
-	}) {
-		return false
 	}
-	return slices.ContainsFunc(o.Spec.Taints, func(t v1.Taint) bool {
+	return !slices.ContainsFunc(o.signals, noCondition) && slices.ContainsFunc(o.Spec.Taints, func(t v1.Taint) bool {
 		return t.Key == v1.TaintNodeUnschedulable && t.TimeAdded != nil && o.besideReclaim(t.TimeAdded.Time)
 	})
 }

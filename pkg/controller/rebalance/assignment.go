@@ -24,28 +24,21 @@ func (r *round) podsToAssign(w *snapshot.Workload) (pods int) {
 }
 
 // gatesReplacements reports whether the replacement of a pod would be assigned a capacity type. It
-// would if the youngest pod without a decision is older than the admission policy. Without this
-// check, replacements would never end.
+// would if every pod without a decision is older than the admission policy. Without this check,
+// replacements would never end.
 //
 // A pod that keeps its scheduler may be younger than the policy, because it opted in later. With
 // the webhook every pod may be, because it gates none while no controller is ready. Then the
 // back-off ends the moves if replacements are not gated.
 func (r *round) gatesReplacements(w *snapshot.Workload) bool {
-	switch {
-	case r.settings.GatesReplacement == nil:
+	gates := r.settings.GatesReplacement
+	if gates == nil {
 		return true
-	case w.KeepsScheduler || r.settings.Gating.ServesWebhook():
-		return r.settings.GatesReplacement(time.Time{})
 	}
-	var youngest time.Time
-	for _, revision := range w.Revisions {
-		for _, p := range revision.Pods {
-			if made := p.CreationTimestamp.Time; made.After(youngest) && p.Annotations[spot.AssignedAnnotation] == "" && !workload.Gated(p.Pod) {
-				youngest = made
-			}
-		}
-	}
-	return r.settings.GatesReplacement(youngest)
+	anyAge := w.KeepsScheduler || r.settings.Gating.ServesWebhook()
+	return gates(time.Time{}) && (anyAge || !anyPod(w, func(p *snapshot.Pod) bool {
+		return p.Annotations[spot.AssignedAnnotation] == "" && !workload.Gated(p.Pod) && !gates(p.CreationTimestamp.Time)
+	}))
 }
 
 // unassigned returns the number of pods on on-demand that should require on-demand but do not.

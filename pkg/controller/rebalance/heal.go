@@ -49,10 +49,8 @@ func (r *round) podsToHeal(w *snapshot.Workload) (pods int) {
 	if !w.RollingOut || rolloutPaused(w) {
 		o = r.obstacle(w, r.unavailableTooLong(w))
 	}
-	if o.Cause == "" && w.KeepsScheduler && slices.ContainsFunc(w.Revisions, func(revision *snapshot.Revision) bool {
-		return slices.ContainsFunc(revision.Pods, func(p *snapshot.Pod) bool {
-			return p.Node != nil && p.Node.Facts.Capacity.Source == decision.Settling
-		})
+	if o.Cause == "" && w.KeepsScheduler && anyPod(w, func(p *snapshot.Pod) bool {
+		return p.Node != nil && p.Node.Facts.Capacity.Source == decision.Settling
 	}) {
 		o = Obstacle{Cause: Unlabeled}
 	}

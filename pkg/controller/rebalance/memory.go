@@ -181,27 +181,26 @@ func (m *memory) pause(workload workload.OwnerKey, now time.Time, pause time.Dur
 // existing workload. Each workload counts at most once, because it has at most one move. So pods
 // with forged release records cannot use up the limit of moves.
 func (m *memory) track(r *round) (inProgress int) {
-	pods := map[types.UID]*snapshot.Pod{}
-	attempted, releases := map[types.UID]bool{}, map[workload.OwnerKey]bool{}
+	attempted, releases := map[types.UID]*snapshot.Pod{}, map[workload.OwnerKey]bool{}
 	for _, a := range m.attempts {
-		attempted[a.pod] = true
+		attempted[a.pod] = nil
 	}
 	for _, p := range r.snapshot.Pods {
-		if attempted[p.UID] {
-			pods[p.UID] = p
+		if _, ok := attempted[p.UID]; ok {
+			attempted[p.UID] = p
 		}
 		switch {
 		case r.endsLate(p):
 		case p.ReleasedFrom != nil && rebalancing(p.Release.Reason):
 			releases[p.ReleasedFrom.Workload.Key] = true
-		case p.DeletionTimestamp != nil && attempted[p.UID]:
+		case p.DeletionTimestamp != nil && attempted[p.UID] != nil:
 			inProgress++
 		}
 	}
 	inProgress += len(releases)
 	for _, w := range r.snapshot.Workloads {
 		guard(w, func() {
-			if a := m.attempts[w.Key]; a != nil && m.unsettled(r, w, a, pods[a.pod]) {
+			if a := m.attempts[w.Key]; a != nil && m.unsettled(r, w, a, attempted[a.pod]) {
 				inProgress++
 			}
 		})
