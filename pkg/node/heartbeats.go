@@ -5,11 +5,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
-	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -21,14 +17,14 @@ import (
 // every 10 s.
 const overdueAfter = 20 * time.Second
 
-// Heartbeats records when each kubelet's Lease was last renewed. As in the node lifecycle
+// heartbeats records when each kubelet's Lease was last renewed. As in the node lifecycle
 // controller, this is the local time at which renewTime was observed to change, because the clock
 // of a node cannot be trusted. A Lease that is observed for the first time counts as just renewed.
 //
 // If no Lease at all is renewed for overdueAfter, the API server or the watch is unavailable, not
 // every kubelet. Then no Lease is overdue. All Leases count as renewed when renewals resume. All
 // methods may be called concurrently.
-type Heartbeats struct {
+type heartbeats struct {
 	clock clock.PassiveClock
 
 	mu      sync.Mutex
@@ -45,20 +41,9 @@ type renewal struct {
 	changed   bool
 }
 
-// WatchHeartbeats registers an informer of the kubelets' Leases with factory, which must not be
-// started yet.
-func WatchHeartbeats(factory informers.SharedInformerFactory, clock clock.PassiveClock) (*Heartbeats, error) {
-	h := &Heartbeats{clock: clock, renewed: map[string]renewal{}}
-	leases := factory.InformerFor(&coordinationv1.Lease{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return coordinationinformers.NewLeaseInformer(client, v1.NamespaceNodeLease, resync, cache.Indexers{})
-	})
-	_, err := leases.AddEventHandler(h.handler())
-	return h, err
-}
-
 // handler returns the handler for the Lease informer. It triggers no reconciliation: a cluster of
 // 5,000 nodes has 500 renewals per second.
-func (h *Heartbeats) handler() cache.ResourceEventHandler {
+func (h *heartbeats) handler() cache.ResourceEventHandler {
 	return informer.Handler[*coordinationv1.Lease]{
 		Add:    func(lease *coordinationv1.Lease) { h.record(lease, true) },
 		Update: func(_, after *coordinationv1.Lease) { h.record(after, true) },
@@ -69,7 +54,7 @@ func (h *Heartbeats) handler() cache.ResourceEventHandler {
 // record records a Lease if it is new or was renewed. A Lease that was read (not watched) does not
 // prove that the watch delivers renewals, so it does not end a pause. The times have no monotonic
 // part, so a clock that is set forward counts as a pause.
-func (h *Heartbeats) record(lease *coordinationv1.Lease, watched bool) {
+func (h *heartbeats) record(lease *coordinationv1.Lease, watched bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before, known := h.renewed[lease.Name]
@@ -90,14 +75,14 @@ func (h *Heartbeats) record(lease *coordinationv1.Lease, watched bool) {
 
 // seenRenewed reports whether a renewal of the node's Lease was observed within overdueAfter. A
 // Lease that was observed only once may be of a kubelet that ended long ago.
-func (h *Heartbeats) seenRenewed(name string) bool {
+func (h *heartbeats) seenRenewed(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	last := h.renewed[name]
 	return last.changed && h.clock.Now().Round(0).Sub(last.at) < overdueAfter
 }
 
-func (h *Heartbeats) remove(name string) {
+func (h *heartbeats) remove(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.renewed, name)
@@ -105,7 +90,7 @@ func (h *Heartbeats) remove(name string) {
 
 // Overdue returns the nodes whose Lease is overdue at now, with the time of the last renewal. It
 // omits nodes without a Lease.
-func (h *Heartbeats) Overdue(now time.Time) map[string]time.Time {
+func (h *heartbeats) Overdue(now time.Time) map[string]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now = now.Round(0)

@@ -20,17 +20,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
-// heartbeatsFixture is Heartbeats with a fake clock and with Leases. The renewTime of all Leases is
+// heartbeatsFixture is heartbeats with a fake clock and with Leases. The renewTime of all Leases is
 // a day behind.
 type heartbeatsFixture struct {
-	*Heartbeats
+	*heartbeats
 	clock  *clocktesting.FakePassiveClock
 	leases map[string]*coordinationv1.Lease
 }
 
 func newHeartbeatsFixture() *heartbeatsFixture {
 	clock := clocktesting.NewFakePassiveClock(now)
-	return &heartbeatsFixture{&Heartbeats{clock: clock, renewed: map[string]renewal{}}, clock, map[string]*coordinationv1.Lease{}}
+	return &heartbeatsFixture{&heartbeats{clock: clock, renewed: map[string]renewal{}}, clock, map[string]*coordinationv1.Lease{}}
 }
 
 // renew renews the Leases of nodes. It creates missing Leases.
@@ -141,7 +141,7 @@ func TestRenewalAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Heartbeats watches only the Leases of kubelets, through the shared factory.
+// A LiveReader watches only the Leases of kubelets, through the shared factory.
 func TestWatchHeartbeats(t *testing.T) {
 	lease := func(namespace, name string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -149,7 +149,7 @@ func TestWatchHeartbeats(t *testing.T) {
 	client := fake.NewClientset(lease(v1.NamespaceNodeLease, "a"), lease(v1.NamespaceNodeLease, "b"), lease(metav1.NamespaceSystem, "c"))
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform.Trim))
 	clock := clocktesting.NewFakePassiveClock(now)
-	h, err := WatchHeartbeats(factory, clock)
+	live, err := NewLiveReader(client, factory, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,6 +159,7 @@ func TestWatchHeartbeats(t *testing.T) {
 			t.Fatalf("no cache of %v", of)
 		}
 	}
+	h := live.heartbeats
 	noted := func() []string {
 		h.mu.Lock()
 		defer h.mu.Unlock()

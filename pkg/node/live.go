@@ -7,11 +7,14 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -35,7 +38,7 @@ const silenceTimeout = 500 * time.Millisecond
 // for a signal that no longer exists does not return.
 type LiveReader struct {
 	client     kubernetes.Interface
-	heartbeats *Heartbeats
+	heartbeats *heartbeats
 	// silent contains the nodes of the last round whose kubelet is silent according to a read.
 	silent map[string]bool
 }
@@ -43,8 +46,12 @@ type LiveReader struct {
 // NewLiveReader returns a LiveReader that reads with this client. It watches the Leases of the
 // kubelets with factory, which must not be started yet.
 func NewLiveReader(client kubernetes.Interface, factory informers.SharedInformerFactory, clock clock.PassiveClock) (*LiveReader, error) {
-	heartbeats, err := WatchHeartbeats(factory, clock)
-	return &LiveReader{client: client, heartbeats: heartbeats}, err
+	l := &LiveReader{client: client, heartbeats: &heartbeats{clock: clock, renewed: map[string]renewal{}}}
+	leases := factory.InformerFor(&coordinationv1.Lease{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return coordinationinformers.NewLeaseInformer(client, v1.NamespaceNodeLease, resync, cache.Indexers{})
+	})
+	_, err := leases.AddEventHandler(l.heartbeats.handler())
+	return l, err
 }
 
 // Unchanged reports whether, according to the API server, no signal on the Node has changed since

@@ -35,7 +35,7 @@ type liveFixture struct {
 // kubelets have renewed their Leases just now.
 func newLiveFixture(names ...string) *liveFixture {
 	f := &liveFixture{heartbeatsFixture: newHeartbeatsFixture(), api: fake.NewClientset()}
-	f.LiveReader = &LiveReader{client: f.api, heartbeats: f.Heartbeats}
+	f.LiveReader = &LiveReader{client: f.api, heartbeats: f.heartbeatsFixture.heartbeats}
 	f.api.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return f.err != nil, nil, f.err
 	})

@@ -26,7 +26,7 @@ type Reader struct {
 	// NotReadyAfter is how long the kubelet of a spot node must be unreachable until the node
 	// counts as lost; 0 means NotReadyReclaimAfter.
 	NotReadyAfter time.Duration
-	// Overdue contains the nodes whose Lease is overdue, as returned by Heartbeats. If it is nil,
+	// Overdue contains the nodes whose Lease is overdue, as returned by LiveReader. If it is nil,
 	// only the condition Ready counts.
 	Overdue map[string]time.Time
 	// Unconfirmed contains the nodes whose kubelet seems unreachable, but that do not count as lost
