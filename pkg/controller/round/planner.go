@@ -120,22 +120,16 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	}
 	p.interruptions = interruption.Settings{
 		Interruption: config.Interruption, Drain: config.Drain, Signals: config.Signals, Paused: clients.Switches.Paused,
-	}
-	if p.interruptions.Selects, err = selects(namespaces.Lister(), config.Interruption.NamespaceSelector); err != nil {
-		return nil, err
+		Selects: selects(namespaces.Lister(), config.Interruption.NamespaceSelector),
 	}
 	if clients.NodeOwners != nil {
 		p.interruptions.OwnerAnnotations = clients.NodeOwners.annotations
 	}
-	rebalancing := rebalance.Settings{
+	p.rebalancer = rebalance.NewPlanner(rebalance.Settings{
 		Rebalance: config.Rebalance, Gating: config.Gating, GatesReplacement: p.AdmissionPolicy.GatesReplacement,
-		Provisioning: p.Provisioning, Memory: config.Memory, Limited: p.limited,
-		Paused: clients.Switches.Paused,
-	}
-	if rebalancing.Selects, err = selects(namespaces.Lister(), config.Rebalance.NamespaceSelector); err != nil {
-		return nil, err
-	}
-	p.rebalancer = rebalance.NewPlanner(rebalancing)
+		Provisioning: p.Provisioning, Memory: config.Memory, Limited: p.limited, Paused: clients.Switches.Paused,
+		Selects: selects(namespaces.Lister(), config.Rebalance.NamespaceSelector),
+	})
 	p.protector = protection.NewPlanner(protection.Settings{Interruption: p.interruptions, ReplacementTimeout: config.replacementTimeout()})
 	p.executor = execution.New(clients.Writer, clients.Recorder, clock.RealClock{}, execution.Settings{
 		Concurrency: int(config.Concurrency), RequestTimeout: clients.RequestTimeout, DryRun: config.DryRun, Unchanged: live.Unchanged,
@@ -145,15 +139,15 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 
 // selects returns a function that reports whether pods of a namespace are moved; nil if all are.
 // Pods of a namespace that is not in the cache are not moved.
-func selects(namespaces corelisters.NamespaceLister, configured *metav1.LabelSelector) (func(namespace string) bool, error) {
-	selector, err := metav1.LabelSelectorAsSelector(configured)
-	if configured == nil || err != nil || selector.Empty() {
-		return nil, err
+func selects(namespaces corelisters.NamespaceLister, configured *metav1.LabelSelector) func(namespace string) bool {
+	selector := workload.Selector(configured) // it is valid
+	if configured == nil || selector.Empty() {
+		return nil
 	}
 	return func(name string) bool {
 		namespace, err := namespaces.Get(name)
 		return err == nil && selector.Matches(labels.Set(namespace.Labels))
-	}, nil
+	}
 }
 
 // Informers returns the informers whose events may change a plan. Leases of nodes are not among
