@@ -37,12 +37,6 @@ type Breaker struct {
 // signal and a drain or a cordon that confirms it.
 const burstWindow = time.Minute
 
-// ReadBreaker returns the state of the breaker that Plan returns.
-func ReadBreaker(s *snapshot.Snapshot, settings Settings) (b Breaker) {
-	_, _, b = Plan(s, settings)
-	return b
-}
-
 func (p *planner) observeBreaker(nodes []observedNode) (b Breaker) {
 	if !p.Interruption.Enabled {
 		return Breaker{}

@@ -64,9 +64,6 @@ func (f *fleet) plan(t interface {
 	t.Helper()
 	f.Now = start.Add(after)
 	marks, moves, breaker := interruption.Plan(f.Snapshot, f.settings)
-	if got := interruption.ReadBreaker(f.Snapshot, f.settings); names(got) != names(breaker) || got.Open != breaker.Open {
-		t.Errorf("ReadBreaker: %q, Plan: %q", names(got), names(breaker))
-	}
 	for _, m := range moves {
 		if want := slices.Contains(breaker.Unconfirmed, m.Pod.Node); m.Unconfirmed != want {
 			t.Errorf("the move off %s is unconfirmed: %t, want %t", m.Pod.Node.Name, m.Unconfirmed, want)

@@ -91,9 +91,10 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 // Breaker returns the state of the breaker for reclaim signals, as the controller reads it from the
 // nodes.
 func (v *View) Breaker() interruption.Breaker {
-	return interruption.ReadBreaker(v.Snapshot, interruption.Settings{
+	_, _, breaker := interruption.Plan(v.Snapshot, interruption.Settings{
 		Interruption: v.Interruption, Signals: v.Signals, ForcedBreaker: v.ForcedBreaker,
 	})
+	return breaker
 }
 
 // statusOf returns the status of a node as kubectl get nodes prints it.
