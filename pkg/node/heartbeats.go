@@ -47,7 +47,11 @@ func (h *heartbeats) handler() cache.ResourceEventHandler {
 	return informer.Handler[*coordinationv1.Lease]{
 		Add:    func(lease *coordinationv1.Lease) { h.record(lease, true) },
 		Update: func(_, after *coordinationv1.Lease) { h.record(after, true) },
-		Delete: func(lease *coordinationv1.Lease) { h.remove(lease.Name) },
+		Delete: func(lease *coordinationv1.Lease) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			delete(h.renewed, lease.Name)
+		},
 	}
 }
 
@@ -80,12 +84,6 @@ func (h *heartbeats) seenRenewed(name string) bool {
 	defer h.mu.Unlock()
 	last := h.renewed[name]
 	return last.changed && h.clock.Now().Round(0).Sub(last.at) < overdueAfter
-}
-
-func (h *heartbeats) remove(name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.renewed, name)
 }
 
 // Overdue returns the nodes whose Lease is overdue at now, with the time of the last renewal. It

@@ -175,7 +175,7 @@ func (f *liveFixture) unknownFor(long time.Duration) {
 // stopLeases deletes the Lease of a node.
 func stopLeases(f *liveFixture, name string) {
 	f.deleteLease(name)
-	f.remove(name)
+	f.handler().OnDelete(f.leases[name])
 }
 
 // deleteNode and deleteLease change the API server only.
