@@ -79,9 +79,6 @@ const (
 	forbiddenPause = 10 * time.Second
 )
 
-// maxHourly limits how many reports of the last hour are remembered.
-const maxHourly = 10_000
-
 // With these multiples of the concurrency, actions of one namespace or of one kind that hang, for
 // example because of a slow webhook, do not delay others.
 const kindFactor, totalFactor = 2, 3
@@ -113,7 +110,7 @@ type Executor struct {
 	pods       map[types.UID]*work
 	nodes      map[types.UID]*interruptedNode
 	departures migration.Departures
-	// hourly contains what reportStay has reported in the last hour.
+	// hourly contains what reportStay has reported in the last hour, at most 10,000 reports.
 	hourly *cache.LRUExpireCache
 }
 
@@ -124,7 +121,7 @@ func New(client kubernetes.Interface, recorder events.EventRecorder, clock clock
 		client: client, recorder: recorder, clock: clock, settings: settings,
 		busy: map[migration.Kind]int{}, busyIn: map[string]int{}, evicting: map[types.UID]bool{},
 		pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{}, departures: migration.Departures{},
-		hourly: cache.NewLRUExpireCacheWithClock(maxHourly, clock),
+		hourly: cache.NewLRUExpireCacheWithClock(10_000, clock),
 	}
 }
 
