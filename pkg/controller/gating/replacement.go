@@ -341,7 +341,8 @@ func (a *Assigner) replace(ctx context.Context, revision workload.OwnerKey, s si
 		note = "The pod waited with affinity that does not express its policy: its successor is assigned a capacity type again"
 	}
 	a.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, spot.ReasonReplacedPending, "Replace", "%s", note)
-	klog.FromContext(ctx).Info("Deleted unschedulable pod", "pod", klog.KObj(s.pod), "podUID", s.pod.UID, "cause", safety.Pending, "reason", why)
+	klog.FromContext(ctx).Info("Deleted unschedulable pod",
+		"pod", klog.KObj(s.pod), "podUID", s.pod.UID, "cause", safety.Pending, "reason", why)
 	return nil
 }
 
