@@ -50,24 +50,24 @@ func NewLabels(policy *decision.Policy, keys []string, spotKey string) (*Labels,
 		errs = append(errs, field.Invalid(path, "[]", "expected a node label that marks spot nodes"))
 	}
 	if spotKey != "" {
-		if e, ok := isSpot(policy, spotKey); ok {
-			l.spot = []v1.NodeSelectorRequirement{e}
-		} else {
-			errs = append(errs, field.Invalid(field.NewPath("gating", "spotLabel"), spotKey,
-				`expected a capacity label with values that mean spot, or "" if no pod shall require spot`))
+		e, err := isSpot(policy, spotKey)
+		if err != nil {
+			errs = append(errs, field.Invalid(field.NewPath("gating", "spotLabel"), spotKey, err.Error()))
 		}
+		l.spot = []v1.NodeSelectorRequirement{e}
 	}
 	return l, errs.ToAggregate()
 }
 
-// isSpot returns the expression that matches nodes that are spot according to the label key; false
-// if there is none.
-func isSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, bool) {
-	values, byPresence := policy.ValuesOf(key, decision.Spot)
-	if byPresence {
-		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpExists}, true
+// isSpot returns the expression that matches nodes that are spot according to the label key.
+func isSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, error) {
+	switch values, byPresence := policy.ValuesOf(key, decision.Spot); {
+	case byPresence:
+		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpExists}, nil
+	case len(values) > 0:
+		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: values}, nil
 	}
-	return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: values}, len(values) > 0
+	return v1.NodeSelectorRequirement{}, errors.New(`expected a capacity label with values that mean spot, or "" if no pod shall require spot`)
 }
 
 // notSpot returns the expression that matches nodes that are not spot according to the label key.
@@ -106,20 +106,16 @@ func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (deri
 	}
 	onDemandNodes, spotNodes := byType[decision.OnDemand], byType[decision.Spot]
 	keys := append(policy.CapacityKeys(), spot.CapacityLabel)
-	exclude := func(key string) (v1.NodeSelectorRequirement, bool) {
-		e, err := notSpot(policy, key)
-		return e, err == nil
-	}
 	if policy.UnlabeledNodes == decision.Spot && len(onDemandNodes) > 0 && len(matching(derived.notSpot, onDemandNodes)) == 0 {
-		derived.notSpot = mostMatching(keys, exclude, onDemandNodes)
+		derived.notSpot = mostMatching(policy, keys, notSpot, onDemandNodes)
 	}
 	if policy.UnlabeledNodes != decision.Spot {
 		derived.notSpot = append(slices.Clone(l.notSpot), l.ofOnDemand(policy, keys, nodes)...)
 	}
 	left := matching(derived.notSpot, spotNodes)
 	for _, key := range keys {
-		e, ok := exclude(key)
-		if len(left) == 0 || !ok || policy.UnlabeledNodes == decision.Spot { // then one label must exist
+		e, err := notSpot(policy, key)
+		if len(left) == 0 || err != nil || policy.UnlabeledNodes == decision.Spot { // then one label must exist
 			continue
 		}
 		with := append(slices.Clone(derived.notSpot), e)
@@ -135,7 +131,7 @@ func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (deri
 		hidden = left[0]
 	}
 	if len(l.spot) > 0 && len(spotNodes) > 0 && len(matching(l.spot, spotNodes)) == 0 {
-		derived.spot = mostMatching(keys, func(key string) (v1.NodeSelectorRequirement, bool) { return isSpot(policy, key) }, spotNodes)
+		derived.spot = mostMatching(policy, keys, isSpot, spotNodes)
 	}
 	return derived, hidden
 }
@@ -218,15 +214,12 @@ func HiddenNode(policy *decision.Policy, keys []string, nodes []*snapshot.Node) 
 // mostMatching returns the expression of the key for which most nodes match; none if no node
 // matches any.
 func mostMatching(
-	keys []string, expression func(key string) (v1.NodeSelectorRequirement, bool), nodes []*v1.Node,
+	policy *decision.Policy, keys []string, expression func(*decision.Policy, string) (v1.NodeSelectorRequirement, error), nodes []*v1.Node,
 ) (best []v1.NodeSelectorRequirement) {
 	most := 0
 	for _, key := range keys {
-		e, ok := expression(key)
-		if !ok {
-			continue
-		}
-		if n := len(matching([]v1.NodeSelectorRequirement{e}, nodes)); n > most {
+		e, err := expression(policy, key)
+		if n := len(matching([]v1.NodeSelectorRequirement{e}, nodes)); err == nil && n > most {
 			most, best = n, []v1.NodeSelectorRequirement{e}
 		}
 	}
