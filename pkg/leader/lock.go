@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 )
 
 // Controller is the name of the Lease that the leading controller renews.
@@ -47,12 +48,7 @@ func (l *Lock) RenewedWithin(atMost time.Duration) bool {
 
 // Holder returns the identity of the process that had the lease when it was last read; "" if it is
 // not known.
-func (l *Lock) Holder() string {
-	if holder := l.holder.Load(); holder != nil {
-		return *holder
-	}
-	return ""
-}
+func (l *Lock) Holder() string { return ptr.Deref(l.holder.Load(), "") }
 
 // Get reads the lease. Candidates read it in every retry period.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {

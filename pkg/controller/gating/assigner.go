@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
@@ -116,10 +117,7 @@ func (a *Assigner) record(pod types.UID) *pendingPod {
 func (a *Assigner) recorded(pod types.UID) pendingPod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if p := a.pending[pod]; p != nil {
-		return *p
-	}
-	return pendingPod{}
+	return ptr.Deref(a.pending[pod], pendingPod{})
 }
 
 const podsByRevision = "spot-aware-scheduler.io/pods-by-revision"

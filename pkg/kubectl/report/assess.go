@@ -212,10 +212,7 @@ func (w *AssessedWorkload) Outage(left *int) bool {
 
 // saving returns what the policy saves; 0 if it is unknown.
 func (w *AssessedWorkload) saving() float64 {
-	if w.Now == nil {
-		return 0
-	}
-	return *w.Now - *w.Then
+	return ptr.Deref(w.Now, 0) - ptr.Deref(w.Then, 0)
 }
 
 // keepsPlace reports whether the workload does not opt in, so that the policy changes nothing.
