@@ -137,13 +137,11 @@ func workloadOf(kind, name string, replicas int32, places []string, o words) []r
 
 // annotate gives a workload, or a single pod, the annotations that configure its policy.
 func annotate(object metav1.Object, o words) {
-	annotations := maps.Clone(object.GetAnnotations())
+	annotations := map[string]string{}
+	maps.Copy(annotations, object.GetAnnotations())
 	for option, key := range map[string]string{"min": spot.MinOnDemandAnnotation, "cap": spot.MaxPerPoolAnnotation,
 		"disruptions": spot.DisruptionsAnnotation} {
 		if value, given := o.get(option); given {
-			if annotations == nil {
-				annotations = map[string]string{}
-			}
 			annotations[key] = value
 		}
 	}

@@ -139,12 +139,9 @@ func addPorts(used fwk.HostPortInfo, ports []v1.ContainerPort) {
 }
 
 func conflict(used fwk.HostPortInfo, ports []v1.ContainerPort) bool {
-	for _, port := range ports {
-		if used.CheckConflict(port.HostIP, string(port.Protocol), port.HostPort) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ports, func(port v1.ContainerPort) bool {
+		return used.CheckConflict(port.HostIP, string(port.Protocol), port.HostPort)
+	})
 }
 
 // hostPorts returns the host ports that the pod uses while it runs.

@@ -270,12 +270,9 @@ func (c *candidate) findOffers() {
 
 // mayHaveSibling reports whether nothing indicates that the workload must have only one replica.
 func (c *candidate) mayHaveSibling() bool {
-	for i := range c.p.Spec.Volumes {
-		if v := &c.p.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.HostPath != nil {
-			return false
-		}
-	}
-	return c.w.Deployment != nil && c.w.Deployment.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType
+	hasData := func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.HostPath != nil }
+	return c.w.Deployment != nil && c.w.Deployment.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType &&
+		!slices.ContainsFunc(c.p.Spec.Volumes, hasData)
 }
 
 // groupKind returns a kind with its group, such as Deployment.apps.
