@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -109,10 +110,7 @@ func (w *WaitingPods) wakeNext(owner workload.OwnerKey, change ownerChange) {
 // scheduling cycle needs the lock.
 func (w *WaitingPods) markDue(owner workload.OwnerKey, ownerChanged bool, unblocked func(*v1.Pod, Wait) bool) {
 	w.mu.Lock()
-	entries := make([]*waitingPod, 0, len(w.byOwner[owner]))
-	for _, entry := range w.byOwner[owner] {
-		entries = append(entries, entry)
-	}
+	entries := slices.Collect(maps.Values(w.byOwner[owner]))
 	w.mu.Unlock()
 	entries = slices.DeleteFunc(entries, func(entry *waitingPod) bool { return !unblocked(entry.pod, entry.Wait) })
 	w.mu.Lock()
