@@ -118,7 +118,7 @@ func newPlanner(s *snapshot.Snapshot, settings Settings, progress Progress) *pla
 func (p *planner) add(o *observation, step func(*observation) Action) {
 	recovery.Guard(recovery.Pod, klog.KObj(o.Pod), func() {
 		a := step(o)
-		if a.Kind == "" || a.removes() && p.settings.Paused.Stops(a.cause()) {
+		if a.Kind == "" || a.removes() && (p.settings.Paused.Stops(a.cause()) || a.Unconfirmed && safety.Rules[a.cause()].Confirmed) {
 			return
 		}
 		if a.Kind == EvictPod {

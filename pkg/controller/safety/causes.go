@@ -35,14 +35,12 @@ const (
 
 // Rule is a row of the table.
 type Rule struct {
-	// Limited: the limits of moves per hour apply. Other removals are counted, but never refused
-	// by a limit.
+	// Limited: the limits of moves per hour apply.
 	Limited bool
 	// SavesCost: the move only saves cost, so the schedules apply.
 	SavesCost bool
 	// Confirmed: while the breaker is open, the removal waits until a second fact confirms the end
-	// of the node. A Reclaim of the node then needs a ready replacement. Other removals do not
-	// depend on the breaker.
+	// of the node. A Reclaim of the node then needs a ready replacement.
 	Confirmed bool
 	// Checked: the Node and the Lease of its kubelet are read from the API server before the
 	// removal.
