@@ -93,7 +93,8 @@ func (e *Executor) reportStay(ctx context.Context, a migration.Action) {
 // logValues returns the log fields of an action: the pod, its node and its current or former
 // workload.
 func logValues(a migration.Action) []any {
-	values := []any{"pod", klog.KObj(a.Pod), "podUID", a.Pod.UID, "action", a.Kind, "cause", a.Removal().Cause, "reason", a.Reason, "method", a.Method}
+	values := []any{"pod", klog.KObj(a.Pod), "podUID", a.Pod.UID, "action", a.Kind, "cause", a.Removal().Cause, "reason", a.Reason,
+		"method", a.Method}
 	if node := a.Pod.Node; node != nil {
 		values = append(values, "node", node.Name, "capacityType", node.Facts.Capacity.Type)
 	}
@@ -107,11 +108,11 @@ func logValues(a migration.Action) []any {
 	return values
 }
 
-// serving counts the ready pods of a workload that do not terminate, when the action was planned.
+// serving counts the ready live pods of a workload when the action was planned.
 func serving(w *snapshot.Workload) (n int) {
 	for _, revision := range w.Revisions {
 		for _, pod := range revision.Pods {
-			if _, ready := pod.Ready(); ready && pod.DeletionTimestamp == nil {
+			if _, ready := pod.Ready(); ready {
 				n++
 			}
 		}
