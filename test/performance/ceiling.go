@@ -100,7 +100,8 @@ func newBinder(config string, inFlight int, events bool) (*binder, error) {
 		return nil, err
 	}
 	connection.QPS = -1
-	connection.ContentType, connection.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	connection.ContentType = runtime.ContentTypeProtobuf
+	connection.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(connection)
 	return &binder{client: client, inFlight: inFlight, events: events, ready: make(chan struct{})}, err
 }
@@ -108,12 +109,12 @@ func newBinder(config string, inFlight int, events bool) (*binder, error) {
 // run binds pods until ctx is done.
 func (b *binder) run(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactory(b.client, 0)
-	core, storage := factory.Core().V1(), factory.Storage().V1()
+	core, apps, storage := factory.Core().V1(), factory.Apps().V1(), factory.Storage().V1()
 	for _, informer := range []cache.SharedIndexInformer{
 		core.Namespaces().Informer(), core.Services().Informer(), core.ReplicationControllers().Informer(),
 		core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer(),
-		factory.Apps().V1().Deployments().Informer(), factory.Apps().V1().ReplicaSets().Informer(), factory.Apps().V1().StatefulSets().Informer(),
-		storage.StorageClasses().Informer(), storage.CSINodes().Informer(), storage.CSIDrivers().Informer(), storage.CSIStorageCapacities().Informer(),
+		apps.Deployments().Informer(), apps.ReplicaSets().Informer(), apps.StatefulSets().Informer(), storage.StorageClasses().Informer(),
+		storage.CSINodes().Informer(), storage.CSIDrivers().Informer(), storage.CSIStorageCapacities().Informer(),
 		factory.Policy().V1().PodDisruptionBudgets().Informer(),
 	} {
 		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{}); err != nil {
@@ -162,7 +163,8 @@ func (b *binder) bind(ctx context.Context, pod *v1.Pod) error {
 	began := time.Now()
 	node := b.nodes[int(b.next.Add(1))%len(b.nodes)]
 	err := b.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Target: v1.ObjectReference{Kind: "Node", Name: node},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Target:     v1.ObjectReference{Kind: "Node", Name: node},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("binding %s: %w", pod.Name, err)
@@ -176,8 +178,10 @@ func (b *binder) bind(ctx context.Context, pod *v1.Pod) error {
 		EventTime:           metav1.NowMicro(),
 		ReportingController: "ceiling", ReportingInstance: "ceiling-bench",
 		Action: "Binding", Reason: "Scheduled", Type: v1.EventTypeNormal,
-		Regarding: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
-		Note:      fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node),
+		Regarding: v1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		},
+		Note: fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node),
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("creating the event of %s: %w", pod.Name, err)
@@ -209,7 +213,9 @@ func (b *binder) serve(address string) error {
 			http.Error(response, "the caches have not synced", http.StatusServiceUnavailable)
 		}
 	})
-	server := &http.Server{Addr: address, Handler: mux, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}, ReadHeaderTimeout: time.Minute}
+	server := &http.Server{
+		Addr: address, Handler: mux, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}, ReadHeaderTimeout: time.Minute,
+	}
 	return server.ListenAndServeTLS("", "")
 }
 

@@ -17,11 +17,9 @@ import (
 )
 
 const (
-	// window is the time in which the limits bound the number of moves.
-	window = time.Hour
-	// margin is how much longer a move counts. Its request may reach the API server so long after
-	// it was counted.
-	margin = time.Minute
+	// window is how long a move counts: the hour that limits bound, and a minute, because its
+	// request may reach the API server so long after it was counted.
+	window = time.Hour + time.Minute
 	// maxWorkload limits the length of a workload's name in the ledger, which tenants choose.
 	// Workloads of a namespace with the same beginning count as one.
 	maxWorkload = 250
@@ -50,7 +48,7 @@ type Options struct {
 //     does not know them reads or creates it before one that knows them writes it again.
 //   - The wall clock of a process that reads the ledger is ahead of the clock of the process that
 //     wrote it last. Entries then expire earlier by the difference.
-//   - A process is suspended after its last check, and its request arrives more than margin late.
+//   - A process is suspended after its last check, and its request arrives more than a minute late.
 //
 // A move counts from its last attempt, also if the API server refuses the request. Further attempts
 // for the same pod are the same move.
@@ -205,7 +203,7 @@ func (g *Gate) refusal(pod types.UID, m *move) error {
 		}
 		refused := &LimitError{Cause: m.Cause, Limit: fmt.Sprintf("limits.%s is %d", limit.name, limit.most)}
 		if limit.most > 0 {
-			refused.Until = now.Add(oldest + window + margin - g.age())
+			refused.Until = now.Add(oldest + window - g.age())
 		}
 		return refused
 	}
@@ -215,7 +213,7 @@ func (g *Gate) refusal(pod types.UID, m *move) error {
 // expire removes the moves that no longer count.
 func (g *Gate) expire() {
 	for pod, m := range g.moves {
-		if g.age()-m.at >= window+margin {
+		if g.age()-m.at >= window {
 			delete(g.moves, pod)
 		}
 	}

@@ -32,9 +32,6 @@ func WithRemoval(ctx context.Context, r Removal) context.Context {
 	return context.WithValue(ctx, removalKey{}, r)
 }
 
-// errNoRemoval is returned for a request that removes pods without a Removal in its context.
-var errNoRemoval = errors.New("bug: request to remove a pod without a cause")
-
 // Enforce returns a transport that asks g before each request that changes an object and has a
 // Removal in its context. A request that removes pods without a Removal fails.
 func (g *Gate) Enforce(next http.RoundTripper) http.RoundTripper {
@@ -47,7 +44,7 @@ func (g *Gate) Enforce(next http.RoundTripper) http.RoundTripper {
 		case marked:
 			err = g.Allow(request.Context(), r)
 		case removes:
-			err = errNoRemoval
+			err = errors.New("bug: request to remove a pod without a cause")
 		}
 		if err != nil {
 			return Refuse(request, err)
