@@ -98,7 +98,7 @@ func TestSearchOmitsUnlabeledNodes(t *testing.T) {
 	if scope != FewNodes {
 		t.Fatalf("scope %s, want %s", scope, FewNodes)
 	}
-	if diff := cmp.Diff(map[string]int{"spot-a": maxNarrowNodes}, byGroup(result, infos)); diff != "" {
+	if diff := cmp.Diff(map[string]int{"spot-a": narrowNodes}, byGroup(result, infos)); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}
 }

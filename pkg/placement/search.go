@@ -4,16 +4,24 @@ import (
 	"cmp"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// maxNarrowNodes is the number of nodes in a narrow search. It equals the scheduler's own minimum
-// (minFeasibleNodesToFind in pkg/scheduler/schedule_one.go of Kubernetes 1.36).
-const maxNarrowNodes = 100
+// A narrow search has narrowNodes nodes. Nodes of one pool with equally many siblings have the same
+// rank, so more nodes add little but choice for the default scorers. maxNarrowNodes limits the
+// search if there are more pools, or if other plugins may treat the nodes of a pool differently. It
+// equals the scheduler's own minimum (minFeasibleNodesToFind in pkg/scheduler/schedule_one.go of
+// Kubernetes 1.36).
+const (
+	narrowNodes    = 16
+	maxNarrowNodes = 100
+)
 
 // Scope is the extent of a search: the label search of decision_duration_seconds.
 type Scope string
@@ -58,10 +66,10 @@ func Widen(cycle fwk.CycleState) bool {
 // PreFilter. The result is nil for all nodes.
 //
 // The search is narrow if Narrow was called and Widen was not called since. A narrow search
-// includes some nodes of every pool of the preferred capacity type, or of the other type if that
-// has no room. It prefers nodes with the fewest siblings, and includes only nodes on which the pod
-// roughly fits. A rare pool is thus never missed, and the scores decide among all pools. If more
-// than maxNarrowNodes pools have room, some pools are omitted.
+// includes nodes of every pool of the preferred capacity type, or of the other type if that has no
+// room. It prefers nodes with the fewest siblings, and includes only nodes on which the pod roughly
+// fits. A rare pool is thus never missed, and the scores decide among all pools. If more than
+// maxNarrowNodes pools have room, some pools are omitted.
 func (s *State) Search(cycle fwk.CycleState) (*fwk.PreFilterResult, Scope) {
 	data, err := cycle.Read(searchKey)
 	if err != nil {
@@ -79,7 +87,7 @@ func (s *State) Search(cycle fwk.CycleState) (*fwk.PreFilterResult, Scope) {
 	fits := func(n *nodeState) bool { return n.fits(requirements) }
 	s.Counter.rotation++
 	for _, capacity := range s.capacityTypes() {
-		if names := s.candidates(s.orderedPools(capacity), fits); len(names) > 0 {
+		if names := s.candidates(s.orderedPools(capacity), s.nodesToSearch(), fits); len(names) > 0 {
 			this.scope = FewNodes
 			return &fwk.PreFilterResult{NodeNames: names}, FewNodes
 		}
@@ -111,13 +119,13 @@ func (s *State) Select(names []string) (selected []int) {
 
 func (s *State) selectAmong(accepts func(*nodeState) bool) sets.Set[string] {
 	for _, capacity := range s.capacityTypes() {
-		names := s.candidates(s.orderedPools(capacity), accepts)
+		names := s.candidates(s.orderedPools(capacity), maxNarrowNodes, accepts)
 		if len(names) == 0 {
 			continue
 		}
 		if capacity == decision.Spot && s.Plan.PoolCap > 0 && s.Plan.Grant == decision.NotGranted {
 			best := slices.MaxFunc(sets.List(names), func(a, b string) int { return cmp.Compare(s.Rank(a), s.Rank(b)) })
-			names = s.candidates([]*pool{s.Counter.nodes[best].pool}, accepts)
+			names = s.candidates([]*pool{s.Counter.nodes[best].pool}, maxNarrowNodes, accepts)
 		}
 		return names
 	}
@@ -138,13 +146,28 @@ func (s *State) capacityTypes() []decision.CapacityType {
 	return types
 }
 
-// candidates returns at most maxNarrowNodes nodes of pools that the policy admits and accepts
-// reports. Each pool contributes about the same number of nodes. Later pools fill the share that a
-// pool cannot use.
-func (s *State) candidates(pools []*pool, accepts func(*nodeState) bool) sets.Set[string] {
-	names := make(sets.Set[string], maxNarrowNodes)
+// nodesToSearch returns the number of nodes in a narrow search if there are not more pools. It is
+// larger for a pod with preferences for nodes, or with volumes, devices or constraints that fits
+// does not check.
+func (s *State) nodesToSearch() int {
+	spec := &s.Pod.Spec
+	affinity := ptr.Deref(spec.Affinity, v1.Affinity{})
+	nodes := ptr.Deref(affinity.NodeAffinity, v1.NodeAffinity{})
+	claims := func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+	if affinity.PodAffinity != nil || affinity.PodAntiAffinity != nil || len(nodes.PreferredDuringSchedulingIgnoredDuringExecution) > 0 ||
+		len(spec.TopologySpreadConstraints) > 0 || len(spec.ResourceClaims) > 0 || slices.ContainsFunc(spec.Volumes, claims) {
+		return maxNarrowNodes
+	}
+	return narrowNodes
+}
+
+// candidates returns nodes of pools that the policy admits and accepts reports: total, or one of
+// each of the first maxNarrowNodes pools if there are more pools. Each pool contributes about the
+// same number of nodes. Later pools fill the share that a pool cannot use.
+func (s *State) candidates(pools []*pool, total int, accepts func(*nodeState) bool) sets.Set[string] {
+	names := make(sets.Set[string], total)
 	for i, p := range pools {
-		quota := max(1, (maxNarrowNodes-len(names))/(len(pools)-i))
+		quota := max(1, (total-len(names))/(len(pools)-i))
 		// If a pool has more nodes than siblings, some nodes have none. Prefer these.
 		few := s.inPool[p.index] / len(p.nodes)
 		var rest []*nodeState

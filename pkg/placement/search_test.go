@@ -117,23 +117,23 @@ func TestSearch(t *testing.T) {
 		search
 		want map[string]int
 	}{
-		"the floor needs on-demand": {search{desired: 3, groups: []group{{"on-demand", "a", 200, nil}, {"spot", "a", 200, nil}}}, map[string]int{"on-demand-a": 100}},
+		"the floor needs on-demand": {search{desired: 3, groups: []group{{"on-demand", "a", 200, nil}, {"spot", "a", 200, nil}}}, map[string]int{"on-demand-a": 16}},
 		"spot is full: on-demand": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}},
-			map[string]int{"on-demand-a": 50, "on-demand-f": 1}},
+			map[string]int{"on-demand-a": 8, "on-demand-f": 1}},
 		"spot is full, overflow Never: no on-demand": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}, plan: noOverflow}, nil},
 		"spot, overflow Never": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, nil}}, plan: noOverflow},
-			map[string]int{"spot-a": 100}},
-		"equal shares of the pools": {search{desired: 3, groups: []group{onFloor, {"spot", "a", 400, nil}, {"spot", "b", 60, nil}, {"spot", "c", 5, nil}}},
-			map[string]int{"spot-a": 33, "spot-b": 33, "spot-c": 5}},
-		"equal shares, small pool first": {search{desired: 3, groups: []group{onFloor, {"spot", "c", 5, nil}, {"spot", "b", 60, nil}, {"spot", "a", 400, nil}}},
-			map[string]int{"spot-a": 48, "spot-b": 47, "spot-c": 5}},
+			map[string]int{"spot-a": 16}},
+		"equal shares of the pools": {search{desired: 3, groups: []group{onFloor, {"spot", "a", 400, nil}, {"spot", "b", 60, nil}, {"spot", "c", 3, nil}}},
+			map[string]int{"spot-a": 5, "spot-b": 5, "spot-c": 3}},
+		"equal shares, small pool first": {search{desired: 3, groups: []group{onFloor, {"spot", "c", 3, nil}, {"spot", "b", 60, nil}, {"spot", "a", 400, nil}}},
+			map[string]int{"spot-a": 7, "spot-b": 6, "spot-c": 3}},
 		"pods that name their node": {search{desired: 3, groups: []group{{"on-demand", "a", 200, nil}}, pod: func(p *v1.Pod) {
 			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
 				NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{"on-demand-a-1"}}}}},
 			}}}
 		}}, nil},
-		"a rare pool, listed last": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 900, nil}, {"spot", "c", 20, nil}}}, map[string]int{"spot-c": 20}},
-		"spot is full":             {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}}, map[string]int{"on-demand-a": 50, "on-demand-f": 1}},
+		"a rare pool, listed last": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 900, nil}, {"spot", "c", 10, nil}}}, map[string]int{"spot-c": 10}},
+		"spot is full":             {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}}, map[string]int{"on-demand-a": 8, "on-demand-f": 1}},
 		"one spot node has room": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}, {"spot", "b", 1, nil}}},
 			map[string]int{"spot-b": 1}},
 		"on-demand is full, no budget": {search{desired: 1, groups: []group{{"on-demand", "a", 200, full}, {"spot", "a", 200, nil}}}, nil},
@@ -143,9 +143,9 @@ func TestSearch(t *testing.T) {
 		"number of pods":               {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.has.pods = 0 }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
 		"unschedulable":                {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.node.Spec.Unschedulable = true }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
 		"taints":                       {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectNoSchedule)}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
-		"PreferNoSchedule taints":      {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectPreferNoSchedule)}}}, map[string]int{"on-demand-a": 100}},
-		"tolerated taints":             {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectNoExecute)}}, pod: func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Key: "team", Operator: v1.TolerationOpExists}} }}, map[string]int{"on-demand-a": 100}},
-		"node selector":                {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 150, nil}}, pod: func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: "b"} }}, map[string]int{"on-demand-b": 50}},
+		"PreferNoSchedule taints":      {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectPreferNoSchedule)}}}, map[string]int{"on-demand-a": 16}},
+		"tolerated taints":             {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectNoExecute)}}, pod: func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Key: "team", Operator: v1.TolerationOpExists}} }}, map[string]int{"on-demand-a": 16}},
+		"node selector":                {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 150, nil}}, pod: func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: "b"} }}, map[string]int{"on-demand-b": 8}},
 		"an extended resource of few nodes": {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 3, func(i *nodeInfo) { i.has.scalar = map[v1.ResourceName]int64{"example.com/gpu": 1} }}},
 			pod: func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1") }}, map[string]int{"on-demand-b": 3}},
 		"ephemeral storage of few nodes": {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 3, func(i *nodeInfo) { i.has.ephemeral = 1 << 30 }}},
@@ -188,8 +188,8 @@ func TestSearchAvoidsSiblings(t *testing.T) {
 	s := stateFor(1, infos)
 	for range 3 {
 		result, _ := s.Search(narrowed())
-		if !result.NodeNames.HasAll("on-demand-a-7", "on-demand-a-250") || len(result.NodeNames) != 100 {
-			t.Errorf("%d nodes to search; want 100, including both without siblings", len(result.NodeNames))
+		if !result.NodeNames.HasAll("on-demand-a-7", "on-demand-a-250") || len(result.NodeNames) != 16 {
+			t.Errorf("%d nodes to search; want 16, including both without siblings", len(result.NodeNames))
 		}
 	}
 }
@@ -202,7 +202,7 @@ func TestSearchPrefersFewerSiblings(t *testing.T) {
 		switch {
 		case i < 190:
 			info.used.cpu, siblings = info.has.cpu, 0
-		case i%2 == 0:
+		case i%10 == 0:
 			siblings = 2
 		}
 		for j := range siblings {
@@ -216,7 +216,7 @@ func TestSearchPrefersFewerSiblings(t *testing.T) {
 			got[len(info.pods)]++
 		}
 	}
-	if diff := cmp.Diff(map[int]int{2: 55, 3: 45}, got); diff != "" {
+	if diff := cmp.Diff(map[int]int{2: 11, 3: 5}, got); diff != "" {
 		t.Errorf("nodes to search by their siblings (-want +got):\n%s", diff)
 	}
 }
@@ -262,14 +262,14 @@ func TestSearchOfManyPools(t *testing.T) {
 		info.used.cpu = info.has.cpu
 	}
 	result, _ = stateFor(1, infos).Search(narrowed())
-	if diff := cmp.Diff(map[string]int{"on-demand-0": 4}, byGroup(result, infos)); diff != "" {
+	if diff := cmp.Diff(map[string]int{"on-demand-0": 3}, byGroup(result, infos)); diff != "" {
 		t.Errorf("nodes to search if most are full (-want +got):\n%s", diff)
 	}
 }
 
 // All nodes take turns, and so do all equal pools.
 func TestSearchesTakeTurns(t *testing.T) {
-	infos := cluster(group{"on-demand", "a", 200, nil}, group{"on-demand", "b", 500, nil})
+	infos := cluster(group{"on-demand", "a", 32, nil}, group{"on-demand", "b", 80, nil})
 	s := stateFor(1, infos)
 	turns := map[string]int{}
 	for range 20 {
@@ -279,10 +279,53 @@ func TestSearchesTakeTurns(t *testing.T) {
 		}
 	}
 	for _, info := range infos {
-		want := map[string]int{"a": 20 * 50 / 200, "b": 20 * 50 / 500}[info.node.Labels[v1.LabelTopologyZone]]
+		want := map[string]int{"a": 20 * 8 / 32, "b": 20 * 8 / 80}[info.node.Labels[v1.LabelTopologyZone]]
 		if turns[info.node.Name] != want {
 			t.Errorf("%s was in %d of 20 searches, want %d", info.node.Name, turns[info.node.Name], want)
 		}
+	}
+}
+
+// A search has one node of each pool if there are many, and more nodes for a pod that other plugins
+// may have preferences or further requirements for.
+func TestNodesToSearch(t *testing.T) {
+	preferred := []v1.PreferredSchedulingTerm{{Weight: 1}}
+	required := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+		{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpExists},
+	}}}}
+	cases := map[string]struct {
+		pools int
+		spec  v1.PodSpec
+		want  int
+	}{
+		"one pool":                {1, v1.PodSpec{}, 16},
+		"12 pools":                {12, v1.PodSpec{}, 16},
+		"60 pools":                {60, v1.PodSpec{}, 60},
+		"120 pools":               {120, v1.PodSpec{}, 100},
+		"preferred node affinity": {12, v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}}}, 100},
+		"required node affinity":  {12, v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}}, 16},
+		"pod affinity":            {12, v1.PodSpec{Affinity: &v1.Affinity{PodAffinity: &v1.PodAffinity{}}}, 100},
+		"pod anti-affinity":       {12, v1.PodSpec{Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{}}}, 100},
+		"spread constraint":       {12, v1.PodSpec{TopologySpreadConstraints: make([]v1.TopologySpreadConstraint, 1)}, 100},
+		"resource claim":          {12, v1.PodSpec{ResourceClaims: make([]v1.PodResourceClaim, 1)}, 100},
+		"volume claim":            {12, v1.PodSpec{Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}}, 100},
+		"ephemeral volume":        {12, v1.PodSpec{Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}}, 100},
+		"configuration":           {12, v1.PodSpec{Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}}}}, 16},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			groups := make([]group, test.pools)
+			for i := range groups {
+				groups[i] = group{"on-demand", fmt.Sprint("z", i), 1200 / test.pools, nil}
+			}
+			infos := cluster(groups...)
+			s := stateFor(1, infos)
+			s.Pod = &v1.Pod{Spec: test.spec}
+			result, _ := s.Search(narrowed())
+			if zones := byGroup(result, infos); len(result.NodeNames) != test.want || len(zones) != min(test.pools, maxNarrowNodes) {
+				t.Errorf("%d nodes of %d pools, want %d of %d", len(result.NodeNames), len(zones), test.want, min(test.pools, maxNarrowNodes))
+			}
+		})
 	}
 }
 
