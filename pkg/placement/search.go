@@ -13,11 +13,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// A narrow search has narrowNodes nodes. Nodes of one pool with equally many siblings have the same
-// rank, so more nodes add little but choice for the default scorers. maxNarrowNodes limits the
-// search if there are more pools, or if other plugins may treat the nodes of a pool differently. It
-// equals the scheduler's own minimum (minFeasibleNodesToFind in pkg/scheduler/schedule_one.go of
-// Kubernetes 1.36).
+// A narrow search has narrowNodes nodes: nodes of a pool with equally many siblings rank alike. It
+// has up to maxNarrowNodes if there are more pools, or if other plugins may tell such nodes apart.
+// That is the scheduler's own minimum (minFeasibleNodesToFind in Kubernetes 1.36).
 const (
 	narrowNodes    = 16
 	maxNarrowNodes = 100
@@ -50,12 +48,9 @@ func Narrow(cycle fwk.CycleState) { cycle.Write(searchKey, &search{}) }
 // Widen makes the cycle's next search cover all nodes. It reports whether the last search covered
 // few nodes only.
 func Widen(cycle fwk.CycleState) bool {
-	data, err := cycle.Read(searchKey)
-	if err != nil {
-		return false
-	}
-	s := data.(*search)
-	if s.scope != FewNodes {
+	data, _ := cycle.Read(searchKey)
+	s, _ := data.(*search)
+	if s == nil || s.scope != FewNodes {
 		return false
 	}
 	s.scope = AllAfterFew
@@ -110,26 +105,22 @@ func (s *State) Select(names []string) (selected []int) {
 			n.selection, n.candidate = number, i
 		}
 	}
-	for name := range s.selectAmong(func(n *nodeState) bool { return n.selection == number }) {
-		selected = append(selected, s.Counter.nodes[name].candidate)
+	accepts := func(n *nodeState) bool { return n.selection == number }
+	for _, capacity := range s.capacityTypes() {
+		few := s.candidates(s.orderedPools(capacity), maxNarrowNodes, accepts)
+		if len(few) > 0 && capacity == decision.Spot && s.Plan.PoolCap > 0 && s.Plan.Grant == decision.NotGranted {
+			best := slices.MaxFunc(sets.List(few), func(a, b string) int { return cmp.Compare(s.Rank(a), s.Rank(b)) })
+			few = s.candidates([]*pool{s.Counter.nodes[best].pool}, maxNarrowNodes, accepts)
+		}
+		for name := range few {
+			selected = append(selected, s.Counter.nodes[name].candidate)
+		}
+		if len(selected) > 0 {
+			break
+		}
 	}
 	slices.Sort(selected)
 	return selected
-}
-
-func (s *State) selectAmong(accepts func(*nodeState) bool) sets.Set[string] {
-	for _, capacity := range s.capacityTypes() {
-		names := s.candidates(s.orderedPools(capacity), maxNarrowNodes, accepts)
-		if len(names) == 0 {
-			continue
-		}
-		if capacity == decision.Spot && s.Plan.PoolCap > 0 && s.Plan.Grant == decision.NotGranted {
-			best := slices.MaxFunc(sets.List(names), func(a, b string) int { return cmp.Compare(s.Rank(a), s.Rank(b)) })
-			names = s.candidates([]*pool{s.Counter.nodes[best].pool}, maxNarrowNodes, accepts)
-		}
-		return names
-	}
-	return nil
 }
 
 // capacityTypes returns the capacity types that the plan admits, the preferred one first.
@@ -146,16 +137,15 @@ func (s *State) capacityTypes() []decision.CapacityType {
 	return types
 }
 
-// nodesToSearch returns the number of nodes in a narrow search if there are not more pools. It is
-// larger for a pod with preferences for nodes, or with volumes, devices or constraints that fits
-// does not check.
+// nodesToSearch returns the number of nodes in a narrow search. It is larger for a pod with
+// preferences, or with requirements that fits does not check.
 func (s *State) nodesToSearch() int {
 	spec := &s.Pod.Spec
-	affinity := ptr.Deref(spec.Affinity, v1.Affinity{})
-	nodes := ptr.Deref(affinity.NodeAffinity, v1.NodeAffinity{})
 	claims := func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
-	if affinity.PodAffinity != nil || affinity.PodAntiAffinity != nil || len(nodes.PreferredDuringSchedulingIgnoredDuringExecution) > 0 ||
-		len(spec.TopologySpreadConstraints) > 0 || len(spec.ResourceClaims) > 0 || slices.ContainsFunc(spec.Volumes, claims) {
+	a := ptr.Deref(spec.Affinity, v1.Affinity{})
+	nodes := ptr.Deref(a.NodeAffinity, v1.NodeAffinity{}).PreferredDuringSchedulingIgnoredDuringExecution
+	if a.PodAffinity != nil || a.PodAntiAffinity != nil || len(nodes)+len(spec.TopologySpreadConstraints)+len(spec.ResourceClaims) > 0 ||
+		slices.ContainsFunc(spec.Volumes, claims) {
 		return maxNarrowNodes
 	}
 	return narrowNodes
@@ -183,11 +173,9 @@ func (s *State) candidates(pools []*pool, total int, accepts func(*nodeState) bo
 				quota--
 			}
 		}
-		if quota > 0 {
-			slices.SortStableFunc(rest, func(a, b *nodeState) int { return cmp.Compare(a.siblings(s.revision), b.siblings(s.revision)) })
-			for _, n := range rest[:min(quota, len(rest))] {
-				names.Insert(n.name)
-			}
+		slices.SortStableFunc(rest, func(a, b *nodeState) int { return cmp.Compare(a.siblings(s.revision), b.siblings(s.revision)) })
+		for _, n := range rest[:min(quota, len(rest))] {
+			names.Insert(n.name)
 		}
 		// The next search continues here, so each node is eventually searched.
 		p.next = (p.next + visited) % len(p.nodes)

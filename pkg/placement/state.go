@@ -161,10 +161,7 @@ func (s *State) Write(cycle fwk.CycleState) { cycle.Write(stateKey, s) }
 // Read returns the State of this cycle; nil if the policy of ReplicaSafety does not apply to the
 // pod.
 func Read(cycle fwk.CycleState) *State {
-	data, err := cycle.Read(stateKey)
-	if err != nil {
-		return nil
-	}
+	data, _ := cycle.Read(stateKey)
 	s, _ := data.(*State)
 	return s
 }

@@ -25,11 +25,9 @@ func refuse(cycle fwk.CycleState, wait placement.OwnerWait) *fwk.Status {
 
 // readOwnerWait returns what refuse stored; nil if the pod does not wait for its owner.
 func readOwnerWait(cycle fwk.CycleState) *placement.OwnerWait {
-	data, err := cycle.Read(ownerWaitKey)
-	if err != nil {
-		return nil
-	}
-	return data.(*placement.OwnerWait)
+	data, _ := cycle.Read(ownerWaitKey)
+	wait, _ := data.(*placement.OwnerWait)
+	return wait
 }
 
 func refuseUnknownOwner(cycle fwk.CycleState, err error) *fwk.Status {

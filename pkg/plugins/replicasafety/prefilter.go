@@ -58,7 +58,9 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	state.Write(cycle)
 	nodesToSearch, scope := state.Search(cycle)
 	decisionDuration.WithLabelValues(p.profile, string(scope)).Observe(p.clock.Since(start).Seconds())
-	logPlan(klog.FromContext(ctx), state, scope)
+	if logger := klog.FromContext(ctx).V(4); logger.Enabled() { // computing the arguments costs more than the plan
+		logger.Info("Planned placement", append(state.LogFields(), "grant", state.Plan.Grant, "search", scope)...)
+	}
 	if scope != placement.FewNodes && state.AdmitsAll() {
 		state.MayPreempt.Store(true)
 		return nil, fwk.NewStatus(fwk.Skip) // otherwise Filter would return the same answer for thousands of nodes
@@ -76,15 +78,6 @@ func (p *Plugin) reportInvalid(cycle fwk.CycleState, attempt *placement.Attempt,
 	}
 	profilemetrics.RecordInvalidAnnotations(p.profile, len(attempt.Invalid))
 	workload.RecordInvalid(p.recorder, attempt.Pod, attempt.Invalid)
-}
-
-func logPlan(logger klog.Logger, s *placement.State, scope placement.Scope) {
-	if logger = logger.V(4); !logger.Enabled() { // computing the arguments costs more than the plan
-		return
-	}
-	w := &s.Subject.Pod.Workload
-	logger.Info("Planned placement", "pod", klog.KObj(s.Pod), "revision", w.Revision, "desired", w.Desired,
-		"floor", s.Plan.Floor, "spotBudget", s.Plan.Budget, "grant", s.Plan.Grant, "search", scope)
 }
 
 // PreFilterExtensions returns the plugin itself.
