@@ -87,6 +87,7 @@ type nodeState struct {
 	// CPU cache. Following pointers would dominate its cost.
 	free       workload.Resources
 	restricted bool // cordoned or tainted: some pods cannot be scheduled here
+	avoided    bool // with a taint PreferNoSchedule: some pods should not
 	pods       []revisionCount
 	pool       *pool // nil: not counted
 	position   int   // index in pool.nodes
@@ -159,6 +160,7 @@ func (c *Counter) recount(n *nodeState, now time.Time) {
 	until = node.Earlier(until, c.Evidence.Set(object, facts.Capacity, now))
 	n.facts, n.free, n.until = facts, n.info.Free(), math.MaxInt64
 	n.restricted = object.Spec.Unschedulable || len(object.Spec.Taints) > 0
+	n.avoided = slices.ContainsFunc(object.Spec.Taints, func(t v1.Taint) bool { return !workload.ExcludesPods(&t) })
 	if !until.IsZero() {
 		n.until = until.UnixNano()
 		c.nextChange = min(c.nextChange, n.until)

@@ -158,7 +158,8 @@ func (s *State) candidates(pools []*pool, total int, accepts func(*nodeState) bo
 	names := make(sets.Set[string], total)
 	for i, p := range pools {
 		quota := max(1, (total-len(names))/(len(pools)-i))
-		// If a pool has more nodes than siblings, some nodes have none. Prefer these.
+		// If a pool has more nodes than siblings, some nodes have none. Prefer these, without taints
+		// PreferNoSchedule.
 		few := s.inPool[p.index] / len(p.nodes)
 		var rest []*nodeState
 		visited := 0
@@ -166,7 +167,7 @@ func (s *State) candidates(pools []*pool, total int, accepts func(*nodeState) bo
 			n := p.nodes[(p.next+visited)%len(p.nodes)]
 			switch {
 			case s.Plan.RankClass(n.facts) == decision.LastResort || s.admit(n) != decision.Admitted || !accepts(n):
-			case s.inPool[p.index] > 0 && n.siblings(s.revision) > few:
+			case n.avoided, s.inPool[p.index] > 0 && n.siblings(s.revision) > few:
 				rest = append(rest, n)
 			default:
 				names.Insert(n.name)

@@ -95,9 +95,6 @@ func byGroup(result *fwk.PreFilterResult, infos []*nodeInfo) map[string]int {
 func TestSearch(t *testing.T) {
 	full := func(info *nodeInfo) { info.used.cpu = info.has.cpu }
 	sibling := func(info *nodeInfo) { info.pods = []fwk.PodInfo{podInfo{pod: podOf("on-"+info.node.Name, "rs")}} }
-	tainted := func(effect v1.TaintEffect) func(*nodeInfo) {
-		return func(info *nodeInfo) { info.node.Spec.Taints = []v1.Taint{{Key: "team", Value: "a", Effect: effect}} }
-	}
 	advised := func(info *nodeInfo) {
 		info.node.Spec.Taints = []v1.Taint{{Key: "DeletionCandidateOfClusterAutoscaler", Effect: v1.TaintEffectPreferNoSchedule}}
 	}
@@ -177,19 +174,29 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// Nodes without siblings are preferred. Nodes with one sibling fill the rest.
-func TestSearchAvoidsSiblings(t *testing.T) {
-	infos := cluster(group{"on-demand", "a", 300, nil})
-	for i, info := range infos {
-		if i != 7 && i != 250 {
-			info.pods = []fwk.PodInfo{podInfo{pod: podOf(fmt.Sprintf("p-%d", i), "rs")}}
+func tainted(effect v1.TaintEffect) func(*nodeInfo) {
+	return func(info *nodeInfo) { info.node.Spec.Taints = []v1.Taint{{Key: "team", Value: "a", Effect: effect}} }
+}
+
+// Nodes without siblings and without taints PreferNoSchedule are preferred. Other nodes fill the
+// rest.
+func TestSearchAvoids(t *testing.T) {
+	for name, each := range map[string]func(*nodeInfo){
+		"siblings": func(i *nodeInfo) { i.pods = []fwk.PodInfo{podInfo{pod: podOf("p-"+i.node.Name, "rs")}} },
+		"taints":   tainted(v1.TaintEffectPreferNoSchedule),
+	} {
+		infos := cluster(group{"on-demand", "a", 300, nil})
+		for i, info := range infos {
+			if i != 7 && i != 250 {
+				each(info)
+			}
 		}
-	}
-	s := stateFor(1, infos)
-	for range 3 {
-		result, _ := s.Search(narrowed())
-		if !result.NodeNames.HasAll("on-demand-a-7", "on-demand-a-250") || len(result.NodeNames) != 16 {
-			t.Errorf("%d nodes to search; want 16, including both without siblings", len(result.NodeNames))
+		s := stateFor(1, infos)
+		for range 3 {
+			result, _ := s.Search(narrowed())
+			if !result.NodeNames.HasAll("on-demand-a-7", "on-demand-a-250") || len(result.NodeNames) != 16 {
+				t.Errorf("%s: %d nodes to search; want 16, including both without them", name, len(result.NodeNames))
+			}
 		}
 	}
 }
