@@ -98,7 +98,6 @@ type LimitError struct {
 	Until time.Time
 }
 
-// Error implements error.
 func (e *LimitError) Error() string {
 	if e.Until.IsZero() {
 		return fmt.Sprintf("%s: no move (%s) may start", e.Limit, e.Cause)

@@ -64,7 +64,6 @@ func (p *Pause) Stops(c Cause) bool {
 	return p != nil && (len(p.Only) == 0 || slices.Contains(p.Only, c) || c == Deadline && slices.Contains(p.Only, Reclaim))
 }
 
-// String describes the pause in words for users.
 func (p *Pause) String() string {
 	text := "everything"
 	if len(p.Only) > 0 {
@@ -89,7 +88,6 @@ const (
 	BreakerClosed = "Closed"
 )
 
-// String describes the breaker in words for users.
 func (b *ForcedBreaker) String() string { return b.State + " " + b.Switch.String() }
 
 // Open reports whether the breaker is open; nil if b is nil, and the controller decides.
