@@ -14,7 +14,7 @@ import (
 )
 
 // A narrow search has narrowNodes nodes: nodes of a pool with equally many siblings rank alike. It
-// has up to maxNarrowNodes if there are more pools, or if other plugins may tell such nodes apart.
+// has up to maxNarrowNodes if there are more pools, or if other plugins may rank nodes of a pool.
 // That is the scheduler's own minimum (minFeasibleNodesToFind in Kubernetes 1.36).
 const (
 	narrowNodes    = 16
