@@ -158,8 +158,8 @@ func (s *State) candidates(pools []*pool, total int, accepts func(*nodeState) bo
 	names := make(sets.Set[string], total)
 	for i, p := range pools {
 		quota := max(1, (total-len(names))/(len(pools)-i))
-		// If a pool has more nodes than siblings, some nodes have none. Prefer these, without taints
-		// PreferNoSchedule.
+		// If a pool has more nodes than siblings, some nodes have none. Prefer these, and nodes
+		// without taints PreferNoSchedule.
 		few := s.inPool[p.index] / len(p.nodes)
 		var rest []*nodeState
 		visited := 0
