@@ -67,7 +67,7 @@ func NewSwitchWatcher(client kubernetes.Interface, namespace string, clock clock
 		configMap := cmp.Or(after, &v1.ConfigMap{})
 		values, err := ReadSwitches(configMap)
 		w.last.Store(&observedSwitches{configMap, values, err})
-		klog.Background().Info("Read switches", "pause", values.Pause, "breaker", values.Breaker, "err", err)
+		klog.Background().Info("Read switches", "data", configMap.Data, "err", err)
 	}))
 	return w, err
 }
