@@ -60,9 +60,9 @@ func newMover(
 	return writer, may, err
 }
 
-// ledgerWritesPerSecond is the rate and the burst of requests for the ledger: at most a write and a
-// read each second.
-const ledgerWritesPerSecond = 5
+// ledgerWritesPerSecond is the rate and the burst of requests for the ledger: five writes and five
+// reads.
+const ledgerWritesPerSecond = 10
 
 // newWriter returns the client that changes objects; see writing.
 func newWriter(config *rest.Config, perSecond int, may permission) (kubernetes.Interface, error) {

@@ -205,8 +205,8 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// TestLedgerWrites: at rest and for unlimited moves nothing is written. Limited moves cause one
-// write a second at most, and no more than moves.
+// TestLedgerWrites: at rest and for unlimited moves nothing is written. Limited moves cause no
+// more writes than moves.
 func TestLedgerWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()

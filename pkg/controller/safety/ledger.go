@@ -23,7 +23,7 @@ import (
 const Ledger = "spot-controller-ledger"
 
 // writeInterval is the least time between the beginnings of two writes.
-const writeInterval = time.Second
+const writeInterval = 200 * time.Millisecond
 
 // ledger is what a process knows about the ledger.
 type ledger struct {

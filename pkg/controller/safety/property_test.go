@@ -177,7 +177,7 @@ func TestLimitsHold(t *testing.T) {
 		}
 		last := map[*process]time.Time{}
 		for _, w := range s.writes {
-			if at, ok := last[w.process]; ok && w.began.Sub(at) < time.Second {
+			if at, ok := last[w.process]; ok && w.began.Sub(at) < 200*time.Millisecond {
 				rt.Errorf("two writes of the ledger within %s", w.began.Sub(at))
 			}
 			last[w.process] = w.began
