@@ -148,9 +148,10 @@ func defineNodeOwners(t *testing.T) {
 // moves has one object for each kind of request that the controller sends to the API server.
 type moves struct {
 	namespace string
-	// Nodes: reclaimed has two minutes' notice, expired has no time left, the kubelet of silent is
-	// unreachable, and room runs the replacements.
-	reclaimed, expired, silent, room string
+	// Nodes: spot runs a pod that its floor requires on on-demand, reclaimed has two minutes'
+	// notice, expired has no time left, the kubelet of silent is unreachable, and room runs the
+	// replacements.
+	spot, reclaimed, expired, silent, room string
 	// uids are the UIDs of the pods that the controller must evict.
 	uids []types.UID
 }
@@ -162,7 +163,13 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &moves{namespace: ns.Name, reclaimed: ns.Name + "-reclaimed", expired: ns.Name + "-expired", silent: ns.Name + "-silent", room: ns.Name + "-room"}
+	m := &moves{
+		namespace: ns.Name, spot: ns.Name + "-spot", reclaimed: ns.Name + "-reclaimed", expired: ns.Name + "-expired",
+		silent: ns.Name + "-silent", room: ns.Name + "-room",
+	}
+	if err := m.makeBrokenFloor(ctx); err != nil {
+		return m, err
+	}
 	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.reclaimed, Capacity: lab.Spot}); err != nil {
 		return m, err
 	}
@@ -187,7 +194,7 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	}, none); err != nil {
 		return m, err
 	}
-	if err := live.Until(ctx, limit, func() error { return m.ready(ctx, 3) }); err != nil {
+	if err := live.Until(ctx, limit, func() error { return m.ready(ctx, 4) }); err != nil {
 		return m, err
 	}
 
@@ -220,7 +227,7 @@ func makeMoves(ctx context.Context) (*moves, error) {
 			return m, err
 		}
 	}
-	if err := live.Until(ctx, limit, func() error { return m.ready(ctx, 6) }); err != nil {
+	if err := live.Until(ctx, limit, func() error { return m.ready(ctx, 7) }); err != nil {
 		return m, err
 	}
 	if err := m.makeBudgets(ctx); err != nil {
@@ -245,6 +252,30 @@ func makeMoves(ctx context.Context) (*moves, error) {
 		}
 	}
 	return m, nil
+}
+
+// makeBrokenFloor creates a Deployment whose only pod runs on spot. Limits bound only the move of
+// this pod, so only this move is in the ledger.
+func (m *moves) makeBrokenFloor(ctx context.Context) error {
+	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.spot, Capacity: lab.Spot}); err != nil {
+		return err
+	}
+	labels := map[string]string{"app": "heal"}
+	if _, err := client.AppsV1().Deployments(m.namespace).Create(ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "heal", Annotations: map[string]string{"spot-aware-scheduler.io/when-unsatisfiable": "ScheduleAnyway"}},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("").Spec},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if err := live.Until(ctx, limit, func() error { return m.ready(ctx, 1) }); err != nil {
+		return err
+	}
+	return live.EditNode(ctx, client, limit, m.spot, func(n *v1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "other-pods", Effect: v1.TaintEffectNoSchedule})
+	})
 }
 
 // makeDisruptedJob creates a Job whose pod has failed because of a disruption. The controller must
@@ -387,7 +418,7 @@ func (m *moves) remove(ctx context.Context) error {
 	if err := live.Clear(ctx, client, m.namespace); err != nil {
 		return err
 	}
-	for _, node := range []string{m.reclaimed, m.expired, m.silent, m.room} {
+	for _, node := range []string{m.spot, m.reclaimed, m.expired, m.silent, m.room} {
 		if err := client.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
