@@ -302,6 +302,12 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 			}
 		}
 	}
+	if n := len(gated); n > 0 && a.settings.Scope.KeepsScheduler(gated[n-1].pod) {
+		// The namespace may have opted in meanwhile, and pods that were out of scope count now.
+		if now, err := a.livePods(revision); err != nil || len(now) != len(pods) {
+			return ownerRetry, err
+		}
+	}
 	if len(gated) > maxPerReconcile {
 		gated, again = gated[:maxPerReconcile], time.Nanosecond // other revisions have their turn in between
 	}

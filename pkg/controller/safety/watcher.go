@@ -28,11 +28,7 @@ func (p Paused) Stops(c Cause) bool { return p != nil && p(c) != nil }
 // Report sets the metric of the causes that are paused. A leader calls it in every round.
 func (p Paused) Report() {
 	for cause := range Rules {
-		value := 0.0
-		if p.Stops(cause) {
-			value = 1
-		}
-		pausedCauses.WithLabelValues(string(cause)).Set(value)
+		pausedCauses.WithLabelValues(string(cause)).Set(map[bool]float64{true: 1}[p.Stops(cause)])
 	}
 }
 
