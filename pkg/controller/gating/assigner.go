@@ -255,8 +255,7 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 	}
 	var gated, waiting []sibling
 	var outOfScope []*v1.Pod
-	subjects := a.owners.Subjects()
-	assigned, granted, others := 0, 0, 0
+	subjects, assigned, granted, others := a.owners.Subjects(), 0, 0, 0
 	for _, pod := range pods {
 		pending := workload.Gated(pod)
 		if pending && workload.HasOtherGates(pod) {
@@ -271,11 +270,7 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 			continue
 		}
 		if pending && !a.settings.Scope.Includes(pod) {
-			if a.clock.Since(pod.CreationTimestamp.Time) < decision.MaxOwnerDelay {
-				again = earlier(again, ownerRetry) // the cache may not show the label of its namespace yet
-			} else {
-				outOfScope = append(outOfScope, pod)
-			}
+			outOfScope, again = append(outOfScope, pod), earlier(again, ownerRetry)
 			continue
 		}
 		switch {
@@ -302,11 +297,8 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 			}
 		}
 	}
-	if n := len(gated); n > 0 && a.settings.Scope.KeepsScheduler(gated[n-1].pod) {
-		// The namespace may have opted in meanwhile, and pods that were out of scope count now.
-		if now, err := a.livePods(revision); err != nil || len(now) != len(pods) {
-			return ownerRetry, err
-		}
+	if len(gated) > 0 && a.outdated(revision, gated[0].pod, len(pods)) {
+		return ownerRetry, nil
 	}
 	if len(gated) > maxPerReconcile {
 		gated, again = gated[:maxPerReconcile], time.Nanosecond // other revisions have their turn in between
@@ -319,6 +311,16 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 		err = fmt.Errorf("assigning capacity types to the pods of %+v: %w", revision, err)
 	}
 	return earlier(again, next), err
+}
+
+// outdated reports whether a revision no longer has n live pods. The namespace of a pod that keeps
+// its scheduler may have opted in since they were listed.
+func (a *Assigner) outdated(revision workload.OwnerKey, gated *v1.Pod, n int) bool {
+	if !a.settings.Scope.KeepsScheduler(gated) {
+		return false
+	}
+	pods, err := a.livePods(revision)
+	return err == nil && len(pods) != n
 }
 
 func (a *Assigner) assignedToFloor(pod *v1.Pod) bool {

@@ -61,10 +61,14 @@ func (a *Assigner) assignGated(
 }
 
 // ungate removes the gates of pods that the policy does not apply to: their label, that of their
-// namespace or their scheduler has changed since the gate was added.
+// namespace or their scheduler has changed since the gate was added. For a young pod, the cache may
+// not show the label of its namespace yet.
 func (a *Assigner) ungate(ctx context.Context, pods []*v1.Pod) error {
 	var patches errgroup.Group
 	for _, pod := range pods {
+		if a.clock.Since(pod.CreationTimestamp.Time) < decision.MaxOwnerDelay {
+			continue
+		}
 		c := choice{why: "the policy does not apply to the pod any more"}
 		a.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonOptInIgnored, "Assign", "Removed the gate: %s", c.why)
 		a.startPatch(ctx, &patches, pod, c, func() {})
