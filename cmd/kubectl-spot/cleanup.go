@@ -26,6 +26,9 @@ import (
 // and because some changes need others: a pod may be deleted only when our budget is gone.
 const cleanupRounds, cleanupPause = 5, time.Second
 
+// maxWaitingNames is how many waiting pods a warning names.
+const maxWaitingNames = 5
+
 func (o *options) cleanupCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "cleanup",
@@ -155,7 +158,7 @@ func (o *options) printCleanup(p *printing, c *report.Cleanup, last string) erro
 	}
 	if n := len(c.Waiting); n > 0 {
 		o.warn("%s for scheduler %s and cannot start without it: %s (%suninstall.md)", report.Count(n, "pod waits", "pods wait"), o.profile,
-			strings.Join(c.Waiting[:min(n, 5)], ", "), docsURL)
+			strings.Join(c.Waiting[:min(n, maxWaitingNames)], ", "), docsURL)
 	}
 	if p.humanReadable() {
 		fmt.Fprintln(o.Out, last)

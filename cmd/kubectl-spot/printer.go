@@ -110,6 +110,8 @@ type policySource struct {
 	AssumedReason string `json:"assumedReason,omitempty"`
 }
 
+// complete returns errPartial if an answer lacks objects, or if its policy may differ from the
+// scheduler's.
 func (s *source) complete() error {
 	if len(s.ReadErrors) > 0 || s.Policy.AssumedReason != "" {
 		return errPartial

@@ -129,6 +129,8 @@ func (p *printing) reasons(reasons []string) string {
 	return cell(text)
 }
 
+// readController sets View.Rebalancer if an answer depends on it, and reports what could not be
+// read.
 func (o *options) readController(ctx context.Context, view *report.View) (err error) {
 	if !view.HasMisplaced() {
 		return nil

@@ -294,6 +294,8 @@ func (o Overrides) Apply(s WorkloadSettings) WorkloadSettings {
 
 func (o *Overrides) has(i int) bool { return o.given&(1<<i) != 0 }
 
+// stricterThan returns the settings of o that are at least as strict as base for a workload of
+// desired replicas.
 func (o Overrides) stricterThan(base WorkloadSettings, desired int) Overrides {
 	for i := range Settings {
 		if o.has(i) && !Settings[i].permitted(&o.values, &base, desired) {

@@ -34,6 +34,8 @@ func (c *Counter) readEvents() {
 	}
 }
 
+// recordDeletion records the deletion of n. If that counts as a loss, it also records a loss of the
+// pool.
 func (c *Counter) recordDeletion(n *nodeState, now time.Time) {
 	if n.history.loss.ObserveDeletion(now) {
 		c.recordLoss(n.pool, now)

@@ -161,6 +161,8 @@ func (k *Provisioning) observe(s *snapshot.Snapshot) (examples []*snapshot.Node)
 	return examples
 }
 
+// exampleOf returns a new node of the node's kind: with its permanent taints, and with its labels
+// except its name.
 func exampleOf(node *snapshot.Node) *snapshot.Node {
 	example := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(node.Labels)}}
 	maps.DeleteFunc(example.Labels, func(key, value string) bool { return key == v1.LabelHostname || value == node.Name })

@@ -148,6 +148,8 @@ func trimOwner(m *metav1.ObjectMeta) {
 	m.ManagedFields, m.Labels, m.Annotations = nil, nil, filterKeys(m.Annotations, isOwnAnnotation)
 }
 
+// isOwnAnnotation reports whether the key is the project's own, or one that a controller writes on
+// the ReplicaSets of its revisions.
 func isOwnAnnotation(key string) bool {
 	return strings.HasPrefix(key, spot.Domain) ||
 		slices.ContainsFunc(providers.RevisionControllers, func(c providers.RevisionController) bool {

@@ -89,6 +89,8 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 	return rule, errs
 }
 
+// convertSettings returns the workload settings of an object: the arguments of ReplicaSafety or a
+// rule.
 func convertSettings(errs *field.ErrorList, path *field.Path, object any) decision.Overrides {
 	var fields map[string]json.RawMessage
 	data, err := json.Marshal(object)

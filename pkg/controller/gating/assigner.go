@@ -212,6 +212,7 @@ func (a *Assigner) observe(pod *v1.Pod) {
 	}
 }
 
+// reportIgnoredOptIn records an event on a new pod whose label has no effect.
 func (a *Assigner) reportIgnoredOptIn(pod *v1.Pod) {
 	if !a.leading.Load() || pod.Spec.NodeName != "" || !workload.Live(pod) {
 		return

@@ -33,6 +33,8 @@ func (a *Assigner) RegisterGauges(signals []providers.Signal) {
 	}))
 }
 
+// waitingForOnDemand returns how many pods that keep their scheduler wait for an on-demand node
+// that they require, and the longest wait.
 func (a *Assigner) waitingForOnDemand() (pods int, longest time.Duration) {
 	for _, obj := range a.pods.List() {
 		pod := obj.(*v1.Pod)
@@ -48,6 +50,8 @@ func (a *Assigner) waitingForOnDemand() (pods int, longest time.Duration) {
 	return pods, longest
 }
 
+// observeBinding counts the placement of a pod that keeps its scheduler, and records an event if it
+// is an exception.
 func (a *Assigner) observeBinding(pod *v1.Pod) {
 	if !a.leading.Load() || !a.settings.Scope.KeepsScheduler(pod) || !workload.PolicyApplies(pod) {
 		return

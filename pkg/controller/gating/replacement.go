@@ -259,6 +259,8 @@ func (a *Assigner) olderOnDemand(subject *workload.Subject) bool {
 	})
 }
 
+// readRefusal records it if an autoscaler cannot provide a node of the assigned capacity type for a
+// waiting pod.
 func (a *Assigner) readRefusal(ctx context.Context, revision workload.OwnerKey, s sibling) error {
 	requires, now := s.subject.Pod.Assigned, a.clock.Now()
 	waited, known := a.waitedFor(s.pod)

@@ -281,6 +281,7 @@ func (o *observation) safeWithout() bool {
 // longestGrace is the longest grace period, in seconds, that a Duration can express.
 const longestGrace = math.MaxInt64 / int64(time.Second)
 
+// gracePeriod returns the grace period of the pod, at least shortestGrace.
 func gracePeriod(pod *snapshot.Pod) time.Duration {
 	seconds := ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 	return max(time.Duration(min(seconds, longestGrace))*time.Second, shortestGrace)

@@ -140,7 +140,7 @@ func (g *Gate) Allow(ctx context.Context, r Removal) error {
 	if err == nil {
 		err = g.use(ctx, func(ctx context.Context, l *ledger) error { return g.write(ctx, l, m) })
 	}
-	if err == nil && g.Paused.Stops(r.Cause) { // the write may have taken a second
+	if err == nil && g.Paused.Stops(r.Cause) { // the write takes time
 		err = g.Paused(r.Cause)
 	}
 	return err

@@ -248,6 +248,8 @@ func (c *candidate) patch() *Patch {
 	return nil
 }
 
+// findOffers finds what the workload could have in addition: a second replica, and the floor that
+// its PodDisruptionBudget implies.
 func (c *candidate) findOffers() {
 	if c.Class == StaysOnDemand && c.w.Desired == 1 && c.mayHaveSibling() {
 		offer := Offer{Text: "a second replica, on spot"}

@@ -145,6 +145,8 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 	return nil, fmt.Errorf("%s %s/%s: %w, or it has no pods", kind, namespace, name, ErrNotFound)
 }
 
+// explainWorkload explains the first waiting pod of w, or else one more replica of its newest
+// revision with pods.
 func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 	placement, pods := placementOf(w), podsOf(w)
 	if len(placement.waiting) > 0 {

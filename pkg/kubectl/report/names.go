@@ -14,6 +14,8 @@ import (
 // anyDomain is the start of spot.Domain, also if the rest is misspelled.
 const anyDomain = "spot-aware-"
 
+// ignoredOf returns a reason for each annotation and label of a pod and its owner that has no
+// effect.
 func (v *View) ignoredOf(p *snapshot.Pod, origins decision.Origins, invalid []decision.InvalidAnnotation) (reasons []string) {
 	for _, annotation := range invalid {
 		reasons = append(reasons, annotation.String())

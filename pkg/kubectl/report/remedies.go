@@ -79,6 +79,8 @@ func (v *View) remedies(e *Explanation, p *snapshot.Pod, plan *decision.Plan, wa
 	return all
 }
 
+// settingRemedies lists the settings that would let nodes accept the pod that only the policy
+// refuses.
 func settingRemedies(e *Explanation, p *snapshot.Pod, refused map[decision.Verdict]int) (all []string) {
 	on := "the " + e.Workload.Kind
 	if workload.HasUnsupportedController(p.Pod) {

@@ -124,6 +124,8 @@ func (v *View) Savings(prices *pricing.Prices) *Savings {
 	return s
 }
 
+// nodeCosts returns the sums of the nodes, without workloads, and the costs of the nodes whose
+// costs are known.
 func (v *View) nodeCosts(prices *pricing.Prices) (*Savings, map[*snapshot.Node]*pricing.Cost) {
 	s := &Savings{Namespace: v.Namespace, Workloads: []WorkloadCost{}, Namespaces: []NamespaceCost{}}
 	s.NodePrices = NodePrices{Prices: prices.From, Unpriced: map[string]int{}}
@@ -178,6 +180,8 @@ func costOfWorkload(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cos
 	return c
 }
 
+// addSurplus adds the replicas on on-demand beyond the floor that could be on spot, and what that
+// would save.
 func (c *WorkloadCost) addSurplus(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost, ratio float64,
 	maySpot func(*snapshot.Pod) bool) {
 	pods, surplus := surplusOf(w, maySpot)

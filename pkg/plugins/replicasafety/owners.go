@@ -30,6 +30,8 @@ func readOwnerWait(cycle fwk.CycleState) *placement.OwnerWait {
 	return wait
 }
 
+// refuseUnknownOwner returns the status for an error of Owners.Subject. The pod waits for its owner
+// if that is the cause.
 func refuseUnknownOwner(cycle fwk.CycleState, err error) *fwk.Status {
 	if unknown := (*workload.UnknownOwner)(nil); errors.As(err, &unknown) {
 		return refuse(cycle, placement.OwnerWait{Owner: unknown.Key, Why: err.Error()})

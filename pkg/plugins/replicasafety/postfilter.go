@@ -58,6 +58,7 @@ func whyWaiting(cycle fwk.CycleState, pod *v1.Pod) (why string, about []any) {
 	return "", nil
 }
 
+// newWait returns the changes that the pod waits for after this cycle.
 func (p *Plugin) newWait(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	if wait := readOwnerWait(cycle); wait != nil {
 		// The owner may appear or change. The pod's ReplicaSet may change or lose its owner.
