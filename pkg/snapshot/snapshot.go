@@ -136,6 +136,12 @@ func (p *Pod) Ready() (since time.Time, ok bool) {
 	return workload.Ready(p.Pod)
 }
 
+// IsReady reports whether the pod is ready and its node exists.
+func (p *Pod) IsReady() bool {
+	_, ok := p.Ready()
+	return ok
+}
+
 // Live reports whether the pod counts as a replica: it is not terminal, not terminating and not
 // released.
 func (p *Pod) Live() bool { return p.Release == nil && workload.Live(p.Pod) }
@@ -197,6 +203,24 @@ type Workload struct {
 	// Revisions contains the revisions that have pods, including released pods, or want some,
 	// oldest first. A workload without rollouts has one.
 	Revisions []*Revision
+}
+
+// Pods returns the live pods of the workload, the oldest revision first.
+func (w *Workload) Pods() (pods []*Pod) {
+	for _, r := range w.Revisions {
+		pods = append(pods, r.Pods...)
+	}
+	return pods
+}
+
+// CountPods returns how many live pods of the workload match.
+func (w *Workload) CountPods(matches func(*Pod) bool) (n int) {
+	for _, p := range w.Pods() {
+		if matches(p) {
+			n++
+		}
+	}
+	return n
 }
 
 // HasReplicaSets reports whether the revisions of the workload are ReplicaSets: it is a ReplicaSet,

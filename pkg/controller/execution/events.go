@@ -100,24 +100,12 @@ func logValues(a migration.Action) []any {
 	}
 	if workload := a.Pod.OwnWorkload(); workload != nil {
 		values = append(values, "workload", klog.KRef(workload.Namespace, workload.Name), "desired", workload.Desired,
-			"floor", workload.Floor, "serving", serving(workload))
+			"floor", workload.Floor, "serving", workload.CountPods((*snapshot.Pod).IsReady))
 	}
 	if !a.Deadline.IsZero() {
 		values = append(values, "deadline", a.Deadline)
 	}
 	return values
-}
-
-// serving counts the ready live pods of a workload when the action was planned.
-func serving(w *snapshot.Workload) (n int) {
-	for _, revision := range w.Revisions {
-		for _, pod := range revision.Pods {
-			if _, ready := pod.Ready(); ready {
-				n++
-			}
-		}
-	}
-	return n
 }
 
 // warn emits a Warning for an action on its pod, and on its workload if it has a note for it.

@@ -94,8 +94,7 @@ func (p *planner) observe(moves []Move) (observed []*observation) {
 			p.count(pod)
 		}
 		if p.progress[pod.UID].InFlight == EvictPod {
-			_, ready := pod.Ready()
-			charge(p.budgetsOf(pod), ready)
+			charge(p.budgetsOf(pod), pod.IsReady())
 		}
 		if m, ok := requested[pod.UID]; ok || pod.Release != nil {
 			recovery.Guard(recovery.Pod, klog.KObj(pod), func() { observed = append(observed, p.observePod(pod, m)) })
@@ -210,9 +209,7 @@ func (p *planner) siblingsOf(pod *snapshot.Pod) *siblings {
 	if p.siblings[key] == nil {
 		p.siblings[key] = &siblings{}
 		if w := pod.OwnWorkload(); w != nil {
-			for _, r := range w.Revisions {
-				p.siblings[key].live += len(r.Pods)
-			}
+			p.siblings[key].live = len(w.Pods())
 		}
 	}
 	return p.siblings[key]
@@ -236,8 +233,7 @@ func (p *planner) count(pod *snapshot.Pod) {
 
 // serves reports whether the pod is ready, not terminating, and not about to be removed.
 func (p *planner) serves(pod *snapshot.Pod) bool {
-	_, ok := pod.Ready()
-	return ok && pod.DeletionTimestamp == nil && !p.progress[pod.UID].leaving()
+	return pod.IsReady() && pod.DeletionTimestamp == nil && !p.progress[pod.UID].leaving()
 }
 
 // leaving reports whether the pod is being evicted or deleted but the caches do not show it yet.

@@ -49,11 +49,10 @@ func (r *surgeRules) obstacle(pod *snapshot.Pod, unreleasable bool) string {
 	if no := r.permanentObstacle(pod); no != "" {
 		return no
 	}
-	_, ready := pod.Ready()
 	switch {
 	case pod.Workload.RollingOut:
 		return "a rollout is in progress"
-	case !ready:
+	case !pod.IsReady():
 		return "it is not ready"
 	case unreleasable:
 		return "the API server refuses to change its label"

@@ -74,16 +74,7 @@ func unassignedOnDemand(p *snapshot.Pod) bool {
 		!strings.Contains(p.Annotations[spot.AssignedAnnotation], spot.NotExcluded) && (!pod.Workload.Ordered || inFloor(p))
 }
 
-func requireOnDemand(w *snapshot.Workload) (n int) {
-	for _, revision := range w.Revisions {
-		for _, p := range revision.Pods {
-			if p.Subject.Pod.OnlyOnDemand {
-				n++
-			}
-		}
-	}
-	return n
-}
+func requiresOnDemand(p *snapshot.Pod) bool { return p.Subject.Pod.OnlyOnDemand }
 
 // assignCandidates returns the candidates of a workload that may be replaced by pods that require
 // on-demand.

@@ -50,10 +50,7 @@ func costsOf(w *snapshot.Workload, floors bool, now time.Time) (costs []Cost) {
 	if w.StatefulSet != nil || w.RollingOut || len(w.Revisions) == 0 {
 		return nil
 	}
-	keep, live := map[types.UID]bool{}, 0
-	for _, revision := range w.Revisions {
-		live += len(revision.Pods)
-	}
+	keep, pods := map[types.UID]bool{}, w.Pods()
 	if floors && ordersByCost(w) && w.InScope && !anyPod(w, hasUsersCost) {
 		for _, p := range floorOf(w) {
 			keep[p.UID] = true
@@ -62,12 +59,10 @@ func costsOf(w *snapshot.Workload, floors bool, now time.Time) (costs []Cost) {
 			}
 		}
 	}
-	for _, revision := range w.Revisions {
-		for _, p := range revision.Pods {
-			if _, marked := p.Annotations[spot.DeletionCostAnnotation]; marked && !keep[p.UID] &&
-				(live <= w.Desired || workload.MayDisrupt(p.Pod, now)) {
-				costs = append(costs, Cost{Pod: p})
-			}
+	for _, p := range pods {
+		if _, marked := p.Annotations[spot.DeletionCostAnnotation]; marked && !keep[p.UID] &&
+			(len(pods) <= w.Desired || workload.MayDisrupt(p.Pod, now)) {
+			costs = append(costs, Cost{Pod: p})
 		}
 	}
 	return costs

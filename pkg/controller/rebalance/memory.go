@@ -257,7 +257,7 @@ func shortfall(w *snapshot.Workload, reason migration.Reason) int {
 	case migration.Heal:
 		return w.FloorStatus().Healable
 	case migration.Assign:
-		return w.Floor - requireOnDemand(w) // a replacement on spot is no success
+		return w.Floor - w.CountPods(requiresOnDemand) // a replacement on spot is no success
 	}
 	return w.FloorStatus().Surplus
 }

@@ -201,14 +201,16 @@ const startupTimeout = 5 * time.Minute
 // starting reports whether a pod of the workload may soon become ready. Then the last move, by any
 // actor, has not ended.
 func (r *round) starting(w *snapshot.Workload) bool {
-	return anyPod(w, func(p *snapshot.Pod) bool { return !ready(p) && r.now.Sub(p.CreationTimestamp.Time) < startupTimeout })
+	return anyPod(w, func(p *snapshot.Pod) bool {
+		return !p.IsReady() && r.now.Sub(p.CreationTimestamp.Time) < startupTimeout
+	})
 }
 
 // othersReady reports whether the workload can run without the pod for a while: all its other
 // running pods are ready. Only heal may move a pod while another one is unready. A move that saves
 // cost must not make a second replica unavailable.
 func othersReady(p *snapshot.Pod) bool {
-	return !anyPod(p.Workload, func(other *snapshot.Pod) bool { return other != p && other.Node != nil && !ready(other) })
+	return !anyPod(p.Workload, func(other *snapshot.Pod) bool { return other != p && other.Node != nil && !other.IsReady() })
 }
 
 // addMove adds a move. requires is the capacity type that the replacement will require. to is its
@@ -263,7 +265,7 @@ func (r *round) sortCandidates(pods []*snapshot.Pod) {
 	}
 	urgency := func(a, b *snapshot.Pod) int {
 		return cmp.Or(migration.TrueFirst(!grows[a], !grows[b]), migration.TrueFirst(attempted(a), attempted(b)),
-			migration.TrueFirst(!ready(a), !ready(b)))
+			migration.TrueFirst(!a.IsReady(), !b.IsReady()))
 	}
 	slices.SortStableFunc(pods, func(a, b *snapshot.Pod) int {
 		return cmp.Or(
@@ -311,9 +313,4 @@ func rolloutPaused(w *snapshot.Workload) bool {
 
 func anyPod(w *snapshot.Workload, matches func(*snapshot.Pod) bool) bool {
 	return slices.ContainsFunc(w.Revisions, func(r *snapshot.Revision) bool { return slices.ContainsFunc(r.Pods, matches) })
-}
-
-func ready(p *snapshot.Pod) bool {
-	_, ok := p.Ready()
-	return ok
 }

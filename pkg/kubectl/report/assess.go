@@ -169,7 +169,7 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 		}
 	}
 	for _, w := range v.Snapshot.Workloads {
-		if pods := podsOf(w); len(pods) > 0 && w.Desired > 0 && included(w.Namespace) {
+		if pods := w.Pods(); len(pods) > 0 && w.Desired > 0 && included(w.Namespace) {
 			c := base
 			c.assess(w, pods)
 			a.add(&c.AssessedWorkload)

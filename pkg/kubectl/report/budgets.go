@@ -28,7 +28,7 @@ func required(b *policyv1.PodDisruptionBudget, pods int) (n int, setting string,
 // requiredByBudget returns how many replicas of a workload its PodDisruptionBudgets keep available;
 // 0 without one. A budget that selects pods of other workloads too requires no number of this one.
 func (v *View) requiredByBudget(w *snapshot.Workload) (most int) {
-	pods := podsOf(w)
+	pods := w.Pods()
 	if len(pods) == 0 {
 		return 0
 	}

@@ -148,7 +148,7 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 // explainWorkload explains the first waiting pod of w, or else one more replica of its newest
 // revision with pods.
 func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
-	placement, pods := placementOf(w), podsOf(w)
+	placement, pods := placementOf(w), w.Pods()
 	if len(placement.waiting) > 0 {
 		return v.explainPod(refOf(w), placement.waiting[0])
 	}

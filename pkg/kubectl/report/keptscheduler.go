@@ -15,13 +15,9 @@ import (
 // noteKept adds reasons that only concern a workload whose pods keep their scheduler. hidden is
 // gating.HiddenNode.
 func (s *Status) noteKept(v *View, w *snapshot.Workload, hidden *v1.Node) {
-	expired := 0
-	for _, p := range podsOf(w) {
-		if v.Scope.KeepsScheduler(p.Pod) && p.Annotations[spot.AssignedAnnotation] == spot.GateExpired {
-			expired++
-		}
-	}
-	if expired > 0 {
+	if expired := w.CountPods(func(p *snapshot.Pod) bool {
+		return v.Scope.KeepsScheduler(p.Pod) && p.Annotations[spot.AssignedAnnotation] == spot.GateExpired
+	}); expired > 0 {
 		s.note(OK, "%s scheduled without a decision of the controller: the gate expired", Count(expired, "pod was", "pods were"))
 	}
 	if w.Floor > 0 && hidden != nil {

@@ -76,7 +76,7 @@ func (v *View) maySpot() func(*snapshot.Pod) bool {
 // surplusOf returns the replicas of a workload on on-demand that could be on spot, and how many of
 // them are beyond the floor.
 func surplusOf(w *snapshot.Workload, maySpot func(*snapshot.Pod) bool) (pods []*snapshot.Pod, surplus int) {
-	for _, p := range podsOf(w) {
+	for _, p := range w.Pods() {
 		if p.Node == nil || p.Node.Facts.Capacity.Type != decision.OnDemand {
 			continue
 		}

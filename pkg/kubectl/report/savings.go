@@ -160,7 +160,7 @@ func (v *View) nodeCosts(prices *pricing.Prices) (*Savings, map[*snapshot.Node]*
 func costOfWorkload(w *snapshot.Workload, priced map[*snapshot.Node]*pricing.Cost) WorkloadCost {
 	c := WorkloadCost{Ref: refOf(w), Floor: w.Floor, NoFloor: !w.InScope}
 	cost, saved, known := 0.0, 0.0, true
-	for _, p := range podsOf(w) {
+	for _, p := range w.Pods() {
 		if p.Node == nil {
 			continue
 		}

@@ -153,7 +153,7 @@ func (v *View) Select(all []Status, selector labels.Selector) []Status {
 // too: its new pods may wait for the controller.
 func (v *View) notOptedIn(w *snapshot.Workload) (s Status, ok bool) {
 	reason, placement := "", placementOf(w)
-	for _, p := range podsOf(w) {
+	for _, p := range w.Pods() {
 		name := p.Spec.SchedulerName
 		setting := cmp.Or(decision.SettingAnnotation(p.Subject.Pod.Workload.Annotations), decision.SettingAnnotation(p.Annotations))
 		switch hint, ignored := didYouMean(name, []string{v.Scope.Profile}), v.Scope.IgnoredOptIn(p.Pod); {
@@ -220,7 +220,7 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 	if n := transition.Released + transition.Terminating; n > 0 {
 		s.note(Moving, "%s leaving", Count(n, "pod is", "pods are"))
 	}
-	if n := reclaimed(w); n > 0 && v.Pause.Stops(safety.Reclaim) {
+	if n := w.CountPods(onReclaimed); n > 0 && v.Pause.Stops(safety.Reclaim) {
 		s.note(AtRisk, "%s with a node that is being reclaimed: the controller is paused", Count(n, "pod ends", "pods end"))
 	}
 	if left, required := placement.OnDemand, v.requiredByBudget(w); !v.NodesUnknown && left < required {
@@ -240,13 +240,8 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 	return s
 }
 
-func reclaimed(w *snapshot.Workload) (n int) {
-	for _, p := range podsOf(w) {
-		if p.Node != nil && p.Node.Facts.Signal == decision.Reclaim {
-			n++
-		}
-	}
-	return n
+func onReclaimed(p *snapshot.Pod) bool {
+	return p.Node != nil && p.Node.Facts.Signal == decision.Reclaim
 }
 
 // place sets what depends on nodes, unless they are unknown.

@@ -95,14 +95,6 @@ func refOf(w *snapshot.Workload) Ref {
 	return Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, Role: w.Key.Role}
 }
 
-// podsOf returns the live pods of a workload, the oldest revision first.
-func podsOf(w *snapshot.Workload) (pods []*snapshot.Pod) {
-	for _, r := range w.Revisions {
-		pods = append(pods, r.Pods...)
-	}
-	return pods
-}
-
 // Includes reports whether answers contain workloads of a namespace.
 func (v *View) Includes(namespace string) bool { return v.Namespace == "" || v.Namespace == namespace }
 
@@ -123,7 +115,7 @@ type placement struct {
 
 func placementOf(w *snapshot.Workload) placement {
 	s := placement{FloorStatus: w.FloorStatus(), inPool: map[string]int{}}
-	for _, p := range podsOf(w) {
+	for _, p := range w.Pods() {
 		s.exempt = w.Settings.Exempts(&p.Subject.Pod)
 		switch {
 		case p.Spec.NodeName == "":
