@@ -10,12 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/failsafe"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
@@ -34,11 +32,10 @@ func (o *options) cleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove what an uninstallation left on objects",
 		Long: `Lists what the programs wrote on objects of other owners, and with --yes removes it: gates,
-released pods, deletion costs, PodDisruptionBudgets, the marks of nodes, and two ConfigMaps of the
-controller. Released pods are restored. It does not restart running pods. With -n, it ignores nodes
-and other namespaces. It refuses if the controller may still run, or if new pods still get gates.
-With --yes, it prints the changes that it made, and the exit status is 1 if an object could not be
-changed.`,
+released pods, deletion costs, PodDisruptionBudgets, and the marks of nodes. Released pods are
+restored. It does not restart running pods. With -n, it ignores nodes and other namespaces. It
+refuses if the controller may still run, or if new pods still get gates. With --yes, it prints the
+changes that it made, and the exit status is 1 if an object could not be changed.`,
 		Example: `  kubectl spot cleanup
   kubectl spot cleanup --yes`,
 		Args: cobra.NoArgs,
@@ -110,17 +107,10 @@ func (o *options) readCleanup(ctx context.Context) (*report.Cleanup, error) {
 	if err == nil && len(listed.Gaps) > 0 {
 		err = listed.Gaps[0].Err
 	}
-	var configMaps []v1.ConfigMap
-	for _, name := range []string{safety.SwitchesName, safety.Ledger} {
-		found, listErr := o.client.CoreV1().ConfigMaps(o.givenNamespace()).List(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: name}))
-		if err = cmp.Or(err, listErr); err == nil {
-			configMaps = append(configMaps, found.Items...)
-		}
-	}
 	if err != nil {
 		return nil, err
 	}
-	return report.NewCleanup(listed.Factory(), configMaps, o.givenNamespace(), current.signals, o.profile, now), nil
+	return report.NewCleanup(listed.Factory(), o.givenNamespace(), current.signals, o.profile, now), nil
 }
 
 // change makes the changes of items that have not failed, and returns the successful ones. It adds
@@ -135,8 +125,6 @@ func (o *options) change(ctx context.Context, items []report.CleanupItem, failed
 			err = interruption.Apply(ctx, o.client, *item.Mark)
 		case item.Pod != nil:
 			err = failsafe.EndRelease(ctx, o.client, item.Pod, item.Patch)
-		case item.Kind == "ConfigMap":
-			err = o.client.CoreV1().ConfigMaps(item.Namespace).Delete(ctx, item.Name, *metav1.NewPreconditionDeleteOptions(string(item.UID)))
 		default:
 			err = o.client.PolicyV1().PodDisruptionBudgets(item.Namespace).Delete(ctx, item.Name,
 				*metav1.NewPreconditionDeleteOptions(string(item.UID)))

@@ -32,15 +32,10 @@ func TestCleanup(t *testing.T) {
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "bank", Name: "web-protected", Labels: map[string]string{spot.ProtectLabel: "true"}}}
 	controller := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "spot-controller", Labels: map[string]string{
 		"app.kubernetes.io/name": "spot-controller", "app.kubernetes.io/component": "controller"}}}
-	configMap := func(name string) *v1.ConfigMap {
-		return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "spot", Name: name}}
-	}
-	left := []runtime.Object{gated, forged, budget, configMap("spot-controller-switches"), configMap("spot-controller-ledger"), configMap("theirs")}
-	const table = "KIND                  NAMESPACE   NAME                       CHANGE\n" +
-		"PodDisruptionBudget   bank        web-protected              delete it\n" +
-		"Pod                   shop        gated                      remove gate spot-aware-scheduler.io/capacity\n" +
-		"ConfigMap             spot        spot-controller-ledger     delete it\n" +
-		"ConfigMap             spot        spot-controller-switches   delete it\n" +
+	left := []runtime.Object{gated, forged, budget}
+	const table = "KIND                  NAMESPACE   NAME            CHANGE\n" +
+		"PodDisruptionBudget   bank        web-protected   delete it\n" +
+		"Pod                   shop        gated           remove gate spot-aware-scheduler.io/capacity\n" +
 		"Nothing was changed. To make these changes, run the same command with --yes.\n"
 	const forgedMark = "warning: pod/forged of namespace shop keeps a mark: it is released: annotation spot-aware-scheduler.io/released does not parse: invalid character '\\x1b' looking for beginning of value\n"
 	const waiting = "warning: 2 pods wait for scheduler spot-aware-scheduler and cannot start without it: shop/forged, shop/gated (" + docsURL + "uninstall.md)\n"
@@ -49,8 +44,8 @@ func TestCleanup(t *testing.T) {
 		status                 int
 	}{
 		"table":    {line: "cleanup", out: table, err: forgedMark + waiting},
-		"names":    {line: "cleanup -o name", out: "poddisruptionbudget.policy/web-protected\npod/gated\nconfigmap/spot-controller-ledger\nconfigmap/spot-controller-switches\n", err: forgedMark + waiting},
-		"for jq":   {line: "cleanup -o jsonpath={.kind},{.items[*].change},{.left[0].name},{.waiting}", out: `SpotCleanup,delete it remove gate spot-aware-scheduler.io/capacity delete it delete it,forged,["shop/forged","shop/gated"]`, err: forgedMark + waiting},
+		"names":    {line: "cleanup -o name", out: "poddisruptionbudget.policy/web-protected\npod/gated\n", err: forgedMark + waiting},
+		"for jq":   {line: "cleanup -o jsonpath={.kind},{.items[*].change},{.left[0].name},{.waiting}", out: `SpotCleanup,delete it remove gate spot-aware-scheduler.io/capacity,forged,["shop/forged","shop/gated"]`, err: forgedMark + waiting},
 		"nothing":  {line: "cleanup -n elsewhere", out: "Nothing is left.\n"},
 		"again":    {line: "cleanup -n elsewhere --yes", out: "Nothing is left.\n"},
 		"no list":  {line: "cleanup --yes", denied: "replicasets", err: "error: replicasets.apps is forbidden: user cannot list resource \"replicasets\" in API group \"apps\"\n", status: 1},
@@ -85,10 +80,8 @@ func TestCleanupRequests(t *testing.T) {
 		{Ref: report.Ref{Kind: "Pod", Namespace: namespace, Name: "orphan"}, Pod: pod("orphan")},
 		{Ref: report.Ref{Kind: "Pod", Namespace: namespace, Name: "gone"}, Pod: pod("gone")},
 		{Ref: report.Ref{Kind: "PodDisruptionBudget", Namespace: namespace, Name: "b"}, UID: clustertest.UID("b")},
-		{Ref: report.Ref{Kind: "ConfigMap", Namespace: namespace, Name: "c"}, UID: clustertest.UID("c")},
 	}
-	client := fake.NewClientset(node.Node, pod("changed"), pod("orphan"), &policyv1.PodDisruptionBudget{ObjectMeta: clustertest.Meta("b")},
-		&v1.ConfigMap{ObjectMeta: clustertest.Meta("c")})
+	client := fake.NewClientset(node.Node, pod("changed"), pod("orphan"), &policyv1.PodDisruptionBudget{ObjectMeta: clustertest.Meta("b")})
 	client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if a.GetResource().Resource == "nodes" {
 			return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "n", nil)
@@ -97,8 +90,8 @@ func TestCleanupRequests(t *testing.T) {
 	})
 	o, failed := &options{client: client}, map[report.Ref]error{}
 	done := o.change(t.Context(), items, failed)
-	if len(done) != 3 || done[0].Name != "orphan" || done[1].Name != "b" || done[2].Name != "c" {
-		t.Errorf("changed %v, want orphan, b and c", done)
+	if len(done) != 2 || done[0].Name != "orphan" || done[1].Name != "b" {
+		t.Errorf("changed %v, want orphan and b", done)
 	}
 	if len(failed) != 1 || !apierrors.IsForbidden(failed[items[0].Ref]) {
 		t.Errorf("failed %v, want the node", failed)
@@ -113,7 +106,6 @@ func TestCleanupRequests(t *testing.T) {
 		"orphan": {UID: new(clustertest.UID("orphan")), ResourceVersion: new("7")},
 		"gone":   {UID: new(clustertest.UID("gone")), ResourceVersion: new("7")},
 		"b":      {UID: new(clustertest.UID("b"))},
-		"c":      {UID: new(clustertest.UID("c"))},
 	}, deleted)
 	if again := o.change(t.Context(), items[:1], failed); len(again) > 0 || len(client.Actions()) != len(items) {
 		t.Errorf("%d requests, want no second one for the node", len(client.Actions()))

@@ -148,17 +148,9 @@ func expireLease(s *live.Scenario) {
 	s.Must(err)
 }
 
-// changeAsUsers sets a taint like the controller's, changes one of its deletion costs, pauses it,
-// and creates a ledger like the controller's.
+// changeAsUsers sets a taint like the controller's, and changes one of its deletion costs.
 func changeAsUsers(s *live.Scenario) {
 	s.Helper()
-	if r := spot(s.T, controlPlane, "pause"); r.status != 0 {
-		s.Fatal(r.err)
-	}
-	// No limit has bounded a move of this test, so the controller has written no ledger.
-	if out, err := kubectl(s.T, "", "-n", "kube-system", "create", "configmap", "spot-controller-ledger"); err != nil {
-		s.Fatal(out)
-	}
 	s.Must(live.EditNode(s.Ctx, client, live.Soon, "od-2", func(n *v1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: ourTaint, Value: "by-hand", Effect: v1.TaintEffectNoSchedule})
 	}))
@@ -178,7 +170,7 @@ func wantCleanup(s *live.Scenario) {
 	for _, want := range []string{
 		"remove gate spot-aware-scheduler.io/capacity", "restore it to ReplicaSet moving-", "restore it to ReplicaSet bare",
 		"PodDisruptionBudget", "web-protected", "remove taint spot-aware-scheduler.io/interruption",
-		"remove annotation controller.kubernetes.io/pod-deletion-cost", "spot-controller-ledger ", "spot-controller-switches ", "with --yes.\n",
+		"remove annotation controller.kubernetes.io/pod-deletion-cost", "with --yes.\n",
 	} {
 		if list.status != 0 || !strings.Contains(list.out, want) {
 			s.Errorf("cleanup: exit status %d, want a list with %q", list.status, want)

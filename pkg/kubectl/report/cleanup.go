@@ -9,7 +9,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 
@@ -39,7 +38,7 @@ type CleanupItem struct {
 	// Change describes what is removed from the object.
 	Change string `json:"change"`
 	// Pod is patched, or deleted if Patch is nil. Mark removes the marks of a node. If both are
-	// nil, the object with this UID is deleted.
+	// nil, the PodDisruptionBudget with this UID is deleted.
 	Pod   *v1.Pod            `json:"-"`
 	Patch *workload.PodPatch `json:"-"`
 	Mark  *interruption.Mark `json:"-"`
@@ -53,12 +52,11 @@ type LeftMark struct {
 	Reason string `json:"reason"`
 }
 
-// NewCleanup returns what is left in the caches of factory, and the ConfigMaps. With a namespace,
-// it ignores nodes. If a node lacks the record of the controller's taint, a value that names one of
-// signals identifies it. Pods with the schedulerName of profile wait for the scheduler.
+// NewCleanup returns what is left in the caches of factory. With a namespace, it ignores nodes. If a
+// node lacks the record of the controller's taint, a value that names one of signals identifies it.
+// Pods with the schedulerName of profile wait for the scheduler.
 func NewCleanup(
-	factory informers.SharedInformerFactory, configMaps []v1.ConfigMap, namespace string, signals []providers.Signal, profile string,
-	now time.Time,
+	factory informers.SharedInformerFactory, namespace string, signals []providers.Signal, profile string, now time.Time,
 ) *Cleanup {
 	c, releases := &Cleanup{Items: []CleanupItem{}}, failsafe.NewReleases(factory)
 	for _, pod := range snapshot.All(factory.Core().V1().Pods().Lister()) {
@@ -72,11 +70,9 @@ func NewCleanup(
 	}
 	for _, budget := range snapshot.All(factory.Policy().V1().PodDisruptionBudgets().Lister()) {
 		if workload.ManagedDisruptionBudget(budget) && budget.DeletionTimestamp == nil {
-			c.addDeletion("policy/v1", "PodDisruptionBudget", budget)
+			ref := Ref{APIVersion: "policy/v1", Kind: "PodDisruptionBudget", Namespace: budget.Namespace, Name: budget.Name}
+			c.Items = append(c.Items, CleanupItem{Ref: ref, Change: "delete it", UID: budget.UID})
 		}
-	}
-	for i := range configMaps {
-		c.addDeletion("v1", "ConfigMap", &configMaps[i])
 	}
 	if namespace == "" {
 		c.addNodes(snapshot.All(factory.Core().V1().Nodes().Lister()), signals, now)
@@ -85,11 +81,6 @@ func NewCleanup(
 	slices.SortFunc(c.Left, func(a, b LeftMark) int { return cmp.Or(compareRefs(a.Ref, b.Ref), strings.Compare(a.Reason, b.Reason)) })
 	slices.Sort(c.Waiting)
 	return c
-}
-
-func (c *Cleanup) addDeletion(apiVersion, kind string, object metav1.Object) {
-	ref := Ref{APIVersion: apiVersion, Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()}
-	c.Items = append(c.Items, CleanupItem{Ref: ref, Change: "delete it", UID: object.GetUID()})
 }
 
 // addPod adds one change with all that is left on a pod.

@@ -170,7 +170,7 @@ func newCleanup(t *testing.T, namespace string, objects ...runtime.Object) *repo
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	clustertest.Fill(t, factory, objects...)
-	return report.NewCleanup(factory, nil, namespace, providers.Signals(), clustertest.Profile, clustertest.Now)
+	return report.NewCleanup(factory, namespace, providers.Signals(), clustertest.Profile, clustertest.Now)
 }
 
 // changesOf returns the requests that a cleanup sends.
