@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -28,11 +29,16 @@ func (b binder) RunBindPlugins(_ context.Context, _ fwk.CycleState, _ *v1.Pod, n
 }
 
 // At most maxBindings bindings run concurrently, over all profiles. The next one begins when one
-// ends. A waiting binding fails when its context ends.
+// ends. The scheduler takes the next pod after the bindings that waited before. A waiting binding
+// fails when its context ends.
 func TestLimitBindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := binder{begun: make(chan string, 3*maxBindings), release: make(chan struct{})}
-		sched := &scheduler.Scheduler{Profiles: profile.Map{"a": b, "b": b}}
+		taken := make(chan struct{}, 1)
+		sched := &scheduler.Scheduler{Profiles: profile.Map{"a": b, "b": b}, NextPod: func(klog.Logger) (*framework.QueuedPodInfo, error) {
+			taken <- struct{}{}
+			return nil, nil
+		}}
 		limitBindings(sched, func() bool { return true })
 		bind := func(ctx context.Context, name string) *fwk.Status {
 			return sched.Profiles[name].RunBindPlugins(ctx, nil, nil, name)
@@ -49,6 +55,7 @@ func TestLimitBindings(t *testing.T) {
 		if n := len(b.begun); n != maxBindings {
 			t.Errorf("%d bindings of %d are running, want %d", n, 2*maxBindings, maxBindings)
 		}
+		go sched.NextPod(klog.Background())
 
 		lost := errors.New("lease lost")
 		cancel(lost)
@@ -57,13 +64,13 @@ func TestLimitBindings(t *testing.T) {
 		}
 		b.release <- struct{}{}
 		synctest.Wait()
-		if n := len(b.begun); n != maxBindings+1 {
-			t.Errorf("%d bindings have begun after one ended, want %d", n, maxBindings+1)
+		if n := len(b.begun); n != maxBindings+1 || len(taken) > 0 {
+			t.Errorf("%d bindings have begun after one ended, %d pods were taken; want %d and 0", n, len(taken), maxBindings+1)
 		}
 		close(b.release)
 		synctest.Wait()
-		if n := len(b.begun); n != 2*maxBindings {
-			t.Errorf("%d bindings have begun in the end, want %d", n, 2*maxBindings)
+		if n := len(b.begun); n != 2*maxBindings || len(taken) != 1 {
+			t.Errorf("%d bindings have begun in the end, %d pods were taken; want %d and 1", n, len(taken), 2*maxBindings)
 		}
 	})
 }

@@ -60,11 +60,10 @@ func Widen(cycle fwk.CycleState) bool {
 // Search returns the nodes that the cycle should search and their scope, as the result of
 // PreFilter. The result is nil for all nodes.
 //
-// The search is narrow if Narrow was called and Widen was not called since. A narrow search
-// includes nodes of every pool of the preferred capacity type, or of the other type if that has no
-// room. It prefers nodes with the fewest siblings, and includes only nodes on which the pod roughly
-// fits. A rare pool is thus never missed, and the scores decide among all pools. If more than
-// maxNarrowNodes pools have room, some pools are omitted.
+// The search is narrow if Narrow was called and Widen was not called since. It then includes nodes
+// of every pool of the preferred capacity type, or of the other type if that has no room: nodes on
+// which the pod roughly fits, those with the fewest siblings first. A rare pool is thus never
+// missed. If more than maxNarrowNodes pools have room, some pools are omitted.
 func (s *State) Search(cycle fwk.CycleState) (*fwk.PreFilterResult, Scope) {
 	data, err := cycle.Read(searchKey)
 	if err != nil {
@@ -125,23 +124,21 @@ func (s *State) Select(names []string) (selected []int) {
 
 // capacityTypes returns the capacity types that the plan admits, the preferred one first.
 func (s *State) capacityTypes() []decision.CapacityType {
-	types := []decision.CapacityType{decision.OnDemand, decision.Spot}
 	switch {
 	case s.Plan.ExcludedFromOnDemand():
-		types = types[1:]
+		return []decision.CapacityType{decision.Spot}
 	case !s.Plan.AdmitsSpot():
-		types = types[:1]
+		return []decision.CapacityType{decision.OnDemand}
 	case s.Plan.Prefer == decision.Spot:
-		slices.Reverse(types)
+		return []decision.CapacityType{decision.Spot, decision.OnDemand}
 	}
-	return types
+	return []decision.CapacityType{decision.OnDemand, decision.Spot}
 }
 
 // nodesToSearch returns the number of nodes in a narrow search. It is larger for a pod with
 // preferences, or with requirements that fits does not check.
 func (s *State) nodesToSearch() int {
-	spec := &s.Pod.Spec
-	claims := func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+	spec, claims := &s.Pod.Spec, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
 	a := ptr.Deref(spec.Affinity, v1.Affinity{})
 	nodes := ptr.Deref(a.NodeAffinity, v1.NodeAffinity{}).PreferredDuringSchedulingIgnoredDuringExecution
 	if a.PodAffinity != nil || a.PodAntiAffinity != nil || len(nodes)+len(spec.TopologySpreadConstraints)+len(spec.ResourceClaims) > 0 ||

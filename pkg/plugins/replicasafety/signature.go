@@ -34,7 +34,6 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	if len(invalid) > 0 {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod has invalid annotations to report")
 	}
-	subjectPod := &subject.Pod
 	return []fwk.SignFragment{{Key: key, Value: fmt.Sprintf("%s onlySpot=%t onlyOnDemand=%t assigned=%s granted=%d",
-		settings, subjectPod.OnlySpot, subjectPod.OnlyOnDemand, subjectPod.Assigned, subjectPod.Granted)}}, nil
+		settings, subject.Pod.OnlySpot, subject.Pod.OnlyOnDemand, subject.Pod.Assigned, subject.Pod.Granted)}}, nil
 }
