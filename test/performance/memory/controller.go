@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -40,7 +41,7 @@ func (c *cluster) measureController(ctx context.Context, cp *lab.ControlPlane, n
 	if file, err = filepath.Abs(file); err != nil {
 		return r, err
 	}
-	process, err := cp.StartController(ctx, lab.ControllerOptions{Binary: file})
+	process, err := cp.StartController(ctx, lab.ControllerOptions{Binary: file, ConfigFile: configOf(file)})
 	if err != nil {
 		return r, err
 	}
@@ -101,6 +102,16 @@ func (c *cluster) measureController(ctx context.Context, cp *lab.ControlPlane, n
 	r.after, r.peak = used.Resident, used.Peak
 	r.heap, err = live.Metric(ctx, process, "go_gc_heap_live_bytes", nil)
 	return r, err
+}
+
+// configOf returns the controller's configuration of the checkout whose bin folder contains file. A
+// controller rejects fields of later versions. Empty: file is in no such folder.
+func configOf(file string) string {
+	config := filepath.Join(filepath.Dir(filepath.Dir(file)), "config", "controller-config.yaml")
+	if _, err := os.Stat(config); err != nil {
+		return ""
+	}
+	return config
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -81,7 +81,8 @@ func parse(args []string, output io.Writer) (options, error) {
 	flags.DurationVar(&o.settle, "settle", 30*time.Second, "with -controller: how long pods change before the measurement")
 	flags.DurationVar(&o.lasts, "lasts", 2*time.Minute, "with -controller: duration of the measurement")
 	flags.StringVar(&o.profiles, "profiles", "", "folder for a heap profile of each binary; none if empty")
-	flags.Func("binary", "NAME=FILE of a program to measure; repeatable (default bin/spot-aware-scheduler or bin/spot-controller)",
+	flags.Func("binary", "NAME=FILE of a program to measure; repeatable (default bin/spot-aware-scheduler or bin/spot-controller). "+
+		"A controller in the bin folder of a checkout gets the configuration of that checkout",
 		func(text string) error {
 			if name, file, ok := strings.Cut(text, "="); !ok || name == "" || file == "" {
 				return errors.New("expected NAME=FILE")

@@ -2,6 +2,8 @@ package main
 
 import (
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -55,6 +57,25 @@ func TestSmallClusterAtRest(t *testing.T) {
 	}
 	if want := "20 nodes, 100 pods, 10 Deployments with 3 ReplicaSets each; 20 pods change in a second"; !strings.Contains(table.String(), want) {
 		t.Errorf("the report lacks %q:\n%s", want, &table)
+	}
+}
+
+// A controller of another checkout gets the configuration of that checkout.
+func TestConfigOf(t *testing.T) {
+	checkout := t.TempDir()
+	file := filepath.Join(checkout, "bin", "spot-controller")
+	if got := configOf(file); got != "" {
+		t.Errorf("without a configuration: %q", got)
+	}
+	want := filepath.Join(checkout, "config", "controller-config.yaml")
+	if err := os.Mkdir(filepath.Dir(want), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(want, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := configOf(file); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
