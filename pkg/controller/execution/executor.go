@@ -106,7 +106,11 @@ type Executor struct {
 	queue []migration.Action
 	// evicting contains the PodDisruptionBudgets to which an eviction is being charged. With two
 	// evictions at a time, the API server would have to retry one.
-	evicting   map[types.UID]bool
+	evicting map[types.UID]bool
+	// refusedAt contains when an eviction was last refused, by PodDisruptionBudget. While the
+	// caches show that it allows none, one eviction per maxPause is sufficient to notice that they
+	// are stale, for all its pods.
+	refusedAt  map[types.UID]time.Time
 	pods       map[types.UID]*work
 	nodes      map[types.UID]*interruptedNode
 	departures migration.Departures
@@ -119,7 +123,7 @@ type Executor struct {
 func New(client kubernetes.Interface, recorder events.EventRecorder, clock clock.PassiveClock, settings Settings) *Executor {
 	return &Executor{
 		client: client, recorder: recorder, clock: clock, settings: settings,
-		busy: map[migration.Kind]int{}, busyIn: map[string]int{}, evicting: map[types.UID]bool{},
+		busy: map[migration.Kind]int{}, busyIn: map[string]int{}, evicting: map[types.UID]bool{}, refusedAt: map[types.UID]time.Time{},
 		pods: map[types.UID]*work{}, nodes: map[types.UID]*interruptedNode{}, departures: migration.Departures{},
 		hourly: cache.NewLRUExpireCacheWithClock(10_000, clock),
 	}
@@ -167,6 +171,7 @@ func (e *Executor) Do(ctx context.Context, actions []migration.Action) {
 	defer e.mu.Unlock()
 	clear(e.queue)
 	e.queue = e.queue[:0]
+	maps.DeleteFunc(e.refusedAt, func(_ types.UID, at time.Time) bool { return e.clock.Since(at) >= maxPause })
 	limited := map[safety.Cause]int{}
 	for _, a := range actions {
 		if !e.settings.DryRun {
@@ -267,9 +272,11 @@ func (e *Executor) run(ctx context.Context) {
 func (e *Executor) next(ctx context.Context) (migration.Action, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	now := e.clock.Now()
 	i := slices.IndexFunc(e.queue, func(a migration.Action) bool {
 		most := e.settings.Concurrency
-		return !e.evicting[a.DisruptionBudget] && e.busyIn[a.Pod.Namespace] < most && e.busy[a.Kind] < kindFactor*most
+		return !e.evicting[a.DisruptionBudget] && !(a.LikelyRefused && now.Sub(e.refusedAt[a.DisruptionBudget]) < maxPause) &&
+			e.busyIn[a.Pod.Namespace] < most && e.busy[a.Kind] < kindFactor*most
 	})
 	if i < 0 || ctx.Err() != nil {
 		e.workers--
@@ -277,7 +284,7 @@ func (e *Executor) next(ctx context.Context) (migration.Action, bool) {
 	}
 	a := e.queue[i]
 	e.queue = slices.Delete(e.queue, i, i+1)
-	e.workFor(a.Pod).begin(a, requesting, e.clock.Now())
+	e.workFor(a.Pod).begin(a, requesting, now)
 	if a.DisruptionBudget != "" {
 		e.evicting[a.DisruptionBudget] = true
 	}
@@ -330,6 +337,9 @@ func (e *Executor) finish(ctx context.Context, a migration.Action, o outcome, er
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.evicting, a.DisruptionBudget)
+	if o == refused {
+		e.refusedAt[a.DisruptionBudget] = e.clock.Now()
+	}
 	e.busy[a.Kind]--
 	if e.busyIn[a.Pod.Namespace]--; e.busyIn[a.Pod.Namespace] == 0 {
 		delete(e.busyIn, a.Pod.Namespace)

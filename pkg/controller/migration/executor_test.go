@@ -239,6 +239,32 @@ func TestWaitsForItsBudget(t *testing.T) {
 	}
 }
 
+// While the caches show that a PodDisruptionBudget allows no eviction, one of its pods is enough to
+// find out that they are stale. In a mass reclaim, requests for each pod would delay those that can
+// succeed.
+func TestOnePodFindsStaleBudget(t *testing.T) {
+	w := newWorld(t)
+	names := []string{"db-0", "db-1", "db-2"}
+	for set := w.statefulSet("db", 3); len(w.pods) < len(names); {
+		w.pod(names[len(w.pods)], set, "reclaimed")
+	}
+	w.budget("db", 3)
+	w.sync()
+	var got []float64
+	w.fail = func(verb, _, _ string) (error, bool) {
+		if verb != "evict" {
+			return nil, false
+		}
+		got = append(got, w.now.Sub(start).Seconds())
+		return tooManyRequests(), true
+	}
+	b := newBench(w, false)
+	for ; w.now.Sub(start) < 45*time.Second; b.pass(250 * time.Millisecond) {
+		b.round(10*time.Minute, names...)
+	}
+	clustertest.Equal(t, "requested at", []float64{10, 20, 30, 40}, got)
+}
+
 // No eviction is requested for a new pod with the same name. The PodDisruptionBudget would be
 // charged in vain.
 func TestNewPodWithSameName(t *testing.T) {
