@@ -108,8 +108,8 @@ type Executor struct {
 	// evictions at a time, the API server would have to retry one.
 	evicting map[types.UID]bool
 	// refusedAt contains when an eviction was last refused, by PodDisruptionBudget. While the
-	// caches show that it allows none, one eviction per maxPause is sufficient to notice that they
-	// are stale, for all its pods.
+	// caches show that it allows none, one eviction per confirmTimeout is enough to find out that
+	// they are stale.
 	refusedAt  map[types.UID]time.Time
 	pods       map[types.UID]*work
 	nodes      map[types.UID]*interruptedNode
@@ -171,7 +171,7 @@ func (e *Executor) Do(ctx context.Context, actions []migration.Action) {
 	defer e.mu.Unlock()
 	clear(e.queue)
 	e.queue = e.queue[:0]
-	maps.DeleteFunc(e.refusedAt, func(_ types.UID, at time.Time) bool { return e.clock.Since(at) >= maxPause })
+	maps.DeleteFunc(e.refusedAt, func(_ types.UID, at time.Time) bool { return e.clock.Since(at) >= confirmTimeout })
 	limited := map[safety.Cause]int{}
 	for _, a := range actions {
 		if !e.settings.DryRun {
@@ -275,7 +275,7 @@ func (e *Executor) next(ctx context.Context) (migration.Action, bool) {
 	now := e.clock.Now()
 	i := slices.IndexFunc(e.queue, func(a migration.Action) bool {
 		most := e.settings.Concurrency
-		return !e.evicting[a.DisruptionBudget] && !(a.LikelyRefused && now.Sub(e.refusedAt[a.DisruptionBudget]) < maxPause) &&
+		return !e.evicting[a.DisruptionBudget] && !(a.LikelyRefused && now.Sub(e.refusedAt[a.DisruptionBudget]) < confirmTimeout) &&
 			e.busyIn[a.Pod.Namespace] < most && e.busy[a.Kind] < kindFactor*most
 	})
 	if i < 0 || ctx.Err() != nil {
