@@ -9,6 +9,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -136,16 +137,25 @@ func (s *State) capacityTypes() []decision.CapacityType {
 }
 
 // nodesToSearch returns the number of nodes in a narrow search. It is larger for a pod with
-// preferences, or with requirements that fits does not check.
+// preferences, or with requirements that fits does not check. All nodes of the search have one
+// capacity type, so a preference for a type, such as the controller's, does not count.
 func (s *State) nodesToSearch() int {
 	spec, claims := &s.Pod.Spec, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
 	a := ptr.Deref(spec.Affinity, v1.Affinity{})
 	nodes := ptr.Deref(a.NodeAffinity, v1.NodeAffinity{}).PreferredDuringSchedulingIgnoredDuringExecution
-	if a.PodAffinity != nil || a.PodAntiAffinity != nil || len(nodes)+len(spec.TopologySpreadConstraints)+len(spec.ResourceClaims) > 0 ||
-		slices.ContainsFunc(spec.Volumes, claims) {
+	if a.PodAffinity != nil || a.PodAntiAffinity != nil || len(spec.TopologySpreadConstraints)+len(spec.ResourceClaims) > 0 ||
+		slices.ContainsFunc(nodes, s.ranksNodes) || slices.ContainsFunc(spec.Volumes, claims) {
 		return maxNarrowNodes
 	}
 	return narrowNodes
+}
+
+// ranksNodes reports whether a preference may rank nodes of one capacity type.
+func (s *State) ranksNodes(term v1.PreferredSchedulingTerm) bool {
+	keys := s.Counter.reader.Policy.CapacityKeys()
+	return len(term.Preference.MatchFields) > 0 || slices.ContainsFunc(term.Preference.MatchExpressions, func(e v1.NodeSelectorRequirement) bool {
+		return e.Key != spot.CapacityLabel && !slices.Contains(keys, e.Key)
+	})
 }
 
 // candidates returns nodes of pools that the policy admits and accepts reports: total, or one of

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -296,7 +297,17 @@ func TestSearchesTakeTurns(t *testing.T) {
 // A search has one node of each pool if there are many, and more nodes for a pod that other plugins
 // may have preferences or further requirements for.
 func TestNodesToSearch(t *testing.T) {
-	preferred := []v1.PreferredSchedulingTerm{{Weight: 1}}
+	prefers := func(keys ...string) v1.PodSpec {
+		terms := make([]v1.PreferredSchedulingTerm, len(keys))
+		for i, key := range keys {
+			terms[i].Preference.MatchExpressions = []v1.NodeSelectorRequirement{{Key: key, Operator: v1.NodeSelectorOpExists}}
+		}
+		return v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}}
+	}
+	named := prefers("")
+	named.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].Preference = v1.NodeSelectorTerm{
+		MatchFields: []v1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{"n"}}},
+	}
 	required := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
 		{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpExists},
 	}}}}
@@ -309,7 +320,9 @@ func TestNodesToSearch(t *testing.T) {
 		"12 pools":                {12, v1.PodSpec{}, 16},
 		"60 pools":                {60, v1.PodSpec{}, 60},
 		"120 pools":               {120, v1.PodSpec{}, 100},
-		"preferred node affinity": {12, v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}}}, 100},
+		"preferred node affinity": {12, prefers(spot.CapacityLabel, v1.LabelTopologyZone), 100},
+		"preferred node name":     {12, named, 100},
+		"preferred capacity type": {12, prefers(spot.CapacityLabel, "karpenter.sh/capacity-type"), 16},
 		"required node affinity":  {12, v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}}, 16},
 		"pod affinity":            {12, v1.PodSpec{Affinity: &v1.Affinity{PodAffinity: &v1.PodAffinity{}}}, 100},
 		"pod anti-affinity":       {12, v1.PodSpec{Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{}}}, 100},
