@@ -124,17 +124,19 @@ func TestChoose(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	w := workload{testCase: "Case", size: "1Node"}
+	cpu := map[string][]float64{stock: {4, 2, 2}, shipped: {5, 1, 3}}
 	tests := map[string]struct {
 		result result
 		want   string
 	}{
 		"odd": {
-			result: result{workload: w, rates: map[string][]float64{stock: {100, 200, 50}, shipped: {90, 220, 50}}},
-			want:   "Case/1Node\t100\t90\t1.000\t0.900 to 1.100\t3",
+			result: result{workload: w, rates: map[string][]float64{stock: {100, 200, 50}, shipped: {90, 220, 50}}, cpu: cpu},
+			want:   "Case/1Node\t100\t90\t1.000\t0.900 to 1.100\t1.250\t0.500 to 1.500\t3",
 		},
 		"even": {
-			result: result{workload: w, rates: map[string][]float64{stock: {100, 200}, shipped: {90, 220}}},
-			want:   "Case/1Node\t150\t155\t1.000\t0.900 to 1.100\t2",
+			result: result{workload: w, rates: map[string][]float64{stock: {100, 200}, shipped: {90, 220}},
+				cpu: map[string][]float64{stock: {1, 1}, shipped: {2, 1}}},
+			want: "Case/1Node\t150\t155\t1.000\t0.900 to 1.100\t1.500\t1.000 to 2.000\t2",
 		},
 		"short": {
 			result: result{workload: w, rates: map[string][]float64{stock: {100, 0}, shipped: {90, 80}}},

@@ -17,13 +17,14 @@ const (
 type result struct {
 	workload workload
 	failed   bool
-	rates    map[string][]float64 // by profile: pods per second in each round
+	// rates and cpu contain, by profile, the pods per second and the CPU seconds of each round.
+	rates, cpu map[string][]float64
 }
 
 // report prints one line for each workload.
 func report(w io.Writer, results []*result) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "workload\t%s pods/s\t%s pods/s\tratio\trange\trounds\n", stock, shipped)
+	fmt.Fprintf(table, "workload\t%s pods/s\t%s pods/s\tratio\trange\tCPU ratio\trange\trounds\n", stock, shipped)
 	for _, r := range results {
 		fmt.Fprintln(table, r.line())
 	}
@@ -31,7 +32,7 @@ func report(w io.Writer, results []*result) {
 }
 
 // line returns the medians, and the ratios of the shipped profile to the default profile in the
-// same round.
+// same round, with their ranges.
 func (r *result) line() string {
 	name, a, b := r.workload.String(), r.rates[stock], r.rates[shipped]
 	switch {
@@ -40,12 +41,16 @@ func (r *result) line() string {
 	case slices.Contains(a, 0) || slices.Contains(b, 0):
 		return name + "\tpasses, too short to be measured"
 	}
+	return fmt.Sprintf("%s\t%.0f\t%.0f\t%s\t%s\t%d", name, median(a), median(b), ratio(b, a), ratio(r.cpu[shipped], r.cpu[stock]), len(a))
+}
+
+// ratio returns the median of the ratios of a to b in the same round, and their range.
+func ratio(a, b []float64) string {
 	var ratios []float64
 	for i := range a {
-		ratios = append(ratios, b[i]/a[i])
+		ratios = append(ratios, a[i]/b[i])
 	}
-	return fmt.Sprintf("%s\t%.0f\t%.0f\t%.3f\t%.3f to %.3f\t%d",
-		name, median(a), median(b), median(ratios), slices.Min(ratios), slices.Max(ratios), len(ratios))
+	return fmt.Sprintf("%.3f\t%.3f to %.3f", median(ratios), slices.Min(ratios), slices.Max(ratios))
 }
 
 // median returns the middle value, or the mean of the middle two. There must be at least one value.

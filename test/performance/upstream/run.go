@@ -15,16 +15,16 @@ import (
 
 // run runs one workload in a separate process, with its own API server and etcd. It returns the
 // pods per second that scheduler_perf reports, or 0 if the workload ended before they could be
-// measured.
-func (c *comparison) run(ctx context.Context, w workload, schedulerConfig string) (float64, error) {
+// measured, and the CPU time of the process.
+func (c *comparison) run(ctx context.Context, w workload, schedulerConfig string) (rate float64, cpu time.Duration, err error) {
 	dir, err := os.MkdirTemp(c.dir, "run")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer os.RemoveAll(dir)
 	testCases := filepath.Join(dir, "test-cases.yaml")
 	if err := writeTestCase(testCases, c.perf, w, schedulerConfig); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 
 	cmd := exec.CommandContext(ctx, c.harness, "-test-cases", testCases, "-data-items-dir", dir, "-perf-scheduling-label-filter=",
@@ -39,17 +39,18 @@ func (c *comparison) run(ctx context.Context, w workload, schedulerConfig string
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	if err := cmd.Start(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	err = cmd.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the etcd of a run that could not stop it
 	if err != nil {
 		if ctx.Err() != nil {
-			return 0, ctx.Err()
+			return 0, 0, ctx.Err()
 		}
-		return 0, fmt.Errorf("%w; output:\n%s", err, failure(output.Bytes()))
+		return 0, 0, fmt.Errorf("%w; output:\n%s", err, failure(output.Bytes()))
 	}
-	return throughput(dir)
+	rate, err = throughput(dir)
+	return rate, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
 }
 
 // failure returns the relevant part of a failed run's output, which contains the logs of a whole

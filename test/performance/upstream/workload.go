@@ -27,6 +27,9 @@ func (w workload) String() string { return w.testCase + "/" + w.size }
 var compared = []workload{
 	{"misc", "SchedulingBasic", "5000Nodes"},
 	{"topology_spreading", "TopologySpreading", "5000Nodes"},
+	{"topology_spreading", "PreferredTopologySpreading", "5000Nodes"},
+	{"topology_spreading", "DefaultTopologySpreading", "5000Nodes_10000Pods"},
+	{"affinity", "SchedulingNodeAffinity", "5000Nodes"},
 	{"affinity", "SchedulingPodAffinity", "500Nodes"},
 	{"misc", "PreemptionAsync", "5000Nodes_QueueingHintsEnabled"},
 	{"misc", "SchedulingWithMixedChurn", "5000Nodes"},
