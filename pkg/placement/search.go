@@ -63,8 +63,8 @@ func Widen(cycle fwk.CycleState) bool {
 //
 // The search is narrow if Narrow was called and Widen was not called since. It then includes nodes
 // of every pool of the preferred capacity type, or of the other type if that has no room: nodes on
-// which the pod roughly fits, those with the fewest siblings first. A rare pool is thus never
-// missed. If more than maxNarrowNodes pools have room, some pools are omitted.
+// which the pod roughly fits, with the fewest siblings first. So a rare pool is never missed. If
+// more than maxNarrowNodes pools have room, some pools are omitted.
 func (s *State) Search(cycle fwk.CycleState) (*fwk.PreFilterResult, Scope) {
 	data, err := cycle.Read(searchKey)
 	if err != nil {
@@ -152,10 +152,9 @@ func (s *State) nodesToSearch() int {
 
 // ranksNodes reports whether a preference may rank nodes of one capacity type.
 func (s *State) ranksNodes(term v1.PreferredSchedulingTerm) bool {
-	keys := s.Counter.reader.Policy.CapacityKeys()
-	return len(term.Preference.MatchFields) > 0 || slices.ContainsFunc(term.Preference.MatchExpressions, func(e v1.NodeSelectorRequirement) bool {
-		return e.Key != spot.CapacityLabel && !slices.Contains(keys, e.Key)
-	})
+	keys, selector := append(s.Counter.reader.Policy.CapacityKeys(), spot.CapacityLabel), &term.Preference
+	return len(selector.MatchFields) > 0 || slices.ContainsFunc(selector.MatchExpressions,
+		func(e v1.NodeSelectorRequirement) bool { return !slices.Contains(keys, e.Key) })
 }
 
 // candidates returns nodes of pools that the policy admits and accepts reports: total, or one of

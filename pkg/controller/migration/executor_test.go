@@ -240,8 +240,8 @@ func TestWaitsForItsBudget(t *testing.T) {
 }
 
 // While the caches show that a PodDisruptionBudget allows no eviction, one of its pods is enough to
-// find out that they are stale. In a mass reclaim, requests for each pod would delay those that can
-// succeed.
+// find out that they are stale. In a mass reclaim, a request for each pod would delay evictions
+// that can succeed.
 func TestOnePodFindsStaleBudget(t *testing.T) {
 	w := newWorld(t)
 	names := []string{"db-0", "db-1", "db-2"}

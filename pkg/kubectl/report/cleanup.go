@@ -52,9 +52,9 @@ type LeftMark struct {
 	Reason string `json:"reason"`
 }
 
-// NewCleanup returns what is left in the caches of factory. With a namespace, it ignores nodes. If a
-// node lacks the record of the controller's taint, a value that names one of signals identifies it.
-// Pods with the schedulerName of profile wait for the scheduler.
+// NewCleanup returns what is left in the caches of factory. With a namespace, it ignores nodes. If
+// a node lacks the record of the controller's taint, a value that names one of signals identifies
+// it. Pods with the schedulerName of profile wait for the scheduler.
 func NewCleanup(
 	factory informers.SharedInformerFactory, namespace string, signals []providers.Signal, profile string, now time.Time,
 ) *Cleanup {
