@@ -20,7 +20,9 @@ func TestEveryArm(t *testing.T) {
 	o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rounds", "1", "-limit", "1m", "-json", file}, t.Output())
 	must(t, err)
 	var table strings.Builder
-	must(t, run(t.Context(), o, &table, t.Output()))
+	err = run(t.Context(), o, &table, t.Output())
+	t.Log(table.String())
+	must(t, err)
 	t.Log(table.String())
 
 	data, err := os.ReadFile(file)
@@ -79,7 +81,9 @@ func TestRate(t *testing.T) {
 	o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rate", "100", "-rounds", "1", "-limit", "1m", "-arms", anyScheduler, "-json", file}, t.Output())
 	must(t, err)
 	var table strings.Builder
-	must(t, run(t.Context(), o, &table, t.Output()))
+	err = run(t.Context(), o, &table, t.Output())
+	t.Log(table.String())
+	must(t, err)
 	t.Log(table.String())
 	if !strings.Contains(table.String(), "placed p99") {
 		t.Error("the table has no column for the time from creation to binding")
