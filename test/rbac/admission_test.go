@@ -258,6 +258,7 @@ func TestControllerMayPatchOnlyItsFields(t *testing.T) {
 		"owner":             {patch: `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"y","uid":"y"}]}}`, rejected: true},
 		"another condition": {patch: fmt.Sprintf(condition, "Ready"), subresource: []string{"status"}, rejected: true},
 		"phase":             {patch: `{"status":{"phase":"Failed"}}`, subresource: []string{"status"}, rejected: true},
+		"without a phase":   {patch: `{"status":{"phase":null}}`, subresource: []string{"status"}, rejected: true},
 	} {
 		for kind, edit := range map[string]func(*v1.Pod){"bare": bare, "full": full} {
 			n++
