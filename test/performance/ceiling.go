@@ -79,7 +79,7 @@ type binder struct {
 	client   kubernetes.Interface
 	inFlight int
 	events   bool
-	// ready is closed when the caches have synced, and asked when a client was told that.
+	// ready is closed when the caches have synced, and asked when a client knows it.
 	ready, asked chan struct{}
 
 	nodes []string
