@@ -9,7 +9,6 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -138,7 +137,7 @@ func (s *State) capacityTypes() []decision.CapacityType {
 
 // nodesToSearch returns the number of nodes in a narrow search. It is larger for a pod with
 // preferences, or with requirements that fits does not check. All nodes of the search have one
-// capacity type, so a preference for a type, such as the controller's, does not count.
+// capacity type, so a preference for a whole type, such as the controller's, does not count.
 func (s *State) nodesToSearch() int {
 	spec, claims := &s.Pod.Spec, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
 	a := ptr.Deref(spec.Affinity, v1.Affinity{})
@@ -150,11 +149,18 @@ func (s *State) nodesToSearch() int {
 	return narrowNodes
 }
 
-// ranksNodes reports whether a preference may rank nodes of one capacity type.
+// ranksNodes reports whether a preference may rank nodes of one capacity type: it has an expression
+// that is not about capacity types, or that names some values of a type and not all.
 func (s *State) ranksNodes(term v1.PreferredSchedulingTerm) bool {
-	keys, selector := append(s.Counter.reader.Policy.CapacityKeys(), spot.CapacityLabel), &term.Preference
-	return len(selector.MatchFields) > 0 || slices.ContainsFunc(selector.MatchExpressions,
-		func(e v1.NodeSelectorRequirement) bool { return !slices.Contains(keys, e.Key) })
+	return len(term.Preference.MatchFields) > 0 || slices.ContainsFunc(term.Preference.MatchExpressions, func(e v1.NodeSelectorRequirement) bool {
+		known, partly := false, false
+		for _, capacity := range []decision.CapacityType{decision.Spot, decision.OnDemand} {
+			values, byPresence := s.Counter.reader.Policy.ValuesOf(e.Key, capacity)
+			named := sets.New(e.Values...).Intersection(sets.New(values...)).Len()
+			known, partly = known || byPresence || len(values) > 0, partly || named > 0 && named < len(values)
+		}
+		return !known || partly
+	})
 }
 
 // candidates returns nodes of pools that the policy admits and accepts reports: total, or one of

@@ -297,14 +297,18 @@ func TestSearchesTakeTurns(t *testing.T) {
 // A search has one node of each pool if there are many, and more nodes for a pod that other plugins
 // may have preferences or further requirements for.
 func TestNodesToSearch(t *testing.T) {
-	prefers := func(keys ...string) v1.PodSpec {
-		terms := make([]v1.PreferredSchedulingTerm, len(keys))
-		for i, key := range keys {
-			terms[i].Preference.MatchExpressions = []v1.NodeSelectorRequirement{{Key: key, Operator: v1.NodeSelectorOpExists}}
+	prefers := func(expressions ...v1.NodeSelectorRequirement) v1.PodSpec {
+		terms := make([]v1.PreferredSchedulingTerm, len(expressions))
+		for i, e := range expressions {
+			terms[i].Preference.MatchExpressions = []v1.NodeSelectorRequirement{e}
 		}
 		return v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}}
 	}
-	named := prefers("")
+	in := func(key string, values ...string) v1.NodeSelectorRequirement {
+		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: values}
+	}
+	const karpenter = "karpenter.sh/capacity-type"
+	named := prefers(v1.NodeSelectorRequirement{})
 	named.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].Preference = v1.NodeSelectorTerm{
 		MatchFields: []v1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{"n"}}},
 	}
@@ -320,9 +324,10 @@ func TestNodesToSearch(t *testing.T) {
 		"12 pools":                {12, v1.PodSpec{}, 16},
 		"60 pools":                {60, v1.PodSpec{}, 60},
 		"120 pools":               {120, v1.PodSpec{}, 100},
-		"preferred node affinity": {12, prefers(spot.CapacityLabel, v1.LabelTopologyZone), 100},
+		"preferred node affinity": {12, prefers(in(spot.CapacityLabel, "spot"), in(v1.LabelTopologyZone, "a")), 100},
 		"preferred node name":     {12, named, 100},
-		"preferred capacity type": {12, prefers(spot.CapacityLabel, "karpenter.sh/capacity-type"), 16},
+		"preferred capacity type": {12, prefers(in(spot.CapacityLabel, "spot"), in(karpenter, "on-demand", "reserved")), 16},
+		"preferred reservations":  {12, prefers(in(karpenter, "reserved")), 100},
 		"required node affinity":  {12, v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}}, 16},
 		"pod affinity":            {12, v1.PodSpec{Affinity: &v1.Affinity{PodAffinity: &v1.PodAffinity{}}}, 100},
 		"pod anti-affinity":       {12, v1.PodSpec{Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{}}}, 100},
