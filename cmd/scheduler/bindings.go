@@ -20,8 +20,8 @@ const maxBindings = 100
 // errStaleLease is the reason why a binding is not sent. The scheduler retries the pod.
 var errStaleLease = errors.New("the lease has not been renewed in time: another scheduler may lead by now")
 
-// limitBindings limits sched to maxBindings concurrent bindings, over all profiles. While so many
-// are in flight, sched takes no pod: a decision that waits becomes outdated and uses memory. It
+// limitBindings limits sched to maxBindings concurrent bindings, over all profiles. While they are
+// in flight, sched takes no pod: a decision that waits becomes outdated and uses memory. It
 // sends no binding while the lease is not fresh, because a binding that waited may belong to an
 // earlier term. The events of the bindings do not count.
 func limitBindings(sched *scheduler.Scheduler, fresh func() bool) {

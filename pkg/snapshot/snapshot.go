@@ -215,9 +215,11 @@ func (w *Workload) Pods() (pods []*Pod) {
 
 // CountPods returns how many live pods of the workload match.
 func (w *Workload) CountPods(matches func(*Pod) bool) (n int) {
-	for _, p := range w.Pods() {
-		if matches(p) {
-			n++
+	for _, r := range w.Revisions {
+		for _, p := range r.Pods {
+			if matches(p) {
+				n++
+			}
 		}
 	}
 	return n

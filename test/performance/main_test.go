@@ -84,7 +84,6 @@ func TestRate(t *testing.T) {
 	err = run(t.Context(), o, &table, t.Output())
 	t.Log(table.String())
 	must(t, err)
-	t.Log(table.String())
 	if !strings.Contains(table.String(), "placed p99") {
 		t.Error("the table has no column for the time from creation to binding")
 	}

@@ -107,9 +107,9 @@ type Executor struct {
 	// evicting contains the PodDisruptionBudgets to which an eviction is being charged. With two
 	// evictions at a time, the API server would have to retry one.
 	evicting map[types.UID]bool
-	// refusedAt contains when an eviction was last refused, by PodDisruptionBudget. While the
-	// caches show that it allows none, one eviction per confirmTimeout is enough to find out that
-	// they are stale.
+	// refusedAt contains when a PodDisruptionBudget last refused an eviction, for confirmTimeout.
+	// While the caches show that the budget allows none, one eviction in this time is enough to
+	// find out that the caches are stale.
 	refusedAt  map[types.UID]time.Time
 	pods       map[types.UID]*work
 	nodes      map[types.UID]*interruptedNode
@@ -245,7 +245,7 @@ func (e *Executor) isDue(a migration.Action) bool {
 	switch {
 	case a.LikelyRefused:
 		wait = maxPause
-		if w.pause == 0 && !a.LastMoment.IsZero() { // not tried yet: try at least once in time
+		if w.pause == 0 && !a.LastMoment.IsZero() { // not tried yet: try a pod of the budget in time
 			wait = min(wait, a.LastMoment.Sub(now)/2)
 		}
 		w.action.LikelyRefused = true
@@ -267,15 +267,16 @@ func (e *Executor) run(ctx context.Context) {
 }
 
 // next removes from the queue the most urgent action that may start now. If it returns false, the
-// worker must end. Actions that wait for a PodDisruptionBudget, or for others of their kind or
-// namespace, are started by the workers that perform those.
+// worker must end. Actions that wait for an eviction of the same PodDisruptionBudget, or for others
+// of their kind or namespace, are started by the workers that perform those. The next call of Do
+// starts actions that wait because of refusedAt.
 func (e *Executor) next(ctx context.Context) (migration.Action, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := e.clock.Now()
 	i := slices.IndexFunc(e.queue, func(a migration.Action) bool {
 		most := e.settings.Concurrency
-		return !e.evicting[a.DisruptionBudget] && !(a.LikelyRefused && now.Sub(e.refusedAt[a.DisruptionBudget]) < confirmTimeout) &&
+		_, known := e.refusedAt[a.DisruptionBudget]
+		return !e.evicting[a.DisruptionBudget] && !(a.LikelyRefused && known) &&
 			e.busyIn[a.Pod.Namespace] < most && e.busy[a.Kind] < kindFactor*most
 	})
 	if i < 0 || ctx.Err() != nil {
@@ -284,7 +285,7 @@ func (e *Executor) next(ctx context.Context) (migration.Action, bool) {
 	}
 	a := e.queue[i]
 	e.queue = slices.Delete(e.queue, i, i+1)
-	e.workFor(a.Pod).begin(a, requesting, now)
+	e.workFor(a.Pod).begin(a, requesting, e.clock.Now())
 	if a.DisruptionBudget != "" {
 		e.evicting[a.DisruptionBudget] = true
 	}

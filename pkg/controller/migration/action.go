@@ -63,7 +63,7 @@ type Action struct {
 	// empty if no PodDisruptionBudget selects the pod, or if several do.
 	DisruptionBudget types.UID
 	// LikelyRefused: according to the caches, the PodDisruptionBudget allows no eviction. The
-	// caches may be stale, so the executor requests the eviction anyway, but later.
+	// caches may be stale, so the executor later requests an eviction of one pod anyway.
 	LikelyRefused bool
 	// Unevictable is why a PodDisruptionBudget never allows an eviction of the pod; "" if it may.
 	Unevictable string

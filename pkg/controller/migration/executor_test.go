@@ -195,8 +195,8 @@ func TestAnswers(t *testing.T) {
 }
 
 // An eviction that the PodDisruptionBudget would refuse is requested when the caches show that it
-// is allowed. The caches may be stale, so it is also requested from time to time, and at least once
-// before the pod is deleted.
+// is allowed. The caches may be stale, so it is also requested from time to time for one pod of the
+// budget, and at least once before the pod is deleted.
 func TestWaitsForItsBudget(t *testing.T) {
 	for name, test := range map[string]struct {
 		notice time.Duration
