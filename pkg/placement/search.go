@@ -152,7 +152,8 @@ func (s *State) nodesToSearch() int {
 // ranksNodes reports whether a preference may rank nodes of one capacity type: it has an expression
 // that is not about capacity types, or that names some values of a type and not all.
 func (s *State) ranksNodes(term v1.PreferredSchedulingTerm) bool {
-	return len(term.Preference.MatchFields) > 0 || slices.ContainsFunc(term.Preference.MatchExpressions, func(e v1.NodeSelectorRequirement) bool {
+	selector := &term.Preference
+	return len(selector.MatchFields) > 0 || slices.ContainsFunc(selector.MatchExpressions, func(e v1.NodeSelectorRequirement) bool {
 		known, partly := false, false
 		for _, capacity := range []decision.CapacityType{decision.Spot, decision.OnDemand} {
 			values, byPresence := s.Counter.reader.Policy.ValuesOf(e.Key, capacity)
