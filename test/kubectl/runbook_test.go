@@ -253,13 +253,17 @@ func (r *runbook) stays(app string) func() error {
 }
 
 // deploySpot creates a Deployment without a floor, whose pods are evicted without a surge. It
-// returns when they run on spot, with the name of a node that has one.
+// returns when they run on spot, with the name of a node that has one, and none of the Deployments
+// whose floors are broken: a reclaim would meet these.
 func (r *runbook) deploySpot(app string) (node string) {
 	r.Helper()
 	r.Deploy(app, spotNodes, live.Annotated("spot-aware-scheduler.io/min-on-demand", "0"), live.Annotated("spot-aware-scheduler.io/surge", "false"))
 	r.Eventually(live.Soon, r.HasReadySplit(app, live.Split{Spot: spotNodes}))
+	one, two := r.on("one"), r.on("two")
 	for name := range r.on(app) {
-		node = max(node, name)
+		if len(one[name])+len(two[name]) == 0 {
+			node = max(node, name)
+		}
 	}
 	return node
 }
