@@ -194,6 +194,20 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// refuseEvictions makes the API server refuse all evictions because of a PodDisruptionBudget. It
+// returns the times of the requests, in seconds.
+func (w *world) refuseEvictions() *[]float64 {
+	at := &[]float64{}
+	w.fail = func(verb, _, _ string) (error, bool) {
+		if verb != "evict" {
+			return nil, false
+		}
+		*at = append(*at, w.now.Sub(start).Seconds())
+		return tooManyRequests(), true
+	}
+	return at
+}
+
 // An eviction that the PodDisruptionBudget would refuse is requested when the caches show that it
 // is allowed. The caches may be stale, so it is also requested from time to time for one pod of the
 // budget, and at least once before the pod is deleted.
@@ -217,14 +231,7 @@ func TestWaitsForItsBudget(t *testing.T) {
 			w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 			w.budget("db", 1)
 			w.sync()
-			var got []float64
-			w.fail = func(verb, _, _ string) (error, bool) {
-				if verb != "evict" {
-					return nil, false
-				}
-				got = append(got, w.now.Sub(start).Seconds())
-				return tooManyRequests(), true
-			}
+			got := w.refuseEvictions()
 			b := newBench(w, false)
 			for ; w.now.Sub(start) < 25*time.Second; b.pass(250 * time.Millisecond) {
 				at := w.now.Sub(start)
@@ -234,7 +241,7 @@ func TestWaitsForItsBudget(t *testing.T) {
 				}
 				b.round(test.notice, "db-0")
 			}
-			clustertest.Equal(t, "requested at", test.want, got)
+			clustertest.Equal(t, "requested at", test.want, *got)
 		})
 	}
 }
@@ -250,19 +257,12 @@ func TestOnePodFindsStaleBudget(t *testing.T) {
 	}
 	w.budget("db", 3)
 	w.sync()
-	var got []float64
-	w.fail = func(verb, _, _ string) (error, bool) {
-		if verb != "evict" {
-			return nil, false
-		}
-		got = append(got, w.now.Sub(start).Seconds())
-		return tooManyRequests(), true
-	}
+	got := w.refuseEvictions()
 	b := newBench(w, false)
 	for ; w.now.Sub(start) < 45*time.Second; b.pass(250 * time.Millisecond) {
 		b.round(10*time.Minute, names...)
 	}
-	clustertest.Equal(t, "requested at", []float64{10, 40}, got)
+	clustertest.Equal(t, "requested at", []float64{10, 40}, *got)
 }
 
 // No eviction is requested for a new pod with the same name. The PodDisruptionBudget would be

@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"text/tabwriter"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/frame"
 )
 
 // Names of the profiles in the report.
@@ -41,20 +43,12 @@ func (r *result) line() string {
 	case slices.Contains(a, 0) || slices.Contains(b, 0):
 		return name + "\tpasses, too short to be measured"
 	}
-	return fmt.Sprintf("%s\t%.0f\t%.0f\t%s\t%s\t%d", name, median(a), median(b), ratio(b, a), ratio(r.cpu[shipped], r.cpu[stock]), len(a))
+	return fmt.Sprintf("%s\t%.0f\t%.0f\t%s\t%s\t%d",
+		name, frame.Quantile(a, 0.5), frame.Quantile(b, 0.5), ratio(b, a), ratio(r.cpu[shipped], r.cpu[stock]), len(a))
 }
 
 // ratio returns the median of the ratios of a to b in the same round, and their range.
 func ratio(a, b []float64) string {
-	var ratios []float64
-	for i := range a {
-		ratios = append(ratios, a[i]/b[i])
-	}
-	return fmt.Sprintf("%.3f\t%.3f to %.3f", median(ratios), slices.Min(ratios), slices.Max(ratios))
-}
-
-// median returns the middle value, or the mean of the middle two. There must be at least one value.
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+	r := frame.PairedRatio(a, b)
+	return fmt.Sprintf("%.3f\t%.3f to %.3f", r.Median, r.Min, r.Max)
 }
