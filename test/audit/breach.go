@@ -298,7 +298,8 @@ func (p *pod) occupied(b binding) bool {
 }
 
 // onSpot returns the other pods of p's revision that were on spot throughout the window and
-// counted at its end, ordered by name.
+// counted at its end, ordered by name. A pod that was released and returned within the window does
+// not count: the scheduler may not have seen its return.
 func (c *core) onSpot(p *pod, from time.Time, to stamp) []*pod {
 	return c.onCapacity(p, from, to, true)
 }
@@ -307,7 +308,7 @@ func (c *core) onSpot(p *pod, from time.Time, to stamp) []*pod {
 func (c *core) onCapacity(p *pod, from time.Time, to stamp, spot bool) []*pod {
 	var out []*pod
 	for _, q := range c.revisions[p.member.revision] {
-		if q == p || q.node == "" || q.bound.after(to) || (!q.live() && !q.ended.after(to)) {
+		if q == p || q.node == "" || q.bound.after(to) || q.joined.After(from) || (!q.live() && !q.ended.after(to)) {
 			continue
 		}
 		if c.throughout(q.node, from, to, spot) {

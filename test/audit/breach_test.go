@@ -557,6 +557,25 @@ func TestBreaches(t *testing.T) {
 				edit(h, "a", func(p *corev1.Pod) { p.OwnerReferences = nil }).bind("s", "b")
 			},
 		},
+		"a released pod returned after the binding": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a", "b").bind("s", "a").wait(5 * time.Second)
+				h.release("a", "web-1", "interruption").wait(5*time.Second).bind("s", "b").wait(time.Second).restore("a", "web-1")
+			},
+		},
+		"a released pod returned less than 2 s before": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a", "b").bind("s", "a").wait(5 * time.Second)
+				h.release("a", "web-1", "interruption").wait(5*time.Second).restore("a", "web-1").wait(1900*time.Millisecond).bind("s", "b")
+			},
+		},
+		"a released pod returned more than 2 s before": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a", "b").bind("s", "a").wait(5 * time.Second)
+				h.release("a", "web-1", "interruption").wait(5*time.Second).restore("a", "web-1").wait(2100*time.Millisecond).bind("s", "b")
+			},
+			want: over,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHistory(t, test.args)

@@ -81,6 +81,7 @@ type pod struct {
 	object   *corev1.Pod // latest observation
 	versions timeline[*corev1.Pod]
 	member   membership
+	joined   time.Time // when member last changed; zero if it never did
 	requests resources
 
 	seen               stamp
@@ -272,7 +273,7 @@ func (c *core) observePod(when stamp, how change, object *corev1.Pod) bool {
 		if member.kind == "" {
 			member.kind = released // it had a controller at the first observation
 		}
-		p.member = member
+		p.member, p.joined = member, when.at
 		c.join(p)
 		relevant = true
 	}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// membership is the workload that a pod counts for. It is fixed at the pod's first observation. A
-// pod that loses its controller later was released and counts for no workload.
+// membership is the workload that a pod counts for. A pod that loses its controller was released,
+// and counts for no workload until it returns.
 type membership struct {
 	kind     string    // the controller's kind, "" without a controller, otherKind for unknown kinds
 	name     string    // the controller's name, or the pod's own
