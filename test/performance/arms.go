@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,6 +69,9 @@ var arms = []arm{
 		schedulerName: "ceiling", ceiling: []string{ceilingFlag, "--events"}},
 	{name: bindOnly, explain: "the same without events", schedulerName: "ceiling", ceiling: []string{ceilingFlag}},
 }
+
+// hasEvents reports whether the arm creates an event for each binding.
+func (a arm) hasEvents() bool { return a.ceiling == nil || slices.Contains(a.ceiling, "--events") }
 
 // addGate adds the gate like the admission policy of manifests/overlays/autoscaler.
 func addGate(pod *corev1.PodTemplateSpec) {

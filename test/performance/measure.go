@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/frame"
@@ -43,9 +44,12 @@ type Measurement struct {
 	// own histogram.
 	LatencyP50Milliseconds float64 `json:"latencyP50Milliseconds"`
 	LatencyP99Milliseconds float64 `json:"latencyP99Milliseconds"`
-	// CPUSeconds is the CPU time of the scheduler's process from the first binding to the last.
-	// PeakMiB is its peak memory. OtherCPUSeconds is the CPU time of the extender or the
-	// controller.
+	// EventsSeconds is the time from the first binding to the creation of the last event of a
+	// binding. 0 if the arm creates no events.
+	EventsSeconds float64 `json:"eventsSeconds,omitempty"`
+	// CPUSeconds is the CPU time of the scheduler's process from the first binding to the last one
+	// and its event. PeakMiB is its peak memory. OtherCPUSeconds is the CPU time of the extender or
+	// the controller.
 	CPUSeconds      float64 `json:"cpuSeconds"`
 	PeakMiB         float64 `json:"peakMiB"`
 	OtherCPUSeconds float64 `json:"otherCPUSeconds,omitempty"`
@@ -94,7 +98,7 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 		work.Go(func() error { return creation.create(workCtx, b.workloads, a) })
 	}
 	work.Go(func() (err error) {
-		placed, err = b.await(workCtx, programs, bindings, failed, m)
+		placed, err = b.await(workCtx, programs, bindings, failed, a.hasEvents(), m)
 		return err
 	})
 	if err := work.Wait(); err != nil {
@@ -127,7 +131,7 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 		return nil, fmt.Errorf("%.1f %% of the pods that may run on spot do, although it has room: expected at least 99 %%", 100*share)
 	}
 	if a.ceiling != nil {
-		if err := b.checkCeiling(ctx, a, m); err != nil {
+		if err := b.checkCeiling(m); err != nil {
 			return nil, err
 		}
 	}
@@ -191,9 +195,9 @@ func (b *bench) watchBindings(ctx context.Context, a arm) (<-chan binding, <-cha
 	return bindings, failed, nil
 }
 
-// await waits until every pod is bound. It sets the rates and the resource usage of m, and returns
-// the bindings in order.
-func (b *bench) await(ctx context.Context, programs []*lab.Process, bindings <-chan binding, failed <-chan error,
+// await waits until every pod is bound, and withEvents until every binding has its event. It sets
+// the rates and the resource usage of m, and returns the bindings in order.
+func (b *bench) await(ctx context.Context, programs []*lab.Process, bindings <-chan binding, failed <-chan error, withEvents bool,
 	m *Measurement) ([]binding, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.options.limit)
 	defer cancel()
@@ -224,6 +228,12 @@ func (b *bench) await(ctx context.Context, programs []*lab.Process, bindings <-c
 			placed = append(placed, binding)
 		}
 	}
+	if withEvents {
+		if err := b.awaitEvents(ctx); err != nil {
+			return nil, err
+		}
+		m.EventsSeconds = time.Since(times[0]).Seconds()
+	}
 	after, err := resourcesOf(programs)
 	if err != nil {
 		return nil, err
@@ -235,6 +245,27 @@ func (b *bench) await(ctx context.Context, programs []*lab.Process, bindings <-c
 	}
 	m.Seconds, m.PodsPerSecond, m.RateP50, m.RateP99 = rates(times)
 	return placed, <-profiled
+}
+
+// awaitEvents waits until each pod has the event of its binding.
+func (b *bench) awaitEvents(ctx context.Context) error {
+	events, bindings := b.client.EventsV1().Events(namespace), metav1.ListOptions{FieldSelector: "reason=Scheduled"}
+	list, err := events.List(ctx, bindings)
+	if err != nil {
+		return err
+	}
+	bindings.ResourceVersion = list.ResourceVersion
+	watch, err := events.Watch(ctx, bindings)
+	if err != nil {
+		return fmt.Errorf("watching the events: %w", err)
+	}
+	defer watch.Stop()
+	for n := len(list.Items); n < b.options.pods; n++ {
+		if event, ok := <-watch.ResultChan(); !ok || event.Type != apiwatch.Added {
+			return fmt.Errorf("%d of %d bindings have an event: %w", n, b.options.pods, errors.Join(apierrors.FromObject(event.Object), ctx.Err()))
+		}
+	}
+	return nil
 }
 
 // resourcesOf returns the resources of each program.

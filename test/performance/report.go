@@ -114,6 +114,7 @@ var speed = []column{
 	{"p99", "%.0f", func(m Measurement) float64 { return m.RateP99 }},
 	{"latency p50 ms", "%.1f", func(m Measurement) float64 { return m.LatencyP50Milliseconds }},
 	{"p99 ms", "%.1f", func(m Measurement) float64 { return m.LatencyP99Milliseconds }},
+	{"last event s", "%.1f", func(m Measurement) float64 { return m.EventsSeconds }},
 	{"peak MiB", "%.0f", func(m Measurement) float64 { return m.PeakMiB }},
 }
 
@@ -203,7 +204,8 @@ pods/s          from the first binding to the last; p50 and p99: the rate that 5
 latency         from taking a pod from the queue to its binding, from the scheduler's own histogram
 placed, gate    from the request that creates a pod to its binding, and to the removal of its gate; only pods that are created after
                 the first binding
-CPU, peak       of the scheduler's process: CPU milliseconds per pod, from the first binding to the last, and its peak memory;
+last event      seconds from the first binding until each binding has its event
+CPU, peak       of the scheduler's process: CPU milliseconds per pod, from the first binding to the last event, and its peak memory;
                 other, API server, etcd: the same of the extender or the controller, of kube-apiserver and of etcd
 skew            pods of a workload in its fullest domain minus pods in its emptiest: maximum and mean over all workloads;
                 over all nodes, zones and pools (instance type and zone), and over the spot nodes of each pool
