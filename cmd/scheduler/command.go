@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
 	"k8s.io/component-base/compatibility"
@@ -28,8 +30,8 @@ import (
 
 // newCommand returns kube-scheduler's command with the project's plugins, like
 // app.NewSchedulerCommand of Kubernetes 1.36: it has the same flags, help, logging, signals and
-// metrics. It adds guardTakeover, guardLease, withdrawAbandoned, searchNarrowly and limitBindings.
-// The original has no hook for them, because it does not expose the scheduler between app.Setup and
+// metrics. It adds guardTakeover, guardLease, withdrawAbandoned, searchNarrowly, limitBindings
+// and deferEvents. The original has no hook for them, because it does not expose the scheduler between app.Setup and
 // app.Run.
 func newCommand() *cobra.Command {
 	opts := options.NewOptions()
@@ -99,6 +101,13 @@ func runScheduler(command *cobra.Command, opts *options.Options) error {
 	}
 	searchNarrowly(sched, config.ComponentConfig.PercentageOfNodesToScore)
 	limitBindings(sched, fresh)
+	client, err := kubernetes.NewForConfig(config.KubeConfig) // like kube-scheduler, one for events only
+	if err != nil {
+		return err
+	}
+	if err := deferEvents(ctx, &events.EventSinkImpl{Interface: client.EventsV1()}, sched); err != nil {
+		return err
+	}
 	features.(featuregate.MutableFeatureGate).AddMetrics()
 	opts.ComponentGlobalsRegistry.AddMetrics()
 	return app.Run(ctx, config, sched)
