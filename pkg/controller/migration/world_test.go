@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -313,27 +314,16 @@ func (w *world) answer(verb, resource, name string, action clienttesting.Action)
 	case "get":
 		return pod.DeepCopy(), nil
 	case "patch":
-		var patch struct {
-			Metadata struct {
-				UID                 types.UID
-				ResourceVersion     string
-				Labels, Annotations map[string]*string
-				OwnerReferences     *[]metav1.OwnerReference
-			}
-		}
-		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch); err != nil {
+		patch := action.(clienttesting.PatchAction).GetPatch()
+		var expected v1.Pod
+		if err := json.Unmarshal(patch, &expected); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
-		if patch.Metadata.UID != pod.UID || patch.Metadata.ResourceVersion != pod.ResourceVersion {
+		if expected.UID != pod.UID || expected.ResourceVersion != pod.ResourceVersion {
 			return nil, apierrors.NewConflict(group, name, errors.New("precondition"))
 		}
-		if pod.Annotations == nil {
-			pod.Annotations = map[string]string{}
-		}
-		merge(pod.Labels, patch.Metadata.Labels)
-		merge(pod.Annotations, patch.Metadata.Annotations)
-		if patch.Metadata.OwnerReferences != nil {
-			pod.OwnerReferences = *patch.Metadata.OwnerReferences
+		if err := patchPod(pod, patch); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
 		}
 		w.touch(pod)
 		w.log = append(w.log, "patch "+name)
@@ -387,12 +377,22 @@ func (w *world) answer(verb, resource, name string, action clienttesting.Action)
 	return nil, fmt.Errorf("%s %s: unexpected", verb, resource)
 }
 
-func merge(into map[string]string, patch map[string]*string) {
-	for key, value := range patch {
-		if delete(into, key); value != nil {
-			into[key] = *value
-		}
+// patchPod applies a strategic merge patch to the metadata of a pod, like the API server.
+func patchPod(pod *v1.Pod, patch []byte) error {
+	before, err := json.Marshal(pod)
+	if err != nil {
+		return err
 	}
+	after, err := strategicpatch.StrategicMergePatch(before, patch, v1.Pod{})
+	if err != nil {
+		return err
+	}
+	var patched v1.Pod
+	if err := json.Unmarshal(after, &patched); err != nil {
+		return err
+	}
+	pod.Labels, pod.Annotations, pod.OwnerReferences = patched.Labels, patched.Annotations, patched.OwnerReferences
+	return nil
 }
 
 // tooManyRequests is the answer of the API server if a PodDisruptionBudget refuses.
