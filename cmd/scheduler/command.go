@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/narrowsearch"
 
 	// The main package of kube-scheduler registers these too: logs as JSON, and the metrics of
 	// clients, leader election and version.
@@ -30,7 +31,7 @@ import (
 
 // newCommand returns kube-scheduler's command with the project's plugins, like
 // app.NewSchedulerCommand of Kubernetes 1.36: it has the same flags, help, logging, signals and
-// metrics. It adds guardTakeover, guardLease, withdrawAbandoned, searchNarrowly, limitBindings
+// metrics. It adds guardTakeover, guardLease, withdrawAbandoned, narrowsearch, limitBindings
 // and deferEvents. The original has no hook for them, because it does not expose the scheduler between app.Setup and
 // app.Run.
 func newCommand() *cobra.Command {
@@ -99,7 +100,7 @@ func runScheduler(command *cobra.Command, opts *options.Options) error {
 	if err := withdrawAbandoned(ctx, *config, sched, fresh); err != nil {
 		return err
 	}
-	searchNarrowly(sched, config.ComponentConfig.PercentageOfNodesToScore)
+	narrowsearch.Enable(sched, config.ComponentConfig.PercentageOfNodesToScore)
 	limitBindings(sched, fresh)
 	client, err := kubernetes.NewForConfig(config.KubeConfig) // like kube-scheduler, one for events only
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/narrowsearch"
 )
 
 // world is the running scheduler with the shipped configuration and a fake API server. Waiting pods
@@ -66,7 +67,7 @@ func newWorld(t testing.TB, edits []string, objects ...runtime.Object) *world {
 		scheduler.WithPodInitialBackoffSeconds(cfg.PodInitialBackoffSeconds), scheduler.WithPodMaxBackoffSeconds(cfg.PodMaxBackoffSeconds),
 		scheduler.WithPodMaxInUnschedulablePodsDuration(24*time.Hour))
 	w.must(err)
-	searchNarrowly(sched, cfg.PercentageOfNodesToScore)
+	narrowsearch.Enable(sched, cfg.PercentageOfNodesToScore)
 	schedule := sched.SchedulePod
 	sched.SchedulePod = func(
 		ctx context.Context, profile framework.Framework, cycle fwk.CycleState, pod *framework.QueuedPodInfo,

@@ -22,8 +22,7 @@ func (w workload) String() string { return w.testCase + "/" + w.size }
 // compared lists the workloads that are measured unless -size is set. Of the upstream sizes, these
 // are the smallest that are large enough to show the cost of another node or pod. They use the
 // default feature gates of this minor version, but scheduler_perf disables opportunistic batching.
-// It also creates its own scheduler, which has no narrow searches (cmd/scheduler/search.go): the
-// plugins work on its sample.
+// It also creates its own scheduler, without the limits of cmd/scheduler for bindings and events.
 var compared = []workload{
 	{"misc", "SchedulingBasic", "5000Nodes"},
 	{"topology_spreading", "TopologySpreading", "5000Nodes"},

@@ -1,4 +1,6 @@
-package main
+// Package narrowsearch makes a scheduler search few nodes before it searches all.
+// docs/design/throughput.md explains why.
+package narrowsearch
 
 import (
 	"context"
@@ -13,12 +15,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 )
 
-// searchNarrowly makes sched first search few nodes, which ReplicaSafety chooses. If the pod fits
+// Enable makes sched first search few nodes, which ReplicaSafety chooses. If the pod fits
 // on no such node, sched searches all nodes as usual. Both searches are one scheduling attempt: its
 // result, including preemption, depends only on the last search. percentage is
 // percentageOfNodesToScore of the configuration, which profiles may override. If it is set, the
 // search is not narrow.
-func searchNarrowly(sched *scheduler.Scheduler, percentage *int32) {
+func Enable(sched *scheduler.Scheduler, percentage *int32) {
 	schedule := sched.SchedulePod
 	sched.SchedulePod = func(
 		ctx context.Context, profile framework.Framework, cycle fwk.CycleState, pod *framework.QueuedPodInfo,

@@ -1,4 +1,4 @@
-package main
+package narrowsearch_test
 
 import (
 	"context"
@@ -17,13 +17,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/narrowsearch"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// stockProfile implements the method of a profile that searchNarrowly uses.
+// stockProfile implements the method of a profile that Enable uses.
 type stockProfile struct {
 	framework.Framework
 	percentage *int32
@@ -31,9 +32,9 @@ type stockProfile struct {
 
 func (p stockProfile) PercentageOfNodesToScore() *int32 { return p.percentage }
 
-// TestSearchNarrowly checks that a second search runs if and only if the first one was narrow and
+// TestEnable checks that a second search runs if and only if the first one was narrow and
 // found no feasible node. The result of the last search is returned.
-func TestSearchNarrowly(t *testing.T) {
+func TestEnable(t *testing.T) {
 	refusedBy := func(plugin string) error {
 		return &framework.FitError{Pod: &v1.Pod{}, Diagnosis: framework.Diagnosis{NodeToStatus: framework.NewDefaultNodeToStatus(), UnschedulablePlugins: sets.New(plugin)}}
 	}
@@ -69,7 +70,7 @@ func TestSearchNarrowly(t *testing.T) {
 				}
 				return scheduler.ScheduleResult{EvaluatedNodes: did}, was.err
 			}}
-			searchNarrowly(sched, nil)
+			narrowsearch.Enable(sched, nil)
 			result, err := sched.SchedulePod(t.Context(), stockProfile{}, framework.NewCycleState(), nil)
 			if !errors.Is(err, test.want) || result.EvaluatedNodes != len(test.searches) {
 				t.Errorf("the result is that of search %d with error %v; want %d and %v", result.EvaluatedNodes, err, len(test.searches), test.want)
@@ -98,7 +99,7 @@ func TestPercentageOfNodesToScore(t *testing.T) {
 				}
 				return scheduler.ScheduleResult{}, nil
 			}}
-			searchNarrowly(sched, test.all)
+			narrowsearch.Enable(sched, test.all)
 			if _, err := sched.SchedulePod(t.Context(), stockProfile{percentage: test.one}, framework.NewCycleState(), nil); err != nil {
 				t.Error(err)
 			}
