@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	"sigs.k8s.io/yaml"
@@ -32,10 +33,26 @@ func TestProfile(t *testing.T) {
 		t.Errorf("schedulerName is %q, want default-scheduler", name)
 	}
 	got.Profiles[0].SchedulerName = want.Profiles[0].SchedulerName
+	if grace := labelGrace(t, got); grace.Duration != 0 {
+		t.Errorf("labelGrace is %s, want 0s", grace.Duration)
+	}
+	*labelGrace(t, got) = *labelGrace(t, want)
 	withErrors := cmpopts.IgnoreUnexported(config.ReplicaSafetyArgs{}, config.SpotPreferenceArgs{}) // they store errors of decoding beside their fields
 	if diff := cmp.Diff(want, got, withErrors); diff != "" {
-		t.Errorf("differs from the shipped configuration by more than the name (-shipped +run):\n%s", diff)
+		t.Errorf("differs from the shipped configuration by more than the name and labelGrace (-shipped +run):\n%s", diff)
 	}
+}
+
+// labelGrace returns the field of the first profile's ReplicaSafetyArgs.
+func labelGrace(t *testing.T, c *schedulerconfig.KubeSchedulerConfiguration) *metav1.Duration {
+	t.Helper()
+	for _, plugin := range c.Profiles[0].PluginConfig {
+		if args, ok := plugin.Args.(*config.ReplicaSafetyArgs); ok {
+			return args.LabelGrace
+		}
+	}
+	t.Fatal("the first profile has no ReplicaSafetyArgs")
+	return nil
 }
 
 func decode(t *testing.T, file string) *schedulerconfig.KubeSchedulerConfiguration {

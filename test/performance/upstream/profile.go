@@ -5,10 +5,13 @@ import (
 	"os"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 )
 
 // writeProfile writes the shipped configuration. Its first profile applies to pods that name no
-// scheduler, like the upstream pods.
+// scheduler, like the upstream pods, and its labelGrace is 0s, as the file recommends for clusters like
+// upstream's, whose nodes have no capacity label.
 func writeProfile(file, shipped string) error {
 	data, err := os.ReadFile(shipped)
 	if err != nil {
@@ -25,6 +28,11 @@ func writeProfile(file, shipped string) error {
 		return fmt.Errorf("%s: profiles: expected a profile", shipped)
 	}
 	first["schedulerName"] = "default-scheduler"
+	for _, each := range first["pluginConfig"].([]any) {
+		if plugin := each.(map[string]any); plugin["name"] == replicasafety.Name {
+			plugin["args"].(map[string]any)["labelGrace"] = "0s"
+		}
+	}
 	if data, err = yaml.Marshal(config); err != nil {
 		return err
 	}
