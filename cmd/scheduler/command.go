@@ -31,9 +31,9 @@ import (
 
 // newCommand returns kube-scheduler's command with the project's plugins, like
 // app.NewSchedulerCommand of Kubernetes 1.36: it has the same flags, help, logging, signals and
-// metrics. It adds guardTakeover, guardLease, withdrawAbandoned, narrowsearch, limitBindings
-// and deferEvents. The original has no hook for them, because it does not expose the scheduler between app.Setup and
-// app.Run.
+// metrics. It adds guardTakeover, guardLease, withdrawAbandoned, narrowsearch.Enable, limitBindings
+// and deferEvents. The original has no hook for them, because it does not expose the scheduler
+// between app.Setup and app.Run.
 func newCommand() *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{

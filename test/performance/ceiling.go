@@ -227,10 +227,18 @@ func (b *binder) serve(address string) error {
 	return server.ListenAndServeTLS("", "")
 }
 
-// checkCeiling returns an error unless each pod was bound to the next node.
-func (b *bench) checkCeiling(m *Measurement) error {
+// checkCeiling returns an error unless each pod was bound to the next node, without an event if the
+// arm creates none.
+func (b *bench) checkCeiling(ctx context.Context, a arm, m *Measurement) error {
 	if m.Spread.Node.Max > 1+b.options.pods/len(b.nodes) {
 		return fmt.Errorf("a node has %d pods of a workload more than another one: expected that all nodes take turns", m.Spread.Node.Max)
 	}
-	return nil
+	if a.hasEvents() {
+		return nil
+	}
+	events, err := b.client.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: bindingEvents, Limit: 1})
+	if err == nil && len(events.Items) > 0 {
+		err = fmt.Errorf("event %s: expected none", events.Items[0].Name)
+	}
+	return err
 }

@@ -131,7 +131,7 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 		return nil, fmt.Errorf("%.1f %% of the pods that may run on spot do, although it has room: expected at least 99 %%", 100*share)
 	}
 	if a.ceiling != nil {
-		if err := b.checkCeiling(m); err != nil {
+		if err := b.checkCeiling(ctx, a, m); err != nil {
 			return nil, err
 		}
 	}
@@ -229,8 +229,15 @@ func (b *bench) await(ctx context.Context, programs []*lab.Process, bindings <-c
 		}
 	}
 	if withEvents {
-		if err := b.awaitEvents(ctx); err != nil {
-			return nil, err
+		created := make(chan error, 1)
+		go func() { created <- b.awaitEvents(ctx) }()
+		select {
+		case <-process.Done():
+			return nil, process.Err()
+		case err := <-created:
+			if err != nil {
+				return nil, err
+			}
 		}
 		m.EventsSeconds = time.Since(times[0]).Seconds()
 	}
@@ -247,9 +254,12 @@ func (b *bench) await(ctx context.Context, programs []*lab.Process, bindings <-c
 	return placed, <-profiled
 }
 
+// bindingEvents selects the events of bindings.
+const bindingEvents = "reason=Scheduled"
+
 // awaitEvents waits until each pod has the event of its binding.
 func (b *bench) awaitEvents(ctx context.Context) error {
-	events, bindings := b.client.EventsV1().Events(namespace), metav1.ListOptions{FieldSelector: "reason=Scheduled"}
+	events, bindings := b.client.EventsV1().Events(namespace), metav1.ListOptions{FieldSelector: bindingEvents}
 	list, err := events.List(ctx, bindings)
 	if err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 )
 
 // writeProfile writes the shipped configuration. Its first profile applies to pods that name no
-// scheduler, like the upstream pods, and its labelGrace is 0s, as the file recommends for clusters like
-// upstream's, whose nodes have no capacity label.
+// scheduler, like the upstream pods. Its labelGrace is 0s, as the file recommends for clusters
+// whose nodes have no capacity label, like upstream's.
 func writeProfile(file, shipped string) error {
 	data, err := os.ReadFile(shipped)
 	if err != nil {
