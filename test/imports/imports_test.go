@@ -41,6 +41,7 @@ var order = [][]string{
 	// The scheduler and the extender.
 	{"failsafe", "placement"},
 	{"extender", "plugins/gang", "plugins/replicasafety", "plugins/spotpreference"},
+	{"narrowsearch"},
 	// kubectl spot.
 	{"kubectl/lister"},
 	{"kubectl/report"},
@@ -62,7 +63,7 @@ var rules = []struct {
 	why       string
 }{
 	{[]string{"pkg/decision"}, []string{"k8s.io", "sigs.k8s.io", "golang.org"}, "the core is pure: standard library and names only"},
-	{[]string{"test/lab", "test/spot-lab", "pkg/placement", "pkg/plugins"}, []string{"k8s.io/kubernetes"}, "a cold build of Kubernetes takes minutes: only cmd/scheduler and pkg/apis/config/scheme need it"},
+	{[]string{"test/lab", "test/spot-lab", "pkg/placement", "pkg/plugins"}, []string{"k8s.io/kubernetes"}, "a cold build of Kubernetes takes minutes: only cmd/scheduler, pkg/narrowsearch and pkg/apis/config/scheme need it"},
 	{[]string{"cmd/controller", "pkg/apis/controller", "pkg/apis/decoding", "pkg/leader", "pkg/app", "pkg/snapshot", "pkg/simulation", "pkg/controller"},
 		[]string{"k8s.io/kubernetes", module + "/pkg/plugins"}, "the controller depends on the policy, not on the scheduler"},
 	{[]string{"cmd/scheduler", "pkg/placement", "pkg/plugins", "pkg/failsafe", "cmd/extender", "pkg/extender"},
