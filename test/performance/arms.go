@@ -65,9 +65,9 @@ var arms = []arm{
 		shape: preferSpot},
 	{name: "affinity+spread", explain: "the same, and pods spread over capacity types", schedulerName: stockScheduler, config: "default.yaml",
 		shape: preferSpotAndSpread},
-	{name: bindAndEvent, explain: "a program that binds each pod to the next node, and creates an event: the ceiling",
+	{name: bindAndEvent, explain: "a program that binds each pod to the next node, and then creates its event",
 		schedulerName: "ceiling", ceiling: []string{ceilingFlag, "--events"}},
-	{name: bindOnly, explain: "the same without events", schedulerName: "ceiling", ceiling: []string{ceilingFlag}},
+	{name: bindOnly, explain: "the same without events: the ceiling", schedulerName: "ceiling", ceiling: []string{ceilingFlag}},
 }
 
 // hasEvents reports whether the arm creates an event for each binding.
