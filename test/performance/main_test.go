@@ -23,7 +23,6 @@ func TestEveryArm(t *testing.T) {
 	err = run(t.Context(), o, &table, t.Output())
 	t.Log(table.String())
 	must(t, err)
-	t.Log(table.String())
 
 	data, err := os.ReadFile(file)
 	must(t, err)
