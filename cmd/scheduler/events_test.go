@@ -2,59 +2,162 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 )
 
-// slowSink passes on the name of the pod of an event, and then waits for release.
-type slowSink struct {
+// fakeSink calls its functions with the pod and the count of an event.
+type fakeSink struct {
 	events.EventSink
-	begun   chan string
-	release chan struct{}
+	create, patch func(pod string, count int32) error
 }
 
-func (s slowSink) Create(_ context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
-	s.begun <- event.Regarding.Name
-	<-s.release
-	return event, nil
+func (s fakeSink) Create(_ context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	return event, s.create(event.Regarding.Name, count(event))
 }
 
-// At most maxEvents events are created at a time. If maxWaitingEvents wait, further events are
-// created at once. In the end, every event has been created once.
-func TestDeferEvents(t *testing.T) {
+func (s fakeSink) Patch(_ context.Context, event *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
+	return event, s.patch(event.Regarding.Name, count(event))
+}
+
+// count returns how often an event occurred.
+func count(event *eventsv1.Event) int32 {
+	if event.Series == nil {
+		return 1
+	}
+	return event.Series.Count
+}
+
+// deferred calls emit with a function that has a scheduler emit an event about a pod.
+func deferred(t *testing.T, sink fakeSink, emit func(event func(pod string))) {
 	synctest.Test(t, func(t *testing.T) {
-		const all = maxEvents + maxWaitingEvents + 10
-		sink := slowSink{begun: make(chan string, 2*all), release: make(chan struct{})}
 		sched := &scheduler.Scheduler{Profiles: profile.Map{"a": nil}}
 		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
 		if err := deferEvents(ctx, sink, sched); err != nil {
 			t.Fatal(err)
 		}
-		for n := range all {
-			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint(n)}}
-			sched.Profiles["a"].EventRecorder().Eventf(pod, nil, v1.EventTypeNormal, "Scheduled", "Binding", "assigned")
+		emit(func(pod string) {
+			regarding := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: pod}}
+			sched.Profiles["a"].EventRecorder().Eventf(regarding, nil, v1.EventTypeNormal, "Scheduled", "Binding", "assigned")
 			synctest.Wait()
-			if want := max(min(n+1, maxEvents), n+1-maxWaitingEvents); len(sink.begun) != want {
-				t.Fatalf("%d of %d events are being created, want %d", len(sink.begun), n+1, want)
+		})
+	})
+}
+
+// At most maxEvents events of the queue are created at a time. If maxQueuedEvents are in the queue,
+// further events are created at once. In the end, every event has been created once.
+func TestDeferEvents(t *testing.T) {
+	const all = maxEvents + maxQueuedEvents + 10
+	begun := make(chan string, 2*all)
+	var release chan struct{}
+	sink := fakeSink{create: func(pod string, _ int32) error { begun <- pod; <-release; return nil }}
+	deferred(t, sink, func(event func(string)) {
+		release = make(chan struct{})
+		for n := range all {
+			event(fmt.Sprint(n))
+			if want := max(min(n+1, maxEvents), n+1-maxQueuedEvents); len(begun) != want {
+				t.Errorf("%d of %d events are being created, want %d", len(begun), n+1, want)
+				break
 			}
 		}
-		close(sink.release)
+		close(release)
 		synctest.Wait()
 		pods := map[string]bool{}
-		for range len(sink.begun) {
-			pods[<-sink.begun] = true
+		for range len(begun) {
+			pods[<-begun] = true
 		}
 		if len(pods) != all {
 			t.Errorf("in the end, %d pods had their events, want %d", len(pods), all)
 		}
-		cancel()
+	})
+}
+
+// An event is created again if the API server did not answer, and not if it refused the event. The
+// retries do not delay other events.
+func TestRetryEvents(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want int
+	}{
+		"no answer":      {errors.New("connection refused"), eventTries},
+		"already exists": {apierrors.NewAlreadyExists(eventsv1.Resource("events"), "e"), 1},
+		"refused":        {apierrors.NewForbidden(eventsv1.Resource("events"), "e", nil), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var failed, created atomic.Int32
+			sink := fakeSink{create: func(pod string, _ int32) error {
+				if pod == "other" {
+					created.Add(1)
+					return nil
+				}
+				failed.Add(1)
+				return test.err
+			}}
+			deferred(t, sink, func(event func(string)) {
+				for n := range maxEvents {
+					event(fmt.Sprint(n))
+				}
+				event("other")
+				if n := created.Load(); n != 1 {
+					t.Errorf("%d other events were created at once, want 1", n)
+				}
+				time.Sleep(2 * eventTries * eventRetryInterval)
+				if got, want := failed.Load(), int32(maxEvents*test.want); got != want {
+					t.Errorf("%d attempts, want %d", got, want)
+				}
+			})
+		})
+	}
+}
+
+// An event that repeats one of the queue becomes a series. It is created at once, and the one of
+// the queue does not replace it.
+func TestRepeatedEvent(t *testing.T) {
+	var server sync.Map // the count of each pod's event
+	var release chan struct{}
+	sink := fakeSink{
+		create: func(pod string, count int32) error {
+			if count == 1 {
+				<-release
+			}
+			if _, exists := server.LoadOrStore(pod, count); exists {
+				return apierrors.NewAlreadyExists(eventsv1.Resource("events"), pod)
+			}
+			return nil
+		},
+		patch: func(pod string, count int32) error {
+			if _, exists := server.Load(pod); !exists {
+				return apierrors.NewNotFound(eventsv1.Resource("events"), pod)
+			}
+			server.Store(pod, count)
+			return nil
+		},
+	}
+	deferred(t, sink, func(event func(string)) {
+		release = make(chan struct{})
+		for n := range maxEvents {
+			event(fmt.Sprint(n))
+		}
+		event("repeated")
+		event("repeated")
+		close(release)
+		synctest.Wait()
+		if n, _ := server.Load("repeated"); n != int32(2) {
+			t.Errorf("the event occurred %v times, want 2", n)
+		}
 	})
 }
