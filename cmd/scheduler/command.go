@@ -5,7 +5,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
+	typedevents "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/events"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
@@ -102,11 +102,11 @@ func runScheduler(command *cobra.Command, opts *options.Options) error {
 	}
 	narrowsearch.Enable(sched, config.ComponentConfig.PercentageOfNodesToScore)
 	limitBindings(sched, fresh)
-	client, err := kubernetes.NewForConfig(config.KubeConfig) // like kube-scheduler, one for events only
+	client, err := typedevents.NewForConfig(config.KubeConfig) // like kube-scheduler, one for events only
 	if err != nil {
 		return err
 	}
-	if err := deferEvents(ctx, &events.EventSinkImpl{Interface: client.EventsV1()}, sched); err != nil {
+	if err := deferEvents(ctx, &events.EventSinkImpl{Interface: client}, sched); err != nil {
 		return err
 	}
 	features.(featuregate.MutableFeatureGate).AddMetrics()

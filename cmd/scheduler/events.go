@@ -16,24 +16,23 @@ import (
 )
 
 const (
-	// maxEvents limits the number of concurrent requests for the events in the queue. Without this
-	// limit, the events of a burst take the API server's time from the bindings.
+	// maxEventRequests limits the number of concurrent requests for the events in the queue. Without
+	// this limit, the events of a burst take the API server's time from the bindings.
 	// docs/design/throughput.md has the measurement.
-	maxEvents = 8
-	// maxQueuedEvents limits the number of events in the queue. Each uses about 1 KiB. Further
-	// events are created at once.
-	maxQueuedEvents = 2000
-	// eventTries and eventRetryInterval are those of client-go, for an API server that is not
-	// reachable.
+	maxEventRequests = 8
+	// eventQueueSize is the largest number of events in the queue. Each uses 1 to 2 KiB.
+	eventQueueSize = 10_000
+	// eventTries and eventRetryInterval are maxTriesPerEvent and defaultSleepDuration of client-go,
+	// for an API server that does not answer.
 	eventTries         = 12
 	eventRetryInterval = 10 * time.Second
 )
 
-// deferEvents has the profiles of sched create the events of scheduling cycles in target after the
-// bindings of a burst, until ctx is done.
+// deferEvents limits the number of concurrent requests for the events of scheduling cycles, which
+// the profiles of sched create in target until ctx is done. In a burst, most bindings come first.
 func deferEvents(ctx context.Context, target events.EventSink, sched *scheduler.Scheduler) error {
-	sink := eventQueue{target, make(chan *eventsv1.Event, maxQueuedEvents)}
-	for range maxEvents {
+	sink := eventQueue{target, make(chan queuedEvent, eventQueueSize)}
+	for range maxEventRequests {
 		go sink.run(ctx)
 	}
 	broadcaster := events.NewBroadcaster(sink)
@@ -57,15 +56,20 @@ func (p recordedProfile) EventRecorder() events.EventRecorderLogger { return p.r
 // eventQueue is a sink that creates events later.
 type eventQueue struct {
 	events.EventSink
-	queue chan *eventsv1.Event
+	queue chan queuedEvent
 }
 
-// Create puts an event into the queue. It creates the event at once if the queue is full. It also
-// does so for an event of a series, because the broadcaster needs the answer.
+type queuedEvent struct {
+	event *eventsv1.Event
+	tries int // that remain
+}
+
+// Create puts an event into the queue. It creates the event at once if the queue is full, or if the
+// event is a series: if its first event is created at the same time, the broadcaster must learn that.
 func (q eventQueue) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
 	if event.Series == nil {
 		select {
-		case q.queue <- event:
+		case q.queue <- queuedEvent{event, eventTries}:
 			return event, nil
 		default:
 		}
@@ -79,22 +83,31 @@ func (q eventQueue) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case event := <-q.queue:
-			q.send(ctx, event, eventTries)
+		case e := <-q.queue:
+			q.try(ctx, e)
 		}
 	}
 }
 
-// send creates an event. While the API server does not answer, it is called again later, with
-// fewer tries. An event that exists is part of a series that was created first.
-func (q eventQueue) send(ctx context.Context, event *eventsv1.Event, tries int) {
-	_, err := q.EventSink.Create(ctx, event)
-	var answer apierrors.APIStatus
-	switch {
-	case err == nil || apierrors.IsAlreadyExists(err) || ctx.Err() != nil:
-	case errors.As(err, &answer) || tries == 1:
-		klog.FromContext(ctx).Error(err, "Failed to create an event", "event", klog.KObj(event), "note", event.Note)
-	default:
-		time.AfterFunc(wait.Jitter(eventRetryInterval, 0.25), func() { q.send(ctx, event, tries-1) })
+// try creates an event. If the API server does not answer, the event returns to the queue later. An
+// event may exist: its series, or an earlier try without an answer, has created it.
+func (q eventQueue) try(ctx context.Context, e queuedEvent) {
+	_, err := q.EventSink.Create(ctx, e.event)
+	if err == nil || apierrors.IsAlreadyExists(err) || ctx.Err() != nil {
+		return
 	}
+	e.tries--
+	if _, refused := errors.AsType[*apierrors.StatusError](err); refused {
+		e.tries = 0
+	}
+	klog.FromContext(ctx).Error(err, "Unable to create event", "event", klog.KObj(e.event), "note", e.event.Note, "remainingTries", e.tries)
+	if e.tries == 0 {
+		return
+	}
+	time.AfterFunc(wait.Jitter(eventRetryInterval, 0.25), func() {
+		select {
+		case q.queue <- e:
+		case <-ctx.Done():
+		}
+	})
 }

@@ -41,8 +41,9 @@ func count(event *eventsv1.Event) int32 {
 	return event.Series.Count
 }
 
-// deferred calls emit with a function that has a scheduler emit an event about a pod.
-func deferred(t *testing.T, sink fakeSink, emit func(event func(pod string))) {
+// deferred runs a test in a synctest bubble. The test gets a function that records an event about a
+// pod.
+func deferred(t *testing.T, sink fakeSink, test func(event func(pod string))) {
 	synctest.Test(t, func(t *testing.T) {
 		sched := &scheduler.Scheduler{Profiles: profile.Map{"a": nil}}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -50,7 +51,7 @@ func deferred(t *testing.T, sink fakeSink, emit func(event func(pod string))) {
 		if err := deferEvents(ctx, sink, sched); err != nil {
 			t.Fatal(err)
 		}
-		emit(func(pod string) {
+		test(func(pod string) {
 			regarding := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: pod}}
 			sched.Profiles["a"].EventRecorder().Eventf(regarding, nil, v1.EventTypeNormal, "Scheduled", "Binding", "assigned")
 			synctest.Wait()
@@ -58,10 +59,10 @@ func deferred(t *testing.T, sink fakeSink, emit func(event func(pod string))) {
 	})
 }
 
-// At most maxEvents events of the queue are created at a time. If maxQueuedEvents are in the queue,
-// further events are created at once. In the end, every event has been created once.
+// At most maxEventRequests events of the queue are created at a time. If the queue is full, further
+// events are created at once. In the end, every event has been created once.
 func TestDeferEvents(t *testing.T) {
-	const all = maxEvents + maxQueuedEvents + 10
+	const all = maxEventRequests + eventQueueSize + 10
 	begun := make(chan string, 2*all)
 	var release chan struct{}
 	sink := fakeSink{create: func(pod string, _ int32) error { begun <- pod; <-release; return nil }}
@@ -69,55 +70,63 @@ func TestDeferEvents(t *testing.T) {
 		release = make(chan struct{})
 		for n := range all {
 			event(fmt.Sprint(n))
-			if want := max(min(n+1, maxEvents), n+1-maxQueuedEvents); len(begun) != want {
+			if want := max(min(n+1, maxEventRequests), n+1-eventQueueSize); len(begun) != want {
 				t.Errorf("%d of %d events are being created, want %d", len(begun), n+1, want)
 				break
 			}
 		}
 		close(release)
 		synctest.Wait()
-		pods := map[string]bool{}
-		for range len(begun) {
+		created, pods := len(begun), map[string]bool{}
+		for range created {
 			pods[<-begun] = true
 		}
-		if len(pods) != all {
-			t.Errorf("in the end, %d pods had their events, want %d", len(pods), all)
+		if created != all || len(pods) != all {
+			t.Errorf("in the end, %d events of %d pods were created, want %d", created, len(pods), all)
 		}
 	})
 }
 
-// An event is created again if the API server did not answer, and not if it refused the event. The
-// retries do not delay other events.
+// A request is retried if the API server did not answer, and not if it refused the event. Retries do
+// not delay other events, and do not exceed the limit of concurrent requests.
 func TestRetryEvents(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
 		want int
 	}{
-		"no answer":      {errors.New("connection refused"), eventTries},
-		"already exists": {apierrors.NewAlreadyExists(eventsv1.Resource("events"), "e"), 1},
-		"refused":        {apierrors.NewForbidden(eventsv1.Resource("events"), "e", nil), 1},
+		"no answer": {errors.New("connection refused"), eventTries},
+		"refused":   {apierrors.NewForbidden(eventsv1.Resource("events"), "e", nil), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var failed, created atomic.Int32
+			const all = 3 * maxEventRequests
+			var requests, concurrent, most, created atomic.Int32
 			sink := fakeSink{create: func(pod string, _ int32) error {
 				if pod == "other" {
 					created.Add(1)
 					return nil
 				}
-				failed.Add(1)
+				requests.Add(1)
+				if n := concurrent.Add(1); requests.Load() > all {
+					most.Store(max(most.Load(), n))
+					time.Sleep(eventRetryInterval)
+				}
+				concurrent.Add(-1)
 				return test.err
 			}}
 			deferred(t, sink, func(event func(string)) {
-				for n := range maxEvents {
+				for n := range all {
 					event(fmt.Sprint(n))
 				}
 				event("other")
 				if n := created.Load(); n != 1 {
 					t.Errorf("%d other events were created at once, want 1", n)
 				}
-				time.Sleep(2 * eventTries * eventRetryInterval)
-				if got, want := failed.Load(), int32(maxEvents*test.want); got != want {
-					t.Errorf("%d attempts, want %d", got, want)
+				time.Sleep(time.Hour)
+				if got, want := requests.Load(), int32(all*test.want); got != want {
+					t.Errorf("%d requests, want %d", got, want)
+				}
+				if n := most.Load(); n > maxEventRequests {
+					t.Errorf("%d concurrent requests, want at most %d", n, maxEventRequests)
 				}
 			})
 		})
@@ -149,15 +158,16 @@ func TestRepeatedEvent(t *testing.T) {
 	}
 	deferred(t, sink, func(event func(string)) {
 		release = make(chan struct{})
-		for n := range maxEvents {
+		for n := range maxEventRequests {
 			event(fmt.Sprint(n))
 		}
 		event("repeated")
 		event("repeated")
+		before, _ := server.Load("repeated")
 		close(release)
 		synctest.Wait()
-		if n, _ := server.Load("repeated"); n != int32(2) {
-			t.Errorf("the event occurred %v times, want 2", n)
+		if after, _ := server.Load("repeated"); before != int32(2) || after != int32(2) {
+			t.Errorf("the event occurred %v times, later %v, want 2", before, after)
 		}
 	})
 }
