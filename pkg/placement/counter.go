@@ -50,10 +50,7 @@ type Counter struct {
 
 // revision counts the live pods of one revision by pool. node.pods counts them by node. A nil
 // *revision has no pods.
-type revision struct {
-	key   workload.OwnerKey
-	pools []poolCount
-}
+type revision struct{ pools []poolCount }
 
 type poolCount struct {
 	pool *pool
@@ -86,11 +83,12 @@ type nodeState struct {
 	// free is stored in the node because a search reads it for a hundred nodes that are not in the
 	// CPU cache. Following pointers would dominate its cost.
 	free       workload.Resources
-	restricted bool // cordoned or tainted: some pods cannot be scheduled here
-	avoided    bool // with a taint PreferNoSchedule: some pods should not
-	pods       []revisionCount
-	pool       *pool // nil: not counted
-	position   int   // index in pool.nodes
+	restricted bool            // cordoned or tainted: some pods cannot be scheduled here
+	avoided    bool            // with a taint PreferNoSchedule: some pods should not
+	read       []*v1.Pod       // the pods of info when they were last counted
+	pods       []revisionCount // the same pods by revision, without those that do not count
+	pool       *pool           // nil: not counted
+	position   int             // index in pool.nodes
 	name       string
 	info       NodeInfo
 	generation int64 // in the last snapshot
@@ -155,49 +153,50 @@ func (c *Counter) recount(n *nodeState, now time.Time) {
 		}
 		n.history = nodeHistory{uid: object.UID}
 	}
-	c.uncount(n)
 	facts, until := c.reader.Read(object, now)
 	until = node.Earlier(until, c.Evidence.Set(object, facts.Capacity, now))
-	n.facts, n.free, n.until = facts, n.info.Free(), math.MaxInt64
+	c.setFacts(n, facts)
+	n.free, n.until = n.info.Free(), math.MaxInt64
 	n.restricted = object.Spec.Unschedulable || len(object.Spec.Taints) > 0
 	n.avoided = slices.ContainsFunc(object.Spec.Taints, func(t v1.Taint) bool { return !workload.ExcludesPods(&t) })
 	if !until.IsZero() {
 		n.until = until.UnixNano()
 		c.nextChange = min(c.nextChange, n.until)
 	}
-	c.count(n)
+	c.countPods(n)
 	c.checkLoss(n, now)
 }
 
-// count adds n to its pool and adds its pods to their revisions. n must not be counted yet.
-func (c *Counter) count(n *nodeState) {
-	p := c.pool(n.facts.SpreadPool())
-	n.pool, n.position = p, len(p.nodes)
-	p.nodes = append(p.nodes, n)
-	c.trackNode(n, 1)
-	n.pods = c.tally(n.pods[:0], n.info.Pods())
-	for _, pods := range n.pods {
-		pods.revision.add(p, pods.n)
+// setFacts sets the facts about n, and adds n to their pool. The pods of n are not counted yet if it
+// was in another pool.
+func (c *Counter) setFacts(n *nodeState, facts decision.Node) {
+	if p := c.pool(facts.SpreadPool()); p == n.pool {
+		c.trackNode(n, -1)
+	} else {
+		c.uncount(n)
+		n.pool, n.position = p, len(p.nodes)
+		p.nodes = append(p.nodes, n)
 	}
+	n.facts = facts
+	c.trackNode(n, 1)
 }
 
-// uncount reverts count. It does nothing if n is not counted.
+// uncount removes n from its pool and its pods from their revisions. It does nothing if n is not
+// counted.
 func (c *Counter) uncount(n *nodeState) {
 	p := n.pool
 	if p == nil {
 		return
 	}
+	for _, pod := range n.read {
+		c.countPod(n, pod, -1)
+	}
+	n.read = nil
 	last := p.nodes[len(p.nodes)-1]
 	p.nodes[n.position], last.position = last, n.position
 	p.nodes = slices.Delete(p.nodes, len(p.nodes)-1, len(p.nodes))
-	n.pool = nil
 	c.trackNode(n, -1)
-	for _, pods := range n.pods {
-		pods.revision.add(p, -pods.n)
-		if len(pods.revision.pools) == 0 {
-			delete(c.revisions, pods.revision.key)
-		}
-	}
+	n.pool = nil
 }
 
 // trackNode updates the cluster-wide node counts for n: sign is 1 to add n and -1 to remove it.
@@ -214,26 +213,50 @@ func (c *Counter) trackNode(n *nodeState, sign int) {
 	}
 }
 
-// tally counts the pods of a node by revision. It ignores pods without a controller, which have no
-// siblings, and pods without a policy.
-func (c *Counter) tally(into []revisionCount, pods iter.Seq[*v1.Pod]) []revisionCount {
-	for pod := range pods {
-		if metav1.GetControllerOfNoCopy(pod) == nil || !workload.Live(pod) || !workload.PolicyApplies(pod) {
-			continue
+// countPods counts the pods of n that have changed. It compares the pods by position, because most
+// stay where they are, and reading one takes longer than comparing its pointer.
+func (c *Counter) countPods(n *nodeState) {
+	i := 0
+	for pod := range n.info.Pods() {
+		if i == len(n.read) {
+			n.read = append(n.read, nil)
 		}
-		key := workload.RevisionOf(pod)
-		if i := slices.IndexFunc(into, func(p revisionCount) bool { return p.revision.key == key }); i >= 0 {
-			into[i].n++
-			continue
+		if before := n.read[i]; before != pod {
+			n.read[i] = pod
+			c.countPod(n, pod, 1)
+			c.countPod(n, before, -1)
 		}
-		r := c.revisions[key]
-		if r == nil {
-			r = &revision{key: key}
-			c.revisions[key] = r
-		}
-		into = append(into, revisionCount{r, 1})
+		i++
 	}
-	return into
+	for _, pod := range n.read[i:] {
+		c.countPod(n, pod, -1)
+	}
+	n.read = slices.Delete(n.read, i, len(n.read))
+}
+
+// countPod adds delta to the counts of the pod's revision. It ignores nil, pods without a
+// controller, which have no siblings, and pods without a policy.
+func (c *Counter) countPod(n *nodeState, pod *v1.Pod, delta int) {
+	if pod == nil || metav1.GetControllerOfNoCopy(pod) == nil || !workload.Live(pod) || !workload.PolicyApplies(pod) {
+		return
+	}
+	key := workload.RevisionOf(pod)
+	r := c.revisions[key]
+	if r == nil {
+		r = &revision{}
+		c.revisions[key] = r
+	}
+	if r.add(n.pool, delta); len(r.pools) == 0 {
+		delete(c.revisions, key)
+	}
+	i := slices.IndexFunc(n.pods, func(p revisionCount) bool { return p.revision == r })
+	if i < 0 {
+		n.pods = append(n.pods, revisionCount{r, delta})
+		return
+	}
+	if n.pods[i].n += delta; n.pods[i].n == 0 {
+		n.pods = slices.Delete(n.pods, i, i+1)
+	}
 }
 
 func (c *Counter) pool(key decision.SpreadPool) *pool {

@@ -47,7 +47,9 @@ func (c *Counter) checkLoss(n *nodeState, now time.Time) {
 	object := n.info.Node()
 	occupied := false
 	for pod := range n.info.Pods() {
-		occupied = occupied || workload.Occupies(pod, object)
+		if occupied = workload.Occupies(pod, object); occupied {
+			break
+		}
 	}
 	if n.history.loss.Observe(c.reader.Disruption(object, now), occupied, now) {
 		c.recordLoss(n.pool, now)

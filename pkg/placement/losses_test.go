@@ -41,7 +41,7 @@ func TestEventsBeforeTheSnapshot(t *testing.T) {
 	}{
 		"pods added later": {want: 1, steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
 			noteInterruption(c, n.node)
-			n.pods = []fwk.PodInfo{podInfo{pod: podOf("a", "rs")}}
+			n.pods = []fwk.PodInfo{podInfo{pod: terminating(podOf("old", "rs"))}, podInfo{pod: podOf("a", "rs")}}
 			deleted(n)
 			update(time.Second, n)
 		}},
