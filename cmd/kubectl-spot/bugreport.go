@@ -336,7 +336,7 @@ const kubernetesWords = `PodScheduled Initialized ContainersReady PodReadyToStar
 	NetworkUnavailable KubeletReady KubeletNotReady NoSchedule PreferNoSchedule NoExecute NotIn DoesNotExist Equal Exists Guaranteed
 	Burstable BestEffort ephemeral-storage amd64 arm64 linux hostname FailedScheduling SuccessfulCreate FailedCreate Preempted Pulling
 	Pulled Killing Unhealthy BackOff untolerated incoming didn unreachable not-ready memory-pressure disk-pressure
-	PreemptLowerPriority Never leaderElect resourceName resourceNamespace qps multiPoint
+	PreemptLowerPriority Never leaderElect resourceName resourceNamespace qps enableContentionProfiling multiPoint
 	PodTopologySpread defaultingType defaultConstraints get list watch`
 
 func newAnonymizer() *anonymizer {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxEventRequests limits the number of concurrent requests for the events in the queue. Without
+	// maxEventRequests limits the number of concurrent requests for events in the queue. Without
 	// this limit, the events of a burst take the API server's time from the bindings.
 	// docs/design/throughput.md has the measurement.
 	maxEventRequests = 8
@@ -60,12 +60,12 @@ type eventQueue struct {
 }
 
 type queuedEvent struct {
-	event *eventsv1.Event
-	tries int // that remain
+	event     *eventsv1.Event
+	triesLeft int
 }
 
 // Create puts an event into the queue. It creates the event at once if the queue is full, or if the
-// event is a series: if its first event is created at the same time, the broadcaster must learn that.
+// event is a series: the broadcaster must learn that its first event was created meanwhile.
 func (q eventQueue) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
 	if event.Series == nil {
 		select {
@@ -89,19 +89,17 @@ func (q eventQueue) run(ctx context.Context) {
 	}
 }
 
-// try creates an event. If the API server does not answer, the event returns to the queue later. An
-// event may exist: its series, or an earlier try without an answer, has created it.
+// try creates an event. If the API server does not answer, the event returns to the queue later.
+// The event may already exist, because its series or an earlier try created it.
 func (q eventQueue) try(ctx context.Context, e queuedEvent) {
 	_, err := q.EventSink.Create(ctx, e.event)
 	if err == nil || apierrors.IsAlreadyExists(err) || ctx.Err() != nil {
 		return
 	}
-	e.tries--
-	if _, refused := errors.AsType[*apierrors.StatusError](err); refused {
-		e.tries = 0
-	}
-	klog.FromContext(ctx).Error(err, "Unable to create event", "event", klog.KObj(e.event), "note", e.event.Note, "remainingTries", e.tries)
-	if e.tries == 0 {
+	pod := &e.event.Regarding
+	klog.FromContext(ctx).Error(err, "Unable to create event (may retry)", "pod", klog.KRef(pod.Namespace, pod.Name), "reason", e.event.Reason)
+	e.triesLeft--
+	if _, refused := errors.AsType[*apierrors.StatusError](err); refused || e.triesLeft == 0 {
 		return
 	}
 	time.AfterFunc(wait.Jitter(eventRetryInterval, 0.25), func() {

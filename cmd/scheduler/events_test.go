@@ -87,8 +87,8 @@ func TestDeferEvents(t *testing.T) {
 	})
 }
 
-// A request is retried if the API server did not answer, and not if it refused the event. Retries do
-// not delay other events, and do not exceed the limit of concurrent requests.
+// A request is retried if the API server did not answer, and not if it refused the event. The wait
+// for a retry does not delay other events. Retries do not exceed the limit of concurrent requests.
 func TestRetryEvents(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
@@ -133,8 +133,8 @@ func TestRetryEvents(t *testing.T) {
 	}
 }
 
-// An event that repeats one of the queue becomes a series. It is created at once, and the one of
-// the queue does not replace it.
+// An event that repeats a queued event becomes a series. It is created at once, and the queued
+// event does not replace it.
 func TestRepeatedEvent(t *testing.T) {
 	var server sync.Map // the count of each pod's event
 	var release chan struct{}

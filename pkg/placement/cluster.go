@@ -2,7 +2,7 @@ package placement
 
 import (
 	"iter"
-	"slices"
+	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,7 +25,7 @@ type Cluster struct {
 type clusterNode struct {
 	name    string
 	object  *v1.Node // nil if only pods on the node are known
-	pods    []*v1.Pod
+	pods    map[types.UID]*v1.Pod
 	changed bool // it is in Cluster.changed
 }
 
@@ -53,7 +53,7 @@ func (c *Cluster) DeleteNode(name string) {
 func (c *Cluster) SetPod(before, after *v1.Pod) {
 	if before != nil && before.Spec.NodeName != "" {
 		n := c.nodeNamed(before.Spec.NodeName)
-		n.remove(before.UID)
+		delete(n.pods, before.UID)
 		delete(c.bound, before.UID)
 		if !countsAlike(before, after) {
 			c.markChanged(n)
@@ -61,7 +61,7 @@ func (c *Cluster) SetPod(before, after *v1.Pod) {
 	}
 	if after != nil && after.Spec.NodeName != "" {
 		n := c.nodeNamed(after.Spec.NodeName)
-		n.pods = append(n.pods, after)
+		n.pods[after.UID] = after
 		c.bound[after.UID] = struct{}{}
 		if !countsAlike(before, after) {
 			c.markChanged(n)
@@ -79,7 +79,7 @@ func countsAlike(before, after *v1.Pod) bool {
 func (c *Cluster) nodeNamed(name string) *clusterNode {
 	n := c.byName[name]
 	if n == nil {
-		n = &clusterNode{name: name}
+		n = &clusterNode{name: name, pods: map[types.UID]*v1.Pod{}}
 		c.byName[name] = n
 	}
 	return n
@@ -134,17 +134,8 @@ func (c *Cluster) IsBound(pod types.UID) bool {
 	return bound
 }
 
-// remove removes a pod from n. The other pods keep their positions except one.
-func (n *clusterNode) remove(pod types.UID) {
-	if i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.UID == pod }); i >= 0 {
-		last := len(n.pods) - 1
-		n.pods[i] = n.pods[last]
-		n.pods = slices.Delete(n.pods, last, last+1)
-	}
-}
-
 func (n *clusterNode) Node() *v1.Node          { return n.object }
-func (n *clusterNode) Pods() iter.Seq[*v1.Pod] { return slices.Values(n.pods) }
+func (n *clusterNode) Pods() iter.Seq[*v1.Pod] { return maps.Values(n.pods) }
 
 func (n *clusterNode) Free() workload.Resources {
 	free := workload.ResourcesOf(n.object.Status.Allocatable)

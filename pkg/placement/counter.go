@@ -50,7 +50,10 @@ type Counter struct {
 
 // revision counts the live pods of one revision by pool. node.pods counts them by node. A nil
 // *revision has no pods.
-type revision struct{ pools []poolCount }
+type revision struct {
+	key   workload.OwnerKey
+	pools []poolCount
+}
 
 type poolCount struct {
 	pool *pool
@@ -85,8 +88,8 @@ type nodeState struct {
 	free       workload.Resources
 	restricted bool            // cordoned or tainted: some pods cannot be scheduled here
 	avoided    bool            // with a taint PreferNoSchedule: some pods should not
-	read       []*v1.Pod       // the pods of info when they were last counted
-	pods       []revisionCount // the same pods by revision, without those that do not count
+	counted    []countedPod    // the pods of info at the last count, in its order
+	pods       []revisionCount // the same by revision
 	pool       *pool           // nil: not counted
 	position   int             // index in pool.nodes
 	name       string
@@ -97,6 +100,11 @@ type nodeState struct {
 	history    nodeHistory
 	// State.Select sets its number, and the index of the node in its names.
 	selection, candidate int
+}
+
+type countedPod struct {
+	pod      *v1.Pod
+	revision *revision // nil: the pod does not count
 }
 
 type revisionCount struct {
@@ -167,8 +175,8 @@ func (c *Counter) recount(n *nodeState, now time.Time) {
 	c.checkLoss(n, now)
 }
 
-// setFacts sets the facts about n, and adds n to their pool. The pods of n are not counted yet if it
-// was in another pool.
+// setFacts sets the facts about n and adds n to their pool. If n was in another pool, its pods are
+// not counted yet.
 func (c *Counter) setFacts(n *nodeState, facts decision.Node) {
 	if p := c.pool(facts.SpreadPool()); p == n.pool {
 		c.trackNode(n, -1)
@@ -181,17 +189,17 @@ func (c *Counter) setFacts(n *nodeState, facts decision.Node) {
 	c.trackNode(n, 1)
 }
 
-// uncount removes n from its pool and its pods from their revisions. It does nothing if n is not
-// counted.
+// uncount removes n from its pool and its pods from their revisions. It does nothing if n is in no
+// pool.
 func (c *Counter) uncount(n *nodeState) {
 	p := n.pool
 	if p == nil {
 		return
 	}
-	for _, pod := range n.read {
-		c.countPod(n, pod, -1)
+	for _, gone := range n.counted {
+		c.add(n, gone.revision, -1)
 	}
-	n.read = nil
+	n.counted = nil
 	last := p.nodes[len(p.nodes)-1]
 	p.nodes[n.position], last.position = last, n.position
 	p.nodes = slices.Delete(p.nodes, len(p.nodes)-1, len(p.nodes))
@@ -214,40 +222,48 @@ func (c *Counter) trackNode(n *nodeState, sign int) {
 }
 
 // countPods counts the pods of n that have changed. It compares the pods by position, because most
-// stay where they are, and reading one takes longer than comparing its pointer.
+// stay where they are, and comparing a pointer is faster than reading the pod.
 func (c *Counter) countPods(n *nodeState) {
 	i := 0
 	for pod := range n.info.Pods() {
-		if i == len(n.read) {
-			n.read = append(n.read, nil)
+		if i == len(n.counted) {
+			n.counted = append(n.counted, countedPod{})
 		}
-		if before := n.read[i]; before != pod {
-			n.read[i] = pod
-			c.countPod(n, pod, 1)
-			c.countPod(n, before, -1)
+		if before := n.counted[i]; before.pod != pod {
+			n.counted[i] = countedPod{pod, c.revisionOf(pod)}
+			c.add(n, n.counted[i].revision, 1)
+			c.add(n, before.revision, -1)
 		}
 		i++
 	}
-	for _, pod := range n.read[i:] {
-		c.countPod(n, pod, -1)
+	for _, gone := range n.counted[i:] {
+		c.add(n, gone.revision, -1)
 	}
-	n.read = slices.Delete(n.read, i, len(n.read))
+	n.counted = slices.Delete(n.counted, i, len(n.counted))
 }
 
-// countPod adds delta to the counts of the pod's revision. It ignores nil, pods without a
-// controller, which have no siblings, and pods without a policy.
-func (c *Counter) countPod(n *nodeState, pod *v1.Pod, delta int) {
-	if pod == nil || metav1.GetControllerOfNoCopy(pod) == nil || !workload.Live(pod) || !workload.PolicyApplies(pod) {
-		return
+// revisionOf returns the revision that a pod counts in. It returns nil for pods without a
+// controller, which have no siblings, and for pods without a policy.
+func (c *Counter) revisionOf(pod *v1.Pod) *revision {
+	if metav1.GetControllerOfNoCopy(pod) == nil || !workload.Live(pod) || !workload.PolicyApplies(pod) {
+		return nil
 	}
 	key := workload.RevisionOf(pod)
 	r := c.revisions[key]
 	if r == nil {
-		r = &revision{}
+		r = &revision{key: key}
 		c.revisions[key] = r
 	}
+	return r
+}
+
+// add adds delta to the number of pods of r on n. A revision without pods is removed.
+func (c *Counter) add(n *nodeState, r *revision, delta int) {
+	if r == nil {
+		return
+	}
 	if r.add(n.pool, delta); len(r.pools) == 0 {
-		delete(c.revisions, key)
+		delete(c.revisions, r.key)
 	}
 	i := slices.IndexFunc(n.pods, func(p revisionCount) bool { return p.revision == r })
 	if i < 0 {

@@ -221,6 +221,23 @@ func (h *history) actions() map[string]func(*rapid.T) {
 			info.pods[i] = podInfo{pod: terminating(info.pods[i].GetPod())}
 			h.touch(info)
 		},
+		"pods are reordered": func(t *rapid.T) {
+			info := h.any(t)
+			info.pods = rapid.Permutation(info.pods).Draw(t, "order")
+			h.touch(info)
+		},
+		"pod changes its controller": func(t *rapid.T) {
+			info := h.any(t)
+			if len(info.pods) == 0 {
+				t.Skip("no pod")
+			}
+			i := rapid.IntRange(0, len(info.pods)-1).Draw(t, "pod")
+			changed := info.pods[i].GetPod().DeepCopy()
+			changed.OwnerReferences = podOf("", rapid.SampledFrom([]string{"rs-0", "rs-1", "rs-2", ""}).Draw(t, "owner")).OwnerReferences
+			info.pods = slices.Clone(info.pods)
+			info.pods[i] = podInfo{pod: changed}
+			h.touch(info)
+		},
 		"list is reordered": func(t *rapid.T) { h.infos = rapid.Permutation(h.infos).Draw(t, "order") },
 		"time passes": func(t *rapid.T) {
 			h.at = h.at.Add(time.Duration(rapid.IntRange(1, 45).Draw(t, "seconds")) * time.Second)

@@ -47,7 +47,8 @@ func (c *Counter) checkLoss(n *nodeState, now time.Time) {
 	object := n.info.Node()
 	occupied := false
 	for pod := range n.info.Pods() {
-		if occupied = workload.Occupies(pod, object); occupied {
+		if workload.Occupies(pod, object) {
+			occupied = true
 			break
 		}
 	}

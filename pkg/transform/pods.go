@@ -180,12 +180,12 @@ func (t *PodTrimmer) share(pod *v1.Pod) {
 // compares every field, because the controller reference is a claim of the pod's writer.
 func shareParts(pod, other *v1.Pod) {
 	for _, part := range [][2]any{{&pod.ObjectMeta, &other.ObjectMeta}, {&pod.Spec, &other.Spec}, {&pod.Status, &other.Status}} {
-		fields, others := reflect.ValueOf(part[0]).Elem(), reflect.ValueOf(part[1]).Elem()
+		fields, theirs := reflect.ValueOf(part[0]).Elem(), reflect.ValueOf(part[1]).Elem()
 		for i := range fields.NumField() {
-			// Addr, because Interface would copy the field.
-			field, other := fields.Field(i), others.Field(i)
-			if !field.IsZero() && reflect.DeepEqual(field.Addr().Interface(), other.Addr().Interface()) {
-				field.Set(other)
+			// Compare by address, because Interface would copy the field.
+			mine, its := fields.Field(i), theirs.Field(i)
+			if !mine.IsZero() && reflect.DeepEqual(mine.Addr().Interface(), its.Addr().Interface()) {
+				mine.Set(its)
 			}
 		}
 	}
