@@ -48,7 +48,7 @@ type Counter struct {
 	Memory *leader.Memory
 }
 
-// revision counts the live pods of one revision by pool. node.pods counts them by node. A nil
+// revision counts the live pods of one revision by pool. node.counted has them by node. A nil
 // *revision has no pods.
 type revision struct {
 	key   workload.OwnerKey
@@ -86,12 +86,11 @@ type nodeState struct {
 	// free is stored in the node because a search reads it for a hundred nodes that are not in the
 	// CPU cache. Following pointers would dominate its cost.
 	free       workload.Resources
-	restricted bool            // cordoned or tainted: some pods cannot be scheduled here
-	avoided    bool            // with a taint PreferNoSchedule: some pods should not
-	counted    []countedPod    // the pods of info at the last count, in its order
-	pods       []revisionCount // the same by revision
-	pool       *pool           // nil: not counted
-	position   int             // index in pool.nodes
+	restricted bool         // cordoned or tainted: some pods cannot be scheduled here
+	avoided    bool         // with a taint PreferNoSchedule: some pods should not
+	counted    []countedPod // the pods of info at the last count, in its order
+	pool       *pool        // nil: not counted
+	position   int          // index in pool.nodes
 	name       string
 	info       NodeInfo
 	generation int64 // in the last snapshot
@@ -105,11 +104,6 @@ type nodeState struct {
 type countedPod struct {
 	pod      *v1.Pod
 	revision *revision // nil: the pod does not count
-}
-
-type revisionCount struct {
-	revision *revision
-	n        int
 }
 
 // NewCounter returns an empty Counter that reads nodes with reader.
@@ -197,7 +191,7 @@ func (c *Counter) uncount(n *nodeState) {
 		return
 	}
 	for _, gone := range n.counted {
-		c.add(n, gone.revision, -1)
+		c.add(gone.revision, p, -1)
 	}
 	n.counted = nil
 	last := p.nodes[len(p.nodes)-1]
@@ -231,13 +225,13 @@ func (c *Counter) countPods(n *nodeState) {
 		}
 		if before := n.counted[i]; before.pod != pod {
 			n.counted[i] = countedPod{pod, c.revisionOf(pod)}
-			c.add(n, n.counted[i].revision, 1)
-			c.add(n, before.revision, -1)
+			c.add(n.counted[i].revision, n.pool, 1)
+			c.add(before.revision, n.pool, -1)
 		}
 		i++
 	}
 	for _, gone := range n.counted[i:] {
-		c.add(n, gone.revision, -1)
+		c.add(gone.revision, n.pool, -1)
 	}
 	n.counted = slices.Delete(n.counted, i, len(n.counted))
 }
@@ -257,21 +251,14 @@ func (c *Counter) revisionOf(pod *v1.Pod) *revision {
 	return r
 }
 
-// add adds delta to the number of pods of r on n. A revision without pods is removed.
-func (c *Counter) add(n *nodeState, r *revision, delta int) {
+// add adds delta to the number of pods of r in p, unless r is nil. It removes a revision without
+// pods.
+func (c *Counter) add(r *revision, p *pool, delta int) {
 	if r == nil {
 		return
 	}
-	if r.add(n.pool, delta); len(r.pools) == 0 {
+	if r.add(p, delta); len(r.pools) == 0 {
 		delete(c.revisions, r.key)
-	}
-	i := slices.IndexFunc(n.pods, func(p revisionCount) bool { return p.revision == r })
-	if i < 0 {
-		n.pods = append(n.pods, revisionCount{r, delta})
-		return
-	}
-	if n.pods[i].n += delta; n.pods[i].n == 0 {
-		n.pods = slices.Delete(n.pods, i, i+1)
 	}
 }
 
@@ -312,12 +299,16 @@ func (r *revision) placed() decision.PlacedPods {
 }
 
 func (n *nodeState) siblings(r *revision) int {
-	for _, pods := range n.pods {
-		if pods.revision == r {
-			return pods.n
+	if r == nil {
+		return 0
+	}
+	siblings := 0
+	for i := range n.counted {
+		if n.counted[i].revision == r {
+			siblings++
 		}
 	}
-	return 0
+	return siblings
 }
 
 // Placed returns the number of pods of a revision by capacity type.

@@ -25,12 +25,11 @@ type tallied struct {
 	Siblings    map[workload.OwnerKey]map[string]decision.Siblings
 	NextSettled time.Time
 	Special     int
-	PerNode     int // number of pairs of a node and a revision with pods on it
 }
 
 // recount counts the snapshot without any optimization.
 func recount(reader *node.Reader, infos []*nodeInfo, at time.Time) tallied {
-	want := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.PlacedPods{}, map[workload.OwnerKey]map[string]decision.Siblings{}, time.Time{}, 0, 0}
+	want := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.PlacedPods{}, map[workload.OwnerKey]map[string]decision.Siblings{}, time.Time{}, 0}
 	for _, info := range infos {
 		facts, until := reader.Read(info.node, at)
 		want.Nodes[info.node.Name] = facts
@@ -76,9 +75,6 @@ func recount(reader *node.Reader, infos []*nodeInfo, at time.Time) tallied {
 		}
 		if placed != (decision.PlacedPods{}) {
 			want.Placed[revision], want.Siblings[revision] = placed, siblings
-			for _, s := range siblings {
-				want.PerNode += min(s.OnNode, 1)
-			}
 		}
 	}
 	return want
@@ -86,10 +82,9 @@ func recount(reader *node.Reader, infos []*nodeInfo, at time.Time) tallied {
 
 // incremental returns the counts of the Counter.
 func incremental(c *Counter, infos []*nodeInfo) tallied {
-	got := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.PlacedPods{}, map[workload.OwnerKey]map[string]decision.Siblings{}, c.NextSettled(), c.spotOrSignaled, 0}
+	got := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.PlacedPods{}, map[workload.OwnerKey]map[string]decision.Siblings{}, c.NextSettled(), c.spotOrSignaled}
 	for name, n := range c.nodes {
 		got.Nodes[name] = n.facts
-		got.PerNode += len(n.pods)
 	}
 	for revision := range c.revisions { // all revisions, because forgotten ones must have been removed
 		got.Placed[revision] = c.Placed(revision)
