@@ -190,10 +190,7 @@ func (c *Counter) uncount(n *nodeState) {
 	if p == nil {
 		return
 	}
-	for _, gone := range n.counted {
-		c.add(gone.revision, p, -1)
-	}
-	n.counted = nil
+	c.dropPods(n, 0)
 	last := p.nodes[len(p.nodes)-1]
 	p.nodes[n.position], last.position = last, n.position
 	p.nodes = slices.Delete(p.nodes, len(p.nodes)-1, len(p.nodes))
@@ -230,10 +227,15 @@ func (c *Counter) countPods(n *nodeState) {
 		}
 		i++
 	}
-	for _, gone := range n.counted[i:] {
+	c.dropPods(n, i)
+}
+
+// dropPods subtracts the counted pods of n from the index first on.
+func (c *Counter) dropPods(n *nodeState, first int) {
+	for _, gone := range n.counted[first:] {
 		c.add(gone.revision, n.pool, -1)
 	}
-	n.counted = slices.Delete(n.counted, i, len(n.counted))
+	n.counted = slices.Delete(n.counted, first, len(n.counted))
 }
 
 // revisionOf returns the revision that a pod counts in. It returns nil for pods without a
@@ -257,7 +259,15 @@ func (c *Counter) add(r *revision, p *pool, delta int) {
 	if r == nil {
 		return
 	}
-	if r.add(p, delta); len(r.pools) == 0 {
+	i := slices.IndexFunc(r.pools, func(in poolCount) bool { return in.pool == p })
+	if i < 0 {
+		r.pools = append(r.pools, poolCount{p, delta})
+		return
+	}
+	if r.pools[i].n += delta; r.pools[i].n == 0 {
+		r.pools = slices.Delete(r.pools, i, i+1)
+	}
+	if len(r.pools) == 0 {
 		delete(c.revisions, r.key)
 	}
 }
@@ -274,17 +284,6 @@ func (c *Counter) pool(key decision.SpreadPool) *pool {
 	p := &pool{key: key, index: len(c.pools), zone: zone}
 	c.pools, c.poolOf[key] = append(c.pools, p), p
 	return p
-}
-
-func (r *revision) add(p *pool, n int) {
-	i := slices.IndexFunc(r.pools, func(in poolCount) bool { return in.pool == p })
-	if i < 0 {
-		r.pools = append(r.pools, poolCount{p, n})
-		return
-	}
-	if r.pools[i].n += n; r.pools[i].n == 0 {
-		r.pools = slices.Delete(r.pools, i, i+1)
-	}
 }
 
 func (r *revision) placed() decision.PlacedPods {

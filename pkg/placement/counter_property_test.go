@@ -124,6 +124,28 @@ func (h *history) any(t *rapid.T) *nodeInfo {
 	return rapid.SampledFrom(h.infos).Draw(t, "node")
 }
 
+// anyPod returns the node of a pod, and the index of the pod on this node.
+func (h *history) anyPod(t *rapid.T) (*nodeInfo, int) {
+	info := h.any(t)
+	if len(info.pods) == 0 {
+		t.Skip("no pod")
+	}
+	return info, rapid.IntRange(0, len(info.pods)-1).Draw(t, "pod")
+}
+
+// changePod replaces a pod by what change returns for it.
+func (h *history) changePod(t *rapid.T, change func(*v1.Pod) *v1.Pod) {
+	info, i := h.anyPod(t)
+	info.pods = slices.Clone(info.pods)
+	info.pods[i] = podInfo{pod: change(info.pods[i].GetPod())}
+	h.touch(info)
+}
+
+// anyOwner returns the name of a ReplicaSet, or "" for a pod without a controller.
+func anyOwner(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"rs-0", "rs-1", "rs-2", ""}).Draw(t, "owner")
+}
+
 func (h *history) labels(t *rapid.T) map[string]string {
 	labels := map[string]string{}
 	for _, label := range []struct {
@@ -192,46 +214,28 @@ func (h *history) actions() map[string]func(*rapid.T) {
 			})
 		},
 		"pod is added": func(t *rapid.T) {
-			info, owner := h.any(t), rapid.SampledFrom([]string{"rs-0", "rs-1", "rs-2", ""}).Draw(t, "owner")
+			info, owner := h.any(t), anyOwner(t)
 			h.names++
 			info.pods = append(slices.Clone(info.pods), podInfo{pod: podOf(fmt.Sprintf("pod-%d", h.names), owner)})
 			h.touch(info)
 		},
 		"pod is deleted": func(t *rapid.T) {
-			info := h.any(t)
-			if len(info.pods) == 0 {
-				t.Skip("no pod")
-			}
-			i := rapid.IntRange(0, len(info.pods)-1).Draw(t, "pod")
+			info, i := h.anyPod(t)
 			info.pods = slices.Delete(slices.Clone(info.pods), i, i+1)
 			h.touch(info)
 		},
-		"pod terminates": func(t *rapid.T) {
-			info := h.any(t)
-			if len(info.pods) == 0 {
-				t.Skip("no pod")
-			}
-			i := rapid.IntRange(0, len(info.pods)-1).Draw(t, "pod")
-			info.pods = slices.Clone(info.pods)
-			info.pods[i] = podInfo{pod: terminating(info.pods[i].GetPod())}
-			h.touch(info)
-		},
+		"pod terminates": func(t *rapid.T) { h.changePod(t, terminating) },
 		"pods are reordered": func(t *rapid.T) {
 			info := h.any(t)
 			info.pods = rapid.Permutation(info.pods).Draw(t, "order")
 			h.touch(info)
 		},
 		"pod changes its controller": func(t *rapid.T) {
-			info := h.any(t)
-			if len(info.pods) == 0 {
-				t.Skip("no pod")
-			}
-			i := rapid.IntRange(0, len(info.pods)-1).Draw(t, "pod")
-			changed := info.pods[i].GetPod().DeepCopy()
-			changed.OwnerReferences = podOf("", rapid.SampledFrom([]string{"rs-0", "rs-1", "rs-2", ""}).Draw(t, "owner")).OwnerReferences
-			info.pods = slices.Clone(info.pods)
-			info.pods[i] = podInfo{pod: changed}
-			h.touch(info)
+			h.changePod(t, func(pod *v1.Pod) *v1.Pod {
+				changed := pod.DeepCopy()
+				changed.OwnerReferences = podOf("", anyOwner(t)).OwnerReferences
+				return changed
+			})
 		},
 		"list is reordered": func(t *rapid.T) { h.infos = rapid.Permutation(h.infos).Draw(t, "order") },
 		"time passes": func(t *rapid.T) {

@@ -180,12 +180,12 @@ func (t *PodTrimmer) share(pod *v1.Pod) {
 // compares every field, because the controller reference is a claim of the pod's writer.
 func shareParts(pod, other *v1.Pod) {
 	for _, part := range [][2]any{{&pod.ObjectMeta, &other.ObjectMeta}, {&pod.Spec, &other.Spec}, {&pod.Status, &other.Status}} {
-		fields, theirs := reflect.ValueOf(part[0]).Elem(), reflect.ValueOf(part[1]).Elem()
-		for i := range fields.NumField() {
+		mine, theirs := reflect.ValueOf(part[0]).Elem(), reflect.ValueOf(part[1]).Elem()
+		for i := range mine.NumField() {
 			// Compare by address, because Interface would copy the field.
-			mine, its := fields.Field(i), theirs.Field(i)
-			if !mine.IsZero() && reflect.DeepEqual(mine.Addr().Interface(), its.Addr().Interface()) {
-				mine.Set(its)
+			field, their := mine.Field(i), theirs.Field(i)
+			if !field.IsZero() && reflect.DeepEqual(field.Addr().Interface(), their.Addr().Interface()) {
+				field.Set(their)
 			}
 		}
 	}
