@@ -13,7 +13,7 @@ import (
 )
 
 // Cluster feeds a Counter with the events of informers, for a program without a scheduler's
-// snapshot. Events only record which nodes changed, and Refresh recounts these. It is not safe for
+// snapshot. Events only record which nodes changed, and Refresh reads them. It is not safe for
 // concurrent use.
 type Cluster struct {
 	*Counter
@@ -70,7 +70,7 @@ func (c *Cluster) SetPod(before, after *v1.Pod) {
 }
 
 // countsAlike reports whether a change of a pod has no effect on the counts. Most changes are of
-// the status. A change of the requests in place counts from the next recount of the node on.
+// the status. A change of the requests in place counts when the node is next read.
 func countsAlike(before, after *v1.Pod) bool {
 	return before != nil && after != nil && before.UID == after.UID && before.Spec.NodeName == after.Spec.NodeName &&
 		workload.Live(before) == workload.Live(after) && workload.RevisionOf(before) == workload.RevisionOf(after)
@@ -92,7 +92,7 @@ func (c *Cluster) markChanged(n *clusterNode) {
 	}
 }
 
-// Refresh recounts the nodes that have changed, or whose facts have changed at now.
+// Refresh reads the nodes that have changed, or whose facts have changed at now.
 func (c *Cluster) Refresh(now time.Time) {
 	for _, n := range c.changed {
 		n.changed = false
@@ -100,7 +100,7 @@ func (c *Cluster) Refresh(now time.Time) {
 		if n.object != nil {
 			counted = c.node(n.name)
 			counted.info = n
-			c.recount(counted, now)
+			c.read(counted, now)
 			continue
 		}
 		if counted != nil {
@@ -115,11 +115,12 @@ func (c *Cluster) Refresh(now time.Time) {
 	if nanos := now.UnixNano(); nanos >= c.nextChange {
 		for _, n := range c.nodes {
 			if nanos >= n.until {
-				c.recount(n, now)
+				c.read(n, now)
 			}
 		}
 		c.findNextChange()
 	}
+	c.countPods()
 }
 
 // HasNode reports whether a node is known.

@@ -16,15 +16,16 @@ import (
 )
 
 // Counter counts the pods of every revision by pool and caches the facts about every node that a
-// decision needs. In a scheduler, Update reads the snapshot, which already includes assumed pods.
-// In an extender, a Cluster feeds it. Only nodes that changed are recounted.
+// decision needs. In a scheduler, Update and UpdateNodes read the snapshot, which already includes
+// assumed pods. In an extender, a Cluster feeds it. Only nodes that changed are read again.
 //
-// Update, UpdateRisks, State.Search and State.Select must not run concurrently with any other
-// method. Between these calls, everything may be read concurrently.
+// Update, UpdateNodes, UpdateRisks, State.Search and State.Select must not run concurrently with
+// any other method. Between these calls, everything may be read concurrently.
 type Counter struct {
 	reader *node.Reader
 
 	nodes          map[string]*nodeState
+	stale          []*nodeState       // nodes that were read after their pods were last counted
 	order          []snapshotPosition // in the order of the last snapshot
 	revisions      map[workload.OwnerKey]*revision
 	spotOrSignaled int                     // number of nodes that are spot or have an interruption signal
@@ -89,6 +90,7 @@ type nodeState struct {
 	restricted bool         // cordoned or tainted: some pods cannot be scheduled here
 	avoided    bool         // with a taint PreferNoSchedule: some pods should not
 	counted    []countedPod // the pods of info at the last count, in its order
+	stale      bool         // it is in Counter.stale
 	pool       *pool        // nil: not counted
 	position   int          // index in pool.nodes
 	name       string
@@ -139,7 +141,7 @@ func (c *Counter) remove(n *nodeState, now time.Time) {
 	delete(c.nodes, n.name)
 }
 
-// findNextChange sets nextChange after all nodes that were due have been recounted.
+// findNextChange sets nextChange after all nodes that were due have been read.
 func (c *Counter) findNextChange() {
 	c.nextChange = math.MaxInt64
 	for _, n := range c.nodes {
@@ -147,7 +149,8 @@ func (c *Counter) findNextChange() {
 	}
 }
 
-func (c *Counter) recount(n *nodeState, now time.Time) {
+// read reads a node that has changed, or whose facts have changed at now.
+func (c *Counter) read(n *nodeState, now time.Time) {
 	object := n.info.Node()
 	if n.history.uid != object.UID {
 		if n.pool != nil { // another node has reused the name
@@ -165,7 +168,10 @@ func (c *Counter) recount(n *nodeState, now time.Time) {
 		n.until = until.UnixNano()
 		c.nextChange = min(c.nextChange, n.until)
 	}
-	c.countPods(n)
+	if !n.stale {
+		n.stale = true
+		c.stale = append(c.stale, n)
+	}
 	c.checkLoss(n, now)
 }
 
@@ -212,9 +218,19 @@ func (c *Counter) trackNode(n *nodeState, sign int) {
 	}
 }
 
-// countPods counts the pods of n that have changed. It compares the pods by position, because most
-// stay where they are, and comparing a pointer is faster than reading the pod.
-func (c *Counter) countPods(n *nodeState) {
+// countPods counts the pods of the nodes that were read since the last count.
+func (c *Counter) countPods() {
+	for _, n := range c.stale {
+		n.stale = false
+		c.countPodsOn(n)
+	}
+	clear(c.stale)
+	c.stale = c.stale[:0]
+}
+
+// countPodsOn counts the pods of n that have changed. It compares the pods by position, because
+// most stay where they are, and comparing a pointer is faster than reading the pod.
+func (c *Counter) countPodsOn(n *nodeState) {
 	i := 0
 	for pod := range n.info.Pods() {
 		if i == len(n.counted) {

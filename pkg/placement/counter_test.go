@@ -60,7 +60,7 @@ func TestCounterCounts(t *testing.T) {
 	}
 }
 
-// Unchanged nodes are not recounted, which makes a cycle cheap.
+// Unchanged nodes are not read again, which makes a cycle cheap.
 func TestCounterTrustsGenerations(t *testing.T) {
 	info := nodeOf("n", "spot", "a", podOf("a", "rs"))
 	nodes := snapshot(info, nodeOf("m", "spot", "a"))

@@ -22,7 +22,7 @@ type nodeHistory struct {
 // the snapshot shows the same change.
 func (c *Counter) RecordEvent(event node.Event) { c.events.Add(event) }
 
-// readEvents applies the informer events since the last Update. It must run before the snapshot is
+// readEvents applies the informer events since the last call. It must run before the snapshot is
 // read, because that removes the nodes that no longer exist.
 func (c *Counter) readEvents() {
 	for _, event := range c.events.Take() {
@@ -42,7 +42,7 @@ func (c *Counter) recordDeletion(n *nodeState, now time.Time) {
 	}
 }
 
-// checkLoss records a loss of the pool if n, which was just recounted, has become one.
+// checkLoss records a loss of the pool if n, which was just read, has become one.
 func (c *Counter) checkLoss(n *nodeState, now time.Time) {
 	object := n.info.Node()
 	occupied := false

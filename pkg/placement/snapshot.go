@@ -12,17 +12,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// snapshotPosition is a node of the last snapshot with its generation at that time. Update compares
-// the generations of all nodes. They are contiguous in memory because following one pointer per
-// node would take most of the time.
+// snapshotPosition is a node of the last snapshot with its generation at that time. UpdateNodes
+// compares the generations of all nodes. They are contiguous in memory because following one
+// pointer per node would take most of the time.
 type snapshotPosition struct {
 	generation int64
 	node       *nodeState
 }
 
-// Update synchronizes the counts with snapshot, which must list all nodes of the scheduler's
-// snapshot. Facts that depend on time are evaluated at now.
+// Update synchronizes the facts and counts with snapshot, which must list all nodes of the
+// scheduler's snapshot. Facts that depend on time are evaluated at now.
 func (c *Counter) Update(snapshot []fwk.NodeInfo, now time.Time) {
+	c.UpdateNodes(snapshot, now)
+	c.countPods()
+}
+
+// UpdateNodes is like Update but counts no pods: until the next Update, Placed and States may be
+// out of date. That suffices for a pod without a controller, which has no siblings, and is faster.
+func (c *Counter) UpdateNodes(snapshot []fwk.NodeInfo, now time.Time) {
 	c.readEvents()
 	nanos := now.UnixNano()
 	due := nanos >= c.nextChange
@@ -37,7 +44,7 @@ func (c *Counter) Update(snapshot []fwk.NodeInfo, now time.Time) {
 		n := c.node(info.Node().Name)
 		if n.generation != info.GetGeneration() || nanos >= n.until {
 			n.info, n.generation = snapshotInfo{info}, info.GetGeneration()
-			c.recount(n, now)
+			c.read(n, now)
 		}
 		if i < len(c.order) && c.order[i].node == n {
 			c.order[i].generation = n.generation
@@ -69,6 +76,7 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 		}
 		c.remove(n, now)
 	}
+	c.stale = slices.DeleteFunc(c.stale, func(n *nodeState) bool { return n.pool == nil }) // removed
 }
 
 type snapshotInfo struct{ fwk.NodeInfo }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -36,7 +37,11 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	}
 	attempt := placement.Attempt{Pod: pod, Subject: subject}
 	attempt.Settings, attempt.Invalid = p.policy.Settings(&subject.Pod)
-	p.counter.Update(nodes, start)
+	if metav1.GetControllerOfNoCopy(pod) == nil {
+		p.counter.UpdateNodes(nodes, start)
+	} else {
+		p.counter.Update(nodes, start)
+	}
 	dependsOnSiblings := attempt.Settings.DependsOnSiblings(&subject.Pod.Workload)
 	waiting := p.waiting.View(pod, p.gangOf(pod), dependsOnSiblings, p.counter)
 	if status := p.refuseOutdatedOwner(cycle, &attempt, waiting.Since, start); status != nil {
