@@ -84,8 +84,9 @@ func TestWorkloads(t *testing.T) {
 			var got []struct {
 				SchedulerConfigPath string
 				Workloads           []struct {
-					Name      string
-					Threshold any
+					Name         string
+					Threshold    any
+					FeatureGates map[string]bool
 				}
 			}
 			if err := yaml.Unmarshal(data, &got); err != nil {
@@ -96,6 +97,9 @@ func TestWorkloads(t *testing.T) {
 			}
 			if got[0].SchedulerConfigPath != "some-config.yaml" || got[0].Workloads[0].Name != w.size || got[0].Workloads[0].Threshold != nil {
 				t.Errorf("got %+v, want %s with some-config.yaml and no threshold", got, w.size)
+			}
+			if got[0].Workloads[0].FeatureGates["SchedulerQueueingHints"] {
+				t.Errorf("got %+v, want the feature gate SchedulerQueueingHints not set to true", got)
 			}
 		})
 	}
