@@ -231,11 +231,14 @@ func (r *runbook) on(app string) map[string][]string {
 	return names
 }
 
-// leaves returns a check that no pod of the app is on the node.
+// leaves returns a check that no pod of the app is on the node. It reads the history, as stays
+// does, so a later call of stays knows every departure that this check has waited for.
 func (r *runbook) leaves(app, node string) func() error {
 	return func() error {
-		if left := r.on(app)[node]; len(left) > 0 {
-			return fmt.Errorf("%q are on %s", left, node)
+		for _, pod := range r.Seen.Pods(app) {
+			if pod.Node == node && pod.Left.IsZero() {
+				return fmt.Errorf("%s is on %s", pod.Name, node)
+			}
 		}
 		return nil
 	}
