@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/informers"
 	corev1 "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -57,6 +58,8 @@ func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
 				options.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
 			})
 	})
+	// Only a started informer refuses a transform.
+	utilruntime.Must(factory.Core().V1().Nodes().Informer().SetTransform(new(transform.NodeTrimmer).Trim))
 	return factory
 }
 

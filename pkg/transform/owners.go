@@ -20,9 +20,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
-// Trim is the cache.TransformFunc of all informers except the scheduler's pods (see PodTrimmer). It
-// drops fields that no reader uses, before they occupy memory in the cache. Most owners in a
-// cluster are ReplicaSets of past revisions, ten for each Deployment.
+// Trim is the cache.TransformFunc of the informers that have no PodTrimmer, NodeTrimmer or
+// FailedPod. It drops fields that no reader uses, before they occupy memory in the cache. Most
+// owners in a cluster are ReplicaSets of past revisions, ten for each Deployment.
 //
 // Trim drops managedFields of every object. For owners of pods, it drops the labels, the conditions
 // in the status, and the annotations except the project's own and the annotations of revisions
@@ -71,14 +71,13 @@ func Trim(obj any) (any, error) {
 		t.Spec.Template, t.Status.Conditions, t.Status.UncountedTerminatedPods = needsOf(&o.Spec.Template, o.Status.Active > 0), nil, nil
 		return wholeIfEqual(o, &t), nil
 	}
-	// Leases and Nodes are trimmed in place, because the informer owns the object until Trim
-	// returns. With 5,000 nodes, 500 Leases are renewed per second.
+	// Other objects are trimmed in place, because the informer owns the object until Trim returns.
+	// With 5,000 nodes, 500 Leases are renewed per second.
 	if o, ok := obj.(*coordinationv1.Lease); ok {
 		o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, ResourceVersion: o.ResourceVersion}
 		o.Spec = coordinationv1.LeaseSpec{RenewTime: o.Spec.RenewTime}
 		return o, nil
 	}
-	// A copy of each Node at every heartbeat would waste memory.
 	if o, ok := obj.(metav1.Object); ok && o.GetManagedFields() != nil {
 		o.SetManagedFields(nil)
 	}

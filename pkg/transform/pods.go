@@ -1,12 +1,8 @@
 package transform
 
 import (
-	"maps"
-	"reflect"
 	"slices"
 	"strings"
-	"sync"
-	"weak"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -27,18 +23,13 @@ import (
 type PodTrimmer struct {
 	// forMoves retains the fields that the controller needs to move pods.
 	forMoves bool
-	mu       sync.Mutex
-	// latest contains the most recently trimmed pod of each controller, while a cache refers to it.
-	latest map[types.UID]weak.Pointer[v1.Pod]
-	// sweepAt is the size of latest at which controllers without pods are removed from it.
-	sweepAt int
+	// controllers contains the most recently trimmed pod of each controller.
+	controllers latest[types.UID, v1.Pod]
 }
-
-const minSweep = 1_000
 
 // NewPodTrimmer returns a PodTrimmer for one informer.
 func NewPodTrimmer() *PodTrimmer {
-	return &PodTrimmer{latest: map[types.UID]weak.Pointer[v1.Pod]{}, sweepAt: minSweep}
+	return &PodTrimmer{}
 }
 
 // NewMovedPodTrimmer returns a PodTrimmer for an informer of spot-controller. It also retains the
@@ -159,36 +150,17 @@ func resizedStatuses(statuses []v1.ContainerStatus, containers []v1.Container, c
 }
 
 // share replaces parts of the pod by equal parts of the last trimmed pod of the same controller.
-// This is safe because objects in caches are never changed.
 func (t *PodTrimmer) share(pod *v1.Pod) {
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller == nil {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if other := t.latest[controller.UID].Value(); other != nil {
-		shareParts(pod, other)
-	} else if len(t.latest) >= t.sweepAt {
-		maps.DeleteFunc(t.latest, func(_ types.UID, pod weak.Pointer[v1.Pod]) bool { return pod.Value() == nil })
-		t.sweepAt = max(minSweep, 2*len(t.latest))
-	}
-	t.latest[controller.UID] = weak.Make(pod)
-}
-
-// shareParts replaces the fields of pod by equal fields of other, so that both share memory. It
-// compares every field, because the controller reference is a claim of the pod's writer.
-func shareParts(pod, other *v1.Pod) {
-	for _, part := range [][2]any{{&pod.ObjectMeta, &other.ObjectMeta}, {&pod.Spec, &other.Spec}, {&pod.Status, &other.Status}} {
-		mine, theirs := reflect.ValueOf(part[0]).Elem(), reflect.ValueOf(part[1]).Elem()
-		for i := range mine.NumField() {
-			// Compare by address, because Interface would copy the field.
-			field, their := mine.Field(i), theirs.Field(i)
-			if !field.IsZero() && reflect.DeepEqual(field.Addr().Interface(), their.Addr().Interface()) {
-				field.Set(their)
-			}
-		}
-	}
+	t.controllers.share(controller.UID, pod, func(other *v1.Pod) {
+		// Compare every field, because the controller reference is a claim of the pod's writer.
+		shareFields(&pod.ObjectMeta, &other.ObjectMeta)
+		shareFields(&pod.Spec, &other.Spec)
+		shareFields(&pod.Status, &other.Status)
+	})
 }
 
 // filtered returns the items that keep accepts, in a slice without spare capacity.

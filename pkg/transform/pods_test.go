@@ -219,7 +219,7 @@ func TestPodTrimmerForgets(t *testing.T) {
 			runtime.GC()
 		}
 	}
-	if n := len(trimmer.latest); n > 5*minSweep {
+	if n := len(trimmer.controllers.objects); n > 5*minSweep {
 		t.Errorf("%d controllers without pods are remembered", n)
 	}
 }

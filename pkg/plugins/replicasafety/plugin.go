@@ -106,7 +106,7 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memo
 		return nil, err
 	}
 	for informer, trim := range map[cache.SharedIndexInformer]cache.TransformFunc{
-		factory.Core().V1().Nodes().Informer(): transform.Trim,
+		factory.Core().V1().Nodes().Informer(): new(transform.NodeTrimmer).Trim,
 		factory.Core().V1().Pods().Informer():  transform.NewPodTrimmer().Trim,
 	} {
 		if err := informer.SetTransform(trim); err != nil {
