@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"reflect"
 	"runtime"
 	"testing"
 
@@ -52,15 +53,15 @@ func TestNodesShareEqualParts(t *testing.T) {
 		}
 		got = append(got, node)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
+	if !reflect.DeepEqual(want, got) { // cmp considers 1900m and 1.9 equal
+		t.Errorf("nodes (-want +got):\n%s", cmp.Diff(want, got))
 	}
 	if &got[0].Spec.Taints[0] != &got[1].Spec.Taints[0] {
 		t.Error("equal taints are not shared")
 	}
 }
 
-// The memory of the resources of a node in an informer's cache is that of one map for all.
+// Equal nodes in an informer's cache share most of their memory. Each map of resources uses 0.7 KB.
 func TestMemoryOfNodes(t *testing.T) {
 	const n = 1_000
 	data, err := ordinaryNode("node").Marshal()

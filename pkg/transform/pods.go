@@ -7,7 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
@@ -24,12 +23,12 @@ type PodTrimmer struct {
 	// forMoves retains the fields that the controller needs to move pods.
 	forMoves bool
 	// controllers contains the most recently trimmed pod of each controller.
-	controllers latest[types.UID, v1.Pod]
+	controllers latest[v1.Pod]
 }
 
 // NewPodTrimmer returns a PodTrimmer for one informer.
 func NewPodTrimmer() *PodTrimmer {
-	return &PodTrimmer{}
+	return new(PodTrimmer)
 }
 
 // NewMovedPodTrimmer returns a PodTrimmer for an informer of spot-controller. It also retains the
@@ -155,7 +154,7 @@ func (t *PodTrimmer) share(pod *v1.Pod) {
 	if controller == nil {
 		return
 	}
-	t.controllers.share(controller.UID, pod, func(other *v1.Pod) {
+	t.controllers.replace(string(controller.UID), pod, func(other *v1.Pod) {
 		// Compare every field, because the controller reference is a claim of the pod's writer.
 		shareFields(&pod.ObjectMeta, &other.ObjectMeta)
 		shareFields(&pod.Spec, &other.Spec)

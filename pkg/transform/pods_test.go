@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -206,12 +207,14 @@ func TestPodsShareEqualParts(t *testing.T) {
 	}
 }
 
-// The trimmer forgets controllers without pods.
+// The trimmer forgets controllers without pods. The creator of a pod chooses the length of their
+// UIDs.
 func TestPodTrimmerForgets(t *testing.T) {
-	trimmer := NewPodTrimmer()
+	trimmer, long := NewPodTrimmer(), strings.Repeat("u", 10_000)
+	before := heap()
 	for i := range 20 * minSweep {
 		pod := boundPod("p")
-		pod.OwnerReferences[0].UID = types.UID(fmt.Sprint(i))
+		pod.OwnerReferences[0].UID = types.UID(fmt.Sprint(long, i))
 		if _, err := trimmer.Trim(pod); err != nil {
 			t.Fatal(err)
 		}
@@ -222,6 +225,10 @@ func TestPodTrimmerForgets(t *testing.T) {
 	if n := len(trimmer.controllers.objects); n > 5*minSweep {
 		t.Errorf("%d controllers without pods are remembered", n)
 	}
+	if grown := int64(heap() - before); grown > 1<<20 {
+		t.Errorf("controllers without pods use %d bytes", grown)
+	}
+	runtime.KeepAlive(trimmer)
 }
 
 // TestFailedPod: of a failed pod only the fields remain that identify it, its owners and the reason
