@@ -18,34 +18,36 @@ import (
 type Cluster struct {
 	*Counter
 	byName  map[string]*clusterNode
-	changed []*clusterNode
+	changed map[string]*clusterNode
 	bound   map[types.UID]struct{}
 }
 
 type clusterNode struct {
-	name    string
-	object  *v1.Node // nil if only pods on the node are known
-	pods    map[types.UID]*v1.Pod
-	changed bool // it is in Cluster.changed
+	name   string
+	object *v1.Node // nil if only pods on the node are known
+	pods   map[types.UID]*v1.Pod
 }
 
 // NewCluster returns a Cluster without nodes that reads nodes with reader.
 func NewCluster(reader *node.Reader) *Cluster {
-	return &Cluster{Counter: NewCounter(reader), byName: map[string]*clusterNode{}, bound: map[types.UID]struct{}{}}
+	return &Cluster{
+		Counter: NewCounter(reader), byName: map[string]*clusterNode{}, changed: map[string]*clusterNode{}, bound: map[types.UID]struct{}{},
+	}
 }
 
 // SetNode adds or updates a node.
 func (c *Cluster) SetNode(object *v1.Node) {
 	n := c.nodeNamed(object.Name)
 	n.object = object
-	c.markChanged(n)
+	c.changed[n.name] = n
 }
 
 // DeleteNode removes a node. Its pods no longer count, even if they are not deleted yet.
 func (c *Cluster) DeleteNode(name string) {
 	n := c.nodeNamed(name)
 	n.object = nil
-	c.markChanged(n)
+	c.changed[n.name] = n
+	c.forgetUnused(n)
 }
 
 // SetPod processes the change of a pod from before to after. before is nil for a new pod, after for
@@ -56,15 +58,16 @@ func (c *Cluster) SetPod(before, after *v1.Pod) {
 		delete(n.pods, before.UID)
 		delete(c.bound, before.UID)
 		if !countsAlike(before, after) {
-			c.markChanged(n)
+			c.changed[n.name] = n
 		}
+		defer c.forgetUnused(n)
 	}
 	if after != nil && after.Spec.NodeName != "" {
 		n := c.nodeNamed(after.Spec.NodeName)
 		n.pods[after.UID] = after
 		c.bound[after.UID] = struct{}{}
 		if !countsAlike(before, after) {
-			c.markChanged(n)
+			c.changed[n.name] = n
 		}
 	}
 }
@@ -85,17 +88,18 @@ func (c *Cluster) nodeNamed(name string) *clusterNode {
 	return n
 }
 
-func (c *Cluster) markChanged(n *clusterNode) {
-	if !n.changed {
-		n.changed = true
-		c.changed = append(c.changed, n)
+// forgetUnused removes the entry of a node that does not exist and does not count, after its last
+// pod. Tenants may create pods with the names of such nodes, and Refresh may never be called.
+func (c *Cluster) forgetUnused(n *clusterNode) {
+	if n.object == nil && len(n.pods) == 0 && c.nodes[n.name] == nil {
+		delete(c.byName, n.name)
+		delete(c.changed, n.name)
 	}
 }
 
 // Refresh reads the nodes that have changed, or whose facts have changed at now.
 func (c *Cluster) Refresh(now time.Time) {
 	for _, n := range c.changed {
-		n.changed = false
 		counted := c.nodes[n.name]
 		if n.object != nil {
 			counted = c.node(n.name)
@@ -106,12 +110,9 @@ func (c *Cluster) Refresh(now time.Time) {
 		if counted != nil {
 			c.remove(counted, now)
 		}
-		if len(n.pods) == 0 {
-			delete(c.byName, n.name)
-		}
+		c.forgetUnused(n)
 	}
 	clear(c.changed)
-	c.changed = c.changed[:0]
 	if nanos := now.UnixNano(); nanos >= c.nextChange {
 		for _, n := range c.nodes {
 			if nanos >= n.until {

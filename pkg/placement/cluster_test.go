@@ -30,3 +30,34 @@ func TestClusterFree(t *testing.T) {
 	want := workload.Resources{MilliCPU: 2000, Memory: 14 << 30, Pods: 8, Others: map[v1.ResourceName]int64{"example.com/gpu": 0}}
 	clustertest.Equal(t, "free resources", want, c.nodes["n"].free)
 }
+
+// A tenant may create pods on nodes that do not exist. Such a node is forgotten with its last pod,
+// also if nothing requests a Refresh.
+func TestClusterForgetsUnknownNodes(t *testing.T) {
+	c := NewCluster(testReader())
+	for _, name := range []string{"a", "b"} {
+		pod := requestingPod()
+		pod.Name, pod.UID, pod.Spec.NodeName = name, clustertest.UID(name), name
+		c.SetPod(nil, pod)
+		if name == "b" {
+			c.Refresh(now)
+		}
+		c.SetPod(pod, terminating(pod))
+		if len(c.byName[name].pods) != 1 {
+			t.Errorf("the pod on %s is forgotten, although the cache has it", name)
+		}
+		c.SetPod(terminating(pod), nil)
+	}
+	c.DeleteNode("c")
+	if len(c.byName) > 0 || len(c.changed) > 0 {
+		t.Errorf("got %d nodes, %d changed; want none", len(c.byName), len(c.changed))
+	}
+	// A node that counts is removed by Refresh.
+	c.SetNode(clustertest.NewNode("n", "", "m/a"))
+	c.Refresh(now)
+	c.DeleteNode("n")
+	c.Refresh(now)
+	if len(c.byName) > 0 || len(c.nodes) > 0 {
+		t.Errorf("got %d nodes, %d counted; want none", len(c.byName), len(c.nodes))
+	}
+}

@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -29,9 +32,18 @@ type OwnerKey struct {
 }
 
 // KeyOf returns the key of the object that ref refers to. namespace is that of the object with the
-// reference.
+// reference. A tenant may refer to an object that does not exist, with a UID of 1 MB. Some keys are
+// retained after the pod, so longer parts than an object can have are replaced by their hashes.
 func KeyOf(namespace string, ref *metav1.OwnerReference) OwnerKey {
-	return OwnerKey{Namespace: namespace, Group: groupOf(ref), Kind: ref.Kind, UID: ref.UID}
+	return OwnerKey{Namespace: namespace, Group: short(groupOf(ref)), Kind: short(ref.Kind), UID: types.UID(short(string(ref.UID)))}
+}
+
+// short returns part, or its hash if part is longer than a group, kind or UID that exists.
+func short(part string) string {
+	if len(part) <= validation.DNS1123SubdomainMaxLength {
+		return part
+	}
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(part)))
 }
 
 // The kinds of groups of pods that an object controls, but did not create as its replicas. Rules

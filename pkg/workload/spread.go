@@ -7,8 +7,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/utils/lru"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -25,21 +27,27 @@ func SpreadByAffinity(pod *v1.Pod) bool {
 	})
 }
 
+const (
+	// maxTopologyKeys limits the memory for answers, because the keys of pods may be any text.
+	maxTopologyKeys = 1_000
+	// maxLabelKey is the length of the longest key of a label: prefix, slash and name.
+	maxLabelKey = validation.DNS1123SubdomainMaxLength + 1 + validation.LabelValueMaxLength
+)
+
 // domains knows which topology keys have a domain that only on-demand can serve.
 type domains struct {
 	policy *decision.Policy
 	nodes  corelisters.NodeLister
 
 	mu sync.Mutex
-	// onlyOnDemand contains the answers for the keys that were asked for since the labels of a node
-	// changed.
-	onlyOnDemand map[string]bool
+	// onlyOnDemand contains answers (bool) by key, until the labels of a node change.
+	onlyOnDemand *lru.Cache
 }
 
 // newDomains returns domains that reads from factory, which must not have been started.
 func newDomains(factory informers.SharedInformerFactory, policy *decision.Policy) (*domains, error) {
 	nodes := factory.Core().V1().Nodes()
-	d := &domains{policy: policy, nodes: nodes.Lister(), onlyOnDemand: map[string]bool{}}
+	d := &domains{policy: policy, nodes: nodes.Lister(), onlyOnDemand: lru.New(maxTopologyKeys)}
 	_, err := nodes.Informer().AddEventHandler(informer.Handler[*v1.Node]{
 		Add: func(*v1.Node) { d.reset() },
 		Update: func(before, node *v1.Node) {
@@ -55,7 +63,7 @@ func newDomains(factory informers.SharedInformerFactory, policy *decision.Policy
 func (d *domains) reset() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	clear(d.onlyOnDemand)
+	d.onlyOnDemand.Clear()
 }
 
 // spreadToOnDemand reports whether a topology spread constraint of the pod with whenUnsatisfiable
@@ -69,10 +77,13 @@ func (d *domains) spreadToOnDemand(pod *v1.Pod) bool {
 
 // hasOnlyOnDemand reports whether some nodes with one value of a label are all on-demand.
 func (d *domains) hasOnlyOnDemand(key string) bool {
+	if len(key) > maxLabelKey { // no node has such a label
+		return false
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if answer, known := d.onlyOnDemand[key]; known {
-		return answer
+	if answer, known := d.onlyOnDemand.Get(key); known {
+		return answer.(bool)
 	}
 	nodes, _ := d.nodes.List(labels.Everything()) // a cache lister returns no error
 	hasSpot := map[string]bool{}
@@ -81,6 +92,7 @@ func (d *domains) hasOnlyOnDemand(key string) bool {
 			hasSpot[value] = hasSpot[value] || d.policy.Capacity(node.Labels, d.policy.LabelGrace).Type == decision.Spot
 		}
 	}
-	d.onlyOnDemand[key] = slices.Contains(slices.Collect(maps.Values(hasSpot)), false)
-	return d.onlyOnDemand[key]
+	answer := slices.Contains(slices.Collect(maps.Values(hasSpot)), false)
+	d.onlyOnDemand.Add(key, answer)
+	return answer
 }

@@ -1,6 +1,9 @@
 package workload_test
 
 import (
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,6 +114,35 @@ func TestGrantedExemption(t *testing.T) {
 		s, err := ownersOf(t).Subject(pod)
 		if err != nil || s.Pod.OnlySpot != want || s.Pod.Granted == decision.NotGranted != want {
 			t.Errorf("%s: %+v, %v, want an exemption: %v", value, s, err, want)
+		}
+	}
+}
+
+// Any text may be the key of a constraint. Few answers are remembered, and none for a key that is
+// too long to be that of a label.
+func TestTopologyKeysAreForgotten(t *testing.T) {
+	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	owners := ownersIn(t, factory, builtinPolicy)
+	grown := func(n, length int) int64 {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range n {
+			pod := podOf("p")
+			pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{
+				{MaxSkew: 1, TopologyKey: fmt.Sprint(strings.Repeat("k", length), i), WhenUnsatisfiable: v1.DoNotSchedule}}
+			if _, err := owners.Subject(pod); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(owners)
+		return int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	}
+	for n, length := range map[int]int{20_000: 100, 1_000: 100_000} {
+		if bytes := grown(n, length); bytes > 1<<20 {
+			t.Errorf("%d keys of %d characters: %d bytes are retained", n, length, bytes)
 		}
 	}
 }

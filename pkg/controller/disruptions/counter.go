@@ -14,6 +14,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -92,10 +93,15 @@ func (c *Counter) Run(ctx context.Context) error {
 		defer func() { _ = pods.RemoveEventHandler(registration) }() // fails only if the informer has stopped
 	}
 	turns.Process(ctx, c.queue, workers, func(ctx context.Context, pod *v1.Pod) (again time.Duration, err error) {
-		if err := client.IgnoreNotFound(c.count(ctx, pod)); err != nil {
-			return 0, fmt.Errorf("counting the disruption of the Job of pod %s: %w", klog.KObj(pod), err)
+		err = client.IgnoreNotFound(c.count(ctx, pod))
+		if err != nil {
+			err = fmt.Errorf("counting the disruption of the Job of pod %s: %w", klog.KObj(pod), err)
 		}
-		return 0, nil
+		if apierrors.IsInvalid(err) { // such as annotations that are too long: the API server would refuse a retry too
+			klog.FromContext(ctx).Error(err, "Failed, will not retry")
+			return 0, nil
+		}
+		return 0, err
 	})
 	return nil
 }

@@ -252,3 +252,20 @@ func TestCountsEachPodOnce(t *testing.T) {
 		}
 	})
 }
+
+// The API server refuses every write to a Job whose annotations a user has filled. Its pods do not
+// stay in the queue.
+func TestInvalidJobIsNotRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, newJob(), newPod("a"))
+		writes := 0
+		c.client.PrependReactor("patch", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
+			writes++
+			return true, nil, apierrors.NewInvalid(batchv1.SchemeGroupVersion.WithKind("Job").GroupKind(), "batch", nil)
+		})
+		c.run()
+		if writes == 0 || writes > 2 { // the pod is in both informers
+			t.Errorf("%d writes in an hour, want one for each informer", writes)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -148,7 +149,7 @@ func (g *Gate) Allow(ctx context.Context, r Removal) error {
 
 func (g *Gate) newMove(r Removal) *move {
 	workload := url.QueryEscape(r.Workload) // a tenant may write characters that JSON has to escape
-	return &move{Cause: r.Cause, Namespace: r.Namespace, Workload: workload[:min(len(workload), maxWorkload)], at: g.age()}
+	return &move{Cause: r.Cause, Namespace: r.Namespace, Workload: strings.Clone(workload[:min(len(workload), maxWorkload)]), at: g.age()}
 }
 
 // count counts a limited move.
