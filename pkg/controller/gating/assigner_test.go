@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -439,6 +440,21 @@ func TestRefusedPatches(t *testing.T) {
 		t.Errorf("assigned %v, want 2 on-demand and 2 any", got)
 	}
 	<-refused
+}
+
+// A pod may be deleted before its assignment is recorded. It leaves no record.
+func TestDeletedPodLeavesNoRecord(t *testing.T) {
+	w := start(t, decision.WorkloadSettings{})
+	var patches errgroup.Group
+	w.startPatch(t.Context(), &patches, gated("ReplicaSet", "web-r", "web-0"), choice{}, func() {})
+	if err := patches.Wait(); err != nil {
+		t.Error(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.pending) > 0 {
+		t.Errorf("%d records, want none", len(w.pending))
+	}
 }
 
 // The duration of a gate is observed even if the event of the patch arrives before its answer.

@@ -125,14 +125,19 @@ func (a *Assigner) unreplaced(revision workload.OwnerKey, pods []*v1.Pod, assign
 }
 
 // unassign removes the assignment of a pod after a failed patch. If the pod has another controller
-// now, that revision has seen it as assigned, and has to be reconciled too.
+// now, that revision has seen it as assigned, and has to be reconciled too. If the pod is deleted,
+// the assignment may have been recorded after the deletion was observed.
 func (a *Assigner) unassign(pod *v1.Pod) {
 	a.mu.Lock()
 	if p := a.pending[pod.UID]; p != nil {
 		p.assigned = nil
 	}
 	a.mu.Unlock()
-	if obj, exists, _ := a.pods.GetByKey(cache.MetaObjectToName(pod).String()); exists {
+	obj, exists, _ := a.pods.GetByKey(cache.MetaObjectToName(pod).String())
+	if !exists || obj.(*v1.Pod).UID != pod.UID {
+		a.forget(pod.UID)
+	}
+	if exists {
 		a.queue.AddAfter(workload.RevisionOf(obj.(*v1.Pod)), ownerRetry)
 	}
 }
