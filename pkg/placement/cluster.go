@@ -18,36 +18,34 @@ import (
 type Cluster struct {
 	*Counter
 	byName  map[string]*clusterNode
-	changed map[string]*clusterNode
+	changed []*clusterNode
 	bound   map[types.UID]struct{}
 }
 
 type clusterNode struct {
-	name   string
-	object *v1.Node // nil if only pods on the node are known
-	pods   map[types.UID]*v1.Pod
+	name    string
+	object  *v1.Node // nil if only pods on the node are known
+	pods    map[types.UID]*v1.Pod
+	changed bool // it is in Cluster.changed
 }
 
 // NewCluster returns a Cluster without nodes that reads nodes with reader.
 func NewCluster(reader *node.Reader) *Cluster {
-	return &Cluster{
-		Counter: NewCounter(reader), byName: map[string]*clusterNode{}, changed: map[string]*clusterNode{}, bound: map[types.UID]struct{}{},
-	}
+	return &Cluster{Counter: NewCounter(reader), byName: map[string]*clusterNode{}, bound: map[types.UID]struct{}{}}
 }
 
 // SetNode adds or updates a node.
 func (c *Cluster) SetNode(object *v1.Node) {
 	n := c.nodeNamed(object.Name)
 	n.object = object
-	c.changed[n.name] = n
+	c.markChanged(n)
 }
 
 // DeleteNode removes a node. Its pods no longer count, even if they are not deleted yet.
 func (c *Cluster) DeleteNode(name string) {
 	n := c.nodeNamed(name)
 	n.object = nil
-	c.changed[n.name] = n
-	c.forgetUnused(n)
+	c.markChanged(n)
 }
 
 // SetPod processes the change of a pod from before to after. before is nil for a new pod, after for
@@ -57,8 +55,8 @@ func (c *Cluster) SetPod(before, after *v1.Pod) {
 		n := c.nodeNamed(before.Spec.NodeName)
 		delete(n.pods, before.UID)
 		delete(c.bound, before.UID)
-		if !countsAlike(before, after) {
-			c.changed[n.name] = n
+		if n.object != nil && !countsAlike(before, after) {
+			c.markChanged(n)
 		}
 		defer c.forgetUnused(n)
 	}
@@ -66,8 +64,8 @@ func (c *Cluster) SetPod(before, after *v1.Pod) {
 		n := c.nodeNamed(after.Spec.NodeName)
 		n.pods[after.UID] = after
 		c.bound[after.UID] = struct{}{}
-		if !countsAlike(before, after) {
-			c.changed[n.name] = n
+		if n.object != nil && !countsAlike(before, after) {
+			c.markChanged(n)
 		}
 	}
 }
@@ -88,18 +86,25 @@ func (c *Cluster) nodeNamed(name string) *clusterNode {
 	return n
 }
 
-// forgetUnused removes the entry of a node that does not exist and does not count, after its last
-// pod. Tenants may create pods with the names of such nodes, and Refresh may never be called.
+// forgetUnused removes a node without an object after its last pod. Tenants may create pods with
+// the names of such nodes, and Refresh may never be called.
 func (c *Cluster) forgetUnused(n *clusterNode) {
-	if n.object == nil && len(n.pods) == 0 && c.nodes[n.name] == nil {
+	if n.object == nil && len(n.pods) == 0 && !n.changed {
 		delete(c.byName, n.name)
-		delete(c.changed, n.name)
+	}
+}
+
+func (c *Cluster) markChanged(n *clusterNode) {
+	if !n.changed {
+		n.changed = true
+		c.changed = append(c.changed, n)
 	}
 }
 
 // Refresh reads the nodes that have changed, or whose facts have changed at now.
 func (c *Cluster) Refresh(now time.Time) {
 	for _, n := range c.changed {
+		n.changed = false
 		counted := c.nodes[n.name]
 		if n.object != nil {
 			counted = c.node(n.name)
@@ -113,6 +118,7 @@ func (c *Cluster) Refresh(now time.Time) {
 		c.forgetUnused(n)
 	}
 	clear(c.changed)
+	c.changed = c.changed[:0]
 	if nanos := now.UnixNano(); nanos >= c.nextChange {
 		for _, n := range c.nodes {
 			if nanos >= n.until {

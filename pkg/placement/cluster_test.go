@@ -48,16 +48,24 @@ func TestClusterForgetsUnknownNodes(t *testing.T) {
 		}
 		c.SetPod(terminating(pod), nil)
 	}
-	c.DeleteNode("c")
 	if len(c.byName) > 0 || len(c.changed) > 0 {
 		t.Errorf("got %d nodes, %d changed; want none", len(c.byName), len(c.changed))
 	}
-	// A node that counts is removed by Refresh.
-	c.SetNode(clustertest.NewNode("n", "", "m/a"))
-	c.Refresh(now)
-	c.DeleteNode("n")
-	c.Refresh(now)
-	if len(c.byName) > 0 || len(c.nodes) > 0 {
-		t.Errorf("got %d nodes, %d counted; want none", len(c.byName), len(c.nodes))
+	// A node that counts is removed by Refresh, unless it exists again.
+	pod := requestingPod()
+	pod.Name, pod.UID, pod.Spec.NodeName = "n", clustertest.UID("n"), "n"
+	for _, again := range []bool{true, false} {
+		c.SetNode(clustertest.NewNode("n", "", "m/a"))
+		c.SetPod(nil, pod)
+		c.Refresh(now)
+		c.DeleteNode("n")
+		c.SetPod(pod, nil)
+		if again {
+			c.SetNode(clustertest.NewNode("n", "", "m/a"))
+		}
+		c.Refresh(now)
+		if c.HasNode("n") != again || len(c.nodes) != len(c.byName) {
+			t.Errorf("exists again: %v; got %d nodes, %d counted", again, len(c.byName), len(c.nodes))
+		}
 	}
 }

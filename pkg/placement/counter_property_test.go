@@ -319,6 +319,9 @@ func TestCounterAgainstRecount(t *testing.T) {
 				h.require(t, "counter", reader, c)
 			}
 			events.update(h.infos, rapid.Bool().Draw(t, "pods first"))
+			if rapid.Bool().Draw(t, "without Refresh") {
+				return
+			}
 			events.Refresh(h.at)
 			h.require(t, "cluster", reader, events.Counter)
 			if want, got := len(events.pods), len(events.bound); want != got || len(events.byName) != len(events.nodes) {

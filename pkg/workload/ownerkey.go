@@ -35,12 +35,19 @@ type OwnerKey struct {
 // reference. A tenant may refer to an object that does not exist, with a UID of 1 MB. Some keys are
 // retained after the pod, so longer parts than an object can have are replaced by their hashes.
 func KeyOf(namespace string, ref *metav1.OwnerReference) OwnerKey {
-	return OwnerKey{Namespace: namespace, Group: short(groupOf(ref)), Kind: short(ref.Kind), UID: types.UID(short(string(ref.UID)))}
+	group := short(groupOf(ref))
+	if len(ref.APIVersion) > maxPart { // group may be a part of it, and would retain the whole
+		group = strings.Clone(group)
+	}
+	return OwnerKey{Namespace: namespace, Group: group, Kind: short(ref.Kind), UID: types.UID(short(string(ref.UID)))}
 }
 
-// short returns part, or its hash if part is longer than a group, kind or UID that exists.
+// maxPart is the length of the longest group, kind or UID that exists, in characters.
+const maxPart = validation.DNS1123SubdomainMaxLength
+
+// short returns part, or its hash if part is too long to exist.
 func short(part string) string {
-	if len(part) <= validation.DNS1123SubdomainMaxLength {
+	if len(part) <= maxPart {
 		return part
 	}
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(part)))

@@ -3,6 +3,7 @@ package workload_test
 import (
 	"strings"
 	"testing"
+	"unsafe"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +32,12 @@ func TestKeyOf(t *testing.T) {
 			t.Errorf("reference %d: the key has %d characters", i, n)
 		}
 	}
+	long = "apps/" + long
+	key := workload.KeyOf("shop", &metav1.OwnerReference{APIVersion: long, Kind: "ReplicaSet", UID: "1"})
+	if unsafe.StringData(key.Group) == unsafe.StringData(long) {
+		t.Error("the key retains the whole version")
+	}
+	clustertest.Equal(t, "key with another version", workload.KeyOf("shop", &refs[0]), key)
 	if len(keys) != len(refs) {
 		t.Errorf("%d keys of %d references", len(keys), len(refs))
 	}
