@@ -51,11 +51,12 @@ func (c *Cluster) DeleteNode(name string) {
 // SetPod processes the change of a pod from before to after. before is nil for a new pod, after for
 // a deleted pod.
 func (c *Cluster) SetPod(before, after *v1.Pod) {
+	changed := !countsAlike(before, after)
 	if before != nil && before.Spec.NodeName != "" {
 		n := c.nodeNamed(before.Spec.NodeName)
 		delete(n.pods, before.UID)
 		delete(c.bound, before.UID)
-		if n.object != nil && !countsAlike(before, after) {
+		if changed && n.object != nil {
 			c.markChanged(n)
 		}
 		defer c.forgetUnused(n)
@@ -64,7 +65,7 @@ func (c *Cluster) SetPod(before, after *v1.Pod) {
 		n := c.nodeNamed(after.Spec.NodeName)
 		n.pods[after.UID] = after
 		c.bound[after.UID] = struct{}{}
-		if n.object != nil && !countsAlike(before, after) {
+		if changed && n.object != nil {
 			c.markChanged(n)
 		}
 	}
