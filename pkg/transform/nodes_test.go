@@ -2,7 +2,6 @@ package transform
 
 import (
 	"reflect"
-	"runtime"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,28 +62,11 @@ func TestNodesShareEqualParts(t *testing.T) {
 
 // Equal nodes in an informer's cache share most of their memory. Each map of resources uses 0.7 KB.
 func TestMemoryOfNodes(t *testing.T) {
-	const n = 1_000
 	data, err := ordinaryNode("node").Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	bytes := func(trim func(any) (any, error)) float64 {
-		all := make([]any, n)
-		before := heap()
-		for i := range all {
-			node := &v1.Node{}
-			if err := node.Unmarshal(data); err != nil {
-				t.Fatal(err)
-			}
-			if all[i], err = trim(node); err != nil {
-				t.Fatal(err)
-			}
-		}
-		grown := heap() - before
-		runtime.KeepAlive(all)
-		return float64(grown) / n
-	}
-	alone, shared := bytes(Trim), bytes(new(NodeTrimmer).Trim)
+	alone, shared := memoryOf[v1.Node](t, 1_000, data, Trim), memoryOf[v1.Node](t, 1_000, data, new(NodeTrimmer).Trim)
 	t.Logf("%.0f bytes alone, %.0f bytes shared", alone, shared)
 	if alone-shared < 1_200 {
 		t.Errorf("a node uses %.0f bytes alone, %.0f bytes shared; want 1,200 less", alone, shared)

@@ -166,26 +166,36 @@ func TestMemoryOfReplicaSets(t *testing.T) {
 		t.Fatal(err)
 	}
 	kib := func(transform cache.TransformFunc) float64 {
-		all := make([]any, n)
-		before := heap()
-		for i := range all {
-			rs := &appsv1.ReplicaSet{}
-			if err := rs.Unmarshal(data); err != nil {
-				t.Fatal(err)
-			}
-			if all[i], err = transform(rs); err != nil {
-				t.Fatal(err)
-			}
-		}
-		grown := heap() - before
-		runtime.KeepAlive(all)
-		return float64(grown) / n / 1024
+		return memoryOf[appsv1.ReplicaSet](t, n, data, transform) / 1024
 	}
 	whole, trimmed := kib(func(obj any) (any, error) { return obj, nil }), kib(Trim)
 	t.Logf("%.1f KiB whole, %.1f KiB trimmed", whole, trimmed)
 	if trimmed > atMost || whole < 2*trimmed {
 		t.Errorf("a ReplicaSet uses %.1f KiB, trimmed %.1f KiB; want at most %.1f KiB, and less than half", whole, trimmed, atMost)
 	}
+}
+
+// memoryOf returns the bytes of each of n objects that are decoded from data and transformed.
+func memoryOf[T any, P interface {
+	*T
+	Unmarshal(data []byte) error
+}](t *testing.T, n int, data []byte, transform cache.TransformFunc) float64 {
+	t.Helper()
+	all := make([]any, n)
+	before := heap()
+	for i := range all {
+		object := P(new(T))
+		err := object.Unmarshal(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[i], err = transform(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grown := heap() - before
+	runtime.KeepAlive(all)
+	return float64(grown) / float64(n)
 }
 
 func heap() uint64 {

@@ -17,8 +17,8 @@ import (
 // and their status. It shares equal parts between the pods of one controller. It retains all fields
 // of a pod without a node except managedFields: all plugins read them, and extenders receive them.
 //
-// Its Trim is a cache.TransformFunc. It never changes the pod that it is given, and returns an
-// already trimmed pod unchanged.
+// Its Trim is a cache.TransformFunc for one informer. It never changes the pod that it is given,
+// and returns an already trimmed pod unchanged. The zero value is ready for use.
 type PodTrimmer struct {
 	// forMoves retains the fields that the controller needs to move pods.
 	forMoves bool
@@ -26,18 +26,11 @@ type PodTrimmer struct {
 	controllers latest[v1.Pod]
 }
 
-// NewPodTrimmer returns a PodTrimmer for one informer.
-func NewPodTrimmer() *PodTrimmer {
-	return new(PodTrimmer)
-}
-
 // NewMovedPodTrimmer returns a PodTrimmer for an informer of spot-controller. It also retains the
 // fields that show whether a pod is ready and may be moved: its readiness, all annotations and
 // emptyDir volumes.
 func NewMovedPodTrimmer() *PodTrimmer {
-	t := NewPodTrimmer()
-	t.forMoves = true
-	return t
+	return &PodTrimmer{forMoves: true}
 }
 
 // Trim returns a trimmed copy of a pod. It returns any other object unchanged.

@@ -91,7 +91,7 @@ func TestTrimBoundPod(t *testing.T) {
 	s := &want.Status
 	s.PodIP, s.PodIPs, s.HostIP, s.HostIPs, s.Message, s.ContainerStatuses = "", nil, "", nil, "", nil
 	s.Conditions = []v1.PodCondition{s.Conditions[0], s.Conditions[2]}
-	if diff := cmp.Diff(want, trimmedPod(t, NewPodTrimmer(), boundPod("p"))); diff != "" {
+	if diff := cmp.Diff(want, trimmedPod(t, new(PodTrimmer), boundPod("p"))); diff != "" {
 		t.Errorf("Trim (-want +got):\n%s", diff)
 	}
 }
@@ -100,7 +100,7 @@ func TestTrimBoundPod(t *testing.T) {
 func TestTrimMovedPod(t *testing.T) {
 	pod := boundPod("p")
 	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
-	scheduler, controller := trimmedPod(t, NewPodTrimmer(), pod), trimmedPod(t, NewMovedPodTrimmer(), pod)
+	scheduler, controller := trimmedPod(t, new(PodTrimmer), pod), trimmedPod(t, NewMovedPodTrimmer(), pod)
 	want := scheduler.DeepCopy()
 	want.Annotations, want.Status.Conditions = pod.Annotations, pod.Status.Conditions
 	want.Spec.Volumes = append(want.Spec.Volumes, pod.Spec.Volumes[4])
@@ -115,7 +115,7 @@ func TestTrimPendingPod(t *testing.T) {
 	pod.Spec.NodeName = ""
 	want := pod.DeepCopy()
 	want.ManagedFields = nil
-	if diff := cmp.Diff(want, trimmedPod(t, NewPodTrimmer(), pod)); diff != "" {
+	if diff := cmp.Diff(want, trimmedPod(t, new(PodTrimmer), pod)); diff != "" {
 		t.Errorf("Trim (-want +got):\n%s", diff)
 	}
 }
@@ -156,7 +156,7 @@ func TestTrimmedPodsOccupyTheSame(t *testing.T) {
 		if rapid.Bool().Draw(t, "infeasible") {
 			pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Reason: v1.PodReasonInfeasible}}
 		}
-		trimmed, err := NewPodTrimmer().Trim(pod)
+		trimmed, err := new(PodTrimmer).Trim(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestTrimmedPodsOccupyTheSame(t *testing.T) {
 
 // Pods of one controller share equal parts. Sharing never changes a pod.
 func TestPodsShareEqualParts(t *testing.T) {
-	trimmer := NewPodTrimmer()
+	trimmer := new(PodTrimmer)
 	first := trimmedPod(t, trimmer, boundPod("first"))
 	second := trimmedPod(t, trimmer, boundPod("second"))
 	if unsafe.SliceData(first.Spec.Containers) != unsafe.SliceData(second.Spec.Containers) {
@@ -197,12 +197,12 @@ func TestPodsShareEqualParts(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
 		pod := boundPod(name)
 		changes[name](pod)
-		alone, got := trimmedPod(t, NewPodTrimmer(), pod), trimmedPod(t, trimmer, pod)
+		alone, got := trimmedPod(t, new(PodTrimmer), pod), trimmedPod(t, trimmer, pod)
 		if !reflect.DeepEqual(alone, got) {
 			t.Errorf("other %s: got %+v, want %+v", name, got, alone)
 		}
 	}
-	if diff := cmp.Diff(trimmedPod(t, NewPodTrimmer(), boundPod("first")), first); diff != "" {
+	if diff := cmp.Diff(trimmedPod(t, new(PodTrimmer), boundPod("first")), first); diff != "" {
 		t.Errorf("the first pod has changed (-before +after):\n%s", diff)
 	}
 }
@@ -210,7 +210,7 @@ func TestPodsShareEqualParts(t *testing.T) {
 // The trimmer forgets controllers without pods. The creator of a pod chooses the length of their
 // UIDs.
 func TestPodTrimmerForgets(t *testing.T) {
-	trimmer, long := NewPodTrimmer(), strings.Repeat("u", 10_000)
+	trimmer, long := new(PodTrimmer), strings.Repeat("u", 10_000)
 	before := heap()
 	for i := range 20 * minSweep {
 		pod := boundPod("p")

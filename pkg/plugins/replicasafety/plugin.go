@@ -107,7 +107,7 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memo
 	}
 	for informer, trim := range map[cache.SharedIndexInformer]cache.TransformFunc{
 		factory.Core().V1().Nodes().Informer(): new(transform.NodeTrimmer).Trim,
-		factory.Core().V1().Pods().Informer():  transform.NewPodTrimmer().Trim,
+		factory.Core().V1().Pods().Informer():  new(transform.PodTrimmer).Trim,
 	} {
 		if err := informer.SetTransform(trim); err != nil {
 			return nil, err
