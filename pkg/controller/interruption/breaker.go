@@ -31,7 +31,24 @@ type Breaker struct {
 	Open bool
 	// Unconfirmed are the nodes whose reclaim is not confirmed, by name.
 	Unconfirmed []*snapshot.Node
+	// Reclaims counts the spot nodes with a reclaim signal, and SpotNodes all spot nodes.
+	Reclaims  map[Reclaim]int
+	SpotNodes int
 }
+
+// Reclaim is a kind of reclaim: the name of the newest reclaim signal of a node (Signal.String of
+// package providers), and what confirms it. The values are labels of a metric.
+type Reclaim struct{ Signal, Confirmation string }
+
+// All values of Reclaim.Confirmation.
+const (
+	// ConfirmedByNode: a fact about the node itself shows its end.
+	ConfirmedByNode = "node"
+	// ConfirmedBySignal: a second signal, or a cordon, confirms the signal.
+	ConfirmedBySignal = "signal"
+	// NotConfirmed: nothing confirms it.
+	NotConfirmed = "none"
+)
 
 // burstWindow is the longest time between the first and the last signal of a burst, and between a
 // signal and a drain or a cordon that confirms it.
