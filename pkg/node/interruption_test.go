@@ -40,6 +40,7 @@ func TestInterruptionSignals(t *testing.T) {
 		"condition DrainInProgress=True":                                                     false,
 		"condition Drained=True":                                                             false,
 		"condition GracefulNodeShutdownInProgress=True":                                      false,
+		"condition Ready=False (node is shutting down)":                                      true,
 		"condition MaintenancePlanned=True":                                                  false,
 		"condition MaintenanceInProgress=True":                                               false,
 		"taint node.kubernetes.io/out-of-service":                                            false,

@@ -95,7 +95,7 @@ func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, no
 	for i := range r.Signals {
 		s := &r.Signals[i]
 		if since, on := s.PresentSince(node); on {
-			class := s.ClassOn(capacity)
+			class := s.ClassOn(node, capacity)
 			if repeatsDrain(s, node) {
 				class = decision.Drain
 			}

@@ -26,6 +26,12 @@ func withCondition(kind v1.NodeConditionType, status v1.ConditionStatus, since t
 	}
 }
 
+// withShutdown sets the condition of a kubelet that ends the pods of its node.
+func withShutdown(n *v1.Node) {
+	withCondition(v1.NodeReady, v1.ConditionFalse, now)(n)
+	n.Status.Conditions[0].Message = "node is shutting down"
+}
+
 // withEvent sets the condition of AKS for a scheduled event.
 func withEvent(reason, message string) func(*v1.Node) {
 	return func(n *v1.Node) {
@@ -83,14 +89,20 @@ func TestSignals(t *testing.T) {
 		"drained":                   {withCondition("Drained", v1.ConditionTrue, now), decision.Drain, 0},
 		"shutdown in progress":      {withCondition("GracefulNodeShutdownInProgress", v1.ConditionTrue, now), decision.Drain, 0},
 		"shutdown has ended":        {withCondition("GracefulNodeShutdownInProgress", v1.ConditionFalse, now), decision.NoSignal, 0},
-		"a readiness taint":         {withTaint("readiness.k8s.io/acme.com/network-unavailable", "pending"), decision.NoSignal, 0},
-		"maintenance planned":       {withCondition("MaintenancePlanned", v1.ConditionTrue, now), decision.Advisory, 0},
-		"maintenance in progress":   {withCondition("MaintenanceInProgress", v1.ConditionTrue, now), decision.Advisory, 0},
-		"out of service":            {withTaint("node.kubernetes.io/out-of-service", "nodeshutdown"), decision.Drain, 0},
-		"nothing":                   {func(*v1.Node) {}, decision.NoSignal, 0},
-		"an unknown taint":          {withTaint("example.com/dedicated", "gpu"), decision.NoSignal, 0},
-		"cordoned only":             {func(n *v1.Node) { n.Spec.Unschedulable = true; withTaint(v1.TaintNodeUnschedulable, "")(n) }, decision.NoSignal, 0},
-		"being deleted":             {func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }, decision.Drain, 0},
+		"a kubelet that shuts down": {withShutdown, decision.Reclaim, 30 * time.Second},
+		"a reboot after a cordon": {func(n *v1.Node) {
+			withShutdown(n)
+			n.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeUnschedulable, TimeAdded: &metav1.Time{Time: now.Add(-time.Minute)}}}
+		}, decision.Drain, 30 * time.Second},
+		"not ready for another reason": {withCondition(v1.NodeReady, v1.ConditionFalse, now), decision.NoSignal, 0},
+		"a readiness taint":            {withTaint("readiness.k8s.io/acme.com/network-unavailable", "pending"), decision.NoSignal, 0},
+		"maintenance planned":          {withCondition("MaintenancePlanned", v1.ConditionTrue, now), decision.Advisory, 0},
+		"maintenance in progress":      {withCondition("MaintenanceInProgress", v1.ConditionTrue, now), decision.Advisory, 0},
+		"out of service":               {withTaint("node.kubernetes.io/out-of-service", "nodeshutdown"), decision.Drain, 0},
+		"nothing":                      {func(*v1.Node) {}, decision.NoSignal, 0},
+		"an unknown taint":             {withTaint("example.com/dedicated", "gpu"), decision.NoSignal, 0},
+		"cordoned only":                {func(n *v1.Node) { n.Spec.Unschedulable = true; withTaint(v1.TaintNodeUnschedulable, "")(n) }, decision.NoSignal, 0},
+		"being deleted":                {func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }, decision.Drain, 0},
 	}
 	signals := providers.Signals()
 	reader := &Reader{Policy: builtin, Signals: signals}

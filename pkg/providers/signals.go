@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -37,8 +38,9 @@ type Signal struct {
 	// conditions have it.
 	Mentions string
 	Class    decision.SignalClass
-	// OnlySpot limits the class to advisory on a node that is not spot.
-	OnlySpot bool
+	// OnlySpot limits the class on a node that is not spot, to Elsewhere. Zero means advisory.
+	OnlySpot  bool
+	Elsewhere decision.SignalClass
 	// ProvesSpot: only spot nodes get the signal. A node without a capacity label that has it is
 	// spot.
 	ProvesSpot bool
@@ -69,6 +71,13 @@ const (
 	// KarpenterDisruptedTaint is the key of the taint of a node that Karpenter removes.
 	KarpenterDisruptedTaint = "karpenter.sh/disrupted"
 )
+
+// KubeletShutdown is the signal of a kubelet with a graceful node shutdown, which ends the pods of
+// its node (pkg/kubelet/nodeshutdown; its shortest usual time is that of GKE). It is the only notice
+// where no program announces a reclaim. On a node that another actor cordoned before, it is a drain,
+// such as a reboot.
+var KubeletShutdown = Signal{Kind: ConditionSignal, Key: string(v1.NodeReady), Value: string(v1.ConditionFalse),
+	Mentions: "node is shutting down", Class: decision.Reclaim, OnlySpot: true, Elsewhere: decision.Drain, Notice: 30 * time.Second}
 
 // Signals returns the known signals of clouds and provisioners, each with its source.
 // Signals of a reclaim by the cloud are OnlySpot. A cloud does not reclaim on-demand nodes: there,
@@ -125,6 +134,7 @@ func Signals() []Signal {
 		{Kind: ConditionSignal, Key: "GracefulNodeShutdownInProgress", Value: "True", Class: decision.Drain},
 		{Kind: ConditionSignal, Key: "MaintenancePlanned", Value: "True", Class: decision.Advisory},
 		{Kind: ConditionSignal, Key: "MaintenanceInProgress", Value: "True", Class: decision.Advisory},
+		KubeletShutdown,
 		// Kubernetes, non-graceful node shutdown: the node is gone.
 		{Kind: TaintSignal, Key: v1.TaintNodeOutOfService, Class: decision.Drain},
 	}
@@ -142,11 +152,23 @@ func SpotNotice(signals []Signal, node *v1.Node) *Signal {
 }
 
 // ClassOn returns the class of the signal on a node of a capacity type.
-func (s *Signal) ClassOn(capacity decision.CapacityType) decision.SignalClass {
-	if s.OnlySpot && capacity != decision.Spot {
-		return min(s.Class, decision.Advisory)
+func (s *Signal) ClassOn(node *v1.Node, capacity decision.CapacityType) decision.SignalClass {
+	switch {
+	case s.OnlySpot && capacity != decision.Spot:
+		return min(s.Class, cmp.Or(s.Elsewhere, decision.Advisory))
+	case s.EndsDrain(node):
+		return decision.Drain
 	}
 	return s.Class
+}
+
+// EndsDrain reports whether the signal is that of a kubelet that shuts down on a node that was
+// cordoned before.
+func (s *Signal) EndsDrain(node *v1.Node) bool {
+	since, shutdown := s.PresentSince(node)
+	return shutdown && s.String() == KubeletShutdown.String() && slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool {
+		return t.Key == v1.TaintNodeUnschedulable && t.TimeAdded != nil && !t.TimeAdded.After(since)
+	})
 }
 
 // IsInterruption reports whether the signal means that the cloud reclaims a spot node. Maintenance,
