@@ -44,11 +44,17 @@ func (m *Memory) Load(value any) {
 	_ = json.Unmarshal([]byte(m.text), value)
 }
 
-// Store passes value on, unless it is too large. Only a leader may call it.
+// Store passes the fields of value on, and leaves other fields of the memory unchanged. It does
+// nothing if the memory would be too large. Only a leader may call it.
 func (m *Memory) Store(value any) {
 	text, err := json.Marshal(value)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	fields := map[string]json.RawMessage{}
+	_ = json.Unmarshal([]byte(m.text), &fields) // unreadable fields are lost
+	if err == nil && json.Unmarshal(text, &fields) == nil {
+		text, err = json.Marshal(fields)
+	}
 	if err == nil && len(text) <= maxMemory {
 		m.text, m.own = string(text), true
 	}
