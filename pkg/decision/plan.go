@@ -44,6 +44,9 @@ type Workload struct {
 	// this one is ready (OrderedReady).
 	BlocksLater bool
 	Batch       Batch
+	// IgnoresDisruptions means that the loss of a pod by a disruption counts as no failure of the
+	// Job.
+	IgnoresDisruptions bool
 }
 
 // Pod is the pod to place.

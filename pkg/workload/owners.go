@@ -241,7 +241,8 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 	case isKind(ref, batchv1.GroupName, "Job"):
 		var job *batchv1.Job
 		if job, err = getController(o.jobs.Jobs(pod.Namespace).Get, pod.Namespace, ref); err == nil {
-			w.Annotations, w.Desired, w.Batch = job.Annotations, jobDesired(job), batchOf(job)
+			w.Annotations, w.Desired = job.Annotations, jobDesired(job)
+			w.Batch, w.IgnoresDisruptions = batchOf(job)
 			objects.Template = &job.Spec.Template.Spec
 		}
 	case IsDeployment(ref):
@@ -352,23 +353,24 @@ func jobDesired(job *batchv1.Job) int {
 
 // batchOf returns whether the Job retries a lost pod, so that the loss only costs time. The first
 // rule of podFailurePolicy that applies to disruptions decides. Without one, a Job retries unless
-// its backoff limit, or its limit per index, is 0.
-func batchOf(job *batchv1.Job) decision.Batch {
+// its backoff limit, or its limit per index, is 0. ignored reports whether the loss counts as no
+// failure.
+func batchOf(job *batchv1.Job) (batch decision.Batch, ignored bool) {
 	if policy := job.Spec.PodFailurePolicy; policy != nil {
 		for i := range policy.Rules {
 			switch rule := &policy.Rules[i]; {
 			case !onDisruption(rule) || rule.Action == batchv1.PodFailurePolicyActionCount:
 			case rule.Action == batchv1.PodFailurePolicyActionIgnore:
-				return decision.Retriable
+				return decision.Retriable, true
 			default: // FailJob, FailIndex
-				return decision.NotRetriable
+				return decision.NotRetriable, false
 			}
 		}
 	}
 	if ptr.Deref(job.Spec.BackoffLimit, 1) == 0 || ptr.Deref(job.Spec.BackoffLimitPerIndex, 1) == 0 {
-		return decision.NotRetriable
+		return decision.NotRetriable, false
 	}
-	return decision.Retriable
+	return decision.Retriable, false
 }
 
 // onDisruption reports whether the rule applies to pods that a reclaim or a drain removes.
