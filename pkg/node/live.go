@@ -117,6 +117,9 @@ func (l *LiveReader) Silent(reader *Reader, nodes []*v1.Node, now time.Time) (ov
 	return cached.Overdue, unconfirmed
 }
 
+// Renewed reports whether a renewal of the node's Lease was observed within overdueAfter.
+func (l *LiveReader) Renewed(node string) bool { return l.heartbeats.seenRenewed(node) }
+
 // SignalsDiffer reports whether a field has changed that can contain a signal. Most updates of
 // nodes are heartbeats.
 func SignalsDiffer(a, b *v1.Node) bool {

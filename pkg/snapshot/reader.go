@@ -122,6 +122,7 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 	slices.SortFunc(nodes, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
 	if r.live != nil {
 		s.Overdue, s.Unconfirmed = r.live.Silent(r.reader, nodes, s.Now)
+		s.Renewed = r.live.Renewed
 	}
 	byName := make(map[string]*Node, len(nodes))
 	slab := make([]Node, len(nodes))

@@ -2,7 +2,6 @@ package interruption
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,17 +15,21 @@ import (
 )
 
 // Breaker is the state of the breaker for reclaim signals. A handler that is broken, or a mistake
-// in the table of signals, may announce the reclaim of every spot node.
+// in the table of signals, may announce the reclaim of every spot node. It opens by itself in two
+// cases:
 //
-// The breaker opens if more spot nodes than controller.Breaker allows get a reclaim signal within
-// burstWindow, and no second fact confirms them. These nodes are unconfirmed. Signals before and
-// after the burst, advisory signals and drains have their usual effect.
+//   - More spot nodes than controller.Breaker allows have a reclaim signal now, and no fact about
+//     the node itself shows its end (ends). It opens for these nodes.
+//   - Most nodes outlive their notice (judge). It opens for all nodes with that signal.
 //
-// A node stays unconfirmed until a second fact confirms its end, its reclaim signals end, or it
-// vanishes. The breaker is open while such a node exists. So a node never becomes confirmed because
-// other nodes have vanished, have lost their signals or were added: in a false alarm, an
-// autoscaler deletes the nodes that are empty by then, and users remove the taints one by one.
-// The state annotation of a node records that it belongs to a burst. A new leader reads it there.
+// A node for which it has opened is unconfirmed until a fact about the node shows its end, its
+// reclaim signals end, or a second source confirms them, one that few spot nodes have (sources). So a
+// node never becomes confirmed because other nodes have vanished, have lost their signals or were
+// added: in a false alarm, an autoscaler deletes the nodes that are empty by then, and users remove
+// the taints one by one. The state annotation of a node records this for a new leader.
+//
+// If a user has opened the breaker, all nodes with a reclaim signal are unconfirmed whose kubelet
+// is not silent. If a user has closed it, none is.
 type Breaker struct {
 	Open bool
 	// Unconfirmed are the nodes whose reclaim is not confirmed, by name.
@@ -50,106 +53,124 @@ const (
 	NotConfirmed = "none"
 )
 
-// burstWindow is the longest time between the first and the last signal of a burst, and between a
-// signal and a drain or a cordon that confirms it.
-const burstWindow = time.Minute
+// besideWindow is the longest time between a signal and a drain or a cordon that confirms it. A
+// later one may be a reaction: an autoscaler removes nodes that are empty by then, and an operator
+// cordons nodes.
+const besideWindow = time.Minute
+
+// kubeletShutdown is the name of the signal of a kubelet that ends the pods of its node.
+var kubeletShutdown = providers.KubeletShutdown.String()
 
 func (p *planner) observeBreaker(nodes []observedNode) (b Breaker) {
+	b = Breaker{Reclaims: map[Reclaim]int{}, SpotNodes: p.spotNodes}
 	if !p.Interruption.Enabled {
-		return Breaker{}
+		return b
 	}
 	percent := int(p.Interruption.Breaker.MaxPercent)
 	isOff := percent == 0 || percent >= 100
-	var doubtful, spotNodes []*observedNode
+	bound := max(int(p.Interruption.Breaker.MinNodes), p.spotNodes*percent/100)
+	var reclaimed []*observedNode
+	unproven, bySource := 0, map[string]int{} // spot nodes
 	for i := range nodes {
 		n := &nodes[i]
-		if n.reclaimStart = p.reclaimStart(n); n.reclaimStart.IsZero() {
+		if n.notice.newest.IsZero() { // limitUnreachable limits unreachable kubelets
 			continue
 		}
-		n.inBurst = n.state.Burst && !isOff
-		if p.confirmed(n) {
+		reclaimed = append(reclaimed, n)
+		n.sources, n.ends = p.sources(n), p.ends(n)
+		if n.Facts.Capacity.Type != decision.Spot {
 			continue
 		}
-		doubtful = append(doubtful, n)
-		if n.Facts.Capacity.Type == decision.Spot {
-			spotNodes = append(spotNodes, n)
+		if !n.ends {
+			unproven++
+		}
+		for _, source := range n.sources {
+			bySource[source]++
 		}
 	}
-	if !isOff {
-		findBursts(spotNodes, max(int(p.Interruption.Breaker.MinNodes), p.spotNodes*percent/100))
-	}
-	for _, n := range doubtful {
-		if n.unconfirmed = ptr.Deref(p.ForcedBreaker, n.inBurst); n.unconfirmed {
+	for _, n := range reclaimed {
+		isSpot := n.Facts.Capacity.Type == decision.Spot
+		doubted := !isOff && slices.ContainsFunc(n.signals, func(a node.Announcement) bool { return p.Memory.verdicts.doubtful(a.Name) })
+		n.inBurst = !isOff && (n.state.Burst || !n.ends && (doubted || isSpot && unproven > bound))
+		if len(n.sources) > 1 {
+			n.common = slices.DeleteFunc(slices.Clone(n.sources), func(source string) bool {
+				return !doubted && bySource[source] <= bound && !slices.Contains(n.state.Common, source)
+			})
+		}
+		bySignal := len(n.sources) > 1 && len(n.common) < len(n.sources)
+		if n.unconfirmed = n.inBurst && !n.ends && !bySignal; p.ForcedBreaker != nil {
+			n.unconfirmed = *p.ForcedBreaker && !slices.ContainsFunc(n.signals, isUnreachable)
+		}
+		if n.unconfirmed {
 			b.Unconfirmed = append(b.Unconfirmed, n.Node)
+		}
+		if isSpot {
+			b.Reclaims[Reclaim{n.newestSignal(), confirmation(n.ends, bySignal)}]++
 		}
 	}
 	b.Open = ptr.Deref(p.ForcedBreaker, len(b.Unconfirmed) > 0)
 	return b
 }
 
-// findBursts sets inBurst of the nodes whose signals began within burstWindow of more than bound
-// signals.
-func findBursts(nodes []*observedNode, bound int) {
-	slices.SortStableFunc(nodes, func(a, b *observedNode) int { return a.reclaimStart.Compare(b.reclaimStart) })
-	end, marked := 0, 0
-	for first, n := range nodes {
-		for end < len(nodes) && nodes[end].reclaimStart.Sub(n.reclaimStart) <= burstWindow {
-			end++
-		}
-		if end-first > bound {
-			for marked = max(marked, first); marked < end; marked++ {
-				nodes[marked].inBurst = true
-			}
-		}
+func confirmation(byNode, bySignal bool) string {
+	switch {
+	case byNode:
+		return ConfirmedByNode
+	case bySignal:
+		return ConfirmedBySignal
 	}
+	return NotConfirmed
 }
 
-// reclaimStart returns when the newest reclaim signal of the node began; zero without one. An
-// unreachable kubelet is not such a signal: limitUnreachable has its own limit.
-func (p *planner) reclaimStart(n *observedNode) (newest time.Time) {
-	for _, a := range n.signals {
-		if a.Class == decision.Reclaim && !isUnreachable(a) {
-			if start, _ := p.start(n, a); start.After(newest) {
-				newest = start
-			}
-		}
-	}
-	return newest
+// newestSignal returns the name of the newest reclaim signal, the first of several.
+func (o *observedNode) newestSignal() string {
+	return o.signals[slices.IndexFunc(o.signals, func(a node.Announcement) bool {
+		return o.notice.starts[a.Name].Equal(o.notice.newest) && !isUnreachable(a)
+	})].Name
 }
 
-// confirmed reports whether a second fact confirms that a node with a reclaim signal will end:
-//
-//   - a reclaim signal of another source (providers.Signal.Source), or an unreachable kubelet, as
-//     far as limitUnreachable believes it
-//   - a drain, a deletion or, see isCordoned, a cordon that began within burstWindow of the signal.
-//     A later one may be a reaction to the signal: an autoscaler removes nodes that are empty by
-//     then, and an operator cordons nodes.
-//   - the kubelet reports that the node shuts down, or has not been ready for NotReadyAfter
-func (p *planner) confirmed(n *observedNode) bool {
-	sources := map[string]bool{}
+// sources returns the tools that announce the end of a node with a reclaim signal
+// (providers.Signal.Source): those of its reclaim signals, and those of drains and of a cordon that
+// began within besideWindow of the newest one.
+func (p *planner) sources(n *observedNode) (all []string) {
 	for _, a := range n.signals {
 		source := a.Name
 		if a.Signal != nil {
 			source = a.Signal.Source()
 		}
-		if a.Class == decision.Reclaim || a.Class == decision.Drain && n.besideReclaim(a.Since) {
-			sources[source] = true
+		isDrain := a.Class == decision.Drain && a.Name != node.Deletion && n.besideReclaim(n.since(a.Name, a.Since))
+		if (isDrain || a.Class == decision.Reclaim && !isUnreachable(a)) && !slices.Contains(all, source) {
+			all = append(all, source)
 		}
 	}
-	_, ready := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady)
-	ends := ready != nil && ready.Status == v1.ConditionFalse &&
-		(strings.Contains(ready.Message, kubeletShutdown) || !p.at.Before(ready.LastTransitionTime.Add(p.reader.LostAfter())))
-	return len(sources) > 1 || ends || n.isCordoned()
+	if n.isCordoned() {
+		all = append(all, factCordon)
+	}
+	return all
 }
 
-// kubeletShutdown is what a kubelet with a graceful node shutdown reports
-// (pkg/kubelet/nodeshutdown).
-const kubeletShutdown = "node is shutting down"
+// ends reports whether a fact about the node itself shows its end: its kubelet is unreachable, as
+// far as limitUnreachable believes it, shuts down, or has not been ready for NotReadyAfter; the
+// Node, or the object that owns it, is being deleted.
+func (p *planner) ends(n *observedNode) bool {
+	if owner := p.owner(n); n.DeletionTimestamp != nil || owner != nil && owner.GetDeletionTimestamp() != nil {
+		return true
+	}
+	_, ready := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady)
+	return ready != nil && ready.Status == v1.ConditionFalse &&
+		!p.at.Before(n.since(factNotReady, ready.LastTransitionTime.Time).Add(p.reader.LostAfter())) ||
+		slices.ContainsFunc(n.signals, func(a node.Announcement) bool { return isUnreachable(a) || a.Name == kubeletShutdown })
+}
 
-// besideReclaim reports whether something that began then began within burstWindow of the newest
+// drained reports whether another actor drains the node, or deletes the Node.
+func (o *observedNode) drained() bool {
+	return slices.ContainsFunc(o.signals, func(a node.Announcement) bool { return a.Class == decision.Drain })
+}
+
+// besideReclaim reports whether something that began then began within besideWindow of the newest
 // reclaim signal.
 func (o *observedNode) besideReclaim(began time.Time) bool {
-	return began.Sub(o.reclaimStart).Abs() <= burstWindow
+	return began.Sub(o.notice.newest).Abs() <= besideWindow
 }
 
 // isCordoned reports whether another actor than the source of the reclaim signals has cordoned the
@@ -160,6 +181,6 @@ func (o *observedNode) isCordoned() bool {
 		return a.Class == decision.Reclaim && a.Signal != nil && a.Signal.Kind != providers.ConditionSignal
 	}
 	return !slices.ContainsFunc(o.signals, noCondition) && slices.ContainsFunc(o.Spec.Taints, func(t v1.Taint) bool {
-		return t.Key == v1.TaintNodeUnschedulable && t.TimeAdded != nil && o.besideReclaim(t.TimeAdded.Time)
+		return t.Key == v1.TaintNodeUnschedulable && t.TimeAdded != nil && o.besideReclaim(o.since(factCordon, t.TimeAdded.Time))
 	})
 }

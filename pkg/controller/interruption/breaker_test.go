@@ -17,6 +17,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
@@ -26,16 +27,20 @@ type fleet struct {
 	w *world
 	*snapshot.Snapshot
 	settings interruption.Settings
+	lease    leader.Memory // of the controller
 }
 
 func newFleet(t *testing.T, nodes int) *fleet {
-	f := &fleet{newWorld(t), &snapshot.Snapshot{Now: start}, settings}
+	f := &fleet{w: newWorld(t), Snapshot: &snapshot.Snapshot{Now: start}, settings: settings}
+	f.newLeader()
 	f.settings.Interruption.Breaker = controller.Breaker{MaxPercent: 50, MinNodes: 10}
 	for range nodes {
 		f.add()
 	}
 	return f
 }
+
+func (f *fleet) newLeader() { f.settings.Memory = interruption.NewMemory(&f.lease) }
 
 func (f *fleet) add() *snapshot.Node {
 	return f.w.addNode(f.Snapshot, fmt.Sprintf("n-%03d", len(f.Nodes)), v1.ConditionTrue)
@@ -57,11 +62,7 @@ func (f *fleet) untaint(n *snapshot.Node, key string) {
 }
 
 // plan plans at a time after start, checks that the results agree, and applies the marks.
-func (f *fleet) plan(t interface {
-	Helper()
-	Errorf(string, ...any)
-}, after time.Duration) interruption.Breaker {
-	t.Helper()
+func (f *fleet) plan(t interface{ Errorf(string, ...any) }, after time.Duration) interruption.Breaker {
 	f.Now = start.Add(after)
 	marks, moves, breaker := interruption.Plan(f.Snapshot, f.settings)
 	for _, m := range moves {
@@ -75,8 +76,10 @@ func (f *fleet) plan(t interface {
 	for _, m := range marks {
 		m.Node.Node = write(m.Node.Node, m)
 	}
-	// A new leader reads the same from the Nodes.
-	if _, _, again := interruption.Plan(f.Snapshot, f.settings); names(again) != names(breaker) {
+	// A new leader reads the same from the Nodes and the Lease.
+	next := f.settings
+	next.Memory = interruption.NewMemory(&f.lease)
+	if _, _, again := interruption.Plan(f.Snapshot, next); names(again) != names(breaker) {
 		t.Errorf("after the marks: %q, before: %q", names(again), names(breaker))
 	}
 	return breaker
@@ -104,9 +107,7 @@ func TestBreakerOpens(t *testing.T) {
 		"a small cluster":              {10, func(f *fleet) { f.signal(0, 10, 0) }, 0},
 		"a cluster of eleven":          {11, func(f *fleet) { f.signal(0, 11, 0) }, 11},
 		"within a minute":              {12, func(f *fleet) { f.signal(0, 6, -time.Minute); f.signal(6, 12, 0) }, 12},
-		"within more than a minute":    {12, func(f *fleet) { f.signal(0, 6, -61*time.Second); f.signal(6, 12, 0) }, 0},
-		"an earlier signal":            {13, func(f *fleet) { f.signal(0, 1, -90*time.Second); f.signal(1, 13, 0) }, 12},
-		"two bursts":                   {40, func(f *fleet) { f.signal(0, 21, -90*time.Second); f.signal(21, 26, -20*time.Second) }, 21},
+		"one after the other":          {40, func(f *fleet) { f.signal(0, 10, -time.Minute); f.signal(10, 20, -30*time.Second); f.signal(20, 21, 0) }, 21},
 		"it never opens with 100 %":    {60, func(f *fleet) { f.settings.Interruption.Breaker.MaxPercent = 100; f.signal(0, 60, 0) }, 0},
 		"the zero Breaker never opens": {60, func(f *fleet) { f.settings.Interruption.Breaker = controller.Breaker{}; f.signal(0, 60, 0) }, 0},
 		"interruption is disabled": {60, func(f *fleet) {
@@ -139,6 +140,31 @@ func TestBreakerOpens(t *testing.T) {
 		}, 0},
 		"a user closes it": {60, func(f *fleet) { f.settings.ForcedBreaker = ptr.To(false); f.signal(0, 60, 0) }, 0},
 		"a user opens it":  {60, func(f *fleet) { f.settings.ForcedBreaker = ptr.To(true); f.signal(0, 2, 0) }, 2},
+		"a user opens it, confirmed nodes": {60, func(f *fleet) {
+			f.settings.ForcedBreaker = ptr.To(true)
+			f.signal(0, 2, 0)
+			f.taint(f.Nodes[0], own, 0)
+			f.Nodes[1].DeletionTimestamp = at(0)
+		}, 2},
+		"two tools on all nodes": {20, func(f *fleet) {
+			f.signal(0, 20, 0)
+			for _, n := range f.Nodes {
+				f.taint(n, googleReclaim, 0)
+			}
+		}, 20},
+		"the second tool on a few": {20, func(f *fleet) {
+			f.signal(0, 20, 0)
+			for _, n := range f.Nodes[:10] {
+				f.taint(n, googleReclaim, 0)
+			}
+		}, 10},
+		"a condition and a cordon on all nodes": {20, func(f *fleet) {
+			for _, n := range f.Nodes {
+				n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{
+					Type: "VMEventScheduled", Status: v1.ConditionTrue, Message: "Preempt Scheduled", LastTransitionTime: *at(0)})
+				f.taint(n, v1.TaintNodeUnschedulable, 0)
+			}
+		}, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, test.nodes)
@@ -184,9 +210,12 @@ func TestConfirmed(t *testing.T) {
 		"a drain at an unknown time": {[]func(*snapshot.Node){aws, func(n *snapshot.Node) {
 			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "ToBeDeletedByClusterAutoscaler"})
 		}}, false},
-		"the Node is deleted later, by a reaction": {[]func(*snapshot.Node){aws, func(n *snapshot.Node) {
+		"the Node is deleted later": {[]func(*snapshot.Node){aws, func(n *snapshot.Node) {
 			n.DeletionTimestamp = at(2 * time.Minute)
-		}}, false},
+		}}, true},
+		"the NodeClaim is being deleted": {[]func(*snapshot.Node){aws, func(n *snapshot.Node) {
+			n.OwnerReferences = []metav1.OwnerReference{{Kind: "NodeClaim"}}
+		}}, true},
 		"the project's own taint and a tool": {[]func(*snapshot.Node){aws, taint(own, 0)}, true},
 		"the Node is being deleted": {[]func(*snapshot.Node){aws, func(n *snapshot.Node) {
 			n.DeletionTimestamp = &metav1.Time{Time: start}
@@ -204,11 +233,18 @@ func TestConfirmed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 20)
+			f.settings.Owner = func(n *v1.Node) metav1.Object {
+				if len(n.OwnerReferences) == 0 {
+					return nil
+				}
+				return &metav1.ObjectMeta{DeletionTimestamp: at(0)}
+			}
 			for _, fact := range test.facts {
 				fact(f.Nodes[0])
 			}
-			f.settings.ForcedBreaker = ptr.To(true)
-			if got := len(f.plan(t, 0).Unconfirmed) == 0; got != test.want {
+			f.signal(1, 20, 0)
+			breaker := f.plan(t, 0)
+			if got := !slices.Contains(breaker.Unconfirmed, f.Nodes[0]); got != test.want {
 				t.Errorf("confirmed: %t, want %t", got, test.want)
 			}
 		})
@@ -241,17 +277,23 @@ func TestBreakerCloses(t *testing.T) {
 	}
 	want(20*time.Second, 15)
 	f.Nodes = f.Nodes[10:] // vanished
-	want(3*time.Minute, 10)
-	f.signal(10, 11, 4*time.Minute) // a single signal later is believed
-	want(4*time.Minute, 10)
-	f.taint(f.Nodes[0], own, 5*time.Minute)
-	want(5*time.Minute, 9)
+	want(time.Minute, 10)
+	f.signal(10, 11, time.Minute) // a single signal later is believed
+	want(time.Minute, 10)
+	f.taint(f.Nodes[0], own, 90*time.Second)
+	want(90*time.Second, 9)
+	want(3*time.Minute, 11) // all outlive their notice, also the node with two signals
+	f.newLeader()
+	want(4*time.Minute, 11)
 	f.Nodes = f.Nodes[9:]
-	want(6*time.Minute, 1)
+	want(6*time.Minute, 2)
 	f.untaint(f.Nodes[0], awsReclaim)
-	want(7*time.Minute, 0)
+	want(7*time.Minute, 1)
 	f.signal(0, 1, 8*time.Minute)
-	want(8*time.Minute, 0)
+	want(8*time.Minute, 2)
+	want(65*time.Minute, 2) // the evidence is forgotten, and these nodes have not changed
+	f.signal(2, 3, 65*time.Minute)
+	want(65*time.Minute, 2)
 }
 
 // A user closes the breaker. When the signals decide again, it is as before.

@@ -80,11 +80,13 @@ func TestDrain(t *testing.T) {
 			want: "web-0 drain +3600, web-1 drain"},
 		"terminated at an unknown time": {pod: protect("true"), taint: karpenter, node: func(w *world) { w.annotate(terminates, "soon") }, want: "web-1 drain"},
 		"the owner of the node is terminated in an hour": {pod: protect("true"), taint: karpenter, node: func(w *world) {
-			w.settings.OwnerAnnotations = func(n *v1.Node) map[string]string { return map[string]string{terminates: inAnHour} }
+			w.settings.Owner = func(*v1.Node) metav1.Object {
+				return &metav1.ObjectMeta{Annotations: map[string]string{terminates: inAnHour}}
+			}
 		}, want: "web-0 drain +3600, web-1 drain"},
 		"terminated in an hour, the owner lacks the annotation": {pod: protect("true"), taint: karpenter, node: func(w *world) {
 			w.annotate(terminates, inAnHour)
-			w.settings.OwnerAnnotations = func(*v1.Node) map[string]string { return nil }
+			w.settings.Owner = func(*v1.Node) metav1.Object { return &metav1.ObjectMeta{} }
 		}, want: "web-0 drain +3600, web-1 drain"},
 		"terminated, but not drained": {pod: protect("true"), node: func(w *world) { w.annotate(terminates, inAnHour) }},
 		"released before it was protected": {pod: func(w *world) {

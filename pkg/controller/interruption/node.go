@@ -27,7 +27,10 @@ type observedNode struct {
 	// signals are the announcements on the node, in the order of node.Reader. The controller's own
 	// taint is not a signal. keepStrongestSignals removes the signals of weaker classes.
 	signals []node.Announcement
-	ready   bool
+	// alive reports whether the kubelet is ready and not silent, and silent whether its Lease is
+	// overdue or it is unreachable.
+	alive, silent bool
+	memory        *nodeMemory
 	// state is the content of the state annotation. It is zero if the annotation is missing or
 	// cannot be parsed. stateText is the text of the annotation, and hasState whether it exists.
 	state     state
@@ -38,11 +41,28 @@ type observedNode struct {
 	tainted     bool
 	otherTaints []v1.Taint
 	deadline    deadlineAnnotation
-	// reclaimStart is when the newest reclaim signal began; zero without one. inBurst reports
-	// whether the node belongs to a burst of signals, and unconfirmed whether the breaker concerns
-	// it. observeBreaker sets all three.
-	reclaimStart         time.Time
+	notice      notice
+	// sources are the tools that announce the end of the node, and ends reports whether a fact
+	// about the node itself shows its end.
+	sources []string
+	ends    bool
+	// inBurst reports whether the breaker has opened for the node, and unconfirmed whether it
+	// concerns the node now. common are the sources that confirm nothing: too many nodes have them,
+	// or a signal of the node is doubtful. observeBreaker sets all three.
 	inBurst, unconfirmed bool
+	common               []string
+}
+
+// notice is when a node with reclaim signals is expected to vanish; zero without such signals.
+type notice struct {
+	// starts contains the start of each reclaim signal, by its name. futureStarts is as in state.
+	starts, futureStarts map[string]time.Time
+	// first is the start of the first signal, and newest that of the last one.
+	first, newest time.Time
+	// deadline is when the node is expected to vanish. stale reports whether the deadline annotation is
+	// before every signal: then it belongs to an earlier interruption, and is replaced.
+	deadline time.Time
+	stale    bool
 }
 
 // state is the content of spot.InterruptionStateAnnotation. Later versions read it, so the names of
@@ -58,8 +78,9 @@ type state struct {
 	// if it was in the future when the controller first read the signal. Without it, the signal
 	// would seem to repeat at that time.
 	FutureStarts map[string]time.Time `json:"futureStarts,omitempty"`
-	// Burst: the reclaim signal belongs to a burst that opened the breaker.
-	Burst bool `json:"burst,omitempty"`
+	// Burst: the breaker has opened for the node. Common are the sources that confirm nothing.
+	Burst  bool     `json:"burst,omitempty"`
+	Common []string `json:"common,omitempty"`
 	// Released contains the pods that were released for a drain of the node. During the same drain
 	// no pod is released twice.
 	Released []types.UID `json:"released,omitempty"`
@@ -98,8 +119,9 @@ func (p *planner) observe(n *snapshot.Node) (o observedNode, ok bool) {
 		p.kubelets.reported++
 		if _, unreachable := p.reader.KubeletUnreachable(n.Node); unreachable {
 			p.kubelets.unreachable++
+			o.silent = true
 		}
-		o.ready = ready.Status == v1.ConditionTrue
+		o.alive = ready.Status == v1.ConditionTrue && !o.silent
 	}
 	o.state, o.stateText, o.hasState = readState(n.Node)
 	if o.state.Taint == "" {
@@ -116,6 +138,7 @@ func (p *planner) observe(n *snapshot.Node) (o observedNode, ok bool) {
 		others = &shallow
 	}
 	o.signals = p.reader.Announcements(others, n.Facts.Capacity.Type, p.at)
+	o.memory = p.Memory.see(n.UID, o.facts(), p.at)
 	return o, len(o.signals) > 0 || o.hasState || o.deadline.exists || n.Spec.Unschedulable
 }
 

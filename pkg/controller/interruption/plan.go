@@ -17,6 +17,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
@@ -42,9 +43,8 @@ type Settings struct {
 	// Signals is the signal table. The snapshot must have been read with the same table and the
 	// same NotReadyAfter.
 	Signals []providers.Signal
-	// OwnerAnnotations returns the annotations of the object that owns a node (providers.Signal);
-	// nil if they are unknown.
-	OwnerAnnotations func(*v1.Node) map[string]string
+	// Owner returns the object that owns a node (providers.NodeOwner); nil if it is unknown.
+	Owner func(*v1.Node) metav1.Object
 	// Selects reports whether pods of a namespace are moved; nil selects all namespaces. Marks on
 	// nodes are independent of it.
 	Selects func(namespace string) bool
@@ -53,6 +53,8 @@ type Settings struct {
 	ForcedBreaker *bool
 	// Paused is as in migration.Settings. No node gets a taint because of a paused cause.
 	Paused safety.Paused
+	// Memory is what earlier rounds know; nil: the plan is the first of its process.
+	Memory *Memory
 }
 
 // Draining reports whether another component drains a node whose signals have this class.
@@ -88,6 +90,10 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 			Signals: settings.Signals, NotReadyAfter: settings.Interruption.NotReadyAfter.Duration,
 			Overdue: s.Overdue, Unconfirmed: s.Unconfirmed,
 		},
+		renewed: s.Renewed,
+	}
+	if p.Memory == nil {
+		p.Memory = NewMemory(nil)
 	}
 	_, p.otherSchedulers = s.SchedulersOfPods()
 	if settings.Interruption.Advisory.Enabled {
@@ -100,6 +106,10 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 		}
 	}
 	p.limitUnreachable(nodes)
+	for i := range nodes {
+		nodes[i].notice = p.observeNotice(&nodes[i])
+	}
+	p.judge(nodes)
 	breaker = p.observeBreaker(nodes)
 	for i := range nodes {
 		if mark, ok := p.planNode(&nodes[i]); ok {
@@ -117,6 +127,7 @@ type planner struct {
 	// objects.
 	at, now time.Time
 	reader  node.Reader
+	renewed func(node string) bool // as in snapshot.Snapshot
 	// otherSchedulers reports whether other schedulers place pods that the policy applies to.
 	otherSchedulers bool
 	// kubelets counts the unreachable nodes that observe has read, and spotNodes the spot nodes.
@@ -134,10 +145,8 @@ type planner struct {
 type desired struct {
 	// state is the desired content of the state annotation. newMark sets OwnDeadline.
 	state
-	// deadline is when the node is expected to vanish; zero if it is not interrupted.
-	deadline time.Time
-	// staleDeadline reports whether the deadline annotation is before every signal. Then it belongs
-	// to an earlier interruption, and is replaced.
+	// deadline and staleDeadline are as in notice; zero if the node is not interrupted.
+	deadline      time.Time
 	staleDeadline bool
 	paused        bool
 }
@@ -173,30 +182,30 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 }
 
 func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move) {
-	want.Class, want.Burst = decision.Reclaim.String(), n.inBurst
-	want.Starts, want.FutureStarts = map[string]time.Time{}, map[string]time.Time{}
-	first, oldest := p.now, p.now
-	for _, a := range n.signals {
-		start, futureStart := p.start(n, a)
-		want.Starts[a.Name] = start
-		if !futureStart.IsZero() {
-			want.FutureStarts[a.Name] = futureStart
-		}
-		first = node.Earlier(first, start)
-		oldest = node.Earlier(oldest, node.Earlier(start, startOnNode(a)))
-	}
-	want.deadline, want.staleDeadline = p.deadline(n, want.Starts, oldest)
+	want.Class, want.Burst, want.Common = decision.Reclaim.String(), n.inBurst, n.common
+	want.Starts, want.FutureStarts = n.notice.starts, n.notice.futureStarts
+	want.deadline, want.staleDeadline = n.notice.deadline, n.notice.stale
 	if !n.blockedByOthers() {
 		want.Taint = taintValue(n.signals[0])
 	}
-	unreachable := slices.ContainsFunc(n.signals, isUnreachable)
-	onlyUnreachable := n.onlyUnreachable()
+	move := migration.Move{
+		Reason: migration.Interruption, Deadline: n.notice.deadline, Noticed: n.notice.first, Free: p.freeSince(n, n.notice.first),
+		Unreachable: slices.ContainsFunc(n.signals, isUnreachable), Unconfirmed: n.unconfirmed,
+	}
+	switch ended := !p.now.Before(move.Deadline); {
+	case n.unconfirmed && p.ForcedBreaker == nil && !(ended && n.alive):
+		move.FairEnd = fairEnd(n.notice)
+	case !n.unconfirmed && n.alive && (!move.Free.Before(move.Deadline) || !p.now.Before(move.Deadline.Add(outlivedAfter))):
+		move.Deadline = time.Time{} // it means nothing: the node has outlived it
+	}
+	onlyUnreachable, silent := n.onlyUnreachable(), n.silent && !p.now.Before(n.notice.deadline)
 	for _, pod := range n.Pods {
 		if p.mayMove(pod) && !(onlyUnreachable && staysOnUnreachableNode(pod)) {
-			moves = append(moves, migration.Move{
-				Pod: pod, Reason: migration.Interruption, Deadline: want.deadline, Noticed: first,
-				Unreachable: unreachable, Unconfirmed: n.unconfirmed,
-			})
+			move := move
+			if move.Pod = pod; silent && mayRunTwice(pod) && !staysOnUnreachableNode(pod) {
+				move.Unreachable, move.Unconfirmed = true, false
+			}
+			moves = append(moves, move)
 		}
 	}
 	if onlyUnreachable && len(moves) == 0 && n.state.Class != want.Class {
@@ -205,9 +214,52 @@ func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move
 	return want, moves
 }
 
+// shortHalf is the longest half of a notice that a fair end does not wait for.
+const shortHalf = time.Minute
+
+// fairEnd returns when the fair end of pods begins while the breaker is open: after half of the
+// notice, so that users can react to a false alarm; at once if that is shortHalf or less.
+func fairEnd(n notice) time.Time {
+	if half := n.deadline.Sub(n.first) / 2; half > shortHalf {
+		return n.first.Add(half)
+	}
+	return n.first
+}
+
+// observeNotice reads when a node with reclaim signals is expected to vanish. It returns the zero
+// notice for other nodes.
+func (p *planner) observeNotice(n *observedNode) (o notice) {
+	oldest := p.now
+	for _, a := range n.signals {
+		if a.Class != decision.Reclaim {
+			continue
+		}
+		if o.starts == nil {
+			o.starts, o.futureStarts, o.first = map[string]time.Time{}, map[string]time.Time{}, p.now
+		}
+		start, futureStart := p.start(n, a)
+		o.starts[a.Name] = start
+		if !futureStart.IsZero() {
+			o.futureStarts[a.Name] = futureStart
+		}
+		o.first = node.Earlier(o.first, start)
+		oldest = node.Earlier(oldest, node.Earlier(start, startOnNode(a)))
+		if start.After(o.newest) && !isUnreachable(a) {
+			o.newest = start
+		}
+	}
+	if o.starts == nil {
+		n.memory.calm, n.memory.free = true, time.Time{}
+		return o
+	}
+	o.deadline, o.stale = p.deadline(n, o.starts, oldest)
+	return o
+}
+
 // start returns when a signal began; its notice counts from then. It is the time on the Node, so
-// that time that has passed is not granted again. It is not before the recorded start, unless the
-// signal was cleared and repeated since.
+// that time that has passed is not granted again, but not before the process saw the node without
+// the signal (since). It is not before the recorded start, unless the signal was cleared and
+// repeated since.
 //
 // The clock that wrote the time may be wrong, and then the controller would delete every pod of
 // every such node at once. Therefore a start in the future counts as now, and futureStart is the
@@ -218,11 +270,13 @@ func (p *planner) start(n *observedNode, a node.Announcement) (start, futureStar
 	if !recorded.IsZero() && (!onNode.After(recorded) || onNode.Equal(futureStart)) {
 		return recorded, futureStart
 	}
-	alive := n.ready && !slices.ContainsFunc(n.signals, isUnreachable)
+	if !isUnreachable(a) {
+		onNode = n.since(a.Name, onNode)
+	}
 	switch {
 	case onNode.After(p.now):
 		return p.now, onNode
-	case onNode.IsZero(), alive && !onNode.Add(p.notice(a)).After(p.now):
+	case onNode.IsZero(), n.alive && !onNode.Add(p.notice(a)).After(p.now):
 		return p.now, time.Time{}
 	}
 	return onNode, time.Time{}
@@ -254,7 +308,7 @@ func (p *planner) deadline(n *observedNode, starts map[string]time.Time, oldest 
 		deadline = n.deadline.time
 	}
 	for _, a := range n.signals {
-		if a.Timed || !annotated {
+		if a.Class == decision.Reclaim && (a.Timed || !annotated) {
 			deadline = node.Earlier(deadline, starts[a.Name].Add(p.notice(a)).Truncate(time.Second))
 		}
 	}
@@ -343,12 +397,20 @@ func (p *planner) termination(n *observedNode) (at time.Time) {
 			continue
 		}
 		text, ok := n.Annotations[a.Signal.Termination]
-		if !ok && p.OwnerAnnotations != nil {
-			text = p.OwnerAnnotations(n.Node.Node)[a.Signal.Termination]
+		if owner := p.owner(n); !ok && owner != nil {
+			text = owner.GetAnnotations()[a.Signal.Termination]
 		}
 		at, _ = time.Parse(time.RFC3339, text) // zero if it cannot be parsed
 	}
 	return at
+}
+
+// owner returns the object that owns the node; nil if it is unknown.
+func (p *planner) owner(n *observedNode) metav1.Object {
+	if p.Owner == nil {
+		return nil
+	}
+	return p.Owner(n.Node.Node)
 }
 
 func (p *planner) mayMove(pod *snapshot.Pod) bool {
@@ -362,8 +424,11 @@ func tolerates(pod *v1.Pod, key string) bool {
 
 // taintValue returns the value of the taint for a signal: the last part of the signal's key.
 func taintValue(a node.Announcement) string {
-	if isUnreachable(a) {
+	switch a.Name {
+	case node.UnreachableKubelet:
 		return node.UnreachableReason
+	case kubeletShutdown:
+		return "node-shutdown"
 	}
 	key := a.Name[strings.Index(a.Name, " ")+1:]
 	key, _, _ = strings.Cut(key, "=")

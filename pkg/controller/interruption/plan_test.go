@@ -39,7 +39,9 @@ const (
 	awsReclaim  = "aws-node-termination-handler/spot-itn"
 	awsAdvisory = "aws-node-termination-handler/rebalance-recommendation"
 	maintenance = "aws-node-termination-handler/scheduled-maintenance"
-	own         = spot.InterruptionTaint
+
+	googleReclaim = "cloud.google.com/impending-node-termination"
+	own           = spot.InterruptionTaint
 )
 
 // world is a mock of an API server with a spot node "n", a ready on-demand node, and a clock.
@@ -286,12 +288,12 @@ func TestOneNode(t *testing.T) {
 		"a deadline that is past, but not older than the signal": {func(w *world) {
 			w.taint(own, "x", at(-time.Hour))
 			w.annotate(spot.InterruptionDeadlineAnnotation, deadline(-time.Minute))
-		}, both("-60"), "x:NoSchedule -60 state", []string{spot.ReasonInterruption}},
+		}, "web-0 interruption, web-1 interruption", "x:NoSchedule -60 state", []string{spot.ReasonInterruption}},
 		"a deadline older than one of two signals": {func(w *world) {
 			w.taint(own, "x", at(-time.Hour))
 			w.taint(awsReclaim, "x", at(-10*time.Second))
 			w.annotate(spot.InterruptionDeadlineAnnotation, deadline(-time.Minute))
-		}, both("-60"), "x:NoSchedule -60 state", []string{spot.ReasonInterruption}},
+		}, "web-0 interruption, web-1 interruption", "x:NoSchedule -60 state", []string{spot.ReasonInterruption}},
 		"a recorded state of a signal that was repeated": {func(w *world) {
 			w.annotate(spot.InterruptionStateAnnotation, `{"class":"reclaim","taint":"VMEventScheduled","deadline":"2026-02-28T12:00:30Z",`+
 				`"starts":{"condition VMEventScheduled=True (Preempt)":"2026-02-28T12:00:00Z"}}`)

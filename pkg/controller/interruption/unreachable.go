@@ -12,6 +12,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 func isUnreachable(a node.Announcement) bool { return a.Name == node.UnreachableKubelet }
@@ -66,6 +67,13 @@ func (p *planner) limitUnreachable(nodes []observedNode) {
 func staysOnUnreachableNode(pod *snapshot.Pod) bool {
 	return metav1.GetControllerOfNoCopy(pod) == nil ||
 		toleratesLonger(pod.Pod, v1.TaintNodeUnreachable) || toleratesLonger(pod.Pod, v1.TaintNodeNotReady)
+}
+
+// mayRunTwice reports whether the controller of a pod accepts another pod beside it: then the pod is
+// replaced at once although nothing confirms that it has ended.
+func mayRunTwice(pod *snapshot.Pod) bool {
+	by := metav1.GetControllerOfNoCopy(pod)
+	return by != nil && (by.Kind == "ReplicaSet" || by.Kind == "Job" || workload.IsDeployment(by))
 }
 
 // admittedTolerance is how long every pod tolerates a node that is not ready or unreachable, by

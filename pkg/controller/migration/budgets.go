@@ -16,6 +16,8 @@ import (
 type budget struct {
 	uid     types.UID
 	allowed int32
+	// desired is how many ready pods it requires.
+	desired int32
 	// never is why it allows no eviction whatever becomes ready; "" if it may allow one.
 	never string
 }
@@ -49,7 +51,7 @@ func neverEvicted(selecting []*budget) string {
 func (p *planner) budgetsOf(pod *snapshot.Pod) (selecting []*budget) {
 	for _, pdb := range p.snapshot.BudgetsOf(pod) {
 		if p.budgets[pdb] == nil {
-			one := &budget{uid: pdb.UID, allowed: pdb.Status.DisruptionsAllowed}
+			one := &budget{uid: pdb.UID, allowed: pdb.Status.DisruptionsAllowed, desired: pdb.Status.DesiredHealthy}
 			if message, failed := workload.SyncFailure(pdb); failed {
 				one.never = fmt.Sprintf("Kubernetes cannot count the pods of PodDisruptionBudget %s: %s", pdb.Name, refusal.Short(message))
 			}

@@ -78,7 +78,7 @@ func inLeavingOrder(observed []*observation) []*observation {
 // served elsewhere. If its Deployment wants none, no other controller would delete the pod.
 func (p *planner) completeAlone(o *observation) (next Action, waits bool) {
 	release, revision, paused := o.Pod.Release, o.Pod.ReleasedFrom, p.isPaused(o)
-	unready := !o.ready && p.now.Sub(o.readySince) >= unreadyTimeout && !paused
+	unready := !o.ready && p.now.Sub(o.readySince) >= unreadyTimeout && !paused && !o.Unconfirmed
 	gone := fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)
 	switch {
 	case o.adopted:

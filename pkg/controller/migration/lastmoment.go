@@ -31,6 +31,9 @@ func (p *planner) deletion(o *observation) Action {
 		return o.action(EvictPod, Evict, "its node is about to be reclaimed")
 	}
 	a := o.action(DeletePod, Delete, "its node is about to be reclaimed, and no time is left for an eviction")
+	if o.Unreachable {
+		return a // with its own grace period, in case the kubelet returns
+	}
 	grace := max(min(o.grace, o.Deadline.Sub(p.now)).Truncate(time.Second), shortestGrace)
 	a.Grace = &grace
 	return a
@@ -55,7 +58,7 @@ const leastShareBeforeDeletion = 0.1
 // all replicas would be deleted before a replacement is ready. The deletion of a pod that no
 // controller recreates is not spread: it gets the longest possible grace period.
 func (o *observation) isSpread() bool {
-	notice := o.Deadline.Sub(o.Noticed)
+	notice := o.Deadline.Sub(o.began())
 	beforeDeletion := notice - o.grace
 	return !o.Unconfirmed && notice > 0 && beforeDeletion.Seconds() < leastShareBeforeDeletion*notice.Seconds() &&
 		(o.Pod.ReleasedFrom != nil || o.Pod.Workload != nil && o.recreated)
@@ -67,10 +70,10 @@ func (o *observation) isSpread() bool {
 // After k/n of the rest, k of n replicas may be missing, so the last replica is deleted at the
 // deadline. A single replica is deleted after half of the rest.
 func (p *planner) spreadMoment(o *observation) time.Time {
-	notice := o.Deadline.Sub(o.Noticed)
+	notice := o.Deadline.Sub(o.began())
 	reserved := min(notice/2, p.settings.Migration.SurgeTimeout.Duration)
 	rest := notice - reserved
-	return o.Noticed.Add(reserved + rest/time.Duration(max(o.replicas(), 2))*time.Duration(max(o.missingWithout(), 1)))
+	return o.began().Add(reserved + rest/time.Duration(max(o.replicas(), 2))*time.Duration(max(o.missingWithout(), 1)))
 }
 
 // assignLastMoments assigns the latest deletion of every pod with a deadline. It is the deadline

@@ -72,8 +72,10 @@ type Move struct {
 	// Deadline is when the node is expected to vanish; zero if no reclaim is announced. Only a move
 	// with a deadline can end in a deletion.
 	Deadline time.Time
-	// Noticed is when the node's interruption was first noticed; zero if unknown.
-	Noticed time.Time
+	// Noticed is when the node's interruption was first noticed; zero if unknown. Free is since when
+	// the controller may act on it: later than Noticed after a pause, an open breaker, or a change of
+	// leaders. The time until the Deadline is shared out from then on.
+	Noticed, Free time.Time
 	// Unreachable: the kubelet of the node is unreachable, and the deadline may follow from that.
 	Unreachable bool
 	// Unconfirmed: the breaker for reclaim signals is open, and nothing else confirms that the node
@@ -81,6 +83,9 @@ type Move struct {
 	// It is not evicted before its release, and has no last moment. Only moves with a deadline are
 	// unconfirmed.
 	Unconfirmed bool
+	// FairEnd is since when an unconfirmed pod that cannot surge may be evicted until its Deadline:
+	// in turn, if a replacement has room now (planner.mayEndFairly). Zero means never.
+	FairEnd time.Time
 	// OnlySurge forbids an eviction before the replacement is ready. Moves with a deadline do not
 	// set it.
 	OnlySurge bool
@@ -94,6 +99,14 @@ type Move struct {
 	// Limited is why limits refuse the start of the move now (package safety), so that the pod
 	// stays; "" if they do not.
 	Limited string
+}
+
+// began returns when the time until the Deadline began.
+func (m *Move) began() time.Time {
+	if m.Free.After(m.Noticed) {
+		return m.Free
+	}
+	return m.Noticed
 }
 
 func (m Move) action(kind Kind, method Method, why string) Action {

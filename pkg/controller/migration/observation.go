@@ -68,6 +68,8 @@ type observation struct {
 	// lost is how many of its live pods the workload would lose without moves. Earlier moves of the
 	// same workload count as completed.
 	lost int
+	// need orders starts: needOf of an unconfirmed move, 0 for other moves with a deadline, else 3.
+	need int
 	// first is the first action of a postponed move.
 	first Action
 }

@@ -14,7 +14,7 @@ import (
 // with a deadline are first, sorted by the share of its pods that a workload would lose (largest
 // first), then by deadline, namespace and name. Among workloads that would lose the same share,
 // each first move precedes every second move. Scarce room thus saves something for many workloads
-// rather than everything for a few. Other moves are sorted by namespace and name, and the
+// rather than everything for a few. While the breaker is open, needOf comes first. Other moves are sorted by namespace and name, and the
 // namespaces take turns, because the time for the search may end.
 func inStartOrder(observed []*observation) []*observation {
 	all := slices.DeleteFunc(slices.Clone(observed), func(o *observation) bool { return !o.startable })
@@ -36,10 +36,34 @@ func inStartOrder(observed []*observation) []*observation {
 		}
 		return cmp.Compare(b.lost*pods(a), a.lost*pods(b))
 	})
+	seen := map[*siblings]int{}
+	for _, o := range all {
+		if o.need = 3; o.Unconfirmed {
+			o.need = o.needOf(seen[o.siblings])
+		} else if !o.Deadline.IsZero() {
+			o.need = 0
+		}
+		seen[o.siblings]++
+	}
+	slices.SortStableFunc(all, func(a, b *observation) int { return a.need - b.need })
 	if i := slices.IndexFunc(all, func(o *observation) bool { return o.Deadline.IsZero() }); i >= 0 {
 		turns.RoundRobin(all[i:], 1, func(o *observation) string { return o.Pod.Namespace })
 	}
 	return all
+}
+
+// needOf returns how much the workload of an unconfirmed pod needs a replacement on a node that
+// remains, if it already gets n of them: 0 to keep its PodDisruptionBudget when all spot nodes are
+// lost, 1 to keep its floor, 2 for less.
+func (o *observation) needOf(n int) int {
+	w := o.Pod.OwnWorkload()
+	switch n += o.safe; {
+	case slices.ContainsFunc(o.budgets, func(b *budget) bool { return n < int(b.desired) }):
+		return 0
+	case w != nil && n < w.Floor:
+		return 1
+	}
+	return 2
 }
 
 // ByDeadline orders moves by deadline, those without one last, then by namespace and name of the

@@ -97,6 +97,8 @@ type planner struct {
 	// replacementPending reports whether a replacement with room is not bound yet. A replacement
 	// whose pod the API server does not evict is not pending.
 	replacementPending bool
+	// roomPromised reports whether room is reserved for the replacement of a pod that ends first.
+	roomPromised bool
 	// starting counts the moves that this plan starts.
 	starting map[departureKey]int
 	// postponed are the pods whose replacements have no room.

@@ -57,9 +57,9 @@ func (p *planner) reserveExpected() {
 // for the scheduler began.
 func (p *planner) reserve(pod *snapshot.Pod, since time.Time) {
 	recovery.Guard(recovery.Pod, klog.KObj(pod), func() {
-		if to, _ := p.room.Replace(pod, decision.Unassigned); to != nil && p.now.Before(since.Add(maxPending)) {
-			p.replacementPending = true
-		}
+		to, _ := p.room.Replace(pod, decision.Unassigned)
+		p.replacementPending = p.replacementPending || to != nil && p.now.Before(since.Add(maxPending))
+		p.roomPromised = p.roomPromised || to != nil && pod.DeletionTimestamp != nil
 	})
 }
 

@@ -30,7 +30,7 @@ func (p *planner) start(o *observation) Action {
 		return o.action(Stay, "", o.Limited)
 	case o.noSurge == "":
 		return p.withReplacement(o, o.action(Release, Surge, ""))
-	case o.Unconfirmed:
+	case o.Unconfirmed && !p.mayEndFairly(o):
 		return o.action(Stay, "", "the breaker is open, nothing else confirms the reclaim of the node, and no surge is possible: "+o.noSurge)
 	case o.ordinalUnready && o.changing:
 		return Action{} // the pod with the lower ordinal may be moving
@@ -42,6 +42,15 @@ func (p *planner) start(o *observation) Action {
 		return o.action(Stay, Evict, "no replacement starts before it is evicted: "+o.noSurge)
 	}
 	return p.withReplacement(o, o.action(EvictPod, Evict, ""))
+}
+
+// mayEndFairly reports whether an unconfirmed pod that cannot surge may be evicted, in turn, if a
+// replacement has room: its node may vanish without a grace period for the pod. The eviction of a
+// pod of a Job must not count as a failure of the Job.
+func (p *planner) mayEndFairly(o *observation) bool {
+	w := o.Pod.OwnWorkload()
+	return !o.FairEnd.IsZero() && !p.now.Before(o.FairEnd) && w != nil && len(o.budgets) <= 1 &&
+		(w.Kind != "Job" || o.Pod.Subject != nil && o.Pod.Subject.Workload.IgnoresDisruptions)
 }
 
 // succeedsDeleted reports whether the pod is the successor of a pod that was deleted at its own
@@ -110,6 +119,7 @@ func (p *planner) withReplacement(o *observation, first Action) Action {
 	}
 	first.ToSpot = requires == decision.AssignedSpot
 	to, full := p.room.Replace(o.Pod, requires)
+	p.roomPromised = p.roomPromised || to != nil && o.Unconfirmed && first.Kind == EvictPod
 	if to == nil {
 		first = p.withoutRoom(o, first, requires, full)
 	} else {
@@ -137,7 +147,7 @@ func (p *planner) withoutRoom(o *observation, first Action, requires decision.As
 	first.WithoutRoom = true
 	examined, surge, urgent := full != simulation.NotExamined, first.Kind == Release, !o.Deadline.IsZero()
 	// A pod that can run nowhere else serves until its last moment. A surge does not end that.
-	mayWait := urgent && (surge || len(o.budgets) > 0 && p.feasibility().FitsOtherNode(o.Pod, requires))
+	mayWait := urgent && (surge || !o.Unconfirmed && len(o.budgets) > 0 && p.feasibility().FitsOtherNode(o.Pod, requires))
 	full = "nothing has room for a replacement: " + full
 	switch {
 	case mayWait && !examined:
@@ -149,6 +159,8 @@ func (p *planner) withoutRoom(o *observation, first Action, requires decision.As
 	case mayWait:
 		// The earlier the replacement is pending, the earlier an autoscaler adds a node for it.
 		first.Why = full + "; it waits for a new node"
+	case o.Unconfirmed:
+		return o.action(Stay, "", full)
 	case urgent:
 		return o.action(Stay, "", full+"; it runs until "+p.lastMoment(o).UTC().Format(time.RFC3339))
 	case surge && !p.feasibility().FitsNewNode(o.Pod, requires):
@@ -176,6 +188,8 @@ func (p *planner) inTurn(o *observation, first Action) Action {
 	missing, replicas := o.missingWithout(), o.replicas()
 	wait := o.OnlySurge
 	switch {
+	case o.Unconfirmed: // a fair end: as with maxUnavailable 1, and never the last that serves
+		wait = missing > 1 || o.serves && o.serving == 1 || len(o.budgets) == 1 && o.budgets[0].allowed <= 0
 	case o.Deadline.IsZero():
 		wait = wait || o.Reason != Requested && replicas > 1 && o.serves && !o.safeWithout()
 	case replicas == 1 || !o.serves:
@@ -213,7 +227,10 @@ func (p *planner) startPostponed() {
 		}
 	}
 	for _, o := range p.postponed {
-		until := o.Noticed.Add(min(o.Deadline.Sub(o.Noticed)/2, maxPostponed))
+		until := o.began().Add(min(o.Deadline.Sub(o.began())/2, maxPostponed))
+		if o.Unconfirmed && p.roomPromised {
+			continue // its replacement would get the room of a pod that cannot surge
+		}
 		if !p.replacementPending || !p.now.Before(until) {
 			p.add(o, func(o *observation) Action { return p.inTurn(o, o.first) })
 		}

@@ -218,6 +218,7 @@ func (w *world) sync() {
 	for i, budget := range w.budgets { // the disruption controller
 		w.budgets[i] = budget.DeepCopy()
 		w.budgets[i].Status.DisruptionsAllowed = int32(max(w.allows(budget), 0))
+		w.budgets[i].Status.DesiredHealthy = ptr.Deref(budget.Spec.MinAvailable, intstr.IntOrString{}).IntVal
 	}
 	w.seen = objects{
 		nodes: copied(w.nodes, (*v1.Node).DeepCopy), pods: copied(w.pods, (*v1.Pod).DeepCopy),

@@ -47,12 +47,12 @@ func (o *NodeOwners) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (o *NodeOwners) NeedLeaderElection() bool { return false }
 
-// annotations returns the annotations of the object that owns the node; nil if it is not cached.
-func (o *NodeOwners) annotations(node *v1.Node) map[string]string {
+// owner returns the object that owns the node; nil if it is not cached.
+func (o *NodeOwners) owner(node *v1.Node) metav1.Object {
 	for _, ref := range node.OwnerReferences {
 		object, _, _ := o.informer.GetStore().GetByKey(ref.Name) // the cache returns no error
 		if owner, ok := object.(metav1.Object); ok && owner.GetUID() == ref.UID {
-			return owner.GetAnnotations()
+			return owner
 		}
 	}
 	return nil

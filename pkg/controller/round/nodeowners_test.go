@@ -44,18 +44,18 @@ func TestNodeOwners(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if got := o.annotations(node()); got != nil || requests != 11 {
+		if got := o.owner(node()); got != nil || requests != 11 {
 			t.Errorf("without the CRD: annotations %v after %d requests, want none after 11", got, requests)
 		}
 		missing = false
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		n := node()
-		if got := o.annotations(n); got["ends"] != "soon" {
+		if got := o.owner(n); got == nil || got.GetAnnotations()["ends"] != "soon" {
 			t.Errorf("annotations %v, want the annotations of the NodeClaim", got)
 		}
 		n.OwnerReferences[1].UID = "another"
-		if got := o.annotations(n); got != nil {
+		if got := o.owner(n); got != nil {
 			t.Errorf("annotations %v of a NodeClaim with another UID, want none", got)
 		}
 		cancel()

@@ -121,9 +121,10 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	p.interruptions = interruption.Settings{
 		Interruption: config.Interruption, Drain: config.Drain, Signals: config.Signals, Paused: clients.Switches.Paused,
 		Selects: selects(namespaces.Lister(), config.Interruption.NamespaceSelector),
+		Memory:  interruption.NewMemory(config.Memory),
 	}
 	if clients.NodeOwners != nil {
-		p.interruptions.OwnerAnnotations = clients.NodeOwners.annotations
+		p.interruptions.Owner = clients.NodeOwners.owner
 	}
 	p.rebalancer = rebalance.NewPlanner(rebalance.Settings{
 		Rebalance: config.Rebalance, Gating: config.Gating, GatesReplacement: p.AdmissionPolicy.GatesReplacement,

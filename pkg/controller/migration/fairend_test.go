@@ -1,0 +1,173 @@
+package migration_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
+)
+
+// TestFairEnd plans unconfirmed moves of pods that cannot surge. While the breaker has opened by
+// itself they are evicted one after the other.
+func TestFairEnd(t *testing.T) {
+	const notice = 2 * time.Minute
+	set := func(n, onReclaimed int) func(*world) []string {
+		return func(w *world) (names []string) {
+			s := w.statefulSet("set", int32(n))
+			for i := range n {
+				node := "remaining"
+				if i < onReclaimed {
+					node = "reclaimed"
+					names = append(names, fmt.Sprint("set-", i))
+				}
+				w.pod(fmt.Sprint("set-", i), s, node)
+			}
+			return names
+		}
+	}
+	job := func(policy *batchv1.PodFailurePolicy) func(*world) []string {
+		return func(w *world) []string {
+			j := clustertest.NewJob("job", 2)
+			j.Spec.PodFailurePolicy = policy
+			w.admit(j)
+			w.others = append(w.others, j)
+			for _, name := range []string{"job-a", "job-b"} {
+				w.pod(name, nil, "reclaimed").OwnerReferences = []metav1.OwnerReference{
+					*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job"))}
+			}
+			return []string{"job-a"}
+		}
+	}
+	ignore := &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{Action: batchv1.PodFailurePolicyActionIgnore,
+		OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}}}}
+	for name, test := range map[string]struct {
+		pods   func(*world) []string
+		budget int32 // the least number of ready pods
+		room   int
+		after  time.Duration
+		begins time.Duration
+		never  bool
+		want   []string
+	}{
+		"one at a time":            {pods: set(3, 3), room: 3, want: []string{"evict set-0 by evict"}},
+		"before it begins":         {pods: set(3, 1), room: 3, after: 29 * time.Second, begins: 30 * time.Second, want: []string{"stay set-0"}},
+		"when it begins":           {pods: set(3, 1), room: 3, after: 30 * time.Second, begins: 30 * time.Second, want: []string{"evict set-0 by evict"}},
+		"a user has opened it":     {pods: set(3, 1), room: 3, never: true, want: []string{"stay set-0"}},
+		"no room":                  {pods: set(3, 1), want: []string{"stay set-0"}},
+		"no room, with a budget":   {pods: set(3, 1), budget: 1, want: []string{"stay set-0"}},
+		"the budget allows it":     {pods: set(3, 1), budget: 2, room: 3, want: []string{"evict set-0 by evict"}},
+		"the budget allows none":   {pods: set(3, 1), budget: 3, room: 3},
+		"the last one that serves": {pods: set(1, 1), room: 3},
+		"another replica is missing": {pods: func(w *world) []string {
+			names := set(3, 1)(w)
+			w.setReady(w.pods["set-2"], v1.ConditionFalse)
+			return names
+		}, room: 3},
+		"an unready pod": {pods: func(w *world) []string {
+			names := set(3, 1)(w)
+			w.setReady(w.pods["set-0"], v1.ConditionFalse)
+			return names
+		}, room: 3, want: []string{"evict set-0 by evict"}},
+		"a Job":                          {pods: job(nil), room: 3, want: []string{"stay job-a"}},
+		"a Job that ignores disruptions": {pods: job(ignore), room: 3, want: []string{"evict job-a by evict"}},
+		"a pod without a controller":     {pods: func(w *world) []string { return []string{w.pod("tool", nil, "reclaimed").Name} }, room: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			names := test.pods(w)
+			if test.budget > 0 {
+				w.budget("set", test.budget)
+			}
+			w.sync()
+			s := w.snapshot()
+			s.Now = start.Add(test.after)
+			all := noticed(s, notice, names...)
+			for i := range all {
+				if all[i].Unconfirmed = true; !test.never {
+					all[i].FairEnd = start.Add(test.begins)
+				}
+			}
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: test.room}, all, settings, nil)))
+		})
+	}
+}
+
+// While the breaker is open, room goes first to workloads that would lose too many replicas for
+// their PodDisruptionBudget, then to floors. Surges without room do not take the room of pods that
+// wait for their turn.
+func TestRoomWhileTheBreakerIsOpen(t *testing.T) {
+	for name, test := range map[string]struct {
+		room int
+		want []string
+	}{
+		"no room":    {0, []string{"stay db-0", "stay db-1", "release web-0 by surge", "release web-1 by surge"}},
+		"room for 1": {1, []string{"evict db-0 by evict", "stay db-1"}},
+		"room for 2": {2, []string{"evict db-0 by evict", "release web-0 by surge", "stay db-1"}},
+		"room for 4": {4, []string{"evict db-0 by evict", "release web-0 by surge", "release web-1 by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var names []string
+			w.deployment("web", 2)
+			db := w.statefulSet("db", 3)
+			for i := range 2 {
+				names = append(names, w.pod(fmt.Sprint("web-", i), w.replicaSets["web-1"], "reclaimed").Name,
+					w.pod(fmt.Sprint("db-", i), db, "reclaimed").Name)
+			}
+			w.pod("db-2", db, "remaining")
+			w.budget("db", 2)
+			w.sync()
+			s := w.snapshot()
+			s.Now = start.Add(20 * time.Second)
+			all := noticed(s, 2*time.Minute, names...)
+			for i := range all {
+				all[i].Unconfirmed, all[i].FairEnd = true, start
+			}
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: test.room}, all, settings, nil)))
+		})
+	}
+}
+
+// A replica that serves beyond its notice keeps its whole grace period if its kubelet is silent.
+// After a pause the rest of the notice is shared out as a notice of its own.
+func TestRestOfNotice(t *testing.T) {
+	w := newWorld(t)
+	names := draining(w, func(n int32) func() *v1.Pod {
+		set, i := w.statefulSet("db", n), 0
+		return func() *v1.Pod { i++; return w.pod(fmt.Sprintf("db-%d", i), set, "reclaimed") }
+	}, 3, 30*time.Second)
+	w.budget("db", 3)
+	w.sync()
+	s := w.snapshot()
+	s.Now = start.Add(25 * time.Second)
+	all := noticed(s, 45*time.Second, names...)
+	clustertest.Equal(t, "without a pause", []string{"delete db-1 by delete 20s", "delete db-2 by delete 20s", "delete db-3 by delete 20s"},
+		describe(migration.Plan(s, &room{left: 3}, all, settings, nil)))
+	for i := range all {
+		all[i].Free = s.Now
+	}
+	for after, want := range map[time.Duration]int{25 * time.Second: 0, 39 * time.Second: 1, 42 * time.Second: 2, 45 * time.Second: 3} {
+		s.Now = start.Add(after)
+		deleted := 0
+		for _, a := range migration.Plan(s, &room{left: 3}, all, settings, nil) {
+			if a.Kind == migration.DeletePod {
+				deleted++
+			}
+		}
+		if deleted != want {
+			t.Errorf("after %s: %d pods are deleted, want %d", after, deleted, want)
+		}
+	}
+	for i := range all {
+		all[i].Unreachable = true
+	}
+	s.Now = start.Add(45 * time.Second)
+	clustertest.Equal(t, "silent", []string{"delete db-1 by delete", "delete db-2 by delete", "delete db-3 by delete"},
+		describe(migration.Plan(s, &room{left: 3}, all, settings, nil)))
+}
