@@ -57,8 +57,8 @@ func NewLiveReader(client kubernetes.Interface, factory informers.SharedInformer
 // Unchanged reports whether, according to the API server, no signal on the Node has changed since
 // the version that an action was planned for. silence reports whether the action has a kubelet that
 // seems unreachable as its reason: then other signals do not matter, but the kubelet must not have
-// renewed its Lease. A Node that no longer exists is unchanged. Unchanged may be called
-// concurrently.
+// renewed its Lease. A Node that no longer exists is unchanged, and a planned Node without a UID is
+// unchanged only if it does not exist. Unchanged may be called concurrently.
 func (l *LiveReader) Unchanged(ctx context.Context, planned *v1.Node, silence bool) (bool, error) {
 	node, err := l.client.CoreV1().Nodes().Get(ctx, planned.Name, metav1.GetOptions{})
 	switch {

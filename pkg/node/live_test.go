@@ -178,6 +178,11 @@ func stopLeases(f *liveFixture, name string) {
 	f.handler().OnDelete(f.leases[name])
 }
 
+// forget replaces the cached Node a by a Node that has only a name.
+func (f *liveFixture) forget(name string) {
+	f.cached[0] = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
 // deleteNode and deleteLease change the API server only.
 func (f *liveFixture) deleteNode(name string) { must(f.api.Tracker().Delete(nodeResource, "", name)) }
 
@@ -251,6 +256,8 @@ func TestUnchanged(t *testing.T) {
 		}, silence: true},
 		"gone":                        {play: func(f *liveFixture) { f.deleteNode("a") }, want: true},
 		"gone, silence":               {play: func(f *liveFixture) { f.deleteNode("a") }, silence: true, want: true},
+		"deleted in the plan":         {play: func(f *liveFixture) { f.forget("a"); f.deleteNode("a") }, want: true},
+		"deleted only in the cache":   {play: func(f *liveFixture) { f.forget("a") }},
 		"the read fails":              {play: func(f *liveFixture) { f.err = errors.New("busy") }, wantErr: true},
 		"silence is confirmed":        {play: func(f *liveFixture) { f.wait(time.Minute, "b") }, silence: true, want: true},
 		"silence, but events late":    {play: func(f *liveFixture) { f.wait(time.Minute, "b"); f.renewLive("a") }, silence: true},

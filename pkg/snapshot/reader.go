@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
@@ -44,6 +45,9 @@ type Reader struct {
 	events    node.Events
 	podCache  podCache
 	revisions int // number of revisions in the last Snapshot
+	// nodes are the Nodes of the last Snapshot, by name, and nodeless its pods with NodeDeleted.
+	nodes    []*v1.Node
+	nodeless map[types.UID]bool
 }
 
 // NewReader registers the informers that it needs with factory, which must not be started yet.
@@ -98,6 +102,8 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	if err := r.readPods(s, r.podCache.update(pods), replicaSets, nodeOf); err != nil {
 		return nil, err
 	}
+	r.findDeletedNodes(s.Pods)
+	r.nodes = nodes
 	s.Budgets, s.Services, s.Adopters = r.readBudgets(), r.readServices(), r.readAdopters(replicaSets)
 	s.NodeEvents = r.events.Take()
 	return s, nil
@@ -148,6 +154,20 @@ func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, disru
 	disruption = reader.Disruption(node, s.Now)
 	facts, until = reader.Read(node, s.Now)
 	return facts, disruption, until
+}
+
+// findDeletedNodes sets Pod.NodeDeleted, before r.nodes is replaced.
+func (r *Reader) findDeletedNodes(pods []*Pod) {
+	before := r.nodeless
+	r.nodeless = map[types.UID]bool{}
+	for _, p := range pods {
+		if p.Node == nil {
+			_, existed := slices.BinarySearchFunc(r.nodes, p.Spec.NodeName, func(n *v1.Node, of string) int { return strings.Compare(n.Name, of) })
+			if existed || before[p.UID] {
+				p.NodeDeleted, r.nodeless[p.UID] = true, true
+			}
+		}
+	}
 }
 
 // readBudgets returns all PodDisruptionBudgets by namespace, in the order of their names.

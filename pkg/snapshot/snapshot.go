@@ -101,6 +101,10 @@ type Pod struct {
 	// Node is the node that the pod is bound to. It is nil if the pod is not bound, or if the node
 	// does not exist.
 	Node *Node
+	// NodeDeleted reports whether the caches lost the Node while they had the pod: the previous
+	// Snapshot contained the Node, or NodeDeleted was already true. The caches may be stale. Pods
+	// that appear later do not count, because the template of their owner may name the Node.
+	NodeDeleted bool
 	// Requests contains the resources that the pod occupies on a node, including one unit of
 	// "pods".
 	Requests v1.ResourceList

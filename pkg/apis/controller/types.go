@@ -73,7 +73,7 @@ type Interruption struct {
 	// reclaimed: 20s or more. Default 40s, the same as in the scheduler.
 	NotReadyAfter metav1.Duration `json:"notReadyAfter,omitempty"`
 	// DeleteAtDeadline: the controller deletes a pod if a PodDisruptionBudget still forbids its
-	// eviction when only the pod's grace period is left. Default true.
+	// eviction when only the pod's grace period is left, or if its Node was deleted. Default true.
 	DeleteAtDeadline bool `json:"deleteAtDeadline,omitempty"`
 	// Breaker configures the breaker for reclaim signals.
 	Breaker Breaker `json:"breaker,omitempty"`

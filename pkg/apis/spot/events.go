@@ -153,8 +153,8 @@ const (
 	// Remedy: write fewer terms.
 	ReasonTooManyTerms = "TooManyTerms"
 	// ReasonDeleted (Warning, on the pod and its workload): the node is reclaimed, and only the
-	// grace period of the pod was left. The pod has the condition `DisruptionTarget` with the
-	// reason `SpotInterruption`.
+	// grace period of the pod was left, or the Node was deleted. The pod has the condition
+	// `DisruptionTarget` with the reason `SpotInterruption`.
 	//
 	// Remedy: shorten the grace period, add room, or allow a disruption.
 	ReasonDeleted = "DeletedAtDeadline"

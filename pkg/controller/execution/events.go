@@ -42,8 +42,7 @@ func (e *Executor) recordEvents(a migration.Action) {
 			moving("replacements start after the evictions")
 		}
 	case a.Method == migration.Delete:
-		e.warn(a, spot.ReasonDeleted, "Deleted: "+a.Why,
-			fmt.Sprintf("Deleted pods (%s): no time was left to evict them before their nodes are reclaimed", a.Reason))
+		e.warn(a, spot.ReasonDeleted, "Deleted: "+a.Why, fmt.Sprintf("Deleted pods (%s): %s", a.Reason, a.Why))
 	default:
 		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, spot.ReasonOrphan, string(a.Kind), "Deleted: %s", a.Why)
 	}
@@ -94,9 +93,9 @@ func (e *Executor) reportStay(ctx context.Context, a migration.Action) {
 // workload.
 func logValues(a migration.Action) []any {
 	values := []any{"pod", klog.KObj(a.Pod), "podUID", a.Pod.UID, "action", a.Kind, "cause", a.Removal().Cause, "reason", a.Reason,
-		"method", a.Method}
+		"method", a.Method, "node", a.Pod.Spec.NodeName}
 	if node := a.Pod.Node; node != nil {
-		values = append(values, "node", node.Name, "capacityType", node.Facts.Capacity.Type)
+		values = append(values, "capacityType", node.Facts.Capacity.Type)
 	}
 	if workload := a.Pod.OwnWorkload(); workload != nil {
 		values = append(values, "workload", klog.KRef(workload.Namespace, workload.Name), "desired", workload.Desired,

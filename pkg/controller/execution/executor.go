@@ -95,6 +95,7 @@ type Executor struct {
 	running sync.WaitGroup
 	// conditionError makes setDisruptionTarget log only its first failure.
 	conditionError sync.Once
+	deletedNodes   sync.Map // reads of confirmNode since the last Do, by the name of the node
 
 	mu sync.Mutex
 	// workers is the number of goroutines that perform actions. busy counts the actions that are
@@ -169,6 +170,7 @@ const (
 func (e *Executor) Do(ctx context.Context, actions []migration.Action) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.deletedNodes.Clear()
 	clear(e.queue)
 	e.queue = e.queue[:0]
 	maps.DeleteFunc(e.refusedAt, func(_ types.UID, at time.Time) bool { return e.clock.Since(at) >= confirmTimeout })

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -128,14 +129,22 @@ func (e *Executor) delete(ctx context.Context, a migration.Action) (outcome, err
 }
 
 // confirmNode returns an error for a removal whose cause is checked (safety.Rule), unless the node
-// of the pod is as in the plan, according to the API server.
+// of the pod is as in the plan, according to the API server. The removals of a plan off a deleted
+// node share one read, which is newer than their snapshot.
 func (e *Executor) confirmNode(ctx context.Context, a migration.Action) error {
-	if e.settings.Unchanged == nil || a.Pod.Node == nil || !safety.Rules[a.Removal().Cause].Checked {
+	if e.settings.Unchanged == nil || !safety.Rules[a.Removal().Cause].Checked {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.shortTimeout())
 	defer cancel()
-	unchanged, err := e.settings.Unchanged(ctx, a.Pod.Node.Node, a.Unreachable)
+	read := func() (bool, error) { return e.settings.Unchanged(ctx, a.Pod.Node.Node, a.Unreachable) }
+	if a.Pod.Node == nil {
+		shared, _ := e.deletedNodes.LoadOrStore(a.Pod.Spec.NodeName, sync.OnceValues(func() (bool, error) {
+			return e.settings.Unchanged(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.Pod.Spec.NodeName}}, false)
+		}))
+		read = shared.(func() (bool, error))
+	}
+	unchanged, err := read()
 	if err == nil && !unchanged {
 		err = errors.New("its node has changed, and the caches were late")
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -221,7 +222,12 @@ func TestSilentAfterDeadline(t *testing.T) {
 	f.Overdue = map[string]time.Time{}
 	for i, n := range f.Nodes[:15] {
 		f.Overdue[n.Name] = start.Add(100 * time.Second)
-		n.Pods[0].OwnerReferences = []metav1.OwnerReference{{Kind: []string{"ReplicaSet", "Job", "StatefulSet"}[i%3], Controller: ptr.To(true)}}
+		switch i % 3 {
+		case 0:
+			n.Pods[0].Revision.ReplicaSet = &appsv1.ReplicaSet{}
+		case 1:
+			n.Pods[0].OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Controller: ptr.To(true)}}
+		}
 	}
 	f.Nodes[0].Pods[0].Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
 	for after, want := range map[time.Duration]int{119 * time.Second: 0, 120 * time.Second: 9} {

@@ -68,8 +68,8 @@ func (s *Settings) Draining(n *snapshot.Node, class decision.SignalClass) bool {
 //
 //   - reclaim: The node gets the project's taint and the deadline. Every pod is moved by then,
 //     except DaemonSet, static and terminating pods. For a node that is only unreachable, see
-//     staysOnUnreachableNode. While the breaker is open, moves off unconfirmed nodes are limited
-//     (migration.Move.Unconfirmed).
+//     staysOnUnreachableNode, and for a deleted one moveOffDeletedNodes. While the breaker is open,
+//     moves off unconfirmed nodes are limited (migration.Move.Unconfirmed).
 //   - drain: A user or a tool drains the node. See Settings.Drain. The node gets the project's
 //     taint only if other schedulers would not see the drain, and some pods keep their scheduler.
 //     So does a node with a reclaim signal if Interruption is disabled.
@@ -116,6 +116,7 @@ func Plan(s *snapshot.Snapshot, settings Settings) (marks []Mark, moves []migrat
 			marks = append(marks, mark)
 		}
 	}
+	p.moveOffDeletedNodes(s.Pods)
 	p.moves = slices.AppendSeq(p.moves, maps.Values(p.advised))
 	slices.SortStableFunc(p.moves, migration.ByDeadline)
 	return marks, p.moves, breaker

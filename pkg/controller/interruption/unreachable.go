@@ -70,10 +70,21 @@ func staysOnUnreachableNode(pod *snapshot.Pod) bool {
 }
 
 // mayRunTwice reports whether the controller of a pod accepts another pod beside it: then the pod is
-// replaced at once although nothing confirms that it has ended.
+// replaced at once although nothing confirms that it has ended. Two pods of a StatefulSet must not
+// run.
 func mayRunTwice(pod *snapshot.Pod) bool {
-	by := metav1.GetControllerOfNoCopy(pod)
-	return by != nil && (by.Kind == "ReplicaSet" || by.Kind == "Job" || workload.IsDeployment(by))
+	return pod.Revision != nil && pod.Revision.ReplicaSet != nil || workload.OfJob(pod.Pod)
+}
+
+// moveOffDeletedNodes adds moves of pods that mayRunTwice, because Kubernetes deletes them only after
+// a minute. Released pods have already been replaced. Without DeleteAtDeadline, all pods wait.
+func (p *planner) moveOffDeletedNodes(pods []*snapshot.Pod) {
+	for _, pod := range pods {
+		if p.Interruption.Enabled && p.Interruption.DeleteAtDeadline && pod.NodeDeleted && pod.Live() && p.mayMove(pod) &&
+			mayRunTwice(pod) && !staysOnUnreachableNode(pod) {
+			p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Interruption, Unreachable: true})
+		}
+	}
 }
 
 // admittedTolerance is how long every pod tolerates a node that is not ready or unreachable, by

@@ -73,7 +73,7 @@ type Loop struct {
 	concurrency int
 
 	// changed contains one element if an object has changed since the last round began, and
-	// nodeChanged if a node may have received a signal.
+	// nodeChanged if a node may have received a signal or was deleted.
 	changed, nodeChanged chan struct{}
 	// mu protects both maps while writes are recorded.
 	mu sync.Mutex
@@ -96,7 +96,7 @@ func New(plan func(now time.Time) (Plan, error), synced <-chan struct{}, dryRun 
 }
 
 // Watch triggers a round after every event of an informer, and an early one if a node may have
-// received a signal.
+// received a signal or was deleted.
 func (l *Loop) Watch(informer cache.SharedIndexInformer) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { notify(l.changed) },
@@ -106,7 +106,12 @@ func (l *Loop) Watch(informer cache.SharedIndexInformer) error {
 			}
 			notify(l.changed)
 		},
-		DeleteFunc: func(any) { notify(l.changed) },
+		DeleteFunc: func(object any) {
+			if _, ok := object.(*v1.Node); ok {
+				notify(l.nodeChanged)
+			}
+			notify(l.changed)
+		},
 	})
 	return err
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 )
 
-// Every event triggers a round. The change of a node that may be a signal triggers an early one; a
-// heartbeat does not.
+// Every event triggers a round. The change of a node that may be a signal, and the deletion of a
+// node, trigger an early one; a heartbeat does not.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -46,7 +46,7 @@ func TestWatch(t *testing.T) {
 				_, err := nodes.Update(t.Context(), node, metav1.UpdateOptions{})
 				return err
 			}, 1, 1},
-			{"deleted", func() error { return nodes.Delete(t.Context(), "n", metav1.DeleteOptions{}) }, 1, 0},
+			{"deleted", func() error { return nodes.Delete(t.Context(), "n", metav1.DeleteOptions{}) }, 1, 1},
 		} {
 			if err := step.change(); err != nil {
 				t.Fatal(err)

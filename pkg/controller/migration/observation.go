@@ -126,7 +126,7 @@ func (p *planner) observePod(pod *snapshot.Pod, requested Move) *observation {
 		o.changed = byDeployment || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != release.Hash
 	}
 	// DaemonSet and static pods belong to their node, and terminating pods need no move.
-	o.startable = pod.Node != nil && pod.Live() && workload.PolicyApplies(pod.Pod) && o.InFlight == ""
+	o.startable = (pod.Node != nil || o.Unreachable && o.recreated) && pod.Live() && workload.PolicyApplies(pod.Pod) && o.InFlight == ""
 	return o
 }
 

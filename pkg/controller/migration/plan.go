@@ -67,7 +67,7 @@ func Plan(s *snapshot.Snapshot, room Room, moves []Move, settings Settings, prog
 	observed := p.observe(moves)
 	p.chooseFirstReplaced = sync.OnceFunc(func() { chooseFirstReplaced(observed) })
 	for _, o := range observed {
-		o.startable = o.startable && recovery.Guard(recovery.Pod, klog.KObj(o.Pod), func() { p.observeStart(o) })
+		o.startable = o.startable && (o.Pod.Node == nil || recovery.Guard(recovery.Pod, klog.KObj(o.Pod), func() { p.observeStart(o) }))
 	}
 	p.reserveExpected()
 	// New moves get room before old moves end: an earlier start of a replacement is worth more than

@@ -14,6 +14,9 @@ import (
 // start returns the first action of a move. It is zero if the pod waits or the action is postponed:
 // nothing is done for the pod before its last moment, unless a later plan decides otherwise.
 func (p *planner) start(o *observation) Action {
+	if o.Pod.Node == nil { // the move is off a deleted node: see observation.startable
+		return o.action(DeletePod, Delete, "its node was deleted")
+	}
 	last := p.lastMomentReached(o)
 	if last && p.succeedsDeleted(o) || !last && p.waits(o) {
 		return Action{}

@@ -13,7 +13,7 @@ const (
 	// Deadline: the pod's node is being reclaimed, and no time is left for its
 	// PodDisruptionBudgets.
 	Deadline Cause = "deadline"
-	// Unreachable: the kubelet of the pod's node is unreachable.
+	// Unreachable: the kubelet of the pod's node is unreachable, or the Node was deleted.
 	Unreachable Cause = "unreachable"
 	// Advisory: the pod's node may be reclaimed.
 	Advisory Cause = "advisory"
