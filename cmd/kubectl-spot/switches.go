@@ -73,8 +73,10 @@ func (o *options) breakerCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "breaker (close | open | auto)",
 		Short: "Close the breaker for reclaim signals, keep it open, or let it decide",
-		Long: `The breaker opens by itself if many nodes get a reclaim signal within a minute. close declares
-the signals true, open declares them false, and auto lets the controller decide again.`,
+		Long: `The breaker opens by itself if many nodes have a reclaim signal, or if nodes outlive it. close
+declares the signals true, open declares them false, and auto lets the controller decide again.
+While a user has opened it, no pod of a node with a reclaim signal is removed without a ready
+replacement, except from nodes whose kubelet is silent.`,
 		Example:   `  kubectl spot breaker close --for 1h`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"close", "open", "auto"},

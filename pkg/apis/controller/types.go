@@ -81,10 +81,10 @@ type Interruption struct {
 	Advisory Advisory `json:"advisory,omitempty"`
 }
 
-// Breaker configures when so many spot nodes get a reclaim signal within a minute that the
-// controller doubts the signals. For these nodes it only starts replacements, and evicts pods whose
-// replacement is ready, until a second fact confirms that the node is being reclaimed. The zero
-// Breaker never opens.
+// Breaker configures when so many spot nodes have a reclaim signal that the controller doubts the
+// signals. It deletes no pod of such a node, and without a ready replacement it evicts at most one
+// pod of a workload at a time, until something confirms that the node is being reclaimed. The
+// breaker also opens for signals that most nodes outlive. The zero Breaker never opens.
 type Breaker struct {
 	// MaxPercent is the percentage of spot nodes above which the breaker opens: 1 to 100. With 100
 	// it never opens. Default 50.

@@ -109,8 +109,8 @@ const (
 	// clears the signal.
 	ReasonUseless = "MoveUseless"
 	// ReasonUnconfirmed (Warning, on the pod): the breaker is open, and no replacement can start
-	// before the eviction of the pod. It stays until a second fact confirms that its node is being
-	// reclaimed.
+	// before the eviction of the pod. It stays until something confirms that its node is being
+	// reclaimed, or until its turn if a replacement has room.
 	//
 	// Remedy: as for `BreakerOpened`.
 	ReasonUnconfirmed = "ReclaimNotConfirmed"
@@ -233,10 +233,10 @@ const (
 	// ReasonInterruptionOver (Normal, on the node): the controller removed its taint: the signal
 	// was cleared, or an advisory signal expired.
 	ReasonInterruptionOver = "InterruptionOver"
-	// ReasonBreakerOpened (Warning, on the Lease of the controller): more spot nodes got a reclaim
-	// signal within a minute than `interruption.breaker` allows. Until a second fact confirms the
-	// end of a node, only pods whose replacement is ready are evicted from it. A new leader repeats
-	// the event.
+	// ReasonBreakerOpened (Warning, on the Lease of the controller): more spot nodes have a reclaim
+	// signal than `interruption.breaker` allows, or most nodes outlive a signal. Until something
+	// confirms the end of a node, no pod is deleted there, and without a ready replacement only one
+	// pod of a workload is evicted at a time. A new leader repeats the event.
 	//
 	// Remedy: find out whether the nodes are being reclaimed. If not, remove the signals.
 	ReasonBreakerOpened = "BreakerOpened"

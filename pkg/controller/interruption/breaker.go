@@ -130,8 +130,8 @@ func (o *observedNode) newestSignal() string {
 }
 
 // sources returns the tools that announce the end of a node with a reclaim signal
-// (providers.Signal.Source): those of its reclaim signals, and those of drains and of a cordon that
-// began within besideWindow of the newest one.
+// (providers.Signal.Source): by its reclaim signals, and by drains and a cordon that began within
+// besideWindow of the newest one.
 func (p *planner) sources(n *observedNode) (all []string) {
 	for _, a := range n.signals {
 		source := a.Name

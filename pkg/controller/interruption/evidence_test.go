@@ -30,8 +30,8 @@ func TestSlowFalseAlarm(t *testing.T) {
 	}
 }
 
-// What counts as evidence against a signal. Each case has 20 spot nodes, three of which get a
-// signal; the last round is long after their notice.
+// What counts as evidence against a signal. In each case three of 20 spot nodes get a signal, and
+// the last round is long after their notice.
 func TestEvidence(t *testing.T) {
 	const key = awsReclaim
 	for name, test := range map[string]struct {

@@ -98,8 +98,8 @@ func TestFairEnd(t *testing.T) {
 	}
 }
 
-// While the breaker is open, room goes first to workloads that would lose too many replicas for
-// their PodDisruptionBudget, then to floors. Surges without room do not take the room of pods that
+// While the breaker is open, workloads get room first if the loss would break their
+// PodDisruptionBudget, then if it would break their floor. Surges without room do not take the room of pods that
 // wait for their turn.
 func TestRoomWhileTheBreakerIsOpen(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -52,9 +52,9 @@ func inStartOrder(observed []*observation) []*observation {
 	return all
 }
 
-// needOf returns how much the workload of an unconfirmed pod needs a replacement on a node that
-// remains, if it already gets n of them: 0 to keep its PodDisruptionBudget when all spot nodes are
-// lost, 1 to keep its floor, 2 for less.
+// needOf returns how urgently the workload of an unconfirmed pod needs a replacement on a node that
+// remains, if it already gets n replacements: 0 if the loss would break its PodDisruptionBudget, 1
+// if it would break its floor, else 2.
 func (o *observation) needOf(n int) int {
 	w := o.Pod.OwnWorkload()
 	switch n += o.safe; {

@@ -32,7 +32,7 @@ func (p *Planner) reportBreaker(b interruption.Breaker) {
 	if b.Open {
 		value, kind, reason = 1, v1.EventTypeWarning, spot.ReasonBreakerOpened
 		note = fmt.Sprintf("%d nodes have a reclaim signal that nothing else confirms: "+
-			"only pods whose replacement is ready are evicted from them", len(b.Unconfirmed))
+			"no pod is deleted there, and pods without a ready replacement are evicted one at a time at most", len(b.Unconfirmed))
 	}
 	breakerOpen.Set(value)
 	klog.Background().Info("Breaker for reclaim signals changed", "reason", reason, "message", note)

@@ -41,7 +41,7 @@ func TestBreakerReport(t *testing.T) {
 		}
 	}
 	want := breakerEvents{
-		"Warning BreakerOpened 11 nodes have a reclaim signal that nothing else confirms: only pods whose replacement is ready are evicted from them",
+		"Warning BreakerOpened 11 nodes have a reclaim signal that nothing else confirms: no pod is deleted there, and pods without a ready replacement are evicted one at a time at most",
 		"Normal BreakerClosed No node has an unconfirmed reclaim signal",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
