@@ -42,6 +42,7 @@ lint() { .local/bin/golangci-lint run --output.text.path stderr --show-stats=fal
 check "fix the reported problems; .golangci.yaml lists the linters" lint
 
 check "write the English of the Kubernetes documentation (CONTRIBUTING.md)" hack/english.sh
+check "remove code, or raise the number in hack/lines.txt and name there what you removed for it" hack/lines.sh
 
 chart=manifests/charts/spot-aware-scheduler
 generated() { # prints the differences from the result of hack/generate.sh
