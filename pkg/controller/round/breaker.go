@@ -2,6 +2,8 @@ package round
 
 import (
 	"fmt"
+	"maps"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
@@ -10,16 +12,54 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 )
 
-// breakerOpen describes the last snapshot. docs/metrics.md lists it.
-var breakerOpen = metrics.NewGauge(&metrics.GaugeOpts{
-	Subsystem:      "spot_aware_scheduler",
-	Name:           "breaker_open",
-	Help:           "1 while the breaker for reclaim signals is open (interruption.breaker), 0 otherwise and on a replica that does not lead.",
-	StabilityLevel: metrics.ALPHA,
-})
+// The metrics of reclaim signals describe the last snapshot. docs/metrics.md lists them.
+var (
+	breakerOpen = metrics.NewGauge(&metrics.GaugeOpts{
+		Subsystem: "spot_aware_scheduler", Name: "breaker_open", StabilityLevel: metrics.ALPHA,
+		Help: "1 while the breaker for reclaim signals is open (interruption.breaker), 0 otherwise and on a replica that does not lead.",
+	})
+	breakerForced = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: "spot_aware_scheduler", Name: "breaker_forced", StabilityLevel: metrics.ALPHA,
+		Help: "1 on the leader for the state that a user has set the breaker to, 'open' or 'closed'; otherwise 0.",
+	}, []string{"state"})
+	breakerForcedUntil = metrics.NewGauge(&metrics.GaugeOpts{
+		Subsystem: "spot_aware_scheduler", Name: "breaker_forced_until_timestamp_seconds", StabilityLevel: metrics.ALPHA,
+		Help: "Unix time when the state of breaker_forced ends; 0 if only a user ends it, or no state is set.",
+	})
+	reclaimNodes = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: "spot_aware_scheduler", Name: "reclaim_nodes", StabilityLevel: metrics.ALPHA,
+		Help: "Spot nodes with a reclaim signal, by their newest signal and by what confirms it: 'node' (a fact about the node), 'signal' " +
+			"(a second signal or a cordon) or 'none'. A series exists from the first node with its labels on; 0 on a replica that does not lead.",
+	}, []string{"signal", "confirmation"})
+	spotNodes = metrics.NewGauge(&metrics.GaugeOpts{
+		Subsystem: "spot_aware_scheduler", Name: "spot_nodes", StabilityLevel: metrics.ALPHA,
+		Help: "Spot nodes, with and without a reclaim signal; 0 on a replica that does not lead.",
+	})
+	dryRun = metrics.NewGauge(&metrics.GaugeOpts{
+		Subsystem: "spot_aware_scheduler", Name: "controller_dry_run", StabilityLevel: metrics.ALPHA,
+		Help: "1 if this controller is a dry run, which never leads; otherwise 0.",
+	})
+)
+
+// reportReclaims sets the metrics of reclaim signals and of the breaker that a user has set.
+func (p *Planner) reportReclaims(b interruption.Breaker, forced *safety.ForcedBreaker) {
+	spotNodes.Set(float64(b.SpotNodes))
+	maps.Copy(p.reclaims, b.Reclaims)
+	for r := range p.reclaims {
+		reclaimNodes.WithLabelValues(r.Signal, r.Confirmation).Set(float64(b.Reclaims[r]))
+	}
+	for _, state := range []string{safety.BreakerOpen, safety.BreakerClosed} {
+		breakerForced.WithLabelValues(strings.ToLower(state)).Set(map[bool]float64{true: 1}[forced != nil && forced.State == state])
+	}
+	breakerForcedUntil.Set(0)
+	if forced != nil && forced.Until != nil {
+		breakerForcedUntil.Set(float64(forced.Until.Unix()))
+	}
+}
 
 // reportBreaker reports a change of the breaker: as a metric, in the log, and as an event on the
 // Lease of the controller, which exists while a controller leads.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -45,10 +46,11 @@ var (
 	})
 )
 
-// RegisterMetrics registers the metrics of defects and of the breaker. It must be called at most
-// once. All series exist from then on with value 0.
+// RegisterMetrics registers the metrics of defects and of reclaim signals. It must be called at most
+// once. All series exist from then on with value 0, except the series of reclaimNodes.
 func RegisterMetrics() {
-	legacyregistry.MustRegister(invalidPods, hiddenNodes, breakerOpen)
+	legacyregistry.MustRegister(invalidPods, hiddenNodes, breakerOpen, breakerForced, breakerForcedUntil, reclaimNodes, spotNodes, dryRun)
+	(&Planner{}).reportReclaims(interruption.Breaker{}, nil)
 	for _, kind := range snapshot.DefectKinds {
 		invalidPods.WithLabelValues(string(kind)).Set(0)
 	}

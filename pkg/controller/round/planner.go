@@ -80,6 +80,7 @@ type Planner struct {
 	unread        unreadAnnotations
 	interruptions interruption.Settings
 	breakerOpen   bool
+	reclaims      map[interruption.Reclaim]int // the keys of all rounds
 	rebalancer    *rebalance.Planner
 	protector     *protection.Planner
 	executor      *execution.Executor
@@ -102,12 +103,13 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 		return nil, err
 	}
 	reader.UseLiveReader(live)
+	dryRun.Set(map[bool]float64{true: 1}[config.DryRun])
 	p := &Planner{
 		AdmissionPolicy: &gating.AdmissionPolicy{Webhook: config.Gating.ServesWebhook()},
 		Provisioning:    &simulation.Provisioning{Policy: config.Policy},
 		Scope:           scope, config: config, clients: clients, reader: reader,
 		defects: defects{recorder: clients.Recorder, policy: config.Policy}, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
-		informers: append(slices.Clone(reader.Informers()), namespaces.Informer()),
+		informers: append(slices.Clone(reader.Informers()), namespaces.Informer()), reclaims: map[interruption.Reclaim]int{},
 		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {
 			return simulation.NewRoomUntil(s, expired)
 		},
@@ -179,11 +181,12 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 
 	safety.Paused(p.clients.Switches.Paused).Report()
 	forced, configMap, invalid := p.clients.Switches.Breaker()
-	if p.interruptions.ForcedBreaker = forced; invalid != nil {
+	if p.interruptions.ForcedBreaker = forced.Open(); invalid != nil {
 		p.defects.warn(configMap, spot.ReasonInvalidSwitches, invalid.Error())
 	}
 	marks, moves, breaker := interruption.Plan(s, p.interruptions)
 	p.reportBreaker(breaker)
+	p.reportReclaims(breaker, forced)
 	migrating := p.config.migrationSettings(p.AdmissionPolicy.GatesNewPods())
 	migrating.Departures = p.executor.Departures()
 	migrating.Provisioning = p.Provisioning

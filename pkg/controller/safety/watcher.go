@@ -96,12 +96,12 @@ func (w *SwitchWatcher) Paused(c Cause) error {
 	return nil
 }
 
-// Breaker returns whether a user forces the breaker to be open, nil if the breaker decides, and
-// what is wrong with the ConfigMap.
-func (w *SwitchWatcher) Breaker() (forced *bool, configMap *v1.ConfigMap, invalid error) {
+// Breaker returns what a user has set the breaker to, nil if the breaker decides, and what is wrong
+// with the ConfigMap.
+func (w *SwitchWatcher) Breaker() (forced *ForcedBreaker, configMap *v1.ConfigMap, invalid error) {
 	if w == nil {
 		return nil, nil, nil
 	}
 	last := w.last.Load()
-	return last.values.At(w.clock.Now()).Breaker.Open(), last.configMap, last.err
+	return last.values.At(w.clock.Now()).Breaker, last.configMap, last.err
 }

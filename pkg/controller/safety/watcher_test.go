@@ -121,7 +121,7 @@ func TestSwitchWatcher(t *testing.T) {
 	change(configMaps.Create(t.Context(), open, metav1.CreateOptions{}))
 	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 		forced, _, _ := w.Breaker()
-		return forced != nil && *forced, nil
+		return forced != nil && forced.State == safety.BreakerOpen, nil
 	}); err != nil {
 		t.Error("the breaker is not open")
 	}
