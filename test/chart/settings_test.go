@@ -204,8 +204,8 @@ func TestSettings(t *testing.T) {
 			"NetworkPolicy", "spot-controller", "kind", nil,
 		},
 		"interval": {
-			monitoring(values{"serviceMonitor": values{"interval": "15s"}}),
-			"ServiceMonitor", "spot-controller", "spec/endpoints/0/interval", "15s",
+			monitoring(values{"serviceMonitor": values{"interval": "45s"}}),
+			"ServiceMonitor", "spot-controller", "spec/endpoints/0/interval", "45s",
 		},
 		"relabelings": {
 			monitoring(values{"serviceMonitor": values{"relabelings": relabelings}}),

@@ -142,7 +142,7 @@ func allGroups(t *testing.T) []group {
 
 // checkMetrics compares the metrics of all programs with docs/metrics.md. It returns an error
 // unless all of this project's metrics are present with the documented type and labels. The page
-// must name every label value, except the values of profile and node.
+// must name every label value, except the values of profile, node and signal.
 func (w *programs) checkMetrics(t *testing.T) error {
 	var problems []error
 	page := read(t, root+"/docs/metrics.md")
@@ -169,7 +169,7 @@ func (w *programs) checkMetrics(t *testing.T) error {
 			for _, series := range family.Metric {
 				for _, label := range series.Label {
 					labels[label.GetName()] = true
-					if label.GetName() != "profile" && label.GetName() != "node" && !strings.Contains(page, "`"+label.GetValue()+"`") {
+					if !slices.Contains([]string{"profile", "node", "signal"}, label.GetName()) && !strings.Contains(page, "`"+label.GetValue()+"`") {
 						problems = append(problems, fmt.Errorf("%s: docs/metrics.md does not mention %s %q", name, label.GetName(), label.GetValue()))
 					}
 				}

@@ -23,14 +23,16 @@ import (
 type More struct {
 	// Rules is the path of a file with rules; empty means no rules.
 	Rules string
+	// Namespaces are the namespaces of processes, which Prometheus adds as a label.
+	Namespaces map[*lab.Process]string
 	// OpenCost is the host and port of a server with the metrics of OpenCost, over HTTP; empty
 	// means none.
 	OpenCost string
 }
 
 // Scrape starts a Prometheus that stops with the control plane. It returns after Prometheus has
-// scraped each process once. Each process is a job with the name of the process, and is scraped at
-// the given interval. Prometheus uses the token of the shipped ServiceAccount, which Kubernetes
+// scraped each process once. The processes with the same name are a job with that name, and are
+// scraped at the given interval. Prometheus uses the token of the shipped ServiceAccount, which Kubernetes
 // writes to the shipped Secret.
 func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, more More, processes ...*lab.Process) (promv1.API, error) {
 	kubectl := exec.CommandContext(ctx, filepath.Join(cp.Root, ".local/bin/kubectl"), "--kubeconfig="+cp.Kubeconfig,
@@ -46,15 +48,24 @@ func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, more
 	if err := writeToken(ctx, cp, token); err != nil {
 		return nil, err
 	}
-	var jobs []map[string]any
+	targets := map[string][]any{} // by job
 	for _, p := range processes {
+		target := map[string]any{"targets": []string{strings.TrimPrefix(p.URL(), "https://")}}
+		if namespace := more.Namespaces[p]; namespace != "" {
+			target["labels"] = map[string]any{"namespace": namespace}
+		}
+		targets[p.Name] = append(targets[p.Name], target)
+	}
+	var jobs []map[string]any
+	for name, targets := range targets {
 		jobs = append(jobs, map[string]any{
-			"job_name": p.Name, "scheme": "https", "authorization": map[string]any{"credentials_file": token},
-			"tls_config":     map[string]any{"insecure_skip_verify": true},
-			"static_configs": []any{map[string]any{"targets": []string{strings.TrimPrefix(p.URL(), "https://")}}},
+			"job_name": name, "scheme": "https", "authorization": map[string]any{"credentials_file": token},
+			"tls_config": map[string]any{"insecure_skip_verify": true}, "static_configs": targets,
 		})
 	}
+	want := len(processes)
 	if more.OpenCost != "" {
+		want++
 		jobs = append(jobs, map[string]any{ // as in OpenCost's documentation
 			"job_name": "opencost", "honor_labels": true, "static_configs": []any{map[string]any{"targets": []string{more.OpenCost}}},
 		})
@@ -91,8 +102,8 @@ func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, more
 	prometheus := promv1.NewAPI(client)
 	return prometheus, cp.WaitFor(ctx, "Prometheus to scrape", func(ctx context.Context) error {
 		found, _, err := prometheus.Query(ctx, "up == 1", time.Now())
-		if up, ok := found.(model.Vector); err == nil && (!ok || len(up) != len(jobs)) {
-			err = fmt.Errorf("%v, want %d", found, len(jobs))
+		if up, ok := found.(model.Vector); err == nil && (!ok || len(up) != want) {
+			err = fmt.Errorf("%v, want %d", found, want)
 		}
 		return err
 	})

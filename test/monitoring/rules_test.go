@@ -33,8 +33,10 @@ func read(t *testing.T, file string) string {
 
 // group and rule have the format of Prometheus rule files and of PrometheusRules.
 type group struct {
-	Name  string `json:"name"`
-	Rules []rule `json:"rules"`
+	Name string `json:"name"`
+	// Interval is the evaluation interval; empty means Prometheus' own.
+	Interval string `json:"interval,omitempty"`
+	Rules    []rule `json:"rules"`
 }
 
 // rule is an alert, or records a series.
