@@ -71,9 +71,9 @@ const (
 	// spot-controller runs.
 	ReasonRestored = "RestoredToReplicaSet"
 	// ReasonInvalidSwitches (Warning, on the ConfigMap): the ConfigMap `spot-controller-switches`
-	// has an invalid value. An invalid pause pauses everything, and an invalid breaker is ignored.
+	// has an invalid value. An invalid pause pauses everything, and an invalid breaker is open.
 	//
-	// Remedy: `kubectl spot pause` or `kubectl spot resume` replaces the value.
+	// Remedy: `kubectl spot pause`, `resume` and `breaker` replace the value.
 	ReasonInvalidSwitches = "InvalidSwitches"
 	// ReasonBlocked (Warning, on the pod and, if a webhook or a policy refuses, on its workload): a
 	// PodDisruptionBudget, a webhook or a policy refuses the eviction; the message names it. The

@@ -115,9 +115,9 @@ func (v SwitchValues) At(now time.Time) SwitchValues {
 	return v
 }
 
-// ReadSwitches returns the switches in a ConfigMap. An invalid pause is a pause of everything
-// without an end, because a user may have meant any pause. An invalid breaker is not set. In both
-// cases the error names the key and what is wrong.
+// ReadSwitches returns the switches in a ConfigMap. An invalid pause is a pause of everything, and
+// an invalid breaker is open, without an end: a user may have meant any. In both cases the error
+// names the key and what is wrong.
 func ReadSwitches(configMap *v1.ConfigMap) (values SwitchValues, err error) {
 	if text, ok := configMap.Data[breakerKey]; ok {
 		b := &ForcedBreaker{}
@@ -127,7 +127,8 @@ func ReadSwitches(configMap *v1.ConfigMap) (values SwitchValues, err error) {
 			invalid = fmt.Errorf("state: invalid value %q: expected %s or %s", b.State, BreakerOpen, BreakerClosed)
 		}
 		if invalid != nil {
-			values.Breaker, err = nil, fmt.Errorf("key %s is ignored: %w", breakerKey, invalid)
+			values.Breaker = &ForcedBreaker{State: BreakerOpen}
+			err = fmt.Errorf("key %s is invalid, so the breaker is open: %w", breakerKey, invalid)
 		}
 	}
 	if text, ok := configMap.Data[pauseKey]; ok {

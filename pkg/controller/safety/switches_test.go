@@ -25,7 +25,7 @@ func paused(stops func(safety.Cause) bool) string {
 	return strings.Join(all, " ")
 }
 
-// An invalid pause stops everything, and an invalid breaker nothing. A switch ends at its time.
+// An invalid pause stops everything, and an invalid breaker is open. A switch ends at its time.
 func TestReadSwitches(t *testing.T) {
 	const everything = "reclaim deadline heal pending"
 	for name, test := range map[string]struct {
@@ -55,8 +55,13 @@ func TestReadSwitches(t *testing.T) {
 		"open":             {data: map[string]string{"breaker": "state: Open"}, breaker: "Open"},
 		"closed":           {data: map[string]string{"breaker": "state: Closed\nuntil: 2026-11-27T12:00:01Z"}, breaker: "Closed"},
 		"closed, over":     {data: map[string]string{"breaker": "state: Closed\nuntil: 2026-11-27T12:00:00Z"}},
-		"unknown state":    {data: map[string]string{"breaker": "state: ajar"}, invalid: `invalid value "ajar"`},
-		"breaker, no YAML": {data: map[string]string{"breaker": "{", "pause": "only: [heal]"}, want: "heal", invalid: "key breaker is ignored"},
+		"unknown state":    {data: map[string]string{"breaker": "state: ajar"}, breaker: "Open", invalid: `invalid value "ajar"`},
+		"wrong case":       {data: map[string]string{"breaker": "state: closed"}, breaker: "Open", invalid: `invalid value "closed"`},
+		"no state":         {data: map[string]string{"breaker": "by: jane"}, breaker: "Open", invalid: `invalid value ""`},
+		"breaker, field":   {data: map[string]string{"breaker": "{state: Open, reason: INC-42}"}, breaker: "Open", invalid: "reason"},
+		"breaker, no time": {data: map[string]string{"breaker": "state: Closed\nuntil: 18:00"}, breaker: "Open", invalid: "18:00"},
+		"breaker, no YAML": {data: map[string]string{"breaker": "{", "pause": "only: [heal]"}, want: "heal", breaker: "Open",
+			invalid: "key breaker is invalid, so the breaker is open"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			values, err := safety.ReadSwitches(&v1.ConfigMap{Data: test.data})
