@@ -33,8 +33,10 @@ type options struct {
 	// interruption is the section by which the breaker opens.
 	gating       controller.Gating
 	interruption controller.Interruption
-	// switchWarning is the last warning about switches.
-	switchWarning string
+	// switchWarning is the last warning about switches. changedSwitches reports whether the command
+	// has changed them, and does not warn.
+	switchWarning   string
+	changedSwitches bool
 	// source describes the data that readView has read.
 	source source
 }

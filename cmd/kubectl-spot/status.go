@@ -132,7 +132,7 @@ func (p *printing) reasons(reasons []string) string {
 // readController sets View.Rebalancer if an answer depends on it, and reports what could not be
 // read.
 func (o *options) readController(ctx context.Context, view *report.View) (err error) {
-	if !view.HasMisplaced() {
+	if !view.HasMisplaced() && !o.changedSwitches {
 		return nil
 	}
 	view.Rebalancer, err = lister.ReadController(ctx, o.client, view.Snapshot.Now)

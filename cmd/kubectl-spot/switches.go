@@ -23,7 +23,8 @@ func (o *options) pauseCommand() *cobra.Command {
 		Short: "Stop the controller from removing pods, at once",
 		Long: `Stops all evictions, deletions and releases of pods by the controller, and new taints, within
 a second. It replaces an earlier pause. Released pods return to their ReplicaSets. Pods on
-reclaimed nodes end with their nodes. The overlay operator has the right.`,
+reclaimed nodes end with their nodes: it prints how many. The end of --for starts the same as
+resume. The overlay operator has the right.`,
 		Example: `  kubectl spot pause --for 1h --message "INC-42: nodes are tainted by mistake"
   kubectl spot pause --only return-to-spot,heal`,
 		Args: cobra.NoArgs,
@@ -45,7 +46,7 @@ reclaimed nodes end with their nodes. The overlay operator has the right.`,
 		return o.updateSwitches(command.Context(), func(values *safety.SwitchValues) string {
 			values.Pause = pause
 			return "Paused: " + comment(pause.String()) +
-				".\nPods on reclaimed nodes end with their nodes. To end the pause: kubectl spot resume"
+				".\nPods on reclaimed nodes end with their nodes. The end of the pause (--for, or kubectl spot resume) starts all moves."
 		})
 	}
 	return command
@@ -55,7 +56,10 @@ func (o *options) resumeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
-		Args:  cobra.NoArgs,
+		Long: `Ends a pause, and prints what the controller starts, by cause. It never asks. Remove false
+signals first: pods are moved off their nodes, although none is deleted if the deadline has
+passed and the node is Ready.`,
+		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return o.updateSwitches(command.Context(), func(values *safety.SwitchValues) string {
 				was := values.Pause
@@ -122,11 +126,13 @@ func (o *options) addFor(command *cobra.Command) (newSwitch func(context.Context
 }
 
 // updateSwitches changes the switches that are in effect, and prints the text that change returns.
-// It repeats this if another client changes them at the same time.
+// It repeats this if another client changes them at the same time. It prints what another pause
+// starts and costs.
 func (o *options) updateSwitches(ctx context.Context, change func(*safety.SwitchValues) string) error {
 	if err := o.connect(); err != nil {
 		return err
 	}
+	var before, after safety.SwitchValues
 	text := ""
 	concurrent := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 	err := retry.OnError(retry.DefaultRetry, concurrent, func() error {
@@ -138,9 +144,10 @@ func (o *options) updateSwitches(ctx context.Context, change func(*safety.Switch
 		if invalid != nil {
 			o.warn("ConfigMap %s/%s had an invalid value: %s", configMap.Namespace, configMap.Name, comment(invalid.Error()))
 		}
-		values = values.At(time.Now())
-		text = change(&values)
-		if err := values.Store(configMap); err != nil {
+		before = values.At(time.Now())
+		after = before
+		text = change(&after)
+		if err := after.Store(configMap); err != nil {
 			return err
 		}
 		if configMaps := o.client.CoreV1().ConfigMaps(configMap.Namespace); configMap.UID != "" {
@@ -155,8 +162,30 @@ func (o *options) updateSwitches(ctx context.Context, change func(*safety.Switch
 	}
 	if err == nil {
 		fmt.Fprintln(o.Out, text)
+		o.printEffect(ctx, before.Pause, after.Pause)
 	}
 	return o.withHint(err, "")
+}
+
+// printEffect prints what the controller starts because a pause replaces another, by cause, and
+// what it costs. A cluster that cannot be read is no error: the pause is replaced already.
+func (o *options) printEffect(ctx context.Context, before, after *safety.Pause) {
+	if before == after {
+		return
+	}
+	reading := *o
+	reading.changedSwitches = true
+	view, _, err := reading.readWideView(ctx, lister.Scope{NodesRequired: true, DisruptionBudgets: true, Volumes: true})
+	if err == nil {
+		err = reading.readController(ctx, view)
+	}
+	if err != nil {
+		o.warn("the effect on pods is unknown: %s", err)
+		return
+	}
+	for _, line := range view.Effect(before, after) {
+		fmt.Fprintln(o.Out, line)
+	}
 }
 
 // getSwitches returns the ConfigMap with the switches. If it does not exist, it has no UID.
@@ -188,7 +217,7 @@ func (o *options) useSwitches(configMap *v1.ConfigMap, err error) {
 	if values.Breaker != nil {
 		warning += fmt.Sprintf("; the breaker is forced: %s; kubectl spot breaker auto ends this", values.Breaker)
 	}
-	if warning != "" && warning != o.switchWarning { // -w reads them again and again
+	if warning != "" && warning != o.switchWarning && !o.changedSwitches { // -w reads them again and again
 		o.warn("%s", comment(strings.TrimPrefix(warning, "; ")))
 	}
 	o.switchWarning, o.source.Pause, o.source.Breaker = warning, values.Pause, values.Breaker

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -42,6 +44,7 @@ type Node struct {
 	Unconfirmed bool `json:"unconfirmed,omitempty"`
 	// Deadline is the time at which the node is reclaimed; zero if unknown.
 	Deadline time.Time `json:"deadline,omitzero"`
+	outlived bool      // whether the node is Ready although its deadline has passed
 	// Replicas is the number of workload pods that would be lost with the node.
 	// WorkloadsBelowFloor lists the workloads that would then have fewer replicas than their floor,
 	// or none, and BelowFloor counts them.
@@ -74,6 +77,7 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		}
 		if facts.Signal == decision.Reclaim {
 			node.Deadline = deadlineOf(n, announced)
+			node.outlived = strings.HasPrefix(node.Status, "Ready") && !node.Deadline.IsZero() && !node.Deadline.After(v.Snapshot.Now)
 		}
 		losses, pods := v.affectedBy(n)
 		node.Replicas = pods
@@ -86,6 +90,65 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 		all = append(all, node)
 	}
 	return all
+}
+
+// Effect returns what happens because a pause replaces another; nil is no pause. A line for each
+// cause that is no longer paused has what the controller starts, if that can be counted. The last
+// line has the pods that end with their nodes during the pause. It requires View.Rebalancer.
+func (v *View) Effect(before, after *safety.Pause) (lines []string) {
+	nodes, lost, moved := v.Nodes(labels.Everything()), map[string]bool{}, map[safety.Cause]int{}
+	starts := func(cause safety.Cause, text string) {
+		if before.Stops(cause) && !after.Stops(cause) {
+			lines = append(lines, string(cause)+": "+cmp.Or(v.Rebalancer.Inactive, text, "nothing"))
+		}
+	}
+	reclaims := func(n *Node) bool {
+		return v.Interruption.Enabled && n.Interruption == decision.Reclaim.String() && !slices.Contains(n.Signals, node.UnreachableKubelet)
+	}
+	starts(safety.Reclaim, replicasOn(nodes, "moves %s within their budgets", reclaims)+
+		replicasOn(nodes, "; the deadline of %s has passed, but the node is Ready: none is deleted; if the signals are false, pause and "+
+			"remove them before resume", func(n *Node) bool { return reclaims(n) && n.outlived }))
+	starts(safety.Deadline, replicasOn(nodes, "deletes the rest of %s at the deadline", func(n *Node) bool {
+		return v.Interruption.DeleteAtDeadline && reclaims(n) && !n.outlived && !n.Unconfirmed
+	}))
+	starts(safety.Advisory, replicasOn(nodes, "moves %s, one of a workload at a time", func(n *Node) bool {
+		return v.Interruption.Advisory.Enabled && n.Interruption == decision.Advisory.String()
+	}))
+	for s, o := range v.obstacles() {
+		if o.Cause == rebalance.Planned {
+			moved[safety.Cause(s.Reason)]++
+		}
+	}
+	for _, cause := range []safety.Cause{safety.Heal, safety.ReturnToSpot} {
+		starts(cause, "moves a replica of "+Count(moved[cause], "workload", "workloads")+" now")
+	}
+	if text := replicasOn(nodes, "Lost with their nodes during the pause: %s", func(n *Node) bool {
+		lost[n.Name] = after.Stops(safety.Reclaim) && reclaims(n) && !n.outlived && (after.Until == nil || n.Deadline.Before(after.Until.Time))
+		return lost[n.Name]
+	}); text != "" {
+		all, _ := v.affectedBy(slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *snapshot.Node) bool { return !lost[n.Name] })...)
+		last := slices.DeleteFunc(all, func(w AffectedWorkload) bool { return w.After > 0 })
+		lines = append(lines, text+"; "+Count(len(last), "workload has", "workloads have")+" no other replica")
+	}
+	return lines
+}
+
+// replicasOn returns format with the replicas on the selected nodes; "" if there are none.
+func replicasOn(nodes []Node, format string, selected func(*Node) bool) string {
+	pods, count, first := 0, 0, time.Time{}
+	for i := range nodes {
+		if n := &nodes[i]; n.Replicas > 0 && selected(n) {
+			pods, count, first = pods+n.Replicas, count+1, node.Earlier(first, n.Deadline)
+		}
+	}
+	if pods == 0 {
+		return ""
+	}
+	text := Count(pods, "pod", "pods") + " on " + Count(count, "node", "nodes")
+	if !first.IsZero() {
+		text += " (first deadline " + first.UTC().Format(time.RFC3339) + ")"
+	}
+	return fmt.Sprintf(format, text)
 }
 
 // Breaker returns the state of the breaker for reclaim signals, as the controller reads it from the

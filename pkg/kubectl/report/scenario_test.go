@@ -10,8 +10,11 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
@@ -28,6 +31,8 @@ import (
 //	placement POD...     why pods are on their nodes
 //	lose NODES...        the loss of nodes
 //	surplus              the replicas on on-demand that could be on spot
+//	resume               the effect of the end of a pause of everything, with advisory.enabled
+//	pause                the effect of a pause, for=DURATION
 //	assess               the class of each workload without the product, its floor, reasons, offers,
 //	                     and whether it has a command; # if the command is a comment.
 //	                     mode=MODE is the mode
@@ -133,6 +138,19 @@ func answer(t *testing.T, d *datadriven.TestData, view *report.View, args []stri
 		}
 	case "lose":
 		return lossLines(t, d, view, args)
+	case "resume":
+		return effect(d, view, &safety.Pause{}, nil)
+	case "pause":
+		pause := &safety.Pause{}
+		if d.HasArg("for") {
+			var text string
+			d.ScanArgs(t, "for", &text)
+			duration, err := time.ParseDuration(text)
+			if pause.Until = (&metav1.Time{Time: clustertest.Now.Add(duration)}); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+		}
+		return effect(d, view, nil, pause)
 	case "assess":
 		for _, w := range view.Assess(pricing.BuiltIn(), false).Workloads {
 			command := "no command"
@@ -155,6 +173,15 @@ func answer(t *testing.T, d *datadriven.TestData, view *report.View, args []stri
 		d.Fatalf(t, "unknown directive %q", d.Cmd)
 	}
 	return lines
+}
+
+// effect returns View.Effect, with the default of the controller and advisory.enabled. With
+// interruption-disabled, interruption.enabled is false.
+func effect(d *datadriven.TestData, view *report.View, before, after *safety.Pause) []string {
+	view.Interruption = controller.Default().Interruption
+	view.Interruption.Advisory.Enabled = true
+	view.Interruption.Enabled = !d.HasArg("interruption-disabled")
+	return view.Effect(before, after)
 }
 
 func lossLines(t *testing.T, d *datadriven.TestData, view *report.View, args []string) []string {
