@@ -77,9 +77,18 @@ func budgetOf(app string, replicas int) (spec policyv1.PodDisruptionBudgetSpec, 
 	return maxUnavailable("0"), replicas
 }
 
-// startFleet starts a fleet and a controller. On-demand has room for the floors and for a third of
-// the other replicas.
+// startFleet starts a fleet and a controller.
 func startFleet(t *testing.T, f fleet, with live.Settings) *scenario {
+	t.Helper()
+	s := placeFleet(t, f)
+	s.StartController(interruptionsOnly().With(with))
+	s.Eventually(soon, s.HasMetric(s.Controller, 0, breakerOpen, nil))
+	return s
+}
+
+// placeFleet starts a fleet without a controller. On-demand has room for the floors and for a third
+// of the other replicas.
+func placeFleet(t *testing.T, f fleet) *scenario {
 	t.Helper()
 	replicas := f.replicas()
 	s := start(t, live.OnDemand(3, (len(replicas)+2)/3)...)
@@ -107,8 +116,6 @@ func startFleet(t *testing.T, f fleet, with live.Settings) *scenario {
 		s.budget(app, app, spec)
 	}
 	s.AddNodes(live.Nodes("spare", lab.OnDemand, "m5.xlarge", 3, (5*f.webs+2*f.sets)/9)...)
-	s.StartController(interruptionsOnly().With(with))
-	s.Eventually(soon, s.HasMetric(s.Controller, 0, breakerOpen, nil))
 	return s
 }
 
@@ -273,8 +280,8 @@ func falseAlarm(t *testing.T, f fleet, taint string, notice time.Duration, with 
 		return result
 	}
 	s.Eventually(soon, s.breakerEvent("BreakerClosed", cleared))
-	if result.deleted > 0 || result.evicted > 0 {
-		t.Errorf("%d pods were deleted and %d evicted without a surge, want none", result.deleted, result.evicted)
+	if result.deleted > 0 {
+		t.Errorf("%d pods were deleted, want none", result.deleted)
 	}
 	if result.surged == 0 {
 		t.Error("no pod has surged, although there was room for some")
