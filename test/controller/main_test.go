@@ -17,6 +17,7 @@
 //	deletednodes     Nodes that are deleted, or late in the cache
 //	delayed          watches that are late: live reads before deletions
 //	breaker, breaker_long  many reclaim signals at once, false and true
+//	evidence_long    false alarms of two tools, slow ones, and around a pause; a loss of all spot
 //	pause            kubectl spot pause during moves
 //
 // Other moves:

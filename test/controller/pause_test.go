@@ -32,14 +32,19 @@ func (s *scenario) kubectlSpot(args ...string) string {
 // pause pauses the controller, and returns the moment after which nothing may be removed.
 func (s *scenario) pause(args ...string) time.Time {
 	s.Helper()
-	s.Cleanup(func() {
-		s.Must(client.CoreV1().ConfigMaps("kube-system").DeleteCollection(context.Background(), metav1.DeleteOptions{},
-			metav1.ListOptions{FieldSelector: "metadata.name=spot-controller-switches"}))
-	})
+	s.removeSwitchesAtEnd()
 	if out := s.kubectlSpot(append([]string{"pause"}, args...)...); !strings.Contains(out, "Paused: ") || !strings.Contains(out, "kubectl spot resume") {
 		s.Errorf("kubectl spot pause: %s", out)
 	}
 	return time.Now().Add(time.Second)
+}
+
+// removeSwitchesAtEnd makes the cleanup of the test delete what kubectl spot has switched.
+func (s *scenario) removeSwitchesAtEnd() {
+	s.Cleanup(func() {
+		s.Must(client.CoreV1().ConfigMaps("kube-system").DeleteCollection(context.Background(), metav1.DeleteOptions{},
+			metav1.ListOptions{FieldSelector: "metadata.name=spot-controller-switches"}))
+	})
 }
 
 // nothingRemovedSince returns a check that no controller has evicted, deleted, released or tainted
