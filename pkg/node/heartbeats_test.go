@@ -212,3 +212,20 @@ func TestUnheard(t *testing.T) {
 		})
 	}
 }
+
+// A node without a Lease counts as renewed. A Lease that was observed only once does not.
+func TestRenewed(t *testing.T) {
+	f := newLiveFixture("n")
+	want := func(node string, want bool) {
+		t.Helper()
+		if got := f.Renewed(node); got != want {
+			t.Errorf("the Lease of %s is renewed: %t, want %t", node, got, want)
+		}
+	}
+	want("without-a-lease", true)
+	want("n", false)
+	f.wait(10*time.Second, "n")
+	want("n", true)
+	f.wait(20 * time.Second)
+	want("n", false)
+}

@@ -117,8 +117,11 @@ func (l *LiveReader) Silent(reader *Reader, nodes []*v1.Node, now time.Time) (ov
 	return cached.Overdue, unconfirmed
 }
 
-// Renewed reports whether a renewal of the node's Lease was observed within overdueAfter.
-func (l *LiveReader) Renewed(node string) bool { return l.heartbeats.seenRenewed(node) }
+// Renewed reports whether a renewal of the node's Lease was observed within overdueAfter. It is true
+// for a node without a Lease: only its condition Ready counts.
+func (l *LiveReader) Renewed(node string) bool {
+	return !l.heartbeats.known(node) || l.heartbeats.seenRenewed(node)
+}
 
 // SignalsDiffer reports whether a field has changed that can contain a signal. Most updates of
 // nodes are heartbeats.
