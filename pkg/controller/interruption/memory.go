@@ -1,6 +1,7 @@
 package interruption
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -159,7 +160,9 @@ func (v verdicts) add(signal string, node types.UID, one verdict) {
 func (v verdicts) newest() verdicts {
 	newest := verdicts{}
 	for signal, nodes := range v {
-		uids := slices.SortedFunc(maps.Keys(nodes), func(a, b types.UID) int { return nodes[b].At.Compare(nodes[a].At) })
+		uids := slices.SortedFunc(maps.Keys(nodes), func(a, b types.UID) int {
+			return cmp.Or(nodes[b].At.Compare(nodes[a].At), cmp.Compare(a, b))
+		})
 		for _, uid := range uids[:min(len(uids), maxPassedOn)] {
 			newest.add(signal, uid, nodes[uid])
 		}
