@@ -153,8 +153,9 @@ const (
 	// Remedy: write fewer terms.
 	ReasonTooManyTerms = "TooManyTerms"
 	// ReasonDeleted (Warning, on the pod and its workload): the node is reclaimed, and only the
-	// grace period of the pod was left, or the Node was deleted. The pod has the condition
-	// `DisruptionTarget` with the reason `SpotInterruption`.
+	// grace period of the pod was left, or the Node was deleted. The message has the
+	// PodDisruptionBudget that this breaks, and the state of the replacement. The pod has the
+	// condition `DisruptionTarget` with the reason `SpotInterruption`.
 	//
 	// Remedy: shorten the grace period, add room, or allow a disruption.
 	ReasonDeleted = "DeletedAtDeadline"
@@ -176,7 +177,7 @@ const (
 	// Remedy: set the annotation in the pod template.
 	ReasonAnnotationNotRead = "AnnotationNotRead"
 	// ReasonPodsLost (Warning, on the node): the node vanished with pods on it; the message counts
-	// them.
+	// them, and has their workloads and the states of the replacements.
 	//
 	// Remedy: as for `DeletedAtDeadline`; compare the notice with the notice that the provider
 	// promises.

@@ -3,6 +3,8 @@ package execution
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,8 +22,8 @@ import (
 // on the workload if the action affects it. Events on a workload contain no pod name, so that
 // client-go aggregates them.
 func (e *Executor) recordEvents(a migration.Action) {
-	onPod := func(reason, note string) {
-		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, reason, string(a.Kind), note, a.Reason, a.Why)
+	onPod := func(reason, note, why string) {
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, reason, string(a.Kind), note, a.Reason, why)
 	}
 	moving := func(note string) {
 		if owner := ownerOf(a.Pod); owner != nil {
@@ -32,17 +34,20 @@ func (e *Executor) recordEvents(a migration.Action) {
 	case a.Kind == migration.Forget:
 		// The event Restored was already emitted when the controller restored the pod.
 	case a.Kind == migration.Release:
-		onPod(spot.ReasonReleased, "Released, to be evicted when its replacement is ready (%s): %s")
+		onPod(spot.ReasonReleased, "Released, to be evicted when its replacement is ready (%s): %s", a.Why)
 		moving("replacements start before the evictions")
 	case a.Kind == migration.Restore:
 		e.warn(a, spot.ReasonRestored, "Restored to its ReplicaSet: "+a.Why, fmt.Sprintf("Restored released pods (%s): %s", a.Reason, a.Why))
 	case a.Kind == migration.EvictPod:
-		onPod(spot.ReasonEvicted, "Evicted (%s): %s")
+		onPod(spot.ReasonEvicted, "Evicted (%s): %s", a.Why+a.Record.String())
 		if a.Method == migration.Evict {
 			moving("replacements start after the evictions")
 		}
 	case a.Method == migration.Delete:
-		e.warn(a, spot.ReasonDeleted, "Deleted: "+a.Why, fmt.Sprintf("Deleted pods (%s): %s", a.Reason, a.Why))
+		cause := string(a.Removal().Cause)
+		deletions.WithLabelValues(cause, fmt.Sprint(a.Record.BrokenBudget != ""), a.Record.State).Inc()
+		e.warn(a, spot.ReasonDeleted, fmt.Sprintf("Deleted (%s): %s%s", cause, a.Why, a.Record.String()),
+			fmt.Sprintf("Deleted pods (%s): %s", cause, a.Why))
 	default:
 		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeNormal, spot.ReasonOrphan, string(a.Kind), "Deleted: %s", a.Why)
 	}
@@ -58,6 +63,7 @@ func (e *Executor) reportDryRun(ctx context.Context, a migration.Action) {
 // reportStay reports once why a pod stays. If limits refuse its move, or the move is useless, it
 // reports this at most once an hour for the workload, or for the workload and the node.
 func (e *Executor) reportStay(ctx context.Context, a migration.Action) {
+	e.workFor(a.Pod).stays = a.Why
 	var on runtime.Object = a.Pod.Pod
 	subject := a.Pod.UID
 	if owner := ownerOf(a.Pod); owner != nil {
@@ -99,12 +105,15 @@ func logValues(a migration.Action) []any {
 	}
 	if workload := a.Pod.OwnWorkload(); workload != nil {
 		values = append(values, "workload", klog.KRef(workload.Namespace, workload.Name), "desired", workload.Desired,
-			"floor", workload.Floor, "serving", workload.CountPods((*snapshot.Pod).IsReady))
+			"floor", workload.Floor, "ready", a.Record.Ready)
 	}
 	if !a.Deadline.IsZero() {
 		values = append(values, "deadline", a.Deadline)
 	}
-	return values
+	if a.Record.BrokenBudget != "" {
+		values = append(values, "brokenBudget", a.Record.BrokenBudget)
+	}
+	return append(values, "replacement", a.Record.Replacement)
 }
 
 // warn emits a Warning for an action on its pod, and on its workload if it has a note for it.
@@ -160,6 +169,26 @@ func (e *Executor) reportObstacles(a migration.Action) {
 		note := fmt.Sprintf("minReadySeconds is %d, which is longer than the notice of an interrupted node: "+
 			"replacements are not available in time. Reduce minReadySeconds", minReady)
 		e.warn(a, spot.ReasonShortNotice, note, note)
+	}
+}
+
+// recordLost reports the pods that were on a node when it vanished, their workloads, and as far as
+// known why they were not moved in time.
+func (e *Executor) recordLost(n *interruptedNode, pods []*snapshot.Pod) {
+	var whys []string
+	for _, pod := range pods {
+		state, replacement := migration.ReplacementOf(pod, e.clock.Now(), false)
+		podsLost.WithLabelValues(state).Inc()
+		of := (&migration.Action{Move: migration.Move{Pod: pod}}).Removal()
+		why := fmt.Sprintf("%s/%s, replacement %s: %s", of.Namespace, of.Workload, replacement, e.workFor(pod).stays)
+		whys = append(whys, strings.TrimSuffix(why, ": "))
+	}
+	slices.Sort(whys)
+	why := refusal.Short(strings.Join(slices.Compact(whys), "; "))
+	klog.Background().Info("Node vanished with pods on it", "node", n.node.Name, "pods", len(pods), "kubeletSilent", n.silent, "why", why)
+	if !e.settings.DryRun {
+		const note = "Vanished with %d pods on it (kubelet silent: %t): %s"
+		e.recorder.Eventf(n.node.Node, nil, v1.EventTypeWarning, spot.ReasonPodsLost, "Observe", note, len(pods), n.silent, why)
 	}
 }
 

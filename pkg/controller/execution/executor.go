@@ -146,6 +146,8 @@ type work struct {
 	// refused reports whether the last eviction was refused or denied, or the last release by a
 	// failing webhook.
 	refused bool
+	// stays is why the pod stays or stayed; "" if it never did.
+	stays string
 	// reported contains the kinds and refusals that were already reported.
 	reported map[string]bool
 }

@@ -45,11 +45,18 @@ var (
 		Buckets: []float64{1, 2, 5, 10, 15, 20, 25, 30, 45, 60, 75, 90, 105, 120, 180, 300, 600},
 	})
 
-	podsLost = prometheus.NewCounter(prometheus.CounterOpts{
+	podsLost = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "pods_lost_with_node_total",
-		Help:      "Pods that were still on an interrupted node when it vanished, and not yet terminating.",
-	})
+		Help:      "Pods that were still on an interrupted node when it vanished, and not yet terminating, by replacement, as in 'deletions_total'.",
+	}, []string{"replacement"})
+
+	deletions = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "deletions_total",
+		Help: "Deletions of pods without time for an eviction, by cause ('deadline', 'unreachable'), by whether they broke a " +
+			"PodDisruptionBudget ('true', 'false'), and by replacement: 'not-created', 'not-scheduled', 'not-ready' or 'ready'.",
+	}, []string{"cause", "breaks_budget", "replacement"})
 
 	movesLimited = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Subsystem: subsystem,
@@ -77,12 +84,19 @@ func setLimited(moves map[safety.Cause]int) {
 // then on with value 0. A series that appears with its first count shows no increase, so no alert
 // would fire.
 func RegisterMetrics(registry prometheus.Registerer) {
-	registry.MustRegister(migrations, evictionsBlocked, evacuationDuration, podsLost, podsOverdue, movesLimited)
+	registry.MustRegister(migrations, evictionsBlocked, evacuationDuration, podsLost, podsOverdue, movesLimited, deletions)
 	for _, method := range []migration.Method{migration.Surge, migration.Evict, migration.Delete} {
 		for _, reason := range migration.Reasons {
 			for _, outcome := range []string{moved, restored, abandoned, dryRun} {
 				migrations.WithLabelValues(string(method), string(reason), outcome)
 			}
+		}
+	}
+	for _, replacement := range migration.ReplacementStates {
+		podsLost.WithLabelValues(replacement)
+		for _, cause := range []safety.Cause{safety.Deadline, safety.Unreachable} {
+			deletions.WithLabelValues(string(cause), "true", replacement)
+			deletions.WithLabelValues(string(cause), "false", replacement)
 		}
 	}
 	setLimited(nil)

@@ -79,8 +79,9 @@ type interruptedNode struct {
 	node *snapshot.Node
 	// since is when this process first saw the signal.
 	since time.Time
-	// occupied reports whether pods that must be moved are still on the node.
-	occupied bool
+	// occupied reports whether pods that must be moved are still on the node, and silent whether its
+	// kubelet is silent.
+	occupied, silent bool
 }
 
 // observeNodes measures how long nodes take to become empty. It also counts the pods that were on a
@@ -102,20 +103,18 @@ func (e *Executor) observeNodes(s *snapshot.Snapshot) {
 			evacuationDuration.Observe(now.Sub(i.since).Seconds())
 		}
 		e.nodes[node.UID], i.node, i.occupied = i, node, occupied
+		_, i.silent = s.Overdue[node.Name]
 	}
 	for _, i := range vanished {
-		lost := 0
+		var lost []*snapshot.Pod
 		for _, pod := range s.Pods {
 			ending := pod.DeletionTimestamp != nil // its replacement exists or is being created
 			if pod.Node == nil && pod.Spec.NodeName == i.node.Name && !ending && workload.PolicyApplies(pod.Pod) {
-				lost++
+				lost = append(lost, pod)
 			}
 		}
-		if lost > 0 {
-			podsLost.Add(float64(lost))
-			if !e.settings.DryRun {
-				e.recorder.Eventf(i.node.Node, nil, v1.EventTypeWarning, spot.ReasonPodsLost, "Observe", "Vanished with %d pods on it", lost)
-			}
+		if len(lost) > 0 {
+			e.recordLost(i, lost)
 		} else if i.occupied {
 			evacuationDuration.Observe(now.Sub(i.since).Seconds())
 		}

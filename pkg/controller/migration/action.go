@@ -73,7 +73,8 @@ type Action struct {
 	// ToSpot: the replacement of the released pod must require spot.
 	ToSpot bool
 	// Why explains the decision to users.
-	Why string
+	Why    string
+	Record Record
 }
 
 // Removal describes the request of a release, an eviction or a deletion.

@@ -11,10 +11,11 @@ import (
 )
 
 // budget is a PodDisruptionBudget with the number of evictions that it still allows, after those in
-// flight. This is an estimate, because the API server decides. It avoids requests that the API
-// server would refuse: a refusal costs it as much as an eviction.
+// flight and planned deletions. This is an estimate, because the API server decides. It avoids
+// requests that the API server would refuse: a refusal costs it as much as an eviction.
 type budget struct {
 	uid     types.UID
+	name    string
 	allowed int32
 	// desired is how many ready pods it requires.
 	desired int32
@@ -51,7 +52,7 @@ func neverEvicted(selecting []*budget) string {
 func (p *planner) budgetsOf(pod *snapshot.Pod) (selecting []*budget) {
 	for _, pdb := range p.snapshot.BudgetsOf(pod) {
 		if p.budgets[pdb] == nil {
-			one := &budget{uid: pdb.UID, allowed: pdb.Status.DisruptionsAllowed, desired: pdb.Status.DesiredHealthy}
+			one := &budget{uid: pdb.UID, name: pdb.Name, allowed: pdb.Status.DisruptionsAllowed, desired: pdb.Status.DesiredHealthy}
 			if message, failed := workload.SyncFailure(pdb); failed {
 				one.never = fmt.Sprintf("Kubernetes cannot count the pods of PodDisruptionBudget %s: %s", pdb.Name, refusal.Short(message))
 			}

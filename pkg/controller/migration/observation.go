@@ -91,11 +91,12 @@ type siblings struct {
 // cannot be read is omitted.
 func (p *planner) observe(moves []Move) (observed []*observation) {
 	requested := collect(moves)
+	counts := len(moves) > 0 || slices.ContainsFunc(p.snapshot.Pods, func(pod *snapshot.Pod) bool { return pod.Release != nil })
 	for _, pod := range p.snapshot.Pods {
-		if len(moves) > 0 {
+		if counts {
 			p.count(pod)
 		}
-		if p.progress[pod.UID].InFlight == EvictPod {
+		if p.progress[pod.UID].leaving() {
 			charge(p.budgetsOf(pod), pod.IsReady())
 		}
 		if m, ok := requested[pod.UID]; ok || pod.Release != nil {

@@ -86,7 +86,7 @@ type planner struct {
 	room     Room
 	settings Settings
 	progress Progress
-	// siblings counts the pods of each workload if there are moves.
+	// siblings counts the pods of each workload if there are moves or released pods.
 	siblings map[workload.OwnerKey]*siblings
 	surges   *surgeRules
 	budgets  map[*policyv1.PodDisruptionBudget]*budget
@@ -129,7 +129,7 @@ func (p *planner) add(o *observation, step func(*observation) Action) {
 		if a.Kind == EvictPod || a.Kind == Release {
 			a.Unevictable = neverEvicted(o.budgets)
 		}
-		a.LastMoment = p.lastMoment(o)
+		a.LastMoment, a.Record = p.lastMoment(o), p.record(o, a.Kind)
 		if a.starts() && !a.LikelyRefused {
 			p.starting[keyOfDeparture(a.Pod)]++
 			p.replacementPending = p.replacementPending || !a.WithoutRoom && !a.Deadline.IsZero() && !o.Refused

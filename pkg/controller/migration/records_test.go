@@ -31,13 +31,17 @@ func init() {
 
 // All series exist before their first count: see RegisterMetrics.
 func TestMetricsFromTheStart(t *testing.T) {
-	want := []string{"evictions_blocked_total disruption-budget", "evictions_blocked_total several-disruption-budgets", "pods_lost_with_node_total"}
+	want := []string{"evictions_blocked_total disruption-budget", "evictions_blocked_total several-disruption-budgets"}
 	for _, method := range []string{"surge", "evict", "delete"} {
 		for _, reason := range []string{"interruption", "advisory", "heal", "make-room", "return-to-spot", "unknown"} {
 			for _, outcome := range []string{"moved", "restored", "abandoned", "dry-run"} {
 				want = append(want, method+" "+reason+" "+outcome)
 			}
 		}
+	}
+	for _, replacement := range []string{"not-created", "not-scheduled", "not-ready", "ready"} {
+		want = append(want, "pods_lost_with_node_total "+replacement, "deletions_total deadline true "+replacement,
+			"deletions_total deadline false "+replacement, "deletions_total unreachable true "+replacement)
 	}
 	for _, name := range want {
 		if _, ok := initialCounts[name]; !ok {
@@ -76,6 +80,8 @@ func gather() (map[string]float64, error) {
 			switch {
 			case labels["method"] != "":
 				name = labels["method"] + " " + labels["reason"] + " " + labels["outcome"]
+			case labels["replacement"] != "":
+				name = strings.Join(strings.Fields(name+" "+labels["cause"]+" "+labels["breaks_budget"]+" "+labels["replacement"]), " ")
 			case labels["cause"] != "":
 				name += " " + labels["cause"]
 			case labels["reason"] != "":
@@ -141,7 +147,7 @@ func TestCounts(t *testing.T) {
 	b.round(2*time.Minute, reclaimed...)
 	want := map[string]float64{
 		"surge heal restored": 1, "surge interruption moved": 1, "evict interruption moved": 1, "delete interruption moved": 1,
-		"surge heal abandoned": 1, "evacuation_duration_seconds": 90,
+		"surge heal abandoned": 1, "evacuation_duration_seconds": 90, "deletions_total deadline false not-created": 1,
 	}
 	clustertest.Equal(t, "counts", want, since(t, before))
 }
@@ -158,7 +164,7 @@ func TestNodeVanishes(t *testing.T) {
 		want   map[string]float64
 		events []string
 	}{
-		"with pods":                          {want: map[string]float64{"pods_lost_with_node_total": 1}, events: []string{"PodsLostWithNode Node"}},
+		"with pods":                          {want: map[string]float64{"pods_lost_with_node_total not-created": 1}, events: []string{"PodsLostWithNode Node"}},
 		"with pods that are ending":          {ending: true, want: map[string]float64{"evacuation_duration_seconds": 20}},
 		"without pods":                       {emptied: true, want: map[string]float64{"evacuation_duration_seconds": 20}},
 		"without pods, on its second notice": {emptied: true, second: true, want: map[string]float64{"evacuation_duration_seconds": 5}},
@@ -295,7 +301,7 @@ func TestLogOfAMove(t *testing.T) {
 	}
 	// The fields that depend on the world's node and workload have default values.
 	about := ` pod="shop/db-0" podUID="db-0-4" action="evict" cause="reclaim" reason="interruption" method="evict" node="reclaimed" capacityType="on-demand" workload="shop/db"` +
-		` desired=1 floor=0 serving=1 deadline="` + start.Add(10*time.Minute).String() + `"`
+		` desired=1 floor=0 ready=1 deadline="` + start.Add(10*time.Minute).String() + `" replacement="not created"`
 	want := []string{`"Action failed, will retry"` + about, `"Evicted pod"` + about + ` message="a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet"`}
 	clustertest.Equal(t, "logged", want, got)
 }
