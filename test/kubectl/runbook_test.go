@@ -360,23 +360,25 @@ func (r *runbook) doesNotEvict() {
 }
 
 // regionIsBurning follows "The region is burning" with an alarm that is true, and with one that is
-// false except for a node.
+// false.
 func (r *runbook) regionIsBurning() {
 	r.Helper()
 	open := func(want int) func() error { return r.metric(want, "spot_aware_scheduler_breaker_open", nil) }
 	all := r.allSpot()
-	alarms := func(app string) (node string, stays func() error) {
+	alarms := func(app string) (stays func() error) {
 		r.Helper()
-		node = r.deploySpot(app)
+		r.deploySpot(app)
 		r.forbidEvictions(app)
 		stays = r.stays(app)
 		r.announce(all...)
 		r.Eventually(live.Soon, open(1))
 		r.RequireThroughout(notice+quiet, stays)
-		return node, stays
+		return stays
 	}
 	alarms("true")
-	r.run("kubectl spot nodes", "the breaker for reclaim signals is open")
+	if out := r.run("kubectl spot nodes -o wide", "the breaker for reclaim signals is open"); !strings.Contains(out, "taint "+alarm) {
+		r.Errorf("no key of the signal:\n%s", out)
+	}
 	r.run("kubectl -n kube-system get events --field-selector involvedObject.name=spot-controller", "BreakerOpened")
 	r.run("kubectl spot breaker close --for 1h", "Breaker: Closed until ")
 	r.Eventually(live.Soon, open(0))
@@ -387,21 +389,16 @@ func (r *runbook) regionIsBurning() {
 	}
 	r.shell("kubectl spot breaker auto")
 
-	node, _ := alarms("false")
-	confirmed := len(r.on("false")[node])
-	r.run("kubectl taint node NAME spot-aware-scheduler.io/interruption=true:NoSchedule --overwrite", "", "NAME", node)
-	r.Eventually(live.Soon, r.leaves("false", node))
-	stays := r.stays("false")
+	stays := alarms("false")
 	r.run("kubectl spot breaker open", "Breaker: Open without an end")
-	r.shell("kubectl taint node %s spot-aware-scheduler.io/interruption-", node)
-	for i, name := range all {
-		if i == 0 {
-			r.run("kubectl taint node NAME KEY-", "untainted", "NAME", name, "KEY", alarm)
-			r.Eventually(live.Soon, r.unmarked(name))
-			continue
-		}
-		r.shell("kubectl taint node %s %s-", name, alarm)
-	}
+	const key = "example.com/signal"
+	r.shell("kubectl label node %s %s=true", all[0], key)
+	r.shell("kubectl annotate node %s %s=true", all[0], key)
+	r.run("kubectl taint nodes --all KEY-", "untainted", "KEY-", alarm+"- || true") // on-demand nodes do not have it
+	r.run("kubectl label nodes --all KEY-", "unlabeled", "KEY", key)
+	r.run("kubectl annotate nodes --all KEY-", "annotated", "KEY", key)
+	r.run("kubectl get nodes -o name | xargs -I NODE kubectl patch NODE --subresource=status "+
+		`-p '{"status":{"conditions":[{"type":"KEY","status":"False"}]}}'`, "patched", "KEY", "Signal")
 	for _, name := range all {
 		r.Eventually(live.Soon, r.unmarked(name))
 	}
@@ -409,9 +406,6 @@ func (r *runbook) regionIsBurning() {
 	r.run("kubectl spot breaker auto", "The controller decides")
 	r.Eventually(live.Soon, open(0))
 	r.Must(stays())
-	if confirmed == 0 {
-		r.Errorf("no pod was on %s, which was confirmed", node)
-	}
 }
 
 // rollsBack follows "Roll back now" and "A removal a month ago" after an update of the controller.
@@ -440,7 +434,9 @@ func (r *runbook) rollsBack() {
 	r.run("kubectl spot resume", "Resumed.")
 	r.Eventually(live.Soon, r.leaves("last", node))
 
-	lines := r.run("kubectl -n kube-system logs -l app.kubernetes.io/name=spot-controller --prefix --tail=-1 | grep NAME", "Evicted pod", "NAME", name)
+	const logs = "kubectl -n kube-system logs -l app.kubernetes.io/name=spot-controller --prefix --tail=-1 "
+	lines := r.run(logs+"| grep NAME", "Evicted pod", "NAME", name)
+	r.run(logs+"--previous --ignore-errors | grep NAME", "Evicted pod", "NAME", name)
 	uid := regexp.MustCompile(`Evicted pod".* podUID="(\S+)" .* cause="reclaim"`).FindStringSubmatch(lines)
 	if uid == nil {
 		r.Fatalf("the log line has no UID and cause:\n%s", lines)
