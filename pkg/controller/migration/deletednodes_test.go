@@ -127,10 +127,14 @@ func TestRecordsOfDeletedNodes(t *testing.T) {
 	}
 	b.want(t, []string{"delete a-0"}, []string{"PodsLostWithNode Node", "DeletedAtDeadline Pod", "DeletedAtDeadline Deployment"})
 	clustertest.Equal(t, "notes", []string{
-		"Vanished with 1 pods on it", "Deleted: its node was deleted", "Deleted pods (interruption): its node was deleted",
+		"Vanished with 1 pods on it (kubelet silent: false): shop/Deployment/a, replacement not created",
+		"Deleted (unreachable): its node was deleted; ready pods before: 0; replacement: not created",
+		"Deleted pods (unreachable): its node was deleted",
 	}, b.notes)
 	w.endPods()
 	w.sync()
 	b.round(0)
-	clustertest.Equal(t, "counts", map[string]float64{"pods_lost_with_node_total": 1, "delete interruption moved": 1}, since(t, before))
+	clustertest.Equal(t, "counts", map[string]float64{
+		"pods_lost_with_node_total not-created": 1, "delete interruption moved": 1, "deletions_total unreachable false not-created": 1,
+	}, since(t, before))
 }

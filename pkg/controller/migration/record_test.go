@@ -164,7 +164,7 @@ func TestDeletionIsRecorded(t *testing.T) {
 	clustertest.Equal(t, "notes", []string{
 		"Deleted (deadline): its node is about to be reclaimed, and no time is left for an eviction; " +
 			"breaks PodDisruptionBudget web; ready pods before: 2; replacement: new (not scheduled for 25s)",
-		"Deleted pods (deadline): no time was left to evict them before their nodes are reclaimed",
+		"Deleted pods (deadline): its node is about to be reclaimed, and no time is left for an eviction",
 	}, b.notes)
 	clustertest.Equal(t, "counts", map[string]float64{"deletions_total deadline true not-scheduled": 1}, since(t, before))
 }
@@ -182,8 +182,9 @@ func TestLongNamesInRecords(t *testing.T) {
 func TestLostPodsAreExplained(t *testing.T) {
 	w := newWorld(t)
 	replacing(w)
+	db := w.statefulSet("db", 2)
 	for _, name := range []string{"db-0", "db-1"} {
-		w.pod(name, w.statefulSet("db", 2), "reclaimed")
+		w.pod(name, db, "reclaimed")
 	}
 	w.pod("tool", nil, "reclaimed")
 	w.sync()
