@@ -14,7 +14,7 @@
 //	mass             a reclaim of many nodes; the controller is killed meanwhile
 //	urgency          no node has room; pods of operators and Jobs
 //	unreachable      a node whose Lease is not renewed
-//	deletednodes     Nodes that are deleted, or late in the cache
+//	deletednodes     the deletion of many Nodes
 //	delayed          watches that are late: live reads before deletions
 //	breaker, breaker_long  many reclaim signals at once, false and true
 //	evidence_long    false alarms of two tools, slow ones, and around a pause; a loss of all spot

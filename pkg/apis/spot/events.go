@@ -155,7 +155,8 @@ const (
 	// ReasonDeleted (Warning, on the pod and its workload): the node is reclaimed, and only the
 	// grace period of the pod was left, or the Node was deleted. The message has the
 	// PodDisruptionBudget that this breaks, and the state of the replacement. The pod has the
-	// condition `DisruptionTarget` with the reason `SpotInterruption`.
+	// condition `DisruptionTarget` with the reason `SpotInterruption`; on a deleted Node, only pods
+	// of Jobs do.
 	//
 	// Remedy: shorten the grace period, add room, or allow a disruption.
 	ReasonDeleted = "DeletedAtDeadline"

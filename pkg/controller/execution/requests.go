@@ -108,7 +108,7 @@ func (e *Executor) delete(ctx context.Context, a migration.Action) (outcome, err
 			return unclear, err
 		}
 	}
-	if a.Method == migration.Delete {
+	if a.Method == migration.Delete && (a.Pod.Node != nil || workload.OfJob(a.Pod.Pod)) { // else it would only delay the replacement
 		e.setDisruptionTarget(ctx, a)
 	}
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))}
