@@ -115,6 +115,44 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// TestSharedReplacements: of the replacements of two released pods, the ready one replaces the pod
+// that is evicted, and the other one is late for a pod that is deleted.
+func TestSharedReplacements(t *testing.T) {
+	for name, test := range map[string]struct {
+		second bool // the second replacement exists
+		left   time.Duration
+		want   string
+	}{
+		"evicted":                             {second: true, want: "evict old: new-1 (ready for 0s)"},
+		"deleted":                             {second: true, left: time.Second, want: "delete old: new-2 (not scheduled for 0s)"},
+		"evicted, and one was not created":    {want: "evict old: new-1 (ready for 0s)"},
+		"deleted, and it was not created yet": {left: time.Second, want: "delete old: not created"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.deployment("web", 2)
+			for _, name := range []string{"old", "old-2"} {
+				w.releasedFor(w.pod(name, w.replicaSets["web-1"], "reclaimed"), migration.Interruption, time.Second)
+			}
+			w.run(w.pod("new-1", w.replicaSets["web-1"], ""), "remaining")
+			if test.second {
+				w.pod("new-2", w.replicaSets["web-1"], "")
+			}
+			w.sync()
+			s := w.snapshot()
+			var requested []migration.Move
+			if test.left > 0 {
+				requested = moves(s, migration.Interruption, start.Add(test.left), "old")
+			}
+			got := ""
+			if all := migration.Plan(s, &room{}, requested, settings, nil); len(all) > 0 {
+				got = fmt.Sprintf("%s %s: %s", all[0].Kind, all[0].Pod.Name, all[0].Record.Replacement)
+			}
+			clustertest.Equal(t, "first action", test.want, got)
+		})
+	}
+}
+
 // TestRecordsOfOnePlan: of three pods with a budget of one disruption, the second and the third
 // deletion break it, also if the first is in flight.
 func TestRecordsOfOnePlan(t *testing.T) {
